@@ -1,0 +1,8 @@
+# What was found and what will be built, printed at the end of configuring.
+message(STATUS "Alnico ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}")
+message(STATUS "  MPI      ${MPI_C_COMPILER} (standard ${MPI_C_VERSION}), run by ${MPIEXEC_EXECUTABLE}")
+message(STATUS "  hwloc    ${HWLOC_VERSION}")
+message(STATUS "  CUDA     ${HAVE_CUDA} (ALNICO_CUDA=${ALNICO_CUDA}; this version has no CUDA resident)")
+message(STATUS "  NCCL     ${HAVE_NCCL} (ALNICO_NCCL=${ALNICO_NCCL}; this version has no NCCL resident)")
+message(STATUS "  trainer  ${HAVE_TRAIN} (ALNICO_TRAIN=${ALNICO_TRAIN}, oneDNN ${DNNL_VERSION})")
+message(STATUS "  tests    ${BUILD_TESTING}")

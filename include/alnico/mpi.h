@@ -1,0 +1,24 @@
+/* Communicators from an MPI_Comm. The rest of the interface is <alnico/alnico.h>. */
+#ifndef ALNICO_MPI_H
+#define ALNICO_MPI_H
+
+#include <alnico/alnico.h>
+#include <mpi.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Creates a communicator over the ranks of `mpi_comm` (collective), which is duplicated and may be
+ * freed afterwards. MPI must be initialised, and finalised only after the communicator is destroyed.
+ * With MPI_THREAD_MULTIPLE the library progresses nonblocking operations on a thread of its own;
+ * below it, whoever waits or tests does, and the stream must be the inline one (NULL).
+ * Otherwise as alnico_comm_create. An intercommunicator or MPI_COMM_NULL is ARGUMENT. */
+ALNICO_API alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device,
+                                                  void *stream, alnico_comm_t *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * [SEAM device] Where bytes live and in which order work runs on them.
+ *
+ * A resident fills one struct device_ops. The host backend, the gates and the trainer call it; unless
+ * a slot says otherwise it may be called on any thread, is mandatory, and returns at once. `stream` is
+ * the resident's own kind of stream; work on one stream runs in the order of the calls. For the CPU it
+ * is an alnico_stream_t, and NULL runs the work before the call returns.
+ */
+#ifndef ALNICO_SRC_DEVICE_H
+#define ALNICO_SRC_DEVICE_H
+
+#include <alnico/alnico.h>
+
+#include <stdint.h>
+
+/* A mark in a stream's order. */
+struct device_event;
+
+/* A word that host and streams both see, and that only grows. It starts at 0. */
+struct device_flag;
+
+struct device_ops {
+    const char *name; /* "cpu" */
+    alnico_device_t kind;
+    bool host_accessible; /* the host may load and store the device's memory: no staging copies */
+
+    /* Memory of the device, aligned to 64 bytes; *out is NULL on failure. free(NULL) is fine. Both may
+     * block. */
+    alnico_status_t (*alloc)(size_t bytes, void **out);
+    void (*free)(void *memory);
+
+    /* Host memory that the device copies from and to at full speed, aligned to 64 bytes. */
+    alnico_status_t (*pinned_alloc)(size_t bytes, void **out);
+    void (*pinned_free)(void *memory);
+
+    /* dst[0..bytes) = src[0..bytes) on the stream; no overlap. */
+    alnico_status_t (*copy)(void *dst, const void *src, size_t bytes, void *stream);
+
+    /* dst[i] = a[i] op b[i] on the stream; dst may be a or b. AVERAGE adds. */
+    alnico_status_t (*reduce)(void *dst, const void *a, const void *b, size_t count,
+                              alnico_datatype_t type, alnico_op_t op, void *stream);
+
+    /* The part of AVERAGE that is not addition, on the stream; dst may be src. Floats: dst[i] = src[i] *
+     * (1 / ranks). Integers: dst[i] = src[i] / ranks, truncating. */
+    alnico_status_t (*divide)(void *dst, const void *src, size_t count, alnico_datatype_t type,
+                              int ranks, void *stream);
+
+    /* The caller blocks until the stream has run everything enqueued so far. */
+    alnico_status_t (*stream_synchronize)(void *stream);
+
+    /* Events. A recorded event is complete once the stream has passed it; one that was never recorded
+     * is complete. Recording again moves it. */
+    alnico_status_t (*event_create)(struct device_event **out);
+    void (*event_destroy)(struct device_event *event);
+    alnico_status_t (*event_record)(struct device_event *event, void *stream);
+    bool (*event_complete)(struct device_event *event);
+    alnico_status_t (*event_synchronize)(struct device_event *event); /* blocks the caller */
+    alnico_status_t (*stream_wait)(void *stream, struct device_event *event); /* the stream waits */
+
+    /* Flags, from the host: raise to at least `value`, read, and block until at least `value`. What was
+     * written before a raise is seen by whoever saw the raised value. */
+    alnico_status_t (*flag_create)(struct device_flag **out);
+    void (*flag_destroy)(struct device_flag *flag);
+    void (*flag_raise)(struct device_flag *flag, uint32_t value);
+    uint32_t (*flag_read)(const struct device_flag *flag);
+    void (*flag_wait)(struct device_flag *flag, uint32_t value);
+
+    /* The same on a stream, in its order. */
+    alnico_status_t (*stream_raise)(void *stream, struct device_flag *flag, uint32_t value);
+    alnico_status_t (*stream_await)(void *stream, struct device_flag *flag, uint32_t value);
+};
+
+extern const struct device_ops device_cpu;
+
+/* The resident for a public device, or NULL if this build has none. */
+const struct device_ops *device_find(alnico_device_t device);
+
+#endif

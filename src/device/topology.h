@@ -1,0 +1,39 @@
+/* What machine this is, by hwloc: host, cores, caches, NUMA nodes; and where the engine thread goes. */
+#ifndef ALNICO_SRC_TOPOLOGY_H
+#define ALNICO_SRC_TOPOLOGY_H
+
+#include <alnico/alnico.h>
+
+#include <stdint.h>
+
+enum { CORE_SET_WORDS = 16 };
+
+/* A set of processing units by their operating-system number, 0 to 1023. */
+struct core_set {
+    uint64_t bits[CORE_SET_WORDS];
+};
+
+struct topology {
+    char host[64];           /* name, for people */
+    uint64_t host_id;        /* equal exactly for processes that share a kernel (boot id) */
+    int cores, units;        /* physical cores, and processing units that may be used at all */
+    int numa_nodes;          /* at least 1 */
+    size_t l1, l2, l3;       /* data cache bytes seen by one core; 0 if unknown */
+    struct core_set usable;  /* units that this process could be bound to */
+    struct core_set process; /* units that it is bound to now */
+};
+
+/* Reads the machine. Errors: SYSTEM, with the reason. */
+alnico_status_t topology_read(struct topology *out);
+
+/* The unit for a rank's engine thread: one that no rank of the host uses, or -1 for none (do not bind).
+ * `process` holds each of the host's `ranks` ranks' own sets; `rank` is the caller's place among them.
+ * Ranks that are not bound (their set is all usable units) count as using as many units from the front
+ * as there are such ranks; engines then take units from the back, each its own. */
+int topology_engine_core(const struct topology *topology, const struct core_set *process, int rank,
+                         int ranks);
+
+/* Binds the calling thread to one unit. Errors: SYSTEM. */
+alnico_status_t topology_bind_thread(int unit);
+
+#endif

@@ -1,0 +1,108 @@
+/* Log levels, and every ALNICO_ variable in one table. The environment is read once per process, at
+ * the first question; an unknown ALNICO_ name is warned about then. */
+#include "log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern char **environ;
+
+static const struct variable_info table[VARIABLES] = {
+    [VARIABLE_LOG] = {"ALNICO_LOG", "warning", "what to log: error, warning, info or debug"},
+    [VARIABLE_TIMEOUT] = {"ALNICO_TIMEOUT", "600",
+                          "seconds before a wait gives up (rank 0's counts)"},
+    [VARIABLE_ALLREDUCE] = {"ALNICO_ALLREDUCE", "",
+                            "allreduce algorithm to force (rank 0's counts)"},
+    [VARIABLE_CHUNK] = {"ALNICO_CHUNK", "", "bytes of a large message's chunks (rank 0's counts)"},
+    [VARIABLE_ENGINE_CORE] = {"ALNICO_ENGINE_CORE", "auto",
+                              "core of the engine thread: auto, none or a number"},
+};
+
+static char *values[VARIABLES];
+static enum log_level level_in_force = LOG_WARNING;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static const char *const level_names[] = {"error", "warning", "info", "debug"};
+
+static void write_line(enum log_level level, const char *format, va_list arguments)
+{
+    char text[1024];
+    vsnprintf(text, sizeof text, format, arguments);
+    fprintf(stderr, "alnico %s: %s\n", level_names[level], text);
+}
+
+static void write_now(enum log_level level, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(level, format, arguments);
+    va_end(arguments);
+}
+
+static int find_variable(const char *entry, size_t length)
+{
+    for (int i = 0; i < VARIABLES; i++)
+        if (strlen(table[i].name) == length && memcmp(table[i].name, entry, length) == 0)
+            return i;
+    return -1;
+}
+
+static void set_level(void)
+{
+    const char *text = values[VARIABLE_LOG];
+    for (int i = 0; text && i <= LOG_DEBUG; i++)
+        if (strcmp(text, level_names[i]) == 0) {
+            level_in_force = (enum log_level)i;
+            return;
+        }
+    if (text)
+        write_now(LOG_WARNING, "ALNICO_LOG is '%s', expected error, warning, info or debug", text);
+}
+
+static void read_environment(void)
+{
+    for (char **entry = environ; entry && *entry; entry++) {
+        const char *equals = strchr(*entry, '=');
+        if (!equals || strncmp(*entry, "ALNICO_", 7) != 0)
+            continue;
+        int found = find_variable(*entry, (size_t)(equals - *entry));
+        if (found >= 0)
+            values[found] = strdup(equals + 1);
+        else
+            write_now(LOG_WARNING,
+                      "unknown variable %.*s in the environment (alnico-info lists them)",
+                      (int)(equals - *entry), *entry);
+    }
+    set_level();
+}
+
+void log_write(enum log_level level, const char *format, ...)
+{
+    pthread_once(&once, read_environment);
+    if (level > level_in_force)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(level, format, arguments);
+    va_end(arguments);
+}
+
+const struct variable_info *variable_info(enum variable variable)
+{
+    return &table[variable];
+}
+
+const char *variable_text(enum variable variable)
+{
+    pthread_once(&once, read_environment);
+    return values[variable] ? values[variable] : table[variable].fallback;
+}
+
+bool variable_is_set(enum variable variable)
+{
+    pthread_once(&once, read_environment);
+    return values[variable] != NULL;
+}
