@@ -1,9 +1,9 @@
 /*
- * Element-wise reductions on host memory, one loop per type and operation, in tables. The CPU device
- * calls them on its stream's worker, the host backend on the engine's thread; any thread may.
+ * Element-wise reductions on host memory: one loop for each type and operation, in a table. The CPU
+ * device calls them on the thread that runs the stream; any thread may.
  *
- * Each loop is plain C that the compiler vectorises, on x86-64 once for each level of instruction
- * sets; the loader picks. Every level and every position gives the same bits: each result is one
+ * A loop is plain C that the compiler vectorises, on x86-64 once for each level of instruction sets,
+ * of which the loader picks one. Every level and every position gives the same bits: a result is one
  * IEEE operation, and a NaN result is always the same quiet NaN, whatever the operands' payloads.
  */
 #include "math_cpu.h"
@@ -14,9 +14,16 @@
 #include <math.h>
 #include <string.h>
 
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HAVE_F16C 1
+#include <immintrin.h>
+#else
+#define HAVE_F16C 0
+#endif
+
 /* Resolvers of clones run before a sanitizer's runtime is ready, so those builds have one level. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) && __GNUC__ >= 12 &&       \
-    !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__) &&          \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define CLONES __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
 #else
 #define CLONES
@@ -62,7 +69,7 @@ static inline double float64(uint64_t bits)
     return value;
 }
 
-/* ---- 16-bit floats: branches would keep the loops from being vectorised ---- */
+/* 16-bit floats, without branches, which would keep the loops from being vectorised. */
 
 static inline float from_half(uint16_t half)
 {
@@ -98,28 +105,7 @@ static inline uint16_t to_bfloat(float value)
     return (uint16_t)(nan ? 0x7fc0 : (bits + 0x7fff + odd) >> 16);
 }
 
-float math_from_half(uint16_t bits)
-{
-    return from_half(bits);
-}
-
-uint16_t math_to_half(float value)
-{
-    return to_half(value);
-}
-
-float math_from_bfloat(uint16_t bits)
-{
-    return from_bfloat(bits);
-}
-
-uint16_t math_to_bfloat(float value)
-{
-    return to_bfloat(value);
-}
-
-/* ---- What loads, combines and stores one element ---- */
-
+/* What loads, combines and stores one element. */
 #define SAME(x) (x)
 #define ONE_NAN32(x) (isnan(x) ? NAN : (x))
 #define ONE_NAN64(x) (isnan(x) ? (double)NAN : (x))
@@ -160,10 +146,37 @@ static inline double larger64(double x, double y)
     return -smaller64(-x, -y);
 }
 
-/* ---- The loops ---- */
+/* Orders 16-bit floats: as float, with -0 below +0. */
+static inline int order16(uint16_t x)
+{
+    int bits = (int16_t)x;
+    return bits < 0 ? bits ^ 0x7fff : bits;
+}
 
-#define REDUCE(name, type, wide, load, store, combine)                                             \
-    CLONES static void name(void *dst, const void *a, const void *b, size_t count)                 \
+static inline bool ordered16(uint16_t x, uint16_t y, int infinity)
+{
+    return ((x & 0x7fff) <= infinity) & ((y & 0x7fff) <= infinity);
+}
+
+static inline uint16_t smaller16(uint16_t x, uint16_t y, int infinity, int nan)
+{
+    uint16_t smaller = order16(x) < order16(y) ? x : y;
+    return ordered16(x, y, infinity) ? smaller : (uint16_t)nan;
+}
+
+static inline uint16_t larger16(uint16_t x, uint16_t y, int infinity, int nan)
+{
+    uint16_t larger = order16(x) > order16(y) ? x : y;
+    return ordered16(x, y, infinity) ? larger : (uint16_t)nan;
+}
+
+#define SMALLER_HALF(x, y) smaller16(x, y, 0x7c00, 0x7e00)
+#define LARGER_HALF(x, y) larger16(x, y, 0x7c00, 0x7e00)
+#define SMALLER_BFLOAT(x, y) smaller16(x, y, 0x7f80, 0x7fc0)
+#define LARGER_BFLOAT(x, y) larger16(x, y, 0x7f80, 0x7fc0)
+
+#define REDUCE_PORTABLE(name, type, wide, load, store, combine)                                    \
+    static void name(void *dst, const void *a, const void *b, size_t count)                        \
     {                                                                                              \
         type *out = dst;                                                                           \
         const type *left = a, *right = b;                                                          \
@@ -175,6 +188,8 @@ static inline double larger64(double x, double y)
         }                                                                                          \
     }
 
+#define REDUCE(...) CLONES REDUCE_PORTABLE(__VA_ARGS__)
+
 #define DIVIDE_INTEGER(name, type, wide)                                                           \
     CLONES static void name(void *dst, const void *src, size_t count, int ranks)                   \
     {                                                                                              \
@@ -185,8 +200,8 @@ static inline double larger64(double x, double y)
             out[i] = (type)((wide)in[i] / (wide)ranks);                                            \
     }
 
-#define DIVIDE_FLOAT(name, type, wide, load, store)                                                \
-    CLONES static void name(void *dst, const void *src, size_t count, int ranks)                   \
+#define DIVIDE_PORTABLE(name, type, wide, load, store)                                             \
+    static void name(void *dst, const void *src, size_t count, int ranks)                          \
     {                                                                                              \
         type *out = dst;                                                                           \
         const type *in = src;                                                                      \
@@ -197,6 +212,8 @@ static inline double larger64(double x, double y)
             out[i] = (type)store(result);                                                          \
         }                                                                                          \
     }
+
+#define DIVIDE_FLOAT(...) CLONES DIVIDE_PORTABLE(__VA_ARGS__)
 
 /* Operations whose bits are the same for signed and unsigned integers run unsigned, where overflow
  * is defined and wraps. */
@@ -210,33 +227,113 @@ static inline double larger64(double x, double y)
     REDUCE(bitwise_or_##n, uint##n##_t, uint##n##_t, SAME, SAME, BITS_OR)                          \
     REDUCE(bitwise_xor_##n, uint##n##_t, uint##n##_t, SAME, SAME, BITS_XOR)
 
-#define SIGNED_KERNELS(name, type, wide)                                                           \
+#define ORDERED_KERNELS(name, type, wide)                                                          \
     REDUCE(minimum_##name, type, type, SAME, SAME, SMALLER)                                        \
     REDUCE(maximum_##name, type, type, SAME, SAME, LARGER)                                         \
     DIVIDE_INTEGER(divide_##name, type, wide)
 
-#define FLOAT_KERNELS(name, type, wide, load, store, smaller, larger)                              \
+#define FLOAT_KERNELS(name, type, wide, load, store)                                               \
     REDUCE(sum_##name, type, wide, load, store, ADD)                                               \
     REDUCE(product_##name, type, wide, load, store, MULTIPLY)                                      \
-    REDUCE(minimum_##name, type, wide, load, store, smaller)                                       \
-    REDUCE(maximum_##name, type, wide, load, store, larger)                                        \
     DIVIDE_FLOAT(divide_##name, type, wide, load, store)
 
 UNSIGNED_KERNELS(8)
 UNSIGNED_KERNELS(32)
 UNSIGNED_KERNELS(64)
-SIGNED_KERNELS(int8, int8_t, int32_t)
-SIGNED_KERNELS(uint8, uint8_t, uint32_t)
-SIGNED_KERNELS(int32, int32_t, int32_t)
-SIGNED_KERNELS(uint32, uint32_t, uint32_t)
-SIGNED_KERNELS(int64, int64_t, int64_t)
-SIGNED_KERNELS(uint64, uint64_t, uint64_t)
-FLOAT_KERNELS(float16, uint16_t, float, from_half, to_half, smaller32, larger32)
-FLOAT_KERNELS(bfloat16, uint16_t, float, from_bfloat, to_bfloat, smaller32, larger32)
-FLOAT_KERNELS(float32, float, float, SAME, ONE_NAN32, smaller32, larger32)
-FLOAT_KERNELS(float64, double, double, SAME, ONE_NAN64, smaller64, larger64)
+ORDERED_KERNELS(int8, int8_t, int32_t)
+ORDERED_KERNELS(uint8, uint8_t, uint32_t)
+ORDERED_KERNELS(int32, int32_t, int32_t)
+ORDERED_KERNELS(uint32, uint32_t, uint32_t)
+ORDERED_KERNELS(int64, int64_t, int64_t)
+ORDERED_KERNELS(uint64, uint64_t, uint64_t)
+FLOAT_KERNELS(bfloat16, uint16_t, float, from_bfloat, to_bfloat)
+FLOAT_KERNELS(float32, float, float, SAME, ONE_NAN32)
+FLOAT_KERNELS(float64, double, double, SAME, ONE_NAN64)
+REDUCE(minimum_float16, uint16_t, uint16_t, SAME, SAME, SMALLER_HALF)
+REDUCE(maximum_float16, uint16_t, uint16_t, SAME, SAME, LARGER_HALF)
+REDUCE(minimum_bfloat16, uint16_t, uint16_t, SAME, SAME, SMALLER_BFLOAT)
+REDUCE(maximum_bfloat16, uint16_t, uint16_t, SAME, SAME, LARGER_BFLOAT)
+REDUCE(minimum_float32, float, float, SAME, ONE_NAN32, smaller32)
+REDUCE(maximum_float32, float, float, SAME, ONE_NAN32, larger32)
+REDUCE(minimum_float64, double, double, SAME, ONE_NAN64, smaller64)
+REDUCE(maximum_float64, double, double, SAME, ONE_NAN64, larger64)
 
-/* ---- The tables ---- */
+/* Halves are converted eight at a time where the processor does it; what is left, or all of them
+ * elsewhere, goes through the portable loops, with the same bits. */
+REDUCE_PORTABLE(sum_halves, uint16_t, float, from_half, to_half, ADD)
+REDUCE_PORTABLE(product_halves, uint16_t, float, from_half, to_half, MULTIPLY)
+DIVIDE_PORTABLE(divide_halves, uint16_t, float, from_half, to_half)
+
+#if HAVE_F16C
+#define F16C __attribute__((target("avx2,f16c")))
+
+static inline bool have_f16c(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+}
+
+static inline F16C __m256 load_halves(const uint16_t *from)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+}
+
+static inline F16C void store_halves(uint16_t *to, __m256 x)
+{
+    __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    x = _mm256_blendv_ps(x, _mm256_set1_ps(NAN), nan);
+    _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+#define REDUCE_HALVES(name, combine)                                                               \
+    F16C static size_t name(uint16_t *dst, const uint16_t *a, const uint16_t *b, size_t count)     \
+    {                                                                                              \
+        size_t i = 0;                                                                              \
+        for (; i + 8 <= count; i += 8)                                                             \
+            store_halves(dst + i, combine(load_halves(a + i), load_halves(b + i)));                \
+        return i;                                                                                  \
+    }
+
+REDUCE_HALVES(sum_f16c, _mm256_add_ps)
+REDUCE_HALVES(product_f16c, _mm256_mul_ps)
+
+F16C static size_t divide_f16c(uint16_t *dst, const uint16_t *src, size_t count, int ranks)
+{
+    __m256 factor = _mm256_set1_ps(1.0f / (float)ranks);
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        store_halves(dst + i, _mm256_mul_ps(load_halves(src + i), factor));
+    return i;
+}
+#else
+#define have_f16c() false
+#define sum_f16c(dst, a, b, count) 0
+#define product_f16c(dst, a, b, count) 0
+#define divide_f16c(dst, src, count, ranks) 0
+#endif
+
+static void sum_float16(void *dst, const void *a, const void *b, size_t count)
+{
+    uint16_t *out = dst;
+    const uint16_t *x = a, *y = b;
+    size_t done = have_f16c() ? sum_f16c(out, x, y, count) : 0;
+    sum_halves(out + done, x + done, y + done, count - done);
+}
+
+static void product_float16(void *dst, const void *a, const void *b, size_t count)
+{
+    uint16_t *out = dst;
+    const uint16_t *x = a, *y = b;
+    size_t done = have_f16c() ? product_f16c(out, x, y, count) : 0;
+    product_halves(out + done, x + done, y + done, count - done);
+}
+
+static void divide_float16(void *dst, const void *src, size_t count, int ranks)
+{
+    uint16_t *out = dst;
+    const uint16_t *x = src;
+    size_t done = have_f16c() ? divide_f16c(out, x, count, ranks) : 0;
+    divide_halves(out + done, x + done, count - done, ranks);
+}
 
 #define INTEGER_ROW(name, n)                                                                       \
     {                                                                                              \
@@ -281,4 +378,24 @@ void math_divide(void *dst, const void *src, size_t count, alnico_datatype_t typ
 {
     assert(datatype_valid(type) && ranks > 0);
     divide_kernels[type](dst, src, count, ranks);
+}
+
+float math_from_half(uint16_t bits)
+{
+    return from_half(bits);
+}
+
+uint16_t math_to_half(float value)
+{
+    return to_half(value);
+}
+
+float math_from_bfloat(uint16_t bits)
+{
+    return from_bfloat(bits);
+}
+
+uint16_t math_to_bfloat(float value)
+{
+    return to_bfloat(value);
 }
