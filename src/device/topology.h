@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-enum { CORE_SET_WORDS = 16 };
+enum { CORE_SET_WORDS = 16, CORE_SET_UNITS = CORE_SET_WORDS * 64 };
 
 /* A set of processing units by their operating-system number, 0 to 1023. */
 struct core_set {
@@ -20,16 +20,24 @@ struct topology {
     int numa_nodes;          /* at least 1 */
     size_t l1, l2, l3;       /* data cache bytes seen by one core; 0 if unknown */
     struct core_set usable;  /* units that this process could be bound to */
-    struct core_set process; /* units that it is bound to now */
+    struct core_set process; /* units that its threads are bound to now, all together */
+    struct {
+        uint16_t core, node; /* the first unit of its core, and its NUMA node */
+    } places[CORE_SET_UNITS];
 };
 
-/* Reads the machine. Errors: SYSTEM, with the reason. */
+/* Reads the machine, which takes some milliseconds. Any thread. Errors: SYSTEM, with the reason. */
 alnico_status_t topology_read(struct topology *out);
+
+/* Only the host's identity, at once: struct topology's host_id. */
+uint64_t topology_host_id(void);
 
 /* The unit for a rank's engine thread: one that no rank of the host uses, or -1 for none (do not bind).
  * `process` holds each of the host's `ranks` ranks' own sets; `rank` is the caller's place among them.
- * Ranks that are not bound (their set is all usable units) count as using as many units from the front
- * as there are such ranks; engines then take units from the back, each its own. */
+ * A rank uses the units that it is bound to. Ranks that are not bound (their set is all usable units)
+ * count as using one unit each, from the front, on cores of their own while there are any. Engines take
+ * what is left in rank order, each its own: first where nobody uses the core, then on the NUMA node of
+ * their rank, then the last. */
 int topology_engine_core(const struct topology *topology, const struct core_set *process, int rank,
                          int ranks);
 

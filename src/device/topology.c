@@ -1,0 +1,248 @@
+/*
+ * The machine as hwloc sees it, and the choice of a processing unit for a rank's engine thread.
+ * Communicators read it when they are created; the engine binds its own thread. Any thread.
+ */
+#include "topology.h"
+
+#include "status.h"
+
+#include <errno.h>
+#include <hwloc.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool set_has(const struct core_set *set, int unit)
+{
+    return set->bits[unit / 64] >> (unit % 64) & 1;
+}
+
+static void set_add(struct core_set *set, int unit)
+{
+    set->bits[unit / 64] |= UINT64_C(1) << (unit % 64);
+}
+
+static bool set_equal(const struct core_set *a, const struct core_set *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+static struct core_set set_from_hwloc(hwloc_const_bitmap_t bitmap)
+{
+    struct core_set set = {{0}};
+    for (int unit = hwloc_bitmap_first(bitmap); unit >= 0 && unit < CORE_SET_UNITS;
+         unit = hwloc_bitmap_next(bitmap, unit))
+        set_add(&set, unit);
+    return set;
+}
+
+/* FNV-1a. */
+static uint64_t hash(const char *text)
+{
+    uint64_t value = UINT64_C(0xcbf29ce484222325);
+    for (; *text; text++)
+        value = (value ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return value;
+}
+
+static void read_host_name(char *name, size_t bytes)
+{
+    if (gethostname(name, bytes) != 0)
+        snprintf(name, bytes, "unknown");
+    name[bytes - 1] = '\0';
+}
+
+uint64_t topology_host_id(void)
+{
+    char text[256] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    bool found = file && fgets(text, sizeof text, file);
+    if (file)
+        fclose(file);
+    if (!found)
+        read_host_name(text, sizeof text);
+    return hash(text);
+}
+
+static size_t cache_bytes(hwloc_topology_t machine, hwloc_obj_type_t type)
+{
+    hwloc_obj_t cache = hwloc_get_obj_by_type(machine, type, 0);
+    return cache ? (size_t)cache->attr->cache.size : 0;
+}
+
+static int count(hwloc_topology_t machine, hwloc_obj_type_t type)
+{
+    int objects = hwloc_get_nbobjs_by_type(machine, type);
+    return objects > 0 ? objects : 0;
+}
+
+static unsigned node_of(hwloc_topology_t machine, unsigned unit)
+{
+    hwloc_obj_t node = NULL;
+    while ((node = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_NUMANODE, node)))
+        if (hwloc_bitmap_isset(node->cpuset, unit))
+            return node->logical_index;
+    return 0;
+}
+
+static void place_units(hwloc_topology_t machine, struct topology *out)
+{
+    hwloc_obj_t unit = NULL;
+    while ((unit = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_PU, unit))) {
+        hwloc_obj_t core = hwloc_get_ancestor_obj_by_type(machine, HWLOC_OBJ_CORE, unit);
+        if (unit->os_index >= CORE_SET_UNITS)
+            continue;
+        out->places[unit->os_index].core =
+            (uint16_t)hwloc_bitmap_first(core ? core->cpuset : unit->cpuset);
+        out->places[unit->os_index].node = (uint16_t)node_of(machine, unit->os_index);
+    }
+}
+
+static alnico_status_t read_process(hwloc_topology_t machine, struct topology *out)
+{
+    hwloc_bitmap_t bound = hwloc_bitmap_alloc();
+    alnico_status_t status = ALNICO_SUCCESS;
+    if (!bound || hwloc_get_cpubind(machine, bound, HWLOC_CPUBIND_PROCESS) != 0)
+        status =
+            error_set(ALNICO_ERROR_SYSTEM, "topology: hwloc cannot read this process's binding: %s",
+                      strerror(errno));
+    else
+        out->process = set_from_hwloc(bound);
+    hwloc_bitmap_free(bound);
+    return status;
+}
+
+static alnico_status_t read_machine(hwloc_topology_t machine, struct topology *out)
+{
+    if (hwloc_topology_load(machine) != 0)
+        return error_set(ALNICO_ERROR_SYSTEM, "topology: hwloc cannot read the machine: %s",
+                         strerror(errno));
+    out->units = count(machine, HWLOC_OBJ_PU);
+    out->cores = count(machine, HWLOC_OBJ_CORE);
+    if (out->cores == 0)
+        out->cores = out->units;
+    out->numa_nodes = count(machine, HWLOC_OBJ_NUMANODE);
+    if (out->numa_nodes == 0)
+        out->numa_nodes = 1;
+    out->l1 = cache_bytes(machine, HWLOC_OBJ_L1CACHE);
+    out->l2 = cache_bytes(machine, HWLOC_OBJ_L2CACHE);
+    out->l3 = cache_bytes(machine, HWLOC_OBJ_L3CACHE);
+    out->usable = set_from_hwloc(hwloc_topology_get_allowed_cpuset(machine));
+    place_units(machine, out);
+    return read_process(machine, out);
+}
+
+alnico_status_t topology_read(struct topology *out)
+{
+    hwloc_topology_t machine;
+    memset(out, 0, sizeof *out);
+    read_host_name(out->host, sizeof out->host);
+    out->host_id = topology_host_id();
+    if (hwloc_topology_init(&machine) != 0)
+        return error_set(ALNICO_ERROR_SYSTEM, "topology: hwloc does not start: %s",
+                         strerror(errno));
+    alnico_status_t status = read_machine(machine, out);
+    hwloc_topology_destroy(machine);
+    return status;
+}
+
+/* What somebody uses: units, and cores by their first unit. */
+struct occupancy {
+    const struct topology *topology;
+    struct core_set units, cores;
+};
+
+static bool unit_free(const struct occupancy *occupancy, int unit)
+{
+    return set_has(&occupancy->topology->usable, unit) && !set_has(&occupancy->units, unit);
+}
+
+static bool core_free(const struct occupancy *occupancy, int unit)
+{
+    return !set_has(&occupancy->cores, occupancy->topology->places[unit].core);
+}
+
+static void occupy(struct occupancy *occupancy, int unit)
+{
+    set_add(&occupancy->units, unit);
+    set_add(&occupancy->cores, occupancy->topology->places[unit].core);
+}
+
+static void occupy_set(struct occupancy *occupancy, const struct core_set *set)
+{
+    for (int unit = 0; unit < CORE_SET_UNITS; unit++)
+        if (set_has(set, unit) && set_has(&occupancy->topology->usable, unit))
+            occupy(occupancy, unit);
+}
+
+/* Where an unbound rank counts as running: the first unit of a free core, or else a free unit. */
+static void place_unbound(struct occupancy *occupancy)
+{
+    int best = -1;
+    for (int unit = CORE_SET_UNITS - 1; unit >= 0; unit--)
+        if (unit_free(occupancy, unit) &&
+            (best < 0 || core_free(occupancy, unit) || !core_free(occupancy, best)))
+            best = unit;
+    if (best >= 0)
+        occupy(occupancy, best);
+}
+
+/* The NUMA node of a bound rank's first unit; -1 for an unbound one. */
+static int home_node(const struct topology *topology, const struct core_set *process)
+{
+    if (set_equal(process, &topology->usable))
+        return -1;
+    for (int unit = 0; unit < CORE_SET_UNITS; unit++)
+        if (set_has(process, unit) && set_has(&topology->usable, unit))
+            return topology->places[unit].node;
+    return -1;
+}
+
+static int place_engine(struct occupancy *occupancy, int node)
+{
+    int best = -1, best_score = -1;
+    for (int unit = 0; unit < CORE_SET_UNITS; unit++) {
+        bool home = occupancy->topology->places[unit].node == node;
+        int score = 2 * core_free(occupancy, unit) + home;
+        if (!unit_free(occupancy, unit) || score < best_score)
+            continue;
+        best = unit;
+        best_score = score;
+    }
+    if (best >= 0)
+        occupy(occupancy, best);
+    return best;
+}
+
+int topology_engine_core(const struct topology *topology, const struct core_set *process, int rank,
+                         int ranks)
+{
+    struct occupancy occupancy = {.topology = topology};
+    for (int i = 0; i < ranks; i++)
+        if (!set_equal(&process[i], &topology->usable))
+            occupy_set(&occupancy, &process[i]);
+    for (int i = 0; i < ranks; i++)
+        if (set_equal(&process[i], &topology->usable))
+            place_unbound(&occupancy);
+    int unit = -1;
+    for (int i = 0; i <= rank; i++)
+        unit = place_engine(&occupancy, home_node(topology, &process[i]));
+    return unit;
+}
+
+alnico_status_t topology_bind_thread(int unit)
+{
+    cpu_set_t set;
+    if (unit < 0 || unit >= CPU_SETSIZE)
+        return error_set(ALNICO_ERROR_SYSTEM, "topology: unit %d is not between 0 and %d", unit,
+                         CPU_SETSIZE - 1);
+    CPU_ZERO(&set);
+    CPU_SET(unit, &set);
+    int error = pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    if (error)
+        return error_set(ALNICO_ERROR_SYSTEM, "topology: cannot bind to unit %d: %s", unit,
+                         strerror(error));
+    return ALNICO_SUCCESS;
+}
