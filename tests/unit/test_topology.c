@@ -120,14 +120,15 @@ static void a_core_without_ranks_comes_before_a_hardware_thread_of_a_busy_one(vo
     }
 }
 
-/* Two engines on 4 cores of 2 threads, one rank: each engine has a core of its own. */
+/* Three ranks on 4 cores of 2 threads count as using 3 cores: one core is left for the first engine. */
 static void unbound_ranks_count_as_spread_over_cores(void **state)
 {
     (void)state;
     struct topology topology = machine(4, 2, 1, 1);
-    struct core_set process[] = {topology.usable, topology.usable};
-    assert_int_equal(topology_engine_core(&topology, process, 0, 2), 7);
-    assert_int_equal(topology_engine_core(&topology, process, 1, 2), 5);
+    struct core_set process[] = {topology.usable, topology.usable, topology.usable};
+    assert_int_equal(topology_engine_core(&topology, process, 0, 3), 7);
+    assert_int_equal(topology_engine_core(&topology, process, 1, 3), 6);
+    assert_int_equal(topology_engine_core(&topology, process, 2, 3), 5);
 }
 
 static void engines_stay_on_the_numa_node_of_their_rank(void **state)
