@@ -1,0 +1,85 @@
+/* The loops of elementwise.h, vectorised for what the machine at hand has. */
+#include "elementwise.h"
+
+#include <omp.h>
+
+#define VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
+
+/* Fewer elements than this are not worth waking threads for. */
+enum { SHARE = 1 << 15, LINE = 16 };
+
+VECTORISED static void add_relu(float *y, const float *a, const float *b, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++) {
+        const float sum = a[i] + b[i];
+        y[i] = sum > 0 ? sum : 0;
+    }
+}
+
+VECTORISED static void mask(float *dx, const float *dy, const float *y, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        dx[i] = y[i] > 0 ? dy[i] : 0;
+}
+
+VECTORISED static void mask_add(float *dx, const float *dy, const float *y, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        dx[i] += y[i] > 0 ? dy[i] : 0;
+}
+
+VECTORISED static void accumulate(float *y, const float *x, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        y[i] += x[i];
+}
+
+/* This thread's part of `count` elements, on cache line boundaries. */
+static size_t part(size_t count, size_t *begin)
+{
+    const size_t threads = (size_t)omp_get_num_threads(), me = (size_t)omp_get_thread_num();
+    const size_t each = ((count + threads - 1) / threads + LINE - 1) / LINE * LINE;
+    const size_t end = (me + 1) * each < count ? (me + 1) * each : count;
+    *begin = me * each < count ? me * each : count;
+    return end - *begin;
+}
+
+void elementwise_add_relu(float *y, const float *a, const float *b, size_t count)
+{
+#pragma omp parallel if (count > SHARE)
+    {
+        size_t at, length = part(count, &at);
+        add_relu(y + at, a + at, b + at, length);
+    }
+}
+
+void elementwise_mask(float *dx, const float *dy, const float *y, size_t count)
+{
+#pragma omp parallel if (count > SHARE)
+    {
+        size_t at, length = part(count, &at);
+        mask(dx + at, dy + at, y + at, length);
+    }
+}
+
+void elementwise_mask_add(float *dx, const float *dy, const float *y, size_t count)
+{
+#pragma omp parallel if (count > SHARE)
+    {
+        size_t at, length = part(count, &at);
+        mask_add(dx + at, dy + at, y + at, length);
+    }
+}
+
+void elementwise_accumulate(float *y, const float *x, size_t count)
+{
+#pragma omp parallel if (count > SHARE)
+    {
+        size_t at, length = part(count, &at);
+        accumulate(y + at, x + at, length);
+    }
+}

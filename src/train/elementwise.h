@@ -1,0 +1,18 @@
+/* Passes over whole activations that a foreign library has no fused form of. One thread calls; large
+ * arrays are shared among OpenMP threads. No two arrays overlap unless they are the same. */
+#ifndef ALNICO_SRC_TRAIN_ELEMENTWISE_H
+#define ALNICO_SRC_TRAIN_ELEMENTWISE_H
+
+#include <stddef.h>
+
+/* y = max(a + b, 0) */
+void elementwise_add_relu(float *y, const float *a, const float *b, size_t count);
+
+/* dx = y > 0 ? dy : 0; adding: dx += that. */
+void elementwise_mask(float *dx, const float *dy, const float *y, size_t count);
+void elementwise_mask_add(float *dx, const float *dy, const float *y, size_t count);
+
+/* y += x */
+void elementwise_accumulate(float *y, const float *x, size_t count);
+
+#endif

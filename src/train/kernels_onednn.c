@@ -1,0 +1,179 @@
+/*
+ * The network on oneDNN 2.x. Weights stay plain in the arenas; where the library prefers blocks they are
+ * reordered each time. Batch norm runs together with a following ReLU, or addition and ReLU; an addition
+ * together with a ReLU. Called through kernels_onednn (kernels.h); the steps are made in onednn_*.c.
+ */
+#include "onednn_steps.h"
+
+#include "status.h"
+
+#include <omp.h>
+#include <stdlib.h>
+
+static size_t run_fused(const struct network *network, size_t at)
+{
+    static const enum operation_kind three[] = {OPERATION_BATCH_NORM, OPERATION_ADD,
+                                                OPERATION_RELU};
+    static const enum operation_kind norm_relu[] = {OPERATION_BATCH_NORM, OPERATION_RELU};
+    static const enum operation_kind add_relu[] = {OPERATION_ADD, OPERATION_RELU};
+    const struct node *node = &network->nodes[at];
+    if (plan_chained(network, at, three, 3) && network->nodes[at + 1].in[1] != node->in[0])
+        return 3;
+    if (plan_chained(network, at, norm_relu, 2) || plan_chained(network, at, add_relu, 2))
+        return 2;
+    return 1;
+}
+
+static alnico_status_t build_step(struct engine *self, const struct step *step,
+                                  struct programs *programs)
+{
+    switch (self->setup.network->nodes[step->first].operation.kind) {
+    case OPERATION_CONVOLUTION:
+        return build_convolution(self, step, programs);
+    case OPERATION_BATCH_NORM:
+        return build_norm(self, step, programs);
+    case OPERATION_RELU:
+        return build_relu(self, step, programs);
+    case OPERATION_ADD:
+        return build_add(self, step, programs);
+    case OPERATION_MAX_POOL:
+    case OPERATION_AVERAGE_POOL:
+        return build_pool(self, step, programs);
+    case OPERATION_DENSE:
+        return build_dense(self, step, programs);
+    case OPERATION_CROSS_ENTROPY:
+        return build_cross_entropy(self, step, programs);
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t engine_forward(void *self, size_t step, bool training)
+{
+    struct engine *engine = self;
+    const struct programs *programs = &engine->steps[step];
+    const bool inference = !training && programs->inference.count;
+    return program_run(engine, inference ? &programs->inference : &programs->forward);
+}
+
+static alnico_status_t engine_backward(void *self, size_t step)
+{
+    struct engine *engine = self;
+    return program_run(engine, &engine->steps[step].backward);
+}
+
+static double engine_seconds(const void *self)
+{
+    const struct engine *engine = self;
+    return engine->library.seconds;
+}
+
+/* Back to what engine_build begins with. */
+static void engine_clear(struct engine *self)
+{
+    for (size_t i = 0; self->steps && i < self->setup.plan->count; i++) {
+        free(self->steps[i].forward.actions);
+        free(self->steps[i].inference.actions);
+        free(self->steps[i].backward.actions);
+    }
+    onednn_close(&self->library);
+    free(self->steps);
+    free(self->values);
+    free(self->diffs);
+    free(self->scratch[0]);
+    free(self->scratch[1]);
+    *self = (struct engine){.setup = self->setup};
+}
+
+static void engine_destroy(void *self)
+{
+    if (!self)
+        return;
+    engine_clear(self);
+    free(self);
+}
+
+/* Memory objects for all tensors that exist between steps. */
+static alnico_status_t engine_tensors(struct engine *self)
+{
+    const struct plan *plan = self->setup.plan;
+    dnnl_memory_desc_t layout;
+    for (size_t t = 0; t <= self->setup.network->count; t++) {
+        float *diff = setup_diff(&self->setup, t);
+        TRY(activation_layout(self, t, &layout));
+        if (t == 0 || plan->values[t] != PLAN_NONE)
+            TRY(onednn_memory(&self->library, &layout, setup_value(&self->setup, t),
+                              &self->values[t]));
+        if (diff)
+            TRY(onednn_memory(&self->library, &layout, diff, &self->diffs[t]));
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t engine_allocate(struct engine *self)
+{
+    const size_t tensors = self->setup.network->count + 1;
+    size_t largest = 0;
+    for (size_t t = 0; t < tensors; t++)
+        if (largest < batch_elements(self, t))
+            largest = batch_elements(self, t);
+    const size_t bytes = (largest * sizeof(float) + 63) / 64 * 64;
+    self->steps = calloc(self->setup.plan->count, sizeof *self->steps);
+    self->values = calloc(tensors, sizeof(dnnl_memory_t));
+    self->diffs = calloc(tensors, sizeof(dnnl_memory_t));
+    self->scratch[0] = aligned_alloc(64, bytes);
+    self->scratch[1] = aligned_alloc(64, bytes);
+    if (self->steps && self->values && self->diffs && self->scratch[0] && self->scratch[1])
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_MEMORY, "oneDNN kernels: no memory");
+}
+
+static alnico_status_t engine_build(struct engine *self, bool blocked)
+{
+    const struct plan *plan = self->setup.plan;
+    self->blocked = blocked;
+    TRY(engine_allocate(self));
+    TRY(onednn_open(&self->library));
+    TRY(engine_tensors(self));
+    for (size_t s = 0; s < plan->count; s++)
+        TRY(build_step(self, &plan->steps[s], &self->steps[s]));
+    return ALNICO_SUCCESS;
+}
+
+/* Blocks of 16 channels are fastest where the machine's vectors and the network's channels suit them:
+ * where the library has only its reference code for them, the plain layout is taken instead. */
+static alnico_status_t engine_prepare(struct engine *self)
+{
+    const alnico_status_t status = engine_build(self, true);
+    if (status == ALNICO_ERROR_MEMORY || (status == ALNICO_SUCCESS && !self->reference))
+        return status;
+    engine_clear(self);
+    return engine_build(self, false);
+}
+
+static alnico_status_t engine_create(const struct kernels_setup *setup, void **out)
+{
+    *out = NULL;
+    struct engine *self = calloc(1, sizeof *self);
+    if (!self)
+        return error_set(ALNICO_ERROR_MEMORY, "oneDNN kernels: no memory");
+    self->setup = *setup;
+    if (setup->threads > 0)
+        omp_set_num_threads(setup->threads);
+    const alnico_status_t status = engine_prepare(self);
+    if (status != ALNICO_SUCCESS)
+        engine_destroy(self);
+    else
+        *out = self;
+    return status;
+}
+
+const struct kernels_ops kernels_onednn = {
+    .name = "onednn",
+    .about = "oneDNN primitives, batch norm and additions fused with what follows",
+    .run = run_fused,
+    .create = engine_create,
+    .destroy = engine_destroy,
+    .forward = engine_forward,
+    .backward = engine_backward,
+    .library_seconds = engine_seconds,
+};

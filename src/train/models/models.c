@@ -1,0 +1,32 @@
+/* The table of models, and making a network from one. See models.h. */
+#include "models.h"
+
+#include "status.h"
+
+#include <string.h>
+
+const struct model *const models_all[MODELS] = {&model_resnet20, &model_cnn};
+
+const struct model *model_find(const char *name)
+{
+    for (size_t i = 0; i < MODELS; i++)
+        if (strcmp(models_all[i]->name, name) == 0)
+            return models_all[i];
+    return NULL;
+}
+
+alnico_status_t model_network(const struct model *model, size_t height, size_t width,
+                              size_t channels, size_t classes, struct network **out)
+{
+    struct network *network;
+    *out = NULL;
+    TRY(network_create(height, width, channels, &network));
+    alnico_status_t status = model->build(network, classes);
+    if (status == ALNICO_SUCCESS)
+        status = network_finish(network);
+    if (status != ALNICO_SUCCESS)
+        network_destroy(network);
+    else
+        *out = network;
+    return status;
+}

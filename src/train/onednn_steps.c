@@ -1,0 +1,192 @@
+/* What the steps of the oneDNN kernels are made with. See onednn_steps.h. */
+#include "onednn_steps.h"
+
+#include "elementwise.h"
+#include "status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+alnico_status_t program_append(struct program *program, const struct action *action)
+{
+    if (program->count == program->capacity) {
+        const size_t capacity = program->capacity ? 2 * program->capacity : 4;
+        struct action *actions = realloc(program->actions, capacity * sizeof *actions);
+        if (!actions)
+            return error_set(ALNICO_ERROR_MEMORY, "oneDNN kernels: no memory");
+        program->actions = actions;
+        program->capacity = capacity;
+    }
+    program->actions[program->count++] = *action;
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t program_call(struct program *program, const struct call *call)
+{
+    return program_append(program, &(struct action){.call = *call});
+}
+
+alnico_status_t program_run(struct engine *self, const struct program *program)
+{
+    for (size_t i = 0; i < program->count; i++) {
+        const struct action *action = &program->actions[i];
+        if (action->pass)
+            action->pass(self, action);
+        else
+            TRY(onednn_execute(&self->library, &action->call));
+    }
+    return ALNICO_SUCCESS;
+}
+
+void pass_add_relu(const struct engine *self, const struct action *action)
+{
+    (void)self;
+    elementwise_add_relu(action->y, action->a, action->b, action->count);
+}
+
+void pass_mask(const struct engine *self, const struct action *action)
+{
+    (void)self;
+    elementwise_mask(action->y, action->a, action->b, action->count);
+}
+
+void pass_mask_add(const struct engine *self, const struct action *action)
+{
+    (void)self;
+    elementwise_mask_add(action->y, action->a, action->b, action->count);
+}
+
+void pass_copy(const struct engine *self, const struct action *action)
+{
+    (void)self;
+    memcpy(action->y, action->a, action->count * sizeof *action->y);
+}
+
+void pass_accumulate(const struct engine *self, const struct action *action)
+{
+    (void)self;
+    elementwise_accumulate(action->y, action->a, action->count);
+}
+
+static dnnl_format_tag_t activation_tag(const struct engine *self, size_t t)
+{
+    const size_t channels = self->setup.network->tensors[t].channels;
+    return self->blocked && t > 0 && channels % 16 == 0 ? dnnl_nChw16c : dnnl_nhwc;
+}
+
+alnico_status_t activation_layout(const struct engine *self, size_t t, dnnl_memory_desc_t *out)
+{
+    const struct tensor *tensor = &self->setup.network->tensors[t];
+    const dnnl_dims_t dims = {(dnnl_dim_t)self->setup.plan->batch, (dnnl_dim_t)tensor->channels,
+                              (dnnl_dim_t)tensor->height, (dnnl_dim_t)tensor->width};
+    return onednn_status(
+        dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32, activation_tag(self, t)),
+        "an activation's layout");
+}
+
+alnico_status_t matrix_layout(const struct engine *self, size_t t, dnnl_memory_desc_t *out)
+{
+    const dnnl_dims_t dims = {(dnnl_dim_t)self->setup.plan->batch,
+                              (dnnl_dim_t)self->setup.network->tensors[t].channels};
+    return onednn_status(dnnl_memory_desc_init_by_tag(out, 2, dims, dnnl_f32, dnnl_nc),
+                         "a matrix's layout");
+}
+
+alnico_status_t vector_layout(size_t count, dnnl_memory_desc_t *out)
+{
+    const dnnl_dims_t dims = {(dnnl_dim_t)count};
+    return onednn_status(dnnl_memory_desc_init_by_tag(out, 1, dims, dnnl_f32, dnnl_x),
+                         "a vector's layout");
+}
+
+alnico_status_t vector_memory(struct engine *self, float *at, size_t count, dnnl_memory_t *out)
+{
+    dnnl_memory_desc_t layout;
+    TRY(vector_layout(count, &layout));
+    return onednn_memory(&self->library, &layout, at, out);
+}
+
+alnico_status_t matrix_memory(struct engine *self, size_t t, float *at, dnnl_memory_t *out)
+{
+    dnnl_memory_desc_t layout;
+    TRY(matrix_layout(self, t, &layout));
+    return onednn_memory(&self->library, &layout, at, out);
+}
+
+size_t batch_elements(const struct engine *self, size_t t)
+{
+    return self->setup.plan->batch * tensor_elements(&self->setup.network->tensors[t]);
+}
+
+alnico_status_t diff_target(struct engine *self, const struct step *step, size_t i,
+                            dnnl_memory_t *memory)
+{
+    dnnl_memory_desc_t layout;
+    *memory = self->diffs[step->in[i]];
+    if (*memory && !step->accumulate[i])
+        return ALNICO_SUCCESS;
+    TRY(activation_layout(self, step->in[i], &layout));
+    return onednn_memory(&self->library, &layout, self->scratch[0], memory);
+}
+
+alnico_status_t diff_finish(struct engine *self, const struct step *step, size_t i,
+                            struct program *program)
+{
+    float *diff = setup_diff(&self->setup, step->in[i]);
+    if (!diff || !step->accumulate[i])
+        return ALNICO_SUCCESS;
+    return program_append(program, &(struct action){.pass = pass_accumulate,
+                                                    .y = diff,
+                                                    .a = self->scratch[0],
+                                                    .count = batch_elements(self, step->in[i])});
+}
+
+alnico_status_t weights_describe(struct engine *self, const struct node *node,
+                                 const dnnl_dims_t dims, struct weights *out)
+{
+    float *parameters = self->setup.arenas->parameters, *gradients = self->setup.arenas->gradients;
+    const size_t at = node->weight.offset, bias = node->bias.offset;
+    out->biased = node->bias.count > 0;
+    TRY(onednn_status(dnnl_memory_desc_init_by_tag(&out->plain, 4, dims, dnnl_f32, dnnl_ohwi),
+                      "a layout of weights"));
+    TRY(onednn_status(
+        dnnl_memory_desc_init_by_tag(&out->any, 4, dims, dnnl_f32, dnnl_format_tag_any),
+        "a layout of weights"));
+    TRY(onednn_memory(&self->library, &out->plain, parameters + at, &out->memory));
+    TRY(onednn_memory(&self->library, &out->plain, gradients + at, &out->gradient));
+    if (!out->biased)
+        return ALNICO_SUCCESS;
+    TRY(vector_layout(node->bias.count, &out->bias));
+    TRY(onednn_memory(&self->library, &out->bias, parameters + bias, &out->bias_memory));
+    return onednn_memory(&self->library, &out->bias, gradients + bias, &out->bias_gradient);
+}
+
+alnico_status_t weights_load(struct engine *self, const struct weights *weights,
+                             const dnnl_memory_desc_t *wanted, struct program *program,
+                             dnnl_memory_t *out)
+{
+    struct call reorder;
+    *out = weights->memory;
+    if (dnnl_memory_desc_equal(&weights->plain, wanted))
+        return ALNICO_SUCCESS;
+    TRY(onednn_memory(&self->library, wanted, NULL, out));
+    TRY(onednn_reorder(&self->library, weights->memory, *out, &reorder));
+    return program_call(program, &reorder);
+}
+
+alnico_status_t weights_store(struct engine *self, const struct weights *weights,
+                              const dnnl_memory_desc_t *made, struct call *call,
+                              struct program *program)
+{
+    dnnl_memory_t memory = weights->gradient;
+    const bool direct = dnnl_memory_desc_equal(&weights->plain, made);
+    struct call reorder;
+    if (!direct)
+        TRY(onednn_memory(&self->library, made, NULL, &memory));
+    call_argument(call, DNNL_ARG_DIFF_WEIGHTS, memory);
+    TRY(program_call(program, call));
+    if (direct)
+        return ALNICO_SUCCESS;
+    TRY(onednn_reorder(&self->library, memory, weights->gradient, &reorder));
+    return program_call(program, &reorder);
+}

@@ -1,0 +1,294 @@
+/* Small networks that between them have every operation, every fused run and odd shapes; and what the
+ * tests of the trainer share: random numbers with a printed seed. */
+#ifndef ALNICO_TESTS_TRAIN_CASES_H
+#define ALNICO_TESTS_TRAIN_CASES_H
+
+#include "train/network.h"
+#include "train/random.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { CASE_OPERATIONS = 12 };
+
+struct network_case {
+    const char *name;
+    size_t batch, height, width, channels;
+    struct operation operations[CASE_OPERATIONS]; /* up to the first without a name */
+    size_t runs; /* steps that the fusing kernels make of it; 0: any number */
+};
+
+#define CONVOLUTION(NAME, IN, FILTERS, WINDOW, STRIDE, PAD, BIAS)                                  \
+    {                                                                                              \
+        .kind = OPERATION_CONVOLUTION, .name = NAME, .in = {IN}, .filters = FILTERS,               \
+        .window = WINDOW, .stride = STRIDE, .pad = PAD, .bias = BIAS                               \
+    }
+#define POOL(KIND, NAME, IN, WINDOW, STRIDE, PAD)                                                  \
+    {                                                                                              \
+        .kind = KIND, .name = NAME, .in = {IN}, .window = WINDOW, .stride = STRIDE, .pad = PAD     \
+    }
+#define UNARY(KIND, NAME, IN)                                                                      \
+    {                                                                                              \
+        .kind = KIND, .name = NAME, .in = { IN }                                                   \
+    }
+#define ADD(NAME, A, B)                                                                            \
+    {                                                                                              \
+        .kind = OPERATION_ADD, .name = NAME, .in = { A, B }                                        \
+    }
+#define DENSE(NAME, IN, FILTERS)                                                                   \
+    {                                                                                              \
+        .kind = OPERATION_DENSE, .name = NAME, .in = {IN}, .filters = FILTERS                      \
+    }
+#define NORM(NAME, IN) UNARY(OPERATION_BATCH_NORM, NAME, IN)
+#define RELU(NAME, IN) UNARY(OPERATION_RELU, NAME, IN)
+#define LOSS(IN) UNARY(OPERATION_CROSS_ENTROPY, "loss", IN)
+
+static const struct network_case network_cases[] = {
+    {"cross-entropy", 5, 1, 1, 7, {LOSS("input")}, 1},
+    {"dense", 3, 4, 3, 2, {DENSE("d", "input", 5), LOSS("d")}, 2},
+    {"dense on dense", 4, 3, 3, 1, {DENSE("a", "input", 17), DENSE("b", "a", 3), LOSS("b")}, 3},
+    {"convolution",
+     2,
+     6,
+     5,
+     3,
+     {CONVOLUTION("a", "input", 5, 3, 1, 1, true), CONVOLUTION("b", "a", 7, 3, 1, 1, false),
+      DENSE("d", "b", 4), LOSS("d")},
+     4},
+    {"strided convolution, odd sides",
+     3,
+     9,
+     6,
+     2,
+     {CONVOLUTION("a", "input", 4, 3, 2, 1, true), CONVOLUTION("b", "a", 3, 2, 3, 0, true),
+      DENSE("d", "b", 3), LOSS("d")},
+     4},
+    {"convolution 5x5 and 1x1",
+     2,
+     7,
+     8,
+     1,
+     {CONVOLUTION("a", "input", 3, 5, 1, 2, false), CONVOLUTION("b", "a", 2, 1, 2, 0, true),
+      DENSE("d", "b", 3), LOSS("d")},
+     4},
+    {"convolution in blocks",
+     2,
+     5,
+     5,
+     3,
+     {CONVOLUTION("a", "input", 16, 3, 1, 1, true), CONVOLUTION("b", "a", 32, 3, 2, 1, true),
+      CONVOLUTION("c", "b", 16, 1, 1, 0, true), DENSE("d", "c", 5), LOSS("d")},
+     5},
+    {"relu",
+     3,
+     4,
+     4,
+     3,
+     {CONVOLUTION("a", "input", 6, 3, 1, 1, true), RELU("r", "a"), DENSE("d", "r", 4), LOSS("d")},
+     4},
+    {"batch norm",
+     4,
+     3,
+     5,
+     2,
+     {CONVOLUTION("a", "input", 3, 3, 1, 1, false), NORM("n", "a"), DENSE("d", "n", 4), LOSS("d")},
+     4},
+    {"batch norm of the images",
+     4,
+     3,
+     3,
+     3,
+     {NORM("n", "input"), DENSE("d", "n", 4), LOSS("d")},
+     3},
+    {"batch norm, relu",
+     3,
+     5,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 5, 3, 1, 1, false), NORM("n", "a"), RELU("r", "n"),
+      DENSE("d", "r", 4), LOSS("d")},
+     4},
+    {"batch norm, relu in blocks",
+     3,
+     5,
+     3,
+     1,
+     {CONVOLUTION("a", "input", 32, 3, 1, 1, false), NORM("n", "a"), RELU("r", "n"),
+      DENSE("d", "r", 4), LOSS("d")},
+     4},
+    {"batch norm read twice",
+     3,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 3, 3, 1, 1, false), NORM("n", "a"), RELU("r", "n"),
+      ADD("s", "r", "n"), DENSE("d", "s", 4), LOSS("d")},
+     6},
+    {"addition",
+     3,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 3, 3, 1, 1, false), CONVOLUTION("b", "input", 3, 1, 1, 0, true),
+      ADD("s", "a", "b"), DENSE("d", "s", 4), LOSS("d")},
+     5},
+    {"addition of a tensor to itself",
+     3,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 3, 3, 1, 1, true), ADD("s", "a", "a"), DENSE("d", "s", 4),
+      LOSS("d")},
+     4},
+    {"addition of the images, relu",
+     3,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 2, 3, 1, 1, true), ADD("s", "input", "a"), RELU("r", "s"),
+      DENSE("d", "r", 4), LOSS("d")},
+     4},
+    {"addition, relu",
+     2,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 4, 3, 1, 1, true), CONVOLUTION("b", "a", 4, 3, 1, 1, true),
+      ADD("s", "b", "a"), RELU("r", "s"), DENSE("d", "r", 4), LOSS("d")},
+     5},
+    {"addition, relu, both read again",
+     2,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 4, 3, 1, 1, true), CONVOLUTION("b", "a", 4, 3, 1, 1, true),
+      ADD("s", "b", "a"), RELU("r", "s"), ADD("t", "r", "b"), ADD("u", "t", "a"),
+      DENSE("d", "u", 4), LOSS("d")},
+     7},
+    {"batch norm, addition, relu",
+     3,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 4, 3, 1, 1, true), CONVOLUTION("b", "a", 4, 3, 1, 1, false),
+      NORM("n", "b"), ADD("s", "n", "a"), RELU("r", "s"), DENSE("d", "r", 4), LOSS("d")},
+     5},
+    {"batch norm, addition of images, relu",
+     3,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 2, 3, 1, 1, true), NORM("n", "a"), ADD("s", "n", "input"),
+      RELU("r", "s"), DENSE("d", "r", 4), LOSS("d")},
+     4},
+    {"batch norm, addition, relu, addend read again",
+     3,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 16, 3, 1, 1, true), CONVOLUTION("b", "a", 16, 3, 1, 1, false),
+      NORM("n", "b"), ADD("s", "n", "a"), RELU("r", "s"), ADD("t", "r", "a"), ADD("u", "t", "b"),
+      DENSE("d", "u", 4), LOSS("d")},
+     7},
+    {"batch norm added to its own input",
+     3,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 3, 3, 1, 1, true), NORM("n", "a"), ADD("s", "n", "a"),
+      RELU("r", "s"), DENSE("d", "r", 4), LOSS("d")},
+     5},
+    {"max pooling",
+     3,
+     6,
+     4,
+     2,
+     {CONVOLUTION("a", "input", 3, 3, 1, 1, true), POOL(OPERATION_MAX_POOL, "p", "a", 2, 2, 0),
+      DENSE("d", "p", 4), LOSS("d")},
+     4},
+    {"overlapping max pooling with pad",
+     2,
+     7,
+     5,
+     2,
+     {CONVOLUTION("a", "input", 16, 3, 1, 1, true), POOL(OPERATION_MAX_POOL, "p", "a", 3, 2, 1),
+      DENSE("d", "p", 4), LOSS("d")},
+     4},
+    {"average pooling",
+     3,
+     6,
+     5,
+     2,
+     {CONVOLUTION("a", "input", 3, 3, 1, 1, true), POOL(OPERATION_AVERAGE_POOL, "p", "a", 2, 2, 0),
+      DENSE("d", "p", 4), LOSS("d")},
+     4},
+    {"overlapping average pooling with pad",
+     2,
+     7,
+     5,
+     2,
+     {CONVOLUTION("a", "input", 16, 3, 1, 1, true), POOL(OPERATION_AVERAGE_POOL, "p", "a", 3, 2, 1),
+      DENSE("d", "p", 4), LOSS("d")},
+     4},
+    {"average over the image",
+     3,
+     5,
+     4,
+     2,
+     {CONVOLUTION("a", "input", 5, 3, 1, 1, true), POOL(OPERATION_AVERAGE_POOL, "p", "a", 0, 0, 0),
+      DENSE("d", "p", 4), LOSS("d")},
+     4},
+    {"pools read by three",
+     2,
+     6,
+     6,
+     2,
+     {CONVOLUTION("a", "input", 4, 3, 1, 1, true), POOL(OPERATION_MAX_POOL, "p", "a", 3, 1, 1),
+      POOL(OPERATION_AVERAGE_POOL, "q", "a", 3, 1, 1), RELU("r", "a"), ADD("s", "p", "q"),
+      ADD("t", "s", "r"), DENSE("d", "t", 4), LOSS("d")},
+     8},
+    {"dense read twice",
+     3,
+     2,
+     2,
+     3,
+     {DENSE("a", "input", 6), RELU("r", "a"), DENSE("b", "a", 6), ADD("s", "r", "b"),
+      DENSE("d", "s", 4), LOSS("d")},
+     6},
+};
+enum { NETWORK_CASES = sizeof network_cases / sizeof *network_cases };
+
+/* The finished network of a case; what goes wrong ends the program with a message. */
+static inline struct network *case_network(const struct network_case *c)
+{
+    struct network *network = NULL;
+    alnico_status_t status = network_create(c->height, c->width, c->channels, &network);
+    for (size_t i = 0; !status && i < CASE_OPERATIONS && c->operations[i].name[0]; i++)
+        status = network_append(network, &c->operations[i]);
+    if (!status)
+        status = network_finish(network);
+    if (status) {
+        fprintf(stderr, "case '%s': %s\n", c->name, alnico_error_detail());
+        exit(1);
+    }
+    return network;
+}
+
+/* A seed from ALNICO_TEST_SEED or the clock, printed. */
+static inline uint64_t test_seed(void)
+{
+    const char *text = getenv("ALNICO_TEST_SEED");
+    const uint64_t seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
+    printf("seed: ALNICO_TEST_SEED=%llu\n", (unsigned long long)seed);
+    return seed;
+}
+
+/* Numbers between -1 and 1. */
+static inline void random_fill(float *out, size_t count, uint64_t *state)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = (float)(2 * random_unit(state) - 1);
+}
+
+#endif

@@ -1,0 +1,243 @@
+/* The kernels: the naive ones against finite differences of the loss, oneDNN against the naive ones, on
+ * every operation and fused run, with odd shapes, poisoned memory and missing images. */
+#include "cases.h"
+
+#include "train/models/models.h"
+#include "train/replica.h"
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static uint64_t seed;
+
+static void poison(float *at, size_t count)
+{
+    memset(at, 0xff, count * sizeof *at);
+}
+
+/* A replica with random parameters and a random batch; the last `absent` images are missing. */
+static struct replica *replica_make(const struct network *network, const struct kernels_ops *ops,
+                                    size_t batch, size_t absent)
+{
+    const size_t classes = network->tensors[network->count].channels;
+    const size_t each = tensor_elements(&network->tensors[0]);
+    uint64_t state = seed;
+    struct replica *replica;
+    if (replica_create(network, ops, batch, 1, seed, &replica))
+        fail_msg("%s", alnico_error_detail());
+    for (size_t i = 0; i < network->parameters; i++)
+        replica->arenas.parameters[i] += 0.2f * (float)(random_unit(&state) - 0.5);
+    float *images = malloc(batch * each * sizeof *images);
+    int32_t *labels = malloc(batch * sizeof *labels);
+    random_fill(images, batch * each, &state);
+    for (size_t i = 0; i < batch; i++)
+        labels[i] = (int32_t)(random_next(&state) % classes);
+    assert_int_equal(replica_load(replica, images, labels, batch - absent), ALNICO_SUCCESS);
+    free(images);
+    free(labels);
+    return replica;
+}
+
+static void replica_pass(struct replica *replica)
+{
+    poison(replica->arenas.values, replica->plan->value_elements);
+    poison(replica->arenas.diffs, replica->plan->diff_elements);
+    poison(replica->arenas.gradients, replica->network->parameters);
+    if (replica_forward(replica, true) || replica_backward(replica, NULL, NULL))
+        fail_msg("%s", alnico_error_detail());
+}
+
+/* The mean loss with one parameter moved; *by becomes how far it really moved. */
+static double loss_at(struct replica *replica, size_t parameter, double *by)
+{
+    float *p = &replica->arenas.parameters[parameter], before = *p;
+    *p = before + (float)*by;
+    *by = (double)*p - before;
+    assert_int_equal(replica_forward(replica, true), ALNICO_SUCCESS);
+    *p = before;
+    return replica_outcome(replica).loss / (double)replica->plan->batch;
+}
+
+/* Compares one parameter's gradient; false if the loss has a kink there (a relu or a maximum turns),
+ * which shows in slopes that differ to the left and to the right. */
+static bool gradient_matches(struct replica *replica, size_t parameter, const char *name)
+{
+    const double gradient = replica->arenas.gradients[parameter];
+    const double tolerance = 1e-3 + 1e-2 * fabs(gradient);
+    double right = 2e-3, left = -2e-3, none = 0;
+    const double here = loss_at(replica, parameter, &none);
+    const double up = loss_at(replica, parameter, &right) - here;
+    const double down = loss_at(replica, parameter, &left) - here;
+    const double slope = (up - down) / (right - left);
+    if (fabs(up / right - down / left) > tolerance)
+        return false;
+    if (!(fabs(gradient - slope) <= tolerance))
+        fail_msg("%s: parameter %zu has gradient %g, finite differences say %g", name, parameter,
+                 gradient, slope);
+    return true;
+}
+
+static void gradients_match_finite_differences(void **unused)
+{
+    (void)unused;
+    uint64_t state = seed;
+    for (size_t i = 0; i < NETWORK_CASES; i++) {
+        const struct network_case *c = &network_cases[i];
+        struct network *network = case_network(c);
+        struct replica *replica = replica_make(network, &kernels_naive, c->batch, i % 2);
+        size_t tried = 0, kinks = 0;
+        replica_pass(replica);
+        const size_t stride = network->parameters / 60 + 1;
+        for (size_t p = random_next(&state) % stride; p < network->parameters; p += stride, tried++)
+            kinks += !gradient_matches(replica, p, c->name);
+        if (kinks * 4 > tried + 4)
+            fail_msg("%s: %zu of %zu parameters stand at kinks", c->name, kinks, tried);
+        replica_destroy(replica);
+        network_destroy(network);
+    }
+}
+
+/* Fails unless all elements agree to `tolerance` of the largest. */
+static void compare(const char *name, const char *what, const float *got, const float *expected,
+                    size_t count, double tolerance)
+{
+    double largest = 1e-3;
+    for (size_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs(expected[i]));
+    for (size_t i = 0; i < count; i++)
+        if (!(fabs((double)got[i] - expected[i]) <= tolerance * largest))
+            fail_msg("%s: %s %zu is %.9g, expected %.9g", name, what, i, got[i], expected[i]);
+}
+
+static const float *output(const struct replica *replica)
+{
+    return replica->arenas.values + replica->plan->values[replica->network->count];
+}
+
+static void compare_replicas(const char *name, struct replica *fast, struct replica *oracle,
+                             double tolerance)
+{
+    const struct network *network = fast->network;
+    const size_t outputs = fast->plan->batch * network->tensors[network->count].channels;
+    for (int round = 0; round < 2; round++) {
+        replica_pass(fast);
+        replica_pass(oracle);
+        compare(name, "output", output(fast), output(oracle), outputs, tolerance);
+        compare(name, "gradient", fast->arenas.gradients, oracle->arenas.gradients,
+                network->parameters, tolerance);
+        compare(name, "statistic", fast->arenas.statistics, oracle->arenas.statistics,
+                network->statistics, tolerance);
+    }
+    poison(fast->arenas.values, fast->plan->value_elements);
+    assert_int_equal(replica_forward(fast, false), ALNICO_SUCCESS);
+    assert_int_equal(replica_forward(oracle, false), ALNICO_SUCCESS);
+    compare(name, "output in inference", output(fast), output(oracle), outputs, tolerance);
+}
+
+static void onednn_matches_naive(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < NETWORK_CASES; i++) {
+        const struct network_case *c = &network_cases[i];
+        struct network *network = case_network(c);
+        for (size_t absent = 0; absent < 2; absent++) {
+            struct replica *fast = replica_make(network, &kernels_onednn, c->batch, absent);
+            struct replica *oracle = replica_make(network, &kernels_naive, c->batch, absent);
+            if (c->runs)
+                assert_int_equal(fast->plan->count, c->runs);
+            compare_replicas(c->name, fast, oracle, 2e-4);
+            replica_destroy(fast);
+            replica_destroy(oracle);
+        }
+        network_destroy(network);
+    }
+}
+
+static void models_match_naive(void **unused)
+{
+    (void)unused;
+    const size_t shapes[][3] = {{28, 28, 1}, {9, 11, 3}};
+    for (size_t m = 0; m < MODELS; m++)
+        for (size_t i = 0; i < 2; i++) {
+            struct network *network;
+            if (model_network(models_all[m], shapes[i][0], shapes[i][1], shapes[i][2], 10,
+                              &network))
+                fail_msg("%s", alnico_error_detail());
+            struct replica *fast = replica_make(network, &kernels_onednn, 3 - i, 0);
+            struct replica *oracle = replica_make(network, &kernels_naive, 3 - i, 0);
+            compare_replicas(models_all[m]->name, fast, oracle, 1e-2);
+            assert_true(fast->ops->library_seconds(fast->kernels) > 0);
+            replica_destroy(fast);
+            replica_destroy(oracle);
+            network_destroy(network);
+        }
+}
+
+/* Gradients of a partial batch are those of its images, scaled by their share of the batch. */
+static void absent_images_have_no_part(void **unused)
+{
+    (void)unused;
+    const struct network_case *c = &network_cases[3];
+    struct network *network = case_network(c);
+    struct replica *whole = replica_make(network, &kernels_naive, c->batch - 1, 0);
+    struct replica *part = replica_make(network, &kernels_naive, c->batch, 0);
+    const size_t share = c->batch - 1;
+    assert_int_equal(replica_load(part, whole->arenas.images, whole->arenas.labels, share),
+                     ALNICO_SUCCESS);
+    memcpy(part->arenas.parameters, whole->arenas.parameters, network->parameters * sizeof(float));
+    replica_pass(whole);
+    replica_pass(part);
+    for (size_t i = 0; i < network->parameters; i++)
+        part->arenas.gradients[i] *= (float)c->batch / (float)share;
+    compare(c->name, "gradient", part->arenas.gradients, whole->arenas.gradients,
+            network->parameters, 1e-5);
+    assert_int_equal(replica_outcome(part).count, share);
+    assert_true(fabs(replica_outcome(part).loss - replica_outcome(whole).loss) < 1e-5);
+    replica_destroy(whole);
+    replica_destroy(part);
+    network_destroy(network);
+}
+
+static void bad_batches_are_refused(void **unused)
+{
+    (void)unused;
+    const struct network_case *c = &network_cases[0];
+    struct network *network = case_network(c);
+    struct replica *replica = replica_make(network, &kernels_onednn, c->batch, 0);
+    const float images[64] = {0};
+    int32_t labels[8] = {0, 0, 7, 0, 0, 0, 0, 0};
+    assert_int_equal(replica_load(replica, images, labels, 3), ALNICO_ERROR_ARGUMENT);
+    assert_non_null(strstr(alnico_error_detail(), "label 7"));
+    labels[2] = -1;
+    assert_int_equal(replica_load(replica, images, labels, 3), ALNICO_ERROR_ARGUMENT);
+    assert_int_equal(replica_load(replica, images, labels, 6), ALNICO_ERROR_ARGUMENT);
+    assert_int_equal(replica_load(replica, NULL, NULL, 0), ALNICO_SUCCESS);
+    assert_int_equal(replica_forward(replica, false), ALNICO_SUCCESS);
+    assert_int_equal(replica_outcome(replica).count, 0);
+    replica_destroy(replica);
+    assert_int_equal(replica_create(network, &kernels_naive, 0, 1, 1, &replica),
+                     ALNICO_ERROR_ARGUMENT);
+    assert_null(replica);
+    assert_int_equal(replica_create(network, &kernels_naive, SIZE_MAX / 8, 1, 1, &replica),
+                     ALNICO_ERROR_ARGUMENT);
+    network_destroy(network);
+}
+
+int main(void)
+{
+    seed = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_match_finite_differences),
+        cmocka_unit_test(onednn_matches_naive),
+        cmocka_unit_test(models_match_naive),
+        cmocka_unit_test(absent_images_have_no_part),
+        cmocka_unit_test(bad_batches_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

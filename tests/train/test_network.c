@@ -1,0 +1,282 @@
+/* Networks and plans: inferred shapes, refused operations, the arenas' layout, first values, and memory
+ * that no two live gradients share. */
+#include "cases.h"
+
+#include "train/kernels.h"
+#include "train/models/models.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static uint64_t seed;
+
+static struct network *model_make(const struct model *model, size_t side, size_t channels)
+{
+    struct network *network;
+    if (model_network(model, side, side, channels, 10, &network))
+        fail_msg("%s", alnico_error_detail());
+    return network;
+}
+
+static void shapes_are_inferred(void **unused)
+{
+    (void)unused;
+    const struct {
+        struct operation operation;
+        size_t height, width, channels, weights, biases;
+    } rows[] = {
+        {CONVOLUTION("a", "input", 8, 3, 1, 1, true), 9, 6, 8, 8 * 9 * 5, 8},
+        {CONVOLUTION("a", "input", 8, 3, 2, 1, false), 5, 3, 8, 8 * 9 * 5, 0},
+        {CONVOLUTION("a", "input", 2, 4, 3, 0, false), 2, 1, 2, 2 * 16 * 5, 0},
+        {POOL(OPERATION_MAX_POOL, "a", "input", 3, 2, 1), 5, 3, 5, 0, 0},
+        {POOL(OPERATION_AVERAGE_POOL, "a", "input", 2, 2, 0), 4, 3, 5, 0, 0},
+        {POOL(OPERATION_AVERAGE_POOL, "a", "input", 0, 0, 0), 1, 1, 5, 0, 0},
+        {DENSE("a", "input", 7), 1, 1, 7, 7 * 9 * 6 * 5, 7},
+        {NORM("a", "input"), 9, 6, 5, 5, 5},
+        {RELU("a", "input"), 9, 6, 5, 0, 0},
+        {ADD("a", "input", "input"), 9, 6, 5, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct network *network;
+        assert_int_equal(network_create(9, 6, 5, &network), ALNICO_SUCCESS);
+        assert_int_equal(network_append(network, &rows[i].operation), ALNICO_SUCCESS);
+        const struct tensor *out = network_output(network, 0);
+        assert_int_equal(out->height, rows[i].height);
+        assert_int_equal(out->width, rows[i].width);
+        assert_int_equal(out->channels, rows[i].channels);
+        assert_int_equal(network->nodes[0].weight.count, rows[i].weights);
+        assert_int_equal(network->nodes[0].bias.count, rows[i].biases);
+        network_destroy(network);
+    }
+}
+
+static void bad_operations_are_refused(void **unused)
+{
+    (void)unused;
+    const struct {
+        struct operation operation;
+        const char *detail;
+    } rows[] = {
+        {CONVOLUTION("", "input", 8, 3, 1, 1, true), "name of a convolution"},
+        {CONVOLUTION("input", "input", 8, 3, 1, 1, true), "'input' is taken"},
+        {CONVOLUTION("a", "nothing", 8, 3, 1, 1, true), "'nothing'"},
+        {CONVOLUTION("a", "", 8, 3, 1, 1, true), "reads tensor ''"},
+        {CONVOLUTION("a", "input", 0, 3, 1, 1, true), "0 filters"},
+        {CONVOLUTION("a", "input", 1 << 20, 3, 1, 1, true), "1048576 filters"},
+        {CONVOLUTION("a", "input", 8, 0, 1, 0, true), "window 0"},
+        {CONVOLUTION("a", "input", 8, 3, 0, 1, true), "stride 0"},
+        {CONVOLUTION("a", "input", 8, 3, 1, 3, true), "pad 3"},
+        {CONVOLUTION("a", "input", 8, 7, 1, 0, true), "9x6 with pad 0"},
+        {CONVOLUTION("a", "input", 8, (size_t)-1, 1, 9, true), "window 18446744073709551615"},
+        {POOL(OPERATION_MAX_POOL, "a", "input", 0, 1, 0), "window 0"},
+        {POOL(OPERATION_AVERAGE_POOL, "a", "input", 0, 2, 0), "stride 2"},
+        {POOL(OPERATION_AVERAGE_POOL, "a", "input", 10, 1, 1), "window 10"},
+        {DENSE("a", "input", 0), "0 filters"},
+        {ADD("a", "input", "other"), "'other'"},
+        {ADD("a", "input", "small"), "(9x6x5) and 'small' (5x3x2)"},
+        {LOSS("input"), "9x6x5"},
+        {{.kind = (enum operation_kind)99, .name = "a", .in = {"input"}}, "kind 99"},
+    };
+    const struct operation small = CONVOLUTION("small", "input", 2, 3, 2, 1, false);
+    struct network *network;
+    assert_int_equal(network_create(9, 6, 5, &network), ALNICO_SUCCESS);
+    assert_int_equal(network_append(network, &small), ALNICO_SUCCESS);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(network_append(network, &rows[i].operation), ALNICO_ERROR_ARGUMENT);
+        if (!strstr(alnico_error_detail(), rows[i].detail))
+            fail_msg("'%s' does not say '%s'", alnico_error_detail(), rows[i].detail);
+        assert_int_equal(network->count, 1);
+    }
+    struct operation unending = RELU("a", "input");
+    memset(unending.name, 'x', sizeof unending.name);
+    assert_int_equal(network_append(network, &unending), ALNICO_ERROR_ARGUMENT);
+    memcpy(unending.name, "a", 2);
+    memset(unending.in[0], 'x', sizeof unending.in[0]);
+    assert_int_equal(network_append(network, &unending), ALNICO_ERROR_ARGUMENT);
+    network_destroy(network);
+}
+
+static void bad_networks_are_refused(void **unused)
+{
+    (void)unused;
+    const struct operation pool = POOL(OPERATION_AVERAGE_POOL, "p", "input", 0, 0, 0);
+    const struct operation idle = RELU("idle", "input"), late = RELU("late", "p");
+    const struct operation loss = LOSS("p");
+    struct network *network;
+    assert_int_equal(network_create(0, 6, 5, &network), ALNICO_ERROR_ARGUMENT);
+    assert_null(network);
+    assert_int_equal(network_create(1 << 16, 1 << 16, 2, &network), ALNICO_ERROR_ARGUMENT);
+    assert_int_equal(network_create(9, 6, 5, &network), ALNICO_SUCCESS);
+    assert_int_equal(network_finish(network), ALNICO_ERROR_ARGUMENT);
+    assert_int_equal(network_append(network, &pool), ALNICO_SUCCESS);
+    assert_int_equal(network_finish(network), ALNICO_ERROR_ARGUMENT);
+    assert_int_equal(network_append(network, &idle), ALNICO_SUCCESS);
+    assert_int_equal(network_append(network, &loss), ALNICO_SUCCESS);
+    assert_int_equal(network_append(network, &late), ALNICO_ERROR_ARGUMENT);
+    assert_non_null(strstr(alnico_error_detail(), "'late'"));
+    assert_int_equal(network_finish(network), ALNICO_ERROR_ARGUMENT);
+    assert_non_null(strstr(alnico_error_detail(), "'idle'"));
+    network_destroy(network);
+    network_destroy(NULL);
+}
+
+/* Going backward, each node's pieces follow at once: no gaps, no overlap, last operation first. */
+static void arenas_are_in_backward_order(void **unused)
+{
+    (void)unused;
+    for (size_t m = 0; m < MODELS; m++) {
+        struct network *network = model_make(models_all[m], 28, 1);
+        size_t at = 0;
+        for (size_t i = network->count; i-- > 0;) {
+            const struct node *node = &network->nodes[i];
+            if (node->weight.count)
+                assert_int_equal(node->weight.offset, at);
+            at += node->weight.count;
+            if (node->bias.count)
+                assert_int_equal(node->bias.offset, at);
+            at += node->bias.count;
+        }
+        assert_int_equal(at, network->parameters);
+        network_destroy(network);
+    }
+}
+
+/* The paper's 0.27 million: 19 convolutions of 3x3, two of 1x1, 21 batch norms, one dense layer. */
+static void resnet20_has_its_size(void **unused)
+{
+    (void)unused;
+    for (size_t channels = 1; channels <= 3; channels += 2) {
+        struct network *network = model_make(&model_resnet20, channels == 1 ? 28 : 32, channels);
+        const size_t convolutions =
+            9 * (16 * channels + 6 * 16 * 16 + 16 * 32 + 5 * 32 * 32 + 32 * 64 + 5 * 64 * 64) +
+            16 * 32 + 32 * 64;
+        const size_t norms = 2 * (7 * 16 + 7 * 32 + 7 * 64);
+        assert_int_equal(network->parameters, convolutions + norms + 64 * 10 + 10);
+        assert_int_equal(network->statistics, norms);
+        size_t layers = 0;
+        for (size_t i = 0; i < network->count; i++)
+            layers += network->nodes[i].operation.window == 3 ||
+                      network->nodes[i].operation.kind == OPERATION_DENSE;
+        assert_int_equal(layers, 20);
+        network_destroy(network);
+    }
+}
+
+static void first_values_are_he_normal(void **unused)
+{
+    (void)unused;
+    struct network *network = model_make(&model_resnet20, 28, 1);
+    float *p = malloc(network->parameters * sizeof *p), *again = malloc(network->parameters * 4);
+    float *s = malloc(network->statistics * sizeof *s);
+    memset(p, 0xff, network->parameters * sizeof *p);
+    memset(s, 0xff, network->statistics * sizeof *s);
+    network_initialize(network, seed, p, s);
+    for (size_t i = 0; i < network->count; i++) {
+        const struct node *node = &network->nodes[i];
+        const bool norm = node->operation.kind == OPERATION_BATCH_NORM;
+        double sum = 0, squares = 0;
+        for (size_t k = 0; k < node->weight.count; k++) {
+            const double w = p[node->weight.offset + k];
+            sum += w;
+            squares += w * w;
+            if (norm)
+                assert_true(w == 1);
+        }
+        for (size_t k = 0; k < node->bias.count; k++)
+            assert_true(p[node->bias.offset + k] == 0);
+        if (norm || node->weight.count < 1000)
+            continue;
+        const double n = (double)node->weight.count;
+        const double variance = 2.0 * (double)network_output(network, i)->channels / n;
+        assert_true(fabs(sum / n) < 5 * sqrt(variance / n));
+        assert_true(fabs(squares / n / variance - 1) < 5 * sqrt(2 / n));
+    }
+    for (size_t i = 0; i < network->statistics; i++)
+        assert_true(s[i] == 0 || s[i] == 1);
+    network_initialize(network, seed, again, s);
+    assert_memory_equal(p, again, network->parameters * sizeof *p);
+    network_initialize(network, seed + 1, again, s);
+    assert_memory_not_equal(p, again, network->parameters * sizeof *p);
+    free(p);
+    free(again);
+    free(s);
+    network_destroy(network);
+}
+
+/* Replays backward and marks who owns each element: a gradient that is still needed must never be
+ * overwritten by another. */
+static void check_diffs(const struct plan *plan)
+{
+    size_t *owner = calloc(plan->diff_elements + 1, sizeof *owner);
+    for (size_t s = plan->count; s-- > 0;) {
+        const struct step *step = &plan->steps[s];
+        const size_t out = step->out;
+        for (size_t i = 0; i < step->inputs; i++) {
+            const size_t t = step->in[i], at = plan->diffs[t];
+            const size_t elements = plan->batch * tensor_elements(&plan->network->tensors[t]);
+            if (t == 0)
+                assert_true(at == PLAN_NONE);
+            for (size_t k = 0; t > 0 && k < elements; k++) {
+                assert_true(at + k < plan->diff_elements);
+                if (step->accumulate[i])
+                    assert_int_equal(owner[at + k], t);
+                owner[at + k] = t;
+            }
+        }
+        const size_t elements = plan->batch * tensor_elements(&plan->network->tensors[out]);
+        for (size_t k = 0; s + 1 < plan->count && k < elements; k++)
+            assert_int_equal(owner[plan->diffs[out] + k], out);
+    }
+    free(owner);
+}
+
+static void check_values(const struct plan *plan)
+{
+    for (size_t a = 0; a < plan->count; a++)
+        for (size_t b = a + 1; b < plan->count; b++) {
+            const size_t t = plan->steps[a].out, u = plan->steps[b].out;
+            const size_t elements = plan->batch * tensor_elements(&plan->network->tensors[t]);
+            assert_true(plan->values[u] >= plan->values[t] + elements);
+        }
+}
+
+static void plans_are_sound(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < NETWORK_CASES + MODELS; i++)
+        for (size_t k = 0; k < KERNELS; k++) {
+            struct network *network = i < NETWORK_CASES
+                                          ? case_network(&network_cases[i])
+                                          : model_make(models_all[i - NETWORK_CASES], 12, 1);
+            struct plan *plan;
+            assert_int_equal(plan_create(network, kernels_all[k]->run, 3, &plan), ALNICO_SUCCESS);
+            check_diffs(plan);
+            check_values(plan);
+            assert_int_equal(plan->steps[0].filled, network->parameters);
+            size_t covered = 0;
+            for (size_t s = 0; s < plan->count; s++) {
+                assert_int_equal(plan->steps[s].first, covered);
+                covered += plan->steps[s].count;
+            }
+            assert_int_equal(covered, network->count);
+            plan_destroy(plan);
+            network_destroy(network);
+        }
+}
+
+int main(void)
+{
+    seed = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_are_inferred),      cmocka_unit_test(bad_operations_are_refused),
+        cmocka_unit_test(bad_networks_are_refused), cmocka_unit_test(arenas_are_in_backward_order),
+        cmocka_unit_test(resnet20_has_its_size),    cmocka_unit_test(first_values_are_he_normal),
+        cmocka_unit_test(plans_are_sound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
