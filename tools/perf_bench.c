@@ -1,0 +1,202 @@
+/* How a row of alnico-perf is measured: ours and the peer's calls as contestants, overlap with
+ * computation, and the check afterwards. Only public calls are timed. Main thread of every rank. */
+#include "perf_bench.h"
+
+#include "datatype.h"
+#include "perf_check.h"
+#include "program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* One side of the comparison at one size: our operation or the peer's. */
+struct side {
+    const struct bench *bench;
+    struct perf_job job;
+    long compute; /* steps of computation between start and wait; 0: none */
+};
+
+/* Steps of a computation in registers, which the compiler can neither drop nor shorten. */
+static void compute(long steps)
+{
+    volatile double sink;
+    double x = 1, y = 2, a = 0.999999, b = 1e-6;
+    for (long i = 0; i < steps; i++) {
+        x = x * a + b;
+        y = y * a - b;
+    }
+    sink = x + y;
+    (void)sink;
+}
+
+static void run_compute(void *context, int calls)
+{
+    const struct side *side = context;
+    for (int i = 0; i < calls; i++)
+        compute(side->compute);
+}
+
+/* In place, the input was overwritten by the block before. */
+static void prepare(void *context)
+{
+    const struct side *side = context;
+    if (side->bench->options.in_place)
+        memcpy(side->bench->recv, side->bench->send,
+               side->job.count * datatype_bytes(side->job.type));
+}
+
+static void run_ours(void *context, int calls)
+{
+    const struct side *side = context;
+    const struct perf_options *options = &side->bench->options;
+    bool nonblocking = options->nonblocking || options->overlap;
+    for (int i = 0; i < calls; i++) {
+        alnico_request_t request = NULL;
+        program_check(options->operation->call(&side->job, nonblocking ? &request : NULL),
+                      options->operation->name);
+        if (side->compute)
+            compute(side->compute);
+        if (options->overlap)
+            program_check(alnico_request_synchronize(&request), "alnico_request_synchronize");
+        else if (nonblocking)
+            program_check(alnico_wait(&request), "alnico_wait");
+    }
+    if (options->stream)
+        program_check(alnico_synchronize(side->job.comm), "alnico_synchronize");
+}
+
+/* MPI's default error handler ends the program, so that its calls need no check. */
+static void run_mpi(void *context, int calls)
+{
+    const struct side *side = context;
+    const struct perf_options *options = &side->bench->options;
+    bool nonblocking = options->nonblocking || options->overlap;
+    for (int i = 0; i < calls; i++) {
+        MPI_Request request;
+        options->operation->mpi(&side->job, nonblocking ? &request : NULL);
+        if (side->compute)
+            compute(side->compute);
+        if (nonblocking)
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+}
+
+static void measure_all(struct bench *bench, struct contestant *contestants, int count,
+                        struct measure_effort *effort)
+{
+    struct measure_plan plan = {.seconds = bench->options.seconds,
+                                .calls = bench->options.calls,
+                                .warmup = bench->options.warmup};
+    if (!measure(contestants, count, &plan, effort))
+        program_fail("no memory for the samples of %d contestants", count);
+    int threads = program_threads();
+    bench->threads = threads > bench->threads ? threads : bench->threads;
+}
+
+static void set_times(struct perf_result *result, const struct contestant *contestant)
+{
+    result->time_us = contestant->time_us;
+    result->low_us = contestant->low_us;
+    result->high_us = contestant->high_us;
+}
+
+/* Every algorithm's side and, last, MPI's, in turns. */
+static void measure_row(struct bench *bench, const struct side *sides, struct perf_row *row)
+{
+    struct contestant contestants[PERF_RESULTS + 1];
+    int count = 0;
+    for (int i = 0; i < row->results; i++)
+        contestants[count++] = (struct contestant){prepare, run_ours, (void *)&sides[i], 0, 0, 0};
+    if (row->with_peer)
+        contestants[count++] = (struct contestant){prepare, run_mpi, (void *)&sides[0], 0, 0, 0};
+    measure_all(bench, contestants, count, &row->effort);
+    for (int i = 0; i < row->results; i++)
+        set_times(&row->result[i], &contestants[i]);
+    if (row->with_peer)
+        set_times(&row->peer, &contestants[row->results]);
+}
+
+/* Steps of computation that take about so many microseconds. */
+static long calibrate_compute(double time_us)
+{
+    const long steps = 1000000;
+    double start = measure_now();
+    compute(steps);
+    double seconds = measure_now() - start;
+    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return (long)(time_us * 1e-6 / seconds * (double)steps) + 1;
+}
+
+/* As osu_iallreduce: computation as long as the bare operation, alone and between start and wait. */
+static void measure_overlap(struct bench *bench, struct side *side, struct perf_row *row)
+{
+    struct side theirs = *side;
+    side->compute = calibrate_compute(row->result[0].time_us);
+    theirs.compute = row->with_peer ? calibrate_compute(row->peer.time_us) : 0;
+    struct contestant contestants[] = {{NULL, run_compute, side, 0, 0, 0},
+                                       {prepare, run_ours, side, 0, 0, 0},
+                                       {NULL, run_compute, &theirs, 0, 0, 0},
+                                       {prepare, run_mpi, &theirs, 0, 0, 0}};
+    struct measure_effort effort;
+    measure_all(bench, contestants, row->with_peer ? 4 : 2, &effort);
+    row->result[0].compute_us = contestants[0].time_us;
+    row->result[0].overall_us = contestants[1].time_us;
+    row->peer.compute_us = contestants[2].time_us;
+    row->peer.overall_us = contestants[3].time_us;
+    side->compute = 0;
+}
+
+/* Ranks whose result differs from rank 0's in any bit. */
+static size_t count_different(const struct bench *bench, size_t bytes)
+{
+    uint64_t mine = check_hash(bench->recv, bytes), first = mine;
+    MPI_Bcast(&first, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    if (mine != first)
+        fprintf(stderr, "alnico-perf: rank %d: the result's bits differ from rank 0's\n",
+                bench->rank);
+    return mine != first;
+}
+
+/* One more call into poisoned memory. Every rank checks its share of the values, and all that they
+ * hold the same bits. Returns the wrong ones over all ranks. */
+static size_t check_row(const struct bench *bench, struct side *side)
+{
+    const struct perf_job *job = &side->job;
+    struct check check = {bench->options.seed, bench->ranks, job->type, job->op};
+    size_t bytes = job->count * datatype_bytes(job->type);
+    memset(bench->recv, 0xFF, bytes);
+    prepare(side);
+    run_ours(side, 1);
+    size_t share = job->count / (size_t)bench->ranks, begin = share * (size_t)bench->rank;
+    size_t end = bench->rank == bench->ranks - 1 ? job->count : begin + share;
+    struct check_fault fault;
+    uint64_t wrong = check_compare(&check, bench->recv, begin, end, &fault);
+    if (wrong)
+        fprintf(stderr,
+                "alnico-perf: rank %d: element %zu of %zu %s %s is %.17g, expected %.17g within "
+                "%.3g\n",
+                bench->rank, fault.index, job->count, datatype_name(job->type), op_name(job->op),
+                fault.found, fault.expected, fault.tolerance);
+    wrong += count_different(bench, bytes);
+    MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    return wrong;
+}
+
+void bench_row(struct bench *bench, struct perf_row *row)
+{
+    const struct perf_options *options = &bench->options;
+    row->with_peer = options->versus_mpi && perf_mpi_can(row->type, row->op, row->count);
+    struct side sides[PERF_RESULTS];
+    row->results = bench->results;
+    for (int i = 0; i < bench->results; i++) {
+        const void *send = options->in_place ? ALNICO_IN_PLACE : bench->send;
+        sides[i] = (struct side){
+            bench, {send, bench->recv, row->count, row->type, row->op, bench->comm[i]}, 0};
+        row->result[i].algorithm = bench->algorithm[i];
+    }
+    measure_row(bench, sides, row);
+    if (options->overlap)
+        measure_overlap(bench, &sides[0], row);
+    for (int i = 0; i < bench->results && options->check; i++)
+        row->result[i].wrong = check_row(bench, &sides[i]);
+}

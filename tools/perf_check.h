@@ -1,0 +1,34 @@
+/* The values that alnico-perf sends, and the independent reference for what must come back. An input
+ * is a pure function of (seed, rank, index), so every rank can work out every other's. Any thread. */
+#ifndef ALNICO_TOOLS_PERF_CHECK_H
+#define ALNICO_TOOLS_PERF_CHECK_H
+
+#include <alnico/alnico.h>
+
+#include <stdint.h>
+
+struct check {
+    uint64_t seed;
+    int ranks;
+    alnico_datatype_t type;
+    alnico_op_t op;
+};
+
+/* The first wrong element of a comparison. */
+struct check_fault {
+    size_t index;
+    double found, expected, tolerance;
+};
+
+/* Writes a rank's first `count` inputs. */
+void check_fill(const struct check *check, int rank, void *out, size_t count);
+
+/* How many of result[begin..end) are not the reduction of all ranks' inputs: integers, minimum and
+ * maximum exactly, other floats within the bound of their number of roundings. `first` is set if any. */
+size_t check_compare(const struct check *check, const void *result, size_t begin, size_t end,
+                     struct check_fault *first);
+
+/* A hash of the bytes, to compare ranks bit by bit. */
+uint64_t check_hash(const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,35 @@
+/* Fair timing of several contestants in one process: short blocks of calls, taken in turns, the order
+ * reversed every repetition, ranks aligned before each block. Main thread, collective over the world. */
+#ifndef ALNICO_TOOLS_PERF_MEASURE_H
+#define ALNICO_TOOLS_PERF_MEASURE_H
+
+#include <stdbool.h>
+
+struct contestant {
+    void (*prepare)(void *context);        /* before each block, not timed; may be NULL */
+    void (*run)(void *context, int calls); /* `calls` calls, complete when it returns */
+    void *context;
+    /* Set by measure(): microseconds for one call: median over repetitions of the maximum over ranks,
+     * and the tenth and ninetieth percentile. */
+    double time_us, low_us, high_us;
+};
+
+struct measure_plan {
+    double seconds; /* to spend on all contestants together, about */
+    long calls;     /* timed calls of each contestant; 0: as many as fit into `seconds` */
+    int warmup;     /* calls before anything is timed */
+};
+
+struct measure_effort {
+    int block;       /* calls in a block */
+    int repetitions; /* blocks of each contestant */
+};
+
+/* Times the contestants; the same on every rank. False if memory is lacking. */
+bool measure(struct contestant *contestants, int count, const struct measure_plan *plan,
+             struct measure_effort *effort);
+
+/* Seconds on a clock that only grows. */
+double measure_now(void);
+
+#endif

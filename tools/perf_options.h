@@ -1,0 +1,32 @@
+/* The command line of alnico-perf. Read before MPI starts, because it says which thread level to ask
+ * MPI for. */
+#ifndef ALNICO_TOOLS_PERF_OPTIONS_H
+#define ALNICO_TOOLS_PERF_OPTIONS_H
+
+#include "perf_operations.h"
+
+#include <stdint.h>
+
+enum { PERF_ALL = -1 };
+
+struct perf_options {
+    const struct perf_operation *operation;
+    size_t begin, end;     /* bytes, both measured */
+    size_t factor, step;   /* one of them is 0 */
+    long calls;            /* -n; 0: by `seconds` */
+    double seconds;        /* for each row */
+    int warmup;            /* calls */
+    int type, op;          /* an enumerator, or PERF_ALL */
+    const char *algorithm; /* NULL: by the table */
+    bool all_algorithms;
+    bool check, nonblocking, in_place, overlap, stream, versus_mpi;
+    bool multiple; /* MPI_THREAD_MULTIPLE instead of SINGLE */
+    bool seed_given;
+    uint64_t seed;
+    const char *json; /* file, or NULL */
+};
+
+/* Fills `options`. On a usage error prints what is wrong and exits with 2; after --help exits with 0. */
+void perf_options_read(int argc, char **argv, struct perf_options *options);
+
+#endif

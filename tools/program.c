@@ -1,0 +1,182 @@
+/* What the programs share: how they fail, what they say about the machine, JSON files. Main thread. */
+#include "program.h"
+
+#include "device/topology.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <mpi.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+static bool mpi_is_running(void)
+{
+    int started = 0, ended = 0;
+    MPI_Initialized(&started);
+    MPI_Finalized(&ended);
+    return started && !ended;
+}
+
+void program_fail(const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fflush(stdout);
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
+    if (mpi_is_running()) {
+        usleep(200000); /* launchers drop what is still in their pipes when a rank aborts */
+        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+    }
+    exit(EXIT_FAILURE);
+}
+
+void program_check(alnico_status_t status, const char *what)
+{
+    if (status != ALNICO_SUCCESS)
+        program_fail("%s: %s: %s", what, alnico_status_string(status), alnico_error_detail());
+}
+
+int program_launch_rank(void)
+{
+    static const char *const names[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
+                                        "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]))
+            return atoi(getenv(names[i]));
+    return 0;
+}
+
+struct program_streams program_hush(int rank)
+{
+    struct program_streams streams = {-1, -1};
+    int null = rank > 0 ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
+    if (null < 0)
+        return streams;
+    fflush(stdout);
+    streams.out = dup(STDOUT_FILENO);
+    streams.err = dup(STDERR_FILENO);
+    dup2(null, STDOUT_FILENO);
+    dup2(null, STDERR_FILENO);
+    close(null);
+    return streams;
+}
+
+void program_unhush(struct program_streams streams)
+{
+    if (streams.out < 0)
+        return;
+    fflush(stdout);
+    dup2(streams.out, STDOUT_FILENO);
+    dup2(streams.err, STDERR_FILENO);
+    close(streams.out);
+    close(streams.err);
+}
+
+const char *program_mpi_library(void)
+{
+    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    for (char *c = text; *c; c++)
+        if (*c == '\t')
+            *c = ' ';
+    text[strcspn(text, "\n,")] = '\0';
+    return text;
+}
+
+const char *program_mpi_level(int level)
+{
+    switch (level) {
+    case MPI_THREAD_SINGLE:
+        return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED:
+        return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED:
+        return "MPI_THREAD_SERIALIZED";
+    default:
+        return "MPI_THREAD_MULTIPLE";
+    }
+}
+
+const char *program_cpu_name(void)
+{
+    static char name[128] = "unknown";
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"),
+                     strchr(line, ':') + 2);
+            break;
+        }
+    if (file)
+        fclose(file);
+    return name;
+}
+
+cJSON *program_machine(void)
+{
+    struct topology topology;
+    struct utsname kernel;
+    cJSON *machine = cJSON_CreateObject();
+    if (topology_read(&topology) == ALNICO_SUCCESS) {
+        cJSON_AddStringToObject(machine, "host", topology.host);
+        cJSON_AddNumberToObject(machine, "cores", topology.cores);
+        cJSON_AddNumberToObject(machine, "units", topology.units);
+        cJSON_AddNumberToObject(machine, "numa_nodes", topology.numa_nodes);
+        cJSON_AddNumberToObject(machine, "l1_bytes", (double)topology.l1);
+        cJSON_AddNumberToObject(machine, "l2_bytes", (double)topology.l2);
+        cJSON_AddNumberToObject(machine, "l3_bytes", (double)topology.l3);
+    }
+    cJSON_AddStringToObject(machine, "cpu", program_cpu_name());
+    if (uname(&kernel) == 0)
+        cJSON_AddStringToObject(machine, "kernel", kernel.release);
+    cJSON_AddStringToObject(machine, "compiler", __VERSION__);
+    return machine;
+}
+
+int program_threads(void)
+{
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *entry; tasks && (entry = readdir(tasks)) != NULL;)
+        count += entry->d_name[0] != '.';
+    if (tasks)
+        closedir(tasks);
+    return count;
+}
+
+const char *program_date(void)
+{
+    static char text[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    return text;
+}
+
+FILE *program_json_open(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (!file)
+        program_fail("--json %s: %s", path, strerror(errno));
+    return file;
+}
+
+void program_json_close(FILE *file, const cJSON *object)
+{
+    char *text = cJSON_Print(object);
+    bool written = text && fprintf(file, "%s\n", text) > 0;
+    if (fclose(file) != 0 || !written)
+        program_fail("--json: the file could not be written");
+    cJSON_free(text);
+}

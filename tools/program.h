@@ -1,0 +1,49 @@
+/* What the programs share: how they fail, and what they say about the machine. Main thread only. */
+#ifndef ALNICO_TOOLS_PROGRAM_H
+#define ALNICO_TOOLS_PROGRAM_H
+
+#include <alnico/alnico.h>
+#include <cjson/cJSON.h>
+#include <stdio.h>
+
+enum { EXIT_USAGE = 2 };
+
+/* Prints "PROGRAM: text" to stderr and ends every rank with exit status 1. */
+_Noreturn void program_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Fails with the status and the library's detail unless `status` is ALNICO_SUCCESS; `what` is the call. */
+void program_check(alnico_status_t status, const char *what);
+
+/* The rank that the MPI launcher gave this process, from its environment, before MPI_Init; 0 without. */
+int program_launch_rank(void);
+
+/* Silences stdout and stderr, so that one rank only prints a usage error or help; the returned token
+ * undoes it. A rank below 1 is not silenced. */
+struct program_streams {
+    int out, err;
+};
+struct program_streams program_hush(int rank);
+void program_unhush(struct program_streams streams);
+
+/* MPI's library version in one line, and the name of a thread level. */
+const char *program_mpi_library(void);
+const char *program_mpi_level(int level);
+
+/* {"host", "cpu", "cores", ...}: the machine that this rank runs on. The caller deletes it. */
+cJSON *program_machine(void);
+
+/* Model name of the processor. */
+const char *program_cpu_name(void);
+
+/* Threads that this process has now. */
+int program_threads(void);
+
+/* The current time as 2026-01-31T12:00:00Z. */
+const char *program_date(void);
+
+/* Opens a file for --json before the work begins, and writes the object into it at the end; both fail the
+ * program if they cannot. */
+FILE *program_json_open(const char *path);
+void program_json_close(FILE *file, const cJSON *object);
+
+#endif
