@@ -1,0 +1,244 @@
+/* alnico-info: what this build has and what it would do here: machine, MPI, devices, algorithms, the
+ * tuning table, the environment. Everything is gathered as one JSON object, which is printed as text
+ * and written by --json. Under mpirun, rank 0 prints. */
+#include "comm/backend.h"
+#include "comm/tuning.h"
+#include "device/device.h"
+#include "log.h"
+#include "program.h"
+
+#include <argp.h>
+#include <limits.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void add_mpi(cJSON *info)
+{
+    int level, ranks;
+    MPI_Query_thread(&level);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    cJSON *mpi = cJSON_AddObjectToObject(info, "mpi");
+    cJSON_AddStringToObject(mpi, "library", program_mpi_library());
+    cJSON_AddStringToObject(mpi, "thread_level", program_mpi_level(level));
+    cJSON_AddNumberToObject(mpi, "ranks", ranks);
+}
+
+static void add_devices(cJSON *info)
+{
+    static const char *const names[] = {"cpu", "cuda"};
+    cJSON *devices = cJSON_AddArrayToObject(info, "devices");
+    for (int i = 0; i <= ALNICO_DEVICE_CUDA; i++) {
+        cJSON *device = cJSON_CreateObject();
+        bool here = device_find((alnico_device_t)i) != NULL;
+        cJSON_AddStringToObject(device, "name", names[i]);
+        cJSON_AddStringToObject(device, "state", here ? "available" : "not in this build");
+        cJSON_AddItemToArray(devices, device);
+    }
+}
+
+/* Names and versions come from the build. */
+static void add_libraries(cJSON *info)
+{
+    static const struct {
+        const char *name, *version;
+    } libraries[] = {{"hwloc", ALNICO_HWLOC_VERSION},
+                     {"cJSON", ALNICO_CJSON_VERSION},
+                     {"oneDNN", ALNICO_DNNL_VERSION},
+                     {"zlib", ALNICO_ZLIB_VERSION}};
+    cJSON *object = cJSON_AddObjectToObject(info, "libraries");
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+        cJSON_AddStringToObject(object, libraries[i].name,
+                                *libraries[i].version ? libraries[i].version : "not in this build");
+}
+
+static void add_backends(cJSON *info)
+{
+    cJSON *backends = cJSON_AddArrayToObject(info, "backends");
+    cJSON *host = cJSON_CreateObject();
+    cJSON_AddStringToObject(host, "name", backend_host.name);
+    cJSON_AddStringToObject(host, "about",
+                            "the progress engine runs an algorithm's rounds over a transport");
+    cJSON_AddItemToArray(backends, host);
+    cJSON *transports = cJSON_AddArrayToObject(info, "transports");
+    static const char *const table[][2] = {{"mpi", "messages between processes"},
+                                           {"local", "ranks that are threads of one process"}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        cJSON *transport = cJSON_CreateObject();
+        cJSON_AddStringToObject(transport, "name", table[i][0]);
+        cJSON_AddStringToObject(transport, "about", table[i][1]);
+        cJSON_AddItemToArray(transports, transport);
+    }
+}
+
+static void add_algorithms(cJSON *info)
+{
+    cJSON *algorithms = cJSON_AddArrayToObject(info, "allreduce_algorithms");
+    for (int i = 0; algorithms_allreduce[i]; i++) {
+        cJSON *algorithm = cJSON_CreateObject();
+        cJSON_AddStringToObject(algorithm, "name", algorithms_allreduce[i]->name);
+        cJSON_AddStringToObject(algorithm, "about", algorithms_allreduce[i]->about);
+        cJSON_AddItemToArray(algorithms, algorithm);
+    }
+}
+
+/* The value, or null for a bound that everything fits. */
+static void add_bound(cJSON *row, const char *key, double value, bool unbounded)
+{
+    if (unbounded)
+        cJSON_AddNullToObject(row, key);
+    else
+        cJSON_AddNumberToObject(row, key, value);
+}
+
+static void add_tuning(cJSON *info)
+{
+    cJSON *rows = cJSON_AddArrayToObject(info, "allreduce_tuning");
+    for (const struct tuning_row *row = tuning_allreduce;; row++) {
+        bool all_ranks = row->ranks == INT_MAX, all_bytes = row->bytes == SIZE_MAX;
+        cJSON *object = cJSON_CreateObject();
+        add_bound(object, "ranks_up_to", row->ranks, all_ranks);
+        add_bound(object, "bytes_up_to", (double)row->bytes, all_bytes);
+        cJSON_AddStringToObject(object, "algorithm", row->algorithm->name);
+        cJSON_AddNumberToObject(object, "chunk_bytes", (double)row->chunk_bytes);
+        cJSON_AddItemToArray(rows, object);
+        if (all_ranks && all_bytes)
+            return;
+    }
+}
+
+static void add_environment(cJSON *info)
+{
+    cJSON *environment = cJSON_AddArrayToObject(info, "environment");
+    for (int i = 0; i < VARIABLES; i++) {
+        const struct variable_info *variable = variable_info((enum variable)i);
+        const char *value = variable_text((enum variable)i);
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddStringToObject(object, "name", variable->name);
+        cJSON_AddStringToObject(object, "value", value);
+        cJSON_AddStringToObject(object, "origin",
+                                variable_is_set((enum variable)i) ? "environment" : "default");
+        cJSON_AddStringToObject(object, "about", variable->about);
+        cJSON_AddItemToArray(environment, object);
+    }
+    struct settings settings;
+    settings_read(&settings);
+    if (settings.status != ALNICO_SUCCESS)
+        cJSON_AddStringToObject(info, "environment_error", settings.detail);
+}
+
+static cJSON *gather(void)
+{
+    cJSON *info = cJSON_CreateObject();
+    cJSON_AddStringToObject(info, "alnico", alnico_version());
+    cJSON_AddItemToObject(info, "machine", program_machine());
+    add_mpi(info);
+    add_devices(info);
+    add_libraries(info);
+    add_backends(info);
+    add_algorithms(info);
+    add_tuning(info);
+    add_environment(info);
+    return info;
+}
+
+/* A value as text; the result is valid until the next call. */
+static const char *value_text(const cJSON *value)
+{
+    static char text[32];
+    if (cJSON_IsString(value))
+        return *value->valuestring ? value->valuestring : "-";
+    if (!cJSON_IsNumber(value))
+        return "any";
+    snprintf(text, sizeof text, "%.0f", value->valuedouble);
+    return text;
+}
+
+/* Widest text of a column: its name and the values of that key in every row. */
+static int column_width(const cJSON *rows, const char *key)
+{
+    size_t width = strlen(key);
+    for (const cJSON *row = rows->child; row; row = row->next) {
+        size_t length = strlen(value_text(cJSON_GetObjectItem(row, key)));
+        width = length > width ? length : width;
+    }
+    return (int)width;
+}
+
+/* An array of objects with the same keys. */
+static void print_rows(const cJSON *rows)
+{
+    for (const cJSON *key = rows->child->child; key; key = key->next)
+        printf("  %-*s", key->next ? column_width(rows, key->string) : 0, key->string);
+    printf("\n");
+    for (const cJSON *row = rows->child; row; row = row->next) {
+        for (const cJSON *key = row->child; key; key = key->next)
+            printf("  %-*s", key->next ? column_width(rows, key->string) : 0, value_text(key));
+        printf("\n");
+    }
+}
+
+static void print_info(const cJSON *info)
+{
+    for (const cJSON *part = info->child; part; part = part->next) {
+        if (!cJSON_IsArray(part) && !cJSON_IsObject(part)) {
+            printf("%s %s\n", part->string, value_text(part));
+            continue;
+        }
+        printf("\n%s\n", part->string);
+        if (cJSON_IsArray(part))
+            print_rows(part);
+        else
+            for (const cJSON *item = part->child; item; item = item->next)
+                printf("  %-13s %s\n", item->string, value_text(item));
+    }
+}
+
+static error_t read_option(int key, char *text, struct argp_state *state)
+{
+    const char **json = state->input;
+    if (key == 'j')
+        *json = text;
+    else if (key == ARGP_KEY_ARG)
+        argp_error(state, "%s: expected options only", text);
+    else
+        return ARGP_ERR_UNKNOWN;
+    return 0;
+}
+
+static const char *read_options(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"json", 'j', "FILE", 0, "also write everything to FILE", 0}, {0}};
+    static const struct argp argp = {
+        .options = options,
+        .parser = read_option,
+        .doc = "Prints what this build of Alnico has and would do here: machine, MPI, devices, "
+               "libraries, backends, algorithms, the tuning table in force and every ALNICO_ "
+               "variable. Runs with and without mpirun."};
+    const char *json = NULL;
+    argp_err_exit_status = EXIT_USAGE;
+    argp_program_version = alnico_version();
+    struct program_streams streams = program_hush(program_launch_rank());
+    argp_parse(&argp, argc, argv, 0, NULL, &json);
+    program_unhush(streams);
+    return json;
+}
+
+int main(int argc, char **argv)
+{
+    const char *json = read_options(argc, argv);
+    int rank, level;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) {
+        FILE *file = json ? program_json_open(json) : NULL;
+        cJSON *info = gather();
+        print_info(info);
+        if (file)
+            program_json_close(file, info);
+        cJSON_Delete(info);
+    }
+    MPI_Finalize();
+    return EXIT_SUCCESS;
+}
