@@ -1,0 +1,38 @@
+# Thin over CMake. Every target that builds first installs what is missing, then configures and builds.
+MPI ?= mpich
+BUILD ?= build$(if $(filter-out mpich,$(MPI)),-$(MPI))
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+OPTIONS ?=
+
+# Debian keeps both MPIs apart by these names; elsewhere CMake finds mpicc in PATH.
+mpi_options = $$(command -v mpicc.$(MPI) >/dev/null && command -v mpiexec.$(MPI) >/dev/null && \
+	echo -DMPI_C_COMPILER=mpicc.$(MPI) -DMPIEXEC_EXECUTABLE=$$(command -v mpiexec.$(MPI)))
+
+.PHONY: all run check install clean help
+
+all:
+	scripts/install-deps --mpi $(MPI)
+	cmake -S . -B $(BUILD) $(mpi_options) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(OPTIONS)
+	cmake --build $(BUILD) --parallel $(JOBS)
+
+run: all
+	scripts/main-job $(BUILD)
+
+check: all
+	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
+
+install: all
+	cmake --install $(BUILD)
+
+clean:
+	rm -rf build build-openmpi
+
+help:
+	@echo 'make        build into $(BUILD)/'
+	@echo 'make run    the main job: allreduce against MPI on 2 ranks, then a short training'
+	@echo 'make check  all tests'
+	@echo 'make install PREFIX=/usr/local'
+	@echo 'make clean'
+	@echo
+	@echo 'MPI=mpich|openmpi  JOBS=N  BUILD=DIR  OPTIONS="-DALNICO_TRAIN=OFF ..."'
