@@ -1,0 +1,40 @@
+#!/bin/bash
+# The include-direction script accepts the tree and goes red for one bad include of every kind.
+#
+# Usage: check_includes.sh SOURCE
+set -euo pipefail
+source=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# Adds an include to a file of a fresh copy and expects a complaint about it.
+expect_red() {
+    local file=$1 include=$2
+    rm -rf "$work/tree"
+    mkdir -p "$work/tree"
+    cp -r "$source/src" "$source/include" "$work/tree"
+    mkdir -p "$work/tree/${file%/*}"
+    echo "#include $include" >>"$work/tree/$file"
+    if "$source/scripts/check-includes" "$work/tree" >"$work/out" 2>&1; then
+        fail "$file may include $include"
+    fi
+    grep -qF "$file:" "$work/out" || fail "the complaint does not name $file: $(cat "$work/out")"
+}
+
+"$source/scripts/check-includes" || fail "the tree itself"
+expect_red src/status.c '"device/device.h"'
+expect_red src/device/math_cpu.c '"progress/progress.h"'
+expect_red src/progress/engine.c '"comm/comm.h"'
+expect_red src/progress/engine.c '<mpi.h>'
+expect_red src/comm/rounds.c '"train/data.h"'
+expect_red src/comm/ring.c '"comm/transport.h"'
+expect_red src/comm/ring.c '<mpi.h>'
+expect_red src/comm/transport_mpi.c '"comm/transport_local.h"'
+expect_red src/train/network.c '"comm/comm.h"'
+expect_red src/train/network.c '"device/topology.h"'
+expect_red include/alnico/alnico.h '<mpi.h>'

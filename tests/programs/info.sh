@@ -1,0 +1,37 @@
+#!/bin/bash
+# alnico-info from end to end, with and without mpirun.
+#
+# Usage: info.sh ALNICO-INFO MPIEXEC NUMPROC_FLAG
+. "$(dirname "$0")/common.sh"
+info=$1 mpiexec=$2 flag=$3
+
+expect 0 env ALNICO_TIMEOUT=7 "$info" --json "$work/a.json"
+expect_out '^alnico [0-9]+\.[0-9]+\.[0-9]+$'
+expect_out '^  cpu +available$'
+expect_out '^  cuda +not in this build$'
+expect_out '^  rabenseifner '
+expect_out '^  any +any '
+expect_out '^  ALNICO_TIMEOUT +7 +environment '
+expect_out '^  ALNICO_ALLREDUCE +- +default '
+expect_json "$work/a.json" 'machine;cores' '[1-9][0-9]*'
+expect_json "$work/a.json" 'mpi;ranks' 1
+expect_json "$work/a.json" 'allreduce_algorithms;0;name' '[a-z_]+'
+expect_json "$work/a.json" 'allreduce_tuning;0;algorithm' '[a-z_]+'
+expect_json "$work/a.json" 'environment;0;name' ALNICO_LOG
+expect_json "$work/a.json" 'environment;1;origin' environment
+
+expect 0 "$mpiexec" "$flag" 3 "$info" --json "$work/b.json"
+[ "$(grep -c '^alnico ' "$work/out")" -eq 1 ] || fail "more than one rank prints"
+expect_json "$work/b.json" 'mpi;ranks' 3
+
+expect 0 env ALNICO_CHUNK=5 "$info"
+expect_out "^environment_error ALNICO_CHUNK is '5'"
+expect 0 env ALNICO_NONSENSE=1 "$info"
+expect_err 'unknown variable ALNICO_NONSENSE'
+expect 2 "$info" now
+expect_err 'now: expected options only'
+expect 2 "$info" --bogus
+expect 1 "$info" --json "$work/no/such/folder.json"
+expect_err 'folder.json: No such file or directory'
+expect 0 "$info" --help
+expect_out '--json=FILE'
