@@ -1,0 +1,199 @@
+/* Printing for alnico-train. See train_report.h. */
+#include "train_report.h"
+
+#include "program.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Training seconds between two redrawings of the bar, and between two lines. */
+static const double bar_seconds = 0.1, line_seconds = 5;
+
+enum { BAR = 30 };
+
+void train_display_begin(struct train_display *display, const struct trainer_options *options,
+                         int ranks)
+{
+    *display = (struct train_display){.options = options,
+                                      .ranks = ranks,
+                                      .terminal = isatty(STDOUT_FILENO),
+                                      .epochs = cJSON_CreateArray()};
+    printf("%s on %s: %d rank%s, batch %zu each, %s kernels with %d thread%s, learning rate %g\n",
+           options->model, options->data, ranks, ranks > 1 ? "s" : "", options->batch,
+           options->kernels, options->threads, options->threads > 1 ? "s" : "",
+           options->optimizer.rate);
+    fflush(stdout);
+}
+
+static cJSON *score_json(const struct score *score)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddNumberToObject(object, "loss", score->loss);
+    cJSON_AddNumberToObject(object, "accuracy", score->accuracy);
+    cJSON_AddNumberToObject(object, "images", (double)score->images);
+    return object;
+}
+
+/* Removes the bar from its line. */
+static void bar_clear(struct train_display *display)
+{
+    if (display->width)
+        printf("\r%*s\r", (int)display->width, "");
+    display->width = 0;
+}
+
+/* "epoch 2 step 940  42 %  loss 0.4321  accuracy 84.5 %  1510 images/s" */
+static void line_format(const struct train_display *display,
+                        const struct trainer_progress *progress, char *out, size_t bytes)
+{
+    const double rate = progress->seconds > 0 ? (double)progress->images / progress->seconds : 0;
+    snprintf(out, bytes,
+             "epoch %zu  step %zu  %3.0f %%  loss %.4f  accuracy %.1f %%  %.0f images/s",
+             progress->epoch, progress->step, 100 * progress->done, progress->score.loss,
+             100 * progress->score.accuracy, rate * display->ranks);
+}
+
+static void bar_draw(struct train_display *display, const struct trainer_progress *progress)
+{
+    char line[160], bar[BAR + 1];
+    const size_t full = (size_t)(progress->done * BAR);
+    memset(bar, '.', BAR);
+    memset(bar, '#', full < BAR ? full : BAR);
+    bar[BAR] = '\0';
+    line_format(display, progress, line, sizeof line);
+    bar_clear(display);
+    const int width = printf("[%s] %s", bar, line);
+    display->width = width > 0 ? (size_t)width : 0;
+}
+
+static void epoch_print(struct train_display *display, const struct trainer_progress *progress)
+{
+    char line[160];
+    line_format(display, progress, line, sizeof line);
+    bar_clear(display);
+    printf("%s  test loss %.4f  test accuracy %.2f %%\n", line, progress->test.loss,
+           100 * progress->test.accuracy);
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddNumberToObject(row, "epoch", (double)progress->epoch);
+    cJSON_AddNumberToObject(row, "step", (double)progress->step);
+    cJSON_AddNumberToObject(row, "seconds", progress->seconds);
+    cJSON_AddNumberToObject(row, "learning_rate", progress->rate);
+    cJSON_AddItemToObject(row, "train", score_json(&progress->score));
+    cJSON_AddItemToObject(row, "test", score_json(&progress->test));
+    cJSON_AddItemToArray(display->epochs, row);
+}
+
+void train_display_progress(void *context, const struct trainer_progress *progress)
+{
+    struct train_display *display = context;
+    const double since = progress->seconds - display->printed;
+    if (progress->tested) {
+        epoch_print(display, progress);
+    } else if (since < (display->terminal ? bar_seconds : line_seconds)) {
+        return;
+    } else if (display->terminal) {
+        bar_draw(display, progress);
+    } else {
+        char line[160];
+        line_format(display, progress, line, sizeof line);
+        puts(line);
+    }
+    display->printed = progress->seconds;
+    fflush(stdout);
+}
+
+/* The share of training outside the kernels' library; 1 if there is none. */
+static double outside_share(const struct trainer_report *report)
+{
+    return 1 - report->library_seconds / report->seconds;
+}
+
+void train_report_print(const struct trainer_options *options, const struct trainer_report *report)
+{
+    printf("\n%zu parameters, %zu steps (%.2f epochs) in %.1f s: %.0f images/s, %.0f per rank\n",
+           report->parameters, report->steps, report->epochs, report->seconds,
+           report->images_per_second, report->images_per_second / report->ranks);
+    printf("time:");
+    for (int i = 0; i < PHASES; i++)
+        printf("%s %s %.1f %%", i ? "," : "", phase_name(i),
+               100 * report->phases[i] / report->seconds);
+    if (report->library_seconds > 0)
+        printf("; outside %s %.1f %%", options->kernels, 100 * outside_share(report));
+    printf("\ntrain: loss %.4f, accuracy %.2f %%\ntest:  loss %.4f, accuracy %.2f %% of %zu "
+           "images\n",
+           report->train.loss, 100 * report->train.accuracy, report->test.loss,
+           100 * report->test.accuracy, report->test.images);
+    printf("parameters: hash %016llx%s\n", (unsigned long long)report->hash,
+           report->ranks > 1 ? ", equal on all ranks" : "");
+}
+
+static cJSON *options_json(const struct trainer_options *options)
+{
+    const struct optimizer_options *optimizer = &options->optimizer;
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "model", options->model);
+    cJSON_AddStringToObject(object, "data", options->data);
+    cJSON_AddStringToObject(object, "device", "cpu");
+    cJSON_AddStringToObject(object, "precision", "fp32");
+    cJSON_AddStringToObject(object, "kernels", options->kernels);
+    cJSON_AddStringToObject(object, "strategy", options->strategy);
+    cJSON_AddNumberToObject(object, "batch", (double)options->batch);
+    cJSON_AddNumberToObject(object, "steps", (double)options->steps);
+    cJSON_AddNumberToObject(object, "epochs", (double)options->epochs);
+    cJSON_AddNumberToObject(object, "seconds", options->seconds);
+    cJSON_AddNumberToObject(object, "seed", (double)options->seed);
+    cJSON_AddNumberToObject(object, "bucket_bytes", (double)options->bucket);
+    cJSON_AddNumberToObject(object, "threads", options->threads);
+    cJSON_AddNumberToObject(object, "learning_rate", optimizer->rate);
+    cJSON_AddNumberToObject(object, "momentum", optimizer->momentum);
+    cJSON_AddNumberToObject(object, "weight_decay", optimizer->decay);
+    cJSON_AddNumberToObject(object, "warmup", optimizer->warmup);
+    cJSON_AddItemToObject(object, "drops",
+                          cJSON_CreateDoubleArray(optimizer->drops, OPTIMIZER_DROPS));
+    return object;
+}
+
+static cJSON *times_json(const struct trainer_report *report)
+{
+    static const char *const keys[PHASES] = {"input", "forward", "backward",
+                                             "exposed_communication", "update"};
+    cJSON *object = cJSON_CreateObject();
+    for (int i = 0; i < PHASES; i++)
+        cJSON_AddNumberToObject(object, keys[i], report->phases[i]);
+    cJSON_AddNumberToObject(object, "total", report->seconds);
+    cJSON_AddNumberToObject(object, "inside_library", report->library_seconds);
+    cJSON_AddNumberToObject(object, "test", report->test_seconds);
+    return object;
+}
+
+cJSON *train_report_json(const struct trainer_options *options, const struct trainer_report *report,
+                         struct train_display *display)
+{
+    char hash[17];
+    cJSON *object = cJSON_CreateObject();
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)report->hash);
+    cJSON_AddStringToObject(object, "program", "alnico-train");
+    cJSON_AddStringToObject(object, "version", alnico_version());
+    cJSON_AddStringToObject(object, "date", program_date());
+    cJSON_AddItemToObject(object, "machine", program_machine());
+    cJSON_AddStringToObject(object, "mpi", program_mpi_library());
+    cJSON_AddItemToObject(object, "options", options_json(options));
+    cJSON_AddNumberToObject(object, "ranks", report->ranks);
+    cJSON_AddNumberToObject(object, "parameters", (double)report->parameters);
+    cJSON_AddNumberToObject(object, "steps", (double)report->steps);
+    cJSON_AddNumberToObject(object, "epochs_done", report->epochs);
+    cJSON_AddNumberToObject(object, "images_per_second", report->images_per_second);
+    cJSON_AddNumberToObject(object, "images_per_second_per_rank",
+                            report->images_per_second / report->ranks);
+    cJSON_AddItemToObject(object, "seconds", times_json(report));
+    cJSON_AddNumberToObject(object, "share_outside_library", outside_share(report));
+    cJSON_AddNumberToObject(object, "share_exposed_communication",
+                            report->phases[PHASE_COMMUNICATION] / report->seconds);
+    cJSON_AddItemToObject(object, "train", score_json(&report->train));
+    cJSON_AddItemToObject(object, "test", score_json(&report->test));
+    cJSON_AddItemToObject(object, "history", display->epochs);
+    cJSON_AddStringToObject(object, "parameter_hash", hash);
+    display->epochs = NULL;
+    return object;
+}
