@@ -4,5 +4,5 @@ message(STATUS "  MPI      ${MPI_C_COMPILER} (standard ${MPI_C_VERSION}), run by
 message(STATUS "  hwloc    ${HWLOC_VERSION}")
 message(STATUS "  CUDA     ${HAVE_CUDA} (ALNICO_CUDA=${ALNICO_CUDA}; this version has no CUDA resident)")
 message(STATUS "  NCCL     ${HAVE_NCCL} (ALNICO_NCCL=${ALNICO_NCCL}; this version has no NCCL resident)")
-message(STATUS "  trainer  ${HAVE_TRAIN} (ALNICO_TRAIN=${ALNICO_TRAIN}, oneDNN ${DNNL_VERSION})")
+message(STATUS "  trainer  ${HAVE_TRAIN} (ALNICO_TRAIN=${ALNICO_TRAIN}; needs oneDNN 2.x, found ${DNNL_VERSION})")
 message(STATUS "  tests    ${BUILD_TESTING}")
