@@ -32,7 +32,7 @@ expect_err() {
 
 # A value of a JSON file: json FILE KEY;KEY;...
 json() {
-    cmake "-DFILE=$1" "-DKEY=$2" -P "$here/json.cmake" || fail "$1 has no $2"
+    cmake "-DFILE=$1" "-DKEY=$2" -P "$here/../../cmake/json.cmake" || fail "$1 has no $2"
 }
 expect_json() {
     local value
