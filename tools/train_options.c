@@ -153,6 +153,16 @@ static const char *read_name(struct argp_state *state, const char *option, const
     return NULL;
 }
 
+static const char *read_data(struct argp_state *state, const char *text)
+{
+    if (strcmp(text, "fashion-mnist") != 0 && strcmp(text, "synthetic") != 0 &&
+        strncmp(text, "synthetic:", 10) != 0 && strncmp(text, "idx:", 4) != 0)
+        argp_error(state,
+                   "--data %s: expected fashion-mnist, idx:DIR, synthetic or synthetic:HxWxC",
+                   text);
+    return text;
+}
+
 static const char *read_model(struct argp_state *state, const char *text)
 {
     const char *names[MODELS + 1] = {NULL};
@@ -255,7 +265,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         options->trainer.model = read_model(state, text);
         return 0;
     case KEY_DATA:
-        options->trainer.data = text;
+        options->trainer.data = read_data(state, text);
         return 0;
     case KEY_BATCH:
         options->trainer.batch = read_number(state, "--batch", text, 1, 1 << 20);

@@ -1,0 +1,178 @@
+/* The whole trainer on one rank: the loss falls and the test succeeds on real images, runs repeat to the
+ * bit, and bad options are refused. Without the data set the program is skipped. */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 120, SKIPPED = 77 };
+
+/* Losses as they came. */
+struct record {
+    double first, last; /* mean over the first and last ten steps */
+    size_t steps, tests;
+    double before; /* sum of losses up to the step before */
+};
+
+static void record_progress(void *context, const struct trainer_progress *progress)
+{
+    struct record *record = context;
+    const double sum = progress->score.loss * (double)progress->step;
+    if (progress->tested) {
+        record->tests++;
+        return;
+    }
+    record->steps++;
+    assert_int_equal(progress->step, record->steps);
+    if (progress->step <= 10)
+        record->first += (sum - record->before) / 10;
+    if (progress->step > STEPS - 10)
+        record->last += (sum - record->before) / 10;
+    record->before = sum;
+}
+
+static struct trainer_options options_make(const char *data)
+{
+    return (struct trainer_options){.model = "cnn",
+                                    .data = data,
+                                    .kernels = "onednn",
+                                    .strategy = "allreduce",
+                                    .batch = 32,
+                                    .steps = STEPS,
+                                    .seed = 3,
+                                    .bucket = 1 << 16,
+                                    .threads = 1,
+                                    .optimizer = optimizer_defaults(32)};
+}
+
+static struct trainer_report run(const struct trainer_options *options)
+{
+    struct trainer_report report;
+    if (trainer_run(options, NULL, &report))
+        fail_msg("%s", alnico_error_detail());
+    return report;
+}
+
+static void loss_falls_on_real_images(void **unused)
+{
+    (void)unused;
+    struct record record = {0};
+    struct trainer_options options = options_make("fashion-mnist");
+    options.progress = record_progress;
+    options.context = &record;
+    const struct trainer_report report = run(&options);
+    printf("loss %.3f to %.3f, test accuracy %.3f\n", record.first, record.last,
+           report.test.accuracy);
+    assert_true(record.first > 1.2 && record.first < 3);
+    assert_true(record.last < 0.6 * record.first);
+    assert_true(report.test.accuracy > 0.65);
+    assert_true(fabs(report.test.loss) < 1.2);
+    assert_int_equal(report.test.images, 10000);
+    assert_int_equal(report.train.images, STEPS * 32);
+    assert_int_equal(report.steps, STEPS);
+    assert_int_equal(record.steps, STEPS);
+    assert_int_equal(record.tests, 1);
+    double sum = 0;
+    for (int i = 0; i < PHASES; i++)
+        sum += report.phases[i];
+    assert_true(fabs(sum - report.seconds) < 1e-6 + 1e-3 * report.seconds);
+    assert_true(report.library_seconds > 0 && report.library_seconds < report.seconds);
+}
+
+static void runs_repeat_to_the_bit(void **unused)
+{
+    (void)unused;
+    struct trainer_options options = options_make("synthetic:8x8x1");
+    options.steps = 12;
+    const uint64_t hash = run(&options).hash;
+    assert_true(run(&options).hash == hash);
+    options.seed++;
+    assert_true(run(&options).hash != hash);
+}
+
+/* Two epochs are tested twice; the time limit ends a run near its time. */
+static void runs_end_when_told(void **unused)
+{
+    (void)unused;
+    struct record record = {0};
+    struct trainer_options options = options_make("synthetic:6x6x1");
+    options.steps = 0;
+    options.epochs = 2;
+    options.batch = 4096;
+    options.progress = record_progress;
+    options.context = &record;
+    struct trainer_report report = run(&options);
+    assert_true(report.epochs == 2);
+    assert_int_equal(record.tests, 2);
+    options.epochs = 0;
+    options.seconds = 0.5;
+    options.batch = 32;
+    options.progress = NULL;
+    report = run(&options);
+    assert_true(report.seconds >= 0.5 && report.seconds < 2);
+}
+
+static void bad_options_are_refused(void **unused)
+{
+    (void)unused;
+    const struct trainer_options good = options_make("synthetic:8x8x1");
+    struct trainer_options rows[10];
+    const char *details[] = {
+        "model 'vgg'", "kernels 'abacus'", "strategy 'none'", "batch 0", "0 steps",
+        "120 steps",   "bucket of 3",      "momentum 2",      "99999",   "8x0"};
+    for (size_t i = 0; i < 10; i++)
+        rows[i] = good;
+    rows[0].model = "vgg";
+    rows[1].kernels = "abacus";
+    rows[2].strategy = "none";
+    rows[3].batch = 0;
+    rows[4].steps = 0;
+    rows[5].epochs = 1;
+    rows[6].bucket = 3;
+    rows[7].optimizer.momentum = 2;
+    rows[8].batch = 99999;
+    rows[9].data = "synthetic:8x0x1";
+    for (size_t i = 0; i < 10; i++) {
+        struct trainer_report report;
+        assert_int_equal(trainer_run(&rows[i], NULL, &report), ALNICO_ERROR_ARGUMENT);
+        if (!strstr(alnico_error_detail(), details[i]))
+            fail_msg("'%s' does not say '%s'", alnico_error_detail(), details[i]);
+    }
+}
+
+/* A rate far too high: the run ends with an error instead of training on. */
+static void divergence_is_an_error(void **unused)
+{
+    (void)unused;
+    struct trainer_options options = options_make("synthetic:8x8x1");
+    struct trainer_report report;
+    options.optimizer.rate = 1e6;
+    options.optimizer.warmup = 0;
+    assert_int_equal(trainer_run(&options, NULL, &report), ALNICO_ERROR_SYSTEM);
+    assert_non_null(strstr(alnico_error_detail(), "not a number"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_repeat_to_the_bit),
+        cmocka_unit_test(runs_end_when_told),
+        cmocka_unit_test(bad_options_are_refused),
+        cmocka_unit_test(divergence_is_an_error),
+    };
+    const struct CMUnitTest real[] = {cmocka_unit_test(loss_falls_on_real_images)};
+    if (cmocka_run_group_tests(tests, NULL, NULL))
+        return 1;
+    if (access("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz", R_OK) != 0) {
+        puts("skipped on real images: Debian's package dataset-fashion-mnist is not installed");
+        return SKIPPED;
+    }
+    return cmocka_run_group_tests(real, NULL, NULL);
+}

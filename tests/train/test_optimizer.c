@@ -1,0 +1,119 @@
+/* The optimizer against values computed by hand, its schedule, its options, and the parameters' hash. */
+#include "cases.h"
+
+#include "train/trainer.h"
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct network_case one_of_each = {
+    "one of each",
+    1,
+    5,
+    5,
+    2,
+    {CONVOLUTION("a", "input", 3, 3, 1, 1, true), NORM("n", "a"), DENSE("d", "n", 4), LOSS("d")},
+    0};
+
+static void near(double value, double expected)
+{
+    if (!(fabs(value - expected) <= 2e-7))
+        fail_msg("%.9g, expected %.9g", value, expected);
+}
+
+/* Parameter 1, gradient 0.5 twice, rate 0.1, momentum 0.9; the second time at rate 0.05. */
+static void steps_are_as_by_hand(void **unused)
+{
+    (void)unused;
+    struct network *network = case_network(&one_of_each);
+    const struct optimizer_options options = {.rate = 0.1, .momentum = 0.9, .decay = 0.01};
+    float parameters[512], gradients[512];
+    struct optimizer *optimizer;
+    assert_int_equal(optimizer_create(network, &options, &optimizer), ALNICO_SUCCESS);
+    assert_true(network->parameters < 512);
+    for (size_t i = 0; i < 512; i++) {
+        parameters[i] = 1;
+        gradients[i] = 0.5f;
+    }
+    optimizer_step(optimizer, 0.1, parameters, gradients);
+    optimizer_step(optimizer, 0.05, parameters, gradients);
+    for (size_t i = 0; i < network->count; i++) {
+        const struct node *node = &network->nodes[i];
+        const bool norm = node->operation.kind == OPERATION_BATCH_NORM;
+        /* decayed: v 0.51, p 0.949; v 0.459 + 0.50949, p 0.949 - 0.0484245 */
+        for (size_t k = 0; k < node->weight.count; k++)
+            near(parameters[node->weight.offset + k], norm ? 0.9025 : 0.9005755);
+        /* plain: v 0.5, p 0.95; v 0.95, p 0.9025 */
+        for (size_t k = 0; k < node->bias.count; k++)
+            near(parameters[node->bias.offset + k], 0.9025);
+    }
+    for (size_t i = network->parameters; i < 512; i++)
+        assert_true(parameters[i] == 1);
+    optimizer_destroy(optimizer);
+    optimizer_destroy(NULL);
+    network_destroy(network);
+}
+
+static void rates_rise_and_drop(void **unused)
+{
+    (void)unused;
+    const struct optimizer_options options = {.rate = 0.2, .warmup = 0.1, .drops = {0.5, 0.75, 1}};
+    const double rows[][2] = {{0, 0},       {0.05, 0.1},  {0.1, 0.2},    {0.3, 0.2},  {0.5, 0.2},
+                              {0.51, 0.02}, {0.75, 0.02}, {0.76, 0.002}, {1.0, 0.002}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        near(optimizer_rate(&options, rows[i][0]), rows[i][1]);
+    const struct optimizer_options constant = {.rate = 0.2, .drops = {1, 1, 1}};
+    near(optimizer_rate(&constant, 0), 0.2);
+    near(optimizer_rate(&constant, 1), 0.2);
+    near(optimizer_defaults(128).rate, 0.1);
+    near(optimizer_defaults(512).rate, 0.4);
+}
+
+static void bad_options_are_refused(void **unused)
+{
+    (void)unused;
+    const struct {
+        struct optimizer_options options;
+        const char *detail;
+    } rows[] = {
+        {{.rate = -1}, "learning rate -1"}, {{.rate = NAN}, "learning rate"},
+        {{.momentum = 1}, "momentum 1"},    {{.decay = -0.5}, "weight decay -0.5"},
+        {{.warmup = 1.5}, "warm-up 1.5"},   {{.drops = {0.5, -0.1}}, "drop at -0.1"},
+    };
+    struct network *network = case_network(&one_of_each);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct optimizer *optimizer;
+        assert_int_equal(optimizer_create(network, &rows[i].options, &optimizer),
+                         ALNICO_ERROR_ARGUMENT);
+        assert_null(optimizer);
+        if (!strstr(alnico_error_detail(), rows[i].detail))
+            fail_msg("'%s' does not say '%s'", alnico_error_detail(), rows[i].detail);
+    }
+    network_destroy(network);
+}
+
+/* The published test vectors of FNV-1a. */
+static void hash_is_fnv1a(void **unused)
+{
+    (void)unused;
+    assert_true(trainer_hash("", 0) == UINT64_C(0xcbf29ce484222325));
+    assert_true(trainer_hash("a", 1) == UINT64_C(0xaf63dc4c8601ec8c));
+    assert_true(trainer_hash("foobar", 6) == UINT64_C(0x85944171f73967e8));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_are_as_by_hand),
+        cmocka_unit_test(rates_rise_and_drop),
+        cmocka_unit_test(bad_options_are_refused),
+        cmocka_unit_test(hash_is_fnv1a),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

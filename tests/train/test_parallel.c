@@ -1,0 +1,186 @@
+/* Training on several ranks, which are threads here: the CNN without batch norm ends where one rank with
+ * the joined batch ends, for any bucket size; and ranks whose parameters differ are noticed. */
+#include "cases.h"
+#include "ranks.h"
+
+#include "train/models/models.h"
+#include "train/replica.h"
+#include "train/strategy.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 20, JOINED = 12, SIDE = 10, CLASSES = 10 };
+
+static uint64_t seed;
+
+/* One way to train, and what came of it. */
+struct training {
+    struct network *network;
+    size_t bucket;
+    float *images; /* STEPS x JOINED x SIDE x SIDE */
+    int32_t *labels;
+    float *parameters; /* rank 0's, at the end */
+    int differ;        /* rank whose parameters are moved before they are compared; -1: none */
+};
+
+static void one_step(struct replica *replica, struct optimizer *optimizer, void *meeting,
+                     size_t step, struct rank *rank)
+{
+    const struct training *training = rank->argument;
+    const size_t batch = JOINED / (size_t)rank->size;
+    const size_t at = step * JOINED + (size_t)rank->rank * batch;
+    REQUIRE_STATUS(
+        replica_load(replica, training->images + at * SIDE * SIDE, training->labels + at, batch),
+        ALNICO_SUCCESS);
+    REQUIRE_STATUS(replica_forward(replica, true), ALNICO_SUCCESS);
+    REQUIRE_STATUS(replica_backward(replica, strategy_allreduce.advance, meeting), ALNICO_SUCCESS);
+    REQUIRE_STATUS(strategy_allreduce.join(meeting), ALNICO_SUCCESS);
+    optimizer_step(optimizer, 0.05, replica->arenas.parameters, replica->arenas.gradients);
+}
+
+/* Every rank's parameters must have the same hash; with one moved, all ranks must notice. */
+static void compare_hashes(struct replica *replica, alnico_comm_t comm, struct rank *rank)
+{
+    const struct training *training = rank->argument;
+    const size_t bytes = training->network->parameters * sizeof(float);
+    REQUIRE_STATUS(trainer_compare(trainer_hash(replica->arenas.parameters, bytes), comm),
+                   ALNICO_SUCCESS);
+    if (training->differ < 0)
+        return;
+    if (training->differ == rank->rank)
+        replica->arenas.parameters[7] += 1e-6f + 1e-6f * fabsf(replica->arenas.parameters[7]);
+    REQUIRE_STATUS(trainer_compare(trainer_hash(replica->arenas.parameters, bytes), comm),
+                   ALNICO_ERROR_MISMATCH);
+    ranks_require_detail("differ");
+}
+
+static void rank_train(struct rank *rank)
+{
+    const struct training *training = rank->argument;
+    const struct network *network = training->network;
+    const struct optimizer_options options = {.momentum = 0.9, .decay = 1e-3};
+    struct replica *replica;
+    struct optimizer *optimizer;
+    void *meeting;
+    alnico_comm_t comm = ranks_comm(rank, NULL);
+    REQUIRE_STATUS(
+        replica_create(network, &kernels_onednn, JOINED / (size_t)rank->size, 1, seed, &replica),
+        ALNICO_SUCCESS);
+    REQUIRE_STATUS(optimizer_create(network, &options, &optimizer), ALNICO_SUCCESS);
+    const struct strategy_setup setup = {.comm = comm,
+                                         .gradients = replica->arenas.gradients,
+                                         .count = network->parameters,
+                                         .bucket = training->bucket};
+    REQUIRE_STATUS(strategy_allreduce.create(&setup, &meeting), ALNICO_SUCCESS);
+    for (size_t step = 0; step < STEPS; step++)
+        one_step(replica, optimizer, meeting, step, rank);
+    if (rank->rank == 0)
+        memcpy(training->parameters, replica->arenas.parameters,
+               network->parameters * sizeof(float));
+    compare_hashes(replica, comm, rank);
+    strategy_allreduce.destroy(meeting);
+    optimizer_destroy(optimizer);
+    replica_destroy(replica);
+    alnico_comm_destroy(comm);
+}
+
+static struct training training_make(const struct model *model)
+{
+    struct training training = {.bucket = 4096, .differ = -1};
+    const size_t images = (size_t)STEPS * JOINED;
+    uint64_t state = seed;
+    if (model_network(model, SIDE, SIDE, 1, CLASSES, &training.network))
+        fail_msg("%s", alnico_error_detail());
+    training.images = malloc(images * SIDE * SIDE * sizeof(float));
+    training.labels = malloc(images * sizeof(int32_t));
+    training.parameters = malloc(training.network->parameters * sizeof(float));
+    random_fill(training.images, images * SIDE * SIDE, &state);
+    for (size_t i = 0; i < images; i++)
+        training.labels[i] = (int32_t)(random_next(&state) % CLASSES);
+    return training;
+}
+
+static void training_free(struct training *training)
+{
+    network_destroy(training->network);
+    free(training->images);
+    free(training->labels);
+    free(training->parameters);
+}
+
+static void ranks_train_as_one(void **unused)
+{
+    (void)unused;
+    const size_t buckets[] = {64, 4096, 1 << 20};
+    struct training training = training_make(&model_cnn);
+    const size_t count = training.network->parameters;
+    float *alone = malloc(count * sizeof *alone), *start = malloc(count * sizeof *start);
+    network_initialize(training.network, seed, start, NULL);
+    ranks_run(1, rank_train, &training);
+    memcpy(alone, training.parameters, count * sizeof *alone);
+    double moved = 0;
+    for (size_t i = 0; i < count; i++)
+        moved = fmax(moved, fabs((double)alone[i] - start[i]));
+    assert_true(moved > 1e-2);
+    for (int size = 2; size <= 3; size++)
+        for (size_t b = 0; b < sizeof buckets / sizeof *buckets; b++) {
+            training.bucket = buckets[b];
+            memset(training.parameters, 0xff, count * sizeof(float));
+            ranks_run(size, rank_train, &training);
+            for (size_t i = 0; i < count; i++)
+                if (!(fabsf(training.parameters[i] - alone[i]) <= 1e-5f))
+                    fail_msg("%d ranks, bucket %zu: parameter %zu is %.9g, alone %.9g", size,
+                             buckets[b], i, training.parameters[i], alone[i]);
+        }
+    free(alone);
+    free(start);
+    training_free(&training);
+}
+
+/* With batch norm ranks differ from one rank in their statistics, but not among each other. */
+static void batch_norm_ranks_stay_equal(void **unused)
+{
+    (void)unused;
+    struct training training = training_make(&model_resnet20);
+    ranks_run(2, rank_train, &training);
+    training_free(&training);
+}
+
+static void different_parameters_are_noticed(void **unused)
+{
+    (void)unused;
+    struct training training = training_make(&model_cnn);
+    training.differ = 1;
+    ranks_run(2, rank_train, &training);
+    assert_int_equal(trainer_compare(5, NULL), ALNICO_SUCCESS);
+    training_free(&training);
+}
+
+static void bad_buckets_are_refused(void **unused)
+{
+    (void)unused;
+    const struct strategy_setup setup = {.count = 10, .bucket = 3};
+    void *meeting;
+    assert_int_equal(strategy_allreduce.create(&setup, &meeting), ALNICO_ERROR_ARGUMENT);
+    assert_null(meeting);
+    strategy_allreduce.destroy(NULL);
+}
+
+int main(void)
+{
+    seed = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_train_as_one),
+        cmocka_unit_test(batch_norm_ranks_stay_equal),
+        cmocka_unit_test(different_parameters_are_noticed),
+        cmocka_unit_test(bad_buckets_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

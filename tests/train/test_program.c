@@ -1,0 +1,236 @@
+/* End-to-end runs of alnico-train: exit statuses, what it says about bad options and missing files, its
+ * JSON report, one rank and two. Arguments: the program, mpiexec, its option for the number of ranks. */
+#include <cjson/cJSON.h>
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *program, *mpiexec, *option;
+static char output[1 << 16], json_path[64];
+
+/* Runs the program on `ranks` ranks (0: without mpiexec) and returns its exit status; what it printed is
+ * in `output`. */
+static int run(int ranks, const char *arguments)
+{
+    char command[2048];
+    if (ranks)
+        snprintf(command, sizeof command, "exec %s %s %d %s %s 2>&1", mpiexec, option, ranks,
+                 program, arguments);
+    else
+        snprintf(command, sizeof command, "exec %s %s 2>&1", program, arguments);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    const size_t got = fread(output, 1, sizeof output - 1, pipe);
+    output[got] = '\0';
+    const int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void expect(int ranks, const char *arguments, int status, const char *text)
+{
+    const int got = run(ranks, arguments);
+    if (got != status || !strstr(output, text))
+        fail_msg("alnico-train %s: exit status %d, expected %d and '%s', printed:\n%s", arguments,
+                 got, status, text, output);
+}
+
+static void help_is_complete(void **unused)
+{
+    (void)unused;
+    const char *options[] = {"model", "data",      "batch",   "epochs",       "steps",
+                             "lr",    "momentum",  "seconds", "weight-decay", "warmup",
+                             "drops", "precision", "device",  "kernels",      "threads",
+                             "seed",  "strategy",  "bucket",  "json"};
+    expect(0, "--help", 0, "Usage: ");
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "--%s=", options[i]);
+        if (!strstr(output, text))
+            fail_msg("--help does not list %s", text);
+    }
+}
+
+static void usage_errors_exit_with_2(void **unused)
+{
+    (void)unused;
+    const char *rows[][2] = {
+        {"--model vgg", "--model vgg: expected resnet20 or cnn"},
+        {"--data imagenet", "--data imagenet"},
+        {"--batch 0", "--batch 0"},
+        {"--batch many", "--batch many"},
+        {"--batch -3", "--batch -3"},
+        {"--steps 0", "--steps 0"},
+        {"--steps 5 --epochs 2", "only one of"},
+        {"--seconds 5 --epochs 2", "only one of"},
+        {"--epochs 99999999999999999999999", "--epochs 9999"},
+        {"--seconds nan", "--seconds nan"},
+        {"--lr -1", "--lr -1"},
+        {"--lr nan", "--lr nan"},
+        {"--momentum 1", "--momentum 1"},
+        {"--warmup 2", "--warmup 2"},
+        {"--drops 0.1,0.2,0.3,0.4", "at most 3"},
+        {"--drops=", "--drops"},
+        {"--precision bf16", "--precision bf16: expected fp32"},
+        {"--device cuda", "--device cuda: expected cpu"},
+        {"--kernels cudnn", "--kernels cudnn: expected onednn or naive"},
+        {"--strategy gossip", "--strategy gossip: expected allreduce"},
+        {"--bucket 3", "--bucket 3"},
+        {"--bucket 4G", "--bucket 4G"},
+        {"--threads 0", "--threads 0"},
+        {"--seed -1", "--seed -1"},
+        {"--nonsense", "--nonsense"},
+        {"now", "'now'"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        expect(0, rows[i][0], 2, rows[i][1]);
+}
+
+static void failures_exit_with_1(void **unused)
+{
+    (void)unused;
+    expect(0, "--data idx:/nonexistent", 1, "/nonexistent");
+    expect(0, "--data synthetic:8x8x1 --batch 70000", 1, "70000");
+    expect(0, "--data synthetic:8x8 --steps 1", 1, "8x8");
+    expect(0, "--data synthetic:8x8x1 --model cnn --steps 1 --json /nonexistent/file", 1,
+           "/nonexistent/file");
+    expect(0, "--data synthetic:2x2x1 --model cnn --steps 1", 1, "pool2");
+}
+
+static cJSON *report_read(void)
+{
+    static char text[1 << 16];
+    FILE *file = fopen(json_path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    cJSON *report = cJSON_Parse(text);
+    assert_non_null(report);
+    return report;
+}
+
+static double number(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    if (!cJSON_IsNumber(item))
+        fail_msg("the report has no number '%s'", name);
+    return item->valuedouble;
+}
+
+static const cJSON *object(const cJSON *report, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(report, name);
+    if (!cJSON_IsObject(item))
+        fail_msg("the report has no object '%s'", name);
+    return item;
+}
+
+static void report_check(const cJSON *report, int ranks, int steps, int batch)
+{
+    const cJSON *seconds = object(report, "seconds"), *options = object(report, "options");
+    const double total = number(seconds, "total");
+    const double sum = number(seconds, "input") + number(seconds, "forward") +
+                       number(seconds, "backward") + number(seconds, "exposed_communication") +
+                       number(seconds, "update");
+    assert_true(number(report, "ranks") == ranks);
+    assert_true(number(report, "steps") == steps);
+    assert_true(number(options, "batch") == batch);
+    assert_true(total > 0 && sum > 0.5 * total && sum <= 1.001 * total);
+    const double speed = number(report, "images_per_second");
+    assert_true(fabs(speed * total / (steps * batch * ranks) - 1) < 1e-3);
+    assert_true(fabs(number(report, "images_per_second_per_rank") * ranks / speed - 1) < 1e-6);
+    assert_true(number(report, "share_outside_library") >= 0);
+    assert_true(number(report, "share_outside_library") <= 1);
+    assert_true(number(object(report, "train"), "loss") > 0);
+    assert_true(number(object(report, "train"), "images") == steps * batch * ranks);
+    assert_true(number(object(report, "test"), "accuracy") >= 0);
+    assert_true(number(object(report, "test"), "accuracy") <= 1);
+    assert_true(number(object(report, "test"), "images") == 10000);
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(report, "history")), 1);
+    const cJSON *hash = cJSON_GetObjectItemCaseSensitive(report, "parameter_hash");
+    assert_true(cJSON_IsString(hash) && strlen(hash->valuestring) == 16);
+}
+
+static void one_rank_writes_its_report(void **unused)
+{
+    (void)unused;
+    char arguments[256];
+    snprintf(arguments, sizeof arguments,
+             "--model cnn --data synthetic:8x8x1 --steps 6 --batch 16 --json %s", json_path);
+    expect(0, arguments, 0, "images/s");
+    cJSON *report = report_read();
+    report_check(report, 1, 6, 16);
+    cJSON_Delete(report);
+}
+
+static void two_ranks_end_equal(void **unused)
+{
+    (void)unused;
+    char arguments[256], first[32] = "";
+    snprintf(arguments, sizeof arguments,
+             "--model resnet20 --data synthetic:8x8x3 --steps 6 --batch 8 --json %s", json_path);
+    for (int i = 0; i < 2; i++) {
+        expect(2, arguments, 0, "equal on all ranks");
+        cJSON *report = report_read();
+        report_check(report, 2, 6, 8);
+        const char *hash = cJSON_GetObjectItemCaseSensitive(report, "parameter_hash")->valuestring;
+        if (i)
+            assert_string_equal(hash, first);
+        snprintf(first, sizeof first, "%s", hash);
+        cJSON_Delete(report);
+    }
+}
+
+static void two_ranks_stop_in_time(void **unused)
+{
+    (void)unused;
+    char arguments[256];
+    snprintf(
+        arguments, sizeof arguments,
+        "--model cnn --kernels onednn --data synthetic:8x8x1 --seconds 0.5 --batch 16 --json %s",
+        json_path);
+    expect(2, arguments, 0, "equal on all ranks");
+    cJSON *report = report_read();
+    const double total = number(object(report, "seconds"), "total");
+    assert_true(total > 0.4 && total < 5);
+    cJSON_Delete(report);
+}
+
+/* What goes wrong on the ranks ends the job. */
+static void two_ranks_fail_together(void **unused)
+{
+    (void)unused;
+    assert_int_not_equal(run(2, "--data idx:/nonexistent"), 0);
+    assert_non_null(strstr(output, "/nonexistent"));
+    assert_int_not_equal(run(2, "--model cnn --data synthetic:8x8x1 --steps 50 --lr 1e6"), 0);
+    assert_non_null(strstr(output, "not a number"));
+    assert_int_not_equal(run(2, "--model vgg"), 0);
+    assert_non_null(strstr(output, "--model vgg"));
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 4)
+        return 2;
+    program = argv[1];
+    mpiexec = argv[2];
+    option = argv[3];
+    snprintf(json_path, sizeof json_path, "/tmp/alnico-train-%d.json", (int)getpid());
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(help_is_complete),        cmocka_unit_test(usage_errors_exit_with_2),
+        cmocka_unit_test(failures_exit_with_1),    cmocka_unit_test(one_rank_writes_its_report),
+        cmocka_unit_test(two_ranks_end_equal),     cmocka_unit_test(two_ranks_stop_in_time),
+        cmocka_unit_test(two_ranks_fail_together),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    remove(json_path);
+    return failed;
+}
