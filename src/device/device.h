@@ -49,7 +49,8 @@ struct device_ops {
     alnico_status_t (*stream_synchronize)(void *stream);
 
     /* Events. A recorded event is complete once the stream has passed it; one that was never recorded
-     * is complete. Recording again moves it. */
+     * is complete. Recording again moves it; one thread at a time records. It may be destroyed once
+     * it is complete and no stream waits for it any more. */
     alnico_status_t (*event_create)(struct device_event **out);
     void (*event_destroy)(struct device_event *event);
     alnico_status_t (*event_record)(struct device_event *event, void *stream);
@@ -58,7 +59,8 @@ struct device_ops {
     alnico_status_t (*stream_wait)(void *stream, struct device_event *event); /* the stream waits */
 
     /* Flags, from the host: raise to at least `value`, read, and block until at least `value`. What was
-     * written before a raise is seen by whoever saw the raised value. */
+     * written before a raise is seen by whoever saw the raised value. Values are compared modulo 2^32:
+     * one raise goes up by less than 2^31. Whoever saw the last value that is raised to may destroy. */
     alnico_status_t (*flag_create)(struct device_flag **out);
     void (*flag_destroy)(struct device_flag *flag);
     void (*flag_raise)(struct device_flag *flag, uint32_t value);

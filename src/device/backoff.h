@@ -1,0 +1,87 @@
+/* How a thread waits for another: spin, then yield, then sleep. Whoever waits owns one, and resets it
+ * first and whenever something advanced. */
+#ifndef ALNICO_SRC_BACKOFF_H
+#define ALNICO_SRC_BACKOFF_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+enum {
+    BACKOFF_SPINS = 1000,       /* about 10-50 us: longer than a message takes between two cores */
+    BACKOFF_YIELD_NS = 1000000, /* then what is waited for has stalled */
+    BACKOFF_NAP_NS = 20000,     /* the first sleep; each next one is longer by half */
+    BACKOFF_NAP_LIMIT_NS = 1000000
+};
+
+struct backoff {
+    unsigned spins;
+    bool yielding;
+    int64_t sleep_at_ns; /* while yielding: when that has been long enough */
+    long nap_ns;
+    bool crowded; /* more threads want to run than there are cores: do not spin */
+};
+
+static inline void backoff_reset(struct backoff *b)
+{
+    b->spins = 0;
+    b->yielding = false;
+    b->nap_ns = BACKOFF_NAP_NS;
+}
+
+/* Tells the core that this is a spin loop. */
+static inline void backoff_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static inline int64_t backoff_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* One failed try: spins or yields. True once it is time to sleep instead, with nap_ns the length. Yields
+ * are timed, not counted: where others want the core, one of them takes milliseconds. */
+static inline bool backoff_wants_sleep(struct backoff *b)
+{
+    if (b->spins < BACKOFF_SPINS && !b->crowded) {
+        b->spins++;
+        backoff_relax();
+        return false;
+    }
+    int64_t now = backoff_now_ns();
+    if (!b->yielding)
+        b->sleep_at_ns = now + BACKOFF_YIELD_NS;
+    else if (now >= b->sleep_at_ns)
+        return true;
+    b->yielding = true;
+    sched_yield();
+    return false;
+}
+
+/* The next sleep is longer. */
+static inline void backoff_slept(struct backoff *b)
+{
+    b->nap_ns += b->nap_ns / 2;
+    if (b->nap_ns > BACKOFF_NAP_LIMIT_NS)
+        b->nap_ns = BACKOFF_NAP_LIMIT_NS;
+}
+
+/* One failed try for a waiter that nobody can wake: spins, yields or sleeps. */
+static inline void backoff_pause(struct backoff *b)
+{
+    if (!backoff_wants_sleep(b))
+        return;
+    struct timespec nap = {0, b->nap_ns};
+    nanosleep(&nap, NULL);
+    backoff_slept(b);
+}
+
+#endif

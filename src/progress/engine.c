@@ -1,0 +1,248 @@
+/*
+ * One pass of the engine is admit, then poll and retire each lane. Between passes its thread follows
+ * the idle policy: spin, then yield, then sleep. With nothing in flight the sleep ends with the next
+ * submission; with something in flight that has stalled for about 1 ms the sleeps are naps of growing
+ * length, because what is awaited (a message) cannot wake a thread.
+ */
+#include "progress/progress.h"
+
+#include "device/backoff.h"
+#include "device/topology.h"
+#include "log.h"
+#include "status.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct engine {
+    struct engine_options options;
+    struct inbox inbox;
+    struct lane *lanes; /* those with operations in flight */
+
+    pthread_mutex_t lock; /* of starting, stopping and sleeping */
+    pthread_cond_t submitted;
+    pthread_t thread;
+    atomic_bool stopping;
+    atomic_bool started;
+    atomic_bool sleeping; /* the thread is about to sleep or sleeps: submit must signal */
+    atomic_ulong sleeps;
+};
+
+/* ---- A pass ---- */
+
+static void lane_append(struct engine *engine, struct op *op)
+{
+    struct lane *lane = op->lane;
+    op->link.next = NULL;
+    if (lane->first)
+        lane->last->link.next = &op->link;
+    else
+        lane->first = op;
+    lane->last = op;
+    if (!lane->listed) {
+        lane->listed = true;
+        lane->next = engine->lanes;
+        engine->lanes = lane;
+    }
+}
+
+static bool admit(struct engine *engine)
+{
+    struct inbox_link *link = inbox_take(&engine->inbox);
+    bool any = link != NULL;
+    while (link) {
+        struct inbox_link *next = link->next;
+        lane_append(engine, (struct op *)link);
+        link = next;
+    }
+    return any;
+}
+
+/* Polls the window of a lane in order and retires what has ended. The lane may be gone afterwards: the
+ * retirement of its last operation allows its owner to free it. False once it is empty. */
+static bool poll_lane(struct lane *lane, bool *moved)
+{
+    struct op *previous = NULL, *op = lane->first;
+    for (int k = 0; op && k < LANE_WINDOW; k++) {
+        struct op *next = (struct op *)op->link.next;
+        alnico_status_t status = op->poll(op, moved);
+        if (status == ALNICO_PENDING) {
+            previous = op;
+            op = next;
+            continue;
+        }
+        if (previous)
+            previous->link.next = op->link.next;
+        else
+            lane->first = next;
+        if (!next)
+            lane->last = previous;
+        bool empty = lane->first == NULL;
+        if (empty)
+            lane->listed = false;
+        *moved = true;
+        op->retire(op, status);
+        if (empty)
+            return false;
+        op = next;
+    }
+    return true;
+}
+
+static bool pass(struct engine *engine)
+{
+    bool moved = admit(engine);
+    struct lane **link = &engine->lanes;
+    while (*link) {
+        struct lane *lane = *link, *next = lane->next;
+        if (poll_lane(lane, &moved))
+            link = &lane->next;
+        else
+            *link = next;
+    }
+    return moved;
+}
+
+bool engine_pump(struct engine *engine)
+{
+    return pass(engine);
+}
+
+/* ---- The thread ---- */
+
+/* The caller holds the lock. Announces the sleep before it looks at the inbox once more; submit pushes
+ * before it looks at the announcement: one of the two sees the other. */
+static void sleep_locked(struct engine *engine, const struct timespec *until)
+{
+    atomic_store(&engine->sleeping, true);
+    if (inbox_empty(&engine->inbox) && !atomic_load(&engine->stopping)) {
+        atomic_fetch_add_explicit(&engine->sleeps, 1, memory_order_relaxed);
+        if (until)
+            pthread_cond_timedwait(&engine->submitted, &engine->lock, until);
+        else
+            pthread_cond_wait(&engine->submitted, &engine->lock);
+    }
+    atomic_store(&engine->sleeping, false);
+}
+
+static struct timespec after(long ns)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    time.tv_nsec += ns;
+    time.tv_sec += time.tv_nsec / 1000000000L;
+    time.tv_nsec %= 1000000000L;
+    return time;
+}
+
+/* After a pass that moved nothing. With nothing in flight and no core to spare it sleeps at once. False
+ * when the engine is to stop, which it also looks at while it does not sleep. */
+static bool idle(struct engine *engine, struct backoff *backoff)
+{
+    if (atomic_load(&engine->stopping))
+        return false;
+    bool needless = !engine->lanes && engine->options.crowded;
+    if (!needless && !backoff_wants_sleep(backoff))
+        return true;
+    pthread_mutex_lock(&engine->lock);
+    if (engine->lanes) {
+        struct timespec until = after(backoff->nap_ns);
+        sleep_locked(engine, &until);
+        backoff_slept(backoff);
+    } else {
+        sleep_locked(engine, NULL);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (!engine->lanes)
+        backoff_reset(backoff);
+    return true;
+}
+
+static void *run(void *argument)
+{
+    struct engine *engine = argument;
+    if (engine->options.core >= 0 && topology_bind_thread(engine->options.core) != ALNICO_SUCCESS)
+        log_write(LOG_WARNING, "engine thread not bound to unit %d: %s", engine->options.core,
+                  alnico_error_detail());
+    struct backoff backoff = {.crowded = engine->options.crowded};
+    backoff_reset(&backoff);
+    for (;;) {
+        if (pass(engine))
+            backoff_reset(&backoff);
+        else if (!idle(engine, &backoff))
+            return NULL;
+    }
+}
+
+static alnico_status_t start_thread(struct engine *engine)
+{
+    int error = 0;
+    pthread_mutex_lock(&engine->lock);
+    if (!atomic_load(&engine->started)) {
+        error = pthread_create(&engine->thread, NULL, run, engine);
+        atomic_store(&engine->started, error == 0);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (error)
+        return error_set(ALNICO_ERROR_SYSTEM, "cannot start the engine thread: %s",
+                         strerror(error));
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Outside ---- */
+
+alnico_status_t engine_create(const struct engine_options *options, struct engine **out)
+{
+    struct engine *engine = calloc(1, sizeof *engine);
+    *out = engine;
+    if (!engine)
+        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate an engine");
+    engine->options = *options;
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&engine->submitted, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return ALNICO_SUCCESS;
+}
+
+void engine_destroy(struct engine *engine)
+{
+    if (!engine)
+        return;
+    pthread_mutex_lock(&engine->lock);
+    atomic_store(&engine->stopping, true);
+    pthread_cond_signal(&engine->submitted);
+    pthread_mutex_unlock(&engine->lock);
+    if (atomic_load(&engine->started))
+        pthread_join(engine->thread, NULL);
+    pthread_cond_destroy(&engine->submitted);
+    pthread_mutex_destroy(&engine->lock);
+    free(engine);
+}
+
+bool engine_is_threaded(const struct engine *engine)
+{
+    return engine->options.threaded;
+}
+
+unsigned long engine_sleeps(const struct engine *engine)
+{
+    return atomic_load_explicit(&engine->sleeps, memory_order_relaxed);
+}
+
+alnico_status_t engine_submit(struct engine *engine, struct op *op)
+{
+    if (engine->options.threaded && !atomic_load(&engine->started))
+        TRY(start_thread(engine));
+    inbox_push(&engine->inbox, &op->link);
+    if (atomic_load(&engine->sleeping)) {
+        pthread_mutex_lock(&engine->lock);
+        pthread_cond_signal(&engine->submitted);
+        pthread_mutex_unlock(&engine->lock);
+    }
+    return ALNICO_SUCCESS;
+}

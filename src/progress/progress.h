@@ -1,0 +1,69 @@
+/*
+ * The progress engine: it makes asynchronous things advance, and knows neither MPI nor NCCL, only
+ * op->poll. An engine runs on a thread of its own, started by the first operation, or is pumped by
+ * whoever waits. Operations of one lane start in the order of their submission and several are in
+ * flight at once; lanes are independent of each other.
+ */
+#ifndef ALNICO_SRC_PROGRESS_H
+#define ALNICO_SRC_PROGRESS_H
+
+#include "progress/inbox.h"
+
+#include <alnico/alnico.h>
+
+struct engine;
+struct lane;
+
+/* Something that advances by being polled. The owner embeds it and fills lane, poll and retire. */
+struct op {
+    struct inbox_link link; /* the engine's, from submission until retire */
+    struct lane *lane;
+
+    /* One step without blocking: ALNICO_PENDING, or how the operation ended. Sets *moved if anything
+     * advanced. Called on the engine's thread, or the pumping one. */
+    alnico_status_t (*poll)(struct op *op, bool *moved);
+
+    /* Called once after the end, on the same thread. Afterwards the engine does not touch the op. */
+    void (*retire)(struct op *op, alnico_status_t status);
+};
+
+enum {
+    LANE_WINDOW = 8
+}; /* operations of one lane polled at once: enough to hide each other's waits */
+
+/* An order of operations: one for each communicator. Zero-initialised; the engine's while any
+ * operation of it is in flight. */
+struct lane {
+    struct op *first, *last; /* admitted and not retired, in order */
+    struct lane *next;       /* in the engine's list, while first is not NULL */
+    bool listed;
+};
+
+struct engine_options {
+    bool threaded; /* a thread of its own; otherwise engine_pump is how it advances */
+    bool crowded;  /* more threads than cores: yield and sleep instead of spinning */
+    int core;      /* unit to bind the thread to, or -1 */
+};
+
+/* Creates an engine without operations; the thread starts with the first one. Errors: MEMORY. */
+alnico_status_t engine_create(const struct engine_options *options, struct engine **out);
+
+/* Stops the thread. Every operation has retired and every submit has returned; not from poll or retire.
+ * NULL is fine. */
+void engine_destroy(struct engine *engine);
+
+bool engine_is_threaded(const struct engine *engine);
+
+/* Hands over an operation; its lane's order is the order of these calls. Any thread, but one at a
+ * time for one lane; also from poll and retire, which may hand over the retired one again: it is then
+ * first polled in a later pass. Errors: SYSTEM (the thread could not be started): the op was not taken. */
+alnico_status_t engine_submit(struct engine *engine, struct op *op);
+
+/* One pass over everything in flight: admit, poll, retire. True if anything advanced. Only for an
+ * engine without a thread, one caller at a time, not from poll or retire. */
+bool engine_pump(struct engine *engine);
+
+/* Times that the engine's thread went to sleep so far, for tests and alnico-info. */
+unsigned long engine_sleeps(const struct engine *engine);
+
+#endif
