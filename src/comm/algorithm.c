@@ -1,0 +1,94 @@
+/* The table of algorithms, and the arithmetic that several of them share. Pure functions. */
+#include "comm/algorithm.h"
+
+#include <string.h>
+
+const struct algorithm *const algorithms_allreduce[] = {
+    &algorithm_recursive_doubling,
+    &algorithm_rabenseifner,
+    &algorithm_ring,
+    &algorithm_binomial,
+    NULL,
+};
+
+const struct algorithm *algorithm_find(const char *name)
+{
+    for (const struct algorithm *const *a = algorithms_allreduce; *a; a++)
+        if (strcmp((*a)->name, name) == 0)
+            return *a;
+    return NULL;
+}
+
+int log_below(int p)
+{
+    int log = 0;
+    while (p >> (log + 1))
+        log++;
+    return log;
+}
+
+int power_below(int p)
+{
+    return 1 << log_below(p);
+}
+
+size_t block_at(size_t count, int blocks, int b)
+{
+    size_t each = count / (size_t)blocks, rest = count % (size_t)blocks, index = (size_t)b;
+    return index * each + (index < rest ? index : rest);
+}
+
+struct span block_span(size_t count, int blocks, int first, int last)
+{
+    size_t at = block_at(count, blocks, first);
+    return (struct span){BUFFER_RECV, at, block_at(count, blocks, last) - at};
+}
+
+static int folded(const struct shape *shape)
+{
+    return shape->size - power_below(shape->size);
+}
+
+bool fold_needed(const struct shape *shape)
+{
+    return folded(shape) > 0;
+}
+
+int fold_place(const struct shape *shape)
+{
+    int r = folded(shape);
+    if (shape->rank >= 2 * r)
+        return shape->rank - r;
+    return shape->rank % 2 ? shape->rank / 2 : -1;
+}
+
+int fold_rank(const struct shape *shape, int place)
+{
+    int r = folded(shape);
+    return place < r ? 2 * place + 1 : place + r;
+}
+
+/* A rank of a folded pair sends to the other, or receives from it. */
+static bool fold_exchange(const struct shape *shape, bool sends, bool reduce, struct exchange *out)
+{
+    if (shape->rank >= 2 * folded(shape))
+        return false;
+    int other = shape->rank ^ 1;
+    struct span all = {BUFFER_RECV, 0, shape->count};
+    *out = (struct exchange){.to = sends ? other : -1,
+                             .from = sends ? -1 : other,
+                             .send = all,
+                             .recv = all,
+                             .reduce = reduce};
+    return true;
+}
+
+bool fold_in(const struct shape *shape, struct exchange *out)
+{
+    return fold_exchange(shape, shape->rank % 2 == 0, true, out);
+}
+
+bool fold_out(const struct shape *shape, struct exchange *out)
+{
+    return fold_exchange(shape, shape->rank % 2 == 1, false, out);
+}

@@ -1,0 +1,90 @@
+/*
+ * [SEAM algorithm] A collective as a pure function: given a shape and a round, what this rank
+ * exchanges. It knows no transport, device, thread or time. The executor (rounds.c), the tests and a
+ * simulator run the same functions.
+ *
+ * Costs are in the usual model: alpha is the latency of a message, beta the time per byte, gamma the
+ * time to reduce a byte, n the bytes of the vector, p the ranks, lg the logarithm to base 2.
+ */
+#ifndef ALNICO_SRC_ALGORITHM_H
+#define ALNICO_SRC_ALGORITHM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct shape {
+    int rank, size, root;
+    size_t count; /* elements of the vector */
+};
+
+/* SEND is the caller's input, read only. RECV holds the result; for an allreduce it begins as a copy of
+ * the input. WORK is scratch. */
+enum buffer { BUFFER_SEND, BUFFER_RECV, BUFFER_WORK, BUFFERS };
+
+struct span {
+    enum buffer in;
+    size_t at, len; /* in elements */
+};
+
+/* What one rank does with up to two others at once. to or from < 0: none; both = rank: a local copy or
+ * reduction. With `reduce` what arrives is combined into `recv`, the lower rank's operand first; without
+ * it, it replaces `recv`. Exchanges of one round do not depend on each other. */
+struct exchange {
+    int to, from;
+    struct span send, recv;
+    bool reduce;
+};
+
+enum { EXCHANGES = 4 }; /* at most so many in one round of one rank */
+
+struct algorithm {
+    const char *name, *about; /* about: one line with the cost and the source */
+
+    /* Elements of WORK space; NULL: none. */
+    size_t (*work)(const struct shape *shape);
+
+    /* The k-th exchange of round i, 0 <= i < rounds(); false: no more in this round. A rank may have
+     * rounds without an exchange. */
+    bool (*round)(const struct shape *shape, int i, int k, struct exchange *out);
+
+    int (*rounds)(const struct shape *shape);
+};
+
+/* The allreduce algorithms, ended by NULL. To add one, add its line here and to algorithm.c. */
+extern const struct algorithm algorithm_recursive_doubling;
+extern const struct algorithm algorithm_rabenseifner;
+extern const struct algorithm algorithm_ring;
+extern const struct algorithm algorithm_binomial;
+
+extern const struct algorithm *const algorithms_allreduce[];
+
+/* The allreduce algorithm of that name, or NULL. */
+const struct algorithm *algorithm_find(const char *name);
+
+/* ---- Arithmetic that several algorithms share ---- */
+
+/* The largest power of two that is not above p, and its exponent; p >= 1. */
+int power_below(int p);
+int log_below(int p);
+
+/* Where block b of `blocks` nearly equal blocks of `count` elements begins; block `blocks` is the end. */
+size_t block_at(size_t count, int blocks, int b);
+
+/* The elements of blocks [first, last) as a span of RECV. */
+struct span block_span(size_t count, int blocks, int first, int last);
+
+/*
+ * Folding makes any rank count a power of two, as Rabenseifner (2004) does: of the first 2r ranks, r = p -
+ * power_below(p), each even one hands its vector to the odd one above it and is out until the end,
+ * when it is handed the result. fold_place is a rank's place among those who are in, or -1 while it
+ * is out; fold_rank the reverse.
+ */
+bool fold_needed(const struct shape *shape);
+int fold_place(const struct shape *shape);
+int fold_rank(const struct shape *shape, int place);
+
+/* The exchange of the first round (in) or the last (out) for this rank; false if it has none. */
+bool fold_in(const struct shape *shape, struct exchange *out);
+bool fold_out(const struct shape *shape, struct exchange *out);
+
+#endif

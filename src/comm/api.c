@@ -1,0 +1,261 @@
+/* The public entry points of a communicator, each in one shape: check, choose, start. */
+#include "comm/backend.h"
+
+#include "datatype.h"
+#include "device/device.h"
+#include "status.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Checks ---- */
+
+/* A communicator that may be used: live, and without a latched error. */
+static alnico_status_t check_usable(alnico_comm_t comm, const char *who)
+{
+    TRY(comm_check(comm, who));
+    return comm_latched(comm);
+}
+
+static alnico_status_t check_kind(const struct call *call, const char *who)
+{
+    if (!datatype_valid(call->type))
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown type %d", who, (int)call->type);
+    if (!op_valid(call->op))
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown operation %d", who, (int)call->op);
+    if (!op_supports(call->op, call->type))
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: type %s does not have the operation %s", who,
+                         datatype_name(call->type), op_name(call->op));
+    if (call->count > (size_t)PTRDIFF_MAX / datatype_bytes(call->type))
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: count %zu of %s overflows the address space",
+                         who, call->count, datatype_name(call->type));
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t check_buffer(const void *buffer, const char *name, const struct call *call,
+                                    const char *who)
+{
+    if (!buffer)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s is NULL with count %zu", who, name,
+                         call->count);
+    size_t bytes = datatype_bytes(call->type);
+    if ((uintptr_t)buffer % bytes)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s %p is not aligned to the %zu bytes of %s",
+                         who, name, buffer, bytes, datatype_name(call->type));
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t check_buffers(const struct call *call, const char *who)
+{
+    if (call->count == 0)
+        return ALNICO_SUCCESS;
+    TRY(check_buffer(call->send, "send", call, who));
+    TRY(check_buffer(call->recv, "recv", call, who));
+    uintptr_t send = (uintptr_t)call->send, recv = (uintptr_t)call->recv;
+    uintptr_t distance = send > recv ? send - recv : recv - send;
+    if (distance && distance < call->count * datatype_bytes(call->type))
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "%s: send %p and recv %p overlap; they must be equal or apart", who,
+                         call->send, call->recv);
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Choice ---- */
+
+/* A function of what is equal on all ranks only. */
+static struct choice choose(const struct alnico_comm *comm, const struct call *call)
+{
+    const struct tuning_row *row =
+        tuning_choose(comm->size, call->count * datatype_bytes(call->type));
+    size_t chunk = comm->family->settings.chunk_bytes;
+    return (struct choice){.backend = &backend_host,
+                           .algorithm = comm->forced ? comm->forced : row->algorithm,
+                           .chunk_bytes = chunk ? chunk : row->chunk_bytes};
+}
+
+/* ---- Allreduce ---- */
+
+static alnico_status_t allreduce(const void *send, void *recv, size_t count, alnico_datatype_t type,
+                                 alnico_op_t op, alnico_comm_t comm, alnico_request_t *request,
+                                 const char *who)
+{
+    struct call call = {.collective = ALNICO_ALLREDUCE,
+                        .send = send == ALNICO_IN_PLACE ? recv : send,
+                        .recv = recv,
+                        .count = count,
+                        .type = type,
+                        .op = op};
+    TRY(check_usable(comm, who));
+    TRY(check_kind(&call, who));
+    TRY(check_buffers(&call, who));
+    struct choice choice = choose(comm, &call);
+    return choice.backend->start(comm, &call, &choice, request);
+}
+
+alnico_status_t alnico_allreduce(const void *send, void *recv, size_t count, alnico_datatype_t type,
+                                 alnico_op_t op, alnico_comm_t comm)
+{
+    return allreduce(send, recv, count, type, op, comm, NULL, "alnico_allreduce");
+}
+
+alnico_status_t alnico_iallreduce(const void *send, void *recv, size_t count,
+                                  alnico_datatype_t type, alnico_op_t op, alnico_comm_t comm,
+                                  alnico_request_t *request)
+{
+    if (!request)
+        return error_set(ALNICO_ERROR_ARGUMENT, "alnico_iallreduce: request is NULL");
+    *request = NULL;
+    return allreduce(send, recv, count, type, op, comm, request, "alnico_iallreduce");
+}
+
+/* ---- The communicator ---- */
+
+alnico_status_t alnico_comm_status(alnico_comm_t comm)
+{
+    return check_usable(comm, "alnico_comm_status");
+}
+
+int alnico_comm_rank(alnico_comm_t comm)
+{
+    return comm_check(comm, "alnico_comm_rank") == ALNICO_SUCCESS ? comm->rank : -1;
+}
+
+int alnico_comm_size(alnico_comm_t comm)
+{
+    return comm_check(comm, "alnico_comm_size") == ALNICO_SUCCESS ? comm->size : -1;
+}
+
+alnico_status_t alnico_synchronize(alnico_comm_t comm)
+{
+    TRY(comm_check(comm, "alnico_synchronize"));
+    TRY(comm->device->stream_synchronize(comm->stream));
+    comm_drain(comm);
+    return comm_latched(comm);
+}
+
+/* What a rank passes to set_algorithm, and what all make of rank 0's. */
+struct wish {
+    bool named, known;
+    char name[ALGORITHM_NAME_BYTES];
+};
+
+static alnico_status_t agree(const struct wish *wishes, int size, const char *who)
+{
+    for (int i = 1; i < size; i++)
+        if (wishes[i].named != wishes[0].named)
+            return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 passes %s, and rank %d %s", who,
+                             wishes[0].named ? wishes[0].name : "NULL", i,
+                             wishes[i].named ? wishes[i].name : "NULL");
+    if (wishes[0].named && !wishes[0].known)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "%s: '%s' is not an allreduce algorithm; alnico-info lists them", who,
+                         wishes[0].name);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm, alnico_collective_t collective,
+                                          const char *name)
+{
+    const char *who = "alnico_comm_set_algorithm";
+    TRY(check_usable(comm, who));
+    if (collective != ALNICO_ALLREDUCE)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown collective %d", who, (int)collective);
+    struct wish mine = {.named = name != NULL, .known = name && algorithm_find(name)};
+    strncpy(mine.name, name ? name : "", sizeof mine.name - 1);
+    struct wish *wishes = calloc((size_t)comm->size, sizeof *wishes);
+    if (!wishes)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
+    alnico_status_t status =
+        comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout, who,
+                      &mine, wishes, sizeof mine);
+    if (status == ALNICO_SUCCESS)
+        status = agree(wishes, comm->size, who);
+    if (status == ALNICO_SUCCESS)
+        comm->forced = wishes[0].named ? algorithm_find(wishes[0].name) : NULL;
+    free(wishes);
+    return status;
+}
+
+/* ---- Parts ---- */
+
+struct seat {
+    int color, key, rank;
+};
+
+static int compare_seats(const void *left, const void *right)
+{
+    const struct seat *a = left, *b = right;
+    if (a->key != b->key)
+        return a->key < b->key ? -1 : 1;
+    return a->rank - b->rank;
+}
+
+/* The ranks of `mine`'s color, ordered by key and then by rank; *place is mine among them. */
+static int choose_members(struct seat *seats, int size, const struct seat *mine, int *members,
+                          int *place)
+{
+    int count = 0;
+    for (int i = 0; i < size; i++)
+        if (seats[i].color == mine->color)
+            seats[count++] = seats[i];
+    qsort(seats, (size_t)count, sizeof *seats, compare_seats);
+    for (int i = 0; i < count; i++) {
+        members[i] = seats[i].rank;
+        if (members[i] == mine->rank)
+            *place = i;
+    }
+    return count;
+}
+
+static alnico_status_t split(alnico_comm_t comm, struct seat mine, void *stream, const char *who,
+                             alnico_comm_t *out)
+{
+    size_t size = (size_t)comm->size;
+    struct seat *seats = calloc(size, sizeof *seats);
+    int *members = calloc(size, sizeof *members);
+    alnico_status_t status = ALNICO_ERROR_MEMORY;
+    if (!seats || !members) {
+        error_set(status, "%s: no memory for %d ranks", who, comm->size);
+        goto free_seats;
+    }
+    status = comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout,
+                           who, &mine, seats, sizeof mine);
+    if (status != ALNICO_SUCCESS || mine.color < 0)
+        goto free_seats;
+    int place = 0, count = choose_members(seats, comm->size, &mine, members, &place);
+    struct transport *part;
+    status = comm->transport->ops->subset(comm->transport, members, count, place, &part);
+    if (status == ALNICO_SUCCESS)
+        status = comm_build(part, comm->family, comm->device, stream, who, out);
+free_seats:
+    free(seats);
+    free(members);
+    return status;
+}
+
+static alnico_status_t check_split(alnico_comm_t comm, void *stream, alnico_comm_t *out,
+                                   const char *who)
+{
+    if (!out)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
+    *out = NULL;
+    TRY(check_usable(comm, who));
+    if (stream && !comm->transport->concurrent)
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "%s: a stream needs MPI_THREAD_MULTIPLE; only the inline one works", who);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t alnico_comm_split(alnico_comm_t comm, int color, int key, void *stream,
+                                  alnico_comm_t *out)
+{
+    TRY(check_split(comm, stream, out, "alnico_comm_split"));
+    return split(comm, (struct seat){color, key, comm->rank}, stream, "alnico_comm_split", out);
+}
+
+alnico_status_t alnico_comm_duplicate(alnico_comm_t comm, void *stream, alnico_comm_t *out)
+{
+    TRY(check_split(comm, stream, out, "alnico_comm_duplicate"));
+    return split(comm, (struct seat){0, 0, comm->rank}, stream, "alnico_comm_duplicate", out);
+}

@@ -1,0 +1,59 @@
+/*
+ * [SEAM backend] A way to carry out a whole collective: "host" by an operation of the progress engine,
+ * others by the device itself. The public calls check and choose, then call start; the request
+ * functions lead back to the backend that made the request. All slots are mandatory and called on the
+ * thread that calls on the communicator.
+ */
+#ifndef ALNICO_SRC_BACKEND_H
+#define ALNICO_SRC_BACKEND_H
+
+#include "comm/comm.h"
+
+/* A collective, checked: the arguments are valid, and send == recv where it is in place. */
+struct call {
+    alnico_collective_t collective;
+    const void *send;
+    void *recv;
+    size_t count;
+    alnico_datatype_t type;
+    alnico_op_t op;
+};
+
+/* What the table, or a forced name, says about it. */
+struct choice {
+    const struct backend_ops *backend;
+    const struct algorithm *algorithm;
+    size_t chunk_bytes;
+};
+
+struct backend_ops {
+    const char *name;
+
+    /* Whether it can carry out this call on this communicator. */
+    bool (*supports)(const struct alnico_comm *comm, const struct call *call);
+
+    /* Begins it, ordered after what the communicator's stream was given before. With `request` NULL the
+     * stream's later work comes after it (on the inline stream: it has ended on return). Otherwise
+     * the stream goes on, and *request is set. */
+    alnico_status_t (*start)(alnico_comm_t comm, const struct call *call,
+                             const struct choice *choice, alnico_request_t *request);
+
+    /* The communicator's stream waits for the request; on the inline stream the caller does. */
+    alnico_status_t (*join)(alnico_request_t request);
+
+    /* ALNICO_PENDING, or how it ended. May make progress. */
+    alnico_status_t (*test)(alnico_request_t request);
+
+    /* Blocks the caller until it has ended; how it did. */
+    alnico_status_t (*synchronize)(alnico_request_t request);
+
+    /* The user has no more use for the request. */
+    void (*release)(alnico_request_t request);
+
+    /* Nothing of the communicator is in flight: frees what the backend keeps for it. */
+    void (*detach)(alnico_comm_t comm);
+};
+
+extern const struct backend_ops backend_host;
+
+#endif

@@ -1,0 +1,303 @@
+/*
+ * The communicator's life: built over a transport, latched on the first error, aborted, drained and
+ * destroyed. The public entry points are in api.c. Creation and destruction run on the caller's thread;
+ * latch and abort on any.
+ */
+#include "comm/comm.h"
+
+#include "comm/backend.h"
+#include "device/backoff.h"
+#include "log.h"
+#include "status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAGIC = 0x2171c0de };
+
+/* Memory of destroyed communicators, kept for the next ones and never returned, so that a call on a
+ * destroyed one is an error and not a crash. It holds no state. */
+static struct {
+    pthread_mutex_t lock;
+    struct shell {
+        struct alnico_comm comm; /* first: a handle points here */
+        struct shell *next;
+    } * spare;
+} shells = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static alnico_comm_t shell_take(void)
+{
+    pthread_mutex_lock(&shells.lock);
+    struct shell *shell = shells.spare;
+    if (shell)
+        shells.spare = shell->next;
+    pthread_mutex_unlock(&shells.lock);
+    if (!shell)
+        return calloc(1, sizeof *shell);
+    memset(&shell->comm, 0, sizeof shell->comm);
+    return &shell->comm;
+}
+
+static void shell_give(alnico_comm_t comm)
+{
+    struct shell *shell = (struct shell *)comm;
+    pthread_mutex_lock(&shells.lock);
+    shell->next = shells.spare;
+    shells.spare = shell;
+    pthread_mutex_unlock(&shells.lock);
+}
+
+alnico_status_t comm_check(alnico_comm_t comm, const char *who)
+{
+    if (!comm)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: the communicator is NULL", who);
+    if (atomic_load_explicit(&comm->magic, memory_order_relaxed) != MAGIC)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: %p is not a communicator, or was destroyed",
+                         who, (void *)comm);
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Errors ---- */
+
+void comm_latch(alnico_comm_t comm, alnico_status_t status, const char *detail)
+{
+    struct latch *latch = &comm->latch;
+    pthread_mutex_lock(&latch->lock);
+    if (atomic_load(&latch->status) == ALNICO_SUCCESS) {
+        snprintf(latch->detail, sizeof latch->detail, "%s", detail);
+        atomic_store(&latch->status, status);
+        log_write(LOG_INFO, "communicator %d, rank %d: %s", comm->id, comm->rank, detail);
+    }
+    pthread_mutex_unlock(&latch->lock);
+}
+
+alnico_status_t comm_latched(alnico_comm_t comm)
+{
+    struct latch *latch = &comm->latch;
+    int status = atomic_load(&latch->status);
+    if (status == ALNICO_SUCCESS)
+        return ALNICO_SUCCESS;
+    pthread_mutex_lock(&latch->lock);
+    error_set((alnico_status_t)status, "%s", latch->detail);
+    pthread_mutex_unlock(&latch->lock);
+    return (alnico_status_t)status;
+}
+
+/* ---- Families ---- */
+
+static alnico_status_t family_create(const struct transport *transport,
+                                     const struct device_ops *device, struct family **out)
+{
+    struct family *family = calloc(1, sizeof *family);
+    *out = family;
+    if (!family)
+        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a communicator");
+    atomic_init(&family->members, 1);
+    pool_init(&family->pool, device);
+    alnico_status_t status = topology_read(&family->topology);
+    if (status == ALNICO_SUCCESS && transport->rank == 0)
+        settings_read(&family->settings);
+    return status;
+}
+
+static void family_leave(struct family *family)
+{
+    if (!family || atomic_fetch_sub(&family->members, 1) != 1)
+        return;
+    engine_destroy(family->engine);
+    pool_finish(&family->pool);
+    free(family);
+}
+
+/* ---- Building ---- */
+
+/* What every rank tells the others when a communicator is made. */
+struct member {
+    uint64_t host_id;
+    struct core_set process;
+    struct settings settings; /* rank 0's count */
+    int id;                   /* the next communicator's, as far as this rank knows */
+};
+
+static void learn_places(alnico_comm_t comm, const struct member *members, struct core_set *sets)
+{
+    for (int i = 0; i < comm->size; i++) {
+        bool first = true;
+        for (int j = 0; j < i && first; j++)
+            first = members[j].host_id != members[i].host_id;
+        comm->hosts += first;
+        if (members[i].host_id != members[comm->rank].host_id)
+            continue;
+        comm->local_rank += i < comm->rank;
+        sets[comm->local_size++] = members[i].process;
+    }
+}
+
+static int engine_core(const alnico_comm_t comm, const struct core_set *sets)
+{
+    const char *text = variable_text(VARIABLE_ENGINE_CORE);
+    if (strcmp(text, "auto") == 0)
+        return topology_engine_core(&comm->family->topology, sets, comm->local_rank,
+                                    comm->local_size);
+    char *end;
+    long unit = strtol(text, &end, 10);
+    if (end != text && !*end && unit >= 0 && unit < CORE_SET_WORDS * 64)
+        return (int)unit;
+    if (strcmp(text, "none") != 0)
+        log_write(LOG_WARNING, "ALNICO_ENGINE_CORE is '%s', expected auto, none or a number", text);
+    return -1;
+}
+
+static alnico_status_t start_engine(alnico_comm_t comm, const struct core_set *sets)
+{
+    struct family *family = comm->family;
+    int units = family->topology.units;
+    comm->crowded = comm->local_size > units;
+    if (family->engine)
+        return ALNICO_SUCCESS;
+    struct engine_options options = {.threaded = comm->transport->concurrent,
+                                     .crowded = 2 * comm->local_size > units,
+                                     .core = engine_core(comm, sets)};
+    return engine_create(&options, &family->engine);
+}
+
+static alnico_status_t apply_settings(alnico_comm_t comm, const struct settings *settings,
+                                      const char *who)
+{
+    if (settings->status != ALNICO_SUCCESS)
+        return error_set(settings->status, "%s: %s", who, settings->detail);
+    if (!comm->family->engine) /* a new family: nobody reads them yet */
+        comm->family->settings = *settings;
+    if (*settings->algorithm)
+        comm->forced = algorithm_find(settings->algorithm);
+    return ALNICO_SUCCESS;
+}
+
+/* The first message between the ranks: all learn each other's hosts and rank 0's settings. Until they do,
+ * each waits as long as its own environment says. */
+static alnico_status_t meet(alnico_comm_t comm, const char *who)
+{
+    static atomic_int next_id = 1;
+    struct family *family = comm->family;
+    struct settings own;
+    settings_read(&own);
+    double timeout = own.status == ALNICO_SUCCESS ? own.timeout : 600;
+    struct member mine = {.host_id = family->topology.host_id,
+                          .process = family->topology.process,
+                          .settings = family->settings,
+                          .id = atomic_load(&next_id)};
+    size_t size = (size_t)comm->size;
+    struct member *members = calloc(size, sizeof *members);
+    struct core_set *sets = calloc(size, sizeof *sets);
+    alnico_status_t status = ALNICO_ERROR_MEMORY;
+    if (!members || !sets) {
+        error_set(status, "%s: no memory for %d ranks", who, comm->size);
+        goto free_members;
+    }
+    status = comm_exchange(comm->transport, NULL, timeout, who, &mine, members, sizeof mine);
+    if (status != ALNICO_SUCCESS)
+        goto free_members;
+    for (int i = 0; i < comm->size; i++)
+        comm->id = members[i].id > comm->id ? members[i].id : comm->id;
+    int seen = atomic_load(&next_id);
+    while (seen <= comm->id && !atomic_compare_exchange_weak(&next_id, &seen, comm->id + 1))
+        ;
+    learn_places(comm, members, sets);
+    status = apply_settings(comm, &members[0].settings, who);
+    if (status == ALNICO_SUCCESS)
+        status = start_engine(comm, sets);
+free_members:
+    free(members);
+    free(sets);
+    return status;
+}
+
+/* Frees everything but the shell's memory. */
+static void dismantle(alnico_comm_t comm)
+{
+    atomic_store(&comm->magic, 0);
+    watch_finish(&comm->watch, comm->transport);
+    comm->transport->ops->destroy(comm->transport);
+    family_leave(comm->family);
+    pthread_mutex_destroy(&comm->latch.lock);
+    shell_give(comm);
+}
+
+alnico_status_t comm_build(struct transport *transport, struct family *family,
+                           const struct device_ops *device, void *stream, const char *who,
+                           alnico_comm_t *out)
+{
+    alnico_comm_t comm = shell_take();
+    if (!comm) {
+        transport->ops->destroy(transport);
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
+    }
+    comm->rank = transport->rank;
+    comm->size = transport->size;
+    comm->device = device;
+    comm->stream = stream;
+    comm->transport = transport;
+    pthread_mutex_init(&comm->latch.lock, NULL);
+    alnico_status_t status = ALNICO_SUCCESS;
+    if (family)
+        atomic_fetch_add(&family->members, 1);
+    else
+        status = family_create(transport, device, &family);
+    comm->family = family;
+    if (status == ALNICO_SUCCESS)
+        status = meet(comm, who);
+    if (status != ALNICO_SUCCESS) {
+        dismantle(comm);
+        return status;
+    }
+    atomic_store(&comm->magic, MAGIC);
+    *out = comm;
+    return ALNICO_SUCCESS;
+}
+
+/* ---- The end ---- */
+
+void comm_drain(alnico_comm_t comm)
+{
+    struct engine *engine = comm->family->engine;
+    struct backoff backoff = {.crowded = comm->crowded};
+    backoff_reset(&backoff);
+    while (atomic_load_explicit(&comm->in_flight, memory_order_acquire) > 0) {
+        if (!engine_is_threaded(engine) && engine_pump(engine))
+            backoff_reset(&backoff);
+        else
+            backoff_pause(&backoff);
+    }
+}
+
+alnico_status_t alnico_comm_abort(alnico_comm_t comm)
+{
+    TRY(comm_check(comm, "alnico_comm_abort"));
+    char detail[96];
+    snprintf(detail, sizeof detail, "communicator %d was aborted by this rank %d", comm->id,
+             comm->rank);
+    comm_latch(comm, ALNICO_ERROR_ABORTED, detail);
+    atomic_store(&comm->aborted, true);
+    return ALNICO_SUCCESS;
+}
+
+/* The stream may still be at a gate of the last operation; it passes, and then no one holds the gates. */
+void alnico_comm_destroy(alnico_comm_t comm)
+{
+    if (!comm)
+        return;
+    if (comm_check(comm, "alnico_comm_destroy") != ALNICO_SUCCESS) {
+        log_write(LOG_WARNING, "%s", alnico_error_detail());
+        return;
+    }
+    comm_drain(comm);
+    comm->device->stream_synchronize(comm->stream);
+    if (atomic_load(&comm->aborted)) {
+        struct report report = {
+            .rank = comm->rank, .status = ALNICO_ERROR_ABORTED, .sequence = comm->sequence};
+        watch_tell(&comm->watch, comm->transport, &report);
+    }
+    backend_host.detach(comm);
+    dismantle(comm);
+}

@@ -1,0 +1,90 @@
+/* What a communicator is made of, for the rooms of the comm floor. */
+#ifndef ALNICO_SRC_COMM_H
+#define ALNICO_SRC_COMM_H
+
+#include "comm/transport.h"
+#include "comm/tuning.h"
+#include "comm/watch.h"
+#include "device/device.h"
+#include "device/topology.h"
+#include "progress/pool.h"
+#include "progress/progress.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* What a created communicator shares with its duplicates and splits. */
+struct family {
+    atomic_int members;
+    struct engine *engine;
+    struct pool pool;
+    struct topology topology;
+    struct settings settings; /* rank 0's */
+};
+
+/* The first error of a communicator, kept for all later calls. Any thread. */
+struct latch {
+    pthread_mutex_t lock;
+    atomic_int status;
+    char detail[512];
+};
+
+struct host_op;
+
+struct alnico_comm {
+    _Atomic uint32_t magic;
+    int id; /* equal on all its ranks, for messages */
+    int rank, size;
+    int hosts;                  /* machines that its ranks are spread over */
+    int local_rank, local_size; /* among the ranks of this machine */
+    bool crowded;               /* more of them than units: a waiting rank must not spin */
+    const struct device_ops *device;
+    void *stream;
+    struct family *family;
+    struct transport *transport;
+
+    const struct algorithm *forced; /* by set_algorithm or ALNICO_ALLREDUCE; NULL: by the table */
+    uint64_t sequence;              /* operations called so far */
+    uint32_t next_tag;
+
+    struct lane lane;
+    atomic_int in_flight; /* submitted to the engine and not retired */
+    struct host_op *issued,
+        *spare; /* the host backend's operations: not yet free again, and free */
+
+    atomic_bool aborted;
+    struct latch latch;
+    struct watch watch; /* only while an operation of it is polled, and in destroy */
+};
+
+/* Whether the handle is a live communicator; otherwise an error that names `who`. */
+alnico_status_t comm_check(alnico_comm_t comm, const char *who);
+
+/* Keeps the first error of the communicator; `detail` as printf gives it. Any thread. */
+void comm_latch(alnico_comm_t comm, alnico_status_t status, const char *detail);
+
+/* The latched error, recorded as the thread's detail; SUCCESS if there is none. */
+alnico_status_t comm_latched(alnico_comm_t comm);
+
+/* Blocks until nothing of the communicator is in flight, pumping its engine if that has no thread. */
+void comm_drain(alnico_comm_t comm);
+
+/* An allgather over the transport, on the caller's thread: `bytes` from `mine` of every rank into `all`. Used
+ * where a communicator is made or set, never in a collective. TIMEOUT names a rank that did not come.
+ * `engine` may be NULL; one without a thread is pumped meanwhile. */
+alnico_status_t comm_exchange(struct transport *transport, struct engine *engine, double timeout,
+                              const char *who, const void *mine, void *all, size_t bytes);
+
+/* Makes a communicator over a transport, which it takes over even on failure (collective). `family` is
+ * NULL for a new one. */
+alnico_status_t comm_build(struct transport *transport, struct family *family,
+                           const struct device_ops *device, void *stream, const char *who,
+                           alnico_comm_t *out);
+
+/* Blocking and nonblocking requests. */
+struct alnico_request {
+    alnico_comm_t comm;
+    const struct backend_ops *backend;
+};
+
+#endif

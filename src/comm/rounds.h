@@ -1,0 +1,46 @@
+/* The executor: it runs any algorithm over any transport, one step at a time, without blocking. The host
+ * backend uses one for each chunk of a message. */
+#ifndef ALNICO_SRC_ROUNDS_H
+#define ALNICO_SRC_ROUNDS_H
+
+#include "comm/algorithm.h"
+#include "comm/transport.h"
+#include "device/device.h"
+
+/* The owner fills the first part, then calls rounds_begin. */
+struct rounds {
+    const struct algorithm *algorithm;
+    struct shape shape;
+    struct transport *transport;
+    uint32_t tag;                    /* of all its messages; no other executor in flight has it */
+    const struct device_ops *device; /* whose reductions combine elements in the buffers */
+    alnico_datatype_t type;
+    alnico_op_t op;
+    char *
+        buffer[BUFFERS]; /* RECV begins as a copy of the input; WORK has algorithm->work elements */
+    char *arrivals;      /* room for what arrives to be reduced: shape.count elements */
+
+    size_t element; /* bytes */
+    int round, rounds;
+    int open; /* exchanges of the present round; 0 before they are posted */
+    struct pending {
+        struct exchange exchange;
+        struct transfer send, recv;
+        char *arrival; /* where the message goes */
+        bool sending, receiving;
+    } pending[EXCHANGES];
+};
+
+void rounds_begin(struct rounds *r);
+
+/* One step: ALNICO_PENDING, SUCCESS after the last round, or the transport's error. *moved is set if
+ * anything advanced. After an error call rounds_cancel. */
+alnico_status_t rounds_poll(struct rounds *r, bool *moved);
+
+/* Ends every transfer that is open. */
+void rounds_cancel(struct rounds *r);
+
+/* A rank whose message or readiness is awaited now, or -1. */
+int rounds_waits_for(const struct rounds *r);
+
+#endif

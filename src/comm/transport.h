@@ -1,0 +1,80 @@
+/*
+ * [SEAM transport] Messages between the ranks of one communicator.
+ *
+ * A resident embeds struct transport and fills one struct transport_ops. Messages match by (sender,
+ * tag), in the order of their sending; the bytes of both sides must be equal. isend, irecv, test,
+ * cancel and now never block. They are called by the engine's thread and by a caller who runs an
+ * operation himself, at the same time where the resident says `concurrent`. All slots are mandatory.
+ */
+#ifndef ALNICO_SRC_TRANSPORT_H
+#define ALNICO_SRC_TRANSPORT_H
+
+#include <alnico/alnico.h>
+
+#include <stdint.h>
+
+/* One message on its way, in the resident's own words. The owner keeps it in place until test says
+ * that it ended, or cancel. */
+struct transfer {
+    uintptr_t word[4];
+};
+
+enum { TRANSPORT_ANY = -1 }; /* as `from`: whoever sends with that tag */
+
+/* Tags below TAG_OPERATIONS are the communicator's own; operations use TAG_OPERATIONS to tags - 1. */
+enum { TAG_EXCHANGE, TAG_REPORT, TAG_OPERATIONS };
+
+struct transport {
+    const struct transport_ops *ops;
+    int rank, size;
+    uint32_t tags;   /* how many tags there are, from 0; at least 32767 */
+    bool concurrent; /* several threads may call at once */
+};
+
+struct transport_ops {
+    const char *name; /* "mpi", "local" */
+
+    /* The buffer belongs to the transfer until it ends. bytes may be 0, and at most INT_MAX. */
+    alnico_status_t (*isend)(struct transport *, int to, uint32_t tag, const void *buffer,
+                             size_t bytes, struct transfer *out);
+    alnico_status_t (*irecv)(struct transport *, int from, uint32_t tag, void *buffer, size_t bytes,
+                             struct transfer *out);
+
+    /* ALNICO_PENDING, or how it ended; MISMATCH if the other side's size differs. */
+    alnico_status_t (*test)(struct transport *, struct transfer *);
+
+    /* Ends a transfer without waiting for the other side. Afterwards a receive writes nothing more. False
+     * for a send whose buffer the other side may still read. */
+    bool (*cancel)(struct transport *, struct transfer *);
+
+    /* Seconds on a clock that never goes back. */
+    double (*now)(struct transport *);
+
+    /* A transport for a part of the ranks: ranks[0..size) of this transport, in their new order, of which
+     * the caller is ranks[rank]. Collective over those ranks, each of which is known to call. */
+    alnico_status_t (*subset)(struct transport *, const int *ranks, int size, int rank,
+                              struct transport **out);
+
+    /* Frees this rank's end. Every transfer has ended or was cancelled. */
+    void (*destroy)(struct transport *);
+};
+
+/* Ranks as threads of one process. A hub is what they share: one rank creates it, for all `size`. It is
+ * freed by the last transport that leaves it. */
+struct local_hub;
+struct local_hub *local_hub_create(int size);
+void local_hub_destroy(struct local_hub *hub); /* only while no rank has joined */
+alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct transport **out);
+
+/* Over MPI. `mpi_comm` points to an MPI_Comm (this header knows no MPI), which is duplicated; waits for
+ * the other ranks for at most `timeout` seconds. */
+alnico_status_t transport_mpi_create(const void *mpi_comm, double timeout, struct transport **out);
+
+/* The same over processes that found each other otherwise: world[0..size) are their ranks in
+ * MPI_COMM_WORLD. */
+alnico_status_t transport_mpi_create_group(const int *world, int size, struct transport **out);
+
+/* This process's rank in MPI_COMM_WORLD, or -1 if MPI is not initialised or already finalised. */
+int transport_mpi_world_rank(void);
+
+#endif

@@ -1,0 +1,234 @@
+/*
+ * Messages over MPI, on a communicator of our own. transfer.word[0] holds the MPI_Request, word[1] the
+ * bytes that a receive expects plus one (0 for a send). Below MPI_THREAD_MULTIPLE one thread calls.
+ */
+#include "comm/transport.h"
+
+#include "device/backoff.h"
+#include "status.h"
+
+#include <limits.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct transport_mpi {
+    struct transport base;
+    MPI_Comm comm;
+};
+
+_Static_assert(sizeof(MPI_Request) <= sizeof(uintptr_t), "an MPI_Request fits into a word");
+
+static alnico_status_t mpi_status(int code, const char *call)
+{
+    if (code == MPI_SUCCESS)
+        return ALNICO_SUCCESS;
+    int class = 0, length = 0;
+    char text[MPI_MAX_ERROR_STRING] = "";
+    MPI_Error_class(code, &class);
+    MPI_Error_string(code, text, &length);
+    if (class == MPI_ERR_TRUNCATE)
+        return error_set(ALNICO_ERROR_MISMATCH,
+                         "a message is larger than what its receiver expects");
+    return error_set(ALNICO_ERROR_MPI, "%s: %s", call, text);
+}
+
+static void request_store(struct transfer *transfer, MPI_Request request)
+{
+    memcpy(&transfer->word[0], &request, sizeof request);
+}
+
+static MPI_Request request_load(const struct transfer *transfer)
+{
+    MPI_Request request;
+    memcpy(&request, &transfer->word[0], sizeof request);
+    return request;
+}
+
+static alnico_status_t mpi_isend(struct transport *transport, int to, uint32_t tag,
+                                 const void *buffer, size_t bytes, struct transfer *out)
+{
+    struct transport_mpi *t = (struct transport_mpi *)transport;
+    MPI_Request request;
+    TRY(mpi_status(MPI_Isend(buffer, (int)bytes, MPI_BYTE, to, (int)tag, t->comm, &request),
+                   "MPI_Isend"));
+    request_store(out, request);
+    out->word[1] = 0;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t mpi_irecv(struct transport *transport, int from, uint32_t tag, void *buffer,
+                                 size_t bytes, struct transfer *out)
+{
+    struct transport_mpi *t = (struct transport_mpi *)transport;
+    int source = from == TRANSPORT_ANY ? MPI_ANY_SOURCE : from;
+    MPI_Request request;
+    TRY(mpi_status(MPI_Irecv(buffer, (int)bytes, MPI_BYTE, source, (int)tag, t->comm, &request),
+                   "MPI_Irecv"));
+    request_store(out, request);
+    out->word[1] = bytes + 1;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t check_bytes(const MPI_Status *status, size_t expected)
+{
+    int got = 0;
+    MPI_Get_count(status, MPI_BYTE, &got);
+    if ((size_t)got == expected)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_MISMATCH, "a message has %d bytes where its receiver expects %zu",
+                     got, expected);
+}
+
+static alnico_status_t mpi_test(struct transport *transport, struct transfer *transfer)
+{
+    (void)transport;
+    MPI_Request request = request_load(transfer);
+    MPI_Status status;
+    int done = 0;
+    int code = MPI_Test(&request, &done, &status);
+    request_store(transfer, request);
+    if (code != MPI_SUCCESS)
+        return mpi_status(code, "MPI_Test");
+    if (!done)
+        return ALNICO_PENDING;
+    return transfer->word[1] ? check_bytes(&status, transfer->word[1] - 1) : ALNICO_SUCCESS;
+}
+
+/* A receive is cancelled and waited for, so that its buffer is free. A send that the other side has not
+ * taken yet cannot be waited for: its request is let go. */
+static bool mpi_cancel(struct transport *transport, struct transfer *transfer)
+{
+    (void)transport;
+    MPI_Request request = request_load(transfer);
+    int done = 1;
+    if (request != MPI_REQUEST_NULL && transfer->word[1]) {
+        MPI_Cancel(&request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else if (request != MPI_REQUEST_NULL) {
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (!done)
+            MPI_Request_free(&request);
+    }
+    request_store(transfer, MPI_REQUEST_NULL);
+    return done;
+}
+
+static double mpi_now(struct transport *transport)
+{
+    (void)transport;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static void mpi_destroy(struct transport *transport)
+{
+    struct transport_mpi *t = (struct transport_mpi *)transport;
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (!finalized)
+        MPI_Comm_free(&t->comm);
+    free(t);
+}
+
+static alnico_status_t mpi_subset(struct transport *transport, const int *ranks, int size, int rank,
+                                  struct transport **out);
+
+static const struct transport_ops transport_mpi = {
+    .name = "mpi",
+    .isend = mpi_isend,
+    .irecv = mpi_irecv,
+    .test = mpi_test,
+    .cancel = mpi_cancel,
+    .now = mpi_now,
+    .subset = mpi_subset,
+    .destroy = mpi_destroy,
+};
+
+/* Takes `comm` over: frees it on failure. */
+static alnico_status_t wrap(MPI_Comm comm, struct transport **out)
+{
+    struct transport_mpi *t = calloc(1, sizeof *t);
+    if (!t) {
+        MPI_Comm_free(&comm);
+        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a transport");
+    }
+    int level = MPI_THREAD_SINGLE, found = 0, *bound = NULL;
+    MPI_Query_thread(&level);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    MPI_Comm_get_attr(comm, MPI_TAG_UB, &bound, &found);
+    MPI_Comm_rank(comm, &t->base.rank);
+    MPI_Comm_size(comm, &t->base.size);
+    t->base.ops = &transport_mpi;
+    t->base.tags = found ? (uint32_t)*bound : 32767;
+    t->base.concurrent = level == MPI_THREAD_MULTIPLE;
+    t->comm = comm;
+    *out = &t->base;
+    return ALNICO_SUCCESS;
+}
+
+/* MPI_Comm_dup with a deadline. */
+static alnico_status_t duplicate(MPI_Comm comm, double timeout, MPI_Comm *out)
+{
+    MPI_Request request;
+    TRY(mpi_status(MPI_Comm_idup(comm, out, &request), "MPI_Comm_idup"));
+    struct backoff backoff = {0};
+    backoff_reset(&backoff);
+    double end = mpi_now(NULL) + timeout;
+    for (int done = 0; !done; backoff_pause(&backoff)) {
+        TRY(mpi_status(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+        if (done)
+            break;
+        if (mpi_now(NULL) > end)
+            return error_set(ALNICO_ERROR_TIMEOUT,
+                             "alnico_comm_create_mpi: not every rank called it within %g s",
+                             timeout);
+    }
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t transport_mpi_create(const void *mpi_comm, double timeout, struct transport **out)
+{
+    MPI_Comm comm;
+    TRY(duplicate(*(const MPI_Comm *)mpi_comm, timeout, &comm));
+    return wrap(comm, out);
+}
+
+static alnico_status_t create_group(MPI_Comm parent, const int *ranks, int size,
+                                    struct transport **out)
+{
+    MPI_Group all, part;
+    MPI_Comm comm;
+    TRY(mpi_status(MPI_Comm_group(parent, &all), "MPI_Comm_group"));
+    int code = MPI_Group_incl(all, size, ranks, &part);
+    MPI_Group_free(&all);
+    TRY(mpi_status(code, "MPI_Group_incl"));
+    code = MPI_Comm_create_group(parent, part, TAG_EXCHANGE, &comm);
+    MPI_Group_free(&part);
+    TRY(mpi_status(code, "MPI_Comm_create_group"));
+    return wrap(comm, out);
+}
+
+alnico_status_t transport_mpi_create_group(const int *world, int size, struct transport **out)
+{
+    return create_group(MPI_COMM_WORLD, world, size, out);
+}
+
+static alnico_status_t mpi_subset(struct transport *transport, const int *ranks, int size, int rank,
+                                  struct transport **out)
+{
+    (void)rank;
+    return create_group(((struct transport_mpi *)transport)->comm, ranks, size, out);
+}
+
+int transport_mpi_world_rank(void)
+{
+    int initialized = 0, finalized = 0, rank = -1;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (initialized && !finalized)
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank;
+}

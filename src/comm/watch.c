@@ -1,0 +1,178 @@
+/* Reports between ranks of a failing communicator, and the verdict drawn from them. Called where an
+ * operation is polled, and by destroy. Every allocation may fail: then fewer ranks hear. */
+#include "comm/watch.h"
+
+#include "status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool prepare(struct watch *watch, const struct transport *transport)
+{
+    if (!watch->reports)
+        watch->reports = calloc((size_t)transport->size, sizeof *watch->reports);
+    return watch->reports != NULL;
+}
+
+double watch_patience(double timeout)
+{
+    return timeout / 8 < 1 ? timeout / 8 : 1;
+}
+
+/* Twice the patience, so that a rank that has just begun to wait is heard too. */
+static double grace(double timeout)
+{
+    return 2.5 * watch_patience(timeout);
+}
+
+static void take_report(struct watch *watch, const struct transport *transport)
+{
+    const struct report *r = &watch->arriving;
+    bool sound = r->rank >= 0 && r->rank < transport->size && r->status < 0;
+    if (!sound || watch->reports[r->rank].status)
+        return;
+    watch->reports[r->rank] = *r;
+    watch->heard += r->rank != transport->rank;
+}
+
+bool watch_hears(struct watch *watch, struct transport *transport)
+{
+    if (!prepare(watch, transport))
+        return false;
+    for (;;) {
+        if (!watch->listening &&
+            transport->ops->irecv(transport, TRANSPORT_ANY, TAG_REPORT, &watch->arriving,
+                                  sizeof watch->arriving, &watch->ear) != ALNICO_SUCCESS)
+            break;
+        watch->listening = true;
+        alnico_status_t status = transport->ops->test(transport, &watch->ear);
+        if (status == ALNICO_PENDING)
+            break;
+        watch->listening = false;
+        if (status != ALNICO_SUCCESS)
+            break;
+        take_report(watch, transport);
+    }
+    return watch->heard > 0;
+}
+
+void watch_tell(struct watch *watch, struct transport *transport, const struct report *mine)
+{
+    if (watch->told || !prepare(watch, transport))
+        return;
+    watch->told = true;
+    watch->told_at = transport->ops->now(transport);
+    watch->reports[transport->rank] = *mine;
+    watch->voices = calloc((size_t)transport->size, sizeof *watch->voices);
+    for (int i = 0; watch->voices && i < transport->size; i++) {
+        if (i == transport->rank)
+            continue;
+        if (transport->ops->isend(transport, i, TAG_REPORT, &watch->reports[transport->rank],
+                                  sizeof *mine, &watch->voices[i]) != ALNICO_SUCCESS)
+            memset(&watch->voices[i], 0xff, sizeof watch->voices[i]);
+    }
+}
+
+/* ---- The verdict ---- */
+
+/* "rank 3", or "ranks 1, 3 and 5": those without a report. */
+static int name_missing(const struct watch *watch, int size, char *text, size_t bytes)
+{
+    int missing = 0, named = 0;
+    for (int i = 0; i < size; i++)
+        missing += !watch->reports[i].status;
+    size_t length = (size_t)snprintf(text, bytes, missing == 1 ? "rank" : "ranks");
+    for (int i = 0; i < size && named < 8; i++) {
+        if (watch->reports[i].status)
+            continue;
+        named++;
+        const char *separator = named == 1 ? "" : named == missing ? " and" : ",";
+        length += (size_t)snprintf(text + length, bytes - length, "%s %d", separator, i);
+    }
+    if (missing > named)
+        snprintf(text + length, bytes - length, " and %d more", missing - named);
+    return missing;
+}
+
+/* A rank that gave up for another reason than waiting, or -1. */
+static int find_cause(const struct watch *watch, int size)
+{
+    for (int i = 0; i < size; i++)
+        if (watch->reports[i].status && watch->reports[i].status != ALNICO_ERROR_TIMEOUT)
+            return i;
+    return -1;
+}
+
+/* A rank that is in another operation, or another size of it, than this one; or -1. */
+static int find_other(const struct watch *watch, int size, const struct report *mine)
+{
+    for (int i = 0; i < size; i++) {
+        const struct report *r = &watch->reports[i];
+        if (r->status && (r->sequence != mine->sequence || r->count != mine->count))
+            return i;
+    }
+    return -1;
+}
+
+static int find_latest(const struct watch *watch, int size)
+{
+    int latest = 0;
+    for (int i = 1; i < size; i++)
+        if (watch->reports[i].waited < watch->reports[latest].waited)
+            latest = i;
+    return latest;
+}
+
+static alnico_status_t judge(const struct watch *watch, int size, const struct report *mine,
+                             double timeout, const char *operation)
+{
+    char missing[128];
+    int cause = find_cause(watch, size);
+    if (cause >= 0) {
+        alnico_status_t status = (alnico_status_t)watch->reports[cause].status;
+        return error_set(status, "%s: rank %d gave up: %s", operation, cause,
+                         alnico_status_string(status));
+    }
+    if (name_missing(watch, size, missing, sizeof missing))
+        return error_set(ALNICO_ERROR_TIMEOUT, "%s: %s did not come within %g s", operation,
+                         missing, timeout);
+    int other = find_other(watch, size, mine);
+    if (other >= 0)
+        return error_set(ALNICO_ERROR_MISMATCH,
+                         "%s with %llu elements: rank %d is in operation %llu with %llu elements",
+                         operation, (unsigned long long)mine->count, other,
+                         (unsigned long long)watch->reports[other].sequence,
+                         (unsigned long long)watch->reports[other].count);
+    return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d came too late, after %g s", operation,
+                     find_latest(watch, size), timeout);
+}
+
+alnico_status_t watch_verdict(struct watch *watch, struct transport *transport, double timeout,
+                              const char *operation)
+{
+    if (!watch->reports)
+        return error_set(ALNICO_ERROR_TIMEOUT, "%s: a rank did not come within %g s", operation,
+                         timeout);
+    watch_hears(watch, transport);
+    bool complete = watch->heard == transport->size - 1;
+    bool over = transport->ops->now(transport) - watch->told_at > grace(timeout);
+    if (!complete && !over && find_cause(watch, transport->size) < 0)
+        return ALNICO_PENDING;
+    return judge(watch, transport->size, &watch->reports[transport->rank], timeout, operation);
+}
+
+/* A report that the transport may still read is not freed. */
+void watch_finish(struct watch *watch, struct transport *transport)
+{
+    bool unread = true;
+    if (watch->listening)
+        transport->ops->cancel(transport, &watch->ear);
+    for (int i = 0; watch->voices && i < transport->size; i++)
+        if (i != transport->rank && watch->voices[i].word[3] != UINTPTR_MAX)
+            unread &= transport->ops->cancel(transport, &watch->voices[i]);
+    free(watch->voices);
+    if (unread)
+        free(watch->reports);
+    memset(watch, 0, sizeof *watch);
+}

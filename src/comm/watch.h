@@ -1,0 +1,48 @@
+/*
+ * How ranks find out who is missing. An operation that gives up tells all ranks so in a report; one
+ * that has stalled listens for such reports, and on hearing one gives up too and tells. Those who
+ * tell nothing within a grace period did not come. Only used on a communicator that is about to fail:
+ * a healthy one posts and sends nothing.
+ */
+#ifndef ALNICO_SRC_WATCH_H
+#define ALNICO_SRC_WATCH_H
+
+#include "comm/transport.h"
+
+#include <stdbool.h>
+
+struct report {
+    int32_t rank, status; /* who gives up, and why */
+    uint64_t sequence;    /* in which operation of the communicator, counted from 1 */
+    uint64_t count;       /* of how many elements */
+    double waited;        /* seconds that it has stalled */
+};
+
+struct watch {
+    struct report *reports;  /* by rank; status SUCCESS: nothing heard. NULL before it is needed */
+    struct transfer *voices; /* the sends of our own report, by rank */
+    struct transfer ear;
+    struct report arriving;
+    bool listening, told;
+    int heard; /* reports of other ranks */
+    double told_at;
+};
+
+/* Listens, and says whether any rank has given up. */
+bool watch_hears(struct watch *watch, struct transport *transport);
+
+/* Tells all other ranks. Only the first time counts. */
+void watch_tell(struct watch *watch, struct transport *transport, const struct report *mine);
+
+/* After telling: ALNICO_PENDING while reports may still come, then the verdict: ABORTED, MISMATCH, TIMEOUT or
+ * another rank's error, with the thread's error detail naming `operation` and the rank. */
+alnico_status_t watch_verdict(struct watch *watch, struct transport *transport, double timeout,
+                              const char *operation);
+
+/* Seconds of stalling after which an operation listens: short against the deadline. */
+double watch_patience(double timeout);
+
+/* Ends what is on its way and frees. */
+void watch_finish(struct watch *watch, struct transport *transport);
+
+#endif
