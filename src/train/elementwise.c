@@ -1,9 +1,9 @@
 /* The loops of elementwise.h, vectorised for what the machine at hand has. */
 #include "elementwise.h"
 
-#include <omp.h>
+#include "vectorised.h"
 
-#define VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
+#include <omp.h>
 
 /* Fewer elements than this are not worth waking threads for. */
 enum { SHARE = 1 << 15, LINE = 16 };

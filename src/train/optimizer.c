@@ -2,6 +2,7 @@
 #include "optimizer.h"
 
 #include "status.h"
+#include "vectorised.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -76,9 +77,8 @@ struct update {
     float rate, momentum, decay;
 };
 
-__attribute__((target_clones("avx512f", "avx2", "default"))) static void
-update_run(struct update update, float *parameters, float *velocity, const float *gradients,
-           size_t count)
+VECTORISED static void update_run(struct update update, float *parameters, float *velocity,
+                                  const float *gradients, size_t count)
 {
 #pragma omp simd
     for (size_t i = 0; i < count; i++) {
