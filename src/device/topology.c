@@ -100,16 +100,21 @@ static void place_units(hwloc_topology_t machine, struct topology *out)
     }
 }
 
+/* All threads of the process; or only the caller where they come and go too fast for hwloc. */
 static alnico_status_t read_process(hwloc_topology_t machine, struct topology *out)
 {
-    hwloc_bitmap_t bound = hwloc_bitmap_alloc();
     alnico_status_t status = ALNICO_SUCCESS;
-    if (!bound || hwloc_get_cpubind(machine, bound, HWLOC_CPUBIND_PROCESS) != 0)
-        status =
-            error_set(ALNICO_ERROR_SYSTEM, "topology: hwloc cannot read this process's binding: %s",
-                      strerror(errno));
-    else
+    hwloc_bitmap_t bound = hwloc_bitmap_alloc();
+    if (!bound)
+        return error_set(ALNICO_ERROR_SYSTEM, "topology: no memory for a set of units");
+    if (hwloc_get_cpubind(machine, bound, HWLOC_CPUBIND_PROCESS) == 0 ||
+        hwloc_get_cpubind(machine, bound, HWLOC_CPUBIND_THREAD) == 0)
         out->process = set_from_hwloc(bound);
+    else
+        status = error_set(ALNICO_ERROR_SYSTEM,
+                           "topology: hwloc cannot tell what this process is "
+                           "bound to: %s",
+                           strerror(errno));
     hwloc_bitmap_free(bound);
     return status;
 }
