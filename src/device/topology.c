@@ -112,8 +112,7 @@ static alnico_status_t read_process(hwloc_topology_t machine, struct topology *o
         out->process = set_from_hwloc(bound);
     else
         status = error_set(ALNICO_ERROR_SYSTEM,
-                           "topology: hwloc cannot tell what this process is "
-                           "bound to: %s",
+                           "topology: hwloc cannot read what this process is bound to: %s",
                            strerror(errno));
     hwloc_bitmap_free(bound);
     return status;
