@@ -20,7 +20,9 @@
 enum {
     CHUNKS_IN_FLIGHT = 3, /* one is reduced while the others are on their way */
     SMALL_BYTES = 1024,   /* scratch that an operation carries itself */
-    POLLS_PER_LOOK = 32   /* idle polls between looks at the clock */
+    POLLS_PER_LOOK = 32,  /* idle polls between looks at the clock */
+    SIGNATURES = 65521,   /* prime: how many kinds of call the tags tell apart, ... */
+    FEW_SIGNATURES = 31   /* ... and where the transport has few tags */
 };
 
 /* Waiting: for the stream to open `ready`. Leaving: it gives up, and learns from other ranks why. */
@@ -50,7 +52,7 @@ struct host_op {
 
     size_t chunk_count; /* elements of a chunk */
     size_t chunks, begun, finished;
-    uint32_t first_tag;
+    uint32_t first_turn, signature; /* what the tags of its chunks are made of */
     struct chunk chunk[CHUNKS_IN_FLIGHT];
 
     unsigned idle_polls;
@@ -106,11 +108,35 @@ static void give_scratch(struct host_op *h, struct chunk *c)
     c->scratch = NULL;
 }
 
+/* A chunk's messages carry its turn among the communicator's chunks, and what the call looks like: ranks that call
+ * different things do not match each other's messages, and find out at the deadline. */
+static uint32_t signatures(const struct transport *transport)
+{
+    return transport->tags > 256 * SIGNATURES ? SIGNATURES : FEW_SIGNATURES;
+}
+
+static uint32_t turns(const struct transport *transport)
+{
+    return (transport->tags - TAG_OPERATIONS) / signatures(transport);
+}
+
+static uint32_t signature_of(const struct transport *transport, const struct call *call)
+{
+    return (uint32_t)((call->count + 7919 * (size_t)call->type + 104729 * (size_t)call->op) %
+                      signatures(transport));
+}
+
+static uint32_t chunk_tag(const struct host_op *h, size_t index)
+{
+    const struct transport *transport = h->comm->transport;
+    uint32_t turn = (uint32_t)((h->first_turn + index) % turns(transport));
+    return TAG_OPERATIONS + turn * signatures(transport) + h->signature;
+}
+
 static alnico_status_t begin_chunk(struct host_op *h, struct chunk *c)
 {
     const struct call *call = &h->call;
     size_t index = h->begun, at = index * h->chunk_count, bytes = datatype_bytes(call->type);
-    uint32_t range = h->comm->transport->tags - TAG_OPERATIONS;
     struct rounds *r = &c->rounds;
     c->at = at;
     c->count = call->count - at < h->chunk_count ? call->count - at : h->chunk_count;
@@ -118,7 +144,7 @@ static alnico_status_t begin_chunk(struct host_op *h, struct chunk *c)
     r->shape = (struct shape){.rank = h->comm->rank, .size = h->comm->size, .count = c->count};
     r->transport = h->comm->transport;
     r->device = h->comm->device;
-    r->tag = TAG_OPERATIONS + (uint32_t)((h->first_tag + index) % range);
+    r->tag = chunk_tag(h, index);
     r->type = call->type;
     r->op = call->op;
     r->buffer[BUFFER_SEND] = (char *)call->send + at * bytes;
@@ -179,6 +205,8 @@ static void leave(struct host_op *h, alnico_status_t why, double waited)
                             .status = why,
                             .sequence = h->sequence,
                             .count = h->call.count,
+                            .type = h->call.type,
+                            .op = h->call.op,
                             .waited = waited};
     cancel_chunks(h);
     watch_tell(&h->comm->watch, h->comm->transport, &report);
@@ -358,9 +386,9 @@ static void op_prepare(struct host_op *h, const struct call *call, const struct 
     h->idle_polls = 0;
     h->stalled_at = 0;
     h->sequence = ++comm->sequence;
-    h->first_tag = comm->next_tag;
-    uint32_t range = comm->transport->tags - TAG_OPERATIONS;
-    comm->next_tag = (uint32_t)((comm->next_tag + h->chunks) % range);
+    h->signature = signature_of(comm->transport, call);
+    h->first_turn = comm->next_turn;
+    comm->next_turn = (uint32_t)((comm->next_turn + h->chunks) % turns(comm->transport));
 }
 
 /* ---- Starting and waiting ---- */

@@ -282,6 +282,18 @@ alnico_status_t alnico_comm_abort(alnico_comm_t comm)
     return ALNICO_SUCCESS;
 }
 
+/* An error here, an abort that is to be told, or a report of another rank that this one has not seen yet. */
+static bool is_broken(alnico_comm_t comm)
+{
+    if (atomic_load(&comm->aborted)) {
+        struct report report = {
+            .rank = comm->rank, .status = ALNICO_ERROR_ABORTED, .sequence = comm->sequence};
+        watch_tell(&comm->watch, comm->transport, &report);
+    }
+    return atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
+           watch_hears(&comm->watch, comm->transport);
+}
+
 /* The stream may still be at a gate of the last operation; it passes, and then no one holds the gates. */
 void alnico_comm_destroy(alnico_comm_t comm)
 {
@@ -293,11 +305,7 @@ void alnico_comm_destroy(alnico_comm_t comm)
     }
     comm_drain(comm);
     comm->device->stream_synchronize(comm->stream);
-    if (atomic_load(&comm->aborted)) {
-        struct report report = {
-            .rank = comm->rank, .status = ALNICO_ERROR_ABORTED, .sequence = comm->sequence};
-        watch_tell(&comm->watch, comm->transport, &report);
-    }
+    comm->transport->broken = is_broken(comm);
     backend_host.detach(comm);
     dismantle(comm);
 }

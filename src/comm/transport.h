@@ -29,6 +29,7 @@ struct transport {
     int rank, size;
     uint32_t tags;   /* how many tags there are, from 0; at least 32767 */
     bool concurrent; /* several threads may call at once */
+    bool broken; /* set by the owner before destroy: messages may lie about that nobody receives */
 };
 
 struct transport_ops {

@@ -123,12 +123,14 @@ static double mpi_now(struct transport *transport)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+/* MPI gives the context of a freed communicator to a later one, which would match what was sent on this one
+ * and never received. So a broken one is not freed. */
 static void mpi_destroy(struct transport *transport)
 {
     struct transport_mpi *t = (struct transport_mpi *)transport;
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (!finalized)
+    if (!finalized && !transport->broken)
         MPI_Comm_free(&t->comm);
     free(t);
 }

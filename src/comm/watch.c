@@ -2,6 +2,7 @@
  * operation is polled, and by destroy. Every allocation may fail: then fewer ranks hear. */
 #include "comm/watch.h"
 
+#include "datatype.h"
 #include "status.h"
 
 #include <stdio.h>
@@ -29,7 +30,8 @@ static double grace(double timeout)
 static void take_report(struct watch *watch, const struct transport *transport)
 {
     const struct report *r = &watch->arriving;
-    bool sound = r->rank >= 0 && r->rank < transport->size && r->status < 0;
+    bool sound = r->rank >= 0 && r->rank < transport->size && r->status < 0 &&
+                 datatype_valid((alnico_datatype_t)r->type) && op_valid((alnico_op_t)r->op);
     if (!sound || watch->reports[r->rank].status)
         return;
     watch->reports[r->rank] = *r;
@@ -104,15 +106,24 @@ static int find_cause(const struct watch *watch, int size)
     return -1;
 }
 
-/* A rank that is in another operation, or another size of it, than this one; or -1. */
+/* A rank that calls something else than this one, or -1. */
 static int find_other(const struct watch *watch, int size, const struct report *mine)
 {
     for (int i = 0; i < size; i++) {
         const struct report *r = &watch->reports[i];
-        if (r->status && (r->sequence != mine->sequence || r->count != mine->count))
+        if (r->status && (r->sequence != mine->sequence || r->count != mine->count ||
+                          r->type != mine->type || r->op != mine->op))
             return i;
     }
     return -1;
+}
+
+static const char *describe(const struct report *r, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%llu elements of %s, %s, in operation %llu",
+             (unsigned long long)r->count, datatype_name((alnico_datatype_t)r->type),
+             op_name((alnico_op_t)r->op), (unsigned long long)r->sequence);
+    return text;
 }
 
 static int find_latest(const struct watch *watch, int size)
@@ -138,12 +149,12 @@ static alnico_status_t judge(const struct watch *watch, int size, const struct r
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: %s did not come within %g s", operation,
                          missing, timeout);
     int other = find_other(watch, size, mine);
-    if (other >= 0)
-        return error_set(ALNICO_ERROR_MISMATCH,
-                         "%s with %llu elements: rank %d is in operation %llu with %llu elements",
-                         operation, (unsigned long long)mine->count, other,
-                         (unsigned long long)watch->reports[other].sequence,
-                         (unsigned long long)watch->reports[other].count);
+    if (other >= 0) {
+        char here[96], there[96];
+        return error_set(ALNICO_ERROR_MISMATCH, "%s: rank %d calls it with %s, and rank %d with %s",
+                         operation, mine->rank, describe(mine, here, sizeof here), other,
+                         describe(&watch->reports[other], there, sizeof there));
+    }
     return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d came too late, after %g s", operation,
                      find_latest(watch, size), timeout);
 }

@@ -14,8 +14,9 @@
 struct report {
     int32_t rank, status; /* who gives up, and why */
     uint64_t sequence;    /* in which operation of the communicator, counted from 1 */
-    uint64_t count;       /* of how many elements */
-    double waited;        /* seconds that it has stalled */
+    uint64_t count;       /* of how many elements, and which */
+    int32_t type, op;
+    double waited; /* seconds that it has stalled */
 };
 
 struct watch {

@@ -2,6 +2,7 @@
  * requests, parts, and everything at once. No MPI is initialised. */
 #include "comm/algorithm.h"
 
+#include "cases.h"
 #include "datatype.h"
 #include "ranks.h"
 #include "reference.h"
@@ -71,12 +72,10 @@ static void blocking(struct rank *rank, alnico_comm_t comm, size_t count, alnico
 
 static void every_type_body(struct rank *rank)
 {
+    static const size_t counts[] = {37};
     alnico_comm_t comm = ranks_comm(rank, NULL);
     REQUIRE(alnico_comm_rank(comm) == rank->rank && alnico_comm_size(comm) == rank->size);
-    for (int type = 0; type < DATATYPES; type++)
-        for (int op = 0; op < OPS; op++)
-            if (op_supports((alnico_op_t)op, (alnico_datatype_t)type))
-                blocking(rank, comm, 37, (alnico_datatype_t)type, (alnico_op_t)op);
+    cases_run_all(comm, counts, 1, seed);
     alnico_comm_destroy(comm);
 }
 

@@ -152,6 +152,7 @@ static void sizes_body(struct rank *rank)
     alnico_comm_t comm = ranks_comm(rank, NULL);
     REQUIRE_STATUS(sum(comm, rank->rank == 1 ? 11 : 10), ALNICO_ERROR_MISMATCH);
     ranks_require_detail("operation 1 of communicator");
+    ranks_require_detail("with 11 elements of float32, sum");
     alnico_comm_destroy(comm);
 }
 

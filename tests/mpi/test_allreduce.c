@@ -1,0 +1,195 @@
+/* Every type, operation and algorithm over MPI, in and out of place, blocking and not, on the inline and
+ * on real streams, with the engine on its own thread; many communicators and threads at once. */
+#include "cases.h"
+#include "reference.h"
+#include "world.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t seed;
+
+static void test_inline_stream(void)
+{
+    static const size_t counts[] = {1, 57};
+    alnico_comm_t comm = world_comm(NULL);
+    cases_run_algorithms(comm, counts, 2, seed);
+    alnico_comm_destroy(comm);
+}
+
+static void test_real_stream(void)
+{
+    static const size_t counts[] = {300};
+    alnico_stream_t stream;
+    REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
+    alnico_comm_t comm = world_comm(stream);
+    cases_run_all(comm, counts, 1, seed);
+    alnico_comm_destroy(comm);
+    alnico_stream_destroy(stream);
+}
+
+static void test_sizes(void)
+{
+    static const size_t counts[] = {0, 2, 3, 4, 5, 1023, 1024, 1025, 30000, 1 << 18, 1000003};
+    alnico_comm_t comm = world_comm(NULL);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (int how = 0; how < HOWS; how++) {
+            struct allreduce_case c = {
+                .count = counts[i], .type = ALNICO_FLOAT32, .op = ALNICO_SUM, .how = (enum how)how};
+            cases_run(comm, &c, seed + i);
+            c.type = ALNICO_INT32;
+            c.op = ALNICO_AVERAGE;
+            c.in_place = true;
+            cases_run(comm, &c, seed + i);
+        }
+    alnico_comm_destroy(comm);
+}
+
+/* The same call twice gives the same bits, with every algorithm. */
+static void test_repeated_runs(void)
+{
+    static const char *const names[] = {"recursive_doubling", "rabenseifner", "ring", "binomial"};
+    enum { COUNT = 70001 };
+    float *input = malloc(COUNT * sizeof *input), *output = malloc(COUNT * sizeof *output);
+    REQUIRE(input && output);
+    reference_fill(input, COUNT, ALNICO_FLOAT32, ALNICO_SUM, seed, world_rank());
+    for (int i = 0; i < 4; i++) {
+        uint64_t first = 0;
+        for (int again = 0; again < 3; again++) {
+            alnico_comm_t comm = world_comm(NULL);
+            REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, names[i]),
+                           ALNICO_SUCCESS);
+            REQUIRE_STATUS(alnico_allreduce(input, output, COUNT, ALNICO_FLOAT32, ALNICO_SUM, comm),
+                           ALNICO_SUCCESS);
+            uint64_t hash = reference_hash(output, COUNT * sizeof *output);
+            first = again ? first : hash;
+            REQUIRE(hash == first);
+            alnico_comm_destroy(comm);
+        }
+    }
+    free(input);
+    free(output);
+}
+
+static void test_requests_out_of_order(void)
+{
+    enum { JOBS = 30, COUNT = 3000 };
+    alnico_comm_t comm = world_comm(NULL);
+    static int64_t in[JOBS][COUNT], out[JOBS][COUNT];
+    alnico_request_t requests[JOBS];
+    int rank = world_rank(), size = world_size();
+    for (int j = 0; j < JOBS; j++) {
+        for (int i = 0; i < COUNT; i++)
+            in[j][i] = (int64_t)rank * i + j;
+        REQUIRE_STATUS(
+            alnico_iallreduce(in[j], out[j], COUNT, ALNICO_INT64, ALNICO_SUM, comm, &requests[j]),
+            ALNICO_SUCCESS);
+    }
+    for (int k = 0; k < JOBS; k++) {
+        int j = (k * 7 + rank) % JOBS;
+        REQUIRE_STATUS(alnico_wait(&requests[j]), ALNICO_SUCCESS);
+        for (int i = 0; i < COUNT; i++)
+            REQUIRE(out[j][i] == (int64_t)size * (size - 1) / 2 * i + (int64_t)size * j);
+    }
+    alnico_comm_destroy(comm);
+}
+
+struct user {
+    alnico_comm_t comm;
+    uint64_t salt;
+};
+
+static void *use(void *argument)
+{
+    struct user *user = argument;
+    for (uint64_t i = 0; i < 25; i++) {
+        uint64_t random = reference_random(seed, user->salt, i);
+        struct allreduce_case c = {.count = random % 5000,
+                                   .type = ALNICO_FLOAT32,
+                                   .op = ALNICO_SUM,
+                                   .in_place = random & 1 << 20,
+                                   .how = random & 1 << 21 ? HOW_BLOCKING : HOW_NONBLOCKING};
+        cases_run(user->comm, &c, random);
+    }
+    return NULL;
+}
+
+static void test_many_communicators_and_threads(void)
+{
+    enum { USERS = 4 };
+    alnico_comm_t comm = world_comm(NULL);
+    alnico_stream_t stream;
+    struct user users[USERS];
+    pthread_t threads[USERS];
+    REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
+    for (int i = 0; i < USERS; i++) {
+        users[i].salt = (uint64_t)i;
+        REQUIRE_STATUS(alnico_comm_duplicate(comm, i ? NULL : stream, &users[i].comm),
+                       ALNICO_SUCCESS);
+    }
+    for (int i = 0; i < USERS; i++)
+        REQUIRE(pthread_create(&threads[i], NULL, use, &users[i]) == 0);
+    for (int i = 0; i < USERS; i++) {
+        pthread_join(threads[i], NULL);
+        alnico_comm_destroy(users[i].comm);
+    }
+    alnico_comm_destroy(comm);
+    alnico_stream_destroy(stream);
+}
+
+static void test_duplicate_and_split(void)
+{
+    int rank = world_rank(), size = world_size();
+    alnico_comm_t comm = world_comm(NULL), part, twin, none;
+    REQUIRE_STATUS(alnico_comm_split(comm, rank % 2, -rank, NULL, &part), ALNICO_SUCCESS);
+    int members = rank % 2 ? size / 2 : (size + 1) / 2;
+    REQUIRE(alnico_comm_size(part) == members && alnico_comm_rank(part) == members - 1 - rank / 2);
+    REQUIRE_STATUS(alnico_comm_duplicate(part, NULL, &twin), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_comm_split(comm, rank ? -1 : 0, 0, NULL, &none), ALNICO_SUCCESS);
+    REQUIRE((none != NULL) == (rank == 0));
+    alnico_comm_destroy(comm);
+    alnico_comm_destroy(none);
+    struct allreduce_case c = {.count = 100, .type = ALNICO_INT64, .op = ALNICO_SUM};
+    cases_run(part, &c, seed);
+    alnico_comm_destroy(part);
+    cases_run(twin, &c, seed);
+    alnico_comm_destroy(twin);
+}
+
+/* Ranks that meet by a callback and live in several processes: their messages go over MPI. */
+static int allgather(void *context, const void *mine, void *all, size_t bytes)
+{
+    return MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE,
+                         *(MPI_Comm *)context) != MPI_SUCCESS;
+}
+
+static void test_bootstrap_by_a_callback(void)
+{
+    MPI_Comm reversed;
+    int rank;
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -world_rank(), &reversed);
+    MPI_Comm_rank(reversed, &rank);
+    alnico_bootstrap_t bootstrap = {rank, world_size(), allgather, &reversed};
+    alnico_comm_t comm;
+    REQUIRE_STATUS(alnico_comm_create(&bootstrap, ALNICO_DEVICE_CPU, NULL, &comm), ALNICO_SUCCESS);
+    REQUIRE(alnico_comm_rank(comm) == rank);
+    struct allreduce_case c = {.count = 1000, .type = ALNICO_FLOAT64, .op = ALNICO_SUM};
+    cases_run(comm, &c, seed);
+    alnico_comm_destroy(comm);
+    MPI_Comm_free(&reversed);
+}
+
+int main(void)
+{
+    seed = world_begin(MPI_THREAD_MULTIPLE);
+    WORLD_RUN(test_inline_stream);
+    WORLD_RUN(test_real_stream);
+    WORLD_RUN(test_sizes);
+    WORLD_RUN(test_repeated_runs);
+    WORLD_RUN(test_requests_out_of_order);
+    WORLD_RUN(test_many_communicators_and_threads);
+    WORLD_RUN(test_duplicate_and_split);
+    WORLD_RUN(test_bootstrap_by_a_callback);
+    return world_end();
+}

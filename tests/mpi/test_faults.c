@@ -1,0 +1,109 @@
+/* What goes wrong over MPI: a rank that never comes, aborts, other sizes, bad MPI arguments. The deadline is
+ * one second. */
+#include "world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static alnico_status_t sum(alnico_comm_t comm, size_t count)
+{
+    static double values[1 << 16], sums[1 << 16];
+    return alnico_allreduce(values, sums, count, ALNICO_FLOAT64, ALNICO_SUM, comm);
+}
+
+static void miss(const char *algorithm, size_t count)
+{
+    alnico_comm_t comm = world_comm(NULL);
+    int missing = world_size() - 1;
+    REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, algorithm), ALNICO_SUCCESS);
+    REQUIRE_STATUS(sum(comm, 1), ALNICO_SUCCESS);
+    if (world_rank() != missing) {
+        char expected[64];
+        double start = ranks_seconds();
+        REQUIRE_STATUS(sum(comm, count), ALNICO_ERROR_TIMEOUT);
+        snprintf(expected, sizeof expected, "rank %d did not come within 1 s", missing);
+        ranks_require_detail(expected);
+        ranks_require_detail("alnico_allreduce, operation 2 of communicator");
+        REQUIRE(ranks_seconds() - start < 2);
+        REQUIRE_STATUS(alnico_comm_status(comm), ALNICO_ERROR_TIMEOUT);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    alnico_comm_destroy(comm);
+}
+
+static void test_a_missing_rank_is_named_small(void)
+{
+    miss("recursive_doubling", 4);
+    miss("binomial", 4);
+}
+
+/* Large enough for a rendezvous, which has the other side's memory in use. */
+static void test_a_missing_rank_is_named_large(void)
+{
+    miss("ring", 1 << 16);
+    miss("rabenseifner", 1 << 16);
+}
+
+static void test_different_counts_are_a_mismatch(void)
+{
+    alnico_comm_t comm = world_comm(NULL);
+    alnico_status_t status = sum(comm, world_rank() == 1 ? 11 : 10);
+    REQUIRE_STATUS(status, world_size() == 1 ? ALNICO_SUCCESS : ALNICO_ERROR_MISMATCH);
+    alnico_comm_destroy(comm);
+}
+
+static void test_abort_tells_the_others(void)
+{
+    alnico_comm_t comm = world_comm(NULL);
+    if (world_rank() == 0) {
+        REQUIRE_STATUS(alnico_comm_abort(comm), ALNICO_SUCCESS);
+        REQUIRE_STATUS(sum(comm, 1), ALNICO_ERROR_ABORTED);
+    } else {
+        usleep(50000);
+        double start = ranks_seconds();
+        if (world_rank() == 1)
+            REQUIRE_STATUS(sum(comm, 1), ALNICO_ERROR_ABORTED);
+        REQUIRE(ranks_seconds() - start < 0.9);
+    }
+    alnico_comm_destroy(comm);
+}
+
+static void test_bad_mpi_arguments(void)
+{
+    alnico_comm_t comm;
+    REQUIRE_STATUS(alnico_comm_create_mpi(MPI_COMM_NULL, ALNICO_DEVICE_CPU, NULL, &comm),
+                   ALNICO_ERROR_ARGUMENT);
+    ranks_require_detail("mpi_comm is MPI_COMM_NULL");
+    REQUIRE_STATUS(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, NULL, NULL),
+                   ALNICO_ERROR_ARGUMENT);
+    ranks_require_detail("out is NULL");
+    REQUIRE_STATUS(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CUDA, NULL, &comm),
+                   ALNICO_ERROR_UNSUPPORTED);
+    if (world_size() < 2)
+        return;
+    MPI_Comm half, inter;
+    int side = world_rank() == 0;
+    MPI_Comm_split(MPI_COMM_WORLD, side, 0, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, side ? 1 : 0, 9, &inter);
+    REQUIRE_STATUS(alnico_comm_create_mpi(inter, ALNICO_DEVICE_CPU, NULL, &comm),
+                   ALNICO_ERROR_ARGUMENT);
+    ranks_require_detail("intercommunicator");
+    MPI_Comm_free(&inter);
+    MPI_Comm_free(&half);
+}
+
+int main(void)
+{
+    setenv("ALNICO_TIMEOUT", "1", 1); /* before the library reads its environment */
+    world_begin(MPI_THREAD_MULTIPLE);
+    if (world_size() > 1) {
+        WORLD_RUN(test_a_missing_rank_is_named_small);
+        WORLD_RUN(test_a_missing_rank_is_named_large);
+        WORLD_RUN(test_abort_tells_the_others);
+    }
+    WORLD_RUN(test_different_counts_are_a_mismatch);
+    WORLD_RUN(test_bad_mpi_arguments);
+    return world_end();
+}
