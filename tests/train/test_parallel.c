@@ -163,6 +163,34 @@ static void different_parameters_are_noticed(void **unused)
     training_free(&training);
 }
 
+/* Joining sends what was never announced, and leaves the mean. */
+static void rank_join(struct rank *rank)
+{
+    float gradients[10];
+    void *meeting;
+    alnico_comm_t comm = ranks_comm(rank, NULL);
+    const struct strategy_setup setup = {
+        .comm = comm, .gradients = gradients, .count = 10, .bucket = 12};
+    REQUIRE_STATUS(strategy_allreduce.create(&setup, &meeting), ALNICO_SUCCESS);
+    for (int pass = 0; pass < 3; pass++) {
+        for (int i = 0; i < 10; i++)
+            gradients[i] = (float)((rank->rank + 1) * (i + pass));
+        if (pass == 1)
+            REQUIRE_STATUS(strategy_allreduce.advance(meeting, 5), ALNICO_SUCCESS);
+        REQUIRE_STATUS(strategy_allreduce.join(meeting), ALNICO_SUCCESS);
+        for (int i = 0; i < 10; i++)
+            REQUIRE(gradients[i] == 1.5f * (float)(i + pass));
+    }
+    strategy_allreduce.destroy(meeting);
+    alnico_comm_destroy(comm);
+}
+
+static void joining_averages_everything(void **unused)
+{
+    (void)unused;
+    ranks_run(2, rank_join, NULL);
+}
+
 static void bad_buckets_are_refused(void **unused)
 {
     (void)unused;
@@ -180,6 +208,7 @@ int main(void)
         cmocka_unit_test(ranks_train_as_one),
         cmocka_unit_test(batch_norm_ranks_stay_equal),
         cmocka_unit_test(different_parameters_are_noticed),
+        cmocka_unit_test(joining_averages_everything),
         cmocka_unit_test(bad_buckets_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
