@@ -88,7 +88,7 @@ static void test_every_type_and_operation(void **state)
 
 static void every_algorithm_body(struct rank *rank)
 {
-    static const size_t counts[] = {0, 1, 2, 3, 1000, 100003};
+    static const size_t counts[] = {0, 1, 2, 3, 1000, 20011};
     alnico_comm_t comm = ranks_comm(rank, NULL);
     for (const struct algorithm *const *a = algorithms_allreduce; *a; a++) {
         REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, (*a)->name),
@@ -97,7 +97,9 @@ static void every_algorithm_body(struct rank *rank)
             blocking(rank, comm, counts[i], ALNICO_FLOAT32, ALNICO_SUM);
     }
     REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, NULL), ALNICO_SUCCESS);
-    blocking(rank, comm, 1 << 20, ALNICO_FLOAT32, ALNICO_AVERAGE); /* many chunks */
+    if (rank->size == 3)
+        blocking(rank, comm, 600000, ALNICO_FLOAT32,
+                 ALNICO_AVERAGE); /* more chunks than are in flight */
     alnico_comm_destroy(comm);
 }
 
