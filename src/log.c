@@ -62,21 +62,29 @@ static void set_level(void)
         write_now(LOG_WARNING, "ALNICO_LOG is '%s', expected error, warning, info or debug", text);
 }
 
+/* The entry's row in the table; -1 if it is unknown, VARIABLES if it is not one of ours. */
+static int row_of(const char *entry)
+{
+    const char *equals = strchr(entry, '=');
+    if (!equals || strncmp(entry, "ALNICO_", 7) != 0)
+        return VARIABLES;
+    return find_variable(entry, (size_t)(equals - entry));
+}
+
+/* The level first, so that it holds for what there is to say about the rest. */
 static void read_environment(void)
 {
     for (char **entry = environ; entry && *entry; entry++) {
-        const char *equals = strchr(*entry, '=');
-        if (!equals || strncmp(*entry, "ALNICO_", 7) != 0)
-            continue;
-        int found = find_variable(*entry, (size_t)(equals - *entry));
-        if (found >= 0)
-            values[found] = strdup(equals + 1);
-        else
-            write_now(LOG_WARNING,
-                      "unknown variable %.*s in the environment (alnico-info lists them)",
-                      (int)(equals - *entry), *entry);
+        int row = row_of(*entry);
+        if (row >= 0 && row < VARIABLES)
+            values[row] = strdup(strchr(*entry, '=') + 1);
     }
     set_level();
+    for (char **entry = environ; entry && *entry && level_in_force >= LOG_WARNING; entry++)
+        if (row_of(*entry) < 0)
+            write_now(LOG_WARNING,
+                      "unknown variable %.*s in the environment (alnico-info lists them)",
+                      (int)(strchr(*entry, '=') - *entry), *entry);
 }
 
 void log_write(enum log_level level, const char *format, ...)
