@@ -116,18 +116,15 @@ static bool same_process(const struct identity *a, const struct identity *b)
            memcmp(a->random, b->random, sizeof a->random) == 0;
 }
 
-static alnico_status_t identify(struct identity *out)
+static void identify(struct identity *out)
 {
-    struct topology topology;
-    TRY(topology_read(&topology));
     memset(out, 0, sizeof *out);
-    out->host_id = topology.host_id;
+    out->host_id = topology_host_id();
     out->process = getpid();
     out->world_rank = transport_mpi_world_rank();
     const void *random = (const void *)getauxval(AT_RANDOM);
     if (random)
         memcpy(out->random, random, sizeof out->random);
-    return ALNICO_SUCCESS;
 }
 
 static alnico_status_t over_mpi(const struct identity *all, int size, const char *who,
@@ -166,7 +163,7 @@ static alnico_status_t from_callback(const alnico_bootstrap_t *b, const char *wh
                                      struct transport **out)
 {
     struct identity mine;
-    TRY(identify(&mine));
+    identify(&mine);
     struct identity *all = calloc((size_t)b->size, sizeof *all);
     if (!all)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, b->size);
