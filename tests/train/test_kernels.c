@@ -159,19 +159,50 @@ static void onednn_matches_naive(void **unused)
     }
 }
 
+/* Length of the difference over length of what is expected. */
+static double distance(const float *got, const float *expected, size_t count)
+{
+    double apart = 0, length = 0;
+    for (size_t i = 0; i < count; i++) {
+        apart += pow((double)got[i] - expected[i], 2);
+        length += pow(expected[i], 2);
+    }
+    return sqrt(apart / length);
+}
+
+/* In a deep network some inputs of a relu are so close to 0 that rounding decides on their gradient:
+ * single gradients may differ, all together hardly. */
+static void compare_model(const char *name, struct replica *fast, struct replica *oracle)
+{
+    const struct network *network = fast->network;
+    const size_t outputs = fast->plan->batch * network->tensors[network->count].channels;
+    replica_pass(fast);
+    replica_pass(oracle);
+    compare(name, "output", output(fast), output(oracle), outputs, 1e-3);
+    compare(name, "statistic", fast->arenas.statistics, oracle->arenas.statistics,
+            network->statistics, 1e-3);
+    const double apart =
+        distance(fast->arenas.gradients, oracle->arenas.gradients, network->parameters);
+    if (!(apart < 0.05))
+        fail_msg("%s: the gradients are apart by %g of their length", name, apart);
+    assert_int_equal(replica_forward(fast, false), ALNICO_SUCCESS);
+    assert_int_equal(replica_forward(oracle, false), ALNICO_SUCCESS);
+    compare(name, "output in inference", output(fast), output(oracle), outputs, 1e-3);
+}
+
 static void models_match_naive(void **unused)
 {
     (void)unused;
-    const size_t shapes[][3] = {{28, 28, 1}, {9, 11, 3}};
+    const size_t shapes[][3] = {{28, 28, 1}, {18, 21, 3}};
     for (size_t m = 0; m < MODELS; m++)
         for (size_t i = 0; i < 2; i++) {
             struct network *network;
             if (model_network(models_all[m], shapes[i][0], shapes[i][1], shapes[i][2], 10,
                               &network))
                 fail_msg("%s", alnico_error_detail());
-            struct replica *fast = replica_make(network, &kernels_onednn, 3 - i, 0);
-            struct replica *oracle = replica_make(network, &kernels_naive, 3 - i, 0);
-            compare_replicas(models_all[m]->name, fast, oracle, 1e-2);
+            struct replica *fast = replica_make(network, &kernels_onednn, 4 - i, 0);
+            struct replica *oracle = replica_make(network, &kernels_naive, 4 - i, 0);
+            compare_model(models_all[m]->name, fast, oracle);
             assert_true(fast->ops->library_seconds(fast->kernels) > 0);
             replica_destroy(fast);
             replica_destroy(oracle);
