@@ -24,51 +24,51 @@ static size_t run_fused(const struct network *network, size_t at)
     return 1;
 }
 
-static alnico_status_t build_step(struct engine *self, const struct step *step,
-                                  struct programs *programs)
+static alnico_status_t build_step(struct compiled *self, const struct step *step,
+                                  struct sequences *sequences)
 {
     switch (self->setup.network->nodes[step->first].operation.kind) {
     case OPERATION_CONVOLUTION:
-        return build_convolution(self, step, programs);
+        return build_convolution(self, step, sequences);
     case OPERATION_BATCH_NORM:
-        return build_norm(self, step, programs);
+        return build_norm(self, step, sequences);
     case OPERATION_RELU:
-        return build_relu(self, step, programs);
+        return build_relu(self, step, sequences);
     case OPERATION_ADD:
-        return build_add(self, step, programs);
+        return build_add(self, step, sequences);
     case OPERATION_MAX_POOL:
     case OPERATION_AVERAGE_POOL:
-        return build_pool(self, step, programs);
+        return build_pool(self, step, sequences);
     case OPERATION_DENSE:
-        return build_dense(self, step, programs);
+        return build_dense(self, step, sequences);
     case OPERATION_CROSS_ENTROPY:
-        return build_cross_entropy(self, step, programs);
+        return build_cross_entropy(self, step, sequences);
     }
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t engine_forward(void *self, size_t step, bool training)
+static alnico_status_t compiled_forward(void *self, size_t step, bool training)
 {
-    struct engine *engine = self;
-    const struct programs *programs = &engine->steps[step];
-    const bool inference = !training && programs->inference.count;
-    return program_run(engine, inference ? &programs->inference : &programs->forward);
+    struct compiled *compiled = self;
+    const struct sequences *sequences = &compiled->steps[step];
+    const bool inference = !training && sequences->inference.count;
+    return sequence_run(compiled, inference ? &sequences->inference : &sequences->forward);
 }
 
-static alnico_status_t engine_backward(void *self, size_t step)
+static alnico_status_t compiled_backward(void *self, size_t step)
 {
-    struct engine *engine = self;
-    return program_run(engine, &engine->steps[step].backward);
+    struct compiled *compiled = self;
+    return sequence_run(compiled, &compiled->steps[step].backward);
 }
 
-static double engine_seconds(const void *self)
+static double compiled_seconds(const void *self)
 {
-    const struct engine *engine = self;
-    return engine->library.seconds;
+    const struct compiled *compiled = self;
+    return compiled->library.seconds;
 }
 
-/* Back to what engine_build begins with. */
-static void engine_clear(struct engine *self)
+/* Back to what compiled_build begins with. */
+static void compiled_clear(struct compiled *self)
 {
     for (size_t i = 0; self->steps && i < self->setup.plan->count; i++) {
         free(self->steps[i].forward.actions);
@@ -81,19 +81,19 @@ static void engine_clear(struct engine *self)
     free(self->diffs);
     free(self->scratch[0]);
     free(self->scratch[1]);
-    *self = (struct engine){.setup = self->setup};
+    *self = (struct compiled){.setup = self->setup};
 }
 
-static void engine_destroy(void *self)
+static void compiled_destroy(void *self)
 {
     if (!self)
         return;
-    engine_clear(self);
+    compiled_clear(self);
     free(self);
 }
 
 /* Memory objects for all tensors that exist between steps. */
-static alnico_status_t engine_tensors(struct engine *self)
+static alnico_status_t compiled_tensors(struct compiled *self)
 {
     const struct plan *plan = self->setup.plan;
     dnnl_memory_desc_t layout;
@@ -109,7 +109,7 @@ static alnico_status_t engine_tensors(struct engine *self)
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t engine_allocate(struct engine *self)
+static alnico_status_t compiled_allocate(struct compiled *self)
 {
     const size_t tensors = self->setup.network->count + 1;
     size_t largest = 0;
@@ -127,13 +127,13 @@ static alnico_status_t engine_allocate(struct engine *self)
     return error_set(ALNICO_ERROR_MEMORY, "oneDNN kernels: no memory");
 }
 
-static alnico_status_t engine_build(struct engine *self, bool blocked)
+static alnico_status_t compiled_build(struct compiled *self, bool blocked)
 {
     const struct plan *plan = self->setup.plan;
     self->blocked = blocked;
-    TRY(engine_allocate(self));
+    TRY(compiled_allocate(self));
     TRY(onednn_open(&self->library));
-    TRY(engine_tensors(self));
+    TRY(compiled_tensors(self));
     for (size_t s = 0; s < plan->count; s++)
         TRY(build_step(self, &plan->steps[s], &self->steps[s]));
     return ALNICO_SUCCESS;
@@ -141,27 +141,27 @@ static alnico_status_t engine_build(struct engine *self, bool blocked)
 
 /* Blocks of 16 channels are fastest where the machine's vectors and the network's channels suit them:
  * where the library has only its reference code for them, the plain layout is taken instead. */
-static alnico_status_t engine_prepare(struct engine *self)
+static alnico_status_t compiled_prepare(struct compiled *self)
 {
-    const alnico_status_t status = engine_build(self, true);
+    const alnico_status_t status = compiled_build(self, true);
     if (status == ALNICO_ERROR_MEMORY || (status == ALNICO_SUCCESS && !self->reference))
         return status;
-    engine_clear(self);
-    return engine_build(self, false);
+    compiled_clear(self);
+    return compiled_build(self, false);
 }
 
-static alnico_status_t engine_create(const struct kernels_setup *setup, void **out)
+static alnico_status_t compiled_create(const struct kernels_setup *setup, void **out)
 {
     *out = NULL;
-    struct engine *self = calloc(1, sizeof *self);
+    struct compiled *self = calloc(1, sizeof *self);
     if (!self)
         return error_set(ALNICO_ERROR_MEMORY, "oneDNN kernels: no memory");
     self->setup = *setup;
     if (setup->threads > 0)
         omp_set_num_threads(setup->threads);
-    const alnico_status_t status = engine_prepare(self);
+    const alnico_status_t status = compiled_prepare(self);
     if (status != ALNICO_SUCCESS)
-        engine_destroy(self);
+        compiled_destroy(self);
     else
         *out = self;
     return status;
@@ -171,9 +171,9 @@ const struct kernels_ops kernels_onednn = {
     .name = "onednn",
     .about = "oneDNN primitives, batch norm and additions fused with what follows",
     .run = run_fused,
-    .create = engine_create,
-    .destroy = engine_destroy,
-    .forward = engine_forward,
-    .backward = engine_backward,
-    .library_seconds = engine_seconds,
+    .create = compiled_create,
+    .destroy = compiled_destroy,
+    .forward = compiled_forward,
+    .backward = compiled_backward,
+    .library_seconds = compiled_seconds,
 };

@@ -15,8 +15,8 @@ struct convolution {
 
 /* The images are [row][column][channel]; to make blocks from few channels the library wants them
  * [channel][row][column]. With one channel that is the same. */
-static alnico_status_t convolution_images(struct engine *self, struct convolution *c,
-                                          struct program *program)
+static alnico_status_t convolution_images(struct compiled *self, struct convolution *c,
+                                          struct sequence *sequence)
 {
     const dnnl_memory_t images = c->source;
     const bool same = c->in.dims[1] == 1;
@@ -30,10 +30,10 @@ static alnico_status_t convolution_images(struct engine *self, struct convolutio
     if (same)
         return ALNICO_SUCCESS;
     TRY(onednn_reorder(&self->library, images, c->source, &reorder));
-    return program_call(program, &reorder);
+    return sequence_call(sequence, &reorder);
 }
 
-static alnico_status_t convolution_describe(struct engine *self, const struct step *step,
+static alnico_status_t convolution_describe(struct compiled *self, const struct step *step,
                                             struct convolution *c)
 {
     const struct node *node = &self->setup.network->nodes[step->first];
@@ -51,8 +51,8 @@ static alnico_status_t convolution_describe(struct engine *self, const struct st
     return weights_describe(self, node, dims, &c->weights);
 }
 
-static alnico_status_t convolution_forward(struct engine *self, const struct step *step,
-                                           struct convolution *c, struct program *program)
+static alnico_status_t convolution_forward(struct compiled *self, const struct step *step,
+                                           struct convolution *c, struct sequence *sequence)
 {
     dnnl_convolution_desc_t description;
     dnnl_memory_t weights;
@@ -64,18 +64,18 @@ static alnico_status_t convolution_forward(struct engine *self, const struct ste
                       "a convolution"));
     TRY(onednn_primitive(&self->library, &description, NULL, &c->forward, &call));
     self->reference |= onednn_reference(c->forward);
-    TRY(weights_load(self, &c->weights, onednn_layout(c->forward, dnnl_query_weights_md), program,
+    TRY(weights_load(self, &c->weights, onednn_layout(c->forward, dnnl_query_weights_md), sequence,
                      &weights));
     call_argument(&call, DNNL_ARG_SRC, c->source);
     call_argument(&call, DNNL_ARG_WEIGHTS, weights);
     if (c->weights.biased)
         call_argument(&call, DNNL_ARG_BIAS, c->weights.bias_memory);
     call_argument(&call, DNNL_ARG_DST, self->values[step->out]);
-    return program_call(program, &call);
+    return sequence_call(sequence, &call);
 }
 
-static alnico_status_t convolution_weights(struct engine *self, const struct step *step,
-                                           struct convolution *c, struct program *program)
+static alnico_status_t convolution_weights(struct compiled *self, const struct step *step,
+                                           struct convolution *c, struct sequence *sequence)
 {
     dnnl_convolution_desc_t description;
     dnnl_primitive_desc_t made;
@@ -92,11 +92,11 @@ static alnico_status_t convolution_weights(struct engine *self, const struct ste
     if (c->weights.biased)
         call_argument(&call, DNNL_ARG_DIFF_BIAS, c->weights.bias_gradient);
     return weights_store(self, &c->weights, onednn_layout(made, dnnl_query_diff_weights_md), &call,
-                         program);
+                         sequence);
 }
 
-static alnico_status_t convolution_data(struct engine *self, const struct step *step,
-                                        struct convolution *c, struct program *program)
+static alnico_status_t convolution_data(struct compiled *self, const struct step *step,
+                                        struct convolution *c, struct sequence *sequence)
 {
     dnnl_convolution_desc_t description;
     dnnl_primitive_desc_t made;
@@ -108,26 +108,26 @@ static alnico_status_t convolution_data(struct engine *self, const struct step *
                       "a convolution's data gradient"));
     TRY(onednn_primitive(&self->library, &description, c->forward, &made, &call));
     self->reference |= onednn_reference(made);
-    TRY(weights_load(self, &c->weights, onednn_layout(made, dnnl_query_weights_md), program,
+    TRY(weights_load(self, &c->weights, onednn_layout(made, dnnl_query_weights_md), sequence,
                      &weights));
     TRY(diff_target(self, step, 0, &target));
     call_argument(&call, DNNL_ARG_DIFF_DST, self->diffs[step->out]);
     call_argument(&call, DNNL_ARG_WEIGHTS, weights);
     call_argument(&call, DNNL_ARG_DIFF_SRC, target);
-    TRY(program_call(program, &call));
-    return diff_finish(self, step, 0, program);
+    TRY(sequence_call(sequence, &call));
+    return diff_finish(self, step, 0, sequence);
 }
 
-alnico_status_t build_convolution(struct engine *self, const struct step *step,
-                                  struct programs *programs)
+alnico_status_t build_convolution(struct compiled *self, const struct step *step,
+                                  struct sequences *sequences)
 {
     struct convolution c;
     TRY(convolution_describe(self, step, &c));
     if (self->blocked && step->in[0] == 0)
-        TRY(convolution_images(self, &c, &programs->forward));
-    TRY(convolution_forward(self, step, &c, &programs->forward));
-    TRY(convolution_weights(self, step, &c, &programs->backward));
+        TRY(convolution_images(self, &c, &sequences->forward));
+    TRY(convolution_forward(self, step, &c, &sequences->forward));
+    TRY(convolution_weights(self, step, &c, &sequences->backward));
     if (!self->diffs[step->in[0]])
         return ALNICO_SUCCESS;
-    return convolution_data(self, step, &c, &programs->backward);
+    return convolution_data(self, step, &c, &sequences->backward);
 }

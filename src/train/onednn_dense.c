@@ -10,7 +10,8 @@ struct dense {
     dnnl_primitive_desc_t forward;
 };
 
-static alnico_status_t dense_describe(struct engine *self, const struct step *step, struct dense *d)
+static alnico_status_t dense_describe(struct compiled *self, const struct step *step,
+                                      struct dense *d)
 {
     const struct node *node = &self->setup.network->nodes[step->first];
     const struct tensor *in = &self->setup.network->tensors[step->in[0]];
@@ -24,8 +25,8 @@ static alnico_status_t dense_describe(struct engine *self, const struct step *st
     return weights_describe(self, node, dims, &d->weights);
 }
 
-static alnico_status_t dense_forward(struct engine *self, const struct step *step, struct dense *d,
-                                     struct program *program)
+static alnico_status_t dense_forward(struct compiled *self, const struct step *step,
+                                     struct dense *d, struct sequence *sequence)
 {
     dnnl_inner_product_desc_t description;
     dnnl_memory_t weights;
@@ -35,17 +36,17 @@ static alnico_status_t dense_forward(struct engine *self, const struct step *ste
                                                            &d->weights.bias, &d->out),
                       "a dense layer"));
     TRY(onednn_primitive(&self->library, &description, NULL, &d->forward, &call));
-    TRY(weights_load(self, &d->weights, onednn_layout(d->forward, dnnl_query_weights_md), program,
+    TRY(weights_load(self, &d->weights, onednn_layout(d->forward, dnnl_query_weights_md), sequence,
                      &weights));
     call_argument(&call, DNNL_ARG_SRC, self->values[step->in[0]]);
     call_argument(&call, DNNL_ARG_WEIGHTS, weights);
     call_argument(&call, DNNL_ARG_BIAS, d->weights.bias_memory);
     call_argument(&call, DNNL_ARG_DST, d->value);
-    return program_call(program, &call);
+    return sequence_call(sequence, &call);
 }
 
-static alnico_status_t dense_weights(struct engine *self, const struct step *step, struct dense *d,
-                                     struct program *program)
+static alnico_status_t dense_weights(struct compiled *self, const struct step *step,
+                                     struct dense *d, struct sequence *sequence)
 {
     dnnl_inner_product_desc_t description;
     dnnl_primitive_desc_t made;
@@ -58,11 +59,11 @@ static alnico_status_t dense_weights(struct engine *self, const struct step *ste
     call_argument(&call, DNNL_ARG_DIFF_DST, d->diff);
     call_argument(&call, DNNL_ARG_DIFF_BIAS, d->weights.bias_gradient);
     return weights_store(self, &d->weights, onednn_layout(made, dnnl_query_diff_weights_md), &call,
-                         program);
+                         sequence);
 }
 
-static alnico_status_t dense_data(struct engine *self, const struct step *step, struct dense *d,
-                                  struct program *program)
+static alnico_status_t dense_data(struct compiled *self, const struct step *step, struct dense *d,
+                                  struct sequence *sequence)
 {
     dnnl_inner_product_desc_t description;
     dnnl_primitive_desc_t made;
@@ -72,23 +73,24 @@ static alnico_status_t dense_data(struct engine *self, const struct step *step, 
         dnnl_inner_product_backward_data_desc_init(&description, &d->in, &d->weights.any, &d->out),
         "a dense layer's data gradient"));
     TRY(onednn_primitive(&self->library, &description, d->forward, &made, &call));
-    TRY(weights_load(self, &d->weights, onednn_layout(made, dnnl_query_weights_md), program,
+    TRY(weights_load(self, &d->weights, onednn_layout(made, dnnl_query_weights_md), sequence,
                      &weights));
     TRY(diff_target(self, step, 0, &target));
     call_argument(&call, DNNL_ARG_DIFF_DST, d->diff);
     call_argument(&call, DNNL_ARG_WEIGHTS, weights);
     call_argument(&call, DNNL_ARG_DIFF_SRC, target);
-    TRY(program_call(program, &call));
-    return diff_finish(self, step, 0, program);
+    TRY(sequence_call(sequence, &call));
+    return diff_finish(self, step, 0, sequence);
 }
 
-alnico_status_t build_dense(struct engine *self, const struct step *step, struct programs *programs)
+alnico_status_t build_dense(struct compiled *self, const struct step *step,
+                            struct sequences *sequences)
 {
     struct dense d;
     TRY(dense_describe(self, step, &d));
-    TRY(dense_forward(self, step, &d, &programs->forward));
-    TRY(dense_weights(self, step, &d, &programs->backward));
+    TRY(dense_forward(self, step, &d, &sequences->forward));
+    TRY(dense_weights(self, step, &d, &sequences->backward));
     if (!self->diffs[step->in[0]])
         return ALNICO_SUCCESS;
-    return dense_data(self, step, &d, &programs->backward);
+    return dense_data(self, step, &d, &sequences->backward);
 }

@@ -7,7 +7,7 @@
 #include "status.h"
 
 /* y: running means and variances of `count` channels; a: the batch's; b: n / (n - 1). */
-static void pass_running(const struct engine *self, const struct action *action)
+static void pass_running(const struct compiled *self, const struct action *action)
 {
     (void)self;
     for (size_t i = 0; i < 2 * action->count; i++) {
@@ -26,7 +26,7 @@ struct norm {
     dnnl_primitive_desc_t forward;
 };
 
-static alnico_status_t norm_describe(struct engine *self, const struct step *step, struct norm *n)
+static alnico_status_t norm_describe(struct compiled *self, const struct step *step, struct norm *n)
 {
     dnnl_memory_desc_t both;
     dnnl_memory_t owner;
@@ -48,8 +48,9 @@ static alnico_status_t norm_describe(struct engine *self, const struct step *ste
     return vector_memory(self, parameters + n->node->bias.offset, n->channels, &n->shift);
 }
 
-static void norm_arguments(const struct engine *self, const struct step *step, const struct norm *n,
-                           dnnl_memory_t mean, dnnl_memory_t variance, struct call *call)
+static void norm_arguments(const struct compiled *self, const struct step *step,
+                           const struct norm *n, dnnl_memory_t mean, dnnl_memory_t variance,
+                           struct call *call)
 {
     call_argument(call, DNNL_ARG_SRC, self->values[step->in[0]]);
     call_argument(call, DNNL_ARG_MEAN, mean);
@@ -60,22 +61,22 @@ static void norm_arguments(const struct engine *self, const struct step *step, c
 }
 
 /* Appends max(out + other, 0), if the step has an addition. */
-static alnico_status_t norm_add(struct engine *self, const struct step *step,
-                                struct program *program)
+static alnico_status_t norm_add(struct compiled *self, const struct step *step,
+                                struct sequence *sequence)
 {
     if (step->count != 3)
         return ALNICO_SUCCESS;
     float *y = setup_value(&self->setup, step->out);
-    return program_append(program, &(struct action){.pass = pass_add_relu,
-                                                    .y = y,
-                                                    .a = y,
-                                                    .b = setup_value(&self->setup, step->in[1]),
-                                                    .count = batch_elements(self, step->out)});
+    return sequence_append(sequence, &(struct action){.pass = pass_add_relu,
+                                                      .y = y,
+                                                      .a = y,
+                                                      .b = setup_value(&self->setup, step->in[1]),
+                                                      .count = batch_elements(self, step->out)});
 }
 
 /* Appends the update of the running statistics. */
-static alnico_status_t norm_running(struct engine *self, const struct step *step,
-                                    const struct norm *n, struct program *program)
+static alnico_status_t norm_running(struct compiled *self, const struct step *step,
+                                    const struct norm *n, struct sequence *sequence)
 {
     const size_t count = batch_elements(self, step->in[0]) / n->channels;
     dnnl_memory_desc_t layout;
@@ -86,15 +87,15 @@ static alnico_status_t norm_running(struct engine *self, const struct step *step
     TRY(onednn_status(dnnl_memory_get_data_handle(owner, &factor), "a memory object"));
     *(float *)factor = (float)((double)count / (double)(count > 1 ? count - 1 : 1));
     float *running = self->setup.arenas->statistics + n->node->statistics;
-    return program_append(program, &(struct action){.pass = pass_running,
-                                                    .y = running,
-                                                    .a = n->moments,
-                                                    .b = factor,
-                                                    .count = n->channels});
+    return sequence_append(sequence, &(struct action){.pass = pass_running,
+                                                      .y = running,
+                                                      .a = n->moments,
+                                                      .b = factor,
+                                                      .count = n->channels});
 }
 
-static alnico_status_t norm_training(struct engine *self, const struct step *step, struct norm *n,
-                                     struct program *program)
+static alnico_status_t norm_training(struct compiled *self, const struct step *step, struct norm *n,
+                                     struct sequence *sequence)
 {
     dnnl_batch_normalization_desc_t description;
     struct call call;
@@ -109,13 +110,13 @@ static alnico_status_t norm_training(struct engine *self, const struct step *ste
                           &n->workspace));
         call_argument(&call, DNNL_ARG_WORKSPACE, n->workspace);
     }
-    TRY(program_call(program, &call));
-    TRY(norm_running(self, step, n, program));
-    return norm_add(self, step, program);
+    TRY(sequence_call(sequence, &call));
+    TRY(norm_running(self, step, n, sequence));
+    return norm_add(self, step, sequence);
 }
 
-static alnico_status_t norm_inference(struct engine *self, const struct step *step, struct norm *n,
-                                      struct program *program)
+static alnico_status_t norm_inference(struct compiled *self, const struct step *step,
+                                      struct norm *n, struct sequence *sequence)
 {
     float *running = self->setup.arenas->statistics + n->node->statistics;
     dnnl_batch_normalization_desc_t description;
@@ -130,14 +131,14 @@ static alnico_status_t norm_inference(struct engine *self, const struct step *st
                       "a batch norm in inference"));
     TRY(onednn_primitive(&self->library, &description, NULL, &made, &call));
     norm_arguments(self, step, n, mean, variance, &call);
-    TRY(program_call(program, &call));
-    return norm_add(self, step, program);
+    TRY(sequence_call(sequence, &call));
+    return norm_add(self, step, sequence);
 }
 
 /* Appends the masking of the output's gradient, which is then that of the norm's output and of the
  * other addend: it stands in the latter's place if that is free, and in scratch otherwise. */
-static alnico_status_t norm_split(struct engine *self, const struct step *step,
-                                  struct program *program, dnnl_memory_t *masked)
+static alnico_status_t norm_split(struct compiled *self, const struct step *step,
+                                  struct sequence *sequence, dnnl_memory_t *masked)
 {
     float *diff = setup_diff(&self->setup, step->in[1]);
     const bool direct = diff && !step->accumulate[1];
@@ -146,19 +147,20 @@ static alnico_status_t norm_split(struct engine *self, const struct step *step,
     dnnl_memory_desc_t layout;
     TRY(activation_layout(self, step->out, &layout));
     TRY(onednn_memory(&self->library, &layout, target, masked));
-    TRY(program_append(program, &(struct action){.pass = pass_mask,
-                                                 .y = target,
-                                                 .a = setup_diff(&self->setup, step->out),
-                                                 .b = setup_value(&self->setup, step->out),
-                                                 .count = count}));
+    TRY(sequence_append(sequence, &(struct action){.pass = pass_mask,
+                                                   .y = target,
+                                                   .a = setup_diff(&self->setup, step->out),
+                                                   .b = setup_value(&self->setup, step->out),
+                                                   .count = count}));
     if (direct || !diff)
         return ALNICO_SUCCESS;
-    return program_append(
-        program, &(struct action){.pass = pass_accumulate, .y = diff, .a = target, .count = count});
+    return sequence_append(
+        sequence,
+        &(struct action){.pass = pass_accumulate, .y = diff, .a = target, .count = count});
 }
 
-static alnico_status_t norm_backward(struct engine *self, const struct step *step, struct norm *n,
-                                     struct program *program)
+static alnico_status_t norm_backward(struct compiled *self, const struct step *step, struct norm *n,
+                                     struct sequence *sequence)
 {
     float *gradients = self->setup.arenas->gradients;
     dnnl_batch_normalization_desc_t description;
@@ -166,7 +168,7 @@ static alnico_status_t norm_backward(struct engine *self, const struct step *ste
     dnnl_memory_t scale, shift, target, arriving = self->diffs[step->out];
     struct call call;
     if (step->count == 3)
-        TRY(norm_split(self, step, program, &arriving));
+        TRY(norm_split(self, step, sequence, &arriving));
     TRY(vector_memory(self, gradients + n->node->weight.offset, n->channels, &scale));
     TRY(vector_memory(self, gradients + n->node->bias.offset, n->channels, &shift));
     TRY(diff_target(self, step, 0, &target));
@@ -186,15 +188,16 @@ static alnico_status_t norm_backward(struct engine *self, const struct step *ste
     call_argument(&call, DNNL_ARG_DIFF_SHIFT, shift);
     if (n->workspace)
         call_argument(&call, DNNL_ARG_WORKSPACE, n->workspace);
-    TRY(program_call(program, &call));
-    return diff_finish(self, step, 0, program);
+    TRY(sequence_call(sequence, &call));
+    return diff_finish(self, step, 0, sequence);
 }
 
-alnico_status_t build_norm(struct engine *self, const struct step *step, struct programs *programs)
+alnico_status_t build_norm(struct compiled *self, const struct step *step,
+                           struct sequences *sequences)
 {
     struct norm n;
     TRY(norm_describe(self, step, &n));
-    TRY(norm_training(self, step, &n, &programs->forward));
-    TRY(norm_inference(self, step, &n, &programs->inference));
-    return norm_backward(self, step, &n, &programs->backward);
+    TRY(norm_training(self, step, &n, &sequences->forward));
+    TRY(norm_inference(self, step, &n, &sequences->inference));
+    return norm_backward(self, step, &n, &sequences->backward);
 }

@@ -6,7 +6,8 @@
 #include <assert.h>
 #include <math.h>
 
-alnico_status_t build_relu(struct engine *self, const struct step *step, struct programs *programs)
+alnico_status_t build_relu(struct compiled *self, const struct step *step,
+                           struct sequences *sequences)
 {
     dnnl_memory_desc_t layout;
     dnnl_eltwise_desc_t description;
@@ -21,7 +22,7 @@ alnico_status_t build_relu(struct engine *self, const struct step *step, struct 
     TRY(onednn_primitive(&self->library, &description, NULL, &forward, &call));
     call_argument(&call, DNNL_ARG_SRC, self->values[step->in[0]]);
     call_argument(&call, DNNL_ARG_DST, self->values[step->out]);
-    TRY(program_call(&programs->forward, &call));
+    TRY(sequence_call(&sequences->forward, &call));
     if (!self->diffs[step->in[0]])
         return ALNICO_SUCCESS;
     TRY(diff_target(self, step, 0, &target));
@@ -32,13 +33,13 @@ alnico_status_t build_relu(struct engine *self, const struct step *step, struct 
     call_argument(&call, DNNL_ARG_DST, self->values[step->out]);
     call_argument(&call, DNNL_ARG_DIFF_DST, self->diffs[step->out]);
     call_argument(&call, DNNL_ARG_DIFF_SRC, target);
-    TRY(program_call(&programs->backward, &call));
-    return diff_finish(self, step, 0, &programs->backward);
+    TRY(sequence_call(&sequences->backward, &call));
+    return diff_finish(self, step, 0, &sequences->backward);
 }
 
 /* Appends what an addition does to its addends' gradients. */
-static alnico_status_t add_backward(struct engine *self, const struct step *step,
-                                    struct program *program)
+static alnico_status_t add_backward(struct compiled *self, const struct step *step,
+                                    struct sequence *sequence)
 {
     const bool relu = step->count == 2;
     for (size_t i = 0; i < 2; i++) {
@@ -51,14 +52,14 @@ static alnico_status_t add_backward(struct engine *self, const struct step *step
         else
             action.pass = step->accumulate[i] ? pass_accumulate : pass_copy;
         if (action.y)
-            TRY(program_append(program, &action));
+            TRY(sequence_append(sequence, &action));
     }
     return ALNICO_SUCCESS;
 }
 
 /* Appends out = a + b. */
-static alnico_status_t add_plain(struct engine *self, const struct step *step,
-                                 struct program *program)
+static alnico_status_t add_plain(struct compiled *self, const struct step *step,
+                                 struct sequence *sequence)
 {
     dnnl_memory_desc_t layout;
     dnnl_binary_desc_t description;
@@ -72,31 +73,32 @@ static alnico_status_t add_plain(struct engine *self, const struct step *step,
     call_argument(&call, DNNL_ARG_SRC_0, self->values[step->in[0]]);
     call_argument(&call, DNNL_ARG_SRC_1, self->values[step->in[1]]);
     call_argument(&call, DNNL_ARG_DST, self->values[step->out]);
-    return program_call(program, &call);
+    return sequence_call(sequence, &call);
 }
 
 /* Appends out = max(a + b, 0). */
-static alnico_status_t add_relu(struct engine *self, const struct step *step,
-                                struct program *program)
+static alnico_status_t add_relu(struct compiled *self, const struct step *step,
+                                struct sequence *sequence)
 {
-    return program_append(program, &(struct action){.pass = pass_add_relu,
-                                                    .y = setup_value(&self->setup, step->out),
-                                                    .a = setup_value(&self->setup, step->in[0]),
-                                                    .b = setup_value(&self->setup, step->in[1]),
-                                                    .count = batch_elements(self, step->out)});
+    return sequence_append(sequence, &(struct action){.pass = pass_add_relu,
+                                                      .y = setup_value(&self->setup, step->out),
+                                                      .a = setup_value(&self->setup, step->in[0]),
+                                                      .b = setup_value(&self->setup, step->in[1]),
+                                                      .count = batch_elements(self, step->out)});
 }
 
-alnico_status_t build_add(struct engine *self, const struct step *step, struct programs *programs)
+alnico_status_t build_add(struct compiled *self, const struct step *step,
+                          struct sequences *sequences)
 {
     if (step->count == 2)
-        TRY(add_relu(self, step, &programs->forward));
+        TRY(add_relu(self, step, &sequences->forward));
     else
-        TRY(add_plain(self, step, &programs->forward));
-    return add_backward(self, step, &programs->backward);
+        TRY(add_plain(self, step, &sequences->forward));
+    return add_backward(self, step, &sequences->backward);
 }
 
 /* y: gradient of the logits; a: log probabilities; count: classes. */
-static void pass_cross_entropy(const struct engine *self, const struct action *action)
+static void pass_cross_entropy(const struct compiled *self, const struct action *action)
 {
     const size_t batch = self->setup.plan->batch, classes = action->count;
     const float share = 1.0f / (float)batch;
@@ -109,8 +111,8 @@ static void pass_cross_entropy(const struct engine *self, const struct action *a
         }
 }
 
-alnico_status_t build_cross_entropy(struct engine *self, const struct step *step,
-                                    struct programs *programs)
+alnico_status_t build_cross_entropy(struct compiled *self, const struct step *step,
+                                    struct sequences *sequences)
 {
     float *y = setup_value(&self->setup, step->out), *dx = setup_diff(&self->setup, step->in[0]);
     dnnl_memory_desc_t layout;
@@ -127,12 +129,12 @@ alnico_status_t build_cross_entropy(struct engine *self, const struct step *step
     TRY(onednn_primitive(&self->library, &description, NULL, &made, &call));
     call_argument(&call, DNNL_ARG_SRC, in);
     call_argument(&call, DNNL_ARG_DST, out);
-    TRY(program_call(&programs->forward, &call));
+    TRY(sequence_call(&sequences->forward, &call));
     if (!dx)
         return ALNICO_SUCCESS;
     assert(!step->accumulate[0]);
     const size_t classes = self->setup.network->tensors[step->out].channels;
-    return program_append(
-        &programs->backward,
+    return sequence_append(
+        &sequences->backward,
         &(struct action){.pass = pass_cross_entropy, .y = dx, .a = y, .count = classes});
 }

@@ -11,7 +11,7 @@ struct pool {
     dnnl_memory_t workspace; /* where the maxima were; NULL for averages */
 };
 
-static alnico_status_t pool_describe(struct engine *self, const struct step *step, struct pool *p)
+static alnico_status_t pool_describe(struct compiled *self, const struct step *step, struct pool *p)
 {
     const struct operation *operation = &self->setup.network->nodes[step->first].operation;
     size_t rows, columns;
@@ -27,8 +27,8 @@ static alnico_status_t pool_describe(struct engine *self, const struct step *ste
     return activation_layout(self, step->out, &p->out);
 }
 
-static alnico_status_t pool_forward(struct engine *self, const struct step *step, struct pool *p,
-                                    struct program *program)
+static alnico_status_t pool_forward(struct compiled *self, const struct step *step, struct pool *p,
+                                    struct sequence *sequence)
 {
     dnnl_pooling_desc_t description;
     struct call call;
@@ -44,11 +44,11 @@ static alnico_status_t pool_forward(struct engine *self, const struct step *step
                           &p->workspace));
         call_argument(&call, DNNL_ARG_WORKSPACE, p->workspace);
     }
-    return program_call(program, &call);
+    return sequence_call(sequence, &call);
 }
 
-static alnico_status_t pool_backward(struct engine *self, const struct step *step, struct pool *p,
-                                     struct program *program)
+static alnico_status_t pool_backward(struct compiled *self, const struct step *step, struct pool *p,
+                                     struct sequence *sequence)
 {
     dnnl_pooling_desc_t description;
     dnnl_primitive_desc_t made;
@@ -63,16 +63,17 @@ static alnico_status_t pool_backward(struct engine *self, const struct step *ste
     call_argument(&call, DNNL_ARG_DIFF_SRC, target);
     if (p->workspace)
         call_argument(&call, DNNL_ARG_WORKSPACE, p->workspace);
-    TRY(program_call(program, &call));
-    return diff_finish(self, step, 0, program);
+    TRY(sequence_call(sequence, &call));
+    return diff_finish(self, step, 0, sequence);
 }
 
-alnico_status_t build_pool(struct engine *self, const struct step *step, struct programs *programs)
+alnico_status_t build_pool(struct compiled *self, const struct step *step,
+                           struct sequences *sequences)
 {
     struct pool p;
     TRY(pool_describe(self, step, &p));
-    TRY(pool_forward(self, step, &p, &programs->forward));
+    TRY(pool_forward(self, step, &p, &sequences->forward));
     if (!self->diffs[step->in[0]])
         return ALNICO_SUCCESS;
-    return pool_backward(self, step, &p, &programs->backward);
+    return pool_backward(self, step, &p, &sequences->backward);
 }

@@ -7,29 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-alnico_status_t program_append(struct program *program, const struct action *action)
+alnico_status_t sequence_append(struct sequence *sequence, const struct action *action)
 {
-    if (program->count == program->capacity) {
-        const size_t capacity = program->capacity ? 2 * program->capacity : 4;
-        struct action *actions = realloc(program->actions, capacity * sizeof *actions);
+    if (sequence->count == sequence->capacity) {
+        const size_t capacity = sequence->capacity ? 2 * sequence->capacity : 4;
+        struct action *actions = realloc(sequence->actions, capacity * sizeof *actions);
         if (!actions)
             return error_set(ALNICO_ERROR_MEMORY, "oneDNN kernels: no memory");
-        program->actions = actions;
-        program->capacity = capacity;
+        sequence->actions = actions;
+        sequence->capacity = capacity;
     }
-    program->actions[program->count++] = *action;
+    sequence->actions[sequence->count++] = *action;
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t program_call(struct program *program, const struct call *call)
+alnico_status_t sequence_call(struct sequence *sequence, const struct call *call)
 {
-    return program_append(program, &(struct action){.call = *call});
+    return sequence_append(sequence, &(struct action){.call = *call});
 }
 
-alnico_status_t program_run(struct engine *self, const struct program *program)
+alnico_status_t sequence_run(struct compiled *self, const struct sequence *sequence)
 {
-    for (size_t i = 0; i < program->count; i++) {
-        const struct action *action = &program->actions[i];
+    for (size_t i = 0; i < sequence->count; i++) {
+        const struct action *action = &sequence->actions[i];
         if (action->pass)
             action->pass(self, action);
         else
@@ -38,43 +38,43 @@ alnico_status_t program_run(struct engine *self, const struct program *program)
     return ALNICO_SUCCESS;
 }
 
-void pass_add_relu(const struct engine *self, const struct action *action)
+void pass_add_relu(const struct compiled *self, const struct action *action)
 {
     (void)self;
     elementwise_add_relu(action->y, action->a, action->b, action->count);
 }
 
-void pass_mask(const struct engine *self, const struct action *action)
+void pass_mask(const struct compiled *self, const struct action *action)
 {
     (void)self;
     elementwise_mask(action->y, action->a, action->b, action->count);
 }
 
-void pass_mask_add(const struct engine *self, const struct action *action)
+void pass_mask_add(const struct compiled *self, const struct action *action)
 {
     (void)self;
     elementwise_mask_add(action->y, action->a, action->b, action->count);
 }
 
-void pass_copy(const struct engine *self, const struct action *action)
+void pass_copy(const struct compiled *self, const struct action *action)
 {
     (void)self;
     memcpy(action->y, action->a, action->count * sizeof *action->y);
 }
 
-void pass_accumulate(const struct engine *self, const struct action *action)
+void pass_accumulate(const struct compiled *self, const struct action *action)
 {
     (void)self;
     elementwise_accumulate(action->y, action->a, action->count);
 }
 
-static dnnl_format_tag_t activation_tag(const struct engine *self, size_t t)
+static dnnl_format_tag_t activation_tag(const struct compiled *self, size_t t)
 {
     const size_t channels = self->setup.network->tensors[t].channels;
     return self->blocked && t > 0 && channels % 16 == 0 ? dnnl_nChw16c : dnnl_nhwc;
 }
 
-alnico_status_t activation_layout(const struct engine *self, size_t t, dnnl_memory_desc_t *out)
+alnico_status_t activation_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out)
 {
     const struct tensor *tensor = &self->setup.network->tensors[t];
     const dnnl_dims_t dims = {(dnnl_dim_t)self->setup.plan->batch, (dnnl_dim_t)tensor->channels,
@@ -84,7 +84,7 @@ alnico_status_t activation_layout(const struct engine *self, size_t t, dnnl_memo
         "an activation's layout");
 }
 
-alnico_status_t matrix_layout(const struct engine *self, size_t t, dnnl_memory_desc_t *out)
+alnico_status_t matrix_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out)
 {
     const dnnl_dims_t dims = {(dnnl_dim_t)self->setup.plan->batch,
                               (dnnl_dim_t)self->setup.network->tensors[t].channels};
@@ -99,26 +99,26 @@ alnico_status_t vector_layout(size_t count, dnnl_memory_desc_t *out)
                          "a vector's layout");
 }
 
-alnico_status_t vector_memory(struct engine *self, float *at, size_t count, dnnl_memory_t *out)
+alnico_status_t vector_memory(struct compiled *self, float *at, size_t count, dnnl_memory_t *out)
 {
     dnnl_memory_desc_t layout;
     TRY(vector_layout(count, &layout));
     return onednn_memory(&self->library, &layout, at, out);
 }
 
-alnico_status_t matrix_memory(struct engine *self, size_t t, float *at, dnnl_memory_t *out)
+alnico_status_t matrix_memory(struct compiled *self, size_t t, float *at, dnnl_memory_t *out)
 {
     dnnl_memory_desc_t layout;
     TRY(matrix_layout(self, t, &layout));
     return onednn_memory(&self->library, &layout, at, out);
 }
 
-size_t batch_elements(const struct engine *self, size_t t)
+size_t batch_elements(const struct compiled *self, size_t t)
 {
     return self->setup.plan->batch * tensor_elements(&self->setup.network->tensors[t]);
 }
 
-alnico_status_t diff_target(struct engine *self, const struct step *step, size_t i,
+alnico_status_t diff_target(struct compiled *self, const struct step *step, size_t i,
                             dnnl_memory_t *memory)
 {
     dnnl_memory_desc_t layout;
@@ -129,19 +129,19 @@ alnico_status_t diff_target(struct engine *self, const struct step *step, size_t
     return onednn_memory(&self->library, &layout, self->scratch[0], memory);
 }
 
-alnico_status_t diff_finish(struct engine *self, const struct step *step, size_t i,
-                            struct program *program)
+alnico_status_t diff_finish(struct compiled *self, const struct step *step, size_t i,
+                            struct sequence *sequence)
 {
     float *diff = setup_diff(&self->setup, step->in[i]);
     if (!diff || !step->accumulate[i])
         return ALNICO_SUCCESS;
-    return program_append(program, &(struct action){.pass = pass_accumulate,
-                                                    .y = diff,
-                                                    .a = self->scratch[0],
-                                                    .count = batch_elements(self, step->in[i])});
+    return sequence_append(sequence, &(struct action){.pass = pass_accumulate,
+                                                      .y = diff,
+                                                      .a = self->scratch[0],
+                                                      .count = batch_elements(self, step->in[i])});
 }
 
-alnico_status_t weights_describe(struct engine *self, const struct node *node,
+alnico_status_t weights_describe(struct compiled *self, const struct node *node,
                                  const dnnl_dims_t dims, struct weights *out)
 {
     float *parameters = self->setup.arenas->parameters, *gradients = self->setup.arenas->gradients;
@@ -161,8 +161,8 @@ alnico_status_t weights_describe(struct engine *self, const struct node *node,
     return onednn_memory(&self->library, &out->bias, gradients + bias, &out->bias_gradient);
 }
 
-alnico_status_t weights_load(struct engine *self, const struct weights *weights,
-                             const dnnl_memory_desc_t *wanted, struct program *program,
+alnico_status_t weights_load(struct compiled *self, const struct weights *weights,
+                             const dnnl_memory_desc_t *wanted, struct sequence *sequence,
                              dnnl_memory_t *out)
 {
     struct call reorder;
@@ -171,12 +171,12 @@ alnico_status_t weights_load(struct engine *self, const struct weights *weights,
         return ALNICO_SUCCESS;
     TRY(onednn_memory(&self->library, wanted, NULL, out));
     TRY(onednn_reorder(&self->library, weights->memory, *out, &reorder));
-    return program_call(program, &reorder);
+    return sequence_call(sequence, &reorder);
 }
 
-alnico_status_t weights_store(struct engine *self, const struct weights *weights,
+alnico_status_t weights_store(struct compiled *self, const struct weights *weights,
                               const dnnl_memory_desc_t *made, struct call *call,
-                              struct program *program)
+                              struct sequence *sequence)
 {
     dnnl_memory_t memory = weights->gradient;
     const bool direct = dnnl_memory_desc_equal(&weights->plain, made);
@@ -184,9 +184,9 @@ alnico_status_t weights_store(struct engine *self, const struct weights *weights
     if (!direct)
         TRY(onednn_memory(&self->library, made, NULL, &memory));
     call_argument(call, DNNL_ARG_DIFF_WEIGHTS, memory);
-    TRY(program_call(program, call));
+    TRY(sequence_call(sequence, call));
     if (direct)
         return ALNICO_SUCCESS;
     TRY(onednn_reorder(&self->library, memory, weights->gradient, &reorder));
-    return program_call(program, &reorder);
+    return sequence_call(sequence, &reorder);
 }
