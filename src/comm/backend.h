@@ -7,17 +7,8 @@
 #ifndef ALNICO_SRC_BACKEND_H
 #define ALNICO_SRC_BACKEND_H
 
+#include "comm/call.h"
 #include "comm/comm.h"
-
-/* A collective, checked: the arguments are valid, and send == recv where it is in place. */
-struct call {
-    alnico_collective_t collective;
-    const void *send;
-    void *recv;
-    size_t count;
-    alnico_datatype_t type;
-    alnico_op_t op;
-};
 
 /* What the table, or a forced name, says about it. */
 struct choice {

@@ -7,8 +7,7 @@
  */
 #include "comm/backend.h"
 
-#include "comm/rounds.h"
-#include "datatype.h"
+#include "comm/pipeline.h"
 #include "device/backoff.h"
 #include "progress/gate.h"
 #include "status.h"
@@ -17,32 +16,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    CHUNKS_IN_FLIGHT = 3, /* one is reduced while the others are on their way */
-    SMALL_BYTES = 1024,   /* scratch that an operation carries itself */
-    POLLS_PER_LOOK = 32,  /* idle polls between looks at the clock */
-    SIGNATURES = 65521,   /* prime: how many kinds of call the tags tell apart, ... */
-    FEW_SIGNATURES = 31   /* ... and where the transport has few tags */
-};
+enum { POLLS_PER_LOOK = 32 }; /* idle polls between looks at the clock */
 
 /* Waiting: for the stream to open `ready`. Leaving: it gives up, and learns from other ranks why. */
 enum phase { PHASE_WAITING, PHASE_RUNNING, PHASE_LEAVING };
-
-struct chunk {
-    struct rounds rounds;
-    size_t at, count; /* elements of the message */
-    bool busy;
-    void *scratch; /* from the pool, or the operation's small one */
-    size_t scratch_bytes;
-};
 
 struct host_op {
     struct op op;                  /* first: the engine's view */
     struct alnico_request request; /* the user's view */
     struct host_op *next;          /* in the communicator's lists */
     alnico_comm_t comm;
-    struct call call;
-    struct choice choice;
     struct gate ready, done;
     enum phase phase;
     bool claimed;          /* the user holds the request */
@@ -50,144 +33,10 @@ struct host_op {
     alnico_status_t ended; /* how; valid once retired */
     uint64_t sequence;
 
-    size_t chunk_count; /* elements of a chunk */
-    size_t chunks, begun, finished;
-    uint32_t first_turn, signature; /* what the tags of its chunks are made of */
-    struct chunk chunk[CHUNKS_IN_FLIGHT];
-
+    struct pipeline pipeline;
     unsigned idle_polls;
     double stalled_at; /* when it last advanced; 0 before the first look at the clock */
-    _Alignas(64) char small[SMALL_BYTES];
 };
-
-/* ---- Chunks ---- */
-
-/* RECV becomes a copy of the input, scaled where the average of floats asks for it. */
-static alnico_status_t copy_input(struct host_op *h, size_t at, size_t count)
-{
-    const struct call *call = &h->call;
-    const struct device_ops *device = h->comm->device;
-    size_t bytes = datatype_bytes(call->type);
-    const char *send = (const char *)call->send + at * bytes;
-    char *recv = (char *)call->recv + at * bytes;
-    if (call->op == ALNICO_AVERAGE && !datatype_is_integer(call->type))
-        return device->divide(recv, send, count, call->type, h->comm->size, NULL);
-    return send == recv ? ALNICO_SUCCESS : device->copy(recv, send, count * bytes, NULL);
-}
-
-static alnico_status_t finish_output(struct host_op *h, const struct chunk *c)
-{
-    const struct call *call = &h->call;
-    if (call->op != ALNICO_AVERAGE || !datatype_is_integer(call->type))
-        return ALNICO_SUCCESS;
-    char *recv = c->rounds.buffer[BUFFER_RECV];
-    return h->comm->device->divide(recv, recv, c->count, call->type, h->comm->size, NULL);
-}
-
-/* Scratch for arrivals and the algorithm's WORK, one behind the other. */
-static alnico_status_t take_scratch(struct host_op *h, struct chunk *c)
-{
-    struct rounds *r = &c->rounds;
-    size_t bytes = datatype_bytes(h->call.type), work = 0;
-    if (r->algorithm->work)
-        work = r->algorithm->work(&r->shape);
-    c->scratch_bytes = (c->count + work) * bytes;
-    c->scratch = h->small;
-    if (c->scratch_bytes > SMALL_BYTES || c != &h->chunk[0])
-        TRY(pool_take(&h->comm->family->pool, c->scratch_bytes, &c->scratch));
-    r->arrivals = c->scratch;
-    r->buffer[BUFFER_WORK] = r->arrivals + c->count * bytes;
-    return ALNICO_SUCCESS;
-}
-
-static void give_scratch(struct host_op *h, struct chunk *c)
-{
-    c->busy = false;
-    if (c->scratch != h->small)
-        pool_give(&h->comm->family->pool, c->scratch, c->scratch_bytes);
-    c->scratch = NULL;
-}
-
-/* A chunk's messages carry its turn among the communicator's chunks, and what the call looks like: ranks that call
- * different things do not match each other's messages, and find out at the deadline. */
-static uint32_t signatures(const struct transport *transport)
-{
-    return transport->tags > 256 * SIGNATURES ? SIGNATURES : FEW_SIGNATURES;
-}
-
-static uint32_t turns(const struct transport *transport)
-{
-    return (transport->tags - TAG_OPERATIONS) / signatures(transport);
-}
-
-static uint32_t signature_of(const struct transport *transport, const struct call *call)
-{
-    return (uint32_t)((call->count + 7919 * (size_t)call->type + 104729 * (size_t)call->op) %
-                      signatures(transport));
-}
-
-static uint32_t chunk_tag(const struct host_op *h, size_t index)
-{
-    const struct transport *transport = h->comm->transport;
-    uint32_t turn = (uint32_t)((h->first_turn + index) % turns(transport));
-    return TAG_OPERATIONS + turn * signatures(transport) + h->signature;
-}
-
-static alnico_status_t begin_chunk(struct host_op *h, struct chunk *c)
-{
-    const struct call *call = &h->call;
-    size_t index = h->begun, at = index * h->chunk_count, bytes = datatype_bytes(call->type);
-    struct rounds *r = &c->rounds;
-    c->at = at;
-    c->count = call->count - at < h->chunk_count ? call->count - at : h->chunk_count;
-    r->algorithm = h->choice.algorithm;
-    r->shape = (struct shape){.rank = h->comm->rank, .size = h->comm->size, .count = c->count};
-    r->transport = h->comm->transport;
-    r->device = h->comm->device;
-    r->tag = chunk_tag(h, index);
-    r->type = call->type;
-    r->op = call->op;
-    r->buffer[BUFFER_SEND] = (char *)call->send + at * bytes;
-    r->buffer[BUFFER_RECV] = (char *)call->recv + at * bytes;
-    TRY(take_scratch(h, c));
-    c->busy = true;
-    h->begun++;
-    rounds_begin(r);
-    return copy_input(h, at, c->count);
-}
-
-static alnico_status_t poll_chunk(struct host_op *h, struct chunk *c, bool *moved)
-{
-    if (!c->busy && h->begun == h->chunks)
-        return ALNICO_SUCCESS;
-    if (!c->busy)
-        TRY(begin_chunk(h, c));
-    alnico_status_t status = rounds_poll(&c->rounds, moved);
-    if (status == ALNICO_PENDING)
-        return ALNICO_SUCCESS;
-    TRY(status);
-    TRY(finish_output(h, c));
-    give_scratch(h, c);
-    h->finished++;
-    *moved = true;
-    return ALNICO_SUCCESS;
-}
-
-static alnico_status_t poll_chunks(struct host_op *h, bool *moved)
-{
-    for (int i = 0; i < CHUNKS_IN_FLIGHT && h->finished < h->chunks; i++)
-        TRY(poll_chunk(h, &h->chunk[i], moved));
-    return h->finished == h->chunks ? ALNICO_SUCCESS : ALNICO_PENDING;
-}
-
-static void cancel_chunks(struct host_op *h)
-{
-    for (int i = 0; i < CHUNKS_IN_FLIGHT; i++)
-        if (h->chunk[i].busy) {
-            rounds_cancel(&h->chunk[i].rounds);
-            give_scratch(h, &h->chunk[i]);
-        }
-}
 
 /* ---- Giving up ---- */
 
@@ -204,11 +53,11 @@ static void leave(struct host_op *h, alnico_status_t why, double waited)
     struct report report = {.rank = h->comm->rank,
                             .status = why,
                             .sequence = h->sequence,
-                            .count = h->call.count,
-                            .type = h->call.type,
-                            .op = h->call.op,
+                            .count = h->pipeline.call.count,
+                            .type = h->pipeline.call.type,
+                            .op = h->pipeline.call.op,
                             .waited = waited};
-    cancel_chunks(h);
+    pipeline_cancel(&h->pipeline);
     watch_tell(&h->comm->watch, h->comm->transport, &report);
 }
 
@@ -248,7 +97,7 @@ static alnico_status_t look_at_clock(struct host_op *h)
 static alnico_status_t poll_running(struct host_op *h, bool *moved)
 {
     bool advanced = false;
-    alnico_status_t status = poll_chunks(h, &advanced);
+    alnico_status_t status = pipeline_poll(&h->pipeline, &advanced);
     if (status != ALNICO_PENDING && status != ALNICO_SUCCESS)
         return fail(h, status);
     if (advanced) {
@@ -330,6 +179,9 @@ static struct host_op *op_create(alnico_comm_t comm)
     h->op.poll = host_poll;
     h->op.retire = host_retire;
     h->request = (struct alnico_request){comm, &backend_host};
+    h->pipeline.transport = comm->transport;
+    h->pipeline.device = comm->device;
+    h->pipeline.pool = &comm->family->pool;
     if (gate_init(&h->ready, comm->device) == ALNICO_SUCCESS &&
         gate_init(&h->done, comm->device) == ALNICO_SUCCESS)
         return h;
@@ -366,29 +218,22 @@ static struct host_op *op_take(alnico_comm_t comm)
     return h;
 }
 
-static size_t divide_up(size_t a, size_t b)
-{
-    return a / b + (a % b != 0);
-}
-
 static void op_prepare(struct host_op *h, const struct call *call, const struct choice *choice)
 {
     alnico_comm_t comm = h->comm;
-    size_t element = datatype_bytes(call->type);
-    h->call = *call;
-    h->choice = *choice;
+    struct pipeline *p = &h->pipeline;
     h->phase = PHASE_RUNNING;
     h->claimed = false;
     atomic_store_explicit(&h->retired, false, memory_order_relaxed);
-    h->chunk_count = choice->chunk_bytes / element;
-    h->chunks = divide_up(call->count, h->chunk_count);
-    h->begun = h->finished = 0;
     h->idle_polls = 0;
     h->stalled_at = 0;
     h->sequence = ++comm->sequence;
-    h->signature = signature_of(comm->transport, call);
-    h->first_turn = comm->next_turn;
-    comm->next_turn = (uint32_t)((comm->next_turn + h->chunks) % turns(comm->transport));
+    p->call = *call;
+    p->algorithm = choice->algorithm;
+    p->chunk_bytes = choice->chunk_bytes;
+    p->turn = comm->next_turn;
+    pipeline_begin(p);
+    comm->next_turn += p->chunks;
 }
 
 /* ---- Starting and waiting ---- */

@@ -45,7 +45,7 @@ struct alnico_comm {
 
     const struct algorithm *forced; /* by set_algorithm or ALNICO_ALLREDUCE; NULL: by the table */
     uint64_t sequence;              /* operations called so far */
-    uint32_t next_turn;             /* of their chunks: what the host backend's tags are made of */
+    uint64_t next_turn;             /* of their chunks: what the host backend's tags are made of */
 
     struct lane lane;
     atomic_int in_flight; /* submitted to the engine and not retired */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 const struct tuning_row tuning_allreduce[] = {
-    {2, 16 << 10, &algorithm_recursive_doubling, 16 << 10},
+    {2, 4 << 10, &algorithm_recursive_doubling, 4 << 10},
     {2, SIZE_MAX, &algorithm_rabenseifner, 512 << 10},
     {INT_MAX, 4 << 10, &algorithm_recursive_doubling, 4 << 10},
     {INT_MAX, SIZE_MAX, &algorithm_rabenseifner, 512 << 10},
