@@ -4,6 +4,7 @@ BUILD ?= build$(if $(filter-out mpich,$(MPI)),-$(MPI))
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 OPTIONS ?=
+MAKEFLAGS += --no-print-directory
 
 # Debian keeps both MPIs apart by these names; elsewhere CMake finds mpicc in PATH.
 mpi_options = $$(command -v mpicc.$(MPI) >/dev/null && command -v mpiexec.$(MPI) >/dev/null && \

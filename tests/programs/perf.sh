@@ -15,7 +15,7 @@ run() {
 
 # The rows of the table.
 rows() {
-    grep -cv '^#' "$work/out"
+    grep -cE '^ +[0-9]+ +[0-9]+ ' "$work/out"
 }
 
 # Against MPI, with a report.
