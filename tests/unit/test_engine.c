@@ -300,7 +300,8 @@ static void lane_may_be_freed_by_its_owner(void **state)
 {
     (void)state;
     struct engine *engine = new_engine(true, false);
-    for (int i = 0; i < 3000; i++) {
+    double end = now_s() + STRESS_S;
+    for (int i = 0; i < 3000 && now_s() < end; i++) {
         struct lane *lane = calloc(1, sizeof *lane);
         struct step *step = malloc(sizeof *step);
         assert_true(lane && step);

@@ -127,7 +127,8 @@ static void late_stream_passes_a_gate_armed_again(void **state)
 
 /* ---- Both directions, many times ---- */
 
-enum { ROUNDS = 3000 };
+/* Thousands, or as many as a busy machine does in a while. */
+enum { LEAST_ROUNDS = 200, ROUNDS = 5000, OVER = -1 };
 
 struct exchange {
     struct gate ready, done;
@@ -153,9 +154,12 @@ static void read_output(void *argument)
 static void *serve(void *argument)
 {
     struct exchange *exchange = argument;
-    for (int i = 1; i <= ROUNDS; i++) {
-        while (atomic_load(&exchange->round) < i)
+    for (int i = 1;; i++) {
+        int round;
+        while ((round = atomic_load(&exchange->round)) == i - 1)
             sched_yield();
+        if (round == OVER)
+            return NULL;
         if (i % 4 == 0)
             gate_wait(&exchange->ready);
         while (!gate_is_open(&exchange->ready))
@@ -163,7 +167,6 @@ static void *serve(void *argument)
         exchange->answer = 2 * exchange->sent;
         gate_open(&exchange->done);
     }
-    return NULL;
 }
 
 static void run_exchange(struct exchange *exchange)
@@ -172,7 +175,8 @@ static void run_exchange(struct exchange *exchange)
     long sent = exchange->sent = 1, sum = 0;
     assert_int_equal(alnico_stream_create(&exchange->stream), ALNICO_SUCCESS);
     assert_int_equal(pthread_create(&server, NULL, serve, exchange), 0);
-    for (int i = 1; i <= ROUNDS; i++) {
+    double end = now_s() + 2 * STRESS_S;
+    for (int i = 1; i <= LEAST_ROUNDS || (i <= ROUNDS && now_s() < end); i++) {
         alnico_stream_t stream = exchange->stream;
         gate_close(&exchange->ready);
         gate_close(&exchange->done);
@@ -185,6 +189,7 @@ static void run_exchange(struct exchange *exchange)
         sent = sent * 3 % 1000003 + 1;
         sum += 2 * sent;
     }
+    atomic_store(&exchange->round, OVER);
     pthread_join(server, NULL);
     alnico_stream_destroy(exchange->stream);
     assert_int_equal(exchange->sum, sum);
@@ -205,14 +210,31 @@ static void skip_to(struct gate *gate, uint32_t epoch)
     gate_open(gate);
 }
 
+static void largest_epoch_is_closed_and_opened(void **state)
+{
+    (void)state;
+    struct gate gate = new_gate();
+    skip_to(&gate, INT32_MAX);
+    skip_to(&gate, UINT32_MAX - 2);
+    for (int i = 0; i < 5; i++) {
+        gate_close(&gate);
+        assert_false(gate_is_open(&gate));
+        gate_open(&gate);
+        assert_true(gate_is_open(&gate));
+        gate_wait(&gate);
+    }
+    assert_int_equal(gate.epoch, 2);
+    gate_finish(&gate);
+}
+
 static void gates_work_past_their_largest_epoch(void **state)
 {
     (void)state;
     struct exchange exchange = {.ready = new_gate(), .done = new_gate()};
     skip_to(&exchange.ready, INT32_MAX);
     skip_to(&exchange.done, INT32_MAX);
-    skip_to(&exchange.ready, UINT32_MAX - ROUNDS / 2);
-    skip_to(&exchange.done, UINT32_MAX - ROUNDS / 3);
+    skip_to(&exchange.ready, UINT32_MAX - LEAST_ROUNDS / 2);
+    skip_to(&exchange.done, UINT32_MAX - LEAST_ROUNDS / 3);
     run_exchange(&exchange);
     assert_true(exchange.ready.epoch < ROUNDS);
     gate_finish(&exchange.ready);
@@ -246,6 +268,7 @@ int main(void)
         cmocka_unit_test(gate_holds_its_stream_and_nobody_else),
         cmocka_unit_test(late_stream_passes_a_gate_armed_again),
         cmocka_unit_test(gates_work_thousands_of_times),
+        cmocka_unit_test(largest_epoch_is_closed_and_opened),
         cmocka_unit_test(gates_work_past_their_largest_epoch),
         cmocka_unit_test(gate_that_could_not_be_made_may_be_finished),
     };
