@@ -17,18 +17,23 @@ VECTORISED static void add_relu(float *y, const float *a, const float *b, size_t
     }
 }
 
+/* The slope is loaded whether it counts or not: a load under a condition would not be vectorised. */
 VECTORISED static void mask(float *dx, const float *dy, const float *y, size_t count)
 {
 #pragma omp simd
-    for (size_t i = 0; i < count; i++)
-        dx[i] = y[i] > 0 ? dy[i] : 0;
+    for (size_t i = 0; i < count; i++) {
+        const float slope = dy[i];
+        dx[i] = y[i] > 0 ? slope : 0;
+    }
 }
 
 VECTORISED static void mask_add(float *dx, const float *dy, const float *y, size_t count)
 {
 #pragma omp simd
-    for (size_t i = 0; i < count; i++)
-        dx[i] += y[i] > 0 ? dy[i] : 0;
+    for (size_t i = 0; i < count; i++) {
+        const float slope = dy[i];
+        dx[i] += y[i] > 0 ? slope : 0;
+    }
 }
 
 VECTORISED static void accumulate(float *y, const float *x, size_t count)
