@@ -9,6 +9,7 @@
 #include "device/backoff.h"
 #include "device/math_cpu.h"
 #include "status.h"
+#include "thread.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -181,7 +182,7 @@ alnico_status_t alnico_stream_create(alnico_stream_t *out)
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->changed, NULL);
     stream->tail = &stream->head;
-    int error = pthread_create(&stream->worker, NULL, stream_work, stream);
+    int error = thread_create(&stream->worker, stream_work, stream);
     if (error) {
         pthread_cond_destroy(&stream->changed);
         pthread_mutex_destroy(&stream->lock);

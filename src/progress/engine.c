@@ -10,6 +10,7 @@
 #include "device/topology.h"
 #include "log.h"
 #include "status.h"
+#include "thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -181,7 +182,7 @@ static alnico_status_t start_thread(struct engine *engine)
     int error = 0;
     pthread_mutex_lock(&engine->lock);
     if (!atomic_load(&engine->started)) {
-        error = pthread_create(&engine->thread, NULL, run, engine);
+        error = thread_create(&engine->thread, run, engine);
         atomic_store(&engine->started, error == 0);
     }
     pthread_mutex_unlock(&engine->lock);

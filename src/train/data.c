@@ -9,6 +9,7 @@
 #include "images.h"
 #include "random.h"
 #include "status.h"
+#include "thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -223,7 +224,7 @@ static alnico_status_t start_worker(struct data *data)
     pthread_mutex_init(&data->lock, NULL);
     pthread_cond_init(&data->prepared_one, NULL);
     pthread_cond_init(&data->returned_one, NULL);
-    int error = pthread_create(&data->worker, NULL, work, data);
+    int error = thread_create(&data->worker, work, data);
     if (error == 0)
         return ALNICO_SUCCESS;
     pthread_cond_destroy(&data->returned_one);

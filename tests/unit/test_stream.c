@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -55,6 +56,24 @@ static void bad_input_is_an_error(void **state)
 static void note_thread(void *argument)
 {
     *(pthread_t *)argument = pthread_self();
+}
+
+static void note_signals(void *argument)
+{
+    pthread_sigmask(SIG_BLOCK, NULL, argument);
+}
+
+static void the_worker_takes_no_signals(void **state)
+{
+    (void)state;
+    alnico_stream_t stream = new_stream();
+    sigset_t worker, here;
+    enqueue(stream, note_signals, &worker);
+    assert_int_equal(alnico_stream_synchronize(stream), ALNICO_SUCCESS);
+    alnico_stream_destroy(stream);
+    pthread_sigmask(SIG_BLOCK, NULL, &here);
+    assert_true(sigismember(&worker, SIGINT) && sigismember(&worker, SIGTERM));
+    assert_false(sigismember(&here, SIGINT));
 }
 
 static void inline_stream_runs_at_once_on_the_caller(void **state)
@@ -356,6 +375,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_input_is_an_error),
+        cmocka_unit_test(the_worker_takes_no_signals),
         cmocka_unit_test(inline_stream_runs_at_once_on_the_caller),
         cmocka_unit_test(each_stream_has_one_thread_of_its_own),
         cmocka_unit_test(many_producers_keep_their_order),
