@@ -296,8 +296,10 @@ static alnico_status_t submit(struct host_op *h)
 static alnico_status_t await(struct host_op *h)
 {
     struct engine *engine = h->comm->family->engine;
-    if (engine_is_threaded(engine))
+    if (engine_is_threaded(engine) && !is_retired(h)) {
+        engine_wake(engine);
         gate_wait(&h->done);
+    }
     struct backoff backoff = {.crowded = h->comm->crowded};
     backoff_reset(&backoff);
     while (!is_retired(h)) {

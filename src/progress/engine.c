@@ -23,7 +23,7 @@ struct engine {
     struct lane *lanes; /* those with operations in flight */
 
     pthread_mutex_t lock; /* of starting, stopping and sleeping */
-    pthread_cond_t submitted;
+    pthread_cond_t woken;
     pthread_t thread;
     atomic_bool stopping;
     atomic_bool started;
@@ -114,18 +114,20 @@ bool engine_pump(struct engine *engine)
 /* ---- The thread ---- */
 
 /* The caller holds the lock. Announces the sleep before it looks at the inbox once more; submit pushes
- * before it looks at the announcement: one of the two sees the other. */
-static void sleep_locked(struct engine *engine, const struct timespec *until)
+ * before it looks at the announcement: one of the two sees the other. True if somebody ended the sleep. */
+static bool sleep_locked(struct engine *engine, const struct timespec *until)
 {
+    int timed_out = 0;
     atomic_store(&engine->sleeping, true);
     if (inbox_empty(&engine->inbox) && !atomic_load(&engine->stopping)) {
         atomic_fetch_add_explicit(&engine->sleeps, 1, memory_order_relaxed);
         if (until)
-            pthread_cond_timedwait(&engine->submitted, &engine->lock, until);
+            timed_out = pthread_cond_timedwait(&engine->woken, &engine->lock, until);
         else
-            pthread_cond_wait(&engine->submitted, &engine->lock);
+            pthread_cond_wait(&engine->woken, &engine->lock);
     }
     atomic_store(&engine->sleeping, false);
+    return !timed_out;
 }
 
 static struct timespec after(long ns)
@@ -147,17 +149,14 @@ static bool idle(struct engine *engine, struct backoff *backoff)
     bool needless = !engine->lanes && engine->options.crowded;
     if (!needless && !backoff_wants_sleep(backoff))
         return true;
+    struct timespec until = after(backoff->nap_ns);
     pthread_mutex_lock(&engine->lock);
-    if (engine->lanes) {
-        struct timespec until = after(backoff->nap_ns);
-        sleep_locked(engine, &until);
-        backoff_slept(backoff);
-    } else {
-        sleep_locked(engine, NULL);
-    }
+    bool woken = sleep_locked(engine, engine->lanes ? &until : NULL);
     pthread_mutex_unlock(&engine->lock);
-    if (!engine->lanes)
+    if (woken)
         backoff_reset(backoff);
+    else
+        backoff_slept(backoff);
     return true;
 }
 
@@ -205,7 +204,7 @@ alnico_status_t engine_create(const struct engine_options *options, struct engin
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&engine->submitted, &attributes);
+    pthread_cond_init(&engine->woken, &attributes);
     pthread_condattr_destroy(&attributes);
     return ALNICO_SUCCESS;
 }
@@ -216,11 +215,11 @@ void engine_destroy(struct engine *engine)
         return;
     pthread_mutex_lock(&engine->lock);
     atomic_store(&engine->stopping, true);
-    pthread_cond_signal(&engine->submitted);
+    pthread_cond_signal(&engine->woken);
     pthread_mutex_unlock(&engine->lock);
     if (atomic_load(&engine->started))
         pthread_join(engine->thread, NULL);
-    pthread_cond_destroy(&engine->submitted);
+    pthread_cond_destroy(&engine->woken);
     pthread_mutex_destroy(&engine->lock);
     free(engine);
 }
@@ -235,15 +234,20 @@ unsigned long engine_sleeps(const struct engine *engine)
     return atomic_load_explicit(&engine->sleeps, memory_order_relaxed);
 }
 
+void engine_wake(struct engine *engine)
+{
+    if (!atomic_load(&engine->sleeping))
+        return;
+    pthread_mutex_lock(&engine->lock);
+    pthread_cond_signal(&engine->woken);
+    pthread_mutex_unlock(&engine->lock);
+}
+
 alnico_status_t engine_submit(struct engine *engine, struct op *op)
 {
     if (engine->options.threaded && !atomic_load(&engine->started))
         TRY(start_thread(engine));
     inbox_push(&engine->inbox, &op->link);
-    if (atomic_load(&engine->sleeping)) {
-        pthread_mutex_lock(&engine->lock);
-        pthread_cond_signal(&engine->submitted);
-        pthread_mutex_unlock(&engine->lock);
-    }
+    engine_wake(engine);
     return ALNICO_SUCCESS;
 }

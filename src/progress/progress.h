@@ -63,6 +63,10 @@ alnico_status_t engine_submit(struct engine *engine, struct op *op);
  * engine without a thread, one caller at a time, not from poll or retire. */
 bool engine_pump(struct engine *engine);
 
+/* Somebody waits now: if the thread naps because what is in flight has stalled, it looks at once, and spins
+ * and yields again before the next nap. Any thread. */
+void engine_wake(struct engine *engine);
+
 /* Times that the engine's thread went to sleep so far, for tests and alnico-info. */
 unsigned long engine_sleeps(const struct engine *engine);
 
