@@ -1,6 +1,8 @@
 # Thin over CMake. Every target that builds first installs what is missing, then configures and builds.
-MPI ?= mpich
-BUILD ?= build$(if $(filter-out mpich,$(MPI)),-$(MPI))
+# Ubuntu 24.04's MPICH speaks PMIx only, and its mpiexec does not: every process would be alone.
+DEFAULT_MPI := $(if $(shell grep -s '^VERSION_ID="24.04"' /etc/os-release),openmpi,mpich)
+MPI ?= $(DEFAULT_MPI)
+BUILD ?= build$(if $(filter-out $(DEFAULT_MPI),$(MPI)),-$(MPI))
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 OPTIONS ?=
@@ -27,7 +29,7 @@ install: all
 	cmake --install $(BUILD)
 
 clean:
-	rm -rf build build-openmpi
+	rm -rf build build-mpich build-openmpi
 
 help:
 	@echo 'make        build into $(BUILD)/'
