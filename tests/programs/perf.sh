@@ -50,6 +50,9 @@ run 3 --algorithm all -e 64K -f 64 --versus mpi --json "$work/b.json"
 expect_out '^# .*recursive_doubling.*rabenseifner.*ring.*binomial'
 expect_json "$work/b.json" 'rows;2;algorithm' ring
 run 2 --algorithm ring -e 1K -f 16
+expect_out '^# algorithm: ring;'
+ALNICO_ALLREDUCE=binomial run 2 -e 8
+expect_out '^# algorithm: binomial;'
 
 # Nonblocking, streams, overlap.
 run 2 --nonblocking --versus mpi -e 64K -f 64

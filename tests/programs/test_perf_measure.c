@@ -1,0 +1,120 @@
+/* The timing of alnico-perf is fair: contestants take turns in blocks of the same length, the order is
+ * reversed every time, and the slowest rank's time counts. Under mpirun, or alone. */
+#include "perf_measure.h"
+
+#include <mpi.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { BLOCKS_MOST = 1 << 14 };
+
+/* What happened, in order: one entry a block. */
+static struct {
+    int who, calls;
+    bool prepared;
+} history[BLOCKS_MOST];
+static int blocks;
+
+struct racer {
+    int number;
+    double seconds; /* for one call */
+    bool prepared;
+};
+
+static void prepare(void *context)
+{
+    ((struct racer *)context)->prepared = true;
+}
+
+static void run(void *context, int calls)
+{
+    struct racer *racer = context;
+    double start = measure_now();
+    assert_true(blocks < BLOCKS_MOST);
+    history[blocks].who = racer->number;
+    history[blocks].calls = calls;
+    history[blocks++].prepared = racer->prepared;
+    racer->prepared = false;
+    while (measure_now() - start < calls * racer->seconds)
+        continue;
+}
+
+/* Two contestants, the second twice as slow, and on rank 0 twice as slow again. */
+static struct measure_effort race(const struct measure_plan *plan, struct contestant *contestants)
+{
+    static struct racer racers[2];
+    struct measure_effort effort;
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    blocks = 0;
+    for (int i = 0; i < 2; i++) {
+        racers[i] = (struct racer){.number = i, .seconds = 20e-6 * (i + 1) * (rank ? 1 : 2)};
+        contestants[i] = (struct contestant){.prepare = prepare, .run = run, .context = &racers[i]};
+    }
+    assert_true(measure(contestants, 2, plan, &effort));
+    return effort;
+}
+
+static void test_turns(void **state)
+{
+    (void)state;
+    struct contestant contestants[2];
+    struct measure_plan plan = {.seconds = 0.05, .warmup = 3};
+    struct measure_effort effort = race(&plan, contestants);
+    int timed = 2 * effort.repetitions, first = blocks - timed;
+    assert_true(effort.repetitions >= 7);
+    assert_true(first >= 2);
+    for (int i = 0; i < timed; i++) {
+        int repetition = i / 2, turn = i % 2;
+        assert_int_equal(history[first + i].who, repetition % 2 ? 1 - turn : turn);
+        assert_int_equal(history[first + i].calls, effort.block);
+        assert_true(history[first + i].prepared);
+    }
+}
+
+static void test_slowest_rank_counts(void **state)
+{
+    (void)state;
+    struct contestant contestants[2];
+    struct measure_plan plan = {.seconds = 0.1};
+    race(&plan, contestants);
+    for (int i = 0; i < 2; i++) {
+        assert_true(contestants[i].time_us >= 39.9 * (i + 1));
+        assert_true(contestants[i].low_us <= contestants[i].time_us);
+        assert_true(contestants[i].time_us <= contestants[i].high_us);
+        double mine = contestants[i].time_us, first = mine;
+        MPI_Bcast(&first, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+        assert_true(mine == first);
+    }
+}
+
+static void test_number_of_calls(void **state)
+{
+    (void)state;
+    static const long wanted[] = {1, 10, 100};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        struct contestant contestants[2];
+        struct measure_plan plan = {.seconds = 1, .calls = wanted[i]};
+        struct measure_effort effort = race(&plan, contestants);
+        long calls = (long)effort.block * effort.repetitions;
+        assert_true(calls >= wanted[i] && calls < wanted[i] + effort.block);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_slowest_rank_counts),
+        cmocka_unit_test(test_number_of_calls),
+    };
+    MPI_Init(&argc, &argv);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    MPI_Finalize();
+    return failed;
+}
