@@ -3,6 +3,7 @@
 #include "perf_report.h"
 
 #include "datatype.h"
+#include "log.h"
 #include "program.h"
 
 #include <math.h>
@@ -38,12 +39,15 @@ static double bus_factor(const struct report *report)
     return report->setup.options->operation->bus_factor(report->setup.ranks);
 }
 
-/* "the library's choice", or the forced name, or "all". */
+/* "the library's choice", or the name forced by option or environment, or "all". */
 static const char *algorithm_text(const struct perf_options *options)
 {
     if (options->all_algorithms)
         return "all";
-    return options->algorithm ? options->algorithm : "the library's choice";
+    if (options->algorithm)
+        return options->algorithm;
+    return *variable_text(VARIABLE_ALLREDUCE) ? variable_text(VARIABLE_ALLREDUCE)
+                                              : "the library's choice";
 }
 
 static void add_options(cJSON *json, const struct perf_options *options)
