@@ -85,6 +85,7 @@ static void test_slowest_rank_counts(void **state)
     race(&plan, contestants);
     for (int i = 0; i < 2; i++) {
         assert_true(contestants[i].time_us >= 39.9 * (i + 1));
+        assert_true(contestants[i].time_us < 400.0 * (i + 1)); /* of one call, on a busy machine */
         assert_true(contestants[i].low_us <= contestants[i].time_us);
         assert_true(contestants[i].time_us <= contestants[i].high_us);
         double mine = contestants[i].time_us, first = mine;
