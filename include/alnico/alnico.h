@@ -81,7 +81,8 @@ typedef enum alnico_datatype {
  * Integers wrap on overflow and are exact. 16-bit floats are computed in float32 and rounded to the
  * wire type (nearest, ties to even) after each step. AVERAGE of floats scales each contribution by
  * 1/size first; of integers it sums, wrapping, and then divides truncating towards zero. The logical
- * ones take nonzero as true and give 0 or 1. MINIMUM and MAXIMUM of floats give NaN if any is NaN. */
+ * ones take nonzero as true and give 0 or 1. MINIMUM and MAXIMUM of floats give NaN if any is NaN. On one
+ * rank every operation passes the input on as it is. */
 typedef enum alnico_op {
     ALNICO_SUM,
     ALNICO_PRODUCT,
