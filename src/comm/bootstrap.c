@@ -1,8 +1,6 @@
-/* How ranks come together: from a callback or an MPI_Comm to a transport; and the allgather over a
- * transport that everything made later uses. On the caller's thread. */
+/* How ranks come together: from a callback or an MPI_Comm to a transport. On the caller's thread. */
 #include "comm/comm.h"
 
-#include "device/backoff.h"
 #include "status.h"
 
 #include <alnico/mpi.h>
@@ -11,64 +9,6 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
-
-/* ---- The allgather over a transport: a ring, because creation is rare and it needs no more ---- */
-
-/* Waits for both; *unsent says whether at the deadline only the send was open. */
-static alnico_status_t wait_both(struct transport *t, struct engine *engine, double timeout,
-                                 struct transfer *send, struct transfer *recv, bool *unsent)
-{
-    bool pump = engine && !engine_is_threaded(engine);
-    alnico_status_t sent = ALNICO_PENDING, received = ALNICO_PENDING;
-    struct backoff backoff = {0};
-    backoff_reset(&backoff);
-    double end = t->ops->now(t) + timeout;
-    for (;;) {
-        if (received == ALNICO_PENDING)
-            received = t->ops->test(t, recv);
-        if (sent == ALNICO_PENDING)
-            sent = t->ops->test(t, send);
-        if (sent != ALNICO_PENDING && received != ALNICO_PENDING)
-            return received != ALNICO_SUCCESS ? received : sent;
-        if (pump)
-            engine_pump(engine);
-        if (t->ops->now(t) > end)
-            break;
-        backoff_pause(&backoff);
-    }
-    *unsent = received != ALNICO_PENDING;
-    if (received == ALNICO_PENDING)
-        t->ops->cancel(t, recv);
-    if (sent == ALNICO_PENDING)
-        t->ops->cancel(t, send);
-    return ALNICO_ERROR_TIMEOUT;
-}
-
-alnico_status_t comm_exchange(struct transport *t, struct engine *engine, double timeout,
-                              const char *who, const void *mine, void *all, size_t bytes)
-{
-    char *blocks = all;
-    int p = t->size, rank = t->rank;
-    memcpy(blocks + (size_t)rank * bytes, mine, bytes);
-    for (int i = 0; i < p - 1; i++) {
-        int sent = (rank - i + p) % p, received = (rank - i - 1 + p) % p;
-        struct transfer send, recv;
-        bool unsent = false;
-        TRY(t->ops->irecv(t, (rank - 1 + p) % p, TAG_EXCHANGE, blocks + (size_t)received * bytes,
-                          bytes, &recv));
-        alnico_status_t status = t->ops->isend(t, (rank + 1) % p, TAG_EXCHANGE,
-                                               blocks + (size_t)sent * bytes, bytes, &send);
-        if (status == ALNICO_SUCCESS)
-            status = wait_both(t, engine, timeout, &send, &recv, &unsent);
-        else
-            t->ops->cancel(t, &recv);
-        if (status == ALNICO_ERROR_TIMEOUT)
-            return error_set(status, "%s: rank %d did not come within %g s", who,
-                             unsent ? (rank + 1) % p : received, timeout);
-        TRY(status);
-    }
-    return ALNICO_SUCCESS;
-}
 
 /* ---- From arguments to a communicator ---- */
 

@@ -75,6 +75,10 @@ void comm_drain(alnico_comm_t comm);
 alnico_status_t comm_exchange(struct transport *transport, struct engine *engine, double timeout,
                               const char *who, const void *mine, void *all, size_t bytes);
 
+/* Rank 0's `bytes` bytes of `data` become every rank's; otherwise as comm_exchange. At most INT_MAX bytes. */
+alnico_status_t comm_broadcast(struct transport *transport, struct engine *engine, double timeout,
+                               const char *who, void *data, size_t bytes);
+
 /* Makes a communicator over a transport, which it takes over even on failure (collective). `family` is
  * NULL for a new one. */
 alnico_status_t comm_build(struct transport *transport, struct family *family,

@@ -1,0 +1,95 @@
+/* What ranks tell each other when a communicator is made or set: an allgather and a broadcast over its transport,
+ * each with a deadline that names who did not come. On the caller's thread. */
+#include "comm/comm.h"
+
+#include "device/backoff.h"
+#include "status.h"
+
+#include <string.h>
+
+/* Waits for both; either may be NULL. *unsent says whether at the deadline only the send was open. */
+static alnico_status_t wait_both(struct transport *t, struct engine *engine, double timeout,
+                                 struct transfer *send, struct transfer *recv, bool *unsent)
+{
+    bool pump = engine && !engine_is_threaded(engine);
+    alnico_status_t sent = send ? ALNICO_PENDING : ALNICO_SUCCESS;
+    alnico_status_t received = recv ? ALNICO_PENDING : ALNICO_SUCCESS;
+    struct backoff backoff = {0};
+    backoff_reset(&backoff);
+    double end = t->ops->now(t) + timeout;
+    for (;;) {
+        if (received == ALNICO_PENDING)
+            received = t->ops->test(t, recv);
+        if (sent == ALNICO_PENDING)
+            sent = t->ops->test(t, send);
+        if (sent != ALNICO_PENDING && received != ALNICO_PENDING)
+            return received != ALNICO_SUCCESS ? received : sent;
+        if (pump)
+            engine_pump(engine);
+        if (t->ops->now(t) > end)
+            break;
+        backoff_pause(&backoff);
+    }
+    *unsent = received != ALNICO_PENDING;
+    if (received == ALNICO_PENDING)
+        t->ops->cancel(t, recv);
+    if (sent == ALNICO_PENDING)
+        t->ops->cancel(t, send);
+    return ALNICO_ERROR_TIMEOUT;
+}
+
+alnico_status_t comm_exchange(struct transport *t, struct engine *engine, double timeout,
+                              const char *who, const void *mine, void *all, size_t bytes)
+{
+    char *blocks = all;
+    int p = t->size, rank = t->rank;
+    memcpy(blocks + (size_t)rank * bytes, mine, bytes);
+    for (int i = 0; i < p - 1; i++) {
+        int sent = (rank - i + p) % p, received = (rank - i - 1 + p) % p;
+        struct transfer send, recv;
+        bool unsent = false;
+        TRY(t->ops->irecv(t, (rank - 1 + p) % p, TAG_EXCHANGE, blocks + (size_t)received * bytes,
+                          bytes, &recv));
+        alnico_status_t status = t->ops->isend(t, (rank + 1) % p, TAG_EXCHANGE,
+                                               blocks + (size_t)sent * bytes, bytes, &send);
+        if (status == ALNICO_SUCCESS)
+            status = wait_both(t, engine, timeout, &send, &recv, &unsent);
+        else
+            t->ops->cancel(t, &recv);
+        if (status == ALNICO_ERROR_TIMEOUT)
+            return error_set(status, "%s: rank %d did not come within %g s", who,
+                             unsent ? (rank + 1) % p : received, timeout);
+        TRY(status);
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Broadcast: down a binomial tree ---- */
+
+static alnico_status_t pass_on(struct transport *t, struct engine *engine, double timeout,
+                               const char *who, int peer, bool sends, void *data, size_t bytes)
+{
+    struct transfer transfer;
+    TRY(sends ? t->ops->isend(t, peer, TAG_EXCHANGE, data, bytes, &transfer)
+              : t->ops->irecv(t, peer, TAG_EXCHANGE, data, bytes, &transfer));
+    bool unsent;
+    alnico_status_t status =
+        wait_both(t, engine, timeout, sends ? &transfer : NULL, sends ? NULL : &transfer, &unsent);
+    if (status == ALNICO_ERROR_TIMEOUT)
+        return error_set(status, "%s: rank %d did not come within %g s", who, peer, timeout);
+    return status;
+}
+
+alnico_status_t comm_broadcast(struct transport *t, struct engine *engine, double timeout,
+                               const char *who, void *data, size_t bytes)
+{
+    int bit = 1;
+    while (bit < t->size && t->rank % (2 * bit) == 0)
+        bit *= 2;
+    if (t->rank > 0)
+        TRY(pass_on(t, engine, timeout, who, t->rank - bit, false, data, bytes));
+    for (bit /= 2; bit > 0; bit /= 2)
+        if (t->rank + bit < t->size)
+            TRY(pass_on(t, engine, timeout, who, t->rank + bit, true, data, bytes));
+    return ALNICO_SUCCESS;
+}
