@@ -40,9 +40,6 @@ struct backend_ops {
 
     /* The user has no more use for the request. */
     void (*release)(alnico_request_t request);
-
-    /* Nothing of the communicator is in flight: frees what the backend keeps for it. */
-    void (*detach)(alnico_comm_t comm);
 };
 
 extern const struct backend_ops backend_host;

@@ -5,7 +5,7 @@
  */
 #include "comm/comm.h"
 
-#include "comm/backend.h"
+#include "comm/hosted.h"
 #include "device/backoff.h"
 #include "log.h"
 #include "status.h"
@@ -306,6 +306,6 @@ void alnico_comm_destroy(alnico_comm_t comm)
     comm_drain(comm);
     comm->device->stream_synchronize(comm->stream);
     comm->transport->broken = is_broken(comm);
-    backend_host.detach(comm);
+    hosted_finish(comm);
     dismantle(comm);
 }

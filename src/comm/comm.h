@@ -29,7 +29,7 @@ struct latch {
     char detail[512];
 };
 
-struct host_op;
+struct hosted;
 
 struct alnico_comm {
     _Atomic uint32_t magic;
@@ -48,9 +48,8 @@ struct alnico_comm {
     uint64_t next_turn;             /* of their chunks: what the host backend's tags are made of */
 
     struct lane lane;
-    atomic_int in_flight; /* submitted to the engine and not retired */
-    struct host_op *issued,
-        *spare; /* the host backend's operations: not yet free again, and free */
+    atomic_int in_flight;          /* submitted to the engine and not retired */
+    struct hosted *issued, *spare; /* the host backend's operations: not yet free again, and free */
 
     atomic_bool aborted;
     struct latch latch;

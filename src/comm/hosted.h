@@ -1,0 +1,57 @@
+/* Operations that the progress engine carries out for a backend: order with the stream, deadline, errors, requests
+ * and recycling. A backend embeds struct hosted, fills one struct work_ops, and adds what is its own. */
+#ifndef ALNICO_SRC_HOSTED_H
+#define ALNICO_SRC_HOSTED_H
+
+#include "comm/backend.h"
+#include "progress/gate.h"
+
+/* Waiting: for the stream to open `ready`. Leaving: it gives up, and learns from other ranks why. */
+enum hosted_phase { HOSTED_WAITING, HOSTED_RUNNING, HOSTED_LEAVING };
+
+struct hosted {
+    struct op op;                  /* first: the engine's view */
+    struct alnico_request request; /* the user's view */
+    struct hosted *next;           /* in the communicator's lists */
+    alnico_comm_t comm;
+    const struct work_ops *work;
+    struct call call;
+    struct gate ready, done;
+    enum hosted_phase phase;
+    bool claimed;          /* the user holds the request */
+    atomic_bool retired;   /* nobody polls it any more */
+    alnico_status_t ended; /* how; valid once retired */
+    uint64_t sequence;     /* among the communicator's operations, from 1 */
+    unsigned idle_polls;
+    double stalled_at; /* when it last advanced; 0 before the first look at the clock */
+};
+
+/* What a backend's operations do; called by whoever polls. */
+struct work_ops {
+    const struct backend_ops *backend;
+    size_t
+        bytes; /* of the struct that begins with struct hosted; zeroed once, when it is allocated */
+
+    /* One step without blocking: ALNICO_PENDING, SUCCESS, or an error. Sets *moved if anything advanced. */
+    alnico_status_t (*poll)(struct hosted *, bool *moved);
+
+    /* After an error or in an abort: from now on the user's buffers are not touched. */
+    void (*cancel)(struct hosted *);
+};
+
+/* An operation to fill and start; NULL, with the detail, if there is no memory. */
+struct hosted *hosted_take(alnico_comm_t comm, const struct work_ops *work);
+
+/* Starts it, as backend_ops->start says. */
+alnico_status_t hosted_start(struct hosted *h, const struct call *call, alnico_request_t *request);
+
+/* The backend's slots of the same names. */
+alnico_status_t hosted_join(alnico_request_t request);
+alnico_status_t hosted_test(alnico_request_t request);
+alnico_status_t hosted_synchronize(alnico_request_t request);
+void hosted_release(alnico_request_t request);
+
+/* Frees all operations of a communicator; nothing is in flight. */
+void hosted_finish(alnico_comm_t comm);
+
+#endif
