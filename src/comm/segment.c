@@ -1,0 +1,469 @@
+/*
+ * The shared segment: a page or more of what the ranks tell about themselves, then the owner's bytes. It
+ * is a sealed memfd of rank 0. The others learn from the first exchange where rank 0 listens, an abstract
+ * address that the kernel chooses, and a random token; they show the token, and get the descriptor. Both
+ * sides check that the other runs as the same user.
+ */
+#include "comm/segment.h"
+
+#include "comm/process.h"
+#include "device/backoff.h"
+#include "status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { GREETING_MS = 1000 }; /* how long rank 0 listens to one who has connected and says nothing */
+
+/* In the segment, one a rank. Written by its rank before the last exchange; `left` later. */
+struct segment_member {
+    struct process_id process;
+    atomic_bool left;
+};
+
+/* One process's view of the segment. */
+struct mapping {
+    atomic_int users; /* ranks of this process that have not left */
+    char *start;
+    size_t bytes; /* with the members */
+};
+
+/* What every rank says first. */
+struct card {
+    struct process_id process;
+    uint64_t bytes;
+    /* rank 0 only: */
+    uint64_t token[2];
+    struct sockaddr_un address;
+    uint32_t address_bytes; /* 0: rank 0 failed */
+    struct mapping *mapping;
+};
+
+/* What every rank says last. */
+struct outcome {
+    int32_t status;
+    char detail[248];
+};
+
+struct greeting {
+    uint64_t token[2];
+    int32_t rank, padding;
+};
+
+/* While a segment is made. */
+struct making {
+    struct segment *out;
+    struct card *cards;
+    struct card mine;
+    int memory, listener; /* rank 0's descriptors, or -1 */
+    int64_t end_ns;
+};
+
+static size_t page_round(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+static size_t members_bytes(int size)
+{
+    return page_round((size_t)size * sizeof(struct segment_member));
+}
+
+static int left_ms(const struct making *m)
+{
+    int64_t left = m->end_ns - backoff_now_ns();
+    return left <= 0 ? 0 : left > 60000000000 ? 60000 : (int)(left / 1000000) + 1;
+}
+
+static alnico_status_t system_error(const char *call)
+{
+    alnico_status_t status = errno == ENOMEM ? ALNICO_ERROR_MEMORY : ALNICO_ERROR_SYSTEM;
+    return error_set(status, "%s: %s", call, strerror(errno));
+}
+
+/* ---- Mappings ---- */
+
+static alnico_status_t mapping_create(int memory, size_t bytes, int users, struct mapping **out)
+{
+    struct mapping *mapping = malloc(sizeof *mapping);
+    if (!mapping)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for a segment");
+    void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+    if (start == MAP_FAILED) {
+        free(mapping);
+        return system_error("mmap of a segment");
+    }
+    *mapping = (struct mapping){.start = start, .bytes = bytes};
+    atomic_init(&mapping->users, users);
+    *out = mapping;
+    return ALNICO_SUCCESS;
+}
+
+static void mapping_leave(struct mapping *mapping, int users)
+{
+    if (!mapping || atomic_fetch_sub(&mapping->users, users) != users)
+        return;
+    munmap(mapping->start, mapping->bytes);
+    free(mapping);
+}
+
+/* ---- Rank 0: makes the memory and listens ---- */
+
+static alnico_status_t make_memory(struct making *m, size_t bytes)
+{
+    m->memory = memfd_create("alnico", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (m->memory < 0)
+        return system_error("memfd_create");
+    if (ftruncate(m->memory, (off_t)bytes) != 0)
+        return system_error("ftruncate of a segment");
+    if (fcntl(m->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        return system_error("fcntl of a segment's seals");
+    return ALNICO_SUCCESS;
+}
+
+/* A length without a name makes the kernel choose one that no other socket has. */
+static alnico_status_t listen_anywhere(struct making *m, int size)
+{
+    struct sockaddr_un any = {.sun_family = AF_UNIX};
+    socklen_t length = sizeof m->mine.address;
+    m->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (m->listener < 0)
+        return system_error("socket");
+    if (bind(m->listener, (const struct sockaddr *)&any, sizeof any.sun_family) != 0)
+        return system_error("bind");
+    if (listen(m->listener, size) != 0)
+        return system_error("listen");
+    if (getsockname(m->listener, (struct sockaddr *)&m->mine.address, &length) != 0)
+        return system_error("getsockname");
+    if (getrandom(m->mine.token, sizeof m->mine.token, 0) != sizeof m->mine.token)
+        return system_error("getrandom");
+    m->mine.address_bytes = length;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t begin_first(struct making *m)
+{
+    struct segment *s = m->out;
+    size_t bytes = members_bytes(s->size) + page_round(s->bytes);
+    TRY(make_memory(m, bytes));
+    TRY(mapping_create(m->memory, bytes, s->size, &s->mapping));
+    m->mine.mapping = s->mapping;
+    return listen_anywhere(m, s->size);
+}
+
+static bool is_same_user(int connection)
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+           peer.uid == geteuid();
+}
+
+static bool await(int descriptor, short events, int ms)
+{
+    struct pollfd poll_for = {.fd = descriptor, .events = events};
+    return poll(&poll_for, 1, ms) == 1;
+}
+
+static bool send_memory(int connection, int memory)
+{
+    _Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {0};
+    char byte = 1;
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    struct cmsghdr *control = CMSG_FIRSTHDR(&message);
+    control->cmsg_level = SOL_SOCKET;
+    control->cmsg_type = SCM_RIGHTS;
+    control->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(control), &memory, sizeof memory);
+    return sendmsg(connection, &message, MSG_NOSIGNAL) == 1;
+}
+
+/* One who has connected; whoever is not a rank of ours gets nothing. */
+static bool serve_one(const struct making *m, int connection)
+{
+    struct greeting greeting;
+    int patience = left_ms(m) < GREETING_MS ? left_ms(m) : GREETING_MS;
+    return is_same_user(connection) && await(connection, POLLIN, patience) &&
+           recv(connection, &greeting, sizeof greeting, MSG_DONTWAIT) == sizeof greeting &&
+           memcmp(greeting.token, m->mine.token, sizeof greeting.token) == 0 &&
+           send_memory(connection, m->memory);
+}
+
+/* Hands the descriptor to `far` ranks of other processes. */
+static alnico_status_t serve(const struct making *m, int far)
+{
+    for (int served = 0; served < far;) {
+        if (!await(m->listener, POLLIN, left_ms(m)) && left_ms(m) == 0)
+            return error_set(ALNICO_ERROR_TIMEOUT,
+                             "%d of %d ranks did not fetch the shared segment", far - served, far);
+        int connection = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC);
+        if (connection < 0)
+            continue;
+        served += serve_one(m, connection);
+        close(connection);
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* Before the outcome is exchanged: whoever connects too late is refused at once. */
+static void stop_listening(struct making *m)
+{
+    if (m->listener >= 0)
+        close(m->listener);
+    m->listener = -1;
+}
+
+/* ---- The others fetch it ---- */
+
+static bool receive_memory(int connection, int *memory)
+{
+    _Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {0};
+    char byte;
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    if (recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != 1)
+        return false;
+    const struct cmsghdr *control = CMSG_FIRSTHDR(&message);
+    if (!control || control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS ||
+        control->cmsg_len != CMSG_LEN(sizeof(int)))
+        return false;
+    memcpy(memory, CMSG_DATA(control), sizeof *memory);
+    return true;
+}
+
+/* EAGAIN: more connect at once than the kernel lets wait. */
+static alnico_status_t connect_first(const struct making *m, int connection)
+{
+    const struct card *first = &m->cards[0];
+    struct backoff backoff = {.crowded = true};
+    backoff_reset(&backoff);
+    while (connect(connection, (const struct sockaddr *)&first->address, first->address_bytes) !=
+           0) {
+        if (errno != EAGAIN && errno != EINTR)
+            return system_error("connect to rank 0");
+        if (left_ms(m) == 0)
+            return error_set(ALNICO_ERROR_TIMEOUT, "rank 0 takes no connection");
+        backoff_pause(&backoff);
+    }
+    if (!is_same_user(connection))
+        return error_set(ALNICO_ERROR_SYSTEM, "rank 0 runs as another user");
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t ask(const struct making *m, int connection, int *memory)
+{
+    struct greeting greeting = {.rank = m->out->rank};
+    memcpy(greeting.token, m->cards[0].token, sizeof greeting.token);
+    TRY(connect_first(m, connection));
+    if (send(connection, &greeting, sizeof greeting, MSG_NOSIGNAL) != sizeof greeting)
+        return system_error("send to rank 0");
+    while (!await(connection, POLLIN, left_ms(m)))
+        if (left_ms(m) == 0)
+            return error_set(ALNICO_ERROR_TIMEOUT, "rank 0 sent no shared segment");
+    if (!receive_memory(connection, memory))
+        return error_set(ALNICO_ERROR_SYSTEM, "rank 0 closed the connection");
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t fetch(const struct making *m)
+{
+    int memory = -1;
+    struct segment *s = m->out;
+    int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (connection < 0)
+        return system_error("socket");
+    alnico_status_t status = ask(m, connection, &memory);
+    close(connection);
+    if (status == ALNICO_SUCCESS)
+        status =
+            mapping_create(memory, members_bytes(s->size) + page_round(s->bytes), 1, &s->mapping);
+    if (memory >= 0)
+        close(memory);
+    return status;
+}
+
+/* ---- Together ---- */
+
+static bool is_near_first(const struct making *m, int rank)
+{
+    return process_same(&m->cards[rank].process, &m->cards[0].process);
+}
+
+/* The count of the first mapping starts with all ranks, as its makers cannot know yet who shares it. */
+static alnico_status_t share(struct making *m)
+{
+    struct segment *s = m->out;
+    int far = 0;
+    for (int i = 0; i < s->size; i++)
+        far += !is_near_first(m, i);
+    if (s->rank == 0)
+        mapping_leave(s->mapping, far);
+    else if (is_near_first(m, s->rank))
+        s->mapping = m->cards[0].mapping;
+    for (int i = 1; i < s->size; i++)
+        if (m->cards[i].bytes != m->cards[0].bytes)
+            return error_set(ALNICO_ERROR_MISMATCH,
+                             "rank 0 asks for a segment of %llu bytes, and rank %d for %llu",
+                             (unsigned long long)m->cards[0].bytes, i,
+                             (unsigned long long)m->cards[i].bytes);
+    if (m->cards[0].address_bytes == 0)
+        return ALNICO_SUCCESS; /* rank 0 says why */
+    if (s->rank == 0)
+        return serve(m, far);
+    return s->mapping ? ALNICO_SUCCESS : fetch(m);
+}
+
+static void introduce(struct making *m)
+{
+    struct segment *s = m->out;
+    s->members = (struct segment_member *)(void *)s->mapping->start;
+    s->base = s->mapping->start + members_bytes(s->size);
+    s->members[s->rank].process = m->mine.process;
+}
+
+/* The lowest rank that failed gives all ranks their status and detail. */
+static alnico_status_t agree(segment_exchange *exchange, void *context, const struct segment *s,
+                             alnico_status_t status)
+{
+    struct outcome mine = {.status = status}, *all = calloc((size_t)s->size, sizeof *all);
+    if (!all)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", s->size);
+    if (status != ALNICO_SUCCESS)
+        strncpy(mine.detail, alnico_error_detail(), sizeof mine.detail - 1);
+    status = exchange(context, &mine, all, sizeof mine);
+    for (int i = 0; i < s->size && status == ALNICO_SUCCESS; i++)
+        if (all[i].status != ALNICO_SUCCESS)
+            status = error_set((alnico_status_t)all[i].status, "rank %d: %.*s", i,
+                               (int)sizeof mine.detail - 1, all[i].detail);
+    free(all);
+    return status;
+}
+
+static alnico_status_t make(struct making *m, segment_exchange *exchange, void *context)
+{
+    struct segment *s = m->out;
+    alnico_status_t status = s->rank == 0 ? begin_first(m) : ALNICO_SUCCESS;
+    if (status != ALNICO_SUCCESS)
+        m->mine.address_bytes = 0;
+    alnico_status_t met = exchange(context, &m->mine, m->cards, sizeof m->mine);
+    if (met != ALNICO_SUCCESS)
+        return met;
+    if (status != ALNICO_SUCCESS) {
+        char detail[256];
+        strncpy(detail, alnico_error_detail(), sizeof detail - 1);
+        detail[sizeof detail - 1] = '\0';
+        share(m);
+        error_set(status, "%s", detail);
+    } else {
+        status = share(m);
+    }
+    stop_listening(m);
+    if (status == ALNICO_SUCCESS && m->cards[0].address_bytes)
+        introduce(m);
+    return agree(exchange, context, s, status);
+}
+
+alnico_status_t segment_create(segment_exchange *exchange, void *context, int rank, int size,
+                               size_t bytes, double timeout, struct segment *out)
+{
+    memset(out, 0, sizeof *out);
+    *out = (struct segment){.rank = rank, .size = size, .bytes = bytes};
+    struct making m = {.out = out, .memory = -1, .listener = -1, .mine.bytes = bytes};
+    double limit = timeout < 1e9 ? timeout : 1e9;
+    m.end_ns = backoff_now_ns() + (int64_t)(limit * 1e9);
+    process_identify(&m.mine.process);
+    m.cards = calloc((size_t)size, sizeof *m.cards);
+    out->pidfds = malloc((size_t)size * sizeof *out->pidfds);
+    alnico_status_t status = ALNICO_ERROR_MEMORY;
+    if (!m.cards || !out->pidfds) {
+        error_set(status, "no memory for %d ranks", size);
+        goto close_descriptors;
+    }
+    for (int i = 0; i < size; i++)
+        atomic_init(&out->pidfds[i], -1);
+    status = make(&m, exchange, context);
+close_descriptors:
+    stop_listening(&m);
+    if (m.memory >= 0)
+        close(m.memory);
+    free(m.cards);
+    if (status != ALNICO_SUCCESS)
+        segment_destroy(out);
+    return status;
+}
+
+void segment_destroy(struct segment *s)
+{
+    if (s->members)
+        atomic_store_explicit(&s->members[s->rank].left, true, memory_order_release);
+    mapping_leave(s->mapping, 1);
+    for (int i = 0; s->pidfds && i < s->size; i++)
+        if (atomic_load(&s->pidfds[i]) >= 0)
+            close(atomic_load(&s->pidfds[i]));
+    free(s->pidfds);
+    memset(s, 0, sizeof *s);
+}
+
+/* ---- Who lives ---- */
+
+bool segment_near(const struct segment *s, int rank)
+{
+    return process_same(&s->members[rank].process, &s->members[s->rank].process);
+}
+
+int segment_pid(const struct segment *s, int rank)
+{
+    const struct process_id *process = &s->members[rank].process;
+    return process_visible(process) ? (int)process->pid : 0;
+}
+
+/* Opens the process's descriptor once; of two threads that do, one closes its own again. */
+static int descriptor_of(const struct segment *s, int rank)
+{
+    int pidfd = atomic_load(&s->pidfds[rank]);
+    if (pidfd >= 0)
+        return pidfd;
+    pidfd = process_open(&s->members[rank].process);
+    int none = -1;
+    if (pidfd >= 0 && !atomic_compare_exchange_strong(&s->pidfds[rank], &none, pidfd)) {
+        close(pidfd);
+        return none;
+    }
+    return pidfd;
+}
+
+static bool has_ended(const struct segment *s, int rank)
+{
+    return !segment_near(s, rank) &&
+           process_ended(&s->members[rank].process, descriptor_of(s, rank));
+}
+
+static bool has_left(const struct segment *s, int rank)
+{
+    return atomic_load_explicit(&s->members[rank].left, memory_order_acquire);
+}
+
+bool segment_alive(const struct segment *s, int rank)
+{
+    return !has_left(s, rank) && !has_ended(s, rank);
+}
+
+/* Its mark is read after its end, when it is final. */
+bool segment_gone(const struct segment *s, int rank)
+{
+    return has_ended(s, rank) && !has_left(s, rank);
+}

@@ -1,0 +1,265 @@
+/* The segment between threads, processes and both: all see the same bytes, agree on failure, know who
+ * lives, and leave nothing behind. */
+#include "comm/segment.h"
+
+#include "forks.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static alnico_status_t exchange(void *context, const void *mine, void *all, size_t bytes)
+{
+    struct rank *rank = context;
+    return rank->bootstrap.allgather(rank->bootstrap.context, mine, all, bytes)
+               ? ALNICO_ERROR_SYSTEM
+               : ALNICO_SUCCESS;
+}
+
+static struct segment make(struct rank *rank, size_t bytes)
+{
+    struct segment s;
+    REQUIRE_STATUS(segment_create(exchange, rank, rank->rank, rank->size, bytes, 10, &s),
+                   ALNICO_SUCCESS);
+    return s;
+}
+
+static void wait_all(struct rank *rank)
+{
+    char one = 1, all[128];
+    REQUIRE_STATUS(exchange(rank, &one, all, 1), ALNICO_SUCCESS);
+}
+
+static int descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        count++;
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+/* Every rank writes its own place and reads all others'. */
+static void share_body(struct rank *rank)
+{
+    size_t bytes = 100000;
+    wait_all(rank);
+    int before = rank->rank == 0 ? descriptors() : 0;
+    wait_all(rank);
+    struct segment s = make(rank, bytes);
+    REQUIRE((uintptr_t)s.base % 4096 == 0 && s.bytes == bytes);
+    for (size_t i = 0; i < bytes; i++)
+        REQUIRE(((char *)s.base)[i] == 0);
+    wait_all(rank);
+    ((atomic_int *)s.base)[rank->rank] = 1000 + rank->rank;
+    ((char *)s.base)[bytes - 1 - (size_t)rank->rank] = (char)(rank->rank + 1);
+    wait_all(rank);
+    for (int i = 0; i < rank->size; i++) {
+        REQUIRE(((atomic_int *)s.base)[i] == 1000 + i);
+        REQUIRE(((char *)s.base)[bytes - 1 - (size_t)i] == (char)(i + 1));
+        REQUIRE(segment_alive(&s, i) && !segment_gone(&s, i));
+    }
+    wait_all(rank);
+    segment_destroy(&s);
+    segment_destroy(&s);
+    wait_all(rank);
+    REQUIRE(rank->rank != 0 || descriptors() == before);
+    wait_all(rank);
+}
+
+static void test_all_ranks_share_the_bytes(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 6; size++) {
+        ranks_run(size, share_body, NULL);
+        forks_run(size, 1, share_body, NULL);
+    }
+    forks_run(3, 2, share_body, NULL);
+    forks_run(24, 1, share_body, NULL);
+}
+
+static void near_body(struct rank *rank)
+{
+    struct segment s = make(rank, 64);
+    for (int i = 0; i < rank->size; i++) {
+        REQUIRE(segment_near(&s, i) == (i / 2 == rank->rank / 2));
+        REQUIRE(segment_pid(&s, i) == forks_pid(rank, i));
+    }
+    wait_all(rank);
+    segment_destroy(&s);
+}
+
+static void test_who_is_near(void **state)
+{
+    (void)state;
+    forks_run(2, 2, near_body, NULL);
+}
+
+/* ---- Failures are everybody's ---- */
+
+static void disagree_body(struct rank *rank)
+{
+    struct segment s;
+    REQUIRE_STATUS(segment_create(exchange, rank, rank->rank, rank->size,
+                                  rank->rank == 2 ? 4096 : 8192, 10, &s),
+                   ALNICO_ERROR_MISMATCH);
+    ranks_require_detail("rank 2 for 4096");
+    REQUIRE(s.base == NULL && s.mapping == NULL);
+}
+
+static void impossible_body(struct rank *rank)
+{
+    struct segment s;
+    REQUIRE_STATUS(segment_create(exchange, rank, rank->rank, rank->size, (size_t)1 << 62, 10, &s),
+                   ALNICO_ERROR_MEMORY);
+    ranks_require_detail("rank 0: mmap of a segment");
+}
+
+static void test_failures_are_everybodys(void **state)
+{
+    (void)state;
+    ranks_run(4, disagree_body, NULL);
+    forks_run(4, 1, disagree_body, NULL);
+    forks_run(2, 2, disagree_body, NULL);
+    forks_run(3, 1, impossible_body, NULL);
+}
+
+/* Rank 1 takes part in the exchange and does not fetch: all get TIMEOUT, about in time. */
+static alnico_status_t exchange_late(void *context, const void *mine, void *all, size_t bytes)
+{
+    struct rank *rank = context;
+    alnico_status_t status = exchange(context, mine, all, bytes);
+    if (rank->rank == 1 && rank->argument) {
+        rank->argument = NULL;
+        usleep(600000);
+    }
+    return status;
+}
+
+static void late_body(struct rank *rank)
+{
+    struct segment s;
+    double start = ranks_seconds();
+    REQUIRE_STATUS(segment_create(exchange_late, rank, rank->rank, rank->size, 4096,
+                                  rank->rank ? 10 : 0.2, &s),
+                   ALNICO_ERROR_TIMEOUT);
+    ranks_require_detail("rank 0: 1 of 2 ranks did not fetch");
+    REQUIRE(ranks_seconds() - start < 3);
+}
+
+static void test_a_late_rank_is_a_timeout_for_all(void **state)
+{
+    (void)state;
+    static int yes = 1;
+    forks_run(3, 1, late_body, &yes);
+}
+
+/* ---- Who lives ---- */
+
+static bool comes_true(bool (*question)(const struct segment *, int), const struct segment *s,
+                       int rank)
+{
+    double end = ranks_seconds() + 5;
+    while (!question(s, rank) && ranks_seconds() < end)
+        usleep(1000);
+    return question(s, rank);
+}
+
+static void victim_body(struct rank *rank)
+{
+    int number = *(const int *)rank->argument;
+    struct segment s = make(rank, 4096);
+    ((char *)s.base)[rank->rank] = 7;
+    wait_all(rank);
+    if (rank->rank == 1 && number == SIGKILL)
+        kill(getpid(), number);
+    if (rank->rank == 1)
+        _Exit(9);
+    REQUIRE(comes_true(segment_gone, &s, 1));
+    REQUIRE(!segment_alive(&s, 1));
+    for (int i = 0; i < rank->size; i++)
+        REQUIRE(i == 1 || (segment_alive(&s, i) && !segment_gone(&s, i)));
+    REQUIRE(((char *)s.base)[1] == 7); /* what it wrote stays */
+    wait_all(rank);
+    segment_destroy(&s);
+}
+
+static void test_an_ended_process_is_known(void **state)
+{
+    (void)state;
+    int numbers[] = {SIGKILL, 0};
+    for (int i = 0; i < 2; i++)
+        forks_run_victim(3, 1, numbers[i], victim_body, &numbers[i]);
+}
+
+static bool not_alive(const struct segment *s, int rank)
+{
+    return !segment_alive(s, rank);
+}
+
+static void leave_body(struct rank *rank)
+{
+    struct segment s = make(rank, 4096);
+    wait_all(rank);
+    if (rank->rank == 0)
+        segment_destroy(&s);
+    if (rank->rank == 0)
+        return;
+    REQUIRE(comes_true(not_alive, &s, 0));
+    usleep(20000);
+    REQUIRE(!segment_gone(&s, 0)); /* it left before its process ended */
+    ((char *)s.base)[rank->rank] = 1;
+    segment_destroy(&s);
+}
+
+static void test_one_that_left_is_not_gone(void **state)
+{
+    (void)state;
+    ranks_run(3, leave_body, NULL);
+    forks_run(3, 1, leave_body, NULL);
+}
+
+/* A SIGKILL in the middle leaves no file: the folder where shared memory shows is as before. */
+static int entries(const char *path)
+{
+    int count = 0;
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        count++;
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+static void test_nothing_is_left_after_a_kill(void **state)
+{
+    (void)state;
+    int number = SIGKILL, before = entries("/dev/shm");
+    forks_run_victim(3, 1, SIGKILL, victim_body, &number);
+    assert_int_equal(entries("/dev/shm"), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_ranks_share_the_bytes),
+        cmocka_unit_test(test_who_is_near),
+        cmocka_unit_test(test_failures_are_everybodys),
+        cmocka_unit_test(test_a_late_rank_is_a_timeout_for_all),
+        cmocka_unit_test(test_an_ended_process_is_known),
+        cmocka_unit_test(test_one_that_left_is_not_gone),
+        cmocka_unit_test(test_nothing_is_left_after_a_kill),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
