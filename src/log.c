@@ -17,6 +17,8 @@ static const struct variable_info table[VARIABLES] = {
     [VARIABLE_ALLREDUCE] = {"ALNICO_ALLREDUCE", "",
                             "allreduce algorithm to force (rank 0's counts)"},
     [VARIABLE_CHUNK] = {"ALNICO_CHUNK", "", "bytes of a large message's chunks (rank 0's counts)"},
+    [VARIABLE_TUNING] = {"ALNICO_TUNING", "",
+                         "tuning file that goes before the built-in table (rank 0's counts)"},
     [VARIABLE_ENGINE_CORE] = {"ALNICO_ENGINE_CORE", "auto",
                               "core of the engine thread: auto, none or a number"},
 };

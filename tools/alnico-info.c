@@ -91,20 +91,38 @@ static void add_bound(cJSON *row, const char *key, double value, bool unbounded)
         cJSON_AddNumberToObject(row, key, value);
 }
 
+static cJSON *tuning_row(const struct tuning_row *row, const char *origin)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "device", tuning_devices[row->device]);
+    add_bound(object, "ranks_up_to", row->ranks, row->ranks == INT_MAX);
+    add_bound(object, "hosts_up_to", row->hosts, row->hosts == INT_MAX);
+    add_bound(object, "bytes_up_to", (double)row->bytes, row->bytes == SIZE_MAX);
+    cJSON_AddStringToObject(object, "backend", row->backend);
+    cJSON_AddStringToObject(object, "algorithm", row->algorithm);
+    cJSON_AddNumberToObject(object, "chunk_bytes", (double)row->chunk_bytes);
+    cJSON_AddStringToObject(object, "origin", origin);
+    return object;
+}
+
+/* The rows in their order: those of ALNICO_TUNING's file, then the built-in ones. */
 static void add_tuning(cJSON *info)
 {
+    struct settings settings = {.status = ALNICO_SUCCESS};
+    struct tuning tuning;
+    settings_read_tuning(&settings, &tuning);
     cJSON *rows = cJSON_AddArrayToObject(info, "allreduce_tuning");
-    for (const struct tuning_row *row = tuning_allreduce;; row++) {
-        bool all_ranks = row->ranks == INT_MAX, all_bytes = row->bytes == SIZE_MAX;
-        cJSON *object = cJSON_CreateObject();
-        add_bound(object, "ranks_up_to", row->ranks, all_ranks);
-        add_bound(object, "bytes_up_to", (double)row->bytes, all_bytes);
-        cJSON_AddStringToObject(object, "algorithm", row->algorithm->name);
-        cJSON_AddNumberToObject(object, "chunk_bytes", (double)row->chunk_bytes);
-        cJSON_AddItemToArray(rows, object);
-        if (all_ranks && all_bytes)
-            return;
-    }
+    for (int i = 0; i < tuning.count; i++)
+        if (tuning.rows[i].collective == ALNICO_ALLREDUCE)
+            cJSON_AddItemToArray(rows, tuning_row(&tuning.rows[i], "file"));
+    for (int i = 0; i < tuning_builtin_count; i++)
+        if (tuning_builtin[i].collective == ALNICO_ALLREDUCE)
+            cJSON_AddItemToArray(rows, tuning_row(&tuning_builtin[i], "built in"));
+    cJSON_AddStringToObject(info, "tuning_file",
+                            tuning.count ? variable_text(VARIABLE_TUNING) : "");
+    if (settings.status != ALNICO_SUCCESS)
+        cJSON_AddStringToObject(info, "tuning_error", settings.detail);
+    tuning_finish(&tuning);
 }
 
 static void add_environment(cJSON *info)
@@ -172,8 +190,10 @@ static void print_rows(const cJSON *rows)
         printf("  %-*s", key->next ? column_width(rows, key->string) : 0, key->string);
     printf("\n");
     for (const cJSON *row = rows->child; row; row = row->next) {
-        for (const cJSON *key = row->child; key; key = key->next)
-            printf("  %-*s", key->next ? column_width(rows, key->string) : 0, value_text(key));
+        for (const cJSON *key = row->child; key; key = key->next) {
+            int width = key->next ? column_width(rows, key->string) : 0;
+            printf("  %-*s", width, value_text(key));
+        }
         printf("\n");
     }
 }

@@ -66,12 +66,12 @@ static alnico_status_t check_buffers(const struct call *call, const char *who)
 /* A function of what is equal on all ranks only. */
 static struct choice choose(const struct alnico_comm *comm, const struct call *call)
 {
-    const struct tuning_row *row =
-        tuning_choose(comm->size, call->count * datatype_bytes(call->type));
+    const struct tuning_step *step =
+        tuning_choose(&comm->tuning, call->collective, call->count * datatype_bytes(call->type));
     size_t chunk = comm->family->settings.chunk_bytes;
     return (struct choice){.backend = &backend_host,
-                           .algorithm = comm->forced ? comm->forced : row->algorithm,
-                           .chunk_bytes = chunk ? chunk : row->chunk_bytes};
+                           .algorithm = comm->forced ? comm->forced : step->algorithm,
+                           .chunk_bytes = chunk ? chunk : step->chunk_bytes};
 }
 
 /* ---- Allreduce ---- */

@@ -96,8 +96,10 @@ static alnico_status_t family_create(const struct transport *transport,
     atomic_init(&family->members, 1);
     pool_init(&family->pool, device);
     alnico_status_t status = topology_read(&family->topology);
-    if (status == ALNICO_SUCCESS && transport->rank == 0)
+    if (status == ALNICO_SUCCESS && transport->rank == 0) {
         settings_read(&family->settings);
+        settings_read_tuning(&family->settings, &family->tuning);
+    }
     return status;
 }
 
@@ -107,6 +109,7 @@ static void family_leave(struct family *family)
         return;
     engine_destroy(family->engine);
     pool_finish(&family->pool);
+    tuning_finish(&family->tuning);
     free(family);
 }
 
@@ -174,6 +177,24 @@ static alnico_status_t apply_settings(alnico_comm_t comm, const struct settings 
     return ALNICO_SUCCESS;
 }
 
+/* The rows of rank 0's file become everybody's. A family that has an engine has its rows. */
+static alnico_status_t share_tuning(alnico_comm_t comm, const char *who)
+{
+    struct family *family = comm->family;
+    struct tuning *tuning = &family->tuning;
+    size_t count = (size_t)family->settings.tuning_rows;
+    if (family->engine || count == 0)
+        return ALNICO_SUCCESS;
+    if (comm->rank > 0)
+        tuning->rows = calloc(count, sizeof *tuning->rows);
+    if (!tuning->rows)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for a tuning table of %zu rows", who,
+                         count);
+    tuning->count = (int)count;
+    return comm_broadcast(comm->transport, NULL, family->settings.timeout, who, tuning->rows,
+                          count * sizeof *tuning->rows);
+}
+
 /* The first message between the ranks: all learn each other's hosts and rank 0's settings. Until they do,
  * each waits as long as its own environment says. */
 static alnico_status_t meet(alnico_comm_t comm, const char *who)
@@ -206,6 +227,11 @@ static alnico_status_t meet(alnico_comm_t comm, const char *who)
     learn_places(comm, members, sets);
     status = apply_settings(comm, &members[0].settings, who);
     if (status == ALNICO_SUCCESS)
+        status = share_tuning(comm, who);
+    if (status == ALNICO_SUCCESS)
+        status = tuning_steps_init(&comm->tuning, &comm->family->tuning, (int)comm->device->kind,
+                                   comm->size, comm->hosts);
+    if (status == ALNICO_SUCCESS)
         status = start_engine(comm, sets);
 free_members:
     free(members);
@@ -219,6 +245,7 @@ static void dismantle(alnico_comm_t comm)
     atomic_store(&comm->magic, 0);
     watch_finish(&comm->watch, comm->transport);
     comm->transport->ops->destroy(comm->transport);
+    tuning_steps_finish(&comm->tuning);
     family_leave(comm->family);
     pthread_mutex_destroy(&comm->latch.lock);
     shell_give(comm);

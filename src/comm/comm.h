@@ -20,6 +20,7 @@ struct family {
     struct pool pool;
     struct topology topology;
     struct settings settings; /* rank 0's */
+    struct tuning tuning;     /* from rank 0's file; it may have no rows */
 };
 
 /* The first error of a communicator, kept for all later calls. Any thread. */
@@ -43,6 +44,7 @@ struct alnico_comm {
     struct family *family;
     struct transport *transport;
 
+    struct tuning_steps tuning;     /* what the table says for these ranks */
     const struct algorithm *forced; /* by set_algorithm or ALNICO_ALLREDUCE; NULL: by the table */
     uint64_t sequence;              /* operations called so far */
     uint64_t next_turn;             /* of their chunks: what the host backend's tags are made of */

@@ -1,7 +1,9 @@
-/* The built-in table, and rank 0's settings. docs/performance.md says how the rows were measured. */
+/* The built-in table, what follows from a table for one communicator, and rank 0's settings. docs/performance.md
+ * says how the rows were measured. */
 #include "comm/tuning.h"
 
 #include "log.h"
+#include "status.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -11,21 +13,157 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Two ranks exchange halves of a chunk, others a half and then quarters: up to 8 KB the MPIs of one host send at once
- * instead of asking the receiver first, which is worth more than fewer messages are. */
-const struct tuning_row tuning_allreduce[] = {
-    {INT_MAX, 4 << 10, &algorithm_recursive_doubling, 4 << 10},
-    {2, SIZE_MAX, &algorithm_rabenseifner, 16 << 10},
-    {INT_MAX, SIZE_MAX, &algorithm_rabenseifner, 32 << 10},
+/* ---- Names ---- */
+
+const char *const tuning_collectives[] = {[ALNICO_ALLREDUCE] = "allreduce", [COLLECTIVES] = NULL};
+
+const char *const tuning_devices[] = {
+    [ALNICO_DEVICE_CPU] = "cpu", [ALNICO_DEVICE_CUDA] = "cuda", NULL};
+
+const struct tuning_backend tuning_backends[] = {
+    {"host", {[ALNICO_ALLREDUCE] = algorithms_allreduce}},
+    {NULL, {NULL}},
 };
 
-const struct tuning_row *tuning_choose(int ranks, size_t bytes)
+const struct tuning_backend *tuning_backend_find(const char *name)
 {
-    const struct tuning_row *row = tuning_allreduce;
-    while (row->ranks < ranks || row->bytes < bytes)
-        row++;
-    return row;
+    for (const struct tuning_backend *b = tuning_backends; b->name; b++)
+        if (strcmp(b->name, name) == 0)
+            return b;
+    return NULL;
 }
+
+const struct algorithm *tuning_algorithm_find(const struct tuning_backend *backend, int collective,
+                                              const char *name)
+{
+    for (const struct algorithm *const *a = backend->algorithms[collective]; a && *a; a++)
+        if (strcmp((*a)->name, name) == 0)
+            return *a;
+    return NULL;
+}
+
+/* ---- The table ---- */
+
+#define CPU_ROW(RANKS, BYTES, ALGORITHM, CHUNK)                                                    \
+    {                                                                                              \
+        .collective = ALNICO_ALLREDUCE, .device = ALNICO_DEVICE_CPU, .ranks = (RANKS),             \
+        .hosts = INT_MAX, .bytes = (BYTES), .backend = "host", .algorithm = ALGORITHM,             \
+        .chunk_bytes = (CHUNK)                                                                     \
+    }
+
+/* Two ranks exchange halves of a chunk, others a half and then quarters: up to 8 KB the MPIs of one host send at once
+ * instead of asking the receiver first, which is worth more than fewer messages are. */
+const struct tuning_row tuning_builtin[] = {
+    CPU_ROW(INT_MAX, 4 << 10, "recursive_doubling", 4 << 10),
+    CPU_ROW(2, SIZE_MAX, "rabenseifner", 16 << 10),
+    CPU_ROW(INT_MAX, SIZE_MAX, "rabenseifner", 32 << 10),
+};
+
+const int tuning_builtin_count = sizeof tuning_builtin / sizeof *tuning_builtin;
+
+/* All rows reach down to one rank, one host and no bytes: a row is hidden if an earlier one has its upper corner.
+ * There are never more hosts than ranks. */
+int tuning_shadow(const struct tuning_row *rows, int index)
+{
+    const struct tuning_row *row = &rows[index];
+    int hosts = row->hosts < row->ranks ? row->hosts : row->ranks;
+    for (int i = 0; i < index; i++)
+        if (rows[i].collective == row->collective && rows[i].device == row->device &&
+            rows[i].ranks >= row->ranks && rows[i].hosts >= hosts && rows[i].bytes >= row->bytes)
+            return i;
+    return -1;
+}
+
+void tuning_finish(struct tuning *tuning)
+{
+    free(tuning->rows);
+    free(tuning->machines);
+    memset(tuning, 0, sizeof *tuning);
+}
+
+/* ---- The choice of one communicator ---- */
+
+struct selection {
+    int collective, device, ranks, hosts;
+    struct tuning_step *steps;
+    int count;
+};
+
+static bool is_complete(const struct selection *s)
+{
+    return s->count > 0 && s->steps[s->count - 1].bytes == SIZE_MAX;
+}
+
+/* A row counts from where the ones before it end. */
+static void select_rows(struct selection *s, const struct tuning_row *rows, int count)
+{
+    for (const struct tuning_row *row = rows; row < rows + count; row++) {
+        if (row->collective != s->collective || row->device != s->device || row->ranks < s->ranks ||
+            row->hosts < s->hosts || (s->count && row->bytes <= s->steps[s->count - 1].bytes))
+            continue;
+        const struct tuning_backend *backend = tuning_backend_find(row->backend);
+        s->steps[s->count++] = (struct tuning_step){
+            .bytes = row->bytes,
+            .backend = backend->name,
+            .algorithm = tuning_algorithm_find(backend, row->collective, row->algorithm),
+            .chunk_bytes = row->chunk_bytes};
+    }
+}
+
+static alnico_status_t select_steps(struct selection *s, const struct tuning *tuning)
+{
+    int most = tuning_builtin_count + (tuning ? tuning->count : 0);
+    s->steps = calloc((size_t)most, sizeof *s->steps);
+    if (!s->steps)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for a tuning table of %d rows", most);
+    if (tuning)
+        select_rows(s, tuning->rows, tuning->count);
+    select_rows(s, tuning_builtin, tuning_builtin_count);
+    return is_complete(s) ? ALNICO_SUCCESS
+                          : error_set(ALNICO_ERROR_UNSUPPORTED,
+                                      "the tuning table has no row for %s of every size on %s",
+                                      tuning_collectives[s->collective], tuning_devices[s->device]);
+}
+
+alnico_status_t tuning_steps_init(struct tuning_steps *out, const struct tuning *tuning, int device,
+                                  int ranks, int hosts)
+{
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < COLLECTIVES; i++) {
+        struct selection s = {i, device, ranks, hosts, NULL, 0};
+        alnico_status_t status = select_steps(&s, tuning);
+        out->of[i] = s.steps;
+        if (status != ALNICO_SUCCESS) {
+            tuning_steps_finish(out);
+            return status;
+        }
+    }
+    return ALNICO_SUCCESS;
+}
+
+void tuning_steps_force(struct tuning_steps *steps, int collective, const char *backend,
+                        const struct algorithm *algorithm, size_t chunk_bytes)
+{
+    steps->of[collective][0] = (struct tuning_step){SIZE_MAX, backend, algorithm, chunk_bytes};
+}
+
+void tuning_steps_finish(struct tuning_steps *steps)
+{
+    for (int i = 0; i < COLLECTIVES; i++)
+        free(steps->of[i]);
+    memset(steps, 0, sizeof *steps);
+}
+
+const struct tuning_step *tuning_choose(const struct tuning_steps *steps,
+                                        alnico_collective_t collective, size_t bytes)
+{
+    const struct tuning_step *step = steps->of[collective];
+    while (step->bytes < bytes)
+        step++;
+    return step;
+}
+
+/* ---- Settings ---- */
 
 static void refuse(struct settings *s, enum variable variable, const char *expected)
 {
@@ -51,7 +189,7 @@ static void read_chunk(struct settings *s)
     unsigned long long bytes = strtoull(text, &end, 10);
     s->chunk_bytes = (size_t)bytes;
     bool number = *text >= '0' && *text <= '9' && !*end && errno == 0;
-    if (*text && (!number || bytes < 1024 || bytes > INT_MAX))
+    if (*text && (!number || bytes < CHUNK_BYTES_LEAST || bytes > INT_MAX))
         refuse(s, VARIABLE_CHUNK, "bytes from 1024 to 2147483647");
 }
 
@@ -69,4 +207,17 @@ void settings_read(struct settings *s)
     read_timeout(s);
     read_chunk(s);
     read_algorithm(s);
+}
+
+void settings_read_tuning(struct settings *s, struct tuning *out)
+{
+    const char *path = variable_text(VARIABLE_TUNING);
+    memset(out, 0, sizeof *out);
+    if (!*path || s->status != ALNICO_SUCCESS)
+        return;
+    s->status = tuning_file_read(path, out);
+    s->tuning_rows = out->count;
+    if (s->status != ALNICO_SUCCESS)
+        snprintf(s->detail, sizeof s->detail, "%s on rank 0: %s",
+                 variable_info(VARIABLE_TUNING)->name, alnico_error_detail());
 }

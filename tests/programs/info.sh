@@ -10,7 +10,8 @@ expect_out '^alnico [0-9]+\.[0-9]+\.[0-9]+$'
 expect_out '^  cpu +available$'
 expect_out '^  cuda +not in this build$'
 expect_out '^  rabenseifner '
-expect_out '^  any +any '
+expect_out '^  cpu +any +any +4096 +host +recursive_doubling +4096 +built in$'
+expect_out '^  cpu +any +any +any '
 expect_out '^  ALNICO_TIMEOUT +7 +environment '
 expect_out '^  ALNICO_ALLREDUCE +- +default '
 expect_json "$work/a.json" 'machine;cores' '[1-9][0-9]*'
@@ -26,6 +27,24 @@ expect_json "$work/b.json" 'mpi;ranks' 3
 
 expect 0 env ALNICO_CHUNK=5 "$info"
 expect_out "^environment_error ALNICO_CHUNK is '5'"
+
+# The table in force, and where it comes from.
+cat >"$work/table.json" <<'TABLE'
+{"alnico_tuning": 1, "rows": [
+    {"collective": "allreduce", "device": "cpu", "ranks_up_to": 3, "hosts_up_to": 1, "bytes_up_to": null,
+     "backend": "host", "algorithm": "ring", "chunk_bytes": 12345}
+]}
+TABLE
+expect 0 env ALNICO_TUNING="$work/table.json" "$info" --json "$work/c.json"
+expect_out '^  cpu +3 +1 +any +host +ring +12345 +file$'
+expect_out '^  cpu +any +any +4096 +host +recursive_doubling +4096 +built in$'
+expect_json "$work/c.json" tuning_file "$work/table.json"
+expect_json "$work/c.json" 'allreduce_tuning;0;algorithm' ring
+expect_json "$work/a.json" tuning_file ''
+sed -i 's/12345/0/' "$work/table.json"
+expect 0 env ALNICO_TUNING="$work/table.json" "$info"
+expect_out "^tuning_error ALNICO_TUNING on rank 0: .*table.json, line 3: chunk_bytes is 0, expected"
+
 expect 0 env ALNICO_NONSENSE=1 "$info"
 expect_err 'unknown variable ALNICO_NONSENSE'
 expect 2 "$info" now

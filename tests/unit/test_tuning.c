@@ -1,4 +1,4 @@
-/* The built-in table covers everything, and the settings refuse what they cannot use, naming it. The
+/* Steps follow from rows as the table says, the built-in table covers everything, and the settings refuse what they cannot use, naming it. The
  * environment is read once in a process: each case has its own. */
 #include "comm/tuning.h"
 
@@ -10,36 +10,150 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-static void test_every_call_has_a_row(void **state)
+/* The first of some rows that fits, by the definition. */
+static const struct tuning_row *first_fit(const struct tuning_row *rows, int count, int ranks,
+                                          int hosts, size_t bytes)
+{
+    for (int i = 0; i < count; i++)
+        if (rows[i].device == ALNICO_DEVICE_CPU && rows[i].ranks >= ranks &&
+            rows[i].hosts >= hosts && rows[i].bytes >= bytes)
+            return &rows[i];
+    return NULL;
+}
+
+static void require_step(const struct tuning_step *step, const struct tuning_row *row)
+{
+    assert_string_equal(step->backend, row->backend);
+    assert_string_equal(step->algorithm->name, row->algorithm);
+    assert_int_equal(step->chunk_bytes, row->chunk_bytes);
+}
+
+static void test_every_call_has_a_built_in_row(void **state)
 {
     (void)state;
     static const int ranks[] = {1, 2, 3, 64, 100000, INT_MAX};
-    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
-        for (size_t bytes = 0; bytes < SIZE_MAX / 2; bytes = 2 * bytes + 1) {
-            const struct tuning_row *row = tuning_choose(ranks[i], bytes);
-            assert_true(row->ranks >= ranks[i] && row->bytes >= bytes);
-            assert_non_null(row->algorithm);
-            assert_in_range(row->chunk_bytes, 1024,
-                            INT_MAX);               /* a message's bytes are an int in MPI */
-            assert_true(row->chunk_bytes % 8 == 0); /* whole elements of every type */
-        }
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        struct tuning_steps steps;
+        assert_int_equal(tuning_steps_init(&steps, NULL, ALNICO_DEVICE_CPU, ranks[i], ranks[i]),
+                         ALNICO_SUCCESS);
+        for (size_t bytes = 0; bytes < SIZE_MAX / 2; bytes = 2 * bytes + 1)
+            require_step(
+                tuning_choose(&steps, ALNICO_ALLREDUCE, bytes),
+                first_fit(tuning_builtin, tuning_builtin_count, ranks[i], ranks[i], bytes));
+        tuning_steps_finish(&steps);
+    }
 }
 
+static void test_the_built_in_rows_are_sound(void **state)
+{
+    (void)state;
+    for (int i = 0; i < tuning_builtin_count; i++) {
+        const struct tuning_row *row = &tuning_builtin[i];
+        const struct tuning_backend *backend = tuning_backend_find(row->backend);
+        assert_non_null(backend);
+        assert_non_null(tuning_algorithm_find(backend, row->collective, row->algorithm));
+        assert_int_equal(tuning_shadow(tuning_builtin, i), -1);
+        assert_in_range(row->chunk_bytes, CHUNK_BYTES_LEAST, INT_MAX);
+        assert_true(row->chunk_bytes % 8 == 0); /* whole elements of every type */
+    }
+}
+
+static unsigned random_state;
+
+static int pick(int count)
+{
+    return rand_r(&random_state) % count;
+}
+
+enum { ROWS = 24 };
+
+static void fill_rows(struct tuning_row *rows, int count)
+{
+    static const char *const algorithms[] = {"ring", "binomial", "rabenseifner"};
+    for (int i = 0; i < count; i++) {
+        rows[i] = (struct tuning_row){.device = pick(4) ? ALNICO_DEVICE_CPU : ALNICO_DEVICE_CUDA,
+                                      .ranks = pick(8) ? 1 + pick(9) : INT_MAX,
+                                      .hosts = pick(4) ? 1 + pick(4) : INT_MAX,
+                                      .bytes = pick(6) ? (size_t)1 + (size_t)pick(20) : SIZE_MAX,
+                                      .backend = "host",
+                                      .chunk_bytes = 1024 + (size_t)i};
+        strcpy(rows[i].algorithm, algorithms[pick(3)]);
+    }
+}
+
+/* Random tables: the steps say what the definition says, with the built-in rows behind a file's. */
 static void test_the_first_row_that_fits_counts(void **state)
 {
     (void)state;
-    for (const struct tuning_row *row = tuning_allreduce;; row++) {
-        bool last = row->ranks == INT_MAX && row->bytes == SIZE_MAX;
-        const struct tuning_row *chosen = tuning_choose(row->ranks, row->bytes);
-        assert_true(chosen <= row);
-        if (last)
-            break;
+    struct tuning_row rows[ROWS];
+    for (int round = 0; round < 300; round++) {
+        struct tuning tuning = {.rows = rows, .count = 1 + pick(ROWS)};
+        fill_rows(rows, tuning.count);
+        int ranks = 1 + pick(11), hosts = 1 + pick(ranks);
+        struct tuning_steps steps;
+        assert_int_equal(tuning_steps_init(&steps, &tuning, ALNICO_DEVICE_CPU, ranks, hosts),
+                         ALNICO_SUCCESS);
+        for (size_t bytes = 0; bytes < 23; bytes++) {
+            const struct tuning_row *row = first_fit(rows, tuning.count, ranks, hosts, bytes);
+            if (!row)
+                row = first_fit(tuning_builtin, tuning_builtin_count, ranks, hosts, bytes);
+            require_step(tuning_choose(&steps, ALNICO_ALLREDUCE, bytes), row);
+        }
+        tuning_steps_finish(&steps);
     }
-    assert_ptr_equal(tuning_choose(2, 8), &tuning_allreduce[0]);
+}
+
+/* A row is called hidden exactly when no call chooses it. */
+static void test_hidden_rows(void **state)
+{
+    (void)state;
+    struct tuning_row rows[ROWS];
+    int hidden = 0;
+    for (int round = 0; round < 200; round++) {
+        int count = 1 + pick(ROWS);
+        fill_rows(rows, count);
+        for (int i = 0; i < count; i++) {
+            if (rows[i].device != ALNICO_DEVICE_CPU)
+                continue;
+            bool chosen = false;
+            for (int ranks = 1; ranks < 12 && !chosen; ranks++)
+                for (int hosts = 1; hosts <= ranks && !chosen; hosts++)
+                    for (size_t bytes = 0; bytes < 23 && !chosen; bytes++)
+                        chosen = first_fit(rows, count, ranks, hosts, bytes) == &rows[i];
+            assert_int_equal(tuning_shadow(rows, i) < 0, chosen);
+            hidden += !chosen;
+        }
+    }
+    assert_true(hidden > 100);
+}
+
+static void test_a_device_without_rows(void **state)
+{
+    (void)state;
+    struct tuning_steps steps;
+    assert_int_equal(tuning_steps_init(&steps, NULL, ALNICO_DEVICE_CUDA, 2, 1),
+                     ALNICO_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(alnico_error_detail(), "allreduce of every size on cuda"));
+    assert_null(steps.of[ALNICO_ALLREDUCE]);
+}
+
+static void test_one_step_by_force(void **state)
+{
+    (void)state;
+    struct tuning_steps steps;
+    assert_int_equal(tuning_steps_init(&steps, NULL, ALNICO_DEVICE_CPU, 3, 1), ALNICO_SUCCESS);
+    tuning_steps_force(&steps, ALNICO_ALLREDUCE, "host", &algorithm_ring, 4444);
+    for (size_t bytes = 0; bytes < SIZE_MAX / 2; bytes = 2 * bytes + 1) {
+        const struct tuning_step *step = tuning_choose(&steps, ALNICO_ALLREDUCE, bytes);
+        assert_ptr_equal(step->algorithm, &algorithm_ring);
+        assert_int_equal(step->chunk_bytes, 4444);
+    }
+    tuning_steps_finish(&steps);
 }
 
 struct setting {
@@ -98,12 +212,18 @@ static void test_settings(void **state)
 
 int main(void)
 {
+    random_state = (unsigned)time(NULL);
+    print_message("seed %u\n", random_state);
     unsetenv("ALNICO_TIMEOUT");
     unsetenv("ALNICO_CHUNK");
     unsetenv("ALNICO_ALLREDUCE");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_call_has_a_row),
+        cmocka_unit_test(test_every_call_has_a_built_in_row),
+        cmocka_unit_test(test_the_built_in_rows_are_sound),
         cmocka_unit_test(test_the_first_row_that_fits_counts),
+        cmocka_unit_test(test_hidden_rows),
+        cmocka_unit_test(test_a_device_without_rows),
+        cmocka_unit_test(test_one_step_by_force),
         cmocka_unit_test(test_settings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
