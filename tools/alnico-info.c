@@ -62,7 +62,8 @@ static void add_backends(cJSON *info)
     cJSON_AddItemToArray(backends, host);
     cJSON *transports = cJSON_AddArrayToObject(info, "transports");
     static const char *const table[][2] = {{"mpi", "messages between processes"},
-                                           {"local", "ranks that are threads of one process"}};
+                                           {"local", "ranks that are threads of one process"},
+                                           {"sim", "virtual time, for alnico-simulate"}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         cJSON *transport = cJSON_CreateObject();
         cJSON_AddStringToObject(transport, "name", table[i][0]);

@@ -29,7 +29,7 @@ static alnico_status_t combine(struct rounds *r, const struct exchange *x, const
     char *mine = span_start(r, &x->recv);
     bool lower = x->from < r->shape.rank;
     return r->device->reduce(mine, lower ? arrival : mine, lower ? mine : arrival, x->recv.len,
-                             r->type, r->op, NULL);
+                             r->type, r->op, r->stream);
 }
 
 static alnico_status_t do_local(struct rounds *r, const struct exchange *x)
@@ -37,7 +37,7 @@ static alnico_status_t do_local(struct rounds *r, const struct exchange *x)
     const char *source = span_start(r, &x->send);
     if (x->reduce)
         return combine(r, x, source);
-    return r->device->copy(span_start(r, &x->recv), source, x->recv.len * r->element, NULL);
+    return r->device->copy(span_start(r, &x->recv), source, x->recv.len * r->element, r->stream);
 }
 
 static alnico_status_t post(struct rounds *r, struct pending *p, char *arrival)

@@ -14,6 +14,7 @@ struct rounds {
     struct transport *transport;
     uint32_t tag;                    /* of all its messages; no other executor in flight has it */
     const struct device_ops *device; /* whose reductions combine elements in the buffers */
+    void *stream;                    /* what it reduces on: the inline stream, NULL on the CPU */
     alnico_datatype_t type;
     alnico_op_t op;
     char *

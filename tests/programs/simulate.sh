@@ -1,0 +1,89 @@
+#!/bin/bash
+# alnico-simulate from end to end: tables, reports, machine files, and every usage error.
+#
+# Usage: simulate.sh ALNICO-SIMULATE SOURCE
+. "$(dirname "$0")/common.sh"
+simulate=$1 machines=$2/share/machines
+
+run() {
+    expect 0 "$simulate" "$@"
+    ! grep -q WRONG "$work/out" || fail "wrong elements"
+}
+
+# The rows of the tables.
+rows() {
+    grep -cE '^ +[0-9]+ +[0-9]+\.' "$work/out"
+}
+
+# The formulas of the flat machine: 6 (1 + 4096 (0.1 + 0.05) ns), and where two of them cross.
+run --machine flat --ranks 64 --sizes 64,4K,64K --json "$work/a.json"
+expect_out '^# alnico-simulate .* 64 ranks, 1 a host, on simulated flat$'
+expect_out '^ +4096 +9\.69 +13\.01 .* checked +recursive_doubling$'
+expect_out '^# crossover: recursive_doubling up to 91[0-9]{2} B, then rabenseifner$'
+[ "$(rows)" -eq 3 ] || fail "expected 3 rows"
+expect_json "$work/a.json" 'kind' simulated
+expect_json "$work/a.json" 'simulated_machine;name' flat
+expect_json "$work/a.json" 'runs;0;ranks' 64
+expect_json "$work/a.json" 'runs;0;rows;4;algorithm' recursive_doubling
+expect_json "$work/a.json" 'runs;0;rows;4;time_us' '9\.686[34].*'
+expect_json "$work/a.json" 'runs;0;rows;0;wrong' 0
+expect_json "$work/a.json" 'runs;0;crossovers;0;above' rabenseifner
+
+# Every shipped machine by name, and by file; ranges, hosts, chunks; the same again, by other threads.
+for machine in sierra h200-ndr "$machines/sierra.json"; do
+    run --machine "$machine" --ranks 4..64 -b 8 -e 64K -f 64
+    [ "$(rows)" -eq 15 ] || fail "expected 15 rows"
+done
+run --machine sierra --ranks 6,37 --hosts 3 --sizes 8,10000 --chunk 1K --threads 1
+expect_out ' 37 ranks, 13 a host'
+cp "$work/out" "$work/before"
+run --machine sierra --ranks 6,37 --hosts 3 --sizes 8,10000 --chunk 1K --threads 3
+cmp -s "$work/out" "$work/before" || fail "a repeated run differs"
+
+# Too large for real elements, and for time.
+run --ranks 256 --sizes 64K --memory 1M --threads 1
+expect_out ' sizes +rabenseifner$'
+run --ranks 65536 --sizes 8 --memory 16M --threads 1 --json "$work/b.json"
+expect_out '^ +8 +16\.0[0-9] +32\.0[0-9] +- +32\.0[0-9]  checked '
+expect_json "$work/b.json" 'runs;0;rows;2;time_us' ''
+run --algorithm ring --ranks 8 --sizes 4
+expect_out '^# crossover: none$'
+
+# A damaged machine file names file, key and value.
+sed 's/"taper": 2/"taper": 0/' "$machines/sierra.json" >"$work/bad.json"
+expect 2 "$simulate" --machine "$work/bad.json"
+expect_err '/bad.json: taper is 0, expected a number from 1 to 1000$'
+expect 2 "$simulate" --machine "$work/none.json"
+expect_err 'none.json: No such file or directory'
+expect 2 "$simulate" --machine atlantis
+expect_err 'atlantis.json: No such file or directory'
+
+usage() {
+    local message=$1
+    shift
+    expect 2 "$simulate" "$@"
+    expect_err "$message"
+    [ ! -s "$work/out" ] || fail "a usage error prints a table"
+}
+usage '--ranks 3: expected a whole number from 4 to 65536' --ranks 3
+usage '--ranks 65537: expected' --ranks 4..65537
+usage '--ranks x: expected' --ranks 8,x
+usage '--ranks : expected' --ranks 8,
+usage '--ranks 64..8: the first is above the last' --ranks 64..8
+usage '--hosts 65: more than the 64 ranks' --hosts 65
+usage '--hosts 0: expected' --hosts 0
+usage '-b 2: expected a size of at least 4' -b 2
+usage '-b 8388608: above -e' -b 8M
+usage '-f 1: expected' -f 1
+usage '--sizes: 8 is not above 64' --sizes 64,8
+usage '--sizes 8Q: expected a size' --sizes 8Q
+usage '--algorithm foo: expected one of .*ring.* or all' --algorithm foo
+usage '--threads 0: expected' --threads 0
+usage '--rounds 0: expected' --rounds 0
+usage 'now: expected options only' now
+usage 'unrecognized option' --bogus
+expect 1 "$simulate" --ranks 4 --sizes 8 --json "$work/no/such/folder.json"
+expect_err 'folder.json: No such file or directory'
+expect 0 "$simulate" --help
+expect_out '--machine=NAME'
+expect 0 "$simulate" --version

@@ -1,0 +1,270 @@
+/* The command line of alnico-simulate, by argp: one function for each kind of value. */
+#include "simulate_options.h"
+
+#include "program.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    KEY_RANKS = 256,
+    KEY_HOSTS,
+    KEY_MACHINE,
+    KEY_SIZES,
+    KEY_ALGORITHM,
+    KEY_CHUNK,
+    KEY_MEMORY,
+    KEY_ROUNDS,
+    KEY_THREADS,
+    KEY_JSON
+};
+
+enum { RANKS_MAX = 65536 };
+
+static const struct argp_option table[] = {
+    {.doc = "What to simulate:"},
+    {"machine", KEY_MACHINE, "NAME|FILE", 0,
+     "sierra, h200-ndr, flat, or a file of one's own, with a slash or a dot in its name (flat)", 0},
+    {"ranks", KEY_RANKS, "LIST", 0,
+     "4 to 65536: numbers separated by commas, or 4..65536, which doubles (64)", 0},
+    {"hosts", KEY_HOSTS, "N", 0,
+     "spread the ranks over so many hosts in blocks, instead of the machine's ranks_per_host", 0},
+    {"minbytes", 'b', "SIZE", 0, "first size in bytes; 64K and 64M are understood (8)", 0},
+    {"maxbytes", 'e', "SIZE", 0, "last size (1M)", 0},
+    {"stepfactor", 'f', "N", 0, "from one size to the next, multiply by N (2)", 0},
+    {"sizes", KEY_SIZES, "LIST", 0, "these sizes, separated by commas, instead of -b, -e and -f",
+     0},
+    {"algorithm", KEY_ALGORITHM, "NAME", 0, "one algorithm of `alnico-info', or all (all)", 0},
+    {"chunk", KEY_CHUNK, "SIZE", 0,
+     "cut messages into chunks of SIZE, three of a rank in flight; 0: never (0)", 0},
+    {.doc = "How to run it:"},
+    {"memory", KEY_MEMORY, "SIZE", 0,
+     "for real elements, at most so many bytes at once; what needs more moves sizes only (512M)",
+     0},
+    {"rounds", KEY_ROUNDS, "N", 0,
+     "leave out what has more than N rounds, summed over ranks: about 0.2 us each (100000000)", 0},
+    {"threads", KEY_THREADS, "N", 0, "simulate so many cases at once (one a core)", 0},
+    {"json", KEY_JSON, "FILE", 0, "also write everything to FILE", 0},
+    {0}};
+
+/* What is read before the machine and the sizes can be made of it. */
+struct reader {
+    struct simulate_options *options;
+    const char *machine, *algorithm, *sizes;
+    size_t begin, end, factor;
+};
+
+/* A whole number within the bounds; anything else is a usage error that names the option. */
+static unsigned long long read_number(struct argp_state *state, const char *option,
+                                      const char *text, unsigned long long least,
+                                      unsigned long long most)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
+        argp_error(state, "%s %s: expected a whole number from %llu to %llu", option, text, least,
+                   most);
+    return value;
+}
+
+/* Bytes, with an optional K, M or G (of 1024). */
+static size_t read_size(struct argp_state *state, const char *option, const char *text,
+                        size_t least)
+{
+    static const char units[] = "KMG";
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 32 : *end) : NULL;
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    bool good = *text >= '0' && *text <= '9' && !errno && (!*end || (unit && !end[1]));
+    if (!good || value > SIZE_MAX >> shift || (size_t)value << shift < least)
+        argp_error(state, "%s %s: expected a size of at least %zu such as 8, 64K or 64M", option,
+                   text, least);
+    return (size_t)value << shift;
+}
+
+/* The next part of a list: up to a comma, which becomes its end. */
+static char *next_item(char **rest)
+{
+    char *item = *rest, *comma = item ? strchr(item, ',') : NULL;
+    if (comma)
+        *comma = '\0';
+    *rest = comma ? comma + 1 : NULL;
+    return item;
+}
+
+static void add_ranks(struct argp_state *state, const char *text, const char *item)
+{
+    struct simulate_options *options = ((struct reader *)state->input)->options;
+    if (options->ranks_count == SIMULATE_LIST)
+        argp_error(state, "--ranks %s: expected at most %d numbers", text, SIMULATE_LIST);
+    options->ranks[options->ranks_count++] = (int)read_number(state, "--ranks", item, 4, RANKS_MAX);
+}
+
+static void read_range(struct argp_state *state, char *text, char *dots)
+{
+    struct simulate_options *options = ((struct reader *)state->input)->options;
+    *dots = '\0';
+    int first = (int)read_number(state, "--ranks", text, 4, RANKS_MAX);
+    int last = (int)read_number(state, "--ranks", dots + 2, 4, RANKS_MAX);
+    if (first > last)
+        argp_error(state, "--ranks %d..%d: the first is above the last", first, last);
+    for (int ranks = first; ranks <= last; ranks *= 2)
+        options->ranks[options->ranks_count++] = ranks;
+}
+
+static void read_ranks(struct argp_state *state, const char *text)
+{
+    char *copy = strdup(text), *rest = copy;
+    ((struct reader *)state->input)->options->ranks_count = 0;
+    char *dots = copy ? strstr(copy, "..") : NULL;
+    if (dots)
+        read_range(state, copy, dots);
+    else
+        while (rest)
+            add_ranks(state, text, next_item(&rest));
+    free(copy);
+}
+
+static void add_size(struct argp_state *state, struct simulate_options *options, size_t bytes)
+{
+    int count = options->sizes_count;
+    if (count == SIMULATE_LIST)
+        argp_error(state, "expected at most %d sizes", SIMULATE_LIST);
+    if (count && bytes <= options->sizes[count - 1])
+        argp_error(state, "--sizes: %zu is not above %zu", bytes, options->sizes[count - 1]);
+    options->sizes[options->sizes_count++] = bytes;
+}
+
+/* Sizes are whole elements: the rest is cut off, as alnico-perf does. */
+static void make_sizes(struct argp_state *state, struct reader *reader)
+{
+    size_t element = sizeof(float);
+    if (reader->begin > reader->end)
+        argp_error(state, "-b %zu: above -e, which is %zu", reader->begin, reader->end);
+    for (size_t bytes = reader->begin; !reader->sizes; bytes *= reader->factor) {
+        add_size(state, reader->options, bytes / element * element);
+        if (bytes > reader->end / reader->factor)
+            break;
+    }
+    char *copy = reader->sizes ? strdup(reader->sizes) : NULL, *rest = copy;
+    while (rest)
+        add_size(state, reader->options,
+                 read_size(state, "--sizes", next_item(&rest), element) / element * element);
+    free(copy);
+}
+
+static void find_algorithms(struct argp_state *state, struct simulate_options *options,
+                            const char *name)
+{
+    char names[512] = "";
+    for (int i = 0; algorithms_allreduce[i] && i < SIMULATE_ALGORITHMS; i++) {
+        const struct algorithm *algorithm = algorithms_allreduce[i];
+        if (strcmp(name, "all") == 0 || strcmp(name, algorithm->name) == 0)
+            options->algorithms[options->algorithms_count++] = algorithm;
+        strncat(names, algorithm->name, sizeof names - strlen(names) - 1);
+        strncat(names, " ", sizeof names - strlen(names) - 1);
+    }
+    if (!options->algorithms_count)
+        argp_error(state, "--algorithm %s: expected one of %sor all", name, names);
+}
+
+static void find_machine(struct argp_state *state, struct reader *reader)
+{
+    struct simulate_options *options = reader->options;
+    if (machine_read(reader->machine, &options->machine) != ALNICO_SUCCESS)
+        argp_error(state, "--machine %s", alnico_error_detail());
+    for (int i = 0; i < options->ranks_count; i++)
+        if (options->hosts > options->ranks[i])
+            argp_error(state, "--hosts %d: more than the %d ranks", options->hosts,
+                       options->ranks[i]);
+}
+
+static error_t read_option(int key, char *text, struct argp_state *state)
+{
+    struct reader *reader = state->input;
+    struct simulate_options *options = reader->options;
+    switch (key) {
+    case 'b':
+        reader->begin = read_size(state, "-b", text, sizeof(float));
+        return 0;
+    case 'e':
+        reader->end = read_size(state, "-e", text, sizeof(float));
+        return 0;
+    case 'f':
+        reader->factor = (size_t)read_number(state, "-f", text, 2, 1u << 30);
+        return 0;
+    case KEY_MACHINE:
+        reader->machine = text;
+        return 0;
+    case KEY_RANKS:
+        read_ranks(state, text);
+        return 0;
+    case KEY_HOSTS:
+        options->hosts = (int)read_number(state, "--hosts", text, 1, RANKS_MAX);
+        return 0;
+    case KEY_SIZES:
+        reader->sizes = text;
+        return 0;
+    case KEY_ALGORITHM:
+        reader->algorithm = text;
+        return 0;
+    case KEY_CHUNK:
+        options->chunk = read_size(state, "--chunk", text, 0);
+        return 0;
+    case KEY_MEMORY:
+        options->memory = read_size(state, "--memory", text, 0);
+        return 0;
+    case KEY_ROUNDS:
+        options->rounds = (double)read_number(state, "--rounds", text, 1, (uint64_t)1 << 50);
+        return 0;
+    case KEY_THREADS:
+        options->threads = (int)read_number(state, "--threads", text, 1, 256);
+        return 0;
+    case KEY_JSON:
+        options->json = text;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "%s: expected options only", text);
+        return 0;
+    case ARGP_KEY_END:
+        make_sizes(state, reader);
+        find_algorithms(state, options, reader->algorithm);
+        find_machine(state, reader);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+void simulate_options_read(int argc, char **argv, struct simulate_options *options)
+{
+    static const struct argp argp = {
+        .options = table,
+        .parser = read_option,
+        .doc =
+            "Runs the library's allreduce algorithms in virtual time on a machine of up to 65,536 "
+            "ranks, on this one.\v"
+            "Every rank is an executor of the library; messages and reductions take the time "
+            "that the machine file says. float32 sums, whose values are checked where the "
+            "elements fit into --memory. Prints the microseconds until the last rank is done, "
+            "and where the fastest algorithm changes. A wrong value makes the exit status 1, a "
+            "usage error 2. docs/simulation.md describes the model and the files.\n\n"
+            "Example: alnico-simulate --machine sierra --ranks 4..4096 -f 8"};
+    struct reader reader = {options, "flat", "all", NULL, 8, 1 << 20, 2};
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    *options = (struct simulate_options){.ranks = {64},
+                                         .ranks_count = 1,
+                                         .memory = (size_t)512 << 20,
+                                         .rounds = 1e8,
+                                         .threads = cores > 1 && cores < 256 ? (int)cores : 1};
+    argp_err_exit_status = EXIT_USAGE;
+    argp_program_version = alnico_version();
+    argp_parse(&argp, argc, argv, 0, NULL, &reader);
+}
