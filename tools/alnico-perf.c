@@ -125,19 +125,6 @@ static void count_hosts(struct perf_setup *setup)
     free(ids);
 }
 
-/* The command line as one text, for the report. */
-static char *join(int argc, char **argv)
-{
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-    for (int i = 0; out && i < argc; i++)
-        fprintf(out, "%s%s", i ? " " : "", argv[i]);
-    if (out)
-        fclose(out);
-    return text;
-}
-
 static struct report *open_report(struct bench *bench, int level, const char *command)
 {
     struct perf_setup setup = {.options = &bench->options,
@@ -158,7 +145,7 @@ static struct report *open_report(struct bench *bench, int level, const char *co
 int main(int argc, char **argv)
 {
     struct bench bench = {0};
-    char *command = join(argc, argv);
+    char *command = program_command(argc, argv);
     perf_options_read(argc, argv, &bench.options);
     int wanted = bench.options.multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, level;
     MPI_Init_thread(&argc, &argv, wanted, &level);

@@ -87,21 +87,6 @@ static unsigned long long read_number(struct argp_state *state, const char *opti
     return value;
 }
 
-/* Bytes, with an optional K, M or G (of 1024). */
-static size_t read_size(struct argp_state *state, const char *option, const char *text)
-{
-    static const char units[] = "KMG";
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 32 : *end) : NULL;
-    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    bool good = *text >= '0' && *text <= '9' && !errno && value > 0 && (!*end || (unit && !end[1]));
-    if (!good || value > SIZE_MAX >> shift)
-        argp_error(state, "%s %s: expected a size above 0 such as 8, 64K or 64M", option, text);
-    return (size_t)value << shift;
-}
-
 static double read_seconds(struct argp_state *state, const char *text)
 {
     char *end;
@@ -221,16 +206,16 @@ static error_t read_option(int key, char *text, struct argp_state *state)
     struct perf_options *options = reader->options;
     switch (key) {
     case 'b':
-        options->begin = read_size(state, "-b", text);
+        options->begin = program_size(state, "-b", text);
         return 0;
     case 'e':
-        options->end = read_size(state, "-e", text);
+        options->end = program_size(state, "-e", text);
         return 0;
     case 'f':
         options->factor = read_number(state, "-f", text, 2, 1u << 30);
         return 0;
     case 'i':
-        options->step = read_size(state, "-i", text);
+        options->step = program_size(state, "-i", text);
         return 0;
     case 'n':
         options->calls = (long)read_number(state, "-n", text, 1, 1u << 30);

@@ -3,6 +3,7 @@
 
 #include "device/topology.h"
 
+#include <argp.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -161,6 +162,32 @@ const char *program_date(void)
     time_t now = time(NULL);
     struct tm utc;
     strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    return text;
+}
+
+size_t program_size(struct argp_state *state, const char *option, const char *text)
+{
+    static const char units[] = "KMG";
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 32 : *end) : NULL;
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    bool good = *text >= '0' && *text <= '9' && !errno && value > 0 && (!*end || (unit && !end[1]));
+    if (!good || value > SIZE_MAX >> shift)
+        argp_error(state, "%s %s: expected a size above 0 such as 8, 64K or 64M", option, text);
+    return (size_t)value << shift;
+}
+
+char *program_command(int argc, char **argv)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    for (int i = 0; out && i < argc; i++)
+        fprintf(out, "%s%s", i ? " " : "", argv[i]);
+    if (out)
+        fclose(out);
     return text;
 }
 

@@ -24,7 +24,7 @@ mv "$work/first" "$work/prefix"
 library=$(find "$work/prefix" -name libalnico.so)
 pc=$(find "$work/prefix" -name alnico.pc)
 [ -n "$library" ] && [ -n "$pc" ] || fail "libalnico.so or alnico.pc is not installed"
-for file in bin/alnico-perf bin/alnico-info include/alnico/alnico.h include/alnico/mpi.h; do
+for file in bin/alnico-perf bin/alnico-tune bin/alnico-info include/alnico/alnico.h include/alnico/mpi.h; do
     [ -e "$work/prefix/$file" ] || fail "$file is not installed"
 done
 readelf -d "$library" | grep -q "SONAME.*libalnico\.so\.${version%%.*}\]" || fail "soname"

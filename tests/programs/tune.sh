@@ -1,0 +1,90 @@
+#!/bin/bash
+# alnico-tune from end to end: a quick run writes a table, which is good, listed, and taken by later runs; what
+# the table says about other ranks stays; every usage error.
+#
+# Usage: tune.sh ALNICO-TUNE ALNICO-INFO ALNICO-PERF MPIEXEC NUMPROC_FLAG
+. "$(dirname "$0")/common.sh"
+tune=$1 info=$2 perf=$3 mpiexec=$4 flag=$5
+table=$work/table.json
+quick=(--quick --seconds 0.05)
+
+# A new file.
+expect 0 "$mpiexec" "$flag" 2 "$tune" "${quick[@]}" "$table"
+expect_out '^ +8 +[a-z]+ [a-z_]+, whole +[0-9.]+ '
+expect_out '^ +2097152 +[a-z]+ [a-z_]+, ([0-9]+|whole) +[0-9.]+ '
+expect_out '^ +2 +1 +any +[a-z]+ '
+expect_out "table.json: [1-7] rows; use it by ALNICO_TUNING="
+expect 0 "$tune" --check "$table"
+expect_out 'table.json: good, [1-7] rows$'
+expect_json "$table" 'machines;0;ranks' 2
+expect_json "$table" 'machines;0;cores' '[1-9][0-9]*'
+expect_json "$table" 'machines;0;mpi' '.*MPI.*'
+expect_json "$table" 'machines;0;date' '20[0-9-]+T[0-9:]+Z'
+expect_json "$table" 'machines;0;command' '.*alnico-tune --quick .*'
+expect_json "$table" 'rows;0;ranks_up_to' 2
+
+# It is taken, and listed with its origin.
+expect 0 env ALNICO_TUNING="$table" "$info"
+expect_out "^  cpu +2 +1 +.* file$"
+expect_out "^tuning_file $table$"
+expect 0 env ALNICO_TUNING="$table" "$mpiexec" "$flag" 2 "$perf" allreduce -n 3 -w 0 -b 8 -e 1M -f 8
+expect_out '^# Out of bounds values : 0 OK$'
+
+# A way that the table names is the one in force. Rows for other ranks stay, those for these are replaced.
+cat >"$table" <<'TABLE'
+{"alnico_tuning": 1, "machines": [{"ranks": 2, "hosts": 1, "host": "old"}, {"ranks": 9, "hosts": 1}], "rows": [
+    {"collective": "allreduce", "device": "cpu", "ranks_up_to": 9, "hosts_up_to": 1, "bytes_up_to": 7777,
+     "backend": "host", "algorithm": "ring", "chunk_bytes": 9999},
+    {"collective": "allreduce", "device": "cpu", "ranks_up_to": 2, "hosts_up_to": 1, "bytes_up_to": 40404,
+     "backend": "host", "algorithm": "binomial", "chunk_bytes": 5555}
+]}
+TABLE
+expect 0 env ALNICO_TUNING="$table" "$mpiexec" "$flag" 2 "$tune" "${quick[@]}" -b 32K -e 32K "$table"
+expect_out '^ +32768 .* host binomial, 5555 '
+expect 0 "$tune" --check "$table"
+! grep -q '40404\|"old"' "$table" || fail "the old row or its machine is still there"
+expect_json "$table" 'machines;0;ranks' 9
+expect_json "$table" 'machines;1;ranks' 2
+expect_json "$table" 'rows;0;ranks_up_to' 2
+expect_json "$table" 'rows;1;ranks_up_to' 9
+expect_json "$table" 'rows;1;chunk_bytes' 9999
+
+# Without a file it prints only. Damage and other trouble.
+expect 0 "$mpiexec" "$flag" 2 "$tune" "${quick[@]}" -e 64
+expect_out '^ +2 +1 +any '
+sed -i 's/"chunk_bytes": [0-9]*/"chunk_bytes": 5/' "$table"
+expect 1 "$tune" --check "$table"
+expect_err 'alnico-tune: .*table.json, line 5: chunk_bytes is 5, expected'
+cp "$table" "$work/before"
+expect 1 "$mpiexec" "$flag" 2 "$tune" "${quick[@]}" "$table"
+expect_err 'table.json, line 5: chunk_bytes is 5'
+cmp "$table" "$work/before" || fail "a damaged file was changed"
+expect 1 "$tune" --check "$work/none.json"
+expect_err 'none.json: No such file or directory'
+expect 1 "$tune" --check "$work"
+expect_err 'is a directory, expected a file'
+expect 1 "$mpiexec" "$flag" 2 "$tune" "${quick[@]}" "$work/no/such.json"
+expect_err 'no/such.json: No such file or directory'
+expect 1 "$tune" "${quick[@]}"
+expect_err 'one rank has nothing to choose'
+expect 1 env ALNICO_ALLREDUCE=ring "$mpiexec" "$flag" 2 "$tune" "${quick[@]}"
+expect_err 'ALNICO_ALLREDUCE or ALNICO_CHUNK is set'
+
+usage() {
+    local message=$1
+    shift
+    expect 2 "$tune" "$@"
+    expect_err "$message"
+}
+usage '-b 0: expected a size' -b 0
+usage '-b 128: above -e 64' -b 128 -e 64
+usage '-f 1: expected at least 2' -f 1
+usage '-f x: expected a number' -f x
+usage '--seconds 0: expected a number' --seconds 0
+usage '--margin -1: expected a number' --margin -1
+usage 'b: expected one FILE, and a is given' a b
+usage '--check: takes no other file' --check a b
+usage 'unrecognized option' --bogus
+expect 0 "$tune" --help
+expect_out '--check=FILE'
+expect 0 "$tune" --version

@@ -1,0 +1,116 @@
+/* The command line of alnico-tune, by argp. */
+#include "tune_options.h"
+
+#include "program.h"
+
+#include <argp.h>
+#include <stdlib.h>
+
+enum { KEY_SECONDS = 256, KEY_MARGIN, KEY_QUICK, KEY_CHECK };
+
+static double read_number(struct argp_state *state, const char *option, const char *text,
+                          double most)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !(value > 0 && value <= most))
+        argp_error(state, "%s %s: expected a number above 0, at most %g", option, text, most);
+    return value;
+}
+
+/* What was not given. */
+static void fill_in(struct tune_options *options)
+{
+    static const struct tune_options full = {NULL, NULL, 8, 64 << 20, 2, 2, 0.03, false};
+    static const struct tune_options quick = {NULL, NULL, 8, 2 << 20, 8, 0.2, 0.03, true};
+    const struct tune_options *from = options->quick ? &quick : &full;
+    options->begin = options->begin ? options->begin : from->begin;
+    options->end = options->end ? options->end : from->end;
+    options->factor = options->factor ? options->factor : from->factor;
+    options->seconds = options->seconds > 0 ? options->seconds : from->seconds;
+    options->margin = options->margin > 0 ? options->margin : from->margin;
+}
+
+static void check_together(struct argp_state *state, const struct tune_options *options)
+{
+    if (options->check && options->file)
+        argp_error(state, "--check: takes no other file, and %s is given", options->file);
+    if (options->begin < sizeof(float) || options->end > (size_t)1 << 40)
+        argp_error(state, "-b %zu -e %zu: expected sizes from %zu bytes to 1024G", options->begin,
+                   options->end, sizeof(float));
+    if (options->begin > options->end)
+        argp_error(state, "-b %zu: above -e %zu", options->begin, options->end);
+}
+
+static error_t read_option(int key, char *text, struct argp_state *state)
+{
+    struct tune_options *options = state->input;
+    switch (key) {
+    case 'b':
+        options->begin = program_size(state, "-b", text);
+        return 0;
+    case 'e':
+        options->end = program_size(state, "-e", text);
+        return 0;
+    case 'f':
+        options->factor = (size_t)read_number(state, "-f", text, 1 << 20);
+        if (options->factor < 2)
+            argp_error(state, "-f %s: expected at least 2", text);
+        return 0;
+    case KEY_SECONDS:
+        options->seconds = read_number(state, "--seconds", text, 3600);
+        return 0;
+    case KEY_MARGIN:
+        options->margin = read_number(state, "--margin", text, 1000) / 100;
+        return 0;
+    case KEY_QUICK:
+        options->quick = true;
+        return 0;
+    case KEY_CHECK:
+        options->check = text;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (options->file)
+            argp_error(state, "%s: expected one FILE, and %s is given", text, options->file);
+        options->file = text;
+        return 0;
+    case ARGP_KEY_END:
+        fill_in(options);
+        check_together(state, options);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+struct tune_options tune_options_read(int argc, char **argv)
+{
+    static const struct argp_option table[] = {
+        {"minbytes", 'b', "SIZE", 0, "first size in bytes; 64K and 64M are understood (8)", 0},
+        {"maxbytes", 'e', "SIZE", 0, "last size (64M); its row holds for all above", 0},
+        {"stepfactor", 'f', "N", 0, "from one size to the next, multiply by N (2)", 0},
+        {"seconds", KEY_SECONDS, "S", 0, "time to spend on each size, about (2)", 0},
+        {"margin", KEY_MARGIN, "PERCENT", 0,
+         "stay with a way as long as it is no slower than the fastest by so much (3)", 0},
+        {"quick", KEY_QUICK, NULL, 0,
+         "few sizes and chunk sizes, a few seconds altogether: a first impression", 0},
+        {"check", KEY_CHECK, "FILE", 0,
+         "only say whether FILE is a good tuning file; exit status 0 or 1", 0},
+        {0}};
+    static const struct argp argp = {
+        .options = table,
+        .parser = read_option,
+        .args_doc = "[FILE]",
+        .doc =
+            "Measures every backend, algorithm and chunk size of an allreduce (float32, sum) on "
+            "the ranks of mpirun, and prints the fastest and what the table in force takes. FILE "
+            "gets the rows that follow for this number of ranks and hosts; what it says about "
+            "others stays."};
+    struct tune_options options = {0};
+    argp_err_exit_status = EXIT_USAGE;
+    argp_program_version = alnico_version();
+    struct program_streams streams = program_hush(program_launch_rank());
+    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    program_unhush(streams);
+    return options;
+}

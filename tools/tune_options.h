@@ -1,0 +1,18 @@
+/* The command line of alnico-tune. */
+#ifndef ALNICO_TOOLS_TUNE_OPTIONS_H
+#define ALNICO_TOOLS_TUNE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct tune_options {
+    const char *file, *check;
+    size_t begin, end, factor;
+    double seconds, margin;
+    bool quick;
+};
+
+/* Reads it before MPI starts; a usage error is printed by one rank and ends the program with status 2. */
+struct tune_options tune_options_read(int argc, char **argv);
+
+#endif
