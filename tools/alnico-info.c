@@ -55,11 +55,12 @@ static void add_libraries(cJSON *info)
 static void add_backends(cJSON *info)
 {
     cJSON *backends = cJSON_AddArrayToObject(info, "backends");
-    cJSON *host = cJSON_CreateObject();
-    cJSON_AddStringToObject(host, "name", backend_host.name);
-    cJSON_AddStringToObject(host, "about",
-                            "the progress engine runs an algorithm's rounds over a transport");
-    cJSON_AddItemToArray(backends, host);
+    for (const struct backend_ops *const *backend = backend_all; *backend; backend++) {
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddStringToObject(object, "name", (*backend)->name);
+        cJSON_AddStringToObject(object, "about", (*backend)->about);
+        cJSON_AddItemToArray(backends, object);
+    }
     cJSON *transports = cJSON_AddArrayToObject(info, "transports");
     static const char *const table[][2] = {{"mpi", "messages between processes"},
                                            {"local", "ranks that are threads of one process"},
@@ -75,10 +76,10 @@ static void add_backends(cJSON *info)
 static void add_algorithms(cJSON *info)
 {
     cJSON *algorithms = cJSON_AddArrayToObject(info, "allreduce_algorithms");
-    for (int i = 0; algorithms_allreduce[i]; i++) {
+    for (int i = 0; algorithm_at(i); i++) {
         cJSON *algorithm = cJSON_CreateObject();
-        cJSON_AddStringToObject(algorithm, "name", algorithms_allreduce[i]->name);
-        cJSON_AddStringToObject(algorithm, "about", algorithms_allreduce[i]->about);
+        cJSON_AddStringToObject(algorithm, "name", algorithm_at(i)->name);
+        cJSON_AddStringToObject(algorithm, "about", algorithm_at(i)->about);
         cJSON_AddItemToArray(algorithms, algorithm);
     }
 }

@@ -64,6 +64,24 @@ static void *allocate(size_t bytes)
     return memory;
 }
 
+/* A communicator with an algorithm, or the library's choice if `name` is NULL. One that cannot be used
+ * here is left out if it is optional. */
+static void bench_add(struct bench *bench, const char *name, bool optional)
+{
+    alnico_comm_t *comm = &bench->comm[bench->results];
+    program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, bench->stream, comm),
+                  "alnico_comm_create_mpi");
+    alnico_status_t status = ALNICO_SUCCESS;
+    if (name)
+        status = alnico_comm_set_algorithm(*comm, bench->options.operation->collective, name);
+    if (status == ALNICO_ERROR_UNSUPPORTED && optional) {
+        alnico_comm_destroy(*comm);
+        return;
+    }
+    program_check(status, "alnico_comm_set_algorithm");
+    bench->algorithm[bench->results++] = name;
+}
+
 /* One communicator, or one for each algorithm, on the inline stream or on one of its own. */
 static void bench_open(struct bench *bench)
 {
@@ -71,23 +89,14 @@ static void bench_open(struct bench *bench)
     bench->threads_before = bench->threads = program_threads();
     if (options->stream)
         program_check(alnico_stream_create(&bench->stream), "alnico_stream_create");
-    bench->results = 1;
-    bench->algorithm[0] = options->algorithm;
-    if (options->all_algorithms)
-        for (bench->results = 0; bench->results < PERF_RESULTS; bench->results++) {
-            const char *name = options->operation->algorithm(bench->results);
-            if (!name)
-                break;
-            bench->algorithm[bench->results] = name;
-        }
-    for (int i = 0; i < bench->results; i++) {
-        program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, bench->stream,
-                                             &bench->comm[i]),
-                      "alnico_comm_create_mpi");
-        if (bench->algorithm[i])
-            program_check(alnico_comm_set_algorithm(bench->comm[i], options->operation->collective,
-                                                    bench->algorithm[i]),
-                          "alnico_comm_set_algorithm");
+    bench->results = 0;
+    if (!options->all_algorithms)
+        bench_add(bench, options->algorithm, false);
+    for (int i = 0; options->all_algorithms && bench->results < PERF_RESULTS; i++) {
+        const char *name = options->operation->algorithm(i);
+        if (!name)
+            break;
+        bench_add(bench, name, true);
     }
     bench->send = allocate(options->end);
     bench->recv = allocate(options->end);

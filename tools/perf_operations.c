@@ -71,7 +71,7 @@ static double allreduce_bus_factor(int ranks)
 
 static const char *allreduce_algorithm(int i)
 {
-    return algorithms_allreduce[i] ? algorithms_allreduce[i]->name : NULL;
+    return algorithm_at(i) ? algorithm_at(i)->name : NULL;
 }
 
 static alnico_status_t allreduce_call(const struct perf_job *job, alnico_request_t *request)

@@ -11,12 +11,21 @@ const struct algorithm *const algorithms_allreduce[] = {
     NULL,
 };
 
+const struct algorithm *algorithm_at(int i)
+{
+    const struct algorithm *const *list = algorithms_allreduce;
+    for (; *list && i > 0; list++)
+        i--;
+    return *list ? *list : algorithms_peer[i];
+}
+
 const struct algorithm *algorithm_find(const char *name)
 {
-    for (const struct algorithm *const *a = algorithms_allreduce; *a; a++)
-        if (strcmp((*a)->name, name) == 0)
-            return *a;
-    return NULL;
+    const struct algorithm *algorithm;
+    for (int i = 0; (algorithm = algorithm_at(i)); i++)
+        if (strcmp(algorithm->name, name) == 0)
+            break;
+    return algorithm;
 }
 
 int log_below(int p)

@@ -58,7 +58,16 @@ extern const struct algorithm algorithm_binomial;
 
 extern const struct algorithm *const algorithms_allreduce[];
 
-/* The allreduce algorithm of that name, or NULL. */
+/* Those of the peer backend: names and costs only, for choosing and listing them. */
+extern const struct algorithm algorithm_one_shot;
+extern const struct algorithm algorithm_two_shot;
+
+extern const struct algorithm *const algorithms_peer[];
+
+/* All of both lists in one order; NULL after the last. */
+const struct algorithm *algorithm_at(int i);
+
+/* The allreduce algorithm of that name, the peer backend's included, or NULL. */
 const struct algorithm *algorithm_find(const char *name);
 
 /* ---- Arithmetic that several algorithms share ---- */

@@ -1,5 +1,6 @@
 /* The public entry points of a communicator, each in one shape: check, choose, start. */
 #include "comm/backend.h"
+#include "comm/peer.h"
 
 #include "datatype.h"
 #include "device/device.h"
@@ -63,15 +64,27 @@ static alnico_status_t check_buffers(const struct call *call, const char *who)
 
 /* ---- Choice ---- */
 
-/* A function of what is equal on all ranks only. */
+/* A function of what is equal on all ranks only. An algorithm without rounds is the peer backend's. */
 static struct choice choose(const struct alnico_comm *comm, const struct call *call)
 {
     const struct tuning_step *step =
         tuning_choose(&comm->tuning, call->collective, call->count * datatype_bytes(call->type));
+    const struct algorithm *algorithm = comm->forced ? comm->forced : step->algorithm;
     size_t chunk = comm->family->settings.chunk_bytes;
-    return (struct choice){.backend = &backend_host,
-                           .algorithm = comm->forced ? comm->forced : step->algorithm,
+    return (struct choice){.backend = algorithm->round ? &backend_host : &backend_peer,
+                           .algorithm = algorithm,
                            .chunk_bytes = chunk ? chunk : step->chunk_bytes};
+}
+
+/* Only a forced algorithm can be one that does not fit the communicator. */
+static alnico_status_t check_fits(const struct alnico_comm *comm, const struct algorithm *algorithm,
+                                  const char *who)
+{
+    if (algorithm->round || comm->peer)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_UNSUPPORTED,
+                     "%s: %s needs 2 to %d ranks on one host; communicator %d has %d ranks on %d",
+                     who, algorithm->name, PEER_RANKS, comm->id, comm->size, comm->hosts);
 }
 
 /* ---- Allreduce ---- */
@@ -90,6 +103,7 @@ static alnico_status_t allreduce(const void *send, void *recv, size_t count, aln
     TRY(check_kind(&call, who));
     TRY(check_buffers(&call, who));
     struct choice choice = choose(comm, &call);
+    TRY(check_fits(comm, choice.algorithm, who));
     return choice.backend->start(comm, &call, &choice, request);
 }
 
@@ -171,8 +185,11 @@ alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm, alnico_collective_
                       &mine, wishes, sizeof mine);
     if (status == ALNICO_SUCCESS)
         status = agree(wishes, comm->size, who);
+    const struct algorithm *forced = wishes[0].named ? algorithm_find(wishes[0].name) : NULL;
+    if (status == ALNICO_SUCCESS && forced)
+        status = check_fits(comm, forced, who);
     if (status == ALNICO_SUCCESS)
-        comm->forced = wishes[0].named ? algorithm_find(wishes[0].name) : NULL;
+        comm->forced = forced;
     free(wishes);
     return status;
 }

@@ -1,8 +1,8 @@
 /*
  * [SEAM backend] A way to carry out a whole collective: "host" by an operation of the progress engine,
  * others by the device itself. The public calls check and choose, then call start; the request
- * functions lead back to the backend that made the request. All slots are mandatory and called on the
- * thread that calls on the communicator.
+ * functions lead back to the backend that made the request. Slots are mandatory unless they say otherwise, and called on
+ * the thread that calls on the communicator.
  */
 #ifndef ALNICO_SRC_BACKEND_H
 #define ALNICO_SRC_BACKEND_H
@@ -18,10 +18,14 @@ struct choice {
 };
 
 struct backend_ops {
-    const char *name;
+    const char *name, *about; /* "host"; one line */
 
-    /* Whether it can carry out this call on this communicator. */
-    bool (*supports)(const struct alnico_comm *comm, const struct call *call);
+    /* When a communicator is made (collective): prepares what the backend keeps for it, where it can work there at
+     * all. Optional. Errors name `who`; all ranks get the same outcome. */
+    alnico_status_t (*attach)(alnico_comm_t comm, const char *who);
+
+    /* When it is destroyed, with nothing in flight, or could not be made. Optional. */
+    void (*detach)(alnico_comm_t comm);
 
     /* Begins it, ordered after what the communicator's stream was given before. With `request` NULL the
      * stream's later work comes after it (on the inline stream: it has ended on return). Otherwise
@@ -42,6 +46,8 @@ struct backend_ops {
     void (*release)(alnico_request_t request);
 };
 
-extern const struct backend_ops backend_host;
+/* The residents, ended by NULL. */
+extern const struct backend_ops backend_host, backend_peer;
+extern const struct backend_ops *const backend_all[];
 
 #endif

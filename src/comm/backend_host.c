@@ -27,12 +27,6 @@ static const struct work_ops host_work = {
     .cancel = host_cancel,
 };
 
-static bool host_supports(const struct alnico_comm *comm, const struct call *call)
-{
-    (void)comm;
-    return call->collective == ALNICO_ALLREDUCE;
-}
-
 static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
                                   const struct choice *choice, alnico_request_t *request)
 {
@@ -54,7 +48,7 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
 
 const struct backend_ops backend_host = {
     .name = "host",
-    .supports = host_supports,
+    .about = "the progress engine runs an algorithm's rounds over a transport",
     .start = host_start,
     .join = hosted_join,
     .test = hosted_test,

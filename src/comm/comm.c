@@ -239,10 +239,21 @@ free_members:
     return status;
 }
 
+static alnico_status_t attach(alnico_comm_t comm, const char *who)
+{
+    for (const struct backend_ops *const *backend = backend_all; *backend; backend++)
+        if ((*backend)->attach)
+            TRY((*backend)->attach(comm, who));
+    return ALNICO_SUCCESS;
+}
+
 /* Frees everything but the shell's memory. */
 static void dismantle(alnico_comm_t comm)
 {
     atomic_store(&comm->magic, 0);
+    for (const struct backend_ops *const *backend = backend_all; *backend; backend++)
+        if ((*backend)->detach)
+            (*backend)->detach(comm);
     watch_finish(&comm->watch, comm->transport);
     comm->transport->ops->destroy(comm->transport);
     tuning_steps_finish(&comm->tuning);
@@ -274,6 +285,8 @@ alnico_status_t comm_build(struct transport *transport, struct family *family,
     comm->family = family;
     if (status == ALNICO_SUCCESS)
         status = meet(comm, who);
+    if (status == ALNICO_SUCCESS)
+        status = attach(comm, who);
     if (status != ALNICO_SUCCESS) {
         dismantle(comm);
         return status;

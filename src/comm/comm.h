@@ -31,6 +31,7 @@ struct latch {
 };
 
 struct hosted;
+struct peer_state;
 
 struct alnico_comm {
     _Atomic uint32_t magic;
@@ -48,6 +49,8 @@ struct alnico_comm {
     const struct algorithm *forced; /* by set_algorithm or ALNICO_ALLREDUCE; NULL: by the table */
     uint64_t sequence;              /* operations called so far */
     uint64_t next_turn;             /* of their chunks: what the host backend's tags are made of */
+
+    struct peer_state *peer; /* the peer backend's; NULL: it cannot work here */
 
     struct lane lane;
     atomic_int in_flight;          /* submitted to the engine and not retired */

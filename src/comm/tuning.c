@@ -2,6 +2,7 @@
  * says how the rows were measured. */
 #include "comm/tuning.h"
 
+#include "comm/peer.h"
 #include "log.h"
 #include "status.h"
 
@@ -21,8 +22,9 @@ const char *const tuning_devices[] = {
     [ALNICO_DEVICE_CPU] = "cpu", [ALNICO_DEVICE_CUDA] = "cuda", NULL};
 
 const struct tuning_backend tuning_backends[] = {
-    {"host", {[ALNICO_ALLREDUCE] = algorithms_allreduce}},
-    {NULL, {NULL}},
+    {"host", {[ALNICO_ALLREDUCE] = algorithms_allreduce}, 1, INT_MAX, INT_MAX},
+    {"peer", {[ALNICO_ALLREDUCE] = algorithms_peer}, 2, PEER_RANKS, 1},
+    {NULL, {NULL}, 0, 0, 0},
 };
 
 const struct tuning_backend *tuning_backend_find(const char *name)
@@ -44,19 +46,30 @@ const struct algorithm *tuning_algorithm_find(const struct tuning_backend *backe
 
 /* ---- The table ---- */
 
-#define CPU_ROW(RANKS, BYTES, ALGORITHM, CHUNK)                                                    \
+#define CPU_ROW(BACKEND, RANKS, HOSTS, BYTES, ALGORITHM, CHUNK)                                    \
     {                                                                                              \
         .collective = ALNICO_ALLREDUCE, .device = ALNICO_DEVICE_CPU, .ranks = (RANKS),             \
-        .hosts = INT_MAX, .bytes = (BYTES), .backend = "host", .algorithm = ALGORITHM,             \
+        .hosts = (HOSTS), .bytes = (BYTES), .backend = BACKEND, .algorithm = ALGORITHM,            \
         .chunk_bytes = (CHUNK)                                                                     \
     }
+#define PEER_ROW(RANKS, BYTES, ALGORITHM) CPU_ROW("peer", RANKS, 1, BYTES, ALGORITHM, 64 << 10)
+#define HOST_ROW(RANKS, BYTES, ALGORITHM, CHUNK)                                                   \
+    CPU_ROW("host", RANKS, INT_MAX, BYTES, ALGORITHM, CHUNK)
 
-/* Two ranks exchange halves of a chunk, others a half and then quarters: up to 8 KB the MPIs of one host send at once
- * instead of asking the receiver first, which is worth more than fewer messages are. */
+/* On one host shared memory is ahead of messages at every size; of its two ways the one-shot is until reading
+ * everybody's vector costs more than a second exchange.
+ *
+ * Over messages two ranks exchange halves of a chunk, others a half and then quarters: up to 8 KB the MPIs of one host
+ * send at once instead of asking the receiver first, which is worth more than fewer messages are. */
 const struct tuning_row tuning_builtin[] = {
-    CPU_ROW(INT_MAX, 4 << 10, "recursive_doubling", 4 << 10),
-    CPU_ROW(2, SIZE_MAX, "rabenseifner", 16 << 10),
-    CPU_ROW(INT_MAX, SIZE_MAX, "rabenseifner", 32 << 10),
+    PEER_ROW(2, SIZE_MAX, "one_shot"),
+    PEER_ROW(4, 16 << 10, "one_shot"),
+    PEER_ROW(8, 4 << 10, "one_shot"),
+    PEER_ROW(PEER_RANKS, 1 << 10, "one_shot"),
+    PEER_ROW(PEER_RANKS, SIZE_MAX, "two_shot"),
+    HOST_ROW(INT_MAX, 4 << 10, "recursive_doubling", 4 << 10),
+    HOST_ROW(2, SIZE_MAX, "rabenseifner", 16 << 10),
+    HOST_ROW(INT_MAX, SIZE_MAX, "rabenseifner", 32 << 10),
 };
 
 const int tuning_builtin_count = sizeof tuning_builtin / sizeof *tuning_builtin;
@@ -102,6 +115,9 @@ static void select_rows(struct selection *s, const struct tuning_row *rows, int 
             row->hosts < s->hosts || (s->count && row->bytes <= s->steps[s->count - 1].bytes))
             continue;
         const struct tuning_backend *backend = tuning_backend_find(row->backend);
+        if (s->ranks < backend->ranks_least || s->ranks > backend->ranks_most ||
+            s->hosts > backend->hosts_most)
+            continue;
         s->steps[s->count++] = (struct tuning_step){
             .bytes = row->bytes,
             .backend = backend->name,

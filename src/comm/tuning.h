@@ -27,6 +27,8 @@ extern const char *const tuning_devices[];
 struct tuning_backend {
     const char *name;
     const struct algorithm *const *algorithms[COLLECTIVES];
+    int ranks_least, ranks_most,
+        hosts_most; /* where it can work; elsewhere its rows do not count */
 };
 
 extern const struct tuning_backend tuning_backends[]; /* ended by a NULL name */

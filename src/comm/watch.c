@@ -149,6 +149,9 @@ static alnico_status_t judge(const struct watch *watch, int size, const struct r
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: %s did not come within %g s", operation,
                          missing, timeout);
     int other = find_other(watch, size, mine);
+    if (other >= 0 && watch->reports[other].sequence < mine->sequence)
+        return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d gave up before, in operation %llu",
+                         operation, other, (unsigned long long)watch->reports[other].sequence);
     if (other >= 0) {
         char here[96], there[96];
         return error_set(ALNICO_ERROR_MISMATCH, "%s: rank %d calls it with %s, and rank %d with %s",

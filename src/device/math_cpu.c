@@ -399,3 +399,27 @@ uint16_t math_to_bfloat(float value)
 {
     return to_bfloat(value);
 }
+
+/* ---- 16-bit floats as float32 ---- */
+
+#define CONVERT(name, to, from, convert)                                                           \
+    CLONES static void name(to *restrict dst, const from *restrict src, size_t count)              \
+    {                                                                                              \
+        for (size_t i = 0; i < count; i++)                                                         \
+            dst[i] = convert(src[i]);                                                              \
+    }
+
+CONVERT(widen_half, float, uint16_t, from_half)
+CONVERT(widen_bfloat, float, uint16_t, from_bfloat)
+CONVERT(narrow_half, uint16_t, float, to_half)
+CONVERT(narrow_bfloat, uint16_t, float, to_bfloat)
+
+void math_widen(float *dst, const void *src, size_t count, alnico_datatype_t type)
+{
+    (type == ALNICO_FLOAT16 ? widen_half : widen_bfloat)(dst, src, count);
+}
+
+void math_narrow(void *dst, const float *src, size_t count, alnico_datatype_t type)
+{
+    (type == ALNICO_FLOAT16 ? narrow_half : narrow_bfloat)(dst, src, count);
+}

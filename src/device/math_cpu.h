@@ -17,6 +17,16 @@ void math_reduce(void *dst, const void *a, const void *b, size_t count, alnico_d
  * Integers: dst[i] = src[i] / ranks, truncating towards zero. ranks > 0; dst may be src. */
 void math_divide(void *dst, const void *src, size_t count, alnico_datatype_t type, int ranks);
 
+/* dst[i] = sources[0][i] op sources[1][i] op ... over `number` >= 1 sources, in their order. dst may be one of
+ * them. 16-bit floats are added, multiplied and averaged in float32 and rounded once. AVERAGE adds, and then
+ * divides by `number` as math_divide does. */
+void math_combine(void *dst, const void *const *sources, int number, size_t count,
+                  alnico_datatype_t type, alnico_op_t op);
+
+/* 16-bit floats from and to float32, as below; `type` is one of the two. */
+void math_widen(float *dst, const void *src, size_t count, alnico_datatype_t type);
+void math_narrow(void *dst, const float *src, size_t count, alnico_datatype_t type);
+
 /* One element: 16-bit floats from and to float32, nearest even; NaN stays NaN, the quiet one in 16 bits. */
 float math_from_half(uint16_t bits);
 uint16_t math_to_half(float value);

@@ -24,7 +24,12 @@ void cases_run(alnico_comm_t comm, const struct allreduce_case *c, uint64_t seed
 /* Every type x operation x in place x blocking for the counts, with the algorithm in force. */
 void cases_run_all(alnico_comm_t comm, const size_t *counts, int number, uint64_t seed);
 
-/* The same for every algorithm. */
+/* Forces an algorithm (collective). False if it is the peer backend's and there is one rank; the test fails if it
+ * cannot be used otherwise. */
+struct algorithm;
+bool cases_force(alnico_comm_t comm, const struct algorithm *algorithm);
+
+/* Every case for every algorithm. */
 void cases_run_algorithms(alnico_comm_t comm, const size_t *counts, int number, uint64_t seed);
 
 #endif

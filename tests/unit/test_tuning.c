@@ -15,13 +15,19 @@
 
 #include <cmocka.h>
 
+/* Whether the row's backend can work there: shared memory needs company, and one host. */
+static bool can_work(const struct tuning_row *row, int ranks, int hosts)
+{
+    return strcmp(row->backend, "peer") != 0 || (ranks >= 2 && ranks <= 64 && hosts == 1);
+}
+
 /* The first of some rows that fits, by the definition. */
 static const struct tuning_row *first_fit(const struct tuning_row *rows, int count, int ranks,
                                           int hosts, size_t bytes)
 {
     for (int i = 0; i < count; i++)
         if (rows[i].device == ALNICO_DEVICE_CPU && rows[i].ranks >= ranks &&
-            rows[i].hosts >= hosts && rows[i].bytes >= bytes)
+            rows[i].hosts >= hosts && rows[i].bytes >= bytes && can_work(&rows[i], ranks, hosts))
             return &rows[i];
     return NULL;
 }

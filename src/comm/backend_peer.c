@@ -1,0 +1,123 @@
+/*
+ * The peer backend: allreduce over memory that all ranks of one host map, 2 to 64 of them. On the CPU an operation is
+ * polled by the engine or its caller (hosted.c), and the protocol is peer_cpu.c's. The area has room for
+ * one operation at a time, so each has a ticket and waits for its turn.
+ */
+#include "comm/hosted.h"
+#include "comm/peer.h"
+#include "comm/segment.h"
+#include "status.h"
+
+#include <stdlib.h>
+
+/* What a communicator has for this backend. */
+struct peer_state {
+    struct segment segment;
+    struct peer *peer;
+    uint64_t tickets;         /* given out, in call order */
+    _Atomic uint64_t serving; /* the ticket whose turn it is */
+};
+
+struct peer_op {
+    struct hosted hosted;
+    struct peer_run run;
+    uint64_t ticket;
+};
+
+static alnico_status_t peer_op_poll(struct hosted *h, bool *moved)
+{
+    struct peer_op *op = (struct peer_op *)h;
+    struct peer_state *state = h->comm->peer;
+    if (atomic_load_explicit(&state->serving, memory_order_acquire) != op->ticket)
+        return ALNICO_PENDING;
+    alnico_status_t status = peer_poll(&op->run, moved);
+    if (status == ALNICO_SUCCESS)
+        atomic_store_explicit(&state->serving, op->ticket + 1, memory_order_release);
+    return status;
+}
+
+/* Nothing is on its way: from here on the buffers are not touched. */
+static void peer_op_cancel(struct hosted *h)
+{
+    (void)h;
+}
+
+static const struct work_ops peer_work = {
+    .backend = &backend_peer,
+    .bytes = sizeof(struct peer_op),
+    .poll = peer_op_poll,
+    .cancel = peer_op_cancel,
+};
+
+static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
+                                  const struct choice *choice, alnico_request_t *request)
+{
+    struct peer_op *op = (struct peer_op *)hosted_take(comm, &peer_work);
+    if (!op)
+        return ALNICO_ERROR_MEMORY;
+    peer_begin(&op->run, comm->peer->peer, call, choice->algorithm == &algorithm_two_shot);
+    op->ticket = comm->peer->tickets++;
+    return hosted_start(&op->hosted, call, request);
+}
+
+/* ---- Attaching ---- */
+
+struct exchange_context {
+    alnico_comm_t comm;
+    const char *who;
+};
+
+static alnico_status_t exchange(void *context, const void *mine, void *all, size_t bytes)
+{
+    const struct exchange_context *c = context;
+    return comm_exchange(c->comm->transport, c->comm->family->engine,
+                         c->comm->family->settings.timeout, c->who, mine, all, bytes);
+}
+
+static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
+{
+    if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_RANKS)
+        return ALNICO_SUCCESS;
+    struct peer_state *state = calloc(1, sizeof *state);
+    struct exchange_context context = {comm, who};
+    if (!state)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
+    alnico_status_t status =
+        segment_create(exchange, &context, comm->rank, comm->size, peer_bytes(comm->size),
+                       comm->family->settings.timeout, &state->segment);
+    if (status != ALNICO_SUCCESS)
+        goto free_state;
+    status = peer_create(state->segment.base, comm->rank, comm->size, &state->peer);
+    if (status != ALNICO_SUCCESS)
+        goto destroy_segment;
+    comm->peer = state;
+    return ALNICO_SUCCESS;
+destroy_segment:
+    segment_destroy(&state->segment);
+free_state:
+    free(state);
+    return status;
+}
+
+static void peer_detach(alnico_comm_t comm)
+{
+    struct peer_state *state = comm->peer;
+    if (!state)
+        return;
+    peer_destroy(state->peer);
+    segment_destroy(&state->segment);
+    free(state);
+    comm->peer = NULL;
+}
+
+const struct backend_ops backend_peer = {
+    .name = "peer",
+    .about = "ranks of one host read each other's vectors in shared memory",
+    .attach = peer_attach,
+    .detach = peer_detach,
+    .start = peer_start,
+    .join = hosted_join,
+    .test = hosted_test,
+    .synchronize = hosted_synchronize,
+    .release = hosted_release,
+};
