@@ -35,14 +35,14 @@ static uint32_t chunk_tag(const struct pipeline *p, size_t index)
 
 /* ---- One chunk ---- */
 
-/* RECV becomes a copy of the input. */
+/* RECV becomes a copy of the input. One rank's is as it is: dividing would change the bits of a NaN. */
 static alnico_status_t copy_input(struct pipeline *p, const struct chunk *c)
 {
     const struct call *call = &p->call;
     const struct rounds *r = &c->rounds;
     const char *send = r->buffer[BUFFER_SEND];
     char *recv = r->buffer[BUFFER_RECV];
-    if (call->op == ALNICO_AVERAGE && !datatype_is_integer(call->type))
+    if (call->op == ALNICO_AVERAGE && !datatype_is_integer(call->type) && p->transport->size > 1)
         return p->device->divide(recv, send, c->count, call->type, p->transport->size, NULL);
     if (send == recv)
         return ALNICO_SUCCESS;

@@ -110,7 +110,8 @@ static bool is_complete(const struct selection *s)
 /* A row counts from where the ones before it end. */
 static void select_rows(struct selection *s, const struct tuning_row *rows, int count)
 {
-    for (const struct tuning_row *row = rows; row < rows + count; row++) {
+    for (int i = 0; i < count; i++) {
+        const struct tuning_row *row = &rows[i];
         if (row->collective != s->collective || row->device != s->device || row->ranks < s->ranks ||
             row->hosts < s->hosts || (s->count && row->bytes <= s->steps[s->count - 1].bytes))
             continue;

@@ -1,0 +1,19 @@
+/* What a fuzz target is: one function, called by libFuzzer or by replay.c with any bytes. It aborts on a wrong answer. */
+#ifndef ALNICO_TESTS_FUZZ_H
+#define ALNICO_TESTS_FUZZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Ends the run with the place if `condition` is false. */
+#define FUZZ_REQUIRE(condition)                                                                    \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
+            abort();                                                                               \
+        }                                                                                          \
+    } while (0)
+
+#endif
