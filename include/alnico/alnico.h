@@ -141,7 +141,8 @@ typedef struct alnico_bootstrap {
 } alnico_bootstrap_t;
 
 /* Creates a communicator over the ranks of `bootstrap` (collective). They may be threads of one
- * process; ranks in several processes need MPI to be initialised, and messages then go over it.
+ * process, processes of one host, or both, and then need no MPI; ranks of several hosts need MPI to be
+ * initialised, and messages then go over it.
  * device: where the buffers of its collectives live; stream: what orders them, and must outlive it
  * (an alnico_stream_t for the CPU; NULL is the inline stream). On error *out is NULL.
  * Errors: ARGUMENT; UNSUPPORTED (no such device in this build, no way between these ranks, or a real

@@ -1,14 +1,15 @@
 /* How ranks come together: from a callback or an MPI_Comm to a transport. On the caller's thread. */
 #include "comm/comm.h"
 
+#include "comm/process.h"
+#include "log.h"
 #include "status.h"
 
 #include <alnico/mpi.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
-#include <unistd.h>
 
 /* ---- From arguments to a communicator ---- */
 
@@ -39,32 +40,48 @@ static alnico_status_t build(struct transport *transport, const struct device_op
     return comm_build(transport, NULL, device, stream, who, out);
 }
 
+/* Until the ranks know rank 0's settings. */
+static double own_timeout(void)
+{
+    struct settings settings;
+    settings_read(&settings);
+    return settings.status == ALNICO_SUCCESS ? settings.timeout : 600;
+}
+
 /* ---- From a callback ---- */
 
-/* Tells processes of one machine apart even where containers give them equal process numbers: the kernel
- * gives each program that it starts 16 random bytes. */
 struct identity {
-    uint64_t host_id, random[2];
-    int64_t process;
+    uint64_t host_id;
+    struct process_id process;
     int world_rank;
     struct local_hub *hub; /* of rank 0; only meaningful in its process */
 };
 
-static bool same_process(const struct identity *a, const struct identity *b)
-{
-    return a->host_id == b->host_id && a->process == b->process &&
-           memcmp(a->random, b->random, sizeof a->random) == 0;
-}
+/* What the transports over a callback are made from. */
+struct gathering {
+    const alnico_bootstrap_t *bootstrap;
+    const struct identity *all;
+    const char *who;
+    bool failed; /* the callback */
+};
 
 static void identify(struct identity *out)
 {
     memset(out, 0, sizeof *out);
     out->host_id = topology_host_id();
-    out->process = getpid();
+    process_identify(&out->process);
     out->world_rank = transport_mpi_world_rank();
-    const void *random = (const void *)getauxval(AT_RANDOM);
-    if (random)
-        memcpy(out->random, random, sizeof out->random);
+}
+
+static alnico_status_t gather(void *context, const void *mine, void *all, size_t bytes)
+{
+    struct gathering *g = context;
+    int result = g->bootstrap->allgather(g->bootstrap->context, mine, all, bytes);
+    g->failed = result != 0;
+    if (result)
+        return error_set(ALNICO_ERROR_SYSTEM, "%s: the bootstrap's allgather returned %d", g->who,
+                         result);
+    return ALNICO_SUCCESS;
 }
 
 static alnico_status_t over_mpi(const struct identity *all, int size, const char *who,
@@ -88,15 +105,46 @@ static alnico_status_t over_mpi(const struct identity *all, int size, const char
     return status;
 }
 
-static alnico_status_t choose_transport(const struct identity *all, int rank, int size,
-                                        const char *who, struct transport **out)
+static bool have_mpi(const struct gathering *g)
 {
-    for (int i = 1; i < size; i++)
-        if (!same_process(&all[0], &all[i]))
-            return over_mpi(all, size, who, out);
-    if (!all[0].hub)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory on rank 0", who);
-    return transport_local_create(all[0].hub, rank, out);
+    for (int i = 0; i < g->bootstrap->size; i++)
+        if (g->all[i].world_rank < 0)
+            return false;
+    return true;
+}
+
+/* All ranks fail alike, and then all try MPI: ranks of one kernel may be in containers that keep them apart. */
+static alnico_status_t over_shm(struct gathering *g, struct transport **out)
+{
+    const alnico_bootstrap_t *b = g->bootstrap;
+    struct shm_options options = {.timeout = own_timeout()};
+    alnico_status_t status = transport_shm_create(gather, g, b->rank, b->size, &options, out);
+    if (status == ALNICO_SUCCESS || g->failed)
+        return status;
+    char detail[256];
+    snprintf(detail, sizeof detail, "%s", alnico_error_detail());
+    if (!have_mpi(g))
+        return error_set(status, "%s: no shared memory between the ranks: %s", g->who, detail);
+    log_write(LOG_INFO, "%s: no shared memory between the ranks, so MPI carries their messages: %s",
+              g->who, detail);
+    return over_mpi(g->all, b->size, g->who, out);
+}
+
+static alnico_status_t choose_transport(struct gathering *g, struct transport **out)
+{
+    const alnico_bootstrap_t *b = g->bootstrap;
+    bool one_host = true, one_process = true;
+    for (int i = 1; i < b->size; i++) {
+        one_host &= g->all[i].host_id == g->all[0].host_id;
+        one_process &= process_same(&g->all[i].process, &g->all[0].process);
+    }
+    if (!one_host)
+        return over_mpi(g->all, b->size, g->who, out);
+    if (!one_process)
+        return over_shm(g, out);
+    if (!g->all[0].hub)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory on rank 0", g->who);
+    return transport_local_create(g->all[0].hub, b->rank, out);
 }
 
 static alnico_status_t from_callback(const alnico_bootstrap_t *b, const char *who,
@@ -109,13 +157,10 @@ static alnico_status_t from_callback(const alnico_bootstrap_t *b, const char *wh
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, b->size);
     struct local_hub *hub = b->rank == 0 ? local_hub_create(b->size) : NULL;
     mine.hub = hub;
-    alnico_status_t status = ALNICO_SUCCESS;
-    int result = b->allgather(b->context, &mine, all, sizeof mine);
-    if (result)
-        status = error_set(ALNICO_ERROR_SYSTEM, "%s: the bootstrap's allgather returned %d", who,
-                           result);
-    else
-        status = choose_transport(all, b->rank, b->size, who, out);
+    struct gathering g = {.bootstrap = b, .all = all, .who = who};
+    alnico_status_t status = gather(&g, &mine, all, sizeof mine);
+    if (status == ALNICO_SUCCESS)
+        status = choose_transport(&g, out);
     if (status != ALNICO_SUCCESS || strcmp((*out)->ops->name, "local") != 0)
         local_hub_destroy(hub);
     free(all);
@@ -170,10 +215,7 @@ alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device
     TRY(check_create(device, out, who, &ops));
     *out = NULL;
     TRY(check_mpi(mpi_comm, who));
-    struct settings settings;
-    settings_read(&settings);
-    double timeout = settings.status == ALNICO_SUCCESS ? settings.timeout : 600;
     struct transport *transport;
-    TRY(transport_mpi_create(&mpi_comm, timeout, &transport));
+    TRY(transport_mpi_create(&mpi_comm, own_timeout(), &transport));
     return build(transport, ops, stream, who, out);
 }

@@ -46,13 +46,13 @@ struct card {
     uint64_t token[2];
     struct sockaddr_un address;
     uint32_t address_bytes; /* 0: rank 0 failed */
-    struct mapping *mapping;
 };
 
 /* What every rank says last. */
 struct outcome {
+    struct mapping *mapping; /* for the other ranks of its process */
     int32_t status;
-    char detail[248];
+    char detail[244];
 };
 
 struct greeting {
@@ -65,6 +65,7 @@ struct making {
     struct segment *out;
     struct card *cards;
     struct card mine;
+    int leader, near;     /* the lowest rank of this process, and how many ranks it has */
     int memory, listener; /* rank 0's descriptors, or -1 */
     int64_t end_ns;
 };
@@ -78,6 +79,11 @@ static size_t page_round(size_t bytes)
 static size_t members_bytes(int size)
 {
     return page_round((size_t)size * sizeof(struct segment_member));
+}
+
+static size_t whole_bytes(const struct segment *s)
+{
+    return members_bytes(s->size) + page_round(s->bytes);
 }
 
 static int left_ms(const struct making *m)
@@ -154,12 +160,8 @@ static alnico_status_t listen_anywhere(struct making *m, int size)
 
 static alnico_status_t begin_first(struct making *m)
 {
-    struct segment *s = m->out;
-    size_t bytes = members_bytes(s->size) + page_round(s->bytes);
-    TRY(make_memory(m, bytes));
-    TRY(mapping_create(m->memory, bytes, s->size, &s->mapping));
-    m->mine.mapping = s->mapping;
-    return listen_anywhere(m, s->size);
+    TRY(make_memory(m, whole_bytes(m->out)));
+    return listen_anywhere(m, m->out->size);
 }
 
 static bool is_same_user(int connection)
@@ -202,13 +204,14 @@ static bool serve_one(const struct making *m, int connection)
            send_memory(connection, m->memory);
 }
 
-/* Hands the descriptor to `far` ranks of other processes. */
+/* Hands the descriptor to `far` other processes. */
 static alnico_status_t serve(const struct making *m, int far)
 {
     for (int served = 0; served < far;) {
         if (!await(m->listener, POLLIN, left_ms(m)) && left_ms(m) == 0)
             return error_set(ALNICO_ERROR_TIMEOUT,
-                             "%d of %d ranks did not fetch the shared segment", far - served, far);
+                             "%d of %d processes did not fetch the shared segment", far - served,
+                             far);
         int connection = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC);
         if (connection < 0)
             continue;
@@ -289,8 +292,7 @@ static alnico_status_t fetch(const struct making *m)
     alnico_status_t status = ask(m, connection, &memory);
     close(connection);
     if (status == ALNICO_SUCCESS)
-        status =
-            mapping_create(memory, members_bytes(s->size) + page_round(s->bytes), 1, &s->mapping);
+        status = mapping_create(memory, whole_bytes(s), m->near, &s->mapping);
     if (memory >= 0)
         close(memory);
     return status;
@@ -298,83 +300,100 @@ static alnico_status_t fetch(const struct making *m)
 
 /* ---- Together ---- */
 
-static bool is_near_first(const struct making *m, int rank)
+static int leader_of(const struct making *m, int rank)
 {
-    return process_same(&m->cards[rank].process, &m->cards[0].process);
+    int leader = 0;
+    while (!process_same(&m->cards[leader].process, &m->cards[rank].process))
+        leader++;
+    return leader;
 }
 
-/* The count of the first mapping starts with all ranks, as its makers cannot know yet who shares it. */
-static alnico_status_t share(struct making *m)
+static alnico_status_t check_bytes(const struct making *m)
 {
-    struct segment *s = m->out;
-    int far = 0;
-    for (int i = 0; i < s->size; i++)
-        far += !is_near_first(m, i);
-    if (s->rank == 0)
-        mapping_leave(s->mapping, far);
-    else if (is_near_first(m, s->rank))
-        s->mapping = m->cards[0].mapping;
-    for (int i = 1; i < s->size; i++)
+    for (int i = 1; i < m->out->size; i++)
         if (m->cards[i].bytes != m->cards[0].bytes)
             return error_set(ALNICO_ERROR_MISMATCH,
                              "rank 0 asks for a segment of %llu bytes, and rank %d for %llu",
                              (unsigned long long)m->cards[0].bytes, i,
                              (unsigned long long)m->cards[i].bytes);
-    if (m->cards[0].address_bytes == 0)
-        return ALNICO_SUCCESS; /* rank 0 says why */
-    if (s->rank == 0)
-        return serve(m, far);
-    return s->mapping ? ALNICO_SUCCESS : fetch(m);
+    return ALNICO_SUCCESS;
 }
 
-static void introduce(struct making *m)
+/* The leader of a process maps the segment for all its ranks, and enters them. */
+static alnico_status_t share(struct making *m)
 {
     struct segment *s = m->out;
-    s->members = (struct segment_member *)(void *)s->mapping->start;
-    s->base = s->mapping->start + members_bytes(s->size);
-    s->members[s->rank].process = m->mine.process;
+    int processes = 0;
+    m->leader = leader_of(m, s->rank);
+    for (int i = 0; i < s->size; i++) {
+        processes += leader_of(m, i) == i;
+        m->near += leader_of(m, i) == m->leader;
+    }
+    TRY(check_bytes(m));
+    if (s->rank != m->leader)
+        return ALNICO_SUCCESS;
+    if (s->rank > 0) {
+        TRY(fetch(m));
+    } else {
+        TRY(mapping_create(m->memory, whole_bytes(s), m->near, &s->mapping));
+        TRY(serve(m, processes - 1));
+    }
+    struct segment_member *members = (struct segment_member *)(void *)s->mapping->start;
+    for (int i = 0; i < s->size; i++)
+        if (leader_of(m, i) == m->leader)
+            members[i].process = m->mine.process;
+    return ALNICO_SUCCESS;
 }
 
 /* The lowest rank that failed gives all ranks their status and detail. */
-static alnico_status_t agree(segment_exchange *exchange, void *context, const struct segment *s,
+static alnico_status_t judge(const struct outcome *all, int size)
+{
+    for (int i = 0; i < size; i++)
+        if (all[i].status != ALNICO_SUCCESS)
+            return error_set((alnico_status_t)all[i].status, "rank %d: %.*s", i,
+                             (int)sizeof all[i].detail - 1, all[i].detail);
+    return ALNICO_SUCCESS;
+}
+
+/* All ranks learn how it went for all. If the exchange itself fails, a mapping for several ranks stays: one of
+ * them may have got it. */
+static alnico_status_t agree(struct making *m, segment_exchange *exchange, void *context,
                              alnico_status_t status)
 {
-    struct outcome mine = {.status = status}, *all = calloc((size_t)s->size, sizeof *all);
+    struct segment *s = m->out;
+    struct outcome mine = {.mapping = s->mapping, .status = status};
+    struct outcome *all = calloc((size_t)s->size, sizeof *all);
     if (!all)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", s->size);
     if (status != ALNICO_SUCCESS)
         strncpy(mine.detail, alnico_error_detail(), sizeof mine.detail - 1);
     status = exchange(context, &mine, all, sizeof mine);
-    for (int i = 0; i < s->size && status == ALNICO_SUCCESS; i++)
-        if (all[i].status != ALNICO_SUCCESS)
-            status = error_set((alnico_status_t)all[i].status, "rank %d: %.*s", i,
-                               (int)sizeof mine.detail - 1, all[i].detail);
+    if (status != ALNICO_SUCCESS)
+        goto free_all;
+    status = judge(all, s->size);
+    if (status == ALNICO_SUCCESS) {
+        s->mapping = all[m->leader].mapping;
+        s->members = (struct segment_member *)(void *)s->mapping->start;
+        s->base = s->mapping->start + members_bytes(s->size);
+    } else {
+        mapping_leave(s->mapping, m->near);
+        s->mapping = NULL;
+    }
+free_all:
     free(all);
     return status;
 }
 
 static alnico_status_t make(struct making *m, segment_exchange *exchange, void *context)
 {
-    struct segment *s = m->out;
-    alnico_status_t status = s->rank == 0 ? begin_first(m) : ALNICO_SUCCESS;
+    alnico_status_t status = m->out->rank == 0 ? begin_first(m) : ALNICO_SUCCESS;
     if (status != ALNICO_SUCCESS)
         m->mine.address_bytes = 0;
-    alnico_status_t met = exchange(context, &m->mine, m->cards, sizeof m->mine);
-    if (met != ALNICO_SUCCESS)
-        return met;
-    if (status != ALNICO_SUCCESS) {
-        char detail[256];
-        strncpy(detail, alnico_error_detail(), sizeof detail - 1);
-        detail[sizeof detail - 1] = '\0';
-        share(m);
-        error_set(status, "%s", detail);
-    } else {
+    TRY(exchange(context, &m->mine, m->cards, sizeof m->mine));
+    if (m->cards[0].address_bytes)
         status = share(m);
-    }
     stop_listening(m);
-    if (status == ALNICO_SUCCESS && m->cards[0].address_bytes)
-        introduce(m);
-    return agree(exchange, context, s, status);
+    return agree(m, exchange, context, status);
 }
 
 alnico_status_t segment_create(segment_exchange *exchange, void *context, int rank, int size,

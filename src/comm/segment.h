@@ -18,7 +18,7 @@ struct segment {
     size_t bytes; /* as asked for */
     int rank, size;
 
-    struct mapping *mapping; /* shared by the ranks of rank 0's process */
+    struct mapping *mapping; /* shared by the ranks of a process */
     struct segment_member *members;
     _Atomic int *pidfds; /* of the other ranks' processes, opened when first asked for */
 };
@@ -27,8 +27,8 @@ struct segment {
  * `mine` of every rank into `all`, in rank order, on the caller's thread. */
 typedef alnico_status_t segment_exchange(void *context, const void *mine, void *all, size_t bytes);
 
-/* Makes a segment of `bytes` bytes for `size` ranks (collective). Ranks that are threads of rank 0's
- * process share its mapping; each other rank has one of its own. Waits for `timeout` seconds at
+/* Makes a segment of `bytes` bytes for `size` ranks (collective). Ranks that are threads of one process share
+ * one mapping. Waits for `timeout` seconds at
  * most, besides what `exchange` waits. Every rank gets the same status, with the detail of the lowest
  * rank that failed, unless `exchange` itself fails. On failure *out is zeroed.
  * Errors: SYSTEM, MEMORY, TIMEOUT, MISMATCH (`bytes` differ), and those of `exchange`. */

@@ -4,7 +4,8 @@
  * A resident embeds struct transport and fills one struct transport_ops. Messages match by (sender,
  * tag), in the order of their sending; the bytes of both sides must be equal. isend, irecv, test,
  * cancel and now never block. They are called by the engine's thread and by a caller who runs an
- * operation himself, at the same time where the resident says `concurrent`. All slots are mandatory.
+ * operation himself, at the same time where the resident says `concurrent`. All slots but gone are
+ * mandatory.
  */
 #ifndef ALNICO_SRC_TRANSPORT_H
 #define ALNICO_SRC_TRANSPORT_H
@@ -33,7 +34,7 @@ struct transport {
 };
 
 struct transport_ops {
-    const char *name; /* "mpi", "local" */
+    const char *name; /* "mpi", "local", "shm" */
 
     /* The buffer belongs to the transfer until it ends. bytes may be 0, and at most INT_MAX. */
     alnico_status_t (*isend)(struct transport *, int to, uint32_t tag, const void *buffer,
@@ -51,6 +52,10 @@ struct transport_ops {
     /* Seconds on a clock that never goes back. */
     double (*now)(struct transport *);
 
+    /* Optional: whether a rank's process has ended although the rank had not left, so that nothing more comes
+     * from it. Asked while an operation stalls; never blocks. */
+    bool (*gone)(struct transport *, int rank);
+
     /* A transport for a part of the ranks: ranks[0..size) of this transport, in their new order, of which
      * the caller is ranks[rank]. Collective over those ranks, each of which is known to call. */
     alnico_status_t (*subset)(struct transport *, const int *ranks, int size, int rank,
@@ -66,6 +71,17 @@ struct local_hub;
 struct local_hub *local_hub_create(int size);
 void local_hub_destroy(struct local_hub *hub); /* only while no rank has joined */
 alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct transport **out);
+
+/* Ranks of one host, in any mix of processes and threads, over shared memory (collective). `exchange` is an
+ * allgather as segment.h describes it. All ranks get the same status, unless `exchange` fails. */
+struct shm_options {
+    double timeout;     /* of making it and its subsets, seconds */
+    bool through_rings; /* large messages too: never reads another rank's memory */
+};
+alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, const void *mine,
+                                                                 void *all, size_t bytes),
+                                     void *context, int rank, int size,
+                                     const struct shm_options *options, struct transport **out);
 
 /* Over MPI. `mpi_comm` points to an MPI_Comm (this header knows no MPI), which is duplicated; waits for
  * the other ranks for at most `timeout` seconds. */

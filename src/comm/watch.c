@@ -38,10 +38,31 @@ static void take_report(struct watch *watch, const struct transport *transport)
     watch->heard += r->rank != transport->rank;
 }
 
-bool watch_hears(struct watch *watch, struct transport *transport)
+/* Whether a rank told nothing and never will. */
+static bool is_lost(const struct watch *watch, struct transport *transport, int rank)
 {
-    if (!prepare(watch, transport))
-        return false;
+    return rank != transport->rank && !watch->reports[rank].status && transport->ops->gone &&
+           transport->ops->gone(transport, rank);
+}
+
+static int find_lost(const struct watch *watch, struct transport *transport)
+{
+    for (int i = 0; i < transport->size; i++)
+        if (is_lost(watch, transport, i))
+            return i;
+    return -1;
+}
+
+static int count_lost(const struct watch *watch, struct transport *transport)
+{
+    int count = 0;
+    for (int i = 0; i < transport->size; i++)
+        count += is_lost(watch, transport, i);
+    return count;
+}
+
+static void listen(struct watch *watch, struct transport *transport)
+{
     for (;;) {
         if (!watch->listening &&
             transport->ops->irecv(transport, TRANSPORT_ANY, TAG_REPORT, &watch->arriving,
@@ -56,7 +77,14 @@ bool watch_hears(struct watch *watch, struct transport *transport)
             break;
         take_report(watch, transport);
     }
-    return watch->heard > 0;
+}
+
+bool watch_hears(struct watch *watch, struct transport *transport)
+{
+    if (!prepare(watch, transport))
+        return false;
+    listen(watch, transport);
+    return watch->heard > 0 || find_lost(watch, transport) >= 0;
 }
 
 void watch_tell(struct watch *watch, struct transport *transport, const struct report *mine)
@@ -135,16 +163,22 @@ static int find_latest(const struct watch *watch, int size)
     return latest;
 }
 
-static alnico_status_t judge(const struct watch *watch, int size, const struct report *mine,
-                             double timeout, const char *operation)
+static alnico_status_t judge(const struct watch *watch, struct transport *transport, double timeout,
+                             const char *operation)
 {
     char missing[128];
+    int size = transport->size;
+    const struct report *mine = &watch->reports[transport->rank];
     int cause = find_cause(watch, size);
     if (cause >= 0) {
         alnico_status_t status = (alnico_status_t)watch->reports[cause].status;
         return error_set(status, "%s: rank %d gave up: %s", operation, cause,
                          alnico_status_string(status));
     }
+    int lost = find_lost(watch, transport);
+    if (lost >= 0)
+        return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come: its process has ended",
+                         operation, lost);
     if (name_missing(watch, size, missing, sizeof missing))
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: %s did not come within %g s", operation,
                          missing, timeout);
@@ -169,11 +203,11 @@ alnico_status_t watch_verdict(struct watch *watch, struct transport *transport, 
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: a rank did not come within %g s", operation,
                          timeout);
     watch_hears(watch, transport);
-    bool complete = watch->heard == transport->size - 1;
+    bool complete = watch->heard + count_lost(watch, transport) == transport->size - 1;
     bool over = transport->ops->now(transport) - watch->told_at > grace(timeout);
     if (!complete && !over && find_cause(watch, transport->size) < 0)
         return ALNICO_PENDING;
-    return judge(watch, transport->size, &watch->reports[transport->rank], timeout, operation);
+    return judge(watch, transport, timeout, operation);
 }
 
 /* A report that the transport may still read is not freed. */

@@ -1,7 +1,8 @@
 /*
  * How ranks find out who is missing. An operation that gives up tells all ranks so in a report; one
  * that has stalled listens for such reports, and on hearing one gives up too and tells. Those who
- * tell nothing within a grace period did not come. Only used on a communicator that is about to fail:
+ * tell nothing within a grace period did not come; of a rank whose process has ended, which some
+ * transports can tell, nobody waits for anything. Only used on a communicator that is about to fail:
  * a healthy one posts and sends nothing.
  */
 #ifndef ALNICO_SRC_WATCH_H
@@ -29,7 +30,7 @@ struct watch {
     double told_at;
 };
 
-/* Listens, and says whether any rank has given up. */
+/* Listens, and says whether any rank has given up or is gone. */
 bool watch_hears(struct watch *watch, struct transport *transport);
 
 /* Tells all other ranks. Only the first time counts. */

@@ -154,7 +154,7 @@ static void late_body(struct rank *rank)
     REQUIRE_STATUS(segment_create(exchange_late, rank, rank->rank, rank->size, 4096,
                                   rank->rank ? 10 : 0.2, &s),
                    ALNICO_ERROR_TIMEOUT);
-    ranks_require_detail("rank 0: 1 of 2 ranks did not fetch");
+    ranks_require_detail("rank 0: 1 of 2 processes did not fetch");
     REQUIRE(ranks_seconds() - start < 3);
 }
 

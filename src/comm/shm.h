@@ -1,0 +1,150 @@
+/*
+ * What the files of the shared-memory transport share: transport_shm.c (the seam), shm_send.c and
+ * shm_receive.c (the two sides of a message). All of it is one rank's own, under its lock.
+ */
+#ifndef ALNICO_SRC_SHM_H
+#define ALNICO_SRC_SHM_H
+
+#include "comm/channel.h"
+#include "comm/segment.h"
+#include "comm/transport.h"
+
+enum message_state {
+    SEND_QUEUED,     /* waits for room in the channel, behind older ones */
+    SEND_OFFERED,    /* the receiver is to copy it or to ask for fragments */
+    RECEIVE_POSTED,  /* nothing has come for it */
+    RECEIVE_ARRIVES, /* in fragments */
+    ENDED
+};
+
+/* Either side of a message that is not over. */
+struct message {
+    struct message *next;
+    char *buffer;
+    size_t bytes, moved; /* in fragments so far */
+    int peer;            /* for a receive also TRANSPORT_ANY, until something has come */
+    uint32_t tag;
+    enum message_state state;
+    alnico_status_t status; /* once ENDED */
+    uint32_t offer, word;   /* which offer, and its number */
+};
+
+struct message_list {
+    struct message *first, **end;
+};
+
+/* What came before its receive. */
+struct arrival {
+    struct arrival *next;
+    struct cell cell; /* a copy; for a whole message the bytes follow */
+    char data[];
+};
+
+struct peer {
+    struct channel_end out, in;
+    struct message_list queue;
+    struct message *offered[CHANNEL_OFFERS];
+    int offers; /* of them in use */
+    struct message *arrives[CHANNEL_OFFERS];
+    struct arrival *arrivals, **arrivals_end;
+    bool near;     /* a thread of this process */
+    bool readable; /* process_vm_readv has not been forbidden */
+    int pid;
+};
+
+struct transport_shm {
+    struct transport base;
+    struct segment segment;
+    struct shm_options options;
+    size_t eager, fragment; /* bytes */
+    atomic_bool locked;
+    struct message_list posted;
+    struct message *spare;
+    int look; /* at which peer next, besides the one that is waited for */
+    struct peer peer[];
+};
+
+static inline void list_clear(struct message_list *list)
+{
+    list->first = NULL;
+    list->end = &list->first;
+}
+
+static inline void list_append(struct message_list *list, struct message *m)
+{
+    m->next = NULL;
+    *list->end = m;
+    list->end = &m->next;
+}
+
+static inline void list_unlink(struct message_list *list, struct message **link)
+{
+    struct message *m = *link;
+    *link = m->next;
+    if (list->end == &m->next)
+        list->end = link;
+}
+
+static inline void list_remove(struct message_list *list, struct message *m)
+{
+    for (struct message **link = &list->first; *link; link = &(*link)->next)
+        if (*link == m) {
+            list_unlink(list, link);
+            return;
+        }
+}
+
+static inline void message_end(struct message *m, alnico_status_t status)
+{
+    m->state = ENDED;
+    m->status = status;
+}
+
+static inline enum offer_state state_of(uint32_t word)
+{
+    return (enum offer_state)(word % OFFER_NUMBER);
+}
+
+/* `number` is the offer's word in any state. False if it is not in state `from` any more. */
+static inline bool offer_move(struct channel *channel, uint32_t offer, uint32_t number,
+                              enum offer_state from, enum offer_state to)
+{
+    uint32_t base = number - number % OFFER_NUMBER, expected = base + from;
+    return atomic_compare_exchange_strong_explicit(&channel->offers[offer], &expected, base + to,
+                                                   memory_order_acq_rel, memory_order_acquire);
+}
+
+/* ---- shm_send.c ---- */
+
+/* A small message at once. False if the channel has no room. */
+bool send_whole(struct peer *p, struct message *m);
+
+/* A message of any size, at once or behind older ones. */
+void send_message(struct transport_shm *t, struct message *m);
+
+/* Sends what waits for room at a rank, in order. */
+void send_queued(struct transport_shm *t, struct peer *p);
+
+/* Whatever can be sent to a rank now. */
+void send_advance_all(struct transport_shm *t, struct peer *p);
+
+void send_advance(struct transport_shm *t, struct message *m);
+void send_cancel(struct transport_shm *t, struct message *m);
+
+/* ---- shm_receive.c ---- */
+
+/* Takes what has come for it, or waits. */
+void receive_post(struct transport_shm *t, struct message *m);
+
+/* Reads what has come from a rank, at most a ring full. */
+void receive_all(struct transport_shm *t, int from);
+
+/* After receive_all: whether a message in fragments still comes. */
+void receive_check(struct transport_shm *t, struct message *m);
+
+void receive_cancel(struct transport_shm *t, struct message *m);
+
+/* Frees what nobody received. */
+void receive_forget(struct peer *p);
+
+#endif

@@ -1,0 +1,231 @@
+/* The receiver's side of messages over shared memory: what comes is matched with the receives that were posted, or
+ * kept until one is; offers are copied from the sender's memory. Under the rank's lock. */
+#include "comm/shm.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+static void receive_whole(struct message *m, const char *data, size_t bytes)
+{
+    bool equal = m->bytes == bytes;
+    if (equal && bytes)
+        memcpy(m->buffer, data, bytes);
+    message_end(m, equal ? ALNICO_SUCCESS : ALNICO_ERROR_MISMATCH);
+}
+
+static bool read_process(int pid, char *to, uint64_t from, size_t bytes)
+{
+    while (bytes) {
+        struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)from, bytes};
+        ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
+        if (got <= 0)
+            return false;
+        to += got;
+        from += (uint64_t)got;
+        bytes -= (size_t)got;
+    }
+    return true;
+}
+
+static bool copy_offered(const struct peer *p, struct message *m, uint64_t address)
+{
+    if (!p->near)
+        return read_process(p->pid, m->buffer, address, m->bytes);
+    memcpy(m->buffer, (const void *)(uintptr_t)address, m->bytes);
+    return true;
+}
+
+static void ask_for_fragments(struct peer *p, struct message *m, const struct cell *cell)
+{
+    m->state = RECEIVE_ARRIVES;
+    m->offer = cell->offer;
+    m->word = cell->body.offer.word;
+    m->moved = 0;
+    p->arrives[cell->offer] = m;
+}
+
+/* A receive that is in no list meets an offer. False if the sender has withdrawn it. */
+static bool receive_offer(struct peer *p, struct message *m, const struct cell *cell)
+{
+    struct channel *channel = p->in.channel;
+    uint32_t offer = cell->offer, word = cell->body.offer.word;
+    if (m->bytes != cell->bytes) {
+        if (!offer_move(channel, offer, word, OFFER_OPEN, OFFER_MISMATCH))
+            return false;
+        message_end(m, ALNICO_ERROR_MISMATCH);
+        return true;
+    }
+    if (p->near || p->readable) {
+        if (!offer_move(channel, offer, word, OFFER_OPEN, OFFER_CLAIMED))
+            return false;
+        if (copy_offered(p, m, cell->body.offer.address)) {
+            if (!offer_move(channel, offer, word, OFFER_CLAIMED, OFFER_DONE))
+                return false;
+            message_end(m, ALNICO_SUCCESS);
+            return true;
+        }
+        p->readable = false;
+        if (!offer_move(channel, offer, word, OFFER_CLAIMED, OFFER_CLEAR))
+            return false;
+    } else if (!offer_move(channel, offer, word, OFFER_OPEN, OFFER_CLEAR)) {
+        return false;
+    }
+    ask_for_fragments(p, m, cell);
+    return true;
+}
+
+static void receive_fragment(struct peer *p, const struct cell *cell)
+{
+    struct message *m = p->arrives[cell->offer];
+    if (!m || m->word != cell->body.data.word)
+        return; /* of a receive that was cancelled */
+    memcpy(m->buffer + m->moved, channel_data(&p->in, cell), cell->bytes);
+    m->moved += cell->bytes;
+    if (m->moved < m->bytes)
+        return;
+    p->arrives[m->offer] = NULL;
+    offer_move(p->in.channel, m->offer, m->word, OFFER_CLEAR, OFFER_DONE);
+    message_end(m, ALNICO_SUCCESS);
+}
+
+/* The oldest posted receive that fits, or NULL; its place. */
+static struct message **find_posted(struct transport_shm *t, int from, uint32_t tag)
+{
+    for (struct message **link = &t->posted.first; *link; link = &(*link)->next)
+        if ((*link)->tag == tag && ((*link)->peer == from || (*link)->peer == TRANSPORT_ANY))
+            return link;
+    return NULL;
+}
+
+static bool keep(struct peer *p, const struct cell *cell)
+{
+    size_t bytes = cell->kind == CELL_WHOLE ? cell->bytes : 0;
+    struct arrival *a = malloc(sizeof *a + bytes);
+    if (!a)
+        return false;
+    a->next = NULL;
+    a->cell.kind = cell->kind;
+    a->cell.offer = cell->offer;
+    a->cell.tag = cell->tag;
+    a->cell.bytes = cell->bytes;
+    if (cell->kind == CELL_OFFER)
+        a->cell.body.offer = cell->body.offer;
+    else if (bytes)
+        memcpy(a->data, channel_data(&p->in, cell), bytes);
+    *p->arrivals_end = a;
+    p->arrivals_end = &a->next;
+    return true;
+}
+
+/* Gives what came to a receive that is in no list. False if it vanished meanwhile. */
+static bool hand_over(struct peer *p, struct message *m, const struct cell *cell, const char *data)
+{
+    if (cell->kind == CELL_OFFER)
+        return receive_offer(p, m, cell);
+    receive_whole(m, data, cell->bytes);
+    return true;
+}
+
+/* The next cell's message finds its receive or is kept. False: no memory to keep it, so it stays. */
+static bool take_message(struct transport_shm *t, int from, const struct cell *cell)
+{
+    struct peer *p = &t->peer[from];
+    struct message **link = find_posted(t, from, cell->tag);
+    if (!link)
+        return keep(p, cell);
+    struct message *m = *link;
+    if (!hand_over(p, m, cell, channel_data(&p->in, cell)))
+        return true; /* and the receive stays where it is */
+    list_unlink(&t->posted, link);
+    m->peer = from;
+    return true;
+}
+
+void receive_all(struct transport_shm *t, int from)
+{
+    struct peer *p = &t->peer[from];
+    const struct cell *cell;
+    for (uint32_t i = 0; i < p->in.shape.cells && (cell = channel_peek(&p->in)); i++) {
+        if (cell->kind == CELL_FRAGMENT)
+            receive_fragment(p, cell);
+        else if (!take_message(t, from, cell))
+            return;
+        channel_pop(&p->in, cell);
+    }
+}
+
+/* Looks for a message that came before this receive. */
+static bool take_arrival(struct transport_shm *t, int from, struct message *m)
+{
+    struct peer *p = &t->peer[from];
+    for (struct arrival **link = &p->arrivals; *link;) {
+        struct arrival *a = *link;
+        if (a->cell.tag != m->tag) {
+            link = &a->next;
+            continue;
+        }
+        bool taken = hand_over(p, m, &a->cell, a->data);
+        *link = a->next;
+        if (p->arrivals_end == &a->next)
+            p->arrivals_end = link;
+        free(a);
+        if (taken) {
+            m->peer = from;
+            return true;
+        }
+    }
+    return false;
+}
+
+void receive_post(struct transport_shm *t, struct message *m)
+{
+    bool any = m->peer == TRANSPORT_ANY, taken = false;
+    int first = any ? 0 : m->peer, last = any ? t->base.size - 1 : m->peer;
+    for (int i = first; i <= last && !taken; i++)
+        taken = t->peer[i].arrivals && take_arrival(t, i, m);
+    if (!taken)
+        list_append(&t->posted, m);
+}
+
+/* The sender of a message that comes in fragments has withdrawn it: the receive waits for another one. */
+void receive_check(struct transport_shm *t, struct message *m)
+{
+    if (m->state != RECEIVE_ARRIVES)
+        return;
+    struct peer *p = &t->peer[m->peer];
+    uint32_t word = atomic_load_explicit(&p->in.channel->offers[m->offer], memory_order_acquire);
+    if (word - word % OFFER_NUMBER == m->word - m->word % OFFER_NUMBER &&
+        state_of(word) == OFFER_CLEAR)
+        return;
+    p->arrives[m->offer] = NULL;
+    m->state = RECEIVE_POSTED;
+    if (take_arrival(t, m->peer, m))
+        return;
+    m->next = t->posted.first; /* it is the oldest for its sender and tag */
+    t->posted.first = m;
+    if (!m->next)
+        t->posted.end = &m->next;
+}
+
+void receive_cancel(struct transport_shm *t, struct message *m)
+{
+    if (m->state == RECEIVE_POSTED) {
+        list_remove(&t->posted, m);
+        return;
+    }
+    if (m->state != RECEIVE_ARRIVES)
+        return;
+    struct peer *p = &t->peer[m->peer];
+    offer_move(p->in.channel, m->offer, m->word, OFFER_CLEAR, OFFER_REFUSED);
+    p->arrives[m->offer] = NULL;
+}
+
+void receive_forget(struct peer *p)
+{
+    while (p->arrivals) {
+        struct arrival *a = p->arrivals;
+        p->arrivals = a->next;
+        free(a);
+    }
+}

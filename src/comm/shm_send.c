@@ -1,0 +1,163 @@
+/* The sender's side of messages over shared memory: small ones go into the channel, large ones are offered, and
+ * what finds no room waits in a queue. Under the rank's lock. */
+#include "comm/shm.h"
+
+#include "device/backoff.h"
+
+/* Of the writer's; CHANNEL_OFFERS if all are in use. */
+static uint32_t offer_find(const struct peer *p)
+{
+    uint32_t offer = 0;
+    while (offer < CHANNEL_OFFERS && p->offered[offer])
+        offer++;
+    return offer;
+}
+
+bool send_whole(struct peer *p, struct message *m)
+{
+    struct cell cell = {.kind = CELL_WHOLE, .tag = m->tag, .bytes = (uint32_t)m->bytes};
+    if (!channel_write(&p->out, &cell, m->buffer))
+        return false;
+    message_end(m, ALNICO_SUCCESS);
+    return true;
+}
+
+static bool write_offer(struct peer *p, struct message *m)
+{
+    uint32_t offer = offer_find(p);
+    if (offer == CHANNEL_OFFERS)
+        return false;
+    _Atomic uint32_t *place = &p->out.channel->offers[offer];
+    uint32_t old = atomic_load_explicit(place, memory_order_relaxed);
+    uint32_t word = old - old % OFFER_NUMBER + OFFER_NUMBER + OFFER_OPEN;
+    struct cell cell = {
+        .kind = CELL_OFFER, .offer = (uint8_t)offer, .tag = m->tag, .bytes = (uint32_t)m->bytes};
+    cell.body.offer.address = (uintptr_t)m->buffer;
+    cell.body.offer.word = word;
+    atomic_store_explicit(place, word, memory_order_relaxed); /* the cell's stamp releases it */
+    if (!channel_write(&p->out, &cell, NULL))
+        return false;
+    p->offered[offer] = m;
+    p->offers++;
+    m->offer = offer;
+    m->word = word;
+    m->state = SEND_OFFERED;
+    return true;
+}
+
+static bool write_message(struct transport_shm *t, struct message *m)
+{
+    struct peer *p = &t->peer[m->peer];
+    return m->bytes <= t->eager ? send_whole(p, m) : write_offer(p, m);
+}
+
+void send_message(struct transport_shm *t, struct message *m)
+{
+    struct peer *p = &t->peer[m->peer];
+    if (p->queue.first || !write_message(t, m))
+        list_append(&p->queue, m);
+}
+
+void send_queued(struct transport_shm *t, struct peer *p)
+{
+    while (p->queue.first) {
+        struct message *m = p->queue.first;
+        struct message *next = m->next;
+        if (!write_message(t, m))
+            return;
+        p->queue.first = next;
+        if (!next)
+            list_clear(&p->queue);
+    }
+}
+
+static void push_fragments(struct transport_shm *t, struct peer *p, struct message *m)
+{
+    while (m->moved < m->bytes) {
+        size_t left = m->bytes - m->moved, part = left < t->fragment ? left : t->fragment;
+        struct cell cell = {
+            .kind = CELL_FRAGMENT, .offer = (uint8_t)m->offer, .bytes = (uint32_t)part};
+        cell.body.data.word = m->word;
+        if (!channel_write(&p->out, &cell, m->buffer + m->moved))
+            return;
+        m->moved += part;
+    }
+}
+
+static void free_offer(struct peer *p, const struct message *m)
+{
+    p->offered[m->offer] = NULL;
+    p->offers--;
+}
+
+static void end_offer(struct peer *p, struct message *m, alnico_status_t status)
+{
+    free_offer(p, m);
+    message_end(m, status);
+}
+
+static void advance_offer(struct transport_shm *t, struct peer *p, struct message *m)
+{
+    switch (
+        state_of(atomic_load_explicit(&p->out.channel->offers[m->offer], memory_order_acquire))) {
+    case OFFER_CLEAR:
+        push_fragments(t, p, m);
+        break;
+    case OFFER_DONE:
+        end_offer(p, m, ALNICO_SUCCESS);
+        break;
+    case OFFER_MISMATCH:
+        end_offer(p, m, ALNICO_ERROR_MISMATCH);
+        break;
+    case OFFER_REFUSED:
+        end_offer(p, m, ALNICO_ERROR_ABORTED);
+        break;
+    default:
+        break;
+    }
+}
+
+void send_advance_all(struct transport_shm *t, struct peer *p)
+{
+    send_queued(t, p);
+    for (int i = 0; p->offers && i < CHANNEL_OFFERS; i++)
+        if (p->offered[i])
+            advance_offer(t, p, p->offered[i]);
+}
+
+void send_advance(struct transport_shm *t, struct message *m)
+{
+    struct peer *p = &t->peer[m->peer];
+    if (m->state == SEND_QUEUED)
+        send_queued(t, p);
+    if (m->state == SEND_OFFERED)
+        advance_offer(t, p, m);
+}
+
+/* A receiver that is just copying: within the process that ends by itself, and the buffer is needed until
+ * then; another process may be stopped, and finds out that its copy is worth nothing. */
+static void withdraw_offer(struct peer *p, struct message *m)
+{
+    struct channel *channel = p->out.channel;
+    struct backoff backoff = {0};
+    backoff_reset(&backoff);
+    for (;;) {
+        enum offer_state state =
+            state_of(atomic_load_explicit(&channel->offers[m->offer], memory_order_acquire));
+        bool open = state == OFFER_OPEN || state == OFFER_CLAIMED || state == OFFER_CLEAR;
+        if (state == OFFER_CLAIMED && p->near)
+            backoff_pause(&backoff);
+        else if (!open || offer_move(channel, m->offer, m->word, state, OFFER_WITHDRAWN))
+            break;
+    }
+    free_offer(p, m);
+}
+
+void send_cancel(struct transport_shm *t, struct message *m)
+{
+    struct peer *p = &t->peer[m->peer];
+    if (m->state == SEND_QUEUED)
+        list_remove(&p->queue, m);
+    else if (m->state == SEND_OFFERED)
+        withdraw_offer(p, m);
+}

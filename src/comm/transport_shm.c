@@ -1,0 +1,338 @@
+/*
+ * Messages between ranks of one host over shared memory: a channel for every ordered pair of ranks. Small
+ * messages travel in the channel. A large one is offered with its address; the receiver copies it from
+ * there, by memcpy within a process and by process_vm_readv between two, or where that is forbidden asks
+ * for it in fragments through the channel. What arrives before its receive is kept.
+ *
+ * All of a rank's state is under its own lock: no process waits for a lock of another.
+ * transfer.word[0] holds the struct message, or 0 when it has ended well. Any thread.
+ */
+#include "comm/transport.h"
+
+#include "comm/shm.h"
+#include "device/backoff.h"
+#include "status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_LIMIT = 128, EAGER_LIMIT = 8192 };
+
+static struct transport_shm *shm_of(struct transport *t)
+{
+    return (struct transport_shm *)t;
+}
+
+/* ---- The rank's lock: hardly ever contended ---- */
+
+static void lock(struct transport_shm *t)
+{
+    struct backoff backoff = {0};
+    backoff_reset(&backoff);
+    while (atomic_exchange_explicit(&t->locked, true, memory_order_acquire))
+        backoff_pause(&backoff);
+}
+
+static void unlock(struct transport_shm *t)
+{
+    atomic_store_explicit(&t->locked, false, memory_order_release);
+}
+
+static struct message *message_take(struct transport_shm *t)
+{
+    struct message *m = t->spare;
+    if (m)
+        t->spare = m->next;
+    else
+        m = malloc(sizeof *m);
+    return m;
+}
+
+static void message_give(struct transport_shm *t, struct message *m)
+{
+    m->next = t->spare;
+    t->spare = m;
+}
+
+/* ---- Progress ---- */
+
+static void advance_peer(struct transport_shm *t, int peer)
+{
+    send_advance_all(t, &t->peer[peer]);
+    receive_all(t, peer);
+}
+
+/* Something is waited for in vain: looks at one more rank, so that nobody's channel stays full. */
+static void look_around(struct transport_shm *t)
+{
+    advance_peer(t, t->look);
+    t->look = t->look + 1 < t->base.size ? t->look + 1 : 0;
+}
+
+static void advance_receive(struct transport_shm *t, struct message *m)
+{
+    if (m->peer != TRANSPORT_ANY)
+        receive_all(t, m->peer);
+    for (int i = 0; m->peer == TRANSPORT_ANY && i < t->base.size; i++)
+        advance_peer(t, i);
+    receive_check(t, m);
+}
+
+static void advance(struct transport_shm *t, struct message *m)
+{
+    if (m->state == RECEIVE_POSTED || m->state == RECEIVE_ARRIVES)
+        advance_receive(t, m);
+    else if (m->state != ENDED)
+        send_advance(t, m);
+    if (m->state != ENDED)
+        look_around(t);
+}
+
+/* ---- The seam ---- */
+
+static alnico_status_t result(alnico_status_t status)
+{
+    if (status == ALNICO_ERROR_MISMATCH)
+        return error_set(status, "a message and its receiver differ in size");
+    if (status == ALNICO_ERROR_ABORTED)
+        return error_set(status, "the receiver of a message gave up");
+    return status;
+}
+
+static alnico_status_t shm_isend(struct transport *transport, int to, uint32_t tag,
+                                 const void *buffer, size_t bytes, struct transfer *out)
+{
+    struct transport_shm *t = shm_of(transport);
+    struct message whole = {
+        .buffer = (char *)buffer, .bytes = bytes, .peer = to, .tag = tag, .state = SEND_QUEUED};
+    struct peer *p = &t->peer[to];
+    alnico_status_t status = ALNICO_SUCCESS;
+    lock(t);
+    out->word[0] = 0;
+    send_queued(t, p);
+    if (p->queue.first || bytes > t->eager || !send_whole(p, &whole)) {
+        struct message *m = message_take(t);
+        if (m) {
+            *m = whole;
+            out->word[0] = (uintptr_t)m;
+            send_message(t, m);
+        } else {
+            status = error_set(ALNICO_ERROR_MEMORY, "cannot allocate a message");
+        }
+    }
+    unlock(t);
+    return status;
+}
+
+static alnico_status_t shm_irecv(struct transport *transport, int from, uint32_t tag, void *buffer,
+                                 size_t bytes, struct transfer *out)
+{
+    struct transport_shm *t = shm_of(transport);
+    lock(t);
+    struct message *m = message_take(t);
+    if (!m) {
+        unlock(t);
+        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a message");
+    }
+    *m = (struct message){
+        .buffer = buffer, .bytes = bytes, .peer = from, .tag = tag, .state = RECEIVE_POSTED};
+    receive_post(t, m);
+    out->word[0] = (uintptr_t)m;
+    unlock(t);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t shm_test(struct transport *transport, struct transfer *transfer)
+{
+    struct transport_shm *t = shm_of(transport);
+    struct message *m = (struct message *)transfer->word[0];
+    if (!m)
+        return ALNICO_SUCCESS;
+    alnico_status_t status = ALNICO_PENDING;
+    lock(t);
+    advance(t, m);
+    if (m->state == ENDED) {
+        status = m->status;
+        transfer->word[0] = 0;
+        message_give(t, m);
+    }
+    unlock(t);
+    return result(status);
+}
+
+static bool shm_cancel(struct transport *transport, struct transfer *transfer)
+{
+    struct transport_shm *t = shm_of(transport);
+    struct message *m = (struct message *)transfer->word[0];
+    if (!m)
+        return true;
+    lock(t);
+    send_cancel(t, m);
+    receive_cancel(t, m);
+    transfer->word[0] = 0;
+    message_give(t, m);
+    unlock(t);
+    return true;
+}
+
+static double shm_now(struct transport *t)
+{
+    (void)t;
+    return 1e-9 * (double)backoff_now_ns();
+}
+
+static bool shm_gone(struct transport *transport, int rank)
+{
+    return segment_gone(&shm_of(transport)->segment, rank);
+}
+
+/* ---- A part of the ranks ---- */
+
+struct part {
+    struct transport *transport;
+    const int *ranks;
+    int size, rank;
+    double timeout;
+};
+
+static alnico_status_t finish(const struct part *part, struct transfer *transfer)
+{
+    struct transport *t = part->transport;
+    struct backoff backoff = {0};
+    backoff_reset(&backoff);
+    double end = shm_now(t) + part->timeout;
+    for (;;) {
+        alnico_status_t status = shm_test(t, transfer);
+        if (status != ALNICO_PENDING)
+            return status;
+        if (shm_now(t) > end) {
+            shm_cancel(t, transfer);
+            return error_set(ALNICO_ERROR_TIMEOUT, "a rank did not come within %g s",
+                             part->timeout);
+        }
+        backoff_pause(&backoff);
+    }
+}
+
+/* Around a ring: in each step a rank passes on the block that it got in the step before. */
+static alnico_status_t part_exchange(void *context, const void *mine, void *all, size_t bytes)
+{
+    const struct part *part = context;
+    struct transport *t = part->transport;
+    int p = part->size, next = part->ranks[(part->rank + 1) % p],
+        previous = part->ranks[(part->rank - 1 + p) % p];
+    char *blocks = all;
+    memcpy(blocks + (size_t)part->rank * bytes, mine, bytes);
+    for (int i = 0; i < p - 1; i++) {
+        size_t sent = (size_t)((part->rank - i + p) % p),
+               received = (size_t)((part->rank - i - 1 + p) % p);
+        struct transfer send, recv;
+        TRY(shm_irecv(t, previous, TAG_EXCHANGE, blocks + received * bytes, bytes, &recv));
+        alnico_status_t status =
+            shm_isend(t, next, TAG_EXCHANGE, blocks + sent * bytes, bytes, &send);
+        if (status != ALNICO_SUCCESS) {
+            shm_cancel(t, &recv);
+            return status;
+        }
+        status = finish(part, &recv);
+        alnico_status_t other = finish(part, &send);
+        TRY(status);
+        TRY(other);
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t shm_subset(struct transport *transport, const int *ranks, int size, int rank,
+                                  struct transport **out)
+{
+    struct shm_options options = shm_of(transport)->options;
+    struct part part = {transport, ranks, size, rank, options.timeout};
+    return transport_shm_create(part_exchange, &part, rank, size, &options, out);
+}
+
+/* ---- Making ---- */
+
+static void shm_destroy(struct transport *transport)
+{
+    struct transport_shm *t = shm_of(transport);
+    for (int i = 0; i < t->base.size; i++)
+        receive_forget(&t->peer[i]);
+    while (t->spare) {
+        struct message *m = t->spare;
+        t->spare = m->next;
+        free(m);
+    }
+    segment_destroy(&t->segment);
+    free(t);
+}
+
+static const struct transport_ops transport_shm = {
+    .name = "shm",
+    .isend = shm_isend,
+    .irecv = shm_irecv,
+    .test = shm_test,
+    .cancel = shm_cancel,
+    .now = shm_now,
+    .gone = shm_gone,
+    .subset = shm_subset,
+    .destroy = shm_destroy,
+};
+
+/* Rings shrink with the number of pairs: at most about 170 MB of addresses, of which only what is used
+ * becomes memory. */
+static struct channel_shape choose_shape(int size)
+{
+    uint32_t kilobytes = size <= 8 ? 64 : size <= 16 ? 32 : size <= 64 ? 16 : 8;
+    return (struct channel_shape){.cells = size <= 16 ? 64 : 32, .bytes = kilobytes * 1024};
+}
+
+/* A rank's incoming channels lie side by side. */
+static void *channel_place(const struct segment *s, const struct channel_shape *shape, int to,
+                           int from)
+{
+    return (char *)s->base + ((size_t)to * (size_t)s->size + (size_t)from) * channel_bytes(shape);
+}
+
+static void open_peer(struct transport_shm *t, const struct channel_shape *shape, int i)
+{
+    struct peer *p = &t->peer[i];
+    const struct segment *s = &t->segment;
+    channel_open(&p->out, channel_place(s, shape, i, s->rank), shape);
+    channel_open(&p->in, channel_place(s, shape, s->rank, i), shape);
+    list_clear(&p->queue);
+    p->arrivals_end = &p->arrivals;
+    p->near = segment_near(s, i) && !t->options.through_rings;
+    p->pid = segment_pid(s, i);
+    p->readable = p->pid > 0 && !t->options.through_rings;
+}
+
+alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, const void *mine,
+                                                                 void *all, size_t bytes),
+                                     void *context, int rank, int size,
+                                     const struct shm_options *options, struct transport **out)
+{
+    if (size > RANKS_LIMIT)
+        return error_set(ALNICO_ERROR_UNSUPPORTED, "shared memory carries at most %d ranks, not %d",
+                         RANKS_LIMIT, size);
+    struct channel_shape shape = choose_shape(size);
+    struct transport_shm *t = calloc(1, sizeof *t + (size_t)size * sizeof(struct peer));
+    if (!t)
+        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a transport");
+    size_t bytes = (size_t)size * (size_t)size * channel_bytes(&shape);
+    alnico_status_t status =
+        segment_create(exchange, context, rank, size, bytes, options->timeout, &t->segment);
+    if (status != ALNICO_SUCCESS) {
+        free(t);
+        return status;
+    }
+    t->base = (struct transport){
+        .ops = &transport_shm, .rank = rank, .size = size, .tags = 1u << 30, .concurrent = true};
+    t->options = *options;
+    t->fragment = shape.bytes / 4;
+    t->eager = t->fragment < EAGER_LIMIT ? t->fragment : EAGER_LIMIT;
+    list_clear(&t->posted);
+    for (int i = 0; i < size; i++)
+        open_peer(t, &shape, i);
+    *out = &t->base;
+    return ALNICO_SUCCESS;
+}
