@@ -108,7 +108,7 @@ static struct tune_way way_in_force(const struct tuner *t, size_t bytes)
 /* "host ring, 8192". */
 static const char *way_text(const struct tune_way *way, size_t bytes, char *text, size_t room)
 {
-    if (way->chunk_bytes < bytes)
+    if (tune_cuts(way, bytes))
         snprintf(text, room, "%s %s, %zu", way->backend, way->algorithm->name, way->chunk_bytes);
     else
         snprintf(text, room, "%s %s, whole", way->backend, way->algorithm->name);

@@ -11,14 +11,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_FIRST = 4 << 10, CHUNK_LAST = 1 << 20, CHUNK_QUICK_FIRST = 8 << 10 };
+enum {
+    CHUNK_FIRST = 4 << 10,
+    CHUNK_LAST = 1 << 20,
+    CHUNK_QUICK_FIRST = 8 << 10,
+    CHUNK_UNCUT = 64 << 10 /* where the algorithm does not cut: for another one that is forced */
+};
 
 /* ---- Ways ---- */
 
+bool tune_cuts(const struct tune_way *way, size_t bytes)
+{
+    return way->algorithm->round && way->chunk_bytes < bytes;
+}
+
 static bool same_way(const struct tune_way *a, const struct tune_way *b, size_t bytes)
 {
-    return a->algorithm == b->algorithm && (a->chunk_bytes == b->chunk_bytes ||
-                                            (a->chunk_bytes >= bytes && b->chunk_bytes >= bytes));
+    return a->algorithm == b->algorithm &&
+           (a->chunk_bytes == b->chunk_bytes || (!tune_cuts(a, bytes) && !tune_cuts(b, bytes)));
 }
 
 static int find_way(const struct tune_size *size, const struct tune_way *way)
@@ -35,17 +45,11 @@ void tune_add_way(struct tune_size *size, struct tune_way way)
         size->ways[size->count++] = way;
 }
 
-/* An algorithm without rounds does not cut messages. */
 static void add_chunks(struct tune_size *size, struct tune_way way, bool quick)
 {
-    if (!way.algorithm->round) {
-        way.chunk_bytes = CHUNK_LAST;
-        tune_add_way(size, way);
-        return;
-    }
     for (size_t chunk = quick ? CHUNK_QUICK_FIRST : CHUNK_FIRST; chunk <= CHUNK_LAST;
          chunk *= quick ? 4 : 2) {
-        way.chunk_bytes = chunk;
+        way.chunk_bytes = way.algorithm->round ? chunk : CHUNK_UNCUT;
         tune_add_way(size, way);
     }
 }
@@ -79,7 +83,7 @@ const struct tune_way *tune_best(const struct tune_size *size)
 static struct tune_way go_on(const struct tune_size *size, struct tune_way way, size_t before)
 {
     struct tune_way whole = way;
-    if (way.chunk_bytes < before)
+    if (tune_cuts(&way, before))
         return way;
     while (whole.chunk_bytes < size->bytes && whole.chunk_bytes < CHUNK_LAST)
         whole.chunk_bytes *= 2;

@@ -21,6 +21,9 @@ struct tune_size {
     double time_us[TUNE_WAYS]; /* negative: this way cannot do it */
 };
 
+/* Whether it cuts messages of so many bytes. An algorithm without rounds cuts none. */
+bool tune_cuts(const struct tune_way *way, size_t bytes);
+
 /* Adds a way, unless it comes to the same as one that is there or there is no room. */
 void tune_add_way(struct tune_size *size, struct tune_way way);
 

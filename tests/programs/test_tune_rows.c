@@ -62,6 +62,20 @@ static void test_ways_that_differ(void **state)
     assert_int_equal(size.count, before + 1);
 }
 
+/* Chunks mean nothing to an algorithm that has no rounds. */
+static void test_an_algorithm_without_rounds(void **state)
+{
+    (void)state;
+    static const struct algorithm shared = {.name = "shared", .about = ""};
+    static struct tune_size size = {.bytes = 64 * K};
+    add_time(&size, &shared, 8 * K, 7);
+    tune_add_way(&size, way(&shared, 16 * K));
+    assert_int_equal(size.count, 1);
+    assert_false(tune_cuts(&size.ways[0], 64 * K));
+    struct tune_way other = way(&shared, 1024 * K);
+    assert_true(tune_time(&size, &other) == 7);
+}
+
 static void test_best(void **state)
 {
     (void)state;
@@ -183,9 +197,13 @@ static void test_a_table_may_be_too_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ways_that_differ),  cmocka_unit_test(test_best),
-        cmocka_unit_test(test_few_rows),          cmocka_unit_test(test_looks_ahead),
-        cmocka_unit_test(test_rows_join_a_table), cmocka_unit_test(test_a_table_may_be_too_long),
+        cmocka_unit_test(test_ways_that_differ),
+        cmocka_unit_test(test_an_algorithm_without_rounds),
+        cmocka_unit_test(test_best),
+        cmocka_unit_test(test_few_rows),
+        cmocka_unit_test(test_looks_ahead),
+        cmocka_unit_test(test_rows_join_a_table),
+        cmocka_unit_test(test_a_table_may_be_too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
