@@ -259,9 +259,9 @@ static void stalled_is_nearly_idle(void **state)
     engine_destroy(engine);
 }
 
-/* The best of several, so that a busy machine does not matter: what is right takes well below the limit,
- * and what nobody woke up for never comes. */
-enum { TRIES = 8, LATENCY_US = 5000 };
+/* The best of several, and of more on a busy machine, so that its load does not matter: what is right
+ * takes well below the limit, and what nobody woke up for never comes. */
+enum { TRIES = 8, MORE_TRIES = 100, LATENCY_US = 5000 };
 
 static void stalled_operation_that_can_go_on_is_noticed(void **state)
 {
@@ -269,7 +269,7 @@ static void stalled_operation_that_can_go_on_is_noticed(void **state)
     struct engine *engine = new_engine(true, false);
     struct lane lane = {0};
     double best = 1e9;
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < MORE_TRIES && (i < TRIES || best >= LATENCY_US); i++) {
         atomic_bool go = false;
         struct step step;
         unsigned long sleeps = engine_sleeps(engine);
@@ -333,7 +333,7 @@ static void submission_wakes_a_sleeping_engine(void **state)
     struct engine *engine = new_engine(true, false);
     struct lane lane = {0};
     double best = 1e9;
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < MORE_TRIES && (i < TRIES || best >= LATENCY_US); i++) {
         struct step step;
         unsigned long sleeps = engine_sleeps(engine);
         step_prepare(&step, &lane);
