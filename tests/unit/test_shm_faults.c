@@ -1,0 +1,201 @@
+/* Ranks that are processes and are late, stopped, killed, or exit in the middle of allreduces over shared
+ * memory: every survivor gets in time a status that names operation, communicator and rank, and goes on
+ * to destroy the communicator. The deadline is half a second. */
+#include <alnico/alnico.h>
+
+#include "forks.h"
+#include "reference.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define DEADLINE_TEXT "0.5"
+static const double deadline = 0.5;
+
+enum { SURE = 20 }; /* operations that all ranks finish */
+
+static uint64_t seed;
+
+enum fault { FAULT_LATE, FAULT_STOPPED, FAULT_KILLED, FAULT_EXITS };
+
+struct scene {
+    enum fault fault;
+    const char *algorithm;
+    int size, victim;
+    size_t count;
+    bool nonblocking;
+};
+
+static alnico_status_t sum(alnico_comm_t comm, const struct scene *s, float *send, float *recv)
+{
+    if (!s->nonblocking)
+        return alnico_allreduce(send, recv, s->count, ALNICO_FLOAT32, ALNICO_SUM, comm);
+    alnico_request_t request;
+    alnico_status_t status =
+        alnico_iallreduce(send, recv, s->count, ALNICO_FLOAT32, ALNICO_SUM, comm, &request);
+    return status != ALNICO_SUCCESS ? status : alnico_request_synchronize(&request);
+}
+
+/* Ends or stops the process at a random moment, whatever its other thread is doing. */
+static void *strike(void *argument)
+{
+    const struct scene *s = argument;
+    uint64_t random = reference_random(seed, (uint64_t)s->fault, s->count + (uint64_t)s->victim);
+    struct timespec nap = {0, (long)(random % 5000000)};
+    nanosleep(&nap, NULL);
+    if (s->fault == FAULT_KILLED)
+        kill(getpid(), SIGKILL);
+    else if (s->fault == FAULT_STOPPED)
+        kill(getpid(), SIGSTOP);
+    else
+        _Exit(9);
+    return NULL;
+}
+
+static void check_verdict(const struct scene *s, alnico_comm_t comm, double waited)
+{
+    char victim[32];
+    snprintf(victim, sizeof victim, "rank %d did not come", s->victim);
+    ranks_require_detail(victim);
+    ranks_require_detail("alnico_allreduce, operation ");
+    ranks_require_detail("of communicator ");
+    bool ended = s->fault == FAULT_KILLED || s->fault == FAULT_EXITS;
+    if (ended)
+        ranks_require_detail("its process has ended");
+    REQUIRE(waited < (ranks_sanitized() ? 4 : ended ? 0.9 : 2) * deadline);
+    float value = 0;
+    REQUIRE_STATUS(alnico_allreduce(&value, &value, 1, ALNICO_FLOAT32, ALNICO_SUM, comm),
+                   ALNICO_ERROR_TIMEOUT); /* latched */
+    ranks_require_detail(victim);
+}
+
+/* Calls until it fails. *waited becomes the seconds of the failing call. */
+static alnico_status_t call_on(alnico_comm_t comm, const struct scene *s, float *send, float *recv,
+                               double *waited)
+{
+    alnico_status_t status = ALNICO_SUCCESS;
+    while (status == ALNICO_SUCCESS) {
+        double start = ranks_seconds();
+        status = sum(comm, s, send, recv);
+        *waited = ranks_seconds() - start;
+        REQUIRE(status != ALNICO_SUCCESS || recv[s->count - 1] == (float)s->size);
+    }
+    return status;
+}
+
+static void scene_body(struct rank *rank)
+{
+    const struct scene *s = rank->argument;
+    alnico_comm_t comm = forks_comm(rank, NULL);
+    REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, s->algorithm), ALNICO_SUCCESS);
+    float *send = malloc(s->count * sizeof *send), *recv = malloc(s->count * sizeof *recv);
+    REQUIRE(send && recv);
+    for (size_t i = 0; i < s->count; i++)
+        send[i] = 1;
+    for (int i = 0; i < SURE; i++)
+        REQUIRE_STATUS(sum(comm, s, send, recv), ALNICO_SUCCESS);
+    forks_barrier(rank);
+    bool is_victim = rank->rank == s->victim;
+    pthread_t thread;
+    if (is_victim && s->fault == FAULT_LATE)
+        usleep((useconds_t)(2.2 * deadline * 1e6));
+    else if (is_victim)
+        REQUIRE(pthread_create(&thread, NULL, strike, rank->argument) == 0);
+    double waited;
+    REQUIRE_STATUS(call_on(comm, s, send, recv, &waited), ALNICO_ERROR_TIMEOUT);
+    if (!is_victim)
+        check_verdict(s, comm, waited);
+    if (!is_victim && s->fault == FAULT_STOPPED)
+        kill(forks_pid(rank, s->victim), SIGCONT);
+    if (is_victim && s->fault != FAULT_LATE)
+        pthread_join(thread, NULL);
+    alnico_comm_destroy(comm);
+    free(send);
+    free(recv);
+}
+
+static void play(struct scene scene)
+{
+    if (scene.fault == FAULT_KILLED || scene.fault == FAULT_EXITS)
+        forks_run_victim(scene.size, scene.victim, scene.fault == FAULT_KILLED ? SIGKILL : 0,
+                         scene_body, &scene);
+    else
+        forks_run(scene.size, 1, scene_body, &scene);
+}
+
+static void test_a_killed_rank_is_named_at_once(void **state)
+{
+    (void)state;
+    play((struct scene){FAULT_KILLED, "recursive_doubling", 3, 1, 20, false});
+    play((struct scene){FAULT_KILLED, "ring", 4, 2, 200000, false});
+    play((struct scene){FAULT_KILLED, "rabenseifner", 2, 0, 100000, true});
+    play((struct scene){FAULT_KILLED, NULL, 3, 0, 1000, false});
+}
+
+static void test_a_rank_that_exits_is_named_at_once(void **state)
+{
+    (void)state;
+    play((struct scene){FAULT_EXITS, "binomial", 4, 3, 5000, true});
+    play((struct scene){FAULT_EXITS, "rabenseifner", 3, 2, 100000, false});
+}
+
+/* Some survivor lets it go on after the verdict; it then fails too. */
+static void test_a_stopped_rank_is_named(void **state)
+{
+    (void)state;
+    play((struct scene){FAULT_STOPPED, "recursive_doubling", 3, 0, 20, false});
+    play((struct scene){FAULT_STOPPED, "ring", 2, 1, 200000, true});
+}
+
+static void test_a_late_rank_is_named(void **state)
+{
+    (void)state;
+    play((struct scene){FAULT_LATE, "ring", 3, 1, 50000, false});
+}
+
+/* ---- One that calls another size ---- */
+
+static void sizes_body(struct rank *rank)
+{
+    alnico_comm_t comm = forks_comm(rank, NULL);
+    REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, "recursive_doubling"),
+                   ALNICO_SUCCESS);
+    float values[16] = {0};
+    REQUIRE_STATUS(alnico_allreduce(ALNICO_IN_PLACE, values, rank->rank == 1 ? 11 : 10,
+                                    ALNICO_FLOAT32, ALNICO_SUM, comm),
+                   ALNICO_ERROR_MISMATCH);
+    ranks_require_detail("operation 1 of communicator");
+    ranks_require_detail("with 11 elements of float32, sum");
+    alnico_comm_destroy(comm);
+}
+
+static void test_another_size_is_a_mismatch(void **state)
+{
+    (void)state;
+    forks_run(3, 1, sizes_body, NULL);
+}
+
+int main(void)
+{
+    setenv("ALNICO_TIMEOUT", DEADLINE_TEXT, 1); /* before the library reads its environment */
+    seed = (uint64_t)time(NULL);
+    printf("seed %llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_killed_rank_is_named_at_once),
+        cmocka_unit_test(test_a_rank_that_exits_is_named_at_once),
+        cmocka_unit_test(test_a_stopped_rank_is_named),
+        cmocka_unit_test(test_a_late_rank_is_named),
+        cmocka_unit_test(test_another_size_is_a_mismatch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
