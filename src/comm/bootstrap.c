@@ -117,7 +117,7 @@ static bool have_mpi(const struct gathering *g)
 static alnico_status_t over_shm(struct gathering *g, struct transport **out)
 {
     const alnico_bootstrap_t *b = g->bootstrap;
-    struct shm_options options = {.timeout = own_timeout()};
+    struct shm_options options = {.timeout = own_timeout(), .read_from = SHM_READ_FROM};
     alnico_status_t status = transport_shm_create(gather, g, b->rank, b->size, &options, out);
     if (status == ALNICO_SUCCESS || g->failed)
         return status;

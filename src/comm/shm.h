@@ -47,8 +47,8 @@ struct peer {
     int offers; /* of them in use */
     struct message *arrives[CHANNEL_OFFERS];
     struct arrival *arrivals, **arrivals_end;
-    bool near;     /* a thread of this process */
-    bool readable; /* process_vm_readv has not been forbidden */
+    bool near;          /* a thread of this process */
+    size_t direct_from; /* bytes from which an offer is copied from the sender's memory */
     int pid;
 };
 

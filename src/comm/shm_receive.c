@@ -56,7 +56,7 @@ static bool receive_offer(struct peer *p, struct message *m, const struct cell *
         message_end(m, ALNICO_ERROR_MISMATCH);
         return true;
     }
-    if (p->near || p->readable) {
+    if (m->bytes >= p->direct_from) {
         if (!offer_move(channel, offer, word, OFFER_OPEN, OFFER_CLAIMED))
             return false;
         if (copy_offered(p, m, cell->body.offer.address)) {
@@ -65,7 +65,7 @@ static bool receive_offer(struct peer *p, struct message *m, const struct cell *
             message_end(m, ALNICO_SUCCESS);
             return true;
         }
-        p->readable = false;
+        p->direct_from = SIZE_MAX; /* it is forbidden */
         if (!offer_move(channel, offer, word, OFFER_CLAIMED, OFFER_CLEAR))
             return false;
     } else if (!offer_move(channel, offer, word, OFFER_OPEN, OFFER_CLEAR)) {

@@ -109,10 +109,7 @@ static void advance_offer(struct transport_shm *t, struct peer *p, struct messag
     case OFFER_MISMATCH:
         end_offer(p, m, ALNICO_ERROR_MISMATCH);
         break;
-    case OFFER_REFUSED:
-        end_offer(p, m, ALNICO_ERROR_ABORTED);
-        break;
-    default:
+    default: /* refused: nobody will take it, as if its receive had never been posted */
         break;
     }
 }

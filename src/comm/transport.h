@@ -74,8 +74,13 @@ alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct t
 
 /* Ranks of one host, in any mix of processes and threads, over shared memory (collective). `exchange` is an
  * allgather as segment.h describes it. All ranks get the same status, unless `exchange` fails. */
+enum {
+    SHM_READ_FROM = 4 << 20 /* measured: up to there two copies through a cache are faster than one
+                               for which the kernel has to pin the sender's pages */
+};
 struct shm_options {
     double timeout;     /* of making it and its subsets, seconds */
+    size_t read_from;   /* bytes from which a message is read out of another process's memory */
     bool through_rings; /* large messages too: never reads another rank's memory */
 };
 alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, const void *mine,

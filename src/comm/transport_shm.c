@@ -1,8 +1,8 @@
 /*
  * Messages between ranks of one host over shared memory: a channel for every ordered pair of ranks. Small
  * messages travel in the channel. A large one is offered with its address; the receiver copies it from
- * there, by memcpy within a process and by process_vm_readv between two, or where that is forbidden asks
- * for it in fragments through the channel. What arrives before its receive is kept.
+ * there, by memcpy within a process and, if it is very large, by process_vm_readv between two; otherwise,
+ * or where that is forbidden, it asks for it in fragments through the channel. What arrives before its receive is kept.
  *
  * All of a rank's state is under its own lock: no process waits for a lock of another.
  * transfer.word[0] holds the struct message, or 0 when it has ended well. Any thread.
@@ -94,8 +94,6 @@ static alnico_status_t result(alnico_status_t status)
 {
     if (status == ALNICO_ERROR_MISMATCH)
         return error_set(status, "a message and its receiver differ in size");
-    if (status == ALNICO_ERROR_ABORTED)
-        return error_set(status, "the receiver of a message gave up");
     return status;
 }
 
@@ -301,9 +299,11 @@ static void open_peer(struct transport_shm *t, const struct channel_shape *shape
     channel_open(&p->in, channel_place(s, shape, s->rank, i), shape);
     list_clear(&p->queue);
     p->arrivals_end = &p->arrivals;
-    p->near = segment_near(s, i) && !t->options.through_rings;
+    p->near = segment_near(s, i);
     p->pid = segment_pid(s, i);
-    p->readable = p->pid > 0 && !t->options.through_rings;
+    p->direct_from = p->near ? 0 : p->pid ? t->options.read_from : SIZE_MAX;
+    if (t->options.through_rings)
+        p->direct_from = SIZE_MAX;
 }
 
 alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, const void *mine,
