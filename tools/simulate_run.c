@@ -133,6 +133,8 @@ static alnico_status_t poll_rank(struct run *run, int rank)
         return ALNICO_SUCCESS;
     for (int l = 0; l < run->lanes; l++)
         TRY(poll_lane(run, rank, l));
+    bool pair = run->lanes == 1 && run->lane[rank].rounds.open == 1;
+    TRY(sim_hint_pair(run->sim, rank, pair));
     if (run->finished[rank] < run->chunks)
         return ALNICO_SUCCESS;
     double clock = sim_clock_us(run->sim, rank);

@@ -40,6 +40,9 @@ struct sim_rank {
     struct sim *sim;
     int host, leaf;
     uint64_t clock, port; /* port: when it has sent what it was given */
+    bool pair, owes;      /* the hint; and whether a poll at the end of a send was put off */
+    int receives;         /* posted, and not known to have ended */
+    uint64_t owed;        /* to when */
     struct message *waiting;
 };
 
@@ -113,9 +116,31 @@ static alnico_status_t push(struct sim *sim, uint64_t time, uintptr_t what)
     return error_set(ALNICO_ERROR_MEMORY, "cannot allocate an event");
 }
 
+/* Messages are aligned, so that the lowest bit can be a rank's. */
 static alnico_status_t push_wake(struct sim *sim, uint64_t time, int rank)
 {
     return push(sim, time, 2 * (uintptr_t)rank + 1);
+}
+
+/* The poll at the end of a send that was put off. */
+static alnico_status_t push_owed(struct sim_rank *rank)
+{
+    rank->owes = false;
+    return push_wake(rank->sim, later(rank->owed, rank->sim->queue.now), rank->base.rank);
+}
+
+/* The sender is to be polled when its message has left: later, if a receive may make that needless. */
+static alnico_status_t push_departure(struct sim_rank *sender, const struct message *m)
+{
+    if (m->send_ended)
+        return ALNICO_SUCCESS;
+    if (!sender->pair)
+        return push_wake(sender->sim, m->departed, m->from);
+    if (sender->owes && sender->owed > sender->clock)
+        TRY(push_owed(sender));
+    sender->owes = true;
+    sender->owed = m->departed;
+    return ALNICO_SUCCESS;
 }
 
 /* The message starts; both ends are polled when their part is over. */
@@ -130,8 +155,7 @@ static alnico_status_t depart(struct sim *sim, struct message *m, uint64_t time)
     sender->port = end;
     m->departed = end;
     m->arrived = end + sim->latency[class];
-    if (!m->send_ended)
-        TRY(push_wake(sim, m->departed, m->from));
+    TRY(push_departure(sender, m));
     return m->awaited ? push_wake(sim, m->arrived, m->to) : ALNICO_SUCCESS;
 }
 
@@ -251,6 +275,7 @@ static alnico_status_t sim_irecv(struct transport *t, int from, uint32_t tag, vo
     m->target = buffer;
     m->room = bytes;
     m->awaited = true;
+    rank->receives++;
     *out = (struct transfer){{(uintptr_t)m, 1}};
     if (!m->sent)
         return ALNICO_SUCCESS;
@@ -280,6 +305,7 @@ static void end_side(struct sim *sim, struct message *m, bool receives)
         m->receive_ended = true;
     else
         m->send_ended = true;
+    sim->rank[m->to].receives -= receives;
     if (m->send_ended && m->receive_ended)
         message_give(sim, m);
 }
@@ -320,9 +346,10 @@ static bool sim_cancel(struct transport *t, struct transfer *transfer)
     if (!m)
         return true;
     transfer->word[0] = 0;
-    if (withdraw(&sim->rank[m->to].waiting, m))
+    if (withdraw(&sim->rank[m->to].waiting, m)) {
+        sim->rank[m->to].receives -= m->awaited;
         message_give(sim, m);
-    else
+    } else
         end_side(sim, m, transfer->word[1]);
     return true;
 }
@@ -459,11 +486,22 @@ struct transport *sim_transport(struct sim *sim, int rank)
 
 static alnico_status_t inject(struct sim *sim, struct message *m, uint64_t time)
 {
+    struct sim_rank *sender = &sim->rank[m->from];
     m->queued = false;
-    if (!m->withdrawn)
-        return depart(sim, m, time);
-    message_give(sim, m);
-    return ALNICO_SUCCESS;
+    if (m->withdrawn) {
+        message_give(sim, m);
+        return ALNICO_SUCCESS;
+    }
+    TRY(depart(sim, m, time));
+    return sender->owes && !sender->receives ? push_owed(sender) : ALNICO_SUCCESS;
+}
+
+alnico_status_t sim_hint_pair(struct sim *sim, int number, bool pair)
+{
+    struct sim_rank *rank = &sim->rank[number];
+    rank->pair = pair;
+    rank->owes = rank->owes && rank->owed > rank->clock; /* otherwise this poll saw it */
+    return rank->owes && (!pair || !rank->receives) ? push_owed(rank) : ALNICO_SUCCESS;
 }
 
 int sim_next(struct sim *sim, alnico_status_t *status)
@@ -473,9 +511,9 @@ int sim_next(struct sim *sim, alnico_status_t *status)
     *status = ALNICO_SUCCESS;
     while (sim_queue_take(&sim->queue, &event, &failed)) {
         if (event.what & 1) {
-            int rank = (int)(event.what / 2);
-            sim->rank[rank].clock = later(sim->rank[rank].clock, event.time);
-            return rank;
+            struct sim_rank *rank = &sim->rank[event.what / 2];
+            rank->clock = later(rank->clock, event.time);
+            return rank->base.rank;
         }
         *status = inject(sim, (struct message *)event.what, event.time);
         if (*status != ALNICO_SUCCESS)

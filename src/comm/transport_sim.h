@@ -48,6 +48,11 @@ struct transport *sim_transport(struct sim *sim, int rank);
 const struct device_ops *sim_device(struct sim *sim);
 void *sim_stream(struct sim *sim, int rank);
 
+/* Saves polls, and changes nothing but the order of what happens at one instant: to be called after each poll
+ * of a rank, or never. pair: the rank waits for one exchange only, so that it need not be polled at the end of
+ * its send while its receive is on its way. Errors: MEMORY. */
+alnico_status_t sim_hint_pair(struct sim *sim, int rank, bool pair);
+
 /* Moves virtual time to the next end of a transfer, and returns the rank to poll; -1 when nothing is on
  * its way, or on an error, which *status says. */
 int sim_next(struct sim *sim, alnico_status_t *status);

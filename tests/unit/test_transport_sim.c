@@ -355,6 +355,20 @@ static void test_results_are_right_on_a_crowded_machine(void **state)
         }
 }
 
+/* All at the same instant: nobody is forgotten. */
+static void test_a_machine_that_takes_no_time(void **state)
+{
+    (void)state;
+    struct sim_machine machine = flat(0, 1e6, 0);
+    for (int injection = 0; injection < 2; injection++)
+        for (int i = 0; algorithms_allreduce[i]; i++)
+            for (int p = 4; p < 40; p++) {
+                struct simulate_case what = {&machine, algorithms_allreduce[i], p, 50, 0, true};
+                machine.injection_gbps = injection * 1e6;
+                assert_true(run(&what) < 0.01);
+            }
+}
+
 static void test_chunks_overlap(void **state)
 {
     (void)state;
@@ -566,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_cancelled_sides_do_not_match),
         cmocka_unit_test(test_time_equals_the_cost_formula),
         cmocka_unit_test(test_results_are_right_on_a_crowded_machine),
+        cmocka_unit_test(test_a_machine_that_takes_no_time),
         cmocka_unit_test(test_chunks_overlap),
         cmocka_unit_test(test_runs_repeat_and_data_changes_no_time),
         cmocka_unit_test(test_what_is_wrong_is_seen),
