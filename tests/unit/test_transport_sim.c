@@ -178,6 +178,25 @@ static void test_one_host_receives_at_its_limit(void **state)
     sim_destroy(sim);
 }
 
+static void test_both_directions_at_once(void **state)
+{
+    (void)state;
+    struct sim_machine machine = crowded();
+    struct sim *sim;
+    struct post there[4], back[4];
+    for (int other = 4; other <= 8; other += 4) {
+        assert_int_equal(sim_create(&machine, 64, false, &sim), ALNICO_SUCCESS);
+        for (int r = 0; r < 4; r++) {
+            exchange(sim, r, other + r, 40000, &there[r]);
+            exchange(sim, other + r, r, 40000, &back[r]);
+        }
+        drain(sim);
+        double last = fmax(sim_clock_us(sim, 3), sim_clock_us(sim, other + 3));
+        assert_true(fabs(last - (other == 4 ? 160 / 16. + 1 : 160 / 8. + 2)) < 1e-3);
+        sim_destroy(sim);
+    }
+}
+
 static void test_a_rank_sends_one_after_another_and_reduces(void **state)
 {
     (void)state;
@@ -574,6 +593,7 @@ int main(void)
         cmocka_unit_test(test_latency_and_bandwidth_of_each_link),
         cmocka_unit_test(test_shared_parts_limit_what_passes),
         cmocka_unit_test(test_one_host_receives_at_its_limit),
+        cmocka_unit_test(test_both_directions_at_once),
         cmocka_unit_test(test_a_rank_sends_one_after_another_and_reduces),
         cmocka_unit_test(test_bytes_outlive_the_senders_buffer),
         cmocka_unit_test(test_sizes_and_tags_must_agree),
