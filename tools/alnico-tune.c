@@ -43,8 +43,10 @@ struct contest {
 static void choose_way(void *context)
 {
     const struct contest *c = context;
-    tuning_steps_force(&c->tuner->comm->tuning, ALNICO_ALLREDUCE, c->way->backend,
-                       c->way->algorithm, c->way->chunk_bytes);
+    const struct tuning_step only = {.backend = c->way->backend,
+                                     .algorithm = c->way->algorithm,
+                                     .chunk_bytes = c->way->chunk_bytes};
+    tuning_steps_force(&c->tuner->comm->tuning, ALNICO_ALLREDUCE, &only);
 }
 
 static alnico_status_t call_once(const struct contest *c)
@@ -101,7 +103,7 @@ static void measure_size(struct tuner *t, struct tune_size *size, const struct t
 
 static struct tune_way way_in_force(const struct tuner *t, size_t bytes)
 {
-    const struct tuning_step *step = tuning_choose(&t->in_force, ALNICO_ALLREDUCE, bytes);
+    const struct tuning_step *step = tuning_choose(&t->in_force, ALNICO_ALLREDUCE, 0, bytes);
     return (struct tune_way){step->backend, step->algorithm, step->chunk_bytes};
 }
 

@@ -56,9 +56,10 @@ static void add_chunks(struct tune_size *size, struct tune_way way, bool quick)
 
 void tune_add_all(struct tune_size *size, int collective, bool quick)
 {
-    for (const struct tuning_backend *b = tuning_backends; b->name; b++)
-        for (const struct algorithm *const *a = b->algorithms[collective]; a && *a; a++)
-            add_chunks(size, (struct tune_way){b->name, *a, 0}, quick);
+    const struct tuning_backend *b;
+    const struct algorithm *a;
+    for (int i = 0; (a = tuning_algorithm_at(ALNICO_DEVICE_CPU, collective, i, &b)); i++)
+        add_chunks(size, (struct tune_way){b->name, a, 0}, quick);
 }
 
 double tune_time(const struct tune_size *size, const struct tune_way *way)

@@ -58,16 +58,26 @@ extern const struct algorithm algorithm_binomial;
 
 extern const struct algorithm *const algorithms_allreduce[];
 
-/* Those of the peer backend: names and costs only, for choosing and listing them. */
+/* Those of the backends that do not work in rounds: names and costs only, for choosing and listing them. The peer
+ * backend's on the CPU, on CUDA, and NCCL's. */
 extern const struct algorithm algorithm_one_shot;
 extern const struct algorithm algorithm_two_shot;
+extern const struct algorithm algorithm_one_shot_line;
+extern const struct algorithm algorithm_two_shot_line;
+extern const struct algorithm algorithm_two_shot_direct;
+extern const struct algorithm algorithm_two_shot_staged;
+extern const struct algorithm algorithm_peer_recursive_doubling;
+extern const struct algorithm algorithm_nccl;
+extern const struct algorithm algorithm_nccl_symmetric;
 
 extern const struct algorithm *const algorithms_peer[];
+extern const struct algorithm *const algorithms_peer_cuda[];
+extern const struct algorithm *const algorithms_nccl[];
 
-/* All of both lists in one order; NULL after the last. */
+/* The allreduce algorithms of the CPU in one order; NULL after the last. */
 const struct algorithm *algorithm_at(int i);
 
-/* The allreduce algorithm of that name, the peer backend's included, or NULL. */
+/* That of that name, or NULL. */
 const struct algorithm *algorithm_find(const char *name);
 
 /* ---- Arithmetic that several algorithms share ---- */

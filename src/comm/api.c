@@ -1,6 +1,6 @@
 /* The public entry points of a communicator, each in one shape: check, choose, start. */
 #include "comm/backend.h"
-#include "comm/peer.h"
+#include "comm/streamed.h"
 
 #include "datatype.h"
 #include "device/device.h"
@@ -16,7 +16,7 @@
 static alnico_status_t check_usable(alnico_comm_t comm, const char *who)
 {
     TRY(comm_check(comm, who));
-    return comm_latched(comm);
+    return comm_health(comm);
 }
 
 static alnico_status_t check_kind(const struct call *call, const char *who)
@@ -34,8 +34,8 @@ static alnico_status_t check_kind(const struct call *call, const char *who)
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t check_buffer(const void *buffer, const char *name, const struct call *call,
-                                    const char *who)
+static alnico_status_t check_buffer(const struct alnico_comm *comm, const void *buffer,
+                                    const char *name, const struct call *call, const char *who)
 {
     if (!buffer)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s is NULL with count %zu", who, name,
@@ -44,15 +44,17 @@ static alnico_status_t check_buffer(const void *buffer, const char *name, const 
     if ((uintptr_t)buffer % bytes)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s %p is not aligned to the %zu bytes of %s",
                          who, name, buffer, bytes, datatype_name(call->type));
-    return ALNICO_SUCCESS;
+    return comm->device->check_memory ? comm->device->check_memory(buffer, name, who)
+                                      : ALNICO_SUCCESS;
 }
 
-static alnico_status_t check_buffers(const struct call *call, const char *who)
+static alnico_status_t check_buffers(const struct alnico_comm *comm, const struct call *call,
+                                     const char *who)
 {
     if (call->count == 0)
         return ALNICO_SUCCESS;
-    TRY(check_buffer(call->send, "send", call, who));
-    TRY(check_buffer(call->recv, "recv", call, who));
+    TRY(check_buffer(comm, call->send, "send", call, who));
+    TRY(check_buffer(comm, call->recv, "recv", call, who));
     uintptr_t send = (uintptr_t)call->send, recv = (uintptr_t)call->recv;
     uintptr_t distance = send > recv ? send - recv : recv - send;
     if (distance && distance < call->count * datatype_bytes(call->type))
@@ -64,27 +66,76 @@ static alnico_status_t check_buffers(const struct call *call, const char *who)
 
 /* ---- Choice ---- */
 
-/* A function of what is equal on all ranks only. An algorithm without rounds is the peer backend's. */
-static struct choice choose(const struct alnico_comm *comm, const struct call *call)
+static unsigned modes_of(const struct alnico_comm *comm, const struct call *call)
 {
-    const struct tuning_step *step =
-        tuning_choose(&comm->tuning, call->collective, call->count * datatype_bytes(call->type));
-    const struct algorithm *algorithm = comm->forced ? comm->forced : step->algorithm;
-    size_t chunk = comm->family->settings.chunk_bytes;
-    return (struct choice){.backend = algorithm->round ? &backend_host : &backend_peer,
-                           .algorithm = algorithm,
-                           .chunk_bytes = chunk ? chunk : step->chunk_bytes};
+    size_t bytes = call->count * datatype_bytes(call->type);
+    unsigned modes = 0;
+    if (comm->registrations && registration_find(comm, call->send, bytes) &&
+        registration_find(comm, call->recv, bytes))
+        modes |= MODE_REGISTERED;
+    if (comm->device->capturing && comm->device->capturing(comm->stream))
+        modes |= MODE_CAPTURED;
+    return modes;
 }
 
-/* Only a forced algorithm can be one that does not fit the communicator. */
-static alnico_status_t check_fits(const struct alnico_comm *comm, const struct algorithm *algorithm,
-                                  const char *who)
+static bool can_do(alnico_comm_t comm, const struct call *call, unsigned modes,
+                   const struct backend_ops *backend, const struct algorithm *algorithm)
 {
-    if (algorithm->round || comm->peer)
+    return backend && (backend->capturable || !(modes & MODE_CAPTURED)) &&
+           (!backend->supports || backend->supports(comm, call, algorithm));
+}
+
+/* Only a forced algorithm can be one that does not fit the communicator or the call. */
+static alnico_status_t check_fits(alnico_comm_t comm, const struct call *call, unsigned modes,
+                                  const struct algorithm *algorithm,
+                                  const struct tuning_backend *named, const char *who)
+{
+    const struct backend_ops *backend = backend_find(named->name, comm->device);
+    if (can_do(comm, call, modes, backend, algorithm))
         return ALNICO_SUCCESS;
+    if (!backend)
+        return error_set(ALNICO_ERROR_UNSUPPORTED, "%s: %s: this build has no backend %s", who,
+                         algorithm->name, named->name);
+    if (modes & MODE_CAPTURED && !backend->capturable)
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "%s: %s is not capturable, and a graph is being captured on the stream",
+                         who, algorithm->name);
     return error_set(ALNICO_ERROR_UNSUPPORTED,
-                     "%s: %s needs 2 to %d ranks on one host; communicator %d has %d ranks on %d",
-                     who, algorithm->name, PEER_RANKS, comm->id, comm->size, comm->hosts);
+                     "%s: %s needs %s; communicator %d has %d ranks on %d host%s", who,
+                     algorithm->name, backend->needs, comm->id, comm->size, comm->hosts,
+                     comm->hosts == 1 ? "" : "s");
+}
+
+/* The first row that can do it: a function of what is equal on all ranks only. */
+static alnico_status_t choose(alnico_comm_t comm, const struct call *call, const char *who,
+                              struct choice *out)
+{
+    size_t bytes = call->count * datatype_bytes(call->type);
+    unsigned modes = modes_of(comm, call);
+    const struct tuning_step *step = tuning_choose(&comm->tuning, call->collective, modes, bytes);
+    out->chunk_bytes = comm->family->settings.chunk_bytes;
+    if (comm->forced) {
+        TRY(check_fits(comm, call, modes, comm->forced, comm->forced_backend, who));
+        out->backend = backend_find(comm->forced_backend->name, comm->device);
+        out->algorithm = comm->forced;
+        out->blocks = 0;
+    } else {
+        while (step && !can_do(comm, call, modes, backend_find(step->backend, comm->device),
+                               step->algorithm))
+            step = tuning_next(step, bytes);
+        if (!step)
+            return error_set(ALNICO_ERROR_UNSUPPORTED,
+                             "%s: no backend of communicator %d on %s can do %s of %s%s", who,
+                             comm->id, comm->device->name, op_name(call->op),
+                             datatype_name(call->type),
+                             modes & MODE_CAPTURED ? " while a graph is captured" : "");
+        out->backend = backend_find(step->backend, comm->device);
+        out->algorithm = step->algorithm;
+        out->blocks = step->blocks;
+    }
+    if (!out->chunk_bytes)
+        out->chunk_bytes = step ? step->chunk_bytes : CHUNK_BYTES_LEAST;
+    return ALNICO_SUCCESS;
 }
 
 /* ---- Allreduce ---- */
@@ -101,10 +152,14 @@ static alnico_status_t allreduce(const void *send, void *recv, size_t count, aln
                         .op = op};
     TRY(check_usable(comm, who));
     TRY(check_kind(&call, who));
-    TRY(check_buffers(&call, who));
-    struct choice choice = choose(comm, &call);
-    TRY(check_fits(comm, choice.algorithm, who));
-    return choice.backend->start(comm, &call, &choice, request);
+    TRY(check_buffers(comm, &call, who));
+    struct choice choice;
+    int before = comm_enter(comm);
+    alnico_status_t status = choose(comm, &call, who, &choice);
+    if (status == ALNICO_SUCCESS)
+        status = choice.backend->start(comm, &call, &choice, request);
+    comm_leave(comm, before);
+    return status;
 }
 
 alnico_status_t alnico_allreduce(const void *send, void *recv, size_t count, alnico_datatype_t type,
@@ -145,7 +200,8 @@ alnico_status_t alnico_synchronize(alnico_comm_t comm)
     TRY(comm_check(comm, "alnico_synchronize"));
     TRY(comm->device->stream_synchronize(comm->stream));
     comm_drain(comm);
-    return comm_latched(comm);
+    TRY(streamed_drain(comm));
+    return comm_health(comm);
 }
 
 /* What a rank passes to set_algorithm, and what all make of rank 0's. */
@@ -175,7 +231,10 @@ alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm, alnico_collective_
     TRY(check_usable(comm, who));
     if (collective != ALNICO_ALLREDUCE)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown collective %d", who, (int)collective);
-    struct wish mine = {.named = name != NULL, .known = name && algorithm_find(name)};
+    int device = (int)comm->device->kind;
+    struct wish mine = {.named = name != NULL,
+                        .known =
+                            name && tuning_algorithm_named(device, ALNICO_ALLREDUCE, name, NULL)};
     strncpy(mine.name, name ? name : "", sizeof mine.name - 1);
     struct wish *wishes = calloc((size_t)comm->size, sizeof *wishes);
     if (!wishes)
@@ -185,11 +244,16 @@ alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm, alnico_collective_
                       &mine, wishes, sizeof mine);
     if (status == ALNICO_SUCCESS)
         status = agree(wishes, comm->size, who);
-    const struct algorithm *forced = wishes[0].named ? algorithm_find(wishes[0].name) : NULL;
-    if (status == ALNICO_SUCCESS && forced)
-        status = check_fits(comm, forced, who);
-    if (status == ALNICO_SUCCESS)
+    const struct tuning_backend *backend = NULL;
+    const struct algorithm *forced = NULL;
+    if (status == ALNICO_SUCCESS && wishes[0].named)
+        forced = tuning_algorithm_named(device, ALNICO_ALLREDUCE, wishes[0].name, &backend);
+    if (forced)
+        status = check_fits(comm, NULL, 0, forced, backend, who);
+    if (status == ALNICO_SUCCESS) {
         comm->forced = forced;
+        comm->forced_backend = backend;
+    }
     free(wishes);
     return status;
 }
@@ -258,7 +322,9 @@ static alnico_status_t check_split(alnico_comm_t comm, void *stream, alnico_comm
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
     *out = NULL;
     TRY(check_usable(comm, who));
-    if (stream && !comm->transport->concurrent)
+    if (comm->device->check_stream)
+        TRY(comm->device->check_stream(stream, who));
+    if (stream && comm->device->host_accessible && !comm->transport->concurrent)
         return error_set(ALNICO_ERROR_UNSUPPORTED,
                          "%s: a stream needs MPI_THREAD_MULTIPLE; only the inline one works", who);
     return ALNICO_SUCCESS;

@@ -15,10 +15,23 @@ struct choice {
     const struct backend_ops *backend;
     const struct algorithm *algorithm;
     size_t chunk_bytes;
+    int blocks; /* 0: the backend's own default */
+};
+
+/* Memory that a user registered with a communicator. */
+struct alnico_registration {
+    alnico_comm_t comm;
+    struct alnico_registration *next;
+    char *base;
+    size_t bytes;
+    void *peer, *nccl; /* what the backends keep for it */
 };
 
 struct backend_ops {
     const char *name, *about; /* "host"; one line */
+    const char *needs;        /* what a call must be like, for who forces one that is not */
+    unsigned devices;         /* 1u << device of each that it serves */
+    bool capturable;          /* start may be called while a graph is captured */
 
     /* When a communicator is made (collective): prepares what the backend keeps for it, where it can work there at
      * all. Optional. Errors name `who`; all ranks get the same outcome. */
@@ -26,6 +39,24 @@ struct backend_ops {
 
     /* When it is destroyed, with nothing in flight, or could not be made. Optional. */
     void (*detach)(alnico_comm_t comm);
+
+    /* Whether it can carry out the call by the algorithm, and with `call` NULL, whether it can work for the communicator
+     * at all. A function of what is equal on all ranks. Optional: always. */
+    bool (*supports)(alnico_comm_t comm, const struct call *call,
+                     const struct algorithm *algorithm);
+
+    /* An error that it found by itself since, with its detail recorded; it is then latched. Called first in every
+     * public call. Optional. */
+    alnico_status_t (*health)(alnico_comm_t comm);
+
+    /* Ends what is in flight without waiting for other ranks. Any thread, any number of times. Optional. */
+    void (*abort)(alnico_comm_t comm);
+
+    /* Makes registered memory known to the ranks (collective; all get the same outcome), and forgets it, with nothing
+     * in flight. What it cannot use it leaves alone; an error is for memory that no call could use. Optional. */
+    alnico_status_t (*enroll)(alnico_comm_t comm, struct alnico_registration *registration,
+                              const char *who);
+    void (*withdraw)(alnico_comm_t comm, struct alnico_registration *registration);
 
     /* Begins it, ordered after what the communicator's stream was given before. With `request` NULL the
      * stream's later work comes after it (on the inline stream: it has ended on return). Otherwise
@@ -47,7 +78,24 @@ struct backend_ops {
 };
 
 /* The residents, ended by NULL. */
-extern const struct backend_ops backend_host, backend_peer;
+extern const struct backend_ops backend_host, backend_peer, backend_peer_cuda, backend_nccl;
 extern const struct backend_ops *const backend_all[];
+
+/* The resident of that name for the device, or NULL if this build has none. */
+const struct backend_ops *backend_find(const char *name, const struct device_ops *device);
+
+/* Calls a slot of every resident that serves the communicator's device. */
+#define BACKEND_EACH(OPS, COMM, SLOT)                                                              \
+    for (const struct backend_ops *const *each_ = backend_all, *OPS; (OPS = *each_); each_++)      \
+        if (OPS->SLOT && OPS->devices & 1u << (COMM)->device->kind)
+
+/* ---- Registered memory ---- */
+
+/* What holds all of the bytes, or NULL. */
+struct alnico_registration *registration_find(const struct alnico_comm *comm, const void *memory,
+                                              size_t bytes);
+
+/* Withdraws what is left, where a communicator ends. */
+void registration_finish(alnico_comm_t comm);
 
 #endif

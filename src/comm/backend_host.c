@@ -46,9 +46,21 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
     return hosted_start(&op->hosted, call, request);
 }
 
+/* Messages that a stream waits for need somebody else to carry them. */
+static bool host_supports(alnico_comm_t comm, const struct call *call,
+                          const struct algorithm *algorithm)
+{
+    (void)call;
+    (void)algorithm;
+    return comm->inline_stream || comm->transport->concurrent;
+}
+
 const struct backend_ops backend_host = {
     .name = "host",
     .about = "the progress engine runs an algorithm's rounds over a transport",
+    .needs = "MPI_THREAD_MULTIPLE or the inline stream",
+    .devices = 1u << ALNICO_DEVICE_CPU | 1u << ALNICO_DEVICE_CUDA,
+    .supports = host_supports,
     .start = host_start,
     .join = hosted_join,
     .test = hosted_test,

@@ -110,9 +110,20 @@ static void peer_detach(alnico_comm_t comm)
     comm->peer = NULL;
 }
 
+static bool peer_supports(alnico_comm_t comm, const struct call *call,
+                          const struct algorithm *algorithm)
+{
+    (void)call;
+    (void)algorithm;
+    return comm->peer != NULL;
+}
+
 const struct backend_ops backend_peer = {
     .name = "peer",
     .about = "ranks of one host read each other's vectors in shared memory",
+    .needs = "2 to 64 ranks on one host",
+    .devices = 1u << ALNICO_DEVICE_CPU,
+    .supports = peer_supports,
     .attach = peer_attach,
     .detach = peer_detach,
     .start = peer_start,

@@ -13,8 +13,8 @@
 
 /* ---- From arguments to a communicator ---- */
 
-static alnico_status_t check_create(alnico_device_t device, const void *out, const char *who,
-                                    const struct device_ops **ops)
+static alnico_status_t check_create(alnico_device_t device, void *stream, const void *out,
+                                    const char *who, const struct device_ops **ops)
 {
     if (!out)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
@@ -23,13 +23,13 @@ static alnico_status_t check_create(alnico_device_t device, const void *out, con
     *ops = device_find(device);
     if (!*ops)
         return error_set(ALNICO_ERROR_UNSUPPORTED, "%s: this build has no CUDA device", who);
-    return ALNICO_SUCCESS;
+    return (*ops)->check_stream ? (*ops)->check_stream(stream, who) : ALNICO_SUCCESS;
 }
 
 static alnico_status_t build(struct transport *transport, const struct device_ops *device,
                              void *stream, const char *who, alnico_comm_t *out)
 {
-    if (stream && !transport->concurrent) {
+    if (stream && device->host_accessible && !transport->concurrent) {
         transport->ops->destroy(transport);
         return error_set(
             ALNICO_ERROR_UNSUPPORTED,
@@ -172,7 +172,7 @@ alnico_status_t alnico_comm_create(const alnico_bootstrap_t *bootstrap, alnico_d
 {
     const char *who = "alnico_comm_create";
     const struct device_ops *ops;
-    TRY(check_create(device, out, who, &ops));
+    TRY(check_create(device, stream, out, who, &ops));
     *out = NULL;
     if (!bootstrap)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: bootstrap is NULL", who);
@@ -212,7 +212,7 @@ alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device
 {
     const char *who = "alnico_comm_create_mpi";
     const struct device_ops *ops;
-    TRY(check_create(device, out, who, &ops));
+    TRY(check_create(device, stream, out, who, &ops));
     *out = NULL;
     TRY(check_mpi(mpi_comm, who));
     struct transport *transport;

@@ -6,6 +6,7 @@
 #include "comm/comm.h"
 
 #include "comm/hosted.h"
+#include "comm/streamed.h"
 #include "device/backoff.h"
 #include "log.h"
 #include "status.h"
@@ -58,6 +59,20 @@ alnico_status_t comm_check(alnico_comm_t comm, const char *who)
     return ALNICO_SUCCESS;
 }
 
+int comm_enter(alnico_comm_t comm)
+{
+    int before = comm->device->current ? comm->device->current() : comm->device_index;
+    if (before != comm->device_index)
+        comm->device->enter(comm->device_index);
+    return before;
+}
+
+void comm_leave(alnico_comm_t comm, int before)
+{
+    if (before != comm->device_index)
+        comm->device->enter(before);
+}
+
 /* ---- Errors ---- */
 
 void comm_latch(alnico_comm_t comm, alnico_status_t status, const char *detail)
@@ -82,6 +97,17 @@ alnico_status_t comm_latched(alnico_comm_t comm)
     error_set((alnico_status_t)status, "%s", latch->detail);
     pthread_mutex_unlock(&latch->lock);
     return (alnico_status_t)status;
+}
+
+alnico_status_t comm_health(alnico_comm_t comm)
+{
+    BACKEND_EACH(backend, comm, health)
+    {
+        alnico_status_t status = backend->health(comm);
+        if (status != ALNICO_SUCCESS)
+            comm_latch(comm, status, alnico_error_detail());
+    }
+    return comm_latched(comm);
 }
 
 /* ---- Families ---- */
@@ -172,8 +198,14 @@ static alnico_status_t apply_settings(alnico_comm_t comm, const struct settings 
         return error_set(settings->status, "%s: %s", who, settings->detail);
     if (!comm->family->engine) /* a new family: nobody reads them yet */
         comm->family->settings = *settings;
-    if (*settings->algorithm)
-        comm->forced = algorithm_find(settings->algorithm);
+    if (!*settings->algorithm)
+        return ALNICO_SUCCESS;
+    comm->forced = tuning_algorithm_named((int)comm->device->kind, ALNICO_ALLREDUCE,
+                                          settings->algorithm, &comm->forced_backend);
+    if (!comm->forced)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s is '%s' on rank 0, which %s does not have",
+                         who, variable_info(VARIABLE_ALLREDUCE)->name, settings->algorithm,
+                         comm->device->name);
     return ALNICO_SUCCESS;
 }
 
@@ -241,19 +273,28 @@ free_members:
 
 static alnico_status_t attach(alnico_comm_t comm, const char *who)
 {
-    for (const struct backend_ops *const *backend = backend_all; *backend; backend++)
-        if ((*backend)->attach)
-            TRY((*backend)->attach(comm, who));
-    return ALNICO_SUCCESS;
+    BACKEND_EACH(backend, comm, attach)
+    TRY(backend->attach(comm, who));
+    for (const struct tuning_step *step = comm->tuning.of[ALNICO_ALLREDUCE][0]; step->backend;
+         step++) {
+        const struct backend_ops *backend = backend_find(step->backend, comm->device);
+        if (backend && (!backend->supports || backend->supports(comm, NULL, step->algorithm)))
+            return ALNICO_SUCCESS;
+    }
+    return error_set(ALNICO_ERROR_UNSUPPORTED,
+                     "%s: no backend works between these ranks on %s; messages through the host "
+                     "need MPI_THREAD_MULTIPLE",
+                     who, comm->device->name);
 }
 
 /* Frees everything but the shell's memory. */
 static void dismantle(alnico_comm_t comm)
 {
     atomic_store(&comm->magic, 0);
-    for (const struct backend_ops *const *backend = backend_all; *backend; backend++)
-        if ((*backend)->detach)
-            (*backend)->detach(comm);
+    registration_finish(comm);
+    BACKEND_EACH(backend, comm, detach)
+    backend->detach(comm);
+    streamed_finish(comm);
     watch_finish(&comm->watch, comm->transport);
     comm->transport->ops->destroy(comm->transport);
     tuning_steps_finish(&comm->tuning);
@@ -274,7 +315,9 @@ alnico_status_t comm_build(struct transport *transport, struct family *family,
     comm->rank = transport->rank;
     comm->size = transport->size;
     comm->device = device;
+    comm->device_index = device->current ? device->current() : 0;
     comm->stream = stream;
+    comm->inline_stream = !stream && device->kind == ALNICO_DEVICE_CPU;
     comm->transport = transport;
     pthread_mutex_init(&comm->latch.lock, NULL);
     alnico_status_t status = ALNICO_SUCCESS;
@@ -319,6 +362,8 @@ alnico_status_t alnico_comm_abort(alnico_comm_t comm)
              comm->rank);
     comm_latch(comm, ALNICO_ERROR_ABORTED, detail);
     atomic_store(&comm->aborted, true);
+    BACKEND_EACH(backend, comm, abort)
+    backend->abort(comm);
     return ALNICO_SUCCESS;
 }
 
@@ -343,9 +388,17 @@ void alnico_comm_destroy(alnico_comm_t comm)
         log_write(LOG_WARNING, "%s", alnico_error_detail());
         return;
     }
+    int before = comm_enter(comm);
+    const struct device_ops *device = comm->device;
+    if (comm_health(comm) != ALNICO_SUCCESS)
+        BACKEND_EACH(backend, comm, abort)
+    backend->abort(comm);
     comm_drain(comm);
     comm->device->stream_synchronize(comm->stream);
+    streamed_drain(comm);
     comm->transport->broken = is_broken(comm);
     hosted_finish(comm);
     dismantle(comm);
+    if (device->enter)
+        device->enter(before);
 }

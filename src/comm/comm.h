@@ -32,6 +32,18 @@ struct latch {
 
 struct hosted;
 struct peer_state;
+struct peer_cuda_state;
+struct nccl_state;
+struct streamed;
+struct alnico_registration;
+
+/* Of what the device carries out for a communicator: streamed.h. */
+struct streamed_state {
+    void *stream; /* where nonblocking operations run; NULL before the first */
+    struct streamed *all;
+    struct streamed *last;      /* the newest, unless the communicator's stream waits for it */
+    struct device_event *front; /* where the communicator's stream was when the newest began */
+};
 
 struct alnico_comm {
     _Atomic uint32_t magic;
@@ -41,16 +53,24 @@ struct alnico_comm {
     int local_rank, local_size; /* among the ranks of this machine */
     bool crowded;               /* more of them than units: a waiting rank must not spin */
     const struct device_ops *device;
+    int device_index; /* which of the devices of its kind */
     void *stream;
+    bool inline_stream; /* the stream is the caller */
     struct family *family;
     struct transport *transport;
 
-    struct tuning_steps tuning;     /* what the table says for these ranks */
-    const struct algorithm *forced; /* by set_algorithm or ALNICO_ALLREDUCE; NULL: by the table */
-    uint64_t sequence;              /* operations called so far */
-    uint64_t next_turn;             /* of their chunks: what the host backend's tags are made of */
+    struct tuning_steps tuning; /* what the table says for these ranks */
+    /* By set_algorithm or ALNICO_ALLREDUCE; NULL: by the table. */
+    const struct algorithm *forced;
+    const struct tuning_backend *forced_backend;
+    uint64_t sequence;  /* operations called so far */
+    uint64_t next_turn; /* of their chunks: what the host backend's tags are made of */
 
-    struct peer_state *peer; /* the peer backend's; NULL: it cannot work here */
+    struct peer_state *peer; /* the peer backends' and NCCL's; NULL: cannot work here */
+    struct peer_cuda_state *peer_cuda;
+    struct nccl_state *nccl;
+    struct streamed_state streamed;
+    struct alnico_registration *registrations;
 
     struct lane lane;
     atomic_int in_flight;          /* submitted to the engine and not retired */
@@ -69,6 +89,13 @@ void comm_latch(alnico_comm_t comm, alnico_status_t status, const char *detail);
 
 /* The latched error, recorded as the thread's detail; SUCCESS if there is none. */
 alnico_status_t comm_latched(alnico_comm_t comm);
+
+/* Makes the communicator's device the calling thread's; returns which was, for comm_leave. */
+int comm_enter(alnico_comm_t comm);
+void comm_leave(alnico_comm_t comm, int before);
+
+/* What its backends found by themselves becomes its latched error; then as comm_latched. */
+alnico_status_t comm_health(alnico_comm_t comm);
 
 /* Blocks until nothing of the communicator is in flight, pumping its engine if that has no thread. */
 void comm_drain(alnico_comm_t comm);

@@ -248,7 +248,7 @@ static alnico_status_t submit(struct hosted *h)
     alnico_comm_t comm = h->comm;
     gate_close(&h->done);
     alnico_status_t status = ALNICO_SUCCESS;
-    if (comm->stream) {
+    if (!comm->inline_stream) {
         h->phase = HOSTED_WAITING;
         gate_close(&h->ready);
         status = gate_open_on(&h->ready, comm->stream);
@@ -296,10 +296,10 @@ static alnico_status_t outcome(struct hosted *h)
 static alnico_status_t start_blocking(struct hosted *h)
 {
     alnico_comm_t comm = h->comm;
-    if (!comm->stream && atomic_load_explicit(&comm->in_flight, memory_order_acquire) == 0)
+    if (comm->inline_stream && atomic_load_explicit(&comm->in_flight, memory_order_acquire) == 0)
         return run_directly(h);
     TRY(submit(h));
-    if (comm->stream)
+    if (!comm->inline_stream)
         return gate_hold(&h->done, comm->stream);
     await(h);
     return outcome(h);
@@ -335,7 +335,7 @@ alnico_status_t hosted_synchronize(alnico_request_t request)
 alnico_status_t hosted_join(alnico_request_t request)
 {
     struct hosted *h = op_of(request);
-    if (h->comm->stream)
+    if (!h->comm->inline_stream)
         return gate_hold(&h->done, h->comm->stream);
     return hosted_synchronize(request);
 }

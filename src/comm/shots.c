@@ -1,6 +1,7 @@
 /*
- * The algorithms of the peer backend, which have no rounds: every rank reads what the others published in
- * memory that all of them map. Here alpha is the time for a cache line to get from one core to another.
+ * The algorithms of the backends that do not work in rounds. Those of the peer backend: every rank reads what the
+ * others published in memory that all of them map. Here alpha is the time for a cache line to get from one core, or
+ * GPU, to another.
  */
 #include "comm/algorithm.h"
 
@@ -15,3 +16,50 @@ const struct algorithm algorithm_two_shot = {
 };
 
 const struct algorithm *const algorithms_peer[] = {&algorithm_one_shot, &algorithm_two_shot, NULL};
+
+/* On GPUs, whose stores go to each other's memory. */
+const struct algorithm algorithm_one_shot_line = {
+    .name = "one_shot_line",
+    .about = "one_shot in lines of 128 bytes with one flag each: 16/15 of the bytes instead of 2",
+};
+
+const struct algorithm algorithm_two_shot_line = {
+    .name = "two_shot_line",
+    .about = "2 alpha + 2 (p-1)/p n beta; blocks, then results, pushed in lines of 128 bytes",
+};
+
+const struct algorithm algorithm_two_shot_direct = {
+    .name = "two_shot_direct",
+    .about = "2 barriers + 2 (p-1)/p n beta; loads from and stores to registered buffers",
+};
+
+const struct algorithm algorithm_two_shot_staged = {
+    .name = "two_shot_staged",
+    .about = "2 barriers a piece + 2 (p-1)/p n beta + 2 copies; through memory that all map",
+};
+
+const struct algorithm algorithm_peer_recursive_doubling = {
+    .name = "peer_recursive_doubling",
+    .about = "ceil(lg p) (alpha + n (beta + gamma)); vectors pushed to one partner a round",
+};
+
+const struct algorithm *const algorithms_peer_cuda[] = {&algorithm_one_shot,
+                                                        &algorithm_one_shot_line,
+                                                        &algorithm_two_shot_line,
+                                                        &algorithm_two_shot_direct,
+                                                        &algorithm_two_shot_staged,
+                                                        &algorithm_peer_recursive_doubling,
+                                                        NULL};
+
+const struct algorithm algorithm_nccl = {
+    .name = "nccl",
+    .about = "NCCL's own choice among its rings and trees",
+};
+
+const struct algorithm algorithm_nccl_symmetric = {
+    .name = "nccl_symmetric",
+    .about = "NCCL's kernels for registered buffers in symmetric windows",
+};
+
+const struct algorithm *const algorithms_nccl[] = {&algorithm_nccl, &algorithm_nccl_symmetric,
+                                                   NULL};

@@ -21,16 +21,20 @@ const char *const tuning_collectives[] = {[ALNICO_ALLREDUCE] = "allreduce", [COL
 const char *const tuning_devices[] = {
     [ALNICO_DEVICE_CPU] = "cpu", [ALNICO_DEVICE_CUDA] = "cuda", NULL};
 
+enum { CPU = 1u << ALNICO_DEVICE_CPU, CUDA = 1u << ALNICO_DEVICE_CUDA };
+
 const struct tuning_backend tuning_backends[] = {
-    {"host", {[ALNICO_ALLREDUCE] = algorithms_allreduce}, 1, INT_MAX, INT_MAX},
-    {"peer", {[ALNICO_ALLREDUCE] = algorithms_peer}, 2, PEER_RANKS, 1},
-    {NULL, {NULL}, 0, 0, 0},
+    {"host", CPU | CUDA, {[ALNICO_ALLREDUCE] = algorithms_allreduce}, 1, INT_MAX, INT_MAX},
+    {"peer", CPU, {[ALNICO_ALLREDUCE] = algorithms_peer}, 2, PEER_RANKS, 1},
+    {"peer", CUDA, {[ALNICO_ALLREDUCE] = algorithms_peer_cuda}, 2, PEER_GPUS, 1},
+    {"nccl", CUDA, {[ALNICO_ALLREDUCE] = algorithms_nccl}, 1, INT_MAX, INT_MAX},
+    {NULL, 0, {NULL}, 0, 0, 0},
 };
 
-const struct tuning_backend *tuning_backend_find(const char *name)
+const struct tuning_backend *tuning_backend_find(const char *name, int device)
 {
     for (const struct tuning_backend *b = tuning_backends; b->name; b++)
-        if (strcmp(b->name, name) == 0)
+        if (b->devices & 1u << device && strcmp(b->name, name) == 0)
             return b;
     return NULL;
 }
@@ -41,6 +45,32 @@ const struct algorithm *tuning_algorithm_find(const struct tuning_backend *backe
     for (const struct algorithm *const *a = backend->algorithms[collective]; a && *a; a++)
         if (strcmp((*a)->name, name) == 0)
             return *a;
+    return NULL;
+}
+
+const struct algorithm *tuning_algorithm_at(int device, int collective, int i,
+                                            const struct tuning_backend **backend)
+{
+    for (const struct tuning_backend *b = tuning_backends; b->name; b++) {
+        if (!(b->devices & 1u << device))
+            continue;
+        for (const struct algorithm *const *a = b->algorithms[collective]; a && *a; a++)
+            if (i-- == 0) {
+                if (backend)
+                    *backend = b;
+                return *a;
+            }
+    }
+    return NULL;
+}
+
+const struct algorithm *tuning_algorithm_named(int device, int collective, const char *name,
+                                               const struct tuning_backend **backend)
+{
+    const struct algorithm *algorithm;
+    for (int i = 0; (algorithm = tuning_algorithm_at(device, collective, i, backend)); i++)
+        if (strcmp(algorithm->name, name) == 0)
+            return algorithm;
     return NULL;
 }
 
@@ -55,12 +85,22 @@ const struct algorithm *tuning_algorithm_find(const struct tuning_backend *backe
 #define PEER_ROW(RANKS, BYTES, ALGORITHM) CPU_ROW("peer", RANKS, 1, BYTES, ALGORITHM, 64 << 10)
 #define HOST_ROW(RANKS, BYTES, ALGORITHM, CHUNK)                                                   \
     CPU_ROW("host", RANKS, INT_MAX, BYTES, ALGORITHM, CHUNK)
+#define CUDA_ROW(BACKEND, RANKS, HOSTS, BYTES, ALGORITHM, CHUNK)                                   \
+    {                                                                                              \
+        .collective = ALNICO_ALLREDUCE, .device = ALNICO_DEVICE_CUDA, .ranks = (RANKS),            \
+        .hosts = (HOSTS), .bytes = (BYTES), .backend = BACKEND, .algorithm = ALGORITHM,            \
+        .chunk_bytes = (CHUNK)                                                                     \
+    }
+#define GPU_ROW(BYTES, ALGORITHM) CUDA_ROW("peer", PEER_GPUS, 1, BYTES, ALGORITHM, 64 << 10)
 
 /* On one host shared memory is ahead of messages at every size; of its two ways the one-shot is until reading
  * everybody's vector costs more than a second exchange.
  *
  * Over messages two ranks exchange halves of a chunk, others a half and then quarters: up to 8 KB the MPIs of one host
- * send at once instead of asking the receiver first, which is worth more than fewer messages are. */
+ * send at once instead of asking the receiver first, which is worth more than fewer messages are.
+ *
+ * GPUs of one host store into each other's memory until NCCL's ring fills the links as well; a message through the host
+ * is for where neither works. */
 const struct tuning_row tuning_builtin[] = {
     PEER_ROW(2, SIZE_MAX, "one_shot"),
     PEER_ROW(4, 16 << 10, "one_shot"),
@@ -70,19 +110,39 @@ const struct tuning_row tuning_builtin[] = {
     HOST_ROW(INT_MAX, 4 << 10, "recursive_doubling", 4 << 10),
     HOST_ROW(2, SIZE_MAX, "rabenseifner", 16 << 10),
     HOST_ROW(INT_MAX, SIZE_MAX, "rabenseifner", 32 << 10),
+    GPU_ROW(32 << 10, "one_shot"),
+    GPU_ROW(512 << 10, "two_shot_line"),
+    {.collective = ALNICO_ALLREDUCE,
+     .device = ALNICO_DEVICE_CUDA,
+     .ranks = PEER_GPUS,
+     .hosts = 1,
+     .bytes = 64 << 20,
+     .modes = MODE_REGISTERED,
+     .backend = "peer",
+     .algorithm = "two_shot_direct",
+     .chunk_bytes = 64 << 10},
+    CUDA_ROW("nccl", INT_MAX, INT_MAX, SIZE_MAX, "nccl", 64 << 10),
+    CUDA_ROW("host", INT_MAX, INT_MAX, 16 << 10, "recursive_doubling", 16 << 10),
+    CUDA_ROW("host", INT_MAX, INT_MAX, SIZE_MAX, "rabenseifner", 512 << 10),
 };
 
 const int tuning_builtin_count = sizeof tuning_builtin / sizeof *tuning_builtin;
 
-/* All rows reach down to one rank, one host and no bytes: a row is hidden if an earlier one has its upper corner.
- * There are never more hosts than ranks. */
+/* All rows reach down to one rank, one host and no bytes: a row is hidden if an earlier one that asks for no more has
+ * its upper corner. There are never more hosts than ranks. */
+static bool hides(const struct tuning_row *a, const struct tuning_row *row)
+{
+    int hosts = row->hosts < row->ranks ? row->hosts : row->ranks;
+    bool same = row->device == ALNICO_DEVICE_CPU || strcmp(a->backend, row->backend) == 0;
+    return same && a->collective == row->collective && a->device == row->device &&
+           !(a->modes & ~row->modes) && a->ranks >= row->ranks && a->hosts >= hosts &&
+           a->bytes >= row->bytes;
+}
+
 int tuning_shadow(const struct tuning_row *rows, int index)
 {
-    const struct tuning_row *row = &rows[index];
-    int hosts = row->hosts < row->ranks ? row->hosts : row->ranks;
     for (int i = 0; i < index; i++)
-        if (rows[i].collective == row->collective && rows[i].device == row->device &&
-            rows[i].ranks >= row->ranks && rows[i].hosts >= hosts && rows[i].bytes >= row->bytes)
+        if (hides(&rows[i], &rows[index]))
             return i;
     return -1;
 }
@@ -98,24 +158,27 @@ void tuning_finish(struct tuning *tuning)
 
 struct selection {
     int collective, device, ranks, hosts;
+    unsigned modes;
     struct tuning_step *steps;
     int count;
 };
 
 static bool is_complete(const struct selection *s)
 {
-    return s->count > 0 && s->steps[s->count - 1].bytes == SIZE_MAX;
+    for (int i = 0; i < s->count; i++)
+        if (s->steps[i].bytes == SIZE_MAX)
+            return true;
+    return false;
 }
 
-/* A row counts from where the ones before it end. */
 static void select_rows(struct selection *s, const struct tuning_row *rows, int count)
 {
     for (int i = 0; i < count; i++) {
         const struct tuning_row *row = &rows[i];
-        if (row->collective != s->collective || row->device != s->device || row->ranks < s->ranks ||
-            row->hosts < s->hosts || (s->count && row->bytes <= s->steps[s->count - 1].bytes))
+        if (row->collective != s->collective || row->device != s->device ||
+            row->modes & ~s->modes || row->ranks < s->ranks || row->hosts < s->hosts)
             continue;
-        const struct tuning_backend *backend = tuning_backend_find(row->backend);
+        const struct tuning_backend *backend = tuning_backend_find(row->backend, row->device);
         if (s->ranks < backend->ranks_least || s->ranks > backend->ranks_most ||
             s->hosts > backend->hosts_most)
             continue;
@@ -123,14 +186,15 @@ static void select_rows(struct selection *s, const struct tuning_row *rows, int 
             .bytes = row->bytes,
             .backend = backend->name,
             .algorithm = tuning_algorithm_find(backend, row->collective, row->algorithm),
-            .chunk_bytes = row->chunk_bytes};
+            .chunk_bytes = row->chunk_bytes,
+            .blocks = row->blocks};
     }
 }
 
 static alnico_status_t select_steps(struct selection *s, const struct tuning *tuning)
 {
     int most = tuning_builtin_count + (tuning ? tuning->count : 0);
-    s->steps = calloc((size_t)most, sizeof *s->steps);
+    s->steps = calloc((size_t)most + 1, sizeof *s->steps);
     if (!s->steps)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for a tuning table of %d rows", most);
     if (tuning)
@@ -146,10 +210,12 @@ alnico_status_t tuning_steps_init(struct tuning_steps *out, const struct tuning 
                                   int ranks, int hosts)
 {
     memset(out, 0, sizeof *out);
-    for (int i = 0; i < COLLECTIVES; i++) {
-        struct selection s = {i, device, ranks, hosts, NULL, 0};
+    for (int i = 0; i < COLLECTIVES * MODES; i++) {
+        int collective = i / MODES;
+        unsigned modes = (unsigned)i % MODES;
+        struct selection s = {collective, device, ranks, hosts, modes, NULL, 0};
         alnico_status_t status = select_steps(&s, tuning);
-        out->of[i] = s.steps;
+        out->of[collective][modes] = s.steps;
         if (status != ALNICO_SUCCESS) {
             tuning_steps_finish(out);
             return status;
@@ -158,26 +224,41 @@ alnico_status_t tuning_steps_init(struct tuning_steps *out, const struct tuning 
     return ALNICO_SUCCESS;
 }
 
-void tuning_steps_force(struct tuning_steps *steps, int collective, const char *backend,
-                        const struct algorithm *algorithm, size_t chunk_bytes)
+void tuning_steps_force(struct tuning_steps *steps, int collective, const struct tuning_step *only)
 {
-    steps->of[collective][0] = (struct tuning_step){SIZE_MAX, backend, algorithm, chunk_bytes};
+    for (int modes = 0; modes < MODES; modes++) {
+        struct tuning_step *step = steps->of[collective][modes];
+        *step = *only;
+        step->bytes = SIZE_MAX;
+        step[1].backend = NULL;
+    }
 }
 
 void tuning_steps_finish(struct tuning_steps *steps)
 {
     for (int i = 0; i < COLLECTIVES; i++)
-        free(steps->of[i]);
+        for (int modes = 0; modes < MODES; modes++)
+            free(steps->of[i][modes]);
     memset(steps, 0, sizeof *steps);
 }
 
-const struct tuning_step *tuning_choose(const struct tuning_steps *steps,
-                                        alnico_collective_t collective, size_t bytes)
+static const struct tuning_step *first_fit(const struct tuning_step *step, size_t bytes)
 {
-    const struct tuning_step *step = steps->of[collective];
-    while (step->bytes < bytes)
+    while (step->backend && step->bytes < bytes)
         step++;
-    return step;
+    return step->backend ? step : NULL;
+}
+
+const struct tuning_step *tuning_choose(const struct tuning_steps *steps,
+                                        alnico_collective_t collective, unsigned modes,
+                                        size_t bytes)
+{
+    return first_fit(steps->of[collective][modes], bytes);
+}
+
+const struct tuning_step *tuning_next(const struct tuning_step *step, size_t bytes)
+{
+    return first_fit(step + 1, bytes);
 }
 
 /* ---- Settings ---- */
@@ -213,7 +294,10 @@ static void read_chunk(struct settings *s)
 static void read_algorithm(struct settings *s)
 {
     const char *text = variable_text(VARIABLE_ALLREDUCE);
-    if (*text && !algorithm_find(text))
+    bool known = !*text;
+    for (int device = 0; device < DEVICES; device++)
+        known |= tuning_algorithm_named(device, ALNICO_ALLREDUCE, text, NULL) != NULL;
+    if (!known)
         refuse(s, VARIABLE_ALLREDUCE, "the name of an algorithm, as alnico-info lists them");
     snprintf(s->algorithm, sizeof s->algorithm, "%s", text);
 }

@@ -10,10 +10,19 @@
 
 enum {
     COLLECTIVES = ALNICO_ALLREDUCE + 1,
+    DEVICES = ALNICO_DEVICE_CUDA + 1,
     ALGORITHM_NAME_BYTES = 32,
     BACKEND_NAME_BYTES = 16,
     CHUNK_BYTES_LEAST = 1024, /* the most is INT_MAX, which MPI counts with */
+    TUNING_BLOCKS_MOST = 1024,
     TUNING_ROWS_MOST = 4096
+};
+
+/* What some rows ask of a call; the modes of a call are a sum of these. */
+enum {
+    MODE_REGISTERED = 1, /* its buffers are registered */
+    MODE_CAPTURED = 2,   /* a graph is being captured on its stream */
+    MODES = 4
 };
 
 /* ---- Names ---- */
@@ -23,9 +32,11 @@ extern const char *const tuning_collectives[];
 extern const char *const tuning_devices[];
 
 /* A backend that rows may name, and its algorithms of each collective, ended by NULL. Where a backend does not
- * work in rounds, its algorithms have a name and an `about` only. To add a backend, add its line to tuning.c. */
+ * work in rounds, its algorithms have a name and an `about` only. A name may be there twice, for different devices;
+ * every line is there in every build. To add a backend, add its line to tuning.c. */
 struct tuning_backend {
     const char *name;
+    unsigned devices; /* 1u << device of each that it serves */
     const struct algorithm *const *algorithms[COLLECTIVES];
     int ranks_least, ranks_most,
         hosts_most; /* where it can work; elsewhere its rows do not count */
@@ -33,10 +44,19 @@ struct tuning_backend {
 
 extern const struct tuning_backend tuning_backends[]; /* ended by a NULL name */
 
-/* NULL if there is none of that name. */
-const struct tuning_backend *tuning_backend_find(const char *name);
+/* NULL if there is none of that name for the device. */
+const struct tuning_backend *tuning_backend_find(const char *name, int device);
 const struct algorithm *tuning_algorithm_find(const struct tuning_backend *backend, int collective,
                                               const char *name);
+
+/* The i-th algorithm that a device has for a collective, over all its backends in their order; NULL after the last.
+ * *backend (may be NULL) is whose. */
+const struct algorithm *tuning_algorithm_at(int device, int collective, int i,
+                                            const struct tuning_backend **backend);
+
+/* The first of that name, or NULL. */
+const struct algorithm *tuning_algorithm_named(int device, int collective, const char *name,
+                                               const struct tuning_backend **backend);
 
 /* ---- The table ---- */
 
@@ -46,8 +66,10 @@ struct tuning_row {
     int collective, device;
     int ranks, hosts;
     size_t bytes;
+    unsigned modes; /* holds only for calls that have these */
     char backend[BACKEND_NAME_BYTES], algorithm[ALGORITHM_NAME_BYTES];
     size_t chunk_bytes; /* a larger message is cut into chunks of this size */
+    int blocks;         /* of a kernel's grid; 0: as many as the backend takes by itself */
 };
 
 /* What a file says. No rows: there is none. */
@@ -61,7 +83,8 @@ struct tuning {
 extern const struct tuning_row tuning_builtin[];
 extern const int tuning_builtin_count;
 
-/* The row before `rows[index]` that fits all that it fits, so that it can never be chosen; -1: none. */
+/* The row before `rows[index]` that fits all that it fits, so that it can never be chosen; -1: none. A row of another
+ * backend hides one on the CPU only: elsewhere it may not have the type or operation. */
 int tuning_shadow(const struct tuning_row *rows, int index);
 
 void tuning_finish(struct tuning *tuning);
@@ -84,29 +107,32 @@ alnico_status_t tuning_file_write(const char *path, const struct tuning *tuning)
 /* For messages of up to `bytes` bytes. */
 struct tuning_step {
     size_t bytes;
-    const char *backend; /* the name in tuning_backends itself */
+    const char *backend; /* the name in tuning_backends itself; NULL: behind the last step */
     const struct algorithm *algorithm;
     size_t chunk_bytes;
+    int blocks;
 };
 
-/* By growing bytes; the last step fits every size. */
+/* In the order of the rows, for every mode of a call; one fits every size. */
 struct tuning_steps {
-    struct tuning_step *of[COLLECTIVES];
+    struct tuning_step *of[COLLECTIVES][MODES];
 };
 
 /* What the rows of a file (NULL: none), and behind them the built-in ones, say for this device and so many ranks on
- * so many hosts. Errors: UNSUPPORTED (no row fits the device), MEMORY. */
+ * so many hosts. Errors: UNSUPPORTED (no row fits), MEMORY. */
 alnico_status_t tuning_steps_init(struct tuning_steps *out, const struct tuning *tuning, int device,
                                   int ranks, int hosts);
 
-/* One step for every size of one collective: for measuring it. */
-void tuning_steps_force(struct tuning_steps *steps, int collective, const char *backend,
-                        const struct algorithm *algorithm, size_t chunk_bytes);
+/* One step for every size and mode of one collective: for measuring it. */
+void tuning_steps_force(struct tuning_steps *steps, int collective, const struct tuning_step *only);
 
 void tuning_steps_finish(struct tuning_steps *steps);
 
+/* The first step that fits, and the next one that does: NULL if there is none. */
 const struct tuning_step *tuning_choose(const struct tuning_steps *steps,
-                                        alnico_collective_t collective, size_t bytes);
+                                        alnico_collective_t collective, unsigned modes,
+                                        size_t bytes);
+const struct tuning_step *tuning_next(const struct tuning_step *step, size_t bytes);
 
 /* ---- Settings ---- */
 

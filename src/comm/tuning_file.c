@@ -122,12 +122,27 @@ static alnico_status_t read_name(const struct reading *r, const cJSON *item,
 
 /* ---- Rows ---- */
 
-enum key { COLLECTIVE, DEVICE, RANKS, HOSTS, BYTES, BACKEND, ALGORITHM, CHUNK, ROW_KEYS };
+enum key {
+    COLLECTIVE,
+    DEVICE,
+    RANKS,
+    HOSTS,
+    BYTES,
+    BACKEND,
+    ALGORITHM,
+    CHUNK,
+    NEEDED_KEYS,
+    REGISTERED = NEEDED_KEYS,
+    CAPTURED,
+    BLOCKS,
+    ROW_KEYS
+};
 
 static const char *const row_keys[] = {
     [COLLECTIVE] = "collective", [DEVICE] = "device",     [RANKS] = "ranks_up_to",
     [HOSTS] = "hosts_up_to",     [BYTES] = "bytes_up_to", [BACKEND] = "backend",
-    [ALGORITHM] = "algorithm",   [CHUNK] = "chunk_bytes", [ROW_KEYS] = NULL};
+    [ALGORITHM] = "algorithm",   [CHUNK] = "chunk_bytes", [REGISTERED] = "registered",
+    [CAPTURED] = "captured",     [BLOCKS] = "blocks",     [ROW_KEYS] = NULL};
 
 enum { NAMES_MOST = 32 };
 
@@ -135,18 +150,42 @@ static alnico_status_t read_backend(const struct reading *r, const cJSON *const 
                                     struct tuning_row *row)
 {
     const char *names[NAMES_MOST] = {NULL};
-    int place;
-    for (int i = 0; tuning_backends[i].name && i < NAMES_MOST - 1; i++)
-        names[i] = tuning_backends[i].name;
+    int place, count = 0;
+    for (const struct tuning_backend *b = tuning_backends; b->name && count < NAMES_MOST - 1; b++)
+        if (b->devices & 1u << row->device)
+            names[count++] = b->name;
     TRY(read_name(r, values[BACKEND], names, &place));
     snprintf(row->backend, sizeof row->backend, "%s", names[place]);
-    const struct algorithm *const *algorithms = tuning_backends[place].algorithms[row->collective];
-    int count = 0;
-    for (; algorithms && algorithms[count] && count < NAMES_MOST - 1; count++)
+    const struct algorithm *const *algorithms =
+        tuning_backend_find(row->backend, row->device)->algorithms[row->collective];
+    for (count = 0; algorithms && algorithms[count] && count < NAMES_MOST - 1; count++)
         names[count] = algorithms[count]->name;
     names[count] = NULL;
     TRY(read_name(r, values[ALGORITHM], names, &place));
     snprintf(row->algorithm, sizeof row->algorithm, "%s", names[place]);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t read_mode(const struct reading *r, const cJSON *item, unsigned mode,
+                                 unsigned *modes)
+{
+    if (item && !cJSON_IsBool(item))
+        return unexpected(r, item, "true or false");
+    if (item && cJSON_IsTrue(item))
+        *modes |= mode;
+    return ALNICO_SUCCESS;
+}
+
+/* What a row may leave out. */
+static alnico_status_t read_extras(const struct reading *r, const cJSON *const *values,
+                                   struct tuning_row *row)
+{
+    size_t blocks = 0;
+    TRY(read_mode(r, values[REGISTERED], MODE_REGISTERED, &row->modes));
+    TRY(read_mode(r, values[CAPTURED], MODE_CAPTURED, &row->modes));
+    if (values[BLOCKS])
+        TRY(read_number(r, values[BLOCKS], 0, TUNING_BLOCKS_MOST, NULL, &blocks));
+    row->blocks = (int)blocks;
     return ALNICO_SUCCESS;
 }
 
@@ -157,13 +196,14 @@ static alnico_status_t read_row(const struct reading *r, const cJSON *object,
     const cJSON *values[ROW_KEYS];
     if (!cJSON_IsObject(object))
         return unexpected(r, object, "an object, a row of the table");
-    TRY(sort_keys(r, object, row_keys, ROW_KEYS, values));
+    TRY(sort_keys(r, object, row_keys, NEEDED_KEYS, values));
     TRY(read_name(r, values[COLLECTIVE], tuning_collectives, &row->collective));
     TRY(read_name(r, values[DEVICE], tuning_devices, &row->device));
     TRY(read_members(r, values[RANKS], &row->ranks));
     TRY(read_members(r, values[HOSTS], &row->hosts));
     TRY(read_number(r, values[BYTES], 1, whole_most, &any_size, &row->bytes));
     TRY(read_backend(r, values, row));
+    TRY(read_extras(r, values, row));
     return read_number(r, values[CHUNK], CHUNK_BYTES_LEAST, INT_MAX, NULL, &row->chunk_bytes);
 }
 
@@ -175,7 +215,8 @@ static alnico_status_t check_use(const struct reading *r, const cJSON *rows,
         return ALNICO_SUCCESS;
     const struct tuning_row *a = &tuning->rows[shadow], *b = &tuning->rows[index];
     int line = json_line(r->text, r->root, cJSON_GetArrayItem(rows, shadow));
-    if (a->ranks == b->ranks && a->hosts == b->hosts && a->bytes == b->bytes)
+    if (a->ranks == b->ranks && a->hosts == b->hosts && a->bytes == b->bytes &&
+        a->modes == b->modes)
         return wrong(r, row, "rows has a duplicate: the row of line %d has the same bounds", line);
     return wrong(r, row,
                  "rows has one that is never chosen: the row of line %d comes first and fits all "
@@ -310,8 +351,15 @@ static void write_row(FILE *file, const struct tuning_row *row)
     write_bound(file, row_keys[RANKS], (size_t)row->ranks, row->ranks == INT_MAX);
     write_bound(file, row_keys[HOSTS], (size_t)row->hosts, row->hosts == INT_MAX);
     write_bound(file, row_keys[BYTES], row->bytes, row->bytes == SIZE_MAX);
-    fprintf(file, "\"backend\": \"%s\", \"algorithm\": \"%s\", \"chunk_bytes\": %zu}", row->backend,
+    fprintf(file, "\"backend\": \"%s\", \"algorithm\": \"%s\", \"chunk_bytes\": %zu", row->backend,
             row->algorithm, row->chunk_bytes);
+    if (row->modes & MODE_REGISTERED)
+        fprintf(file, ", \"%s\": true", row_keys[REGISTERED]);
+    if (row->modes & MODE_CAPTURED)
+        fprintf(file, ", \"%s\": true", row_keys[CAPTURED]);
+    if (row->blocks)
+        fprintf(file, ", \"%s\": %d", row_keys[BLOCKS], row->blocks);
+    fprintf(file, "}");
 }
 
 static bool write_table(FILE *file, const struct tuning *tuning)

@@ -24,6 +24,20 @@ struct device_ops {
     alnico_device_t kind;
     bool host_accessible; /* the host may load and store the device's memory: no staging copies */
 
+    /* Which of several devices of the kind the calling thread uses, and making it that one: a thread of the library
+     * does so before it calls anything else. Both optional: there is one only. */
+    int (*current)(void);
+    alnico_status_t (*enter)(int index);
+
+    /* Refuse, for a public call `who`, memory that the device cannot use, which the caller passed as `name`, and a stream
+     * of another device. Optional: anything may be right. */
+    alnico_status_t (*check_memory)(const void *memory, const char *name, const char *who);
+    alnico_status_t (*check_stream)(void *stream, const char *who);
+
+    /* Whether a graph is being captured on the stream: what is enqueued runs later, any number of times. Optional:
+     * never. */
+    bool (*capturing)(void *stream);
+
     /* Memory of the device, aligned to 64 bytes; *out is NULL on failure. free(NULL) is fine. Both may
      * block. */
     alnico_status_t (*alloc)(size_t bytes, void **out);
@@ -44,6 +58,10 @@ struct device_ops {
      * (1 / ranks). Integers: dst[i] = src[i] / ranks, truncating. */
     alnico_status_t (*divide)(void *dst, const void *src, size_t count, alnico_datatype_t type,
                               int ranks, void *stream);
+
+    /* A stream of the library's own, which waits for no other by itself. */
+    alnico_status_t (*stream_create)(void **out);
+    void (*stream_destroy)(void *stream);
 
     /* The caller blocks until the stream has run everything enqueued so far. */
     alnico_status_t (*stream_synchronize)(void *stream);

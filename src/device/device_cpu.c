@@ -386,6 +386,16 @@ static alnico_status_t cpu_stream_wait(void *stream, struct device_event *event)
     return cpu_stream_await(stream, event->flag, atomic_load(&event->target));
 }
 
+static alnico_status_t cpu_stream_create(void **out)
+{
+    return alnico_stream_create((alnico_stream_t *)out);
+}
+
+static void cpu_stream_destroy(void *stream)
+{
+    alnico_stream_destroy(stream);
+}
+
 const struct device_ops device_cpu = {
     .name = "cpu",
     .kind = ALNICO_DEVICE_CPU,
@@ -397,6 +407,8 @@ const struct device_ops device_cpu = {
     .copy = cpu_copy,
     .reduce = cpu_reduce,
     .divide = cpu_divide,
+    .stream_create = cpu_stream_create,
+    .stream_destroy = cpu_stream_destroy,
     .stream_synchronize = cpu_stream_synchronize,
     .event_create = cpu_event_create,
     .event_destroy = cpu_event_destroy,

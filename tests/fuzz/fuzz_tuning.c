@@ -12,7 +12,7 @@
 static void check_row(const struct tuning *t, int index)
 {
     const struct tuning_row *row = &t->rows[index];
-    const struct tuning_backend *backend = tuning_backend_find(row->backend);
+    const struct tuning_backend *backend = tuning_backend_find(row->backend, row->device);
     FUZZ_REQUIRE(row->collective >= 0 && row->collective < COLLECTIVES);
     FUZZ_REQUIRE(backend && tuning_algorithm_find(backend, row->collective, row->algorithm));
     FUZZ_REQUIRE(row->ranks > 0 && row->hosts > 0 && row->bytes > 0);
@@ -25,7 +25,7 @@ static void check_steps(const struct tuning *t, int ranks, int hosts)
     struct tuning_steps steps;
     FUZZ_REQUIRE(tuning_steps_init(&steps, t, ALNICO_DEVICE_CPU, ranks, hosts) == ALNICO_SUCCESS);
     for (size_t bytes = 0; bytes < SIZE_MAX / 4; bytes = 3 * bytes + 1)
-        FUZZ_REQUIRE(tuning_choose(&steps, ALNICO_ALLREDUCE, bytes)->bytes >= bytes);
+        FUZZ_REQUIRE(tuning_choose(&steps, ALNICO_ALLREDUCE, 0, bytes)->bytes >= bytes);
     tuning_steps_finish(&steps);
 }
 

@@ -508,11 +508,50 @@ static void test_no_growth(void **state)
     ranks_run(2, growth_body, NULL);
 }
 
+/* ---- Registered memory ---- */
+
+static void register_and_forget(struct rank *rank)
+{
+    alnico_comm_t comm = ranks_comm(rank, NULL);
+    alnico_registration_t a = NULL, b = NULL, none = NULL;
+    float memory[64];
+    REQUIRE_STATUS(alnico_comm_register(comm, memory, sizeof memory, &a), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_comm_register(comm, memory + 8, 32, &b), ALNICO_SUCCESS);
+    for (int i = 0; i < 64; i++)
+        memory[i] = (float)i;
+    REQUIRE_STATUS(alnico_allreduce(ALNICO_IN_PLACE, memory, 64, ALNICO_FLOAT32, ALNICO_SUM, comm),
+                   ALNICO_SUCCESS);
+    REQUIRE(memory[63] == 63.0f * (float)rank->size);
+    REQUIRE_STATUS(alnico_comm_deregister(comm, a), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_comm_deregister(comm, a), ALNICO_ERROR_ARGUMENT);
+    ranks_require_detail("is not one of communicator");
+    REQUIRE_STATUS(alnico_comm_deregister(comm, none), ALNICO_ERROR_ARGUMENT);
+    REQUIRE_STATUS(alnico_comm_register(comm, memory, 0, &none), ALNICO_ERROR_ARGUMENT);
+    ranks_require_detail("bytes is 0");
+    REQUIRE_STATUS(alnico_comm_register(comm, memory, 8 + 8 * (size_t)rank->rank, &none),
+                   ALNICO_ERROR_MISMATCH);
+    ranks_require_detail("bytes is 8 on rank 0 and 16 on rank 1");
+    REQUIRE_STATUS(alnico_comm_register(comm, rank->rank ? memory : NULL, 8, &none),
+                   ALNICO_ERROR_ARGUMENT);
+    ranks_require_detail(rank->rank ? "rank 0 refuses" : "memory is NULL");
+    REQUIRE_STATUS(alnico_comm_register(comm, memory, 8, NULL), ALNICO_ERROR_ARGUMENT);
+    REQUIRE(none == NULL);
+    REQUIRE_STATUS(alnico_comm_status(comm), ALNICO_SUCCESS);
+    alnico_comm_destroy(comm);
+}
+
+static void registrations_come_and_go(void **state)
+{
+    (void)state;
+    ranks_run(3, register_and_forget, NULL);
+}
+
 int main(void)
 {
     seed = (uint64_t)time(NULL);
     printf("seed %llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(registrations_come_and_go),
         cmocka_unit_test(test_every_type_and_operation),
         cmocka_unit_test(test_every_algorithm),
         cmocka_unit_test(test_in_place),

@@ -49,7 +49,7 @@ static void test_every_call_has_a_built_in_row(void **state)
                          ALNICO_SUCCESS);
         for (size_t bytes = 0; bytes < SIZE_MAX / 2; bytes = 2 * bytes + 1)
             require_step(
-                tuning_choose(&steps, ALNICO_ALLREDUCE, bytes),
+                tuning_choose(&steps, ALNICO_ALLREDUCE, 0, bytes),
                 first_fit(tuning_builtin, tuning_builtin_count, ranks[i], ranks[i], bytes));
         tuning_steps_finish(&steps);
     }
@@ -60,7 +60,7 @@ static void test_the_built_in_rows_are_sound(void **state)
     (void)state;
     for (int i = 0; i < tuning_builtin_count; i++) {
         const struct tuning_row *row = &tuning_builtin[i];
-        const struct tuning_backend *backend = tuning_backend_find(row->backend);
+        const struct tuning_backend *backend = tuning_backend_find(row->backend, row->device);
         assert_non_null(backend);
         assert_non_null(tuning_algorithm_find(backend, row->collective, row->algorithm));
         assert_int_equal(tuning_shadow(tuning_builtin, i), -1);
@@ -108,7 +108,7 @@ static void test_the_first_row_that_fits_counts(void **state)
             const struct tuning_row *row = first_fit(rows, tuning.count, ranks, hosts, bytes);
             if (!row)
                 row = first_fit(tuning_builtin, tuning_builtin_count, ranks, hosts, bytes);
-            require_step(tuning_choose(&steps, ALNICO_ALLREDUCE, bytes), row);
+            require_step(tuning_choose(&steps, ALNICO_ALLREDUCE, 0, bytes), row);
         }
         tuning_steps_finish(&steps);
     }
@@ -142,10 +142,73 @@ static void test_a_device_without_rows(void **state)
 {
     (void)state;
     struct tuning_steps steps;
-    assert_int_equal(tuning_steps_init(&steps, NULL, ALNICO_DEVICE_CUDA, 2, 1),
-                     ALNICO_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(alnico_error_detail(), "allreduce of every size on cuda"));
-    assert_null(steps.of[ALNICO_ALLREDUCE]);
+    assert_int_equal(tuning_steps_init(&steps, NULL, DEVICES, 2, 1), ALNICO_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(alnico_error_detail(), "allreduce of every size"));
+    assert_null(steps.of[ALNICO_ALLREDUCE][0]);
+}
+
+static struct tuning_row gpu_row(size_t bytes, unsigned modes, const char *backend,
+                                 const char *algorithm)
+{
+    struct tuning_row row = {.device = ALNICO_DEVICE_CUDA,
+                             .ranks = INT_MAX,
+                             .hosts = INT_MAX,
+                             .bytes = bytes,
+                             .modes = modes,
+                             .chunk_bytes = 1024,
+                             .blocks = 3};
+    strcpy(row.backend, backend);
+    strcpy(row.algorithm, algorithm);
+    return row;
+}
+
+/* Rows that ask for a mode count in calls that have it, and the next row that fits is there for who cannot use the
+ * first. */
+static void test_modes_and_the_next_row(void **state)
+{
+    (void)state;
+    struct tuning_row rows[] = {
+        gpu_row(100, MODE_REGISTERED | MODE_CAPTURED, "peer", "two_shot_line"),
+        gpu_row(100, MODE_REGISTERED, "peer", "two_shot_direct"),
+        gpu_row(100, 0, "peer", "one_shot"),
+        gpu_row(SIZE_MAX, 0, "nccl", "nccl"),
+    };
+    static const char *const first[MODES] = {"one_shot", "two_shot_direct", "one_shot",
+                                             "two_shot_line"};
+    struct tuning tuning = {.rows = rows, .count = 4};
+    struct tuning_steps steps;
+    for (int i = 0; i < tuning.count; i++)
+        assert_int_equal(tuning_shadow(rows, i), -1);
+    assert_int_equal(tuning_steps_init(&steps, &tuning, ALNICO_DEVICE_CUDA, 4, 1), ALNICO_SUCCESS);
+    for (unsigned modes = 0; modes < MODES; modes++) {
+        const struct tuning_step *step = tuning_choose(&steps, ALNICO_ALLREDUCE, modes, 100);
+        assert_string_equal(step->algorithm->name, first[modes]);
+        assert_int_equal(step->blocks, 3);
+        while (strcmp(step->backend, "nccl") != 0)
+            step = tuning_next(step, 100);
+        assert_ptr_equal(step, tuning_choose(&steps, ALNICO_ALLREDUCE, modes, 101));
+        while (tuning_next(step, 101))
+            step = tuning_next(step, 101);
+        assert_string_equal(step->backend, "host");
+    }
+    tuning_steps_finish(&steps);
+    rows[3] = gpu_row(50, MODE_REGISTERED, "peer", "one_shot_line");
+    assert_int_equal(tuning_shadow(rows, 3), 1);
+}
+
+static void test_algorithms_of_a_device(void **state)
+{
+    (void)state;
+    const struct tuning_backend *backend;
+    for (int device = 0; device < DEVICES; device++)
+        for (int i = 0; tuning_algorithm_at(device, ALNICO_ALLREDUCE, i, &backend); i++) {
+            const struct algorithm *a = tuning_algorithm_at(device, ALNICO_ALLREDUCE, i, NULL);
+            assert_true(backend->devices & 1u << device);
+            assert_ptr_equal(tuning_algorithm_find(backend, ALNICO_ALLREDUCE, a->name), a);
+            assert_ptr_equal(tuning_algorithm_named(device, ALNICO_ALLREDUCE, a->name, NULL), a);
+        }
+    assert_null(tuning_algorithm_named(ALNICO_DEVICE_CPU, ALNICO_ALLREDUCE, "nccl", NULL));
+    assert_non_null(tuning_algorithm_named(ALNICO_DEVICE_CUDA, ALNICO_ALLREDUCE, "nccl", NULL));
 }
 
 static void test_one_step_by_force(void **state)
@@ -153,9 +216,13 @@ static void test_one_step_by_force(void **state)
     (void)state;
     struct tuning_steps steps;
     assert_int_equal(tuning_steps_init(&steps, NULL, ALNICO_DEVICE_CPU, 3, 1), ALNICO_SUCCESS);
-    tuning_steps_force(&steps, ALNICO_ALLREDUCE, "host", &algorithm_ring, 4444);
+    const struct tuning_step only = {
+        .backend = "host", .algorithm = &algorithm_ring, .chunk_bytes = 4444};
+    tuning_steps_force(&steps, ALNICO_ALLREDUCE, &only);
     for (size_t bytes = 0; bytes < SIZE_MAX / 2; bytes = 2 * bytes + 1) {
-        const struct tuning_step *step = tuning_choose(&steps, ALNICO_ALLREDUCE, bytes);
+        const struct tuning_step *step =
+            tuning_choose(&steps, ALNICO_ALLREDUCE, bytes % MODES, bytes);
+        assert_null(tuning_next(step, bytes));
         assert_ptr_equal(step->algorithm, &algorithm_ring);
         assert_int_equal(step->chunk_bytes, 4444);
     }
@@ -229,6 +296,8 @@ int main(void)
         cmocka_unit_test(test_the_first_row_that_fits_counts),
         cmocka_unit_test(test_hidden_rows),
         cmocka_unit_test(test_a_device_without_rows),
+        cmocka_unit_test(test_modes_and_the_next_row),
+        cmocka_unit_test(test_algorithms_of_a_device),
         cmocka_unit_test(test_one_step_by_force),
         cmocka_unit_test(test_settings),
     };

@@ -150,6 +150,14 @@ static const struct damage damages[] = {
      "chunk_bytes is 1023, expected a whole number from 1024 to 2147483647"},
     {9, " \"chunk_bytes\": null},\n", 9, "chunk_bytes is null, expected"},
     {9, " \"chunk_bytes\": 2147483648},\n", 9, "chunk_bytes is 2147483648, expected"},
+    {9, " \"chunk_bytes\": 4096, \"blocks\": 1025},\n", 9,
+     "blocks is 1025, expected a whole number from 0 to 1024"},
+    {9, " \"chunk_bytes\": 4096,\n\"blocks\": null},\n", 10, "blocks is null, expected"},
+    {9, " \"chunk_bytes\": 4096, \"registered\": 1},\n", 9,
+     "registered is 1, expected true or false"},
+    {9, " \"chunk_bytes\": 4096,\n\"captured\": \"true\"},\n", 10, "captured is \"true\", exp"},
+    {8, " \"backend\": \"nccl\", \"algorithm\": \"nccl\",\n", 8,
+     "backend is \"nccl\", expected one of host peer"},
     /* rows that no call chooses */
     {11, " \"bytes_up_to\": 8192, \"backend\": \"host\", \"algorithm\": \"binomial\",\n", 10,
      "rows has a duplicate: the row of line 5 has the same bounds"},
@@ -311,6 +319,10 @@ static struct tuning random_table(void)
             row->hosts = INT_MAX;
         if (i % 7 == 6)
             row->bytes = SIZE_MAX;
+        if (i % 5 == 4)
+            row->modes = (unsigned)rand_r(&random_state) % MODES;
+        if (i % 3 == 2)
+            row->blocks = rand_r(&random_state) % (TUNING_BLOCKS_MOST + 1);
         t.count += tuning_shadow(t.rows, t.count) < 0;
     }
     return t;

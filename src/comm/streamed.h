@@ -1,0 +1,37 @@
+/* Operations that the device carries out by itself, for the backends that launch them: which stream they go to, how
+ * blocking and nonblocking ones of a communicator follow each other, and requests. All on the thread that calls on
+ * the communicator. */
+#ifndef ALNICO_SRC_STREAMED_H
+#define ALNICO_SRC_STREAMED_H
+
+#include "comm/backend.h"
+
+/* A nonblocking one. */
+struct streamed;
+
+/* Says where to enqueue the next operation. Blocking: the communicator's stream, which first waits for nonblocking ones
+ * that it did not wait for yet, and *op is NULL. Nonblocking: a stream of the library's, behind all that the
+ * communicator's was given before. Errors: MEMORY, and the device's. */
+alnico_status_t streamed_begin(alnico_comm_t comm, bool nonblocking, struct streamed **op,
+                               void **stream);
+
+/* It is enqueued. With `op` NULL there is nothing to do; otherwise *request is set. */
+alnico_status_t streamed_end(alnico_comm_t comm, struct streamed *op,
+                             const struct backend_ops *backend, alnico_request_t *request);
+
+/* It could not be enqueued. */
+void streamed_cancel(alnico_comm_t comm, struct streamed *op);
+
+/* The backend's slots of the same names. */
+alnico_status_t streamed_join(alnico_request_t request);
+alnico_status_t streamed_test(alnico_request_t request);
+alnico_status_t streamed_synchronize(alnico_request_t request);
+void streamed_release(alnico_request_t request);
+
+/* Blocks the caller until the device has carried out all of them. */
+alnico_status_t streamed_drain(alnico_comm_t comm);
+
+/* Frees what the communicator has for them; nothing is in flight. */
+void streamed_finish(alnico_comm_t comm);
+
+#endif
