@@ -90,7 +90,8 @@ static void measure_size(struct tuner *t, struct tune_size *size, const struct t
         contests[count] = (struct contest){t, &size->ways[i], size->bytes / sizeof(float)};
         if (is_hopeless(before, &size->ways[i]) || !is_possible(&contests[count]))
             continue;
-        contestants[count] = (struct contestant){choose_way, run_way, &contests[count], 0, 0, 0};
+        contestants[count] =
+            (struct contestant){.prepare = choose_way, .run = run_way, .context = &contests[count]};
         places[count++] = i;
     }
     struct measure_plan plan = {.seconds = t->options.seconds, .warmup = 2};

@@ -1,4 +1,4 @@
-/* How a row of alnico-perf is measured: ours and the peer's calls as contestants, overlap with
+/* How a row of alnico-perf is measured on the CPU: ours and the peer's calls as contestants, overlap with
  * computation, and the check afterwards. Only public calls are timed. Main thread of every rank. */
 #include "perf_bench.h"
 
@@ -6,7 +6,9 @@
 #include "perf_check.h"
 #include "program.h"
 
+#include <alnico/mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* One side of the comparison at one size: our operation or the peer's. */
@@ -106,14 +108,16 @@ static void measure_row(struct bench *bench, const struct side *sides, struct pe
     struct contestant contestants[PERF_RESULTS + 1];
     int count = 0;
     for (int i = 0; i < row->results; i++)
-        contestants[count++] = (struct contestant){prepare, run_ours, (void *)&sides[i], 0, 0, 0};
-    if (row->with_peer)
-        contestants[count++] = (struct contestant){prepare, run_mpi, (void *)&sides[0], 0, 0, 0};
+        contestants[count++] =
+            (struct contestant){.prepare = prepare, .run = run_ours, .context = (void *)&sides[i]};
+    if (row->peers)
+        contestants[count++] =
+            (struct contestant){.prepare = prepare, .run = run_mpi, .context = (void *)&sides[0]};
     measure_all(bench, contestants, count, &row->effort);
     for (int i = 0; i < row->results; i++)
         set_times(&row->result[i], &contestants[i]);
-    if (row->with_peer)
-        set_times(&row->peer, &contestants[row->results]);
+    if (row->peers)
+        set_times(&row->peer[PEER_MPI], &contestants[row->results]);
 }
 
 /* Steps of computation that take about so many microseconds. */
@@ -132,17 +136,17 @@ static void measure_overlap(struct bench *bench, struct side *side, struct perf_
 {
     struct side theirs = *side;
     side->compute = calibrate_compute(row->result[0].time_us);
-    theirs.compute = row->with_peer ? calibrate_compute(row->peer.time_us) : 0;
-    struct contestant contestants[] = {{NULL, run_compute, side, 0, 0, 0},
-                                       {prepare, run_ours, side, 0, 0, 0},
-                                       {NULL, run_compute, &theirs, 0, 0, 0},
-                                       {prepare, run_mpi, &theirs, 0, 0, 0}};
+    theirs.compute = row->peers ? calibrate_compute(row->peer[PEER_MPI].time_us) : 0;
+    struct contestant contestants[] = {{.run = run_compute, .context = side},
+                                       {.prepare = prepare, .run = run_ours, .context = side},
+                                       {.run = run_compute, .context = &theirs},
+                                       {.prepare = prepare, .run = run_mpi, .context = &theirs}};
     struct measure_effort effort;
-    measure_all(bench, contestants, row->with_peer ? 4 : 2, &effort);
+    measure_all(bench, contestants, row->peers ? 4 : 2, &effort);
     row->result[0].compute_us = contestants[0].time_us;
     row->result[0].overall_us = contestants[1].time_us;
-    row->peer.compute_us = contestants[2].time_us;
-    row->peer.overall_us = contestants[3].time_us;
+    row->peer[PEER_MPI].compute_us = contestants[2].time_us;
+    row->peer[PEER_MPI].overall_us = contestants[3].time_us;
     side->compute = 0;
 }
 
@@ -182,10 +186,12 @@ static size_t check_row(const struct bench *bench, struct side *side)
     return wrong;
 }
 
-void bench_row(struct bench *bench, struct perf_row *row)
+static void bench_row(struct bench *bench, struct perf_row *row)
 {
     const struct perf_options *options = &bench->options;
-    row->with_peer = options->versus_mpi && perf_mpi_can(row->type, row->op, row->count);
+    bool with_mpi = options->versus & 1u << PEER_MPI;
+    if (with_mpi && perf_mpi_can(row->type, row->op, row->count))
+        row->peers = 1u << PEER_MPI;
     struct side sides[PERF_RESULTS];
     row->results = bench->results;
     for (int i = 0; i < bench->results; i++) {
@@ -200,3 +206,70 @@ void bench_row(struct bench *bench, struct perf_row *row)
     for (int i = 0; i < bench->results && options->check; i++)
         row->result[i].wrong = check_row(bench, &sides[i]);
 }
+
+/* The inputs of all sizes. */
+static void bench_begin(struct bench *bench, alnico_datatype_t type, alnico_op_t op, size_t most)
+{
+    struct check check = {bench->options.seed, bench->ranks, type, op};
+    check_fill(&check, bench->rank, bench->send, most);
+    memset(bench->recv, 0xFF, bench->options.end);
+}
+
+/* Memory of at least `bytes`, aligned to a cache line; check_fill and memset touch every page. */
+static void *allocate(size_t bytes)
+{
+    size_t rounded = (bytes + 8 + 63) / 64 * 64;
+    void *memory = rounded < bytes ? NULL : aligned_alloc(64, rounded);
+    if (!memory)
+        program_fail("-e %zu: no memory for two buffers of this size", bytes);
+    return memory;
+}
+
+/* A communicator with an algorithm, or the library's choice if `name` is NULL. One that cannot be used
+ * here is left out if it is optional. */
+static void bench_add(struct bench *bench, const char *name, bool optional)
+{
+    alnico_comm_t *comm = &bench->comm[bench->results];
+    program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, bench->stream, comm),
+                  "alnico_comm_create_mpi");
+    alnico_status_t status = ALNICO_SUCCESS;
+    if (name)
+        status = alnico_comm_set_algorithm(*comm, bench->options.operation->collective, name);
+    if (status == ALNICO_ERROR_UNSUPPORTED && optional) {
+        alnico_comm_destroy(*comm);
+        return;
+    }
+    program_check(status, "alnico_comm_set_algorithm");
+    bench->algorithm[bench->results++] = name;
+}
+
+/* One communicator, or one for each algorithm, on the inline stream or on one of its own. */
+static void bench_open(struct bench *bench)
+{
+    const struct perf_options *options = &bench->options;
+    if (options->stream)
+        program_check(alnico_stream_create(&bench->stream), "alnico_stream_create");
+    bench->results = 0;
+    if (!options->all_algorithms)
+        bench_add(bench, options->algorithm, false);
+    for (int i = 0; options->all_algorithms && bench->results < PERF_RESULTS; i++) {
+        const char *name = options->operation->algorithm(i);
+        if (!name)
+            break;
+        bench_add(bench, name, true);
+    }
+    bench->send = allocate(options->end);
+    bench->recv = allocate(options->end);
+}
+
+static void bench_close(struct bench *bench)
+{
+    for (int i = 0; i < bench->results; i++)
+        alnico_comm_destroy(bench->comm[i]);
+    alnico_stream_destroy(bench->stream);
+    free(bench->send);
+    free(bench->recv);
+}
+
+const struct bench_ops bench_cpu = {
+    .open = bench_open, .begin = bench_begin, .row = bench_row, .close = bench_close};

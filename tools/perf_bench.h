@@ -6,21 +6,45 @@
 #include "perf_options.h"
 #include "perf_report.h"
 
+struct bench;
+
+/* A device's way to measure. All are collective. */
+struct bench_ops {
+    /* Makes communicators and buffers, and says which results a row has. */
+    void (*open)(struct bench *bench);
+
+    /* Inputs of a type and operation for up to `most` elements. */
+    void (*begin)(struct bench *bench, alnico_datatype_t type, alnico_op_t op, size_t most);
+
+    /* Times and checks the row's size, type and operation, and fills in the rest of it. */
+    void (*row)(struct bench *bench, struct perf_row *row);
+
+    void (*close)(struct bench *bench);
+};
+
+extern const struct bench_ops bench_cpu;  /* perf_bench.c */
+extern const struct bench_ops bench_cuda; /* perf_cuda.c, in builds with CUDA */
+
 /* The benchmark on this rank. */
 struct bench {
+    const struct bench_ops *ops;
     struct perf_options options;
     int rank, ranks;
+    const char *algorithm[PERF_RESULTS]; /* of each result; NULL: by the table */
+    int results;
+    int threads_before,
+        threads; /* of this process: before the first communicator, and most since */
+
+    /* On the CPU. */
     void *send,
         *recv; /* options.end bytes each; in place, `send` keeps the input for the next block */
     alnico_stream_t stream;
     alnico_comm_t comm[PERF_RESULTS]; /* one for each algorithm that takes part */
-    const char *algorithm[PERF_RESULTS];
-    int results;
-    int threads_before,
-        threads; /* of this process: before the first communicator, and most since */
-};
 
-/* Times and checks the row's size, type and operation, and fills in the rest of it. */
-void bench_row(struct bench *bench, struct perf_row *row);
+    /* On GPUs. */
+    struct gpu_bench *gpu;
+    char device[160]; /* a line about the GPU; "": none */
+    cJSON *describe;
+};
 
 #endif

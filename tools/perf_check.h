@@ -5,6 +5,7 @@
 
 #include <alnico/alnico.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct check {
@@ -19,6 +20,13 @@ struct check_fault {
     size_t index;
     double found, expected, tolerance;
 };
+
+/* How far a float may be from its reference: relative * (what the inputs' sizes reduce to) + absolute. The relative one
+ * is (1 + u)^roundings - 1, where u is the unit roundoff. */
+struct check_bounds {
+    double relative, absolute;
+};
+struct check_bounds check_bounds(const struct check *check);
 
 /* Writes a rank's first `count` inputs. */
 void check_fill(const struct check *check, int rank, void *out, size_t count);

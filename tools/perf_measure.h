@@ -8,6 +8,8 @@
 struct contestant {
     void (*prepare)(void *context);        /* before each block, not timed; may be NULL */
     void (*run)(void *context, int calls); /* `calls` calls, complete when it returns */
+    double (*seconds)(
+        void *context); /* what the last run took by a better clock; NULL: the host's */
     void *context;
     /* Set by measure(): microseconds for one call: median over repetitions of the maximum over ranks,
      * and the tenth and ninetieth percentile. */

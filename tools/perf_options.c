@@ -19,6 +19,10 @@ enum {
     KEY_VERSUS,
     KEY_OVERLAP,
     KEY_STREAM,
+    KEY_GPU,
+    KEY_REGISTER,
+    KEY_MEMORY,
+    KEY_HOST_TIME,
     KEY_THREADS,
     KEY_SECONDS,
     KEY_SEED,
@@ -50,9 +54,25 @@ static const struct argp_option table[] = {
      "thread level asked of MPI: single or multiple (single; multiple with --nonblocking, "
      "--overlap and --stream)",
      0},
+    {.doc = "On GPUs, one process each:"},
+    {"gpu", KEY_GPU, "LIST", 0,
+     "GPU of each rank of a host, as 0,1,2 (the rank's number on its host)", 0},
+    {"graph", 'G', "REPLAYS", 0,
+     "put -n calls (20) into a CUDA graph and time so many replays of it; 0: as many as fit into "
+     "--seconds",
+     0},
+    {"register", KEY_REGISTER, NULL, 0, "register our buffers with the communicator", 0},
+    {"memory", KEY_MEMORY, "KIND", 0,
+     "where our buffers come from: cuda (cudaMalloc) or nccl (ncclMemAlloc) (cuda)", 0},
+    {"host-time", KEY_HOST_TIME, NULL, 0,
+     "also how long the host needs for one call, and for launching an empty kernel", 0},
     {.doc = "How to measure it:"},
-    {"versus", KEY_VERSUS, "PEER", 0,
-     "time mpi, all peers or none in turns with ours, in the same process (none)", 0},
+    {"versus", KEY_VERSUS, "PEER,...", 0,
+     "time these in turns with ours, in the same process (none). With --device cpu: mpi. With "
+     "--device cuda: staged (cudaMemcpyAsync, MPI_Allreduce, cudaMemcpyAsync), nccl, "
+     "nccl-symmetric "
+     "(buffers in registered windows). Or all",
+     0},
     {"iters", 'n', "N", 0, "timed calls of each size (as many as fit into --seconds)", 0},
     {"seconds", KEY_SECONDS, "S", 0, "time to spend on each size, about (2)", 0},
     {"warmup_iters", 'w', "N", 0, "calls before anything is timed (5)", 0},
@@ -131,19 +151,29 @@ static bool read_choice(struct argp_state *state, const char *option, const char
     return strcmp(text, second) == 0;
 }
 
-static void read_device(struct argp_state *state, const char *text)
+static alnico_device_t read_device(struct argp_state *state, const char *text)
 {
     bool cuda = read_choice(state, "--device", text, "cpu", "cuda");
-    if (cuda && !device_find(ALNICO_DEVICE_CUDA))
+    if (cuda && !(peer_all(ALNICO_DEVICE_CUDA) && device_find(ALNICO_DEVICE_CUDA)))
         argp_error(state, "--device cuda: this build has no CUDA device; use --device cpu");
+    return cuda ? ALNICO_DEVICE_CUDA : ALNICO_DEVICE_CPU;
 }
 
-static bool read_versus(struct argp_state *state, const char *text)
+static void read_gpus(struct argp_state *state, struct perf_options *options, const char *text)
 {
-    bool none = strcmp(text, "none") == 0;
-    if (!none && strcmp(text, "mpi") != 0 && strcmp(text, "all") != 0)
-        argp_error(state, "--versus %s: expected mpi, all or none", text);
-    return !none;
+    options->gpu_count = 0;
+    for (const char *at = text;; at++) {
+        char *end;
+        long gpu = strtol(at, &end, 10);
+        if (*at < '0' || *at > '9' || gpu > 255 || options->gpu_count == PERF_GPUS ||
+            (*end && *end != ','))
+            argp_error(state, "--gpu %s: expected up to %d GPU numbers such as 0,1", text,
+                       PERF_GPUS);
+        options->gpus[options->gpu_count++] = (int)gpu;
+        at = end;
+        if (!*at)
+            return;
+    }
 }
 
 static void read_operation(struct argp_state *state, struct perf_options *options, const char *text)
@@ -171,6 +201,31 @@ static void check_algorithm(struct argp_state *state, const struct perf_options 
     argp_error(state, "--algorithm %s: expected one of %sor all", options->algorithm, names);
 }
 
+/* What goes with one device only. */
+static void check_device(struct argp_state *state, struct perf_options *options, const char *versus)
+{
+    char error[160];
+    const char *needs = options->graph         ? "-G"
+                        : options->registered  ? "--register"
+                        : options->nccl_memory ? "--memory nccl"
+                        : options->host_time   ? "--host-time"
+                        : options->gpu_count   ? "--gpu"
+                                               : NULL;
+    if (needs && options->device != ALNICO_DEVICE_CUDA)
+        argp_error(state, "%s: needs --device cuda", needs);
+    if (options->nccl_memory && !peer_table[PEER_NCCL].built)
+        argp_error(state, "--memory nccl: this build has no nccl");
+    if (versus && !peer_read(versus, options->device, &options->versus, error, sizeof error))
+        argp_error(state, "%s", error);
+    if (options->graph && options->overlap)
+        argp_error(state, "--overlap: not together with -G");
+    if (options->graph && !options->calls)
+        options->calls = GRAPH_CALLS;
+    if (options->graph && options->calls > GRAPH_CALLS_MOST)
+        argp_error(state, "-n %ld: a graph holds %d calls at most", options->calls,
+                   GRAPH_CALLS_MOST);
+}
+
 /* What the options mean together, once all are read. */
 static void check_together(struct argp_state *state, struct perf_options *options, int threads)
 {
@@ -190,14 +245,18 @@ static void check_together(struct argp_state *state, struct perf_options *option
         argp_error(state, "--overlap: not together with --algorithm all");
     if (options->stream && threads == 0)
         argp_error(state, "--threads single: --stream needs multiple");
+    if (options->device == ALNICO_DEVICE_CUDA && threads == 0)
+        argp_error(state, "--threads single: --device cuda needs multiple");
     check_algorithm(state, options);
-    bool asynchronous = options->stream || options->nonblocking || options->overlap;
+    bool asynchronous = options->stream || options->nonblocking || options->overlap ||
+                        options->device == ALNICO_DEVICE_CUDA;
     options->multiple = threads < 0 ? asynchronous : threads;
 }
 
 struct reader {
     struct perf_options *options;
-    int threads; /* -1: not given; 0: single; 1: multiple */
+    int threads;        /* -1: not given; 0: single; 1: multiple */
+    const char *versus; /* NULL: not given */
 };
 
 static error_t read_option(int key, char *text, struct argp_state *state)
@@ -233,7 +292,7 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         options->check = read_choice(state, "-c", text, "0", "1");
         return 0;
     case KEY_DEVICE:
-        read_device(state, text);
+        options->device = read_device(state, text);
         return 0;
     case KEY_ALGORITHM:
         options->all_algorithms = strcmp(text, "all") == 0;
@@ -246,13 +305,29 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         options->in_place = true;
         return 0;
     case KEY_VERSUS:
-        options->versus_mpi = read_versus(state, text);
+        reader->versus = text;
         return 0;
     case KEY_OVERLAP:
         options->overlap = true;
         return 0;
     case KEY_STREAM:
         options->stream = true;
+        return 0;
+    case KEY_GPU:
+        read_gpus(state, options, text);
+        return 0;
+    case 'G':
+        options->graph = true;
+        options->replays = (long)read_number(state, "-G", text, 0, 1u << 30);
+        return 0;
+    case KEY_REGISTER:
+        options->registered = true;
+        return 0;
+    case KEY_MEMORY:
+        options->nccl_memory = read_choice(state, "--memory", text, "cuda", "nccl");
+        return 0;
+    case KEY_HOST_TIME:
+        options->host_time = true;
         return 0;
     case KEY_THREADS:
         reader->threads = read_choice(state, "--threads", text, "single", "multiple");
@@ -271,6 +346,7 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         read_operation(state, options, text);
         return 0;
     case ARGP_KEY_END:
+        check_device(state, options, reader->versus);
         check_together(state, options, reader->threads);
         return 0;
     default:
@@ -296,8 +372,11 @@ static char *help_text(int key, const char *text, void *input)
             "\nTimes are the slowest rank's, the median over many blocks of calls. algbw is size / "
             "time, busbw what the busiest link carries. #wrong counts values that a reference in "
             "float64 or int64 does not allow, and ranks whose bits differ. ratio is our time over "
-            "the peer's. A wrong value makes the exit status 1, a usage error 2.\n\n"
-            "Example: mpirun -n 2 alnico-perf allreduce --versus mpi -b 8 -e 64M");
+            "the peer's, of the fastest where --algorithm all. A wrong value makes the exit status "
+            "1, a usage error 2.\n\n"
+            "Example: mpirun -n 2 alnico-perf allreduce --versus mpi -b 8 -e 64M\n"
+            "         mpirun -n 4 alnico-perf allreduce --device cuda -G 0 --versus "
+            "nccl,nccl-symmetric");
     fclose(out);
     return help;
 }
@@ -310,7 +389,7 @@ void perf_options_read(int argc, char **argv, struct perf_options *options)
                                      .doc = "Measures and checks a collective operation of Alnico "
                                             "on the ranks of mpirun.\v",
                                      .help_filter = help_text};
-    struct reader reader = {options, -1};
+    struct reader reader = {options, -1, NULL};
     *options = (struct perf_options){.begin = 8,
                                      .end = (size_t)64 << 20,
                                      .seconds = 2,

@@ -6,13 +6,16 @@
 #include "perf_measure.h"
 #include "perf_options.h"
 
+#include <cjson/cJSON.h>
+
 enum { PERF_RESULTS = 16 }; /* algorithms that fit into a row */
 
 /* One contestant's figures for one call. */
 struct perf_result {
-    const char *algorithm; /* NULL: the library's own choice */
-    double time_us, low_us, high_us;
-    double compute_us, overall_us; /* with --overlap: the computation alone, and both */
+    const char *algorithm;           /* NULL: the library's own choice */
+    double time_us, low_us, high_us; /* NAN: it cannot do this */
+    double compute_us, overall_us;   /* with --overlap: the computation alone, and both */
+    double host_us, launch_us;       /* with --host-time: of a call, and of an empty kernel */
     size_t wrong;
 };
 
@@ -22,8 +25,8 @@ struct perf_row {
     alnico_op_t op;
     int results;
     struct perf_result result[PERF_RESULTS];
-    bool with_peer; /* MPI was timed as well */
-    struct perf_result peer;
+    unsigned peers; /* a mask: who was timed as well */
+    struct perf_result peer[PEERS];
     struct measure_effort effort;
 };
 
@@ -35,6 +38,8 @@ struct perf_setup {
     const char *algorithms[PERF_RESULTS];
     int results;
     const char *command;
+    const char *device;    /* a line about it for the head of the table; NULL: none */
+    const cJSON *describe; /* the same for the JSON report; NULL: nothing */
 };
 
 struct report;

@@ -103,6 +103,15 @@ usage '--device cuda: this build has no CUDA device' allreduce --device cuda
 usage '--device tpu: expected cpu or cuda' allreduce --device tpu
 usage '--algorithm foo: expected one of .*ring.* or all' allreduce --algorithm foo
 usage '--versus nccl: expected mpi, all or none' allreduce --versus nccl
+usage '--versus mpi,x: expected mpi, all or none' allreduce --versus mpi,x
+usage '-G: needs --device cuda' allreduce -G 5
+usage '-G x: expected a whole number' allreduce -G x
+usage '--register: needs --device cuda' allreduce --register
+usage '--memory nccl: needs --device cuda' allreduce --memory nccl
+usage '--memory x: expected cuda or nccl' allreduce --memory x
+usage '--host-time: needs --device cuda' allreduce --host-time
+usage '--gpu: needs --device cuda' allreduce --gpu 0,1
+usage '--gpu 0,x: expected up to 16 GPU numbers' allreduce --gpu 0,x
 usage '--threads many: expected single or multiple' allreduce --threads many
 usage '--threads single: --stream needs multiple' allreduce --stream --threads single
 usage '--overlap: not together with --algorithm all' allreduce --overlap --algorithm all
