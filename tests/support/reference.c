@@ -241,19 +241,26 @@ static bool element_right(const char *at, size_t i, alnico_datatype_t type, alni
                           : integer_right(at, integers, size, type, op);
 }
 
-size_t reference_check(const void *result, size_t count, alnico_datatype_t type, alnico_op_t op,
-                       uint64_t seed, const int *ranks, int size, char *text, size_t text_bytes)
+size_t reference_check_part(const void *result, size_t first, size_t last, alnico_datatype_t type,
+                            alnico_op_t op, uint64_t seed, const int *ranks, int size, char *text,
+                            size_t text_bytes)
 {
     size_t wrong = 0, bytes = element_bytes(type);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = first; i < last; i++) {
         const char *at = (const char *)result + i * bytes;
         if (element_right(at, i, type, op, seed, ranks, size))
             continue;
         if (wrong++ == 0 && text)
-            snprintf(text, text_bytes, "element %zu of %zu, type %d, op %d, %d ranks: %g", i, count,
-                     (int)type, (int)op, size,
+            snprintf(text, text_bytes, "element %zu below %zu, type %d, op %d, %d ranks: %g", i,
+                     last, (int)type, (int)op, size,
                      is_float(type) ? float_value(at, type)
                                     : (double)sign_extend(integer_value(at, type), type));
     }
     return wrong;
+}
+
+size_t reference_check(const void *result, size_t count, alnico_datatype_t type, alnico_op_t op,
+                       uint64_t seed, const int *ranks, int size, char *text, size_t text_bytes)
+{
+    return reference_check_part(result, 0, count, type, op, seed, ranks, size, text, text_bytes);
 }

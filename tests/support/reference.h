@@ -16,6 +16,11 @@ void reference_fill(void *buffer, size_t count, alnico_datatype_t type, alnico_o
 size_t reference_check(const void *result, size_t count, alnico_datatype_t type, alnico_op_t op,
                        uint64_t seed, const int *ranks, int size, char *text, size_t text_bytes);
 
+/* The same for elements [first, last) of the result. */
+size_t reference_check_part(const void *result, size_t first, size_t last, alnico_datatype_t type,
+                            alnico_op_t op, uint64_t seed, const int *ranks, int size, char *text,
+                            size_t text_bytes);
+
 /* A hash of bytes, to compare results between ranks. */
 uint64_t reference_hash(const void *bytes, size_t count);
 
