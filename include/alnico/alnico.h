@@ -162,7 +162,8 @@ ALNICO_API alnico_status_t alnico_comm_split(alnico_comm_t comm, int color, int 
                                              alnico_comm_t *out);
 
 /* Waits for everything given to the communicator and frees it (collective). Requests that were not
- * waited for become invalid. After an error or abort it waits for nobody. NULL is fine. */
+ * waited for become invalid. After an error or abort it waits for nobody. CUDA graphs that hold its calls
+ * must be destroyed before, for NCCL waits until they are. NULL is fine. */
 ALNICO_API void alnico_comm_destroy(alnico_comm_t comm);
 
 /* Gives up: everything in flight ends with ALNICO_ERROR_ABORTED, soon and without waiting for other

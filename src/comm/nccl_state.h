@@ -1,0 +1,61 @@
+/* What a communicator has of NCCL, for the files of that backend: its handles, made and agreed upon by all ranks, and
+ * guarded against an abort by another thread. */
+#ifndef ALNICO_SRC_NCCL_STATE_H
+#define ALNICO_SRC_NCCL_STATE_H
+
+#include "comm/comm.h"
+#include "log.h"
+
+#include <nccl.h>
+#include <pthread.h>
+
+struct nccl_state {
+    pthread_mutex_t lock;
+    ncclComm_t plain;     /* without windows; NULL: aborted */
+    ncclComm_t symmetric; /* with the windows of registered memory; NULL: none yet, or aborted */
+    bool busy;            /* the calling thread is in NCCL: whoever aborts leaves that to it */
+    bool abort_wanted;
+};
+
+/* NCCL's result as a status; the detail names the function, what NCCL says, and its last message (`nccl` may be NULL). */
+alnico_status_t nccl_status(ncclResult_t result, ncclComm_t nccl, const char *function);
+
+/* Something that all ranks do together: in which public call, what there is none of without it, and how loudly rank 0's
+ * log says so. */
+struct nccl_step {
+    const char *who, *without;
+    enum log_level level;
+};
+
+/* Whether `mine` is success on every rank (collective). Where it is not, the log says why. Errors: the exchange's. */
+alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, alnico_status_t mine,
+                           bool *all);
+
+/* Makes an NCCL communicator of the same ranks (collective). *out is NULL on every rank if one of them cannot. Errors:
+ * as nccl_agree. */
+alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *out);
+
+/* Every rank has a GPU of its own (collective); otherwise ARGUMENT, naming two ranks. */
+alnico_status_t nccl_check_gpus(alnico_comm_t comm, const char *who);
+
+/* Lets NCCL make its connections now, so that no later call waits in them for other ranks (collective). *all as in
+ * nccl_agree. */
+alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t nccl,
+                             bool *all);
+
+/* The handle, to be left again before the calling thread returns; NULL if it was aborted. */
+ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle);
+void nccl_leave(struct nccl_state *state);
+
+/* ---- Windows of registered memory ---- */
+
+/* The backend's slots of the same names. */
+alnico_status_t nccl_enroll(alnico_comm_t comm, struct alnico_registration *registration,
+                            const char *who);
+void nccl_withdraw(alnico_comm_t comm, struct alnico_registration *registration);
+
+/* Whether memory may have windows at all, and whether all of the bytes lie in one. */
+bool nccl_has_windows(const struct alnico_comm *comm);
+bool nccl_in_window(const struct alnico_comm *comm, const void *memory, size_t bytes);
+
+#endif

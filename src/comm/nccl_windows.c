@@ -1,0 +1,204 @@
+/*
+ * Symmetric windows: registered memory that all ranks of a host map at one place, for NCCL's symmetric kernels. NCCL
+ * takes those whenever both buffers lie in windows, so the windows are in an NCCL communicator of their own, made when
+ * the first memory is enrolled: "nccl" stays without. On the thread that calls on the communicator.
+ */
+#include "comm/backend.h"
+#include "comm/nccl_state.h"
+
+#include "status.h"
+
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+
+bool nccl_has_windows(const struct alnico_comm *comm)
+{
+    return comm->nccl && comm->size > 1 && comm->hosts == 1;
+}
+
+static bool overlaps(const struct alnico_registration *a, const struct alnico_registration *b)
+{
+    return a->base < b->base + b->bytes && b->base < a->base + a->bytes;
+}
+
+bool nccl_in_window(const struct alnico_comm *comm, const void *memory, size_t bytes)
+{
+    for (const struct alnico_registration *r = comm->registrations; r; r = r->next) {
+        const char *at = memory;
+        if (r->nccl && at >= r->base && at <= r->base + r->bytes &&
+            bytes <= (size_t)(r->base + r->bytes - at))
+            return true;
+    }
+    return false;
+}
+
+/* ---- Memory that can be a window ---- */
+
+/* One physical allocation of the driver's virtual memory functions that other processes may map. */
+struct driver {
+    PFN_cuMemGetAddressRange_v3020 range;
+    PFN_cuMemRetainAllocationHandle_v11000 retain;
+    PFN_cuMemGetAllocationPropertiesFromHandle_v10020 properties;
+    PFN_cuMemRelease_v10020 release;
+};
+
+static bool driver_find(const char *name, unsigned version, void *out)
+{
+    enum cudaDriverEntryPointQueryResult result;
+    return cudaGetDriverEntryPointByVersion(name, out, version, cudaEnableDefault, &result) ==
+               cudaSuccess &&
+           result == cudaDriverEntryPointSuccess;
+}
+
+static bool driver_init(struct driver *d)
+{
+    return driver_find("cuMemGetAddressRange", 3020, &d->range) &&
+           driver_find("cuMemRetainAllocationHandle", 11000, &d->retain) &&
+           driver_find("cuMemGetAllocationPropertiesFromHandle", 10020, &d->properties) &&
+           driver_find("cuMemRelease", 10020, &d->release);
+}
+
+static bool is_shareable(const struct driver *d, void *base)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp properties = {0};
+    if (d->retain(&handle, base) != CUDA_SUCCESS)
+        return false;
+    bool known = d->properties(&properties, handle) == CUDA_SUCCESS;
+    d->release(handle);
+    return known && properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+}
+
+static alnico_status_t check_memory(const struct alnico_registration *registration)
+{
+    struct driver d;
+    CUdeviceptr start, base = (CUdeviceptr)(uintptr_t)registration->base;
+    size_t bytes;
+    if (!driver_init(&d) || d.range(&start, &bytes, base) != CUDA_SUCCESS ||
+        !is_shareable(&d, (void *)(uintptr_t)start))
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "%p is not memory of cuMemCreate that processes can share by a file "
+                         "descriptor, as ncclMemAlloc makes it",
+                         (void *)registration->base);
+    if ((base - start) % NCCL_WIN_REQUIRED_ALIGNMENT || base + registration->bytes > start + bytes)
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "%p and %zu bytes are not at a multiple of %d bytes in one allocation",
+                         (void *)registration->base, registration->bytes,
+                         NCCL_WIN_REQUIRED_ALIGNMENT);
+    return ALNICO_SUCCESS;
+}
+
+/* NCCL takes no memory that lies in two windows. */
+static alnico_status_t check_window(alnico_comm_t comm,
+                                    const struct alnico_registration *registration)
+{
+    for (const struct alnico_registration *r = comm->registrations; r; r = r->next)
+        if (r != registration && r->nccl && overlaps(r, registration))
+            return error_set(ALNICO_ERROR_UNSUPPORTED, "%p is in a window already",
+                             (void *)registration->base);
+    return check_memory(registration);
+}
+
+/* ---- Enrolling ---- */
+
+static alnico_status_t make_symmetric(alnico_comm_t comm, const struct nccl_step *step)
+{
+    struct nccl_state *state = comm->nccl;
+    if (state->symmetric)
+        return ALNICO_SUCCESS;
+    ncclComm_t nccl;
+    alnico_status_t status = nccl_make(comm, step, &nccl);
+    pthread_mutex_lock(&state->lock);
+    state->symmetric = nccl;
+    pthread_mutex_unlock(&state->lock);
+    return status;
+}
+
+static alnico_status_t
+make_window(alnico_comm_t comm, const struct alnico_registration *registration, ncclWindow_t *out)
+{
+    struct nccl_state *state = comm->nccl;
+    ncclComm_t nccl = nccl_enter(state, &state->symmetric);
+    *out = NULL;
+    if (!nccl)
+        return error_set(ALNICO_ERROR_ABORTED, "communicator %d was aborted", comm->id);
+    alnico_status_t status =
+        nccl_status(ncclCommWindowRegister(nccl, registration->base, registration->bytes, out,
+                                           NCCL_WIN_COLL_SYMMETRIC),
+                    nccl, "ncclCommWindowRegister");
+    nccl_leave(state);
+    if (status == ALNICO_SUCCESS && !*out)
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "NCCL makes no windows here: it needs peer access between all GPUs, and "
+                         "NCCL_CUMEM_ENABLE and NCCL_WIN_ENABLE not 0");
+    return status;
+}
+
+alnico_status_t nccl_enroll(alnico_comm_t comm, struct alnico_registration *registration,
+                            const char *who)
+{
+    if (!nccl_has_windows(comm))
+        return ALNICO_SUCCESS;
+    const struct nccl_step step = {who, "no symmetric window", LOG_INFO};
+    bool all;
+    TRY(nccl_agree(comm, &step, check_window(comm, registration), &all));
+    if (!all)
+        return ALNICO_SUCCESS;
+    TRY(make_symmetric(comm, &step));
+    if (!comm->nccl->symmetric)
+        return ALNICO_SUCCESS;
+    ncclWindow_t window;
+    alnico_status_t mine = make_window(comm, registration, &window);
+    registration->nccl = window;
+    alnico_status_t status = nccl_agree(comm, &step, mine, &all);
+    if (!all)
+        nccl_withdraw(comm, registration);
+    return status;
+}
+
+/* A communicator that failed is aborted as a whole: NCCL would wait for its kernels here. */
+void nccl_withdraw(alnico_comm_t comm, struct alnico_registration *registration)
+{
+    struct nccl_state *state = comm->nccl;
+    ncclWindow_t window = registration->nccl;
+    registration->nccl = NULL;
+    if (!window || atomic_load(&comm->latch.status) != ALNICO_SUCCESS)
+        return;
+    ncclComm_t nccl = nccl_enter(state, &state->symmetric);
+    if (!nccl)
+        return;
+    if (nccl_status(ncclCommWindowDeregister(nccl, window), nccl, "ncclCommWindowDeregister") !=
+        ALNICO_SUCCESS)
+        log_write(LOG_WARNING, "communicator %d: %s", comm->id, alnico_error_detail());
+    nccl_leave(state);
+}
+
+#else
+
+bool nccl_has_windows(const struct alnico_comm *comm)
+{
+    (void)comm;
+    return false;
+}
+
+bool nccl_in_window(const struct alnico_comm *comm, const void *memory, size_t bytes)
+{
+    (void)comm, (void)memory, (void)bytes;
+    return false;
+}
+
+alnico_status_t nccl_enroll(alnico_comm_t comm, struct alnico_registration *registration,
+                            const char *who)
+{
+    (void)comm, (void)registration, (void)who;
+    return ALNICO_SUCCESS;
+}
+
+void nccl_withdraw(alnico_comm_t comm, struct alnico_registration *registration)
+{
+    (void)comm, (void)registration;
+}
+
+#endif
