@@ -225,13 +225,29 @@ static void *allocate(size_t bytes)
     return memory;
 }
 
+static int gather(void *context, const void *mine, void *all, size_t bytes)
+{
+    (void)context;
+    return MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD);
+}
+
+void bench_comm(const struct bench *bench, void *stream, alnico_comm_t *out)
+{
+    alnico_bootstrap_t callback = {bench->rank, bench->ranks, gather, NULL};
+    alnico_device_t device = bench->options.device;
+    if (bench->options.bootstrap)
+        program_check(alnico_comm_create(&callback, device, stream, out), "alnico_comm_create");
+    else
+        program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, device, stream, out),
+                      "alnico_comm_create_mpi");
+}
+
 /* A communicator with an algorithm, or the library's choice if `name` is NULL. One that cannot be used
  * here is left out if it is optional. */
 static void bench_add(struct bench *bench, const char *name, bool optional)
 {
     alnico_comm_t *comm = &bench->comm[bench->results];
-    program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, bench->stream, comm),
-                  "alnico_comm_create_mpi");
+    bench_comm(bench, bench->stream, comm);
     alnico_status_t status = ALNICO_SUCCESS;
     if (name)
         status = alnico_comm_set_algorithm(*comm, bench->options.operation->collective, name);

@@ -22,6 +22,9 @@ struct bench_ops {
     void (*close)(struct bench *bench);
 };
 
+/* A communicator over the ranks of the world, made as the options say; the device's stream. */
+void bench_comm(const struct bench *bench, void *stream, alnico_comm_t *out);
+
 extern const struct bench_ops bench_cpu;  /* perf_bench.c */
 extern const struct bench_ops bench_cuda; /* perf_cuda.c, in builds with CUDA */
 

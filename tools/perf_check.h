@@ -8,6 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct check {
     uint64_t seed;
     int ranks;
@@ -38,5 +42,9 @@ size_t check_compare(const struct check *check, const void *result, size_t begin
 
 /* A hash of the bytes, to compare ranks bit by bit. */
 uint64_t check_hash(const void *data, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -19,6 +19,7 @@ enum {
     KEY_VERSUS,
     KEY_OVERLAP,
     KEY_STREAM,
+    KEY_BOOTSTRAP,
     KEY_GPU,
     KEY_REGISTER,
     KEY_MEMORY,
@@ -50,6 +51,10 @@ static const struct argp_option table[] = {
     {"overlap", KEY_OVERLAP, NULL, 0,
      "how much of a nonblocking operation hides behind computation of the same length", 0},
     {"stream", KEY_STREAM, NULL, 0, "use a stream with its own worker, not the inline stream", 0},
+    {"bootstrap", KEY_BOOTSTRAP, NULL, 0,
+     "make our communicator by a callback, not from MPI_COMM_WORLD: ranks of one host then send "
+     "through shared memory, not by MPI",
+     0},
     {"threads", KEY_THREADS, "LEVEL", 0,
      "thread level asked of MPI: single or multiple (single; multiple with --nonblocking, "
      "--overlap and --stream)",
@@ -312,6 +317,9 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         return 0;
     case KEY_STREAM:
         options->stream = true;
+        return 0;
+    case KEY_BOOTSTRAP:
+        options->bootstrap = true;
         return 0;
     case KEY_GPU:
         read_gpus(state, options, text);

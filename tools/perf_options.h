@@ -23,6 +23,7 @@ struct perf_options {
     bool all_algorithms;
     bool check, nonblocking, in_place, overlap, stream;
     unsigned versus;     /* a mask of peers */
+    bool bootstrap;      /* our communicator is made by a callback, not from MPI_COMM_WORLD */
     bool graph;          /* -G: a CUDA graph of `calls` calls is replayed */
     long replays;        /* of -G; 0: by `seconds` */
     bool registered;     /* our buffers are registered */

@@ -38,6 +38,7 @@ static void add_options(cJSON *json, const struct perf_options *options)
     cJSON_AddBoolToObject(object, "overlap", options->overlap);
     cJSON_AddBoolToObject(object, "stream", options->stream);
     cJSON_AddBoolToObject(object, "check", options->check);
+    cJSON_AddBoolToObject(object, "bootstrap", options->bootstrap);
     cJSON_AddBoolToObject(object, "registered", options->registered);
     cJSON_AddStringToObject(object, "memory",
                             options->nccl_memory ? "nccl" : setup_device(options));

@@ -65,6 +65,10 @@ expect_out 'overall +compute +pure +overlap'
 expect_json "$work/c.json" 'rows;0;overlap_percent' '[0-9.]+(e-[0-9]+)?'
 run 2 --overlap --stream -b 64K -e 64K
 
+# Another way to make the communicator: messages go through shared memory.
+run 2 --bootstrap --algorithm ring -e 64K -f 64 --json "$work/d.json"
+expect_json "$work/d.json" 'options;bootstrap' '(1|true|ON)'
+
 # Steps, calls, no check.
 run 2 -i 100 -b 100 -e 450 -n 20
 [ "$(rows)" -eq 4 ] || fail "expected 4 rows"
@@ -99,7 +103,6 @@ usage '-d foo: expected a type' allreduce -d foo
 usage '-o foo: expected an operation' allreduce -o foo
 usage '-o bitwise_or: float32 has no such operation' allreduce -o bitwise_or
 usage '-c 2: expected 0 or 1' allreduce -c 2
-usage '--device cuda: this build has no CUDA device' allreduce --device cuda
 usage '--device tpu: expected cpu or cuda' allreduce --device tpu
 usage '--algorithm foo: expected one of .*ring.* or all' allreduce --algorithm foo
 usage '--versus nccl: expected mpi, all or none' allreduce --versus nccl
@@ -118,6 +121,24 @@ usage '--overlap: not together with --algorithm all' allreduce --overlap --algor
 usage '--seconds 0: expected a number' allreduce --seconds 0
 usage '--seed x: expected a whole number' allreduce --seed x
 usage 'unrecognized option' allreduce --bogus
+
+# A build without CUDA says so; one with it knows which options go together, and needs a GPU only after that.
+"$perf" allreduce --device cuda --versus mpi >"$work/out" 2>"$work/err" </dev/null || true
+if grep -q 'this build has no CUDA device' "$work/err"; then
+    usage '--device cuda: this build has no CUDA device' allreduce --device cuda
+else
+    cuda=(allreduce --device cuda)
+    usage '--versus mpi: expected staged, nccl, nccl-symmetric, all or none' "${cuda[@]}" --versus mpi
+    usage '--versus staged,: expected staged' "${cuda[@]}" --versus staged,
+    usage '--overlap: not together with -G' "${cuda[@]}" -G 5 --overlap
+    usage '-n 1001: a graph holds 1000 calls at most' "${cuda[@]}" -G 5 -n 1001
+    usage '--threads single: --device cuda needs multiple' "${cuda[@]}" --threads single
+    usage '--gpu 0,x: expected up to 16 GPU numbers' "${cuda[@]}" --gpu 0,x
+    if ! nvidia-smi -L >"$work/gpus" 2>&1; then
+        expect 1 "$perf" "${cuda[@]}" -e 8
+        expect_err '--device cuda: no GPU'
+    fi
+fi
 
 # Failures, help and version.
 expect 1 "$mpiexec" "$flag" 2 "$perf" allreduce -e 8 --json "$work/no/such/folder.json"
