@@ -1,0 +1,132 @@
+#!/bin/bash
+# scripts/gpu-check without a GPU: stand-ins for nvidia-smi, mpirun and the programs show that it chooses tests by the
+# GPUs there are, goes on after failures, keeps its time limits, and computes the right ratios.
+#
+# Usage: gpu_check.sh SOURCE
+. "$(dirname "$0")/common.sh"
+check=$1/scripts/gpu-check
+fakes=$work/fakes bundle=$work/bundle out=$work/reports
+mkdir -p "$fakes" "$bundle/tools" "$bundle/tests" "$bundle/lib"
+unset CUDA_VISIBLE_DEVICES ALNICO_TUNING
+export PATH=$fakes:$PATH
+
+fake() {
+    cat >"$1"
+    chmod +x "$1"
+}
+fake "$fakes/nvidia-smi" <<'FAKE'
+#!/bin/bash
+case $* in
+-L) for gpu in 0 1 2 3; do echo "GPU $gpu: Test 9000 (UUID: GPU-$gpu)"; done ;;
+*name*) echo 'Test 9000' ;;
+*driver*) echo 580.1 ;;
+esac
+FAKE
+fake "$fakes/mpirun" <<'FAKE'
+#!/bin/bash
+[ "$1" != --version ] || { echo 'mpirun (Open MPI) 4.1.6'; exit; }
+while [ "$1" != -n ]; do shift; done
+FAKE_RANKS=$2 exec "${@:3}"
+FAKE
+fake "$fakes/compute-sanitizer" <<'FAKE'
+#!/bin/bash
+echo "$FAKE_RANKS $*" >>"$FAKE_LOG"
+FAKE
+# Two sizes: 0.5 and 0.6 of the fastest peer, of which one is much slower.
+fake "$bundle/tools/alnico-perf" <<'FAKE'
+#!/bin/bash
+[ "$1" != --version ] || { echo 0.1.0; exit; }
+echo "$FAKE_RANKS $*" >>"$FAKE_LOG"
+while [ $# -gt 0 ]; do [ "$1" != --json ] || json=$2; shift; done
+[[ $json != *graph-3* ]] || { echo 'no such luck'; exit 1; }
+row() {
+    printf '\t{\n\t\t"bytes":\t%s,\n\t\t"count":\t2,\n\t\t"time_us":\t%s,\n\t\t"nccl_us":\t%s,\n' "$1" "$2" "$3"
+    printf '\t\t"nccl_p10_us":\t0.001,\n\t\t"nccl_symmetric_us":\t%s,\n\t\t"staged_us":\t10,\n' "$4"
+    printf '\t\t"host_us":\t4.5,\n\t\t"launch_us":\t3.25\n\t}'
+}
+{ printf '{\n\t"gpu":\t{"nccl":\t"2.28.3"},\n\t"rows":\t[\n'; row 8 2 4 8; echo ,; row 1024 3 100 5
+printf '],\n\t"summary":\t{\n\t\t"ratio_worst_bytes":\t8\n\t}\n}\n'; } >"$json"
+FAKE
+fake "$bundle/tools/alnico-tune" <<'FAKE'
+#!/bin/bash
+echo "$FAKE_RANKS $*" >>"$FAKE_LOG"
+FAKE
+fake "$bundle/tools/alnico-info" <<<'#!/bin/bash'
+fake "$bundle/tests/good" <<'FAKE'
+#!/bin/bash
+echo "$FAKE_RANKS $*" >>"$FAKE_LOG"
+FAKE
+fake "$bundle/tests/bad" <<<$'#!/bin/bash\necho it broke; exit 3'
+fake "$bundle/tests/skip" <<<$'#!/bin/bash\nexit 77'
+cat >"$bundle/gpu-tests.txt" <<'LIST'
+gpu.alone - tests/good one
+gpu.two 2 tests/good two
+gpu.three 3 tests/good three
+gpu.eight 8 tests/good eight
+gpu.bad 4 tests/bad
+gpu.skip 1 tests/skip
+LIST
+export FAKE_LOG=$work/calls
+
+# ldd of a script says "not a dynamic executable", and nothing is missing.
+run() {
+    local status=$1
+    shift
+    : >"$FAKE_LOG"
+    expect "$status" "$check" --build "$bundle" --out "$out" "$@"
+}
+called() {
+    grep -qE -- "$1" "$FAKE_LOG" || fail "no call like: $1; there were: $(cat "$FAKE_LOG")"
+}
+
+# A whole round: the failed test and benchmark show, the rest goes on.
+run 1
+expect_out '^gpu-check: 4 x Test 9000, driver 580.1;'
+expect_out '^gpu.bad: failed \(status 3,'
+expect_out '^ +it broke$'
+expect_out '^tests: .*3 passed'
+expect_out '^tests: .*1 skipped'
+called '^2 two$'
+called '^3 three$'
+called '^ *one$'
+! grep -q eight "$FAKE_LOG" || fail "a test of 8 ranks ran on 4 GPUs"
+called '^2 --tool racecheck .*alnico-perf allreduce'
+called '^4 allreduce --device cuda .*--json .*/graph.json -G 0 -n 20 -b 8 -e 1M -f 2 --versus nccl,nccl-symmetric$'
+called '^2 allreduce .*graph-2.json'
+called '^4 allreduce .*staged-shm.json .*--bootstrap'
+called '^4 --device cuda .*tuning-4.json$'
+expect_out '^graph-3: failed'
+expect_out '^graph \(size:us/ratio\): 8:2/0.50 1K:3/0.60$'
+expect_out '^graph of 20 calls +8 B - 8 KB +0.600 at 1 KB +0.80 +0.65  aim$'
+expect_out '^graph +16 KB - 1 MB +- +0.70 +0.60  no data$'
+expect_out '^eager +8 B - 64 KB +0.600 at 1 KB +0.55 +0.45  MISSED$'
+expect_out '^host time, us +above a launch +1.250 +1.5 +reached$'
+! grep -q '^3 GPUs' "$work/out" || fail "a ratio of a benchmark that failed"
+expect_out '^gpu-check: 2 failed, '
+expect_json "$out/summary.json" gpus 4
+expect_json "$out/summary.json" nccl 2.28.3
+expect_json "$out/summary.json" failures 2
+expect_json "$out/summary.json" 'steps;3;result' failed
+expect_json "$out/summary.json" 'musts;0;worst' '0\.(6|5999+).*'
+expect_json "$out/graph.json" 'rows;1;bytes' 1024
+
+# Fewer sizes, and chosen phases.
+run 1 --quick --only tests
+! grep -q three "$FAKE_LOG" || fail "a quick round on 4 GPUs needs no 3 ranks"
+run 0 --only sanitizer,bench --quick
+called 'memcheck'
+! grep -q 'graph-3' "$FAKE_LOG" || fail "a quick round measures 3 GPUs"
+run 0 --only peer
+called 'peer-graph.json .*--algorithm all'
+
+# Trouble.
+expect 2 "$check" --only x
+expect_err '--only x: expected tests, sanitizer, bench, tune or peer'
+expect 2 "$check" --bogus
+expect_err '--bogus: no such option'
+rm "$bundle/gpu-tests.txt"
+expect 1 "$check" --build "$bundle" --out "$out"
+expect_err 'gpu-tests.txt is missing: is .* a bundle or a build'
+fake "$fakes/nvidia-smi" <<<$'#!/bin/bash\nexit 9'
+expect 1 "$check" --build "$bundle" --out "$out"
+expect_err 'nvidia-smi lists no GPU'
