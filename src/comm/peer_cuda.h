@@ -1,0 +1,151 @@
+/*
+ * The peer backend's kernels on CUDA: allreduce by 2 to 8 GPUs of one host over scratch memory that all of them
+ * map. This layer knows scratch, calls and grids only, no communicator: ranks may be processes, threads, or
+ * streams of one GPU. Shared by C and CUDA C. Any thread whose current device is the rank's.
+ *
+ * All ranks launch the same kernels with the same grids in the same order, one at a time on each scratch. Every
+ * launch is an epoch, counted in the scratch itself, so that a graph may replay it; flags carry the epoch.
+ * Each epoch needs every rank's part, so that no rank is two epochs ahead: buffers alternate by the epoch's parity.
+ */
+#ifndef ALNICO_SRC_PEER_CUDA_H
+#define ALNICO_SRC_PEER_CUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    PEER_CUDA_RANKS = 8,
+    PEER_CUDA_BLOCKS = 128, /* of a grid, at most */
+    PEER_CUDA_THREADS = 1024,
+    PEER_LINE_PAYLOAD = 120 /* of 128 bytes: the last 8 are the flag */
+};
+
+/* Where things lie in a rank's scratch. peer_cuda_clear makes its first state. */
+enum {
+    PEER_AT_BLOCKS = 0,     /* struct peer_block, one a block */
+    PEER_AT_RUNNING = 4096, /* uint32_t: a kernel is under way */
+    PEER_AT_TOLD = 4224,    /* uint32_t: 1 + a rank that gave up, written by it */
+    PEER_AT_CLAIMED = 4352, /* uint32_t: a kernel gave up, and reports why */
+    PEER_AT_STARTS = 8192, /* uint64_t [block][rank]: that block of that rank has begun the epoch */
+    PEER_AT_ENDS = 16384,  /* the same: it has done all its stores */
+    PEER_AT_LL = 65536,    /* two buffers of slots {data, flag, data, flag} */
+    PEER_LL_BYTES = 4 << 20,
+    PEER_AT_LINES = PEER_AT_LL + 2 * PEER_LL_BYTES, /* two buffers of lines */
+    PEER_LINES_BYTES = 10 << 20,
+    PEER_SCRATCH_BYTES = PEER_AT_LINES + 2 * PEER_LINES_BYTES
+};
+
+/* Equal in all blocks between two kernels. `broken` is set for good when one gave up. */
+struct peer_block {
+    uint64_t epoch; /* of the next kernel */
+    uint32_t broken, padding;
+};
+
+/* Why a kernel gave up. */
+enum peer_fault {
+    PEER_FAULT_NONE,
+    PEER_FAULT_TIMEOUT, /* `rank` did not come before the deadline */
+    PEER_FAULT_ABORTED, /* this rank's host raised `abort` */
+    PEER_FAULT_TOLD,    /* `rank` gave up */
+    PEER_FAULT_BUSY     /* two kernels used this rank's scratch at once */
+};
+
+/* Words that host and kernels share: mapped host memory, one a rank, zero at first. */
+struct peer_words {
+    uint32_t abort; /* raised by the host */
+    uint32_t fault; /* enum peer_fault, the first one; the fields below are written before it */
+    uint32_t rank, kernel;
+    uint64_t epoch;
+};
+
+enum peer_kernel {
+    PEER_ONE_SHOT,
+    PEER_ONE_SHOT_LINE,
+    PEER_TWO_SHOT_LINE,
+    PEER_TWO_SHOT_STAGED,
+    PEER_TWO_SHOT_DIRECT,
+    PEER_RECURSIVE_DOUBLING,
+    PEER_KERNELS
+};
+
+/* One rank's view of all scratches; written once. */
+struct peer_world {
+    int rank, size;
+    char *scratch[PEER_CUDA_RANKS]; /* by rank, as this rank's device maps them */
+    struct peer_words *words;       /* this rank's, as its device maps it */
+    uint64_t timeout_ns;            /* how long a kernel waits for another rank */
+};
+
+/* What a kernel gets: `type` and `op` are alnico_datatype_t and alnico_op_t. */
+struct peer_arguments {
+    struct peer_world world;
+    const char *send;
+    char *recv;
+    const char *sends[PEER_CUDA_RANKS]; /* direct only: every rank's, as mapped here */
+    char *recvs[PEER_CUDA_RANKS];
+    uint64_t bytes;
+    int32_t type, op, kernel;
+    int32_t
+        aligned;  /* to the kernel's accesses: 1 send, 2 recv; direct: 3 if all of all ranks are */
+    double scale; /* what a result is multiplied by: 1, or 1/size for an average of floats */
+    float factor; /* the same */
+    uint32_t depth; /* two_shot in lines: slots of a group of lanes, used in turn */
+};
+
+/* How to launch; all ranks alike. */
+struct peer_grid {
+    int blocks, threads; /* threads: a multiple of 32 */
+    int variant;         /* of the kernel, for measuring: 0 is what is used */
+};
+
+/* Whether the kernel can carry out a call of so many bytes. */
+int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes);
+
+/* The default grid, or one of about `blocks` blocks if that is not 0: a function of these arguments only. */
+void peer_cuda_grid(enum peer_kernel kernel, int size, size_t bytes, int blocks,
+                    struct peer_grid *out);
+
+/* Fills in what depends on the call: bytes > 0; the `sends` and `recvs` are the caller's if it is direct. */
+void peer_cuda_arguments(struct peer_arguments *out, const struct peer_world *world,
+                         enum peer_kernel kernel, const void *send, void *recv, size_t count,
+                         int type, int op, const struct peer_grid *grid);
+
+/* Enqueues it on a cudaStream_t; returns a cudaError_t. */
+int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_grid *grid,
+                     void *stream);
+
+/* Makes a scratch of the current device what it is before its first kernel, whose epoch is `epoch`: 1, or another
+ * for a test. Blocks. Returns a cudaError_t. */
+int peer_cuda_clear(char *scratch, uint64_t epoch);
+
+/* Loads all kernels for so many ranks onto the current device: before anyone spins, since loading one may wait for
+ * those that run. Returns a cudaError_t. */
+int peer_cuda_load(int size);
+
+/* A launch of an empty kernel, to compare with. Returns a cudaError_t. */
+int peer_cuda_launch_empty(void *stream);
+
+/* The kernels' host functions, from the .cu files: kind is what peer_kind says, size the ranks. NULL if there is
+ * no such variant. */
+enum peer_kind {
+    PEER_KIND_FLOAT32,
+    PEER_KIND_FLOAT16,
+    PEER_KIND_BFLOAT16,
+    PEER_KIND_ANY,
+    PEER_KINDS
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+const void *peer_one_shot_function(int kind, int size, int variant);
+const void *peer_one_shot_line_function(int kind, int size, int variant);
+const void *peer_two_shot_function(int kind, int size, int variant);
+const void *peer_direct_function(int kind, int size, int variant);
+const void *peer_doubling_function(int kind, int size, int variant);
+const void *peer_empty_function(void);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,221 @@
+/* Which grid, which kernel, and the launch: the host's side of the peer kernels. */
+#include "comm/peer_cuda.h"
+
+#include "datatype.h"
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+
+enum {
+    BLOCK_THREADS = 512, /* what the kernels are compiled for */
+    LINE_BYTES = 128,
+    LINES = PEER_LINES_BYTES / LINE_BYTES,
+    SHOT_BLOCKS = 32, /* default limits */
+    LINE_BLOCKS = 64,
+    DIRECT_BLOCKS = 64,
+    DIRECT_TILE = BLOCK_THREADS * 4 * 16 /* bytes of a slice that a block takes at once */
+};
+
+static size_t divide_up(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static size_t lines_of(size_t bytes)
+{
+    return divide_up(bytes, PEER_LINE_PAYLOAD);
+}
+
+static size_t slice_lines(size_t bytes, int size)
+{
+    return divide_up(lines_of(bytes), (size_t)size);
+}
+
+int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes)
+{
+    size_t ranks = (size_t)size;
+    if (bytes > SIZE_MAX / 64)
+        return false;
+    switch (kernel) {
+    case PEER_ONE_SHOT:
+        return ranks * divide_up(bytes, 8) * 16 <= PEER_LL_BYTES;
+    case PEER_ONE_SHOT_LINE:
+        return ranks * lines_of(bytes) <= LINES;
+    case PEER_TWO_SHOT_LINE:
+        return bytes <= 4 << 20;
+    case PEER_RECURSIVE_DOUBLING:
+        return 4 * lines_of(bytes) <= LINES;
+    default:
+        return true;
+    }
+}
+
+/* ---- Grids ---- */
+
+/* Blocks of 512 threads, as many as there is work, fewer threads if one block has more than enough. */
+static void spread(size_t threads, int most, int blocks, struct peer_grid *out)
+{
+    size_t wanted = divide_up(threads, BLOCK_THREADS);
+    if (blocks == 0)
+        blocks = wanted < (size_t)most ? (int)wanted : most;
+    size_t each = divide_up(threads, (size_t)blocks);
+    out->blocks = blocks;
+    out->threads = each >= BLOCK_THREADS ? BLOCK_THREADS : (int)divide_up(each, 32) * 32;
+}
+
+/* Two shots in lines need two places for every group of lanes in both areas. */
+static int two_shot_limit(int size)
+{
+    int blocks = LINES / (2 * size * 2) / (BLOCK_THREADS / 8);
+    return blocks < PEER_CUDA_BLOCKS ? blocks : PEER_CUDA_BLOCKS;
+}
+
+static int at_most(int value, int limit)
+{
+    return value < limit ? value : limit;
+}
+
+void peer_cuda_grid(enum peer_kernel kernel, int size, size_t bytes, int blocks,
+                    struct peer_grid *out)
+{
+    *out = (struct peer_grid){0};
+    blocks = at_most(blocks, PEER_CUDA_BLOCKS);
+    switch (kernel) {
+    case PEER_ONE_SHOT:
+        spread(divide_up(bytes, 8), SHOT_BLOCKS, blocks, out);
+        break;
+    case PEER_ONE_SHOT_LINE:
+    case PEER_RECURSIVE_DOUBLING:
+        spread(lines_of(bytes) * 8, SHOT_BLOCKS, blocks, out);
+        break;
+    case PEER_TWO_SHOT_LINE:
+    case PEER_TWO_SHOT_STAGED:
+        spread(slice_lines(bytes, size) * 8, at_most(LINE_BLOCKS, two_shot_limit(size)),
+               at_most(blocks, two_shot_limit(size)), out);
+        break;
+    default:
+        out->blocks = (int)divide_up(bytes / (size_t)size + 1, DIRECT_TILE);
+        out->blocks = blocks ? blocks : at_most(out->blocks, DIRECT_BLOCKS);
+        out->threads = BLOCK_THREADS;
+    }
+}
+
+/* ---- Calls ---- */
+
+static bool is_aligned(const void *pointer, unsigned bytes)
+{
+    return (uintptr_t)pointer % bytes == 0;
+}
+
+static bool all_aligned(const struct peer_arguments *a)
+{
+    bool aligned = true;
+    for (int i = 0; i < a->world.size; i++)
+        aligned &= is_aligned(a->sends[i], 16) && is_aligned(a->recvs[i], 16);
+    return aligned;
+}
+
+/* How many items of each group of lanes are under way: all of them, if there is room. */
+static uint32_t depth_of(const struct peer_arguments *a, const struct peer_grid *grid)
+{
+    size_t groups = (size_t)grid->blocks * (size_t)grid->threads / 8;
+    size_t items = divide_up(slice_lines(a->bytes, a->world.size), groups);
+    size_t room = LINES / (2 * (size_t)a->world.size * groups);
+    return (uint32_t)(items < room ? items : room);
+}
+
+void peer_cuda_arguments(struct peer_arguments *a, const struct peer_world *world,
+                         enum peer_kernel kernel, const void *send, void *recv, size_t count,
+                         int type, int op, const struct peer_grid *grid)
+{
+    bool scaled = op == ALNICO_AVERAGE;
+    a->world = *world;
+    a->send = send;
+    a->recv = recv;
+    a->bytes = count * datatype_bytes((alnico_datatype_t)type);
+    a->type = type;
+    a->op = op;
+    a->kernel = (int32_t)kernel;
+    a->aligned = is_aligned(send, 8) | is_aligned(recv, 8) << 1;
+    if (kernel == PEER_TWO_SHOT_DIRECT)
+        a->aligned = all_aligned(a) ? 3 : 0;
+    a->scale = scaled ? 1.0 / world->size : 1;
+    a->factor = scaled ? 1.0f / (float)world->size : 1;
+    a->depth = depth_of(a, grid);
+}
+
+/* ---- Launches ---- */
+
+static int kind_of(int type, int op)
+{
+    if (op != ALNICO_SUM && op != ALNICO_AVERAGE)
+        return PEER_KIND_ANY;
+    return type == ALNICO_FLOAT32    ? PEER_KIND_FLOAT32
+           : type == ALNICO_FLOAT16  ? PEER_KIND_FLOAT16
+           : type == ALNICO_BFLOAT16 ? PEER_KIND_BFLOAT16
+                                     : PEER_KIND_ANY;
+}
+
+static const void *function_of(int kernel, int kind, int size, int variant)
+{
+    switch (kernel) {
+    case PEER_ONE_SHOT:
+        return peer_one_shot_function(kind, size, variant);
+    case PEER_ONE_SHOT_LINE:
+        return peer_one_shot_line_function(kind, size, variant);
+    case PEER_TWO_SHOT_DIRECT:
+        return peer_direct_function(kind, size, variant);
+    case PEER_RECURSIVE_DOUBLING:
+        return peer_doubling_function(kind, size, variant);
+    default:
+        return peer_two_shot_function(kind, size, variant);
+    }
+}
+
+int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_grid *grid,
+                     void *stream)
+{
+    cudaLaunchConfig_t config = {.gridDim = {(unsigned)grid->blocks, 1, 1},
+                                 .blockDim = {(unsigned)grid->threads, 1, 1},
+                                 .stream = stream};
+    int kind = kind_of(arguments->type, arguments->op);
+    const void *function =
+        function_of(arguments->kernel, kind, arguments->world.size, grid->variant);
+    void *parameters[1];
+    *(const void **)parameters = arguments;
+    return (int)cudaLaunchKernelExC(&config, function, parameters);
+}
+
+int peer_cuda_launch_empty(void *stream)
+{
+    cudaLaunchConfig_t config = {.gridDim = {1, 1, 1}, .blockDim = {32, 1, 1}, .stream = stream};
+    int nothing = 0;
+    void *parameters[1] = {&nothing};
+    return (int)cudaLaunchKernelExC(&config, peer_empty_function(), parameters);
+}
+
+int peer_cuda_clear(char *scratch, uint64_t epoch)
+{
+    struct peer_block blocks[PEER_CUDA_BLOCKS];
+    for (int i = 0; i < PEER_CUDA_BLOCKS; i++)
+        blocks[i] = (struct peer_block){.epoch = epoch};
+    cudaError_t error = cudaMemset(scratch, 0, PEER_SCRATCH_BYTES);
+    if (error == cudaSuccess)
+        error = cudaMemcpy(scratch + PEER_AT_BLOCKS, blocks, sizeof blocks, cudaMemcpyHostToDevice);
+    if (error == cudaSuccess)
+        error = cudaDeviceSynchronize();
+    return (int)error;
+}
+
+int peer_cuda_load(int size)
+{
+    for (int kernel = 0; kernel < PEER_KERNELS; kernel++)
+        for (int kind = 0; kind < PEER_KINDS; kind++) {
+            struct cudaFuncAttributes attributes;
+            cudaError_t error =
+                cudaFuncGetAttributes(&attributes, function_of(kernel, kind, size, 0));
+            if (error != cudaSuccess)
+                return (int)error;
+        }
+    return (int)cudaSuccess;
+}

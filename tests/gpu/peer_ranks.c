@@ -1,0 +1,80 @@
+/* Ranks of the peer kernels in one process: memory by cudaMalloc, reached by peer access. */
+#include "peer_ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void peer_require_cuda(int error, const char *text, const char *file, int line)
+{
+    if (error == cudaSuccess)
+        return;
+    fprintf(stderr, "%s:%d: %s: %s\n", file, line, text, cudaGetErrorString((cudaError_t)error));
+    exit(1);
+}
+
+int peer_ranks_gpus(void)
+{
+    int count = 0, reach;
+    if (cudaGetDeviceCount(&count) != cudaSuccess)
+        return 0;
+    for (int i = 1; i < count; i++)
+        if (cudaDeviceCanAccessPeer(&reach, 0, i) != cudaSuccess || !reach)
+            return i;
+    return count;
+}
+
+static void enable_access(int gpus)
+{
+    for (int i = 0; i < gpus; i++)
+        for (int j = 0; j < gpus; j++) {
+            if (i == j)
+                continue;
+            REQUIRE_CUDA(cudaSetDevice(i));
+            cudaError_t error = cudaDeviceEnablePeerAccess(j, 0);
+            if (error == cudaErrorPeerAccessAlreadyEnabled)
+                cudaGetLastError();
+            else
+                REQUIRE_CUDA(error);
+        }
+}
+
+void peer_ranks_create(struct peer_node *nodes, int size, int gpus, uint64_t timeout_ns)
+{
+    enable_access(gpus);
+    for (int r = 0; r < size; r++) {
+        struct peer_node *node = &nodes[r];
+        *node = (struct peer_node){.device = r % gpus};
+        node->world = (struct peer_world){.rank = r, .size = size, .timeout_ns = timeout_ns};
+        REQUIRE_CUDA(cudaSetDevice(node->device));
+        REQUIRE_CUDA(peer_cuda_load(size));
+        REQUIRE_CUDA(cudaStreamCreateWithFlags(&node->stream, cudaStreamNonBlocking));
+        REQUIRE_CUDA(cudaHostAlloc((void **)&node->words, sizeof *node->words,
+                                   cudaHostAllocMapped | cudaHostAllocPortable));
+        REQUIRE_CUDA(cudaHostGetDevicePointer((void **)&node->world.words, node->words, 0));
+        REQUIRE_CUDA(cudaMalloc((void **)&node->world.scratch[r], PEER_SCRATCH_BYTES));
+    }
+    for (int r = 0; r < size; r++)
+        for (int q = 0; q < size; q++)
+            nodes[r].world.scratch[q] = nodes[q].world.scratch[q];
+    peer_ranks_clear(nodes, size, 1);
+}
+
+void peer_ranks_clear(struct peer_node *nodes, int size, uint64_t epoch)
+{
+    for (int r = 0; r < size; r++) {
+        REQUIRE_CUDA(cudaSetDevice(nodes[r].device));
+        REQUIRE_CUDA(peer_cuda_clear(nodes[r].world.scratch[r], epoch));
+        memset(nodes[r].words, 0, sizeof *nodes[r].words);
+    }
+}
+
+void peer_ranks_destroy(struct peer_node *nodes, int size)
+{
+    for (int r = 0; r < size; r++) {
+        REQUIRE_CUDA(cudaSetDevice(nodes[r].device));
+        REQUIRE_CUDA(cudaStreamDestroy(nodes[r].stream));
+        REQUIRE_CUDA(cudaFree(nodes[r].world.scratch[r]));
+        REQUIRE_CUDA(cudaFreeHost(nodes[r].words));
+    }
+}

@@ -1,0 +1,674 @@
+/*
+ * The peer kernels without a communicator, on as many GPUs as there are; with more ranks than GPUs, several ranks run
+ * on one GPU, so that one is enough. Every kernel's results are compared bit for bit with the CPU's arithmetic.
+ * Arguments: the seed of the inputs, and a limit of ranks.
+ */
+#include "peer_ranks.h"
+
+#include "datatype.h"
+#include "device/math_cpu.h"
+#include "ranks.h"
+#include "reference.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MARGIN = 256, POISON = 0x5a, LARGEST = 3 << 20, RANKS = PEER_CUDA_RANKS };
+
+static const char *const kernel_names[] = {"one_shot",        "one_shot_line",   "two_shot_line",
+                                           "two_shot_staged", "two_shot_direct", "doubling"};
+
+/* Of one number of ranks. */
+struct fixture {
+    int size, gpus;
+    struct peer_node nodes[RANKS];
+    char *send[RANKS], *recv[RANKS];    /* on the devices, LARGEST bytes between margins */
+    char *input[RANKS], *output[RANKS]; /* pinned */
+    char *expected;
+};
+
+struct peer_case {
+    enum peer_kernel kernel;
+    alnico_datatype_t type;
+    alnico_op_t op;
+    size_t count;
+    size_t send_offset, recv_offset; /* elements */
+    bool in_place, random_bits;
+    int blocks;
+};
+
+static uint64_t seed;
+static long cases;
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- Ranks ---- */
+
+static void use(const struct fixture *f, int rank)
+{
+    REQUIRE_CUDA(cudaSetDevice(f->nodes[rank].device));
+}
+
+static void fixture_create(struct fixture *f, int size, int gpus, double timeout)
+{
+    *f = (struct fixture){.size = size, .gpus = gpus};
+    peer_ranks_create(f->nodes, size, gpus, (uint64_t)(timeout * 1e9));
+    for (int r = 0; r < size; r++) {
+        use(f, r);
+        REQUIRE_CUDA(cudaMalloc((void **)&f->send[r], LARGEST + 2 * MARGIN));
+        REQUIRE_CUDA(cudaMalloc((void **)&f->recv[r], LARGEST + 2 * MARGIN));
+        REQUIRE_CUDA(cudaHostAlloc((void **)&f->input[r], LARGEST, cudaHostAllocPortable));
+        REQUIRE_CUDA(
+            cudaHostAlloc((void **)&f->output[r], LARGEST + 2 * MARGIN, cudaHostAllocPortable));
+    }
+    f->expected = malloc(LARGEST);
+    REQUIRE(f->expected != NULL);
+}
+
+static void fixture_destroy(struct fixture *f)
+{
+    for (int r = 0; r < f->size; r++) {
+        use(f, r);
+        REQUIRE_CUDA(cudaFree(f->send[r]));
+        REQUIRE_CUDA(cudaFree(f->recv[r]));
+        REQUIRE_CUDA(cudaFreeHost(f->input[r]));
+        REQUIRE_CUDA(cudaFreeHost(f->output[r]));
+    }
+    free(f->expected);
+    peer_ranks_destroy(f->nodes, f->size);
+}
+
+static void synchronize(const struct fixture *f)
+{
+    for (int r = 0; r < f->size; r++) {
+        use(f, r);
+        REQUIRE_CUDA(cudaStreamSynchronize(f->nodes[r].stream));
+    }
+}
+
+static uint32_t fault_of(const struct fixture *f, int rank)
+{
+    return *(volatile uint32_t *)&f->nodes[rank].words->fault;
+}
+
+static void require_no_fault(const struct fixture *f, const char *what)
+{
+    for (int r = 0; r < f->size; r++) {
+        const struct peer_words *w = f->nodes[r].words;
+        if (fault_of(f, r) == PEER_FAULT_NONE)
+            continue;
+        fprintf(stderr, "%s: rank %d of %d: fault %u, missing rank %u, kernel %s, epoch %llu\n",
+                what, r, f->size, w->fault, w->rank, kernel_names[w->kernel % PEER_KERNELS],
+                (unsigned long long)w->epoch);
+        REQUIRE(!"no fault");
+    }
+}
+
+/* ---- One case ---- */
+
+static char *send_at(const struct fixture *f, const struct peer_case *c, int rank)
+{
+    size_t offset = c->in_place ? c->recv_offset : c->send_offset;
+    char *buffer = c->in_place ? f->recv[rank] : f->send[rank];
+    return buffer + MARGIN + offset * datatype_bytes(c->type);
+}
+
+static char *recv_at(const struct fixture *f, const struct peer_case *c, int rank)
+{
+    return f->recv[rank] + MARGIN + c->recv_offset * datatype_bytes(c->type);
+}
+
+static void launch(const struct fixture *f, const struct peer_case *c, int rank)
+{
+    struct peer_arguments a;
+    struct peer_grid grid;
+    for (int r = 0; r < f->size; r++) {
+        a.sends[r] = send_at(f, c, r);
+        a.recvs[r] = recv_at(f, c, r);
+    }
+    use(f, rank);
+    peer_cuda_grid(c->kernel, f->size, c->count * datatype_bytes(c->type), c->blocks, &grid);
+    peer_cuda_arguments(&a, &f->nodes[rank].world, c->kernel, a.sends[rank], a.recvs[rank],
+                        c->count, (int)c->type, (int)c->op, &grid);
+    REQUIRE_CUDA(peer_cuda_launch(&a, &grid, f->nodes[rank].stream));
+}
+
+static void fill(const struct fixture *f, const struct peer_case *c, int rank)
+{
+    size_t bytes = c->count * datatype_bytes(c->type);
+    if (!c->random_bits) {
+        reference_fill(f->input[rank], c->count, c->type, c->op, seed + (uint64_t)cases, rank);
+        return;
+    }
+    for (size_t i = 0; i < bytes; i += 8) {
+        uint64_t word = reference_random(seed + (uint64_t)cases, i, (uint64_t)rank);
+        memcpy(f->input[rank] + i, &word, bytes - i < 8 ? bytes - i : 8);
+    }
+}
+
+static void upload(const struct fixture *f, const struct peer_case *c, int rank)
+{
+    size_t bytes = c->count * datatype_bytes(c->type);
+    cudaStream_t stream = f->nodes[rank].stream;
+    fill(f, c, rank);
+    use(f, rank);
+    REQUIRE_CUDA(cudaMemsetAsync(f->recv[rank], POISON, bytes + 2 * MARGIN, stream));
+    REQUIRE_CUDA(cudaMemcpyAsync(send_at(f, c, rank), f->input[rank], bytes, cudaMemcpyHostToDevice,
+                                 stream));
+}
+
+static void describe(const struct fixture *f, const struct peer_case *c, int rank)
+{
+    fprintf(
+        stderr,
+        "seed %llu, case %ld: rank %d of %d, %s, %s %s, count %zu, offsets %zu and %zu, in place "
+        "%d, random bits %d, blocks %d\n",
+        (unsigned long long)seed, cases, rank, f->size, kernel_names[c->kernel], op_name(c->op),
+        datatype_name(c->type), c->count, c->send_offset, c->recv_offset, c->in_place,
+        c->random_bits, c->blocks);
+}
+
+static void show_difference(const char *seen, const char *expected, size_t bytes, size_t element)
+{
+    size_t wrong = 0, first = bytes;
+    for (size_t i = 0; i < bytes; i++)
+        if (seen[i] != expected[i]) {
+            wrong++;
+            first = first == bytes ? i / element * element : first;
+        }
+    fprintf(stderr, "%zu bytes of %zu differ, first in element %zu:", wrong, bytes,
+            first / element);
+    for (int k = 0; k < 2; k++) {
+        fprintf(stderr, k ? ", expected" : " it is");
+        for (size_t i = 0; i < element && first < bytes; i++)
+            fprintf(stderr, " %02x", (unsigned char)(k ? expected : seen)[first + i]);
+    }
+    fprintf(stderr, "\n");
+}
+
+/* Recursive doubling rounds in every step, so it has no one order; it is compared with float64, and all ranks
+ * with rank 0. */
+static void expect(const struct fixture *f, const struct peer_case *c)
+{
+    size_t bytes = c->count * datatype_bytes(c->type);
+    const void *sources[RANKS];
+    int ranks[RANKS];
+    char text[256];
+    for (int r = 0; r < f->size; r++) {
+        sources[r] = f->input[r];
+        ranks[r] = r;
+    }
+    if (c->kernel != PEER_RECURSIVE_DOUBLING) {
+        math_combine(f->expected, sources, f->size, c->count, c->type, c->op);
+        return;
+    }
+    memcpy(f->expected, f->output[0] + MARGIN + c->recv_offset * datatype_bytes(c->type), bytes);
+    if (!c->random_bits &&
+        reference_check(f->expected, c->count, c->type, c->op, seed + (uint64_t)cases, ranks,
+                        f->size, text, sizeof text)) {
+        describe(f, c, 0);
+        fprintf(stderr, "%s\n", text);
+        REQUIRE(!"right");
+    }
+}
+
+static void verify(const struct fixture *f, const struct peer_case *c, int rank)
+{
+    size_t element = datatype_bytes(c->type), bytes = c->count * element;
+    const char *output = f->output[rank];
+    size_t begin = MARGIN + c->recv_offset * element;
+    if (memcmp(output + begin, f->expected, bytes) != 0) {
+        describe(f, c, rank);
+        show_difference(output + begin, f->expected, bytes, element);
+        REQUIRE(!"the same bits");
+    }
+    for (size_t i = 0; i < bytes + 2 * MARGIN; i++)
+        if ((i < begin || i >= begin + bytes) && output[i] != POISON) {
+            describe(f, c, rank);
+            fprintf(stderr, "byte %zd before or after the vector of %zu bytes was written\n",
+                    (ssize_t)i - (ssize_t)begin, bytes);
+            REQUIRE(!"nothing else is written");
+        }
+}
+
+static bool fits(const struct fixture *f, const struct peer_case *c)
+{
+    size_t bytes = c->count * datatype_bytes(c->type);
+    return bytes <= LARGEST - 64 && peer_cuda_fits(c->kernel, f->size, bytes);
+}
+
+static void run_case(const struct fixture *f, const struct peer_case *c)
+{
+    size_t bytes = c->count * datatype_bytes(c->type);
+    if (!fits(f, c))
+        return;
+    cases++;
+    for (int r = 0; r < f->size; r++)
+        upload(f, c, r);
+    synchronize(f); /* a peer may store into a vector that is still being poisoned otherwise */
+    for (int r = 0; r < f->size; r++)
+        launch(f, c, r);
+    for (int r = 0; r < f->size; r++) {
+        use(f, r);
+        REQUIRE_CUDA(cudaMemcpyAsync(f->output[r], f->recv[r], bytes + 2 * MARGIN,
+                                     cudaMemcpyDeviceToHost, f->nodes[r].stream));
+    }
+    synchronize(f);
+    for (int r = 0; r < f->size; r++)
+        if (fault_of(f, r)) {
+            describe(f, c, r);
+            require_no_fault(f, "a call");
+        }
+    expect(f, c);
+    for (int r = 0; r < f->size; r++)
+        verify(f, c, r);
+}
+
+/* ---- All cases ---- */
+
+/* Counts on and around the ends of words, lines, warps, blocks and slices. */
+static const size_t small_counts[] = {1,  2,  3,   7,   15,  16,   17,  29,
+                                      31, 61, 119, 121, 241, 1000, 3073};
+static const size_t large_counts[] = {8191, 30720, 65537, 262145, 700001};
+
+static bool is_shared(const struct fixture *f)
+{
+    return f->size > f->gpus;
+}
+
+/* Ranks that share a GPU must all be resident on it. */
+static int few_blocks(const struct fixture *f)
+{
+    return is_shared(f) ? 8 : 0;
+}
+
+static void run_counts(const struct fixture *f, struct peer_case c, const size_t *counts,
+                       size_t number)
+{
+    for (size_t i = 0; i < number; i++) {
+        c.count = counts[i];
+        for (int way = 0; way < 4; way++) {
+            c.in_place = way & 1;
+            c.random_bits = way & 2;
+            c.send_offset = (i + (size_t)way) % 3;
+            c.recv_offset = (i + (size_t)way) % 4 == 3 ? 1 : 0;
+            c.blocks = way == 1 ? 3 : few_blocks(f);
+            run_case(f, &c);
+        }
+    }
+}
+
+static void test_all_kinds(const struct fixture *f)
+{
+    for (int kernel = 0; kernel < PEER_KERNELS; kernel++)
+        for (int type = 0; type < DATATYPES; type++)
+            for (int op = 0; op < OPS; op++) {
+                struct peer_case c = {.kernel = (enum peer_kernel)kernel,
+                                      .type = (alnico_datatype_t)type,
+                                      .op = (alnico_op_t)op};
+                if (op_supports(c.op, c.type))
+                    run_counts(f, c, small_counts, sizeof small_counts / sizeof *small_counts);
+            }
+}
+
+static void test_large(const struct fixture *f)
+{
+    static const alnico_datatype_t types[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_INT8,
+                                              ALNICO_FLOAT64};
+    for (int kernel = 0; kernel < PEER_KERNELS; kernel++)
+        for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+            struct peer_case c = {
+                .kernel = (enum peer_kernel)kernel, .type = types[t], .op = ALNICO_SUM};
+            run_counts(f, c, large_counts, sizeof large_counts / sizeof *large_counts);
+        }
+}
+
+/* Grids of every size one after the other, on the same scratch. */
+static void test_random_calls(const struct fixture *f, int calls)
+{
+    for (int i = 0; i < calls; i++) {
+        uint64_t x = reference_random(seed, 77, (uint64_t)i);
+        struct peer_case c = {.kernel = (enum peer_kernel)(x % PEER_KERNELS),
+                              .type = (alnico_datatype_t)(x / 8 % DATATYPES),
+                              .op = (alnico_op_t)(x / 128 % 5),
+                              .count = (x >> 16) % (1u << (x >> 12) % 17) + 1,
+                              .in_place = x >> 40 & 1,
+                              .random_bits = x >> 41 & 1,
+                              .send_offset = x >> 42 & 3,
+                              .recv_offset = x >> 44 & 3};
+        c.blocks = 1 + (int)((x >> 48) % (is_shared(f) ? 12 : 64));
+        run_case(f, &c);
+    }
+}
+
+/* ---- Many calls without a look between ---- */
+
+/* In place sums of integers: after k of them an element that was v everywhere is v * size^k. */
+static uint32_t power(uint32_t base, int exponent)
+{
+    uint32_t value = 1;
+    while (exponent-- > 0)
+        value *= base;
+    return value;
+}
+
+static struct peer_case chain_case(const struct fixture *f, int i)
+{
+    static const size_t counts[] = {2, 300, 5000, 20000};
+    return (struct peer_case){.kernel = (enum peer_kernel)(i % PEER_KERNELS),
+                              .type = ALNICO_UINT32,
+                              .op = ALNICO_SUM,
+                              .count = counts[i / PEER_KERNELS % 4],
+                              .in_place = true,
+                              .blocks = is_shared(f) ? 1 + i % 8
+                                        : i % 5      ? 0
+                                                     : 1 + i % 64};
+}
+
+/* Element e has been through all calls of a chain whose count is above it. */
+static void chain_start(const struct fixture *f)
+{
+    uint32_t *ones = (uint32_t *)(void *)f->input[0];
+    for (int i = 0; i < 20000; i++)
+        ones[i] = (uint32_t)i * 2 + 1;
+    for (int r = 0; r < f->size; r++) {
+        use(f, r);
+        REQUIRE_CUDA(cudaMemcpy(f->recv[r] + MARGIN, ones, 80000, cudaMemcpyHostToDevice));
+    }
+}
+
+static void chain_check(const struct fixture *f, int calls, int rounds, const char *what)
+{
+    uint32_t *seen = (uint32_t *)(void *)f->output[0];
+    synchronize(f);
+    require_no_fault(f, what);
+    for (int r = 0; r < f->size; r++) {
+        use(f, r);
+        REQUIRE_CUDA(cudaMemcpy(seen, f->recv[r] + MARGIN, 80000, cudaMemcpyDeviceToHost));
+        for (uint32_t e = 0; e < 20000; e++) {
+            int times = 0;
+            for (int i = 0; i < calls; i++)
+                times += e < chain_case(f, i).count;
+            uint32_t expected = (e * 2 + 1) * power((uint32_t)f->size, times * rounds);
+            if (seen[e] != expected) {
+                fprintf(stderr, "%s: rank %d of %d: element %u is %u, expected %u\n", what, r,
+                        f->size, e, seen[e], expected);
+                REQUIRE(!"right");
+            }
+        }
+    }
+}
+
+/* The same calls eager and as graphs, in turns; size^k would soon be 0 modulo 2^32 for powers of two, so few. */
+static void test_graphs(const struct fixture *f)
+{
+    enum { CALLS = 12, ROUNDS = 5 };
+    cudaGraphExec_t graphs[RANKS];
+    chain_start(f);
+    for (int r = 0; r < f->size; r++) {
+        cudaGraph_t graph;
+        use(f, r);
+        REQUIRE_CUDA(cudaStreamBeginCapture(f->nodes[r].stream, cudaStreamCaptureModeThreadLocal));
+        for (int i = 0; i < CALLS; i++) {
+            struct peer_case c = chain_case(f, i);
+            launch(f, &c, r);
+        }
+        REQUIRE_CUDA(cudaStreamEndCapture(f->nodes[r].stream, &graph));
+        REQUIRE_CUDA(cudaGraphInstantiateWithFlags(&graphs[r], graph, 0));
+        REQUIRE_CUDA(cudaGraphDestroy(graph));
+    }
+    for (int round = 0; round < ROUNDS; round++)
+        for (int r = 0; r < f->size; r++) {
+            use(f, r);
+            if (round % 2 == 0) {
+                REQUIRE_CUDA(cudaGraphLaunch(graphs[r], f->nodes[r].stream));
+                continue;
+            }
+            for (int i = 0; i < CALLS; i++) {
+                struct peer_case c = chain_case(f, i);
+                launch(f, &c, r);
+            }
+        }
+    chain_check(f, CALLS, ROUNDS, "graphs and eager calls in turns");
+    for (int r = 0; r < f->size; r++)
+        REQUIRE_CUDA(cudaGraphExecDestroy(graphs[r]));
+}
+
+/* Epochs pass 2^32, and where old flags are cleared. */
+static void test_wrap(struct fixture *f)
+{
+    static const uint64_t epochs[] = {0x3ffffffe, 0xbffffffd, 0xfffffffc, 0xffffffffd, 0x1bffffffe};
+    for (size_t k = 0; k < sizeof epochs / sizeof *epochs; k++) {
+        peer_ranks_clear(f->nodes, f->size, epochs[k]);
+        for (int i = 0; i < 8; i++) {
+            struct peer_case c = {.kernel = i % 4 == 3 ? PEER_TWO_SHOT_LINE : PEER_ONE_SHOT,
+                                  .type = ALNICO_FLOAT32,
+                                  .op = ALNICO_SUM,
+                                  .count = 700 + 100 * (size_t)i,
+                                  .blocks = few_blocks(f)};
+            run_case(f, &c);
+        }
+    }
+}
+
+/* Slots that hold the flag of the epoch that comes again must have been cleared between. */
+static void test_stale_flags(struct fixture *f)
+{
+    enum { SLOTS = 1000 };
+    uint32_t *slots = (uint32_t *)(void *)f->input[0];
+    struct peer_case c = {.kernel = PEER_ONE_SHOT,
+                          .type = ALNICO_FLOAT32,
+                          .op = ALNICO_SUM,
+                          .count = 300,
+                          .blocks = few_blocks(f)};
+    uint32_t again = 0x40000002;
+    for (int i = 0; i < SLOTS * 4; i++)
+        slots[i] = i % 2 ? again : 0xdeadbeef;
+    peer_ranks_clear(f->nodes, f->size, 0x40000000);
+    for (int r = 0; r < f->size; r++) {
+        use(f, r);
+        REQUIRE_CUDA(cudaMemcpy(f->nodes[r].world.scratch[r] + PEER_AT_LL, slots, SLOTS * 16,
+                                cudaMemcpyHostToDevice));
+    }
+    c.count = 2; /* this epoch clears, and writes few slots itself */
+    run_case(f, &c);
+    c.count = 300;
+    run_case(f, &c);
+    run_case(f, &c);
+}
+
+/* ---- Late, lost and aborted ranks ---- */
+
+static void pause_for(double duration)
+{
+    struct timespec t = {(time_t)duration, (long)((duration - (double)(time_t)duration) * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+static void fill_all(const struct fixture *f, const struct peer_case *c)
+{
+    for (int r = 0; r < f->size; r++)
+        upload(f, c, r);
+    synchronize(f);
+}
+
+static void test_late_rank(const struct fixture *f)
+{
+    for (int kernel = 0; kernel < PEER_KERNELS; kernel++) {
+        struct peer_case c = {.kernel = (enum peer_kernel)kernel,
+                              .type = ALNICO_FLOAT32,
+                              .op = ALNICO_SUM,
+                              .count = 1000,
+                              .blocks = few_blocks(f)};
+        fill_all(f, &c);
+        for (int r = 1; r < f->size; r++)
+            launch(f, &c, r);
+        pause_for(0.3);
+        launch(f, &c, 0);
+        synchronize(f);
+        require_no_fault(f, "a late rank");
+    }
+}
+
+/* All ranks but the last; each must leave before `limit` seconds. */
+static void launch_others(const struct fixture *f, const struct peer_case *c)
+{
+    fill_all(f, c);
+    for (int r = 0; r < f->size - 1; r++)
+        launch(f, c, r);
+}
+
+static void require_left(const struct fixture *f, double limit)
+{
+    double end = seconds() + limit;
+    for (int r = 0; r < f->size - 1; r++) {
+        use(f, r);
+        cudaError_t error;
+        while ((error = cudaStreamQuery(f->nodes[r].stream)) == cudaErrorNotReady)
+            if (seconds() > end) {
+                fprintf(stderr, "rank %d still spins after %g s\n", r, limit);
+                REQUIRE(!"left");
+            }
+        REQUIRE_CUDA(error);
+    }
+}
+
+static void test_lost_rank(struct fixture *f)
+{
+    for (int kernel = 0; kernel < PEER_KERNELS; kernel++) {
+        struct peer_case c = {.kernel = (enum peer_kernel)kernel,
+                              .type = ALNICO_FLOAT32,
+                              .op = ALNICO_SUM,
+                              .count = 1000,
+                              .blocks = few_blocks(f)};
+        int lost = f->size - 1;
+        for (int r = 0; r < f->size; r++)
+            f->nodes[r].world.timeout_ns = 200000000;
+        double begin = seconds();
+        launch_others(f, &c);
+        require_left(f, 3);
+        REQUIRE(seconds() - begin > 0.15);
+        for (int r = 0; r < lost; r++) {
+            const struct peer_words *w = f->nodes[r].words;
+            if (fault_of(f, r) != PEER_FAULT_TIMEOUT && fault_of(f, r) != PEER_FAULT_TOLD)
+                fprintf(stderr, "%s: rank %d: fault %u\n", kernel_names[kernel], r, fault_of(f, r));
+            REQUIRE(fault_of(f, r) == PEER_FAULT_TIMEOUT || fault_of(f, r) == PEER_FAULT_TOLD);
+            REQUIRE(fault_of(f, r) != PEER_FAULT_TIMEOUT || (int)w->rank != r);
+            REQUIRE((int)w->kernel == kernel && w->epoch > 0);
+        }
+        begin = seconds(); /* later kernels leave at once */
+        launch(f, &c, 0);
+        use(f, 0);
+        REQUIRE_CUDA(cudaStreamSynchronize(f->nodes[0].stream));
+        REQUIRE(seconds() - begin < 0.1);
+        for (int r = 0; r < f->size; r++)
+            f->nodes[r].world.timeout_ns = 20000000000u;
+        peer_ranks_clear(f->nodes, f->size, 1);
+        run_case(f, &c);
+    }
+}
+
+static void test_abort(struct fixture *f)
+{
+    struct peer_case c = {.kernel = PEER_TWO_SHOT_LINE,
+                          .type = ALNICO_FLOAT32,
+                          .op = ALNICO_SUM,
+                          .count = 1000,
+                          .blocks = few_blocks(f)};
+    if (f->size < 3)
+        return;
+    launch_others(f, &c);
+    pause_for(0.05);
+    use(f, 0);
+    REQUIRE(cudaStreamQuery(f->nodes[0].stream) == cudaErrorNotReady);
+    *(volatile uint32_t *)&f->nodes[0].words->abort = 1;
+    require_left(f, 2);
+    REQUIRE(fault_of(f, 0) == PEER_FAULT_ABORTED);
+    for (int r = 1; r < f->size - 1; r++) {
+        REQUIRE(fault_of(f, r) == PEER_FAULT_TOLD);
+        REQUIRE(f->nodes[r].words->rank == 0);
+    }
+    peer_ranks_clear(f->nodes, f->size, 1);
+    run_case(f, &c);
+}
+
+static void test_two_at_once(struct fixture *f)
+{
+    struct peer_case c = {.kernel = PEER_ONE_SHOT,
+                          .type = ALNICO_FLOAT32,
+                          .op = ALNICO_SUM,
+                          .count = 100,
+                          .blocks = 1};
+    cudaStream_t own = f->nodes[0].stream, other;
+    use(f, 0);
+    REQUIRE_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    fill_all(f, &c);
+    launch(f, &c, 0);
+    f->nodes[0].stream = other;
+    launch(f, &c, 0);
+    f->nodes[0].stream = own;
+    use(f, 0);
+    REQUIRE_CUDA(cudaStreamSynchronize(own));
+    REQUIRE_CUDA(cudaStreamSynchronize(other));
+    if (fault_of(f, 0) != PEER_FAULT_BUSY)
+        fprintf(stderr, "fault %u\n", fault_of(f, 0));
+    REQUIRE(fault_of(f, 0) == PEER_FAULT_BUSY);
+    REQUIRE_CUDA(cudaStreamDestroy(other));
+    peer_ranks_clear(f->nodes, f->size, 1);
+    run_case(f, &c);
+}
+
+/* ---- All numbers of ranks ---- */
+
+#define RUN(call)                                                                                  \
+    do {                                                                                           \
+        double begin_ = seconds();                                                                 \
+        call;                                                                                      \
+        printf("  %-36s %6.2f s, %ld cases so far\n", #call, seconds() - begin_, cases);           \
+        fflush(stdout);                                                                            \
+    } while (0)
+
+static void run_size(int size, int gpus)
+{
+    static struct fixture fixture;
+    struct fixture *f = &fixture;
+    printf("%d ranks on %d GPUs\n", size, gpus);
+    fixture_create(f, size, gpus, 20);
+    RUN(test_all_kinds(f));
+    RUN(test_large(f));
+    RUN(test_random_calls(f, 500));
+    RUN(test_graphs(f));
+    RUN(test_wrap(f));
+    RUN(test_stale_flags(f));
+    RUN(test_late_rank(f));
+    RUN(test_lost_rank(f));
+    RUN(test_abort(f));
+    RUN(test_two_at_once(f));
+    fixture_destroy(f);
+}
+
+int main(int argc, char **argv)
+{
+    static const int more[] = {2, 3, 4, 5, 8};
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1); /* no two ranks' streams in one queue */
+    seed = argc > 1 ? strtoull(argv[1], NULL, 10) : (uint64_t)time(NULL);
+    int limit = argc > 2 ? atoi(argv[2]) : RANKS, gpus = peer_ranks_gpus();
+    if (gpus == 0) {
+        printf("no GPU: skipped\n");
+        return 77;
+    }
+    printf("seed %llu, %d GPUs\n", (unsigned long long)seed, gpus);
+    gpus = gpus > RANKS ? RANKS : gpus;
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (more[i] <= limit)
+            run_size(more[i], more[i] < gpus ? more[i] : more[i] % gpus == 0 ? gpus : 1);
+    printf("all %ld cases right\n", cases);
+    return 0;
+}
