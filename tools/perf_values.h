@@ -130,8 +130,8 @@ VALUE_CODE double value_from_half(uint16_t bits)
 {
     int exponent = bits >> 10 & 31, fraction = bits & 1023;
     double size = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
-                  : exponent     ? ldexp(1024 + fraction, exponent - 25)
-                                 : ldexp(fraction, -24);
+                  : exponent     ? ldexp(1024.0 + fraction, exponent - 25)
+                                 : ldexp((double)fraction, -24);
     return bits & 0x8000 ? -size : size;
 }
 
