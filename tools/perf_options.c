@@ -269,16 +269,16 @@ static error_t read_option(int key, char *text, struct argp_state *state)
     struct perf_options *options = reader->options;
     switch (key) {
     case 'b':
-        options->begin = program_size(state, "-b", text);
+        options->begin = program_size(state, "-b", text, 1);
         return 0;
     case 'e':
-        options->end = program_size(state, "-e", text);
+        options->end = program_size(state, "-e", text, 1);
         return 0;
     case 'f':
         options->factor = read_number(state, "-f", text, 2, 1u << 30);
         return 0;
     case 'i':
-        options->step = program_size(state, "-i", text);
+        options->step = program_size(state, "-i", text, 1);
         return 0;
     case 'n':
         options->calls = (long)read_number(state, "-n", text, 1, 1u << 30);

@@ -165,7 +165,7 @@ const char *program_date(void)
     return text;
 }
 
-size_t program_size(struct argp_state *state, const char *option, const char *text)
+size_t program_size(struct argp_state *state, const char *option, const char *text, size_t least)
 {
     static const char units[] = "KMG";
     char *end;
@@ -173,9 +173,10 @@ size_t program_size(struct argp_state *state, const char *option, const char *te
     unsigned long long value = strtoull(text, &end, 10);
     const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 32 : *end) : NULL;
     int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    bool good = *text >= '0' && *text <= '9' && !errno && value > 0 && (!*end || (unit && !end[1]));
-    if (!good || value > SIZE_MAX >> shift)
-        argp_error(state, "%s %s: expected a size above 0 such as 8, 64K or 64M", option, text);
+    bool good = *text >= '0' && *text <= '9' && !errno && (!*end || (unit && !end[1]));
+    if (!good || value > SIZE_MAX >> shift || (size_t)value << shift < least)
+        argp_error(state, "%s %s: expected a size of at least %zu such as 8, 64K or 64M", option,
+                   text, least);
     return (size_t)value << shift;
 }
 

@@ -41,9 +41,10 @@ int program_threads(void);
 /* The current time as 2026-01-31T12:00:00Z. */
 const char *program_date(void);
 
-/* An option's value in bytes, with an optional K, M or G (of 1024); anything else is a usage error that names it. */
+/* An option's value in bytes, at least `least`, with an optional K, M or G (of 1024); anything else is a usage error that
+ * names it. */
 struct argp_state;
-size_t program_size(struct argp_state *state, const char *option, const char *text);
+size_t program_size(struct argp_state *state, const char *option, const char *text, size_t least);
 
 /* The command line as one text, which the caller frees; NULL if memory is lacking. */
 char *program_command(int argc, char **argv);

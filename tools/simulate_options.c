@@ -72,23 +72,6 @@ static unsigned long long read_number(struct argp_state *state, const char *opti
     return value;
 }
 
-/* Bytes, with an optional K, M or G (of 1024). */
-static size_t read_size(struct argp_state *state, const char *option, const char *text,
-                        size_t least)
-{
-    static const char units[] = "KMG";
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 32 : *end) : NULL;
-    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    bool good = *text >= '0' && *text <= '9' && !errno && (!*end || (unit && !end[1]));
-    if (!good || value > SIZE_MAX >> shift || (size_t)value << shift < least)
-        argp_error(state, "%s %s: expected a size of at least %zu such as 8, 64K or 64M", option,
-                   text, least);
-    return (size_t)value << shift;
-}
-
 /* The next part of a list: up to a comma, which becomes its end. */
 static char *next_item(char **rest)
 {
@@ -156,7 +139,7 @@ static void make_sizes(struct argp_state *state, struct reader *reader)
     char *copy = reader->sizes ? strdup(reader->sizes) : NULL, *rest = copy;
     while (rest)
         add_size(state, reader->options,
-                 read_size(state, "--sizes", next_item(&rest), element) / element * element);
+                 program_size(state, "--sizes", next_item(&rest), element) / element * element);
     free(copy);
 }
 
@@ -192,10 +175,10 @@ static error_t read_option(int key, char *text, struct argp_state *state)
     struct simulate_options *options = reader->options;
     switch (key) {
     case 'b':
-        reader->begin = read_size(state, "-b", text, sizeof(float));
+        reader->begin = program_size(state, "-b", text, sizeof(float));
         return 0;
     case 'e':
-        reader->end = read_size(state, "-e", text, sizeof(float));
+        reader->end = program_size(state, "-e", text, sizeof(float));
         return 0;
     case 'f':
         reader->factor = (size_t)read_number(state, "-f", text, 2, 1u << 30);
@@ -216,10 +199,10 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         reader->algorithm = text;
         return 0;
     case KEY_CHUNK:
-        options->chunk = read_size(state, "--chunk", text, 0);
+        options->chunk = program_size(state, "--chunk", text, 0);
         return 0;
     case KEY_MEMORY:
-        options->memory = read_size(state, "--memory", text, 0);
+        options->memory = program_size(state, "--memory", text, 0);
         return 0;
     case KEY_ROUNDS:
         options->rounds = (double)read_number(state, "--rounds", text, 1, (uint64_t)1 << 50);

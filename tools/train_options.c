@@ -69,7 +69,7 @@ static const struct argp_option table[] = {
     {"strategy", KEY_STRATEGY, "NAME", 0,
      "how gradients meet: allreduce averages them in every step (allreduce)", 0},
     {"bucket", KEY_BUCKET, "SIZE", 0,
-     "bytes of gradients that travel together; K and M are understood (256K)", 0},
+     "bytes of gradients that travel together; K, M and G are understood (256K)", 0},
     {.doc = "Output:"},
     {"json", KEY_JSON, "FILE", 0, "also write the report to FILE", 0},
     {0}};
@@ -105,20 +105,6 @@ static double read_real(struct argp_state *state, const char *option, const char
     if (end == text || *end || !(value >= least && value <= most))
         argp_error(state, "%s %s: expected a number from %g to %g", option, text, least, most);
     return value;
-}
-
-/* Bytes, with an optional K or M (of 1024). */
-static size_t read_size(struct argp_state *state, const char *option, const char *text)
-{
-    char *end;
-    errno = 0;
-    const unsigned long long value = strtoull(text, &end, 10);
-    const int shift = strcmp(end, "K") == 0 ? 10 : strcmp(end, "M") == 0 ? 20 : 0;
-    const bool good = *text >= '0' && *text <= '9' && !errno && (!*end || shift);
-    if (!good || value << shift < 4 || value > (unsigned long long)1 << 40)
-        argp_error(state, "%s %s: expected a size of at least 4 bytes, such as 4096, 256K or 1M",
-                   option, text);
-    return (size_t)value << shift;
 }
 
 static void read_drops(struct argp_state *state, const char *text, double *drops)
@@ -237,7 +223,7 @@ static bool parse_running(int key, char *text, struct argp_state *state)
         options->trainer.strategy = read_strategy(state, text);
         return true;
     case KEY_BUCKET:
-        options->trainer.bucket = read_size(state, "--bucket", text);
+        options->trainer.bucket = program_size(state, "--bucket", text, sizeof(float));
         return true;
     case KEY_JSON:
         options->json = text;

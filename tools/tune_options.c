@@ -47,10 +47,10 @@ static error_t read_option(int key, char *text, struct argp_state *state)
     struct tune_options *options = state->input;
     switch (key) {
     case 'b':
-        options->begin = program_size(state, "-b", text);
+        options->begin = program_size(state, "-b", text, 1);
         return 0;
     case 'e':
-        options->end = program_size(state, "-e", text);
+        options->end = program_size(state, "-e", text, 1);
         return 0;
     case 'f':
         options->factor = (size_t)read_number(state, "-f", text, 1 << 20);

@@ -84,7 +84,7 @@ static void usage_errors_exit_with_2(void **unused)
         {"--kernels cudnn", "--kernels cudnn: expected onednn or naive"},
         {"--strategy gossip", "--strategy gossip: expected allreduce"},
         {"--bucket 3", "--bucket 3"},
-        {"--bucket 4G", "--bucket 4G"},
+        {"--bucket 4Q", "--bucket 4Q"},
         {"--threads 0", "--threads 0"},
         {"--seed -1", "--seed -1"},
         {"--nonsense", "--nonsense"},
