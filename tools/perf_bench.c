@@ -269,7 +269,7 @@ static void bench_open(struct bench *bench)
     if (!options->all_algorithms)
         bench_add(bench, options->algorithm, false);
     for (int i = 0; options->all_algorithms && bench->results < PERF_RESULTS; i++) {
-        const char *name = options->operation->algorithm(i);
+        const char *name = options->operation->algorithm(options->device, i);
         if (!name)
             break;
         bench_add(bench, name, true);

@@ -187,9 +187,9 @@ static void open_ours(struct gpu_bench *gpu)
             alnico_comm_register(gpu->comm, memory[i], gpu->pool_bytes, &gpu->registered[i]),
             "alnico_comm_register");
     for (int i = 0; options->all_algorithms && bench->results < PERF_RESULTS; i++) {
-        if (!options->operation->algorithm(i))
+        if (!options->operation->algorithm(options->device, i))
             break;
-        bench->algorithm[bench->results++] = options->operation->algorithm(i);
+        bench->algorithm[bench->results++] = options->operation->algorithm(options->device, i);
     }
     if (!options->all_algorithms)
         bench->algorithm[bench->results++] = options->algorithm;

@@ -1,7 +1,7 @@
 /* The table of operations, and MPI's names for our types and operations. */
 #include "perf_operations.h"
 
-#include "comm/algorithm.h"
+#include "comm/tuning.h"
 #include "datatype.h"
 
 #include <limits.h>
@@ -69,9 +69,10 @@ static double allreduce_bus_factor(int ranks)
     return 2.0 * (ranks - 1) / ranks;
 }
 
-static const char *allreduce_algorithm(int i)
+static const char *allreduce_algorithm(alnico_device_t device, int i)
 {
-    return algorithm_at(i) ? algorithm_at(i)->name : NULL;
+    const struct algorithm *algorithm = tuning_algorithm_at(device, ALNICO_ALLREDUCE, i, NULL);
+    return algorithm ? algorithm->name : NULL;
 }
 
 static alnico_status_t allreduce_call(const struct perf_job *job, alnico_request_t *request)

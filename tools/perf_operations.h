@@ -20,7 +20,8 @@ struct perf_operation {
     const char *name, *about;
     alnico_collective_t collective;
     double (*bus_factor)(int ranks); /* bus bandwidth / algorithm bandwidth, as in nccl-tests */
-    const char *(*algorithm)(int i); /* the i-th algorithm's name; NULL after the last */
+    /* The name of the i-th algorithm that a device has; NULL after the last. */
+    const char *(*algorithm)(alnico_device_t device, int i);
     /* Ours and MPI's; a request makes the call nonblocking, NULL blocking. */
     alnico_status_t (*call)(const struct perf_job *job, alnico_request_t *request);
     int (*mpi)(const struct perf_job *job, MPI_Request *request);

@@ -195,8 +195,8 @@ static void check_algorithm(struct argp_state *state, const struct perf_options 
     char names[512] = "";
     if (!options->algorithm)
         return;
-    for (int i = 0; options->operation->algorithm(i); i++) {
-        const char *name = options->operation->algorithm(i);
+    for (int i = 0; options->operation->algorithm(options->device, i); i++) {
+        const char *name = options->operation->algorithm(options->device, i);
         if (strcmp(name, options->algorithm) == 0)
             return;
         strncat(strncat(names, name, sizeof names - strlen(names) - 1), " ",
