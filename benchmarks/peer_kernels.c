@@ -76,6 +76,8 @@ static void add(enum way way, enum peer_kernel kernel, size_t bytes, int blocks,
         if (threads && c.grid.threads > threads)
             c.grid.threads = threads;
         c.grid.variant = variant;
+        if (kernel == PEER_TWO_SHOT_DIRECT && variant >= 2) /* what those are compiled for */
+            c.grid.threads = variant == 2 ? 256 : 1024;
     }
     for (int i = bench.count - 1; i >= 0 && bench.configs[i].bytes == bytes; i--) {
         const struct config *other = &bench.configs[i];
