@@ -2,6 +2,7 @@
 # the suppressions of tests/sanitizers, which name what MPI itself does.
 set(ALNICO_SANITIZE "" CACHE STRING "Sanitizers as for gcc's -fsanitize, or empty")
 option(ALNICO_FUZZ "Build the fuzz targets, with clang, ALNICO_SANITIZE and libFuzzer" OFF)
+set(ALNICO_FUZZ_SECONDS 5 CACHE STRING "How long ctest lets each fuzz target look for new inputs")
 set(sanitize_flags)
 if(ALNICO_FUZZ)
     if(NOT CMAKE_C_COMPILER_ID MATCHES Clang)

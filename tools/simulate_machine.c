@@ -15,9 +15,9 @@
 
 enum { FILE_BYTES_MAX = 1 << 20 };
 
-enum kind { KIND_TEXT, KIND_TEXTS, KIND_NUMBER, KIND_INTEGER, KIND_LINK };
+enum kind { KIND_TEXT, KIND_TEXTS, KIND_NUMBER, KIND_INTEGER, KIND_RATE, KIND_LINK };
 
-/* A key, what it holds, its bounds, and where in struct simulate_machine it goes. */
+/* A key, what it holds, its bounds (a rate may also be 0), and where in struct simulate_machine it goes. */
 struct key {
     const char *name;
     enum kind kind;
@@ -26,11 +26,12 @@ struct key {
 };
 
 #define AT(member) offsetof(struct simulate_machine, member)
-static const double gbps_most = 1e6, us_most = 1e6;
+static const double gbps_least = 1e-6, gbps_most = 1e6, us_most = 1e6;
 
 static const struct key link_keys[] = {
     {"latency_us", KIND_NUMBER, 0, us_most, offsetof(struct sim_link, latency_us)},
-    {"bandwidth_gbps", KIND_NUMBER, 1e-6, gbps_most, offsetof(struct sim_link, bandwidth_gbps)},
+    {"bandwidth_gbps", KIND_NUMBER, gbps_least, gbps_most,
+     offsetof(struct sim_link, bandwidth_gbps)},
 };
 
 static const struct key machine_keys[] = {
@@ -42,9 +43,9 @@ static const struct key machine_keys[] = {
     {"same_host", KIND_LINK, 0, 0, AT(sim.link[SIM_SAME_HOST])},
     {"same_leaf", KIND_LINK, 0, 0, AT(sim.link[SIM_SAME_LEAF])},
     {"other_leaf", KIND_LINK, 0, 0, AT(sim.link[SIM_OTHER_LEAF])},
-    {"injection_gbps", KIND_NUMBER, 0, gbps_most, AT(sim.injection_gbps)},
+    {"injection_gbps", KIND_RATE, gbps_least, gbps_most, AT(sim.injection_gbps)},
     {"taper", KIND_NUMBER, 1, 1000, AT(sim.taper)},
-    {"reduce_gbps", KIND_NUMBER, 0, gbps_most, AT(sim.reduce_gbps)},
+    {"reduce_gbps", KIND_RATE, gbps_least, gbps_most, AT(sim.reduce_gbps)},
 };
 
 /* Where in a file something is read. */
@@ -92,9 +93,12 @@ static alnico_status_t read_number(const struct place *place, const struct key *
     char expected[96];
     bool whole = key->kind == KIND_INTEGER;
     double number = cJSON_IsNumber(value) ? value->valuedouble : NAN;
-    if (!(number >= key->least && number <= key->most) || (whole && number != floor(number))) {
-        snprintf(expected, sizeof expected, "a %snumber from %.7g to %.7g", whole ? "whole " : "",
-                 key->least, key->most);
+    bool none = key->kind == KIND_RATE && number == 0;
+    bool within = none || (number >= key->least && number <= key->most);
+    if (!within || (whole && number != floor(number))) {
+        snprintf(expected, sizeof expected, "%sa %snumber from %.7g to %.7g",
+                 key->kind == KIND_RATE ? "0 or " : "", whole ? "whole " : "", key->least,
+                 key->most);
         return refuse(place, key->name, value, expected);
     }
     if (whole)
@@ -119,6 +123,7 @@ static alnico_status_t read_value(const struct place *place, const struct key *k
         return read_texts(place, key, value);
     case KIND_NUMBER:
     case KIND_INTEGER:
+    case KIND_RATE:
         return read_number(place, key, value);
     case KIND_LINK:
         snprintf(outer, sizeof outer, "%s.", key->name);

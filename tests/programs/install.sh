@@ -24,9 +24,12 @@ mv "$work/first" "$work/prefix"
 library=$(find "$work/prefix" -name libalnico.so)
 pc=$(find "$work/prefix" -name alnico.pc)
 [ -n "$library" ] && [ -n "$pc" ] || fail "libalnico.so or alnico.pc is not installed"
-for file in bin/alnico-perf bin/alnico-tune bin/alnico-info include/alnico/alnico.h include/alnico/mpi.h; do
+for file in bin/alnico-perf bin/alnico-tune bin/alnico-info bin/alnico-simulate include/alnico/alnico.h \
+    include/alnico/mpi.h share/alnico/machines/{flat,sierra,h200-ndr}.json; do
     [ -e "$work/prefix/$file" ] || fail "$file is not installed"
 done
+"$work/prefix/bin/alnico-simulate" --machine sierra --ranks 8 -e 8 >"$work/log" 2>&1 ||
+    { cat "$work/log" >&2; fail "the installed alnico-simulate does not find its machine files"; }
 readelf -d "$library" | grep -q "SONAME.*libalnico\.so\.${version%%.*}\]" || fail "soname"
 
 foreign=$(nm -D --defined-only "$library" | awk '$3 !~ /^(alnico_|__asan_|__odr_asan)/ { print $3 }')
