@@ -14,15 +14,6 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
 
-# The CUDA toolkit and NCCL are looked for and reported; this version has no resident for them yet.
-set(HAVE_CUDA FALSE)
-set(HAVE_NCCL FALSE)
-foreach(part IN ITEMS CUDA NCCL)
-    if(ALNICO_${part} STREQUAL ON)
-        message(FATAL_ERROR "ALNICO_${part}=ON: this version has no ${part} resident; use AUTO or OFF")
-    endif()
-endforeach()
-
 # The trainer needs oneDNN (2.x, C API) and zlib.
 set(HAVE_TRAIN FALSE)
 if(NOT ALNICO_TRAIN STREQUAL OFF)

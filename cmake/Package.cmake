@@ -19,5 +19,12 @@ install(FILES ${PROJECT_BINARY_DIR}/alnicoConfig.cmake
 # The path from the .pc file up to the prefix.
 file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REPLACE ";" " " pc_mpi_libraries "${MPI_C_LIBRARIES}")
+set(pc_gpu_libraries)
+if(HAVE_CUDA)
+    set(pc_gpu_libraries "${CUDA_cudart_static_LIBRARY} -lstdc++ -lrt -ldl")
+endif()
+if(HAVE_NCCL)
+    string(APPEND pc_gpu_libraries " ${NCCL_LIBRARY}")
+endif()
 configure_file(cmake/alnico.pc.in alnico.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/alnico.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

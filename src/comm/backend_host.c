@@ -52,7 +52,8 @@ static bool host_supports(alnico_comm_t comm, const struct call *call,
 {
     (void)call;
     (void)algorithm;
-    return comm->inline_stream || comm->transport->concurrent;
+    return comm->device->host_accessible &&
+           (comm->inline_stream || comm->transport->concurrent);
 }
 
 const struct backend_ops backend_host = {

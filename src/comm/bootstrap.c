@@ -22,8 +22,8 @@ static alnico_status_t check_create(alnico_device_t device, void *stream, const 
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown device %d", who, (int)device);
     *ops = device_find(device);
     if (!*ops)
-        return error_set(ALNICO_ERROR_UNSUPPORTED, "%s: this build has no CUDA device", who);
-    return (*ops)->check_stream ? (*ops)->check_stream(stream, who) : ALNICO_SUCCESS;
+        return error_set(ALNICO_ERROR_UNSUPPORTED, "%s: %s", who, alnico_error_detail());
+    return device_ready(*ops, stream, who);
 }
 
 static alnico_status_t build(struct transport *transport, const struct device_ops *device,

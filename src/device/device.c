@@ -1,11 +1,32 @@
 /* The table of device residents. */
 #include "device/device.h"
 
+#include "status.h"
+
 const struct device_ops *device_find(alnico_device_t device)
 {
-    static const struct device_ops *const residents[] = {&device_cpu};
-    for (size_t i = 0; i < sizeof residents / sizeof *residents; i++)
-        if (residents[i]->kind == device)
-            return residents[i];
+    static const struct device_ops *const residents[] = {&device_cpu,
+#ifdef ALNICO_HAVE_CUDA
+                                                         &device_cuda
+#endif
+    };
+    for (size_t i = 0; i < sizeof residents / sizeof *residents; i++) {
+        if (residents[i]->kind != device)
+            continue;
+        bool there = !residents[i]->probe || residents[i]->probe() == ALNICO_SUCCESS;
+        return there ? residents[i] : NULL;
+    }
+    error_set(ALNICO_ERROR_UNSUPPORTED, "this build has no %s device",
+              device == ALNICO_DEVICE_CUDA ? "CUDA" : "such");
     return NULL;
+}
+
+alnico_status_t device_ready(const struct device_ops *device, void *stream, const char *who)
+{
+    if (device->check_stream)
+        TRY(device->check_stream(stream, who));
+    alnico_status_t status = device->prepare ? device->prepare() : ALNICO_SUCCESS;
+    if (status != ALNICO_SUCCESS)
+        error_set(status, "%s: %s", who, alnico_error_detail());
+    return status;
 }

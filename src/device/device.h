@@ -24,6 +24,13 @@ struct device_ops {
     alnico_device_t kind;
     bool host_accessible; /* the host may load and store the device's memory: no staging copies */
 
+    /* Whether a device of the kind is there for this process; if not, UNSUPPORTED with the reason. Optional: it is. */
+    alnico_status_t (*probe)(void);
+
+    /* Makes ready what the calling thread's device runs, so that no later call has to wait for what runs there. Called
+     * whenever a communicator is made; may block. Optional. */
+    alnico_status_t (*prepare)(void);
+
     /* Which of several devices of the kind the calling thread uses, and making it that one: a thread of the library
      * does so before it calls anything else. Both optional: there is one only. */
     int (*current)(void);
@@ -37,6 +44,15 @@ struct device_ops {
     /* Whether a graph is being captured on the stream: what is enqueued runs later, any number of times. Optional:
      * never. */
     bool (*capturing)(void *stream);
+
+    /* For short copies through pinned memory: copy, and then raise the flag; and await the flag, and then copy unless
+     * *skip, a word in pinned memory, is not 0. dst and src are aligned alike, modulo 16. Optional where the memory is
+     * host_accessible. */
+    alnico_status_t (*copy_raise)(void *dst, const void *src, size_t bytes,
+                                  struct device_flag *flag, uint32_t value, void *stream);
+    alnico_status_t (*await_copy)(void *dst, const void *src, size_t bytes,
+                                  struct device_flag *flag, uint32_t value, const uint32_t *skip,
+                                  void *stream);
 
     /* Memory of the device, aligned to 64 bytes; *out is NULL on failure. free(NULL) is fine. Both may
      * block. */
@@ -85,14 +101,19 @@ struct device_ops {
     uint32_t (*flag_read)(const struct device_flag *flag);
     void (*flag_wait)(struct device_flag *flag, uint32_t value);
 
-    /* The same on a stream, in its order. */
+    /* The same on a stream, in its order. A flag is raised from the host or on streams, not on both; one that streams
+     * raise goes up with every raise. */
     alnico_status_t (*stream_raise)(void *stream, struct device_flag *flag, uint32_t value);
     alnico_status_t (*stream_await)(void *stream, struct device_flag *flag, uint32_t value);
 };
 
-extern const struct device_ops device_cpu;
+extern const struct device_ops device_cpu, device_cuda;
 
-/* The resident for a public device, or NULL if this build has none. */
+/* The resident for a public device; NULL, with the reason as the thread's detail, if this build has none or the machine
+ * has no such device. */
 const struct device_ops *device_find(alnico_device_t device);
+
+/* Checks the stream of a communicator that is being made, and readies the calling thread's device for it. */
+alnico_status_t device_ready(const struct device_ops *device, void *stream, const char *who);
 
 #endif

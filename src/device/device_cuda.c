@@ -1,0 +1,445 @@
+/*
+ * CUDA as a device: memory of the GPU that is current on the calling thread, the user's cudaStream_t (NULL is the legacy
+ * default stream), CUDA's events, and flags that are words in pinned host memory. Any thread may call.
+ *
+ * A capture that is under way on any thread forbids calls such as cudaEventQuery to all of them, unless the caller is in
+ * the relaxed mode: calls that have nothing to do with a capture are made in it.
+ */
+#include "device/device.h"
+
+#include "cuda_driver.h"
+#include "device/backoff.h"
+#include "math_cuda.h"
+#include "status.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- Calls ---- */
+
+static enum cudaStreamCaptureMode mode_exchange(enum cudaStreamCaptureMode mode)
+{
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
+/* Evaluates a call in the relaxed mode. */
+#define RELAXED(ERROR, CALL)                                                                       \
+    do {                                                                                           \
+        enum cudaStreamCaptureMode before_ = mode_exchange(cudaStreamCaptureModeRelaxed);          \
+        ERROR = (CALL);                                                                            \
+        mode_exchange(before_);                                                                    \
+    } while (0)
+
+/* ---- Which device ---- */
+
+enum { DEVICES_MOST = 64 };
+
+static int cuda_current(void)
+{
+    int index = 0;
+    cudaGetDevice(&index);
+    return index;
+}
+
+static alnico_status_t cuda_enter(int index)
+{
+    return cuda_status(cudaSetDevice(index), "cudaSetDevice");
+}
+
+/* Once for each device; a second thread may do it again, without harm. */
+static alnico_status_t cuda_prepare(void)
+{
+    static atomic_bool prepared[DEVICES_MOST];
+    int index = cuda_current();
+    if (index < DEVICES_MOST && atomic_load(&prepared[index]))
+        return ALNICO_SUCCESS;
+    if (!cuda_driver())
+        return ALNICO_ERROR_UNSUPPORTED;
+    int error;
+    RELAXED(error, math_cuda_load());
+    TRY(cuda_status((cudaError_t)error, "loading the kernels of reductions"));
+    RELAXED(error, flag_cuda_load());
+    TRY(cuda_status((cudaError_t)error, "loading the kernels of flags"));
+    if (index < DEVICES_MOST)
+        atomic_store(&prepared[index], true);
+    return ALNICO_SUCCESS;
+}
+
+/* ---- What callers pass ---- */
+
+static alnico_status_t cuda_check_memory(const void *memory, const char *name, const char *who)
+{
+    const struct cuda_driver *driver = cuda_driver();
+    CUmemorytype type = (CUmemorytype)0;
+    int owner = -1, managed = 0, here = cuda_current();
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                        CU_POINTER_ATTRIBUTE_IS_MANAGED};
+    void *values[] = {&type, &owner, &managed};
+    if (!driver)
+        return ALNICO_ERROR_UNSUPPORTED;
+    CUresult result =
+        driver->cuPointerGetAttributes(3, attributes, values, (CUdeviceptr)(uintptr_t)memory);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE)
+        return cuda_driver_status(result, "cuPointerGetAttributes");
+    if (result != CUDA_SUCCESS || (type != CU_MEMORYTYPE_DEVICE && !managed))
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "%s: %s %p is host memory, and the communicator is on CUDA", who, name,
+                         memory);
+    if (!managed && owner != here)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "%s: %s %p is memory of GPU %d, and the communicator is on GPU %d", who,
+                         name, memory, owner, here);
+    return ALNICO_SUCCESS;
+}
+
+static bool is_default(cudaStream_t stream)
+{
+    return !stream || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+}
+
+static alnico_status_t cuda_check_stream(void *stream, const char *who)
+{
+    int owner = -1, here = cuda_current();
+    if (is_default(stream))
+        return ALNICO_SUCCESS;
+    cudaError_t error = cudaStreamGetDevice(stream, &owner);
+    if (error != cudaSuccess) {
+        cudaGetLastError();
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: stream %p is not a CUDA stream: %s", who,
+                         stream, cudaGetErrorString(error));
+    }
+    if (owner != here)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "%s: stream %p is of GPU %d, and GPU %d is the calling thread's", who,
+                         stream, owner, here);
+    return ALNICO_SUCCESS;
+}
+
+/* Where a capture elsewhere forbids to use the stream at all (the legacy one), the use itself will say so. */
+static bool cuda_capturing(void *stream)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(stream, &status) == cudaSuccess)
+        return status != cudaStreamCaptureStatusNone;
+    cudaGetLastError();
+    return false;
+}
+
+/* ---- Memory ---- */
+
+/* Even for no bytes there is an address. */
+static alnico_status_t allocated(cudaError_t error, size_t bytes, const char *what, void **out)
+{
+    if (error == cudaSuccess)
+        return ALNICO_SUCCESS;
+    *out = NULL;
+    char text[96];
+    snprintf(text, sizeof text, "cannot allocate %zu bytes of %s", bytes, what);
+    return cuda_status(error, text);
+}
+
+static alnico_status_t cuda_alloc(size_t bytes, void **out)
+{
+    cudaError_t error;
+    *out = NULL;
+    RELAXED(error, cudaMalloc(out, bytes ? bytes : 1));
+    return allocated(error, bytes, "GPU memory", out);
+}
+
+static void cuda_free(void *memory)
+{
+    cudaError_t error;
+    RELAXED(error, cudaFree(memory));
+    (void)error;
+}
+
+static alnico_status_t cuda_pinned_alloc(size_t bytes, void **out)
+{
+    cudaError_t error;
+    *out = NULL;
+    RELAXED(error,
+            cudaHostAlloc(out, bytes ? bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped));
+    return allocated(error, bytes, "pinned memory", out);
+}
+
+static void cuda_pinned_free(void *memory)
+{
+    cudaError_t error;
+    RELAXED(error, cudaFreeHost(memory));
+    (void)error;
+}
+
+/* ---- Work on a stream ---- */
+
+static alnico_status_t cuda_copy(void *dst, const void *src, size_t bytes, void *stream)
+{
+    if (bytes == 0)
+        return ALNICO_SUCCESS;
+    return cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream),
+                       "cudaMemcpyAsync");
+}
+
+static alnico_status_t cuda_reduce(void *dst, const void *a, const void *b, size_t count,
+                                   alnico_datatype_t type, alnico_op_t op, void *stream)
+{
+    int error = math_cuda_reduce(dst, a, b, count, (int)type, (int)op, stream);
+    return cuda_status((cudaError_t)error, "launching a reduction");
+}
+
+static alnico_status_t cuda_divide(void *dst, const void *src, size_t count, alnico_datatype_t type,
+                                   int ranks, void *stream)
+{
+    int error = math_cuda_divide(dst, src, count, (int)type, ranks, stream);
+    return cuda_status((cudaError_t)error, "launching a division");
+}
+
+/* ---- Streams ---- */
+
+static alnico_status_t cuda_stream_create(void **out)
+{
+    int least = 0, greatest = 0;
+    cudaStream_t stream = NULL;
+    *out = NULL;
+    TRY(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                    "cudaDeviceGetStreamPriorityRange"));
+    cudaError_t error;
+    RELAXED(error, cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
+    TRY(cuda_status(error, "cudaStreamCreateWithPriority"));
+    *out = stream;
+    return ALNICO_SUCCESS;
+}
+
+static void cuda_stream_destroy(void *stream)
+{
+    if (stream)
+        cudaStreamDestroy(stream);
+}
+
+static alnico_status_t cuda_stream_synchronize(void *stream)
+{
+    return cuda_status(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+/* ---- Events: the handle itself ---- */
+
+static cudaEvent_t event_of(struct device_event *event)
+{
+    return (cudaEvent_t)event;
+}
+
+static alnico_status_t cuda_event_create(struct device_event **out)
+{
+    cudaEvent_t event = NULL;
+    cudaError_t error;
+    RELAXED(error, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    *out = (struct device_event *)event;
+    return cuda_status(error, "cudaEventCreateWithFlags");
+}
+
+static void cuda_event_destroy(struct device_event *event)
+{
+    if (event)
+        cudaEventDestroy(event_of(event));
+}
+
+static alnico_status_t cuda_event_record(struct device_event *event, void *stream)
+{
+    return cuda_status(cudaEventRecord(event_of(event), stream), "cudaEventRecord");
+}
+
+/* One that failed is over: event_synchronize says how. */
+static bool cuda_event_complete(struct device_event *event)
+{
+    cudaError_t error;
+    RELAXED(error, cudaEventQuery(event_of(event)));
+    if (error != cudaSuccess)
+        cudaGetLastError();
+    return error != cudaErrorNotReady;
+}
+
+static alnico_status_t cuda_event_synchronize(struct device_event *event)
+{
+    cudaError_t error;
+    RELAXED(error, cudaEventSynchronize(event_of(event)));
+    return cuda_status(error, "cudaEventSynchronize");
+}
+
+static alnico_status_t cuda_stream_wait(void *stream, struct device_event *event)
+{
+    return cuda_status(cudaStreamWaitEvent(stream, event_of(event), 0), "cudaStreamWaitEvent");
+}
+
+/* ---- Flags ---- */
+
+/* A word in a cache line of its own, of pinned memory that all GPUs map at the host's address. */
+struct device_flag {
+    _Alignas(64) _Atomic uint32_t value;
+    struct device_flag *next; /* while it is free */
+};
+
+/* Pages are kept for the process's life: making one waits for all that the GPU does. */
+enum { FLAGS_PER_PAGE = 1024 };
+
+static struct {
+    pthread_mutex_t lock;
+    struct device_flag *free;
+} flags = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static alnico_status_t add_page(void)
+{
+    void *memory;
+    TRY(cuda_pinned_alloc(FLAGS_PER_PAGE * sizeof(struct device_flag), &memory));
+    struct device_flag *page = memory;
+    for (int i = 0; i < FLAGS_PER_PAGE; i++) {
+        page[i].next = flags.free;
+        flags.free = &page[i];
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t cuda_flag_create(struct device_flag **out)
+{
+    *out = NULL;
+    pthread_mutex_lock(&flags.lock);
+    alnico_status_t status = flags.free ? ALNICO_SUCCESS : add_page();
+    struct device_flag *flag = flags.free;
+    if (flag)
+        flags.free = flag->next;
+    pthread_mutex_unlock(&flags.lock);
+    if (status != ALNICO_SUCCESS)
+        return status;
+    atomic_store(&flag->value, 0);
+    *out = flag;
+    return ALNICO_SUCCESS;
+}
+
+static void cuda_flag_destroy(struct device_flag *flag)
+{
+    if (!flag)
+        return;
+    pthread_mutex_lock(&flags.lock);
+    flag->next = flags.free;
+    flags.free = flag;
+    pthread_mutex_unlock(&flags.lock);
+}
+
+static bool reached(uint32_t value, uint32_t target)
+{
+    return (int32_t)(value - target) >= 0;
+}
+
+/* Nobody touches it after the exchange, so that whoever saw the value may destroy. */
+static void cuda_flag_raise(struct device_flag *flag, uint32_t value)
+{
+    uint32_t seen = atomic_load(&flag->value);
+    while (!reached(seen, value) && !atomic_compare_exchange_weak(&flag->value, &seen, value))
+        ;
+}
+
+static uint32_t cuda_flag_read(const struct device_flag *flag)
+{
+    return atomic_load_explicit(&flag->value, memory_order_acquire);
+}
+
+/* A GPU wakes nobody: the sleeps are naps. */
+static void cuda_flag_wait(struct device_flag *flag, uint32_t value)
+{
+    struct backoff backoff = {0};
+    backoff_reset(&backoff);
+    while (!reached(cuda_flag_read(flag), value))
+        backoff_pause(&backoff);
+}
+
+static uint32_t *word_of(struct device_flag *flag)
+{
+    return (uint32_t *)&flag->value;
+}
+
+/* A GPU that cannot do it by itself runs a kernel instead. */
+static bool lacks(CUresult result)
+{
+    return result == CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static alnico_status_t cuda_stream_raise(void *stream, struct device_flag *flag, uint32_t value)
+{
+    const struct cuda_driver *driver = cuda_driver();
+    if (!driver)
+        return ALNICO_ERROR_UNSUPPORTED;
+    CUresult result = driver->cuStreamWriteValue32(stream, (CUdeviceptr)(uintptr_t)word_of(flag),
+                                                   value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (!lacks(result))
+        return cuda_driver_status(result, "cuStreamWriteValue32");
+    int error = flag_cuda_raise(word_of(flag), value, stream);
+    return cuda_status((cudaError_t)error, "launching a raise");
+}
+
+static alnico_status_t cuda_stream_await(void *stream, struct device_flag *flag, uint32_t value)
+{
+    const struct cuda_driver *driver = cuda_driver();
+    if (!driver)
+        return ALNICO_ERROR_UNSUPPORTED;
+    CUresult result = driver->cuStreamWaitValue32(stream, (CUdeviceptr)(uintptr_t)word_of(flag),
+                                                  value, CU_STREAM_WAIT_VALUE_GEQ);
+    if (!lacks(result))
+        return cuda_driver_status(result, "cuStreamWaitValue32");
+    int error = flag_cuda_await(word_of(flag), value, stream);
+    return cuda_status((cudaError_t)error, "launching an await");
+}
+
+static alnico_status_t cuda_copy_raise(void *dst, const void *src, size_t bytes,
+                                       struct device_flag *flag, uint32_t value, void *stream)
+{
+    int error = flag_cuda_copy_raise(dst, src, bytes, word_of(flag), value, stream);
+    return cuda_status((cudaError_t)error, "launching a copy to the host");
+}
+
+static alnico_status_t cuda_await_copy(void *dst, const void *src, size_t bytes,
+                                       struct device_flag *flag, uint32_t value,
+                                       const uint32_t *skip, void *stream)
+{
+    int error = flag_cuda_await_copy(dst, src, bytes, word_of(flag), value, skip, stream);
+    return cuda_status((cudaError_t)error, "launching a copy from the host");
+}
+
+const struct device_ops device_cuda = {
+    .name = "cuda",
+    .kind = ALNICO_DEVICE_CUDA,
+    .host_accessible = false,
+    .probe = cuda_probe,
+    .prepare = cuda_prepare,
+    .current = cuda_current,
+    .enter = cuda_enter,
+    .check_memory = cuda_check_memory,
+    .check_stream = cuda_check_stream,
+    .capturing = cuda_capturing,
+    .copy_raise = cuda_copy_raise,
+    .await_copy = cuda_await_copy,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .pinned_alloc = cuda_pinned_alloc,
+    .pinned_free = cuda_pinned_free,
+    .copy = cuda_copy,
+    .reduce = cuda_reduce,
+    .divide = cuda_divide,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .stream_synchronize = cuda_stream_synchronize,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .event_complete = cuda_event_complete,
+    .event_synchronize = cuda_event_synchronize,
+    .stream_wait = cuda_stream_wait,
+    .flag_create = cuda_flag_create,
+    .flag_destroy = cuda_flag_destroy,
+    .flag_raise = cuda_flag_raise,
+    .flag_read = cuda_flag_read,
+    .flag_wait = cuda_flag_wait,
+    .stream_raise = cuda_stream_raise,
+    .stream_await = cuda_stream_await,
+};
