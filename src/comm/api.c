@@ -198,11 +198,10 @@ int alnico_comm_size(alnico_comm_t comm)
 alnico_status_t alnico_synchronize(alnico_comm_t comm)
 {
     TRY(comm_check(comm, "alnico_synchronize"));
-    int before = comm_enter(comm);
-    alnico_status_t status = streamed_drain(comm);
+    TRY(comm->device->stream_synchronize(comm->stream));
     comm_drain(comm);
-    comm_leave(comm, before);
-    return status == ALNICO_SUCCESS ? comm_health(comm) : status;
+    TRY(streamed_drain(comm));
+    return comm_health(comm);
 }
 
 /* What a rank passes to set_algorithm, and what all make of rank 0's. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 const struct backend_ops *const backend_all[] = {&backend_host, &backend_peer,
-#ifdef ALNICO_HAVE_CUDA_PEER
+#ifdef ALNICO_HAVE_CUDA
                                                  &backend_peer_cuda,
 #endif
 #ifdef ALNICO_HAVE_NCCL

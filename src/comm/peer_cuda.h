@@ -50,8 +50,9 @@ enum peer_fault {
     PEER_FAULT_BUSY     /* two kernels used this rank's scratch at once */
 };
 
-/* Words that host and kernels share: mapped host memory, one a rank, zero at first. */
+/* Words that host and kernels share: mapped host memory, one a rank, the rest zero at first. */
 struct peer_words {
+    uint32_t told;  /* 1 + this rank: what an abort copies to the others */
     uint32_t abort; /* raised by the host */
     uint32_t fault; /* enum peer_fault, the first one; the fields below are written before it */
     uint32_t rank, kernel;

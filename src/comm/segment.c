@@ -1,29 +1,22 @@
 /*
  * The shared segment: a page or more of what the ranks tell about themselves, then the owner's bytes. It
- * is a sealed memfd of rank 0. The others learn from the first exchange where rank 0 listens, an abstract
- * address that the kernel chooses, and a random token; they show the token, and get the descriptor. Both
- * sides check that the other runs as the same user.
+ * is a sealed memfd of rank 0. The others learn from the first exchange where rank 0 listens, and get the
+ * descriptor (handover.h).
  */
 #include "comm/segment.h"
 
+#include "comm/handover.h"
 #include "comm/process.h"
 #include "device/backoff.h"
 #include "status.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
-
-enum { GREETING_MS = 1000 }; /* how long rank 0 listens to one who has connected and says nothing */
 
 /* In the segment, one a rank. Written by its rank before the last exchange; `left` later. */
 struct segment_member {
@@ -42,10 +35,7 @@ struct mapping {
 struct card {
     struct process_id process;
     uint64_t bytes;
-    /* rank 0 only: */
-    uint64_t token[2];
-    struct sockaddr_un address;
-    uint32_t address_bytes; /* 0: rank 0 failed */
+    struct handover_card first; /* rank 0's; no address: it failed */
 };
 
 /* What every rank says last. */
@@ -53,11 +43,6 @@ struct outcome {
     struct mapping *mapping; /* for the other ranks of its process */
     int32_t status;
     char detail[244];
-};
-
-struct greeting {
-    uint64_t token[2];
-    int32_t rank, padding;
 };
 
 /* While a segment is made. */
@@ -86,18 +71,6 @@ static size_t whole_bytes(const struct segment *s)
     return members_bytes(s->size) + page_round(s->bytes);
 }
 
-static int left_ms(const struct making *m)
-{
-    int64_t left = m->end_ns - backoff_now_ns();
-    return left <= 0 ? 0 : left > 60000000000 ? 60000 : (int)(left / 1000000) + 1;
-}
-
-static alnico_status_t system_error(const char *call)
-{
-    alnico_status_t status = errno == ENOMEM ? ALNICO_ERROR_MEMORY : ALNICO_ERROR_SYSTEM;
-    return error_set(status, "%s: %s", call, strerror(errno));
-}
-
 /* ---- Mappings ---- */
 
 static alnico_status_t mapping_create(int memory, size_t bytes, int users, struct mapping **out)
@@ -108,7 +81,7 @@ static alnico_status_t mapping_create(int memory, size_t bytes, int users, struc
     void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
     if (start == MAP_FAILED) {
         free(mapping);
-        return system_error("mmap of a segment");
+        return handover_error("mmap of a segment");
     }
     *mapping = (struct mapping){.start = start, .bytes = bytes};
     atomic_init(&mapping->users, users);
@@ -130,92 +103,30 @@ static alnico_status_t make_memory(struct making *m, size_t bytes)
 {
     m->memory = memfd_create("alnico", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (m->memory < 0)
-        return system_error("memfd_create");
+        return handover_error("memfd_create");
     if (ftruncate(m->memory, (off_t)bytes) != 0)
-        return system_error("ftruncate of a segment");
+        return handover_error("ftruncate of a segment");
     if (fcntl(m->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        return system_error("fcntl of a segment's seals");
-    return ALNICO_SUCCESS;
-}
-
-/* A length without a name makes the kernel choose one that no other socket has. */
-static alnico_status_t listen_anywhere(struct making *m, int size)
-{
-    struct sockaddr_un any = {.sun_family = AF_UNIX};
-    socklen_t length = sizeof m->mine.address;
-    m->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (m->listener < 0)
-        return system_error("socket");
-    if (bind(m->listener, (const struct sockaddr *)&any, sizeof any.sun_family) != 0)
-        return system_error("bind");
-    if (listen(m->listener, size) != 0)
-        return system_error("listen");
-    if (getsockname(m->listener, (struct sockaddr *)&m->mine.address, &length) != 0)
-        return system_error("getsockname");
-    if (getrandom(m->mine.token, sizeof m->mine.token, 0) != sizeof m->mine.token)
-        return system_error("getrandom");
-    m->mine.address_bytes = length;
+        return handover_error("fcntl of a segment's seals");
     return ALNICO_SUCCESS;
 }
 
 static alnico_status_t begin_first(struct making *m)
 {
     TRY(make_memory(m, whole_bytes(m->out)));
-    return listen_anywhere(m, m->out->size);
-}
-
-static bool is_same_user(int connection)
-{
-    struct ucred peer;
-    socklen_t length = sizeof peer;
-    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-           peer.uid == geteuid();
-}
-
-static bool await(int descriptor, short events, int ms)
-{
-    struct pollfd poll_for = {.fd = descriptor, .events = events};
-    return poll(&poll_for, 1, ms) == 1;
-}
-
-static bool send_memory(int connection, int memory)
-{
-    _Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {0};
-    char byte = 1;
-    struct iovec part = {&byte, 1};
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
-    struct cmsghdr *control = CMSG_FIRSTHDR(&message);
-    control->cmsg_level = SOL_SOCKET;
-    control->cmsg_type = SCM_RIGHTS;
-    control->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(control), &memory, sizeof memory);
-    return sendmsg(connection, &message, MSG_NOSIGNAL) == 1;
-}
-
-/* One who has connected; whoever is not a rank of ours gets nothing. */
-static bool serve_one(const struct making *m, int connection)
-{
-    struct greeting greeting;
-    int patience = left_ms(m) < GREETING_MS ? left_ms(m) : GREETING_MS;
-    return is_same_user(connection) && await(connection, POLLIN, patience) &&
-           recv(connection, &greeting, sizeof greeting, MSG_DONTWAIT) == sizeof greeting &&
-           memcmp(greeting.token, m->mine.token, sizeof greeting.token) == 0 &&
-           send_memory(connection, m->memory);
+    return handover_listen(m->out->size, &m->listener, &m->mine.first);
 }
 
 /* Hands the descriptor to `far` other processes. */
 static alnico_status_t serve(const struct making *m, int far)
 {
     for (int served = 0; served < far;) {
-        if (!await(m->listener, POLLIN, left_ms(m)) && left_ms(m) == 0)
+        int rank, connection = handover_accept(m->listener, &m->mine.first, m->end_ns, &rank);
+        if (connection < 0)
             return error_set(ALNICO_ERROR_TIMEOUT,
                              "%d of %d processes did not fetch the shared segment", far - served,
                              far);
-        int connection = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC);
-        if (connection < 0)
-            continue;
-        served += serve_one(m, connection);
+        served += handover_send(connection, m->memory);
         close(connection);
     }
     return ALNICO_SUCCESS;
@@ -231,70 +142,26 @@ static void stop_listening(struct making *m)
 
 /* ---- The others fetch it ---- */
 
-static bool receive_memory(int connection, int *memory)
+static alnico_status_t ask(const struct making *m, int *memory)
 {
-    _Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {0};
-    char byte;
-    struct iovec part = {&byte, 1};
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
-    if (recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != 1)
-        return false;
-    const struct cmsghdr *control = CMSG_FIRSTHDR(&message);
-    if (!control || control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS ||
-        control->cmsg_len != CMSG_LEN(sizeof(int)))
-        return false;
-    memcpy(memory, CMSG_DATA(control), sizeof *memory);
-    return true;
-}
-
-/* EAGAIN: more connect at once than the kernel lets wait. */
-static alnico_status_t connect_first(const struct making *m, int connection)
-{
-    const struct card *first = &m->cards[0];
-    struct backoff backoff = {.crowded = true};
-    backoff_reset(&backoff);
-    while (connect(connection, (const struct sockaddr *)&first->address, first->address_bytes) !=
-           0) {
-        if (errno != EAGAIN && errno != EINTR)
-            return system_error("connect to rank 0");
-        if (left_ms(m) == 0)
-            return error_set(ALNICO_ERROR_TIMEOUT, "rank 0 takes no connection");
-        backoff_pause(&backoff);
-    }
-    if (!is_same_user(connection))
-        return error_set(ALNICO_ERROR_SYSTEM, "rank 0 runs as another user");
-    return ALNICO_SUCCESS;
-}
-
-static alnico_status_t ask(const struct making *m, int connection, int *memory)
-{
-    struct greeting greeting = {.rank = m->out->rank};
-    memcpy(greeting.token, m->cards[0].token, sizeof greeting.token);
-    TRY(connect_first(m, connection));
-    if (send(connection, &greeting, sizeof greeting, MSG_NOSIGNAL) != sizeof greeting)
-        return system_error("send to rank 0");
-    while (!await(connection, POLLIN, left_ms(m)))
-        if (left_ms(m) == 0)
-            return error_set(ALNICO_ERROR_TIMEOUT, "rank 0 sent no shared segment");
-    if (!receive_memory(connection, memory))
-        return error_set(ALNICO_ERROR_SYSTEM, "rank 0 closed the connection");
-    return ALNICO_SUCCESS;
+    int connection;
+    TRY(handover_connect(&m->cards[0].first, 0, m->out->rank, m->end_ns, &connection));
+    bool received = handover_receive(connection, m->end_ns, memory);
+    close(connection);
+    if (received)
+        return ALNICO_SUCCESS;
+    return handover_left_ms(m->end_ns) == 0
+               ? error_set(ALNICO_ERROR_TIMEOUT, "rank 0 sent no shared segment")
+               : error_set(ALNICO_ERROR_SYSTEM, "rank 0 closed the connection");
 }
 
 static alnico_status_t fetch(const struct making *m)
 {
-    int memory = -1;
+    int memory;
     struct segment *s = m->out;
-    int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (connection < 0)
-        return system_error("socket");
-    alnico_status_t status = ask(m, connection, &memory);
-    close(connection);
-    if (status == ALNICO_SUCCESS)
-        status = mapping_create(memory, whole_bytes(s), m->near, &s->mapping);
-    if (memory >= 0)
-        close(memory);
+    TRY(ask(m, &memory));
+    alnico_status_t status = mapping_create(memory, whole_bytes(s), m->near, &s->mapping);
+    close(memory);
     return status;
 }
 
@@ -388,9 +255,9 @@ static alnico_status_t make(struct making *m, segment_exchange *exchange, void *
 {
     alnico_status_t status = m->out->rank == 0 ? begin_first(m) : ALNICO_SUCCESS;
     if (status != ALNICO_SUCCESS)
-        m->mine.address_bytes = 0;
+        m->mine.first.address_bytes = 0;
     TRY(exchange(context, &m->mine, m->cards, sizeof m->mine));
-    if (m->cards[0].address_bytes)
+    if (m->cards[0].first.address_bytes)
         status = share(m);
     stop_listening(m);
     return agree(m, exchange, context, status);

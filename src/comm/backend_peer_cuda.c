@@ -1,0 +1,300 @@
+/*
+ * The peer backend on CUDA: a collective is one kernel (peer_cuda.h) that loads from and stores to the other ranks' GPUs,
+ * enqueued on the communicator's stream, or for a nonblocking call on one of the library's (streamed.c). Nothing waits
+ * here; kernels wait for each other, and one that gives up leaves a word that every later call looks at.
+ */
+#include "comm/backend.h"
+#include "comm/peer_map.h"
+#include "comm/streamed.h"
+
+#include "datatype.h"
+#include "device/cuda_driver.h"
+#include "log.h"
+#include "status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What a communicator has for this backend. */
+struct peer_cuda_state {
+    struct peer_map map;
+    struct peer_piece own; /* this rank's scratch */
+    struct peer_share scratch;
+    struct peer_words *words; /* mapped host memory */
+    struct peer_world world;
+    cudaStream_t signal; /* where an abort tells the others */
+    atomic_bool aborted;
+};
+
+/* ---- What it can do ---- */
+
+static enum peer_kernel kernel_of(const struct algorithm *algorithm)
+{
+    return algorithm == &algorithm_one_shot          ? PEER_ONE_SHOT
+           : algorithm == &algorithm_one_shot_line   ? PEER_ONE_SHOT_LINE
+           : algorithm == &algorithm_two_shot_line   ? PEER_TWO_SHOT_LINE
+           : algorithm == &algorithm_two_shot_direct ? PEER_TWO_SHOT_DIRECT
+           : algorithm == &algorithm_two_shot_staged ? PEER_TWO_SHOT_STAGED
+                                                     : PEER_RECURSIVE_DOUBLING;
+}
+
+/* Where all ranks have what this rank has at `memory`, which is registered; NULL if it is not. */
+static const struct peer_share *share_of(alnico_comm_t comm, const void *memory, size_t bytes,
+                                         size_t *offset)
+{
+    const struct alnico_registration *r = registration_find(comm, memory, bytes);
+    if (!r)
+        return NULL;
+    *offset = (size_t)((const char *)memory - r->base);
+    return r->peer;
+}
+
+static bool peer_supports(alnico_comm_t comm, const struct call *call,
+                          const struct algorithm *algorithm)
+{
+    enum peer_kernel kernel = kernel_of(algorithm);
+    size_t offset;
+    if (!comm->peer_cuda || !call)
+        return comm->peer_cuda != NULL;
+    size_t bytes = call->count * datatype_bytes(call->type);
+    if (kernel == PEER_TWO_SHOT_DIRECT && (!share_of(comm, call->send, bytes, &offset) ||
+                                           !share_of(comm, call->recv, bytes, &offset)))
+        return false;
+    return peer_cuda_fits(kernel, comm->size, bytes);
+}
+
+/* ---- Calls ---- */
+
+static void find_buffers(alnico_comm_t comm, const struct call *call, struct peer_arguments *out)
+{
+    size_t bytes = call->count * datatype_bytes(call->type), from = 0, to = 0;
+    const struct peer_share *send = share_of(comm, call->send, bytes, &from);
+    const struct peer_share *recv = share_of(comm, call->recv, bytes, &to);
+    for (int i = 0; i < comm->size; i++) {
+        out->sends[i] = send->pieces[i].at + from;
+        out->recvs[i] = recv->pieces[i].at + to;
+    }
+}
+
+static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
+                              const struct choice *choice, void *stream)
+{
+    enum peer_kernel kernel = kernel_of(choice->algorithm);
+    struct peer_arguments arguments;
+    struct peer_grid grid;
+    if (call->count == 0)
+        return ALNICO_SUCCESS;
+    peer_cuda_grid(kernel, comm->size, call->count * datatype_bytes(call->type), choice->blocks,
+                   &grid);
+    if (kernel == PEER_TWO_SHOT_DIRECT)
+        find_buffers(comm, call, &arguments);
+    peer_cuda_arguments(&arguments, &comm->peer_cuda->world, kernel, call->send, call->recv,
+                        call->count, (int)call->type, (int)call->op, &grid);
+    return cuda_status((cudaError_t)peer_cuda_launch(&arguments, &grid, stream),
+                       "cudaLaunchKernelExC");
+}
+
+static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
+                                  const struct choice *choice, alnico_request_t *request)
+{
+    struct streamed *op;
+    void *stream;
+    TRY(streamed_begin(comm, request != NULL, &op, &stream));
+    alnico_status_t status = launch(comm, call, choice, stream);
+    if (status != ALNICO_SUCCESS) {
+        streamed_cancel(comm, op);
+        return status;
+    }
+    return streamed_end(comm, op, &backend_peer_cuda, request);
+}
+
+/* ---- Failures ---- */
+
+static const char *const kernel_names[] = {[PEER_ONE_SHOT] = "one_shot",
+                                           [PEER_ONE_SHOT_LINE] = "one_shot_line",
+                                           [PEER_TWO_SHOT_LINE] = "two_shot_line",
+                                           [PEER_TWO_SHOT_STAGED] = "two_shot_staged",
+                                           [PEER_TWO_SHOT_DIRECT] = "two_shot_direct",
+                                           [PEER_RECURSIVE_DOUBLING] = "peer_recursive_doubling"};
+
+static alnico_status_t explain(alnico_comm_t comm, const volatile struct peer_words *words)
+{
+    const char *kernel = kernel_names[words->kernel % PEER_KERNELS];
+    unsigned long long epoch = words->epoch;
+    switch (words->fault) {
+    case PEER_FAULT_TIMEOUT:
+        return error_set(ALNICO_ERROR_TIMEOUT,
+                         "%s, kernel %llu of communicator %d: rank %u did not come within %g s",
+                         kernel, epoch, comm->id, words->rank, comm->family->settings.timeout);
+    case PEER_FAULT_BUSY:
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "%s, kernel %llu of communicator %d: another operation of it was still "
+                         "running on this GPU; what uses one communicator must be ordered",
+                         kernel, epoch, comm->id);
+    case PEER_FAULT_TOLD:
+        return error_set(ALNICO_ERROR_ABORTED,
+                         "%s, kernel %llu of communicator %d: rank %u gave up", kernel, epoch,
+                         comm->id, words->rank);
+    default:
+        return error_set(ALNICO_ERROR_ABORTED, "%s, kernel %llu of communicator %d was aborted",
+                         kernel, epoch, comm->id);
+    }
+}
+
+static alnico_status_t peer_health(alnico_comm_t comm)
+{
+    const struct peer_cuda_state *state = comm->peer_cuda;
+    if (!state || *(volatile uint32_t *)&state->words->fault == PEER_FAULT_NONE)
+        return ALNICO_SUCCESS;
+    atomic_thread_fence(memory_order_acquire);
+    return explain(comm, state->words);
+}
+
+/* Our kernels see our word. Those of the others, which may wait for a kernel that we never launch, see what is copied
+ * into their scratch. */
+static void peer_abort(alnico_comm_t comm)
+{
+    struct peer_cuda_state *state = comm->peer_cuda;
+    if (!state || atomic_exchange(&state->aborted, true))
+        return;
+    *(volatile uint32_t *)&state->words->abort = 1;
+    int before = comm_enter(comm);
+    for (int i = 0; i < comm->size; i++)
+        if (i != comm->rank)
+            cudaMemcpyAsync(state->world.scratch[i] + PEER_AT_TOLD, &state->words->told,
+                            sizeof state->words->told, cudaMemcpyDefault, state->signal);
+    cudaGetLastError();
+    comm_leave(comm, before);
+}
+
+/* ---- Registered memory ---- */
+
+static alnico_status_t peer_enroll(alnico_comm_t comm, struct alnico_registration *registration,
+                                   const char *who)
+{
+    if (!comm->peer_cuda)
+        return ALNICO_SUCCESS;
+    struct peer_share *share = calloc(1, sizeof *share);
+    alnico_status_t status = ALNICO_SUCCESS;
+    if (!share)
+        status = error_set(ALNICO_ERROR_MEMORY, "no memory for a registration");
+    status = peer_map_agree(comm, who, status);
+    if (status == ALNICO_SUCCESS)
+        status = peer_map_share(&comm->peer_cuda->map, who, registration->base, registration->bytes,
+                                share);
+    if (status != ALNICO_SUCCESS)
+        free(share);
+    else
+        registration->peer = share;
+    return status;
+}
+
+static void peer_withdraw(alnico_comm_t comm, struct alnico_registration *registration)
+{
+    if (registration->peer)
+        peer_map_unshare(&comm->peer_cuda->map, registration->peer);
+    free(registration->peer);
+    registration->peer = NULL;
+}
+
+/* ---- Attaching ---- */
+
+static alnico_status_t make_words(struct peer_cuda_state *state, int rank)
+{
+    TRY(cuda_status(cudaHostAlloc((void **)&state->words, sizeof *state->words,
+                                  cudaHostAllocMapped | cudaHostAllocPortable),
+                    "cudaHostAlloc"));
+    *state->words = (struct peer_words){.told = 1 + (uint32_t)rank};
+    return cuda_status(cudaHostGetDevicePointer((void **)&state->world.words, state->words, 0),
+                       "cudaHostGetDevicePointer");
+}
+
+/* What a rank makes by itself. */
+static alnico_status_t make_own(alnico_comm_t comm, struct peer_cuda_state *state)
+{
+    double timeout = comm->family->settings.timeout;
+    state->world =
+        (struct peer_world){.rank = comm->rank,
+                            .size = comm->size,
+                            .timeout_ns = timeout < 1e9 ? (uint64_t)(timeout * 1e9) : UINT64_MAX};
+    TRY(cuda_status((cudaError_t)peer_cuda_load(comm->size), "loading the peer kernels"));
+    TRY(cuda_status(cudaStreamCreateWithFlags(&state->signal, cudaStreamNonBlocking),
+                    "cudaStreamCreateWithFlags"));
+    TRY(make_words(state, comm->rank));
+    TRY(peer_map_alloc(&state->map, PEER_SCRATCH_BYTES, &state->own));
+    return cuda_status((cudaError_t)peer_cuda_clear(state->own.at, 1), "clearing the scratch");
+}
+
+/* The scratch of a broken communicator may still be written by a rank that has not heard of it: memory that does not
+ * outlive its owner by itself is then left alone. */
+static void state_destroy(alnico_comm_t comm, struct peer_cuda_state *state)
+{
+    peer_map_unshare(&state->map, &state->scratch);
+    if (state->own.mapping || !comm->transport->broken)
+        peer_map_free(&state->own);
+    if (state->signal)
+        cudaStreamDestroy(state->signal);
+    if (state->words)
+        cudaFreeHost(state->words);
+    cudaGetLastError();
+    free(state);
+}
+
+static alnico_status_t make_all(alnico_comm_t comm, struct peer_cuda_state *state, const char *who)
+{
+    TRY(peer_map_agree(comm, who, make_own(comm, state)));
+    TRY(peer_map_share(&state->map, who, state->own.at, PEER_SCRATCH_BYTES, &state->scratch));
+    for (int i = 0; i < comm->size; i++)
+        state->world.scratch[i] = state->scratch.pieces[i].at;
+    return ALNICO_SUCCESS;
+}
+
+/* What the machine refuses leaves the ranks without this backend; what else fails, fails creation. */
+static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
+{
+    bool works = false;
+    struct peer_cuda_state *state = calloc(1, sizeof *state);
+    if (!state)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
+    alnico_status_t status = peer_map_init(&state->map, comm, who, &works);
+    if (status == ALNICO_SUCCESS && works)
+        status = make_all(comm, state, who);
+    if (status == ALNICO_SUCCESS && works) {
+        comm->peer_cuda = state;
+        return ALNICO_SUCCESS;
+    }
+    state_destroy(comm, state);
+    if (status != ALNICO_ERROR_UNSUPPORTED && status != ALNICO_ERROR_SYSTEM)
+        return status;
+    log_write(comm->rank == 0 ? LOG_WARNING : LOG_DEBUG, "no peer backend: %s",
+              alnico_error_detail());
+    return ALNICO_SUCCESS;
+}
+
+static void peer_detach(alnico_comm_t comm)
+{
+    if (comm->peer_cuda)
+        state_destroy(comm, comm->peer_cuda);
+    comm->peer_cuda = NULL;
+}
+
+const struct backend_ops backend_peer_cuda = {
+    .name = "peer",
+    .about = "GPUs of one host load from and store to each other's memory",
+    .needs = "2 to 8 ranks of one host on GPUs that reach each other; two_shot_direct: buffers "
+             "registered on this communicator; the others: a message that their scratch holds",
+    .devices = 1u << ALNICO_DEVICE_CUDA,
+    .capturable = true,
+    .attach = peer_attach,
+    .detach = peer_detach,
+    .supports = peer_supports,
+    .health = peer_health,
+    .abort = peer_abort,
+    .enroll = peer_enroll,
+    .withdraw = peer_withdraw,
+    .start = peer_start,
+    .join = streamed_join,
+    .test = streamed_test,
+    .synchronize = streamed_synchronize,
+    .release = streamed_release,
+};
