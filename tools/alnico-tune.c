@@ -1,151 +1,88 @@
 /* alnico-tune: measures every way to carry out an allreduce on the ranks of mpirun and puts the rows that follow into a
- * tuning file. Which ways and rows there are stands in tune_rows.c, how times are taken in perf_measure.c, the command
- * line in tune_options.c. */
-#include "comm/comm.h"
-#include "perf_measure.h"
+ * tuning file, or says whether the table in force takes the fastest. Which ways and rows there are stands in
+ * tune_rows.c, how a device is measured in tune_cpu.c and tune_cuda.c, the command line in tune_options.c. */
 #include "program.h"
-#include "tune_options.h"
-#include "tune_rows.h"
+#include "tune_measure.h"
+#include "tune_print.h"
 
-#include <alnico/mpi.h>
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
 #include <math.h>
+#include <mpi.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* From here on a way that took twice as long as the best is not measured at larger sizes: latency, which may favour
- * others there, no longer counts. */
-enum { PRUNE_BYTES = 1 << 20 };
-
-struct tuner {
-    struct tune_options options;
-    int rank, ranks;
-    alnico_comm_t comm;
-    struct tuning_steps in_force; /* what the table said before */
-    float *send, *recv;
-    struct tune_size *sizes;
-    int count;
-};
-
 /* ---- Measuring ---- */
 
-/* One way at one size, as perf_measure times it. */
-struct contest {
-    const struct tuner *tuner;
-    const struct tune_way *way;
-    size_t count;
-};
-
-static void choose_way(void *context)
+void tune_force(alnico_comm_t comm, const struct tune_way *way)
 {
-    const struct contest *c = context;
-    const struct tuning_step only = {.backend = c->way->backend,
-                                     .algorithm = c->way->algorithm,
-                                     .chunk_bytes = c->way->chunk_bytes};
-    tuning_steps_force(&c->tuner->comm->tuning, ALNICO_ALLREDUCE, &only);
+    const struct tuning_step only = {.backend = way->backend,
+                                     .algorithm = way->algorithm,
+                                     .chunk_bytes = way->chunk_bytes,
+                                     .blocks = way->blocks};
+    tuning_steps_force(&comm->tuning, ALNICO_ALLREDUCE, &only);
 }
 
-static alnico_status_t call_once(const struct contest *c)
+static struct tune_way way_of(const struct tuning_step *step)
 {
-    return alnico_allreduce(c->tuner->send, c->tuner->recv, c->count, ALNICO_FLOAT32, ALNICO_SUM,
-                            c->tuner->comm);
+    return (struct tune_way){step->backend, step->algorithm, step->chunk_bytes, step->blocks};
 }
 
-static void run_way(void *context, int calls)
+/* Adds what the table in force may take. */
+static void add_in_force(const struct tuner *t, unsigned modes, struct tune_size *size)
 {
-    for (int i = 0; i < calls; i++)
-        program_check(call_once(context), "alnico_allreduce");
+    const struct tuning_step *step;
+    for (step = tuning_choose(&t->in_force, ALNICO_ALLREDUCE, modes, size->bytes); step;
+         step = tuning_next(step, size->bytes))
+        tune_add_way(size, way_of(step));
 }
 
-/* Whether no rank says that this way does not exist here. */
-static bool is_possible(struct contest *c)
+struct tune_way tune_way_in_force(const struct tuner *t, unsigned modes,
+                                  const struct tune_size *size)
 {
-    choose_way(c);
-    alnico_status_t status = call_once(c);
-    int refused = status == ALNICO_ERROR_UNSUPPORTED;
-    if (!refused)
-        program_check(status, "alnico_allreduce");
-    MPI_Allreduce(MPI_IN_PLACE, &refused, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    return !refused;
+    const struct tuning_step *step =
+        tuning_choose(&t->in_force, ALNICO_ALLREDUCE, modes, size->bytes);
+    struct tune_way way = way_of(step);
+    while (isinf(tune_time(size, &way)) && (step = tuning_next(step, size->bytes)))
+        way = way_of(step);
+    return way;
 }
 
-static bool is_hopeless(const struct tune_size *before, const struct tune_way *way)
+bool tune_is_hopeless(const struct tuner *t, unsigned modes, const struct tune_size *size,
+                      const struct tune_size *before, const struct tune_way *way)
 {
     if (!before || before->bytes < PRUNE_BYTES || !tune_best(before))
         return false;
-    return tune_time(before, way) > 2 * tune_time(before, tune_best(before));
-}
-
-static void measure_size(struct tuner *t, struct tune_size *size, const struct tune_size *before)
-{
-    static struct contest contests[TUNE_WAYS];
-    static struct contestant contestants[TUNE_WAYS];
-    int places[TUNE_WAYS], count = 0;
-    for (int i = 0; i < size->count; i++) {
-        size->time_us[i] = -1;
-        contests[count] = (struct contest){t, &size->ways[i], size->bytes / sizeof(float)};
-        if (is_hopeless(before, &size->ways[i]) || !is_possible(&contests[count]))
-            continue;
-        contestants[count] =
-            (struct contestant){.prepare = choose_way, .run = run_way, .context = &contests[count]};
-        places[count++] = i;
+    const struct tuning_step *step;
+    for (step = tuning_choose(&t->in_force, ALNICO_ALLREDUCE, modes, size->bytes); step;
+         step = tuning_next(step, size->bytes)) {
+        struct tune_way other = way_of(step);
+        if (tune_same_way(way, &other, size->bytes))
+            return false;
     }
-    struct measure_plan plan = {.seconds = t->options.seconds, .warmup = 2};
-    struct measure_effort effort;
-    if (count && !measure(contestants, count, &plan, &effort))
-        program_fail("no memory for the samples of %d ways", count);
-    for (int i = 0; i < count; i++)
-        size->time_us[places[i]] = contestants[i].time_us;
-}
-
-static struct tune_way way_in_force(const struct tuner *t, size_t bytes)
-{
-    const struct tuning_step *step = tuning_choose(&t->in_force, ALNICO_ALLREDUCE, 0, bytes);
-    return (struct tune_way){step->backend, step->algorithm, step->chunk_bytes};
-}
-
-/* "host ring, 8192". */
-static const char *way_text(const struct tune_way *way, size_t bytes, char *text, size_t room)
-{
-    if (tune_cuts(way, bytes))
-        snprintf(text, room, "%s %s, %zu", way->backend, way->algorithm->name, way->chunk_bytes);
-    else
-        snprintf(text, room, "%s %s, whole", way->backend, way->algorithm->name);
-    return text;
-}
-
-static void print_size(const struct tuner *t, const struct tune_size *size)
-{
-    char best_text[96], old_text[96];
-    struct tune_way old = way_in_force(t, size->bytes);
-    const struct tune_way *best = tune_best(size);
-    if (!best)
-        program_fail("no way can carry out an allreduce of %zu bytes", size->bytes);
-    double time = tune_time(size, best), before = tune_time(size, &old);
-    printf("%11zu  %-36s %11.2f  %-36s %11.2f  %5.2f\n", size->bytes,
-           way_text(best, size->bytes, best_text, sizeof best_text), time,
-           way_text(&old, size->bytes, old_text, sizeof old_text), before, time / before);
-    fflush(stdout);
+    return tune_time(before, way) > 2 * tune_time(before, tune_best(before));
 }
 
 static void measure_all(struct tuner *t)
 {
     if (t->rank == 0)
-        printf("%11s  %-36s %11s  %-36s %11s  %5s\n", "bytes", "fastest (backend algorithm, chunk)",
-               "us", "in force", "us", "ratio");
+        tune_print_head(t);
     for (size_t bytes = t->options.begin; t->count < TUNE_SIZES; bytes *= t->options.factor) {
-        struct tune_size *size = &t->sizes[t->count];
-        size->bytes = bytes / sizeof(float) * sizeof(float);
-        tune_add_all(size, ALNICO_ALLREDUCE, t->options.quick);
-        tune_add_way(size, way_in_force(t, bytes));
-        measure_size(t, size, t->count ? size - 1 : NULL);
-        t->count++;
-        if (t->rank == 0)
-            print_size(t, size);
+        int at = t->count++;
+        for (unsigned modes = 0; modes < t->device->modes; modes++) {
+            struct tune_size *size = &t->sizes[modes][at];
+            size->bytes = bytes / sizeof(float) * sizeof(float);
+            tune_add_all(size, t->options.device, ALNICO_ALLREDUCE, t->options.quick);
+            add_in_force(t, modes, size);
+            t->device->measure(t, modes, size, at ? size - 1 : NULL);
+            if (!tune_best(size))
+                program_fail("no way can carry out an allreduce of %zu bytes", size->bytes);
+            if (t->rank == 0)
+                tune_print_size(t, modes, size);
+        }
         if (bytes > t->options.end / t->options.factor)
             break;
     }
@@ -202,35 +139,27 @@ static void open_file(const char *path, struct tuning *tuning)
     free(copy);
 }
 
-static void print_bound(size_t value, bool any)
+/* The rows of all modes, those first that ask for more of a call. */
+static int choose_rows(const struct tuner *t, struct tuning_row *rows)
 {
-    if (any)
-        printf("  %11s", "any");
-    else
-        printf("  %11zu", value);
-}
-
-static void print_rows(const struct tuning_row *rows, int count)
-{
-    printf("\n  %11s  %11s  %11s  %-8s %-20s %11s\n", "ranks up to", "hosts up to", "bytes up to",
-           "backend", "algorithm", "chunk bytes");
-    for (const struct tuning_row *row = rows; row < rows + count; row++) {
-        print_bound((size_t)row->ranks, row->ranks == INT_MAX);
-        print_bound((size_t)row->hosts, row->hosts == INT_MAX);
-        print_bound(row->bytes, row->bytes == SIZE_MAX);
-        printf("  %-8s %-20s %11zu\n", row->backend, row->algorithm, row->chunk_bytes);
+    int count = 0;
+    for (int modes = (int)t->device->modes - 1; modes >= 0; modes--) {
+        struct tuning_row like = {.collective = ALNICO_ALLREDUCE,
+                                  .device = t->options.device,
+                                  .ranks = t->ranks,
+                                  .hosts = t->comm->hosts,
+                                  .modes = (unsigned)modes};
+        count +=
+            tune_choose_rows(t->sizes[modes], t->count, t->options.margin, &like, rows + count);
     }
+    return count;
 }
 
 static void finish_table(const struct tuner *t, const char *command, struct tuning *tuning)
 {
-    struct tuning_row rows[TUNE_SIZES];
-    struct tuning_row like = {.collective = ALNICO_ALLREDUCE,
-                              .device = ALNICO_DEVICE_CPU,
-                              .ranks = t->ranks,
-                              .hosts = t->comm->hosts};
-    int count = tune_choose_rows(t->sizes, t->count, t->options.margin, &like, rows);
-    print_rows(rows, count);
+    static struct tuning_row rows[TUNE_SIZES * MODES];
+    int count = choose_rows(t, rows);
+    tune_print_rows(t, rows, count);
     if (!t->options.file)
         return;
     program_check(tune_merge(tuning, rows, count), t->options.file);
@@ -244,31 +173,31 @@ static void finish_table(const struct tuner *t, const char *command, struct tuni
 
 static void tuner_open(struct tuner *t)
 {
-    program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, NULL, &t->comm),
-                  "alnico_comm_create_mpi");
+#ifdef ALNICO_HAVE_CUDA
+    t->device = t->options.device == ALNICO_DEVICE_CUDA ? &tune_cuda : &tune_cpu;
+#else
+    t->device = &tune_cpu;
+#endif
+    t->device->open(t);
     if (t->comm->forced || t->comm->family->settings.chunk_bytes)
         program_fail(
             "ALNICO_ALLREDUCE or ALNICO_CHUNK is set: unset them, they go before every row");
-    program_check(tuning_steps_init(&t->in_force, &t->comm->family->tuning, ALNICO_DEVICE_CPU,
+    program_check(tuning_steps_init(&t->in_force, &t->comm->family->tuning, (int)t->options.device,
                                     t->ranks, t->comm->hosts),
                   "tuning_steps_init");
-    size_t count = t->options.end / sizeof(float);
-    t->send = calloc(count, sizeof(float));
-    t->recv = calloc(count, sizeof(float));
-    t->sizes = calloc(TUNE_SIZES, sizeof *t->sizes);
-    if (!t->send || !t->recv || !t->sizes)
-        program_fail("-e %zu: no memory for two buffers of this size", t->options.end);
-    for (size_t i = 0; i < count; i++)
-        t->send[i] = t->recv[i] = (float)(i % 7);
+    for (unsigned modes = 0; modes < t->device->modes; modes++) {
+        t->sizes[modes] = calloc(TUNE_SIZES, sizeof *t->sizes[modes]);
+        if (!t->sizes[modes])
+            program_fail("no memory for the times of all ways");
+    }
 }
 
 static void tuner_close(struct tuner *t)
 {
-    alnico_comm_destroy(t->comm);
     tuning_steps_finish(&t->in_force);
-    free(t->send);
-    free(t->recv);
-    free(t->sizes);
+    for (unsigned modes = 0; modes < t->device->modes; modes++)
+        free(t->sizes[modes]);
+    t->device->close(t);
 }
 
 static int check_file(const char *path)
@@ -291,7 +220,12 @@ int main(int argc, char **argv)
         return check_file(t.options.check);
     char *command = program_command(argc, argv);
     int level;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &level);
+    bool cuda = t.options.device == ALNICO_DEVICE_CUDA;
+    int wanted = cuda ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+    MPI_Init_thread(&argc, &argv, wanted, &level);
+    if (level < wanted)
+        program_fail("MPI gives %s, and GPUs need %s", program_mpi_level(level),
+                     program_mpi_level(wanted));
     MPI_Comm_rank(MPI_COMM_WORLD, &t.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &t.ranks);
     if (t.ranks < 2)
@@ -300,11 +234,15 @@ int main(int argc, char **argv)
         open_file(t.options.file, &tuning);
     tuner_open(&t);
     measure_all(&t);
-    if (t.rank == 0)
+    int slow = 0;
+    if (t.rank == 0 && t.options.verify)
+        slow = tune_print_verdict(&t);
+    else if (t.rank == 0)
         finish_table(&t, command, &tuning);
+    MPI_Bcast(&slow, 1, MPI_INT, 0, MPI_COMM_WORLD);
     tuning_finish(&tuning);
     tuner_close(&t);
     free(command);
     MPI_Finalize();
-    return EXIT_SUCCESS;
+    return slow ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -64,6 +64,14 @@ void side_compute(void *context, int calls);
 
 /* ---- perf_cuda_row.c ---- */
 
+/* A side for messages of `count` elements; `peer` is OURS, or who. */
+struct gpu_side side_make(struct gpu_bench *gpu, int peer, size_t count, alnico_datatype_t type,
+                          alnico_op_t op);
+
+/* Makes its inputs, one call, and with options.graph its graphs. False, on every rank, if ours cannot do it and
+ * options.all_algorithms. Afterwards side_drop_graphs. */
+bool side_open(struct gpu_side *side);
+
 void gpu_row(struct bench *bench, struct perf_row *row);
 
 #endif

@@ -30,17 +30,18 @@ static bool peer_can(int peer, const struct perf_row *row, bool overlap)
 #endif
 }
 
-static struct gpu_side make_side(struct gpu_bench *gpu, int peer, const struct perf_row *row)
+struct gpu_side side_make(struct gpu_bench *gpu, int peer, size_t count, alnico_datatype_t type,
+                          alnico_op_t op)
 {
     bool in_place = gpu->bench->options.in_place;
-    return (struct gpu_side){.gpu = gpu,
-                             .peer = peer,
-                             .pool = peer == OURS                  ? &gpu->ours
-                                     : peer == PEER_NCCL_SYMMETRIC ? &gpu->windows
-                                                                   : &gpu->plain,
-                             .layout = pool_layout(row->bytes, gpu->cache),
-                             .job = {in_place ? ALNICO_IN_PLACE : NULL, NULL, row->count, row->type,
-                                     row->op, gpu->comm}};
+    return (struct gpu_side){
+        .gpu = gpu,
+        .peer = peer,
+        .pool = peer == OURS                  ? &gpu->ours
+                : peer == PEER_NCCL_SYMMETRIC ? &gpu->windows
+                                              : &gpu->plain,
+        .layout = pool_layout(count * datatype_bytes(type), gpu->cache),
+        .job = {in_place ? ALNICO_IN_PLACE : NULL, NULL, count, type, op, gpu->comm}};
 }
 
 static void fill_pool(const struct gpu_side *side)
@@ -86,6 +87,11 @@ static bool make_graphs(struct gpu_side *side)
     if (!options->all_algorithms)
         program_fail("-G: ours cannot be captured in a CUDA graph: %s", alnico_error_detail());
     return false;
+}
+
+bool side_open(struct gpu_side *side)
+{
+    return try_call(side) && make_graphs(side);
 }
 
 /* ---- Times ---- */
@@ -291,17 +297,17 @@ static int make_sides(struct bench *bench, struct perf_row *row, struct gpu_side
     const struct perf_options *options = &bench->options;
     int count = 0;
     for (; count < bench->results; count++) {
-        sides[count] = make_side(bench->gpu, OURS, row);
+        sides[count] = side_make(bench->gpu, OURS, row->count, row->type, row->op);
         sides[count].algorithm = row->result[count].algorithm = bench->algorithm[count];
     }
     for (int peer = 0; peer < PEERS; peer++)
         if (options->versus & 1u << peer && peer_can(peer, row, options->overlap) &&
             (!options->graph || peer_table[peer].capturable)) {
             row->peers |= 1u << peer;
-            sides[count++] = make_side(bench->gpu, peer, row);
+            sides[count++] = side_make(bench->gpu, peer, row->count, row->type, row->op);
         }
     for (int i = 0; i < count; i++)
-        able[i] = try_call(&sides[i]) && make_graphs(&sides[i]);
+        able[i] = side_open(&sides[i]);
     return count;
 }
 

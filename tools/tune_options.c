@@ -1,12 +1,14 @@
 /* The command line of alnico-tune, by argp. */
 #include "tune_options.h"
 
+#include "perf_peers.h"
 #include "program.h"
 
 #include <argp.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { KEY_SECONDS = 256, KEY_MARGIN, KEY_QUICK, KEY_CHECK };
+enum { KEY_SECONDS = 256, KEY_MARGIN, KEY_QUICK, KEY_CHECK, KEY_DEVICE, KEY_MEMORY, KEY_VERIFY };
 
 static double read_number(struct argp_state *state, const char *option, const char *text,
                           double most)
@@ -21,9 +23,13 @@ static double read_number(struct argp_state *state, const char *option, const ch
 /* What was not given. */
 static void fill_in(struct tune_options *options)
 {
-    static const struct tune_options full = {NULL, NULL, 8, 64 << 20, 2, 2, 0.03, false};
-    static const struct tune_options quick = {NULL, NULL, 8, 2 << 20, 8, 0.2, 0.03, true};
-    const struct tune_options *from = options->quick ? &quick : &full;
+    static const struct tune_options defaults[2][2] = {
+        {{.begin = 8, .end = 64 << 20, .factor = 2, .seconds = 2, .margin = 0.03},
+         {.begin = 8, .end = 2 << 20, .factor = 8, .seconds = 0.2, .margin = 0.03}},
+        {{.begin = 8, .end = 256 << 20, .factor = 2, .seconds = 0.2, .margin = 0.03},
+         {.begin = 8, .end = 16 << 20, .factor = 8, .seconds = 0.05, .margin = 0.03}}};
+    bool cuda = options->device == ALNICO_DEVICE_CUDA;
+    const struct tune_options *from = &defaults[cuda][options->quick];
     options->begin = options->begin ? options->begin : from->begin;
     options->end = options->end ? options->end : from->end;
     options->factor = options->factor ? options->factor : from->factor;
@@ -33,6 +39,14 @@ static void fill_in(struct tune_options *options)
 
 static void check_together(struct argp_state *state, const struct tune_options *options)
 {
+    bool cuda = options->device == ALNICO_DEVICE_CUDA;
+    if (cuda && !peer_all(ALNICO_DEVICE_CUDA))
+        argp_error(state, "--device cuda: this build has no CUDA device; use --device cpu");
+    if (options->nccl_memory && (!cuda || !peer_table[PEER_NCCL].built))
+        argp_error(state, "--memory nccl: needs --device cuda, and a build with NCCL");
+    if (options->verify && options->file)
+        argp_error(state, "--verify: takes no file, and %s is given; the table is ALNICO_TUNING's",
+                   options->file);
     if (options->check && options->file)
         argp_error(state, "--check: takes no other file, and %s is given", options->file);
     if (options->begin < sizeof(float) || options->end > (size_t)1 << 40)
@@ -40,6 +54,15 @@ static void check_together(struct argp_state *state, const struct tune_options *
                    options->end, sizeof(float));
     if (options->begin > options->end)
         argp_error(state, "-b %zu: above -e %zu", options->begin, options->end);
+}
+
+/* Which of two words `text` is: false for the first, true for the second. */
+static bool read_choice(struct argp_state *state, const char *option, const char *text,
+                        const char *first, const char *second)
+{
+    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
+        argp_error(state, "%s %s: expected %s or %s", option, text, first, second);
+    return strcmp(text, second) == 0;
 }
 
 static error_t read_option(int key, char *text, struct argp_state *state)
@@ -66,6 +89,16 @@ static error_t read_option(int key, char *text, struct argp_state *state)
     case KEY_QUICK:
         options->quick = true;
         return 0;
+    case KEY_DEVICE:
+        options->device = read_choice(state, "--device", text, "cpu", "cuda") ? ALNICO_DEVICE_CUDA
+                                                                              : ALNICO_DEVICE_CPU;
+        return 0;
+    case KEY_MEMORY:
+        options->nccl_memory = read_choice(state, "--memory", text, "cuda", "nccl");
+        return 0;
+    case KEY_VERIFY:
+        options->verify = true;
+        return 0;
     case KEY_CHECK:
         options->check = text;
         return 0;
@@ -87,11 +120,25 @@ struct tune_options tune_options_read(int argc, char **argv)
 {
     static const struct argp_option table[] = {
         {"minbytes", 'b', "SIZE", 0, "first size in bytes; 64K and 64M are understood (8)", 0},
-        {"maxbytes", 'e', "SIZE", 0, "last size (64M); its row holds for all above", 0},
+        {"maxbytes", 'e', "SIZE", 0,
+         "last size (64M, with --device cuda 256M); its row holds for all above", 0},
         {"stepfactor", 'f', "N", 0, "from one size to the next, multiply by N (2)", 0},
-        {"seconds", KEY_SECONDS, "S", 0, "time to spend on each size, about (2)", 0},
+        {"seconds", KEY_SECONDS, "S", 0,
+         "time to spend on each size, about (2; with --device cuda 0.2 on each kind of call)", 0},
         {"margin", KEY_MARGIN, "PERCENT", 0,
          "stay with a way as long as it is no slower than the fastest by so much (3)", 0},
+        {"device", KEY_DEVICE, "DEVICE", 0,
+         "what to measure: cpu, or cuda, one process a GPU (cpu). On cuda sizes end at 256M, and "
+         "calls "
+         "in CUDA graphs and of registered buffers get rows of their own",
+         0},
+        {"memory", KEY_MEMORY, "KIND", 0,
+         "where buffers on GPUs come from: cuda (cudaMalloc) or nccl (ncclMemAlloc) (cuda)", 0},
+        {"verify", KEY_VERIFY, NULL, 0,
+         "make no rows: say where the table in force is slower than the fastest by more than 3 % "
+         "and "
+         "0.2 us; exit status 0 or 1",
+         0},
         {"quick", KEY_QUICK, NULL, 0,
          "few sizes and chunk sizes, a few seconds altogether: a first impression", 0},
         {"check", KEY_CHECK, "FILE", 0,
@@ -102,7 +149,8 @@ struct tune_options tune_options_read(int argc, char **argv)
         .parser = read_option,
         .args_doc = "[FILE]",
         .doc =
-            "Measures every backend, algorithm and chunk size of an allreduce (float32, sum) on "
+            "Measures every backend, algorithm, chunk size and grid of an allreduce (float32, sum) "
+            "on "
             "the ranks of mpirun, and prints the fastest and what the table in force takes. FILE "
             "gets the rows that follow for this number of ranks and hosts; what it says about "
             "others stays."};

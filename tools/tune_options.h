@@ -2,6 +2,8 @@
 #ifndef ALNICO_TOOLS_TUNE_OPTIONS_H
 #define ALNICO_TOOLS_TUNE_OPTIONS_H
 
+#include <alnico/alnico.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -9,7 +11,9 @@ struct tune_options {
     const char *file, *check;
     size_t begin, end, factor;
     double seconds, margin;
-    bool quick;
+    bool quick, verify;
+    alnico_device_t device;
+    bool nccl_memory; /* registered buffers come from ncclMemAlloc */
 };
 
 /* Reads it before MPI starts; a usage error is printed by one rank and ends the program with status 2. */

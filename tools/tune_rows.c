@@ -15,7 +15,9 @@ enum {
     CHUNK_FIRST = 4 << 10,
     CHUNK_LAST = 1 << 20,
     CHUNK_QUICK_FIRST = 8 << 10,
-    CHUNK_UNCUT = 64 << 10 /* where the algorithm does not cut: for another one that is forced */
+    CHUNK_UNCUT = 64 << 10, /* where the algorithm does not cut: for another one that is forced */
+    CHUNK_GPU_FIRST = 128 << 10, /* a copy and a flag in each direction for every chunk */
+    CHUNK_GPU_LAST = 2 << 20
 };
 
 /* ---- Ways ---- */
@@ -25,16 +27,16 @@ bool tune_cuts(const struct tune_way *way, size_t bytes)
     return way->algorithm->round && way->chunk_bytes < bytes;
 }
 
-static bool same_way(const struct tune_way *a, const struct tune_way *b, size_t bytes)
+bool tune_same_way(const struct tune_way *a, const struct tune_way *b, size_t bytes)
 {
-    return a->algorithm == b->algorithm &&
+    return a->algorithm == b->algorithm && a->blocks == b->blocks &&
            (a->chunk_bytes == b->chunk_bytes || (!tune_cuts(a, bytes) && !tune_cuts(b, bytes)));
 }
 
 static int find_way(const struct tune_size *size, const struct tune_way *way)
 {
     for (int i = 0; i < size->count; i++)
-        if (same_way(&size->ways[i], way, size->bytes))
+        if (tune_same_way(&size->ways[i], way, size->bytes))
             return i;
     return -1;
 }
@@ -45,21 +47,38 @@ void tune_add_way(struct tune_size *size, struct tune_way way)
         size->ways[size->count++] = way;
 }
 
-static void add_chunks(struct tune_size *size, struct tune_way way, bool quick)
+static void add_chunks(struct tune_size *size, struct tune_way way, int device, bool quick)
 {
-    for (size_t chunk = quick ? CHUNK_QUICK_FIRST : CHUNK_FIRST; chunk <= CHUNK_LAST;
-         chunk *= quick ? 4 : 2) {
+    bool gpu = device == ALNICO_DEVICE_CUDA;
+    size_t first = gpu ? CHUNK_GPU_FIRST : quick ? CHUNK_QUICK_FIRST : CHUNK_FIRST;
+    for (size_t chunk = first; chunk <= (gpu ? CHUNK_GPU_LAST : CHUNK_LAST);
+         chunk *= gpu || quick ? 4 : 2) {
         way.chunk_bytes = way.algorithm->round ? chunk : CHUNK_UNCUT;
         tune_add_way(size, way);
     }
 }
 
-void tune_add_all(struct tune_size *size, int collective, bool quick)
+/* Grids of the peer backend's kernels. */
+static void add_blocks(struct tune_size *size, struct tune_way way)
+{
+    static const int blocks[] = {1, 2, 4, 8, 16, 24, 32, 48, 64};
+    way.chunk_bytes = CHUNK_UNCUT;
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        way.blocks = blocks[i];
+        tune_add_way(size, way);
+    }
+}
+
+void tune_add_all(struct tune_size *size, int device, int collective, bool quick)
 {
     const struct tuning_backend *b;
     const struct algorithm *a;
-    for (int i = 0; (a = tuning_algorithm_at(ALNICO_DEVICE_CPU, collective, i, &b)); i++)
-        add_chunks(size, (struct tune_way){b->name, a, 0}, quick);
+    for (int i = 0; (a = tuning_algorithm_at(device, collective, i, &b)); i++) {
+        struct tune_way way = {.backend = b->name, .algorithm = a};
+        add_chunks(size, way, device, quick);
+        if (device == ALNICO_DEVICE_CUDA && strcmp(b->name, "peer") == 0 && !quick)
+            add_blocks(size, way);
+    }
 }
 
 double tune_time(const struct tune_size *size, const struct tune_way *way)
@@ -141,6 +160,7 @@ int tune_choose_rows(const struct tune_size *sizes, int count, double margin,
         *row = *like;
         row->bytes = i < count ? sizes[i - 1].bytes : SIZE_MAX;
         row->chunk_bytes = way.chunk_bytes;
+        row->blocks = way.blocks;
         snprintf(row->backend, sizeof row->backend, "%s", way.backend);
         snprintf(row->algorithm, sizeof row->algorithm, "%s", way.algorithm->name);
     }
@@ -160,6 +180,8 @@ static int compare_rows(const void *left, const void *right)
         return a->hosts < b->hosts ? -1 : 1;
     if (a->ranks != b->ranks)
         return a->ranks < b->ranks ? -1 : 1;
+    if (a->modes != b->modes)
+        return a->modes > b->modes ? -1 : 1;
     return (a->bytes > b->bytes) - (a->bytes < b->bytes);
 }
 

@@ -17,7 +17,7 @@ static const struct tuning_row like = {.device = ALNICO_DEVICE_CPU, .ranks = 2, 
 
 static struct tune_way way(const struct algorithm *algorithm, size_t chunk_bytes)
 {
-    return (struct tune_way){"host", algorithm, chunk_bytes};
+    return (struct tune_way){"host", algorithm, chunk_bytes, 0};
 }
 
 static void add_time(struct tune_size *size, const struct algorithm *algorithm, size_t chunk_bytes,
@@ -49,7 +49,7 @@ static void test_ways_that_differ(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size.count = 0;
         size.bytes = cases[i].bytes;
-        tune_add_all(&size, ALNICO_ALLREDUCE, cases[i].quick);
+        tune_add_all(&size, ALNICO_DEVICE_CPU, ALNICO_ALLREDUCE, cases[i].quick);
         int host = 0;
         for (int k = 0; k < size.count; k++)
             host += strcmp(size.ways[k].backend, "host") == 0;
