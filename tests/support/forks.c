@@ -20,6 +20,7 @@ enum { RANKS = 128, WATCHDOG_S = 60, EXIT_STATUS = 9 };
 struct party {
     int processes, threads, size;
     int victim, signal;
+    unsigned seconds;           /* before what is left is killed */
     int hub[RANKS], end[RANKS]; /* sockets: the test's process's and the ranks' */
     pid_t *pid;                 /* by process, shared with all */
     void (*body)(struct rank *);
@@ -197,7 +198,7 @@ static void party_run(struct party *party)
     watched = party->pid;
     watched_count = party->processes;
     signal(SIGALRM, give_up);
-    alarm(WATCHDOG_S);
+    alarm(party->seconds);
     while (relay(party))
         ;
     bool well = true;
@@ -214,14 +215,21 @@ static void party_run(struct party *party)
     REQUIRE(well);
 }
 
-void forks_run(int processes, int threads, void (*body)(struct rank *), void *argument)
+void forks_run_for(unsigned seconds, int processes, int threads, void (*body)(struct rank *),
+                   void *argument)
 {
     struct party party = {.processes = processes,
                           .threads = threads,
                           .victim = -1,
+                          .seconds = seconds,
                           .body = body,
                           .argument = argument};
     party_run(&party);
+}
+
+void forks_run(int processes, int threads, void (*body)(struct rank *), void *argument)
+{
+    forks_run_for(WATCHDOG_S, processes, threads, body, argument);
 }
 
 void forks_run_victim(int processes, int victim, int signal, void (*body)(struct rank *),
@@ -231,6 +239,7 @@ void forks_run_victim(int processes, int victim, int signal, void (*body)(struct
                           .threads = 1,
                           .victim = victim,
                           .signal = signal,
+                          .seconds = WATCHDOG_S,
                           .body = body,
                           .argument = argument};
     party_run(&party);

@@ -10,6 +10,10 @@
  * or if they take longer than a minute. */
 void forks_run(int processes, int threads, void (*body)(struct rank *), void *argument);
 
+/* The same with another time than a minute. */
+void forks_run_for(unsigned seconds, int processes, int threads, void (*body)(struct rank *),
+                   void *argument);
+
 /* One rank a process, of which `victim` does not end well: it ends by that signal, or with exit status 9 where
  * the signal is 0. */
 void forks_run_victim(int processes, int victim, int signal, void (*body)(struct rank *),

@@ -1,0 +1,54 @@
+/*
+ * The soak over one transport: `soak local` (threads), `soak shm` (processes without MPI) or, under mpirun, `soak mpi`.
+ *
+ * Usage: soak local|shm|mpi [SECONDS [OPERATIONS [RANKS]]]
+ */
+#include "soak.h"
+
+#include "forks.h"
+#include "ranks.h"
+#include "world.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static void run_rank(struct rank *rank)
+{
+    alnico_comm_t world = ranks_comm(rank, NULL);
+    soak_body(world, rank->argument);
+    alnico_comm_destroy(world);
+}
+
+static int run_mpi(struct soak *soak)
+{
+    soak->seed = world_begin(MPI_THREAD_MULTIPLE);
+    alnico_comm_t world = world_comm(NULL);
+    soak_body(world, soak);
+    alnico_comm_destroy(world);
+    return world_end();
+}
+
+int main(int argc, char **argv)
+{
+    struct soak soak = {
+        .seed = (uint64_t)time(NULL), .seconds = 5, .operations = UINT64_MAX, .streams = true};
+    const char *transport = argc > 1 ? argv[1] : "";
+    int ranks = argc > 4 ? atoi(argv[4]) : 3;
+    if (argc > 2)
+        soak.seconds = atof(argv[2]);
+    if (argc > 3)
+        soak.operations = strtoull(argv[3], NULL, 10);
+    if (strcmp(transport, "mpi") == 0)
+        return run_mpi(&soak);
+    printf("%d ranks, seed %" PRIu64 "\n", ranks, soak.seed);
+    if (strcmp(transport, "local") == 0)
+        ranks_run(ranks, run_rank, &soak);
+    else if (strcmp(transport, "shm") == 0)
+        forks_run_for((unsigned)soak.seconds + 60, ranks, 1, run_rank, &soak);
+    else
+        return EXIT_FAILURE;
+    return EXIT_SUCCESS;
+}
