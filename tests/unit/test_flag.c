@@ -143,7 +143,7 @@ static void *raise_each(void *argument)
 static void waiter_may_destroy_the_flag(void **state)
 {
     (void)state;
-    struct handover handover = {0};
+    struct handover handover = {.flag = NULL};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, raise_each, &handover), 0);
     double end = now_s() + STRESS_S;

@@ -19,7 +19,7 @@ struct letter {
 static void takes_in_the_order_of_pushes(void **state)
 {
     (void)state;
-    struct inbox inbox = {0};
+    struct inbox inbox = {.newest = NULL};
     struct letter letters[10];
     assert_true(inbox_empty(&inbox));
     assert_null(inbox_take(&inbox));

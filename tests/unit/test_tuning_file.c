@@ -31,8 +31,7 @@ static const char *const good[] = {
     /* 8 */ " \"backend\": \"host\", \"algorithm\": \"ring\",\n",
     /* 9 */ " \"chunk_bytes\": 4096},\n",
     /* 10 */
-    "{\"collective\": \"allreduce\", \"device\": \"cpu\", \"ranks_up_to\": 2, \"hosts_up_to\": "
-    "1,\n",
+    "{\"collective\": \"allreduce\", \"device\": \"cpu\", \"ranks_up_to\": 2, \"hosts_up_to\":1,\n",
     /* 11 */ " \"bytes_up_to\": null, \"backend\": \"host\", \"algorithm\": \"binomial\",\n",
     /* 12 */ " \"chunk_bytes\": 65536}\n",
     /* 13 */ "]}\n"};
