@@ -62,6 +62,7 @@ extern const struct algorithm *const algorithms_allreduce[];
  * backend's on the CPU, on CUDA, and NCCL's. */
 extern const struct algorithm algorithm_one_shot;
 extern const struct algorithm algorithm_two_shot;
+extern const struct algorithm algorithm_recursive_multiplying;
 extern const struct algorithm algorithm_one_shot_line;
 extern const struct algorithm algorithm_two_shot_line;
 extern const struct algorithm algorithm_two_shot_direct;

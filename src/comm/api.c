@@ -198,10 +198,11 @@ int alnico_comm_size(alnico_comm_t comm)
 alnico_status_t alnico_synchronize(alnico_comm_t comm)
 {
     TRY(comm_check(comm, "alnico_synchronize"));
-    TRY(comm->device->stream_synchronize(comm->stream));
+    int before = comm_enter(comm);
+    alnico_status_t status = streamed_drain(comm);
     comm_drain(comm);
-    TRY(streamed_drain(comm));
-    return comm_health(comm);
+    comm_leave(comm, before);
+    return status == ALNICO_SUCCESS ? comm_health(comm) : status;
 }
 
 /* What a rank passes to set_algorithm, and what all make of rank 0's. */

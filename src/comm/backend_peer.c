@@ -49,13 +49,20 @@ static const struct work_ops peer_work = {
     .cancel = peer_op_cancel,
 };
 
+static enum peer_way way_of(const struct algorithm *algorithm)
+{
+    return algorithm == &algorithm_two_shot                ? PEER_TWO_SHOT
+           : algorithm == &algorithm_recursive_multiplying ? PEER_MULTIPLYING
+                                                           : PEER_ONE_SHOT;
+}
+
 static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
                                   const struct choice *choice, alnico_request_t *request)
 {
     struct peer_op *op = (struct peer_op *)hosted_take(comm, &peer_work);
     if (!op)
         return ALNICO_ERROR_MEMORY;
-    peer_begin(&op->run, comm->peer->peer, call, choice->algorithm == &algorithm_two_shot);
+    peer_begin(&op->run, comm->peer->peer, call, way_of(choice->algorithm));
     op->ticket = comm->peer->tickets++;
     return hosted_start(&op->hosted, call, request);
 }

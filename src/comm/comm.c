@@ -394,7 +394,6 @@ void alnico_comm_destroy(alnico_comm_t comm)
         BACKEND_EACH(backend, comm, abort)
     backend->abort(comm);
     comm_drain(comm);
-    comm->device->stream_synchronize(comm->stream);
     streamed_drain(comm);
     comm->transport->broken = is_broken(comm);
     hosted_finish(comm);

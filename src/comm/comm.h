@@ -41,8 +41,10 @@ struct alnico_registration;
 struct streamed_state {
     void *stream; /* where nonblocking operations run; NULL before the first */
     struct streamed *all;
-    struct streamed *last;      /* the newest, unless the communicator's stream waits for it */
+    /* The newest eager and the newest captured one, unless the communicator's stream waits for it. */
+    struct streamed *last[2];
     struct device_event *front; /* where the communicator's stream was when the newest began */
+    struct device_event *fence; /* where a stream was when the host began to wait for it */
 };
 
 struct alnico_comm {

@@ -18,8 +18,9 @@ alnico_status_t nccl_status(ncclResult_t result, ncclComm_t nccl, const char *fu
     if (result == ncclSuccess)
         return ALNICO_SUCCESS;
     bool refused = result == ncclInvalidArgument || result == ncclInvalidUsage;
-    return error_set(refused ? ALNICO_ERROR_ARGUMENT : ALNICO_ERROR_SYSTEM, "%s: %s: %s", function,
-                     ncclGetErrorString(result), ncclGetLastError(nccl));
+    const char *last = ncclGetLastError(nccl);
+    return error_set(refused ? ALNICO_ERROR_ARGUMENT : ALNICO_ERROR_SYSTEM, "%s: %s%s%s", function,
+                     ncclGetErrorString(result), last && *last ? ": " : "", last ? last : "");
 }
 
 static alnico_status_t exchange(alnico_comm_t comm, const char *who, const void *mine, void *all,
@@ -110,7 +111,9 @@ struct birth {
 static alnico_status_t join(alnico_comm_t comm, const struct birth *birth, ncclComm_t *out)
 {
     if (birth->status != ALNICO_SUCCESS)
-        return error_set((alnico_status_t)birth->status, "rank 0 got no identifier from NCCL");
+        return comm->rank == 0 ? (alnico_status_t)birth->status
+                               : error_set((alnico_status_t)birth->status,
+                                           "rank 0 got no identifier from NCCL");
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
     return nccl_status(ncclCommInitRankConfig(out, comm->size, birth->id, comm->rank, &config),

@@ -6,10 +6,8 @@
 #include "comm/backend.h"
 #include "comm/nccl_state.h"
 
+#include "device/cuda_driver.h"
 #include "status.h"
-
-#include <cudaTypedefs.h>
-#include <cuda_runtime_api.h>
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
 
@@ -36,48 +34,28 @@ bool nccl_in_window(const struct alnico_comm *comm, const void *memory, size_t b
 
 /* ---- Memory that can be a window ---- */
 
-/* One physical allocation of the driver's virtual memory functions that other processes may map. */
-struct driver {
-    PFN_cuMemGetAddressRange_v3020 range;
-    PFN_cuMemRetainAllocationHandle_v11000 retain;
-    PFN_cuMemGetAllocationPropertiesFromHandle_v10020 properties;
-    PFN_cuMemRelease_v10020 release;
-};
-
-static bool driver_find(const char *name, unsigned version, void *out)
-{
-    enum cudaDriverEntryPointQueryResult result;
-    return cudaGetDriverEntryPointByVersion(name, out, version, cudaEnableDefault, &result) ==
-               cudaSuccess &&
-           result == cudaDriverEntryPointSuccess;
-}
-
-static bool driver_init(struct driver *d)
-{
-    return driver_find("cuMemGetAddressRange", 3020, &d->range) &&
-           driver_find("cuMemRetainAllocationHandle", 11000, &d->retain) &&
-           driver_find("cuMemGetAllocationPropertiesFromHandle", 10020, &d->properties) &&
-           driver_find("cuMemRelease", 10020, &d->release);
-}
-
-static bool is_shareable(const struct driver *d, void *base)
+static bool is_shareable(const struct cuda_driver *driver, CUdeviceptr start)
 {
     CUmemGenericAllocationHandle handle;
     CUmemAllocationProp properties = {0};
-    if (d->retain(&handle, base) != CUDA_SUCCESS)
+    if (driver->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)start) != CUDA_SUCCESS)
         return false;
-    bool known = d->properties(&properties, handle) == CUDA_SUCCESS;
-    d->release(handle);
+    bool known =
+        driver->cuMemGetAllocationPropertiesFromHandle(&properties, handle) == CUDA_SUCCESS;
+    driver->cuMemRelease(handle);
     return known && properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 }
 
+/* NCCL wants one physical allocation of the driver's virtual memory functions, which other processes may map. */
 static alnico_status_t check_memory(const struct alnico_registration *registration)
 {
-    struct driver d;
+    const struct cuda_driver *driver = cuda_driver();
     CUdeviceptr start, base = (CUdeviceptr)(uintptr_t)registration->base;
     size_t bytes;
-    if (!driver_init(&d) || d.range(&start, &bytes, base) != CUDA_SUCCESS ||
-        !is_shareable(&d, (void *)(uintptr_t)start))
+    if (!driver)
+        return ALNICO_ERROR_UNSUPPORTED;
+    if (driver->cuMemGetAddressRange(&start, &bytes, base) != CUDA_SUCCESS ||
+        !is_shareable(driver, start))
         return error_set(ALNICO_ERROR_UNSUPPORTED,
                          "%p is not memory of cuMemCreate that processes can share by a file "
                          "descriptor, as ncclMemAlloc makes it",

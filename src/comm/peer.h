@@ -2,8 +2,9 @@
  * Allreduce over memory that all ranks of a host map, in C11 atomics and without locks: the protocol of the peer
  * backend on the CPU. Every rank writes to its own part of the area only; the others read it.
  *
- * One-shot: every rank publishes its whole vector and combines everybody's itself. Two-shot: each rank combines
- * one block and publishes the result. Both combine in the order of the ranks, so all get the same bits.
+ * One-shot: every rank publishes its whole vector and combines everybody's itself. Recursive multiplying: groups do so,
+ * and then one of each group. Two-shot: each rank combines one block and publishes the result. All combine in an order
+ * that is the same for all ranks, so all get the same bits; the first and the last in that of the ranks.
  */
 #ifndef ALNICO_SRC_PEER_H
 #define ALNICO_SRC_PEER_H
@@ -17,7 +18,7 @@ enum { PEER_RANKS = 64, PEER_GPUS = 8 }; /* at most */
 /* One rank's view of an area, and where it stands in the sequence of operations that all ranks share. */
 struct peer;
 
-/* Bytes of the area for so many ranks. It begins as zeros and is aligned to 64 bytes. */
+/* Bytes of the area for so many ranks. It begins as zeros and is aligned to a page. */
 size_t peer_bytes(int size);
 
 /* Errors: MEMORY. */
@@ -26,22 +27,26 @@ alnico_status_t peer_create(void *area, int rank, int size, struct peer **out);
 /* NULL is fine. Does not touch the area. */
 void peer_destroy(struct peer *peer);
 
+enum peer_way { PEER_ONE_SHOT, PEER_TWO_SHOT, PEER_MULTIPLYING };
+
 /* One allreduce. Only one is polled at a time, in the same order on all ranks. */
 struct peer_run {
     struct peer *peer;
     struct call call;
-    bool two_shot;
-    enum peer_step { PEER_LINES, PEER_STAGE, PEER_REDUCE, PEER_COLLECT } step;
-    bool written;     /* PEER_LINES: our own are out */
-    int rank;         /* whom the step waits for next */
-    size_t line;      /* PEER_LINES: and for which of its lines */
-    size_t at, count; /* PEER_STAGE and later: the present piece, in elements */
-    uint64_t turn;    /* number of this small operation, or of this piece */
+    enum peer_way way;
+    enum peer_step { PEER_LINES, PEER_GROUP, PEER_GROUPS, PEER_REDUCE, PEER_COLLECT } step;
+    bool begun;          /* our own part of this turn is out */
+    int index;           /* how many ranks the step is done with */
+    size_t line;         /* of the next one, in steps with lines */
+    size_t done, count;  /* elements behind us, and of the present turn or piece */
+    size_t staged, next; /* elements published so far, and of the piece that was published last */
+    uint64_t turn;       /* number of the present turn of lines, or piece */
     uint32_t signature;
 };
 
 /* Prepares; touches nothing shared. */
-void peer_begin(struct peer_run *run, struct peer *peer, const struct call *call, bool two_shot);
+void peer_begin(struct peer_run *run, struct peer *peer, const struct call *call,
+                enum peer_way way);
 
 /* One step without blocking: ALNICO_PENDING, SUCCESS, or MISMATCH if a rank calls something else. Sets *moved if
  * anything advanced. */

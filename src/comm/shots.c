@@ -15,7 +15,14 @@ const struct algorithm algorithm_two_shot = {
     .about = "2 alpha + 2 (p-1)/p n beta + (p-1)/p n gamma; each rank combines one block for all",
 };
 
-const struct algorithm *const algorithms_peer[] = {&algorithm_one_shot, &algorithm_two_shot, NULL};
+const struct algorithm algorithm_recursive_multiplying = {
+    .name = "recursive_multiplying",
+    .about = "2 alpha + 2 sqrt(p) n (beta + gamma); groups of sqrt(p), then one of each "
+             "(Ruefenacht, Bull, Booth 2017)",
+};
+
+const struct algorithm *const algorithms_peer[] = {&algorithm_one_shot, &algorithm_two_shot,
+                                                   &algorithm_recursive_multiplying, NULL};
 
 /* On GPUs, whose stores go to each other's memory. */
 const struct algorithm algorithm_one_shot_line = {

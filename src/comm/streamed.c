@@ -7,9 +7,11 @@
  */
 #include "comm/streamed.h"
 
+#include "device/backoff.h"
 #include "status.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 struct streamed {
@@ -27,11 +29,15 @@ static bool is_captured(alnico_comm_t comm)
 
 /* ---- Making and recycling ---- */
 
+static alnico_status_t make_event(alnico_comm_t comm, struct device_event **event)
+{
+    return *event ? ALNICO_SUCCESS : comm->device->event_create(event);
+}
+
 static alnico_status_t prepare(alnico_comm_t comm)
 {
     struct streamed_state *state = &comm->streamed;
-    if (!state->front)
-        TRY(comm->device->event_create(&state->front));
+    TRY(make_event(comm, &state->front));
     return state->stream ? ALNICO_SUCCESS : comm->device->stream_create(&state->stream);
 }
 
@@ -70,11 +76,15 @@ static alnico_status_t take(alnico_comm_t comm, struct streamed **out)
 /* The communicator's stream follows the newest nonblocking operation, and so all of them. */
 static alnico_status_t follow(alnico_comm_t comm)
 {
-    struct streamed *last = comm->streamed.last;
-    if (!last || last->captured != is_captured(comm))
+    struct streamed **last = comm->streamed.last;
+    if (!last[0] && !last[1])
         return ALNICO_SUCCESS;
-    comm->streamed.last = NULL;
-    return comm->device->stream_wait(comm->stream, last->done);
+    last += is_captured(comm);
+    if (!*last)
+        return ALNICO_SUCCESS;
+    struct device_event *done = (*last)->done;
+    *last = NULL;
+    return comm->device->stream_wait(comm->stream, done);
 }
 
 static alnico_status_t fork_stream(alnico_comm_t comm)
@@ -92,8 +102,8 @@ alnico_status_t streamed_begin(alnico_comm_t comm, bool nonblocking, struct stre
     if (!nonblocking)
         return follow(comm);
     TRY(prepare(comm));
-    TRY(fork_stream(comm));
     TRY(take(comm, op));
+    TRY(fork_stream(comm));
     (*op)->used = true;
     (*op)->captured = is_captured(comm);
     *stream = comm->streamed.stream;
@@ -110,7 +120,7 @@ alnico_status_t streamed_end(alnico_comm_t comm, struct streamed *op,
         streamed_cancel(comm, op);
         return status;
     }
-    comm->streamed.last = op;
+    comm->streamed.last[op->captured] = op;
     op->request.backend = backend;
     *request = &op->request;
     return ALNICO_SUCCESS;
@@ -132,25 +142,74 @@ static struct streamed *op_of(alnico_request_t request)
 
 alnico_status_t streamed_join(alnico_request_t request)
 {
-    struct streamed *op = op_of(request);
+    struct streamed *op = op_of(request), **last = &request->comm->streamed.last[op->captured];
     alnico_comm_t comm = request->comm;
-    if (comm->streamed.last == op)
-        comm->streamed.last = NULL;
+    if (*last == op)
+        *last = NULL;
     TRY(comm->device->stream_wait(comm->stream, op->done));
+    return comm_health(comm);
+}
+
+/* What runs whenever a graph is replayed has no end that the host could know. */
+static alnico_status_t check_eager(const struct streamed *op, const char *who)
+{
+    return op->captured ? error_set(ALNICO_ERROR_UNSUPPORTED,
+                                    "%s: the operation was captured into a graph; alnico_wait is "
+                                    "what joins it",
+                                    who)
+                        : ALNICO_SUCCESS;
+}
+
+/* How a completed event's work went. */
+static alnico_status_t outcome(alnico_comm_t comm, struct device_event *event)
+{
+    TRY(comm->device->event_synchronize(event));
     return comm_health(comm);
 }
 
 alnico_status_t streamed_test(alnico_request_t request)
 {
-    alnico_comm_t comm = request->comm;
-    return comm->device->event_complete(op_of(request)->done) ? comm_health(comm) : ALNICO_PENDING;
+    const struct streamed *op = op_of(request);
+    TRY(check_eager(op, "alnico_test"));
+    bool complete = request->comm->device->event_complete(op->done);
+    return complete ? outcome(request->comm, op->done) : ALNICO_PENDING;
+}
+
+/* A backend's kernels may wait for other ranks without end; at the deadline they are aborted. */
+static alnico_status_t give_up(alnico_comm_t comm)
+{
+    char detail[128];
+    snprintf(detail, sizeof detail,
+             "communicator %d: its operations did not end within %g s; a rank did not come",
+             comm->id, comm->family->settings.timeout);
+    comm_latch(comm, ALNICO_ERROR_TIMEOUT, detail);
+    BACKEND_EACH(backend, comm, abort)
+    backend->abort(comm);
+    return comm_latched(comm);
+}
+
+enum { POLLS_PER_LOOK = 64 };
+
+static alnico_status_t wait_for(alnico_comm_t comm, struct device_event *event)
+{
+    struct backoff backoff = {.crowded = comm->crowded};
+    int64_t limit_ns = backoff_now_ns() + (int64_t)(comm->family->settings.timeout * 1e9);
+    unsigned polls = 0;
+    backoff_reset(&backoff);
+    while (!comm->device->event_complete(event)) {
+        if (++polls % POLLS_PER_LOOK == 0 && comm_health(comm) == ALNICO_SUCCESS &&
+            backoff_now_ns() > limit_ns)
+            give_up(comm);
+        backoff_pause(&backoff);
+    }
+    return outcome(comm, event);
 }
 
 alnico_status_t streamed_synchronize(alnico_request_t request)
 {
-    alnico_comm_t comm = request->comm;
-    TRY(comm->device->event_synchronize(op_of(request)->done));
-    return comm_health(comm);
+    struct streamed *op = op_of(request);
+    TRY(check_eager(op, "alnico_request_synchronize"));
+    return wait_for(request->comm, op->done);
 }
 
 void streamed_release(alnico_request_t request)
@@ -160,10 +219,21 @@ void streamed_release(alnico_request_t request)
 
 /* ---- The end ---- */
 
+static alnico_status_t wait_for_stream(alnico_comm_t comm, void *stream)
+{
+    TRY(make_event(comm, &comm->streamed.fence));
+    TRY(comm->device->event_record(comm->streamed.fence, stream));
+    return wait_for(comm, comm->streamed.fence);
+}
+
+/* On the CPU nothing of a stream waits without a deadline of its own. */
 alnico_status_t streamed_drain(alnico_comm_t comm)
 {
-    void *stream = comm->streamed.stream;
-    return stream ? comm->device->stream_synchronize(stream) : ALNICO_SUCCESS;
+    if (comm->device->host_accessible)
+        TRY(comm->device->stream_synchronize(comm->stream));
+    else
+        TRY(wait_for_stream(comm, comm->stream));
+    return comm->streamed.stream ? wait_for_stream(comm, comm->streamed.stream) : ALNICO_SUCCESS;
 }
 
 void streamed_finish(alnico_comm_t comm)
@@ -177,6 +247,8 @@ void streamed_finish(alnico_comm_t comm)
     }
     if (state->front)
         comm->device->event_destroy(state->front);
+    if (state->fence)
+        comm->device->event_destroy(state->fence);
     if (state->stream)
         comm->device->stream_destroy(state->stream);
     *state = (struct streamed_state){0};

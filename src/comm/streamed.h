@@ -28,7 +28,8 @@ alnico_status_t streamed_test(alnico_request_t request);
 alnico_status_t streamed_synchronize(alnico_request_t request);
 void streamed_release(alnico_request_t request);
 
-/* Blocks the caller until the device has carried out all of them. */
+/* Blocks the caller until the communicator's stream and the device have carried out everything; at the deadline what waits
+ * for other ranks is aborted. */
 alnico_status_t streamed_drain(alnico_comm_t comm);
 
 /* Frees what the communicator has for them; nothing is in flight. */

@@ -192,19 +192,20 @@ static bool is_among(const char *name, const char *const *names, int count)
 /* Shared memory needs a second rank. */
 static void fuzz_algorithm(struct input *in)
 {
-    static const char *const names[] = {"recursive_doubling", "rabenseifner", "ring",
-                                        "binomial",           "one_shot",     "two_shot"};
+    static const char *const names[] = {
+        "recursive_doubling", "rabenseifner",         "ring", "binomial", "one_shot",
+        "two_shot",           "recursive_multiplying"};
     char name[64] = "";
     int collective = next(in) % 4 == 0 ? next(in) - 128 : 0, kind = next(in) % 3;
     if (kind == 1)
-        strcpy(name, names[next(in) % 6]);
+        strcpy(name, names[next(in) % 7]);
     for (int i = 0, length = next(in) % 63; kind == 2 && i < length; i++)
         name[i] = (char)next(in);
     alnico_status_t status = alnico_comm_set_algorithm(
         communicator(), (alnico_collective_t)collective, kind == 0 ? NULL : name);
     if (collective == 0 && (kind == 0 || is_among(name, names, 4)))
         FUZZ_REQUIRE(status == ALNICO_SUCCESS);
-    else if (collective == 0 && is_among(name, names + 4, 2))
+    else if (collective == 0 && is_among(name, names + 4, 3))
         FUZZ_REQUIRE(status == ALNICO_ERROR_UNSUPPORTED && *alnico_error_detail());
     else
         require_refused(status);

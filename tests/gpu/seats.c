@@ -11,31 +11,15 @@
 uint64_t seats_seed;
 static uint64_t hashes[SEATS_MOST]; /* of each rank's result */
 
-void seats_require_cuda(cudaError_t error, const char *text, const char *file, int line)
-{
-    if (error == cudaSuccess)
-        return;
-    fprintf(stderr, "%s:%d: %s: %s\n", file, line, text, cudaGetErrorString(error));
-    _Exit(1);
-}
-
-int seats_count(void)
-{
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess)
-        return 0;
-    return count < SEATS_MOST ? count : SEATS_MOST;
-}
-
 /* ---- A rank: its GPU, stream, communicator and two areas ---- */
 
 void seat_open(struct seat *s, struct rank *rank, size_t room, const char *algorithm)
 {
     *s = (struct seat){.rank = rank, .room = room};
-    CUDA(cudaSetDevice(rank->rank));
-    CUDA(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
-    CUDA(cudaMalloc((void **)&s->send, room));
-    CUDA(cudaMalloc((void **)&s->recv, room));
+    GPU(cudaSetDevice(rank->rank));
+    GPU(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
+    GPU(cudaMalloc((void **)&s->send, room));
+    GPU(cudaMalloc((void **)&s->recv, room));
     REQUIRE((s->host = malloc(room)) != NULL);
     OK(alnico_comm_create(&rank->bootstrap, ALNICO_DEVICE_CUDA, s->stream, &s->comm));
     if (algorithm)
@@ -45,9 +29,9 @@ void seat_open(struct seat *s, struct rank *rank, size_t room, const char *algor
 void seat_close(struct seat *s)
 {
     alnico_comm_destroy(s->comm);
-    CUDA(cudaFree(s->send));
-    CUDA(cudaFree(s->recv));
-    CUDA(cudaStreamDestroy(s->stream));
+    GPU(cudaFree(s->send));
+    GPU(cudaFree(s->recv));
+    GPU(cudaStreamDestroy(s->stream));
     free(s->host);
 }
 
@@ -74,9 +58,9 @@ void seat_put(struct seat *s, const struct one *c, char *area)
     memset(s->host, SEAT_POISON, s->room);
     reference_fill(s->host + offset_of(c), c->count, c->type, c->op, seats_seed + c->salt,
                    s->rank->rank);
-    CUDA(cudaMemcpyAsync(area, s->host, offset_of(c) + bytes + SEAT_MARGIN, cudaMemcpyHostToDevice,
-                         s->stream));
-    CUDA(cudaStreamSynchronize(s->stream));
+    GPU(cudaMemcpyAsync(area, s->host, offset_of(c) + bytes + SEAT_MARGIN, cudaMemcpyHostToDevice,
+                        s->stream));
+    GPU(cudaStreamSynchronize(s->stream));
 }
 
 static void check_margins(const struct seat *s, const struct one *c)
@@ -102,9 +86,9 @@ void seat_check(struct seat *s, const struct one *c, const char *area)
     static const int ranks[SEATS_MOST] = {0, 1, 2, 3, 4, 5, 6, 7};
     char text[160];
     size_t bytes = c->count * datatype_bytes(c->type);
-    CUDA(cudaMemcpyAsync(s->host, area, offset_of(c) + bytes + SEAT_MARGIN, cudaMemcpyDeviceToHost,
-                         s->stream));
-    CUDA(cudaStreamSynchronize(s->stream));
+    GPU(cudaMemcpyAsync(s->host, area, offset_of(c) + bytes + SEAT_MARGIN, cudaMemcpyDeviceToHost,
+                        s->stream));
+    GPU(cudaStreamSynchronize(s->stream));
     if (reference_check(s->host + offset_of(c), c->count, c->type, c->op, seats_seed + c->salt,
                         ranks, s->rank->size, text, sizeof text))
         seat_complain(s, c, text);
@@ -125,9 +109,9 @@ alnico_status_t seat_begin(struct seat *s, const struct one *c, const char *from
 void seat_run(struct seat *s, const struct one *c, char *from, char *to)
 {
     alnico_request_t request = NULL;
-    CUDA(cudaMemsetAsync(to, SEAT_POISON,
-                         offset_of(c) + c->count * datatype_bytes(c->type) + SEAT_MARGIN,
-                         s->stream));
+    GPU(cudaMemsetAsync(to, SEAT_POISON,
+                        offset_of(c) + c->count * datatype_bytes(c->type) + SEAT_MARGIN,
+                        s->stream));
     seat_put(s, c, c->in_place ? to : from);
     OK(seat_begin(s, c, from, to, &request));
     if (c->nonblocking)

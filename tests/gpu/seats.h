@@ -3,22 +3,16 @@
 #ifndef ALNICO_TESTS_SEATS_H
 #define ALNICO_TESTS_SEATS_H
 
+#include "gpu.h"
 #include "ranks.h"
-
-#include <cuda_runtime_api.h>
 
 enum { SEATS_MOST = 8, SEAT_MARGIN = 256, SEAT_POISON = 0x5a };
 
-/* Ends the process with the place unless the runtime's call succeeds, and unless the library's does. */
-#define CUDA(call) seats_require_cuda((call), #call, __FILE__, __LINE__)
+/* Ends the process with the place unless the library's call succeeds. */
 #define OK(call) REQUIRE_STATUS((call), ALNICO_SUCCESS)
-void seats_require_cuda(cudaError_t error, const char *text, const char *file, int line);
 
 /* What all inputs are made from. */
 extern uint64_t seats_seed;
-
-/* GPUs at hand, SEATS_MOST at most; 0 without a driver. */
-int seats_count(void);
 
 struct seat {
     struct rank *rank;

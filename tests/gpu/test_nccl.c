@@ -17,7 +17,7 @@
 
 enum { SECONDS = 120 };
 
-static int gpus; /* found */
+static int gpus; /* to use */
 
 static void on_gpus(int least, void (*body)(struct rank *))
 {
@@ -107,14 +107,14 @@ static void huge_body(struct rank *rank)
     struct seat s;
     char *memory;
     seat_open(&s, rank, PIECE, "nccl");
-    CUDA(cudaMalloc((void **)&memory, count));
-    CUDA(cudaMemsetAsync(memory, rank->rank + 1, count, s.stream));
+    GPU(cudaMalloc((void **)&memory, count));
+    GPU(cudaMemsetAsync(memory, rank->rank + 1, count, s.stream));
     OK(alnico_allreduce(ALNICO_IN_PLACE, memory, count, ALNICO_INT8, ALNICO_SUM, s.comm));
     int expected = rank->size * (rank->size + 1) / 2;
     for (int i = 0; i < 3; i++) {
         size_t bytes = places[i] + PIECE < count ? PIECE : count - places[i];
-        CUDA(cudaMemcpyAsync(s.host, memory + places[i], bytes, cudaMemcpyDeviceToHost, s.stream));
-        CUDA(cudaStreamSynchronize(s.stream));
+        GPU(cudaMemcpyAsync(s.host, memory + places[i], bytes, cudaMemcpyDeviceToHost, s.stream));
+        GPU(cudaStreamSynchronize(s.stream));
         for (size_t k = 0; k < bytes; k++)
             if (s.host[k] != expected) {
                 fprintf(stderr, "rank %d: element %zu is %d, expected %d\n", rank->rank,
@@ -122,7 +122,7 @@ static void huge_body(struct rank *rank)
                 _Exit(1);
             }
     }
-    CUDA(cudaFree(memory));
+    GPU(cudaFree(memory));
     seat_close(&s);
 }
 
@@ -153,7 +153,7 @@ static void flights_body(struct rank *rank)
                                 .nonblocking = i != 3,
                                 .salt = 100 + (uint64_t)i};
         seat_put(&parts[i], &cases[i], parts[i].send);
-        CUDA(cudaMemsetAsync(parts[i].recv, SEAT_POISON, parts[i].room, s.stream));
+        GPU(cudaMemsetAsync(parts[i].recv, SEAT_POISON, parts[i].room, s.stream));
     }
     for (int i = 0; i < FLIGHTS; i++)
         OK(seat_begin(&parts[i], &cases[i], parts[i].send, parts[i].recv, &requests[i]));
@@ -188,7 +188,7 @@ static void communicators_body(struct rank *rank)
         for (int k = 0; k < COMMS; k++) {
             c.salt = (uint64_t)(round * COMMS + k);
             seat_put(&seats[k], &c, seats[k].send);
-            CUDA(cudaMemsetAsync(seats[k].recv, SEAT_POISON, 1 << 16, seats[k].stream));
+            GPU(cudaMemsetAsync(seats[k].recv, SEAT_POISON, 1 << 16, seats[k].stream));
         }
         for (int k = 0; k < COMMS; k++) {
             int i = rank->rank % 2 ? k : COMMS - 1 - k;
@@ -226,10 +226,10 @@ static void parts_body(struct rank *rank)
     REQUIRE(alnico_comm_size(d.comm) == 1);
     OK(alnico_comm_set_algorithm(d.comm, ALNICO_ALLREDUCE, "nccl"));
     char mine = (char)(rank->rank + 1), got = 0;
-    CUDA(cudaMemcpyAsync(s.send, &mine, 1, cudaMemcpyHostToDevice, s.stream));
+    GPU(cudaMemcpyAsync(s.send, &mine, 1, cudaMemcpyHostToDevice, s.stream));
     OK(alnico_allreduce(s.send, s.recv, 1, ALNICO_INT8, ALNICO_AVERAGE, d.comm));
-    CUDA(cudaMemcpyAsync(&got, s.recv, 1, cudaMemcpyDeviceToHost, s.stream));
-    CUDA(cudaStreamSynchronize(s.stream));
+    GPU(cudaMemcpyAsync(&got, s.recv, 1, cudaMemcpyDeviceToHost, s.stream));
+    GPU(cudaStreamSynchronize(s.stream));
     REQUIRE(got == mine);
     alnico_comm_destroy(d.comm);
     seat_close(&s);
@@ -251,13 +251,13 @@ static cudaGraphExec_t capture(struct seat *s, const struct one *c)
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     second.nonblocking = true;
-    CUDA(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
+    GPU(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
     OK(seat_begin(s, c, s->send, s->recv, NULL));
     OK(seat_begin(s, &second, s->recv, s->send, &request));
     OK(alnico_wait(&request));
-    CUDA(cudaStreamEndCapture(s->stream, &graph));
-    CUDA(cudaGraphInstantiate(&exec, graph, 0));
-    CUDA(cudaGraphDestroy(graph));
+    GPU(cudaStreamEndCapture(s->stream, &graph));
+    GPU(cudaGraphInstantiate(&exec, graph, 0));
+    GPU(cudaGraphDestroy(graph));
     return exec;
 }
 
@@ -271,8 +271,8 @@ static void graph_body(struct rank *rank)
     for (int i = 0; i < 30; i++) {
         c.salt = 500 + (uint64_t)i;
         seat_put(&s, &c, s.send);
-        CUDA(cudaMemsetAsync(s.recv, SEAT_POISON, s.room, s.stream));
-        CUDA(cudaGraphLaunch(exec, s.stream));
+        GPU(cudaMemsetAsync(s.recv, SEAT_POISON, s.room, s.stream));
+        GPU(cudaGraphLaunch(exec, s.stream));
         seat_check(&s, &c, s.recv);
         seat_check(&s, &c, s.send);
         if (i % 3 == 0) {
@@ -281,7 +281,7 @@ static void graph_body(struct rank *rank)
             seat_run(&s, &eager, s.send, s.recv);
         }
     }
-    CUDA(cudaGraphExecDestroy(exec)); /* before its communicator */
+    GPU(cudaGraphExecDestroy(exec)); /* before its communicator */
     seat_close(&s);
 }
 
@@ -299,7 +299,7 @@ static bool all_peers(void)
         for (int j = 0; j < gpus; j++) {
             int can = 1;
             if (i != j)
-                CUDA(cudaDeviceCanAccessPeer(&can, i, j));
+                GPU(cudaDeviceCanAccessPeer(&can, i, j));
             if (!can)
                 return false;
         }
@@ -386,7 +386,7 @@ static void abort_body(struct rank *rank)
         OK(seat_begin(&s, &nonblocking, s.send, s.recv, &request));
         double start = ranks_seconds();
         REQUIRE(pthread_create(&thread, NULL, abort_soon, s.comm) == 0);
-        CUDA(cudaStreamSynchronize(s.stream));
+        GPU(cudaStreamSynchronize(s.stream));
         pthread_join(thread, NULL);
         double took = ranks_seconds() - start;
         if (took > 20)
@@ -412,7 +412,7 @@ static void test_abort(void **state)
 static void same_gpu_body(struct rank *rank)
 {
     alnico_comm_t comm = NULL;
-    CUDA(cudaSetDevice(0));
+    GPU(cudaSetDevice(0));
     REQUIRE_STATUS(alnico_comm_create(&rank->bootstrap, ALNICO_DEVICE_CUDA, NULL, &comm),
                    ALNICO_ERROR_ARGUMENT);
     REQUIRE(comm == NULL);
@@ -436,11 +436,8 @@ static int watch(void **state)
 
 int main(void)
 {
-    gpus = seats_count();
-    if (gpus == 0) {
-        printf("no GPU\n");
-        return 77;
-    }
+    gpus = gpu_require(1);
+    gpus = gpus < SEATS_MOST ? gpus : SEATS_MOST;
     seats_seed = (uint64_t)time(NULL);
     printf("seed %llu, %d GPUs\n", (unsigned long long)seats_seed, gpus);
     const struct CMUnitTest tests[] = {

@@ -227,8 +227,8 @@ static bool float_right(double got, const double *inputs, int size, alnico_datat
 static bool element_right(const char *at, size_t i, alnico_datatype_t type, alnico_op_t op,
                           uint64_t seed, const int *ranks, int size)
 {
-    uint64_t integers[256] = {0};
-    double floats[256] = {0};
+    static _Thread_local uint64_t integers[256];
+    static _Thread_local double floats[256];
     char input[8];
     for (int r = 0; r < size; r++) {
         make_input(input, i, type, op, seed, ranks[r]);

@@ -87,9 +87,13 @@ static void test_a_missing_rank_is_named_by_all(void **state)
 {
     (void)state;
     static struct absence cases[] = {
-        {"recursive_doubling", 3, 4, false}, {"ring", 1, 5, true},
-        {"rabenseifner", 0, 6, false},       {"binomial", 2, 3, true},
-        {"one_shot", 1, 4, false},           {"two_shot", 3, 4, true},
+        {"recursive_doubling", 3, 4, false},
+        {"ring", 1, 5, true},
+        {"rabenseifner", 0, 6, false},
+        {"binomial", 2, 3, true},
+        {"one_shot", 1, 4, false},
+        {"two_shot", 3, 4, true},
+        {"recursive_multiplying", 2, 5, false},
     };
     enum { CASES = sizeof cases / sizeof *cases };
     pthread_t threads[CASES];

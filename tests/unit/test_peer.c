@@ -17,6 +17,8 @@
 
 #include <cmocka.h>
 
+enum { WAYS = PEER_MULTIPLYING + 1 };
+
 static uint64_t seed;
 
 struct world {
@@ -24,6 +26,7 @@ struct world {
     int rounds;  /* allreduces to do */
     size_t most; /* elements at most */
     int late;    /* a rank that dawdles; -1: none */
+    int way;     /* of calls that differ */
 };
 
 static struct peer *join(struct rank *rank)
@@ -34,12 +37,12 @@ static struct peer *join(struct rank *rank)
     return peer;
 }
 
-static alnico_status_t run(struct peer *peer, const struct call *call, bool two_shot)
+static alnico_status_t run(struct peer *peer, const struct call *call, enum peer_way way)
 {
     struct peer_run run;
     alnico_status_t status;
     bool moved = false;
-    peer_begin(&run, peer, call, two_shot);
+    peer_begin(&run, peer, call, way);
     while ((status = peer_poll(&run, &moved)) == ALNICO_PENDING)
         sched_yield();
     return status;
@@ -61,7 +64,7 @@ static void check(struct rank *rank, const struct call *call, uint64_t salt)
 }
 
 static void one(struct rank *rank, struct peer *peer, size_t count, alnico_datatype_t type,
-                alnico_op_t op, bool two_shot, bool in_place, uint64_t salt)
+                alnico_op_t op, enum peer_way way, bool in_place, uint64_t salt)
 {
     size_t bytes = count * datatype_bytes(type);
     char *send = malloc(bytes + 1), *recv = malloc(bytes + 1);
@@ -69,7 +72,7 @@ static void one(struct rank *rank, struct peer *peer, size_t count, alnico_datat
     memset(recv, 0x5a, bytes + 1);
     reference_fill(in_place ? recv : send, count, type, op, seed + salt, rank->rank);
     struct call call = {ALNICO_ALLREDUCE, in_place ? recv : send, recv, count, type, op};
-    REQUIRE_STATUS(run(peer, &call, two_shot), ALNICO_SUCCESS);
+    REQUIRE_STATUS(run(peer, &call, way), ALNICO_SUCCESS);
     REQUIRE(recv[bytes] == 0x5a);
     check(rank, &call, salt);
     free(send);
@@ -78,7 +81,7 @@ static void one(struct rank *rank, struct peer *peer, size_t count, alnico_datat
 
 static void in_world(int size, void (*body)(struct rank *), struct world world)
 {
-    world.area = aligned_alloc(64, peer_bytes(size));
+    world.area = aligned_alloc(4096, peer_bytes(size));
     assert_non_null(world.area);
     memset(world.area, 0, peer_bytes(size));
     ranks_run(size, body, &world);
@@ -93,10 +96,10 @@ static void every_type_body(struct rank *rank)
     uint64_t salt = 0;
     for (int type = 0; type < DATATYPES; type++)
         for (int op = 0; op < OPS; op++)
-            for (int variant = 0; variant < 4; variant++)
+            for (int variant = 0; variant < 2 * WAYS; variant++)
                 if (op_supports((alnico_op_t)op, (alnico_datatype_t)type))
-                    one(rank, peer, 77, (alnico_datatype_t)type, (alnico_op_t)op, variant & 1,
-                        variant & 2, ++salt);
+                    one(rank, peer, 77, (alnico_datatype_t)type, (alnico_op_t)op,
+                        (enum peer_way)(variant / 2), variant & 1, ++salt);
     peer_destroy(peer);
 }
 
@@ -124,7 +127,7 @@ static void sequence_body(struct rank *rank)
         if (rank->rank == world->late && i % 50 == 0)
             nanosleep(&(struct timespec){0, 200000}, NULL);
         one(rank, peer, random_count(random, world->most), ALNICO_FLOAT32, ALNICO_SUM,
-            random >> 4 & 1, random >> 5 & 1, (uint64_t)i);
+            (enum peer_way)((random >> 4) % WAYS), random & 4, (uint64_t)i);
     }
     peer_destroy(peer);
 }
@@ -140,9 +143,28 @@ static void test_sequences(void **state)
 static void test_many_ranks(void **state)
 {
     (void)state;
-    static const int sizes[] = {7, 8, 16, 33, 64};
-    for (int i = 0; i < 5; i++)
+    static const int sizes[] = {7, 8, 9, 12, 16, 17, 31, 33, 48, 63, 64};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         in_world(sizes[i], sequence_body, (struct world){.rounds = 8, .most = 3000, .late = 0});
+}
+
+/* More than one stage of every rank, and pieces with blocks for some ranks only. */
+static void pieces_body(struct rank *rank)
+{
+    static const size_t counts[] = {40000, 17, 70000, 1, 250, 140000};
+    struct peer *peer = join(rank);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (int variant = 0; variant < 4; variant++)
+            one(rank, peer, counts[i], ALNICO_INT32, ALNICO_SUM,
+                variant & 1 ? PEER_TWO_SHOT : PEER_ONE_SHOT, variant & 2, i);
+    peer_destroy(peer);
+}
+
+static void test_pieces_between_many_ranks(void **state)
+{
+    (void)state;
+    in_world(16, pieces_body, (struct world){0});
+    in_world(9, pieces_body, (struct world){0});
 }
 
 /* The edges: nothing, one element, a line and its neighbours, the last small one, a piece and its neighbours. */
@@ -153,8 +175,9 @@ static void edges_body(struct rank *rank)
     struct peer *peer = join(rank);
     uint64_t salt = 0;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        for (int variant = 0; variant < 4; variant++)
-            one(rank, peer, counts[i], ALNICO_INT32, ALNICO_SUM, variant & 1, variant & 2, ++salt);
+        for (int variant = 0; variant < 2 * WAYS; variant++)
+            one(rank, peer, counts[i], ALNICO_INT32, ALNICO_SUM, (enum peer_way)(variant / 2),
+                variant & 1, ++salt);
     peer_destroy(peer);
 }
 
@@ -173,9 +196,9 @@ static void rounding_body(struct rank *rank)
     struct peer *peer = join(rank);
     uint16_t one_half = 0x3c00, ulp_half = 0x1000; /* 1 and 2^-11 */
     uint16_t in = rank->rank ? ulp_half : one_half, out;
-    for (int two_shot = 0; two_shot < 2; two_shot++) {
+    for (int way = 0; way < WAYS; way++) {
         struct call call = {ALNICO_ALLREDUCE, &in, &out, 1, ALNICO_FLOAT16, ALNICO_SUM};
-        REQUIRE_STATUS(run(peer, &call, two_shot), ALNICO_SUCCESS);
+        REQUIRE_STATUS(run(peer, &call, (enum peer_way)way), ALNICO_SUCCESS);
         REQUIRE(out == 0x3c01); /* 1 + 2 * 2^-11 = the next number after 1 */
     }
     peer_destroy(peer);
@@ -201,17 +224,21 @@ static void mismatch_body(struct rank *rank)
         call.op = world->rounds == 1 ? ALNICO_MAXIMUM : ALNICO_SUM;
         call.type = world->rounds == 2 ? ALNICO_INT32 : ALNICO_FLOAT32;
     }
-    REQUIRE_STATUS(run(peer, &call, world->rounds == 3 && rank->rank == 1), ALNICO_ERROR_MISMATCH);
+    enum peer_way way =
+        world->rounds == 3 && rank->rank == 1 ? PEER_TWO_SHOT : (enum peer_way)world->way;
+    REQUIRE_STATUS(run(peer, &call, way), ALNICO_ERROR_MISMATCH);
     peer_destroy(peer);
 }
 
 static void test_calls_that_differ(void **state)
 {
     (void)state;
-    for (int what = 0; what < 3; what++) {
-        in_world(2, mismatch_body, (struct world){.rounds = what, .most = 10});
-        in_world(2, mismatch_body, (struct world){.rounds = what, .most = 20000});
-    }
+    for (int what = 0; what < 3; what++)
+        for (int way = 0; way < WAYS; way++) {
+            size_t least = way == PEER_TWO_SHOT ? 1000 : 10;
+            in_world(2, mismatch_body, (struct world){.rounds = what, .most = least, .way = way});
+            in_world(2, mismatch_body, (struct world){.rounds = what, .most = 20000, .way = way});
+        }
     in_world(2, mismatch_body, (struct world){.rounds = 3, .most = 20000});
 }
 
@@ -223,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_every_type_and_operation),
         cmocka_unit_test(test_sequences),
         cmocka_unit_test(test_many_ranks),
+        cmocka_unit_test(test_pieces_between_many_ranks),
         cmocka_unit_test(test_edges),
         cmocka_unit_test(test_halves_are_rounded_once),
         cmocka_unit_test(test_calls_that_differ),
