@@ -73,7 +73,7 @@ static void add(enum way way, enum peer_kernel kernel, size_t bytes, int blocks,
         if (!peer_cuda_fits(kernel, bench.gpus, bytes))
             return;
         peer_cuda_grid(kernel, bench.gpus, bytes, blocks, &c.grid);
-        if (threads && c.grid.threads > threads)
+        if (threads && (c.grid.threads > threads || kernel == PEER_TWO_SHOT_DIRECT))
             c.grid.threads = threads;
         c.grid.variant = variant;
         if (kernel == PEER_TWO_SHOT_DIRECT && variant >= 2) /* what those are compiled for */
@@ -107,9 +107,11 @@ static void add_small(enum peer_kernel kernel, size_t bytes, int variants)
 static void add_large(enum peer_kernel kernel, size_t bytes, int variants)
 {
     static const int blocks[] = {8, 16, 24, 32, 48, 64, 96, 128};
+    static const int threads[] = {512, 512, 256, 1024}; /* of each variant of two_shot_direct */
     for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++)
         for (int v = 0; v < variants; v++)
-            add(WAY_PEER, kernel, bytes, blocks[b], 0, v);
+            add(WAY_PEER, kernel, bytes, blocks[b], kernel == PEER_TWO_SHOT_DIRECT ? threads[v] : 0,
+                v);
 }
 
 static void plan(void)
@@ -130,7 +132,7 @@ static void plan(void)
         if (bytes >= 1 << 20)
             add_large(PEER_TWO_SHOT_STAGED, bytes, 1);
         if (bytes >= 32 << 10)
-            add_large(PEER_TWO_SHOT_DIRECT, bytes, 4);
+            add_large(PEER_TWO_SHOT_DIRECT, bytes, bench.gpus == 3 || bench.gpus == 4 ? 4 : 2);
     }
 }
 
@@ -168,7 +170,11 @@ static void enqueue(const struct rank *self, const struct config *c, const struc
         return;
     }
 #endif
-    REQUIRE_CUDA(peer_cuda_launch(a, &c->grid, self->node->stream));
+    int error = peer_cuda_launch(a, &c->grid, self->node->stream);
+    if (error)
+        fprintf(stderr, "%s, %zu bytes, %d x %d, variant %d\n", kernel_names[c->kernel], c->bytes,
+                c->grid.blocks, c->grid.threads, c->grid.variant);
+    REQUIRE_CUDA(error);
 }
 
 static void prepare(const struct rank *self, const struct config *c, bool in_place,
