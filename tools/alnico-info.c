@@ -6,6 +6,10 @@
 #include "device/device.h"
 #include "log.h"
 #include "program.h"
+#ifdef ALNICO_HAVE_CUDA
+#include "comm/peer_cuda.h"
+#include "info_gpu.h"
+#endif
 
 #include <argp.h>
 #include <limits.h>
@@ -24,6 +28,13 @@ static void add_mpi(cJSON *info)
     cJSON_AddNumberToObject(mpi, "ranks", ranks);
 }
 
+/* By device: what the build has, whether or not the machine has it. */
+#ifdef ALNICO_HAVE_CUDA
+static const bool has_device[] = {true, true};
+#else
+static const bool has_device[] = {true, false};
+#endif
+
 static void add_devices(cJSON *info)
 {
     static const char *const names[] = {"cpu", "cuda"};
@@ -32,9 +43,15 @@ static void add_devices(cJSON *info)
         cJSON *device = cJSON_CreateObject();
         bool here = device_find((alnico_device_t)i) != NULL;
         cJSON_AddStringToObject(device, "name", names[i]);
-        cJSON_AddStringToObject(device, "state", here ? "available" : "not in this build");
+        cJSON_AddStringToObject(device, "state",
+                                here            ? "available"
+                                : has_device[i] ? alnico_error_detail()
+                                                : "not in this build");
         cJSON_AddItemToArray(devices, device);
     }
+#ifdef ALNICO_HAVE_CUDA
+    info_add_gpus(info);
+#endif
 }
 
 /* Names and versions come from the build. */
@@ -50,6 +67,17 @@ static void add_libraries(cJSON *info)
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
         cJSON_AddStringToObject(object, libraries[i].name,
                                 *libraries[i].version ? libraries[i].version : "not in this build");
+#ifdef ALNICO_HAVE_CUDA
+    info_add_gpu_libraries(object);
+#endif
+}
+
+/* "cpu cuda", of those that this build has. */
+static const char *devices_text(unsigned devices)
+{
+    bool cpu = devices & 1u << ALNICO_DEVICE_CPU;
+    bool cuda = devices & 1u << ALNICO_DEVICE_CUDA && has_device[ALNICO_DEVICE_CUDA];
+    return cpu && cuda ? "cpu cuda" : cuda ? "cuda" : "cpu";
 }
 
 static void add_backends(cJSON *info)
@@ -58,6 +86,7 @@ static void add_backends(cJSON *info)
     for (const struct backend_ops *const *backend = backend_all; *backend; backend++) {
         cJSON *object = cJSON_CreateObject();
         cJSON_AddStringToObject(object, "name", (*backend)->name);
+        cJSON_AddStringToObject(object, "devices", devices_text((*backend)->devices));
         cJSON_AddStringToObject(object, "about", (*backend)->about);
         cJSON_AddItemToArray(backends, object);
     }
@@ -73,15 +102,28 @@ static void add_backends(cJSON *info)
     }
 }
 
+static void add_algorithms_of(cJSON *algorithms, int device)
+{
+    const struct tuning_backend *backend;
+    const struct algorithm *a;
+    for (int i = 0; (a = tuning_algorithm_at(device, ALNICO_ALLREDUCE, i, &backend)); i++) {
+        if (!backend_find(backend->name, &(struct device_ops){.kind = (alnico_device_t)device}))
+            continue;
+        cJSON *algorithm = cJSON_CreateObject();
+        cJSON_AddStringToObject(algorithm, "name", a->name);
+        cJSON_AddStringToObject(algorithm, "device", tuning_devices[device]);
+        cJSON_AddStringToObject(algorithm, "backend", backend->name);
+        cJSON_AddStringToObject(algorithm, "about", a->about);
+        cJSON_AddItemToArray(algorithms, algorithm);
+    }
+}
+
 static void add_algorithms(cJSON *info)
 {
     cJSON *algorithms = cJSON_AddArrayToObject(info, "allreduce_algorithms");
-    for (int i = 0; algorithm_at(i); i++) {
-        cJSON *algorithm = cJSON_CreateObject();
-        cJSON_AddStringToObject(algorithm, "name", algorithm_at(i)->name);
-        cJSON_AddStringToObject(algorithm, "about", algorithm_at(i)->about);
-        cJSON_AddItemToArray(algorithms, algorithm);
-    }
+    for (int device = 0; device < DEVICES; device++)
+        if (has_device[device])
+            add_algorithms_of(algorithms, device);
 }
 
 /* The value, or null for a bound that everything fits. */
@@ -91,6 +133,16 @@ static void add_bound(cJSON *row, const char *key, double value, bool unbounded)
         cJSON_AddNullToObject(row, key);
     else
         cJSON_AddNumberToObject(row, key, value);
+}
+
+/* Which calls a row holds for. */
+static const char *calls_text(unsigned modes)
+{
+    bool registered = modes & MODE_REGISTERED, captured = modes & MODE_CAPTURED;
+    return registered && captured ? "registered captured"
+           : registered           ? "registered"
+           : captured             ? "captured"
+                                  : "any";
 }
 
 static cJSON *tuning_row(const struct tuning_row *row, const char *origin)
@@ -103,6 +155,8 @@ static cJSON *tuning_row(const struct tuning_row *row, const char *origin)
     cJSON_AddStringToObject(object, "backend", row->backend);
     cJSON_AddStringToObject(object, "algorithm", row->algorithm);
     cJSON_AddNumberToObject(object, "chunk_bytes", (double)row->chunk_bytes);
+    cJSON_AddNumberToObject(object, "blocks", row->blocks);
+    cJSON_AddStringToObject(object, "calls", calls_text(row->modes));
     cJSON_AddStringToObject(object, "origin", origin);
     return object;
 }
@@ -156,6 +210,9 @@ static cJSON *gather(void)
     add_devices(info);
     add_libraries(info);
     add_backends(info);
+#ifdef ALNICO_HAVE_CUDA
+    cJSON_AddNumberToObject(info, "gpu_scratch_bytes_of_a_communicator", PEER_SCRATCH_BYTES);
+#endif
     add_algorithms(info);
     add_tuning(info);
     add_environment(info);

@@ -55,7 +55,15 @@ case $* in
 *) echo '{}' >"${*: -1}" ;;
 esac
 FAKE
-fake "$bundle/tools/alnico-info" <<<'#!/bin/bash'
+fake "$bundle/tools/alnico-info" <<'FAKE'
+#!/bin/bash
+row() {
+    printf '\t{\n\t\t"device":\t"%s",\n\t\t"bytes_up_to":\t%s,\n\t\t"backend":\t"%s",\n' "$1" "$2" "$3"
+    printf '\t\t"algorithm":\t"%s",\n\t\t"chunk_bytes":\t%s,\n\t\t"origin":\t"built in"\n\t}' "$4" "$5"
+}
+{ row cpu 9 host ring 1; row cuda 4096 peer one_shot 2; row cuda 16384 host recursive_doubling 3000
+row cuda null host rabenseifner 4000; } >"$2"
+FAKE
 fake "$bundle/tests/good" <<'FAKE'
 #!/bin/bash
 echo "$FAKE_RANKS $*" >>"$FAKE_LOG"
@@ -115,6 +123,10 @@ expect_json "$out/summary.json" failures 2
 expect_json "$out/summary.json" 'steps;3;result' failed
 expect_json "$out/summary.json" 'musts;0;worst' '0\.(6|5999+).*'
 expect_json "$out/graph.json" 'rows;1;bytes' 1024
+expect_json "$out/host-only.table" 'rows;0;algorithm' recursive_doubling
+expect_json "$out/host-only.table" 'rows;0;bytes_up_to' 16384
+expect_json "$out/host-only.table" 'rows;1;bytes_up_to' ''
+expect_json "$out/host-only.table" 'rows;1;chunk_bytes' 4000
 
 # Fewer sizes, and chosen phases.
 run 1 --quick --only tests

@@ -8,14 +8,22 @@ info=$1 mpiexec=$2 flag=$3
 expect 0 env ALNICO_TIMEOUT=7 "$info" --json "$work/a.json"
 expect_out '^alnico [0-9]+\.[0-9]+\.[0-9]+$'
 expect_out '^  cpu +available$'
-expect_out '^  cuda +not in this build$'
-expect_out '^  rabenseifner '
-expect_out '^  cpu +any +any +4096 +host +recursive_doubling +4096 +built in$'
+expect_out '^  cuda +(not in this build|available|.*(CUDA|driver|GPU).*)$'
+expect_out '^  rabenseifner +cpu +host '
+expect_out '^  one_shot +cpu +peer '
+expect_out '^  cpu +any +any +4096 +host +recursive_doubling +4096 +0 +any +built in$'
 expect_out '^  cpu +any +any +any '
 expect_out '^  ALNICO_TIMEOUT +7 +environment '
 expect_out '^  ALNICO_ALLREDUCE +- +default '
 expect_json "$work/a.json" 'machine;cores' '[1-9][0-9]*'
 expect_json "$work/a.json" 'mpi;ranks' 1
+if grep -qE '^  cuda +not in this build$' "$work/out"; then
+    ! grep -q '^gpu_scratch' "$work/out" || fail "GPU scratch in a build without GPUs"
+else
+    expect_out '^  two_shot_line +cuda +peer '
+    expect_out '^  CUDA runtime +[0-9]+\.[0-9]+$'
+    expect_json "$work/a.json" gpu_scratch_bytes_of_a_communicator '[1-9][0-9]{5,7}'
+fi
 expect_json "$work/a.json" 'allreduce_algorithms;0;name' '[a-z_]+'
 expect_json "$work/a.json" 'allreduce_tuning;0;algorithm' '[a-z_]+'
 expect_json "$work/a.json" 'environment;0;name' ALNICO_LOG
@@ -36,8 +44,8 @@ cat >"$work/table.json" <<'TABLE'
 ]}
 TABLE
 expect 0 env ALNICO_TUNING="$work/table.json" "$info" --json "$work/c.json"
-expect_out '^  cpu +3 +1 +any +host +ring +12345 +file$'
-expect_out '^  cpu +any +any +4096 +host +recursive_doubling +4096 +built in$'
+expect_out '^  cpu +3 +1 +any +host +ring +12345 +0 +any +file$'
+expect_out '^  cpu +any +any +4096 +host +recursive_doubling +4096 +0 +any +built in$'
 expect_json "$work/c.json" tuning_file "$work/table.json"
 expect_json "$work/c.json" 'allreduce_tuning;0;algorithm' ring
 expect_json "$work/a.json" tuning_file ''
