@@ -1,5 +1,5 @@
 /* What ranks tell each other when a communicator is made or set: an allgather and a broadcast over its transport,
- * each with a deadline that names who did not come. On the caller's thread. */
+ * each with a deadline that names who did not come, sooner where a process has ended. On the caller's thread. */
 #include "comm/comm.h"
 
 #include "device/backoff.h"
@@ -7,17 +7,33 @@
 
 #include <string.h>
 
-/* Waits for both; either may be NULL. *unsent says whether at the deadline only the send was open. */
+/* Why an exchange gave up. */
+struct absence {
+    bool unsent; /* only the send was open */
+    int lost;    /* a rank whose process has ended, or -1 */
+};
+
+static int find_lost(struct transport *t)
+{
+    for (int i = 0; t->ops->gone && i < t->size; i++)
+        if (i != t->rank && t->ops->gone(t, i))
+            return i;
+    return -1;
+}
+
+/* Waits for both; either may be NULL. TIMEOUT at the deadline, or soon after the process of any rank has ended. */
 static alnico_status_t wait_both(struct transport *t, struct engine *engine, double timeout,
-                                 struct transfer *send, struct transfer *recv, bool *unsent)
+                                 struct transfer *send, struct transfer *recv,
+                                 struct absence *absence)
 {
     bool pump = engine && !engine_is_threaded(engine);
     alnico_status_t sent = send ? ALNICO_PENDING : ALNICO_SUCCESS;
     alnico_status_t received = recv ? ALNICO_PENDING : ALNICO_SUCCESS;
     struct backoff backoff = {0};
     backoff_reset(&backoff);
-    double end = t->ops->now(t) + timeout;
-    for (;;) {
+    double end = t->ops->now(t) + timeout, look = t->ops->now(t) + watch_patience(timeout);
+    *absence = (struct absence){.lost = -1};
+    while (absence->lost < 0) {
         if (received == ALNICO_PENDING)
             received = t->ops->test(t, recv);
         if (sent == ALNICO_PENDING)
@@ -26,16 +42,31 @@ static alnico_status_t wait_both(struct transport *t, struct engine *engine, dou
             return received != ALNICO_SUCCESS ? received : sent;
         if (pump)
             engine_pump(engine);
-        if (t->ops->now(t) > end)
+        double now = t->ops->now(t);
+        if (now > end)
             break;
+        if (now > look) {
+            absence->lost = find_lost(t);
+            look = now + watch_patience(timeout);
+        }
         backoff_pause(&backoff);
     }
-    *unsent = received != ALNICO_PENDING;
+    absence->unsent = received != ALNICO_PENDING;
     if (received == ALNICO_PENDING)
         t->ops->cancel(t, recv);
     if (sent == ALNICO_PENDING)
         t->ops->cancel(t, send);
     return ALNICO_ERROR_TIMEOUT;
+}
+
+static alnico_status_t tell_absence(const struct absence *absence, const char *who, int awaited,
+                                    double timeout)
+{
+    if (absence->lost >= 0)
+        return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come: its process has ended",
+                         who, absence->lost);
+    return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come within %g s", who, awaited,
+                     timeout);
 }
 
 alnico_status_t comm_exchange(struct transport *t, struct engine *engine, double timeout,
@@ -47,18 +78,17 @@ alnico_status_t comm_exchange(struct transport *t, struct engine *engine, double
     for (int i = 0; i < p - 1; i++) {
         int sent = (rank - i + p) % p, received = (rank - i - 1 + p) % p;
         struct transfer send, recv;
-        bool unsent = false;
+        struct absence absence = {.lost = -1};
         TRY(t->ops->irecv(t, (rank - 1 + p) % p, TAG_EXCHANGE, blocks + (size_t)received * bytes,
                           bytes, &recv));
         alnico_status_t status = t->ops->isend(t, (rank + 1) % p, TAG_EXCHANGE,
                                                blocks + (size_t)sent * bytes, bytes, &send);
         if (status == ALNICO_SUCCESS)
-            status = wait_both(t, engine, timeout, &send, &recv, &unsent);
+            status = wait_both(t, engine, timeout, &send, &recv, &absence);
         else
             t->ops->cancel(t, &recv);
         if (status == ALNICO_ERROR_TIMEOUT)
-            return error_set(status, "%s: rank %d did not come within %g s", who,
-                             unsent ? (rank + 1) % p : received, timeout);
+            return tell_absence(&absence, who, absence.unsent ? (rank + 1) % p : received, timeout);
         TRY(status);
     }
     return ALNICO_SUCCESS;
@@ -72,12 +102,10 @@ static alnico_status_t pass_on(struct transport *t, struct engine *engine, doubl
     struct transfer transfer;
     TRY(sends ? t->ops->isend(t, peer, TAG_EXCHANGE, data, bytes, &transfer)
               : t->ops->irecv(t, peer, TAG_EXCHANGE, data, bytes, &transfer));
-    bool unsent;
+    struct absence absence;
     alnico_status_t status =
-        wait_both(t, engine, timeout, sends ? &transfer : NULL, sends ? NULL : &transfer, &unsent);
-    if (status == ALNICO_ERROR_TIMEOUT)
-        return error_set(status, "%s: rank %d did not come within %g s", who, peer, timeout);
-    return status;
+        wait_both(t, engine, timeout, sends ? &transfer : NULL, sends ? NULL : &transfer, &absence);
+    return status == ALNICO_ERROR_TIMEOUT ? tell_absence(&absence, who, peer, timeout) : status;
 }
 
 alnico_status_t comm_broadcast(struct transport *t, struct engine *engine, double timeout,

@@ -186,6 +186,8 @@ static bool shm_gone(struct transport *transport, int rank)
 
 /* ---- A part of the ranks ---- */
 
+static const double look_every = 0.05; /* seconds, for processes that have ended */
+
 struct part {
     struct transport *transport;
     const int *ranks;
@@ -193,23 +195,35 @@ struct part {
     double timeout;
 };
 
+static bool any_gone(const struct part *part)
+{
+    for (int i = 0; i < part->size; i++)
+        if (i != part->rank && shm_gone(part->transport, part->ranks[i]))
+            return true;
+    return false;
+}
+
 static alnico_status_t finish(const struct part *part, struct transfer *transfer)
 {
     struct transport *t = part->transport;
     struct backoff backoff = {0};
     backoff_reset(&backoff);
-    double end = shm_now(t) + part->timeout;
-    for (;;) {
+    double now = shm_now(t), end = now + part->timeout, look = now;
+    bool gone = false;
+    while (now <= end && !gone) {
         alnico_status_t status = shm_test(t, transfer);
         if (status != ALNICO_PENDING)
             return status;
-        if (shm_now(t) > end) {
-            shm_cancel(t, transfer);
-            return error_set(ALNICO_ERROR_TIMEOUT, "a rank did not come within %g s",
-                             part->timeout);
-        }
         backoff_pause(&backoff);
+        now = shm_now(t);
+        if (now > look + look_every) {
+            gone = any_gone(part);
+            look = now;
+        }
     }
+    shm_cancel(t, transfer);
+    return gone ? error_set(ALNICO_ERROR_TIMEOUT, "the process of a rank has ended")
+                : error_set(ALNICO_ERROR_TIMEOUT, "a rank did not come within %g s", part->timeout);
 }
 
 /* Around a ring: in each step a rank passes on the block that it got in the step before. */
