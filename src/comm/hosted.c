@@ -267,13 +267,30 @@ static alnico_status_t submit(struct hosted *h)
     return status;
 }
 
+/* Polls on the caller's thread, which has nothing else to do, until the operation has retired or stalls. */
+static void attend(struct hosted *h)
+{
+    struct engine *engine = h->comm->family->engine;
+    struct backoff backoff = {.crowded = h->comm->crowded};
+    backoff_reset(&backoff);
+    engine_attend(engine);
+    while (!is_retired(h)) {
+        if (engine_pump(engine))
+            backoff_reset(&backoff);
+        else if (backoff_wants_sleep(&backoff))
+            break;
+    }
+    engine_leave(engine);
+}
+
 /* Blocks until the operation has retired. */
 static alnico_status_t await(struct hosted *h)
 {
     struct engine *engine = h->comm->family->engine;
-    if (engine_is_threaded(engine) && !is_retired(h)) {
-        engine_wake(engine);
-        gate_wait(&h->done);
+    if (engine_is_threaded(engine)) {
+        attend(h);
+        if (!is_retired(h))
+            gate_wait(&h->done);
     }
     struct backoff backoff = {.crowded = h->comm->crowded};
     backoff_reset(&backoff);

@@ -3,6 +3,9 @@
  * the idle policy: spin, then yield, then sleep. With nothing in flight the sleep ends with the next
  * submission; with something in flight that has stalled for about 1 ms the sleeps are naps of growing
  * length, because what is awaited (a message) cannot wake a thread.
+ *
+ * Whoever waits for an operation has nothing else to do, and what it waits for is in its core's cache: it attends, and
+ * the thread leaves the passes to it. `polling` is the right to make one; nobody waits for it.
  */
 #include "progress/progress.h"
 
@@ -20,7 +23,10 @@
 struct engine {
     struct engine_options options;
     struct inbox inbox;
-    struct lane *lanes; /* those with operations in flight */
+    struct lane *lanes;    /* those with operations in flight; of who has the right to poll */
+    atomic_bool polling;   /* somebody has it */
+    atomic_bool busy;      /* lanes were left in flight by the last pass */
+    atomic_int attendants; /* who wait, and poll themselves */
 
     pthread_mutex_t lock; /* of starting, stopping and sleeping */
     pthread_cond_t woken;
@@ -108,20 +114,41 @@ static bool pass(struct engine *engine)
 
 bool engine_pump(struct engine *engine)
 {
-    return pass(engine);
+    if (atomic_load_explicit(&engine->polling, memory_order_relaxed) ||
+        atomic_exchange_explicit(&engine->polling, true, memory_order_acquire))
+        return false;
+    bool moved = pass(engine);
+    bool busy = engine->lanes != NULL;
+    if (busy != atomic_load_explicit(&engine->busy, memory_order_relaxed))
+        atomic_store_explicit(&engine->busy, busy, memory_order_relaxed);
+    atomic_store_explicit(&engine->polling, false, memory_order_release);
+    return moved;
+}
+
+static bool is_attended(const struct engine *engine)
+{
+    return atomic_load(&engine->attendants) > 0;
+}
+
+/* Something is in flight; exact where nobody else polls. */
+static bool is_busy(const struct engine *engine)
+{
+    return atomic_load_explicit(&engine->busy, memory_order_relaxed);
 }
 
 /* ---- The thread ---- */
 
-/* The caller holds the lock. Announces the sleep before it looks at the inbox once more; submit pushes
- * before it looks at the announcement: one of the two sees the other. True if somebody ended the sleep. */
+/* The caller holds the lock. Announces the sleep before it looks at the attendants and the inbox once more; submit
+ * pushes, and who stops attending says so, before they look at the announcement: one of the two sees the other. With
+ * operations in flight that nobody else polls it lasts until `until`. True if somebody ended the sleep. */
 static bool sleep_locked(struct engine *engine, const struct timespec *until)
 {
     int timed_out = 0;
     atomic_store(&engine->sleeping, true);
-    if (inbox_empty(&engine->inbox) && !atomic_load(&engine->stopping)) {
+    bool attended = is_attended(engine);
+    if ((attended || inbox_empty(&engine->inbox)) && !atomic_load(&engine->stopping)) {
         atomic_fetch_add_explicit(&engine->sleeps, 1, memory_order_relaxed);
-        if (until)
+        if (!attended && is_busy(engine))
             timed_out = pthread_cond_timedwait(&engine->woken, &engine->lock, until);
         else
             pthread_cond_wait(&engine->woken, &engine->lock);
@@ -140,18 +167,18 @@ static struct timespec after(long ns)
     return time;
 }
 
-/* After a pass that moved nothing. With nothing in flight and no core to spare it sleeps at once. False
- * when the engine is to stop, which it also looks at while it does not sleep. */
+/* After a pass that moved nothing, or that was left to others. With nothing to poll and no core to spare it sleeps at
+ * once. False when the engine is to stop, which it also looks at while it does not sleep. */
 static bool idle(struct engine *engine, struct backoff *backoff)
 {
     if (atomic_load(&engine->stopping))
         return false;
-    bool needless = !engine->lanes && engine->options.crowded;
+    bool needless = engine->options.crowded && (!is_busy(engine) || is_attended(engine));
     if (!needless && !backoff_wants_sleep(backoff))
         return true;
     struct timespec until = after(backoff->nap_ns);
     pthread_mutex_lock(&engine->lock);
-    bool woken = sleep_locked(engine, engine->lanes ? &until : NULL);
+    bool woken = sleep_locked(engine, &until);
     pthread_mutex_unlock(&engine->lock);
     if (woken)
         backoff_reset(backoff);
@@ -169,7 +196,7 @@ static void *run(void *argument)
     struct backoff backoff = {.crowded = engine->options.crowded};
     backoff_reset(&backoff);
     for (;;) {
-        if (pass(engine))
+        if (!is_attended(engine) && engine_pump(engine))
             backoff_reset(&backoff);
         else if (!idle(engine, &backoff))
             return NULL;
@@ -248,6 +275,19 @@ alnico_status_t engine_submit(struct engine *engine, struct op *op)
     if (engine->options.threaded && !atomic_load(&engine->started))
         TRY(start_thread(engine));
     inbox_push(&engine->inbox, &op->link);
-    engine_wake(engine);
+    if (!is_attended(engine))
+        engine_wake(engine);
     return ALNICO_SUCCESS;
+}
+
+void engine_attend(struct engine *engine)
+{
+    atomic_fetch_add(&engine->attendants, 1);
+}
+
+void engine_leave(struct engine *engine)
+{
+    bool last = atomic_fetch_sub(&engine->attendants, 1) == 1;
+    if (last && (is_busy(engine) || !inbox_empty(&engine->inbox)))
+        engine_wake(engine);
 }

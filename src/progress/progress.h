@@ -1,7 +1,7 @@
 /*
  * The progress engine: it makes asynchronous things advance, and knows neither MPI nor NCCL, only
  * op->poll. An engine runs on a thread of its own, started by the first operation, or is pumped by
- * whoever waits. Operations of one lane start in the order of their submission and several are in
+ * whoever waits, and never by two at once. Operations of one lane start in the order of their submission and several are in
  * flight at once; lanes are independent of each other.
  */
 #ifndef ALNICO_SRC_PROGRESS_H
@@ -20,7 +20,7 @@ struct op {
     struct lane *lane;
 
     /* One step without blocking: ALNICO_PENDING, or how the operation ended. Sets *moved if anything
-     * advanced. Called on the engine's thread, or the pumping one. */
+     * advanced. Called on the engine's thread, or one that pumps. */
     alnico_status_t (*poll)(struct op *op, bool *moved);
 
     /* Called once after the end, on the same thread. Afterwards the engine does not touch the op. */
@@ -59,9 +59,14 @@ bool engine_is_threaded(const struct engine *engine);
  * first polled in a later pass. Errors: SYSTEM (the thread could not be started): the op was not taken. */
 alnico_status_t engine_submit(struct engine *engine, struct op *op);
 
-/* One pass over everything in flight: admit, poll, retire. True if anything advanced. Only for an
- * engine without a thread, one caller at a time, not from poll or retire. */
+/* One pass over everything in flight: admit, poll, retire. True if anything advanced; false also if another
+ * thread is at it. For an engine without a thread, or between attend and leave; not from poll or retire. */
 bool engine_pump(struct engine *engine);
+
+/* Between these the caller, who waits for an operation, pumps again and again and does not sleep, and the
+ * engine's thread leaves that to it. Any thread, several at once. */
+void engine_attend(struct engine *engine);
+void engine_leave(struct engine *engine);
 
 /* Somebody waits now: if the thread naps because what is in flight has stalled, it looks at once, and spins
  * and yields again before the next nap. Any thread. */

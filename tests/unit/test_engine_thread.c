@@ -392,6 +392,127 @@ static void destroy_stops_the_thread_in_any_state(void **state)
     assert_true(longest < 2);
 }
 
+/* ---- Who waits polls ---- */
+
+static void thread_leaves_polling_to_who_attends(void **state)
+{
+    (void)state;
+    for (int crowded = 0; crowded < 2; crowded++) {
+        struct engine *engine = new_engine(true, crowded);
+        struct lane lane = {0};
+        struct step step;
+        engine_attend(engine);
+        step_prepare(&step, &lane);
+        submit(engine, &step);
+        nap_us(20000);
+        assert_false(is_retired(&step));
+        assert_true(engine_pump(engine));
+        assert_true(is_retired(&step));
+        engine_leave(engine);
+        engine_destroy(engine);
+    }
+}
+
+/* What is in the inbox, and what is in flight, when the last one leaves. */
+static void thread_takes_over_from_who_leaves(void **state)
+{
+    (void)state;
+    struct engine *engine = new_engine(true, true);
+    double end = now_s() + STRESS_S;
+    for (int i = 0; now_s() < end; i++) {
+        struct lane lanes[2] = {0};
+        struct step steps[2];
+        atomic_bool go = false;
+        step_prepare(&steps[0], &lanes[0]);
+        step_prepare(&steps[1], &lanes[1]);
+        steps[0].go = &go;
+        engine_attend(engine);
+        submit(engine, &steps[0]);
+        if (i % 2)
+            engine_pump(engine);
+        waste_time(i * 13 % 403);
+        submit(engine, &steps[1]);
+        engine_leave(engine);
+        EVENTUALLY(is_retired(&steps[1]));
+        atomic_store(&go, true);
+        EVENTUALLY(is_retired(&steps[0]));
+    }
+    engine_destroy(engine);
+}
+
+/* An operation that sees whether it is polled by two at once. */
+struct alone {
+    struct op op;
+    atomic_int pollers;
+    int polls, *clashes;
+    atomic_bool retired;
+};
+
+static alnico_status_t alone_poll(struct op *op, bool *moved)
+{
+    struct alone *alone = (struct alone *)op;
+    (void)moved;
+    *alone->clashes += atomic_fetch_add(&alone->pollers, 1) != 0;
+    waste_time(50);
+    atomic_fetch_sub(&alone->pollers, 1);
+    return alone->polls-- > 0 ? ALNICO_PENDING : ALNICO_SUCCESS;
+}
+
+static void alone_retire(struct op *op, alnico_status_t status)
+{
+    (void)status;
+    atomic_store(&((struct alone *)op)->retired, true);
+}
+
+struct waiter {
+    pthread_t thread;
+    struct engine *engine;
+    int clashes;
+};
+
+/* Every third one leaves the operation to the others. */
+static void *wait_again_and_again(void *argument)
+{
+    struct waiter *waiter = argument;
+    struct lane lane = {0};
+    double end = now_s() + STRESS_S;
+    for (int i = 0; now_s() < end; i++) {
+        struct alone alone = {.op = {.lane = &lane, .poll = alone_poll, .retire = alone_retire},
+                              .polls = i % 7,
+                              .clashes = &waiter->clashes};
+        if (engine_submit(waiter->engine, &alone.op) != ALNICO_SUCCESS)
+            return NULL;
+        if (i % 3)
+            engine_attend(waiter->engine);
+        while (!atomic_load(&alone.retired))
+            if (i % 3 == 0 || !engine_pump(waiter->engine))
+                sched_yield();
+        if (i % 3)
+            engine_leave(waiter->engine);
+    }
+    return waiter;
+}
+
+static void nothing_is_polled_by_two(void **state)
+{
+    (void)state;
+    enum { WAITERS = 3 };
+    struct engine *engine = new_engine(true, false);
+    struct waiter waiters[WAITERS] = {0};
+    for (int i = 0; i < WAITERS; i++) {
+        waiters[i].engine = engine;
+        assert_int_equal(
+            pthread_create(&waiters[i].thread, NULL, wait_again_and_again, &waiters[i]), 0);
+    }
+    for (int i = 0; i < WAITERS; i++) {
+        void *returned;
+        pthread_join(waiters[i].thread, &returned);
+        assert_ptr_equal(returned, &waiters[i]);
+        assert_int_equal(waiters[i].clashes, 0);
+    }
+    engine_destroy(engine);
+}
+
 static void *do_nothing(void *argument)
 {
     return argument;
@@ -422,6 +543,9 @@ int main(void)
         cmocka_unit_test(somebody_who_waits_ends_a_nap),
         cmocka_unit_test(submission_wakes_a_sleeping_engine),
         cmocka_unit_test(operation_that_moves_keeps_the_engine_awake),
+        cmocka_unit_test(thread_leaves_polling_to_who_attends),
+        cmocka_unit_test(thread_takes_over_from_who_leaves),
+        cmocka_unit_test(nothing_is_polled_by_two),
         cmocka_unit_test(destroy_stops_the_thread_in_any_state),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
