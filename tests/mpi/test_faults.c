@@ -1,11 +1,16 @@
 /* What goes wrong over MPI: a rank that never comes, aborts, other sizes, bad MPI arguments. The deadline is
  * one second. */
+#include "reference.h"
 #include "world.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
+
+static uint64_t seed;
 
 static alnico_status_t sum(alnico_comm_t comm, size_t count)
 {
@@ -44,6 +49,54 @@ static void test_a_missing_rank_is_named_large(void)
 {
     miss("ring", 1 << 16);
     miss("rabenseifner", 1 << 16);
+}
+
+/* ---- A rank that is stopped (SIGSTOP), anywhere. One that ends is MPI's: mpirun then ends all. ---- */
+
+static void stop_here(int number)
+{
+    (void)number;
+    kill(getpid(), SIGSTOP);
+}
+
+static void stop_soon(void)
+{
+    struct itimerval soon = {
+        .it_value = {0, 1 + (suseconds_t)(reference_random(seed++, 1, 2) % 9999)}};
+    signal(SIGALRM, stop_here);
+    setitimer(ITIMER_REAL, &soon, NULL);
+}
+
+static void stop(const char *algorithm, size_t count)
+{
+    alnico_comm_t comm = world_comm(NULL);
+    int victim = world_size() - 1, pid = getpid();
+    char expected[64];
+    double start = 0;
+    alnico_status_t status = ALNICO_SUCCESS;
+    REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, algorithm), ALNICO_SUCCESS);
+    MPI_Bcast(&pid, 1, MPI_INT, victim, MPI_COMM_WORLD);
+    if (world_rank() == victim)
+        stop_soon();
+    while (status == ALNICO_SUCCESS) {
+        start = ranks_seconds();
+        status = sum(comm, count);
+    }
+    REQUIRE_STATUS(status, ALNICO_ERROR_TIMEOUT);
+    if (world_rank() != victim) {
+        REQUIRE(ranks_seconds() - start < 2);
+        snprintf(expected, sizeof expected, "rank %d did not come", victim);
+        ranks_require_detail(expected);
+        kill(pid, SIGCONT); /* it learns that the others gave up */
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    alnico_comm_destroy(comm);
+}
+
+static void test_a_stopped_rank_is_named(void)
+{
+    stop("recursive_doubling", 4);
+    stop("ring", 1 << 16);
 }
 
 static void test_different_counts_are_a_mismatch(void)
@@ -97,10 +150,11 @@ static void test_bad_mpi_arguments(void)
 int main(void)
 {
     setenv("ALNICO_TIMEOUT", "1", 1); /* before the library reads its environment */
-    world_begin(MPI_THREAD_MULTIPLE);
+    seed = world_begin(MPI_THREAD_MULTIPLE);
     if (world_size() > 1) {
         WORLD_RUN(test_a_missing_rank_is_named_small);
         WORLD_RUN(test_a_missing_rank_is_named_large);
+        WORLD_RUN(test_a_stopped_rank_is_named);
         WORLD_RUN(test_abort_tells_the_others);
     }
     WORLD_RUN(test_different_counts_are_a_mismatch);
