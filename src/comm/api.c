@@ -152,10 +152,11 @@ static alnico_status_t allreduce(const void *send, void *recv, size_t count, aln
                         .op = op};
     TRY(check_usable(comm, who));
     TRY(check_kind(&call, who));
-    TRY(check_buffers(comm, &call, who));
     struct choice choice;
     int before = comm_enter(comm);
-    alnico_status_t status = choose(comm, &call, who, &choice);
+    alnico_status_t status = check_buffers(comm, &call, who);
+    if (status == ALNICO_SUCCESS)
+        status = choose(comm, &call, who, &choice);
     if (status == ALNICO_SUCCESS)
         status = choice.backend->start(comm, &call, &choice, request);
     comm_leave(comm, before);

@@ -32,8 +32,12 @@ static alnico_status_t check(alnico_comm_t comm, const void *memory, size_t byte
     if (bytes == 0 || (uintptr_t)memory > UINTPTR_MAX - bytes)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: bytes is %zu, expected 1 to the end of memory",
                          who, bytes);
-    return comm->device->check_memory ? comm->device->check_memory(memory, "memory", who)
-                                      : ALNICO_SUCCESS;
+    int before = comm_enter(comm);
+    alnico_status_t status = comm->device->check_memory
+                                 ? comm->device->check_memory(memory, "memory", who)
+                                 : ALNICO_SUCCESS;
+    comm_leave(comm, before);
+    return status;
 }
 
 /* A bad argument of one rank is everybody's error, so that nobody waits for it. */

@@ -4,6 +4,7 @@
 #include "status.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,7 +67,7 @@ alnico_status_t cuda_probe(void)
 
 static struct {
     pthread_once_t once;
-    bool complete;
+    atomic_bool complete; /* read outside of the once too */
     char reason[256];
     struct cuda_driver functions;
 } found = {.once = PTHREAD_ONCE_INIT};
@@ -106,7 +107,7 @@ static void find_all(void)
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
         if (!find_one(&entries[i]))
             return;
-    found.complete = true;
+    atomic_store_explicit(&found.complete, true, memory_order_release);
 }
 
 const struct cuda_driver *cuda_driver(void)
@@ -116,4 +117,24 @@ const struct cuda_driver *cuda_driver(void)
         return &found.functions;
     error_set(ALNICO_ERROR_UNSUPPORTED, "%s", found.reason);
     return NULL;
+}
+
+/* What is managed, or unknown to the driver, the host can read. */
+alnico_status_t cuda_refuse_memory(const void *memory, const char *name, const char *who)
+{
+    CUmemorytype type = (CUmemorytype)0;
+    int owner = -1, managed = 0;
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                        CU_POINTER_ATTRIBUTE_IS_MANAGED};
+    void *values[] = {&type, &owner, &managed};
+    if (!atomic_load_explicit(&found.complete, memory_order_acquire))
+        return ALNICO_SUCCESS;
+    CUresult result = found.functions.cuPointerGetAttributes(3, attributes, values,
+                                                             (CUdeviceptr)(uintptr_t)memory);
+    if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE || managed)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "%s: %s %p is memory of GPU %d, and the communicator is on the CPU", who, name,
+                     memory, owner);
 }

@@ -47,6 +47,10 @@ struct cuda_driver {
 /* All of them, found once; NULL, with the reason as the thread's detail, where there is no driver or it lacks one. */
 const struct cuda_driver *cuda_driver(void);
 
+/* Refuses memory of a GPU, for a public call `who` on the CPU to which it is `name`. Looks at nothing, and loads no
+ * driver, before somebody has asked for its functions. */
+alnico_status_t cuda_refuse_memory(const void *memory, const char *name, const char *who);
+
 /* Whether there is a driver that is new enough, and a GPU. UNSUPPORTED says which of them is missing. */
 alnico_status_t cuda_probe(void);
 

@@ -1,6 +1,9 @@
 /* The table of device residents. */
 #include "device/device.h"
 
+#ifdef ALNICO_HAVE_CUDA
+#include "device/cuda_driver.h"
+#endif
 #include "status.h"
 
 const struct device_ops *device_find(alnico_device_t device)
@@ -29,4 +32,14 @@ alnico_status_t device_ready(const struct device_ops *device, void *stream, cons
     if (status != ALNICO_SUCCESS)
         error_set(status, "%s: %s", who, alnico_error_detail());
     return status;
+}
+
+alnico_status_t device_check_host(const void *memory, const char *name, const char *who)
+{
+#ifdef ALNICO_HAVE_CUDA
+    return cuda_refuse_memory(memory, name, who);
+#else
+    (void)memory, (void)name, (void)who;
+    return ALNICO_SUCCESS;
+#endif
 }

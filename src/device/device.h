@@ -109,6 +109,9 @@ struct device_ops {
 
 extern const struct device_ops device_cpu, device_cuda;
 
+/* The CPU's check_memory: refuses memory of a GPU where the library uses one in this process. */
+alnico_status_t device_check_host(const void *memory, const char *name, const char *who);
+
 /* The resident for a public device; NULL, with the reason as the thread's detail, if this build has none or the machine
  * has no such device. */
 const struct device_ops *device_find(alnico_device_t device);

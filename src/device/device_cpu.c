@@ -400,6 +400,7 @@ const struct device_ops device_cpu = {
     .name = "cpu",
     .kind = ALNICO_DEVICE_CPU,
     .host_accessible = true,
+    .check_memory = device_check_host,
     .alloc = cpu_alloc,
     .free = free,
     .pinned_alloc = cpu_alloc,
