@@ -71,6 +71,9 @@ void gpu_note(struct gpu_rank *rank, const char *format, ...)
 
 static bool is_possible(const struct gpu_test *test, int size, bool tell)
 {
+    const char *only = getenv("GPU_ONLY");
+    if (only && !strstr(test->name, only))
+        return false;
     if (size < test->least && tell)
         printf("%-44s skipped: needs %d GPUs, here are %d\n", test->name, test->least, size);
     return size >= test->least;
@@ -105,11 +108,11 @@ static int run_threads(const struct gpu_test *tests, int number, int gpus)
 {
     int most = gpus < GPU_RANKS ? gpus : GPU_RANKS;
     uint64_t seed = choose_seed();
-    int done = 0;
+    int done = 0, wanted = gpu_number("GPU_SIZE", 0);
     printf("%d GPUs, ranks as threads, seed %llu\n", gpus, (unsigned long long)seed);
     for (int size = 1; size <= most; size++)
         for (int i = 0; i < number; i++) {
-            if (!is_possible(&tests[i], size, size == most))
+            if ((wanted && size != wanted) || !is_possible(&tests[i], size, size == most))
                 continue;
             done++;
             struct run run = {&tests[i], seed + (uint64_t)size};

@@ -3,7 +3,8 @@
  * most 4) one after the other, or under mpirun one process a GPU. Without a GPU for every rank, programs exit with 77.
  * A sub-test that hangs or crashes ends the program with its name.
  *
- * GPU_WATCHDOG: seconds that a sub-test may take, 60 by default. GPU_SEED: the seed, otherwise the time.
+ * GPU_WATCHDOG: seconds that a sub-test may take, 60 by default. GPU_SEED: the seed, otherwise the time. GPU_ONLY: only
+ * sub-tests with this in their name. GPU_SIZE: only so many ranks, as threads.
  */
 #ifndef ALNICO_TESTS_GPU_WORLD_H
 #define ALNICO_TESTS_GPU_WORLD_H
