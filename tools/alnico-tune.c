@@ -99,6 +99,8 @@ static cJSON *describe(const struct tuner *t, const char *command)
     cJSON_AddStringToObject(machine, "command", command ? command : "");
     cJSON_AddNumberToObject(machine, "ranks", t->ranks);
     cJSON_AddNumberToObject(machine, "hosts", t->comm->hosts);
+    if (t->describe)
+        cJSON_AddItemToObject(machine, "gpu", cJSON_Duplicate(t->describe, true));
     return machine;
 }
 
@@ -108,13 +110,15 @@ static bool is_number(const cJSON *object, const char *key, int value)
     return cJSON_IsNumber(item) && item->valuedouble == value;
 }
 
-/* This run's description takes the place of that of the same ranks and hosts. */
+/* This run's description takes the place of that of the same device, ranks and hosts. */
 static void describe_into(const struct tuner *t, const char *command, struct tuning *tuning)
 {
     cJSON *machines = tuning->machines ? cJSON_Parse(tuning->machines) : cJSON_CreateArray();
     for (int i = cJSON_GetArraySize(machines) - 1; i >= 0; i--) {
         const cJSON *machine = cJSON_GetArrayItem(machines, i);
-        if (is_number(machine, "ranks", t->ranks) && is_number(machine, "hosts", t->comm->hosts))
+        bool like = cJSON_HasObjectItem(machine, "gpu") == (t->describe != NULL);
+        if (like && is_number(machine, "ranks", t->ranks) &&
+            is_number(machine, "hosts", t->comm->hosts))
             cJSON_DeleteItemFromArray(machines, i);
     }
     cJSON_AddItemToArray(machines, describe(t, command));

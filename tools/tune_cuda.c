@@ -160,6 +160,7 @@ static void open_cuda(struct tuner *t)
     open_bench(t, &t->gpu->bench[0], false);
     open_bench(t, &t->gpu->bench[1], true);
     t->comm = t->gpu->bench[0].gpu->comm;
+    t->describe = t->gpu->bench[0].describe;
 }
 
 static void close_cuda(struct tuner *t)

@@ -7,6 +7,8 @@
 #include "tune_options.h"
 #include "tune_rows.h"
 
+#include <cjson/cJSON.h>
+
 /* From here on a way that took twice as long as the best is not measured at larger sizes: latency, which may favour
  * others there, no longer counts. */
 enum { PRUNE_BYTES = 1 << 20 };
@@ -38,8 +40,9 @@ struct tuner {
     struct tuning_steps in_force;   /* what the table said before */
     struct tune_size *sizes[MODES]; /* options' sizes, for every mode of the device */
     int count;
-    float *send, *recv;   /* on the CPU */
-    struct tune_gpu *gpu; /* on GPUs */
+    const cJSON *describe; /* the GPU, for the file's description of the machine; NULL: none */
+    float *send, *recv;    /* on the CPU */
+    struct tune_gpu *gpu;  /* on GPUs */
 };
 
 /* The way becomes the communicator's only one. */

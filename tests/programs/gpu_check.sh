@@ -37,12 +37,14 @@ fake "$bundle/tools/alnico-perf" <<'FAKE'
 #!/bin/bash
 [ "$1" != --version ] || { echo 0.1.0; exit; }
 echo "$FAKE_RANKS $*" >>"$FAKE_LOG"
+[[ $* == *--host-time* ]] && host=1 || host=
 while [ $# -gt 0 ]; do [ "$1" != --json ] || json=$2; shift; done
 [[ $json != *graph-3* ]] || { echo 'no such luck'; exit 1; }
 row() {
     printf '\t{\n\t\t"bytes":\t%s,\n\t\t"count":\t2,\n\t\t"time_us":\t%s,\n\t\t"nccl_us":\t%s,\n' "$1" "$2" "$3"
-    printf '\t\t"nccl_p10_us":\t0.001,\n\t\t"nccl_symmetric_us":\t%s,\n\t\t"staged_us":\t10,\n' "$4"
-    printf '\t\t"host_us":\t4.5,\n\t\t"launch_us":\t3.25\n\t}'
+    printf '\t\t"nccl_p10_us":\t0.001,\n\t\t"nccl_symmetric_us":\t%s,\n\t\t"staged_us":\t10' "$4"
+    [ -z "$host" ] || printf ',\n\t\t"host_us":\t4.5,\n\t\t"launch_us":\t3.25'
+    printf '\n\t}'
 }
 { printf '{\n\t"gpu":\t{"nccl":\t"2.28.3"},\n\t"rows":\t[\n'; row 8 2 4 8; echo ,; row 1024 3 100 5
 printf '],\n\t"summary":\t{\n\t\t"ratio_worst_bytes":\t8\n\t}\n}\n'; } >"$json"
@@ -111,6 +113,7 @@ called '^4 .*/tuning-4.json --device cuda --verify '
 expect_out '^The table in force is .* 9 of 9 cases'
 expect_out '^graph-3: failed'
 expect_out '^graph \(size:us/ratio\): 8:2/0.50 1K:3/0.60$'
+expect_out '^host-time \(size:us of a call/of an empty launch\): 8:4.50/3.25 1024:4.50/3.25$'
 expect_out '^graph of 20 calls +8 B - 8 KB +0.600 at 1 KB +0.80 +0.65  aim$'
 expect_out '^graph +16 KB - 1 MB +- +0.70 +0.60  no data$'
 expect_out '^eager +8 B - 64 KB +0.600 at 1 KB +0.55 +0.45  MISSED$'
