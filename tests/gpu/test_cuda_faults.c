@@ -129,9 +129,12 @@ static void close_all(struct trial *trials, int number, struct gpu_rank *rank)
 }
 
 /* As threads, all numbers of ranks would take too long: the largest only. */
-static bool is_left_out(const struct gpu_rank *rank)
+static bool is_left_out(struct gpu_rank *rank)
 {
-    return !rank->mpi && rank->size < GPU_RANKS && rank->size < gpu_count();
+    bool out = !rank->mpi && rank->size < GPU_RANKS && rank->size < gpu_count();
+    if (out)
+        gpu_note(rank, "left out");
+    return out;
 }
 
 static void complain(const struct trial *t, const struct gpu_rank *rank, alnico_status_t status,

@@ -35,8 +35,8 @@ struct slot {
 struct lane {
     struct gpu_site site;
     struct slot slots[SLOTS];
+    struct gpu_way way;
     int next;
-    bool captures;
 };
 
 static void slot_open(struct slot *slot, struct gpu_site *site, bool registered)
@@ -63,8 +63,8 @@ static void slot_close(struct slot *slot, struct gpu_site *site, bool registered
     gpu_arena_give(arena);
 }
 
-/* Few are large; sizes around lines and vectors are as likely as others. */
-static void choose_vector(struct slot *slot, uint64_t random)
+/* Few are large. What the way may refuse becomes what no way does. */
+static void choose_vector(struct slot *slot, const struct gpu_way *way, uint64_t random)
 {
     do {
         slot->v.type = (alnico_datatype_t)(random % DATATYPES);
@@ -73,6 +73,9 @@ static void choose_vector(struct slot *slot, uint64_t random)
         random ^= random >> 29;
     } while (!op_supports(slot->v.op, slot->v.type));
     slot->v.count = (random >> 16) % ((size_t)1 << ((random >> 40) % 14)); /* below COUNT_MOST */
+    struct allreduce_case c = {.count = slot->v.count, .type = slot->v.type, .op = slot->v.op};
+    if (gpu_may_refuse(&c, way))
+        slot->v = (struct gpu_vector){slot->v.count % 1000, ALNICO_FLOAT32, ALNICO_SUM, 0};
     slot->in_place = random >> 50 & 1;
     slot->end = (int)(random >> 52 & 3);
 }
@@ -151,7 +154,7 @@ static void operate(struct lane *lane, uint64_t random, uint64_t seed)
     struct slot *slot = &lane->slots[lane->next++ % SLOTS];
     finish(slot, &lane->site);
     if (!slot->graph)
-        choose_vector(slot, random >> 8);
+        choose_vector(slot, &lane->way, random >> 8);
     supply(slot, &lane->site, seed);
     if (slot->graph)
         gpu_replay(&lane->site, slot->graph);
@@ -178,10 +181,11 @@ static void lane_open(struct lane *lane, struct gpu_rank *rank)
 {
     *lane = (struct lane){.next = 0};
     gpu_site_open(&lane->site, rank, MEGABYTE);
-    lane->captures = gpu_can_capture(&lane->site);
+    gpu_way_at(0, &lane->way);
+    bool captures = gpu_can_capture(&lane->site);
     for (int k = 0; k < SLOTS; k++) {
         slot_open(&lane->slots[k], &lane->site, k % 2);
-        if (lane->captures && k >= SLOTS - 2)
+        if (captures && k >= SLOTS - 2)
             capture_slot(lane, &lane->slots[k], k % 2);
     }
 }
@@ -196,13 +200,18 @@ static void lane_close(struct lane *lane)
     gpu_site_close(&lane->site);
 }
 
-/* Now and then another way for a communicator's calls, one that refuses nothing of what comes here. */
+/* Now and then another way for a communicator's calls. */
 static void change_way(struct lane *lane, uint64_t random)
 {
-    static const char *const names[] = {NULL, "recursive_doubling", "ring", NULL};
-    const char *name = names[random % 4];
-    REQUIRE_STATUS(alnico_comm_set_algorithm(lane->site.comm, ALNICO_ALLREDUCE, name),
-                   ALNICO_SUCCESS);
+    static const char *const names[] = {
+        "one_shot_line", "two_shot_staged", "nccl", "recursive_doubling", "ring", "two_shot_line"};
+    gpu_way_at(0, &lane->way);
+    if (random % 3)
+        lane->way = gpu_way_named(names[random / 3 % (sizeof names / sizeof *names)]);
+    if (gpu_force(&lane->site, &lane->way))
+        return;
+    gpu_way_at(0, &lane->way);
+    gpu_force(&lane->site, &lane->way);
 }
 
 static void random_operations(struct gpu_rank *rank)
