@@ -1,23 +1,132 @@
 /*
  * The host backend: a collective is an operation of the progress engine, which runs an algorithm over the
  * transport, chunk by chunk. The operation's order, deadline and requests are hosted.c's.
+ *
+ * Where the host does not reach the buffers, a short message is copied by two kernels of the communicator's stream: one
+ * writes the input to pinned memory and opens `ready`, one waits for `done` and reads the result. So no copy call stands
+ * on its way. A nonblocking one's result, which the stream does not wait for, and all chunks of a long message are
+ * copied by streams of the library's. After an error a short message has left its result's buffer as it was; a long
+ * one may have written some chunks of it.
  */
 #include "comm/hosted.h"
 #include "comm/pipeline.h"
+#include "comm/staging.h"
+
+#include "datatype.h"
+#include "log.h"
+#include "status.h"
+
+#include <stdlib.h>
+
+enum host_way {
+    WAY_DIRECT, /* the host reaches the buffers */
+    WAY_SHORT,
+    WAY_SHORT_LATER, /* nonblocking: the engine has the result copied */
+    WAY_LONG
+};
 
 struct host_op {
     struct hosted hosted;
     struct pipeline pipeline;
+    enum host_way way;
+
+    /* Of a short message: where its input and its result stand in pinned memory. */
+    char *input, *result;
+    unsigned region;
+    struct device_flag *failed; /* raised: there is no result */
+    struct stage landing;       /* of the result's copy */
+    bool lands;
 };
+
+static size_t bytes_of(const struct call *call)
+{
+    return call->count * datatype_bytes(call->type);
+}
+
+/* ---- What the engine does ---- */
+
+static alnico_status_t land(struct host_op *op, bool *moved)
+{
+    struct hosted *h = &op->hosted;
+    if (op->lands)
+        return gate_is_open(&op->landing.copied) ? ALNICO_SUCCESS : ALNICO_PENDING;
+    struct staging *staging = h->comm->staging;
+    TRY(stage_copy(staging, &op->landing, h->call.recv, op->result, bytes_of(&h->call),
+                   staging->in));
+    op->lands = true;
+    *moved = true;
+    return ALNICO_PENDING;
+}
+
+static void leave_staging(struct host_op *op)
+{
+    struct staging *staging = op->hosted.comm->staging;
+    if (op->way == WAY_SHORT || op->way == WAY_SHORT_LATER)
+        staging_give(staging, op->region);
+    if (op->way == WAY_LONG && staging->owner == op)
+        staging->owner = NULL;
+}
+
+static bool host_may_run(struct hosted *h)
+{
+    struct host_op *op = (struct host_op *)h;
+    struct staging *staging = h->comm->staging;
+    if (op->way != WAY_LONG)
+        return true;
+    if (staging->owner && staging->owner != op)
+        return false;
+    staging->owner = op;
+    return true;
+}
 
 static alnico_status_t host_poll(struct hosted *h, bool *moved)
 {
-    return pipeline_poll(&((struct host_op *)h)->pipeline, moved);
+    struct host_op *op = (struct host_op *)h;
+    TRY(op->lands ? ALNICO_SUCCESS : pipeline_poll(&op->pipeline, moved));
+    if (op->way == WAY_SHORT_LATER)
+        TRY(land(op, moved));
+    leave_staging(op);
+    return ALNICO_SUCCESS;
 }
 
 static void host_cancel(struct hosted *h)
 {
-    pipeline_cancel(&((struct host_op *)h)->pipeline);
+    struct host_op *op = (struct host_op *)h;
+    pipeline_cancel(&op->pipeline);
+    if (op->failed)
+        h->comm->device->flag_raise(op->failed, 1);
+    if (op->lands)
+        stage_settle(&op->landing);
+    leave_staging(op);
+}
+
+/* ---- What the stream does ---- */
+
+static alnico_status_t host_open(struct hosted *h)
+{
+    struct host_op *op = (struct host_op *)h;
+    if (op->way == WAY_LONG || op->way == WAY_DIRECT)
+        return gate_open_on(&h->ready, h->comm->stream);
+    return gate_open_copied(&h->ready, op->input, h->call.send, bytes_of(&h->call),
+                            h->comm->stream);
+}
+
+static alnico_status_t host_hold(struct hosted *h)
+{
+    struct host_op *op = (struct host_op *)h;
+    if (op->way != WAY_SHORT)
+        return gate_hold(&h->done, h->comm->stream);
+    return gate_hold_and_copy(&h->done, h->call.recv, op->result, bytes_of(&h->call), op->failed,
+                              h->comm->stream);
+}
+
+static void host_finish(struct hosted *h)
+{
+    struct host_op *op = (struct host_op *)h;
+    if (op->failed)
+        h->comm->device->flag_destroy(op->failed);
+    if (op->landing.copied.device)
+        gate_finish(&op->landing.copied);
 }
 
 static const struct work_ops host_work = {
@@ -25,7 +134,66 @@ static const struct work_ops host_work = {
     .bytes = sizeof(struct host_op),
     .poll = host_poll,
     .cancel = host_cancel,
+    .may_run = host_may_run,
+    .open = host_open,
+    .hold = host_hold,
+    .finish = host_finish,
 };
+
+/* ---- Starting ---- */
+
+/* Room for the input, and for the result where that is aligned otherwise; false if there is none now. */
+static bool take_region(struct host_op *op, const struct call *call)
+{
+    struct staging *staging = op->hosted.comm->staging;
+    size_t bytes = bytes_of(call), room = (bytes + 16 + 63) / 64 * 64;
+    size_t from = (uintptr_t)call->send % 16, to = (uintptr_t)call->recv % 16;
+    if (bytes > STAGING_SHORT_BYTES)
+        return false;
+    char *memory = staging_take(staging, from == to ? room : 2 * room, &op->region);
+    if (!memory)
+        return false;
+    op->input = memory + from;
+    op->result = from == to ? op->input : memory + room + to;
+    return true;
+}
+
+/* What a short message needs beside its region; kept with the operation. */
+static alnico_status_t prepare_short(struct host_op *op)
+{
+    const struct device_ops *device = op->hosted.comm->device;
+    if (!op->failed)
+        TRY(device->flag_create(&op->failed));
+    return op->landing.copied.device ? ALNICO_SUCCESS : gate_init(&op->landing.copied, device);
+}
+
+static alnico_status_t choose_way(struct host_op *op, const struct call *call, bool nonblocking)
+{
+    struct pipeline *p = &op->pipeline;
+    op->way = WAY_DIRECT;
+    op->lands = false;
+    p->call = *call;
+    p->staging = NULL;
+    if (op->hosted.comm->device->host_accessible)
+        return ALNICO_SUCCESS;
+    TRY(prepare_short(op));
+    if (take_region(op, call)) {
+        op->way = nonblocking ? WAY_SHORT_LATER : WAY_SHORT;
+        p->call.send = op->input;
+        p->call.recv = op->result;
+        return ALNICO_SUCCESS;
+    }
+    op->way = WAY_LONG;
+    p->staging = op->hosted.comm->staging;
+    return ALNICO_SUCCESS;
+}
+
+static void put_back(struct host_op *op)
+{
+    alnico_comm_t comm = op->hosted.comm;
+    op->hosted.next = comm->spare;
+    comm->spare = &op->hosted;
+}
 
 static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
                                   const struct choice *choice, alnico_request_t *request)
@@ -33,17 +201,52 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
     struct host_op *op = (struct host_op *)hosted_take(comm, &host_work);
     if (!op)
         return ALNICO_ERROR_MEMORY;
+    alnico_status_t status = choose_way(op, call, request != NULL);
+    if (status != ALNICO_SUCCESS) {
+        put_back(op);
+        return status;
+    }
     struct pipeline *p = &op->pipeline;
-    p->call = *call;
     p->algorithm = choice->algorithm;
     p->chunk_bytes = choice->chunk_bytes;
     p->transport = comm->transport;
-    p->device = comm->device;
     p->pool = &comm->family->pool;
     p->turn = comm->next_turn;
     pipeline_begin(p);
     comm->next_turn += p->chunks;
-    return hosted_start(&op->hosted, call, request);
+    status = hosted_start(&op->hosted, call, request);
+    if (status != ALNICO_SUCCESS && comm->spare == &op->hosted && op->way != WAY_DIRECT)
+        leave_staging(op);
+    return status;
+}
+
+/* ---- The communicator ---- */
+
+/* All ranks have staging, or none: it is then not fit for them. */
+static alnico_status_t host_attach(alnico_comm_t comm, const char *who)
+{
+    if (comm->device->host_accessible || !comm->transport->concurrent)
+        return ALNICO_SUCCESS;
+    alnico_status_t status = staging_create(comm->device, &comm->staging);
+    if (status != ALNICO_SUCCESS)
+        log_write(LOG_WARNING, "%s: no messages through the host: %s", who, alnico_error_detail());
+    char mine = status == ALNICO_SUCCESS, *all = malloc((size_t)comm->size);
+    if (!all)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
+    status = comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout,
+                           who, &mine, all, sizeof mine);
+    for (int i = 0; i < comm->size && status == ALNICO_SUCCESS; i++)
+        if (!all[i]) {
+            staging_destroy(comm->staging);
+            comm->staging = NULL;
+        }
+    free(all);
+    return status;
+}
+
+static void host_detach(alnico_comm_t comm)
+{
+    staging_destroy(comm->staging);
 }
 
 /* Messages that a stream waits for need somebody else to carry them. */
@@ -52,8 +255,9 @@ static bool host_supports(alnico_comm_t comm, const struct call *call,
 {
     (void)call;
     (void)algorithm;
-    return comm->device->host_accessible &&
-           (comm->inline_stream || comm->transport->concurrent);
+    if (!comm->device->host_accessible)
+        return comm->staging != NULL;
+    return comm->inline_stream || comm->transport->concurrent;
 }
 
 const struct backend_ops backend_host = {
@@ -61,6 +265,8 @@ const struct backend_ops backend_host = {
     .about = "the progress engine runs an algorithm's rounds over a transport",
     .needs = "MPI_THREAD_MULTIPLE or the inline stream",
     .devices = 1u << ALNICO_DEVICE_CPU | 1u << ALNICO_DEVICE_CUDA,
+    .attach = host_attach,
+    .detach = host_detach,
     .supports = host_supports,
     .start = host_start,
     .join = hosted_join,

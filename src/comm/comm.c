@@ -112,15 +112,14 @@ alnico_status_t comm_health(alnico_comm_t comm)
 
 /* ---- Families ---- */
 
-static alnico_status_t family_create(const struct transport *transport,
-                                     const struct device_ops *device, struct family **out)
+static alnico_status_t family_create(const struct transport *transport, struct family **out)
 {
     struct family *family = calloc(1, sizeof *family);
     *out = family;
     if (!family)
         return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a communicator");
     atomic_init(&family->members, 1);
-    pool_init(&family->pool, device);
+    pool_init(&family->pool, &device_cpu);
     alnico_status_t status = topology_read(&family->topology);
     if (status == ALNICO_SUCCESS && transport->rank == 0) {
         settings_read(&family->settings);
@@ -324,7 +323,7 @@ alnico_status_t comm_build(struct transport *transport, struct family *family,
     if (family)
         atomic_fetch_add(&family->members, 1);
     else
-        status = family_create(transport, device, &family);
+        status = family_create(transport, &family);
     comm->family = family;
     if (status == ALNICO_SUCCESS)
         status = meet(comm, who);

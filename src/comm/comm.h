@@ -31,6 +31,7 @@ struct latch {
 };
 
 struct hosted;
+struct staging;
 struct peer_state;
 struct peer_cuda_state;
 struct nccl_state;
@@ -77,6 +78,7 @@ struct alnico_comm {
     struct lane lane;
     atomic_int in_flight;          /* submitted to the engine and not retired */
     struct hosted *issued, *spare; /* the host backend's operations: not yet free again, and free */
+    struct staging *staging;       /* the host backend's; NULL where the host reaches the buffers */
 
     atomic_bool aborted;
     struct latch latch;

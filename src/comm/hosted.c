@@ -109,7 +109,7 @@ static alnico_status_t hosted_poll(struct op *op, bool *moved)
     }
     switch (h->phase) {
     case HOSTED_WAITING:
-        if (!gate_is_open(&h->ready))
+        if (!gate_is_open(&h->ready) || (h->work->may_run && !h->work->may_run(h)))
             return ALNICO_PENDING;
         h->phase = HOSTED_RUNNING;
         return poll_running(h, moved);
@@ -141,6 +141,8 @@ static bool is_retired(const struct hosted *h)
 
 static void op_free(struct hosted *h)
 {
+    if (h->work->finish)
+        h->work->finish(h);
     gate_finish(&h->ready);
     gate_finish(&h->done);
     free(h);
@@ -251,7 +253,7 @@ static alnico_status_t submit(struct hosted *h)
     if (!comm->inline_stream) {
         h->phase = HOSTED_WAITING;
         gate_close(&h->ready);
-        status = gate_open_on(&h->ready, comm->stream);
+        status = h->work->open ? h->work->open(h) : gate_open_on(&h->ready, comm->stream);
     }
     atomic_fetch_add_explicit(&comm->in_flight, 1, memory_order_relaxed);
     if (status == ALNICO_SUCCESS)
@@ -265,6 +267,11 @@ static alnico_status_t submit(struct hosted *h)
     h->next = comm->spare;
     comm->spare = h;
     return status;
+}
+
+static alnico_status_t hold(struct hosted *h)
+{
+    return h->work->hold ? h->work->hold(h) : gate_hold(&h->done, h->comm->stream);
 }
 
 /* Polls on the caller's thread, which has nothing else to do, until the operation has retired or stalls. */
@@ -317,7 +324,7 @@ static alnico_status_t start_blocking(struct hosted *h)
         return run_directly(h);
     TRY(submit(h));
     if (!comm->inline_stream)
-        return gate_hold(&h->done, comm->stream);
+        return hold(h);
     await(h);
     return outcome(h);
 }

@@ -37,6 +37,17 @@ struct work_ops {
 
     /* After an error or in an abort: from now on the user's buffers are not touched. */
     void (*cancel)(struct hosted *);
+
+    /* Whether it may run: asked before the first poll, while earlier operations of the communicator may be under way.
+     * Optional: always. */
+    bool (*may_run)(struct hosted *);
+
+    /* On a real stream, by the caller: opens `ready`, and holds the stream at `done`. Optional: the gates do. */
+    alnico_status_t (*open)(struct hosted *);
+    alnico_status_t (*hold)(struct hosted *);
+
+    /* Frees what it has beside its bytes, which nobody uses any more. Optional. */
+    void (*finish)(struct hosted *);
 };
 
 /* An operation to fill and start; NULL, with the detail, if there is no memory. */

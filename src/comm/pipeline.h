@@ -1,10 +1,12 @@
 /* A message cut into independent chunks, an executor each, a few in flight, so that one is reduced while
- * others are on their way. The host backend polls it. */
+ * others are on their way. The host backend polls it. Where the host does not reach the buffers, a chunk is copied to
+ * pinned memory first and back in the end, by streams of the library's. */
 #ifndef ALNICO_SRC_PIPELINE_H
 #define ALNICO_SRC_PIPELINE_H
 
 #include "comm/call.h"
 #include "comm/rounds.h"
+#include "comm/staging.h"
 #include "progress/pool.h"
 
 enum {
@@ -12,10 +14,13 @@ enum {
     PIPELINE_SMALL_BYTES = 1024 /* scratch that the pipeline carries itself */
 };
 
+/* COPYING_OUT and COPYING_IN: only with staging. */
+enum chunk_phase { CHUNK_FREE, CHUNK_COPYING_OUT, CHUNK_RUNNING, CHUNK_COPYING_IN };
+
 struct chunk {
     struct rounds rounds;
-    size_t count; /* elements */
-    bool busy;
+    size_t at, count; /* elements */
+    enum chunk_phase phase;
     void *scratch; /* from the pool, or the pipeline's small one */
     size_t scratch_bytes;
 };
@@ -26,17 +31,21 @@ struct pipeline {
     const struct algorithm *algorithm;
     size_t chunk_bytes;
     struct transport *transport;
-    const struct device_ops *device; /* whose memory the buffers are, reached by the host */
-    struct pool *pool;
+    struct staging
+        *staging; /* NULL: the host reaches the buffers; otherwise the pipeline owns its chunks */
+    struct pool *pool; /* of the host's memory */
     uint32_t
         turn; /* of the first chunk among all chunks of the communicator; the next call's is by `chunks` more */
 
     size_t chunk_count; /* elements of a whole chunk */
     size_t chunks, begun, finished;
+    int window; /* chunks in flight */
     uint32_t signature;
-    struct chunk chunk[CHUNKS_IN_FLIGHT];
+    struct chunk chunk[STAGING_CHUNKS];
     _Alignas(64) char small[PIPELINE_SMALL_BYTES];
 };
+
+_Static_assert((int)CHUNKS_IN_FLIGHT <= (int)STAGING_CHUNKS, "chunks without staging fit as well");
 
 /* Cuts the message; sends nothing yet. */
 void pipeline_begin(struct pipeline *p);
@@ -44,7 +53,7 @@ void pipeline_begin(struct pipeline *p);
 /* One step: ALNICO_PENDING, SUCCESS when every chunk is done, or an error, after which call pipeline_cancel. */
 alnico_status_t pipeline_poll(struct pipeline *p, bool *moved);
 
-/* Ends every transfer and gives back all scratch; afterwards the buffers are not touched. */
+/* Ends every transfer and copy and gives back all scratch; afterwards the buffers are not touched. */
 void pipeline_cancel(struct pipeline *p);
 
 #endif

@@ -46,13 +46,12 @@ struct device_ops {
     bool (*capturing)(void *stream);
 
     /* For short copies through pinned memory: copy, and then raise the flag; and await the flag, and then copy unless
-     * *skip, a word in pinned memory, is not 0. dst and src are aligned alike, modulo 16. Optional where the memory is
-     * host_accessible. */
+     * `skip` is not 0. dst and src are aligned alike, modulo 16. Optional where the memory is host_accessible. */
     alnico_status_t (*copy_raise)(void *dst, const void *src, size_t bytes,
                                   struct device_flag *flag, uint32_t value, void *stream);
     alnico_status_t (*await_copy)(void *dst, const void *src, size_t bytes,
-                                  struct device_flag *flag, uint32_t value, const uint32_t *skip,
-                                  void *stream);
+                                  struct device_flag *flag, uint32_t value,
+                                  struct device_flag *skip, void *stream);
 
     /* Memory of the device, aligned to 64 bytes; *out is NULL on failure. free(NULL) is fine. Both may
      * block. */

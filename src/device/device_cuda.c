@@ -400,9 +400,9 @@ static alnico_status_t cuda_copy_raise(void *dst, const void *src, size_t bytes,
 
 static alnico_status_t cuda_await_copy(void *dst, const void *src, size_t bytes,
                                        struct device_flag *flag, uint32_t value,
-                                       const uint32_t *skip, void *stream)
+                                       struct device_flag *skip, void *stream)
 {
-    int error = flag_cuda_await_copy(dst, src, bytes, word_of(flag), value, skip, stream);
+    int error = flag_cuda_await_copy(dst, src, bytes, word_of(flag), value, word_of(skip), stream);
     return cuda_status((cudaError_t)error, "launching a copy from the host");
 }
 

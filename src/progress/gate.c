@@ -43,3 +43,15 @@ alnico_status_t gate_hold(struct gate *gate, void *stream)
 {
     return gate->device->stream_await(stream, gate->flag, gate->epoch);
 }
+
+alnico_status_t gate_open_copied(struct gate *gate, void *dst, const void *src, size_t bytes,
+                                 void *stream)
+{
+    return gate->device->copy_raise(dst, src, bytes, gate->flag, gate->epoch, stream);
+}
+
+alnico_status_t gate_hold_and_copy(struct gate *gate, void *dst, const void *src, size_t bytes,
+                                   struct device_flag *skip, void *stream)
+{
+    return gate->device->await_copy(dst, src, bytes, gate->flag, gate->epoch, skip, stream);
+}

@@ -27,4 +27,11 @@ void gate_wait(struct gate *gate);
 alnico_status_t gate_open_on(struct gate *gate, void *stream);
 alnico_status_t gate_hold(struct gate *gate, void *stream);
 
+/* The same with a short copy before the opening, or behind the hold unless `skip` was raised: through pinned memory, dst
+ * and src aligned alike, modulo 16. Only where the device's memory is out of the host's reach. */
+alnico_status_t gate_open_copied(struct gate *gate, void *dst, const void *src, size_t bytes,
+                                 void *stream);
+alnico_status_t gate_hold_and_copy(struct gate *gate, void *dst, const void *src, size_t bytes,
+                                   struct device_flag *skip, void *stream);
+
 #endif
