@@ -118,6 +118,7 @@ static size_t random_count(uint64_t random, size_t most)
     return (random >> 8) % (limit + 1);
 }
 
+/* Every way once, then any. */
 static void sequence_body(struct rank *rank)
 {
     const struct world *world = rank->argument;
@@ -127,7 +128,8 @@ static void sequence_body(struct rank *rank)
         if (rank->rank == world->late && i % 50 == 0)
             nanosleep(&(struct timespec){0, 200000}, NULL);
         one(rank, peer, random_count(random, world->most), ALNICO_FLOAT32, ALNICO_SUM,
-            (enum peer_way)((random >> 4) % WAYS), random & 4, (uint64_t)i);
+            (enum peer_way)(i < WAYS ? (uint64_t)i : (random >> 4) % WAYS), random & 4,
+            (uint64_t)i);
     }
     peer_destroy(peer);
 }
