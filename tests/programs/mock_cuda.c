@@ -1,0 +1,398 @@
+/* CUDA, NCCL and the kernels of alnico-perf on the CPU: memory is the host's, streams run at once, a graph is a list of
+ * calls. With it the logic of alnico-perf on GPUs runs, and is seen to find wrong results, where there is no GPU. Our
+ * communicators become ones on the CPU. MOCK_FAULT=value|after|before|bits spoils what an eager call of ours wrote. */
+#include "mock_cuda.h"
+
+#include "perf_gpu.h"
+#include "perf_values.h"
+
+#include <alnico/mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+enum { CALLS = 1024 };
+
+struct call {
+    bool nccl;
+    const void *send;
+    void *recv;
+    size_t count;
+    alnico_datatype_t type;
+    alnico_op_t op;
+    alnico_comm_t comm;
+};
+
+struct graph {
+    int count;
+    struct call calls[CALLS];
+};
+
+static struct graph *capturing;
+
+/* What is no part of a capture must not be called in one. */
+static void refuse_capture(const char *what)
+{
+    if (!capturing)
+        return;
+    fprintf(stderr, "mock: %s in a capture\n", what);
+    abort();
+}
+
+/* ---- Memory, streams, events ---- */
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    refuse_capture("cudaMalloc");
+    *out = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **out, size_t bytes)
+{
+    return cudaMalloc(out, bytes);
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    return cudaFree(memory);
+}
+
+cudaError_t cudaMemset(void *memory, int value, size_t bytes)
+{
+    memset(memory, value, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
+{
+    refuse_capture("cudaMemsetAsync");
+    return cudaMemset(memory, value, bytes);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    refuse_capture("cudaMemcpyAsync");
+    return cudaMemcpy(to, from, bytes, kind);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    *out = malloc(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    free(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    refuse_capture("cudaStreamSynchronize");
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *out)
+{
+    *out = calloc(1, sizeof(struct timespec));
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    return cudaEventCreate(out);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    free(event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    clock_gettime(CLOCK_MONOTONIC, (struct timespec *)event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end)
+{
+    const struct timespec *a = (struct timespec *)begin, *b = (struct timespec *)end;
+    *milliseconds =
+        (float)((double)(b->tv_sec - a->tv_sec) * 1e3 + (double)(b->tv_nsec - a->tv_nsec) * 1e-6);
+    return cudaSuccess;
+}
+
+/* ---- The device: four of them, with a small cache, so that few slots are used ---- */
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 4;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
+{
+    *out = (struct cudaDeviceProp){.name = "Mock", .multiProcessorCount = 2, .l2CacheSize = 65536};
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
+/* ---- Calls and graphs ---- */
+
+alnico_status_t __real_alnico_allreduce(const void *, void *, size_t, alnico_datatype_t,
+                                        alnico_op_t, alnico_comm_t);
+alnico_status_t __wrap_alnico_allreduce(const void *, void *, size_t, alnico_datatype_t,
+                                        alnico_op_t, alnico_comm_t);
+alnico_status_t __real_alnico_comm_set_algorithm(alnico_comm_t, alnico_collective_t, const char *);
+alnico_status_t __wrap_alnico_comm_set_algorithm(alnico_comm_t, alnico_collective_t, const char *);
+alnico_status_t __real_alnico_comm_create_mpi(MPI_Comm, alnico_device_t, void *, alnico_comm_t *);
+alnico_status_t __wrap_alnico_comm_create_mpi(MPI_Comm, alnico_device_t, void *, alnico_comm_t *);
+
+/* NCCL adds float32, by MPI. */
+static bool run_call(const struct call *c)
+{
+    if (!c->nccl)
+        return __real_alnico_allreduce(c->send, c->recv, c->count, c->type, c->op, c->comm) ==
+               ALNICO_SUCCESS;
+    MPI_Allreduce(c->send == c->recv ? MPI_IN_PLACE : c->send, c->recv, (int)c->count, MPI_FLOAT,
+                  MPI_SUM, MPI_COMM_WORLD);
+    return true;
+}
+
+/* Keeps the call if a graph is captured. */
+static bool kept(struct call call)
+{
+    if (!capturing)
+        return false;
+    if (capturing->count == CALLS)
+        abort();
+    capturing->calls[capturing->count++] = call;
+    return true;
+}
+
+static void spoil(const char *fault, char *recv, size_t bytes, int rank)
+{
+    if (strcmp(fault, "value") == 0)
+        recv[bytes - 1] ^= 1;
+    if (strcmp(fault, "after") == 0)
+        recv[bytes] = 0;
+    if (strcmp(fault, "before") == 0)
+        recv[-1] = 0;
+    if (strcmp(fault, "bits") == 0 && rank == 1)
+        recv[0] ^= 1;
+}
+
+alnico_status_t __wrap_alnico_allreduce(const void *send, void *recv, size_t count,
+                                        alnico_datatype_t type, alnico_op_t op, alnico_comm_t comm)
+{
+    if (kept((struct call){false, send, recv, count, type, op, comm}))
+        return ALNICO_SUCCESS;
+    alnico_status_t status = __real_alnico_allreduce(send, recv, count, type, op, comm);
+    if (getenv("MOCK_FAULT"))
+        spoil(getenv("MOCK_FAULT"), recv, count * value_bytes(type), alnico_comm_rank(comm));
+    return status;
+}
+
+/* The CPU does not know a GPU's algorithms. */
+alnico_status_t __wrap_alnico_comm_set_algorithm(alnico_comm_t comm, alnico_collective_t collective,
+                                                 const char *name)
+{
+    alnico_status_t status = __real_alnico_comm_set_algorithm(comm, collective, name);
+    return status == ALNICO_ERROR_ARGUMENT ? ALNICO_ERROR_UNSUPPORTED : status;
+}
+
+alnico_status_t __wrap_alnico_comm_create_mpi(MPI_Comm mpi, alnico_device_t device, void *stream,
+                                              alnico_comm_t *out)
+{
+    return __real_alnico_comm_create_mpi(mpi, ALNICO_DEVICE_CPU, NULL, out);
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+    refuse_capture("cudaStreamBeginCapture");
+    capturing = calloc(1, sizeof *capturing);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
+{
+    *out = (cudaGraph_t)capturing;
+    capturing = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t graph,
+                                          unsigned long long flags)
+{
+    *out = malloc(sizeof(struct graph));
+    memcpy(*out, graph, sizeof(struct graph));
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t stream)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream)
+{
+    const struct graph *graph = (struct graph *)handle;
+    for (int i = 0; i < graph->count; i++)
+        if (!run_call(&graph->calls[i]))
+            return cudaErrorUnknown;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    free(graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
+{
+    free(graph);
+    return cudaSuccess;
+}
+
+/* ---- NCCL ---- */
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    memset(id, 0, sizeof *id);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank)
+{
+    *comm = malloc(1);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    free(comm);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclMemAlloc(void **out, size_t bytes)
+{
+    return cudaMalloc(out, bytes) == cudaSuccess ? ncclSuccess : ncclSystemError;
+}
+
+ncclResult_t ncclMemFree(void *memory)
+{
+    free(memory);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
+                                    ncclWindow_t *window, int flags)
+{
+    *window = malloc(1);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
+{
+    free(window);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    struct call call = {.nccl = true, .send = send, .recv = recv, .count = count};
+    if (!kept(call))
+        run_call(&call);
+    return ncclSuccess;
+}
+
+/* ---- The kernels ---- */
+
+cudaError_t gpu_fill(const struct check *check, int rank, void *out, size_t count, size_t stride,
+                     int slots, cudaStream_t stream)
+{
+    refuse_capture("gpu_fill");
+    for (int slot = 0; slot < slots; slot++)
+        check_fill(check, rank, (char *)out + (size_t)slot * stride, count);
+    return cudaSuccess;
+}
+
+cudaError_t gpu_hash(const void *memory, size_t bytes, struct gpu_verdict *verdict,
+                     cudaStream_t stream)
+{
+    verdict->hash += check_hash(memory, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t gpu_compare(const struct check *check, const void *result, size_t count,
+                        struct gpu_verdict *verdict, cudaStream_t stream)
+{
+    struct check_fault fault;
+    size_t wrong = check_compare(check, result, 0, count, &fault);
+    verdict->wrong += wrong;
+    if (wrong && fault.index < verdict->first)
+        verdict->first = fault.index;
+    return gpu_hash(result, count * value_bytes(check->type), verdict, stream);
+}
+
+cudaError_t gpu_count_trespass(const void *guard, size_t bytes, struct gpu_verdict *verdict,
+                               cudaStream_t stream)
+{
+    for (size_t i = 0; i < bytes; i++)
+        verdict->trespass += ((const unsigned char *)guard)[i] != GPU_POISON;
+    return cudaSuccess;
+}
+
+cudaError_t gpu_launch_empty(cudaStream_t stream)
+{
+    return cudaSuccess;
+}
+
+cudaError_t gpu_launch_compute(int blocks, long steps, cudaStream_t stream)
+{
+    volatile double sink = 1;
+    for (long i = 0; i < steps; i++)
+        sink = sink * 0.999 + 1e-3;
+    return cudaSuccess;
+}

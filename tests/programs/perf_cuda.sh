@@ -1,0 +1,59 @@
+#!/bin/bash
+# alnico-perf --device cuda from end to end on stand-ins for CUDA, NCCL and the kernels (mock_cuda.c): peers, graphs,
+# algorithms that cannot do a call, and that what is wrong is found.
+#
+# Usage: perf_cuda.sh MOCK-PERF MPIEXEC NUMPROC_FLAG
+. "$(dirname "$0")/common.sh"
+perf=$1 mpiexec=$2 flag=$3
+time='[0-9.]+'
+
+run() {
+    expect 0 "$mpiexec" "$flag" 2 "$perf" allreduce --device cuda --seconds 0.01 "$@"
+    expect_out '^# Out of bounds values : 0 OK$'
+}
+
+# In graphs against both of NCCL, with a report.
+run -G 9 -n 5 -b 8 -e 32K -f 64 --versus nccl,nccl-symmetric --register --json "$work/a.json"
+expect_out '^# time: of one call in a CUDA graph of 5$'
+expect_out '^# Mock; CUDA [0-9]+\.[0-9]+, driver for'
+expect_out '#wrong +nccl +ratio nccl-symmetric +ratio$'
+expect_out "^ +8 +2 +float32 +sum +-1( +$time){3} +0( +$time){4}$"
+expect_out '^# Ratio ours / nccl-symmetric: geometric mean'
+expect_json "$work/a.json" 'options;graph_calls' 5
+expect_json "$work/a.json" 'options;registered' '(1|true|ON)'
+expect_json "$work/a.json" 'gpu;name' Mock
+expect_json "$work/a.json" 'rows;2;bytes' 32768
+expect_json "$work/a.json" 'rows;2;nccl_symmetric_us' "$time(e-[0-9]+)?"
+expect_json "$work/a.json" 'rows;0;ratio' "$time(e-[0-9]+)?"
+expect_json "$work/a.json" 'summary;nccl;ratio_worst_bytes' '[0-9]+'
+
+# Every algorithm; those that cannot do it are left out. The staged peer is no part of graphs.
+run -b 512 -e 512 -n 3 --versus all --algorithm all --memory nccl --json "$work/b.json"
+expect_out "^ +512 +128 +float32 +sum +-1( +$time){5}( +n/a)+ +0( +$time){6}$"
+expect_json "$work/b.json" 'rows;4;algorithm' one_shot
+! grep -q two_shot_direct "$work/b.json" || fail "a row of an algorithm that cannot do it"
+run -G 2 -b 8 -e 8 --in-place --versus staged
+expect_out ' +0 +n/a +n/a$'
+run -b 8 -e 8 -n 3 -d bfloat16 --versus staged
+expect_out ' +0 +n/a +n/a$'
+
+# Overlap and the host's time; GPUs by name.
+run -b 64 -e 64 --versus nccl --overlap --gpu 2,3
+expect_out "^ +64 .* $time +0 +$time +$time +$time$"
+run -b 64 -e 64 --host-time
+expect_out "^ +64 .* 0 +$time +$time$"
+expect 1 "$mpiexec" "$flag" 2 "$perf" allreduce --device cuda -e 8 --gpu 3
+expect_err '--gpu: names 1 GPUs, and this is rank 1 of its host'
+expect 1 "$mpiexec" "$flag" 2 "$perf" allreduce --device cuda -e 8 --gpu 3,4
+expect_err 'rank 1 of its host has GPU 4, and there are 4'
+
+# Wrong results are found, wherever they are.
+wrong() {
+    expect 1 env MOCK_FAULT="$1" "$mpiexec" "$flag" 2 "$perf" allreduce --device cuda -n 3 -b 400 -e 400
+    expect_out "^# Out of bounds values : $2 FAILED$"
+    expect_err "$3"
+}
+wrong value 2 'rank 0: element 99 of 100 float32 sum is .*, expected'
+wrong after 2 'rank 1: 1 bytes around the result were written'
+wrong before 2 'rank 0: 1 bytes around the result were written'
+wrong bits '[12]' "rank 1: the result's bits differ from rank 0's"
