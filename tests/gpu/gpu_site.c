@@ -40,12 +40,23 @@ static void site_get(void *context, void *to, const void *from, size_t bytes)
 
 /* ---- Opening and closing ---- */
 
+/* What the driver loads for a copy or a fill when it is first used, it may load only where no kernel waits. */
+static void warm_up(const struct gpu_site *site)
+{
+    size_t half = site->plain.bytes / 2;
+    CUDA(cudaMemsetAsync(site->plain.base, 0x5a, half, site->stream));
+    CUDA(cudaMemcpyAsync(site->plain.base + half, site->plain.base, half, cudaMemcpyDeviceToDevice,
+                         site->stream));
+    CUDA(cudaStreamSynchronize(site->stream));
+}
+
 void gpu_site_wrap(struct gpu_site *site, struct gpu_rank *rank, size_t bytes, cudaStream_t stream,
                    enum gpu_memory kind, alnico_comm_t comm, alnico_comm_t twin)
 {
     *site = (struct gpu_site){.rank = rank, .stream = stream, .comm = comm, .twin = twin};
     gpu_arena_open(&site->plain, bytes, GPU_MALLOC, rank->device);
     gpu_arena_open(&site->shared, bytes, kind, rank->device);
+    warm_up(site);
     REQUIRE_STATUS(
         alnico_comm_register(comm, site->shared.base, site->shared.bytes, &site->registration),
         ALNICO_SUCCESS);
