@@ -1,7 +1,8 @@
 /*
- * Times the peer backend's kernels, one by one: every kernel x blocks x threads x variant over 8 B to 256 MB, in CUDA
+ * Times the peer backend's kernels, one by one: every kernel x blocks x threads / variant over 8 B to 256 MB, in CUDA
  * graphs of 20 calls and eager, in place, float32 sum, ranks as threads with a GPU each; and NCCL beside them. Each
- * configuration's results are checked first. Prints the best few of each size; --json FILE gets all.
+ * configuration's results are checked first. Variants of the one-shot kernels are how they are launched (dependent of
+ * struct peer_grid). Prints the best few of each size; --json FILE gets all.
  *
  * peer_kernels [--gpus N] [--json FILE] [--seconds LIMIT] [--from BYTES] [--to BYTES] [--type float32|bfloat16]
  */
@@ -65,74 +66,78 @@ static double now_us(void)
 
 /* ---- What is measured ---- */
 
-static void add(enum way way, enum peer_kernel kernel, size_t bytes, int blocks, int threads,
-                int variant)
+static void append(const struct config *c)
 {
-    struct config c = {.way = way, .kernel = kernel, .bytes = bytes};
-    if (way == WAY_PEER) {
-        if (!peer_cuda_fits(kernel, bench.gpus, bytes))
-            return;
-        peer_cuda_grid(kernel, bench.gpus, bytes, blocks, &c.grid);
-        if (threads && (c.grid.threads > threads || kernel == PEER_TWO_SHOT_DIRECT))
-            c.grid.threads = threads;
-        c.grid.variant = variant;
-        if (kernel == PEER_TWO_SHOT_DIRECT && variant >= 2) /* what those are compiled for */
-            c.grid.threads = variant == 2 ? 256 : 1024;
-    }
-    for (int i = bench.count - 1; i >= 0 && bench.configs[i].bytes == bytes; i--) {
+    for (int i = bench.count - 1; i >= 0 && bench.configs[i].bytes == c->bytes; i--) {
         const struct config *other = &bench.configs[i];
-        if (other->way == way && other->kernel == kernel &&
-            memcmp(&other->grid, &c.grid, sizeof c.grid) == 0)
+        if (other->way == c->way && other->kernel == c->kernel &&
+            memcmp(&other->grid, &c->grid, sizeof c->grid) == 0)
             return;
     }
     if (bench.count < CONFIGS)
-        bench.configs[bench.count++] = c;
+        bench.configs[bench.count++] = *c;
 }
 
-static void add_small(enum peer_kernel kernel, size_t bytes, int variants)
+static void add_peer(enum peer_kernel kernel, size_t bytes, int blocks, int threads, int dependent)
 {
-    static const int blocks[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96};
-    static const int threads[] = {512, 256, 128};
+    struct config c = {.way = WAY_PEER, .kernel = kernel, .bytes = bytes};
+    if (!peer_cuda_fits(kernel, bench.gpus, bytes))
+        return;
+    peer_cuda_grid(kernel, bench.gpus, bytes, blocks, &c.grid);
+    if (threads && c.grid.threads > threads)
+        c.grid.threads = threads;
+    c.grid.dependent = dependent;
+    append(&c);
+}
+
+/* `threads` ends with 0; grids with far too much or too little for a lane are left out. */
+static void add_grids(enum peer_kernel kernel, size_t bytes, const int *threads, int dependents)
+{
+    static const int blocks[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96};
     size_t lanes = kernel == PEER_ONE_SHOT ? bytes / 8 : bytes / 15;
     for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++) {
         size_t each = lanes / (size_t)blocks[b];
-        if (each > 8192 || (each < 16 && blocks[b] > 1))
-            continue;
-        for (int t = 0; t < 3; t++)
-            for (int v = 0; v < variants; v++)
-                add(WAY_PEER, kernel, bytes, blocks[b], threads[t], v);
+        for (int t = 0; threads[t] && each <= 4096 && (each >= 24 || blocks[b] == 1); t++)
+            for (int d = 0; d < dependents; d++)
+                add_peer(kernel, bytes, blocks[b], threads[t], d);
     }
 }
 
-static void add_large(enum peer_kernel kernel, size_t bytes, int variants)
+static void add_direct(size_t bytes)
 {
     static const int blocks[] = {8, 16, 24, 32, 48, 64, 96, 128};
-    static const int threads[] = {512, 512, 256, 1024}; /* of each variant of two_shot_direct */
     for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++)
-        for (int v = 0; v < variants; v++)
-            add(WAY_PEER, kernel, bytes, blocks[b], kernel == PEER_TWO_SHOT_DIRECT ? threads[v] : 0,
-                v);
+        for (int v = 0; v < PEER_DIRECT_VARIANTS; v++) {
+            struct config c = {.way = WAY_PEER, .kernel = PEER_TWO_SHOT_DIRECT, .bytes = bytes};
+            bool special = v == 2 || v == 3;
+            if (special && (bench.gpus > 4 || bench.type != ALNICO_FLOAT32))
+                continue;
+            peer_cuda_grid(c.kernel, bench.gpus, bytes, blocks[b], &c.grid);
+            if (peer_cuda_variant(&c.grid, bench.gpus, v))
+                append(&c);
+        }
 }
 
 static void plan(void)
 {
+    static const int few[] = {512, 256, 0}, more[] = {512, 256, 128, 0};
     for (size_t bytes = bench.from; bytes <= bench.to; bytes *= 2) {
 #ifdef HAVE_NCCL
-        add(WAY_NCCL, PEER_KERNELS, bytes, 0, 0, 0);
-        add(WAY_SYMMETRIC, PEER_KERNELS, bytes, 0, 0, 0);
+        append(&(struct config){.way = WAY_NCCL, .kernel = PEER_KERNELS, .bytes = bytes});
+        append(&(struct config){.way = WAY_SYMMETRIC, .kernel = PEER_KERNELS, .bytes = bytes});
 #endif
-        if (bytes <= 256 << 10)
-            add_small(PEER_ONE_SHOT, bytes, 1);
+        if (bytes <= 16 << 10)
+            add_grids(PEER_ONE_SHOT, bytes, few, 1);
         if (bytes <= 512 << 10)
-            add_small(PEER_ONE_SHOT_LINE, bytes, 1);
-        if (bytes >= 1024 && bytes <= 4 << 20)
-            add_small(PEER_TWO_SHOT_LINE, bytes, 1);
+            add_grids(PEER_ONE_SHOT_LINE, bytes, more, bytes <= 32 << 10 ? 3 : 1);
+        if (bytes >= 64 << 10 && bytes <= 4 << 20)
+            add_grids(PEER_TWO_SHOT_LINE, bytes, few, 1);
         if (bytes <= 64 << 10)
-            add(WAY_PEER, PEER_RECURSIVE_DOUBLING, bytes, 0, 0, 0);
-        if (bytes >= 1 << 20)
-            add_large(PEER_TWO_SHOT_STAGED, bytes, 1);
-        if (bytes >= 32 << 10)
-            add_large(PEER_TWO_SHOT_DIRECT, bytes, bench.gpus == 3 || bench.gpus == 4 ? 4 : 2);
+            add_peer(PEER_RECURSIVE_DOUBLING, bytes, 0, 0, 0);
+        for (int blocks = 16; bytes >= 4 << 20 && blocks <= 80; blocks += 16)
+            add_peer(PEER_TWO_SHOT_STAGED, bytes, blocks, 0, 0);
+        if (bytes >= 256 << 10)
+            add_direct(bytes);
     }
 }
 
@@ -431,6 +436,12 @@ static const char *name_of(const struct config *c)
                                      : kernel_names[c->kernel];
 }
 
+/* One of both is 0. */
+static int variant_of(const struct config *c)
+{
+    return c->grid.variant + c->grid.dependent;
+}
+
 static double time_of(const struct config *c, bool eager)
 {
     return eager ? c->eager_us : c->graph_us;
@@ -474,7 +485,7 @@ static void print_size(size_t bytes, bool eager)
         if (k == 0)
             printf("  %5.2f", least > 0 ? time_of(c, eager) / least : 0);
         printf(" | %8.2f %s %dx%d/%d", time_of(c, eager), name_of(c), c->grid.blocks,
-               c->grid.threads, c->grid.variant);
+               c->grid.threads, variant_of(c));
     }
     printf("\n");
 }
@@ -493,7 +504,7 @@ static void print_kernels(size_t bytes, bool eager)
         }
         if (best)
             printf(" | %8.2f %3dx%4d/%d", time_of(best, eager), best->grid.blocks,
-                   best->grid.threads, best->grid.variant);
+                   best->grid.threads, variant_of(best));
         else
             printf(" | %-19s", "");
     }
@@ -531,8 +542,8 @@ static void write_json(void)
         fprintf(file,
                 "%s\n{\"bytes\": %zu, \"name\": \"%s\", \"blocks\": %d, \"threads\": %d, "
                 "\"variant\": %d, \"graph_us\": %.3f, \"eager_us\": %.3f}",
-                i ? "," : "", c->bytes, name_of(c), c->grid.blocks, c->grid.threads,
-                c->grid.variant, c->graph_us, c->eager_us);
+                i ? "," : "", c->bytes, name_of(c), c->grid.blocks, c->grid.threads, variant_of(c),
+                c->graph_us, c->eager_us);
     }
     fprintf(file, "\n]}\n");
     fclose(file);

@@ -246,6 +246,7 @@ static alnico_status_t make_all(alnico_comm_t comm, struct peer_cuda_state *stat
     TRY(peer_map_share(&state->map, who, state->own.at, PEER_SCRATCH_BYTES, &state->scratch));
     for (int i = 0; i < comm->size; i++)
         state->world.scratch[i] = state->scratch.pieces[i].at;
+    state->world.own = state->own.at;
     return ALNICO_SUCCESS;
 }
 

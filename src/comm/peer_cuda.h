@@ -71,32 +71,43 @@ enum peer_kernel {
 
 /* One rank's view of all scratches; written once. */
 struct peer_world {
+    char *own; /* this rank's scratch */
     int rank, size;
     char *scratch[PEER_CUDA_RANKS]; /* by rank, as this rank's device maps them */
     struct peer_words *words;       /* this rank's, as its device maps it */
     uint64_t timeout_ns;            /* how long a kernel waits for another rank */
 };
 
-/* What a kernel gets: `type` and `op` are alnico_datatype_t and alnico_op_t. */
+/* What a kernel gets: `type` and `op` are alnico_datatype_t and alnico_op_t. What small messages need comes first, in
+ * few lines of the cache that a kernel's arguments start out of. */
 struct peer_arguments {
     struct peer_world world;
     const char *send;
     char *recv;
+    uint64_t bytes;
+    int32_t
+        aligned; /* to the kernel's accesses: 1 send, 2 recv; direct: 3 if all of all ranks are */
+    int32_t type, op;
+    float factor;   /* what a result is multiplied by: 1, or 1/size for an average of floats */
+    double scale;   /* the same */
+    uint32_t depth; /* two_shot in lines: slots of a group of lanes, used in turn */
+    int32_t kernel;
+    int32_t
+        trigger; /* the next kernel may be launched already, if it waits for the end of this one */
+    int32_t padding;
     const char *sends[PEER_CUDA_RANKS]; /* direct only: every rank's, as mapped here */
     char *recvs[PEER_CUDA_RANKS];
-    uint64_t bytes;
-    int32_t type, op, kernel;
-    int32_t
-        aligned;  /* to the kernel's accesses: 1 send, 2 recv; direct: 3 if all of all ranks are */
-    double scale; /* what a result is multiplied by: 1, or 1/size for an average of floats */
-    float factor; /* the same */
-    uint32_t depth; /* two_shot in lines: slots of a group of lanes, used in turn */
 };
+
+/* Variants of two_shot_direct: how much a thread loads at once, or by the bulk copy engine. */
+enum { PEER_VARIANT_BULK = 4, PEER_DIRECT_VARIANTS };
 
 /* How to launch; all ranks alike. */
 struct peer_grid {
     int blocks, threads; /* threads: a multiple of 32 */
     int variant;         /* of the kernel, for measuring: 0 is what is used */
+    int dependent; /* 1: launched while the kernel before it ends; 2: and its own next one at once */
+    unsigned shared; /* bytes of shared memory */
 };
 
 /* Whether the kernel can carry out a call of so many bytes. */
@@ -105,6 +116,9 @@ int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes);
 /* The default grid, or one of about `blocks` blocks if that is not 0: a function of these arguments only. */
 void peer_cuda_grid(enum peer_kernel kernel, int size, size_t bytes, int blocks,
                     struct peer_grid *out);
+
+/* Makes the grid that of another variant of two_shot_direct. Returns 0 if the current device does not have it. */
+int peer_cuda_variant(struct peer_grid *grid, int size, int variant);
 
 /* Fills in what depends on the call: bytes > 0; the `sends` and `recvs` are the caller's if it is direct. */
 void peer_cuda_arguments(struct peer_arguments *out, const struct peer_world *world,
@@ -144,6 +158,8 @@ const void *peer_one_shot_line_function(int kind, int size, int variant);
 const void *peer_two_shot_function(int kind, int size, int variant);
 const void *peer_direct_function(int kind, int size, int variant);
 const void *peer_doubling_function(int kind, int size, int variant);
+const void *peer_bulk_function(int kind, int size);
+size_t peer_bulk_shared_bytes(int size);
 const void *peer_empty_function(void);
 #ifdef __cplusplus
 }

@@ -79,16 +79,23 @@ static __device__ __forceinline__ u64 now_ns()
     return v;
 }
 
-/* The 8 bytes, or what is left of them, at byte `at` of a user's vector; zeros behind its end. `aligned`: the
- * vector is, to 8 bytes. */
-static __device__ __forceinline__ u64 load_word(const char *vector, u64 at, u64 bytes, bool aligned)
+/* Loads 8 bytes if `whole`, else 0; where it stands, and not when its value is needed. */
+static __device__ __forceinline__ u64 load_whole(const char *at, bool whole)
 {
-    if (aligned && at + 8 <= bytes)
-        return *(const u64 *)(vector + at);
-    if (at >= bytes)
-        return 0;
-    const char *from = vector + at;
-    u32 left = bytes - at < 8 ? (u32)(bytes - at) : 8;
+    u64 v;
+    asm volatile("{ .reg .pred p;\n"
+                 "setp.ne.u32 p, %2, 0;\n"
+                 "mov.u64 %0, 0;\n"
+                 "@p ld.global.u64 %0, [%1]; }"
+                 : "=l"(v)
+                 : "l"(at), "r"((u32)whole)
+                 : "memory");
+    return v;
+}
+
+/* The first `left` bytes, where they are fewer than 8 or not aligned. */
+static __device__ __noinline__ u64 load_odd(const char *from, u32 left)
+{
     bool wide = (((u32)(size_t)from | left) & 3) == 0;
     u64 word = 0;
 #pragma unroll 1
@@ -98,17 +105,8 @@ static __device__ __forceinline__ u64 load_word(const char *vector, u64 at, u64 
     return word;
 }
 
-static __device__ __forceinline__ void store_word(char *vector, u64 at, u64 bytes, bool aligned,
-                                                  u64 word)
+static __device__ __noinline__ void store_odd(char *to, u32 left, u64 word)
 {
-    if (aligned && at + 8 <= bytes) {
-        *(u64 *)(vector + at) = word;
-        return;
-    }
-    if (at >= bytes)
-        return;
-    char *to = vector + at;
-    u32 left = bytes - at < 8 ? (u32)(bytes - at) : 8;
     bool wide = (((u32)(size_t)to | left) & 3) == 0;
 #pragma unroll 1
     for (u32 i = 0; i < left; i += wide ? 4 : 1) {
@@ -117,6 +115,32 @@ static __device__ __forceinline__ void store_word(char *vector, u64 at, u64 byte
         else
             *(unsigned char *)(to + i) = (unsigned char)(word >> 8 * i);
     }
+}
+
+static __device__ __forceinline__ u32 bytes_left(u64 at, u64 bytes)
+{
+    return bytes - at < 8 ? (u32)(bytes - at) : 8;
+}
+
+/* The 8 bytes, or what is left of them, at byte `at` of a user's vector; zeros behind its end. `aligned`: the
+ * vector is, to 8 bytes. */
+static __device__ __forceinline__ u64 load_word(const char *vector, u64 at, u64 bytes, bool aligned)
+{
+    bool whole = aligned && at + 8 <= bytes;
+    u64 word = load_whole(vector + at, whole);
+    if (!whole && at < bytes)
+        word = load_odd(vector + at, bytes_left(at, bytes));
+    return word;
+}
+
+static __device__ __forceinline__ void store_word(char *vector, u64 at, u64 bytes, bool aligned,
+                                                  u64 word)
+{
+    bool whole = aligned && at + 8 <= bytes;
+    if (whole)
+        *(u64 *)(vector + at) = word;
+    if (!whole && at < bytes)
+        store_odd(vector + at, bytes_left(at, bytes), word);
 }
 
 /* ---- Epochs ---- */
@@ -129,7 +153,7 @@ struct epoch {
 
 static __device__ __forceinline__ char *own_scratch(const peer_arguments &a)
 {
-    return a.world.scratch[a.world.rank];
+    return a.world.own;
 }
 
 /* The flags of slots have 32 bits and 0 is none of them, so an epoch ending in 32 zeros is skipped, and one more to
@@ -154,10 +178,15 @@ static __device__ __noinline__ void scrub(const peer_arguments &a, u64 epoch)
     }
 }
 
-/* Every thread, first of all. */
+/* Every thread, first of all: nothing is read or written before the kernel before this one has ended. */
 static __device__ __forceinline__ epoch epoch_begin(const peer_arguments &a)
 {
     epoch e;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" : : : "memory");
+    if (a.trigger)
+        asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
     char *scratch = own_scratch(a);
     pair state = load_pair(scratch + PEER_AT_BLOCKS + blockIdx.x * sizeof(peer_block));
     e.was_running = 0;

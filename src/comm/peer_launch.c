@@ -8,12 +8,13 @@
 
 enum {
     BLOCK_THREADS = 512, /* what the kernels are compiled for */
+    FEW_THREADS = 96,
     LINE_BYTES = 128,
     LINES = PEER_LINES_BYTES / LINE_BYTES,
-    SHOT_BLOCKS = 32, /* default limits */
-    LINE_BLOCKS = 64,
+    SHOT_BLOCKS = 48, /* default limits */
+    LINE_BLOCKS = 80,
     DIRECT_BLOCKS = 64,
-    DIRECT_TILE = BLOCK_THREADS * 4 * 16 /* bytes of a slice that a block takes at once */
+    DIRECT_TILE = BLOCK_THREADS * 2 * 16 /* bytes of a slice that a block takes at once */
 };
 
 static size_t divide_up(size_t a, size_t b)
@@ -52,10 +53,11 @@ int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes)
 
 /* ---- Grids ---- */
 
-/* Blocks of 512 threads, as many as there is work, fewer threads if one block has more than enough. */
+/* Small messages are fastest where a block has few warps, and large ones where no lane has more than one item: blocks of
+ * 96 threads up to `most` of them, and then larger ones. */
 static void spread(size_t threads, int most, int blocks, struct peer_grid *out)
 {
-    size_t wanted = divide_up(threads, BLOCK_THREADS);
+    size_t wanted = divide_up(threads, FEW_THREADS);
     if (blocks == 0)
         blocks = wanted < (size_t)most ? (int)wanted : most;
     size_t each = divide_up(threads, (size_t)blocks);
@@ -100,6 +102,25 @@ void peer_cuda_grid(enum peer_kernel kernel, int size, size_t bytes, int blocks,
     }
 }
 
+/* The bulk copy engine came with compute capability 9. */
+static bool has_bulk(void)
+{
+    int device, major;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           major >= 9;
+}
+
+int peer_cuda_variant(struct peer_grid *grid, int size, int variant)
+{
+    static const int threads[PEER_DIRECT_VARIANTS] = {512, 512, 512, 1024, 512};
+    grid->variant = variant;
+    grid->threads = threads[variant];
+    grid->shared = variant == PEER_VARIANT_BULK ? (unsigned)peer_bulk_shared_bytes(size) : 0;
+    return variant != PEER_VARIANT_BULK || has_bulk();
+}
+
 /* ---- Calls ---- */
 
 static bool is_aligned(const void *pointer, unsigned bytes)
@@ -142,6 +163,7 @@ void peer_cuda_arguments(struct peer_arguments *a, const struct peer_world *worl
     a->scale = scaled ? 1.0 / world->size : 1;
     a->factor = scaled ? 1.0f / (float)world->size : 1;
     a->depth = depth_of(a, grid);
+    a->trigger = grid->dependent > 1;
 }
 
 /* ---- Launches ---- */
@@ -164,7 +186,8 @@ static const void *function_of(int kernel, int kind, int size, int variant)
     case PEER_ONE_SHOT_LINE:
         return peer_one_shot_line_function(kind, size, variant);
     case PEER_TWO_SHOT_DIRECT:
-        return peer_direct_function(kind, size, variant);
+        return variant == PEER_VARIANT_BULK ? peer_bulk_function(kind, size)
+                                            : peer_direct_function(kind, size, variant);
     case PEER_RECURSIVE_DOUBLING:
         return peer_doubling_function(kind, size, variant);
     default:
@@ -177,7 +200,14 @@ int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_g
 {
     cudaLaunchConfig_t config = {.gridDim = {(unsigned)grid->blocks, 1, 1},
                                  .blockDim = {(unsigned)grid->threads, 1, 1},
+                                 .dynamicSmemBytes = grid->shared,
                                  .stream = stream};
+    cudaLaunchAttribute dependent = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+                                     .val.programmaticStreamSerializationAllowed = 1};
+    if (grid->dependent) {
+        config.attrs = &dependent;
+        config.numAttrs = 1;
+    }
     int kind = kind_of(arguments->type, arguments->op);
     const void *function =
         function_of(arguments->kernel, kind, arguments->world.size, grid->variant);
@@ -207,8 +237,23 @@ int peer_cuda_clear(char *scratch, uint64_t epoch)
     return (int)error;
 }
 
+static cudaError_t load_bulk(int size)
+{
+    for (int kind = 0; kind < PEER_KINDS; kind++) {
+        cudaError_t error = cudaFuncSetAttribute(peer_bulk_function(kind, size),
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                 (int)peer_bulk_shared_bytes(size));
+        if (error != cudaSuccess)
+            return error;
+    }
+    return cudaSuccess;
+}
+
 int peer_cuda_load(int size)
 {
+    cudaError_t bulk = has_bulk() ? load_bulk(size) : cudaSuccess;
+    if (bulk != cudaSuccess)
+        return (int)bulk;
     for (int kernel = 0; kernel < PEER_KERNELS; kernel++)
         for (int kind = 0; kind < PEER_KINDS; kind++) {
             struct cudaFuncAttributes attributes;

@@ -25,7 +25,8 @@ static __device__ __forceinline__ u64 line_flag(const epoch &e, u64 turn)
 static __device__ __forceinline__ char *line_buffer(const peer_arguments &a, const epoch &e,
                                                     int rank)
 {
-    return a.world.scratch[rank] + PEER_AT_LINES + parity_of(e) * (u64)PEER_LINES_BYTES;
+    return (rank == a.world.rank ? a.world.own : a.world.scratch[rank]) + PEER_AT_LINES +
+           parity_of(e) * (u64)PEER_LINES_BYTES;
 }
 
 static __device__ __forceinline__ u64 line_count(u64 bytes)
@@ -33,7 +34,7 @@ static __device__ __forceinline__ u64 line_count(u64 bytes)
     return (bytes + PEER_LINE_PAYLOAD - 1) / PEER_LINE_PAYLOAD;
 }
 
-/* The user's vector as lines; `line` is below line_count. */
+/* The user's vector as lines; zeros behind its end. */
 static __device__ __forceinline__ pair load_user_line(const peer_arguments &a, u64 line, u64 flag)
 {
     u64 at = line * PEER_LINE_PAYLOAD + line_lane() * 16;

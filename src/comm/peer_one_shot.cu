@@ -86,11 +86,12 @@ static __global__ void __launch_bounds__(512)
     epoch e = epoch_begin(a);
     u64 lines = line_count(a.bytes), step = (u64)gridDim.x * blockDim.x / 8;
     u64 first = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 8;
+    pair early = load_user_line(a, first, 0);
     if (e.broken)
         return;
     u64 flag = line_flag(e, 0), own = (u64)a.world.rank * lines;
     for (u64 i = first; i < lines; i += step) {
-        pair mine = load_user_line(a, i, flag);
+        pair mine = with_flag(i == first ? early : load_user_line(a, i, 0), flag);
 #pragma unroll
         for (int k = 1; k < RANKS; k++)
             if (k < a.world.size) {
@@ -100,13 +101,12 @@ static __global__ void __launch_bounds__(512)
             }
     }
     for (u64 i = first; i - threadIdx.x % 32 / 8 < lines; i += step) {
-        pair got[RANKS], mine = {};
+        pair got[RANKS];
         const char *from[RANKS];
 #pragma unroll
         for (int r = 0; r < RANKS; r++)
             from[r] = line_at(line_buffer(a, e, a.world.rank), (u64)r * lines + i);
-        if (i < lines)
-            mine = load_user_line(a, i, flag);
+        pair mine = i == first ? early : load_user_line(a, i, 0);
         if (!receive_lines<RANKS>(a, e, from, flag, i < lines ? all_others(a) : 0, got))
             break;
         if (i < lines)

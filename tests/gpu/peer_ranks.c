@@ -57,6 +57,8 @@ void peer_ranks_create(struct peer_node *nodes, int size, int gpus, uint64_t tim
     for (int r = 0; r < size; r++)
         for (int q = 0; q < size; q++)
             nodes[r].world.scratch[q] = nodes[q].world.scratch[q];
+    for (int r = 0; r < size; r++)
+        nodes[r].world.own = nodes[r].world.scratch[r];
     peer_ranks_clear(nodes, size, 1);
 }
 

@@ -37,6 +37,7 @@ struct peer_case {
     size_t send_offset, recv_offset; /* elements */
     bool in_place, random_bits;
     int blocks;
+    int variant, dependent; /* of struct peer_grid */
 };
 
 static uint64_t seed;
@@ -135,6 +136,10 @@ static void launch(const struct fixture *f, const struct peer_case *c, int rank)
     }
     use(f, rank);
     peer_cuda_grid(c->kernel, f->size, c->count * datatype_bytes(c->type), c->blocks, &grid);
+    if (c->variant && c->kernel == PEER_TWO_SHOT_DIRECT &&
+        !peer_cuda_variant(&grid, f->size, c->variant))
+        peer_cuda_variant(&grid, f->size, 0);
+    grid.dependent = c->dependent;
     peer_cuda_arguments(&a, &f->nodes[rank].world, c->kernel, a.sends[rank], a.recvs[rank],
                         c->count, (int)c->type, (int)c->op, &grid);
     REQUIRE_CUDA(peer_cuda_launch(&a, &grid, f->nodes[rank].stream));
@@ -169,10 +174,10 @@ static void describe(const struct fixture *f, const struct peer_case *c, int ran
     fprintf(
         stderr,
         "seed %llu, case %ld: rank %d of %d, %s, %s %s, count %zu, offsets %zu and %zu, in place "
-        "%d, random bits %d, blocks %d\n",
+        "%d, random bits %d, blocks %d, variant %d, dependent %d\n",
         (unsigned long long)seed, cases, rank, f->size, kernel_names[c->kernel], op_name(c->op),
         datatype_name(c->type), c->count, c->send_offset, c->recv_offset, c->in_place,
-        c->random_bits, c->blocks);
+        c->random_bits, c->blocks, c->variant, c->dependent);
 }
 
 static void show_difference(const char *seen, const char *expected, size_t bytes, size_t element)
@@ -300,6 +305,8 @@ static void run_counts(const struct fixture *f, struct peer_case c, const size_t
             c.send_offset = (i + (size_t)way) % 3;
             c.recv_offset = (i + (size_t)way) % 4 == 3 ? 1 : 0;
             c.blocks = way == 1 ? 3 : few_blocks(f);
+            c.variant = way < 3 ? PEER_VARIANT_BULK * (way & 1) : 1;
+            c.dependent = way == 2;
             run_case(f, &c);
         }
     }
@@ -313,8 +320,9 @@ static void test_all_kinds(const struct fixture *f)
                 struct peer_case c = {.kernel = (enum peer_kernel)kernel,
                                       .type = (alnico_datatype_t)type,
                                       .op = (alnico_op_t)op};
+                size_t number = sizeof small_counts / sizeof *small_counts;
                 if (op_supports(c.op, c.type))
-                    run_counts(f, c, small_counts, sizeof small_counts / sizeof *small_counts);
+                    run_counts(f, c, small_counts, c.op > ALNICO_AVERAGE ? 4 : number);
             }
 }
 
@@ -344,99 +352,124 @@ static void test_random_calls(const struct fixture *f, int calls)
                               .send_offset = x >> 42 & 3,
                               .recv_offset = x >> 44 & 3};
         c.blocks = 1 + (int)((x >> 48) % (is_shared(f) ? 12 : 64));
+        c.variant = PEER_VARIANT_BULK * (x >> 56 & 1);
+        c.dependent = (int)(x >> 58) % 3;
         run_case(f, &c);
     }
 }
 
 /* ---- Many calls without a look between ---- */
 
-/* In place sums of integers: after k of them an element that was v everywhere is v * size^k. */
-static uint32_t power(uint32_t base, int exponent)
-{
-    uint32_t value = 1;
-    while (exponent-- > 0)
-        value *= base;
-    return value;
-}
+/* Every kernel with every count, one after the other, each on a part of the buffers of its own; in each round other
+ * inputs. */
+enum { CHAIN_CALLS = 4 * PEER_KERNELS, CHAIN_ROUNDS = 4, CHAIN_COUNT = 25302 * PEER_KERNELS };
 
 static struct peer_case chain_case(const struct fixture *f, int i)
 {
     static const size_t counts[] = {2, 300, 5000, 20000};
-    return (struct peer_case){.kernel = (enum peer_kernel)(i % PEER_KERNELS),
+    size_t before = (size_t)(i / 4) * 25302;
+    for (int k = 0; k < i % 4; k++)
+        before += counts[k];
+    return (struct peer_case){.kernel = (enum peer_kernel)(i / 4),
                               .type = ALNICO_UINT32,
                               .op = ALNICO_SUM,
-                              .count = counts[i / PEER_KERNELS % 4],
-                              .in_place = true,
+                              .count = counts[i % 4],
+                              .send_offset = before,
+                              .recv_offset = before,
+                              .variant = i % 8 < 4 ? PEER_VARIANT_BULK : 0,
+                              .dependent = i % 3,
                               .blocks = is_shared(f) ? 1 + i % 8
                                         : i % 5      ? 0
                                                      : 1 + i % 64};
 }
 
-/* Element e has been through all calls of a chain whose count is above it. */
-static void chain_start(const struct fixture *f)
+static uint32_t chain_input(int round, int rank, size_t element)
 {
-    uint32_t *ones = (uint32_t *)(void *)f->input[0];
-    for (int i = 0; i < 20000; i++)
-        ones[i] = (uint32_t)i * 2 + 1;
-    for (int r = 0; r < f->size; r++) {
-        use(f, r);
-        REQUIRE_CUDA(cudaMemcpy(f->recv[r] + MARGIN, ones, 80000, cudaMemcpyHostToDevice));
+    return (uint32_t)reference_random(seed, element, (uint64_t)(round * RANKS + rank));
+}
+
+/* The small and the large ones in turns, so that grids of all sizes follow each other. */
+static void chain_launch(const struct fixture *f, int rank)
+{
+    for (int k = 0; k < CHAIN_CALLS; k++) {
+        struct peer_case c = chain_case(f, k % PEER_KERNELS * 4 + k / PEER_KERNELS);
+        launch(f, &c, rank);
     }
 }
 
-static void chain_check(const struct fixture *f, int calls, int rounds, const char *what)
+static void chain_fill(const struct fixture *f)
 {
-    uint32_t *seen = (uint32_t *)(void *)f->output[0];
-    synchronize(f);
-    require_no_fault(f, what);
     for (int r = 0; r < f->size; r++) {
-        use(f, r);
-        REQUIRE_CUDA(cudaMemcpy(seen, f->recv[r] + MARGIN, 80000, cudaMemcpyDeviceToHost));
-        for (uint32_t e = 0; e < 20000; e++) {
-            int times = 0;
-            for (int i = 0; i < calls; i++)
-                times += e < chain_case(f, i).count;
-            uint32_t expected = (e * 2 + 1) * power((uint32_t)f->size, times * rounds);
-            if (seen[e] != expected) {
-                fprintf(stderr, "%s: rank %d of %d: element %u is %u, expected %u\n", what, r,
-                        f->size, e, seen[e], expected);
-                REQUIRE(!"right");
-            }
+        uint32_t *values = (uint32_t *)(void *)f->input[r];
+        for (int round = 0; round < CHAIN_ROUNDS; round++)
+            for (size_t i = 0; i < CHAIN_COUNT; i++)
+                *values++ = chain_input(round, r, i);
+    }
+}
+
+/* In, all calls, out; nothing waits for the host. */
+static void chain_round(const struct fixture *f, int rank, int round, cudaGraphExec_t graph)
+{
+    size_t bytes = CHAIN_COUNT * 4, at = (size_t)round * bytes;
+    cudaStream_t stream = f->nodes[rank].stream;
+    use(f, rank);
+    REQUIRE_CUDA(cudaMemcpyAsync(f->send[rank] + MARGIN, f->input[rank] + at, bytes,
+                                 cudaMemcpyHostToDevice, stream));
+    if (graph)
+        REQUIRE_CUDA(cudaGraphLaunch(graph, stream));
+    else
+        chain_launch(f, rank);
+    REQUIRE_CUDA(cudaMemcpyAsync(f->output[rank] + at, f->recv[rank] + MARGIN, bytes,
+                                 cudaMemcpyDeviceToHost, stream));
+}
+
+static void chain_check(const struct fixture *f)
+{
+    for (int i = 0; i < f->size * CHAIN_ROUNDS; i++) {
+        int rank = i / CHAIN_ROUNDS, round = i % CHAIN_ROUNDS;
+        const uint32_t *seen = (const uint32_t *)(void *)f->output[rank] + round * CHAIN_COUNT;
+        for (size_t e = 0; e < CHAIN_COUNT; e++) {
+            uint32_t expected = 0;
+            for (int r = 0; r < f->size; r++)
+                expected += chain_input(round, r, e);
+            if (seen[e] == expected)
+                continue;
+            fprintf(
+                stderr,
+                "seed %llu: graphs and eager calls: round %d, rank %d of %d, element %zu, kernel "
+                "%s: %u, expected %u\n",
+                (unsigned long long)seed, round, rank, f->size, e, kernel_names[e / 25302], seen[e],
+                expected);
+            REQUIRE(!"right");
         }
     }
 }
 
-/* The same calls eager and as graphs, in turns; size^k would soon be 0 modulo 2^32 for powers of two, so few. */
+static cudaGraphExec_t chain_capture(const struct fixture *f, int rank)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    use(f, rank);
+    REQUIRE_CUDA(cudaStreamBeginCapture(f->nodes[rank].stream, cudaStreamCaptureModeThreadLocal));
+    chain_launch(f, rank);
+    REQUIRE_CUDA(cudaStreamEndCapture(f->nodes[rank].stream, &graph));
+    REQUIRE_CUDA(cudaGraphInstantiateWithFlags(&executable, graph, 0));
+    REQUIRE_CUDA(cudaGraphDestroy(graph));
+    return executable;
+}
+
 static void test_graphs(const struct fixture *f)
 {
-    enum { CALLS = 12, ROUNDS = 5 };
     cudaGraphExec_t graphs[RANKS];
-    chain_start(f);
-    for (int r = 0; r < f->size; r++) {
-        cudaGraph_t graph;
-        use(f, r);
-        REQUIRE_CUDA(cudaStreamBeginCapture(f->nodes[r].stream, cudaStreamCaptureModeThreadLocal));
-        for (int i = 0; i < CALLS; i++) {
-            struct peer_case c = chain_case(f, i);
-            launch(f, &c, r);
-        }
-        REQUIRE_CUDA(cudaStreamEndCapture(f->nodes[r].stream, &graph));
-        REQUIRE_CUDA(cudaGraphInstantiateWithFlags(&graphs[r], graph, 0));
-        REQUIRE_CUDA(cudaGraphDestroy(graph));
-    }
-    for (int round = 0; round < ROUNDS; round++)
-        for (int r = 0; r < f->size; r++) {
-            use(f, r);
-            if (round % 2 == 0) {
-                REQUIRE_CUDA(cudaGraphLaunch(graphs[r], f->nodes[r].stream));
-                continue;
-            }
-            for (int i = 0; i < CALLS; i++) {
-                struct peer_case c = chain_case(f, i);
-                launch(f, &c, r);
-            }
-        }
-    chain_check(f, CALLS, ROUNDS, "graphs and eager calls in turns");
+    chain_fill(f);
+    for (int r = 0; r < f->size; r++)
+        graphs[r] = chain_capture(f, r);
+    for (int round = 0; round < CHAIN_ROUNDS; round++)
+        for (int r = 0; r < f->size; r++)
+            chain_round(f, r, round, round % 2 ? NULL : graphs[r]);
+    synchronize(f);
+    require_no_fault(f, "graphs and eager calls");
+    chain_check(f);
     for (int r = 0; r < f->size; r++)
         REQUIRE_CUDA(cudaGraphExecDestroy(graphs[r]));
 }
