@@ -150,6 +150,20 @@ static alnico_status_t peer_health(alnico_comm_t comm)
     return explain(comm, state->words);
 }
 
+/* Copies a word into every other rank's scratch. */
+static cudaError_t tell_others(struct peer_cuda_state *state, size_t at)
+{
+    for (int i = 0; i < state->world.size; i++) {
+        cudaError_t error = cudaSuccess;
+        if (i != state->world.rank)
+            error = cudaMemcpyAsync(state->world.scratch[i] + at, &state->words->told,
+                                    sizeof state->words->told, cudaMemcpyDefault, state->signal);
+        if (error != cudaSuccess)
+            return error;
+    }
+    return cudaSuccess;
+}
+
 /* Our kernels see our word. Those of the others, which may wait for a kernel that we never launch, see what is copied
  * into their scratch. */
 static void peer_abort(alnico_comm_t comm)
@@ -159,11 +173,8 @@ static void peer_abort(alnico_comm_t comm)
         return;
     *(volatile uint32_t *)&state->words->abort = 1;
     int before = comm_enter(comm);
-    for (int i = 0; i < comm->size; i++)
-        if (i != comm->rank)
-            cudaMemcpyAsync(state->world.scratch[i] + PEER_AT_TOLD, &state->words->told,
-                            sizeof state->words->told, cudaMemcpyDefault, state->signal);
-    cudaGetLastError();
+    if (tell_others(state, PEER_AT_TOLD) != cudaSuccess)
+        cudaGetLastError();
     comm_leave(comm, before);
 }
 
@@ -240,6 +251,13 @@ static void state_destroy(alnico_comm_t comm, struct peer_cuda_state *state)
     free(state);
 }
 
+/* What the driver needs for an abort's copies it gets now: later kernels may spin, which it would wait for. */
+static alnico_status_t rehearse(struct peer_cuda_state *state)
+{
+    TRY(cuda_status(tell_others(state, PEER_AT_NOTHING), "copying into other ranks' scratch"));
+    return cuda_status(cudaStreamSynchronize(state->signal), "copying into other ranks' scratch");
+}
+
 static alnico_status_t make_all(alnico_comm_t comm, struct peer_cuda_state *state, const char *who)
 {
     TRY(peer_map_agree(comm, who, make_own(comm, state)));
@@ -247,7 +265,7 @@ static alnico_status_t make_all(alnico_comm_t comm, struct peer_cuda_state *stat
     for (int i = 0; i < comm->size; i++)
         state->world.scratch[i] = state->scratch.pieces[i].at;
     state->world.own = state->own.at;
-    return ALNICO_SUCCESS;
+    return peer_map_agree(comm, who, rehearse(state));
 }
 
 /* What the machine refuses leaves the ranks without this backend; what else fails, fails creation. */

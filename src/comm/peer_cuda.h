@@ -25,6 +25,7 @@ enum {
     PEER_AT_BLOCKS = 0,     /* struct peer_block, one a block */
     PEER_AT_RUNNING = 4096, /* uint32_t: a kernel is under way */
     PEER_AT_TOLD = 4224,    /* uint32_t: 1 + a rank that gave up, written by it */
+    PEER_AT_NOTHING = 4288, /* uint32_t: nobody looks */
     PEER_AT_CLAIMED = 4352, /* uint32_t: a kernel gave up, and reports why */
     PEER_AT_STARTS = 8192, /* uint64_t [block][rank]: that block of that rank has begun the epoch */
     PEER_AT_ENDS = 16384,  /* the same: it has done all its stores */
