@@ -91,7 +91,12 @@ const struct algorithm *tuning_algorithm_named(int device, int collective, const
         .hosts = (HOSTS), .bytes = (BYTES), .backend = BACKEND, .algorithm = ALGORITHM,            \
         .chunk_bytes = (CHUNK)                                                                     \
     }
-#define GPU_ROW(BYTES, ALGORITHM) CUDA_ROW("peer", PEER_GPUS, 1, BYTES, ALGORITHM, 64 << 10)
+#define GPU_ROW(RANKS, BYTES, ALGORITHM, BLOCKS, MODES_)                                           \
+    {                                                                                              \
+        .collective = ALNICO_ALLREDUCE, .device = ALNICO_DEVICE_CUDA, .ranks = (RANKS),            \
+        .hosts = 1, .bytes = (BYTES), .modes = (MODES_), .backend = "peer",                        \
+        .algorithm = ALGORITHM, .chunk_bytes = 64 << 10, .blocks = (BLOCKS)                        \
+    }
 
 /* On one host shared memory is ahead of messages at every size; of its two ways the one-shot is until reading
  * everybody's vector costs more than a second exchange.
@@ -103,24 +108,28 @@ const struct algorithm *tuning_algorithm_named(int device, int collective, const
  * is for where neither works. */
 const struct tuning_row tuning_builtin[] = {
     PEER_ROW(2, SIZE_MAX, "one_shot"),
-    PEER_ROW(4, 16 << 10, "one_shot"),
-    PEER_ROW(8, 4 << 10, "one_shot"),
-    PEER_ROW(PEER_RANKS, 1 << 10, "one_shot"),
+    PEER_ROW(4, 4 << 10, "one_shot"),
+    PEER_ROW(8, 256, "one_shot"),
+    PEER_ROW(16, 32, "one_shot"),
+    PEER_ROW(16, 128, "recursive_multiplying"),
+    PEER_ROW(PEER_RANKS, 512, "recursive_multiplying"),
     PEER_ROW(PEER_RANKS, SIZE_MAX, "two_shot"),
     HOST_ROW(INT_MAX, 4 << 10, "recursive_doubling", 4 << 10),
     HOST_ROW(2, SIZE_MAX, "rabenseifner", 16 << 10),
     HOST_ROW(INT_MAX, SIZE_MAX, "rabenseifner", 32 << 10),
-    GPU_ROW(32 << 10, "one_shot"),
-    GPU_ROW(512 << 10, "two_shot_line"),
-    {.collective = ALNICO_ALLREDUCE,
-     .device = ALNICO_DEVICE_CUDA,
-     .ranks = PEER_GPUS,
-     .hosts = 1,
-     .bytes = 64 << 20,
-     .modes = MODE_REGISTERED,
-     .backend = "peer",
-     .algorithm = "two_shot_direct",
-     .chunk_bytes = 64 << 10},
+    GPU_ROW(4, 512, "one_shot_line", 1, 0),
+    GPU_ROW(4, 4 << 10, "one_shot_line", 4, 0),
+    GPU_ROW(4, 8 << 10, "one_shot_line", 8, 0),
+    GPU_ROW(4, 16 << 10, "one_shot_line", 24, 0),
+    GPU_ROW(4, 128 << 10, "one_shot_line", 48, 0),
+    GPU_ROW(4, 256 << 10, "one_shot_line", 96, 0),
+    GPU_ROW(PEER_GPUS, 64 << 10, "one_shot_line", 0, 0), /* more than four GPUs: extrapolated */
+    GPU_ROW(PEER_GPUS, 512 << 10, "two_shot_line", 64, 0),
+    GPU_ROW(PEER_GPUS, 2 << 20, "two_shot_staged", 80, 0),
+    GPU_ROW(PEER_GPUS, 4 << 20, "two_shot_direct", 64, MODE_REGISTERED),
+    GPU_ROW(PEER_GPUS, 16 << 20, "two_shot_direct", 128, MODE_REGISTERED),
+    GPU_ROW(PEER_GPUS, 64 << 20, "two_shot_direct", 32, MODE_REGISTERED),
+    GPU_ROW(PEER_GPUS, 16 << 20, "two_shot_staged", 80, 0),
     CUDA_ROW("nccl", INT_MAX, INT_MAX, SIZE_MAX, "nccl", 64 << 10),
     CUDA_ROW("host", INT_MAX, INT_MAX, 16 << 10, "recursive_doubling", 16 << 10),
     CUDA_ROW("host", INT_MAX, INT_MAX, SIZE_MAX, "rabenseifner", 512 << 10),

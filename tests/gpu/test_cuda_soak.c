@@ -149,6 +149,18 @@ static alnico_status_t call(struct slot *slot, struct gpu_site *site, bool nonbl
     return alnico_allreduce(send, slot->recv, v->count, v->type, v->op, site->comm);
 }
 
+/* The graph is ordered with the communicator's stream only. */
+static void join_all(struct lane *lane)
+{
+    for (int k = 0; k < SLOTS; k++) {
+        struct slot *slot = &lane->slots[k];
+        if (slot->used && slot->request) {
+            end_request(slot);
+            fetch(slot, &lane->site);
+        }
+    }
+}
+
 static void operate(struct lane *lane, uint64_t random, uint64_t seed)
 {
     struct slot *slot = &lane->slots[lane->next++ % SLOTS];
@@ -156,10 +168,12 @@ static void operate(struct lane *lane, uint64_t random, uint64_t seed)
     if (!slot->graph)
         choose_vector(slot, &lane->way, random >> 8);
     supply(slot, &lane->site, seed);
-    if (slot->graph)
+    if (slot->graph) {
+        join_all(lane);
         gpu_replay(&lane->site, slot->graph);
-    else
+    } else {
         REQUIRE_STATUS(call(slot, &lane->site, random & 1), ALNICO_SUCCESS);
+    }
     if (!slot->request)
         fetch(slot, &lane->site);
 }
