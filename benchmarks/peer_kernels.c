@@ -1,8 +1,8 @@
 /*
  * Times the peer backend's kernels, one by one: every kernel x blocks x threads / variant over 8 B to 256 MB, in CUDA
  * graphs of 20 calls and eager, in place, float32 sum, ranks as threads with a GPU each; and NCCL beside them. Each
- * configuration's results are checked first. Variants of the one-shot kernels are how they are launched (dependent of
- * struct peer_grid). Prints the best few of each size; --json FILE gets all.
+ * configuration's results are checked first. Variants of the one-shot kernels are how they are launched (enum
+ * peer_dependent). Prints the best few of each size; --json FILE gets all.
  *
  * peer_kernels [--gpus N] [--json FILE] [--seconds LIMIT] [--from BYTES] [--to BYTES] [--type float32|bfloat16]
  */
@@ -78,7 +78,8 @@ static void append(const struct config *c)
         bench.configs[bench.count++] = *c;
 }
 
-static void add_peer(enum peer_kernel kernel, size_t bytes, int blocks, int threads, int dependent)
+static void add_peer(enum peer_kernel kernel, size_t bytes, int blocks, int threads,
+                     enum peer_dependent dependent)
 {
     struct config c = {.way = WAY_PEER, .kernel = kernel, .bytes = bytes};
     if (!peer_cuda_fits(kernel, bench.gpus, bytes))
@@ -99,7 +100,7 @@ static void add_grids(enum peer_kernel kernel, size_t bytes, const int *threads,
         size_t each = lanes / (size_t)blocks[b];
         for (int t = 0; threads[t] && each <= 4096 && (each >= 24 || blocks[b] == 1); t++)
             for (int d = 0; d < dependents; d++)
-                add_peer(kernel, bytes, blocks[b], threads[t], d);
+                add_peer(kernel, bytes, blocks[b], threads[t], (enum peer_dependent)d);
     }
 }
 
@@ -129,13 +130,13 @@ static void plan(void)
         if (bytes <= 16 << 10)
             add_grids(PEER_ONE_SHOT, bytes, few, 1);
         if (bytes <= 512 << 10)
-            add_grids(PEER_ONE_SHOT_LINE, bytes, more, bytes <= 32 << 10 ? 3 : 1);
+            add_grids(PEER_ONE_SHOT_LINE, bytes, more, bytes <= 64 << 10 ? PEER_DEPENDENTS : 1);
         if (bytes >= 64 << 10 && bytes <= 4 << 20)
             add_grids(PEER_TWO_SHOT_LINE, bytes, few, 1);
         if (bytes <= 64 << 10)
-            add_peer(PEER_RECURSIVE_DOUBLING, bytes, 0, 0, 0);
+            add_peer(PEER_RECURSIVE_DOUBLING, bytes, 0, 0, PEER_SEPARATE);
         for (int blocks = 16; bytes >= 4 << 20 && blocks <= 80; blocks += 16)
-            add_peer(PEER_TWO_SHOT_STAGED, bytes, blocks, 0, 0);
+            add_peer(PEER_TWO_SHOT_STAGED, bytes, blocks, 0, PEER_SEPARATE);
         if (bytes >= 256 << 10)
             add_direct(bytes);
     }
@@ -439,7 +440,7 @@ static const char *name_of(const struct config *c)
 /* One of both is 0. */
 static int variant_of(const struct config *c)
 {
-    return c->grid.variant + c->grid.dependent;
+    return c->grid.variant + (int)c->grid.dependent;
 }
 
 static double time_of(const struct config *c, bool eager)

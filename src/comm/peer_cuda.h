@@ -87,14 +87,13 @@ struct peer_arguments {
     char *recv;
     uint64_t bytes;
     int32_t
-        aligned; /* to the kernel's accesses: 1 send, 2 recv; direct: 3 if all of all ranks are */
+        aligned; /* send 1, recv 2, to the kernel's accesses; direct: 3 if all of all ranks are */
     int32_t type, op;
     float factor;   /* what a result is multiplied by: 1, or 1/size for an average of floats */
     double scale;   /* the same */
     uint32_t depth; /* two_shot in lines: slots of a group of lanes, used in turn */
     int32_t kernel;
-    int32_t
-        trigger; /* the next kernel may be launched already, if it waits for the end of this one */
+    int32_t dependent; /* enum peer_dependent */
     int32_t padding;
     const char *sends[PEER_CUDA_RANKS]; /* direct only: every rank's, as mapped here */
     char *recvs[PEER_CUDA_RANKS];
@@ -102,6 +101,16 @@ struct peer_arguments {
 
 /* Variants of two_shot_direct: how much a thread loads at once, or by the bulk copy engine. */
 enum { PEER_VARIANT_BULK = 4, PEER_DIRECT_VARIANTS };
+
+/* When the kernel of the same stream before it and after it are launched. A kernel always waits for the end of the one
+ * before, and only then does anything; a foreign one that comes after may not. */
+enum peer_dependent {
+    PEER_SEPARATE,  /* one after the other */
+    PEER_DEPENDENT, /* while the one before ends, if that allows it */
+    PEER_EAGER,     /* and allows the next one from its begin */
+    PEER_LATE,      /* or once its results are there for all of this GPU */
+    PEER_DEPENDENTS
+};
 
 /* How to launch; all ranks alike. */
 struct peer_grid {

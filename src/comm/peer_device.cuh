@@ -178,15 +178,23 @@ static __device__ __noinline__ void scrub(const peer_arguments &a, u64 epoch)
     }
 }
 
+/* The next kernel of the stream may be launched, if it was made to; whatever thread of a block calls first counts. */
+static __device__ __forceinline__ void launch_next()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+
 /* Every thread, first of all: nothing is read or written before the kernel before this one has ended. */
 static __device__ __forceinline__ epoch epoch_begin(const peer_arguments &a)
 {
     epoch e;
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
-    if (a.trigger)
-        asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
+    if (a.dependent == PEER_EAGER)
+        launch_next();
     char *scratch = own_scratch(a);
     pair state = load_pair(scratch + PEER_AT_BLOCKS + blockIdx.x * sizeof(peer_block));
     e.was_running = 0;
@@ -267,7 +275,11 @@ static __device__ __forceinline__ void epoch_end(const peer_arguments &a, const 
     char *scratch = own_scratch(a);
     if (((u32)e.now & 0x7fffffffu) == 0x40000000u)
         scrub(a, e.now);
+    if (a.dependent == PEER_LATE)
+        __threadfence();
     __syncthreads(); /* all warps have read the block's epoch */
+    if (a.dependent == PEER_LATE)
+        launch_next();
     for (u32 i = blockIdx.x + threadIdx.x * gridDim.x; i < PEER_CUDA_BLOCKS;
          i += gridDim.x * blockDim.x)
         *(volatile u64 *)(scratch + PEER_AT_BLOCKS + i * sizeof(peer_block)) = epoch_next(e.now);

@@ -163,7 +163,7 @@ void peer_cuda_arguments(struct peer_arguments *a, const struct peer_world *worl
     a->scale = scaled ? 1.0 / world->size : 1;
     a->factor = scaled ? 1.0f / (float)world->size : 1;
     a->depth = depth_of(a, grid);
-    a->trigger = grid->dependent > 1;
+    a->dependent = (int32_t)grid->dependent;
 }
 
 /* ---- Launches ---- */

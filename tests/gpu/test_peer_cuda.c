@@ -37,7 +37,8 @@ struct peer_case {
     size_t send_offset, recv_offset; /* elements */
     bool in_place, random_bits;
     int blocks;
-    int variant, dependent; /* of struct peer_grid */
+    int variant; /* of struct peer_grid, as the next */
+    enum peer_dependent dependent;
 };
 
 static uint64_t seed;
@@ -177,7 +178,7 @@ static void describe(const struct fixture *f, const struct peer_case *c, int ran
         "%d, random bits %d, blocks %d, variant %d, dependent %d\n",
         (unsigned long long)seed, cases, rank, f->size, kernel_names[c->kernel], op_name(c->op),
         datatype_name(c->type), c->count, c->send_offset, c->recv_offset, c->in_place,
-        c->random_bits, c->blocks, c->variant, c->dependent);
+        c->random_bits, c->blocks, c->variant, (int)c->dependent);
 }
 
 static void show_difference(const char *seen, const char *expected, size_t bytes, size_t element)
@@ -306,7 +307,7 @@ static void run_counts(const struct fixture *f, struct peer_case c, const size_t
             c.recv_offset = (i + (size_t)way) % 4 == 3 ? 1 : 0;
             c.blocks = way == 1 ? 3 : few_blocks(f);
             c.variant = way < 3 ? PEER_VARIANT_BULK * (way & 1) : 1;
-            c.dependent = way == 2;
+            c.dependent = (enum peer_dependent)way;
             run_case(f, &c);
         }
     }
@@ -353,7 +354,7 @@ static void test_random_calls(const struct fixture *f, int calls)
                               .recv_offset = x >> 44 & 3};
         c.blocks = 1 + (int)((x >> 48) % (is_shared(f) ? 12 : 64));
         c.variant = PEER_VARIANT_BULK * (x >> 56 & 1);
-        c.dependent = (int)(x >> 58) % 3;
+        c.dependent = (enum peer_dependent)(x >> 58 & 3);
         run_case(f, &c);
     }
 }
@@ -377,7 +378,7 @@ static struct peer_case chain_case(const struct fixture *f, int i)
                               .send_offset = before,
                               .recv_offset = before,
                               .variant = i % 8 < 4 ? PEER_VARIANT_BULK : 0,
-                              .dependent = i % 3,
+                              .dependent = (enum peer_dependent)(i / 4 % 4),
                               .blocks = is_shared(f) ? 1 + i % 8
                                         : i % 5      ? 0
                                                      : 1 + i % 64};
