@@ -36,6 +36,8 @@ struct host_op {
     struct device_flag *failed; /* raised: there is no result */
     struct stage landing;       /* of the result's copy */
     bool lands;
+
+    unsigned turn; /* of a long message, at the chunks */
 };
 
 static size_t bytes_of(const struct call *call)
@@ -63,20 +65,15 @@ static void leave_staging(struct host_op *op)
     struct staging *staging = op->hosted.comm->staging;
     if (op->way == WAY_SHORT || op->way == WAY_SHORT_LATER)
         staging_give(staging, op->region);
-    if (op->way == WAY_LONG && staging->owner == op)
-        staging->owner = NULL;
+    if (op->way == WAY_LONG && staging->served == op->turn)
+        staging->served++;
 }
 
+/* In the order of the calls: were two ranks to serve two messages in different orders, both would wait for ever. */
 static bool host_may_run(struct hosted *h)
 {
     struct host_op *op = (struct host_op *)h;
-    struct staging *staging = h->comm->staging;
-    if (op->way != WAY_LONG)
-        return true;
-    if (staging->owner && staging->owner != op)
-        return false;
-    staging->owner = op;
-    return true;
+    return op->way != WAY_LONG || op->turn == h->comm->staging->served;
 }
 
 static alnico_status_t host_poll(struct hosted *h, bool *moved)
@@ -185,6 +182,7 @@ static alnico_status_t choose_way(struct host_op *op, const struct call *call, b
     }
     op->way = WAY_LONG;
     p->staging = op->hosted.comm->staging;
+    op->turn = p->staging->turns++;
     return ALNICO_SUCCESS;
 }
 
@@ -193,6 +191,15 @@ static void put_back(struct host_op *op)
     alnico_comm_t comm = op->hosted.comm;
     op->hosted.next = comm->spare;
     comm->spare = &op->hosted;
+}
+
+/* It was not submitted. */
+static void forget_staging(struct host_op *op)
+{
+    if (op->way == WAY_LONG)
+        op->hosted.comm->staging->turns--;
+    else
+        leave_staging(op);
 }
 
 static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
@@ -215,8 +222,8 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
     pipeline_begin(p);
     comm->next_turn += p->chunks;
     status = hosted_start(&op->hosted, call, request);
-    if (status != ALNICO_SUCCESS && comm->spare == &op->hosted && op->way != WAY_DIRECT)
-        leave_staging(op);
+    if (status != ALNICO_SUCCESS && comm->spare == &op->hosted)
+        forget_staging(op);
     return status;
 }
 

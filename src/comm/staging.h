@@ -43,10 +43,12 @@ struct staging {
     unsigned oldest, next;
     size_t head; /* where the next region begins */
 
+    unsigned turns; /* operations that were given the chunks, or wait for them; the same thread's */
+
     /* Chunks: only who polls the communicator's operations. */
     struct stage stages[STAGING_CHUNKS];
-    const void *owner; /* the operation that has them; NULL: none */
-    void *out, *in;    /* streams of the copies to the host and from it */
+    unsigned served; /* operations that had them: in the order of the calls, on every rank */
+    void *out, *in;  /* streams of the copies to the host and from it */
 };
 
 /* On the current device. Errors: MEMORY, and the device's. */

@@ -148,7 +148,7 @@ static void run_cases(struct rank *rank)
                               .comm = s.comm,
                               .counts = counts,
                               .number = sizeof counts / sizeof *counts,
-                              .thin = i > 0 || rank->size != 3,
+                              .thin = i > 0 || rank->size != 3 || ranks_sanitized(),
                               .seed = seed};
         cases_run_table(&cases);
         REQUIRE(cases.run > 0 && cases.refused == 0);
