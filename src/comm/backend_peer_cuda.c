@@ -132,6 +132,12 @@ static alnico_status_t explain(alnico_comm_t comm, const volatile struct peer_wo
                          "running on this GPU; what uses one communicator must be ordered",
                          kernel, epoch, comm->id);
     case PEER_FAULT_TOLD:
+        if (PEER_TOLD_FAULT(words->heard) == PEER_FAULT_TIMEOUT)
+            return error_set(ALNICO_ERROR_TIMEOUT,
+                             "%s, kernel %llu of communicator %d: rank %u did not come within "
+                             "%g s, as rank %u found",
+                             kernel, epoch, comm->id, PEER_TOLD_MISSED(words->heard),
+                             comm->family->settings.timeout, words->rank);
         return error_set(ALNICO_ERROR_ABORTED,
                          "%s, kernel %llu of communicator %d: rank %u gave up", kernel, epoch,
                          comm->id, words->rank);
@@ -215,7 +221,7 @@ static alnico_status_t make_words(struct peer_cuda_state *state, int rank)
     TRY(cuda_status(cudaHostAlloc((void **)&state->words, sizeof *state->words,
                                   cudaHostAllocMapped | cudaHostAllocPortable),
                     "cudaHostAlloc"));
-    *state->words = (struct peer_words){.told = 1 + (uint32_t)rank};
+    *state->words = (struct peer_words){.told = PEER_TELL(rank, PEER_FAULT_NONE, 0)};
     return cuda_status(cudaHostGetDevicePointer((void **)&state->world.words, state->words, 0),
                        "cudaHostGetDevicePointer");
 }

@@ -13,11 +13,12 @@
 
 /* ---- From arguments to a communicator ---- */
 
-static alnico_status_t check_create(alnico_device_t device, void *stream, const void *out,
+static alnico_status_t check_create(alnico_device_t device, void *stream, alnico_comm_t *out,
                                     const char *who, const struct device_ops **ops)
 {
     if (!out)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
+    *out = NULL;
     if (device != ALNICO_DEVICE_CPU && device != ALNICO_DEVICE_CUDA)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown device %d", who, (int)device);
     *ops = device_find(device);
@@ -173,7 +174,6 @@ alnico_status_t alnico_comm_create(const alnico_bootstrap_t *bootstrap, alnico_d
     const char *who = "alnico_comm_create";
     const struct device_ops *ops;
     TRY(check_create(device, stream, out, who, &ops));
-    *out = NULL;
     if (!bootstrap)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: bootstrap is NULL", who);
     if (bootstrap->size < 1)
@@ -213,7 +213,6 @@ alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device
     const char *who = "alnico_comm_create_mpi";
     const struct device_ops *ops;
     TRY(check_create(device, stream, out, who, &ops));
-    *out = NULL;
     TRY(check_mpi(mpi_comm, who));
     struct transport *transport;
     TRY(transport_mpi_create(&mpi_comm, own_timeout(), &transport));

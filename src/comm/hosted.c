@@ -274,20 +274,24 @@ static alnico_status_t hold(struct hosted *h)
     return h->work->hold ? h->work->hold(h) : gate_hold(&h->done, h->comm->stream);
 }
 
-/* Polls on the caller's thread, which has nothing else to do, until the operation has retired or stalls. */
+/* The caller has nothing else to do until the operation has retired or stalls. Where the engine's thread rests, it polls
+ * itself; a thread that is at it has the vectors in its core's cache, and goes on. */
 static void attend(struct hosted *h)
 {
     struct engine *engine = h->comm->family->engine;
     struct backoff backoff = {.crowded = h->comm->crowded};
+    bool polls = engine_rests(engine);
     backoff_reset(&backoff);
-    engine_attend(engine);
+    if (polls)
+        engine_attend(engine);
     while (!is_retired(h)) {
-        if (engine_pump(engine))
+        if (polls && engine_pump(engine))
             backoff_reset(&backoff);
         else if (backoff_wants_sleep(&backoff))
             break;
     }
-    engine_leave(engine);
+    if (polls)
+        engine_leave(engine);
 }
 
 /* Blocks until the operation has retired. */

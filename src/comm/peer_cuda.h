@@ -24,7 +24,7 @@ enum {
 enum {
     PEER_AT_BLOCKS = 0,     /* struct peer_block, one a block */
     PEER_AT_RUNNING = 4096, /* uint32_t: a kernel is under way */
-    PEER_AT_TOLD = 4224,    /* uint32_t: 1 + a rank that gave up, written by it */
+    PEER_AT_TOLD = 4224,    /* uint32_t: peer_told of a rank that gave up, written by it */
     PEER_AT_NOTHING = 4288, /* uint32_t: nobody looks */
     PEER_AT_CLAIMED = 4352, /* uint32_t: a kernel gave up, and reports why */
     PEER_AT_STARTS = 8192, /* uint64_t [block][rank]: that block of that rank has begun the epoch */
@@ -53,12 +53,20 @@ enum peer_fault {
 
 /* Words that host and kernels share: mapped host memory, one a rank, the rest zero at first. */
 struct peer_words {
-    uint32_t told;  /* 1 + this rank: what an abort copies to the others */
+    uint32_t told;  /* peer_told of this rank: what an abort copies to the others */
+    uint32_t heard; /* what `rank` told, if it is PEER_FAULT_TOLD */
     uint32_t abort; /* raised by the host */
     uint32_t fault; /* enum peer_fault, the first one; the fields below are written before it */
     uint32_t rank, kernel;
     uint64_t epoch;
 };
+
+/* What a rank tells the others when it gives up: who it is, why, and whom it missed. */
+#define PEER_TELL(RANK, FAULT, MISSED)                                                             \
+    ((1u + (uint32_t)(RANK)) | (uint32_t)(FAULT) << 8 | (uint32_t)(MISSED) << 16)
+#define PEER_TOLD_BY(TOLD) ((int)((TOLD)&0xffu) - 1)
+#define PEER_TOLD_FAULT(TOLD) ((TOLD) >> 8 & 0xffu)
+#define PEER_TOLD_MISSED(TOLD) ((TOLD) >> 16 & 0xffu)
 
 enum peer_kernel {
     PEER_ONE_SHOT,

@@ -215,9 +215,11 @@ static __device__ __noinline__ void give_up(const peer_arguments &a, u64 epoch, 
         *(volatile u32 *)(scratch + PEER_AT_BLOCKS + i * sizeof(peer_block) + 8) = 1;
     for (int r = 0; r < a.world.size; r++)
         if (r != a.world.rank && fault != PEER_FAULT_TOLD)
-            *(volatile u32 *)(a.world.scratch[r] + PEER_AT_TOLD) = 1u + (u32)a.world.rank;
+            *(volatile u32 *)(a.world.scratch[r] + PEER_AT_TOLD) =
+                PEER_TELL(a.world.rank, fault, rank);
     volatile peer_words *words = a.world.words;
     words->rank = (u32)rank;
+    words->heard = *(volatile u32 *)(scratch + PEER_AT_TOLD);
     words->kernel = (u32)a.kernel;
     words->epoch = epoch;
     __threadfence_system();
@@ -234,7 +236,7 @@ static __device__ __noinline__ bool is_hopeless(const peer_arguments &a, u64 epo
     if (*(volatile u32 *)(scratch + PEER_AT_CLAIMED))
         return true;
     if (told)
-        give_up(a, epoch, PEER_FAULT_TOLD, (int)told - 1);
+        give_up(a, epoch, PEER_FAULT_TOLD, PEER_TOLD_BY(told));
     else if (*(volatile u32 *)&a.world.words->abort)
         give_up(a, epoch, PEER_FAULT_ABORTED, a.world.rank);
     else if (busy)

@@ -108,11 +108,15 @@ const struct algorithm *tuning_algorithm_named(int device, int collective, const
  * is for where neither works. */
 const struct tuning_row tuning_builtin[] = {
     PEER_ROW(2, SIZE_MAX, "one_shot"),
-    PEER_ROW(4, 4 << 10, "one_shot"),
+    PEER_ROW(4, 2 << 10, "one_shot"),
+    PEER_ROW(4, SIZE_MAX, "two_shot"),
     PEER_ROW(8, 256, "one_shot"),
+    PEER_ROW(8, 512, "recursive_multiplying"),
+    PEER_ROW(8, SIZE_MAX, "two_shot"),
     PEER_ROW(16, 32, "one_shot"),
     PEER_ROW(16, 128, "recursive_multiplying"),
-    PEER_ROW(PEER_RANKS, 512, "recursive_multiplying"),
+    PEER_ROW(16, SIZE_MAX, "two_shot"),
+    PEER_ROW(PEER_RANKS, 256, "recursive_multiplying"),
     PEER_ROW(PEER_RANKS, SIZE_MAX, "two_shot"),
     HOST_ROW(INT_MAX, 4 << 10, "recursive_doubling", 4 << 10),
     HOST_ROW(2, SIZE_MAX, "rabenseifner", 16 << 10),

@@ -4,8 +4,8 @@
  * submission; with something in flight that has stalled for about 1 ms the sleeps are naps of growing
  * length, because what is awaited (a message) cannot wake a thread.
  *
- * Whoever waits for an operation has nothing else to do, and what it waits for is in its core's cache: it attends, and
- * the thread leaves the passes to it. `polling` is the right to make one; nobody waits for it.
+ * Whoever waits for an operation while the thread rests has nothing else to do: it attends, and the thread leaves the
+ * passes to it. `polling` is the right to make one; nobody waits for it.
  */
 #include "progress/progress.h"
 
@@ -278,6 +278,11 @@ alnico_status_t engine_submit(struct engine *engine, struct op *op)
     if (!is_attended(engine))
         engine_wake(engine);
     return ALNICO_SUCCESS;
+}
+
+bool engine_rests(const struct engine *engine)
+{
+    return engine->options.crowded || atomic_load_explicit(&engine->sleeping, memory_order_relaxed);
 }
 
 void engine_attend(struct engine *engine)

@@ -68,6 +68,10 @@ bool engine_pump(struct engine *engine);
 void engine_attend(struct engine *engine);
 void engine_leave(struct engine *engine);
 
+/* Whether the engine's thread is not at its passes now: it sleeps, or it gives way where threads outnumber cores. Then
+ * who waits does better to attend. Any thread. */
+bool engine_rests(const struct engine *engine);
+
 /* Somebody waits now: if the thread naps because what is in flight has stalled, it looks at once, and spins
  * and yields again before the next nap. Any thread. */
 void engine_wake(struct engine *engine);

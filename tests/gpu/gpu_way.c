@@ -86,5 +86,6 @@ bool gpu_may_refuse(const struct allreduce_case *c, const void *argument)
     if (!gpu_way_is(way, "nccl"))
         return false;
     return strcmp(gpu_way_name(way), "nccl") != 0 || c->op > ALNICO_AVERAGE ||
-           (c->op == ALNICO_AVERAGE && datatype_is_integer(c->type));
+           (c->op == ALNICO_AVERAGE && datatype_is_integer(c->type)) ||
+           ((c->op == ALNICO_MINIMUM || c->op == ALNICO_MAXIMUM) && !datatype_is_integer(c->type));
 }
