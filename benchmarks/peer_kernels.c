@@ -114,7 +114,7 @@ static void add_direct(size_t bytes)
             if (special && (bench.gpus > 4 || bench.type != ALNICO_FLOAT32))
                 continue;
             peer_cuda_grid(c.kernel, bench.gpus, bytes, blocks[b], &c.grid);
-            if (peer_cuda_variant(&c.grid, bench.gpus, v))
+            if (peer_cuda_variant(&c.grid, &bench.nodes[0].world, v))
                 append(&c);
         }
 }
@@ -130,13 +130,13 @@ static void plan(void)
         if (bytes <= 16 << 10)
             add_grids(PEER_ONE_SHOT, bytes, few, 1);
         if (bytes <= 512 << 10)
-            add_grids(PEER_ONE_SHOT_LINE, bytes, more, bytes <= 64 << 10 ? PEER_DEPENDENTS : 1);
+            add_grids(PEER_ONE_SHOT_LINE, bytes, more, bytes <= 4 << 10 ? PEER_DEPENDENTS : 2);
         if (bytes >= 64 << 10 && bytes <= 4 << 20)
-            add_grids(PEER_TWO_SHOT_LINE, bytes, few, 1);
+            add_grids(PEER_TWO_SHOT_LINE, bytes, few, 2);
         if (bytes <= 64 << 10)
-            add_peer(PEER_RECURSIVE_DOUBLING, bytes, 0, 0, PEER_SEPARATE);
+            add_peer(PEER_RECURSIVE_DOUBLING, bytes, 0, 0, PEER_DEPENDENT);
         for (int blocks = 16; bytes >= 4 << 20 && blocks <= 80; blocks += 16)
-            add_peer(PEER_TWO_SHOT_STAGED, bytes, blocks, 0, PEER_SEPARATE);
+            add_peer(PEER_TWO_SHOT_STAGED, bytes, blocks, 0, PEER_DEPENDENT);
         if (bytes >= 256 << 10)
             add_direct(bytes);
     }

@@ -234,7 +234,8 @@ static alnico_status_t make_own(alnico_comm_t comm, struct peer_cuda_state *stat
         (struct peer_world){.rank = comm->rank,
                             .size = comm->size,
                             .timeout_ns = timeout < 1e9 ? (uint64_t)(timeout * 1e9) : UINT64_MAX};
-    TRY(cuda_status((cudaError_t)peer_cuda_load(comm->size), "loading the peer kernels"));
+    TRY(cuda_status((cudaError_t)peer_cuda_load(comm->size, &state->world.modern),
+                    "loading the peer kernels"));
     TRY(cuda_status(cudaStreamCreateWithFlags(&state->signal, cudaStreamNonBlocking),
                     "cudaStreamCreateWithFlags"));
     TRY(make_words(state, comm->rank));

@@ -24,7 +24,7 @@ enum {
 enum {
     PEER_AT_BLOCKS = 0,     /* struct peer_block, one a block */
     PEER_AT_RUNNING = 4096, /* uint32_t: a kernel is under way */
-    PEER_AT_TOLD = 4224,    /* uint32_t: peer_told of a rank that gave up, written by it */
+    PEER_AT_TOLD = 4224,    /* uint32_t: PEER_TELL of a rank that gave up, written by it */
     PEER_AT_NOTHING = 4288, /* uint32_t: nobody looks */
     PEER_AT_CLAIMED = 4352, /* uint32_t: a kernel gave up, and reports why */
     PEER_AT_STARTS = 8192, /* uint64_t [block][rank]: that block of that rank has begun the epoch */
@@ -53,7 +53,7 @@ enum peer_fault {
 
 /* Words that host and kernels share: mapped host memory, one a rank, the rest zero at first. */
 struct peer_words {
-    uint32_t told;  /* peer_told of this rank: what an abort copies to the others */
+    uint32_t told;  /* PEER_TELL of this rank: what an abort copies to the others */
     uint32_t heard; /* what `rank` told, if it is PEER_FAULT_TOLD */
     uint32_t abort; /* raised by the host */
     uint32_t fault; /* enum peer_fault, the first one; the fields below are written before it */
@@ -85,6 +85,7 @@ struct peer_world {
     char *scratch[PEER_CUDA_RANKS]; /* by rank, as this rank's device maps them */
     struct peer_words *words;       /* this rank's, as its device maps it */
     uint64_t timeout_ns;            /* how long a kernel waits for another rank */
+    int modern; /* the kernels are compiled for compute capability 9: peer_cuda_load says so */
 };
 
 /* What a kernel gets: `type` and `op` are alnico_datatype_t and alnico_op_t. What small messages need comes first, in
@@ -113,9 +114,9 @@ enum { PEER_VARIANT_BULK = 4, PEER_DIRECT_VARIANTS };
 /* When the kernel of the same stream before it and after it are launched. A kernel always waits for the end of the one
  * before, and only then does anything; a foreign one that comes after may not. */
 enum peer_dependent {
+    PEER_DEPENDENT, /* while the one before ends */
     PEER_SEPARATE,  /* one after the other */
-    PEER_DEPENDENT, /* while the one before ends, if that allows it */
-    PEER_EAGER,     /* and allows the next one from its begin */
+    PEER_EAGER,     /* as the first, and allows the next one from its begin */
     PEER_LATE,      /* or once its results are there for all of this GPU */
     PEER_DEPENDENTS
 };
@@ -135,8 +136,8 @@ int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes);
 void peer_cuda_grid(enum peer_kernel kernel, int size, size_t bytes, int blocks,
                     struct peer_grid *out);
 
-/* Makes the grid that of another variant of two_shot_direct. Returns 0 if the current device does not have it. */
-int peer_cuda_variant(struct peer_grid *grid, int size, int variant);
+/* Makes the grid that of another variant of two_shot_direct. Returns 0 if the world does not have it. */
+int peer_cuda_variant(struct peer_grid *grid, const struct peer_world *world, int variant);
 
 /* Fills in what depends on the call: bytes > 0; the `sends` and `recvs` are the caller's if it is direct. */
 void peer_cuda_arguments(struct peer_arguments *out, const struct peer_world *world,
@@ -152,8 +153,8 @@ int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_g
 int peer_cuda_clear(char *scratch, uint64_t epoch);
 
 /* Loads all kernels for so many ranks onto the current device: before anyone spins, since loading one may wait for
- * those that run. Returns a cudaError_t. */
-int peer_cuda_load(int size);
+ * those that run. *modern becomes peer_world's. Returns a cudaError_t. */
+int peer_cuda_load(int size, int *modern);
 
 /* A launch of an empty kernel, to compare with. Returns a cudaError_t. */
 int peer_cuda_launch_empty(void *stream);

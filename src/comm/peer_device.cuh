@@ -227,12 +227,23 @@ static __device__ __noinline__ void give_up(const peer_arguments &a, u64 epoch, 
     __threadfence_system();
 }
 
+/* How long a warp has waited. Who waits for what other ranks make of the missing one's part is patient for longer, so
+ * that those who miss its part itself are the first to say so. */
+struct spin {
+    u32 tries;
+    u32 patience; /* in sixteenths of the timeout, added to it */
+    u64 began;
+};
+
+enum { SPIN_TRIES = 1024 };
+
 /* What a spinning warp looks at now and then; `rank` is whom it misses. */
 static __device__ __noinline__ bool is_hopeless(const peer_arguments &a, u64 epoch, bool busy,
-                                                int rank, u64 waited_ns)
+                                                int rank, u64 waited_ns, u32 patience)
 {
     char *scratch = own_scratch(a);
     u32 told = *(volatile u32 *)(scratch + PEER_AT_TOLD);
+    u64 timeout_ns = a.world.timeout_ns;
     if (*(volatile u32 *)(scratch + PEER_AT_CLAIMED))
         return true;
     if (told)
@@ -241,19 +252,12 @@ static __device__ __noinline__ bool is_hopeless(const peer_arguments &a, u64 epo
         give_up(a, epoch, PEER_FAULT_ABORTED, a.world.rank);
     else if (busy)
         give_up(a, epoch, PEER_FAULT_BUSY, a.world.rank);
-    else if (waited_ns > a.world.timeout_ns)
+    else if (waited_ns > timeout_ns && waited_ns - timeout_ns > timeout_ns / 16 * patience)
         give_up(a, epoch, PEER_FAULT_TIMEOUT, rank);
     else
         return false;
     return true;
 }
-
-struct spin {
-    u32 tries;
-    u64 began;
-};
-
-enum { SPIN_TRIES = 1024 };
 
 /* After a failed try, by a whole warp: whether it has to give up. `rank` is whom this lane misses, or -1. */
 static __device__ __forceinline__ bool spin_failed(spin &s, const peer_arguments &a, const epoch &e,
@@ -266,8 +270,8 @@ static __device__ __forceinline__ bool spin_failed(spin &s, const peer_arguments
         s.began = now;
     u32 missing = __ballot_sync(~0u, rank >= 0);
     int whom = __shfl_sync(~0u, rank, missing ? __ffs((int)missing) - 1 : 0);
-    bool hopeless =
-        threadIdx.x % 32 == 0 && is_hopeless(a, e.now, e.was_running != 0, whom, now - s.began);
+    bool hopeless = threadIdx.x % 32 == 0 &&
+                    is_hopeless(a, e.now, e.was_running != 0, whom, now - s.began, s.patience);
     return __any_sync(~0u, hopeless);
 }
 

@@ -47,11 +47,12 @@ static __device__ __forceinline__ void send_line(const peer_arguments &a, const 
 }
 
 static __device__ __forceinline__ bool receive_line(const peer_arguments &a, const epoch &e,
-                                                    int rank, u64 at, bool have, pair &got)
+                                                    int rank, u64 at, bool have, u32 patience,
+                                                    pair &got)
 {
     const char *from[1] = {line_at(line_buffer(a, e, a.world.rank), at)};
     u64 flag = line_flag(e, 0);
-    spin s = {};
+    spin s = {0, patience, 0};
     for (;;) {
         if (have)
             got = load_pair(from[0]);
@@ -79,13 +80,13 @@ static __device__ __forceinline__ bool double_line(const peer_arguments &a, cons
     if (rank < 2 * s.folded && rank % 2) { /* hands its part over, and waits for the result */
         if (have)
             send_line(a, e, partner, i, v);
-        if (!receive_line(a, e, partner, i, have, got))
+        if (!receive_line(a, e, partner, i, have, 4, got))
             return false;
         v = got;
         return true;
     }
     if (rank < 2 * s.folded) {
-        if (!receive_line(a, e, partner, i, have, got))
+        if (!receive_line(a, e, partner, i, have, 0, got))
             return false;
         v = combine_two<KIND>(a, v, got);
     }
@@ -93,7 +94,7 @@ static __device__ __forceinline__ bool double_line(const peer_arguments &a, cons
         int other = real_rank(s, s.rank ^ bit);
         if (have)
             send_line(a, e, other, step * s.lines + i, v);
-        if (!receive_line(a, e, other, step * s.lines + i, have, got))
+        if (!receive_line(a, e, other, step * s.lines + i, have, (u32)step, got))
             return false;
         v = other < rank ? combine_two<KIND>(a, got, v) : combine_two<KIND>(a, v, got);
     }

@@ -102,23 +102,14 @@ void peer_cuda_grid(enum peer_kernel kernel, int size, size_t bytes, int blocks,
     }
 }
 
-/* The bulk copy engine came with compute capability 9. */
-static bool has_bulk(void)
-{
-    int device, major;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-               cudaSuccess &&
-           major >= 9;
-}
-
-int peer_cuda_variant(struct peer_grid *grid, int size, int variant)
+int peer_cuda_variant(struct peer_grid *grid, const struct peer_world *world, int variant)
 {
     static const int threads[PEER_DIRECT_VARIANTS] = {512, 512, 512, 1024, 512};
+    bool bulk = variant == PEER_VARIANT_BULK;
     grid->variant = variant;
     grid->threads = threads[variant];
-    grid->shared = variant == PEER_VARIANT_BULK ? (unsigned)peer_bulk_shared_bytes(size) : 0;
-    return variant != PEER_VARIANT_BULK || has_bulk();
+    grid->shared = bulk ? (unsigned)peer_bulk_shared_bytes(world->size) : 0;
+    return !bulk || world->modern;
 }
 
 /* ---- Calls ---- */
@@ -204,7 +195,7 @@ int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_g
                                  .stream = stream};
     cudaLaunchAttribute dependent = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
                                      .val.programmaticStreamSerializationAllowed = 1};
-    if (grid->dependent) {
+    if (arguments->world.modern && grid->dependent != PEER_SEPARATE) {
         config.attrs = &dependent;
         config.numAttrs = 1;
     }
@@ -237,6 +228,8 @@ int peer_cuda_clear(char *scratch, uint64_t epoch)
     return (int)error;
 }
 
+/* The bulk copy engine, and waiting for the kernel before, came with compute capability 9; code that was compiled for an
+ * older one has neither, wherever it runs. */
 static cudaError_t load_bulk(int size)
 {
     for (int kind = 0; kind < PEER_KINDS; kind++) {
@@ -249,11 +242,9 @@ static cudaError_t load_bulk(int size)
     return cudaSuccess;
 }
 
-int peer_cuda_load(int size)
+int peer_cuda_load(int size, int *modern)
 {
-    cudaError_t bulk = has_bulk() ? load_bulk(size) : cudaSuccess;
-    if (bulk != cudaSuccess)
-        return (int)bulk;
+    *modern = true;
     for (int kernel = 0; kernel < PEER_KERNELS; kernel++)
         for (int kind = 0; kind < PEER_KINDS; kind++) {
             struct cudaFuncAttributes attributes;
@@ -261,6 +252,7 @@ int peer_cuda_load(int size)
                 cudaFuncGetAttributes(&attributes, function_of(kernel, kind, size, 0));
             if (error != cudaSuccess)
                 return (int)error;
+            *modern &= attributes.ptxVersion >= 90;
         }
-    return (int)cudaSuccess;
+    return *modern ? (int)load_bulk(size) : (int)cudaSuccess;
 }

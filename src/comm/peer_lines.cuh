@@ -60,13 +60,14 @@ static __device__ __forceinline__ pair with_flag(pair v, u64 flag)
     return v;
 }
 
-/* Waits for the line `from[r]` (line_at) of every rank r whose bit is in `want`. False: give up. */
+/* Waits for the line `from[r]` (line_at) of every rank r whose bit is in `want`, with so much patience (struct spin).
+ * False: give up. */
 template <int RANKS>
 static __device__ __forceinline__ bool receive_lines(const peer_arguments &a, const epoch &e,
                                                      const char *const (&from)[RANKS], u64 flag,
-                                                     u32 want, pair (&got)[RANKS])
+                                                     u32 want, u32 patience, pair (&got)[RANKS])
 {
-    spin s = {};
+    spin s = {0, patience, 0};
     for (;;) {
         int missing = -1;
 #pragma unroll

@@ -107,7 +107,7 @@ static __global__ void __launch_bounds__(512)
         for (int r = 0; r < RANKS; r++)
             from[r] = line_at(line_buffer(a, e, a.world.rank), (u64)r * lines + i);
         pair mine = i == first ? early : load_user_line(a, i, 0);
-        if (!receive_lines<RANKS>(a, e, from, flag, i < lines ? all_others(a) : 0, got))
+        if (!receive_lines<RANKS>(a, e, from, flag, i < lines ? all_others(a) : 0, 0, got))
             break;
         if (i < lines)
             store_user_line(a, i, combine_lines<KIND, RANKS>(a, got, mine));

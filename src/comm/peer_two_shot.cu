@@ -58,7 +58,7 @@ static __device__ __forceinline__ bool reduce(const peer_arguments &a, const epo
         from[r] = line_at(line_buffer(a, e, a.world.rank), place(a, w, 0, r, i));
     if (have)
         mine = load_user_line(a, line, flag);
-    if (!receive_lines<RANKS>(a, e, from, flag, have ? all_others(a) : 0, got))
+    if (!receive_lines<RANKS>(a, e, from, flag, have ? all_others(a) : 0, 0, got))
         return false;
     if (!have)
         return true;
@@ -89,7 +89,7 @@ static __device__ __forceinline__ bool gather(const peer_arguments &a, const epo
         if (r < a.world.size && r != a.world.rank && user_line(w, r, i, line))
             want |= 1u << r;
     }
-    if (!receive_lines<RANKS>(a, e, from, line_flag(e, i / w.depth), want, got))
+    if (!receive_lines<RANKS>(a, e, from, line_flag(e, i / w.depth), want, 1, got))
         return false;
 #pragma unroll
     for (int r = 0; r < RANKS; r++)

@@ -47,7 +47,7 @@ void peer_ranks_create(struct peer_node *nodes, int size, int gpus, uint64_t tim
         *node = (struct peer_node){.device = r % gpus};
         node->world = (struct peer_world){.rank = r, .size = size, .timeout_ns = timeout_ns};
         REQUIRE_CUDA(cudaSetDevice(node->device));
-        REQUIRE_CUDA(peer_cuda_load(size));
+        REQUIRE_CUDA(peer_cuda_load(size, &node->world.modern));
         REQUIRE_CUDA(cudaStreamCreateWithFlags(&node->stream, cudaStreamNonBlocking));
         REQUIRE_CUDA(cudaHostAlloc((void **)&node->words, sizeof *node->words,
                                    cudaHostAllocMapped | cudaHostAllocPortable));

@@ -138,8 +138,8 @@ static void launch(const struct fixture *f, const struct peer_case *c, int rank)
     use(f, rank);
     peer_cuda_grid(c->kernel, f->size, c->count * datatype_bytes(c->type), c->blocks, &grid);
     if (c->variant && c->kernel == PEER_TWO_SHOT_DIRECT &&
-        !peer_cuda_variant(&grid, f->size, c->variant))
-        peer_cuda_variant(&grid, f->size, 0);
+        !peer_cuda_variant(&grid, &f->nodes[rank].world, c->variant))
+        peer_cuda_variant(&grid, &f->nodes[rank].world, 0);
     grid.dependent = c->dependent;
     peer_cuda_arguments(&a, &f->nodes[rank].world, c->kernel, a.sends[rank], a.recvs[rank],
                         c->count, (int)c->type, (int)c->op, &grid);
@@ -591,10 +591,14 @@ static void test_lost_rank(struct fixture *f)
         REQUIRE(seconds() - begin > 0.15);
         for (int r = 0; r < lost; r++) {
             const struct peer_words *w = f->nodes[r].words;
-            if (fault_of(f, r) != PEER_FAULT_TIMEOUT && fault_of(f, r) != PEER_FAULT_TOLD)
-                fprintf(stderr, "%s: rank %d: fault %u\n", kernel_names[kernel], r, fault_of(f, r));
-            REQUIRE(fault_of(f, r) == PEER_FAULT_TIMEOUT || fault_of(f, r) == PEER_FAULT_TOLD);
-            REQUIRE(fault_of(f, r) != PEER_FAULT_TIMEOUT || (int)w->rank != r);
+            bool heard = fault_of(f, r) == PEER_FAULT_TOLD &&
+                         PEER_TOLD_FAULT(w->heard) == PEER_FAULT_TIMEOUT;
+            int missed = heard ? (int)PEER_TOLD_MISSED(w->heard) : (int)w->rank;
+            if (missed != lost)
+                fprintf(stderr, "%s: rank %d: fault %u, of rank %u, heard %x\n",
+                        kernel_names[kernel], r, fault_of(f, r), w->rank, w->heard);
+            REQUIRE(heard || fault_of(f, r) == PEER_FAULT_TIMEOUT);
+            REQUIRE(missed == lost);
             REQUIRE((int)w->kernel == kernel && w->epoch > 0);
         }
         begin = seconds(); /* later kernels leave at once */
