@@ -12,7 +12,8 @@
  * - Operations of one communicator start in call order, and every rank calls the same ones in the
  *   same order. One thread at a time calls on one communicator; communicators are independent.
  * - An error found while an operation runs is latched in its communicator: every later call on it
- *   returns that status, except alnico_comm_abort and alnico_comm_destroy.
+ *   returns that status, except alnico_comm_abort and alnico_comm_destroy. Streams that waited for its
+ *   operations go on; a result that had not come is then undefined, and the library leaves it alone.
  * - Every wait has a deadline: 600 seconds, or ALNICO_TIMEOUT. A rank that does not come by then
  *   becomes ALNICO_ERROR_TIMEOUT on the others, and the detail names it and the operation.
  */

@@ -22,7 +22,10 @@ static void drop(alnico_request_t *request)
 alnico_status_t alnico_wait(alnico_request_t *request)
 {
     TRY(check_request(request, "alnico_wait"));
+    alnico_comm_t comm = (*request)->comm;
+    int before = comm_enter(comm);
     alnico_status_t status = (*request)->backend->join(*request);
+    comm_leave(comm, before);
     drop(request);
     return status;
 }
@@ -30,7 +33,10 @@ alnico_status_t alnico_wait(alnico_request_t *request)
 alnico_status_t alnico_request_synchronize(alnico_request_t *request)
 {
     TRY(check_request(request, "alnico_request_synchronize"));
+    alnico_comm_t comm = (*request)->comm;
+    int before = comm_enter(comm);
     alnico_status_t status = (*request)->backend->synchronize(*request);
+    comm_leave(comm, before);
     drop(request);
     return status;
 }
@@ -41,7 +47,10 @@ alnico_status_t alnico_test(alnico_request_t *request, bool *done)
         return error_set(ALNICO_ERROR_ARGUMENT, "alnico_test: done is NULL");
     *done = false;
     TRY(check_request(request, "alnico_test"));
+    alnico_comm_t comm = (*request)->comm;
+    int before = comm_enter(comm);
     alnico_status_t status = (*request)->backend->test(*request);
+    comm_leave(comm, before);
     if (status == ALNICO_PENDING)
         return ALNICO_SUCCESS;
     *done = true;

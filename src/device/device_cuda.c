@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- Calls ---- */
 
@@ -49,6 +50,32 @@ static alnico_status_t cuda_enter(int index)
     return cuda_status(cudaSetDevice(index), "cudaSetDevice");
 }
 
+/* The driver loads what a copy or an operation on a word needs when it first does it, and may then wait for kernels that
+ * spin. So each is done once before any does. What it takes is kept for the process's life, because giving memory back
+ * waits as well. */
+static alnico_status_t use_once(void)
+{
+    struct device_flag *flag;
+    void *memory, *pinned, *stream;
+    TRY(device_cuda.flag_create(&flag));
+    TRY(device_cuda.alloc(64, &memory));
+    TRY(device_cuda.pinned_alloc(64, &pinned));
+    TRY(device_cuda.stream_create(&stream));
+    memset(pinned, 0, 64);
+    alnico_status_t status = device_cuda.copy(memory, pinned, 64, stream);
+    if (status == ALNICO_SUCCESS)
+        status = device_cuda.copy(pinned, memory, 64, stream);
+    if (status == ALNICO_SUCCESS)
+        status = device_cuda.stream_raise(stream, flag, 1);
+    if (status == ALNICO_SUCCESS)
+        status = device_cuda.stream_await(stream, flag, 1);
+    if (status == ALNICO_SUCCESS)
+        status = device_cuda.stream_synchronize(stream);
+    device_cuda.stream_destroy(stream);
+    device_cuda.flag_destroy(flag);
+    return status;
+}
+
 /* Once for each device; a second thread may do it again, without harm. */
 static alnico_status_t cuda_prepare(void)
 {
@@ -63,6 +90,7 @@ static alnico_status_t cuda_prepare(void)
     TRY(cuda_status((cudaError_t)error, "loading the kernels of reductions"));
     RELAXED(error, flag_cuda_load());
     TRY(cuda_status((cudaError_t)error, "loading the kernels of flags"));
+    TRY(use_once());
     if (index < DEVICES_MOST)
         atomic_store(&prepared[index], true);
     return ALNICO_SUCCESS;
