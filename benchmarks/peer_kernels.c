@@ -1,5 +1,5 @@
 /*
- * Times the peer backend's kernels, one by one: every kernel x blocks x threads / variant over 8 B to 256 MB, in CUDA
+ * Times the peer backend's kernels, one by one: every kernel x blocks x threads over 8 B to 256 MB, in CUDA
  * graphs of 20 calls and eager, in place, float32 sum, ranks as threads with a GPU each; and NCCL beside them. Each
  * configuration's results are checked first. Variants of the one-shot kernels are how they are launched (enum
  * peer_dependent). Prints the best few of each size; --json FILE gets all.
@@ -104,21 +104,6 @@ static void add_grids(enum peer_kernel kernel, size_t bytes, const int *threads,
     }
 }
 
-static void add_direct(size_t bytes)
-{
-    static const int blocks[] = {8, 16, 24, 32, 48, 64, 96, 128};
-    for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++)
-        for (int v = 0; v < PEER_DIRECT_VARIANTS; v++) {
-            struct config c = {.way = WAY_PEER, .kernel = PEER_TWO_SHOT_DIRECT, .bytes = bytes};
-            bool special = v == 2 || v == 3;
-            if (special && (bench.gpus > 4 || bench.type != ALNICO_FLOAT32))
-                continue;
-            peer_cuda_grid(c.kernel, bench.gpus, bytes, blocks[b], &c.grid);
-            if (peer_cuda_variant(&c.grid, &bench.nodes[0].world, v))
-                append(&c);
-        }
-}
-
 static void plan(void)
 {
     static const int few[] = {512, 256, 0}, more[] = {512, 256, 128, 0};
@@ -137,8 +122,8 @@ static void plan(void)
             add_peer(PEER_RECURSIVE_DOUBLING, bytes, 0, 0, PEER_DEPENDENT);
         for (int blocks = 16; bytes >= 4 << 20 && blocks <= 80; blocks += 16)
             add_peer(PEER_TWO_SHOT_STAGED, bytes, blocks, 0, PEER_DEPENDENT);
-        if (bytes >= 256 << 10)
-            add_direct(bytes);
+        for (int blocks = 8; bytes >= 256 << 10 && blocks <= 64; blocks *= 2)
+            add_peer(PEER_TWO_SHOT_DIRECT, bytes, blocks, 0, PEER_DEPENDENT);
     }
 }
 
@@ -178,8 +163,8 @@ static void enqueue(const struct rank *self, const struct config *c, const struc
 #endif
     int error = peer_cuda_launch(a, &c->grid, self->node->stream);
     if (error)
-        fprintf(stderr, "%s, %zu bytes, %d x %d, variant %d\n", kernel_names[c->kernel], c->bytes,
-                c->grid.blocks, c->grid.threads, c->grid.variant);
+        fprintf(stderr, "%s, %zu bytes, %d x %d, dependent %d\n", kernel_names[c->kernel], c->bytes,
+                c->grid.blocks, c->grid.threads, (int)c->grid.dependent);
     REQUIRE_CUDA(error);
 }
 
@@ -255,9 +240,9 @@ static void check(const struct rank *self, const struct config *c, char *host)
             if (element_at(host, i) == expected)
                 continue;
             fprintf(stderr,
-                    "WRONG: rank %d, %s, %zu bytes, %d x %d, variant %d: [%zu] is %g, not %g\n",
+                    "WRONG: rank %d, %s, %zu bytes, %d x %d, dependent %d: [%zu] is %g, not %g\n",
                     self->rank, kernel_names[c->kernel], c->bytes, c->grid.blocks, c->grid.threads,
-                    c->grid.variant, at, (double)element_at(host, i), (double)expected);
+                    (int)c->grid.dependent, at, (double)element_at(host, i), (double)expected);
             bench.failed = true;
             return;
         }
@@ -437,12 +422,6 @@ static const char *name_of(const struct config *c)
                                      : kernel_names[c->kernel];
 }
 
-/* One of both is 0. */
-static int variant_of(const struct config *c)
-{
-    return c->grid.variant + (int)c->grid.dependent;
-}
-
 static double time_of(const struct config *c, bool eager)
 {
     return eager ? c->eager_us : c->graph_us;
@@ -486,7 +465,7 @@ static void print_size(size_t bytes, bool eager)
         if (k == 0)
             printf("  %5.2f", least > 0 ? time_of(c, eager) / least : 0);
         printf(" | %8.2f %s %dx%d/%d", time_of(c, eager), name_of(c), c->grid.blocks,
-               c->grid.threads, variant_of(c));
+               c->grid.threads, (int)c->grid.dependent);
     }
     printf("\n");
 }
@@ -505,7 +484,7 @@ static void print_kernels(size_t bytes, bool eager)
         }
         if (best)
             printf(" | %8.2f %3dx%4d/%d", time_of(best, eager), best->grid.blocks,
-                   best->grid.threads, variant_of(best));
+                   best->grid.threads, (int)best->grid.dependent);
         else
             printf(" | %-19s", "");
     }
@@ -542,9 +521,9 @@ static void write_json(void)
         const struct config *c = &bench.configs[i];
         fprintf(file,
                 "%s\n{\"bytes\": %zu, \"name\": \"%s\", \"blocks\": %d, \"threads\": %d, "
-                "\"variant\": %d, \"graph_us\": %.3f, \"eager_us\": %.3f}",
-                i ? "," : "", c->bytes, name_of(c), c->grid.blocks, c->grid.threads, variant_of(c),
-                c->graph_us, c->eager_us);
+                "\"dependent\": %d, \"graph_us\": %.3f, \"eager_us\": %.3f}",
+                i ? "," : "", c->bytes, name_of(c), c->grid.blocks, c->grid.threads,
+                (int)c->grid.dependent, c->graph_us, c->eager_us);
     }
     fprintf(file, "\n]}\n");
     fclose(file);

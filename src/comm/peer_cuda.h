@@ -95,8 +95,7 @@ struct peer_arguments {
     const char *send;
     char *recv;
     uint64_t bytes;
-    int32_t
-        aligned; /* send 1, recv 2, to the kernel's accesses; direct: 3 if all of all ranks are */
+    int32_t aligned; /* for the kernel: 1 send, 2 recv; direct: 3 if all of all ranks are */
     int32_t type, op;
     float factor;   /* what a result is multiplied by: 1, or 1/size for an average of floats */
     double scale;   /* the same */
@@ -108,9 +107,6 @@ struct peer_arguments {
     char *recvs[PEER_CUDA_RANKS];
 };
 
-/* Variants of two_shot_direct: how much a thread loads at once, or by the bulk copy engine. */
-enum { PEER_VARIANT_BULK = 4, PEER_DIRECT_VARIANTS };
-
 /* When the kernel of the same stream before it and after it are launched. A kernel always waits for the end of the one
  * before, and only then does anything; a foreign one that comes after may not. */
 enum peer_dependent {
@@ -121,12 +117,11 @@ enum peer_dependent {
     PEER_DEPENDENTS
 };
 
-/* How to launch; all ranks alike. */
+/* How to launch; all ranks alike. At most 64 registers a thread for up to 4 ranks: 264 blocks of 512 threads are on 132
+ * multiprocessors at once. */
 struct peer_grid {
     int blocks, threads; /* threads: a multiple of 32 */
-    int variant;         /* of the kernel, for measuring: 0 is what is used */
-    int dependent; /* 1: launched while the kernel before it ends; 2: and its own next one at once */
-    unsigned shared; /* bytes of shared memory */
+    enum peer_dependent dependent;
 };
 
 /* Whether the kernel can carry out a call of so many bytes. */
@@ -135,9 +130,6 @@ int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes);
 /* The default grid, or one of about `blocks` blocks if that is not 0: a function of these arguments only. */
 void peer_cuda_grid(enum peer_kernel kernel, int size, size_t bytes, int blocks,
                     struct peer_grid *out);
-
-/* Makes the grid that of another variant of two_shot_direct. Returns 0 if the world does not have it. */
-int peer_cuda_variant(struct peer_grid *grid, const struct peer_world *world, int variant);
 
 /* Fills in what depends on the call: bytes > 0; the `sends` and `recvs` are the caller's if it is direct. */
 void peer_cuda_arguments(struct peer_arguments *out, const struct peer_world *world,
@@ -159,8 +151,7 @@ int peer_cuda_load(int size, int *modern);
 /* A launch of an empty kernel, to compare with. Returns a cudaError_t. */
 int peer_cuda_launch_empty(void *stream);
 
-/* The kernels' host functions, from the .cu files: kind is what peer_kind says, size the ranks. NULL if there is
- * no such variant. */
+/* The kernels' host functions, from the .cu files: kind is what peer_launch.c makes of type and operation, size the ranks. */
 enum peer_kind {
     PEER_KIND_FLOAT32,
     PEER_KIND_FLOAT16,
@@ -172,13 +163,11 @@ enum peer_kind {
 #ifdef __cplusplus
 extern "C" {
 #endif
-const void *peer_one_shot_function(int kind, int size, int variant);
-const void *peer_one_shot_line_function(int kind, int size, int variant);
-const void *peer_two_shot_function(int kind, int size, int variant);
-const void *peer_direct_function(int kind, int size, int variant);
-const void *peer_doubling_function(int kind, int size, int variant);
-const void *peer_bulk_function(int kind, int size);
-size_t peer_bulk_shared_bytes(int size);
+const void *peer_one_shot_function(int kind, int size);
+const void *peer_one_shot_line_function(int kind, int size);
+const void *peer_two_shot_function(int kind, int size);
+const void *peer_direct_function(int kind, int size);
+const void *peer_doubling_function(int kind);
 const void *peer_empty_function(void);
 #ifdef __cplusplus
 }

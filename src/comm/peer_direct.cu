@@ -6,7 +6,7 @@
  * there and theirs may be written, and after its stores, so that this rank's vector is complete and no longer
  * read when the kernel ends. Blocks b of all ranks take part in one barrier; all must be resident.
  */
-#include "comm/peer_direct.cuh"
+#include "comm/peer_device.cuh"
 
 static __device__ __forceinline__ uint4 load_vector(const char *at)
 {
@@ -22,6 +22,87 @@ static __device__ __forceinline__ void store_vector(char *at, uint4 v)
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
                  :
                  : "l"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
+}
+
+/* The blocks of this number of all ranks meet; false if they do not. With `release`, what this block wrote
+ * before is seen by whoever met it. */
+static __device__ __forceinline__ bool meet(const peer_arguments &a, const epoch &e, u64 flags,
+                                            bool release)
+{
+    bool ok = true;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        int r = (int)threadIdx.x;
+        bool other = r < a.world.size && r != a.world.rank;
+        u64 at = flags + (u64)blockIdx.x * PEER_CUDA_RANKS * 8;
+        if (other) {
+            if (release)
+                __threadfence_system();
+            store_relaxed(a.world.scratch[r] + at + a.world.rank * 8, e.now);
+        }
+        spin s = {};
+        for (;;) {
+            bool missing = other && load_acquire(own_scratch(a) + at + r * 8) != e.now;
+            if (!__any_sync(~0u, missing))
+                break;
+            if (spin_failed(s, a, e, missing ? r : -1)) {
+                ok = false;
+                break;
+            }
+        }
+    }
+    return !__syncthreads_or(!ok);
+}
+
+static __device__ __forceinline__ u64 word_of(const uint4 &v, int half)
+{
+    return half ? (u64)v.w << 32 | v.z : (u64)v.y << 32 | v.x;
+}
+
+template <int KIND, int RANKS>
+static __device__ __forceinline__ uint4 combine_vectors(const peer_arguments &a,
+                                                        const uint4 (&v)[RANKS])
+{
+    u64 low[RANKS], high[RANKS];
+#pragma unroll
+    for (int r = 0; r < RANKS; r++) {
+        low[r] = word_of(v[r], 0);
+        high[r] = word_of(v[r], 1);
+    }
+    u64 x = combine<KIND, RANKS>(low, a), y = combine<KIND, RANKS>(high, a);
+    return make_uint4((u32)x, (u32)(x >> 32), (u32)y, (u32)(y >> 32));
+}
+
+/* Bytes [begin, end) by words, where vectors of 16 bytes do not fit. */
+template <int KIND, int RANKS>
+static __device__ __forceinline__ void reduce_words(const peer_arguments &a, u64 begin, u64 end)
+{
+    u64 step = (u64)gridDim.x * blockDim.x * 8;
+    u64 first = begin + ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 8;
+    for (u64 at = first; at < end; at += step) {
+        u64 words[RANKS];
+#pragma unroll
+        for (int r = 0; r < RANKS; r++)
+            if (r < a.world.size)
+                words[r] = load_word(a.sends[r], at, end, false);
+        u64 result = combine<KIND, RANKS>(words, a);
+#pragma unroll 1
+        for (int r = 0; r < a.world.size; r++)
+            store_word(a.recvs[r], at, end, false, result);
+    }
+}
+
+/* This rank's slice, bytes [begin, end). Each but the last is a multiple of whole lines of 128 bytes. */
+static __device__ __forceinline__ void slice_of(const peer_arguments &a, u64 &begin, u64 &end)
+{
+    u64 lines = (a.bytes + 127) / 128;
+    u64 slice = (lines + a.world.size - 1) / a.world.size * 128;
+    begin = slice * a.world.rank;
+    end = begin + slice;
+    if (end > a.bytes)
+        end = a.bytes;
+    if (begin > end)
+        begin = end;
 }
 
 /* `UNROLL` vectors of 16 bytes a thread, `step` bytes apart; only those below `end`, unless FULL. */
@@ -51,8 +132,9 @@ static __device__ __forceinline__ void reduce_tile(const peer_arguments &a, u64 
     }
 }
 
-template <int KIND, int RANKS, int UNROLL, int THREADS>
-static __global__ void __launch_bounds__(THREADS) direct(const __grid_constant__ peer_arguments a)
+template <int KIND, int RANKS, int UNROLL>
+static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
+    direct(const __grid_constant__ peer_arguments a)
 {
     epoch e = epoch_begin(a);
     u64 begin, end;
@@ -77,39 +159,19 @@ static __global__ void __launch_bounds__(THREADS) direct(const __grid_constant__
     epoch_end(a, e);
 }
 
-/* ---- By kind, ranks and what was measured ---- */
-
-template <int KIND, int RANKS, int DEEP> static const void *of_variant(int variant)
+/* How much a thread loads at once, measured on 4 GPUs: more is slower, and bulk copies through shared memory were no
+ * faster: the links are full. */
+template <int KIND> static const void *of_size(int size)
 {
-    return variant == 1 ? (const void *)direct<KIND, RANKS, DEEP * 2, 512>
-                        : (const void *)direct<KIND, RANKS, DEEP, 512>;
+    return size == 2   ? (const void *)direct<KIND, 2, 4>
+           : size <= 4 ? (const void *)direct<KIND, 4, 2>
+                       : (const void *)direct<KIND, 8, 1>;
 }
 
-template <int KIND> static const void *of_size(int size, int variant)
+extern "C" const void *peer_direct_function(int kind, int size)
 {
-    return size == 2   ? of_variant<KIND, 2, 4>(variant)
-           : size <= 4 ? of_variant<KIND, 4, 2>(variant)
-                       : of_variant<KIND, 8, 1>(variant);
-}
-
-/* More of the kind that matters most. */
-static const void *of_float32(int size, int variant)
-{
-    if (variant == 2)
-        return size == 2 ? (const void *)direct<PEER_KIND_FLOAT32, 2, 2, 512>
-                         : (const void *)direct<PEER_KIND_FLOAT32, 4, 1, 512>;
-    if (variant == 3)
-        return size == 2 ? (const void *)direct<PEER_KIND_FLOAT32, 2, 2, 1024>
-                         : (const void *)direct<PEER_KIND_FLOAT32, 4, 1, 1024>;
-    return of_size<PEER_KIND_FLOAT32>(size, variant);
-}
-
-extern "C" const void *peer_direct_function(int kind, int size, int variant)
-{
-    int common = variant == 1 ? 1 : 0;
-    return kind == PEER_KIND_FLOAT32 && size <= 4 ? of_float32(size, variant)
-           : kind == PEER_KIND_FLOAT32            ? of_size<PEER_KIND_FLOAT32>(size, common)
-           : kind == PEER_KIND_FLOAT16            ? of_size<PEER_KIND_FLOAT16>(size, common)
-           : kind == PEER_KIND_BFLOAT16           ? of_size<PEER_KIND_BFLOAT16>(size, common)
-                                                  : of_size<PEER_KIND_ANY>(size, common);
+    return kind == PEER_KIND_FLOAT32    ? of_size<PEER_KIND_FLOAT32>(size)
+           : kind == PEER_KIND_FLOAT16  ? of_size<PEER_KIND_FLOAT16>(size)
+           : kind == PEER_KIND_BFLOAT16 ? of_size<PEER_KIND_BFLOAT16>(size)
+                                        : of_size<PEER_KIND_ANY>(size);
 }

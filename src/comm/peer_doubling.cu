@@ -104,7 +104,7 @@ static __device__ __forceinline__ bool double_line(const peer_arguments &a, cons
 }
 
 template <int KIND>
-static __global__ void __launch_bounds__(512) doubling(const __grid_constant__ peer_arguments a)
+static __global__ void __launch_bounds__(512, 2) doubling(const __grid_constant__ peer_arguments a)
 {
     epoch e = epoch_begin(a);
     steps s;
@@ -133,9 +133,8 @@ static __global__ void __launch_bounds__(512) doubling(const __grid_constant__ p
     epoch_end(a, e);
 }
 
-extern "C" const void *peer_doubling_function(int kind, int size, int variant)
+extern "C" const void *peer_doubling_function(int kind)
 {
-    (void)size, (void)variant;
     return kind == PEER_KIND_FLOAT32    ? (const void *)doubling<PEER_KIND_FLOAT32>
            : kind == PEER_KIND_FLOAT16  ? (const void *)doubling<PEER_KIND_FLOAT16>
            : kind == PEER_KIND_BFLOAT16 ? (const void *)doubling<PEER_KIND_BFLOAT16>

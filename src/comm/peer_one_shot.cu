@@ -39,7 +39,8 @@ static __device__ __forceinline__ bool receive_slots(const peer_arguments &a, co
 }
 
 template <int KIND, int RANKS>
-static __global__ void __launch_bounds__(512) one_shot(const __grid_constant__ peer_arguments a)
+static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
+    one_shot(const __grid_constant__ peer_arguments a)
 {
     epoch e = epoch_begin(a);
     u64 words = (a.bytes + 7) / 8, step = (u64)gridDim.x * blockDim.x;
@@ -80,7 +81,7 @@ static __global__ void __launch_bounds__(512) one_shot(const __grid_constant__ p
 /* ---- Lines: 120 bytes and a flag, 8 lanes each ---- */
 
 template <int KIND, int RANKS>
-static __global__ void __launch_bounds__(512)
+static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     one_shot_line(const __grid_constant__ peer_arguments a)
 {
     epoch e = epoch_begin(a);
@@ -127,18 +128,16 @@ template <int KIND> static const void *lines_of(int size)
     return size <= 4 ? (const void *)one_shot_line<KIND, 4> : (const void *)one_shot_line<KIND, 8>;
 }
 
-extern "C" const void *peer_one_shot_function(int kind, int size, int variant)
+extern "C" const void *peer_one_shot_function(int kind, int size)
 {
-    (void)variant;
     return kind == PEER_KIND_FLOAT32    ? slots_of<PEER_KIND_FLOAT32>(size)
            : kind == PEER_KIND_FLOAT16  ? slots_of<PEER_KIND_FLOAT16>(size)
            : kind == PEER_KIND_BFLOAT16 ? slots_of<PEER_KIND_BFLOAT16>(size)
                                         : slots_of<PEER_KIND_ANY>(size);
 }
 
-extern "C" const void *peer_one_shot_line_function(int kind, int size, int variant)
+extern "C" const void *peer_one_shot_line_function(int kind, int size)
 {
-    (void)variant;
     return kind == PEER_KIND_FLOAT32    ? lines_of<PEER_KIND_FLOAT32>(size)
            : kind == PEER_KIND_FLOAT16  ? lines_of<PEER_KIND_FLOAT16>(size)
            : kind == PEER_KIND_BFLOAT16 ? lines_of<PEER_KIND_BFLOAT16>(size)

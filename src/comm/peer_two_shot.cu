@@ -120,7 +120,8 @@ static __device__ __forceinline__ void run(const peer_arguments &a, const epoch 
 }
 
 template <int KIND, int RANKS>
-static __global__ void __launch_bounds__(512) two_shot(const __grid_constant__ peer_arguments a)
+static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
+    two_shot(const __grid_constant__ peer_arguments a)
 {
     epoch e = epoch_begin(a);
     walk w;
@@ -140,9 +141,8 @@ template <int KIND> static const void *of_size(int size)
     return size <= 4 ? (const void *)two_shot<KIND, 4> : (const void *)two_shot<KIND, 8>;
 }
 
-extern "C" const void *peer_two_shot_function(int kind, int size, int variant)
+extern "C" const void *peer_two_shot_function(int kind, int size)
 {
-    (void)variant;
     return kind == PEER_KIND_FLOAT32    ? of_size<PEER_KIND_FLOAT32>(size)
            : kind == PEER_KIND_FLOAT16  ? of_size<PEER_KIND_FLOAT16>(size)
            : kind == PEER_KIND_BFLOAT16 ? of_size<PEER_KIND_BFLOAT16>(size)

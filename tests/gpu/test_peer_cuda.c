@@ -37,7 +37,6 @@ struct peer_case {
     size_t send_offset, recv_offset; /* elements */
     bool in_place, random_bits;
     int blocks;
-    int variant; /* of struct peer_grid, as the next */
     enum peer_dependent dependent;
 };
 
@@ -137,9 +136,6 @@ static void launch(const struct fixture *f, const struct peer_case *c, int rank)
     }
     use(f, rank);
     peer_cuda_grid(c->kernel, f->size, c->count * datatype_bytes(c->type), c->blocks, &grid);
-    if (c->variant && c->kernel == PEER_TWO_SHOT_DIRECT &&
-        !peer_cuda_variant(&grid, &f->nodes[rank].world, c->variant))
-        peer_cuda_variant(&grid, &f->nodes[rank].world, 0);
     grid.dependent = c->dependent;
     peer_cuda_arguments(&a, &f->nodes[rank].world, c->kernel, a.sends[rank], a.recvs[rank],
                         c->count, (int)c->type, (int)c->op, &grid);
@@ -175,10 +171,10 @@ static void describe(const struct fixture *f, const struct peer_case *c, int ran
     fprintf(
         stderr,
         "seed %llu, case %ld: rank %d of %d, %s, %s %s, count %zu, offsets %zu and %zu, in place "
-        "%d, random bits %d, blocks %d, variant %d, dependent %d\n",
+        "%d, random bits %d, blocks %d, dependent %d\n",
         (unsigned long long)seed, cases, rank, f->size, kernel_names[c->kernel], op_name(c->op),
         datatype_name(c->type), c->count, c->send_offset, c->recv_offset, c->in_place,
-        c->random_bits, c->blocks, c->variant, (int)c->dependent);
+        c->random_bits, c->blocks, (int)c->dependent);
 }
 
 static void show_difference(const char *seen, const char *expected, size_t bytes, size_t element)
@@ -306,7 +302,6 @@ static void run_counts(const struct fixture *f, struct peer_case c, const size_t
             c.send_offset = (i + (size_t)way) % 3;
             c.recv_offset = (i + (size_t)way) % 4 == 3 ? 1 : 0;
             c.blocks = way == 1 ? 3 : few_blocks(f);
-            c.variant = way < 3 ? PEER_VARIANT_BULK * (way & 1) : 1;
             c.dependent = (enum peer_dependent)way;
             run_case(f, &c);
         }
@@ -353,7 +348,6 @@ static void test_random_calls(const struct fixture *f, int calls)
                               .send_offset = x >> 42 & 3,
                               .recv_offset = x >> 44 & 3};
         c.blocks = 1 + (int)((x >> 48) % (is_shared(f) ? 12 : 64));
-        c.variant = PEER_VARIANT_BULK * (x >> 56 & 1);
         c.dependent = (enum peer_dependent)(x >> 58 & 3);
         run_case(f, &c);
     }
@@ -377,7 +371,6 @@ static struct peer_case chain_case(const struct fixture *f, int i)
                               .count = counts[i % 4],
                               .send_offset = before,
                               .recv_offset = before,
-                              .variant = i % 8 < 4 ? PEER_VARIANT_BULK : 0,
                               .dependent = (enum peer_dependent)(i / 4 % 4),
                               .blocks = is_shared(f) ? 1 + i % 8
                                         : i % 5      ? 0
