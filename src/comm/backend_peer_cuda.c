@@ -38,6 +38,11 @@ static enum peer_kernel kernel_of(const struct algorithm *algorithm)
                                                      : PEER_RECURSIVE_DOUBLING;
 }
 
+static bool uses_lines(enum peer_kernel kernel)
+{
+    return kernel != PEER_ONE_SHOT && kernel != PEER_TWO_SHOT_DIRECT;
+}
+
 /* Where all ranks have what this rank has at `memory`, which is registered; NULL if it is not. */
 static const struct peer_share *share_of(alnico_comm_t comm, const void *memory, size_t bytes,
                                          size_t *offset)
@@ -54,8 +59,10 @@ static bool peer_supports(alnico_comm_t comm, const struct call *call,
 {
     enum peer_kernel kernel = kernel_of(algorithm);
     size_t offset;
-    if (!comm->peer_cuda || !call)
-        return comm->peer_cuda != NULL;
+    if (!comm->peer_cuda || (uses_lines(kernel) && !comm->peer_cuda->map.ordered))
+        return false;
+    if (!call)
+        return true;
     size_t bytes = call->count * datatype_bytes(call->type);
     if (kernel == PEER_TWO_SHOT_DIRECT && (!share_of(comm, call->send, bytes, &offset) ||
                                            !share_of(comm, call->recv, bytes, &offset)))
@@ -307,8 +314,10 @@ static void peer_detach(alnico_comm_t comm)
 const struct backend_ops backend_peer_cuda = {
     .name = "peer",
     .about = "GPUs of one host load from and store to each other's memory",
-    .needs = "2 to 8 ranks of one host on GPUs that reach each other; two_shot_direct: buffers "
-             "registered on this communicator; the others: a message that their scratch holds",
+    .needs =
+        "2 to 8 ranks of one host on GPUs that reach each other; two_shot_direct: buffers "
+        "registered on this communicator; the others: a message that their scratch holds, and, "
+        "but for one_shot, NVLink",
     .devices = 1u << ALNICO_DEVICE_CUDA,
     .capturable = true,
     .attach = peer_attach,

@@ -119,6 +119,37 @@ static alnico_status_t reach_all(const struct peer_map *map)
     return ALNICO_SUCCESS;
 }
 
+/* Atomics on another GPU's memory are native over NVLink and not over PCIe. Of a GPU that this process does not see nothing
+ * is known. */
+static bool is_ordered(const struct peer_map *map, int rank)
+{
+    int device, native = 0;
+    cudaError_t error = cudaDeviceGetByPCIBusId(&device, map->places[rank].gpu);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported,
+                                          map->comm->device_index, device);
+    if (error != cudaSuccess)
+        cudaGetLastError();
+    return error == cudaSuccess && native;
+}
+
+static alnico_status_t agree_on_order(struct peer_map *map, const char *who)
+{
+    int32_t mine = true, all[PEER_CUDA_RANKS];
+    for (int i = 0; i < map->comm->size; i++)
+        mine &= i == map->comm->rank || is_ordered(map, i);
+    TRY(exchange(map->comm, who, &mine, all, sizeof mine));
+    map->ordered = true;
+    for (int i = 0; i < map->comm->size; i++)
+        map->ordered &= all[i] != 0;
+    if (!map->ordered && map->comm->rank == 0)
+        log_write(LOG_INFO,
+                  "%s: no kernels of the peer backend in lines of 128 bytes: not all pairs of GPUs "
+                  "are known to be joined by NVLink",
+                  who);
+    return ALNICO_SUCCESS;
+}
+
 alnico_status_t peer_map_init(struct peer_map *out, alnico_comm_t comm, const char *who,
                               bool *works)
 {
@@ -136,6 +167,8 @@ alnico_status_t peer_map_init(struct peer_map *out, alnico_comm_t comm, const ch
     }
     alnico_status_t status = peer_map_agree(comm, who, reach_all(out));
     *works = status == ALNICO_SUCCESS;
+    if (*works)
+        return agree_on_order(out, who);
     if (status != ALNICO_ERROR_UNSUPPORTED && status != ALNICO_ERROR_SYSTEM)
         return status;
     log_write(LOG_INFO, "no peer backend: %s", alnico_error_detail());

@@ -23,6 +23,8 @@ struct peer_place {
 
 struct peer_map {
     alnico_comm_t comm;
+    bool
+        ordered; /* NVLink is known to join all pairs: 128 bytes that a warp stores arrive in order */
     struct peer_place places[PEER_CUDA_RANKS];
 };
 
