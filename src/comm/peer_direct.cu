@@ -163,8 +163,9 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
  * faster: the links are full. */
 template <int KIND> static const void *of_size(int size)
 {
-    return size == 2   ? (const void *)direct<KIND, 2, 4>
-           : size <= 4 ? (const void *)direct<KIND, 4, 2>
+    enum { LESS = KIND == PEER_KIND_ANY ? 2 : 1 }; /* what looks at the type needs the registers */
+    return size == 2   ? (const void *)direct<KIND, 2, 4 / LESS>
+           : size <= 4 ? (const void *)direct<KIND, 4, 2 / LESS>
                        : (const void *)direct<KIND, 8, 1>;
 }
 
