@@ -62,13 +62,22 @@ static bool nccl_supports(alnico_comm_t comm, const struct call *call,
 
 /* ---- The handles ---- */
 
-/* With the lock held. A symmetric kernel does not look whether it shall end, and NCCL waits for it here: its handle is
- * left to the end of the communicator. */
-static void end_plain(struct nccl_state *state)
+/* The handle that an abort has to end now, with the lock held: NCCL's abort waits for what the GPU still runs, of other
+ * backends too, so a handle that carried nothing is left to the end of the communicator. So is the symmetric one:
+ * its kernels do not look whether they shall end. */
+static ncclComm_t take_plain(struct nccl_state *state)
 {
-    if (state->plain)
-        ncclCommAbort(state->plain);
-    state->plain = NULL;
+    ncclComm_t nccl = state->used ? state->plain : NULL;
+    if (nccl)
+        state->plain = NULL;
+    return nccl;
+}
+
+/* Without the lock: others look at the state meanwhile. */
+static void end_taken(ncclComm_t nccl)
+{
+    if (nccl)
+        ncclCommAbort(nccl);
 }
 
 ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle)
@@ -76,6 +85,7 @@ ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle)
     pthread_mutex_lock(&state->lock);
     ncclComm_t nccl = state->abort_wanted ? NULL : *handle;
     state->busy = nccl != NULL;
+    state->used |= state->busy;
     pthread_mutex_unlock(&state->lock);
     return nccl;
 }
@@ -84,9 +94,9 @@ void nccl_leave(struct nccl_state *state)
 {
     pthread_mutex_lock(&state->lock);
     state->busy = false;
-    if (state->abort_wanted)
-        end_plain(state);
+    ncclComm_t nccl = state->abort_wanted ? take_plain(state) : NULL;
     pthread_mutex_unlock(&state->lock);
+    end_taken(nccl);
 }
 
 static void nccl_abort(alnico_comm_t comm)
@@ -96,9 +106,9 @@ static void nccl_abort(alnico_comm_t comm)
         return;
     pthread_mutex_lock(&state->lock);
     state->abort_wanted = true;
-    if (!state->busy)
-        end_plain(state);
+    ncclComm_t nccl = state->busy ? NULL : take_plain(state);
     pthread_mutex_unlock(&state->lock);
+    end_taken(nccl);
 }
 
 static alnico_status_t look(ncclComm_t nccl, const struct alnico_comm *comm)
