@@ -163,7 +163,6 @@ static alnico_status_t make_plain(alnico_comm_t comm, const struct nccl_step *st
 /* What only NCCL cannot do is no error: the backend is absent from this communicator. */
 static alnico_status_t nccl_attach(alnico_comm_t comm, const char *who)
 {
-    TRY(nccl_check_gpus(comm, who));
     const struct nccl_step step = {who, "this communicator is without NCCL", LOG_WARNING};
     struct nccl_state *state = calloc(1, sizeof *state);
     bool all;

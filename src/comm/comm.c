@@ -146,7 +146,22 @@ struct member {
     struct core_set process;
     struct settings settings; /* rank 0's count */
     int id;                   /* the next communicator's, as far as this rank knows */
+    char device[32];          /* its name on its host; "": ranks may share it, or it is unknown */
 };
+
+/* Kernels of two ranks that wait for each other on one device might never run at the same time. */
+static alnico_status_t check_devices(const struct member *members, int size, const char *who)
+{
+    for (int i = 1; i < size; i++)
+        for (int j = 0; j < i; j++)
+            if (*members[i].device && members[i].host_id == members[j].host_id &&
+                strcmp(members[i].device, members[j].device) == 0)
+                return error_set(ALNICO_ERROR_ARGUMENT,
+                                 "%s: ranks %d and %d are both on GPU %s of one host; each rank "
+                                 "needs a GPU of its own, made current before",
+                                 who, j, i, members[i].device);
+    return ALNICO_SUCCESS;
+}
 
 static void learn_places(alnico_comm_t comm, const struct member *members, struct core_set *sets)
 {
@@ -239,6 +254,8 @@ static alnico_status_t meet(alnico_comm_t comm, const char *who)
                           .process = family->topology.process,
                           .settings = family->settings,
                           .id = atomic_load(&next_id)};
+    if (comm->device->identify)
+        comm->device->identify(mine.device, sizeof mine.device);
     size_t size = (size_t)comm->size;
     struct member *members = calloc(size, sizeof *members);
     struct core_set *sets = calloc(size, sizeof *sets);
@@ -256,7 +273,9 @@ static alnico_status_t meet(alnico_comm_t comm, const char *who)
     while (seen <= comm->id && !atomic_compare_exchange_weak(&next_id, &seen, comm->id + 1))
         ;
     learn_places(comm, members, sets);
-    status = apply_settings(comm, &members[0].settings, who);
+    status = check_devices(members, comm->size, who);
+    if (status == ALNICO_SUCCESS)
+        status = apply_settings(comm, &members[0].settings, who);
     if (status == ALNICO_SUCCESS)
         status = share_tuning(comm, who);
     if (status == ALNICO_SUCCESS)

@@ -66,41 +66,6 @@ alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, aln
     return status;
 }
 
-/* ---- GPUs ---- */
-
-struct place {
-    uint64_t host_id;
-    char gpu[32]; /* its PCI bus identifier; "": unknown */
-};
-
-static alnico_status_t compare_places(const struct place *places, int size, const char *who)
-{
-    for (int i = 1; i < size; i++)
-        for (int j = 0; j < i; j++)
-            if (places[i].host_id == places[j].host_id && *places[i].gpu &&
-                strcmp(places[i].gpu, places[j].gpu) == 0)
-                return error_set(ALNICO_ERROR_ARGUMENT,
-                                 "%s: ranks %d and %d are both on GPU %s of one host; each rank "
-                                 "needs a GPU of its own, made current before",
-                                 who, j, i, places[i].gpu);
-    return ALNICO_SUCCESS;
-}
-
-alnico_status_t nccl_check_gpus(alnico_comm_t comm, const char *who)
-{
-    struct place mine = {.host_id = comm->family->topology.host_id};
-    if (cudaDeviceGetPCIBusId(mine.gpu, sizeof mine.gpu, comm->device_index) != cudaSuccess)
-        *mine.gpu = 0;
-    struct place *places = calloc((size_t)comm->size, sizeof *places);
-    if (!places)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
-    alnico_status_t status = exchange(comm, who, &mine, places, sizeof mine);
-    if (status == ALNICO_SUCCESS)
-        status = compare_places(places, comm->size, who);
-    free(places);
-    return status;
-}
-
 /* ---- Communicators ---- */
 
 struct birth {

@@ -36,9 +36,6 @@ alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, aln
  * as nccl_agree. */
 alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *out);
 
-/* Every rank has a GPU of its own (collective); otherwise ARGUMENT, naming two ranks. */
-alnico_status_t nccl_check_gpus(alnico_comm_t comm, const char *who);
-
 /* Lets NCCL make its connections now, so that no later call waits in them for other ranks (collective). *all as in
  * nccl_agree. */
 alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t nccl,

@@ -36,6 +36,9 @@ struct device_ops {
     int (*current)(void);
     alnico_status_t (*enter)(int index);
 
+    /* A name of the calling thread's device that no other of its host has. Optional: ranks may share one. */
+    void (*identify)(char *out, size_t bytes);
+
     /* Refuse, for a public call `who`, memory that the device cannot use, which the caller passed as `name`, and a stream
      * of another device. Optional: anything may be right. */
     alnico_status_t (*check_memory)(const void *memory, const char *name, const char *who);

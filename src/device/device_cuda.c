@@ -45,6 +45,12 @@ static int cuda_current(void)
     return index;
 }
 
+static void cuda_identify(char *out, size_t bytes)
+{
+    if (cudaDeviceGetPCIBusId(out, (int)bytes, cuda_current()) != cudaSuccess)
+        *out = '\0';
+}
+
 static alnico_status_t cuda_enter(int index)
 {
     return cuda_status(cudaSetDevice(index), "cudaSetDevice");
@@ -442,6 +448,7 @@ const struct device_ops device_cuda = {
     .prepare = cuda_prepare,
     .current = cuda_current,
     .enter = cuda_enter,
+    .identify = cuda_identify,
     .check_memory = cuda_check_memory,
     .check_stream = cuda_check_stream,
     .capturing = cuda_capturing,

@@ -27,7 +27,7 @@ struct ncclComm {
 };
 
 static int bad_id, bad_init, bad_memset, bad_window; /* the rank at which it fails */
-static bool one_gpu, asynchronous_error;
+static bool asynchronous_error;
 static atomic_int made, aborted, destroyed, windows, calls;
 static _Thread_local int me;
 static char area[RANKS][AREA] __attribute__((aligned(PAGE)));
@@ -112,14 +112,6 @@ ncclResult_t __wrap_ncclCommWindowDeregister(ncclComm_t nccl, ncclWindow_t windo
     return ncclSuccess;
 }
 
-cudaError_t __wrap_cudaDeviceGetPCIBusId(char *out, int bytes, int device);
-cudaError_t __wrap_cudaDeviceGetPCIBusId(char *out, int bytes, int device)
-{
-    (void)device;
-    snprintf(out, (size_t)bytes, "0000:%02x:00.0", one_gpu ? 9 : me);
-    return cudaSuccess;
-}
-
 cudaError_t __wrap_cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
 cudaError_t __wrap_cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
@@ -172,7 +164,7 @@ const struct cuda_driver *__wrap_cuda_driver(void)
 static void reset(void)
 {
     bad_id = bad_init = bad_memset = bad_window = NOBODY;
-    one_gpu = asynchronous_error = false;
+    asynchronous_error = false;
     atomic_store(&made, 0);
     atomic_store(&aborted, 0);
     atomic_store(&destroyed, 0);
@@ -255,22 +247,6 @@ static void test_one_rank_fails_and_none_has_it(void **state)
         *failures[i] = i; /* only rank 0 makes an identifier */
         run(RANKS, absent_body);
     }
-}
-
-static void one_gpu_body(struct rank *rank)
-{
-    alnico_comm_t comm = attach(rank, ALNICO_ERROR_ARGUMENT);
-    ranks_require_detail("test: ranks 0 and 1 are both on GPU 0000:09:00.0");
-    detach(rank, comm);
-}
-
-static void test_ranks_on_one_gpu_are_named(void **state)
-{
-    (void)state;
-    reset();
-    one_gpu = true;
-    run(RANKS, one_gpu_body);
-    assert_int_equal(atomic_load(&made), 0);
 }
 
 /* ---- What it supports ---- */
@@ -411,7 +387,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_rank_has_it),
         cmocka_unit_test(test_one_rank_fails_and_none_has_it),
-        cmocka_unit_test(test_ranks_on_one_gpu_are_named),
         cmocka_unit_test(test_minima_of_floats_are_for_others),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_asynchronous_errors),

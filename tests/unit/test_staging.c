@@ -391,6 +391,43 @@ static void regions_are_bounded(void **state)
     staging_destroy(staging);
 }
 
+/* ---- Ranks on one device ---- */
+
+static _Thread_local const char *device_name;
+
+static void tell_name(char *out, size_t bytes)
+{
+    snprintf(out, bytes, "%s", device_name);
+}
+
+static void meet_on_devices(struct rank *rank)
+{
+    static const char *const names[] = {"07:00", "09:00", "07:00"};
+    struct device_ops named = far_device;
+    struct local_hub *mine = rank->rank == 0 ? local_hub_create(rank->size) : NULL, *all[8];
+    struct transport *transport;
+    alnico_comm_t comm = NULL;
+    named.identify = tell_name;
+    device_name = names[rank->rank];
+    REQUIRE(rank->bootstrap.allgather(rank->bootstrap.context, &mine, all, sizeof mine) == 0);
+    REQUIRE_STATUS(transport_local_create(all[0], rank->rank, &transport), ALNICO_SUCCESS);
+    alnico_status_t status = comm_build(transport, NULL, &named, NULL, "test", &comm);
+    if (rank->size == 3) {
+        REQUIRE_STATUS(status, ALNICO_ERROR_ARGUMENT);
+        ranks_require_detail("test: ranks 0 and 2 are both on GPU 07:00 of one host");
+    } else {
+        REQUIRE_STATUS(status, ALNICO_SUCCESS);
+        alnico_comm_destroy(comm);
+    }
+}
+
+static void ranks_on_one_device_are_named(void **state)
+{
+    (void)state;
+    ranks_run(2, meet_on_devices, NULL);
+    ranks_run(3, meet_on_devices, NULL);
+}
+
 int main(void)
 {
     const char *given = getenv("TEST_SEED");
@@ -404,6 +441,7 @@ int main(void)
         cmocka_unit_test(calls_queue_up_beyond_the_ring),
         cmocka_unit_test(requests_of_all_lengths_overlap),
         cmocka_unit_test(missing_rank_leaves_the_result_alone),
+        cmocka_unit_test(ranks_on_one_device_are_named),
     };
     alarm(2 * WATCHDOG_S);
     return cmocka_run_group_tests(tests, NULL, NULL);
