@@ -85,7 +85,7 @@ ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle)
     pthread_mutex_lock(&state->lock);
     ncclComm_t nccl = state->abort_wanted ? NULL : *handle;
     state->busy = nccl != NULL;
-    state->used |= state->busy;
+    state->used |= state->busy && handle == &state->plain;
     pthread_mutex_unlock(&state->lock);
     return nccl;
 }

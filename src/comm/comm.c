@@ -411,8 +411,8 @@ void alnico_comm_destroy(alnico_comm_t comm)
     if (comm_health(comm) != ALNICO_SUCCESS)
         BACKEND_EACH(backend, comm, abort)
     backend->abort(comm);
-    comm_drain(comm);
     streamed_drain(comm);
+    comm_drain(comm);
     comm->transport->broken = is_broken(comm);
     hosted_finish(comm);
     dismantle(comm);

@@ -33,7 +33,8 @@ static alnico_status_t wait_both(struct transport *t, struct engine *engine, dou
     backoff_reset(&backoff);
     double end = t->ops->now(t) + timeout, look = t->ops->now(t) + watch_patience(timeout);
     *absence = (struct absence){.lost = -1};
-    while (absence->lost < 0) {
+    for (bool last = false; !last;) { /* what was sent before a process ended may have come */
+        last = absence->lost >= 0;
         if (received == ALNICO_PENDING)
             received = t->ops->test(t, recv);
         if (sent == ALNICO_PENDING)

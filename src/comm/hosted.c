@@ -104,7 +104,8 @@ static alnico_status_t hosted_poll(struct op *op, bool *moved)
     struct hosted *h = (struct hosted *)op;
     if (atomic_load_explicit(&h->comm->latch.status, memory_order_relaxed) != ALNICO_SUCCESS) {
         alnico_status_t status = comm_latched(h->comm);
-        leave(h, status, 0);
+        if (h->phase != HOSTED_LEAVING)
+            leave(h, status, 0);
         return status;
     }
     switch (h->phase) {
@@ -266,6 +267,8 @@ static alnico_status_t submit(struct hosted *h)
     atomic_fetch_sub_explicit(&comm->in_flight, 1, memory_order_relaxed);
     h->next = comm->spare;
     comm->spare = h;
+    comm_latch(comm, status,
+               alnico_error_detail()); /* the others count this operation, and wait for it */
     return status;
 }
 

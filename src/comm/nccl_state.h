@@ -13,7 +13,7 @@ struct nccl_state {
     pthread_mutex_t lock;
     ncclComm_t plain;     /* without windows; NULL: aborted */
     ncclComm_t symmetric; /* with the windows of registered memory; NULL: none yet, or aborted */
-    bool used;            /* it was asked for an operation */
+    bool used;            /* `plain` was asked for an operation */
     bool busy;            /* the calling thread is in NCCL: whoever aborts leaves that to it */
     bool abort_wanted;
 };

@@ -37,7 +37,9 @@ alnico_status_t alnico_request_synchronize(alnico_request_t *request)
     int before = comm_enter(comm);
     alnico_status_t status = (*request)->backend->synchronize(*request);
     comm_leave(comm, before);
-    drop(request);
+    if (status !=
+        ALNICO_ERROR_UNSUPPORTED) /* otherwise it can only be waited for, and still has to be */
+        drop(request);
     return status;
 }
 
@@ -53,6 +55,8 @@ alnico_status_t alnico_test(alnico_request_t *request, bool *done)
     comm_leave(comm, before);
     if (status == ALNICO_PENDING)
         return ALNICO_SUCCESS;
+    if (status == ALNICO_ERROR_UNSUPPORTED)
+        return status;
     *done = true;
     drop(request);
     return status;

@@ -175,8 +175,9 @@ alnico_status_t streamed_test(alnico_request_t request)
     return complete ? outcome(request->comm, op->done) : ALNICO_PENDING;
 }
 
-/* A backend's kernels may wait for other ranks without end; some time after the deadline they are aborted. */
-static alnico_status_t give_up(alnico_comm_t comm)
+/* A backend's kernels may wait for other ranks without end. They are aborted some time after the deadline, or when the
+ * communicator has failed in another way. */
+static void give_up(alnico_comm_t comm)
 {
     char detail[128];
     snprintf(detail, sizeof detail,
@@ -185,7 +186,6 @@ static alnico_status_t give_up(alnico_comm_t comm)
     comm_latch(comm, ALNICO_ERROR_TIMEOUT, detail);
     BACKEND_EACH(backend, comm, abort)
     backend->abort(comm);
-    return comm_latched(comm);
 }
 
 enum { POLLS_PER_LOOK = 64 };
@@ -195,13 +195,17 @@ enum { POLLS_PER_LOOK = 64 };
 static alnico_status_t wait_for(alnico_comm_t comm, struct device_event *event)
 {
     struct backoff backoff = {.crowded = comm->crowded};
-    int64_t limit_ns = backoff_now_ns() + (int64_t)(1.5e9 * comm->family->settings.timeout);
+    double patience = comm->family->settings.timeout < 1e9 ? comm->family->settings.timeout : 1e9;
+    int64_t limit_ns = backoff_now_ns() + (int64_t)(1.5e9 * patience);
     unsigned polls = 0;
+    bool gave_up = false;
     backoff_reset(&backoff);
     while (!comm->device->event_complete(event)) {
-        if (++polls % POLLS_PER_LOOK == 0 && comm_health(comm) == ALNICO_SUCCESS &&
-            backoff_now_ns() > limit_ns)
+        if (++polls % POLLS_PER_LOOK == 0 && !gave_up &&
+            (comm_health(comm) != ALNICO_SUCCESS || backoff_now_ns() > limit_ns)) {
             give_up(comm);
+            gave_up = true;
+        }
         backoff_pause(&backoff);
     }
     return outcome(comm, event);
@@ -214,9 +218,13 @@ alnico_status_t streamed_synchronize(alnico_request_t request)
     return wait_for(request->comm, op->done);
 }
 
+/* An eager operation has ended by now, or the communicator's stream waits for it. */
 void streamed_release(alnico_request_t request)
 {
-    op_of(request)->used = false;
+    struct streamed *op = op_of(request), **last = request->comm->streamed.last;
+    if (last[0] == op)
+        last[0] = NULL;
+    op->used = false;
 }
 
 /* ---- The end ---- */
