@@ -83,9 +83,6 @@ static const char *find_obstacle(const struct peer_map *map)
             return "a rank has no GPU that the driver names";
         if (map->places[i].host_id != map->places[0].host_id)
             return "the ranks are on several hosts";
-        for (int j = 0; j < i; j++)
-            if (strcmp(map->places[i].gpu, map->places[j].gpu) == 0)
-                return "two ranks are on one GPU";
     }
     return NULL;
 }
