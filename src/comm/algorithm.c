@@ -53,6 +53,24 @@ struct span block_span(size_t count, int blocks, int first, int last)
     return (struct span){BUFFER_RECV, at, block_at(count, blocks, last) - at};
 }
 
+static struct span rank_block(const struct shape *shape, enum buffer in, const size_t *counts,
+                              const size_t *at, int b)
+{
+    if (counts)
+        return (struct span){in, at[b], counts[b]};
+    return (struct span){in, (size_t)b * shape->stride, shape->count};
+}
+
+struct span send_block(const struct shape *shape, int b)
+{
+    return rank_block(shape, BUFFER_SEND, shape->send_counts, shape->send_at, b);
+}
+
+struct span recv_block(const struct shape *shape, int b)
+{
+    return rank_block(shape, BUFFER_RECV, shape->recv_counts, shape->recv_at, b);
+}
+
 static int folded(const struct shape *shape)
 {
     return shape->size - power_below(shape->size);

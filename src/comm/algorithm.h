@@ -12,13 +12,41 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* What each collective reads and writes, where "block" is one rank's part, in rank order:
+ *
+ *                            SEND             RECV
+ *     allreduce              as RECV          the vector; begins as a copy of the input
+ *     reduce                 the vector       the vector at the root; elsewhere not there
+ *     broadcast              as RECV          the vector; at the root it begins as the input
+ *     allgather, -v          own block        all blocks
+ *     gather, -v             own block        all blocks at the root; elsewhere not there
+ *     scatter, -v            all at the root  own block
+ *     reduce_scatter, -v     all blocks       own block
+ *     alltoall, -v           all blocks       all blocks
+ *     barrier                not there        not there; count is 1, for messages of one element of WORK
+ *     sendrecv               the messages     the messages
+ *
+ * SEND may be the part of RECV that holds the same block (an allgather in place), and the own block of SEND may be RECV
+ * (a reduce_scatter in place): so RECV's own block is only written once SEND's is not read any more. Of a reduce in place
+ * SEND is RECV at the root; of an alltoall it never is. */
 struct shape {
     int rank, size, root;
-    size_t count; /* elements of the vector */
+    size_t
+        count; /* elements of the vector, or of each block; in vector forms of the rank's own block */
+    size_t
+        stride; /* from one block to the next in SEND and RECV, >= count: a call may be cut into chunks of its blocks */
+
+    /* Vector forms: block b of SEND, and of RECV, has so many elements and begins there. NULL where the side has one
+     * block, and for equal blocks. The ranks of an allgatherv or reduce_scatterv have the same counts, those of the
+     * others only their own. */
+    const size_t *send_counts, *send_at, *recv_counts, *recv_at;
+
+    /* A sendrecv's: each has a `to` or a `from`, and never reduces. */
+    const struct exchange *messages;
+    int messages_count;
 };
 
-/* SEND is the caller's input, read only. RECV holds the result; for an allreduce it begins as a copy of
- * the input. WORK is scratch. */
+/* SEND is the caller's input, read only. RECV holds the result. WORK is scratch. */
 enum buffer { BUFFER_SEND, BUFFER_RECV, BUFFER_WORK, BUFFERS };
 
 struct span {
@@ -27,15 +55,16 @@ struct span {
 };
 
 /* What one rank does with up to two others at once. to or from < 0: none; both = rank: a local copy or
- * reduction. With `reduce` what arrives is combined into `recv`, the lower rank's operand first; without
- * it, it replaces `recv`. Exchanges of one round do not depend on each other. */
+ * reduction, which is done at once, in the order of the exchanges; a copy onto itself does nothing. With `reduce` what
+ * arrives is combined into `recv`, the lower rank's operand first; without
+ * it, it replaces `recv`. Exchanges of one round do not depend on each other. No elements: no message. */
 struct exchange {
     int to, from;
     struct span send, recv;
     bool reduce;
 };
 
-enum { EXCHANGES = 4 }; /* at most so many in one round of one rank */
+enum { EXCHANGES = 4 }; /* at most so many in one round of one rank; a sendrecv may have more */
 
 struct algorithm {
     const char *name, *about; /* about: one line with the cost and the source */
@@ -48,6 +77,12 @@ struct algorithm {
     bool (*round)(const struct shape *shape, int i, int k, struct exchange *out);
 
     int (*rounds)(const struct shape *shape);
+
+    /* Elements that arrive to be reduced in any one round, at most; NULL: count. */
+    size_t (*arrivals)(const struct shape *shape);
+
+    bool
+        whole; /* moves neighbouring blocks in one message: the call is never cut, and stride is count */
 };
 
 /* The allreduce algorithms, ended by NULL. To add one, add its line here and to algorithm.c. */
@@ -57,6 +92,22 @@ extern const struct algorithm algorithm_ring;
 extern const struct algorithm algorithm_binomial;
 
 extern const struct algorithm *const algorithms_allreduce[];
+
+/* Those of the other collectives, each list ended by NULL. To add one, add its line to algorithms.c. */
+extern const struct algorithm *const algorithms_reduce[];
+extern const struct algorithm *const algorithms_broadcast[];
+extern const struct algorithm *const algorithms_allgather[];
+extern const struct algorithm *const algorithms_allgatherv[];
+extern const struct algorithm *const algorithms_reduce_scatter[];
+extern const struct algorithm *const algorithms_reduce_scatterv[];
+extern const struct algorithm *const algorithms_gather[];
+extern const struct algorithm *const algorithms_gatherv[];
+extern const struct algorithm *const algorithms_scatter[];
+extern const struct algorithm *const algorithms_scatterv[];
+extern const struct algorithm *const algorithms_alltoall[];
+extern const struct algorithm *const algorithms_alltoallv[];
+extern const struct algorithm *const algorithms_barrier[];
+extern const struct algorithm *const algorithms_sendrecv[];
 
 /* Those of the backends that do not work in rounds: names and costs only, for choosing and listing them. The peer
  * backend's on the CPU, on CUDA, and NCCL's. */
@@ -92,6 +143,10 @@ size_t block_at(size_t count, int blocks, int b);
 
 /* The elements of blocks [first, last) as a span of RECV. */
 struct span block_span(size_t count, int blocks, int first, int last);
+
+/* Rank b's block of SEND or RECV, on a side that has all blocks; of equal blocks or not. */
+struct span send_block(const struct shape *shape, int b);
+struct span recv_block(const struct shape *shape, int b);
 
 /*
  * Folding makes any rank count a power of two, as Rabenseifner (2004) does: of the first 2r ranks, r = p -

@@ -229,7 +229,8 @@ static bool twice_round(const struct shape *s, int i, int k, struct exchange *ou
 static void test_local_copies_work_and_several_exchanges(void **state)
 {
     (void)state;
-    const struct algorithm twice = {"twice", "", twice_work, twice_round, twice_rounds};
+    const struct algorithm twice = {
+        .name = "twice", .work = twice_work, .round = twice_round, .rounds = twice_rounds};
     struct world w;
     world_create(&w, 2);
     int64_t work[2][10], inputs[2][10];
