@@ -14,21 +14,10 @@
 
 /* ---- The GPU ---- */
 
-/* This rank's number among those of its host. */
-static int local_rank(void)
-{
-    MPI_Comm host;
-    int rank;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    MPI_Comm_rank(host, &rank);
-    MPI_Comm_free(&host);
-    return rank;
-}
-
 static void choose_gpu(struct gpu_bench *gpu)
 {
     const struct perf_options *options = &gpu->bench->options;
-    int local = local_rank(), count = 0;
+    int local = program_local_rank(), count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0)
         program_fail("--device cuda: no GPU: %s", cudaGetErrorString(error));

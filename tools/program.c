@@ -56,6 +56,16 @@ int program_launch_rank(void)
     return 0;
 }
 
+int program_local_rank(void)
+{
+    MPI_Comm host;
+    int rank;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &rank);
+    MPI_Comm_free(&host);
+    return rank;
+}
+
 struct program_streams program_hush(int rank)
 {
     struct program_streams streams = {-1, -1};

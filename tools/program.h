@@ -17,6 +17,9 @@ void program_check(alnico_status_t status, const char *what);
 /* The rank that the MPI launcher gave this process, from its environment, before MPI_Init; 0 without. */
 int program_launch_rank(void);
 
+/* This rank's number among those of its host (collective over MPI_COMM_WORLD). */
+int program_local_rank(void);
+
 /* Silences stdout and stderr, so that one rank only prints a usage error or help; the returned token
  * undoes it. A rank below 1 is not silenced. */
 struct program_streams {

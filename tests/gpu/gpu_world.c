@@ -1,6 +1,8 @@
 /* Starts ranks on GPUs, as threads or over MPI, and watches the sub-tests. */
 #include "gpu_world.h"
 
+#include "program.h"
+
 #include <alnico/mpi.h>
 
 #include <signal.h>
@@ -138,20 +140,10 @@ static bool is_under_mpirun(void)
     return getenv("PMI_RANK") || getenv("PMIX_RANK") || getenv("OMPI_COMM_WORLD_RANK");
 }
 
-static int local_rank(void)
-{
-    MPI_Comm host;
-    int rank;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    MPI_Comm_rank(host, &rank);
-    MPI_Comm_free(&host);
-    return rank;
-}
-
 /* False, on every rank, if one finds no GPU of its own. */
 static bool find_device(struct gpu_rank *rank)
 {
-    rank->device = local_rank();
+    rank->device = program_local_rank();
     int enough = rank->device < gpu_count(), all;
     MPI_Allreduce(&enough, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (all)
