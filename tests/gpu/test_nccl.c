@@ -289,6 +289,47 @@ static void test_capture_and_replay(void **state)
     on_gpus(1, graph_body);
 }
 
+/* The event of an eager request that has ended marks a captured one next; an eager call that follows must not wait for
+ * that. */
+static void recycled_body(struct rank *rank)
+{
+    struct seat s;
+    alnico_request_t request;
+    bool done = false;
+    seat_open(&s, rank, 1 << 16, "nccl");
+    struct one c = {.count = 5003,
+                    .type = ALNICO_INT64,
+                    .op = ALNICO_MAXIMUM,
+                    .nonblocking = true,
+                    .salt = 700};
+    seat_put(&s, &c, s.send);
+    GPU(cudaMemsetAsync(s.recv, SEAT_POISON, s.room, s.stream));
+    OK(seat_begin(&s, &c, s.send, s.recv, &request));
+    while (!done)
+        OK(alnico_test(&request, &done));
+    seat_check(&s, &c, s.recv);
+    c.nonblocking = false;
+    cudaGraphExec_t exec = capture(&s, &c);
+    for (int i = 0; i < 3; i++) {
+        c.salt++;
+        seat_run(&s, &c, s.send, s.recv);
+        c.salt++;
+        seat_put(&s, &c, s.send);
+        GPU(cudaMemsetAsync(s.recv, SEAT_POISON, s.room, s.stream));
+        GPU(cudaGraphLaunch(exec, s.stream));
+        seat_check(&s, &c, s.recv);
+        seat_check(&s, &c, s.send);
+    }
+    GPU(cudaGraphExecDestroy(exec));
+    seat_close(&s);
+}
+
+static void test_an_event_goes_from_eager_to_captured(void **state)
+{
+    (void)state;
+    on_gpus(1, recycled_body);
+}
+
 /* ---- Registered memory ---- */
 
 static bool all_peers(void)
@@ -446,6 +487,7 @@ int main(void)
         cmocka_unit_test_setup(test_several_communicators, watch),
         cmocka_unit_test_setup(test_duplicates_and_parts, watch),
         cmocka_unit_test_setup(test_capture_and_replay, watch),
+        cmocka_unit_test_setup(test_an_event_goes_from_eager_to_captured, watch),
         cmocka_unit_test_setup(test_symmetric_windows, watch),
         cmocka_unit_test_setup(test_two_ranks_on_one_gpu, watch),
         cmocka_unit_test_setup(test_abort, watch),
