@@ -234,7 +234,7 @@ static alnico_status_t nccl_start(alnico_comm_t comm, const struct call *call,
     alnico_status_t status = call->count ? launch(comm, call, symmetric, stream) : ALNICO_SUCCESS;
     if (status == ALNICO_SUCCESS)
         return streamed_end(comm, op, &backend_nccl, request);
-    streamed_cancel(comm, op);
+    streamed_cancel(op);
     return status;
 }
 

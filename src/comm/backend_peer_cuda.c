@@ -109,7 +109,7 @@ static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
     TRY(streamed_begin(comm, request != NULL, &op, &stream));
     alnico_status_t status = launch(comm, call, choice, stream);
     if (status != ALNICO_SUCCESS) {
-        streamed_cancel(comm, op);
+        streamed_cancel(op);
         return status;
     }
     return streamed_end(comm, op, &backend_peer_cuda, request);

@@ -117,7 +117,7 @@ alnico_status_t streamed_end(alnico_comm_t comm, struct streamed *op,
         return ALNICO_SUCCESS;
     alnico_status_t status = comm->device->event_record(op->done, comm->streamed.stream);
     if (status != ALNICO_SUCCESS) {
-        streamed_cancel(comm, op);
+        streamed_cancel(op);
         return status;
     }
     comm->streamed.last[op->captured] = op;
@@ -126,9 +126,8 @@ alnico_status_t streamed_end(alnico_comm_t comm, struct streamed *op,
     return ALNICO_SUCCESS;
 }
 
-void streamed_cancel(alnico_comm_t comm, struct streamed *op)
+void streamed_cancel(struct streamed *op)
 {
-    (void)comm;
     if (op)
         op->used = false;
 }

@@ -20,7 +20,7 @@ alnico_status_t streamed_end(alnico_comm_t comm, struct streamed *op,
                              const struct backend_ops *backend, alnico_request_t *request);
 
 /* It could not be enqueued. */
-void streamed_cancel(alnico_comm_t comm, struct streamed *op);
+void streamed_cancel(struct streamed *op);
 
 /* The backend's slots of the same names. */
 alnico_status_t streamed_join(alnico_request_t request);
