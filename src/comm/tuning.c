@@ -130,8 +130,7 @@ const struct tuning_row tuning_builtin[] = {
     GPU_ROW(PEER_GPUS, 64 << 10, "one_shot_line", 0, 0), /* more than four GPUs: extrapolated */
     GPU_ROW(PEER_GPUS, 512 << 10, "two_shot_line", 64, 0),
     GPU_ROW(PEER_GPUS, 2 << 20, "two_shot_staged", 80, 0),
-    GPU_ROW(PEER_GPUS, 4 << 20, "two_shot_direct", 64, MODE_REGISTERED),
-    GPU_ROW(PEER_GPUS, 16 << 20, "two_shot_direct", 128, MODE_REGISTERED),
+    GPU_ROW(PEER_GPUS, 16 << 20, "two_shot_direct", 64, MODE_REGISTERED),
     GPU_ROW(PEER_GPUS, 64 << 20, "two_shot_direct", 32, MODE_REGISTERED),
     GPU_ROW(PEER_GPUS, 16 << 20, "two_shot_staged", 80, 0),
     CUDA_ROW("nccl", INT_MAX, INT_MAX, SIZE_MAX, "nccl", 64 << 10),
