@@ -86,6 +86,7 @@ ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle)
     ncclComm_t nccl = state->abort_wanted ? NULL : *handle;
     state->busy = nccl != NULL;
     state->used |= state->busy && handle == &state->plain;
+    atomic_store_explicit(&state->carried, state->carried || state->busy, memory_order_relaxed);
     pthread_mutex_unlock(&state->lock);
     return nccl;
 }
@@ -126,7 +127,7 @@ static alnico_status_t look(ncclComm_t nccl, const struct alnico_comm *comm)
 static alnico_status_t nccl_health(alnico_comm_t comm)
 {
     struct nccl_state *state = comm->nccl;
-    if (!state)
+    if (!state || !atomic_load_explicit(&state->carried, memory_order_relaxed))
         return ALNICO_SUCCESS;
     pthread_mutex_lock(&state->lock);
     alnico_status_t status = look(state->plain, comm);

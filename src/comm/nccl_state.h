@@ -14,6 +14,7 @@ struct nccl_state {
     ncclComm_t plain;     /* without windows; NULL: aborted */
     ncclComm_t symmetric; /* with the windows of registered memory; NULL: none yet, or aborted */
     bool used;            /* `plain` was asked for an operation */
+    atomic_bool carried;  /* either was: only then it may have failed, and is worth looking at */
     bool busy;            /* the calling thread is in NCCL: whoever aborts leaves that to it */
     bool abort_wanted;
 };

@@ -328,6 +328,7 @@ static void test_windows(void **state)
 
 /* ---- Errors ---- */
 
+/* What carried nothing is not looked at. */
 static void health_body(struct rank *rank)
 {
     alnico_comm_t comm = attach(rank, ALNICO_SUCCESS);
@@ -335,6 +336,8 @@ static void health_body(struct rank *rank)
     if (rank->rank == 0)
         asynchronous_error = true;
     ranks_barrier(rank);
+    REQUIRE_STATUS(backend_nccl.health(comm), ALNICO_SUCCESS);
+    REQUIRE_STATUS(start(comm, 1), ALNICO_SUCCESS);
     REQUIRE_STATUS(backend_nccl.health(comm), me == 1 ? ALNICO_ERROR_SYSTEM : ALNICO_SUCCESS);
     if (me == 1)
         ranks_require_detail("NCCL failed in communicator");
