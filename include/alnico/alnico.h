@@ -216,7 +216,9 @@ typedef struct alnico_request *alnico_request_t;
  * stream it returns when the result is there. Every rank gets the same bits, and the same again with
  * the same settings.
  * Errors: ARGUMENT (null, overlap, misalignment, unknown type, an operation that the type does not
- * have, a count whose bytes overflow), and whatever is latched. */
+ * have, a count whose bytes overflow, memory of another device), and whatever is latched. Where GPUs are
+ * used, whose memory it is holds for the whole allocation and is looked at in its first call and then
+ * about every 64th: a buffer that was freed since, and its address reused, may go unnoticed. */
 ALNICO_API alnico_status_t alnico_allreduce(const void *send, void *recv, size_t count,
                                             alnico_datatype_t type, alnico_op_t op,
                                             alnico_comm_t comm);

@@ -34,8 +34,8 @@ static alnico_status_t check_kind(const struct call *call, const char *who)
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t check_buffer(const struct alnico_comm *comm, const void *buffer,
-                                    const char *name, const struct call *call, const char *who)
+static alnico_status_t check_buffer(alnico_comm_t comm, const void *buffer, const char *name,
+                                    const struct call *call, const char *who)
 {
     if (!buffer)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s is NULL with count %zu", who, name,
@@ -44,12 +44,10 @@ static alnico_status_t check_buffer(const struct alnico_comm *comm, const void *
     if ((uintptr_t)buffer % bytes)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s %p is not aligned to the %zu bytes of %s",
                          who, name, buffer, bytes, datatype_name(call->type));
-    return comm->device->check_memory ? comm->device->check_memory(buffer, name, who)
-                                      : ALNICO_SUCCESS;
+    return known_check(&comm->known, comm->device, buffer, name, who);
 }
 
-static alnico_status_t check_buffers(const struct alnico_comm *comm, const struct call *call,
-                                     const char *who)
+static alnico_status_t check_buffers(alnico_comm_t comm, const struct call *call, const char *who)
 {
     if (call->count == 0)
         return ALNICO_SUCCESS;
@@ -66,16 +64,15 @@ static alnico_status_t check_buffers(const struct alnico_comm *comm, const struc
 
 /* ---- Choice ---- */
 
-static unsigned modes_of(const struct alnico_comm *comm, const struct call *call)
+static size_t bytes_of(const struct call *call)
 {
-    size_t bytes = call->count * datatype_bytes(call->type);
-    unsigned modes = 0;
-    if (comm->registrations && registration_find(comm, call->send, bytes) &&
-        registration_find(comm, call->recv, bytes))
-        modes |= MODE_REGISTERED;
-    if (comm->device->capturing && comm->device->capturing(comm->stream))
-        modes |= MODE_CAPTURED;
-    return modes;
+    return call->count * datatype_bytes(call->type);
+}
+
+static bool is_registered(const struct alnico_comm *comm, const struct call *call)
+{
+    return comm->registrations && registration_find(comm, call->send, bytes_of(call)) &&
+           registration_find(comm, call->recv, bytes_of(call));
 }
 
 static bool can_do(alnico_comm_t comm, const struct call *call, unsigned modes,
@@ -106,35 +103,80 @@ static alnico_status_t check_fits(alnico_comm_t comm, const struct call *call, u
                      comm->hosts == 1 ? "" : "s");
 }
 
-/* The first row that can do it: a function of what is equal on all ranks only. */
+/* The first step that can do it: a function of what is equal on all ranks only. */
+static const struct tuning_step *first_able(alnico_comm_t comm, const struct call *call,
+                                            unsigned modes, const struct backend_ops **backend)
+{
+    size_t bytes = bytes_of(call);
+    const struct tuning_step *step = tuning_choose(&comm->tuning, call->collective, modes, bytes);
+    for (; step; step = tuning_next(step, bytes)) {
+        *backend = backend_find(step->backend, comm->device);
+        if (can_do(comm, call, modes, *backend, step->algorithm))
+            break;
+    }
+    return step;
+}
+
+static bool is_capturing(const struct alnico_comm *comm)
+{
+    return comm->device->capturing && comm->device->capturing(comm->stream);
+}
+
+/* Whether `step` of an eager call is also what comes first while a graph is captured. For most calls it is, and nobody
+ * needs to ask the device. */
+static bool is_for_both(const struct alnico_comm *comm, const struct call *call, unsigned modes,
+                        const struct tuning_step *step, const struct backend_ops *backend)
+{
+    if (!comm->device->capturing)
+        return true;
+    const struct tuning_step *captured =
+        tuning_choose(&comm->tuning, call->collective, modes | MODE_CAPTURED, bytes_of(call));
+    return step && captured && backend->capturable && step->backend == captured->backend &&
+           step->algorithm == captured->algorithm && step->blocks == captured->blocks &&
+           step->chunk_bytes == captured->chunk_bytes;
+}
+
+static alnico_status_t choose_from_table(alnico_comm_t comm, const struct call *call,
+                                         unsigned modes, const char *who, struct choice *out)
+{
+    out->backend = NULL;
+    const struct tuning_step *step = first_able(comm, call, modes, &out->backend);
+    if (!is_for_both(comm, call, modes, step, out->backend) && is_capturing(comm)) {
+        modes |= MODE_CAPTURED;
+        step = first_able(comm, call, modes, &out->backend);
+    }
+    if (!step)
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "%s: no backend of communicator %d on %s can do %s of %s%s", who, comm->id,
+                         comm->device->name, op_name(call->op), datatype_name(call->type),
+                         modes & MODE_CAPTURED ? " while a graph is captured" : "");
+    out->algorithm = step->algorithm;
+    out->blocks = step->blocks;
+    out->chunk_bytes = step->chunk_bytes;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t choose_forced(alnico_comm_t comm, const struct call *call, unsigned modes,
+                                     const char *who, struct choice *out)
+{
+    out->backend = backend_find(comm->forced_backend->name, comm->device);
+    out->algorithm = comm->forced;
+    out->blocks = 0;
+    if (out->backend && !out->backend->capturable && is_capturing(comm))
+        modes |= MODE_CAPTURED;
+    const struct tuning_step *step =
+        tuning_choose(&comm->tuning, call->collective, modes, bytes_of(call));
+    out->chunk_bytes = step ? step->chunk_bytes : CHUNK_BYTES_LEAST;
+    return check_fits(comm, call, modes, comm->forced, comm->forced_backend, who);
+}
+
 static alnico_status_t choose(alnico_comm_t comm, const struct call *call, const char *who,
                               struct choice *out)
 {
-    size_t bytes = call->count * datatype_bytes(call->type);
-    unsigned modes = modes_of(comm, call);
-    const struct tuning_step *step = tuning_choose(&comm->tuning, call->collective, modes, bytes);
-    out->chunk_bytes = comm->family->settings.chunk_bytes;
-    if (comm->forced) {
-        TRY(check_fits(comm, call, modes, comm->forced, comm->forced_backend, who));
-        out->backend = backend_find(comm->forced_backend->name, comm->device);
-        out->algorithm = comm->forced;
-        out->blocks = 0;
-    } else {
-        while (step && !can_do(comm, call, modes, backend_find(step->backend, comm->device),
-                               step->algorithm))
-            step = tuning_next(step, bytes);
-        if (!step)
-            return error_set(ALNICO_ERROR_UNSUPPORTED,
-                             "%s: no backend of communicator %d on %s can do %s of %s%s", who,
-                             comm->id, comm->device->name, op_name(call->op),
-                             datatype_name(call->type),
-                             modes & MODE_CAPTURED ? " while a graph is captured" : "");
-        out->backend = backend_find(step->backend, comm->device);
-        out->algorithm = step->algorithm;
-        out->blocks = step->blocks;
-    }
-    if (!out->chunk_bytes)
-        out->chunk_bytes = step ? step->chunk_bytes : CHUNK_BYTES_LEAST;
+    unsigned modes = is_registered(comm, call) ? MODE_REGISTERED : 0;
+    TRY((comm->forced ? choose_forced : choose_from_table)(comm, call, modes, who, out));
+    if (comm->family->settings.chunk_bytes)
+        out->chunk_bytes = comm->family->settings.chunk_bytes;
     return ALNICO_SUCCESS;
 }
 

@@ -2,6 +2,7 @@
 #ifndef ALNICO_SRC_COMM_H
 #define ALNICO_SRC_COMM_H
 
+#include "comm/known.h"
 #include "comm/transport.h"
 #include "comm/tuning.h"
 #include "comm/watch.h"
@@ -74,6 +75,7 @@ struct alnico_comm {
     struct nccl_state *nccl;
     struct streamed_state streamed;
     struct alnico_registration *registrations;
+    struct known known; /* about the memory of calls */
 
     struct lane lane;
     atomic_int in_flight;          /* submitted to the engine and not retired */

@@ -110,10 +110,17 @@ static void find_all(void)
     atomic_store_explicit(&found.complete, true, memory_order_release);
 }
 
+bool cuda_in_use(void)
+{
+    return atomic_load_explicit(&found.complete, memory_order_acquire);
+}
+
 const struct cuda_driver *cuda_driver(void)
 {
+    if (cuda_in_use())
+        return &found.functions;
     pthread_once(&found.once, find_all);
-    if (found.complete)
+    if (cuda_in_use())
         return &found.functions;
     error_set(ALNICO_ERROR_UNSUPPORTED, "%s", found.reason);
     return NULL;
@@ -128,8 +135,6 @@ alnico_status_t cuda_refuse_memory(const void *memory, const char *name, const c
                                         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
                                         CU_POINTER_ATTRIBUTE_IS_MANAGED};
     void *values[] = {&type, &owner, &managed};
-    if (!atomic_load_explicit(&found.complete, memory_order_acquire))
-        return ALNICO_SUCCESS;
     CUresult result = found.functions.cuPointerGetAttributes(3, attributes, values,
                                                              (CUdeviceptr)(uintptr_t)memory);
     if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE || managed)

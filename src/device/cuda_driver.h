@@ -10,6 +10,7 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 
 /* Records `what` (the call, or what it was for) with CUDA's name and text of the error; MEMORY or SYSTEM. SUCCESS passes.
  * The thread's last CUDA error, which the call left, is taken back. */
@@ -20,7 +21,11 @@ alnico_status_t cuda_driver_status(CUresult result, const char *what);
 #define CUDA_DRIVER_FUNCTIONS(F)                                                                   \
     F(cuGetErrorName, 6000)                                                                        \
     F(cuGetErrorString, 6000)                                                                      \
+    F(cuDeviceGet, 2000)                                                                           \
     F(cuDeviceGetAttribute, 2000)                                                                  \
+    F(cuDevicePrimaryCtxRetain, 7000)                                                              \
+    F(cuCtxGetCurrent, 4000)                                                                       \
+    F(cuLaunchKernelEx, 11060)                                                                     \
     F(cuPointerGetAttributes, 7000)                                                                \
     F(cuStreamWriteValue32, 11070)                                                                 \
     F(cuStreamWaitValue32, 11070)                                                                  \
@@ -47,8 +52,10 @@ struct cuda_driver {
 /* All of them, found once; NULL, with the reason as the thread's detail, where there is no driver or it lacks one. */
 const struct cuda_driver *cuda_driver(void);
 
-/* Refuses memory of a GPU, for a public call `who` on the CPU to which it is `name`. Looks at nothing, and loads no
- * driver, before somebody has asked for its functions. */
+/* Whether somebody has asked for the driver's functions, and got them. Loads no driver. */
+bool cuda_in_use(void);
+
+/* Refuses memory of a GPU, for a public call `who` on the CPU to which it is `name`; only where cuda_in_use. */
 alnico_status_t cuda_refuse_memory(const void *memory, const char *name, const char *who);
 
 /* Whether there is a driver that is new enough, and a GPU. UNSUPPORTED says which of them is missing. */

@@ -34,12 +34,28 @@ alnico_status_t device_ready(const struct device_ops *device, void *stream, cons
     return status;
 }
 
-alnico_status_t device_check_host(const void *memory, const char *name, const char *who)
+#ifndef ALNICO_HAVE_CUDA
+static bool cuda_in_use(void)
 {
-#ifdef ALNICO_HAVE_CUDA
-    return cuda_refuse_memory(memory, name, who);
-#else
+    return false;
+}
+
+static alnico_status_t cuda_refuse_memory(const void *memory, const char *name, const char *who)
+{
     (void)memory, (void)name, (void)who;
     return ALNICO_SUCCESS;
+}
 #endif
+
+alnico_status_t device_check_host(const void *memory, const char *name, const char *who)
+{
+    return cuda_in_use() ? cuda_refuse_memory(memory, name, who) : ALNICO_SUCCESS;
+}
+
+/* Its page. */
+bool device_host_extent(const void *memory, uintptr_t *from, size_t *bytes)
+{
+    *bytes = 4096;
+    *from = (uintptr_t)memory / *bytes * *bytes;
+    return cuda_in_use();
 }

@@ -11,6 +11,8 @@
 
 #include <alnico/alnico.h>
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* A mark in a stream's order. */
@@ -43,6 +45,10 @@ struct device_ops {
      * of another device. Optional: anything may be right. */
     alnico_status_t (*check_memory)(const void *memory, const char *name, const char *who);
     alnico_status_t (*check_stream)(void *stream, const char *who);
+
+    /* The addresses around `memory`, which check_memory did not refuse, for which it says the same as long as the memory is
+     * not freed; false: it has to be asked again, which costs little then. Optional: it has. */
+    bool (*extent)(const void *memory, uintptr_t *from, size_t *bytes);
 
     /* Whether a graph is being captured on the stream: what is enqueued runs later, any number of times. Optional:
      * never. */
@@ -111,8 +117,9 @@ struct device_ops {
 
 extern const struct device_ops device_cpu, device_cuda;
 
-/* The CPU's check_memory: refuses memory of a GPU where the library uses one in this process. */
+/* The CPU's check_memory and extent: refuses memory of a GPU where the library uses one in this process. */
 alnico_status_t device_check_host(const void *memory, const char *name, const char *who);
+bool device_host_extent(const void *memory, uintptr_t *from, size_t *bytes);
 
 /* The resident for a public device; NULL, with the reason as the thread's detail, if this build has none or the machine
  * has no such device. */

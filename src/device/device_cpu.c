@@ -401,6 +401,7 @@ const struct device_ops device_cpu = {
     .kind = ALNICO_DEVICE_CPU,
     .host_accessible = true,
     .check_memory = device_check_host,
+    .extent = device_host_extent,
     .alloc = cpu_alloc,
     .free = free,
     .pinned_alloc = cpu_alloc,

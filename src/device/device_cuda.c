@@ -38,11 +38,66 @@ static enum cudaStreamCaptureMode mode_exchange(enum cudaStreamCaptureMode mode)
 
 enum { DEVICES_MOST = 64 };
 
-static int cuda_current(void)
+/* Which device the runtime's context of a device is of: asking the driver for the context that is current, and looking it
+ * up here, takes a fraction of what cudaGetDevice does. Entries are only ever added. */
+static struct {
+    pthread_mutex_t lock;
+    atomic_int count;
+    struct {
+        CUcontext context;
+        int device;
+    } entries[DEVICES_MOST];
+} contexts = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* -1: not among them. */
+static int device_of(CUcontext context)
+{
+    int count = atomic_load_explicit(&contexts.count, memory_order_acquire);
+    for (int i = 0; i < count; i++)
+        if (contexts.entries[i].context == context)
+            return contexts.entries[i].device;
+    return -1;
+}
+
+static int ask_runtime(void)
 {
     int index = 0;
     cudaGetDevice(&index);
     return index;
+}
+
+/* A thread without a context gets the one that the runtime would give it at its next call: the driver's functions need
+ * it. */
+static int cuda_current(void)
+{
+    CUcontext context = NULL;
+    if (!cuda_in_use() || cuda_driver()->cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+        return ask_runtime();
+    int index = context ? device_of(context) : -1;
+    if (index < 0)
+        index = ask_runtime();
+    if (!context)
+        cudaSetDevice(index);
+    return index;
+}
+
+/* Retained, so that its handle does not become another context's. */
+static alnico_status_t learn_context(const struct cuda_driver *driver, int index)
+{
+    CUdevice device;
+    CUcontext context;
+    TRY(cuda_driver_status(driver->cuDeviceGet(&device, index), "cuDeviceGet"));
+    TRY(cuda_driver_status(driver->cuDevicePrimaryCtxRetain(&context, device),
+                           "cuDevicePrimaryCtxRetain"));
+    pthread_mutex_lock(&contexts.lock);
+    int count = atomic_load(&contexts.count);
+    if (device_of(context) < 0 && count < DEVICES_MOST) {
+        contexts.entries[count].context = context;
+        contexts.entries[count].device = index;
+        atomic_store_explicit(&contexts.count, count + 1, memory_order_release);
+    }
+    pthread_mutex_unlock(&contexts.lock);
+    return ALNICO_SUCCESS;
 }
 
 static void cuda_identify(char *out, size_t bytes)
@@ -89,7 +144,8 @@ static alnico_status_t cuda_prepare(void)
     int index = cuda_current();
     if (index < DEVICES_MOST && atomic_load(&prepared[index]))
         return ALNICO_SUCCESS;
-    if (!cuda_driver())
+    const struct cuda_driver *driver = cuda_driver();
+    if (!driver)
         return ALNICO_ERROR_UNSUPPORTED;
     int error;
     RELAXED(error, math_cuda_load());
@@ -97,6 +153,7 @@ static alnico_status_t cuda_prepare(void)
     RELAXED(error, flag_cuda_load());
     TRY(cuda_status((cudaError_t)error, "loading the kernels of flags"));
     TRY(use_once());
+    TRY(learn_context(driver, index));
     if (index < DEVICES_MOST)
         atomic_store(&prepared[index], true);
     return ALNICO_SUCCESS;
@@ -128,6 +185,16 @@ static alnico_status_t cuda_check_memory(const void *memory, const char *name, c
                          "%s: %s %p is memory of GPU %d, and the communicator is on GPU %d", who,
                          name, memory, owner, here);
     return ALNICO_SUCCESS;
+}
+
+static bool cuda_extent(const void *memory, uintptr_t *from, size_t *bytes)
+{
+    const struct cuda_driver *driver = cuda_driver();
+    CUdeviceptr base = 0;
+    if (!driver || driver->cuMemGetAddressRange(&base, bytes, (CUdeviceptr)(uintptr_t)memory))
+        return false;
+    *from = (uintptr_t)base;
+    return true;
 }
 
 static bool is_default(cudaStream_t stream)
@@ -451,6 +518,7 @@ const struct device_ops device_cuda = {
     .identify = cuda_identify,
     .check_memory = cuda_check_memory,
     .check_stream = cuda_check_stream,
+    .extent = cuda_extent,
     .capturing = cuda_capturing,
     .copy_raise = cuda_copy_raise,
     .await_copy = cuda_await_copy,

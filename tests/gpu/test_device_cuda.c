@@ -459,6 +459,10 @@ static void memory_that_is_not_the_gpus_is_refused(void **state)
     OK(device->check_memory(on_gpu, "send", "who"));
     OK(device->check_memory(on_gpu + 5, "send", "who"));
     OK(device->check_memory(managed, "send", "who"));
+    uintptr_t from = 0;
+    size_t bytes = 0;
+    assert_true(device->extent(on_gpu + 5, &from, &bytes));
+    assert_true(from <= (uintptr_t)on_gpu && (uintptr_t)(on_gpu + 16) <= from + bytes);
     refused(device->check_memory(&on_stack, "send", "who"), "who: send");
     refused(device->check_memory(heap, "recv", "who"), "is host memory");
     refused(device->check_memory(pinned, "recv", "who"), "is host memory");
@@ -494,6 +498,29 @@ static void stream_of_another_gpu_is_refused(void **state)
     assert_true(device->enter(gpu_count()) != ALNICO_SUCCESS);
     GPU(cudaGetLastError());
     device->stream_destroy(stream);
+}
+
+/* Also before the thread has a context. */
+static void *call_from_a_new_thread(void *index)
+{
+    if (*(int *)index > 0)
+        OK(device->enter(*(int *)index));
+    assert_int_equal(device->current(), *(int *)index);
+    int found = -1;
+    GPU(cudaGetDevice(&found));
+    assert_int_equal(found, *(int *)index);
+    return NULL;
+}
+
+static void every_thread_has_a_current_device(void **state)
+{
+    (void)state;
+    for (int i = 0; i < gpu_count() && i < 2; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, call_from_a_new_thread, &i), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
+    assert_int_equal(device->current(), 0);
 }
 
 /* ---- Captures ---- */
@@ -657,6 +684,7 @@ int main(void)
         cmocka_unit_test(short_copies_meet_their_flags),
         cmocka_unit_test(memory_that_is_not_the_gpus_is_refused),
         cmocka_unit_test(stream_of_another_gpu_is_refused),
+        cmocka_unit_test(every_thread_has_a_current_device),
         cmocka_unit_test(captures_are_seen_and_left_alone),
         cmocka_unit_test(costs_are_printed),
     };
