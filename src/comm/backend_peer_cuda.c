@@ -22,6 +22,7 @@ struct peer_cuda_state {
     struct peer_share scratch;
     struct peer_words *words; /* mapped host memory */
     struct peer_world world;
+    struct peer_functions functions;
     cudaStream_t signal; /* where an abort tells the others */
     atomic_bool aborted;
 };
@@ -97,8 +98,8 @@ static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
         find_buffers(comm, call, &arguments);
     peer_cuda_arguments(&arguments, &comm->peer_cuda->world, kernel, call->send, call->recv,
                         call->count, (int)call->type, (int)call->op, &grid);
-    return cuda_status((cudaError_t)peer_cuda_launch(&arguments, &grid, stream),
-                       "cudaLaunchKernelExC");
+    int result = peer_cuda_launch_by(&comm->peer_cuda->functions, &arguments, &grid, stream);
+    return cuda_driver_status((CUresult)result, "cuLaunchKernelEx");
 }
 
 static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
@@ -243,6 +244,8 @@ static alnico_status_t make_own(alnico_comm_t comm, struct peer_cuda_state *stat
                             .timeout_ns = timeout < 1e9 ? (uint64_t)(timeout * 1e9) : UINT64_MAX};
     TRY(cuda_status((cudaError_t)peer_cuda_load(comm->size, &state->world.modern),
                     "loading the peer kernels"));
+    TRY(cuda_status((cudaError_t)peer_cuda_functions(comm->size, &state->functions),
+                    "finding the peer kernels"));
     TRY(cuda_status(cudaStreamCreateWithFlags(&state->signal, cudaStreamNonBlocking),
                     "cudaStreamCreateWithFlags"));
     TRY(make_words(state, comm->rank));

@@ -148,10 +148,7 @@ int peer_cuda_clear(char *scratch, uint64_t epoch);
  * those that run. *modern becomes peer_world's. Returns a cudaError_t. */
 int peer_cuda_load(int size, int *modern);
 
-/* A launch of an empty kernel, to compare with. Returns a cudaError_t. */
-int peer_cuda_launch_empty(void *stream);
-
-/* The kernels' host functions, from the .cu files: kind is what peer_launch.c makes of type and operation, size the ranks. */
+/* What peer_launch.c makes of type and operation, to choose a kernel by. */
 enum peer_kind {
     PEER_KIND_FLOAT32,
     PEER_KIND_FLOAT16,
@@ -160,6 +157,24 @@ enum peer_kind {
     PEER_KINDS
 };
 
+/* The kernels for so many ranks as the driver has them in one context: launching by these, instead of by what the runtime
+ * has to look up, takes the host less time. */
+struct peer_functions {
+    void *of[PEER_KERNELS][PEER_KINDS];
+};
+
+/* For the context that is current, once the kernels are loaded. Returns a cudaError_t. */
+int peer_cuda_functions(int size, struct peer_functions *out);
+
+/* As peer_cuda_launch, in the functions' context; cuda_driver() is there. Returns a CUresult. */
+int peer_cuda_launch_by(const struct peer_functions *functions,
+                        const struct peer_arguments *arguments, const struct peer_grid *grid,
+                        void *stream);
+
+/* A launch of an empty kernel, to compare with. Returns a cudaError_t. */
+int peer_cuda_launch_empty(void *stream);
+
+/* The kernels' host functions, from the .cu files: kind is an enum peer_kind, size the ranks. */
 #ifdef __cplusplus
 extern "C" {
 #endif

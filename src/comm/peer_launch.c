@@ -2,8 +2,8 @@
 #include "comm/peer_cuda.h"
 
 #include "datatype.h"
+#include "device/cuda_driver.h"
 
-#include <cuda_runtime_api.h>
 #include <stdbool.h>
 
 enum {
@@ -119,6 +119,11 @@ static bool all_aligned(const struct peer_arguments *a)
     return aligned;
 }
 
+static bool has_turns(enum peer_kernel kernel)
+{
+    return kernel == PEER_TWO_SHOT_LINE || kernel == PEER_TWO_SHOT_STAGED;
+}
+
 /* How many items of each group of lanes are under way: all of them, if there is room. */
 static uint32_t depth_of(const struct peer_arguments *a, const struct peer_grid *grid)
 {
@@ -145,7 +150,7 @@ void peer_cuda_arguments(struct peer_arguments *a, const struct peer_world *worl
         a->aligned = all_aligned(a) ? 3 : 0;
     a->scale = scaled ? 1.0 / world->size : 1;
     a->factor = scaled ? 1.0f / (float)world->size : 1;
-    a->depth = depth_of(a, grid);
+    a->depth = has_turns(kernel) ? depth_of(a, grid) : 1;
     a->dependent = (int32_t)grid->dependent;
 }
 
@@ -177,6 +182,12 @@ static const void *function_of(int kernel, int kind, int size)
     }
 }
 
+/* Whether the kernel may be launched while the one before it ends. */
+static bool overlaps(const struct peer_arguments *arguments, const struct peer_grid *grid)
+{
+    return arguments->world.modern && grid->dependent != PEER_SEPARATE;
+}
+
 int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_grid *grid,
                      void *stream)
 {
@@ -185,7 +196,7 @@ int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_g
                                  .stream = stream};
     cudaLaunchAttribute dependent = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
                                      .val.programmaticStreamSerializationAllowed = 1};
-    if (arguments->world.modern && grid->dependent != PEER_SEPARATE) {
+    if (overlaps(arguments, grid)) {
         config.attrs = &dependent;
         config.numAttrs = 1;
     }
@@ -194,6 +205,41 @@ int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_g
     void *parameters[1];
     *(const void **)parameters = arguments;
     return (int)cudaLaunchKernelExC(&config, function, parameters);
+}
+
+int peer_cuda_functions(int size, struct peer_functions *out)
+{
+    for (int kernel = 0; kernel < PEER_KERNELS; kernel++)
+        for (int kind = 0; kind < PEER_KINDS; kind++) {
+            cudaFunction_t function = NULL;
+            cudaError_t error = cudaGetFuncBySymbol(&function, function_of(kernel, kind, size));
+            if (error != cudaSuccess)
+                return (int)error;
+            out->of[kernel][kind] = function;
+        }
+    return (int)cudaSuccess;
+}
+
+int peer_cuda_launch_by(const struct peer_functions *functions,
+                        const struct peer_arguments *arguments, const struct peer_grid *grid,
+                        void *stream)
+{
+    CUlaunchAttribute dependent = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                   .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchConfig config = {.gridDimX = (unsigned)grid->blocks,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = (unsigned)grid->threads,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = stream,
+                             .attrs = &dependent,
+                             .numAttrs = overlaps(arguments, grid)};
+    int kind = kind_of(arguments->type, arguments->op);
+    void *parameters[1];
+    *(const void **)parameters = arguments;
+    return (int)cuda_driver()->cuLaunchKernelEx(&config, functions->of[arguments->kernel][kind],
+                                                parameters, NULL);
 }
 
 int peer_cuda_launch_empty(void *stream)
