@@ -58,7 +58,7 @@ static void add_chunks(struct tune_size *size, struct tune_way way, int device, 
     }
 }
 
-/* Grids of the peer backend's kernels. */
+/* Grids of the kernels of a backend that has some. */
 static void add_blocks(struct tune_size *size, struct tune_way way)
 {
     static const int blocks[] = {1, 2, 4, 8, 16, 24, 32, 48, 64};
@@ -76,7 +76,8 @@ void tune_add_all(struct tune_size *size, int device, int collective, bool quick
     for (int i = 0; (a = tuning_algorithm_at(device, collective, i, &b)); i++) {
         struct tune_way way = {.backend = b->name, .algorithm = a};
         add_chunks(size, way, device, quick);
-        if (device == ALNICO_DEVICE_CUDA && strcmp(b->name, "peer") == 0 && !quick)
+        bool grids = strcmp(b->name, "peer") == 0 || strcmp(b->name, "shared") == 0;
+        if (device == ALNICO_DEVICE_CUDA && grids && !quick)
             add_blocks(size, way);
     }
 }

@@ -110,7 +110,7 @@ extern const struct algorithm *const algorithms_barrier[];
 extern const struct algorithm *const algorithms_sendrecv[];
 
 /* Those of the backends that do not work in rounds: names and costs only, for choosing and listing them. The peer
- * backend's on the CPU, on CUDA, and NCCL's. */
+ * backend's on the CPU, on CUDA, the shared backend's and NCCL's. */
 extern const struct algorithm algorithm_one_shot;
 extern const struct algorithm algorithm_two_shot;
 extern const struct algorithm algorithm_recursive_multiplying;
@@ -119,11 +119,14 @@ extern const struct algorithm algorithm_two_shot_line;
 extern const struct algorithm algorithm_two_shot_direct;
 extern const struct algorithm algorithm_two_shot_staged;
 extern const struct algorithm algorithm_peer_recursive_doubling;
+extern const struct algorithm algorithm_shared_one_shot;
+extern const struct algorithm algorithm_shared_two_shot;
 extern const struct algorithm algorithm_nccl;
 extern const struct algorithm algorithm_nccl_symmetric;
 
 extern const struct algorithm *const algorithms_peer[];
 extern const struct algorithm *const algorithms_peer_cuda[];
+extern const struct algorithm *const algorithms_shared[];
 extern const struct algorithm *const algorithms_nccl[];
 
 /* The allreduce algorithms of the CPU in one order; NULL after the last. */

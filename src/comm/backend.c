@@ -3,9 +3,11 @@
 
 #include <string.h>
 
-const struct backend_ops *const backend_all[] = {&backend_host, &backend_peer,
+const struct backend_ops *const backend_all[] = {&backend_host,
+                                                 &backend_peer,
 #ifdef ALNICO_HAVE_CUDA
                                                  &backend_peer_cuda,
+                                                 &backend_shared,
 #endif
 #ifdef ALNICO_HAVE_NCCL
                                                  &backend_nccl,

@@ -78,7 +78,8 @@ struct backend_ops {
 };
 
 /* The residents, ended by NULL. */
-extern const struct backend_ops backend_host, backend_peer, backend_peer_cuda, backend_nccl;
+extern const struct backend_ops backend_host, backend_peer, backend_peer_cuda, backend_shared,
+    backend_nccl;
 extern const struct backend_ops *const backend_all[];
 
 /* The resident of that name for the device, or NULL if this build has none. */

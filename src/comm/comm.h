@@ -35,6 +35,7 @@ struct hosted;
 struct staging;
 struct peer_state;
 struct peer_cuda_state;
+struct shared_state;
 struct nccl_state;
 struct streamed;
 struct alnico_registration;
@@ -70,8 +71,10 @@ struct alnico_comm {
     uint64_t sequence;  /* operations called so far */
     uint64_t next_turn; /* of their chunks: what the host backend's tags are made of */
 
-    struct peer_state *peer; /* the peer backends' and NCCL's; NULL: cannot work here */
+    struct peer_state
+        *peer; /* of the backends that these are called after; NULL: cannot work here */
     struct peer_cuda_state *peer_cuda;
+    struct shared_state *shared;
     struct nccl_state *nccl;
     struct streamed_state streamed;
     struct alnico_registration *registrations;

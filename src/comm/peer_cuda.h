@@ -36,6 +36,25 @@ enum {
     PEER_SCRATCH_BYTES = PEER_AT_LINES + 2 * PEER_LINES_BYTES
 };
 
+/*
+ * Where things lie for the shared kernels, whose GPUs reach no memory of each other. A rank's scratch is then a part of
+ * host memory that all of them map, and its blocks, running and claimed words lie in PEER_OWN_BYTES of its own GPU's.
+ * A rank writes to its own part only, but for PEER_AT_TOLD.
+ */
+enum {
+    PEER_OWN_BYTES = 8192,
+    SHARED_AT_WORDS = 4416,  /* struct peer_words of the rank */
+    SHARED_AT_FLAGS = 8192,  /* uint64_t [block][2], each in 64 bytes of its own */
+    SHARED_AT_SLOTS = 16384, /* two buffers of slots {data, flag, data, flag} */
+    SHARED_SLOTS_BYTES = 256 << 10,
+    SHARED_BLOCKS = 32, /* of a grid, at most */
+    SHARED_DEPTH = 2,   /* places of a block, used in turn */
+    SHARED_PLACE_BYTES = 512 * 16,
+    SHARED_AREA_BYTES = SHARED_DEPTH * SHARED_BLOCKS * SHARED_PLACE_BYTES,
+    SHARED_AT_RESULTS = SHARED_AT_SLOTS + 2 * SHARED_SLOTS_BYTES, /* one area */
+    SHARED_AT_INPUTS = SHARED_AT_RESULTS + SHARED_AREA_BYTES      /* one a rank */
+};
+
 /* Equal in all blocks between two kernels. `broken` is set for good when one gave up. */
 struct peer_block {
     uint64_t epoch; /* of the next kernel */
@@ -75,12 +94,15 @@ enum peer_kernel {
     PEER_TWO_SHOT_STAGED,
     PEER_TWO_SHOT_DIRECT,
     PEER_RECURSIVE_DOUBLING,
-    PEER_KERNELS
+    PEER_KERNELS, /* over GPUs' memory; the others over the host's */
+    SHARED_ONE_SHOT = PEER_KERNELS,
+    SHARED_TWO_SHOT,
+    SHARED_KERNELS_END
 };
 
 /* One rank's view of all scratches; written once. */
 struct peer_world {
-    char *own; /* this rank's scratch */
+    char *own; /* this rank's scratch, or what of it is in its own GPU's memory */
     int rank, size;
     char *scratch[PEER_CUDA_RANKS]; /* by rank, as this rank's device maps them */
     struct peer_words *words;       /* this rank's, as its device maps it */
@@ -144,9 +166,16 @@ int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_g
  * for a test. Blocks. Returns a cudaError_t. */
 int peer_cuda_clear(char *scratch, uint64_t epoch);
 
+/* The same for `own` of the shared kernels; the parts in host memory are zero at first. */
+int peer_cuda_clear_own(char *own, uint64_t epoch);
+
+/* Bytes of a part, a multiple of 4096. */
+size_t peer_cuda_part_bytes(int size);
+
 /* Loads all kernels for so many ranks onto the current device: before anyone spins, since loading one may wait for
  * those that run. *modern becomes peer_world's. Returns a cudaError_t. */
 int peer_cuda_load(int size, int *modern);
+int peer_cuda_load_shared(int size, int *modern);
 
 /* What peer_launch.c makes of type and operation, to choose a kernel by. */
 enum peer_kind {
@@ -183,6 +212,8 @@ const void *peer_one_shot_line_function(int kind, int size);
 const void *peer_two_shot_function(int kind, int size);
 const void *peer_direct_function(int kind, int size);
 const void *peer_doubling_function(int kind);
+const void *shared_one_shot_function(int kind, int size);
+const void *shared_two_shot_function(int kind, int size);
 const void *peer_empty_function(void);
 #ifdef __cplusplus
 }

@@ -200,6 +200,12 @@ static __device__ __forceinline__ epoch epoch_begin(const peer_arguments &a)
     return e;
 }
 
+/* Where the others say that they gave up: in the part of this rank's scratch that they reach. */
+static __device__ __forceinline__ volatile u32 *told_word(const peer_arguments &a, int rank)
+{
+    return (volatile u32 *)(a.world.scratch[rank] + PEER_AT_TOLD);
+}
+
 /* The first to give up: writes why, so that the host and the peers know, and stops all later kernels. */
 static __device__ __noinline__ void give_up(const peer_arguments &a, u64 epoch, int fault, int rank)
 {
@@ -210,11 +216,10 @@ static __device__ __noinline__ void give_up(const peer_arguments &a, u64 epoch, 
         *(volatile u32 *)(scratch + PEER_AT_BLOCKS + i * sizeof(peer_block) + 8) = 1;
     for (int r = 0; r < a.world.size; r++)
         if (r != a.world.rank && fault != PEER_FAULT_TOLD)
-            *(volatile u32 *)(a.world.scratch[r] + PEER_AT_TOLD) =
-                PEER_TELL(a.world.rank, fault, rank);
+            *told_word(a, r) = PEER_TELL(a.world.rank, fault, rank);
     volatile peer_words *words = a.world.words;
     words->rank = (u32)rank;
-    words->heard = *(volatile u32 *)(scratch + PEER_AT_TOLD);
+    words->heard = *told_word(a, a.world.rank);
     words->kernel = (u32)a.kernel;
     words->epoch = epoch;
     __threadfence_system();
@@ -237,7 +242,7 @@ static __device__ __noinline__ bool is_hopeless(const peer_arguments &a, u64 epo
                                                 int rank, u64 waited_ns, u32 patience)
 {
     char *scratch = own_scratch(a);
-    u32 told = *(volatile u32 *)(scratch + PEER_AT_TOLD);
+    u32 told = *told_word(a, a.world.rank);
     u64 timeout_ns = a.world.timeout_ns;
     if (*(volatile u32 *)(scratch + PEER_AT_CLAIMED))
         return true;
@@ -270,12 +275,10 @@ static __device__ __forceinline__ bool spin_failed(spin &s, const peer_arguments
     return __any_sync(~0u, hopeless);
 }
 
-/* Every thread, last of all, unless the communicator was broken at the begin. */
-static __device__ __forceinline__ void epoch_end(const peer_arguments &a, const epoch &e)
+/* epoch_end, but for the slots. */
+static __device__ __forceinline__ void epoch_close(const peer_arguments &a, const epoch &e)
 {
     char *scratch = own_scratch(a);
-    if (((u32)e.now & 0x7fffffffu) == 0x40000000u)
-        scrub(a, e.now);
     if (a.dependent == PEER_LATE)
         __threadfence();
     __syncthreads(); /* all warps have read the block's epoch */
@@ -289,6 +292,14 @@ static __device__ __forceinline__ void epoch_end(const peer_arguments &a, const 
             give_up(a, e.now, PEER_FAULT_BUSY, a.world.rank);
         *(volatile u32 *)(scratch + PEER_AT_RUNNING) = 0;
     }
+}
+
+/* Every thread, last of all, unless the communicator was broken at the begin. */
+static __device__ __forceinline__ void epoch_end(const peer_arguments &a, const epoch &e)
+{
+    if (((u32)e.now & 0x7fffffffu) == 0x40000000u)
+        scrub(a, e.now);
+    epoch_close(a, e);
 }
 
 static __device__ __forceinline__ u32 parity_of(const epoch &e)

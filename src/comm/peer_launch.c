@@ -9,6 +9,7 @@
 enum {
     BLOCK_THREADS = 512, /* what the kernels are compiled for */
     FEW_THREADS = 96,
+    SHARED_THREADS = 256, /* each block's flags cross the bus twice an item */
     LINE_BYTES = 128,
     LINES = PEER_LINES_BYTES / LINE_BYTES,
     SHOT_BLOCKS = 48, /* default limits */
@@ -47,6 +48,10 @@ int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes)
         return bytes <= 4 << 20;
     case PEER_RECURSIVE_DOUBLING:
         return 4 * lines_of(bytes) <= LINES;
+    case SHARED_ONE_SHOT:
+        return divide_up(bytes, 8) * 16 <= SHARED_SLOTS_BYTES;
+    case SHARED_TWO_SHOT: /* its flags count so many items */
+        return bytes / ranks < (size_t)(1 << 20) * SHARED_PLACE_BYTES;
     default:
         return true;
     }
@@ -56,9 +61,9 @@ int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes)
 
 /* Small messages are fastest where a block has few warps, and large ones where no lane has more than one item: blocks of
  * 96 threads up to `most` of them, and then larger ones. */
-static void spread(size_t threads, int most, int blocks, struct peer_grid *out)
+static void spread(size_t threads, size_t few, int most, int blocks, struct peer_grid *out)
 {
-    size_t wanted = divide_up(threads, FEW_THREADS);
+    size_t wanted = divide_up(threads, few);
     if (blocks == 0)
         blocks = wanted < (size_t)most ? (int)wanted : most;
     size_t each = divide_up(threads, (size_t)blocks);
@@ -85,16 +90,25 @@ void peer_cuda_grid(enum peer_kernel kernel, int size, size_t bytes, int blocks,
     blocks = at_most(blocks, PEER_CUDA_BLOCKS);
     switch (kernel) {
     case PEER_ONE_SHOT:
-        spread(divide_up(bytes, 8), SHOT_BLOCKS, blocks, out);
+        spread(divide_up(bytes, 8), FEW_THREADS, SHOT_BLOCKS, blocks, out);
         break;
     case PEER_ONE_SHOT_LINE:
     case PEER_RECURSIVE_DOUBLING:
-        spread(lines_of(bytes) * 8, SHOT_BLOCKS, blocks, out);
+        spread(lines_of(bytes) * 8, FEW_THREADS, SHOT_BLOCKS, blocks, out);
         break;
     case PEER_TWO_SHOT_LINE:
     case PEER_TWO_SHOT_STAGED:
-        spread(slice_lines(bytes, size) * 8, at_most(LINE_BLOCKS, two_shot_limit(size)),
-               at_most(blocks, two_shot_limit(size)), out);
+        spread(slice_lines(bytes, size) * 8, FEW_THREADS,
+               at_most(LINE_BLOCKS, two_shot_limit(size)), at_most(blocks, two_shot_limit(size)),
+               out);
+        break;
+    case SHARED_ONE_SHOT:
+        spread(divide_up(bytes, 8), FEW_THREADS, SHARED_BLOCKS, at_most(blocks, SHARED_BLOCKS),
+               out);
+        break;
+    case SHARED_TWO_SHOT:
+        spread(divide_up(divide_up(bytes, 16), (size_t)size), SHARED_THREADS, SHARED_BLOCKS,
+               at_most(blocks, SHARED_BLOCKS), out);
         break;
     default:
         out->blocks = (int)divide_up(bytes / (size_t)size + 1, DIRECT_TILE);
@@ -177,6 +191,10 @@ static const void *function_of(int kernel, int kind, int size)
         return peer_direct_function(kind, size);
     case PEER_RECURSIVE_DOUBLING:
         return peer_doubling_function(kind);
+    case SHARED_ONE_SHOT:
+        return shared_one_shot_function(kind, size);
+    case SHARED_TWO_SHOT:
+        return shared_two_shot_function(kind, size);
     default:
         return peer_two_shot_function(kind, size);
     }
@@ -250,12 +268,12 @@ int peer_cuda_launch_empty(void *stream)
     return (int)cudaLaunchKernelExC(&config, peer_empty_function(), parameters);
 }
 
-int peer_cuda_clear(char *scratch, uint64_t epoch)
+static int clear(char *scratch, size_t bytes, uint64_t epoch)
 {
     struct peer_block blocks[PEER_CUDA_BLOCKS];
     for (int i = 0; i < PEER_CUDA_BLOCKS; i++)
         blocks[i] = (struct peer_block){.epoch = epoch};
-    cudaError_t error = cudaMemset(scratch, 0, PEER_SCRATCH_BYTES);
+    cudaError_t error = cudaMemset(scratch, 0, bytes);
     if (error == cudaSuccess)
         error = cudaMemcpy(scratch + PEER_AT_BLOCKS, blocks, sizeof blocks, cudaMemcpyHostToDevice);
     if (error == cudaSuccess)
@@ -263,11 +281,26 @@ int peer_cuda_clear(char *scratch, uint64_t epoch)
     return (int)error;
 }
 
+int peer_cuda_clear(char *scratch, uint64_t epoch)
+{
+    return clear(scratch, PEER_SCRATCH_BYTES, epoch);
+}
+
+int peer_cuda_clear_own(char *own, uint64_t epoch)
+{
+    return clear(own, PEER_OWN_BYTES, epoch);
+}
+
+size_t peer_cuda_part_bytes(int size)
+{
+    return divide_up(SHARED_AT_INPUTS + (size_t)size * SHARED_AREA_BYTES, 4096) * 4096;
+}
+
 /* Code that was compiled for less than compute capability 9 cannot wait for the kernel before, wherever it runs. */
-int peer_cuda_load(int size, int *modern)
+static int load(int first, int end, int size, int *modern)
 {
     *modern = true;
-    for (int kernel = 0; kernel < PEER_KERNELS; kernel++)
+    for (int kernel = first; kernel < end; kernel++)
         for (int kind = 0; kind < PEER_KINDS; kind++) {
             struct cudaFuncAttributes attributes;
             cudaError_t error = cudaFuncGetAttributes(&attributes, function_of(kernel, kind, size));
@@ -276,4 +309,14 @@ int peer_cuda_load(int size, int *modern)
             *modern &= attributes.ptxVersion >= 90;
         }
     return (int)cudaSuccess;
+}
+
+int peer_cuda_load(int size, int *modern)
+{
+    return load(0, PEER_KERNELS, size, modern);
+}
+
+int peer_cuda_load_shared(int size, int *modern)
+{
+    return load(PEER_KERNELS, SHARED_KERNELS_END, size, modern);
 }

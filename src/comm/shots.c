@@ -58,6 +58,20 @@ const struct algorithm *const algorithms_peer_cuda[] = {&algorithm_one_shot,
                                                         &algorithm_peer_recursive_doubling,
                                                         NULL};
 
+/* On GPUs, through the host's memory. */
+const struct algorithm algorithm_shared_one_shot = {
+    .name = "shared_one_shot",
+    .about = "alpha + 2 (p-1) n beta; vectors posted in host memory, each rank combines all",
+};
+
+const struct algorithm algorithm_shared_two_shot = {
+    .name = "shared_two_shot",
+    .about = "2 alpha a piece + 2 (p-1)/p n beta; blocks, then results, posted in host memory",
+};
+
+const struct algorithm *const algorithms_shared[] = {&algorithm_shared_one_shot,
+                                                     &algorithm_shared_two_shot, NULL};
+
 const struct algorithm algorithm_nccl = {
     .name = "nccl",
     .about = "NCCL's own choice among its rings and trees",

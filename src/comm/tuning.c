@@ -27,6 +27,7 @@ const struct tuning_backend tuning_backends[] = {
     {"host", CPU | CUDA, {[ALNICO_ALLREDUCE] = algorithms_allreduce}, 1, INT_MAX, INT_MAX},
     {"peer", CPU, {[ALNICO_ALLREDUCE] = algorithms_peer}, 2, PEER_RANKS, 1},
     {"peer", CUDA, {[ALNICO_ALLREDUCE] = algorithms_peer_cuda}, 2, PEER_GPUS, 1},
+    {"shared", CUDA, {[ALNICO_ALLREDUCE] = algorithms_shared}, 2, PEER_GPUS, 1},
     {"nccl", CUDA, {[ALNICO_ALLREDUCE] = algorithms_nccl}, 1, INT_MAX, INT_MAX},
     {NULL, 0, {NULL}, 0, 0, 0},
 };
@@ -104,8 +105,8 @@ const struct algorithm *tuning_algorithm_named(int device, int collective, const
  * Over messages two ranks exchange halves of a chunk, others a half and then quarters: up to 8 KB the MPIs of one host
  * send at once instead of asking the receiver first, which is worth more than fewer messages are.
  *
- * GPUs of one host store into each other's memory until NCCL's ring fills the links as well; a message through the host
- * is for where neither works. */
+ * GPUs of one host store into each other's memory until NCCL's ring fills the links as well; where neither works, they
+ * store into the host's, and between hosts messages go through it. */
 const struct tuning_row tuning_builtin[] = {
     PEER_ROW(2, SIZE_MAX, "one_shot"),
     PEER_ROW(4, 2 << 10, "one_shot"),
@@ -134,6 +135,8 @@ const struct tuning_row tuning_builtin[] = {
     GPU_ROW(PEER_GPUS, 64 << 20, "two_shot_direct", 32, MODE_REGISTERED),
     GPU_ROW(PEER_GPUS, 16 << 20, "two_shot_staged", 80, 0),
     CUDA_ROW("nccl", INT_MAX, INT_MAX, SIZE_MAX, "nccl", 64 << 10),
+    CUDA_ROW("shared", PEER_GPUS, 1, 64 << 10, "shared_one_shot", 64 << 10),
+    CUDA_ROW("shared", PEER_GPUS, 1, SIZE_MAX, "shared_two_shot", 64 << 10),
     CUDA_ROW("host", INT_MAX, INT_MAX, 16 << 10, "recursive_doubling", 16 << 10),
     CUDA_ROW("host", INT_MAX, INT_MAX, SIZE_MAX, "rabenseifner", 512 << 10),
 };

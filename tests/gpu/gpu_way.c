@@ -81,6 +81,8 @@ static bool peer_may_refuse(const struct allreduce_case *c, const char *name)
 bool gpu_may_refuse(const struct allreduce_case *c, const void *argument)
 {
     const struct gpu_way *way = argument;
+    if (strcmp(gpu_way_name(way), "shared_one_shot") == 0)
+        return c->count * datatype_bytes(c->type) > 128 << 10;
     if (gpu_way_is(way, "peer"))
         return peer_may_refuse(c, gpu_way_name(way));
     if (!gpu_way_is(way, "nccl"))

@@ -39,16 +39,21 @@ static void enable_access(int gpus)
         }
 }
 
+static void node_create(struct peer_node *node, int rank, int size, int device, uint64_t timeout_ns)
+{
+    *node = (struct peer_node){.device = device};
+    node->world = (struct peer_world){.rank = rank, .size = size, .timeout_ns = timeout_ns};
+    REQUIRE_CUDA(cudaSetDevice(device));
+    REQUIRE_CUDA(cudaStreamCreateWithFlags(&node->stream, cudaStreamNonBlocking));
+}
+
 void peer_ranks_create(struct peer_node *nodes, int size, int gpus, uint64_t timeout_ns)
 {
     enable_access(gpus);
     for (int r = 0; r < size; r++) {
         struct peer_node *node = &nodes[r];
-        *node = (struct peer_node){.device = r % gpus};
-        node->world = (struct peer_world){.rank = r, .size = size, .timeout_ns = timeout_ns};
-        REQUIRE_CUDA(cudaSetDevice(node->device));
+        node_create(node, r, size, r % gpus, timeout_ns);
         REQUIRE_CUDA(peer_cuda_load(size, &node->world.modern));
-        REQUIRE_CUDA(cudaStreamCreateWithFlags(&node->stream, cudaStreamNonBlocking));
         REQUIRE_CUDA(cudaHostAlloc((void **)&node->words, sizeof *node->words,
                                    cudaHostAllocMapped | cudaHostAllocPortable));
         REQUIRE_CUDA(cudaHostGetDevicePointer((void **)&node->world.words, node->words, 0));
@@ -62,13 +67,43 @@ void peer_ranks_create(struct peer_node *nodes, int size, int gpus, uint64_t tim
     peer_ranks_clear(nodes, size, 1);
 }
 
-void peer_ranks_clear(struct peer_node *nodes, int size, uint64_t epoch)
+void peer_ranks_create_shared(struct peer_node *nodes, int size, int gpus, uint64_t timeout_ns)
 {
     for (int r = 0; r < size; r++) {
-        REQUIRE_CUDA(cudaSetDevice(nodes[r].device));
-        REQUIRE_CUDA(peer_cuda_clear(nodes[r].world.scratch[r], epoch));
-        memset(nodes[r].words, 0, sizeof *nodes[r].words);
+        struct peer_node *node = &nodes[r];
+        node_create(node, r, size, r % gpus, timeout_ns);
+        REQUIRE_CUDA(peer_cuda_load_shared(size, &node->world.modern));
+        REQUIRE_CUDA(cudaMalloc((void **)&node->world.own, PEER_OWN_BYTES));
+        REQUIRE_CUDA(cudaHostAlloc((void **)&node->part, peer_cuda_part_bytes(size),
+                                   cudaHostAllocMapped | cudaHostAllocPortable));
+        node->words = (struct peer_words *)(void *)(node->part + SHARED_AT_WORDS);
     }
+    for (int r = 0; r < size; r++) {
+        struct peer_world *world = &nodes[r].world;
+        REQUIRE_CUDA(cudaSetDevice(nodes[r].device));
+        for (int q = 0; q < size; q++)
+            REQUIRE_CUDA(cudaHostGetDevicePointer((void **)&world->scratch[q], nodes[q].part, 0));
+        world->words = (struct peer_words *)(void *)(world->scratch[r] + SHARED_AT_WORDS);
+    }
+    peer_ranks_clear(nodes, size, 1);
+}
+
+static void node_clear(struct peer_node *node, int rank, int size, uint64_t epoch)
+{
+    REQUIRE_CUDA(cudaSetDevice(node->device));
+    if (node->part) {
+        REQUIRE_CUDA(peer_cuda_clear_own(node->world.own, epoch));
+        memset(node->part, 0, peer_cuda_part_bytes(size));
+    } else {
+        REQUIRE_CUDA(peer_cuda_clear(node->world.scratch[rank], epoch));
+        memset(node->words, 0, sizeof *node->words);
+    }
+}
+
+void peer_ranks_clear(struct peer_node *nodes, int size, uint64_t epoch)
+{
+    for (int r = 0; r < size; r++)
+        node_clear(&nodes[r], r, size, epoch);
 }
 
 void peer_ranks_destroy(struct peer_node *nodes, int size)
@@ -76,7 +111,7 @@ void peer_ranks_destroy(struct peer_node *nodes, int size)
     for (int r = 0; r < size; r++) {
         REQUIRE_CUDA(cudaSetDevice(nodes[r].device));
         REQUIRE_CUDA(cudaStreamDestroy(nodes[r].stream));
-        REQUIRE_CUDA(cudaFree(nodes[r].world.scratch[r]));
-        REQUIRE_CUDA(cudaFreeHost(nodes[r].words));
+        REQUIRE_CUDA(cudaFree(nodes[r].world.own));
+        REQUIRE_CUDA(cudaFreeHost(nodes[r].part ? (void *)nodes[r].part : nodes[r].words));
     }
 }

@@ -12,6 +12,7 @@ struct peer_node {
     cudaStream_t stream;
     struct peer_world world;
     struct peer_words *words; /* as the host sees them */
+    char *part;               /* in host memory, of the shared kernels' ranks; otherwise NULL */
 };
 
 /* Ends the process with the place and the error unless it is cudaSuccess. */
@@ -23,6 +24,10 @@ int peer_ranks_gpus(void);
 
 /* Rank r is on device r % gpus. Ends the process on failure. */
 void peer_ranks_create(struct peer_node *nodes, int size, int gpus, uint64_t timeout_ns);
+
+/* The same for the shared kernels: over host memory. */
+void peer_ranks_create_shared(struct peer_node *nodes, int size, int gpus, uint64_t timeout_ns);
+
 void peer_ranks_destroy(struct peer_node *nodes, int size);
 
 /* As new, with `epoch` the next one. Nothing runs. */

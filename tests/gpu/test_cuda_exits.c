@@ -64,7 +64,8 @@ static void survivor_require(struct survivor *s, double start, const char *way)
 /* Rank 1 ends, by a signal (argument: its number) or with exit status 9, when the others' kernels spin. */
 static void ending_body(struct rank *rank)
 {
-    static const char *const ways[] = {NULL, "two_shot_direct", "two_shot_staged", "ring"};
+    static const char *const ways[] = {NULL, "two_shot_direct", "two_shot_staged",
+                                       "shared_two_shot", "ring"};
     struct survivor s[LENGTH(ways)];
     int signal_number = *(const int *)rank->argument;
     struct gpu_rank here = {.rank = rank->rank, .size = rank->size, .device = rank->rank};

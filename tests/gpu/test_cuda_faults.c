@@ -157,6 +157,8 @@ static void complain(const struct trial *t, const struct gpu_rank *rank, alnico_
             {.way = "two_shot_direct", .count = 20000, .kind = BLOCKING},                          \
             {.way = "two_shot_staged", .count = COUNT_MOST, .kind = REQUEST},                      \
             {.way = "peer_recursive_doubling", .count = 1000, .kind = BLOCKING},                   \
+            {.way = "shared_one_shot", .count = 1000, .kind = GRAPH},                              \
+            {.way = "shared_two_shot", .count = 50000, .kind = BLOCKING},                          \
             {.way = "recursive_doubling", .count = 10, .kind = TEST},                              \
             {.way = "ring", .count = 5000, .kind = BLOCKING},                                      \
             {.way = "one_shot", .count = 1000, .kind = BLOCKING},                                  \
@@ -283,6 +285,8 @@ static void an_abort_frees_what_spins(struct gpu_rank *rank)
         {.way = "two_shot_line", .count = 20000, .kind = REQUEST},
         {.way = "two_shot_staged", .count = COUNT_MOST, .kind = BLOCKING},
         {.way = "one_shot", .count = 500, .kind = GRAPH},
+        {.way = "shared_one_shot", .count = 1000, .kind = REQUEST},
+        {.way = "shared_two_shot", .count = COUNT_MOST, .kind = BLOCKING},
         {.way = "ring", .count = 5000, .kind = BLOCKING},
     };
     struct abort abort = {trials, LENGTH(trials)};
@@ -308,6 +312,7 @@ static void aborted_and_destroyed_at_once(struct gpu_rank *rank)
     struct trial trials[] = {
         {.way = "one_shot", .count = 1000, .kind = BLOCKING},
         {.way = "two_shot_staged", .count = COUNT_MOST, .kind = BLOCKING},
+        {.way = "shared_two_shot", .count = COUNT_MOST, .kind = BLOCKING},
     };
     if (is_left_out(rank))
         return;
@@ -327,12 +332,13 @@ static void another_size_on_one_rank(struct gpu_rank *rank)
 {
     struct trial trials[] = {
         {.way = "one_shot", .count = 10, .kind = BLOCKING},
+        {.way = "shared_one_shot", .count = 10, .kind = BLOCKING},
         {.way = "two_shot_line", .count = 2000, .kind = BLOCKING},
         {.way = "recursive_doubling", .count = 10, .kind = BLOCKING},
         {.way = "ring", .count = 5000, .kind = BLOCKING},
         {.way = "two_shot_staged", .count = COUNT_MOST / 2, .kind = REQUEST},
     };
-    enum { FLAGS = 2, TELLING = 4 }; /* the first trials are by flags, and all of these tell */
+    enum { FLAGS = 3, TELLING = 5 }; /* the first trials are by flags, and all of these tell */
     int mine[LENGTH(trials)], all[GPU_RANKS * 2 * LENGTH(trials)] = {0};
     if (is_left_out(rank) || rank->size > 2 * GPU_RANKS)
         return;

@@ -1,7 +1,7 @@
 /*
- * The peer kernels without a communicator, on as many GPUs as there are; with more ranks than GPUs, several ranks run
- * on one GPU, so that one is enough. Every kernel's results are compared bit for bit with the CPU's arithmetic.
- * Arguments: the seed of the inputs, and a limit of ranks.
+ * The peer kernels and the shared ones without a communicator, on as many GPUs as there are; with more ranks than GPUs,
+ * several ranks run on one GPU, so that one is enough. Every kernel's results are compared bit for bit with the CPU's
+ * arithmetic. Arguments: the seed of the inputs, and a limit of ranks.
  */
 #include "peer_ranks.h"
 
@@ -18,11 +18,13 @@
 enum { MARGIN = 256, POISON = 0x5a, LARGEST = 3 << 20, RANKS = PEER_CUDA_RANKS };
 
 static const char *const kernel_names[] = {"one_shot",        "one_shot_line",   "two_shot_line",
-                                           "two_shot_staged", "two_shot_direct", "doubling"};
+                                           "two_shot_staged", "two_shot_direct", "doubling",
+                                           "shared_one_shot", "shared_two_shot"};
 
 /* Of one number of ranks. */
 struct fixture {
     int size, gpus;
+    int first, kernels; /* the peer kernels, or the shared ones */
     struct peer_node nodes[RANKS];
     char *send[RANKS], *recv[RANKS];    /* on the devices, LARGEST bytes between margins */
     char *input[RANKS], *output[RANKS]; /* pinned */
@@ -52,15 +54,29 @@ static double seconds(void)
 
 /* ---- Ranks ---- */
 
+static enum peer_kernel one_shot_of(const struct fixture *f)
+{
+    return f->first ? SHARED_ONE_SHOT : PEER_ONE_SHOT;
+}
+
+static enum peer_kernel two_shot_of(const struct fixture *f)
+{
+    return f->first ? SHARED_TWO_SHOT : PEER_TWO_SHOT_LINE;
+}
+
 static void use(const struct fixture *f, int rank)
 {
     REQUIRE_CUDA(cudaSetDevice(f->nodes[rank].device));
 }
 
-static void fixture_create(struct fixture *f, int size, int gpus, double timeout)
+static void fixture_create(struct fixture *f, int size, int gpus, bool shared, double timeout)
 {
-    *f = (struct fixture){.size = size, .gpus = gpus};
-    peer_ranks_create(f->nodes, size, gpus, (uint64_t)(timeout * 1e9));
+    *f = (struct fixture){.size = size,
+                          .gpus = gpus,
+                          .first = shared ? PEER_KERNELS : 0,
+                          .kernels = shared ? SHARED_KERNELS_END - PEER_KERNELS : PEER_KERNELS};
+    (shared ? peer_ranks_create_shared : peer_ranks_create)(f->nodes, size, gpus,
+                                                            (uint64_t)(timeout * 1e9));
     for (int r = 0; r < size; r++) {
         use(f, r);
         REQUIRE_CUDA(cudaMalloc((void **)&f->send[r], LARGEST + 2 * MARGIN));
@@ -106,7 +122,7 @@ static void require_no_fault(const struct fixture *f, const char *what)
         if (fault_of(f, r) == PEER_FAULT_NONE)
             continue;
         fprintf(stderr, "%s: rank %d of %d: fault %u, missing rank %u, kernel %s, epoch %llu\n",
-                what, r, f->size, w->fault, w->rank, kernel_names[w->kernel % PEER_KERNELS],
+                what, r, f->size, w->fault, w->rank, kernel_names[w->kernel % SHARED_KERNELS_END],
                 (unsigned long long)w->epoch);
         REQUIRE(!"no fault");
     }
@@ -310,7 +326,7 @@ static void run_counts(const struct fixture *f, struct peer_case c, const size_t
 
 static void test_all_kinds(const struct fixture *f)
 {
-    for (int kernel = 0; kernel < PEER_KERNELS; kernel++)
+    for (int kernel = f->first; kernel < f->first + f->kernels; kernel++)
         for (int type = 0; type < DATATYPES; type++)
             for (int op = 0; op < OPS; op++) {
                 struct peer_case c = {.kernel = (enum peer_kernel)kernel,
@@ -326,7 +342,7 @@ static void test_large(const struct fixture *f)
 {
     static const alnico_datatype_t types[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_INT8,
                                               ALNICO_FLOAT64};
-    for (int kernel = 0; kernel < PEER_KERNELS; kernel++)
+    for (int kernel = f->first; kernel < f->first + f->kernels; kernel++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
             struct peer_case c = {
                 .kernel = (enum peer_kernel)kernel, .type = types[t], .op = ALNICO_SUM};
@@ -339,7 +355,8 @@ static void test_random_calls(const struct fixture *f, int calls)
 {
     for (int i = 0; i < calls; i++) {
         uint64_t x = reference_random(seed, 77, (uint64_t)i);
-        struct peer_case c = {.kernel = (enum peer_kernel)(x % PEER_KERNELS),
+        struct peer_case c = {.kernel =
+                                  (enum peer_kernel)(f->first + (int)(x % (unsigned)f->kernels)),
                               .type = (alnico_datatype_t)(x / 8 % DATATYPES),
                               .op = (alnico_op_t)(x / 128 % 5),
                               .count = (x >> 16) % (1u << (x >> 12) % 17) + 1,
@@ -357,15 +374,20 @@ static void test_random_calls(const struct fixture *f, int calls)
 
 /* Every kernel with every count, one after the other, each on a part of the buffers of its own; in each round other
  * inputs. */
-enum { CHAIN_CALLS = 4 * PEER_KERNELS, CHAIN_ROUNDS = 4, CHAIN_COUNT = 25302 * PEER_KERNELS };
+enum { CHAIN_ROUNDS = 4, CHAIN_EACH = 25302 }; /* elements of a kernel's four calls */
+
+static size_t chain_count(const struct fixture *f)
+{
+    return (size_t)CHAIN_EACH * (size_t)f->kernels;
+}
 
 static struct peer_case chain_case(const struct fixture *f, int i)
 {
     static const size_t counts[] = {2, 300, 5000, 20000};
-    size_t before = (size_t)(i / 4) * 25302;
+    size_t before = (size_t)(i / 4) * CHAIN_EACH;
     for (int k = 0; k < i % 4; k++)
         before += counts[k];
-    return (struct peer_case){.kernel = (enum peer_kernel)(i / 4),
+    return (struct peer_case){.kernel = (enum peer_kernel)(f->first + i / 4),
                               .type = ALNICO_UINT32,
                               .op = ALNICO_SUM,
                               .count = counts[i % 4],
@@ -385,8 +407,8 @@ static uint32_t chain_input(int round, int rank, size_t element)
 /* The small and the large ones in turns, so that grids of all sizes follow each other. */
 static void chain_launch(const struct fixture *f, int rank)
 {
-    for (int k = 0; k < CHAIN_CALLS; k++) {
-        struct peer_case c = chain_case(f, k % PEER_KERNELS * 4 + k / PEER_KERNELS);
+    for (int k = 0; k < 4 * f->kernels; k++) {
+        struct peer_case c = chain_case(f, k % f->kernels * 4 + k / f->kernels);
         launch(f, &c, rank);
     }
 }
@@ -396,7 +418,7 @@ static void chain_fill(const struct fixture *f)
     for (int r = 0; r < f->size; r++) {
         uint32_t *values = (uint32_t *)(void *)f->input[r];
         for (int round = 0; round < CHAIN_ROUNDS; round++)
-            for (size_t i = 0; i < CHAIN_COUNT; i++)
+            for (size_t i = 0; i < chain_count(f); i++)
                 *values++ = chain_input(round, r, i);
     }
 }
@@ -404,7 +426,7 @@ static void chain_fill(const struct fixture *f)
 /* In, all calls, out; nothing waits for the host. */
 static void chain_round(const struct fixture *f, int rank, int round, cudaGraphExec_t graph)
 {
-    size_t bytes = CHAIN_COUNT * 4, at = (size_t)round * bytes;
+    size_t bytes = chain_count(f) * 4, at = (size_t)round * bytes;
     cudaStream_t stream = f->nodes[rank].stream;
     use(f, rank);
     REQUIRE_CUDA(cudaMemcpyAsync(f->send[rank] + MARGIN, f->input[rank] + at, bytes,
@@ -421,8 +443,9 @@ static void chain_check(const struct fixture *f)
 {
     for (int i = 0; i < f->size * CHAIN_ROUNDS; i++) {
         int rank = i / CHAIN_ROUNDS, round = i % CHAIN_ROUNDS;
-        const uint32_t *seen = (const uint32_t *)(void *)f->output[rank] + round * CHAIN_COUNT;
-        for (size_t e = 0; e < CHAIN_COUNT; e++) {
+        const uint32_t *seen =
+            (const uint32_t *)(void *)f->output[rank] + (size_t)round * chain_count(f);
+        for (size_t e = 0; e < chain_count(f); e++) {
             uint32_t expected = 0;
             for (int r = 0; r < f->size; r++)
                 expected += chain_input(round, r, e);
@@ -432,8 +455,8 @@ static void chain_check(const struct fixture *f)
                 stderr,
                 "seed %llu: graphs and eager calls: round %d, rank %d of %d, element %zu, kernel "
                 "%s: %u, expected %u\n",
-                (unsigned long long)seed, round, rank, f->size, e, kernel_names[e / 25302], seen[e],
-                expected);
+                (unsigned long long)seed, round, rank, f->size, e,
+                kernel_names[f->first + (int)(e / CHAIN_EACH)], seen[e], expected);
             REQUIRE(!"right");
         }
     }
@@ -475,7 +498,7 @@ static void test_wrap(struct fixture *f)
     for (size_t k = 0; k < sizeof epochs / sizeof *epochs; k++) {
         peer_ranks_clear(f->nodes, f->size, epochs[k]);
         for (int i = 0; i < 8; i++) {
-            struct peer_case c = {.kernel = i % 4 == 3 ? PEER_TWO_SHOT_LINE : PEER_ONE_SHOT,
+            struct peer_case c = {.kernel = i % 4 == 3 ? two_shot_of(f) : one_shot_of(f),
                                   .type = ALNICO_FLOAT32,
                                   .op = ALNICO_SUM,
                                   .count = 700 + 100 * (size_t)i,
@@ -490,22 +513,23 @@ static void test_stale_flags(struct fixture *f)
 {
     enum { SLOTS = 1000 };
     uint32_t *slots = (uint32_t *)(void *)f->input[0];
-    struct peer_case c = {.kernel = PEER_ONE_SHOT,
+    struct peer_case c = {.kernel = one_shot_of(f),
                           .type = ALNICO_FLOAT32,
                           .op = ALNICO_SUM,
-                          .count = 300,
+                          .count = 2,
                           .blocks = few_blocks(f)};
-    uint32_t again = 0x40000002;
+    uint32_t again = 0x40000004;
     for (int i = 0; i < SLOTS * 4; i++)
         slots[i] = i % 2 ? again : 0xdeadbeef;
     peer_ranks_clear(f->nodes, f->size, 0x40000000);
     for (int r = 0; r < f->size; r++) {
         use(f, r);
-        REQUIRE_CUDA(cudaMemcpy(f->nodes[r].world.scratch[r] + PEER_AT_LL, slots, SLOTS * 16,
-                                cudaMemcpyHostToDevice));
+        size_t at = f->first ? SHARED_AT_SLOTS : PEER_AT_LL;
+        REQUIRE_CUDA(
+            cudaMemcpy(f->nodes[r].world.scratch[r] + at, slots, SLOTS * 16, cudaMemcpyDefault));
     }
-    c.count = 2; /* this epoch clears, and writes few slots itself */
-    run_case(f, &c);
+    for (int i = 0; i < 4; i++)
+        run_case(f, &c); /* the first two clear, and write few slots themselves */
     c.count = 300;
     run_case(f, &c);
     run_case(f, &c);
@@ -528,7 +552,7 @@ static void fill_all(const struct fixture *f, const struct peer_case *c)
 
 static void test_late_rank(const struct fixture *f)
 {
-    for (int kernel = 0; kernel < PEER_KERNELS; kernel++) {
+    for (int kernel = f->first; kernel < f->first + f->kernels; kernel++) {
         struct peer_case c = {.kernel = (enum peer_kernel)kernel,
                               .type = ALNICO_FLOAT32,
                               .op = ALNICO_SUM,
@@ -569,7 +593,7 @@ static void require_left(const struct fixture *f, double limit)
 
 static void test_lost_rank(struct fixture *f)
 {
-    for (int kernel = 0; kernel < PEER_KERNELS; kernel++) {
+    for (int kernel = f->first; kernel < f->first + f->kernels; kernel++) {
         struct peer_case c = {.kernel = (enum peer_kernel)kernel,
                               .type = ALNICO_FLOAT32,
                               .op = ALNICO_SUM,
@@ -608,7 +632,7 @@ static void test_lost_rank(struct fixture *f)
 
 static void test_abort(struct fixture *f)
 {
-    struct peer_case c = {.kernel = PEER_TWO_SHOT_LINE,
+    struct peer_case c = {.kernel = two_shot_of(f),
                           .type = ALNICO_FLOAT32,
                           .op = ALNICO_SUM,
                           .count = 1000,
@@ -632,7 +656,7 @@ static void test_abort(struct fixture *f)
 
 static void test_two_at_once(struct fixture *f)
 {
-    struct peer_case c = {.kernel = PEER_ONE_SHOT,
+    struct peer_case c = {.kernel = one_shot_of(f),
                           .type = ALNICO_FLOAT32,
                           .op = ALNICO_SUM,
                           .count = 100,
@@ -666,12 +690,12 @@ static void test_two_at_once(struct fixture *f)
         fflush(stdout);                                                                            \
     } while (0)
 
-static void run_size(int size, int gpus)
+static void run_size(int size, int gpus, bool shared)
 {
     static struct fixture fixture;
     struct fixture *f = &fixture;
-    printf("%d ranks on %d GPUs\n", size, gpus);
-    fixture_create(f, size, gpus, 20);
+    printf("%d ranks on %d GPUs, %s memory\n", size, gpus, shared ? "the host's" : "their own");
+    fixture_create(f, size, gpus, shared, 20);
     RUN(test_all_kinds(f));
     RUN(test_large(f));
     RUN(test_random_calls(f, 500));
@@ -698,8 +722,8 @@ int main(int argc, char **argv)
     printf("seed %llu, %d GPUs\n", (unsigned long long)seed, gpus);
     gpus = gpus > RANKS ? RANKS : gpus;
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
-        if (more[i] <= limit)
-            run_size(more[i], more[i] < gpus ? more[i] : more[i] % gpus == 0 ? gpus : 1);
+        for (int shared = 0; shared < 2 && more[i] <= limit; shared++)
+            run_size(more[i], more[i] < gpus ? more[i] : more[i] % gpus == 0 ? gpus : 1, shared);
     printf("all %ld cases right\n", cases);
     return 0;
 }

@@ -63,7 +63,7 @@ row() {
     printf '\t{\n\t\t"device":\t"%s",\n\t\t"bytes_up_to":\t%s,\n\t\t"backend":\t"%s",\n' "$1" "$2" "$3"
     printf '\t\t"algorithm":\t"%s",\n\t\t"chunk_bytes":\t%s,\n\t\t"origin":\t"built in"\n\t}' "$4" "$5"
 }
-{ row cpu 9 host ring 1; row cuda 4096 peer one_shot 2; row cuda 16384 host recursive_doubling 3000
+{ row cpu 9 host ring 1; row cuda 4096 peer one_shot 2; row cuda null shared shared_two_shot 5; row cuda 16384 host recursive_doubling 3000
 row cuda null host rabenseifner 4000; } >"$2"
 FAKE
 fake "$bundle/tests/good" <<'FAKE'
@@ -108,6 +108,7 @@ called '^2 --tool racecheck .*alnico-perf allreduce'
 called '^4 allreduce --device cuda .*--json .*/graph.json -G 0 -n 20 -b 8 -e 1M -f 2 --versus nccl,nccl-symmetric$'
 called '^2 allreduce .*graph-2.json'
 called '^4 allreduce .*staged-shm.json .*--bootstrap'
+called '^4 allreduce .*staged-mpi.json .*-b 4M'
 called '^4  --device cuda .*tuning-4.json$'
 called '^4 .*/tuning-4.json --device cuda --verify '
 expect_out '^The table in force is .* 9 of 9 cases'
@@ -130,6 +131,8 @@ expect_json "$out/host-only.table" 'rows;0;algorithm' recursive_doubling
 expect_json "$out/host-only.table" 'rows;0;bytes_up_to' 16384
 expect_json "$out/host-only.table" 'rows;1;bytes_up_to' ''
 expect_json "$out/host-only.table" 'rows;1;chunk_bytes' 4000
+expect_json "$out/staged.table" 'rows;0;backend' shared
+expect_json "$out/staged.table" 'rows;1;backend' host
 
 # Fewer sizes, and chosen phases.
 run 1 --quick --only tests

@@ -1,0 +1,52 @@
+/* The words of a kernel that gave up, as a status and its detail. */
+#include "comm/peer_faults.h"
+
+#include "status.h"
+
+static const char *const kernel_names[] = {[PEER_ONE_SHOT] = "one_shot",
+                                           [PEER_ONE_SHOT_LINE] = "one_shot_line",
+                                           [PEER_TWO_SHOT_LINE] = "two_shot_line",
+                                           [PEER_TWO_SHOT_STAGED] = "two_shot_staged",
+                                           [PEER_TWO_SHOT_DIRECT] = "two_shot_direct",
+                                           [PEER_RECURSIVE_DOUBLING] = "peer_recursive_doubling",
+                                           [SHARED_ONE_SHOT] = "shared_one_shot",
+                                           [SHARED_TWO_SHOT] = "shared_two_shot"};
+
+static alnico_status_t explain(const struct alnico_comm *comm,
+                               const volatile struct peer_words *words)
+{
+    const char *kernel = kernel_names[words->kernel % SHARED_KERNELS_END];
+    unsigned long long epoch = words->epoch;
+    switch (words->fault) {
+    case PEER_FAULT_TIMEOUT:
+        return error_set(ALNICO_ERROR_TIMEOUT,
+                         "%s, kernel %llu of communicator %d: rank %u did not come within %g s",
+                         kernel, epoch, comm->id, words->rank, comm->family->settings.timeout);
+    case PEER_FAULT_BUSY:
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "%s, kernel %llu of communicator %d: another operation of it was still "
+                         "running on this GPU; what uses one communicator must be ordered",
+                         kernel, epoch, comm->id);
+    case PEER_FAULT_TOLD:
+        if (PEER_TOLD_FAULT(words->heard) == PEER_FAULT_TIMEOUT)
+            return error_set(ALNICO_ERROR_TIMEOUT,
+                             "%s, kernel %llu of communicator %d: rank %u did not come within "
+                             "%g s, as rank %u found",
+                             kernel, epoch, comm->id, PEER_TOLD_MISSED(words->heard),
+                             comm->family->settings.timeout, words->rank);
+        return error_set(ALNICO_ERROR_ABORTED,
+                         "%s, kernel %llu of communicator %d: rank %u gave up", kernel, epoch,
+                         comm->id, words->rank);
+    default:
+        return error_set(ALNICO_ERROR_ABORTED, "%s, kernel %llu of communicator %d was aborted",
+                         kernel, epoch, comm->id);
+    }
+}
+
+alnico_status_t peer_faults_look(const struct alnico_comm *comm, const struct peer_words *words)
+{
+    if (*(const volatile uint32_t *)&words->fault == PEER_FAULT_NONE)
+        return ALNICO_SUCCESS;
+    atomic_thread_fence(memory_order_acquire);
+    return explain(comm, words);
+}
