@@ -41,6 +41,16 @@ int power_below(int p)
     return 1 << log_below(p);
 }
 
+int log_above(int p)
+{
+    return p == 1 ? 0 : log_below(p - 1) + 1;
+}
+
+int rank_beyond(const struct shape *shape, int distance)
+{
+    return (shape->rank + shape->size + distance) % shape->size;
+}
+
 size_t block_at(size_t count, int blocks, int b)
 {
     size_t each = count / (size_t)blocks, rest = count % (size_t)blocks, index = (size_t)b;
@@ -69,6 +79,57 @@ struct span send_block(const struct shape *shape, int b)
 struct span recv_block(const struct shape *shape, int b)
 {
     return rank_block(shape, BUFFER_RECV, shape->recv_counts, shape->recv_at, b);
+}
+
+size_t nothing_arrives(const struct shape *shape)
+{
+    (void)shape;
+    return 0;
+}
+
+bool exchange_both(struct exchange *out, int to, struct span send, int from, struct span recv,
+                   bool reduce)
+{
+    *out = (struct exchange){.to = to, .from = from, .send = send, .recv = recv, .reduce = reduce};
+    return true;
+}
+
+bool exchange_send(struct exchange *out, int to, struct span send)
+{
+    return exchange_both(out, to, send, -1, send, false);
+}
+
+bool exchange_receive(struct exchange *out, int from, struct span recv, bool reduce)
+{
+    return exchange_both(out, -1, recv, from, recv, reduce);
+}
+
+bool exchange_copy(const struct shape *shape, struct exchange *out, struct span from,
+                   struct span to)
+{
+    return exchange_both(out, shape->rank, from, shape->rank, to, false);
+}
+
+bool exchange_combine(const struct shape *shape, struct exchange *out, struct span from,
+                      struct span into)
+{
+    return exchange_both(out, shape->rank, from, shape->rank, into, true);
+}
+
+int tree_place(const struct shape *shape)
+{
+    return rank_beyond(shape, -shape->root);
+}
+
+int tree_rank(const struct shape *shape, int place)
+{
+    return (place + shape->root) % shape->size;
+}
+
+int tree_extent(const struct shape *shape, int place)
+{
+    int below = place & -place, left = shape->size - place;
+    return place && below < left ? below : left;
 }
 
 static int folded(const struct shape *shape)

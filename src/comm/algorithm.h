@@ -4,7 +4,7 @@
  * simulator run the same functions.
  *
  * Costs are in the usual model: alpha is the latency of a message, beta the time per byte, gamma the
- * time to reduce a byte, n the bytes of the vector, p the ranks, lg the logarithm to base 2.
+ * time to reduce a byte, n the bytes of the vector or of all blocks together, p the ranks, lg the logarithm to base 2.
  */
 #ifndef ALNICO_SRC_ALGORITHM_H
 #define ALNICO_SRC_ALGORITHM_H
@@ -93,7 +93,27 @@ extern const struct algorithm algorithm_binomial;
 
 extern const struct algorithm *const algorithms_allreduce[];
 
-/* Those of the other collectives, each list ended by NULL. To add one, add its line to algorithms.c. */
+/* Those of the other collectives, each list ended by NULL. To add one, add its line here and to algorithms.c. What
+ * takes blocks of any length is in two lists. */
+extern const struct algorithm algorithm_reduce_binomial;
+extern const struct algorithm algorithm_reduce_scatter_gather;
+extern const struct algorithm algorithm_broadcast_binomial;
+extern const struct algorithm algorithm_broadcast_scatter_ring;
+extern const struct algorithm algorithm_allgather_recursive_doubling;
+extern const struct algorithm algorithm_allgather_bruck;
+extern const struct algorithm algorithm_allgather_ring;
+extern const struct algorithm algorithm_reduce_scatter_recursive_halving;
+extern const struct algorithm algorithm_reduce_scatter_pairwise;
+extern const struct algorithm algorithm_reduce_scatter_ring;
+extern const struct algorithm algorithm_gather_binomial;
+extern const struct algorithm algorithm_gather_linear;
+extern const struct algorithm algorithm_scatter_binomial;
+extern const struct algorithm algorithm_scatter_linear;
+extern const struct algorithm algorithm_alltoall_bruck;
+extern const struct algorithm algorithm_alltoall_pairwise;
+extern const struct algorithm algorithm_barrier_dissemination;
+extern const struct algorithm algorithm_sendrecv_direct;
+
 extern const struct algorithm *const algorithms_reduce[];
 extern const struct algorithm *const algorithms_broadcast[];
 extern const struct algorithm *const algorithms_allgather[];
@@ -141,6 +161,12 @@ const struct algorithm *algorithm_find(const char *name);
 int power_below(int p);
 int log_below(int p);
 
+/* The logarithm of p, rounded up; p >= 1. */
+int log_above(int p);
+
+/* The rank so many above this one, around the ring of all; -size <= distance. */
+int rank_beyond(const struct shape *shape, int distance);
+
 /* Where block b of `blocks` nearly equal blocks of `count` elements begins; block `blocks` is the end. */
 size_t block_at(size_t count, int blocks, int b);
 
@@ -150,6 +176,29 @@ struct span block_span(size_t count, int blocks, int first, int last);
 /* Rank b's block of SEND or RECV, on a side that has all blocks; of equal blocks or not. */
 struct span send_block(const struct shape *shape, int b);
 struct span recv_block(const struct shape *shape, int b);
+
+/* The `arrivals` of what does not reduce: none. */
+size_t nothing_arrives(const struct shape *shape);
+
+/*
+ * Each fills *out and returns true, as round() does. copy and combine are what the rank does by itself.
+ */
+bool exchange_send(struct exchange *out, int to, struct span send);
+bool exchange_receive(struct exchange *out, int from, struct span recv, bool reduce);
+bool exchange_both(struct exchange *out, int to, struct span send, int from, struct span recv,
+                   bool reduce);
+bool exchange_copy(const struct shape *shape, struct exchange *out, struct span from,
+                   struct span to);
+bool exchange_combine(const struct shape *shape, struct exchange *out, struct span from,
+                      struct span into);
+
+/*
+ * Binomial trees hang from the root, whose place is 0; a rank's place is its distance above it around the ring. The
+ * parent of a place is the place without its lowest set bit, and below a place hang the places [place, place + extent).
+ */
+int tree_place(const struct shape *shape);
+int tree_rank(const struct shape *shape, int place);
+int tree_extent(const struct shape *shape, int place);
 
 /*
  * Folding makes any rank count a power of two, as Rabenseifner (2004) does: of the first 2r ranks, r = p -

@@ -1,5 +1,4 @@
-/* Every algorithm proven symbolically: elements are sets of ranks, messages go in order from pair to pair as
- * the executor sends them, and in the end every element of every rank holds each rank exactly once. */
+/* The arithmetic that algorithms share, and their names. */
 #include "comm/algorithm.h"
 
 #include <setjmp.h>
@@ -10,171 +9,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-enum { WORDS = 3 }; /* up to 192 ranks */
-
-struct set {
-    uint64_t word[WORDS];
-};
-
-struct message {
-    struct message *next;
-    int from, to;
-    size_t len;
-    struct set data[];
-};
-
-struct place {
-    struct set *recv; /* the RECV buffer */
-    int round, posted;
-};
-
-struct machine {
-    const struct algorithm *algorithm;
-    int size;
-    size_t count;
-    struct place *places;
-    struct message **queues; /* by receiver; in the order of sending */
-};
-
-static struct shape shape_of(const struct machine *m, int rank)
-{
-    return (struct shape){.rank = rank, .size = m->size, .count = m->count};
-}
-
-static void send(struct machine *m, int from, const struct exchange *x)
-{
-    assert_in_range(x->to, 0, m->size - 1);
-    assert_int_equal(x->send.in, BUFFER_RECV);
-    assert_true(x->send.at + x->send.len <= m->count);
-    if (x->send.len == 0)
-        return;
-    struct message *message = malloc(sizeof *message + x->send.len * sizeof(struct set));
-    assert_non_null(message);
-    *message = (struct message){.from = from, .to = x->to, .len = x->send.len};
-    memcpy(message->data, m->places[from].recv + x->send.at, x->send.len * sizeof(struct set));
-    struct message **link = &m->queues[x->to];
-    while (*link)
-        link = &(*link)->next;
-    *link = message;
-}
-
-static void add(struct set *into, const struct set *what)
-{
-    for (int w = 0; w < WORDS; w++) {
-        assert_true((into->word[w] & what->word[w]) == 0); /* nobody is counted twice */
-        into->word[w] |= what->word[w];
-    }
-}
-
-static bool receive(struct machine *m, int rank, const struct exchange *x)
-{
-    assert_in_range(x->from, 0, m->size - 1);
-    assert_true(x->recv.at + x->recv.len <= m->count);
-    if (x->recv.len == 0)
-        return true;
-    struct message **link = &m->queues[rank];
-    while (*link && (*link)->from != x->from)
-        link = &(*link)->next;
-    struct message *message = *link;
-    if (!message)
-        return false;
-    assert_int_equal(message->len, x->recv.len);
-    struct set *into = m->places[rank].recv + x->recv.at;
-    for (size_t i = 0; i < message->len; i++) {
-        if (!x->reduce)
-            memset(&into[i], 0, sizeof into[i]);
-        add(&into[i], &message->data[i]);
-    }
-    *link = message->next;
-    free(message);
-    return true;
-}
-
-/* One step of a rank, as the executor does it: post the round's sends, then wait for its receives. The
- * allreduce algorithms have one exchange a round. */
-static bool step(struct machine *m, int rank)
-{
-    struct place *place = &m->places[rank];
-    struct shape shape = shape_of(m, rank);
-    if (place->round == m->algorithm->rounds(&shape))
-        return false;
-    struct exchange x;
-    bool any = m->algorithm->round(&shape, place->round, 0, &x);
-    if (any) {
-        struct exchange second;
-        assert_false(m->algorithm->round(&shape, place->round, 1, &second));
-    }
-    if (any && !place->posted && x.to >= 0)
-        send(m, rank, &x);
-    place->posted = 1;
-    if (any && x.from >= 0 && !receive(m, rank, &x))
-        return false;
-    place->round++;
-    place->posted = 0;
-    return true;
-}
-
-static void begin(struct machine *m)
-{
-    m->places = calloc((size_t)m->size, sizeof *m->places);
-    m->queues = calloc((size_t)m->size, sizeof *m->queues);
-    assert_true(m->places && m->queues);
-    for (int r = 0; r < m->size; r++) {
-        m->places[r].recv = calloc(m->count + 1, sizeof(struct set));
-        assert_non_null(m->places[r].recv);
-        for (size_t i = 0; i < m->count; i++)
-            m->places[r].recv[i].word[r / 64] = (uint64_t)1 << r % 64;
-    }
-}
-
-static void finish(struct machine *m)
-{
-    struct set all = {{0}};
-    for (int r = 0; r < m->size; r++)
-        all.word[r / 64] |= (uint64_t)1 << r % 64;
-    for (int r = 0; r < m->size; r++) {
-        struct shape shape = shape_of(m, r);
-        assert_int_equal(m->places[r].round, m->algorithm->rounds(&shape)); /* no deadlock */
-        assert_null(m->queues[r]); /* every send met its receive */
-        for (size_t i = 0; i < m->count; i++)
-            assert_memory_equal(&m->places[r].recv[i], &all, sizeof all);
-        free(m->places[r].recv);
-    }
-    free(m->places);
-    free(m->queues);
-}
-
-static void prove(const struct algorithm *algorithm, int size, size_t count)
-{
-    struct machine m = {.algorithm = algorithm, .size = size, .count = count};
-    begin(&m);
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int r = 0; r < size; r++)
-            while (step(&m, r))
-                moved = true;
-    }
-    finish(&m);
-}
-
-static void prove_counts(const struct algorithm *algorithm, int size)
-{
-    size_t p = (size_t)size, counts[] = {0, 1, p - 1, p, p + 1, 1000};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        prove(algorithm, size, counts[i]);
-}
-
-static void test_every_rank_is_counted_once(void **state)
-{
-    (void)state;
-    for (const struct algorithm *const *a = algorithms_allreduce; *a; a++) {
-        for (int size = 1; size <= 64; size++)
-            prove_counts(*a, size);
-        for (int size = 127; size <= 129; size++)
-            prove_counts(*a, size);
-    }
-}
 
 static void test_blocks_cover_everything(void **state)
 {
@@ -215,6 +49,37 @@ static void test_fold_places(void **state)
     }
 }
 
+/* Every place but the root's hangs below its parent, and an extent is the places below and itself. */
+static void test_tree_places(void **state)
+{
+    (void)state;
+    for (int size = 1; size < 70; size++)
+        for (int rank = 0; rank < size; rank++) {
+            struct shape shape = {.rank = rank, .size = size, .root = size / 3};
+            int place = tree_place(&shape), below = 1;
+            assert_int_equal(tree_rank(&shape, place), rank);
+            assert_int_equal(place == 0, rank == shape.root);
+            for (int other = 1; other < size; other++)
+                for (int up = other; up > 0 && other != place; up &= up - 1)
+                    below += (up & (up - 1)) == place;
+            assert_int_equal(tree_extent(&shape, place), below);
+            assert_int_equal(rank_beyond(&shape, -size), rank);
+            assert_int_equal(rank_beyond(&shape, 1), rank == size - 1 ? 0 : rank + 1);
+        }
+}
+
+static void test_logarithms(void **state)
+{
+    (void)state;
+    for (int p = 1, below = 0, above = 0; p < 1000; p++) {
+        below += p == 2 << below;
+        above += p > 1 << above;
+        assert_int_equal(log_below(p), below);
+        assert_int_equal(log_above(p), above);
+        assert_int_equal(power_below(p), 1 << below);
+    }
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -229,7 +94,8 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_rank_is_counted_once),
+        cmocka_unit_test(test_logarithms),
+        cmocka_unit_test(test_tree_places),
         cmocka_unit_test(test_blocks_cover_everything),
         cmocka_unit_test(test_blocks_of_huge_counts),
         cmocka_unit_test(test_fold_places),
