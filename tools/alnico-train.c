@@ -31,12 +31,57 @@ static int threads_default(void)
     return cores > ranks ? cores / ranks : 1;
 }
 
-static alnico_comm_t comm_make(void)
+/* This rank's number among those of its host. */
+static int local_rank(void)
 {
-    alnico_comm_t comm;
-    program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, NULL, &comm),
+    MPI_Comm host;
+    int rank;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &rank);
+    MPI_Comm_free(&host);
+    return rank;
+}
+
+static struct trainer_place place_open(const struct train_options *options)
+{
+    const struct device_ops *device = device_find(options->device);
+    struct trainer_place place = {0};
+    if (!device)
+        program_fail("--device: %s", alnico_error_detail());
+    program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, NULL, &place.host),
                   "alnico_comm_create_mpi");
-    return comm;
+    if (options->device == ALNICO_DEVICE_CPU && !options->stream)
+        return place;
+    if (device->enter)
+        program_check(device->enter(local_rank()),
+                      "taking the GPU of this rank's number on its host");
+    program_check(device->work_stream_create ? device->work_stream_create(&place.stream)
+                                             : device->stream_create(&place.stream),
+                  "making a stream");
+    program_check(
+        alnico_comm_create_mpi(MPI_COMM_WORLD, options->device, place.stream, &place.device),
+        "alnico_comm_create_mpi");
+    return place;
+}
+
+static void place_close(const struct train_options *options, struct trainer_place *place)
+{
+    alnico_comm_destroy(place->device);
+    if (place->stream)
+        device_find(options->device)->stream_destroy(place->stream);
+    alnico_comm_destroy(place->host);
+}
+
+/* One line says what went wrong: that of the lowest rank on which it did. Ranks that were only told wait
+ * for those that know, whose end ends them. */
+static void training_check(alnico_status_t status, int rank)
+{
+    char detail[512];
+    snprintf(detail, sizeof detail, "%s", alnico_error_detail());
+    if (status == ALNICO_SUCCESS)
+        return;
+    usleep((status == ALNICO_ERROR_ABORTED ? 900000 : 0) + (rank > 0 ? 500000 : 0));
+    program_fail("training on rank %d: %s: %s", rank, alnico_status_string(status), detail);
 }
 
 /* Everything between MPI_Init and MPI_Finalize. Any failure ends all ranks. */
@@ -44,19 +89,20 @@ static void train(struct train_options *options)
 {
     struct train_display display = {0};
     struct trainer_report report;
-    alnico_comm_t comm = comm_make();
-    const bool first = alnico_comm_rank(comm) == 0;
+    struct trainer_place place = place_open(options);
+    const int ranks = alnico_comm_size(place.host);
+    const bool first = alnico_comm_rank(place.host) == 0;
     FILE *json = first && options->json ? program_json_open(options->json) : NULL;
-    train_options_complete(options, alnico_comm_size(comm));
+    train_options_complete(options, ranks);
     const int threads = threads_default();
-    if (!options->trainer.threads)
-        options->trainer.threads = threads;
+    if (!options->trainer.compute.threads)
+        options->trainer.compute.threads = threads;
     if (first) {
-        train_display_begin(&display, &options->trainer, alnico_comm_size(comm));
+        train_display_begin(&display, &options->trainer, ranks);
         options->trainer.progress = train_display_progress;
         options->trainer.context = &display;
     }
-    program_check(trainer_run(&options->trainer, comm, &report), "training");
+    training_check(trainer_run(&options->trainer, &place, &report), alnico_comm_rank(place.host));
     if (first)
         train_report_print(&options->trainer, &report);
     if (json) {
@@ -65,7 +111,7 @@ static void train(struct train_options *options)
         cJSON_Delete(object);
     }
     cJSON_Delete(display.epochs);
-    alnico_comm_destroy(comm);
+    place_close(options, &place);
 }
 
 int main(int argc, char **argv)

@@ -3,12 +3,10 @@
 #include "train_options.h"
 
 #include "program.h"
-#include "train/kernels.h"
 #include "train/models/models.h"
 #include "train/strategy.h"
+#include "train_read.h"
 
-#include <argp.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,12 +24,24 @@ enum {
     KEY_DECAY,
     KEY_WARMUP,
     KEY_DROPS,
+    KEY_SCHEDULE,
+    KEY_LARS,
+    KEY_SMOOTHING,
+    KEY_FREEZE,
     KEY_PRECISION,
+    KEY_LOSS_SCALE,
+    KEY_NO_TF32,
+    KEY_DETERMINISTIC,
     KEY_DEVICE,
     KEY_KERNELS,
+    KEY_CACHE,
+    KEY_STREAM,
     KEY_THREADS,
+    KEY_MEMORY_LIMIT,
     KEY_STRATEGY,
-    KEY_BUCKET,
+    KEY_BUCKETS,
+    KEY_WIRE,
+    KEY_NO_OVERLAP,
     KEY_JSON
 };
 
@@ -58,21 +68,51 @@ static const struct argp_option table[] = {
     {"warmup", KEY_WARMUP, "SHARE", 0, "share of the run in which the rate rises from 0 (0.05)", 0},
     {"drops", KEY_DROPS, "SHARE,...", 0,
      "shares of the run, at most three, after which the rate is a tenth; 1: never (0.6,0.85)", 0},
+    {"schedule", KEY_SCHEDULE, "NAME", 0,
+     "how the rate falls after the warm-up: drops, cosine or polynomial (the square of what is "
+     "left) "
+     "(drops)",
+     0},
+    {"lars", KEY_LARS, "TRUST", 0,
+     "layer-wise rates: each layer's slope times TRUST * |weights| / |slope| (off)", 0},
+    {"label-smoothing", KEY_SMOOTHING, "SHARE", 0,
+     "share of each label that is spread over all classes, below 1 (0)", 0},
+    {"freeze-norm", KEY_FREEZE, NULL, 0, "batch norms use and keep their running statistics", 0},
     {"seed", KEY_SEED, "N", 0, "of parameters, shuffling and augmentation (1)", 0},
-    {.doc = "How it runs:"},
-    {"device", KEY_DEVICE, "DEVICE", 0, "where to compute: cpu (cpu)", 0},
-    {"precision", KEY_PRECISION, "TYPE", 0, "what to compute in: fp32 (fp32)", 0},
+    {.doc = "How it computes:"},
+    {"device", KEY_DEVICE, "DEVICE", 0, "cpu, or cuda: each rank of a host has a GPU (cpu)", 0},
+    {"precision", KEY_PRECISION, "TYPE", 0,
+     "of activations: fp32, bf16 or fp16; parameters are float32 always (fp32)", 0},
+    {"loss-scale", KEY_LOSS_SCALE, "S", 0, "of fp16 (found while training)", 0},
+    {"no-tf32", KEY_NO_TF32, NULL, 0, "fp32 on a GPU without the 19-bit products of tensor cores",
+     0},
+    {"deterministic", KEY_DETERMINISTIC, NULL, 0, "the same bits in every run", 0},
     {"kernels", KEY_KERNELS, "NAME", 0,
-     "what computes: onednn, or naive loops for checking (onednn)", 0},
+     "what computes: onednn, cudnn, or naive loops for checking (the fastest of the device)", 0},
+    {"plan-cache", KEY_CACHE, "FILE", 0,
+     "where cudnn keeps which of its plans were the fastest (none)", 0},
+    {"stream", KEY_STREAM, NULL, 0,
+     "compute on a stream beside the main thread, as on a GPU; only for cpu", 0},
     {"threads", KEY_THREADS, "N", 0,
      "compute threads of each rank (OMP_NUM_THREADS, or the cores divided by the ranks)", 0},
+    {"memory-limit", KEY_MEMORY_LIMIT, "SIZE", 0,
+     "bytes of the device to use; K, M and G are understood (what is there)", 0},
+    {.doc = "How the ranks meet:"},
     {"strategy", KEY_STRATEGY, "NAME", 0,
-     "how gradients meet: allreduce averages them in every step (allreduce)", 0},
-    {"bucket", KEY_BUCKET, "SIZE", 0,
-     "bytes of gradients that travel together; K, M and G are understood (256K)", 0},
+     "allreduce averages the gradients in every step (allreduce)", 0},
+    {"buckets", KEY_BUCKETS, "RULE", 0,
+     "gradients that travel together: SIZE with a K, M or G, in bytes; or N buckets of one size "
+     "(256K; on GPUs 3)",
+     0},
+    {"wire", KEY_WIRE, "TYPE", 0, "what gradients travel as: fp32, bf16 or fp16 (the precision)",
+     0},
+    {"no-overlap", KEY_NO_OVERLAP, NULL, 0, "send gradients after the backward pass, not during it",
+     0},
     {.doc = "Output:"},
     {"json", KEY_JSON, "FILE", 0, "also write the report to FILE", 0},
     {0}};
+
+static const char *const precisions[PRECISIONS + 1] = {"fp32", "bf16", "fp16", NULL};
 
 static const char doc[] =
     "Train a network on the ranks of an MPI job, each with its own part of the data."
@@ -81,63 +121,6 @@ static const char doc[] =
     "  mpiexec -n 2 alnico-train --epochs 10 --json report.json\n\n"
     "Exit status: 0 if all went well and all ranks ended with the same parameters, 1 if something "
     "failed, 2 for a command line that makes no sense.";
-
-/* A whole number within the bounds; anything else is a usage error that names the option. */
-static unsigned long long read_number(struct argp_state *state, const char *option,
-                                      const char *text, unsigned long long least,
-                                      unsigned long long most)
-{
-    char *end;
-    errno = 0;
-    const unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
-        argp_error(state, "%s %s: expected a whole number from %llu to %llu", option, text, least,
-                   most);
-    return value;
-}
-
-/* A number within the bounds. */
-static double read_real(struct argp_state *state, const char *option, const char *text,
-                        double least, double most)
-{
-    char *end;
-    const double value = strtod(text, &end);
-    if (end == text || *end || !(value >= least && value <= most))
-        argp_error(state, "%s %s: expected a number from %g to %g", option, text, least, most);
-    return value;
-}
-
-static void read_drops(struct argp_state *state, const char *text, double *drops)
-{
-    char *copy = strdup(text), *rest = NULL;
-    size_t count = 0;
-    for (char *word = copy ? strtok_r(copy, ",", &rest) : NULL; word;
-         word = strtok_r(NULL, ",", &rest)) {
-        if (count == OPTIMIZER_DROPS)
-            argp_error(state, "--drops %s: expected at most %d numbers", text, OPTIMIZER_DROPS);
-        drops[count++] = read_real(state, "--drops", word, 0, 1);
-    }
-    if (!count)
-        argp_error(state, "--drops: expected numbers from 0 to 1, separated by commas");
-    for (; count < OPTIMIZER_DROPS; count++)
-        drops[count] = 1;
-    free(copy);
-}
-
-/* One of a list of names, which ends with NULL. */
-static const char *read_name(struct argp_state *state, const char *option, const char *text,
-                             const char *const *names)
-{
-    char list[256] = "";
-    for (size_t i = 0; names[i]; i++) {
-        if (strcmp(text, names[i]) == 0)
-            return names[i];
-        const size_t at = strlen(list);
-        snprintf(list + at, sizeof list - at, "%s%s", i ? " or " : "", names[i]);
-    }
-    argp_error(state, "%s %s: expected %s", option, text, list);
-    return NULL;
-}
 
 static const char *read_data(struct argp_state *state, const char *text)
 {
@@ -154,15 +137,29 @@ static const char *read_model(struct argp_state *state, const char *text)
     const char *names[MODELS + 1] = {NULL};
     for (size_t i = 0; i < MODELS; i++)
         names[i] = models_all[i]->name;
-    return read_name(state, "--model", text, names);
+    return train_read_name(state, "--model", text, names);
 }
 
 static const char *read_kernels(struct argp_state *state, const char *text)
 {
-    const char *names[KERNELS + 1] = {NULL};
-    for (size_t i = 0; i < KERNELS; i++)
+    const char *names[8] = {NULL};
+    for (size_t i = 0; kernels_all[i]; i++)
         names[i] = kernels_all[i]->name;
-    return read_name(state, "--kernels", text, names);
+    return train_read_name(state, "--kernels", text, names);
+}
+
+/* "3" or "4M". */
+static void read_buckets(struct argp_state *state, const char *text)
+{
+    struct trainer_options *trainer = &((struct train_options *)state->input)->trainer;
+    const size_t length = strlen(text);
+    if (length && strspn(text, "0123456789") == length) {
+        trainer->rule = BUCKETS_OF_COUNT;
+        trainer->buckets = train_read_number(state, "--buckets", text, 1, 1 << 20);
+    } else {
+        trainer->rule = BUCKETS_OF_SIZE;
+        trainer->buckets = program_size(state, "--buckets", text, sizeof(float));
+    }
 }
 
 static const char *read_strategy(struct argp_state *state, const char *text)
@@ -170,66 +167,146 @@ static const char *read_strategy(struct argp_state *state, const char *text)
     const char *names[STRATEGIES + 1] = {NULL};
     for (size_t i = 0; i < STRATEGIES; i++)
         names[i] = strategy_all[i]->name;
-    return read_name(state, "--strategy", text, names);
+    return train_read_name(state, "--strategy", text, names);
 }
 
 /* The options that say how it learns; false for any other. */
 static bool parse_learning(int key, char *text, struct argp_state *state)
 {
+    static const char *const schedules[SCHEDULES + 1] = {"drops", "cosine", "polynomial", NULL};
     struct train_options *options = state->input;
     switch (key) {
     case KEY_LR:
-        options->given.rate = read_real(state, "--lr", text, 0, 1e6);
+        options->given.rate = train_read_real(state, "--lr", text, 0, 1e6);
         return true;
     case KEY_MOMENTUM:
-        options->given.momentum = read_real(state, "--momentum", text, 0, 0.999999);
+        options->given.momentum = train_read_real(state, "--momentum", text, 0, 0.999999);
         return true;
     case KEY_DECAY:
-        options->given.decay = read_real(state, "--weight-decay", text, 0, 1e6);
+        options->given.decay = train_read_real(state, "--weight-decay", text, 0, 1e6);
         return true;
     case KEY_WARMUP:
-        options->given.warmup = read_real(state, "--warmup", text, 0, 1);
+        options->given.warmup = train_read_real(state, "--warmup", text, 0, 1);
         return true;
     case KEY_DROPS:
-        read_drops(state, text, options->given.drops);
+        train_read_drops(state, text, options->given.drops);
+        return true;
+    case KEY_SCHEDULE:
+        options->given.schedule =
+            (enum schedule)train_read_choice(state, "--schedule", text, schedules);
+        return true;
+    case KEY_LARS:
+        options->given.trust = train_read_real(state, "--lars", text, 0, 1e6);
+        return true;
+    case KEY_SMOOTHING:
+        options->trainer.compute.smoothing =
+            (float)train_read_real(state, "--label-smoothing", text, 0, 0.999);
+        return true;
+    case KEY_FREEZE:
+        options->trainer.compute.frozen = true;
         return true;
     case KEY_SEED:
-        options->trainer.seed = read_number(state, "--seed", text, 0, UINT64_MAX);
+        options->trainer.seed = train_read_number(state, "--seed", text, 0, UINT64_MAX);
         return true;
     default:
         return false;
     }
 }
 
-/* The options that say how it runs; false for any other. */
-static bool parse_running(int key, char *text, struct argp_state *state)
+/* The options that say how it computes; false for any other. */
+static bool parse_computing(int key, char *text, struct argp_state *state)
 {
-    static const char *const devices[] = {"cpu", NULL}, *const precisions[] = {"fp32", NULL};
+    static const char *const devices[] = {"cpu", "cuda", NULL};
     struct train_options *options = state->input;
+    struct kernels_options *compute = &options->trainer.compute;
     switch (key) {
     case KEY_DEVICE:
-        read_name(state, "--device", text, devices);
+        options->device = train_read_choice(state, "--device", text, devices) ? ALNICO_DEVICE_CUDA
+                                                                              : ALNICO_DEVICE_CPU;
         return true;
     case KEY_PRECISION:
-        read_name(state, "--precision", text, precisions);
+        compute->precision =
+            (enum precision)train_read_choice(state, "--precision", text, precisions);
+        return true;
+    case KEY_LOSS_SCALE:
+        compute->loss_scale = (float)train_read_real(state, "--loss-scale", text, 1, 0x1p24);
+        return true;
+    case KEY_NO_TF32:
+        compute->full_float = true;
+        return true;
+    case KEY_DETERMINISTIC:
+        compute->deterministic = true;
         return true;
     case KEY_KERNELS:
         options->trainer.kernels = read_kernels(state, text);
         return true;
-    case KEY_THREADS:
-        options->trainer.threads = (int)read_number(state, "--threads", text, 1, 1024);
+    case KEY_CACHE:
+        compute->cache = text;
         return true;
+    case KEY_STREAM:
+        options->stream = true;
+        return true;
+    case KEY_THREADS:
+        compute->threads = (int)train_read_number(state, "--threads", text, 1, 1024);
+        return true;
+    case KEY_MEMORY_LIMIT:
+        options->trainer.memory_limit = program_size(state, "--memory-limit", text, 1);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The options that say how the ranks meet, and the rest; false for any other. */
+static bool parse_meeting(int key, char *text, struct argp_state *state)
+{
+    static const alnico_datatype_t wires[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16};
+    struct train_options *options = state->input;
+    switch (key) {
     case KEY_STRATEGY:
         options->trainer.strategy = read_strategy(state, text);
         return true;
-    case KEY_BUCKET:
-        options->trainer.bucket = program_size(state, "--bucket", text, sizeof(float));
+    case KEY_BUCKETS:
+        read_buckets(state, text);
+        return true;
+    case KEY_WIRE:
+        options->trainer.wire = wires[train_read_choice(state, "--wire", text, precisions)];
+        options->wired = true;
+        return true;
+    case KEY_NO_OVERLAP:
+        options->trainer.late = true;
         return true;
     case KEY_JSON:
         options->json = text;
         return true;
     default:
         return false;
+    }
+}
+
+/* What was not said follows from the device and the precision. */
+static void complete_kernels(struct argp_state *state, struct train_options *options)
+{
+    static const alnico_datatype_t wires[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16};
+    struct trainer_options *trainer = &options->trainer;
+    const char *device = options->device == ALNICO_DEVICE_CUDA ? "cuda" : "cpu";
+    const struct kernels_ops *kernels =
+        trainer->kernels ? kernels_find(trainer->kernels) : kernels_default(options->device);
+    if (!kernels)
+        argp_error(state, "--device %s: this build has no kernels for it", device);
+    if (kernels->device != options->device)
+        argp_error(state, "--kernels %s: they do not run on --device %s", kernels->name, device);
+    if (!(kernels->precisions & 1u << trainer->compute.precision))
+        argp_error(state, "--precision %s: the %s kernels do not have it",
+                   precision_name(trainer->compute.precision), kernels->name);
+    if (options->stream && options->device != ALNICO_DEVICE_CPU)
+        argp_error(state, "--stream: on --device %s there is one anyway", device);
+    trainer->kernels = kernels->name;
+    if (!options->wired)
+        trainer->wire = wires[trainer->compute.precision];
+    if (!trainer->buckets) {
+        trainer->rule = options->device == ALNICO_DEVICE_CPU ? BUCKETS_OF_SIZE : BUCKETS_OF_COUNT;
+        trainer->buckets = options->device == ALNICO_DEVICE_CPU ? 256 << 10 : 3;
     }
 }
 
@@ -241,6 +318,7 @@ static void parse_end(struct argp_state *state)
         argp_error(state, "expected only one of --steps, --epochs and --seconds");
     if (limits == 0)
         trainer->epochs = 1;
+    complete_kernels(state, state->input);
 }
 
 static error_t parse(int key, char *text, struct argp_state *state)
@@ -254,16 +332,16 @@ static error_t parse(int key, char *text, struct argp_state *state)
         options->trainer.data = read_data(state, text);
         return 0;
     case KEY_BATCH:
-        options->trainer.batch = read_number(state, "--batch", text, 1, 1 << 20);
+        options->trainer.batch = train_read_number(state, "--batch", text, 1, 1 << 20);
         return 0;
     case KEY_STEPS:
-        options->trainer.steps = read_number(state, "--steps", text, 1, INT64_MAX);
+        options->trainer.steps = train_read_number(state, "--steps", text, 1, INT64_MAX);
         return 0;
     case KEY_EPOCHS:
-        options->trainer.epochs = read_number(state, "--epochs", text, 1, 1000000);
+        options->trainer.epochs = train_read_number(state, "--epochs", text, 1, 1000000);
         return 0;
     case KEY_SECONDS:
-        options->trainer.seconds = read_real(state, "--seconds", text, 1e-3, 1e9);
+        options->trainer.seconds = train_read_real(state, "--seconds", text, 1e-3, 1e9);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "unexpected argument '%s'", text);
@@ -272,7 +350,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
         parse_end(state);
         return 0;
     default:
-        return parse_learning(key, text, state) || parse_running(key, text, state)
+        return parse_learning(key, text, state) || parse_computing(key, text, state) ||
+                       parse_meeting(key, text, state)
                    ? 0
                    : ARGP_ERR_UNKNOWN;
     }
@@ -283,11 +362,9 @@ struct train_options train_options_parse(int argc, char **argv)
     struct train_options options = {
         .trainer = {.model = model_resnet20.name,
                     .data = "fashion-mnist",
-                    .kernels = kernels_onednn.name,
                     .strategy = strategy_allreduce.name,
                     .batch = 64,
-                    .seed = 1,
-                    .bucket = 256 << 10},
+                    .seed = 1},
         .given = {.rate = -1, .momentum = -1, .decay = -1, .warmup = -1, .drops = {-1}}};
     const struct argp argp = {.options = table, .parser = parse, .doc = doc};
     const struct program_streams streams = program_hush(program_launch_rank());
@@ -312,4 +389,6 @@ void train_options_complete(struct train_options *options, int ranks)
         o->warmup = given->warmup;
     if (given->drops[0] >= 0)
         memcpy(o->drops, given->drops, sizeof o->drops);
+    o->schedule = given->schedule;
+    o->trust = given->trust;
 }

@@ -7,7 +7,10 @@
 struct train_options {
     struct trainer_options trainer; /* but for the optimizer's fields that were not given */
     struct optimizer_options given; /* below 0: not given */
-    const char *json;               /* file, or NULL */
+    alnico_device_t device;
+    bool stream;      /* on the CPU: compute on a stream of its own */
+    bool wired;       /* the wire type was given */
+    const char *json; /* file, or NULL */
 };
 
 /* Parses; on a usage error prints what was wrong and exits with status 2. */

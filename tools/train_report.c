@@ -21,7 +21,7 @@ void train_display_begin(struct train_display *display, const struct trainer_opt
                                       .epochs = cJSON_CreateArray()};
     printf("%s on %s: %d rank%s, batch %zu each, %s kernels with %d thread%s, learning rate %g\n",
            options->model, options->data, ranks, ranks > 1 ? "s" : "", options->batch,
-           options->kernels, options->threads, options->threads > 1 ? "s" : "",
+           options->kernels, options->compute.threads, options->compute.threads > 1 ? "s" : "",
            options->optimizer.rate);
     fflush(stdout);
 }
@@ -128,14 +128,28 @@ void train_report_print(const struct trainer_options *options, const struct trai
            report->ranks > 1 ? ", equal on all ranks" : "");
 }
 
+static const char *device_name(const struct trainer_options *options)
+{
+    return kernels_find(options->kernels)->device == ALNICO_DEVICE_CUDA ? "cuda" : "cpu";
+}
+
+static const char *wire_name(alnico_datatype_t wire)
+{
+    if (wire == ALNICO_FLOAT32)
+        return "fp32";
+    return wire == ALNICO_FLOAT16 ? "fp16" : "bf16";
+}
+
 static cJSON *options_json(const struct trainer_options *options)
 {
+    static const char *const rules[] = {"size", "count"};
     const struct optimizer_options *optimizer = &options->optimizer;
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "model", options->model);
     cJSON_AddStringToObject(object, "data", options->data);
-    cJSON_AddStringToObject(object, "device", "cpu");
-    cJSON_AddStringToObject(object, "precision", "fp32");
+    cJSON_AddStringToObject(object, "device", device_name(options));
+    cJSON_AddStringToObject(object, "precision", precision_name(options->compute.precision));
+    cJSON_AddStringToObject(object, "wire", wire_name(options->wire));
     cJSON_AddStringToObject(object, "kernels", options->kernels);
     cJSON_AddStringToObject(object, "strategy", options->strategy);
     cJSON_AddNumberToObject(object, "batch", (double)options->batch);
@@ -143,14 +157,33 @@ static cJSON *options_json(const struct trainer_options *options)
     cJSON_AddNumberToObject(object, "epochs", (double)options->epochs);
     cJSON_AddNumberToObject(object, "seconds", options->seconds);
     cJSON_AddNumberToObject(object, "seed", (double)options->seed);
-    cJSON_AddNumberToObject(object, "bucket_bytes", (double)options->bucket);
-    cJSON_AddNumberToObject(object, "threads", options->threads);
+    cJSON_AddStringToObject(object, "bucket_rule", rules[options->rule]);
+    cJSON_AddNumberToObject(object, "buckets", (double)options->buckets);
+    cJSON_AddBoolToObject(object, "overlap", !options->late);
+    cJSON_AddNumberToObject(object, "threads", options->compute.threads);
+    cJSON_AddNumberToObject(object, "label_smoothing", (double)options->compute.smoothing);
+    cJSON_AddBoolToObject(object, "deterministic", options->compute.deterministic);
     cJSON_AddNumberToObject(object, "learning_rate", optimizer->rate);
     cJSON_AddNumberToObject(object, "momentum", optimizer->momentum);
     cJSON_AddNumberToObject(object, "weight_decay", optimizer->decay);
     cJSON_AddNumberToObject(object, "warmup", optimizer->warmup);
     cJSON_AddItemToObject(object, "drops",
                           cJSON_CreateDoubleArray(optimizer->drops, OPTIMIZER_DROPS));
+    return object;
+}
+
+static cJSON *memory_json(const struct trainer_report *report)
+{
+    cJSON *object = cJSON_CreateObject();
+    const struct replica_memory *memory = &report->memory;
+    cJSON_AddNumberToObject(object, "parameters", (double)memory->parameters);
+    cJSON_AddNumberToObject(object, "gradients", (double)memory->gradients);
+    cJSON_AddNumberToObject(object, "optimizer", (double)memory->optimizer);
+    cJSON_AddNumberToObject(object, "statistics", (double)memory->statistics);
+    cJSON_AddNumberToObject(object, "images", (double)memory->images);
+    cJSON_AddNumberToObject(object, "activations", (double)memory->activations);
+    cJSON_AddNumberToObject(object, "kernels", (double)memory->kernels);
+    cJSON_AddNumberToObject(object, "total", (double)memory->total);
     return object;
 }
 
@@ -164,6 +197,7 @@ static cJSON *times_json(const struct trainer_report *report)
     cJSON_AddNumberToObject(object, "total", report->seconds);
     cJSON_AddNumberToObject(object, "inside_library", report->library_seconds);
     cJSON_AddNumberToObject(object, "test", report->test_seconds);
+    cJSON_AddNumberToObject(object, "median_step", report->step_seconds);
     return object;
 }
 
@@ -187,6 +221,10 @@ cJSON *train_report_json(const struct trainer_options *options, const struct tra
     cJSON_AddNumberToObject(object, "images_per_second_per_rank",
                             report->images_per_second / report->ranks);
     cJSON_AddItemToObject(object, "seconds", times_json(report));
+    cJSON_AddItemToObject(object, "memory_bytes", memory_json(report));
+    cJSON_AddNumberToObject(object, "bucket_count", (double)report->buckets);
+    cJSON_AddNumberToObject(object, "median_images_per_second",
+                            (double)options->batch * report->ranks / report->step_seconds);
     cJSON_AddNumberToObject(object, "share_outside_library", outside_share(report));
     cJSON_AddNumberToObject(object, "share_exposed_communication",
                             report->phases[PHASE_COMMUNICATION] / report->seconds);

@@ -67,12 +67,21 @@ struct device_ops {
     alnico_status_t (*alloc)(size_t bytes, void **out);
     void (*free)(void *memory);
 
+    /* How much memory the calling thread's device has for this process now, and in all. Optional: unknown. */
+    alnico_status_t (*memory)(size_t *available, size_t *total);
+
     /* Host memory that the device copies from and to at full speed, aligned to 64 bytes. */
     alnico_status_t (*pinned_alloc)(size_t bytes, void **out);
     void (*pinned_free)(void *memory);
 
     /* dst[0..bytes) = src[0..bytes) on the stream; no overlap. */
     alnico_status_t (*copy)(void *dst, const void *src, size_t bytes, void *stream);
+
+    /* memory[0..bytes) = 0 on the stream. */
+    alnico_status_t (*clear)(void *memory, size_t bytes, void *stream);
+
+    /* Writes the time at which the stream gets here, in ns of the device's own clock, to pinned memory. */
+    alnico_status_t (*stamp)(uint64_t *out, void *stream);
 
     /* dst[i] = a[i] op b[i] on the stream; dst may be a or b. AVERAGE adds. */
     alnico_status_t (*reduce)(void *dst, const void *a, const void *b, size_t count,
@@ -86,6 +95,9 @@ struct device_ops {
     /* A stream of the library's own, which waits for no other by itself. */
     alnico_status_t (*stream_create)(void **out);
     void (*stream_destroy)(void *stream);
+
+    /* One for a program's own work, over which the library's go first. Optional: as stream_create. */
+    alnico_status_t (*work_stream_create)(void **out);
 
     /* The caller blocks until the stream has run everything enqueued so far. */
     alnico_status_t (*stream_synchronize)(void *stream);

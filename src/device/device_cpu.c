@@ -14,8 +14,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- Memory ---- */
 
@@ -30,6 +32,26 @@ static alnico_status_t cpu_alloc(size_t bytes, void **out)
     *out = aligned_alloc(ALIGNMENT, rounded ? rounded : ALIGNMENT);
     if (!*out)
         return error_set(ALNICO_ERROR_MEMORY, "cannot allocate %zu bytes", bytes);
+    return ALNICO_SUCCESS;
+}
+
+/* What the kernel thinks that a program can still get. */
+static alnico_status_t cpu_memory(size_t *available, size_t *total)
+{
+    unsigned long long all = 0, left = 0;
+    char line[128];
+    FILE *file = fopen("/proc/meminfo", "r");
+    while (file && fgets(line, sizeof line, file)) {
+        sscanf(line, "MemTotal: %llu", &all);
+        sscanf(line, "MemAvailable: %llu", &left);
+    }
+    if (file)
+        fclose(file);
+    if (!all || !left)
+        return error_set(ALNICO_ERROR_SYSTEM,
+                         "/proc/meminfo does not say how much memory there is");
+    *available = (size_t)left * 1024;
+    *total = (size_t)all * 1024;
     return ALNICO_SUCCESS;
 }
 
@@ -281,6 +303,31 @@ static alnico_status_t cpu_copy(void *dst, const void *src, size_t bytes, void *
     return bytes ? stream_run(stream, &task) : ALNICO_SUCCESS;
 }
 
+static void run_clear(struct task *task)
+{
+    memset(task->math.dst, 0, task->math.count);
+}
+
+static alnico_status_t cpu_clear(void *memory, size_t bytes, void *stream)
+{
+    struct task task = {.run = run_clear, .math = {.dst = memory, .count = bytes}};
+    return bytes ? stream_run(stream, &task) : ALNICO_SUCCESS;
+}
+
+static void run_stamp(struct task *task)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    *(uint64_t *)task->math.dst =
+        (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+static alnico_status_t cpu_stamp(uint64_t *out, void *stream)
+{
+    struct task task = {.run = run_stamp, .math = {.dst = out}};
+    return stream_run(stream, &task);
+}
+
 static void run_reduce(struct task *task)
 {
     math_reduce(task->math.dst, task->math.a, task->math.b, task->math.count, task->math.type,
@@ -404,9 +451,12 @@ const struct device_ops device_cpu = {
     .extent = device_host_extent,
     .alloc = cpu_alloc,
     .free = free,
+    .memory = cpu_memory,
     .pinned_alloc = cpu_alloc,
     .pinned_free = free,
     .copy = cpu_copy,
+    .clear = cpu_clear,
+    .stamp = cpu_stamp,
     .reduce = cpu_reduce,
     .divide = cpu_divide,
     .stream_create = cpu_stream_create,

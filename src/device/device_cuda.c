@@ -258,6 +258,11 @@ static void cuda_free(void *memory)
     (void)error;
 }
 
+static alnico_status_t cuda_memory(size_t *available, size_t *total)
+{
+    return cuda_status(cudaMemGetInfo(available, total), "cudaMemGetInfo");
+}
+
 static alnico_status_t cuda_pinned_alloc(size_t bytes, void **out)
 {
     cudaError_t error;
@@ -284,6 +289,19 @@ static alnico_status_t cuda_copy(void *dst, const void *src, size_t bytes, void 
                        "cudaMemcpyAsync");
 }
 
+static alnico_status_t cuda_clear(void *memory, size_t bytes, void *stream)
+{
+    if (bytes == 0)
+        return ALNICO_SUCCESS;
+    return cuda_status(cudaMemsetAsync(memory, 0, bytes, stream), "cudaMemsetAsync");
+}
+
+static alnico_status_t cuda_stamp(uint64_t *out, void *stream)
+{
+    int error = flag_cuda_stamp(out, stream);
+    return cuda_status((cudaError_t)error, "launching a stamp");
+}
+
 static alnico_status_t cuda_reduce(void *dst, const void *a, const void *b, size_t count,
                                    alnico_datatype_t type, alnico_op_t op, void *stream)
 {
@@ -300,18 +318,29 @@ static alnico_status_t cuda_divide(void *dst, const void *src, size_t count, aln
 
 /* ---- Streams ---- */
 
-static alnico_status_t cuda_stream_create(void **out)
+static alnico_status_t create_stream(bool urgent, void **out)
 {
     int least = 0, greatest = 0;
     cudaStream_t stream = NULL;
     *out = NULL;
     TRY(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest),
                     "cudaDeviceGetStreamPriorityRange"));
+    const int priority = urgent ? greatest : least;
     cudaError_t error;
-    RELAXED(error, cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
+    RELAXED(error, cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority));
     TRY(cuda_status(error, "cudaStreamCreateWithPriority"));
     *out = stream;
     return ALNICO_SUCCESS;
+}
+
+static alnico_status_t cuda_stream_create(void **out)
+{
+    return create_stream(true, out);
+}
+
+static alnico_status_t cuda_work_stream_create(void **out)
+{
+    return create_stream(false, out);
 }
 
 static void cuda_stream_destroy(void *stream)
@@ -524,13 +553,17 @@ const struct device_ops device_cuda = {
     .await_copy = cuda_await_copy,
     .alloc = cuda_alloc,
     .free = cuda_free,
+    .memory = cuda_memory,
     .pinned_alloc = cuda_pinned_alloc,
     .pinned_free = cuda_pinned_free,
     .copy = cuda_copy,
+    .clear = cuda_clear,
+    .stamp = cuda_stamp,
     .reduce = cuda_reduce,
     .divide = cuda_divide,
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,
+    .work_stream_create = cuda_work_stream_create,
     .stream_synchronize = cuda_stream_synchronize,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,

@@ -84,6 +84,13 @@ __global__ void __launch_bounds__(COPY_THREADS)
         copy(dst, src, bytes);
 }
 
+__global__ void stamp_kernel(uint64_t *out)
+{
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+    *out = now;
+}
+
 int copy_threads(size_t bytes)
 {
     size_t threads = (bytes / 16 + 32) / 32 * 32;
@@ -120,11 +127,17 @@ int flag_cuda_await_copy(void *dst, const void *src, size_t bytes, const uint32_
     return cudaGetLastError();
 }
 
+int flag_cuda_stamp(uint64_t *out, void *stream)
+{
+    stamp_kernel<<<1, 1, 0, (cudaStream_t)stream>>>(out);
+    return cudaGetLastError();
+}
+
 int flag_cuda_load(void)
 {
     const void *const kernels[] = {(const void *)raise_kernel, (const void *)await_kernel,
-                                   (const void *)copy_raise_kernel,
-                                   (const void *)await_copy_kernel};
+                                   (const void *)copy_raise_kernel, (const void *)await_copy_kernel,
+                                   (const void *)stamp_kernel};
     cudaError_t error = cudaSuccess;
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels && error == cudaSuccess; i++) {
         cudaFuncAttributes attributes;

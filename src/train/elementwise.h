@@ -3,7 +3,9 @@
 #ifndef ALNICO_SRC_TRAIN_ELEMENTWISE_H
 #define ALNICO_SRC_TRAIN_ELEMENTWISE_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* y = max(a + b, 0) */
 void elementwise_add_relu(float *y, const float *a, const float *b, size_t count);
@@ -14,5 +16,9 @@ void elementwise_mask_add(float *dx, const float *dy, const float *y, size_t cou
 
 /* y += x */
 void elementwise_accumulate(float *y, const float *x, size_t count);
+
+/* 16-bit floats and back: bfloat16, or IEEE's binary16 if `half`; rounded to the nearest, ties to even. */
+void elementwise_narrow(uint16_t *y, const float *x, size_t count, bool half);
+void elementwise_widen(float *y, const uint16_t *x, size_t count, bool half);
 
 #endif

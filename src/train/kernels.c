@@ -3,25 +3,52 @@
 
 #include <string.h>
 
-const struct kernels_ops *const kernels_all[KERNELS] = {&kernels_onednn, &kernels_naive};
+const struct kernels_ops *const kernels_all[] = {
+    &kernels_onednn,
+#ifdef ALNICO_HAVE_CUDNN
+    &kernels_cudnn,
+#endif
+    &kernels_naive,
+    NULL,
+};
 
 const struct kernels_ops *kernels_find(const char *name)
 {
-    for (size_t i = 0; i < KERNELS; i++)
+    for (size_t i = 0; kernels_all[i]; i++)
         if (strcmp(kernels_all[i]->name, name) == 0)
             return kernels_all[i];
     return NULL;
 }
 
-float *setup_value(const struct kernels_setup *setup, size_t tensor)
+const struct kernels_ops *kernels_default(alnico_device_t device)
 {
-    if (tensor == 0)
-        return setup->arenas->images;
-    return setup->arenas->values + setup->plan->values[tensor];
+    for (size_t i = 0; kernels_all[i]; i++)
+        if (kernels_all[i]->device == device)
+            return kernels_all[i];
+    return NULL;
 }
 
-float *setup_diff(const struct kernels_setup *setup, size_t tensor)
+static void *place(const struct kernels_setup *setup, size_t offset)
 {
-    const size_t at = setup->plan->diffs[tensor];
-    return at == PLAN_NONE ? NULL : setup->arenas->diffs + at;
+    return offset == PLAN_NONE ? NULL : (char *)setup->arenas->activations + offset;
+}
+
+void *setup_value(const struct kernels_setup *setup, size_t tensor)
+{
+    return tensor == 0 ? setup->arenas->images : place(setup, setup->plan->values[tensor]);
+}
+
+void *setup_diff(const struct kernels_setup *setup, size_t tensor)
+{
+    return place(setup, setup->plan->diffs[tensor]);
+}
+
+void *setup_saved(const struct kernels_setup *setup, const struct step *step)
+{
+    return place(setup, step->saved);
+}
+
+void *setup_scratch(const struct kernels_setup *setup, const struct step *step, int backward)
+{
+    return place(setup, step->scratch[backward]);
 }

@@ -28,7 +28,29 @@ struct pass {
     float *running;
     double *moments;
     const int32_t *labels;
+    double smoothing;
+    bool frozen;
 };
+
+/* What backward reads again. */
+static void naive_needs(const struct plan *plan, const struct step *step, struct step_needs *out)
+{
+    switch (plan->network->nodes[step->first].operation.kind) {
+    case OPERATION_CONVOLUTION:
+    case OPERATION_BATCH_NORM:
+    case OPERATION_RELU:
+    case OPERATION_MAX_POOL:
+    case OPERATION_DENSE:
+        out->in[0] = true;
+        break;
+    case OPERATION_CROSS_ENTROPY:
+        out->out = true;
+        break;
+    case OPERATION_ADD:
+    case OPERATION_AVERAGE_POOL:
+        break;
+    }
+}
 
 static size_t run_one(const struct network *network, size_t at)
 {
@@ -49,11 +71,13 @@ static struct pass pass_of(const struct naive *self, size_t step)
                      .dy = setup_diff(setup, step + 1),
                      .weight = setup->arenas->parameters + node->weight.offset,
                      .bias = setup->arenas->parameters + node->bias.offset,
-                     .dweight = setup->arenas->gradients + node->weight.offset,
-                     .dbias = setup->arenas->gradients + node->bias.offset,
+                     .dweight = (float *)setup->arenas->gradients + node->weight.offset,
+                     .dbias = (float *)setup->arenas->gradients + node->bias.offset,
                      .running = setup->arenas->statistics + node->statistics,
                      .moments = self->moments + node->statistics,
-                     .labels = setup->arenas->labels};
+                     .labels = setup->arenas->labels,
+                     .smoothing = setup->options.smoothing,
+                     .frozen = setup->options.frozen};
     network_window(setup->network, step, &p.rows, &p.columns);
     for (size_t i = 0; i < node->inputs; i++) {
         p.x[i] = setup_value(setup, node->in[i]);
@@ -179,10 +203,11 @@ static void norm_forward(const struct pass *p, bool training)
     const size_t channels = p->in->channels;
     const size_t count = p->batch * p->in->height * p->in->width;
     for (size_t c = 0; c < channels; c++) {
-        if (training)
+        const bool running = !training || p->frozen;
+        if (!running)
             norm_moments(p, c, count);
-        const double mean = training ? p->moments[c] : p->running[c];
-        const double variance = training ? p->moments[channels + c] : p->running[channels + c];
+        const double mean = running ? p->running[c] : p->moments[c];
+        const double variance = running ? p->running[channels + c] : p->moments[channels + c];
         const double scale = p->weight[c] / sqrt(variance + NETWORK_NORM_EPSILON);
         for (size_t i = c; i < count * channels; i += channels)
             p->y[i] = (float)((p->x[0][i] - mean) * scale + p->bias[c]);
@@ -194,8 +219,9 @@ static void norm_backward(const struct pass *p)
     const size_t channels = p->in->channels;
     const size_t count = p->batch * p->in->height * p->in->width;
     for (size_t c = 0; c < channels; c++) {
-        const double mean = p->moments[c];
-        const double inverse = 1 / sqrt(p->moments[channels + c] + NETWORK_NORM_EPSILON);
+        const double mean = p->frozen ? p->running[c] : p->moments[c];
+        const double variance = p->frozen ? p->running[channels + c] : p->moments[channels + c];
+        const double inverse = 1 / sqrt(variance + NETWORK_NORM_EPSILON);
         double shift = 0, scale = 0;
         for (size_t i = c; i < count * channels; i += channels) {
             shift += p->dy[i];
@@ -205,8 +231,8 @@ static void norm_backward(const struct pass *p)
         p->dweight[c] = (float)scale;
         for (size_t i = c; p->dx[0] && i < count * channels; i += channels) {
             const double normal = (p->x[0][i] - mean) * inverse;
-            p->dx[0][i] += (float)(p->weight[c] * inverse *
-                                   (p->dy[i] - (shift + normal * scale) / (double)count));
+            const double moved = p->frozen ? 0 : (shift + normal * scale) / (double)count;
+            p->dx[0][i] += (float)(p->weight[c] * inverse * (p->dy[i] - moved));
         }
     }
 }
@@ -349,7 +375,8 @@ static void cross_entropy_backward(const struct pass *p)
     const size_t classes = p->in->channels;
     for (size_t n = 0; p->dx[0] && n < p->batch; n++)
         for (size_t k = 0; p->labels[n] >= 0 && k < classes; k++) {
-            const double target = (size_t)p->labels[n] == k;
+            const double target =
+                (1 - p->smoothing) * ((size_t)p->labels[n] == k) + p->smoothing / (double)classes;
             p->dx[0][n * classes + k] +=
                 (float)((exp(p->y[n * classes + k]) - target) / (double)p->batch);
         }
@@ -456,7 +483,9 @@ static alnico_status_t naive_create(const struct kernels_setup *setup, void **ou
 const struct kernels_ops kernels_naive = {
     .name = "naive",
     .about = "plain loops, one operation at a time: slow, for checking",
-    .run = run_one,
+    .device = ALNICO_DEVICE_CPU,
+    .precisions = 1 << PRECISION_FP32,
+    .rules = {.run = run_one, .needs = naive_needs},
     .create = naive_create,
     .destroy = naive_destroy,
     .forward = naive_forward,

@@ -24,6 +24,27 @@ static size_t run_fused(const struct network *network, size_t at)
     return 1;
 }
 
+static size_t step_bytes(const struct plan *plan, const struct step *step)
+{
+    return (plan_float_bytes(plan, step->in[0]) + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
+}
+
+/* What backward reads again; and scratch where a gradient is made elsewhere first, because it is to be
+ * added or nobody needs it, and for the gradient that a batch norm with an addition splits. Pooling and
+ * batch norm with ReLU keep what they need in the library. */
+static void onednn_needs(const struct plan *plan, const struct step *step, struct step_needs *out)
+{
+    const enum operation_kind kind = plan->network->nodes[step->first].operation.kind;
+    const bool norm = kind == OPERATION_BATCH_NORM;
+    out->in[0] = kind == OPERATION_CONVOLUTION || kind == OPERATION_DENSE || norm;
+    out->out = kind == OPERATION_RELU || kind == OPERATION_CROSS_ENTROPY ||
+               (kind == OPERATION_ADD && step->count == 2) || (norm && step->count == 3);
+    if (step->accumulate[0] || step->in[0] == 0)
+        out->scratch[1] = step_bytes(plan, step);
+    if (norm && step->count == 3 && (step->accumulate[1] || step->in[1] == 0))
+        out->scratch[1] = 2 * step_bytes(plan, step);
+}
+
 static alnico_status_t build_step(struct compiled *self, const struct step *step,
                                   struct sequences *sequences)
 {
@@ -47,10 +68,18 @@ static alnico_status_t build_step(struct compiled *self, const struct step *step
     return ALNICO_SUCCESS;
 }
 
+/* OpenMP keeps the number of threads for each thread that begins parallel regions. */
+static void compiled_enter(const struct compiled *self)
+{
+    if (self->setup.options.threads > 0 && omp_get_max_threads() != self->setup.options.threads)
+        omp_set_num_threads(self->setup.options.threads);
+}
+
 static alnico_status_t compiled_forward(void *self, size_t step, bool training)
 {
     struct compiled *compiled = self;
     const struct sequences *sequences = &compiled->steps[step];
+    compiled_enter(compiled);
     const bool inference = !training && sequences->inference.count;
     return sequence_run(compiled, inference ? &sequences->inference : &sequences->forward);
 }
@@ -58,6 +87,7 @@ static alnico_status_t compiled_forward(void *self, size_t step, bool training)
 static alnico_status_t compiled_backward(void *self, size_t step)
 {
     struct compiled *compiled = self;
+    compiled_enter(compiled);
     return sequence_run(compiled, &compiled->steps[step].backward);
 }
 
@@ -79,8 +109,6 @@ static void compiled_clear(struct compiled *self)
     free(self->steps);
     free(self->values);
     free(self->diffs);
-    free(self->scratch[0]);
-    free(self->scratch[1]);
     *self = (struct compiled){.setup = self->setup};
 }
 
@@ -112,17 +140,10 @@ static alnico_status_t compiled_tensors(struct compiled *self)
 static alnico_status_t compiled_allocate(struct compiled *self)
 {
     const size_t tensors = self->setup.network->count + 1;
-    size_t largest = 0;
-    for (size_t t = 0; t < tensors; t++)
-        if (largest < batch_elements(self, t))
-            largest = batch_elements(self, t);
-    const size_t bytes = (largest * sizeof(float) + 63) / 64 * 64;
     self->steps = calloc(self->setup.plan->count, sizeof *self->steps);
     self->values = calloc(tensors, sizeof(dnnl_memory_t));
     self->diffs = calloc(tensors, sizeof(dnnl_memory_t));
-    self->scratch[0] = aligned_alloc(64, bytes);
-    self->scratch[1] = aligned_alloc(64, bytes);
-    if (self->steps && self->values && self->diffs && self->scratch[0] && self->scratch[1])
+    if (self->steps && self->values && self->diffs)
         return ALNICO_SUCCESS;
     return error_set(ALNICO_ERROR_MEMORY, "oneDNN kernels: no memory");
 }
@@ -157,8 +178,7 @@ static alnico_status_t compiled_create(const struct kernels_setup *setup, void *
     if (!self)
         return error_set(ALNICO_ERROR_MEMORY, "oneDNN kernels: no memory");
     self->setup = *setup;
-    if (setup->threads > 0)
-        omp_set_num_threads(setup->threads);
+    compiled_enter(self);
     const alnico_status_t status = compiled_prepare(self);
     if (status != ALNICO_SUCCESS)
         compiled_destroy(self);
@@ -170,7 +190,9 @@ static alnico_status_t compiled_create(const struct kernels_setup *setup, void *
 const struct kernels_ops kernels_onednn = {
     .name = "onednn",
     .about = "oneDNN primitives, batch norm and additions fused with what follows",
-    .run = run_fused,
+    .device = ALNICO_DEVICE_CPU,
+    .precisions = 1 << PRECISION_FP32,
+    .rules = {.run = run_fused, .needs = onednn_needs},
     .create = compiled_create,
     .destroy = compiled_destroy,
     .forward = compiled_forward,

@@ -21,7 +21,7 @@ struct norm {
     dnnl_memory_desc_t layout;
     size_t channels;
     unsigned flags;
-    float *moments; /* the batch's means, then variances */
+    float *moments; /* the batch's means, then variances; frozen: the running ones */
     dnnl_memory_t mean, variance, scale, shift, workspace;
     dnnl_primitive_desc_t forward;
 };
@@ -37,11 +37,14 @@ static alnico_status_t norm_describe(struct compiled *self, const struct step *s
                        .flags = dnnl_use_scale | dnnl_use_shift};
     if (step->count == 2)
         n->flags |= dnnl_fuse_norm_relu;
+    if (self->setup.options.frozen)
+        n->flags |= dnnl_use_global_stats;
     TRY(activation_layout(self, step->in[0], &n->layout));
     TRY(vector_layout(2 * n->channels, &both));
     TRY(onednn_memory(&self->library, &both, NULL, &owner));
     TRY(onednn_status(dnnl_memory_get_data_handle(owner, &moments), "a memory object"));
-    n->moments = moments;
+    n->moments =
+        self->setup.options.frozen ? self->setup.arenas->statistics + n->node->statistics : moments;
     TRY(vector_memory(self, n->moments, n->channels, &n->mean));
     TRY(vector_memory(self, n->moments + n->channels, n->channels, &n->variance));
     TRY(vector_memory(self, parameters + n->node->weight.offset, n->channels, &n->scale));
@@ -111,7 +114,8 @@ static alnico_status_t norm_training(struct compiled *self, const struct step *s
         call_argument(&call, DNNL_ARG_WORKSPACE, n->workspace);
     }
     TRY(sequence_call(sequence, &call));
-    TRY(norm_running(self, step, n, sequence));
+    if (!self->setup.options.frozen)
+        TRY(norm_running(self, step, n, sequence));
     return norm_add(self, step, sequence);
 }
 
@@ -143,7 +147,7 @@ static alnico_status_t norm_split(struct compiled *self, const struct step *step
     float *diff = setup_diff(&self->setup, step->in[1]);
     const bool direct = diff && !step->accumulate[1];
     const size_t count = batch_elements(self, step->out);
-    float *target = direct ? diff : self->scratch[1];
+    float *target = direct ? diff : step_scratch(self, step);
     dnnl_memory_desc_t layout;
     TRY(activation_layout(self, step->out, &layout));
     TRY(onednn_memory(&self->library, &layout, target, masked));

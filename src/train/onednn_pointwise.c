@@ -101,12 +101,13 @@ alnico_status_t build_add(struct compiled *self, const struct step *step,
 static void pass_cross_entropy(const struct compiled *self, const struct action *action)
 {
     const size_t batch = self->setup.plan->batch, classes = action->count;
-    const float share = 1.0f / (float)batch;
+    const float share = 1.0f / (float)batch, smoothing = self->setup.options.smoothing;
     for (size_t n = 0; n < batch; n++)
         for (size_t k = 0; k < classes; k++) {
             const int32_t label = self->setup.arenas->labels[n];
             const size_t i = n * classes + k;
-            const float target = (size_t)label == k;
+            const float target =
+                (1 - smoothing) * ((size_t)label == k) + smoothing / (float)classes;
             action->y[i] = label < 0 ? 0 : (expf(action->a[i]) - target) * share;
         }
 }

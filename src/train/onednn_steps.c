@@ -126,7 +126,14 @@ alnico_status_t diff_target(struct compiled *self, const struct step *step, size
     if (*memory && !step->accumulate[i])
         return ALNICO_SUCCESS;
     TRY(activation_layout(self, step->in[i], &layout));
-    return onednn_memory(&self->library, &layout, self->scratch[0], memory);
+    return onednn_memory(&self->library, &layout, setup_scratch(&self->setup, step, 1), memory);
+}
+
+float *step_scratch(const struct compiled *self, const struct step *step)
+{
+    const size_t bytes = batch_elements(self, step->in[0]) * sizeof(float);
+    char *scratch = setup_scratch(&self->setup, step, 1);
+    return (float *)(void *)(scratch + (bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE);
 }
 
 alnico_status_t diff_finish(struct compiled *self, const struct step *step, size_t i,
@@ -137,7 +144,7 @@ alnico_status_t diff_finish(struct compiled *self, const struct step *step, size
         return ALNICO_SUCCESS;
     return sequence_append(sequence, &(struct action){.pass = pass_accumulate,
                                                       .y = diff,
-                                                      .a = self->scratch[0],
+                                                      .a = setup_scratch(&self->setup, step, 1),
                                                       .count = batch_elements(self, step->in[i])});
 }
 

@@ -36,7 +36,6 @@ struct compiled {
     struct onednn library;
     struct sequences *steps;
     dnnl_memory_t *values, *diffs; /* by tensor, NULL where there is none */
-    float *scratch[2];             /* as large as the largest activation */
     bool blocked;   /* activations of a multiple of 16 channels stand in blocks of 16 */
     bool reference; /* some convolution found only the library's slow reference code */
 };
@@ -86,6 +85,9 @@ alnico_status_t diff_target(struct compiled *self, const struct step *step, size
                             dnnl_memory_t *memory);
 alnico_status_t diff_finish(struct compiled *self, const struct step *step, size_t i,
                             struct sequence *sequence);
+
+/* Room for one more gradient of the step's input, beyond that of diff_target. */
+float *step_scratch(const struct compiled *self, const struct step *step);
 
 /* A node's weights and biases: plain in the arenas, in the library's layout in its calls. */
 struct weights {

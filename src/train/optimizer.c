@@ -5,7 +5,6 @@
 #include "vectorised.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 struct optimizer_options optimizer_defaults(size_t images)
 {
@@ -24,12 +23,16 @@ static alnico_status_t option_check(const char *name, double value, double most)
                      most);
 }
 
-static alnico_status_t options_check(const struct optimizer_options *options)
+alnico_status_t optimizer_check(const struct optimizer_options *options)
 {
     TRY(option_check("learning rate", options->rate, 1e6));
     TRY(option_check("momentum", options->momentum, 0.999999));
     TRY(option_check("weight decay", options->decay, 1e6));
     TRY(option_check("warm-up", options->warmup, 1));
+    TRY(option_check("LARS trust", options->trust, 1e6));
+    if ((unsigned)options->schedule >= SCHEDULES)
+        return error_set(ALNICO_ERROR_ARGUMENT, "optimizer: schedule %d, expected 0 to %d",
+                         (int)options->schedule, SCHEDULES - 1);
     for (size_t i = 0; i < OPTIMIZER_DROPS; i++)
         if (!(options->drops[i] >= 0))
             return error_set(ALNICO_ERROR_ARGUMENT, "optimizer: drop at %g, expected at least 0",
@@ -37,44 +40,33 @@ static alnico_status_t options_check(const struct optimizer_options *options)
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t optimizer_create(const struct network *network,
-                                 const struct optimizer_options *options, struct optimizer **out)
+/* The part of the rate that a schedule leaves when a share `done` of the run is over. */
+static double schedule_share(const struct optimizer_options *options, double done)
 {
-    *out = NULL;
-    TRY(options_check(options));
-    struct optimizer *optimizer = malloc(sizeof *optimizer);
-    float *velocity = calloc(network->parameters + 1, sizeof *velocity);
-    if (!optimizer || !velocity) {
-        free(optimizer);
-        free(velocity);
-        return error_set(ALNICO_ERROR_MEMORY, "optimizer_create: no memory");
+    const double left = options->warmup < 1 ? 1 - options->warmup : 1;
+    const double over = fmax(done - options->warmup, 0) / left;
+    double share = 1;
+    switch (options->schedule) {
+    case SCHEDULE_COSINE:
+        return 0.5 + 0.5 * cos(acos(-1) * over);
+    case SCHEDULE_POLYNOMIAL:
+        return (1 - over) * (1 - over);
+    default:
+        for (size_t i = 0; i < OPTIMIZER_DROPS; i++)
+            if (done > options->drops[i])
+                share /= 10;
+        return share;
     }
-    *optimizer = (struct optimizer){.network = network, .options = *options, .velocity = velocity};
-    *out = optimizer;
-    return ALNICO_SUCCESS;
-}
-
-void optimizer_destroy(struct optimizer *optimizer)
-{
-    if (!optimizer)
-        return;
-    free(optimizer->velocity);
-    free(optimizer);
 }
 
 double optimizer_rate(const struct optimizer_options *options, double done)
 {
-    double rate = options->rate;
-    if (done < options->warmup)
-        rate *= done / options->warmup;
-    for (size_t i = 0; i < OPTIMIZER_DROPS; i++)
-        if (done > options->drops[i])
-            rate /= 10;
-    return rate;
+    const double rise = done < options->warmup ? done / options->warmup : 1;
+    return options->rate * rise * schedule_share(options, done);
 }
 
 struct update {
-    float rate, momentum, decay;
+    float rate, momentum, decay, trust;
 };
 
 VECTORISED static void update_run(struct update update, float *parameters, float *velocity,
@@ -82,26 +74,46 @@ VECTORISED static void update_run(struct update update, float *parameters, float
 {
 #pragma omp simd
     for (size_t i = 0; i < count; i++) {
-        const float slope = gradients[i] + update.decay * parameters[i];
+        const float slope = update.trust * (gradients[i] + update.decay * parameters[i]);
         velocity[i] = update.momentum * velocity[i] + slope;
         parameters[i] -= update.rate * velocity[i];
     }
 }
 
-void optimizer_step(struct optimizer *optimizer, double rate, float *parameters,
-                    const float *gradients)
+/* The square of a vector's length. */
+static double square(const float *x, size_t count)
 {
-    const struct optimizer_options *options = &optimizer->options;
-    const struct update plain = {.rate = (float)rate, .momentum = (float)options->momentum};
-    struct update decaying = plain;
-    decaying.decay = (float)options->decay;
-    for (size_t i = 0; i < optimizer->network->count; i++) {
-        const struct node *node = &optimizer->network->nodes[i];
-        const bool norm = node->operation.kind == OPERATION_BATCH_NORM;
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += (double)x[i] * x[i];
+    return sum;
+}
+
+/* The factor of LARS (You, Gitman, Ginsburg 2017) for one operation's weights. */
+static float trust_of(const struct optimizer_options *options, const float *weights,
+                      const float *gradients, size_t count)
+{
+    const double w = sqrt(square(weights, count)), g = sqrt(square(gradients, count));
+    if (options->trust <= 0 || w <= 0 || g <= 0)
+        return 1;
+    return (float)(options->trust * w / (g + options->decay * w));
+}
+
+void optimizer_step(const struct network *network, const struct optimizer_options *options,
+                    float rate, float *parameters, float *velocity, const float *gradients)
+{
+    const struct update plain = {.rate = rate, .momentum = (float)options->momentum, .trust = 1};
+    for (size_t i = 0; i < network->count; i++) {
+        const struct node *node = &network->nodes[i];
         const size_t weight = node->weight.offset, bias = node->bias.offset;
-        update_run(norm ? plain : decaying, parameters + weight, optimizer->velocity + weight,
-                   gradients + weight, node->weight.count);
-        update_run(plain, parameters + bias, optimizer->velocity + bias, gradients + bias,
-                   node->bias.count);
+        struct update weights = plain;
+        if (node->operation.kind != OPERATION_BATCH_NORM) {
+            weights.decay = (float)options->decay;
+            weights.trust =
+                trust_of(options, parameters + weight, gradients + weight, node->weight.count);
+        }
+        update_run(weights, parameters + weight, velocity + weight, gradients + weight,
+                   node->weight.count);
+        update_run(plain, parameters + bias, velocity + bias, gradients + bias, node->bias.count);
     }
 }

@@ -1,13 +1,17 @@
-/* Planning steps and memory. See plan.h. */
+/* Planning steps. See plan.h; plan_place.c finds the places. */
 #include "plan.h"
 
+#include "plan_place.h"
 #include "status.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-/* Elements in a cache line: every tensor begins on one. */
-enum { LINE = 16 };
+const char *precision_name(enum precision precision)
+{
+    static const char *const names[PRECISIONS] = {"fp32", "bf16", "fp16"};
+    return names[precision];
+}
 
 bool plan_chained(const struct network *network, size_t at, const enum operation_kind *kinds,
                   size_t count)
@@ -23,6 +27,13 @@ bool plan_chained(const struct network *network, size_t at, const enum operation
     }
     return true;
 }
+
+size_t plan_float_bytes(const struct plan *plan, size_t tensor)
+{
+    return plan->batch * tensor_elements(&plan->network->tensors[tensor]) * sizeof(float);
+}
+
+/* ---- Steps ---- */
 
 static bool step_inside(const struct step *step, size_t tensor)
 {
@@ -48,7 +59,10 @@ static void plan_steps(struct plan *plan, plan_run_function *run)
     const struct network *network = plan->network;
     for (size_t at = 0; at < network->count;) {
         struct step *step = &plan->steps[plan->count++];
-        *step = (struct step){.first = at, .count = run(network, at)};
+        *step = (struct step){.first = at,
+                              .count = run(network, at),
+                              .saved = PLAN_NONE,
+                              .scratch = {PLAN_NONE, PLAN_NONE}};
         step_connect(network, step);
         at += step->count;
     }
@@ -62,105 +76,172 @@ static void plan_steps(struct plan *plan, plan_run_function *run)
     }
 }
 
-static size_t plan_elements(const struct plan *plan, size_t tensor)
-{
-    const size_t elements = plan->batch * tensor_elements(&plan->network->tensors[tensor]);
-    return (elements + LINE - 1) / LINE * LINE;
-}
-
-static void plan_values(struct plan *plan)
-{
-    for (size_t s = 0; s < plan->count; s++) {
-        const size_t tensor = plan->steps[s].out;
-        plan->values[tensor] = plan->value_elements;
-        plan->value_elements += plan_elements(plan, tensor);
-    }
-}
-
-/* Whether `elements` from `at` on meet no live gradient; if one is met, *next is where it ends. */
-static bool plan_free(const struct plan *plan, const bool *live, size_t at, size_t elements,
-                      size_t *next)
-{
-    for (size_t t = 0; t <= plan->network->count; t++) {
-        const size_t begin = plan->diffs[t], end = begin + plan_elements(plan, t);
-        if (live[t] && begin < at + elements && at < end) {
-            *next = end;
-            return false;
-        }
-    }
-    return true;
-}
-
-static void plan_place(struct plan *plan, bool *live, size_t tensor)
-{
-    const size_t elements = plan_elements(plan, tensor);
-    size_t at = 0, next;
-    while (!plan_free(plan, live, at, elements, &next))
-        at = next;
-    plan->diffs[tensor] = at;
-    live[tensor] = true;
-    if (plan->diff_elements < at + elements)
-        plan->diff_elements = at + elements;
-}
-
-static void plan_diffs(struct plan *plan, bool *live)
+/* Of the steps that read a tensor, the first that runs backward writes its gradient and the others add. */
+static void plan_accumulation(struct plan *plan, bool *written)
 {
     for (size_t s = plan->count; s-- > 0;) {
         struct step *step = &plan->steps[s];
         for (size_t i = 0; i < step->inputs; i++) {
-            const size_t tensor = step->in[i];
-            if (tensor == 0)
-                continue;
-            step->accumulate[i] = live[tensor];
-            if (!live[tensor])
-                plan_place(plan, live, tensor);
+            step->accumulate[i] = step->in[i] > 0 && written[step->in[i]];
+            written[step->in[i]] = true;
         }
-        live[step->out] = false;
     }
 }
+
+/* ---- How long things live ---- */
+
+static size_t backward_time(const struct plan *plan, size_t s)
+{
+    return 2 * plan->count - 1 - s;
+}
+
+static struct step_needs step_ask(const struct plan *plan, const struct plan_rules *rules, size_t s)
+{
+    struct step_needs needs = {0};
+    if (rules->needs)
+        rules->needs(plan, &plan->steps[s], &needs);
+    else
+        needs = (struct step_needs){.in = {true, true}, .out = true};
+    return needs;
+}
+
+static void extend(struct piece *piece, size_t time)
+{
+    if (piece->to < time)
+        piece->to = time;
+}
+
+/* Step s makes its tensor's value: pieces[t] is that of tensor t. What the host reads, the last, stays. */
+static void value_made(struct plan *plan, const struct plan_rules *rules, size_t s,
+                       const struct step_needs *needs, struct piece *pieces)
+{
+    const struct step *step = &plan->steps[s];
+    const bool last = s + 1 == plan->count;
+    pieces[step->out] = (struct piece){.bytes = rules->bytes(plan, step->out),
+                                       .from = s,
+                                       .to = s,
+                                       .place = &plan->values[step->out]};
+    if (last || needs->out)
+        extend(&pieces[step->out], last ? 2 * plan->count - 1 : backward_time(plan, s));
+    for (size_t i = 0; i < step->inputs; i++)
+        extend(&pieces[step->in[i]], needs->in[i] ? backward_time(plan, s) : s);
+}
+
+/* Step s reads tensors, whose gradients it makes or adds to. */
+static void gradients_made(struct plan *plan, const struct plan_rules *rules, size_t s,
+                           struct piece *pieces)
+{
+    const struct step *step = &plan->steps[s];
+    for (size_t i = 0; i < step->inputs; i++) {
+        struct piece *piece = &pieces[step->in[i]];
+        if (step->in[i] == 0)
+            continue;
+        if (!step->accumulate[i])
+            *piece = (struct piece){.bytes = rules->bytes(plan, step->in[i]),
+                                    .from = backward_time(plan, s),
+                                    .place = &plan->diffs[step->in[i]]};
+        extend(piece, backward_time(plan, s));
+    }
+    extend(&pieces[step->out], backward_time(plan, s));
+}
+
+/* What the step asked for besides. */
+static void extras_made(struct plan *plan, size_t s, const struct step_needs *needs,
+                        struct piece *pieces)
+{
+    struct step *step = &plan->steps[s];
+    const size_t backward = backward_time(plan, s);
+    pieces[0] = (struct piece){needs->saved, s, backward, &step->saved};
+    pieces[1] = (struct piece){needs->scratch[0], s, s, &step->scratch[0]};
+    pieces[2] = (struct piece){needs->scratch[1], backward, backward, &step->scratch[1]};
+}
+
+/* All pieces: values, gradients, and three for each step. Those of no bytes are left out. */
+static size_t plan_pieces(struct plan *plan, const struct plan_rules *rules, struct piece *pieces)
+{
+    const size_t tensors = plan->network->count + 1;
+    size_t count = 2 * tensors, used = 0;
+    for (size_t s = 0; s < plan->count; s++) {
+        const struct step_needs needs = step_ask(plan, rules, s);
+        value_made(plan, rules, s, &needs, pieces);
+        extras_made(plan, s, &needs, pieces + count);
+        count += 3;
+    }
+    for (size_t s = plan->count; s-- > 0;)
+        gradients_made(plan, rules, s, pieces + tensors);
+    for (size_t i = 0; i < count; i++)
+        if (pieces[i].bytes && pieces[i].place)
+            pieces[used++] = pieces[i];
+    return used;
+}
+
+static alnico_status_t plan_memory(struct plan *plan, const struct plan_rules *rules)
+{
+    const size_t tensors = plan->network->count + 1;
+    struct plan_rules filled = *rules;
+    struct piece *pieces = calloc(2 * tensors + 3 * plan->count, sizeof *pieces);
+    if (!rules->bytes)
+        filled.bytes = plan_float_bytes;
+    if (!pieces)
+        return ALNICO_ERROR_MEMORY;
+    const size_t count = plan_pieces(plan, &filled, pieces);
+    for (size_t i = 0; i < count; i++) {
+        pieces[i].bytes = (pieces[i].bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
+        plan->apart += pieces[i].bytes;
+    }
+    plan->least = pieces_least(pieces, count, 2 * plan->count);
+    plan->bytes = pieces_place(pieces, count);
+    free(pieces);
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Beginning and end ---- */
 
 static alnico_status_t plan_check(const struct network *network, size_t batch)
 {
     size_t total = 0;
     for (size_t t = 0; t <= network->count; t++)
-        total += tensor_elements(&network->tensors[t]) + LINE;
-    if (batch && batch <= (SIZE_MAX / 64) / total)
+        total += tensor_elements(&network->tensors[t]) + PLAN_LINE;
+    if (batch && batch <= (SIZE_MAX / 256) / total)
         return ALNICO_SUCCESS;
     return error_set(ALNICO_ERROR_ARGUMENT, "plan_create: batch %zu, expected 1 to %zu", batch,
-                     (SIZE_MAX / 64) / total);
+                     (SIZE_MAX / 256) / total);
 }
 
-alnico_status_t plan_create(const struct network *network, plan_run_function *run, size_t batch,
-                            struct plan **out)
+static alnico_status_t plan_fill(struct plan *plan, const struct plan_rules *rules)
+{
+    const size_t tensors = plan->network->count + 1;
+    bool *written = calloc(tensors, sizeof *written);
+    plan->steps = calloc(plan->network->count, sizeof *plan->steps);
+    plan->values = malloc(tensors * sizeof *plan->values);
+    plan->diffs = malloc(tensors * sizeof *plan->diffs);
+    if (!written || !plan->steps || !plan->values || !plan->diffs) {
+        free(written);
+        return ALNICO_ERROR_MEMORY;
+    }
+    for (size_t t = 0; t < tensors; t++)
+        plan->values[t] = plan->diffs[t] = PLAN_NONE;
+    plan_steps(plan, rules->run);
+    plan_accumulation(plan, written);
+    free(written);
+    return plan_memory(plan, rules);
+}
+
+alnico_status_t plan_create(const struct network *network, const struct plan_rules *rules,
+                            size_t batch, enum precision precision, struct plan **out)
 {
     *out = NULL;
     assert(network->finished);
     TRY(plan_check(network, batch));
-    const size_t tensors = network->count + 1;
     struct plan *plan = calloc(1, sizeof *plan);
-    bool *live = calloc(tensors, sizeof *live);
-    if (!plan || !live)
-        goto free_plan;
-    *plan = (struct plan){.network = network,
-                          .batch = batch,
-                          .steps = calloc(network->count, sizeof *plan->steps),
-                          .values = malloc(tensors * sizeof *plan->values),
-                          .diffs = malloc(tensors * sizeof *plan->diffs)};
-    if (!plan->steps || !plan->values || !plan->diffs)
-        goto free_plan;
-    for (size_t t = 0; t < tensors; t++)
-        plan->values[t] = plan->diffs[t] = PLAN_NONE;
-    plan_steps(plan, run);
-    plan_values(plan);
-    plan_diffs(plan, live);
-    free(live);
+    if (plan)
+        *plan = (struct plan){.network = network, .batch = batch, .precision = precision};
+    if (!plan || plan_fill(plan, rules) != ALNICO_SUCCESS) {
+        plan_destroy(plan);
+        return error_set(ALNICO_ERROR_MEMORY, "plan_create: no memory");
+    }
     *out = plan;
     return ALNICO_SUCCESS;
-
-free_plan:
-    free(live);
-    plan_destroy(plan);
-    return error_set(ALNICO_ERROR_MEMORY, "plan_create: no memory");
 }
 
 void plan_destroy(struct plan *plan)

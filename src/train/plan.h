@@ -1,11 +1,12 @@
 /*
- * From a network to steps and memory: which operations run together, and where every activation and
- * every gradient of an activation stands for one batch. Made once, read-only afterwards. The kernels
- * and the trainer read it.
+ * From a network to steps and memory: which operations run together, and where everything that one batch
+ * needs stands in one allocation. Made once, read-only afterwards. The kernels and the trainer read it.
  *
- * Values keep their place from forward to backward, since nearly all are read again there. Gradients of
- * activations live from their first contribution until their producer has run backward, and share
- * memory otherwise: first fit, in the order in which backward runs.
+ * Time counts steps: step s of n runs forward at s and backward at 2n - 1 - s. A value lives from the step
+ * that makes it to the last one that reads it, backward too where the kernels say so; the gradient of an
+ * activation from its first contribution until its producer has run backward; what a step saves from
+ * forward to backward; scratch while its step runs. Pieces that live at no common time share memory: the
+ * largest are placed first, each at the lowest place that is free for its time.
  */
 #ifndef ALNICO_SRC_TRAIN_PLAN_H
 #define ALNICO_SRC_TRAIN_PLAN_H
@@ -14,6 +15,13 @@
 
 #define PLAN_NONE ((size_t)-1)
 
+/* Every piece of memory begins on a multiple of so many bytes. */
+enum { PLAN_LINE = 256 };
+
+/* What activations and their gradients are computed in. Parameters, statistics and the optimizer's state
+ * are float32 always. */
+enum precision { PRECISION_FP32, PRECISION_BF16, PRECISION_FP16, PRECISIONS };
+
 /* Operations that run as one. The tensors between them do not exist. */
 struct step {
     size_t first, count;  /* nodes first .. first + count - 1 */
@@ -21,26 +29,51 @@ struct step {
     size_t out;           /* the tensor that the last one makes */
     bool accumulate[2];   /* backward adds to the gradient of in[i]; otherwise it overwrites it */
     size_t filled;        /* gradient elements that are final once this step has run backward */
+    size_t saved;         /* offset of what it asked for (struct step_needs); PLAN_NONE: nothing */
+    size_t scratch[2];    /* forward, backward */
 };
 
 struct plan {
     const struct network *network;
     size_t batch;
+    enum precision precision;
     struct step *steps; /* in forward order */
     size_t count;
     size_t
-        *values;   /* by tensor: offset of its batch in the arena of values; PLAN_NONE: no memory */
+        *values;   /* by tensor: offset of its batch in bytes; PLAN_NONE: no memory of the plan's */
     size_t *diffs; /* the same for its gradient; PLAN_NONE: nobody needs it */
-    size_t value_elements, diff_elements; /* of the arenas */
+    size_t bytes;  /* of the allocation */
+    size_t least;  /* the most that lives at one time: no placement needs less */
+    size_t apart;  /* if nothing shared memory */
 };
 
-/* How many operations from node `at` on run as one step, at least 1; plan_chained must hold for them. */
+/* What a step needs besides room for the values and gradients that it makes, in bytes. */
+struct step_needs {
+    bool in[2], out;   /* backward reads the values of in[i], of out */
+    size_t saved;      /* written forward, read backward */
+    size_t scratch[2]; /* while it runs forward, backward */
+};
+
+/* How many operations from node `at` on run as one step, at least 1; the tensors between them may have no
+ * other readers, and at most two come from outside. */
 typedef size_t plan_run_function(const struct network *network, size_t at);
+
+/* What a kernels resident asks of a plan. */
+struct plan_rules {
+    plan_run_function *run;
+
+    /* Bytes of a tensor's batch, and of its gradient. Optional: float32. */
+    size_t (*bytes)(const struct plan *plan, size_t tensor);
+
+    /* Asked once, when steps and what they accumulate are known; *out is zeros before. Optional: backward
+     * reads all values, and nothing else is needed. */
+    void (*needs)(const struct plan *plan, const struct step *step, struct step_needs *out);
+};
 
 /* Plans a finished network, which must outlive the plan. Errors: ARGUMENT (batch 0, or a batch whose
  * activations overflow), MEMORY. */
-alnico_status_t plan_create(const struct network *network, plan_run_function *run, size_t batch,
-                            struct plan **out);
+alnico_status_t plan_create(const struct network *network, const struct plan_rules *rules,
+                            size_t batch, enum precision precision, struct plan **out);
 
 /* NULL is fine. */
 void plan_destroy(struct plan *plan);
@@ -49,5 +82,11 @@ void plan_destroy(struct plan *plan);
  * nothing else reads what stands between them. */
 bool plan_chained(const struct network *network, size_t at, const enum operation_kind *kinds,
                   size_t count);
+
+/* Bytes of a tensor's batch in float32. */
+size_t plan_float_bytes(const struct plan *plan, size_t tensor);
+
+/* "fp32", ... */
+const char *precision_name(enum precision precision);
 
 #endif

@@ -1,32 +1,41 @@
 /*
  * [SEAM strategy] How the ranks' gradients meet. A resident fills one struct strategy_ops. The trainer
- * calls its functions on the thread that trains, one at a time; every slot is mandatory.
+ * calls its functions on the thread that trains, one at a time; every slot is mandatory. On the CPU's
+ * inline stream they wait where they say so; on any other stream they enqueue, and can be captured into a
+ * graph.
  */
 #ifndef ALNICO_SRC_TRAIN_STRATEGY_H
 #define ALNICO_SRC_TRAIN_STRATEGY_H
 
-#include <alnico/alnico.h>
+#include "device/device.h"
 
 struct strategy_setup {
-    alnico_comm_t comm; /* on the CPU's inline stream; NULL: this rank is alone */
-    float *gradients;   /* the arena, in backward order */
-    size_t count;
-    size_t bucket; /* gradients that travel together, in bytes, >= 4 */
+    alnico_comm_t comm; /* on the device and stream; NULL: this rank is alone */
+    const struct device_ops *device;
+    void *stream;
+    void *gradients;        /* the arena, in backward order; outlives the strategy */
+    size_t count;           /* elements */
+    alnico_datatype_t type; /* of the arena */
+    alnico_datatype_t
+        wire;           /* what travels: the type, or on the CPU FLOAT16 or BFLOAT16 for FLOAT32 */
+    const size_t *ends; /* where buckets end, in elements, rising, the last is `count` */
+    size_t buckets;
+    bool late; /* send nothing before the backward pass is over */
 };
 
 struct strategy_ops {
     const char *name, *about; /* "allreduce"; one line of help */
 
-    /* Collective. Errors: ARGUMENT (bucket too small), MEMORY. */
+    /* Collective. Errors: ARGUMENT (bad ends, or a wire type that cannot be), MEMORY. */
     alnico_status_t (*create)(const struct strategy_setup *setup, void **out);
-    void (*destroy)(void *self); /* joins nothing; NULL is fine */
+    void (*destroy)(void *self); /* collective; joins nothing; NULL is fine */
 
     /* Between steps of a backward pass: the first `filled` gradients are final, and may be sent. Does
      * not wait for other ranks. */
     alnico_status_t (*advance)(void *self, size_t filled);
 
-    /* After the backward pass: waits until every gradient is the mean over the ranks. The next pass may
-     * then begin. */
+    /* After the backward pass: the stream waits until every gradient is the mean over the ranks. The next
+     * pass may then begin. */
     alnico_status_t (*join)(void *self);
 };
 

@@ -1,41 +1,91 @@
 /*
- * Synchronous data parallelism: the gradients are averaged over all ranks, in buckets of equal size that
- * leave as soon as backward has filled them, and are joined before the update. Called through
- * strategy_allreduce (strategy.h).
+ * Synchronous data parallelism: the gradients are averaged over all ranks, in buckets that leave as soon
+ * as backward has filled them, and are joined before the update. Where the wire type is not the
+ * gradients', a bucket is narrowed into an arena of its own before it leaves, and widened after it came
+ * back. Called through strategy_allreduce (strategy.h).
  */
 #include "strategy.h"
 
+#include "elementwise.h"
 #include "status.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+struct bucket {
+    struct allreduce *owner;
+    size_t begin, count;      /* elements */
+    alnico_request_t request; /* NULL: not sent, or done */
+};
 
 struct allreduce {
     struct strategy_setup setup;
-    alnico_request_t *requests; /* by bucket; NULL: not sent, or done */
-    size_t each, buckets;       /* elements of a bucket; how many there are */
-    size_t sent;                /* buckets on their way or done, in this pass */
+    struct bucket *buckets;
+    size_t sent;    /* buckets on their way or done, in this pass */
+    uint16_t *wire; /* the narrowed arena; NULL: the gradients travel themselves */
+    alnico_registration_t registration;
 };
 
-static alnico_status_t allreduce_create(const struct strategy_setup *setup, void **out)
+static bool is_inline(const struct allreduce *self)
 {
-    const size_t each = setup->bucket / sizeof(float);
-    *out = NULL;
-    if (!each)
-        return error_set(ALNICO_ERROR_ARGUMENT,
-                         "strategy allreduce: bucket of %zu bytes, expected at least %zu",
-                         setup->bucket, sizeof(float));
-    const size_t buckets = setup->count / each + (setup->count % each > 0);
-    struct allreduce *self = malloc(sizeof *self);
-    alnico_request_t *requests = calloc(buckets + 1, sizeof(alnico_request_t));
-    if (!self || !requests) {
-        free(self);
-        free(requests);
+    return self->setup.device->kind == ALNICO_DEVICE_CPU && !self->setup.stream;
+}
+
+static size_t wire_bytes(const struct allreduce *self)
+{
+    return self->setup.wire == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* ---- Beginning and end ---- */
+
+static alnico_status_t ends_check(const struct strategy_setup *setup)
+{
+    size_t before = 0;
+    for (size_t i = 0; i < setup->buckets; before = setup->ends[i++])
+        if (setup->ends[i] <= before || setup->ends[i] > setup->count)
+            return error_set(ALNICO_ERROR_ARGUMENT,
+                             "strategy allreduce: bucket %zu ends at %zu, expected %zu to %zu", i,
+                             setup->ends[i], before + 1, setup->count);
+    if (before == setup->count)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "strategy allreduce: the last bucket ends at %zu, expected %zu", before,
+                     setup->count);
+}
+
+static alnico_status_t wire_check(const struct strategy_setup *setup)
+{
+    const bool narrow = setup->wire == ALNICO_FLOAT16 || setup->wire == ALNICO_BFLOAT16;
+    if (setup->wire == setup->type ||
+        (narrow && setup->type == ALNICO_FLOAT32 && setup->device->kind == ALNICO_DEVICE_CPU))
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "strategy allreduce: gradients of datatype %d cannot travel as datatype %d on "
+                     "device %s",
+                     (int)setup->type, (int)setup->wire, setup->device->name);
+}
+
+static alnico_status_t allreduce_prepare(struct allreduce *self)
+{
+    const struct strategy_setup *setup = &self->setup;
+    void *arena = setup->gradients;
+    self->buckets = calloc(setup->buckets + 1, sizeof *self->buckets);
+    if (!self->buckets)
         return error_set(ALNICO_ERROR_MEMORY, "strategy allreduce: no memory");
+    for (size_t i = 0; i < setup->buckets; i++) {
+        const size_t begin = i ? setup->ends[i - 1] : 0;
+        self->buckets[i] =
+            (struct bucket){.owner = self, .begin = begin, .count = setup->ends[i] - begin};
     }
-    *self =
-        (struct allreduce){.setup = *setup, .requests = requests, .each = each, .buckets = buckets};
-    *out = self;
-    return ALNICO_SUCCESS;
+    if (setup->wire != setup->type) {
+        TRY(setup->device->alloc(setup->count * sizeof *self->wire + 1, &arena));
+        self->wire = arena;
+    }
+    if (!setup->comm || !setup->count)
+        return ALNICO_SUCCESS;
+    const alnico_status_t status = alnico_comm_register(
+        setup->comm, arena, setup->count * wire_bytes(self), &self->registration);
+    return status == ALNICO_ERROR_UNSUPPORTED ? ALNICO_SUCCESS : status;
 }
 
 static void allreduce_destroy(void *self)
@@ -43,46 +93,107 @@ static void allreduce_destroy(void *self)
     struct allreduce *allreduce = self;
     if (!allreduce)
         return;
-    free(allreduce->requests);
+    if (allreduce->registration)
+        alnico_comm_deregister(allreduce->setup.comm, allreduce->registration);
+    if (allreduce->wire)
+        allreduce->setup.device->free(allreduce->wire);
+    free(allreduce->buckets);
     free(allreduce);
 }
 
-/* Where a bucket ends, in elements. */
-static size_t bucket_end(const struct allreduce *self, size_t bucket)
+static alnico_status_t allreduce_create(const struct strategy_setup *setup, void **out)
 {
-    return bucket + 1 < self->buckets ? (bucket + 1) * self->each : self->setup.count;
+    *out = NULL;
+    TRY(ends_check(setup));
+    TRY(wire_check(setup));
+    struct allreduce *self = calloc(1, sizeof *self);
+    if (!self)
+        return error_set(ALNICO_ERROR_MEMORY, "strategy allreduce: no memory");
+    self->setup = *setup;
+    const alnico_status_t status = allreduce_prepare(self);
+    if (status != ALNICO_SUCCESS)
+        allreduce_destroy(self);
+    else
+        *out = self;
+    return status;
 }
 
-static alnico_status_t bucket_send(struct allreduce *self, size_t bucket)
+/* ---- One bucket ---- */
+
+static void bucket_narrow(void *argument)
 {
-    float *at = self->setup.gradients + bucket * self->each;
-    return alnico_iallreduce(ALNICO_IN_PLACE, at, bucket_end(self, bucket) - bucket * self->each,
-                             ALNICO_FLOAT32, ALNICO_AVERAGE, self->setup.comm,
-                             &self->requests[bucket]);
+    const struct bucket *bucket = argument;
+    const struct allreduce *self = bucket->owner;
+    const float *gradients = self->setup.gradients;
+    elementwise_narrow(self->wire + bucket->begin, gradients + bucket->begin, bucket->count,
+                       self->setup.wire == ALNICO_FLOAT16);
+}
+
+static void bucket_widen(void *argument)
+{
+    const struct bucket *bucket = argument;
+    const struct allreduce *self = bucket->owner;
+    float *gradients = self->setup.gradients;
+    elementwise_widen(gradients + bucket->begin, self->wire + bucket->begin, bucket->count,
+                      self->setup.wire == ALNICO_FLOAT16);
+}
+
+static alnico_status_t bucket_send(struct allreduce *self, struct bucket *bucket)
+{
+    char *arena = self->wire ? (char *)self->wire : self->setup.gradients;
+    if (self->wire)
+        TRY(alnico_stream_enqueue(self->setup.stream, bucket_narrow, bucket));
+    return alnico_iallreduce(ALNICO_IN_PLACE, arena + bucket->begin * wire_bytes(self),
+                             bucket->count, self->setup.wire, ALNICO_AVERAGE, self->setup.comm,
+                             &bucket->request);
+}
+
+/* On the inline stream the host waits, otherwise the stream does. */
+static alnico_status_t bucket_join(struct allreduce *self, struct bucket *bucket)
+{
+    if (bucket->request)
+        TRY(is_inline(self) ? alnico_request_synchronize(&bucket->request)
+                            : alnico_wait(&bucket->request));
+    return self->wire ? alnico_stream_enqueue(self->setup.stream, bucket_widen, bucket)
+                      : ALNICO_SUCCESS;
+}
+
+/* ---- A pass ---- */
+
+/* Lets what is on its way proceed, where nobody else does. */
+static alnico_status_t allreduce_pump(struct allreduce *self)
+{
+    bool done;
+    for (size_t i = 0; is_inline(self) && i < self->sent; i++)
+        if (self->buckets[i].request)
+            TRY(alnico_test(&self->buckets[i].request, &done));
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t allreduce_send(struct allreduce *self, size_t filled)
+{
+    for (; self->sent < self->setup.buckets && self->setup.ends[self->sent] <= filled; self->sent++)
+        TRY(bucket_send(self, &self->buckets[self->sent]));
+    return allreduce_pump(self);
 }
 
 static alnico_status_t allreduce_advance(void *self, size_t filled)
 {
-    struct allreduce *a = self;
-    bool done;
-    if (!a->setup.comm)
+    struct allreduce *allreduce = self;
+    if (!allreduce->setup.comm || allreduce->setup.late)
         return ALNICO_SUCCESS;
-    for (; a->sent < a->buckets && bucket_end(a, a->sent) <= filled; a->sent++)
-        TRY(bucket_send(a, a->sent));
-    for (size_t i = 0; i < a->sent; i++)
-        if (a->requests[i])
-            TRY(alnico_test(&a->requests[i], &done));
-    return ALNICO_SUCCESS;
+    return allreduce_send(allreduce, filled);
 }
 
 static alnico_status_t allreduce_join(void *self)
 {
-    struct allreduce *a = self;
-    TRY(allreduce_advance(a, a->setup.count));
-    for (size_t i = 0; i < a->sent; i++)
-        if (a->requests[i])
-            TRY(alnico_request_synchronize(&a->requests[i]));
-    a->sent = 0;
+    struct allreduce *allreduce = self;
+    if (!allreduce->setup.comm)
+        return ALNICO_SUCCESS;
+    TRY(allreduce_send(allreduce, allreduce->setup.count));
+    for (size_t i = 0; i < allreduce->sent; i++)
+        TRY(bucket_join(allreduce, &allreduce->buckets[i]));
+    allreduce->sent = 0;
     return ALNICO_SUCCESS;
 }
 

@@ -1,34 +1,25 @@
 /*
  * Training: the loop over batches, its clock, and the test. The program alnico-train and the tests call
- * it; everything runs on the caller's thread, apart from what prepares data and what communicates.
+ * it; everything runs on the caller's thread and on the stream that it is given, apart from what prepares
+ * data and what communicates.
  */
 #ifndef ALNICO_SRC_TRAIN_TRAINER_H
 #define ALNICO_SRC_TRAIN_TRAINER_H
 
-#include "optimizer.h"
-
-/* What the training thread's time goes to. Communication is what remains visible of it: the time spent
- * starting, testing and waiting for it. */
-enum phase {
-    PHASE_INPUT,
-    PHASE_FORWARD,
-    PHASE_BACKWARD,
-    PHASE_COMMUNICATION,
-    PHASE_UPDATE,
-    PHASES
-};
+#include "meter.h"
 
 /* "input", ... */
 const char *phase_name(enum phase phase);
 
 /* Loss and accuracy over some images. */
 struct score {
-    double loss;     /* mean over images of minus the label's log probability */
+    double loss;     /* mean over images */
     double accuracy; /* 0 to 1 */
     size_t images;
 };
 
-/* How far training is. Only rank 0 is told, after each step and each test. */
+/* How far training is. Only rank 0 is told, after each step and each test; where the stream runs behind
+ * the host, some steps together and late. */
 struct trainer_progress {
     size_t step, epoch; /* steps done; the epoch that the last one belongs to, from 1 */
     double done;        /* share of the run, 0 to 1 */
@@ -40,6 +31,9 @@ struct trainer_progress {
     bool tested;
 };
 
+/* How the gradients are cut into buckets. */
+enum bucket_rule { BUCKETS_OF_SIZE, BUCKETS_OF_COUNT };
+
 struct trainer_options {
     const char *model, *data, *kernels, *strategy; /* names; data as in data.h */
     size_t batch;                                  /* images per rank and step, > 0 */
@@ -47,11 +41,24 @@ struct trainer_options {
     size_t epochs;
     double seconds; /* about: the ranks agree on the time every few steps */
     uint64_t seed;  /* of parameters, shuffle and augmentation; equal on all ranks */
-    size_t bucket;  /* gradients that travel together, in bytes */
-    int threads;    /* to compute with; 0: the kernels' default */
+    struct kernels_options compute;
     struct optimizer_options optimizer;
+
+    alnico_datatype_t wire; /* what gradients travel as: ALNICO_FLOAT32, FLOAT16 or BFLOAT16 */
+    enum bucket_rule rule;
+    size_t buckets; /* OF_SIZE: bytes on the wire, at least an element's; OF_COUNT: how many, > 0 */
+    bool late;      /* the gradients meet after the backward pass, not during it */
+    size_t memory_limit; /* bytes of the device; 0: what is there */
+
     void (*progress)(void *context, const struct trainer_progress *progress); /* NULL: none */
     void *context;
+};
+
+/* Where to train. The kernels decide on the device. */
+struct trainer_place {
+    alnico_comm_t host;   /* on the CPU's inline stream, one rank each; NULL trains alone */
+    alnico_comm_t device; /* of the same ranks, on the kernels' device and `stream`; NULL: host */
+    void *stream;         /* where all computing is enqueued; NULL: the CPU's inline stream */
 };
 
 /* The result, equal on all ranks. */
@@ -59,22 +66,27 @@ struct trainer_report {
     int ranks;
     size_t parameters, steps;
     double epochs;
-    double seconds;         /* of training, tests excluded; the slowest rank's */
-    double phases[PHASES];  /* seconds, mean over the ranks */
+    double seconds;        /* of training, tests excluded; the slowest rank's */
+    double step_seconds;   /* the median of the steps after the first tenth, at most 20 of them; the
+                             * slowest rank's */
+    double phases[PHASES]; /* seconds, mean over the ranks */
     double library_seconds; /* inside the kernels' foreign library, the same; 0 if it has none */
     double test_seconds;
     double images_per_second; /* over all ranks */
     struct score train;       /* the last (part of an) epoch */
     struct score test;
     uint64_t hash; /* of the parameters */
+    struct replica_memory memory;
+    size_t activations_least, activations_apart; /* as the plan's */
+    size_t buckets;                              /* in which the gradients travelled */
 };
 
-/* Trains from the seed on. comm: on the CPU's inline stream, one rank each; NULL trains alone. Errors:
- * ARGUMENT (an option, named with its value; bad data); MISMATCH if at the end the ranks' parameters
- * differ; SYSTEM if the loss is not a number any more; whatever communication and kernels report. On an
- * error the other ranks may wait for this one until their deadline: abort the communicator. */
-alnico_status_t trainer_run(const struct trainer_options *options, alnico_comm_t comm,
-                            struct trainer_report *report);
+/* Trains from the seed on. Errors: ARGUMENT (an option, named with its value; bad data); MISMATCH if at the
+ * end the ranks' parameters differ; MEMORY, naming the largest batch that fits; SYSTEM if the loss is not
+ * a number any more; whatever communication and kernels report. On an error the place's communicators
+ * are aborted, so that no other rank waits for this one. */
+alnico_status_t trainer_run(const struct trainer_options *options,
+                            const struct trainer_place *place, struct trainer_report *report);
 
 /* FNV-1a (Fowler, Noll, Vo) of `bytes` bytes, 64 bits. */
 uint64_t trainer_hash(const void *data, size_t bytes);

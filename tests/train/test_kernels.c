@@ -16,9 +16,12 @@
 
 static uint64_t seed;
 
-static void poison(float *at, size_t count)
+/* What the cases are run with. */
+static struct kernels_options case_options = {.threads = 1};
+
+static void poison(void *at, size_t bytes)
 {
-    memset(at, 0xff, count * sizeof *at);
+    memset(at, 0xff, bytes);
 }
 
 /* A replica with random parameters and a random batch; the last `absent` images are missing. */
@@ -29,7 +32,12 @@ static struct replica *replica_make(const struct network *network, const struct 
     const size_t each = tensor_elements(&network->tensors[0]);
     uint64_t state = seed;
     struct replica *replica;
-    if (replica_create(network, ops, batch, 1, seed, &replica))
+    const struct replica_setup setup = {.kernels = ops,
+                                        .batch = batch,
+                                        .seed = seed,
+                                        .options = case_options,
+                                        .gradient_type = ALNICO_FLOAT32};
+    if (replica_create(network, &setup, &replica))
         fail_msg("%s", alnico_error_detail());
     for (size_t i = 0; i < network->parameters; i++)
         replica->arenas.parameters[i] += 0.2f * (float)(random_unit(&state) - 0.5);
@@ -46,9 +54,8 @@ static struct replica *replica_make(const struct network *network, const struct 
 
 static void replica_pass(struct replica *replica)
 {
-    poison(replica->arenas.values, replica->plan->value_elements);
-    poison(replica->arenas.diffs, replica->plan->diff_elements);
-    poison(replica->arenas.gradients, replica->network->parameters);
+    poison(replica->arenas.activations, replica->plan->bytes);
+    poison(replica->arenas.gradients, replica->network->parameters * sizeof(float));
     if (replica_forward(replica, true) || replica_backward(replica, NULL, NULL))
         fail_msg("%s", alnico_error_detail());
 }
@@ -68,7 +75,7 @@ static double loss_at(struct replica *replica, size_t parameter, double *by)
  * which shows in slopes that differ to the left and to the right. */
 static bool gradient_matches(struct replica *replica, size_t parameter, const char *name)
 {
-    const double gradient = replica->arenas.gradients[parameter];
+    const double gradient = ((const float *)replica->arenas.gradients)[parameter];
     const double tolerance = 1e-3 + 1e-2 * fabs(gradient);
     double right = 2e-3, left = -2e-3, none = 0;
     const double here = loss_at(replica, parameter, &none);
@@ -117,7 +124,7 @@ static void compare(const char *name, const char *what, const float *got, const 
 
 static const float *output(const struct replica *replica)
 {
-    return replica->arenas.values + replica->plan->values[replica->network->count];
+    return setup_value(&replica->setup, replica->network->count);
 }
 
 static void compare_replicas(const char *name, struct replica *fast, struct replica *oracle,
@@ -134,7 +141,7 @@ static void compare_replicas(const char *name, struct replica *fast, struct repl
         compare(name, "statistic", fast->arenas.statistics, oracle->arenas.statistics,
                 network->statistics, tolerance);
     }
-    poison(fast->arenas.values, fast->plan->value_elements);
+    poison(fast->arenas.activations, fast->plan->bytes);
     assert_int_equal(replica_forward(fast, false), ALNICO_SUCCESS);
     assert_int_equal(replica_forward(oracle, false), ALNICO_SUCCESS);
     compare(name, "output in inference", output(fast), output(oracle), outputs, tolerance);
@@ -225,7 +232,7 @@ static void absent_images_have_no_part(void **unused)
     replica_pass(whole);
     replica_pass(part);
     for (size_t i = 0; i < network->parameters; i++)
-        part->arenas.gradients[i] *= (float)c->batch / (float)share;
+        ((float *)part->arenas.gradients)[i] *= (float)c->batch / (float)share;
     compare(c->name, "gradient", part->arenas.gradients, whole->arenas.gradients,
             network->parameters, 1e-5);
     assert_int_equal(replica_outcome(part).count, share);
@@ -252,11 +259,15 @@ static void bad_batches_are_refused(void **unused)
     assert_int_equal(replica_forward(replica, false), ALNICO_SUCCESS);
     assert_int_equal(replica_outcome(replica).count, 0);
     replica_destroy(replica);
-    assert_int_equal(replica_create(network, &kernels_naive, 0, 1, 1, &replica),
-                     ALNICO_ERROR_ARGUMENT);
+    struct replica_setup setup = {.kernels = &kernels_naive, .gradient_type = ALNICO_FLOAT32};
+    assert_int_equal(replica_create(network, &setup, &replica), ALNICO_ERROR_ARGUMENT);
     assert_null(replica);
-    assert_int_equal(replica_create(network, &kernels_naive, SIZE_MAX / 8, 1, 1, &replica),
-                     ALNICO_ERROR_ARGUMENT);
+    setup.batch = SIZE_MAX / 8;
+    assert_int_equal(replica_create(network, &setup, &replica), ALNICO_ERROR_ARGUMENT);
+    setup.batch = 4;
+    setup.options.precision = PRECISION_BF16;
+    assert_int_equal(replica_create(network, &setup, &replica), ALNICO_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(alnico_error_detail(), "naive kernels do not compute in bf16"));
     network_destroy(network);
 }
 

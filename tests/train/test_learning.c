@@ -38,6 +38,8 @@ static void record_progress(void *context, const struct trainer_progress *progre
     record->before = sum;
 }
 
+static const struct trainer_place alone;
+
 static struct trainer_options options_make(const char *data)
 {
     return (struct trainer_options){.model = "cnn",
@@ -47,15 +49,16 @@ static struct trainer_options options_make(const char *data)
                                     .batch = 32,
                                     .steps = STEPS,
                                     .seed = 3,
-                                    .bucket = 1 << 16,
-                                    .threads = 1,
+                                    .buckets = 1 << 16,
+                                    .compute = {.threads = 1},
+                                    .wire = ALNICO_FLOAT32,
                                     .optimizer = optimizer_defaults(32)};
 }
 
 static struct trainer_report run(const struct trainer_options *options)
 {
     struct trainer_report report;
-    if (trainer_run(options, NULL, &report))
+    if (trainer_run(options, &alone, &report))
         fail_msg("%s", alnico_error_detail());
     return report;
 }
@@ -125,8 +128,8 @@ static void bad_options_are_refused(void **unused)
     const struct trainer_options good = options_make("synthetic:8x8x1");
     struct trainer_options rows[10];
     const char *details[] = {
-        "model 'vgg'", "kernels 'abacus'", "strategy 'none'", "batch 0", "0 steps",
-        "120 steps",   "bucket of 3",      "momentum 2",      "99999",   "8x0"};
+        "model 'vgg'", "kernels 'abacus'",   "strategy 'none'", "batch 0", "0 steps",
+        "120 steps",   "buckets of 3 bytes", "momentum 2",      "99999",   "8x0"};
     for (size_t i = 0; i < 10; i++)
         rows[i] = good;
     rows[0].model = "vgg";
@@ -135,13 +138,13 @@ static void bad_options_are_refused(void **unused)
     rows[3].batch = 0;
     rows[4].steps = 0;
     rows[5].epochs = 1;
-    rows[6].bucket = 3;
+    rows[6].buckets = 3;
     rows[7].optimizer.momentum = 2;
     rows[8].batch = 99999;
     rows[9].data = "synthetic:8x0x1";
     for (size_t i = 0; i < 10; i++) {
         struct trainer_report report;
-        assert_int_equal(trainer_run(&rows[i], NULL, &report), ALNICO_ERROR_ARGUMENT);
+        assert_int_equal(trainer_run(&rows[i], &alone, &report), ALNICO_ERROR_ARGUMENT);
         if (!strstr(alnico_error_detail(), details[i]))
             fail_msg("'%s' does not say '%s'", alnico_error_detail(), details[i]);
     }
@@ -155,7 +158,7 @@ static void divergence_is_an_error(void **unused)
     struct trainer_report report;
     options.optimizer.rate = 1e6;
     options.optimizer.warmup = 0;
-    assert_int_equal(trainer_run(&options, NULL, &report), ALNICO_ERROR_SYSTEM);
+    assert_int_equal(trainer_run(&options, &alone, &report), ALNICO_ERROR_SYSTEM);
     assert_non_null(strstr(alnico_error_detail(), "not a number"));
 }
 

@@ -208,55 +208,118 @@ static void first_values_are_he_normal(void **unused)
     network_destroy(network);
 }
 
-/* Replays backward and marks who owns each element: a gradient that is still needed must never be
- * overwritten by another. */
-static void check_diffs(const struct plan *plan)
+/* Who owns each line of a plan's allocation, in a replay of a step forward and backward. */
+struct replay {
+    const struct plan *plan;
+    const struct kernels_ops *ops;
+    const void **owner;
+};
+
+static size_t lines_of(size_t bytes)
 {
-    size_t *owner = calloc(plan->diff_elements + 1, sizeof *owner);
-    for (size_t s = plan->count; s-- > 0;) {
-        const struct step *step = &plan->steps[s];
-        const size_t out = step->out;
-        for (size_t i = 0; i < step->inputs; i++) {
-            const size_t t = step->in[i], at = plan->diffs[t];
-            const size_t elements = plan->batch * tensor_elements(&plan->network->tensors[t]);
-            if (t == 0)
-                assert_true(at == PLAN_NONE);
-            for (size_t k = 0; t > 0 && k < elements; k++) {
-                assert_true(at + k < plan->diff_elements);
-                if (step->accumulate[i])
-                    assert_int_equal(owner[at + k], t);
-                owner[at + k] = t;
-            }
-        }
-        const size_t elements = plan->batch * tensor_elements(&plan->network->tensors[out]);
-        for (size_t k = 0; s + 1 < plan->count && k < elements; k++)
-            assert_int_equal(owner[plan->diffs[out] + k], out);
-    }
-    free(owner);
+    return (bytes + PLAN_LINE - 1) / PLAN_LINE;
 }
 
-static void check_values(const struct plan *plan)
+static void replay_write(const struct replay *replay, const size_t *place, size_t bytes)
 {
-    for (size_t a = 0; a < plan->count; a++)
-        for (size_t b = a + 1; b < plan->count; b++) {
-            const size_t t = plan->steps[a].out, u = plan->steps[b].out;
-            const size_t elements = plan->batch * tensor_elements(&plan->network->tensors[t]);
-            assert_true(plan->values[u] >= plan->values[t] + elements);
-        }
+    if (!bytes)
+        return;
+    assert_true(*place % PLAN_LINE == 0);
+    assert_true(*place + lines_of(bytes) * PLAN_LINE <= replay->plan->bytes);
+    for (size_t i = 0; i < lines_of(bytes); i++)
+        replay->owner[*place / PLAN_LINE + i] = place;
+}
+
+static void replay_read(const struct replay *replay, const size_t *place, size_t bytes)
+{
+    for (size_t i = 0; i < lines_of(bytes); i++)
+        assert_ptr_equal(replay->owner[*place / PLAN_LINE + i], place);
+}
+
+static size_t tensor_bytes(const struct replay *replay, size_t t)
+{
+    return t ? plan_float_bytes(replay->plan, t) : 0;
+}
+
+static struct step_needs step_asks(const struct replay *replay, const struct step *step)
+{
+    struct step_needs needs = {0};
+    replay->ops->rules.needs(replay->plan, step, &needs);
+    return needs;
+}
+
+static void replay_forward(const struct replay *replay, const struct step *step)
+{
+    const struct plan *plan = replay->plan;
+    const struct step_needs needs = step_asks(replay, step);
+    replay_write(replay, &step->saved, needs.saved);
+    replay_write(replay, &step->scratch[0], needs.scratch[0]);
+    replay_write(replay, &plan->values[step->out], tensor_bytes(replay, step->out));
+    for (size_t i = 0; i < step->inputs; i++)
+        replay_read(replay, &plan->values[step->in[i]], tensor_bytes(replay, step->in[i]));
+    replay_read(replay, &step->scratch[0], needs.scratch[0]);
+    replay_read(replay, &step->saved, needs.saved);
+}
+
+/* All that the step reads must still be there once it has written all that it writes. */
+static void replay_backward(const struct replay *replay, size_t s)
+{
+    const struct plan *plan = replay->plan;
+    const struct step *step = &plan->steps[s];
+    const struct step_needs needs = step_asks(replay, step);
+    replay_write(replay, &step->scratch[1], needs.scratch[1]);
+    for (size_t i = 0; i < step->inputs; i++) {
+        const size_t t = step->in[i], bytes = tensor_bytes(replay, t);
+        if (t == 0)
+            assert_true(plan->diffs[t] == PLAN_NONE);
+        else if (step->accumulate[i])
+            replay_read(replay, &plan->diffs[t], bytes);
+        else
+            replay_write(replay, &plan->diffs[t], bytes);
+    }
+    for (size_t i = 0; i < step->inputs; i++) {
+        const size_t bytes = tensor_bytes(replay, step->in[i]);
+        replay_read(replay, &plan->diffs[step->in[i]], bytes);
+        if (needs.in[i])
+            replay_read(replay, &plan->values[step->in[i]], bytes);
+    }
+    if (needs.out)
+        replay_read(replay, &plan->values[step->out], tensor_bytes(replay, step->out));
+    if (s + 1 < plan->count)
+        replay_read(replay, &plan->diffs[step->out], tensor_bytes(replay, step->out));
+    replay_read(replay, &step->saved, needs.saved);
+    replay_read(replay, &step->scratch[1], needs.scratch[1]);
+}
+
+static void check_memory(const struct plan *plan, const struct kernels_ops *ops)
+{
+    const struct replay replay = {plan, ops, calloc(plan->bytes / PLAN_LINE + 1, sizeof(void *))};
+    assert_true(plan->least <= plan->bytes && plan->bytes <= plan->apart);
+    for (size_t s = 0; s < plan->count; s++)
+        replay_forward(&replay, &plan->steps[s]);
+    for (size_t s = plan->count; s-- > 0;)
+        replay_backward(&replay, s);
+    replay_read(&replay, &plan->values[plan->network->count],
+                tensor_bytes(&replay, plan->network->count));
+    free(replay.owner);
 }
 
 static void plans_are_sound(void **unused)
 {
     (void)unused;
     for (size_t i = 0; i < NETWORK_CASES + MODELS; i++)
-        for (size_t k = 0; k < KERNELS; k++) {
+        for (size_t k = 0; kernels_all[k]; k++) {
             struct network *network = i < NETWORK_CASES
                                           ? case_network(&network_cases[i])
                                           : model_make(models_all[i - NETWORK_CASES], 12, 1);
             struct plan *plan;
-            assert_int_equal(plan_create(network, kernels_all[k]->run, 3, &plan), ALNICO_SUCCESS);
-            check_diffs(plan);
-            check_values(plan);
+            if (kernels_all[k]->device != ALNICO_DEVICE_CPU) {
+                network_destroy(network);
+                continue;
+            }
+            assert_int_equal(plan_create(network, &kernels_all[k]->rules, 3, PRECISION_FP32, &plan),
+                             ALNICO_SUCCESS);
+            check_memory(plan, kernels_all[k]);
             assert_int_equal(plan->steps[0].filled, network->parameters);
             size_t covered = 0;
             for (size_t s = 0; s < plan->count; s++) {

@@ -33,16 +33,14 @@ static void steps_are_as_by_hand(void **unused)
     (void)unused;
     struct network *network = case_network(&one_of_each);
     const struct optimizer_options options = {.rate = 0.1, .momentum = 0.9, .decay = 0.01};
-    float parameters[512], gradients[512];
-    struct optimizer *optimizer;
-    assert_int_equal(optimizer_create(network, &options, &optimizer), ALNICO_SUCCESS);
+    float parameters[512], gradients[512], velocity[512] = {0};
     assert_true(network->parameters < 512);
     for (size_t i = 0; i < 512; i++) {
         parameters[i] = 1;
         gradients[i] = 0.5f;
     }
-    optimizer_step(optimizer, 0.1, parameters, gradients);
-    optimizer_step(optimizer, 0.05, parameters, gradients);
+    optimizer_step(network, &options, 0.1f, parameters, velocity, gradients);
+    optimizer_step(network, &options, 0.05f, parameters, velocity, gradients);
     for (size_t i = 0; i < network->count; i++) {
         const struct node *node = &network->nodes[i];
         const bool norm = node->operation.kind == OPERATION_BATCH_NORM;
@@ -55,8 +53,6 @@ static void steps_are_as_by_hand(void **unused)
     }
     for (size_t i = network->parameters; i < 512; i++)
         assert_true(parameters[i] == 1);
-    optimizer_destroy(optimizer);
-    optimizer_destroy(NULL);
     network_destroy(network);
 }
 
@@ -75,6 +71,46 @@ static void rates_rise_and_drop(void **unused)
     near(optimizer_defaults(512).rate, 0.4);
 }
 
+/* After the warm-up, at 0.2 of the run, half a cosine or a parabola down to nothing. */
+static void rates_fall_smoothly(void **unused)
+{
+    (void)unused;
+    struct optimizer_options options = {.rate = 2, .warmup = 0.2, .schedule = SCHEDULE_COSINE};
+    const double rows[][3] = {
+        {0, 0, 0}, {0.1, 1, 1}, {0.2, 2, 2}, {0.6, 1, 0.5}, {0.4, 1.7071067811865475, 1.125},
+        {1, 0, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        options.schedule = SCHEDULE_COSINE;
+        near(optimizer_rate(&options, rows[i][0]), rows[i][1]);
+        options.schedule = SCHEDULE_POLYNOMIAL;
+        near(optimizer_rate(&options, rows[i][0]), rows[i][2]);
+    }
+}
+
+/* All parameters 1, all slopes 0.5: each layer's slope, decay included, is scaled by trust * |w| / (|g| +
+ * decay * |w|) = 0.02 / (0.5 + 0.25). */
+static void layers_have_their_own_rates(void **unused)
+{
+    (void)unused;
+    struct network *network = case_network(&one_of_each);
+    const struct optimizer_options options = {.decay = 0.25, .trust = 0.02};
+    float parameters[512], gradients[512], velocity[512] = {0};
+    for (size_t i = 0; i < 512; i++) {
+        parameters[i] = 1;
+        gradients[i] = 0.5f;
+    }
+    optimizer_step(network, &options, 0.5f, parameters, velocity, gradients);
+    for (size_t i = 0; i < network->count; i++) {
+        const struct node *node = &network->nodes[i];
+        const bool norm = node->operation.kind == OPERATION_BATCH_NORM;
+        for (size_t k = 0; k < node->weight.count; k++)
+            near(parameters[node->weight.offset + k], norm ? 0.75 : 1 - 0.5 * 0.02);
+        for (size_t k = 0; k < node->bias.count; k++)
+            near(parameters[node->bias.offset + k], 0.75);
+    }
+    network_destroy(network);
+}
+
 static void bad_options_are_refused(void **unused)
 {
     (void)unused;
@@ -85,17 +121,13 @@ static void bad_options_are_refused(void **unused)
         {{.rate = -1}, "learning rate -1"}, {{.rate = NAN}, "learning rate"},
         {{.momentum = 1}, "momentum 1"},    {{.decay = -0.5}, "weight decay -0.5"},
         {{.warmup = 1.5}, "warm-up 1.5"},   {{.drops = {0.5, -0.1}}, "drop at -0.1"},
+        {{.trust = -1}, "LARS trust -1"},   {{.schedule = SCHEDULES}, "schedule 3"},
     };
-    struct network *network = case_network(&one_of_each);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct optimizer *optimizer;
-        assert_int_equal(optimizer_create(network, &rows[i].options, &optimizer),
-                         ALNICO_ERROR_ARGUMENT);
-        assert_null(optimizer);
+        assert_int_equal(optimizer_check(&rows[i].options), ALNICO_ERROR_ARGUMENT);
         if (!strstr(alnico_error_detail(), rows[i].detail))
             fail_msg("'%s' does not say '%s'", alnico_error_detail(), rows[i].detail);
     }
-    network_destroy(network);
 }
 
 /* The published test vectors of FNV-1a. */
@@ -110,10 +142,9 @@ static void hash_is_fnv1a(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_as_by_hand),
-        cmocka_unit_test(rates_rise_and_drop),
-        cmocka_unit_test(bad_options_are_refused),
-        cmocka_unit_test(hash_is_fnv1a),
+        cmocka_unit_test(steps_are_as_by_hand),    cmocka_unit_test(rates_rise_and_drop),
+        cmocka_unit_test(rates_fall_smoothly),     cmocka_unit_test(layers_have_their_own_rates),
+        cmocka_unit_test(bad_options_are_refused), cmocka_unit_test(hash_is_fnv1a),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "cases.h"
 #include "ranks.h"
 
+#include "train/buckets.h"
 #include "train/models/models.h"
 #include "train/replica.h"
 #include "train/strategy.h"
@@ -30,8 +31,9 @@ struct training {
     int differ;        /* rank whose parameters are moved before they are compared; -1: none */
 };
 
-static void one_step(struct replica *replica, struct optimizer *optimizer, void *meeting,
-                     size_t step, struct rank *rank)
+static const struct optimizer_options optimizer = {.momentum = 0.9, .decay = 1e-3};
+
+static void one_step(struct replica *replica, void *meeting, size_t step, struct rank *rank)
 {
     const struct training *training = rank->argument;
     const size_t batch = JOINED / (size_t)rank->size;
@@ -42,7 +44,8 @@ static void one_step(struct replica *replica, struct optimizer *optimizer, void 
     REQUIRE_STATUS(replica_forward(replica, true), ALNICO_SUCCESS);
     REQUIRE_STATUS(replica_backward(replica, strategy_allreduce.advance, meeting), ALNICO_SUCCESS);
     REQUIRE_STATUS(strategy_allreduce.join(meeting), ALNICO_SUCCESS);
-    optimizer_step(optimizer, 0.05, replica->arenas.parameters, replica->arenas.gradients);
+    replica->arenas.control[CONTROL_RATE] = 0.05f;
+    REQUIRE_STATUS(replica_update(replica, &optimizer), ALNICO_SUCCESS);
 }
 
 /* Every rank's parameters must have the same hash; with one moved, all ranks must notice. */
@@ -65,28 +68,35 @@ static void rank_train(struct rank *rank)
 {
     const struct training *training = rank->argument;
     const struct network *network = training->network;
-    const struct optimizer_options options = {.momentum = 0.9, .decay = 1e-3};
     struct replica *replica;
-    struct optimizer *optimizer;
+    struct buckets buckets;
     void *meeting;
     alnico_comm_t comm = ranks_comm(rank, NULL);
-    REQUIRE_STATUS(
-        replica_create(network, &kernels_onednn, JOINED / (size_t)rank->size, 1, seed, &replica),
-        ALNICO_SUCCESS);
-    REQUIRE_STATUS(optimizer_create(network, &options, &optimizer), ALNICO_SUCCESS);
+    const struct replica_setup wanted = {.kernels = &kernels_onednn,
+                                         .batch = JOINED / (size_t)rank->size,
+                                         .seed = seed,
+                                         .options = {.threads = 1},
+                                         .gradient_type = ALNICO_FLOAT32};
+    REQUIRE_STATUS(replica_create(network, &wanted, &replica), ALNICO_SUCCESS);
+    REQUIRE_STATUS(buckets_of_size(network->parameters, training->bucket / sizeof(float), &buckets),
+                   ALNICO_SUCCESS);
     const struct strategy_setup setup = {.comm = comm,
+                                         .device = &device_cpu,
                                          .gradients = replica->arenas.gradients,
                                          .count = network->parameters,
-                                         .bucket = training->bucket};
+                                         .type = ALNICO_FLOAT32,
+                                         .wire = ALNICO_FLOAT32,
+                                         .ends = buckets.ends,
+                                         .buckets = buckets.count};
     REQUIRE_STATUS(strategy_allreduce.create(&setup, &meeting), ALNICO_SUCCESS);
     for (size_t step = 0; step < STEPS; step++)
-        one_step(replica, optimizer, meeting, step, rank);
+        one_step(replica, meeting, step, rank);
     if (rank->rank == 0)
         memcpy(training->parameters, replica->arenas.parameters,
                network->parameters * sizeof(float));
     compare_hashes(replica, comm, rank);
     strategy_allreduce.destroy(meeting);
-    optimizer_destroy(optimizer);
+    buckets_free(&buckets);
     replica_destroy(replica);
     alnico_comm_destroy(comm);
 }
@@ -169,8 +179,15 @@ static void rank_join(struct rank *rank)
     float gradients[10];
     void *meeting;
     alnico_comm_t comm = ranks_comm(rank, NULL);
-    const struct strategy_setup setup = {
-        .comm = comm, .gradients = gradients, .count = 10, .bucket = 12};
+    const size_t ends[] = {3, 6, 9, 10};
+    const struct strategy_setup setup = {.comm = comm,
+                                         .device = &device_cpu,
+                                         .gradients = gradients,
+                                         .count = 10,
+                                         .type = ALNICO_FLOAT32,
+                                         .wire = ALNICO_FLOAT32,
+                                         .ends = ends,
+                                         .buckets = 4};
     REQUIRE_STATUS(strategy_allreduce.create(&setup, &meeting), ALNICO_SUCCESS);
     for (int pass = 0; pass < 3; pass++) {
         for (int i = 0; i < 10; i++)
@@ -194,10 +211,27 @@ static void joining_averages_everything(void **unused)
 static void bad_buckets_are_refused(void **unused)
 {
     (void)unused;
-    const struct strategy_setup setup = {.count = 10, .bucket = 3};
+    const size_t rows[][2] = {{0, 10}, {5, 5}, {4, 9}, {4, 11}};
+    const char *details[] = {"bucket 0 ends at 0, expected 1 to 10",
+                             "bucket 1 ends at 5, expected 6 to 10", "ends at 9, expected 10",
+                             "bucket 1 ends at 11"};
+    struct strategy_setup setup = {.device = &device_cpu,
+                                   .count = 10,
+                                   .type = ALNICO_FLOAT32,
+                                   .wire = ALNICO_FLOAT32,
+                                   .buckets = 2};
     void *meeting;
+    for (size_t i = 0; i < 4; i++) {
+        setup.ends = rows[i];
+        assert_int_equal(strategy_allreduce.create(&setup, &meeting), ALNICO_ERROR_ARGUMENT);
+        assert_null(meeting);
+        if (!strstr(alnico_error_detail(), details[i]))
+            fail_msg("'%s' does not say '%s'", alnico_error_detail(), details[i]);
+    }
+    const size_t good[] = {4, 10};
+    setup.ends = good;
+    setup.wire = ALNICO_INT32;
     assert_int_equal(strategy_allreduce.create(&setup, &meeting), ALNICO_ERROR_ARGUMENT);
-    assert_null(meeting);
     strategy_allreduce.destroy(NULL);
 }
 
