@@ -62,6 +62,9 @@ struct device_ops {
                                   struct device_flag *flag, uint32_t value,
                                   struct device_flag *skip, void *stream);
 
+    /* A stream for a program's own work, over which the library's go first. Optional: as stream_create. */
+    alnico_status_t (*work_stream_create)(void **out);
+
     /* Memory of the device, aligned to 64 bytes; *out is NULL on failure. free(NULL) is fine. Both may
      * block. */
     alnico_status_t (*alloc)(size_t bytes, void **out);
@@ -95,9 +98,6 @@ struct device_ops {
     /* A stream of the library's own, which waits for no other by itself. */
     alnico_status_t (*stream_create)(void **out);
     void (*stream_destroy)(void *stream);
-
-    /* One for a program's own work, over which the library's go first. Optional: as stream_create. */
-    alnico_status_t (*work_stream_create)(void **out);
 
     /* The caller blocks until the stream has run everything enqueued so far. */
     alnico_status_t (*stream_synchronize)(void *stream);

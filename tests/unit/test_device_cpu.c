@@ -86,6 +86,37 @@ static void table_is_complete_and_found(void **state)
 
 /* ---- Memory ---- */
 
+static void memory_has_a_size(void **state)
+{
+    (void)state;
+    size_t available = 0, total = 0;
+    assert_int_equal(device->memory(&available, &total), ALNICO_SUCCESS);
+    assert_true(available > 1 << 20 && available <= total);
+}
+
+/* In the stream's order: not before what it waits for. */
+static void clears_and_stamps_are_ordered(void **state)
+{
+    (void)state;
+    struct barrier barrier;
+    alnico_stream_t stream = held_stream(&barrier);
+    uint64_t before = 0, stamps[2] = {0};
+    char memory[300];
+    memset(memory, 1, sizeof memory);
+    assert_int_equal(device->stamp(&before, NULL), ALNICO_SUCCESS);
+    assert_int_equal(device->stamp(&stamps[0], stream), ALNICO_SUCCESS);
+    assert_int_equal(device->clear(memory, 299, stream), ALNICO_SUCCESS);
+    assert_int_equal(device->stamp(&stamps[1], stream), ALNICO_SUCCESS);
+    nap_us(2000);
+    assert_true(before > 0 && stamps[0] == 0 && memory[0] == 1);
+    atomic_store(&barrier.go, true);
+    alnico_stream_destroy(stream);
+    assert_true(stamps[0] >= before + 2000000 && stamps[1] >= stamps[0]);
+    for (int i = 0; i < 299; i++)
+        assert_int_equal(memory[i], 0);
+    assert_int_equal(memory[299], 1);
+}
+
 static void check_memory(alnico_status_t (*alloc)(size_t, void **), void (*release)(void *))
 {
     static const size_t sizes[] = {0, 1, 63, 64, 65, 4096, 4097, 1 << 20};
@@ -455,6 +486,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table_is_complete_and_found),
         cmocka_unit_test(memory_is_aligned),
+        cmocka_unit_test(memory_has_a_size),
+        cmocka_unit_test(clears_and_stamps_are_ordered),
         cmocka_unit_test(impossible_sizes_are_errors),
         cmocka_unit_test(copies_are_exact),
         cmocka_unit_test(work_on_a_stream_waits_for_what_came_before),
