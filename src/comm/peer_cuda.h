@@ -130,12 +130,13 @@ struct peer_arguments {
 };
 
 /* When the kernel of the same stream before it and after it are launched. A kernel always waits for the end of the one
- * before, and only then does anything; a foreign one that comes after may not. */
+ * before, and only then does anything that others could see; a foreign one that comes after may not. */
 enum peer_dependent {
     PEER_DEPENDENT, /* while the one before ends */
     PEER_SEPARATE,  /* one after the other */
     PEER_EAGER,     /* as the first, and allows the next one from its begin */
     PEER_LATE,      /* or once its results are there for all of this GPU */
+    PEER_BARE,      /* as the first, without fetching arguments and data ahead */
     PEER_DEPENDENTS
 };
 

@@ -181,7 +181,29 @@ static __device__ __forceinline__ void launch_next()
 #endif
 }
 
-/* Every thread, first of all: nothing is read or written before the kernel before this one has ended. */
+static __device__ __forceinline__ void prefetch(const void *at)
+{
+    asm volatile("prefetch.global.L2 [%0];" : : "l"(at) : "memory");
+}
+
+/* Before epoch_begin, where neighbouring threads begin with so many bytes each of the user's vector: what may be done while
+ * the kernel before this one ends. The arguments come into the cache of constants, and what is read first into the
+ * second-level cache, which all writes to this GPU's memory pass; no value is looked at. The thread's place is read for
+ * this only, lest it takes registers later. */
+static __device__ __forceinline__ void fetch_ahead(const peer_arguments &a, u32 width)
+{
+    u32 thread, block;
+    asm volatile("mov.u32 %0, %tid.x;" : "=r"(thread));
+    asm volatile("mov.u32 %0, %ctaid.x;" : "=r"(block));
+    u32 at = (block * blockDim.x + thread) * width;
+    if (a.dependent == PEER_BARE)
+        return;
+    if (at < a.bytes)
+        prefetch(a.send + at);
+    prefetch(own_scratch(a) + PEER_AT_BLOCKS + block * sizeof(peer_block));
+}
+
+/* Every thread, first of all: no value is read or written before the kernel before this one has ended. */
 static __device__ __forceinline__ epoch epoch_begin(const peer_arguments &a)
 {
     epoch e;

@@ -42,6 +42,7 @@ template <int KIND, int RANKS>
 static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     one_shot(const __grid_constant__ peer_arguments a)
 {
+    fetch_ahead(a, 8);
     epoch e = epoch_begin(a);
     u64 words = (a.bytes + 7) / 8, step = (u64)gridDim.x * blockDim.x;
     u64 first = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -84,6 +85,7 @@ template <int KIND, int RANKS>
 static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     one_shot_line(const __grid_constant__ peer_arguments a)
 {
+    fetch_ahead(a, PEER_LINE_PAYLOAD / 8);
     epoch e = epoch_begin(a);
     u64 lines = line_count(a.bytes), step = (u64)gridDim.x * blockDim.x / 8;
     u64 first = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 8;

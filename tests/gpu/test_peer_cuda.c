@@ -365,7 +365,7 @@ static void test_random_calls(const struct fixture *f, int calls)
                               .send_offset = x >> 42 & 3,
                               .recv_offset = x >> 44 & 3};
         c.blocks = 1 + (int)((x >> 48) % (is_shared(f) ? 12 : 64));
-        c.dependent = (enum peer_dependent)(x >> 58 & 3);
+        c.dependent = (enum peer_dependent)((x >> 58) % PEER_DEPENDENTS);
         run_case(f, &c);
     }
 }
