@@ -213,7 +213,8 @@ typedef struct alnico_request *alnico_request_t;
  * aligned to the type. With count 0 both may be NULL. Both belong to the library until the stream has
  * passed the operation.
  * On a stream this returns at once, and the stream's later work sees the result; on the inline
- * stream it returns when the result is there. Every rank gets the same bits, and the same again with
+ * stream it returns when the result is there. On GPUs the first call of a communicator that goes to NCCL
+ * may wait for the other ranks (docs/tuning.md); alnico_iallreduce never does. Every rank gets the same bits, and the same again with
  * the same settings.
  * Errors: ARGUMENT (null, overlap, misalignment, unknown type, an operation that the type does not
  * have, a count whose bytes overflow, memory of another device), and whatever is latched. Where GPUs are

@@ -82,6 +82,12 @@ static bool can_do(alnico_comm_t comm, const struct call *call, unsigned modes,
            (!backend->supports || backend->supports(comm, call, algorithm));
 }
 
+static bool is_prepared(alnico_comm_t comm, const struct backend_ops *backend,
+                        const struct algorithm *algorithm)
+{
+    return !backend || !backend->prepared || backend->prepared(comm, algorithm);
+}
+
 /* Only a forced algorithm can be one that does not fit the communicator or the call. */
 static alnico_status_t check_fits(alnico_comm_t comm, const struct call *call, unsigned modes,
                                   const struct algorithm *algorithm,
@@ -103,18 +109,41 @@ static alnico_status_t check_fits(alnico_comm_t comm, const struct call *call, u
                      comm->hosts == 1 ? "" : "s");
 }
 
-/* The first step that can do it: a function of what is equal on all ranks only. */
-static const struct tuning_step *first_able(alnico_comm_t comm, const struct call *call,
-                                            unsigned modes, const struct backend_ops **backend)
+/* From `step` on, the first that can do it: a function of what is equal on all ranks only. */
+static const struct tuning_step *next_able(alnico_comm_t comm, const struct call *call,
+                                           unsigned modes, const struct tuning_step *step,
+                                           const struct backend_ops **backend)
 {
-    size_t bytes = bytes_of(call);
-    const struct tuning_step *step = tuning_choose(&comm->tuning, call->collective, modes, bytes);
-    for (; step; step = tuning_next(step, bytes)) {
+    for (; step; step = tuning_next(step, bytes_of(call))) {
         *backend = backend_find(step->backend, comm->device);
         if (can_do(comm, call, modes, *backend, step->algorithm))
             break;
     }
     return step;
+}
+
+static const struct tuning_step *first_able(alnico_comm_t comm, const struct call *call,
+                                            unsigned modes, const struct backend_ops **backend)
+{
+    return next_able(comm, call, modes,
+                     tuning_choose(&comm->tuning, call->collective, modes, bytes_of(call)),
+                     backend);
+}
+
+/* Makes what the step's backend has not made yet, which may show that it is not able, or goes on to one that needs
+ * nothing. */
+static alnico_status_t make_ready(alnico_comm_t comm, const struct call *call, unsigned modes,
+                                  bool may_wait, const char *who, const struct tuning_step **step,
+                                  const struct backend_ops **backend)
+{
+    while (*step && !is_prepared(comm, *backend, (*step)->algorithm)) {
+        if (may_wait)
+            TRY((*backend)->prepare(comm, (*step)->algorithm, who));
+        else
+            *step = tuning_next(*step, bytes_of(call));
+        *step = next_able(comm, call, modes, *step, backend);
+    }
+    return ALNICO_SUCCESS;
 }
 
 static bool is_capturing(const struct alnico_comm *comm)
@@ -137,14 +166,18 @@ static bool is_for_both(const struct alnico_comm *comm, const struct call *call,
 }
 
 static alnico_status_t choose_from_table(alnico_comm_t comm, const struct call *call,
-                                         unsigned modes, const char *who, struct choice *out)
+                                         unsigned modes, bool may_wait, const char *who,
+                                         struct choice *out)
 {
     out->backend = NULL;
     const struct tuning_step *step = first_able(comm, call, modes, &out->backend);
-    if (!is_for_both(comm, call, modes, step, out->backend) && is_capturing(comm)) {
+    bool ready = !step || is_prepared(comm, out->backend, step->algorithm);
+    if ((!ready || !is_for_both(comm, call, modes, step, out->backend)) && is_capturing(comm)) {
         modes |= MODE_CAPTURED;
+        may_wait = false;
         step = first_able(comm, call, modes, &out->backend);
     }
+    TRY(make_ready(comm, call, modes, may_wait, who, &step, &out->backend));
     if (!step)
         return error_set(ALNICO_ERROR_UNSUPPORTED,
                          "%s: no backend of communicator %d on %s can do %s of %s%s", who, comm->id,
@@ -156,6 +189,7 @@ static alnico_status_t choose_from_table(alnico_comm_t comm, const struct call *
     return ALNICO_SUCCESS;
 }
 
+/* It is prepared since it is forced. */
 static alnico_status_t choose_forced(alnico_comm_t comm, const struct call *call, unsigned modes,
                                      const char *who, struct choice *out)
 {
@@ -170,11 +204,12 @@ static alnico_status_t choose_forced(alnico_comm_t comm, const struct call *call
     return check_fits(comm, call, modes, comm->forced, comm->forced_backend, who);
 }
 
-static alnico_status_t choose(alnico_comm_t comm, const struct call *call, const char *who,
-                              struct choice *out)
+static alnico_status_t choose(alnico_comm_t comm, const struct call *call, bool may_wait,
+                              const char *who, struct choice *out)
 {
     unsigned modes = is_registered(comm, call) ? MODE_REGISTERED : 0;
-    TRY((comm->forced ? choose_forced : choose_from_table)(comm, call, modes, who, out));
+    TRY(comm->forced ? choose_forced(comm, call, modes, who, out)
+                     : choose_from_table(comm, call, modes, may_wait, who, out));
     if (comm->family->settings.chunk_bytes)
         out->chunk_bytes = comm->family->settings.chunk_bytes;
     return ALNICO_SUCCESS;
@@ -198,7 +233,7 @@ static alnico_status_t allreduce(const void *send, void *recv, size_t count, aln
     int before = comm_enter(comm);
     alnico_status_t status = check_buffers(comm, &call, who);
     if (status == ALNICO_SUCCESS)
-        status = choose(comm, &call, who, &choice);
+        status = choose(comm, &call, !request, who, &choice);
     if (status == ALNICO_SUCCESS)
         status = choice.backend->start(comm, &call, &choice, request);
     comm_leave(comm, before);
@@ -268,6 +303,18 @@ static alnico_status_t agree(const struct wish *wishes, int size, const char *wh
     return ALNICO_SUCCESS;
 }
 
+static alnico_status_t prepare_forced(alnico_comm_t comm, const struct algorithm *algorithm,
+                                      const struct tuning_backend *named, const char *who)
+{
+    const struct backend_ops *backend = backend_find(named->name, comm->device);
+    if (is_prepared(comm, backend, algorithm))
+        return ALNICO_SUCCESS;
+    int before = comm_enter(comm);
+    alnico_status_t status = backend->prepare(comm, algorithm, who);
+    comm_leave(comm, before);
+    return status;
+}
+
 alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm, alnico_collective_t collective,
                                           const char *name)
 {
@@ -293,6 +340,8 @@ alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm, alnico_collective_
     if (status == ALNICO_SUCCESS && wishes[0].named)
         forced = tuning_algorithm_named(device, ALNICO_ALLREDUCE, wishes[0].name, &backend);
     if (forced)
+        status = prepare_forced(comm, forced, backend, who);
+    if (forced && status == ALNICO_SUCCESS)
         status = check_fits(comm, NULL, 0, forced, backend, who);
     if (status == ALNICO_SUCCESS) {
         comm->forced = forced;

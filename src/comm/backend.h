@@ -45,6 +45,14 @@ struct backend_ops {
     bool (*supports)(alnico_comm_t comm, const struct call *call,
                      const struct algorithm *algorithm);
 
+    /* Whether calls by the algorithm find what they need; and makes it (collective; it waits for all ranks), as far as
+     * that is possible: supports knows then. Before a blocking call, where a name is forced, and where the backend itself
+     * wants it; a call that must not wait goes to the next row instead. Both functions of what is equal on all ranks.
+     * Both optional: nothing to make. An error is latched. */
+    bool (*prepared)(alnico_comm_t comm, const struct algorithm *algorithm);
+    alnico_status_t (*prepare)(alnico_comm_t comm, const struct algorithm *algorithm,
+                               const char *who);
+
     /* An error that it found by itself since, with its detail recorded; it is then latched. Called first in every
      * public call. Optional. */
     alnico_status_t (*health)(alnico_comm_t comm);

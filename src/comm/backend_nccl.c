@@ -1,14 +1,22 @@
 /*
  * NCCL: a collective is NCCL's own kernel, enqueued on the communicator's stream, or for a nonblocking call on one of
- * the library's (streamed.c). Nothing waits here; a kernel may wait for other ranks. Alone on its rank, NCCL copies.
+ * the library's (streamed.c). Nothing waits here but what makes NCCL's communicator; a kernel may wait for other ranks.
+ * A communicator of one rank copies, without NCCL.
+ *
+ * NCCL's communicators take part of a second and memory. Where the peer backend takes every call, one is made no sooner
+ * than something goes to NCCL that may wait: a blocking call, a forced name, or a registration of as much memory as the
+ * table gives to NCCL. They are not split off from each other (ncclCommSplit): the parent's calls, which other threads
+ * make, would have to be in the same order on all ranks.
  *
  * An abort by another thread ends the handle at once, or leaves that to the calling thread while it is in NCCL.
  */
 #include "comm/backend.h"
+#include "comm/nccl_errand.h"
 #include "comm/nccl_state.h"
 #include "comm/streamed.h"
 
 #include "datatype.h"
+#include "device/backoff.h"
 #include "status.h"
 
 #include <stdlib.h>
@@ -49,7 +57,7 @@ static bool has_symmetric_kernel(const struct call *call)
 static bool nccl_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
-    if (!comm->nccl)
+    if (!comm->nccl || comm->nccl->absent)
         return false;
     if (algorithm != &algorithm_nccl_symmetric)
         return !call || has_operation(call);
@@ -73,11 +81,16 @@ static ncclComm_t take_plain(struct nccl_state *state)
     return nccl;
 }
 
-/* Without the lock: others look at the state meanwhile. */
-static void end_taken(ncclComm_t nccl)
+/* Without the lock: others look at the state meanwhile. Only one thread ever has a handle to end. */
+static void end_taken(alnico_comm_t comm, ncclComm_t nccl)
 {
-    if (nccl)
-        ncclCommAbort(nccl);
+    struct nccl_state *state = comm->nccl;
+    if (!nccl)
+        return;
+    struct nccl_errand *ending = nccl_abort_begin(comm, nccl);
+    pthread_mutex_lock(&state->lock);
+    state->ending = ending;
+    pthread_mutex_unlock(&state->lock);
 }
 
 ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle)
@@ -91,13 +104,14 @@ ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle)
     return nccl;
 }
 
-void nccl_leave(struct nccl_state *state)
+void nccl_leave(alnico_comm_t comm)
 {
+    struct nccl_state *state = comm->nccl;
     pthread_mutex_lock(&state->lock);
     state->busy = false;
     ncclComm_t nccl = state->abort_wanted ? take_plain(state) : NULL;
     pthread_mutex_unlock(&state->lock);
-    end_taken(nccl);
+    end_taken(comm, nccl);
 }
 
 static void nccl_abort(alnico_comm_t comm)
@@ -109,7 +123,7 @@ static void nccl_abort(alnico_comm_t comm)
     state->abort_wanted = true;
     ncclComm_t nccl = state->busy ? NULL : take_plain(state);
     pthread_mutex_unlock(&state->lock);
-    end_taken(nccl);
+    end_taken(comm, nccl);
 }
 
 static alnico_status_t look(ncclComm_t nccl, const struct alnico_comm *comm)
@@ -137,31 +151,69 @@ static alnico_status_t nccl_health(alnico_comm_t comm)
     return status;
 }
 
-/* ---- Attaching ---- */
+/* ---- Making it ---- */
 
-static void say_version(const struct alnico_comm *comm)
+static bool is_made(const struct nccl_state *state, const struct algorithm *algorithm)
+{
+    return state->tried || algorithm != &algorithm_nccl;
+}
+
+static bool nccl_prepared(alnico_comm_t comm, const struct algorithm *algorithm)
+{
+    return !comm->nccl || comm->size == 1 || is_made(comm->nccl, algorithm);
+}
+
+static alnico_status_t make_plain(alnico_comm_t comm, const struct nccl_step *step)
+{
+    struct nccl_state *state = comm->nccl;
+    ncclComm_t nccl;
+    TRY(nccl_make(comm, step, &nccl));
+    if (nccl)
+        TRY(nccl_connect(comm, step, &nccl));
+    pthread_mutex_lock(&state->lock);
+    state->plain = nccl;
+    pthread_mutex_unlock(&state->lock);
+    state->absent = !nccl;
+    state->tried = true;
+    return ALNICO_SUCCESS;
+}
+
+static void say_made(const struct alnico_comm *comm, int64_t start_ns)
 {
     int version = 0;
     ncclGetVersion(&version);
-    log_write(LOG_INFO, "communicator %d: NCCL %d, built with %d", comm->id, version,
-              NCCL_VERSION_CODE);
+    log_write(LOG_INFO, "communicator %d: NCCL %d, built with %d, made in %.2f s", comm->id,
+              version, NCCL_VERSION_CODE, 1e-9 * (double)(backoff_now_ns() - start_ns));
 }
 
-static alnico_status_t make_plain(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *out)
+/* What only NCCL cannot do is no error: the backend is absent from this communicator. What keeps a rank from the others
+ * is one, of which they may not know. */
+static alnico_status_t nccl_prepare(alnico_comm_t comm, const struct algorithm *algorithm,
+                                    const char *who)
 {
-    TRY(nccl_make(comm, step, out));
-    if (!*out || comm->size == 1)
+    const struct nccl_step step = {who, "this communicator is without NCCL", LOG_WARNING};
+    int64_t start_ns = backoff_now_ns();
+    if (nccl_prepared(comm, algorithm))
         return ALNICO_SUCCESS;
-    bool all;
-    alnico_status_t status = nccl_connect(comm, step, *out, &all);
-    if (!all) {
-        ncclCommAbort(*out);
-        *out = NULL;
-    }
+    alnico_status_t status = make_plain(comm, &step);
+    if (status != ALNICO_SUCCESS)
+        comm_latch(comm, status, alnico_error_detail());
+    else if (!comm->nccl->absent)
+        say_made(comm, start_ns);
     return status;
 }
 
-/* What only NCCL cannot do is no error: the backend is absent from this communicator. */
+/* ---- Attaching ---- */
+
+/* Whether there is somebody else for calls that must not wait until it is made. */
+static bool can_come_later(alnico_comm_t comm)
+{
+    const struct backend_ops *peer = backend_find("peer", comm->device);
+    return peer && peer->supports(comm, NULL, &algorithm_two_shot_staged) &&
+           (!comm->forced ||
+            backend_find(comm->forced_backend->name, comm->device) != &backend_nccl);
+}
+
 static alnico_status_t nccl_attach(alnico_comm_t comm, const char *who)
 {
     const struct nccl_step step = {who, "this communicator is without NCCL", LOG_WARNING};
@@ -170,18 +222,29 @@ static alnico_status_t nccl_attach(alnico_comm_t comm, const char *who)
     alnico_status_t mine =
         state ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "no memory for NCCL's state");
     alnico_status_t status = nccl_agree(comm, &step, mine, &all);
-    ncclComm_t nccl = NULL;
-    if (all)
-        status = make_plain(comm, &step, &nccl);
-    if (!nccl) {
+    if (!all) {
         free(state);
         return status;
     }
     pthread_mutex_init(&state->lock, NULL);
-    state->plain = nccl;
     comm->nccl = state;
-    say_version(comm);
-    return ALNICO_SUCCESS;
+    return can_come_later(comm) ? ALNICO_SUCCESS : nccl_prepare(comm, &algorithm_nccl, who);
+}
+
+/* Captured calls on so much memory come without warning. */
+static bool is_for_nccl(const struct alnico_comm *comm, size_t bytes)
+{
+    const struct tuning_step *step =
+        tuning_choose(&comm->tuning, ALNICO_ALLREDUCE, MODE_REGISTERED | MODE_CAPTURED, bytes);
+    return step && step->algorithm == &algorithm_nccl;
+}
+
+static alnico_status_t enroll(alnico_comm_t comm, struct alnico_registration *registration,
+                              const char *who)
+{
+    if (is_for_nccl(comm, registration->bytes))
+        TRY(nccl_prepare(comm, &algorithm_nccl, who));
+    return nccl_enroll(comm, registration, who);
 }
 
 static void end(ncclComm_t nccl, bool broken)
@@ -199,6 +262,7 @@ static void nccl_detach(alnico_comm_t comm)
     if (!state)
         return;
     bool broken = atomic_load(&comm->latch.status) != ALNICO_SUCCESS;
+    nccl_errand_finish(state->ending, comm->family->settings.timeout);
     end(state->symmetric, broken);
     end(state->plain, broken);
     pthread_mutex_destroy(&state->lock);
@@ -215,14 +279,21 @@ static alnico_status_t launch(alnico_comm_t comm, const struct call *call, bool 
     ncclComm_t nccl = nccl_enter(state, symmetric ? &state->symmetric : &state->plain);
     if (!nccl)
         return error_set(ALNICO_ERROR_ABORTED, "communicator %d was aborted", comm->id);
-    ncclRedOp_t op = comm->size == 1 ? ncclSum : ops[call->op];
-    alnico_status_t status = nccl_status(
-        ncclAllReduce(call->send, call->recv, call->count, types[call->type], op, nccl, stream),
-        nccl, "ncclAllReduce");
-    nccl_leave(state);
+    alnico_status_t status =
+        nccl_status(ncclAllReduce(call->send, call->recv, call->count, types[call->type],
+                                  ops[call->op], nccl, stream),
+                    nccl, "ncclAllReduce");
+    nccl_leave(comm);
     if (status == ALNICO_ERROR_SYSTEM) /* others may have begun: it cannot be undone */
         comm_latch(comm, status, alnico_error_detail());
     return status;
+}
+
+static alnico_status_t copy_alone(alnico_comm_t comm, const struct call *call, void *stream)
+{
+    size_t bytes = call->count * datatype_bytes(call->type);
+    return call->send == call->recv ? ALNICO_SUCCESS
+                                    : comm->device->copy(call->recv, call->send, bytes, stream);
 }
 
 static alnico_status_t nccl_start(alnico_comm_t comm, const struct call *call,
@@ -232,7 +303,10 @@ static alnico_status_t nccl_start(alnico_comm_t comm, const struct call *call,
     void *stream;
     TRY(streamed_begin(comm, request != NULL, &op, &stream));
     bool symmetric = choice->algorithm == &algorithm_nccl_symmetric;
-    alnico_status_t status = call->count ? launch(comm, call, symmetric, stream) : ALNICO_SUCCESS;
+    alnico_status_t status = ALNICO_SUCCESS;
+    if (call->count)
+        status = comm->size == 1 ? copy_alone(comm, call, stream)
+                                 : launch(comm, call, symmetric, stream);
     if (status == ALNICO_SUCCESS)
         return streamed_end(comm, op, &backend_nccl, request);
     streamed_cancel(op);
@@ -252,10 +326,12 @@ const struct backend_ops backend_nccl = {
     .capturable = true,
     .attach = nccl_attach,
     .detach = nccl_detach,
+    .prepared = nccl_prepared,
+    .prepare = nccl_prepare,
     .supports = nccl_supports,
     .health = nccl_health,
     .abort = nccl_abort,
-    .enroll = nccl_enroll,
+    .enroll = enroll,
     .withdraw = nccl_withdraw,
     .start = nccl_start,
     .join = streamed_join,

@@ -1,10 +1,12 @@
 /*
  * How NCCL communicators come to be: every rank has a GPU of its own, rank 0's identifier goes around, and all agree on
- * how each step went before the next begins, so that nobody waits in NCCL for a rank that gave up. On the caller's
- * thread, while a communicator is made or memory is registered.
+ * how each step went before the next begins, so that nobody waits in NCCL for a rank that gave up. What does wait in
+ * NCCL has a thread of its own, and with it a deadline. On the caller's thread, in calls that may wait for all ranks.
  */
+#include "comm/nccl_errand.h"
 #include "comm/nccl_state.h"
 
+#include "device/backoff.h"
 #include "log.h"
 #include "status.h"
 
@@ -73,34 +75,90 @@ struct birth {
     ncclUniqueId id;
 };
 
-static alnico_status_t join(alnico_comm_t comm, const struct birth *birth, ncclComm_t *out)
+static alnico_status_t run_join(struct nccl_errand *errand)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t nccl = NULL;
+    config.blocking = 1;
+    TRY(nccl_status(ncclCommInitRankConfig(&nccl, errand->size, errand->id, errand->rank, &config),
+                    NULL, "ncclCommInitRankConfig"));
+    errand->nccl = nccl;
+    return ALNICO_SUCCESS;
+}
+
+/* With *errand NULL it was given up, and nobody is to be asked about it. */
+static alnico_status_t join(alnico_comm_t comm, const struct nccl_step *step,
+                            const struct birth *birth, struct nccl_errand **errand)
 {
     if (birth->status != ALNICO_SUCCESS)
         return comm->rank == 0 ? (alnico_status_t)birth->status
                                : error_set((alnico_status_t)birth->status,
                                            "rank 0 got no identifier from NCCL");
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 1;
-    return nccl_status(ncclCommInitRankConfig(out, comm->size, birth->id, comm->rank, &config),
-                       NULL, "ncclCommInitRankConfig");
+    (*errand)->id = birth->id;
+    return nccl_errand_do(comm, step->who, errand);
+}
+
+static alnico_status_t run_abort(struct nccl_errand *errand)
+{
+    ncclComm_t nccl = errand->nccl;
+    errand->nccl = NULL;
+    return nccl_status(ncclCommAbort(nccl), NULL, "ncclCommAbort");
+}
+
+struct nccl_errand *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl)
+{
+    struct nccl_errand *errand = nccl_errand_create(comm, run_abort);
+    if (errand)
+        errand->nccl = nccl;
+    if (errand && nccl_errand_start(errand) == ALNICO_SUCCESS)
+        return errand;
+    nccl_errand_free(errand);
+    ncclCommAbort(nccl);
+    return NULL;
+}
+
+static void end(alnico_comm_t comm, ncclComm_t nccl)
+{
+    if (nccl)
+        nccl_errand_finish(nccl_abort_begin(comm, nccl), comm->family->settings.timeout);
+}
+
+/* Rank 0's birth becomes everybody's. All are here then: whoever does not come is named, and waited for by nobody in
+ * NCCL. */
+static alnico_status_t meet(alnico_comm_t comm, const struct nccl_step *step, struct birth *birth)
+{
+    struct birth *births = calloc((size_t)comm->size, sizeof *births);
+    if (!births)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", step->who, comm->size);
+    birth->status = ALNICO_SUCCESS;
+    if (comm->rank == 0)
+        birth->status = nccl_status(ncclGetUniqueId(&birth->id), NULL, "ncclGetUniqueId");
+    alnico_status_t status = exchange(comm, step->who, birth, births, sizeof *birth);
+    *birth = births[0];
+    free(births);
+    return status;
 }
 
 alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *out)
 {
     struct birth birth = {.status = ALNICO_SUCCESS};
     *out = NULL;
-    if (comm->rank == 0)
-        birth.status = nccl_status(ncclGetUniqueId(&birth.id), NULL, "ncclGetUniqueId");
-    TRY(comm_broadcast(comm->transport, comm->family->engine, comm->family->settings.timeout,
-                       step->who, &birth, sizeof birth));
-    ncclComm_t nccl = NULL;
-    alnico_status_t mine = join(comm, &birth, &nccl);
+    TRY(meet(comm, step, &birth));
+    struct nccl_errand *errand = nccl_errand_create(comm, run_join);
+    alnico_status_t mine = ALNICO_ERROR_MEMORY;
+    if (errand) {
+        mine = join(comm, step, &birth, &errand);
+        if (!errand)
+            return mine;
+    }
+    ncclComm_t nccl = errand ? errand->nccl : NULL;
+    nccl_errand_free(errand);
     bool all;
     alnico_status_t status = nccl_agree(comm, step, mine, &all);
     if (all)
         *out = nccl;
-    else if (mine == ALNICO_SUCCESS)
-        ncclCommAbort(nccl);
+    else
+        end(comm, nccl);
     return status;
 }
 
@@ -110,44 +168,91 @@ alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, nccl
  * ranks. These sizes meet them. */
 enum { CONNECT_BYTES_LEAST = 8, CONNECT_BYTES_MOST = 8 << 20, CONNECT_FACTOR = 16 };
 
-struct rehearsal {
-    void *buffer, *stream;
-};
-
-static alnico_status_t rehearsal_init(struct rehearsal *r, const struct device_ops *device)
+static alnico_status_t rehearsal_init(struct nccl_errand *errand)
 {
-    TRY(device->alloc(CONNECT_BYTES_MOST, &r->buffer));
-    TRY(device->stream_create(&r->stream));
-    cudaError_t error = cudaMemsetAsync(r->buffer, 0, CONNECT_BYTES_MOST, r->stream);
+    const struct device_ops *device = errand->device;
+    TRY(device->alloc(CONNECT_BYTES_MOST, &errand->memory));
+    TRY(device->stream_create(&errand->stream));
+    TRY(device->event_create(&errand->event));
+    cudaError_t error = cudaMemsetAsync(errand->memory, 0, CONNECT_BYTES_MOST, errand->stream);
     if (error != cudaSuccess)
         return error_set(ALNICO_ERROR_SYSTEM, "cudaMemsetAsync: %s", cudaGetErrorString(error));
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t rehearse(const struct rehearsal *r, const struct device_ops *device,
-                                ncclComm_t nccl)
+/* NCCL's kernels have ended, or were aborted. */
+static void rehearsal_finish(struct nccl_errand *errand)
 {
-    for (size_t bytes = CONNECT_BYTES_LEAST; bytes <= CONNECT_BYTES_MOST; bytes *= CONNECT_FACTOR)
-        TRY(nccl_status(ncclAllReduce(r->buffer, r->buffer, bytes / sizeof(float), ncclFloat32,
-                                      ncclSum, nccl, r->stream),
-                        nccl, "ncclAllReduce"));
-    return device->stream_synchronize(r->stream);
+    const struct device_ops *device = errand->device;
+    if (errand->stream)
+        device->stream_synchronize(errand->stream);
+    if (errand->event)
+        device->event_destroy(errand->event);
+    if (errand->stream)
+        device->stream_destroy(errand->stream);
+    device->free(errand->memory);
 }
 
-static void rehearsal_finish(struct rehearsal *r, const struct device_ops *device)
+/* Until the kernel has ended, so that none runs while NCCL waits for other ranks. */
+static alnico_status_t settle(struct nccl_errand *errand)
 {
-    if (r->stream)
-        device->stream_destroy(r->stream);
-    device->free(r->buffer);
+    const struct device_ops *device = errand->device;
+    struct backoff backoff = {.crowded = true};
+    backoff_reset(&backoff);
+    TRY(device->event_record(errand->event, errand->stream));
+    while (!device->event_complete(errand->event)) {
+        if (nccl_errand_abandoned(errand))
+            return error_set(ALNICO_ERROR_ABORTED, "nobody waits for NCCL's connections any more");
+        backoff_pause(&backoff);
+    }
+    return device->event_synchronize(errand->event);
 }
 
-alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t nccl,
-                             bool *all)
+static alnico_status_t rehearse(struct nccl_errand *errand)
 {
-    struct rehearsal r = {NULL, NULL};
-    alnico_status_t status = nccl_agree(comm, step, rehearsal_init(&r, comm->device), all);
-    if (*all)
-        status = nccl_agree(comm, step, rehearse(&r, comm->device, nccl), all);
-    rehearsal_finish(&r, comm->device);
+    for (size_t bytes = CONNECT_BYTES_LEAST; bytes <= CONNECT_BYTES_MOST; bytes *= CONNECT_FACTOR) {
+        TRY(nccl_status(ncclAllReduce(errand->memory, errand->memory, bytes / sizeof(float),
+                                      ncclFloat32, ncclSum, errand->nccl, errand->stream),
+                        errand->nccl, "ncclAllReduce"));
+        TRY(settle(errand));
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* Where it fails, kernels may still wait, and memory is freed behind them. */
+static alnico_status_t run_rehearsal(struct nccl_errand *errand)
+{
+    alnico_status_t status = rehearse(errand);
+    if (status != ALNICO_SUCCESS) {
+        ncclCommAbort(errand->nccl);
+        errand->nccl = NULL;
+    }
+    return status;
+}
+
+alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *nccl)
+{
+    struct nccl_errand *errand = nccl_errand_create(comm, run_rehearsal);
+    alnico_status_t mine = ALNICO_ERROR_MEMORY;
+    bool all;
+    if (errand) {
+        errand->finish = rehearsal_finish;
+        mine = rehearsal_init(errand);
+    }
+    alnico_status_t status = nccl_agree(comm, step, mine, &all);
+    if (all) {
+        errand->nccl = *nccl;
+        *nccl = NULL;
+        mine = nccl_errand_do(comm, step->who, &errand);
+        if (!errand)
+            return mine;
+        *nccl = errand->nccl;
+        status = nccl_agree(comm, step, mine, &all);
+    }
+    nccl_errand_free(errand);
+    if (!all) {
+        end(comm, *nccl);
+        *nccl = NULL;
+    }
     return status;
 }

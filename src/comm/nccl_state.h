@@ -9,14 +9,18 @@
 #include <nccl.h>
 #include <pthread.h>
 
+struct nccl_errand;
+
 struct nccl_state {
     pthread_mutex_t lock;
-    ncclComm_t plain;     /* without windows; NULL: aborted */
+    ncclComm_t plain;     /* without windows; NULL: not made yet, or aborted */
     ncclComm_t symmetric; /* with the windows of registered memory; NULL: none yet, or aborted */
+    bool tried, absent;   /* for the calling thread: `plain` was to be made, and could not be */
     bool used;            /* `plain` was asked for an operation */
     atomic_bool carried;  /* either was: only then it may have failed, and is worth looking at */
     bool busy;            /* the calling thread is in NCCL: whoever aborts leaves that to it */
     bool abort_wanted;
+    struct nccl_errand *ending; /* aborts what was `plain` */
 };
 
 /* NCCL's result as a status; the detail names the function, what NCCL says, and its last message (`nccl` may be NULL). */
@@ -34,17 +38,20 @@ alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, aln
                            bool *all);
 
 /* Makes an NCCL communicator of the same ranks (collective). *out is NULL on every rank if one of them cannot. Errors:
- * as nccl_agree. */
+ * as nccl_agree, and where NCCL waits too long TIMEOUT, or what is latched meanwhile. */
 alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *out);
 
-/* Lets NCCL make its connections now, so that no later call waits in them for other ranks (collective). *all as in
- * nccl_agree. */
-alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t nccl,
-                             bool *all);
+/* Lets NCCL make its connections now, so that no later call waits in them for other ranks (collective). *nccl becomes
+ * NULL on every rank if one of them cannot. Errors: as nccl_agree. */
+alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *nccl);
+
+/* Aborts a communicator on a thread of its own, for NCCL's abort waits for what else the GPU runs; to be finished.
+ * NULL: it is done. */
+struct nccl_errand *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl);
 
 /* The handle, to be left again before the calling thread returns; NULL if it was aborted. */
 ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle);
-void nccl_leave(struct nccl_state *state);
+void nccl_leave(alnico_comm_t comm);
 
 /* ---- Windows of registered memory ---- */
 

@@ -4,6 +4,7 @@
  * the first memory is enrolled: "nccl" stays without. On the thread that calls on the communicator.
  */
 #include "comm/backend.h"
+#include "comm/nccl_errand.h"
 #include "comm/nccl_state.h"
 
 #include "device/cuda_driver.h"
@@ -81,6 +82,13 @@ static alnico_status_t check_window(alnico_comm_t comm,
 
 /* ---- Enrolling ---- */
 
+static void set_symmetric(struct nccl_state *state, ncclComm_t nccl)
+{
+    pthread_mutex_lock(&state->lock);
+    state->symmetric = nccl;
+    pthread_mutex_unlock(&state->lock);
+}
+
 static alnico_status_t make_symmetric(alnico_comm_t comm, const struct nccl_step *step)
 {
     struct nccl_state *state = comm->nccl;
@@ -88,29 +96,44 @@ static alnico_status_t make_symmetric(alnico_comm_t comm, const struct nccl_step
         return ALNICO_SUCCESS;
     ncclComm_t nccl;
     alnico_status_t status = nccl_make(comm, step, &nccl);
-    pthread_mutex_lock(&state->lock);
-    state->symmetric = nccl;
-    pthread_mutex_unlock(&state->lock);
+    set_symmetric(state, nccl);
     return status;
 }
 
-static alnico_status_t
-make_window(alnico_comm_t comm, const struct alnico_registration *registration, ncclWindow_t *out)
+static alnico_status_t run_window(struct nccl_errand *errand)
 {
-    struct nccl_state *state = comm->nccl;
-    ncclComm_t nccl = nccl_enter(state, &state->symmetric);
-    *out = NULL;
-    if (!nccl)
-        return error_set(ALNICO_ERROR_ABORTED, "communicator %d was aborted", comm->id);
-    alnico_status_t status =
-        nccl_status(ncclCommWindowRegister(nccl, registration->base, registration->bytes, out,
+    ncclWindow_t window = NULL;
+    TRY(nccl_status(ncclCommWindowRegister(errand->nccl, errand->memory, errand->bytes, &window,
                                            NCCL_WIN_COLL_SYMMETRIC),
-                    nccl, "ncclCommWindowRegister");
-    nccl_leave(state);
-    if (status == ALNICO_SUCCESS && !*out)
+                    errand->nccl, "ncclCommWindowRegister"));
+    errand->window = window;
+    if (!window)
         return error_set(ALNICO_ERROR_UNSUPPORTED,
                          "NCCL makes no windows here: it needs peer access between all GPUs, and "
                          "NCCL_CUMEM_ENABLE and NCCL_WIN_ENABLE not 0");
+    return ALNICO_SUCCESS;
+}
+
+/* *given_up: the NCCL communicator is gone with it, and nobody is to be asked. */
+static alnico_status_t make_window(alnico_comm_t comm, const char *who,
+                                   struct alnico_registration *registration, bool *given_up)
+{
+    struct nccl_state *state = comm->nccl;
+    struct nccl_errand *errand = nccl_errand_create(comm, run_window);
+    *given_up = false;
+    if (!errand)
+        return ALNICO_ERROR_MEMORY;
+    errand->memory = registration->base;
+    errand->bytes = registration->bytes;
+    errand->nccl = state->symmetric;
+    set_symmetric(state, NULL);
+    alnico_status_t status = nccl_errand_do(comm, who, &errand);
+    *given_up = !errand;
+    if (errand) {
+        registration->nccl = errand->window;
+        set_symmetric(state, errand->nccl);
+    }
+    nccl_errand_free(errand);
     return status;
 }
 
@@ -127,9 +150,12 @@ alnico_status_t nccl_enroll(alnico_comm_t comm, struct alnico_registration *regi
     TRY(make_symmetric(comm, &step));
     if (!comm->nccl->symmetric)
         return ALNICO_SUCCESS;
-    ncclWindow_t window;
-    alnico_status_t mine = make_window(comm, registration, &window);
-    registration->nccl = window;
+    bool given_up;
+    alnico_status_t mine = make_window(comm, who, registration, &given_up);
+    if (given_up)
+        comm_latch(comm, mine, alnico_error_detail());
+    if (given_up)
+        return mine;
     alnico_status_t status = nccl_agree(comm, &step, mine, &all);
     if (!all)
         nccl_withdraw(comm, registration);
@@ -150,7 +176,7 @@ void nccl_withdraw(alnico_comm_t comm, struct alnico_registration *registration)
     if (nccl_status(ncclCommWindowDeregister(nccl, window), nccl, "ncclCommWindowDeregister") !=
         ALNICO_SUCCESS)
         log_write(LOG_WARNING, "communicator %d: %s", comm->id, alnico_error_detail());
-    nccl_leave(state);
+    nccl_leave(comm);
 }
 
 #else

@@ -105,8 +105,9 @@ const struct algorithm *tuning_algorithm_named(int device, int collective, const
  * Over messages two ranks exchange halves of a chunk, others a half and then quarters: up to 8 KB the MPIs of one host
  * send at once instead of asking the receiver first, which is worth more than fewer messages are.
  *
- * GPUs of one host store into each other's memory until NCCL's ring fills the links as well; where neither works, they
- * store into the host's, and between hosts messages go through it. */
+ * GPUs of one host store into each other's memory until NCCL's ring fills the links as well, and beyond that where NCCL
+ * has not the operation or is not made yet; where neither works, they store into the host's, and between hosts messages go
+ * through it. */
 const struct tuning_row tuning_builtin[] = {
     PEER_ROW(2, SIZE_MAX, "one_shot"),
     PEER_ROW(4, 2 << 10, "one_shot"),
@@ -135,6 +136,8 @@ const struct tuning_row tuning_builtin[] = {
     GPU_ROW(PEER_GPUS, 64 << 20, "two_shot_direct", 32, MODE_REGISTERED),
     GPU_ROW(PEER_GPUS, 16 << 20, "two_shot_staged", 80, 0),
     CUDA_ROW("nccl", INT_MAX, INT_MAX, SIZE_MAX, "nccl", 64 << 10),
+    GPU_ROW(PEER_GPUS, SIZE_MAX, "two_shot_direct", 32, MODE_REGISTERED),
+    GPU_ROW(PEER_GPUS, SIZE_MAX, "two_shot_staged", 80, 0),
     CUDA_ROW("shared", PEER_GPUS, 1, 64 << 10, "shared_one_shot", 64 << 10),
     CUDA_ROW("shared", PEER_GPUS, 1, SIZE_MAX, "shared_two_shot", 64 << 10),
     CUDA_ROW("host", INT_MAX, INT_MAX, 16 << 10, "recursive_doubling", 16 << 10),

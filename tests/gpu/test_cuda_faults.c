@@ -249,6 +249,37 @@ static void nccl_gives_up_too(struct gpu_rank *rank)
     close_all(&trial, 1, rank);
 }
 
+/* The first blocking call of this size waits for all ranks while NCCL is made, where there is NCCL; otherwise its kernel
+ * waits. */
+static void making_nccl_has_a_deadline(struct gpu_rank *rank)
+{
+    enum { COUNT = 6 << 20 };
+    struct trial trial = {.way = NULL, .count = 100, .kind = BLOCKING};
+    void *memory;
+    if (is_left_out(rank))
+        return;
+    open_all(&trial, 1, rank);
+    CUDA(cudaMalloc(&memory, COUNT * sizeof(float)));
+    CUDA(cudaMemsetAsync(memory, 0, COUNT * sizeof(float), trial.site.stream));
+    gpu_barrier(rank);
+    if (rank->rank < rank->size - 1) {
+        double start = ranks_seconds();
+        alnico_status_t called = alnico_allreduce(ALNICO_IN_PLACE, memory, COUNT, ALNICO_FLOAT32,
+                                                  ALNICO_SUM, trial.site.comm);
+        double in_call = ranks_seconds() - start;
+        alnico_status_t status = trial_end(&trial);
+        double waited = ranks_seconds() - start;
+        complain(&trial, rank, status, waited);
+        gpu_note(rank, "%.2f s in the call", in_call);
+        REQUIRE(called == ALNICO_SUCCESS || called == ALNICO_ERROR_TIMEOUT);
+        REQUIRE_STATUS(status, ALNICO_ERROR_TIMEOUT);
+        require_named(&trial, rank->size - 1);
+        REQUIRE(waited < 2 * deadline);
+    }
+    close_all(&trial, 1, rank);
+    CUDA(cudaFree(memory));
+}
+
 /* ---- Abort ---- */
 
 struct abort {
@@ -370,7 +401,8 @@ int main(void)
     static const struct gpu_test tests[] = {
         GPU_TEST(a_late_rank_is_waited_for, 2), GPU_TEST(a_rank_that_never_calls_is_named, 2),
         GPU_TEST(an_abort_frees_what_spins, 2), GPU_TEST(aborted_and_destroyed_at_once, 2),
-        GPU_TEST(another_size_on_one_rank, 2),  GPU_TEST(nccl_gives_up_too, 2),
+        GPU_TEST(another_size_on_one_rank, 2),  GPU_TEST(making_nccl_has_a_deadline, 2),
+        GPU_TEST(nccl_gives_up_too, 2),
     };
     setenv("ALNICO_TIMEOUT", DEADLINE_TEXT, 1); /* before the library reads its environment */
     setenv("GPU_WATCHDOG", "30", 0);

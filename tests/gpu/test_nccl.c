@@ -1,5 +1,6 @@
 /* The nccl backend: ranks are threads with a GPU each, one rank up to as many as there are GPUs. Inputs
  * and results are compared on the host. Skipped without a GPU. */
+#include "comm/nccl_state.h"
 #include "datatype.h"
 #include "seats.h"
 
@@ -398,6 +399,65 @@ static void test_symmetric_windows(void **state)
     on_gpus(2, symmetric_body);
 }
 
+/* ---- When it is made ---- */
+
+enum { LAZY_COUNT = 8 << 20, LAZY_ROOM = 34 << 20 };
+
+/* More than the peer backend is preferred for. Nonblocking and captured calls go there until a blocking one makes NCCL. */
+static void lazy_body(struct rank *rank)
+{
+    struct seat s;
+    seat_open(&s, rank, LAZY_ROOM, NULL);
+    const struct nccl_state *nccl = s.comm->nccl;
+    REQUIRE(nccl && !nccl->tried);
+    struct one c = {.count = LAZY_COUNT, .type = ALNICO_FLOAT32, .nonblocking = true, .salt = 800};
+    seat_run(&s, &c, s.send, s.recv);
+    REQUIRE(!nccl->tried);
+    c.nonblocking = false;
+    cudaGraphExec_t exec = capture(&s, &c);
+    REQUIRE(!nccl->tried);
+    double start = ranks_seconds();
+    seat_put(&s, &c, s.send);
+    OK(seat_begin(&s, &c, s.send, s.recv, NULL));
+    REQUIRE(nccl->tried && !nccl->absent && nccl->plain && nccl->used);
+    if (rank->rank == 0)
+        printf("the call that makes NCCL takes %.2f s with %d ranks\n", ranks_seconds() - start,
+               rank->size);
+    seat_check(&s, &c, s.recv);
+    for (int i = 0; i < 2; i++) {
+        c.salt++;
+        c.nonblocking = i;
+        seat_run(&s, &c, s.send, s.recv);
+    }
+    c.salt++;
+    seat_put(&s, &c, s.send);
+    GPU(cudaGraphLaunch(exec, s.stream));
+    seat_check(&s, &c, s.recv);
+    GPU(cudaGraphExecDestroy(exec));
+    seat_close(&s);
+}
+
+static bool all_nvlink(void)
+{
+    for (int i = 0; i < gpus; i++)
+        for (int j = 0; j < gpus; j++) {
+            int native = 1;
+            if (i != j)
+                GPU(cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported, i, j));
+            if (!native)
+                return false;
+        }
+    return true;
+}
+
+static void test_a_blocking_call_makes_it(void **state)
+{
+    (void)state;
+    if (!all_peers() || !all_nvlink())
+        skip();
+    on_gpus(2, lazy_body);
+}
+
 /* ---- Abort and errors ---- */
 
 static void *abort_soon(void *comm)
@@ -489,6 +549,7 @@ int main(void)
         cmocka_unit_test_setup(test_capture_and_replay, watch),
         cmocka_unit_test_setup(test_an_event_goes_from_eager_to_captured, watch),
         cmocka_unit_test_setup(test_symmetric_windows, watch),
+        cmocka_unit_test_setup(test_a_blocking_call_makes_it, watch),
         cmocka_unit_test_setup(test_two_ranks_on_one_gpu, watch),
         cmocka_unit_test_setup(test_abort, watch),
     };
