@@ -9,6 +9,7 @@
 #include "comm/streamed.h"
 
 #include "datatype.h"
+#include "device/backoff.h"
 #include "device/cuda_driver.h"
 #include "log.h"
 #include "status.h"
@@ -214,10 +215,24 @@ static alnico_status_t make_own(alnico_comm_t comm, struct peer_cuda_state *stat
     return cuda_status((cudaError_t)peer_cuda_clear(state->own.at, 1), "clearing the scratch");
 }
 
+enum { SIGNAL_WAIT_NS = 1000000000 };
+
+/* An abort's copies are short; longer is not waited for what may be behind other work of the GPU. */
+static void await_signal(struct peer_cuda_state *state)
+{
+    struct backoff backoff = {.crowded = true};
+    int64_t end_ns = backoff_now_ns() + SIGNAL_WAIT_NS;
+    backoff_reset(&backoff);
+    while (state->signal && cudaStreamQuery(state->signal) == cudaErrorNotReady &&
+           backoff_now_ns() < end_ns)
+        backoff_pause(&backoff);
+}
+
 /* The scratch of a broken communicator may still be written by a rank that has not heard of it: memory that does not
  * outlive its owner by itself is then left alone. */
 static void state_destroy(alnico_comm_t comm, struct peer_cuda_state *state)
 {
+    await_signal(state);
     peer_map_unshare(&state->map, &state->scratch);
     if (state->own.mapping || !comm->transport->broken)
         peer_map_free(&state->own);

@@ -181,6 +181,7 @@ struct card {
     uint64_t base, bytes; /* the allocation that it lies in */
     uint64_t offset;      /* in there */
     uint64_t handle;      /* the driver's, for ranks of the same process */
+    uint64_t keeper;      /* for those, too; 0: none */
     cudaIpcMemHandle_t interprocess;
     int32_t manner;
     struct handover_card listener;
@@ -249,6 +250,8 @@ static alnico_status_t describe(struct sharing *s, void *memory, size_t bytes)
 {
     const struct cuda_driver *driver = cuda_driver();
     TRY(find_allocation(memory, bytes, &s->mine));
+    if (s->map->keeper && s->map->keeper->memory == memory)
+        s->mine.keeper = (uintptr_t)s->map->keeper;
     CUresult result = driver->cuMemRetainAllocationHandle(&s->handle, memory);
     s->have_handle = result == CUDA_SUCCESS;
     if (!s->have_handle)
@@ -302,6 +305,24 @@ static alnico_status_t receive_all(const struct sharing *s, int *descriptors)
 
 /* ---- Mapping ---- */
 
+/* While its owner cannot have let go: it takes part in the exchange that follows. */
+static struct peer_keeper *hold(uint64_t card)
+{
+    struct peer_keeper *keeper = (struct peer_keeper *)(uintptr_t)card;
+    if (keeper)
+        atomic_fetch_add(&keeper->holders, 1);
+    return keeper;
+}
+
+/* The last one frees. */
+static void let_go(struct peer_keeper *keeper)
+{
+    if (!keeper || atomic_fetch_sub(&keeper->holders, 1) != 1)
+        return;
+    cudaFree(keeper->memory);
+    free(keeper);
+}
+
 /* Maps a handle for the current device. The mapping keeps the memory. */
 static alnico_status_t map_handle(CUmemGenericAllocationHandle handle, size_t bytes, int device,
                                   char **out)
@@ -352,6 +373,7 @@ static alnico_status_t map_piece(const struct sharing *s, int rank, int descript
     if (rank == s->map->comm->rank ||
         (card->manner == MANNER_INTERPROCESS && is_near(s->map, rank))) {
         out->at = base + card->offset;
+        out->keeper = rank == s->map->comm->rank ? NULL : hold(card->keeper);
         return ALNICO_SUCCESS;
     }
     if (card->manner == MANNER_INTERPROCESS) {
@@ -371,6 +393,8 @@ static alnico_status_t map_piece(const struct sharing *s, int rank, int descript
 static void unmap_piece(struct peer_piece *piece)
 {
     const struct cuda_driver *driver = cuda_driver();
+    let_go(piece->keeper);
+    piece->keeper = NULL;
     if (!piece->mapping)
         return;
     if (piece->interprocess) {
@@ -487,19 +511,32 @@ static alnico_status_t alloc_handle(int device, size_t bytes, struct peer_piece 
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t peer_map_alloc(const struct peer_map *map, size_t bytes, struct peer_piece *out)
+static alnico_status_t alloc_kept(struct peer_map *map, size_t bytes, struct peer_piece *out)
+{
+    struct peer_keeper *keeper = calloc(1, sizeof *keeper);
+    if (!keeper)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for scratch");
+    atomic_init(&keeper->holders, 1);
+    alnico_status_t status =
+        cuda_status(cudaMalloc(&keeper->memory, bytes), "cudaMalloc of scratch");
+    if (status != ALNICO_SUCCESS) {
+        free(keeper);
+        return status;
+    }
+    out->at = keeper->memory;
+    out->keeper = map->keeper = keeper;
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t peer_map_alloc(struct peer_map *map, size_t bytes, struct peer_piece *out)
 {
     *out = (struct peer_piece){.bytes = bytes};
-    if (all_have_handles(map))
-        return alloc_handle(map->comm->device_index, bytes, out);
-    return cuda_status(cudaMalloc((void **)&out->at, bytes), "cudaMalloc of scratch");
+    return all_have_handles(map) ? alloc_handle(map->comm->device_index, bytes, out)
+                                 : alloc_kept(map, bytes, out);
 }
 
 void peer_map_free(struct peer_piece *piece)
 {
-    if (piece->mapping)
-        unmap_piece(piece);
-    else
-        cudaFree(piece->at);
+    unmap_piece(piece);
     *piece = (struct peer_piece){0};
 }

@@ -21,8 +21,15 @@ struct peer_place {
     int32_t ok;
 };
 
+/* Memory of cudaMalloc, which lives until no rank of its process maps it any more: one may still abort. */
+struct peer_keeper {
+    atomic_int holders;
+    void *memory;
+};
+
 struct peer_map {
     alnico_comm_t comm;
+    struct peer_keeper *keeper; /* of this rank's scratch; NULL: it needs none */
     bool
         ordered; /* NVLink is known to join all pairs: 128 bytes that a warp stores arrive in order */
     struct peer_place places[PEER_CUDA_RANKS];
@@ -33,7 +40,8 @@ struct peer_piece {
     char *at;
     char *mapping; /* what is to be unmapped again; NULL: nothing */
     size_t bytes;
-    bool interprocess; /* opened by cudaIpcOpenMemHandle */
+    bool interprocess;          /* opened by cudaIpcOpenMemHandle */
+    struct peer_keeper *keeper; /* held; NULL: none */
 };
 
 struct peer_share {
@@ -55,7 +63,7 @@ void peer_map_unshare(const struct peer_map *map, struct peer_share *share);
 
 /* Device memory that can be shared, on the current device: by virtual memory functions if all ranks' devices can,
  * so that it lives as long as anyone maps it. Errors: MEMORY, SYSTEM. */
-alnico_status_t peer_map_alloc(const struct peer_map *map, size_t bytes, struct peer_piece *out);
+alnico_status_t peer_map_alloc(struct peer_map *map, size_t bytes, struct peer_piece *out);
 void peer_map_free(struct peer_piece *piece);
 
 /* Whether `mine` is a success on every rank; if not, all get the lowest failed rank's status and detail. */
