@@ -3,8 +3,6 @@
 
 #include "status.h"
 
-#include <stdbool.h>
-
 static bool is_known(struct known *known, uintptr_t memory)
 {
     for (int i = 0; i < KNOWN_EXTENTS; i++)
@@ -19,6 +17,7 @@ static bool is_known(struct known *known, uintptr_t memory)
 static void remember(struct known *known, uintptr_t memory, uintptr_t from, size_t bytes)
 {
     unsigned place = known->next;
+    known->some = true;
     for (unsigned i = 0; i < KNOWN_EXTENTS; i++)
         if (memory - known->extents[i].from < known->extents[i].bytes)
             place = i;
@@ -34,7 +33,7 @@ alnico_status_t known_check(struct known *known, const struct device_ops *device
 {
     uintptr_t from;
     size_t bytes;
-    if (!device->check_memory || is_known(known, (uintptr_t)memory))
+    if (!device->check_memory || (known->some && is_known(known, (uintptr_t)memory)))
         return ALNICO_SUCCESS;
     TRY(device->check_memory(memory, name, who));
     if (device->extent && device->extent(memory, &from, &bytes))

@@ -19,6 +19,7 @@ struct known {
         unsigned left; /* 0: free, or to be asked again */
     } extents[KNOWN_EXTENTS];
     unsigned next; /* which one a new extent replaces */
+    bool some;     /* false: nothing is known, as where no question costs anything */
 };
 
 /* As the device's check_memory, which it calls for memory that is not known. Zeroed at first. */

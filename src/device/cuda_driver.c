@@ -4,7 +4,6 @@
 #include "status.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -65,9 +64,10 @@ alnico_status_t cuda_probe(void)
 
 /* ---- The driver's functions ---- */
 
+atomic_bool cuda_driver_found;
+
 static struct {
     pthread_once_t once;
-    atomic_bool complete; /* read outside of the once too */
     char reason[256];
     struct cuda_driver functions;
 } found = {.once = PTHREAD_ONCE_INIT};
@@ -107,12 +107,7 @@ static void find_all(void)
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
         if (!find_one(&entries[i]))
             return;
-    atomic_store_explicit(&found.complete, true, memory_order_release);
-}
-
-bool cuda_in_use(void)
-{
-    return atomic_load_explicit(&found.complete, memory_order_acquire);
+    atomic_store_explicit(&cuda_driver_found, true, memory_order_release);
 }
 
 const struct cuda_driver *cuda_driver(void)

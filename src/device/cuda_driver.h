@@ -10,6 +10,7 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 /* Records `what` (the call, or what it was for) with CUDA's name and text of the error; MEMORY or SYSTEM. SUCCESS passes.
@@ -53,7 +54,11 @@ struct cuda_driver {
 const struct cuda_driver *cuda_driver(void);
 
 /* Whether somebody has asked for the driver's functions, and got them. Loads no driver. */
-bool cuda_in_use(void);
+extern atomic_bool cuda_driver_found;
+static inline bool cuda_in_use(void)
+{
+    return atomic_load_explicit(&cuda_driver_found, memory_order_acquire);
+}
 
 /* Refuses memory of a GPU, for a public call `who` on the CPU to which it is `name`; only where cuda_in_use. */
 alnico_status_t cuda_refuse_memory(const void *memory, const char *name, const char *who);

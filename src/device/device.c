@@ -55,7 +55,9 @@ alnico_status_t device_check_host(const void *memory, const char *name, const ch
 /* Its page. */
 bool device_host_extent(const void *memory, uintptr_t *from, size_t *bytes)
 {
+    if (!cuda_in_use())
+        return false;
     *bytes = 4096;
-    *from = (uintptr_t)memory / *bytes * *bytes;
-    return cuda_in_use();
+    *from = (uintptr_t)memory / 4096 * 4096;
+    return true;
 }
