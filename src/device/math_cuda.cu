@@ -1,15 +1,12 @@
 /*
- * Element-wise reductions on the GPU, with math_cpu.c's results bit for bit: each is one IEEE operation (16-bit floats
- * compute in float32 and round to nearest even), and a NaN result is always the same quiet NaN.
+ * Element-wise reductions on the GPU, with math_cpu.c's results bit for bit.
  *
  * A thread takes 16 bytes at a time where all pointers are aligned alike, one element elsewhere and at both ends.
  * It reads an element of every source before it writes that of dst, and no other thread touches it.
  */
 #include "math_cuda.h"
 
-#include <alnico/alnico.h>
-
-#include <cuda_runtime.h>
+#include "arithmetic.cuh"
 
 namespace
 {
@@ -19,30 +16,9 @@ constexpr size_t BLOCKS_MOST = 1056; /* 8 for each multiprocessor of an H200: mo
 
 /* ---- Elements: how each type is loaded, combined and stored ---- */
 
-__device__ uint32_t bits32(float x)
-{
-    return __float_as_uint(x);
-}
-
-__device__ float float32(uint32_t bits)
-{
-    return __uint_as_float(bits);
-}
-
-__device__ uint64_t bits64(double x)
-{
-    return (uint64_t)__double_as_longlong(x);
-}
-
-__device__ double float64(uint64_t bits)
-{
-    return __longlong_as_double((long long)bits);
-}
-
-template <class U, class S> struct integer { /* U is what wraps, S what is ordered and divided */
-    typedef U stored;
-    typedef U wide;
-    typedef S factor;
+template <class T> struct integer {
+    typedef T stored;
+    typedef T wide;
     static __device__ wide load(stored x)
     {
         return x;
@@ -53,36 +29,15 @@ template <class U, class S> struct integer { /* U is what wraps, S what is order
     }
     static __device__ wide combine(int op, wide x, wide y)
     {
-        switch (op) {
-        case ALNICO_PRODUCT:
-            return (U)(x * y);
-        case ALNICO_MINIMUM:
-            return (S)x < (S)y ? x : y;
-        case ALNICO_MAXIMUM:
-            return (S)x > (S)y ? x : y;
-        case ALNICO_LOGICAL_AND:
-            return (U)(x != 0 && y != 0);
-        case ALNICO_LOGICAL_OR:
-            return (U)(x != 0 || y != 0);
-        case ALNICO_LOGICAL_XOR:
-            return (U)((x != 0) != (y != 0));
-        case ALNICO_BITWISE_AND:
-            return x & y;
-        case ALNICO_BITWISE_OR:
-            return x | y;
-        case ALNICO_BITWISE_XOR:
-            return x ^ y;
-        default:
-            return (U)(x + y);
-        }
+        return combine_integer(x, y, op);
     }
     /* A type that is shorter than `ranks` is divided as an int. */
     static __device__ wide divide(wide x, int ranks)
     {
-        if constexpr (sizeof(U) == 1)
-            return (U)((int)(S)x / ranks);
+        if constexpr (sizeof(T) == 1)
+            return (T)((int)x / ranks);
         else
-            return (U)((S)x / (S)ranks);
+            return x / (T)ranks;
     }
 };
 
@@ -95,26 +50,11 @@ struct single {
     }
     static __device__ stored store(wide x)
     {
-        return isnan(x) ? float32(0x7fc00000) : x;
-    }
-    /* Where neither is smaller the union of the bits is right: see math_cpu.c. */
-    static __device__ wide smaller(wide x, wide y)
-    {
-        wide other = y < x ? y : float32(bits32(x) | bits32(y));
-        return x < y ? x : other;
+        return __uint_as_float(one_nan(x));
     }
     static __device__ wide combine(int op, wide x, wide y)
     {
-        switch (op) {
-        case ALNICO_PRODUCT:
-            return __fmul_rn(x, y);
-        case ALNICO_MINIMUM:
-            return smaller(x, y);
-        case ALNICO_MAXIMUM:
-            return -smaller(-x, -y);
-        default:
-            return __fadd_rn(x, y);
-        }
+        return combine_float(x, y, op);
     }
     static __device__ wide divide(wide x, int ranks)
     {
@@ -131,25 +71,11 @@ struct twofold {
     }
     static __device__ stored store(wide x)
     {
-        return isnan(x) ? float64(0x7ff8000000000000) : x;
-    }
-    static __device__ wide smaller(wide x, wide y)
-    {
-        wide other = y < x ? y : float64(bits64(x) | bits64(y));
-        return x < y ? x : other;
+        return __longlong_as_double((long long)one_nan(x));
     }
     static __device__ wide combine(int op, wide x, wide y)
     {
-        switch (op) {
-        case ALNICO_PRODUCT:
-            return __dmul_rn(x, y);
-        case ALNICO_MINIMUM:
-            return smaller(x, y);
-        case ALNICO_MAXIMUM:
-            return -smaller(-x, -y);
-        default:
-            return __dadd_rn(x, y);
-        }
+        return combine_float(x, y, op);
     }
     static __device__ wide divide(wide x, int ranks)
     {
@@ -162,15 +88,11 @@ struct half : single {
     typedef uint16_t stored;
     static __device__ wide load(stored x)
     {
-        float wide;
-        asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
-        return wide;
+        return half_to_float(x);
     }
     static __device__ stored store(wide x)
     {
-        uint16_t narrow;
-        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow) : "f"(x));
-        return isnan(x) ? (stored)0x7e00 : narrow;
+        return (stored)half_from_float(x);
     }
 };
 
@@ -178,12 +100,11 @@ struct bfloat : single {
     typedef uint16_t stored;
     static __device__ wide load(stored x)
     {
-        return float32((uint32_t)x << 16);
+        return bfloat_to_float(x);
     }
     static __device__ stored store(wide x)
     {
-        uint32_t bits = bits32(x), odd = bits >> 16 & 1;
-        return (stored)(isnan(x) ? 0x7fc0 : (bits + 0x7fff + odd) >> 16);
+        return (stored)bfloat_from_float(x);
     }
 };
 
@@ -272,17 +193,17 @@ kernels find_kernels(int type)
 {
     switch (type) {
     case ALNICO_INT8:
-        return kernels_of<integer<uint8_t, int8_t>>();
+        return kernels_of<integer<int8_t>>();
     case ALNICO_UINT8:
-        return kernels_of<integer<uint8_t, uint8_t>>();
+        return kernels_of<integer<uint8_t>>();
     case ALNICO_INT32:
-        return kernels_of<integer<uint32_t, int32_t>>();
+        return kernels_of<integer<int32_t>>();
     case ALNICO_UINT32:
-        return kernels_of<integer<uint32_t, uint32_t>>();
+        return kernels_of<integer<uint32_t>>();
     case ALNICO_INT64:
-        return kernels_of<integer<uint64_t, int64_t>>();
+        return kernels_of<integer<int64_t>>();
     case ALNICO_UINT64:
-        return kernels_of<integer<uint64_t, uint64_t>>();
+        return kernels_of<integer<uint64_t>>();
     case ALNICO_FLOAT16:
         return kernels_of<half>();
     case ALNICO_BFLOAT16:
