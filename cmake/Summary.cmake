@@ -4,5 +4,7 @@ message(STATUS "  MPI      ${MPI_C_COMPILER} (standard ${MPI_C_VERSION}), run by
 message(STATUS "  hwloc    ${HWLOC_VERSION}")
 message(STATUS "  CUDA     ${HAVE_CUDA} (ALNICO_CUDA=${ALNICO_CUDA}; ${cuda_reason})")
 message(STATUS "  NCCL     ${HAVE_NCCL} (ALNICO_NCCL=${ALNICO_NCCL}; ${nccl_reason})")
-message(STATUS "  trainer  ${HAVE_TRAIN} (ALNICO_TRAIN=${ALNICO_TRAIN}; needs oneDNN 2.x, found ${DNNL_VERSION})")
+message(STATUS "  trainer  ${HAVE_TRAIN} (ALNICO_TRAIN=${ALNICO_TRAIN})")
+message(STATUS "  oneDNN   ${HAVE_ONEDNN} (ALNICO_ONEDNN=${ALNICO_ONEDNN}; ${onednn_reason})")
+message(STATUS "  cuDNN    ${HAVE_CUDNN} (ALNICO_CUDNN=${ALNICO_CUDNN}; ${cudnn_reason})")
 message(STATUS "  tests    ${BUILD_TESTING}")

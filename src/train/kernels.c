@@ -4,7 +4,9 @@
 #include <string.h>
 
 const struct kernels_ops *const kernels_all[] = {
+#ifdef ALNICO_HAVE_ONEDNN
     &kernels_onednn,
+#endif
 #ifdef ALNICO_HAVE_CUDNN
     &kernels_cudnn,
 #endif

@@ -1,0 +1,140 @@
+/* Convolutions, by cuDNN; a bias is added by itself. See cudnn_steps.h. */
+#include "cudnn_steps.h"
+
+#include "status.h"
+
+static alnico_status_t pass_run(struct cudnn_net *self, const struct cudnn_pass *pass)
+{
+    return cudnn_status(self->handle.library->cudnnBackendExecute(self->handle.cudnn,
+                                                                  pass->choice.plan, pass->pack),
+                        "cudnnBackendExecute");
+}
+
+static alnico_status_t convolution_forward(struct cudnn_net *self, struct cudnn_step *step,
+                                           bool training)
+{
+    (void)training;
+    TRY(step_pack(self, step));
+    TRY(pass_run(self, &step->passes[CONVOLUTION_FORWARD]));
+    return bias_forward(self, step, self->type);
+}
+
+/* Where cuDNN cannot add, the gradient is made in scratch and added by itself. */
+static alnico_status_t convolution_data(struct cudnn_net *self, struct cudnn_step *step)
+{
+    const size_t t = step->step->in[0];
+    if (!step->has_data)
+        return ALNICO_SUCCESS;
+    TRY(pass_run(self, &step->passes[CONVOLUTION_DATA]));
+    if (!step->adds)
+        return ALNICO_SUCCESS;
+    return gpu_status(
+        train_gate(&self->gpu, step_diff(self, step, 0), step_scratch_diff(self, step), NULL, true,
+                   tensor_rows(self->setup.plan, t) * padded_channels(self->setup.network, t),
+                   (int)self->type),
+        "adding the gradient of a convolution");
+}
+
+static alnico_status_t convolution_backward(struct cudnn_net *self, struct cudnn_step *step)
+{
+    TRY(pass_run(self, &step->passes[CONVOLUTION_WEIGHTS]));
+    TRY(weights_home(self, step));
+    TRY(bias_backward(self, step));
+    return convolution_data(self, step);
+}
+
+/* The shape that cuDNN sees, with folded and padded channels. */
+static struct convolution convolution_shape(const struct cudnn_net *self,
+                                            const struct cudnn_step *step)
+{
+    const struct network *network = self->setup.network;
+    const struct operation *operation = &step->node->operation;
+    const struct tensor *in = &network->tensors[step->node->in[0]];
+    const struct tensor *out = network_output(network, step->step->first);
+    const struct train_fold *weights = &step->weights.fold;
+    struct convolution c = {.type = self->type,
+                            .batch = self->setup.plan->batch,
+                            .height = in->height,
+                            .width = in->width,
+                            .channels = weights->padded,
+                            .filters = weights->out_outer,
+                            .rows = weights->out_height,
+                            .columns = weights->out_width,
+                            .stride = operation->stride,
+                            .pad = operation->pad,
+                            .out_height = out->height,
+                            .out_width = out->width};
+    if (weights->fold > 1) {
+        c.height = step->input.out_height;
+        c.width = step->input.out_width;
+        c.stride = 1;
+        c.pad = 0;
+    }
+    return c;
+}
+
+alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step *step)
+{
+    TRY(weights_make(self, step));
+    const struct convolution shape = convolution_shape(self, step);
+    const size_t out = step->step->out;
+    step->has_data = step_diff(self, step, 0) != NULL;
+    for (int way = 0; way < 3; way++) {
+        step->passes[way].convolution = shape;
+        step->passes[way].convolution.way = (enum convolution_way)way;
+    }
+    step->passes[CONVOLUTION_FORWARD].memory =
+        (struct convolution_memory){.x = step_value(self, step, 0),
+                                    .w = step->weights.working,
+                                    .y = setup_value(&self->setup, out)};
+    step->passes[CONVOLUTION_DATA].memory =
+        (struct convolution_memory){.x = step_diff(self, step, 0),
+                                    .w = step->weights.working,
+                                    .y = setup_diff(&self->setup, out)};
+    step->passes[CONVOLUTION_WEIGHTS].memory =
+        (struct convolution_memory){.x = step_value(self, step, 0),
+                                    .w = step->weights.gradient,
+                                    .y = setup_diff(&self->setup, out)};
+    step->forward = convolution_forward;
+    step->backward = convolution_backward;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t pass_search(struct cudnn_net *self, struct cudnn_pass *pass)
+{
+    TRY(plans_find(self->plans, &pass->convolution, &pass->memory, &pass->choice));
+    if (self->workspace_bytes < pass->choice.workspace)
+        self->workspace_bytes = pass->choice.workspace;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t data_search(struct cudnn_net *self, struct cudnn_step *step)
+{
+    struct cudnn_pass *pass = &step->passes[CONVOLUTION_DATA];
+    pass->convolution.accumulate = step->step->accumulate[0];
+    const alnico_status_t status = pass_search(self, pass);
+    if (status != ALNICO_ERROR_UNSUPPORTED || !pass->convolution.accumulate)
+        return status;
+    pass->convolution.accumulate = false;
+    pass->memory.x = step_scratch_diff(self, step);
+    step->adds = true;
+    return pass_search(self, pass);
+}
+
+alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step)
+{
+    TRY(pass_search(self, &step->passes[CONVOLUTION_FORWARD]));
+    TRY(pass_search(self, &step->passes[CONVOLUTION_WEIGHTS]));
+    return step->has_data ? data_search(self, step) : ALNICO_SUCCESS;
+}
+
+alnico_status_t cudnn_convolution_finish(struct cudnn_net *self, struct cudnn_step *step)
+{
+    for (int way = 0; way < 3; way++) {
+        struct cudnn_pass *pass = &step->passes[way];
+        if (pass->choice.plan)
+            TRY(convolution_pack(&self->handle, &self->packs, &pass->memory, self->workspace,
+                                 &pass->pack));
+    }
+    return ALNICO_SUCCESS;
+}

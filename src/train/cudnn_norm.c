@@ -1,0 +1,102 @@
+/*
+ * Batch norms, with what follows them: a ReLU; an addition, of a tensor or of another batch norm, and a ReLU. Our own
+ * kernels (train_norm.cu) at memory bandwidth. See cudnn_steps.h.
+ */
+#include "cudnn_steps.h"
+
+#include "status.h"
+
+static alnico_status_t measure(struct cudnn_net *self, const struct train_norm *norm, bool training)
+{
+    const int error = training && !self->setup.options.frozen
+                          ? train_norm_statistics(&self->gpu, norm)
+                          : train_norm_running(&self->gpu, norm);
+    return gpu_status(error, "the statistics of a batch norm");
+}
+
+static alnico_status_t norm_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
+{
+    TRY(step_pack(self, step));
+    TRY(measure(self, &step->norm, training));
+    if (step->normalise.other)
+        TRY(measure(self, &step->other, training));
+    return gpu_status(train_normalise(&self->gpu, &step->normalise), "a batch norm");
+}
+
+static alnico_status_t norm_backward(struct cudnn_net *self, struct cudnn_step *step)
+{
+    TRY(gpu_status(train_norm_reduce(&self->gpu, &step->back), "gradients of a batch norm"));
+    return gpu_status(train_norm_gradient(&self->gpu, &step->back), "the gradient of a batch norm");
+}
+
+static void norm_describe(struct cudnn_net *self, const struct cudnn_step *step, size_t i,
+                          struct train_norm *out)
+{
+    const struct network *network = self->setup.network;
+    const struct arenas *arenas = self->setup.arenas;
+    const struct node *node = &network->nodes[step->step->first + i];
+    const size_t tensor = step->step->in[i], padded = padded_channels(network, tensor);
+    *out = (struct train_norm){.x = step_value(self, step, i),
+                               .rows = tensor_rows(self->setup.plan, tensor),
+                               .channels = (unsigned)network->tensors[tensor].channels,
+                               .padded = (unsigned)padded,
+                               .scale = arenas->parameters + node->weight.offset,
+                               .shift = arenas->parameters + node->bias.offset,
+                               .running = arenas->statistics + node->statistics,
+                               .numbers = own_take(self, NORM_NUMBERS * padded * sizeof(float)),
+                               .scale_diff = gradient_at(self, node->weight.offset),
+                               .shift_diff = gradient_at(self, node->bias.offset),
+                               .type = (int)self->type,
+                               .gradient_type = (int)self->setup.gradient_type};
+}
+
+static bool is_kind(const struct cudnn_net *self, const struct cudnn_step *step, size_t i,
+                    enum operation_kind kind)
+{
+    return i < step->step->count &&
+           self->setup.network->nodes[step->step->first + i].operation.kind == kind;
+}
+
+/* The gate is the mask where something was added, otherwise it is computed again. */
+static void back_describe(struct cudnn_net *self, struct cudnn_step *step, bool two, bool plain)
+{
+    const struct step *s = step->step;
+    const bool relu = step->normalise.relu;
+    step->back = (struct train_norm_backward){
+        .norm = &step->norm,
+        .other = two ? &step->other : NULL,
+        .gate = !relu          ? NORM_GATE_NONE
+                : two || plain ? NORM_GATE_MASK
+                               : NORM_GATE_VALUE,
+        .dy = setup_diff(&self->setup, s->out),
+        .mask = step->normalise.mask,
+        .dx = step_diff(self, step, 0),
+        .dx_other = two ? step_diff(self, step, 1) : NULL,
+        .dplain = plain ? step_diff(self, step, 1) : NULL,
+        .add = s->accumulate[0],
+        .add_other = two && s->accumulate[1],
+        .add_plain = plain && s->accumulate[1],
+        .frozen = self->setup.options.frozen,
+    };
+}
+
+alnico_status_t cudnn_norm_make(struct cudnn_net *self, struct cudnn_step *step)
+{
+    const bool two = is_kind(self, step, 1, OPERATION_BATCH_NORM);
+    const bool plain = is_kind(self, step, 1, OPERATION_ADD);
+    const bool relu = is_kind(self, step, step->step->count - 1, OPERATION_RELU);
+    norm_describe(self, step, 0, &step->norm);
+    if (two)
+        norm_describe(self, step, 1, &step->other);
+    step->normalise =
+        (struct train_normalise){.norm = &step->norm,
+                                 .other = two ? &step->other : NULL,
+                                 .plain = plain ? step_value(self, step, 1) : NULL,
+                                 .relu = relu,
+                                 .y = setup_value(&self->setup, step->step->out),
+                                 .mask = relu && (two || plain) ? step_saved(self, step) : NULL};
+    back_describe(self, step, two, plain);
+    step->forward = norm_forward;
+    step->backward = norm_backward;
+    return ALNICO_SUCCESS;
+}

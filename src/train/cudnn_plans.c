@@ -1,0 +1,227 @@
+/* See cudnn_plans.h: remembering. The search is in cudnn_search.c. */
+#include "cudnn_plans.h"
+
+#include "cudnn_search.h"
+#include "json.h"
+#include "status.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_BYTES = 128 };
+
+/* A convolution that was asked for. */
+struct remembered {
+    char text[TEXT_BYTES];
+    struct plans_choice choice;
+    struct cudnn_bag bag;
+};
+
+struct cudnn_plans {
+    struct cudnn_handle handle;
+    struct plans_options options;
+    struct remembered *items;
+    size_t count, capacity;
+    struct search search;
+    cJSON *file;    /* everything that the file holds */
+    cJSON *section; /* of this GPU, cuDNN and options, inside */
+    bool changed;
+};
+
+/* ---- The file ---- */
+
+static alnico_status_t file_read(const char *path, char **out, size_t *length)
+{
+    FILE *file = fopen(path, "rb");
+    *out = NULL;
+    if (!file)
+        return errno == ENOENT
+                   ? ALNICO_SUCCESS
+                   : error_set(ALNICO_ERROR_ARGUMENT, "plan file '%s': %s", path, strerror(errno));
+    size_t capacity = 1 << 16;
+    *length = 0;
+    for (char *text = malloc(capacity); text; text = realloc(text, capacity *= 2)) {
+        *out = text;
+        *length += fread(text + *length, 1, capacity - 1 - *length, file);
+        text[*length] = '\0';
+        if (*length < capacity - 1)
+            break;
+    }
+    fclose(file);
+    return *out ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "plan file: no memory");
+}
+
+static alnico_status_t file_parse(struct cudnn_plans *plans)
+{
+    const char *path = plans->options.file;
+    char *text = NULL;
+    size_t length = 0;
+    if (path)
+        TRY(file_read(path, &text, &length));
+    const alnico_status_t status =
+        text && length ? json_parse(path, text, length, &plans->file) : ALNICO_SUCCESS;
+    free(text);
+    TRY(status);
+    if (!plans->file)
+        plans->file = cJSON_CreateObject();
+    if (cJSON_IsObject(plans->file))
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT, "plan file '%s': expected an object", path);
+}
+
+/* Finds or makes the part of the file that is for here. */
+static alnico_status_t file_section(struct cudnn_plans *plans)
+{
+    struct cudaDeviceProp properties;
+    int device;
+    char key[400];
+    TRY(gpu_status(cudaGetDevice(&device), "cudaGetDevice"));
+    TRY(gpu_status(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
+    snprintf(key, sizeof key, "%s, cuDNN %zu%s%s%s", properties.name,
+             plans->handle.library->cudnnGetVersion(),
+             plans->options.deterministic ? ", deterministic" : "",
+             plans->options.tf32 ? ", TF32" : "", plans->options.thorough ? ", thorough" : "");
+    plans->section = cJSON_GetObjectItemCaseSensitive(plans->file, key);
+    if (!cJSON_IsObject(plans->section)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(plans->file, key);
+        plans->section = cJSON_AddObjectToObject(plans->file, key);
+    }
+    return plans->section ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "plan file: no memory");
+}
+
+static alnico_status_t file_write(const struct cudnn_plans *plans, const char *text)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s.new", plans->options.file);
+    FILE *file = fopen(path, "wb");
+    bool done = file && fputs(text, file) >= 0 && fputc('\n', file) != EOF;
+    done = file && fclose(file) == 0 && done;
+    if (done && rename(path, plans->options.file) == 0)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_SYSTEM, "plan file '%s': %s", plans->options.file,
+                     strerror(errno));
+}
+
+alnico_status_t plans_save(struct cudnn_plans *plans)
+{
+    search_release(&plans->search);
+    if (!plans->changed || !plans->options.file)
+        return ALNICO_SUCCESS;
+    char *text = cJSON_Print(plans->file);
+    if (!text)
+        return error_set(ALNICO_ERROR_MEMORY, "plan file: no memory");
+    const alnico_status_t status = file_write(plans, text);
+    cJSON_free(text);
+    plans->changed = status != ALNICO_SUCCESS;
+    return status;
+}
+
+/* ---- One plan in the file ---- */
+
+static bool file_find(struct cudnn_plans *plans, struct remembered *item)
+{
+    const cJSON *entry = cJSON_GetObjectItemCaseSensitive(plans->section, item->text);
+    const char *plan = cJSON_GetStringValue(cJSON_GetObjectItem(entry, "plan"));
+    const double engine = cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "engine"));
+    const double us = cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "us"));
+    if (!plan || !(engine >= 0) || !(us >= 0))
+        return false;
+    item->choice.engine = (int64_t)engine;
+    item->choice.us = us;
+    if (search_restore(&plans->search, plan, &item->bag, &item->choice) == ALNICO_SUCCESS)
+        return true;
+    cudnn_bag_clear(plans->handle.library, &item->bag);
+    return false;
+}
+
+/* What cuDNN does not put into words is searched again the next time. */
+static void file_add(struct cudnn_plans *plans, const struct remembered *item)
+{
+    char *plan = search_text(&plans->search, &item->choice);
+    if (!plan)
+        return;
+    cJSON_DeleteItemFromObjectCaseSensitive(plans->section, item->text);
+    cJSON *entry = cJSON_AddObjectToObject(plans->section, item->text);
+    cJSON_AddNumberToObject(entry, "engine", (double)item->choice.engine);
+    cJSON_AddNumberToObject(entry, "us", item->choice.us);
+    cJSON_AddNumberToObject(entry, "workspace", (double)item->choice.workspace);
+    cJSON_AddStringToObject(entry, "plan", plan);
+    free(plan);
+    plans->changed = true;
+}
+
+/* ---- Finding ---- */
+
+static alnico_status_t plans_reserve(struct cudnn_plans *plans)
+{
+    if (plans->count < plans->capacity)
+        return ALNICO_SUCCESS;
+    const size_t capacity = plans->capacity ? 2 * plans->capacity : 64;
+    struct remembered *items = realloc(plans->items, capacity * sizeof *items);
+    if (!items)
+        return error_set(ALNICO_ERROR_MEMORY, "cuDNN kernels: no memory");
+    plans->items = items;
+    plans->capacity = capacity;
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t plans_find(struct cudnn_plans *plans, const struct convolution *convolution,
+                           const struct convolution_memory *memory, struct plans_choice *out)
+{
+    struct remembered item = {.text = ""};
+    convolution_text(convolution, item.text, sizeof item.text);
+    for (size_t i = 0; i < plans->count; i++)
+        if (strcmp(plans->items[i].text, item.text) == 0) {
+            *out = plans->items[i].choice;
+            return ALNICO_SUCCESS;
+        }
+    TRY(plans_reserve(plans));
+    if (!file_find(plans, &item)) {
+        const alnico_status_t status =
+            search_run(&plans->search, convolution, memory, &item.bag, &item.choice);
+        if (status != ALNICO_SUCCESS) {
+            cudnn_bag_clear(plans->handle.library, &item.bag);
+            return status;
+        }
+        file_add(plans, &item);
+    }
+    plans->items[plans->count++] = item;
+    *out = item.choice;
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Beginning and end ---- */
+
+void plans_close(struct cudnn_plans *plans)
+{
+    if (!plans)
+        return;
+    for (size_t i = 0; i < plans->count; i++)
+        cudnn_bag_clear(plans->handle.library, &plans->items[i].bag);
+    search_close(&plans->search);
+    cJSON_Delete(plans->file);
+    free(plans->items);
+    free(plans);
+}
+
+alnico_status_t plans_open(const struct cudnn_handle *handle, const struct plans_options *options,
+                           struct cudnn_plans **out)
+{
+    *out = NULL;
+    struct cudnn_plans *plans = calloc(1, sizeof *plans);
+    if (!plans)
+        return error_set(ALNICO_ERROR_MEMORY, "cuDNN kernels: no memory");
+    plans->handle = *handle;
+    plans->options = *options;
+    alnico_status_t status = search_open(handle, options, &plans->search);
+    if (status == ALNICO_SUCCESS)
+        status = file_parse(plans);
+    if (status == ALNICO_SUCCESS)
+        status = file_section(plans);
+    if (status != ALNICO_SUCCESS)
+        plans_close(plans);
+    else
+        *out = plans;
+    return status;
+}

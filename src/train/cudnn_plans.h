@@ -1,0 +1,48 @@
+/*
+ * Which of cuDNN's engines carries out a convolution: asked of its heuristics, timed on the GPU at hand, and
+ * remembered in a file, keyed by GPU, cuDNN version, options and shape. Used by the cuDNN kernels while
+ * they are made, on the thread that trains; searching runs convolutions and waits for them.
+ */
+#ifndef ALNICO_SRC_TRAIN_CUDNN_PLANS_H
+#define ALNICO_SRC_TRAIN_CUDNN_PLANS_H
+
+#include "cudnn_graph.h"
+
+#include <stdio.h>
+
+struct plans_options {
+    const char *file;      /* read at the beginning, written by plans_save; NULL: none */
+    size_t workspace_most; /* bytes that a plan may want */
+    bool deterministic;    /* only engines that give the same bits in every run */
+    bool tf32;             /* float32: products in TF32 */
+    bool thorough;         /* also engines that are compiled at run time: seconds each */
+    FILE *log;             /* a line for each engine that was tried; NULL: none */
+};
+
+/* What was chosen. It lives as long as the plans. */
+struct plans_choice {
+    cudnnBackendDescriptor_t plan;
+    size_t workspace; /* bytes that it wants */
+    int64_t engine;   /* cuDNN's number */
+    double us;        /* when it was timed, by itself */
+};
+
+struct cudnn_plans;
+
+/* Errors: MEMORY, ARGUMENT (a file that is no plan file), what CUDA says. A file that is missing, or of other
+ * GPUs, is fine. */
+alnico_status_t plans_open(const struct cudnn_handle *handle, const struct plans_options *options,
+                           struct cudnn_plans **out);
+
+/* NULL is fine. */
+void plans_close(struct cudnn_plans *plans);
+
+/* The plan for a convolution; its memory is written to if it must be searched. Errors: UNSUPPORTED if no
+ * engine does it, with the reason of the last; what CUDA says. */
+alnico_status_t plans_find(struct cudnn_plans *plans, const struct convolution *convolution,
+                           const struct convolution_memory *memory, struct plans_choice *out);
+
+/* Gives back what searching took, and writes the file if there is something new. Errors: SYSTEM. */
+alnico_status_t plans_save(struct cudnn_plans *plans);
+
+#endif

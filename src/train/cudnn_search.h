@@ -1,0 +1,35 @@
+/*
+ * Searching an engine for one convolution: cuDNN's heuristics name configurations, each becomes a plan and is
+ * timed, and the fastest stays. Called by cudnn_plans.c only.
+ */
+#ifndef ALNICO_SRC_TRAIN_CUDNN_SEARCH_H
+#define ALNICO_SRC_TRAIN_CUDNN_SEARCH_H
+
+#include "cudnn_plans.h"
+
+struct search {
+    struct cudnn_handle handle;
+    struct plans_options options;
+    cudaEvent_t begin, end;
+    void *workspace; /* NULL until it is wanted */
+    size_t workspace_bytes;
+};
+
+alnico_status_t search_open(const struct cudnn_handle *handle, const struct plans_options *options,
+                            struct search *out);
+void search_close(struct search *search);
+
+/* Frees the workspace until the next search. */
+void search_release(struct search *search);
+
+/* The fastest plan, which the bag owns. Errors: UNSUPPORTED, with the last engine's reason. */
+alnico_status_t search_run(struct search *search, const struct convolution *convolution,
+                           const struct convolution_memory *memory, struct cudnn_bag *bag,
+                           struct plans_choice *out);
+
+/* A plan as text, which the caller frees (NULL if cuDNN has none), and back. */
+char *search_text(const struct search *search, const struct plans_choice *choice);
+alnico_status_t search_restore(const struct search *search, const char *text, struct cudnn_bag *bag,
+                               struct plans_choice *out);
+
+#endif

@@ -1,0 +1,156 @@
+/*
+ * Inside the cuDNN kernels (kernels_cudnn.c): a network made into steps, each with what it launches forward and
+ * backward. Everything is made on the thread that trains; steps enqueue on the replica's stream and never wait.
+ *
+ * Values and gradients between steps are [image][row][column][channel] in the working type, their channels padded to a
+ * multiple of 8 by zeros. The logits that a cross-entropy alone reads are float32, and its log probabilities plain.
+ */
+#ifndef ALNICO_SRC_TRAIN_CUDNN_STEPS_H
+#define ALNICO_SRC_TRAIN_CUDNN_STEPS_H
+
+#include "cudnn_plans.h"
+#include "kernels.h"
+#include "train_kernels.h"
+
+struct cudnn_net;
+struct cudnn_step;
+
+/* An operation's weights as they are computed with. */
+struct cudnn_weights {
+    const struct node *node;
+    struct train_fold fold; /* between the arena and what is computed with */
+    bool direct;            /* they need no fold: the arena's layout will do */
+    void *working;          /* in the working type */
+    size_t bytes;           /* of the working weights */
+    void *gradient; /* where backward makes theirs: the arena, or scratch to be brought home */
+    bool gradient_direct;
+};
+
+/* One way of a convolution, and the plan for it. */
+struct cudnn_pass {
+    struct convolution convolution;
+    struct convolution_memory memory;
+    struct plans_choice choice;
+    cudnnBackendDescriptor_t pack;
+};
+
+/* A plan's step. Which members mean something depends on its first operation. */
+struct cudnn_step {
+    const struct step *step;
+    const struct node *node; /* its first */
+    alnico_status_t (*forward)(struct cudnn_net *self, struct cudnn_step *step, bool training);
+    alnico_status_t (*backward)(struct cudnn_net *self, struct cudnn_step *step);
+    struct train_fold input; /* of images that it reads: how they are packed */
+    struct cudnn_weights weights;
+    struct cudnn_pass passes[3]; /* of a convolution, by way */
+    bool has_data, adds; /* it makes a gradient of its input; and adds it in a pass of its own */
+    struct train_norm norm, other;
+    struct train_normalise normalise;
+    struct train_norm_backward back;
+    struct train_pool pool;
+    struct train_loss loss;
+};
+
+/* A network on the GPU. */
+struct cudnn_net {
+    struct kernels_setup setup;
+    struct cudnn_handle handle;
+    cublasHandle_t cublas;
+    struct cudnn_plans *plans;
+    struct train_gpu gpu;
+    alnico_datatype_t type; /* the working type */
+    struct cudnn_step *steps;
+    struct cudnn_bag packs;
+    char *own; /* one allocation for all that is not in the arenas */
+    size_t own_bytes, own_taken;
+    void *working;   /* the arena of parameters in the working type; the arena itself in float32 */
+    void *workspace; /* of cuDNN, and of cuBLAS */
+    size_t workspace_bytes;
+    void *blas_workspace;
+    struct train_update update;
+};
+
+/* ---- cudnn_tensors.c ---- */
+
+/* The rules of kernels_cudnn for the plan: see plan_rules. */
+size_t cudnn_run_rule(const struct network *network, size_t at);
+size_t cudnn_bytes_rule(const struct plan *plan, size_t tensor);
+void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct step_needs *out);
+
+alnico_datatype_t precision_type(enum precision precision);
+size_t type_bytes(alnico_datatype_t type);
+
+/* Channels with padding. */
+size_t padded_channels(const struct network *network, size_t tensor);
+size_t padded_to_eight(size_t channels);
+
+/* Whether a tensor holds logits: float32, made by a dense operation for the cross-entropy alone. */
+bool is_logits(const struct network *network, size_t tensor);
+
+/* Images times rows times columns of a tensor. */
+size_t tensor_rows(const struct plan *plan, size_t tensor);
+
+/* How a step that reads the images packs them; the bytes of that. */
+struct train_fold input_fold(const struct plan *plan, const struct step *step);
+size_t fold_bytes(const struct train_fold *fold);
+
+/* How an operation's weights are laid out for computing; whether just as in the arena. */
+struct train_fold weights_fold(const struct plan *plan, const struct node *node, bool *direct);
+
+/* Where input i of a step stands: its value, packed if it is the images, and its gradient (NULL: not wanted). */
+void *step_value(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
+void *step_diff(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
+
+/* What a step saves, before the packed images, and its backward scratch for a gradient of input 0, and for weights. */
+void *step_saved(const struct cudnn_net *self, const struct cudnn_step *step);
+void *step_scratch_diff(const struct cudnn_net *self, const struct cudnn_step *step);
+void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step);
+
+/* If the step reads the images, packs them. Called first in its forward pass. */
+alnico_status_t step_pack(struct cudnn_net *self, const struct cudnn_step *step);
+
+/* ---- Memory of its own: kernels_cudnn.c ---- */
+
+/* A piece of the own allocation; NULL never: it was counted before. */
+void *own_take(struct cudnn_net *self, size_t bytes);
+
+/* ---- The steps ---- */
+
+/* Fill a step in. Errors: UNSUPPORTED, MEMORY. */
+alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step *step);
+alnico_status_t cudnn_norm_make(struct cudnn_net *self, struct cudnn_step *step);
+alnico_status_t cudnn_dense_make(struct cudnn_net *self, struct cudnn_step *step);
+alnico_status_t cudnn_add_make(struct cudnn_net *self, struct cudnn_step *step);
+alnico_status_t cudnn_pool_make(struct cudnn_net *self, struct cudnn_step *step);
+alnico_status_t cudnn_loss_make(struct cudnn_net *self, struct cudnn_step *step);
+
+/* Finds the plans of a convolution, running it; then makes its packs, once there is a workspace. */
+alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step);
+alnico_status_t cudnn_convolution_finish(struct cudnn_net *self, struct cudnn_step *step);
+
+/* ---- cudnn_weights.c ---- */
+
+size_t weights_own_bytes(const struct plan *plan);
+size_t update_own_bytes(const struct network *network);
+
+alnico_status_t weights_make(struct cudnn_net *self, struct cudnn_step *step);
+
+/* Brings a gradient that was made in scratch home to the arena. */
+alnico_status_t weights_home(struct cudnn_net *self, const struct cudnn_step *step);
+
+/* Adds a bias; makes its gradient. y and dy: the step's output. */
+alnico_status_t bias_forward(struct cudnn_net *self, const struct cudnn_step *step,
+                             alnico_datatype_t type);
+alnico_status_t bias_backward(struct cudnn_net *self, const struct cudnn_step *step);
+
+/* Where a parameter's gradient stands in the arena. */
+void *gradient_at(const struct cudnn_net *self, size_t offset);
+
+/* The tables of the update, copied to the GPU. */
+alnico_status_t update_make(struct cudnn_net *self);
+
+/* What is computed with = the parameters; and after an update, which keeps what is direct itself. */
+alnico_status_t weights_refresh(struct cudnn_net *self);
+alnico_status_t weights_fold_all(struct cudnn_net *self);
+
+#endif

@@ -1,0 +1,222 @@
+/*
+ * Batch norm forward: one pass that reads x for its mean and variance, and one that reads x (and what is added) and
+ * writes y and its mask. See train_channels.cuh for who does what.
+ *
+ * Sums are of x - pivot and its square, the pivot being the first row: float32 then loses nothing to a large mean. What
+ * a thread adds up in float32 is some hundred rows; the rest is float64.
+ */
+#include "train_channels.cuh"
+
+#include "network.h"
+
+namespace
+{
+
+constexpr int STATISTICS_THREADS = 512, NORMALISE_THREADS = 256;
+
+/* Factor and offset from mean and 1 / deviation; padding becomes 0. */
+__device__ void norm_finish(const struct train_norm &norm, unsigned c, float mean, float inverse)
+{
+    const bool real = c < norm.channels;
+    const float factor = real ? norm.scale[c] * inverse : 0;
+    norm.numbers[NORM_MEAN * norm.padded + c] = mean;
+    norm.numbers[NORM_INVERSE * norm.padded + c] = inverse;
+    norm.numbers[NORM_FACTOR * norm.padded + c] = factor;
+    norm.numbers[NORM_OFFSET * norm.padded + c] = real ? norm.shift[c] - mean * factor : 0;
+}
+
+__device__ void norm_measure(const struct train_norm &norm, unsigned c, double pivot, double sum,
+                             double squares)
+{
+    const double count = (double)norm.rows, away = sum / count;
+    double variance = squares / count - away * away;
+    if (variance < 0)
+        variance = 0;
+    const float mean = (float)(pivot + away);
+    if (c < norm.channels) {
+        const float unbiased = (float)(variance * count / (count > 1 ? count - 1 : 1));
+        float *running = norm.running + c, *running_variance = running + norm.channels;
+        *running += NETWORK_NORM_MOMENTUM * (mean - *running);
+        *running_variance += NETWORK_NORM_MOMENTUM * (unbiased - *running_variance);
+    }
+    norm_finish(norm, c, mean, (float)(1 / sqrt(variance + (double)NETWORK_NORM_EPSILON)));
+}
+
+template <class T>
+__global__ void __launch_bounds__(STATISTICS_THREADS)
+    statistics_kernel(const struct train_norm norm, const layout at, void *scratch)
+{
+    constexpr int UNROLL = sizeof(T) == 2 ? 4 : 2;
+    const place p = place_of<STATISTICS_THREADS>(at);
+    const T *x = (const T *)norm.x;
+    __shared__ double total[2 * SLAB];
+    float sums[2][EIGHT] = {}, pivot[EIGHT] = {}, v[EIGHT];
+    const size_t row_elements = (size_t)at.groups * EIGHT;
+    if (p.inside) {
+        const T *mine = x + (size_t)p.group * EIGHT;
+        load_eight(mine, pivot);
+        size_t row = p.row;
+        for (; row + (UNROLL - 1) * p.step < at.rows; row += UNROLL * p.step) {
+            packed<T> loaded[UNROLL];
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+                loaded[u] = load_packed(mine + (row + u * p.step) * row_elements);
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) {
+                unpack(loaded[u], v);
+#pragma unroll
+                for (int k = 0; k < EIGHT; k++) {
+                    const float d = v[k] - pivot[k];
+                    sums[0][k] += d;
+                    sums[1][k] = fmaf(d, d, sums[1][k]);
+                }
+            }
+        }
+        for (; row < at.rows; row += p.step) {
+            load_eight(mine + row * row_elements, v);
+#pragma unroll
+            for (int k = 0; k < EIGHT; k++) {
+                const float d = v[k] - pivot[k];
+                sums[0][k] += d;
+                sums[1][k] = fmaf(d, d, sums[1][k]);
+            }
+        }
+    }
+    if (!sum_all<2, STATISTICS_THREADS>(at, sums, scratch, total))
+        return;
+    const unsigned c = blockIdx.y * SLAB + threadIdx.x;
+    if (threadIdx.x < SLAB && c < norm.padded)
+        norm_measure(norm, c, load_one(x + c), total[threadIdx.x], total[SLAB + threadIdx.x]);
+}
+
+__global__ void running_kernel(const struct train_norm norm)
+{
+    const unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= norm.padded)
+        return;
+    const bool real = c < norm.channels;
+    const float variance = real ? norm.running[norm.channels + c] : 0;
+    norm_finish(norm, c, real ? norm.running[c] : 0,
+                (float)(1 / sqrt((double)variance + NETWORK_NORM_EPSILON)));
+}
+
+/* What is added before the ReLU. */
+enum { OTHER_NONE, OTHER_PLAIN, OTHER_NORM };
+
+struct normalise {
+    const void *x, *other;
+    const float *numbers, *other_numbers;
+    void *y;
+    uint8_t *mask;
+    bool relu;
+};
+
+template <class T, int OTHER>
+__global__ void __launch_bounds__(NORMALISE_THREADS)
+    normalise_kernel(const struct normalise pass, const layout at)
+{
+    const place p = place_of<NORMALISE_THREADS>(at);
+    float factor[EIGHT], offset[EIGHT], other_factor[EIGHT], other_offset[EIGHT];
+    if (!p.inside)
+        return;
+    numbers_of(pass.numbers, NORM_FACTOR, at.groups, p.group, factor);
+    numbers_of(pass.numbers, NORM_OFFSET, at.groups, p.group, offset);
+    if (OTHER == OTHER_NORM) {
+        numbers_of(pass.other_numbers, NORM_FACTOR, at.groups, p.group, other_factor);
+        numbers_of(pass.other_numbers, NORM_OFFSET, at.groups, p.group, other_offset);
+    }
+#pragma unroll 2
+    for (size_t row = p.row; row < at.rows; row += p.step) {
+        const size_t chunk = row * at.groups + p.group;
+        float y[EIGHT], other[EIGHT];
+        unsigned above = 0;
+        load_eight((const T *)pass.x + chunk * EIGHT, y);
+        if (OTHER != OTHER_NONE)
+            load_eight((const T *)pass.other + chunk * EIGHT, other);
+#pragma unroll
+        for (int k = 0; k < EIGHT; k++) {
+            y[k] = fmaf(y[k], factor[k], offset[k]);
+            if (OTHER == OTHER_PLAIN)
+                y[k] += other[k];
+            if (OTHER == OTHER_NORM)
+                y[k] += fmaf(other[k], other_factor[k], other_offset[k]);
+            above |= (unsigned)(y[k] > 0) << k;
+            if (pass.relu && !(y[k] > 0))
+                y[k] = y[k] != y[k] ? y[k] : 0; /* NaN stays */
+        }
+        store_eight((T *)pass.y + chunk * EIGHT, y);
+        if (pass.mask)
+            pass.mask[chunk] = (uint8_t)above;
+    }
+}
+
+template <class T> int statistics(const struct train_gpu *gpu, const struct train_norm *norm)
+{
+    const layout at = layout_of(norm);
+    const dim3 grid = grid_of(gpu, at, STATISTICS_THREADS, 2);
+    statistics_kernel<T><<<grid, STATISTICS_THREADS, 0, stream_of(gpu)>>>(*norm, at, gpu->scratch);
+    return cudaGetLastError();
+}
+
+template <class T>
+int normalise_run(const struct train_gpu *gpu, const struct train_normalise *pass,
+                  const struct normalise &n)
+{
+    const layout at = layout_of(pass->norm);
+    const dim3 grid = grid_of(gpu, at, NORMALISE_THREADS, 8);
+    if (pass->other)
+        normalise_kernel<T, OTHER_NORM><<<grid, NORMALISE_THREADS, 0, stream_of(gpu)>>>(n, at);
+    else if (pass->plain)
+        normalise_kernel<T, OTHER_PLAIN><<<grid, NORMALISE_THREADS, 0, stream_of(gpu)>>>(n, at);
+    else
+        normalise_kernel<T, OTHER_NONE><<<grid, NORMALISE_THREADS, 0, stream_of(gpu)>>>(n, at);
+    return cudaGetLastError();
+}
+
+template <class T> int load()
+{
+    cudaFuncAttributes attributes;
+    int error = cudaFuncGetAttributes(&attributes, statistics_kernel<T>);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, normalise_kernel<T, OTHER_NONE>);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, normalise_kernel<T, OTHER_PLAIN>);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, normalise_kernel<T, OTHER_NORM>);
+    return error;
+}
+
+} // namespace
+
+int train_norm_statistics(const struct train_gpu *gpu, const struct train_norm *norm)
+{
+    return TYPED(norm->type, statistics, gpu, norm);
+}
+
+int train_norm_running(const struct train_gpu *gpu, const struct train_norm *norm)
+{
+    running_kernel<<<(norm->padded + 127) / 128, 128, 0, stream_of(gpu)>>>(*norm);
+    return cudaGetLastError();
+}
+
+int train_normalise(const struct train_gpu *gpu, const struct train_normalise *pass)
+{
+    const struct normalise n = {pass->norm->x,
+                                pass->other ? pass->other->x : pass->plain,
+                                pass->norm->numbers,
+                                pass->other ? pass->other->numbers : nullptr,
+                                pass->y,
+                                pass->mask,
+                                pass->relu};
+    return TYPED(pass->norm->type, normalise_run, gpu, pass, n);
+}
+
+int train_norm_load(void)
+{
+    cudaFuncAttributes attributes;
+    int error = cudaFuncGetAttributes(&attributes, running_kernel);
+    for (int type : {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16})
+        if (error == cudaSuccess)
+            error = TYPED(type, load);
+    return error;
+}
