@@ -1,0 +1,761 @@
+/* The trainer's own kernels against plain loops in float64, in three types, over shapes with odd numbers of rows, padded
+ * channels, one block and many. Prints every difference and goes on. */
+#include "train_check.h"
+
+#include "train/kernels.h"
+#include "train/random.h"
+#include "train/train_kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+static const int types[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16};
+static struct train_gpu gpu;
+static uint64_t state;
+static char what[160];
+
+static const char *say(const char *kernel, int type, const char *shape, const char *part)
+{
+    snprintf(what, sizeof what, "%s, %s, %s: %s", kernel, type_name(type), shape, part);
+    return what;
+}
+
+/* A launch that is refused, or a kernel that fails, ends all. */
+static void launched(int error, const char *kernel)
+{
+    if (error == cudaSuccess)
+        error = (int)cudaStreamSynchronize(gpu.stream);
+    if (error == cudaSuccess)
+        return;
+    printf("FAIL %s: %s: %s\n", kernel, cudaGetErrorName((cudaError_t)error),
+           cudaGetErrorString((cudaError_t)error));
+    exit(EXIT_FAILURE);
+}
+
+static double *doubles(size_t count)
+{
+    double *all = calloc(count + 1, sizeof *all);
+    if (!all)
+        exit(EXIT_FAILURE);
+    return all;
+}
+
+/* ---- Batch norm ---- */
+
+struct norm_case {
+    size_t rows;
+    unsigned channels;
+};
+static const struct norm_case norm_cases[] = {{1, 8},     {7, 3},      {36, 5},    {1000, 16},
+                                              {777, 24},  {4999, 64},  {613, 200}, {70000, 64},
+                                              {98, 2048}, {3136, 512}, {20001, 40}};
+
+/* One batch norm with all that it needs. */
+struct norm_bench {
+    struct vector x, scale, shift, running, numbers, scale_diff, shift_diff;
+    struct train_norm norm;
+    double *mean, *inverse; /* expected */
+};
+
+/* Random numbers with zeros where channels are padding. */
+static struct vector padded_random(size_t rows, unsigned channels, unsigned padded, int type,
+                                   double middle)
+{
+    struct vector v = vector_random(rows * padded, type, &state, middle, 1);
+    for (size_t i = 0; i < rows * padded; i++)
+        if (i % padded >= channels)
+            v.host[i] = 0;
+    vector_put(&v);
+    return v;
+}
+
+static struct norm_bench bench_make(const struct norm_case *c, int type, double middle)
+{
+    const unsigned padded = (c->channels + 7) / 8 * 8;
+    struct norm_bench b = {.x = padded_random(c->rows, c->channels, padded, type, middle),
+                           .scale = vector_random(c->channels, ALNICO_FLOAT32, &state, 1, 0.5),
+                           .shift = vector_random(c->channels, ALNICO_FLOAT32, &state, 0, 0.5),
+                           .running = vector_random(2 * c->channels, ALNICO_FLOAT32, &state, 2, 1),
+                           .numbers = vector_poisoned(NORM_NUMBERS * padded, ALNICO_FLOAT32),
+                           .scale_diff = vector_poisoned(c->channels, ALNICO_FLOAT32),
+                           .shift_diff = vector_poisoned(c->channels, ALNICO_FLOAT32),
+                           .mean = doubles(padded),
+                           .inverse = doubles(padded)};
+    b.norm = (struct train_norm){.x = b.x.gpu,
+                                 .rows = c->rows,
+                                 .channels = c->channels,
+                                 .padded = padded,
+                                 .scale = b.scale.gpu,
+                                 .shift = b.shift.gpu,
+                                 .running = b.running.gpu,
+                                 .numbers = b.numbers.gpu,
+                                 .scale_diff = b.scale_diff.gpu,
+                                 .shift_diff = b.shift_diff.gpu,
+                                 .type = type,
+                                 .gradient_type = ALNICO_FLOAT32};
+    return b;
+}
+
+static void bench_free(struct norm_bench *b)
+{
+    struct vector *const all[] = {&b->x,       &b->scale,      &b->shift,     &b->running,
+                                  &b->numbers, &b->scale_diff, &b->shift_diff};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        vector_free(all[i]);
+    free(b->mean);
+    free(b->inverse);
+}
+
+/* Statistics, and the running ones after them. */
+static void bench_measure(struct norm_bench *b, const char *shape)
+{
+    const struct train_norm *n = &b->norm;
+    double *running = doubles(2 * n->channels);
+    for (unsigned c = 0; c < n->channels; c++) {
+        double sum = 0, squares = 0;
+        for (size_t r = 0; r < n->rows; r++)
+            sum += b->x.host[r * n->padded + c];
+        b->mean[c] = sum / (double)n->rows;
+        for (size_t r = 0; r < n->rows; r++)
+            squares += pow(b->x.host[r * n->padded + c] - b->mean[c], 2);
+        const double variance = squares / (double)n->rows;
+        const double unbiased = squares / (double)(n->rows > 1 ? n->rows - 1 : 1);
+        b->inverse[c] = 1 / sqrt(variance + 1e-5);
+        running[c] = b->running.host[c] + 0.1 * (b->mean[c] - b->running.host[c]);
+        running[n->channels + c] =
+            b->running.host[n->channels + c] + 0.1 * (unbiased - b->running.host[n->channels + c]);
+    }
+    launched(train_norm_statistics(&gpu, n), "train_norm_statistics");
+    vector_get(&b->numbers);
+    vector_get(&b->running);
+    check_close(say("statistics", n->type, shape, "mean"), b->numbers.host, b->mean, n->channels,
+                1e-5, 1e-5);
+    check_close(say("statistics", n->type, shape, "inverse deviation"),
+                b->numbers.host + NORM_INVERSE * n->padded, b->inverse, n->channels, 0, 1e-4);
+    check_close(say("statistics", n->type, shape, "running"), b->running.host, running,
+                2 * (size_t)n->channels, 1e-5, 1e-5);
+    free(running);
+}
+
+/* With the GPU's factor and offset, and rounded as there: the comparison is of the pass alone. */
+static float normalised(const struct norm_bench *b, size_t i)
+{
+    const unsigned c = (unsigned)(i % b->norm.padded);
+    return fmaf(b->x.host[i], b->numbers.host[NORM_FACTOR * b->norm.padded + c],
+                b->numbers.host[NORM_OFFSET * b->norm.padded + c]);
+}
+
+/* What is added: 0 nothing, 1 a tensor, 2 another batch norm. */
+struct norm_pass {
+    int other;
+    bool relu, add, frozen;
+};
+static const struct norm_pass norm_passes[] = {
+    {0, false, false, false}, {0, true, false, false}, {0, true, true, true},
+    {1, false, true, false},  {1, true, false, false}, {1, true, true, false},
+    {2, false, false, false}, {2, true, false, false}, {2, true, true, true}};
+
+/* The gated gradient, x - mean etc. of one batch norm. */
+static void expect_gradient(const struct norm_bench *b, const double *g, bool frozen, double *dx,
+                            double *dscale, double *dshift)
+{
+    const struct train_norm *n = &b->norm;
+    const double rows = (double)n->rows;
+    for (unsigned c = 0; c < n->padded; c++) {
+        double sum = 0, product = 0;
+        if (c >= n->channels)
+            continue;
+        for (size_t i = c; i < n->rows * n->padded; i += n->padded) {
+            sum += g[i];
+            product += g[i] * (b->x.host[i] - b->mean[c]) * b->inverse[c];
+        }
+        dshift[c] = sum;
+        dscale[c] = product;
+        for (size_t i = c; i < n->rows * n->padded; i += n->padded) {
+            const double normal = (b->x.host[i] - b->mean[c]) * b->inverse[c];
+            const double away = frozen ? 0 : (sum + normal * product) / rows;
+            dx[i] += (double)b->scale.host[c] * b->inverse[c] * (g[i] - away);
+        }
+    }
+}
+
+static double largest(const double *x, size_t count)
+{
+    double most = 0;
+    for (size_t i = 0; i < count; i++)
+        most = fmax(most, fabs(x[i]));
+    return most;
+}
+
+/* The most that a gradient is multiplied with: differences of such products are exact to so much only. */
+static double steepest(const struct norm_bench *b)
+{
+    double most = 0;
+    for (unsigned c = 0; c < b->norm.channels; c++)
+        most = fmax(most, fabs(b->scale.host[c] * b->inverse[c]));
+    return most;
+}
+
+/* The gradients of one batch norm. */
+static void check_gradients(struct norm_bench *b, const double *g, struct vector *dx,
+                            const double *before, const struct norm_pass *p, const char *shape)
+{
+    const struct train_norm *n = &b->norm;
+    const size_t count = n->rows * n->padded;
+    double *expected = doubles(count), *dscale = doubles(n->padded), *dshift = doubles(n->padded);
+    for (size_t i = 0; i < count && p->add; i++)
+        expected[i] = before[i];
+    expect_gradient(b, g, p->frozen, expected, dscale, dshift);
+    vector_get(dx);
+    vector_get(&b->scale_diff);
+    vector_get(&b->shift_diff);
+    const double sums = 1e-6 * sqrt((double)n->rows) * 10 + 1e-5;
+    check_close(say("norm backward", n->type, shape, "dshift"), b->shift_diff.host, dshift,
+                n->channels, sums, 1e-5);
+    check_close(say("norm backward", n->type, shape, "dscale"), b->scale_diff.host, dscale,
+                n->channels, 4 * sums, 1e-4);
+    check_close(say("norm backward", n->type, shape, "dx"), dx->host, expected, count,
+                2e-6 * steepest(b) * largest(g, count) + 1e-6, 1.5 * type_epsilon(n->type) + 1e-5);
+    free(expected);
+    free(dscale);
+    free(dshift);
+}
+
+static void norm_pass_check(const struct norm_case *c, int type, const struct norm_pass *p)
+{
+    struct norm_bench a = bench_make(c, type, 3), b = bench_make(c, type, -1);
+    const size_t count = a.x.count;
+    char shape[100];
+    snprintf(shape, sizeof shape, "%zu x %u, other %d, relu %d, add %d, frozen %d", c->rows,
+             c->channels, p->other, p->relu, p->add, p->frozen);
+    bench_measure(&a, shape);
+    bench_measure(&b, shape);
+    struct vector plain = padded_random(c->rows, c->channels, a.norm.padded, type, 0);
+    struct vector dy = padded_random(c->rows, c->channels, a.norm.padded, type, 0.2);
+    struct vector y = vector_poisoned(count, type);
+    struct vector outs[3];
+    double *before[3], *expected = doubles(count), *g = doubles(count);
+    uint8_t *mask, *mask_host = calloc(count / 8 + 1, 1);
+    GPU(cudaMalloc((void **)&mask, count / 8 + 1));
+    GPU(cudaMemset(mask, 0x5a, count / 8 + 1));
+    for (int k = 0; k < 3; k++) {
+        outs[k] = padded_random(c->rows, c->channels, a.norm.padded, type, 0);
+        before[k] = doubles(count);
+        for (size_t i = 0; i < count; i++)
+            before[k][i] = outs[k].host[i];
+    }
+    const bool masked = p->other && p->relu;
+    const struct train_normalise forward = {.norm = &a.norm,
+                                            .other = p->other == 2 ? &b.norm : NULL,
+                                            .plain = p->other == 1 ? plain.gpu : NULL,
+                                            .relu = p->relu,
+                                            .y = y.gpu,
+                                            .mask = masked ? mask : NULL};
+    launched(train_normalise(&gpu, &forward), "train_normalise");
+    vector_get(&y);
+    GPU(cudaMemcpy(mask_host, mask, count / 8, cudaMemcpyDeviceToHost));
+    size_t flipped = 0;
+    for (size_t i = 0; i < count; i++) {
+        float value = normalised(&a, i);
+        value += p->other == 1 ? plain.host[i] : p->other == 2 ? normalised(&b, i) : 0;
+        const bool above = value > 0;
+        const bool bit = masked ? mask_host[i / 8] >> i % 8 & 1 : above;
+        flipped += bit != above;
+        g[i] = !p->relu || bit ? dy.host[i] : 0;
+        expected[i] = p->relu && !above ? 0 : (double)value;
+    }
+    check_close(say("normalise", type, shape, "y"), y.host, expected, count, 1e-5,
+                type_epsilon(type));
+    check_count++;
+    if (flipped)
+        check_fail("normalise, %s, %s: %zu bits of the mask are wrong", type_name(type), shape,
+                   flipped);
+    const struct train_norm_backward back = {.norm = &a.norm,
+                                             .other = p->other == 2 ? &b.norm : NULL,
+                                             .gate = !p->relu   ? NORM_GATE_NONE
+                                                     : p->other ? NORM_GATE_MASK
+                                                                : NORM_GATE_VALUE,
+                                             .dy = dy.gpu,
+                                             .mask = mask,
+                                             .dx = outs[0].gpu,
+                                             .dx_other = p->other == 2 ? outs[1].gpu : NULL,
+                                             .dplain = p->other == 1 ? outs[2].gpu : NULL,
+                                             .add = p->add,
+                                             .add_other = p->add,
+                                             .add_plain = p->add,
+                                             .frozen = p->frozen};
+    launched(train_norm_reduce(&gpu, &back), "train_norm_reduce");
+    launched(train_norm_gradient(&gpu, &back), "train_norm_gradient");
+    check_gradients(&a, g, &outs[0], before[0], p, shape);
+    if (p->other == 2)
+        check_gradients(&b, g, &outs[1], before[1], p, shape);
+    if (p->other == 1) {
+        vector_get(&outs[2]);
+        for (size_t i = 0; i < count; i++)
+            expected[i] = g[i] + (p->add ? before[2][i] : 0);
+        check_close(say("norm backward", type, shape, "what was added"), outs[2].host, expected,
+                    count, 1e-6, type_epsilon(type));
+    }
+    for (int k = 0; k < 3; k++) {
+        vector_free(&outs[k]);
+        free(before[k]);
+    }
+    vector_free(&plain);
+    vector_free(&dy);
+    vector_free(&y);
+    bench_free(&a);
+    bench_free(&b);
+    free(expected);
+    free(g);
+    free(mask_host);
+    GPU(cudaFree(mask));
+}
+
+static void check_norms(void)
+{
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof norm_cases / sizeof *norm_cases; c++)
+            for (size_t p = 0; p < sizeof norm_passes / sizeof *norm_passes; p++)
+                if (norm_cases[c].rows < 10000 || p % 3 == 1)
+                    norm_pass_check(&norm_cases[c], types[t], &norm_passes[p]);
+}
+
+/* ---- Pooling ---- */
+
+static const struct train_pool pool_cases[] = {{2, 7, 5, 4, 3, 8, 3, 3, 2, 1, 0},
+                                               {3, 6, 4, 3, 2, 16, 2, 2, 2, 0, 0},
+                                               {1, 56, 57, 28, 29, 64, 3, 3, 2, 1, 0},
+                                               {2, 7, 7, 1, 1, 2048, 7, 7, 1, 0, 0},
+                                               {2, 9, 8, 9, 8, 24, 5, 5, 1, 2, 0}};
+
+static size_t pool_in(const struct train_pool *p, size_t n, size_t i, size_t j)
+{
+    return ((n * p->height + i) * p->width + j) * p->padded;
+}
+
+/* Calls `visit` for every pixel under the window of output (n, i, j), channel c. */
+static void pool_expect(const struct train_pool *p, bool max, const struct vector *x,
+                        const struct vector *dy, double *y, double *dx, double *places)
+{
+    for (size_t out = 0; out < dy->count; out++) {
+        const size_t c = out % p->padded, j = out / p->padded % p->out_width,
+                     i = out / p->padded / p->out_width % p->out_height,
+                     n = out / p->padded / p->out_width / p->out_height;
+        size_t covered[256], count = 0, best = 0;
+        for (unsigned r = 0; r < p->rows; r++)
+            for (unsigned k = 0; k < p->columns; k++) {
+                const size_t row = i * p->stride + r - p->pad, column = j * p->stride + k - p->pad;
+                if (row >= p->height || column >= p->width)
+                    continue;
+                covered[count] = pool_in(p, n, row, column) + c;
+                if (count == 0 || x->host[covered[count]] > x->host[best]) {
+                    best = covered[count];
+                    places[out] = r * p->columns + k;
+                }
+                count++;
+            }
+        y[out] = max ? (double)x->host[best] : 0;
+        for (size_t k = 0; k < count && !max; k++) {
+            y[out] += x->host[covered[k]] / (double)count;
+            dx[covered[k]] += dy->host[out] / (double)count;
+        }
+        if (max)
+            dx[best] += dy->host[out];
+    }
+}
+
+static void pool_check(struct train_pool p, int type, bool max, bool add)
+{
+    const size_t ins = p.batch * p.height * p.width * p.padded;
+    const size_t outs = p.batch * p.out_height * p.out_width * p.padded;
+    char shape[100];
+    snprintf(shape, sizeof shape, "%s %zux%zux%u window %u stride %u pad %u add %d",
+             max ? "max" : "average", p.height, p.width, p.padded, p.rows, p.stride, p.pad, add);
+    p.type = type;
+    struct vector x = vector_random(ins, type, &state, 0, 1);
+    struct vector dy = vector_random(outs, type, &state, 0, 1);
+    struct vector dx = vector_random(ins, type, &state, 0, 1), y = vector_poisoned(outs, type);
+    double *y_expected = doubles(outs), *dx_expected = doubles(ins), *places = doubles(outs);
+    uint8_t *index, *host = calloc(outs + 1, 1);
+    GPU(cudaMalloc((void **)&index, outs + 1));
+    for (size_t i = 0; i < ins && add; i++)
+        dx_expected[i] = dx.host[i];
+    pool_expect(&p, max, &x, &dy, y_expected, dx_expected, places);
+    launched(max ? train_max_pool(&gpu, &p, y.gpu, index, x.gpu)
+                 : train_average_pool(&gpu, &p, y.gpu, x.gpu),
+             "pooling");
+    launched(max ? train_max_pool_gradient(&gpu, &p, dx.gpu, dy.gpu, index, add)
+                 : train_average_pool_gradient(&gpu, &p, dx.gpu, dy.gpu, add),
+             "pooling backward");
+    vector_get(&y);
+    vector_get(&dx);
+    check_close(say("pool", type, shape, "y"), y.host, y_expected, outs, 1e-6, type_epsilon(type));
+    check_close(say("pool", type, shape, "dx"), dx.host, dx_expected, ins, 1e-5,
+                type_epsilon(type));
+    GPU(cudaMemcpy(host, index, outs, cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < outs && max; i++)
+        y.host[i] = host[i];
+    if (max)
+        check_close(say("pool", type, shape, "index"), y.host, places, outs, 0, 0);
+    vector_free(&x);
+    vector_free(&y);
+    vector_free(&dx);
+    vector_free(&dy);
+    free(y_expected);
+    free(dx_expected);
+    free(places);
+    free(host);
+    GPU(cudaFree(index));
+}
+
+static void check_pools(void)
+{
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof pool_cases / sizeof *pool_cases; c++)
+            for (int k = 0; k < 4; k++)
+                pool_check(pool_cases[c], types[t], k & 1, k & 2);
+}
+
+/* ---- Folds ---- */
+
+static void fold_check(struct train_fold f, int type, int gradient_type)
+{
+    const size_t plain = f.outer * f.height * f.width * f.channels;
+    const size_t folded = f.out_outer * f.out_height * f.out_width * f.padded;
+    char shape[100];
+    snprintf(shape, sizeof shape, "%zux%zux%zux%u fold %u before %u to %zux%zux%zux%u", f.outer,
+             f.height, f.width, f.channels, f.fold, f.before, f.out_outer, f.out_height,
+             f.out_width, f.padded);
+    f.type = type;
+    struct vector src = vector_random(plain, ALNICO_FLOAT32, &state, 0, 1);
+    struct vector dst = vector_poisoned(folded, type), back = vector_poisoned(plain, gradient_type);
+    double *expected = doubles(folded), *same = doubles(plain);
+    for (size_t i = 0; i < plain; i++) {
+        const size_t c = i % f.channels, column = i / f.channels % f.width + f.before;
+        const size_t row = i / f.channels / f.width % f.height + f.before;
+        const size_t n = i / f.channels / f.width / f.height;
+        const size_t square = row % f.fold * f.fold + column % f.fold;
+        const size_t pixel = (n * f.out_height + row / f.fold) * f.out_width + column / f.fold;
+        if (row / f.fold < f.out_height && column / f.fold < f.out_width)
+            expected[pixel * f.padded + square * f.channels + c] = src.host[i];
+        same[i] = round_to(src.host[i], type);
+    }
+    launched(train_fold(&gpu, &f, dst.gpu, src.gpu), "train_fold");
+    vector_get(&dst);
+    check_close(say("fold", type, shape, "folded"), dst.host, expected, folded, 0,
+                type_epsilon(type));
+    launched(train_unfold(&gpu, &f, back.gpu, gradient_type, dst.gpu), "train_unfold");
+    vector_get(&back);
+    check_close(say("fold", type, shape, "and back"), back.host, same, plain, 0,
+                type_epsilon(gradient_type));
+    vector_free(&src);
+    vector_free(&dst);
+    vector_free(&back);
+    free(expected);
+    free(same);
+}
+
+static void check_folds(void)
+{
+    static const struct train_fold cases[] = {
+        {1, 0, 3, 8, 5, 7, 9, 5, 7, 9, 0},          /* images, padded */
+        {2, 4, 3, 16, 2, 224, 224, 2, 115, 115, 0}, /* ResNet's stem: images */
+        {2, 1, 3, 16, 64, 7, 7, 64, 4, 4, 0},       /* and weights */
+        {1, 0, 5, 8, 7, 3, 3, 8, 3, 3, 0},          /* weights, filters padded too */
+        {3, 2, 1, 16, 5, 8, 11, 5, 4, 5, 0},
+    };
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+            for (size_t g = 0; g < 2; g++)
+                fold_check(cases[c], types[t], g ? types[t] : ALNICO_FLOAT32);
+}
+
+/* ---- Additions, biases ---- */
+
+static void pointwise_check(int type, size_t rows, unsigned channels)
+{
+    const unsigned padded = (channels + 7) / 8 * 8;
+    const size_t count = rows * padded;
+    char shape[40];
+    snprintf(shape, sizeof shape, "%zu x %u", rows, channels);
+    struct vector a = padded_random(rows, channels, padded, type, 0),
+                  b = padded_random(rows, channels, padded, type, 0),
+                  y = vector_poisoned(count, type),
+                  bias = vector_random(channels, ALNICO_FLOAT32, &state, 0, 1),
+                  sums = vector_poisoned(channels, type);
+    double *expected = doubles(count), *columns = doubles(channels);
+    launched(train_add(&gpu, y.gpu, a.gpu, b.gpu, true, count, type), "train_add");
+    for (size_t i = 0; i < count; i++)
+        expected[i] = fmax((double)a.host[i] + b.host[i], 0);
+    vector_get(&y);
+    check_close(say("add", type, shape, "y"), y.host, expected, count, 0, type_epsilon(type));
+    launched(train_gate(&gpu, b.gpu, a.gpu, y.gpu, true, count, type), "train_gate");
+    for (size_t i = 0; i < count; i++)
+        expected[i] = (double)b.host[i] + (y.host[i] > 0 ? (double)a.host[i] : 0);
+    vector_get(&b);
+    check_close(say("gate", type, shape, "dx"), b.host, expected, count, 1e-6, type_epsilon(type));
+    launched(train_bias_gradient(&gpu, sums.gpu, type, a.gpu, rows, channels, padded, type),
+             "train_bias_gradient");
+    launched(train_bias(&gpu, a.gpu, bias.gpu, rows, channels, padded, type), "train_bias");
+    for (size_t i = 0; i < count; i++) {
+        const size_t c = i % padded;
+        expected[i] = a.host[i] + (c < channels ? (double)bias.host[c] : 0);
+        if (c < channels)
+            columns[c] += a.host[i];
+    }
+    vector_get(&a);
+    vector_get(&sums);
+    check_close(say("bias", type, shape, "y"), a.host, expected, count, 1e-6, type_epsilon(type));
+    check_close(say("bias", type, shape, "gradient"), sums.host, columns, channels, 1e-5,
+                type_epsilon(type));
+    vector_free(&a);
+    vector_free(&b);
+    vector_free(&y);
+    vector_free(&bias);
+    vector_free(&sums);
+    free(expected);
+    free(columns);
+}
+
+/* ---- Loss ---- */
+
+static void loss_check(int type, size_t batch, unsigned classes, float smoothing)
+{
+    const unsigned padded = (classes + 7) / 8 * 8;
+    const size_t rows = batch * padded;
+    char shape[60];
+    snprintf(shape, sizeof shape, "%zu images, %u classes, smoothing %g", batch, classes,
+             smoothing);
+    struct vector logits = vector_random(rows, type, &state, 0, 5);
+    struct vector logp = vector_poisoned(batch * classes, ALNICO_FLOAT32);
+    struct vector diff = vector_poisoned(rows, type);
+    double *expected = doubles(batch * classes), *slopes = doubles(rows),
+           score[SCORES] = {10, 20, 30};
+    int32_t *labels = calloc(batch, sizeof *labels), *labels_gpu;
+    double *score_gpu, loss = score[0], correct = score[1], images = score[2];
+    GPU(cudaMalloc((void **)&labels_gpu, batch * sizeof *labels));
+    GPU(cudaMalloc((void **)&score_gpu, sizeof score));
+    GPU(cudaMemcpy(score_gpu, score, sizeof score, cudaMemcpyHostToDevice));
+    for (size_t n = 0; n < batch; n++) {
+        labels[n] = n % 5 == 3 ? -1 : (int32_t)(random_next(&state) % classes);
+        const float *row = logits.host + n * padded;
+        double most = row[0], sum = 0, total = 0;
+        size_t best = 0;
+        for (unsigned k = 0; k < classes; k++) {
+            best = row[k] > row[best] ? k : best;
+            most = fmax(most, row[k]);
+        }
+        for (unsigned k = 0; k < classes; k++)
+            sum += exp(row[k] - most);
+        for (unsigned k = 0; k < classes; k++) {
+            const double p = row[k] - most - log(sum),
+                         target = (1 - (double)smoothing) * ((unsigned)labels[n] == k) +
+                                  (double)smoothing / classes;
+            expected[n * classes + k] = p;
+            total += p;
+            slopes[n * padded + k] = labels[n] < 0 ? 0 : (exp(p) - target) * 128 / (double)batch;
+        }
+        if (labels[n] < 0)
+            continue;
+        loss -= (1 - (double)smoothing) * expected[n * classes + (size_t)labels[n]] +
+                (double)smoothing * total / classes;
+        correct += best == (size_t)labels[n];
+        images++;
+    }
+    GPU(cudaMemcpy(labels_gpu, labels, batch * sizeof *labels, cudaMemcpyHostToDevice));
+    const struct train_loss pass = {.labels = labels_gpu,
+                                    .log_probability = logp.gpu,
+                                    .batch = batch,
+                                    .classes = classes,
+                                    .padded = padded,
+                                    .smoothing = smoothing,
+                                    .score = score_gpu};
+    launched(train_cross_entropy(&gpu, &pass, logits.gpu, type), "train_cross_entropy");
+    launched(train_cross_entropy_gradient(&gpu, &pass, diff.gpu, type, false),
+             "train_cross_entropy_gradient");
+    vector_get(&logp);
+    vector_get(&diff);
+    GPU(cudaMemcpy(score, score_gpu, sizeof score, cudaMemcpyDeviceToHost));
+    const float got[SCORES] = {(float)score[0], (float)score[1], (float)score[2]};
+    const double wanted[SCORES] = {loss, correct, images};
+    check_close(say("loss", type, shape, "log probability"), logp.host, expected, batch * classes,
+                1e-4, 1e-5);
+    check_close(say("loss", type, shape, "gradient"), diff.host, slopes, rows, 1e-4,
+                type_epsilon(type) + 1e-4);
+    check_close(say("loss", type, shape, "loss, correct, images"), got, wanted, SCORES, 0, 1e-5);
+    vector_free(&logits);
+    vector_free(&logp);
+    vector_free(&diff);
+    free(expected);
+    free(slopes);
+    free(labels);
+    GPU(cudaFree(labels_gpu));
+    GPU(cudaFree(score_gpu));
+}
+
+static void check_small(void)
+{
+    for (size_t t = 0; t < 3; t++) {
+        pointwise_check(types[t], 3, 5);
+        pointwise_check(types[t], 4001, 72);
+        loss_check(types[t], 5, 7, 0);
+        loss_check(types[t], 64, 1000, 0.1f);
+        loss_check(types[t], 300, 10, 0);
+    }
+}
+
+/* ---- Update ---- */
+
+enum { PIECES = 3 };
+
+/* Weights, biases, weights: sizes around a chunk's. */
+static void update_check(int gradient_type, int working_type, float trust, bool find, bool infinite)
+{
+    static const size_t sizes[PIECES] = {3 * TRAIN_CHUNK + 5, 17, 1000};
+    struct train_chunk chunks[16] = {0}, *chunks_gpu;
+    struct train_segment segments[PIECES], *segments_gpu;
+    struct train_update u = {.gradient_type = gradient_type,
+                             .working_type = working_type,
+                             .momentum = 0.9f,
+                             .decay = 0.01f,
+                             .trust = trust,
+                             .find_scale = find};
+    size_t total = 0;
+    for (uint32_t s = 0; s < PIECES; s++) {
+        segments[s] = (struct train_segment){.first = u.chunk_count, .decays = s != 1};
+        for (size_t at = 0; at < sizes[s]; at += TRAIN_CHUNK)
+            chunks[u.chunk_count++] = (struct train_chunk){
+                total + at, (uint32_t)(sizes[s] - at < TRAIN_CHUNK ? sizes[s] - at : TRAIN_CHUNK),
+                s};
+        segments[s].chunks = u.chunk_count - segments[s].first;
+        total += sizes[s];
+    }
+    char shape[100];
+    snprintf(shape, sizeof shape, "to %s, trust %g, search %d, infinite %d",
+             type_name(working_type), trust, find, infinite);
+    struct vector p = vector_random(total, ALNICO_FLOAT32, &state, 0, 1),
+                  v = vector_random(total, ALNICO_FLOAT32, &state, 0, 1),
+                  g = vector_random(total, gradient_type, &state, 0, 100),
+                  working = vector_poisoned(total, working_type);
+    if (infinite) {
+        g.host[total - 3] = INFINITY;
+        vector_put(&g);
+    }
+    float *sums,
+        control[CONTROLS] = {
+            [CONTROL_RATE] = 0.1f, [CONTROL_LOSS_SCALE] = 128, [CONTROL_GOOD_STEPS] = 1999};
+    unsigned *bad;
+    GPU(cudaMalloc((void **)&chunks_gpu, sizeof chunks));
+    GPU(cudaMalloc((void **)&segments_gpu, sizeof segments));
+    GPU(cudaMalloc((void **)&sums, (2 * 16 + PIECES) * sizeof *sums));
+    GPU(cudaMalloc((void **)&bad, sizeof *bad));
+    GPU(cudaMemset(bad, 0, sizeof *bad));
+    GPU(cudaMemcpy(chunks_gpu, chunks, sizeof chunks, cudaMemcpyHostToDevice));
+    GPU(cudaMemcpy(segments_gpu, segments, sizeof segments, cudaMemcpyHostToDevice));
+    GPU(cudaMemcpy(gpu.control, control, sizeof control, cudaMemcpyHostToDevice));
+    u.segment_count = PIECES;
+    u.chunks = chunks_gpu;
+    u.segments = segments_gpu;
+    u.parameters = p.gpu;
+    u.velocity = v.gpu;
+    u.gradients = g.gpu;
+    u.working = working.gpu;
+    u.count = total;
+    u.sums = sums;
+    u.bad = bad;
+    double *p_expected = doubles(total), *v_expected = doubles(total);
+    size_t at = 0;
+    for (size_t s = 0; s < PIECES; s++) {
+        double weights = 0, gradients = 0, decay = s != 1 ? 0.01 : 0, factor = 1;
+        for (size_t i = at; i < at + sizes[s]; i++) {
+            weights += pow((double)p.host[i], 2);
+            gradients += pow(g.host[i] / 128.0, 2);
+        }
+        if (trust > 0 && s != 1)
+            factor = (double)trust * sqrt(weights) / (sqrt(gradients) + 0.01 * sqrt(weights));
+        for (size_t i = at; i < at + sizes[s]; i++) {
+            const double slope = factor * (g.host[i] / 128.0 + decay * p.host[i]);
+            v_expected[i] = (double)0.9f * v.host[i] + slope;
+            p_expected[i] = p.host[i] - (double)0.1f * v_expected[i];
+            if (find && infinite) {
+                v_expected[i] = v.host[i];
+                p_expected[i] = p.host[i];
+            }
+        }
+        at += sizes[s];
+    }
+    launched(train_refresh(&gpu, &u), "train_refresh");
+    launched(train_update(&gpu, &u), "train_update");
+    vector_get(&p);
+    vector_get(&v);
+    vector_get(&working);
+    GPU(cudaMemcpy(control, gpu.control, sizeof control, cudaMemcpyDeviceToHost));
+    check_close(say("update", gradient_type, shape, "parameters"), p.host, p_expected, total, 1e-5,
+                1e-5);
+    check_close(say("update", gradient_type, shape, "velocity"), v.host, v_expected, total, 1e-5,
+                1e-5);
+    check_close(say("update", gradient_type, shape, "working"), working.host, p_expected, total,
+                1e-5, type_epsilon(working_type));
+    const double scale = !find ? 128 : infinite ? 64 : 256, good = find ? 0 : 1999;
+    const double wanted[CONTROLS] = {
+        [CONTROL_RATE] = 0.1, [CONTROL_LOSS_SCALE] = scale, [CONTROL_GOOD_STEPS] = good};
+    check_close(say("update", gradient_type, shape, "rate, loss scale, good steps"), control,
+                wanted, CONTROLS, 1e-6, 0);
+    vector_free(&p);
+    vector_free(&v);
+    vector_free(&g);
+    vector_free(&working);
+    free(p_expected);
+    free(v_expected);
+    GPU(cudaFree(chunks_gpu));
+    GPU(cudaFree(segments_gpu));
+    GPU(cudaFree(sums));
+    GPU(cudaFree(bad));
+}
+
+static void check_updates(void)
+{
+    for (size_t g = 0; g < 3; g++)
+        for (size_t w = 0; w < 3; w++)
+            for (int k = 0; k < 2; k++)
+                update_check(types[g], types[w], k ? 0.02f : 0, false, false);
+    for (size_t g = 0; g < 3; g++)
+        for (int infinite = 0; infinite < 2; infinite++)
+            update_check(types[g], ALNICO_FLOAT16, 0, true, infinite);
+}
+
+static void gpu_open(void)
+{
+    struct cudaDeviceProp properties;
+    int device = 0;
+    GPU(cudaGetDevice(&device));
+    GPU(cudaGetDeviceProperties(&properties, device));
+    gpu.multiprocessors = properties.multiProcessorCount;
+    cudaStream_t stream;
+    GPU(cudaStreamCreate(&stream));
+    gpu.stream = stream;
+    GPU(cudaMalloc(&gpu.scratch, TRAIN_SCRATCH_BYTES));
+    GPU(cudaMemset(gpu.scratch, 0, TRAIN_SCRATCH_BYTES));
+    const float control[CONTROLS] = {[CONTROL_RATE] = 0.1f, [CONTROL_LOSS_SCALE] = 128};
+    GPU(cudaMalloc((void **)&gpu.control, sizeof control));
+    GPU(cudaMemcpy(gpu.control, control, sizeof control, cudaMemcpyHostToDevice));
+    GPU(cudaDeviceSynchronize());
+    printf("%s, %d multiprocessors\n", properties.name, gpu.multiprocessors);
+}
+
+int main(void)
+{
+    gpu_require(1);
+    gpu_open();
+    state = 2026;
+    int (*const loads[])(void) = {train_norm_load, train_norm_backward_load, train_pointwise_load,
+                                  train_pool_load, train_loss_load,          train_update_load};
+    for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
+        launched(loads[i](), "loading kernels");
+    check_small();
+    check_folds();
+    check_pools();
+    check_updates();
+    check_norms();
+    return check_result("train kernels");
+}
