@@ -1,0 +1,365 @@
+/*
+ * How long a training step takes on one GPU, without data, communication and the trainer's loop: forward, backward and
+ * update on one random batch, launch by launch or as one CUDA graph; and with --profile each step of the plan by itself.
+ *
+ *   train_step --model resnet50 --image 224 --classes 1000 --batch 256 --precision bf16 --graph --profile
+ */
+#include "device/device.h"
+#include "train/models/models.h"
+#include "train/random.h"
+#include "train/replica.h"
+
+#include <cuda_runtime_api.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS_MOST = 10000, PROFILE_RUNS = 10 };
+
+struct options {
+    const char *model, *json;
+    size_t image, classes, batch, steps;
+    struct kernels_options kernels;
+    alnico_datatype_t wire;
+    bool graph, profile;
+};
+
+struct bench {
+    const struct options *options;
+    struct network *network;
+    struct replica *replica;
+    cudaStream_t stream;
+    cudaEvent_t *marks; /* between steps */
+    cudaGraphExec_t graph;
+    double *us; /* of each step */
+};
+
+static const struct optimizer_options optimizer = {.rate = 0.1, .momentum = 0.9, .decay = 5e-5};
+
+static void require(alnico_status_t status, const char *doing)
+{
+    if (status == ALNICO_SUCCESS)
+        return;
+    fprintf(stderr, "train_step: %s: %s: %s\n", doing, alnico_status_string(status),
+            alnico_error_detail());
+    exit(EXIT_FAILURE);
+}
+
+static void gpu(cudaError_t error, const char *doing)
+{
+    if (error == cudaSuccess)
+        return;
+    fprintf(stderr, "train_step: %s: %s: %s\n", doing, cudaGetErrorName(error),
+            cudaGetErrorString(error));
+    exit(EXIT_FAILURE);
+}
+
+/* ---- The network and its batch ---- */
+
+static void bench_load(struct bench *bench)
+{
+    const struct options *o = bench->options;
+    const size_t each = o->image * o->image * 3;
+    float *images = malloc(o->batch * each * sizeof *images);
+    int32_t *labels = malloc(o->batch * sizeof *labels);
+    uint64_t state = 1;
+    if (!images || !labels)
+        exit(EXIT_FAILURE);
+    for (size_t i = 0; i < o->batch * each; i++)
+        images[i] = (float)(2 * random_unit(&state) - 1);
+    for (size_t i = 0; i < o->batch; i++)
+        labels[i] = (int32_t)(random_next(&state) % o->classes);
+    require(replica_load(bench->replica, images, labels, o->batch), "loading the batch");
+    free(images);
+    free(labels);
+}
+
+static void bench_open(struct bench *bench)
+{
+    const struct options *o = bench->options;
+    const float rate = 0.1f;
+    const struct model *model = model_find(o->model);
+    if (!model) {
+        fprintf(stderr, "train_step: there is no model '%s'\n", o->model);
+        exit(EXIT_FAILURE);
+    }
+    require(model_network(model, o->image, o->image, 3, o->classes, &bench->network), "the model");
+    gpu(cudaStreamCreateWithFlags(&bench->stream, cudaStreamNonBlocking), "a stream");
+    const struct replica_setup setup = {.kernels = &kernels_cudnn,
+                                        .batch = o->batch,
+                                        .seed = 1,
+                                        .options = o->kernels,
+                                        .gradient_type = o->wire,
+                                        .stream = bench->stream};
+    require(replica_create(bench->network, &setup, &bench->replica), "making the replica");
+    require(replica_write(bench->replica, &bench->replica->arenas.control[CONTROL_RATE], &rate,
+                          sizeof rate),
+            "setting the rate");
+    bench_load(bench);
+    require(replica_synchronize(bench->replica), "loading");
+}
+
+/* ---- Steps ---- */
+
+static void step_enqueue(struct bench *bench)
+{
+    require(replica_forward(bench->replica, true), "forward");
+    require(replica_backward(bench->replica, NULL, NULL), "backward");
+    require(replica_update(bench->replica, &optimizer), "update");
+}
+
+static void bench_capture(struct bench *bench)
+{
+    cudaGraph_t graph;
+    step_enqueue(bench); /* what is loaded when it is first used is loaded now */
+    require(replica_synchronize(bench->replica), "a step");
+    gpu(cudaStreamBeginCapture(bench->stream, cudaStreamCaptureModeThreadLocal), "capturing");
+    step_enqueue(bench);
+    gpu(cudaStreamEndCapture(bench->stream, &graph), "capturing");
+    gpu(cudaGraphInstantiate(&bench->graph, graph, 0), "instantiating the graph");
+    gpu(cudaGraphDestroy(graph), "cudaGraphDestroy");
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Half of the steps again as many come before, unmeasured. */
+static void bench_run(struct bench *bench)
+{
+    const size_t steps = bench->options->steps, first = steps / 2 + 3;
+    for (size_t i = 0; i <= steps; i++)
+        gpu(cudaEventCreate(&bench->marks[i]), "an event");
+    for (size_t i = 0; i < first + steps; i++) {
+        if (i >= first)
+            gpu(cudaEventRecord(bench->marks[i - first], bench->stream), "cudaEventRecord");
+        if (bench->graph)
+            gpu(cudaGraphLaunch(bench->graph, bench->stream), "cudaGraphLaunch");
+        else
+            step_enqueue(bench);
+    }
+    gpu(cudaEventRecord(bench->marks[steps], bench->stream), "cudaEventRecord");
+    require(replica_synchronize(bench->replica), "running");
+    for (size_t i = 0; i < steps; i++) {
+        float ms;
+        gpu(cudaEventElapsedTime(&ms, bench->marks[i], bench->marks[i + 1]), "a time");
+        bench->us[i] = ms * 1000.0;
+    }
+    qsort(bench->us, steps, sizeof *bench->us, compare);
+}
+
+/* ---- One step of the plan by itself ---- */
+
+static double step_time(struct bench *bench, size_t s, bool backward)
+{
+    const struct kernels_ops *ops = bench->replica->ops;
+    void *kernels = bench->replica->kernels;
+    float ms;
+    for (int i = -1; i < PROFILE_RUNS; i++) {
+        if (i == 0)
+            gpu(cudaEventRecord(bench->marks[0], bench->stream), "cudaEventRecord");
+        require(backward ? ops->backward(kernels, s) : ops->forward(kernels, s, true), "a step");
+    }
+    gpu(cudaEventRecord(bench->marks[1], bench->stream), "cudaEventRecord");
+    require(replica_synchronize(bench->replica), "a step");
+    gpu(cudaEventElapsedTime(&ms, bench->marks[0], bench->marks[1]), "a time");
+    return ms * 1000.0 / PROFILE_RUNS;
+}
+
+/* 2 for each product of a convolution or dense layer, forward. */
+static double step_flops(const struct bench *bench, const struct step *step)
+{
+    const struct node *node = &bench->network->nodes[step->first];
+    const struct tensor *out = network_output(bench->network, step->first);
+    const enum operation_kind kind = node->operation.kind;
+    if (kind != OPERATION_CONVOLUTION && kind != OPERATION_DENSE)
+        return 0;
+    return 2.0 * (double)node->weight.count * (double)(out->height * out->width) *
+           (double)bench->options->batch;
+}
+
+static void step_print(struct bench *bench, size_t s, double *sums)
+{
+    const struct step *step = &bench->replica->plan->steps[s];
+    const struct node *node = &bench->network->nodes[step->first];
+    const struct tensor *out = &bench->network->tensors[step->out];
+    const double forward = step_time(bench, s, false), backward = step_time(bench, s, true);
+    const double flops = step_flops(bench, step);
+    const double megabytes = (double)(tensor_elements(out) * bench->options->batch * 2) / 1e6;
+    const bool images = node->in[0] == 0;
+    printf("%-24s %-16s x%zu %4zux%-4zu %5zu %9.1f %9.1f", node->operation.name,
+           operation_kind_name(node->operation.kind), step->count, out->height, out->width,
+           out->channels, forward, backward);
+    if (flops > 0)
+        printf(" %7.1f %7.1f TFLOP/s\n", flops / forward * 1e-6,
+               (images ? 1 : 2) * flops / backward * 1e-6);
+    else
+        printf(" %7.1f %7.1f passes of its output at 4.3 TB/s\n", forward / (megabytes / 4.3),
+               backward / (megabytes / 4.3));
+    sums[node->operation.kind] += forward;
+    sums[OPERATION_CROSS_ENTROPY + 1 + node->operation.kind] += backward;
+}
+
+static void bench_profile(struct bench *bench)
+{
+    double sums[2 * (OPERATION_CROSS_ENTROPY + 1)] = {0};
+    printf("%-24s %-16s %2s %9s %5s %9s %9s\n", "# step", "operation", "", "output", "",
+           "forward us", "backward us");
+    for (size_t s = 0; s < bench->replica->plan->count; s++)
+        step_print(bench, s, sums);
+    for (int k = 0; k <= OPERATION_CROSS_ENTROPY; k++)
+        printf("# all %-20s %10.1f %10.1f us\n", operation_kind_name((enum operation_kind)k),
+               sums[k], sums[OPERATION_CROSS_ENTROPY + 1 + k]);
+    gpu(cudaEventRecord(bench->marks[0], bench->stream), "cudaEventRecord");
+    for (int i = 0; i < PROFILE_RUNS; i++)
+        require(replica_update(bench->replica, &optimizer), "update");
+    gpu(cudaEventRecord(bench->marks[1], bench->stream), "cudaEventRecord");
+    require(replica_synchronize(bench->replica), "update");
+    float ms;
+    gpu(cudaEventElapsedTime(&ms, bench->marks[0], bench->marks[1]), "a time");
+    printf("# update %.1f us\n", ms * 1000.0 / PROFILE_RUNS);
+}
+
+/* ---- Report ---- */
+
+static void bench_print(struct bench *bench)
+{
+    const struct options *o = bench->options;
+    const double median = bench->us[o->steps / 2];
+    const struct replica_memory memory = replica_memory(bench->replica);
+    size_t left = 0, total = 0;
+    double score[SCORES];
+    require(replica_read(bench->replica, bench->replica->arenas.score, score, sizeof score),
+            "the score");
+    gpu(cudaMemGetInfo(&left, &total), "cudaMemGetInfo");
+    printf("%s batch %zu %s%s: median %.1f us, best %.1f us, %.0f images/s; mean loss %.4f; "
+           "planned %.0f MiB, the device has %.0f MiB in use\n",
+           o->model, o->batch, precision_name(o->kernels.precision), o->graph ? " graph" : "",
+           median, bench->us[0], (double)o->batch / median * 1e6,
+           score[SCORE_LOSS] / score[SCORE_IMAGES], (double)memory.total / 1048576,
+           (double)(total - left) / 1048576);
+    FILE *json = o->json ? fopen(o->json, "w") : NULL;
+    if (!json)
+        return;
+    fprintf(json,
+            "{\"program\": \"train_step\", \"model\": \"%s\", \"image\": %zu, \"batch\": %zu, "
+            "\"precision\": \"%s\", \"graph\": %s, \"steps\": %zu, \"median_us\": %.1f, "
+            "\"best_us\": %.1f, \"images_per_second\": %.1f, \"planned_bytes\": %zu}\n",
+            o->model, o->image, o->batch, precision_name(o->kernels.precision),
+            o->graph ? "true" : "false", o->steps, median, bench->us[0],
+            (double)o->batch / median * 1e6, memory.total);
+    fclose(json);
+}
+
+/* ---- Arguments ---- */
+
+static size_t number(const char *name, const char *text)
+{
+    char *end;
+    const unsigned long value = strtoul(text, &end, 10);
+    if (value && !*end)
+        return value;
+    fprintf(stderr, "train_step: --%s %s: expected a number above 0\n", name, text);
+    exit(2);
+}
+
+static enum precision precision_find(const char *text)
+{
+    for (int p = 0; p < PRECISIONS; p++)
+        if (strcmp(precision_name((enum precision)p), text) == 0)
+            return (enum precision)p;
+    fprintf(stderr, "train_step: --precision %s: expected fp32, bf16 or fp16\n", text);
+    exit(2);
+}
+
+static struct options options_read(int count, char **arguments)
+{
+    static const struct option names[] = {
+        {"model", required_argument, NULL, 'm'},     {"image", required_argument, NULL, 'i'},
+        {"classes", required_argument, NULL, 'c'},   {"batch", required_argument, NULL, 'b'},
+        {"precision", required_argument, NULL, 'p'}, {"steps", required_argument, NULL, 'n'},
+        {"plans", required_argument, NULL, 'f'},     {"json", required_argument, NULL, 'j'},
+        {"graph", no_argument, NULL, 'g'},           {"profile", no_argument, NULL, 'P'},
+        {"deterministic", no_argument, NULL, 'd'},   {"no-tf32", no_argument, NULL, 't'},
+        {"fp32-wire", no_argument, NULL, 'w'},       {NULL, 0, NULL, 0}};
+    struct options o = {
+        .model = "resnet50", .image = 224, .classes = 1000, .batch = 256, .steps = 30};
+    bool wide = false;
+    for (int at, c; (c = getopt_long(count, arguments, "", names, &at)) != -1;)
+        switch (c) {
+        case 'm':
+            o.model = optarg;
+            break;
+        case 'j':
+            o.json = optarg;
+            break;
+        case 'i':
+            o.image = number("image", optarg);
+            break;
+        case 'c':
+            o.classes = number("classes", optarg);
+            break;
+        case 'b':
+            o.batch = number("batch", optarg);
+            break;
+        case 'n':
+            o.steps = number("steps", optarg);
+            break;
+        case 'p':
+            o.kernels.precision = precision_find(optarg);
+            break;
+        case 'f':
+            o.kernels.cache = optarg;
+            break;
+        case 'g':
+            o.graph = true;
+            break;
+        case 'P':
+            o.profile = true;
+            break;
+        case 'd':
+            o.kernels.deterministic = true;
+            break;
+        case 't':
+            o.kernels.full_float = true;
+            break;
+        case 'w':
+            wide = true;
+            break;
+        default:
+            exit(2);
+        }
+    if (o.steps > STEPS_MOST)
+        o.steps = STEPS_MOST;
+    o.wire = wide || o.kernels.precision == PRECISION_FP32 ? ALNICO_FLOAT32
+             : o.kernels.precision == PRECISION_BF16       ? ALNICO_BFLOAT16
+                                                           : ALNICO_FLOAT16;
+    return o;
+}
+
+int main(int count, char **arguments)
+{
+    const struct options options = options_read(count, arguments);
+    struct bench bench = {.options = &options};
+    if (!device_find(ALNICO_DEVICE_CUDA)) {
+        fprintf(stderr, "train_step: %s\n", alnico_error_detail());
+        return 77;
+    }
+    bench.marks = calloc(options.steps + 2, sizeof *bench.marks);
+    bench.us = calloc(options.steps + 1, sizeof *bench.us);
+    if (!bench.marks || !bench.us)
+        return EXIT_FAILURE;
+    bench_open(&bench);
+    if (options.graph)
+        bench_capture(&bench);
+    bench_run(&bench);
+    bench_print(&bench);
+    if (options.profile)
+        bench_profile(&bench);
+    replica_destroy(bench.replica);
+    network_destroy(bench.network);
+    return EXIT_SUCCESS;
+}
