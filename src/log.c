@@ -21,6 +21,9 @@ static const struct variable_info table[VARIABLES] = {
                          "tuning file that goes before the built-in table (rank 0's counts)"},
     [VARIABLE_ENGINE_CORE] = {"ALNICO_ENGINE_CORE", "auto",
                               "core of the engine thread: auto, none or a number"},
+    [VARIABLE_CHECK] =
+        {"ALNICO_CHECK", "0",
+         "1: ranks compare what they call, and wait for each other (rank 0's counts)"},
 };
 
 static char *values[VARIABLES];

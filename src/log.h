@@ -17,6 +17,7 @@ enum variable {
     VARIABLE_CHUNK,
     VARIABLE_TUNING,
     VARIABLE_ENGINE_CORE,
+    VARIABLE_CHECK,
     VARIABLES
 };
 

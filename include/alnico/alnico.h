@@ -14,6 +14,8 @@
  * - An error found while an operation runs is latched in its communicator: every later call on it
  *   returns that status, except alnico_comm_abort and alnico_comm_destroy. Streams that waited for its
  *   operations go on; a result that had not come is then undefined, and the library leaves it alone.
+ * - With ALNICO_CHECK=1 in rank 0's environment ranks compare what they call before it begins, waiting for each other;
+ *   where they differ, all return ALNICO_ERROR_MISMATCH, with what differs, and nothing was done.
  * - Every wait has a deadline: 600 seconds, or ALNICO_TIMEOUT. A rank that does not come by then
  *   becomes ALNICO_ERROR_TIMEOUT on the others, and the detail names it and the operation.
  */
@@ -189,8 +191,8 @@ ALNICO_API alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm,
 /* Makes memory known to all ranks of the communicator (collective), so that they may reach it directly: on GPUs of one
  * host the large allreduces of registered buffers are faster. Every rank passes `bytes` bytes of its own, on the
  * communicator's device; the same number on each. An allreduce whose send and recv lie in registered memory uses that
- * where it helps; then the two must lie at the same offsets of the same registrations on all ranks. On the CPU it is a
- * valid call that changes nothing. The memory must stay until alnico_comm_deregister, or the communicator's end.
+ * where it helps; then the two must lie at the same offsets of the same registrations on all ranks, which ALNICO_CHECK=1
+ * compares. On the CPU it is a valid call that changes nothing. The memory must stay until alnico_comm_deregister, or the communicator's end.
  * On error *out is NULL, on every rank. Errors: ARGUMENT (NULL, no bytes, memory of the host or of another device),
  * UNSUPPORTED (memory that cannot be shared, with the reason), MISMATCH (bytes differ), MEMORY, SYSTEM, TIMEOUT. */
 typedef struct alnico_registration *alnico_registration_t;

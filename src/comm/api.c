@@ -228,10 +228,13 @@ static alnico_status_t allreduce(const void *send, void *recv, size_t count, aln
                         .type = type,
                         .op = op};
     TRY(check_usable(comm, who));
-    TRY(check_kind(&call, who));
     struct choice choice;
     int before = comm_enter(comm);
-    alnico_status_t status = check_buffers(comm, &call, who);
+    alnico_status_t status = check_kind(&call, who);
+    if (status == ALNICO_SUCCESS)
+        status = check_buffers(comm, &call, who);
+    if (comm->family->settings.check)
+        status = call_compare(comm, &call, request != NULL, status, who);
     if (status == ALNICO_SUCCESS)
         status = choose(comm, &call, !request, who, &choice);
     if (status == ALNICO_SUCCESS)

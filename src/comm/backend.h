@@ -98,6 +98,11 @@ const struct backend_ops *backend_find(const char *name, const struct device_ops
     for (const struct backend_ops *const *each_ = backend_all, *OPS; (OPS = *each_); each_++)      \
         if (OPS->SLOT && OPS->devices & 1u << (COMM)->device->kind)
 
+/* Under ALNICO_CHECK: compares a call, and `mine`, how its arguments were found, with those of all ranks (collective; it
+ * waits for them). `mine` if that is an error; the first error of another rank; MISMATCH, with what differs. */
+alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool nonblocking,
+                             alnico_status_t mine, const char *who);
+
 /* ---- Registered memory ---- */
 
 /* What holds all of the bytes, or NULL. */

@@ -320,12 +320,21 @@ static void read_algorithm(struct settings *s)
     snprintf(s->algorithm, sizeof s->algorithm, "%s", text);
 }
 
+static void read_check(struct settings *s)
+{
+    const char *text = variable_text(VARIABLE_CHECK);
+    s->check = strcmp(text, "1") == 0;
+    if (!s->check && *text && strcmp(text, "0") != 0)
+        refuse(s, VARIABLE_CHECK, "0 or 1");
+}
+
 void settings_read(struct settings *s)
 {
     memset(s, 0, sizeof *s);
     read_timeout(s);
     read_chunk(s);
     read_algorithm(s);
+    read_check(s);
 }
 
 void settings_read_tuning(struct settings *s, struct tuning *out)

@@ -141,6 +141,7 @@ struct settings {
     double timeout;                       /* ALNICO_TIMEOUT, seconds */
     size_t chunk_bytes;                   /* ALNICO_CHUNK; 0: by the table */
     char algorithm[ALGORITHM_NAME_BYTES]; /* ALNICO_ALLREDUCE; "": by the table */
+    bool check;                           /* ALNICO_CHECK: ranks compare every call */
     int tuning_rows;                      /* rows of ALNICO_TUNING's file; 0: none */
     alnico_status_t status;               /* how reading went, with a detail */
     char detail[320];

@@ -251,6 +251,10 @@ static const struct setting settings_cases[] = {
     {"ALNICO_CHUNK", "99999999999999999999", ALNICO_ERROR_ARGUMENT, "bytes from 1024"},
     {"ALNICO_ALLREDUCE", "ring", ALNICO_SUCCESS, NULL},
     {"ALNICO_ALLREDUCE", "", ALNICO_SUCCESS, NULL},
+    {"ALNICO_CHECK", "1", ALNICO_SUCCESS, NULL},
+    {"ALNICO_CHECK", "0", ALNICO_SUCCESS, NULL},
+    {"ALNICO_CHECK", "yes", ALNICO_ERROR_ARGUMENT,
+     "ALNICO_CHECK is 'yes' on rank 0, expected 0 or 1"},
     {"ALNICO_ALLREDUCE", "bogus", ALNICO_ERROR_ARGUMENT, "ALNICO_ALLREDUCE is 'bogus' on rank 0"},
 };
 
@@ -262,7 +266,8 @@ static void check_setting(const struct setting *c)
     settings_read(&s);
     bool right = s.status == c->status && (!c->detail || strstr(s.detail, c->detail));
     if (right && !c->detail)
-        right = s.timeout == (strstr(c->variable, "TIMEOUT") ? 2.5 : 600) &&
+        right = s.check == (strcmp(c->variable, "ALNICO_CHECK") == 0 && *c->value == '1') &&
+                s.timeout == (strstr(c->variable, "TIMEOUT") ? 2.5 : 600) &&
                 s.chunk_bytes == (strstr(c->variable, "CHUNK") ? 65536 : 0) &&
                 strcmp(s.algorithm, strstr(c->variable, "ALLREDUCE") ? c->value : "") == 0;
     _Exit(!right);
@@ -290,6 +295,7 @@ int main(void)
     unsetenv("ALNICO_TIMEOUT");
     unsetenv("ALNICO_CHUNK");
     unsetenv("ALNICO_ALLREDUCE");
+    unsetenv("ALNICO_CHECK");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_call_has_a_built_in_row),
         cmocka_unit_test(test_the_built_in_rows_are_sound),

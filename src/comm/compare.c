@@ -1,0 +1,97 @@
+/* ALNICO_CHECK: before a collective begins, all ranks tell each other what they call, and all refuse it alike if that
+ * differs. On the caller's thread. */
+#include "comm/backend.h"
+
+#include "datatype.h"
+#include "status.h"
+
+#include <stdlib.h>
+
+enum field {
+    FIELD_STATUS, /* of the arguments on this rank */
+    FIELD_NONBLOCKING,
+    FIELD_TYPE,
+    FIELD_OP,
+    FIELD_COUNT,
+    FIELD_SEND_REGISTRATION, /* its number, from the oldest; -1: none */
+    FIELD_SEND_OFFSET,
+    FIELD_RECV_REGISTRATION,
+    FIELD_RECV_OFFSET,
+    FIELDS
+};
+
+static const char *const names[FIELDS] = {
+    [FIELD_NONBLOCKING] = "nonblocking",
+    [FIELD_TYPE] = "type",
+    [FIELD_OP] = "op",
+    [FIELD_COUNT] = "count",
+    [FIELD_SEND_REGISTRATION] = "the number of send's registration (-1: not registered)",
+    [FIELD_SEND_OFFSET] = "send's offset in its registration",
+    [FIELD_RECV_REGISTRATION] = "the number of recv's registration (-1: not registered)",
+    [FIELD_RECV_OFFSET] = "recv's offset in its registration",
+};
+
+/* What one rank calls: plain numbers for the others. */
+struct voice {
+    int64_t of[FIELDS];
+};
+
+static void find_place(const struct alnico_comm *comm, const void *memory, size_t bytes,
+                       int64_t *number, int64_t *offset)
+{
+    const struct alnico_registration *r = registration_find(comm, memory, bytes);
+    *number = -1;
+    *offset = r ? (const char *)memory - r->base : 0;
+    for (; r; r = r->next)
+        ++*number;
+}
+
+static void describe(const struct alnico_comm *comm, const struct call *call, bool nonblocking,
+                     struct voice *out)
+{
+    size_t bytes = call->count * datatype_bytes(call->type);
+    out->of[FIELD_NONBLOCKING] = nonblocking;
+    out->of[FIELD_TYPE] = (int64_t)call->type;
+    out->of[FIELD_OP] = (int64_t)call->op;
+    out->of[FIELD_COUNT] = (int64_t)call->count;
+    find_place(comm, call->send, bytes, &out->of[FIELD_SEND_REGISTRATION],
+               &out->of[FIELD_SEND_OFFSET]);
+    find_place(comm, call->recv, bytes, &out->of[FIELD_RECV_REGISTRATION],
+               &out->of[FIELD_RECV_OFFSET]);
+}
+
+/* The same on every rank but those that refuse their own arguments. */
+static alnico_status_t compare(const struct voice *voices, int size, const char *who)
+{
+    for (int i = 0; i < size; i++)
+        if (voices[i].of[FIELD_STATUS] != ALNICO_SUCCESS)
+            return error_set((alnico_status_t)voices[i].of[FIELD_STATUS],
+                             "%s: rank %d refuses its own arguments", who, i);
+    for (int i = 1; i < size; i++)
+        for (int f = FIELD_STATUS + 1; f < FIELDS; f++)
+            if (voices[i].of[f] != voices[0].of[f])
+                return error_set(ALNICO_ERROR_MISMATCH,
+                                 "%s: %s is %lld on rank 0 and %lld on rank %d", who, names[f],
+                                 (long long)voices[0].of[f], (long long)voices[i].of[f], i);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool nonblocking,
+                             alnico_status_t mine, const char *who)
+{
+    struct voice own = {{[FIELD_STATUS] = mine}};
+    struct voice *voices = calloc((size_t)comm->size, sizeof *voices);
+    if (!voices)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
+    if (mine == ALNICO_SUCCESS)
+        describe(comm, call, nonblocking, &own);
+    alnico_status_t status =
+        comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout, who,
+                      &own, voices, sizeof own);
+    if (status != ALNICO_SUCCESS)
+        comm_latch(comm, status, alnico_error_detail());
+    else
+        status = mine == ALNICO_SUCCESS ? compare(voices, comm->size, who) : mine;
+    free(voices);
+    return status;
+}

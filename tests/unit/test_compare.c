@@ -1,0 +1,126 @@
+/* ALNICO_CHECK: whatever ranks call differently, all of them refuse it with what differs, and can go on. */
+#include "comm/comm.h"
+#include "ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 3, ODD = 1, AREA = 256, COUNT = 8 };
+
+struct trial {
+    const char *detail; /* what every rank says; NULL: all is well */
+    size_t count, send, recv;
+    alnico_datatype_t type;
+    alnico_op_t op;
+    bool nonblocking, in_other; /* the second registration */
+};
+
+/* The odd rank's call; the others make the first one. */
+static const struct trial trials[] = {
+    {NULL, COUNT, 0, 128, ALNICO_FLOAT32, ALNICO_SUM, false, false},
+    {"count is 8 on rank 0 and 7 on rank 1", 7, 0, 128, ALNICO_FLOAT32, ALNICO_SUM, false, false},
+    {"type is 8 on rank 0 and 2 on rank 1", COUNT, 0, 128, ALNICO_INT32, ALNICO_SUM, false, false},
+    {"op is 0 on rank 0 and 3 on rank 1", COUNT, 0, 128, ALNICO_FLOAT32, ALNICO_MAXIMUM, false,
+     false},
+    {"nonblocking is 0 on rank 0 and 1 on rank 1", COUNT, 0, 128, ALNICO_FLOAT32, ALNICO_SUM, true,
+     false},
+    {"send's offset in its registration is 0 on rank 0 and 64 on rank 1", COUNT, 64, 128,
+     ALNICO_FLOAT32, ALNICO_SUM, false, false},
+    {"recv's offset in its registration is 128 on rank 0 and 132 on rank 1", COUNT, 0, 132,
+     ALNICO_FLOAT32, ALNICO_SUM, false, false},
+    {"send's registration (-1: not registered) is 0 on rank 0 and 1 on rank 1", COUNT, 0, 128,
+     ALNICO_FLOAT32, ALNICO_SUM, false, true},
+    {"recv's registration (-1: not registered) is 0 on rank 0 and -1 on rank 1", COUNT, 0, AREA - 4,
+     ALNICO_FLOAT32, ALNICO_SUM, false, false},
+};
+
+enum { TRIALS = sizeof trials / sizeof *trials };
+
+/* Two registrations, and behind them what is in none. */
+static char areas[RANKS][3 * AREA] __attribute__((aligned(64)));
+
+static alnico_status_t call(const struct trial *t, char *area, alnico_comm_t comm)
+{
+    alnico_request_t request;
+    char *base = area + (t->in_other ? AREA : 0);
+    if (!t->nonblocking)
+        return alnico_allreduce(base + t->send, base + t->recv, t->count, t->type, t->op, comm);
+    alnico_status_t status =
+        alnico_iallreduce(base + t->send, base + t->recv, t->count, t->type, t->op, comm, &request);
+    return status == ALNICO_SUCCESS ? alnico_wait(&request) : status;
+}
+
+static void require_ones(alnico_comm_t comm, char *area)
+{
+    float *send = (float *)area, *recv = (float *)(area + 128);
+    for (int i = 0; i < COUNT; i++)
+        send[i] = 1;
+    REQUIRE_STATUS(call(&trials[0], area, comm), ALNICO_SUCCESS);
+    for (int i = 0; i < COUNT; i++)
+        REQUIRE(recv[i] == RANKS);
+}
+
+static void body(struct rank *rank)
+{
+    char *area = areas[rank->rank];
+    alnico_registration_t first, second;
+    alnico_comm_t comm = ranks_comm(rank, NULL);
+    comm->family->settings.check = true;
+    REQUIRE_STATUS(alnico_comm_register(comm, area, AREA, &first), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_comm_register(comm, area + AREA, AREA, &second), ALNICO_SUCCESS);
+    for (int i = 0; i < TRIALS; i++) {
+        const struct trial *t = &trials[rank->rank == ODD ? i : 0];
+        REQUIRE_STATUS(call(t, area, comm),
+                       trials[i].detail ? ALNICO_ERROR_MISMATCH : ALNICO_SUCCESS);
+        if (trials[i].detail)
+            ranks_require_detail(trials[i].detail);
+        require_ones(comm, area);
+    }
+    void *send = rank->rank == ODD ? NULL : area;
+    REQUIRE_STATUS(alnico_allreduce(send, area + 128, COUNT, ALNICO_FLOAT32, ALNICO_SUM, comm),
+                   ALNICO_ERROR_ARGUMENT);
+    ranks_require_detail(rank->rank == ODD ? "send is NULL" : "rank 1 refuses its own arguments");
+    require_ones(comm, area);
+    alnico_comm_destroy(comm);
+}
+
+static void test_what_differs_is_said_on_all_ranks(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, body, NULL);
+}
+
+/* A rank that does not call is waited for until the deadline, and then nothing can be trusted any more. */
+static void absent_body(struct rank *rank)
+{
+    alnico_comm_t comm = ranks_comm(rank, NULL);
+    comm->family->settings.check = true;
+    comm->family->settings.timeout = 0.3;
+    if (rank->rank != ODD) {
+        REQUIRE_STATUS(call(&trials[0], areas[rank->rank], comm), ALNICO_ERROR_TIMEOUT);
+        ranks_require_detail("rank 1 did not come");
+        REQUIRE_STATUS(alnico_comm_status(comm), ALNICO_ERROR_TIMEOUT);
+    }
+    ranks_barrier(rank);
+    alnico_comm_destroy(comm);
+}
+
+static void test_who_does_not_call_is_named(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, absent_body, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_differs_is_said_on_all_ranks),
+        cmocka_unit_test(test_who_does_not_call_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
