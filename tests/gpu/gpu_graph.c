@@ -11,7 +11,7 @@ bool gpu_can_capture(struct gpu_site *site)
 {
     struct gpu_way nccl = gpu_way_named("nccl"), table;
     gpu_way_at(0, &table);
-    bool can = gpu_force(site, &nccl) || alnico_comm_size(site->comm) > 1;
+    bool can = alnico_comm_size(site->comm) > 1 || gpu_force(site, &nccl);
     gpu_force(site, &table);
     return can;
 }

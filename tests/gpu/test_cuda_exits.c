@@ -69,10 +69,13 @@ static void ending_body(struct rank *rank)
     struct survivor s[LENGTH(ways)];
     int signal_number = *(const int *)rank->argument;
     struct gpu_rank here = {.rank = rank->rank, .size = rank->size, .device = rank->rank};
+    double begin = ranks_seconds();
     CUDA(cudaSetDevice(rank->rank));
     for (int i = 0; i < LENGTH(ways); i++)
         survivor_open(&s[i], rank, ways[i]);
     double start = ranks_seconds();
+    if (rank->rank == 0)
+        printf("%d communicators took %.2f s to make\n", LENGTH(ways), start - begin);
     for (int i = 0; i < LENGTH(ways) && rank->rank != 1; i++)
         REQUIRE_STATUS(sum(&s[i], i % 3 ? COUNT_MOST : 1000), ALNICO_SUCCESS);
     forks_barrier(rank);

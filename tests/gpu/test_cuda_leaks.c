@@ -113,6 +113,19 @@ static void many_calls_leave_nothing(struct gpu_rank *rank)
 
 /* ---- Communicators ---- */
 
+/* Where the build has NCCL, its communicator is made for this. */
+static void go_by_nccl(alnico_comm_t comm, float *memory)
+{
+    alnico_status_t status = alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, "nccl");
+    if (status == ALNICO_ERROR_UNSUPPORTED)
+        return;
+    REQUIRE_STATUS(status, ALNICO_SUCCESS);
+    REQUIRE_STATUS(
+        alnico_allreduce(ALNICO_IN_PLACE, memory, 5000, ALNICO_FLOAT32, ALNICO_SUM, comm),
+        ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, NULL), ALNICO_SUCCESS);
+}
+
 /* Created from the bootstrap or as a duplicate, with a call of each kind, and a registration that is left to destroy. */
 static void come_and_go(struct gpu_rank *rank, alnico_comm_t origin, cudaStream_t stream,
                         float *memory, int i)
@@ -125,6 +138,8 @@ static void come_and_go(struct gpu_rank *rank, alnico_comm_t origin, cudaStream_
     else
         REQUIRE_STATUS(alnico_comm_duplicate(origin, stream, &comm), ALNICO_SUCCESS);
     REQUIRE_STATUS(alnico_comm_register(comm, memory, MEGABYTE, &registration), ALNICO_SUCCESS);
+    if (i % 4 == 3)
+        go_by_nccl(comm, memory);
     REQUIRE_STATUS(
         alnico_allreduce(ALNICO_IN_PLACE, memory, 5000, ALNICO_FLOAT32, ALNICO_MAXIMUM, comm),
         ALNICO_SUCCESS);
