@@ -48,7 +48,10 @@ enum {
 static const struct argp_option table[] = {
     {.doc = "What to train:"},
     {"model", KEY_MODEL, "NAME", 0,
-     "resnet20 (He et al. 2015) or cnn (small, no batch norm) (resnet20)", 0},
+     "resnet18, resnet34, resnet50, resnet101 or resnet152; for small images resnet20, or cnn, "
+     "which has "
+     "no batch norm (resnet20)",
+     0},
     {"data", KEY_DATA, "SOURCE", 0,
      "fashion-mnist (Debian's dataset-fashion-mnist), idx:DIR (a folder with IDX files named as "
      "there, gzip or not), synthetic or synthetic:HxWxC (fashion-mnist)",

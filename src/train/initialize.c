@@ -36,7 +36,7 @@ static void weights_initialize(const struct network *network, size_t i, uint64_t
 static void norm_initialize(const struct network *network, size_t i, float *scale, float *running)
 {
     const size_t channels = network_output(network, i)->channels;
-    fill(scale, channels, 1);
+    fill(scale, channels, network->nodes[i].operation.zero ? 0 : 1);
     fill(running, channels, 0);
     fill(running + channels, channels, 1);
 }

@@ -45,6 +45,7 @@ struct operation {
     size_t filters;                 /* output channels */
     size_t window, stride, pad;     /* of a square window, in pixels; pad on all four sides */
     bool bias;                      /* convolution: add one number per filter */
+    bool zero;                      /* batch norm: scales begin as 0, not 1 */
 };
 
 /* A tensor: one image's part of it. */
@@ -90,7 +91,7 @@ alnico_status_t network_finish(struct network *network);
 void network_destroy(struct network *network);
 
 /* Fills the arenas: weights from a normal distribution of variance 2 / (inputs of one output) (He et
- * al. 2015), biases and shifts 0, scales 1, means 0, variances 1. Depends on the network and the seed
+ * al. 2015), biases and shifts 0, scales 1 or 0, means 0, variances 1. Depends on the network and the seed
  * only. */
 void network_initialize(const struct network *network, uint64_t seed, float *parameters,
                         float *statistics);

@@ -167,6 +167,63 @@ static void resnet20_has_its_size(void **unused)
     }
 }
 
+/* The numbers of parameters that torchvision's networks have. */
+static void large_resnets_have_their_sizes(void **unused)
+{
+    (void)unused;
+    const struct {
+        const struct model *model;
+        size_t parameters, layers;
+    } rows[] = {
+        {&model_resnet18, 11689512, 18},   {&model_resnet34, 21797672, 34},
+        {&model_resnet50, 25557032, 50},   {&model_resnet101, 44549160, 101},
+        {&model_resnet152, 60192808, 152},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct network *network;
+        if (model_network(rows[i].model, 224, 224, 3, 1000, &network))
+            fail_msg("%s", alnico_error_detail());
+        assert_int_equal(network->parameters, rows[i].parameters);
+        size_t layers = 0, halved = 0;
+        for (size_t k = 0; k < network->count; k++) {
+            const struct operation *operation = &network->nodes[k].operation;
+            layers += !strstr(operation->name, ".conv0") && network->nodes[k].weight.count &&
+                      operation->kind != OPERATION_BATCH_NORM;
+            halved += operation->kind == OPERATION_CONVOLUTION && operation->stride == 2 &&
+                      operation->window == 3;
+            assert_true(operation->stride < 2 || operation->window > 1 ||
+                        strstr(operation->name, ".conv0"));
+        }
+        assert_int_equal(layers, rows[i].layers);
+        assert_int_equal(halved, 3);
+        network_destroy(network);
+    }
+}
+
+/* Blocks begin as identities: the scale of each one's last norm is 0, and of no other. */
+static void blocks_begin_as_identities(void **unused)
+{
+    (void)unused;
+    struct network *network = model_make(&model_resnet50, 40, 3);
+    float *p = malloc(network->parameters * sizeof *p),
+          *s = malloc(network->statistics * sizeof *s);
+    size_t zeros = 0;
+    network_initialize(network, seed, p, s);
+    for (size_t i = 0; i < network->count; i++) {
+        const struct node *node = &network->nodes[i];
+        if (node->operation.kind != OPERATION_BATCH_NORM)
+            continue;
+        const bool last = strstr(node->operation.name, ".norm3") != NULL;
+        zeros += last;
+        for (size_t k = 0; k < node->weight.count; k++)
+            assert_true(p[node->weight.offset + k] == (last ? 0 : 1));
+    }
+    assert_int_equal(zeros, 16);
+    free(p);
+    free(s);
+    network_destroy(network);
+}
+
 static void first_values_are_he_normal(void **unused)
 {
     (void)unused;
@@ -336,9 +393,14 @@ int main(void)
 {
     seed = test_seed();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_are_inferred),      cmocka_unit_test(bad_operations_are_refused),
-        cmocka_unit_test(bad_networks_are_refused), cmocka_unit_test(arenas_are_in_backward_order),
-        cmocka_unit_test(resnet20_has_its_size),    cmocka_unit_test(first_values_are_he_normal),
+        cmocka_unit_test(shapes_are_inferred),
+        cmocka_unit_test(bad_operations_are_refused),
+        cmocka_unit_test(bad_networks_are_refused),
+        cmocka_unit_test(arenas_are_in_backward_order),
+        cmocka_unit_test(resnet20_has_its_size),
+        cmocka_unit_test(large_resnets_have_their_sizes),
+        cmocka_unit_test(blocks_begin_as_identities),
+        cmocka_unit_test(first_values_are_he_normal),
         cmocka_unit_test(plans_are_sound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

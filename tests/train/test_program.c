@@ -65,7 +65,7 @@ static void usage_errors_exit_with_2(void **unused)
 {
     (void)unused;
     const char *rows[][2] = {
-        {"--model vgg", "--model vgg: expected resnet20 or cnn"},
+        {"--model vgg", "--model vgg: expected resnet20, cnn, resnet18, "},
         {"--data imagenet", "--data imagenet"},
         {"--batch 0", "--batch 0"},
         {"--batch many", "--batch many"},

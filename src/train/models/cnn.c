@@ -6,8 +6,9 @@
 
 #include "status.h"
 
-static alnico_status_t cnn_build(struct network *network, size_t classes)
+static alnico_status_t cnn_build(struct network *network, const void *design, size_t classes)
 {
+    (void)design;
     const struct operation operations[] = {
         {OPERATION_CONVOLUTION,
          "conv1",

@@ -5,7 +5,9 @@
 
 #include <string.h>
 
-const struct model *const models_all[MODELS] = {&model_resnet20, &model_cnn};
+const struct model *const models_all[MODELS] = {&model_resnet20, &model_cnn,      &model_resnet18,
+                                                &model_resnet34, &model_resnet50, &model_resnet101,
+                                                &model_resnet152};
 
 const struct model *model_find(const char *name)
 {
@@ -21,7 +23,7 @@ alnico_status_t model_network(const struct model *model, size_t height, size_t w
     struct network *network;
     *out = NULL;
     TRY(network_create(height, width, channels, &network));
-    alnico_status_t status = model->build(network, classes);
+    alnico_status_t status = model->build(network, model->design, classes);
     if (status == ALNICO_SUCCESS)
         status = network_finish(network);
     if (status != ALNICO_SUCCESS)

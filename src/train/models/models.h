@@ -8,13 +8,15 @@
  * network_append. */
 struct model {
     const char *name, *about;
-    alnico_status_t (*build)(struct network *network, size_t classes);
+    alnico_status_t (*build)(struct network *network, const void *design, size_t classes);
+    const void *design; /* what the function builds from */
 };
 
-extern const struct model model_resnet20, model_cnn;
+extern const struct model model_cnn, model_resnet18, model_resnet20, model_resnet34, model_resnet50,
+    model_resnet101, model_resnet152;
 
 extern const struct model *const models_all[];
-enum { MODELS = 2 };
+enum { MODELS = 7 };
 
 /* By name; NULL if there is none. */
 const struct model *model_find(const char *name);

@@ -1,11 +1,16 @@
 /*
- * ResNet-20 as in He et al. 2015, "Deep Residual Learning for Image Recognition", section 4.2: a 3x3
- * convolution, then three stages of three blocks with 16, 32 and 64 filters, each block two 3x3
- * convolutions with batch norm; the mean over the image, and a dense layer.
+ * Residual networks (He et al. 2015, "Deep residual learning for image recognition"), as data.
  *
- * Where a stage begins with another shape, the shortcut is a 1x1 convolution of stride 2 with batch norm
- * (option B of the paper). Option A, which drops pixels and pads with zero channels, saves 2,752 of the
- * 272 thousand parameters but would need an operation of its own that no kernels library has.
+ * ResNet-18 to -152 for large images, section 4.1: a 7x7 convolution and a max pooling, four stages of
+ * blocks of two 3x3 convolutions, or of a 1x1, a 3x3 and a 1x1 with four times the filters, where the 3x3
+ * has the stride (the variant called v1.5). The last batch norm of each block begins with scale 0, so
+ * that blocks begin as identities (Goyal et al. 2017, "Accurate, large minibatch SGD").
+ *
+ * ResNet-20 for small images, section 4.2: a 3x3 convolution and three stages.
+ *
+ * Where a stage begins with another shape, the shortcut is a 1x1 convolution with batch norm (option B of
+ * the paper). Its two operations stand just before the block's last batch norm, so that kernels can take
+ * both norms, the addition and the ReLU as one.
  */
 #include "models.h"
 
@@ -14,7 +19,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCKS = 3, STAGES = 3, FILTERS = 16 };
+enum { MOST_STAGES = 4, EXPANSION = 4 };
+
+struct resnet {
+    size_t blocks[MOST_STAGES]; /* of each stage; 0: it has fewer stages */
+    size_t filters;             /* of the first stage's 3x3 convolutions; doubled by each stage */
+    bool bottleneck;            /* three convolutions in a block, not two */
+    bool large;                 /* images: the wide stem, and norms that begin with 0 */
+};
 
 /* Appends an operation that reads `in` (and `other`), named block.part; `out` becomes its name. */
 static alnico_status_t part(struct network *network, struct operation operation, const char *block,
@@ -27,66 +39,123 @@ static alnico_status_t part(struct network *network, struct operation operation,
     return network_append(network, &operation);
 }
 
-/* Appends a convolution without bias and its batch norm; `tensor` is read and becomes the output. */
-static alnico_status_t convolution_norm(struct network *network, const char *block,
-                                        const char *number, size_t filters, size_t window,
-                                        size_t stride, char *tensor)
+static alnico_status_t convolution(struct network *network, const char *block, int number,
+                                   size_t filters, size_t window, size_t stride, char *tensor)
 {
-    const struct operation convolution = {.kind = OPERATION_CONVOLUTION,
-                                          .filters = filters,
-                                          .window = window,
-                                          .stride = stride,
-                                          .pad = window / 2};
+    const struct operation operation = {.kind = OPERATION_CONVOLUTION,
+                                        .filters = filters,
+                                        .window = window,
+                                        .stride = stride,
+                                        .pad = window / 2};
     char name[8];
-    snprintf(name, sizeof name, "conv%s", number);
-    TRY(part(network, convolution, block, name, tensor, "", tensor));
-    snprintf(name, sizeof name, "norm%s", number);
-    return part(network, (struct operation){.kind = OPERATION_BATCH_NORM}, block, name, tensor, "",
-                tensor);
+    snprintf(name, sizeof name, "conv%d", number);
+    return part(network, operation, block, name, tensor, "", tensor);
 }
 
-static alnico_status_t relu(struct network *network, const char *block, const char *name,
+static alnico_status_t norm(struct network *network, const char *block, int number, bool zero,
                             char *tensor)
 {
+    const struct operation operation = {.kind = OPERATION_BATCH_NORM, .zero = zero};
+    char name[8];
+    snprintf(name, sizeof name, "norm%d", number);
+    return part(network, operation, block, name, tensor, "", tensor);
+}
+
+static alnico_status_t relu(struct network *network, const char *block, int number, char *tensor)
+{
+    char name[8];
+    snprintf(name, sizeof name, "relu%d", number);
     return part(network, (struct operation){.kind = OPERATION_RELU}, block, name, tensor, "",
                 tensor);
 }
 
-static alnico_status_t residual(struct network *network, const char *block, size_t filters,
-                                size_t stride, char *tensor)
+static alnico_status_t convolution_norm_relu(struct network *network, const char *block, int number,
+                                             size_t filters, size_t window, size_t stride,
+                                             char *tensor)
 {
-    char shortcut[NETWORK_NAME_BYTES];
-    memcpy(shortcut, tensor, sizeof shortcut);
-    if (stride != 1)
-        TRY(convolution_norm(network, block, "0", filters, 1, stride, shortcut));
-    TRY(convolution_norm(network, block, "1", filters, 3, stride, tensor));
-    TRY(relu(network, block, "relu1", tensor));
-    TRY(convolution_norm(network, block, "2", filters, 3, 1, tensor));
-    TRY(part(network, (struct operation){.kind = OPERATION_ADD}, block, "add", tensor, shortcut,
-             tensor));
-    return relu(network, block, "relu2", tensor);
+    TRY(convolution(network, block, number, filters, window, stride, tensor));
+    TRY(norm(network, block, number, false, tensor));
+    return relu(network, block, number, tensor);
 }
 
-static alnico_status_t resnet20_build(struct network *network, size_t classes)
+/* A shape of blocks: `project` says whether the shortcut has a convolution. */
+struct block {
+    char name[24];
+    size_t filters, stride;
+    bool project;
+};
+
+static alnico_status_t residual(struct network *network, const struct resnet *resnet,
+                                const struct block *block, char *tensor)
+{
+    const int last = resnet->bottleneck ? 3 : 2;
+    const size_t out = block->filters * (resnet->bottleneck ? EXPANSION : 1);
+    const struct operation add = {.kind = OPERATION_ADD};
+    const char *name = block->name;
+    char shortcut[NETWORK_NAME_BYTES];
+    memcpy(shortcut, tensor, sizeof shortcut);
+    if (resnet->bottleneck) {
+        TRY(convolution_norm_relu(network, name, 1, block->filters, 1, 1, tensor));
+        TRY(convolution_norm_relu(network, name, 2, block->filters, 3, block->stride, tensor));
+        TRY(convolution(network, name, 3, out, 1, 1, tensor));
+    } else {
+        TRY(convolution_norm_relu(network, name, 1, block->filters, 3, block->stride, tensor));
+        TRY(convolution(network, name, 2, out, 3, 1, tensor));
+    }
+    if (block->project) {
+        TRY(convolution(network, name, 0, out, 1, block->stride, shortcut));
+        TRY(norm(network, name, 0, false, shortcut));
+    }
+    TRY(norm(network, name, last, resnet->large, tensor));
+    TRY(part(network, add, name, "add", tensor, shortcut, tensor));
+    return relu(network, name, last, tensor);
+}
+
+static alnico_status_t stem(struct network *network, const struct resnet *resnet, char *tensor)
+{
+    const struct operation pool = {.kind = OPERATION_MAX_POOL, .window = 3, .stride = 2, .pad = 1};
+    if (!resnet->large)
+        return convolution_norm_relu(network, "stem", 1, resnet->filters, 3, 1, tensor);
+    TRY(convolution_norm_relu(network, "stem", 1, resnet->filters, 7, 2, tensor));
+    return part(network, pool, "stem", "pool", tensor, "", tensor);
+}
+
+static alnico_status_t head(struct network *network, size_t classes, char *tensor)
 {
     const struct operation pool = {.kind = OPERATION_AVERAGE_POOL};
     const struct operation dense = {.kind = OPERATION_DENSE, .filters = classes};
     const struct operation loss = {.kind = OPERATION_CROSS_ENTROPY};
-    char tensor[NETWORK_NAME_BYTES] = "input", block[8];
-    TRY(convolution_norm(network, "stem", "1", FILTERS, 3, 1, tensor));
-    TRY(relu(network, "stem", "relu1", tensor));
-    for (size_t stage = 0; stage < STAGES; stage++)
-        for (size_t i = 0; i < BLOCKS; i++) {
-            snprintf(block, sizeof block, "%zu.%zu", stage + 1, i + 1);
-            TRY(residual(network, block, (size_t)FILTERS << stage, stage && !i ? 2 : 1, tensor));
-        }
     TRY(part(network, pool, "head", "pool", tensor, "", tensor));
     TRY(part(network, dense, "head", "dense", tensor, "", tensor));
     return part(network, loss, "head", "loss", tensor, "", tensor);
 }
 
-const struct model model_resnet20 = {
-    .name = "resnet20",
-    .about = "ResNet-20 of He et al. 2015, section 4.2",
-    .build = resnet20_build,
-};
+static alnico_status_t resnet_build(struct network *network, const void *design, size_t classes)
+{
+    const struct resnet *resnet = design;
+    char tensor[NETWORK_NAME_BYTES] = "input";
+    TRY(stem(network, resnet, tensor));
+    for (size_t stage = 0; stage < MOST_STAGES; stage++)
+        for (size_t i = 0; i < resnet->blocks[stage]; i++) {
+            const bool first = i == 0;
+            struct block block = {.filters = resnet->filters << stage,
+                                  .stride = first && stage ? 2 : 1,
+                                  .project = first && (stage || resnet->bottleneck)};
+            snprintf(block.name, sizeof block.name, "%d.%d", (int)stage + 1, (int)i + 1);
+            TRY(residual(network, resnet, &block, tensor));
+        }
+    return head(network, classes, tensor);
+}
+
+#define RESNET(DEPTH, ...)                                                                         \
+    const struct model model_resnet##DEPTH = {.name = "resnet" #DEPTH,                             \
+                                              .about = "ResNet-" #DEPTH " of He et al. 2015",      \
+                                              .build = resnet_build,                               \
+                                              .design = &(const struct resnet){__VA_ARGS__}}
+
+RESNET(18, {2, 2, 2, 2}, 64, false, true);
+RESNET(34, {3, 4, 6, 3}, 64, false, true);
+RESNET(50, {3, 4, 6, 3}, 64, true, true);
+RESNET(101, {3, 4, 23, 3}, 64, true, true);
+RESNET(152, {3, 8, 36, 3}, 64, true, true);
+RESNET(20, {3, 3, 3, 0}, 16, false, false);
