@@ -15,6 +15,8 @@ enum {
     KEY_MODEL = 256,
     KEY_DATA,
     KEY_BATCH,
+    KEY_CLASSES,
+    KEY_TESTS,
     KEY_STEPS,
     KEY_EPOCHS,
     KEY_SECONDS,
@@ -57,6 +59,9 @@ static const struct argp_option table[] = {
      "there, gzip or not), synthetic or synthetic:HxWxC (fashion-mnist)",
      0},
     {"batch", KEY_BATCH, "N", 0, "images per rank and step (64)", 0},
+    {"classes", KEY_CLASSES, "N", 0, "of the labels (10)", 0},
+    {"test-images", KEY_TESTS, "N", 0,
+     "test images after each epoch and at the end, at most, in whole batches; 0: no test (all)", 0},
     {.doc = "How long, one of:"},
     {"epochs", KEY_EPOCHS, "N", 0, "passes over the training images (1)", 0},
     {"steps", KEY_STEPS, "N", 0, "steps of all ranks together", 0},
@@ -104,8 +109,9 @@ static const struct argp_option table[] = {
     {"strategy", KEY_STRATEGY, "NAME", 0,
      "allreduce averages the gradients in every step (allreduce)", 0},
     {"buckets", KEY_BUCKETS, "RULE", 0,
-     "gradients that travel together: SIZE with a K, M or G, in bytes; or N buckets of one size "
-     "(256K; on GPUs 3)",
+     "gradients that travel together: SIZE with a K, M or G, in bytes; or N buckets of one size; "
+     "or "
+     "planned, by measuring layers and messages (256K; on GPUs 3)",
      0},
     {"wire", KEY_WIRE, "TYPE", 0, "what gradients travel as: fp32, bf16 or fp16 (the precision)",
      0},
@@ -151,12 +157,14 @@ static const char *read_kernels(struct argp_state *state, const char *text)
     return train_read_name(state, "--kernels", text, names);
 }
 
-/* "3" or "4M". */
+/* "planned", "3" or "4M". */
 static void read_buckets(struct argp_state *state, const char *text)
 {
     struct trainer_options *trainer = &((struct train_options *)state->input)->trainer;
     const size_t length = strlen(text);
-    if (length && strspn(text, "0123456789") == length) {
+    if (strcmp(text, "planned") == 0) {
+        trainer->rule = BUCKETS_PLANNED;
+    } else if (length && strspn(text, "0123456789") == length) {
         trainer->rule = BUCKETS_OF_COUNT;
         trainer->buckets = train_read_number(state, "--buckets", text, 1, 1 << 20);
     } else {
@@ -307,7 +315,7 @@ static void complete_kernels(struct argp_state *state, struct train_options *opt
     trainer->kernels = kernels->name;
     if (!options->wired)
         trainer->wire = wires[trainer->compute.precision];
-    if (!trainer->buckets) {
+    if (!trainer->buckets && trainer->rule != BUCKETS_PLANNED) {
         trainer->rule = options->device == ALNICO_DEVICE_CPU ? BUCKETS_OF_SIZE : BUCKETS_OF_COUNT;
         trainer->buckets = options->device == ALNICO_DEVICE_CPU ? 256 << 10 : 3;
     }
@@ -336,6 +344,12 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return 0;
     case KEY_BATCH:
         options->trainer.batch = train_read_number(state, "--batch", text, 1, 1 << 20);
+        return 0;
+    case KEY_CLASSES:
+        options->trainer.classes = train_read_number(state, "--classes", text, 1, 65536);
+        return 0;
+    case KEY_TESTS:
+        options->trainer.tests = train_read_number(state, "--test-images", text, 0, 1 << 30);
         return 0;
     case KEY_STEPS:
         options->trainer.steps = train_read_number(state, "--steps", text, 1, INT64_MAX);
@@ -367,6 +381,7 @@ struct train_options train_options_parse(int argc, char **argv)
                     .data = "fashion-mnist",
                     .strategy = strategy_allreduce.name,
                     .batch = 64,
+                    .tests = 1 << 30,
                     .seed = 1},
         .given = {.rate = -1, .momentum = -1, .decay = -1, .warmup = -1, .drops = {-1}}};
     const struct argp argp = {.options = table, .parser = parse, .doc = doc};

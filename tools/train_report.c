@@ -72,8 +72,11 @@ static void epoch_print(struct train_display *display, const struct trainer_prog
     char line[160];
     line_format(display, progress, line, sizeof line);
     bar_clear(display);
-    printf("%s  test loss %.4f  test accuracy %.2f %%\n", line, progress->test.loss,
-           100 * progress->test.accuracy);
+    printf("%s", line);
+    if (progress->test.images)
+        printf("  test loss %.4f  test accuracy %.2f %%", progress->test.loss,
+               100 * progress->test.accuracy);
+    puts("");
     cJSON *row = cJSON_CreateObject();
     cJSON_AddNumberToObject(row, "epoch", (double)progress->epoch);
     cJSON_AddNumberToObject(row, "step", (double)progress->step);
@@ -120,10 +123,13 @@ void train_report_print(const struct trainer_options *options, const struct trai
                100 * report->phases[i] / report->seconds);
     if (report->library_seconds > 0)
         printf("; outside %s %.1f %%", options->kernels, 100 * outside_share(report));
-    printf("\ntrain: loss %.4f, accuracy %.2f %%\ntest:  loss %.4f, accuracy %.2f %% of %zu "
-           "images\n",
-           report->train.loss, 100 * report->train.accuracy, report->test.loss,
-           100 * report->test.accuracy, report->test.images);
+    printf("\nstep: median %.2f ms, %.0f images/s\n", 1e3 * report->step_seconds,
+           (double)options->batch * report->ranks / report->step_seconds);
+    printf("train: loss %.4f, accuracy %.2f %%\n", report->train.loss,
+           100 * report->train.accuracy);
+    if (report->test.images)
+        printf("test:  loss %.4f, accuracy %.2f %% of %zu images\n", report->test.loss,
+               100 * report->test.accuracy, report->test.images);
     printf("parameters: hash %016llx%s\n", (unsigned long long)report->hash,
            report->ranks > 1 ? ", equal on all ranks" : "");
 }
@@ -142,7 +148,7 @@ static const char *wire_name(alnico_datatype_t wire)
 
 static cJSON *options_json(const struct trainer_options *options)
 {
-    static const char *const rules[] = {"size", "count"};
+    static const char *const rules[] = {"size", "count", "planned"};
     const struct optimizer_options *optimizer = &options->optimizer;
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "model", options->model);
@@ -153,6 +159,7 @@ static cJSON *options_json(const struct trainer_options *options)
     cJSON_AddStringToObject(object, "kernels", options->kernels);
     cJSON_AddStringToObject(object, "strategy", options->strategy);
     cJSON_AddNumberToObject(object, "batch", (double)options->batch);
+    cJSON_AddNumberToObject(object, "classes", (double)(options->classes ? options->classes : 10));
     cJSON_AddNumberToObject(object, "steps", (double)options->steps);
     cJSON_AddNumberToObject(object, "epochs", (double)options->epochs);
     cJSON_AddNumberToObject(object, "seconds", options->seconds);

@@ -19,6 +19,7 @@ enum {
     SYNTHETIC_TRAIN = 50000,
     SYNTHETIC_TEST = 10000,
     SYNTHETIC_CELLS = 4, /* a pattern is this many cells high and wide */
+    PATTERN_CELLS = SYNTHETIC_CELLS * SYNTHETIC_CELLS / 2,
     NOISE_OFFSETS = 1 << 16,
     DEFAULT_CLASSES = 10
 };
@@ -104,46 +105,55 @@ static bool parse_sides(const char *text, struct data_info *info)
     return true;
 }
 
-/* A class's pattern, in each channel its own: cells of -1 and 1, alike on the left and the right, so that
- * flips change nothing. The odd step makes the 8 cells of a half differ between up to 256 classes. */
+/* The cell of a pixel among the 8 of an image's left half: patterns are alike on the left and the right, so
+ * that flips change nothing. */
+static size_t cell_of(const struct data_info *info, size_t y, size_t x)
+{
+    const size_t row = y * SYNTHETIC_CELLS / info->height;
+    const size_t column = x * SYNTHETIC_CELLS / info->width;
+    const size_t half = SYNTHETIC_CELLS / 2;
+    return row * half + (column < half ? column : SYNTHETIC_CELLS - 1 - column);
+}
+
+/* A class's pattern, in each channel its own: cells of -1 and 1. The odd step makes the 8 cells differ
+ * between up to 256 classes. */
 static void draw_pattern(const struct data_info *info, size_t label, uint64_t state, float *out)
 {
     for (size_t channel = 0; channel < info->channels; channel++) {
-        uint64_t first = random_next(&state), step = random_next(&state) | 1;
-        uint64_t cells = first + label * step;
-        for (size_t y = 0; y < info->height; y++)
-            for (size_t x = 0; x < info->width; x++) {
-                size_t row = y * SYNTHETIC_CELLS / info->height;
-                size_t column = x * SYNTHETIC_CELLS / info->width;
-                if (column >= SYNTHETIC_CELLS / 2)
-                    column = SYNTHETIC_CELLS - 1 - column;
-                bool high = cells >> (row * SYNTHETIC_CELLS / 2 + column) & 1;
-                out[(y * info->width + x) * info->channels + channel] = high ? 1 : -1;
-            }
+        const uint64_t first = random_next(&state), step = random_next(&state) | 1;
+        const uint64_t cells = first + label * step;
+        for (size_t cell = 0; cell < PATTERN_CELLS; cell++)
+            out[cell * info->channels + channel] = cells >> cell & 1 ? 1 : -1;
     }
 }
 
-/* Moves and scales to mean 0 and variance 1/2. */
-static void centre(float *values, size_t count)
+/* Moves and scales to mean 0 and variance 1/2 over all pixels of all patterns. */
+static void centre(const struct data_info *info, float *patterns)
 {
-    double sum = 0, squares = 0;
+    const size_t each = PATTERN_CELLS * info->channels, count = info->classes * each;
+    double pixels[PATTERN_CELLS] = {0}, sum = 0, all = 0;
+    for (size_t y = 0; y < info->height; y++)
+        for (size_t x = 0; x < info->width; x++)
+            pixels[cell_of(info, y, x)]++;
     for (size_t i = 0; i < count; i++) {
-        sum += (double)values[i];
-        squares += (double)values[i] * (double)values[i];
+        sum += (double)patterns[i] * pixels[i % each / info->channels];
+        all += pixels[i % each / info->channels];
     }
-    double mean = sum / (double)count, variance = squares / (double)count - mean * mean;
-    double factor = variance > 0 ? sqrt(0.5 / variance) : 1;
+    const double mean = sum / all, variance = 1 - mean * mean; /* all are -1 or 1 */
+    const double factor = variance > 0 ? sqrt(0.5 / variance) : 1;
     for (size_t i = 0; i < count; i++)
-        values[i] = (float)(((double)values[i] - mean) * factor);
+        patterns[i] = (float)(((double)patterns[i] - mean) * factor);
 }
 
 /* Patterns and noise of variance 1/2 each; the noise is even over +-sqrt(3/2). */
 static alnico_status_t make_synthetic(bool train, struct images *out)
 {
     size_t pixels = images_pixels(&out->info), classes = out->info.classes;
+    size_t each = PATTERN_CELLS * out->info.channels;
     out->info.images = train ? SYNTHETIC_TRAIN : SYNTHETIC_TEST;
     out->info.deviation = 1;
-    out->patterns = calloc(classes, pixels * sizeof *out->patterns);
+    out->info.synthetic = true;
+    out->patterns = calloc(classes, each * sizeof *out->patterns);
     out->noise = calloc(pixels + NOISE_OFFSETS, sizeof *out->noise);
     if (!out->patterns || !out->noise)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for patterns of %zu x %zu x %zu",
@@ -153,8 +163,8 @@ static alnico_status_t make_synthetic(bool train, struct images *out)
         out->noise[i] = (float)((2 * random_unit(&state) - 1) * sqrt(1.5));
     uint64_t patterns = random_stream(out->seed, STREAM_PATTERNS);
     for (size_t label = 0; label < classes; label++)
-        draw_pattern(&out->info, label, patterns, out->patterns + label * pixels);
-    centre(out->patterns, classes * pixels);
+        draw_pattern(&out->info, label, patterns, out->patterns + label * each);
+    centre(&out->info, out->patterns);
     out->seed = random_stream(out->seed, train ? STREAM_TRAIN : STREAM_TEST);
     return ALNICO_SUCCESS;
 }
@@ -209,11 +219,15 @@ static int32_t get_synthetic(const struct images *images, size_t index, float *o
 {
     uint64_t state = random_stream(images->seed, index);
     size_t label = random_next(&state) % images->info.classes;
-    size_t pixels = images_pixels(&images->info);
-    const float *pattern = images->patterns + label * pixels;
+    const struct data_info *info = &images->info;
+    const float *pattern = images->patterns + label * PATTERN_CELLS * info->channels;
     const float *noise = images->noise + random_next(&state) % NOISE_OFFSETS;
-    for (size_t i = 0; i < pixels; i++)
-        out[i] = pattern[i] + noise[i];
+    for (size_t y = 0; y < info->height; y++)
+        for (size_t x = 0; x < info->width; x++) {
+            const float *cell = pattern + cell_of(info, y, x) * info->channels;
+            for (size_t c = 0; c < info->channels; c++)
+                *out++ = cell[c] + *noise++;
+        }
     return (int32_t)label;
 }
 

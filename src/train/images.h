@@ -14,7 +14,7 @@ struct images {
     struct idx pixels, labels;
     float levels[256]; /* the normalised value of a byte */
     /* synthetic */
-    float *patterns; /* classes x height x width x channels */
+    float *patterns; /* classes x cells x channels */
     float *noise;    /* a table that images begin to read at random places */
 };
 

@@ -32,7 +32,7 @@ struct trainer_progress {
 };
 
 /* How the gradients are cut into buckets. */
-enum bucket_rule { BUCKETS_OF_SIZE, BUCKETS_OF_COUNT };
+enum bucket_rule { BUCKETS_OF_SIZE, BUCKETS_OF_COUNT, BUCKETS_PLANNED };
 
 struct trainer_options {
     const char *model, *data, *kernels, *strategy; /* names; data as in data.h */
@@ -40,6 +40,8 @@ struct trainer_options {
     size_t steps; /* length of the run; of steps, epochs, seconds exactly one is not 0 */
     size_t epochs;
     double seconds; /* about: the ranks agree on the time every few steps */
+    size_t classes; /* of the labels; 0: 10 */
+    size_t tests;   /* test images at most, in whole batches, over all ranks; 0: no test */
     uint64_t seed;  /* of parameters, shuffle and augmentation; equal on all ranks */
     struct kernels_options compute;
     struct optimizer_options optimizer;

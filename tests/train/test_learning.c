@@ -48,6 +48,7 @@ static struct trainer_options options_make(const char *data)
                                     .strategy = "allreduce",
                                     .batch = 32,
                                     .steps = STEPS,
+                                    .tests = 10000,
                                     .seed = 3,
                                     .buckets = 1 << 16,
                                     .compute = {.threads = 1},

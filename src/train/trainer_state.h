@@ -1,0 +1,61 @@
+/* What the files of the trainer share. All on the thread that trains. */
+#ifndef ALNICO_SRC_TRAIN_TRAINER_STATE_H
+#define ALNICO_SRC_TRAIN_TRAINER_STATE_H
+
+#include "buckets.h"
+#include "data.h"
+#include "strategy.h"
+#include "trainer.h"
+
+struct trainer {
+    const struct trainer_options *options;
+    struct trainer_place place; /* without communicators: alone */
+    int rank, size;
+    struct network *network;
+    struct replica *replica;
+    struct meter *meter;
+    const struct strategy_ops *strategy;
+    struct buckets buckets;
+    void *meeting;             /* the strategy's */
+    struct data *train, *test; /* test NULL: none */
+    bool uploaded;             /* the batch on the device is that of the next step, too */
+    size_t test_batches;
+    size_t steps, per_epoch; /* to do (SIZE_MAX with a time limit); in an epoch */
+    size_t step;             /* enqueued so far */
+    double phases[PHASES];
+    double seconds; /* of training */
+    double *lasted; /* seconds of each step that was read */
+    size_t lasted_room;
+    double agreed;        /* of training, as all ranks last agreed on it */
+    size_t agreed_step;   /* after so many steps */
+    double other_library; /* seconds inside the kernels' library that are not training's */
+    double test_seconds;
+    struct outcome epoch; /* of this epoch's images so far */
+    struct trainer_progress progress;
+};
+
+/* Checks the options and makes everything; what was made before an error is for trainer_close. */
+alnico_status_t trainer_open(struct trainer *trainer);
+void trainer_close(struct trainer *trainer);
+
+/* Cuts the gradient arena as the options say, by measuring if they say so (collective). */
+alnico_status_t trainer_buckets(struct trainer *trainer);
+
+/* Combines `count` numbers of all ranks (collective). */
+alnico_status_t trainer_share(struct trainer *trainer, double *values, size_t count,
+                              alnico_op_t op);
+
+/* The score of an outcome summed over the ranks (collective). */
+alnico_status_t trainer_score(struct trainer *trainer, const struct outcome *outcome,
+                              struct score *out);
+
+/* Once the stream is idle; collective. */
+alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *out);
+
+/* So far, inside the kernels' foreign library. Once the stream is idle. */
+double trainer_library(const struct trainer *trainer);
+
+/* Bytes of a gradient on the wire. */
+size_t trainer_wire_bytes(const struct trainer_options *options);
+
+#endif

@@ -1,0 +1,99 @@
+/* Where the gradient arena is cut: by size, by number, and by the rule of MG-WFBP on times made up here. */
+#include "cases.h"
+
+#include "train/buckets.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static void expect(struct buckets *buckets, const size_t *ends, size_t count)
+{
+    assert_int_equal(buckets->count, count);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(buckets->ends[i], ends[i]);
+    buckets_free(buckets);
+    assert_null(buckets->ends);
+    buckets_free(buckets);
+}
+
+static void sizes_are_kept_but_for_the_last(void **unused)
+{
+    (void)unused;
+    struct buckets buckets;
+    assert_int_equal(buckets_of_size(10, 4, &buckets), ALNICO_SUCCESS);
+    expect(&buckets, (size_t[]){4, 8, 10}, 3);
+    assert_int_equal(buckets_of_size(8, 4, &buckets), ALNICO_SUCCESS);
+    expect(&buckets, (size_t[]){4, 8}, 2);
+    assert_int_equal(buckets_of_size(3, 100, &buckets), ALNICO_SUCCESS);
+    expect(&buckets, (size_t[]){3}, 1);
+    assert_int_equal(buckets_of_size(0, 4, &buckets), ALNICO_SUCCESS);
+    expect(&buckets, NULL, 0);
+}
+
+static void numbers_are_kept_where_there_are_enough(void **unused)
+{
+    (void)unused;
+    struct buckets buckets;
+    assert_int_equal(buckets_of_count(10, 3, &buckets), ALNICO_SUCCESS);
+    expect(&buckets, (size_t[]){3, 6, 10}, 3);
+    assert_int_equal(buckets_of_count(2, 3, &buckets), ALNICO_SUCCESS);
+    expect(&buckets, (size_t[]){1, 2}, 2);
+    assert_int_equal(buckets_of_count(0, 3, &buckets), ALNICO_SUCCESS);
+    expect(&buckets, NULL, 0);
+}
+
+/* Four layers with 100 gradients each, from the last to the first; a relu without. */
+static struct plan *plan_make(struct step *steps, struct plan *plan)
+{
+    const size_t filled[] = {400, 300, 200, 200, 100};
+    for (size_t i = 0; i < 5; i++)
+        steps[i] = (struct step){.filled = filled[i]};
+    *plan = (struct plan){.steps = steps, .count = 5};
+    return plan;
+}
+
+static void planned(const double *seconds, double alpha, double beta, const size_t *ends,
+                    size_t count)
+{
+    struct step steps[5];
+    struct plan plan;
+    struct buckets buckets;
+    const struct bucket_costs costs = {alpha, beta};
+    assert_int_equal(buckets_planned(plan_make(steps, &plan), seconds, 4, costs, &buckets),
+                     ALNICO_SUCCESS);
+    expect(&buckets, ends, count);
+}
+
+static void plans_weigh_waiting_against_starting(void **unused)
+{
+    (void)unused;
+    /* In seconds, forward order: backward takes the last first. */
+    const double even[5] = {1, 1, 1, 1, 1}, late[5] = {5, 1, 1, 0, 1};
+    /* Starting costs nothing to speak of, and messages are short: every layer by itself. */
+    planned(even, 0.01, 0, (size_t[]){100, 200, 300, 400}, 4);
+    /* Starting costs more than all of backward: all together. */
+    planned(even, 10, 0, (size_t[]){400}, 1);
+    /* The layers are ready at 1, 2, 4 (after the relu) and 5. Waiting a second costs less than a start-up
+     * of 1.5, waiting two does not. */
+    planned(even, 1.5, 0, (size_t[]){200, 400}, 2);
+    /* The first message keeps the link busy until 9: what is ready by then travels together. */
+    planned(even, 0.01, 0.02, (size_t[]){100, 400}, 2);
+    /* Ready at 1, 1, 3 and 8: what is ready together leaves together; the third waits for the link until
+     * 5, and the last comes after that. */
+    planned(late, 0.01, 0.005, (size_t[]){200, 300, 400}, 3);
+    /* No times at all. */
+    planned((double[5]){0}, 0, 0, (size_t[]){400}, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_kept_but_for_the_last),
+        cmocka_unit_test(numbers_are_kept_where_there_are_enough),
+        cmocka_unit_test(plans_weigh_waiting_against_starting),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
