@@ -30,7 +30,8 @@ static alnico_status_t run_cell(const struct sweep *sweep, int number, struct si
                                  .algorithm = options->algorithms[algorithm],
                                  .ranks = sweep->ranks,
                                  .count = options->sizes[size] / sizeof(float),
-                                 .chunk_count = options->chunk / sizeof(float)};
+                                 .chunk_count = options->chunk / sizeof(float),
+                                 .operation = options->operation};
     *cell = (struct simulate_cell){.result = {.time_us = -1}};
     if (simulate_rounds(&what) > options->rounds)
         return ALNICO_SUCCESS;

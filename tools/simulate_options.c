@@ -33,12 +33,14 @@ static const struct argp_option table[] = {
      "4 to 65536: numbers separated by commas, or 4..65536, which doubles (64)", 0},
     {"hosts", KEY_HOSTS, "N", 0,
      "spread the ranks over so many hosts in blocks, instead of the machine's ranks_per_host", 0},
-    {"minbytes", 'b', "SIZE", 0, "first size in bytes; 64K and 64M are understood (8)", 0},
+    {"minbytes", 'b', "SIZE", 0,
+     "first size in bytes, of the vector or of each rank's block; 64K and 64M are understood (8)",
+     0},
     {"maxbytes", 'e', "SIZE", 0, "last size (1M)", 0},
     {"stepfactor", 'f', "N", 0, "from one size to the next, multiply by N (2)", 0},
     {"sizes", KEY_SIZES, "LIST", 0, "these sizes, separated by commas, instead of -b, -e and -f",
      0},
-    {"algorithm", KEY_ALGORITHM, "NAME", 0, "one algorithm of `alnico-info', or all (all)", 0},
+    {"algorithm", KEY_ALGORITHM, "NAME", 0, "one of the operation's algorithms, or all (all)", 0},
     {"chunk", KEY_CHUNK, "SIZE", 0,
      "cut messages into chunks of SIZE, three of a rank in flight; 0: never (0)", 0},
     {.doc = "How to run it:"},
@@ -56,6 +58,7 @@ struct reader {
     struct simulate_options *options;
     const char *machine, *algorithm, *sizes;
     size_t begin, end, factor;
+    bool named; /* an operation was */
 };
 
 /* A whole number within the bounds; anything else is a usage error that names the option. */
@@ -125,10 +128,16 @@ static void add_size(struct argp_state *state, struct simulate_options *options,
     options->sizes[options->sizes_count++] = bytes;
 }
 
-/* Sizes are whole elements: the rest is cut off, as alnico-perf does. */
+/* Sizes are whole elements: the rest is cut off, as alnico-perf does. What moves no elements has one, of its
+ * messages. */
 static void make_sizes(struct argp_state *state, struct reader *reader)
 {
     size_t element = sizeof(float);
+    const struct simulate_operation *operation = reader->options->operation;
+    if (operation->send == SIDE_NONE && operation->recv == SIDE_NONE) {
+        add_size(state, reader->options, element);
+        return;
+    }
     if (reader->begin > reader->end)
         argp_error(state, "-b %zu: above -e, which is %zu", reader->begin, reader->end);
     for (size_t bytes = reader->begin; !reader->sizes; bytes *= reader->factor) {
@@ -143,16 +152,35 @@ static void make_sizes(struct argp_state *state, struct reader *reader)
     free(copy);
 }
 
+static void append_name(char *names, size_t bytes, const char *name)
+{
+    strncat(names, name, bytes - strlen(names) - 1);
+    strncat(names, " ", bytes - strlen(names) - 1);
+}
+
+static void find_operation(struct argp_state *state, const char *name)
+{
+    struct reader *reader = state->input;
+    char names[512] = "";
+    if (reader->named)
+        argp_error(state, "%s: expected one operation only", name);
+    for (int i = 0; operation_at(i); i++)
+        append_name(names, sizeof names, operation_at(i)->name);
+    reader->named = true;
+    reader->options->operation = operation_find(name);
+    if (!reader->options->operation)
+        argp_error(state, "%s: expected one of %s", name, names);
+}
+
 static void find_algorithms(struct argp_state *state, struct simulate_options *options,
                             const char *name)
 {
+    const struct algorithm *const *list = options->operation->algorithms;
     char names[512] = "";
-    for (int i = 0; algorithms_allreduce[i] && i < SIMULATE_ALGORITHMS; i++) {
-        const struct algorithm *algorithm = algorithms_allreduce[i];
-        if (strcmp(name, "all") == 0 || strcmp(name, algorithm->name) == 0)
-            options->algorithms[options->algorithms_count++] = algorithm;
-        strncat(names, algorithm->name, sizeof names - strlen(names) - 1);
-        strncat(names, " ", sizeof names - strlen(names) - 1);
+    for (int i = 0; list[i] && i < SIMULATE_ALGORITHMS; i++) {
+        if (strcmp(name, "all") == 0 || strcmp(name, list[i]->name) == 0)
+            options->algorithms[options->algorithms_count++] = list[i];
+        append_name(names, sizeof names, list[i]->name);
     }
     if (!options->algorithms_count)
         argp_error(state, "--algorithm %s: expected one of %sor all", name, names);
@@ -214,7 +242,7 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         options->json = text;
         return 0;
     case ARGP_KEY_ARG:
-        argp_error(state, "%s: expected options only", text);
+        find_operation(state, text);
         return 0;
     case ARGP_KEY_END:
         make_sizes(state, reader);
@@ -231,18 +259,25 @@ void simulate_options_read(int argc, char **argv, struct simulate_options *optio
     static const struct argp argp = {
         .options = table,
         .parser = read_option,
+        .args_doc = "[OPERATION]",
         .doc =
-            "Runs the library's allreduce algorithms in virtual time on a machine of up to 65,536 "
-            "ranks, on this one.\v"
+            "Runs the library's algorithms for an operation, allreduce unless another is named, in "
+            "virtual time on a machine of up to 65,536 ranks, on this one.\v"
+            "Operations: allreduce, reduce, broadcast, allgather, reduce_scatter, gather, scatter, "
+            "alltoall, each of the last five also as a vector form with a v, of equal blocks; "
+            "barrier, of one size; sendrecv, in which each rank sends to the next one. The root is "
+            "rank 0.\n\n"
             "Every rank is an executor of the library; messages and reductions take the time "
-            "that the machine file says. float32 sums, whose values are checked where the "
+            "that the machine file says. float32, sums where it reduces, whose values are checked "
+            "where the "
             "elements fit into --memory. Prints the microseconds until the last rank is done, "
             "and where the fastest algorithm changes. A wrong value makes the exit status 1, a "
             "usage error 2. docs/simulation.md describes the model and the files.\n\n"
             "Example: alnico-simulate --machine sierra --ranks 4..4096 -f 8"};
-    struct reader reader = {options, "flat", "all", NULL, 8, 1 << 20, 2};
+    struct reader reader = {options, "flat", "all", NULL, 8, 1 << 20, 2, false};
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    *options = (struct simulate_options){.ranks = {64},
+    *options = (struct simulate_options){.operation = operation_at(0),
+                                         .ranks = {64},
                                          .ranks_count = 1,
                                          .memory = (size_t)512 << 20,
                                          .rounds = 1e8,

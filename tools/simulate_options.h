@@ -3,12 +3,12 @@
 #define ALNICO_TOOLS_SIMULATE_OPTIONS_H
 
 #include "simulate_machine.h"
-
-#include "comm/algorithm.h"
+#include "simulate_operations.h"
 
 enum { SIMULATE_LIST = 64, SIMULATE_ALGORITHMS = 32 };
 
 struct simulate_options {
+    const struct simulate_operation *operation;
     struct simulate_machine machine;
     int hosts; /* 0: as many as the machine's ranks_per_host needs */
     int ranks[SIMULATE_LIST], ranks_count;

@@ -52,8 +52,12 @@ static int column_width(const char *name)
 
 void report_head(const struct simulate_options *options, int ranks, int ranks_per_host)
 {
-    printf("# alnico-simulate %s allreduce, float32 sum: %d ranks, %d a host, on simulated %s\n",
-           alnico_version(), ranks, ranks_per_host, options->machine.name);
+    const struct simulate_operation *operation = options->operation;
+    bool blocks = operation->send == SIDE_BLOCKS || operation->recv == SIDE_BLOCKS;
+    printf("# alnico-simulate %s %s, float32%s%s: %d ranks, %d a host, on simulated %s\n",
+           alnico_version(), operation->name, operation->flags & REDUCES ? " sum" : "",
+           blocks ? ", size of each rank's block" : "", ranks, ranks_per_host,
+           options->machine.name);
     printf("#%11s", "size (B)");
     for (int a = 0; a < options->algorithms_count; a++)
         printf(" %*s", column_width(options->algorithms[a]->name), options->algorithms[a]->name);
@@ -138,7 +142,7 @@ cJSON *report_json(const struct simulate_options *options, const char *command)
     cJSON_AddStringToObject(json, "program", "alnico-simulate");
     cJSON_AddStringToObject(json, "version", alnico_version());
     cJSON_AddStringToObject(json, "kind", "simulated");
-    cJSON_AddStringToObject(json, "operation", "allreduce");
+    cJSON_AddStringToObject(json, "operation", options->operation->name);
     cJSON_AddStringToObject(json, "date", program_date());
     cJSON_AddStringToObject(json, "command", command);
     cJSON_AddItemToObject(json, "simulated_machine", machine_json(&options->machine));

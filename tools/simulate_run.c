@@ -1,14 +1,14 @@
 /* Driving executors over virtual time. A rank is polled when one of its transfers ends; it starts its next
- * chunk when one has finished. Inputs are whole numbers whose sums float32 holds exactly. */
+ * chunk when one has finished. */
 #include "simulate_run.h"
 
 #include "comm/rounds.h"
+#include "simulate_operations.h"
 #include "status.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-enum { CHUNKS_IN_FLIGHT = 3, VALUES = 128 /* of an input: 0 to 127 */ };
+enum { CHUNKS_IN_FLIGHT = 3 };
 
 struct lane {
     struct rounds rounds;
@@ -24,87 +24,83 @@ struct run {
     size_t *begun;     /* chunks, by rank */
     int unfinished;    /* ranks */
     size_t *finished;  /* chunks, by rank */
-    float *recv,
-        *room; /* by rank: the vector, and its lanes' arrivals; shared by all without data */
-    size_t stride, room_stride; /* elements from rank to rank */
+    struct simulate_buffers buffers;
+    float *room; /* what arrives and WORK, of all lanes; shared by all without data */
+    size_t room_bytes;
+    size_t *room_at; /* elements, where that of a rank's first lane begins; by rank, and the end */
+    size_t *counts, *at;       /* of the blocks of a vector form */
+    struct exchange *messages; /* of a group, by rank */
     double time_us;
 };
 
-/* ---- Inputs and what must come of them ---- */
+/* ---- What a rank does ---- */
 
-static unsigned scramble(uint64_t x)
+/* Of a chunk of so many elements, without lengths of blocks: they are equal. */
+static struct shape plain_shape(const struct simulate_case *what, int rank, size_t count)
 {
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return (unsigned)(x >> 57); /* below VALUES */
+    return (struct shape){.rank = rank, .size = what->ranks, .count = count, .stride = what->count};
 }
 
-static unsigned of_rank(int rank)
+static struct shape shape_of(const struct run *run, int rank, size_t count)
 {
-    return scramble((uint64_t)rank + 1);
-}
-
-static unsigned of_element(size_t i)
-{
-    return scramble(~(uint64_t)i);
-}
-
-static void fill(float *recv, size_t count, int rank)
-{
-    for (size_t i = 0; i < count; i++)
-        recv[i] = (float)(of_rank(rank) ^ of_element(i));
-}
-
-/* sums[v] is the sum over ranks of of_rank(rank) ^ v. */
-static void add_up(int ranks, float *sums)
-{
-    for (unsigned v = 0; v < VALUES; v++) {
-        uint64_t sum = 0;
-        for (int r = 0; r < ranks; r++)
-            sum += of_rank(r) ^ v;
-        sums[v] = (float)sum;
+    const struct simulate_operation *operation = operation_of(run->what);
+    struct shape shape = plain_shape(run->what, rank, count);
+    if (operation->flags & LENGTHS && operation->send == SIDE_BLOCKS) {
+        shape.send_counts = run->counts;
+        shape.send_at = run->at;
     }
+    if (operation->flags & LENGTHS && operation->recv == SIDE_BLOCKS) {
+        shape.recv_counts = run->counts;
+        shape.recv_at = run->at;
+    }
+    if (operation->flags & RING) {
+        shape.messages = &run->messages[rank];
+        shape.messages_count = 1;
+    }
+    return shape;
 }
 
-static size_t count_wrong(const struct run *run)
+static size_t arrivals_of(const struct algorithm *algorithm, const struct shape *shape)
 {
-    float sums[VALUES];
-    size_t wrong = 0;
-    add_up(run->what->ranks, sums);
-    for (int r = 0; r < run->what->ranks; r++)
-        for (size_t i = 0; i < run->what->count; i++)
-            wrong += run->recv[(size_t)r * run->stride + i] != sums[of_element(i)];
-    return wrong;
+    return algorithm->arrivals ? algorithm->arrivals(shape) : shape->count;
+}
+
+/* Elements of room for one lane of a rank. */
+static size_t lane_room(const struct simulate_case *what, int rank, size_t chunk_count)
+{
+    struct shape shape = plain_shape(what, rank, chunk_count);
+    size_t work = what->algorithm->work ? what->algorithm->work(&shape) : 0;
+    return arrivals_of(what->algorithm, &shape) + work;
 }
 
 /* ---- One rank ---- */
 
-static size_t work_count(const struct simulate_case *what, size_t count)
+static float *room_of(const struct run *run, int rank, int number)
 {
-    struct shape shape = {.rank = 0, .size = what->ranks, .count = count};
-    return what->algorithm->work ? what->algorithm->work(&shape) : 0;
+    if (!run->what->data)
+        return run->room;
+    size_t at = run->room_at[rank], each = (run->room_at[rank + 1] - at) / (size_t)run->lanes;
+    return run->room + at + (size_t)number * each;
 }
 
 static void begin_chunk(struct run *run, int rank, int number)
 {
     const struct simulate_case *what = run->what;
     struct rounds *r = &run->lane[rank * run->lanes + number].rounds;
-    size_t chunk = run->begun[rank]++, at = chunk * run->chunk_count;
-    float *recv = run->recv + (size_t)rank * run->stride + at;
-    float *room = run->room + (size_t)rank * run->room_stride +
-                  (size_t)number * (run->room_stride / (size_t)run->lanes);
-    size_t left = what->count - at;
+    size_t chunk = run->begun[rank]++, at = chunk * run->chunk_count, left = what->count - at;
+    float *send = buffers_send(&run->buffers, rank) + at,
+          *recv = buffers_recv(&run->buffers, rank) + at, *room = room_of(run, rank, number);
+    struct shape shape = shape_of(run, rank, left < run->chunk_count ? left : run->chunk_count);
+    float *scratch = room + arrivals_of(what->algorithm, &shape);
     *r = (struct rounds){.algorithm = what->algorithm,
-                         .shape = {.rank = rank,
-                                   .size = what->ranks,
-                                   .count = left < run->chunk_count ? left : run->chunk_count},
+                         .shape = shape,
                          .transport = sim_transport(run->sim, rank),
                          .tag = (uint32_t)(TAG_OPERATIONS + chunk % (1 << 20)),
                          .device = sim_device(run->sim),
                          .stream = sim_stream(run->sim, rank),
                          .type = ALNICO_FLOAT32,
                          .op = ALNICO_SUM,
-                         .buffer = {(char *)recv, (char *)recv, (char *)(room + run->chunk_count)},
+                         .buffer = {(char *)send, (char *)recv, (char *)scratch},
                          .arrivals = (char *)room};
     rounds_begin(r);
 }
@@ -161,41 +157,70 @@ static alnico_status_t drive(struct run *run)
 static void run_free(struct run *run)
 {
     sim_destroy(run->sim);
+    buffers_destroy(&run->buffers);
+    memory_give(run->room, run->room_bytes, run->what->data);
     free(run->lane);
     free(run->begun);
     free(run->finished);
-    free(run->recv);
-    free(run->room);
+    free(run->room_at);
+    free(run->counts);
+    free(run->at);
+    free(run->messages);
 }
 
 static void cut(struct run *run)
 {
     const struct simulate_case *what = run->what;
-    bool whole = what->chunk_count == 0 || what->chunk_count >= what->count;
+    bool whole = what->chunk_count == 0 || what->chunk_count >= what->count ||
+                 what->algorithm->whole || operation_of(what)->flags & (LENGTHS | RING);
     run->chunk_count = whole ? what->count : what->chunk_count;
     run->chunks = what->count ? (what->count - 1) / run->chunk_count + 1 : 1;
     run->lanes = run->chunks < CHUNKS_IN_FLIGHT ? (int)run->chunks : CHUNKS_IN_FLIGHT;
-    size_t lane_room = run->chunk_count + work_count(what, run->chunk_count);
-    run->stride = what->data ? what->count : 0;
-    run->room_stride = what->data ? (size_t)run->lanes * lane_room : 0;
 }
 
-/* Without data the buffers are of one rank, and only their addresses are used. */
+static void set_rooms(struct run *run)
+{
+    const struct simulate_case *what = run->what;
+    size_t most = 0;
+    for (int r = 0; r < what->ranks; r++) {
+        size_t room = (size_t)run->lanes * lane_room(what, r, run->chunk_count);
+        run->room_at[r + 1] = run->room_at[r] + room;
+        most = room > most ? room : most;
+    }
+    run->room_bytes = (what->data ? run->room_at[what->ranks] : most) * sizeof *run->room;
+}
+
+/* Equal blocks for all; each rank sends to the next. */
+static void set_lists(struct run *run)
+{
+    int p = run->what->ranks;
+    struct span send = {BUFFER_SEND, 0, run->what->count}, recv = {BUFFER_RECV, 0, send.len};
+    for (int r = 0; r < p; r++) {
+        run->counts[r] = send.len;
+        run->at[r] = (size_t)r * send.len;
+        exchange_both(&run->messages[r], (r + 1) % p, send, (r + p - 1) % p, recv, false);
+    }
+}
+
 static alnico_status_t allocate(struct run *run)
 {
     const struct simulate_case *what = run->what;
-    size_t ranks = (size_t)what->ranks, holders = what->data ? ranks : 1;
-    size_t lane_room = run->chunk_count + work_count(what, run->chunk_count);
+    size_t ranks = (size_t)what->ranks;
     run->lane = calloc(ranks * (size_t)run->lanes, sizeof *run->lane);
     run->begun = calloc(ranks, sizeof *run->begun);
     run->finished = calloc(ranks, sizeof *run->finished);
-    run->recv = malloc(holders * what->count * sizeof *run->recv + 1);
-    run->room = malloc(holders * (size_t)run->lanes * lane_room * sizeof *run->room + 1);
-    if (!run->lane || !run->begun || !run->finished || !run->recv || !run->room)
-        return error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks of %zu elements%s",
-                         what->ranks, what->count, what->data ? " with data" : "");
-    for (int r = 0; what->data && r < what->ranks; r++)
-        fill(run->recv + (size_t)r * run->stride, what->count, r);
+    run->room_at = calloc(ranks + 1, sizeof *run->room_at);
+    run->counts = calloc(ranks, sizeof *run->counts);
+    run->at = calloc(ranks, sizeof *run->at);
+    run->messages = calloc(ranks, sizeof *run->messages);
+    if (run->room_at)
+        set_rooms(run);
+    run->room = memory_take(run->room_bytes, what->data);
+    if (!run->lane || !run->begun || !run->finished || !run->room_at || !run->room ||
+        !run->counts || !run->at || !run->messages)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", what->ranks);
+    set_lists(run);
+    TRY(buffers_create(what, &run->buffers));
     return sim_create(what->machine, what->ranks, what->data, &run->sim);
 }
 
@@ -209,7 +234,7 @@ alnico_status_t simulate_run(const struct simulate_case *what, struct simulate_r
     if (status == ALNICO_SUCCESS)
         *out = (struct simulate_result){.time_us = run.time_us,
                                         .messages = sim_messages(run.sim),
-                                        .wrong = what->data ? count_wrong(&run) : 0};
+                                        .wrong = what->data ? buffers_wrong(&run.buffers) : 0};
     run_free(&run);
     return status;
 }
@@ -217,15 +242,22 @@ alnico_status_t simulate_run(const struct simulate_case *what, struct simulate_r
 double simulate_data_bytes(const struct simulate_case *what)
 {
     struct run run = {.what = what};
+    double rooms = 0;
     cut(&run);
-    double lane_room = (double)(run.chunk_count + work_count(what, run.chunk_count));
-    return (double)what->ranks * ((double)what->count + run.lanes * lane_room) * sizeof(float);
+    for (int r = 0; r < what->ranks; r++)
+        rooms += (double)lane_room(what, r, run.chunk_count);
+    return buffers_bytes(what) + run.lanes * rooms * sizeof(float);
 }
 
 double simulate_rounds(const struct simulate_case *what)
 {
     struct run run = {.what = what};
+    double rounds = 0;
     cut(&run);
-    struct shape shape = {.rank = 0, .size = what->ranks, .count = run.chunk_count};
-    return (double)what->ranks * (double)run.chunks * what->algorithm->rounds(&shape);
+    for (int r = 0; r < what->ranks; r++) {
+        struct shape shape = plain_shape(what, r, run.chunk_count);
+        shape.messages_count = 1;
+        rounds += what->algorithm->rounds(&shape);
+    }
+    return (double)run.chunks * rounds;
 }

@@ -1,4 +1,4 @@
-/* One allreduce on a simulated machine: the library's executors, one for each rank and chunk, driven over
+/* One operation on a simulated machine: the library's executors, one for each rank and chunk, driven over
  * virtual time by one thread. Any number of them may run at once. */
 #ifndef ALNICO_TOOLS_SIMULATE_RUN_H
 #define ALNICO_TOOLS_SIMULATE_RUN_H
@@ -6,13 +6,16 @@
 #include "comm/algorithm.h"
 #include "comm/transport_sim.h"
 
+struct simulate_operation;
+
 struct simulate_case {
     const struct sim_machine *machine;
     const struct algorithm *algorithm;
     int ranks;
-    size_t count;       /* float32 elements */
+    size_t count;       /* float32 elements of the vector, or of each rank's block */
     size_t chunk_count; /* elements of a chunk, three of which are in flight; 0: one chunk */
     bool data;          /* move, add and check real elements */
+    const struct simulate_operation *operation; /* NULL: allreduce; the root is rank 0 */
 };
 
 struct simulate_result {

@@ -17,7 +17,7 @@
  *                            SEND             RECV
  *     allreduce              as RECV          the vector; begins as a copy of the input
  *     reduce                 the vector       the vector at the root; elsewhere not there
- *     broadcast              as RECV          the vector; at the root it begins as the input
+ *     broadcast              as RECV          the vector; at the root it is the input, and read only
  *     allgather, -v          own block        all blocks
  *     gather, -v             own block        all blocks at the root; elsewhere not there
  *     scatter, -v            all at the root  own block

@@ -73,7 +73,8 @@ static alnico_status_t post_round(struct rounds *r)
         TRY(post(r, p, r->arrivals + arrived * r->element));
         if (x.reduce && x.from >= 0)
             arrived += x.recv.len;
-        assert(arrived <= r->shape.count);
+        assert(arrived <=
+               (r->algorithm->arrivals ? r->algorithm->arrivals(&r->shape) : r->shape.count));
     }
     return ALNICO_SUCCESS;
 }

@@ -2,7 +2,7 @@
  * comes to an end with the right values, and not before the time of one message. */
 #include "fuzz.h"
 #include "simulate_machine.h"
-#include "simulate_run.h"
+#include "simulate_operations.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -24,12 +24,12 @@ static void check_runs(const struct sim_machine *machine)
     const struct sim_link *link = machine->link;
     double least = fmin(link[0].latency_us, fmin(link[1].latency_us, link[2].latency_us));
     struct simulate_case what = {.machine = machine, .ranks = 5, .count = 7, .data = true};
-    for (int i = 0; algorithms_allreduce[i]; i++) {
-        struct simulate_result result;
-        what.algorithm = algorithms_allreduce[i];
-        FUZZ_REQUIRE(simulate_run(&what, &result) == ALNICO_SUCCESS);
-        FUZZ_REQUIRE(result.wrong == 0 && result.time_us >= least && result.time_us < 1e12);
-    }
+    for (int o = 0; (what.operation = operation_at(o)); o++)
+        for (int i = 0; (what.algorithm = what.operation->algorithms[i]); i++) {
+            struct simulate_result result;
+            FUZZ_REQUIRE(simulate_run(&what, &result) == ALNICO_SUCCESS);
+            FUZZ_REQUIRE(result.wrong == 0 && result.time_us >= least && result.time_us < 1e12);
+        }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -29,6 +29,20 @@ expect_json "$work/a.json" 'runs;0;rows;4;time_us' '9\.686[34].*'
 expect_json "$work/a.json" 'runs;0;rows;0;wrong' 0
 expect_json "$work/a.json" 'runs;0;crossovers;0;above' rabenseifner
 
+# Every operation, all algorithms of it; 6 us for the depth of a tree, and a barrier's one size.
+for operation in reduce broadcast allgather allgatherv reduce_scatter reduce_scatterv gather gatherv scatter scatterv \
+    alltoall alltoallv sendrecv; do
+    run "$operation" --machine flat --ranks 9,64 -b 4 -e 4K -f 32 --chunk 1K --json "$work/o.json"
+    expect_out "^# alnico-simulate [^ ]+ $operation, float32"
+    expect_json "$work/o.json" operation "$operation"
+    [ "$(grep -c ' checked ' "$work/out")" -eq 6 ] || fail "$operation: expected 6 checked rows"
+done
+run barrier --machine flat --ranks 64
+expect_out '^ +4 +6\.00 +checked +dissemination$'
+[ "$(rows)" -eq 1 ] || fail "expected 1 row"
+run --machine flat broadcast --ranks 64 --sizes 4K
+expect_out '^ +4096 +8\.46 +63\.81 +checked +binomial$'
+
 # Every shipped machine by name, and by file; ranges, hosts, chunks; the same again, by other threads.
 for machine in sierra h200-ndr "$machines/sierra.json"; do
     run --machine "$machine" --ranks 4..64 -b 8 -e 64K -f 64
@@ -80,7 +94,9 @@ usage '--sizes 8Q: expected a size' --sizes 8Q
 usage '--algorithm foo: expected one of .*ring.* or all' --algorithm foo
 usage '--threads 0: expected' --threads 0
 usage '--rounds 0: expected' --rounds 0
-usage 'now: expected options only' now
+usage 'now: expected one of allreduce .*sendrecv' now
+usage 'barrier: expected one operation only' reduce barrier
+usage '--algorithm ring: expected one of binomial reduce_scatter_gather or all' reduce --algorithm ring
 usage 'unrecognized option' --bogus
 expect 1 "$simulate" --ranks 4 --sizes 8 --json "$work/no/such/folder.json"
 expect_err 'folder.json: No such file or directory'

@@ -103,6 +103,7 @@ static void check_write(struct machine *m, int rank, struct span span)
     for (size_t i = 0; i < span.len; i++)
         foreign |= to[i] == SYMBOLIC_FOREIGN;
     expect(m, rank, span.in != BUFFER_SEND, "writes SEND");
+    expect(m, rank, span.in != BUFFER_RECV || !r->keeps_recv, "writes a RECV that is kept");
     expect(m, rank, !foreign, "writes what is not the operation's");
 }
 

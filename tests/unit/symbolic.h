@@ -22,11 +22,12 @@ struct symbolic_rank {
     struct shape shape;
     uint64_t *buffer[BUFFERS]; /* WORK is made and freed by the machine */
     size_t elements[BUFFERS];
+    bool keeps_recv; /* RECV is read only: the root's of a broadcast */
     struct symbolic_state *state;
 };
 
 /* Runs all ranks to the end. Returns NULL, or what is wrong until the next run: an exchange leaves its buffer, writes
- * SEND, reads what is not there or touches what is foreign; exchanges of a round depend on each other, are too many, or
+ * SEND or a RECV that is kept, reads what is not there or touches what is foreign; exchanges of a round depend on each other, are too many, or
  * need more room for arrivals than announced; a message and its receive differ in length; ranks wait for ever; or after
  * a barrier a rank has not heard of every other. */
 const char *symbolic_run(const struct algorithm *algorithm, struct symbolic_rank *ranks, int size,

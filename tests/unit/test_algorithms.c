@@ -198,7 +198,9 @@ static void begin_rank(const struct plan *plan, int rank, struct place *place,
         put_in_place(plan, rank, place, &send, &recv);
     *out = (struct symbolic_rank){.shape = shape_of(plan, rank, place),
                                   .buffer = {send, recv, NULL},
-                                  .elements = {place->send.elements, place->recv.elements, 0}};
+                                  .elements = {place->send.elements, place->recv.elements, 0},
+                                  .keeps_recv = plan->form->list == algorithms_broadcast &&
+                                                rank == plan->root};
 }
 
 static void give_back(struct layout *layout)

@@ -226,6 +226,21 @@ static void test_room_for_arrivals_is_limited(void **state)
     assert_true(recv[0] == recv[1] && recv[0] == symbolic_token(0, 0, 0) + symbolic_token(1, 0, 0));
 }
 
+/* A rank that must keep its vector adds to it. */
+static void test_a_kept_vector_is_not_written(void **state)
+{
+    (void)state;
+    struct symbolic_rank ranks[2];
+    uint64_t recv[2] = {symbolic_token(0, 0, 0), symbolic_token(1, 0, 0)};
+    for (int r = 0; r < 2; r++)
+        ranks[r] = (struct symbolic_rank){.shape = {.rank = r, .size = 2, .count = 1},
+                                          .buffer = {NULL, &recv[r], NULL},
+                                          .elements = {0, 1, 0},
+                                          .keeps_recv = r == 1};
+    assert_non_null(strstr(symbolic_run(&algorithm_recursive_doubling, ranks, 2, false),
+                           "rank 1, round 0: writes a RECV that is kept"));
+}
+
 static int fewer_rounds(const struct shape *shape)
 {
     return algorithm_barrier_dissemination.rounds(shape) - 1;
@@ -249,6 +264,7 @@ int main(void)
         cmocka_unit_test(test_messages_of_a_group_meet_in_their_order),
         cmocka_unit_test(test_every_broken_rule_is_seen),
         cmocka_unit_test(test_room_for_arrivals_is_limited),
+        cmocka_unit_test(test_a_kept_vector_is_not_written),
         cmocka_unit_test(test_a_barrier_hears_of_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
