@@ -9,6 +9,7 @@
  * one may have written some chunks of it.
  */
 #include "comm/hosted.h"
+#include "comm/pieces.h"
 #include "comm/pipeline.h"
 #include "comm/staging.h"
 
@@ -37,7 +38,9 @@ struct host_op {
     struct stage landing;       /* of the result's copy */
     bool lands;
 
-    unsigned turn; /* of a long message, at the chunks */
+    unsigned turn;  /* of a long message, at the chunks */
+    bool in_pieces; /* of which the pipeline is the description only */
+    bool begun;     /* the pieces are this one's */
 };
 
 static size_t bytes_of(const struct call *call)
@@ -76,10 +79,21 @@ static bool host_may_run(struct hosted *h)
     return op->way != WAY_LONG || op->turn == h->comm->staging->served;
 }
 
+static alnico_status_t advance(struct host_op *op, bool *moved)
+{
+    struct pieces *pieces = op->hosted.comm->pieces;
+    if (!op->in_pieces)
+        return pipeline_poll(&op->pipeline, moved);
+    if (!op->begun)
+        pieces_begin(pieces, &op->pipeline);
+    op->begun = true;
+    return pieces_poll(pieces, moved);
+}
+
 static alnico_status_t host_poll(struct hosted *h, bool *moved)
 {
     struct host_op *op = (struct host_op *)h;
-    TRY(op->lands ? ALNICO_SUCCESS : pipeline_poll(&op->pipeline, moved));
+    TRY(op->lands ? ALNICO_SUCCESS : advance(op, moved));
     if (op->way == WAY_SHORT_LATER)
         TRY(land(op, moved));
     leave_staging(op);
@@ -89,6 +103,8 @@ static alnico_status_t host_poll(struct hosted *h, bool *moved)
 static void host_cancel(struct hosted *h)
 {
     struct host_op *op = (struct host_op *)h;
+    if (op->begun)
+        pieces_cancel(h->comm->pieces);
     pipeline_cancel(&op->pipeline);
     if (op->failed)
         h->comm->device->flag_raise(op->failed, 1);
@@ -168,7 +184,7 @@ static alnico_status_t choose_way(struct host_op *op, const struct call *call, b
 {
     struct pipeline *p = &op->pipeline;
     op->way = WAY_DIRECT;
-    op->lands = false;
+    op->lands = op->begun = false;
     p->call = *call;
     p->staging = NULL;
     if (op->hosted.comm->device->host_accessible)
@@ -220,6 +236,7 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
     p->pool = &comm->family->pool;
     p->turn = comm->next_turn;
     pipeline_begin(p);
+    op->in_pieces = pieces_suit(p);
     comm->next_turn += p->chunks;
     status = hosted_start(&op->hosted, call, request);
     if (status != ALNICO_SUCCESS && comm->spare == &op->hosted)
@@ -229,12 +246,22 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
 
 /* ---- The communicator ---- */
 
+static void forget_memory(alnico_comm_t comm)
+{
+    pieces_destroy(comm->pieces);
+    staging_destroy(comm->staging);
+    comm->pieces = NULL;
+    comm->staging = NULL;
+}
+
 /* All ranks have staging, or none: it is then not fit for them. */
 static alnico_status_t host_attach(alnico_comm_t comm, const char *who)
 {
     if (comm->device->host_accessible || !comm->transport->concurrent)
         return ALNICO_SUCCESS;
     alnico_status_t status = staging_create(comm->device, &comm->staging);
+    if (status == ALNICO_SUCCESS)
+        status = pieces_create(comm->staging, &comm->pieces);
     if (status != ALNICO_SUCCESS)
         log_write(LOG_WARNING, "%s: no messages through the host: %s", who, alnico_error_detail());
     char mine = status == ALNICO_SUCCESS, *all = malloc((size_t)comm->size);
@@ -243,17 +270,15 @@ static alnico_status_t host_attach(alnico_comm_t comm, const char *who)
     status = comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout,
                            who, &mine, all, sizeof mine);
     for (int i = 0; i < comm->size && status == ALNICO_SUCCESS; i++)
-        if (!all[i]) {
-            staging_destroy(comm->staging);
-            comm->staging = NULL;
-        }
+        if (!all[i])
+            forget_memory(comm);
     free(all);
     return status;
 }
 
 static void host_detach(alnico_comm_t comm)
 {
-    staging_destroy(comm->staging);
+    forget_memory(comm);
 }
 
 /* Messages that a stream waits for need somebody else to carry them. */

@@ -33,6 +33,7 @@ struct latch {
 
 struct hosted;
 struct staging;
+struct pieces;
 struct peer_state;
 struct peer_cuda_state;
 struct shared_state;
@@ -84,6 +85,7 @@ struct alnico_comm {
     atomic_int in_flight;          /* submitted to the engine and not retired */
     struct hosted *issued, *spare; /* the host backend's operations: not yet free again, and free */
     struct staging *staging;       /* the host backend's; NULL where the host reaches the buffers */
+    struct pieces *pieces;         /* of the long message that has the staging's chunks */
 
     atomic_bool aborted;
     struct latch latch;

@@ -267,6 +267,38 @@ static void requests_of_all_lengths_overlap(void **state)
     ranks_run(2, run_requests, NULL);
 }
 
+/* More than the chunks' memory holds at once, one behind the other. */
+static void run_long(struct rank *rank)
+{
+    enum { FLYING = 3, COUNT = 800001 };
+    struct seat s;
+    alnico_request_t requests[FLYING];
+    seat_open(&s, rank, "rabenseifner");
+    int32_t *x = malloc(FLYING * COUNT * sizeof *x);
+    REQUIRE(x != NULL);
+    for (int i = 0; i < FLYING * COUNT; i++)
+        x[i] = i * (rank->rank + 1);
+    for (int i = 0; i < FLYING; i++)
+        REQUIRE_STATUS(alnico_iallreduce(ALNICO_IN_PLACE, far_of(x + i * COUNT),
+                                         (size_t)(COUNT - i), ALNICO_INT32, ALNICO_SUM, s.comm,
+                                         &requests[i]),
+                       ALNICO_SUCCESS);
+    for (int i = 0; i < FLYING; i++)
+        REQUIRE_STATUS(alnico_request_synchronize(&requests[i]), ALNICO_SUCCESS);
+    for (int i = 0; i < FLYING * COUNT; i++) {
+        bool reduced = i % COUNT < COUNT - i / COUNT;
+        REQUIRE(x[i] == i * (reduced ? 6 : rank->rank + 1));
+    }
+    seat_close(&s);
+    free(x);
+}
+
+static void long_ones_use_their_memory_again(void **state)
+{
+    (void)state;
+    ranks_run(3, run_long, NULL);
+}
+
 /* ---- Failure ---- */
 
 /* Rank 1 does not come: rank 0's stream goes on, and its short result is as it was. */
@@ -440,6 +472,7 @@ int main(void)
         cmocka_unit_test(every_case_is_right),
         cmocka_unit_test(calls_queue_up_beyond_the_ring),
         cmocka_unit_test(requests_of_all_lengths_overlap),
+        cmocka_unit_test(long_ones_use_their_memory_again),
         cmocka_unit_test(missing_rank_leaves_the_result_alone),
         cmocka_unit_test(ranks_on_one_device_are_named),
     };
