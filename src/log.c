@@ -10,12 +10,31 @@
 
 extern char **environ;
 
+/* The variable of a collective. */
+#define FORCES(COLLECTIVE)                                                                         \
+    [VARIABLE_##                                                                                   \
+        COLLECTIVE] = {"ALNICO_" #COLLECTIVE, "",                                                  \
+                       "algorithm to force, instead of the table's choice (rank 0's counts)"}
+
 static const struct variable_info table[VARIABLES] = {
     [VARIABLE_LOG] = {"ALNICO_LOG", "warning", "what to log: error, warning, info or debug"},
     [VARIABLE_TIMEOUT] = {"ALNICO_TIMEOUT", "600",
                           "seconds before a wait gives up (rank 0's counts)"},
-    [VARIABLE_ALLREDUCE] = {"ALNICO_ALLREDUCE", "",
-                            "allreduce algorithm to force (rank 0's counts)"},
+    FORCES(ALLREDUCE),
+    FORCES(REDUCE),
+    FORCES(BROADCAST),
+    FORCES(ALLGATHER),
+    FORCES(ALLGATHERV),
+    FORCES(REDUCE_SCATTER),
+    FORCES(REDUCE_SCATTERV),
+    FORCES(GATHER),
+    FORCES(GATHERV),
+    FORCES(SCATTER),
+    FORCES(SCATTERV),
+    FORCES(ALLTOALL),
+    FORCES(ALLTOALLV),
+    FORCES(BARRIER),
+    FORCES(SENDRECV),
     [VARIABLE_CHUNK] = {"ALNICO_CHUNK", "", "bytes of a large message's chunks (rank 0's counts)"},
     [VARIABLE_TUNING] = {"ALNICO_TUNING", "",
                          "tuning file that goes before the built-in table (rank 0's counts)"},

@@ -183,7 +183,7 @@ static void tuner_open(struct tuner *t)
     t->device = &tune_cpu;
 #endif
     t->device->open(t);
-    if (t->comm->forced || t->comm->family->settings.chunk_bytes)
+    if (t->comm->forced[ALNICO_ALLREDUCE].algorithm || t->comm->family->settings.chunk_bytes)
         program_fail(
             "ALNICO_ALLREDUCE or ALNICO_CHUNK is set: unset them, they go before every row");
     program_check(tuning_steps_init(&t->in_force, &t->comm->family->tuning, (int)t->options.device,

@@ -100,10 +100,28 @@ typedef enum alnico_op {
     ALNICO_BITWISE_XOR
 } alnico_op_t;
 
-typedef enum alnico_collective { ALNICO_ALLREDUCE } alnico_collective_t;
+/* What algorithms are chosen for. SENDRECV is every message between two ranks: send, recv, sendrecv and groups. */
+typedef enum alnico_collective {
+    ALNICO_ALLREDUCE,
+    ALNICO_REDUCE,
+    ALNICO_BROADCAST,
+    ALNICO_ALLGATHER,
+    ALNICO_ALLGATHERV,
+    ALNICO_REDUCE_SCATTER,
+    ALNICO_REDUCE_SCATTERV,
+    ALNICO_GATHER,
+    ALNICO_GATHERV,
+    ALNICO_SCATTER,
+    ALNICO_SCATTERV,
+    ALNICO_ALLTOALL,
+    ALNICO_ALLTOALLV,
+    ALNICO_BARRIER,
+    ALNICO_SENDRECV
+} alnico_collective_t;
 
-/* As `send`: the input stands in `recv`, and the result replaces it. send == recv means the same. */
-#define ALNICO_IN_PLACE ((const void *)-1)
+/* In place of a buffer: what it would hold stands in the other one already, or comes there; each call says where. The
+ * address itself means the same. */
+#define ALNICO_IN_PLACE ((void *)-1)
 
 /* ---- Streams ---- */
 
@@ -208,29 +226,231 @@ ALNICO_API alnico_status_t alnico_comm_deregister(alnico_comm_t comm,
 /* A nonblocking operation in flight, owned by the library and freed by the call that sets it to NULL. */
 typedef struct alnico_request *alnico_request_t;
 
-/* Combines `count` elements of `type` from every rank element by element and gives every rank the
- * result: recv[i] = op over ranks of send[i].
+/*
+ * Rules of every operation below
  *
- * send, recv: `count` elements each on the communicator's device; either the same or not overlapping;
- * aligned to the type. With count 0 both may be NULL. Both belong to the library until the stream has
- * passed the operation.
- * On a stream this returns at once, and the stream's later work sees the result; on the inline
- * stream it returns when the result is there. On GPUs the first call of a communicator that goes to NCCL
- * may wait for the other ranks (docs/tuning.md); alnico_iallreduce never does. Every rank gets the same bits, and the same again with
- * the same settings.
- * Errors: ARGUMENT (null, overlap, misalignment, unknown type, an operation that the type does not
- * have, a count whose bytes overflow, memory of another device), and whatever is latched. Where GPUs are
- * used, whose memory it is holds for the whole allocation and is looked at in its first call and then
- * about every 64th: a buffer that was freed since, and its address reused, may go unnoticed. */
+ * Blocking and nonblocking. alnico_X is ordered on the communicator's stream: it begins after what the stream was
+ * given before, and the stream's later work sees the result. On a stream it returns at once; on the inline stream it
+ * returns when this rank's part is done. On GPUs the first blocking collective of a communicator that goes to NCCL
+ * may wait for the other ranks (docs/tuning.md); the nonblocking ones never do. alnico_iX begins in the same order, but the stream goes on: what it is given
+ * later may run at the same time, until alnico_wait. It sets *request, to NULL on error.
+ *
+ * Buffers are on the communicator's device, aligned to the type, and belong to the library until the stream has passed
+ * the operation, or until the request is complete: `send` must not be written, `recv` not be touched. Where all their
+ * elements are none, they may be NULL. What is not said to be written is left as it is, gaps between blocks too. `send`
+ * and `recv` must not overlap but as each call says of ALNICO_IN_PLACE.
+ *
+ * Blocks. Where a buffer holds a part for or from each rank, block b is rank b's. Equal blocks have `count` elements each
+ * and stand one behind the other. In the calls that end with v block b has counts[b] elements and begins at element
+ * at[b]; `at` may be in any order and leave gaps, and NULL means one behind the other. Blocks that are written must not
+ * overlap. The arrays have as many entries as there are ranks, and are the caller's again on return. Any count may be 0.
+ *
+ * All ranks call the same operations in the same order with the same `count`, type, op and root, and with counts that fit
+ * each other. What does not is found at the deadline at the latest, and is undefined until then; with ALNICO_CHECK=1 all
+ * ranks compare before each collective, and every rank gets ALNICO_ERROR_MISMATCH, or ALNICO_ERROR_ARGUMENT where
+ * blocks overlap, with a detail that names the ranks and what they passed. That makes the caller wait for the others.
+ *
+ * Results. Reductions give the same bits again with the same settings. All else copies bits, of any type.
+ *
+ * Errors of all: ARGUMENT (a NULL buffer or array, misalignment, overlap, an unknown type, an operation that the type does
+ * not have, a root or rank that is not one, more bytes than there are addresses, memory of another device, an open group),
+ * UNSUPPORTED (a forced algorithm that cannot do it, or a device that nothing can do it on), MEMORY, and whatever is
+ * latched. Where GPUs are used, whose memory it is holds for the whole allocation and is looked at in its first call and
+ * then about every 64th: a buffer that was freed since, and its address reused, may go unnoticed.
+ */
+
+/* Combines `count` elements of `type` from every rank element by element and gives every rank the
+ * result: recv[i] = op over ranks of send[i]. Every rank gets the same bits.
+ *
+ * send, recv: `count` elements each. ALNICO_IN_PLACE as `send`, or send == recv: the input stands in recv. */
 ALNICO_API alnico_status_t alnico_allreduce(const void *send, void *recv, size_t count,
                                             alnico_datatype_t type, alnico_op_t op,
                                             alnico_comm_t comm);
-
-/* The same, but the stream goes on: what it is given later may run at the same time, until
- * alnico_wait. The operation still begins after what the stream was given before. */
 ALNICO_API alnico_status_t alnico_iallreduce(const void *send, void *recv, size_t count,
                                              alnico_datatype_t type, alnico_op_t op,
                                              alnico_comm_t comm, alnico_request_t *request);
+
+/* The same result, at rank `root` only.
+ *
+ * send: `count` elements. recv: `count` elements at the root; elsewhere it is not looked at and may be NULL.
+ * ALNICO_IN_PLACE as `send`, or send == recv, at the root only: its input stands in recv. */
+ALNICO_API alnico_status_t alnico_reduce(const void *send, void *recv, size_t count,
+                                         alnico_datatype_t type, alnico_op_t op, int root,
+                                         alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_ireduce(const void *send, void *recv, size_t count,
+                                          alnico_datatype_t type, alnico_op_t op, int root,
+                                          alnico_comm_t comm, alnico_request_t *request);
+
+/* Copies the root's `count` elements of `buffer` to every rank's. Other ranks' buffers are written, the root's is read. */
+ALNICO_API alnico_status_t alnico_broadcast(void *buffer, size_t count, alnico_datatype_t type,
+                                            int root, alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_ibroadcast(void *buffer, size_t count, alnico_datatype_t type,
+                                             int root, alnico_comm_t comm,
+                                             alnico_request_t *request);
+
+/* Gives every rank the blocks of all: recv[b * count + i] = send[i] of rank b.
+ *
+ * send: `count` elements, this rank's block. recv: size * count elements. ALNICO_IN_PLACE as `send`, or send == the
+ * rank's own block in recv: it stands there already. */
+ALNICO_API alnico_status_t alnico_allgather(const void *send, void *recv, size_t count,
+                                            alnico_datatype_t type, alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_iallgather(const void *send, void *recv, size_t count,
+                                             alnico_datatype_t type, alnico_comm_t comm,
+                                             alnico_request_t *request);
+
+/* The same with blocks of different length: recv[at[b] + i] = send[i] of rank b, i < counts[b].
+ *
+ * send_count: must be counts[rank], which also holds in place. counts, at: of recv; the counts are the same on all ranks,
+ * `at` may differ. */
+ALNICO_API alnico_status_t alnico_allgatherv(const void *send, size_t send_count, void *recv,
+                                             const size_t *counts, const size_t *at,
+                                             alnico_datatype_t type, alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_iallgatherv(const void *send, size_t send_count, void *recv,
+                                              const size_t *counts, const size_t *at,
+                                              alnico_datatype_t type, alnico_comm_t comm,
+                                              alnico_request_t *request);
+
+/* Combines the ranks' vectors of size * count elements and gives each rank its block of the result: recv[i] = op over ranks
+ * of send[rank * count + i].
+ *
+ * send: size * count elements. recv: `count` elements. In place, as in NCCL: recv == send + rank * count, the own block of
+ * send, which the result replaces; with ALNICO_IN_PLACE as `send`, `recv` is the whole vector of size * count elements, and
+ * the result comes to its own block. The other blocks are left as they are. */
+ALNICO_API alnico_status_t alnico_reduce_scatter(const void *send, void *recv, size_t count,
+                                                 alnico_datatype_t type, alnico_op_t op,
+                                                 alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_ireduce_scatter(const void *send, void *recv, size_t count,
+                                                  alnico_datatype_t type, alnico_op_t op,
+                                                  alnico_comm_t comm, alnico_request_t *request);
+
+/* The same with blocks of different length, one behind the other in send; recv gets counts[rank] elements. In place
+ * likewise, with the own block where it begins in send. counts: the same on all ranks. */
+ALNICO_API alnico_status_t alnico_reduce_scatterv(const void *send, void *recv,
+                                                  const size_t *counts, alnico_datatype_t type,
+                                                  alnico_op_t op, alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_ireduce_scatterv(const void *send, void *recv,
+                                                   const size_t *counts, alnico_datatype_t type,
+                                                   alnico_op_t op, alnico_comm_t comm,
+                                                   alnico_request_t *request);
+
+/* Gives the root the blocks of all: recv[b * count + i] at the root = send[i] of rank b.
+ *
+ * send: `count` elements. recv: size * count elements at the root; elsewhere it is not looked at and may be NULL.
+ * ALNICO_IN_PLACE as `send`, or send == the own block in recv, at the root only. */
+ALNICO_API alnico_status_t alnico_gather(const void *send, void *recv, size_t count,
+                                         alnico_datatype_t type, int root, alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_igather(const void *send, void *recv, size_t count,
+                                          alnico_datatype_t type, int root, alnico_comm_t comm,
+                                          alnico_request_t *request);
+
+/* The same with blocks of different length: rank b sends send_count elements, which counts[b] at the root must be too.
+ * recv, counts, at: at the root; elsewhere they are not looked at and may be NULL. */
+ALNICO_API alnico_status_t alnico_gatherv(const void *send, size_t send_count, void *recv,
+                                          const size_t *counts, const size_t *at,
+                                          alnico_datatype_t type, int root, alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_igatherv(const void *send, size_t send_count, void *recv,
+                                           const size_t *counts, const size_t *at,
+                                           alnico_datatype_t type, int root, alnico_comm_t comm,
+                                           alnico_request_t *request);
+
+/* Gives each rank its block of the root's: recv[i] = send[rank * count + i] of the root.
+ *
+ * send: size * count elements at the root; elsewhere it is not looked at and may be NULL. recv: `count` elements.
+ * ALNICO_IN_PLACE as `recv`, or recv == the own block in send, at the root only: its block stays where it is. */
+ALNICO_API alnico_status_t alnico_scatter(const void *send, void *recv, size_t count,
+                                          alnico_datatype_t type, int root, alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_iscatter(const void *send, void *recv, size_t count,
+                                           alnico_datatype_t type, int root, alnico_comm_t comm,
+                                           alnico_request_t *request);
+
+/* The same with blocks of different length: rank b gets recv_count elements, which counts[b] at the root must be too.
+ * send, counts, at: at the root; elsewhere they are not looked at and may be NULL. */
+ALNICO_API alnico_status_t alnico_scatterv(const void *send, const size_t *counts, const size_t *at,
+                                           void *recv, size_t recv_count, alnico_datatype_t type,
+                                           int root, alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_iscatterv(const void *send, const size_t *counts,
+                                            const size_t *at, void *recv, size_t recv_count,
+                                            alnico_datatype_t type, int root, alnico_comm_t comm,
+                                            alnico_request_t *request);
+
+/* Every rank gives each a block: recv[b * count + i] = send[rank * count + i] of rank b.
+ *
+ * send, recv: size * count elements each. ALNICO_IN_PLACE as `send`, or send == recv: what is sent stands in recv. */
+ALNICO_API alnico_status_t alnico_alltoall(const void *send, void *recv, size_t count,
+                                           alnico_datatype_t type, alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_ialltoall(const void *send, void *recv, size_t count,
+                                            alnico_datatype_t type, alnico_comm_t comm,
+                                            alnico_request_t *request);
+
+/* The same with blocks of different length: send_counts[b] elements from send_at[b] go to rank b, whose recv_counts for this
+ * rank must be as many. In place what is sent stands in recv: send_counts and send_at are not looked at, and rank b sends
+ * back as much as it gets from here. */
+ALNICO_API alnico_status_t alnico_alltoallv(const void *send, const size_t *send_counts,
+                                            const size_t *send_at, void *recv,
+                                            const size_t *recv_counts, const size_t *recv_at,
+                                            alnico_datatype_t type, alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_ialltoallv(const void *send, const size_t *send_counts,
+                                             const size_t *send_at, void *recv,
+                                             const size_t *recv_counts, const size_t *recv_at,
+                                             alnico_datatype_t type, alnico_comm_t comm,
+                                             alnico_request_t *request);
+
+/* Ends on no rank before it has begun on all. */
+ALNICO_API alnico_status_t alnico_barrier(alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_ibarrier(alnico_comm_t comm, alnico_request_t *request);
+
+/* ---- Messages between two ranks ---- */
+
+/*
+ * Rules of messages
+ *
+ * Messages from one rank to another are received in the order in which they were sent, whichever of the calls below sent or
+ * received them; there are no tags. They match apart from collectives, and only the two ranks call. A message and its receive
+ * have the same number of bytes: if they differ, the receiver's communicator fails with ALNICO_ERROR_MISMATCH, and the
+ * sender's does too. A short message may have been sent before that is known: the sender then learns it in an operation that
+ * waits, or from alnico_synchronize.
+ *
+ * A send may or may not end before its receive has begun. So two ranks that both send first and then receive, one after the
+ * other and blocking, may wait for each other until the deadline: let them use alnico_sendrecv, a group, or nonblocking
+ * calls, any number of which may be under way. On a CUDA stream that holds for nonblocking calls too: each
+ * waits for its other side before the next begins.
+ */
+
+/* Sends `count` elements of `buffer` to rank `to`. A message to this rank itself needs its receive in the same group, in
+ * the same sendrecv, or nonblocking. */
+ALNICO_API alnico_status_t alnico_send(const void *buffer, size_t count, alnico_datatype_t type,
+                                       int to, alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_isend(const void *buffer, size_t count, alnico_datatype_t type,
+                                        int to, alnico_comm_t comm, alnico_request_t *request);
+
+/* Receives `count` elements from rank `from` into `buffer`. */
+ALNICO_API alnico_status_t alnico_recv(void *buffer, size_t count, alnico_datatype_t type, int from,
+                                       alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_irecv(void *buffer, size_t count, alnico_datatype_t type,
+                                        int from, alnico_comm_t comm, alnico_request_t *request);
+
+/* Sends `send_count` elements to rank `to` and receives `recv_count` from rank `from`, at the same time. The two buffers
+ * do not overlap. */
+ALNICO_API alnico_status_t alnico_sendrecv(const void *send, size_t send_count, int to, void *recv,
+                                           size_t recv_count, int from, alnico_datatype_t type,
+                                           alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_isendrecv(const void *send, size_t send_count, int to, void *recv,
+                                            size_t recv_count, int from, alnico_datatype_t type,
+                                            alnico_comm_t comm, alnico_request_t *request);
+
+/* Joins all alnico_send, alnico_recv and alnico_sendrecv up to alnico_group_end into one operation, which cannot deadlock,
+ * whatever the order of its members and of those on other ranks. In between these calls check their arguments and are
+ * recorded; one that is refused is left out, and the group goes on. Every other operation on the communicator, a
+ * nonblocking message and another group included, is an error until the end. Messages may be of different types, to and from any ranks, this
+ * one included; their buffers do not overlap, but may be sent to several ranks. A group that is open when the
+ * communicator is destroyed is logged as an error and forgotten. Errors: ARGUMENT (a group is open). */
+ALNICO_API alnico_status_t alnico_group_begin(alnico_comm_t comm);
+
+/* Starts the group: blocking with `request` NULL, otherwise nonblocking. A group without messages ends at once. Errors:
+ * ARGUMENT (no group is open); after any error the group is gone. */
+ALNICO_API alnico_status_t alnico_group_end(alnico_comm_t comm, alnico_request_t *request);
+
+/* ---- Requests ---- */
 
 /* The communicator's stream waits for the request, and the host does not (on the inline stream the
  * caller is the stream). Requests may be waited for in any order. Sets *request to NULL. Errors:

@@ -34,6 +34,7 @@ const struct algorithm *const algorithms_reduce_scatterv[] = {
 };
 const struct algorithm *const algorithms_gather[] = {
     &algorithm_gather_binomial,
+    &algorithm_gather_linear,
     NULL,
 };
 const struct algorithm *const algorithms_gatherv[] = {
@@ -42,6 +43,7 @@ const struct algorithm *const algorithms_gatherv[] = {
 };
 const struct algorithm *const algorithms_scatter[] = {
     &algorithm_scatter_binomial,
+    &algorithm_scatter_linear,
     NULL,
 };
 const struct algorithm *const algorithms_scatterv[] = {

@@ -98,6 +98,12 @@ const struct backend_ops *backend_find(const char *name, const struct device_ops
     for (const struct backend_ops *const *each_ = backend_all, *OPS; (OPS = *each_); each_++)      \
         if (OPS->SLOT && OPS->devices & 1u << (COMM)->device->kind)
 
+/* Under ALNICO_CHECK: the blocks that this rank is to write do not overlap. */
+alnico_status_t call_check_blocks(alnico_comm_t comm, const struct call *call, const char *who);
+
+/* Of a vector form that all ranks call: whether their counts fit each other (collective). */
+alnico_status_t call_compare_counts(alnico_comm_t comm, const struct call *call, const char *who);
+
 /* Under ALNICO_CHECK: compares a call, and `mine`, how its arguments were found, with those of all ranks (collective; it
  * waits for them). `mine` if that is an error; the first error of another rank; MISMATCH, with what differs. */
 alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool nonblocking,

@@ -17,7 +17,9 @@
 #include "log.h"
 #include "status.h"
 
+#include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum host_way {
     WAY_DIRECT, /* the host reaches the buffers */
@@ -41,11 +43,23 @@ struct host_op {
     unsigned turn;  /* of a long message, at the chunks */
     bool in_pieces; /* of which the pipeline is the description only */
     bool begun;     /* the pieces are this one's */
+
+    size_t *lists; /* counts and displacements of a vector form */
 };
 
-static size_t bytes_of(const struct call *call)
+/* What a rank reads and writes of a short message, which has no gaps. */
+static size_t bytes_read(const struct host_op *op)
 {
-    return call->count * datatype_bytes(call->type);
+    const struct call *call = &op->hosted.call;
+    struct side side = call_reads(call, op->hosted.comm->rank, op->hosted.comm->size);
+    return side_extent(&side) * datatype_bytes(call->type);
+}
+
+static size_t bytes_written(const struct host_op *op)
+{
+    const struct call *call = &op->hosted.call;
+    struct side side = call_writes(call, op->hosted.comm->rank, op->hosted.comm->size);
+    return side_extent(&side) * datatype_bytes(call->type);
 }
 
 /* ---- What the engine does ---- */
@@ -56,8 +70,10 @@ static alnico_status_t land(struct host_op *op, bool *moved)
     if (op->lands)
         return gate_is_open(&op->landing.copied) ? ALNICO_SUCCESS : ALNICO_PENDING;
     struct staging *staging = h->comm->staging;
-    TRY(stage_copy(staging, &op->landing, h->call.recv, op->result, bytes_of(&h->call),
-                   staging->in));
+    size_t bytes = bytes_written(op);
+    if (bytes == 0)
+        return ALNICO_SUCCESS;
+    TRY(stage_copy(staging, &op->landing, h->call.recv, op->result, bytes, staging->in));
     op->lands = true;
     *moved = true;
     return ALNICO_PENDING;
@@ -118,18 +134,19 @@ static void host_cancel(struct hosted *h)
 static alnico_status_t host_open(struct hosted *h)
 {
     struct host_op *op = (struct host_op *)h;
-    if (op->way == WAY_LONG || op->way == WAY_DIRECT)
+    size_t bytes = op->way == WAY_LONG || op->way == WAY_DIRECT ? 0 : bytes_read(op);
+    if (bytes == 0)
         return gate_open_on(&h->ready, h->comm->stream);
-    return gate_open_copied(&h->ready, op->input, h->call.send, bytes_of(&h->call),
-                            h->comm->stream);
+    return gate_open_copied(&h->ready, op->input, h->call.send, bytes, h->comm->stream);
 }
 
 static alnico_status_t host_hold(struct hosted *h)
 {
     struct host_op *op = (struct host_op *)h;
-    if (op->way != WAY_SHORT)
+    size_t bytes = op->way == WAY_SHORT ? bytes_written(op) : 0;
+    if (bytes == 0)
         return gate_hold(&h->done, h->comm->stream);
-    return gate_hold_and_copy(&h->done, h->call.recv, op->result, bytes_of(&h->call), op->failed,
+    return gate_hold_and_copy(&h->done, h->call.recv, op->result, bytes, op->failed,
                               h->comm->stream);
 }
 
@@ -140,6 +157,7 @@ static void host_finish(struct hosted *h)
         h->comm->device->flag_destroy(op->failed);
     if (op->landing.copied.device)
         gate_finish(&op->landing.copied);
+    free(op->lists);
 }
 
 static const struct work_ops host_work = {
@@ -155,19 +173,28 @@ static const struct work_ops host_work = {
 
 /* ---- Starting ---- */
 
-/* Room for the input, and for the result where that is aligned otherwise; false if there is none now. */
+static size_t room_for(size_t bytes)
+{
+    return (bytes + 16 + 63) / 64 * 64;
+}
+
+/* Room for the input, and for the result where that is aligned otherwise or something else; false if there is none
+ * now. */
 static bool take_region(struct host_op *op, const struct call *call)
 {
     struct staging *staging = op->hosted.comm->staging;
-    size_t bytes = bytes_of(call), room = (bytes + 16 + 63) / 64 * 64;
+    size_t in = bytes_read(op), out = bytes_written(op);
     size_t from = (uintptr_t)call->send % 16, to = (uintptr_t)call->recv % 16;
-    if (bytes > STAGING_SHORT_BYTES)
+    bool one = from == to &&
+               (call->collective == ALNICO_ALLREDUCE || call->collective == ALNICO_BROADCAST);
+    if (in > STAGING_SHORT_BYTES || out > STAGING_SHORT_BYTES || call_is_vector(call))
         return false;
-    char *memory = staging_take(staging, from == to ? room : 2 * room, &op->region);
+    size_t room = one ? room_for(in > out ? in : out) : room_for(in) + room_for(out);
+    char *memory = staging_take(staging, room, &op->region);
     if (!memory)
         return false;
     op->input = memory + from;
-    op->result = from == to ? op->input : memory + room + to;
+    op->result = one ? op->input : memory + room_for(in) + to;
     return true;
 }
 
@@ -183,6 +210,7 @@ static alnico_status_t prepare_short(struct host_op *op)
 static alnico_status_t choose_way(struct host_op *op, const struct call *call, bool nonblocking)
 {
     struct pipeline *p = &op->pipeline;
+    op->hosted.call = *call;
     op->way = WAY_DIRECT;
     op->lands = op->begun = false;
     p->call = *call;
@@ -218,18 +246,38 @@ static void forget_staging(struct host_op *op)
         leave_staging(op);
 }
 
-static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
-                                  const struct choice *choice, alnico_request_t *request)
+static const size_t *keep_list(size_t **free_list, const size_t *list, size_t size)
 {
-    struct host_op *op = (struct host_op *)hosted_take(comm, &host_work);
-    if (!op)
-        return ALNICO_ERROR_MEMORY;
-    alnico_status_t status = choose_way(op, call, request != NULL);
-    if (status != ALNICO_SUCCESS) {
-        put_back(op);
-        return status;
-    }
+    size_t *kept = *free_list;
+    if (!list)
+        return NULL;
+    memcpy(kept, list, size * sizeof *list);
+    *free_list += size;
+    return kept;
+}
+
+/* The user's arrays are his again when the call returns. */
+static alnico_status_t keep_lists(struct host_op *op, struct call *call)
+{
+    size_t size = (size_t)op->hosted.comm->size;
+    if (!call_is_vector(call))
+        return ALNICO_SUCCESS;
+    if (!op->lists)
+        op->lists = malloc(4 * size * sizeof *op->lists);
+    size_t *next = op->lists;
+    if (!next)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for the counts of %zu ranks", size);
+    call->send_counts = keep_list(&next, call->send_counts, size);
+    call->send_at = keep_list(&next, call->send_at, size);
+    call->recv_counts = keep_list(&next, call->recv_counts, size);
+    call->recv_at = keep_list(&next, call->recv_at, size);
+    return ALNICO_SUCCESS;
+}
+
+static void begin(struct host_op *op, const struct choice *choice)
+{
     struct pipeline *p = &op->pipeline;
+    alnico_comm_t comm = op->hosted.comm;
     p->algorithm = choice->algorithm;
     p->chunk_bytes = choice->chunk_bytes;
     p->transport = comm->transport;
@@ -237,8 +285,25 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
     p->turn = comm->next_turn;
     pipeline_begin(p);
     op->in_pieces = pieces_suit(p);
-    comm->next_turn += p->chunks;
-    status = hosted_start(&op->hosted, call, request);
+    comm->next_turn += p->turns;
+}
+
+static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
+                                  const struct choice *choice, alnico_request_t *request)
+{
+    struct call kept = *call;
+    struct host_op *op = (struct host_op *)hosted_take(comm, &host_work);
+    if (!op)
+        return ALNICO_ERROR_MEMORY;
+    alnico_status_t status = keep_lists(op, &kept);
+    if (status == ALNICO_SUCCESS)
+        status = choose_way(op, &kept, request != NULL);
+    if (status != ALNICO_SUCCESS) {
+        put_back(op);
+        return status;
+    }
+    begin(op, choice);
+    status = hosted_start(&op->hosted, &kept, request);
     if (status != ALNICO_SUCCESS && comm->spare == &op->hosted)
         forget_staging(op);
     return status;
@@ -281,21 +346,32 @@ static void host_detach(alnico_comm_t comm)
     forget_memory(comm);
 }
 
+/* Whether what is never cut is short enough for one message, and for one chunk of staging. */
+static bool has_room(alnico_comm_t comm, const struct call *call, const struct algorithm *algorithm)
+{
+    size_t element = datatype_bytes(call->type), longest = call_longest(call, comm->size);
+    bool staged = comm->staging != NULL;
+    size_t stage = staged ? pipeline_stage_count(call, comm->size) : SIZE_MAX;
+    if (!algorithm->whole)
+        return stage > 0;
+    return longest <= stage && longest <= (size_t)INT_MAX / element / (size_t)comm->size;
+}
+
 /* Messages that a stream waits for need somebody else to carry them. */
 static bool host_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
-    (void)call;
-    (void)algorithm;
-    if (!comm->device->host_accessible)
-        return comm->staging != NULL;
-    return comm->inline_stream || comm->transport->concurrent;
+    bool works = comm->device->host_accessible ? comm->inline_stream || comm->transport->concurrent
+                                               : comm->staging != NULL;
+    return works && (!call || has_room(comm, call, algorithm));
 }
 
 const struct backend_ops backend_host = {
     .name = "host",
     .about = "the progress engine runs an algorithm's rounds over a transport",
-    .needs = "MPI_THREAD_MULTIPLE or the inline stream",
+    .needs =
+        "MPI_THREAD_MULTIPLE or the inline stream, and blocks of at most 2 GB in all if it sends "
+        "several at once, 512 KB for GPUs",
     .devices = 1u << ALNICO_DEVICE_CPU | 1u << ALNICO_DEVICE_CUDA,
     .attach = host_attach,
     .detach = host_detach,

@@ -57,7 +57,7 @@ static bool has_symmetric_kernel(const struct call *call)
 static bool nccl_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
-    if (!comm->nccl || comm->nccl->absent)
+    if (!comm->nccl || comm->nccl->absent || (call && call->collective != ALNICO_ALLREDUCE))
         return false;
     if (algorithm != &algorithm_nccl_symmetric)
         return !call || has_operation(call);
@@ -209,9 +209,10 @@ static alnico_status_t nccl_prepare(alnico_comm_t comm, const struct algorithm *
 static bool can_come_later(alnico_comm_t comm)
 {
     const struct backend_ops *peer = backend_find("peer", comm->device);
+    const struct forced *forced = &comm->forced[ALNICO_ALLREDUCE];
     return peer && peer->supports(comm, NULL, &algorithm_two_shot_staged) &&
-           (!comm->forced ||
-            backend_find(comm->forced_backend->name, comm->device) != &backend_nccl);
+           (!forced->algorithm ||
+            backend_find(forced->backend->name, comm->device) != &backend_nccl);
 }
 
 static alnico_status_t nccl_attach(alnico_comm_t comm, const char *who)

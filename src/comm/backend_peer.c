@@ -120,9 +120,8 @@ static void peer_detach(alnico_comm_t comm)
 static bool peer_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
-    (void)call;
     (void)algorithm;
-    return comm->peer != NULL;
+    return comm->peer && (!call || call->collective == ALNICO_ALLREDUCE);
 }
 
 const struct backend_ops backend_peer = {

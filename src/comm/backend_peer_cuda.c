@@ -64,8 +64,8 @@ static bool peer_supports(alnico_comm_t comm, const struct call *call,
     size_t offset;
     if (!comm->peer_cuda || (uses_lines(kernel) && !comm->peer_cuda->map.ordered))
         return false;
-    if (!call)
-        return true;
+    if (!call || call->collective != ALNICO_ALLREDUCE)
+        return !call;
     size_t bytes = call->count * datatype_bytes(call->type);
     if (kernel == PEER_TWO_SHOT_DIRECT && (!share_of(comm, call->send, bytes, &offset) ||
                                            !share_of(comm, call->recv, bytes, &offset)))

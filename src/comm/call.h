@@ -1,17 +1,70 @@
-/* A collective as the public call described it. */
+/* A collective as the public call described it, and which blocks it reads and writes on a rank. */
 #ifndef ALNICO_SRC_CALL_H
 #define ALNICO_SRC_CALL_H
 
+#include "comm/algorithm.h"
+
 #include <alnico/alnico.h>
 
-/* Checked: the arguments are valid, and send == recv where it is in place. */
+/* Checked: the arguments are valid, and where it is in place, send and recv say so by their addresses. What a rank does
+ * not have is NULL. */
 struct call {
     alnico_collective_t collective;
     const void *send;
     void *recv;
-    size_t count;
+    size_t
+        count; /* elements: of the vector, or of a block; in vector forms of the rank's own block */
     alnico_datatype_t type;
-    alnico_op_t op;
+    alnico_op_t op; /* of reductions */
+    int root;       /* of those that have one */
+
+    /* Vector forms, for the sides that have all blocks: see struct shape. `at` NULL: one behind the other. */
+    const size_t *send_counts, *send_at, *recv_counts, *recv_at;
+
+    /* A sendrecv's: its type is uint8, so that they begin so many bytes behind send and recv. */
+    const struct exchange *messages;
+    int messages_count;
 };
+
+/* What a rank has on one side of a call: blocks of `count` elements, `stride` apart; or where there are counts, of so many
+ * elements each, at `at` or one behind the other. */
+struct side {
+    int blocks;
+    size_t count, stride;
+    const size_t *counts, *at;
+};
+
+/* What it reads, and what it writes. Of a broadcast the root has what it reads, the others what they write. */
+struct side call_reads(const struct call *call, int rank, int size);
+struct side call_writes(const struct call *call, int rank, int size);
+
+/* Elements from the side's begin to the end of its last block; SIZE_MAX if there are more. */
+size_t side_extent(const struct side *side);
+
+/* Walks over the blocks of a side: where each begins, and its elements. */
+struct walk {
+    size_t at, count, next;
+};
+#define SIDE_EACH(WALK, SIDE)                                                                      \
+    struct walk WALK = {0};                                                                        \
+    for (int b_ = 0; side_block((SIDE), b_, &WALK); b_++)
+bool side_block(const struct side *side, int b, struct walk *walk);
+
+bool call_reduces(const struct call *call);
+bool call_has_root(const struct call *call);
+bool call_is_vector(const struct call *call);
+
+/* Whether every rank knows how long all blocks are. Where not, ranks cut the call into different numbers of chunks. */
+bool call_is_even(const struct call *call);
+
+/* The elements of its longest block that this rank knows of. */
+size_t call_longest(const struct call *call, int size);
+
+/* What the tuning table goes by, equal on all ranks: the bytes of the vector or of a block, of an allgatherv and
+ * reduce_scatterv those of a block on average; 0 where ranks do not know each other's counts. */
+size_t call_bytes(const struct call *call, int size);
+
+/* "reduce of 10 elements of float32, sum, root 3"; returns `text`. */
+const char *call_describe(const struct call *call, char *text, size_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * The communicator's life: built over a transport, latched on the first error, aborted, drained and
- * destroyed. The public entry points are in api.c. Creation and destruction run on the caller's thread;
+ * destroyed. The public entry points are in api_*.c. Creation and destruction run on the caller's thread;
  * latch and abort on any.
  */
 #include "comm/comm.h"
@@ -205,6 +205,21 @@ static alnico_status_t start_engine(alnico_comm_t comm, const struct core_set *s
     return engine_create(&options, &family->engine);
 }
 
+static alnico_status_t force_algorithm(alnico_comm_t comm, int collective, const char *name,
+                                       const char *who)
+{
+    struct forced *forced = &comm->forced[collective];
+    if (!*name)
+        return ALNICO_SUCCESS;
+    forced->algorithm =
+        tuning_algorithm_named((int)comm->device->kind, collective, name, &forced->backend);
+    if (forced->algorithm)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s is '%s' on rank 0, which %s does not have", who,
+                     variable_info((enum variable)(VARIABLE_ALLREDUCE + collective))->name, name,
+                     comm->device->name);
+}
+
 static alnico_status_t apply_settings(alnico_comm_t comm, const struct settings *settings,
                                       const char *who)
 {
@@ -212,14 +227,8 @@ static alnico_status_t apply_settings(alnico_comm_t comm, const struct settings 
         return error_set(settings->status, "%s: %s", who, settings->detail);
     if (!comm->family->engine) /* a new family: nobody reads them yet */
         comm->family->settings = *settings;
-    if (!*settings->algorithm)
-        return ALNICO_SUCCESS;
-    comm->forced = tuning_algorithm_named((int)comm->device->kind, ALNICO_ALLREDUCE,
-                                          settings->algorithm, &comm->forced_backend);
-    if (!comm->forced)
-        return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s is '%s' on rank 0, which %s does not have",
-                         who, variable_info(VARIABLE_ALLREDUCE)->name, settings->algorithm,
-                         comm->device->name);
+    for (int c = 0; c < COLLECTIVES; c++)
+        TRY(force_algorithm(comm, c, settings->algorithm[c], who));
     return ALNICO_SUCCESS;
 }
 
@@ -337,6 +346,7 @@ alnico_status_t comm_build(struct transport *transport, struct family *family,
     comm->stream = stream;
     comm->inline_stream = !stream && device->kind == ALNICO_DEVICE_CPU;
     comm->transport = transport;
+    comm->messages_lane.wide = true;
     pthread_mutex_init(&comm->latch.lock, NULL);
     alnico_status_t status = ALNICO_SUCCESS;
     if (family)

@@ -51,6 +51,19 @@ struct streamed_state {
     struct device_event *fence; /* where a stream was when the host began to wait for it */
 };
 
+/* By set_algorithm, or a variable like ALNICO_ALLREDUCE; NULL: by the table. */
+struct forced {
+    const struct algorithm *algorithm;
+    const struct tuning_backend *backend;
+};
+
+/* What was recorded since group_begin: `at` of a span is an address. */
+struct group {
+    bool open;
+    struct exchange *messages;
+    int count, room;
+};
+
 struct alnico_comm {
     _Atomic uint32_t magic;
     int id; /* equal on all its ranks, for messages */
@@ -66,9 +79,7 @@ struct alnico_comm {
     struct transport *transport;
 
     struct tuning_steps tuning; /* what the table says for these ranks */
-    /* By set_algorithm or ALNICO_ALLREDUCE; NULL: by the table. */
-    const struct algorithm *forced;
-    const struct tuning_backend *forced_backend;
+    struct forced forced[COLLECTIVES];
     uint64_t sequence;  /* operations called so far */
     uint64_t next_turn; /* of their chunks: what the host backend's tags are made of */
 
@@ -81,7 +92,12 @@ struct alnico_comm {
     struct alnico_registration *registrations;
     struct known known; /* about the memory of calls */
 
-    struct lane lane;
+    struct group group;
+
+    struct lane lane, messages_lane;
+    uint64_t messages; /* operations of messages called so far, and ... */
+    _Atomic uint64_t
+        messages_begun;            /* ... how many have posted theirs: in the order of the calls */
     atomic_int in_flight;          /* submitted to the engine and not retired */
     struct hosted *issued, *spare; /* the host backend's operations: not yet free again, and free */
     struct staging *staging;       /* the host backend's; NULL where the host reaches the buffers */

@@ -9,10 +9,13 @@
 
 enum field {
     FIELD_STATUS, /* of the arguments on this rank */
+    FIELD_COLLECTIVE,
     FIELD_NONBLOCKING,
     FIELD_TYPE,
     FIELD_OP,
-    FIELD_COUNT,
+    FIELD_COUNT, /* not of vector forms */
+    FIELD_ROOT,
+    /* Of calls that every rank has the same buffers for: */
     FIELD_SEND_REGISTRATION, /* its number, from the oldest; -1: none */
     FIELD_SEND_OFFSET,
     FIELD_RECV_REGISTRATION,
@@ -21,10 +24,12 @@ enum field {
 };
 
 static const char *const names[FIELDS] = {
+    [FIELD_COLLECTIVE] = "collective",
     [FIELD_NONBLOCKING] = "nonblocking",
     [FIELD_TYPE] = "type",
     [FIELD_OP] = "op",
     [FIELD_COUNT] = "count",
+    [FIELD_ROOT] = "root",
     [FIELD_SEND_REGISTRATION] = "the number of send's registration (-1: not registered)",
     [FIELD_SEND_OFFSET] = "send's offset in its registration",
     [FIELD_RECV_REGISTRATION] = "the number of recv's registration (-1: not registered)",
@@ -36,9 +41,10 @@ struct voice {
     int64_t of[FIELDS];
 };
 
-static void find_place(const struct alnico_comm *comm, const void *memory, size_t bytes,
-                       int64_t *number, int64_t *offset)
+static void find_place(const struct alnico_comm *comm, const struct side *side, const void *memory,
+                       alnico_datatype_t type, int64_t *number, int64_t *offset)
 {
+    size_t bytes = side_extent(side) * datatype_bytes(type);
     const struct alnico_registration *r = registration_find(comm, memory, bytes);
     *number = -1;
     *offset = r ? (const char *)memory - r->base : 0;
@@ -46,18 +52,38 @@ static void find_place(const struct alnico_comm *comm, const void *memory, size_
         ++*number;
 }
 
+static void describe_places(const struct alnico_comm *comm, const struct call *call,
+                            struct voice *out)
+{
+    struct side reads = call_reads(call, comm->rank, comm->size),
+                writes = call_writes(call, comm->rank, comm->size);
+    find_place(comm, &reads, call->send, call->type, &out->of[FIELD_SEND_REGISTRATION],
+               &out->of[FIELD_SEND_OFFSET]);
+    find_place(comm, &writes, call->recv, call->type, &out->of[FIELD_RECV_REGISTRATION],
+               &out->of[FIELD_RECV_OFFSET]);
+}
+
 static void describe(const struct alnico_comm *comm, const struct call *call, bool nonblocking,
                      struct voice *out)
 {
-    size_t bytes = call->count * datatype_bytes(call->type);
+    out->of[FIELD_COLLECTIVE] = (int64_t)call->collective;
     out->of[FIELD_NONBLOCKING] = nonblocking;
     out->of[FIELD_TYPE] = (int64_t)call->type;
-    out->of[FIELD_OP] = (int64_t)call->op;
-    out->of[FIELD_COUNT] = (int64_t)call->count;
-    find_place(comm, call->send, bytes, &out->of[FIELD_SEND_REGISTRATION],
-               &out->of[FIELD_SEND_OFFSET]);
-    find_place(comm, call->recv, bytes, &out->of[FIELD_RECV_REGISTRATION],
-               &out->of[FIELD_RECV_OFFSET]);
+    out->of[FIELD_OP] = call_reduces(call) ? (int64_t)call->op : 0;
+    out->of[FIELD_COUNT] = call_is_vector(call) ? 0 : (int64_t)call->count;
+    out->of[FIELD_ROOT] = call_has_root(call) ? call->root : 0;
+    if (!call_is_vector(call) && !call_has_root(call))
+        describe_places(comm, call, out);
+}
+
+static alnico_status_t differ(const struct voice *voices, int i, int field, const char *who)
+{
+    int64_t first = voices[0].of[field], other = voices[i].of[field];
+    if (field == FIELD_COLLECTIVE)
+        return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 calls %s, and rank %d %s", who,
+                         tuning_collectives[first], i, tuning_collectives[other]);
+    return error_set(ALNICO_ERROR_MISMATCH, "%s: %s is %lld on rank 0 and %lld on rank %d", who,
+                     names[field], (long long)first, (long long)other, i);
 }
 
 /* The same on every rank but those that refuse their own arguments. */
@@ -70,9 +96,7 @@ static alnico_status_t compare(const struct voice *voices, int size, const char 
     for (int i = 1; i < size; i++)
         for (int f = FIELD_STATUS + 1; f < FIELDS; f++)
             if (voices[i].of[f] != voices[0].of[f])
-                return error_set(ALNICO_ERROR_MISMATCH,
-                                 "%s: %s is %lld on rank 0 and %lld on rank %d", who, names[f],
-                                 (long long)voices[0].of[f], (long long)voices[i].of[f], i);
+                return differ(voices, i, f, who);
     return ALNICO_SUCCESS;
 }
 
@@ -93,5 +117,6 @@ alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool n
     else
         status = mine == ALNICO_SUCCESS ? compare(voices, comm->size, who) : mine;
     free(voices);
-    return status;
+    return status == ALNICO_SUCCESS && call_is_vector(call) ? call_compare_counts(comm, call, who)
+                                                            : status;
 }

@@ -20,8 +20,10 @@ enum { POLLS_PER_LOOK = 32 }; /* idle polls between looks at the clock */
 
 static const char *operation_name(const struct hosted *h, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "alnico_allreduce, operation %llu of communicator %d",
-             (unsigned long long)h->sequence, h->comm->id);
+    snprintf(text, bytes, "alnico_%s, %s %llu of communicator %d",
+             tuning_collectives[h->call.collective],
+             h->work->awaits ? "after operation" : "operation", (unsigned long long)h->sequence,
+             h->comm->id);
     return text;
 }
 
@@ -34,7 +36,10 @@ static void leave(struct hosted *h, alnico_status_t why, double waited)
                             .count = h->call.count,
                             .type = h->call.type,
                             .op = h->call.op,
+                            .collective = h->call.collective,
+                            .root = h->call.root,
                             .waited = waited};
+    h->awaited = h->work->awaits ? h->work->awaits(h) : -1;
     h->work->cancel(h);
     watch_tell(&h->comm->watch, h->comm->transport, &report);
 }
@@ -92,7 +97,7 @@ static alnico_status_t poll_leaving(struct hosted *h)
     char name[96];
     alnico_status_t status =
         watch_verdict(&h->comm->watch, h->comm->transport, h->comm->family->settings.timeout,
-                      operation_name(h, name, sizeof name));
+                      operation_name(h, name, sizeof name), h->awaited);
     if (status == ALNICO_PENDING)
         return ALNICO_PENDING;
     comm_latch(h->comm, status, alnico_error_detail());
@@ -157,7 +162,7 @@ static struct hosted *op_create(alnico_comm_t comm, const struct work_ops *work)
         return NULL;
     memset(h, 0, bytes);
     h->comm = comm;
-    h->op.lane = &comm->lane;
+    h->op.lane = work->awaits ? &comm->messages_lane : &comm->lane;
     h->op.poll = hosted_poll;
     h->op.retire = hosted_retire;
     h->request = (struct alnico_request){comm, work->backend};
@@ -211,7 +216,9 @@ static void op_prepare(struct hosted *h, const struct call *call)
     atomic_store_explicit(&h->retired, false, memory_order_relaxed);
     h->idle_polls = 0;
     h->stalled_at = 0;
-    h->sequence = ++h->comm->sequence;
+    if (!h->work->awaits)
+        h->comm->sequence++;
+    h->sequence = h->comm->sequence;
 }
 
 /* ---- Starting and waiting ---- */

@@ -21,7 +21,9 @@ struct hosted {
     bool claimed;          /* the user holds the request */
     atomic_bool retired;   /* nobody polls it any more */
     alnico_status_t ended; /* how; valid once retired */
-    uint64_t sequence;     /* among the communicator's operations, from 1 */
+    uint64_t
+        sequence; /* among the communicator's operations, from 1; of messages, the last before them */
+    int awaited; /* which rank, when it gave up; -1: all */
     unsigned idle_polls;
     double stalled_at; /* when it last advanced; 0 before the first look at the clock */
 };
@@ -45,6 +47,10 @@ struct work_ops {
     /* On a real stream, by the caller: opens `ready`, and holds the stream at `done`. Optional: the gates do. */
     alnico_status_t (*open)(struct hosted *);
     alnico_status_t (*hold)(struct hosted *);
+
+    /* Of messages, which only two ranks know of: the rank that is awaited. They have a lane of their own, without a
+     * window. Optional: an operation of all ranks. */
+    int (*awaits)(const struct hosted *);
 
     /* Frees what it has beside its bytes, which nobody uses any more. Optional. */
     void (*finish)(struct hosted *);

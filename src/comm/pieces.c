@@ -43,7 +43,8 @@ void pieces_destroy(struct pieces *pieces)
 bool pieces_suit(const struct pipeline *whole)
 {
     size_t bytes = whole->chunk_count * datatype_bytes(whole->call.type);
-    return whole->staging && whole->chunks > 1 && bytes <= STAGING_CHUNK_BYTES / 2;
+    return whole->call.collective == ALNICO_ALLREDUCE && whole->staging && whole->chunks > 1 &&
+           bytes <= STAGING_CHUNK_BYTES / 2;
 }
 
 void pieces_begin(struct pieces *p, const struct pipeline *whole)

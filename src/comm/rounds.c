@@ -16,6 +16,7 @@ void rounds_begin(struct rounds *r)
     r->round = 0;
     r->rounds = r->algorithm->rounds(&r->shape);
     r->open = 0;
+    r->pending = r->many ? r->many : r->few;
 }
 
 static char *span_start(const struct rounds *r, const struct span *span)
@@ -34,10 +35,14 @@ static alnico_status_t combine(struct rounds *r, const struct exchange *x, const
 
 static alnico_status_t do_local(struct rounds *r, const struct exchange *x)
 {
+    if (x->recv.len == 0)
+        return ALNICO_SUCCESS;
     const char *source = span_start(r, &x->send);
     if (x->reduce)
         return combine(r, x, source);
-    return r->device->copy(span_start(r, &x->recv), source, x->recv.len * r->element, r->stream);
+    char *target = span_start(r, &x->recv);
+    return source == target ? ALNICO_SUCCESS
+                            : r->device->copy(target, source, x->recv.len * r->element, r->stream);
 }
 
 static alnico_status_t post(struct rounds *r, struct pending *p, char *arrival)
@@ -45,9 +50,10 @@ static alnico_status_t post(struct rounds *r, struct pending *p, char *arrival)
     const struct exchange *x = &p->exchange;
     struct transport *t = r->transport;
     p->sending = p->receiving = false;
-    p->arrival = x->reduce ? arrival : span_start(r, &x->recv);
+    p->arrival = arrival;
     if (x->from >= 0 && x->recv.len) {
-        TRY(t->ops->irecv(t, x->from, r->tag, p->arrival, x->recv.len * r->element, &p->recv));
+        char *target = x->reduce ? arrival : span_start(r, &x->recv);
+        TRY(t->ops->irecv(t, x->from, r->tag, target, x->recv.len * r->element, &p->recv));
         p->receiving = true;
     }
     if (x->to >= 0 && x->send.len) {
@@ -60,21 +66,22 @@ static alnico_status_t post(struct rounds *r, struct pending *p, char *arrival)
 
 static alnico_status_t post_round(struct rounds *r)
 {
-    size_t arrived = 0;
+    char *arrival = r->arrivals;
     struct exchange x;
     for (int k = 0; r->algorithm->round(&r->shape, r->round, k, &x); k++) {
-        assert(k < EXCHANGES);
+        assert(k < EXCHANGES || r->many);
         if (x.to == r->shape.rank && x.from == r->shape.rank) {
             TRY(do_local(r, &x));
             continue;
         }
         struct pending *p = &r->pending[r->open++];
         p->exchange = x;
-        TRY(post(r, p, r->arrivals + arrived * r->element));
+        TRY(post(r, p, arrival));
         if (x.reduce && x.from >= 0)
-            arrived += x.recv.len;
-        assert(arrived <=
-               (r->algorithm->arrivals ? r->algorithm->arrivals(&r->shape) : r->shape.count));
+            arrival += x.recv.len * r->element;
+        assert((size_t)(arrival - r->arrivals) <=
+               r->element *
+                   (r->algorithm->arrivals ? r->algorithm->arrivals(&r->shape) : r->shape.count));
     }
     return ALNICO_SUCCESS;
 }

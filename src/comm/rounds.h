@@ -7,6 +7,14 @@
 #include "comm/transport.h"
 #include "device/device.h"
 
+/* An exchange that was posted. */
+struct pending {
+    struct exchange exchange;
+    struct transfer send, recv;
+    char *arrival; /* where it goes to be reduced */
+    bool sending, receiving;
+};
+
 /* The owner fills the first part, then calls rounds_begin. */
 struct rounds {
     const struct algorithm *algorithm;
@@ -19,17 +27,14 @@ struct rounds {
     alnico_op_t op;
     char *
         buffer[BUFFERS]; /* RECV begins as a copy of the input; WORK has algorithm->work elements */
-    char *arrivals;      /* room for what arrives to be reduced: shape.count elements */
+    char *arrivals;      /* room for what arrives to be reduced in one round */
+    struct pending *many; /* room for as many exchanges as a round may have; NULL: EXCHANGES */
 
     size_t element; /* bytes */
     int round, rounds;
     int open; /* exchanges of the present round; 0 before they are posted */
-    struct pending {
-        struct exchange exchange;
-        struct transfer send, recv;
-        char *arrival; /* where the message goes */
-        bool sending, receiving;
-    } pending[EXCHANGES];
+    struct pending *pending;
+    struct pending few[EXCHANGES];
 };
 
 void rounds_begin(struct rounds *r);

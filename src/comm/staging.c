@@ -110,25 +110,44 @@ void staging_give(struct staging *s, unsigned number)
 
 /* ---- Chunks ---- */
 
-static alnico_status_t enqueue(struct stage *stage, void *dst, const void *src, size_t bytes,
-                               void *stream)
+static int enter(const struct staging *s)
 {
-    TRY(stage->copied.device->copy(dst, src, bytes, stream));
-    gate_close(&stage->copied);
-    return gate_open_on(&stage->copied, stream);
+    int before = s->device->current ? s->device->current() : s->device_index;
+    if (before != s->device_index)
+        s->device->enter(s->device_index);
+    return before;
+}
+
+static void leave(const struct staging *s, int before)
+{
+    if (before != s->device_index)
+        s->device->enter(before);
 }
 
 /* Who polls may come from another device, and goes back there. */
+alnico_status_t stage_enqueue(struct staging *s, void *dst, const void *src, size_t bytes,
+                              void *stream)
+{
+    int before = enter(s);
+    alnico_status_t status = s->device->copy(dst, src, bytes, stream);
+    leave(s, before);
+    return status;
+}
+
+alnico_status_t stage_mark(struct staging *s, struct stage *stage, void *stream)
+{
+    int before = enter(s);
+    gate_close(&stage->copied);
+    alnico_status_t status = gate_open_on(&stage->copied, stream);
+    leave(s, before);
+    return status;
+}
+
 alnico_status_t stage_copy(struct staging *s, struct stage *stage, void *dst, const void *src,
                            size_t bytes, void *stream)
 {
-    int before = s->device->current ? s->device->current() : s->device_index;
-    if (before == s->device_index)
-        return enqueue(stage, dst, src, bytes, stream);
-    TRY(s->device->enter(s->device_index));
-    alnico_status_t status = enqueue(stage, dst, src, bytes, stream);
-    s->device->enter(before);
-    return status;
+    TRY(stage_enqueue(s, dst, src, bytes, stream));
+    return stage_mark(s, stage, stream);
 }
 
 void stage_settle(struct stage *stage)

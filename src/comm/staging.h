@@ -63,6 +63,11 @@ char *staging_take(struct staging *staging, size_t bytes, unsigned *region);
 /* The operation writes and reads it no more. Any thread. */
 void staging_give(struct staging *staging, unsigned region);
 
+/* One of several copies on one of the two streams; and what opens the stage's gate behind them. Any thread. */
+alnico_status_t stage_enqueue(struct staging *staging, void *dst, const void *src, size_t bytes,
+                              void *stream);
+alnico_status_t stage_mark(struct staging *staging, struct stage *stage, void *stream);
+
 /* Copies on one of the two streams, which then opens the stage's gate. Any thread. */
 alnico_status_t stage_copy(struct staging *staging, struct stage *stage, void *dst, const void *src,
                            size_t bytes, void *stream);

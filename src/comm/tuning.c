@@ -1,5 +1,4 @@
-/* The built-in table, what follows from a table for one communicator, and rank 0's settings. docs/performance.md
- * says how the rows were measured. */
+/* What follows from a table for one communicator, and rank 0's settings. */
 #include "comm/tuning.h"
 
 #include "comm/peer.h"
@@ -16,7 +15,24 @@
 
 /* ---- Names ---- */
 
-const char *const tuning_collectives[] = {[ALNICO_ALLREDUCE] = "allreduce", [COLLECTIVES] = NULL};
+const char *const tuning_collectives[] = {
+    [ALNICO_ALLREDUCE] = "allreduce",
+    [ALNICO_REDUCE] = "reduce",
+    [ALNICO_BROADCAST] = "broadcast",
+    [ALNICO_ALLGATHER] = "allgather",
+    [ALNICO_ALLGATHERV] = "allgatherv",
+    [ALNICO_REDUCE_SCATTER] = "reduce_scatter",
+    [ALNICO_REDUCE_SCATTERV] = "reduce_scatterv",
+    [ALNICO_GATHER] = "gather",
+    [ALNICO_GATHERV] = "gatherv",
+    [ALNICO_SCATTER] = "scatter",
+    [ALNICO_SCATTERV] = "scatterv",
+    [ALNICO_ALLTOALL] = "alltoall",
+    [ALNICO_ALLTOALLV] = "alltoallv",
+    [ALNICO_BARRIER] = "barrier",
+    [ALNICO_SENDRECV] = "sendrecv",
+    [COLLECTIVES] = NULL,
+};
 
 const char *const tuning_devices[] = {
     [ALNICO_DEVICE_CPU] = "cpu", [ALNICO_DEVICE_CUDA] = "cuda", NULL};
@@ -24,7 +40,28 @@ const char *const tuning_devices[] = {
 enum { CPU = 1u << ALNICO_DEVICE_CPU, CUDA = 1u << ALNICO_DEVICE_CUDA };
 
 const struct tuning_backend tuning_backends[] = {
-    {"host", CPU | CUDA, {[ALNICO_ALLREDUCE] = algorithms_allreduce}, 1, INT_MAX, INT_MAX},
+    {"host",
+     CPU | CUDA,
+     {
+         [ALNICO_ALLREDUCE] = algorithms_allreduce,
+         [ALNICO_REDUCE] = algorithms_reduce,
+         [ALNICO_BROADCAST] = algorithms_broadcast,
+         [ALNICO_ALLGATHER] = algorithms_allgather,
+         [ALNICO_ALLGATHERV] = algorithms_allgatherv,
+         [ALNICO_REDUCE_SCATTER] = algorithms_reduce_scatter,
+         [ALNICO_REDUCE_SCATTERV] = algorithms_reduce_scatterv,
+         [ALNICO_GATHER] = algorithms_gather,
+         [ALNICO_GATHERV] = algorithms_gatherv,
+         [ALNICO_SCATTER] = algorithms_scatter,
+         [ALNICO_SCATTERV] = algorithms_scatterv,
+         [ALNICO_ALLTOALL] = algorithms_alltoall,
+         [ALNICO_ALLTOALLV] = algorithms_alltoallv,
+         [ALNICO_BARRIER] = algorithms_barrier,
+         [ALNICO_SENDRECV] = algorithms_sendrecv,
+     },
+     1,
+     INT_MAX,
+     INT_MAX},
     {"peer", CPU, {[ALNICO_ALLREDUCE] = algorithms_peer}, 2, PEER_RANKS, 1},
     {"peer", CUDA, {[ALNICO_ALLREDUCE] = algorithms_peer_cuda}, 2, PEER_GPUS, 1},
     {"shared", CUDA, {[ALNICO_ALLREDUCE] = algorithms_shared}, 2, PEER_GPUS, 1},
@@ -77,75 +114,6 @@ const struct algorithm *tuning_algorithm_named(int device, int collective, const
 
 /* ---- The table ---- */
 
-#define CPU_ROW(BACKEND, RANKS, HOSTS, BYTES, ALGORITHM, CHUNK)                                    \
-    {                                                                                              \
-        .collective = ALNICO_ALLREDUCE, .device = ALNICO_DEVICE_CPU, .ranks = (RANKS),             \
-        .hosts = (HOSTS), .bytes = (BYTES), .backend = BACKEND, .algorithm = ALGORITHM,            \
-        .chunk_bytes = (CHUNK)                                                                     \
-    }
-#define PEER_ROW(RANKS, BYTES, ALGORITHM) CPU_ROW("peer", RANKS, 1, BYTES, ALGORITHM, 64 << 10)
-#define HOST_ROW(RANKS, BYTES, ALGORITHM, CHUNK)                                                   \
-    CPU_ROW("host", RANKS, INT_MAX, BYTES, ALGORITHM, CHUNK)
-#define CUDA_ROW(BACKEND, RANKS, HOSTS, BYTES, ALGORITHM, CHUNK)                                   \
-    {                                                                                              \
-        .collective = ALNICO_ALLREDUCE, .device = ALNICO_DEVICE_CUDA, .ranks = (RANKS),            \
-        .hosts = (HOSTS), .bytes = (BYTES), .backend = BACKEND, .algorithm = ALGORITHM,            \
-        .chunk_bytes = (CHUNK)                                                                     \
-    }
-#define GPU_ROW(RANKS, BYTES, ALGORITHM, BLOCKS, MODES_)                                           \
-    {                                                                                              \
-        .collective = ALNICO_ALLREDUCE, .device = ALNICO_DEVICE_CUDA, .ranks = (RANKS),            \
-        .hosts = 1, .bytes = (BYTES), .modes = (MODES_), .backend = "peer",                        \
-        .algorithm = ALGORITHM, .chunk_bytes = 64 << 10, .blocks = (BLOCKS)                        \
-    }
-
-/* On one host shared memory is ahead of messages at every size; of its two ways the one-shot is until reading
- * everybody's vector costs more than a second exchange.
- *
- * Over messages two ranks exchange halves of a chunk, others a half and then quarters: up to 8 KB the MPIs of one host
- * send at once instead of asking the receiver first, which is worth more than fewer messages are.
- *
- * GPUs of one host store into each other's memory until NCCL's ring fills the links as well, and beyond that where NCCL
- * has not the operation or is not made yet; where neither works, they store into the host's, and between hosts messages go
- * through it. */
-const struct tuning_row tuning_builtin[] = {
-    PEER_ROW(2, SIZE_MAX, "one_shot"),
-    PEER_ROW(4, 2 << 10, "one_shot"),
-    PEER_ROW(4, SIZE_MAX, "two_shot"),
-    PEER_ROW(8, 256, "one_shot"),
-    PEER_ROW(8, 512, "recursive_multiplying"),
-    PEER_ROW(8, SIZE_MAX, "two_shot"),
-    PEER_ROW(16, 32, "one_shot"),
-    PEER_ROW(16, 128, "recursive_multiplying"),
-    PEER_ROW(16, SIZE_MAX, "two_shot"),
-    PEER_ROW(PEER_RANKS, 256, "recursive_multiplying"),
-    PEER_ROW(PEER_RANKS, SIZE_MAX, "two_shot"),
-    HOST_ROW(INT_MAX, 4 << 10, "recursive_doubling", 4 << 10),
-    HOST_ROW(2, SIZE_MAX, "rabenseifner", 16 << 10),
-    HOST_ROW(INT_MAX, SIZE_MAX, "rabenseifner", 32 << 10),
-    GPU_ROW(4, 512, "one_shot_line", 1, 0),
-    GPU_ROW(4, 4 << 10, "one_shot_line", 4, 0),
-    GPU_ROW(4, 8 << 10, "one_shot_line", 8, 0),
-    GPU_ROW(4, 16 << 10, "one_shot_line", 24, 0),
-    GPU_ROW(4, 128 << 10, "one_shot_line", 48, 0),
-    GPU_ROW(4, 256 << 10, "one_shot_line", 96, 0),
-    GPU_ROW(PEER_GPUS, 64 << 10, "one_shot_line", 0, 0), /* more than four GPUs: extrapolated */
-    GPU_ROW(PEER_GPUS, 512 << 10, "two_shot_line", 64, 0),
-    GPU_ROW(PEER_GPUS, 2 << 20, "two_shot_staged", 80, 0),
-    GPU_ROW(PEER_GPUS, 16 << 20, "two_shot_direct", 64, MODE_REGISTERED),
-    GPU_ROW(PEER_GPUS, 64 << 20, "two_shot_direct", 32, MODE_REGISTERED),
-    GPU_ROW(PEER_GPUS, 16 << 20, "two_shot_staged", 80, 0),
-    CUDA_ROW("nccl", INT_MAX, INT_MAX, SIZE_MAX, "nccl", 64 << 10),
-    GPU_ROW(PEER_GPUS, SIZE_MAX, "two_shot_direct", 32, MODE_REGISTERED),
-    GPU_ROW(PEER_GPUS, SIZE_MAX, "two_shot_staged", 80, 0),
-    CUDA_ROW("shared", PEER_GPUS, 1, 64 << 10, "shared_one_shot", 64 << 10),
-    CUDA_ROW("shared", PEER_GPUS, 1, SIZE_MAX, "shared_two_shot", 64 << 10),
-    CUDA_ROW("host", INT_MAX, INT_MAX, 16 << 10, "recursive_doubling", 16 << 10),
-    CUDA_ROW("host", INT_MAX, INT_MAX, SIZE_MAX, "rabenseifner", 512 << 10),
-};
-
-const int tuning_builtin_count = sizeof tuning_builtin / sizeof *tuning_builtin;
-
 /* All rows reach down to one rank, one host and no bytes: a row is hidden if an earlier one that asks for no more has
  * its upper corner. There are never more hosts than ranks. */
 static bool hides(const struct tuning_row *a, const struct tuning_row *row)
@@ -189,12 +157,25 @@ static bool is_complete(const struct selection *s)
     return false;
 }
 
+static bool fits(const struct selection *s, const struct tuning_row *row)
+{
+    return row->collective == s->collective && row->device == s->device &&
+           !(row->modes & ~s->modes) && row->ranks >= s->ranks && row->hosts >= s->hosts;
+}
+
+static int count_rows(const struct selection *s, const struct tuning_row *rows, int count)
+{
+    int fitting = 0;
+    for (int i = 0; i < count; i++)
+        fitting += fits(s, &rows[i]);
+    return fitting;
+}
+
 static void select_rows(struct selection *s, const struct tuning_row *rows, int count)
 {
     for (int i = 0; i < count; i++) {
         const struct tuning_row *row = &rows[i];
-        if (row->collective != s->collective || row->device != s->device ||
-            row->modes & ~s->modes || row->ranks < s->ranks || row->hosts < s->hosts)
+        if (!fits(s, row))
             continue;
         const struct tuning_backend *backend = tuning_backend_find(row->backend, row->device);
         if (s->ranks < backend->ranks_least || s->ranks > backend->ranks_most ||
@@ -211,8 +192,9 @@ static void select_rows(struct selection *s, const struct tuning_row *rows, int 
 
 static alnico_status_t select_steps(struct selection *s, const struct tuning *tuning)
 {
-    int most = tuning_builtin_count + (tuning ? tuning->count : 0);
-    s->steps = calloc((size_t)most + 1, sizeof *s->steps);
+    int most = count_rows(s, tuning_builtin, tuning_builtin_count) +
+               (tuning ? count_rows(s, tuning->rows, tuning->count) : 0);
+    s->steps = calloc((size_t)most + 2, sizeof *s->steps); /* two: for tuning_steps_force */
     if (!s->steps)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for a tuning table of %d rows", most);
     if (tuning)
@@ -309,17 +291,6 @@ static void read_chunk(struct settings *s)
         refuse(s, VARIABLE_CHUNK, "bytes from 1024 to 2147483647");
 }
 
-static void read_algorithm(struct settings *s)
-{
-    const char *text = variable_text(VARIABLE_ALLREDUCE);
-    bool known = !*text;
-    for (int device = 0; device < DEVICES; device++)
-        known |= tuning_algorithm_named(device, ALNICO_ALLREDUCE, text, NULL) != NULL;
-    if (!known)
-        refuse(s, VARIABLE_ALLREDUCE, "the name of an algorithm, as alnico-info lists them");
-    snprintf(s->algorithm, sizeof s->algorithm, "%s", text);
-}
-
 static void read_check(struct settings *s)
 {
     const char *text = variable_text(VARIABLE_CHECK);
@@ -328,13 +299,26 @@ static void read_check(struct settings *s)
         refuse(s, VARIABLE_CHECK, "0 or 1");
 }
 
+static void read_algorithm(struct settings *s, int collective)
+{
+    enum variable variable = (enum variable)(VARIABLE_ALLREDUCE + collective);
+    const char *text = variable_text(variable);
+    bool known = !*text;
+    for (int device = 0; device < DEVICES; device++)
+        known |= tuning_algorithm_named(device, collective, text, NULL) != NULL;
+    if (!known)
+        refuse(s, variable, "the name of an algorithm, as alnico-info lists them");
+    snprintf(s->algorithm[collective], sizeof s->algorithm[collective], "%s", text);
+}
+
 void settings_read(struct settings *s)
 {
     memset(s, 0, sizeof *s);
     read_timeout(s);
     read_chunk(s);
-    read_algorithm(s);
     read_check(s);
+    for (int c = 0; c < COLLECTIVES; c++)
+        read_algorithm(s, c);
 }
 
 void settings_read_tuning(struct settings *s, struct tuning *out)

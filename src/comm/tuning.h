@@ -9,7 +9,7 @@
 #include <alnico/alnico.h>
 
 enum {
-    COLLECTIVES = ALNICO_ALLREDUCE + 1,
+    COLLECTIVES = ALNICO_SENDRECV + 1,
     DEVICES = ALNICO_DEVICE_CUDA + 1,
     ALGORITHM_NAME_BYTES = 32,
     BACKEND_NAME_BYTES = 16,
@@ -60,7 +60,8 @@ const struct algorithm *tuning_algorithm_named(int device, int collective, const
 
 /* ---- The table ---- */
 
-/* Holds for one collective and device and up to so many ranks, hosts and bytes; the first row that fits counts.
+/* Holds for one collective and device and up to so many ranks, hosts and bytes; the first row that fits counts. Bytes are
+ * those of the vector, or of one rank's block; 0 where ranks do not know each other's counts (call_bytes).
  * INT_MAX and SIZE_MAX mean any. It has no pointers, so that ranks can send it to each other. */
 struct tuning_row {
     int collective, device;
@@ -138,10 +139,11 @@ const struct tuning_step *tuning_next(const struct tuning_step *step, size_t byt
 
 /* What rank 0's environment says, sent to all ranks when a communicator is created. */
 struct settings {
-    double timeout;                       /* ALNICO_TIMEOUT, seconds */
-    size_t chunk_bytes;                   /* ALNICO_CHUNK; 0: by the table */
-    char algorithm[ALGORITHM_NAME_BYTES]; /* ALNICO_ALLREDUCE; "": by the table */
-    bool check;                           /* ALNICO_CHECK: ranks compare every call */
+    double timeout;     /* ALNICO_TIMEOUT, seconds */
+    size_t chunk_bytes; /* ALNICO_CHUNK; 0: by the table */
+    bool check;         /* ALNICO_CHECK */
+    char algorithm[COLLECTIVES]
+                  [ALGORITHM_NAME_BYTES]; /* ALNICO_ALLREDUCE and the others; "": by the table */
     int tuning_rows;                      /* rows of ALNICO_TUNING's file; 0: none */
     alnico_status_t status;               /* how reading went, with a detail */
     char detail[320];

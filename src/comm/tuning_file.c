@@ -32,7 +32,7 @@ static alnico_status_t wrong(const struct reading *r, const cJSON *item, const c
     __attribute__((format(printf, 3, 4)));
 static alnico_status_t wrong(const struct reading *r, const cJSON *item, const char *format, ...)
 {
-    char text[256];
+    char text[512];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
@@ -110,7 +110,7 @@ static alnico_status_t read_members(const struct reading *r, const cJSON *item, 
 static alnico_status_t read_name(const struct reading *r, const cJSON *item,
                                  const char *const *names, int *out)
 {
-    char expected[128] = "one of";
+    char expected[320] = "one of";
     for (*out = 0; names[*out]; ++*out) {
         if (cJSON_IsString(item) && strcmp(item->valuestring, names[*out]) == 0)
             return ALNICO_SUCCESS;

@@ -2,6 +2,8 @@
  * operation is polled, and by destroy. Every allocation may fail: then fewer ranks hear. */
 #include "comm/watch.h"
 
+#include "comm/call.h"
+#include "comm/tuning.h"
 #include "datatype.h"
 #include "status.h"
 
@@ -31,7 +33,8 @@ static void take_report(struct watch *watch, const struct transport *transport)
 {
     const struct report *r = &watch->arriving;
     bool sound = r->rank >= 0 && r->rank < transport->size && r->status < 0 &&
-                 datatype_valid((alnico_datatype_t)r->type) && op_valid((alnico_op_t)r->op);
+                 datatype_valid((alnico_datatype_t)r->type) && op_valid((alnico_op_t)r->op) &&
+                 r->collective >= 0 && r->collective < COLLECTIVES;
     if (!sound || watch->reports[r->rank].status)
         return;
     watch->reports[r->rank] = *r;
@@ -139,8 +142,9 @@ static int find_other(const struct watch *watch, int size, const struct report *
 {
     for (int i = 0; i < size; i++) {
         const struct report *r = &watch->reports[i];
-        if (r->status && (r->sequence != mine->sequence || r->count != mine->count ||
-                          r->type != mine->type || r->op != mine->op))
+        if (r->status &&
+            (r->sequence != mine->sequence || r->count != mine->count || r->type != mine->type ||
+             r->op != mine->op || r->collective != mine->collective || r->root != mine->root))
             return i;
     }
     return -1;
@@ -148,9 +152,13 @@ static int find_other(const struct watch *watch, int size, const struct report *
 
 static const char *describe(const struct report *r, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%llu elements of %s, %s, in operation %llu",
-             (unsigned long long)r->count, datatype_name((alnico_datatype_t)r->type),
-             op_name((alnico_op_t)r->op), (unsigned long long)r->sequence);
+    struct call call = {.collective = (alnico_collective_t)r->collective,
+                        .count = r->count,
+                        .type = (alnico_datatype_t)r->type,
+                        .op = (alnico_op_t)r->op,
+                        .root = r->root};
+    size_t length = strlen(call_describe(&call, text, bytes));
+    snprintf(text + length, bytes - length, " in operation %llu", (unsigned long long)r->sequence);
     return text;
 }
 
@@ -164,7 +172,7 @@ static int find_latest(const struct watch *watch, int size)
 }
 
 static alnico_status_t judge(const struct watch *watch, struct transport *transport, double timeout,
-                             const char *operation)
+                             const char *operation, int awaited)
 {
     char missing[128];
     int size = transport->size;
@@ -179,6 +187,11 @@ static alnico_status_t judge(const struct watch *watch, struct transport *transp
     if (lost >= 0)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come: its process has ended",
                          operation, lost);
+    if (awaited >= 0 && watch->reports[awaited].status)
+        return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d gave up before", operation, awaited);
+    if (awaited >= 0)
+        return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come within %g s", operation,
+                         awaited, timeout);
     if (name_missing(watch, size, missing, sizeof missing))
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: %s did not come within %g s", operation,
                          missing, timeout);
@@ -187,9 +200,9 @@ static alnico_status_t judge(const struct watch *watch, struct transport *transp
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d gave up before, in operation %llu",
                          operation, other, (unsigned long long)watch->reports[other].sequence);
     if (other >= 0) {
-        char here[96], there[96];
-        return error_set(ALNICO_ERROR_MISMATCH, "%s: rank %d calls it with %s, and rank %d with %s",
-                         operation, mine->rank, describe(mine, here, sizeof here), other,
+        char here[128], there[128];
+        return error_set(ALNICO_ERROR_MISMATCH, "%s: rank %d calls %s, and rank %d %s", operation,
+                         mine->rank, describe(mine, here, sizeof here), other,
                          describe(&watch->reports[other], there, sizeof there));
     }
     return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d came too late, after %g s", operation,
@@ -197,7 +210,7 @@ static alnico_status_t judge(const struct watch *watch, struct transport *transp
 }
 
 alnico_status_t watch_verdict(struct watch *watch, struct transport *transport, double timeout,
-                              const char *operation)
+                              const char *operation, int awaited)
 {
     if (!watch->reports)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: a rank did not come within %g s", operation,
@@ -207,7 +220,7 @@ alnico_status_t watch_verdict(struct watch *watch, struct transport *transport, 
     bool over = transport->ops->now(transport) - watch->told_at > grace(timeout);
     if (!complete && !over && find_cause(watch, transport->size) < 0)
         return ALNICO_PENDING;
-    return judge(watch, transport, timeout, operation);
+    return judge(watch, transport, timeout, operation, awaited);
 }
 
 /* A report that the transport may still read is not freed. */

@@ -16,7 +16,7 @@ struct report {
     int32_t rank, status; /* who gives up, and why */
     uint64_t sequence;    /* in which operation of the communicator, counted from 1 */
     uint64_t count;       /* of how many elements, and which */
-    int32_t type, op;
+    int32_t type, op, collective, root;
     double waited; /* seconds that it has stalled */
 };
 
@@ -37,9 +37,10 @@ bool watch_hears(struct watch *watch, struct transport *transport);
 void watch_tell(struct watch *watch, struct transport *transport, const struct report *mine);
 
 /* After telling: ALNICO_PENDING while reports may still come, then the verdict: ABORTED, MISMATCH, TIMEOUT or
- * another rank's error, with the thread's error detail naming `operation` and the rank. */
+ * another rank's error, with the thread's error detail naming `operation` and the rank. `awaited` >= 0: only that rank was
+ * to come. */
 alnico_status_t watch_verdict(struct watch *watch, struct transport *transport, double timeout,
-                              const char *operation);
+                              const char *operation, int awaited);
 
 /* Seconds of stalling after which an operation listens: short against the deadline. */
 double watch_patience(double timeout);

@@ -72,7 +72,7 @@ static bool admit(struct engine *engine)
 static bool poll_lane(struct lane *lane, bool *moved)
 {
     struct op *previous = NULL, *op = lane->first;
-    for (int k = 0; op && k < LANE_WINDOW; k++) {
+    for (int k = 0; op && (k < LANE_WINDOW || lane->wide); k++) {
         struct op *next = (struct op *)op->link.next;
         alnico_status_t status = op->poll(op, moved);
         if (status == ALNICO_PENDING) {

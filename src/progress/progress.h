@@ -37,6 +37,8 @@ struct lane {
     struct op *first, *last; /* admitted and not retired, in order */
     struct lane *next;       /* in the engine's list, while first is not NULL */
     bool listed;
+    bool
+        wide; /* the owner's: all operations are polled at once, for they wait for nothing but each their own */
 };
 
 struct engine_options {

@@ -35,7 +35,7 @@ int main(int argc, char **argv)
         return world_end();
     }
     REQUIRE_STATUS(status, ALNICO_SUCCESS);
-    REQUIRE(comm->forced == &algorithm_ring);
+    REQUIRE(comm->forced[ALNICO_ALLREDUCE].algorithm == &algorithm_ring);
     REQUIRE(comm->family->settings.timeout == 7);
     float value = 1, result;
     REQUIRE_STATUS(alnico_allreduce(&value, &result, 1, ALNICO_FLOAT32, ALNICO_SUM, comm),

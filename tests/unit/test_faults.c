@@ -179,7 +179,7 @@ static void sizes_body(struct rank *rank)
     if (strcmp(rank->argument, "one_shot") == 0) /* the mark says it at once */
         REQUIRE(ranks_seconds() - start < 0.9 * deadline);
     else
-        ranks_require_detail("with 11 elements of float32, sum");
+        ranks_require_detail("allreduce of 11 elements of float32, sum");
     alnico_comm_destroy(comm);
 }
 
@@ -362,7 +362,7 @@ static void other_arguments(alnico_comm_t comm)
     REFUSED(alnico_comm_set_algorithm(comm, (alnico_collective_t)99, "ring"),
             "unknown collective 99");
     REFUSED(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, "bogus"),
-            "'bogus' is not an allreduce algorithm");
+            "'bogus' is not an algorithm of allreduce");
     REFUSED(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, ""), "'' is not");
     REFUSED(alnico_comm_abort(NULL), "the communicator is NULL");
     REFUSED(alnico_comm_status(NULL), "the communicator is NULL");

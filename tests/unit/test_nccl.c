@@ -229,7 +229,12 @@ static void run(int size, void (*body)(struct rank *))
 
 static alnico_status_t start(alnico_comm_t comm, size_t count)
 {
-    struct call call = {ALNICO_ALLREDUCE, area[me], area[me], count, ALNICO_FLOAT32, ALNICO_SUM};
+    struct call call = {.collective = ALNICO_ALLREDUCE,
+                        .send = area[me],
+                        .recv = area[me],
+                        .count = count,
+                        .type = ALNICO_FLOAT32,
+                        .op = ALNICO_SUM};
     struct choice choice = {.backend = &backend_nccl, .algorithm = &algorithm_nccl};
     return backend_nccl.start(comm, &call, &choice, NULL);
 }
@@ -573,7 +578,12 @@ static void test_minima_of_floats_are_for_others(void **state)
 
 static bool symmetric(alnico_comm_t comm, void *memory, size_t bytes)
 {
-    struct call call = {ALNICO_ALLREDUCE, memory, memory, bytes / 4, ALNICO_FLOAT32, ALNICO_SUM};
+    struct call call = {.collective = ALNICO_ALLREDUCE,
+                        .send = memory,
+                        .recv = memory,
+                        .count = bytes / 4,
+                        .type = ALNICO_FLOAT32,
+                        .op = ALNICO_SUM};
     return backend_nccl.supports(comm, &call, &algorithm_nccl_symmetric);
 }
 

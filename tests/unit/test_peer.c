@@ -71,7 +71,12 @@ static void one(struct rank *rank, struct peer *peer, size_t count, alnico_datat
     REQUIRE(send && recv);
     memset(recv, 0x5a, bytes + 1);
     reference_fill(in_place ? recv : send, count, type, op, seed + salt, rank->rank);
-    struct call call = {ALNICO_ALLREDUCE, in_place ? recv : send, recv, count, type, op};
+    struct call call = {.collective = ALNICO_ALLREDUCE,
+                        .send = in_place ? recv : send,
+                        .recv = recv,
+                        .count = count,
+                        .type = type,
+                        .op = op};
     REQUIRE_STATUS(run(peer, &call, way), ALNICO_SUCCESS);
     REQUIRE(recv[bytes] == 0x5a);
     check(rank, &call, salt);
@@ -199,7 +204,12 @@ static void rounding_body(struct rank *rank)
     uint16_t one_half = 0x3c00, ulp_half = 0x1000; /* 1 and 2^-11 */
     uint16_t in = rank->rank ? ulp_half : one_half, out;
     for (int way = 0; way < WAYS; way++) {
-        struct call call = {ALNICO_ALLREDUCE, &in, &out, 1, ALNICO_FLOAT16, ALNICO_SUM};
+        struct call call = {.collective = ALNICO_ALLREDUCE,
+                            .send = &in,
+                            .recv = &out,
+                            .count = 1,
+                            .type = ALNICO_FLOAT16,
+                            .op = ALNICO_SUM};
         REQUIRE_STATUS(run(peer, &call, (enum peer_way)way), ALNICO_SUCCESS);
         REQUIRE(out == 0x3c01); /* 1 + 2 * 2^-11 = the next number after 1 */
     }
@@ -219,8 +229,12 @@ static void mismatch_body(struct rank *rank)
     const struct world *world = rank->argument;
     struct peer *peer = join(rank);
     static float in[50000], out[4][50000];
-    struct call call = {ALNICO_ALLREDUCE, in,        out[rank->rank], world->most,
-                        ALNICO_FLOAT32,   ALNICO_SUM};
+    struct call call = {.collective = ALNICO_ALLREDUCE,
+                        .send = in,
+                        .recv = out[rank->rank],
+                        .count = world->most,
+                        .type = ALNICO_FLOAT32,
+                        .op = ALNICO_SUM};
     if (rank->rank == 1) {
         call.count += world->rounds == 0;
         call.op = world->rounds == 1 ? ALNICO_MAXIMUM : ALNICO_SUM;

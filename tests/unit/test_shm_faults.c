@@ -280,7 +280,7 @@ static void sizes_body(struct rank *rank)
                    ALNICO_ERROR_MISMATCH);
     ranks_require_detail("operation 1 of communicator");
     if (strcmp(algorithm, "one_shot") != 0) /* whose marks say that they differ, not how */
-        ranks_require_detail("with 11 elements of float32, sum");
+        ranks_require_detail("allreduce of 11 elements of float32, sum");
     alnico_comm_destroy(comm);
 }
 

@@ -21,15 +21,22 @@ static bool can_work(const struct tuning_row *row, int ranks, int hosts)
     return strcmp(row->backend, "peer") != 0 || (ranks >= 2 && ranks <= 64 && hosts == 1);
 }
 
-/* The first of some rows that fits, by the definition. */
+/* The first of some rows for a collective that fits, by the definition. */
+static const struct tuning_row *fit_for(int collective, const struct tuning_row *rows, int count,
+                                        int ranks, int hosts, size_t bytes)
+{
+    for (int i = 0; i < count; i++)
+        if (rows[i].collective == collective && rows[i].device == ALNICO_DEVICE_CPU &&
+            rows[i].ranks >= ranks && rows[i].hosts >= hosts && rows[i].bytes >= bytes &&
+            can_work(&rows[i], ranks, hosts))
+            return &rows[i];
+    return NULL;
+}
+
 static const struct tuning_row *first_fit(const struct tuning_row *rows, int count, int ranks,
                                           int hosts, size_t bytes)
 {
-    for (int i = 0; i < count; i++)
-        if (rows[i].device == ALNICO_DEVICE_CPU && rows[i].ranks >= ranks &&
-            rows[i].hosts >= hosts && rows[i].bytes >= bytes && can_work(&rows[i], ranks, hosts))
-            return &rows[i];
-    return NULL;
+    return fit_for(ALNICO_ALLREDUCE, rows, count, ranks, hosts, bytes);
 }
 
 static void require_step(const struct tuning_step *step, const struct tuning_row *row)
@@ -47,10 +54,11 @@ static void test_every_call_has_a_built_in_row(void **state)
         struct tuning_steps steps;
         assert_int_equal(tuning_steps_init(&steps, NULL, ALNICO_DEVICE_CPU, ranks[i], ranks[i]),
                          ALNICO_SUCCESS);
-        for (size_t bytes = 0; bytes < SIZE_MAX / 2; bytes = 2 * bytes + 1)
-            require_step(
-                tuning_choose(&steps, ALNICO_ALLREDUCE, 0, bytes),
-                first_fit(tuning_builtin, tuning_builtin_count, ranks[i], ranks[i], bytes));
+        for (int c = 0; c < COLLECTIVES; c++)
+            for (size_t bytes = 0; bytes < SIZE_MAX / 2; bytes = 2 * bytes + 1)
+                require_step(
+                    tuning_choose(&steps, (alnico_collective_t)c, 0, bytes),
+                    fit_for(c, tuning_builtin, tuning_builtin_count, ranks[i], ranks[i], bytes));
         tuning_steps_finish(&steps);
     }
 }
@@ -269,7 +277,8 @@ static void check_setting(const struct setting *c)
         right = s.check == (strcmp(c->variable, "ALNICO_CHECK") == 0 && *c->value == '1') &&
                 s.timeout == (strstr(c->variable, "TIMEOUT") ? 2.5 : 600) &&
                 s.chunk_bytes == (strstr(c->variable, "CHUNK") ? 65536 : 0) &&
-                strcmp(s.algorithm, strstr(c->variable, "ALLREDUCE") ? c->value : "") == 0;
+                strcmp(s.algorithm[ALNICO_ALLREDUCE],
+                       strstr(c->variable, "ALLREDUCE") ? c->value : "") == 0;
     _Exit(!right);
 }
 

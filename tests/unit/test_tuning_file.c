@@ -110,8 +110,8 @@ static const struct damage damages[] = {
     {4, "\"rows\": [], \"more\": [\n", 4, "unknown key 'more'"},
     {4, "\"rows\": [],\n\"machines\": [\n", 5, "machines is there twice"},
     /* names */
-    {5, "{\"collective\": \"broadcast\", \"device\": \"cpu\",\n", 5,
-     "collective is \"broadcast\", expected one of allreduce"},
+    {5, "{\"collective\": \"broadcasts\", \"device\": \"cpu\",\n", 5,
+     "collective is \"broadcasts\", expected one of allreduce reduce"},
     {5, "{\"collective\": 0, \"device\": \"cpu\",\n", 5, "collective is 0, expected one of"},
     {5, "{\"collective\": \"allreduce\",\n\"device\":\n\"tpu\",\n", 7,
      "device is \"tpu\", expected one of cpu cuda"},

@@ -1,0 +1,154 @@
+/* Which blocks each collective reads and writes, in one table. Pure; any thread. */
+#include "comm/call.h"
+
+#include "comm/tuning.h"
+#include "datatype.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+/* How many blocks a side has. */
+enum blocks { NONE, ONE, ALL };
+
+static const struct kind {
+    enum blocks reads, writes;
+    bool reads_at_root, writes_at_root; /* there only */
+    bool reduces, rooted, vector, uneven;
+} kinds[] = {
+    [ALNICO_ALLREDUCE] = {.reads = ONE, .writes = ONE, .reduces = true},
+    [ALNICO_REDUCE] = {ONE, ONE, .writes_at_root = true, .reduces = true, .rooted = true},
+    [ALNICO_BROADCAST] = {ONE, ONE, .reads_at_root = true, .rooted = true},
+    [ALNICO_ALLGATHER] = {ONE, ALL},
+    [ALNICO_ALLGATHERV] = {ONE, ALL, .vector = true},
+    [ALNICO_REDUCE_SCATTER] = {ALL, ONE, .reduces = true},
+    [ALNICO_REDUCE_SCATTERV] = {ALL, ONE, .reduces = true, .vector = true},
+    [ALNICO_GATHER] = {ONE, ALL, .writes_at_root = true, .rooted = true},
+    [ALNICO_GATHERV] = {ONE, ALL, .writes_at_root = true, .rooted = true, .vector = true,
+                        .uneven = true},
+    [ALNICO_SCATTER] = {ALL, ONE, .reads_at_root = true, .rooted = true},
+    [ALNICO_SCATTERV] = {ALL, ONE, .reads_at_root = true, .rooted = true, .vector = true,
+                         .uneven = true},
+    [ALNICO_ALLTOALL] = {ALL, ALL},
+    [ALNICO_ALLTOALLV] = {ALL, ALL, .vector = true, .uneven = true},
+    [ALNICO_BARRIER] = {NONE, NONE},
+    [ALNICO_SENDRECV] = {NONE, NONE, .uneven = true},
+};
+
+static const struct kind *kind_of(const struct call *call)
+{
+    return &kinds[call->collective];
+}
+
+static struct side side_of(const struct call *call, enum blocks blocks, int size,
+                           const size_t *counts, const size_t *at)
+{
+    if (blocks == NONE)
+        return (struct side){0};
+    if (blocks == ONE)
+        return (struct side){.blocks = 1, .count = call->count, .stride = call->count};
+    return (struct side){size, call->count, call->count, counts, at};
+}
+
+struct side call_reads(const struct call *call, int rank, int size)
+{
+    const struct kind *kind = kind_of(call);
+    bool has = !kind->reads_at_root || rank == call->root;
+    return side_of(call, has ? kind->reads : NONE, size, call->send_counts, call->send_at);
+}
+
+struct side call_writes(const struct call *call, int rank, int size)
+{
+    const struct kind *kind = kind_of(call);
+    bool has = !kind->writes_at_root || rank == call->root;
+    if (call->collective == ALNICO_BROADCAST)
+        has = rank != call->root;
+    return side_of(call, has ? kind->writes : NONE, size, call->recv_counts, call->recv_at);
+}
+
+bool side_block(const struct side *side, int b, struct walk *walk)
+{
+    if (b >= side->blocks)
+        return false;
+    walk->count = side->counts ? side->counts[b] : side->count;
+    walk->at = side->at ? side->at[b] : side->counts ? walk->next : (size_t)b * side->stride;
+    walk->next += walk->count;
+    return true;
+}
+
+size_t side_extent(const struct side *side)
+{
+    size_t extent = 0;
+    if (!side->counts && side->count && (size_t)side->blocks > SIZE_MAX / side->count)
+        return SIZE_MAX;
+    SIDE_EACH(block, side)
+    {
+        if (block.count > SIZE_MAX - block.at || block.next < block.count)
+            return SIZE_MAX;
+        size_t end = block.count ? block.at + block.count : 0;
+        extent = end > extent ? end : extent;
+    }
+    return extent;
+}
+
+bool call_reduces(const struct call *call)
+{
+    return kind_of(call)->reduces;
+}
+
+bool call_has_root(const struct call *call)
+{
+    return kind_of(call)->rooted;
+}
+
+bool call_is_vector(const struct call *call)
+{
+    return kind_of(call)->vector;
+}
+
+bool call_is_even(const struct call *call)
+{
+    return !kind_of(call)->uneven;
+}
+
+static size_t longest_of(const size_t *counts, int size, size_t longest)
+{
+    for (int b = 0; counts && b < size; b++)
+        longest = counts[b] > longest ? counts[b] : longest;
+    return longest;
+}
+
+size_t call_longest(const struct call *call, int size)
+{
+    return longest_of(call->recv_counts, size, longest_of(call->send_counts, size, call->count));
+}
+
+size_t call_bytes(const struct call *call, int size)
+{
+    const size_t *counts = call->send_counts ? call->send_counts : call->recv_counts;
+    size_t sum = 0, bytes = datatype_bytes(call->type);
+    if (!call_is_even(call))
+        return 0;
+    if (!counts)
+        return call->count * bytes;
+    for (int b = 0; b < size; b++)
+        sum += counts[b];
+    return sum / (size_t)size * bytes;
+}
+
+const char *call_describe(const struct call *call, char *text, size_t bytes)
+{
+    char count[32] = "", op[32] = "", root[32] = "";
+    if (!call_is_vector(call))
+        snprintf(count, sizeof count, " of %zu elements", call->count);
+    if (call_reduces(call))
+        snprintf(op, sizeof op, ", %s", op_name(call->op));
+    if (call_has_root(call))
+        snprintf(root, sizeof root, ", root %d", call->root);
+    if (call->collective == ALNICO_BARRIER || call->collective == ALNICO_SENDRECV)
+        snprintf(text, bytes, "%s", tuning_collectives[call->collective]);
+    else
+        snprintf(text, bytes, "%s%s of %s%s%s", tuning_collectives[call->collective], count,
+                 datatype_name(call->type), op, root);
+    return text;
+}

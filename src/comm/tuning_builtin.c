@@ -1,0 +1,103 @@
+/* The built-in table. docs/performance.md says how the rows were measured. */
+#include "comm/tuning.h"
+
+#include "comm/peer.h"
+
+#include <limits.h>
+#include <stdint.h>
+
+#define ROW(COLLECTIVE, DEVICE, RANKS, HOSTS, BYTES, BACKEND, ALGORITHM, CHUNK)                    \
+    {                                                                                              \
+        .collective = ALNICO_##COLLECTIVE, .device = ALNICO_DEVICE_##DEVICE, .ranks = (RANKS),     \
+        .hosts = (HOSTS), .bytes = (BYTES), .backend = BACKEND, .algorithm = ALGORITHM,            \
+        .chunk_bytes = (CHUNK)                                                                     \
+    }
+#define CPU_ROW(BACKEND, RANKS, HOSTS, BYTES, ALGORITHM, CHUNK)                                    \
+    ROW(ALLREDUCE, CPU, RANKS, HOSTS, BYTES, BACKEND, ALGORITHM, CHUNK)
+#define PEER_ROW(RANKS, BYTES, ALGORITHM) CPU_ROW("peer", RANKS, 1, BYTES, ALGORITHM, 64 << 10)
+#define HOST_ROW(RANKS, BYTES, ALGORITHM, CHUNK)                                                   \
+    CPU_ROW("host", RANKS, INT_MAX, BYTES, ALGORITHM, CHUNK)
+#define CUDA_ROW(BACKEND, RANKS, HOSTS, BYTES, ALGORITHM, CHUNK)                                   \
+    ROW(ALLREDUCE, CUDA, RANKS, HOSTS, BYTES, BACKEND, ALGORITHM, CHUNK)
+#define GPU_ROW(RANKS, BYTES, ALGORITHM, BLOCKS, MODES_)                                           \
+    {                                                                                              \
+        .collective = ALNICO_ALLREDUCE, .device = ALNICO_DEVICE_CUDA, .ranks = (RANKS),            \
+        .hosts = 1, .bytes = (BYTES), .modes = (MODES_), .backend = "peer",                        \
+        .algorithm = ALGORITHM, .chunk_bytes = 64 << 10, .blocks = (BLOCKS)                        \
+    }
+
+/* Messages through the host, whatever the device is. */
+#define MESSAGES(COLLECTIVE, RANKS, BYTES, ALGORITHM, CHUNK)                                       \
+    ROW(COLLECTIVE, CPU, RANKS, INT_MAX, BYTES, "host", ALGORITHM, CHUNK),                         \
+        ROW(COLLECTIVE, CUDA, RANKS, INT_MAX, BYTES, "host", ALGORITHM, CHUNK)
+
+/* On one host shared memory is ahead of messages at every size; of its two ways the one-shot is until reading
+ * everybody's vector costs more than a second exchange.
+ *
+ * Over messages two ranks exchange halves of a chunk, others a half and then quarters: up to 8 KB the MPIs of one host
+ * send at once instead of asking the receiver first, which is worth more than fewer messages are.
+ *
+ * GPUs of one host store into each other's memory until NCCL's ring fills the links as well, and beyond that where NCCL
+ * has not the operation or is not made yet; where neither works, they store into the host's, and between hosts messages go
+ * through it. */
+const struct tuning_row tuning_builtin[] = {
+    PEER_ROW(2, SIZE_MAX, "one_shot"),
+    PEER_ROW(4, 2 << 10, "one_shot"),
+    PEER_ROW(4, SIZE_MAX, "two_shot"),
+    PEER_ROW(8, 256, "one_shot"),
+    PEER_ROW(8, 512, "recursive_multiplying"),
+    PEER_ROW(8, SIZE_MAX, "two_shot"),
+    PEER_ROW(16, 32, "one_shot"),
+    PEER_ROW(16, 128, "recursive_multiplying"),
+    PEER_ROW(16, SIZE_MAX, "two_shot"),
+    PEER_ROW(PEER_RANKS, 256, "recursive_multiplying"),
+    PEER_ROW(PEER_RANKS, SIZE_MAX, "two_shot"),
+    HOST_ROW(INT_MAX, 4 << 10, "recursive_doubling", 4 << 10),
+    HOST_ROW(2, SIZE_MAX, "rabenseifner", 16 << 10),
+    HOST_ROW(INT_MAX, SIZE_MAX, "rabenseifner", 32 << 10),
+    GPU_ROW(4, 512, "one_shot_line", 1, 0),
+    GPU_ROW(4, 4 << 10, "one_shot_line", 4, 0),
+    GPU_ROW(4, 8 << 10, "one_shot_line", 8, 0),
+    GPU_ROW(4, 16 << 10, "one_shot_line", 24, 0),
+    GPU_ROW(4, 128 << 10, "one_shot_line", 48, 0),
+    GPU_ROW(4, 256 << 10, "one_shot_line", 96, 0),
+    GPU_ROW(PEER_GPUS, 64 << 10, "one_shot_line", 0, 0), /* more than four GPUs: extrapolated */
+    GPU_ROW(PEER_GPUS, 512 << 10, "two_shot_line", 64, 0),
+    GPU_ROW(PEER_GPUS, 2 << 20, "two_shot_staged", 80, 0),
+    GPU_ROW(PEER_GPUS, 16 << 20, "two_shot_direct", 64, MODE_REGISTERED),
+    GPU_ROW(PEER_GPUS, 64 << 20, "two_shot_direct", 32, MODE_REGISTERED),
+    GPU_ROW(PEER_GPUS, 16 << 20, "two_shot_staged", 80, 0),
+    CUDA_ROW("nccl", INT_MAX, INT_MAX, SIZE_MAX, "nccl", 64 << 10),
+    GPU_ROW(PEER_GPUS, SIZE_MAX, "two_shot_direct", 32, MODE_REGISTERED),
+    GPU_ROW(PEER_GPUS, SIZE_MAX, "two_shot_staged", 80, 0),
+    CUDA_ROW("shared", PEER_GPUS, 1, 64 << 10, "shared_one_shot", 64 << 10),
+    CUDA_ROW("shared", PEER_GPUS, 1, SIZE_MAX, "shared_two_shot", 64 << 10),
+    CUDA_ROW("host", INT_MAX, INT_MAX, 16 << 10, "recursive_doubling", 16 << 10),
+    CUDA_ROW("host", INT_MAX, INT_MAX, SIZE_MAX, "rabenseifner", 512 << 10),
+    /* The other collectives: extrapolated. What is never cut is followed by what is, for blocks that do not fit. */
+    MESSAGES(REDUCE, 2, SIZE_MAX, "binomial", 64 << 10),
+    MESSAGES(REDUCE, INT_MAX, 8 << 10, "binomial", 64 << 10),
+    MESSAGES(REDUCE, INT_MAX, SIZE_MAX, "reduce_scatter_gather", 128 << 10),
+    MESSAGES(BROADCAST, 2, SIZE_MAX, "binomial", 64 << 10),
+    MESSAGES(BROADCAST, INT_MAX, 64 << 10, "binomial", 64 << 10),
+    MESSAGES(BROADCAST, INT_MAX, SIZE_MAX, "scatter_ring_allgather", 256 << 10),
+    MESSAGES(ALLGATHER, INT_MAX, 2 << 10, "recursive_doubling", 64 << 10),
+    MESSAGES(ALLGATHER, INT_MAX, SIZE_MAX, "ring", 64 << 10),
+    MESSAGES(ALLGATHERV, INT_MAX, SIZE_MAX, "ring", 64 << 10),
+    MESSAGES(REDUCE_SCATTER, INT_MAX, 1 << 10, "recursive_halving", 64 << 10),
+    MESSAGES(REDUCE_SCATTER, INT_MAX, SIZE_MAX, "pairwise", 64 << 10),
+    MESSAGES(REDUCE_SCATTERV, INT_MAX, SIZE_MAX, "pairwise", 64 << 10),
+    MESSAGES(GATHER, INT_MAX, 16 << 10, "binomial", 64 << 10),
+    MESSAGES(GATHER, INT_MAX, SIZE_MAX, "linear", 256 << 10),
+    MESSAGES(GATHERV, INT_MAX, SIZE_MAX, "linear", 256 << 10),
+    MESSAGES(SCATTER, INT_MAX, 16 << 10, "binomial", 64 << 10),
+    MESSAGES(SCATTER, INT_MAX, SIZE_MAX, "linear", 256 << 10),
+    MESSAGES(SCATTERV, INT_MAX, SIZE_MAX, "linear", 256 << 10),
+    MESSAGES(ALLTOALL, INT_MAX, 256, "bruck", 64 << 10),
+    MESSAGES(ALLTOALL, INT_MAX, SIZE_MAX, "pairwise", 256 << 10),
+    MESSAGES(ALLTOALLV, INT_MAX, SIZE_MAX, "pairwise", 256 << 10),
+    MESSAGES(BARRIER, INT_MAX, SIZE_MAX, "dissemination", 1 << 10),
+    MESSAGES(SENDRECV, INT_MAX, SIZE_MAX, "direct", 1 << 10),
+};
+
+const int tuning_builtin_count = sizeof tuning_builtin / sizeof *tuning_builtin;
