@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Makes resnet.bin, what PyTorch computes for the network of tests/train/test_reference.c.
+
+A residual network of two blocks with every kind of layer, trained for a few steps by SGD with momentum, weight decay
+and label smoothing. All in float64, stored as float32, in the layouts of src/train/network.h: images [image][row]
+[column][channel], convolution weights [filter][row][column][channel].
+
+The file: "ALNREF1\n", then records of a name (32 bytes, padded with zeros), a number of elements (uint64) and so many
+float32, all little-endian. Made with PyTorch 1.13 by: make_reference.py resnet.bin
+"""
+import struct
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+STEPS, BATCH, CLASSES, HEIGHT, WIDTH = 4, 6, 5, 17, 15
+RATE, MOMENTUM, DECAY, SMOOTHING = 0.1, 0.9, 1e-2, 0.1
+
+
+class Network(nn.Module):
+    """Layers by the names of the C test, in the order of its operations."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleDict({
+            "stem_conv": nn.Conv2d(3, 8, 7, 2, 3, bias=False), "stem_norm": nn.BatchNorm2d(8),
+            "a_conv1": nn.Conv2d(8, 8, 3, 1, 1, bias=False), "a_norm1": nn.BatchNorm2d(8),
+            "a_conv2": nn.Conv2d(8, 8, 3, 1, 1, bias=False), "a_norm2": nn.BatchNorm2d(8),
+            "b_conv1": nn.Conv2d(8, 16, 3, 2, 1, bias=False), "b_norm1": nn.BatchNorm2d(16),
+            "b_conv2": nn.Conv2d(16, 16, 3, 1, 1, bias=False),
+            "b_conv0": nn.Conv2d(8, 16, 1, 2, 0, bias=False), "b_norm0": nn.BatchNorm2d(16),
+            "b_norm2": nn.BatchNorm2d(16),
+            "c_conv": nn.Conv2d(16, 12, 1, 1, 0, bias=True), "d_dense": nn.Linear(12, CLASSES),
+        })
+
+    def forward(self, x):
+        l = self.layers
+        x = F.relu(l["stem_norm"](l["stem_conv"](x)))
+        x = F.max_pool2d(x, 3, 2, 1)
+        y = F.relu(l["a_norm1"](l["a_conv1"](x)))
+        x = F.relu(l["a_norm2"](l["a_conv2"](y)) + x)
+        y = F.relu(l["b_norm1"](l["b_conv1"](x)))
+        x = F.relu(l["b_norm2"](l["b_conv2"](y)) + l["b_norm0"](l["b_conv0"](x)))
+        x = F.avg_pool2d(x, 2, 1, 1, count_include_pad=False)
+        x = F.relu(l["c_conv"](x))
+        return l["d_dense"](x.mean((2, 3)))
+
+
+def plain(tensor):
+    """A weight's numbers in our layout."""
+    tensor = tensor.detach()
+    return (tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor).reshape(-1)
+
+
+def write(out, name, tensor):
+    numbers = tensor.detach().reshape(-1).to(torch.float32).tolist()
+    out.write(struct.pack("<32sQ%df" % len(numbers), name.encode(), len(numbers), *numbers))
+
+
+def write_parameters(out, prefix, network, of):
+    for name, parameter in network.layers.named_parameters():
+        write(out, prefix + name, plain(of(parameter)))
+
+
+def initialize(network):
+    """Values that float32 holds exactly, none of them special."""
+    for name, parameter in network.layers.named_parameters():
+        normal = torch.randn(parameter.shape, dtype=torch.float64)
+        fan = parameter[0].numel()
+        value = normal * (2 / fan) ** 0.5 if parameter.dim() > 1 else 0.2 * normal
+        if "norm" in name and name.endswith("weight"):
+            value = value + 1
+        parameter.data = value.to(torch.float32).to(torch.float64)
+
+
+def main():
+    torch.manual_seed(20)
+    network = Network().double()
+    initialize(network)
+    parameters = list(network.layers.named_parameters())
+    decayed = [p for n, p in parameters if p.dim() > 1]
+    others = [p for n, p in parameters if p.dim() == 1]
+    optimizer = torch.optim.SGD([{"params": decayed, "weight_decay": DECAY}, {"params": others}],
+                                lr=RATE, momentum=MOMENTUM)
+    with open(sys.argv[1], "wb") as out:
+        out.write(b"ALNREF1\n")
+        write_parameters(out, "0.", network, lambda p: p)
+        for step in range(1, STEPS + 1):
+            images = torch.randn(BATCH, 3, HEIGHT, WIDTH).to(torch.float64)
+            labels = torch.randint(CLASSES, (BATCH,))
+            optimizer.zero_grad()
+            logits = network(images)
+            loss = F.cross_entropy(logits, labels, label_smoothing=SMOOTHING)
+            loss.backward()
+            write(out, "%d.images" % step, images.permute(0, 2, 3, 1))
+            write(out, "%d.labels" % step, labels)
+            write(out, "%d.log" % step, F.log_softmax(logits, 1))
+            write(out, "%d.loss" % step, loss)
+            write_parameters(out, "%d.gradient." % step, network, lambda p: p.grad)
+            optimizer.step()
+            write_parameters(out, "%d." % step, network, lambda p: p)
+        for name, layer in network.layers.items():
+            if "norm" in name:
+                write(out, "running." + name, torch.cat([layer.running_mean, layer.running_var]))
+
+
+if __name__ == "__main__":
+    main()
