@@ -24,7 +24,10 @@ static uint64_t seed;
 /* One way to train, and what came of it. */
 struct training {
     struct network *network;
-    size_t bucket;
+    size_t bucket, steps;
+    bool frozen, late, streamed;
+    alnico_datatype_t wire;
+    float rate;
     float *images; /* STEPS x JOINED x SIDE x SIDE */
     int32_t *labels;
     float *parameters; /* rank 0's, at the end */
@@ -37,14 +40,16 @@ static void one_step(struct replica *replica, void *meeting, size_t step, struct
 {
     const struct training *training = rank->argument;
     const size_t batch = JOINED / (size_t)rank->size;
-    const size_t at = step * JOINED + (size_t)rank->rank * batch;
+    const size_t at = step % STEPS * JOINED + (size_t)rank->rank * batch;
     REQUIRE_STATUS(
         replica_load(replica, training->images + at * SIDE * SIDE, training->labels + at, batch),
         ALNICO_SUCCESS);
     REQUIRE_STATUS(replica_forward(replica, true), ALNICO_SUCCESS);
     REQUIRE_STATUS(replica_backward(replica, strategy_allreduce.advance, meeting), ALNICO_SUCCESS);
     REQUIRE_STATUS(strategy_allreduce.join(meeting), ALNICO_SUCCESS);
-    replica->arenas.control[CONTROL_RATE] = 0.05f;
+    REQUIRE_STATUS(replica_write(replica, &replica->arenas.control[CONTROL_RATE], &training->rate,
+                                 sizeof training->rate),
+                   ALNICO_SUCCESS);
     REQUIRE_STATUS(replica_update(replica, &optimizer), ALNICO_SUCCESS);
 }
 
@@ -71,39 +76,49 @@ static void rank_train(struct rank *rank)
     struct replica *replica;
     struct buckets buckets;
     void *meeting;
-    alnico_comm_t comm = ranks_comm(rank, NULL);
+    alnico_stream_t stream = NULL;
+    if (training->streamed)
+        REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
+    alnico_comm_t comm = ranks_comm(rank, stream);
     const struct replica_setup wanted = {.kernels = &kernels_onednn,
                                          .batch = JOINED / (size_t)rank->size,
                                          .seed = seed,
-                                         .options = {.threads = 1},
-                                         .gradient_type = ALNICO_FLOAT32};
+                                         .options = {.threads = 1, .frozen = training->frozen},
+                                         .gradient_type = ALNICO_FLOAT32,
+                                         .stream = stream};
     REQUIRE_STATUS(replica_create(network, &wanted, &replica), ALNICO_SUCCESS);
     REQUIRE_STATUS(buckets_of_size(network->parameters, training->bucket / sizeof(float), &buckets),
                    ALNICO_SUCCESS);
     const struct strategy_setup setup = {.comm = comm,
                                          .device = &device_cpu,
+                                         .stream = stream,
                                          .gradients = replica->arenas.gradients,
                                          .count = network->parameters,
                                          .type = ALNICO_FLOAT32,
-                                         .wire = ALNICO_FLOAT32,
+                                         .wire = training->wire,
+                                         .late = training->late,
                                          .ends = buckets.ends,
                                          .buckets = buckets.count};
     REQUIRE_STATUS(strategy_allreduce.create(&setup, &meeting), ALNICO_SUCCESS);
-    for (size_t step = 0; step < STEPS; step++)
+    for (size_t step = 0; step < training->steps; step++)
         one_step(replica, meeting, step, rank);
+    REQUIRE_STATUS(replica_synchronize(replica), ALNICO_SUCCESS);
     if (rank->rank == 0)
         memcpy(training->parameters, replica->arenas.parameters,
                network->parameters * sizeof(float));
-    compare_hashes(replica, comm, rank);
+    if (!stream)
+        compare_hashes(replica, comm, rank);
     strategy_allreduce.destroy(meeting);
     buckets_free(&buckets);
     replica_destroy(replica);
     alnico_comm_destroy(comm);
+    alnico_stream_destroy(stream);
 }
 
 static struct training training_make(const struct model *model)
 {
-    struct training training = {.bucket = 4096, .differ = -1};
+    struct training training = {
+        .bucket = 1 << 14, .steps = STEPS, .wire = ALNICO_FLOAT32, .rate = 0.05f, .differ = -1};
     const size_t images = (size_t)STEPS * JOINED;
     uint64_t state = seed;
     if (model_network(model, SIDE, SIDE, 1, CLASSES, &training.network))
@@ -125,32 +140,125 @@ static void training_free(struct training *training)
     free(training->parameters);
 }
 
+/* Fails unless all parameters are as expected, up to `tolerance`; returns how far apart they are. */
+static double parameters_compare(const struct training *training, const float *expected,
+                                 float tolerance, const char *what)
+{
+    double apart = 0;
+    for (size_t i = 0; i < training->network->parameters; i++) {
+        apart = fmax(apart, fabs((double)training->parameters[i] - (double)expected[i]));
+        if (!(fabsf(training->parameters[i] - expected[i]) <= tolerance))
+            fail_msg("%s: parameter %zu is %.9g, expected %.9g", what, i, training->parameters[i],
+                     expected[i]);
+    }
+    return apart;
+}
+
+/* Trains on `size` ranks; the caller frees the parameters. */
+static float *train_on(struct training *training, int size)
+{
+    const size_t bytes = training->network->parameters * sizeof(float);
+    float *parameters = malloc(bytes);
+    memset(training->parameters, 0xff, bytes);
+    ranks_run(size, rank_train, training);
+    memcpy(parameters, training->parameters, bytes);
+    return parameters;
+}
+
+static void check_moved(const struct training *training, const float *parameters)
+{
+    const struct network *network = training->network;
+    float *start = malloc(network->parameters * sizeof *start);
+    float *statistics = malloc((network->statistics + 1) * sizeof *statistics);
+    double moved = 0;
+    network_initialize(network, seed, start, statistics);
+    for (size_t i = 0; i < network->parameters; i++)
+        moved = fmax(moved, fabs((double)parameters[i] - (double)start[i]));
+    assert_true(moved > 1e-2);
+    free(start);
+    free(statistics);
+}
+
+static void check_as_one(struct training *training, float tolerance)
+{
+    const size_t buckets[] = {1 << 16, 64, 1 << 20}, sizes = training->frozen ? 1 : 3;
+    float *alone = train_on(training, 1);
+    check_moved(training, alone);
+    for (int size = 2; size <= 3; size++)
+        for (size_t b = 0; b < sizes; b++) {
+            char what[64];
+            training->bucket = buckets[b];
+            snprintf(what, sizeof what, "%d ranks, bucket %zu", size, buckets[b]);
+            free(train_on(training, size));
+            parameters_compare(training, alone, tolerance, what);
+        }
+    free(alone);
+}
+
 static void ranks_train_as_one(void **unused)
 {
     (void)unused;
-    const size_t buckets[] = {64, 4096, 1 << 20};
     struct training training = training_make(&model_cnn);
-    const size_t count = training.network->parameters;
-    float *alone = malloc(count * sizeof *alone), *start = malloc(count * sizeof *start);
-    network_initialize(training.network, seed, start, NULL);
-    ranks_run(1, rank_train, &training);
-    memcpy(alone, training.parameters, count * sizeof *alone);
-    double moved = 0;
-    for (size_t i = 0; i < count; i++)
-        moved = fmax(moved, fabs((double)alone[i] - start[i]));
-    assert_true(moved > 1e-2);
-    for (int size = 2; size <= 3; size++)
-        for (size_t b = 0; b < sizeof buckets / sizeof *buckets; b++) {
-            training.bucket = buckets[b];
-            memset(training.parameters, 0xff, count * sizeof(float));
-            ranks_run(size, rank_train, &training);
-            for (size_t i = 0; i < count; i++)
-                if (!(fabsf(training.parameters[i] - alone[i]) <= 1e-5f))
-                    fail_msg("%d ranks, bucket %zu: parameter %zu is %.9g, alone %.9g", size,
-                             buckets[b], i, training.parameters[i], alone[i]);
-        }
-    free(alone);
+    check_as_one(&training, 1e-5f);
+    training_free(&training);
+}
+
+/* A batch norm that keeps its statistics treats every image for itself. */
+static void frozen_norms_train_as_one(void **unused)
+{
+    (void)unused;
+    struct training training = training_make(&model_resnet20);
+    training.frozen = true;
+    training.steps = 6;
+    training.rate = 0.01f;
+    check_as_one(&training, 1e-4f);
+    training_free(&training);
+}
+
+/* The same bits, whether the ranks' streams are their threads or run by themselves, and whether the
+ * gradients meet during the backward pass or after it. */
+static void order_of_work_changes_nothing(void **unused)
+{
+    (void)unused;
+    struct training training = training_make(&model_resnet20);
+    training.steps = 4;
+    float *expected = train_on(&training, 2);
+    for (int i = 1; i < 4; i++) {
+        training.streamed = i & 1;
+        training.late = i & 2;
+        free(train_on(&training, 2));
+        parameters_compare(&training, expected, 0, i & 1 ? "on a stream" : "late");
+    }
+    free(expected);
+    training_free(&training);
+}
+
+/* Where one step leads with gradients in 16 bits: each is rounded before it leaves, after it was halved and
+ * after the sum, and a rank's is taken to be at most four times the largest mean. */
+static void narrow_wires_are_near(void **unused)
+{
+    (void)unused;
+    const alnico_datatype_t wires[] = {ALNICO_FLOAT16, ALNICO_BFLOAT16};
+    const double units[] = {0x1p-11, 0x1p-8};
+    struct training training = training_make(&model_cnn);
+    training.steps = 0;
+    float *start = train_on(&training, 2);
+    training.steps = 1;
+    float *expected = train_on(&training, 2);
+    double most = 0;
+    for (size_t i = 0; i < training.network->parameters; i++)
+        most = fmax(most, fabs((double)expected[i] - (double)start[i]));
+    for (int i = 0; i < 4; i++) {
+        training.wire = wires[i % 2];
+        training.streamed = i > 1;
+        free(train_on(&training, 2));
+        const double apart =
+            parameters_compare(&training, expected, (float)(3 * 4 * units[i % 2] * most),
+                               i % 2 ? "bfloat16 wire" : "float16 wire");
+        assert_true(apart > 0);
+    }
     free(start);
+    free(expected);
     training_free(&training);
 }
 
@@ -159,6 +267,8 @@ static void batch_norm_ranks_stay_equal(void **unused)
 {
     (void)unused;
     struct training training = training_make(&model_resnet20);
+    training.steps = 100;
+    training.rate = 0.01f;
     ranks_run(2, rank_train, &training);
     training_free(&training);
 }
@@ -240,6 +350,9 @@ int main(void)
     seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_train_as_one),
+        cmocka_unit_test(frozen_norms_train_as_one),
+        cmocka_unit_test(order_of_work_changes_nothing),
+        cmocka_unit_test(narrow_wires_are_near),
         cmocka_unit_test(batch_norm_ranks_stay_equal),
         cmocka_unit_test(different_parameters_are_noticed),
         cmocka_unit_test(joining_averages_everything),
