@@ -442,11 +442,11 @@ static void fold_check(struct train_fold f, int type, int gradient_type)
     }
     launched(train_fold(&gpu, &f, dst.gpu, src.gpu), "train_fold");
     vector_get(&dst);
-    check_close(say("fold", type, shape, "folded"), dst.host, expected, folded, 0,
+    check_close(say("fold", type, shape, "folded"), dst.host, expected, folded, 0x1p-25,
                 type_epsilon(type));
     launched(train_unfold(&gpu, &f, back.gpu, gradient_type, dst.gpu), "train_unfold");
     vector_get(&back);
-    check_close(say("fold", type, shape, "and back"), back.host, same, plain, 0,
+    check_close(say("fold", type, shape, "and back"), back.host, same, plain, 0x1p-25,
                 type_epsilon(gradient_type));
     vector_free(&src);
     vector_free(&dst);
