@@ -44,6 +44,9 @@ enum {
     KEY_BUCKETS,
     KEY_WIRE,
     KEY_NO_OVERLAP,
+    KEY_SAVE,
+    KEY_SAVE_EVERY,
+    KEY_LOAD,
     KEY_JSON
 };
 
@@ -116,6 +119,11 @@ static const struct argp_option table[] = {
     {"wire", KEY_WIRE, "TYPE", 0, "what gradients travel as: fp32, bf16 or fp16 (the precision)",
      0},
     {"no-overlap", KEY_NO_OVERLAP, NULL, 0, "send gradients after the backward pass, not during it",
+     0},
+    {.doc = "Checkpoints:"},
+    {"save", KEY_SAVE, "FILE", 0, "write the state to FILE at the end", 0},
+    {"save-every", KEY_SAVE_EVERY, "N", 0, "and whenever N steps are done", 0},
+    {"load", KEY_LOAD, "FILE", 0, "go on from FILE; --steps and --epochs include what it has done",
      0},
     {.doc = "Output:"},
     {"json", KEY_JSON, "FILE", 0, "also write the report to FILE", 0},
@@ -287,6 +295,15 @@ static bool parse_meeting(int key, char *text, struct argp_state *state)
     case KEY_NO_OVERLAP:
         options->trainer.late = true;
         return true;
+    case KEY_SAVE:
+        options->trainer.save = text;
+        return true;
+    case KEY_SAVE_EVERY:
+        options->trainer.save_every = train_read_number(state, "--save-every", text, 1, INT64_MAX);
+        return true;
+    case KEY_LOAD:
+        options->trainer.load = text;
+        return true;
     case KEY_JSON:
         options->json = text;
         return true;
@@ -327,6 +344,8 @@ static void parse_end(struct argp_state *state)
     const int limits = (trainer->steps > 0) + (trainer->epochs > 0) + (trainer->seconds > 0);
     if (limits > 1)
         argp_error(state, "expected only one of --steps, --epochs and --seconds");
+    if (trainer->save_every && !trainer->save)
+        argp_error(state, "--save-every: expected --save FILE, too");
     if (limits == 0)
         trainer->epochs = 1;
     complete_kernels(state, state->input);

@@ -28,7 +28,7 @@ struct slot {
 struct data {
     size_t batch, batches;
     int rank, size;
-    uint64_t seed;
+    uint64_t seed, first;
     bool train;
     struct images images;
     struct slot slots[SLOTS];
@@ -128,7 +128,7 @@ static void prepare(struct data *data, uint64_t number, struct slot *slot)
     size_t all = data->images.info.images, pixels = images_pixels(&data->images.info);
     size_t share = (size_t)(number % data->batches) * (size_t)data->size + (size_t)data->rank;
     size_t first = share < all / data->batch + 1 ? share * data->batch : all;
-    if (number % data->batches == 0)
+    if (number % data->batches == 0 || number == data->first)
         arrange(data, epoch);
     slot->count = first >= all ? 0 : all - first < data->batch ? all - first : data->batch;
     for (size_t i = 0; i < slot->count; i++)
@@ -139,7 +139,7 @@ static void prepare(struct data *data, uint64_t number, struct slot *slot)
 static void *work(void *argument)
 {
     struct data *data = argument;
-    for (uint64_t number = 0;; number++) {
+    for (uint64_t number = data->first;; number++) {
         pthread_mutex_lock(&data->lock);
         while (!data->stop && number - data->returned >= SLOTS)
             pthread_cond_wait(&data->returned_one, &data->lock);
@@ -255,6 +255,7 @@ alnico_status_t data_open(const struct data_options *options, struct data **out)
     data->size = options->size;
     data->seed = options->seed;
     data->train = options->train;
+    data->first = data->prepared = data->returned = options->first;
     status = fill(options, data);
     if (status != ALNICO_SUCCESS)
         goto release_data;

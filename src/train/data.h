@@ -17,6 +17,7 @@ struct data_options {
     int rank, size;     /* which share of every epoch this is */
     uint64_t seed; /* of the shuffle, the augmentation and synthetic images; equal on all ranks */
     bool train;    /* training part: shuffled, shifted and flipped; whole batches only */
+    size_t first;  /* the batch to begin with, over all epochs */
 };
 
 struct data_info {

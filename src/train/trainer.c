@@ -95,7 +95,7 @@ static void trainer_tell(struct trainer *trainer)
 
 static alnico_status_t lasted_append(struct trainer *trainer, double seconds)
 {
-    const size_t at = trainer->progress.step;
+    const size_t at = trainer->progress.step - trainer->first;
     if (at == trainer->lasted_room) {
         const size_t room = at ? 2 * at : 256;
         double *lasted = realloc(trainer->lasted, room * sizeof *lasted);
@@ -178,6 +178,7 @@ static alnico_status_t trainer_test(struct trainer *trainer, struct score *out)
                                   .count = (size_t)(after[SCORE_IMAGES] - before[SCORE_IMAGES])};
     TRY(trainer_score(trainer, &total, out));
     trainer->uploaded = false;
+    trainer->tests++;
     trainer->other_library += trainer_library(trainer) - library;
     trainer->test_seconds += clock_seconds() - begin;
     return ALNICO_SUCCESS;
@@ -213,6 +214,17 @@ static alnico_status_t trainer_agree(struct trainer *trainer, bool *over)
     return ALNICO_SUCCESS;
 }
 
+/* Saves the state if it is time to. */
+static alnico_status_t trainer_keep(struct trainer *trainer, bool over)
+{
+    const struct trainer_options *options = trainer->options;
+    const bool due = options->save_every && trainer->step % options->save_every == 0;
+    if (!options->save || !(over || due))
+        return ALNICO_SUCCESS;
+    TRY(trainer_drain(trainer));
+    return trainer_save(trainer);
+}
+
 static alnico_status_t trainer_loop(struct trainer *trainer)
 {
     bool over = false;
@@ -225,6 +237,7 @@ static alnico_status_t trainer_loop(struct trainer *trainer)
         TRY(trainer_agree(trainer, &over));
         if (over || trainer->step % trainer->per_epoch == 0)
             TRY(trainer_epoch(trainer));
+        TRY(trainer_keep(trainer, over));
     }
     return ALNICO_SUCCESS;
 }

@@ -52,6 +52,11 @@ struct trainer_options {
     bool late;      /* the gradients meet after the backward pass, not during it */
     size_t memory_limit; /* bytes of the device; 0: what is there */
 
+    const char *save;  /* file for a checkpoint at the end; NULL: none */
+    size_t save_every; /* steps between two more of them; 0: none */
+    const char
+        *load; /* checkpoint to go on from; NULL: none. Steps and epochs include those done */
+
     void (*progress)(void *context, const struct trainer_progress *progress); /* NULL: none */
     void *context;
 };
@@ -83,9 +88,10 @@ struct trainer_report {
     size_t buckets;                              /* in which the gradients travelled */
 };
 
-/* Trains from the seed on. Errors: ARGUMENT (an option, named with its value; bad data); MISMATCH if at the
+/* Trains from the seed or the checkpoint on. From a checkpoint the parameters become what they would have
+ * become without stopping, to the bit. Errors: ARGUMENT (an option, named with its value; bad data); MISMATCH if at the
  * end the ranks' parameters differ; MEMORY, naming the largest batch that fits; SYSTEM if the loss is not
- * a number any more; whatever communication and kernels report. On an error the place's communicators
+ * a number any more, or a checkpoint cannot be read or written; whatever communication and kernels report. On an error the place's communicators
  * are aborted, so that no other rank waits for this one. */
 alnico_status_t trainer_run(const struct trainer_options *options,
                             const struct trainer_place *place, struct trainer_report *report);

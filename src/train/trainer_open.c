@@ -19,6 +19,10 @@ static alnico_status_t name_check(const char *what, const char *name, const void
 static alnico_status_t options_check(const struct trainer_options *options)
 {
     const int limits = (options->steps > 0) + (options->epochs > 0) + (options->seconds > 0);
+    if (options->save_every && !options->save)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: save every %zu steps, but no file to save to",
+                         options->save_every);
     TRY(name_check("model", options->model, model_find(options->model)));
     TRY(name_check("kernels", options->kernels, kernels_find(options->kernels)));
     TRY(name_check("strategy", options->strategy, strategy_find(options->strategy)));
@@ -43,7 +47,7 @@ static size_t test_batches(const struct trainer *trainer)
     return wanted < all ? wanted : all;
 }
 
-static alnico_status_t trainer_data(struct trainer *trainer)
+alnico_status_t trainer_data(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     struct data_options data = {.source = options->data,
@@ -52,9 +56,11 @@ static alnico_status_t trainer_data(struct trainer *trainer)
                                 .rank = trainer->rank,
                                 .size = trainer->size,
                                 .seed = options->seed,
-                                .train = true};
+                                .train = true,
+                                .first = trainer->step};
     TRY(data_open(&data, &trainer->train));
     data.train = false;
+    data.first = trainer->tests * trainer->test_batches;
     if (options->tests)
         TRY(data_open(&data, &trainer->test));
     trainer->per_epoch = data_batches(trainer->train);
@@ -100,6 +106,15 @@ static alnico_status_t trainer_replica(struct trainer *trainer)
     return meter_create(trainer->replica, INTERVAL, &trainer->meter);
 }
 
+static size_t steps_to_do(const struct trainer *trainer)
+{
+    const struct trainer_options *options = trainer->options;
+    if (options->steps)
+        return options->steps;
+    const bool countable = options->epochs && options->epochs <= SIZE_MAX / trainer->per_epoch;
+    return countable ? options->epochs * trainer->per_epoch : SIZE_MAX;
+}
+
 alnico_status_t trainer_open(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
@@ -113,14 +128,15 @@ alnico_status_t trainer_open(struct trainer *trainer)
     trainer->strategy = strategy_find(options->strategy);
     TRY(trainer_meeting(trainer));
     trainer->other_library = trainer_library(trainer);
-    trainer->steps = options->steps;
-    if (options->epochs)
-        trainer->steps = options->epochs <= SIZE_MAX / trainer->per_epoch
-                             ? options->epochs * trainer->per_epoch
-                             : SIZE_MAX;
-    if (options->seconds > 0)
-        trainer->steps = SIZE_MAX;
-    return ALNICO_SUCCESS;
+    trainer->steps = steps_to_do(trainer);
+    if (!options->load)
+        return ALNICO_SUCCESS;
+    TRY(trainer_load(trainer));
+    if (trainer->step < trainer->steps)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "checkpoint %s: it has done %zu steps already, and the run has %zu",
+                     options->load, trainer->step, trainer->steps);
 }
 
 void trainer_close(struct trainer *trainer)

@@ -77,7 +77,8 @@ static int by_size(const void *a, const void *b)
 /* The median of the steps after the first tenth, at most 20. Sorts them. */
 static double lasted_median(struct trainer *trainer)
 {
-    const size_t steps = trainer->progress.step, skipped = steps / 10 < 20 ? steps / 10 : 20;
+    const size_t steps = trainer->progress.step - trainer->first,
+                 skipped = steps / 10 < 20 ? steps / 10 : 20;
     const size_t count = steps - skipped;
     double *lasted = trainer->lasted + skipped;
     qsort(lasted, count, sizeof *lasted, by_size);

@@ -21,7 +21,8 @@ struct trainer {
     bool uploaded;             /* the batch on the device is that of the next step, too */
     size_t test_batches;
     size_t steps, per_epoch; /* to do (SIZE_MAX with a time limit); in an epoch */
-    size_t step;             /* enqueued so far */
+    size_t first, step;      /* at the beginning; enqueued so far */
+    size_t tests;            /* tests so far */
     double phases[PHASES];
     double seconds; /* of training */
     double *lasted; /* seconds of each step that was read */
@@ -37,6 +38,13 @@ struct trainer {
 /* Checks the options and makes everything; what was made before an error is for trainer_close. */
 alnico_status_t trainer_open(struct trainer *trainer);
 void trainer_close(struct trainer *trainer);
+
+/* Opens the data, from where step and tests are on. */
+alnico_status_t trainer_data(struct trainer *trainer);
+
+/* The state to the file options->save, and from options->load (collective). The stream is idle. */
+alnico_status_t trainer_save(struct trainer *trainer);
+alnico_status_t trainer_load(struct trainer *trainer);
 
 /* Cuts the gradient arena as the options say, by measuring if they say so (collective). */
 alnico_status_t trainer_buckets(struct trainer *trainer);

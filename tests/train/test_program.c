@@ -47,11 +47,13 @@ static void help_is_complete(void **unused)
 {
     (void)unused;
     const char *options[] = {
-        "model",      "data",      "batch",        "epochs", "steps",           "lr",
-        "momentum",   "seconds",   "weight-decay", "warmup", "drops",           "precision",
-        "device",     "kernels",   "threads",      "seed",   "strategy",        "buckets",
-        "json",       "wire",      "schedule",     "lars",   "label-smoothing", "memory-limit",
-        "loss-scale", "plan-cache"};
+        "model",      "data",      "batch",           "epochs",       "steps",
+        "lr",         "momentum",  "seconds",         "weight-decay", "warmup",
+        "drops",      "precision", "device",          "kernels",      "threads",
+        "seed",       "strategy",  "buckets",         "json",         "wire",
+        "schedule",   "lars",      "label-smoothing", "memory-limit", "loss-scale",
+        "plan-cache", "save",      "save-every",      "load",         "classes",
+        "test-images"};
     expect(0, "--help", 0, "Usage: ");
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char text[32];
@@ -95,6 +97,7 @@ static void usage_errors_exit_with_2(void **unused)
         {"--buckets 4Q", "--buckets 4Q"},
         {"--threads 0", "--threads 0"},
         {"--seed -1", "--seed -1"},
+        {"--save-every 3", "--save-every: expected --save FILE, too"},
         {"--nonsense", "--nonsense"},
         {"now", "'now'"},
     };
@@ -111,6 +114,12 @@ static void failures_exit_with_1(void **unused)
     expect(0, "--data synthetic:8x8x1 --model cnn --steps 1 --json /nonexistent/file", 1,
            "/nonexistent/file");
     expect(0, "--data synthetic:2x2x1 --model cnn --steps 1", 1, "pool2");
+    expect(0, "--data synthetic:8x8x1 --model cnn --steps 1 --load /nonexistent", 1,
+           "/nonexistent: cannot be opened");
+    expect(0, "--data synthetic:8x8x1 --model cnn --steps 1 --test-images 0 --save /nonexistent/a",
+           1, "/nonexistent/a");
+    expect(0, "--data synthetic:64x64x3 --model resnet18 --batch 512 --memory-limit 300M --steps 1",
+           1, "the largest batch that fits is ");
 }
 
 static cJSON *report_read(void)

@@ -1,0 +1,322 @@
+/* Checkpoints: a run that goes on from one ends where the run that never stopped ends, to the bit, alone, on
+ * a stream and on two ranks; and files that are damaged, of another run or out of reach are refused by name. */
+#include "ranks.h"
+
+#include "train/checkpoint.h"
+#include "train/trainer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 11, EVERY = 5 };
+
+static char folder[64], saved[96], kept[96], broken[96];
+
+static void copy_file(const char *from, const char *to)
+{
+    static char bytes[1 << 22];
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    if (!in || !out)
+        fail_msg("cannot copy %s to %s", from, to);
+    const size_t count = fread(bytes, 1, sizeof bytes, in);
+    assert_true(count > 0 && count < sizeof bytes);
+    assert_int_equal(fwrite(bytes, 1, count, out), count);
+    fclose(in);
+    fclose(out);
+}
+
+/* Keeps the checkpoint of step 5, before that of step 10 takes its place. */
+static void keep_first(void *context, const struct trainer_progress *progress)
+{
+    (void)context;
+    if (progress->step == EVERY + 2 && !progress->tested && access(saved, R_OK) == 0)
+        copy_file(saved, kept);
+}
+
+/* The first step that a run tells of. */
+static void record_first(void *context, const struct trainer_progress *progress)
+{
+    size_t *first = context;
+    if (*first == 0)
+        *first = progress->step;
+}
+
+/* Four batches in an epoch: the first checkpoint stands in the second. */
+static struct trainer_options options_make(const char *model, size_t batch)
+{
+    struct trainer_options options = {.model = model,
+                                      .data = "synthetic:4x4x1",
+                                      .kernels = "onednn",
+                                      .strategy = "allreduce",
+                                      .batch = batch,
+                                      .steps = STEPS,
+                                      .tests = 1,
+                                      .seed = 3,
+                                      .buckets = 1 << 14,
+                                      .compute = {.threads = 1, .deterministic = true},
+                                      .wire = ALNICO_FLOAT32,
+                                      .optimizer = optimizer_defaults(128)};
+    if (!kernels_find("onednn"))
+        options.kernels = "naive";
+    return options;
+}
+
+static uint64_t run(const struct trainer_options *options, const struct trainer_place *place)
+{
+    struct trainer_report report;
+    if (trainer_run(options, place, &report))
+        fail_msg("%s", alnico_error_detail());
+    assert_int_equal(report.steps, STEPS);
+    return report.hash;
+}
+
+static void check_resume(struct trainer_options options, void *stream)
+{
+    const struct trainer_place place = {.stream = stream};
+    const uint64_t expected = run(&options, &place);
+    options.save = saved;
+    options.save_every = EVERY;
+    options.progress = keep_first;
+    assert_true(run(&options, &place) == expected);
+    options.progress = NULL;
+    options.save_every = 0;
+    options.load = saved;
+    struct trainer_report report;
+    assert_int_equal(trainer_run(&options, &place, &report), ALNICO_ERROR_ARGUMENT);
+    assert_non_null(strstr(alnico_error_detail(), "it has done 11 steps already"));
+    size_t first = 0;
+    options.load = kept;
+    options.progress = record_first;
+    options.context = &first;
+    assert_true(run(&options, &place) == expected);
+    assert_int_equal(first, EVERY + 1);
+    remove(saved);
+}
+
+static void runs_resume_to_the_bit(void **unused)
+{
+    (void)unused;
+    check_resume(options_make("cnn", 12500), NULL);
+    struct trainer_options options = options_make("resnet20", 16);
+    check_resume(options, NULL);
+    options.optimizer.schedule = SCHEDULE_COSINE;
+    options.optimizer.trust = 0.01;
+    check_resume(options, NULL);
+}
+
+static void streams_resume_to_the_bit(void **unused)
+{
+    (void)unused;
+    alnico_stream_t stream;
+    struct trainer_options options = options_make("resnet20", 16);
+    const struct trainer_place alone = {0};
+    const uint64_t expected = run(&options, &alone);
+    options.save = saved;
+    options.save_every = EVERY;
+    options.progress = keep_first;
+    assert_true(run(&options, &alone) == expected);
+    size_t first = 0;
+    options.save_every = 0;
+    options.progress = record_first;
+    options.context = &first;
+    options.load = kept;
+    assert_int_equal(alnico_stream_create(&stream), ALNICO_SUCCESS);
+    const struct trainer_place place = {.stream = stream};
+    assert_true(run(&options, &place) == expected);
+    assert_true(first > EVERY);
+    alnico_stream_destroy(stream);
+}
+
+/* ---- Two ranks ---- */
+
+struct together {
+    struct trainer_options options;
+    uint64_t hash;
+};
+
+static void rank_run(struct rank *rank)
+{
+    struct together *together = rank->argument;
+    alnico_comm_t comm = ranks_comm(rank, NULL);
+    const struct trainer_place place = {.host = comm};
+    struct trainer_report report;
+    REQUIRE_STATUS(trainer_run(&together->options, &place, &report), ALNICO_SUCCESS);
+    if (rank->rank == 0)
+        together->hash = report.hash;
+    alnico_comm_destroy(comm);
+}
+
+static void ranks_resume_to_the_bit(void **unused)
+{
+    (void)unused;
+    struct together together = {.options = options_make("resnet20", 8)};
+    ranks_run(2, rank_run, &together);
+    const uint64_t expected = together.hash;
+    together.options.save = saved;
+    together.options.save_every = EVERY;
+    together.options.progress = keep_first;
+    ranks_run(2, rank_run, &together);
+    assert_true(together.hash == expected);
+    size_t first = 0;
+    together.options.progress = record_first;
+    together.options.context = &first;
+    together.options.save = NULL;
+    together.options.save_every = 0;
+    together.options.load = kept;
+    ranks_run(2, rank_run, &together);
+    assert_true(together.hash == expected);
+    assert_int_equal(first, EVERY + 1);
+}
+
+static void rank_refuse(struct rank *rank)
+{
+    struct together *together = rank->argument;
+    alnico_comm_t comm = ranks_comm(rank, NULL);
+    const struct trainer_place place = {.host = comm};
+    struct trainer_report report;
+    const alnico_status_t status = trainer_run(&together->options, &place, &report);
+    REQUIRE(status == ALNICO_ERROR_SYSTEM || status == ALNICO_ERROR_ABORTED);
+    if (rank->rank == 0)
+        ranks_require_detail("/nonexistent/file");
+    alnico_comm_destroy(comm);
+}
+
+/* Only rank 0 writes; the other does not wait for it for ever. */
+static void failed_saves_end_all_ranks(void **unused)
+{
+    (void)unused;
+    struct together together = {.options = options_make("cnn", 8)};
+    together.options.save = "/nonexistent/file";
+    together.options.save_every = 2;
+    ranks_run(2, rank_refuse, &together);
+}
+
+/* ---- Files that are refused ---- */
+
+static void refused(const struct trainer_options *options, const char *detail)
+{
+    const struct trainer_place place = {0};
+    struct trainer_report report;
+    if (trainer_run(options, &place, &report) == ALNICO_SUCCESS)
+        fail_msg("a run went on from a checkpoint, expected '%s'", detail);
+    if (!strstr(alnico_error_detail(), detail))
+        fail_msg("'%s' does not say '%s'", alnico_error_detail(), detail);
+}
+
+static void other_runs_are_refused(void **unused)
+{
+    (void)unused;
+    struct trainer_options options = options_make("cnn", 16);
+    options.save = saved;
+    options.steps = 3;
+    struct trainer_report report;
+    const struct trainer_place place = {0};
+    assert_int_equal(trainer_run(&options, &place, &report), ALNICO_SUCCESS);
+    options = options_make("cnn", 16);
+    options.load = saved;
+    options.model = "resnet20";
+    refused(&options, "it is of model cnn, not resnet20");
+    options.model = "cnn";
+    options.data = "synthetic:6x4x1";
+    refused(&options, "it is of data synthetic:4x4x1, not synthetic:6x4x1");
+    options.data = "synthetic:4x4x1";
+    options.classes = 7;
+    refused(&options, "it is of classes 10, not 7");
+    options.classes = 0;
+    options.batch = 8;
+    refused(&options, "it is of batch 16, not 8");
+    options.batch = 16;
+    options.seed = 4;
+    refused(&options, "it is of seed 3, not 4");
+    options.seed = 3;
+    options.load = "/nonexistent";
+    refused(&options, "/nonexistent: cannot be opened: No such file");
+}
+
+static void byte_change(long at, unsigned char by)
+{
+    FILE *file = fopen(broken, "r+b");
+    assert_non_null(file);
+    fseek(file, at, SEEK_SET);
+    const int byte = fgetc(file);
+    fseek(file, at, SEEK_SET);
+    fputc(byte ^ by, file);
+    fclose(file);
+}
+
+static void damaged_files_are_refused(void **unused)
+{
+    (void)unused;
+    struct trainer_options options = options_make("cnn", 16);
+    struct stat about;
+    options.load = broken;
+    assert_int_equal(stat(saved, &about), 0);
+    const off_t lengths[] = {0, 5, 100, 440, about.st_size / 2, about.st_size - 1};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        copy_file(saved, broken);
+        assert_int_equal(truncate(broken, lengths[i]), 0);
+        refused(&options, "truncated");
+    }
+    copy_file(saved, broken);
+    assert_int_equal(truncate(broken, about.st_size + 4), 0);
+    refused(&options, "truncated or damaged");
+    copy_file(saved, broken);
+    byte_change(0, 1);
+    refused(&options, "no checkpoint of this program");
+    const long places[] = {9, 17, 390, 420, (long)about.st_size / 2, (long)about.st_size - 1};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        copy_file(saved, broken);
+        byte_change(places[i], 4);
+        refused(&options, "checkpoint ");
+        assert_non_null(strstr(alnico_error_detail(), "damaged"));
+    }
+}
+
+/* A write that fails leaves what was there, and nothing beside it. */
+static void writes_are_whole_or_nothing(void **unused)
+{
+    (void)unused;
+    struct checkpoint state;
+    char path[128], beside[160];
+    if (checkpoint_read(saved, &state))
+        fail_msg("%s", alnico_error_detail());
+    assert_int_equal(checkpoint_write("/nonexistent/file", &state), ALNICO_ERROR_SYSTEM);
+    assert_non_null(strstr(alnico_error_detail(), "/nonexistent/file"));
+    snprintf(path, sizeof path, "%s/taken", folder);
+    snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid());
+    assert_int_equal(mkdir(path, 0700), 0); /* a file cannot replace a folder */
+    assert_int_equal(checkpoint_write(path, &state), ALNICO_ERROR_SYSTEM);
+    assert_non_null(strstr(alnico_error_detail(), "cannot be replaced"));
+    assert_int_not_equal(access(beside, F_OK), 0);
+    rmdir(path);
+    checkpoint_free(&state);
+    checkpoint_free(&state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_resume_to_the_bit),     cmocka_unit_test(streams_resume_to_the_bit),
+        cmocka_unit_test(ranks_resume_to_the_bit),    cmocka_unit_test(failed_saves_end_all_ranks),
+        cmocka_unit_test(other_runs_are_refused),     cmocka_unit_test(damaged_files_are_refused),
+        cmocka_unit_test(writes_are_whole_or_nothing)};
+    snprintf(folder, sizeof folder, "/tmp/alnico-checkpoint-%d", (int)getpid());
+    snprintf(saved, sizeof saved, "%s/saved", folder);
+    snprintf(kept, sizeof kept, "%s/kept", folder);
+    snprintf(broken, sizeof broken, "%s/broken", folder);
+    if (mkdir(folder, 0700) != 0)
+        return 1;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    remove(saved);
+    remove(kept);
+    remove(broken);
+    rmdir(folder);
+    return failed;
+}
