@@ -412,8 +412,7 @@ ALNICO_API alnico_status_t alnico_ibarrier(alnico_comm_t comm, alnico_request_t 
  *
  * A send may or may not end before its receive has begun. So two ranks that both send first and then receive, one after the
  * other and blocking, may wait for each other until the deadline: let them use alnico_sendrecv, a group, or nonblocking
- * calls, any number of which may be under way. On a CUDA stream that holds for nonblocking calls too: each
- * waits for its other side before the next begins.
+ * calls, any number of which may be under way.
  */
 
 /* Sends `count` elements of `buffer` to rank `to`. A message to this rank itself needs its receive in the same group, in

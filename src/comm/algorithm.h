@@ -57,7 +57,8 @@ struct span {
 /* What one rank does with up to two others at once. to or from < 0: none; both = rank: a local copy or
  * reduction, which is done at once, in the order of the exchanges; a copy onto itself does nothing. With `reduce` what
  * arrives is combined into `recv`, the lower rank's operand first; without
- * it, it replaces `recv`. Exchanges of one round do not depend on each other. No elements: no message. */
+ * it, it replaces `recv`. Exchanges of one round do not depend on each other. No elements: no message,
+ * but in a sendrecv. */
 struct exchange {
     int to, from;
     struct span send, recv;

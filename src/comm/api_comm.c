@@ -30,6 +30,7 @@ alnico_status_t alnico_synchronize(alnico_comm_t comm)
     int before = comm_enter(comm);
     alnico_status_t status = streamed_drain(comm);
     comm_drain(comm);
+    comm_listen(comm);
     comm_leave(comm, before);
     return status == ALNICO_SUCCESS ? comm_health(comm) : status;
 }

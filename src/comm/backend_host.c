@@ -9,6 +9,7 @@
  * one may have written some chunks of it.
  */
 #include "comm/hosted.h"
+#include "comm/messages.h"
 #include "comm/pieces.h"
 #include "comm/pipeline.h"
 #include "comm/staging.h"
@@ -291,6 +292,8 @@ static void begin(struct host_op *op, const struct choice *choice)
 static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
                                   const struct choice *choice, alnico_request_t *request)
 {
+    if (call->collective == ALNICO_SENDRECV)
+        return messages_start(comm, call, choice, request);
     struct call kept = *call;
     struct host_op *op = (struct host_op *)hosted_take(comm, &host_work);
     if (!op)

@@ -327,6 +327,7 @@ static void dismantle(alnico_comm_t comm)
     tuning_steps_finish(&comm->tuning);
     family_leave(comm->family);
     pthread_mutex_destroy(&comm->latch.lock);
+    free(comm->group.messages);
     shell_give(comm);
 }
 
@@ -382,6 +383,26 @@ void comm_drain(alnico_comm_t comm)
     }
 }
 
+void comm_listen(alnico_comm_t comm)
+{
+    struct transport *transport = comm->transport;
+    if (comm->messages == 0 || atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
+        !watch_hears(&comm->watch, transport))
+        return;
+    char name[64];
+    snprintf(name, sizeof name, "alnico_synchronize of communicator %d", comm->id);
+    struct report report = {
+        .rank = comm->rank, .status = ALNICO_ERROR_TIMEOUT, .sequence = comm->sequence};
+    struct backoff backoff = {.crowded = comm->crowded};
+    backoff_reset(&backoff);
+    watch_tell(&comm->watch, transport, &report);
+    alnico_status_t status;
+    while ((status = watch_verdict(&comm->watch, transport, comm->family->settings.timeout, name,
+                                   -1)) == ALNICO_PENDING)
+        backoff_pause(&backoff);
+    comm_latch(comm, status, alnico_error_detail());
+}
+
 alnico_status_t alnico_comm_abort(alnico_comm_t comm)
 {
     TRY(comm_check(comm, "alnico_comm_abort"));
@@ -418,6 +439,11 @@ void alnico_comm_destroy(alnico_comm_t comm)
     }
     int before = comm_enter(comm);
     const struct device_ops *device = comm->device;
+    if (comm->group.open)
+        log_write(LOG_ERROR,
+                  "alnico_comm_destroy: a group is open on communicator %d, rank %d: its %d "
+                  "messages are forgotten",
+                  comm->id, comm->rank, comm->group.count);
     if (comm_health(comm) != ALNICO_SUCCESS)
         BACKEND_EACH(backend, comm, abort)
     backend->abort(comm);

@@ -124,6 +124,10 @@ void comm_leave(alnico_comm_t comm, int before);
 /* What its backends found by themselves becomes its latched error; then as comm_latched. */
 alnico_status_t comm_health(alnico_comm_t comm);
 
+/* With nothing in flight: whether another rank has given up, which becomes the latched error. A message may have been sent
+ * before its receiver found that it expects another. */
+void comm_listen(alnico_comm_t comm);
+
 /* Blocks until nothing of the communicator is in flight, pumping its engine if that has no thread. */
 void comm_drain(alnico_comm_t comm);
 

@@ -51,12 +51,12 @@ static alnico_status_t post(struct rounds *r, struct pending *p, char *arrival)
     struct transport *t = r->transport;
     p->sending = p->receiving = false;
     p->arrival = arrival;
-    if (x->from >= 0 && x->recv.len) {
+    if (x->from >= 0 && (x->recv.len || r->empty)) {
         char *target = x->reduce ? arrival : span_start(r, &x->recv);
         TRY(t->ops->irecv(t, x->from, r->tag, target, x->recv.len * r->element, &p->recv));
         p->receiving = true;
     }
-    if (x->to >= 0 && x->send.len) {
+    if (x->to >= 0 && (x->send.len || r->empty)) {
         TRY(t->ops->isend(t, x->to, r->tag, span_start(r, &x->send), x->send.len * r->element,
                           &p->send));
         p->sending = true;
@@ -119,8 +119,10 @@ static alnico_status_t poll_round(struct rounds *r, bool *moved)
         alnico_status_t status = poll_exchange(r, &r->pending[k], moved);
         if (status == ALNICO_PENDING)
             pending = true;
-        else if (status != ALNICO_SUCCESS)
+        else if (status != ALNICO_SUCCESS) {
+            r->failed = k;
             return status;
+        }
     }
     return pending ? ALNICO_PENDING : ALNICO_SUCCESS;
 }

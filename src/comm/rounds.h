@@ -29,10 +29,12 @@ struct rounds {
         buffer[BUFFERS]; /* RECV begins as a copy of the input; WORK has algorithm->work elements */
     char *arrivals;      /* room for what arrives to be reduced in one round */
     struct pending *many; /* room for as many exchanges as a round may have; NULL: EXCHANGES */
+    bool empty;           /* messages without elements are sent too */
 
     size_t element; /* bytes */
     int round, rounds;
-    int open; /* exchanges of the present round; 0 before they are posted */
+    int open;   /* exchanges of the present round; 0 before they are posted */
+    int failed; /* which of them, after an error of the transport's */
     struct pending *pending;
     struct pending few[EXCHANGES];
 };
