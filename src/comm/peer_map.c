@@ -8,10 +8,15 @@
 #include "log.h"
 #include "status.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Drivers up to 580 free their own records twice where several threads of a process map and unmap the same memory at
+ * once. Held for one call of the driver, never across an exchange. */
+static pthread_mutex_t mapping_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static alnico_status_t exchange(alnico_comm_t comm, const char *who, const void *mine, void *all,
                                 size_t bytes)
@@ -323,8 +328,8 @@ static void let_go(struct peer_keeper *keeper)
     free(keeper);
 }
 
-/* Maps a handle for the current device. The mapping keeps the memory. */
-static alnico_status_t map_handle(CUmemGenericAllocationHandle handle, size_t bytes, int device,
+/* Maps a handle for the current device, with the lock held. The mapping keeps the memory. */
+static alnico_status_t map_locked(CUmemGenericAllocationHandle handle, size_t bytes, int device,
                                   char **out)
 {
     const struct cuda_driver *driver = cuda_driver();
@@ -349,6 +354,22 @@ free_address:
     return status;
 }
 
+static alnico_status_t map_handle(CUmemGenericAllocationHandle handle, size_t bytes, int device,
+                                  char **out)
+{
+    pthread_mutex_lock(&mapping_lock);
+    alnico_status_t status = map_locked(handle, bytes, device, out);
+    pthread_mutex_unlock(&mapping_lock);
+    return status;
+}
+
+static void release_handle(CUmemGenericAllocationHandle handle)
+{
+    pthread_mutex_lock(&mapping_lock);
+    cuda_driver()->cuMemRelease(handle);
+    pthread_mutex_unlock(&mapping_lock);
+}
+
 static alnico_status_t map_descriptor(int descriptor, const struct card *card, int device,
                                       char **out)
 {
@@ -359,7 +380,7 @@ static alnico_status_t map_descriptor(int descriptor, const struct card *card, i
                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
         "cuMemImportFromShareableHandle"));
     alnico_status_t status = map_handle(handle, card->bytes, device, out);
-    driver->cuMemRelease(handle);
+    release_handle(handle);
     return status;
 }
 
@@ -401,8 +422,10 @@ static void unmap_piece(struct peer_piece *piece)
         cudaIpcCloseMemHandle(piece->mapping);
     } else {
         CUdeviceptr at = (CUdeviceptr)(uintptr_t)piece->mapping;
+        pthread_mutex_lock(&mapping_lock);
         driver->cuMemUnmap(at, piece->bytes);
         driver->cuMemAddressFree(at, piece->bytes);
+        pthread_mutex_unlock(&mapping_lock);
     }
     *piece = (struct peer_piece){0};
 }
@@ -448,7 +471,7 @@ static alnico_status_t hand_over(const struct sharing *s, struct peer_share *out
 static void sharing_finish(struct sharing *s)
 {
     if (s->have_handle)
-        cuda_driver()->cuMemRelease(s->handle);
+        release_handle(s->handle);
     if (s->descriptor >= 0)
         close(s->descriptor);
     if (s->listener >= 0)
@@ -503,7 +526,7 @@ static alnico_status_t alloc_handle(int device, size_t bytes, struct peer_piece 
     bytes = (bytes + unit - 1) / unit * unit;
     TRY(cuda_driver_status(driver->cuMemCreate(&handle, bytes, &properties, 0), "cuMemCreate"));
     alnico_status_t status = map_handle(handle, bytes, device, &out->mapping);
-    driver->cuMemRelease(handle);
+    release_handle(handle);
     if (status != ALNICO_SUCCESS)
         return status;
     out->at = out->mapping;
