@@ -204,12 +204,19 @@ static int home_node(const struct topology *topology, const struct core_set *pro
     return -1;
 }
 
+/* Virtual machines may show the two threads of a core as two cores, and then as neighbours. */
+static bool neighbour_free(const struct occupancy *occupancy, int unit)
+{
+    const struct topology *topology = occupancy->topology;
+    return topology->units == topology->cores && core_free(occupancy, unit ^ 1);
+}
+
 static int place_engine(struct occupancy *occupancy, int node)
 {
     int best = -1, best_score = -1;
     for (int unit = 0; unit < CORE_SET_UNITS; unit++) {
         bool home = occupancy->topology->places[unit].node == node;
-        int score = 2 * core_free(occupancy, unit) + home;
+        int score = 4 * core_free(occupancy, unit) + 2 * home + neighbour_free(occupancy, unit);
         if (!unit_free(occupancy, unit) || score < best_score)
             continue;
         best = unit;

@@ -37,7 +37,7 @@ uint64_t topology_host_id(void);
  * A rank uses the units that it is bound to. Ranks that are not bound (their set is all usable units)
  * count as using one unit each, from the front, on cores of their own while there are any. Engines take
  * what is left in rank order, each its own: first where nobody uses the core, then on the NUMA node of
- * their rank, then the last. */
+ * their rank, then, where no core shows threads, beside a free one, then the last. */
 int topology_engine_core(const struct topology *topology, const struct core_set *process, int rank,
                          int ranks);
 

@@ -92,7 +92,18 @@ static void engines_of_bound_ranks_stay_outside_their_sets(void **state)
     struct topology topology = machine(8, 1, 1, 1);
     struct core_set process[] = {range(6, 7), range(2, 3)};
     assert_int_equal(topology_engine_core(&topology, process, 0, 2), 5);
-    assert_int_equal(topology_engine_core(&topology, process, 1, 2), 4);
+    assert_int_equal(topology_engine_core(&topology, process, 1, 2), 1);
+}
+
+/* Neighbours may be one core: engines share it with nobody, and with each other last. */
+static void engines_keep_their_distance(void **state)
+{
+    (void)state;
+    struct topology topology = machine(8, 1, 1, 1);
+    struct core_set process[] = {range(0, 0), range(1, 1), range(2, 2)};
+    assert_int_equal(topology_engine_core(&topology, process, 0, 3), 7);
+    assert_int_equal(topology_engine_core(&topology, process, 1, 3), 5);
+    assert_int_equal(topology_engine_core(&topology, process, 2, 3), 6);
 }
 
 static void bound_and_unbound_ranks_mix(void **state)
@@ -146,8 +157,8 @@ static void only_usable_units_are_chosen(void **state)
     struct topology topology = machine(200, 1, 1, 1);
     topology.usable = range(64, 130);
     struct core_set process[] = {range(129, 130), topology.usable};
-    assert_int_equal(topology_engine_core(&topology, process, 0, 1), 128);
-    assert_int_equal(topology_engine_core(&topology, process, 1, 2), 127);
+    assert_int_equal(topology_engine_core(&topology, process, 0, 1), 127);
+    assert_int_equal(topology_engine_core(&topology, process, 1, 2), 125);
 }
 
 /* For random machines and bindings: engines are distinct, usable, and on no bound rank's units. */
@@ -263,6 +274,7 @@ int main(void)
         cmocka_unit_test(more_ranks_than_units_leave_none),
         cmocka_unit_test(unbound_ranks_take_the_front_and_engines_the_back),
         cmocka_unit_test(engines_of_bound_ranks_stay_outside_their_sets),
+        cmocka_unit_test(engines_keep_their_distance),
         cmocka_unit_test(bound_and_unbound_ranks_mix),
         cmocka_unit_test(a_core_without_ranks_comes_before_a_hardware_thread_of_a_busy_one),
         cmocka_unit_test(unbound_ranks_count_as_spread_over_cores),
