@@ -1,6 +1,7 @@
 /* alnico-train: data-parallel training on the ranks of an MPI job. Arguments and printing; the work is in
  * src/train. */
 #include "program.h"
+#include "train_memory.h"
 #include "train_options.h"
 #include "train_report.h"
 
@@ -119,7 +120,10 @@ int main(int argc, char **argv)
     int level;
     struct train_options options = train_options_parse(argc, argv);
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-    train(&options);
+    if (!options.memory)
+        train(&options);
+    else if (program_launch_rank() == 0)
+        train_memory_print(&options.trainer);
     MPI_Finalize();
     return EXIT_SUCCESS;
 }

@@ -39,6 +39,7 @@ enum {
     KEY_CACHE,
     KEY_STREAM,
     KEY_THREADS,
+    KEY_MEMORY,
     KEY_MEMORY_LIMIT,
     KEY_STRATEGY,
     KEY_BUCKETS,
@@ -106,6 +107,11 @@ static const struct argp_option table[] = {
      "compute on a stream beside the main thread, as on a GPU; only for cpu", 0},
     {"threads", KEY_THREADS, "N", 0,
      "compute threads of each rank (OMP_NUM_THREADS, or the cores divided by the ranks)", 0},
+    {"memory", KEY_MEMORY, NULL, 0,
+     "print what memory each rank needs, where every activation stands, and which batch is the "
+     "largest "
+     "that fits, and end",
+     0},
     {"memory-limit", KEY_MEMORY_LIMIT, "SIZE", 0,
      "bytes of the device to use; K, M and G are understood (what is there)", 0},
     {.doc = "How the ranks meet:"},
@@ -267,6 +273,9 @@ static bool parse_computing(int key, char *text, struct argp_state *state)
         return true;
     case KEY_THREADS:
         compute->threads = (int)train_read_number(state, "--threads", text, 1, 1024);
+        return true;
+    case KEY_MEMORY:
+        options->memory = true;
         return true;
     case KEY_MEMORY_LIMIT:
         options->trainer.memory_limit = program_size(state, "--memory-limit", text, 1);

@@ -10,6 +10,7 @@ struct train_options {
     alnico_device_t device;
     bool stream;      /* on the CPU: compute on a stream of its own */
     bool wired;       /* the wire type was given */
+    bool memory;      /* print what memory is needed, and end */
     const char *json; /* file, or NULL */
 };
 

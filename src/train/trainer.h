@@ -96,6 +96,20 @@ struct trainer_report {
 alnico_status_t trainer_run(const struct trainer_options *options,
                             const struct trainer_place *place, struct trainer_report *report);
 
+/* What a run would take of each rank's device, without making it. */
+struct trainer_needs {
+    struct network *network;
+    struct plan *plan; /* of the activations */
+    struct replica_memory memory;
+    size_t available; /* the options' limit, or what the device has now; 0: unknown */
+    size_t largest;   /* batch for that; 0: none, or unknown */
+};
+
+/* Opens the data to learn the images' shape. The caller ends *out by trainer_needs_free, on errors too.
+ * Errors: as trainer_run's of its options. */
+alnico_status_t trainer_measure(const struct trainer_options *options, struct trainer_needs *out);
+void trainer_needs_free(struct trainer_needs *needs);
+
 /* FNV-1a (Fowler, Noll, Vo) of `bytes` bytes, 64 bits. */
 uint64_t trainer_hash(const void *data, size_t bytes);
 

@@ -5,6 +5,7 @@
 #include "status.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A stream that runs by itself is looked at whenever so many steps were enqueued. */
 enum { INTERVAL = 8 };
@@ -33,6 +34,78 @@ static alnico_status_t options_check(const struct trainer_options *options)
                          "trainer: %zu steps, %zu epochs, %g seconds, expected exactly one of them "
                          "above 0",
                          options->steps, options->epochs, options->seconds);
+    return ALNICO_SUCCESS;
+}
+
+static uint64_t bits_of(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static uint64_t name_bits(const char *name)
+{
+    return name ? trainer_hash(name, strlen(name)) : 0;
+}
+
+/* All ranks must have been given the same, or they would wait for each other or drift apart. Ranks compare
+ * every option's bits by their minimum and maximum. */
+static alnico_status_t options_agree(struct trainer *trainer)
+{
+    const struct trainer_options *o = trainer->options;
+    const struct optimizer_options *optimizer = &o->optimizer;
+    const struct {
+        const char *name;
+        uint64_t bits;
+    } rows[] = {
+        {"model", name_bits(o->model)},
+        {"data", name_bits(o->data)},
+        {"kernels", name_bits(o->kernels)},
+        {"strategy", name_bits(o->strategy)},
+        {"batch", o->batch},
+        {"steps", o->steps},
+        {"epochs", o->epochs},
+        {"seconds", bits_of(o->seconds)},
+        {"classes", o->classes},
+        {"test images", o->tests},
+        {"seed", o->seed},
+        {"precision", o->compute.precision},
+        {"label smoothing", bits_of((double)o->compute.smoothing)},
+        {"frozen norms", o->compute.frozen},
+        {"loss scale", bits_of((double)o->compute.loss_scale)},
+        {"learning rate", bits_of(optimizer->rate)},
+        {"momentum", bits_of(optimizer->momentum)},
+        {"weight decay", bits_of(optimizer->decay)},
+        {"warm-up", bits_of(optimizer->warmup)},
+        {"schedule", optimizer->schedule},
+        {"first drop", bits_of(optimizer->drops[0])},
+        {"second drop", bits_of(optimizer->drops[1])},
+        {"third drop", bits_of(optimizer->drops[2])},
+        {"LARS trust", bits_of(optimizer->trust)},
+        {"wire type", (uint64_t)o->wire},
+        {"rule of buckets", o->rule},
+        {"buckets", o->buckets},
+        {"overlap", o->late},
+        {"stream", trainer->place.stream != NULL},
+        {"checkpoint to load", name_bits(o->load)},
+        {"checkpoint to save", name_bits(o->save)},
+        {"steps between checkpoints", o->save_every},
+    };
+    enum { ROWS = sizeof rows / sizeof *rows };
+    uint64_t least[ROWS], most[ROWS];
+    for (size_t i = 0; i < ROWS; i++)
+        least[i] = most[i] = rows[i].bits;
+    if (!trainer->place.host)
+        return ALNICO_SUCCESS;
+    TRY(alnico_allreduce(ALNICO_IN_PLACE, least, ROWS, ALNICO_UINT64, ALNICO_MINIMUM,
+                         trainer->place.host));
+    TRY(alnico_allreduce(ALNICO_IN_PLACE, most, ROWS, ALNICO_UINT64, ALNICO_MAXIMUM,
+                         trainer->place.host));
+    for (size_t i = 0; i < ROWS; i++)
+        if (least[i] != most[i])
+            return error_set(ALNICO_ERROR_MISMATCH, "trainer: the ranks disagree on: %s",
+                             rows[i].name);
     return ALNICO_SUCCESS;
 }
 
@@ -90,20 +163,32 @@ static alnico_status_t trainer_meeting(struct trainer *trainer)
     return trainer->strategy->create(&setup, &trainer->meeting);
 }
 
+static struct replica_setup replica_describe(const struct trainer_options *options, void *stream)
+{
+    const struct kernels_ops *kernels = kernels_find(options->kernels);
+    return (struct replica_setup){.kernels = kernels,
+                                  .batch = options->batch,
+                                  .seed = options->seed,
+                                  .options = options->compute,
+                                  .gradient_type =
+                                      kernels->wire_gradients ? options->wire : ALNICO_FLOAT32,
+                                  .stream = stream,
+                                  .memory_limit = options->memory_limit};
+}
+
 static alnico_status_t trainer_replica(struct trainer *trainer)
 {
-    const struct trainer_options *options = trainer->options;
-    const struct kernels_ops *kernels = kernels_find(options->kernels);
-    const struct replica_setup setup = {.kernels = kernels,
-                                        .batch = options->batch,
-                                        .seed = options->seed,
-                                        .options = options->compute,
-                                        .gradient_type = kernels->wire_gradients ? options->wire
-                                                                                 : ALNICO_FLOAT32,
-                                        .stream = trainer->place.stream,
-                                        .memory_limit = options->memory_limit};
+    const struct replica_setup setup = replica_describe(trainer->options, trainer->place.stream);
     TRY(replica_create(trainer->network, &setup, &trainer->replica));
     return meter_create(trainer->replica, INTERVAL, &trainer->meter);
+}
+
+/* For images such as the training part's. */
+static alnico_status_t network_make(const struct trainer_options *options,
+                                    const struct data_info *info, struct network **out)
+{
+    return model_network(model_find(options->model), info->height, info->width, info->channels,
+                         info->classes, out);
 }
 
 static size_t steps_to_do(const struct trainer *trainer)
@@ -118,11 +203,10 @@ static size_t steps_to_do(const struct trainer *trainer)
 alnico_status_t trainer_open(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
+    TRY(options_agree(trainer));
     TRY(options_check(options));
     TRY(trainer_data(trainer));
-    const struct data_info *info = data_info(trainer->train);
-    TRY(model_network(model_find(options->model), info->height, info->width, info->channels,
-                      info->classes, &trainer->network));
+    TRY(network_make(options, data_info(trainer->train), &trainer->network));
     TRY(optimizer_check(&options->optimizer));
     TRY(trainer_replica(trainer));
     trainer->strategy = strategy_find(options->strategy);
@@ -152,4 +236,47 @@ void trainer_close(struct trainer *trainer)
     data_close(trainer->test);
     buckets_free(&trainer->buckets);
     free(trainer->lasted);
+}
+
+/* ---- Measuring without making ---- */
+
+static alnico_status_t needs_fill(const struct trainer_options *options, const struct data *data,
+                                  struct trainer_needs *out)
+{
+    const struct replica_setup setup = replica_describe(options, NULL);
+    const struct device_ops *device = device_find(setup.kernels->device);
+    size_t total;
+    TRY(network_make(options, data_info(data), &out->network));
+    TRY(plan_create(out->network, &setup.kernels->rules, setup.batch, setup.options.precision,
+                    &out->plan));
+    TRY(replica_measure(out->network, &setup, &out->memory));
+    out->available = options->memory_limit;
+    if (!out->available && device && device->memory)
+        TRY(device->memory(&out->available, &total));
+    return out->available ? replica_largest(out->network, &setup, out->available, &out->largest)
+                          : ALNICO_SUCCESS;
+}
+
+alnico_status_t trainer_measure(const struct trainer_options *options, struct trainer_needs *out)
+{
+    struct data_options wanted = {.source = options->data,
+                                  .batch = 1,
+                                  .classes = options->classes,
+                                  .size = 1,
+                                  .seed = options->seed,
+                                  .train = true};
+    struct data *data;
+    *out = (struct trainer_needs){0};
+    TRY(options_check(options));
+    TRY(data_open(&wanted, &data));
+    const alnico_status_t status = needs_fill(options, data, out);
+    data_close(data);
+    return status;
+}
+
+void trainer_needs_free(struct trainer_needs *needs)
+{
+    plan_destroy(needs->plan);
+    network_destroy(needs->network);
+    *needs = (struct trainer_needs){0};
 }

@@ -41,6 +41,8 @@ static struct replica *replica_make(const struct network *network, const struct 
         fail_msg("%s", alnico_error_detail());
     for (size_t i = 0; i < network->parameters; i++)
         replica->arenas.parameters[i] += 0.2f * (float)(random_unit(&state) - 0.5);
+    for (size_t i = 0; case_options.frozen && i < network->statistics; i++)
+        replica->arenas.statistics[i] += (float)(random_unit(&state) - 0.5);
     float *images = malloc(batch * each * sizeof *images);
     int32_t *labels = malloc(batch * sizeof *labels);
     random_fill(images, batch * each, &state);
@@ -66,9 +68,10 @@ static double loss_at(struct replica *replica, size_t parameter, double *by)
     float *p = &replica->arenas.parameters[parameter], before = *p;
     *p = before + (float)*by;
     *by = (double)*p - before;
+    const double sum = replica->arenas.score[SCORE_LOSS];
     assert_int_equal(replica_forward(replica, true), ALNICO_SUCCESS);
     *p = before;
-    return replica_outcome(replica).loss / (double)replica->plan->batch;
+    return (replica->arenas.score[SCORE_LOSS] - sum) / (double)replica->plan->batch;
 }
 
 /* The slope over half the distance. */
@@ -100,9 +103,13 @@ static bool gradient_matches(struct replica *replica, size_t parameter, const ch
     return true;
 }
 
-static void gradients_match_finite_differences(void **unused)
+/* The ways of training that the kernels have to know. */
+static const struct kernels_options ways[] = {
+    {.threads = 1}, {.threads = 1, .smoothing = 0.2f}, {.threads = 1, .frozen = true}};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static void check_finite_differences(void)
 {
-    (void)unused;
     uint64_t state = seed;
     for (size_t i = 0; i < NETWORK_CASES; i++) {
         const struct network_case *c = &network_cases[i];
@@ -118,6 +125,16 @@ static void gradients_match_finite_differences(void **unused)
         replica_destroy(replica);
         network_destroy(network);
     }
+}
+
+static void gradients_match_finite_differences(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < WAYS; i++) {
+        case_options = ways[i];
+        check_finite_differences();
+    }
+    case_options = ways[0];
 }
 
 /* Fails unless all elements agree to `tolerance` of the largest. */
@@ -157,9 +174,8 @@ static void compare_replicas(const char *name, struct replica *fast, struct repl
     compare(name, "output in inference", output(fast), output(oracle), outputs, tolerance);
 }
 
-static void onednn_matches_naive(void **unused)
+static void check_onednn(void)
 {
-    (void)unused;
     for (size_t i = 0; i < NETWORK_CASES; i++) {
         const struct network_case *c = &network_cases[i];
         struct network *network = case_network(c);
@@ -174,6 +190,16 @@ static void onednn_matches_naive(void **unused)
         }
         network_destroy(network);
     }
+}
+
+static void onednn_matches_naive(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < WAYS; i++) {
+        case_options = ways[i];
+        check_onednn();
+    }
+    case_options = ways[0];
 }
 
 /* Length of the difference over length of what is expected. */

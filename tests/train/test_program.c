@@ -221,6 +221,18 @@ static void two_ranks_stop_in_time(void **unused)
     cJSON_Delete(report);
 }
 
+static void memory_is_printed(void **unused)
+{
+    (void)unused;
+    expect(0,
+           "--memory --model resnet50 --data synthetic:224x224x3 --classes 1000 --batch 32 "
+           "--memory-limit 2G",
+           0, "largest batch for 2048.00 MiB: ");
+    assert_non_null(strstr(output, "\nparameters                97.49 MiB\n"));
+    assert_non_null(strstr(output, "\n4.3.relu3 "));
+    expect(0, "--memory --model cnn --data synthetic:1x1x1", 1, "pool");
+}
+
 /* What goes wrong on the ranks ends the job. */
 static void two_ranks_fail_together(void **unused)
 {
@@ -231,6 +243,19 @@ static void two_ranks_fail_together(void **unused)
     assert_int_not_equal(run(2, "--model cnn --data synthetic:8x8x1 --steps 50 --lr 1e6"), 0);
     assert_non_null(first = strstr(output, "not a number"));
     assert_null(strstr(first + 1, "not a number"));
+    char mixed[1024];
+    const char *const pairs[][3] = {{"--batch 8", "--batch 16", "disagree on: batch"},
+                                    {"--steps 8", "--steps 9", "disagree on: steps"},
+                                    {"--wire bf16", "--wire fp16", "disagree on: wire type"},
+                                    {"--warmup 0.2", "", "disagree on: warm-up"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const char *common = "--model cnn --data synthetic:8x8x1";
+        snprintf(mixed, sizeof mixed, "%s %s : %s 1 %s %s %s", common, pairs[i][0], option, program,
+                 common, pairs[i][1]);
+        assert_int_not_equal(run(1, mixed), 0);
+        if (!(first = strstr(output, pairs[i][2])) || strstr(first + 1, pairs[i][2]))
+            fail_msg("expected '%s' once, printed:\n%s", pairs[i][2], output);
+    }
     assert_int_not_equal(run(2, "--model vgg"), 0);
     assert_non_null(strstr(output, "--model vgg"));
 }
@@ -247,7 +272,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(help_is_complete),        cmocka_unit_test(usage_errors_exit_with_2),
         cmocka_unit_test(failures_exit_with_1),    cmocka_unit_test(one_rank_writes_its_report),
         cmocka_unit_test(two_ranks_end_equal),     cmocka_unit_test(two_ranks_stop_in_time),
-        cmocka_unit_test(two_ranks_fail_together),
+        cmocka_unit_test(two_ranks_fail_together), cmocka_unit_test(memory_is_printed),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     remove(json_path);
