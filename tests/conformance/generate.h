@@ -1,0 +1,25 @@
+/* Where batches come from: the table, every combination of what matters once, and random ones. All ranks generate the
+ * same. Pure. */
+#ifndef ALNICO_TESTS_GENERATE_H
+#define ALNICO_TESTS_GENERATE_H
+
+#include "options.h"
+
+/* A place in the table: operation x algorithm x type x reduction x place x blocking or not; lanes, counts, layouts and
+ * roots take turns. */
+struct table {
+    const struct options *options;
+    int ranks;
+    int operation, way, type, op, place, nonblocking;
+    uint64_t turn;
+};
+
+void table_init(struct table *table, const struct options *options, int ranks);
+
+/* The next few calls; false after the last. */
+bool table_next(struct table *table, struct batch *out);
+
+/* Batch `index` of the seed's. */
+void random_batch(const struct options *options, int ranks, uint64_t index, struct batch *out);
+
+#endif

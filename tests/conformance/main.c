@@ -1,0 +1,198 @@
+/*
+ * alnico-conformance: every operation against a reference, with ranks as threads, as processes or under mpirun.
+ *
+ *     alnico-conformance                           the table and some random calls on 1 to 6 ranks
+ *     alnico-conformance --cases 100000 --seed 7   random calls
+ *     mpirun -n 3 alnico-conformance --seconds 60
+ *     alnico-conformance --case 'ranks=3 threads=1; operation=reduce type=float32 count=10 root=2'
+ */
+#include "crew.h"
+#include "forks.h"
+#include "generate.h"
+#include "program.h"
+#include "watchdog.h"
+#ifdef ALNICO_HAVE_CUDA
+#include "site_cuda.h"
+#endif
+
+#include <alnico/mpi.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { RENEW_CALLS = 4096, SKIPPED = 77 };
+
+struct job {
+    const struct options *options;
+    uint64_t cases; /* of one number of ranks */
+    double seconds;
+};
+
+/* ---- One rank ---- */
+
+static void open_crew(struct crew *crew, struct rank *rank, const struct options *options)
+{
+    *crew = (struct crew){.rank = rank, .options = options, .ops = &site_cpu};
+#ifdef ALNICO_HAVE_CUDA
+    if (options->device == ALNICO_DEVICE_CUDA)
+        crew->ops = &site_cuda;
+#endif
+    crew->site = crew->ops->open(rank, options->mpi);
+    crew->records = need((size_t)rank->size, sizeof *crew->records);
+    lanes_open(crew);
+}
+
+static void close_crew(struct crew *crew)
+{
+    lanes_close(crew);
+    crew->ops->close(crew->site);
+    free(crew->records);
+}
+
+static bool run_batch(struct crew *crew, const struct batch *batch, bool over)
+{
+    bool tells = crew->rank->rank == 0 || crew->options->mpi || crew->options->forks;
+    if (tells)
+        watchdog_tell(batch);
+    uint64_t before = crew->calls / RENEW_CALLS;
+    over = play(crew, batch, over);
+    if (crew->calls / RENEW_CALLS != before) {
+        lanes_close(crew);
+        lanes_open(crew);
+    }
+    return over;
+}
+
+static void run_table(struct crew *crew)
+{
+    struct table table;
+    struct batch batch;
+    table_init(&table, crew->options, crew->rank->size);
+    while (table_next(&table, &batch))
+        run_batch(crew, &batch, false);
+}
+
+static void run_random(struct crew *crew, const struct job *job, double start)
+{
+    uint64_t first = crew->calls;
+    bool over = false;
+    for (uint64_t index = 0; !over; index++) {
+        struct batch batch;
+        random_batch(crew->options, crew->rank->size, index, &batch);
+        if (crew->options->text)
+            batch = crew->options->batch;
+        over = job->cases ? crew->calls - first + (uint64_t)batch.number >= job->cases
+                          : ranks_seconds() - start >= job->seconds;
+        over = run_batch(crew, &batch, over);
+    }
+}
+
+static void run_rank(struct rank *rank)
+{
+    const struct job *job = rank->argument;
+    double start = ranks_seconds();
+    struct crew *crew = need(1, sizeof *crew);
+    if (job->options->forks)
+        watchdog_start(job->options);
+    open_crew(crew, rank, job->options);
+    if (job->options->table && !job->options->text)
+        run_table(crew);
+    if (job->options->random || job->options->text)
+        run_random(crew, job, start);
+    if (rank->rank == 0) {
+        printf("%d ranks: %llu calls, %llu refused, 0 wrong, %.1f s\n", rank->size,
+               (unsigned long long)crew->calls, (unsigned long long)crew->refused,
+               ranks_seconds() - start);
+        fflush(stdout);
+        if (crew->options->sabotage)
+            crew_fail(crew, -1, "nothing was found");
+    }
+    close_crew(crew);
+    free(crew);
+}
+
+/* ---- All ranks ---- */
+
+/* As many ranks as there may be. */
+static int ranks_most(const struct options *options)
+{
+#ifdef ALNICO_HAVE_CUDA
+    if (options->device == ALNICO_DEVICE_CUDA)
+        return site_cuda_count();
+#endif
+    (void)options;
+    return RANKS_MOST;
+}
+
+static int skip(const char *why)
+{
+    printf("skipped: %s\n", why);
+    return SKIPPED;
+}
+
+static void run_size(struct job *job, int size)
+{
+    if (job->options->forks)
+        forks_run_for(24 * 3600, size, 1, run_rank, job);
+    else
+        ranks_run(size, run_rank, job);
+}
+
+static int run_sizes(const struct options *options)
+{
+    int there = ranks_most(options), most = there < RANKS_DEFAULT ? there : RANKS_DEFAULT;
+    most = options->ranks ? options->ranks : most;
+    int least = options->ranks ? options->ranks : 1, sizes = most - least + 1;
+    if (most > there || most == 0)
+        return skip("fewer GPUs than ranks");
+    for (int size = least; size <= most; size++) {
+        struct job job = {options, (options->cases + (uint64_t)sizes - 1) / (uint64_t)sizes,
+                          options->seconds / sizes};
+        run_size(&job, size);
+    }
+    return EXIT_SUCCESS;
+}
+
+static int mpi_allgather(void *context, const void *mine, void *all, size_t bytes)
+{
+    (void)context;
+    return MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD) !=
+           MPI_SUCCESS;
+}
+
+static int run_mpi(struct options *options)
+{
+    int wanted = options->single ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE, level;
+    struct rank rank;
+    struct job job = {options, options->cases, options->seconds};
+    MPI_Init_thread(NULL, NULL, wanted, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &rank.size);
+    MPI_Bcast(&options->seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    rank.bootstrap = (alnico_bootstrap_t){rank.rank, rank.size, mpi_allgather, NULL};
+    rank.argument = &job;
+    int possible = level >= wanted && program_local_rank() < ranks_most(options);
+    MPI_Allreduce(MPI_IN_PLACE, &possible, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (possible)
+        run_rank(&rank);
+    MPI_Finalize();
+    return possible ? EXIT_SUCCESS : skip("not so many GPUs, or MPI has no such thread level");
+}
+
+static bool is_under_mpirun(void)
+{
+    return getenv("PMI_RANK") || getenv("PMIX_RANK") || getenv("OMPI_COMM_WORLD_RANK");
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    options_read(argc, argv, &options);
+    options.mpi = is_under_mpirun();
+    if (!options.text && program_launch_rank() == 0)
+        printf("alnico-conformance: seed %llu\n", (unsigned long long)options.seed);
+    fflush(stdout);
+    if (!options.forks)
+        watchdog_start(&options);
+    return options.mpi ? run_mpi(&options) : run_sizes(&options);
+}

@@ -1,0 +1,45 @@
+/* The command line of alnico-conformance. */
+#ifndef ALNICO_TESTS_OPTIONS_H
+#define ALNICO_TESTS_OPTIONS_H
+
+#include "case.h"
+
+/* What the self-test breaks, on rank 0, after a few calls: the suite must see it. */
+enum sabotage {
+    SABOTAGE_NONE,
+    SABOTAGE_RESULT, /* an element of a result */
+    SABOTAGE_MARGIN, /* a byte behind a buffer */
+    SABOTAGE_GAP,    /* a byte between displaced blocks */
+    SABOTAGE_INPUT,  /* a byte of what was sent */
+    SABOTAGE_BITS,   /* the last bit of an allreduce */
+    SABOTAGE_REFUSAL,
+    SABOTAGE_BARRIER, /* a barrier ends too early */
+    SABOTAGE_ABSENCE, /* a call is left out */
+    SABOTAGES
+};
+
+struct options {
+    uint64_t seed, cases; /* cases: random calls; 0: by time */
+    double seconds;       /* 0: by number */
+    bool table, random;
+    uint64_t every; /* calls of the table: one in so many */
+    int ranks;      /* 0: from 1 to 6 */
+    alnico_device_t device;
+    int only;           /* operation; -1: all */
+    const char *text;   /* of --case, or NULL */
+    struct batch batch; /* its batch */
+    bool forks;         /* ranks are processes without MPI */
+    bool single;        /* MPI_THREAD_SINGLE */
+    bool mpi;           /* under mpirun */
+    enum sabotage sabotage;
+};
+
+enum { RANKS_DEFAULT = 6 };
+
+/* The name of what is broken. */
+const char *options_sabotage(const struct options *options);
+
+/* Ends the program on --help or a usage error. */
+void options_read(int argc, char **argv, struct options *out);
+
+#endif

@@ -1,0 +1,55 @@
+/* What the suite needs of a device: memory, copies ordered by streams, and memory that is registered. One site a rank;
+ * its calls come from the rank's threads, but take and give_all from one only. */
+#ifndef ALNICO_TESTS_SITE_H
+#define ALNICO_TESTS_SITE_H
+
+#include "case.h"
+#include "ranks.h"
+
+/* A copy between the host's memory and the device's, which a stream carries out; stays until it has. */
+struct copy {
+    char *to;
+    const char *from;
+    size_t bytes;
+    double time; /* when it was, on the steady clock; 0: the device does not say */
+};
+
+struct site_ops {
+    alnico_device_t device;
+    bool self; /* a send to oneself and its receive may be two calls */
+
+    void *(*open)(const struct rank *rank, bool mpi);
+    void (*close)(void *site);
+
+    /* Of another thread of the rank: makes the device current. */
+    void (*enter)(void *site);
+
+    /* A lane's stream; the same numbers are one stream. */
+    void *(*stream_create)(void *site);
+    void (*stream_destroy)(void *stream);
+    void (*drain)(void *stream);
+
+    /* Stream of each lane: equal numbers share one; -1: the inline stream. */
+    int streams[LANES];
+
+    /* Memory of the device, or of the host for its copies; aligned to 64. All is given back at once. Of a registered
+     * buffer the address is the same on all ranks for the same slot. */
+    char *(*take)(void *site, size_t bytes);
+    char *(*take_host)(void *site, size_t bytes);
+    char *(*take_registered)(void *site, int lane, int slot, size_t bytes);
+    void (*give_all)(void *site);
+
+    void (*put)(void *site, void *stream, struct copy *copy);
+    void (*get)(void *site, void *stream, struct copy *copy);
+
+    /* After a communicator was made, and before it is destroyed (collective over its ranks). NULL: nothing to do. */
+    void (*lane_open)(void *site, int lane, alnico_comm_t comm);
+    void (*lane_close)(void *site, int lane, alnico_comm_t comm);
+};
+
+extern const struct site_ops site_cpu;
+#ifdef ALNICO_HAVE_CUDA
+extern const struct site_ops site_cuda;
+#endif
+
+#endif

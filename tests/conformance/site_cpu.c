@@ -1,0 +1,107 @@
+/* The host's memory, each buffer an allocation of its own so that a sanitizer sees its end too, and the library's CPU
+ * streams. */
+#include "site.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TAKEN = 6 * TRIALS };
+
+struct site {
+    void *taken[TAKEN];
+    int number;
+};
+
+static void *cpu_open(const struct rank *rank, bool mpi)
+{
+    (void)rank, (void)mpi;
+    struct site *site = calloc(1, sizeof *site);
+    REQUIRE(site != NULL);
+    return site;
+}
+
+static void cpu_close(void *site)
+{
+    free(site);
+}
+
+static void cpu_enter(void *site)
+{
+    (void)site;
+}
+
+static void *cpu_stream_create(void *site)
+{
+    (void)site;
+    alnico_stream_t stream;
+    REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
+    return stream;
+}
+
+static void cpu_stream_destroy(void *stream)
+{
+    alnico_stream_destroy(stream);
+}
+
+static void cpu_drain(void *stream)
+{
+    REQUIRE_STATUS(alnico_stream_synchronize(stream), ALNICO_SUCCESS);
+}
+
+static char *cpu_take(void *context, size_t bytes)
+{
+    struct site *site = context;
+    void *memory;
+    REQUIRE(site->number < TAKEN && posix_memalign(&memory, 64, bytes) == 0);
+    site->taken[site->number++] = memory;
+    return memory;
+}
+
+static char *cpu_take_registered(void *site, int lane, int slot, size_t bytes)
+{
+    (void)lane, (void)slot;
+    return cpu_take(site, bytes);
+}
+
+static void cpu_give_all(void *context)
+{
+    struct site *site = context;
+    while (site->number > 0)
+        free(site->taken[--site->number]);
+}
+
+static void copy_now(void *argument)
+{
+    struct copy *copy = argument;
+    memcpy(copy->to, copy->from, copy->bytes);
+    copy->time = ranks_seconds();
+}
+
+static void cpu_copy(void *site, void *stream, struct copy *copy)
+{
+    (void)site;
+    REQUIRE_STATUS(alnico_stream_enqueue(stream, copy_now, copy), ALNICO_SUCCESS);
+}
+
+const struct site_ops site_cpu = {
+    .device = ALNICO_DEVICE_CPU,
+    .self = true,
+    .open = cpu_open,
+    .close = cpu_close,
+    .enter = cpu_enter,
+    .stream_create = cpu_stream_create,
+    .stream_destroy = cpu_stream_destroy,
+    .drain = cpu_drain,
+    .streams = {[LANE_WORLD] = -1,
+                [LANE_TWIN] = -1,
+                [LANE_HALF] = -1,
+                [LANE_STREAM] = 0,
+                [LANE_SHARED] = 0,
+                [LANE_REVERSED] = 1},
+    .take = cpu_take,
+    .take_host = cpu_take,
+    .take_registered = cpu_take_registered,
+    .give_all = cpu_give_all,
+    .put = cpu_copy,
+    .get = cpu_copy,
+};
