@@ -52,7 +52,8 @@ static size_t part_of(const struct chunk *c, size_t count, size_t chunk_count)
     return left < chunk_count ? left : chunk_count;
 }
 
-/* A chunk's part of a side. `packed`: one block behind the other, and not where they are in the user's buffer. */
+/* A chunk's part of a side. `packed`: one block behind the other, and not where they are in the user's buffer. With lists
+ * every block has its own count. */
 static struct side cut_side(const struct pipeline *p, const struct chunk *c,
                             const struct side *side, bool packed, size_t *lists)
 {
@@ -60,7 +61,7 @@ static struct side cut_side(const struct pipeline *p, const struct chunk *c,
     part.count = part_of(c, side->count, p->chunk_count);
     if (packed)
         part.stride = part.count;
-    if (!side->counts)
+    if (!lists || (!side->counts && side->blocks < 2))
         return part;
     size_t *counts = lists, *at = lists + side->blocks, b = 0;
     SIDE_EACH(block, side)
@@ -80,12 +81,18 @@ static bool packs_reads(const struct pipeline *p)
     return p->staging || p->shadows;
 }
 
+/* What is sent from a packed copy is received into the user's blocks, whose stride is another. */
+static bool mixes(const struct pipeline *p)
+{
+    return p->shadows && p->writes.blocks > 1;
+}
+
 static alnico_status_t cut_sides(struct pipeline *p, struct chunk *c)
 {
-    bool vector = p->reads.counts || p->writes.counts;
+    bool vector = call_is_vector(&p->call);
     size_t size = (size_t)p->transport->size, bytes = 4 * size * sizeof(size_t);
     void *lists = NULL;
-    if (vector)
+    if (vector || mixes(p))
         TRY(pool_take(p->pool, bytes, &lists));
     c->lists = lists;
     c->reads = cut_side(p, c, &p->reads, packs_reads(p), c->lists);
@@ -95,7 +102,7 @@ static alnico_status_t cut_sides(struct pipeline *p, struct chunk *c)
 
 static struct shape shape_of(const struct pipeline *p, const struct chunk *c)
 {
-    bool packed = packs_reads(p);
+    bool packed = packs_reads(p) && !mixes(p);
     return (struct shape){.rank = p->transport->rank,
                           .size = p->transport->size,
                           .root = p->call.root,
@@ -412,12 +419,11 @@ static bool needs_shadow(const struct pipeline *p)
     return call->collective != ALNICO_ALLREDUCE && scales(p);
 }
 
-/* Elements of each block in one chunk. Not cut: what moves several blocks at once, and what is sent from a packed copy but
- * received into the user's blocks. */
+/* Elements of each block in one chunk. What moves several blocks at once is not cut. */
 static size_t cut_of(const struct pipeline *p, size_t longest)
 {
     size_t element = datatype_bytes(p->call.type), count = p->chunk_bytes / element;
-    if (p->algorithm->whole || (p->shadows && p->writes.blocks > 1))
+    if (p->algorithm->whole)
         return longest ? longest : 1;
     size_t most = p->staging ? pipeline_stage_count(&p->call, p->transport->size) : count;
     return count < most ? count : most;

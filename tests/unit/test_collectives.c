@@ -1,7 +1,9 @@
 /* Every collective but allreduce on communicators whose ranks are threads: each algorithm, every root, equal and unequal
  * blocks, in place, blocking and not, on the inline and on a real stream. Whatever is not to be written is poisoned. */
+#include "comm/comm.h"
 #include "comm/tuning.h"
 
+#include "far.h"
 #include "ranks.h"
 
 #include <setjmp.h>
@@ -21,7 +23,7 @@ struct trial {
     alnico_comm_t comm;
     int rank, size, root;
     size_t count; /* of each block, or of the vector; the average where blocks are unequal */
-    bool in_place, nonblocking;
+    bool in_place, nonblocking, far;
     int32_t *send, *recv;
     size_t room; /* elements of each */
     size_t counts[SIZES], at[SIZES];
@@ -85,9 +87,15 @@ static void expect_gaps(const struct trial *t, const size_t *counts, const size_
     }
 }
 
+/* What the call gets: the address on the device. */
+static void *there(const struct trial *t, const void *buffer)
+{
+    return t->far && buffer ? far_of(buffer) : (void *)buffer;
+}
+
 static void *in_place_or(const struct trial *t, bool meaningful, const void *buffer)
 {
-    return t->in_place && meaningful ? ALNICO_IN_PLACE : (void *)buffer;
+    return t->in_place && meaningful ? ALNICO_IN_PLACE : there(t, buffer);
 }
 
 /* The blocking call, or the other one and its wait. */
@@ -108,7 +116,7 @@ static void try_reduce(struct trial *t)
 {
     bool is_root = t->rank == t->root, here = t->in_place && is_root;
     put(here ? t->recv : t->send, t->rank, 0, t->count);
-    CALL(t, reduce, in_place_or(t, is_root, t->send), is_root ? t->recv : NULL, t->count,
+    CALL(t, reduce, in_place_or(t, is_root, t->send), there(t, is_root ? t->recv : NULL), t->count,
          ALNICO_INT32, ALNICO_SUM, t->root);
     if (is_root)
         expect_sum(t, t->recv, 0, t->count);
@@ -121,7 +129,7 @@ static void try_broadcast(struct trial *t)
 {
     if (t->rank == t->root)
         put(t->recv, t->root, 3, t->count);
-    CALL(t, broadcast, t->recv, t->count, ALNICO_INT32, t->root);
+    CALL(t, broadcast, there(t, t->recv), t->count, ALNICO_INT32, t->root);
     expect(t, t->recv, t->root, 3, t->count);
     expect_poison(t->recv + t->count, t->recv + t->room);
 }
@@ -130,7 +138,7 @@ static void try_allgather(struct trial *t)
 {
     size_t own = (size_t)t->rank * t->count;
     put(t->in_place ? t->recv + own : t->send, t->rank, 0, t->count);
-    CALL(t, allgather, in_place_or(t, true, t->send), t->recv, t->count, ALNICO_INT32);
+    CALL(t, allgather, in_place_or(t, true, t->send), there(t, t->recv), t->count, ALNICO_INT32);
     for (int b = 0; b < t->size; b++)
         expect(t, t->recv + (size_t)b * t->count, b, 0, t->count);
     expect_poison(t->recv + (size_t)t->size * t->count, t->recv + t->room);
@@ -140,7 +148,7 @@ static void try_allgatherv(struct trial *t)
 {
     size_t own = t->counts[t->rank];
     put(t->in_place ? t->recv + t->at[t->rank] : t->send, t->rank, 0, own);
-    CALL(t, allgatherv, in_place_or(t, true, t->send), own, t->recv, t->counts, t->at,
+    CALL(t, allgatherv, in_place_or(t, true, t->send), own, there(t, t->recv), t->counts, t->at,
          ALNICO_INT32);
     for (int b = 0; b < t->size; b++)
         expect(t, t->recv + t->at[b], b, 0, t->counts[b]);
@@ -153,8 +161,8 @@ static void try_reduce_scatter(struct trial *t)
     int32_t *send = t->in_place ? t->recv : t->send;
     for (int b = 0; b < t->size; b++)
         put(send + (size_t)b * t->count, t->rank, b, t->count);
-    CALL(t, reduce_scatter, in_place_or(t, true, t->send), t->recv, t->count, ALNICO_INT32,
-         ALNICO_SUM);
+    CALL(t, reduce_scatter, in_place_or(t, true, t->send), there(t, t->recv), t->count,
+         ALNICO_INT32, ALNICO_SUM);
     expect_sum(t, t->recv + (t->in_place ? own : 0), t->rank, t->count);
     for (int b = 0; b < t->size; b++)
         if (!t->in_place || b != t->rank)
@@ -172,8 +180,8 @@ static void try_reduce_scatterv(struct trial *t)
         put(send + at, t->rank, b, t->counts[b]);
         at += t->counts[b];
     }
-    CALL(t, reduce_scatterv, in_place_or(t, true, t->send), t->recv, t->counts, ALNICO_INT32,
-         ALNICO_SUM);
+    CALL(t, reduce_scatterv, in_place_or(t, true, t->send), there(t, t->recv), t->counts,
+         ALNICO_INT32, ALNICO_SUM);
     expect_sum(t, t->recv + (t->in_place ? own : 0), t->rank, t->counts[t->rank]);
     if (!t->in_place)
         expect_poison(t->recv + t->counts[t->rank], t->recv + t->room);
@@ -183,7 +191,7 @@ static void try_gather(struct trial *t)
 {
     bool is_root = t->rank == t->root, here = t->in_place && is_root;
     put(here ? t->recv + (size_t)t->rank * t->count : t->send, t->rank, 0, t->count);
-    CALL(t, gather, in_place_or(t, is_root, t->send), is_root ? t->recv : NULL, t->count,
+    CALL(t, gather, in_place_or(t, is_root, t->send), there(t, is_root ? t->recv : NULL), t->count,
          ALNICO_INT32, t->root);
     for (int b = 0; is_root && b < t->size; b++)
         expect(t, t->recv + (size_t)b * t->count, b, 0, t->count);
@@ -195,7 +203,7 @@ static void try_gatherv(struct trial *t)
     bool is_root = t->rank == t->root, here = t->in_place && is_root;
     size_t own = t->counts[t->rank];
     put(here ? t->recv + t->at[t->rank] : t->send, t->rank, 0, own);
-    CALL(t, gatherv, in_place_or(t, is_root, t->send), own, is_root ? t->recv : NULL,
+    CALL(t, gatherv, in_place_or(t, is_root, t->send), own, there(t, is_root ? t->recv : NULL),
          is_root ? t->counts : NULL, is_root ? t->at : NULL, ALNICO_INT32, t->root);
     for (int b = 0; is_root && b < t->size; b++)
         expect(t, t->recv + t->at[b], b, 0, t->counts[b]);
@@ -208,7 +216,7 @@ static void try_scatter(struct trial *t)
     bool is_root = t->rank == t->root, here = t->in_place && is_root;
     for (int b = 0; is_root && b < t->size; b++)
         put(t->send + (size_t)b * t->count, t->root, b, t->count);
-    CALL(t, scatter, is_root ? t->send : NULL, in_place_or(t, is_root, t->recv), t->count,
+    CALL(t, scatter, there(t, is_root ? t->send : NULL), in_place_or(t, is_root, t->recv), t->count,
          ALNICO_INT32, t->root);
     if (!here)
         expect(t, t->recv, t->root, t->rank, t->count);
@@ -223,8 +231,8 @@ static void try_scatterv(struct trial *t)
     size_t own = t->counts[t->rank];
     for (int b = 0; is_root && b < t->size; b++)
         put(t->send + t->at[b], t->root, b, t->counts[b]);
-    CALL(t, scatterv, is_root ? t->send : NULL, is_root ? t->counts : NULL, is_root ? t->at : NULL,
-         in_place_or(t, is_root, t->recv), own, ALNICO_INT32, t->root);
+    CALL(t, scatterv, there(t, is_root ? t->send : NULL), is_root ? t->counts : NULL,
+         is_root ? t->at : NULL, in_place_or(t, is_root, t->recv), own, ALNICO_INT32, t->root);
     if (!here)
         expect(t, t->recv, t->root, t->rank, own);
     expect_poison(t->recv + (here ? 0 : own), t->recv + t->room);
@@ -235,7 +243,7 @@ static void try_alltoall(struct trial *t)
     int32_t *send = t->in_place ? t->recv : t->send;
     for (int b = 0; b < t->size; b++)
         put(send + (size_t)b * t->count, t->rank, b, t->count);
-    CALL(t, alltoall, in_place_or(t, true, t->send), t->recv, t->count, ALNICO_INT32);
+    CALL(t, alltoall, in_place_or(t, true, t->send), there(t, t->recv), t->count, ALNICO_INT32);
     for (int b = 0; b < t->size; b++)
         expect(t, t->recv + (size_t)b * t->count, b, t->rank, t->count);
     expect_poison(t->recv + (size_t)t->size * t->count, t->recv + t->room);
@@ -260,7 +268,7 @@ static void try_alltoallv(struct trial *t)
         put(send + send_at[b], t->rank, b, send_counts[b]);
     }
     CALL(t, alltoallv, in_place_or(t, true, t->send), t->in_place ? NULL : send_counts, NULL,
-         t->recv, recv_counts, t->at, ALNICO_INT32);
+         there(t, t->recv), recv_counts, t->at, ALNICO_INT32);
     for (int b = 0; b < t->size; b++)
         expect(t, t->recv + t->at[b], b, t->rank, recv_counts[b]);
     expect_gaps(t, recv_counts, t->at);
@@ -319,9 +327,9 @@ static void run_trial(struct trial t, int collective)
     free(t.recv);
 }
 
-static void run_all(const struct rank *rank, alnico_comm_t comm, int collective)
+static void run_all(const struct rank *rank, alnico_comm_t comm, int collective, bool far)
 {
-    static const size_t counts[] = {0, 1, 2, 7, 1000, 40009};
+    size_t counts[] = {0, 1, 2, 7, 1000, far ? 10007 : 40009};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (int way = 0; way < 4; way++) {
             struct trial t = {.comm = comm,
@@ -330,32 +338,45 @@ static void run_all(const struct rank *rank, alnico_comm_t comm, int collective)
                               .root = (int)(i + (size_t)way) % rank->size,
                               .count = counts[i],
                               .in_place = way % 2,
-                              .nonblocking = way / 2};
+                              .nonblocking = way / 2,
+                              .far = far};
             run_trial(t, collective);
         }
 }
 
+enum where { INLINE, STREAM, FAR };
+
+/* The host's algorithms only where a CPU's peer backend could not reach the memory. */
+static void run_collective(const struct rank *rank, alnico_comm_t comm, int c, bool far)
+{
+    const struct tuning_backend *backend;
+    const struct algorithm *a;
+    for (int i = 0; (a = tuning_algorithm_at(ALNICO_DEVICE_CPU, c, i, &backend)); i++) {
+        if (far && strcmp(backend->name, "host") != 0)
+            continue;
+        alnico_status_t status = alnico_comm_set_algorithm(comm, (alnico_collective_t)c, a->name);
+        if (status == ALNICO_ERROR_UNSUPPORTED && rank->size == 1)
+            continue;
+        REQUIRE_STATUS(status, ALNICO_SUCCESS);
+        run_all(rank, comm, c, far);
+    }
+    REQUIRE_STATUS(alnico_comm_set_algorithm(comm, (alnico_collective_t)c, NULL), ALNICO_SUCCESS);
+    if (!far)
+        run_all(rank, comm, c, far);
+}
+
 static void every_algorithm(struct rank *rank)
 {
+    enum where where = *(enum where *)rank->argument;
     alnico_stream_t stream = NULL;
-    if (rank->argument)
+    if (where != INLINE)
         REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
-    alnico_comm_t comm = ranks_comm(rank, stream);
-    for (int c = 0; c < COLLECTIVES; c++) {
-        const struct algorithm *a;
-        for (int i = 0; tries[c] && (a = tuning_algorithm_at(ALNICO_DEVICE_CPU, c, i, NULL)); i++) {
-            alnico_status_t status =
-                alnico_comm_set_algorithm(comm, (alnico_collective_t)c, a->name);
-            if (status == ALNICO_ERROR_UNSUPPORTED)
-                continue;
-            REQUIRE_STATUS(status, ALNICO_SUCCESS);
-            run_all(rank, comm, c);
-        }
-        REQUIRE_STATUS(alnico_comm_set_algorithm(comm, (alnico_collective_t)c, NULL),
-                       ALNICO_SUCCESS);
+    alnico_comm_t comm = where == FAR ? far_comm(rank, stream) : ranks_comm(rank, stream);
+    if (where != INLINE) /* many chunks */
+        comm->family->settings.chunk_bytes = 8192;
+    for (int c = 0; c < COLLECTIVES; c++)
         if (tries[c])
-            run_all(rank, comm, c);
-    }
+            run_collective(rank, comm, c, where == FAR);
     alnico_comm_destroy(comm);
     alnico_stream_destroy(stream);
 }
@@ -363,15 +384,24 @@ static void every_algorithm(struct rank *rank)
 static void test_every_algorithm_inline(void **state)
 {
     (void)state;
+    enum where where = INLINE;
     for (int size = 1; size <= SIZES; size++)
-        ranks_run(size, every_algorithm, NULL);
+        ranks_run(size, every_algorithm, &where);
 }
 
 static void test_every_algorithm_on_a_stream(void **state)
 {
     (void)state;
-    int real = 1;
-    ranks_run(3, every_algorithm, &real);
+    enum where where = STREAM;
+    ranks_run(3, every_algorithm, &where);
+}
+
+static void test_every_algorithm_through_pinned_memory(void **state)
+{
+    (void)state;
+    enum where where = FAR;
+    for (int size = 1; size <= 4; size++)
+        ranks_run(size, every_algorithm, &where);
 }
 
 int main(void)
@@ -379,6 +409,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_algorithm_inline),
         cmocka_unit_test(test_every_algorithm_on_a_stream),
+        cmocka_unit_test(test_every_algorithm_through_pinned_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "cases.h"
 #include "comm/algorithm.h"
 #include "comm/comm.h"
+#include "far.h"
 #include "ranks.h"
 #include "status.h"
 #include "train/random.h"
@@ -22,75 +23,6 @@
 static uint64_t seed;
 
 /* ---- The device ---- */
-
-#define FAR ((uintptr_t)1 << 62)
-
-static void *far_of(const void *host)
-{
-    return (void *)((uintptr_t)host | FAR);
-}
-
-static void *host_of(const void *pointer)
-{
-    return (void *)((uintptr_t)pointer & ~FAR);
-}
-
-static atomic_int copies, short_copies;
-
-static alnico_status_t far_copy(void *dst, const void *src, size_t bytes, void *stream)
-{
-    atomic_fetch_add(&copies, 1);
-    return device_cpu.copy(host_of(dst), host_of(src), bytes, stream);
-}
-
-static alnico_status_t far_copy_raise(void *dst, const void *src, size_t bytes,
-                                      struct device_flag *flag, uint32_t value, void *stream)
-{
-    REQUIRE((uintptr_t)dst % 16 == (uintptr_t)src % 16);
-    atomic_fetch_add(&short_copies, 1);
-    TRY(device_cpu.copy(host_of(dst), host_of(src), bytes, stream));
-    return device_cpu.stream_raise(stream, flag, value);
-}
-
-struct late_copy {
-    void *dst;
-    const void *src;
-    size_t bytes;
-    struct device_flag *skip;
-};
-
-static void run_late_copy(void *argument)
-{
-    struct late_copy *copy = argument;
-    if (device_cpu.flag_read(copy->skip) == 0)
-        memcpy(copy->dst, copy->src, copy->bytes);
-    free(copy);
-}
-
-static alnico_status_t far_await_copy(void *dst, const void *src, size_t bytes,
-                                      struct device_flag *flag, uint32_t value,
-                                      struct device_flag *skip, void *stream)
-{
-    REQUIRE((uintptr_t)dst % 16 == (uintptr_t)src % 16);
-    struct late_copy *copy = malloc(sizeof *copy);
-    REQUIRE(copy != NULL);
-    *copy = (struct late_copy){host_of(dst), host_of(src), bytes, skip};
-    TRY(device_cpu.stream_await(stream, flag, value));
-    return alnico_stream_enqueue(stream, run_late_copy, copy);
-}
-
-/* It calls itself a CPU, so that no other backend but the forced host's is asked. */
-static struct device_ops far_device;
-
-static void make_far_device(void)
-{
-    far_device = device_cpu;
-    far_device.name = "far";
-    far_device.host_accessible = false;
-    far_device.copy = far_copy;
-    far_device.copy_raise = far_copy_raise;
-    far_device.await_copy = far_await_copy;
-}
 
 static void *far_alloc(void *context, size_t bytes, bool registered)
 {
@@ -117,13 +49,8 @@ struct seat {
 
 static void seat_open(struct seat *s, struct rank *rank, const char *algorithm)
 {
-    struct local_hub *mine = rank->rank == 0 ? local_hub_create(rank->size) : NULL, *all[8];
-    struct transport *transport;
-    REQUIRE(rank->bootstrap.allgather(rank->bootstrap.context, &mine, all, sizeof mine) == 0);
-    REQUIRE_STATUS(transport_local_create(all[0], rank->rank, &transport), ALNICO_SUCCESS);
     REQUIRE_STATUS(alnico_stream_create(&s->stream), ALNICO_SUCCESS);
-    REQUIRE_STATUS(comm_build(transport, NULL, &far_device, s->stream, "test", &s->comm),
-                   ALNICO_SUCCESS);
+    s->comm = far_comm(rank, s->stream);
     REQUIRE_STATUS(alnico_comm_set_algorithm(s->comm, ALNICO_ALLREDUCE, algorithm), ALNICO_SUCCESS);
     s->twin = ranks_comm(rank, NULL);
 }
@@ -159,12 +86,12 @@ static void run_cases(struct rank *rank)
 static void every_case_is_right(void **state)
 {
     (void)state;
-    atomic_store(&copies, 0);
-    atomic_store(&short_copies, 0);
+    atomic_store(&far_copies, 0);
+    atomic_store(&far_short_copies, 0);
     for (int size = 1; size <= 4; size += size == 1 ? 2 : 1)
         ranks_run(size, run_cases, NULL);
-    assert_true(atomic_load(&copies) > 0);
-    assert_true(atomic_load(&short_copies) > 0);
+    assert_true(atomic_load(&far_copies) > 0);
+    assert_true(atomic_load(&far_short_copies) > 0);
 }
 
 /* ---- Many at once ---- */
@@ -435,7 +362,7 @@ static void tell_name(char *out, size_t bytes)
 static void meet_on_devices(struct rank *rank)
 {
     static const char *const names[] = {"07:00", "09:00", "07:00"};
-    struct device_ops named = far_device;
+    struct device_ops named = *far_device();
     struct local_hub *mine = rank->rank == 0 ? local_hub_create(rank->size) : NULL, *all[8];
     struct transport *transport;
     alnico_comm_t comm = NULL;
@@ -465,7 +392,6 @@ int main(void)
     const char *given = getenv("TEST_SEED");
     seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
     printf("TEST_SEED=%llu\n", (unsigned long long)seed);
-    make_far_device();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(regions_do_not_overlap),
         cmocka_unit_test(regions_are_bounded),
