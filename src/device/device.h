@@ -83,7 +83,8 @@ struct device_ops {
     /* memory[0..bytes) = 0 on the stream. */
     alnico_status_t (*clear)(void *memory, size_t bytes, void *stream);
 
-    /* Writes the time at which the stream gets here, in ns of the device's own clock, to pinned memory. */
+    /* Writes the time at which the stream gets here, in ns of the device's own clock, to pinned memory or the
+     * device's. */
     alnico_status_t (*stamp)(uint64_t *out, void *stream);
 
     /* dst[i] = a[i] op b[i] on the stream; dst may be a or b. AVERAGE adds. */

@@ -29,7 +29,7 @@ int flag_cuda_copy_raise(void *dst, const void *src, size_t bytes, uint32_t *wor
 int flag_cuda_await_copy(void *dst, const void *src, size_t bytes, const uint32_t *word,
                          uint32_t value, const uint32_t *skip, void *stream);
 
-/* The GPU's clock, in ns, to pinned memory. */
+/* The GPU's clock, in ns, to pinned memory or the GPU's. */
 int flag_cuda_stamp(uint64_t *out, void *stream);
 
 /* Loads all kernels of this header onto the current device: loading one later may wait for kernels that spin. */

@@ -19,7 +19,7 @@ struct meter {
     struct replica *replica;
     size_t interval;
     struct row *rows; /* 2 * interval */
-    struct row *now;  /* where the stream's marks go; copied to the row at the end of the step */
+    uint64_t *now; /* PHASES marks in the device's memory; copied to the row at the end of a step */
     struct device_event *ends[2]; /* of intervals */
     double *seconds;              /* interval */
     size_t opened, closed;        /* steps; intervals that have ended */
@@ -44,9 +44,8 @@ static alnico_status_t meter_allocate(struct meter *meter)
     if (!meter->seconds)
         return error_set(ALNICO_ERROR_MEMORY, "meter_create: no memory");
     TRY(device->pinned_alloc(bytes, (void **)&meter->rows));
-    TRY(device->pinned_alloc(sizeof *meter->now, (void **)&meter->now));
+    TRY(device->alloc(PHASES * sizeof *meter->now, (void **)&meter->now));
     memset(meter->rows, 0, bytes);
-    memset(meter->now, 0, sizeof *meter->now);
     TRY(device->event_create(&meter->ends[0]));
     return device->event_create(&meter->ends[1]);
 }
@@ -76,7 +75,7 @@ void meter_destroy(struct meter *meter)
     device->event_destroy(meter->ends[0]);
     device->event_destroy(meter->ends[1]);
     device->pinned_free(meter->rows);
-    device->pinned_free(meter->now);
+    device->free(meter->now);
     free(meter->seconds);
     free(meter);
 }
@@ -102,7 +101,7 @@ alnico_status_t meter_begin(struct meter *meter, double rate)
 
 alnico_status_t meter_mark(struct meter *meter, enum phase ended)
 {
-    return meter->replica->device->stamp(&meter->now->ends[ended], meter->replica->stream);
+    return meter->replica->device->stamp(&meter->now[ended], meter->replica->stream);
 }
 
 void meter_waited(struct meter *meter, double seconds)
@@ -159,7 +158,7 @@ alnico_status_t meter_end(struct meter *meter, struct meter_reading *out)
 {
     struct row *row = row_of(meter, meter->opened++);
     *out = (struct meter_reading){0};
-    TRY(meter->replica->device->copy(row->ends, meter->now->ends, sizeof row->ends,
+    TRY(meter->replica->device->copy(row->ends, meter->now, sizeof row->ends,
                                      meter->replica->stream));
     const size_t stop = meter->closed ? meter->stops[(meter->closed - 1) % 2] : 0;
     if (meter->opened - stop < meter->interval)
