@@ -48,6 +48,7 @@ enum {
     KEY_SAVE,
     KEY_SAVE_EVERY,
     KEY_LOAD,
+    KEY_NO_GRAPH,
     KEY_JSON
 };
 
@@ -111,6 +112,8 @@ static const struct argp_option table[] = {
      "print what memory each rank needs, where every activation stands, and which batch is the "
      "largest "
      "that fits, and end",
+     0},
+    {"no-graph", KEY_NO_GRAPH, NULL, 0, "launch by launch, where a step could be one CUDA graph",
      0},
     {"memory-limit", KEY_MEMORY_LIMIT, "SIZE", 0,
      "bytes of the device to use; K, M and G are understood (what is there)", 0},
@@ -312,6 +315,9 @@ static bool parse_meeting(int key, char *text, struct argp_state *state)
         return true;
     case KEY_LOAD:
         options->trainer.load = text;
+        return true;
+    case KEY_NO_GRAPH:
+        options->trainer.no_graph = true;
         return true;
     case KEY_JSON:
         options->json = text;

@@ -238,6 +238,7 @@ cJSON *train_report_json(const struct trainer_options *options, const struct tra
     cJSON_AddItemToObject(object, "train", score_json(&report->train));
     cJSON_AddItemToObject(object, "test", score_json(&report->test));
     cJSON_AddItemToObject(object, "history", display->epochs);
+    cJSON_AddBoolToObject(object, "graph", report->graph);
     cJSON_AddStringToObject(object, "parameter_hash", hash);
     display->epochs = NULL;
     return object;

@@ -18,6 +18,9 @@
 /* A mark in a stream's order. */
 struct device_event;
 
+/* What was captured from a stream, to be run any number of times. */
+struct device_graph;
+
 /* A word that host and streams both see, and that only grows. It starts at 0. */
 struct device_flag;
 
@@ -53,6 +56,14 @@ struct device_ops {
     /* Whether a graph is being captured on the stream: what is enqueued runs later, any number of times. Optional:
      * never. */
     bool (*capturing)(void *stream);
+
+    /* Graphs. What the calling thread enqueues on the stream between begin and end is captured and does not run; out NULL
+     * throws it away, whatever it was. A launch runs all of it, in the order of the launching stream. A graph is
+     * destroyed once no launch of it runs. Optional, all or none. */
+    alnico_status_t (*graph_begin)(void *stream);
+    alnico_status_t (*graph_end)(void *stream, struct device_graph **out);
+    alnico_status_t (*graph_launch)(struct device_graph *graph, void *stream);
+    void (*graph_destroy)(struct device_graph *graph);
 
     /* For short copies through pinned memory: copy, and then raise the flag; and await the flag, and then copy unless
      * `skip` is not 0. dst and src are aligned alike, modulo 16. Optional where the memory is host_accessible. */

@@ -9,6 +9,7 @@
 
 #include "cuda_driver.h"
 #include "device/backoff.h"
+#include "graph_cuda.h"
 #include "math_cuda.h"
 #include "status.h"
 
@@ -564,6 +565,10 @@ const struct device_ops device_cuda = {
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,
     .work_stream_create = cuda_work_stream_create,
+    .graph_begin = graph_cuda_begin,
+    .graph_end = graph_cuda_end,
+    .graph_launch = graph_cuda_launch,
+    .graph_destroy = graph_cuda_destroy,
     .stream_synchronize = cuda_stream_synchronize,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,

@@ -52,8 +52,7 @@ static alnico_status_t trainer_input(struct trainer *trainer)
     return meter_mark(trainer->meter, PHASE_INPUT);
 }
 
-/* All of a step but its input: the same calls with the same memory every time. */
-static alnico_status_t trainer_compute(struct trainer *trainer)
+alnico_status_t trainer_compute(struct trainer *trainer)
 {
     struct replica *replica = trainer->replica;
     TRY(replica_forward(replica, true));
@@ -72,7 +71,7 @@ static alnico_status_t trainer_step(struct trainer *trainer)
     trainer->progress.rate = rate;
     TRY(meter_begin(trainer->meter, rate));
     TRY(trainer_input(trainer));
-    TRY(trainer_compute(trainer));
+    TRY(trainer_launch(trainer));
     trainer->step++;
     return ALNICO_SUCCESS;
 }

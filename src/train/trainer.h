@@ -50,6 +50,7 @@ struct trainer_options {
     enum bucket_rule rule;
     size_t buckets; /* OF_SIZE: bytes on the wire, at least an element's; OF_COUNT: how many, > 0 */
     bool late;      /* the gradients meet after the backward pass, not during it */
+    bool no_graph;  /* launch by launch, where a step could be one graph of the device */
     size_t memory_limit; /* bytes of the device; 0: what is there */
 
     const char *save;  /* file for a checkpoint at the end; NULL: none */
@@ -83,6 +84,7 @@ struct trainer_report {
     struct score train;       /* the last (part of an) epoch */
     struct score test;
     uint64_t hash; /* of the parameters */
+    bool graph;    /* steps were replays of one graph */
     struct replica_memory memory;
     size_t activations_least, activations_apart; /* as the plan's */
     size_t buckets;                              /* in which the gradients travelled */

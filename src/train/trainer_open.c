@@ -145,11 +145,10 @@ alnico_status_t trainer_data(struct trainer *trainer)
                      trainer->size, options->data, data_info(trainer->train)->images);
 }
 
-static alnico_status_t trainer_meeting(struct trainer *trainer)
+alnico_status_t trainer_meet(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     const struct replica *replica = trainer->replica;
-    TRY(trainer_buckets(trainer));
     const struct strategy_setup setup = {.comm = trainer->place.device,
                                          .device = replica->device,
                                          .stream = trainer->place.stream,
@@ -210,7 +209,8 @@ alnico_status_t trainer_open(struct trainer *trainer)
     TRY(optimizer_check(&options->optimizer));
     TRY(trainer_replica(trainer));
     trainer->strategy = strategy_find(options->strategy);
-    TRY(trainer_meeting(trainer));
+    TRY(trainer_buckets(trainer));
+    TRY(trainer_meet(trainer));
     trainer->other_library = trainer_library(trainer);
     trainer->steps = steps_to_do(trainer);
     if (!options->load)
@@ -227,6 +227,7 @@ void trainer_close(struct trainer *trainer)
 {
     if (trainer->replica)
         replica_synchronize(trainer->replica);
+    trainer_graph_close(trainer);
     if (trainer->strategy)
         trainer->strategy->destroy(trainer->meeting);
     meter_destroy(trainer->meter);

@@ -127,6 +127,7 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
         .buckets = trainer->buckets.count,
     };
     memcpy(out->phases, means, sizeof out->phases);
+    out->graph = trainer->graph != NULL;
     TRY(parameters_hash(trainer, &out->hash));
     return trainer_compare(out->hash, trainer->place.host);
 }

@@ -16,9 +16,12 @@ struct trainer {
     struct meter *meter;
     const struct strategy_ops *strategy;
     struct buckets buckets;
-    void *meeting;             /* the strategy's */
-    struct data *train, *test; /* test NULL: none */
-    bool uploaded;             /* the batch on the device is that of the next step, too */
+    void *meeting;              /* the strategy's */
+    struct data *train, *test;  /* test NULL: none */
+    bool uploaded;              /* the batch on the device is that of the next step, too */
+    struct device_graph *graph; /* a whole step; NULL: none yet, or never */
+    size_t eager;               /* steps that ran launch by launch, up to a few */
+    bool ungraphed;             /* a step cannot be captured */
     size_t test_batches;
     size_t steps, per_epoch; /* to do (SIZE_MAX with a time limit); in an epoch */
     size_t first, step;      /* at the beginning; enqueued so far */
@@ -45,6 +48,18 @@ alnico_status_t trainer_data(struct trainer *trainer);
 /* The state to the file options->save, and from options->load (collective). The stream is idle. */
 alnico_status_t trainer_save(struct trainer *trainer);
 alnico_status_t trainer_load(struct trainer *trainer);
+
+/* Makes the strategy's part (collective). */
+alnico_status_t trainer_meet(struct trainer *trainer);
+
+/* Enqueues all of a step but its input: the same calls with the same memory every time. */
+alnico_status_t trainer_compute(struct trainer *trainer);
+
+/* The same, by replaying a graph of it where that can be. */
+alnico_status_t trainer_launch(struct trainer *trainer);
+
+/* The stream is idle. */
+void trainer_graph_close(struct trainer *trainer);
 
 /* Cuts the gradient arena as the options say, by measuring if they say so (collective). */
 alnico_status_t trainer_buckets(struct trainer *trainer);
