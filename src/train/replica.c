@@ -234,6 +234,7 @@ static alnico_status_t replica_build(struct replica *replica, const struct repli
     TRY(jobs_create(replica));
     TRY(arenas_create(replica, setup->gradient_type));
     TRY(stages_create(replica));
+    TRY(replica->device->stream_synchronize(replica->stream)); /* the zeros stand */
     replica->setup = (struct kernels_setup){.network = replica->network,
                                             .plan = replica->plan,
                                             .arenas = &replica->arenas,
