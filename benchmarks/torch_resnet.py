@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""The peer of alnico-train on GPUs: ResNet-50 v1.5 in PyTorch, synthetic data that stays on the GPU, channels_last.
+
+Prints one JSON object a line for each way and precision: the median of the steps after warm-up.
+
+    torch_resnet.py --batch 256 --ways eager,compile,max-autotune --precisions bf16,fp16
+    torch_resnet.py --batch 32 --ways eager,compile,reduce-overhead,graph
+    torchrun --nproc-per-node 4 benchmarks/torch_resnet.py --batch 256 --ways eager,compile,reduce-overhead
+"""
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+
+WAYS = ("eager", "compile", "max-autotune", "reduce-overhead", "graph")
+TYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+LOSS_SCALE = {"fp16": 1024.0}
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, inputs, filters, stride, project):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, filters, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(filters)
+        self.conv2 = nn.Conv2d(filters, filters, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(filters)
+        self.conv3 = nn.Conv2d(filters, 4 * filters, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * filters)
+        nn.init.zeros_(self.bn3.weight)
+        self.shortcut = None
+        if project:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, 4 * filters, 1, stride, bias=False), nn.BatchNorm2d(4 * filters))
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = F.relu(self.bn2(self.conv2(y)), inplace=True)
+        y = self.bn3(self.conv3(y))
+        return F.relu(y + (x if self.shortcut is None else self.shortcut(x)), inplace=True)
+
+
+class ResNet50(nn.Module):
+    def __init__(self, classes=1000):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64),
+                                  nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
+        blocks, inputs = [], 64
+        for stage, count in enumerate((3, 4, 6, 3)):
+            for i in range(count):
+                blocks.append(Bottleneck(inputs, 64 << stage, 2 if stage and not i else 1, not i))
+                inputs = 256 << stage
+        self.blocks = nn.Sequential(*blocks)
+        self.dense = nn.Linear(inputs, classes)
+
+    def forward(self, x):
+        return self.dense(self.blocks(self.stem(x)).mean((2, 3)))
+
+
+def make_step(way, precision, arguments, device, world):
+    """The model, and a function that runs one training step."""
+    torch.manual_seed(1)
+    model = ResNet50().to(device, memory_format=torch.channels_last)
+    kind = TYPES[precision]
+    images = torch.randn(arguments.batch, 3, arguments.image, arguments.image, device=device)
+    images = images.to(kind or torch.float32, memory_format=torch.channels_last)
+    labels = torch.randint(1000, (arguments.batch,), device=device)
+    scale = LOSS_SCALE.get(precision, 1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 / scale, momentum=0.9, weight_decay=5e-5,
+                                fused=True)
+    if world > 1:
+        model = nn.parallel.DistributedDataParallel(
+            model, device_ids=[device.index], gradient_as_bucket_view=True, static_graph=True,
+            bucket_cap_mb=arguments.bucket)
+    run = model
+    if way in ("compile", "max-autotune", "reduce-overhead"):
+        mode = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs",
+                "reduce-overhead": "reduce-overhead"}[way]
+        run = torch.compile(model, mode=mode)
+
+    def step():
+        context = torch.autocast("cuda", dtype=kind) if kind else contextlib.nullcontext()
+        with context:
+            loss = F.cross_entropy(run(images), labels) * scale
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=way != "graph")
+        return loss
+
+    if way != "graph":
+        return model, step
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(15 if world > 1 else 5):  # DDP wants eleven before a capture
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return model, graph.replay
+
+
+def measure(step, arguments):
+    """Microseconds of each step."""
+    for _ in range(arguments.warmup):
+        step()
+    torch.cuda.synchronize()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(arguments.steps + 1)]
+    marks[0].record()
+    for i in range(arguments.steps):
+        step()
+        marks[i + 1].record()
+    torch.cuda.synchronize()
+    return [1000 * marks[i].elapsed_time(marks[i + 1]) for i in range(arguments.steps)]
+
+
+def run_one(way, precision, arguments, device, rank, world):
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    report = {"program": "torch_resnet", "torch": torch.__version__,
+              "cudnn": torch.backends.cudnn.version(), "gpu": torch.cuda.get_device_name(device),
+              "gpus": world, "way": way, "precision": precision, "batch": arguments.batch,
+              "image": arguments.image, "steps": arguments.steps}
+    begin = time.time()
+    try:
+        model, step = make_step(way, precision, arguments, device, world)
+        times = measure(step, arguments)
+        median = statistics.median(times)
+        if world > 1:
+            slowest = torch.tensor([median], device=device)
+            dist.all_reduce(slowest, dist.ReduceOp.MAX)
+            median = slowest.item()
+        report.update(median_us=round(median, 1), best_us=round(min(times), 1),
+                      images_per_second=round(world * arguments.batch / median * 1e6, 1),
+                      parameters=sum(p.numel() for p in model.parameters()),
+                      memory_bytes=torch.cuda.max_memory_allocated(), seconds=round(time.time() - begin, 1))
+        del model, step
+    except Exception as error:  # the next way may work
+        report["error"] = f"{type(error).__name__}: {error}"[:400]
+    torch.compiler.reset()
+    if rank == 0:
+        print(json.dumps(report), flush=True)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=256, help="images on each GPU (%(default)s)")
+    parser.add_argument("--image", type=int, default=224, help="their side (%(default)s)")
+    parser.add_argument("--ways", default="eager,compile", help=f"of {','.join(WAYS)} (%(default)s)")
+    parser.add_argument("--precisions", default="bf16,fp16", help=f"of {','.join(TYPES)} (%(default)s)")
+    parser.add_argument("--warmup", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--bucket", type=float, default=25, help="of DDP, in MB (%(default)s)")
+    arguments = parser.parse_args()
+    for name, known in ((arguments.ways, WAYS), (arguments.precisions, TYPES)):
+        unknown = [part for part in name.split(",") if part not in known]
+        if unknown:
+            parser.error(f"{unknown[0]}: expected one of {', '.join(known)}")
+    return arguments
+
+
+def main():
+    arguments = parse()
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    if not torch.cuda.is_available():
+        print("torch_resnet: PyTorch sees no GPU", file=sys.stderr)
+        return 77
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    if world > 1:
+        dist.init_process_group("nccl", device_id=device)
+    for precision in arguments.precisions.split(","):
+        for way in arguments.ways.split(","):
+            run_one(way, precision, arguments, device, rank, world)
+    if world > 1:
+        dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
