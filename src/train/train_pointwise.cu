@@ -114,6 +114,33 @@ __global__ void fold_kernel(const struct train_fold f, T *dst, const float *src,
     }
 }
 
+/* The same for images of three colours in squares of 2 x 2, padded to 16: a thread makes a pixel of dst, which is six
+ * neighbouring numbers of two rows. */
+template <class T>
+__global__ void fold_colours_kernel(const struct train_fold f, T *dst, const float *src,
+                                    unsigned pixels)
+{
+    const unsigned width = (unsigned)f.out_width, height = (unsigned)f.out_height;
+    for (unsigned i = blockIdx.x * THREADS + threadIdx.x; i < pixels; i += gridDim.x * THREADS) {
+        const unsigned x = i % width, y = i / width % height, n = i / width / height;
+        float v[2 * EIGHT] = {};
+#pragma unroll
+        for (unsigned b = 0; b < 2; b++)
+#pragma unroll
+            for (unsigned d = 0; d < 2; d++) {
+                const unsigned row = 2 * y + b - f.before, column = 2 * x + d - f.before;
+                if (n >= f.outer || row >= f.height || column >= f.width) /* below 0 wraps */
+                    continue;
+                const float *from = src + (((size_t)n * f.height + row) * f.width + column) * 3;
+#pragma unroll
+                for (unsigned c = 0; c < 3; c++)
+                    v[(2 * b + d) * 3 + c] = from[c];
+            }
+        store_eight(dst + (size_t)i * 2 * EIGHT, v);
+        store_eight(dst + (size_t)i * 2 * EIGHT + EIGHT, v + EIGHT);
+    }
+}
+
 /* A thread for every element of dst. */
 __global__ void unfold_kernel(const struct train_fold f, void *dst, int gradient_type,
                               const void *src)
@@ -165,6 +192,13 @@ template <class T>
 int fold_run(const struct train_gpu *gpu, const struct train_fold *f, void *dst, const float *src)
 {
     const unsigned each = f->padded % EIGHT == 0 ? EIGHT : 4;
+    const size_t pixels = f->out_outer * f->out_height * f->out_width;
+    if (f->fold == 2 && f->channels == 3 && f->padded == 2 * EIGHT && pixels < 1u << 31) {
+        fold_colours_kernel<T>
+            <<<blocks_for(gpu, pixels, THREADS, 16), THREADS, 0, stream_of(gpu)>>>(
+                *f, (T *)dst, src, (unsigned)pixels);
+        return cudaGetLastError();
+    }
     const size_t chunks = f->out_outer * f->out_height * f->out_width * (f->padded / each);
     fold_kernel<T><<<blocks_for(gpu, chunks, THREADS, 16), THREADS, 0, stream_of(gpu)>>>(
         *f, (T *)dst, src, chunks);
@@ -177,7 +211,10 @@ template <class T> int load()
     int error = cudaFuncGetAttributes(&attributes, add_kernel<T>);
     if (error == cudaSuccess)
         error = cudaFuncGetAttributes(&attributes, gate_kernel<T>);
-    return error == cudaSuccess ? cudaFuncGetAttributes(&attributes, fold_kernel<T>) : error;
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, fold_kernel<T>);
+    return error == cudaSuccess ? cudaFuncGetAttributes(&attributes, fold_colours_kernel<T>)
+                                : error;
 }
 
 } // namespace
