@@ -242,9 +242,10 @@ static alnico_status_t hunt_mode(struct hunt *hunt, cudnnBackendHeurMode_t mode,
     cudnnBackendDescriptor_t configurations[CONFIGURATIONS];
     int64_t count = 0;
     const alnico_status_t status = heuristics(hunt, mode, bag, configurations, &count);
-    if (status == ALNICO_ERROR_UNSUPPORTED)
+    if (status == ALNICO_ERROR_MEMORY)
+        return status;
+    if (status != ALNICO_SUCCESS) /* it names none */
         return ALNICO_SUCCESS;
-    TRY(status);
     for (int64_t i = 0; i < count && i < CONFIGURATIONS; i++)
         TRY(hunt_one(hunt, configurations[i]));
     return ALNICO_SUCCESS;
