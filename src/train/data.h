@@ -25,7 +25,6 @@ struct data_info {
     size_t height, width, channels, classes;
     double mean, deviation; /* of the training part's pixels, as fractions of white, before they are
                              * normalised; 0 and 1 for synthetic images */
-    bool synthetic;
 };
 
 struct batch {

@@ -152,7 +152,6 @@ static alnico_status_t make_synthetic(bool train, struct images *out)
     size_t each = PATTERN_CELLS * out->info.channels;
     out->info.images = train ? SYNTHETIC_TRAIN : SYNTHETIC_TEST;
     out->info.deviation = 1;
-    out->info.synthetic = true;
     out->patterns = calloc(classes, each * sizeof *out->patterns);
     out->noise = calloc(pixels + NOISE_OFFSETS, sizeof *out->noise);
     if (!out->patterns || !out->noise)

@@ -38,7 +38,6 @@ static double trainer_done(const struct trainer *trainer)
     return done < 1 ? done : 1;
 }
 
-/* A device with memory of its own keeps its first synthetic batch: the host could not make them as fast. */
 static alnico_status_t trainer_input(struct trainer *trainer)
 {
     struct batch batch;
@@ -47,8 +46,7 @@ static alnico_status_t trainer_input(struct trainer *trainer)
         return meter_mark(trainer->meter, PHASE_INPUT);
     TRY(data_next(trainer->train, &batch));
     TRY(replica_load(trainer->replica, batch.images, batch.labels, batch.count));
-    trainer->uploaded =
-        data_info(trainer->train)->synthetic && !trainer->replica->device->host_accessible;
+    trainer->uploaded = trainer_uploads_once(trainer->options);
     return meter_mark(trainer->meter, PHASE_INPUT);
 }
 

@@ -120,6 +120,12 @@ static size_t test_batches(const struct trainer *trainer)
     return wanted < all ? wanted : all;
 }
 
+bool trainer_uploads_once(const struct trainer_options *options)
+{
+    return strncmp(options->data, "synthetic", 9) == 0 &&
+           kernels_find(options->kernels)->device != ALNICO_DEVICE_CPU;
+}
+
 alnico_status_t trainer_data(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
@@ -130,7 +136,8 @@ alnico_status_t trainer_data(struct trainer *trainer)
                                 .size = trainer->size,
                                 .seed = options->seed,
                                 .train = true,
-                                .first = trainer->step};
+                                .first =
+                                    trainer_uploads_once(options) ? trainer->tests : trainer->step};
     TRY(data_open(&data, &trainer->train));
     data.train = false;
     data.first = trainer->tests * trainer->test_batches;

@@ -42,6 +42,10 @@ struct trainer {
 alnico_status_t trainer_open(struct trainer *trainer);
 void trainer_close(struct trainer *trainer);
 
+/* A device with memory of its own keeps its synthetic batch from one test to the next: the host could not
+ * make them as fast. */
+bool trainer_uploads_once(const struct trainer_options *options);
+
 /* Opens the data, from where step and tests are on. */
 alnico_status_t trainer_data(struct trainer *trainer);
 
