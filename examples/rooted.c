@@ -1,0 +1,54 @@
+/* One rank has the input and wants the results: it broadcasts the settings, scatters the work, which is not the same for
+ * all, and gathers and reduces what comes of it. Under mpirun. */
+#include <alnico/mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { ROOT = 0, RANKS_MOST = 64 };
+
+static void check(alnico_status_t status)
+{
+    if (status == ALNICO_SUCCESS)
+        return;
+    fprintf(stderr, "%s: %s\n", alnico_status_string(status), alnico_error_detail());
+    MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+}
+
+/* Rank r gets r + 1 items; the counts are for the root only. */
+static void work(alnico_comm_t comm, double factor, bool *right)
+{
+    size_t counts[RANKS_MOST], rank = (size_t)alnico_comm_rank(comm), own = rank + 1, all = 0;
+    int size = alnico_comm_size(comm);
+    double items[RANKS_MOST * RANKS_MOST], results[RANKS_MOST * RANKS_MOST], mine[RANKS_MOST];
+    double sum = 0, total = 0;
+    for (int r = 0; r < size; r++) {
+        counts[r] = (size_t)r + 1;
+        for (size_t i = 0; i < counts[r]; i++)
+            items[all++] = 1;
+    }
+    check(alnico_scatterv(items, counts, NULL, mine, own, ALNICO_FLOAT64, ROOT, comm));
+    for (size_t i = 0; i < own; i++)
+        sum += mine[i] *= factor;
+    check(alnico_gatherv(mine, own, results, counts, NULL, ALNICO_FLOAT64, ROOT, comm));
+    check(alnico_reduce(&sum, &total, 1, ALNICO_FLOAT64, ALNICO_SUM, ROOT, comm));
+    if (rank != ROOT)
+        return;
+    printf("%zu results, in all %g\n", all, total);
+    *right = total == factor * (double)all && results[all - 1] == factor;
+}
+
+int main(int argc, char **argv)
+{
+    bool right = true;
+    alnico_comm_t comm;
+    MPI_Init(&argc, &argv);
+    check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, NULL, &comm));
+    double factor = alnico_comm_rank(comm) == ROOT ? 2.5 : 0;
+    check(alnico_broadcast(&factor, 1, ALNICO_FLOAT64, ROOT, comm));
+    if (alnico_comm_size(comm) <= RANKS_MOST)
+        work(comm, factor, &right);
+    check(alnico_barrier(comm));
+    alnico_comm_destroy(comm);
+    MPI_Finalize();
+    return right ? EXIT_SUCCESS : EXIT_FAILURE;
+}
