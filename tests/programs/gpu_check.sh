@@ -70,6 +70,12 @@ fake "$bundle/tests/good" <<'FAKE'
 #!/bin/bash
 echo "$FAKE_RANKS $*" >>"$FAKE_LOG"
 FAKE
+mkdir "$bundle/tests/conformance"
+fake "$bundle/tests/conformance/alnico-conformance" <<'FAKE'
+#!/bin/bash
+echo "$FAKE_RANKS $*" >>"$FAKE_LOG"
+echo '4 ranks: 7 calls'
+FAKE
 fake "$bundle/tests/bad" <<<$'#!/bin/bash\necho it broke; exit 3'
 fake "$bundle/tests/skip" <<<$'#!/bin/bash\nexit 77'
 cat >"$bundle/gpu-tests.txt" <<'LIST'
@@ -144,9 +150,14 @@ called 'memcheck'
 run 0 --only peer
 called 'peer-graph.json .*--algorithm all'
 
+run 0 --only conformance
+called '^ *--device cuda --ranks 4 --cases 100000$'
+called '^4 --device cuda --cases 20000$'
+expect_out '^4 ranks: 7 calls'
+
 # Trouble.
 expect 2 "$check" --only x
-expect_err '--only x: expected tests, sanitizer, bench, tune or peer'
+expect_err '--only x: expected tests, sanitizer, bench, tune, peer or conformance'
 expect 2 "$check" --bogus
 expect_err '--bogus: no such option'
 rm "$bundle/gpu-tests.txt"
