@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { RENEW_CALLS = 4096, SKIPPED = 77 };
+enum { SKIPPED = 77 };
 
 struct job {
     const struct options *options;
@@ -51,12 +51,10 @@ static void close_crew(struct crew *crew)
 
 static bool run_batch(struct crew *crew, const struct batch *batch, bool over)
 {
-    bool tells = crew->rank->rank == 0 || crew->options->mpi || crew->options->forks;
-    if (tells)
-        watchdog_tell(batch);
-    uint64_t before = crew->calls / RENEW_CALLS;
+    watchdog_tell(batch);
+    uint64_t before = crew->calls / crew->ops->renew;
     over = play(crew, batch, over);
-    if (crew->calls / RENEW_CALLS != before) {
+    if (crew->calls / crew->ops->renew != before) {
         lanes_close(crew);
         lanes_open(crew);
     }

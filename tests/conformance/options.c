@@ -55,7 +55,8 @@ static const struct argp_option table[] = {
 static const char *const sabotages[] = {
     [SABOTAGE_NONE] = "none",       [SABOTAGE_RESULT] = "result",   [SABOTAGE_MARGIN] = "margin",
     [SABOTAGE_GAP] = "gap",         [SABOTAGE_INPUT] = "input",     [SABOTAGE_BITS] = "bits",
-    [SABOTAGE_REFUSAL] = "refusal", [SABOTAGE_BARRIER] = "barrier", [SABOTAGE_ABSENCE] = "absence"};
+    [SABOTAGE_REFUSAL] = "refusal", [SABOTAGE_BARRIER] = "barrier", [SABOTAGE_ABSENCE] = "absence",
+    [SABOTAGE_CRASH] = "crash"};
 
 const char *options_sabotage(const struct options *options)
 {

@@ -15,6 +15,7 @@ enum sabotage {
     SABOTAGE_REFUSAL,
     SABOTAGE_BARRIER, /* a barrier ends too early */
     SABOTAGE_ABSENCE, /* a call is left out */
+    SABOTAGE_CRASH,
     SABOTAGES
 };
 

@@ -112,16 +112,24 @@ static void forget_lists(struct plan *plan)
 
 static bool is_left_out(struct crew *crew)
 {
+    if (crew->options->sabotage == SABOTAGE_CRASH)
+        abort();
     bool now = crew->options->sabotage == SABOTAGE_ABSENCE && crew->rank->rank == 0;
     crew->spoiled |= now;
     return now;
+}
+
+static void force(struct crew *crew, int i)
+{
+    require(crew, i, lane_force(crew, &crew->batch->trial[i]), "alnico_comm_set_algorithm");
 }
 
 static void begin(struct crew *crew, int i)
 {
     struct entry *e = &crew->entries[i];
     const struct trial *trial = e->plan.trial;
-    require(crew, i, lane_force(crew, trial), "alnico_comm_set_algorithm");
+    if (!crew->ops->calm)
+        force(crew, i);
     for (int b = 0; b < 2; b++)
         crew->ops->put(crew->site, lane_of(crew, i)->stream, &e->put[b]);
     if (is_left_out(crew))
@@ -256,6 +264,8 @@ bool play(struct crew *crew, const struct batch *batch, bool over)
         memset(e, 0, sizeof *e);
         plan_init(&e->plan, &batch->trial[i], lane_of(crew, i)->comm, crew->ops->self);
         frames_make(crew, i);
+        if (crew->ops->calm)
+            force(crew, i);
     }
     run_all(crew);
     check_lanes(crew);

@@ -37,6 +37,7 @@ spoil input 'bytes of send are wrong; the first, .*, in element'
 spoil bits 'other bits than on rank' --only allreduce
 spoil refusal 'refused here: ., on rank'
 spoil barrier 'ended on rank . before it began here' --only barrier
+spoil crash 'alnico-conformance: aborted'
 export ALNICO_TIMEOUT=2
 spoil absence 'deadline passed' --only barrier
 echo "all found"

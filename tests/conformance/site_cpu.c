@@ -86,6 +86,7 @@ static void cpu_copy(void *site, void *stream, struct copy *copy)
 const struct site_ops site_cpu = {
     .device = ALNICO_DEVICE_CPU,
     .self = true,
+    .renew = 4096,
     .open = cpu_open,
     .close = cpu_close,
     .enter = cpu_enter,

@@ -165,6 +165,8 @@ static void cuda_lane_close(void *context, int lane, alnico_comm_t comm)
 /* Each lane has a stream of its own but one: what waits on one does not hold up the others. */
 const struct site_ops site_cuda = {
     .device = ALNICO_DEVICE_CUDA,
+    .calm = true,
+    .renew = 32768,
     .open = cuda_open,
     .close = cuda_close,
     .enter = cuda_enter,

@@ -1,9 +1,10 @@
-/* A thread that looks once a second at what runs. */
+/* A thread that looks once a second at what runs, and handlers of crashes. */
 #include "watchdog.h"
 
 #include "crew.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,13 +18,21 @@ static struct {
     const struct options *options;
 } now = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static void give_up(void)
+static _Noreturn void give_up(const char *why)
 {
-    char command[8192];
-    fflush(stdout);
-    fprintf(stderr, "alnico-conformance: not done after %d s\nRepeat it with:\n    %s\n",
-            PATIENCE_S, crew_command(now.options, &now.batch, command, sizeof command));
+    static char text[8192], command[8000];
+    int bytes = snprintf(text, sizeof text, "alnico-conformance: %s\nRepeat it with:\n    %s\n",
+                         why, crew_command(now.options, &now.batch, command, sizeof command));
+    if (write(STDERR_FILENO, text, (size_t)bytes) < 0)
+        _Exit(3);
     _Exit(EXIT_FAILURE);
+}
+
+/* The process ends anyway: that the text does not come is the worst that may happen. */
+static void on_crash(int number)
+{
+    signal(number, SIG_DFL);
+    give_up(number == SIGABRT ? "aborted" : "segmentation fault");
 }
 
 static void *watch(void *argument)
@@ -33,7 +42,7 @@ static void *watch(void *argument)
         sleep(1);
         pthread_mutex_lock(&now.mutex);
         if (now.batch.number && ++now.seconds > PATIENCE_S)
-            give_up();
+            give_up("not done in time");
         pthread_mutex_unlock(&now.mutex);
     }
     return NULL;
@@ -44,6 +53,9 @@ void watchdog_start(const struct options *options)
     pthread_t thread;
     now.options = options;
     setenv("ALNICO_TIMEOUT", "60", 0);
+    signal(SIGABRT, on_crash);
+    if (!ranks_sanitized())
+        signal(SIGSEGV, on_crash);
     REQUIRE(pthread_create(&thread, NULL, watch, NULL) == 0);
     pthread_detach(thread);
 }
