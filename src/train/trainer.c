@@ -112,6 +112,8 @@ static alnico_status_t trainer_take(struct trainer *trainer, const struct meter_
     struct trainer_progress *progress = &trainer->progress;
     if (!reading->steps)
         return ALNICO_SUCCESS;
+    if (trainer->place.device) /* replays of a graph make no calls that would say so */
+        TRY(alnico_comm_status(trainer->place.device));
     for (size_t i = 0; i < reading->steps; i++)
         TRY(lasted_append(trainer, reading->seconds[i]));
     for (int i = 0; i < PHASES; i++)

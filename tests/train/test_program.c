@@ -221,6 +221,41 @@ static void two_ranks_stop_in_time(void **unused)
     cJSON_Delete(report);
 }
 
+/* Large images, slowly. */
+static void resnet50_trains_on_two_ranks(void **unused)
+{
+    (void)unused;
+    expect(2,
+           "--model resnet50 --data synthetic:224x224x3 --classes 1000 --batch 1 --steps 2 "
+           "--test-images 0",
+           0, "equal on all ranks");
+    assert_non_null(strstr(output, "25557032 parameters, 2 steps"));
+}
+
+/* Whether on all ranks or on one, one line says what. */
+static void checkpoints_of_two_ranks(void **unused)
+{
+    (void)unused;
+    char path[96], arguments[512];
+    snprintf(path, sizeof path, "%s.checkpoint", json_path);
+    const char *common = "--model cnn --data synthetic:8x8x1 --test-images 0 --batch 8";
+    snprintf(arguments, sizeof arguments, "%s --steps 3 --save %s", common, path);
+    expect(2, arguments, 0, "equal on all ranks");
+    snprintf(arguments, sizeof arguments, "%s --steps 5 --load %s", common, path);
+    expect(2, arguments, 0, "equal on all ranks");
+    expect(1, arguments, 1, "it is of number of ranks 2, not 1");
+    snprintf(arguments, sizeof arguments, "%s --model resnet20 --steps 5 --load %s", common, path);
+    assert_int_not_equal(run(2, arguments), 0);
+    const char *line = strstr(output, "it is of model cnn, not resnet20");
+    assert_true(line && !strstr(line + 1, "it is of model"));
+    assert_int_equal(truncate(path, 1000), 0);
+    snprintf(arguments, sizeof arguments, "%s --steps 5 --load %s", common, path);
+    assert_int_not_equal(run(2, arguments), 0);
+    line = strstr(output, "truncated");
+    assert_true(line && !strstr(line + 1, "truncated"));
+    remove(path);
+}
+
 static void memory_is_printed(void **unused)
 {
     (void)unused;
@@ -269,10 +304,16 @@ int main(int argc, char **argv)
     option = argv[3];
     snprintf(json_path, sizeof json_path, "/tmp/alnico-train-%d.json", (int)getpid());
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(help_is_complete),        cmocka_unit_test(usage_errors_exit_with_2),
-        cmocka_unit_test(failures_exit_with_1),    cmocka_unit_test(one_rank_writes_its_report),
-        cmocka_unit_test(two_ranks_end_equal),     cmocka_unit_test(two_ranks_stop_in_time),
-        cmocka_unit_test(two_ranks_fail_together), cmocka_unit_test(memory_is_printed),
+        cmocka_unit_test(help_is_complete),
+        cmocka_unit_test(usage_errors_exit_with_2),
+        cmocka_unit_test(failures_exit_with_1),
+        cmocka_unit_test(one_rank_writes_its_report),
+        cmocka_unit_test(two_ranks_end_equal),
+        cmocka_unit_test(two_ranks_stop_in_time),
+        cmocka_unit_test(two_ranks_fail_together),
+        cmocka_unit_test(memory_is_printed),
+        cmocka_unit_test(resnet50_trains_on_two_ranks),
+        cmocka_unit_test(checkpoints_of_two_ranks),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     remove(json_path);
