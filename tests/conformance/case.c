@@ -18,7 +18,7 @@
     }
 NAMES(lane_text, "world", "twin", "half", "stream", "shared", "reversed")
 NAMES(place_text, "apart", "named", "address", "mixed")
-NAMES(ending_text, "blocking", "wait", "test", "host")
+NAMES(ending_text, "blocking", "wait", "test", "host", "comm")
 NAMES(pattern_text, "equal", "random", "sparse", "lone", "ramp", "none")
 NAMES(layout_text, "null", "packed", "gaps", "shuffled")
 

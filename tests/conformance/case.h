@@ -16,8 +16,9 @@ enum lane_name { LANE_WORLD, LANE_TWIN, LANE_HALF, LANE_STREAM, LANE_SHARED, LAN
  * likes. */
 enum place { PLACE_APART, PLACE_NAMED, PLACE_ADDRESS, PLACE_MIXED, PLACES };
 
-/* The blocking call, or the nonblocking one and alnico_wait, alnico_test or alnico_request_synchronize. */
-enum ending { END_BLOCKING, END_WAIT, END_TEST, END_HOST, ENDS };
+/* The blocking call, or the nonblocking one and alnico_wait, alnico_test until it is done, alnico_request_synchronize, or
+ * alnico_synchronize, after which alnico_test finds it done. */
+enum ending { END_BLOCKING, END_WAIT, END_TEST, END_HOST, END_COMM, ENDS };
 
 /* Elements of the ranks' blocks around `count`: all as many; up to twice as many; most none; one rank's only; more and
  * more; none at all. */

@@ -108,7 +108,8 @@ static void take(const struct table *t, struct trial *trial)
     trial->type = t->type;
     trial->op = t->op;
     trial->place = t->place;
-    trial->ending = t->nonblocking ? END_WAIT + (int)(t->turn / 2 % 3) : END_BLOCKING;
+    trial->ending =
+        t->nonblocking ? END_WAIT + (int)(t->turn / 2 % (ENDS - END_WAIT)) : END_BLOCKING;
     set_way(t->options, trial, t->way);
     take_turns(t, trial);
 }

@@ -130,8 +130,11 @@ static int skip(const char *why)
 
 static void run_size(struct job *job, int size)
 {
-    if (job->options->forks)
-        forks_run_for(24 * 3600, size, 1, run_rank, job);
+    int threads = job->options->forks;
+    if (threads > 0 && size % threads)
+        threads = 1;
+    if (threads)
+        forks_run_for(24 * 3600, size / threads, threads, run_rank, job);
     else
         ranks_run(size, run_rank, job);
 }

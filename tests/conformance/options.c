@@ -44,7 +44,9 @@ static const struct argp_option table[] = {
     {"ranks", KEY_RANKS, "N", 0, "so many ranks (1 to 6 one after the other, or those of mpirun)",
      0},
     {"device", KEY_DEVICE, "DEVICE", 0, "where the buffers are: cpu or cuda (cpu)", 0},
-    {"forks", KEY_FORKS, NULL, 0, "ranks are processes without MPI, not threads", 0},
+    {"forks", KEY_FORKS, "N", OPTION_ARG_OPTIONAL,
+     "ranks are processes without MPI, not threads; N (1) of each process where that divides them",
+     0},
     {"single", KEY_SINGLE, NULL, 0, "MPI_THREAD_SINGLE: the inline stream only", 0},
     {"sabotage", KEY_SABOTAGE, "WHAT", OPTION_HIDDEN, NULL, 0},
     {0},
@@ -161,7 +163,7 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         options->every = read_number(state, "--every", text, 1, 1 << 20);
         return 0;
     case KEY_FORKS:
-        options->forks = true;
+        options->forks = text ? (int)read_number(state, "--forks", text, 1, RANKS_MOST) : 1;
         return 0;
     case KEY_SINGLE:
         options->single = true;

@@ -29,7 +29,7 @@ struct options {
     int only;           /* operation; -1: all */
     const char *text;   /* of --case, or NULL */
     struct batch batch; /* its batch */
-    bool forks;         /* ranks are processes without MPI */
+    int forks;          /* ranks of each process without MPI; 0: they are threads */
     bool single;        /* MPI_THREAD_SINGLE */
     bool mpi;           /* under mpirun */
     enum sabotage sabotage;

@@ -17,19 +17,20 @@
 const char *crew_command(const struct options *options, const struct batch *batch, char *text,
                          size_t bytes)
 {
-    char calls[4096];
+    char calls[4096], forks[24] = "";
     size_t at = 0;
     text[0] = '\0';
     for (char *const *e = environ; *e; e++)
         if (strncmp(*e, "ALNICO_", 7) == 0 && strncmp(*e, "ALNICO_TIMEOUT", 14) != 0 && at < bytes)
             at += (size_t)snprintf(text + at, bytes - at, "%s ", *e);
+    if (options->forks)
+        snprintf(forks, sizeof forks, " --forks=%d", options->forks);
     if (options->mpi && at < bytes)
         at += (size_t)snprintf(text + at, bytes - at, "mpirun -n %d ", batch->ranks);
     if (at < bytes)
         snprintf(text + at, bytes - at, "alnico-conformance%s%s%s%s%s --case '%s'",
-                 options->device == ALNICO_DEVICE_CUDA ? " --device cuda" : "",
-                 options->forks ? " --forks" : "", options->single ? " --single" : "",
-                 options->sabotage ? " --sabotage " : "",
+                 options->device == ALNICO_DEVICE_CUDA ? " --device cuda" : "", forks,
+                 options->single ? " --single" : "", options->sabotage ? " --sabotage " : "",
                  options->sabotage ? options_sabotage(options) : "",
                  batch_print(batch, calls, sizeof calls));
     return text;
@@ -78,6 +79,12 @@ static void end_request(struct crew *crew, int i, alnico_request_t *request)
             if (!done)
                 sched_yield();
         }
+        break;
+    case END_COMM:
+        require(crew, i, alnico_synchronize(lane_of(crew, i)->comm), "alnico_synchronize");
+        require(crew, i, alnico_test(request, &done), "alnico_test");
+        if (!done)
+            crew_fail(crew, i, "alnico_test does not find it done after alnico_synchronize");
         break;
     case END_HOST:
         require(crew, i, alnico_request_synchronize(request), "alnico_request_synchronize");

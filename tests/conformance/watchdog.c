@@ -51,11 +51,17 @@ static void *watch(void *argument)
 void watchdog_start(const struct options *options)
 {
     pthread_t thread;
+    pthread_mutex_lock(&now.mutex);
+    bool runs = now.options != NULL;
     now.options = options;
+    pthread_mutex_unlock(&now.mutex);
+    if (runs)
+        return;
     setenv("ALNICO_TIMEOUT", "60", 0);
-    signal(SIGABRT, on_crash);
-    if (!ranks_sanitized())
+    if (!ranks_sanitized()) {
+        signal(SIGABRT, on_crash);
         signal(SIGSEGV, on_crash);
+    }
     REQUIRE(pthread_create(&thread, NULL, watch, NULL) == 0);
     pthread_detach(thread);
 }

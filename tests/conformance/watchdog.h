@@ -5,6 +5,7 @@
 
 #include "options.h"
 
+/* Once in each process; again it does nothing. */
 void watchdog_start(const struct options *options);
 
 /* A batch begins on a rank of this process. */
