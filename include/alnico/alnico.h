@@ -9,13 +9,13 @@
  * - Returns ALNICO_SUCCESS (0) or a negative status; alnico_error_detail() then says, for the calling
  *   thread, which argument was wrong, its value and what was expected. A refused call changes nothing.
  * - Counts are elements, not bytes, and are size_t: more than 2^31 elements work.
- * - Operations of one communicator start in call order, and every rank calls the same ones in the
- *   same order. One thread at a time calls on one communicator; communicators are independent.
+ * - Operations of one communicator start in call order, and every rank calls the same
+ *   collectives in the same order. One thread at a time calls on one communicator; communicators are independent.
  * - An error found while an operation runs is latched in its communicator: every later call on it
  *   returns that status, except alnico_comm_abort and alnico_comm_destroy. Streams that waited for its
  *   operations go on; a result that had not come is then undefined, and the library leaves it alone.
- * - With ALNICO_CHECK=1 in rank 0's environment ranks compare what they call before it begins, waiting for each other;
- *   where they differ, all return ALNICO_ERROR_MISMATCH, with what differs, and nothing was done.
+ * - With ALNICO_CHECK=1 in rank 0's environment ranks compare what they call before it begins, waiting for each
+ *   other; where they differ, all return ALNICO_ERROR_MISMATCH, with what differs, and nothing was done.
  * - Every wait has a deadline: 600 seconds, or ALNICO_TIMEOUT. A rank that does not come by then
  *   becomes ALNICO_ERROR_TIMEOUT on the others, and the detail names it and the operation.
  */
@@ -207,12 +207,13 @@ ALNICO_API alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm,
                                                      const char *name);
 
 /* Makes memory known to all ranks of the communicator (collective), so that they may reach it directly: on GPUs of one
- * host the large allreduces of registered buffers are faster. Every rank passes `bytes` bytes of its own, on the
- * communicator's device; the same number on each. An allreduce whose send and recv lie in registered memory uses that
- * where it helps; then the two must lie at the same offsets of the same registrations on all ranks, which ALNICO_CHECK=1
- * compares. On the CPU it is a valid call that changes nothing. The memory must stay until alnico_comm_deregister, or the communicator's end.
- * On error *out is NULL, on every rank. Errors: ARGUMENT (NULL, no bytes, memory of the host or of another device),
- * UNSUPPORTED (memory that cannot be shared, with the reason), MISMATCH (bytes differ), MEMORY, SYSTEM, TIMEOUT. */
+ * host the large allreduces of registered buffers are faster. Every rank passes `bytes` bytes of its own, on
+ * the communicator's device; the same number on each. An allreduce whose send and recv lie in registered memory
+ * uses that where it helps; then the two must lie at the same offsets of the same registrations on all ranks,
+ * which ALNICO_CHECK=1 compares. On the CPU it is a valid call that changes nothing. The memory must stay until
+ * alnico_comm_deregister, or the communicator's end. On error *out is NULL, on every rank. Errors: ARGUMENT
+ * (NULL, no bytes, memory of the host or of another device), UNSUPPORTED (memory that cannot be shared, with
+ * the reason), MISMATCH (bytes differ), MEMORY, SYSTEM, TIMEOUT. */
 typedef struct alnico_registration *alnico_registration_t;
 ALNICO_API alnico_status_t alnico_comm_register(alnico_comm_t comm, void *memory, size_t bytes,
                                                 alnico_registration_t *out);
@@ -229,34 +230,38 @@ typedef struct alnico_request *alnico_request_t;
 /*
  * Rules of every operation below
  *
- * Blocking and nonblocking. alnico_X is ordered on the communicator's stream: it begins after what the stream was
- * given before, and the stream's later work sees the result. On a stream it returns at once; on the inline stream it
- * returns when this rank's part is done. On GPUs the first blocking collective of a communicator that goes to NCCL
- * may wait for the other ranks (docs/tuning.md); the nonblocking ones never do. alnico_iX begins in the same order, but the stream goes on: what it is given
- * later may run at the same time, until alnico_wait. It sets *request, to NULL on error.
+ * Blocking and nonblocking. alnico_X is ordered on the communicator's stream: it begins after what the stream
+ * was given before, and the stream's later work sees the result. On a stream it returns at once; on the inline
+ * stream it returns when this rank's part is done. On GPUs the first blocking collective of a communicator that
+ * goes to NCCL may wait for the other ranks (docs/tuning.md); the nonblocking ones never do. alnico_iX begins
+ * in the same order, but the stream goes on: what it is given later may run at the same time, until
+ * alnico_wait. It sets *request, to NULL on error.
  *
- * Buffers are on the communicator's device, aligned to the type, and belong to the library until the stream has passed
- * the operation, or until the request is complete: `send` must not be written, `recv` not be touched. Where all their
- * elements are none, they may be NULL. What is not said to be written is left as it is, gaps between blocks too. `send`
- * and `recv` must not overlap but as each call says of ALNICO_IN_PLACE.
+ * Buffers are on the communicator's device, aligned to the type, and belong to the library until the stream has
+ * passed the operation, or until the request is complete: `send` must not be written, `recv` not be touched.
+ * Where all their elements are none, they may be NULL. What is not said to be written is left as it is, gaps
+ * between blocks too. `send` and `recv` must not overlap but as each call says of ALNICO_IN_PLACE.
  *
- * Blocks. Where a buffer holds a part for or from each rank, block b is rank b's. Equal blocks have `count` elements each
- * and stand one behind the other. In the calls that end with v block b has counts[b] elements and begins at element
- * at[b]; `at` may be in any order and leave gaps, and NULL means one behind the other. Blocks that are written must not
- * overlap. The arrays have as many entries as there are ranks, and are the caller's again on return. Any count may be 0.
+ * Blocks. Where a buffer holds a part for or from each rank, block b is rank b's. Equal blocks have `count`
+ * elements each and stand one behind the other. In the calls that end with v block b has counts[b] elements and
+ * begins at element at[b]; `at` may be in any order and leave gaps, and NULL means one behind the other. Blocks
+ * that are written must not overlap. The arrays have as many entries as there are ranks, and are the caller's
+ * again on return. Any count may be 0.
  *
- * All ranks call the same operations in the same order with the same `count`, type, op and root, and with counts that fit
- * each other. What does not is found at the deadline at the latest, and is undefined until then; with ALNICO_CHECK=1 all
- * ranks compare before each collective, and every rank gets ALNICO_ERROR_MISMATCH, or ALNICO_ERROR_ARGUMENT where
- * blocks overlap, with a detail that names the ranks and what they passed. That makes the caller wait for the others.
+ * All ranks call the same operations in the same order with the same `count`, type, op and root, and with
+ * counts that fit each other. What does not is found at the deadline at the latest, and is undefined until
+ * then; with ALNICO_CHECK=1 all ranks compare before each collective, and every rank gets
+ * ALNICO_ERROR_MISMATCH, or ALNICO_ERROR_ARGUMENT where blocks overlap, with a detail that names the ranks and
+ * what they passed. That makes the caller wait for the others.
  *
  * Results. Reductions give the same bits again with the same settings. All else copies bits, of any type.
  *
- * Errors of all: ARGUMENT (a NULL buffer or array, misalignment, overlap, an unknown type, an operation that the type does
- * not have, a root or rank that is not one, more bytes than there are addresses, memory of another device, an open group),
- * UNSUPPORTED (a forced algorithm that cannot do it, or a device that nothing can do it on), MEMORY, and whatever is
- * latched. Where GPUs are used, whose memory it is holds for the whole allocation and is looked at in its first call and
- * then about every 64th: a buffer that was freed since, and its address reused, may go unnoticed.
+ * Errors of all: ARGUMENT (a NULL buffer or array, misalignment, overlap, an unknown type, an operation that
+ * the type does not have, a root or rank that is not one, more bytes than there are addresses, memory of
+ * another device, an open group), UNSUPPORTED (a forced algorithm that cannot do it, or a device that nothing
+ * can do it on), MEMORY, and whatever is latched. Where GPUs are used, whose memory it is holds for the whole
+ * allocation and is looked at in its first call and then about every 64th: a buffer that was freed since, and
+ * its address reused, may go unnoticed.
  */
 
 /* Combines `count` elements of `type` from every rank element by element and gives every rank the
@@ -300,8 +305,8 @@ ALNICO_API alnico_status_t alnico_iallgather(const void *send, void *recv, size_
 
 /* The same with blocks of different length: recv[at[b] + i] = send[i] of rank b, i < counts[b].
  *
- * send_count: must be counts[rank], which also holds in place. counts, at: of recv; the counts are the same on all ranks,
- * `at` may differ. */
+ * send_count: must be counts[rank], which also holds in place. counts, at: of recv; the counts are the same on
+ * all ranks, `at` may differ. */
 ALNICO_API alnico_status_t alnico_allgatherv(const void *send, size_t send_count, void *recv,
                                              const size_t *counts, const size_t *at,
                                              alnico_datatype_t type, alnico_comm_t comm);
@@ -313,9 +318,9 @@ ALNICO_API alnico_status_t alnico_iallgatherv(const void *send, size_t send_coun
 /* Combines the ranks' vectors of size * count elements and gives each rank its block of the result: recv[i] = op over ranks
  * of send[rank * count + i].
  *
- * send: size * count elements. recv: `count` elements. In place, as in NCCL: recv == send + rank * count, the own block of
- * send, which the result replaces; with ALNICO_IN_PLACE as `send`, `recv` is the whole vector of size * count elements, and
- * the result comes to its own block. The other blocks are left as they are. */
+ * send: size * count elements. recv: `count` elements. In place, as in NCCL: recv == send + rank * count, the
+ * own block of send, which the result replaces; with ALNICO_IN_PLACE as `send`, `recv` is the whole vector of
+ * size * count elements, and the result comes to its own block. The other blocks are left as they are. */
 ALNICO_API alnico_status_t alnico_reduce_scatter(const void *send, void *recv, size_t count,
                                                  alnico_datatype_t type, alnico_op_t op,
                                                  alnico_comm_t comm);
@@ -383,8 +388,8 @@ ALNICO_API alnico_status_t alnico_ialltoall(const void *send, void *recv, size_t
                                             alnico_request_t *request);
 
 /* The same with blocks of different length: send_counts[b] elements from send_at[b] go to rank b, whose recv_counts for this
- * rank must be as many. In place what is sent stands in recv: send_counts and send_at are not looked at, and rank b sends
- * back as much as it gets from here. */
+ * rank must be as many. In place what is sent stands in recv: send_counts and send_at are not looked at, and
+ * rank b sends back as much as it gets from here. */
 ALNICO_API alnico_status_t alnico_alltoallv(const void *send, const size_t *send_counts,
                                             const size_t *send_at, void *recv,
                                             const size_t *recv_counts, const size_t *recv_at,
@@ -404,15 +409,15 @@ ALNICO_API alnico_status_t alnico_ibarrier(alnico_comm_t comm, alnico_request_t 
 /*
  * Rules of messages
  *
- * Messages from one rank to another are received in the order in which they were sent, whichever of the calls below sent or
- * received them; there are no tags. They match apart from collectives, and only the two ranks call. A message and its receive
- * have the same number of bytes: if they differ, the receiver's communicator fails with ALNICO_ERROR_MISMATCH, and the
- * sender's does too. A short message may have been sent before that is known: the sender then learns it in an operation that
- * waits, or from alnico_synchronize.
+ * Messages from one rank to another are received in the order in which they were sent, whichever of the calls
+ * below sent or received them; there are no tags. They match apart from collectives, and only the two ranks
+ * call. A message and its receive have the same number of bytes: if they differ, the receiver's communicator
+ * fails with ALNICO_ERROR_MISMATCH, and the sender's does too. A short message may have been sent before that
+ * is known: the sender then learns it in an operation that waits, or from alnico_synchronize.
  *
- * A send may or may not end before its receive has begun. So two ranks that both send first and then receive, one after the
- * other and blocking, may wait for each other until the deadline: let them use alnico_sendrecv, a group, or nonblocking
- * calls, any number of which may be under way.
+ * A send may or may not end before its receive has begun. So two ranks that both send first and then receive,
+ * one after the other and blocking, may wait for each other until the deadline: let them use alnico_sendrecv, a
+ * group, or nonblocking calls, any number of which may be under way.
  */
 
 /* Sends `count` elements of `buffer` to rank `to`. A message to this rank itself needs its receive in the same group, in
@@ -438,11 +443,12 @@ ALNICO_API alnico_status_t alnico_isendrecv(const void *send, size_t send_count,
                                             alnico_comm_t comm, alnico_request_t *request);
 
 /* Joins all alnico_send, alnico_recv and alnico_sendrecv up to alnico_group_end into one operation, which cannot deadlock,
- * whatever the order of its members and of those on other ranks. In between these calls check their arguments and are
- * recorded; one that is refused is left out, and the group goes on. Every other operation on the communicator, a
- * nonblocking message and another group included, is an error until the end. Messages may be of different types, to and from any ranks, this
- * one included; their buffers do not overlap, but may be sent to several ranks. A group that is open when the
- * communicator is destroyed is logged as an error and forgotten. Errors: ARGUMENT (a group is open). */
+ * whatever the order of its members and of those on other ranks. In between these calls check their arguments
+ * and are recorded; one that is refused is left out, and the group goes on. Every other operation on the
+ * communicator, a nonblocking message and another group included, is an error until the end. Messages may be of
+ * different types, to and from any ranks, this one included; their buffers do not overlap, but may be sent to
+ * several ranks. A group that is open when the communicator is destroyed is logged as an error and forgotten.
+ * Errors: ARGUMENT (a group is open). */
 ALNICO_API alnico_status_t alnico_group_begin(alnico_comm_t comm);
 
 /* Starts the group: blocking with `request` NULL, otherwise nonblocking. A group without messages ends at once. Errors:

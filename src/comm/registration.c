@@ -1,6 +1,6 @@
 /* Memory that users register with a communicator, so that backends may reach it on other ranks directly. On the
  * caller's thread; registering and deregistering are collective. */
-#include "comm/backend.h"
+#include "comm/api.h"
 
 #include "status.h"
 
@@ -99,8 +99,7 @@ alnico_status_t alnico_comm_register(alnico_comm_t comm, void *memory, size_t by
     if (!out)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
     *out = NULL;
-    TRY(comm_check(comm, who));
-    TRY(comm_health(comm));
+    TRY(api_ready(comm, who));
     struct alnico_registration *r = calloc(1, sizeof *r);
     struct offer mine = {bytes, r ? check(comm, memory, bytes, who)
                                   : error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who)};

@@ -98,8 +98,8 @@ static struct message **find_posted(struct transport_shm *t, int from, uint32_t 
     return NULL;
 }
 
-/* Of operations, at most a window full is kept: none ends before all ranks have begun it, so a rank is at most
- * LANE_WINDOW operations ahead of another. */
+/* Of operations that end on no rank before all have begun them, at most a window full is kept. Of broadcasts, reductions to
+ * one rank and messages, whatever a sender is ahead. */
 static bool keep(struct peer *p, const struct cell *cell)
 {
     size_t bytes = cell->kind == CELL_WHOLE ? cell->bytes : 0;
