@@ -1,6 +1,7 @@
 /* alnico-train: data-parallel training on the ranks of an MPI job. Arguments and printing; the work is in
  * src/train. */
 #include "program.h"
+#include "status.h"
 #include "train_memory.h"
 #include "train_options.h"
 #include "train_report.h"
@@ -43,26 +44,33 @@ static int local_rank(void)
     return rank;
 }
 
-static struct trainer_place place_open(const struct train_options *options)
+/* One line says what went wrong: that of the lowest rank on which it did. Ranks that were only told wait
+ * for those that know, whose end ends them. */
+static void rank_check(alnico_status_t status, const char *what)
+{
+    char detail[512];
+    int rank;
+    snprintf(detail, sizeof detail, "%s", alnico_error_detail());
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (status == ALNICO_SUCCESS)
+        return;
+    usleep((status == ALNICO_ERROR_ABORTED ? 900000 : 0) + (rank > 0 ? 500000 : 0));
+    program_fail("%s on rank %d: %s: %s", what, rank, alnico_status_string(status), detail);
+}
+
+static alnico_status_t place_open(const struct train_options *options, struct trainer_place *place)
 {
     const struct device_ops *device = device_find(options->device);
-    struct trainer_place place = {0};
     if (!device)
-        program_fail("--device: %s", alnico_error_detail());
-    program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, NULL, &place.host),
-                  "alnico_comm_create_mpi");
+        return ALNICO_ERROR_UNSUPPORTED;
+    TRY(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, NULL, &place->host));
     if (options->device == ALNICO_DEVICE_CPU && !options->stream)
-        return place;
+        return ALNICO_SUCCESS;
     if (device->enter)
-        program_check(device->enter(local_rank()),
-                      "taking the GPU of this rank's number on its host");
-    program_check(device->work_stream_create ? device->work_stream_create(&place.stream)
-                                             : device->stream_create(&place.stream),
-                  "making a stream");
-    program_check(
-        alnico_comm_create_mpi(MPI_COMM_WORLD, options->device, place.stream, &place.device),
-        "alnico_comm_create_mpi");
-    return place;
+        TRY(device->enter(local_rank()));
+    TRY(device->work_stream_create ? device->work_stream_create(&place->stream)
+                                   : device->stream_create(&place->stream));
+    return alnico_comm_create_mpi(MPI_COMM_WORLD, options->device, place->stream, &place->device);
 }
 
 static void place_close(const struct train_options *options, struct trainer_place *place)
@@ -73,24 +81,13 @@ static void place_close(const struct train_options *options, struct trainer_plac
     alnico_comm_destroy(place->host);
 }
 
-/* One line says what went wrong: that of the lowest rank on which it did. Ranks that were only told wait
- * for those that know, whose end ends them. */
-static void training_check(alnico_status_t status, int rank)
-{
-    char detail[512];
-    snprintf(detail, sizeof detail, "%s", alnico_error_detail());
-    if (status == ALNICO_SUCCESS)
-        return;
-    usleep((status == ALNICO_ERROR_ABORTED ? 900000 : 0) + (rank > 0 ? 500000 : 0));
-    program_fail("training on rank %d: %s: %s", rank, alnico_status_string(status), detail);
-}
-
 /* Everything between MPI_Init and MPI_Finalize. Any failure ends all ranks. */
 static void train(struct train_options *options)
 {
     struct train_display display = {0};
     struct trainer_report report;
-    struct trainer_place place = place_open(options);
+    struct trainer_place place = {0};
+    rank_check(place_open(options, &place), "taking the device");
     const int ranks = alnico_comm_size(place.host);
     const bool first = alnico_comm_rank(place.host) == 0;
     FILE *json = first && options->json ? program_json_open(options->json) : NULL;
@@ -103,7 +100,7 @@ static void train(struct train_options *options)
         options->trainer.progress = train_display_progress;
         options->trainer.context = &display;
     }
-    training_check(trainer_run(&options->trainer, &place, &report), alnico_comm_rank(place.host));
+    rank_check(trainer_run(&options->trainer, &place, &report), "training");
     if (first)
         train_report_print(&options->trainer, &report);
     if (json) {
