@@ -380,7 +380,8 @@ ALNICO_API alnico_status_t alnico_iscatterv(const void *send, const size_t *coun
 
 /* Every rank gives each a block: recv[b * count + i] = send[rank * count + i] of rank b.
  *
- * send, recv: size * count elements each. ALNICO_IN_PLACE as `send`, or send == recv: what is sent stands in recv. */
+ * send, recv: size * count elements each. ALNICO_IN_PLACE as `send`, or send == recv: what is sent stands in recv; on all
+ * ranks or on none. */
 ALNICO_API alnico_status_t alnico_alltoall(const void *send, void *recv, size_t count,
                                            alnico_datatype_t type, alnico_comm_t comm);
 ALNICO_API alnico_status_t alnico_ialltoall(const void *send, void *recv, size_t count,

@@ -144,11 +144,14 @@ extern const struct algorithm algorithm_shared_one_shot;
 extern const struct algorithm algorithm_shared_two_shot;
 extern const struct algorithm algorithm_nccl;
 extern const struct algorithm algorithm_nccl_symmetric;
+extern const struct algorithm algorithm_nccl_messages;
 
 extern const struct algorithm *const algorithms_peer[];
 extern const struct algorithm *const algorithms_peer_cuda[];
 extern const struct algorithm *const algorithms_shared[];
 extern const struct algorithm *const algorithms_nccl[];
+extern const struct algorithm *const algorithms_nccl_plain[];
+extern const struct algorithm *const algorithms_nccl_messages[];
 
 /* The allreduce algorithms of the CPU in one order; NULL after the last. */
 const struct algorithm *algorithm_at(int i);

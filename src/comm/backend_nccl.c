@@ -11,6 +11,7 @@
  * An abort by another thread ends the handle at once, or leaves that to the calling thread while it is in NCCL.
  */
 #include "comm/backend.h"
+#include "comm/nccl_calls.h"
 #include "comm/nccl_errand.h"
 #include "comm/nccl_state.h"
 #include "comm/streamed.h"
@@ -21,51 +22,16 @@
 
 #include <stdlib.h>
 
-/* ---- What NCCL has ---- */
-
-static const ncclDataType_t types[DATATYPES] = {
-    [ALNICO_INT8] = ncclInt8,       [ALNICO_UINT8] = ncclUint8,
-    [ALNICO_INT32] = ncclInt32,     [ALNICO_UINT32] = ncclUint32,
-    [ALNICO_INT64] = ncclInt64,     [ALNICO_UINT64] = ncclUint64,
-    [ALNICO_FLOAT16] = ncclFloat16, [ALNICO_BFLOAT16] = ncclBfloat16,
-    [ALNICO_FLOAT32] = ncclFloat32, [ALNICO_FLOAT64] = ncclFloat64};
-
-/* Up to AVERAGE. NCCL's of integers adds, wrapping, and divides the magnitude, which truncates. */
-static const ncclRedOp_t ops[] = {[ALNICO_SUM] = ncclSum,
-                                  [ALNICO_PRODUCT] = ncclProd,
-                                  [ALNICO_MINIMUM] = ncclMin,
-                                  [ALNICO_MAXIMUM] = ncclMax,
-                                  [ALNICO_AVERAGE] = ncclAvg};
-
-/* NCCL's minimum and maximum of floats pass over a NaN, which must come through. */
-static bool has_operation(const struct call *call)
-{
-    if (call->op > ALNICO_AVERAGE)
-        return false;
-    bool extreme = call->op == ALNICO_MINIMUM || call->op == ALNICO_MAXIMUM;
-    return !extreme || datatype_is_integer(call->type);
-}
-
-/* Of others than these NCCL has no symmetric kernel, and would silently take a plain one. */
-static bool has_symmetric_kernel(const struct call *call)
-{
-    return call->op == ALNICO_SUM &&
-           (call->type == ALNICO_FLOAT32 || call->type == ALNICO_FLOAT16 ||
-            call->type == ALNICO_BFLOAT16);
-}
+/* ---- What it can do ---- */
 
 static bool nccl_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
-    if (!comm->nccl || comm->nccl->absent || (call && call->collective != ALNICO_ALLREDUCE))
+    if (!comm->nccl || comm->nccl->absent)
         return false;
-    if (algorithm != &algorithm_nccl_symmetric)
-        return !call || has_operation(call);
-    if (!call)
-        return nccl_has_windows(comm);
-    size_t bytes = call->count * datatype_bytes(call->type);
-    return has_symmetric_kernel(call) && nccl_in_window(comm, call->send, bytes) &&
-           nccl_in_window(comm, call->recv, bytes);
+    if (call)
+        return nccl_can(comm, call, algorithm);
+    return algorithm != &algorithm_nccl_symmetric || nccl_has_windows(comm);
 }
 
 /* ---- The handles ---- */
@@ -114,6 +80,22 @@ void nccl_leave(alnico_comm_t comm)
     end_taken(comm, nccl);
 }
 
+static void nccl_put(struct nccl_state *state, ncclComm_t *handle, ncclComm_t nccl)
+{
+    pthread_mutex_lock(&state->lock);
+    *handle = nccl;
+    pthread_mutex_unlock(&state->lock);
+}
+
+/* As nccl_enter and nccl_leave, but in between the handle is somebody else's to end. */
+static ncclComm_t nccl_take(struct nccl_state *state, ncclComm_t *handle)
+{
+    ncclComm_t nccl = nccl_enter(state, handle);
+    if (nccl)
+        nccl_put(state, handle, NULL);
+    return nccl;
+}
+
 static void nccl_abort(alnico_comm_t comm)
 {
     struct nccl_state *state = comm->nccl;
@@ -155,6 +137,8 @@ static alnico_status_t nccl_health(alnico_comm_t comm)
 
 static bool is_made(const struct nccl_state *state, const struct algorithm *algorithm)
 {
+    if (algorithm == &algorithm_nccl_messages)
+        return state->tried && (state->paired || state->absent);
     return state->tried || algorithm != &algorithm_nccl;
 }
 
@@ -169,7 +153,7 @@ static alnico_status_t make_plain(alnico_comm_t comm, const struct nccl_step *st
     ncclComm_t nccl;
     TRY(nccl_make(comm, step, &nccl));
     if (nccl)
-        TRY(nccl_connect(comm, step, &nccl));
+        TRY(nccl_connect(comm, step, NCCL_CONNECT_ALL, &nccl));
     pthread_mutex_lock(&state->lock);
     state->plain = nccl;
     pthread_mutex_unlock(&state->lock);
@@ -186,33 +170,61 @@ static void say_made(const struct alnico_comm *comm, int64_t start_ns)
               version, NCCL_VERSION_CODE, 1e-9 * (double)(backoff_now_ns() - start_ns));
 }
 
+/* The handle is the errand's meanwhile. Calls that were enqueued before may be under way on it, so there is no way back. */
+static alnico_status_t pair(alnico_comm_t comm, const struct nccl_step *step)
+{
+    struct nccl_state *state = comm->nccl;
+    bool all;
+    TRY(nccl_agree(comm, step, ALNICO_SUCCESS, &all));
+    ncclComm_t nccl = nccl_take(state, &state->plain);
+    if (!nccl)
+        return error_set(ALNICO_ERROR_ABORTED, "communicator %d was aborted", comm->id);
+    alnico_status_t status = nccl_connect(comm, step, NCCL_CONNECT_PAIRS, &nccl);
+    nccl_put(state, &state->plain, nccl);
+    nccl_leave(comm);
+    state->paired = true;
+    if (status == ALNICO_SUCCESS && !nccl)
+        status = error_set(ALNICO_ERROR_SYSTEM, "%s: NCCL could not connect all pairs of ranks",
+                           step->who);
+    return status;
+}
+
 /* What only NCCL cannot do is no error: the backend is absent from this communicator. What keeps a rank from the others
  * is one, of which they may not know. */
 static alnico_status_t nccl_prepare(alnico_comm_t comm, const struct algorithm *algorithm,
                                     const char *who)
 {
     const struct nccl_step step = {who, "this communicator is without NCCL", LOG_WARNING};
+    struct nccl_state *state = comm->nccl;
     int64_t start_ns = backoff_now_ns();
     if (nccl_prepared(comm, algorithm))
         return ALNICO_SUCCESS;
-    alnico_status_t status = make_plain(comm, &step);
+    alnico_status_t status = state->tried ? ALNICO_SUCCESS : make_plain(comm, &step);
+    if (status == ALNICO_SUCCESS && !is_made(state, algorithm))
+        status = pair(comm, &step);
     if (status != ALNICO_SUCCESS)
         comm_latch(comm, status, alnico_error_detail());
-    else if (!comm->nccl->absent)
+    else if (!state->absent)
         say_made(comm, start_ns);
     return status;
 }
 
 /* ---- Attaching ---- */
 
+static bool is_forced(const struct alnico_comm *comm, const struct algorithm *algorithm)
+{
+    for (int c = 0; c < COLLECTIVES; c++)
+        if (comm->forced[c].algorithm == algorithm)
+            return true;
+    return false;
+}
+
 /* Whether there is somebody else for calls that must not wait until it is made. */
 static bool can_come_later(alnico_comm_t comm)
 {
     const struct backend_ops *peer = backend_find("peer", comm->device);
-    const struct forced *forced = &comm->forced[ALNICO_ALLREDUCE];
     return peer && peer->supports(comm, NULL, &algorithm_two_shot_staged) &&
-           (!forced->algorithm ||
-            backend_find(forced->backend->name, comm->device) != &backend_nccl);
+           !is_forced(comm, &algorithm_nccl) && !is_forced(comm, &algorithm_nccl_symmetric);
 }
 
 static alnico_status_t nccl_attach(alnico_comm_t comm, const char *who)
@@ -220,16 +232,22 @@ static alnico_status_t nccl_attach(alnico_comm_t comm, const char *who)
     const struct nccl_step step = {who, "this communicator is without NCCL", LOG_WARNING};
     struct nccl_state *state = calloc(1, sizeof *state);
     bool all;
-    alnico_status_t mine =
-        state ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "no memory for NCCL's state");
+    alnico_status_t mine = state ? comm->device->alloc(NCCL_SCRATCH_BYTES, &state->scratch)
+                                 : error_set(ALNICO_ERROR_MEMORY, "no memory for NCCL's state");
     alnico_status_t status = nccl_agree(comm, &step, mine, &all);
     if (!all) {
+        if (state && state->scratch)
+            comm->device->free(state->scratch);
         free(state);
         return status;
     }
     pthread_mutex_init(&state->lock, NULL);
     comm->nccl = state;
-    return can_come_later(comm) ? ALNICO_SUCCESS : nccl_prepare(comm, &algorithm_nccl, who);
+    if (!can_come_later(comm))
+        TRY(nccl_prepare(comm, &algorithm_nccl, who));
+    return is_forced(comm, &algorithm_nccl_messages)
+               ? nccl_prepare(comm, &algorithm_nccl_messages, who)
+               : ALNICO_SUCCESS;
 }
 
 /* Captured calls on so much memory come without warning. */
@@ -266,6 +284,8 @@ static void nccl_detach(alnico_comm_t comm)
     nccl_errand_finish(state->ending, comm->family->settings.timeout);
     end(state->symmetric, broken);
     end(state->plain, broken);
+    if (!broken) /* otherwise a kernel may still be under way */
+        comm->device->free(state->scratch);
     pthread_mutex_destroy(&state->lock);
     free(state);
     comm->nccl = NULL;
@@ -280,21 +300,11 @@ static alnico_status_t launch(alnico_comm_t comm, const struct call *call, bool 
     ncclComm_t nccl = nccl_enter(state, symmetric ? &state->symmetric : &state->plain);
     if (!nccl)
         return error_set(ALNICO_ERROR_ABORTED, "communicator %d was aborted", comm->id);
-    alnico_status_t status =
-        nccl_status(ncclAllReduce(call->send, call->recv, call->count, types[call->type],
-                                  ops[call->op], nccl, stream),
-                    nccl, "ncclAllReduce");
+    alnico_status_t status = nccl_enqueue(comm, call, nccl, state->scratch, stream);
     nccl_leave(comm);
     if (status == ALNICO_ERROR_SYSTEM) /* others may have begun: it cannot be undone */
         comm_latch(comm, status, alnico_error_detail());
     return status;
-}
-
-static alnico_status_t copy_alone(alnico_comm_t comm, const struct call *call, void *stream)
-{
-    size_t bytes = call->count * datatype_bytes(call->type);
-    return call->send == call->recv ? ALNICO_SUCCESS
-                                    : comm->device->copy(call->recv, call->send, bytes, stream);
 }
 
 static alnico_status_t nccl_start(alnico_comm_t comm, const struct call *call,
@@ -304,10 +314,8 @@ static alnico_status_t nccl_start(alnico_comm_t comm, const struct call *call,
     void *stream;
     TRY(streamed_begin(comm, request != NULL, &op, &stream));
     bool symmetric = choice->algorithm == &algorithm_nccl_symmetric;
-    alnico_status_t status = ALNICO_SUCCESS;
-    if (call->count)
-        status = comm->size == 1 ? copy_alone(comm, call, stream)
-                                 : launch(comm, call, symmetric, stream);
+    alnico_status_t status = comm->size == 1 ? nccl_copy_alone(comm, call, stream)
+                                             : launch(comm, call, symmetric, stream);
     if (status == ALNICO_SUCCESS)
         return streamed_end(comm, op, &backend_nccl, request);
     streamed_cancel(op);
@@ -321,8 +329,11 @@ const struct backend_ops backend_nccl = {
     .name = "nccl",
     .about = "NCCL " TEXT(NCCL_MAJOR) "." TEXT(NCCL_MINOR) "." TEXT(
         NCCL_PATCH) " on the communicator's stream",
-    .needs = "NCCL, sums, products or averages, or minima or maxima of integers, and for "
-             "nccl_symmetric 16- or 32-bit floating sums in registered windows of one host",
+    .needs = "NCCL; no logical or bitwise operation, and minima and maxima of integers only; no "
+             "alltoall in "
+             "place; messages to the rank itself in the same call as their receive; and for "
+             "nccl_symmetric "
+             "allgathers, or 16- or 32-bit floating sums, in registered windows of one host",
     .devices = 1u << ALNICO_DEVICE_CUDA,
     .capturable = true,
     .attach = nccl_attach,

@@ -168,13 +168,19 @@ alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, nccl
  * ranks. These sizes meet them. */
 enum { CONNECT_BYTES_LEAST = 8, CONNECT_BYTES_MOST = 8 << 20, CONNECT_FACTOR = 16 };
 
+/* Blocks are rounded up to an element, and every rank has one more. */
+static size_t rehearsal_bytes(const struct nccl_errand *errand)
+{
+    return CONNECT_BYTES_MOST + ((size_t)errand->size + 1) * sizeof(float);
+}
+
 static alnico_status_t rehearsal_init(struct nccl_errand *errand)
 {
     const struct device_ops *device = errand->device;
-    TRY(device->alloc(CONNECT_BYTES_MOST, &errand->memory));
+    TRY(device->alloc(rehearsal_bytes(errand), &errand->memory));
     TRY(device->stream_create(&errand->stream));
     TRY(device->event_create(&errand->event));
-    cudaError_t error = cudaMemsetAsync(errand->memory, 0, CONNECT_BYTES_MOST, errand->stream);
+    cudaError_t error = cudaMemsetAsync(errand->memory, 0, rehearsal_bytes(errand), errand->stream);
     if (error != cudaSuccess)
         return error_set(ALNICO_ERROR_SYSTEM, "cudaMemsetAsync: %s", cudaGetErrorString(error));
     return ALNICO_SUCCESS;
@@ -208,21 +214,57 @@ static alnico_status_t settle(struct nccl_errand *errand)
     return device->event_synchronize(errand->event);
 }
 
+/* Every collective of so many bytes, in place: rings for all, and what else NCCL takes for some. */
+static ncclResult_t rehearse_all(const struct nccl_errand *e, size_t bytes)
+{
+    size_t count = bytes / sizeof(float), block = (count + (size_t)e->size - 1) / (size_t)e->size;
+    float *all = e->memory, *own = all + (size_t)e->rank * block;
+    ncclResult_t result = ncclAllReduce(all, all, count, ncclFloat32, ncclSum, e->nccl, e->stream);
+    if (result == ncclSuccess)
+        result = ncclBroadcast(all, all, count, ncclFloat32, 0, e->nccl, e->stream);
+    if (result == ncclSuccess)
+        result = ncclReduce(all, all, count, ncclFloat32, ncclSum, 0, e->nccl, e->stream);
+    if (result == ncclSuccess)
+        result = ncclAllGather(own, all, block, ncclFloat32, e->nccl, e->stream);
+    if (result == ncclSuccess)
+        result = ncclReduceScatter(all, own, block, ncclFloat32, ncclSum, e->nccl, e->stream);
+    return result;
+}
+
 static alnico_status_t rehearse(struct nccl_errand *errand)
 {
     for (size_t bytes = CONNECT_BYTES_LEAST; bytes <= CONNECT_BYTES_MOST; bytes *= CONNECT_FACTOR) {
-        TRY(nccl_status(ncclAllReduce(errand->memory, errand->memory, bytes / sizeof(float),
-                                      ncclFloat32, ncclSum, errand->nccl, errand->stream),
-                        errand->nccl, "ncclAllReduce"));
+        TRY(nccl_status(rehearse_all(errand, bytes), errand->nccl, "connecting the ranks"));
         TRY(settle(errand));
     }
     return ALNICO_SUCCESS;
 }
 
-/* Where it fails, kernels may still wait, and memory is freed behind them. */
-static alnico_status_t run_rehearsal(struct nccl_errand *errand)
+/* One element to every rank, and from every rank. */
+static ncclResult_t pair_all(const struct nccl_errand *e)
 {
-    alnico_status_t status = rehearse(errand);
+    float *sent = e->memory, *received = sent + 1;
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess)
+        return result;
+    for (int r = 0; r < e->size && result == ncclSuccess; r++) {
+        result = ncclSend(sent, 1, ncclFloat32, r, e->nccl, e->stream);
+        if (result == ncclSuccess)
+            result = ncclRecv(received + r, 1, ncclFloat32, r, e->nccl, e->stream);
+    }
+    ncclResult_t end = ncclGroupEnd();
+    return result == ncclSuccess ? end : result;
+}
+
+static alnico_status_t rehearse_pairs(struct nccl_errand *errand)
+{
+    TRY(nccl_status(pair_all(errand), errand->nccl, "connecting pairs of ranks"));
+    return settle(errand);
+}
+
+/* Where it fails, kernels may still wait, and memory is freed behind them. */
+static alnico_status_t conclude(struct nccl_errand *errand, alnico_status_t status)
+{
     if (status != ALNICO_SUCCESS) {
         ncclCommAbort(errand->nccl);
         errand->nccl = NULL;
@@ -230,9 +272,21 @@ static alnico_status_t run_rehearsal(struct nccl_errand *errand)
     return status;
 }
 
-alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *nccl)
+static alnico_status_t run_rehearsal(struct nccl_errand *errand)
 {
-    struct nccl_errand *errand = nccl_errand_create(comm, run_rehearsal);
+    return conclude(errand, rehearse(errand));
+}
+
+static alnico_status_t run_pairs(struct nccl_errand *errand)
+{
+    return conclude(errand, rehearse_pairs(errand));
+}
+
+alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step,
+                             enum nccl_connect what, ncclComm_t *nccl)
+{
+    struct nccl_errand *errand =
+        nccl_errand_create(comm, what == NCCL_CONNECT_PAIRS ? run_pairs : run_rehearsal);
     alnico_status_t mine = ALNICO_ERROR_MEMORY;
     bool all;
     if (errand) {

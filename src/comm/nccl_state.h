@@ -16,6 +16,8 @@ struct nccl_state {
     ncclComm_t plain;     /* without windows; NULL: not made yet, or aborted */
     ncclComm_t symmetric; /* with the windows of registered memory; NULL: none yet, or aborted */
     bool tried, absent;   /* for the calling thread: `plain` was to be made, and could not be */
+    bool paired;          /* it has connections between all pairs of ranks */
+    void *scratch;        /* of the device's memory */
     bool used;            /* `plain` was asked for an operation */
     atomic_bool carried;  /* either was: only then it may have failed, and is worth looking at */
     bool busy;            /* the calling thread is in NCCL: whoever aborts leaves that to it */
@@ -41,9 +43,13 @@ alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, aln
  * as nccl_agree, and where NCCL waits too long TIMEOUT, or what is latched meanwhile. */
 alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *out);
 
+/* What NCCL connects ranks for: its collectives; messages between any two, which take more memory. */
+enum nccl_connect { NCCL_CONNECT_ALL, NCCL_CONNECT_PAIRS };
+
 /* Lets NCCL make its connections now, so that no later call waits in them for other ranks (collective). *nccl becomes
  * NULL on every rank if one of them cannot. Errors: as nccl_agree. */
-alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *nccl);
+alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step,
+                             enum nccl_connect what, ncclComm_t *nccl);
 
 /* Aborts a communicator on a thread of its own, for NCCL's abort waits for what else the GPU runs; to be finished.
  * NULL: it is done. */

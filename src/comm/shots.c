@@ -82,5 +82,12 @@ const struct algorithm algorithm_nccl_symmetric = {
     .about = "NCCL's kernels for registered buffers in symmetric windows",
 };
 
+const struct algorithm algorithm_nccl_messages = {
+    .name = "nccl_messages",
+    .about = "NCCL's sends and receives, all in one group",
+};
+
 const struct algorithm *const algorithms_nccl[] = {&algorithm_nccl, &algorithm_nccl_symmetric,
                                                    NULL};
+const struct algorithm *const algorithms_nccl_plain[] = {&algorithm_nccl, NULL};
+const struct algorithm *const algorithms_nccl_messages[] = {&algorithm_nccl_messages, NULL};

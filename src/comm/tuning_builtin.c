@@ -31,6 +31,9 @@
     ROW(COLLECTIVE, CPU, RANKS, INT_MAX, BYTES, "host", ALGORITHM, CHUNK),                         \
         ROW(COLLECTIVE, CUDA, RANKS, INT_MAX, BYTES, "host", ALGORITHM, CHUNK)
 
+#define NCCL_ROW(COLLECTIVE, ALGORITHM)                                                            \
+    ROW(COLLECTIVE, CUDA, INT_MAX, INT_MAX, SIZE_MAX, "nccl", ALGORITHM, 64 << 10)
+
 /* On one host shared memory is ahead of messages at every size; of its two ways the one-shot is until reading
  * everybody's vector costs more than a second exchange.
  *
@@ -74,6 +77,30 @@ const struct tuning_row tuning_builtin[] = {
     CUDA_ROW("shared", PEER_GPUS, 1, SIZE_MAX, "shared_two_shot", 64 << 10),
     CUDA_ROW("host", INT_MAX, INT_MAX, 16 << 10, "recursive_doubling", 16 << 10),
     CUDA_ROW("host", INT_MAX, INT_MAX, SIZE_MAX, "rabenseifner", 512 << 10),
+    NCCL_ROW(REDUCE, "nccl"),
+    NCCL_ROW(BROADCAST, "nccl"),
+    NCCL_ROW(ALLGATHER, "nccl"),
+    NCCL_ROW(ALLGATHERV, "nccl_messages"),
+    NCCL_ROW(REDUCE_SCATTER, "nccl"),
+    NCCL_ROW(REDUCE_SCATTERV, "nccl"),
+    NCCL_ROW(GATHER, "nccl_messages"),
+    NCCL_ROW(GATHERV, "nccl_messages"),
+    NCCL_ROW(SCATTER, "nccl_messages"),
+    NCCL_ROW(SCATTERV, "nccl_messages"),
+    NCCL_ROW(ALLTOALL, "nccl_messages"),
+    NCCL_ROW(ALLTOALLV, "nccl_messages"),
+    NCCL_ROW(BARRIER, "nccl"),
+    /* Two ranks that are capturing both know it. Otherwise messages of different calls must pass each other, which those
+     * that one stream carries do not. */
+    {.collective = ALNICO_SENDRECV,
+     .device = ALNICO_DEVICE_CUDA,
+     .ranks = INT_MAX,
+     .hosts = INT_MAX,
+     .bytes = SIZE_MAX,
+     .modes = MODE_CAPTURED,
+     .backend = "nccl",
+     .algorithm = "nccl_messages",
+     .chunk_bytes = 64 << 10},
     /* The other collectives: extrapolated. What is never cut is followed by what is, for blocks that do not fit. */
     MESSAGES(REDUCE, 2, SIZE_MAX, "binomial", 64 << 10),
     MESSAGES(REDUCE, INT_MAX, 8 << 10, "binomial", 64 << 10),

@@ -108,11 +108,12 @@ static void add_action(struct plan *plan, int send, int receive)
                                                       plan_draw(plan, FOR_KIND, which) % 4};
 }
 
-/* A message to oneself is one call, or two that do not block, in any order. */
+/* A message to oneself is one call, or two that do not block, in any order. What the device carries out in the order of the
+ * calls, which only a forced algorithm is, needs one. */
 static void add_own(struct plan *plan, int m, bool self)
 {
     uint64_t random = plan_draw(plan, FOR_FUSE, (uint64_t)m);
-    if (!self || plan->trial->ending == END_BLOCKING || random % 2) {
+    if (!self || *plan->trial->algorithm || plan->trial->ending == END_BLOCKING || random % 2) {
         add_action(plan, m, m);
         return;
     }

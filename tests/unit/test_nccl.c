@@ -109,6 +109,51 @@ ncclResult_t __wrap_ncclAllReduce(const void *send, void *recv, size_t count, nc
     return me == bad_reduce ? ncclSystemError : ncclSuccess;
 }
 
+/* What else connects the ranks: tests/unit/test_nccl_calls.c has the rest. */
+ncclResult_t __wrap_ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
+                                  int root, ncclComm_t nccl, cudaStream_t stream);
+ncclResult_t __wrap_ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
+                                  int root, ncclComm_t nccl, cudaStream_t stream)
+{
+    (void)send, (void)recv, (void)stream;
+    REQUIRE(nccl->rank == me && count > 0 && type == ncclFloat32 && root == 0);
+    return ncclSuccess;
+}
+
+ncclResult_t __wrap_ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, int root, ncclComm_t nccl, cudaStream_t stream);
+ncclResult_t __wrap_ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, int root, ncclComm_t nccl, cudaStream_t stream)
+{
+    (void)send, (void)recv, (void)stream;
+    REQUIRE(nccl->rank == me && count > 0 && type == ncclFloat32 && op == ncclSum && root == 0);
+    return ncclSuccess;
+}
+
+ncclResult_t __wrap_ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                                  ncclComm_t nccl, cudaStream_t stream);
+ncclResult_t __wrap_ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                                  ncclComm_t nccl, cudaStream_t stream)
+{
+    (void)stream;
+    REQUIRE(nccl->rank == me && count > 0 && type == ncclFloat32);
+    REQUIRE((const float *)send == (float *)recv + (size_t)me * count);
+    return ncclSuccess;
+}
+
+ncclResult_t __wrap_ncclReduceScatter(const void *send, void *recv, size_t count,
+                                      ncclDataType_t type, ncclRedOp_t op, ncclComm_t nccl,
+                                      cudaStream_t stream);
+ncclResult_t __wrap_ncclReduceScatter(const void *send, void *recv, size_t count,
+                                      ncclDataType_t type, ncclRedOp_t op, ncclComm_t nccl,
+                                      cudaStream_t stream)
+{
+    (void)stream;
+    REQUIRE(nccl->rank == me && count > 0 && type == ncclFloat32 && op == ncclSum);
+    REQUIRE((const float *)recv == (const float *)send + (size_t)me * count);
+    return ncclSuccess;
+}
+
 ncclResult_t __wrap_ncclCommWindowRegister(ncclComm_t nccl, void *memory, size_t bytes,
                                            ncclWindow_t *out, int flags);
 ncclResult_t __wrap_ncclCommWindowRegister(ncclComm_t nccl, void *memory, size_t bytes,
