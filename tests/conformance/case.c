@@ -54,6 +54,7 @@ static const struct field {
     {"counts", offsetof(struct trial, pattern), pattern_text, false},
     {"at", offsetof(struct trial, layout), layout_text, false},
     {"messages", offsetof(struct trial, messages), NULL, false},
+    {"nan", offsetof(struct trial, nan), NULL, false},
     {"offset", offsetof(struct trial, offset), NULL, false},
     {"registered", offsetof(struct trial, registered), NULL, false},
     {"salt", offsetof(struct trial, salt), NULL, false},

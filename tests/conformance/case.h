@@ -44,8 +44,9 @@ struct trial {
     char algorithm[ALGORITHM_BYTES]; /* "": by the table */
     uint64_t late;                   /* a nonblocking call ends after all calls of the batch */
     uint64_t root, count;
-    uint64_t messages;   /* of those operations */
-    uint64_t offset;     /* elements from an aligned address to the buffers */
+    uint64_t messages; /* of those operations */
+    uint64_t nan;    /* of reductions of floats: some inputs are NaN, and so must the results be */
+    uint64_t offset; /* elements from an aligned address to the buffers */
     uint64_t registered; /* the buffers lie in registered memory */
     uint64_t salt;       /* of the data, the counts and the displacements */
 };

@@ -34,13 +34,64 @@ static void fill_bits(char *to, size_t bytes, uint64_t seed)
     }
 }
 
+/* ---- NaN ---- */
+
+static bool is_nan_input(const struct plan *plan, const struct piece *piece, int owner, size_t i)
+{
+    return plan->trial->nan && plan->operation->reduces && !datatype_is_integer(piece->type) &&
+           reference_random(seed_of(plan, piece) + 1, (uint64_t)owner, i) % 16 == 0;
+}
+
+static bool is_nan_result(const struct plan *plan, const struct piece *piece, size_t i)
+{
+    bool any = false;
+    for (int r = 0; r < plan->size; r++)
+        any |= is_nan_input(plan, piece, r, i);
+    return any;
+}
+
+/* The bits of infinity, above which are those of NaN, and of a quiet NaN; signs left out. */
+static uint64_t infinity_bits(alnico_datatype_t type)
+{
+    return type == ALNICO_FLOAT16    ? 0x7c00
+           : type == ALNICO_BFLOAT16 ? 0x7f80
+           : type == ALNICO_FLOAT32  ? 0x7f800000
+                                     : 0x7ff0000000000000;
+}
+
+static uint64_t nan_bits(alnico_datatype_t type)
+{
+    return type == ALNICO_FLOAT16    ? 0x7e00
+           : type == ALNICO_BFLOAT16 ? 0x7fc0
+           : type == ALNICO_FLOAT32  ? 0x7fc00000
+                                     : 0x7ff8000000000000;
+}
+
+static bool is_nan(const char *at, alnico_datatype_t type)
+{
+    uint64_t bits = 0, sign = (uint64_t)1 << (8 * datatype_bytes(type) - 1);
+    memcpy(&bits, at, datatype_bytes(type)); /* little-endian */
+    return (bits & ~sign) > infinity_bits(type);
+}
+
+static void put_nans(const struct plan *plan, char *to, const struct piece *piece)
+{
+    uint64_t bits = nan_bits(piece->type);
+    size_t element = datatype_bytes(piece->type);
+    for (size_t i = 0; i < piece->count; i++)
+        if (is_nan_input(plan, piece, piece->owner, i))
+            memcpy(to + i * element, &bits, element);
+}
+
 static void fill(const struct plan *plan, char *to, const struct piece *piece)
 {
     uint64_t seed = seed_of(plan, piece);
     if (plan->operation->reduces)
         reference_fill(to, piece->count, piece->type, (alnico_op_t)plan->trial->op, seed,
                        piece->owner);
-    else
+    if (plan->operation->reduces && plan->trial->nan)
+        put_nans(plan, to, piece);
+    if (!plan->operation->reduces)
         fill_bits(to, piece_bytes(piece), seed + (uint64_t)piece->owner * 0xd6e8feb86659fd93u);
 }
 
@@ -143,17 +194,36 @@ static void spoil(struct crew *crew, struct entry *e)
 
 /* ---- After ---- */
 
+/* The number of wrong elements of a reduction, with a text about the first. */
+static size_t count_wrong(const struct plan *plan, const struct piece *piece, const char *got,
+                          char *text, size_t bytes)
+{
+    alnico_op_t op = (alnico_op_t)plan->trial->op;
+    uint64_t seed = seed_of(plan, piece);
+    size_t wrong = 0, element = datatype_bytes(piece->type);
+    int ranks[RANKS_MOST], size = plan->size;
+    for (int r = 0; r < size; r++)
+        ranks[r] = r;
+    if (!plan->trial->nan)
+        return reference_check(got, piece->count, piece->type, op, seed, ranks, size, text, bytes);
+    for (size_t i = 0; i < piece->count; i++) {
+        char *first = wrong ? NULL : text;
+        if (!is_nan_result(plan, piece, i))
+            wrong += reference_check_part(got, i, i + 1, piece->type, op, seed, ranks, size, first,
+                                          bytes);
+        else if (!is_nan(got + i * element, piece->type) && wrong++ == 0)
+            snprintf(text, bytes, "element %zu is a number where an input is NaN", i);
+    }
+    return wrong;
+}
+
 /* A result that is right as a reduction is what must stand there. */
 static void expect_reduced(struct crew *crew, int i, const struct piece *piece)
 {
     struct entry *e = &crew->entries[i];
     struct frame *f = &e->frame[1];
     char *got = f->after + f->at + piece->at, text[160];
-    int ranks[RANKS_MOST], size = e->plan.size;
-    for (int r = 0; r < size; r++)
-        ranks[r] = r;
-    size_t wrong = reference_check(got, piece->count, piece->type, (alnico_op_t)e->plan.trial->op,
-                                   seed_of(&e->plan, piece), ranks, size, text, sizeof text);
+    size_t wrong = count_wrong(&e->plan, piece, got, text, sizeof text);
     if (wrong)
         crew_fail(crew, i, "%zu of %zu elements are wrong; %s", wrong, piece->count, text);
     memcpy(f->before + f->at + piece->at, got, piece_bytes(piece));

@@ -48,6 +48,12 @@ static uint64_t most(const struct trial *trial, int ranks, size_t bytes)
     return bytes / blocks / element;
 }
 
+static bool takes_nan(const struct trial *trial)
+{
+    return operations[trial->operation].reduces &&
+           !datatype_is_integer((alnico_datatype_t)trial->type);
+}
+
 /* ---- The table ---- */
 
 void table_init(struct table *table, const struct options *options, int ranks)
@@ -98,6 +104,7 @@ static void take_turns(const struct table *t, struct trial *trial)
     trial->messages = o->messages ? (random >> 32) % MESSAGES_MOST : 0;
     trial->offset = (random >> 40) % 4;
     trial->late = random >> 44 & 1;
+    trial->nan = takes_nan(trial) && (random >> 46) % 4 == 0;
     trial->registered = trial->place != PLACE_MIXED && random >> 45 & 1;
     trial->salt = random % 1000003;
 }
@@ -178,6 +185,7 @@ static void draw_trial(struct draw *d, const struct options *options, int ranks,
     trial->layout = o->at || o->messages ? (int)draw(d, LAYOUTS) : 0;
     trial->offset = draw(d, 4) ? 0 : draw(d, 8);
     trial->registered = !host && trial->place != PLACE_MIXED && draw(d, 2);
+    trial->nan = takes_nan(trial) && draw(d, 4) == 0;
     trial->count = draw_count(d, trial, ranks, host);
     trial->salt = draw(d, 1000003);
     uint64_t sticky = reference_random(options->seed, d->a / STICKY,
