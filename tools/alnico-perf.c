@@ -1,4 +1,4 @@
-/* alnico-perf: measures and checks a collective on the ranks of mpirun, and compares it with MPI's in
+/* alnico-perf: measures and checks an operation on the ranks of mpirun, and compares it with MPI's in
  * the same process. What is measured stands in perf_operations.c, how in perf_bench.c or,
  * on GPUs, perf_cuda.c, and in perf_measure.c, what must come out in perf_values.h, what is printed in perf_table.c and
  * perf_report.c. */
@@ -22,19 +22,23 @@ static size_t next_size(const struct perf_options *options, size_t bytes)
     return bytes <= options->end / options->factor ? bytes * options->factor : 0;
 }
 
-/* All sizes of one type and operation; sizes below one element are raised to one. */
+/* All sizes of one type and operation; sizes below one element, or one of each block, are raised to that. */
 static void bench_sizes(struct bench *bench, struct report *report, alnico_datatype_t type,
                         alnico_op_t op)
 {
     const struct perf_options *options = &bench->options;
-    size_t element = datatype_bytes(type), most = options->end / element, last = 0;
-    bench->ops->begin(bench, type, op, most ? most : 1);
+    const struct perf_operation *operation = options->operation;
+    size_t element = datatype_bytes(type), last = SIZE_MAX;
+    bench->ops->begin(bench, type, op);
     for (size_t bytes = options->begin; bytes; bytes = next_size(options, bytes)) {
-        size_t count = bytes < element ? 1 : bytes / element;
+        size_t count = perf_count(operation, bytes / element, bench->ranks);
         if (count == last)
             continue;
         last = count;
-        struct perf_row row = {.bytes = count * element, .count = count, .type = type, .op = op};
+        struct perf_row row = {.bytes = perf_size(operation, count, bench->ranks) * element,
+                               .count = count,
+                               .type = type,
+                               .op = op};
         bench->ops->row(bench, &row);
         if (report)
             report_row(report, &row);
@@ -50,6 +54,17 @@ static void bench_all(struct bench *bench, struct report *report)
                 (options->op == PERF_ALL || options->op == op) &&
                 op_supports((alnico_op_t)op, (alnico_datatype_t)type))
                 bench_sizes(bench, report, (alnico_datatype_t)type, (alnico_op_t)op);
+}
+
+/* What only the number of ranks tells. */
+static void check_ranks(const struct bench *bench)
+{
+    const struct perf_options *options = &bench->options;
+    if (options->root >= bench->ranks)
+        program_fail("-r %d: there are %d ranks", options->root, bench->ranks);
+    if (bench->ranks < options->operation->ranks_least)
+        program_fail("%s: needs %d ranks", options->operation->name,
+                     options->operation->ranks_least);
 }
 
 /* How many hosts the ranks are on, and whether one of them has more ranks than units. */
@@ -106,6 +121,7 @@ int main(int argc, char **argv)
                      program_mpi_level(wanted));
     MPI_Comm_rank(MPI_COMM_WORLD, &bench.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &bench.ranks);
+    check_ranks(&bench);
     if (!bench.options.seed_given)
         bench.options.seed = (uint64_t)(measure_now() * 1e6);
     MPI_Bcast(&bench.options.seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);

@@ -4,6 +4,7 @@
 
 #include "datatype.h"
 #include "perf_check.h"
+#include "perf_layout.h"
 #include "program.h"
 
 #include <alnico/mpi.h>
@@ -11,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { GUARD = 64 }; /* bytes behind recv that nobody may write */
 
 /* One side of the comparison at one size: our operation or the peer's. */
 struct side {
@@ -43,9 +46,11 @@ static void run_compute(void *context, int calls)
 static void prepare(void *context)
 {
     const struct side *side = context;
-    if (side->bench->options.in_place)
-        memcpy(side->bench->recv, side->bench->send,
-               side->job.count * datatype_bytes(side->job.type));
+    const struct bench *bench = side->bench;
+    struct perf_input input = side->job.operation->input(&side->job);
+    size_t element = datatype_bytes(side->job.type);
+    if (input.in_recv)
+        memcpy((char *)bench->recv + input.at * element, bench->send, input.count * element);
 }
 
 static void run_ours(void *context, int calls)
@@ -55,7 +60,7 @@ static void run_ours(void *context, int calls)
     bool nonblocking = options->nonblocking || options->overlap;
     for (int i = 0; i < calls; i++) {
         alnico_request_t request = NULL;
-        program_check(options->operation->call(&side->job, nonblocking ? &request : NULL),
+        program_check(perf_call_ours(&side->job, nonblocking ? &request : NULL),
                       options->operation->name);
         if (side->compute)
             compute(side->compute);
@@ -68,19 +73,19 @@ static void run_ours(void *context, int calls)
         program_check(alnico_synchronize(side->job.comm), "alnico_synchronize");
 }
 
-/* MPI's default error handler ends the program, so that its calls need no check. */
 static void run_mpi(void *context, int calls)
 {
     const struct side *side = context;
     const struct perf_options *options = &side->bench->options;
     bool nonblocking = options->nonblocking || options->overlap;
     for (int i = 0; i < calls; i++) {
-        MPI_Request request;
-        options->operation->mpi(&side->job, nonblocking ? &request : NULL);
+        MPI_Request requests[PERF_REQUESTS];
+        MPI_Status statuses[PERF_REQUESTS];
+        int open = options->operation->mpi(&side->job, nonblocking ? requests : NULL);
         if (side->compute)
             compute(side->compute);
-        if (nonblocking)
-            MPI_Wait(&request, MPI_STATUS_IGNORE);
+        if (open)
+            MPI_Waitall(open, requests, statuses);
     }
 }
 
@@ -96,11 +101,13 @@ static void measure_all(struct bench *bench, struct contestant *contestants, int
     bench->threads = threads > bench->threads ? threads : bench->threads;
 }
 
-static void set_times(struct perf_result *result, const struct contestant *contestant)
+static void set_times(const struct bench *bench, struct perf_result *result,
+                      const struct contestant *contestant)
 {
-    result->time_us = contestant->time_us;
-    result->low_us = contestant->low_us;
-    result->high_us = contestant->high_us;
+    int messages = bench->options.operation->messages ? bench->options.operation->messages : 1;
+    result->time_us = contestant->time_us / messages;
+    result->low_us = contestant->low_us / messages;
+    result->high_us = contestant->high_us / messages;
 }
 
 /* Every algorithm's side and, last, MPI's, in turns. */
@@ -116,9 +123,9 @@ static void measure_row(struct bench *bench, const struct side *sides, struct pe
             (struct contestant){.prepare = prepare, .run = run_mpi, .context = (void *)&sides[0]};
     measure_all(bench, contestants, count, &row->effort);
     for (int i = 0; i < row->results; i++)
-        set_times(&row->result[i], &contestants[i]);
+        set_times(bench, &row->result[i], &contestants[i]);
     if (row->peers)
-        set_times(&row->peer[PEER_MPI], &contestants[row->results]);
+        set_times(bench, &row->peer[PEER_MPI], &contestants[row->results]);
 }
 
 /* Steps of computation that take about so many microseconds on the slowest rank: a core's own fastest time counts,
@@ -136,9 +143,10 @@ static long calibrate_compute(double time_us)
     return (long)(time_us * 1e-6 / fastest * (double)steps) + 1;
 }
 
-static void set_overlap(struct perf_result *result, const struct contestant *contestants)
+static void set_overlap(const struct bench *bench, struct perf_result *result,
+                        const struct contestant *contestants)
 {
-    set_times(result, &contestants[0]);
+    set_times(bench, result, &contestants[0]);
     result->compute_us = contestants[1].time_us;
     result->overall_us = contestants[2].time_us;
 }
@@ -156,9 +164,9 @@ static void measure_overlap(struct bench *bench, struct side *side, struct perf_
                                        {.run = run_compute, .context = &theirs},
                                        {.prepare = prepare, .run = run_mpi, .context = &theirs}};
     measure_all(bench, contestants, row->peers ? 6 : 3, &row->effort);
-    set_overlap(&row->result[0], &contestants[0]);
+    set_overlap(bench, &row->result[0], &contestants[0]);
     if (row->peers)
-        set_overlap(&row->peer[PEER_MPI], &contestants[3]);
+        set_overlap(bench, &row->peer[PEER_MPI], &contestants[3]);
 }
 
 /* Ranks whose result differs from rank 0's in any bit. */
@@ -172,43 +180,88 @@ static size_t count_different(const struct bench *bench, size_t bytes)
     return mine != first;
 }
 
-/* One more call into poisoned memory. Every rank checks its share of the values, and all that they
- * hold the same bits. Returns the wrong ones over all ranks. */
+/* The wrong values of a part of the result. Of what is the same on all ranks each checks its share. */
+static size_t check_part(const struct bench *bench, const struct perf_job *job,
+                         const struct perf_part *part)
+{
+    struct check check = {bench->options.seed, part->ranks, job->type, job->op,
+                          part->first,         part->index};
+    const char *result = (char *)bench->recv + part->at * datatype_bytes(job->type);
+    size_t share = part->count / (size_t)job->ranks, begin = share * (size_t)job->rank;
+    size_t end = job->rank == job->ranks - 1 ? part->count : begin + share;
+    struct check_fault fault;
+    bool shared = job->operation->same;
+    size_t wrong =
+        check_compare(&check, result, shared ? begin : 0, shared ? end : part->count, &fault);
+    if (wrong)
+        fprintf(stderr,
+                "alnico-perf: rank %d: element %zu of %zu %s%s%s is %.17g, expected %.17g within "
+                "%.3g\n",
+                bench->rank, part->at + fault.index, job_result_count(job),
+                datatype_name(job->type), job->operation->reduces ? " " : "",
+                job->operation->reduces ? op_name(job->op) : "", fault.found, fault.expected,
+                fault.tolerance);
+    return wrong;
+}
+
+/* Bytes behind the result that are no longer poison. */
+static size_t count_trespass(const struct bench *bench, size_t from, size_t to)
+{
+    const unsigned char *recv = bench->recv;
+    size_t wrong = 0;
+    for (size_t i = from; i < to; i++)
+        wrong += recv[i] != 0xFF;
+    if (wrong)
+        fprintf(stderr, "alnico-perf: rank %d: %zu bytes behind the result were written\n",
+                bench->rank, wrong);
+    return wrong;
+}
+
+/* One more call into poisoned memory: all values, what lies behind them and, where all ranks get the same, that they hold
+ * the same bits. Returns the wrong ones over all ranks. */
 static size_t check_row(const struct bench *bench, struct side *side)
 {
     const struct perf_job *job = &side->job;
-    struct check check = {bench->options.seed, bench->ranks, job->type, job->op};
-    size_t bytes = job->count * datatype_bytes(job->type);
-    memset(bench->recv, 0xFF, bytes);
+    const struct perf_operation *operation = job->operation;
+    size_t element = datatype_bytes(job->type), bytes = job_result_count(job) * element;
+    size_t most = perf_extent(operation, job->count, job->ranks) * element + GUARD;
+    struct perf_part part;
+    memset(bench->recv, 0xFF, most);
     prepare(side);
     run_ours(side, 1);
-    size_t share = job->count / (size_t)bench->ranks, begin = share * (size_t)bench->rank;
-    size_t end = bench->rank == bench->ranks - 1 ? job->count : begin + share;
-    struct check_fault fault;
-    uint64_t wrong = check_compare(&check, bench->recv, begin, end, &fault);
-    if (wrong)
-        fprintf(stderr,
-                "alnico-perf: rank %d: element %zu of %zu %s %s is %.17g, expected %.17g within "
-                "%.3g\n",
-                bench->rank, fault.index, job->count, datatype_name(job->type), op_name(job->op),
-                fault.found, fault.expected, fault.tolerance);
-    wrong += count_different(bench, bytes);
+    uint64_t wrong = count_trespass(bench, bytes, most);
+    for (int i = 0; operation->part(job, i, &part); i++)
+        wrong += check_part(bench, job, &part);
+    if (operation->same)
+        wrong += count_different(bench, bytes);
     MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
     return wrong;
+}
+
+struct perf_job bench_job(struct bench *bench, size_t count, alnico_datatype_t type, alnico_op_t op)
+{
+    const struct perf_options *options = &bench->options;
+    blocks_set(&bench->blocks, options->operation, count, bench->rank, bench->ranks);
+    struct perf_job job = job_make(options->operation, count, options->in_place, options->root,
+                                   bench->rank, bench->ranks, &bench->blocks);
+    job.type = type;
+    job.op = op;
+    return job;
 }
 
 static void bench_row(struct bench *bench, struct perf_row *row)
 {
     const struct perf_options *options = &bench->options;
-    bool with_mpi = options->versus & 1u << PEER_MPI;
-    if (with_mpi && perf_mpi_can(row->type, row->op, row->count))
+    struct perf_job job = bench_job(bench, row->count, row->type, row->op);
+    job.send = bench->send;
+    job.recv = bench->recv;
+    if (options->versus & 1u << PEER_MPI && perf_mpi_can(&job))
         row->peers = 1u << PEER_MPI;
     struct side sides[PERF_RESULTS];
     row->results = bench->results;
     for (int i = 0; i < bench->results; i++) {
-        const void *send = options->in_place ? ALNICO_IN_PLACE : bench->send;
-        sides[i] = (struct side){
-            bench, {send, bench->recv, row->count, row->type, row->op, bench->comm[i]}, 0};
+        sides[i] = (struct side){bench, job, 0};
+        sides[i].job.comm = bench->comm[i];
         row->result[i].algorithm = bench->algorithm[i];
     }
     measure_row(bench, sides, row);
@@ -218,18 +271,26 @@ static void bench_row(struct bench *bench, struct perf_row *row)
         row->result[i].wrong = check_row(bench, &sides[i]);
 }
 
-/* The inputs of all sizes. */
-static void bench_begin(struct bench *bench, alnico_datatype_t type, alnico_op_t op, size_t most)
+size_t bench_capacity(const struct bench *bench)
 {
-    struct check check = {bench->options.seed, bench->ranks, type, op};
-    check_fill(&check, bench->rank, bench->send, most);
-    memset(bench->recv, 0xFF, bench->options.end);
+    const struct perf_options *options = &bench->options;
+    size_t least = (size_t)bench->ranks * sizeof(double);
+    return perf_extent(options->operation, 1, 1) * (options->end > least ? options->end : least);
 }
 
-/* Memory of at least `bytes`, aligned to a cache line; check_fill and memset touch every page. */
+/* The inputs of all sizes. */
+static void bench_begin(struct bench *bench, alnico_datatype_t type, alnico_op_t op)
+{
+    struct check check = {
+        .seed = bench->options.seed, .ranks = bench->ranks, .type = type, .op = op};
+    check_fill(&check, bench->rank, bench->send, bench_capacity(bench) / datatype_bytes(type));
+    memset(bench->recv, 0xFF, bench_capacity(bench) + GUARD);
+}
+
+/* Memory of at least `bytes` and a guard, aligned to a cache line; check_fill and memset touch every page. */
 static void *allocate(size_t bytes)
 {
-    size_t rounded = (bytes + 8 + 63) / 64 * 64;
+    size_t rounded = (bytes + GUARD + 63) / 64 * 64;
     void *memory = rounded < bytes ? NULL : aligned_alloc(64, rounded);
     if (!memory)
         program_fail("-e %zu: no memory for two buffers of this size", bytes);
@@ -280,13 +341,15 @@ static void bench_open(struct bench *bench)
     if (!options->all_algorithms)
         bench_add(bench, options->algorithm, false);
     for (int i = 0; options->all_algorithms && bench->results < PERF_RESULTS; i++) {
-        const char *name = options->operation->algorithm(options->device, i);
+        const char *name = perf_algorithm(options->operation, options->device, i);
         if (!name)
             break;
         bench_add(bench, name, true);
     }
-    bench->send = allocate(options->end);
-    bench->recv = allocate(options->end);
+    if (!blocks_init(&bench->blocks, bench->ranks))
+        program_fail("no memory for the blocks of %d ranks", bench->ranks);
+    bench->send = allocate(bench_capacity(bench));
+    bench->recv = allocate(bench_capacity(bench));
 }
 
 static void bench_close(struct bench *bench)
@@ -294,6 +357,7 @@ static void bench_close(struct bench *bench)
     for (int i = 0; i < bench->results; i++)
         alnico_comm_destroy(bench->comm[i]);
     alnico_stream_destroy(bench->stream);
+    blocks_finish(&bench->blocks);
     free(bench->send);
     free(bench->recv);
 }

@@ -13,8 +13,8 @@ struct bench_ops {
     /* Makes communicators and buffers, and says which results a row has. */
     void (*open)(struct bench *bench);
 
-    /* Inputs of a type and operation for up to `most` elements. */
-    void (*begin)(struct bench *bench, alnico_datatype_t type, alnico_op_t op, size_t most);
+    /* Inputs of a type and operation. */
+    void (*begin)(struct bench *bench, alnico_datatype_t type, alnico_op_t op);
 
     /* Times and checks the row's size, type and operation, and fills in the rest of it. */
     void (*row)(struct bench *bench, struct perf_row *row);
@@ -24,6 +24,13 @@ struct bench_ops {
 
 /* A communicator over the ranks of the world, made as the options say; the device's stream. */
 void bench_comm(const struct bench *bench, void *stream, alnico_comm_t *out);
+
+/* A call without buffers and communicator, as the options say; the bench's blocks become its own. */
+struct perf_job bench_job(struct bench *bench, size_t count, alnico_datatype_t type,
+                          alnico_op_t op);
+
+/* Bytes of the larger buffer of any row. */
+size_t bench_capacity(const struct bench *bench);
 
 extern const struct bench_ops bench_cpu;  /* perf_bench.c */
 extern const struct bench_ops bench_cuda; /* perf_cuda.c, in builds with CUDA */
@@ -35,12 +42,12 @@ struct bench {
     int rank, ranks;
     const char *algorithm[PERF_RESULTS]; /* of each result; NULL: by the table */
     int results;
+    struct perf_blocks blocks; /* of the row */
     int threads_before,
         threads; /* of this process: before the first communicator, and most since */
 
     /* On the CPU. */
-    void *send,
-        *recv; /* options.end bytes each; in place, `send` keeps the input for the next block */
+    void *send, *recv; /* in place, `send` keeps the input for the next block */
     alnico_stream_t stream;
     alnico_comm_t comm[PERF_RESULTS]; /* one for each algorithm that takes part */
 

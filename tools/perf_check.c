@@ -36,7 +36,8 @@ static double absolute_bound(const struct check *check)
 
 struct check_bounds check_bounds(const struct check *check)
 {
-    if (check->op == ALNICO_MINIMUM || check->op == ALNICO_MAXIMUM)
+    bool copy = check->ranks == 1 && check->op != ALNICO_AVERAGE;
+    if (copy || check->op == ALNICO_MINIMUM || check->op == ALNICO_MAXIMUM)
         return (struct check_bounds){0, 0};
     return (struct check_bounds){relative_bound(check), absolute_bound(check)};
 }

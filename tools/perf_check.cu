@@ -33,15 +33,15 @@ __global__ void fill(struct check check, int rank, char *out, size_t count, size
 }
 
 __global__ void compare(struct check check, struct check_bounds bounds, const char *result,
-                        size_t count, struct gpu_verdict *verdict)
+                        size_t at, size_t count, struct gpu_verdict *verdict)
 {
     size_t bytes = value_bytes(check.type);
     for (size_t i = first_of_thread(); i < count; i += all_threads()) {
         struct check_fault fault;
-        if (value_check(&check, &bounds, result + i * bytes, i, &fault))
+        if (value_check(&check, &bounds, result + (at + i) * bytes, i, &fault))
             continue;
         atomicAdd(&verdict->wrong, 1ull);
-        atomicMin(&verdict->first, static_cast<unsigned long long>(i));
+        atomicMin(&verdict->first, static_cast<unsigned long long>(at + i));
     }
 }
 
@@ -102,13 +102,12 @@ cudaError_t gpu_fill(const struct check *check, int rank, void *out, size_t coun
     return cudaGetLastError();
 }
 
-cudaError_t gpu_compare(const struct check *check, const void *result, size_t count,
+cudaError_t gpu_compare(const struct check *check, const void *result, size_t at, size_t count,
                         struct gpu_verdict *verdict, cudaStream_t stream)
 {
-    compare<<<grid(count), threads, 0, stream>>>(*check, check_bounds(check),
-                                                 static_cast<const char *>(result), count, verdict);
-    cudaError_t error = cudaGetLastError();
-    return error ? error : gpu_hash(result, count * value_bytes(check->type), verdict, stream);
+    compare<<<grid(count), threads, 0, stream>>>(
+        *check, check_bounds(check), static_cast<const char *>(result), at, count, verdict);
+    return cudaGetLastError();
 }
 
 cudaError_t gpu_hash(const void *memory, size_t bytes, struct gpu_verdict *verdict,

@@ -14,9 +14,11 @@ extern "C" {
 
 struct check {
     uint64_t seed;
-    int ranks;
+    int ranks; /* that are combined; 1: a copy */
     alnico_datatype_t type;
     alnico_op_t op;
+    int first;    /* the lowest of them */
+    size_t shift; /* the index of the first element in their sequences of values */
 };
 
 /* The first wrong element of a comparison. */

@@ -2,6 +2,7 @@
  * NCCL's. Main thread of every rank, collective. */
 #include "perf_cuda.h"
 
+#include "perf_layout.h"
 #include "program.h"
 
 #ifdef ALNICO_HAVE_NCCL
@@ -144,15 +145,17 @@ static void close_nccl(struct gpu_bench *gpu)
 static void open_buffers(struct gpu_bench *gpu)
 {
     const struct perf_options *options = &gpu->bench->options;
-    gpu->pool_bytes = pool_bytes(options->end < 8 ? 8 : options->end, gpu->cache);
+    size_t most = bench_capacity(gpu->bench);
+    if (!blocks_init(&gpu->bench->blocks, gpu->bench->ranks))
+        program_fail("no memory for the blocks of %d ranks", gpu->bench->ranks);
+    gpu->pool_bytes = pool_bytes(most, gpu->cache);
     open_plain(gpu, &gpu->plain);
     open_nccl(gpu);
     if (!options->nccl_memory)
         gpu->ours = gpu->plain;
     gpu_must(cudaMalloc((void **)&gpu->verdict, sizeof *gpu->verdict), "cudaMalloc");
-    if (options->versus & 1u << PEER_STAGED)
-        gpu_must(cudaMallocHost(&gpu->pinned, options->end < 8 ? 8 : options->end),
-                 "cudaMallocHost");
+    for (int i = 0; i < 2 && options->versus & 1u << PEER_STAGED; i++)
+        gpu_must(cudaMallocHost(&gpu->pinned[i], most), "cudaMallocHost");
 }
 
 static void close_buffers(struct gpu_bench *gpu)
@@ -160,7 +163,9 @@ static void close_buffers(struct gpu_bench *gpu)
     close_nccl(gpu);
     close_plain(&gpu->plain);
     gpu_must(cudaFree(gpu->verdict), "cudaFree");
-    gpu_must(cudaFreeHost(gpu->pinned), "cudaFreeHost");
+    for (int i = 0; i < 2; i++)
+        gpu_must(cudaFreeHost(gpu->pinned[i]), "cudaFreeHost");
+    blocks_finish(&gpu->bench->blocks);
 }
 
 /* ---- Ours ---- */
@@ -176,9 +181,10 @@ static void open_ours(struct gpu_bench *gpu)
             alnico_comm_register(gpu->comm, memory[i], gpu->pool_bytes, &gpu->registered[i]),
             "alnico_comm_register");
     for (int i = 0; options->all_algorithms && bench->results < PERF_RESULTS; i++) {
-        if (!options->operation->algorithm(options->device, i))
+        const char *name = perf_algorithm(options->operation, options->device, i);
+        if (!name)
             break;
-        bench->algorithm[bench->results++] = options->operation->algorithm(options->device, i);
+        bench->algorithm[bench->results++] = name;
     }
     if (!options->all_algorithms)
         bench->algorithm[bench->results++] = options->algorithm;
@@ -210,12 +216,11 @@ static void gpu_open(struct bench *bench)
 }
 
 /* Each row writes its own inputs. */
-static void gpu_begin(struct bench *bench, alnico_datatype_t type, alnico_op_t op, size_t most)
+static void gpu_begin(struct bench *bench, alnico_datatype_t type, alnico_op_t op)
 {
     (void)bench;
     (void)type;
     (void)op;
-    (void)most;
 }
 
 static void gpu_close(struct bench *bench)

@@ -22,7 +22,7 @@ struct gpu_bench {
     struct nccl_peer *nccl;               /* NULL: no such peer takes part */
     struct gpu_pool ours, plain, windows; /* `plain` may be `ours`; NULLs: not used */
     size_t pool_bytes;
-    void *pinned; /* of the staged peer */
+    void *pinned[2]; /* of the staged peer: for sending and receiving */
     struct gpu_verdict *verdict;
 };
 
@@ -34,8 +34,9 @@ struct gpu_side {
     const struct gpu_pool *pool;
     struct pool_layout layout;
     struct perf_job job;
-    int next;     /* slot of the next call */
-    long compute; /* steps of computation between start and wait; 0: none */
+    size_t result; /* bytes of recv that a call writes, or leaves as part of its result */
+    int next;      /* slot of the next call */
+    long compute;  /* steps of computation between start and wait; 0: none */
     cudaGraphExec_t graphs[GRAPHS];
     int graph_count, next_graph;
 };
@@ -44,6 +45,9 @@ struct gpu_side {
 void gpu_must(cudaError_t error, const char *what);
 
 /* ---- perf_side.c ---- */
+
+/* Writes this rank's inputs into all slots, if they stand in recv as `in_recv` says. */
+void side_fill(const struct gpu_side *side, bool in_recv);
 
 /* Makes the inputs anew that a block of calls overwrites, and forces the algorithm. */
 void side_prepare(void *context);
@@ -64,7 +68,7 @@ void side_compute(void *context, int calls);
 
 /* ---- perf_cuda_row.c ---- */
 
-/* A side for messages of `count` elements; `peer` is OURS, or who. */
+/* A side for calls of `count`, as struct perf_job has it; `peer` is OURS, or who. The bench's blocks become theirs. */
 struct gpu_side side_make(struct gpu_bench *gpu, int peer, size_t count, alnico_datatype_t type,
                           alnico_op_t op);
 

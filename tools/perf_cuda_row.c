@@ -3,6 +3,7 @@
 #include "perf_cuda.h"
 
 #include "datatype.h"
+#include "perf_layout.h"
 #include "perf_measure.h"
 #include "perf_values.h"
 #include "program.h"
@@ -15,16 +16,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SIDES = PERF_RESULTS + PEERS, HOST_CALLS = 1000, HOST_DEPTH = 16 };
+enum { SIDES = PERF_RESULTS + PEERS + 1, HOST_CALLS = 1000, HOST_DEPTH = 16 };
 
 /* ---- Who takes part ---- */
 
-static bool peer_can(int peer, const struct perf_row *row, bool overlap)
+static bool peer_can(int peer, const struct perf_job *job, const struct perf_options *options)
 {
+    if (!(options->versus & 1u << peer) || (options->graph && !peer_table[peer].capturable))
+        return false;
     if (peer == PEER_STAGED)
-        return !overlap && perf_mpi_can(row->type, row->op, row->count);
+        return !options->overlap && perf_mpi_can(job);
 #ifdef ALNICO_HAVE_NCCL
-    return nccl_peer_can(row->type, row->op);
+    return nccl_peer_can(job, options->in_place, peer == PEER_NCCL_SYMMETRIC);
 #else
     return false;
 #endif
@@ -33,26 +36,17 @@ static bool peer_can(int peer, const struct perf_row *row, bool overlap)
 struct gpu_side side_make(struct gpu_bench *gpu, int peer, size_t count, alnico_datatype_t type,
                           alnico_op_t op)
 {
-    bool in_place = gpu->bench->options.in_place;
-    return (struct gpu_side){
-        .gpu = gpu,
-        .peer = peer,
-        .pool = peer == OURS                  ? &gpu->ours
-                : peer == PEER_NCCL_SYMMETRIC ? &gpu->windows
-                                              : &gpu->plain,
-        .layout = pool_layout(count * datatype_bytes(type), gpu->cache),
-        .job = {in_place ? ALNICO_IN_PLACE : NULL, NULL, count, type, op, gpu->comm}};
-}
-
-static void fill_pool(const struct gpu_side *side)
-{
-    const struct bench *bench = side->gpu->bench;
-    struct check check = {bench->options.seed, bench->ranks, side->job.type, side->job.op};
-    if (side->job.send != ALNICO_IN_PLACE)
-        gpu_must(gpu_fill(&check, bench->rank, side->pool->send + pool_offset(&side->layout, 0),
-                          side->job.count, side->layout.stride, side->layout.slots,
-                          side->gpu->stream),
-                 "the kernel that writes inputs");
+    struct perf_job job = bench_job(gpu->bench, count, type, op);
+    size_t bytes = perf_extent(job.operation, count, job.ranks) * datatype_bytes(type);
+    job.comm = gpu->comm;
+    return (struct gpu_side){.gpu = gpu,
+                             .peer = peer,
+                             .pool = peer == OURS                  ? &gpu->ours
+                                     : peer == PEER_NCCL_SYMMETRIC ? &gpu->windows
+                                                                   : &gpu->plain,
+                             .layout = pool_layout(bytes ? bytes : 1, gpu->cache),
+                             .job = job,
+                             .result = job_result_count(&job) * datatype_bytes(type)};
 }
 
 /* One call, which says whether the side can do it, and brings about whatever a first call does. */
@@ -64,7 +58,7 @@ static bool try_call(struct gpu_side *side)
         status = alnico_comm_set_algorithm(side->job.comm, options->operation->collective,
                                            side->algorithm);
     if (status == ALNICO_SUCCESS) {
-        fill_pool(side);
+        side_fill(side, false);
         status = side_call(side);
     }
     int refused = status == ALNICO_ERROR_UNSUPPORTED && options->all_algorithms;
@@ -115,11 +109,15 @@ static struct contestant contest(struct gpu_side *side)
         .prepare = side_prepare, .run = side_run, .seconds = side_seconds, .context = side};
 }
 
-static void set_times(struct perf_result *result, const struct contestant *contestant, long calls)
+/* Of one message of one call. */
+static void set_times(const struct perf_options *options, struct perf_result *result,
+                      const struct contestant *contestant)
 {
-    result->time_us = contestant->time_us / (double)calls;
-    result->low_us = contestant->low_us / (double)calls;
-    result->high_us = contestant->high_us / (double)calls;
+    int messages = options->operation->messages ? options->operation->messages : 1;
+    double calls = options->graph ? (double)options->calls : 1;
+    result->time_us = contestant->time_us / calls / messages;
+    result->low_us = contestant->low_us / calls / messages;
+    result->high_us = contestant->high_us / calls / messages;
 }
 
 /* The sides that can do it, in turns. */
@@ -140,7 +138,7 @@ static void measure_row(struct bench *bench, struct gpu_side *sides, int count, 
     }
     measure_sides(bench, contestants, used, &row->effort);
     for (int i = 0; i < used; i++)
-        set_times(results[i], &contestants[i], bench->options.graph ? bench->options.calls : 1);
+        set_times(&bench->options, results[i], &contestants[i]);
 }
 
 /* Steps of computation that take about so many microseconds. */
@@ -214,7 +212,7 @@ static void poison(const struct gpu_side *side)
 /* One call, eager or as the side's graph has it, into the first slot. */
 static void run_checked(struct gpu_side *side)
 {
-    if (side->graph_count && side->job.send == ALNICO_IN_PLACE) {
+    if (side->graph_count && side->gpu->bench->options.in_place) {
         side_drop_graphs(side); /* a long one may go over its slots more than once */
         side_capture(side, 1, 1);
     }
@@ -224,22 +222,46 @@ static void run_checked(struct gpu_side *side)
     side_run(side, 1);
 }
 
-/* What the kernels say about the first slot. */
-static struct gpu_verdict judge(const struct gpu_side *side, const struct check *check)
+static struct check check_of(const struct gpu_side *side, const struct perf_part *part)
+{
+    return (struct check){.seed = side->gpu->bench->options.seed,
+                          .ranks = part->ranks,
+                          .type = side->job.type,
+                          .op = side->job.op,
+                          .first = part->first,
+                          .shift = part->index};
+}
+
+/* Looks at all parts of the first slot, and at what is around them. */
+static void inspect(const struct gpu_side *side)
 {
     const struct gpu_bench *gpu = side->gpu;
     const char *recv = side->pool->recv, *slot = recv + pool_offset(&side->layout, 0);
-    size_t bytes = side->layout.bytes, tail = side->layout.stride - bytes;
+    struct perf_part part;
+    for (int i = 0; side->job.operation->part(&side->job, i, &part); i++) {
+        struct check check = check_of(side, &part);
+        if (part.count)
+            gpu_must(gpu_compare(&check, slot, part.at, part.count, gpu->verdict, gpu->stream),
+                     "the kernel that checks");
+    }
+    if (side->result)
+        gpu_must(gpu_hash(slot, side->result, gpu->verdict, gpu->stream), "the kernel that hashes");
+    gpu_must(gpu_count_trespass(recv, POOL_GUARD, gpu->verdict, gpu->stream),
+             "the kernel that checks guards");
+    gpu_must(gpu_count_trespass(slot + side->result, side->layout.stride - side->result,
+                                gpu->verdict, gpu->stream),
+             "the kernel that checks guards");
+}
+
+/* What the kernels say about the first slot. */
+static struct gpu_verdict judge(const struct gpu_side *side)
+{
+    const struct gpu_bench *gpu = side->gpu;
     struct gpu_verdict verdict = {.first = ~0ull};
     gpu_must(cudaMemcpyAsync(gpu->verdict, &verdict, sizeof verdict, cudaMemcpyHostToDevice,
                              gpu->stream),
              "cudaMemcpyAsync");
-    gpu_must(gpu_compare(check, slot, side->job.count, gpu->verdict, gpu->stream),
-             "the kernel that checks");
-    gpu_must(gpu_count_trespass(recv, POOL_GUARD, gpu->verdict, gpu->stream),
-             "the kernel that checks guards");
-    gpu_must(gpu_count_trespass(slot + bytes, tail, gpu->verdict, gpu->stream),
-             "the kernel that checks guards");
+    inspect(side);
     gpu_must(cudaMemcpyAsync(&verdict, gpu->verdict, sizeof verdict, cudaMemcpyDeviceToHost,
                              gpu->stream),
              "cudaMemcpyAsync");
@@ -247,45 +269,65 @@ static struct gpu_verdict judge(const struct gpu_side *side, const struct check 
     return verdict;
 }
 
-/* Says what the first wrong element is. */
-static void explain(const struct gpu_side *side, const struct check *check, size_t index)
+/* The part of the result that has an element. */
+static struct perf_part part_at(const struct perf_job *job, size_t index)
 {
-    size_t bytes = datatype_bytes(check->type);
+    struct perf_part part = {0};
+    for (int i = 0; job->operation->part(job, i, &part); i++)
+        if (index >= part.at && index < part.at + part.count)
+            break;
+    return part;
+}
+
+/* Says what the first wrong element is. */
+static void explain(const struct gpu_side *side, size_t index)
+{
+    const struct perf_job *job = &side->job;
+    struct perf_part part = part_at(job, index);
+    struct check check = check_of(side, &part);
+    size_t bytes = datatype_bytes(check.type);
     uint64_t element = 0;
     struct check_fault fault;
-    struct check_bounds bounds = check_bounds(check);
+    struct check_bounds bounds = check_bounds(&check);
     const char *slot = side->pool->recv + pool_offset(&side->layout, 0);
     gpu_must(cudaMemcpy(&element, slot + index * bytes, bytes, cudaMemcpyDeviceToHost),
              "cudaMemcpy");
-    value_check(check, &bounds, &element, index, &fault);
+    value_check(&check, &bounds, &element, index - part.at, &fault);
     fprintf(stderr,
-            "alnico-perf: rank %d%s%s: element %zu of %zu %s %s is %.17g, expected %.17g within "
+            "alnico-perf: rank %d%s%s: element %zu of %zu %s%s%s is %.17g, expected %.17g within "
             "%.3g\n",
             side->gpu->bench->rank, side->algorithm ? ", " : "",
-            side->algorithm ? side->algorithm : "", fault.index, side->job.count,
-            datatype_name(check->type), op_name(check->op), fault.found, fault.expected,
+            side->algorithm ? side->algorithm : "", index, side->result / bytes,
+            datatype_name(check.type), job->operation->reduces ? " " : "",
+            job->operation->reduces ? op_name(check.op) : "", fault.found, fault.expected,
             fault.tolerance);
+}
+
+/* Whether this rank's result is another than rank 0's, where all must have the same. */
+static bool is_different(const struct gpu_side *side, unsigned long long hash)
+{
+    unsigned long long first = hash;
+    if (!side->job.operation->same)
+        return false;
+    MPI_Bcast(&first, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
+    if (first != hash)
+        fprintf(stderr, "alnico-perf: rank %d: the result's bits differ from rank 0's\n",
+                side->gpu->bench->rank);
+    return first != hash;
 }
 
 /* Checks every value of one more call into poisoned memory, the guards around it, and that all ranks have the same
  * bits. Returns what is wrong over all ranks. */
 static size_t check_side(struct gpu_side *side)
 {
-    const struct bench *bench = side->gpu->bench;
-    struct check check = {bench->options.seed, bench->ranks, side->job.type, side->job.op};
     run_checked(side);
-    struct gpu_verdict verdict = judge(side, &check);
+    struct gpu_verdict verdict = judge(side);
     if (verdict.wrong)
-        explain(side, &check, (size_t)verdict.first);
+        explain(side, (size_t)verdict.first);
     if (verdict.trespass)
         fprintf(stderr, "alnico-perf: rank %d: %llu bytes around the result were written\n",
-                bench->rank, verdict.trespass);
-    unsigned long long first = verdict.hash;
-    MPI_Bcast(&first, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
-    if (first != verdict.hash)
-        fprintf(stderr, "alnico-perf: rank %d: the result's bits differ from rank 0's\n",
-                bench->rank);
-    uint64_t wrong = verdict.wrong + verdict.trespass + (first != verdict.hash);
+                side->gpu->bench->rank, verdict.trespass);
+    uint64_t wrong = verdict.wrong + verdict.trespass + is_different(side, verdict.hash);
     MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
     return wrong;
 }
@@ -294,18 +336,18 @@ static size_t check_side(struct gpu_side *side)
 
 static int make_sides(struct bench *bench, struct perf_row *row, struct gpu_side *sides, bool *able)
 {
-    const struct perf_options *options = &bench->options;
     int count = 0;
     for (; count < bench->results; count++) {
         sides[count] = side_make(bench->gpu, OURS, row->count, row->type, row->op);
         sides[count].algorithm = row->result[count].algorithm = bench->algorithm[count];
     }
-    for (int peer = 0; peer < PEERS; peer++)
-        if (options->versus & 1u << peer && peer_can(peer, row, options->overlap) &&
-            (!options->graph || peer_table[peer].capturable)) {
-            row->peers |= 1u << peer;
-            sides[count++] = side_make(bench->gpu, peer, row->count, row->type, row->op);
-        }
+    for (int peer = 0; peer < PEERS; peer++) {
+        sides[count] = side_make(bench->gpu, peer, row->count, row->type, row->op);
+        if (!peer_can(peer, &sides[count].job, &bench->options))
+            continue;
+        row->peers |= 1u << peer;
+        count++;
+    }
     for (int i = 0; i < count; i++)
         able[i] = side_open(&sides[i]);
     return count;

@@ -24,8 +24,8 @@ struct gpu_verdict {
 cudaError_t gpu_fill(const struct check *check, int rank, void *out, size_t count, size_t stride,
                      int slots, cudaStream_t stream);
 
-/* Adds the wrong elements of a result of `count` elements, and its hash. */
-cudaError_t gpu_compare(const struct check *check, const void *result, size_t count,
+/* Adds the wrong ones of `count` elements from result[at] on, which the check is about; `first` counts from `result`. */
+cudaError_t gpu_compare(const struct check *check, const void *result, size_t at, size_t count,
                         struct gpu_verdict *verdict, cudaStream_t stream);
 
 /* Adds a hash of `bytes` bytes; `memory` is aligned to 8. */

@@ -1,4 +1,4 @@
-/* NCCL as a peer: its communicator, types, windows and calls. Main thread. */
+/* NCCL as a peer: its communicator and windows. Main thread. */
 #include "perf_nccl.h"
 
 #include "program.h"
@@ -16,7 +16,7 @@ struct nccl_peer {
 #endif
 };
 
-static void must(ncclResult_t result, const char *what)
+void nccl_must(ncclResult_t result, const char *what)
 {
     if (result != ncclSuccess)
         program_fail("%s: %s: %s", what, ncclGetErrorString(result), ncclGetLastError(NULL));
@@ -29,9 +29,9 @@ struct nccl_peer *nccl_peer_open(int rank, int ranks)
     if (!peer)
         program_fail("no memory for an NCCL communicator");
     if (rank == 0)
-        must(ncclGetUniqueId(&id), "ncclGetUniqueId");
+        nccl_must(ncclGetUniqueId(&id), "ncclGetUniqueId");
     MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
-    must(ncclCommInitRank(&peer->comm, ranks, id, rank), "ncclCommInitRank");
+    nccl_must(ncclCommInitRank(&peer->comm, ranks, id, rank), "ncclCommInitRank");
     return peer;
 }
 
@@ -39,38 +39,13 @@ void nccl_peer_close(struct nccl_peer *peer)
 {
     if (!peer)
         return;
-    must(ncclCommDestroy(peer->comm), "ncclCommDestroy");
+    nccl_must(ncclCommDestroy(peer->comm), "ncclCommDestroy");
     free(peer);
 }
 
-static ncclDataType_t nccl_type(alnico_datatype_t type)
+ncclComm_t nccl_peer_comm(const struct nccl_peer *peer)
 {
-    static const ncclDataType_t types[] = {
-        [ALNICO_INT8] = ncclInt8,       [ALNICO_UINT8] = ncclUint8,
-        [ALNICO_INT32] = ncclInt32,     [ALNICO_UINT32] = ncclUint32,
-        [ALNICO_INT64] = ncclInt64,     [ALNICO_UINT64] = ncclUint64,
-        [ALNICO_FLOAT16] = ncclFloat16, [ALNICO_BFLOAT16] = ncclBfloat16,
-        [ALNICO_FLOAT32] = ncclFloat32, [ALNICO_FLOAT64] = ncclFloat64};
-    return types[type];
-}
-
-bool nccl_peer_can(alnico_datatype_t type, alnico_op_t op)
-{
-    (void)type;
-    return op <= ALNICO_AVERAGE;
-}
-
-void nccl_peer_call(struct nccl_peer *peer, const struct perf_job *job, cudaStream_t stream)
-{
-    static const ncclRedOp_t ops[] = {[ALNICO_SUM] = ncclSum,
-                                      [ALNICO_PRODUCT] = ncclProd,
-                                      [ALNICO_MINIMUM] = ncclMin,
-                                      [ALNICO_MAXIMUM] = ncclMax,
-                                      [ALNICO_AVERAGE] = ncclAvg};
-    const void *send = job->send == ALNICO_IN_PLACE ? job->recv : job->send;
-    must(ncclAllReduce(send, job->recv, job->count, nccl_type(job->type), ops[job->op], peer->comm,
-                       stream),
-         "ncclAllReduce");
+    return peer->comm;
 }
 
 #if NCCL_HAS_WINDOWS
@@ -81,9 +56,9 @@ static void open_window(struct nccl_peer *peer, void *memory, size_t bytes)
         i++;
     if (i == WINDOWS)
         program_fail("more than %d NCCL windows", WINDOWS);
-    must(ncclCommWindowRegister(peer->comm, memory, bytes, &peer->window[i],
-                                NCCL_WIN_COLL_SYMMETRIC),
-         "ncclCommWindowRegister");
+    nccl_must(ncclCommWindowRegister(peer->comm, memory, bytes, &peer->window[i],
+                                     NCCL_WIN_COLL_SYMMETRIC),
+              "ncclCommWindowRegister");
     peer->of[i] = memory;
     if (!peer->window[i])
         fprintf(stderr, "alnico-perf: NCCL gives no symmetric window here; nccl-symmetric measures "
@@ -96,7 +71,8 @@ static void close_window(struct nccl_peer *peer, const void *memory)
         if (peer->of[i] != memory)
             continue;
         if (peer->window[i])
-            must(ncclCommWindowDeregister(peer->comm, peer->window[i]), "ncclCommWindowDeregister");
+            nccl_must(ncclCommWindowDeregister(peer->comm, peer->window[i]),
+                      "ncclCommWindowDeregister");
         peer->of[i] = NULL;
     }
 }
@@ -105,7 +81,7 @@ static void close_window(struct nccl_peer *peer, const void *memory)
 void *nccl_peer_alloc(struct nccl_peer *peer, size_t bytes, bool window)
 {
     void *memory = NULL;
-    must(ncclMemAlloc(&memory, bytes), "ncclMemAlloc");
+    nccl_must(ncclMemAlloc(&memory, bytes), "ncclMemAlloc");
 #if NCCL_HAS_WINDOWS
     if (window)
         open_window(peer, memory, bytes);
@@ -126,14 +102,14 @@ void nccl_peer_free(struct nccl_peer *peer, void *memory)
 #else
     (void)peer;
 #endif
-    must(ncclMemFree(memory), "ncclMemFree");
+    nccl_must(ncclMemFree(memory), "ncclMemFree");
 }
 
 const char *nccl_peer_version(void)
 {
     static char text[32];
     int code = 0;
-    must(ncclGetVersion(&code), "ncclGetVersion");
+    nccl_must(ncclGetVersion(&code), "ncclGetVersion");
     snprintf(text, sizeof text, "%d.%d.%d", code / 10000, code / 100 % 100, code % 100);
     return text;
 }

@@ -22,8 +22,18 @@ struct nccl_peer;
 struct nccl_peer *nccl_peer_open(int rank, int ranks);
 void nccl_peer_close(struct nccl_peer *peer);
 
-/* Whether NCCL has the type and the operation; and one call, enqueued on the stream. */
-bool nccl_peer_can(alnico_datatype_t type, alnico_op_t op);
+/* Fails the program unless `result` is ncclSuccess; `what` is the call. */
+void nccl_must(ncclResult_t result, const char *what);
+
+ncclComm_t nccl_peer_comm(const struct nccl_peer *peer);
+
+/* ---- perf_nccl_calls.c ---- */
+
+/* Whether NCCL has the operation, natively or by grouped sends and receives, and the reduction; `in_place` is the option.
+ * With `windows` only if it is native, since the rest does not use them. The same on all ranks. */
+bool nccl_peer_can(const struct perf_job *job, bool in_place, bool windows);
+
+/* One call, enqueued on the stream. */
 void nccl_peer_call(struct nccl_peer *peer, const struct perf_job *job, cudaStream_t stream);
 
 /* Memory by ncclMemAlloc, in a symmetric window if `window`, where NCCL has them. */

@@ -3,87 +3,13 @@
 #include "perf_options.h"
 
 #include "datatype.h"
+#include "perf_help.h"
 #include "program.h"
 
 #include <argp.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    KEY_DEVICE = 256,
-    KEY_ALGORITHM,
-    KEY_NONBLOCKING,
-    KEY_IN_PLACE,
-    KEY_VERSUS,
-    KEY_OVERLAP,
-    KEY_STREAM,
-    KEY_BOOTSTRAP,
-    KEY_GPU,
-    KEY_REGISTER,
-    KEY_MEMORY,
-    KEY_HOST_TIME,
-    KEY_THREADS,
-    KEY_SECONDS,
-    KEY_SEED,
-    KEY_JSON
-};
-
-static const struct argp_option table[] = {
-    {.doc = "What to measure:"},
-    {"minbytes", 'b', "SIZE", 0, "first size in bytes; 64K and 64M are understood (8)", 0},
-    {"maxbytes", 'e', "SIZE", 0, "last size (64M)", 0},
-    {"stepfactor", 'f', "N", 0, "from one size to the next, multiply by N (2)", 0},
-    {"stepbytes", 'i', "SIZE", 0, "from one size to the next, add SIZE", 0},
-    {"datatype", 'd', "TYPE", 0,
-     "int8 uint8 int32 uint32 int64 uint64 float16 bfloat16 float32 float64, or all (float32)", 0},
-    {"op", 'o', "OP", 0,
-     "sum product minimum maximum average; for integers also logical_and logical_or logical_xor "
-     "bitwise_and bitwise_or bitwise_xor; or all that the type has (sum)",
-     0},
-    {"in-place", KEY_IN_PLACE, NULL, 0, "send from the receive buffer", 0},
-    {.doc = "How to run it:"},
-    {"device", KEY_DEVICE, "DEVICE", 0, "where the buffers are: cpu or cuda (cpu)", 0},
-    {"algorithm", KEY_ALGORITHM, "NAME", 0,
-     "force an algorithm of `alnico-info', or compare all of them", 0},
-    {"nonblocking", KEY_NONBLOCKING, NULL, 0, "start and wait instead of one blocking call", 0},
-    {"overlap", KEY_OVERLAP, NULL, 0,
-     "how much of a nonblocking operation hides behind computation of the same length", 0},
-    {"stream", KEY_STREAM, NULL, 0, "use a stream with its own worker, not the inline stream", 0},
-    {"bootstrap", KEY_BOOTSTRAP, NULL, 0,
-     "make our communicator by a callback, not from MPI_COMM_WORLD: ranks of one host then send "
-     "through shared memory, not by MPI",
-     0},
-    {"threads", KEY_THREADS, "LEVEL", 0,
-     "thread level asked of MPI: single or multiple (single; multiple with --nonblocking, "
-     "--overlap and --stream)",
-     0},
-    {.doc = "On GPUs, one process each:"},
-    {"gpu", KEY_GPU, "LIST", 0,
-     "GPU of each rank of a host, as 0,1,2 (the rank's number on its host)", 0},
-    {"graph", 'G', "REPLAYS", 0,
-     "put -n calls (20) into a CUDA graph and time so many replays of it; 0: as many as fit into "
-     "--seconds",
-     0},
-    {"register", KEY_REGISTER, NULL, 0, "register our buffers with the communicator", 0},
-    {"memory", KEY_MEMORY, "KIND", 0,
-     "where our buffers come from: cuda (cudaMalloc) or nccl (ncclMemAlloc) (cuda)", 0},
-    {"host-time", KEY_HOST_TIME, NULL, 0,
-     "also how long the host needs for one call, and for launching an empty kernel", 0},
-    {.doc = "How to measure it:"},
-    {"versus", KEY_VERSUS, "PEER,...", 0,
-     "time these in turns with ours, in the same process (none). With --device cpu: mpi. With "
-     "--device cuda: staged (cudaMemcpyAsync, MPI_Allreduce, cudaMemcpyAsync), nccl, "
-     "nccl-symmetric "
-     "(buffers in registered windows). Or all",
-     0},
-    {"iters", 'n', "N", 0, "timed calls of each size (as many as fit into --seconds)", 0},
-    {"seconds", KEY_SECONDS, "S", 0, "time to spend on each size, about (2)", 0},
-    {"warmup_iters", 'w', "N", 0, "calls before anything is timed (5)", 0},
-    {"check", 'c', "0|1", 0, "check every value of one more call (1)", 0},
-    {"seed", KEY_SEED, "N", 0, "of the random inputs (by the clock)", 0},
-    {"json", KEY_JSON, "FILE", 0, "also write everything to FILE", 0},
-    {0}};
 
 /* Names that nccl-tests uses. */
 static const struct {
@@ -195,8 +121,8 @@ static void check_algorithm(struct argp_state *state, const struct perf_options 
     char names[512] = "";
     if (!options->algorithm)
         return;
-    for (int i = 0; options->operation->algorithm(options->device, i); i++) {
-        const char *name = options->operation->algorithm(options->device, i);
+    for (int i = 0; perf_algorithm(options->operation, options->device, i); i++) {
+        const char *name = perf_algorithm(options->operation, options->device, i);
         if (strcmp(name, options->algorithm) == 0)
             return;
         strncat(strncat(names, name, sizeof names - strlen(names) - 1), " ",
@@ -230,11 +156,29 @@ static void check_device(struct argp_state *state, struct perf_options *options,
                    GRAPH_CALLS_MOST);
 }
 
+/* What the operation has a meaning for. */
+static void check_operation(struct argp_state *state, struct perf_options *options, int root,
+                            bool op_given)
+{
+    const struct perf_operation *operation = options->operation;
+    if (!operation)
+        argp_error(state, "which OPERATION? For example: alnico-perf allreduce");
+    if (root >= 0 && !operation->rooted)
+        argp_error(state, "-r %d: %s has no root", root, operation->name);
+    if (op_given && !operation->reduces)
+        argp_error(state, "-o: %s combines nothing", operation->name);
+    if (options->in_place && !operation->has_place)
+        argp_error(state, "--in-place: %s has no such form", operation->name);
+    if (operation->blocking && (options->nonblocking || options->overlap))
+        argp_error(state, "--%s: %s is timed by blocking calls",
+                   options->overlap ? "overlap" : "nonblocking", operation->name);
+    options->root = root >= 0 ? root : 0;
+    options->op = operation->reduces ? options->op : ALNICO_SUM;
+}
+
 /* What the options mean together, once all are read. */
 static void check_together(struct argp_state *state, struct perf_options *options, int threads)
 {
-    if (!options->operation)
-        argp_error(state, "which OPERATION? For example: alnico-perf allreduce");
     if (options->begin > options->end)
         argp_error(state, "-b %zu: above -e, which is %zu", options->begin, options->end);
     if (options->factor && options->step)
@@ -259,7 +203,9 @@ static void check_together(struct argp_state *state, struct perf_options *option
 
 struct reader {
     struct perf_options *options;
-    int threads;        /* -1: not given; 0: single; 1: multiple */
+    int threads; /* -1: not given; 0: single; 1: multiple */
+    int root;    /* -1: not given */
+    bool op_given;
     const char *versus; /* NULL: not given */
 };
 
@@ -291,6 +237,10 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         return 0;
     case 'o':
         options->op = read_op(state, text);
+        reader->op_given = true;
+        return 0;
+    case 'r':
+        reader->root = (int)read_number(state, "-r", text, 0, 1u << 30);
         return 0;
     case 'c':
         options->check = read_choice(state, "-c", text, "0", "1");
@@ -353,6 +303,7 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         read_operation(state, options, text);
         return 0;
     case ARGP_KEY_END:
+        check_operation(state, options, reader->root, reader->op_given);
         check_device(state, options, reader->versus);
         check_together(state, options, reader->threads);
         return 0;
@@ -361,42 +312,15 @@ static error_t read_option(int key, char *text, struct argp_state *state)
     }
 }
 
-/* The end of --help: the operations and the columns. */
-static char *help_text(int key, const char *text, void *input)
-{
-    (void)input;
-    if (key != ARGP_KEY_HELP_EXTRA)
-        return (char *)text;
-    char *help = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&help, &bytes);
-    if (!out)
-        return NULL;
-    fprintf(out, "Operations:\n");
-    for (int i = 0; perf_operation_at(i); i++)
-        fprintf(out, "  %-12s %s\n", perf_operation_at(i)->name, perf_operation_at(i)->about);
-    fprintf(out,
-            "\nTimes are the slowest rank's, the median over many blocks of calls. algbw is size / "
-            "time, busbw what the busiest link carries. #wrong counts values that a reference in "
-            "float64 or int64 does not allow, and ranks whose bits differ. ratio is our time over "
-            "the peer's, of the fastest where --algorithm all. A wrong value makes the exit status "
-            "1, a usage error 2.\n\n"
-            "Example: mpirun -n 2 alnico-perf allreduce --versus mpi -b 8 -e 64M\n"
-            "         mpirun -n 4 alnico-perf allreduce --device cuda -G 0 --versus "
-            "nccl,nccl-symmetric");
-    fclose(out);
-    return help;
-}
-
 void perf_options_read(int argc, char **argv, struct perf_options *options)
 {
-    static const struct argp argp = {.options = table,
+    static const struct argp argp = {.options = perf_option_table,
                                      .parser = read_option,
                                      .args_doc = "OPERATION",
-                                     .doc = "Measures and checks a collective operation of Alnico "
+                                     .doc = "Measures and checks an operation of Alnico "
                                             "on the ranks of mpirun.\v",
-                                     .help_filter = help_text};
-    struct reader reader = {options, -1, NULL};
+                                     .help_filter = perf_help};
+    struct reader reader = {.options = options, .threads = -1, .root = -1};
     *options = (struct perf_options){.begin = 8,
                                      .end = (size_t)64 << 20,
                                      .seconds = 2,

@@ -19,6 +19,7 @@ struct perf_options {
     double seconds;        /* for each row */
     int warmup;            /* calls */
     int type, op;          /* an enumerator, or PERF_ALL */
+    int root;              /* -r; 0 unless the operation has one */
     const char *algorithm; /* NULL: by the table */
     bool all_algorithms;
     bool check, nonblocking, in_place, overlap, stream;

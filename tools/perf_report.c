@@ -91,7 +91,8 @@ static cJSON *result_json(const struct report *report, const struct perf_row *ro
     cJSON_AddNumberToObject(json, "bytes", (double)row->bytes);
     cJSON_AddNumberToObject(json, "count", (double)row->count);
     cJSON_AddStringToObject(json, "type", datatype_name(row->type));
-    cJSON_AddStringToObject(json, "op", op_name(row->op));
+    cJSON_AddStringToObject(json, "op", setup_op(options, row->op));
+    cJSON_AddNumberToObject(json, "root", setup_root(options));
     if (result->algorithm)
         cJSON_AddStringToObject(json, "algorithm", result->algorithm);
     cJSON_AddNumberToObject(json, "time_us", result->time_us);

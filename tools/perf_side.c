@@ -17,21 +17,27 @@ void gpu_must(cudaError_t error, const char *what)
 
 /* ---- Peers ---- */
 
+/* The input to the host, MPI, and the result back. */
 static void call_staged(const struct gpu_side *side)
 {
     const struct gpu_bench *gpu = side->gpu;
     struct perf_job job = side->job;
-    size_t bytes = job.count * datatype_bytes(job.type);
-    const void *from = job.send == ALNICO_IN_PLACE ? job.recv : job.send;
-    gpu_must(cudaMemcpyAsync(gpu->pinned, from, bytes, cudaMemcpyDeviceToHost, gpu->stream),
-             "cudaMemcpyAsync");
+    struct perf_input input = job.operation->input(&job);
+    size_t element = datatype_bytes(job.type), at = input.at * element;
+    const char *from = input.in_recv ? job.recv : job.send;
+    char *to = gpu->pinned[input.in_recv];
+    if (input.count)
+        gpu_must(cudaMemcpyAsync(to + at, from + at, input.count * element, cudaMemcpyDeviceToHost,
+                                 gpu->stream),
+                 "cudaMemcpyAsync");
     gpu_must(cudaStreamSynchronize(gpu->stream), "cudaStreamSynchronize");
-    job.send = ALNICO_IN_PLACE;
-    job.recv = gpu->pinned;
-    gpu->bench->options.operation->mpi(&job, NULL);
-    gpu_must(
-        cudaMemcpyAsync(side->job.recv, gpu->pinned, bytes, cudaMemcpyHostToDevice, gpu->stream),
-        "cudaMemcpyAsync");
+    job.send = gpu->pinned[0];
+    job.recv = gpu->pinned[1];
+    job.operation->mpi(&job, NULL);
+    if (side->result)
+        gpu_must(cudaMemcpyAsync(side->job.recv, gpu->pinned[1], side->result,
+                                 cudaMemcpyHostToDevice, gpu->stream),
+                 "cudaMemcpyAsync");
 }
 
 #ifdef ALNICO_HAVE_NCCL
@@ -68,7 +74,7 @@ static alnico_status_t call_ours(const struct gpu_side *side)
     const struct perf_options *options = &side->gpu->bench->options;
     bool nonblocking = options->nonblocking || side->compute;
     alnico_request_t request = NULL;
-    alnico_status_t status = options->operation->call(&side->job, nonblocking ? &request : NULL);
+    alnico_status_t status = perf_call_ours(&side->job, nonblocking ? &request : NULL);
     if (status != ALNICO_SUCCESS || !nonblocking)
         return status;
     if (side->compute)
@@ -81,8 +87,7 @@ alnico_status_t side_call(struct gpu_side *side)
     size_t at = pool_offset(&side->layout, side->next);
     side->next = (side->next + 1) % side->layout.slots;
     side->job.recv = side->pool->recv + at;
-    if (side->job.send != ALNICO_IN_PLACE)
-        side->job.send = side->pool->send + at;
+    side->job.send = side->pool->send + at;
     if (side->peer == OURS)
         return call_ours(side);
     if (side->peer == PEER_STAGED)
@@ -99,20 +104,31 @@ alnico_status_t side_call(struct gpu_side *side)
 
 /* ---- Blocks ---- */
 
+void side_fill(const struct gpu_side *side, bool in_recv)
+{
+    const struct bench *bench = side->gpu->bench;
+    const struct perf_job *job = &side->job;
+    struct perf_input input = job->operation->input(job);
+    struct check check = {
+        .seed = bench->options.seed, .ranks = bench->ranks, .type = job->type, .op = job->op};
+    char *pool = in_recv ? side->pool->recv : side->pool->send;
+    if (!input.count || input.in_recv != in_recv)
+        return;
+    gpu_must(gpu_fill(&check, bench->rank,
+                      pool + pool_offset(&side->layout, 0) + input.at * datatype_bytes(job->type),
+                      input.count, side->layout.stride, side->layout.slots, side->gpu->stream),
+             "the kernel that writes inputs");
+}
+
 void side_prepare(void *context)
 {
     struct gpu_side *side = context;
     const struct bench *bench = side->gpu->bench;
-    const struct perf_job *job = &side->job;
-    struct check check = {bench->options.seed, bench->ranks, job->type, job->op};
     if (side->peer == OURS && side->algorithm)
-        program_check(alnico_comm_set_algorithm(job->comm, bench->options.operation->collective,
-                                                side->algorithm),
+        program_check(alnico_comm_set_algorithm(
+                          side->job.comm, bench->options.operation->collective, side->algorithm),
                       "alnico_comm_set_algorithm");
-    if (job->send == ALNICO_IN_PLACE)
-        gpu_must(gpu_fill(&check, bench->rank, side->pool->recv + pool_offset(&side->layout, 0),
-                          job->count, side->layout.stride, side->layout.slots, side->gpu->stream),
-                 "the kernel that writes inputs");
+    side_fill(side, true);
     gpu_must(cudaStreamSynchronize(side->gpu->stream), "cudaStreamSynchronize");
 }
 

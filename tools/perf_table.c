@@ -32,13 +32,24 @@ const char *setup_algorithm(const struct perf_options *options)
         return "all";
     if (options->algorithm)
         return options->algorithm;
-    return *variable_text(VARIABLE_ALLREDUCE) ? variable_text(VARIABLE_ALLREDUCE)
-                                              : "the library's choice";
+    const char *forced =
+        variable_text((enum variable)(VARIABLE_ALLREDUCE + (int)options->operation->collective));
+    return *forced ? forced : "the library's choice";
 }
 
 const char *setup_device(const struct perf_options *options)
 {
     return options->device == ALNICO_DEVICE_CUDA ? "cuda" : "cpu";
+}
+
+const char *setup_op(const struct perf_options *options, alnico_op_t op)
+{
+    return options->operation->reduces ? op_name(op) : "none";
+}
+
+int setup_root(const struct perf_options *options)
+{
+    return options->operation->rooted ? options->root : -1;
 }
 
 /* The fastest of the row's results; the first if none can do it. */
@@ -203,7 +214,7 @@ void table_row(const struct perf_setup *setup, const struct perf_row *row)
     const struct perf_options *options = setup->options;
     const struct perf_result *ours = &row->result[0];
     printf(" %11zu %12zu %9s %12s %5d", row->bytes, row->count, datatype_name(row->type),
-           op_name(row->op), -1);
+           setup_op(options, row->op), setup_root(options));
     double algbw = table_gbps(row->bytes, ours->time_us);
     if (options->overlap)
         print_overlap(ours);

@@ -11,6 +11,10 @@ void table_row(const struct perf_setup *setup, const struct perf_row *row);
 const char *setup_algorithm(const struct perf_options *options);
 const char *setup_device(const struct perf_options *options);
 
+/* The reduction's name, "none" for an operation without; the root, -1 for one without. */
+const char *setup_op(const struct perf_options *options, alnico_op_t op);
+int setup_root(const struct perf_options *options);
+
 /* The fastest of the row's results, the first if none can do it; the time of the fastest peer, NAN without; and the
  * wrong values of all results. */
 const struct perf_result *row_best(const struct perf_row *row);

@@ -20,7 +20,7 @@
 VALUE_CODE uint64_t value_draw(const struct check *check, int rank, size_t index)
 {
     uint64_t x = check->seed + (uint64_t)rank * 0xD1342543DE82EF95u +
-                 ((uint64_t)index + 1) * 0x9E3779B97F4A7C15u;
+                 ((uint64_t)(index + check->shift) + 1) * 0x9E3779B97F4A7C15u;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
     return x ^ (x >> 31);
@@ -255,9 +255,9 @@ VALUE_CODE uint64_t value_finish_integer(const struct check *check, uint64_t val
 VALUE_CODE bool value_check_integer(const struct check *check, const void *element, size_t index,
                                     struct check_fault *fault)
 {
-    uint64_t all = value_integer(check, 0, index);
+    uint64_t all = value_integer(check, check->first, index);
     for (int rank = 1; rank < check->ranks; rank++)
-        all = value_combine_integers(check, all, value_integer(check, rank, index));
+        all = value_combine_integers(check, all, value_integer(check, check->first + rank, index));
     uint64_t found = value_load_integer(check->type, element);
     uint64_t expected = value_finish_integer(check, all);
     fault->index = index;
@@ -270,9 +270,9 @@ VALUE_CODE bool value_check_integer(const struct check *check, const void *eleme
 VALUE_CODE bool value_check_float(const struct check *check, const struct check_bounds *bounds,
                                   const void *element, size_t index, struct check_fault *fault)
 {
-    double all = value_float(check, 0, index), scale = fabs(all);
+    double all = value_float(check, check->first, index), scale = fabs(all);
     for (int rank = 1; rank < check->ranks; rank++) {
-        double next = value_float(check, rank, index);
+        double next = value_float(check, check->first + rank, index);
         all = value_combine_floats(check->op, all, next);
         scale = value_combine_floats(check->op, scale, fabs(next));
     }

@@ -4,6 +4,7 @@
 #include "mock_cuda.h"
 
 #include "perf_gpu.h"
+#include "perf_layout.h"
 #include "perf_values.h"
 
 #include <alnico/mpi.h>
@@ -16,14 +17,15 @@
 
 enum { CALLS = 1024 };
 
+/* One of ours, a collective of NCCL's, a message or the end of a group of them. */
 struct call {
-    bool nccl;
+    enum { OURS, COLLECTIVE, SEND, RECV, GROUP_END } what;
+    struct perf_job job; /* of ours */
+    int id;              /* PERF_ of a collective */
     const void *send;
     void *recv;
-    size_t count;
-    alnico_datatype_t type;
-    alnico_op_t op;
-    alnico_comm_t comm;
+    size_t count, element;
+    int other; /* the root, or the other rank of a message */
 };
 
 struct graph {
@@ -32,6 +34,7 @@ struct graph {
 };
 
 static struct graph *capturing;
+static bool grouped; /* between ncclGroupStart and ncclGroupEnd */
 
 /* What is no part of a capture must not be called in one. */
 static void refuse_capture(const char *what)
@@ -178,23 +181,77 @@ cudaError_t cudaGetLastError(void)
 
 /* ---- Calls and graphs ---- */
 
-alnico_status_t __real_alnico_allreduce(const void *, void *, size_t, alnico_datatype_t,
-                                        alnico_op_t, alnico_comm_t);
-alnico_status_t __wrap_alnico_allreduce(const void *, void *, size_t, alnico_datatype_t,
-                                        alnico_op_t, alnico_comm_t);
+alnico_status_t __real_perf_call_ours(const struct perf_job *, alnico_request_t *);
+alnico_status_t __wrap_perf_call_ours(const struct perf_job *, alnico_request_t *);
 alnico_status_t __real_alnico_comm_set_algorithm(alnico_comm_t, alnico_collective_t, const char *);
 alnico_status_t __wrap_alnico_comm_set_algorithm(alnico_comm_t, alnico_collective_t, const char *);
 alnico_status_t __real_alnico_comm_create_mpi(MPI_Comm, alnico_device_t, void *, alnico_comm_t *);
 alnico_status_t __wrap_alnico_comm_create_mpi(MPI_Comm, alnico_device_t, void *, alnico_comm_t *);
 
-/* NCCL adds float32, by MPI. */
+/* NCCL adds float32 and moves anything, by MPI. */
+static void run_collective(const struct call *c)
+{
+    int rank, count = (int)c->count, bytes = (int)(c->count * c->element);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const void *send = c->send == c->recv ? MPI_IN_PLACE : c->send;
+    switch (c->id) {
+    case PERF_ALLREDUCE:
+        MPI_Allreduce(send, c->recv, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        return;
+    case PERF_REDUCE:
+        MPI_Reduce(rank == c->other ? send : c->send, c->recv, count, MPI_FLOAT, MPI_SUM, c->other,
+                   MPI_COMM_WORLD);
+        return;
+    case PERF_BROADCAST:
+        MPI_Bcast(c->recv, bytes, MPI_BYTE, c->other, MPI_COMM_WORLD);
+        return;
+    case PERF_ALLGATHER:
+        send = c->send == (char *)c->recv + rank * bytes ? MPI_IN_PLACE : c->send;
+        MPI_Allgather(send, bytes, MPI_BYTE, c->recv, bytes, MPI_BYTE, MPI_COMM_WORLD);
+        return;
+    case PERF_GATHER:
+        send = c->send == (char *)c->recv + rank * bytes ? MPI_IN_PLACE : c->send;
+        MPI_Gather(rank == c->other ? send : c->send, bytes, MPI_BYTE, c->recv, bytes, MPI_BYTE,
+                   c->other, MPI_COMM_WORLD);
+        return;
+    case PERF_SCATTER:
+        MPI_Scatter(c->send, bytes, MPI_BYTE,
+                    c->recv == (const char *)c->send + rank * bytes ? MPI_IN_PLACE : c->recv, bytes,
+                    MPI_BYTE, c->other, MPI_COMM_WORLD);
+        return;
+    case PERF_ALLTOALL:
+        MPI_Alltoall(c->send, bytes, MPI_BYTE, c->recv, bytes, MPI_BYTE, MPI_COMM_WORLD);
+        return;
+    default: { /* a reduce_scatter's recv may be a block of its send */
+        int ranks;
+        MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+        float *copy = malloc((size_t)(ranks * bytes));
+        memcpy(copy, c->send, (size_t)(ranks * bytes));
+        MPI_Reduce_scatter_block(copy, c->recv, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        free(copy);
+    }
+    }
+}
+
+/* Messages stay open until the end of their group; one by itself is such a group. */
 static bool run_call(const struct call *c)
 {
-    if (!c->nccl)
-        return __real_alnico_allreduce(c->send, c->recv, c->count, c->type, c->op, c->comm) ==
-               ALNICO_SUCCESS;
-    MPI_Allreduce(c->send == c->recv ? MPI_IN_PLACE : c->send, c->recv, (int)c->count, MPI_FLOAT,
-                  MPI_SUM, MPI_COMM_WORLD);
+    static MPI_Request open[CALLS];
+    static MPI_Status statuses[CALLS];
+    static int count;
+    int bytes = (int)(c->count * c->element);
+    if (c->what == OURS)
+        return __real_perf_call_ours(&c->job, NULL) == ALNICO_SUCCESS;
+    if (c->what == COLLECTIVE)
+        run_collective(c);
+    if (c->what == SEND)
+        MPI_Isend(c->send, bytes, MPI_BYTE, c->other, 1, MPI_COMM_WORLD, &open[count++]);
+    if (c->what == RECV)
+        MPI_Irecv(c->recv, bytes, MPI_BYTE, c->other, 1, MPI_COMM_WORLD, &open[count++]);
+    if (c->what == GROUP_END) {
+        MPI_Waitall(count, open, statuses);
+        count = 0;
+    }
     return true;
 }
 
@@ -209,26 +266,27 @@ static bool kept(struct call call)
     return true;
 }
 
-static void spoil(const char *fault, char *recv, size_t bytes, int rank)
+static void spoil(const char *fault, const struct perf_job *job)
 {
-    if (strcmp(fault, "value") == 0)
+    char *recv = job->recv;
+    size_t bytes = job_result_count(job) * value_bytes(job->type);
+    if (strcmp(fault, "value") == 0 && bytes)
         recv[bytes - 1] ^= 1;
     if (strcmp(fault, "after") == 0)
         recv[bytes] = 0;
     if (strcmp(fault, "before") == 0)
         recv[-1] = 0;
-    if (strcmp(fault, "bits") == 0 && rank == 1)
+    if (strcmp(fault, "bits") == 0 && job->rank == 1)
         recv[0] ^= 1;
 }
 
-alnico_status_t __wrap_alnico_allreduce(const void *send, void *recv, size_t count,
-                                        alnico_datatype_t type, alnico_op_t op, alnico_comm_t comm)
+alnico_status_t __wrap_perf_call_ours(const struct perf_job *job, alnico_request_t *request)
 {
-    if (kept((struct call){false, send, recv, count, type, op, comm}))
+    if (kept((struct call){.what = OURS, .job = *job}))
         return ALNICO_SUCCESS;
-    alnico_status_t status = __real_alnico_allreduce(send, recv, count, type, op, comm);
+    alnico_status_t status = __real_perf_call_ours(job, request);
     if (getenv("MOCK_FAULT"))
-        spoil(getenv("MOCK_FAULT"), recv, count * value_bytes(type), alnico_comm_rank(comm));
+        spoil(getenv("MOCK_FAULT"), job);
     return status;
 }
 
@@ -296,6 +354,10 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
 
 /* ---- NCCL ---- */
 
+/* Its header has no prototypes of these. */
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     memset(id, 0, sizeof *id);
@@ -338,13 +400,105 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
     return ncclSuccess;
 }
 
-ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+static size_t element_of(ncclDataType_t type)
 {
-    struct call call = {.nccl = true, .send = send, .recv = recv, .count = count};
+    static const size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+    return bytes[type];
+}
+
+static ncclResult_t keep_or_run(struct call call)
+{
     if (!kept(call))
         run_call(&call);
     return ncclSuccess;
+}
+
+static ncclResult_t collective(int id, const void *send, void *recv, size_t count,
+                               ncclDataType_t type, int root)
+{
+    return keep_or_run((struct call){.what = COLLECTIVE,
+                                     .id = id,
+                                     .send = send,
+                                     .recv = recv,
+                                     .count = count,
+                                     .element = element_of(type),
+                                     .other = root});
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    return collective(PERF_ALLREDUCE, send, recv, count, type, 0);
+}
+
+ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
+{
+    return collective(PERF_REDUCE, send, recv, count, type, root);
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream)
+{
+    return collective(PERF_BROADCAST, send, recv, count, type, root);
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return collective(PERF_ALLGATHER, send, recv, count, type, 0);
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    return collective(PERF_REDUCE_SCATTER, send, recv, count, type, 0);
+}
+
+ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                        ncclComm_t comm, cudaStream_t stream)
+{
+    return collective(PERF_GATHER, send, recv, count, type, root);
+}
+
+ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                         ncclComm_t comm, cudaStream_t stream)
+{
+    return collective(PERF_SCATTER, send, recv, count, type, root);
+}
+
+ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream)
+{
+    return collective(PERF_ALLTOALL, send, recv, count, type, 0);
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+    grouped = true;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    grouped = false;
+    return keep_or_run((struct call){.what = GROUP_END});
+}
+
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int to, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    keep_or_run((struct call){
+        .what = SEND, .send = send, .count = count, .element = element_of(type), .other = to});
+    return grouped ? ncclSuccess : keep_or_run((struct call){.what = GROUP_END});
+}
+
+ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int from, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    keep_or_run((struct call){
+        .what = RECV, .recv = recv, .count = count, .element = element_of(type), .other = from});
+    return grouped ? ncclSuccess : keep_or_run((struct call){.what = GROUP_END});
 }
 
 /* ---- The kernels ---- */
@@ -365,15 +519,16 @@ cudaError_t gpu_hash(const void *memory, size_t bytes, struct gpu_verdict *verdi
     return cudaSuccess;
 }
 
-cudaError_t gpu_compare(const struct check *check, const void *result, size_t count,
+cudaError_t gpu_compare(const struct check *check, const void *result, size_t at, size_t count,
                         struct gpu_verdict *verdict, cudaStream_t stream)
 {
     struct check_fault fault;
-    size_t wrong = check_compare(check, result, 0, count, &fault);
+    size_t wrong = check_compare(check, (const char *)result + at * value_bytes(check->type), 0,
+                                 count, &fault);
     verdict->wrong += wrong;
-    if (wrong && fault.index < verdict->first)
-        verdict->first = fault.index;
-    return gpu_hash(result, count * value_bytes(check->type), verdict, stream);
+    if (wrong && at + fault.index < verdict->first)
+        verdict->first = at + fault.index;
+    return cudaSuccess;
 }
 
 cudaError_t gpu_count_trespass(const void *guard, size_t bytes, struct gpu_verdict *verdict,

@@ -40,6 +40,17 @@
 #define ncclCommWindowRegister mock_ncclCommWindowRegister
 #define ncclCommWindowDeregister mock_ncclCommWindowDeregister
 #define ncclAllReduce mock_ncclAllReduce
+#define ncclReduce mock_ncclReduce
+#define ncclBroadcast mock_ncclBroadcast
+#define ncclAllGather mock_ncclAllGather
+#define ncclReduceScatter mock_ncclReduceScatter
+#define ncclGather mock_ncclGather
+#define ncclScatter mock_ncclScatter
+#define ncclAlltoAll mock_ncclAlltoAll
+#define ncclGroupStart mock_ncclGroupStart
+#define ncclGroupEnd mock_ncclGroupEnd
+#define ncclSend mock_ncclSend
+#define ncclRecv mock_ncclRecv
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>

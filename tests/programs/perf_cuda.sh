@@ -57,3 +57,28 @@ wrong value 2 'rank 0: element 99 of 100 float32 sum is .*, expected'
 wrong after 2 'rank 1: 1 bytes around the result were written'
 wrong before 2 'rank 0: 1 bytes around the result were written'
 wrong bits '[12]' "rank 1: the result's bits differ from rank 0's"
+
+# Every operation against all peers, eager and in graphs, and wrong values of each.
+any() {
+    expect 0 "$mpiexec" "$flag" "$1" "$perf" "$2" --device cuda -w 0 -n 3 "${@:3}"
+    expect_out '^# Out of bounds values : 0 OK$'
+}
+for operation in reduce broadcast allgather allgatherv reduce_scatter reduce_scatterv gather gatherv scatter scatterv \
+    alltoall alltoallv sendrecv exchange pingpong; do
+    any 3 $operation -b 4 -e 70001 -f 133 --versus all
+    any 2 $operation -b 4 -e 70001 -f 133 --versus all -G 2 --register
+    expect 1 env MOCK_FAULT=value "$mpiexec" "$flag" 2 "$perf" $operation --device cuda -n 3 -b 400 -e 400
+    expect_err 'rank [01]: element [0-9]+ of [0-9]+ float32( sum)? is .*, expected'
+    expect 1 env MOCK_FAULT=after "$mpiexec" "$flag" 2 "$perf" $operation --device cuda -n 3 -b 400 -e 400
+    expect_out '^# Out of bounds values : 2 FAILED$'
+done
+for operation in reduce allgatherv reduce_scatter gather scatterv alltoall; do
+    any 2 $operation -b 4 -e 70001 -f 133 --versus all -G 2 --in-place
+    any 3 $operation -b 4 -e 70001 -f 133 --versus all --in-place
+done
+any 2 barrier --versus all
+expect_out '^ +0 +0 .* n/a +n/a +n/a +n/a$'
+any 2 alltoallv --versus nccl-symmetric -e 8
+expect_out ' n/a +n/a$'
+any 2 exchange -b 64 -e 64 --versus nccl --overlap
+any 2 broadcast -b 64 -e 64 --host-time --algorithm all

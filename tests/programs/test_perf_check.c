@@ -88,7 +88,8 @@ static void test_every_type_and_op(void **state)
 /* A float32 sum that is off by more than its roundings, although by little. */
 static void test_small_error_is_seen(void **state)
 {
-    struct check check = {*(uint64_t *)*state, 4, ALNICO_FLOAT32, ALNICO_SUM};
+    struct check check = {
+        .seed = *(uint64_t *)*state, .ranks = 4, .type = ALNICO_FLOAT32, .op = ALNICO_SUM};
     struct vector result;
     struct check_fault fault;
     reduce_all(&check, false, &result);
@@ -98,9 +99,33 @@ static void test_small_error_is_seen(void **state)
     assert_true(fault.tolerance < 2e-6);
 }
 
+/* What is copied from a place of one rank's sequence is that rank's and that place's, to the bit. */
+static void test_copies(void **state)
+{
+    struct check check = {.seed = *(uint64_t *)*state, .ranks = 1, .op = ALNICO_SUM, .first = 3};
+    struct vector input;
+    struct check_fault fault;
+    for (int type = 0; type < DATATYPES; type++) {
+        check.type = (alnico_datatype_t)type;
+        size_t bytes = datatype_bytes(check.type), rest = COUNT - 40;
+        check.shift = 0;
+        check_fill(&check, 3, input.bytes, COUNT);
+        check.shift = 40;
+        assert_int_equal(check_compare(&check, input.bytes + 40 * bytes, 0, rest, &fault), 0);
+        assert_true(check_compare(&check, input.bytes, 0, rest, &fault) > rest / 2);
+        check.first = 2;
+        assert_true(check_compare(&check, input.bytes + 40 * bytes, 0, rest, &fault) > rest / 2);
+        check.first = 3;
+        input.bytes[(40 + 7) * bytes] ^= 1;
+        assert_int_equal(check_compare(&check, input.bytes + 40 * bytes, 0, rest, &fault), 1);
+        assert_int_equal(fault.index, 7);
+    }
+}
+
 static void test_nan_is_wrong(void **state)
 {
-    struct check check = {*(uint64_t *)*state, 2, ALNICO_FLOAT16, ALNICO_SUM};
+    struct check check = {
+        .seed = *(uint64_t *)*state, .ranks = 2, .type = ALNICO_FLOAT16, .op = ALNICO_SUM};
     struct vector result;
     struct check_fault fault;
     memset(&result, 0xFF, sizeof result);
@@ -128,6 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(test_every_type_and_op, &seed),
         cmocka_unit_test_prestate(test_small_error_is_seen, &seed),
+        cmocka_unit_test_prestate(test_copies, &seed),
         cmocka_unit_test_prestate(test_nan_is_wrong, &seed),
         cmocka_unit_test_prestate(test_hash_sees_one_bit, &seed),
     };
