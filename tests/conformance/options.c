@@ -126,7 +126,7 @@ static void settle(struct options *options)
     bool all = !options->table && !options->cases && options->seconds == 0;
     options->random = !options->table;
     options->table |= all;
-    options->cases = all ? 2000 : options->cases;
+    options->cases = all ? (options->text ? 1 : 2000) : options->cases;
     if (options->text && !options->ranks)
         options->ranks = options->batch.ranks;
 }
