@@ -115,6 +115,9 @@ called '^4 allreduce --device cuda .*--json .*/graph.json -G 0 -n 20 -b 8 -e 1M 
 called '^2 allreduce .*graph-2.json'
 called '^4 allreduce .*staged-shm.json .*--bootstrap'
 called '^4 allreduce .*staged-mpi.json .*-b 4M'
+called '^4 alltoall --device cuda .*--json .*/graph-alltoall.json -G 0 -n 20 -b 8 -e 512K -f 2 --versus nccl,nccl-symmetric$'
+called '^4 broadcast .*graph-broadcast-large.json .*-e 64M -f 2 --register '
+called '^4 exchange .*graph-exchange.json .*--versus nccl$'
 called '^4  --device cuda .*tuning-4.json$'
 called '^4 .*/tuning-4.json --device cuda --verify '
 expect_out '^The table in force is .* 9 of 9 cases'
@@ -124,6 +127,8 @@ expect_out '^host-time \(size:us of a call/of an empty launch\): 8:4.50/3.25 102
 expect_out '^graph of 20 calls +8 B - 8 KB +0.600 at 1 KB +0.80 +0.65  aim$'
 expect_out '^graph +16 KB - 1 MB +- +0.70 +0.60  no data$'
 expect_out '^eager +8 B - 64 KB +0.600 at 1 KB +0.55 +0.45  MISSED$'
+expect_out '^allgather +8 B - 512 KB +0.600 at 1 KB +0.90 +0.75  aim$'
+expect_out '^exchange +64 KB - 64 KB +- +0.70 +0.50  no data$'
 expect_out '^host time, us +above a launch +1.250 +1.5 +reached$'
 ! grep -q '^3 GPUs' "$work/out" || fail "a ratio of a benchmark that failed"
 expect_out '^gpu-check: 2 failed, '
@@ -157,7 +162,7 @@ expect_out '^4 ranks: 7 calls'
 
 # Trouble.
 expect 2 "$check" --only x
-expect_err '--only x: expected tests, sanitizer, bench, tune, peer or conformance'
+expect_err '--only x: expected tests, sanitizer, bench, collectives, tune, peer or conformance'
 expect 2 "$check" --bogus
 expect_err '--bogus: no such option'
 rm "$bundle/gpu-tests.txt"
