@@ -189,7 +189,14 @@ ALNICO_API void alnico_comm_destroy(alnico_comm_t comm);
 
 /* Gives up: everything in flight ends with ALNICO_ERROR_ABORTED, soon and without waiting for other
  * ranks, which learn of it when they next wait for this one. Afterwards only destroy. Any thread, any
- * number of times. */
+ * number of times.
+ *
+ * Where NCCL carried something, one rank's end of it, by this or at a deadline, lets kernels of other ranks end without
+ * their data. So the others are told, and only 50 ms later NCCL is aborted: alnico_synchronize, alnico_test,
+ * alnico_request_synchronize and alnico_comm_status listen before they say SUCCESS. Who waits for the stream by other
+ * means asks one of them before he trusts a result. Beyond that remain reports that take longer to arrive, and below
+ * MPI_THREAD_MULTIPLE an abort by another thread than the one that calls on the communicator: that one tells, if it is
+ * in a call that waits within a quarter of a second; and there alnico_comm_status does not listen. */
 ALNICO_API alnico_status_t alnico_comm_abort(alnico_comm_t comm);
 
 /* The latched error, with its detail, or ALNICO_SUCCESS. Any thread. */

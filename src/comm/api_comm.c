@@ -11,7 +11,8 @@
 
 alnico_status_t alnico_comm_status(alnico_comm_t comm)
 {
-    return api_usable(comm, "alnico_comm_status");
+    TRY(api_usable(comm, "alnico_comm_status"));
+    return comm->transport->concurrent ? comm_confirm(comm) : ALNICO_SUCCESS;
 }
 
 int alnico_comm_rank(alnico_comm_t comm)

@@ -60,6 +60,10 @@ struct backend_ops {
     /* Ends what is in flight without waiting for other ranks. Any thread, any number of times. Optional. */
     void (*abort)(alnico_comm_t comm);
 
+    /* Whether operations of other ranks may end as though they had gone well when this rank aborts the same: then it
+     * tells them before, and success is believed only after listening (giving_up.c). Any thread. Optional: never. */
+    bool (*misleads)(alnico_comm_t comm);
+
     /* Makes registered memory known to the ranks (collective; all get the same outcome), and forgets it, with nothing
      * in flight. What it cannot use it leaves alone; an error is for memory that no call could use. Optional. */
     alnico_status_t (*enroll)(alnico_comm_t comm, struct alnico_registration *registration,

@@ -8,7 +8,9 @@
  * table gives to NCCL. They are not split off from each other (ncclCommSplit): the parent's calls, which other threads
  * make, would have to be in the same order on all ranks.
  *
- * An abort by another thread ends the handle at once, or leaves that to the calling thread while it is in NCCL.
+ * An abort by another thread ends the handle, or leaves that to the calling thread while it is in NCCL. A kernel that
+ * NCCL aborts leaves its loops and signals its neighbours as though it had the data, so that theirs may end well with what
+ * nobody sent: reports of giving up travel before the abort (giving_up.c).
  */
 #include "comm/backend.h"
 #include "comm/nccl_calls.h"
@@ -47,13 +49,20 @@ static ncclComm_t take_plain(struct nccl_state *state)
     return nccl;
 }
 
+/* Seconds that a report takes to arrive once it is sent, and for which one is awaited that the calling thread has to send,
+ * which looks that often while it waits. */
+static double notice(alnico_comm_t comm)
+{
+    return watch_has_told(&comm->watch) ? 0.05 : 0.25;
+}
+
 /* Without the lock: others look at the state meanwhile. Only one thread ever has a handle to end. */
 static void end_taken(alnico_comm_t comm, ncclComm_t nccl)
 {
     struct nccl_state *state = comm->nccl;
     if (!nccl)
         return;
-    struct nccl_errand *ending = nccl_abort_begin(comm, nccl);
+    struct nccl_errand *ending = nccl_abort_begin(comm, nccl, notice(comm));
     pthread_mutex_lock(&state->lock);
     state->ending = ending;
     pthread_mutex_unlock(&state->lock);
@@ -106,6 +115,11 @@ static void nccl_abort(alnico_comm_t comm)
     ncclComm_t nccl = state->busy ? NULL : take_plain(state);
     pthread_mutex_unlock(&state->lock);
     end_taken(comm, nccl);
+}
+
+static bool nccl_misleads(alnico_comm_t comm)
+{
+    return comm->nccl && atomic_load_explicit(&comm->nccl->carried, memory_order_relaxed);
 }
 
 static alnico_status_t look(ncclComm_t nccl, const struct alnico_comm *comm)
@@ -343,6 +357,7 @@ const struct backend_ops backend_nccl = {
     .supports = nccl_supports,
     .health = nccl_health,
     .abort = nccl_abort,
+    .misleads = nccl_misleads,
     .enroll = enroll,
     .withdraw = nccl_withdraw,
     .start = nccl_start,

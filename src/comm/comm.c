@@ -1,5 +1,5 @@
 /*
- * The communicator's life: built over a transport, latched on the first error, aborted, drained and
+ * The communicator's life: built over a transport, latched on the first error, drained and
  * destroyed. The public entry points are in api_*.c. Creation and destruction run on the caller's thread;
  * latch and abort on any.
  */
@@ -349,6 +349,7 @@ alnico_status_t comm_build(struct transport *transport, struct family *family,
     comm->transport = transport;
     comm->messages_lane.wide = true;
     pthread_mutex_init(&comm->latch.lock, NULL);
+    watch_init(&comm->watch);
     alnico_status_t status = ALNICO_SUCCESS;
     if (family)
         atomic_fetch_add(&family->members, 1);
@@ -383,39 +384,6 @@ void comm_drain(alnico_comm_t comm)
     }
 }
 
-void comm_listen(alnico_comm_t comm)
-{
-    struct transport *transport = comm->transport;
-    if (comm->messages == 0 || atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
-        !watch_hears(&comm->watch, transport))
-        return;
-    char name[64];
-    snprintf(name, sizeof name, "alnico_synchronize of communicator %d", comm->id);
-    struct report report = {
-        .rank = comm->rank, .status = ALNICO_ERROR_TIMEOUT, .sequence = comm->sequence};
-    struct backoff backoff = {.crowded = comm->crowded};
-    backoff_reset(&backoff);
-    watch_tell(&comm->watch, transport, &report);
-    alnico_status_t status;
-    while ((status = watch_verdict(&comm->watch, transport, comm->family->settings.timeout, name,
-                                   -1)) == ALNICO_PENDING)
-        backoff_pause(&backoff);
-    comm_latch(comm, status, alnico_error_detail());
-}
-
-alnico_status_t alnico_comm_abort(alnico_comm_t comm)
-{
-    TRY(comm_check(comm, "alnico_comm_abort"));
-    char detail[96];
-    snprintf(detail, sizeof detail, "communicator %d was aborted by this rank %d", comm->id,
-             comm->rank);
-    comm_latch(comm, ALNICO_ERROR_ABORTED, detail);
-    atomic_store(&comm->aborted, true);
-    BACKEND_EACH(backend, comm, abort)
-    backend->abort(comm);
-    return ALNICO_SUCCESS;
-}
-
 /* An error here, an abort that is to be told, or a report of another rank that this one has not seen yet. */
 static bool is_broken(alnico_comm_t comm)
 {
@@ -445,8 +413,7 @@ void alnico_comm_destroy(alnico_comm_t comm)
                   "messages are forgotten",
                   comm->id, comm->rank, comm->group.count);
     if (comm_health(comm) != ALNICO_SUCCESS)
-        BACKEND_EACH(backend, comm, abort)
-    backend->abort(comm);
+        comm_give_up(comm, 0);
     streamed_drain(comm);
     comm_drain(comm);
     comm->transport->broken = is_broken(comm);

@@ -105,7 +105,7 @@ struct alnico_comm {
 
     atomic_bool aborted;
     struct latch latch;
-    struct watch watch; /* only while an operation of it is polled, and in destroy */
+    struct watch watch;
 };
 
 /* Whether the handle is a live communicator; otherwise an error that names `who`. */
@@ -127,6 +127,17 @@ alnico_status_t comm_health(alnico_comm_t comm);
 /* With nothing in flight: whether another rank has given up, which becomes the latched error. A message may have been sent
  * before its receiver found that it expects another. */
 void comm_listen(alnico_comm_t comm);
+
+/* How something that has ended went: comm_health, and where a backend misleads, whether another rank had given up, which
+ * becomes the latched error; that takes a moment in which reports come. */
+alnico_status_t comm_confirm(alnico_comm_t comm);
+
+/* Whether a backend misleads and another rank has given up: so must this one. */
+bool comm_warned(alnico_comm_t comm);
+
+/* Latches TIMEOUT unless there is an error, and aborts what the backends have in flight; where one misleads, the other
+ * ranks are told first. `waited`: for how many seconds, so far. */
+void comm_give_up(alnico_comm_t comm, double waited);
 
 /* Blocks until nothing of the communicator is in flight, pumping its engine if that has no thread. */
 void comm_drain(alnico_comm_t comm);

@@ -20,6 +20,7 @@ struct nccl_errand {
     ncclComm_t nccl; /* what is made or used; an abandoned errand's thread aborts it */
     void *memory, *window, *stream; /* what run uses, and a window that it made */
     size_t bytes;
+    double delay_s; /* for run: how long to wait first */
     struct device_event *event;
     struct nccl_errand_state *state; /* for nccl_errand.c */
 };

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 alnico_status_t nccl_status(ncclResult_t result, ncclComm_t nccl, const char *function)
 {
@@ -98,21 +99,31 @@ static alnico_status_t join(alnico_comm_t comm, const struct nccl_step *step,
     return nccl_errand_do(comm, step->who, errand);
 }
 
+static void rest(double seconds)
+{
+    struct timespec time = {(time_t)seconds, (long)(1e9 * (seconds - (double)(time_t)seconds))};
+    nanosleep(&time, NULL);
+}
+
 static alnico_status_t run_abort(struct nccl_errand *errand)
 {
+    rest(errand->delay_s);
     ncclComm_t nccl = errand->nccl;
     errand->nccl = NULL;
     return nccl_status(ncclCommAbort(nccl), NULL, "ncclCommAbort");
 }
 
-struct nccl_errand *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl)
+struct nccl_errand *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl, double delay_s)
 {
     struct nccl_errand *errand = nccl_errand_create(comm, run_abort);
-    if (errand)
+    if (errand) {
         errand->nccl = nccl;
+        errand->delay_s = delay_s;
+    }
     if (errand && nccl_errand_start(errand) == ALNICO_SUCCESS)
         return errand;
     nccl_errand_free(errand);
+    rest(delay_s);
     ncclCommAbort(nccl);
     return NULL;
 }
@@ -120,7 +131,7 @@ struct nccl_errand *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl)
 static void end(alnico_comm_t comm, ncclComm_t nccl)
 {
     if (nccl)
-        nccl_errand_finish(nccl_abort_begin(comm, nccl), comm->family->settings.timeout);
+        nccl_errand_finish(nccl_abort_begin(comm, nccl, 0), comm->family->settings.timeout);
 }
 
 /* Rank 0's birth becomes everybody's. All are here then: whoever does not come is named, and waited for by nobody in

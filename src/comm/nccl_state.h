@@ -51,9 +51,9 @@ enum nccl_connect { NCCL_CONNECT_ALL, NCCL_CONNECT_PAIRS };
 alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step,
                              enum nccl_connect what, ncclComm_t *nccl);
 
-/* Aborts a communicator on a thread of its own, for NCCL's abort waits for what else the GPU runs; to be finished.
- * NULL: it is done. */
-struct nccl_errand *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl);
+/* Aborts a communicator after so many seconds, on a thread of its own, for NCCL's abort waits for what else the GPU runs;
+ * to be finished. NULL: it is done. */
+struct nccl_errand *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl, double delay_s);
 
 /* The handle, to be left again before the calling thread returns; NULL if it was aborted. */
 ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle);

@@ -11,7 +11,6 @@
 #include "status.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 struct streamed {
@@ -159,11 +158,11 @@ static alnico_status_t check_eager(const struct streamed *op, const char *who)
                         : ALNICO_SUCCESS;
 }
 
-/* How a completed event's work went. */
+/* How a completed event's work went. What other ranks aborted since they had told only before. */
 static alnico_status_t outcome(alnico_comm_t comm, struct device_event *event)
 {
     TRY(comm->device->event_synchronize(event));
-    return comm_health(comm);
+    return comm_confirm(comm);
 }
 
 alnico_status_t streamed_test(alnico_request_t request)
@@ -174,36 +173,32 @@ alnico_status_t streamed_test(alnico_request_t request)
     return complete ? outcome(request->comm, op->done) : ALNICO_PENDING;
 }
 
-/* A backend's kernels may wait for other ranks without end. They are aborted some time after the deadline, or when the
- * communicator has failed in another way. */
-static void give_up(alnico_comm_t comm)
-{
-    char detail[128];
-    snprintf(detail, sizeof detail,
-             "communicator %d: its operations did not end within %g s; a rank did not come",
-             comm->id, comm->family->settings.timeout);
-    comm_latch(comm, ALNICO_ERROR_TIMEOUT, detail);
-    BACKEND_EACH(backend, comm, abort)
-    backend->abort(comm);
-}
-
 enum { POLLS_PER_LOOK = 64 };
 
-/* What keeps the deadline by itself, our kernels and the engine's operations, can say which rank did not come: it is
- * given half as long again to do so. */
+/* Whether to wait no longer. What keeps the deadline by itself, our kernels and the engine's operations, can say which
+ * rank did not come: it is given half as long again to do so. */
+static bool is_hopeless(alnico_comm_t comm, double waited)
+{
+    double timeout = comm->family->settings.timeout;
+    return comm_health(comm) != ALNICO_SUCCESS || waited > 1.5 * timeout ||
+           (waited > watch_patience(timeout) && comm_warned(comm));
+}
+
+/* A backend's kernels may wait for other ranks without end. They are aborted some time after the deadline, or when the
+ * communicator has failed in another way. */
 static alnico_status_t wait_for(alnico_comm_t comm, struct device_event *event)
 {
     struct backoff backoff = {.crowded = comm->crowded};
-    double patience = comm->family->settings.timeout < 1e9 ? comm->family->settings.timeout : 1e9;
-    int64_t limit_ns = backoff_now_ns() + (int64_t)(1.5e9 * patience);
+    int64_t start_ns = backoff_now_ns();
     unsigned polls = 0;
     bool gave_up = false;
     backoff_reset(&backoff);
     while (!comm->device->event_complete(event)) {
-        if (++polls % POLLS_PER_LOOK == 0 && !gave_up &&
-            (comm_health(comm) != ALNICO_SUCCESS || backoff_now_ns() > limit_ns)) {
-            give_up(comm);
-            gave_up = true;
+        if (++polls % POLLS_PER_LOOK == 0 && !gave_up) {
+            double waited = 1e-9 * (double)(backoff_now_ns() - start_ns);
+            gave_up = is_hopeless(comm, waited);
+            if (gave_up)
+                comm_give_up(comm, waited);
         }
         backoff_pause(&backoff);
     }

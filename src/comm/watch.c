@@ -5,6 +5,7 @@
 #include "comm/call.h"
 #include "comm/tuning.h"
 #include "datatype.h"
+#include "device/backoff.h"
 #include "status.h"
 
 #include <stdio.h>
@@ -82,15 +83,52 @@ static void listen(struct watch *watch, struct transport *transport)
     }
 }
 
-bool watch_hears(struct watch *watch, struct transport *transport)
+void watch_init(struct watch *watch)
 {
-    if (!prepare(watch, transport))
-        return false;
-    listen(watch, transport);
-    return watch->heard > 0 || find_lost(watch, transport) >= 0;
+    *watch = (struct watch){0};
+    pthread_mutex_init(&watch->lock, NULL);
 }
 
-void watch_tell(struct watch *watch, struct transport *transport, const struct report *mine)
+bool watch_reported(struct watch *watch, struct transport *transport)
+{
+    pthread_mutex_lock(&watch->lock);
+    if (prepare(watch, transport))
+        listen(watch, transport);
+    bool reported = watch->heard > 0;
+    pthread_mutex_unlock(&watch->lock);
+    return reported;
+}
+
+bool watch_hears(struct watch *watch, struct transport *transport)
+{
+    bool hears = watch_reported(watch, transport);
+    pthread_mutex_lock(&watch->lock);
+    hears = hears || (watch->reports && find_lost(watch, transport) >= 0);
+    pthread_mutex_unlock(&watch->lock);
+    return hears;
+}
+
+bool watch_has_told(struct watch *watch)
+{
+    pthread_mutex_lock(&watch->lock);
+    bool told = watch->told;
+    pthread_mutex_unlock(&watch->lock);
+    return told;
+}
+
+/* ---- Telling ---- */
+
+static bool is_voice(const struct transfer *voice)
+{
+    return voice->word[3] != UINTPTR_MAX;
+}
+
+static void forget_voice(struct transfer *voice)
+{
+    memset(voice, 0xff, sizeof *voice);
+}
+
+static void tell(struct watch *watch, struct transport *transport, const struct report *mine)
 {
     if (watch->told || !prepare(watch, transport))
         return;
@@ -98,13 +136,44 @@ void watch_tell(struct watch *watch, struct transport *transport, const struct r
     watch->told_at = transport->ops->now(transport);
     watch->reports[transport->rank] = *mine;
     watch->voices = calloc((size_t)transport->size, sizeof *watch->voices);
-    for (int i = 0; watch->voices && i < transport->size; i++) {
-        if (i == transport->rank)
-            continue;
-        if (transport->ops->isend(transport, i, TAG_REPORT, &watch->reports[transport->rank],
+    for (int i = 0; watch->voices && i < transport->size; i++)
+        if (i == transport->rank ||
+            transport->ops->isend(transport, i, TAG_REPORT, &watch->reports[transport->rank],
                                   sizeof *mine, &watch->voices[i]) != ALNICO_SUCCESS)
-            memset(&watch->voices[i], 0xff, sizeof watch->voices[i]);
+            forget_voice(&watch->voices[i]);
+}
+
+void watch_tell(struct watch *watch, struct transport *transport, const struct report *mine)
+{
+    pthread_mutex_lock(&watch->lock);
+    tell(watch, transport, mine);
+    pthread_mutex_unlock(&watch->lock);
+}
+
+/* Whether the transport has yet to take the report for somebody. */
+static bool is_speaking(struct watch *watch, struct transport *transport)
+{
+    bool speaking = false;
+    pthread_mutex_lock(&watch->lock);
+    for (int i = 0; watch->voices && i < transport->size; i++) {
+        if (!is_voice(&watch->voices[i]))
+            continue;
+        if (transport->ops->test(transport, &watch->voices[i]) == ALNICO_PENDING)
+            speaking = true;
+        else
+            forget_voice(&watch->voices[i]);
     }
+    pthread_mutex_unlock(&watch->lock);
+    return speaking;
+}
+
+void watch_deliver(struct watch *watch, struct transport *transport, double seconds)
+{
+    struct backoff backoff = {.crowded = true};
+    double end = transport->ops->now(transport) + seconds;
+    backoff_reset(&backoff);
+    while (is_speaking(watch, transport) && transport->ops->now(transport) < end)
+        backoff_pause(&backoff);
 }
 
 /* ---- The verdict ---- */
@@ -137,12 +206,12 @@ static int find_cause(const struct watch *watch, int size)
     return -1;
 }
 
-/* A rank that calls something else than this one, or -1. */
+/* A rank that calls something else than this one, or -1; of the rest nothing is known. */
 static int find_other(const struct watch *watch, int size, const struct report *mine)
 {
     for (int i = 0; i < size; i++) {
         const struct report *r = &watch->reports[i];
-        if (r->status &&
+        if (r->status && r->sequence && mine->sequence &&
             (r->sequence != mine->sequence || r->count != mine->count || r->type != mine->type ||
              r->op != mine->op || r->collective != mine->collective || r->root != mine->root))
             return i;
@@ -209,18 +278,27 @@ static alnico_status_t judge(const struct watch *watch, struct transport *transp
                      find_latest(watch, size), timeout);
 }
 
-alnico_status_t watch_verdict(struct watch *watch, struct transport *transport, double timeout,
-                              const char *operation, int awaited)
+static alnico_status_t verdict(const struct watch *watch, struct transport *transport,
+                               double timeout, const char *operation, int awaited)
 {
     if (!watch->reports)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: a rank did not come within %g s", operation,
                          timeout);
-    watch_hears(watch, transport);
     bool complete = watch->heard + count_lost(watch, transport) == transport->size - 1;
     bool over = transport->ops->now(transport) - watch->told_at > grace(timeout);
     if (!complete && !over && find_cause(watch, transport->size) < 0)
         return ALNICO_PENDING;
     return judge(watch, transport, timeout, operation, awaited);
+}
+
+alnico_status_t watch_verdict(struct watch *watch, struct transport *transport, double timeout,
+                              const char *operation, int awaited)
+{
+    watch_reported(watch, transport);
+    pthread_mutex_lock(&watch->lock);
+    alnico_status_t status = verdict(watch, transport, timeout, operation, awaited);
+    pthread_mutex_unlock(&watch->lock);
+    return status;
 }
 
 /* A report that the transport may still read is not freed. */
@@ -230,10 +308,10 @@ void watch_finish(struct watch *watch, struct transport *transport)
     if (watch->listening)
         transport->ops->cancel(transport, &watch->ear);
     for (int i = 0; watch->voices && i < transport->size; i++)
-        if (i != transport->rank && watch->voices[i].word[3] != UINTPTR_MAX)
+        if (is_voice(&watch->voices[i]))
             unread &= transport->ops->cancel(transport, &watch->voices[i]);
     free(watch->voices);
     if (unread)
         free(watch->reports);
-    memset(watch, 0, sizeof *watch);
+    pthread_mutex_destroy(&watch->lock);
 }

@@ -35,7 +35,7 @@ static _Thread_local int me = NOBODY;
 enum place { IN_NOTHING, IN_INIT, IN_REDUCE, IN_WINDOW, IN_ABORT };
 static enum place stuck;
 static int stuck_rank;
-static atomic_bool let_go;
+static atomic_bool let_go, kernels_end;
 
 static void arrive(enum place place, int rank)
 {
@@ -74,7 +74,8 @@ ncclResult_t __wrap_ncclCommAbort(ncclComm_t nccl)
 {
     arrive(IN_ABORT, nccl->rank);
     atomic_fetch_add(&aborted, 1);
-    nccl->rank = NOBODY; /* seen by whoever is in it */
+    atomic_store(&kernels_end, true); /* of all ranks, as though the data had come */
+    nccl->rank = NOBODY;              /* seen by whoever is in it */
     free(nccl);
     return ncclSuccess;
 }
@@ -230,6 +231,7 @@ static void reset(void)
     bad_id = bad_init = bad_memset = bad_reduce = bad_window = NOBODY;
     stuck = IN_NOTHING;
     atomic_store(&let_go, false);
+    atomic_store(&kernels_end, false);
     asynchronous_error = false;
     atomic_store(&made, 0);
     atomic_store(&aborted, 0);
@@ -701,9 +703,12 @@ static void test_asynchronous_errors(void **state)
     run(RANKS, health_body);
 }
 
-static void *abort_it(void *comm)
+static void *abort_it(void *argument)
 {
+    alnico_comm_t comm = argument;
+    struct report report = {.rank = comm->rank, .status = ALNICO_ERROR_ABORTED};
     nanosleep(&(struct timespec){0, 1000000}, NULL);
+    watch_tell(&comm->watch, comm->transport, &report);
     backend_nccl.abort(comm);
     backend_nccl.abort(comm);
     return NULL;
@@ -732,6 +737,83 @@ static void test_abort_by_another_thread(void **state)
         reset();
         run(RANKS, abort_body);
         assert_int_equal(atomic_load(&aborted), RANKS);
+    }
+}
+
+/* ---- A kernel that another rank's abort ends well ---- */
+
+static bool event_complete(struct device_event *event)
+{
+    (void)event;
+    return atomic_load(&kernels_end);
+}
+
+static alnico_status_t event_record(struct device_event *event, void *stream)
+{
+    (void)event, (void)stream;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t event_synchronize(struct device_event *event)
+{
+    return event_complete(event) ? ALNICO_SUCCESS
+                                 : error_set(ALNICO_ERROR_SYSTEM, "the kernel still runs");
+}
+
+static void become_gpu(alnico_comm_t comm, struct device_ops *device)
+{
+    become_cuda(comm, device);
+    device->host_accessible = false;
+    device->event_complete = event_complete;
+    device->event_record = event_record;
+    device->event_synchronize = event_synchronize;
+}
+
+enum who_ends { DEADLINE, ABORT, SILENT_ABORT };
+
+/* Rank 2 never calls. Rank 0 gives up, or is aborted, by a thread that may send or must not; whoever only sees that its kernel has ended must not take that for
+ * data: rank 1, whose own deadline is far. */
+static void misled_body(struct rank *rank)
+{
+    static struct device_ops devices[RANKS];
+    pthread_t thread;
+    enum who_ends how = *(const enum who_ends *)rank->argument;
+    alnico_status_t expected = how == DEADLINE ? ALNICO_ERROR_TIMEOUT : ALNICO_ERROR_ABORTED;
+    alnico_comm_t comm = attach(rank);
+    become_gpu(comm, &devices[me]);
+    comm->family->settings.timeout = me == 0 ? deadline : 8;
+    comm->transport->concurrent = how != SILENT_ABORT;
+    ranks_barrier(rank);
+    if (me < 2) {
+        REQUIRE_STATUS(start(comm, 1), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_comm_status(comm), ALNICO_SUCCESS);
+    }
+    if (me == 0 && how != DEADLINE)
+        REQUIRE(pthread_create(&thread, NULL, abort_comm, comm) == 0);
+    if (me < 2) {
+        REQUIRE_STATUS(alnico_synchronize(comm), expected);
+        if (how == DEADLINE)
+            ranks_require_detail(me == 0 ? "did not come within" : "rank 2 did not come");
+        else
+            ranks_require_detail(me == 0 ? "aborted by this rank 0" : "rank 0 gave up");
+        REQUIRE_STATUS(alnico_comm_status(comm), expected);
+    }
+    if (me == 0 && how != DEADLINE)
+        pthread_join(thread, NULL);
+    ranks_barrier(rank);
+    REQUIRE_STATUS(alnico_comm_status(comm), me < 2 ? expected : ALNICO_SUCCESS);
+    comm->device = &device_cpu;
+    detach(rank, comm);
+}
+
+static void test_another_ranks_abort_is_no_success(void **state)
+{
+    (void)state;
+    for (int how = DEADLINE; how <= SILENT_ABORT; how++) {
+        enum who_ends argument = (enum who_ends)how;
+        reset();
+        ranks_run(RANKS, misled_body, &argument);
+        assert_int_equal(atomic_load(&made), atomic_load(&aborted) + atomic_load(&destroyed));
     }
 }
 
@@ -776,6 +858,7 @@ int main(void)
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_asynchronous_errors),
         cmocka_unit_test(test_abort_by_another_thread),
+        cmocka_unit_test(test_another_ranks_abort_is_no_success),
         cmocka_unit_test(test_an_abort_waits_for_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
