@@ -1,4 +1,4 @@
-/* alnico-tune: measures every way to carry out an allreduce on the ranks of mpirun and puts the rows that follow into a
+/* alnico-tune: measures every way to carry out an allreduce, or other operations, on the ranks of mpirun and puts the rows that follow into a
  * tuning file, or says whether the table in force takes the fastest. Which ways and rows there are stands in
  * tune_rows.c, how a device is measured in tune_cpu.c and tune_cuda.c, the command line in tune_options.c. */
 #include "program.h"
@@ -15,15 +15,53 @@
 #include <string.h>
 #include <unistd.h>
 
+/* ---- Sizes ---- */
+
+/* Whether the table knows the size of its calls. */
+static bool is_sized(const struct perf_operation *operation)
+{
+    return operation->id != PERF_GATHERV && operation->id != PERF_SCATTERV &&
+           operation->id != PERF_ALLTOALLV && operation->id != PERF_SENDRECV &&
+           operation->id != PERF_BARRIER;
+}
+
+/* What the table is asked for. */
+static size_t row_bytes(const struct tuner *t, const struct tune_size *size)
+{
+    return is_sized(t->operation) ? size->bytes : 0;
+}
+
+static const struct tuning_step *step_of(const struct tuner *t, unsigned modes,
+                                         const struct tune_size *size)
+{
+    return tuning_choose(&t->in_force, t->operation->collective, modes, row_bytes(t, size));
+}
+
+/* At least one size goes beyond -e where that is small. */
+size_t tune_capacity(const struct tuner *t)
+{
+    size_t least = t->options.begin > UNSIZED_BYTES ? t->options.begin : UNSIZED_BYTES;
+    size_t blocks = least * (size_t)t->ranks;
+    return t->options.end > blocks ? t->options.end : blocks;
+}
+
+/* The size that follows; 0 after the last. */
+static size_t next_size(const struct tuner *t, size_t bytes)
+{
+    size_t most = perf_size(t->operation, 1, t->ranks);
+    size_t room = is_sized(t->operation) ? t->options.end / most : 0;
+    return bytes <= room / t->options.factor ? bytes * t->options.factor : 0;
+}
+
 /* ---- Measuring ---- */
 
-void tune_force(alnico_comm_t comm, const struct tune_way *way)
+void tune_force(const struct tuner *t, alnico_comm_t comm, const struct tune_way *way)
 {
     const struct tuning_step only = {.backend = way->backend,
                                      .algorithm = way->algorithm,
                                      .chunk_bytes = way->chunk_bytes,
                                      .blocks = way->blocks};
-    tuning_steps_force(&comm->tuning, ALNICO_ALLREDUCE, &only);
+    tuning_steps_force(&comm->tuning, (int)t->operation->collective, &only);
 }
 
 static struct tune_way way_of(const struct tuning_step *step)
@@ -35,18 +73,16 @@ static struct tune_way way_of(const struct tuning_step *step)
 static void add_in_force(const struct tuner *t, unsigned modes, struct tune_size *size)
 {
     const struct tuning_step *step;
-    for (step = tuning_choose(&t->in_force, ALNICO_ALLREDUCE, modes, size->bytes); step;
-         step = tuning_next(step, size->bytes))
+    for (step = step_of(t, modes, size); step; step = tuning_next(step, row_bytes(t, size)))
         tune_add_way(size, way_of(step));
 }
 
 struct tune_way tune_way_in_force(const struct tuner *t, unsigned modes,
                                   const struct tune_size *size)
 {
-    const struct tuning_step *step =
-        tuning_choose(&t->in_force, ALNICO_ALLREDUCE, modes, size->bytes);
+    const struct tuning_step *step = step_of(t, modes, size);
     struct tune_way way = way_of(step);
-    while (isinf(tune_time(size, &way)) && (step = tuning_next(step, size->bytes)))
+    while (isinf(tune_time(size, &way)) && (step = tuning_next(step, row_bytes(t, size))))
         way = way_of(step);
     return way;
 }
@@ -57,8 +93,7 @@ bool tune_is_hopeless(const struct tuner *t, unsigned modes, const struct tune_s
     if (!before || before->bytes < PRUNE_BYTES || !tune_best(before))
         return false;
     const struct tuning_step *step;
-    for (step = tuning_choose(&t->in_force, ALNICO_ALLREDUCE, modes, size->bytes); step;
-         step = tuning_next(step, size->bytes)) {
+    for (step = step_of(t, modes, size); step; step = tuning_next(step, row_bytes(t, size))) {
         struct tune_way other = way_of(step);
         if (tune_same_way(way, &other, size->bytes))
             return false;
@@ -66,25 +101,37 @@ bool tune_is_hopeless(const struct tuner *t, unsigned modes, const struct tune_s
     return tune_time(before, way) > 2 * tune_time(before, tune_best(before));
 }
 
-static void measure_all(struct tuner *t)
+static void measure_size(struct tuner *t, unsigned modes, int at, size_t bytes)
 {
+    struct tune_size *size = &t->sizes[modes][at];
+    *size = (struct tune_size){.bytes = bytes / sizeof(float) * sizeof(float)};
+    size->elements = t->operation->shape == SHAPE_NONE ? 0 : size->bytes / sizeof(float);
+    tune_add_all(size, t->options.device, (int)t->operation->collective, t->options.quick);
+    add_in_force(t, modes, size);
+    t->device->measure(t, modes, size, at ? size - 1 : NULL);
+    if (!tune_best(size))
+        program_fail("no way can carry out %s of %zu bytes", t->operation->name, size->bytes);
+    if (t->rank == 0)
+        tune_print_size(t, modes, size);
+}
+
+static size_t first_size(const struct tuner *t)
+{
+    if (t->operation->shape == SHAPE_NONE)
+        return sizeof(float);
+    return is_sized(t->operation) ? t->options.begin : UNSIZED_BYTES;
+}
+
+/* All sizes and kinds of calls of the operation. */
+static void measure_operation(struct tuner *t)
+{
+    size_t bytes = first_size(t);
     if (t->rank == 0)
         tune_print_head(t);
-    for (size_t bytes = t->options.begin; t->count < TUNE_SIZES; bytes *= t->options.factor) {
+    for (t->count = 0; bytes && t->count < TUNE_SIZES; bytes = next_size(t, bytes)) {
         int at = t->count++;
-        for (unsigned modes = 0; modes < t->device->modes; modes++) {
-            struct tune_size *size = &t->sizes[modes][at];
-            size->bytes = bytes / sizeof(float) * sizeof(float);
-            tune_add_all(size, t->options.device, ALNICO_ALLREDUCE, t->options.quick);
-            add_in_force(t, modes, size);
-            t->device->measure(t, modes, size, at ? size - 1 : NULL);
-            if (!tune_best(size))
-                program_fail("no way can carry out an allreduce of %zu bytes", size->bytes);
-            if (t->rank == 0)
-                tune_print_size(t, modes, size);
-        }
-        if (bytes > t->options.end / t->options.factor)
-            break;
+        for (unsigned modes = 0; modes < t->device->modes; modes++)
+            measure_size(t, modes, at, bytes);
     }
 }
 
@@ -148,7 +195,7 @@ static int choose_rows(const struct tuner *t, struct tuning_row *rows)
 {
     int count = 0;
     for (int modes = (int)t->device->modes - 1; modes >= 0; modes--) {
-        struct tuning_row like = {.collective = ALNICO_ALLREDUCE,
+        struct tuning_row like = {.collective = (int)t->operation->collective,
                                   .device = t->options.device,
                                   .ranks = t->ranks,
                                   .hosts = t->comm->hosts,
@@ -159,18 +206,39 @@ static int choose_rows(const struct tuner *t, struct tuning_row *rows)
     return count;
 }
 
-static void finish_table(const struct tuner *t, const char *command, struct tuning *tuning)
+/* The rows of the operation, into the table if there is a file. */
+static void add_rows(const struct tuner *t, struct tuning *tuning)
 {
     static struct tuning_row rows[TUNE_SIZES * MODES];
     int count = choose_rows(t, rows);
     tune_print_rows(t, rows, count);
+    if (t->options.file)
+        program_check(tune_merge(tuning, rows, count), t->options.file);
+}
+
+static void write_table(const struct tuner *t, const char *command, struct tuning *tuning)
+{
     if (!t->options.file)
         return;
-    program_check(tune_merge(tuning, rows, count), t->options.file);
     describe_into(t, command, tuning);
     program_check(tuning_file_write(t->options.file, tuning), "writing the table");
     printf("\n%s: %d rows; use it by ALNICO_TUNING=%s\n", t->options.file, tuning->count,
            t->options.file);
+}
+
+/* Measures all operations; on rank 0 what follows. Returns in how many cases --verify found a faster way. */
+static int tune_all(struct tuner *t, struct tuning *tuning)
+{
+    int slow = 0;
+    for (int i = 0; i < t->options.operation_count; i++) {
+        t->operation = t->options.operations[i];
+        measure_operation(t);
+        if (t->rank == 0 && t->options.verify)
+            slow += tune_print_verdict(t);
+        else if (t->rank == 0)
+            add_rows(t, tuning);
+    }
+    return slow;
 }
 
 /* ---- The program ---- */
@@ -183,9 +251,13 @@ static void tuner_open(struct tuner *t)
     t->device = &tune_cpu;
 #endif
     t->device->open(t);
-    if (t->comm->forced[ALNICO_ALLREDUCE].algorithm || t->comm->family->settings.chunk_bytes)
+    bool forced = t->comm->family->settings.chunk_bytes > 0;
+    for (int i = 0; i < t->options.operation_count; i++)
+        forced |= t->comm->forced[t->options.operations[i]->collective].algorithm != NULL;
+    if (forced)
         program_fail(
-            "ALNICO_ALLREDUCE or ALNICO_CHUNK is set: unset them, they go before every row");
+            "ALNICO_ALLREDUCE or ALNICO_CHUNK is set, or another operation's variable: unset "
+            "them, they go before every row");
     program_check(tuning_steps_init(&t->in_force, &t->comm->family->tuning, (int)t->options.device,
                                     t->ranks, t->comm->hosts),
                   "tuning_steps_init");
@@ -237,12 +309,9 @@ int main(int argc, char **argv)
     if (t.rank == 0)
         open_file(t.options.file, &tuning);
     tuner_open(&t);
-    measure_all(&t);
-    int slow = 0;
-    if (t.rank == 0 && t.options.verify)
-        slow = tune_print_verdict(&t);
-    else if (t.rank == 0)
-        finish_table(&t, command, &tuning);
+    int slow = tune_all(&t, &tuning);
+    if (t.rank == 0 && !t.options.verify)
+        write_table(&t, command, &tuning);
     MPI_Bcast(&slow, 1, MPI_INT, 0, MPI_COMM_WORLD);
     tuning_finish(&tuning);
     tuner_close(&t);

@@ -19,6 +19,7 @@ struct tune_gpu {
 
 /* One way at one size. */
 struct contest {
+    const struct tuner *tuner;
     const struct tune_way *way;
     struct gpu_side side;
     int place; /* in the size's list */
@@ -30,7 +31,7 @@ struct contest {
 static void prepare(void *context)
 {
     struct contest *c = context;
-    tune_force(c->side.gpu->comm, c->way);
+    tune_force(c->tuner, c->side.gpu->comm, c->way);
     side_prepare(&c->side);
 }
 
@@ -69,15 +70,16 @@ static void race(struct contest *contests, int count, double budget)
 static struct bench *bench_of(struct tuner *t, unsigned modes, size_t bytes)
 {
     struct bench *bench = &t->gpu->bench[modes & MODE_REGISTERED ? 1 : 0];
+    bench->options.operation = t->operation;
     bench->options.graph = modes & MODE_CAPTURED;
     bench->options.calls = bytes <= 1 << 20 ? GRAPH_CALLS : bytes <= 16 << 20 ? 8 : 3;
     return bench;
 }
 
-static bool open_contest(struct bench *bench, struct contest *c, size_t bytes)
+static bool open_contest(struct bench *bench, struct contest *c, const struct tune_size *size)
 {
-    c->side = side_make(bench->gpu, OURS, bytes / sizeof(float), ALNICO_FLOAT32, ALNICO_SUM);
-    tune_force(bench->gpu->comm, c->way);
+    c->side = side_make(bench->gpu, OURS, size->elements, ALNICO_FLOAT32, ALNICO_SUM);
+    tune_force(c->tuner, bench->gpu->comm, c->way);
     return side_open(&c->side);
 }
 
@@ -88,10 +90,9 @@ static int look_at_all(struct tuner *t, struct bench *bench, unsigned modes, str
     int count = 0;
     for (int i = 0; i < size->count; i++) {
         struct contest *c = &contests[count];
-        *c = (struct contest){.way = &size->ways[i], .place = i};
+        *c = (struct contest){.tuner = t, .way = &size->ways[i], .place = i};
         size->time_us[i] = -1;
-        if (tune_is_hopeless(t, modes, size, before, c->way) ||
-            !open_contest(bench, c, size->bytes))
+        if (tune_is_hopeless(t, modes, size, before, c->way) || !open_contest(bench, c, size))
             continue;
         race(c, 1, look_seconds);
         side_drop_graphs(&c->side);
@@ -125,7 +126,7 @@ static void measure_size(struct tuner *t, unsigned modes, struct tune_size *size
         contests[finalists++] = contests[i];
     }
     for (int i = 0; i < finalists; i++)
-        if (!open_contest(bench, &contests[i], size->bytes))
+        if (!open_contest(bench, &contests[i], size))
             program_fail("%s can no longer do what it did", contests[i].way->algorithm->name);
     race(contests, finalists, t->options.seconds);
     for (int i = 0; i < finalists; i++) {
@@ -139,10 +140,10 @@ static void measure_size(struct tuner *t, unsigned modes, struct tune_size *size
 static void open_bench(struct tuner *t, struct bench *bench, bool registered)
 {
     *bench = (struct bench){.ops = &bench_cuda, .rank = t->rank, .ranks = t->ranks};
-    bench->options = (struct perf_options){.operation = perf_operation_find("allreduce"),
+    bench->options = (struct perf_options){.operation = t->options.operations[0],
                                            .device = ALNICO_DEVICE_CUDA,
                                            .begin = t->options.begin,
-                                           .end = t->options.end,
+                                           .end = tune_capacity(t),
                                            .type = ALNICO_FLOAT32,
                                            .op = ALNICO_SUM,
                                            .all_algorithms = true,

@@ -13,12 +13,15 @@
  * others there, no longer counts. */
 enum { PRUNE_BYTES = 1 << 20 };
 
+/* The one size of an operation whose rows hold for every size, since ranks do not know each other's counts. */
+enum { UNSIZED_BYTES = 64 << 10 };
+
 struct tuner;
 
 struct tune_device {
     unsigned modes; /* kinds of calls that have a table of their own: 1, or MODES */
 
-    /* Makes buffers for messages of up to options.end bytes, and tuner->comm. */
+    /* Makes buffers of tune_capacity bytes, and tuner->comm. */
     void (*open)(struct tuner *tuner);
 
     /* Times every way of the size that can do it, for calls of so many modes; the others get a negative time. `before` is
@@ -37,16 +40,21 @@ struct tuner {
     struct tune_options options;
     int rank, ranks;
     alnico_comm_t comm;
-    struct tuning_steps in_force;   /* what the table said before */
-    struct tune_size *sizes[MODES]; /* options' sizes, for every mode of the device */
+    const struct perf_operation *operation; /* that is measured */
+    struct perf_blocks blocks;              /* of the size, on the CPU */
+    struct tuning_steps in_force;           /* what the table said before */
+    struct tune_size *sizes[MODES];         /* options' sizes, for every mode of the device */
     int count;
     const cJSON *describe; /* the GPU, for the file's description of the machine; NULL: none */
     float *send, *recv;    /* on the CPU */
     struct tune_gpu *gpu;  /* on GPUs */
 };
 
-/* The way becomes the communicator's only one. */
-void tune_force(alnico_comm_t comm, const struct tune_way *way);
+/* Bytes of the larger buffer of any size and operation. */
+size_t tune_capacity(const struct tuner *tuner);
+
+/* The way becomes the communicator's only one for the operation that is measured. */
+void tune_force(const struct tuner *tuner, alnico_comm_t comm, const struct tune_way *way);
 
 /* Whether it is so slow at the size before that it is not worth measuring, and not one that the table may take. */
 bool tune_is_hopeless(const struct tuner *tuner, unsigned modes, const struct tune_size *size,

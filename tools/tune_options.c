@@ -8,7 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_SECONDS = 256, KEY_MARGIN, KEY_QUICK, KEY_CHECK, KEY_DEVICE, KEY_MEMORY, KEY_VERIFY };
+enum {
+    KEY_SECONDS = 256,
+    KEY_MARGIN,
+    KEY_QUICK,
+    KEY_CHECK,
+    KEY_DEVICE,
+    KEY_MEMORY,
+    KEY_VERIFY,
+    KEY_OPERATIONS
+};
 
 static double read_number(struct argp_state *state, const char *option, const char *text,
                           double most)
@@ -20,9 +29,34 @@ static double read_number(struct argp_state *state, const char *option, const ch
     return value;
 }
 
+static void add_operation(struct argp_state *state, struct tune_options *options, const char *name)
+{
+    const struct perf_operation *operation = perf_operation_find(name);
+    if (!operation || operation->id >= TUNE_OPERATIONS)
+        argp_error(state, "--operations %s: expected names of collectives, as allgather, or all",
+                   name);
+    for (int i = 0; i < options->operation_count; i++)
+        if (options->operations[i] == operation)
+            argp_error(state, "--operations: %s is there twice", name);
+    options->operations[options->operation_count++] = operation;
+}
+
+/* A comma list of names, or "all". */
+static void read_operations(struct argp_state *state, struct tune_options *options, char *text)
+{
+    options->operation_count = 0;
+    for (int i = 0; i < TUNE_OPERATIONS && strcmp(text, "all") == 0; i++)
+        options->operations[options->operation_count++] = perf_operation_at(i);
+    for (char *rest = text, *name;
+         options->operation_count < TUNE_OPERATIONS && (name = strsep(&rest, ","));)
+        add_operation(state, options, name);
+}
+
 /* What was not given. */
 static void fill_in(struct tune_options *options)
 {
+    if (!options->operation_count)
+        options->operations[options->operation_count++] = perf_operation_at(PERF_ALLREDUCE);
     static const struct tune_options defaults[2][2] = {
         {{.begin = 8, .end = 64 << 20, .factor = 2, .seconds = 2, .margin = 0.03},
          {.begin = 8, .end = 2 << 20, .factor = 8, .seconds = 0.2, .margin = 0.03}},
@@ -86,6 +120,9 @@ static error_t read_option(int key, char *text, struct argp_state *state)
     case KEY_MARGIN:
         options->margin = read_number(state, "--margin", text, 1000) / 100;
         return 0;
+    case KEY_OPERATIONS:
+        read_operations(state, options, text);
+        return 0;
     case KEY_QUICK:
         options->quick = true;
         return 0;
@@ -121,7 +158,10 @@ struct tune_options tune_options_read(int argc, char **argv)
     static const struct argp_option table[] = {
         {"minbytes", 'b', "SIZE", 0, "first size in bytes; 64K and 64M are understood (8)", 0},
         {"maxbytes", 'e', "SIZE", 0,
-         "last size (64M, with --device cuda 256M); its row holds for all above", 0},
+         "last size (64M, with --device cuda 256M); its row holds for all above. Sizes are those "
+         "of "
+         "the vector or of one rank's block; blocks of all ranks together do not go beyond -e",
+         0},
         {"stepfactor", 'f', "N", 0, "from one size to the next, multiply by N (2)", 0},
         {"seconds", KEY_SECONDS, "S", 0,
          "time to spend on each size, about (2; with --device cuda 0.2 on each kind of call)", 0},
@@ -134,6 +174,11 @@ struct tune_options tune_options_read(int argc, char **argv)
          0},
         {"memory", KEY_MEMORY, "KIND", 0,
          "where buffers on GPUs come from: cuda (cudaMalloc) or nccl (ncclMemAlloc) (cuda)", 0},
+        {"operations", KEY_OPERATIONS, "LIST", 0,
+         "what to measure: a comma list as allreduce,allgather, or all, which takes as long for "
+         "each "
+         "(allreduce)",
+         0},
         {"verify", KEY_VERIFY, NULL, 0,
          "make no rows: say where the table in force is slower than the fastest by more than 3 % "
          "and "
@@ -148,12 +193,11 @@ struct tune_options tune_options_read(int argc, char **argv)
         .options = table,
         .parser = read_option,
         .args_doc = "[FILE]",
-        .doc =
-            "Measures every backend, algorithm, chunk size and grid of an allreduce (float32, sum) "
-            "on "
-            "the ranks of mpirun, and prints the fastest and what the table in force takes. FILE "
-            "gets the rows that follow for this number of ranks and hosts; what it says about "
-            "others stays."};
+        .doc = "Measures every backend, algorithm, chunk size and grid of an allreduce, or of the "
+               "operations named (float32, sum), on the ranks of mpirun, and prints the fastest "
+               "and what the table in force takes. FILE "
+               "gets the rows that follow for this number of ranks and hosts; what it says about "
+               "others stays."};
     struct tune_options options = {0};
     argp_err_exit_status = EXIT_USAGE;
     argp_program_version = alnico_version();

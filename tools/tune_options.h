@@ -2,12 +2,16 @@
 #ifndef ALNICO_TOOLS_TUNE_OPTIONS_H
 #define ALNICO_TOOLS_TUNE_OPTIONS_H
 
-#include <alnico/alnico.h>
+#include "perf_operations.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
+enum { TUNE_OPERATIONS = PERF_SENDRECV + 1 }; /* one for each collective that a table knows */
+
 struct tune_options {
+    const struct perf_operation *operations[TUNE_OPERATIONS];
+    int operation_count;
     const char *file, *check;
     size_t begin, end, factor;
     double seconds, margin;

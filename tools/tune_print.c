@@ -34,6 +34,7 @@ static const char *way_text(const struct tune_way *way, size_t bytes, char *text
 
 void tune_print_head(const struct tuner *t)
 {
+    printf("%s\n", t->operation->name);
     printf("%11s", "bytes");
     if (has_modes(t))
         printf("  %-16s", "mode");

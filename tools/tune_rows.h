@@ -17,6 +17,7 @@ struct tune_way {
 /* What was measured for messages of `bytes` bytes. */
 struct tune_size {
     size_t bytes;
+    size_t elements; /* of the vector or of one rank's block */
     int count;
     struct tune_way ways[TUNE_WAYS];
     double time_us[TUNE_WAYS]; /* negative: this way cannot do it */

@@ -49,6 +49,21 @@ expect_json "$table" 'rows;0;ranks_up_to' 2
 expect_json "$table" 'rows;1;ranks_up_to' 9
 expect_json "$table" 'rows;1;chunk_bytes' 9999
 
+# Other operations: rows of each, of blocks as long as fit into -e together, and one where the table knows no size.
+expect 0 "$mpiexec" "$flag" 2 "$tune" "${quick[@]}" -b 64 -e 1K --operations allgather,alltoallv,barrier "$work/more.json"
+expect_out '^allgather$'
+expect_out '^ +512 +[a-z]+ (bruck|recursive_doubling|ring|one_shot|[a-z_]+), '
+! grep -qE '^ +4096 ' "$work/out" || fail "blocks of all ranks together go beyond -e"
+expect_out '^ +65536 +[a-z]+ [a-z_]+, '
+expect_json "$work/more.json" 'rows;0;collective' allgather
+grep -q '"alltoallv".*"bytes_up_to": *null' "$work/more.json" || fail "no row of every alltoallv"
+grep -q '"barrier".*"bytes_up_to": *null' "$work/more.json" || fail "no row of barriers"
+! grep -q '"allreduce"' "$work/more.json" || fail "rows of what was not asked for"
+expect 0 "$tune" --check "$work/more.json"
+expect 0 env ALNICO_TUNING="$work/more.json" "$mpiexec" "$flag" 2 "$perf" alltoallv -n 3 -w 0 -e 64K -f 16
+expect 1 env ALNICO_BARRIER=dissemination "$mpiexec" "$flag" 2 "$tune" "${quick[@]}" --operations barrier
+expect_err "or another operation's variable"
+
 # The table in force is judged; a busy machine may find a faster way.
 status=0
 "$mpiexec" "$flag" 2 "$tune" "${quick[@]}" -e 4K --verify >"$work/out" 2>"$work/err" </dev/null || status=$?
@@ -92,6 +107,9 @@ usage '--margin -1: expected a number' --margin -1
 usage 'b: expected one FILE, and a is given' a b
 usage '--check: takes no other file' --check a b
 usage '--verify: takes no file, and a is given' --verify a
+usage '--operations x: expected names of collectives' --operations allreduce,x
+usage '--operations exchange: expected names of collectives' --operations exchange
+usage '--operations: allreduce is there twice' --operations allreduce,allreduce
 usage '--device tpu: expected cpu or cuda' --device tpu
 usage '--memory nccl: needs --device cuda' --memory nccl
 "$tune" --device cuda >"$work/out" 2>"$work/err" </dev/null || true
