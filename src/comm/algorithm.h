@@ -147,6 +147,8 @@ extern const struct algorithm algorithm_nccl_symmetric;
 extern const struct algorithm algorithm_nccl_messages;
 
 extern const struct algorithm *const algorithms_peer[];
+extern const struct algorithm *const algorithms_peer_copies[];
+extern const struct algorithm *const algorithms_peer_barrier[];
 extern const struct algorithm *const algorithms_peer_cuda[];
 extern const struct algorithm *const algorithms_shared[];
 extern const struct algorithm *const algorithms_nccl[];

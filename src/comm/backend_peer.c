@@ -1,5 +1,5 @@
 /*
- * The peer backend: allreduce over memory that all ranks of one host map, 2 to 64 of them. On the CPU an operation is
+ * The peer backend: collectives over memory that all ranks of one host map, 2 to 64 of them. On the CPU an operation is
  * polled by the engine or its caller (hosted.c), and the protocol is peer_cpu.c's. The area has room for
  * one operation at a time, so each has a ticket and waits for its turn.
  */
@@ -120,13 +120,12 @@ static void peer_detach(alnico_comm_t comm)
 static bool peer_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
-    (void)algorithm;
-    return comm->peer && (!call || call->collective == ALNICO_ALLREDUCE);
+    return comm->peer && (!call || peer_does(call->collective, way_of(algorithm)));
 }
 
 const struct backend_ops backend_peer = {
     .name = "peer",
-    .about = "ranks of one host read each other's vectors in shared memory",
+    .about = "ranks of one host read what the others have in shared memory",
     .needs = "2 to 64 ranks on one host",
     .devices = 1u << ALNICO_DEVICE_CPU,
     .supports = peer_supports,

@@ -1,10 +1,12 @@
 /*
- * Allreduce over memory that all ranks of a host map, in C11 atomics and without locks: the protocol of the peer
- * backend on the CPU. Every rank writes to its own part of the area only; the others read it.
+ * Collectives over memory that all ranks of a host map, in C11 atomics and without locks: the protocol of the peer
+ * backend on the CPU. Every rank writes to its own part of the area only; the others read it. Allreduce, reduce,
+ * broadcast, allgather, reduce_scatter, alltoall and barrier.
  *
- * One-shot: every rank publishes its whole vector and combines everybody's itself. Recursive multiplying: groups do so,
- * and then one of each group. Two-shot: each rank combines one block and publishes the result. All combine in an order
- * that is the same for all ranks, so all get the same bits; the first and the last in that of the ranks.
+ * One-shot: who has something to say publishes it, and every rank reads what it needs and combines it itself. Reductions
+ * of a vector have two other ways. Recursive multiplying: groups do so, and then one of each group; barriers too.
+ * Two-shot: each rank combines one block and publishes the result. All combine in an order that is the same for all ranks,
+ * so all get the same bits; the first and the last in that of the ranks.
  */
 #ifndef ALNICO_SRC_PEER_H
 #define ALNICO_SRC_PEER_H
@@ -29,14 +31,28 @@ void peer_destroy(struct peer *peer);
 
 enum peer_way { PEER_ONE_SHOT, PEER_TWO_SHOT, PEER_MULTIPLYING };
 
-/* One allreduce. Only one is polled at a time, in the same order on all ranks. */
+/* Whether it does the collective in this way. */
+bool peer_does(alnico_collective_t collective, enum peer_way way);
+
+/* One collective. Only one is polled at a time, in the same order on all ranks. */
 struct peer_run {
     struct peer *peer;
     struct call call;
     enum peer_way way;
-    enum peer_step { PEER_LINES, PEER_GROUP, PEER_GROUPS, PEER_REDUCE, PEER_COLLECT } step;
+    const struct peer_pattern *pattern;
+    enum peer_step {
+        PEER_LINES,
+        PEER_PIECES,
+        PEER_GROUP,
+        PEER_GROUPS,
+        PEER_REDUCE,
+        PEER_COLLECT
+    } step;
+    bool ended;
     bool begun;          /* our own part of this turn is out */
+    size_t width;        /* bytes of an element; of a barrier 0 */
     int index;           /* how many ranks the step is done with */
+    uint64_t least;      /* that those ranks have finished */
     size_t line;         /* of the next one, in steps with lines */
     size_t done, count;  /* elements behind us, and of the present turn or piece */
     size_t staged, next; /* elements published so far, and of the piece that was published last */

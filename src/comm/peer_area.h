@@ -1,5 +1,5 @@
 /*
- * What the ranks share and how: the area, its words and marks. For peer_cpu.c, peer_lines.c and peer_stages.c.
+ * What the ranks share and how: the area, its words and marks. For peer_*.c of the CPU.
  *
  * A mark is a turn, or the number of a piece, and 16 bits of signature: ranks that call different things see it at
  * once. Every wait is a look at one rank's word; nothing here blocks. Whoever polls the operation calls.
@@ -14,6 +14,11 @@
 #include <stdatomic.h>
 
 enum {
+    LINE_SETS = 8, /* used in turn, and so are the stages and the slots */
+    STAGES = 2,
+    SLOTS = 8,             /* for those who do not wait for each other */
+    SLOT_BYTES = 16 << 10, /* all of them together fit the second-level cache */
+    LEASES = 8,            /* the most of these */
     LINE_PAYLOAD = 56,
     LINES = 32,  /* that a rank publishes at once: 1.75 KB */
     LEVELS = 2,  /* of recursive multiplying */
@@ -30,19 +35,52 @@ struct word {
     _Alignas(ALONE) _Atomic uint64_t value;
 };
 
-/* What a rank writes, and the others read; its stages and results follow. */
+/* The first lines of all sets are not to compete for one set of the processor's cache. */
+struct line_set {
+    struct line lines[LEVELS][LINES];
+    _Alignas(64) char apart[3 * 64];
+};
+
+/* Ranks count turns of lines, pieces in stages, and pieces in slots; each in the same order, whether they take part or
+ * not. */
+enum peer_count { TURNS, PIECES, FLOWS, COUNTS };
+
+/* What a rank writes, and the others read; its stages, results and slots follow. */
 struct part {
-    struct line lines[2][LEVELS][LINES];
-    struct word ready, reduced;
+    struct line_set sets[LINE_SETS];
+    struct word ready, reduced;   /* pieces in stages, and their results */
+    struct word flowing;          /* pieces in slots */
+    struct word finished[COUNTS]; /* turns and pieces that it needs nothing of any more */
+};
+
+/* When we wrote to a buffer, and who reads it: a rank, or EVERYBODY. */
+enum { EVERYBODY = -1 };
+struct lease {
+    uint64_t number;
+    int reader;
+};
+
+struct count {
+    uint64_t now;       /* begun so far */
+    uint64_t known;     /* all ranks have finished so many; the true number may be higher */
+    struct lease asked; /* the one rank that was asked last, and what it has finished */
+    struct lease leases[LEASES];
+};
+
+/* Who publishes and who reads, and what: a vector, or a block for each rank. */
+enum peer_who { ALL, ROOT, OTHERS };
+struct peer_pattern {
+    enum peer_who writers, readers;
+    bool sends_blocks, takes_blocks; /* SEND, RECV has one for each rank */
 };
 
 struct peer {
     char *area;
     size_t part_bytes, stage_bytes, result_bytes;
-    int rank, size, group;  /* ranks of a group: the least whose square is not below the size */
-    uint64_t turns, pieces; /* of lines, and of stages, so far */
-    char *gathered;         /* LINES * 64 bytes for each rank: lines without their marks */
-    char *partial;          /* as much once: what we have combined ourselves */
+    int rank, size, group; /* ranks of a group: the least whose square is not below the size */
+    struct count counts[COUNTS];
+    char *gathered; /* LINES * 64 bytes for each rank: lines without their marks */
+    char *partial;  /* as much once: what we have combined ourselves */
 };
 
 static inline struct part *part_of(const struct peer *peer, int rank)
@@ -81,14 +119,67 @@ static inline int rank_at(const struct peer *peer, int i)
     return rank < peer->size ? rank : rank - peer->size;
 }
 
+static inline bool is_among(const struct peer_run *run, enum peer_who who, int rank)
+{
+    return who == ALL || (who == ROOT) == (rank == run->call.root);
+}
+
+static inline bool writes(const struct peer_run *run, int rank)
+{
+    return is_among(run, run->pattern->writers, rank);
+}
+
+static inline bool reads(const struct peer_run *run)
+{
+    return is_among(run, run->pattern->readers, run->peer->rank);
+}
+
+/* What we have for ourselves, or for a rank, of the present elements. */
+static inline const char *own_send(const struct peer_run *run, int rank)
+{
+    size_t block = run->pattern->sends_blocks ? (size_t)rank * run->call.count : 0;
+    return (const char *)run->call.send + (block + run->done) * run->width;
+}
+
+/* Where what a rank has for us belongs. */
+static inline char *own_recv(const struct peer_run *run, int rank)
+{
+    size_t block = run->pattern->takes_blocks ? (size_t)rank * run->call.count : 0;
+    return (char *)run->call.recv + (block + run->done) * run->width;
+}
+
+/* Copies the present elements of our own block, unless the call is in place. */
+void peer_keep_own(const struct peer_run *run);
+
+/* PENDING until everybody has read what we wrote to the buffer of the next turn or piece; see peer_turns.c. */
+alnico_status_t peer_reuse(struct peer_run *run, enum peer_count which);
+
+/* Begins the next turn or piece, in whose buffer we write for `reader`. With `written` false we do not. Its number. */
+uint64_t peer_begin_next(const struct peer_run *run, enum peer_count which, bool written,
+                         int reader);
+
+/* Everybody has begun the present turn or piece: we have seen it. */
+void peer_all_began(const struct peer_run *run, enum peer_count which);
+
+/* We need nothing of it any more. */
+void peer_finish(const struct peer_run *run, enum peer_count which);
+
+/* Asks for memory before it is read. */
+void peer_fetch(const char *from, size_t bytes);
+
 /* The steps: one try each. PENDING, SUCCESS (the run goes on with run->step, or has ended), or MISMATCH. */
 alnico_status_t peer_poll_lines(struct peer_run *run, bool *moved);
+alnico_status_t peer_poll_pieces(struct peer_run *run, bool *moved);
 alnico_status_t peer_poll_group(struct peer_run *run, bool *moved);
 alnico_status_t peer_poll_groups(struct peer_run *run);
 alnico_status_t peer_poll_reduce(struct peer_run *run, bool *moved);
 alnico_status_t peer_poll_collect(struct peer_run *run);
 
-/* Bytes of a stage and of a block's result; bytes up to which one-shot takes lines. */
+/* A rank's stage, or slot, of a piece. */
+char *peer_stage(const struct peer_run *run, int rank, uint64_t piece);
+char *peer_slot(const struct peer_run *run, int rank, uint64_t piece);
+
+/* Bytes of a stage and of a block's result; bytes published up to which one-shot takes lines. */
 size_t peer_stage_bytes(int size);
 size_t peer_result_bytes(int size);
 size_t peer_small_bytes(void);

@@ -1,13 +1,16 @@
-/* A rank's view of the area, and one run after another: peer_lines.c and peer_stages.c have the steps. */
+/* A rank's view of the area, and one run after another: peer_lines.c, peer_pieces.c and peer_stages.c have the steps. */
 #include "comm/peer_area.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { PAGE = 4096 };
 
 static size_t part_bytes(int size)
 {
-    size_t bytes = sizeof(struct part) + 2 * peer_stage_bytes(size) + 2 * peer_result_bytes(size);
+    size_t bytes = sizeof(struct part) +
+                   STAGES * (peer_stage_bytes(size) + peer_result_bytes(size)) +
+                   (size_t)SLOTS * SLOT_BYTES;
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
@@ -20,10 +23,11 @@ size_t peer_bytes(int size)
  * writer by itself; the lines and words they look at from the start. */
 static void touch(struct part *part)
 {
-    for (int set = 0; set < 2; set++)
+    for (int set = 0; set < LINE_SETS; set++)
         for (int level = 0; level < LEVELS; level++)
             for (int i = 0; i < LINES; i++)
-                atomic_store_explicit(&part->lines[set][level][i].mark, 0, memory_order_relaxed);
+                atomic_store_explicit(&part->sets[set].lines[level][i].mark, 0,
+                                      memory_order_relaxed);
     atomic_store_explicit(&part->ready.value, 0, memory_order_relaxed);
 }
 
@@ -67,19 +71,68 @@ void peer_destroy(struct peer *peer)
     free(peer);
 }
 
+/* ---- What each collective publishes and reads ---- */
+
+static const struct peer_pattern patterns[] = {
+    [ALNICO_ALLREDUCE] = {ALL, ALL, false, false},
+    [ALNICO_REDUCE] = {OTHERS, ROOT, false, false},
+    [ALNICO_BROADCAST] = {ROOT, OTHERS, false, false},
+    [ALNICO_ALLGATHER] = {ALL, ALL, false, true},
+    [ALNICO_REDUCE_SCATTER] = {ALL, ALL, true, false},
+    [ALNICO_ALLTOALL] = {ALL, ALL, true, true},
+    [ALNICO_BARRIER] = {ALL, ALL, false, false},
+};
+
+bool peer_does(alnico_collective_t collective, enum peer_way way)
+{
+    bool vector = collective == ALNICO_ALLREDUCE || collective == ALNICO_REDUCE;
+    if (vector || (collective == ALNICO_BARRIER && way != PEER_TWO_SHOT))
+        return true;
+    return way == PEER_ONE_SHOT &&
+           (collective == ALNICO_BROADCAST || collective == ALNICO_ALLGATHER ||
+            collective == ALNICO_REDUCE_SCATTER || collective == ALNICO_ALLTOALL);
+}
+
+void peer_keep_own(const struct peer_run *run)
+{
+    int rank = run->peer->rank;
+    if (run->pattern->takes_blocks && own_send(run, rank) != own_recv(run, rank))
+        memcpy(own_recv(run, rank), own_send(run, rank), run->count * run->width);
+}
+
+/* ---- Runs ---- */
+
+static uint32_t signature_of(const struct call *call, enum peer_way way)
+{
+    uint64_t kind = call->count + 7919 * (uint64_t)call->type + 30011 * (uint64_t)call->op +
+                    104729 * (uint64_t)way + 15485863 * (uint64_t)call->collective +
+                    32452843 * (uint64_t)call->root;
+    return (uint32_t)(kind % 65521);
+}
+
+static enum peer_step first_step(const struct peer_run *run)
+{
+    const struct call *call = &run->call;
+    size_t most = peer_small_bytes() / (run->pattern->sends_blocks ? (size_t)run->peer->size : 1);
+    if (run->way == PEER_MULTIPLYING)
+        return PEER_GROUP;
+    if (run->way == PEER_TWO_SHOT)
+        return PEER_REDUCE;
+    return call->count * run->width <= most ? PEER_LINES : PEER_PIECES;
+}
+
 void peer_begin(struct peer_run *run, struct peer *peer, const struct call *call, enum peer_way way)
 {
-    size_t bytes = call->count * datatype_bytes(call->type);
-    size_t kind =
-        call->count + 7919 * (size_t)call->type + 30011 * (size_t)call->op + 104729 * (size_t)way;
-    bool small = way == PEER_ONE_SHOT && bytes <= peer_small_bytes();
+    bool barrier = call->collective == ALNICO_BARRIER;
     *run = (struct peer_run){.peer = peer,
                              .call = *call,
                              .way = way,
-                             .step = small                     ? PEER_LINES
-                                     : way == PEER_MULTIPLYING ? PEER_GROUP
-                                                               : PEER_REDUCE,
-                             .signature = (uint32_t)(kind % 65521)};
+                             .pattern = &patterns[call->collective],
+                             .ended = call->count == 0,
+                             .width = barrier ? 0 : datatype_bytes(call->type),
+                             .least = UINT64_MAX,
+                             .signature = signature_of(call, way)};
+    run->step = first_step(run);
 }
 
 static alnico_status_t poll_step(struct peer_run *run, bool *moved)
@@ -87,6 +140,8 @@ static alnico_status_t poll_step(struct peer_run *run, bool *moved)
     switch (run->step) {
     case PEER_LINES:
         return peer_poll_lines(run, moved);
+    case PEER_PIECES:
+        return peer_poll_pieces(run, moved);
     case PEER_GROUP:
         return peer_poll_group(run, moved);
     case PEER_GROUPS:
@@ -101,7 +156,7 @@ static alnico_status_t poll_step(struct peer_run *run, bool *moved)
 
 alnico_status_t peer_poll(struct peer_run *run, bool *moved)
 {
-    while (run->done < run->call.count) {
+    while (!run->ended) {
         TRY(poll_step(run, moved));
         *moved = true;
     }

@@ -1,15 +1,13 @@
 /*
  * Small vectors, in lines: a line is one cache line, 56 bytes and a mark, written last. Who sees the mark of this turn
- * sees the bytes, so that one transfer between two cores brings both.
+ * sees the bytes, so that one transfer between two cores brings both. A barrier is a line without bytes.
  *
- * one-shot  Every rank reads the lines of all others: 1 wait, p - 1 reads.
+ * one-shot  Every rank that has something publishes it, and every rank reads what it needs: 1 wait, p - 1 reads at most.
  * recursive multiplying (Ruefenacht, Bull, Booth 2017), in two rounds for up to 64 ranks: a rank combines
  *           its group of sqrt(p), publishes that, and combines it with what one member of each other group
  *           published: 2 waits, 2 sqrt(p) reads. It goes with any rank count: the last group may be smaller, and its
- *           members are read more often. A longer vector takes several turns.
- *
- * A rank has two sets of lines, used in turn. A set is written again two turns later; whoever gets that far has
- * ended the turn between, for which every rank had to begin it, and so had done with the earlier set.
+ *           members are read more often. A longer vector takes several turns. Of a reduce only the root reads groups, and
+ *           only those whom it reads combine theirs.
  */
 #include "comm/peer_area.h"
 
@@ -26,13 +24,23 @@ size_t peer_small_bytes(void)
 
 /* ---- Publishing and gathering ---- */
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* At least one line, be it without bytes. */
 static void publish(struct peer_run *run, int level, const char *from, size_t bytes)
 {
-    struct line *line = own_part(run)->lines[run->turn % 2][level];
-    for (size_t at = 0; at < bytes; at += LINE_PAYLOAD, line++) {
-        memcpy(line->payload, from + at, bytes - at < LINE_PAYLOAD ? bytes - at : LINE_PAYLOAD);
+    struct line *line = own_part(run)->sets[run->turn % LINE_SETS].lines[level];
+    size_t at = 0;
+    do {
+        if (at < bytes)
+            memcpy(line->payload, from + at, least(bytes - at, LINE_PAYLOAD));
         atomic_store_explicit(&line->mark, mark_of(run, run->turn), memory_order_release);
-    }
+        line++;
+        at += LINE_PAYLOAD;
+    } while (at < bytes);
 }
 
 static char *gathered(const struct peer_run *run, int slot)
@@ -40,42 +48,88 @@ static char *gathered(const struct peer_run *run, int slot)
     return run->peer->gathered + (size_t)slot * LINES * 64;
 }
 
-/* Copies the lines of one rank to a slot as they come. */
-static alnico_status_t gather(struct peer_run *run, int rank, int level, int slot, size_t bytes)
+/* Copies bytes [begin, end) of what a rank published to `to` as they come. */
+static alnico_status_t gather_part(struct peer_run *run, int rank, int level, char *to,
+                                   size_t begin, size_t end)
 {
-    const struct line *lines = part_of(run->peer, rank)->lines[run->turn % 2][level];
-    for (; run->line * LINE_PAYLOAD < bytes; run->line++) {
+    const struct line *lines =
+        part_of(run->peer, rank)->sets[run->turn % LINE_SETS].lines[level] + begin / LINE_PAYLOAD;
+    size_t skip = begin % LINE_PAYLOAD, bytes = end - begin;
+    do {
         const struct line *line = &lines[run->line];
-        size_t at = run->line * LINE_PAYLOAD;
+        size_t at = run->line * LINE_PAYLOAD, from = at ? 0 : skip;
         TRY(check_mark(run, &line->mark, run->turn, rank));
-        memcpy(gathered(run, slot) + at, line->payload,
-               bytes - at < LINE_PAYLOAD ? bytes - at : LINE_PAYLOAD);
-    }
+        if (bytes)
+            memcpy(to + (at + from - skip), line->payload + from,
+                   least(skip + bytes - (at + from), LINE_PAYLOAD - from));
+        run->line++;
+    } while (run->line * LINE_PAYLOAD < skip + bytes);
     run->line = 0;
     return ALNICO_SUCCESS;
 }
 
+static alnico_status_t gather(struct peer_run *run, int rank, int level, int slot, size_t bytes)
+{
+    return gather_part(run, rank, level, gathered(run, slot), 0, bytes);
+}
+
 /* ---- One-shot ---- */
 
-alnico_status_t peer_poll_lines(struct peer_run *run, bool *moved)
+static alnico_status_t begin_lines(struct peer_run *run)
+{
+    bool written = writes(run, run->peer->rank);
+    size_t blocks = run->pattern->sends_blocks ? (size_t)run->peer->size : 1;
+    int reader = run->pattern->readers == ROOT ? run->call.root : EVERYBODY;
+    if (written)
+        TRY(peer_reuse(run, TURNS));
+    run->turn = peer_begin_next(run, TURNS, written, reader);
+    run->count = run->call.count;
+    if (written)
+        publish(run, 0, run->call.send, blocks * run->count * run->width);
+    peer_keep_own(run);
+    run->begun = true;
+    return ALNICO_SUCCESS;
+}
+
+static void combine_lines(const struct peer_run *run)
 {
     const struct call *call = &run->call;
     const struct peer *peer = run->peer;
-    size_t bytes = call->count * datatype_bytes(call->type);
     const void *sources[PEER_RANKS];
-    if (!run->begun) {
-        run->turn = ++run->peer->turns;
-        publish(run, 0, call->send, bytes);
-        *moved = run->begun = true;
-    }
+    for (int r = 0; r < peer->size; r++)
+        sources[r] = r == peer->rank ? own_send(run, r) : gathered(run, r);
+    math_combine(call->recv, sources, peer->size, call->count, call->type, call->op);
+}
+
+static alnico_status_t read_lines(struct peer_run *run)
+{
+    const struct peer *peer = run->peer;
+    bool reduces = call_reduces(&run->call);
+    size_t bytes = run->count * run->width;
+    size_t at = run->pattern->sends_blocks ? (size_t)peer->rank * bytes : 0;
     for (; run->index < peer->size - 1; run->index++) {
         int rank = rank_at(peer, run->index);
-        TRY(gather(run, rank, 0, rank, bytes));
+        if (writes(run, rank))
+            TRY(gather_part(run, rank, 0, reduces ? gathered(run, rank) : own_recv(run, rank), at,
+                            at + bytes));
     }
-    for (int r = 0; r < peer->size; r++)
-        sources[r] = r == peer->rank ? call->send : gathered(run, r);
-    math_combine(call->recv, sources, peer->size, call->count, call->type, call->op);
-    run->done = call->count;
+    if (run->pattern->writers != ROOT)
+        peer_all_began(run, TURNS);
+    if (reduces)
+        combine_lines(run);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t peer_poll_lines(struct peer_run *run, bool *moved)
+{
+    if (!run->begun) {
+        TRY(begin_lines(run));
+        *moved = true;
+    }
+    if (reads(run))
+        TRY(read_lines(run));
+    peer_finish(run, TURNS);
+    run->ended = true;
     return ALNICO_SUCCESS;
 }
 
@@ -101,25 +155,41 @@ static void combine(const struct peer_run *run, void *to, const void *const *sou
     math_combine(to, sources, number, run->count, travelling(call), op);
 }
 
+/* Bytes that travel of this turn. */
+static size_t turn_bytes(const struct peer_run *run)
+{
+    return run->width ? run->count * datatype_bytes(travelling(&run->call)) : 0;
+}
+
 /* Our own part of this turn, as it travels. */
 static const char *own_input(const struct peer_run *run)
 {
-    const struct call *call = &run->call;
-    const char *send = (const char *)call->send + run->done * datatype_bytes(call->type);
-    if (!is_widened(call))
-        return send;
-    math_widen((float *)(void *)run->peer->partial, send, run->count, call->type);
+    if (run->width == 0 || !is_widened(&run->call))
+        return own_send(run, run->peer->rank);
+    math_widen((float *)(void *)run->peer->partial, own_send(run, run->peer->rank), run->count,
+               run->call.type);
     return run->peer->partial;
 }
 
-static void begin_turn(struct peer_run *run)
+static alnico_status_t begin_turn(struct peer_run *run)
 {
-    size_t each = datatype_bytes(travelling(&run->call)), most = LINES * LINE_PAYLOAD / each;
-    size_t left = run->call.count - run->done;
-    run->turn = ++run->peer->turns;
-    run->count = left < most ? left : most;
-    publish(run, 0, own_input(run), run->count * each);
+    size_t most = LINES * LINE_PAYLOAD / datatype_bytes(travelling(&run->call));
+    TRY(peer_reuse(run, TURNS));
+    run->turn = peer_begin_next(run, TURNS, true, EVERYBODY);
+    run->count = least(run->call.count - run->done, most);
+    publish(run, 0, own_input(run), turn_bytes(run));
     run->begun = true;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t end_turn(struct peer_run *run)
+{
+    peer_finish(run, TURNS);
+    run->done += run->count;
+    run->ended = run->done == run->call.count;
+    run->begun = false;
+    run->step = PEER_GROUP;
+    return ALNICO_SUCCESS;
 }
 
 static int members_of(const struct peer *peer, int group)
@@ -128,35 +198,57 @@ static int members_of(const struct peer *peer, int group)
     return left < peer->group ? left : peer->group;
 }
 
+/* Whose place in a group the reader of all groups wants. */
+static int place_in(const struct peer *peer, int reader, int group)
+{
+    return reader % peer->group % members_of(peer, group);
+}
+
+/* Whether anybody wants what our group makes from us. */
+static bool is_wanted(const struct peer_run *run)
+{
+    const struct peer *peer = run->peer;
+    return reads(run) ||
+           peer->rank % peer->group == place_in(peer, run->call.root, peer->rank / peer->group);
+}
+
+static void combine_group(struct peer_run *run, int first, int members)
+{
+    struct peer *peer = run->peer;
+    const void *sources[PEER_RANKS];
+    for (int i = 0; i < members; i++)
+        sources[i] = first + i == peer->rank ? own_input(run) : gathered(run, i);
+    combine(run, peer->partial, sources, members);
+}
+
 /* Combines our group, and publishes that. */
 alnico_status_t peer_poll_group(struct peer_run *run, bool *moved)
 {
     struct peer *peer = run->peer;
     int first = peer->rank / peer->group * peer->group;
     int members = members_of(peer, peer->rank / peer->group);
-    const void *sources[PEER_RANKS];
     if (!run->begun) {
-        begin_turn(run);
+        TRY(begin_turn(run));
         *moved = true;
     }
-    size_t bytes = run->count * datatype_bytes(travelling(&run->call));
+    if (!is_wanted(run))
+        return end_turn(run);
     for (; run->index < members - 1; run->index++) {
         int place = (peer->rank - first + 1 + run->index) % members;
-        TRY(gather(run, first + place, 0, place, bytes));
+        TRY(gather(run, first + place, 0, place, turn_bytes(run)));
     }
     run->index = 0;
-    for (int i = 0; i < members; i++)
-        sources[i] = first + i == peer->rank ? own_input(run) : gathered(run, i);
-    combine(run, peer->partial, sources, members);
-    publish(run, 1, peer->partial, bytes);
+    if (run->width)
+        combine_group(run, first, members);
+    publish(run, 1, peer->partial, turn_bytes(run));
     run->step = PEER_GROUPS;
-    return ALNICO_SUCCESS;
+    return reads(run) ? ALNICO_SUCCESS : end_turn(run);
 }
 
 static void deliver(struct peer_run *run, const void *const *sources, int number)
 {
     const struct call *call = &run->call;
-    char *recv = (char *)call->recv + run->done * datatype_bytes(call->type);
+    char *recv = own_recv(run, run->peer->rank);
     void *to = is_widened(call) ? run->peer->partial : recv;
     combine(run, to, sources, number);
     if (call->op == ALNICO_AVERAGE)
@@ -169,21 +261,18 @@ static void deliver(struct peer_run *run, const void *const *sources, int number
 alnico_status_t peer_poll_groups(struct peer_run *run)
 {
     struct peer *peer = run->peer;
-    int groups = (peer->size + peer->group - 1) / peer->group;
-    int own = peer->rank / peer->group, place = peer->rank % peer->group;
-    size_t bytes = run->count * datatype_bytes(travelling(&run->call));
+    int groups = (peer->size + peer->group - 1) / peer->group, own = peer->rank / peer->group;
     const void *sources[PEER_RANKS];
     for (; run->index < groups - 1; run->index++) {
         int group = (own + 1 + run->index) % groups;
-        int rank = group * peer->group + place % members_of(peer, group);
-        TRY(gather(run, rank, 1, group, bytes));
+        int rank = group * peer->group + place_in(peer, peer->rank, group);
+        TRY(gather(run, rank, 1, group, turn_bytes(run)));
     }
     run->index = 0;
+    peer_all_began(run, TURNS);
     for (int i = 0; i < groups; i++)
         sources[i] = i == own ? peer->partial : gathered(run, i);
-    deliver(run, sources, groups);
-    run->done += run->count;
-    run->begun = false;
-    run->step = PEER_GROUP;
-    return ALNICO_SUCCESS;
+    if (run->width)
+        deliver(run, sources, groups);
+    return end_turn(run);
 }

@@ -1,18 +1,18 @@
 /*
- * Larger vectors, in pieces, through two stages of every rank used in turn. `ready` says up to which piece a rank has
+ * Two-shot, in pieces, through two stages of every rank used in turn. `ready` says up to which piece a rank has
  * published its part, and `reduced` up to which its block of the result stands in `result`. A rank goes
  *
  *     stage 1, combine 1, stage 2, collect 1, combine 2, stage 3, collect 2, ...
  *
  * so that between what a rank publishes and what it needs from the others there is always work, in which they come up.
- * (One-shot has nothing to collect.) Nobody waits for a buffer:
+ * Of a reduce only the root collects. Within a call nobody waits for a buffer; the first piece looks (peer_turns.c):
  *
- * stage i + 2   comes after our combine i + 1, or if that was the call's last piece our collect i + 1; either
- *               had all ranks publish piece i + 1, after they had combined piece i and so read our stage of it.
+ * stage i + 2   comes after our combine i + 1, which had all ranks publish piece i + 1, after they had combined piece i
+ *               and so read our stage of it.
  * result i + 2  is written after all have published piece i + 2, after they had collected piece i.
  *
  * A block is whole cache lines; a small piece has fewer blocks than there are ranks, and who has none waits only for
- * those who have one.
+ * those who have one. Then the call has one piece.
  */
 #include "comm/peer_area.h"
 
@@ -40,16 +40,24 @@ size_t peer_result_bytes(int size)
     return (peer_stage_bytes(size) / (size_t)size + 64 + ALONE) / ALONE * ALONE;
 }
 
-static char *stage_of(const struct peer_run *run, int rank, uint64_t turn)
+char *peer_stage(const struct peer_run *run, int rank, uint64_t piece)
 {
     const struct peer *peer = run->peer;
-    return (char *)part_of(peer, rank) + sizeof(struct part) + turn % 2 * peer->stage_bytes;
+    return (char *)part_of(peer, rank) + sizeof(struct part) + piece % STAGES * peer->stage_bytes;
 }
 
 static char *result_of(const struct peer_run *run, int rank)
 {
     const struct peer *peer = run->peer;
-    return stage_of(run, rank, 0) + 2 * peer->stage_bytes + run->turn % 2 * peer->result_bytes;
+    return peer_stage(run, rank, 0) + STAGES * peer->stage_bytes +
+           run->turn % STAGES * peer->result_bytes;
+}
+
+char *peer_slot(const struct peer_run *run, int rank, uint64_t piece)
+{
+    const struct peer *peer = run->peer;
+    size_t before = STAGES * (peer->stage_bytes + peer->result_bytes);
+    return peer_stage(run, rank, 0) + before + piece % SLOTS * SLOT_BYTES;
 }
 
 /* ---- Blocks ---- */
@@ -71,11 +79,10 @@ static struct block block_of(const struct peer_run *run, int rank, size_t bytes)
     return block;
 }
 
-/* What this rank combines: its block, or with one shot everything. */
-static struct block own_block(const struct peer_run *run, size_t bytes)
+/* What this rank combines. */
+static struct block own_block(const struct peer_run *run)
 {
-    return run->way == PEER_TWO_SHOT ? block_of(run, run->peer->rank, bytes)
-                                     : (struct block){0, bytes};
+    return block_of(run, run->peer->rank, run->count * run->width);
 }
 
 /* ---- Publishing ---- */
@@ -83,7 +90,7 @@ static struct block own_block(const struct peer_run *run, size_t bytes)
 /* Elements of the next piece: nearly equal ones, of whole lines but for the last. */
 static size_t next_count(const struct peer_run *run)
 {
-    size_t each = 64 / datatype_bytes(run->call.type), most = run->peer->stage_bytes / 64;
+    size_t each = 64 / run->width, most = run->peer->stage_bytes / 64;
     size_t left = run->call.count - run->staged, lines = (left + each - 1) / each;
     size_t pieces = (lines + most - 1) / most, count = (lines + pieces - 1) / pieces * each;
     return count < left ? count : left;
@@ -92,18 +99,14 @@ static size_t next_count(const struct peer_run *run)
 /* Publishes our part of the next piece, if there is one: what the others combine. */
 static void stage_next(struct peer_run *run)
 {
-    const struct call *call = &run->call;
-    size_t width = datatype_bytes(call->type);
-    if (run->staged == call->count)
+    if (run->staged == run->call.count)
         return;
     run->next = next_count(run);
-    uint64_t piece = ++run->peer->pieces;
-    size_t bytes = run->next * width;
-    const char *send = (const char *)call->send + run->staged * width;
-    char *stage = stage_of(run, run->peer->rank, piece);
-    struct block own = own_block(run, bytes);
-    if (run->way != PEER_TWO_SHOT)
-        own.end = 0;
+    uint64_t piece = peer_begin_next(run, PIECES, true, EVERYBODY);
+    size_t bytes = run->next * run->width;
+    const char *send = (const char *)run->call.send + run->staged * run->width;
+    char *stage = peer_stage(run, run->peer->rank, piece);
+    struct block own = block_of(run, run->peer->rank, bytes);
     memcpy(stage, send, own.begin);
     memcpy(stage + own.end, send + own.end, bytes - own.end);
     run->staged += run->next;
@@ -113,15 +116,15 @@ static void stage_next(struct peer_run *run)
 /* The piece that was published last is the present one. */
 static void enter_piece(struct peer_run *run)
 {
-    run->turn = run->peer->pieces;
+    run->turn = run->peer->counts[PIECES].now;
     run->count = run->next;
     run->begun = true;
 }
 
 /* ---- Combining ---- */
 
-/* Asks for lines that are combined as soon as all ranks have come. Only their order differs between ranks. */
-static void fetch(const char *from, size_t bytes)
+/* What is combined as soon as all ranks have come. Only their order differs between ranks. */
+void peer_fetch(const char *from, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += 64)
         __builtin_prefetch(from + at, 0, 2);
@@ -130,45 +133,50 @@ static void fetch(const char *from, size_t bytes)
 static alnico_status_t await_ready(struct peer_run *run, struct block own)
 {
     const struct peer *peer = run->peer;
-    bool fetching = run->way == PEER_TWO_SHOT && peer->size > FETCH_RANKS;
-    for (; own.begin < own.end && run->index < peer->size - 1; run->index++) {
+    for (; run->index < peer->size - 1; run->index++) {
         int rank = rank_at(peer, run->index);
         TRY(check_mark(run, &part_of(peer, rank)->ready.value, run->turn, rank));
-        if (fetching)
-            fetch(stage_of(run, rank, run->turn) + own.begin, own.end - own.begin);
+        if (peer->size > FETCH_RANKS)
+            peer_fetch(peer_stage(run, rank, run->turn) + own.begin, own.end - own.begin);
     }
     run->index = 0;
+    peer_all_began(run, PIECES);
     return ALNICO_SUCCESS;
 }
 
-static void combine(struct peer_run *run, struct block own, size_t width)
+static void combine(struct peer_run *run, struct block own)
 {
     const struct call *call = &run->call;
     const struct peer *peer = run->peer;
-    const char *send = (const char *)call->send + run->done * width;
-    char *recv = (char *)call->recv + run->done * width;
+    const char *send = (const char *)call->send + run->done * run->width;
     const void *sources[PEER_RANKS];
     for (int r = 0; r < peer->size; r++)
-        sources[r] = (r == peer->rank ? send : stage_of(run, r, run->turn)) + own.begin;
-    math_combine(run->way == PEER_TWO_SHOT ? result_of(run, peer->rank) : recv, sources, peer->size,
-                 (own.end - own.begin) / width, call->type, call->op);
+        sources[r] = (r == peer->rank ? send : peer_stage(run, r, run->turn)) + own.begin;
+    math_combine(result_of(run, peer->rank), sources, peer->size,
+                 (own.end - own.begin) / run->width, call->type, call->op);
+    atomic_store_explicit(&own_part(run)->reduced.value, mark_of(run, run->turn),
+                          memory_order_release);
 }
 
-/* Combines our block, or everything, and publishes the next piece. */
+static alnico_status_t begin_call(struct peer_run *run)
+{
+    TRY(peer_reuse(run, PIECES));
+    stage_next(run);
+    enter_piece(run);
+    return ALNICO_SUCCESS;
+}
+
+/* Combines our block, and publishes the next piece. */
 alnico_status_t peer_poll_reduce(struct peer_run *run, bool *moved)
 {
-    size_t width = datatype_bytes(run->call.type);
     if (!run->begun) {
-        stage_next(run);
-        enter_piece(run);
+        TRY(begin_call(run));
         *moved = true;
     }
-    struct block own = own_block(run, run->count * width);
-    TRY(await_ready(run, own));
+    struct block own = own_block(run);
     if (own.begin < own.end) {
-        combine(run, own, width);
-        atomic_store_explicit(&own_part(run)->reduced.value, mark_of(run, run->turn),
-                              memory_order_release);
+        TRY(await_ready(run, own));
+        combine(run, own);
     }
     stage_next(run);
     run->step = PEER_COLLECT;
@@ -177,23 +185,32 @@ alnico_status_t peer_poll_reduce(struct peer_run *run, bool *moved)
 
 /* ---- Collecting ---- */
 
-/* Takes everybody's block of the result, our own last; then the next piece. */
-alnico_status_t peer_poll_collect(struct peer_run *run)
+static alnico_status_t collect(struct peer_run *run)
 {
     const struct peer *peer = run->peer;
-    size_t width = datatype_bytes(run->call.type), bytes = run->count * width;
-    char *recv = (char *)run->call.recv + run->done * width;
-    for (; run->way == PEER_TWO_SHOT && run->index < peer->size; run->index++) {
+    char *recv = (char *)run->call.recv + run->done * run->width;
+    for (; run->index < peer->size; run->index++) {
         int rank = rank_at(peer, run->index);
-        struct block block = block_of(run, rank, bytes);
+        struct block block = block_of(run, rank, run->count * run->width);
         if (block.begin == block.end)
             continue;
         TRY(check_mark(run, &part_of(peer, rank)->reduced.value, run->turn, rank));
         memcpy(recv + block.begin, result_of(run, rank), block.end - block.begin);
     }
     run->index = 0;
+    peer_all_began(run, PIECES);
+    return ALNICO_SUCCESS;
+}
+
+/* Takes everybody's block of the result, our own last; then the next piece. */
+alnico_status_t peer_poll_collect(struct peer_run *run)
+{
+    if (reads(run))
+        TRY(collect(run));
+    peer_finish(run, PIECES);
     run->done += run->count;
-    if (run->done < run->call.count)
+    run->ended = run->done == run->call.count;
+    if (!run->ended)
         enter_piece(run);
     run->step = PEER_REDUCE;
     return ALNICO_SUCCESS;

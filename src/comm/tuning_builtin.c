@@ -15,6 +15,8 @@
 #define CPU_ROW(BACKEND, RANKS, HOSTS, BYTES, ALGORITHM, CHUNK)                                    \
     ROW(ALLREDUCE, CPU, RANKS, HOSTS, BYTES, BACKEND, ALGORITHM, CHUNK)
 #define PEER_ROW(RANKS, BYTES, ALGORITHM) CPU_ROW("peer", RANKS, 1, BYTES, ALGORITHM, 64 << 10)
+#define SHARED(COLLECTIVE, RANKS, BYTES, ALGORITHM)                                                \
+    ROW(COLLECTIVE, CPU, RANKS, 1, BYTES, "peer", ALGORITHM, 64 << 10)
 #define HOST_ROW(RANKS, BYTES, ALGORITHM, CHUNK)                                                   \
     CPU_ROW("host", RANKS, INT_MAX, BYTES, ALGORITHM, CHUNK)
 #define CUDA_ROW(BACKEND, RANKS, HOSTS, BYTES, ALGORITHM, CHUNK)                                   \
@@ -101,7 +103,25 @@ const struct tuning_row tuning_builtin[] = {
      .backend = "nccl",
      .algorithm = "nccl_messages",
      .chunk_bytes = 64 << 10},
-    /* The other collectives: extrapolated. What is never cut is followed by what is, for blocks that do not fit. */
+    /* The other collectives in shared memory: two ranks are measured, more extrapolated from allreduce. Two ranks' blocks
+     * that stay in cache are faster by MPI's messages, which copy once. */
+    SHARED(REDUCE, 4, SIZE_MAX, "one_shot"),
+    SHARED(REDUCE, 16, 512, "one_shot"),
+    SHARED(REDUCE, PEER_RANKS, 512, "recursive_multiplying"),
+    SHARED(REDUCE, PEER_RANKS, SIZE_MAX, "two_shot"),
+    SHARED(BROADCAST, 2, 32 << 10, "one_shot"),
+    ROW(BROADCAST, CPU, 2, 1, 1 << 20, "host", "binomial", 1 << 20),
+    SHARED(BROADCAST, PEER_RANKS, SIZE_MAX, "one_shot"),
+    SHARED(ALLGATHER, 2, 16 << 10, "one_shot"),
+    ROW(ALLGATHER, CPU, 2, 1, SIZE_MAX, "host", "ring", 1 << 20),
+    SHARED(ALLGATHER, PEER_RANKS, SIZE_MAX, "one_shot"),
+    SHARED(REDUCE_SCATTER, PEER_RANKS, SIZE_MAX, "one_shot"),
+    SHARED(ALLTOALL, 2, 16 << 10, "one_shot"),
+    ROW(ALLTOALL, CPU, 2, 1, SIZE_MAX, "host", "pairwise", 1 << 20),
+    SHARED(ALLTOALL, PEER_RANKS, SIZE_MAX, "one_shot"),
+    SHARED(BARRIER, 8, SIZE_MAX, "one_shot"),
+    SHARED(BARRIER, PEER_RANKS, SIZE_MAX, "recursive_multiplying"),
+    /* And by messages: extrapolated. What is never cut is followed by what is, for blocks that do not fit. */
     MESSAGES(REDUCE, 2, SIZE_MAX, "binomial", 64 << 10),
     MESSAGES(REDUCE, INT_MAX, 8 << 10, "binomial", 64 << 10),
     MESSAGES(REDUCE, INT_MAX, SIZE_MAX, "reduce_scatter_gather", 128 << 10),
