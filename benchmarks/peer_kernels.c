@@ -474,7 +474,7 @@ static void print_size(size_t bytes, bool eager)
 static void print_kernels(size_t bytes, bool eager)
 {
     printf("%10zu", bytes);
-    for (int kernel = 0; kernel < PEER_KERNELS; kernel++) {
+    for (int kernel = 0; kernel < PEER_ALLREDUCES; kernel++) {
         const struct config *best = NULL;
         for (int i = 0; i < bench.count; i++) {
             const struct config *c = &bench.configs[i];
@@ -499,7 +499,7 @@ static void print_tables(void)
         for (size_t bytes = bench.from; bytes <= bench.to; bytes *= 2)
             print_size(bytes, eager);
         printf("\n%s, us, best of: ", eager ? "eager" : "graph");
-        for (int kernel = 0; kernel < PEER_KERNELS; kernel++)
+        for (int kernel = 0; kernel < PEER_ALLREDUCES; kernel++)
             printf(" %s", kernel_names[kernel]);
         printf("\n");
         for (size_t bytes = bench.from; bytes <= bench.to; bytes *= 2)

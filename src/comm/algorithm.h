@@ -150,6 +150,7 @@ extern const struct algorithm *const algorithms_peer[];
 extern const struct algorithm *const algorithms_peer_copies[];
 extern const struct algorithm *const algorithms_peer_barrier[];
 extern const struct algorithm *const algorithms_peer_cuda[];
+extern const struct algorithm *const algorithms_peer_line[];
 extern const struct algorithm *const algorithms_shared[];
 extern const struct algorithm *const algorithms_nccl[];
 extern const struct algorithm *const algorithms_nccl_plain[];

@@ -31,7 +31,7 @@ struct peer_cuda_state {
 
 /* ---- What it can do ---- */
 
-static enum peer_kernel kernel_of(const struct algorithm *algorithm)
+static enum peer_kernel allreduce_of(const struct algorithm *algorithm)
 {
     return algorithm == &algorithm_one_shot          ? PEER_ONE_SHOT
            : algorithm == &algorithm_one_shot_line   ? PEER_ONE_SHOT_LINE
@@ -39,6 +39,30 @@ static enum peer_kernel kernel_of(const struct algorithm *algorithm)
            : algorithm == &algorithm_two_shot_direct ? PEER_TWO_SHOT_DIRECT
            : algorithm == &algorithm_two_shot_staged ? PEER_TWO_SHOT_STAGED
                                                      : PEER_RECURSIVE_DOUBLING;
+}
+
+/* A barrier gathers what nobody looks at. */
+static enum peer_kernel kernel_of(alnico_collective_t collective, const struct algorithm *algorithm)
+{
+    switch (collective) {
+    case ALNICO_ALLGATHER:
+    case ALNICO_BARRIER:
+        return PEER_ALLGATHER_LINE;
+    case ALNICO_ALLTOALL:
+        return PEER_ALLTOALL_LINE;
+    case ALNICO_BROADCAST:
+        return PEER_BROADCAST_LINE;
+    case ALNICO_REDUCE_SCATTER:
+        return PEER_REDUCE_SCATTER_LINE;
+    default:
+        return allreduce_of(algorithm);
+    }
+}
+
+static bool has_kernel(alnico_collective_t collective)
+{
+    return collective == ALNICO_ALLREDUCE ||
+           kernel_of(collective, &algorithm_one_shot_line) >= PEER_ALLREDUCES;
 }
 
 static bool uses_lines(enum peer_kernel kernel)
@@ -60,11 +84,11 @@ static const struct peer_share *share_of(alnico_comm_t comm, const void *memory,
 static bool peer_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
-    enum peer_kernel kernel = kernel_of(algorithm);
+    enum peer_kernel kernel = kernel_of(call ? call->collective : ALNICO_ALLREDUCE, algorithm);
     size_t offset;
     if (!comm->peer_cuda || (uses_lines(kernel) && !comm->peer_cuda->map.ordered))
         return false;
-    if (!call || call->collective != ALNICO_ALLREDUCE)
+    if (!call || !has_kernel(call->collective))
         return !call;
     size_t bytes = call->count * datatype_bytes(call->type);
     if (kernel == PEER_TWO_SHOT_DIRECT && (!share_of(comm, call->send, bytes, &offset) ||
@@ -86,10 +110,21 @@ static void find_buffers(alnico_comm_t comm, const struct call *call, struct pee
     }
 }
 
+/* Every rank's word of a barrier, in place, in its own scratch. */
+static struct call barrier_call(const struct alnico_comm *comm)
+{
+    char *words = comm->peer_cuda->world.own + PEER_AT_BARRIER;
+    return (struct call){.collective = ALNICO_ALLGATHER,
+                         .send = words + comm->rank * (int)sizeof(uint64_t),
+                         .recv = words,
+                         .count = 1,
+                         .type = ALNICO_UINT64};
+}
+
 static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
                               const struct choice *choice, void *stream)
 {
-    enum peer_kernel kernel = kernel_of(choice->algorithm);
+    enum peer_kernel kernel = kernel_of(call->collective, choice->algorithm);
     struct peer_arguments arguments;
     struct peer_grid grid;
     if (call->count == 0)
@@ -100,6 +135,7 @@ static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
         find_buffers(comm, call, &arguments);
     peer_cuda_arguments(&arguments, &comm->peer_cuda->world, kernel, call->send, call->recv,
                         call->count, (int)call->type, (int)call->op, &grid);
+    arguments.root = call->root;
     int result = peer_cuda_launch_by(&comm->peer_cuda->functions, &arguments, &grid, stream);
     return cuda_driver_status((CUresult)result, "cuLaunchKernelEx");
 }
@@ -109,8 +145,10 @@ static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
 {
     struct streamed *op;
     void *stream;
+    struct call barrier = barrier_call(comm);
     TRY(streamed_begin(comm, request != NULL, &op, &stream));
-    alnico_status_t status = launch(comm, call, choice, stream);
+    alnico_status_t status =
+        launch(comm, call->collective == ALNICO_BARRIER ? &barrier : call, choice, stream);
     if (status != ALNICO_SUCCESS) {
         streamed_cancel(op);
         return status;

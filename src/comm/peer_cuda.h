@@ -1,5 +1,5 @@
 /*
- * The peer backend's kernels on CUDA: allreduce by 2 to 8 GPUs of one host over scratch memory that all of them
+ * The peer backend's kernels on CUDA: collectives of 2 to 8 GPUs of one host over scratch memory that all of them
  * map. This layer knows scratch, calls and grids only, no communicator: ranks may be processes, threads, or
  * streams of one GPU. Shared by C and CUDA C. Any thread whose current device is the rank's.
  *
@@ -27,6 +27,7 @@ enum {
     PEER_AT_TOLD = 4224,    /* uint32_t: PEER_TELL of a rank that gave up, written by it */
     PEER_AT_NOTHING = 4288, /* uint32_t: nobody looks */
     PEER_AT_CLAIMED = 4352, /* uint32_t: a kernel gave up, and reports why */
+    PEER_AT_BARRIER = 4608, /* uint64_t [rank]: what an allgather moves that is a barrier */
     PEER_AT_STARTS = 8192, /* uint64_t [block][rank]: that block of that rank has begun the epoch */
     PEER_AT_ENDS = 16384,  /* the same: it has done all its stores */
     PEER_AT_LL = 65536,    /* two buffers of slots {data, flag, data, flag} */
@@ -94,6 +95,11 @@ enum peer_kernel {
     PEER_TWO_SHOT_STAGED,
     PEER_TWO_SHOT_DIRECT,
     PEER_RECURSIVE_DOUBLING,
+    PEER_ALLREDUCES, /* up to here; of the others `bytes` and `count` are those of a block */
+    PEER_ALLGATHER_LINE = PEER_ALLREDUCES,
+    PEER_ALLTOALL_LINE,
+    PEER_BROADCAST_LINE, /* one block: send at the root, recv elsewhere */
+    PEER_REDUCE_SCATTER_LINE,
     PEER_KERNELS, /* over GPUs' memory; the others over the host's */
     SHARED_ONE_SHOT = PEER_KERNELS,
     SHARED_TWO_SHOT,
@@ -123,8 +129,8 @@ struct peer_arguments {
     double scale;   /* the same */
     uint32_t depth; /* two_shot in lines: slots of a group of lanes, used in turn */
     int32_t kernel;
-    int32_t dependent; /* enum peer_dependent */
-    int32_t padding;
+    int32_t dependent;                  /* enum peer_dependent */
+    int32_t root;                       /* of a broadcast: the caller's to set */
     const char *sends[PEER_CUDA_RANKS]; /* direct only: every rank's, as mapped here */
     char *recvs[PEER_CUDA_RANKS];
 };
@@ -213,6 +219,7 @@ const void *peer_one_shot_line_function(int kind, int size);
 const void *peer_two_shot_function(int kind, int size);
 const void *peer_direct_function(int kind, int size);
 const void *peer_doubling_function(int kind);
+const void *peer_blocks_function(int kernel, int kind, int size);
 const void *shared_one_shot_function(int kind, int size);
 const void *shared_two_shot_function(int kind, int size);
 const void *peer_empty_function(void);

@@ -9,6 +9,10 @@ static const char *const kernel_names[] = {[PEER_ONE_SHOT] = "one_shot",
                                            [PEER_TWO_SHOT_STAGED] = "two_shot_staged",
                                            [PEER_TWO_SHOT_DIRECT] = "two_shot_direct",
                                            [PEER_RECURSIVE_DOUBLING] = "peer_recursive_doubling",
+                                           [PEER_ALLGATHER_LINE] = "allgather_line",
+                                           [PEER_ALLTOALL_LINE] = "alltoall_line",
+                                           [PEER_BROADCAST_LINE] = "broadcast_line",
+                                           [PEER_REDUCE_SCATTER_LINE] = "reduce_scatter_line",
                                            [SHARED_ONE_SHOT] = "shared_one_shot",
                                            [SHARED_TWO_SHOT] = "shared_two_shot"};
 

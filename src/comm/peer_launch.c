@@ -46,6 +46,11 @@ int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes)
         return ranks * lines_of(bytes) <= LINES;
     case PEER_TWO_SHOT_LINE:
         return bytes <= 4 << 20;
+    case PEER_ALLGATHER_LINE:
+    case PEER_ALLTOALL_LINE:
+    case PEER_BROADCAST_LINE:
+    case PEER_REDUCE_SCATTER_LINE:
+        return ranks * lines_of(bytes) <= LINES;
     case PEER_RECURSIVE_DOUBLING:
         return 4 * lines_of(bytes) <= LINES;
     case SHARED_ONE_SHOT:
@@ -94,6 +99,10 @@ void peer_cuda_grid(enum peer_kernel kernel, int size, size_t bytes, int blocks,
         break;
     case PEER_ONE_SHOT_LINE:
     case PEER_RECURSIVE_DOUBLING:
+    case PEER_ALLGATHER_LINE:
+    case PEER_ALLTOALL_LINE:
+    case PEER_BROADCAST_LINE:
+    case PEER_REDUCE_SCATTER_LINE:
         spread(lines_of(bytes) * 8, FEW_THREADS, SHOT_BLOCKS, blocks, out);
         break;
     case PEER_TWO_SHOT_LINE:
@@ -133,6 +142,13 @@ static bool all_aligned(const struct peer_arguments *a)
     return aligned;
 }
 
+/* Block b begins at b times its bytes. */
+static bool has_blocks(enum peer_kernel kernel)
+{
+    return kernel == PEER_ALLGATHER_LINE || kernel == PEER_ALLTOALL_LINE ||
+           kernel == PEER_REDUCE_SCATTER_LINE;
+}
+
 static bool has_turns(enum peer_kernel kernel)
 {
     return kernel == PEER_TWO_SHOT_LINE || kernel == PEER_TWO_SHOT_STAGED;
@@ -162,6 +178,9 @@ void peer_cuda_arguments(struct peer_arguments *a, const struct peer_world *worl
     a->aligned = is_aligned(send, 8) | is_aligned(recv, 8) << 1;
     if (kernel == PEER_TWO_SHOT_DIRECT)
         a->aligned = all_aligned(a) ? 3 : 0;
+    if (has_blocks(kernel) && a->bytes % 8)
+        a->aligned = 0;
+    a->root = 0;
     a->scale = scaled ? 1.0 / world->size : 1;
     a->factor = scaled ? 1.0f / (float)world->size : 1;
     a->depth = has_turns(kernel) ? depth_of(a, grid) : 1;
@@ -191,6 +210,11 @@ static const void *function_of(int kernel, int kind, int size)
         return peer_direct_function(kind, size);
     case PEER_RECURSIVE_DOUBLING:
         return peer_doubling_function(kind);
+    case PEER_ALLGATHER_LINE:
+    case PEER_ALLTOALL_LINE:
+    case PEER_BROADCAST_LINE:
+    case PEER_REDUCE_SCATTER_LINE:
+        return peer_blocks_function(kernel, kind, size);
     case SHARED_ONE_SHOT:
         return shared_one_shot_function(kind, size);
     case SHARED_TWO_SHOT:

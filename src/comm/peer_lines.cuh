@@ -34,6 +34,26 @@ static __device__ __forceinline__ u64 line_count(u64 bytes)
     return (bytes + PEER_LINE_PAYLOAD - 1) / PEER_LINE_PAYLOAD;
 }
 
+/* A user's vector, or block of one, as lines; zeros behind its end and in the flag's place. */
+static __device__ __forceinline__ pair load_line(const char *vector, u64 line, u64 bytes,
+                                                 bool aligned)
+{
+    u64 at = line * PEER_LINE_PAYLOAD + line_lane() * 16;
+    pair v;
+    v.x = load_word(vector, at, bytes, aligned);
+    v.y = line_lane() < 7 ? load_word(vector, at + 8, bytes, aligned) : 0;
+    return v;
+}
+
+static __device__ __forceinline__ void store_line(char *vector, u64 line, u64 bytes, bool aligned,
+                                                  pair v)
+{
+    u64 at = line * PEER_LINE_PAYLOAD + line_lane() * 16;
+    store_word(vector, at, bytes, aligned, v.x);
+    if (line_lane() < 7)
+        store_word(vector, at + 8, bytes, aligned, v.y);
+}
+
 /* The user's vector as lines; zeros behind its end. */
 static __device__ __forceinline__ pair load_user_line(const peer_arguments &a, u64 line, u64 flag)
 {

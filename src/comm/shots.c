@@ -63,6 +63,9 @@ const struct algorithm *const algorithms_peer_cuda[] = {&algorithm_one_shot,
                                                         &algorithm_peer_recursive_doubling,
                                                         NULL};
 
+/* Of the collectives that have one kernel. */
+const struct algorithm *const algorithms_peer_line[] = {&algorithm_one_shot_line, NULL};
+
 /* On GPUs, through the host's memory. */
 const struct algorithm algorithm_shared_one_shot = {
     .name = "shared_one_shot",

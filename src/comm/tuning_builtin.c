@@ -33,6 +33,12 @@
     ROW(COLLECTIVE, CPU, RANKS, INT_MAX, BYTES, "host", ALGORITHM, CHUNK),                         \
         ROW(COLLECTIVE, CUDA, RANKS, INT_MAX, BYTES, "host", ALGORITHM, CHUNK)
 
+#define LINE_ROW(COLLECTIVE, BYTES, BLOCKS)                                                        \
+    {                                                                                              \
+        .collective = ALNICO_##COLLECTIVE, .device = ALNICO_DEVICE_CUDA, .ranks = PEER_GPUS,       \
+        .hosts = 1, .bytes = (BYTES), .backend = "peer", .algorithm = "one_shot_line",             \
+        .chunk_bytes = 64 << 10, .blocks = (BLOCKS)                                                \
+    }
 #define NCCL_ROW(COLLECTIVE, ALGORITHM)                                                            \
     ROW(COLLECTIVE, CUDA, INT_MAX, INT_MAX, SIZE_MAX, "nccl", ALGORITHM, 64 << 10)
 
@@ -79,6 +85,15 @@ const struct tuning_row tuning_builtin[] = {
     CUDA_ROW("shared", PEER_GPUS, 1, SIZE_MAX, "shared_two_shot", 64 << 10),
     CUDA_ROW("host", INT_MAX, INT_MAX, 16 << 10, "recursive_doubling", 16 << 10),
     CUDA_ROW("host", INT_MAX, INT_MAX, SIZE_MAX, "rabenseifner", 512 << 10),
+    LINE_ROW(BROADCAST, 64 << 10, 0),
+    LINE_ROW(BROADCAST, 512 << 10, 96),
+    LINE_ROW(ALLGATHER, 32 << 10, 0),
+    LINE_ROW(ALLGATHER, 512 << 10, 96),
+    LINE_ROW(REDUCE_SCATTER, 32 << 10, 0),
+    LINE_ROW(REDUCE_SCATTER, 512 << 10, 96),
+    LINE_ROW(ALLTOALL, 32 << 10, 0),
+    LINE_ROW(ALLTOALL, 512 << 10, 96),
+    LINE_ROW(BARRIER, SIZE_MAX, 1),
     NCCL_ROW(REDUCE, "nccl"),
     NCCL_ROW(BROADCAST, "nccl"),
     NCCL_ROW(ALLGATHER, "nccl"),

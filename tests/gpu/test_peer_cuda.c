@@ -74,7 +74,7 @@ static void fixture_create(struct fixture *f, int size, int gpus, bool shared, d
     *f = (struct fixture){.size = size,
                           .gpus = gpus,
                           .first = shared ? PEER_KERNELS : 0,
-                          .kernels = shared ? SHARED_KERNELS_END - PEER_KERNELS : PEER_KERNELS};
+                          .kernels = shared ? SHARED_KERNELS_END - PEER_KERNELS : PEER_ALLREDUCES};
     (shared ? peer_ranks_create_shared : peer_ranks_create)(f->nodes, size, gpus,
                                                             (uint64_t)(timeout * 1e9));
     for (int r = 0; r < size; r++) {
