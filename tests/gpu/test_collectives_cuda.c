@@ -1,0 +1,245 @@
+/* Collectives of blocks by every way that CUDA has for them, eager and as replayed graphs whose inputs change: every
+ * element of the result, and what lies around it. Types, reductions and placements are alnico-conformance's.
+ *
+ *     gpu_collectives_cuda                  ranks as threads, on 1 to 4 GPUs one after the other
+ *     mpirun -n 4 gpu_collectives_cuda      a process a GPU
+ */
+#include "comm/tuning.h"
+#include "gpu_graph.h"
+#include "gpu_site.h"
+#include "reference.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { AROUND = 64, REPLAYS = 5, CALLS = 3, ROOM = 24 << 20, UNTOUCHED = 0x5a5a5a5a };
+
+#define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
+
+struct job {
+    struct gpu_site *site;
+    alnico_collective_t collective;
+    const char *way;
+    size_t count, misplaced; /* elements before the buffers' aligned beginning */
+    int root, rank, size;
+    int *send, *recv; /* on the GPU, with so many elements around */
+    int *host;
+    size_t length; /* of the buffers, with what is around */
+};
+
+/* ---- What it must be ---- */
+
+static int value(const struct job *job, int turn, int from, int block, size_t i)
+{
+    uint64_t where = (uint64_t)from * 64 + (uint64_t)block;
+    return (int)(reference_random(job->site->rank->seed + (uint64_t)turn, where, i) >> 36);
+}
+
+static bool has_blocks(const struct job *job)
+{
+    return job->collective == ALNICO_ALLTOALL || job->collective == ALNICO_REDUCE_SCATTER;
+}
+
+static int expected(const struct job *job, int turn, int block, size_t i)
+{
+    int sum = 0;
+    switch (job->collective) {
+    case ALNICO_ALLGATHER:
+        return value(job, turn, block, 0, i);
+    case ALNICO_ALLTOALL:
+        return value(job, turn, block, job->rank, i);
+    case ALNICO_BROADCAST:
+        return value(job, turn, job->root, 0, i);
+    default:
+        for (int r = 0; r < job->size; r++)
+            sum += value(job, turn, r, job->rank, i);
+        return sum;
+    }
+}
+
+static int blocks_of_result(const struct job *job)
+{
+    return job->collective == ALNICO_ALLGATHER || job->collective == ALNICO_ALLTOALL ? job->size
+                                                                                     : 1;
+}
+
+static void fail(const struct job *job, const char *how, int turn, size_t at, int is, int want)
+{
+    fprintf(stderr, "%s of %zu by %s, %s, turn %d, rank %d of %d: element %ld is %d, not %d\n",
+            tuning_collectives[job->collective], job->count, *job->way ? job->way : "the table",
+            how, turn, job->rank, job->size, (long)at - (long)(AROUND + job->misplaced), is, want);
+    abort();
+}
+
+static void check(const struct job *job, const char *how, int turn)
+{
+    size_t first = AROUND + job->misplaced, length = (size_t)blocks_of_result(job) * job->count;
+    const int *from = job->collective == ALNICO_BROADCAST ? job->send : job->recv;
+    CUDA(cudaMemcpyAsync(job->host, from, job->length * sizeof(int), cudaMemcpyDeviceToHost,
+                         job->site->stream));
+    CUDA(cudaStreamSynchronize(job->site->stream));
+    for (size_t i = 0; i < job->length; i++) {
+        bool inside = i >= first && i - first < length;
+        int want =
+            inside ? expected(job, turn, (int)((i - first) / job->count), (i - first) % job->count)
+                   : UNTOUCHED;
+        if (job->host[i] != want)
+            fail(job, how, turn, i, job->host[i], want);
+    }
+}
+
+/* ---- Calls ---- */
+
+static void fill(const struct job *job, int turn)
+{
+    size_t first = AROUND + job->misplaced;
+    int blocks = has_blocks(job) ? job->size : 1;
+    bool has_input = job->collective != ALNICO_BROADCAST || job->rank == job->root;
+    for (size_t i = 0; i < job->length; i++)
+        job->host[i] = UNTOUCHED;
+    for (int b = 0; b < blocks && has_input; b++)
+        for (size_t i = 0; i < job->count; i++)
+            job->host[first + (size_t)b * job->count + i] = value(job, turn, job->rank, b, i);
+    CUDA(cudaMemcpyAsync(job->send, job->host, job->length * sizeof(int), cudaMemcpyHostToDevice,
+                         job->site->stream));
+    CUDA(cudaMemsetAsync(job->recv, 0x5a, job->length * sizeof(int), job->site->stream));
+    CUDA(cudaStreamSynchronize(job->site->stream));
+}
+
+static alnico_status_t call(const struct job *job)
+{
+    int *send = job->send + AROUND + job->misplaced, *recv = job->recv + AROUND + job->misplaced;
+    alnico_comm_t comm = job->site->comm;
+    switch (job->collective) {
+    case ALNICO_ALLGATHER:
+        return alnico_allgather(send, recv, job->count, ALNICO_INT32, comm);
+    case ALNICO_ALLTOALL:
+        return alnico_alltoall(send, recv, job->count, ALNICO_INT32, comm);
+    case ALNICO_BROADCAST:
+        return alnico_broadcast(send, job->count, ALNICO_INT32, job->root, comm);
+    default:
+        return alnico_reduce_scatter(send, recv, job->count, ALNICO_INT32, ALNICO_SUM, comm);
+    }
+}
+
+/* False: this way cannot do it, on any rank. */
+static bool run_eager(const struct job *job)
+{
+    for (int turn = 0; turn < REPLAYS; turn++) {
+        fill(job, turn);
+        alnico_status_t status = call(job);
+        if (status == ALNICO_ERROR_UNSUPPORTED && *job->way)
+            return false;
+        REQUIRE_STATUS(status, ALNICO_SUCCESS);
+        check(job, "eager", turn);
+    }
+    return true;
+}
+
+/* Several calls and a barrier in a graph; the last ones overtake nothing. */
+static void run_captured(const struct job *job)
+{
+    gpu_capture_begin(job->site);
+    for (int i = 0; i < CALLS; i++) {
+        REQUIRE_STATUS(call(job), ALNICO_SUCCESS);
+        if (i == 0 && job->size > 1)
+            REQUIRE_STATUS(alnico_barrier(job->site->comm), ALNICO_SUCCESS);
+    }
+    cudaGraphExec_t graph = gpu_capture_end(job->site);
+    for (int turn = 10; turn < 10 + REPLAYS; turn++) {
+        fill(job, turn);
+        gpu_replay(job->site, graph);
+        check(job, "captured", turn);
+    }
+    CUDA(cudaGraphExecDestroy(graph));
+}
+
+/* ---- Ways ---- */
+
+static bool is_capturable(const struct job *job, const struct tuning_backend *backend)
+{
+    return backend && strcmp(backend->name, "host") != 0 && job->size > 1;
+}
+
+static int run_counts(struct job *job, const struct tuning_backend *backend)
+{
+    static const size_t counts[] = {1, 2, 3, 29, 30, 31, 1000, 4099, 20000, 131072, 200001};
+    int run = 0;
+    for (int i = 0; i < LENGTH(counts); i++) {
+        job->count = counts[i];
+        job->misplaced = (size_t)i % 3;
+        job->root = i % job->size;
+        job->length = (size_t)job->size * job->count + 2 * AROUND;
+        job->send = (int *)gpu_arena_take(&job->site->plain, job->length * sizeof(int));
+        job->recv = (int *)gpu_arena_take(&job->site->plain, job->length * sizeof(int));
+        bool done = run_eager(job);
+        if (done && is_capturable(job, backend))
+            run_captured(job);
+        run += done;
+        gpu_arena_give(&job->site->plain);
+        gpu_arena_give(&job->site->plain);
+    }
+    return run;
+}
+
+static void run_way(struct job *job, const struct algorithm *way,
+                    const struct tuning_backend *backend)
+{
+    job->way = way ? way->name : "";
+    alnico_status_t status =
+        alnico_comm_set_algorithm(job->site->comm, job->collective, way ? way->name : NULL);
+    if (status == ALNICO_ERROR_UNSUPPORTED && way)
+        return;
+    REQUIRE_STATUS(status, ALNICO_SUCCESS);
+    int run = run_counts(job, backend);
+    gpu_note(job->site->rank, "%s %d", way ? way->name : "table", run);
+}
+
+static void run_collective(struct gpu_rank *rank, alnico_collective_t collective)
+{
+    const struct tuning_backend *backend;
+    const struct algorithm *way;
+    struct gpu_site site;
+    gpu_site_open(&site, rank, ROOM);
+    struct job job = {.site = &site, .collective = collective};
+    job.rank = rank->rank;
+    job.size = rank->size;
+    job.host = malloc(ROOM);
+    REQUIRE(job.host != NULL);
+    run_way(&job, NULL, NULL);
+    for (int i = 0; (way = tuning_algorithm_at(ALNICO_DEVICE_CUDA, collective, i, &backend)); i++)
+        run_way(&job, way, backend);
+    free(job.host);
+    gpu_site_close(&site);
+}
+
+static void allgather(struct gpu_rank *rank)
+{
+    run_collective(rank, ALNICO_ALLGATHER);
+}
+
+static void alltoall(struct gpu_rank *rank)
+{
+    run_collective(rank, ALNICO_ALLTOALL);
+}
+
+static void broadcast(struct gpu_rank *rank)
+{
+    run_collective(rank, ALNICO_BROADCAST);
+}
+
+static void reduce_scatter(struct gpu_rank *rank)
+{
+    run_collective(rank, ALNICO_REDUCE_SCATTER);
+}
+
+int main(void)
+{
+    static const struct gpu_test tests[] = {
+        GPU_TEST(allgather, 1),
+        GPU_TEST(alltoall, 1),
+        GPU_TEST(broadcast, 1),
+        GPU_TEST(reduce_scatter, 1),
+    };
+    return gpu_world_run(tests, LENGTH(tests));
+}
