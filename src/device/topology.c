@@ -181,23 +181,14 @@ static void occupy_set(struct occupancy *occupancy, const struct core_set *set)
             occupy(occupancy, unit);
 }
 
-/* Where an unbound rank counts as running: the first unit of a free core, or else a free unit. */
-static void place_unbound(struct occupancy *occupancy)
+static bool is_bound(const struct topology *topology, const struct core_set *process)
 {
-    int best = -1;
-    for (int unit = CORE_SET_UNITS - 1; unit >= 0; unit--)
-        if (unit_free(occupancy, unit) &&
-            (best < 0 || core_free(occupancy, unit) || !core_free(occupancy, best)))
-            best = unit;
-    if (best >= 0)
-        occupy(occupancy, best);
+    return !set_equal(process, &topology->usable);
 }
 
-/* The NUMA node of a bound rank's first unit; -1 for an unbound one. */
+/* The NUMA node of a bound rank's first unit. */
 static int home_node(const struct topology *topology, const struct core_set *process)
 {
-    if (set_equal(process, &topology->usable))
-        return -1;
     for (int unit = 0; unit < CORE_SET_UNITS; unit++)
         if (set_has(process, unit) && set_has(&topology->usable, unit))
             return topology->places[unit].node;
@@ -231,15 +222,15 @@ int topology_engine_core(const struct topology *topology, const struct core_set 
                          int ranks)
 {
     struct occupancy occupancy = {.topology = topology};
-    for (int i = 0; i < ranks; i++)
-        if (!set_equal(&process[i], &topology->usable))
-            occupy_set(&occupancy, &process[i]);
-    for (int i = 0; i < ranks; i++)
-        if (set_equal(&process[i], &topology->usable))
-            place_unbound(&occupancy);
     int unit = -1;
+    if (!is_bound(topology, &process[rank]))
+        return unit;
+    for (int i = 0; i < ranks; i++)
+        if (is_bound(topology, &process[i]))
+            occupy_set(&occupancy, &process[i]);
     for (int i = 0; i <= rank; i++)
-        unit = place_engine(&occupancy, home_node(topology, &process[i]));
+        if (is_bound(topology, &process[i]))
+            unit = place_engine(&occupancy, home_node(topology, &process[i]));
     return unit;
 }
 
