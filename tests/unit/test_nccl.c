@@ -26,7 +26,8 @@ struct ncclComm {
     int rank;
 };
 
-static int bad_id, bad_init, bad_memset, bad_reduce, bad_window; /* the rank at which it fails */
+static int bad_id, bad_init, bad_memset, bad_reduce, bad_window,
+    bad_send; /* the rank at which it fails */
 static bool asynchronous_error;
 static atomic_int made, aborted, destroyed, windows, calls;
 static _Thread_local int me = NOBODY;
@@ -155,6 +156,39 @@ ncclResult_t __wrap_ncclReduceScatter(const void *send, void *recv, size_t count
     return ncclSuccess;
 }
 
+ncclResult_t __wrap_ncclGroupStart(void);
+ncclResult_t __wrap_ncclGroupStart(void)
+{
+    return ncclSuccess;
+}
+
+ncclResult_t __wrap_ncclGroupEnd(void);
+ncclResult_t __wrap_ncclGroupEnd(void)
+{
+    return ncclSuccess;
+}
+
+ncclResult_t __wrap_ncclSend(const void *send, size_t count, ncclDataType_t type, int to,
+                             ncclComm_t nccl, cudaStream_t stream);
+ncclResult_t __wrap_ncclSend(const void *send, size_t count, ncclDataType_t type, int to,
+                             ncclComm_t nccl, cudaStream_t stream)
+{
+    (void)send, (void)stream, (void)to;
+    arrive(IN_REDUCE, nccl->rank);
+    REQUIRE(nccl->rank == me && count == 1 && type == ncclFloat32);
+    return me == bad_send ? ncclSystemError : ncclSuccess;
+}
+
+ncclResult_t __wrap_ncclRecv(void *recv, size_t count, ncclDataType_t type, int from,
+                             ncclComm_t nccl, cudaStream_t stream);
+ncclResult_t __wrap_ncclRecv(void *recv, size_t count, ncclDataType_t type, int from,
+                             ncclComm_t nccl, cudaStream_t stream)
+{
+    (void)recv, (void)stream, (void)from;
+    REQUIRE(nccl->rank == me && count == 1 && type == ncclFloat32);
+    return ncclSuccess;
+}
+
 ncclResult_t __wrap_ncclCommWindowRegister(ncclComm_t nccl, void *memory, size_t bytes,
                                            ncclWindow_t *out, int flags);
 ncclResult_t __wrap_ncclCommWindowRegister(ncclComm_t nccl, void *memory, size_t bytes,
@@ -228,7 +262,7 @@ const struct cuda_driver *__wrap_cuda_driver(void)
 
 static void reset(void)
 {
-    bad_id = bad_init = bad_memset = bad_reduce = bad_window = NOBODY;
+    bad_id = bad_init = bad_memset = bad_reduce = bad_window = bad_send = NOBODY;
     stuck = IN_NOTHING;
     atomic_store(&let_go, false);
     atomic_store(&kernels_end, false);
@@ -386,6 +420,33 @@ static void require_counts(struct rank *rank, int made_here, int calls_here)
     ranks_barrier(rank);
     REQUIRE(atomic_load(&made) == made_here && atomic_load(&calls) == calls_here);
     ranks_barrier(rank);
+}
+
+/* Messages between all pairs are connected apart from the rest, and an abort ends the handle all the same. */
+static void pairs_body(struct rank *rank)
+{
+    alnico_comm_t comm = attach(rank);
+    REQUIRE(!backend_nccl.prepared(comm, &algorithm_nccl_messages));
+    alnico_status_t expected = bad_send == NOBODY ? ALNICO_SUCCESS : ALNICO_ERROR_SYSTEM;
+    REQUIRE_STATUS(backend_nccl.prepare(comm, &algorithm_nccl_messages, "test"), expected);
+    REQUIRE(backend_nccl.prepared(comm, &algorithm_nccl_messages));
+    REQUIRE_STATUS(alnico_comm_status(comm), expected);
+    if (expected == ALNICO_SUCCESS)
+        REQUIRE_STATUS(start(comm, 1), ALNICO_SUCCESS);
+    detach(rank, comm);
+}
+
+static void test_pairs_are_connected_when_wanted(void **state)
+{
+    (void)state;
+    reset();
+    run(RANKS, pairs_body);
+    assert_int_equal(atomic_load(&made), RANKS);
+    assert_int_equal(atomic_load(&destroyed), RANKS);
+    reset();
+    bad_send = 1;
+    run(RANKS, pairs_body);
+    assert_int_equal(atomic_load(&aborted), RANKS);
 }
 
 /* Only a call that may wait makes NCCL; the others leave it out until then. */
@@ -847,6 +908,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_rank_has_it),
         cmocka_unit_test(test_one_rank_fails_and_none_has_it),
+        cmocka_unit_test(test_pairs_are_connected_when_wanted),
         cmocka_unit_test(test_a_blocking_call_makes_it),
         cmocka_unit_test(test_a_forced_name_makes_it),
         cmocka_unit_test(test_what_cannot_wait_has_it_ahead),
