@@ -1,6 +1,10 @@
 /*
- * How the batch norms' kernels stand on a tensor of rows x channels: a block takes a slab of up to 64 channels, 128 bytes
- * of 16-bit numbers, and some of the rows; a thread stays with eight channels, whose coefficients it keeps in registers.
+ * How the batch norms' kernels stand on a tensor of rows x channels: a block takes a slab of channels and some of the rows;
+ * a thread stays with eight channels, whose coefficients it keeps in registers, and loads several rows before it computes
+ * with the first. What a kernel asks of registers and what its grid counts on belong together: all its blocks run at
+ * once, with 48 KB or more of loads in flight on every multiprocessor.
+ *
+ * Passes come in pairs: the first goes up the rows, the second down, so that it finds the last ones in the cache.
  */
 #ifndef ALNICO_SRC_TRAIN_TRAIN_CHANNELS_CUH
 #define ALNICO_SRC_TRAIN_TRAIN_CHANNELS_CUH
@@ -10,12 +14,13 @@
 namespace
 {
 
+/* Slabs of sums: at most 64 channels, 128 bytes of 16-bit numbers. */
 constexpr unsigned SLAB_GROUPS = 8, SLAB = SLAB_GROUPS * EIGHT;
 
 struct layout {
     size_t rows;
     unsigned groups; /* of eight channels in a row */
-    unsigned width;  /* threads beside each other: a power of two <= SLAB_GROUPS */
+    unsigned width;  /* threads beside each other, on a slab: a power of two <= 32 */
 };
 
 inline layout layout_of(const struct train_norm *norm)
@@ -27,32 +32,51 @@ inline layout layout_of(const struct train_norm *norm)
     return {norm->rows, groups, width};
 }
 
-/* Blocks over rows and over slabs: about `each` blocks on every multiprocessor, none without rows. */
+/* For kernels without sums: slabs of up to 256 channels, where that leaves no thread idle. */
+inline layout wide_layout_of(const struct train_norm *norm)
+{
+    layout at = layout_of(norm);
+    while (at.width < 32 && at.groups % (2 * at.width) == 0)
+        at.width *= 2;
+    return at;
+}
+
+/* Blocks over rows and over slabs: `each` blocks on every multiprocessor, none without rows. */
 inline dim3 grid_of(const struct train_gpu *gpu, const layout &at, unsigned threads, unsigned each)
 {
-    const unsigned slabs = (at.groups + SLAB_GROUPS - 1) / SLAB_GROUPS;
+    const unsigned slabs = (at.groups + at.width - 1) / at.width;
     const size_t most = (at.rows + threads / at.width - 1) / (threads / at.width);
     const unsigned share = gpu->multiprocessors * each / slabs;
     const size_t blocks = share == 0 ? 1 : share < most ? share : most;
     return dim3((unsigned)(blocks == 0 ? 1 : blocks), slabs);
 }
 
-/* Where one thread stands. */
+/* Where one thread stands: on `count` rows, of which it has one chunk of eight channels each. */
 struct place {
     unsigned group; /* of eight channels */
     bool inside;
-    size_t row, step; /* its first row, and how far the next one is */
+    unsigned count;
+    size_t chunk, step; /* its first row's, and how far the next one is */
 };
 
 template <int THREADS> __device__ inline place place_of(const layout &at)
 {
     place p;
     const unsigned high = THREADS / at.width;
-    p.group = blockIdx.y * SLAB_GROUPS + threadIdx.x % at.width;
+    const size_t row = (size_t)blockIdx.x * high + threadIdx.x / at.width,
+                 rows = (size_t)gridDim.x * high;
+    p.group = blockIdx.y * at.width + threadIdx.x % at.width;
     p.inside = p.group < at.groups;
-    p.row = (size_t)blockIdx.x * high + threadIdx.x / at.width;
-    p.step = (size_t)gridDim.x * high;
+    p.count = row < at.rows ? (unsigned)((at.rows - row + rows - 1) / rows) : 0;
+    p.chunk = row * at.groups + p.group;
+    p.step = rows * at.groups;
     return p;
+}
+
+/* The chunk of row i of a thread's, counted from the last. */
+__device__ inline size_t chunk_from_last(const place &p, unsigned i)
+{
+    return p.chunk + (p.count - 1 - i) * p.step;
 }
 
 /* Eight of the numbers of a batch norm. */
@@ -125,7 +149,7 @@ __device__ inline bool sum_all(const layout &at, float (*mine)[EIGHT], void *scr
     const int quad = threadIdx.x % QUADS, part = threadIdx.x / QUADS;
     if (part < PARTS) {
         double sum[4] = {0, 0, 0, 0};
-#pragma unroll 4
+#pragma unroll 8
         for (unsigned b = part; b < gridDim.x; b += PARTS) {
             const float4 x = __ldcg((const float4 *)(home + (size_t)b * VALUES) + quad);
             sum[0] += x.x;

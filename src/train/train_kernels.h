@@ -184,7 +184,7 @@ struct train_update {
     const struct train_chunk *chunks; /* on the GPU, as all pointers here */
     const struct train_segment *segments;
     unsigned chunk_count, segment_count;
-    float *parameters, *velocity;
+    float *parameters, *velocity; /* the arenas are aligned to 16 bytes */
     const void *gradients;
     void *working; /* the parameters in working_type, written; NULL: none */
     size_t count;  /* elements of the arenas */

@@ -12,7 +12,7 @@
 namespace
 {
 
-constexpr int STATISTICS_THREADS = 512, NORMALISE_THREADS = 256;
+constexpr int STATISTICS_THREADS = 512, STATISTICS_BLOCKS = 1, NORMALISE_THREADS = 256;
 
 /* Factor and offset from mean and 1 / deviation; padding becomes 0. */
 __device__ void norm_finish(const struct train_norm &norm, unsigned c, float mean, float inverse)
@@ -43,24 +43,23 @@ __device__ void norm_measure(const struct train_norm &norm, unsigned c, double p
 }
 
 template <class T>
-__global__ void __launch_bounds__(STATISTICS_THREADS)
+__global__ void __launch_bounds__(STATISTICS_THREADS, STATISTICS_BLOCKS)
     statistics_kernel(const struct train_norm norm, const layout at, void *scratch)
 {
-    constexpr int UNROLL = sizeof(T) == 2 ? 4 : 2;
+    constexpr int UNROLL = sizeof(T) == 2 ? 8 : 4;
     const place p = place_of<STATISTICS_THREADS>(at);
     const T *x = (const T *)norm.x;
     __shared__ double total[2 * SLAB];
     float sums[2][EIGHT] = {}, pivot[EIGHT] = {}, v[EIGHT];
-    const size_t row_elements = (size_t)at.groups * EIGHT;
     if (p.inside) {
-        const T *mine = x + (size_t)p.group * EIGHT;
-        load_eight(mine, pivot);
-        size_t row = p.row;
-        for (; row + (UNROLL - 1) * p.step < at.rows; row += UNROLL * p.step) {
+        load_eight(x + (size_t)p.group * EIGHT, pivot);
+        for (unsigned i = 0; i < p.count; i += UNROLL) {
             packed<T> loaded[UNROLL];
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++)
-                loaded[u] = load_packed(mine + (row + u * p.step) * row_elements);
+            for (int u = 0; u < UNROLL; u++) { /* the pivot itself adds nothing */
+                const size_t chunk = i + u < p.count ? p.chunk + (i + u) * p.step : p.group;
+                loaded[u] = load_packed(x + chunk * EIGHT);
+            }
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
                 unpack(loaded[u], v);
@@ -70,15 +69,6 @@ __global__ void __launch_bounds__(STATISTICS_THREADS)
                     sums[0][k] += d;
                     sums[1][k] = fmaf(d, d, sums[1][k]);
                 }
-            }
-        }
-        for (; row < at.rows; row += p.step) {
-            load_eight(mine + row * row_elements, v);
-#pragma unroll
-            for (int k = 0; k < EIGHT; k++) {
-                const float d = v[k] - pivot[k];
-                sums[0][k] += d;
-                sums[1][k] = fmaf(d, d, sums[1][k]);
             }
         }
     }
@@ -111,10 +101,17 @@ struct normalise {
     bool relu;
 };
 
+/* Blocks on a multiprocessor, as far as registers go. */
+template <int OTHER> constexpr unsigned normalise_blocks()
+{
+    return OTHER == OTHER_NORM ? 3 : 4;
+}
+
 template <class T, int OTHER>
-__global__ void __launch_bounds__(NORMALISE_THREADS)
+__global__ void __launch_bounds__(NORMALISE_THREADS, normalise_blocks<OTHER>())
     normalise_kernel(const struct normalise pass, const layout at)
 {
+    constexpr int UNROLL = (sizeof(T) == 2 ? 4 : 2) / (OTHER == OTHER_NONE ? 1 : 2);
     const place p = place_of<NORMALISE_THREADS>(at);
     float factor[EIGHT], offset[EIGHT], other_factor[EIGHT], other_offset[EIGHT];
     if (!p.inside)
@@ -125,36 +122,59 @@ __global__ void __launch_bounds__(NORMALISE_THREADS)
         numbers_of(pass.other_numbers, NORM_FACTOR, at.groups, p.group, other_factor);
         numbers_of(pass.other_numbers, NORM_OFFSET, at.groups, p.group, other_offset);
     }
-#pragma unroll 2
-    for (size_t row = p.row; row < at.rows; row += p.step) {
-        const size_t chunk = row * at.groups + p.group;
-        float y[EIGHT], other[EIGHT];
-        unsigned above = 0;
-        load_eight((const T *)pass.x + chunk * EIGHT, y);
-        if (OTHER != OTHER_NONE)
-            load_eight((const T *)pass.other + chunk * EIGHT, other);
+    for (unsigned i = 0; i < p.count; i += UNROLL) {
+        packed<T> loaded[UNROLL], added[UNROLL];
 #pragma unroll
-        for (int k = 0; k < EIGHT; k++) {
-            y[k] = fmaf(y[k], factor[k], offset[k]);
-            if (OTHER == OTHER_PLAIN)
-                y[k] += other[k];
-            if (OTHER == OTHER_NORM)
-                y[k] += fmaf(other[k], other_factor[k], other_offset[k]);
-            above |= (unsigned)(y[k] > 0) << k;
-            if (pass.relu && !(y[k] > 0))
-                y[k] = y[k] != y[k] ? y[k] : 0; /* NaN stays */
+        for (int u = 0; u < UNROLL; u++)
+            if (i + u < p.count) {
+                const size_t chunk = chunk_from_last(p, i + u);
+                loaded[u] = load_packed_last((const T *)pass.x + chunk * EIGHT);
+                if (OTHER != OTHER_NONE)
+                    added[u] = load_packed_last((const T *)pass.other + chunk * EIGHT);
+            }
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            if (i + u >= p.count)
+                return;
+            const size_t chunk = chunk_from_last(p, i + u);
+            float y[EIGHT], other[EIGHT];
+            unsigned above = 0;
+            unpack(loaded[u], y);
+            if (OTHER != OTHER_NONE)
+                unpack(added[u], other);
+#pragma unroll
+            for (int k = 0; k < EIGHT; k++) {
+                y[k] = fmaf(y[k], factor[k], offset[k]);
+                if (OTHER == OTHER_PLAIN)
+                    y[k] += other[k];
+                if (OTHER == OTHER_NORM)
+                    y[k] += fmaf(other[k], other_factor[k], other_offset[k]);
+                above |= (unsigned)(y[k] > 0) << k;
+                if (pass.relu && !(y[k] > 0))
+                    y[k] = y[k] != y[k] ? y[k] : 0; /* NaN stays */
+            }
+            store_eight((T *)pass.y + chunk * EIGHT, y);
+            if (pass.mask)
+                pass.mask[chunk] = (uint8_t)above;
         }
-        store_eight((T *)pass.y + chunk * EIGHT, y);
-        if (pass.mask)
-            pass.mask[chunk] = (uint8_t)above;
     }
 }
 
 template <class T> int statistics(const struct train_gpu *gpu, const struct train_norm *norm)
 {
     const layout at = layout_of(norm);
-    const dim3 grid = grid_of(gpu, at, STATISTICS_THREADS, 2);
+    const dim3 grid = grid_of(gpu, at, STATISTICS_THREADS, STATISTICS_BLOCKS);
     statistics_kernel<T><<<grid, STATISTICS_THREADS, 0, stream_of(gpu)>>>(*norm, at, gpu->scratch);
+    return cudaGetLastError();
+}
+
+template <class T, int OTHER>
+int normalise_one(const struct train_gpu *gpu, const struct train_norm *norm,
+                  const struct normalise &n)
+{
+    const layout at = wide_layout_of(norm);
+    const dim3 grid = grid_of(gpu, at, NORMALISE_THREADS, normalise_blocks<OTHER>());
+    normalise_kernel<T, OTHER><<<grid, NORMALISE_THREADS, 0, stream_of(gpu)>>>(n, at);
     return cudaGetLastError();
 }
 
@@ -162,15 +182,10 @@ template <class T>
 int normalise_run(const struct train_gpu *gpu, const struct train_normalise *pass,
                   const struct normalise &n)
 {
-    const layout at = layout_of(pass->norm);
-    const dim3 grid = grid_of(gpu, at, NORMALISE_THREADS, 8);
     if (pass->other)
-        normalise_kernel<T, OTHER_NORM><<<grid, NORMALISE_THREADS, 0, stream_of(gpu)>>>(n, at);
-    else if (pass->plain)
-        normalise_kernel<T, OTHER_PLAIN><<<grid, NORMALISE_THREADS, 0, stream_of(gpu)>>>(n, at);
-    else
-        normalise_kernel<T, OTHER_NONE><<<grid, NORMALISE_THREADS, 0, stream_of(gpu)>>>(n, at);
-    return cudaGetLastError();
+        return normalise_one<T, OTHER_NORM>(gpu, pass->norm, n);
+    return pass->plain ? normalise_one<T, OTHER_PLAIN>(gpu, pass->norm, n)
+                       : normalise_one<T, OTHER_NONE>(gpu, pass->norm, n);
 }
 
 template <class T> int load()

@@ -10,7 +10,7 @@
 namespace
 {
 
-constexpr int REDUCE_THREADS = 512, GRADIENT_THREADS = 256;
+constexpr int REDUCE_THREADS = 512, REDUCE_BLOCKS = 1, GRADIENT_THREADS = 256, GRADIENT_BLOCKS = 2;
 
 /* What the kernels need of a pass. */
 struct backward {
@@ -51,11 +51,41 @@ __device__ void finish(const struct train_norm &norm, unsigned c, double sum, do
     }
 }
 
+/* What a thread loads of one chunk. */
+template <class T> struct loads {
+    packed<T> dy, x, other;
+    unsigned bits;
+};
+
 template <class T, int GATE, bool TWO>
-__global__ void __launch_bounds__(REDUCE_THREADS)
+__device__ loads<T> load_first(const struct backward &pass, size_t chunk)
+{
+    loads<T> l;
+    l.dy = load_packed((const T *)pass.dy + chunk * EIGHT);
+    l.x = load_packed((const T *)pass.norm.x + chunk * EIGHT);
+    if (TWO)
+        l.other = load_packed((const T *)pass.other.x + chunk * EIGHT);
+    l.bits = GATE == NORM_GATE_MASK ? pass.mask[chunk] : 0;
+    return l;
+}
+
+template <class T, int GATE, bool TWO>
+__device__ loads<T> load_last(const struct backward &pass, size_t chunk)
+{
+    loads<T> l;
+    l.dy = load_packed_last((const T *)pass.dy + chunk * EIGHT);
+    l.x = load_packed_last((const T *)pass.norm.x + chunk * EIGHT);
+    if (TWO)
+        l.other = load_packed_last((const T *)pass.other.x + chunk * EIGHT);
+    l.bits = GATE == NORM_GATE_MASK ? __ldcs(pass.mask + chunk) : 0;
+    return l;
+}
+
+template <class T, int GATE, bool TWO>
+__global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
     reduce_kernel(const struct backward pass, const layout at, void *scratch)
 {
-    constexpr int SUMS = TWO ? 3 : 2;
+    constexpr int SUMS = TWO ? 3 : 2, UNROLL = (sizeof(T) == 2 ? 4 : 2) - (TWO ? 1 : 0);
     const place p = place_of<REDUCE_THREADS>(at);
     __shared__ double total[SUMS * SLAB];
     float sums[SUMS][EIGHT] = {};
@@ -68,21 +98,29 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
             numbers_of(pass.norm.numbers, NORM_FACTOR, at.groups, p.group, factor);
             numbers_of(pass.norm.numbers, NORM_OFFSET, at.groups, p.group, offset);
         }
-#pragma unroll 2
-        for (size_t row = p.row; row < at.rows; row += p.step) {
-            const size_t chunk = row * at.groups + p.group;
-            float g[EIGHT], x[EIGHT], other[EIGHT];
-            load_eight((const T *)pass.dy + chunk * EIGHT, g);
-            load_eight((const T *)pass.norm.x + chunk * EIGHT, x);
-            if (TWO)
-                load_eight((const T *)pass.other.x + chunk * EIGHT, other);
-            gate<T, GATE>(g, x, factor, offset, GATE == NORM_GATE_MASK ? pass.mask[chunk] : 0);
+        for (unsigned i = 0; i < p.count; i += UNROLL) {
+            loads<T> loaded[UNROLL];
 #pragma unroll
-            for (int k = 0; k < EIGHT; k++) {
-                sums[0][k] += g[k];
-                sums[1][k] = fmaf(g[k], x[k] - mean[k], sums[1][k]);
+            for (int u = 0; u < UNROLL; u++)
+                if (i + u < p.count)
+                    loaded[u] = load_first<T, GATE, TWO>(pass, p.chunk + (i + u) * p.step);
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) {
+                float g[EIGHT], x[EIGHT], other[EIGHT];
+                if (i + u >= p.count)
+                    break;
+                unpack(loaded[u].dy, g);
+                unpack(loaded[u].x, x);
                 if (TWO)
-                    sums[SUMS - 1][k] = fmaf(g[k], other[k] - other_mean[k], sums[SUMS - 1][k]);
+                    unpack(loaded[u].other, other);
+                gate<T, GATE>(g, x, factor, offset, loaded[u].bits);
+#pragma unroll
+                for (int k = 0; k < EIGHT; k++) {
+                    sums[0][k] += g[k];
+                    sums[1][k] = fmaf(g[k], x[k] - mean[k], sums[1][k]);
+                    if (TWO)
+                        sums[SUMS - 1][k] = fmaf(g[k], other[k] - other_mean[k], sums[SUMS - 1][k]);
+                }
             }
         }
     }
@@ -107,12 +145,12 @@ __device__ void slope(const float *g, const float *x, const float *a, const floa
 }
 
 template <class T, int GATE, bool TWO>
-__global__ void __launch_bounds__(GRADIENT_THREADS)
+__global__ void __launch_bounds__(GRADIENT_THREADS, GRADIENT_BLOCKS)
     gradient_kernel(const struct backward pass, const layout at)
 {
+    constexpr int UNROLL = (sizeof(T) == 2 ? 4 : 2) / (TWO ? 2 : 1);
     const place p = place_of<GRADIENT_THREADS>(at);
-    float a[EIGHT], b[EIGHT], c[EIGHT], a2[EIGHT], b2[EIGHT], c2[EIGHT], factor[EIGHT],
-        offset[EIGHT];
+    float a[EIGHT], b[EIGHT], c[EIGHT], a2[EIGHT], b2[EIGHT], c2[EIGHT], offset[EIGHT];
     if (!p.inside)
         return;
     numbers_of(pass.norm.numbers, NORM_A, at.groups, p.group, a);
@@ -123,29 +161,36 @@ __global__ void __launch_bounds__(GRADIENT_THREADS)
         numbers_of(pass.other.numbers, NORM_B, at.groups, p.group, b2);
         numbers_of(pass.other.numbers, NORM_C, at.groups, p.group, c2);
     }
-    if (GATE == NORM_GATE_VALUE) {
-        numbers_of(pass.norm.numbers, NORM_FACTOR, at.groups, p.group, factor);
+    if (GATE == NORM_GATE_VALUE) /* a is the factor */
         numbers_of(pass.norm.numbers, NORM_OFFSET, at.groups, p.group, offset);
-    }
-#pragma unroll 2
-    for (size_t row = p.row; row < at.rows; row += p.step) {
-        const size_t chunk = row * at.groups + p.group;
-        float g[EIGHT], x[EIGHT], other[EIGHT], out[EIGHT];
-        load_eight((const T *)pass.dy + chunk * EIGHT, g);
-        load_eight((const T *)pass.norm.x + chunk * EIGHT, x);
-        if (TWO)
-            load_eight((const T *)pass.other.x + chunk * EIGHT, other);
-        gate<T, GATE>(g, x, factor, offset, GATE == NORM_GATE_MASK ? pass.mask[chunk] : 0);
-        if (pass.dx) {
-            slope(g, x, a, b, c, out);
-            write_eight((T *)pass.dx + chunk * EIGHT, out, pass.add);
+    for (unsigned i = 0; i < p.count; i += UNROLL) {
+        loads<T> loaded[UNROLL];
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++)
+            if (i + u < p.count)
+                loaded[u] = load_last<T, GATE, TWO>(pass, chunk_from_last(p, i + u));
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            if (i + u >= p.count)
+                return;
+            const size_t chunk = chunk_from_last(p, i + u);
+            float g[EIGHT], x[EIGHT], other[EIGHT], out[EIGHT];
+            unpack(loaded[u].dy, g);
+            unpack(loaded[u].x, x);
+            if (TWO)
+                unpack(loaded[u].other, other);
+            gate<T, GATE>(g, x, a, offset, loaded[u].bits);
+            if (pass.dx) {
+                slope(g, x, a, b, c, out);
+                write_eight((T *)pass.dx + chunk * EIGHT, out, pass.add);
+            }
+            if (TWO && pass.dx_other) {
+                slope(g, other, a2, b2, c2, out);
+                write_eight((T *)pass.dx_other + chunk * EIGHT, out, pass.add_other);
+            }
+            if (pass.dplain)
+                write_eight((T *)pass.dplain + chunk * EIGHT, g, pass.add_plain);
         }
-        if (TWO && pass.dx_other) {
-            slope(g, other, a2, b2, c2, out);
-            write_eight((T *)pass.dx_other + chunk * EIGHT, out, pass.add_other);
-        }
-        if (pass.dplain)
-            write_eight((T *)pass.dplain + chunk * EIGHT, g, pass.add_plain);
     }
 }
 
@@ -171,7 +216,7 @@ template <class T, int GATE, bool TWO>
 int reduce_one(const struct train_gpu *gpu, const struct train_norm_backward *pass)
 {
     const layout at = layout_of(pass->norm);
-    const dim3 grid = grid_of(gpu, at, REDUCE_THREADS, 2);
+    const dim3 grid = grid_of(gpu, at, REDUCE_THREADS, REDUCE_BLOCKS);
     reduce_kernel<T, GATE, TWO>
         <<<grid, REDUCE_THREADS, 0, stream_of(gpu)>>>(backward_of(pass), at, gpu->scratch);
     return cudaGetLastError();
@@ -180,8 +225,8 @@ int reduce_one(const struct train_gpu *gpu, const struct train_norm_backward *pa
 template <class T, int GATE, bool TWO>
 int gradient_one(const struct train_gpu *gpu, const struct train_norm_backward *pass)
 {
-    const layout at = layout_of(pass->norm);
-    const dim3 grid = grid_of(gpu, at, GRADIENT_THREADS, 8);
+    const layout at = wide_layout_of(pass->norm);
+    const dim3 grid = grid_of(gpu, at, GRADIENT_THREADS, GRADIENT_BLOCKS);
     gradient_kernel<T, GATE, TWO>
         <<<grid, GRADIENT_THREADS, 0, stream_of(gpu)>>>(backward_of(pass), at);
     return cudaGetLastError();

@@ -7,7 +7,7 @@
 namespace
 {
 
-constexpr unsigned THREADS = 256;
+constexpr unsigned THREADS = 256, MAX_BLOCKS = 4; /* of maxima on a multiprocessor */
 
 /* Eight channels of pixel (n, i, j). */
 struct spot {
@@ -15,15 +15,24 @@ struct spot {
     unsigned i, j, group;
 };
 
+/* at / n, and the rest in *rest: of 32 bits wherever that is enough, which is most of the time of these kernels. */
+__device__ size_t divide(size_t at, unsigned n, unsigned *rest)
+{
+    if (at >> 32) {
+        *rest = (unsigned)(at % n);
+        return at / n;
+    }
+    const unsigned quotient = (unsigned)at / n;
+    *rest = (unsigned)at - quotient * n;
+    return quotient;
+}
+
 __device__ spot spot_of(size_t at, size_t height, size_t width, unsigned groups)
 {
     spot s;
-    s.group = (unsigned)(at % groups);
-    at /= groups;
-    s.j = (unsigned)(at % width);
-    at /= width;
-    s.i = (unsigned)(at % height);
-    s.n = at / height;
+    at = divide(at, groups, &s.group);
+    at = divide(at, (unsigned)width, &s.j);
+    s.n = divide(at, (unsigned)height, &s.i);
     return s;
 }
 
@@ -38,37 +47,69 @@ __device__ size_t outer(const struct train_pool &p, const spot &s, unsigned i, u
     return ((s.n * p.out_height + i) * p.out_width + j) * p.padded + s.group * EIGHT;
 }
 
+/* The maxima so far of eight channels, and their places in the window. */
+struct maxima {
+    float best[EIGHT];
+    unsigned place[EIGHT];
+    bool found;
+};
+
+__device__ void maxima_take(maxima *m, const float *v, unsigned place)
+{
+#pragma unroll
+    for (int k = 0; k < EIGHT; k++)
+        if (!m->found || v[k] > m->best[k]) {
+            m->best[k] = v[k];
+            m->place[k] = place;
+        }
+    m->found = true;
+}
+
+/* THREE pixels beside each other are loaded at once. */
 template <class T>
-__global__ void max_kernel(const struct train_pool p, T *y, uint8_t *index, const T *x,
-                           size_t chunks)
+__device__ void maxima_row(maxima *m, const struct train_pool &p, const T *x, const spot &s,
+                           unsigned r)
+{
+    constexpr int THREE = 3;
+    const unsigned i = s.i * p.stride + r - p.pad; /* wraps if outside */
+    if (i >= p.height)
+        return;
+    for (unsigned c = 0; c < p.columns; c += THREE) {
+        packed<T> loaded[THREE];
+        float v[EIGHT];
+#pragma unroll
+        for (int u = 0; u < THREE; u++) {
+            const unsigned j = s.j * p.stride + c + u - p.pad;
+            if (c + u < p.columns && j < p.width)
+                loaded[u] = load_packed(x + inner(p, s, i, j));
+        }
+#pragma unroll
+        for (int u = 0; u < THREE; u++) {
+            const unsigned j = s.j * p.stride + c + u - p.pad;
+            if (c + u >= p.columns || j >= p.width)
+                continue;
+            unpack(loaded[u], v);
+            maxima_take(m, v, r * p.columns + c + u);
+        }
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(THREADS, MAX_BLOCKS)
+    max_kernel(const struct train_pool p, T *y, uint8_t *index, const T *x, size_t chunks)
 {
     for (size_t at = blockIdx.x * (size_t)THREADS + threadIdx.x; at < chunks;
          at += (size_t)gridDim.x * THREADS) {
         const spot s = spot_of(at, p.out_height, p.out_width, p.padded / EIGHT);
-        float best[EIGHT], v[EIGHT];
-        unsigned place[EIGHT] = {};
-        bool found = false;
+        maxima m = {};
         for (unsigned r = 0; r < p.rows; r++)
-            for (unsigned c = 0; c < p.columns; c++) {
-                const unsigned i = s.i * p.stride + r - p.pad,
-                               j = s.j * p.stride + c - p.pad; /* wraps if outside */
-                if (i >= p.height || j >= p.width)
-                    continue;
-                load_eight(x + inner(p, s, i, j), v);
-#pragma unroll
-                for (int k = 0; k < EIGHT; k++)
-                    if (!found || v[k] > best[k]) {
-                        best[k] = v[k];
-                        place[k] = r * p.columns + c;
-                    }
-                found = true;
-            }
-        store_eight(y + at * EIGHT, best);
+            maxima_row(&m, p, x, s, r);
+        store_eight(y + at * EIGHT, m.best);
         uint2 bytes = make_uint2(0, 0);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            bytes.x |= place[k] << 8 * k;
-            bytes.y |= place[k + 4] << 8 * k;
+            bytes.x |= m.place[k] << 8 * k;
+            bytes.y |= m.place[k + 4] << 8 * k;
         }
         *(uint2 *)(index + at * EIGHT) = bytes;
     }
@@ -85,30 +126,54 @@ __device__ void covering(unsigned at, unsigned window, unsigned stride, unsigned
         *end = (unsigned)count;
 }
 
+/* Four windows, two by two from (i, j), are loaded at once: all that cover a pixel if windows reach over two strides. */
 template <class T>
-__global__ void max_gradient_kernel(const struct train_pool p, T *dx, const T *dy,
-                                    const uint8_t *index, bool add, size_t chunks)
+__device__ void gather_four(const struct train_pool &p, const spot &s, unsigned i, unsigned j,
+                            unsigned i_end, unsigned j_end, const T *dy, const uint8_t *index,
+                            float *sum)
+{
+    packed<T> loaded[4];
+    uint2 winners[4];
+    float g[EIGHT];
+#pragma unroll
+    for (unsigned w = 0; w < 4; w++)
+        if (i + w / 2 < i_end && j + w % 2 < j_end) {
+            const size_t at = outer(p, s, i + w / 2, j + w % 2);
+            loaded[w] = load_packed(dy + at);
+            winners[w] = *(const uint2 *)(index + at);
+        }
+#pragma unroll
+    for (unsigned w = 0; w < 4; w++) {
+        const unsigned a = i + w / 2, b = j + w % 2;
+        if (a >= i_end || b >= j_end)
+            continue;
+        const unsigned place =
+            (s.i + p.pad - a * p.stride) * p.columns + s.j + p.pad - b * p.stride;
+        unpack(loaded[w], g);
+#pragma unroll
+        for (int k = 0; k < EIGHT; k++) {
+            const unsigned winner =
+                (k < 4 ? winners[w].x >> 8 * k : winners[w].y >> 8 * (k - 4)) & 255;
+            sum[k] += winner == place ? g[k] : 0;
+        }
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(THREADS, MAX_BLOCKS)
+    max_gradient_kernel(const struct train_pool p, T *dx, const T *dy, const uint8_t *index,
+                        bool add, size_t chunks)
 {
     for (size_t at = blockIdx.x * (size_t)THREADS + threadIdx.x; at < chunks;
          at += (size_t)gridDim.x * THREADS) {
         const spot s = spot_of(at, p.height, p.width, p.padded / EIGHT);
-        unsigned i, i_end, j_first, j_end;
-        float sum[EIGHT] = {}, g[EIGHT];
-        covering(s.i, p.rows, p.stride, p.pad, p.out_height, &i, &i_end);
+        unsigned i_first, i_end, j_first, j_end;
+        float sum[EIGHT] = {};
+        covering(s.i, p.rows, p.stride, p.pad, p.out_height, &i_first, &i_end);
         covering(s.j, p.columns, p.stride, p.pad, p.out_width, &j_first, &j_end);
-        for (; i < i_end; i++)
-            for (unsigned j = j_first; j < j_end; j++) {
-                const unsigned place =
-                    (s.i + p.pad - i * p.stride) * p.columns + s.j + p.pad - j * p.stride;
-                const uint2 bytes = *(const uint2 *)(index + outer(p, s, i, j));
-                load_eight(dy + outer(p, s, i, j), g);
-#pragma unroll
-                for (int k = 0; k < EIGHT; k++) {
-                    const unsigned winner =
-                        (k < 4 ? bytes.x >> 8 * k : bytes.y >> 8 * (k - 4)) & 255;
-                    sum[k] += winner == place ? g[k] : 0;
-                }
-            }
+        for (unsigned i = i_first; i < i_end; i += 2)
+            for (unsigned j = j_first; j < j_end; j += 2)
+                gather_four(p, s, i, j, i_end, j_end, dy, index, sum);
         write_eight(dx + at * EIGHT, sum, add);
     }
 }
@@ -189,7 +254,7 @@ int max_run(const struct train_gpu *gpu, const struct train_pool *p, void *y, ui
             const void *x)
 {
     const size_t chunks = y_chunks(p);
-    max_kernel<T><<<blocks_for(gpu, chunks, THREADS, 16), THREADS, 0, stream_of(gpu)>>>(
+    max_kernel<T><<<blocks_for(gpu, chunks, THREADS, MAX_BLOCKS), THREADS, 0, stream_of(gpu)>>>(
         *p, (T *)y, index, (const T *)x, chunks);
     return cudaGetLastError();
 }
@@ -199,8 +264,9 @@ int max_gradient_run(const struct train_gpu *gpu, const struct train_pool *p, vo
                      const void *dy, const uint8_t *index, bool add)
 {
     const size_t chunks = x_chunks(p);
-    max_gradient_kernel<T><<<blocks_for(gpu, chunks, THREADS, 16), THREADS, 0, stream_of(gpu)>>>(
-        *p, (T *)dx, (const T *)dy, index, add, chunks);
+    max_gradient_kernel<T>
+        <<<blocks_for(gpu, chunks, THREADS, MAX_BLOCKS), THREADS, 0, stream_of(gpu)>>>(
+            *p, (T *)dx, (const T *)dy, index, add, chunks);
     return cudaGetLastError();
 }
 

@@ -31,9 +31,18 @@ __device__ double block_sum(double mine, double *shared)
 
 template <class T> __global__ void finite_kernel(const T *gradients, size_t count, unsigned *bad)
 {
+    const size_t eights = count / EIGHT, step = (size_t)gridDim.x * THREADS,
+                 first = blockIdx.x * (size_t)THREADS + threadIdx.x;
     bool mine = false;
-    for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < count;
-         i += (size_t)gridDim.x * THREADS)
+#pragma unroll 4
+    for (size_t i = first; i < eights; i += step) {
+        float g[EIGHT];
+        load_eight(gradients + i * EIGHT, g);
+#pragma unroll
+        for (int k = 0; k < EIGHT; k++)
+            mine |= !isfinite(g[k]);
+    }
+    for (size_t i = eights * EIGHT + first; i < count; i += step)
         mine |= !isfinite(load_one(gradients + i));
     if (__syncthreads_or(mine) && threadIdx.x == 0)
         *bad = 1; /* whoever writes writes the same */
@@ -78,6 +87,53 @@ __global__ void trust_kernel(const struct train_update u)
             changed ? (float)(u.trust * weights / (gradients + u.decay * weights)) : 1;
 }
 
+/* What an update makes of one parameter and its velocity. */
+struct rule {
+    float rate, inverse, trust, decay, momentum;
+};
+
+__device__ inline void rule_apply(const rule &r, float gradient, float *parameter, float *velocity)
+{
+    const float p = *parameter, slope = r.trust * (gradient * r.inverse + r.decay * p);
+    *velocity = r.momentum * *velocity + slope;
+    *parameter = p - r.rate * *velocity;
+}
+
+template <class T, class W>
+__device__ void update_one(const struct train_update &u, const rule &r, size_t at)
+{
+    float p = u.parameters[at], v = u.velocity[at];
+    rule_apply(r, load_one((const T *)u.gradients + at), &p, &v);
+    u.velocity[at] = v;
+    u.parameters[at] = p;
+    if (u.working)
+        store_one((W *)u.working + at, p);
+}
+
+/* Eight at a time, 80 bytes or more to load before any is stored. */
+template <class T, class W>
+__device__ void update_eights(const struct train_update &u, const rule &r, size_t begin,
+                              unsigned eights)
+{
+    for (unsigned i = threadIdx.x; i < eights; i += THREADS) {
+        const size_t at = begin + (size_t)i * EIGHT;
+        const packed<float> parameters = load_packed(u.parameters + at),
+                            velocities = load_packed(u.velocity + at);
+        const packed<T> gradients = load_packed((const T *)u.gradients + at);
+        float p[EIGHT], v[EIGHT], g[EIGHT];
+        unpack(parameters, p);
+        unpack(velocities, v);
+        unpack(gradients, g);
+#pragma unroll
+        for (int k = 0; k < EIGHT; k++)
+            rule_apply(r, g[k], &p[k], &v[k]);
+        store_eight(u.velocity + at, v);
+        store_eight(u.parameters + at, p);
+        if (u.working)
+            store_eight((W *)u.working + at, p);
+    }
+}
+
 template <class T, class W>
 __global__ void __launch_bounds__(THREADS)
     update_kernel(const struct train_update u, const float *control)
@@ -86,20 +142,13 @@ __global__ void __launch_bounds__(THREADS)
         return;
     const struct train_chunk chunk = u.chunks[blockIdx.x];
     const struct train_segment segment = u.segments[chunk.segment];
-    const float rate = control[CONTROL_RATE], inverse = 1 / control[CONTROL_LOSS_SCALE];
-    const float trust = u.trust > 0 ? u.sums[2 * u.chunk_count + chunk.segment] : 1;
-    const float decay = segment.decays ? u.decay : 0;
-#pragma unroll 4
-    for (unsigned i = threadIdx.x; i < chunk.count; i += THREADS) {
-        const size_t at = chunk.begin + i;
-        const float p = u.parameters[at];
-        const float slope = trust * (load_one((const T *)u.gradients + at) * inverse + decay * p);
-        const float v = u.momentum * u.velocity[at] + slope, moved = p - rate * v;
-        u.velocity[at] = v;
-        u.parameters[at] = moved;
-        if (u.working)
-            store_one((W *)u.working + at, moved);
-    }
+    const rule r = {control[CONTROL_RATE], 1 / control[CONTROL_LOSS_SCALE],
+                    u.trust > 0 ? u.sums[2 * u.chunk_count + chunk.segment] : 1,
+                    segment.decays ? u.decay : 0, u.momentum};
+    const unsigned eights = chunk.begin % EIGHT == 0 ? chunk.count / EIGHT : 0;
+    update_eights<T, W>(u, r, chunk.begin, eights);
+    for (unsigned i = eights * EIGHT + threadIdx.x; i < chunk.count; i += THREADS)
+        update_one<T, W>(u, r, chunk.begin + i);
 }
 
 template <class W> __global__ void refresh_kernel(W *working, const float *parameters, size_t count)

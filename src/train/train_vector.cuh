@@ -92,6 +92,22 @@ template <> __device__ inline packed<float> load_packed<float>(const float *p)
     return x;
 }
 
+/* The same of what is not read again soon: it need not stay in the cache. */
+template <class T> __device__ inline packed<T> load_packed_last(const T *p)
+{
+    packed<T> x;
+    x.bits = __ldcs((const uint4 *)p);
+    return x;
+}
+
+template <> __device__ inline packed<float> load_packed_last<float>(const float *p)
+{
+    packed<float> x;
+    x.low = __ldcs((const float4 *)p);
+    x.high = __ldcs((const float4 *)p + 1);
+    return x;
+}
+
 __device__ inline void unpack(const packed<float> &x, float *out)
 {
     out[0] = x.low.x;
