@@ -48,7 +48,7 @@ struct kernels_options {
     float
         smoothing; /* of labels, 0 to below 1: so much of each image's weight is spread over all classes */
     bool frozen;        /* batch norms use the running statistics in training too, and leave them */
-    bool deterministic; /* the same bits in every run */
+    bool deterministic; /* the same bits in every run that has the same `cache` */
     bool full_float;    /* in fp32, not even TF32 */
     float loss_scale;   /* of fp16; 0: found while training */
     const char *cache;  /* file of measured choices, read and written; NULL: none */

@@ -280,22 +280,27 @@ static void compare_network(const char *name, const struct network *network, siz
 static const struct network_case residual_max = RESIDUAL("residual", OPERATION_MAX_POOL);
 static const struct network_case residual_mean = RESIDUAL("residual, mean", OPERATION_AVERAGE_POOL);
 
-/* In less than float32 rounding may decide at a ReLU or a maximum where a gradient goes, which in a network so small is much
- * of it: there a case that fails is tried with other numbers, since what is wrong is wrong with all of them. */
+/* In less than float32 rounding may decide at a ReLU where a gradient goes. In 'residual, mean' two ReLUs have 6336 and 864
+ * elements. TF32 and fp16 round each factor by up to 2^-11, which moves the sums before a ReLU by about 4e-4 of their
+ * deviation, so that one or two in 10^4 change sides: about one element in every second run. It is one of some 3000, or
+ * of 400, that pass, and moves the gradient by 1/sqrt(3000) = 2 %, or 5 %, of its length, where rounding alone moves it
+ * by 0.1 %. The bound of 2 % between them finds what is wrong, and a case beyond it is tried with other numbers, since
+ * what is wrong is wrong with all of them; four times beyond it by chance is one in hundreds. */
 static void run_case(const struct network_case *c, const struct mode *mode)
 {
     struct network *network = case_network(c);
     const uint64_t first = seed;
     for (int attempts = mode->full_float ? 1 : 4; attempts > 0; attempts--, seed++) {
         const size_t failures = check_failures;
+        check_tentative = attempts > 1;
         compare_network(c->name, network, c->batch, mode);
-        if (check_failures == failures)
+        if (check_failures == failures || attempts == 1)
             break;
-        if (attempts == 1)
-            continue;
-        printf("     %s, %s: again with other numbers\n", c->name, mode->name);
+        printf("     %s, %s: perhaps by rounding at a ReLU; again with other numbers\n", c->name,
+               mode->name);
         check_failures = failures;
     }
+    check_tentative = false;
     seed = first;
     network_destroy(network);
 }

@@ -46,6 +46,9 @@ bool check_close(const char *what, const float *got, const double *expected, siz
 bool check_distance(const char *what, const float *got, const float *expected, size_t count,
                     double most, bool loud);
 
+/* Whether what goes wrong now is tried again: it is then counted and said, but not called a failure. */
+extern bool check_tentative;
+
 /* Notes that something went wrong, printf-like. */
 void check_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
