@@ -13,9 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Calls of a block of --overlap follow each other: between blocks the engines fall asleep, and what waking them takes is
+ * not what it measures. */
 enum {
-    GUARD = 64,       /* bytes behind recv that nobody may write */
-    OVERLAP_TRIES = 3 /* at a computation as long as the operation */
+    GUARD = 64,         /* bytes behind recv that nobody may write */
+    OVERLAP_TRIES = 3,  /* at a computation as long as the operation */
+    OVERLAP_CALLS = 10, /* at least in a block */
 };
 
 /* One side of the comparison at one size: our operation or the peer's. */
@@ -97,7 +100,8 @@ static void measure_all(struct bench *bench, struct contestant *contestants, int
 {
     struct measure_plan plan = {.seconds = bench->options.seconds,
                                 .calls = bench->options.calls,
-                                .warmup = bench->options.warmup};
+                                .warmup = bench->options.warmup,
+                                .block_least = bench->options.overlap ? OVERLAP_CALLS : 1};
     if (!measure(contestants, count, &plan, effort))
         program_fail("no memory for the samples of %d contestants", count);
     int threads = program_threads();

@@ -58,7 +58,8 @@ static void plan_effort(const struct contestant *contestants, int count,
         fastest = fmin(fastest, seconds);
         together += seconds;
     }
-    effort->block = clamp(ceil(block_seconds / fastest), 1, BLOCK_MOST);
+    int least = plan->block_least > 1 ? plan->block_least : 1;
+    effort->block = clamp(ceil(block_seconds / fastest), least, BLOCK_MOST);
     effort->repetitions =
         clamp(plan->seconds / (together * effort->block), REPETITIONS_LEAST, REPETITIONS_MOST);
     if (plan->calls > 0) {

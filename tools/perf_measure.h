@@ -17,9 +17,10 @@ struct contestant {
 };
 
 struct measure_plan {
-    double seconds; /* to spend on all contestants together, about */
-    long calls;     /* timed calls of each contestant; 0: as many as fit into `seconds` */
-    int warmup;     /* calls before anything is timed */
+    double seconds;  /* to spend on all contestants together, about */
+    long calls;      /* timed calls of each contestant; 0: as many as fit into `seconds` */
+    int warmup;      /* calls before anything is timed */
+    int block_least; /* calls in a block, whatever they take; unless `calls` asks for less */
 };
 
 struct measure_effort {
