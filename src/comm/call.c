@@ -19,7 +19,7 @@ static const struct kind {
     [ALNICO_ALLREDUCE] = {.reads = ONE, .writes = ONE, .reduces = true},
     [ALNICO_REDUCE] = {ONE, ONE, .writes_at_root = true, .reduces = true, .rooted = true},
     [ALNICO_BROADCAST] = {ONE, ONE, .reads_at_root = true, .rooted = true},
-    [ALNICO_ALLGATHER] = {ONE, ALL},
+    [ALNICO_ALLGATHER] = {.reads = ONE, .writes = ALL},
     [ALNICO_ALLGATHERV] = {ONE, ALL, .vector = true},
     [ALNICO_REDUCE_SCATTER] = {ALL, ONE, .reduces = true},
     [ALNICO_REDUCE_SCATTERV] = {ALL, ONE, .reduces = true, .vector = true},
@@ -29,9 +29,9 @@ static const struct kind {
     [ALNICO_SCATTER] = {ALL, ONE, .reads_at_root = true, .rooted = true},
     [ALNICO_SCATTERV] = {ALL, ONE, .reads_at_root = true, .rooted = true, .vector = true,
                          .uneven = true},
-    [ALNICO_ALLTOALL] = {ALL, ALL},
+    [ALNICO_ALLTOALL] = {.reads = ALL, .writes = ALL},
     [ALNICO_ALLTOALLV] = {ALL, ALL, .vector = true, .uneven = true},
-    [ALNICO_BARRIER] = {NONE, NONE},
+    [ALNICO_BARRIER] = {.reads = NONE, .writes = NONE},
     [ALNICO_SENDRECV] = {NONE, NONE, .uneven = true},
 };
 
