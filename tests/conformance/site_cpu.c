@@ -51,7 +51,7 @@ static void cpu_drain(void *stream)
 static char *cpu_take(void *context, size_t bytes)
 {
     struct site *site = context;
-    void *memory;
+    void *memory = NULL;
     REQUIRE(site->number < TAKEN && posix_memalign(&memory, 64, bytes) == 0);
     site->taken[site->number++] = memory;
     return memory;
