@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Drivers up to 580 free their own records twice where several threads of a process map and unmap the same memory at
+/* Driver 580 was seen to free its own records twice where several threads of a process map and unmap the same memory at
  * once. Held for one call of the driver, never across an exchange. */
 static pthread_mutex_t mapping_lock = PTHREAD_MUTEX_INITIALIZER;
 

@@ -209,8 +209,12 @@ static void fuzz_algorithm(struct input *in)
         FUZZ_REQUIRE(status == ALNICO_ERROR_UNSUPPORTED && *alnico_error_detail());
     else if (collective > 0 && collective <= ALNICO_SENDRECV && kind == 0)
         FUZZ_REQUIRE(status == ALNICO_SUCCESS);
-    else if (collective > 0 && collective <= ALNICO_SENDRECV && is_among(name, names, 7))
-        FUZZ_REQUIRE(status == ALNICO_SUCCESS || *alnico_error_detail()); /* some have it */
+    else if (collective > 0 && collective <= ALNICO_SENDRECV &&
+             status != ALNICO_SUCCESS) /* some have the name */
+        FUZZ_REQUIRE((status == ALNICO_ERROR_ARGUMENT || status == ALNICO_ERROR_UNSUPPORTED) &&
+                     *alnico_error_detail());
+    else if (collective > 0 && collective <= ALNICO_SENDRECV)
+        FUZZ_REQUIRE(kind == 1 || *name);
     else
         require_refused(status);
 }

@@ -107,12 +107,22 @@ static void test_number_of_calls(void **state)
     }
 }
 
+static void test_least_calls_of_a_block(void **state)
+{
+    (void)state;
+    struct contestant contestants[2];
+    struct measure_plan plan = {.seconds = 0.05, .block_least = 200};
+    struct measure_effort effort = race(&plan, contestants);
+    assert_int_equal(effort.block, 200); /* half a millisecond would be thirteen calls */
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_turns),
         cmocka_unit_test(test_slowest_rank_counts),
         cmocka_unit_test(test_number_of_calls),
+        cmocka_unit_test(test_least_calls_of_a_block),
     };
     MPI_Init(&argc, &argv);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,15 +45,6 @@ static struct topology machine(int cores, int threads, int stride, int nodes)
     return topology;
 }
 
-static void two_unbound_ranks_on_two_units_leave_none(void **state)
-{
-    (void)state;
-    struct topology topology = machine(2, 1, 1, 1);
-    struct core_set process[] = {topology.usable, topology.usable};
-    assert_int_equal(topology_engine_core(&topology, process, 0, 2), -1);
-    assert_int_equal(topology_engine_core(&topology, process, 1, 2), -1);
-}
-
 static void two_bound_ranks_on_two_units_leave_none(void **state)
 {
     (void)state;
@@ -246,7 +237,6 @@ static void impossible_units_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_unbound_ranks_on_two_units_leave_none),
         cmocka_unit_test(two_bound_ranks_on_two_units_leave_none),
         cmocka_unit_test(engines_of_unbound_ranks_are_not_bound),
         cmocka_unit_test(engines_of_bound_ranks_stay_outside_their_sets),
