@@ -9,6 +9,7 @@
 
 #include "comm/comm.h"
 #include "comm/peer_cuda.h"
+#include "comm/peer_memory.h"
 #include "comm/process.h"
 
 /* Where the ranks are. */
@@ -21,27 +22,12 @@ struct peer_place {
     int32_t ok;
 };
 
-/* Memory of cudaMalloc, which lives until no rank of its process maps it any more: one may still abort. */
-struct peer_keeper {
-    atomic_int holders;
-    void *memory;
-};
-
 struct peer_map {
     alnico_comm_t comm;
     struct peer_keeper *keeper; /* of this rank's scratch; NULL: it needs none */
     bool
         ordered; /* NVLink is known to join all pairs: 128 bytes that a warp stores arrive in order */
     struct peer_place places[PEER_CUDA_RANKS];
-};
-
-/* One rank's memory, as this rank maps it. */
-struct peer_piece {
-    char *at;
-    char *mapping; /* what is to be unmapped again; NULL: nothing */
-    size_t bytes;
-    bool interprocess;          /* opened by cudaIpcOpenMemHandle */
-    struct peer_keeper *keeper; /* held; NULL: none */
 };
 
 struct peer_share {
@@ -65,6 +51,13 @@ void peer_map_unshare(const struct peer_map *map, struct peer_share *share);
  * so that it lives as long as anyone maps it. Errors: MEMORY, SYSTEM. */
 alnico_status_t peer_map_alloc(struct peer_map *map, size_t bytes, struct peer_piece *out);
 void peer_map_free(struct peer_piece *piece);
+
+/* The ranks' exchange of `bytes` bytes each, until the communicator's deadline. Errors: comm_exchange's. */
+alnico_status_t peer_map_exchange(alnico_comm_t comm, const char *who, const void *mine, void *all,
+                                  size_t bytes);
+
+/* Whether a rank is of this process. */
+bool peer_map_is_near(const struct peer_map *map, int rank);
 
 /* Whether `mine` is a success on every rank; if not, all get the lowest failed rank's status and detail. */
 alnico_status_t peer_map_agree(alnico_comm_t comm, const char *who, alnico_status_t mine);
