@@ -49,7 +49,8 @@ struct crew {
     const struct batch *batch;
     struct entry entries[TRIALS];
     uint64_t calls, refused;
-    bool spoiled; /* what is to be broken was */
+    double next_sign; /* of life, in ranks_seconds; 0: begin to count */
+    bool spoiled;     /* what is to be broken was */
 };
 
 /* ---- lane.c ---- */

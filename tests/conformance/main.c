@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SKIPPED = 77 };
+enum { SKIPPED = 77, SIGN_S = 15 };
 
 struct job {
     const struct options *options;
@@ -49,9 +49,22 @@ static void close_crew(struct crew *crew)
     free(crew->records);
 }
 
+/* A sign of life of a long run. */
+static void tell_progress(struct crew *crew)
+{
+    double now = ranks_seconds();
+    if (crew->rank->rank != 0 || now < crew->next_sign)
+        return;
+    if (crew->next_sign > 0)
+        printf("%d ranks: %llu calls so far\n", crew->rank->size, (unsigned long long)crew->calls);
+    fflush(stdout);
+    crew->next_sign = now + SIGN_S;
+}
+
 static bool run_batch(struct crew *crew, const struct batch *batch, bool over)
 {
     watchdog_tell(batch);
+    tell_progress(crew);
     uint64_t before = crew->calls / crew->ops->renew;
     over = play(crew, batch, over);
     if (crew->calls / crew->ops->renew != before) {

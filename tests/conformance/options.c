@@ -21,6 +21,7 @@ enum {
     KEY_EVERY,
     KEY_FORKS,
     KEY_SINGLE,
+    KEY_PATIENCE,
     KEY_SABOTAGE
 };
 
@@ -48,6 +49,11 @@ static const struct argp_option table[] = {
      "ranks are processes without MPI, not threads; N (1) of each process where that divides them",
      0},
     {"single", KEY_SINGLE, NULL, 0, "MPI_THREAD_SINGLE: the inline stream only", 0},
+    {"patience", KEY_PATIENCE, "S", 0,
+     "end as a failure when calls that run at once take longer (120); their deadline is half of "
+     "it, unless "
+     "ALNICO_TIMEOUT says otherwise",
+     0},
     {"sabotage", KEY_SABOTAGE, "WHAT", OPTION_HIDDEN, NULL, 0},
     {0},
 };
@@ -168,6 +174,9 @@ static error_t read_option(int key, char *text, struct argp_state *state)
     case KEY_SINGLE:
         options->single = true;
         return 0;
+    case KEY_PATIENCE:
+        options->patience = (int)read_number(state, "--patience", text, 2, 1 << 20);
+        return 0;
     case KEY_SABOTAGE:
         read_sabotage(state, options, text);
         return 0;
@@ -190,7 +199,7 @@ void options_read(int argc, char **argv, struct options *out)
                                      NULL,
                                      NULL,
                                      NULL};
-    *out = (struct options){.seed = (uint64_t)time(NULL), .only = -1, .every = 1};
+    *out = (struct options){.seed = (uint64_t)time(NULL), .only = -1, .every = 1, .patience = 120};
     struct program_streams hushed = program_hush(program_launch_rank());
     argp_parse(&argp, argc, argv, ARGP_NO_ARGS, NULL, out);
     program_unhush(hushed);

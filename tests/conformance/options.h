@@ -32,6 +32,7 @@ struct options {
     int forks;          /* ranks of each process without MPI; 0: they are threads */
     bool single;        /* MPI_THREAD_SINGLE */
     bool mpi;           /* under mpirun */
+    int patience;       /* seconds for one batch */
     enum sabotage sabotage;
 };
 

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { PATIENCE_S = 120 };
-
 static struct {
     pthread_mutex_t mutex;
     struct batch batch;
@@ -41,7 +39,7 @@ static void *watch(void *argument)
     for (;;) {
         sleep(1);
         pthread_mutex_lock(&now.mutex);
-        if (now.batch.number && ++now.seconds > PATIENCE_S)
+        if (now.batch.number && ++now.seconds > now.options->patience)
             give_up("not done in time");
         pthread_mutex_unlock(&now.mutex);
     }
@@ -51,13 +49,15 @@ static void *watch(void *argument)
 void watchdog_start(const struct options *options)
 {
     pthread_t thread;
+    char deadline[16];
     pthread_mutex_lock(&now.mutex);
     bool runs = now.options != NULL;
     now.options = options;
     pthread_mutex_unlock(&now.mutex);
     if (runs)
         return;
-    setenv("ALNICO_TIMEOUT", "60", 0);
+    snprintf(deadline, sizeof deadline, "%d", options->patience / 2);
+    setenv("ALNICO_TIMEOUT", deadline, 0);
     if (!ranks_sanitized()) {
         signal(SIGABRT, on_crash);
         signal(SIGSEGV, on_crash);
