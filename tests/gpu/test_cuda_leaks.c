@@ -5,13 +5,19 @@
  *     mpirun -n 4 gpu_cuda_leaks      a process a GPU
  *
  * GPU_CALLS: calls, 100000 by default. GPU_COMMUNICATORS: communicators that are made and destroyed, 50 by default. As
- * threads, a quarter of them on each number of ranks.
+ * threads, a quarter of them on each number of ranks. GPU_NCCL=0: nothing asks for NCCL's communicators.
+ *
+ * NCCL leaves something behind by itself. So as many of its communicators come and go without the library first, and the
+ * library's may leave no more than those.
  */
+#include "bare_nccl.h"
 #include "gpu_graph.h"
 
 #include <dirent.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { MEGABYTE = 1 << 20 };
@@ -19,7 +25,9 @@ enum { MEGABYTE = 1 << 20 };
 /* ---- What is in use ---- */
 
 struct use {
-    long long gpu, host; /* bytes */
+    long long gpu, host;         /* bytes; host: resident, of which there are */
+    long long anonymous, shared; /* these two, and files */
+    long long heap, heap_all;    /* malloc's in use, and with what it keeps free */
     int descriptors, threads;
 };
 
@@ -34,13 +42,29 @@ static int count_entries(const char *path)
     return count;
 }
 
-static long long resident_bytes(void)
+/* Kilobytes after a name in /proc/self/status. */
+static long long status_kb(const char *name)
 {
-    long long pages = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    REQUIRE(file && fscanf(file, "%lld %lld", &pages, &resident) == 2);
+    char line[160];
+    long long kb = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    REQUIRE(file != NULL);
+    while (kb < 0 && fgets(line, sizeof line, file))
+        if (strncmp(line, name, strlen(name)) == 0)
+            kb = atoll(line + strlen(name));
     fclose(file);
-    return resident * sysconf(_SC_PAGESIZE);
+    REQUIRE(kb >= 0);
+    return kb;
+}
+
+static void read_host(struct use *out)
+{
+    struct mallinfo2 heap = mallinfo2(); /* of all arenas */
+    out->host = 1024 * status_kb("VmRSS:");
+    out->anonymous = 1024 * status_kb("RssAnon:");
+    out->shared = 1024 * status_kb("RssShmem:");
+    out->heap = (long long)(heap.uordblks + heap.hblkhd);
+    out->heap_all = (long long)(heap.arena + heap.hblkhd);
 }
 
 /* With all ranks at rest. */
@@ -51,27 +75,49 @@ static struct use measure(struct gpu_rank *rank)
     gpu_barrier(rank);
     CUDA(cudaMemGetInfo(&free_bytes, &total));
     struct use use = {.gpu = (long long)(total - free_bytes),
-                      .host = resident_bytes(),
                       .descriptors = count_entries("/proc/self/fd"),
                       .threads = ranks_threads()};
+    read_host(&use);
     gpu_barrier(rank);
     return use;
 }
 
-/* Bytes within the slack; descriptors and threads not at all, but for what another rank's thread has open. */
-static void require_no_growth(struct gpu_rank *rank, struct use before, struct use after,
-                              long long gpu_slack, long long host_slack)
+static struct use growth(struct use before, struct use after)
 {
-    long long gpu = after.gpu - before.gpu, host = after.host - before.host;
-    gpu_note(rank, "GPU %+lld KB, host %+lld KB, descriptors %+d, threads %+d", gpu / 1024,
-             host / 1024, after.descriptors - before.descriptors, after.threads - before.threads);
-    if (gpu > gpu_slack || host > host_slack)
-        fprintf(stderr, "rank %d: grown by %lld bytes on the GPU and %lld on the host\n",
-                rank->rank, gpu, host);
-    REQUIRE(gpu <= gpu_slack);
-    REQUIRE(ranks_sanitized() || host <= host_slack);
-    REQUIRE(after.descriptors <= before.descriptors + rank->size);
-    REQUIRE(after.threads <= before.threads);
+    return (struct use){.gpu = after.gpu - before.gpu,
+                        .host = after.host - before.host,
+                        .anonymous = after.anonymous - before.anonymous,
+                        .shared = after.shared - before.shared,
+                        .heap = after.heap - before.heap,
+                        .heap_all = after.heap_all - before.heap_all,
+                        .descriptors = after.descriptors - before.descriptors,
+                        .threads = after.threads - before.threads};
+}
+
+/* Of every rank: they differ. */
+static void show(const struct gpu_rank *rank, const char *what, const struct use *use)
+{
+    fprintf(stderr,
+            "rank %d: %s: GPU %+lld KB, host %+lld KB (anonymous %+lld, shared %+lld; heap in use "
+            "%+lld, with what is free %+lld), descriptors %+d, threads %+d\n",
+            rank->rank, what, use->gpu / 1024, use->host / 1024, use->anonymous / 1024,
+            use->shared / 1024, use->heap / 1024, use->heap_all / 1024, use->descriptors,
+            use->threads);
+}
+
+/* Bytes within the slack; descriptors and threads not at all, but for what another rank's thread has open. */
+static void require_no_growth(struct gpu_rank *rank, struct use grown, long long gpu_slack,
+                              long long host_slack)
+{
+    gpu_note(rank, "GPU %+lld KB, host %+lld KB, heap %+lld KB, descriptors %+d, threads %+d",
+             grown.gpu / 1024, grown.host / 1024, grown.heap / 1024, grown.descriptors,
+             grown.threads);
+    if (grown.gpu > gpu_slack || grown.host > host_slack)
+        show(rank, "more than allowed", &grown);
+    REQUIRE(grown.gpu <= gpu_slack);
+    REQUIRE(ranks_sanitized() || grown.host <= host_slack);
+    REQUIRE(grown.descriptors <= rank->size);
+    REQUIRE(grown.threads <= 0);
 }
 
 /* ---- Calls ---- */
@@ -105,7 +151,7 @@ static void many_calls_leave_nothing(struct gpu_rank *rank)
         REQUIRE(gpu_force(&site, &ring));
         call_many(&tally, warm ? calls / 100 : 500);
     }
-    require_no_growth(rank, before, measure(rank), 2 * MEGABYTE, 2 * MEGABYTE);
+    require_no_growth(rank, growth(before, measure(rank)), 2 * MEGABYTE, 2 * MEGABYTE);
     gpu_tally_close(&tally, "many calls");
     gpu_site_close(&site);
     gpu_note(rank, "%d calls", calls);
@@ -126,9 +172,10 @@ static void go_by_nccl(alnico_comm_t comm, float *memory)
     REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, NULL), ALNICO_SUCCESS);
 }
 
-/* Created from the bootstrap or as a duplicate, with a call of each kind, and a registration that is left to destroy. */
-static void come_and_go(struct gpu_rank *rank, alnico_comm_t origin, cudaStream_t stream,
-                        float *memory, int i)
+/* Created from the bootstrap or as a duplicate, with a call of each kind, and a registration that is left to destroy.
+ * Returns how many NCCL communicators it had. */
+static int come_and_go(struct gpu_rank *rank, alnico_comm_t origin, cudaStream_t stream,
+                       float *memory, int i)
 {
     alnico_comm_t comm;
     alnico_registration_t registration;
@@ -138,7 +185,7 @@ static void come_and_go(struct gpu_rank *rank, alnico_comm_t origin, cudaStream_
     else
         REQUIRE_STATUS(alnico_comm_duplicate(origin, stream, &comm), ALNICO_SUCCESS);
     REQUIRE_STATUS(alnico_comm_register(comm, memory, MEGABYTE, &registration), ALNICO_SUCCESS);
-    if (i % 4 == 3)
+    if (i % 4 == 3 && gpu_number("GPU_NCCL", 1))
         go_by_nccl(comm, memory);
     REQUIRE_STATUS(
         alnico_allreduce(ALNICO_IN_PLACE, memory, 5000, ALNICO_FLOAT32, ALNICO_MAXIMUM, comm),
@@ -147,28 +194,49 @@ static void come_and_go(struct gpu_rank *rank, alnico_comm_t origin, cudaStream_
                                      comm, &request),
                    ALNICO_SUCCESS);
     REQUIRE_STATUS(alnico_wait(&request), ALNICO_SUCCESS);
+    int nccl = bare_nccl_count(comm);
     alnico_comm_destroy(comm);
+    return nccl;
+}
+
+/* What as many communicators of NCCL's leave behind without the library. */
+static struct use bare_growth(struct gpu_rank *rank, cudaStream_t stream, int nccl)
+{
+    struct use before = {0};
+    for (int i = 0; i < 2 + nccl && nccl > 0; i++) {
+        if (i == 2)
+            before = measure(rank);
+        bare_nccl_come_and_go(rank, stream);
+    }
+    struct use bare = nccl > 0 ? growth(before, measure(rank)) : (struct use){0};
+    gpu_note(rank, "%d of NCCL alone: host %+lld KB, heap %+lld KB", nccl, bare.host / 1024,
+             bare.heap / 1024);
+    return bare;
 }
 
 static void many_communicators_leave_nothing(struct gpu_rank *rank)
 {
-    enum { WARM = 4 };
-    int made = gpu_number("GPU_COMMUNICATORS", 50) / (rank->mpi ? 1 : GPU_RANKS);
+    enum { TURN = 4 }; /* communicators until all kinds were there */
+    int made = gpu_number("GPU_COMMUNICATORS", 50) / (rank->mpi ? 1 : GPU_RANKS), nccl = 0;
     struct gpu_site site;
-    struct use before = {0};
     gpu_site_open(&site, rank, MEGABYTE);
     float *memory = gpu_arena_take(&site.plain, MEGABYTE);
     CUDA(cudaMemset(memory, 0, MEGABYTE));
-    for (int i = 0; i < WARM + made; i++) {
-        if (i == WARM)
-            before = measure(rank);
-        come_and_go(rank, site.comm, site.stream, memory, i);
-    }
-    require_no_growth(rank, before, measure(rank), (4 + made / 10) * MEGABYTE,
-                      (4 + made / 5) * MEGABYTE);
+    for (int i = 0; i < TURN; i++)
+        nccl += come_and_go(rank, site.comm, site.stream, memory, i);
+    struct use bare = bare_growth(rank, site.stream, nccl * made / TURN);
+    struct use before = measure(rank);
+    nccl = 0;
+    for (int i = 0; i < made; i++)
+        nccl += come_and_go(rank, site.comm, site.stream, memory, i);
+    struct use grown = growth(before, measure(rank));
+    show(rank, "NCCL alone", &bare);
+    show(rank, "communicators", &grown);
+    gpu_note(rank, "%d communicators with %d of NCCL", made, nccl);
+    require_no_growth(rank, grown, (4 + made / 10) * MEGABYTE,
+                      (4 + made / 5) * MEGABYTE + (bare.host > 0 ? bare.host : 0));
     gpu_arena_give(&site.plain);
     gpu_site_close(&site);
-    gpu_note(rank, "%d communicators", made);
 }
 
 int main(void)

@@ -8,6 +8,7 @@
 #include "ranks.h"
 #include "status.h"
 
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -321,6 +323,43 @@ static alnico_status_t start(alnico_comm_t comm, size_t count)
 }
 
 /* ---- Making it ---- */
+
+/* What malloc has given out, with all ranks at rest. */
+static long long heap_in_use(struct rank *rank)
+{
+    ranks_barrier(rank);
+    struct mallinfo2 heap = mallinfo2();
+    ranks_barrier(rank);
+    return (long long)(heap.uordblks + heap.hblkhd);
+}
+
+/* The threads that NCCL is called on come and go too. */
+static void many_body(struct rank *rank)
+{
+    enum { WARM = 4, MANY = 40, SLACK = 16 * MANY };
+    long long before = 0;
+    for (int i = 0; i < WARM + MANY; i++) {
+        if (i == WARM)
+            before = heap_in_use(rank);
+        alnico_comm_t comm = attach(rank);
+        REQUIRE_STATUS(backend_nccl.prepare(comm, &algorithm_nccl_messages, "test"),
+                       ALNICO_SUCCESS);
+        REQUIRE_STATUS(start(comm, 1), ALNICO_SUCCESS);
+        detach(rank, comm);
+    }
+    long long grown = heap_in_use(rank) - before;
+    if (grown > SLACK)
+        fprintf(stderr, "rank %d: %lld bytes more after %d communicators\n", rank->rank, grown,
+                MANY);
+    REQUIRE(ranks_sanitized() || grown <= SLACK);
+}
+
+static void test_many_leave_nothing(void **state)
+{
+    (void)state;
+    reset();
+    run(2, many_body);
+}
 
 /* One rank copies, without NCCL. */
 static void good_body(struct rank *rank)
@@ -903,10 +942,21 @@ static void test_an_abort_waits_for_nothing(void **state)
     assert_int_equal(atomic_load(&aborted), RANKS);
 }
 
-int main(void)
+/* What malloc's caches of threads keep looks as if it were in use: glibc reads that it shall have none when it is loaded. */
+static void leave_out_caches(char **argv)
 {
+    if (!getenv("GLIBC_TUNABLES") &&
+        setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0", 1) == 0)
+        execv("/proc/self/exe", argv);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    leave_out_caches(argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_rank_has_it),
+        cmocka_unit_test(test_many_leave_nothing),
         cmocka_unit_test(test_one_rank_fails_and_none_has_it),
         cmocka_unit_test(test_pairs_are_connected_when_wanted),
         cmocka_unit_test(test_a_blocking_call_makes_it),
