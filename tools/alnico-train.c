@@ -108,7 +108,7 @@ static void train(struct train_options *options)
         program_json_close(json, object);
         cJSON_Delete(object);
     }
-    cJSON_Delete(display.epochs);
+    train_display_end(&display);
     place_close(options, &place);
 }
 

@@ -10,7 +10,7 @@
 /* Training seconds between two redrawings of the bar, and between two lines. */
 static const double bar_seconds = 0.1, line_seconds = 5;
 
-enum { BAR = 30 };
+enum { BAR = 30, LOSS_STEPS = 10 };
 
 void train_display_begin(struct train_display *display, const struct trainer_options *options,
                          int ranks)
@@ -18,12 +18,19 @@ void train_display_begin(struct train_display *display, const struct trainer_opt
     *display = (struct train_display){.options = options,
                                       .ranks = ranks,
                                       .terminal = isatty(STDOUT_FILENO),
-                                      .epochs = cJSON_CreateArray()};
+                                      .epochs = cJSON_CreateArray(),
+                                      .losses = cJSON_CreateArray()};
     printf("%s on %s: %d rank%s, batch %zu each, %s kernels with %d thread%s, learning rate %g\n",
            options->model, options->data, ranks, ranks > 1 ? "s" : "", options->batch,
            options->kernels, options->compute.threads, options->compute.threads > 1 ? "s" : "",
            options->optimizer.rate);
     fflush(stdout);
+}
+
+void train_display_end(struct train_display *display)
+{
+    cJSON_Delete(display->epochs);
+    cJSON_Delete(display->losses);
 }
 
 static cJSON *score_json(const struct score *score)
@@ -87,10 +94,27 @@ static void epoch_print(struct train_display *display, const struct trainer_prog
     cJSON_AddItemToArray(display->epochs, row);
 }
 
+/* A row for LOSS_STEPS steps or, at the end of an epoch, for what is left. */
+static void loss_append(struct train_display *display, const struct trainer_progress *progress)
+{
+    struct outcome *outcome = &display->outcome;
+    outcome->loss += progress->latest.loss;
+    outcome->count += progress->latest.count;
+    if (!outcome->count || (progress->step < display->step + LOSS_STEPS && !progress->tested))
+        return;
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddNumberToObject(row, "step", (double)progress->step);
+    cJSON_AddNumberToObject(row, "loss", outcome->loss / (double)outcome->count);
+    cJSON_AddItemToArray(display->losses, row);
+    display->step = progress->step;
+    *outcome = (struct outcome){0};
+}
+
 void train_display_progress(void *context, const struct trainer_progress *progress)
 {
     struct train_display *display = context;
     const double since = progress->seconds - display->printed;
+    loss_append(display, progress);
     if (progress->tested) {
         epoch_print(display, progress);
     } else if (since < (display->terminal ? bar_seconds : line_seconds)) {
@@ -238,8 +262,9 @@ cJSON *train_report_json(const struct trainer_options *options, const struct tra
     cJSON_AddItemToObject(object, "train", score_json(&report->train));
     cJSON_AddItemToObject(object, "test", score_json(&report->test));
     cJSON_AddItemToObject(object, "history", display->epochs);
+    cJSON_AddItemToObject(object, "losses", display->losses);
     cJSON_AddBoolToObject(object, "graph", report->graph);
     cJSON_AddStringToObject(object, "parameter_hash", hash);
-    display->epochs = NULL;
+    display->epochs = display->losses = NULL;
     return object;
 }

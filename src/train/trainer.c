@@ -88,6 +88,7 @@ static void trainer_tell(struct trainer *trainer)
                                          .images = trainer->epoch.count};
     if (options->progress && trainer->rank == 0)
         options->progress(options->context, progress);
+    progress->latest = (struct outcome){0};
 }
 
 static alnico_status_t lasted_append(struct trainer *trainer, double seconds)
@@ -118,6 +119,7 @@ static alnico_status_t trainer_take(struct trainer *trainer, const struct meter_
         TRY(lasted_append(trainer, reading->seconds[i]));
     for (int i = 0; i < PHASES; i++)
         trainer->phases[i] += reading->phases[i];
+    progress->latest = reading->outcome;
     trainer->epoch.loss += reading->outcome.loss;
     trainer->epoch.correct += reading->outcome.correct;
     trainer->epoch.count += reading->outcome.count;

@@ -150,6 +150,23 @@ static const cJSON *object(const cJSON *report, const char *name)
     return item;
 }
 
+/* A row for each ten steps and one for the rest, whose mean on one rank is the loss of the only epoch. */
+static void losses_check(const cJSON *report, int steps)
+{
+    const cJSON *rows = cJSON_GetObjectItemCaseSensitive(report, "losses");
+    const int count = (steps + 9) / 10;
+    double sum = 0;
+    assert_int_equal(cJSON_GetArraySize(rows), count);
+    for (int i = 0; i < count; i++) {
+        const cJSON *row = cJSON_GetArrayItem(rows, i);
+        const int end = i + 1 < count ? 10 * (i + 1) : steps;
+        assert_true(number(row, "step") == end);
+        sum += number(row, "loss") * (end - 10 * i);
+    }
+    if (number(report, "ranks") == 1)
+        assert_true(fabs(sum / steps - number(object(report, "train"), "loss")) < 1e-6);
+}
+
 static void report_check(const cJSON *report, int ranks, int steps, int batch)
 {
     const cJSON *seconds = object(report, "seconds"), *options = object(report, "options");
@@ -172,6 +189,7 @@ static void report_check(const cJSON *report, int ranks, int steps, int batch)
     assert_true(number(object(report, "test"), "accuracy") <= 1);
     assert_true(number(object(report, "test"), "images") == 10000);
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(report, "history")), 1);
+    losses_check(report, steps);
     const cJSON *hash = cJSON_GetObjectItemCaseSensitive(report, "parameter_hash");
     assert_true(cJSON_IsString(hash) && strlen(hash->valuestring) == 16);
 }
@@ -181,11 +199,15 @@ static void one_rank_writes_its_report(void **unused)
     (void)unused;
     char arguments[256];
     snprintf(arguments, sizeof arguments,
-             "--model cnn --data synthetic:8x8x1 --steps 6 --batch 16 --json %s", json_path);
-    expect(0, arguments, 0, "images/s");
-    cJSON *report = report_read();
-    report_check(report, 1, 6, 16);
-    cJSON_Delete(report);
+             "--model cnn --data synthetic:8x8x1 --steps 26 --batch 16 --json %s", json_path);
+    for (int i = 0; i < 2; i++) {
+        if (i)
+            strcat(arguments, " --stream");
+        expect(0, arguments, 0, "images/s");
+        cJSON *report = report_read();
+        report_check(report, 1, 26, 16);
+        cJSON_Delete(report);
+    }
 }
 
 static void two_ranks_end_equal(void **unused)
