@@ -8,32 +8,14 @@
 #include "device/device.h"
 
 #include "cuda_driver.h"
-#include "device/backoff.h"
+#include "cuda_parts.h"
 #include "graph_cuda.h"
 #include "math_cuda.h"
 #include "status.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* ---- Calls ---- */
-
-static enum cudaStreamCaptureMode mode_exchange(enum cudaStreamCaptureMode mode)
-{
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    return mode;
-}
-
-/* Evaluates a call in the relaxed mode. */
-#define RELAXED(ERROR, CALL)                                                                       \
-    do {                                                                                           \
-        enum cudaStreamCaptureMode before_ = mode_exchange(cudaStreamCaptureModeRelaxed);          \
-        ERROR = (CALL);                                                                            \
-        mode_exchange(before_);                                                                    \
-    } while (0)
 
 /* ---- Which device ---- */
 
@@ -231,55 +213,6 @@ static bool cuda_capturing(void *stream)
     return false;
 }
 
-/* ---- Memory ---- */
-
-/* Even for no bytes there is an address. */
-static alnico_status_t allocated(cudaError_t error, size_t bytes, const char *what, void **out)
-{
-    if (error == cudaSuccess)
-        return ALNICO_SUCCESS;
-    *out = NULL;
-    char text[96];
-    snprintf(text, sizeof text, "cannot allocate %zu bytes of %s", bytes, what);
-    return cuda_status(error, text);
-}
-
-static alnico_status_t cuda_alloc(size_t bytes, void **out)
-{
-    cudaError_t error;
-    *out = NULL;
-    RELAXED(error, cudaMalloc(out, bytes ? bytes : 1));
-    return allocated(error, bytes, "GPU memory", out);
-}
-
-static void cuda_free(void *memory)
-{
-    cudaError_t error;
-    RELAXED(error, cudaFree(memory));
-    (void)error;
-}
-
-static alnico_status_t cuda_memory(size_t *available, size_t *total)
-{
-    return cuda_status(cudaMemGetInfo(available, total), "cudaMemGetInfo");
-}
-
-static alnico_status_t cuda_pinned_alloc(size_t bytes, void **out)
-{
-    cudaError_t error;
-    *out = NULL;
-    RELAXED(error,
-            cudaHostAlloc(out, bytes ? bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped));
-    return allocated(error, bytes, "pinned memory", out);
-}
-
-static void cuda_pinned_free(void *memory)
-{
-    cudaError_t error;
-    RELAXED(error, cudaFreeHost(memory));
-    (void)error;
-}
-
 /* ---- Work on a stream ---- */
 
 static alnico_status_t cuda_copy(void *dst, const void *src, size_t bytes, void *stream)
@@ -402,139 +335,6 @@ static alnico_status_t cuda_event_synchronize(struct device_event *event)
 static alnico_status_t cuda_stream_wait(void *stream, struct device_event *event)
 {
     return cuda_status(cudaStreamWaitEvent(stream, event_of(event), 0), "cudaStreamWaitEvent");
-}
-
-/* ---- Flags ---- */
-
-/* A word in a cache line of its own, of pinned memory that all GPUs map at the host's address. */
-struct device_flag {
-    _Alignas(64) _Atomic uint32_t value;
-    struct device_flag *next; /* while it is free */
-};
-
-/* Pages are kept for the process's life: making one waits for all that the GPU does. */
-enum { FLAGS_PER_PAGE = 1024 };
-
-static struct {
-    pthread_mutex_t lock;
-    struct device_flag *free;
-} flags = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static alnico_status_t add_page(void)
-{
-    void *memory;
-    TRY(cuda_pinned_alloc(FLAGS_PER_PAGE * sizeof(struct device_flag), &memory));
-    struct device_flag *page = memory;
-    for (int i = 0; i < FLAGS_PER_PAGE; i++) {
-        page[i].next = flags.free;
-        flags.free = &page[i];
-    }
-    return ALNICO_SUCCESS;
-}
-
-static alnico_status_t cuda_flag_create(struct device_flag **out)
-{
-    *out = NULL;
-    pthread_mutex_lock(&flags.lock);
-    alnico_status_t status = flags.free ? ALNICO_SUCCESS : add_page();
-    struct device_flag *flag = flags.free;
-    if (flag)
-        flags.free = flag->next;
-    pthread_mutex_unlock(&flags.lock);
-    if (status != ALNICO_SUCCESS)
-        return status;
-    atomic_store(&flag->value, 0);
-    *out = flag;
-    return ALNICO_SUCCESS;
-}
-
-static void cuda_flag_destroy(struct device_flag *flag)
-{
-    if (!flag)
-        return;
-    pthread_mutex_lock(&flags.lock);
-    flag->next = flags.free;
-    flags.free = flag;
-    pthread_mutex_unlock(&flags.lock);
-}
-
-static bool reached(uint32_t value, uint32_t target)
-{
-    return (int32_t)(value - target) >= 0;
-}
-
-/* Nobody touches it after the exchange, so that whoever saw the value may destroy. */
-static void cuda_flag_raise(struct device_flag *flag, uint32_t value)
-{
-    uint32_t seen = atomic_load(&flag->value);
-    while (!reached(seen, value) && !atomic_compare_exchange_weak(&flag->value, &seen, value))
-        ;
-}
-
-static uint32_t cuda_flag_read(const struct device_flag *flag)
-{
-    return atomic_load_explicit(&flag->value, memory_order_acquire);
-}
-
-/* A GPU wakes nobody: the sleeps are naps. */
-static void cuda_flag_wait(struct device_flag *flag, uint32_t value)
-{
-    struct backoff backoff = {0};
-    backoff_reset(&backoff);
-    while (!reached(cuda_flag_read(flag), value))
-        backoff_pause(&backoff);
-}
-
-static uint32_t *word_of(struct device_flag *flag)
-{
-    return (uint32_t *)&flag->value;
-}
-
-/* A GPU that cannot do it by itself runs a kernel instead. */
-static bool lacks(CUresult result)
-{
-    return result == CUDA_ERROR_NOT_SUPPORTED;
-}
-
-static alnico_status_t cuda_stream_raise(void *stream, struct device_flag *flag, uint32_t value)
-{
-    const struct cuda_driver *driver = cuda_driver();
-    if (!driver)
-        return ALNICO_ERROR_UNSUPPORTED;
-    CUresult result = driver->cuStreamWriteValue32(stream, (CUdeviceptr)(uintptr_t)word_of(flag),
-                                                   value, CU_STREAM_WRITE_VALUE_DEFAULT);
-    if (!lacks(result))
-        return cuda_driver_status(result, "cuStreamWriteValue32");
-    int error = flag_cuda_raise(word_of(flag), value, stream);
-    return cuda_status((cudaError_t)error, "launching a raise");
-}
-
-static alnico_status_t cuda_stream_await(void *stream, struct device_flag *flag, uint32_t value)
-{
-    const struct cuda_driver *driver = cuda_driver();
-    if (!driver)
-        return ALNICO_ERROR_UNSUPPORTED;
-    CUresult result = driver->cuStreamWaitValue32(stream, (CUdeviceptr)(uintptr_t)word_of(flag),
-                                                  value, CU_STREAM_WAIT_VALUE_GEQ);
-    if (!lacks(result))
-        return cuda_driver_status(result, "cuStreamWaitValue32");
-    int error = flag_cuda_await(word_of(flag), value, stream);
-    return cuda_status((cudaError_t)error, "launching an await");
-}
-
-static alnico_status_t cuda_copy_raise(void *dst, const void *src, size_t bytes,
-                                       struct device_flag *flag, uint32_t value, void *stream)
-{
-    int error = flag_cuda_copy_raise(dst, src, bytes, word_of(flag), value, stream);
-    return cuda_status((cudaError_t)error, "launching a copy to the host");
-}
-
-static alnico_status_t cuda_await_copy(void *dst, const void *src, size_t bytes,
-                                       struct device_flag *flag, uint32_t value,
-                                       struct device_flag *skip, void *stream)
-{
-    int error = flag_cuda_await_copy(dst, src, bytes, word_of(flag), value, word_of(skip), stream);
-    return cuda_status((cudaError_t)error, "launching a copy from the host");
 }
 
 const struct device_ops device_cuda = {
