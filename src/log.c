@@ -36,6 +36,9 @@ static const struct variable_info table[VARIABLES] = {
     FORCES(BARRIER),
     FORCES(SENDRECV),
     [VARIABLE_CHUNK] = {"ALNICO_CHUNK", "", "bytes of a large message's chunks (rank 0's counts)"},
+    [VARIABLE_TRANSPORT] = {"ALNICO_TRANSPORT", "auto",
+                            "messages of one host's ranks under MPI: auto (shared memory) or mpi "
+                            "(rank 0's counts)"},
     [VARIABLE_TUNING] = {"ALNICO_TUNING", "",
                          "tuning file that goes before the built-in table (rank 0's counts)"},
     [VARIABLE_ENGINE_CORE] = {"ALNICO_ENGINE_CORE", "auto",

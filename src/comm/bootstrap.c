@@ -172,7 +172,7 @@ alnico_status_t alnico_comm_create(const alnico_bootstrap_t *bootstrap, alnico_d
                                    void *stream, alnico_comm_t *out)
 {
     const char *who = "alnico_comm_create";
-    const struct device_ops *ops;
+    const struct device_ops *ops = NULL;
     TRY(check_create(device, stream, out, who, &ops));
     if (!bootstrap)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: bootstrap is NULL", who);
@@ -207,11 +207,53 @@ static alnico_status_t check_mpi(MPI_Comm comm, const char *who)
     return ALNICO_SUCCESS;
 }
 
+struct leaving {
+    alnico_comm_t comm;
+    const char *who;
+    bool failed; /* the exchange */
+};
+
+static alnico_status_t exchange_over_mpi(void *context, const void *mine, void *all, size_t bytes)
+{
+    struct leaving *l = context;
+    const struct family *family = l->comm->family;
+    alnico_status_t status = comm_exchange(l->comm->transport, family->engine,
+                                           family->settings.timeout, l->who, mine, all, bytes);
+    l->failed = status != ALNICO_SUCCESS;
+    return status;
+}
+
+/* Threads keep the rules that MPI was initialised with, so that they do not depend on where ranks are. */
+alnico_status_t comm_leave_mpi(alnico_comm_t comm, const char *who)
+{
+    const struct settings *settings = &comm->family->settings;
+    struct transport *mpi = comm->transport, *shm;
+    if (strcmp(mpi->ops->name, "mpi") != 0 || settings->over_mpi || comm->hosts > 1 ||
+        comm->size < 2 || !comm->device->host_accessible)
+        return ALNICO_SUCCESS;
+    struct leaving l = {.comm = comm, .who = who};
+    struct shm_options options = {.timeout = settings->timeout, .read_from = SHM_READ_FROM};
+    alnico_status_t status =
+        transport_shm_create(exchange_over_mpi, &l, comm->rank, comm->size, &options, &shm);
+    if (l.failed)
+        return status;
+    if (status != ALNICO_SUCCESS) {
+        log_write(LOG_INFO,
+                  "%s: no shared memory between the ranks, so MPI carries their messages: %s", who,
+                  alnico_error_detail());
+        return ALNICO_SUCCESS;
+    }
+    shm->concurrent = mpi->concurrent;
+    mpi->ops->destroy(mpi);
+    comm->transport = shm;
+    return ALNICO_SUCCESS;
+}
+
 alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device, void *stream,
                                        alnico_comm_t *out)
 {
     const char *who = "alnico_comm_create_mpi";
-    const struct device_ops *ops;
+    const struct device_ops *ops = NULL;
     TRY(check_create(device, stream, out, who, &ops));
     TRY(check_mpi(mpi_comm, who));
     struct transport *transport;

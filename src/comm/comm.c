@@ -359,6 +359,8 @@ alnico_status_t comm_build(struct transport *transport, struct family *family,
     if (status == ALNICO_SUCCESS)
         status = meet(comm, who);
     if (status == ALNICO_SUCCESS)
+        status = comm_leave_mpi(comm, who);
+    if (status == ALNICO_SUCCESS)
         status = attach(comm, who);
     if (status != ALNICO_SUCCESS) {
         dismantle(comm);

@@ -152,6 +152,10 @@ alnico_status_t comm_exchange(struct transport *transport, struct engine *engine
 alnico_status_t comm_broadcast(struct transport *transport, struct engine *engine, double timeout,
                                const char *who, void *data, size_t bytes);
 
+/* Ranks of one host that MPI carries messages for leave it for shared memory, where they can (collective): MPI asks the
+ * processor more for each message, and the rest is the same. */
+alnico_status_t comm_leave_mpi(alnico_comm_t comm, const char *who);
+
 /* Makes a communicator over a transport, which it takes over even on failure (collective). `family` is
  * NULL for a new one. */
 alnico_status_t comm_build(struct transport *transport, struct family *family,

@@ -259,7 +259,10 @@ static alnico_status_t shm_subset(struct transport *transport, const int *ranks,
 {
     struct shm_options options = shm_of(transport)->options;
     struct part part = {transport, ranks, size, rank, options.timeout};
-    return transport_shm_create(part_exchange, &part, rank, size, &options, out);
+    alnico_status_t status = transport_shm_create(part_exchange, &part, rank, size, &options, out);
+    if (status == ALNICO_SUCCESS)
+        (*out)->concurrent = transport->concurrent;
+    return status;
 }
 
 /* ---- Making ---- */

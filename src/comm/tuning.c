@@ -345,6 +345,14 @@ static void read_check(struct settings *s)
         refuse(s, VARIABLE_CHECK, "0 or 1");
 }
 
+static void read_transport(struct settings *s)
+{
+    const char *text = variable_text(VARIABLE_TRANSPORT);
+    s->over_mpi = strcmp(text, "mpi") == 0;
+    if (!s->over_mpi && *text && strcmp(text, "auto") != 0)
+        refuse(s, VARIABLE_TRANSPORT, "auto or mpi");
+}
+
 static void read_algorithm(struct settings *s, int collective)
 {
     enum variable variable = (enum variable)(VARIABLE_ALLREDUCE + collective);
@@ -363,6 +371,7 @@ void settings_read(struct settings *s)
     read_timeout(s);
     read_chunk(s);
     read_check(s);
+    read_transport(s);
     for (int c = 0; c < COLLECTIVES; c++)
         read_algorithm(s, c);
 }

@@ -142,6 +142,7 @@ struct settings {
     double timeout;     /* ALNICO_TIMEOUT, seconds */
     size_t chunk_bytes; /* ALNICO_CHUNK; 0: by the table */
     bool check;         /* ALNICO_CHECK */
+    bool over_mpi;      /* ALNICO_TRANSPORT=mpi */
     char algorithm[COLLECTIVES]
                   [ALGORITHM_NAME_BYTES]; /* ALNICO_ALLREDUCE and the others; "": by the table */
     int tuning_rows;                      /* rows of ALNICO_TUNING's file; 0: none */

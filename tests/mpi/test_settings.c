@@ -22,7 +22,10 @@ int main(int argc, char **argv)
     int rank = rank_from_launcher();
     if (rank < 0)
         return 77;
+    bool over_mpi = argc > 1 && strcmp(argv[1], "mpi") == 0;
     bool bogus = wrong == (rank == 0);
+    if (over_mpi)
+        setenv("ALNICO_TRANSPORT", rank == 0 ? "mpi" : "bogus", 1);
     setenv("ALNICO_ALLREDUCE", bogus ? "bogus" : "ring", 1);
     setenv("ALNICO_TIMEOUT", rank == 0 ? "7" : "-3", 1);
     world_begin(MPI_THREAD_SINGLE);
@@ -37,6 +40,8 @@ int main(int argc, char **argv)
     REQUIRE_STATUS(status, ALNICO_SUCCESS);
     REQUIRE(comm->forced[ALNICO_ALLREDUCE].algorithm == &algorithm_ring);
     REQUIRE(comm->family->settings.timeout == 7);
+    bool shared = !over_mpi && world_size() > 1; /* the tests' ranks are on one host */
+    REQUIRE(strcmp(comm->transport->ops->name, shared ? "shm" : "mpi") == 0);
     float value = 1, result;
     REQUIRE_STATUS(alnico_allreduce(&value, &result, 1, ALNICO_FLOAT32, ALNICO_SUM, comm),
                    ALNICO_SUCCESS);
