@@ -15,7 +15,7 @@ struct device_flag {
     struct device_flag *next; /* while it is free */
 };
 
-/* Pages are kept for the process's life: making one waits for all that the GPU does. */
+/* Pages are kept for the process's life: making one may wait for all that the GPU does. */
 enum { FLAGS_PER_PAGE = 1024 };
 
 static struct {

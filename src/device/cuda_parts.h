@@ -25,8 +25,14 @@ static inline enum cudaStreamCaptureMode cuda_mode_exchange(enum cudaStreamCaptu
 alnico_status_t cuda_alloc(size_t bytes, void **out);
 void cuda_free(void *memory);
 alnico_status_t cuda_memory(size_t *available, size_t *total);
+
+/* ---- cuda_pinned.c ---- */
+
 alnico_status_t cuda_pinned_alloc(size_t bytes, void **out);
 void cuda_pinned_free(void *memory);
+
+/* Some blocks of common sizes are there from then on. Once for the process, whoever calls. */
+alnico_status_t cuda_pinned_reserve(void);
 
 /* ---- cuda_flags.c ---- */
 

@@ -84,7 +84,8 @@ struct device_ops {
     /* How much memory the calling thread's device has for this process now, and in all. Optional: unknown. */
     alnico_status_t (*memory)(size_t *available, size_t *total);
 
-    /* Host memory that the device copies from and to at full speed, aligned to 64 bytes. */
+    /* Host memory that the device copies from and to at full speed, aligned to 64 bytes. pinned_free never waits for
+     * the device; pinned_alloc may, for more or larger memory than the process ever had. */
     alnico_status_t (*pinned_alloc)(size_t bytes, void **out);
     void (*pinned_free)(void *memory);
 

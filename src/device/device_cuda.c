@@ -101,6 +101,7 @@ static alnico_status_t use_once(void)
 {
     struct device_flag *flag;
     void *memory, *pinned, *stream;
+    TRY(cuda_pinned_reserve());
     TRY(device_cuda.flag_create(&flag));
     TRY(device_cuda.alloc(64, &memory));
     TRY(device_cuda.pinned_alloc(64, &pinned));

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -91,6 +92,56 @@ static void memory_is_aligned(void **state)
     }
     device->free(NULL);
     device->pinned_free(NULL);
+}
+
+static void pinned_memory_is_used_again(void **state)
+{
+    (void)state;
+    void *first, *second, *other;
+    OK(device->pinned_alloc(3 << 20, &first));
+    memset(first, 1, 3 << 20);
+    OK(device->pinned_alloc(3 << 20, &other));
+    assert_ptr_not_equal(first, other);
+    device->pinned_free(first);
+    OK(device->pinned_alloc((3 << 20) - 100, &second));
+    assert_ptr_equal(first, second);
+    device->pinned_free(other);
+    device->pinned_free(second);
+}
+
+static void *raise_later(void *gate)
+{
+    nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    device->flag_raise(gate, 1);
+    return NULL;
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* A message of a call whose turn comes behind it may be what the stream waits for. */
+static void pinned_memory_is_freed_while_a_stream_waits(void **state)
+{
+    (void)state;
+    struct device_flag *gate = new_flag();
+    void *stream, *memory;
+    pthread_t thread;
+    OK(device->pinned_alloc(5 << 20, &memory));
+    stream = held_stream(gate);
+    assert_int_equal(pthread_create(&thread, NULL, raise_later, gate), 0);
+    double start = seconds_now();
+    device->pinned_free(memory);
+    OK(device->pinned_alloc(5 << 20, &memory));
+    device->pinned_free(memory);
+    assert_true(seconds_now() - start < 0.5);
+    pthread_join(thread, NULL);
+    OK(device->stream_synchronize(stream));
+    device->flag_destroy(gate);
+    device->stream_destroy(stream);
 }
 
 static void impossible_sizes_are_errors(void **state)
@@ -672,6 +723,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table_is_found),
         cmocka_unit_test(memory_is_aligned),
+        cmocka_unit_test(pinned_memory_is_used_again),
+        cmocka_unit_test(pinned_memory_is_freed_while_a_stream_waits),
         cmocka_unit_test(impossible_sizes_are_errors),
         cmocka_unit_test(copies_are_exact),
         cmocka_unit_test(work_on_a_stream_waits_for_what_came_before),

@@ -1,0 +1,138 @@
+/*
+ * Pinned host memory of the process. The driver waits for every kernel of every GPU of the process before it frees some, and
+ * holds a lock meanwhile that copies need: where a kernel waits for another rank whose copy that is, neither would end. So
+ * nothing is freed, and what is given back is used again: at most eight times as large as what is asked for, in blocks of
+ * a power of two behind a line with their size. Any thread, under a lock that is not held while the driver allocates.
+ */
+#include "device/cuda_parts.h"
+
+#include "device/cuda_driver.h"
+#include "status.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum {
+    LINE_BYTES = 64,
+    CLASSES = 64,
+    CLASS_FIRST = 12,  /* 4 KB */
+    CLASSES_ABOVE = 3, /* how much larger a block may be than it must */
+};
+
+struct block {
+    _Alignas(LINE_BYTES) int class;
+    struct block *next; /* while it is free */
+};
+
+static struct {
+    pthread_mutex_t lock;
+    bool reserved;
+    struct block *free[CLASSES];
+} cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static size_t bytes_of(int class)
+{
+    return ((size_t)1 << class) + LINE_BYTES;
+}
+
+/* CLASSES: no block is so large. */
+static int class_of(size_t bytes)
+{
+    int class = CLASS_FIRST;
+    while (class < CLASSES && (size_t)1 << class < bytes)
+        class ++;
+    return class;
+}
+
+static void put(struct block *block, int class)
+{
+    pthread_mutex_lock(&cache.lock);
+    block->class = class;
+    block->next = cache.free[class];
+    cache.free[class] = block;
+    pthread_mutex_unlock(&cache.lock);
+}
+
+static struct block *find(int class)
+{
+    struct block *block = NULL;
+    pthread_mutex_lock(&cache.lock);
+    for (int c = class; !block && c <= class + CLASSES_ABOVE && c < CLASSES; c++)
+        if ((block = cache.free[c]))
+            cache.free[c] = block->next;
+    pthread_mutex_unlock(&cache.lock);
+    return block;
+}
+
+static alnico_status_t allocate(size_t bytes, void **out)
+{
+    cudaError_t error;
+    char text[96];
+    RELAXED(error, cudaHostAlloc(out, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
+    if (error == cudaSuccess)
+        return ALNICO_SUCCESS;
+    *out = NULL;
+    snprintf(text, sizeof text, "cannot allocate %zu bytes of pinned memory", bytes);
+    return cuda_status(error, text);
+}
+
+/* ---- What is there from the begin ---- */
+
+static const struct {
+    int class, count;
+} reserve[] = {{12, 64}, {16, 16}, {18, 8}, {20, 4}, {22, 1}};
+
+static alnico_status_t cut_reserve(void)
+{
+    const int kinds = sizeof reserve / sizeof *reserve;
+    size_t bytes = 0;
+    void *memory;
+    for (int i = 0; i < kinds; i++)
+        bytes += (size_t)reserve[i].count * bytes_of(reserve[i].class);
+    TRY(allocate(bytes, &memory));
+    char *next = memory;
+    for (int i = 0; i < kinds; i++)
+        for (int k = 0; k < reserve[i].count; k++) {
+            put((struct block *)(void *)next, reserve[i].class);
+            next += bytes_of(reserve[i].class);
+        }
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t cuda_pinned_reserve(void)
+{
+    pthread_mutex_lock(&cache.lock);
+    bool first = !cache.reserved;
+    cache.reserved = true;
+    pthread_mutex_unlock(&cache.lock);
+    return first ? cut_reserve() : ALNICO_SUCCESS;
+}
+
+/* ---- Taking and giving ---- */
+
+alnico_status_t cuda_pinned_alloc(size_t bytes, void **out)
+{
+    int class = class_of(bytes);
+    *out = NULL;
+    if (class == CLASSES)
+        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate %zu bytes of pinned memory", bytes);
+    struct block *block = find(class);
+    if (!block) {
+        void *memory;
+        TRY(allocate(bytes_of(class), &memory));
+        block = memory;
+        block->class = class;
+    }
+    *out = block + 1;
+    return ALNICO_SUCCESS;
+}
+
+void cuda_pinned_free(void *memory)
+{
+    if (!memory)
+        return;
+    struct block *block = (struct block *)memory - 1;
+    put(block, block->class);
+}
