@@ -16,50 +16,50 @@
 
 enum {
     LINE_BYTES = 64,
-    CLASSES = 64,
-    CLASS_FIRST = 12,  /* 4 KB */
-    CLASSES_ABOVE = 3, /* how much larger a block may be than it must */
+    BINS = 64,
+    BIN_FIRST = 12, /* 4 KB */
+    BINS_ABOVE = 3, /* how much larger a block may be than it must */
 };
 
 struct block {
-    _Alignas(LINE_BYTES) int class;
+    _Alignas(LINE_BYTES) int bin;
     struct block *next; /* while it is free */
 };
 
 static struct {
     pthread_mutex_t lock;
     bool reserved;
-    struct block *free[CLASSES];
+    struct block *free[BINS];
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static size_t bytes_of(int class)
+static size_t bytes_of(int bin)
 {
-    return ((size_t)1 << class) + LINE_BYTES;
+    return ((size_t)1 << bin) + LINE_BYTES;
 }
 
-/* CLASSES: no block is so large. */
-static int class_of(size_t bytes)
+/* BINS: no block is so large. */
+static int bin_of(size_t bytes)
 {
-    int class = CLASS_FIRST;
-    while (class < CLASSES && (size_t)1 << class < bytes)
-        class ++;
-    return class;
+    int bin = BIN_FIRST;
+    while (bin < BINS && (size_t)1 << bin < bytes)
+        bin++;
+    return bin;
 }
 
-static void put(struct block *block, int class)
+static void put(struct block *block, int bin)
 {
     pthread_mutex_lock(&cache.lock);
-    block->class = class;
-    block->next = cache.free[class];
-    cache.free[class] = block;
+    block->bin = bin;
+    block->next = cache.free[bin];
+    cache.free[bin] = block;
     pthread_mutex_unlock(&cache.lock);
 }
 
-static struct block *find(int class)
+static struct block *find(int bin)
 {
     struct block *block = NULL;
     pthread_mutex_lock(&cache.lock);
-    for (int c = class; !block && c <= class + CLASSES_ABOVE && c < CLASSES; c++)
+    for (int c = bin; !block && c <= bin + BINS_ABOVE && c < BINS; c++)
         if ((block = cache.free[c]))
             cache.free[c] = block->next;
     pthread_mutex_unlock(&cache.lock);
@@ -81,7 +81,7 @@ static alnico_status_t allocate(size_t bytes, void **out)
 /* ---- What is there from the begin ---- */
 
 static const struct {
-    int class, count;
+    int bin, count;
 } reserve[] = {{12, 64}, {16, 16}, {18, 8}, {20, 4}, {22, 1}};
 
 static alnico_status_t cut_reserve(void)
@@ -90,13 +90,13 @@ static alnico_status_t cut_reserve(void)
     size_t bytes = 0;
     void *memory;
     for (int i = 0; i < kinds; i++)
-        bytes += (size_t)reserve[i].count * bytes_of(reserve[i].class);
+        bytes += (size_t)reserve[i].count * bytes_of(reserve[i].bin);
     TRY(allocate(bytes, &memory));
     char *next = memory;
     for (int i = 0; i < kinds; i++)
         for (int k = 0; k < reserve[i].count; k++) {
-            put((struct block *)(void *)next, reserve[i].class);
-            next += bytes_of(reserve[i].class);
+            put((struct block *)(void *)next, reserve[i].bin);
+            next += bytes_of(reserve[i].bin);
         }
     return ALNICO_SUCCESS;
 }
@@ -114,16 +114,16 @@ alnico_status_t cuda_pinned_reserve(void)
 
 alnico_status_t cuda_pinned_alloc(size_t bytes, void **out)
 {
-    int class = class_of(bytes);
+    int bin = bin_of(bytes);
     *out = NULL;
-    if (class == CLASSES)
+    if (bin == BINS)
         return error_set(ALNICO_ERROR_MEMORY, "cannot allocate %zu bytes of pinned memory", bytes);
-    struct block *block = find(class);
+    struct block *block = find(bin);
     if (!block) {
         void *memory;
-        TRY(allocate(bytes_of(class), &memory));
+        TRY(allocate(bytes_of(bin), &memory));
         block = memory;
-        block->class = class;
+        block->bin = bin;
     }
     *out = block + 1;
     return ALNICO_SUCCESS;
@@ -134,5 +134,5 @@ void cuda_pinned_free(void *memory)
     if (!memory)
         return;
     struct block *block = (struct block *)memory - 1;
-    put(block, block->class);
+    put(block, block->bin);
 }
