@@ -224,12 +224,10 @@ static void peer_withdraw(alnico_comm_t comm, struct alnico_registration *regist
 
 /* ---- Attaching ---- */
 
-static alnico_status_t make_words(struct peer_cuda_state *state, int rank)
+static alnico_status_t make_words(alnico_comm_t comm, struct peer_cuda_state *state)
 {
-    TRY(cuda_status(cudaHostAlloc((void **)&state->words, sizeof *state->words,
-                                  cudaHostAllocMapped | cudaHostAllocPortable),
-                    "cudaHostAlloc"));
-    *state->words = (struct peer_words){.told = PEER_TELL(rank, PEER_FAULT_NONE, 0)};
+    TRY(comm->device->pinned_alloc(sizeof *state->words, (void **)&state->words));
+    *state->words = (struct peer_words){.told = PEER_TELL(comm->rank, PEER_FAULT_NONE, 0)};
     return cuda_status(cudaHostGetDevicePointer((void **)&state->world.words, state->words, 0),
                        "cudaHostGetDevicePointer");
 }
@@ -248,7 +246,7 @@ static alnico_status_t make_own(alnico_comm_t comm, struct peer_cuda_state *stat
                     "finding the peer kernels"));
     TRY(cuda_status(cudaStreamCreateWithFlags(&state->signal, cudaStreamNonBlocking),
                     "cudaStreamCreateWithFlags"));
-    TRY(make_words(state, comm->rank));
+    TRY(make_words(comm, state));
     TRY(peer_map_alloc(&state->map, PEER_SCRATCH_BYTES, &state->own));
     return cuda_status((cudaError_t)peer_cuda_clear(state->own.at, 1), "clearing the scratch");
 }
@@ -276,8 +274,7 @@ static void state_destroy(alnico_comm_t comm, struct peer_cuda_state *state)
         peer_map_free(&state->own);
     if (state->signal)
         cudaStreamDestroy(state->signal);
-    if (state->words)
-        cudaFreeHost(state->words);
+    comm->device->pinned_free(state->words);
     cudaGetLastError();
     free(state);
 }

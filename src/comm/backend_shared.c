@@ -13,6 +13,8 @@
 
 #include "datatype.h"
 #include "device/cuda_driver.h"
+#include "device/cuda_parts.h"
+#include "device/later.h"
 #include "log.h"
 #include "status.h"
 
@@ -40,9 +42,11 @@ static struct peer_words *words_of(const struct shared_state *state)
 
 /* ---- Pinned segments ---- */
 
-/* Ranks that are threads of one process share a mapping, which can be pinned once. */
+/* Ranks that are threads of one process share a mapping, which can be pinned once. It is unpinned later. */
 struct pin {
+    struct later later; /* first */
     struct pin *next;
+    struct mapping *mapping;
     void *base;
     int users;
 };
@@ -60,29 +64,44 @@ static struct pin **find_pin(const void *base)
     return link;
 }
 
-static alnico_status_t add_pin(void *base, size_t bytes)
+static void unpin(struct later *item)
+{
+    struct pin *pin = (struct pin *)item;
+    cudaError_t error;
+    RELAXED(error, cudaHostUnregister(pin->base));
+    (void)error;
+    segment_let_go(pin->mapping);
+    free(pin);
+}
+
+static alnico_status_t add_pin(const struct segment *segment)
 {
     struct pin *pin = malloc(sizeof *pin);
     if (!pin)
         return error_set(ALNICO_ERROR_MEMORY, "no memory to pin a segment");
-    alnico_status_t status = cuda_status(
-        cudaHostRegister(base, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
-        "cudaHostRegister");
+    alnico_status_t status =
+        cuda_status(cudaHostRegister(segment->base, segment->bytes,
+                                     cudaHostRegisterMapped | cudaHostRegisterPortable),
+                    "cudaHostRegister");
     if (status != ALNICO_SUCCESS) {
         free(pin);
         return status;
     }
-    *pin = (struct pin){.next = pins.first, .base = base};
+    *pin = (struct pin){.later = {.bytes = segment->bytes, .release = unpin},
+                        .next = pins.first,
+                        .mapping = segment_hold(segment),
+                        .base = segment->base};
     pins.first = pin;
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t pin_segment(void *base, size_t bytes)
+static alnico_status_t pin_segment(const struct segment *segment)
 {
+    later_run();
     pthread_mutex_lock(&pins.lock);
-    alnico_status_t status = *find_pin(base) ? ALNICO_SUCCESS : add_pin(base, bytes);
+    alnico_status_t status = *find_pin(segment->base) ? ALNICO_SUCCESS : add_pin(segment);
     if (status == ALNICO_SUCCESS)
-        (*find_pin(base))->users++;
+        (*find_pin(segment->base))->users++;
     pthread_mutex_unlock(&pins.lock);
     return status;
 }
@@ -91,12 +110,12 @@ static void unpin_segment(void *base)
 {
     pthread_mutex_lock(&pins.lock);
     struct pin **link = find_pin(base), *pin = *link;
-    if (--pin->users == 0) {
-        cudaHostUnregister(base);
+    bool last = --pin->users == 0;
+    if (last)
         *link = pin->next;
-        free(pin);
-    }
     pthread_mutex_unlock(&pins.lock);
+    if (last)
+        later_put(&pin->later);
 }
 
 /* ---- Attaching ---- */
@@ -124,7 +143,7 @@ static alnico_status_t make_own(alnico_comm_t comm, struct shared_state *state)
     memset(part_of(state, comm->rank), 0, peer_cuda_part_bytes(comm->size));
     TRY(cuda_status((cudaError_t)peer_cuda_load_shared(comm->size, &state->world.modern),
                     "loading the shared kernels"));
-    TRY(cuda_status(cudaMalloc((void **)&state->own, PEER_OWN_BYTES), "cudaMalloc of epochs"));
+    TRY(comm->device->alloc(PEER_OWN_BYTES, (void **)&state->own));
     state->world.own = state->own;
     return cuda_status((cudaError_t)peer_cuda_clear_own(state->own, 1), "clearing epochs");
 }
@@ -132,7 +151,7 @@ static alnico_status_t make_own(alnico_comm_t comm, struct shared_state *state)
 static alnico_status_t map_parts(struct shared_state *state)
 {
     struct segment *segment = &state->segment;
-    TRY(pin_segment(segment->base, segment->bytes));
+    TRY(pin_segment(segment));
     state->pinned = true;
     for (int i = 0; i < segment->size; i++)
         TRY(cuda_status(
@@ -143,12 +162,12 @@ static alnico_status_t map_parts(struct shared_state *state)
     return ALNICO_SUCCESS;
 }
 
-static void state_destroy(struct shared_state *state)
+static void state_destroy(alnico_comm_t comm, struct shared_state *state)
 {
     if (state->pinned)
         unpin_segment(state->segment.base);
     if (state->own)
-        cudaFree(state->own);
+        comm->device->free(state->own);
     segment_destroy(&state->segment);
     cudaGetLastError();
     free(state);
@@ -177,7 +196,7 @@ static alnico_status_t shared_attach(alnico_comm_t comm, const char *who)
         comm->shared = state;
         return ALNICO_SUCCESS;
     }
-    state_destroy(state);
+    state_destroy(comm, state);
     if (status != ALNICO_ERROR_UNSUPPORTED && status != ALNICO_ERROR_SYSTEM)
         return status;
     log_write(comm->rank == 0 ? LOG_WARNING : LOG_DEBUG, "no shared backend: %s",
@@ -188,7 +207,7 @@ static alnico_status_t shared_attach(alnico_comm_t comm, const char *who)
 static void shared_detach(alnico_comm_t comm)
 {
     if (comm->shared)
-        state_destroy(comm->shared);
+        state_destroy(comm, comm->shared);
     comm->shared = NULL;
 }
 

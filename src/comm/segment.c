@@ -304,6 +304,17 @@ void segment_destroy(struct segment *s)
     memset(s, 0, sizeof *s);
 }
 
+struct mapping *segment_hold(const struct segment *s)
+{
+    atomic_fetch_add(&s->mapping->users, 1);
+    return s->mapping;
+}
+
+void segment_let_go(struct mapping *mapping)
+{
+    mapping_leave(mapping, 1);
+}
+
 /* ---- Who lives ---- */
 
 bool segment_near(const struct segment *s, int rank)

@@ -39,6 +39,10 @@ alnico_status_t segment_create(segment_exchange *exchange, void *context, int ra
  * zeroed segment is fine. */
 void segment_destroy(struct segment *segment);
 
+/* Keeps the segment mapped until it is let go of, also after segment_destroy. */
+struct mapping *segment_hold(const struct segment *segment);
+void segment_let_go(struct mapping *mapping);
+
 /* Whether `rank` has neither left nor ended with its process. True if nobody can tell. Never blocks;
  * any thread, until segment_destroy. */
 bool segment_alive(const struct segment *segment, int rank);

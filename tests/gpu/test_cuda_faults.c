@@ -183,6 +183,57 @@ static void a_late_rank_is_waited_for(struct gpu_rank *rank)
     close_all(trials, LENGTH(trials), rank);
 }
 
+/* A communicator that has been used, on a stream of its own, with no memory registered. */
+static alnico_comm_t make_used(struct gpu_rank *rank, cudaStream_t *stream)
+{
+    enum { COUNT = 5000 };
+    float *memory;
+    CUDA(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
+    alnico_comm_t comm = gpu_comm(rank, *stream);
+    CUDA(cudaMalloc((void **)&memory, COUNT * sizeof *memory));
+    for (int host = 0; host < 2; host++) {
+        REQUIRE_STATUS(
+            alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, host ? "ring" : "one_shot"),
+            ALNICO_SUCCESS);
+        REQUIRE_STATUS(
+            alnico_allreduce(ALNICO_IN_PLACE, memory, COUNT, ALNICO_FLOAT32, ALNICO_MAXIMUM, comm),
+            ALNICO_SUCCESS);
+    }
+    REQUIRE_STATUS(alnico_synchronize(comm), ALNICO_SUCCESS);
+    CUDA(cudaFree(memory));
+    return comm;
+}
+
+/* Other communicators' kernels wait for ranks that come only when they are through with destroy, which must not wait for
+ * those kernels. */
+static void destroying_waits_for_no_other_kernel(struct gpu_rank *rank)
+{
+    struct trial waiting[] = {
+        {.way = "one_shot", .count = 500, .kind = BLOCKING},
+        {.way = "shared_one_shot", .count = 500, .kind = BLOCKING},
+    };
+    cudaStream_t stream;
+    bool first = rank->rank == 0;
+    if (is_left_out(rank))
+        return;
+    open_all(waiting, LENGTH(waiting), rank);
+    alnico_comm_t comm = make_used(rank, &stream);
+    gpu_barrier(rank);
+    for (int i = 0; i < LENGTH(waiting) && first; i++)
+        trial_begin(&waiting[i], waiting[i].count);
+    gpu_barrier(rank);
+    double start = ranks_seconds();
+    alnico_comm_destroy(comm);
+    gpu_note(rank, "destroy took %.3f s", ranks_seconds() - start);
+    gpu_barrier(rank);
+    for (int i = 0; i < LENGTH(waiting) && !first; i++)
+        trial_begin(&waiting[i], waiting[i].count);
+    for (int i = 0; i < LENGTH(waiting); i++)
+        REQUIRE_STATUS(trial_end(&waiting[i]), ALNICO_SUCCESS);
+    CUDA(cudaStreamDestroy(stream));
+    close_all(waiting, LENGTH(waiting), rank);
+}
+
 /* In rounds, whoever has not met the missing rank only knows whom it waited for itself. */
 static void require_named(const struct trial *t, int missing)
 {
@@ -431,10 +482,15 @@ static void another_size_on_one_rank(struct gpu_rank *rank)
 int main(void)
 {
     static const struct gpu_test tests[] = {
-        GPU_TEST(a_late_rank_is_waited_for, 2),  GPU_TEST(a_rank_that_never_calls_is_named, 2),
-        GPU_TEST(an_abort_frees_what_spins, 2),  GPU_TEST(aborted_and_destroyed_at_once, 2),
-        GPU_TEST(another_size_on_one_rank, 2),   GPU_TEST(making_nccl_has_a_deadline, 2),
-        GPU_TEST(nccl_aborted_is_no_success, 2), GPU_TEST(nccl_gives_up_too, 2),
+        GPU_TEST(a_late_rank_is_waited_for, 2),
+        GPU_TEST(destroying_waits_for_no_other_kernel, 2),
+        GPU_TEST(a_rank_that_never_calls_is_named, 2),
+        GPU_TEST(an_abort_frees_what_spins, 2),
+        GPU_TEST(aborted_and_destroyed_at_once, 2),
+        GPU_TEST(another_size_on_one_rank, 2),
+        GPU_TEST(making_nccl_has_a_deadline, 2),
+        GPU_TEST(nccl_aborted_is_no_success, 2),
+        GPU_TEST(nccl_gives_up_too, 2),
     };
     setenv("ALNICO_TIMEOUT", DEADLINE_TEXT, 1); /* before the library reads its environment */
     setenv("GPU_WATCHDOG", "30", 0);

@@ -392,6 +392,34 @@ static void streams_raise_and_await_in_order(void **state)
     }
 }
 
+static void *raise_in_a_while(void *flag)
+{
+    nap_us(2000000);
+    device->flag_raise(flag, 1);
+    return NULL;
+}
+
+/* Of a little of the GPU's own memory, for which cudaFree waits. */
+static void giving_memory_back_waits_for_no_kernel(void **state)
+{
+    (void)state;
+    struct device_flag *gate = new_flag();
+    void *stream = new_stream(), *memory = NULL;
+    pthread_t thread;
+    OK(device->alloc(8192, &memory));
+    OK(await_by_kernel(stream, gate, 1));
+    assert_int_equal(pthread_create(&thread, NULL, raise_in_a_while, gate), 0);
+    double start = now_s();
+    device->free(memory);
+    double waited = now_s() - start;
+    pthread_join(thread, NULL);
+    OK(device->stream_synchronize(stream));
+    device->stream_destroy(stream);
+    device->flag_destroy(gate);
+    printf("giving memory back took %.3f s beside a kernel that spins\n", waited);
+    assert_true(waited < 1);
+}
+
 /* What a stream wrote before a raise is there when the host sees the value, round after round. */
 static void raise_publishes_what_came_before(void **state)
 {
@@ -733,6 +761,7 @@ int main(void)
         cmocka_unit_test(flags_are_apart),
         cmocka_unit_test(host_waits_for_a_stream),
         cmocka_unit_test(streams_raise_and_await_in_order),
+        cmocka_unit_test(giving_memory_back_waits_for_no_kernel),
         cmocka_unit_test(raise_publishes_what_came_before),
         cmocka_unit_test(short_copies_meet_their_flags),
         cmocka_unit_test(memory_that_is_not_the_gpus_is_refused),

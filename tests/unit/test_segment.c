@@ -5,6 +5,7 @@
 #include "forks.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -87,6 +89,35 @@ static void test_all_ranks_share_the_bytes(void **state)
     }
     forks_run(3, 2, share_body, NULL);
     forks_run(24, 1, share_body, NULL);
+}
+
+/* The ranks of a process share a mapping, which each may hold. */
+static void hold_body(struct rank *rank)
+{
+    enum { BYTES = 5000 };
+    struct segment s = make(rank, BYTES);
+    struct mapping *held = segment_hold(&s);
+    char *base = s.base;
+    unsigned char pages[2];
+    base[rank->rank] = (char)(rank->rank + 1);
+    wait_all(rank);
+    segment_destroy(&s);
+    wait_all(rank);
+    for (int i = 0; i < rank->size; i++)
+        REQUIRE(base[i] == i + 1);
+    wait_all(rank);
+    segment_let_go(held);
+    wait_all(rank);
+    REQUIRE(mincore(base, BYTES, pages) != 0 && errno == ENOMEM);
+    wait_all(rank);
+}
+
+static void test_who_holds_it_has_it_mapped(void **state)
+{
+    (void)state;
+    ranks_run(3, hold_body, NULL);
+    forks_run(3, 1, hold_body, NULL);
+    forks_run(2, 2, hold_body, NULL);
 }
 
 static void near_body(struct rank *rank)
@@ -254,6 +285,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_ranks_share_the_bytes),
+        cmocka_unit_test(test_who_holds_it_has_it_mapped),
         cmocka_unit_test(test_who_is_near),
         cmocka_unit_test(test_failures_are_everybodys),
         cmocka_unit_test(test_a_late_rank_is_a_timeout_for_all),
