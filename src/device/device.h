@@ -73,7 +73,8 @@ struct device_ops {
                                   struct device_flag *flag, uint32_t value,
                                   struct device_flag *skip, void *stream);
 
-    /* A stream for a program's own work, over which the library's go first. Optional: as stream_create. */
+    /* A stream for a program's own work, over which the library's go first, and which goes before streams of the least
+     * priority. Optional: as stream_create. */
     alnico_status_t (*work_stream_create)(void **out);
 
     /* Memory of the device, aligned to 64 bytes; *out is NULL on failure. free(NULL) is fine. Both may

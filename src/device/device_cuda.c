@@ -260,7 +260,7 @@ static alnico_status_t create_stream(bool urgent, void **out)
     *out = NULL;
     TRY(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest),
                     "cudaDeviceGetStreamPriorityRange"));
-    const int priority = urgent ? greatest : least;
+    const int priority = urgent ? greatest : least > greatest + 1 ? least - 1 : least;
     cudaError_t error;
     RELAXED(error, cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority));
     TRY(cuda_status(error, "cudaStreamCreateWithPriority"));

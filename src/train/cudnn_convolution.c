@@ -35,10 +35,23 @@ static alnico_status_t convolution_data(struct cudnn_net *self, struct cudnn_ste
         "adding the gradient of a convolution");
 }
 
-static alnico_status_t convolution_backward(struct cudnn_net *self, struct cudnn_step *step)
+static alnico_status_t convolution_weights(struct cudnn_net *self, struct cudnn_step *step,
+                                           const struct train_gpu *gpu)
 {
     TRY(pass_run(self, &step->passes[CONVOLUTION_WEIGHTS]));
-    TRY(weights_home(self, step));
+    return weights_home(self, gpu, step);
+}
+
+static alnico_status_t convolution_backward(struct cudnn_net *self, struct cudnn_step *step)
+{
+    if (step->beside) {
+        TRY(beside_begin(self));
+        const alnico_status_t status = convolution_weights(self, step, &self->beside.gpu);
+        TRY(beside_end(self, step));
+        TRY(status);
+    } else {
+        TRY(convolution_weights(self, step, &self->gpu));
+    }
     TRY(bias_backward(self, step));
     return convolution_data(self, step);
 }
@@ -79,6 +92,7 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
     const struct convolution shape = convolution_shape(self, step);
     const size_t out = step->step->out;
     step->has_data = step_diff(self, step, 0) != NULL;
+    step->beside = beside_wanted(self->setup.plan, step->step);
     for (int way = 0; way < 3; way++) {
         step->passes[way].convolution = shape;
         step->passes[way].convolution.way = (enum convolution_way)way;
@@ -100,11 +114,12 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t pass_search(struct cudnn_net *self, struct cudnn_pass *pass)
+static alnico_status_t pass_search(struct cudnn_net *self, struct cudnn_pass *pass, bool beside)
 {
+    size_t *workspace = beside ? &self->beside.workspace_bytes : &self->workspace_bytes;
     TRY(plans_find(self->plans, &pass->convolution, &pass->memory, &pass->choice));
-    if (self->workspace_bytes < pass->choice.workspace)
-        self->workspace_bytes = pass->choice.workspace;
+    if (*workspace < pass->choice.workspace)
+        *workspace = pass->choice.workspace;
     return ALNICO_SUCCESS;
 }
 
@@ -112,19 +127,19 @@ static alnico_status_t data_search(struct cudnn_net *self, struct cudnn_step *st
 {
     struct cudnn_pass *pass = &step->passes[CONVOLUTION_DATA];
     pass->convolution.accumulate = step->step->accumulate[0];
-    const alnico_status_t status = pass_search(self, pass);
+    const alnico_status_t status = pass_search(self, pass, false);
     if (status == ALNICO_SUCCESS || status == ALNICO_ERROR_MEMORY || !pass->convolution.accumulate)
         return status;
     pass->convolution.accumulate = false;
     pass->memory.x = step_scratch_diff(self, step);
     step->adds = true;
-    return pass_search(self, pass);
+    return pass_search(self, pass, false);
 }
 
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step)
 {
-    TRY(pass_search(self, &step->passes[CONVOLUTION_FORWARD]));
-    TRY(pass_search(self, &step->passes[CONVOLUTION_WEIGHTS]));
+    TRY(pass_search(self, &step->passes[CONVOLUTION_FORWARD], false));
+    TRY(pass_search(self, &step->passes[CONVOLUTION_WEIGHTS], step->beside));
     return step->has_data ? data_search(self, step) : ALNICO_SUCCESS;
 }
 
@@ -132,9 +147,10 @@ alnico_status_t cudnn_convolution_finish(struct cudnn_net *self, struct cudnn_st
 {
     for (int way = 0; way < 3; way++) {
         struct cudnn_pass *pass = &step->passes[way];
+        const bool beside = step->beside && way == CONVOLUTION_WEIGHTS;
         if (pass->choice.plan)
-            TRY(convolution_pack(&self->handle, &self->packs, &pass->memory, self->workspace,
-                                 &pass->pack));
+            TRY(convolution_pack(&self->handle, &self->packs, &pass->memory,
+                                 beside ? self->beside.workspace : self->workspace, &pass->pack));
     }
     return ALNICO_SUCCESS;
 }

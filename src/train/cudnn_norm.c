@@ -25,8 +25,9 @@ static alnico_status_t norm_forward(struct cudnn_net *self, struct cudnn_step *s
 
 static alnico_status_t norm_backward(struct cudnn_net *self, struct cudnn_step *step)
 {
-    TRY(gpu_status(train_norm_reduce(&self->gpu, &step->back), "gradients of a batch norm"));
-    return gpu_status(train_norm_gradient(&self->gpu, &step->back), "the gradient of a batch norm");
+    const struct train_gpu *gpu = &self->norm_gpu;
+    TRY(gpu_status(train_norm_reduce(gpu, &step->back), "gradients of a batch norm"));
+    return gpu_status(train_norm_gradient(gpu, &step->back), "the gradient of a batch norm");
 }
 
 static void norm_describe(struct cudnn_net *self, const struct cudnn_step *step, size_t i,

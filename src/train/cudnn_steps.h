@@ -9,6 +9,7 @@
 #define ALNICO_SRC_TRAIN_CUDNN_STEPS_H
 
 #include "cudnn_plans.h"
+#include "cudnn_ways.h"
 #include "kernels.h"
 #include "train_kernels.h"
 
@@ -44,11 +45,26 @@ struct cudnn_step {
     struct cudnn_weights weights;
     struct cudnn_pass passes[3]; /* of a convolution, by way */
     bool has_data, adds; /* it makes a gradient of its input; and adds it in a pass of its own */
+    bool beside;         /* the gradient of its weights is made on the second stream */
+    cudaEvent_t done;    /* there */
     struct train_norm norm, other;
     struct train_normalise normalise;
     struct train_norm_backward back;
     struct train_pool pool;
     struct train_loss loss;
+};
+
+/* The second stream, on which gradients of weights are made while the first goes on backward. Nothing waits for them but
+ * the update, and what takes their memory: a step of the plan says how long they may linger. */
+struct cudnn_beside {
+    cudaStream_t stream; /* NULL: there is none */
+    cudaEvent_t ready;   /* the first stream has made what is read */
+    struct train_gpu gpu;
+    void *workspace; /* of cuDNN */
+    size_t workspace_bytes;
+    size_t *
+        pending; /* steps, by time, that the first stream has not waited for: from `joined` to `begun` */
+    size_t joined, begun;
 };
 
 /* A network on the GPU. */
@@ -68,6 +84,8 @@ struct cudnn_net {
     size_t workspace_bytes;
     void *blas_workspace;
     struct train_update update;
+    struct cudnn_beside beside;
+    struct train_gpu norm_gpu; /* for batch norms backward: with fewer multiprocessors, or all */
 };
 
 /* ---- cudnn_tensors.c ---- */
@@ -128,6 +146,26 @@ alnico_status_t cudnn_loss_make(struct cudnn_net *self, struct cudnn_step *step)
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step);
 alnico_status_t cudnn_convolution_finish(struct cudnn_net *self, struct cudnn_step *step);
 
+/* ---- The second stream: cudnn_beside.c ---- */
+
+/* Steps that a gradient of weights may linger behind its step. */
+enum { BESIDE_LINGERS = 1 };
+
+/* Whether the gradient of a convolution's weights may be made beside: it also makes one of its input. */
+bool beside_wanted(const struct plan *plan, const struct step *step);
+
+/* Once the steps are made. Nothing happens unless the way is taken. */
+alnico_status_t beside_open(struct cudnn_net *self);
+void beside_close(struct cudnn_net *self);
+
+/* What is enqueued between begin and end, by cuDNN and with *gpu, runs beside. */
+alnico_status_t beside_begin(struct cudnn_net *self);
+alnico_status_t beside_end(struct cudnn_net *self, struct cudnn_step *step);
+
+/* The first stream waits for what may not linger beyond step s. A pass begins with nothing pending. */
+alnico_status_t beside_join(struct cudnn_net *self, size_t s);
+void beside_forget(struct cudnn_net *self);
+
 /* ---- cudnn_weights.c ---- */
 
 size_t weights_own_bytes(const struct plan *plan);
@@ -135,8 +173,9 @@ size_t update_own_bytes(const struct network *network);
 
 alnico_status_t weights_make(struct cudnn_net *self, struct cudnn_step *step);
 
-/* Brings a gradient that was made in scratch home to the arena. */
-alnico_status_t weights_home(struct cudnn_net *self, const struct cudnn_step *step);
+/* Brings a gradient that was made in scratch home to the arena, on the stream of `gpu`. */
+alnico_status_t weights_home(struct cudnn_net *self, const struct train_gpu *gpu,
+                             const struct cudnn_step *step);
 
 /* Adds a bias; makes its gradient. y and dy: the step's output. */
 alnico_status_t bias_forward(struct cudnn_net *self, const struct cudnn_step *step,

@@ -1,0 +1,24 @@
+/*
+ * Ways of the cuDNN kernels that can be taken or left, by ALNICO_TRAIN_WAYS: names between commas, with "no-" before
+ * those to leave, and a number behind some: "stem,no-statistics,beside=88". The same for the whole process; any thread.
+ */
+#ifndef ALNICO_SRC_TRAIN_CUDNN_WAYS_H
+#define ALNICO_SRC_TRAIN_CUDNN_WAYS_H
+
+#include <stdbool.h>
+
+enum cudnn_way {
+    WAY_BESIDE, /* gradients of weights on a second stream; its number: batch norms backward take so many multiprocessors
+                   only */
+    WAYS
+};
+
+bool way_taken(enum cudnn_way way);
+
+/* Its number; 0: none. */
+unsigned way_number(enum cudnn_way way);
+
+/* "beside" */
+const char *way_name(enum cudnn_way way);
+
+#endif

@@ -1,0 +1,176 @@
+/* The plans that the cuDNN kernels ask for, replayed: whatever is read, on either stream, is still what was written. Needs
+ * no GPU. One process for each set of ways, since the environment is read once. */
+#include "cases.h"
+#include "train/models/models.h"
+#include "train/replica.h"
+
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Who wrote each line of the allocation last: a place of the plan. */
+struct replay {
+    const struct plan *plan;
+    const void **owner;
+    const char *name;
+    size_t wrong, lingered;
+};
+
+static void replay_write(struct replay *r, const size_t *place, size_t bytes)
+{
+    for (size_t i = 0; i < (bytes + PLAN_LINE - 1) / PLAN_LINE; i++)
+        r->owner[*place / PLAN_LINE + i] = place;
+}
+
+static void replay_read(struct replay *r, const size_t *place, size_t bytes, size_t s,
+                        const char *what)
+{
+    for (size_t i = 0; i < (bytes + PLAN_LINE - 1) / PLAN_LINE; i++)
+        if (r->owner[*place / PLAN_LINE + i] != place) {
+            if (r->wrong++ < 5)
+                printf("FAIL %s: step %zu: %s was overwritten\n", r->name, s, what);
+            return;
+        }
+}
+
+static struct step_needs needs_of(const struct replay *r, size_t s)
+{
+    struct step_needs needs = {0};
+    kernels_cudnn.rules.needs(r->plan, &r->plan->steps[s], &needs);
+    return needs;
+}
+
+static size_t bytes_of(const struct replay *r, size_t tensor)
+{
+    return tensor ? kernels_cudnn.rules.bytes(r->plan, tensor) : 0;
+}
+
+static void forward(struct replay *r, size_t s)
+{
+    const struct step *step = &r->plan->steps[s];
+    const struct step_needs needs = needs_of(r, s);
+    replay_write(r, &step->saved, needs.saved);
+    replay_write(r, &r->plan->values[step->out], bytes_of(r, step->out));
+    for (size_t i = 0; i < step->inputs; i++)
+        replay_read(r, &r->plan->values[step->in[i]], bytes_of(r, step->in[i]), s, "a value");
+}
+
+/* What a step reads backward, at first or while it lingers. */
+static void reads(struct replay *r, size_t s)
+{
+    const struct step *step = &r->plan->steps[s];
+    const struct step_needs needs = needs_of(r, s);
+    for (size_t i = 0; i < step->inputs; i++)
+        if (needs.in[i])
+            replay_read(r, &r->plan->values[step->in[i]], bytes_of(r, step->in[i]), s, "an input");
+    if (needs.out)
+        replay_read(r, &r->plan->values[step->out], bytes_of(r, step->out), s, "its output");
+    if (s + 1 < r->plan->count)
+        replay_read(r, &r->plan->diffs[step->out], bytes_of(r, step->out), s, "its gradient");
+    replay_read(r, &step->saved, needs.saved, s, "what was saved");
+    replay_read(r, &step->scratch[1], needs.scratch[1], s, "scratch");
+}
+
+static void backward(struct replay *r, size_t s)
+{
+    const struct step *step = &r->plan->steps[s];
+    const struct step_needs needs = needs_of(r, s);
+    replay_write(r, &step->scratch[1], needs.scratch[1]);
+    for (size_t i = 0; i < step->inputs; i++) {
+        const size_t t = step->in[i];
+        if (t && step->accumulate[i])
+            replay_read(r, &r->plan->diffs[t], bytes_of(r, t), s, "what it adds to");
+        else if (t)
+            replay_write(r, &r->plan->diffs[t], bytes_of(r, t));
+    }
+    for (size_t t = r->plan->count; t-- > s;)
+        if (t == s || t - s <= needs_of(r, t).lingers) {
+            reads(r, t);
+            r->lingered += t != s;
+        }
+}
+
+static size_t parameters_from(const struct plan *plan, size_t first)
+{
+    size_t count = 0;
+    for (size_t i = first; i < plan->network->count; i++)
+        count += plan->network->nodes[i].weight.count + plan->network->nodes[i].bias.count;
+    return count;
+}
+
+/* No gradient is called final while it may still be made. */
+static void filled(struct replay *r, size_t s)
+{
+    const struct plan *plan = r->plan;
+    size_t first = s;
+    for (size_t t = plan->count; s > 0 && t-- > s;)
+        if (t - s < needs_of(r, t).lingers) {
+            first = t + 1;
+            break;
+        }
+    const size_t node = first < plan->count ? plan->steps[first].first : plan->network->count;
+    if (plan->steps[s].filled != parameters_from(plan, node)) {
+        printf("FAIL %s: step %zu: %zu gradients are called final, expected %zu\n", r->name, s,
+               plan->steps[s].filled, parameters_from(plan, node));
+        r->wrong++;
+    }
+}
+
+static size_t check_network(const char *name, const struct network *network, size_t *lingered)
+{
+    struct plan *plan;
+    if (plan_create(network, &kernels_cudnn.rules, 3, PRECISION_BF16, &plan)) {
+        printf("FAIL %s: no plan\n", name);
+        return 1;
+    }
+    struct replay r = {plan, calloc(plan->bytes / PLAN_LINE + 1, sizeof(void *)), name, 0, 0};
+    for (size_t s = 0; s < plan->count; s++)
+        forward(&r, s);
+    for (size_t s = plan->count; s-- > 0;) {
+        backward(&r, s);
+        filled(&r, s);
+    }
+    *lingered += r.lingered;
+    free(r.owner);
+    plan_destroy(plan);
+    return r.wrong;
+}
+
+static size_t check_all(size_t *lingered)
+{
+    size_t wrong = 0;
+    for (size_t i = 0; i < NETWORK_CASES; i++) {
+        struct network *network = case_network(&network_cases[i]);
+        wrong += check_network(network_cases[i].name, network, lingered);
+        network_destroy(network);
+    }
+    for (size_t m = 0; m < MODELS; m++) {
+        struct network *network;
+        if (model_network(models_all[m], 64, 64, 3, 10, &network))
+            continue; /* images too small for it */
+        wrong += check_network(models_all[m]->name, network, lingered);
+        network_destroy(network);
+    }
+    return wrong;
+}
+
+int main(void)
+{
+    static const char *const ways[] = {"", "beside"};
+    int failed = 0;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        int status = 1;
+        const pid_t child = fork();
+        if (child == 0) {
+            size_t lingered = 0;
+            setenv("ALNICO_TRAIN_WAYS", ways[i], 1);
+            const size_t wrong = check_all(&lingered);
+            printf("ways '%s': %zu wrong, %zu reads lingered\n", ways[i], wrong, lingered);
+            fflush(stdout);
+            _exit(wrong || (lingered > 0) != (strstr(ways[i], "beside") != NULL));
+        }
+        waitpid(child, &status, 0);
+        failed += status != 0;
+    }
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
