@@ -4,7 +4,10 @@
  *
  *   train_step --model resnet50 --image 224 --classes 1000 --batch 256 --precision bf16 --graph --profile
  */
+#include "train_profile.h"
+
 #include "device/device.h"
+#include "log.h"
 #include "train/models/models.h"
 #include "train/random.h"
 #include "train/replica.h"
@@ -80,12 +83,14 @@ static void bench_open(struct bench *bench)
     const struct options *o = bench->options;
     const float rate = 0.1f;
     const struct model *model = model_find(o->model);
+    void *stream;
     if (!model) {
         fprintf(stderr, "train_step: there is no model '%s'\n", o->model);
         exit(EXIT_FAILURE);
     }
     require(model_network(model, o->image, o->image, 3, o->classes, &bench->network), "the model");
-    gpu(cudaStreamCreateWithFlags(&bench->stream, cudaStreamNonBlocking), "a stream");
+    require(device_cuda.work_stream_create(&stream), "a stream");
+    bench->stream = stream;
     const struct replica_setup setup = {.kernels = &kernels_cudnn,
                                         .batch = o->batch,
                                         .seed = 1,
@@ -117,7 +122,8 @@ static void bench_capture(struct bench *bench)
     gpu(cudaStreamBeginCapture(bench->stream, cudaStreamCaptureModeThreadLocal), "capturing");
     step_enqueue(bench);
     gpu(cudaStreamEndCapture(bench->stream, &graph), "capturing");
-    gpu(cudaGraphInstantiate(&bench->graph, graph, 0), "instantiating the graph");
+    gpu(cudaGraphInstantiate(&bench->graph, graph, cudaGraphInstantiateFlagUseNodePriority),
+        "instantiating the graph");
     gpu(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
@@ -162,6 +168,8 @@ static double step_time(struct bench *bench, size_t s, bool backward)
         if (i == 0)
             gpu(cudaEventRecord(bench->marks[0], bench->stream), "cudaEventRecord");
         require(backward ? ops->backward(kernels, s) : ops->forward(kernels, s, true), "a step");
+        if (backward && ops->settle)
+            require(ops->settle(kernels), "a step");
     }
     gpu(cudaEventRecord(bench->marks[1], bench->stream), "cudaEventRecord");
     require(replica_synchronize(bench->replica), "a step");
@@ -169,58 +177,69 @@ static double step_time(struct bench *bench, size_t s, bool backward)
     return ms * 1000.0 / PROFILE_RUNS;
 }
 
-/* 2 for each product of a convolution or dense layer, forward. */
-static double step_flops(const struct bench *bench, const struct step *step)
+/* Time and cost of all steps of a kind, and of all. */
+struct sums {
+    double us;
+    struct step_cost cost;
+};
+
+static void sums_add(struct sums *sums, struct step_cost cost, double us)
 {
-    const struct node *node = &bench->network->nodes[step->first];
-    const struct tensor *out = network_output(bench->network, step->first);
-    const enum operation_kind kind = node->operation.kind;
-    if (kind != OPERATION_CONVOLUTION && kind != OPERATION_DENSE)
-        return 0;
-    return 2.0 * (double)node->weight.count * (double)(out->height * out->width) *
-           (double)bench->options->batch;
+    sums->us += us;
+    sums->cost.bytes += cost.bytes;
+    sums->cost.flops += cost.flops;
+    sums->cost.least_us += cost.least_us;
 }
 
-static void step_print(struct bench *bench, size_t s, double *sums)
+static double update_time(struct bench *bench)
 {
-    const struct step *step = &bench->replica->plan->steps[s];
-    const struct node *node = &bench->network->nodes[step->first];
-    const struct tensor *out = &bench->network->tensors[step->out];
-    const double forward = step_time(bench, s, false), backward = step_time(bench, s, true);
-    const double flops = step_flops(bench, step);
-    const double megabytes = (double)(tensor_elements(out) * bench->options->batch * 2) / 1e6;
-    const bool images = node->in[0] == 0;
-    printf("%-24s %-16s x%zu %4zux%-4zu %5zu %9.1f %9.1f", node->operation.name,
-           operation_kind_name(node->operation.kind), step->count, out->height, out->width,
-           out->channels, forward, backward);
-    if (flops > 0)
-        printf(" %7.1f %7.1f TFLOP/s\n", flops / forward * 1e-6,
-               (images ? 1 : 2) * flops / backward * 1e-6);
-    else
-        printf(" %7.1f %7.1f passes of its output at 4.3 TB/s\n", forward / (megabytes / 4.3),
-               backward / (megabytes / 4.3));
-    sums[node->operation.kind] += forward;
-    sums[OPERATION_CROSS_ENTROPY + 1 + node->operation.kind] += backward;
-}
-
-static void bench_profile(struct bench *bench)
-{
-    double sums[2 * (OPERATION_CROSS_ENTROPY + 1)] = {0};
-    printf("%-24s %-16s %2s %9s %5s %9s %9s\n", "# step", "operation", "", "output", "",
-           "forward us", "backward us");
-    for (size_t s = 0; s < bench->replica->plan->count; s++)
-        step_print(bench, s, sums);
-    for (int k = 0; k <= OPERATION_CROSS_ENTROPY; k++)
-        printf("# all %-20s %10.1f %10.1f us\n", operation_kind_name((enum operation_kind)k),
-               sums[k], sums[OPERATION_CROSS_ENTROPY + 1 + k]);
+    float ms;
     gpu(cudaEventRecord(bench->marks[0], bench->stream), "cudaEventRecord");
     for (int i = 0; i < PROFILE_RUNS; i++)
         require(replica_update(bench->replica, &optimizer), "update");
     gpu(cudaEventRecord(bench->marks[1], bench->stream), "cudaEventRecord");
     require(replica_synchronize(bench->replica), "update");
-    float ms;
     gpu(cudaEventElapsedTime(&ms, bench->marks[0], bench->marks[1]), "a time");
-    printf("# update %.1f us\n", ms * 1000.0 / PROFILE_RUNS);
+    return ms * 1000.0 / PROFILE_RUNS;
+}
+
+/* Float32 parameters and velocities read and written, gradients read, working parameters written. */
+static struct step_cost update_cost(const struct bench *bench)
+{
+    const size_t narrow = bench->options->kernels.precision == PRECISION_FP32 ? 0 : 2;
+    const size_t wire = bench->options->wire == ALNICO_FLOAT32 ? 4 : 2;
+    const double bytes = (double)(bench->network->parameters * (16 + wire + narrow));
+    return (struct step_cost){.bytes = bytes, .least_us = bytes / 4.3e6};
+}
+
+static void bench_profile(struct bench *bench)
+{
+    enum { KINDS = OPERATION_CROSS_ENTROPY + 1 };
+    struct sums kinds[2 * KINDS] = {0}, all = {0};
+    char what[64];
+    profile_header();
+    for (size_t s = 0; s < bench->replica->plan->count; s++) {
+        const size_t first = bench->replica->plan->steps[s].first;
+        const int kind = bench->network->nodes[first].operation.kind;
+        const double us[2] = {step_time(bench, s, false), step_time(bench, s, true)};
+        profile_line(bench->replica, s, us[0], us[1]);
+        for (int way = 0; way < 2; way++) {
+            const struct step_cost cost = step_cost(bench->replica, s, way);
+            sums_add(&kinds[2 * kind + way], cost, us[way]);
+            sums_add(&all, cost, us[way]);
+        }
+    }
+    for (int k = 0; k < 2 * KINDS; k++)
+        if (kinds[k].us > 0) {
+            snprintf(what, sizeof what, "%s, %s", operation_kind_name((enum operation_kind)(k / 2)),
+                     k % 2 ? "backward" : "forward");
+            profile_sum(what, kinds[k].cost, kinds[k].us);
+        }
+    const struct step_cost update = update_cost(bench);
+    const double us = update_time(bench);
+    profile_sum("update", update, us);
+    sums_add(&all, update, us);
+    profile_sum("all, one by one", all.cost, all.us);
 }
 
 /* ---- Report ---- */
@@ -235,22 +254,24 @@ static void bench_print(struct bench *bench)
     require(replica_read(bench->replica, bench->replica->arenas.score, score, sizeof score),
             "the score");
     gpu(cudaMemGetInfo(&left, &total), "cudaMemGetInfo");
-    printf("%s batch %zu %s%s: median %.1f us, best %.1f us, %.0f images/s; mean loss %.4f; "
+    printf("%s batch %zu %s%s, ways '%s': median %.1f us, best %.1f us, %.0f images/s; mean loss "
+           "%.4f; "
            "planned %.0f MiB, the device has %.0f MiB in use\n",
            o->model, o->batch, precision_name(o->kernels.precision), o->graph ? " graph" : "",
-           median, bench->us[0], (double)o->batch / median * 1e6,
-           score[SCORE_LOSS] / score[SCORE_IMAGES], (double)memory.total / 1048576,
-           (double)(total - left) / 1048576);
+           variable_text(VARIABLE_TRAIN_WAYS), median, bench->us[0],
+           (double)o->batch / median * 1e6, score[SCORE_LOSS] / score[SCORE_IMAGES],
+           (double)memory.total / 1048576, (double)(total - left) / 1048576);
     FILE *json = o->json ? fopen(o->json, "w") : NULL;
     if (!json)
         return;
     fprintf(json,
             "{\"program\": \"train_step\", \"model\": \"%s\", \"image\": %zu, \"batch\": %zu, "
-            "\"precision\": \"%s\", \"graph\": %s, \"steps\": %zu, \"median_us\": %.1f, "
+            "\"precision\": \"%s\", \"ways\": \"%s\", \"graph\": %s, \"steps\": %zu, "
+            "\"median_us\": %.1f, "
             "\"best_us\": %.1f, \"images_per_second\": %.1f, \"planned_bytes\": %zu}\n",
             o->model, o->image, o->batch, precision_name(o->kernels.precision),
-            o->graph ? "true" : "false", o->steps, median, bench->us[0],
-            (double)o->batch / median * 1e6, memory.total);
+            variable_text(VARIABLE_TRAIN_WAYS), o->graph ? "true" : "false", o->steps, median,
+            bench->us[0], (double)o->batch / median * 1e6, memory.total);
     fclose(json);
 }
 
