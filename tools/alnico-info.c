@@ -102,11 +102,19 @@ static void add_backends(cJSON *info)
     }
 }
 
-static void add_algorithms_of(cJSON *algorithms, int device)
+/* An array named "allreduce_algorithms", or of another collective. */
+static cJSON *add_section(cJSON *info, int collective, const char *what)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s_%s", tuning_collectives[collective], what);
+    return cJSON_AddArrayToObject(info, key);
+}
+
+static void add_algorithms_of(cJSON *algorithms, int collective, int device)
 {
     const struct tuning_backend *backend;
     const struct algorithm *a;
-    for (int i = 0; (a = tuning_algorithm_at(device, ALNICO_ALLREDUCE, i, &backend)); i++) {
+    for (int i = 0; (a = tuning_algorithm_at(device, collective, i, &backend)); i++) {
         if (!backend_find(backend->name, &(struct device_ops){.kind = (alnico_device_t)device}))
             continue;
         cJSON *algorithm = cJSON_CreateObject();
@@ -118,12 +126,12 @@ static void add_algorithms_of(cJSON *algorithms, int device)
     }
 }
 
-static void add_algorithms(cJSON *info)
+static void add_algorithms(cJSON *info, int collective)
 {
-    cJSON *algorithms = cJSON_AddArrayToObject(info, "allreduce_algorithms");
+    cJSON *algorithms = add_section(info, collective, "algorithms");
     for (int device = 0; device < DEVICES; device++)
         if (has_device[device])
-            add_algorithms_of(algorithms, device);
+            add_algorithms_of(algorithms, collective, device);
 }
 
 /* The value, or null for a bound that everything fits. */
@@ -162,23 +170,37 @@ static cJSON *tuning_row(const struct tuning_row *row, const char *origin)
 }
 
 /* The rows in their order: those of ALNICO_TUNING's file, then the built-in ones. */
-static void add_tuning(cJSON *info)
+static void add_rows(cJSON *info, int collective, const struct tuning *file)
+{
+    cJSON *rows = add_section(info, collective, "tuning");
+    for (int i = 0; i < file->count; i++)
+        if (file->rows[i].collective == collective)
+            cJSON_AddItemToArray(rows, tuning_row(&file->rows[i], "file"));
+    for (int i = 0; i < tuning_builtin_count; i++)
+        if (tuning_builtin[i].collective == collective)
+            cJSON_AddItemToArray(rows, tuning_row(&tuning_builtin[i], "built in"));
+}
+
+static void add_tuning(cJSON *info, const struct tuning *file, const struct settings *settings)
+{
+    cJSON_AddStringToObject(info, "tuning_file", file->count ? variable_text(VARIABLE_TUNING) : "");
+    if (settings->status != ALNICO_SUCCESS)
+        cJSON_AddStringToObject(info, "tuning_error", settings->detail);
+}
+
+/* `wanted`: by number. */
+static void add_operations(cJSON *info, const bool *wanted)
 {
     struct settings settings = {.status = ALNICO_SUCCESS};
-    struct tuning tuning;
-    settings_read_tuning(&settings, &tuning);
-    cJSON *rows = cJSON_AddArrayToObject(info, "allreduce_tuning");
-    for (int i = 0; i < tuning.count; i++)
-        if (tuning.rows[i].collective == ALNICO_ALLREDUCE)
-            cJSON_AddItemToArray(rows, tuning_row(&tuning.rows[i], "file"));
-    for (int i = 0; i < tuning_builtin_count; i++)
-        if (tuning_builtin[i].collective == ALNICO_ALLREDUCE)
-            cJSON_AddItemToArray(rows, tuning_row(&tuning_builtin[i], "built in"));
-    cJSON_AddStringToObject(info, "tuning_file",
-                            tuning.count ? variable_text(VARIABLE_TUNING) : "");
-    if (settings.status != ALNICO_SUCCESS)
-        cJSON_AddStringToObject(info, "tuning_error", settings.detail);
-    tuning_finish(&tuning);
+    struct tuning file;
+    settings_read_tuning(&settings, &file);
+    for (int i = 0; i < COLLECTIVES; i++)
+        if (wanted[i]) {
+            add_algorithms(info, i);
+            add_rows(info, i, &file);
+        }
+    add_tuning(info, &file, &settings);
+    tuning_finish(&file);
 }
 
 static void add_environment(cJSON *info)
@@ -201,7 +223,7 @@ static void add_environment(cJSON *info)
         cJSON_AddStringToObject(info, "environment_error", settings.detail);
 }
 
-static cJSON *gather(void)
+static cJSON *gather(const bool *operations)
 {
     cJSON *info = cJSON_CreateObject();
     cJSON_AddStringToObject(info, "alnico", alnico_version());
@@ -213,8 +235,7 @@ static cJSON *gather(void)
 #ifdef ALNICO_HAVE_CUDA
     cJSON_AddNumberToObject(info, "gpu_scratch_bytes_of_a_communicator", PEER_SCRATCH_BYTES);
 #endif
-    add_algorithms(info);
-    add_tuning(info);
+    add_operations(info, operations);
     add_environment(info);
     return info;
 }
@@ -245,6 +266,8 @@ static int column_width(const cJSON *rows, const char *key)
 /* An array of objects with the same keys. */
 static void print_rows(const cJSON *rows)
 {
+    if (!rows->child)
+        return;
     for (const cJSON *key = rows->child->child; key; key = key->next)
         printf("  %-*s", key->next ? column_width(rows, key->string) : 0, key->string);
     printf("\n");
@@ -273,46 +296,74 @@ static void print_info(const cJSON *info)
     }
 }
 
+/* ---- The command line ---- */
+
+struct options {
+    const char *json;
+    bool operations[COLLECTIVES];
+};
+
+static void add_operation(struct argp_state *state, struct options *options, const char *name)
+{
+    for (int i = 0; i < COLLECTIVES; i++)
+        if (strcmp(name, tuning_collectives[i]) == 0) {
+            options->operations[i] = true;
+            return;
+        }
+    argp_error(state, "--operations %s: expected a comma list of names, as allreduce,sendrecv",
+               name);
+}
+
 static error_t read_option(int key, char *text, struct argp_state *state)
 {
-    const char **json = state->input;
-    if (key == 'j')
-        *json = text;
-    else if (key == ARGP_KEY_ARG)
+    struct options *options = state->input;
+    if (key == 'j') {
+        options->json = text;
+    } else if (key == 'o') {
+        memset(options->operations, false, sizeof options->operations);
+        for (char *rest = text, *name; (name = strsep(&rest, ","));)
+            add_operation(state, options, name);
+    } else if (key == ARGP_KEY_ARG) {
         argp_error(state, "%s: expected options only", text);
-    else
+    } else {
         return ARGP_ERR_UNKNOWN;
+    }
     return 0;
 }
 
-static const char *read_options(int argc, char **argv)
+static struct options read_options(int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"json", 'j', "FILE", 0, "also write everything to FILE", 0}, {0}};
+    static const struct argp_option table[] = {
+        {"json", 'j', "FILE", 0, "also write everything to FILE", 0},
+        {"operations", 'o', "LIST", 0,
+         "whose algorithms and rows of the tuning table: a comma list, as allreduce,sendrecv (all)",
+         0},
+        {0}};
     static const struct argp argp = {
-        .options = options,
+        .options = table,
         .parser = read_option,
         .doc = "Prints what this build of Alnico has and would do here: machine, MPI, devices, "
-               "libraries, backends, algorithms, the tuning table in force and every ALNICO_ "
-               "variable. Runs with and without mpirun."};
-    const char *json = NULL;
+               "libraries, backends, each operation's algorithms and the tuning table in force for "
+               "it, and every ALNICO_ variable. Runs with and without mpirun."};
+    struct options options = {.json = NULL};
+    memset(options.operations, true, sizeof options.operations);
     argp_err_exit_status = EXIT_USAGE;
     argp_program_version = alnico_version();
     struct program_streams streams = program_hush(program_launch_rank());
-    argp_parse(&argp, argc, argv, 0, NULL, &json);
+    argp_parse(&argp, argc, argv, 0, NULL, &options);
     program_unhush(streams);
-    return json;
+    return options;
 }
 
 int main(int argc, char **argv)
 {
-    const char *json = read_options(argc, argv);
+    struct options options = read_options(argc, argv);
     int rank, level;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0) {
-        FILE *file = json ? program_json_open(json) : NULL;
-        cJSON *info = gather();
+        FILE *file = options.json ? program_json_open(options.json) : NULL;
+        cJSON *info = gather(options.operations);
         print_info(info);
         if (file)
             program_json_close(file, info);

@@ -63,8 +63,10 @@ row() {
     printf '\t{\n\t\t"device":\t"%s",\n\t\t"bytes_up_to":\t%s,\n\t\t"backend":\t"%s",\n' "$1" "$2" "$3"
     printf '\t\t"algorithm":\t"%s",\n\t\t"chunk_bytes":\t%s,\n\t\t"origin":\t"built in"\n\t}' "$4" "$5"
 }
-{ row cpu 9 host ring 1; row cuda 4096 peer one_shot 2; row cuda null shared shared_two_shot 5; row cuda 16384 host recursive_doubling 3000
-row cuda null host rabenseifner 4000; } >"$2"
+{ printf '\t"allreduce_tuning":\t[{\n'
+row cpu 9 host ring 1; row cuda 4096 peer one_shot 2; row cuda null shared shared_two_shot 5; row cuda 16384 host recursive_doubling 3000
+row cuda null host rabenseifner 4000
+printf '\t"reduce_tuning":\t[{\n'; row cuda 77 host binomial 5000; } >"$2"
 FAKE
 fake "$bundle/tests/good" <<'FAKE'
 #!/bin/bash
@@ -142,6 +144,7 @@ expect_json "$out/host-only.table" 'rows;0;algorithm' recursive_doubling
 expect_json "$out/host-only.table" 'rows;0;bytes_up_to' 16384
 expect_json "$out/host-only.table" 'rows;1;bytes_up_to' ''
 expect_json "$out/host-only.table" 'rows;1;chunk_bytes' 4000
+! grep -q 77 "$out/host-only.table" || fail "rows of other operations are no allreduce's"
 expect_json "$out/staged.table" 'rows;0;backend' shared
 expect_json "$out/staged.table" 'rows;1;backend' host
 

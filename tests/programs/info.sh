@@ -26,6 +26,12 @@ else
 fi
 expect_json "$work/a.json" 'allreduce_algorithms;0;name' '[a-z_]+'
 expect_json "$work/a.json" 'allreduce_tuning;0;algorithm' '[a-z_]+'
+for operation in allreduce reduce broadcast allgather allgatherv reduce_scatter reduce_scatterv gather gatherv scatter \
+    scatterv alltoall alltoallv barrier sendrecv; do
+    expect_json "$work/a.json" "${operation}_algorithms;0;name" '[a-z_]+'
+    expect_json "$work/a.json" "${operation}_tuning;0;origin" 'built in'
+    expect_out "^${operation}_tuning$"
+done
 expect_json "$work/a.json" 'environment;0;name' ALNICO_LOG
 expect_json "$work/a.json" 'environment;1;origin' environment
 
@@ -40,7 +46,9 @@ expect_out "^environment_error ALNICO_CHUNK is '5'"
 cat >"$work/table.json" <<'TABLE'
 {"alnico_tuning": 1, "rows": [
     {"collective": "allreduce", "device": "cpu", "ranks_up_to": 3, "hosts_up_to": 1, "bytes_up_to": null,
-     "backend": "host", "algorithm": "ring", "chunk_bytes": 12345}
+     "backend": "host", "algorithm": "ring", "chunk_bytes": 12345},
+    {"collective": "alltoall", "device": "cpu", "ranks_up_to": 5, "hosts_up_to": 2, "bytes_up_to": 77,
+     "backend": "host", "algorithm": "bruck", "chunk_bytes": 2345}
 ]}
 TABLE
 expect 0 env ALNICO_TUNING="$work/table.json" "$info" --json "$work/c.json"
@@ -48,10 +56,25 @@ expect_out '^  cpu +3 +1 +any +host +ring +12345 +0 +any +file$'
 expect_out '^  cpu +any +any +4096 +host +recursive_doubling +4096 +0 +any +built in$'
 expect_json "$work/c.json" tuning_file "$work/table.json"
 expect_json "$work/c.json" 'allreduce_tuning;0;algorithm' ring
+expect_json "$work/c.json" 'alltoall_tuning;0;algorithm' bruck
+expect_json "$work/c.json" 'alltoall_tuning;0;bytes_up_to' 77
+expect_json "$work/c.json" 'alltoall_tuning;1;origin' 'built in'
+expect_json "$work/c.json" 'broadcast_tuning;0;origin' 'built in'
 expect_json "$work/a.json" tuning_file ''
 sed -i 's/12345/0/' "$work/table.json"
 expect 0 env ALNICO_TUNING="$work/table.json" "$info"
 expect_out "^tuning_error ALNICO_TUNING on rank 0: .*table.json, line 3: chunk_bytes is 0, expected"
+
+# Some operations only.
+expect 0 "$info" --operations broadcast,sendrecv --json "$work/d.json"
+expect_out '^broadcast_algorithms$'
+expect_out '^sendrecv_tuning$'
+! grep -qE '^(allreduce|allgather)_' "$work/out" || fail "operations that were not asked for"
+expect_json "$work/d.json" 'broadcast_tuning;0;device' 'c[a-z]+'
+expect 2 "$info" --operations broadcast,bcast
+expect_err '--operations bcast: expected a comma list of names'
+expect 2 "$info" --operations ''
+expect_err '--operations : expected a comma list of names'
 
 expect 0 env ALNICO_NONSENSE=1 "$info"
 expect_err 'unknown variable ALNICO_NONSENSE'
