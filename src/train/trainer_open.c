@@ -4,6 +4,7 @@
 #include "models/models.h"
 #include "status.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,15 +207,38 @@ static size_t steps_to_do(const struct trainer *trainer)
     return countable ? options->epochs * trainer->per_epoch : SIZE_MAX;
 }
 
-alnico_status_t trainer_open(struct trainer *trainer)
+/* What each rank does by itself. */
+static alnico_status_t trainer_prepare(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
-    TRY(options_agree(trainer));
     TRY(options_check(options));
     TRY(trainer_data(trainer));
     TRY(network_make(options, data_info(trainer->train), &trainer->network));
     TRY(optimizer_check(&options->optimizer));
-    TRY(trainer_replica(trainer));
+    return trainer_replica(trainer);
+}
+
+/* Given what it came to on this rank: goes on if it succeeded on all. */
+static alnico_status_t ranks_go_on(struct trainer *trainer, alnico_status_t status)
+{
+    char detail[512];
+    double failed = status == ALNICO_SUCCESS ? 0 : trainer->size - trainer->rank;
+    snprintf(detail, sizeof detail, "%s", alnico_error_detail());
+    const alnico_status_t shared = trainer_share(trainer, &failed, 1, ALNICO_MAXIMUM);
+    if (status != ALNICO_SUCCESS)
+        return error_set(status, "%s", detail);
+    TRY(shared);
+    if (failed > 0)
+        return error_set(ALNICO_ERROR_ABORTED, "trainer: rank %d failed",
+                         trainer->size - (int)failed);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t trainer_open(struct trainer *trainer)
+{
+    const struct trainer_options *options = trainer->options;
+    TRY(options_agree(trainer));
+    TRY(ranks_go_on(trainer, trainer_prepare(trainer)));
     trainer->strategy = strategy_find(options->strategy);
     TRY(trainer_buckets(trainer));
     TRY(trainer_meet(trainer));
@@ -222,7 +246,7 @@ alnico_status_t trainer_open(struct trainer *trainer)
     trainer->steps = steps_to_do(trainer);
     if (!options->load)
         return ALNICO_SUCCESS;
-    TRY(trainer_load(trainer));
+    TRY(ranks_go_on(trainer, trainer_load(trainer)));
     if (trainer->step < trainer->steps)
         return ALNICO_SUCCESS;
     return error_set(ALNICO_ERROR_ARGUMENT,
