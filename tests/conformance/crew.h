@@ -67,7 +67,7 @@ int lane_thread(int lane, int threads);
 /* Forces the trial's algorithm on its lane (collective); where the communicator cannot have it, the table's choice. */
 alnico_status_t lane_force(struct crew *crew, const struct trial *trial);
 
-/* Whether a call may be refused: a forced algorithm that is not the host backend's may. */
+/* Whether a call may be refused: a forced algorithm may, but for the host backend's on CPUs. */
 bool lane_may_refuse(const struct crew *crew, const struct trial *trial);
 
 /* ---- frame.c ---- */

@@ -127,7 +127,8 @@ bool lane_may_refuse(const struct crew *crew, const struct trial *trial)
 {
     const struct tuning_backend *backend = NULL;
     int collective = (int)operations[trial->operation].collective;
+    bool staged = crew->ops->device == ALNICO_DEVICE_CUDA; /* in memory of a given size */
     return *trial->algorithm &&
            tuning_algorithm_named((int)crew->ops->device, collective, trial->algorithm, &backend) &&
-           strcmp(backend->name, "host") != 0;
+           (staged || strcmp(backend->name, "host") != 0);
 }
