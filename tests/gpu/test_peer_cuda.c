@@ -17,9 +17,15 @@
 
 enum { MARGIN = 256, POISON = 0x5a, LARGEST = 3 << 20, RANKS = PEER_CUDA_RANKS };
 
-static const char *const kernel_names[] = {"one_shot",        "one_shot_line",   "two_shot_line",
-                                           "two_shot_staged", "two_shot_direct", "doubling",
-                                           "shared_one_shot", "shared_two_shot"};
+static const char *const kernel_names[SHARED_KERNELS_END] = {
+    [PEER_ONE_SHOT] = "one_shot",
+    [PEER_ONE_SHOT_LINE] = "one_shot_line",
+    [PEER_TWO_SHOT_LINE] = "two_shot_line",
+    [PEER_TWO_SHOT_STAGED] = "two_shot_staged",
+    [PEER_TWO_SHOT_DIRECT] = "two_shot_direct",
+    [PEER_RECURSIVE_DOUBLING] = "doubling",
+    [SHARED_ONE_SHOT] = "shared_one_shot",
+    [SHARED_TWO_SHOT] = "shared_two_shot"};
 
 /* Of one number of ranks. */
 struct fixture {
