@@ -426,6 +426,11 @@ ALNICO_API alnico_status_t alnico_ibarrier(alnico_comm_t comm, alnico_request_t 
  * A send may or may not end before its receive has begun. So two ranks that both send first and then receive,
  * one after the other and blocking, may wait for each other until the deadline: let them use alnico_sendrecv, a
  * group, or nonblocking calls, any number of which may be under way.
+ *
+ * On GPUs messages whose calls are captured into a graph meet such messages only. They follow each other in the order of
+ * their calls, nonblocking ones too, and so do all where an algorithm that the GPUs carry out is forced (`exchange`,
+ * `nccl_messages`; docs/tuning.md): what two ranks send to each other at once then belongs into one sendrecv or group,
+ * and a message to the rank itself into the same as its receive.
  */
 
 /* Sends `count` elements of `buffer` to rank `to`. A message to this rank itself needs its receive in the same group, in

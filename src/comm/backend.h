@@ -57,6 +57,10 @@ struct backend_ops {
      * public call. Optional. */
     alnico_status_t (*health)(alnico_comm_t comm);
 
+    /* Looks, with nothing in flight, whether another rank gave up in a way that this one's operations need not have
+     * noticed; health then knows. Optional. */
+    void (*listen)(alnico_comm_t comm);
+
     /* Ends what is in flight without waiting for other ranks. Any thread, any number of times. Optional. */
     void (*abort)(alnico_comm_t comm);
 

@@ -4,6 +4,7 @@
  * here; kernels wait for each other, and one that gives up leaves a word that every later call looks at.
  */
 #include "comm/backend.h"
+#include "comm/peer_exchange.h"
 #include "comm/peer_faults.h"
 #include "comm/peer_map.h"
 #include "comm/streamed.h"
@@ -25,7 +26,9 @@ struct peer_cuda_state {
     struct peer_words *words; /* mapped host memory */
     struct peer_world world;
     struct peer_functions functions;
-    cudaStream_t signal; /* where an abort tells the others */
+    struct peer_exchange exchange; /* the newest one's */
+    bool exchanges;                /* it has had some */
+    cudaStream_t signal;           /* where an abort tells the others */
     atomic_bool aborted;
 };
 
@@ -54,6 +57,8 @@ static enum peer_kernel kernel_of(alnico_collective_t collective, const struct a
         return PEER_BROADCAST_LINE;
     case ALNICO_REDUCE_SCATTER:
         return PEER_REDUCE_SCATTER_LINE;
+    case ALNICO_SENDRECV:
+        return PEER_EXCHANGE;
     default:
         return allreduce_of(algorithm);
     }
@@ -63,6 +68,14 @@ static bool has_kernel(alnico_collective_t collective)
 {
     return collective == ALNICO_ALLREDUCE ||
            kernel_of(collective, &algorithm_one_shot_line) >= PEER_ALLREDUCES;
+}
+
+/* `call` NULL: any call by the algorithm. */
+static enum peer_kernel kernel_for(const struct call *call, const struct algorithm *algorithm)
+{
+    if (algorithm == &algorithm_exchange)
+        return PEER_EXCHANGE;
+    return kernel_of(call ? call->collective : ALNICO_ALLREDUCE, algorithm);
 }
 
 static bool uses_lines(enum peer_kernel kernel)
@@ -84,12 +97,14 @@ static const struct peer_share *share_of(alnico_comm_t comm, const void *memory,
 static bool peer_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
-    enum peer_kernel kernel = kernel_of(call ? call->collective : ALNICO_ALLREDUCE, algorithm);
+    enum peer_kernel kernel = kernel_for(call, algorithm);
     size_t offset;
     if (!comm->peer_cuda || (uses_lines(kernel) && !comm->peer_cuda->map.ordered))
         return false;
     if (!call || !has_kernel(call->collective))
         return !call;
+    if (kernel == PEER_EXCHANGE)
+        return call_own_messages_meet(call, comm->rank);
     size_t bytes = call->count * datatype_bytes(call->type);
     if (kernel == PEER_TWO_SHOT_DIRECT && (!share_of(comm, call->send, bytes, &offset) ||
                                            !share_of(comm, call->recv, bytes, &offset)))
@@ -140,15 +155,39 @@ static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
     return cuda_driver_status((CUresult)result, "cuLaunchKernelEx");
 }
 
+static alnico_status_t exchange(alnico_comm_t comm, const struct call *call,
+                                const struct choice *choice, void *stream)
+{
+    struct peer_cuda_state *state = comm->peer_cuda;
+    struct peer_grid grid;
+    if (call->messages_count == 0)
+        return ALNICO_SUCCESS;
+    if (peer_exchange_plan(&state->exchange, &grid, &state->world, call->messages,
+                           call->messages_count, call->send, call->recv, choice->blocks))
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "a group of %d messages between GPUs; %d are the most in one kernel",
+                         call->messages_count, PEER_MESSAGES_MOST);
+    int result = peer_exchange_launch_by(&state->functions, &state->exchange, &grid, stream);
+    state->exchanges = true;
+    return cuda_driver_status((CUresult)result, "cuLaunchKernelEx");
+}
+
+static alnico_status_t carry_out(alnico_comm_t comm, const struct call *call,
+                                 const struct choice *choice, void *stream)
+{
+    struct call barrier = barrier_call(comm);
+    if (call->collective == ALNICO_SENDRECV)
+        return exchange(comm, call, choice, stream);
+    return launch(comm, call->collective == ALNICO_BARRIER ? &barrier : call, choice, stream);
+}
+
 static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
                                   const struct choice *choice, alnico_request_t *request)
 {
     struct streamed *op;
     void *stream;
-    struct call barrier = barrier_call(comm);
     TRY(streamed_begin(comm, request != NULL, &op, &stream));
-    alnico_status_t status =
-        launch(comm, call->collective == ALNICO_BARRIER ? &barrier : call, choice, stream);
+    alnico_status_t status = carry_out(comm, call, choice, stream);
     if (status != ALNICO_SUCCESS) {
         streamed_cancel(op);
         return status;
@@ -162,6 +201,25 @@ static alnico_status_t peer_health(alnico_comm_t comm)
 {
     const struct peer_cuda_state *state = comm->peer_cuda;
     return state ? peer_faults_look(comm, state->words) : ALNICO_SUCCESS;
+}
+
+/* Who sent a message that was not as long as its receive need not have waited for anything since. */
+static void peer_listen(alnico_comm_t comm)
+{
+    struct peer_cuda_state *state = comm->peer_cuda;
+    uint32_t told = 0;
+    if (!state || !state->exchanges || state->words->fault != PEER_FAULT_NONE)
+        return;
+    if (cudaMemcpyAsync(&told, state->own.at + PEER_AT_TOLD, sizeof told, cudaMemcpyDeviceToHost,
+                        state->signal) != cudaSuccess ||
+        cudaStreamSynchronize(state->signal) != cudaSuccess)
+        cudaGetLastError();
+    if (told == 0)
+        return;
+    state->words->rank = (uint32_t)PEER_TOLD_BY(told);
+    state->words->heard = told;
+    state->words->kernel = PEER_EXCHANGE;
+    state->words->fault = PEER_FAULT_TOLD;
 }
 
 /* Copies a word into every other rank's scratch. */
@@ -330,7 +388,8 @@ const struct backend_ops backend_peer_cuda = {
     .about = "GPUs of one host load from and store to each other's memory",
     .needs =
         "2 to 8 ranks of one host on GPUs that reach each other; two_shot_direct: buffers "
-        "registered on this communicator; the others: a message that their scratch holds, and, "
+        "registered on this communicator; the others: a message that their scratch holds, but for "
+        "exchange, which needs messages to the rank itself in the same call as their receive; and, "
         "but for one_shot, NVLink",
     .devices = 1u << ALNICO_DEVICE_CUDA,
     .capturable = true,
@@ -338,6 +397,7 @@ const struct backend_ops backend_peer_cuda = {
     .detach = peer_detach,
     .supports = peer_supports,
     .health = peer_health,
+    .listen = peer_listen,
     .abort = peer_abort,
     .enroll = peer_enroll,
     .withdraw = peer_withdraw,

@@ -111,6 +111,20 @@ bool call_is_even(const struct call *call)
     return !kind_of(call)->uneven;
 }
 
+static bool is_own(const struct exchange *x, int rank)
+{
+    return x->to == rank || x->from == rank;
+}
+
+bool call_own_messages_meet(const struct call *call, int rank)
+{
+    int balance = 0;
+    for (int i = 0; i < call->messages_count; i++)
+        if (is_own(&call->messages[i], rank))
+            balance += call->messages[i].to >= 0 ? 1 : -1;
+    return balance == 0;
+}
+
 static size_t longest_of(const size_t *counts, int size, size_t longest)
 {
     for (int b = 0; counts && b < size; b++)

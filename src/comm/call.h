@@ -57,6 +57,10 @@ bool call_is_vector(const struct call *call);
 /* Whether every rank knows how long all blocks are. Where not, ranks cut the call into different numbers of chunks. */
 bool call_is_even(const struct call *call);
 
+/* Whether each message to this rank itself has its partner in the same call. Those that a stream carries in the order of
+ * the calls would otherwise wait for what comes behind them. */
+bool call_own_messages_meet(const struct call *call, int rank);
+
 /* The elements of its longest block that this rank knows of. */
 size_t call_longest(const struct call *call, int size);
 

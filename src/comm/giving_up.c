@@ -43,6 +43,8 @@ static void judge(alnico_comm_t comm, const char *name)
 
 void comm_listen(alnico_comm_t comm)
 {
+    BACKEND_EACH(backend, comm, listen)
+    backend->listen(comm);
     if (comm->messages == 0 || atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
         !watch_hears(&comm->watch, comm->transport))
         return;

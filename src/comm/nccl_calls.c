@@ -62,21 +62,6 @@ static bool is_in_place(const struct call *call)
     return exchanges && call->send && call->send == call->recv;
 }
 
-static bool is_own(const struct exchange *x, int rank)
-{
-    return x->to == rank || x->from == rank;
-}
-
-/* A message to this rank itself whose partner is in another call would wait for what comes behind it. */
-static bool own_messages_meet(const struct alnico_comm *comm, const struct call *call)
-{
-    int balance = 0;
-    for (int i = 0; i < call->messages_count; i++)
-        if (is_own(&call->messages[i], comm->rank))
-            balance += call->messages[i].to >= 0 ? 1 : -1;
-    return balance == 0;
-}
-
 bool nccl_can(const struct alnico_comm *comm, const struct call *call,
               const struct algorithm *algorithm)
 {
@@ -84,7 +69,7 @@ bool nccl_can(const struct alnico_comm *comm, const struct call *call,
         return false;
     if (algorithm == &algorithm_nccl_symmetric)
         return has_symmetric_kernel(call) && in_windows(comm, call);
-    return !is_in_place(call) && own_messages_meet(comm, call);
+    return !is_in_place(call) && call_own_messages_meet(call, comm->rank);
 }
 
 /* ---- One call ---- */

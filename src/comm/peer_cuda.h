@@ -3,8 +3,8 @@
  * map. This layer knows scratch, calls and grids only, no communicator: ranks may be processes, threads, or
  * streams of one GPU. Shared by C and CUDA C. Any thread whose current device is the rank's.
  *
- * All ranks launch the same kernels with the same grids in the same order, one at a time on each scratch. Every
- * launch is an epoch, counted in the scratch itself, so that a graph may replay it; flags carry the epoch.
+ * All ranks launch the same kernels with the same grids in the same order, one at a time on each scratch, but for those
+ * of messages, which only the ranks concerned launch (peer_exchange.h). Every other launch is an epoch, counted in the scratch itself, so that a graph may replay it; flags carry the epoch.
  * Each epoch needs every rank's part, so that no rank is two epochs ahead: buffers alternate by the epoch's parity.
  */
 #ifndef ALNICO_SRC_PEER_CUDA_H
@@ -31,10 +31,12 @@ enum {
     PEER_AT_STARTS = 8192, /* uint64_t [block][rank]: that block of that rank has begun the epoch */
     PEER_AT_ENDS = 16384,  /* the same: it has done all its stores */
     PEER_AT_LL = 65536,    /* two buffers of slots {data, flag, data, flag} */
-    PEER_LL_BYTES = 4 << 20,
+    PEER_LL_BYTES = 2 << 20,
     PEER_AT_LINES = PEER_AT_LL + 2 * PEER_LL_BYTES, /* two buffers of lines */
     PEER_LINES_BYTES = 10 << 20,
-    PEER_SCRATCH_BYTES = PEER_AT_LINES + 2 * PEER_LINES_BYTES
+    PEER_AT_MESSAGES = PEER_AT_LINES + 2 * PEER_LINES_BYTES, /* peer_exchange.h */
+    PEER_MESSAGES_BYTES = (6 << 20) + (64 << 10),
+    PEER_SCRATCH_BYTES = PEER_AT_MESSAGES + PEER_MESSAGES_BYTES
 };
 
 /*
@@ -68,7 +70,8 @@ enum peer_fault {
     PEER_FAULT_TIMEOUT, /* `rank` did not come before the deadline */
     PEER_FAULT_ABORTED, /* this rank's host raised `abort` */
     PEER_FAULT_TOLD,    /* `rank` gave up */
-    PEER_FAULT_BUSY     /* two kernels used this rank's scratch at once */
+    PEER_FAULT_BUSY,    /* two kernels used this rank's scratch at once */
+    PEER_FAULT_MISMATCH /* a message from `rank` has another length than its receive */
 };
 
 /* Words that host and kernels share: mapped host memory, one a rank, the rest zero at first. */
@@ -79,6 +82,7 @@ struct peer_words {
     uint32_t fault; /* enum peer_fault, the first one; the fields below are written before it */
     uint32_t rank, kernel;
     uint64_t epoch;
+    uint64_t sent, received; /* bytes, of a mismatch */
 };
 
 /* What a rank tells the others when it gives up: who it is, why, and whom it missed. */
@@ -100,7 +104,8 @@ enum peer_kernel {
     PEER_ALLTOALL_LINE,
     PEER_BROADCAST_LINE, /* one block: send at the root, recv elsewhere */
     PEER_REDUCE_SCATTER_LINE,
-    PEER_KERNELS, /* over GPUs' memory; the others over the host's */
+    PEER_EXCHANGE, /* messages: peer_exchange.h */
+    PEER_KERNELS,  /* over GPUs' memory; the others over the host's */
     SHARED_ONE_SHOT = PEER_KERNELS,
     SHARED_TWO_SHOT,
     SHARED_KERNELS_END
@@ -220,6 +225,7 @@ const void *peer_two_shot_function(int kind, int size);
 const void *peer_direct_function(int kind, int size);
 const void *peer_doubling_function(int kind);
 const void *peer_blocks_function(int kernel, int kind, int size);
+const void *peer_exchange_function(int many);
 const void *shared_one_shot_function(int kind, int size);
 const void *shared_two_shot_function(int kind, int size);
 const void *peer_empty_function(void);

@@ -229,7 +229,8 @@ static __device__ __forceinline__ volatile u32 *told_word(const peer_arguments &
 }
 
 /* The first to give up: writes why, so that the host and the peers know, and stops all later kernels. */
-static __device__ __noinline__ void give_up(const peer_arguments &a, u64 epoch, int fault, int rank)
+static __device__ __noinline__ void give_up(const peer_arguments &a, u64 epoch, int fault, int rank,
+                                            u64 sent = 0, u64 received = 0)
 {
     char *scratch = own_scratch(a);
     if (atomicExch((u32 *)(scratch + PEER_AT_CLAIMED), 1u) != 0)
@@ -244,6 +245,8 @@ static __device__ __noinline__ void give_up(const peer_arguments &a, u64 epoch, 
     words->heard = *told_word(a, a.world.rank);
     words->kernel = (u32)a.kernel;
     words->epoch = epoch;
+    words->sent = sent;
+    words->received = received;
     __threadfence_system();
     words->fault = (u32)fault;
     __threadfence_system();

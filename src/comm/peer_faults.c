@@ -13,6 +13,7 @@ static const char *const kernel_names[] = {[PEER_ONE_SHOT] = "one_shot",
                                            [PEER_ALLTOALL_LINE] = "alltoall_line",
                                            [PEER_BROADCAST_LINE] = "broadcast_line",
                                            [PEER_REDUCE_SCATTER_LINE] = "reduce_scatter_line",
+                                           [PEER_EXCHANGE] = "exchange",
                                            [SHARED_ONE_SHOT] = "shared_one_shot",
                                            [SHARED_TWO_SHOT] = "shared_two_shot"};
 
@@ -31,7 +32,19 @@ static alnico_status_t explain(const struct alnico_comm *comm,
                          "%s, kernel %llu of communicator %d: another operation of it was still "
                          "running on this GPU; what uses one communicator must be ordered",
                          kernel, epoch, comm->id);
+    case PEER_FAULT_MISMATCH:
+        return error_set(
+            ALNICO_ERROR_MISMATCH,
+            "%s, kernel %llu of communicator %d: a message from rank %u of %llu bytes, "
+            "for which rank %d has room for %llu",
+            kernel, epoch, comm->id, words->rank, (unsigned long long)words->sent, comm->rank,
+            (unsigned long long)words->received);
     case PEER_FAULT_TOLD:
+        if (PEER_TOLD_FAULT(words->heard) == PEER_FAULT_MISMATCH)
+            return error_set(ALNICO_ERROR_MISMATCH,
+                             "%s, kernel %llu of communicator %d: rank %u received a message from "
+                             "rank %u that is not as long as it expects",
+                             kernel, epoch, comm->id, words->rank, PEER_TOLD_MISSED(words->heard));
         if (PEER_TOLD_FAULT(words->heard) == PEER_FAULT_TIMEOUT)
             return error_set(ALNICO_ERROR_TIMEOUT,
                              "%s, kernel %llu of communicator %d: rank %u did not come within "

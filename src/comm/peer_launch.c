@@ -1,5 +1,5 @@
 /* Which grid, which kernel, and the launch: the host's side of the peer kernels. */
-#include "comm/peer_cuda.h"
+#include "comm/peer_exchange.h"
 
 #include "datatype.h"
 #include "device/cuda_driver.h"
@@ -215,6 +215,8 @@ static const void *function_of(int kernel, int kind, int size)
     case PEER_BROADCAST_LINE:
     case PEER_REDUCE_SCATTER_LINE:
         return peer_blocks_function(kernel, kind, size);
+    case PEER_EXCHANGE:
+        return peer_exchange_function(kind);
     case SHARED_ONE_SHOT:
         return shared_one_shot_function(kind, size);
     case SHARED_TWO_SHOT:
@@ -230,8 +232,9 @@ static bool overlaps(const struct peer_arguments *arguments, const struct peer_g
     return arguments->world.modern && grid->dependent != PEER_SEPARATE;
 }
 
-int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_grid *grid,
-                     void *stream)
+/* What the kernel gets begins with these arguments. */
+static int launch(const struct peer_arguments *arguments, int kind, const struct peer_grid *grid,
+                  void *stream)
 {
     cudaLaunchConfig_t config = {.gridDim = {(unsigned)grid->blocks, 1, 1},
                                  .blockDim = {(unsigned)grid->threads, 1, 1},
@@ -242,11 +245,28 @@ int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_g
         config.attrs = &dependent;
         config.numAttrs = 1;
     }
-    int kind = kind_of(arguments->type, arguments->op);
     const void *function = function_of(arguments->kernel, kind, arguments->world.size);
     void *parameters[1];
     *(const void **)parameters = arguments;
     return (int)cudaLaunchKernelExC(&config, function, parameters);
+}
+
+int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_grid *grid,
+                     void *stream)
+{
+    return launch(arguments, kind_of(arguments->type, arguments->op), grid, stream);
+}
+
+/* Which of the two kernels of messages: the place of a kind in the tables of functions. */
+static int has_many(const struct peer_exchange *exchange)
+{
+    return exchange->messages_count > PEER_MESSAGES_FEW;
+}
+
+int peer_exchange_launch(const struct peer_exchange *exchange, const struct peer_grid *grid,
+                         void *stream)
+{
+    return launch(&exchange->group.base, has_many(exchange), grid, stream);
 }
 
 int peer_cuda_functions(int size, struct peer_functions *out)
@@ -262,9 +282,8 @@ int peer_cuda_functions(int size, struct peer_functions *out)
     return (int)cudaSuccess;
 }
 
-int peer_cuda_launch_by(const struct peer_functions *functions,
-                        const struct peer_arguments *arguments, const struct peer_grid *grid,
-                        void *stream)
+static int launch_by(const struct peer_functions *functions, const struct peer_arguments *arguments,
+                     int kind, const struct peer_grid *grid, void *stream)
 {
     CUlaunchAttribute dependent = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                    .value.programmaticStreamSerializationAllowed = 1};
@@ -277,11 +296,24 @@ int peer_cuda_launch_by(const struct peer_functions *functions,
                              .hStream = stream,
                              .attrs = &dependent,
                              .numAttrs = overlaps(arguments, grid)};
-    int kind = kind_of(arguments->type, arguments->op);
     void *parameters[1];
     *(const void **)parameters = arguments;
     return (int)cuda_driver()->cuLaunchKernelEx(&config, functions->of[arguments->kernel][kind],
                                                 parameters, NULL);
+}
+
+int peer_cuda_launch_by(const struct peer_functions *functions,
+                        const struct peer_arguments *arguments, const struct peer_grid *grid,
+                        void *stream)
+{
+    return launch_by(functions, arguments, kind_of(arguments->type, arguments->op), grid, stream);
+}
+
+int peer_exchange_launch_by(const struct peer_functions *functions,
+                            const struct peer_exchange *exchange, const struct peer_grid *grid,
+                            void *stream)
+{
+    return launch_by(functions, &exchange->group.base, has_many(exchange), grid, stream);
 }
 
 int peer_cuda_launch_empty(void *stream)

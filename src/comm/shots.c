@@ -66,6 +66,15 @@ const struct algorithm *const algorithms_peer_cuda[] = {&algorithm_one_shot,
 /* Of the collectives that have one kernel. */
 const struct algorithm *const algorithms_peer_line[] = {&algorithm_one_shot_line, NULL};
 
+/* Of messages between two ranks. */
+const struct algorithm algorithm_exchange = {
+    .name = "exchange",
+    .about =
+        "alpha + 16/15 n beta; all messages of a group pushed in lines, by rings of the receivers",
+};
+
+const struct algorithm *const algorithms_peer_exchange[] = {&algorithm_exchange, NULL};
+
 /* On GPUs, through the host's memory. */
 const struct algorithm algorithm_shared_one_shot = {
     .name = "shared_one_shot",

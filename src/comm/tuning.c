@@ -85,6 +85,7 @@ const struct tuning_backend tuning_backends[] = {
          [ALNICO_REDUCE_SCATTER] = algorithms_peer_line,
          [ALNICO_ALLTOALL] = algorithms_peer_line,
          [ALNICO_BARRIER] = algorithms_peer_line,
+         [ALNICO_SENDRECV] = algorithms_peer_exchange,
      },
      2,
      PEER_GPUS,

@@ -42,6 +42,13 @@
 #define NCCL_ROW(COLLECTIVE, ALGORITHM)                                                            \
     ROW(COLLECTIVE, CUDA, INT_MAX, INT_MAX, SIZE_MAX, "nccl", ALGORITHM, 64 << 10)
 
+#define CAPTURED_MESSAGES(RANKS, HOSTS, BACKEND, ALGORITHM)                                        \
+    {                                                                                              \
+        .collective = ALNICO_SENDRECV, .device = ALNICO_DEVICE_CUDA, .ranks = (RANKS),             \
+        .hosts = (HOSTS), .bytes = SIZE_MAX, .modes = MODE_CAPTURED, .backend = BACKEND,           \
+        .algorithm = ALGORITHM, .chunk_bytes = 64 << 10                                            \
+    }
+
 /* On one host shared memory is ahead of messages at every size; of its two ways the one-shot is until reading
  * everybody's vector costs more than a second exchange.
  *
@@ -116,15 +123,8 @@ const struct tuning_row tuning_builtin[] = {
     NCCL_ROW(BARRIER, "nccl"),
     /* Two ranks that are capturing both know it. Otherwise messages of different calls must pass each other, which those
      * that one stream carries do not. */
-    {.collective = ALNICO_SENDRECV,
-     .device = ALNICO_DEVICE_CUDA,
-     .ranks = INT_MAX,
-     .hosts = INT_MAX,
-     .bytes = SIZE_MAX,
-     .modes = MODE_CAPTURED,
-     .backend = "nccl",
-     .algorithm = "nccl_messages",
-     .chunk_bytes = 64 << 10},
+    CAPTURED_MESSAGES(PEER_GPUS, 1, "peer", "exchange"),
+    CAPTURED_MESSAGES(INT_MAX, INT_MAX, "nccl", "nccl_messages"),
     /* The other collectives in shared memory: two ranks are measured, more extrapolated from allreduce. Two ranks' blocks
      * that stay in cache are faster by MPI's messages, which copy once. */
     SHARED(REDUCE, 4, SIZE_MAX, "one_shot"),
