@@ -1,6 +1,8 @@
 /* The table of kernels residents, and where their tensors stand. See kernels.h. */
 #include "kernels.h"
 
+#include "status.h"
+
 #include <string.h>
 
 const struct kernels_ops *const kernels_all[] = {
@@ -28,6 +30,17 @@ const struct kernels_ops *kernels_default(alnico_device_t device)
         if (kernels_all[i]->device == device)
             return kernels_all[i];
     return NULL;
+}
+
+alnico_status_t kernels_capability(enum precision precision, int major, int minor)
+{
+    static const int least[PRECISIONS] = {
+        [PRECISION_BF16] = 8, [PRECISION_FP16] = 7}; /* tensor cores that have it */
+    if (major >= least[precision])
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_UNSUPPORTED,
+                     "the GPU is of compute capability %d.%d, and %s needs %d.0", major, minor,
+                     precision_name(precision), least[precision]);
 }
 
 static void *place(const struct kernels_setup *setup, size_t offset)

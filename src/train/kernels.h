@@ -121,6 +121,9 @@ extern const struct kernels_ops *const kernels_all[];
 const struct kernels_ops *kernels_find(const char *name);
 const struct kernels_ops *kernels_default(alnico_device_t device);
 
+/* Whether GPUs of a compute capability have a precision. Errors: UNSUPPORTED, naming both and what it needs. */
+alnico_status_t kernels_capability(enum precision precision, int major, int minor);
+
 /* Where a tensor's batch stands: its values (for tensor 0 the images) and its gradient (NULL if nobody
  * needs it); and what a step saves, and its scratch forward (0) or backward (1) (NULL if it has none). */
 void *setup_value(const struct kernels_setup *setup, size_t tensor);

@@ -78,12 +78,7 @@ static alnico_status_t device_check(struct cudnn_net *self)
     TRY(gpu_status(
         cudaDeviceGetAttribute(&self->gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "cudaDeviceGetAttribute"));
-    if (self->type == ALNICO_BFLOAT16 && major < 8)
-        return error_set(ALNICO_ERROR_UNSUPPORTED,
-                         "cuDNN kernels: the GPU is of compute capability %d.%d, and bf16 needs "
-                         "8.0",
-                         major, minor);
-    return ALNICO_SUCCESS;
+    return kernels_capability(self->setup.options.precision, major, minor);
 }
 
 /* Kernels are loaded now: loading one later may wait for kernels of a communicator. */

@@ -307,6 +307,22 @@ static void bad_batches_are_refused(void **unused)
     network_destroy(network);
 }
 
+static void old_gpus_are_refused(void **unused)
+{
+    (void)unused;
+    const enum precision all[] = {PRECISION_FP32, PRECISION_BF16, PRECISION_FP16};
+    const int capabilities[][2] = {{6, 1}, {7, 5}, {8, 0}, {9, 0}};
+    const bool fine[][3] = {
+        {true, false, false}, {true, false, true}, {true, true, true}, {true, true, true}};
+    for (size_t i = 0; i < 4; i++)
+        for (size_t p = 0; p < 3; p++)
+            assert_int_equal(kernels_capability(all[p], capabilities[i][0], capabilities[i][1]),
+                             fine[i][p] ? ALNICO_SUCCESS : ALNICO_ERROR_UNSUPPORTED);
+    kernels_capability(PRECISION_BF16, 7, 5);
+    assert_string_equal(alnico_error_detail(),
+                        "the GPU is of compute capability 7.5, and bf16 needs 8.0");
+}
+
 int main(void)
 {
     seed = test_seed();
@@ -316,6 +332,7 @@ int main(void)
         cmocka_unit_test(models_match_naive),
         cmocka_unit_test(absent_images_have_no_part),
         cmocka_unit_test(bad_batches_are_refused),
+        cmocka_unit_test(old_gpus_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -295,11 +295,21 @@ static void two_ranks_fail_together(void **unused)
 {
     (void)unused;
     const char *first;
-    assert_int_not_equal(run(2, "--data idx:/nonexistent"), 0);
-    assert_non_null(strstr(output, "/nonexistent"));
-    assert_int_not_equal(run(2, "--model cnn --data synthetic:8x8x1 --steps 50 --lr 1e6"), 0);
-    assert_non_null(first = strstr(output, "not a number"));
-    assert_null(strstr(first + 1, "not a number"));
+    const char *const rows[][2] = {
+        {"--data idx:/nonexistent", "/nonexistent/train-images-idx3-ubyte"},
+        {"--model cnn --data synthetic:8x8x1 --steps 50 --lr 1e6", "not a number"},
+        {"--model cnn --data synthetic:2x2x1 --steps 1",
+         "'pool2' has window 2, which does not fit"},
+        {"--data synthetic:8x8x1 --batch 70000", "batch 70000 on each of 2 ranks"},
+        {"--model resnet18 --data synthetic:64x64x3 --batch 512 --memory-limit 300M --steps 1",
+         "the largest batch that fits is "},
+        {"--model cnn --data synthetic:8x8x1 --steps 1 --load /nonexistent",
+         "/nonexistent: cannot be opened"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_not_equal(run(2, rows[i][0]), 0);
+        if (!(first = strstr(output, rows[i][1])) || strstr(first + 1, rows[i][1]))
+            fail_msg("expected '%s' once, printed:\n%s", rows[i][1], output);
+    }
     char mixed[1024];
     const char *const pairs[][3] = {{"--batch 8", "--batch 16", "disagree on: batch"},
                                     {"--steps 8", "--steps 9", "disagree on: steps"},
