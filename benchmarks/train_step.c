@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS_MOST = 10000, PROFILE_RUNS = 10 };
+enum { STEPS_MOST = 10000 };
 
 struct options {
     const char *model, *json;
@@ -157,89 +157,12 @@ static void bench_run(struct bench *bench)
     qsort(bench->us, steps, sizeof *bench->us, compare);
 }
 
-/* ---- One step of the plan by itself ---- */
-
-static double step_time(struct bench *bench, size_t s, bool backward)
-{
-    const struct kernels_ops *ops = bench->replica->ops;
-    void *kernels = bench->replica->kernels;
-    float ms;
-    for (int i = -1; i < PROFILE_RUNS; i++) {
-        if (i == 0)
-            gpu(cudaEventRecord(bench->marks[0], bench->stream), "cudaEventRecord");
-        require(backward ? ops->backward(kernels, s) : ops->forward(kernels, s, true), "a step");
-        if (backward && ops->settle)
-            require(ops->settle(kernels), "a step");
-    }
-    gpu(cudaEventRecord(bench->marks[1], bench->stream), "cudaEventRecord");
-    require(replica_synchronize(bench->replica), "a step");
-    gpu(cudaEventElapsedTime(&ms, bench->marks[0], bench->marks[1]), "a time");
-    return ms * 1000.0 / PROFILE_RUNS;
-}
-
-/* Time and cost of all steps of a kind, and of all. */
-struct sums {
-    double us;
-    struct step_cost cost;
-};
-
-static void sums_add(struct sums *sums, struct step_cost cost, double us)
-{
-    sums->us += us;
-    sums->cost.bytes += cost.bytes;
-    sums->cost.flops += cost.flops;
-    sums->cost.least_us += cost.least_us;
-}
-
-static double update_time(struct bench *bench)
-{
-    float ms;
-    gpu(cudaEventRecord(bench->marks[0], bench->stream), "cudaEventRecord");
-    for (int i = 0; i < PROFILE_RUNS; i++)
-        require(replica_update(bench->replica, &optimizer), "update");
-    gpu(cudaEventRecord(bench->marks[1], bench->stream), "cudaEventRecord");
-    require(replica_synchronize(bench->replica), "update");
-    gpu(cudaEventElapsedTime(&ms, bench->marks[0], bench->marks[1]), "a time");
-    return ms * 1000.0 / PROFILE_RUNS;
-}
-
-/* Float32 parameters and velocities read and written, gradients read, working parameters written. */
-static struct step_cost update_cost(const struct bench *bench)
-{
-    const size_t narrow = bench->options->kernels.precision == PRECISION_FP32 ? 0 : 2;
-    const size_t wire = bench->options->wire == ALNICO_FLOAT32 ? 4 : 2;
-    const double bytes = (double)(bench->network->parameters * (16 + wire + narrow));
-    return (struct step_cost){.bytes = bytes, .least_us = bytes / 4.3e6};
-}
-
 static void bench_profile(struct bench *bench)
 {
-    enum { KINDS = OPERATION_CROSS_ENTROPY + 1 };
-    struct sums kinds[2 * KINDS] = {0}, all = {0};
-    char what[64];
-    profile_header();
-    for (size_t s = 0; s < bench->replica->plan->count; s++) {
-        const size_t first = bench->replica->plan->steps[s].first;
-        const int kind = bench->network->nodes[first].operation.kind;
-        const double us[2] = {step_time(bench, s, false), step_time(bench, s, true)};
-        profile_line(bench->replica, s, us[0], us[1]);
-        for (int way = 0; way < 2; way++) {
-            const struct step_cost cost = step_cost(bench->replica, s, way);
-            sums_add(&kinds[2 * kind + way], cost, us[way]);
-            sums_add(&all, cost, us[way]);
-        }
-    }
-    for (int k = 0; k < 2 * KINDS; k++)
-        if (kinds[k].us > 0) {
-            snprintf(what, sizeof what, "%s, %s", operation_kind_name((enum operation_kind)(k / 2)),
-                     k % 2 ? "backward" : "forward");
-            profile_sum(what, kinds[k].cost, kinds[k].us);
-        }
-    const struct step_cost update = update_cost(bench);
-    const double us = update_time(bench);
-    profile_sum("update", update, us);
-    sums_add(&all, update, us);
-    profile_sum("all, one by one", all.cost, all.us);
+    struct profile profile;
+    require(profile_create(bench->replica, &optimizer, &profile_h200, &profile), "profiling");
+    train_profile_print(&profile);
+    profile_free(&profile);
 }
 
 /* ---- Report ---- */

@@ -4,6 +4,7 @@
 #include "status.h"
 #include "train_memory.h"
 #include "train_options.h"
+#include "train_profile.h"
 #include "train_report.h"
 
 #include <alnico/mpi.h>
@@ -73,6 +74,41 @@ static alnico_status_t place_open(const struct train_options *options, struct tr
     return alnico_comm_create_mpi(MPI_COMM_WORLD, options->device, place->stream, &place->device);
 }
 
+static cJSON *profile_json(const struct train_options *options, const struct profile *profile)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "program", "alnico-train --profile");
+    cJSON_AddStringToObject(object, "version", alnico_version());
+    cJSON_AddStringToObject(object, "date", program_date());
+    cJSON_AddItemToObject(object, "machine", program_machine());
+    cJSON_AddItemToObject(object, "options", train_options_json(&options->trainer));
+    cJSON_AddItemToObject(object, "profile", train_profile_json(profile));
+    return object;
+}
+
+/* On the first rank. */
+static void profile(struct train_options *options)
+{
+    const struct device_ops *device = device_find(options->device);
+    struct trainer_times times;
+    void *stream = NULL;
+    FILE *json = options->json ? program_json_open(options->json) : NULL;
+    train_options_complete(options, 1);
+    program_check(device ? ALNICO_SUCCESS : ALNICO_ERROR_UNSUPPORTED, "taking the device");
+    if (device->work_stream_create)
+        program_check(device->work_stream_create(&stream), "taking the device");
+    program_check(trainer_profile(&options->trainer, stream, &times), "profiling");
+    train_profile_print(&times.profile);
+    if (json) {
+        cJSON *object = profile_json(options, &times.profile);
+        program_json_close(json, object);
+        cJSON_Delete(object);
+    }
+    trainer_times_free(&times);
+    if (stream)
+        device->stream_destroy(stream);
+}
+
 static void place_close(const struct train_options *options, struct trainer_place *place)
 {
     alnico_comm_destroy(place->device);
@@ -92,9 +128,6 @@ static void train(struct train_options *options)
     const bool first = alnico_comm_rank(place.host) == 0;
     FILE *json = first && options->json ? program_json_open(options->json) : NULL;
     train_options_complete(options, ranks);
-    const int threads = threads_default();
-    if (!options->trainer.compute.threads)
-        options->trainer.compute.threads = threads;
     if (first) {
         train_display_begin(&display, &options->trainer, ranks);
         options->trainer.progress = train_display_progress;
@@ -117,10 +150,15 @@ int main(int argc, char **argv)
     int level;
     struct train_options options = train_options_parse(argc, argv);
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-    if (!options.memory)
+    const int threads = threads_default();
+    if (!options.trainer.compute.threads)
+        options.trainer.compute.threads = threads;
+    if (!options.memory && !options.profile)
         train(&options);
-    else if (program_launch_rank() == 0)
+    else if (program_launch_rank() == 0 && options.memory)
         train_memory_print(&options.trainer);
+    else if (program_launch_rank() == 0)
+        profile(&options);
     MPI_Finalize();
     return EXIT_SUCCESS;
 }

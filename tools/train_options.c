@@ -41,6 +41,7 @@ enum {
     KEY_THREADS,
     KEY_MEMORY,
     KEY_MEMORY_LIMIT,
+    KEY_PROFILE,
     KEY_STRATEGY,
     KEY_BUCKETS,
     KEY_WIRE,
@@ -113,6 +114,11 @@ static const struct argp_option table[] = {
      "print what memory each rank needs, where every activation stands, and which batch is the "
      "largest "
      "that fits, and end",
+     0},
+    {"profile", KEY_PROFILE, NULL, 0,
+     "print what each step of the network takes on one rank, forward and backward, in GB/s, "
+     "TFLOP/s and as a share of the "
+     "least time that a copy and a product of matrices reach there, and end",
      0},
     {"no-graph", KEY_NO_GRAPH, NULL, 0, "launch by launch, where a step could be one CUDA graph",
      0},
@@ -281,6 +287,9 @@ static bool parse_computing(int key, char *text, struct argp_state *state)
     case KEY_MEMORY:
         options->memory = true;
         return true;
+    case KEY_PROFILE:
+        options->profile = true;
+        return true;
     case KEY_MEMORY_LIMIT:
         options->trainer.memory_limit = program_size(state, "--memory-limit", text, 1);
         return true;
@@ -356,7 +365,8 @@ static void complete_kernels(struct argp_state *state, struct train_options *opt
 
 static void parse_end(struct argp_state *state)
 {
-    struct trainer_options *trainer = &((struct train_options *)state->input)->trainer;
+    struct train_options *options = state->input;
+    struct trainer_options *trainer = &options->trainer;
     const int limits = (trainer->steps > 0) + (trainer->epochs > 0) + (trainer->seconds > 0);
     if (limits > 1)
         argp_error(state, "expected only one of --steps, --epochs and --seconds");
@@ -364,6 +374,8 @@ static void parse_end(struct argp_state *state)
         argp_error(state, "--save-every: expected --save FILE, too");
     if (limits == 0)
         trainer->epochs = 1;
+    if (options->profile && (options->memory || options->stream))
+        argp_error(state, "--profile: neither --memory nor --stream goes with it");
     complete_kernels(state, state->input);
 }
 

@@ -11,6 +11,7 @@ struct train_options {
     bool stream;      /* on the CPU: compute on a stream of its own */
     bool wired;       /* the wire type was given */
     bool memory;      /* print what memory is needed, and end */
+    bool profile;     /* measure each step of the network, and end */
     const char *json; /* file, or NULL */
 };
 

@@ -170,7 +170,7 @@ static const char *wire_name(alnico_datatype_t wire)
     return wire == ALNICO_FLOAT16 ? "fp16" : "bf16";
 }
 
-static cJSON *options_json(const struct trainer_options *options)
+cJSON *train_options_json(const struct trainer_options *options)
 {
     static const char *const rules[] = {"size", "count", "planned"};
     const struct optimizer_options *optimizer = &options->optimizer;
@@ -243,7 +243,7 @@ cJSON *train_report_json(const struct trainer_options *options, const struct tra
     cJSON_AddStringToObject(object, "date", program_date());
     cJSON_AddItemToObject(object, "machine", program_machine());
     cJSON_AddStringToObject(object, "mpi", program_mpi_library());
-    cJSON_AddItemToObject(object, "options", options_json(options));
+    cJSON_AddItemToObject(object, "options", train_options_json(options));
     cJSON_AddNumberToObject(object, "ranks", report->ranks);
     cJSON_AddNumberToObject(object, "parameters", (double)report->parameters);
     cJSON_AddNumberToObject(object, "steps", (double)report->steps);

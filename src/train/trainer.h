@@ -7,6 +7,7 @@
 #define ALNICO_SRC_TRAIN_TRAINER_H
 
 #include "meter.h"
+#include "profile.h"
 
 /* "input", ... */
 const char *phase_name(enum phase phase);
@@ -112,6 +113,19 @@ struct trainer_needs {
  * Errors: as trainer_run's of its options. */
 alnico_status_t trainer_measure(const struct trainer_options *options, struct trainer_needs *out);
 void trainer_needs_free(struct trainer_needs *needs);
+
+/* What each step of a run's network takes of this rank alone, on the device that the calling thread uses. */
+struct trainer_times {
+    struct network *network;
+    struct replica *replica;
+    struct profile profile;
+};
+
+/* With the first batch of the data. stream: of the kernels' device; NULL on the CPU. The caller ends *out by
+ * trainer_times_free, on errors too. Errors: as trainer_run's of its options. */
+alnico_status_t trainer_profile(const struct trainer_options *options, void *stream,
+                                struct trainer_times *out);
+void trainer_times_free(struct trainer_times *times);
 
 /* FNV-1a (Fowler, Noll, Vo) of `bytes` bytes, 64 bits. */
 uint64_t trainer_hash(const void *data, size_t bytes);

@@ -18,7 +18,7 @@ static alnico_status_t name_check(const char *what, const char *name, const void
     return error_set(ALNICO_ERROR_ARGUMENT, "trainer: %s '%s' is not known", what, name);
 }
 
-static alnico_status_t options_check(const struct trainer_options *options)
+alnico_status_t trainer_check(const struct trainer_options *options)
 {
     const int limits = (options->steps > 0) + (options->epochs > 0) + (options->seconds > 0);
     if (options->save_every && !options->save)
@@ -170,7 +170,7 @@ alnico_status_t trainer_meet(struct trainer *trainer)
     return trainer->strategy->create(&setup, &trainer->meeting);
 }
 
-static struct replica_setup replica_describe(const struct trainer_options *options, void *stream)
+struct replica_setup trainer_setup(const struct trainer_options *options, void *stream)
 {
     const struct kernels_ops *kernels = kernels_find(options->kernels);
     return (struct replica_setup){.kernels = kernels,
@@ -185,14 +185,13 @@ static struct replica_setup replica_describe(const struct trainer_options *optio
 
 static alnico_status_t trainer_replica(struct trainer *trainer)
 {
-    const struct replica_setup setup = replica_describe(trainer->options, trainer->place.stream);
+    const struct replica_setup setup = trainer_setup(trainer->options, trainer->place.stream);
     TRY(replica_create(trainer->network, &setup, &trainer->replica));
     return meter_create(trainer->replica, INTERVAL, &trainer->meter);
 }
 
-/* For images such as the training part's. */
-static alnico_status_t network_make(const struct trainer_options *options,
-                                    const struct data_info *info, struct network **out)
+alnico_status_t trainer_network(const struct trainer_options *options, const struct data_info *info,
+                                struct network **out)
 {
     return model_network(model_find(options->model), info->height, info->width, info->channels,
                          info->classes, out);
@@ -211,9 +210,9 @@ static size_t steps_to_do(const struct trainer *trainer)
 static alnico_status_t trainer_prepare(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
-    TRY(options_check(options));
+    TRY(trainer_check(options));
     TRY(trainer_data(trainer));
-    TRY(network_make(options, data_info(trainer->train), &trainer->network));
+    TRY(trainer_network(options, data_info(trainer->train), &trainer->network));
     TRY(optimizer_check(&options->optimizer));
     return trainer_replica(trainer);
 }
@@ -275,10 +274,10 @@ void trainer_close(struct trainer *trainer)
 static alnico_status_t needs_fill(const struct trainer_options *options, const struct data *data,
                                   struct trainer_needs *out)
 {
-    const struct replica_setup setup = replica_describe(options, NULL);
+    const struct replica_setup setup = trainer_setup(options, NULL);
     const struct device_ops *device = device_find(setup.kernels->device);
     size_t total;
-    TRY(network_make(options, data_info(data), &out->network));
+    TRY(trainer_network(options, data_info(data), &out->network));
     TRY(plan_create(out->network, &setup.kernels->rules, setup.batch, setup.options.precision,
                     &out->plan));
     TRY(replica_measure(out->network, &setup, &out->memory));
@@ -299,7 +298,7 @@ alnico_status_t trainer_measure(const struct trainer_options *options, struct tr
                                   .train = true};
     struct data *data;
     *out = (struct trainer_needs){0};
-    TRY(options_check(options));
+    TRY(trainer_check(options));
     TRY(data_open(&wanted, &data));
     const alnico_status_t status = needs_fill(options, data, out);
     data_close(data);

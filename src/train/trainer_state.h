@@ -42,6 +42,14 @@ struct trainer {
 alnico_status_t trainer_open(struct trainer *trainer);
 void trainer_close(struct trainer *trainer);
 
+/* Errors: ARGUMENT, for options that mean nothing. */
+alnico_status_t trainer_check(const struct trainer_options *options);
+
+/* The network for images such as the training part's, and what its replica is. */
+alnico_status_t trainer_network(const struct trainer_options *options, const struct data_info *info,
+                                struct network **out);
+struct replica_setup trainer_setup(const struct trainer_options *options, void *stream);
+
 /* A device with memory of its own keeps its synthetic batch from one test to the next: the host could not
  * make them as fast. */
 bool trainer_uploads_once(const struct trainer_options *options);

@@ -290,6 +290,42 @@ static void memory_is_printed(void **unused)
     expect(0, "--memory --model cnn --data synthetic:1x1x1", 1, "pool");
 }
 
+/* Each step of the plan has its line and its row; times are those of something, and rates follow from them. */
+static void profiles_are_complete(void **unused)
+{
+    (void)unused;
+    char arguments[256];
+    snprintf(arguments, sizeof arguments,
+             "--profile --model resnet20 --data synthetic:8x8x3 --batch 4 --json %s", json_path);
+    expect(2, arguments, 0, "\n# all, as one step ");
+    assert_non_null(strstr(output, "\n3.3.conv2          convolution      x1   2x2      64 "));
+    cJSON *report = report_read();
+    const cJSON *profile = object(report, "profile"), *step;
+    const cJSON *steps = cJSON_GetObjectItemCaseSensitive(profile, "steps");
+    assert_true(cJSON_GetArraySize(steps) > 40);
+    assert_true(number(profile, "copy_gbytes_per_second") > 0);
+    assert_true(number(profile, "product_tflops") > 0);
+    assert_true(number(profile, "step_us") > number(object(profile, "update"), "us"));
+    cJSON_ArrayForEach(step, steps)
+    {
+        const cJSON *forward = object(step, "forward"), *backward = object(step, "backward");
+        const char *kind = cJSON_GetObjectItemCaseSensitive(step, "operation")->valuestring;
+        const double products = number(forward, "us") * number(forward, "tflops") * 1e6;
+        assert_true(number(forward, "us") > 0 && number(backward, "us") > 0);
+        assert_true(number(forward, "gbytes_per_second") > 0);
+        assert_true(number(backward, "share_of_least") > 0);
+        assert_true(strcmp(kind, "convolution") == 0 || strcmp(kind, "dense") == 0
+                        ? products > 0
+                        : number(forward, "tflops") == 0);
+        /* 4 images, 8 x 8 pixels, 16 filters of 3 x 3 x 3; a multiplication and an addition */
+        if (strcmp(cJSON_GetObjectItemCaseSensitive(step, "step")->valuestring, "stem.conv1") == 0)
+            assert_true(fabs(products - 2.0 * 4 * 64 * 16 * 27) < 1);
+    }
+    cJSON_Delete(report);
+    expect(0, "--profile --memory", 2, "--profile: neither --memory");
+    expect(0, "--profile --data synthetic:2x2x1 --model cnn", 1, "pool2");
+}
+
 /* What goes wrong on the ranks ends the job. */
 static void two_ranks_fail_together(void **unused)
 {
@@ -336,15 +372,11 @@ int main(int argc, char **argv)
     option = argv[3];
     snprintf(json_path, sizeof json_path, "/tmp/alnico-train-%d.json", (int)getpid());
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(help_is_complete),
-        cmocka_unit_test(usage_errors_exit_with_2),
-        cmocka_unit_test(failures_exit_with_1),
-        cmocka_unit_test(one_rank_writes_its_report),
-        cmocka_unit_test(two_ranks_end_equal),
-        cmocka_unit_test(two_ranks_stop_in_time),
-        cmocka_unit_test(two_ranks_fail_together),
-        cmocka_unit_test(memory_is_printed),
-        cmocka_unit_test(resnet50_trains_on_two_ranks),
+        cmocka_unit_test(help_is_complete),         cmocka_unit_test(usage_errors_exit_with_2),
+        cmocka_unit_test(failures_exit_with_1),     cmocka_unit_test(one_rank_writes_its_report),
+        cmocka_unit_test(two_ranks_end_equal),      cmocka_unit_test(two_ranks_stop_in_time),
+        cmocka_unit_test(two_ranks_fail_together),  cmocka_unit_test(memory_is_printed),
+        cmocka_unit_test(profiles_are_complete),    cmocka_unit_test(resnet50_trains_on_two_ranks),
         cmocka_unit_test(checkpoints_of_two_ranks),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

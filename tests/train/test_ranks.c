@@ -390,6 +390,39 @@ static void steps_are_only_enqueued(void)
     place_close(&place);
 }
 
+/* ---- Profiles ---- */
+
+static void check_profile(enum precision precision)
+{
+    const struct trainer_options options = options_make("resnet20", precision);
+    struct trainer_place place = place_open(true, false);
+    struct trainer_times times;
+    double sum = 0;
+    require_success(trainer_profile(&options, place.stream, &times), "profiling");
+    const struct profile *profile = &times.profile;
+    for (size_t s = 0; s < times.replica->plan->count; s++)
+        for (int way = 0; way < 2; way++) {
+            REQUIRE(profile->us[s][way] > 0 && isfinite(profile->us[s][way]));
+            sum += profile->us[s][way];
+        }
+    REQUIRE(profile->rates.bytes_us > 0 && isfinite(profile->rates.bytes_us));
+    REQUIRE(profile->rates.flops_us > 0 && isfinite(profile->rates.flops_us));
+    REQUIRE(profile->update_us > 0 && profile->update_us < profile->step_us);
+    if (rank == 0)
+        printf("%s: steps %.0f us, update %.0f us, together %.0f us; %.4g GB/s, %.4g TFLOP/s\n",
+               precision_name(precision), sum, profile->update_us, profile->step_us,
+               1e-3 * profile->rates.bytes_us, 1e-6 * profile->rates.flops_us);
+    trainer_times_free(&times);
+    place_close(&place);
+}
+
+static void steps_can_be_profiled(void)
+{
+    for (int p = 0; p < PRECISIONS; p++)
+        if (has_precision((enum precision)p))
+            check_profile((enum precision)p);
+}
+
 /* ---- All of them ---- */
 
 static const struct {
@@ -401,7 +434,8 @@ static const struct {
              {"runs_go_on_to_the_bit", runs_go_on_to_the_bit, 1},
              {"ranks_that_disagree_say_on_what", ranks_that_disagree_say_on_what, 2},
              {"one_rank_without_memory_ends_all", one_rank_without_memory_ends_all, 1},
-             {"steps_are_only_enqueued", steps_are_only_enqueued, 1}};
+             {"steps_are_only_enqueued", steps_are_only_enqueued, 1},
+             {"steps_can_be_profiled", steps_can_be_profiled, 1}};
 
 /* Ranks take GPUs in turn; ends the process if there is none. */
 static void device_take(const char *name)

@@ -1,18 +1,14 @@
-/* See train_profile.h. */
-#include "train_profile.h"
+/* What the steps of a plan must move and compute. See profile.h. */
+#include "profile.h"
 
 #include <math.h>
-#include <stdio.h>
-
-/* Bytes and operations in a microsecond: what a copy and a product of bf16 matrices reached on an H200. */
-static const double bytes_us = 4.3e6, flops_us = 790e6;
 
 /* Adds a kernel. */
 static void kernel(struct step_cost *cost, double bytes, double flops)
 {
     cost->bytes += bytes;
     cost->flops += flops;
-    cost->least_us += fmax(bytes / bytes_us, flops / flops_us);
+    cost->least_us += fmax(bytes / cost->rates->bytes_us, flops / cost->rates->flops_us);
 }
 
 /* What the rules below are about. */
@@ -30,18 +26,24 @@ static const struct node *node_of(const struct subject *s, size_t i)
     return &s->plan->network->nodes[s->step->first + i];
 }
 
+static size_t value_bytes(const struct replica *replica, size_t tensor)
+{
+    const struct plan_rules *rules = &replica->ops->rules;
+    return rules->bytes ? rules->bytes(replica->plan, tensor)
+                        : plan_float_bytes(replica->plan, tensor);
+}
+
 static struct subject subject_of(const struct replica *replica, size_t step)
 {
     const struct plan *plan = replica->plan;
-    const struct plan_rules *rules = &replica->ops->rules;
     struct subject s = {.plan = plan, .step = &plan->steps[step]};
     const struct tensor *out = &plan->network->tensors[s.step->out];
     const double elements = (double)(plan->batch * tensor_elements(out));
     for (size_t i = 0; i < s.step->inputs; i++) {
-        s.in[i] = (double)rules->bytes(plan, s.step->in[i]);
+        s.in[i] = (double)value_bytes(replica, s.step->in[i]);
         s.added[i] = s.step->accumulate[i] ? s.in[i] : 0;
     }
-    s.out = (double)rules->bytes(plan, s.step->out);
+    s.out = (double)value_bytes(replica, s.step->out);
     s.mask = elements / 8;
     const struct node *node = node_of(&s, 0);
     const struct tensor *made = network_output(plan->network, s.step->first);
@@ -91,10 +93,11 @@ static void pool_cost(const struct subject *s, bool backward, struct step_cost *
     kernel(cost, s->in[0] + s->out + index + (backward ? s->added[0] : 0), 0);
 }
 
-struct step_cost step_cost(const struct replica *replica, size_t step, bool backward)
+struct step_cost step_cost(const struct replica *replica, const struct profile_rates *rates,
+                           size_t step, bool backward)
 {
     const struct subject s = subject_of(replica, step);
-    struct step_cost cost = {0};
+    struct step_cost cost = {.rates = rates};
     switch (node_of(&s, 0)->operation.kind) {
     case OPERATION_CONVOLUTION:
     case OPERATION_DENSE:
@@ -118,45 +121,12 @@ struct step_cost step_cost(const struct replica *replica, size_t step, bool back
     return cost;
 }
 
-/* ---- Printing ---- */
-
-static void cost_print(struct step_cost cost, double us)
+/* Float32 parameters and velocities read and written, gradients read, working parameters written. */
+struct step_cost update_cost(const struct replica *replica, const struct profile_rates *rates)
 {
-    printf(" %9.1f %6.0f", us, cost.bytes / us * 1e-3);
-    if (cost.flops > 0)
-        printf(" %5.0f", cost.flops / us * 1e-6);
-    else
-        printf(" %5s", "-");
-    printf(" %4.0f %%", 100 * cost.least_us / us);
-}
-
-void profile_header(void)
-{
-    printf(
-        "# forward, then backward: time, bytes and products in a second, share of the least time "
-        "at 4.3 TB/s and 790 TFLOP/s\n");
-    printf("%-18s %-16s %2s %13s", "# step", "operation", "", "output     ");
-    for (int i = 0; i < 2; i++)
-        printf(" %9s %6s %5s %6s", "us", "GB/s", "TF/s", "least");
-    printf("\n");
-}
-
-void profile_line(const struct replica *replica, size_t step, double forward_us, double backward_us)
-{
-    const struct plan *plan = replica->plan;
-    const struct step *s = &plan->steps[step];
-    const struct operation *operation = &plan->network->nodes[s->first].operation;
-    const struct tensor *out = &plan->network->tensors[s->out];
-    printf("%-18s %-16s x%zu %3zux%-3zu %5zu", operation->name,
-           operation_kind_name(operation->kind), s->count, out->height, out->width, out->channels);
-    cost_print(step_cost(replica, step, false), forward_us);
-    cost_print(step_cost(replica, step, true), backward_us);
-    printf("\n");
-}
-
-void profile_sum(const char *what, struct step_cost cost, double us)
-{
-    printf("# %-34s", what);
-    cost_print(cost, us);
-    printf(", least %.1f us\n", cost.least_us);
+    const size_t narrow = replica->setup.options.precision == PRECISION_FP32 ? 0 : 2;
+    const size_t wire = replica->setup.gradient_type == ALNICO_FLOAT32 ? 4 : 2;
+    struct step_cost cost = {.rates = rates};
+    kernel(&cost, (double)(replica->network->parameters * (16 + wire + narrow)), 0);
+    return cost;
 }
