@@ -396,7 +396,7 @@ ALNICO_API alnico_status_t alnico_ialltoall(const void *send, void *recv, size_t
                                             alnico_request_t *request);
 
 /* The same with blocks of different length: send_counts[b] elements from send_at[b] go to rank b, whose recv_counts for this
- * rank must be as many. In place, on all ranks or on none, what is sent stands in recv: send_counts and send_at are not
+ * rank must be as many; for the rank itself send_counts[rank] is recv_counts[rank]. In place, on all ranks or on none, what is sent stands in recv: send_counts and send_at are not
  * looked at, and rank b sends back as much as it gets from here. */
 ALNICO_API alnico_status_t alnico_alltoallv(const void *send, const size_t *send_counts,
                                             const size_t *send_at, void *recv,

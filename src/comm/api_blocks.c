@@ -101,6 +101,20 @@ alnico_status_t alnico_ialltoall(const void *send, void *recv, size_t count, aln
     return alltoall(send, recv, count, type, comm, request, "alnico_ialltoall");
 }
 
+/* What a rank has for itself is also what it expects from itself. */
+static alnico_status_t check_own_counts(alnico_comm_t comm, const size_t *send_counts,
+                                        const size_t *recv_counts, const char *who)
+{
+    size_t sent = send_counts[comm->rank], received = recv_counts[comm->rank];
+    return sent == received
+               ? ALNICO_SUCCESS
+               : error_set(
+                     ALNICO_ERROR_ARGUMENT,
+                     "%s: send_counts[%d] is %zu and recv_counts[%d] %zu; the rank's own must "
+                     "be equal",
+                     who, comm->rank, sent, comm->rank, received);
+}
+
 static alnico_status_t alltoallv(const void *send, const size_t *send_counts, const size_t *send_at,
                                  void *recv, const size_t *recv_counts, const size_t *recv_at,
                                  alnico_datatype_t type, alnico_comm_t comm,
@@ -109,8 +123,10 @@ static alnico_status_t alltoallv(const void *send, const size_t *send_counts, co
     bool in_place = send == ALNICO_IN_PLACE || (send && send == recv);
     TRY(api_ready(comm, who));
     TRY(api_counts(recv_counts, "recv_counts", who));
-    if (!in_place)
+    if (!in_place) {
         TRY(api_counts(send_counts, "send_counts", who));
+        TRY(check_own_counts(comm, send_counts, recv_counts, who));
+    }
     struct call call = {.collective = ALNICO_ALLTOALLV,
                         .send = in_place ? recv : send,
                         .recv = recv,

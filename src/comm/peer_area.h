@@ -134,18 +134,18 @@ static inline bool reads(const struct peer_run *run)
     return is_among(run, run->pattern->readers, run->peer->rank);
 }
 
-/* What we have for ourselves, or for a rank, of the present elements. */
+/* What we have for ourselves, or for a rank, of the present elements. NULL may have none of them. */
 static inline const char *own_send(const struct peer_run *run, int rank)
 {
     size_t block = run->pattern->sends_blocks ? (size_t)rank * run->call.count : 0;
-    return (const char *)run->call.send + (block + run->done) * run->width;
+    return (const char *)((uintptr_t)run->call.send + (block + run->done) * run->width);
 }
 
 /* Where what a rank has for us belongs. */
 static inline char *own_recv(const struct peer_run *run, int rank)
 {
     size_t block = run->pattern->takes_blocks ? (size_t)rank * run->call.count : 0;
-    return (char *)run->call.recv + (block + run->done) * run->width;
+    return (char *)((uintptr_t)run->call.recv + (block + run->done) * run->width);
 }
 
 /* Copies the present elements of our own block, unless the call is in place. */

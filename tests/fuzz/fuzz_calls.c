@@ -1,8 +1,10 @@
 /*
- * Any arguments to the public calls of a communicator of one rank, made from a callback. What is allowed is written
- * down here once more: an allowed call must succeed and pass its input on, any other must be refused with a
- * detail and change nothing. Buffers are always large enough, or the count is one that no memory can hold.
+ * Any arguments to the public calls of a communicator of one rank, made from a callback, but for collectives, which are
+ * fuzz_collectives.c's. What is allowed is written down here once more: an allowed call must succeed, and a message
+ * arrive; any other must be refused with a detail and change nothing. Buffers are always large enough, or the count is
+ * one that no memory can hold.
  */
+#include "call_values.h"
 #include "fuzz.h"
 
 #include <alnico/alnico.h>
@@ -51,36 +53,7 @@ static void require_refused(alnico_status_t status)
     FUZZ_REQUIRE(*alnico_error_detail());
 }
 
-/* ---- Allreduce ---- */
-
-static size_t bytes_of(int type)
-{
-    static const size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 2, 4, 8};
-    return type >= 0 && type < 10 ? bytes[type] : 0;
-}
-
-struct arguments {
-    const unsigned char *send; /* NULL, ALNICO_IN_PLACE or in the arena */
-    unsigned char *recv;
-    size_t count;
-    int type, op;
-};
-
-static bool is_allowed(const struct arguments *a)
-{
-    size_t element = bytes_of(a->type), most = (size_t)PTRDIFF_MAX;
-    const unsigned char *send = (const void *)a->send == ALNICO_IN_PLACE ? a->recv : a->send;
-    if (!element || a->op < 0 || a->op > 10 || (a->op > 4 && a->type > 5))
-        return false;
-    if (a->count > most / element)
-        return false;
-    if (a->count == 0)
-        return true;
-    if (!send || !a->recv || (uintptr_t)send % element || (uintptr_t)a->recv % element)
-        return false;
-    size_t bytes = a->count * element;
-    return send == a->recv || send + bytes <= a->recv || a->recv + bytes <= send;
-}
+/* ---- What is passed ---- */
 
 static unsigned char *read_place(struct input *in)
 {
@@ -92,21 +65,10 @@ static unsigned char *read_place(struct input *in)
 static size_t read_count(struct input *in, int type)
 {
     int kind = next(in);
-    size_t count = (size_t)next(in) % 256, element = bytes_of(type) ? bytes_of(type) : 8;
+    size_t count = (size_t)next(in) % 256, element = values_bytes(type) ? values_bytes(type) : 8;
     if (kind % 8 == 0)
         return (size_t)PTRDIFF_MAX / element + 1 + count;
     return kind % 8 == 1 ? SIZE_MAX - count : count;
-}
-
-static struct arguments read_arguments(struct input *in)
-{
-    struct arguments a;
-    a.type = next(in) % 13 - 1;
-    a.op = next(in) % 14 - 1;
-    a.recv = read_place(in);
-    a.send = next(in) % 4 ? read_place(in) : ALNICO_IN_PLACE;
-    a.count = read_count(in, a.type);
-    return a;
 }
 
 static alnico_status_t finish_request(struct input *in, alnico_request_t *request)
@@ -125,39 +87,142 @@ static alnico_status_t finish_request(struct input *in, alnico_request_t *reques
     }
 }
 
-static alnico_status_t call(struct input *in, const struct arguments *a, bool blocking)
+/* ---- Messages of the rank to itself ---- */
+
+struct message {
+    unsigned char *at;
+    size_t count;
+    int type, peer;
+};
+
+static bool is_good_message(const struct message *m)
 {
-    alnico_datatype_t type = (alnico_datatype_t)a->type;
-    alnico_op_t op = (alnico_op_t)a->op;
-    alnico_comm_t comm = communicator();
-    if (blocking)
-        return alnico_allreduce(a->send, a->recv, a->count, type, op, comm);
-    alnico_request_t request = (alnico_request_t)arena;
-    alnico_status_t status =
-        alnico_iallreduce(a->send, a->recv, a->count, type, op, comm, &request);
-    FUZZ_REQUIRE((status == ALNICO_SUCCESS) == (request != NULL));
-    if (status == ALNICO_SUCCESS)
-        status = finish_request(in, &request);
-    FUZZ_REQUIRE(request == NULL);
-    return status;
+    size_t element = values_bytes(m->type);
+    if (!element || m->peer != 0 || m->count > (size_t)PTRDIFF_MAX / element)
+        return false;
+    return m->count == 0 || (m->at && (uintptr_t)m->at % element == 0);
 }
 
-static void fuzz_allreduce(struct input *in)
+static bool are_apart(const struct message *a, const struct message *b)
 {
-    struct arguments a = read_arguments(in);
+    size_t a_bytes = a->count * values_bytes(a->type), b_bytes = b->count * values_bytes(b->type);
+    return !a_bytes || !b_bytes || a->at + a_bytes <= b->at || b->at + b_bytes <= a->at;
+}
+
+/* A message and its receive: as long as each other. */
+static void read_messages(struct input *in, struct message *sent, struct message *received)
+{
+    sent->type = next(in) % 12 - 1;
+    sent->peer = next(in) % 8 == 0 ? next(in) - 128 : 0;
+    sent->count = read_count(in, sent->type);
+    *received = *sent;
+    sent->at = read_place(in);
+    received->at = read_place(in);
+}
+
+static void expect_copy(const struct message *sent, const struct message *received)
+{
+    size_t bytes = sent->count * values_bytes(sent->type);
+    if (bytes)
+        memcpy(before + (received->at - arena), before + (sent->at - arena), bytes);
+}
+
+static void fill_arena(struct input *in)
+{
+    int seed = next(in);
     for (int i = 0; i < ARENA; i++)
-        arena[i] = (unsigned char)(i * 7 + next(in));
+        arena[i] = (unsigned char)(i * 13 + i / 256 + seed);
     memcpy(before, arena, ARENA);
+}
+
+static void fuzz_sendrecv(struct input *in)
+{
+    struct message sent, received;
+    alnico_request_t request = NULL;
+    read_messages(in, &sent, &received);
+    fill_arena(in);
+    received.peer = next(in) % 8 == 0 ? next(in) - 128 : sent.peer;
     bool blocking = next(in) % 2;
-    alnico_status_t status = call(in, &a, blocking);
-    if (!is_allowed(&a)) {
+    bool allowed =
+        is_good_message(&sent) && is_good_message(&received) && are_apart(&sent, &received);
+    alnico_datatype_t type = (alnico_datatype_t)sent.type;
+    alnico_status_t status =
+        blocking ? alnico_sendrecv(sent.at, sent.count, sent.peer, received.at, received.count,
+                                   received.peer, type, communicator())
+                 : alnico_isendrecv(sent.at, sent.count, sent.peer, received.at, received.count,
+                                    received.peer, type, communicator(), &request);
+    FUZZ_REQUIRE((request != NULL) == (allowed && !blocking));
+    if (!allowed)
         require_refused(status);
-    } else {
+    else
+        FUZZ_REQUIRE((request ? finish_request(in, &request) : status) == ALNICO_SUCCESS);
+    if (allowed)
+        expect_copy(&sent, &received);
+    FUZZ_REQUIRE(memcmp(arena, before, ARENA) == 0);
+}
+
+enum { GROUP = 8 };
+
+/* Whether the pair may join the group: a receive meets nothing else. */
+static bool joins(const struct message *sent, const struct message *received, int number)
+{
+    for (int i = 0; i <= number; i++)
+        if (!are_apart(&received[number], &sent[i]) ||
+            (i < number && (!are_apart(&received[number], &received[i]) ||
+                            !are_apart(&sent[number], &received[i]))))
+            return false;
+    return true;
+}
+
+static void record(const struct message *m, bool sends)
+{
+    alnico_datatype_t type = (alnico_datatype_t)m->type;
+    alnico_status_t status = sends ? alnico_send(m->at, m->count, type, m->peer, communicator())
+                                   : alnico_recv(m->at, m->count, type, m->peer, communicator());
+    if (is_good_message(m))
         FUZZ_REQUIRE(status == ALNICO_SUCCESS);
-        if (a.count && (const void *)a.send != ALNICO_IN_PLACE)
-            memcpy(before + (a.recv - arena), before + (a.send - arena),
-                   a.count * bytes_of(a.type));
+    else
+        require_refused(status);
+}
+
+/* Any mix of pairs, with what is refused left out, and with calls in between that have no place there. */
+static int record_pairs(struct input *in, struct message *sent, struct message *received)
+{
+    int number = 0;
+    for (int i = next(in) % GROUP; i > 0; i--) {
+        alnico_request_t request = (alnico_request_t)arena;
+        struct message *s = &sent[number], *r = &received[number];
+        read_messages(in, s, r);
+        bool good = is_good_message(s), first = next(in) % 2;
+        if (good != is_good_message(r) || (good && !joins(sent, received, number)))
+            continue;
+        record(first ? s : r, first);
+        record(first ? r : s, !first);
+        number += good;
+        if (next(in) % 4 == 0)
+            require_refused(alnico_barrier(communicator()));
+        if (next(in) % 4 == 0)
+            require_refused(alnico_isend(arena, 1, ALNICO_INT8, 0, communicator(), &request));
+        if (next(in) % 4 == 0)
+            require_refused(alnico_group_begin(communicator()));
     }
+    return number;
+}
+
+static void fuzz_group(struct input *in)
+{
+    struct message sent[GROUP], received[GROUP];
+    alnico_request_t request = NULL;
+    fill_arena(in);
+    if (next(in) % 8 == 0)
+        require_refused(alnico_group_end(communicator(), &request));
+    FUZZ_REQUIRE(alnico_group_begin(communicator()) == ALNICO_SUCCESS);
+    int number = record_pairs(in, sent, received);
+    bool blocking = next(in) % 2;
+    FUZZ_REQUIRE(alnico_group_end(communicator(), blocking ? NULL : &request) == ALNICO_SUCCESS);
+    FUZZ_REQUIRE(blocking || finish_request(in, &request) == ALNICO_SUCCESS);
+    for (int i = 0; i < number; i++)
+        expect_copy(&sent[i], &received[i]);
     FUZZ_REQUIRE(memcmp(arena, before, ARENA) == 0);
 }
 
@@ -273,9 +338,8 @@ static void fuzz_empty(struct input *in)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const calls[])(struct input *) = {fuzz_allreduce, fuzz_allreduce, fuzz_allreduce,
-                                                    fuzz_split,     fuzz_algorithm, fuzz_create,
-                                                    fuzz_empty};
+    static void (*const calls[])(struct input *) = {fuzz_split, fuzz_algorithm, fuzz_create,
+                                                    fuzz_empty, fuzz_sendrecv,  fuzz_group};
     struct input in = {data, size};
     for (int i = 0; i < CALLS && in.left; i++)
         calls[(size_t)next(&in) % (sizeof calls / sizeof *calls)](&in);

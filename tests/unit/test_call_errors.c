@@ -57,6 +57,9 @@ static void bad_counts(alnico_comm_t comm, int32_t *a, int32_t *b)
     REFUSED(alnico_allgatherv(a, 2, b, ones, NULL, ALNICO_INT32, comm), "send_count is 2 and");
     REFUSED(alnico_gatherv(a, 2, b, ones, NULL, ALNICO_INT32, me, comm), "send_count is 2 and");
     REFUSED(alnico_scatterv(a, ones, NULL, b, 2, ALNICO_INT32, me, comm), "recv_count is 2 and");
+    const size_t other[RANKS] = {2, 2, 2};
+    REFUSED(alnico_alltoallv(a, other, NULL, b, ones, NULL, ALNICO_INT32, comm),
+            "the rank's own must be equal");
     REFUSED(alnico_reduce_scatterv(a, b, huge, ALNICO_INT32, ALNICO_SUM, comm), "overflows");
     REFUSED(alnico_allgather(a, b, SIZE_MAX / 12, ALNICO_INT32, comm), "overflows");
     REFUSED(alnico_alltoall(a, b, SIZE_MAX / 2, ALNICO_INT8, comm), "overflows");
@@ -85,6 +88,11 @@ static void bad_buffers(alnico_comm_t comm, int32_t *a, int32_t *b)
             "overlap");
     REFUSED(alnico_allgatherv(a + 8, 1, a, ones, apart, ALNICO_INT32, me == 0 ? NULL : comm),
             me == 0 ? "is NULL" : "overlap");
+    /* the own blocks meet, but that is not in place */
+    size_t from[RANKS] = {8, 8, 8}, to[RANKS] = {9, 9, 9};
+    from[me] = 4;
+    to[me] = 5;
+    REFUSED(alnico_alltoallv(a + 1, ones, from, a, ones, to, ALNICO_INT32, comm), "overlap");
     REFUSED(alnico_ibarrier(comm, NULL), "request is NULL");
 }
 
@@ -165,7 +173,7 @@ static void compare_vectors(alnico_comm_t comm, int odd, int32_t *a, int32_t *b)
             "rank 2 has 1 elements for rank 1, which expects 2");
     at[2] = odd ? 11 : 20;
     got[2] = sent[2] = 3;
-    got[1] = 3;
+    got[1] = sent[1] = 3;
     REFUSED(alnico_alltoallv(a, sent, NULL, b, got, at, ALNICO_INT32, comm),
             odd ? "blocks 1 and 2 overlap where they are received"
                 : "rank 1 refuses its own arguments");
