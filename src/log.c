@@ -46,8 +46,9 @@ static const struct variable_info table[VARIABLES] = {
     [VARIABLE_CHECK] =
         {"ALNICO_CHECK", "0",
          "1: ranks compare what they call, and wait for each other (rank 0's counts)"},
-    [VARIABLE_TRAIN_WAYS] = {"ALNICO_TRAIN_WAYS", "",
-                             "ways of training on a GPU to take, or to leave (no-NAME): beside"},
+    [VARIABLE_TRAIN_WAYS] =
+        {"ALNICO_TRAIN_WAYS", "",
+         "ways of training on a GPU to take, or to leave (no-NAME): beside, stem"},
 };
 
 static char *values[VARIABLES];

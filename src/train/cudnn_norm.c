@@ -1,5 +1,5 @@
 /*
- * Batch norms, with what follows them: a ReLU; an addition, of a tensor or of another batch norm, and a ReLU. Our own
+ * Batch norms, with what follows them: a ReLU, perhaps a pooling; an addition, of a tensor or of another batch norm, and a ReLU. Our own
  * kernels (train_norm.cu) at memory bandwidth. See cudnn_steps.h.
  */
 #include "cudnn_steps.h"
@@ -81,12 +81,65 @@ static void back_describe(struct cudnn_net *self, struct cudnn_step *step, bool 
     };
 }
 
+/* ---- With a pooling behind it ---- */
+
+static alnico_status_t norm_pool_forward(struct cudnn_net *self, struct cudnn_step *step,
+                                         bool training)
+{
+    TRY(step_pack(self, step));
+    TRY(measure(self, &step->norm, training));
+    return gpu_status(train_norm_pool(&self->gpu, &step->norm_pool), "a batch norm and pooling");
+}
+
+static alnico_status_t norm_pool_backward(struct cudnn_net *self, struct cudnn_step *step)
+{
+    const struct train_gpu *gpu = &self->norm_gpu;
+    TRY(gpu_status(train_norm_reduce(gpu, &step->back), "gradients of a batch norm"));
+    if (!step->norm_pool.dx)
+        return ALNICO_SUCCESS;
+    return gpu_status(train_norm_pool_gradient(gpu, &step->norm_pool),
+                      "the gradient of a batch norm and pooling");
+}
+
+static void norm_pool_make(struct cudnn_net *self, struct cudnn_step *step)
+{
+    const struct step *s = step->step;
+    const struct tensor *in = &self->setup.network->tensors[s->in[0]];
+    const struct pool_saves saves = pool_saves(self->setup.plan, s);
+    uint8_t *saved = step_saved(self, step);
+    step->winners = step->norm;
+    step->winners.x = saved;
+    step->winners.rows = tensor_rows(self->setup.plan, s->out);
+    step->winners.count = step->norm.rows;
+    step->norm_pool = (struct train_norm_pool){.norm = &step->norm,
+                                               .height = in->height,
+                                               .width = in->width,
+                                               .y = setup_value(&self->setup, s->out),
+                                               .winners = saved,
+                                               .index = saved + saves.index,
+                                               .mask = saved + saves.mask,
+                                               .dy = setup_diff(&self->setup, s->out),
+                                               .dx = step_diff(self, step, 0),
+                                               .add = s->accumulate[0]};
+    step->back = (struct train_norm_backward){.norm = &step->winners,
+                                              .gate = NORM_GATE_MASK,
+                                              .dy = step->norm_pool.dy,
+                                              .mask = step->norm_pool.mask,
+                                              .frozen = self->setup.options.frozen};
+    step->forward = norm_pool_forward;
+    step->backward = norm_pool_backward;
+}
+
 alnico_status_t cudnn_norm_make(struct cudnn_net *self, struct cudnn_step *step)
 {
     const bool two = is_kind(self, step, 1, OPERATION_BATCH_NORM);
     const bool plain = is_kind(self, step, 1, OPERATION_ADD);
     const bool relu = is_kind(self, step, step->step->count - 1, OPERATION_RELU);
     norm_describe(self, step, 0, &step->norm);
+    if (ends_in_pool(self->setup.network, step->step)) {
+        norm_pool_make(self, step);
+        return ALNICO_SUCCESS;
+    }
     if (two)
         norm_describe(self, step, 1, &step->other);
     step->normalise =

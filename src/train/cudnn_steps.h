@@ -50,6 +50,9 @@ struct cudnn_step {
     struct train_norm norm, other;
     struct train_normalise normalise;
     struct train_norm_backward back;
+    struct train_norm
+        winners; /* of a batch norm with a pooling behind it: on the windows' winners */
+    struct train_norm_pool norm_pool;
     struct train_pool pool;
     struct train_loss loss;
 };
@@ -123,6 +126,14 @@ void *step_diff(const struct cudnn_net *self, const struct cudnn_step *step, siz
 void *step_saved(const struct cudnn_net *self, const struct cudnn_step *step);
 void *step_scratch_diff(const struct cudnn_net *self, const struct cudnn_step *step);
 void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step);
+
+/* Whether a step is a batch norm, a ReLU and a maximum pooling, or that alone; and where the former saves its winners'
+ * places and a mask, behind their x. */
+bool ends_in_pool(const struct network *network, const struct step *step);
+struct pool_saves {
+    size_t index, mask, bytes; /* offsets; bytes of all */
+};
+struct pool_saves pool_saves(const struct plan *plan, const struct step *step);
 
 /* If the step reads the images, packs them. Called first in its forward pass. */
 alnico_status_t step_pack(struct cudnn_net *self, const struct cudnn_step *step);

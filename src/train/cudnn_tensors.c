@@ -189,10 +189,24 @@ static bool norm_added(const struct network *network, size_t at)
     return other != at + 1 && other != network->nodes[at].in[0];
 }
 
+/* A batch norm, a ReLU and a maximum pooling that train_norm_pool does. */
+static bool norm_pooled(const struct network *network, size_t at)
+{
+    const enum operation_kind kinds[] = {OPERATION_BATCH_NORM, OPERATION_RELU, OPERATION_MAX_POOL};
+    size_t rows, columns;
+    if (!way_taken(WAY_STEM) || !plan_chained(network, at, kinds, 3))
+        return false;
+    const struct operation *pool = &network->nodes[at + 2].operation;
+    network_window(network, at + 2, &rows, &columns);
+    return rows == 3 && columns == 3 && pool->stride == 2 && pool->pad == 1;
+}
+
 size_t cudnn_run_rule(const struct network *network, size_t at)
 {
     switch (network->nodes[at].operation.kind) {
     case OPERATION_BATCH_NORM:
+        if (norm_pooled(network, at))
+            return 3;
         if (joined(network, at))
             return with_relu(network, at, 3);
         return with_relu(network, at, norm_added(network, at) ? 2 : 1);
@@ -205,6 +219,21 @@ size_t cudnn_run_rule(const struct network *network, size_t at)
 
 /* ---- What a step needs ---- */
 
+struct pool_saves pool_saves(const struct plan *plan, const struct step *step)
+{
+    const size_t elements =
+        tensor_rows(plan, step->out) * padded_channels(plan->network, step->out);
+    struct pool_saves at = {.index = line(cudnn_bytes_rule(plan, step->out))};
+    at.mask = at.index + line(elements);
+    at.bytes = at.mask + line(elements / 8);
+    return at;
+}
+
+bool ends_in_pool(const struct network *network, const struct step *step)
+{
+    return network->nodes[step->first + step->count - 1].operation.kind == OPERATION_MAX_POOL;
+}
+
 /* Bytes of what the step saves besides packed images. */
 static size_t saved_bytes(const struct plan *plan, const struct step *step)
 {
@@ -214,6 +243,8 @@ static size_t saved_bytes(const struct plan *plan, const struct step *step)
     const enum operation_kind last = network->nodes[step->first + step->count - 1].operation.kind;
     if (first == OPERATION_MAX_POOL)
         return elements;
+    if (last == OPERATION_MAX_POOL)
+        return pool_saves(plan, step).bytes;
     return first == OPERATION_BATCH_NORM && step->count > 2 && last == OPERATION_RELU ? elements / 8
                                                                                       : 0;
 }

@@ -11,6 +11,7 @@ static const struct {
     bool taken; /* unless the variable says otherwise */
 } ways[WAYS] = {
     [WAY_BESIDE] = {"beside", false},
+    [WAY_STEM] = {"stem", false},
 };
 
 /* The last entry for the way, behind its "no-" if it has one; NULL: there is none. */

@@ -10,6 +10,7 @@
 enum cudnn_way {
     WAY_BESIDE, /* gradients of weights on a second stream; its number: batch norms backward take so many multiprocessors
                    only */
+    WAY_STEM,   /* a batch norm, a ReLU and a maximum pooling by 3 x 3 in one pass */
     WAYS
 };
 

@@ -84,8 +84,9 @@ static alnico_status_t device_check(struct cudnn_net *self)
 /* Kernels are loaded now: loading one later may wait for kernels of a communicator. */
 static alnico_status_t kernels_load(void)
 {
-    int (*const loads[])(void) = {train_norm_load, train_norm_backward_load, train_pointwise_load,
-                                  train_pool_load, train_loss_load,          train_update_load};
+    int (*const loads[])(void) = {
+        train_norm_load, train_norm_backward_load, train_norm_pool_load, train_pointwise_load,
+        train_pool_load, train_loss_load,          train_update_load};
     for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
         TRY(gpu_status(loads[i](), "loading the trainer's kernels"));
     return ALNICO_SUCCESS;

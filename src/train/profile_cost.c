@@ -72,6 +72,15 @@ static void norm_cost(const struct subject *s, bool backward, struct step_cost *
     const bool relu = node_of(s, s->step->count - 1)->operation.kind == OPERATION_RELU;
     const double norms = s->in[0] + (two ? s->in[1] : 0), inputs = s->in[0] + s->in[1];
     const double mask = relu && s->step->inputs > 1 ? s->mask : 0;
+    if (node_of(s, s->step->count - 1)->operation.kind == OPERATION_MAX_POOL) {
+        /* Of each window's winner its x and place, and a mask; sums are over windows. */
+        kernel(cost, backward ? 2 * s->out + s->mask : s->in[0], 0);
+        kernel(cost,
+               s->in[0] + (backward ? s->in[0] + s->added[0] + s->out : 2 * s->out + s->mask) +
+                   8 * s->mask,
+               0);
+        return;
+    }
     kernel(cost, norms + (backward ? s->out + mask : 0), 0);
     kernel(cost, (backward ? norms + s->added[0] + s->added[1] : 0) + inputs + s->out + mask, 0);
 }

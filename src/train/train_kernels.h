@@ -43,7 +43,8 @@ enum norm_number {
 
 struct train_norm {
     const void *x; /* rows x padded */
-    size_t rows;
+    size_t rows,
+        count; /* count: rows that the statistics were of, if others than these; 0: these */
     unsigned channels, padded;
     const float *scale, *shift;    /* channels */
     float *running;                /* channels means, channels variances */
@@ -87,6 +88,28 @@ struct train_norm_backward {
 /* Gradients of scale and shift, and a, b, c. Then dx. */
 int train_norm_reduce(const struct train_gpu *gpu, const struct train_norm_backward *pass);
 int train_norm_gradient(const struct train_gpu *gpu, const struct train_norm_backward *pass);
+
+/* ---- Batch norm, ReLU and maximum pooling by 3 x 3, stride 2, pad 1: train_norm_pool.cu ---- */
+
+/* Between them the tensors of images, (height + 1) / 2 rows and (width + 1) / 2 columns: */
+struct train_norm_pool {
+    const struct train_norm *norm; /* of images x height x width rows */
+    size_t height, width;
+    void *
+        y; /* the largest of relu(norm(x)); of those that are equal before they are rounded the first */
+    void *winners;  /* its x */
+    uint8_t *index; /* its place in the window, a byte for each element of y; 255 where y is 0 */
+    uint8_t *mask;  /* a bit for each element of y that is above 0 */
+    const void *dy;
+    void *dx;
+    bool add; /* add to what is there */
+};
+
+/* After the statistics: y, winners, index, mask. */
+int train_norm_pool(const struct train_gpu *gpu, const struct train_norm_pool *pass);
+
+/* dx, after train_norm_reduce of a norm on the winners, gated by the mask, with the `count` of the pixels. */
+int train_norm_pool_gradient(const struct train_gpu *gpu, const struct train_norm_pool *pass);
 
 /* ---- Element by element: train_pointwise.cu ---- */
 
@@ -202,6 +225,7 @@ int train_refresh(const struct train_gpu *gpu, const struct train_update *update
 /* Loads all kernels onto the current device: loading one later may wait for kernels that spin. */
 int train_norm_load(void);
 int train_norm_backward_load(void);
+int train_norm_pool_load(void);
 int train_pointwise_load(void);
 int train_pool_load(void);
 int train_loss_load(void);

@@ -37,7 +37,8 @@ __device__ void gate(float *g, const float *x, const float *factor, const float 
 __device__ void finish(const struct train_norm &norm, unsigned c, double sum, double product,
                        bool frozen)
 {
-    const double count = (double)norm.rows, mean = norm.numbers[NORM_MEAN * norm.padded + c],
+    const double count = (double)(norm.count ? norm.count : norm.rows),
+                 mean = norm.numbers[NORM_MEAN * norm.padded + c],
                  inverse = norm.numbers[NORM_INVERSE * norm.padded + c],
                  factor = norm.numbers[NORM_FACTOR * norm.padded + c];
     const double b = frozen ? 0 : -factor * inverse * inverse * product / count;

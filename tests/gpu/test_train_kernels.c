@@ -416,6 +416,142 @@ static void check_pools(void)
                 pool_check(pool_cases[c], types[t], k & 1, k & 2);
 }
 
+/* ---- Batch norm and pooling in one ---- */
+
+/* What a pass should leave: of each window its y, its winner's place and x; of each pixel its gated gradient. */
+struct windows {
+    double *y, *places, *winners, *g;
+};
+
+static void windows_expect(const struct norm_bench *b, const struct train_pool *p,
+                           const struct vector *dy, struct windows *out)
+{
+    for (size_t o = 0; o < dy->count; o++) {
+        const size_t c = o % p->padded, j = o / p->padded % p->out_width,
+                     i = o / p->padded / p->out_width % p->out_height,
+                     n = o / p->padded / p->out_width / p->out_height;
+        size_t best = SIZE_MAX;
+        for (unsigned place = 0; place < 9; place++) {
+            const size_t row = 2 * i + place / 3 - 1, column = 2 * j + place % 3 - 1;
+            const size_t at = pool_in(p, n, row, column) + c;
+            if (row >= p->height || column >= p->width ||
+                (best != SIZE_MAX && !(normalised(b, at) > normalised(b, best))))
+                continue;
+            best = at;
+            out->places[o] = place;
+        }
+        out->winners[o] = b->x.host[best];
+        out->y[o] = fmaxf(normalised(b, best), 0);
+        if (out->y[o] > 0)
+            out->g[best] += dy->host[o];
+        else
+            out->places[o] = 255;
+    }
+}
+
+static void check_bytes(const char *part, const uint8_t *gpu_bytes, const double *expected,
+                        size_t count, int type, const char *shape)
+{
+    uint8_t *bytes = malloc(count + 1);
+    float *got = malloc((count + 1) * sizeof *got);
+    GPU(cudaMemcpy(bytes, gpu_bytes, count, cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < count; i++)
+        got[i] = bytes[i];
+    check_close(say("norm and pool", type, shape, part), got, expected, count, 0, 0);
+    free(bytes);
+    free(got);
+}
+
+/* Half of the scales are negative, so that the largest x does not always win, and one is 0. */
+static void scales_turn(struct norm_bench *b)
+{
+    for (unsigned c = 1; c < b->norm.channels; c += 2)
+        b->scale.host[c] = -b->scale.host[c];
+    b->scale.host[b->norm.channels / 2] = 0;
+    vector_put(&b->scale);
+}
+
+static void norm_pool_check(const struct train_pool *p, unsigned channels, int type, bool add,
+                            bool frozen)
+{
+    const struct norm_case c = {p->batch * p->height * p->width, channels};
+    const size_t outs = p->batch * p->out_height * p->out_width * p->padded;
+    struct norm_bench b = bench_make(&c, type, 1);
+    char shape[100];
+    snprintf(shape, sizeof shape, "%zux%zux%zux%u, add %d, frozen %d", p->batch, p->height,
+             p->width, channels, add, frozen);
+    scales_turn(&b);
+    bench_measure(&b, shape);
+    struct vector dy =
+        padded_random(p->batch * p->out_height * p->out_width, channels, p->padded, type, 0.2);
+    struct vector dx = padded_random(c.rows, channels, p->padded, type, 0);
+    struct vector y = vector_poisoned(outs, type), winners = vector_poisoned(outs, type);
+    uint8_t *index, *mask;
+    GPU(cudaMalloc((void **)&index, outs));
+    GPU(cudaMalloc((void **)&mask, outs / 8));
+    struct windows expected = {doubles(outs), doubles(outs), doubles(outs), doubles(dx.count)};
+    double *before = doubles(dx.count), *bits = doubles(outs / 8);
+    for (size_t i = 0; i < dx.count; i++)
+        before[i] = dx.host[i];
+    windows_expect(&b, p, &dy, &expected);
+    for (size_t o = 0; o < outs; o++)
+        bits[o / 8] += expected.y[o] > 0 ? 1 << o % 8 : 0;
+    const struct train_norm_pool pass = {.norm = &b.norm,
+                                         .height = p->height,
+                                         .width = p->width,
+                                         .y = y.gpu,
+                                         .winners = winners.gpu,
+                                         .index = index,
+                                         .mask = mask,
+                                         .dy = dy.gpu,
+                                         .dx = dx.gpu,
+                                         .add = add};
+    launched(train_norm_pool(&gpu, &pass), "train_norm_pool");
+    vector_get(&y);
+    vector_get(&winners);
+    check_close(say("norm and pool", type, shape, "y"), y.host, expected.y, outs, 1e-6,
+                type_epsilon(type));
+    check_close(say("norm and pool", type, shape, "winners"), winners.host, expected.winners, outs,
+                0, 0);
+    check_bytes("index", index, expected.places, outs, type, shape);
+    check_bytes("mask", mask, bits, outs / 8, type, shape);
+    struct train_norm sums = b.norm;
+    sums.x = winners.gpu;
+    sums.rows = outs / p->padded;
+    sums.count = c.rows;
+    const struct train_norm_backward back = {
+        .norm = &sums, .gate = NORM_GATE_MASK, .dy = dy.gpu, .mask = mask, .frozen = frozen};
+    launched(train_norm_reduce(&gpu, &back), "train_norm_reduce");
+    launched(train_norm_pool_gradient(&gpu, &pass), "train_norm_pool_gradient");
+    check_gradients(&b, expected.g, &dx, before,
+                    &(const struct norm_pass){.relu = true, .add = add, .frozen = frozen}, shape);
+    struct vector *const all[] = {&dy, &dx, &y, &winners};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        vector_free(all[i]);
+    bench_free(&b);
+    double *const arrays[] = {expected.y, expected.places, expected.winners,
+                              expected.g, before,          bits};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        free(arrays[i]);
+    GPU(cudaFree(index));
+    GPU(cudaFree(mask));
+}
+
+static void check_norm_pools(void)
+{
+    static const struct train_pool cases[] = {
+        {.batch = 2, .height = 7, .width = 5, .out_height = 4, .out_width = 3, .padded = 8},
+        {.batch = 3, .height = 6, .width = 8, .out_height = 3, .out_width = 4, .padded = 24},
+        {.batch = 1, .height = 1, .width = 1, .out_height = 1, .out_width = 1, .padded = 16},
+        {.batch = 3, .height = 57, .width = 56, .out_height = 29, .out_width = 28, .padded = 64},
+        {.batch = 2, .height = 14, .width = 9, .out_height = 7, .out_width = 5, .padded = 512}};
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+            for (int k = 0; k < 3; k++)
+                norm_pool_check(&cases[c], cases[c].padded - (k == 1 ? 3 : 0), types[t], k == 1,
+                                k == 2);
+}
+
 /* ---- Folds ---- */
 
 static void fold_check(struct train_fold f, int type, int gradient_type)
@@ -748,13 +884,15 @@ int main(void)
     gpu_require(1);
     gpu_open();
     state = 2026;
-    int (*const loads[])(void) = {train_norm_load, train_norm_backward_load, train_pointwise_load,
-                                  train_pool_load, train_loss_load,          train_update_load};
+    int (*const loads[])(void) = {
+        train_norm_load, train_norm_backward_load, train_norm_pool_load, train_pointwise_load,
+        train_pool_load, train_loss_load,          train_update_load};
     for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
         launched(loads[i](), "loading kernels");
     check_small();
     check_folds();
     check_pools();
+    check_norm_pools();
     check_updates();
     check_norms();
     return check_result("train kernels");

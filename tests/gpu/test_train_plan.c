@@ -156,7 +156,7 @@ static size_t check_all(size_t *lingered)
 
 int main(void)
 {
-    static const char *const ways[] = {"", "beside"};
+    static const char *const ways[] = {"", "beside", "stem", "beside,stem"};
     int failed = 0;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         int status = 1;
