@@ -15,7 +15,8 @@
  *   returns that status, except alnico_comm_abort and alnico_comm_destroy. Streams that waited for its
  *   operations go on; a result that had not come is then undefined, and the library leaves it alone.
  * - With ALNICO_CHECK=1 in rank 0's environment ranks compare what they call before it begins, waiting for each
- *   other; where they differ, all return ALNICO_ERROR_MISMATCH, with what differs, and nothing was done.
+ *   other; where they differ, all return ALNICO_ERROR_MISMATCH, with what differs, and where one refuses its own arguments,
+ *   all return its status, with its number and reason. Nothing was done then.
  * - Every wait has a deadline: 600 seconds, or ALNICO_TIMEOUT. A rank that does not come by then
  *   becomes ALNICO_ERROR_TIMEOUT on the others, and the detail names it and the operation.
  */
@@ -257,9 +258,11 @@ typedef struct alnico_request *alnico_request_t;
  *
  * All ranks call the same operations in the same order with the same `count`, type, op and root, and with
  * counts that fit each other. What does not is found at the deadline at the latest, and is undefined until
- * then; with ALNICO_CHECK=1 all ranks compare before each collective, and every rank gets
- * ALNICO_ERROR_MISMATCH, or ALNICO_ERROR_ARGUMENT where blocks overlap, with a detail that names the ranks and
- * what they passed. That makes the caller wait for the others.
+ * then. Where one rank refuses its own arguments, it returns at once, and the others wait for it until the
+ * deadline. With ALNICO_CHECK=1 all ranks compare before each collective, and every rank gets
+ * ALNICO_ERROR_MISMATCH, or ALNICO_ERROR_ARGUMENT where a rank refuses its own arguments or the blocks that it
+ * receives overlap, with a detail that names the ranks and what they passed. That makes the caller wait for
+ * the others.
  *
  * Results. Reductions give the same bits again with the same settings. All else copies bits, of any type.
  *

@@ -11,8 +11,23 @@ alnico_status_t api_usable(alnico_comm_t comm, const char *who);
 /* The same, and no group is open. */
 alnico_status_t api_ready(alnico_comm_t comm, const char *who);
 
-/* Of a nonblocking call: there is somewhere to put the request, which is NULL until then. */
+/* The same, in a collective, where the others may hear of it. */
+alnico_status_t api_collective(alnico_comm_t comm, const char *who);
+
+/* What this rank has against its own arguments of a collective, `mine`: with ALNICO_CHECK it tells the others, who wait for
+ * it, before it returns that. On a communicator that may be used. */
+alnico_status_t api_refused(alnico_comm_t comm, alnico_status_t mine, const char *who);
+#define TRY_TOLD(COMM, WHO, EXPR)                                                                  \
+    do {                                                                                           \
+        alnico_status_t told_ = (EXPR);                                                            \
+        if (told_ != ALNICO_SUCCESS)                                                               \
+            return api_refused((COMM), told_, (WHO));                                              \
+    } while (0)
+
+/* Of a nonblocking call: there is somewhere to put the request, which is NULL until then. Of a collective the others may
+ * hear if not. */
 alnico_status_t api_request(alnico_request_t *request, const char *who);
+alnico_status_t api_request_told(alnico_comm_t comm, alnico_request_t *request, const char *who);
 
 /* The collective's root is a rank. */
 alnico_status_t api_root(alnico_comm_t comm, int root, const char *who);

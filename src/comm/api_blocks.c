@@ -11,7 +11,7 @@ static alnico_status_t allgather(struct call *call, alnico_comm_t comm, alnico_r
     void *own;
     if (call->send == ALNICO_IN_PLACE) {
         struct side blocks = call_writes(call, comm->rank, comm->size);
-        TRY(api_own_place(comm, &blocks, call->recv, call->type, who, &own));
+        TRY_TOLD(comm, who, api_own_place(comm, &blocks, call->recv, call->type, who, &own));
         call->send = own;
     }
     return api_start(comm, call, request, who);
@@ -23,7 +23,7 @@ static alnico_status_t allgather_equal(const void *send, void *recv, size_t coun
 {
     struct call call = {
         .collective = ALNICO_ALLGATHER, .send = send, .recv = recv, .count = count, .type = type};
-    TRY(api_ready(comm, who));
+    TRY(api_collective(comm, who));
     return allgather(&call, comm, request, who);
 }
 
@@ -37,7 +37,7 @@ alnico_status_t alnico_iallgather(const void *send, void *recv, size_t count,
                                   alnico_datatype_t type, alnico_comm_t comm,
                                   alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_iallgather"));
+    TRY(api_request_told(comm, request, "alnico_iallgather"));
     return allgather_equal(send, recv, count, type, comm, request, "alnico_iallgather");
 }
 
@@ -45,9 +45,9 @@ static alnico_status_t allgatherv(const void *send, size_t send_count, void *rec
                                   const size_t *counts, const size_t *at, alnico_datatype_t type,
                                   alnico_comm_t comm, alnico_request_t *request, const char *who)
 {
-    TRY(api_ready(comm, who));
-    TRY(api_counts(counts, "counts", who));
-    TRY(api_own_count(comm, "send_count", send_count, counts, who));
+    TRY(api_collective(comm, who));
+    TRY_TOLD(comm, who, api_counts(counts, "counts", who));
+    TRY_TOLD(comm, who, api_own_count(comm, "send_count", send_count, counts, who));
     struct call call = {.collective = ALNICO_ALLGATHERV,
                         .send = send,
                         .recv = recv,
@@ -69,7 +69,7 @@ alnico_status_t alnico_iallgatherv(const void *send, size_t send_count, void *re
                                    const size_t *counts, const size_t *at, alnico_datatype_t type,
                                    alnico_comm_t comm, alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_iallgatherv"));
+    TRY(api_request_told(comm, request, "alnico_iallgatherv"));
     return allgatherv(send, send_count, recv, counts, at, type, comm, request,
                       "alnico_iallgatherv");
 }
@@ -84,7 +84,7 @@ static alnico_status_t alltoall(const void *send, void *recv, size_t count, alni
                         .recv = recv,
                         .count = count,
                         .type = type};
-    TRY(api_ready(comm, who));
+    TRY(api_collective(comm, who));
     return api_start(comm, &call, request, who);
 }
 
@@ -97,7 +97,7 @@ alnico_status_t alnico_alltoall(const void *send, void *recv, size_t count, alni
 alnico_status_t alnico_ialltoall(const void *send, void *recv, size_t count, alnico_datatype_t type,
                                  alnico_comm_t comm, alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_ialltoall"));
+    TRY(api_request_told(comm, request, "alnico_ialltoall"));
     return alltoall(send, recv, count, type, comm, request, "alnico_ialltoall");
 }
 
@@ -121,11 +121,11 @@ static alnico_status_t alltoallv(const void *send, const size_t *send_counts, co
                                  alnico_request_t *request, const char *who)
 {
     bool in_place = send == ALNICO_IN_PLACE || (send && send == recv);
-    TRY(api_ready(comm, who));
-    TRY(api_counts(recv_counts, "recv_counts", who));
+    TRY(api_collective(comm, who));
+    TRY_TOLD(comm, who, api_counts(recv_counts, "recv_counts", who));
     if (!in_place) {
-        TRY(api_counts(send_counts, "send_counts", who));
-        TRY(check_own_counts(comm, send_counts, recv_counts, who));
+        TRY_TOLD(comm, who, api_counts(send_counts, "send_counts", who));
+        TRY_TOLD(comm, who, check_own_counts(comm, send_counts, recv_counts, who));
     }
     struct call call = {.collective = ALNICO_ALLTOALLV,
                         .send = in_place ? recv : send,
@@ -151,7 +151,7 @@ alnico_status_t alnico_ialltoallv(const void *send, const size_t *send_counts,
                                   const size_t *recv_at, alnico_datatype_t type, alnico_comm_t comm,
                                   alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_ialltoallv"));
+    TRY(api_request_told(comm, request, "alnico_ialltoallv"));
     return alltoallv(send, send_counts, send_at, recv, recv_counts, recv_at, type, comm, request,
                      "alnico_ialltoallv");
 }
@@ -162,7 +162,7 @@ alnico_status_t alnico_ialltoallv(const void *send, const size_t *send_counts,
 static alnico_status_t barrier(alnico_comm_t comm, alnico_request_t *request, const char *who)
 {
     struct call call = {.collective = ALNICO_BARRIER, .count = 1, .type = ALNICO_UINT8};
-    TRY(api_ready(comm, who));
+    TRY(api_collective(comm, who));
     return api_start(comm, &call, request, who);
 }
 
@@ -173,6 +173,6 @@ alnico_status_t alnico_barrier(alnico_comm_t comm)
 
 alnico_status_t alnico_ibarrier(alnico_comm_t comm, alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_ibarrier"));
+    TRY(api_request_told(comm, request, "alnico_ibarrier"));
     return barrier(comm, request, "alnico_ibarrier");
 }

@@ -13,7 +13,7 @@ static alnico_status_t allreduce(const void *send, void *recv, size_t count, aln
                         .count = count,
                         .type = type,
                         .op = op};
-    TRY(api_ready(comm, who));
+    TRY(api_collective(comm, who));
     return api_start(comm, &call, request, who);
 }
 
@@ -27,7 +27,7 @@ alnico_status_t alnico_iallreduce(const void *send, void *recv, size_t count,
                                   alnico_datatype_t type, alnico_op_t op, alnico_comm_t comm,
                                   alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_iallreduce"));
+    TRY(api_request_told(comm, request, "alnico_iallreduce"));
     return allreduce(send, recv, count, type, op, comm, request, "alnico_iallreduce");
 }
 
@@ -37,11 +37,11 @@ static alnico_status_t reduce(const void *send, void *recv, size_t count, alnico
                               alnico_op_t op, int root, alnico_comm_t comm,
                               alnico_request_t *request, const char *who)
 {
-    TRY(api_ready(comm, who));
-    TRY(api_root(comm, root, who));
+    TRY(api_collective(comm, who));
+    TRY_TOLD(comm, who, api_root(comm, root, who));
     bool is_root = comm->rank == root;
     if (send == ALNICO_IN_PLACE && !is_root)
-        return api_nowhere(comm, "send", root, who);
+        return api_refused(comm, api_nowhere(comm, "send", root, who), who);
     struct call call = {.collective = ALNICO_REDUCE,
                         .send = send == ALNICO_IN_PLACE ? recv : send,
                         .recv = is_root ? recv : NULL,
@@ -62,7 +62,7 @@ alnico_status_t alnico_ireduce(const void *send, void *recv, size_t count, alnic
                                alnico_op_t op, int root, alnico_comm_t comm,
                                alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_ireduce"));
+    TRY(api_request_told(comm, request, "alnico_ireduce"));
     return reduce(send, recv, count, type, op, root, comm, request, "alnico_ireduce");
 }
 
@@ -74,7 +74,7 @@ static alnico_status_t reduce_scatter(struct call *call, const size_t *counts, a
     if (call->send == ALNICO_IN_PLACE) {
         struct side blocks = {comm->size, call->count, call->count, counts, NULL};
         call->send = call->recv;
-        TRY(api_own_place(comm, &blocks, call->send, call->type, who, &call->recv));
+        TRY_TOLD(comm, who, api_own_place(comm, &blocks, call->send, call->type, who, &call->recv));
     }
     return api_start(comm, call, request, who);
 }
@@ -90,7 +90,7 @@ static alnico_status_t reduce_scatter_equal(const void *send, void *recv, size_t
                         .count = count,
                         .type = type,
                         .op = op};
-    TRY(api_ready(comm, who));
+    TRY(api_collective(comm, who));
     return reduce_scatter(&call, NULL, comm, request, who);
 }
 
@@ -104,7 +104,7 @@ alnico_status_t alnico_ireduce_scatter(const void *send, void *recv, size_t coun
                                        alnico_datatype_t type, alnico_op_t op, alnico_comm_t comm,
                                        alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_ireduce_scatter"));
+    TRY(api_request_told(comm, request, "alnico_ireduce_scatter"));
     return reduce_scatter_equal(send, recv, count, type, op, comm, request,
                                 "alnico_ireduce_scatter");
 }
@@ -113,8 +113,8 @@ static alnico_status_t reduce_scatterv(const void *send, void *recv, const size_
                                        alnico_datatype_t type, alnico_op_t op, alnico_comm_t comm,
                                        alnico_request_t *request, const char *who)
 {
-    TRY(api_ready(comm, who));
-    TRY(api_counts(counts, "counts", who));
+    TRY(api_collective(comm, who));
+    TRY_TOLD(comm, who, api_counts(counts, "counts", who));
     struct call call = {.collective = ALNICO_REDUCE_SCATTERV,
                         .send = send,
                         .recv = recv,
@@ -135,6 +135,6 @@ alnico_status_t alnico_ireduce_scatterv(const void *send, void *recv, const size
                                         alnico_datatype_t type, alnico_op_t op, alnico_comm_t comm,
                                         alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_ireduce_scatterv"));
+    TRY(api_request_told(comm, request, "alnico_ireduce_scatterv"));
     return reduce_scatterv(send, recv, counts, type, op, comm, request, "alnico_ireduce_scatterv");
 }

@@ -14,8 +14,8 @@ static alnico_status_t broadcast(void *buffer, size_t count, alnico_datatype_t t
                         .count = count,
                         .type = type,
                         .root = root};
-    TRY(api_ready(comm, who));
-    TRY(api_root(comm, root, who));
+    TRY(api_collective(comm, who));
+    TRY_TOLD(comm, who, api_root(comm, root, who));
     return api_start(comm, &call, request, who);
 }
 
@@ -28,7 +28,7 @@ alnico_status_t alnico_broadcast(void *buffer, size_t count, alnico_datatype_t t
 alnico_status_t alnico_ibroadcast(void *buffer, size_t count, alnico_datatype_t type, int root,
                                   alnico_comm_t comm, alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_ibroadcast"));
+    TRY(api_request_told(comm, request, "alnico_ibroadcast"));
     return broadcast(buffer, count, type, root, comm, request, "alnico_ibroadcast");
 }
 
@@ -41,10 +41,10 @@ static alnico_status_t gather(struct call *call, alnico_comm_t comm, alnico_requ
     if (comm->rank != call->root)
         call->recv = NULL;
     if (call->send == ALNICO_IN_PLACE && comm->rank != call->root)
-        return api_nowhere(comm, "send", call->root, who);
+        return api_refused(comm, api_nowhere(comm, "send", call->root, who), who);
     if (call->send == ALNICO_IN_PLACE) {
         struct side blocks = call_writes(call, comm->rank, comm->size);
-        TRY(api_own_place(comm, &blocks, call->recv, call->type, who, &own));
+        TRY_TOLD(comm, who, api_own_place(comm, &blocks, call->recv, call->type, who, &own));
         call->send = own;
     }
     return api_start(comm, call, request, who);
@@ -60,8 +60,8 @@ static alnico_status_t gather_equal(const void *send, void *recv, size_t count,
                         .count = count,
                         .type = type,
                         .root = root};
-    TRY(api_ready(comm, who));
-    TRY(api_root(comm, root, who));
+    TRY(api_collective(comm, who));
+    TRY_TOLD(comm, who, api_root(comm, root, who));
     return gather(&call, comm, request, who);
 }
 
@@ -74,7 +74,7 @@ alnico_status_t alnico_gather(const void *send, void *recv, size_t count, alnico
 alnico_status_t alnico_igather(const void *send, void *recv, size_t count, alnico_datatype_t type,
                                int root, alnico_comm_t comm, alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_igather"));
+    TRY(api_request_told(comm, request, "alnico_igather"));
     return gather_equal(send, recv, count, type, root, comm, request, "alnico_igather");
 }
 
@@ -83,8 +83,8 @@ static alnico_status_t gatherv(const void *send, size_t send_count, void *recv,
                                int root, alnico_comm_t comm, alnico_request_t *request,
                                const char *who)
 {
-    TRY(api_ready(comm, who));
-    TRY(api_root(comm, root, who));
+    TRY(api_collective(comm, who));
+    TRY_TOLD(comm, who, api_root(comm, root, who));
     struct call call = {.collective = ALNICO_GATHERV,
                         .send = send,
                         .recv = recv,
@@ -92,8 +92,8 @@ static alnico_status_t gatherv(const void *send, size_t send_count, void *recv,
                         .type = type,
                         .root = root};
     if (comm->rank == root) {
-        TRY(api_counts(counts, "counts", who));
-        TRY(api_own_count(comm, "send_count", send_count, counts, who));
+        TRY_TOLD(comm, who, api_counts(counts, "counts", who));
+        TRY_TOLD(comm, who, api_own_count(comm, "send_count", send_count, counts, who));
         call.recv_counts = counts;
         call.recv_at = at;
     }
@@ -111,7 +111,7 @@ alnico_status_t alnico_igatherv(const void *send, size_t send_count, void *recv,
                                 const size_t *counts, const size_t *at, alnico_datatype_t type,
                                 int root, alnico_comm_t comm, alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_igatherv"));
+    TRY(api_request_told(comm, request, "alnico_igatherv"));
     return gatherv(send, send_count, recv, counts, at, type, root, comm, request,
                    "alnico_igatherv");
 }
@@ -124,10 +124,10 @@ static alnico_status_t scatter(struct call *call, alnico_comm_t comm, alnico_req
     if (comm->rank != call->root)
         call->send = NULL;
     if (call->recv == ALNICO_IN_PLACE && comm->rank != call->root)
-        return api_nowhere(comm, "recv", call->root, who);
+        return api_refused(comm, api_nowhere(comm, "recv", call->root, who), who);
     if (call->recv == ALNICO_IN_PLACE) {
         struct side blocks = call_reads(call, comm->rank, comm->size);
-        TRY(api_own_place(comm, &blocks, call->send, call->type, who, &call->recv));
+        TRY_TOLD(comm, who, api_own_place(comm, &blocks, call->send, call->type, who, &call->recv));
     }
     return api_start(comm, call, request, who);
 }
@@ -142,8 +142,8 @@ static alnico_status_t scatter_equal(const void *send, void *recv, size_t count,
                         .count = count,
                         .type = type,
                         .root = root};
-    TRY(api_ready(comm, who));
-    TRY(api_root(comm, root, who));
+    TRY(api_collective(comm, who));
+    TRY_TOLD(comm, who, api_root(comm, root, who));
     return scatter(&call, comm, request, who);
 }
 
@@ -156,7 +156,7 @@ alnico_status_t alnico_scatter(const void *send, void *recv, size_t count, alnic
 alnico_status_t alnico_iscatter(const void *send, void *recv, size_t count, alnico_datatype_t type,
                                 int root, alnico_comm_t comm, alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_iscatter"));
+    TRY(api_request_told(comm, request, "alnico_iscatter"));
     return scatter_equal(send, recv, count, type, root, comm, request, "alnico_iscatter");
 }
 
@@ -164,8 +164,8 @@ static alnico_status_t scatterv(const void *send, const size_t *counts, const si
                                 void *recv, size_t recv_count, alnico_datatype_t type, int root,
                                 alnico_comm_t comm, alnico_request_t *request, const char *who)
 {
-    TRY(api_ready(comm, who));
-    TRY(api_root(comm, root, who));
+    TRY(api_collective(comm, who));
+    TRY_TOLD(comm, who, api_root(comm, root, who));
     struct call call = {.collective = ALNICO_SCATTERV,
                         .send = send,
                         .recv = recv,
@@ -173,8 +173,8 @@ static alnico_status_t scatterv(const void *send, const size_t *counts, const si
                         .type = type,
                         .root = root};
     if (comm->rank == root) {
-        TRY(api_counts(counts, "counts", who));
-        TRY(api_own_count(comm, "recv_count", recv_count, counts, who));
+        TRY_TOLD(comm, who, api_counts(counts, "counts", who));
+        TRY_TOLD(comm, who, api_own_count(comm, "recv_count", recv_count, counts, who));
         call.send_counts = counts;
         call.send_at = at;
     }
@@ -192,7 +192,7 @@ alnico_status_t alnico_iscatterv(const void *send, const size_t *counts, const s
                                  void *recv, size_t recv_count, alnico_datatype_t type, int root,
                                  alnico_comm_t comm, alnico_request_t *request)
 {
-    TRY(api_request(request, "alnico_iscatterv"));
+    TRY(api_request_told(comm, request, "alnico_iscatterv"));
     return scatterv(send, counts, at, recv, recv_count, type, root, comm, request,
                     "alnico_iscatterv");
 }

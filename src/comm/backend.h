@@ -113,7 +113,8 @@ alnico_status_t call_check_blocks(alnico_comm_t comm, const struct call *call, c
 alnico_status_t call_compare_counts(alnico_comm_t comm, const struct call *call, const char *who);
 
 /* Under ALNICO_CHECK: compares a call, and `mine`, how its arguments were found, with those of all ranks (collective; it
- * waits for them). `mine` if that is an error; the first error of another rank; MISMATCH, with what differs. */
+ * waits for them). `mine` if that is an error, and `call` may then be NULL; the first error of another rank, with its
+ * reason; MISMATCH, with what differs. */
 alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool nonblocking,
                              alnico_status_t mine, const char *who);
 

@@ -5,6 +5,7 @@
 #include "datatype.h"
 #include "status.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum field {
@@ -36,9 +37,10 @@ static const char *const names[FIELDS] = {
     [FIELD_RECV_OFFSET] = "recv's offset in its registration",
 };
 
-/* What one rank calls: plain numbers for the others. */
+/* What one rank calls: plain bytes for the others. */
 struct voice {
     int64_t of[FIELDS];
+    char refusal[192]; /* its own arguments', with that status */
 };
 
 static void find_place(const struct alnico_comm *comm, const struct side *side, const void *memory,
@@ -92,7 +94,8 @@ static alnico_status_t compare(const struct voice *voices, int size, const char 
     for (int i = 0; i < size; i++)
         if (voices[i].of[FIELD_STATUS] != ALNICO_SUCCESS)
             return error_set((alnico_status_t)voices[i].of[FIELD_STATUS],
-                             "%s: rank %d refuses its own arguments", who, i);
+                             "%s: rank %d refuses its own arguments: %.*s", who, i,
+                             (int)sizeof voices[i].refusal - 1, voices[i].refusal);
     for (int i = 1; i < size; i++)
         for (int f = FIELD_STATUS + 1; f < FIELDS; f++)
             if (voices[i].of[f] != voices[0].of[f])
@@ -103,12 +106,14 @@ static alnico_status_t compare(const struct voice *voices, int size, const char 
 alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool nonblocking,
                              alnico_status_t mine, const char *who)
 {
-    struct voice own = {{[FIELD_STATUS] = mine}};
+    struct voice own = {.of = {[FIELD_STATUS] = mine}};
     struct voice *voices = calloc((size_t)comm->size, sizeof *voices);
     if (!voices)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
     if (mine == ALNICO_SUCCESS)
         describe(comm, call, nonblocking, &own);
+    else
+        snprintf(own.refusal, sizeof own.refusal, "%s", alnico_error_detail());
     alnico_status_t status =
         comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout, who,
                       &own, voices, sizeof own);

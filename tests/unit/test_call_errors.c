@@ -199,6 +199,80 @@ static void test_what_ranks_call_differently(void **state)
     ranks_run(RANKS, compared, NULL);
 }
 
+/* ---- What only one rank can refuse: the others hear of it ---- */
+
+#define TOLD(expr, text)                                                                           \
+    do {                                                                                           \
+        REFUSED(expr, text);                                                                       \
+        if (!odd)                                                                                  \
+            ranks_require_detail("rank 1 refuses its own arguments: ");                            \
+        REQUIRE_STATUS(alnico_barrier(comm), ALNICO_SUCCESS);                                      \
+    } while (0)
+
+static void tell_rooted(alnico_comm_t comm, bool odd, int32_t *a, int32_t *b)
+{
+    const size_t ones[RANKS] = {1, 1, 1};
+    TOLD(alnico_broadcast(a, 1, ALNICO_INT32, odd ? 9 : 0, comm), "root 9 is not one of");
+    TOLD(alnico_reduce(odd ? ALNICO_IN_PLACE : a, b, 1, ALNICO_INT32, ALNICO_SUM, 0, comm),
+         "send is ALNICO_IN_PLACE on rank 1");
+    TOLD(alnico_gather(odd ? ALNICO_IN_PLACE : a, b, 1, ALNICO_INT32, 0, comm),
+         "send is ALNICO_IN_PLACE on rank 1");
+    TOLD(alnico_scatter(a, odd ? ALNICO_IN_PLACE : b, 1, ALNICO_INT32, 0, comm),
+         "recv is ALNICO_IN_PLACE on rank 1");
+    TOLD(alnico_gatherv(a, 1, b, odd ? NULL : ones, NULL, ALNICO_INT32, 1, comm), "counts is NULL");
+    TOLD(alnico_scatterv(a, ones, NULL, b, odd ? 2 : 1, ALNICO_INT32, 1, comm),
+         "recv_count is 2 and counts[1] 1");
+}
+
+static void tell_blocks(alnico_comm_t comm, bool odd, int32_t *a, int32_t *b)
+{
+    const size_t ones[RANKS] = {1, 1, 1}, twos[RANKS] = {2, 2, 2}, at[RANKS] = {0, 5, 5};
+    TOLD(alnico_allgatherv(a, 1, b, odd ? NULL : ones, NULL, ALNICO_INT32, comm), "counts is NULL");
+    TOLD(alnico_allgatherv(a, odd ? 3 : 1, b, ones, NULL, ALNICO_INT32, comm), "send_count is 3");
+    TOLD(alnico_allgatherv(a, 1, b, ones, odd ? at : NULL, ALNICO_INT32, comm),
+         "blocks 1 and 2 overlap where they are received");
+    TOLD(alnico_reduce_scatterv(a, b, odd ? NULL : ones, ALNICO_INT32, ALNICO_SUM, comm),
+         "counts is NULL");
+    TOLD(alnico_alltoallv(a, ones, NULL, b, odd ? twos : ones, NULL, ALNICO_INT32, comm),
+         "the rank's own must be equal");
+    TOLD(alnico_alltoall(odd ? b : a, odd ? b + 1 : b, 1, ALNICO_INT32, comm), "overlap");
+    TOLD(alnico_allgather(ALNICO_IN_PLACE, b, 1, odd ? (alnico_datatype_t)99 : ALNICO_INT32, comm),
+         "unknown type 99");
+}
+
+static void tell_others(alnico_comm_t comm, bool odd, int32_t *a, int32_t *b)
+{
+    alnico_request_t request = NULL;
+    TOLD(alnico_iallreduce(a, b, 1, ALNICO_INT32, ALNICO_SUM, comm, odd ? NULL : &request),
+         "request is NULL");
+    TOLD(alnico_ibarrier(comm, odd ? NULL : &request), "request is NULL");
+    if (odd)
+        REQUIRE_STATUS(alnico_group_begin(comm), ALNICO_SUCCESS);
+    REFUSED(alnico_allreduce(a, b, 1, ALNICO_INT32, ALNICO_SUM, comm), "a group is open");
+    if (odd)
+        REQUIRE_STATUS(alnico_group_end(comm, NULL), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_barrier(comm), ALNICO_SUCCESS);
+}
+
+static void told(struct rank *rank)
+{
+    int32_t a[ROOM] = {0}, b[ROOM] = {0};
+    alnico_comm_t comm = ranks_comm(rank, NULL);
+    bool odd = rank->rank == 1;
+    comm->family->settings.check = true;
+    comm->family->settings.timeout = 5;
+    tell_rooted(comm, odd, a, b);
+    tell_blocks(comm, odd, a, b);
+    tell_others(comm, odd, a, b);
+    alnico_comm_destroy(comm);
+}
+
+static void test_the_others_hear_what_one_refuses(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, told, NULL);
+}
+
 /* ---- Without it: at the deadline ---- */
 
 static void different_roots(struct rank *rank)
@@ -275,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_every_bad_argument),
         cmocka_unit_test(test_buffers_may_interleave),
         cmocka_unit_test(test_what_ranks_call_differently),
+        cmocka_unit_test(test_the_others_hear_what_one_refuses),
         cmocka_unit_test(test_different_roots_are_named_at_the_deadline),
         cmocka_unit_test(test_averages),
     };
