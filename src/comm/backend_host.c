@@ -257,6 +257,21 @@ static const size_t *keep_list(size_t **free_list, const size_t *list, size_t si
     return kept;
 }
 
+/* Where blocks of these counts begin. */
+static const size_t *keep_places(size_t **free_list, const size_t *counts, const size_t *at,
+                                 size_t size)
+{
+    if (at || !counts)
+        return keep_list(free_list, at, size);
+    size_t *places = *free_list, next = 0;
+    for (size_t b = 0; b < size; b++) {
+        places[b] = next;
+        next += counts[b];
+    }
+    *free_list += size;
+    return places;
+}
+
 /* The user's arrays are his again when the call returns. */
 static alnico_status_t keep_lists(struct host_op *op, struct call *call)
 {
@@ -269,9 +284,9 @@ static alnico_status_t keep_lists(struct host_op *op, struct call *call)
     if (!next)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for the counts of %zu ranks", size);
     call->send_counts = keep_list(&next, call->send_counts, size);
-    call->send_at = keep_list(&next, call->send_at, size);
+    call->send_at = keep_places(&next, call->send_counts, call->send_at, size);
     call->recv_counts = keep_list(&next, call->recv_counts, size);
-    call->recv_at = keep_list(&next, call->recv_at, size);
+    call->recv_at = keep_places(&next, call->recv_counts, call->recv_at, size);
     return ALNICO_SUCCESS;
 }
 

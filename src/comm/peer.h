@@ -1,7 +1,7 @@
 /*
  * Collectives over memory that all ranks of a host map, in C11 atomics and without locks: the protocol of the peer
  * backend on the CPU. Every rank writes to its own part of the area only; the others read it. Allreduce, reduce,
- * broadcast, allgather, reduce_scatter, alltoall and barrier.
+ * broadcast, allgather, reduce_scatter, gather, scatter, alltoall and barrier.
  *
  * One-shot: who has something to say publishes it, and every rank reads what it needs and combines it itself. Reductions
  * of a vector have two other ways. Recursive multiplying: groups do so, and then one of each group; barriers too.

@@ -79,6 +79,8 @@ static const struct peer_pattern patterns[] = {
     [ALNICO_BROADCAST] = {ROOT, OTHERS, false, false},
     [ALNICO_ALLGATHER] = {ALL, ALL, false, true},
     [ALNICO_REDUCE_SCATTER] = {ALL, ALL, true, false},
+    [ALNICO_GATHER] = {OTHERS, ROOT, false, true},
+    [ALNICO_SCATTER] = {ROOT, OTHERS, true, false},
     [ALNICO_ALLTOALL] = {ALL, ALL, true, true},
     [ALNICO_BARRIER] = {ALL, ALL, false, false},
 };
@@ -90,13 +92,22 @@ bool peer_does(alnico_collective_t collective, enum peer_way way)
         return true;
     return way == PEER_ONE_SHOT &&
            (collective == ALNICO_BROADCAST || collective == ALNICO_ALLGATHER ||
-            collective == ALNICO_REDUCE_SCATTER || collective == ALNICO_ALLTOALL);
+            collective == ALNICO_REDUCE_SCATTER || collective == ALNICO_GATHER ||
+            collective == ALNICO_SCATTER || collective == ALNICO_ALLTOALL);
+}
+
+/* What takes blocks has one of its own among them, and so has who scatters. */
+static bool keeps_own(const struct peer_run *run)
+{
+    if (run->pattern->takes_blocks)
+        return reads(run);
+    return run->call.collective == ALNICO_SCATTER && writes(run, run->peer->rank);
 }
 
 void peer_keep_own(const struct peer_run *run)
 {
     int rank = run->peer->rank;
-    if (run->pattern->takes_blocks && own_send(run, rank) != own_recv(run, rank))
+    if (keeps_own(run) && own_send(run, rank) != own_recv(run, rank))
         memcpy(own_recv(run, rank), own_send(run, rank), run->count * run->width);
 }
 

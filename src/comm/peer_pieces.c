@@ -1,7 +1,7 @@
 /*
  * One-shot of larger vectors, in pieces. Where everybody waits for everybody they go through two stages of every rank used
- * in turn, and `ready` says up to which piece a rank has published its part. Who writes and does not read, a broadcast's
- * root or a reduce's other ranks, has slots, more of them and smaller, and `flowing`: it goes on until it comes to a slot
+ * in turn, and `ready` says up to which piece a rank has published its part. Who writes and does not read, a broadcast's or
+ * scatter's root or the other ranks of a reduce or gather, has slots, more of them and smaller, and `flowing`: it goes on until it comes to a slot
  * that is still being read (peer_turns.c), so that copies in and out overlap.
  *
  * Of blocks for each rank a piece has the same part of every block, one behind the other; our own is not there.
@@ -35,10 +35,11 @@ static _Atomic uint64_t *mark_in(const struct peer_run *run, int rank)
 static size_t piece_most(const struct peer_run *run)
 {
     const struct peer *peer = run->peer;
-    size_t bytes = run->call.count * run->width / FLOW_PIECES;
+    size_t blocks = run->pattern->sends_blocks ? (size_t)peer->size - 1 : 1;
+    size_t bytes = run->call.count * run->width * blocks / FLOW_PIECES;
     if (numbers(run) == PIECES)
-        return peer->stage_bytes / (run->pattern->sends_blocks ? (size_t)peer->size - 1 : 1);
-    return bytes < FLOW_LEAST ? FLOW_LEAST : bytes > SLOT_BYTES ? SLOT_BYTES : bytes;
+        return peer->stage_bytes / blocks;
+    return (bytes < FLOW_LEAST ? FLOW_LEAST : bytes > SLOT_BYTES ? SLOT_BYTES : bytes) / blocks;
 }
 
 /* Elements of the next piece: nearly equal ones, of whole lines but for the last. */
@@ -54,9 +55,9 @@ static size_t piece_count(const struct peer_run *run)
 static char *part_for(const struct peer_run *run, int rank, int reader)
 {
     int place = run->pattern->sends_blocks ? reader - (reader > rank) : 0;
-    if (numbers(run) == FLOWS)
-        return peer_slot(run, rank, run->turn);
-    return peer_stage(run, rank, run->turn) + (size_t)place * run->count * run->width;
+    char *parts =
+        numbers(run) == FLOWS ? peer_slot(run, rank, run->turn) : peer_stage(run, rank, run->turn);
+    return parts + (size_t)place * run->count * run->width;
 }
 
 static void publish(const struct peer_run *run)

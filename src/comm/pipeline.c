@@ -87,9 +87,15 @@ static bool mixes(const struct pipeline *p)
     return p->shadows && p->writes.blocks > 1;
 }
 
+/* One chunk that reads and writes the user's blocks where they are: its lists are the call's. */
+static bool is_whole(const struct pipeline *p)
+{
+    return p->chunks == 1 && !packs_reads(p);
+}
+
 static alnico_status_t cut_sides(struct pipeline *p, struct chunk *c)
 {
-    bool vector = call_is_vector(&p->call);
+    bool vector = call_is_vector(&p->call) && !is_whole(p);
     size_t size = (size_t)p->transport->size, bytes = 4 * size * sizeof(size_t);
     void *lists = NULL;
     if (vector || mixes(p))

@@ -136,8 +136,12 @@ void send_cancel(struct transport_shm *t, struct message *m);
 /* Takes what has come for it, or waits. */
 void receive_post(struct transport_shm *t, struct message *m);
 
-/* Reads what has come from a rank, at most a ring full. */
-void receive_all(struct transport_shm *t, int from);
+/* A message that is the next to come and that no receive before this one waits for: at once. False otherwise. */
+bool receive_now(struct transport_shm *t, const struct message *m);
+
+/* Reads what has come from a rank, at most a ring full. `until`, if not NULL, ends the reading with it: what comes behind
+ * it stays in the ring, where it need not be copied once more, until somebody waits for that. */
+void receive_all(struct transport_shm *t, int from, const struct message *until);
 
 /* After receive_all: whether a message in fragments still comes. */
 void receive_check(struct transport_shm *t, struct message *m);

@@ -89,13 +89,14 @@ static void receive_fragment(struct peer *p, const struct cell *cell)
     message_end(m, ALNICO_SUCCESS);
 }
 
-/* The oldest posted receive that fits, or NULL; its place. */
+/* The place of the oldest posted receive that fits, or of none, at the end. */
 static struct message **find_posted(struct transport_shm *t, int from, uint32_t tag)
 {
-    for (struct message **link = &t->posted.first; *link; link = &(*link)->next)
+    struct message **link = &t->posted.first;
+    for (; *link; link = &(*link)->next)
         if ((*link)->tag == tag && ((*link)->peer == from || (*link)->peer == TRANSPORT_ANY))
-            return link;
-    return NULL;
+            break;
+    return link;
 }
 
 /* Of operations that end on no rank before all have begun them, at most a window full is kept. Of broadcasts, reductions to
@@ -134,7 +135,7 @@ static bool take_message(struct transport_shm *t, int from, const struct cell *c
 {
     struct peer *p = &t->peer[from];
     struct message **link = find_posted(t, from, cell->tag);
-    if (!link)
+    if (!*link)
         return keep(p, cell);
     struct message *m = *link;
     if (!hand_over(p, m, cell, channel_data(&p->in, cell)))
@@ -144,11 +145,28 @@ static bool take_message(struct transport_shm *t, int from, const struct cell *c
     return true;
 }
 
-void receive_all(struct transport_shm *t, int from)
+bool receive_now(struct transport_shm *t, const struct message *m)
+{
+    if (m->peer == TRANSPORT_ANY)
+        return false;
+    struct peer *p = &t->peer[m->peer];
+    const struct cell *cell = p->arrivals ? NULL : channel_peek(&p->in);
+    if (!cell || cell->kind != CELL_WHOLE || cell->tag != m->tag || cell->bytes != m->bytes ||
+        *find_posted(t, m->peer, m->tag))
+        return false;
+    if (m->bytes)
+        memcpy(m->buffer, channel_data(&p->in, cell), m->bytes);
+    channel_pop(&p->in, cell);
+    return true;
+}
+
+void receive_all(struct transport_shm *t, int from, const struct message *until)
 {
     struct peer *p = &t->peer[from];
     const struct cell *cell;
     for (uint32_t i = 0; i < p->in.shape.cells && (cell = channel_peek(&p->in)); i++) {
+        if (until && until->state == ENDED)
+            return;
         if (cell->kind == CELL_FRAGMENT)
             receive_fragment(p, cell);
         else if (!take_message(t, from, cell))

@@ -59,7 +59,7 @@ static void message_give(struct transport_shm *t, struct message *m)
 static void advance_peer(struct transport_shm *t, int peer)
 {
     send_advance_all(t, &t->peer[peer]);
-    receive_all(t, peer);
+    receive_all(t, peer, NULL);
 }
 
 /* Something is waited for in vain: looks at one more rank, so that nobody's channel stays full. */
@@ -72,7 +72,7 @@ static void look_around(struct transport_shm *t)
 static void advance_receive(struct transport_shm *t, struct message *m)
 {
     if (m->peer != TRANSPORT_ANY)
-        receive_all(t, m->peer);
+        receive_all(t, m->peer, m);
     for (int i = 0; m->peer == TRANSPORT_ANY && i < t->base.size; i++)
         advance_peer(t, i);
     receive_check(t, m);
@@ -126,18 +126,23 @@ static alnico_status_t shm_irecv(struct transport *transport, int from, uint32_t
                                  size_t bytes, struct transfer *out)
 {
     struct transport_shm *t = shm_of(transport);
-    lock(t);
-    struct message *m = message_take(t);
-    if (!m) {
-        unlock(t);
-        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a message");
-    }
-    *m = (struct message){
+    struct message posted = {
         .buffer = buffer, .bytes = bytes, .peer = from, .tag = tag, .state = RECEIVE_POSTED};
-    receive_post(t, m);
-    out->word[0] = (uintptr_t)m;
+    alnico_status_t status = ALNICO_SUCCESS;
+    lock(t);
+    out->word[0] = 0;
+    if (!receive_now(t, &posted)) {
+        struct message *m = message_take(t);
+        if (m) {
+            *m = posted;
+            out->word[0] = (uintptr_t)m;
+            receive_post(t, m);
+        } else {
+            status = error_set(ALNICO_ERROR_MEMORY, "cannot allocate a message");
+        }
+    }
     unlock(t);
-    return ALNICO_SUCCESS;
+    return status;
 }
 
 static alnico_status_t shm_test(struct transport *transport, struct transfer *transfer)

@@ -70,6 +70,8 @@ const struct tuning_backend tuning_backends[] = {
          [ALNICO_BROADCAST] = algorithms_peer_copies,
          [ALNICO_ALLGATHER] = algorithms_peer_copies,
          [ALNICO_REDUCE_SCATTER] = algorithms_peer_copies,
+         [ALNICO_GATHER] = algorithms_peer_copies,
+         [ALNICO_SCATTER] = algorithms_peer_copies,
          [ALNICO_ALLTOALL] = algorithms_peer_copies,
          [ALNICO_BARRIER] = algorithms_peer_barrier,
      },

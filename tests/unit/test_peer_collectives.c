@@ -25,7 +25,7 @@ static uint64_t seed;
 
 static const alnico_collective_t all[] = {ALNICO_ALLREDUCE, ALNICO_REDUCE,         ALNICO_BROADCAST,
                                           ALNICO_ALLGATHER, ALNICO_REDUCE_SCATTER, ALNICO_ALLTOALL,
-                                          ALNICO_BARRIER};
+                                          ALNICO_GATHER,    ALNICO_SCATTER,        ALNICO_BARRIER};
 enum { KINDS = sizeof all / sizeof *all };
 
 struct world {
@@ -82,12 +82,15 @@ static bool has(const struct trial *t, alnico_collective_t a, alnico_collective_
 
 static int blocks_sent(const struct trial *t, int size)
 {
-    return has(t, ALNICO_REDUCE_SCATTER, ALNICO_ALLTOALL) ? size : 1;
+    return has(t, ALNICO_REDUCE_SCATTER, ALNICO_ALLTOALL) || has(t, ALNICO_SCATTER, ALNICO_SCATTER)
+               ? size
+               : 1;
 }
 
 static int blocks_taken(const struct trial *t, int size)
 {
-    return has(t, ALNICO_ALLGATHER, ALNICO_ALLTOALL) ? size : 1;
+    return has(t, ALNICO_ALLGATHER, ALNICO_ALLTOALL) || has(t, ALNICO_GATHER, ALNICO_GATHER) ? size
+                                                                                             : 1;
 }
 
 /* What a rank has in the block for `to`. */
@@ -134,11 +137,11 @@ static void check(struct rank *rank, const struct trial *t, const char *result)
 {
     size_t bytes = t->call.count * datatype_bytes(t->call.type);
     if (has(t, ALNICO_BARRIER, ALNICO_BARRIER) ||
-        (has(t, ALNICO_REDUCE, ALNICO_REDUCE) && rank->rank != t->call.root))
+        (has(t, ALNICO_REDUCE, ALNICO_GATHER) && rank->rank != t->call.root))
         return;
     if (call_reduces(&t->call))
         check_sum(rank, t, result);
-    else if (has(t, ALNICO_BROADCAST, ALNICO_BROADCAST))
+    else if (has(t, ALNICO_BROADCAST, ALNICO_SCATTER))
         check_block(rank, t, result, t->call.root);
     else
         for (int from = 0; from < rank->size; from++)
@@ -174,19 +177,23 @@ static void fill_all(struct rank *rank, const struct trial *t, char *send)
 static void point(struct rank *rank, const struct trial *t, struct buffers *b, struct call *call)
 {
     size_t block = t->call.count * datatype_bytes(t->call.type) * (size_t)rank->rank;
+    bool at_root = rank->rank == t->call.root, spread = has(t, ALNICO_GATHER, ALNICO_SCATTER);
+    bool in_place = t->in_place && (at_root || !spread);
     call->send = b->send;
     call->recv = b->recv;
     if (has(t, ALNICO_BROADCAST, ALNICO_BROADCAST) ||
-        (t->in_place && !has(t, ALNICO_ALLGATHER, ALNICO_REDUCE_SCATTER)))
+        (in_place && !spread && !has(t, ALNICO_ALLGATHER, ALNICO_REDUCE_SCATTER)))
         call->recv = b->send;
-    else if (t->in_place && has(t, ALNICO_ALLGATHER, ALNICO_ALLGATHER))
+    else if (in_place && has(t, ALNICO_ALLGATHER, ALNICO_GATHER))
         call->send = b->recv + block;
-    else if (t->in_place)
+    else if (in_place)
         call->recv = b->send + block;
     if (has(t, ALNICO_BARRIER, ALNICO_BARRIER))
         call->send = call->recv = NULL;
-    if (has(t, ALNICO_REDUCE, ALNICO_REDUCE) && rank->rank != t->call.root)
+    if (has(t, ALNICO_REDUCE, ALNICO_GATHER) && !at_root)
         call->recv = NULL;
+    if (has(t, ALNICO_SCATTER, ALNICO_SCATTER) && !at_root)
+        call->send = NULL;
 }
 
 static void one(struct rank *rank, struct peer *peer, const struct trial *t)
