@@ -6,7 +6,8 @@
 enum {
     WARPS_LEAST = 3,       /* of a block: small messages are fastest where a block has few */
     OWN_WARP_BYTES = 4096, /* that a warp copies of messages to this rank itself, if it can */
-    OWN_WARPS_MOST = 64
+    OWN_WARPS_MOST = 64,
+    STRANDS_DEFAULT = 128 /* leaves room for what else runs on the GPU */
 };
 
 _Static_assert(PEER_RANK_STRANDS *PEER_STRAND_BYTES <= PEER_MESSAGES_BYTES - (64 << 10), "");
@@ -99,8 +100,9 @@ static void divide_grid(struct peer_group *group, struct peer_grid *grid)
 
 static uint32_t strands_for(int size, int blocks)
 {
-    uint32_t most = peer_strands_most(size), wanted = (uint32_t)blocks * PEER_BLOCK_STRANDS;
-    return blocks > 0 && wanted < most ? wanted : most;
+    uint32_t most = peer_strands_most(size),
+             wanted = blocks > 0 ? (uint32_t)blocks * PEER_BLOCK_STRANDS : STRANDS_DEFAULT;
+    return wanted < most ? wanted : most;
 }
 
 int peer_exchange_plan(struct peer_exchange *out, struct peer_grid *grid,

@@ -10,7 +10,10 @@
 
 #include <stddef.h>
 
-enum { BATCH = 4 }; /* units of a strand that are under way in registers */
+enum {
+    BATCH = 4,            /* units of a strand that are under way in registers */
+    SUSPICIOUS_TRIES = 64 /* after which what is there is looked at */
+};
 
 /* The kernel with few messages gets fewer arguments. */
 template <int MESSAGES> struct arguments {
@@ -30,71 +33,99 @@ struct warp {
     u32 strand;
 };
 
-/* The unit that a batch has as its k-th, which begins with unit u of the message. */
-static __device__ __forceinline__ u64 unit_at(u64 u, u32 strands, int k)
+static __device__ __forceinline__ u32 lane_of()
 {
-    return u + (u64)k * strands;
+    return threadIdx.x % 32;
 }
 
-static __device__ __forceinline__ u64 line_of(u64 unit)
+static __device__ __forceinline__ u32 line_of(u32 unit)
 {
-    return unit * PEER_UNIT_LINES + threadIdx.x % 32 / 8;
+    return unit * PEER_UNIT_LINES + lane_of() / 8;
 }
 
-/* This lane's part of a place in a strand's ring. */
-static __device__ __forceinline__ char *place_of(char *ring, u64 number)
+/* This lane's part of the place that the unit with that number has in a strand's ring. */
+static __device__ __forceinline__ char *place_of(char *ring, u32 number)
 {
-    return ring + (u32)number % PEER_DEPTH * PEER_UNIT_BYTES + threadIdx.x % 32 * 16;
+    return ring + number % PEER_DEPTH * PEER_UNIT_BYTES + lane_of() * 16;
 }
 
-static __device__ __forceinline__ u32 batch_units(u64 u, u64 units, u32 strands)
+static __device__ __forceinline__ u32 load_count(const void *at)
 {
-    u32 n = 0;
+    return *(const volatile u32 *)at;
+}
+
+static __device__ __forceinline__ void store_count(void *at, u32 count)
+{
+    *(volatile u32 *)at = count;
+}
+
+/* A message as a warp of a strand sees it, with the unit that comes next. */
+struct part {
+    char *at;
+    u64 bytes;
+    u32 unit, units, step;
+    bool aligned;
+};
+
+static __device__ __forceinline__ part part_of(const warp &w, const peer_message &m)
+{
+    part p;
+    p.at = m.at;
+    p.bytes = m.bytes;
+    p.unit = w.strand;
+    p.units = peer_message_units(m.bytes);
+    p.step = p.units < w.group.strands ? p.units : w.group.strands;
+    p.aligned = (u64)m.at % 8 == 0;
+    return p;
+}
+
+/* How many of the next units belong to a batch. */
+static __device__ __forceinline__ int batch_of(const part &p)
+{
+    int n = 0;
 #pragma unroll
     for (int k = 0; k < BATCH; k++)
-        n += unit_at(u, strands, k) < units;
+        n += p.unit + k * p.step < p.units;
     return n;
 }
 
 /* ---- Sending ---- */
 
 /* Until n units fit into the ring. False: give up. */
-static __device__ __forceinline__ bool wait_for_room(const warp &w, char *counts, pair &strand,
-                                                     u32 n)
+static __device__ __forceinline__ bool wait_for_room(const warp &w, const char *counts, u32 sent,
+                                                     u32 &received, u32 n)
 {
-    const peer_arguments &a = w.group.base;
     spin s = {0, 0, 0};
-    while (strand.x + n > strand.y + PEER_DEPTH) {
-        strand.y = load_pair(counts).y;
-        if (strand.x + n > strand.y + PEER_DEPTH && spin_failed(s, a, w.e, w.job.peer))
+    while (!peer_has_room(sent, received, n)) {
+        received = load_count(counts + offsetof(peer_strand, received));
+        if (!peer_has_room(sent, received, n) && spin_failed(s, w.group.base, w.e, w.job.peer))
             return false;
     }
     return true;
 }
 
-/* strand.x and .y: units sent and received. */
 static __device__ __forceinline__ bool send_message(const warp &w, const peer_message &m,
-                                                    char *ring, char *counts, pair &strand)
+                                                    char *ring, const char *counts, u32 &sent,
+                                                    u32 &received)
 {
-    u64 bytes = m.bytes, units = peer_message_units(bytes);
-    u32 strands = peer_message_strands(bytes, w.group.strands);
-    bool aligned = (u64)m.at % 8 == 0;
-    for (u64 u = w.strand; u < units; u += (u64)BATCH * strands) {
-        u32 n = batch_units(u, units, strands);
+    part p = part_of(w, m);
+    while (p.unit < p.units) {
+        int n = batch_of(p);
         pair v[BATCH];
 #pragma unroll
         for (int k = 0; k < BATCH; k++)
             if (k < n)
-                v[k] = load_line(m.at, line_of(unit_at(u, strands, k)), bytes, aligned);
-        if (!wait_for_room(w, counts, strand, n))
+                v[k] = load_line(p.at, line_of(p.unit + k * p.step), p.bytes, p.aligned);
+        if (!wait_for_room(w, counts, sent, received, n))
             return false;
 #pragma unroll
         for (int k = 0; k < BATCH; k++)
             if (k < n)
-                store_pair(place_of(ring, strand.x + k),
-                           with_flag(v[k], peer_line_flag(strand.x + k, bytes,
-                                                          line_of(unit_at(u, strands, k)))));
-        strand.x += n;
+                store_pair(place_of(ring, sent + k),
+                           with_flag(v[k], peer_line_flag(sent + k, p.bytes,
+                                                          line_of(p.unit + k * p.step))));
+        sent += n;
+        p.unit = n < BATCH ? p.units : p.unit + BATCH * p.step;
     }
     return true;
 }
@@ -105,84 +136,90 @@ static __device__ __forceinline__ void send_all(const warp &w, const peer_messag
     char *counts = own_scratch(a) + peer_sent_at(w.job.peer, w.strand);
     char *ring = a.world.scratch[w.job.peer] +
                  peer_ring_at(a.world.rank, w.job.peer, a.world.size, w.strand);
-    pair strand = load_pair(counts);
+    u64 both = *(const volatile u64 *)counts;
+    u32 sent = (u32)both, received = (u32)(both >> 32);
 #pragma unroll 1
     for (int i = 0; i < w.job.count; i++)
-        if (!send_message(w, messages[w.job.first + i], ring, counts, strand))
+        if (!send_message(w, messages[w.job.first + i], ring, counts, sent, received))
             return;
-    if (threadIdx.x % 32 == 0)
-        store_relaxed(counts, strand.x);
+    if (lane_of() == 0)
+        store_count(counts, sent);
 }
 
 /* ---- Receiving ---- */
 
-/* Of the lanes that see another message than they expect the first one says so. */
-static __device__ __noinline__ void contradict(const peer_arguments &a, u64 epoch, int peer,
-                                               u64 sent, u64 received, u32 lanes)
+/* Whether no line of the next n units is of another message. Of the lanes that see one the first says so. */
+static __device__ __noinline__ bool is_right(const peer_arguments &a, u64 epoch, int peer,
+                                             char *ring, u32 number, u32 line, u64 bytes)
 {
-    if (threadIdx.x % 32 == __ffs((int)lanes) - 1)
-        give_up(a, epoch, PEER_FAULT_MISMATCH, peer, sent, received);
+    u64 flag = load_pair(place_of(ring, number)).y, wanted = peer_line_flag(number, bytes, line);
+    bool wrong =
+        line < peer_message_lines(bytes) && line_lane() == 7 && peer_flag_contradicts(flag, wanted);
+    u32 lanes = __ballot_sync(~0u, wrong);
+    if (lanes && lane_of() == __ffs((int)lanes) - 1)
+        give_up(a, epoch, PEER_FAULT_MISMATCH, peer, peer_flag_bytes(flag, line), bytes);
+    return lanes == 0;
+}
+
+static __device__ __forceinline__ bool is_possible(const warp &w, const part &p, char *ring,
+                                                   u32 number, int n)
+{
+#pragma unroll 1
+    for (int k = 0; k < n; k++)
+        if (!is_right(w.group.base, w.e.now, w.job.peer, ring, number + k,
+                      line_of(p.unit + k * p.step), p.bytes))
+            return false;
+    return true;
 }
 
 /* Waits for n units. False: give up. */
-static __device__ __forceinline__ bool receive_units(const warp &w, const peer_message &m,
-                                                     char *ring, u64 number, u64 u, u32 strands,
-                                                     u32 n, pair (&got)[BATCH])
+static __device__ __forceinline__ bool receive_units(const warp &w, const part &p, char *ring,
+                                                     u32 number, int n, pair (&got)[BATCH])
 {
-    u64 lines = peer_message_lines(m.bytes);
     spin s = {0, 0, 0};
+    u32 lines = peer_message_lines(p.bytes);
     for (;;) {
         int missing = -1;
-        bool wrong = false;
-        u64 flag = 0, line = 0;
 #pragma unroll
         for (int k = 0; k < BATCH; k++)
             if (k < n)
                 got[k] = load_pair(place_of(ring, number + k));
 #pragma unroll
         for (int k = BATCH - 1; k >= 0; k--) {
-            u64 i = line_of(unit_at(u, strands, k)),
-                wanted = peer_line_flag(number + k, m.bytes, i);
-            if (k >= n || i >= lines || line_lane() != 7 || got[k].y == wanted)
-                continue;
-            missing = w.job.peer;
-            if (!peer_flag_contradicts(got[k].y, wanted))
-                continue;
-            wrong = true;
-            flag = got[k].y;
-            line = i;
+            u32 line = line_of(p.unit + k * p.step);
+            if (k < n && line < lines && line_lane() == 7 &&
+                got[k].y != peer_line_flag(number + k, p.bytes, line))
+                missing = w.job.peer;
         }
         if (__all_sync(~0u, missing < 0))
             return true;
-        u32 lanes = __ballot_sync(~0u, wrong);
-        if (lanes)
-            contradict(w.group.base, w.e.now, w.job.peer, peer_flag_bytes(flag, line), m.bytes,
-                       lanes);
-        if (lanes || spin_failed(s, w.group.base, w.e, missing))
+        if (s.tries % SUSPICIOUS_TRIES == SUSPICIOUS_TRIES - 1 &&
+            !is_possible(w, p, ring, number, n))
+            return false;
+        if (spin_failed(s, w.group.base, w.e, missing))
             return false;
     }
 }
 
 /* `number`: units received. Who sends may use their places again once all lanes have them. */
 static __device__ __forceinline__ bool receive_message(const warp &w, const peer_message &m,
-                                                       char *ring, char *told, u64 &number)
+                                                       char *ring, char *told, u32 &number)
 {
-    u64 units = peer_message_units(m.bytes);
-    u32 strands = peer_message_strands(m.bytes, w.group.strands);
-    bool aligned = (u64)m.at % 8 == 0;
-    for (u64 u = w.strand; u < units; u += (u64)BATCH * strands) {
-        u32 n = batch_units(u, units, strands);
+    part p = part_of(w, m);
+    while (p.unit < p.units) {
+        int n = batch_of(p);
         pair got[BATCH];
-        if (!receive_units(w, m, ring, number, u, strands, n, got))
+        if (!receive_units(w, p, ring, number, n, got))
             return false;
         number += n;
         __syncwarp();
-        if (threadIdx.x % 32 == 0)
-            store_relaxed(told, number);
+        if (lane_of() == 0)
+            store_count(told, number);
 #pragma unroll
         for (int k = 0; k < BATCH; k++)
             if (k < n)
-                store_line(m.at, line_of(unit_at(u, strands, k)), m.bytes, aligned, got[k]);
+                store_line(p.at, line_of(p.unit + k * p.step), p.bytes, p.aligned, got[k]);
+        p.unit = n < BATCH ? p.units : p.unit + BATCH * p.step;
     }
     return true;
 }
@@ -194,13 +231,13 @@ static __device__ __forceinline__ void receive_all(const warp &w, const peer_mes
     char *ring = own_scratch(a) + peer_ring_at(w.job.peer, a.world.rank, a.world.size, w.strand);
     char *told = a.world.scratch[w.job.peer] + peer_sent_at(a.world.rank, w.strand) +
                  offsetof(peer_strand, received);
-    u64 number = *(volatile u64 *)count;
+    u32 number = load_count(count);
 #pragma unroll 1
     for (int i = 0; i < w.job.count; i++)
         if (!receive_message(w, messages[w.job.first + i], ring, told, number))
             return;
-    if (threadIdx.x % 32 == 0)
-        store_relaxed(count, number);
+    if (lane_of() == 0)
+        store_count(count, number);
 }
 
 /* ---- To this rank itself ---- */
@@ -208,8 +245,7 @@ static __device__ __forceinline__ void receive_all(const warp &w, const peer_mes
 static __device__ __forceinline__ void copy_message(const warp &w, const peer_message &from,
                                                     const peer_message &to)
 {
-    u64 thread = (u64)w.strand * 32 + threadIdx.x % 32,
-        step = (u64)(w.job.end - w.job.block) * blockDim.x;
+    u64 thread = (u64)w.strand * 32 + lane_of(), step = (u64)(w.job.end - w.job.block) * blockDim.x;
     bool reads = (u64)from.at % 8 == 0, writes = (u64)to.at % 8 == 0;
 #pragma unroll 4
     for (u64 at = thread * 8; at < from.bytes; at += step * 8)
@@ -243,7 +279,7 @@ static __device__ __forceinline__ const peer_job &find_job(const peer_group &gro
 static __device__ __forceinline__ void fetch_first(const warp &w, const peer_message *messages)
 {
     const peer_message &m = messages[w.job.first];
-    u64 at = line_of(w.strand) * PEER_LINE_PAYLOAD + line_lane() * 16;
+    u64 at = (u64)line_of(w.strand) * PEER_LINE_PAYLOAD + line_lane() * 16;
     if (w.job.kind == PEER_JOB_SEND && at < m.bytes)
         prefetch(m.at + at);
     if (w.job.kind == PEER_JOB_SEND)

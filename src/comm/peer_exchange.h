@@ -33,7 +33,7 @@ enum {
     PEER_UNIT_BYTES = PEER_UNIT_LINES * 128,
     PEER_STRAND_BYTES = PEER_DEPTH * PEER_UNIT_BYTES,
     PEER_AT_SENT = PEER_AT_MESSAGES, /* struct peer_strand [rank][strand]: to that rank */
-    PEER_AT_RECEIVED = PEER_AT_SENT + (32 << 10), /* uint64_t [rank][strand]: units, from it */
+    PEER_AT_RECEIVED = PEER_AT_SENT + (16 << 10), /* uint32_t [rank][strand]: units, from it */
     PEER_AT_RINGS = PEER_AT_SENT + (64 << 10),
     PEER_RANK_STRANDS = 736, /* of all channels to a rank: their rings have room */
 
@@ -46,9 +46,9 @@ enum {
     PEER_JOBS = 2 * (PEER_CUDA_RANKS - 1) + 1
 };
 
-/* Units sent, by the sender; and received, which the receiver writes here. */
+/* Units sent, by the sender; and received, which the receiver writes here. They wrap around. */
 struct peer_strand {
-    uint64_t sent, received;
+    uint32_t sent, received;
 };
 
 struct peer_message {
@@ -81,13 +81,13 @@ struct peer_exchange {
 
 /* ---- Where a message lies ---- */
 
-/* A message without bytes is a line, too. */
-PEER_SHARED uint64_t peer_message_lines(uint64_t bytes)
+/* A message without bytes is a line, too. GPUs' memory has fewer than 2^32 lines. */
+PEER_SHARED uint32_t peer_message_lines(uint64_t bytes)
 {
-    return bytes ? (bytes + PEER_LINE_PAYLOAD - 1) / PEER_LINE_PAYLOAD : 1;
+    return bytes ? (uint32_t)((bytes + PEER_LINE_PAYLOAD - 1) / PEER_LINE_PAYLOAD) : 1;
 }
 
-PEER_SHARED uint64_t peer_message_units(uint64_t bytes)
+PEER_SHARED uint32_t peer_message_units(uint64_t bytes)
 {
     return (peer_message_lines(bytes) + PEER_UNIT_LINES - 1) / PEER_UNIT_LINES;
 }
@@ -95,15 +95,21 @@ PEER_SHARED uint64_t peer_message_units(uint64_t bytes)
 /* Over how many of so many strands it is spread. */
 PEER_SHARED uint32_t peer_message_strands(uint64_t bytes, uint32_t strands)
 {
-    uint64_t units = peer_message_units(bytes);
-    return units < strands ? (uint32_t)units : strands;
+    uint32_t units = peer_message_units(bytes);
+    return units < strands ? units : strands;
+}
+
+/* How many bytes of a message begin with a line, as far as a flag can say. */
+PEER_SHARED uint32_t peer_bytes_from(uint64_t bytes, uint32_t line)
+{
+    uint64_t at = (uint64_t)line * PEER_LINE_PAYLOAD, left = at < bytes ? bytes - at : 0;
+    return left < 0xffffffffu ? (uint32_t)left : 0xffffffffu;
 }
 
 /* The flag of a line, of a strand's unit with that number. Units before it in the same place have other numbers. */
-PEER_SHARED uint64_t peer_line_flag(uint64_t number, uint64_t bytes, uint64_t line)
+PEER_SHARED uint64_t peer_line_flag(uint32_t number, uint64_t bytes, uint32_t line)
 {
-    uint64_t at = line * PEER_LINE_PAYLOAD, left = at < bytes ? bytes - at : 0;
-    return (number + 1) << 32 | (left < 0xffffffffu ? left : 0xffffffffu);
+    return (uint64_t)(number + 1) << 32 | peer_bytes_from(bytes, line);
 }
 
 /* Whether a flag is of the same unit as this one but of another message, and how many bytes that one has. */
@@ -112,9 +118,15 @@ PEER_SHARED int peer_flag_contradicts(uint64_t flag, uint64_t wanted)
     return flag != wanted && (flag ^ wanted) >> 32 == 0;
 }
 
-PEER_SHARED uint64_t peer_flag_bytes(uint64_t flag, uint64_t line)
+PEER_SHARED uint64_t peer_flag_bytes(uint64_t flag, uint32_t line)
 {
-    return line * PEER_LINE_PAYLOAD + (flag & 0xffffffffu);
+    return (uint64_t)line * PEER_LINE_PAYLOAD + (flag & 0xffffffffu);
+}
+
+/* Whether so many more units may be sent. */
+PEER_SHARED int peer_has_room(uint32_t sent, uint32_t received, uint32_t more)
+{
+    return sent - received + more <= PEER_DEPTH;
 }
 
 /* Strands that each channel has between so many ranks: whole blocks of the largest grid. */
@@ -138,7 +150,7 @@ PEER_SHARED uint64_t peer_sent_at(int to, uint32_t strand)
 
 PEER_SHARED uint64_t peer_received_at(int from, uint32_t strand)
 {
-    return PEER_AT_RECEIVED + ((uint64_t)from * PEER_STRANDS + strand) * sizeof(uint64_t);
+    return PEER_AT_RECEIVED + ((uint64_t)from * PEER_STRANDS + strand) * sizeof(uint32_t);
 }
 
 /* ---- The plan of a kernel ---- */

@@ -42,7 +42,7 @@ struct warp {
     const struct peer_job *job;
     uint32_t strand;
     int message;
-    uint64_t unit;
+    uint32_t unit;
     bool done;
 };
 
@@ -58,6 +58,23 @@ static struct message messages[MESSAGES];
 static struct {
     uint64_t sent, received;
 } contradiction;
+
+static uint32_t *count_at(char *scratch, uint64_t at)
+{
+    return (uint32_t *)(void *)(scratch + at);
+}
+
+/* As though so many units had been sent and received in each strand. */
+static void set_counts(int size, uint32_t units)
+{
+    for (int r = 0; r < size; r++)
+        for (int p = 0; p < size; p++)
+            for (uint32_t s = 0; s < PEER_STRANDS; s++) {
+                uint32_t *sent = count_at(ranks[r].world.own, peer_sent_at(p, s));
+                sent[0] = sent[1] = units;
+                *count_at(ranks[r].world.own, peer_received_at(p, s)) = units;
+            }
+}
 
 static void open_world(int size)
 {
@@ -102,41 +119,36 @@ static void check_message(struct message *m)
 
 /* ---- What a warp does ---- */
 
-static uint64_t *count_at(char *scratch, uint64_t at)
-{
-    return (uint64_t *)(void *)(scratch + at);
-}
-
 static char *line_at(const struct rank_state *me, int from, int to, uint32_t strand,
-                     uint64_t number, uint64_t line)
+                     uint32_t number, uint32_t line)
 {
     return me->world.scratch[to] + peer_ring_at(from, to, me->world.size, strand) +
            number % PEER_DEPTH * PEER_UNIT_BYTES + line % PEER_UNIT_LINES * 128;
 }
 
-static size_t part_of(uint64_t bytes, uint64_t line)
+static size_t part_of(uint64_t bytes, uint32_t line)
 {
-    uint64_t at = line * PEER_LINE_PAYLOAD, left = at < bytes ? bytes - at : 0;
+    uint32_t left = peer_bytes_from(bytes, line);
     return left < PEER_LINE_PAYLOAD ? left : PEER_LINE_PAYLOAD;
 }
 
 static void send_unit(const struct rank_state *me, const struct warp *w,
-                      const struct peer_message *m, uint64_t number, uint64_t unit)
+                      const struct peer_message *m, uint32_t number, uint32_t unit)
 {
-    for (uint64_t i = unit * PEER_UNIT_LINES; i < (unit + 1) * PEER_UNIT_LINES; i++) {
+    for (uint32_t i = unit * PEER_UNIT_LINES; i < (unit + 1) * PEER_UNIT_LINES; i++) {
         char *to = line_at(me, me->world.rank, w->job->peer, w->strand, number, i);
         uint64_t flag = peer_line_flag(number, m->bytes, i);
         if (part_of(m->bytes, i))
-            memcpy(to, m->at + i * PEER_LINE_PAYLOAD, part_of(m->bytes, i));
+            memcpy(to, m->at + (size_t)i * PEER_LINE_PAYLOAD, part_of(m->bytes, i));
         memcpy(to + PEER_LINE_PAYLOAD, &flag, sizeof flag);
     }
 }
 
 /* False: it is not there. */
 static bool receive_unit(const struct rank_state *me, const struct warp *w,
-                         const struct peer_message *m, uint64_t number, uint64_t unit)
+                         const struct peer_message *m, uint32_t number, uint32_t unit)
 {
-    for (uint64_t i = unit * PEER_UNIT_LINES; i < (unit + 1) * PEER_UNIT_LINES; i++) {
+    for (uint32_t i = unit * PEER_UNIT_LINES; i < (unit + 1) * PEER_UNIT_LINES; i++) {
         const char *from = line_at(me, w->job->peer, me->world.rank, w->strand, number, i);
         uint64_t flag, wanted = peer_line_flag(number, m->bytes, i);
         memcpy(&flag, from + PEER_LINE_PAYLOAD, sizeof flag);
@@ -152,45 +164,45 @@ static bool receive_unit(const struct rank_state *me, const struct warp *w,
 }
 
 static void land_unit(const struct rank_state *me, const struct warp *w,
-                      const struct peer_message *m, uint64_t number, uint64_t unit)
+                      const struct peer_message *m, uint32_t number, uint32_t unit)
 {
-    for (uint64_t i = unit * PEER_UNIT_LINES; i < (unit + 1) * PEER_UNIT_LINES; i++)
+    for (uint32_t i = unit * PEER_UNIT_LINES; i < (unit + 1) * PEER_UNIT_LINES; i++)
         if (part_of(m->bytes, i))
-            memcpy(m->at + i * PEER_LINE_PAYLOAD,
+            memcpy(m->at + (size_t)i * PEER_LINE_PAYLOAD,
                    line_at(me, w->job->peer, me->world.rank, w->strand, number, i),
                    part_of(m->bytes, i));
 }
 
-static int batch_of(const struct warp *w, const struct peer_message *m, uint32_t strands)
+static uint32_t batch_of(const struct warp *w, const struct peer_message *m, uint32_t strands)
 {
-    int n = 0;
-    while (n < BATCH && w->unit + (uint64_t)n * strands < peer_message_units(m->bytes))
+    uint32_t n = 0;
+    while (n < BATCH && w->unit + n * strands < peer_message_units(m->bytes))
         n++;
     return n;
 }
 
 static bool send_batch(struct rank_state *me, const struct warp *w, const struct peer_message *m,
-                       uint32_t strands, int n)
+                       uint32_t strands, uint32_t n)
 {
-    uint64_t *counts = count_at(me->world.own, peer_sent_at(w->job->peer, w->strand));
-    if (counts[0] + (uint64_t)n > counts[1] + PEER_DEPTH)
+    uint32_t *counts = count_at(me->world.own, peer_sent_at(w->job->peer, w->strand));
+    if (!peer_has_room(counts[0], counts[1], n))
         return false;
-    for (int k = 0; k < n; k++)
-        send_unit(me, w, m, counts[0] + (uint64_t)k, w->unit + (uint64_t)k * strands);
-    counts[0] += (uint64_t)n;
+    for (uint32_t k = 0; k < n; k++)
+        send_unit(me, w, m, counts[0] + k, w->unit + k * strands);
+    counts[0] += n;
     return true;
 }
 
 static bool receive_batch(struct rank_state *me, const struct warp *w, const struct peer_message *m,
-                          uint32_t strands, int n)
+                          uint32_t strands, uint32_t n)
 {
-    uint64_t *count = count_at(me->world.own, peer_received_at(w->job->peer, w->strand));
-    for (int k = 0; k < n; k++)
-        if (!receive_unit(me, w, m, *count + (uint64_t)k, w->unit + (uint64_t)k * strands))
+    uint32_t *count = count_at(me->world.own, peer_received_at(w->job->peer, w->strand));
+    for (uint32_t k = 0; k < n; k++)
+        if (!receive_unit(me, w, m, *count + k, w->unit + k * strands))
             return false;
-    for (int k = 0; k < n; k++)
-        land_unit(me, w, m, *count + (uint64_t)k, w->unit + (uint64_t)k * strands);
-    *count += (uint64_t)n;
+    for (uint32_t k = 0; k < n; k++)
+        land_unit(me, w, m, *count + k, w->unit + k * strands);
+    *count += n;
     count_at(me->world.scratch[w->job->peer], peer_sent_at(me->world.rank, w->strand))[1] = *count;
     return true;
 }
@@ -212,11 +224,11 @@ static bool step(struct rank_state *me, struct warp *w)
     while (!w->done && job->kind != PEER_JOB_OWN && w->message < job->count) {
         const struct peer_message *m = &me->exchange.messages[job->first + w->message];
         uint32_t strands = peer_message_strands(m->bytes, me->exchange.group.strands);
-        int n = batch_of(w, m, strands);
+        uint32_t n = batch_of(w, m, strands);
         bool sends = job->kind == PEER_JOB_SEND;
         if (n > 0 && !(sends ? send_batch : receive_batch)(me, w, m, strands, n))
             return false;
-        w->unit += (uint64_t)n * strands;
+        w->unit += n * strands;
         if (n > 0)
             return true;
         w->unit = w->strand;
@@ -310,6 +322,7 @@ static void test_groups(void **state)
     (void)state;
     for (int size = 2; size <= PEER_CUDA_RANKS; size++) {
         open_world(size);
+        set_counts(size, UINT32_MAX - 3 * PEER_DEPTH); /* they soon wrap around */
         for (int turn = 0; turn < 6; turn++) {
             for (int i = 0; i < MESSAGES; i++)
                 make_message(&messages[i], (int)draw((uint64_t)size), (int)draw((uint64_t)size),
@@ -379,7 +392,7 @@ static void test_long(void **state)
     (void)state;
     const uint64_t bytes = (uint64_t)5 << 32;
     for (uint64_t less = 1; less < (uint64_t)1 << 33; less = 3 * less + 1) {
-        uint64_t last = peer_message_lines(bytes - less) - 1;
+        uint32_t last = peer_message_lines(bytes - less) - 1;
         assert_true(peer_flag_contradicts(peer_line_flag(7, bytes, last),
                                           peer_line_flag(7, bytes - less, last)));
     }
