@@ -59,6 +59,9 @@ double side_seconds(void *context);
 /* One call on the next slot. UNSUPPORTED, on every rank or none, if ours cannot do it. */
 alnico_status_t side_call(struct gpu_side *side);
 
+/* The same; how long the host was in the call: of ours with options.nonblocking in its start, without the wait. */
+double side_host_seconds(struct gpu_side *side);
+
 /* Puts `calls` calls into each of `count` graphs, which side_run then replays. False, on every rank, if it cannot. */
 bool side_capture(struct gpu_side *side, int count, long calls);
 void side_drop_graphs(struct gpu_side *side);

@@ -176,6 +176,13 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double time_launch(const struct gpu_side *side)
+{
+    double start = measure_now();
+    gpu_must(gpu_launch_empty(side->gpu->stream), "an empty kernel");
+    return measure_now() - start;
+}
+
 /* Median microseconds of one call, or of an empty launch, with never more than a few in the stream's queue. The
  * slowest rank's. */
 static double time_host(struct gpu_side *side, bool empty)
@@ -185,18 +192,21 @@ static double time_host(struct gpu_side *side, bool empty)
     for (int i = 0; i < HOST_CALLS; i++) {
         if (i % HOST_DEPTH == 0)
             gpu_must(cudaStreamSynchronize(side->gpu->stream), "cudaStreamSynchronize");
-        double start = measure_now();
-        if (empty)
-            gpu_must(gpu_launch_empty(side->gpu->stream), "an empty kernel");
-        else
-            program_check(side_call(side), side->gpu->bench->options.operation->name);
-        samples[i] = measure_now() - start;
+        samples[i] = empty ? time_launch(side) : side_host_seconds(side);
     }
     gpu_must(cudaStreamSynchronize(side->gpu->stream), "cudaStreamSynchronize");
     qsort(samples, HOST_CALLS, sizeof *samples, compare_doubles);
     double median = samples[HOST_CALLS / 2] * 1e6;
     MPI_Allreduce(MPI_IN_PLACE, &median, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return median;
+}
+
+/* A peer that waits for the GPU has none. */
+static void measure_host(struct gpu_side *side, bool able, struct perf_result *out)
+{
+    bool timed = able && (side->peer == OURS || peer_table[side->peer].capturable);
+    out->launch_us = timed && side->peer == OURS ? time_host(side, true) : NAN;
+    out->host_us = timed ? time_host(side, false) : NAN;
 }
 
 /* ---- The check ---- */
@@ -368,9 +378,7 @@ void gpu_row(struct bench *bench, struct perf_row *row)
         row->result[i].wrong = able[i] ? check_side(&sides[i]) : 0;
     for (int i = 0; i < count; i++)
         side_drop_graphs(&sides[i]);
-    for (int i = 0; i < bench->results && options->host_time; i++) {
-        bool here = able[i];
-        row->result[i].launch_us = here ? time_host(&sides[i], true) : NAN;
-        row->result[i].host_us = here ? time_host(&sides[i], false) : NAN;
-    }
+    for (int i = 0; i < count && options->host_time; i++)
+        measure_host(&sides[i], able[i],
+                     sides[i].peer == OURS ? &row->result[i] : &row->peer[sides[i].peer]);
 }

@@ -47,7 +47,10 @@ const struct argp_option perf_option_table[] = {
     {"memory", KEY_MEMORY, "KIND", 0,
      "where our buffers come from: cuda (cudaMalloc) or nccl (ncclMemAlloc) (cuda)", 0},
     {"host-time", KEY_HOST_TIME, NULL, 0,
-     "also how long the host needs for one call, and for launching an empty kernel", 0},
+     "also how long the host needs for one call, with --nonblocking for its start, for launching "
+     "an "
+     "empty kernel, and for the same call of NCCL's, if that is a peer",
+     0},
     {.doc = "How to measure it:"},
     {"versus", KEY_VERSUS, "PEER,...", 0,
      "time these in turns with ours, in the same process (none). With --device cpu: mpi. With "

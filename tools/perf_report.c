@@ -125,14 +125,16 @@ static void add_number(cJSON *json, const char *key, const char *what, double va
     cJSON_AddNumberToObject(json, name, value);
 }
 
-static void add_peer(cJSON *json, bool overlap, const char *key, const struct perf_result *ours,
-                     const struct perf_result *theirs)
+static void add_peer(cJSON *json, const struct perf_options *options, const char *key,
+                     const struct perf_result *ours, const struct perf_result *theirs)
 {
     add_number(json, key, "us", theirs->time_us);
     add_number(json, key, "p10_us", theirs->low_us);
     add_number(json, key, "p90_us", theirs->high_us);
     add_number(json, key, "ratio", ours->time_us / theirs->time_us);
-    if (!overlap)
+    if (options->host_time)
+        add_number(json, key, "host_us", theirs->host_us);
+    if (!options->overlap)
         return;
     add_number(json, key, "overall_us", theirs->overall_us);
     add_number(json, key, "compute_us", theirs->compute_us);
@@ -144,8 +146,7 @@ static void add_peers(cJSON *json, const struct report *report, const struct per
 {
     for (int i = 0; i < PEERS; i++)
         if (row->peers & 1u << i)
-            add_peer(json, report->setup.options->overlap, peer_table[i].key, result,
-                     &row->peer[i]);
+            add_peer(json, report->setup.options, peer_table[i].key, result, &row->peer[i]);
     if (row->peers)
         cJSON_AddNumberToObject(json, "ratio", result->time_us / row_best_peer_us(row));
 }

@@ -15,7 +15,7 @@ struct perf_result {
     const char *algorithm;           /* NULL: the library's own choice */
     double time_us, low_us, high_us; /* NAN: it cannot do this */
     double compute_us, overall_us;   /* with --overlap: the computation alone, and both */
-    double host_us, launch_us;       /* with --host-time: of a call, and of an empty kernel */
+    double host_us, launch_us; /* with --host-time: of a call, and, ours, of an empty kernel */
     size_t wrong;
 };
 

@@ -3,6 +3,7 @@
 #include "perf_cuda.h"
 
 #include "datatype.h"
+#include "perf_measure.h"
 #include "program.h"
 
 #ifdef ALNICO_HAVE_NCCL
@@ -82,12 +83,16 @@ static alnico_status_t call_ours(const struct gpu_side *side)
     return alnico_wait(&request);
 }
 
-alnico_status_t side_call(struct gpu_side *side)
+static void next_slot(struct gpu_side *side)
 {
     size_t at = pool_offset(&side->layout, side->next);
     side->next = (side->next + 1) % side->layout.slots;
     side->job.recv = side->pool->recv + at;
     side->job.send = side->pool->send + at;
+}
+
+static alnico_status_t call_slot(struct gpu_side *side)
+{
     if (side->peer == OURS)
         return call_ours(side);
     if (side->peer == PEER_STAGED)
@@ -100,6 +105,27 @@ alnico_status_t side_call(struct gpu_side *side)
                  "cudaStreamWaitEvent");
     }
     return ALNICO_SUCCESS;
+}
+
+alnico_status_t side_call(struct gpu_side *side)
+{
+    next_slot(side);
+    return call_slot(side);
+}
+
+double side_host_seconds(struct gpu_side *side)
+{
+    const struct perf_options *options = &side->gpu->bench->options;
+    bool nonblocking = options->nonblocking && side->peer == OURS;
+    alnico_request_t request = NULL;
+    next_slot(side);
+    double start = measure_now();
+    alnico_status_t status = nonblocking ? perf_call_ours(&side->job, &request) : call_slot(side);
+    double seconds = measure_now() - start;
+    if (nonblocking && status == ALNICO_SUCCESS)
+        status = alnico_wait(&request);
+    program_check(status, options->operation->name);
+    return seconds;
 }
 
 /* ---- Blocks ---- */

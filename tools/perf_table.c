@@ -125,6 +125,8 @@ static void print_peer_head(const struct perf_options *options, const char *name
         printf(" %*s %*s %8s", peer_width(overall), overall, peer_width(pure), pure, "overlap");
     else
         printf(" %*s %7s", peer_width(name), name, options->all_algorithms ? "best" : "ratio");
+    if (options->host_time)
+        printf(" %8s", "host");
 }
 
 static void print_peer_units(const struct perf_options *options, const char *name)
@@ -136,6 +138,8 @@ static void print_peer_units(const struct perf_options *options, const char *nam
         printf(" %*s %*s %8s", peer_width(overall), "(us)", peer_width(pure), "(us)", "(%)");
     else
         printf(" %*s %7s", peer_width(name), "(us)", "");
+    if (options->host_time)
+        printf(" %8s", "(us)");
 }
 
 static void print_head(const struct perf_setup *setup)
@@ -207,6 +211,8 @@ static void print_peer(const struct perf_setup *setup, const struct perf_row *ro
         printf(" %8.1f", report_overlap(theirs));
     else
         printf(" %7.2f", ratio);
+    if (setup->options->host_time)
+        print_time(8, timed ? theirs->host_us : NAN);
 }
 
 void table_row(const struct perf_setup *setup, const struct perf_row *row)

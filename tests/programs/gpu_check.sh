@@ -38,12 +38,14 @@ fake "$bundle/tools/alnico-perf" <<'FAKE'
 [ "$1" != --version ] || { echo 0.1.0; exit; }
 echo "$FAKE_RANKS $*" >>"$FAKE_LOG"
 [[ $* == *--host-time* ]] && host=1 || host=
+[[ $* == *--nonblocking* && $* == *'--versus nccl'* ]] && theirs=1 || theirs=
 while [ $# -gt 0 ]; do [ "$1" != --json ] || json=$2; shift; done
 [[ $json != *graph-3* ]] || { echo 'no such luck'; exit 1; }
 row() {
     printf '\t{\n\t\t"bytes":\t%s,\n\t\t"count":\t2,\n\t\t"time_us":\t%s,\n\t\t"nccl_us":\t%s,\n' "$1" "$2" "$3"
     printf '\t\t"nccl_p10_us":\t0.001,\n\t\t"nccl_symmetric_us":\t%s,\n\t\t"staged_us":\t10' "$4"
     [ -z "$host" ] || printf ',\n\t\t"host_us":\t4.5,\n\t\t"launch_us":\t3.25'
+    [ -z "$theirs" ] || printf ',\n\t\t"nccl_host_us":\t0.25'
     printf '\n\t}'
 }
 { printf '{\n\t"gpu":\t{"nccl":\t"2.28.3"},\n\t"rows":\t[\n'; row 8 2 4 8; echo ,; row 1024 3 100 5
@@ -132,6 +134,11 @@ expect_out '^eager +8 B - 64 KB +0.600 at 1 KB +0.55 +0.45  MISSED$'
 expect_out '^allgather +8 B - 512 KB +0.600 at 1 KB +0.90 +0.75  aim$'
 expect_out '^exchange +64 KB - 64 KB +- +0.70 +0.50  no data$'
 expect_out '^host time, us +above a launch +1.250 +1.5 +reached$'
+expect_out '^nonblocking, us +above a launch +1.250 +4 +reached$'
+expect_out "^nonblocking, us +above NCCL's call +4.250 +4 +MISSED$"
+expect_out "^host-nccl-broadcast \(size:us of a call/of NCCL's\): 8:4.50/0.25 1024:4.50/0.25$"
+called '^4 allgather .*host-allgather.json --host-time --nonblocking -b 64 -e 64K -f 32$'
+called '^4 allreduce .*host-nccl-allreduce.json --host-time --nonblocking .* --algorithm nccl --versus nccl$'
 ! grep -q '^3 GPUs' "$work/out" || fail "a ratio of a benchmark that failed"
 expect_out '^gpu-check: 2 failed, '
 expect_json "$out/summary.json" gpus 4

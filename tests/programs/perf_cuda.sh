@@ -42,6 +42,11 @@ run -b 64 -e 64 --versus nccl --overlap --gpu 2,3
 expect_out "^ +64 .* $time +0 +$time +$time +$time$"
 run -b 64 -e 64 --host-time
 expect_out "^ +64 .* 0 +$time +$time$"
+run -b 64 -e 64 --host-time --nonblocking --versus nccl,staged --json "$work/c.json"
+expect_out '#wrong +host +launch +staged +ratio +host +nccl +ratio +host$'
+expect_out "^ +64 .* 0 +$time +$time +$time +$time +n/a +$time +$time +$time$"
+expect_json "$work/c.json" 'rows;0;nccl_host_us' "$time(e-[0-9]+)?"
+expect_json "$work/c.json" 'options;nonblocking' '(1|true|ON)'
 expect 1 "$mpiexec" "$flag" 2 "$perf" allreduce --device cuda -e 8 --gpu 3
 expect_err '--gpu: names 1 GPUs, and this is rank 1 of its host'
 expect 1 "$mpiexec" "$flag" 2 "$perf" allreduce --device cuda -e 8 --gpu 3,4
