@@ -109,6 +109,8 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
         (struct convolution_memory){.x = step_value(self, step, 0),
                                     .w = step->weights.gradient,
                                     .y = setup_diff(&self->setup, out)};
+    if (sums_wanted(self->setup.plan, step->step))
+        step->sums = own_take(self, sums_bytes(self->setup.plan, step->step));
     step->forward = convolution_forward;
     step->backward = convolution_backward;
     return ALNICO_SUCCESS;
@@ -136,9 +138,32 @@ static alnico_status_t data_search(struct cudnn_net *self, struct cudnn_step *st
     return pass_search(self, pass, false);
 }
 
+/* With the sums that the batch norm behind it wants, if an engine has them and costs less than to read y again. */
+static alnico_status_t sums_search(struct cudnn_net *self, struct cudnn_step *step)
+{
+    enum { BYTES_A_US = 4000000, LAUNCH_US = 2 };
+    struct cudnn_pass *plain = &step->passes[CONVOLUTION_FORWARD], fused = *plain;
+    const size_t bytes = cudnn_bytes_rule(self->setup.plan, step->step->out);
+    const double spared = (double)bytes / BYTES_A_US + LAUNCH_US;
+    if (!step->sums)
+        return ALNICO_SUCCESS;
+    fused.convolution.sums = way_number(WAY_SUMS) == 2 ? 2 : 1;
+    fused.memory.sums = step->sums;
+    fused.memory.squares = step->sums + fused.convolution.filters;
+    const alnico_status_t status = pass_search(self, &fused, false);
+    if (status == ALNICO_SUCCESS && fused.choice.us < plain->choice.us + spared) {
+        *plain = fused;
+        self->summed++;
+        return ALNICO_SUCCESS;
+    }
+    step->sums = NULL;
+    return status == ALNICO_ERROR_MEMORY ? status : ALNICO_SUCCESS;
+}
+
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step)
 {
     TRY(pass_search(self, &step->passes[CONVOLUTION_FORWARD], false));
+    TRY(sums_search(self, step));
     TRY(pass_search(self, &step->passes[CONVOLUTION_WEIGHTS], step->beside));
     return step->has_data ? data_search(self, step) : ALNICO_SUCCESS;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* Names of the tensors inside a graph. */
-enum { UID_X = 'x', UID_W = 'w', UID_Y = 'y' };
+enum { UID_X = 'x', UID_W = 'w', UID_Y = 'y', UID_SUMS = 's', UID_SQUARES = 'q' };
 
 static alnico_status_t bag_reserve(struct cudnn_bag *bag)
 {
@@ -161,8 +161,31 @@ static const struct way ways[] = {
                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
 };
 
-static alnico_status_t operation_make(const struct cudnn_library *library, struct cudnn_bag *bag,
-                                      const struct convolution *c, cudnnBackendDescriptor_t *out)
+/* The operation that makes the sums of y and of its squares. */
+static alnico_status_t sums_make(const struct cudnn_library *library, struct cudnn_bag *bag,
+                                 const struct convolution *c, cudnnBackendDescriptor_t y,
+                                 cudnnBackendDescriptor_t *out)
+{
+    const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const size_t sides[4] = {1, 1, 1, c->filters};
+    cudnnBackendDescriptor_t sums, squares;
+    TRY(tensor_make(library, bag, ALNICO_FLOAT32, UID_SUMS, sides, &sums));
+    TRY(tensor_make(library, bag, ALNICO_FLOAT32, UID_SQUARES, sides, &squares));
+    const struct cudnn_attribute attributes[] = {
+        {CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode},
+        {CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute},
+        {CUDNN_ATTR_OPERATION_GENSTATS_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y},
+        {CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &sums},
+        {CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &squares},
+    };
+    return cudnn_make(library, bag, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR, attributes,
+                      sizeof attributes / sizeof *attributes, "the sums of a convolution", out);
+}
+
+/* The convolution, and what makes its sums if it has them. */
+static alnico_status_t operations_make(const struct cudnn_library *library, struct cudnn_bag *bag,
+                                       const struct convolution *c, cudnnBackendDescriptor_t out[2])
 {
     const struct way *way = &ways[c->way];
     const float alpha = 1, beta = c->accumulate ? 1 : 0;
@@ -182,8 +205,9 @@ static alnico_status_t operation_make(const struct cudnn_library *library, struc
         {way->alpha, CUDNN_TYPE_FLOAT, 1, &alpha},
         {way->beta, CUDNN_TYPE_FLOAT, 1, &beta},
     };
-    return cudnn_make(library, bag, way->type, attributes, sizeof attributes / sizeof *attributes,
-                      "an operation of cuDNN", out);
+    TRY(cudnn_make(library, bag, way->type, attributes, sizeof attributes / sizeof *attributes,
+                   "an operation of cuDNN", &out[0]));
+    return c->sums ? sums_make(library, bag, c, y, &out[1]) : ALNICO_SUCCESS;
 }
 
 void convolution_text(const struct convolution *c, char *out, size_t bytes)
@@ -192,20 +216,23 @@ void convolution_text(const struct convolution *c, char *out, size_t bytes)
                        : c->type == ALNICO_BFLOAT16 ? "bf16"
                                                     : "fp16";
     snprintf(out, bytes, "%s%s n%zu x%zux%zux%zu f%zu %zux%zu s%zu p%zu %s", ways[c->way].name,
-             c->accumulate ? "+" : "", c->batch, c->height, c->width, c->channels, c->filters,
-             c->rows, c->columns, c->stride, c->pad, type);
+             c->accumulate ? "+"
+             : c->sums     ? " with sums"
+                           : "",
+             c->batch, c->height, c->width, c->channels, c->filters, c->rows, c->columns, c->stride,
+             c->pad, type);
 }
 
 alnico_status_t convolution_graph(const struct cudnn_handle *handle, struct cudnn_bag *bag,
                                   const struct convolution *c, cudnnBackendDescriptor_t *out)
 {
-    cudnnBackendDescriptor_t operation;
+    cudnnBackendDescriptor_t operations[2];
     char text[128];
     convolution_text(c, text, sizeof text);
-    TRY(operation_make(handle->library, bag, c, &operation));
+    TRY(operations_make(handle->library, bag, c, operations));
     const struct cudnn_attribute attributes[] = {
         {CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle->cudnn},
-        {CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &operation},
+        {CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, c->sums ? 2 : 1, operations},
     };
     return cudnn_make(handle->library, bag, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, attributes, 2,
                       text, out);
@@ -215,11 +242,12 @@ alnico_status_t convolution_pack(const struct cudnn_handle *handle, struct cudnn
                                  const struct convolution_memory *memory, void *workspace,
                                  cudnnBackendDescriptor_t *out)
 {
-    const int64_t uids[3] = {UID_X, UID_W, UID_Y};
-    void *const pointers[3] = {memory->x, memory->w, memory->y};
+    const int64_t uids[5] = {UID_X, UID_W, UID_Y, UID_SUMS, UID_SQUARES};
+    void *const pointers[5] = {memory->x, memory->w, memory->y, memory->sums, memory->squares};
+    const int64_t count = memory->sums ? 5 : 3;
     const struct cudnn_attribute attributes[] = {
-        {CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, uids},
-        {CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, pointers},
+        {CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uids},
+        {CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointers},
         {CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace},
     };
     return cudnn_make(handle->library, bag, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, attributes, 3,

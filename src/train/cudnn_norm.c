@@ -6,20 +6,35 @@
 
 #include "status.h"
 
-static alnico_status_t measure(struct cudnn_net *self, const struct train_norm *norm, bool training)
+/* Of the sums that the convolution before it made, if it did. */
+static alnico_status_t measure(struct cudnn_net *self, const struct train_norm *norm,
+                               const struct cudnn_step *maker, bool training)
 {
-    const int error = training && !self->setup.options.frozen
-                          ? train_norm_statistics(&self->gpu, norm)
-                          : train_norm_running(&self->gpu, norm);
+    int error;
+    if (!training || self->setup.options.frozen)
+        error = train_norm_running(&self->gpu, norm);
+    else if (maker && maker->sums)
+        error = train_norm_measure(&self->gpu, norm, maker->sums, maker->sums + norm->padded);
+    else
+        error = train_norm_statistics(&self->gpu, norm);
     return gpu_status(error, "the statistics of a batch norm");
+}
+
+static const struct cudnn_step *maker_find(const struct cudnn_net *self,
+                                           const struct cudnn_step *step, size_t tensor)
+{
+    for (const struct cudnn_step *s = self->steps; s < step; s++)
+        if (s->step->out == tensor && s->node->operation.kind == OPERATION_CONVOLUTION)
+            return s;
+    return NULL;
 }
 
 static alnico_status_t norm_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
 {
     TRY(step_pack(self, step));
-    TRY(measure(self, &step->norm, training));
+    TRY(measure(self, &step->norm, step->makers[0], training));
     if (step->normalise.other)
-        TRY(measure(self, &step->other, training));
+        TRY(measure(self, &step->other, step->makers[1], training));
     return gpu_status(train_normalise(&self->gpu, &step->normalise), "a batch norm");
 }
 
@@ -30,13 +45,14 @@ static alnico_status_t norm_backward(struct cudnn_net *self, struct cudnn_step *
     return gpu_status(train_norm_gradient(gpu, &step->back), "the gradient of a batch norm");
 }
 
-static void norm_describe(struct cudnn_net *self, const struct cudnn_step *step, size_t i,
+static void norm_describe(struct cudnn_net *self, struct cudnn_step *step, size_t i,
                           struct train_norm *out)
 {
     const struct network *network = self->setup.network;
     const struct arenas *arenas = self->setup.arenas;
     const struct node *node = &network->nodes[step->step->first + i];
     const size_t tensor = step->step->in[i], padded = padded_channels(network, tensor);
+    step->makers[i] = maker_find(self, step, tensor);
     *out = (struct train_norm){.x = step_value(self, step, i),
                                .rows = tensor_rows(self->setup.plan, tensor),
                                .channels = (unsigned)network->tensors[tensor].channels,
@@ -87,7 +103,7 @@ static alnico_status_t norm_pool_forward(struct cudnn_net *self, struct cudnn_st
                                          bool training)
 {
     TRY(step_pack(self, step));
-    TRY(measure(self, &step->norm, training));
+    TRY(measure(self, &step->norm, step->makers[0], training));
     return gpu_status(train_norm_pool(&self->gpu, &step->norm_pool), "a batch norm and pooling");
 }
 

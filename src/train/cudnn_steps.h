@@ -45,9 +45,12 @@ struct cudnn_step {
     struct cudnn_weights weights;
     struct cudnn_pass passes[3]; /* of a convolution, by way */
     bool has_data, adds; /* it makes a gradient of its input; and adds it in a pass of its own */
-    bool beside;         /* the gradient of its weights is made on the second stream */
-    cudaEvent_t done;    /* there */
+    float *sums; /* of a convolution: of what it makes, then of its squares; NULL: it makes none */
+    bool beside; /* the gradient of its weights is made on the second stream */
+    cudaEvent_t done; /* there */
     struct train_norm norm, other;
+    const struct cudnn_step
+        *makers[2]; /* the convolutions before a step's batch norms; NULL: none */
     struct train_normalise normalise;
     struct train_norm_backward back;
     struct train_norm
@@ -79,6 +82,7 @@ struct cudnn_net {
     struct train_gpu gpu;
     alnico_datatype_t type; /* the working type */
     struct cudnn_step *steps;
+    size_t summed; /* convolutions that make sums */
     struct cudnn_bag packs;
     char *own; /* one allocation for all that is not in the arenas */
     size_t own_bytes, own_taken;
@@ -134,6 +138,10 @@ struct pool_saves {
     size_t index, mask, bytes; /* offsets; bytes of all */
 };
 struct pool_saves pool_saves(const struct plan *plan, const struct step *step);
+
+/* Whether a convolution should make the sums that a batch norm begins with; and their bytes. */
+bool sums_wanted(const struct plan *plan, const struct step *step);
+size_t sums_bytes(const struct plan *plan, const struct step *step);
 
 /* If the step reads the images, packs them. Called first in its forward pass. */
 alnico_status_t step_pack(struct cudnn_net *self, const struct cudnn_step *step);

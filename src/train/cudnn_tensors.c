@@ -217,6 +217,26 @@ size_t cudnn_run_rule(const struct network *network, size_t at)
     }
 }
 
+bool sums_wanted(const struct plan *plan, const struct step *step)
+{
+    const struct network *network = plan->network;
+    const struct node *node = &network->nodes[step->first];
+    const bool taken = plan->precision == PRECISION_FP16 ||
+                       (plan->precision == PRECISION_BF16 && way_number(WAY_SUMS) == 2);
+    if (!way_taken(WAY_SUMS) || !taken || node->operation.kind != OPERATION_CONVOLUTION ||
+        node->bias.count)
+        return false;
+    for (size_t i = 0; i < network->count; i++)
+        if (kind_at(network, i, OPERATION_BATCH_NORM) && network->nodes[i].in[0] == step->out)
+            return true;
+    return false;
+}
+
+size_t sums_bytes(const struct plan *plan, const struct step *step)
+{
+    return line(2 * padded_channels(plan->network, step->out) * sizeof(float));
+}
+
 /* ---- What a step needs ---- */
 
 struct pool_saves pool_saves(const struct plan *plan, const struct step *step)

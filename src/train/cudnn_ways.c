@@ -12,6 +12,7 @@ static const struct {
 } ways[WAYS] = {
     [WAY_BESIDE] = {"beside", false},
     [WAY_STEM] = {"stem", false},
+    [WAY_SUMS] = {"sums", false},
 };
 
 /* The last entry for the way, behind its "no-" if it has one; NULL: there is none. */

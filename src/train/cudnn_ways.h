@@ -11,6 +11,8 @@ enum cudnn_way {
     WAY_BESIDE, /* gradients of weights on a second stream; its number: batch norms backward take so many multiprocessors
                    only */
     WAY_STEM,   /* a batch norm, a ReLU and a maximum pooling by 3 x 3 in one pass */
+    WAY_SUMS, /* fp16: convolutions that make the sums for the batch norm behind them; with the number 2 in bf16 too, where
+                   engines are compiled for it, minutes in all */
     WAYS
 };
 

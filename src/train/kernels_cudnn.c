@@ -5,6 +5,7 @@
  */
 #include "cudnn_steps.h"
 
+#include "log.h"
 #include "status.h"
 
 #include <assert.h>
@@ -31,6 +32,8 @@ static size_t counted_bytes(const struct plan *plan)
     for (size_t i = 0; i < network->count; i++)
         if (network->nodes[i].operation.kind == OPERATION_BATCH_NORM)
             bytes += line(NORM_NUMBERS * padded_channels(network, i + 1) * sizeof(float));
+    for (size_t s = 0; s < plan->count; s++)
+        bytes += sums_wanted(plan, &plan->steps[s]) ? sums_bytes(plan, &plan->steps[s]) : 0;
     return bytes;
 }
 
@@ -248,6 +251,9 @@ static alnico_status_t cudnn_build(struct cudnn_net *self)
     TRY(update_make(self));
     TRY(control_set(self));
     TRY(steps_search(self));
+    if (way_taken(WAY_SUMS))
+        log_write(LOG_INFO, "cuDNN kernels: %zu convolutions make sums for batch norms",
+                  self->summed);
     TRY(weights_refresh(self));
     return gpu_status(cudaStreamSynchronize(self->setup.stream), "making the cuDNN kernels");
 }

@@ -56,6 +56,10 @@ struct train_norm {
 /* Mean, variance, factor and offset of the batch; moves the running statistics. */
 int train_norm_statistics(const struct train_gpu *gpu, const struct train_norm *norm);
 
+/* The same from the sums of x and of its squares, `padded` of each. */
+int train_norm_measure(const struct train_gpu *gpu, const struct train_norm *norm,
+                       const float *sums, const float *squares);
+
 /* The same from the running statistics, which stay. */
 int train_norm_running(const struct train_gpu *gpu, const struct train_norm *norm);
 

@@ -79,6 +79,14 @@ __global__ void __launch_bounds__(STATISTICS_THREADS, STATISTICS_BLOCKS)
         norm_measure(norm, c, load_one(x + c), total[threadIdx.x], total[SLAB + threadIdx.x]);
 }
 
+__global__ void measure_kernel(const struct train_norm norm, const float *sums,
+                               const float *squares)
+{
+    const unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c < norm.padded)
+        norm_measure(norm, c, 0, sums[c], squares[c]);
+}
+
 __global__ void running_kernel(const struct train_norm norm)
 {
     const unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
@@ -208,6 +216,13 @@ int train_norm_statistics(const struct train_gpu *gpu, const struct train_norm *
     return TYPED(norm->type, statistics, gpu, norm);
 }
 
+int train_norm_measure(const struct train_gpu *gpu, const struct train_norm *norm,
+                       const float *sums, const float *squares)
+{
+    measure_kernel<<<(norm->padded + 127) / 128, 128, 0, stream_of(gpu)>>>(*norm, sums, squares);
+    return cudaGetLastError();
+}
+
 int train_norm_running(const struct train_gpu *gpu, const struct train_norm *norm)
 {
     running_kernel<<<(norm->padded + 127) / 128, 128, 0, stream_of(gpu)>>>(*norm);
@@ -230,6 +245,8 @@ int train_norm_load(void)
 {
     cudaFuncAttributes attributes;
     int error = cudaFuncGetAttributes(&attributes, running_kernel);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, measure_kernel);
     for (int type : {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16})
         if (error == cudaSuccess)
             error = TYPED(type, load);

@@ -137,6 +137,40 @@ static void bench_measure(struct norm_bench *b, const char *shape)
     free(running);
 }
 
+/* The same from sums that were made before. */
+static void bench_sums(struct norm_bench *b, const char *shape)
+{
+    const struct train_norm *n = &b->norm;
+    struct vector sums = vector_make(2 * n->padded, ALNICO_FLOAT32);
+    double *running = doubles(2 * n->channels);
+    for (unsigned c = 0; c < n->channels; c++) {
+        const double variance = pow(b->inverse[c], -2) - 1e-5, rows = (double)n->rows;
+        const double unbiased = variance * rows / (rows > 1 ? rows - 1 : 1);
+        const float *before = b->running.host + c;
+        sums.host[c] = (float)(b->mean[c] * rows);
+        sums.host[n->padded + c] = (float)((variance + b->mean[c] * b->mean[c]) * rows);
+        running[c] = before[0] + 0.1 * (b->mean[c] - before[0]);
+        running[n->channels + c] = before[n->channels] + 0.1 * (unbiased - before[n->channels]);
+    }
+    vector_put(&sums);
+    launched(train_norm_measure(&gpu, n, sums.gpu, (float *)sums.gpu + n->padded),
+             "train_norm_measure");
+    vector_get(&b->numbers);
+    vector_get(&b->running);
+    check_close(say("measure", n->type, shape, "mean"), b->numbers.host, b->mean, n->channels, 1e-5,
+                1e-5);
+    for (unsigned c = 0; c < n->channels && n->rows > 1;
+         c++) { /* of one row there is no variance */
+        const float *inverse = b->numbers.host + NORM_INVERSE * n->padded + c;
+        check_close(say("measure", n->type, shape, "inverse deviation"), inverse, &b->inverse[c], 1,
+                    0, 1e-4);
+    }
+    check_close(say("measure", n->type, shape, "running"), b->running.host, running,
+                2 * (size_t)n->channels, 1e-4, 1e-4);
+    vector_free(&sums);
+    free(running);
+}
+
 /* With the GPU's factor and offset, and rounded as there: the comparison is of the pass alone. */
 static float normalised(const struct norm_bench *b, size_t i)
 {
@@ -230,6 +264,8 @@ static void norm_pass_check(const struct norm_case *c, int type, const struct no
              c->channels, p->other, p->relu, p->add, p->frozen);
     bench_measure(&a, shape);
     bench_measure(&b, shape);
+    if (p == norm_passes)
+        bench_sums(&a, shape);
     struct vector plain = padded_random(c->rows, c->channels, a.norm.padded, type, 0);
     struct vector dy = padded_random(c->rows, c->channels, a.norm.padded, type, 0.2);
     struct vector y = vector_poisoned(count, type);
