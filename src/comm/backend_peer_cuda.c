@@ -222,6 +222,18 @@ static void peer_listen(alnico_comm_t comm)
     state->words->fault = PEER_FAULT_TOLD;
 }
 
+/* What a kernel found or heard it has told already, or who found it: the same again, not that we gave up. */
+static uint32_t words_to_tell(const struct peer_cuda_state *state)
+{
+    const struct peer_words *words = state->words;
+    uint32_t fault = *(const volatile uint32_t *)&words->fault;
+    atomic_thread_fence(memory_order_acquire);
+    if (fault == PEER_FAULT_TOLD)
+        return words->heard;
+    bool found = fault != PEER_FAULT_NONE && fault != PEER_FAULT_ABORTED;
+    return PEER_TELL(state->world.rank, found ? fault : PEER_FAULT_NONE, found ? words->rank : 0);
+}
+
 /* Copies a word into every other rank's scratch. */
 static cudaError_t tell_others(struct peer_cuda_state *state, size_t at)
 {
@@ -243,6 +255,7 @@ static void peer_abort(alnico_comm_t comm)
     struct peer_cuda_state *state = comm->peer_cuda;
     if (!state || atomic_exchange(&state->aborted, true))
         return;
+    state->words->told = words_to_tell(state);
     *(volatile uint32_t *)&state->words->abort = 1;
     int before = comm_enter(comm);
     if (tell_others(state, PEER_AT_TOLD) != cudaSuccess)
@@ -285,7 +298,7 @@ static void peer_withdraw(alnico_comm_t comm, struct alnico_registration *regist
 static alnico_status_t make_words(alnico_comm_t comm, struct peer_cuda_state *state)
 {
     TRY(comm->device->pinned_alloc(sizeof *state->words, (void **)&state->words));
-    *state->words = (struct peer_words){.told = PEER_TELL(comm->rank, PEER_FAULT_NONE, 0)};
+    *state->words = (struct peer_words){0};
     return cuda_status(cudaHostGetDevicePointer((void **)&state->world.words, state->words, 0),
                        "cudaHostGetDevicePointer");
 }
