@@ -36,3 +36,13 @@ if(ALNICO_TRAIN STREQUAL ON AND (NOT HAVE_TRAIN OR (NOT HAVE_ONEDNN AND NOT ALNI
     message(FATAL_ERROR "ALNICO_TRAIN=ON needs oneDNN 2.x (libdnnl-dev; found: ${DNNL_VERSION}) "
         "and zlib (zlib1g-dev; found: ${ZLIB_VERSION_STRING})")
 endif()
+
+# Named spans for Nsight, in the headers of the CUDA toolkit.
+set(HAVE_NVTX FALSE)
+if(HAVE_TRAIN AND HAVE_CUDA)
+    find_path(NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+    mark_as_advanced(NVTX_INCLUDE_DIR)
+    if(NVTX_INCLUDE_DIR)
+        set(HAVE_NVTX TRUE)
+    endif()
+endif()

@@ -7,13 +7,16 @@
 #include "strategy.h"
 
 #include "elementwise.h"
+#include "range.h"
 #include "status.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct bucket {
     struct allreduce *owner;
+    char name[32];            /* of its span */
     size_t begin, count;      /* elements */
     alnico_request_t request; /* NULL: not sent, or done */
 };
@@ -76,6 +79,7 @@ static alnico_status_t allreduce_prepare(struct allreduce *self)
         const size_t begin = i ? setup->ends[i - 1] : 0;
         self->buckets[i] =
             (struct bucket){.owner = self, .begin = begin, .count = setup->ends[i] - begin};
+        snprintf(self->buckets[i].name, sizeof self->buckets[i].name, "allreduce %zu", i);
     }
     if (setup->wire != setup->type) {
         TRY(setup->device->alloc(setup->count * sizeof *self->wire + 1, &arena));
@@ -173,7 +177,7 @@ static alnico_status_t allreduce_pump(struct allreduce *self)
 static alnico_status_t allreduce_send(struct allreduce *self, size_t filled)
 {
     for (; self->sent < self->setup.buckets && self->setup.ends[self->sent] <= filled; self->sent++)
-        TRY(bucket_send(self, &self->buckets[self->sent]));
+        TRY_RANGE(self->buckets[self->sent].name, bucket_send(self, &self->buckets[self->sent]));
     return allreduce_pump(self);
 }
 

@@ -2,6 +2,7 @@
 #include "trainer_state.h"
 
 #include "clock.h"
+#include "range.h"
 #include "status.h"
 
 #include <math.h>
@@ -53,13 +54,13 @@ static alnico_status_t trainer_input(struct trainer *trainer)
 alnico_status_t trainer_compute(struct trainer *trainer)
 {
     struct replica *replica = trainer->replica;
-    TRY(replica_forward(replica, true));
+    TRY_RANGE("forward", replica_forward(replica, true));
     TRY(meter_mark(trainer->meter, PHASE_FORWARD));
-    TRY(replica_backward(replica, gradients_filled, trainer));
+    TRY_RANGE("backward", replica_backward(replica, gradients_filled, trainer));
     TRY(meter_mark(trainer->meter, PHASE_BACKWARD));
-    TRY(trainer->strategy->join(trainer->meeting));
+    TRY_RANGE("join", trainer->strategy->join(trainer->meeting));
     TRY(meter_mark(trainer->meter, PHASE_COMMUNICATION));
-    TRY(replica_update(replica, &trainer->options->optimizer));
+    TRY_RANGE("update", replica_update(replica, &trainer->options->optimizer));
     return meter_mark(trainer->meter, PHASE_UPDATE);
 }
 
@@ -231,7 +232,7 @@ static alnico_status_t trainer_loop(struct trainer *trainer)
     bool over = false;
     while (!over) {
         struct meter_reading reading;
-        TRY(trainer_step(trainer));
+        TRY_RANGE("step", trainer_step(trainer));
         TRY(meter_end(trainer->meter, &reading));
         TRY(trainer_take(trainer, &reading));
         over = trainer->step >= trainer->steps;
