@@ -142,7 +142,8 @@ static alnico_status_t interval_read(struct meter *meter, struct meter_reading *
 {
     const size_t stop = meter->stops[meter->told % 2];
     const struct row *last = row_of(meter, stop - 1);
-    TRY(meter->replica->device->event_synchronize(meter->ends[meter->told++ % 2]));
+    TRY(waiting_for(&meter->replica->waiting, meter->ends[meter->told % 2]));
+    meter->told++;
     *out = (struct meter_reading){.seconds = meter->seconds};
     for (; meter->read < stop; meter->read++)
         row_read(meter, row_of(meter, meter->read), out);
@@ -160,6 +161,8 @@ alnico_status_t meter_end(struct meter *meter, struct meter_reading *out)
     *out = (struct meter_reading){0};
     TRY(meter->replica->device->copy(row->ends, meter->now, sizeof row->ends,
                                      meter->replica->stream));
+    TRY(meter->replica->device->stream_raise(meter->replica->stream, meter->replica->waiting.ended,
+                                             (uint32_t)meter->opened));
     const size_t stop = meter->closed ? meter->stops[(meter->closed - 1) % 2] : 0;
     if (meter->opened - stop < meter->interval)
         return ALNICO_SUCCESS;

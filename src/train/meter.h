@@ -46,7 +46,8 @@ alnico_status_t meter_mark(struct meter *meter, enum phase ended);
 /* On the inline stream: so many seconds of the backward phase were communication. */
 void meter_waited(struct meter *meter, double seconds);
 
-/* Closes the step. *out is what became known: often nothing, with steps 0. */
+/* Closes the step. *out is what became known: often nothing, with steps 0. Waiting, here and in meter_pause, ends as the
+ * replica's waiting does (waiting.h); then the call may be repeated. */
 alnico_status_t meter_end(struct meter *meter, struct meter_reading *out);
 
 /* Reads the next steps that are still outstanding, waiting for them; steps 0: there are none any more.

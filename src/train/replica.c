@@ -231,6 +231,7 @@ static alnico_status_t replica_build(struct replica *replica, const struct repli
     TRY(plan_create(replica->network, &setup->kernels->rules, setup->batch,
                     setup->options.precision, &replica->plan));
     TRY(replica_fits(replica->network, setup));
+    TRY(waiting_init(&replica->waiting, replica->device));
     TRY(jobs_create(replica));
     TRY(arenas_create(replica, setup->gradient_type));
     TRY(stages_create(replica));
@@ -278,6 +279,7 @@ void replica_destroy(struct replica *replica)
     arenas_destroy(replica);
     plan_destroy(replica->plan);
     free(replica->jobs);
+    waiting_finish(&replica->waiting);
     free(replica->failure);
     free(replica);
 }
@@ -325,7 +327,7 @@ alnico_status_t replica_load(struct replica *replica, const float *images, const
         return ALNICO_SUCCESS;
     }
     struct replica_stage *stage = &replica->stages[replica->loads++ % STAGES];
-    TRY(device->event_synchronize(stage->copied));
+    TRY(waiting_for(&replica->waiting, stage->copied));
     batch_fill(replica, images, labels, count, stage->images, stage->labels);
     TRY(device->copy(arenas->images, stage->images,
                      batch * image_elements(replica) * sizeof *images, replica->stream));

@@ -8,6 +8,7 @@
 #define ALNICO_SRC_TRAIN_REPLICA_H
 
 #include "kernels.h"
+#include "waiting.h"
 
 struct replica_setup {
     const struct kernels_ops *kernels;
@@ -34,6 +35,7 @@ struct replica {
     struct arenas arenas;
     void *kernels;
     void *stream;
+    struct waiting waiting; /* of the host for the stream */
     struct replica_stage
         *stages; /* pinned copies of batches on their way to the device; NULL: none */
     size_t loads;

@@ -255,13 +255,23 @@ static void trainer_abort(struct trainer *trainer)
         alnico_comm_abort(trainer->place.device);
 }
 
-/* Ends after an error. The detail stays that of the error. */
+/* Whether the stream comes to rest, soon after the communicators were aborted. */
+static bool trainer_rests(const struct trainer *trainer)
+{
+    enum { REST_SECONDS = 10 };
+    const double most = waiting_deadline() < REST_SECONDS ? waiting_deadline() : REST_SECONDS;
+    return !trainer->replica ||
+           waiting_rest(&trainer->replica->waiting, trainer->place.stream, most);
+}
+
+/* Ends after an error. The detail stays that of the error. Where the device hangs, what it may still use stays. */
 static alnico_status_t trainer_fail(struct trainer *trainer, alnico_status_t status)
 {
     char detail[512];
     snprintf(detail, sizeof detail, "%s", alnico_error_detail());
     trainer_abort(trainer);
-    trainer_close(trainer);
+    if (status != ALNICO_ERROR_TIMEOUT || trainer_rests(trainer))
+        trainer_close(trainer);
     return error_set(status, "%s", detail);
 }
 

@@ -1,0 +1,161 @@
+/* Waiting for a stream: it ends where no step does, not where steps are slow, and can be begun again; and a run whose stream
+ * hangs ends with an error. The stream is the CPU's. */
+#include "train/models/models.h"
+#include "train/trainer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 12, NAP_US = 200000 };
+
+#define DEADLINE "0.6" /* seconds; a meter waits for half again as long */
+
+/* A replica with a batch on a stream, and a meter on it. */
+struct fixture {
+    alnico_stream_t stream;
+    struct network *network;
+    struct replica *replica;
+    struct meter *meter;
+    struct device_flag *held;
+};
+
+static struct fixture fixture_make(void)
+{
+    struct fixture f;
+    const float images[16] = {0};
+    const int32_t labels[1] = {3};
+    assert_int_equal(alnico_stream_create(&f.stream), ALNICO_SUCCESS);
+    assert_int_equal(model_network(&model_cnn, 4, 4, 1, 10, &f.network), ALNICO_SUCCESS);
+    const struct replica_setup setup = {
+        .kernels = &kernels_naive, .batch = 1, .gradient_type = ALNICO_FLOAT32, .stream = f.stream};
+    assert_int_equal(replica_create(f.network, &setup, &f.replica), ALNICO_SUCCESS);
+    assert_int_equal(meter_create(f.replica, STEPS, &f.meter), ALNICO_SUCCESS);
+    assert_int_equal(replica_load(f.replica, images, labels, 1), ALNICO_SUCCESS);
+    assert_int_equal(device_cpu.flag_create(&f.held), ALNICO_SUCCESS);
+    return f;
+}
+
+static void fixture_free(struct fixture *f)
+{
+    replica_synchronize(f->replica);
+    meter_destroy(f->meter);
+    replica_destroy(f->replica);
+    network_destroy(f->network);
+    device_cpu.flag_destroy(f->held);
+    alnico_stream_destroy(f->stream);
+}
+
+static void step(struct fixture *f)
+{
+    struct meter_reading reading;
+    assert_int_equal(meter_begin(f->meter, 0.1), ALNICO_SUCCESS);
+    assert_int_equal(replica_forward(f->replica, true), ALNICO_SUCCESS);
+    for (int p = 0; p < PHASES; p++)
+        assert_int_equal(meter_mark(f->meter, (enum phase)p), ALNICO_SUCCESS);
+    assert_int_equal(meter_end(f->meter, &reading), ALNICO_SUCCESS);
+    assert_int_equal(reading.steps, 0);
+}
+
+static void nap(void *unused)
+{
+    (void)unused;
+    usleep(NAP_US);
+}
+
+static void a_held_stream_is_not_waited_for(void **unused)
+{
+    (void)unused;
+    struct fixture f = fixture_make();
+    struct meter_reading reading;
+    step(&f);
+    device_cpu.stream_await(f.stream, f.held, 1);
+    step(&f);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(meter_pause(f.meter, &reading), ALNICO_ERROR_TIMEOUT);
+        if (!strstr(alnico_error_detail(),
+                    "step 2 of this run has not ended on the device within 0.9"))
+            fail_msg("'%s'", alnico_error_detail());
+    }
+    device_cpu.flag_raise(f.held, 1);
+    assert_int_equal(meter_pause(f.meter, &reading), ALNICO_SUCCESS);
+    assert_int_equal(reading.steps, 2);
+    assert_int_equal(reading.outcome.count, 2);
+    assert_int_equal(meter_pause(f.meter, &reading), ALNICO_SUCCESS);
+    assert_int_equal(reading.steps, 0);
+    fixture_free(&f);
+}
+
+/* All of them together take longer than what one may. */
+static void slow_steps_are_waited_for(void **unused)
+{
+    (void)unused;
+    struct fixture f = fixture_make();
+    struct meter_reading reading;
+    for (int i = 0; i < STEPS - 1; i++) {
+        alnico_stream_enqueue(f.stream, nap, NULL);
+        step(&f);
+    }
+    assert_int_equal(meter_pause(f.meter, &reading), ALNICO_SUCCESS);
+    assert_int_equal(reading.steps, STEPS - 1);
+    fixture_free(&f);
+}
+
+/* ---- A run ---- */
+
+struct hang {
+    alnico_stream_t stream;
+    struct device_flag *held;
+    bool done;
+};
+
+static void hold(void *context, const struct trainer_progress *progress)
+{
+    struct hang *hang = context;
+    (void)progress;
+    if (!hang->done)
+        device_cpu.stream_await(hang->stream, hang->held, 1);
+    hang->done = true;
+}
+
+static void a_run_that_hangs_ends(void **unused)
+{
+    (void)unused;
+    struct hang hang = {0};
+    struct trainer_report report;
+    assert_int_equal(alnico_stream_create(&hang.stream), ALNICO_SUCCESS);
+    assert_int_equal(device_cpu.flag_create(&hang.held), ALNICO_SUCCESS);
+    const struct trainer_options options = {.model = "cnn",
+                                            .data = "synthetic:8x8x1",
+                                            .kernels = "naive",
+                                            .strategy = "allreduce",
+                                            .batch = 2,
+                                            .steps = 60,
+                                            .wire = ALNICO_FLOAT32,
+                                            .rule = BUCKETS_OF_COUNT,
+                                            .buckets = 1,
+                                            .optimizer = optimizer_defaults(2),
+                                            .progress = hold,
+                                            .context = &hang};
+    const struct trainer_place place = {.stream = hang.stream};
+    assert_int_equal(trainer_run(&options, &place, &report), ALNICO_ERROR_TIMEOUT);
+    assert_non_null(strstr(alnico_error_detail(), "has not ended on the device"));
+    device_cpu.flag_raise(hang.held, 1);
+    device_cpu.stream_synchronize(hang.stream);
+}
+
+int main(void)
+{
+    setenv("ALNICO_TIMEOUT", DEADLINE, 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_held_stream_is_not_waited_for),
+        cmocka_unit_test(slow_steps_are_waited_for),
+        cmocka_unit_test(a_run_that_hangs_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
