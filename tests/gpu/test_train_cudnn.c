@@ -2,7 +2,7 @@
  * in three precisions, training, inference and several updates; then whole models. Prints every difference, by the
  * operation that it is of, and goes on.
  *
- * gpu_train_cudnn [fp32|tf32|bf16|fp16|models]...: parts of it. */
+ * gpu_train_cudnn [fp32|tf32|bf16|fp16|models]... [ways=NAME,...]: parts of it, taking ways of cudnn_ways.h. */
 #include "train_check.h"
 
 #include "cases.h"
@@ -337,6 +337,7 @@ static bool wanted(const char *part, int count, char **parts)
 
 int main(int count, char **parts)
 {
+    count = check_ways(count, parts);
     gpu_require(1);
     seed = test_seed();
     require(device_cuda.stream_create(&stream), "stream", "creating");

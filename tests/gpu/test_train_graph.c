@@ -74,8 +74,9 @@ static void check_graph(const char *model, enum precision precision, bool determ
         check_fail("%s, %s: loss %g", model, precision_name(precision), launched.train.loss);
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
+    check_ways(count, arguments);
     gpu_require(1);
     snprintf(cache, sizeof cache, "/tmp/alnico-graph-%d-plans", (int)getpid());
     if (device_cuda.stream_create(&stream))

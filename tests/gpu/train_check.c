@@ -194,6 +194,15 @@ bool check_distance(const char *what, const float *got, const float *expected, s
     return fine;
 }
 
+int check_ways(int count, char **arguments)
+{
+    if (count < 2 || strncmp(arguments[count - 1], "ways=", 5) != 0)
+        return count;
+    setenv("ALNICO_TRAIN_WAYS", arguments[count - 1] + 5, 1);
+    printf("ways: %s\n", arguments[count - 1] + 5);
+    return count - 1;
+}
+
 int check_result(const char *name)
 {
     printf("%s: %zu checks, %zu failed\n", name, check_count, check_failures);

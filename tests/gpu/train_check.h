@@ -52,6 +52,10 @@ extern bool check_tentative;
 /* Notes that something went wrong, printf-like. */
 void check_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Takes the ways of training that a last argument "ways=NAMES" asks for (ALNICO_TRAIN_WAYS), before anything else.
+ * Returns the number of the arguments before it. */
+int check_ways(int count, char **arguments);
+
 /* Prints the totals; the exit status. */
 int check_result(const char *name);
 
