@@ -43,6 +43,7 @@ alnico_status_t beside_open(struct cudnn_net *self)
     for (size_t s = 0; s < count; s++)
         if (self->steps[s].beside)
             TRY(event_make(&self->steps[s].done));
+    beside->behind = way_taken(WAY_BEHIND);
     beside->gpu = self->gpu;
     beside->gpu.stream = beside->stream;
     return ALNICO_SUCCESS;

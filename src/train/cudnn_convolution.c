@@ -42,18 +42,24 @@ static alnico_status_t convolution_weights(struct cudnn_net *self, struct cudnn_
     return weights_home(self, gpu, step);
 }
 
+static alnico_status_t convolution_beside(struct cudnn_net *self, struct cudnn_step *step)
+{
+    TRY(beside_begin(self));
+    const alnico_status_t status = convolution_weights(self, step, &self->beside.gpu);
+    TRY(beside_end(self, step));
+    return status;
+}
+
 static alnico_status_t convolution_backward(struct cudnn_net *self, struct cudnn_step *step)
 {
-    if (step->beside) {
-        TRY(beside_begin(self));
-        const alnico_status_t status = convolution_weights(self, step, &self->beside.gpu);
-        TRY(beside_end(self, step));
-        TRY(status);
-    } else {
+    const bool behind = step->beside && self->beside.behind;
+    if (!step->beside)
         TRY(convolution_weights(self, step, &self->gpu));
-    }
+    else if (!behind)
+        TRY(convolution_beside(self, step));
     TRY(bias_backward(self, step));
-    return convolution_data(self, step);
+    TRY(convolution_data(self, step));
+    return behind ? convolution_beside(self, step) : ALNICO_SUCCESS;
 }
 
 /* The shape that cuDNN sees, with folded and padded channels. */

@@ -65,6 +65,7 @@ struct cudnn_step {
 struct cudnn_beside {
     cudaStream_t stream; /* NULL: there is none */
     cudaEvent_t ready;   /* the first stream has made what is read */
+    bool behind;         /* they wait for the gradient of the same convolution's input */
     struct train_gpu gpu;
     void *workspace; /* of cuDNN */
     size_t workspace_bytes;

@@ -11,6 +11,7 @@ static const struct {
     bool taken; /* unless the variable says otherwise */
 } ways[WAYS] = {
     [WAY_BESIDE] = {"beside", false},
+    [WAY_BEHIND] = {"behind", false},
     [WAY_STEM] = {"stem", false},
     [WAY_SUMS] = {"sums", false},
 };
@@ -30,6 +31,29 @@ static const char *entry_find(enum cudnn_way way, bool *no)
         *no = negated;
     }
     return found;
+}
+
+static bool entry_known(const char *entry, size_t length)
+{
+    const size_t no = strncmp(entry, "no-", 3) == 0 ? 3 : 0, name = strcspn(entry + no, ",=");
+    for (int way = 0; way < WAYS; way++)
+        if (strlen(ways[way].name) == name && strncmp(ways[way].name, entry + no, name) == 0)
+            return true;
+    return length == 0;
+}
+
+size_t ways_unknown(void)
+{
+    size_t unknown = 0;
+    for (const char *at = variable_text(VARIABLE_TRAIN_WAYS); *at; at += *at == ',') {
+        const size_t length = strcspn(at, ",");
+        if (!entry_known(at, length)) {
+            log_write(LOG_WARNING, "ALNICO_TRAIN_WAYS: there is no way '%.*s'", (int)length, at);
+            unknown++;
+        }
+        at += length;
+    }
+    return unknown;
 }
 
 bool way_taken(enum cudnn_way way)

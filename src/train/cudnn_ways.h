@@ -6,10 +6,12 @@
 #define ALNICO_SRC_TRAIN_CUDNN_WAYS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum cudnn_way {
     WAY_BESIDE, /* gradients of weights on a second stream; its number: batch norms backward take so many multiprocessors
                    only */
+    WAY_BEHIND, /* with `beside`: after the gradient of the input, so that they meet batch norms, not another convolution */
     WAY_STEM,   /* a batch norm, a ReLU and a maximum pooling by 3 x 3 in one pass */
     WAY_SUMS, /* fp16: convolutions that make the sums for the batch norm behind them; with the number 2 in bf16 too, where
                    engines are compiled for it, minutes in all */
@@ -20,6 +22,9 @@ bool way_taken(enum cudnn_way way);
 
 /* Its number; 0: none. */
 unsigned way_number(enum cudnn_way way);
+
+/* Warns of names in the variable that are no way's. Returns how many there are. */
+size_t ways_unknown(void);
 
 /* "beside" */
 const char *way_name(enum cudnn_way way);

@@ -240,6 +240,7 @@ static alnico_status_t control_set(struct cudnn_net *self)
 
 static alnico_status_t cudnn_build(struct cudnn_net *self)
 {
+    ways_unknown();
     TRY(device_check(self));
     TRY(gpu_status(cudaStreamSynchronize(self->setup.stream), "cudaStreamSynchronize"));
     TRY(kernels_load());

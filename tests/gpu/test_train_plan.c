@@ -1,6 +1,7 @@
 /* The plans that the cuDNN kernels ask for, replayed: whatever is read, on either stream, is still what was written. Needs
  * no GPU. One process for each set of ways, since the environment is read once. */
 #include "cases.h"
+#include "train/cudnn_ways.h"
 #include "train/models/models.h"
 #include "train/replica.h"
 
@@ -154,21 +155,54 @@ static size_t check_all(size_t *lingered)
     return wrong;
 }
 
+/* What the variable says, and what is then taken. */
+struct setting {
+    const char *text;
+    unsigned taken; /* 1 << each way */
+    unsigned number, unknown;
+};
+static const struct setting settings[] = {
+    {"", 0, 0, 0},
+    {"beside", 1 << WAY_BESIDE, 0, 0},
+    {"no-sums,stem", 1 << WAY_STEM, 0, 0},
+    {"beside,stem", 1 << WAY_BESIDE | 1 << WAY_STEM, 0, 0},
+    {"sums=2,beside=88,behind", 1 << WAY_SUMS | 1 << WAY_BESIDE | 1 << WAY_BEHIND, 88, 0},
+    {"stem,no-stem", 0, 0, 0},
+    {"besides,,no-ste,behind,stem=x=", 1 << WAY_BEHIND | 1 << WAY_STEM, 0, 2},
+};
+
+static size_t check_names(const struct setting *setting)
+{
+    size_t wrong = 0;
+    for (int way = 0; way < WAYS; way++)
+        wrong += way_taken((enum cudnn_way)way) != (setting->taken >> way & 1);
+    wrong += way_number(WAY_BESIDE) != setting->number;
+    wrong += ways_unknown() != setting->unknown;
+    if (wrong)
+        printf("FAIL '%s' is misunderstood\n", setting->text);
+    return wrong;
+}
+
+/* The exit status of a process with this setting. */
+static int check_setting(const struct setting *setting)
+{
+    const bool beside = setting->taken >> WAY_BESIDE & 1;
+    size_t lingered = 0;
+    setenv("ALNICO_TRAIN_WAYS", setting->text, 1);
+    const size_t wrong = check_names(setting) + check_all(&lingered);
+    printf("ways '%s': %zu wrong, %zu reads lingered\n", setting->text, wrong, lingered);
+    fflush(stdout);
+    return wrong || (lingered > 0) != beside;
+}
+
 int main(void)
 {
-    static const char *const ways[] = {"", "beside", "stem", "beside,stem"};
     int failed = 0;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         int status = 1;
         const pid_t child = fork();
-        if (child == 0) {
-            size_t lingered = 0;
-            setenv("ALNICO_TRAIN_WAYS", ways[i], 1);
-            const size_t wrong = check_all(&lingered);
-            printf("ways '%s': %zu wrong, %zu reads lingered\n", ways[i], wrong, lingered);
-            fflush(stdout);
-            _exit(wrong || (lingered > 0) != (strstr(ways[i], "beside") != NULL));
-        }
+        if (child == 0)
+            _exit(check_setting(&settings[i]));
         waitpid(child, &status, 0);
         failed += status != 0;
     }
