@@ -7,6 +7,20 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* What is left of the bytes; zeros follow. */
+struct input {
+    const uint8_t *data;
+    size_t left;
+};
+
+static inline int next(struct input *in)
+{
+    if (in->left == 0)
+        return 0;
+    in->left--;
+    return *in->data++;
+}
+
 /* Ends the run with the place if `condition` is false. */
 #define FUZZ_REQUIRE(condition)                                                                    \
     do {                                                                                           \

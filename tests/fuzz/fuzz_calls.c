@@ -17,19 +17,6 @@ enum { ARENA = 4096, CALLS = 64 };
 
 static _Alignas(64) unsigned char arena[ARENA], before[ARENA];
 
-struct input {
-    const uint8_t *data;
-    size_t left;
-};
-
-static int next(struct input *in)
-{
-    if (in->left == 0)
-        return 0;
-    in->left--;
-    return *in->data++;
-}
-
 static int allgather(void *context, const void *mine, void *all, size_t bytes)
 {
     (void)context;

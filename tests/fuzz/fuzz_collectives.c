@@ -18,19 +18,6 @@ enum { CALLS = 48, HALF = MODEL_ARENA / 2 };
 static _Alignas(64) unsigned char arenas[MODEL_RANKS][MODEL_ARENA];
 static unsigned char expected[MODEL_RANKS][MODEL_ARENA];
 
-struct input {
-    const uint8_t *data;
-    size_t left;
-};
-
-static int next(struct input *in)
-{
-    if (in->left == 0)
-        return 0;
-    in->left--;
-    return *in->data++;
-}
-
 /* ---- Communicators ---- */
 
 static alnico_comm_t comms[MODEL_RANKS + 1][MODEL_RANKS]; /* by size */
