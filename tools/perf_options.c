@@ -7,7 +7,6 @@
 #include "program.h"
 
 #include <argp.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,20 +21,6 @@ static const struct {
                   {"min", ALNICO_MINIMUM},
                   {"max", ALNICO_MAXIMUM},
                   {"avg", ALNICO_AVERAGE}};
-
-/* A whole number within the bounds; anything else is a usage error that names the option. */
-static unsigned long long read_number(struct argp_state *state, const char *option,
-                                      const char *text, unsigned long long least,
-                                      unsigned long long most)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
-        argp_error(state, "%s %s: expected a whole number from %llu to %llu", option, text, least,
-                   most);
-    return value;
-}
 
 static double read_seconds(struct argp_state *state, const char *text)
 {
@@ -72,18 +57,9 @@ static int read_op(struct argp_state *state, const char *text)
     return (int)op;
 }
 
-/* Which of two words `text` is: false for the first, true for the second. */
-static bool read_choice(struct argp_state *state, const char *option, const char *text,
-                        const char *first, const char *second)
-{
-    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
-        argp_error(state, "%s %s: expected %s or %s", option, text, first, second);
-    return strcmp(text, second) == 0;
-}
-
 static alnico_device_t read_device(struct argp_state *state, const char *text)
 {
-    bool cuda = read_choice(state, "--device", text, "cpu", "cuda");
+    bool cuda = program_choice(state, "--device", text, "cpu", "cuda");
     if (cuda && !peer_all(ALNICO_DEVICE_CUDA))
         argp_error(state, "--device cuda: this build has no CUDA device; use --device cpu");
     return cuda ? ALNICO_DEVICE_CUDA : ALNICO_DEVICE_CPU;
@@ -221,16 +197,16 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         options->end = program_size(state, "-e", text, 1);
         return 0;
     case 'f':
-        options->factor = read_number(state, "-f", text, 2, 1u << 30);
+        options->factor = program_number(state, "-f", text, 2, 1u << 30);
         return 0;
     case 'i':
         options->step = program_size(state, "-i", text, 1);
         return 0;
     case 'n':
-        options->calls = (long)read_number(state, "-n", text, 1, 1u << 30);
+        options->calls = (long)program_number(state, "-n", text, 1, 1u << 30);
         return 0;
     case 'w':
-        options->warmup = (int)read_number(state, "-w", text, 0, 1u << 30);
+        options->warmup = (int)program_number(state, "-w", text, 0, 1u << 30);
         return 0;
     case 'd':
         options->type = read_type(state, text);
@@ -240,10 +216,10 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         reader->op_given = true;
         return 0;
     case 'r':
-        reader->root = (int)read_number(state, "-r", text, 0, 1u << 30);
+        reader->root = (int)program_number(state, "-r", text, 0, 1u << 30);
         return 0;
     case 'c':
-        options->check = read_choice(state, "-c", text, "0", "1");
+        options->check = program_choice(state, "-c", text, "0", "1");
         return 0;
     case KEY_DEVICE:
         options->device = read_device(state, text);
@@ -275,25 +251,25 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         return 0;
     case 'G':
         options->graph = true;
-        options->replays = (long)read_number(state, "-G", text, 0, 1u << 30);
+        options->replays = (long)program_number(state, "-G", text, 0, 1u << 30);
         return 0;
     case KEY_REGISTER:
         options->registered = true;
         return 0;
     case KEY_MEMORY:
-        options->nccl_memory = read_choice(state, "--memory", text, "cuda", "nccl");
+        options->nccl_memory = program_choice(state, "--memory", text, "cuda", "nccl");
         return 0;
     case KEY_HOST_TIME:
         options->host_time = true;
         return 0;
     case KEY_THREADS:
-        reader->threads = read_choice(state, "--threads", text, "single", "multiple");
+        reader->threads = program_choice(state, "--threads", text, "single", "multiple");
         return 0;
     case KEY_SECONDS:
         options->seconds = read_seconds(state, text);
         return 0;
     case KEY_SEED:
-        options->seed = read_number(state, "--seed", text, 0, UINT64_MAX);
+        options->seed = program_number(state, "--seed", text, 0, UINT64_MAX);
         options->seed_given = true;
         return 0;
     case KEY_JSON:

@@ -175,6 +175,26 @@ const char *program_date(void)
     return text;
 }
 
+unsigned long long program_number(struct argp_state *state, const char *option, const char *text,
+                                  unsigned long long least, unsigned long long most)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
+        argp_error(state, "%s %s: expected a whole number from %llu to %llu", option, text, least,
+                   most);
+    return value;
+}
+
+bool program_choice(struct argp_state *state, const char *option, const char *text,
+                    const char *first, const char *second)
+{
+    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
+        argp_error(state, "%s %s: expected %s or %s", option, text, first, second);
+    return strcmp(text, second) == 0;
+}
+
 size_t program_size(struct argp_state *state, const char *option, const char *text, size_t least)
 {
     static const char units[] = "KMG";

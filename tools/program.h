@@ -4,6 +4,7 @@
 
 #include <alnico/alnico.h>
 #include <cjson/cJSON.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 enum { EXIT_USAGE = 2 };
@@ -48,6 +49,12 @@ const char *program_date(void);
  * names it. */
 struct argp_state;
 size_t program_size(struct argp_state *state, const char *option, const char *text, size_t least);
+
+/* A whole number within the bounds, and which of two words it is: false for the first. Likewise. */
+unsigned long long program_number(struct argp_state *state, const char *option, const char *text,
+                                  unsigned long long least, unsigned long long most);
+bool program_choice(struct argp_state *state, const char *option, const char *text,
+                    const char *first, const char *second);
 
 /* The command line as one text, which the caller frees; NULL if memory is lacking. */
 char *program_command(int argc, char **argv);

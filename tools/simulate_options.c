@@ -4,7 +4,6 @@
 #include "program.h"
 
 #include <argp.h>
-#include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,20 +60,6 @@ struct reader {
     bool named; /* an operation was */
 };
 
-/* A whole number within the bounds; anything else is a usage error that names the option. */
-static unsigned long long read_number(struct argp_state *state, const char *option,
-                                      const char *text, unsigned long long least,
-                                      unsigned long long most)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
-        argp_error(state, "%s %s: expected a whole number from %llu to %llu", option, text, least,
-                   most);
-    return value;
-}
-
 /* The next part of a list: up to a comma, which becomes its end. */
 static char *next_item(char **rest)
 {
@@ -90,15 +75,16 @@ static void add_ranks(struct argp_state *state, const char *text, const char *it
     struct simulate_options *options = ((struct reader *)state->input)->options;
     if (options->ranks_count == SIMULATE_LIST)
         argp_error(state, "--ranks %s: expected at most %d numbers", text, SIMULATE_LIST);
-    options->ranks[options->ranks_count++] = (int)read_number(state, "--ranks", item, 4, RANKS_MAX);
+    options->ranks[options->ranks_count++] =
+        (int)program_number(state, "--ranks", item, 4, RANKS_MAX);
 }
 
 static void read_range(struct argp_state *state, char *text, char *dots)
 {
     struct simulate_options *options = ((struct reader *)state->input)->options;
     *dots = '\0';
-    int first = (int)read_number(state, "--ranks", text, 4, RANKS_MAX);
-    int last = (int)read_number(state, "--ranks", dots + 2, 4, RANKS_MAX);
+    int first = (int)program_number(state, "--ranks", text, 4, RANKS_MAX);
+    int last = (int)program_number(state, "--ranks", dots + 2, 4, RANKS_MAX);
     if (first > last)
         argp_error(state, "--ranks %d..%d: the first is above the last", first, last);
     for (int ranks = first; ranks <= last; ranks *= 2)
@@ -209,7 +195,7 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         reader->end = program_size(state, "-e", text, sizeof(float));
         return 0;
     case 'f':
-        reader->factor = (size_t)read_number(state, "-f", text, 2, 1u << 30);
+        reader->factor = (size_t)program_number(state, "-f", text, 2, 1u << 30);
         return 0;
     case KEY_MACHINE:
         reader->machine = text;
@@ -218,7 +204,7 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         read_ranks(state, text);
         return 0;
     case KEY_HOSTS:
-        options->hosts = (int)read_number(state, "--hosts", text, 1, RANKS_MAX);
+        options->hosts = (int)program_number(state, "--hosts", text, 1, RANKS_MAX);
         return 0;
     case KEY_SIZES:
         reader->sizes = text;
@@ -233,10 +219,10 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         options->memory = program_size(state, "--memory", text, 0);
         return 0;
     case KEY_ROUNDS:
-        options->rounds = (double)read_number(state, "--rounds", text, 1, (uint64_t)1 << 50);
+        options->rounds = (double)program_number(state, "--rounds", text, 1, (uint64_t)1 << 50);
         return 0;
     case KEY_THREADS:
-        options->threads = (int)read_number(state, "--threads", text, 1, 256);
+        options->threads = (int)program_number(state, "--threads", text, 1, 256);
         return 0;
     case KEY_JSON:
         options->json = text;

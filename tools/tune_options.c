@@ -90,15 +90,6 @@ static void check_together(struct argp_state *state, const struct tune_options *
         argp_error(state, "-b %zu: above -e %zu", options->begin, options->end);
 }
 
-/* Which of two words `text` is: false for the first, true for the second. */
-static bool read_choice(struct argp_state *state, const char *option, const char *text,
-                        const char *first, const char *second)
-{
-    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
-        argp_error(state, "%s %s: expected %s or %s", option, text, first, second);
-    return strcmp(text, second) == 0;
-}
-
 static error_t read_option(int key, char *text, struct argp_state *state)
 {
     struct tune_options *options = state->input;
@@ -127,11 +118,12 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         options->quick = true;
         return 0;
     case KEY_DEVICE:
-        options->device = read_choice(state, "--device", text, "cpu", "cuda") ? ALNICO_DEVICE_CUDA
-                                                                              : ALNICO_DEVICE_CPU;
+        options->device = program_choice(state, "--device", text, "cpu", "cuda")
+                              ? ALNICO_DEVICE_CUDA
+                              : ALNICO_DEVICE_CPU;
         return 0;
     case KEY_MEMORY:
-        options->nccl_memory = read_choice(state, "--memory", text, "cuda", "nccl");
+        options->nccl_memory = program_choice(state, "--memory", text, "cuda", "nccl");
         return 0;
     case KEY_VERIFY:
         options->verify = true;
