@@ -63,8 +63,7 @@ static alnico_status_t agree_on(alnico_comm_t comm, int collective, const char *
     struct wish mine = {.named = name != NULL,
                         .known = name && tuning_algorithm_named(device, collective, name, NULL)};
     strncpy(mine.name, name ? name : "", sizeof mine.name - 1);
-    TRY(comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout, who,
-                      &mine, wishes, sizeof mine));
+    TRY(comm_allgather(comm, who, &mine, wishes, sizeof mine));
     TRY(agree(wishes, comm->size, collective, who));
     struct forced forced = {NULL, NULL};
     if (wishes[0].named) {
@@ -134,8 +133,7 @@ static alnico_status_t split(alnico_comm_t comm, struct seat mine, void *stream,
         error_set(status, "%s: no memory for %d ranks", who, comm->size);
         goto free_seats;
     }
-    status = comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout,
-                           who, &mine, seats, sizeof mine);
+    status = comm_allgather(comm, who, &mine, seats, sizeof mine);
     if (status != ALNICO_SUCCESS || mine.color < 0)
         goto free_seats;
     int place = 0, count = choose_members(seats, comm->size, &mine, members, &place);

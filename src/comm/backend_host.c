@@ -350,8 +350,7 @@ static alnico_status_t host_attach(alnico_comm_t comm, const char *who)
     char mine = status == ALNICO_SUCCESS, *all = malloc((size_t)comm->size);
     if (!all)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
-    status = comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout,
-                           who, &mine, all, sizeof mine);
+    status = comm_allgather(comm, who, &mine, all, sizeof mine);
     for (int i = 0; i < comm->size && status == ALNICO_SUCCESS; i++)
         if (!all[i])
             forget_memory(comm);

@@ -77,8 +77,7 @@ struct exchange_context {
 static alnico_status_t exchange(void *context, const void *mine, void *all, size_t bytes)
 {
     const struct exchange_context *c = context;
-    return comm_exchange(c->comm->transport, c->comm->family->engine,
-                         c->comm->family->settings.timeout, c->who, mine, all, bytes);
+    return comm_allgather(c->comm, c->who, mine, all, bytes);
 }
 
 static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)

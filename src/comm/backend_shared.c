@@ -128,8 +128,7 @@ struct exchange_context {
 static alnico_status_t exchange(void *context, const void *mine, void *all, size_t bytes)
 {
     const struct exchange_context *c = context;
-    return comm_exchange(c->comm->transport, c->comm->family->engine,
-                         c->comm->family->settings.timeout, c->who, mine, all, bytes);
+    return comm_allgather(c->comm, c->who, mine, all, bytes);
 }
 
 /* Touches this rank's part first, so that its pages are near the rank. */

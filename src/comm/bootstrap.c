@@ -216,9 +216,7 @@ struct leaving {
 static alnico_status_t exchange_over_mpi(void *context, const void *mine, void *all, size_t bytes)
 {
     struct leaving *l = context;
-    const struct family *family = l->comm->family;
-    alnico_status_t status = comm_exchange(l->comm->transport, family->engine,
-                                           family->settings.timeout, l->who, mine, all, bytes);
+    alnico_status_t status = comm_allgather(l->comm, l->who, mine, all, bytes);
     l->failed = status != ALNICO_SUCCESS;
     return status;
 }

@@ -148,6 +148,10 @@ void comm_drain(alnico_comm_t comm);
 alnico_status_t comm_exchange(struct transport *transport, struct engine *engine, double timeout,
                               const char *who, const void *mine, void *all, size_t bytes);
 
+/* The same between a communicator's ranks, until its deadline. */
+alnico_status_t comm_allgather(alnico_comm_t comm, const char *who, const void *mine, void *all,
+                               size_t bytes);
+
 /* Rank 0's `bytes` bytes of `data` become every rank's; otherwise as comm_exchange. At most INT_MAX bytes. */
 alnico_status_t comm_broadcast(struct transport *transport, struct engine *engine, double timeout,
                                const char *who, void *data, size_t bytes);
@@ -155,6 +159,10 @@ alnico_status_t comm_broadcast(struct transport *transport, struct engine *engin
 /* Ranks of one host that MPI carries messages for leave it for shared memory, where they can (collective): MPI asks the
  * processor more for each message, and the rest is the same. */
 alnico_status_t comm_leave_mpi(alnico_comm_t comm, const char *who);
+
+/* How the ranks of a new communicator meet (collective): they learn each other's places and rank 0's settings and table, and
+ * its family gets an engine. Errors: the exchange's, ARGUMENT (rank 0's settings; two ranks on one GPU), MEMORY, SYSTEM. */
+alnico_status_t comm_meet(alnico_comm_t comm, const char *who);
 
 /* Makes a communicator over a transport, which it takes over even on failure (collective). `family` is
  * NULL for a new one. */

@@ -114,9 +114,7 @@ alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool n
         describe(comm, call, nonblocking, &own);
     else
         snprintf(own.refusal, sizeof own.refusal, "%s", alnico_error_detail());
-    alnico_status_t status =
-        comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout, who,
-                      &own, voices, sizeof own);
+    alnico_status_t status = comm_allgather(comm, who, &own, voices, sizeof own);
     if (status != ALNICO_SUCCESS)
         comm_latch(comm, status, alnico_error_detail());
     else

@@ -125,8 +125,7 @@ static alnico_status_t judge_counts(const struct counts *c, const char *who)
 static alnico_status_t tell(alnico_comm_t comm, const char *who, const void *mine, void *all,
                             size_t bytes)
 {
-    alnico_status_t status = comm_exchange(comm->transport, comm->family->engine,
-                                           comm->family->settings.timeout, who, mine, all, bytes);
+    alnico_status_t status = comm_allgather(comm, who, mine, all, bytes);
     if (status != ALNICO_SUCCESS)
         comm_latch(comm, status, alnico_error_detail());
     return status;

@@ -95,6 +95,13 @@ alnico_status_t comm_exchange(struct transport *t, struct engine *engine, double
     return ALNICO_SUCCESS;
 }
 
+alnico_status_t comm_allgather(alnico_comm_t comm, const char *who, const void *mine, void *all,
+                               size_t bytes)
+{
+    return comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout, who,
+                         mine, all, bytes);
+}
+
 /* ---- Broadcast: down a binomial tree ---- */
 
 static alnico_status_t pass_on(struct transport *t, struct engine *engine, double timeout,

@@ -26,13 +26,6 @@ alnico_status_t nccl_status(ncclResult_t result, ncclComm_t nccl, const char *fu
                      ncclGetErrorString(result), last && *last ? ": " : "", last ? last : "");
 }
 
-static alnico_status_t exchange(alnico_comm_t comm, const char *who, const void *mine, void *all,
-                                size_t bytes)
-{
-    return comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout, who,
-                         mine, all, bytes);
-}
-
 /* ---- Agreement ---- */
 
 struct outcome {
@@ -62,7 +55,7 @@ alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, aln
     struct outcome *outcomes = calloc((size_t)comm->size, sizeof *outcomes);
     if (!outcomes)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", step->who, comm->size);
-    alnico_status_t status = exchange(comm, step->who, &own, outcomes, sizeof own);
+    alnico_status_t status = comm_allgather(comm, step->who, &own, outcomes, sizeof own);
     if (status == ALNICO_SUCCESS)
         *all = all_succeeded(outcomes, comm, step);
     free(outcomes);
@@ -144,7 +137,7 @@ static alnico_status_t meet(alnico_comm_t comm, const struct nccl_step *step, st
     birth->status = ALNICO_SUCCESS;
     if (comm->rank == 0)
         birth->status = nccl_status(ncclGetUniqueId(&birth->id), NULL, "ncclGetUniqueId");
-    alnico_status_t status = exchange(comm, step->who, birth, births, sizeof *birth);
+    alnico_status_t status = comm_allgather(comm, step->who, birth, births, sizeof *birth);
     *birth = births[0];
     free(births);
     return status;

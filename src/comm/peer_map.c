@@ -234,7 +234,7 @@ alnico_status_t peer_map_share(const struct peer_map *map, const char *who, void
     memset(out, 0, sizeof *out);
     alnico_status_t status = peer_map_agree(map->comm, who, prepare(&s, memory, bytes));
     if (status == ALNICO_SUCCESS)
-        status = peer_map_exchange(map->comm, who, &s.mine, s.cards, sizeof s.mine);
+        status = comm_allgather(map->comm, who, &s.mine, s.cards, sizeof s.mine);
     if (status == ALNICO_SUCCESS)
         status = peer_map_agree(map->comm, who, hand_over(&s, out));
     if (status != ALNICO_SUCCESS)

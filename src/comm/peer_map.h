@@ -52,10 +52,6 @@ void peer_map_unshare(const struct peer_map *map, struct peer_share *share);
 alnico_status_t peer_map_alloc(struct peer_map *map, size_t bytes, struct peer_piece *out);
 void peer_map_free(struct peer_piece *piece);
 
-/* The ranks' exchange of `bytes` bytes each, until the communicator's deadline. Errors: comm_exchange's. */
-alnico_status_t peer_map_exchange(alnico_comm_t comm, const char *who, const void *mine, void *all,
-                                  size_t bytes);
-
 /* Whether a rank is of this process. */
 bool peer_map_is_near(const struct peer_map *map, int rank);
 

@@ -8,13 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-alnico_status_t peer_map_exchange(alnico_comm_t comm, const char *who, const void *mine, void *all,
-                                  size_t bytes)
-{
-    return comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout, who,
-                         mine, all, bytes);
-}
-
 /* ---- Agreement ---- */
 
 struct outcome {
@@ -27,7 +20,7 @@ alnico_status_t peer_map_agree(alnico_comm_t comm, const char *who, alnico_statu
     struct outcome own = {.status = mine}, all[PEER_CUDA_RANKS];
     if (mine != ALNICO_SUCCESS)
         snprintf(own.detail, sizeof own.detail, "%s", alnico_error_detail());
-    TRY(peer_map_exchange(comm, who, &own, all, sizeof own));
+    TRY(comm_allgather(comm, who, &own, all, sizeof own));
     for (int i = 0; i < comm->size; i++)
         if (all[i].status != ALNICO_SUCCESS)
             return error_set((alnico_status_t)all[i].status, "%s: rank %d: %.*s", who, i,
@@ -124,7 +117,7 @@ static alnico_status_t agree_on_order(struct peer_map *map, const char *who)
     int32_t mine = true, all[PEER_CUDA_RANKS];
     for (int i = 0; i < map->comm->size; i++)
         mine &= i == map->comm->rank || is_ordered(map, i);
-    TRY(peer_map_exchange(map->comm, who, &mine, all, sizeof mine));
+    TRY(comm_allgather(map->comm, who, &mine, all, sizeof mine));
     map->ordered = true;
     for (int i = 0; i < map->comm->size; i++)
         map->ordered &= all[i] != 0;
@@ -145,7 +138,7 @@ alnico_status_t peer_map_init(struct peer_map *out, alnico_comm_t comm, const ch
     if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_CUDA_RANKS)
         return ALNICO_SUCCESS;
     find_place(comm, &mine);
-    TRY(peer_map_exchange(comm, who, &mine, out->places, sizeof mine));
+    TRY(comm_allgather(comm, who, &mine, out->places, sizeof mine));
     const char *obstacle = find_obstacle(out);
     if (obstacle) {
         log_write(LOG_INFO, "%s: no peer backend: %s", who, obstacle);
