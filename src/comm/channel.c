@@ -7,7 +7,7 @@
 
 enum { LINE = 64 };
 
-_Static_assert(sizeof(struct cell) == LINE, "a cell is one cache line");
+_Static_assert(sizeof(struct cell) == 2 * LINE, "a cell is two cache lines");
 _Static_assert(sizeof(struct channel) == 2 * LINE, "the reader's line, and the offers'");
 
 size_t channel_bytes(const struct channel_shape *shape)

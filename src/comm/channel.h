@@ -1,5 +1,5 @@
 /*
- * A one-way channel in shared memory, from one rank to another: a ring of cells, one cache line each, and
+ * A one-way channel in shared memory, from one rank to another: a ring of cells, two cache lines each, and
  * a ring of bytes for what does not fit into a cell. One writer, one reader, no locks: a cell is there
  * when its stamp is the number of cells written so far. Large messages are offered: a word for each offer
  * says how far the two sides are. The shared memory begins zeroed. Each side has one thread at a time.
@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum {
-    CELL_INLINE = 48, /* bytes that a cell itself carries */
+    CELL_INLINE = 112, /* bytes that a cell itself carries: processors fetch lines in pairs */
     CHANNEL_OFFERS = 16
 };
 

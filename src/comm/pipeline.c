@@ -95,7 +95,13 @@ static bool is_whole(const struct pipeline *p)
 
 static alnico_status_t cut_sides(struct pipeline *p, struct chunk *c)
 {
-    bool vector = call_is_vector(&p->call) && !is_whole(p);
+    if (is_whole(p)) {
+        c->lists = NULL;
+        c->reads = p->reads;
+        c->writes = p->writes;
+        return ALNICO_SUCCESS;
+    }
+    bool vector = call_is_vector(&p->call);
     size_t size = (size_t)p->transport->size, bytes = 4 * size * sizeof(size_t);
     void *lists = NULL;
     if (vector || mixes(p))
@@ -183,9 +189,10 @@ static alnico_status_t finish_output(struct pipeline *p, const struct chunk *c)
 {
     const struct call *call = &p->call;
     const struct rounds *r = &c->rounds;
+    if (!call_reduces(call) || call->op != ALNICO_AVERAGE || !datatype_is_integer(call->type))
+        return ALNICO_SUCCESS;
     size_t count = side_extent(&c->writes);
-    if (!call_reduces(call) || call->op != ALNICO_AVERAGE || !datatype_is_integer(call->type) ||
-        count == 0)
+    if (count == 0)
         return ALNICO_SUCCESS;
     char *recv = r->buffer[BUFFER_RECV];
     return r->device->divide(recv, recv, count, call->type, p->transport->size, NULL);

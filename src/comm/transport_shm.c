@@ -4,7 +4,7 @@
  * there, by memcpy within a process and, if it is very large, by process_vm_readv between two; otherwise,
  * or where that is forbidden, it asks for it in fragments through the channel. What arrives before its receive is kept.
  *
- * All of a rank's state is under its own lock: no process waits for a lock of another.
+ * All of a rank's state is under its own lock, if it is concurrent: no process waits for a lock of another.
  * transfer.word[0] holds the struct message, or 0 when it has ended well. Any thread.
  */
 #include "comm/transport.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_LIMIT = 128, EAGER_LIMIT = 8192 };
+enum { RANKS_LIMIT = 128, EAGER_LIMIT = 8 << 10, FRAGMENT_LIMIT = 16 << 10 };
 
 static struct transport_shm *shm_of(struct transport *t)
 {
@@ -25,8 +25,12 @@ static struct transport_shm *shm_of(struct transport *t)
 
 /* ---- The rank's lock: hardly ever contended ---- */
 
+/* Taking it waits until what was written before has reached the other rank's core: where one thread calls, messages that
+ * follow each other go without. */
 static void lock(struct transport_shm *t)
 {
+    if (!t->base.concurrent)
+        return;
     struct backoff backoff = {0};
     backoff_reset(&backoff);
     while (atomic_exchange_explicit(&t->locked, true, memory_order_acquire))
@@ -35,7 +39,8 @@ static void lock(struct transport_shm *t)
 
 static void unlock(struct transport_shm *t)
 {
-    atomic_store_explicit(&t->locked, false, memory_order_release);
+    if (t->base.concurrent)
+        atomic_store_explicit(&t->locked, false, memory_order_release);
 }
 
 static struct message *message_take(struct transport_shm *t)
@@ -299,11 +304,14 @@ static const struct transport_ops transport_shm = {
 };
 
 /* Rings shrink with the number of pairs: at most about 170 MB of addresses, of which only what is used
- * becomes memory. */
+ * becomes memory. The larger, the longer ago a line was read that is written again, and the cheaper it is to get. */
 static struct channel_shape choose_shape(int size)
 {
-    uint32_t kilobytes = size <= 8 ? 64 : size <= 16 ? 32 : size <= 64 ? 16 : 8;
-    return (struct channel_shape){.cells = size <= 16 ? 64 : 32, .bytes = kilobytes * 1024};
+    uint32_t kilobytes = size <= 4 ? 256 : size <= 8 ? 128 : size <= 16 ? 64 : size <= 64 ? 16 : 8;
+    return (struct channel_shape){.cells = size <= 4    ? 256
+                                           : size <= 16 ? 64
+                                                        : 32,
+                                  .bytes = kilobytes * 1024};
 }
 
 /* A rank's incoming channels lie side by side. */
@@ -350,7 +358,7 @@ alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, 
     t->base = (struct transport){
         .ops = &transport_shm, .rank = rank, .size = size, .tags = 1u << 30, .concurrent = true};
     t->options = *options;
-    t->fragment = shape.bytes / 4;
+    t->fragment = shape.bytes / 4 < FRAGMENT_LIMIT ? shape.bytes / 4 : FRAGMENT_LIMIT;
     t->eager = t->fragment < EAGER_LIMIT ? t->fragment : EAGER_LIMIT;
     list_clear(&t->posted);
     for (int i = 0; i < size; i++)

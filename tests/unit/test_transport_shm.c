@@ -227,7 +227,7 @@ static void test_cancelled_sides_do_not_match(void **state)
 static void test_what_finds_no_room_waits(void **state)
 {
     struct world *w = *state;
-    enum { COUNT = 300 };
+    enum { COUNT = 600 };
     static uint64_t out[COUNT][100], in[100];
     static struct transfer sends[COUNT];
     for (uint64_t i = 0; i < COUNT; i++) {
