@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The peer of alnico-train on GPUs: ResNet-50 v1.5 in PyTorch, synthetic data that stays on the GPU, channels_last.
 
-Prints one JSON object a line for each way and precision: the median of the steps after warm-up.
+Prints one JSON object a line for each way and precision, as soon as it is measured: the median of the steps after warm-up,
+and the most memory that was allocated. scripts/plot-train draws them beside benchmarks/weak_scaling.
 
     torch_resnet.py --batch 256 --ways eager,compile,max-autotune --precisions bf16,fp16
     torch_resnet.py --batch 32 --ways eager,compile,reduce-overhead,graph
@@ -9,6 +10,7 @@ Prints one JSON object a line for each way and precision: the median of the step
 """
 import argparse
 import contextlib
+import gc
 import json
 import os
 import statistics
@@ -123,6 +125,7 @@ def measure(step, arguments):
 
 
 def run_one(way, precision, arguments, device, rank, world):
+    gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     report = {"program": "torch_resnet", "torch": torch.__version__,
@@ -146,8 +149,12 @@ def run_one(way, precision, arguments, device, rank, world):
     except Exception as error:  # the next way may work
         report["error"] = f"{type(error).__name__}: {error}"[:400]
     torch.compiler.reset()
-    if rank == 0:
-        print(json.dumps(report), flush=True)
+    if rank > 0:
+        return
+    print(json.dumps(report), flush=True)
+    if arguments.out:
+        with open(arguments.out, "a") as file:
+            print(json.dumps(report), file=file)
 
 
 def parse():
@@ -159,6 +166,7 @@ def parse():
     parser.add_argument("--warmup", type=int, default=15)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--bucket", type=float, default=25, help="of DDP, in MB (%(default)s)")
+    parser.add_argument("--out", help="a file that the lines are appended to, too")
     arguments = parser.parse_args()
     for name, known in ((arguments.ways, WAYS), (arguments.precisions, TYPES)):
         unknown = [part for part in name.split(",") if part not in known]
