@@ -18,6 +18,10 @@ expect 2 "$bundle" "$work"
 expect_err 'is not empty, and no earlier bundle'
 expect 2 "$bundle" "$work/new" --work
 expect_err '--work: which folder'
+expect 2 "$bundle" "$work/new" --tests
+expect_err '--tests: which'
+expect 2 "$bundle" "$work/new" --data "$work"
+expect_err 'has no train-images-idx3-ubyte and train-labels-idx1-ubyte'
 [ ! -e "$work/new" ] || fail "a refused bundle was begun"
 
 # A folder may be named with a slash at its end. Mpi tests need nothing of the source folder, but for scripts.

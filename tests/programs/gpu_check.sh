@@ -20,6 +20,7 @@ case $* in
 -L) for gpu in 0 1 2 3; do echo "GPU $gpu: Test 9000 (UUID: GPU-$gpu)"; done ;;
 *name*) echo 'Test 9000' ;;
 *driver*) echo 580.1 ;;
+*index*) seq 0 3 ;;
 esac
 FAKE
 fake "$fakes/mpirun" <<'FAKE'
@@ -170,9 +171,21 @@ called '^ *--device cuda --ranks 4 --cases 100000$'
 called '^4 --device cuda --cases 20000$'
 expect_out '^4 ranks: 7 calls'
 
+# Training by the scripts of the source folder, here without /dev/nvidia0 for the first of them.
+fake "$bundle/tools/alnico-train" <<'FAKE'
+#!/bin/bash
+echo "$FAKE_RANKS $*" >>"$FAKE_LOG"
+[[ $* == *--profile* ]] && echo '# all, as one step'
+FAKE
+run 1 --only train --quick
+called '^ *--device cuda --profile --model resnet50 .*--json .*/profile.json$'
+called '^4 --device cuda .*--batch 32 --precision bf16 .*--no-overlap --json .*/weak/late-4-32-bf16.json$'
+expect_out '^# all, as one step'
+expect_out '^weak-scaling: failed'
+
 # Trouble.
 expect 2 "$check" --only x
-expect_err '--only x: expected tests, sanitizer, bench, collectives, tune, peer or conformance'
+expect_err '--only x: expected tests, sanitizer, bench, collectives, tune, peer, conformance or train'
 expect 2 "$check" --bogus
 expect_err '--bogus: no such option'
 rm "$bundle/gpu-tests.txt"
