@@ -350,6 +350,7 @@ static void two_ranks_fail_together(void **unused)
     const char *const pairs[][3] = {{"--batch 8", "--batch 16", "disagree on: batch"},
                                     {"--steps 8", "--steps 9", "disagree on: steps"},
                                     {"--wire bf16", "--wire fp16", "disagree on: wire type"},
+                                    {"--no-graph", "", "disagree on: graphs"},
                                     {"--warmup 0.2", "", "disagree on: warm-up"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const char *common = "--model cnn --data synthetic:8x8x1";
