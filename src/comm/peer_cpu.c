@@ -124,7 +124,9 @@ static uint32_t signature_of(const struct call *call, enum peer_way way)
 static enum peer_step first_step(const struct peer_run *run)
 {
     const struct call *call = &run->call;
-    size_t most = peer_small_bytes() / (run->pattern->sends_blocks ? (size_t)run->peer->size : 1);
+    bool blocks = run->pattern->sends_blocks, runs_ahead = run->pattern->readers != ALL && !blocks;
+    size_t most = runs_ahead ? LINE_PAYLOAD /* more slots than sets of lines: a writer waits less */
+                             : peer_small_bytes() / (blocks ? (size_t)run->peer->size : 1);
     if (run->way == PEER_MULTIPLYING)
         return PEER_GROUP;
     if (run->way == PEER_TWO_SHOT)

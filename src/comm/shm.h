@@ -116,6 +116,10 @@ static inline bool offer_move(struct channel *channel, uint32_t offer, uint32_t 
 
 /* ---- shm_send.c ---- */
 
+/* Bytes up to which a message goes into the channel. Senders of a collective run ahead of their receiver; two ranks that
+ * exchange messages wait for each other anyway, and then one copy is worth more. */
+size_t send_eager(const struct transport_shm *t, const struct message *m);
+
 /* A small message at once. False if the channel has no room. */
 bool send_whole(struct peer *p, struct message *m);
 

@@ -45,10 +45,16 @@ static bool write_offer(struct peer *p, struct message *m)
     return true;
 }
 
+size_t send_eager(const struct transport_shm *t, const struct message *m)
+{
+    bool copied_once = t->peer[m->peer].direct_from != SIZE_MAX;
+    return m->tag == TAG_MESSAGE && copied_once ? t->eager / 2 : t->eager;
+}
+
 static bool write_message(struct transport_shm *t, struct message *m)
 {
     struct peer *p = &t->peer[m->peer];
-    return m->bytes <= t->eager ? send_whole(p, m) : write_offer(p, m);
+    return m->bytes <= send_eager(t, m) ? send_whole(p, m) : write_offer(p, m);
 }
 
 void send_message(struct transport_shm *t, struct message *m)

@@ -76,7 +76,7 @@ alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct t
 /* Ranks of one host, in any mix of processes and threads, over shared memory (collective). `exchange` is an
  * allgather as segment.h describes it. All ranks get the same status, unless `exchange` fails. */
 enum {
-    SHM_READ_FROM = 8193 /* measured: what does not go along in one piece is copied faster once, by
+    SHM_READ_FROM = 4097 /* measured: what does not go along in one piece is copied faster once, by
                             the kernel, which has to pin the sender's pages, than twice */
 };
 struct shm_options {

@@ -113,7 +113,7 @@ static alnico_status_t shm_isend(struct transport *transport, int to, uint32_t t
     lock(t);
     out->word[0] = 0;
     send_queued(t, p);
-    if (p->queue.first || bytes > t->eager || !send_whole(p, &whole)) {
+    if (p->queue.first || bytes > send_eager(t, &whole) || !send_whole(p, &whole)) {
         struct message *m = message_take(t);
         if (m) {
             *m = whole;
@@ -307,7 +307,7 @@ static const struct transport_ops transport_shm = {
  * becomes memory. The larger, the longer ago a line was read that is written again, and the cheaper it is to get. */
 static struct channel_shape choose_shape(int size)
 {
-    uint32_t kilobytes = size <= 4 ? 256 : size <= 8 ? 128 : size <= 16 ? 64 : size <= 64 ? 16 : 8;
+    uint32_t kilobytes = size <= 8 ? 128 : size <= 16 ? 64 : size <= 64 ? 16 : 8;
     return (struct channel_shape){.cells = size <= 4    ? 256
                                            : size <= 16 ? 64
                                                         : 32,
