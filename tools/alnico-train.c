@@ -55,7 +55,8 @@ static void rank_check(alnico_status_t status, const char *what)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (status == ALNICO_SUCCESS)
         return;
-    usleep((status == ALNICO_ERROR_ABORTED ? 900000 : 0) + (rank > 0 ? 500000 : 0));
+    sleep((status == ALNICO_ERROR_ABORTED ? 2U : 0U) +
+          (rank > 0 ? 2U : 0U)); /* a loaded host is slow to end them */
     program_fail("%s on rank %d: %s: %s", what, rank, alnico_status_string(status), detail);
 }
 
