@@ -1,7 +1,7 @@
 /*
  * Messages between ranks of one host over shared memory: a channel for every ordered pair of ranks. Small
  * messages travel in the channel. A large one is offered with its address; the receiver copies it from
- * there, by memcpy within a process and, if it is very large, by process_vm_readv between two; otherwise,
+ * there, by memcpy within a process and by process_vm_readv between two; otherwise,
  * or where that is forbidden, it asks for it in fragments through the channel. What arrives before its receive is kept.
  *
  * All of a rank's state is under its own lock, if it is concurrent: no process waits for a lock of another.

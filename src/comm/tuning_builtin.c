@@ -125,8 +125,8 @@ const struct tuning_row tuning_builtin[] = {
      * that one stream carries do not. */
     CAPTURED_MESSAGES(PEER_GPUS, 1, "peer", "exchange"),
     CAPTURED_MESSAGES(INT_MAX, INT_MAX, "nccl", "nccl_messages"),
-    /* The other collectives in shared memory: two ranks are measured, more extrapolated from allreduce. Two ranks' blocks
-     * that stay in cache are faster by MPI's messages, which copy once. */
+    /* The other collectives in shared memory: two ranks are measured, more extrapolated from allreduce. Blocks of more
+     * than a few KB are faster by messages, which the kernel copies once: the fewer there are, the faster. */
     SHARED(REDUCE, 4, SIZE_MAX, "one_shot"),
     SHARED(REDUCE, 16, 512, "one_shot"),
     SHARED(REDUCE, PEER_RANKS, 512, "recursive_multiplying"),
