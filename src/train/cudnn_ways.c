@@ -12,8 +12,8 @@ static const struct {
 } ways[WAYS] = {
     [WAY_BESIDE] = {"beside", false},
     [WAY_BEHIND] = {"behind", false},
-    [WAY_STEM] = {"stem", false},
-    [WAY_SUMS] = {"sums", false},
+    [WAY_STEM] = {"stem", true},
+    [WAY_SUMS] = {"sums", true},
 };
 
 /* The last entry for the way, behind its "no-" if it has one; NULL: there is none. */

@@ -1,6 +1,6 @@
 /*
  * Ways of the cuDNN kernels that can be taken or left, by ALNICO_TRAIN_WAYS: names between commas, with "no-" before
- * those to leave, and a number behind some: "stem,no-statistics,beside=88". The same for the whole process; any thread.
+ * those to leave, and a number behind some: "stem,no-sums,beside=88". The same for the whole process; any thread.
  */
 #ifndef ALNICO_SRC_TRAIN_CUDNN_WAYS_H
 #define ALNICO_SRC_TRAIN_CUDNN_WAYS_H

@@ -162,13 +162,13 @@ struct setting {
     unsigned number, unknown;
 };
 static const struct setting settings[] = {
-    {"", 0, 0, 0},
-    {"beside", 1 << WAY_BESIDE, 0, 0},
+    {"", 1 << WAY_STEM | 1 << WAY_SUMS, 0, 0},
+    {"no-sums,no-stem,beside", 1 << WAY_BESIDE, 0, 0},
     {"no-sums,stem", 1 << WAY_STEM, 0, 0},
-    {"beside,stem", 1 << WAY_BESIDE | 1 << WAY_STEM, 0, 0},
-    {"sums=2,beside=88,behind", 1 << WAY_SUMS | 1 << WAY_BESIDE | 1 << WAY_BEHIND, 88, 0},
-    {"stem,no-stem", 0, 0, 0},
-    {"besides,,no-ste,behind,stem=x=", 1 << WAY_BEHIND | 1 << WAY_STEM, 0, 2},
+    {"beside,stem", 1 << WAY_BESIDE | 1 << WAY_STEM | 1 << WAY_SUMS, 0, 0},
+    {"sums=2,no-stem,beside=88,behind", 1 << WAY_SUMS | 1 << WAY_BESIDE | 1 << WAY_BEHIND, 88, 0},
+    {"stem,no-stem,no-sums", 0, 0, 0},
+    {"besides,,no-ste,behind,no-sums,stem=x=", 1 << WAY_BEHIND | 1 << WAY_STEM, 0, 2},
 };
 
 static size_t check_names(const struct setting *setting)
