@@ -191,6 +191,7 @@ static alnico_status_t trainer_replica(struct trainer *trainer)
     const struct replica_setup setup = trainer_setup(trainer->options, trainer->place.stream);
     TRY(replica_create(trainer->network, &setup, &trainer->replica));
     trainer->replica->waiting.watched = trainer->place.device;
+    trainer->replica->waiting.status = alnico_comm_status;
     return meter_create(trainer->replica, INTERVAL, &trainer->meter);
 }
 

@@ -45,7 +45,7 @@ alnico_status_t waiting_for(const struct waiting *waiting, struct device_event *
         if (now != ended)
             since = clock_seconds();
         if (waiting->watched)
-            TRY(alnico_comm_status(waiting->watched));
+            TRY(waiting->status(waiting->watched));
         if (clock_seconds() - since > waiting->patience)
             return error_set(ALNICO_ERROR_TIMEOUT,
                              "trainer: step %lu of this run has not ended on the device within %g "

@@ -11,7 +11,10 @@ struct waiting {
     const struct device_ops *device;
     struct device_flag *ended; /* steps that the stream has ended: raised by whoever counts them */
     alnico_comm_t watched;     /* NULL: none */
-    double patience;           /* seconds without the end of a step */
+    alnico_status_t (*status)(
+        alnico_comm_t
+            comm);   /* of it: a pointer, so that what has no ranks links no communicators */
+    double patience; /* seconds without the end of a step */
 };
 
 /* Seconds that the library's own waits last (ALNICO_TIMEOUT). Patience is half again as much, so that theirs, which say more,
