@@ -13,14 +13,16 @@ static struct {
     pthread_mutex_t mutex;
     struct batch batch;
     int seconds; /* since it was told */
-    const struct options *options;
+    struct options
+        options; /* a copy: the thread looks while main has returned and exit still runs */
+    bool runs;
 } now = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static _Noreturn void give_up(const char *why)
 {
     static char text[8192], command[8000];
     int bytes = snprintf(text, sizeof text, "alnico-conformance: %s\nRepeat it with:\n    %s\n",
-                         why, crew_command(now.options, &now.batch, command, sizeof command));
+                         why, crew_command(&now.options, &now.batch, command, sizeof command));
     if (write(STDERR_FILENO, text, (size_t)bytes) < 0)
         _Exit(3);
     _Exit(EXIT_FAILURE);
@@ -39,7 +41,7 @@ static void *watch(void *argument)
     for (;;) {
         sleep(1);
         pthread_mutex_lock(&now.mutex);
-        if (now.batch.number && ++now.seconds > now.options->patience)
+        if (now.batch.number && ++now.seconds > now.options.patience)
             give_up("not done in time");
         pthread_mutex_unlock(&now.mutex);
     }
@@ -51,8 +53,9 @@ void watchdog_start(const struct options *options)
     pthread_t thread;
     char deadline[16];
     pthread_mutex_lock(&now.mutex);
-    bool runs = now.options != NULL;
-    now.options = options;
+    bool runs = now.runs;
+    now.options = *options;
+    now.runs = true;
     pthread_mutex_unlock(&now.mutex);
     if (runs)
         return;
