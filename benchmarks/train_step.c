@@ -8,6 +8,7 @@
 
 #include "device/device.h"
 #include "log.h"
+#include "train/cudnn_ways.h"
 #include "train/models/models.h"
 #include "train/random.h"
 #include "train/replica.h"
@@ -171,6 +172,8 @@ static void bench_print(struct bench *bench)
 {
     const struct options *o = bench->options;
     const double median = bench->us[o->steps / 2];
+    char ways[64];
+    ways_list(ways, sizeof ways);
     const struct replica_memory memory = replica_memory(bench->replica);
     size_t left = 0, total = 0;
     double score[SCORES];
@@ -180,10 +183,10 @@ static void bench_print(struct bench *bench)
     printf("%s batch %zu %s%s, ways '%s': median %.1f us, best %.1f us, %.0f images/s; mean loss "
            "%.4f; "
            "planned %.0f MiB, the device has %.0f MiB in use\n",
-           o->model, o->batch, precision_name(o->kernels.precision), o->graph ? " graph" : "",
-           variable_text(VARIABLE_TRAIN_WAYS), median, bench->us[0],
-           (double)o->batch / median * 1e6, score[SCORE_LOSS] / score[SCORE_IMAGES],
-           (double)memory.total / 1048576, (double)(total - left) / 1048576);
+           o->model, o->batch, precision_name(o->kernels.precision), o->graph ? " graph" : "", ways,
+           median, bench->us[0], (double)o->batch / median * 1e6,
+           score[SCORE_LOSS] / score[SCORE_IMAGES], (double)memory.total / 1048576,
+           (double)(total - left) / 1048576);
     FILE *json = o->json ? fopen(o->json, "w") : NULL;
     if (!json)
         return;
@@ -192,9 +195,9 @@ static void bench_print(struct bench *bench)
             "\"precision\": \"%s\", \"ways\": \"%s\", \"graph\": %s, \"steps\": %zu, "
             "\"median_us\": %.1f, "
             "\"best_us\": %.1f, \"images_per_second\": %.1f, \"planned_bytes\": %zu}\n",
-            o->model, o->image, o->batch, precision_name(o->kernels.precision),
-            variable_text(VARIABLE_TRAIN_WAYS), o->graph ? "true" : "false", o->steps, median,
-            bench->us[0], (double)o->batch / median * 1e6, memory.total);
+            o->model, o->image, o->batch, precision_name(o->kernels.precision), ways,
+            o->graph ? "true" : "false", o->steps, median, bench->us[0],
+            (double)o->batch / median * 1e6, memory.total);
     fclose(json);
 }
 

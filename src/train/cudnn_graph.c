@@ -216,9 +216,10 @@ void convolution_text(const struct convolution *c, char *out, size_t bytes)
                        : c->type == ALNICO_BFLOAT16 ? "bf16"
                                                     : "fp16";
     snprintf(out, bytes, "%s%s n%zu x%zux%zux%zu f%zu %zux%zu s%zu p%zu %s", ways[c->way].name,
-             c->accumulate ? "+"
-             : c->sums     ? " with sums"
-                           : "",
+             c->accumulate  ? "+"
+             : c->sums == 2 ? " with compiled sums"
+             : c->sums      ? " with sums"
+                            : "",
              c->batch, c->height, c->width, c->channels, c->filters, c->rows, c->columns, c->stride,
              c->pad, type);
 }

@@ -3,6 +3,7 @@
 
 #include "log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,7 +71,11 @@ unsigned way_number(enum cudnn_way way)
     return *entry == '=' ? (unsigned)strtoul(entry + 1, NULL, 10) : 0;
 }
 
-const char *way_name(enum cudnn_way way)
+void ways_list(char *out, size_t bytes)
 {
-    return ways[way].name;
+    size_t at = 0;
+    *out = '\0';
+    for (int way = 0; way < WAYS; way++)
+        if (way_taken((enum cudnn_way)way) && at < bytes)
+            at += (size_t)snprintf(out + at, bytes - at, "%s%s", at ? "," : "", ways[way].name);
 }

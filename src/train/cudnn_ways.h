@@ -26,7 +26,7 @@ unsigned way_number(enum cudnn_way way);
 /* Warns of names in the variable that are no way's. Returns how many there are. */
 size_t ways_unknown(void);
 
-/* "beside" */
-const char *way_name(enum cudnn_way way);
+/* The names of the ways in force: "stem,sums". */
+void ways_list(char *out, size_t bytes);
 
 #endif

@@ -3,7 +3,7 @@
  * writes y and its mask. See train_channels.cuh for who does what.
  *
  * Sums are of x - pivot and its square, the pivot being the first row: float32 then loses nothing to a large mean. What
- * a thread adds up in float32 is some hundred rows; the rest is float64.
+ * a thread adds up in float32 is some hundred rows; the rest is float64. Sums that a convolution made are of x itself.
  */
 #include "train_channels.cuh"
 

@@ -270,7 +270,7 @@ static alnico_status_t trainer_fail(struct trainer *trainer, alnico_status_t sta
     char detail[512];
     snprintf(detail, sizeof detail, "%s", alnico_error_detail());
     trainer_abort(trainer);
-    if (status != ALNICO_ERROR_TIMEOUT || trainer_rests(trainer))
+    if (trainer_rests(trainer))
         trainer_close(trainer);
     return error_set(status, "%s", detail);
 }

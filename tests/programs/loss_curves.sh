@@ -47,7 +47,8 @@ expect_out '^ +1 fp16 .* fine$'
 LOSS_FP16=0.479 expect 1 "${fake[@]}"
 LOSS_FP32=2 LOSS_TF32=2 LOSS_BF16=2.039 LOSS_FP16=1.961 expect 0 "${fake[@]}"
 LOSS_FP32=2 LOSS_TF32=2 LOSS_BF16=2.041 LOSS_FP16=2 expect 1 "${fake[@]}"
-LOSS_FP16=nan expect 1 "${fake[@]}"
+LOSS_FP16=NaN expect 1 "${fake[@]}"
+expect_out '^ +1 fp16 +nan .*FAILED$'
 LOSS_BF16=fail expect 1 "${fake[@]}"
 expect_out 'bf16, seed 1: alnico-train: no such thing'
 LOSS_FP32=fail expect 1 "${fake[@]}"
