@@ -219,7 +219,8 @@ static void peer_listen(alnico_comm_t comm)
     state->words->rank = (uint32_t)PEER_TOLD_BY(told);
     state->words->heard = told;
     state->words->kernel = PEER_EXCHANGE;
-    state->words->fault = PEER_FAULT_TOLD;
+    atomic_thread_fence(memory_order_release);
+    *(volatile uint32_t *)&state->words->fault = PEER_FAULT_TOLD;
 }
 
 /* What a kernel found or heard it has told already, or who found it: the same again, not that we gave up. */
@@ -324,8 +325,8 @@ static alnico_status_t make_own(alnico_comm_t comm, struct peer_cuda_state *stat
 
 enum { SIGNAL_WAIT_NS = 1000000000 };
 
-/* An abort's copies are short; longer is not waited for what may be behind other work of the GPU. */
-static void await_signal(struct peer_cuda_state *state)
+/* Whether an abort's copies are over. They are short; longer is not waited for what may be behind other work of the GPU. */
+static bool await_signal(struct peer_cuda_state *state)
 {
     struct backoff backoff = {.crowded = true};
     int64_t end_ns = backoff_now_ns() + SIGNAL_WAIT_NS;
@@ -333,19 +334,21 @@ static void await_signal(struct peer_cuda_state *state)
     while (state->signal && cudaStreamQuery(state->signal) == cudaErrorNotReady &&
            backoff_now_ns() < end_ns)
         backoff_pause(&backoff);
+    return !state->signal || cudaStreamQuery(state->signal) != cudaErrorNotReady;
 }
 
 /* The scratch of a broken communicator may still be written by a rank that has not heard of it: memory that does not
  * outlive its owner by itself is then left alone. */
 static void state_destroy(alnico_comm_t comm, struct peer_cuda_state *state)
 {
-    await_signal(state);
+    bool settled = await_signal(state);
     peer_map_unshare(&state->map, &state->scratch);
     if (state->own.mapping || !comm->transport->broken)
         peer_map_free(&state->own);
     if (state->signal)
         cudaStreamDestroy(state->signal);
-    comm->device->pinned_free(state->words);
+    if (settled) /* otherwise a copy may still read them */
+        comm->device->pinned_free(state->words);
     cudaGetLastError();
     free(state);
 }

@@ -233,9 +233,11 @@ alnico_status_t comm_leave_mpi(alnico_comm_t comm, const char *who)
     struct shm_options options = {.timeout = settings->timeout, .read_from = SHM_READ_FROM};
     alnico_status_t status =
         transport_shm_create(exchange_over_mpi, &l, comm->rank, comm->size, &options, &shm);
-    if (l.failed)
+    bool refused = status == ALNICO_ERROR_UNSUPPORTED || status == ALNICO_ERROR_SYSTEM ||
+                   status == ALNICO_ERROR_TIMEOUT;
+    if (l.failed || (status != ALNICO_SUCCESS && !refused))
         return status;
-    if (status != ALNICO_SUCCESS) {
+    if (refused) {
         log_write(LOG_INFO,
                   "%s: no shared memory between the ranks, so MPI carries their messages: %s", who,
                   alnico_error_detail());

@@ -47,7 +47,7 @@ static bool write_offer(struct peer *p, struct message *m)
 
 size_t send_eager(const struct transport_shm *t, const struct message *m)
 {
-    bool copied_once = t->peer[m->peer].direct_from != SIZE_MAX;
+    bool copied_once = t->peer[m->peer].direct_from <= t->eager / 2 + 1;
     return m->tag == TAG_MESSAGE && copied_once ? t->eager / 2 : t->eager;
 }
 

@@ -303,7 +303,7 @@ static const struct transport_ops transport_shm = {
     .destroy = shm_destroy,
 };
 
-/* Rings shrink with the number of pairs: at most about 170 MB of addresses, of which only what is used
+/* Rings shrink with the number of pairs: at most about 200 MB of addresses, of which only what is used
  * becomes memory. The larger, the longer ago a line was read that is written again, and the cheaper it is to get. */
 static struct channel_shape choose_shape(int size)
 {
