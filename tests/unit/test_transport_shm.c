@@ -538,6 +538,37 @@ static void test_a_flood_that_nobody_expects(void **state)
     forks_run(2, 1, flood_body, NULL);
 }
 
+/* What is too small for the receiver to read directly goes whole, so that nobody has to be there; with more than 16 ranks
+ * that is all up to 4 KB. */
+static void eager_body(struct rank *rank)
+{
+    static char out[3000], in[sizeof out];
+    struct shm_options options = {.timeout = 20, .read_from = SHM_READ_FROM};
+    struct transport *t;
+    memset(out, 7, sizeof out);
+    REQUIRE_STATUS(transport_shm_create(exchange, rank, rank->rank, rank->size, &options, &t),
+                   ALNICO_SUCCESS);
+    if (rank->rank == 0) {
+        struct transfer a = send(t, 1, TAG_MESSAGE, out, sizeof out);
+        REQUIRE_STATUS(t->ops->test(t, &a), ALNICO_SUCCESS);
+    }
+    wait_all(rank);
+    if (rank->rank == 1) {
+        struct transfer b = receive(t, 0, TAG_MESSAGE, in, sizeof in);
+        REQUIRE_STATUS(finish(t, &b), ALNICO_SUCCESS);
+        REQUIRE(memcmp(in, out, sizeof in) == 0);
+    }
+    wait_all(rank);
+    t->ops->destroy(t);
+}
+
+static void test_short_messages_go_whole(void **state)
+{
+    (void)state;
+    forks_run(2, 1, eager_body, NULL);
+    forks_run(17, 1, eager_body, NULL);
+}
+
 static void subset_body(struct rank *rank)
 {
     struct transport *t = make(rank, false), *part;
@@ -668,6 +699,7 @@ int main(void)
         cmocka_unit_test(test_many_ranks),
         cmocka_unit_test(test_64_megabytes),
         cmocka_unit_test(test_a_flood_that_nobody_expects),
+        cmocka_unit_test(test_short_messages_go_whole),
         cmocka_unit_test(test_a_part_of_the_ranks),
         cmocka_unit_test(test_communicators_of_processes_need_no_mpi),
         cmocka_unit_test(test_streams_of_processes),
