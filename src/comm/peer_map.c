@@ -5,7 +5,6 @@
 #include "comm/handover.h"
 #include "device/backoff.h"
 #include "device/cuda_driver.h"
-#include "log.h"
 #include "status.h"
 
 #include <stdio.h>

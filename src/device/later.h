@@ -1,7 +1,7 @@
 /*
- * What is let go of later. CUDA waits for all that GPUs run before it takes back memory that they may reach, and what
- * they run may wait for another rank, which waits for this one. So it is taken back when more is wanted, for which CUDA
- * waits anyway. Any thread.
+ * What is let go of later. CUDA waits for all that the current GPU runs before it takes memory back, and that may wait for
+ * another rank, which waits for this one. So nothing is taken back where a communicator ends, but where one is made, which
+ * waits for all its ranks in any case: no rank may then be held up by another communicator's calls. Any thread.
  */
 #ifndef ALNICO_SRC_LATER_H
 #define ALNICO_SRC_LATER_H

@@ -293,18 +293,24 @@ static alnico_status_t needs_fill(const struct trainer_options *options, const s
                           : ALNICO_SUCCESS;
 }
 
+alnico_status_t trainer_data_alone(const struct trainer_options *options, size_t batch,
+                                   struct data **out)
+{
+    const struct data_options wanted = {.source = options->data,
+                                        .batch = batch,
+                                        .classes = options->classes,
+                                        .size = 1,
+                                        .seed = options->seed,
+                                        .train = true};
+    TRY(trainer_check(options));
+    return data_open(&wanted, out);
+}
+
 alnico_status_t trainer_measure(const struct trainer_options *options, struct trainer_needs *out)
 {
-    struct data_options wanted = {.source = options->data,
-                                  .batch = 1,
-                                  .classes = options->classes,
-                                  .size = 1,
-                                  .seed = options->seed,
-                                  .train = true};
     struct data *data;
     *out = (struct trainer_needs){0};
-    TRY(trainer_check(options));
-    TRY(data_open(&wanted, &data));
+    TRY(trainer_data_alone(options, 1, &data));
     const alnico_status_t status = needs_fill(options, data, out);
     data_close(data);
     return status;

@@ -20,16 +20,9 @@ static alnico_status_t times_fill(const struct trainer_options *options, struct 
 alnico_status_t trainer_profile(const struct trainer_options *options, void *stream,
                                 struct trainer_times *out)
 {
-    const struct data_options wanted = {.source = options->data,
-                                        .batch = options->batch,
-                                        .classes = options->classes,
-                                        .size = 1,
-                                        .seed = options->seed,
-                                        .train = true};
     struct data *data;
     *out = (struct trainer_times){0};
-    TRY(trainer_check(options));
-    TRY(data_open(&wanted, &data));
+    TRY(trainer_data_alone(options, options->batch, &data));
     const alnico_status_t status = times_fill(options, data, stream, out);
     data_close(data);
     return status;

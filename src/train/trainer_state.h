@@ -45,6 +45,10 @@ void trainer_close(struct trainer *trainer);
 /* Errors: ARGUMENT, for options that mean nothing. */
 alnico_status_t trainer_check(const struct trainer_options *options);
 
+/* Checks the options and opens their data for one rank, without a run. */
+alnico_status_t trainer_data_alone(const struct trainer_options *options, size_t batch,
+                                   struct data **out);
+
 /* The network for images such as the training part's, and what its replica is. */
 alnico_status_t trainer_network(const struct trainer_options *options, const struct data_info *info,
                                 struct network **out);
