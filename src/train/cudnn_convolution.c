@@ -35,31 +35,12 @@ static alnico_status_t convolution_data(struct cudnn_net *self, struct cudnn_ste
         "adding the gradient of a convolution");
 }
 
-static alnico_status_t convolution_weights(struct cudnn_net *self, struct cudnn_step *step,
-                                           const struct train_gpu *gpu)
-{
-    TRY(pass_run(self, &step->passes[CONVOLUTION_WEIGHTS]));
-    return weights_home(self, gpu, step);
-}
-
-static alnico_status_t convolution_beside(struct cudnn_net *self, struct cudnn_step *step)
-{
-    TRY(beside_begin(self));
-    const alnico_status_t status = convolution_weights(self, step, &self->beside.gpu);
-    TRY(beside_end(self, step));
-    return status;
-}
-
 static alnico_status_t convolution_backward(struct cudnn_net *self, struct cudnn_step *step)
 {
-    const bool behind = step->beside && self->beside.behind;
-    if (!step->beside)
-        TRY(convolution_weights(self, step, &self->gpu));
-    else if (!behind)
-        TRY(convolution_beside(self, step));
+    TRY(pass_run(self, &step->passes[CONVOLUTION_WEIGHTS]));
+    TRY(weights_home(self, step));
     TRY(bias_backward(self, step));
-    TRY(convolution_data(self, step));
-    return behind ? convolution_beside(self, step) : ALNICO_SUCCESS;
+    return convolution_data(self, step);
 }
 
 /* The shape that cuDNN sees, with folded and padded channels. */
@@ -98,7 +79,6 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
     const struct convolution shape = convolution_shape(self, step);
     const size_t out = step->step->out;
     step->has_data = step_diff(self, step, 0) != NULL;
-    step->beside = beside_wanted(self->setup.plan, step->step);
     for (int way = 0; way < 3; way++) {
         step->passes[way].convolution = shape;
         step->passes[way].convolution.way = (enum convolution_way)way;
@@ -122,12 +102,11 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t pass_search(struct cudnn_net *self, struct cudnn_pass *pass, bool beside)
+static alnico_status_t pass_search(struct cudnn_net *self, struct cudnn_pass *pass)
 {
-    size_t *workspace = beside ? &self->beside.workspace_bytes : &self->workspace_bytes;
     TRY(plans_find(self->plans, &pass->convolution, &pass->memory, &pass->choice));
-    if (*workspace < pass->choice.workspace)
-        *workspace = pass->choice.workspace;
+    if (self->workspace_bytes < pass->choice.workspace)
+        self->workspace_bytes = pass->choice.workspace;
     return ALNICO_SUCCESS;
 }
 
@@ -135,13 +114,13 @@ static alnico_status_t data_search(struct cudnn_net *self, struct cudnn_step *st
 {
     struct cudnn_pass *pass = &step->passes[CONVOLUTION_DATA];
     pass->convolution.accumulate = step->step->accumulate[0];
-    const alnico_status_t status = pass_search(self, pass, false);
+    const alnico_status_t status = pass_search(self, pass);
     if (status == ALNICO_SUCCESS || status == ALNICO_ERROR_MEMORY || !pass->convolution.accumulate)
         return status;
     pass->convolution.accumulate = false;
     pass->memory.x = step_scratch_diff(self, step);
     step->adds = true;
-    return pass_search(self, pass, false);
+    return pass_search(self, pass);
 }
 
 /* With the sums that the batch norm behind it wants, if an engine has them and costs less than to read y again. */
@@ -156,7 +135,7 @@ static alnico_status_t sums_search(struct cudnn_net *self, struct cudnn_step *st
     fused.convolution.sums = way_number(WAY_SUMS) == 2 ? 2 : 1;
     fused.memory.sums = step->sums;
     fused.memory.squares = step->sums + fused.convolution.filters;
-    const alnico_status_t status = pass_search(self, &fused, false);
+    const alnico_status_t status = pass_search(self, &fused);
     if (status == ALNICO_SUCCESS && fused.choice.us < plain->choice.us + spared) {
         *plain = fused;
         self->summed++;
@@ -168,9 +147,9 @@ static alnico_status_t sums_search(struct cudnn_net *self, struct cudnn_step *st
 
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step)
 {
-    TRY(pass_search(self, &step->passes[CONVOLUTION_FORWARD], false));
+    TRY(pass_search(self, &step->passes[CONVOLUTION_FORWARD]));
     TRY(sums_search(self, step));
-    TRY(pass_search(self, &step->passes[CONVOLUTION_WEIGHTS], step->beside));
+    TRY(pass_search(self, &step->passes[CONVOLUTION_WEIGHTS]));
     return step->has_data ? data_search(self, step) : ALNICO_SUCCESS;
 }
 
@@ -178,10 +157,9 @@ alnico_status_t cudnn_convolution_finish(struct cudnn_net *self, struct cudnn_st
 {
     for (int way = 0; way < 3; way++) {
         struct cudnn_pass *pass = &step->passes[way];
-        const bool beside = step->beside && way == CONVOLUTION_WEIGHTS;
         if (pass->choice.plan)
-            TRY(convolution_pack(&self->handle, &self->packs, &pass->memory,
-                                 beside ? self->beside.workspace : self->workspace, &pass->pack));
+            TRY(convolution_pack(&self->handle, &self->packs, &pass->memory, self->workspace,
+                                 &pass->pack));
     }
     return ALNICO_SUCCESS;
 }

@@ -73,7 +73,7 @@ static alnico_status_t dense_backward(struct cudnn_net *self, struct cudnn_step 
     const struct matrix dw = {step->weights.gradient, self->type, false, inputs};
     struct matrix dy = {setup_diff(&self->setup, step->step->out), self->type, true, filters};
     TRY(multiply(self, &dy, &x, &dw, filters, inputs, batch, false));
-    TRY(weights_home(self, &self->gpu, step));
+    TRY(weights_home(self, step));
     TRY(bias_backward(self, step));
     dy.transposed = false;
     return dx.at ? multiply(self, &dy, &w, &dx, batch, inputs, filters, step->step->accumulate[0])

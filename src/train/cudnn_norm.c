@@ -40,9 +40,8 @@ static alnico_status_t norm_forward(struct cudnn_net *self, struct cudnn_step *s
 
 static alnico_status_t norm_backward(struct cudnn_net *self, struct cudnn_step *step)
 {
-    const struct train_gpu *gpu = &self->norm_gpu;
-    TRY(gpu_status(train_norm_reduce(gpu, &step->back), "gradients of a batch norm"));
-    return gpu_status(train_norm_gradient(gpu, &step->back), "the gradient of a batch norm");
+    TRY(gpu_status(train_norm_reduce(&self->gpu, &step->back), "gradients of a batch norm"));
+    return gpu_status(train_norm_gradient(&self->gpu, &step->back), "the gradient of a batch norm");
 }
 
 static void norm_describe(struct cudnn_net *self, struct cudnn_step *step, size_t i,
@@ -109,11 +108,10 @@ static alnico_status_t norm_pool_forward(struct cudnn_net *self, struct cudnn_st
 
 static alnico_status_t norm_pool_backward(struct cudnn_net *self, struct cudnn_step *step)
 {
-    const struct train_gpu *gpu = &self->norm_gpu;
-    TRY(gpu_status(train_norm_reduce(gpu, &step->back), "gradients of a batch norm"));
+    TRY(gpu_status(train_norm_reduce(&self->gpu, &step->back), "gradients of a batch norm"));
     if (!step->norm_pool.dx)
         return ALNICO_SUCCESS;
-    return gpu_status(train_norm_pool_gradient(gpu, &step->norm_pool),
+    return gpu_status(train_norm_pool_gradient(&self->gpu, &step->norm_pool),
                       "the gradient of a batch norm and pooling");
 }
 

@@ -46,8 +46,6 @@ struct cudnn_step {
     struct cudnn_pass passes[3]; /* of a convolution, by way */
     bool has_data, adds; /* it makes a gradient of its input; and adds it in a pass of its own */
     float *sums; /* of a convolution: of what it makes, then of its squares; NULL: it makes none */
-    bool beside; /* the gradient of its weights is made on the second stream */
-    cudaEvent_t done; /* there */
     struct train_norm norm, other;
     const struct cudnn_step
         *makers[2]; /* the convolutions before a step's batch norms; NULL: none */
@@ -58,20 +56,6 @@ struct cudnn_step {
     struct train_norm_pool norm_pool;
     struct train_pool pool;
     struct train_loss loss;
-};
-
-/* The second stream, on which gradients of weights are made while the first goes on backward. Nothing waits for them but
- * the update, and what takes their memory: a step of the plan says how long they may linger. */
-struct cudnn_beside {
-    cudaStream_t stream; /* NULL: there is none */
-    cudaEvent_t ready;   /* the first stream has made what is read */
-    bool behind;         /* they wait for the gradient of the same convolution's input */
-    struct train_gpu gpu;
-    void *workspace; /* of cuDNN */
-    size_t workspace_bytes;
-    size_t *
-        pending; /* steps, by time, that the first stream has not waited for: from `joined` to `begun` */
-    size_t joined, begun;
 };
 
 /* A network on the GPU. */
@@ -92,8 +76,6 @@ struct cudnn_net {
     size_t workspace_bytes;
     void *blas_workspace;
     struct train_update update;
-    struct cudnn_beside beside;
-    struct train_gpu norm_gpu; /* for batch norms backward: with fewer multiprocessors, or all */
 };
 
 /* ---- cudnn_tensors.c ---- */
@@ -166,26 +148,6 @@ alnico_status_t cudnn_loss_make(struct cudnn_net *self, struct cudnn_step *step)
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step);
 alnico_status_t cudnn_convolution_finish(struct cudnn_net *self, struct cudnn_step *step);
 
-/* ---- The second stream: cudnn_beside.c ---- */
-
-/* Steps that a gradient of weights may linger behind its step. */
-enum { BESIDE_LINGERS = 1 };
-
-/* Whether the gradient of a convolution's weights may be made beside: it also makes one of its input. */
-bool beside_wanted(const struct plan *plan, const struct step *step);
-
-/* Once the steps are made. Nothing happens unless the way is taken. */
-alnico_status_t beside_open(struct cudnn_net *self);
-void beside_close(struct cudnn_net *self);
-
-/* What is enqueued between begin and end, by cuDNN and with *gpu, runs beside. */
-alnico_status_t beside_begin(struct cudnn_net *self);
-alnico_status_t beside_end(struct cudnn_net *self, struct cudnn_step *step);
-
-/* The first stream waits for what may not linger beyond step s. A pass begins with nothing pending. */
-alnico_status_t beside_join(struct cudnn_net *self, size_t s);
-void beside_forget(struct cudnn_net *self);
-
 /* ---- cudnn_weights.c ---- */
 
 size_t weights_own_bytes(const struct plan *plan);
@@ -193,9 +155,8 @@ size_t update_own_bytes(const struct network *network);
 
 alnico_status_t weights_make(struct cudnn_net *self, struct cudnn_step *step);
 
-/* Brings a gradient that was made in scratch home to the arena, on the stream of `gpu`. */
-alnico_status_t weights_home(struct cudnn_net *self, const struct train_gpu *gpu,
-                             const struct cudnn_step *step);
+/* Brings a gradient that was made in scratch home to the arena. */
+alnico_status_t weights_home(struct cudnn_net *self, const struct cudnn_step *step);
 
 /* Adds a bias; makes its gradient. y and dy: the step's output. */
 alnico_status_t bias_forward(struct cudnn_net *self, const struct cudnn_step *step,

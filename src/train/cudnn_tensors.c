@@ -314,7 +314,6 @@ void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct s
         out->saved += fold_bytes(&fold);
     }
     out->scratch[1] = diff_scratch_bytes(plan, step);
-    out->lingers = beside_wanted(plan, step) ? BESIDE_LINGERS : 0;
     if (node->operation.kind == OPERATION_CONVOLUTION || node->operation.kind == OPERATION_DENSE) {
         bool direct;
         const struct train_fold fold = weights_fold(plan, node, &direct);

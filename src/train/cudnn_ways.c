@@ -11,8 +11,6 @@ static const struct {
     const char *name;
     bool taken; /* unless the variable says otherwise */
 } ways[WAYS] = {
-    [WAY_BESIDE] = {"beside", false},
-    [WAY_BEHIND] = {"behind", false},
     [WAY_STEM] = {"stem", true},
     [WAY_SUMS] = {"sums", true},
 };

@@ -1,6 +1,6 @@
 /*
  * Ways of the cuDNN kernels that can be taken or left, by ALNICO_TRAIN_WAYS: names between commas, with "no-" before
- * those to leave, and a number behind some: "stem,no-sums,beside=88". The same for the whole process; any thread.
+ * those to leave, and a number behind some: "no-stem,sums=2". The same for the whole process; any thread.
  */
 #ifndef ALNICO_SRC_TRAIN_CUDNN_WAYS_H
 #define ALNICO_SRC_TRAIN_CUDNN_WAYS_H
@@ -9,10 +9,7 @@
 #include <stddef.h>
 
 enum cudnn_way {
-    WAY_BESIDE, /* gradients of weights on a second stream; its number: batch norms backward take so many multiprocessors
-                   only */
-    WAY_BEHIND, /* with `beside`: after the gradient of the input, so that they meet batch norms, not another convolution */
-    WAY_STEM,   /* a batch norm, a ReLU and a maximum pooling by 3 x 3 in one pass */
+    WAY_STEM, /* a batch norm, a ReLU and a maximum pooling by 3 x 3 in one pass */
     WAY_SUMS, /* fp16: convolutions that make the sums for the batch norm behind them; with the number 2 in bf16 too, where
                    engines are compiled for it, minutes in all */
     WAYS

@@ -79,13 +79,12 @@ alnico_status_t weights_make(struct cudnn_net *self, struct cudnn_step *step)
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t weights_home(struct cudnn_net *self, const struct train_gpu *gpu,
-                             const struct cudnn_step *step)
+alnico_status_t weights_home(struct cudnn_net *self, const struct cudnn_step *step)
 {
     const struct cudnn_weights *w = &step->weights;
     if (w->gradient_direct)
         return ALNICO_SUCCESS;
-    return gpu_status(train_unfold(gpu, &w->fold, gradient_at(self, w->node->weight.offset),
+    return gpu_status(train_unfold(&self->gpu, &w->fold, gradient_at(self, w->node->weight.offset),
                                    (int)self->setup.gradient_type, w->gradient),
                       "bringing the gradient of weights home");
 }

@@ -92,10 +92,6 @@ struct kernels_ops {
      * With a loss scale, all gradients are multiplied by it. */
     alnico_status_t (*backward)(void *self, size_t step);
 
-    /* After backward passes of single steps: the stream waits for what they left running beside it, as it does for what
-     * lingers (struct step_needs) in a whole pass. Optional: nothing is left. */
-    alnico_status_t (*settle)(void *self);
-
     /* Changes arenas->parameters and arenas->velocity as optimizer_step does, by the gradients divided by
      * the loss scale and the rate in arenas->control, and makes what forward reads of them; or, if the
      * gradients are not finite and the loss scale is to be found, lowers that. Optional on the CPU:

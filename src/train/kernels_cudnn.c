@@ -41,7 +41,7 @@ static size_t counted_bytes(const struct plan *plan)
 static size_t cudnn_own_bytes(const struct plan *plan)
 {
     enum { WORKSPACE_USUAL = 256 << 20 };
-    return counted_bytes(plan) + (way_taken(WAY_BESIDE) ? 2 : 1) * (size_t)WORKSPACE_USUAL;
+    return counted_bytes(plan) + WORKSPACE_USUAL;
 }
 
 void *own_take(struct cudnn_net *self, size_t bytes)
@@ -182,11 +182,6 @@ static alnico_status_t steps_noise(struct cudnn_net *self)
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t workspace_make(void **out, size_t bytes)
-{
-    return bytes ? gpu_status(cudaMalloc(out, bytes), "the workspace of cuDNN") : ALNICO_SUCCESS;
-}
-
 static alnico_status_t steps_search(struct cudnn_net *self)
 {
     TRY(steps_noise(self));
@@ -194,8 +189,9 @@ static alnico_status_t steps_search(struct cudnn_net *self)
         if (is_convolution(&self->steps[s]))
             TRY(cudnn_convolution_search(self, &self->steps[s]));
     TRY(plans_save(self->plans));
-    TRY(workspace_make(&self->workspace, self->workspace_bytes));
-    TRY(workspace_make(&self->beside.workspace, self->beside.workspace_bytes));
+    if (self->workspace_bytes)
+        TRY(gpu_status(cudaMalloc(&self->workspace, self->workspace_bytes),
+                       "the workspace of cuDNN"));
     for (size_t s = 0; s < self->setup.plan->count; s++)
         if (is_convolution(&self->steps[s]))
             TRY(cudnn_convolution_finish(self, &self->steps[s]));
@@ -210,7 +206,6 @@ static void cudnn_destroy(void *pointer)
     if (!self)
         return;
     const struct cudnn_library *library = self->handle.library;
-    beside_close(self);
     if (library) {
         cudnn_bag_clear(library, &self->packs);
         plans_close(self->plans);
@@ -248,7 +243,6 @@ static alnico_status_t cudnn_build(struct cudnn_net *self)
     TRY(handles_open(self));
     TRY(handles_plans(self));
     TRY(steps_make(self));
-    TRY(beside_open(self));
     TRY(update_make(self));
     TRY(control_set(self));
     TRY(steps_search(self));
@@ -287,15 +281,7 @@ static alnico_status_t cudnn_forward(void *pointer, size_t step, bool training)
 static alnico_status_t cudnn_backward(void *pointer, size_t step)
 {
     struct cudnn_net *self = pointer;
-    if (step + 1 == self->setup.plan->count)
-        beside_forget(self); /* of a pass that was given up */
-    TRY(self->steps[step].backward(self, &self->steps[step]));
-    return beside_join(self, step);
-}
-
-static alnico_status_t cudnn_settle(void *pointer)
-{
-    return beside_join(pointer, 0);
+    return self->steps[step].backward(self, &self->steps[step]);
 }
 
 static alnico_status_t cudnn_update(void *pointer, const struct optimizer_options *options)
@@ -325,7 +311,6 @@ const struct kernels_ops kernels_cudnn = {
     .destroy = cudnn_destroy,
     .forward = cudnn_forward,
     .backward = cudnn_backward,
-    .settle = cudnn_settle,
     .update = cudnn_update,
     .loaded = cudnn_loaded,
 };

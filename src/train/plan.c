@@ -66,25 +66,12 @@ static void plan_steps(struct plan *plan, plan_run_function *run)
         step_connect(network, step);
         at += step->count;
     }
-}
-
-static size_t step_parameters(const struct network *network, const struct step *step)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < step->count; i++) {
-        const struct node *node = &network->nodes[step->first + i];
-        count += node->weight.count + node->bias.count;
-    }
-    return count;
-}
-
-/* The gradients that are final after each step: those up to the first that lingers. */
-static void plan_filled(struct plan *plan)
-{
-    size_t filled = 0, next = plan->count; /* steps from `next` on are final */
+    size_t filled = 0;
     for (size_t s = plan->count; s-- > 0;) {
-        while (next > s && (s == 0 || next - 1 >= s + plan->steps[next - 1].lingers))
-            filled += step_parameters(plan->network, &plan->steps[--next]);
+        for (size_t i = 0; i < plan->steps[s].count; i++) {
+            const struct node *node = &network->nodes[plan->steps[s].first + i];
+            filled += node->weight.count + node->bias.count;
+        }
         plan->steps[s].filled = filled;
     }
 }
@@ -106,13 +93,6 @@ static void plan_accumulation(struct plan *plan, bool *written)
 static size_t backward_time(const struct plan *plan, size_t s)
 {
     return 2 * plan->count - 1 - s;
-}
-
-/* When step s has read the last of what it reads backward. */
-static size_t backward_end(const struct plan *plan, size_t s)
-{
-    const size_t lingers = plan->steps[s].lingers;
-    return backward_time(plan, s) + (lingers < s ? lingers : s);
 }
 
 static struct step_needs step_ask(const struct plan *plan, const struct plan_rules *rules, size_t s)
@@ -142,9 +122,9 @@ static void value_made(struct plan *plan, const struct plan_rules *rules, size_t
                                        .to = s,
                                        .place = &plan->values[step->out]};
     if (last || needs->out)
-        extend(&pieces[step->out], last ? 2 * plan->count - 1 : backward_end(plan, s));
+        extend(&pieces[step->out], last ? 2 * plan->count - 1 : backward_time(plan, s));
     for (size_t i = 0; i < step->inputs; i++)
-        extend(&pieces[step->in[i]], needs->in[i] ? backward_end(plan, s) : s);
+        extend(&pieces[step->in[i]], needs->in[i] ? backward_time(plan, s) : s);
 }
 
 /* Step s reads tensors, whose gradients it makes or adds to. */
@@ -162,7 +142,7 @@ static void gradients_made(struct plan *plan, const struct plan_rules *rules, si
                                     .place = &plan->diffs[step->in[i]]};
         extend(piece, backward_time(plan, s));
     }
-    extend(&pieces[step->out], backward_end(plan, s));
+    extend(&pieces[step->out], backward_time(plan, s));
 }
 
 /* What the step asked for besides. */
@@ -170,10 +150,10 @@ static void extras_made(struct plan *plan, size_t s, const struct step_needs *ne
                         struct piece *pieces)
 {
     struct step *step = &plan->steps[s];
-    const size_t begin = backward_time(plan, s), end = backward_end(plan, s);
-    pieces[0] = (struct piece){needs->saved, s, end, &step->saved};
+    const size_t backward = backward_time(plan, s);
+    pieces[0] = (struct piece){needs->saved, s, backward, &step->saved};
     pieces[1] = (struct piece){needs->scratch[0], s, s, &step->scratch[0]};
-    pieces[2] = (struct piece){needs->scratch[1], begin, end, &step->scratch[1]};
+    pieces[2] = (struct piece){needs->scratch[1], backward, backward, &step->scratch[1]};
 }
 
 /* All pieces: values, gradients, and three for each step. Those of no bytes are left out. */
@@ -183,7 +163,6 @@ static size_t plan_pieces(struct plan *plan, const struct plan_rules *rules, str
     size_t count = 2 * tensors, used = 0;
     for (size_t s = 0; s < plan->count; s++) {
         const struct step_needs needs = step_ask(plan, rules, s);
-        plan->steps[s].lingers = needs.lingers;
         value_made(plan, rules, s, &needs, pieces);
         extras_made(plan, s, &needs, pieces + count);
         count += 3;
@@ -206,7 +185,6 @@ static alnico_status_t plan_memory(struct plan *plan, const struct plan_rules *r
     if (!pieces)
         return ALNICO_ERROR_MEMORY;
     const size_t count = plan_pieces(plan, &filled, pieces);
-    plan_filled(plan);
     for (size_t i = 0; i < count; i++) {
         pieces[i].bytes = (pieces[i].bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
         plan->apart += pieces[i].bytes;

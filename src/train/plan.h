@@ -28,7 +28,6 @@ struct step {
     size_t in[2], inputs; /* tensors that come from outside */
     size_t out;           /* the tensor that the last one makes */
     bool accumulate[2];   /* backward adds to the gradient of in[i]; otherwise it overwrites it */
-    size_t lingers;       /* backward, of struct step_needs */
     size_t filled;        /* gradient elements that are final once this step has run backward */
     size_t saved;         /* offset of what it asked for (struct step_needs); PLAN_NONE: nothing */
     size_t scratch[2];    /* forward, backward */
@@ -53,8 +52,6 @@ struct step_needs {
     bool in[2], out;   /* backward reads the values of in[i], of out */
     size_t saved;      /* written forward, read backward */
     size_t scratch[2]; /* while it runs forward, backward */
-    size_t lingers;    /* so many more steps run backward before this one has read all that, and its
-                          parameters' gradients are final; never beyond the pass */
 };
 
 /* How many operations from node `at` on run as one step, at least 1; the tensors between them may have no

@@ -26,12 +26,6 @@ struct work {
     size_t step;
 };
 
-static alnico_status_t backward_run(struct replica *replica, size_t step)
-{
-    TRY(replica->ops->backward(replica->kernels, step));
-    return replica->ops->settle ? replica->ops->settle(replica->kernels) : ALNICO_SUCCESS;
-}
-
 static alnico_status_t work_run(const struct work *work)
 {
     struct replica *replica = work->replica;
@@ -39,7 +33,7 @@ static alnico_status_t work_run(const struct work *work)
     case FORWARD:
         return replica->ops->forward(replica->kernels, work->step, true);
     case BACKWARD:
-        return backward_run(replica, work->step);
+        return replica->ops->backward(replica->kernels, work->step);
     case UPDATE:
         return replica_update(replica, work->optimizer);
     case WHOLE:

@@ -1,5 +1,4 @@
-/* The plans that the cuDNN kernels ask for, replayed: whatever is read, on either stream, is still what was written. Needs
- * no GPU. One process for each set of ways, since the environment is read once. */
+/* The plans that the cuDNN kernels ask for, replayed: whatever is read is still what was written. Needs no GPU. One process for each set of ways, since the environment is read once. */
 #include "cases.h"
 #include "train/cudnn_ways.h"
 #include "train/models/models.h"
@@ -14,7 +13,7 @@ struct replay {
     const struct plan *plan;
     const void **owner;
     const char *name;
-    size_t wrong, lingered;
+    size_t wrong;
 };
 
 static void replay_write(struct replay *r, const size_t *place, size_t bytes)
@@ -56,7 +55,7 @@ static void forward(struct replay *r, size_t s)
         replay_read(r, &r->plan->values[step->in[i]], bytes_of(r, step->in[i]), s, "a value");
 }
 
-/* What a step reads backward, at first or while it lingers. */
+/* What a step reads backward. */
 static void reads(struct replay *r, size_t s)
 {
     const struct step *step = &r->plan->steps[s];
@@ -84,11 +83,7 @@ static void backward(struct replay *r, size_t s)
         else if (t)
             replay_write(r, &r->plan->diffs[t], bytes_of(r, t));
     }
-    for (size_t t = r->plan->count; t-- > s;)
-        if (t == s || t - s <= needs_of(r, t).lingers) {
-            reads(r, t);
-            r->lingered += t != s;
-        }
+    reads(r, s);
 }
 
 static size_t parameters_from(const struct plan *plan, size_t first)
@@ -99,57 +94,50 @@ static size_t parameters_from(const struct plan *plan, size_t first)
     return count;
 }
 
-/* No gradient is called final while it may still be made. */
+/* The gradients that are called final are those that were made. */
 static void filled(struct replay *r, size_t s)
 {
     const struct plan *plan = r->plan;
-    size_t first = s;
-    for (size_t t = plan->count; s > 0 && t-- > s;)
-        if (t - s < needs_of(r, t).lingers) {
-            first = t + 1;
-            break;
-        }
-    const size_t node = first < plan->count ? plan->steps[first].first : plan->network->count;
-    if (plan->steps[s].filled != parameters_from(plan, node)) {
-        printf("FAIL %s: step %zu: %zu gradients are called final, expected %zu\n", r->name, s,
-               plan->steps[s].filled, parameters_from(plan, node));
-        r->wrong++;
-    }
+    const size_t made = parameters_from(plan, plan->steps[s].first);
+    if (plan->steps[s].filled == made)
+        return;
+    printf("FAIL %s: step %zu: %zu gradients are called final, expected %zu\n", r->name, s,
+           plan->steps[s].filled, made);
+    r->wrong++;
 }
 
-static size_t check_network(const char *name, const struct network *network, size_t *lingered)
+static size_t check_network(const char *name, const struct network *network)
 {
     struct plan *plan;
     if (plan_create(network, &kernels_cudnn.rules, 3, PRECISION_BF16, &plan)) {
         printf("FAIL %s: no plan\n", name);
         return 1;
     }
-    struct replay r = {plan, calloc(plan->bytes / PLAN_LINE + 1, sizeof(void *)), name, 0, 0};
+    struct replay r = {plan, calloc(plan->bytes / PLAN_LINE + 1, sizeof(void *)), name, 0};
     for (size_t s = 0; s < plan->count; s++)
         forward(&r, s);
     for (size_t s = plan->count; s-- > 0;) {
         backward(&r, s);
         filled(&r, s);
     }
-    *lingered += r.lingered;
     free(r.owner);
     plan_destroy(plan);
     return r.wrong;
 }
 
-static size_t check_all(size_t *lingered)
+static size_t check_all(void)
 {
     size_t wrong = 0;
     for (size_t i = 0; i < NETWORK_CASES; i++) {
         struct network *network = case_network(&network_cases[i]);
-        wrong += check_network(network_cases[i].name, network, lingered);
+        wrong += check_network(network_cases[i].name, network);
         network_destroy(network);
     }
     for (size_t m = 0; m < MODELS; m++) {
         struct network *network;
         if (model_network(models_all[m], 64, 64, 3, 10, &network))
             continue; /* images too small for it */
-        wrong += check_network(models_all[m]->name, network, lingered);
+        wrong += check_network(models_all[m]->name, network);
         network_destroy(network);
     }
     return wrong;
@@ -163,12 +151,10 @@ struct setting {
 };
 static const struct setting settings[] = {
     {"", 1 << WAY_STEM | 1 << WAY_SUMS, 0, 0},
-    {"no-sums,no-stem,beside", 1 << WAY_BESIDE, 0, 0},
     {"no-sums,stem", 1 << WAY_STEM, 0, 0},
-    {"beside,stem", 1 << WAY_BESIDE | 1 << WAY_STEM | 1 << WAY_SUMS, 0, 0},
-    {"sums=2,no-stem,beside=88,behind", 1 << WAY_SUMS | 1 << WAY_BESIDE | 1 << WAY_BEHIND, 88, 0},
+    {"sums=2,no-stem", 1 << WAY_SUMS, 2, 0},
     {"stem,no-stem,no-sums", 0, 0, 0},
-    {"besides,,no-ste,behind,no-sums,stem=x=", 1 << WAY_BEHIND | 1 << WAY_STEM, 0, 2},
+    {"stems,,no-ste,no-sums,stem=x=", 1 << WAY_STEM, 0, 2},
 };
 
 static size_t check_names(const struct setting *setting)
@@ -176,7 +162,7 @@ static size_t check_names(const struct setting *setting)
     size_t wrong = 0;
     for (int way = 0; way < WAYS; way++)
         wrong += way_taken((enum cudnn_way)way) != (setting->taken >> way & 1);
-    wrong += way_number(WAY_BESIDE) != setting->number;
+    wrong += way_number(WAY_SUMS) != setting->number;
     wrong += ways_unknown() != setting->unknown;
     if (wrong)
         printf("FAIL '%s' is misunderstood\n", setting->text);
@@ -186,13 +172,11 @@ static size_t check_names(const struct setting *setting)
 /* The exit status of a process with this setting. */
 static int check_setting(const struct setting *setting)
 {
-    const bool beside = setting->taken >> WAY_BESIDE & 1;
-    size_t lingered = 0;
     setenv("ALNICO_TRAIN_WAYS", setting->text, 1);
-    const size_t wrong = check_names(setting) + check_all(&lingered);
-    printf("ways '%s': %zu wrong, %zu reads lingered\n", setting->text, wrong, lingered);
+    const size_t wrong = check_names(setting) + check_all();
+    printf("ways '%s': %zu wrong\n", setting->text, wrong);
     fflush(stdout);
-    return wrong || (lingered > 0) != beside;
+    return wrong != 0;
 }
 
 int main(void)
