@@ -103,7 +103,8 @@ static alnico_status_t work_time(const struct work *work, double *us)
         status = work_stamp(work, graph, stamps, us);
     if (graph)
         device->graph_destroy(graph);
-    device->pinned_free(stamps);
+    if (status == ALNICO_SUCCESS) /* otherwise the stream may still write to them */
+        device->pinned_free(stamps);
     return status;
 }
 

@@ -232,6 +232,7 @@ static alnico_status_t replica_build(struct replica *replica, const struct repli
                     setup->options.precision, &replica->plan));
     TRY(replica_fits(replica->network, setup));
     TRY(waiting_init(&replica->waiting, replica->device));
+    TRY(replica->device->event_create(&replica->reached));
     TRY(jobs_create(replica));
     TRY(arenas_create(replica, setup->gradient_type));
     TRY(stages_create(replica));
@@ -279,6 +280,7 @@ void replica_destroy(struct replica *replica)
     arenas_destroy(replica);
     plan_destroy(replica->plan);
     free(replica->jobs);
+    replica->device->event_destroy(replica->reached);
     waiting_finish(&replica->waiting);
     free(replica->failure);
     free(replica);
@@ -396,18 +398,22 @@ struct outcome replica_outcome(const struct replica *replica)
 
 alnico_status_t replica_synchronize(struct replica *replica)
 {
-    TRY(replica->device->stream_synchronize(replica->stream));
+    TRY(replica->device->event_record(replica->reached, replica->stream));
+    TRY(waiting_for(&replica->waiting, replica->reached));
     return failure_check(replica);
 }
 
+/* A copy from or to memory that is not pinned waits by itself, without a deadline: so the stream is idle before. */
 alnico_status_t replica_read(struct replica *replica, const void *arena, void *out, size_t bytes)
 {
+    TRY(replica_synchronize(replica));
     TRY(replica->device->copy(out, arena, bytes, replica->stream));
     return replica_synchronize(replica);
 }
 
 alnico_status_t replica_write(struct replica *replica, void *arena, const void *data, size_t bytes)
 {
+    TRY(replica_synchronize(replica));
     TRY(replica->device->copy(arena, data, bytes, replica->stream));
     if (replica->ops->loaded)
         TRY(replica->ops->loaded(replica->kernels));

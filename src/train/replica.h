@@ -35,7 +35,8 @@ struct replica {
     struct arenas arenas;
     void *kernels;
     void *stream;
-    struct waiting waiting; /* of the host for the stream */
+    struct waiting waiting;       /* of the host for the stream */
+    struct device_event *reached; /* what it waits for */
     struct replica_stage
         *stages; /* pinned copies of batches on their way to the device; NULL: none */
     size_t loads;
@@ -103,7 +104,7 @@ alnico_status_t replica_update(struct replica *replica, const struct optimizer_o
 /* What a forward pass gave for what is loaded, on the CPU's inline stream. */
 struct outcome replica_outcome(const struct replica *replica);
 
-/* Waits for the stream. Returns what failed on it, if anything did. */
+/* Waits for the stream, as waiting_for does. Returns what failed on it, if anything did. */
 alnico_status_t replica_synchronize(struct replica *replica);
 
 /* Copies between an arena and host memory, and waits. After a write of parameters, statistics or control

@@ -64,21 +64,22 @@ static alnico_status_t steps_measure(struct replica *replica, double *seconds)
         status = pass_measure(&timing, seconds);
     if (status == ALNICO_SUCCESS)
         status = replica_write(replica, replica->arenas.statistics, statistics, bytes);
-    replica->device->pinned_free(stamps);
+    if (status == ALNICO_SUCCESS) /* otherwise the stream may still write to them */
+        replica->device->pinned_free(stamps);
     free(statistics);
     return status;
 }
 
 static alnico_status_t message_send(struct trainer *trainer, size_t count, uint64_t *stamps)
 {
-    const struct replica *replica = trainer->replica;
+    struct replica *replica = trainer->replica;
     alnico_request_t request;
     TRY(replica->device->stamp(&stamps[0], replica->stream));
     TRY(alnico_iallreduce(ALNICO_IN_PLACE, replica->arenas.gradients, count, trainer->options->wire,
                           ALNICO_AVERAGE, trainer->place.device, &request));
     TRY(alnico_wait(&request));
     TRY(replica->device->stamp(&stamps[1], replica->stream));
-    return replica->device->stream_synchronize(replica->stream);
+    return replica_synchronize(replica);
 }
 
 /* The least time of some allreduces of `bytes` bytes, which spoil the gradients. */
@@ -97,7 +98,8 @@ static alnico_status_t message_measure(struct trainer *trainer, size_t bytes, do
         if (i == 0 || lasted < *out)
             *out = lasted;
     }
-    device->pinned_free(stamps);
+    if (status == ALNICO_SUCCESS) /* as above */
+        device->pinned_free(stamps);
     return status;
 }
 

@@ -261,7 +261,7 @@ alnico_status_t trainer_open(struct trainer *trainer)
 void trainer_close(struct trainer *trainer)
 {
     if (trainer->replica)
-        replica_synchronize(trainer->replica);
+        trainer->replica->device->stream_synchronize(trainer->replica->stream);
     trainer_graph_close(trainer);
     if (trainer->strategy)
         trainer->strategy->destroy(trainer->meeting);

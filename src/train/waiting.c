@@ -48,9 +48,9 @@ alnico_status_t waiting_for(const struct waiting *waiting, struct device_event *
             TRY(waiting->status(waiting->watched));
         if (clock_seconds() - since > waiting->patience)
             return error_set(ALNICO_ERROR_TIMEOUT,
-                             "trainer: step %lu of this run has not ended on the device within %g "
-                             "seconds",
-                             (unsigned long)now + 1, waiting->patience);
+                             "trainer: what follows step %lu of this run has not ended on the "
+                             "device within %g seconds",
+                             (unsigned long)now, waiting->patience);
         doze();
     }
     return device->event_synchronize(event);

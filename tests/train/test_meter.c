@@ -6,13 +6,14 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-enum { STEPS = 12, NAP_US = 200000 };
+enum { STEPS = 12, NAP_US = 200000, RUN_STEPS = 60 };
 
 #define DEADLINE "0.6" /* seconds; a meter waits for half again as long */
 
@@ -73,21 +74,28 @@ static void a_held_stream_is_not_waited_for(void **unused)
     (void)unused;
     struct fixture f = fixture_make();
     struct meter_reading reading;
+    double score[SCORES];
     step(&f);
     device_cpu.stream_await(f.stream, f.held, 1);
     step(&f);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(meter_pause(f.meter, &reading), ALNICO_ERROR_TIMEOUT);
         if (!strstr(alnico_error_detail(),
-                    "step 2 of this run has not ended on the device within 0.9"))
+                    "what follows step 1 of this run has not ended on the device within 0.9"))
             fail_msg("'%s'", alnico_error_detail());
     }
+    assert_int_equal(replica_read(f.replica, f.replica->arenas.score, score, sizeof score),
+                     ALNICO_ERROR_TIMEOUT);
+    assert_int_equal(replica_synchronize(f.replica), ALNICO_ERROR_TIMEOUT);
     device_cpu.flag_raise(f.held, 1);
     assert_int_equal(meter_pause(f.meter, &reading), ALNICO_SUCCESS);
     assert_int_equal(reading.steps, 2);
     assert_int_equal(reading.outcome.count, 2);
     assert_int_equal(meter_pause(f.meter, &reading), ALNICO_SUCCESS);
     assert_int_equal(reading.steps, 0);
+    assert_int_equal(replica_read(f.replica, f.replica->arenas.score, score, sizeof score),
+                     ALNICO_SUCCESS);
+    assert_true(score[SCORE_IMAGES] == 2);
     fixture_free(&f);
 }
 
@@ -111,22 +119,22 @@ static void slow_steps_are_waited_for(void **unused)
 struct hang {
     alnico_stream_t stream;
     struct device_flag *held;
+    size_t step; /* from which on it is held; the last: what hangs is no step */
+    bool tested; /* after the test */
     bool done;
 };
 
 static void hold(void *context, const struct trainer_progress *progress)
 {
     struct hang *hang = context;
-    (void)progress;
-    if (!hang->done)
-        device_cpu.stream_await(hang->stream, hang->held, 1);
+    if (hang->done || progress->step < hang->step || progress->tested != hang->tested)
+        return;
+    device_cpu.stream_await(hang->stream, hang->held, 1);
     hang->done = true;
 }
 
-static void a_run_that_hangs_ends(void **unused)
+static void run_and_hang(struct hang hang, size_t tests, const char *save)
 {
-    (void)unused;
-    struct hang hang = {0};
     struct trainer_report report;
     assert_int_equal(alnico_stream_create(&hang.stream), ALNICO_SUCCESS);
     assert_int_equal(device_cpu.flag_create(&hang.held), ALNICO_SUCCESS);
@@ -135,7 +143,9 @@ static void a_run_that_hangs_ends(void **unused)
                                             .kernels = "naive",
                                             .strategy = "allreduce",
                                             .batch = 2,
-                                            .steps = 60,
+                                            .steps = RUN_STEPS,
+                                            .tests = tests,
+                                            .save = save,
                                             .wire = ALNICO_FLOAT32,
                                             .rule = BUCKETS_OF_COUNT,
                                             .buckets = 1,
@@ -144,9 +154,31 @@ static void a_run_that_hangs_ends(void **unused)
                                             .context = &hang};
     const struct trainer_place place = {.stream = hang.stream};
     assert_int_equal(trainer_run(&options, &place, &report), ALNICO_ERROR_TIMEOUT);
+    assert_true(hang.done);
     assert_non_null(strstr(alnico_error_detail(), "has not ended on the device"));
     device_cpu.flag_raise(hang.held, 1);
     device_cpu.stream_synchronize(hang.stream);
+}
+
+static void a_run_that_hangs_ends(void **unused)
+{
+    (void)unused;
+    run_and_hang((struct hang){0}, 0, NULL);
+}
+
+static void a_test_that_hangs_ends(void **unused)
+{
+    (void)unused;
+    run_and_hang((struct hang){.step = RUN_STEPS}, 8, NULL);
+}
+
+static void a_checkpoint_that_hangs_ends(void **unused)
+{
+    (void)unused;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/alnico-meter-%d", (int)getpid());
+    run_and_hang((struct hang){.step = RUN_STEPS, .tested = true}, 8, path);
+    assert_int_not_equal(access(path, F_OK), 0);
 }
 
 int main(void)
@@ -156,6 +188,8 @@ int main(void)
         cmocka_unit_test(a_held_stream_is_not_waited_for),
         cmocka_unit_test(slow_steps_are_waited_for),
         cmocka_unit_test(a_run_that_hangs_ends),
+        cmocka_unit_test(a_test_that_hangs_ends),
+        cmocka_unit_test(a_checkpoint_that_hangs_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
