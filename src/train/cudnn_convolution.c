@@ -115,7 +115,7 @@ static alnico_status_t data_search(struct cudnn_net *self, struct cudnn_step *st
     struct cudnn_pass *pass = &step->passes[CONVOLUTION_DATA];
     pass->convolution.accumulate = step->step->accumulate[0];
     const alnico_status_t status = pass_search(self, pass);
-    if (status == ALNICO_SUCCESS || status == ALNICO_ERROR_MEMORY || !pass->convolution.accumulate)
+    if (status != ALNICO_ERROR_UNSUPPORTED || !pass->convolution.accumulate)
         return status;
     pass->convolution.accumulate = false;
     pass->memory.x = step_scratch_diff(self, step);
@@ -142,7 +142,7 @@ static alnico_status_t sums_search(struct cudnn_net *self, struct cudnn_step *st
         return ALNICO_SUCCESS;
     }
     step->sums = NULL;
-    return status == ALNICO_ERROR_MEMORY ? status : ALNICO_SUCCESS;
+    return status == ALNICO_ERROR_UNSUPPORTED ? ALNICO_SUCCESS : status;
 }
 
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step)

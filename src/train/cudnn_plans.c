@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT_BYTES = 128 };
+enum { TEXT_BYTES = 128, NO_ENGINE = -1 };
 
 /* A convolution that was asked for. */
 struct remembered {
     char text[TEXT_BYTES];
-    struct plans_choice choice;
+    struct plans_choice choice; /* engine NO_ENGINE: cuDNN has none for it */
+    char why[512];              /* the error's detail then */
     struct cudnn_bag bag;
 };
 
@@ -125,6 +126,12 @@ static bool file_find(struct cudnn_plans *plans, struct remembered *item)
     const char *plan = cJSON_GetStringValue(cJSON_GetObjectItem(entry, "plan"));
     const double engine = cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "engine"));
     const double us = cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "us"));
+    const char *why = cJSON_GetStringValue(cJSON_GetObjectItem(entry, "why"));
+    if (why && engine == NO_ENGINE) {
+        item->choice.engine = NO_ENGINE;
+        snprintf(item->why, sizeof item->why, "%s", why);
+        return true;
+    }
     if (!plan || !(engine >= 0) || !(us >= 0))
         return false;
     item->choice.engine = (int64_t)engine;
@@ -151,6 +158,15 @@ static void file_add(struct cudnn_plans *plans, const struct remembered *item)
     plans->changed = true;
 }
 
+static void file_add_none(struct cudnn_plans *plans, const struct remembered *item)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(plans->section, item->text);
+    cJSON *entry = cJSON_AddObjectToObject(plans->section, item->text);
+    cJSON_AddNumberToObject(entry, "engine", NO_ENGINE);
+    cJSON_AddStringToObject(entry, "why", item->why);
+    plans->changed = true;
+}
+
 /* ---- Finding ---- */
 
 static alnico_status_t plans_reserve(struct cudnn_plans *plans)
@@ -166,29 +182,49 @@ static alnico_status_t plans_reserve(struct cudnn_plans *plans)
     return ALNICO_SUCCESS;
 }
 
+/* Fills an item by searching. That there is no engine is a result, too; in a file only where memory was no reason. */
+static alnico_status_t plans_search(struct cudnn_plans *plans,
+                                    const struct convolution *convolution,
+                                    const struct convolution_memory *memory,
+                                    struct remembered *item)
+{
+    const alnico_status_t status =
+        search_run(&plans->search, convolution, memory, &item->bag, &item->choice);
+    if (status == ALNICO_SUCCESS) {
+        file_add(plans, item);
+        return status;
+    }
+    cudnn_bag_clear(plans->handle.library, &item->bag);
+    if (status != ALNICO_ERROR_UNSUPPORTED)
+        return status;
+    item->choice = (struct plans_choice){.engine = NO_ENGINE};
+    snprintf(item->why, sizeof item->why, "%s", alnico_error_detail());
+    if (!plans->search.starved)
+        file_add_none(plans, item);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t remembered_take(const struct remembered *item, struct plans_choice *out)
+{
+    if (item->choice.engine == NO_ENGINE)
+        return error_set(ALNICO_ERROR_UNSUPPORTED, "%s", item->why);
+    *out = item->choice;
+    return ALNICO_SUCCESS;
+}
+
 alnico_status_t plans_find(struct cudnn_plans *plans, const struct convolution *convolution,
                            const struct convolution_memory *memory, struct plans_choice *out)
 {
     struct remembered item = {.text = ""};
     convolution_text(convolution, item.text, sizeof item.text);
     for (size_t i = 0; i < plans->count; i++)
-        if (strcmp(plans->items[i].text, item.text) == 0) {
-            *out = plans->items[i].choice;
-            return ALNICO_SUCCESS;
-        }
+        if (strcmp(plans->items[i].text, item.text) == 0)
+            return remembered_take(&plans->items[i], out);
     TRY(plans_reserve(plans));
-    if (!file_find(plans, &item)) {
-        const alnico_status_t status =
-            search_run(&plans->search, convolution, memory, &item.bag, &item.choice);
-        if (status != ALNICO_SUCCESS) {
-            cudnn_bag_clear(plans->handle.library, &item.bag);
-            return status;
-        }
-        file_add(plans, &item);
-    }
+    if (!file_find(plans, &item))
+        TRY(plans_search(plans, convolution, memory, &item));
     plans->items[plans->count++] = item;
-    *out = item.choice;
-    return ALNICO_SUCCESS;
+    return remembered_take(&item, out);
 }
 
 /* ---- Beginning and end ---- */

@@ -38,7 +38,7 @@ alnico_status_t plans_open(const struct cudnn_handle *handle, const struct plans
 void plans_close(struct cudnn_plans *plans);
 
 /* The plan for a convolution; its memory is written to if it must be searched. Errors: UNSUPPORTED if no
- * engine does it, with the reason of the last; what CUDA says. */
+ * engine does it, with the reason of the last, which is remembered as well; MEMORY; what CUDA says. */
 alnico_status_t plans_find(struct cudnn_plans *plans, const struct convolution *convolution,
                            const struct convolution_memory *memory, struct plans_choice *out);
 

@@ -202,6 +202,8 @@ static alnico_status_t hunt_one(struct hunt *hunt, cudnnBackendDescriptor_t conf
     struct cudnn_bag bag = {0}, *loser = &bag;
     const alnico_status_t status = configuration_try(hunt, configuration, &bag, &choice);
     hunt_log(hunt, &choice, status);
+    if (status == ALNICO_ERROR_MEMORY)
+        hunt->search->starved = true;
     if (status == ALNICO_SUCCESS && (!hunt->best.plan || choice.us < hunt->best.us)) {
         const struct cudnn_bag better = bag;
         bag = *hunt->best_bag;
@@ -251,12 +253,16 @@ static alnico_status_t hunt_mode(struct hunt *hunt, cudnnBackendHeurMode_t mode,
     return ALNICO_SUCCESS;
 }
 
-/* What the heuristics prefer; else what nearly always works; else even what takes seconds to compile. */
+/* What the heuristics prefer; else what nearly always works; else even what takes seconds to compile. What cuDNN refuses to
+ * describe none of its engines does. */
 static alnico_status_t hunt_all(struct hunt *hunt, struct cudnn_bag *bag)
 {
     struct plans_options *options = &hunt->search->options;
     const bool thorough = options->thorough;
-    TRY(convolution_graph(&hunt->search->handle, bag, hunt->convolution, &hunt->graph));
+    const alnico_status_t described =
+        convolution_graph(&hunt->search->handle, bag, hunt->convolution, &hunt->graph);
+    if (described != ALNICO_SUCCESS)
+        return described == ALNICO_ERROR_MEMORY ? described : ALNICO_SUCCESS;
     TRY(hunt_mode(hunt, CUDNN_HEUR_MODE_A, bag));
     if (!hunt->best.plan)
         TRY(hunt_mode(hunt, CUDNN_HEUR_MODE_FALLBACK, bag));
@@ -278,6 +284,7 @@ alnico_status_t search_run(struct search *search, const struct convolution *conv
     char reason[400];
     convolution_text(convolution, hunt.text, sizeof hunt.text);
     TRY(workspace_take(search));
+    search->starved = search->workspace_bytes < search->options.workspace_most;
     error_set(ALNICO_ERROR_UNSUPPORTED, "the heuristics name none");
     alnico_status_t status = hunt_all(&hunt, bag);
     if (status != ALNICO_SUCCESS || !hunt.best.plan) {

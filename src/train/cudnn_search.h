@@ -13,6 +13,7 @@ struct search {
     cudaEvent_t begin, end;
     void *workspace; /* NULL until it is wanted */
     size_t workspace_bytes;
+    bool starved; /* the last search: an engine may have been left out for want of memory */
 };
 
 alnico_status_t search_open(const struct cudnn_handle *handle, const struct plans_options *options,
