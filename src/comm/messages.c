@@ -1,7 +1,7 @@
 /*
- * An operation posts all its messages at once, receives first, when those of the calls before it have been posted. What
- * transports do not carry in one piece goes in several, the last of which is shorter than the others, so that two sides
- * with different counts always meet in pieces of different length.
+ * An operation posts all its messages at once, when those of the calls before it have been posted: sends or receives first,
+ * as the transport wants. What transports do not carry in one piece goes in several, the last of which is shorter than the
+ * others, so that two sides with different counts always meet in pieces of different length.
  *
  * Where the host does not reach the buffers, they are in pinned memory of the operation meanwhile: the communicator's
  * stream copies what is sent before it opens `ready`, and a stream of the library's what was received.
@@ -29,7 +29,7 @@ struct message_op {
     bool posted;
 
     int pieces, room;
-    struct exchange *list; /* of pieces, receives first */
+    struct exchange *list; /* of pieces, in the order of their posting */
     char **user;           /* where each is in the user's memory */
     struct pending *many;
     struct exchange few_list[FEW_PIECES];
@@ -38,7 +38,7 @@ struct message_op {
     char *pinned; /* with staging: all pieces, each in lines of its own */
     size_t pinned_bytes;
     struct stage landing;
-    bool lands;
+    bool receives, lands;
 };
 
 static bool receives(const struct exchange *x)
@@ -67,8 +67,8 @@ static alnico_status_t tell_sizes(const struct message_op *op)
 static alnico_status_t begin_landing(struct message_op *op)
 {
     struct staging *staging = op->hosted.comm->staging;
-    for (int i = 0; i < op->pieces && receives(&op->list[i]); i++)
-        if (op->list[i].recv.len)
+    for (int i = 0; i < op->pieces; i++)
+        if (receives(&op->list[i]) && op->list[i].recv.len)
             TRY(stage_enqueue(staging, op->user[i], op->pinned + op->list[i].recv.at,
                               op->list[i].recv.len, staging->in));
     op->lands = true;
@@ -77,8 +77,7 @@ static alnico_status_t begin_landing(struct message_op *op)
 
 static alnico_status_t land(struct message_op *op, bool *moved)
 {
-    bool any = op->pieces > 0 && receives(&op->list[0]);
-    if (!op->hosted.comm->staging || !any)
+    if (!op->hosted.comm->staging || !op->receives)
         return ALNICO_SUCCESS;
     if (op->lands)
         return gate_is_open(&op->landing.copied) ? ALNICO_SUCCESS : ALNICO_PENDING;
@@ -207,6 +206,13 @@ static void add_message(struct message_op *op, const struct call *call, const st
     }
 }
 
+static void add_messages(struct message_op *op, const struct call *call, bool received)
+{
+    for (int i = 0; i < call->messages_count; i++)
+        if (receives(&call->messages[i]) == received)
+            add_message(op, call, &call->messages[i]);
+}
+
 static alnico_status_t list_pieces(struct message_op *op, const struct call *call)
 {
     size_t pieces = 0;
@@ -214,10 +220,11 @@ static alnico_status_t list_pieces(struct message_op *op, const struct call *cal
         pieces += pieces_of(&call->messages[i]);
     TRY(make_room(op, (int)pieces));
     op->pieces = 0;
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < call->messages_count; i++)
-            if (receives(&call->messages[i]) == (pass == 0))
-                add_message(op, call, &call->messages[i]);
+    bool sends_first = op->hosted.comm->transport->sends_first;
+    add_messages(op, call, !sends_first);
+    int first = op->pieces;
+    add_messages(op, call, sends_first);
+    op->receives = sends_first ? op->pieces > first : first > 0;
     return ALNICO_SUCCESS;
 }
 

@@ -1,7 +1,7 @@
 /*
- * The executor. A round is posted whole, receives before sends; it ends when all its transfers have, and
- * what arrived for a reduction has been combined. The exchange's send must end before its reduction,
- * which may overwrite what is being sent. Called wherever an operation is polled.
+ * The executor. A round is posted whole, an exchange's receive before its send unless the transport wants it otherwise;
+ * it ends when all its transfers have, and what arrived for a reduction has been combined. The exchange's send must end
+ * before its reduction, which may overwrite what is being sent. Called wherever an operation is polled.
  */
 #include "comm/rounds.h"
 
@@ -45,23 +45,37 @@ static alnico_status_t do_local(struct rounds *r, const struct exchange *x)
                             : r->device->copy(target, source, x->recv.len * r->element, r->stream);
 }
 
-static alnico_status_t post(struct rounds *r, struct pending *p, char *arrival)
+static alnico_status_t post_receive(struct rounds *r, struct pending *p)
 {
     const struct exchange *x = &p->exchange;
     struct transport *t = r->transport;
+    if (x->from < 0 || (x->recv.len == 0 && !r->empty))
+        return ALNICO_SUCCESS;
+    char *target = x->reduce ? p->arrival : span_start(r, &x->recv);
+    TRY(t->ops->irecv(t, x->from, r->tag, target, x->recv.len * r->element, &p->recv));
+    p->receiving = true;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t post_send(struct rounds *r, struct pending *p)
+{
+    const struct exchange *x = &p->exchange;
+    struct transport *t = r->transport;
+    if (x->to < 0 || (x->send.len == 0 && !r->empty))
+        return ALNICO_SUCCESS;
+    TRY(t->ops->isend(t, x->to, r->tag, span_start(r, &x->send), x->send.len * r->element,
+                      &p->send));
+    p->sending = true;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t post(struct rounds *r, struct pending *p, char *arrival)
+{
+    bool sends_first = r->transport->sends_first;
     p->sending = p->receiving = false;
     p->arrival = arrival;
-    if (x->from >= 0 && (x->recv.len || r->empty)) {
-        char *target = x->reduce ? arrival : span_start(r, &x->recv);
-        TRY(t->ops->irecv(t, x->from, r->tag, target, x->recv.len * r->element, &p->recv));
-        p->receiving = true;
-    }
-    if (x->to >= 0 && (x->send.len || r->empty)) {
-        TRY(t->ops->isend(t, x->to, r->tag, span_start(r, &x->send), x->send.len * r->element,
-                          &p->send));
-        p->sending = true;
-    }
-    return ALNICO_SUCCESS;
+    TRY(sends_first ? post_send(r, p) : post_receive(r, p));
+    return sends_first ? post_receive(r, p) : post_send(r, p);
 }
 
 static alnico_status_t post_round(struct rounds *r)

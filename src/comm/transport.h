@@ -29,8 +29,9 @@ enum { TAG_EXCHANGE, TAG_REPORT, TAG_MESSAGE, TAG_OPERATIONS };
 struct transport {
     const struct transport_ops *ops;
     int rank, size;
-    uint32_t tags;   /* how many tags there are, from 0; at least 32767 */
-    bool concurrent; /* several threads may call at once */
+    uint32_t tags;    /* how many tags there are, from 0; at least 32767 */
+    bool concurrent;  /* several threads may call at once */
+    bool sends_first; /* what is exchanged at once is better sent before its receives are posted */
     bool broken; /* set by the owner before destroy: messages may lie about that nobody receives */
 };
 

@@ -355,8 +355,13 @@ alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, 
         free(t);
         return status;
     }
-    t->base = (struct transport){
-        .ops = &transport_shm, .rank = rank, .size = size, .tags = 1u << 30, .concurrent = true};
+    /* A receive looks at the lines that the other rank is just writing, and takes them away from it. */
+    t->base = (struct transport){.ops = &transport_shm,
+                                 .rank = rank,
+                                 .size = size,
+                                 .tags = 1u << 30,
+                                 .concurrent = true,
+                                 .sends_first = true};
     t->options = *options;
     t->fragment = shape.bytes / 4 < FRAGMENT_LIMIT ? shape.bytes / 4 : FRAGMENT_LIMIT;
     t->eager = t->fragment < EAGER_LIMIT ? t->fragment : EAGER_LIMIT;

@@ -59,7 +59,9 @@ static alnico_comm_t make(struct rank *rank, alnico_stream_t *stream)
     far = where == FAR;
     if (where != INLINE)
         REQUIRE_STATUS(alnico_stream_create(stream), ALNICO_SUCCESS);
-    return far ? far_comm(rank, *stream) : ranks_comm(rank, *stream);
+    alnico_comm_t comm = far ? far_comm(rank, *stream) : ranks_comm(rank, *stream);
+    comm->transport->sends_first = rank->rank % 2; /* either order meets either */
+    return comm;
 }
 
 /* What a call gets: the address on the device. */
