@@ -63,16 +63,22 @@ static alnico_status_t tell_sizes(const struct message_op *op)
                      span_of(x)->len, op->rounds.shape.rank, detail);
 }
 
-/* What was received goes to the device. */
-static alnico_status_t begin_landing(struct message_op *op)
+static alnico_status_t enqueue_landing(struct message_op *op)
 {
     struct staging *staging = op->hosted.comm->staging;
     for (int i = 0; i < op->pieces; i++)
         if (receives(&op->list[i]) && op->list[i].recv.len)
             TRY(stage_enqueue(staging, op->user[i], op->pinned + op->list[i].recv.at,
                               op->list[i].recv.len, staging->in));
+    return ALNICO_SUCCESS;
+}
+
+/* What was received goes to the device. */
+static alnico_status_t begin_landing(struct message_op *op)
+{
+    struct staging *staging = op->hosted.comm->staging;
     op->lands = true;
-    return stage_mark(staging, &op->landing, staging->in);
+    return stage_mark_after(staging, &op->landing, staging->in, enqueue_landing(op));
 }
 
 static alnico_status_t land(struct message_op *op, bool *moved)

@@ -299,10 +299,9 @@ static alnico_status_t begin_chunk(struct pipeline *p, struct chunk *c)
 
 /* ---- The copies of a chunk ---- */
 
-static alnico_status_t begin_copy_out(struct pipeline *p, struct chunk *c)
+static alnico_status_t enqueue_out(struct pipeline *p, struct chunk *c)
 {
     size_t bytes = datatype_bytes(p->call.type);
-    struct stage *stage = stage_of(p, c);
     const char *from = (const char *)p->call.send + c->at * bytes;
     struct walk to = {0};
     int b = 0;
@@ -313,15 +312,12 @@ static alnico_status_t begin_copy_out(struct pipeline *p, struct chunk *c)
             TRY(stage_enqueue(p->staging, c->rounds.buffer[BUFFER_SEND] + to.at * bytes,
                               from + block.at * bytes, to.count * bytes, p->staging->out));
     }
-    TRY(stage_mark(p->staging, stage, p->staging->out));
-    c->phase = CHUNK_COPYING_OUT;
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t begin_copy_in(struct pipeline *p, struct chunk *c)
+static alnico_status_t enqueue_in(struct pipeline *p, struct chunk *c)
 {
     size_t bytes = datatype_bytes(p->call.type);
-    struct stage *stage = stage_of(p, c);
     char *to = (char *)p->call.recv + c->at * bytes;
     struct walk from = {0};
     int b = 0;
@@ -333,9 +329,19 @@ static alnico_status_t begin_copy_in(struct pipeline *p, struct chunk *c)
                               c->rounds.buffer[BUFFER_RECV] + from.at * bytes, from.count * bytes,
                               p->staging->in));
     }
-    TRY(stage_mark(p->staging, stage, p->staging->in));
-    c->phase = CHUNK_COPYING_IN;
     return ALNICO_SUCCESS;
+}
+
+static alnico_status_t begin_copy_out(struct pipeline *p, struct chunk *c)
+{
+    c->phase = CHUNK_COPYING_OUT;
+    return stage_mark_after(p->staging, stage_of(p, c), p->staging->out, enqueue_out(p, c));
+}
+
+static alnico_status_t begin_copy_in(struct pipeline *p, struct chunk *c)
+{
+    c->phase = CHUNK_COPYING_IN;
+    return stage_mark_after(p->staging, stage_of(p, c), p->staging->in, enqueue_in(p, c));
 }
 
 /* ---- Its steps: each returns PENDING, or SUCCESS when it has gone to the next ---- */

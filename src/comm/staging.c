@@ -134,20 +134,21 @@ alnico_status_t stage_enqueue(struct staging *s, void *dst, const void *src, siz
     return status;
 }
 
-alnico_status_t stage_mark(struct staging *s, struct stage *stage, void *stream)
+alnico_status_t stage_mark_after(struct staging *s, struct stage *stage, void *stream,
+                                 alnico_status_t enqueued)
 {
     int before = enter(s);
     gate_close(&stage->copied);
     alnico_status_t status = gate_open_on(&stage->copied, stream);
     leave(s, before);
-    return status;
+    return enqueued != ALNICO_SUCCESS ? enqueued : status;
 }
 
 alnico_status_t stage_copy(struct staging *s, struct stage *stage, void *dst, const void *src,
                            size_t bytes, void *stream)
 {
     TRY(stage_enqueue(s, dst, src, bytes, stream));
-    return stage_mark(s, stage, stream);
+    return stage_mark_after(s, stage, stream, ALNICO_SUCCESS);
 }
 
 void stage_settle(struct stage *stage)

@@ -63,10 +63,12 @@ char *staging_take(struct staging *staging, size_t bytes, unsigned *region);
 /* The operation writes and reads it no more. Any thread. */
 void staging_give(struct staging *staging, unsigned region);
 
-/* One of several copies on one of the two streams; and what opens the stage's gate behind them. Any thread. */
+/* One of several copies on one of the two streams; and what opens the stage's gate behind them, also if one of them failed:
+ * those before it are under way. `enqueued` is how that went, and returned if it is an error. Any thread. */
 alnico_status_t stage_enqueue(struct staging *staging, void *dst, const void *src, size_t bytes,
                               void *stream);
-alnico_status_t stage_mark(struct staging *staging, struct stage *stage, void *stream);
+alnico_status_t stage_mark_after(struct staging *staging, struct stage *stage, void *stream,
+                                 alnico_status_t enqueued);
 
 /* Copies on one of the two streams, which then opens the stage's gate. Any thread. */
 alnico_status_t stage_copy(struct staging *staging, struct stage *stage, void *dst, const void *src,

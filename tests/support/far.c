@@ -23,9 +23,20 @@ void *host_of(const void *pointer)
 
 atomic_int far_copies, far_short_copies;
 
+static _Atomic(void *) failing;
+static atomic_int failing_copies;
+
+void far_fail_second(void *stream)
+{
+    atomic_store(&failing_copies, 0);
+    atomic_store(&failing, stream);
+}
+
 static alnico_status_t far_copy(void *dst, const void *src, size_t bytes, void *stream)
 {
     atomic_fetch_add(&far_copies, 1);
+    if (stream && stream == atomic_load(&failing) && atomic_fetch_add(&failing_copies, 1) == 1)
+        return error_set(ALNICO_ERROR_SYSTEM, "a copy that is to fail");
     return device_cpu.copy(host_of(dst), host_of(src), bytes, stream);
 }
 

@@ -14,6 +14,9 @@ void *host_of(const void *pointer);
 /* Copies by the device so far, and those by kernels of a stream. */
 extern atomic_int far_copies, far_short_copies;
 
+/* The next copy on this stream succeeds, the one after it fails. NULL: none does. */
+void far_fail_second(void *stream);
+
 struct device_ops;
 const struct device_ops *far_device(void);
 

@@ -10,6 +10,7 @@
 #include "status.h"
 #include "train/random.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -51,6 +52,7 @@ static void seat_open(struct seat *s, struct rank *rank, const char *algorithm)
 {
     REQUIRE_STATUS(alnico_stream_create(&s->stream), ALNICO_SUCCESS);
     s->comm = far_comm(rank, s->stream);
+    s->comm->transport->sends_first = rank->rank % 2 == 0;
     REQUIRE_STATUS(alnico_comm_set_algorithm(s->comm, ALNICO_ALLREDUCE, algorithm), ALNICO_SUCCESS);
     s->twin = ranks_comm(rank, NULL);
 }
@@ -274,6 +276,65 @@ static void missing_rank_leaves_the_result_alone(void **state)
         ranks_run(2, run_alone, &i);
 }
 
+static void *release_late(void *argument)
+{
+    struct barrier *barrier = argument;
+    nap_us(200000);
+    atomic_store(&barrier->go, true);
+    return NULL;
+}
+
+/* Two blocks from rank 1, or one from each. */
+static alnico_status_t receive_two(struct seat *s, int rank, int32_t *to, size_t count,
+                                   bool messages)
+{
+    int32_t *from = to + 2 * count;
+    if (!messages)
+        return alnico_alltoall(far_of(from), far_of(to), count, ALNICO_INT32, s->comm);
+    alnico_status_t status = alnico_group_begin(s->comm);
+    for (size_t i = 0; i < 2 && status == ALNICO_SUCCESS; i++)
+        status = rank == 0 ? alnico_recv(far_of(to + i * count), count, ALNICO_INT32, 1, s->comm)
+                           : alnico_send(far_of(from), count, ALNICO_INT32, 0, s->comm);
+    return status == ALNICO_SUCCESS ? alnico_group_end(s->comm, NULL) : status;
+}
+
+/* Rank 0's second copy to the device fails while the first waits: it has ended when the call has. */
+static void run_failing_copy(struct rank *rank)
+{
+    enum { COUNT = 20000 };
+    bool messages = *(int *)rank->argument;
+    struct seat s;
+    struct barrier barrier = {false};
+    pthread_t thread;
+    int32_t *memory = calloc((size_t)4 * COUNT, sizeof *memory);
+    REQUIRE(memory != NULL);
+    seat_open(&s, rank, "ring");
+    if (rank->rank == 0) {
+        far_fail_second(s.comm->staging->in);
+        REQUIRE_STATUS(alnico_stream_enqueue(s.comm->staging->in, hold, &barrier), ALNICO_SUCCESS);
+        REQUIRE(pthread_create(&thread, NULL, release_late, &barrier) == 0);
+    }
+    REQUIRE_STATUS(receive_two(&s, rank->rank, memory, COUNT, messages), ALNICO_SUCCESS);
+    if (rank->rank == 0) {
+        REQUIRE_STATUS(alnico_synchronize(s.comm), ALNICO_ERROR_SYSTEM);
+        REQUIRE(atomic_load(&barrier.go));
+        pthread_join(thread, NULL);
+        far_fail_second(NULL);
+    } else {
+        alnico_synchronize(s.comm);
+    }
+    ranks_barrier(rank);
+    seat_close(&s);
+    free(memory);
+}
+
+static void copies_before_one_that_fails_end_too(void **state)
+{
+    (void)state;
+    for (int messages = 0; messages < 2; messages++)
+        ranks_run(2, run_failing_copy, &messages);
+}
+
 /* ---- The ring ---- */
 
 enum { HELD = 64 };
@@ -400,6 +461,7 @@ int main(void)
         cmocka_unit_test(requests_of_all_lengths_overlap),
         cmocka_unit_test(long_ones_use_their_memory_again),
         cmocka_unit_test(missing_rank_leaves_the_result_alone),
+        cmocka_unit_test(copies_before_one_that_fails_end_too),
         cmocka_unit_test(ranks_on_one_device_are_named),
     };
     alarm(2 * WATCHDOG_S);
