@@ -277,14 +277,26 @@ static size_t diff_scratch_bytes(const struct plan *plan, const struct step *ste
                : 0;
 }
 
+/* Batch norms read each row before they write it; what is gated for the other input of an addition, dy, too. */
+static void needs_norm(const struct plan *plan, const struct step *step, struct step_needs *out)
+{
+    const bool two = step->inputs > 1 &&
+                     plan->network->nodes[step->first + 1].operation.kind == OPERATION_BATCH_NORM;
+    out->in[0] = true;
+    out->in[1] = two;
+    if (ends_in_pool(plan->network, step))
+        return;
+    out->over_value[0] = true;
+    out->over_value[1] = two;
+    out->over_gradient[1] = step->inputs > 1 && !two;
+}
+
 /* Whether backward reads the values of input i, of the output. */
 static void needs_values(const struct plan *plan, const struct step *step, struct step_needs *out)
 {
     switch (plan->network->nodes[step->first].operation.kind) {
     case OPERATION_BATCH_NORM:
-        out->in[0] = true;
-        out->in[1] = plan->network->nodes[step->first + 1].operation.kind == OPERATION_BATCH_NORM &&
-                     step->count > 1;
+        needs_norm(plan, step, out);
         break;
     case OPERATION_CONVOLUTION:
     case OPERATION_DENSE:

@@ -90,6 +90,11 @@ static void plan_accumulation(struct plan *plan, bool *written)
 
 /* ---- How long things live ---- */
 
+static size_t line(size_t bytes)
+{
+    return (bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
+}
+
 static size_t backward_time(const struct plan *plan, size_t s)
 {
     return 2 * plan->count - 1 - s;
@@ -156,23 +161,84 @@ static void extras_made(struct plan *plan, size_t s, const struct step_needs *ne
     pieces[2] = (struct piece){needs->scratch[1], backward, backward, &step->scratch[1]};
 }
 
+/* The gradient of tensor t begins in the place of the piece `lower` if that ends then, at step s. under[t] notes the
+ * piece; 0: the gradient has a place of its own. */
+static bool share(struct plan *plan, size_t s, size_t t, size_t lower, struct piece *pieces,
+                  size_t *under)
+{
+    struct piece *upper = &pieces[plan->network->count + 1 + t], *place = &pieces[lower];
+    if (!place->place || place->to != backward_time(plan, s) || place->bytes != upper->bytes)
+        return false;
+    extend(place, upper->to);
+    plan->apart += line(upper->bytes);
+    upper->bytes = 0;
+    under[t] = lower;
+    return true;
+}
+
+/* What step s writes over what it has read. */
+static void gradients_share(struct plan *plan, size_t s, const struct step_needs *needs,
+                            struct piece *pieces, size_t *under)
+{
+    const struct step *step = &plan->steps[s];
+    const size_t gradients = plan->network->count + 1;
+    const bool twice = step->inputs > 1 && step->in[0] == step->in[1]; /* it reads again */
+    for (size_t i = 0; i < step->inputs; i++) {
+        const size_t t = step->in[i];
+        if (t == 0 || step->accumulate[i] || twice)
+            continue;
+        if (needs->over_value[i] && share(plan, s, t, t, pieces, under))
+            continue;
+        if (needs->over_gradient[i])
+            share(plan, s, t, gradients + step->out, pieces, under);
+    }
+}
+
 /* All pieces: values, gradients, and three for each step. Those of no bytes are left out. */
-static size_t plan_pieces(struct plan *plan, const struct plan_rules *rules, struct piece *pieces)
+static size_t plan_pieces(struct plan *plan, const struct plan_rules *rules, struct piece *pieces,
+                          size_t *under)
 {
     const size_t tensors = plan->network->count + 1;
     size_t count = 2 * tensors, used = 0;
+    for (size_t s = plan->count; s-- > 0;)
+        gradients_made(plan, rules, s, pieces + tensors);
     for (size_t s = 0; s < plan->count; s++) {
         const struct step_needs needs = step_ask(plan, rules, s);
         value_made(plan, rules, s, &needs, pieces);
         extras_made(plan, s, &needs, pieces + count);
+        gradients_share(plan, s, &needs, pieces, under);
         count += 3;
     }
-    for (size_t s = plan->count; s-- > 0;)
-        gradients_made(plan, rules, s, pieces + tensors);
     for (size_t i = 0; i < count; i++)
         if (pieces[i].bytes && pieces[i].place)
             pieces[used++] = pieces[i];
     return used;
+}
+
+/* Gradients that have no place of their own, once all others have. */
+static void gradients_place(struct plan *plan, const size_t *under)
+{
+    const size_t tensors = plan->network->count + 1;
+    for (size_t t = 0; t < tensors; t++) {
+        size_t lower = under[t];
+        while (lower >= tensors && under[lower - tensors])
+            lower = under[lower - tensors];
+        if (lower)
+            plan->diffs[t] = lower < tensors ? plan->values[lower] : plan->diffs[lower - tensors];
+    }
+}
+
+static void plan_place(struct plan *plan, const struct plan_rules *rules, struct piece *pieces,
+                       size_t *under)
+{
+    const size_t count = plan_pieces(plan, rules, pieces, under);
+    for (size_t i = 0; i < count; i++) {
+        pieces[i].bytes = line(pieces[i].bytes);
+        plan->apart += pieces[i].bytes;
+    }
+    plan->least = pieces_least(pieces, count, 2 * plan->count);
+    plan->bytes = pieces_place(pieces, count);
+    gradients_place(plan, under);
 }
 
 static alnico_status_t plan_memory(struct plan *plan, const struct plan_rules *rules)
@@ -180,19 +246,15 @@ static alnico_status_t plan_memory(struct plan *plan, const struct plan_rules *r
     const size_t tensors = plan->network->count + 1;
     struct plan_rules filled = *rules;
     struct piece *pieces = calloc(2 * tensors + 3 * plan->count, sizeof *pieces);
+    size_t *under = calloc(tensors, sizeof *under);
     if (!rules->bytes)
         filled.bytes = plan_float_bytes;
-    if (!pieces)
-        return ALNICO_ERROR_MEMORY;
-    const size_t count = plan_pieces(plan, &filled, pieces);
-    for (size_t i = 0; i < count; i++) {
-        pieces[i].bytes = (pieces[i].bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
-        plan->apart += pieces[i].bytes;
-    }
-    plan->least = pieces_least(pieces, count, 2 * plan->count);
-    plan->bytes = pieces_place(pieces, count);
+    if (pieces && under)
+        plan_place(plan, &filled, pieces, under);
+    const alnico_status_t status = pieces && under ? ALNICO_SUCCESS : ALNICO_ERROR_MEMORY;
     free(pieces);
-    return ALNICO_SUCCESS;
+    free(under);
+    return status;
 }
 
 /* ---- Beginning and end ---- */

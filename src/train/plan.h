@@ -6,7 +6,8 @@
  * that makes it to the last one that reads it, backward too where the kernels say so; the gradient of an
  * activation from its first contribution until its producer has run backward; what a step saves from
  * forward to backward; scratch while its step runs. Pieces that live at no common time share memory: the
- * largest are placed first, each at the lowest place that is free for its time.
+ * largest, or those that live the longest, are placed first, each at the lowest place that is free for its
+ * time. Where a step allows it, the gradient that it makes begins in the place of something that ends there.
  */
 #ifndef ALNICO_SRC_TRAIN_PLAN_H
 #define ALNICO_SRC_TRAIN_PLAN_H
@@ -49,7 +50,11 @@ struct plan {
 
 /* What a step needs besides room for the values and gradients that it makes, in bytes. */
 struct step_needs {
-    bool in[2], out;   /* backward reads the values of in[i], of out */
+    bool in[2], out; /* backward reads the values of in[i], of out */
+
+    /* Backward may write the gradient of in[i] over the value of in[i], or over the gradient of out: it reads what it wants of
+     * that place before, and other places are not affected. */
+    bool over_value[2], over_gradient[2];
     size_t saved;      /* written forward, read backward */
     size_t scratch[2]; /* while it runs forward, backward */
 };

@@ -14,6 +14,13 @@ static int larger_first(const void *a, const void *b)
     return p->to < q->to ? -1 : p->to > q->to;
 }
 
+static int longest_first(const void *a, const void *b)
+{
+    const struct piece *p = a, *q = b;
+    const size_t lasts = p->to - p->from, other = q->to - q->from;
+    return lasts != other ? (lasts < other ? 1 : -1) : larger_first(a, b);
+}
+
 static bool meet(const struct piece *a, const struct piece *b)
 {
     return a->from <= b->to && b->from <= a->to;
@@ -33,10 +40,12 @@ static bool blocked(const struct piece *piece, const struct piece *placed, size_
     return false;
 }
 
-size_t pieces_place(struct piece *pieces, size_t count)
+typedef int order_function(const void *a, const void *b);
+
+static size_t place_all(struct piece *pieces, size_t count, order_function *order)
 {
     size_t bytes = 0;
-    qsort(pieces, count, sizeof *pieces, larger_first);
+    qsort(pieces, count, sizeof *pieces, order);
     for (size_t i = 0; i < count; i++) {
         size_t at = 0, next;
         while (blocked(&pieces[i], pieces, i, at, &next))
@@ -46,6 +55,13 @@ size_t pieces_place(struct piece *pieces, size_t count)
             bytes = at + pieces[i].bytes;
     }
     return bytes;
+}
+
+size_t pieces_place(struct piece *pieces, size_t count)
+{
+    const size_t longest = place_all(pieces, count, longest_first);
+    const size_t largest = place_all(pieces, count, larger_first);
+    return largest <= longest ? largest : place_all(pieces, count, longest_first);
 }
 
 size_t pieces_least(const struct piece *pieces, size_t count, size_t times)

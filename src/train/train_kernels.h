@@ -89,7 +89,8 @@ struct train_norm_backward {
     bool frozen;                    /* the statistics were constants */
 };
 
-/* Gradients of scale and shift, and a, b, c. Then dx. */
+/* Gradients of scale and shift, and a, b, c. Then dx, which may be over x, dx_other over the other's x, and dplain over dy,
+ * unless they are added to: each thread has read its rows there before it writes them. */
 int train_norm_reduce(const struct train_gpu *gpu, const struct train_norm_backward *pass);
 int train_norm_gradient(const struct train_gpu *gpu, const struct train_norm_backward *pass);
 

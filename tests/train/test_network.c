@@ -318,34 +318,51 @@ static void replay_forward(const struct replay *replay, const struct step *step)
     replay_read(replay, &step->saved, needs.saved);
 }
 
-/* All that the step reads must still be there once it has written all that it writes. */
+/* Whether the rules allow that the gradient of in[i] begins where it does, over something that the step reads. */
+static bool is_over(const struct replay *replay, const struct step *step, size_t i)
+{
+    const struct plan *plan = replay->plan;
+    const struct step_needs needs = step_asks(replay, step);
+    const size_t t = step->in[i], at = plan->diffs[t];
+    const bool twice = step->inputs > 1 && step->in[0] == step->in[1];
+    return t && !twice &&
+           ((needs.over_value[i] && at == plan->values[t]) ||
+            (needs.over_gradient[i] && at == plan->diffs[step->out]));
+}
+
+/* The gradients of those that are over something, or of the others. */
+static void replay_gradients(const struct replay *replay, const struct step *step, bool over)
+{
+    const struct plan *plan = replay->plan;
+    for (size_t i = 0; i < step->inputs; i++) {
+        const size_t t = step->in[i];
+        if (t == 0)
+            assert_true(plan->diffs[t] == PLAN_NONE);
+        else if (!step->accumulate[i] && is_over(replay, step, i) == over)
+            replay_write(replay, &plan->diffs[t], tensor_bytes(replay, t));
+    }
+}
+
+/* All that the step reads must still be there once it has written all that it writes, but for what may be over it. */
 static void replay_backward(const struct replay *replay, size_t s)
 {
     const struct plan *plan = replay->plan;
     const struct step *step = &plan->steps[s];
     const struct step_needs needs = step_asks(replay, step);
     replay_write(replay, &step->scratch[1], needs.scratch[1]);
-    for (size_t i = 0; i < step->inputs; i++) {
-        const size_t t = step->in[i], bytes = tensor_bytes(replay, t);
-        if (t == 0)
-            assert_true(plan->diffs[t] == PLAN_NONE);
-        else if (step->accumulate[i])
-            replay_read(replay, &plan->diffs[t], bytes);
-        else
-            replay_write(replay, &plan->diffs[t], bytes);
-    }
-    for (size_t i = 0; i < step->inputs; i++) {
-        const size_t bytes = tensor_bytes(replay, step->in[i]);
-        replay_read(replay, &plan->diffs[step->in[i]], bytes);
+    replay_gradients(replay, step, false);
+    for (size_t i = 0; i < step->inputs; i++)
         if (needs.in[i])
-            replay_read(replay, &plan->values[step->in[i]], bytes);
-    }
+            replay_read(replay, &plan->values[step->in[i]], tensor_bytes(replay, step->in[i]));
     if (needs.out)
         replay_read(replay, &plan->values[step->out], tensor_bytes(replay, step->out));
     if (s + 1 < plan->count)
         replay_read(replay, &plan->diffs[step->out], tensor_bytes(replay, step->out));
     replay_read(replay, &step->saved, needs.saved);
     replay_read(replay, &step->scratch[1], needs.scratch[1]);
+    replay_gradients(replay, step, true);
+    for (size_t i = 0; i < step->inputs; i++) /* made, or added to */
+        replay_read(replay, &plan->diffs[step->in[i]], tensor_bytes(replay, step->in[i]));
 }
 
 static void check_memory(const struct plan *plan, const struct kernels_ops *ops)
@@ -389,6 +406,66 @@ static void plans_are_sound(void **unused)
         }
 }
 
+/* ---- Rules that ask for anything ---- */
+
+static uint64_t drawn;
+
+static size_t one_each(const struct network *network, size_t at)
+{
+    (void)network;
+    (void)at;
+    return 1;
+}
+
+static void any_needs(const struct plan *plan, const struct step *step, struct step_needs *out)
+{
+    uint64_t state = drawn + step->first;
+    (void)plan;
+    for (int i = 0; i < 2; i++) {
+        out->in[i] = random_next(&state) % 2;
+        out->over_value[i] = random_next(&state) % 4;
+        out->over_gradient[i] = random_next(&state) % 4;
+        out->scratch[i] = random_next(&state) % 2 * (random_next(&state) % 5000);
+    }
+    out->out = random_next(&state) % 2;
+    out->saved = random_next(&state) % 2 * (random_next(&state) % 5000);
+}
+
+static const struct kernels_ops any_kernels = {.rules = {.run = one_each, .needs = any_needs}};
+
+static size_t count_over(const struct plan *plan)
+{
+    const struct replay replay = {plan, &any_kernels, NULL};
+    size_t count = 0;
+    for (size_t s = 0; s < plan->count; s++)
+        for (size_t i = 0; i < plan->steps[s].inputs; i++)
+            count += is_over(&replay, &plan->steps[s], i);
+    return count;
+}
+
+/* Gradients over values, over gradients, and over what is over something. */
+static void plans_with_any_needs_are_sound(void **unused)
+{
+    (void)unused;
+    size_t over = 0;
+    for (int k = 0; k < 20; k++)
+        for (size_t i = 0; i < NETWORK_CASES + 2; i++) {
+            struct network *network =
+                i < NETWORK_CASES
+                    ? case_network(&network_cases[i])
+                    : model_make(i > NETWORK_CASES ? &model_resnet20 : &model_resnet50, 12, 1);
+            struct plan *plan;
+            drawn = seed + 1000003 * (uint64_t)k;
+            assert_int_equal(plan_create(network, &any_kernels.rules, 3, PRECISION_FP32, &plan),
+                             ALNICO_SUCCESS);
+            check_memory(plan, &any_kernels);
+            over += count_over(plan);
+            plan_destroy(plan);
+            network_destroy(network);
+        }
+    assert_true(over > 100);
+}
+
 int main(void)
 {
     seed = test_seed();
@@ -402,6 +479,7 @@ int main(void)
         cmocka_unit_test(blocks_begin_as_identities),
         cmocka_unit_test(first_values_are_he_normal),
         cmocka_unit_test(plans_are_sound),
+        cmocka_unit_test(plans_with_any_needs_are_sound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
