@@ -74,6 +74,9 @@ struct kernels_ops {
     /* Bytes that it allocates itself for a network and batch, beyond the arenas: about. Optional: few. */
     size_t (*own_bytes)(const struct plan *plan);
 
+    /* The same, once they are made: what it has allocated. Optional: own_bytes. */
+    size_t (*held_bytes)(const void *self);
+
     /* Prepares every step. Errors: MEMORY, UNSUPPORTED with what the foreign library or the device cannot
      * do. */
     alnico_status_t (*create)(const struct kernels_setup *setup, void **out);

@@ -37,11 +37,17 @@ static size_t counted_bytes(const struct plan *plan)
     return bytes;
 }
 
-/* The workspace is known only when cuDNN was asked. */
+/* The workspace is known only when cuDNN was asked: what is the fastest takes up to 17 MB for ResNet-50 on an H200. */
 static size_t cudnn_own_bytes(const struct plan *plan)
 {
-    enum { WORKSPACE_USUAL = 256 << 20 };
+    enum { WORKSPACE_USUAL = 32 << 20 };
     return counted_bytes(plan) + WORKSPACE_USUAL;
+}
+
+static size_t cudnn_held_bytes(const void *pointer)
+{
+    const struct cudnn_net *self = pointer;
+    return self->own_bytes + self->workspace_bytes;
 }
 
 void *own_take(struct cudnn_net *self, size_t bytes)
@@ -307,6 +313,7 @@ const struct kernels_ops kernels_cudnn = {
     .wire_gradients = true,
     .rules = {.run = cudnn_run_rule, .bytes = cudnn_bytes_rule, .needs = cudnn_needs_rule},
     .own_bytes = cudnn_own_bytes,
+    .held_bytes = cudnn_held_bytes,
     .create = cudnn_create,
     .destroy = cudnn_destroy,
     .forward = cudnn_forward,

@@ -55,7 +55,7 @@ struct outcome {
 struct replica_memory {
     size_t parameters, gradients, optimizer, statistics, images;
     size_t activations; /* the plan's one allocation */
-    size_t kernels;     /* the resident's own, about */
+    size_t kernels;     /* the resident's own; about, before it is made */
     size_t total;
 };
 

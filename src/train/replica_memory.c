@@ -8,7 +8,7 @@ static size_t type_bytes(alnico_datatype_t type)
     return type == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-static struct replica_memory plan_count(const struct plan *plan, const struct kernels_ops *kernels,
+static struct replica_memory plan_count(const struct plan *plan, size_t own,
                                         alnico_datatype_t gradient_type)
 {
     const struct network *network = plan->network;
@@ -19,16 +19,25 @@ static struct replica_memory plan_count(const struct plan *plan, const struct ke
         .statistics = network->statistics * sizeof(float),
         .images = plan_float_bytes(plan, 0) + plan->batch * sizeof(int32_t),
         .activations = plan->bytes,
-        .kernels = kernels->own_bytes ? kernels->own_bytes(plan) : 0,
+        .kernels = own,
     };
     memory.total = memory.parameters + memory.gradients + memory.optimizer + memory.statistics +
                    memory.images + memory.activations + memory.kernels;
     return memory;
 }
 
+/* Before the kernels are made, about. */
+static size_t own_bytes(const struct plan *plan, const struct kernels_ops *kernels)
+{
+    return kernels->own_bytes ? kernels->own_bytes(plan) : 0;
+}
+
 struct replica_memory replica_memory(const struct replica *replica)
 {
-    return plan_count(replica->plan, replica->ops, replica->setup.gradient_type);
+    const struct kernels_ops *kernels = replica->ops;
+    const size_t own = kernels->held_bytes ? kernels->held_bytes(replica->kernels)
+                                           : own_bytes(replica->plan, kernels);
+    return plan_count(replica->plan, own, replica->setup.gradient_type);
 }
 
 alnico_status_t replica_measure(const struct network *network, const struct replica_setup *setup,
@@ -37,7 +46,7 @@ alnico_status_t replica_measure(const struct network *network, const struct repl
     struct plan *plan;
     TRY(plan_create(network, &setup->kernels->rules, setup->batch, setup->options.precision,
                     &plan));
-    *out = plan_count(plan, setup->kernels, setup->gradient_type);
+    *out = plan_count(plan, own_bytes(plan, setup->kernels), setup->gradient_type);
     plan_destroy(plan);
     return ALNICO_SUCCESS;
 }
