@@ -1,200 +1,153 @@
 #!/usr/bin/env python3
-"""The peer of alnico-train on GPUs: ResNet-50 v1.5 in PyTorch, synthetic data that stays on the GPU, channels_last.
+"""The peer of alnico-train on GPUs: ResNet-50 in PyTorch (benchmarks/torch_step.py), with DDP on several.
 
-Prints one JSON object a line for each way and precision, as soon as it is measured: the median of the steps after warm-up,
-and the most memory that was allocated. scripts/plot-train draws them beside benchmarks/weak_scaling.
+Each way, precision, batch and number of GPUs is a run by itself with a time limit, so that one that compiles for too long
+costs no more. Prints one JSON object a line for each, as soon as it has ended, and appends it to --out: the median of the steps
+and the most memory that was allocated, or why there is none. What takes long comes last. scripts/plot-train draws the lines
+beside benchmarks/weak_scaling. Exit status: 0 if all were measured, 1 if not, 77 without PyTorch or a GPU.
 
-    torch_resnet.py --batch 256 --ways eager,compile,max-autotune --precisions bf16,fp16
-    torch_resnet.py --batch 32 --ways eager,compile,reduce-overhead,graph
-    torchrun --nproc-per-node 4 benchmarks/torch_resnet.py --batch 256 --ways eager,compile,reduce-overhead
+    torch_resnet.py --out torch.json
+    torch_resnet.py --gpus 1 --batches 256 --ways max-autotune --precisions fp16 --limit 600
+    torch_resnet.py --gpus 4 --ways eager,compile,graph,reduce-overhead
+
+Ways: eager, compile, max-autotune (without CUDA graphs; on one GPU only), reduce-overhead (compiled, in CUDA graphs), graph
+(eager, a whole step as one CUDA graph).
 """
 import argparse
-import contextlib
-import gc
 import json
 import os
-import statistics
+import signal
+import socket
+import subprocess
 import sys
+import tempfile
 import time
 
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-import torch.nn.functional as F
-
-WAYS = ("eager", "compile", "max-autotune", "reduce-overhead", "graph")
-TYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-LOSS_SCALE = {"fp16": 1024.0}
+HERE = os.path.dirname(os.path.abspath(__file__))
+WAYS = ("eager", "compile", "graph", "reduce-overhead", "max-autotune")
+PRECISIONS = ("fp32", "bf16", "fp16")
+SKIPPED = 77
 
 
-class Bottleneck(nn.Module):
-    def __init__(self, inputs, filters, stride, project):
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, filters, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(filters)
-        self.conv2 = nn.Conv2d(filters, filters, 3, stride, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(filters)
-        self.conv3 = nn.Conv2d(filters, 4 * filters, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(4 * filters)
-        nn.init.zeros_(self.bn3.weight)
-        self.shortcut = None
-        if project:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(inputs, 4 * filters, 1, stride, bias=False), nn.BatchNorm2d(4 * filters))
-
-    def forward(self, x):
-        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        y = F.relu(self.bn2(self.conv2(y)), inplace=True)
-        y = self.bn3(self.conv3(y))
-        return F.relu(y + (x if self.shortcut is None else self.shortcut(x)), inplace=True)
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
-class ResNet50(nn.Module):
-    def __init__(self, classes=1000):
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64),
-                                  nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
-        blocks, inputs = [], 64
-        for stage, count in enumerate((3, 4, 6, 3)):
-            for i in range(count):
-                blocks.append(Bottleneck(inputs, 64 << stage, 2 if stage and not i else 1, not i))
-                inputs = 256 << stage
-        self.blocks = nn.Sequential(*blocks)
-        self.dense = nn.Linear(inputs, classes)
-
-    def forward(self, x):
-        return self.dense(self.blocks(self.stem(x)).mean((2, 3)))
+def start(arguments, gpus, batch, precision, way, files):
+    """One process for each GPU, each with processes of its own to kill."""
+    command = [arguments.python, os.path.join(HERE, "torch_step.py"), "--way", way, "--precision", precision, "--batch",
+               str(batch), "--image", str(arguments.image), "--warmup", str(arguments.warmup), "--steps",
+               str(arguments.steps), "--bucket", str(arguments.bucket)]
+    meeting = {"WORLD_SIZE": str(gpus), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} if gpus > 1 else {}
+    return [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+                             env={**os.environ, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+            for rank, (out, err) in enumerate(files)]
 
 
-def make_step(way, precision, arguments, device, world):
-    """The model, and a function that runs one training step."""
-    torch.manual_seed(1)
-    model = ResNet50().to(device, memory_format=torch.channels_last)
-    kind = TYPES[precision]
-    images = torch.randn(arguments.batch, 3, arguments.image, arguments.image, device=device)
-    images = images.to(kind or torch.float32, memory_format=torch.channels_last)
-    labels = torch.randint(1000, (arguments.batch,), device=device)
-    scale = LOSS_SCALE.get(precision, 1.0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 / scale, momentum=0.9, weight_decay=5e-5,
-                                fused=True)
-    if world > 1:
-        model = nn.parallel.DistributedDataParallel(
-            model, device_ids=[device.index], gradient_as_bucket_view=True, static_graph=True,
-            bucket_cap_mb=arguments.bucket)
-    run = model
-    if way in ("compile", "max-autotune", "reduce-overhead"):
-        mode = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs",
-                "reduce-overhead": "reduce-overhead"}[way]
-        run = torch.compile(model, mode=mode)
-
-    def step():
-        context = torch.autocast("cuda", dtype=kind) if kind else contextlib.nullcontext()
-        with context:
-            loss = F.cross_entropy(run(images), labels) * scale
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=way != "graph")
-        return loss
-
-    if way != "graph":
-        return model, step
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(15 if world > 1 else 5):  # DDP wants eleven before a capture
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return model, graph.replay
+def stop(processes):
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            try:
+                os.killpg(process.pid, sign)
+            except ProcessLookupError:
+                pass
+        for process in processes:
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                pass
 
 
-def measure(step, arguments):
-    """Microseconds of each step."""
-    for _ in range(arguments.warmup):
-        step()
-    torch.cuda.synchronize()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(arguments.steps + 1)]
-    marks[0].record()
-    for i in range(arguments.steps):
-        step()
-        marks[i + 1].record()
-    torch.cuda.synchronize()
-    return [1000 * marks[i].elapsed_time(marks[i + 1]) for i in range(arguments.steps)]
+def wait(processes, limit):
+    """The rank and exit status of the first that failed; None: all went well; "late": they did not end."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        ended = [(rank, process.poll()) for rank, process in enumerate(processes)]
+        failed = [one for one in ended if one[1]]
+        if failed or all(status == 0 for _, status in ended):
+            return failed[0] if failed else None
+        time.sleep(0.1)
+    return "late"
 
 
-def run_one(way, precision, arguments, device, rank, world):
-    gc.collect()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    report = {"program": "torch_resnet", "torch": torch.__version__,
-              "cudnn": torch.backends.cudnn.version(), "gpu": torch.cuda.get_device_name(device),
-              "gpus": world, "way": way, "precision": precision, "batch": arguments.batch,
-              "image": arguments.image, "steps": arguments.steps}
-    begin = time.time()
+def text_of(file):
+    file.seek(0)
+    return file.read().decode(errors="replace").strip()
+
+
+def result(outcome, files, limit):
+    """What a run gave: its report, or {"error": ...}."""
+    if outcome == "late":
+        return {"error": f"not finished in {limit:g} s"}
+    if outcome:
+        rank, status = outcome
+        return {"error": f"rank {rank} ended with {status}: {(text_of(files[rank][1]).splitlines() or ['(silent)'])[-1]}"[:400]}
     try:
-        model, step = make_step(way, precision, arguments, device, world)
-        times = measure(step, arguments)
-        median = statistics.median(times)
-        if world > 1:
-            slowest = torch.tensor([median], device=device)
-            dist.all_reduce(slowest, dist.ReduceOp.MAX)
-            median = slowest.item()
-        report.update(median_us=round(median, 1), best_us=round(min(times), 1),
-                      images_per_second=round(world * arguments.batch / median * 1e6, 1),
-                      parameters=sum(p.numel() for p in model.parameters()),
-                      memory_bytes=torch.cuda.max_memory_allocated(), seconds=round(time.time() - begin, 1))
-        del model, step
-    except Exception as error:  # the next way may work
-        report["error"] = f"{type(error).__name__}: {error}"[:400]
-    torch.compiler.reset()
-    if rank > 0:
-        return
-    print(json.dumps(report), flush=True)
-    if arguments.out:
-        with open(arguments.out, "a") as file:
-            print(json.dumps(report), file=file)
+        return json.loads(text_of(files[0][0]).splitlines()[-1])
+    except (ValueError, IndexError):
+        return {"error": "rank 0 reported nothing"}
+
+
+def run(arguments, gpus, batch, precision, way):
+    """The report; None if PyTorch or a GPU is missing."""
+    files = [(tempfile.TemporaryFile(), tempfile.TemporaryFile()) for _ in range(gpus)]
+    processes = start(arguments, gpus, batch, precision, way, files)
+    try:
+        outcome = wait(processes, arguments.limit)
+    finally:
+        stop(processes)
+    if outcome not in (None, "late") and outcome[1] == SKIPPED:
+        print(text_of(files[outcome[0]][1]), file=sys.stderr)
+        return None
+    return {"program": "torch_resnet", "gpus": gpus, "way": way, "precision": precision, "batch": batch,
+            "image": arguments.image, "steps": arguments.steps, **result(outcome, files, arguments.limit)}
+
+
+def parts(known=None):
+    """A list between commas, of names or of numbers above 0."""
+    def read(text):
+        for part in text.split(","):
+            if part not in known if known else not part.isdigit() or int(part) < 1:
+                raise argparse.ArgumentTypeError(f"{part}: expected " + (f"one of {', '.join(known)}" if known else "a number"))
+        return [part if known else int(part) for part in text.split(",")]
+    return read
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=256, help="images on each GPU (%(default)s)")
-    parser.add_argument("--image", type=int, default=224, help="their side (%(default)s)")
-    parser.add_argument("--ways", default="eager,compile", help=f"of {','.join(WAYS)} (%(default)s)")
-    parser.add_argument("--precisions", default="bf16,fp16", help=f"of {','.join(TYPES)} (%(default)s)")
-    parser.add_argument("--warmup", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--bucket", type=float, default=25, help="of DDP, in MB (%(default)s)")
+    parser.add_argument("--gpus", type=parts(), default="1", help="numbers of GPUs (%(default)s)")
+    parser.add_argument("--batches", type=parts(), default="256,32", help="images on each GPU (%(default)s)")
+    parser.add_argument("--precisions", type=parts(PRECISIONS), default="bf16,fp16",
+                        help=f"of {','.join(PRECISIONS)} (%(default)s)")
+    parser.add_argument("--ways", type=parts(WAYS), default=",".join(WAYS), help="(%(default)s)")
+    parser.add_argument("--limit", type=float, default=120, help="seconds of one run (%(default)s)")
     parser.add_argument("--out", help="a file that the lines are appended to, too")
-    arguments = parser.parse_args()
-    for name, known in ((arguments.ways, WAYS), (arguments.precisions, TYPES)):
-        unknown = [part for part in name.split(",") if part not in known]
-        if unknown:
-            parser.error(f"{unknown[0]}: expected one of {', '.join(known)}")
-    return arguments
+    parser.add_argument("--image", type=int, default=224, help="their side (%(default)s)")
+    parser.add_argument("--warmup", type=int, default=15, help="steps (%(default)s)")
+    parser.add_argument("--steps", type=int, default=30, help="that are measured (%(default)s)")
+    parser.add_argument("--bucket", type=float, default=25, help="of DDP, in MB (%(default)s)")
+    parser.add_argument("--python", default=sys.executable, help="that has PyTorch (%(default)s)")
+    return parser.parse_args()
 
 
 def main():
     arguments = parse()
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    rank = int(os.environ.get("RANK", "0"))
-    if not torch.cuda.is_available():
-        print("torch_resnet: PyTorch sees no GPU", file=sys.stderr)
-        return 77
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    torch.cuda.set_device(device)
-    torch.backends.cudnn.benchmark = True
-    torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.allow_tf32 = True
-    if world > 1:
-        dist.init_process_group("nccl", device_id=device)
-    for precision in arguments.precisions.split(","):
-        for way in arguments.ways.split(","):
-            run_one(way, precision, arguments, device, rank, world)
-    if world > 1:
-        dist.destroy_process_group()
-    return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of stop()
+    runs = [(gpus, batch, precision, way) for gpus in arguments.gpus for batch in arguments.batches
+            for precision in arguments.precisions for way in arguments.ways if gpus == 1 or way != "max-autotune"]
+    failed = 0
+    for one in sorted(runs, key=lambda run: WAYS.index(run[3]) > 2):
+        report = run(arguments, *one)
+        if report is None:
+            return SKIPPED
+        failed += "error" in report
+        print(json.dumps(report), flush=True)
+        if arguments.out:
+            with open(arguments.out, "a") as file:
+                print(json.dumps(report), file=file)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
