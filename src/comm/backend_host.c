@@ -44,8 +44,6 @@ struct host_op {
     unsigned turn;  /* of a long message, at the chunks */
     bool in_pieces; /* of which the pipeline is the description only */
     bool begun;     /* the pieces are this one's */
-
-    size_t *lists; /* counts and displacements of a vector form */
 };
 
 /* What a rank reads and writes of a short message, which has no gaps. */
@@ -158,7 +156,6 @@ static void host_finish(struct hosted *h)
         h->comm->device->flag_destroy(op->failed);
     if (op->landing.copied.device)
         gate_finish(&op->landing.copied);
-    free(op->lists);
 }
 
 static const struct work_ops host_work = {
@@ -231,13 +228,6 @@ static alnico_status_t choose_way(struct host_op *op, const struct call *call, b
     return ALNICO_SUCCESS;
 }
 
-static void put_back(struct host_op *op)
-{
-    alnico_comm_t comm = op->hosted.comm;
-    op->hosted.next = comm->spare;
-    comm->spare = &op->hosted;
-}
-
 /* It was not submitted. */
 static void forget_staging(struct host_op *op)
 {
@@ -245,49 +235,6 @@ static void forget_staging(struct host_op *op)
         op->hosted.comm->staging->turns--;
     else
         leave_staging(op);
-}
-
-static const size_t *keep_list(size_t **free_list, const size_t *list, size_t size)
-{
-    size_t *kept = *free_list;
-    if (!list)
-        return NULL;
-    memcpy(kept, list, size * sizeof *list);
-    *free_list += size;
-    return kept;
-}
-
-/* Where blocks of these counts begin. */
-static const size_t *keep_places(size_t **free_list, const size_t *counts, const size_t *at,
-                                 size_t size)
-{
-    if (at || !counts)
-        return keep_list(free_list, at, size);
-    size_t *places = *free_list, next = 0;
-    for (size_t b = 0; b < size; b++) {
-        places[b] = next;
-        next += counts[b];
-    }
-    *free_list += size;
-    return places;
-}
-
-/* The user's arrays are his again when the call returns. */
-static alnico_status_t keep_lists(struct host_op *op, struct call *call)
-{
-    size_t size = (size_t)op->hosted.comm->size;
-    if (!call_is_vector(call))
-        return ALNICO_SUCCESS;
-    if (!op->lists)
-        op->lists = malloc(4 * size * sizeof *op->lists);
-    size_t *next = op->lists;
-    if (!next)
-        return error_set(ALNICO_ERROR_MEMORY, "no memory for the counts of %zu ranks", size);
-    call->send_counts = keep_list(&next, call->send_counts, size);
-    call->send_at = keep_places(&next, call->send_counts, call->send_at, size);
-    call->recv_counts = keep_list(&next, call->recv_counts, size);
-    call->recv_at = keep_places(&next, call->recv_counts, call->recv_at, size);
-    return ALNICO_SUCCESS;
 }
 
 static void begin(struct host_op *op, const struct choice *choice)
@@ -313,11 +260,11 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
     struct host_op *op = (struct host_op *)hosted_take(comm, &host_work);
     if (!op)
         return ALNICO_ERROR_MEMORY;
-    alnico_status_t status = keep_lists(op, &kept);
+    alnico_status_t status = hosted_keep_lists(&op->hosted, &kept);
     if (status == ALNICO_SUCCESS)
         status = choose_way(op, &kept, request != NULL);
     if (status != ALNICO_SUCCESS) {
-        put_back(op);
+        hosted_put_back(&op->hosted);
         return status;
     }
     begin(op, choice);

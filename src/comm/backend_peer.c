@@ -5,10 +5,13 @@
  */
 #include "comm/hosted.h"
 #include "comm/peer.h"
+#include "comm/pipeline.h"
 #include "comm/segment.h"
 #include "status.h"
 
 #include <stdlib.h>
+
+enum { REST_CHUNK_BYTES = 16 << 20 }; /* the fewer copies the kernel makes, the faster */
 
 /* What a communicator has for this backend. */
 struct peer_state {
@@ -22,24 +25,50 @@ struct peer_op {
     struct hosted hosted;
     struct peer_run run;
     uint64_t ticket;
+    bool served;
+
+    /* Where only pairs of ranks know how long blocks are: what they exchange as messages. */
+    bool has_rest;
+    size_t *rest_lists;
+    struct pipeline rest;
 };
+
+/* In its turn, which then is the next one's. */
+static alnico_status_t poll_run(struct peer_op *op, bool *moved)
+{
+    struct peer_state *state = op->hosted.comm->peer;
+    if (op->served)
+        return ALNICO_SUCCESS;
+    if (atomic_load_explicit(&state->serving, memory_order_acquire) != op->ticket)
+        return ALNICO_PENDING;
+    alnico_status_t status = peer_poll(&op->run, moved);
+    if (status == ALNICO_SUCCESS) {
+        op->served = true;
+        atomic_store_explicit(&state->serving, op->ticket + 1, memory_order_release);
+    }
+    return status;
+}
 
 static alnico_status_t peer_op_poll(struct hosted *h, bool *moved)
 {
     struct peer_op *op = (struct peer_op *)h;
-    struct peer_state *state = h->comm->peer;
-    if (atomic_load_explicit(&state->serving, memory_order_acquire) != op->ticket)
-        return ALNICO_PENDING;
-    alnico_status_t status = peer_poll(&op->run, moved);
-    if (status == ALNICO_SUCCESS)
-        atomic_store_explicit(&state->serving, op->ticket + 1, memory_order_release);
-    return status;
+    alnico_status_t status = poll_run(op, moved);
+    if (!op->has_rest || (status != ALNICO_SUCCESS && status != ALNICO_PENDING))
+        return status;
+    alnico_status_t rest = pipeline_poll(&op->rest, moved);
+    return rest == ALNICO_SUCCESS ? status : rest;
 }
 
-/* Nothing is on its way: from here on the buffers are not touched. */
 static void peer_op_cancel(struct hosted *h)
 {
-    (void)h;
+    struct peer_op *op = (struct peer_op *)h;
+    if (op->has_rest)
+        pipeline_cancel(&op->rest);
+}
+
+static void peer_op_finish(struct hosted *h)
+{
+    free(((struct peer_op *)h)->rest_lists);
 }
 
 static const struct work_ops peer_work = {
@@ -47,6 +76,7 @@ static const struct work_ops peer_work = {
     .bytes = sizeof(struct peer_op),
     .poll = peer_op_poll,
     .cancel = peer_op_cancel,
+    .finish = peer_op_finish,
 };
 
 static enum peer_way way_of(const struct algorithm *algorithm)
@@ -56,15 +86,66 @@ static enum peer_way way_of(const struct algorithm *algorithm)
                                                            : PEER_ONE_SHOT;
 }
 
+static const struct algorithm *rest_algorithm(const struct call *call)
+{
+    return call->collective == ALNICO_GATHERV    ? &algorithm_gather_linear
+           : call->collective == ALNICO_SCATTERV ? &algorithm_scatter_linear
+                                                 : &algorithm_alltoall_pairwise;
+}
+
+static void begin_rest(struct peer_op *op, uint64_t turn)
+{
+    alnico_comm_t comm = op->hosted.comm;
+    struct pipeline *p = &op->rest;
+    p->algorithm = rest_algorithm(&p->call);
+    size_t chunk = comm->family->settings.chunk_bytes;
+    p->chunk_bytes = chunk ? chunk : REST_CHUNK_BYTES;
+    p->transport = comm->transport;
+    p->pool = &comm->family->pool;
+    p->turn = (uint32_t)turn;
+    pipeline_begin(p);
+}
+
+/* All ranks count a turn of messages, whether they have any or not. */
+static alnico_status_t plan_rest(struct peer_op *op)
+{
+    alnico_comm_t comm = op->hosted.comm;
+    op->has_rest = false;
+    if (call_is_even(&op->run.call))
+        return ALNICO_SUCCESS;
+    if (!op->rest_lists)
+        op->rest_lists = malloc(2 * (size_t)comm->size * sizeof *op->rest_lists);
+    if (!op->rest_lists)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for the counts of %d ranks", comm->size);
+    op->has_rest = peer_rest(&op->run, &op->rest.call, op->rest_lists);
+    if (op->has_rest)
+        begin_rest(op, comm->next_turn);
+    comm->next_turn++;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t prepare(struct peer_op *op, struct call *call, const struct choice *choice)
+{
+    TRY(hosted_keep_lists(&op->hosted, call));
+    peer_begin(&op->run, op->hosted.comm->peer->peer, call, way_of(choice->algorithm));
+    op->served = false;
+    return plan_rest(op);
+}
+
 static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
                                   const struct choice *choice, alnico_request_t *request)
 {
+    struct call kept = *call;
     struct peer_op *op = (struct peer_op *)hosted_take(comm, &peer_work);
     if (!op)
         return ALNICO_ERROR_MEMORY;
-    peer_begin(&op->run, comm->peer->peer, call, way_of(choice->algorithm));
+    alnico_status_t status = prepare(op, &kept, choice);
+    if (status != ALNICO_SUCCESS) {
+        hosted_put_back(&op->hosted);
+        return status;
+    }
     op->ticket = comm->peer->tickets++;
-    return hosted_start(&op->hosted, call, request);
+    return hosted_start(&op->hosted, &kept, request);
 }
 
 /* ---- Attaching ---- */
@@ -119,7 +200,9 @@ static void peer_detach(alnico_comm_t comm)
 static bool peer_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
-    return comm->peer && (!call || peer_does(call->collective, way_of(algorithm)));
+    bool sends = comm->inline_stream || comm->transport->concurrent;
+    return comm->peer && (!call || (peer_does(call->collective, way_of(algorithm)) &&
+                                    (sends || call_is_even(call))));
 }
 
 const struct backend_ops backend_peer = {

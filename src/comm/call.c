@@ -150,6 +150,39 @@ size_t call_bytes(const struct call *call, int size)
     return sum / (size_t)size * bytes;
 }
 
+static const size_t *keep_list(size_t **next, const size_t *list, size_t size)
+{
+    size_t *kept = *next;
+    if (!list)
+        return NULL;
+    memcpy(kept, list, size * sizeof *list);
+    *next += size;
+    return kept;
+}
+
+/* Where blocks of these counts begin. */
+static const size_t *keep_places(size_t **next, const size_t *counts, const size_t *at, size_t size)
+{
+    if (at || !counts)
+        return keep_list(next, at, size);
+    size_t *places = *next, end = 0;
+    for (size_t b = 0; b < size; b++) {
+        places[b] = end;
+        end += counts[b];
+    }
+    *next += size;
+    return places;
+}
+
+void call_keep_lists(struct call *call, size_t *lists, int size)
+{
+    size_t *next = lists, each = (size_t)size;
+    call->send_counts = keep_list(&next, call->send_counts, each);
+    call->send_at = keep_places(&next, call->send_counts, call->send_at, each);
+    call->recv_counts = keep_list(&next, call->recv_counts, each);
+    call->recv_at = keep_places(&next, call->recv_counts, call->recv_at, each);
+}
+
 const char *call_describe(const struct call *call, char *text, size_t bytes)
 {
     char count[32] = "", op[32] = "", root[32] = "";

@@ -68,6 +68,11 @@ size_t call_longest(const struct call *call, int size);
  * reduce_scatterv those of a block on average; 0 where ranks do not know each other's counts. */
 size_t call_bytes(const struct call *call, int size);
 
+/* The user's arrays of counts are his again when a call returns: copies them to `lists`, of CALL_LISTS * size, and fills in
+ * where blocks begin that stand one behind the other. */
+enum { CALL_LISTS = 4 };
+void call_keep_lists(struct call *call, size_t *lists, int size);
+
 /* "reduce of 10 elements of float32, sum, root 3"; returns `text`. */
 const char *call_describe(const struct call *call, char *text, size_t bytes);
 

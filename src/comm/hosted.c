@@ -151,6 +151,7 @@ static void op_free(struct hosted *h)
         h->work->finish(h);
     gate_finish(&h->ready);
     gate_finish(&h->done);
+    free(h->lists);
     free(h);
 }
 
@@ -208,6 +209,25 @@ struct hosted *hosted_take(alnico_comm_t comm, const struct work_ops *work)
     return h;
 }
 
+alnico_status_t hosted_keep_lists(struct hosted *h, struct call *call)
+{
+    int size = h->comm->size;
+    if (!call_is_vector(call))
+        return ALNICO_SUCCESS;
+    if (!h->lists)
+        h->lists = malloc(CALL_LISTS * (size_t)size * sizeof *h->lists);
+    if (!h->lists)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for the counts of %d ranks", size);
+    call_keep_lists(call, h->lists, size);
+    return ALNICO_SUCCESS;
+}
+
+void hosted_put_back(struct hosted *h)
+{
+    h->next = h->comm->spare;
+    h->comm->spare = h;
+}
+
 static void op_prepare(struct hosted *h, const struct call *call)
 {
     h->call = *call;
@@ -247,8 +267,7 @@ static alnico_status_t run(struct hosted *h)
 static alnico_status_t run_directly(struct hosted *h)
 {
     alnico_status_t status = run(h);
-    h->next = h->comm->spare;
-    h->comm->spare = h;
+    hosted_put_back(h);
     return status;
 }
 
@@ -272,8 +291,7 @@ static alnico_status_t submit(struct hosted *h)
         return status;
     }
     atomic_fetch_sub_explicit(&comm->in_flight, 1, memory_order_relaxed);
-    h->next = comm->spare;
-    comm->spare = h;
+    hosted_put_back(h);
     comm_latch(comm, status,
                alnico_error_detail()); /* the others count this operation, and wait for it */
     return status;

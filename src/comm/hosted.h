@@ -16,6 +16,7 @@ struct hosted {
     alnico_comm_t comm;
     const struct work_ops *work;
     struct call call;
+    size_t *lists; /* of a vector form; see call_keep_lists */
     struct gate ready, done;
     enum hosted_phase phase;
     bool claimed;          /* the user holds the request */
@@ -58,6 +59,12 @@ struct work_ops {
 
 /* An operation to fill and start; NULL, with the detail, if there is no memory. */
 struct hosted *hosted_take(alnico_comm_t comm, const struct work_ops *work);
+
+/* Keeps the lists of a vector form for as long as it runs, and points `call` to them. Errors: MEMORY. */
+alnico_status_t hosted_keep_lists(struct hosted *h, struct call *call);
+
+/* It is not started. */
+void hosted_put_back(struct hosted *h);
 
 /* Starts it, as backend_ops->start says. */
 alnico_status_t hosted_start(struct hosted *h, const struct call *call, alnico_request_t *request);

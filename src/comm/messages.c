@@ -306,8 +306,7 @@ alnico_status_t messages_start(alnico_comm_t comm, const struct call *call,
         return ALNICO_ERROR_MEMORY;
     alnico_status_t status = describe(op, call, choice);
     if (status != ALNICO_SUCCESS) {
-        op->hosted.next = comm->spare;
-        comm->spare = &op->hosted;
+        hosted_put_back(&op->hosted);
         return status;
     }
     op->ticket = comm->messages++;

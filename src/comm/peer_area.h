@@ -12,6 +12,7 @@
 #include "status.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 enum {
     LINE_SETS = 8, /* used in turn, and so are the stages and the slots */
@@ -25,7 +26,8 @@ enum {
     LINES = 32,  /* that a rank publishes at once: 1.75 KB */
     LEVELS = 2,  /* of recursive multiplying */
     ALONE = 128, /* bytes: processors fetch lines in pairs */
-    SIGNATURE_BITS = 16
+    SIGNATURE_BITS = 16,
+    SIGNATURES = 65521 /* prime */
 };
 
 struct line {
@@ -50,6 +52,7 @@ enum peer_count { TURNS, PIECES, FLOWS, COUNTS };
 /* What a rank writes, and the others read; its stages, results and slots follow. */
 struct part {
     struct line_set sets[LINE_SETS];
+    struct line letters[SLOTS];   /* to one rank */
     struct word ready, reduced;   /* pieces in stages, and their results */
     struct word flowing;          /* pieces in slots */
     struct word finished[COUNTS]; /* turns and pieces that it needs nothing of any more */
@@ -100,18 +103,23 @@ static inline uint64_t mark_of(const struct peer_run *run, uint64_t turn)
     return turn << SIGNATURE_BITS | run->signature;
 }
 
-/* SUCCESS once the rank's mark is of this turn or a later one; a mark of this turn must have our signature. Acquires
+/* SUCCESS once the rank's mark is of the wanted turn or a later one; one of this turn must be the wanted mark. Acquires
  * what the rank wrote before it. */
-static inline alnico_status_t check_mark(const struct peer_run *run, const _Atomic uint64_t *mark,
-                                         uint64_t turn, int rank)
+static inline alnico_status_t check_line(const _Atomic uint64_t *mark, uint64_t wanted, int rank)
 {
     uint64_t seen = atomic_load_explicit(mark, memory_order_acquire);
-    if (seen >> SIGNATURE_BITS < turn)
+    if (seen >> SIGNATURE_BITS < wanted >> SIGNATURE_BITS)
         return ALNICO_PENDING;
-    if (seen >> SIGNATURE_BITS == turn && seen != mark_of(run, turn))
+    if (seen >> SIGNATURE_BITS == wanted >> SIGNATURE_BITS && seen != wanted)
         return error_set(ALNICO_ERROR_MISMATCH, "rank %d calls another operation, type or count",
                          rank);
     return ALNICO_SUCCESS;
+}
+
+static inline alnico_status_t check_mark(const struct peer_run *run, const _Atomic uint64_t *mark,
+                                         uint64_t turn, int rank)
+{
+    return check_line(mark, mark_of(run, turn), rank);
 }
 
 /* Whom we look at i-th: everybody begins with another rank, so that not all want the same line at once. */
@@ -136,18 +144,42 @@ static inline bool reads(const struct peer_run *run)
     return is_among(run, run->pattern->readers, run->peer->rank);
 }
 
+/* Elements before a block. */
+static inline size_t block_begin(const struct peer_run *run, const size_t *at, int rank)
+{
+    return at ? at[rank] : (size_t)rank * run->call.count;
+}
+
 /* What we have for ourselves, or for a rank, of the present elements. NULL may have none of them. */
 static inline const char *own_send(const struct peer_run *run, int rank)
 {
-    size_t block = run->pattern->sends_blocks ? (size_t)rank * run->call.count : 0;
+    size_t block = run->pattern->sends_blocks ? block_begin(run, run->call.send_at, rank) : 0;
     return (const char *)((uintptr_t)run->call.send + (block + run->done) * run->width);
 }
 
 /* Where what a rank has for us belongs. */
 static inline char *own_recv(const struct peer_run *run, int rank)
 {
-    size_t block = run->pattern->takes_blocks ? (size_t)rank * run->call.count : 0;
+    size_t block = run->pattern->takes_blocks ? block_begin(run, run->call.recv_at, rank) : 0;
     return (char *)((uintptr_t)run->call.recv + (block + run->done) * run->width);
+}
+
+/* Bytes of the present elements that a block has. */
+static inline size_t bytes_of(const struct peer_run *run, int block)
+{
+    size_t count = run->count;
+    if (run->counts) {
+        size_t left = run->counts[block] > run->done ? run->counts[block] - run->done : 0;
+        count = left < count ? left : count;
+    }
+    return count * run->width;
+}
+
+/* What a rank has for another of the present elements: nothing may be NULL. */
+static inline void copy_part(char *to, const char *from, size_t bytes)
+{
+    if (bytes)
+        memcpy(to, from, bytes);
 }
 
 /* Copies the present elements of our own block, unless the call is in place. */
@@ -160,11 +192,11 @@ alnico_status_t peer_reuse(struct peer_run *run, enum peer_count which);
 uint64_t peer_begin_next(const struct peer_run *run, enum peer_count which, bool written,
                          int reader);
 
-/* Everybody has begun the present turn or piece: we have seen it. */
-void peer_all_began(const struct peer_run *run, enum peer_count which);
+/* Everybody has begun that turn or piece: we have seen it. */
+void peer_all_began(const struct peer_run *run, enum peer_count which, uint64_t number);
 
 /* We need nothing of it any more. */
-void peer_finish(const struct peer_run *run, enum peer_count which);
+void peer_finish(const struct peer_run *run, enum peer_count which, uint64_t number);
 
 /* Asks for memory before it is read. */
 void peer_fetch(const char *from, size_t bytes);
@@ -172,6 +204,7 @@ void peer_fetch(const char *from, size_t bytes);
 /* The steps: one try each. PENDING, SUCCESS (the run goes on with run->step, or has ended), or MISMATCH. */
 alnico_status_t peer_poll_lines(struct peer_run *run, bool *moved);
 alnico_status_t peer_poll_pieces(struct peer_run *run, bool *moved);
+alnico_status_t peer_poll_pairs(struct peer_run *run, bool *moved);
 alnico_status_t peer_poll_group(struct peer_run *run, bool *moved);
 alnico_status_t peer_poll_groups(struct peer_run *run);
 alnico_status_t peer_poll_reduce(struct peer_run *run, bool *moved);
@@ -180,6 +213,9 @@ alnico_status_t peer_poll_collect(struct peer_run *run);
 /* A rank's stage, or slot, of a piece. */
 char *peer_stage(const struct peer_run *run, int rank, uint64_t piece);
 char *peer_slot(const struct peer_run *run, int rank, uint64_t piece);
+
+/* The most that one rank has for another there, of what goes in pairs. */
+size_t peer_pair_room(const struct peer_run *run);
 
 /* Bytes of a stage and of a block's result; bytes published up to which one-shot takes lines. */
 size_t peer_stage_bytes(int size);

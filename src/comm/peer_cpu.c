@@ -1,4 +1,5 @@
-/* A rank's view of the area, and one run after another: peer_lines.c, peer_pieces.c and peer_stages.c have the steps. */
+/* A rank's view of the area, and one run after another: peer_lines.c, peer_pieces.c, peer_pairs.c and
+ * peer_stages.c have the steps. */
 #include "comm/peer_area.h"
 
 #include <stdlib.h>
@@ -23,6 +24,8 @@ size_t peer_bytes(int size)
  * writer by itself; the lines and words they look at from the start. */
 static void touch(struct part *part)
 {
+    for (int i = 0; i < SLOTS; i++)
+        atomic_store_explicit(&part->letters[i].mark, 0, memory_order_relaxed);
     for (int set = 0; set < LINE_SETS; set++)
         for (int level = 0; level < LEVELS; level++)
             for (int i = 0; i < LINES; i++)
@@ -78,10 +81,15 @@ static const struct peer_pattern patterns[] = {
     [ALNICO_REDUCE] = {OTHERS, ROOT, false, false},
     [ALNICO_BROADCAST] = {ROOT, OTHERS, false, false},
     [ALNICO_ALLGATHER] = {ALL, ALL, false, true},
+    [ALNICO_ALLGATHERV] = {ALL, ALL, false, true},
     [ALNICO_REDUCE_SCATTER] = {ALL, ALL, true, false},
+    [ALNICO_REDUCE_SCATTERV] = {ALL, ALL, true, false},
     [ALNICO_GATHER] = {OTHERS, ROOT, false, true},
+    [ALNICO_GATHERV] = {OTHERS, ROOT, false, true},
     [ALNICO_SCATTER] = {ROOT, OTHERS, true, false},
+    [ALNICO_SCATTERV] = {ROOT, OTHERS, true, false},
     [ALNICO_ALLTOALL] = {ALL, ALL, true, true},
+    [ALNICO_ALLTOALLV] = {ALL, ALL, true, true},
     [ALNICO_BARRIER] = {ALL, ALL, false, false},
 };
 
@@ -90,10 +98,7 @@ bool peer_does(alnico_collective_t collective, enum peer_way way)
     bool vector = collective == ALNICO_ALLREDUCE || collective == ALNICO_REDUCE;
     if (vector || (collective == ALNICO_BARRIER && way != PEER_TWO_SHOT))
         return true;
-    return way == PEER_ONE_SHOT &&
-           (collective == ALNICO_BROADCAST || collective == ALNICO_ALLGATHER ||
-            collective == ALNICO_REDUCE_SCATTER || collective == ALNICO_GATHER ||
-            collective == ALNICO_SCATTER || collective == ALNICO_ALLTOALL);
+    return way == PEER_ONE_SHOT && collective != ALNICO_SENDRECV;
 }
 
 /* What takes blocks has one of its own among them, and so has who scatters. */
@@ -101,37 +106,71 @@ static bool keeps_own(const struct peer_run *run)
 {
     if (run->pattern->takes_blocks)
         return reads(run);
-    return run->call.collective == ALNICO_SCATTER && writes(run, run->peer->rank);
+    return run->pattern->readers == OTHERS && run->pattern->sends_blocks &&
+           writes(run, run->peer->rank);
 }
 
 void peer_keep_own(const struct peer_run *run)
 {
     int rank = run->peer->rank;
     if (keeps_own(run) && own_send(run, rank) != own_recv(run, rank))
-        memcpy(own_recv(run, rank), own_send(run, rank), run->count * run->width);
+        copy_part(own_recv(run, rank), own_send(run, rank), bytes_of(run, rank));
 }
 
 /* ---- Runs ---- */
 
-static uint32_t signature_of(const struct call *call, enum peer_way way)
+/* Of the counts that all ranks know. */
+static uint64_t digest(const struct peer_run *run)
 {
-    uint64_t kind = call->count + 7919 * (uint64_t)call->type + 30011 * (uint64_t)call->op +
+    uint64_t sum = 0;
+    if (!call_is_even(&run->call))
+        return 0;
+    for (int b = 0; run->counts && b < run->peer->size; b++)
+        sum = 31 * sum + run->counts[b];
+    return run->counts ? sum % SIGNATURES : run->call.count;
+}
+
+static uint32_t signature_of(const struct peer_run *run)
+{
+    const struct call *call = &run->call;
+    enum peer_way way = run->way;
+    uint64_t kind = digest(run) + 7919 * (uint64_t)call->type + 30011 * (uint64_t)call->op +
                     104729 * (uint64_t)way + 15485863 * (uint64_t)call->collective +
                     32452843 * (uint64_t)call->root;
-    return (uint32_t)(kind % 65521);
+    return (uint32_t)(kind % SIGNATURES);
+}
+
+/* Of all blocks together. */
+static size_t all_elements(const struct peer_run *run)
+{
+    size_t sum = 0;
+    if (!run->counts)
+        return run->longest * (size_t)run->peer->size;
+    for (int b = 0; b < run->peer->size; b++)
+        sum += run->counts[b];
+    return sum;
+}
+
+static bool goes_in_pairs(const struct peer_run *run)
+{
+    bool gather = run->call.collective == ALNICO_GATHER;
+    return !call_is_even(&run->call) ||
+           (gather && run->longest * run->width <= peer_pair_room(run));
 }
 
 static enum peer_step first_step(const struct peer_run *run)
 {
-    const struct call *call = &run->call;
     bool blocks = run->pattern->sends_blocks, runs_ahead = run->pattern->readers != ALL && !blocks;
     size_t most = runs_ahead ? LINE_PAYLOAD /* more slots than sets of lines: a writer waits less */
-                             : peer_small_bytes() / (blocks ? (size_t)run->peer->size : 1);
+                             : peer_small_bytes();
     if (run->way == PEER_MULTIPLYING)
         return PEER_GROUP;
     if (run->way == PEER_TWO_SHOT)
         return PEER_REDUCE;
-    return call->count * run->width <= most ? PEER_LINES : PEER_PIECES;
+    if (goes_in_pairs(run))
+        return PEER_PAIRS;
+    return (blocks ? all_elements(run) : run->longest) * run->width <= most ? PEER_LINES
+                                                                            : PEER_PIECES;
 }
 
 void peer_begin(struct peer_run *run, struct peer *peer, const struct call *call, enum peer_way way)
@@ -141,10 +180,14 @@ void peer_begin(struct peer_run *run, struct peer *peer, const struct call *call
                              .call = *call,
                              .way = way,
                              .pattern = &patterns[call->collective],
-                             .ended = call->count == 0,
                              .width = barrier ? 0 : datatype_bytes(call->type),
-                             .least = UINT64_MAX,
-                             .signature = signature_of(call, way)};
+                             .counts = call->send_counts ? call->send_counts : call->recv_counts,
+                             .longest = call_longest(call, peer->size),
+                             .least = UINT64_MAX};
+    if (!call_is_even(call))
+        run->counts = call->recv_counts;
+    run->ended = run->longest == 0 && call_is_even(call);
+    run->signature = signature_of(run);
     run->step = first_step(run);
 }
 
@@ -155,6 +198,8 @@ static alnico_status_t poll_step(struct peer_run *run, bool *moved)
         return peer_poll_lines(run, moved);
     case PEER_PIECES:
         return peer_poll_pieces(run, moved);
+    case PEER_PAIRS:
+        return peer_poll_pairs(run, moved);
     case PEER_GROUP:
         return peer_poll_group(run, moved);
     case PEER_GROUPS:

@@ -75,17 +75,31 @@ static alnico_status_t gather(struct peer_run *run, int rank, int level, int slo
 
 /* ---- One-shot ---- */
 
+/* Before block `end`, of blocks one behind the other. */
+static size_t bytes_before(const struct peer_run *run, int end)
+{
+    size_t sum = 0;
+    for (int b = 0; b < end; b++)
+        sum += bytes_of(run, b);
+    return sum;
+}
+
+static size_t sent_bytes(const struct peer_run *run)
+{
+    const struct peer *peer = run->peer;
+    return run->pattern->sends_blocks ? bytes_before(run, peer->size) : bytes_of(run, peer->rank);
+}
+
 static alnico_status_t begin_lines(struct peer_run *run)
 {
     bool written = writes(run, run->peer->rank);
-    size_t blocks = run->pattern->sends_blocks ? (size_t)run->peer->size : 1;
     int reader = run->pattern->readers == ROOT ? run->call.root : EVERYBODY;
     if (written)
         TRY(peer_reuse(run, TURNS));
     run->turn = peer_begin_next(run, TURNS, written, reader);
-    run->count = run->call.count;
+    run->count = run->longest;
     if (written)
-        publish(run, 0, run->call.send, blocks * run->count * run->width);
+        publish(run, 0, run->call.send, sent_bytes(run));
     peer_keep_own(run);
     run->begun = true;
     return ALNICO_SUCCESS;
@@ -98,23 +112,26 @@ static void combine_lines(const struct peer_run *run)
     const void *sources[PEER_RANKS];
     for (int r = 0; r < peer->size; r++)
         sources[r] = r == peer->rank ? own_send(run, r) : gathered(run, r);
-    math_combine(call->recv, sources, peer->size, call->count, call->type, call->op);
+    size_t count = bytes_of(run, peer->rank) / run->width;
+    if (count)
+        math_combine(call->recv, sources, peer->size, count, call->type, call->op);
 }
 
 static alnico_status_t read_lines(struct peer_run *run)
 {
     const struct peer *peer = run->peer;
     bool reduces = call_reduces(&run->call);
-    size_t bytes = run->count * run->width;
-    size_t at = run->pattern->sends_blocks ? (size_t)peer->rank * bytes : 0;
+    bool blocks = run->pattern->sends_blocks;
+    bool some = blocks && bytes_of(run, peer->rank); /* there may be no line where nothing begins */
+    size_t at = some ? bytes_before(run, peer->rank) : 0;
     for (; run->index < peer->size - 1; run->index++) {
         int rank = rank_at(peer, run->index);
         if (writes(run, rank))
             TRY(gather_part(run, rank, 0, reduces ? gathered(run, rank) : own_recv(run, rank), at,
-                            at + bytes));
+                            at + bytes_of(run, blocks ? peer->rank : rank)));
     }
     if (run->pattern->writers != ROOT)
-        peer_all_began(run, TURNS);
+        peer_all_began(run, TURNS, run->turn);
     if (reduces)
         combine_lines(run);
     return ALNICO_SUCCESS;
@@ -128,7 +145,7 @@ alnico_status_t peer_poll_lines(struct peer_run *run, bool *moved)
     }
     if (reads(run))
         TRY(read_lines(run));
-    peer_finish(run, TURNS);
+    peer_finish(run, TURNS, run->turn);
     run->ended = true;
     return ALNICO_SUCCESS;
 }
@@ -184,7 +201,7 @@ static alnico_status_t begin_turn(struct peer_run *run)
 
 static alnico_status_t end_turn(struct peer_run *run)
 {
-    peer_finish(run, TURNS);
+    peer_finish(run, TURNS, run->turn);
     run->done += run->count;
     run->ended = run->done == run->call.count;
     run->begun = false;
@@ -269,7 +286,7 @@ alnico_status_t peer_poll_groups(struct peer_run *run)
         TRY(gather(run, rank, 1, group, turn_bytes(run)));
     }
     run->index = 0;
-    peer_all_began(run, TURNS);
+    peer_all_began(run, TURNS, run->turn);
     for (int i = 0; i < groups; i++)
         sources[i] = i == own ? peer->partial : gathered(run, i);
     if (run->width)

@@ -36,7 +36,7 @@ static size_t piece_most(const struct peer_run *run)
 {
     const struct peer *peer = run->peer;
     size_t blocks = run->pattern->sends_blocks ? (size_t)peer->size - 1 : 1;
-    size_t bytes = run->call.count * run->width * blocks / FLOW_PIECES;
+    size_t bytes = run->longest * run->width * blocks / FLOW_PIECES;
     if (numbers(run) == PIECES)
         return peer->stage_bytes / blocks;
     return (bytes < FLOW_LEAST ? FLOW_LEAST : bytes > SLOT_BYTES ? SLOT_BYTES : bytes) / blocks;
@@ -46,12 +46,18 @@ static size_t piece_most(const struct peer_run *run)
 static size_t piece_count(const struct peer_run *run)
 {
     size_t each = 64 / run->width, most = piece_most(run) / 64;
-    size_t left = run->call.count - run->done, lines = (left + each - 1) / each;
+    size_t left = run->longest - run->done, lines = (left + each - 1) / each;
     size_t pieces = (lines + most - 1) / most, count = (lines + pieces - 1) / pieces * each;
     return count < left ? count : left;
 }
 
-/* What a rank has for `reader` in its stage. */
+/* Of what a rank has for `reader`. */
+static size_t part_bytes(const struct peer_run *run, int rank, int reader)
+{
+    return bytes_of(run, run->pattern->sends_blocks ? reader : rank);
+}
+
+/* What a rank has for `reader` in its stage: blocks that are shorter leave room. */
 static char *part_for(const struct peer_run *run, int rank, int reader)
 {
     int place = run->pattern->sends_blocks ? reader - (reader > rank) : 0;
@@ -66,7 +72,8 @@ static void publish(const struct peer_run *run)
     int readers = run->pattern->sends_blocks ? peer->size - 1 : 1;
     for (int i = 0; i < readers; i++) {
         int reader = rank_at(peer, i);
-        memcpy(part_for(run, peer->rank, reader), own_send(run, reader), run->count * run->width);
+        copy_part(part_for(run, peer->rank, reader), own_send(run, reader),
+                  part_bytes(run, peer->rank, reader));
     }
     atomic_store_explicit(mark_in(run, peer->rank), mark_of(run, run->turn), memory_order_release);
 }
@@ -95,7 +102,9 @@ static void combine(const struct peer_run *run)
     const void *sources[PEER_RANKS];
     for (int r = 0; r < peer->size; r++)
         sources[r] = r == peer->rank ? own_send(run, r) : part_for(run, r, peer->rank);
-    math_combine(own_recv(run, peer->rank), sources, peer->size, run->count, call->type, call->op);
+    size_t count = bytes_of(run, peer->rank) / run->width;
+    if (count)
+        math_combine(own_recv(run, peer->rank), sources, peer->size, count, call->type, call->op);
 }
 
 /* One rank's part, which is there: copies it, or asks for it. */
@@ -103,9 +112,9 @@ static void take(const struct peer_run *run, int rank, bool reduces)
 {
     const struct peer *peer = run->peer;
     const char *part = part_for(run, rank, peer->rank);
-    size_t bytes = run->count * run->width;
+    size_t bytes = part_bytes(run, rank, peer->rank);
     if (!reduces)
-        memcpy(own_recv(run, rank), part, bytes);
+        copy_part(own_recv(run, rank), part, bytes);
     else if (run->pattern->sends_blocks && peer->size > FETCH_RANKS)
         peer_fetch(part, bytes);
 }
@@ -123,7 +132,7 @@ static alnico_status_t read_piece(struct peer_run *run)
     }
     run->index = 0;
     if (run->pattern->writers != ROOT)
-        peer_all_began(run, numbers(run));
+        peer_all_began(run, numbers(run), run->turn);
     if (reduces)
         combine(run);
     return ALNICO_SUCCESS;
@@ -137,9 +146,9 @@ alnico_status_t peer_poll_pieces(struct peer_run *run, bool *moved)
     }
     if (reads(run))
         TRY(read_piece(run));
-    peer_finish(run, numbers(run));
+    peer_finish(run, numbers(run), run->turn);
     run->done += run->count;
-    run->ended = run->done == run->call.count;
+    run->ended = run->done == run->longest;
     run->begun = false;
     return ALNICO_SUCCESS;
 }

@@ -140,7 +140,7 @@ static alnico_status_t await_ready(struct peer_run *run, struct block own)
             peer_fetch(peer_stage(run, rank, run->turn) + own.begin, own.end - own.begin);
     }
     run->index = 0;
-    peer_all_began(run, PIECES);
+    peer_all_began(run, PIECES, run->turn);
     return ALNICO_SUCCESS;
 }
 
@@ -198,7 +198,7 @@ static alnico_status_t collect(struct peer_run *run)
         memcpy(recv + block.begin, result_of(run, rank), block.end - block.begin);
     }
     run->index = 0;
-    peer_all_began(run, PIECES);
+    peer_all_began(run, PIECES, run->turn);
     return ALNICO_SUCCESS;
 }
 
@@ -207,7 +207,7 @@ alnico_status_t peer_poll_collect(struct peer_run *run)
 {
     if (reads(run))
         TRY(collect(run));
-    peer_finish(run, PIECES);
+    peer_finish(run, PIECES, run->turn);
     run->done += run->count;
     run->ended = run->done == run->call.count;
     if (!run->ended)

@@ -64,15 +64,15 @@ uint64_t peer_begin_next(const struct peer_run *run, enum peer_count which, bool
     return number;
 }
 
-void peer_all_began(const struct peer_run *run, enum peer_count which)
+void peer_all_began(const struct peer_run *run, enum peer_count which, uint64_t number)
 {
     struct count *count = &run->peer->counts[which];
-    if (count->known < run->turn - 1)
-        count->known = run->turn - 1;
+    if (count->known < number - 1)
+        count->known = number - 1;
 }
 
 /* The order: what we read of others comes before they write there again. */
-void peer_finish(const struct peer_run *run, enum peer_count which)
+void peer_finish(const struct peer_run *run, enum peer_count which, uint64_t number)
 {
-    atomic_store_explicit(&own_part(run)->finished[which].value, run->turn, memory_order_release);
+    atomic_store_explicit(&own_part(run)->finished[which].value, number, memory_order_release);
 }

@@ -125,8 +125,9 @@ const struct tuning_row tuning_builtin[] = {
      * that one stream carries do not. */
     CAPTURED_MESSAGES(PEER_GPUS, 1, "peer", "exchange"),
     CAPTURED_MESSAGES(INT_MAX, INT_MAX, "nccl", "nccl_messages"),
-    /* The other collectives in shared memory: two ranks are measured, more extrapolated from allreduce. Blocks of more
-     * than a few KB are faster by messages, which the kernel copies once: the fewer there are, the faster. */
+    /* The other collectives in shared memory: two ranks are measured, more extrapolated from allreduce, but where an
+     * alltoall and reduce_scatterv end: 16. Blocks of more than a few KB are faster by messages, which the kernel copies
+     * once: the fewer there are, the faster. Of what only two ranks know the length of, those two see to that. */
     SHARED(REDUCE, 4, SIZE_MAX, "one_shot"),
     SHARED(REDUCE, 16, 512, "one_shot"),
     SHARED(REDUCE, PEER_RANKS, 512, "recursive_multiplying"),
@@ -137,18 +138,25 @@ const struct tuning_row tuning_builtin[] = {
     SHARED(ALLGATHER, 2, 16 << 10, "one_shot"),
     ROW(ALLGATHER, CPU, 2, 1, SIZE_MAX, "host", "ring", 16 << 20),
     SHARED(ALLGATHER, PEER_RANKS, SIZE_MAX, "one_shot"),
+    SHARED(ALLGATHERV, 2, 4 << 10, "one_shot"),
+    ROW(ALLGATHERV, CPU, 2, 1, SIZE_MAX, "host", "ring", 64 << 10),
+    SHARED(ALLGATHERV, PEER_RANKS, SIZE_MAX, "one_shot"),
     SHARED(REDUCE_SCATTER, PEER_RANKS, SIZE_MAX, "one_shot"),
+    SHARED(REDUCE_SCATTERV, 2, SIZE_MAX, "one_shot"),
+    SHARED(REDUCE_SCATTERV, PEER_RANKS, 16 << 10, "one_shot"),
     SHARED(GATHER, PEER_RANKS, 8 << 10, "one_shot"),
     ROW(GATHER, CPU, PEER_RANKS, 1, SIZE_MAX, "host", "linear", 16 << 20),
-    ROW(GATHERV, CPU, PEER_RANKS, 1, SIZE_MAX, "host", "linear", 16 << 20),
+    SHARED(GATHERV, PEER_RANKS, SIZE_MAX, "one_shot"),
     SHARED(SCATTER, 2, 8 << 10, "one_shot"),
     SHARED(SCATTER, PEER_RANKS, 2 << 10, "one_shot"),
     ROW(SCATTER, CPU, PEER_RANKS, 1, SIZE_MAX, "host", "linear", 16 << 20),
-    ROW(SCATTERV, CPU, PEER_RANKS, 1, SIZE_MAX, "host", "linear", 16 << 20),
+    SHARED(SCATTERV, PEER_RANKS, SIZE_MAX, "one_shot"),
     SHARED(ALLTOALL, 2, 16 << 10, "one_shot"),
     ROW(ALLTOALL, CPU, 2, 1, SIZE_MAX, "host", "pairwise", 16 << 20),
-    ROW(ALLTOALLV, CPU, PEER_RANKS, 1, SIZE_MAX, "host", "pairwise", 16 << 20),
-    SHARED(ALLTOALL, PEER_RANKS, SIZE_MAX, "one_shot"),
+    SHARED(ALLTOALL, 8, SIZE_MAX, "one_shot"),
+    SHARED(ALLTOALL, PEER_RANKS, 8 << 10, "one_shot"),
+    ROW(ALLTOALL, CPU, PEER_RANKS, 1, SIZE_MAX, "host", "pairwise", 16 << 20),
+    SHARED(ALLTOALLV, PEER_RANKS, SIZE_MAX, "one_shot"),
     SHARED(BARRIER, 8, SIZE_MAX, "one_shot"),
     SHARED(BARRIER, PEER_RANKS, SIZE_MAX, "recursive_multiplying"),
     /* And by messages: extrapolated. What is never cut is followed by what is, for blocks that do not fit. */
