@@ -52,10 +52,11 @@ enum peer_count { TURNS, PIECES, FLOWS, COUNTS };
 /* What a rank writes, and the others read; its stages, results and slots follow. */
 struct part {
     struct line_set sets[LINE_SETS];
-    struct line letters[SLOTS];   /* to one rank */
-    struct word ready, reduced;   /* pieces in stages, and their results */
-    struct word flowing;          /* pieces in slots */
-    struct word finished[COUNTS]; /* turns and pieces that it needs nothing of any more */
+    struct line letters[SLOTS]; /* to one rank */
+    struct word ready, reduced; /* pieces in stages, and their results */
+    struct word flowing;        /* pieces in slots */
+    struct word
+        finished[COUNTS]; /* turns and pieces that it needs nothing of any more: so many or more */
 };
 
 /* When we wrote to a buffer, and who reads it: a rank, or EVERYBODY. */
@@ -195,7 +196,7 @@ uint64_t peer_begin_next(const struct peer_run *run, enum peer_count which, bool
 /* Everybody has begun that turn or piece: we have seen it. */
 void peer_all_began(const struct peer_run *run, enum peer_count which, uint64_t number);
 
-/* We need nothing of it any more. */
+/* We need nothing of it any more. Called for every number. */
 void peer_finish(const struct peer_run *run, enum peer_count which, uint64_t number);
 
 /* Asks for memory before it is read. */

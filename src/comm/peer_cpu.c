@@ -153,9 +153,10 @@ static size_t all_elements(const struct peer_run *run)
 
 static bool goes_in_pairs(const struct peer_run *run)
 {
-    bool gather = run->call.collective == ALNICO_GATHER;
+    size_t bytes = run->longest * run->width;
+    bool to_root = run->pattern->readers == ROOT;
     return !call_is_even(&run->call) ||
-           (gather && run->longest * run->width <= peer_pair_room(run));
+           (to_root && bytes <= (call_reduces(&run->call) ? LINE_PAYLOAD : peer_pair_room(run)));
 }
 
 static enum peer_step first_step(const struct peer_run *run)

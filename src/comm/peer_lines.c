@@ -93,10 +93,9 @@ static size_t sent_bytes(const struct peer_run *run)
 static alnico_status_t begin_lines(struct peer_run *run)
 {
     bool written = writes(run, run->peer->rank);
-    int reader = run->pattern->readers == ROOT ? run->call.root : EVERYBODY;
     if (written)
         TRY(peer_reuse(run, TURNS));
-    run->turn = peer_begin_next(run, TURNS, written, reader);
+    run->turn = peer_begin_next(run, TURNS, written, EVERYBODY);
     run->count = run->longest;
     if (written)
         publish(run, 0, run->call.send, sent_bytes(run));

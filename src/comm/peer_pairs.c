@@ -1,6 +1,6 @@
 /*
  * What one rank has for another, with a line of its own that carries the mark: gatherv, scatterv and alltoallv, whose blocks
- * only those two know the length of, and small gathers. Up to 56 bytes stand in the line, more in the writer's slot or
+ * only those two know the length of, and small gathers and reduces. Up to 56 bytes stand in the line, more in the writer's slot or
  * stage. What has no room there goes as a message (backend_peer.c), and the line says only that it does. Who has nothing
  * for another writes no line, and nobody waits for one. A mark's signature has the length, so that two ranks that disagree
  * see it.
@@ -9,6 +9,8 @@
  * Otherwise they are those of a turn, one for each reader.
  */
 #include "comm/peer_area.h"
+
+#include "device/math_cpu.h"
 
 enum {
     PAIR_MOST = 8 << 10, /* above, the kernel copies a message once, which is faster */
@@ -171,8 +173,20 @@ static bool heard_all(const struct peer_run *run)
     return run->pattern->writers != ROOT;
 }
 
+/* Of a reduce, whose vectors are in the lines. */
+static void combine(const struct peer_run *run)
+{
+    const struct call *call = &run->call;
+    const struct peer *peer = run->peer;
+    const void *sources[PEER_RANKS];
+    for (int r = 0; r < peer->size; r++)
+        sources[r] = r == peer->rank ? own_send(run, r) : line_for(run, r, peer->rank)->payload;
+    math_combine(call->recv, sources, peer->size, call->count, call->type, call->op);
+}
+
 static alnico_status_t read_pairs(struct peer_run *run)
 {
+    bool reduces = call_reduces(&run->call);
     for (; run->index < writers(run); run->index++) {
         int rank = writer_at(run, run->index);
         size_t bytes = bytes_of(run, rank);
@@ -180,8 +194,11 @@ static alnico_status_t read_pairs(struct peer_run *run)
         if (bytes == 0)
             continue;
         TRY(check_line(&line_for(run, rank, run->peer->rank)->mark, pair_mark(run, bytes), rank));
-        take(run, rank, bytes);
+        if (!reduces)
+            take(run, rank, bytes);
     }
+    if (reduces)
+        combine(run);
     if (heard_all(run)) {
         peer_all_began(run, lines_count(run), run->turn);
         peer_all_began(run, places_count(run), run->place);

@@ -15,7 +15,8 @@
 enum {
     FLOW_LEAST = 8 << 10, /* of the bytes in a slot: a reader waits for the first piece */
     FLOW_PIECES = 4,      /* and there are to be some */
-    FETCH_RANKS = 8       /* above: blocks are too short for the processor's own prefetching */
+    FETCH_RANKS = 8,      /* above: blocks are too short for the processor's own prefetching */
+    FETCH_BYTES = 1 << 10 /* of a vector: it does that itself behind them */
 };
 
 static enum peer_count numbers(const struct peer_run *run)
@@ -115,8 +116,8 @@ static void take(const struct peer_run *run, int rank, bool reduces)
     size_t bytes = part_bytes(run, rank, peer->rank);
     if (!reduces)
         copy_part(own_recv(run, rank), part, bytes);
-    else if (run->pattern->sends_blocks && peer->size > FETCH_RANKS)
-        peer_fetch(part, bytes);
+    else if (peer->size > FETCH_RANKS)
+        peer_fetch(part, run->pattern->sends_blocks || bytes < FETCH_BYTES ? bytes : FETCH_BYTES);
 }
 
 static alnico_status_t read_piece(struct peer_run *run)
