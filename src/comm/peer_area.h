@@ -83,7 +83,8 @@ struct peer_pattern {
 struct peer {
     char *area;
     size_t part_bytes, stage_bytes, result_bytes;
-    int rank, size, group; /* ranks of a group: the least whose square is not below the size */
+    size_t stages_at, slots_at; /* in a part */
+    int rank, size, group;      /* ranks of a group: the least whose square is not below the size */
     struct count counts[COUNTS];
     char *gathered; /* LINES * 64 bytes for each rank: lines without their marks */
     char *partial;  /* as much once: what we have combined ourselves */
@@ -217,6 +218,10 @@ char *peer_slot(const struct peer_run *run, int rank, uint64_t piece);
 
 /* The most that one rank has for another there, of what goes in pairs. */
 size_t peer_pair_room(const struct peer_run *run);
+
+/* Where a part's stages and slots begin. */
+size_t peer_stages_at(void);
+size_t peer_slots_at(int size);
 
 /* Bytes of a stage and of a block's result; bytes published up to which one-shot takes lines. */
 size_t peer_stage_bytes(int size);

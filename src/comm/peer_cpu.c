@@ -5,14 +5,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = 4096 };
+/* A load waits for an earlier store, still on its way to memory that another core had, whose address is the same in the last
+ * twelve bits. So what a rank copies to stands a little before where its user's buffers mostly begin: at a page. */
+enum { PAGE = 4096, BEFORE_PAGE = 256 };
+
+static size_t next_place(size_t bytes)
+{
+    return (bytes + BEFORE_PAGE + PAGE - 1) / PAGE * PAGE - BEFORE_PAGE;
+}
+
+size_t peer_stages_at(void)
+{
+    return next_place(sizeof(struct part));
+}
+
+size_t peer_slots_at(int size)
+{
+    return next_place(peer_stages_at() +
+                      STAGES * (peer_stage_bytes(size) + peer_result_bytes(size)));
+}
 
 static size_t part_bytes(int size)
 {
-    size_t bytes = sizeof(struct part) +
-                   STAGES * (peer_stage_bytes(size) + peer_result_bytes(size)) +
-                   (size_t)SLOTS * SLOT_BYTES;
-    return (bytes + PAGE - 1) / PAGE * PAGE;
+    return peer_slots_at(size) + (size_t)SLOTS * SLOT_BYTES + BEFORE_PAGE;
 }
 
 size_t peer_bytes(int size)
@@ -56,6 +71,8 @@ alnico_status_t peer_create(void *area, int rank, int size, struct peer **out)
                           .part_bytes = part_bytes(size),
                           .stage_bytes = peer_stage_bytes(size),
                           .result_bytes = peer_result_bytes(size),
+                          .stages_at = peer_stages_at(),
+                          .slots_at = peer_slots_at(size),
                           .rank = rank,
                           .size = size,
                           .group = group_size(size),

@@ -43,7 +43,7 @@ size_t peer_result_bytes(int size)
 char *peer_stage(const struct peer_run *run, int rank, uint64_t piece)
 {
     const struct peer *peer = run->peer;
-    return (char *)part_of(peer, rank) + sizeof(struct part) + piece % STAGES * peer->stage_bytes;
+    return (char *)part_of(peer, rank) + peer->stages_at + piece % STAGES * peer->stage_bytes;
 }
 
 static char *result_of(const struct peer_run *run, int rank)
@@ -56,8 +56,7 @@ static char *result_of(const struct peer_run *run, int rank)
 char *peer_slot(const struct peer_run *run, int rank, uint64_t piece)
 {
     const struct peer *peer = run->peer;
-    size_t before = STAGES * (peer->stage_bytes + peer->result_bytes);
-    return peer_stage(run, rank, 0) + before + piece % SLOTS * SLOT_BYTES;
+    return (char *)part_of(peer, rank) + peer->slots_at + piece % SLOTS * SLOT_BYTES;
 }
 
 /* ---- Blocks ---- */
