@@ -14,7 +14,6 @@ static alnico_status_t convolution_forward(struct cudnn_net *self, struct cudnn_
                                            bool training)
 {
     (void)training;
-    TRY(step_pack(self, step));
     TRY(pass_run(self, &step->passes[CONVOLUTION_FORWARD]));
     return bias_forward(self, step, self->type);
 }

@@ -57,7 +57,6 @@ static alnico_status_t dense_forward(struct cudnn_net *self, struct cudnn_step *
     const struct matrix x = {step_value(self, step, 0), self->type, false, inputs};
     const struct matrix w = {step->weights.working, self->type, true, inputs};
     const struct matrix y = {setup_value(&self->setup, step->step->out), type, false, filters};
-    TRY(step_pack(self, step));
     TRY(multiply(self, &x, &w, &y, self->setup.plan->batch, filters, inputs, false));
     return bias_forward(self, step, type);
 }

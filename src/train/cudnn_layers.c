@@ -20,7 +20,6 @@ static bool ends_in_relu(const struct cudnn_net *self, const struct cudnn_step *
 static alnico_status_t add_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
 {
     (void)training;
-    TRY(step_pack(self, step));
     return gpu_status(
         train_add(&self->gpu, setup_value(&self->setup, step->step->out), step_value(self, step, 0),
                   step->step->inputs > 1 ? step_value(self, step, 1) : NULL,
@@ -54,7 +53,6 @@ alnico_status_t cudnn_add_make(struct cudnn_net *self, struct cudnn_step *step)
 static alnico_status_t max_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
 {
     (void)training;
-    TRY(step_pack(self, step));
     return gpu_status(train_max_pool(&self->gpu, &step->pool,
                                      setup_value(&self->setup, step->step->out),
                                      step_saved(self, step), step_value(self, step, 0)),
@@ -76,7 +74,6 @@ static alnico_status_t average_forward(struct cudnn_net *self, struct cudnn_step
                                        bool training)
 {
     (void)training;
-    TRY(step_pack(self, step));
     return gpu_status(train_average_pool(&self->gpu, &step->pool,
                                          setup_value(&self->setup, step->step->out),
                                          step_value(self, step, 0)),
@@ -135,7 +132,6 @@ static int logits_type(const struct cudnn_net *self, const struct cudnn_step *st
 static alnico_status_t loss_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
 {
     struct train_loss loss = step->loss;
-    TRY(step_pack(self, step));
     loss.smoothing = training ? loss.smoothing : 0;
     return gpu_status(
         train_cross_entropy(&self->gpu, &loss, step_value(self, step, 0), logits_type(self, step)),

@@ -31,7 +31,6 @@ static const struct cudnn_step *maker_find(const struct cudnn_net *self,
 
 static alnico_status_t norm_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
 {
-    TRY(step_pack(self, step));
     TRY(measure(self, &step->norm, step->makers[0], training));
     if (step->normalise.other)
         TRY(measure(self, &step->other, step->makers[1], training));
@@ -101,7 +100,6 @@ static void back_describe(struct cudnn_net *self, struct cudnn_step *step, bool 
 static alnico_status_t norm_pool_forward(struct cudnn_net *self, struct cudnn_step *step,
                                          bool training)
 {
-    TRY(step_pack(self, step));
     TRY(measure(self, &step->norm, step->makers[0], training));
     return gpu_status(train_norm_pool(&self->gpu, &step->norm_pool), "a batch norm and pooling");
 }

@@ -42,6 +42,7 @@ struct cudnn_step {
     alnico_status_t (*forward)(struct cudnn_net *self, struct cudnn_step *step, bool training);
     alnico_status_t (*backward)(struct cudnn_net *self, struct cudnn_step *step);
     struct train_fold input; /* of images that it reads: how they are packed */
+    void *images;            /* as they are packed; NULL: it reads none */
     struct cudnn_weights weights;
     struct cudnn_pass passes[3]; /* of a convolution, by way */
     bool has_data, adds; /* it makes a gradient of its input; and adds it in a pass of its own */
@@ -98,7 +99,8 @@ bool is_logits(const struct network *network, size_t tensor);
 /* Images times rows times columns of a tensor. */
 size_t tensor_rows(const struct plan *plan, size_t tensor);
 
-/* How a step that reads the images packs them; the bytes of that. */
+/* Whether a step reads the images, how they are packed for it, and the bytes of that. */
+bool reads_images(const struct step *step);
 struct train_fold input_fold(const struct plan *plan, const struct step *step);
 size_t fold_bytes(const struct train_fold *fold);
 
@@ -109,7 +111,7 @@ struct train_fold weights_fold(const struct plan *plan, const struct node *node,
 void *step_value(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
 void *step_diff(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
 
-/* What a step saves, before the packed images, and its backward scratch for a gradient of input 0, and for weights. */
+/* What a step saves, and its backward scratch for a gradient of input 0, and for weights. */
 void *step_saved(const struct cudnn_net *self, const struct cudnn_step *step);
 void *step_scratch_diff(const struct cudnn_net *self, const struct cudnn_step *step);
 void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step);
@@ -125,9 +127,6 @@ struct pool_saves pool_saves(const struct plan *plan, const struct step *step);
 /* Whether a convolution should make the sums that a batch norm begins with; and their bytes. */
 bool sums_wanted(const struct plan *plan, const struct step *step);
 size_t sums_bytes(const struct plan *plan, const struct step *step);
-
-/* If the step reads the images, packs them. Called first in its forward pass. */
-alnico_status_t step_pack(struct cudnn_net *self, const struct cudnn_step *step);
 
 /* ---- Memory of its own: kernels_cudnn.c ---- */
 

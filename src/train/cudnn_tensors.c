@@ -90,6 +90,11 @@ static size_t fold_window(const struct operation *operation, size_t fold)
     return (operation->window + fold_shift(operation->pad, fold) + fold - 1) / fold;
 }
 
+bool reads_images(const struct step *step)
+{
+    return step->in[0] == 0 || (step->inputs > 1 && step->in[1] == 0);
+}
+
 struct train_fold input_fold(const struct plan *plan, const struct step *step)
 {
     const struct network *network = plan->network;
@@ -318,13 +323,8 @@ static void needs_values(const struct plan *plan, const struct step *step, struc
 void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct step_needs *out)
 {
     const struct node *node = &plan->network->nodes[step->first];
-    const bool images = step->in[0] == 0 || (step->inputs > 1 && step->in[1] == 0);
     needs_values(plan, step, out);
     out->saved = line(saved_bytes(plan, step));
-    if (images) {
-        const struct train_fold fold = input_fold(plan, step);
-        out->saved += fold_bytes(&fold);
-    }
     out->scratch[1] = diff_scratch_bytes(plan, step);
     if (node->operation.kind == OPERATION_CONVOLUTION || node->operation.kind == OPERATION_DENSE) {
         bool direct;
@@ -335,16 +335,10 @@ void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct s
 
 /* ---- Where things stand ---- */
 
-static char *images_at(const struct cudnn_net *self, const struct cudnn_step *step)
-{
-    return (char *)setup_saved(&self->setup, step->step) +
-           line(saved_bytes(self->setup.plan, step->step));
-}
-
 void *step_value(const struct cudnn_net *self, const struct cudnn_step *step, size_t i)
 {
     const size_t tensor = step->step->in[i];
-    return tensor == 0 ? images_at(self, step) : setup_value(&self->setup, tensor);
+    return tensor == 0 ? step->images : setup_value(&self->setup, tensor);
 }
 
 void *step_diff(const struct cudnn_net *self, const struct cudnn_step *step, size_t i)
@@ -367,14 +361,4 @@ void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step
 {
     return (char *)setup_scratch(&self->setup, step->step, 1) +
            diff_scratch_bytes(self->setup.plan, step->step);
-}
-
-alnico_status_t step_pack(struct cudnn_net *self, const struct cudnn_step *step)
-{
-    const struct step *s = step->step;
-    if (s->in[0] != 0 && (s->inputs < 2 || s->in[1] != 0))
-        return ALNICO_SUCCESS;
-    return gpu_status(
-        train_fold(&self->gpu, &step->input, images_at(self, step), self->setup.arenas->images),
-        "packing the images");
 }

@@ -35,10 +35,11 @@ struct arenas {
     float *velocity;   /* network->parameters: the optimizer's */
     float *statistics; /* network->statistics */
     void *activations; /* plan->bytes: values, their gradients, what steps save, scratch */
-    float *images;     /* batch x height x width x channels */
-    int32_t *labels;   /* batch; -1: no image here, it has no part in loss and gradient */
-    double *score;     /* SCORES */
-    float *control;    /* CONTROLS */
+    float
+        *images; /* batch x height x width x channels; with kernels that load, in the activations */
+    int32_t *labels; /* batch; -1: no image here, it has no part in loss and gradient */
+    double *score;   /* SCORES */
+    float *control;  /* CONTROLS */
 };
 
 /* How to compute. */
@@ -81,6 +82,11 @@ struct kernels_ops {
      * do. */
     alnico_status_t (*create)(const struct kernels_setup *setup, void **out);
     void (*destroy)(void *self); /* NULL is fine */
+
+    /* Takes the images over that replica_load has brought to arenas->images, on the stream: from then on that memory is the
+     * activations'. Of a GPU's kernels, and on the inline stream. Optional: the images stay in memory of their own,
+     * where forward reads them. */
+    alnico_status_t (*load)(void *self);
 
     /* Makes the value of the step's output from those of its inputs. In training a batch norm that is not
      * frozen uses the batch's mean and (biased) variance, and moves the running ones towards the batch's

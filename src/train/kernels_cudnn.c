@@ -32,8 +32,12 @@ static size_t counted_bytes(const struct plan *plan)
     for (size_t i = 0; i < network->count; i++)
         if (network->nodes[i].operation.kind == OPERATION_BATCH_NORM)
             bytes += line(NORM_NUMBERS * padded_channels(network, i + 1) * sizeof(float));
-    for (size_t s = 0; s < plan->count; s++)
-        bytes += sums_wanted(plan, &plan->steps[s]) ? sums_bytes(plan, &plan->steps[s]) : 0;
+    for (size_t s = 0; s < plan->count; s++) {
+        const struct step *step = &plan->steps[s];
+        const struct train_fold fold = input_fold(plan, step);
+        bytes += sums_wanted(plan, step) ? sums_bytes(plan, step) : 0;
+        bytes += reads_images(step) ? line(fold_bytes(&fold)) : 0;
+    }
     return bytes;
 }
 
@@ -162,6 +166,8 @@ static alnico_status_t steps_make(struct cudnn_net *self)
         step->step = &plan->steps[s];
         step->node = &plan->network->nodes[step->step->first];
         step->input = input_fold(plan, step->step);
+        if (reads_images(step->step))
+            step->images = own_take(self, fold_bytes(&step->input));
         TRY(step_make(self, step));
     }
     return ALNICO_SUCCESS;
@@ -180,7 +186,12 @@ static alnico_status_t steps_noise(struct cudnn_net *self)
                                self->setup.plan->bytes / each, (int)self->type),
                    "noise"));
     for (size_t s = 0; s < self->setup.plan->count; s++) {
-        const struct cudnn_weights *w = &self->steps[s].weights;
+        const struct cudnn_step *step = &self->steps[s];
+        const struct cudnn_weights *w = &step->weights;
+        if (step->images)
+            TRY(gpu_status(train_noise(&self->gpu, step->images, fold_bytes(&step->input) / each,
+                                       (int)self->type),
+                           "noise"));
         if (w->node && w->working && self->type != ALNICO_FLOAT32)
             TRY(gpu_status(train_noise(&self->gpu, w->working, w->bytes / each, (int)self->type),
                            "noise"));
@@ -278,6 +289,20 @@ static alnico_status_t cudnn_create(const struct kernels_setup *setup, void **ou
 
 /* ---- Running ---- */
 
+/* Packs the images for each step that reads them. */
+static alnico_status_t cudnn_load(void *pointer)
+{
+    struct cudnn_net *self = pointer;
+    for (size_t s = 0; s < self->setup.plan->count; s++) {
+        const struct cudnn_step *step = &self->steps[s];
+        if (step->images)
+            TRY(gpu_status(
+                train_fold(&self->gpu, &step->input, step->images, self->setup.arenas->images),
+                "packing the images"));
+    }
+    return ALNICO_SUCCESS;
+}
+
 static alnico_status_t cudnn_forward(void *pointer, size_t step, bool training)
 {
     struct cudnn_net *self = pointer;
@@ -316,6 +341,7 @@ const struct kernels_ops kernels_cudnn = {
     .held_bytes = cudnn_held_bytes,
     .create = cudnn_create,
     .destroy = cudnn_destroy,
+    .load = cudnn_load,
     .forward = cudnn_forward,
     .backward = cudnn_backward,
     .update = cudnn_update,

@@ -55,9 +55,12 @@ static alnico_status_t arenas_create(struct replica *replica, alnico_datatype_t 
     TRY(arena_create(replica, parameters * sizeof(float), (void **)&out->velocity));
     TRY(arena_create(replica, replica->network->statistics * sizeof(float),
                      (void **)&out->statistics));
-    TRY(arena_create(replica, replica->plan->bytes, &out->activations));
-    TRY(arena_create(replica, batch * image_elements(replica) * sizeof(float),
-                     (void **)&out->images));
+    TRY(arena_create(replica, replica_activations(replica->plan, replica->ops), &out->activations));
+    if (replica->ops->load)
+        out->images = out->activations;
+    else
+        TRY(arena_create(replica, batch * image_elements(replica) * sizeof(float),
+                         (void **)&out->images));
     TRY(arena_create(replica, batch * sizeof(int32_t), (void **)&out->labels));
     TRY(arena_create(replica, SCORES * sizeof(double), (void **)&out->score));
     return arena_create(replica, CONTROLS * sizeof(float), (void **)&out->control);
@@ -66,9 +69,10 @@ static alnico_status_t arenas_create(struct replica *replica, alnico_datatype_t 
 static void arenas_destroy(const struct replica *replica)
 {
     const struct arenas *arenas = &replica->arenas;
-    void *const all[] = {arenas->parameters, arenas->gradients,   arenas->velocity,
-                         arenas->statistics, arenas->activations, arenas->images,
-                         arenas->labels,     arenas->score,       arenas->control};
+    void *const all[] = {
+        arenas->parameters, arenas->gradients,   arenas->velocity,
+        arenas->statistics, arenas->activations, replica->ops->load ? NULL : arenas->images,
+        arenas->labels,     arenas->score,       arenas->control};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         replica->device->free(all[i]);
 }
@@ -326,7 +330,7 @@ alnico_status_t replica_load(struct replica *replica, const float *images, const
     TRY(load_check(replica, labels, count));
     if (!replica->stages) {
         batch_fill(replica, images, labels, count, arenas->images, arenas->labels);
-        return ALNICO_SUCCESS;
+        return replica->ops->load ? replica->ops->load(replica->kernels) : ALNICO_SUCCESS;
     }
     struct replica_stage *stage = &replica->stages[replica->loads++ % STAGES];
     TRY(waiting_for(&replica->waiting, stage->copied));
@@ -334,7 +338,8 @@ alnico_status_t replica_load(struct replica *replica, const float *images, const
     TRY(device->copy(arenas->images, stage->images,
                      batch * image_elements(replica) * sizeof *images, replica->stream));
     TRY(device->copy(arenas->labels, stage->labels, batch * sizeof *labels, replica->stream));
-    return device->event_record(stage->copied, replica->stream);
+    TRY(device->event_record(stage->copied, replica->stream));
+    return replica->ops->load ? replica->ops->load(replica->kernels) : ALNICO_SUCCESS;
 }
 
 alnico_status_t replica_forward(struct replica *replica, bool training)

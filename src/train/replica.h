@@ -59,6 +59,9 @@ struct replica_memory {
     size_t total;
 };
 
+/* Bytes of the arena of activations. Kernels that load images get them there, while it holds nothing else. */
+size_t replica_activations(const struct plan *plan, const struct kernels_ops *kernels);
+
 /* Of a replica that is there. */
 struct replica_memory replica_memory(const struct replica *replica);
 

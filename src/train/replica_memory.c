@@ -8,8 +8,14 @@ static size_t type_bytes(alnico_datatype_t type)
     return type == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-static struct replica_memory plan_count(const struct plan *plan, size_t own,
-                                        alnico_datatype_t gradient_type)
+size_t replica_activations(const struct plan *plan, const struct kernels_ops *kernels)
+{
+    const size_t images = kernels->load ? plan_float_bytes(plan, 0) : 0;
+    return plan->bytes > images ? plan->bytes : images;
+}
+
+static struct replica_memory plan_count(const struct plan *plan, const struct kernels_ops *kernels,
+                                        size_t own, alnico_datatype_t gradient_type)
 {
     const struct network *network = plan->network;
     struct replica_memory memory = {
@@ -17,8 +23,8 @@ static struct replica_memory plan_count(const struct plan *plan, size_t own,
         .gradients = network->parameters * type_bytes(gradient_type),
         .optimizer = network->parameters * sizeof(float),
         .statistics = network->statistics * sizeof(float),
-        .images = plan_float_bytes(plan, 0) + plan->batch * sizeof(int32_t),
-        .activations = plan->bytes,
+        .images = (kernels->load ? 0 : plan_float_bytes(plan, 0)) + plan->batch * sizeof(int32_t),
+        .activations = replica_activations(plan, kernels),
         .kernels = own,
     };
     memory.total = memory.parameters + memory.gradients + memory.optimizer + memory.statistics +
@@ -37,7 +43,7 @@ struct replica_memory replica_memory(const struct replica *replica)
     const struct kernels_ops *kernels = replica->ops;
     const size_t own = kernels->held_bytes ? kernels->held_bytes(replica->kernels)
                                            : own_bytes(replica->plan, kernels);
-    return plan_count(replica->plan, own, replica->setup.gradient_type);
+    return plan_count(replica->plan, kernels, own, replica->setup.gradient_type);
 }
 
 alnico_status_t replica_measure(const struct network *network, const struct replica_setup *setup,
@@ -46,7 +52,7 @@ alnico_status_t replica_measure(const struct network *network, const struct repl
     struct plan *plan;
     TRY(plan_create(network, &setup->kernels->rules, setup->batch, setup->options.precision,
                     &plan));
-    *out = plan_count(plan, own_bytes(plan, setup->kernels), setup->gradient_type);
+    *out = plan_count(plan, setup->kernels, own_bytes(plan, setup->kernels), setup->gradient_type);
     plan_destroy(plan);
     return ALNICO_SUCCESS;
 }
