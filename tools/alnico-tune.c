@@ -119,7 +119,10 @@ static size_t first_size(const struct tuner *t)
 {
     if (t->operation->shape == SHAPE_NONE)
         return sizeof(float);
-    return is_sized(t->operation) ? t->options.begin : UNSIZED_BYTES;
+    if (is_sized(t->operation))
+        return t->options.begin;
+    bool shared = t->options.device == ALNICO_DEVICE_CPU && t->operation->id != PERF_SENDRECV;
+    return shared ? UNSIZED_SHORT_BYTES : UNSIZED_BYTES;
 }
 
 /* All sizes and kinds of calls of the operation. */

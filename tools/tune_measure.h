@@ -13,8 +13,9 @@
  * others there, no longer counts. */
 enum { PRUNE_BYTES = 1 << 20 };
 
-/* The one size of an operation whose rows hold for every size, since ranks do not know each other's counts. */
-enum { UNSIZED_BYTES = 64 << 10 };
+/* The one size of an operation whose rows hold for every size, since ranks do not know each other's counts. Short where
+ * `one_shot` is among the ways: above 8 KB it is `linear` or `pairwise` itself. */
+enum { UNSIZED_BYTES = 64 << 10, UNSIZED_SHORT_BYTES = 1 << 10 };
 
 struct tuner;
 

@@ -54,7 +54,7 @@ expect 0 "$mpiexec" "$flag" 2 "$tune" "${quick[@]}" -b 64 -e 1K --operations all
 expect_out '^allgather$'
 expect_out '^ +512 +[a-z]+ (bruck|recursive_doubling|ring|one_shot|[a-z_]+), '
 ! grep -qE '^ +4096 ' "$work/out" || fail "blocks of all ranks together go beyond -e"
-expect_out '^ +65536 +[a-z]+ [a-z_]+, '
+expect_out '^ +1024 +[a-z]+ [a-z_]+, '
 expect_json "$work/more.json" 'rows;0;collective' allgather
 grep -q '"alltoallv".*"bytes_up_to": *null' "$work/more.json" || fail "no row of every alltoallv"
 grep -q '"barrier".*"bytes_up_to": *null' "$work/more.json" || fail "no row of barriers"
