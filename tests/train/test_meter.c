@@ -15,7 +15,7 @@
 
 enum { STEPS = 12, NAP_US = 200000, RUN_STEPS = 60 };
 
-#define DEADLINE "0.6" /* seconds; a meter waits for half again as long */
+#define DEADLINE "1.2" /* seconds; a meter waits for half again as long */
 
 /* A replica with a batch on a stream, and a meter on it. */
 struct fixture {
@@ -81,12 +81,11 @@ static void a_held_stream_is_not_waited_for(void **unused)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(meter_pause(f.meter, &reading), ALNICO_ERROR_TIMEOUT);
         if (!strstr(alnico_error_detail(),
-                    "what follows step 1 of this run has not ended on the device within 0.9"))
+                    "what follows step 1 of this run has not ended on the device within 1.8"))
             fail_msg("'%s'", alnico_error_detail());
     }
     assert_int_equal(replica_read(f.replica, f.replica->arenas.score, score, sizeof score),
                      ALNICO_ERROR_TIMEOUT);
-    assert_int_equal(replica_synchronize(f.replica), ALNICO_ERROR_TIMEOUT);
     device_cpu.flag_raise(f.held, 1);
     assert_int_equal(meter_pause(f.meter, &reading), ALNICO_SUCCESS);
     assert_int_equal(reading.steps, 2);
