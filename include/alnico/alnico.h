@@ -468,8 +468,8 @@ ALNICO_API alnico_status_t alnico_isendrecv(const void *send, size_t send_count,
 ALNICO_API alnico_status_t alnico_group_begin(alnico_comm_t comm);
 
 /* Starts the group: blocking with `request` NULL, otherwise nonblocking. A group without messages ends at once. Errors:
- * ARGUMENT (no group is open), UNSUPPORTED (more than 1024 messages by kernels of GPUs, as while a graph is captured); after
- * any error the group is gone. */
+ * ARGUMENT (no group is open), UNSUPPORTED (more than 1024 messages by kernels of GPUs, as while a graph is captured: this
+ * rank only, the others of its messages find out at their deadline); after any error the group is gone. */
 ALNICO_API alnico_status_t alnico_group_end(alnico_comm_t comm, alnico_request_t *request);
 
 /* ---- Requests ---- */

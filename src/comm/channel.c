@@ -11,7 +11,8 @@ enum {
 };
 
 _Static_assert(sizeof(struct cell) == 2 * LINE, "a cell is two cache lines");
-_Static_assert(sizeof(struct channel) == 2 * LINE, "the reader's line, and the offers'");
+_Static_assert(sizeof(struct channel) == (2 + CHANNEL_OFFERS) * LINE,
+               "the reader's line, the offers', and one for each that is shared");
 
 size_t channel_bytes(const struct channel_shape *shape)
 {

@@ -33,6 +33,7 @@ enum offer_state {
     OFFER_MISMATCH,  /* the reader expects another size */
     OFFER_REFUSED,   /* the reader has given up */
     OFFER_WITHDRAWN, /* the writer has */
+    OFFER_SHARED,    /* both sides copy */
     OFFER_NUMBER = 8 /* the number's unit */
 };
 
@@ -55,11 +56,22 @@ struct cell {
     } body;
 };
 
+/* An offer's copy by both sides, in pieces that each takes as it comes. The reader sets it up before the offer is shared. */
+struct share {
+    _Alignas(64) uint64_t address; /* the reader's buffer */
+    uint32_t pieces, piece_bytes;
+    _Atomic uint32_t next;    /* the first that nobody has taken, or beyond the last */
+    _Atomic uint32_t written; /* how many the writer has copied */
+    _Atomic uint32_t
+        refused; /* the number, from 1, of one that the writer took and may not copy; 0: none */
+};
+
 /* In the segment; cells and bytes follow. */
 struct channel {
     _Alignas(64) _Atomic uint32_t cells_taken; /* by the reader, as bytes_taken */
     _Atomic uint32_t bytes_taken;
     _Alignas(64) _Atomic uint32_t offers[CHANNEL_OFFERS];
+    struct share shares[CHANNEL_OFFERS];
 };
 
 /* Of all channels of a segment; powers of two, the bytes at least 1024. */

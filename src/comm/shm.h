@@ -1,6 +1,6 @@
 /*
  * What the files of the shared-memory transport share: transport_shm.c (the seam), shm_send.c and
- * shm_receive.c (the two sides of a message). All of it is one rank's own, under its lock.
+ * shm_receive.c (the two sides of a message), shm_share.c (a copy by both). All of it is one rank's own, under its lock.
  */
 #ifndef ALNICO_SRC_SHM_H
 #define ALNICO_SRC_SHM_H
@@ -14,6 +14,7 @@ enum message_state {
     SEND_OFFERED,    /* the receiver is to copy it or to ask for fragments */
     RECEIVE_POSTED,  /* nothing has come for it */
     RECEIVE_ARRIVES, /* in fragments */
+    RECEIVE_SHARED,  /* the sender still copies a piece */
     ENDED
 };
 
@@ -21,8 +22,11 @@ enum message_state {
 struct message {
     struct message *next;
     char *buffer;
-    size_t bytes, moved; /* in fragments so far */
-    int peer;            /* for a receive also TRANSPORT_ANY, until something has come */
+    size_t bytes, moved;  /* in fragments so far */
+    uint64_t address;     /* of a shared copy the sender's buffer, */
+    uint32_t taken, read; /* and how many pieces the receiver has taken, and read; */
+    uint32_t unread;      /* the number, from 1, of one that it has still to read, or 0 */
+    int peer;             /* for a receive also TRANSPORT_ANY, until something has come */
     uint32_t tag;
     enum message_state state;
     alnico_status_t status; /* once ENDED */
@@ -49,6 +53,9 @@ struct peer {
     struct arrival *arrivals, **arrivals_end;
     bool near;          /* a thread of this process */
     size_t direct_from; /* bytes from which an offer is copied from the sender's memory */
+    bool
+        shares; /* and, if it is long, to the receiver's by the sender: reading has worked before */
+    bool writes; /* this rank's part in that has not failed yet */
     int pid;
 };
 
@@ -134,6 +141,24 @@ void send_advance_all(struct transport_shm *t, struct peer *p);
 
 void send_advance(struct transport_shm *t, struct message *m);
 void send_cancel(struct transport_shm *t, struct message *m);
+
+/* ---- shm_share.c ---- */
+
+/* Of another process's memory. False if that is forbidden, or not there. */
+bool read_process(int pid, char *to, uint64_t from, size_t bytes);
+
+/* Whether a message is long enough, and its sender has probably nothing else to do. */
+bool share_suits(const struct transport_shm *t, const struct peer *p, const struct message *m);
+
+/* The receiver: sets the copy up, takes its part, and goes on with it. False if the sender has withdrawn the offer. */
+bool share_begin(struct peer *p, struct message *m, const struct cell *cell);
+void share_advance(struct peer *p, struct message *m);
+
+/* The receiver gives up: the sender takes no more pieces, and none of it is under way unless it is stopped. */
+void share_cancel(struct transport_shm *t, struct message *m);
+
+/* The sender: copies what nobody has taken. */
+void share_write(struct peer *p, const struct message *m);
 
 /* ---- shm_receive.c ---- */
 

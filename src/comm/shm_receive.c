@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 
 static void receive_whole(struct message *m, const char *data, size_t bytes)
 {
@@ -12,20 +11,6 @@ static void receive_whole(struct message *m, const char *data, size_t bytes)
     if (equal && bytes)
         memcpy(m->buffer, data, bytes);
     message_end(m, equal ? ALNICO_SUCCESS : ALNICO_ERROR_MISMATCH);
-}
-
-static bool read_process(int pid, char *to, uint64_t from, size_t bytes)
-{
-    while (bytes) {
-        struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)from, bytes};
-        ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
-        if (got <= 0)
-            return false;
-        to += got;
-        from += (uint64_t)got;
-        bytes -= (size_t)got;
-    }
-    return true;
 }
 
 static bool copy_offered(const struct peer *p, struct message *m, uint64_t address)
@@ -46,7 +31,8 @@ static void ask_for_fragments(struct peer *p, struct message *m, const struct ce
 }
 
 /* A receive that is in no list meets an offer. False if the sender has withdrawn it. */
-static bool receive_offer(struct peer *p, struct message *m, const struct cell *cell)
+static bool receive_offer(struct transport_shm *t, struct peer *p, struct message *m,
+                          const struct cell *cell)
 {
     struct channel *channel = p->in.channel;
     uint32_t offer = cell->offer, word = cell->body.offer.word;
@@ -56,12 +42,15 @@ static bool receive_offer(struct peer *p, struct message *m, const struct cell *
         message_end(m, ALNICO_ERROR_MISMATCH);
         return true;
     }
+    if (share_suits(t, p, m))
+        return share_begin(p, m, cell);
     if (m->bytes >= p->direct_from) {
         if (!offer_move(channel, offer, word, OFFER_OPEN, OFFER_CLAIMED))
             return false;
         if (copy_offered(p, m, cell->body.offer.address)) {
             if (!offer_move(channel, offer, word, OFFER_CLAIMED, OFFER_DONE))
                 return false;
+            p->shares = !p->near;
             message_end(m, ALNICO_SUCCESS);
             return true;
         }
@@ -122,10 +111,11 @@ static bool keep(struct peer *p, const struct cell *cell)
 }
 
 /* Gives what came to a receive that is in no list. False if it vanished meanwhile. */
-static bool hand_over(struct peer *p, struct message *m, const struct cell *cell, const char *data)
+static bool hand_over(struct transport_shm *t, struct peer *p, struct message *m,
+                      const struct cell *cell, const char *data)
 {
     if (cell->kind == CELL_OFFER)
-        return receive_offer(p, m, cell);
+        return receive_offer(t, p, m, cell);
     receive_whole(m, data, cell->bytes);
     return true;
 }
@@ -138,7 +128,7 @@ static bool take_message(struct transport_shm *t, int from, const struct cell *c
     if (!*link)
         return keep(p, cell);
     struct message *m = *link;
-    if (!hand_over(p, m, cell, channel_data(&p->in, cell)))
+    if (!hand_over(t, p, m, cell, channel_data(&p->in, cell)))
         return true; /* and the receive stays where it is */
     list_unlink(&t->posted, link);
     m->peer = from;
@@ -185,7 +175,7 @@ static bool take_arrival(struct transport_shm *t, int from, struct message *m)
             link = &a->next;
             continue;
         }
-        bool taken = hand_over(p, m, &a->cell, a->data);
+        bool taken = hand_over(t, p, m, &a->cell, a->data);
         *link = a->next;
         if (p->arrivals_end == &a->next)
             p->arrivals_end = link;
@@ -208,17 +198,27 @@ void receive_post(struct transport_shm *t, struct message *m)
         list_append(&t->posted, m);
 }
 
-/* The sender of a message that comes in fragments has withdrawn it: the receive waits for another one. */
+/* Whether the offer of a message that arrives is still that, and not withdrawn. */
+static bool is_offered(const struct peer *p, const struct message *m)
+{
+    enum offer_state state = m->state == RECEIVE_SHARED ? OFFER_SHARED : OFFER_CLEAR;
+    uint32_t word = atomic_load_explicit(&p->in.channel->offers[m->offer], memory_order_acquire);
+    return word == m->word - m->word % OFFER_NUMBER + state;
+}
+
+/* The sender of a message that arrives may have withdrawn it: the receive waits for another one. */
 void receive_check(struct transport_shm *t, struct message *m)
 {
-    if (m->state != RECEIVE_ARRIVES)
+    if (m->state != RECEIVE_ARRIVES && m->state != RECEIVE_SHARED)
         return;
     struct peer *p = &t->peer[m->peer];
-    uint32_t word = atomic_load_explicit(&p->in.channel->offers[m->offer], memory_order_acquire);
-    if (word - word % OFFER_NUMBER == m->word - m->word % OFFER_NUMBER &&
-        state_of(word) == OFFER_CLEAR)
+    if (is_offered(p, m)) {
+        if (m->state == RECEIVE_SHARED)
+            share_advance(p, m);
         return;
-    p->arrives[m->offer] = NULL;
+    }
+    if (m->state == RECEIVE_ARRIVES)
+        p->arrives[m->offer] = NULL;
     m->state = RECEIVE_POSTED;
     if (take_arrival(t, m->peer, m))
         return;
@@ -234,9 +234,14 @@ void receive_cancel(struct transport_shm *t, struct message *m)
         list_remove(&t->posted, m);
         return;
     }
-    if (m->state != RECEIVE_ARRIVES)
+    if (m->state != RECEIVE_ARRIVES && m->state != RECEIVE_SHARED)
         return;
     struct peer *p = &t->peer[m->peer];
+    if (m->state == RECEIVE_SHARED) {
+        if (is_offered(p, m))
+            share_cancel(t, m);
+        return;
+    }
     offer_move(p->in.channel, m->offer, m->word, OFFER_CLEAR, OFFER_REFUSED);
     p->arrives[m->offer] = NULL;
 }

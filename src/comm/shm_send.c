@@ -106,6 +106,9 @@ static void advance_offer(struct transport_shm *t, struct peer *p, struct messag
 {
     switch (
         state_of(atomic_load_explicit(&p->out.channel->offers[m->offer], memory_order_acquire))) {
+    case OFFER_SHARED:
+        share_write(p, m);
+        break;
     case OFFER_CLEAR:
         push_fragments(t, p, m);
         break;
@@ -147,7 +150,8 @@ static void withdraw_offer(struct peer *p, struct message *m)
     for (;;) {
         enum offer_state state =
             state_of(atomic_load_explicit(&channel->offers[m->offer], memory_order_acquire));
-        bool open = state == OFFER_OPEN || state == OFFER_CLAIMED || state == OFFER_CLEAR;
+        bool open = state == OFFER_OPEN || state == OFFER_CLAIMED || state == OFFER_CLEAR ||
+                    state == OFFER_SHARED;
         if (state == OFFER_CLAIMED && p->near)
             backoff_pause(&backoff);
         else if (!open || offer_move(channel, m->offer, m->word, state, OFFER_WITHDRAWN))

@@ -1,7 +1,7 @@
 /*
  * Messages between ranks of one host over shared memory: a channel for every ordered pair of ranks. Small
  * messages travel in the channel. A large one is offered with its address; the receiver copies it from
- * there, by memcpy within a process and by process_vm_readv between two; otherwise,
+ * there, by memcpy within a process and by process_vm_readv between two, where a sender that waits helps it; otherwise,
  * or where that is forbidden, it asks for it in fragments through the channel. What arrives before its receive is kept.
  *
  * All of a rank's state is under its own lock, if it is concurrent: no process waits for a lock of another.
@@ -85,7 +85,7 @@ static void advance_receive(struct transport_shm *t, struct message *m)
 
 static void advance(struct transport_shm *t, struct message *m)
 {
-    if (m->state == RECEIVE_POSTED || m->state == RECEIVE_ARRIVES)
+    if (m->state == RECEIVE_POSTED || m->state == RECEIVE_ARRIVES || m->state == RECEIVE_SHARED)
         advance_receive(t, m);
     else if (m->state != ENDED)
         send_advance(t, m);
@@ -331,6 +331,7 @@ static void open_peer(struct transport_shm *t, const struct channel_shape *shape
     p->arrivals_end = &p->arrivals;
     p->near = segment_near(s, i);
     p->pid = segment_pid(s, i);
+    p->writes = true;
     p->direct_from = p->near ? 0 : p->pid ? t->options.read_from : SIZE_MAX;
     if (t->options.through_rings)
         p->direct_from = SIZE_MAX;

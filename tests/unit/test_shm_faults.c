@@ -195,6 +195,62 @@ static void test_a_late_rank_is_named(void **state)
     PLAY(scenes);
 }
 
+/* ---- In a message that both sides copy ---- */
+
+static alnico_status_t pass_on(alnico_comm_t comm, int rank, float *buffer, size_t count)
+{
+    return rank == 0 ? alnico_send(buffer, count, ALNICO_FLOAT32, 1, comm)
+                     : alnico_recv(buffer, count, ALNICO_FLOAT32, 0, comm);
+}
+
+static void message_body(struct rank *rank)
+{
+    const struct scene *s = rank->argument;
+    alnico_comm_t comm = forks_comm(rank, NULL);
+    float *buffer = calloc(s->count, sizeof *buffer);
+    bool is_victim = rank->rank == s->victim;
+    pthread_t thread;
+    REQUIRE(buffer);
+    for (int i = 0; i < SURE; i++)
+        REQUIRE_STATUS(pass_on(comm, rank->rank, buffer, s->count), ALNICO_SUCCESS);
+    forks_barrier(rank);
+    if (is_victim)
+        REQUIRE(pthread_create(&thread, NULL, strike, rank->argument) == 0);
+    alnico_status_t status = ALNICO_SUCCESS;
+    double start = 0;
+    while (status == ALNICO_SUCCESS) {
+        start = ranks_seconds();
+        status = pass_on(comm, rank->rank, buffer, s->count);
+    }
+    double waited = ranks_seconds() - start;
+    REQUIRE_STATUS(status, ALNICO_ERROR_TIMEOUT);
+    REQUIRE(is_victim || waited < (ranks_sanitized() ? 6 : 3) * deadline);
+    if (!is_victim && s->fault == FAULT_STOPPED)
+        kill(forks_pid(rank, s->victim), SIGCONT);
+    if (is_victim)
+        pthread_join(thread, NULL);
+    alnico_comm_destroy(comm);
+    free(buffer);
+}
+
+static void test_either_side_of_a_long_message_fails(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8 * rounds; i++) {
+        struct scene scene = {i % 4 < 2 ? FAULT_KILLED : FAULT_STOPPED,
+                              NULL,
+                              2,
+                              i % 2,
+                              (size_t)1 << (16 + i % 4),
+                              false};
+        seed++;
+        if (scene.fault == FAULT_KILLED)
+            forks_run_victim(2, scene.victim, SIGKILL, message_body, &scene);
+        else
+            forks_run(2, 1, message_body, &scene);
+    }
+}
+
 /* ---- One that dies where communicators are made or set ---- */
 
 /* It is dead before the others call. */
@@ -304,6 +360,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_rank_that_exits_is_named_at_once),
         cmocka_unit_test(test_a_stopped_rank_is_named),
         cmocka_unit_test(test_a_late_rank_is_named),
+        cmocka_unit_test(test_either_side_of_a_long_message_fails),
         cmocka_unit_test(test_a_dead_rank_is_named_by_what_sets_communicators),
         cmocka_unit_test(test_a_rank_killed_while_communicators_are_made),
         cmocka_unit_test(test_another_size_is_a_mismatch),

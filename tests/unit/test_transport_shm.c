@@ -1,6 +1,7 @@
 /* Messages over shared memory, between threads, processes and both, copied at once or through the rings:
  * matching, sizes, cancelling, floods, and communicators over it. */
 #include "comm/comm.h"
+#include "comm/shm.h"
 
 #include "cases.h"
 #include "forks.h"
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -278,6 +280,141 @@ static void test_cancelling_in_the_middle(void **state)
         assert_memory_equal(side ? in : out, wanted, LARGE);
         assert_true(side || in[0] == 7);
     }
+}
+
+/* ---- Copies by both sides ---- */
+
+enum { NOBODY = 1 << 30 }; /* no process has that number */
+
+/* The ranks do as if they were processes. `reads`: rank 1 is able to read rank 0's memory. */
+static void set_apart(struct world *w, bool reads)
+{
+    for (int r = 0; r < SIZE; r++)
+        for (int i = 0; i < SIZE; i++) {
+            struct peer *p = &((struct transport_shm *)w->rank[r])->peer[i];
+            p->near = false;
+            p->shares = true;
+            p->pid = r == 1 && !reads ? NOBODY : getpid();
+        }
+}
+
+struct sending {
+    struct transport *from;
+    struct transfer transfer;
+    alnico_status_t status;
+};
+
+static void *run_sending(void *argument)
+{
+    struct sending *sending = argument;
+    sending->status = finish(sending->from, &sending->transfer);
+    return NULL;
+}
+
+/* A message whose sender waits on a thread of its own. Returns how many pieces that one wrote. */
+static uint32_t share_message(struct world *w, char *out, char *in, size_t bytes, int fill)
+{
+    struct sending sending = {.from = w->rank[0]};
+    pthread_t thread;
+    memset(out, fill, bytes);
+    memset(in, 0, bytes);
+    out[0] = out[bytes - 1] = 'x';
+    struct transfer b = receive(w->rank[1], 0, 7, in, bytes);
+    sending.transfer = send(w->rank[0], 1, 7, out, bytes);
+    assert_int_equal(pthread_create(&thread, NULL, run_sending, &sending), 0);
+    assert_int_equal(finish(w->rank[1], &b), ALNICO_SUCCESS);
+    pthread_join(thread, NULL);
+    assert_int_equal(sending.status, ALNICO_SUCCESS);
+    assert_memory_equal(in, out, bytes);
+    struct channel *channel = ((struct transport_shm *)w->rank[1])->peer[0].in.channel;
+    return atomic_load(&channel->shares[0].written);
+}
+
+static void test_both_sides_copy(void **state)
+{
+    enum { MOST = 3000001 };
+    struct world *w = *state;
+    char *out = malloc(MOST), *in = malloc(MOST);
+    uint32_t written = 0;
+    double end = ranks_seconds() + 30;
+    assert_true(out && in);
+    set_apart(w, true);
+    for (int i = 0; i < 50 || (written == 0 && ranks_seconds() < end); i++)
+        written += share_message(
+            w, out, in, MOST - (size_t)reference_random(seed, 9, (uint64_t)i) % (MOST - MIDDLE), i);
+    assert_true(written > 0);
+    free(out);
+    free(in);
+}
+
+/* The pieces that it takes in vain are the receiver's. */
+static void test_a_sender_that_may_not_write(void **state)
+{
+    struct world *w = *state;
+    static char out[10 * LARGE], in[10 * LARGE];
+    struct peer *p = &((struct transport_shm *)w->rank[0])->peer[1];
+    double end = ranks_seconds() + 30;
+    set_apart(w, true);
+    p->pid = NOBODY;
+    for (int i = 0; p->writes && ranks_seconds() < end; i++)
+        assert_int_equal(share_message(w, out, in, sizeof out, i), 0);
+    assert_false(p->writes);
+    assert_int_equal(share_message(w, out, in, sizeof out, 1), 0);
+}
+
+/* A copy that does not end since the receiver cannot read; either side gives up. */
+static void test_giving_up_a_shared_copy(void **state)
+{
+    struct world *w = *state;
+    static char out[LARGE], in[LARGE];
+    struct transport *from = w->rank[0], *to = w->rank[1];
+    for (int side = 0; side < 3; side++) {
+        set_apart(w, false);
+        memset(in, 0, LARGE);
+        struct transfer b = receive(to, 0, 1, in, LARGE), a = send(from, 1, 1, out, LARGE);
+        struct message *m = (struct message *)b.word[0];
+        assert_int_equal(to->ops->test(to, &b), ALNICO_PENDING);
+        assert_int_equal(from->ops->test(from, &a), ALNICO_PENDING);
+        assert_int_equal(m->state, RECEIVE_SHARED);
+        if (side == 2) /* as if the sender had been stopped in the middle of one */
+            m->taken--;
+        double start = ranks_seconds();
+        if (side == 0)
+            assert_true(from->ops->cancel(from, &a));
+        else
+            assert_true(to->ops->cancel(to, &b));
+        double waited = ranks_seconds() - start;
+        assert_true(side == 2 ? waited > 0.1 && waited < 2 : waited < 1);
+        assert_true(side == 0 || from->ops->test(from, &a) == ALNICO_PENDING);
+        assert_true(side == 0 || from->ops->cancel(from, &a));
+        set_apart(w, true);
+        memset(out, side + 1, LARGE);
+        if (side > 0)
+            b = receive(to, 0, 1, in, LARGE);
+        a = send(from, 1, 1, out, LARGE);
+        finish_both(from, &a, to, &b, ALNICO_SUCCESS, ALNICO_SUCCESS);
+        assert_memory_equal(in, out, LARGE);
+    }
+}
+
+/* What came of an offer that was withdrawn does not touch the copy of the next one in its place. */
+static void test_a_late_look_at_a_withdrawn_offer(void **state)
+{
+    struct world *w = *state;
+    static char out[LARGE], in[LARGE], other[LARGE];
+    struct transport *from = w->rank[0], *to = w->rank[1];
+    struct share *share = ((struct transport_shm *)to)->peer[0].in.channel->shares;
+    set_apart(w, false);
+    struct transfer a = send(from, 1, 1, out, LARGE), b = receive(to, 0, 2, in, LARGE);
+    assert_int_equal(to->ops->test(to, &b), ALNICO_PENDING); /* keeps the first */
+    assert_true(from->ops->cancel(from, &a));
+    a = send(from, 1, 2, out, LARGE);
+    assert_int_equal(to->ops->test(to, &b), ALNICO_PENDING);
+    assert_int_equal(((struct message *)b.word[0])->state, RECEIVE_SHARED);
+    assert_ptr_equal(share->address, in);
+    struct transfer c = receive(to, 0, 1, other, LARGE);
+    assert_ptr_equal(share->address, in);
+    assert_true(to->ops->cancel(to, &b) && to->ops->cancel(to, &c) && from->ops->cancel(from, &a));
 }
 
 static void test_a_small_message_outlives_its_sender(void **state)
@@ -692,6 +829,12 @@ int main(void)
         CASE(test_cancelled_sides_do_not_match),
         CASE(test_what_finds_no_room_waits),
         {"test_cancelling_in_the_middle", test_cancelling_in_the_middle, setup, teardown, &rings},
+        {"test_both_sides_copy", test_both_sides_copy, setup, teardown, NULL},
+        {"test_a_sender_that_may_not_write", test_a_sender_that_may_not_write, setup, teardown,
+         NULL},
+        {"test_giving_up_a_shared_copy", test_giving_up_a_shared_copy, setup, teardown, NULL},
+        {"test_a_late_look_at_a_withdrawn_offer", test_a_late_look_at_a_withdrawn_offer, setup,
+         teardown, NULL},
         CASE(test_a_small_message_outlives_its_sender),
         CASE(test_a_message_to_oneself),
         cmocka_unit_test(test_mixed_sizes_between_processes),
