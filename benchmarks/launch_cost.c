@@ -1,13 +1,15 @@
 /*
- * What launching a kernel costs the host, and how fast launches follow each other: by the runtime's and the driver's
- * functions, with and without the attribute that lets a kernel be launched while the one before it ends, for parameters
- * of several sizes, and as a graph; and what the library's other steps of a call cost. Kernels do nothing.
+ * What launching a kernel costs the host, and how fast launches follow each other: by the runtime's
+ * and the driver's functions, with and without the attribute that lets a kernel be launched while
+ * the one before it ends, for parameters of several sizes, and as a graph; and what the library's
+ * other steps of a call cost. Kernels do nothing.
  *
  * launch_cost [--processes N] [--json FILE]
  *
- * Each process has a GPU of its own and measures at the same time as the others; the figures are process 0's, and the
- * slowest one's. `host` is the median of single launches with a few in the stream's queue, `period` a launch's share of
- * 2000 back to back, the longer of the host's and the stream's time. Needs no MPI. Less than 15 s.
+ * Each process has a GPU of its own and measures at the same time as the others; the figures are
+ * process 0's, and the slowest one's. `host` is the median of single launches with a few in the
+ * stream's queue, `period` a launch's share of 2000 back to back, the longer of the host's and the
+ * stream's time. Needs no MPI. Less than 15 s.
  */
 #include "launch_cost.h"
 

@@ -1,10 +1,12 @@
 /*
- * Times the peer backend's kernels, one by one: every kernel x blocks x threads over 8 B to 256 MB, in CUDA
- * graphs of 20 calls and eager, in place, float32 sum, ranks as threads with a GPU each; and NCCL beside them. Each
- * configuration's results are checked first. Variants of the one-shot kernels are how they are launched (enum
- * peer_dependent). Prints the best few of each size; --json FILE gets all.
+ * Times the peer backend's kernels, one by one: every kernel x blocks x threads over 8 B to 256 MB,
+ * in CUDA graphs of 20 calls and eager, in place, float32 sum, ranks as threads with a GPU each;
+ * and NCCL beside them. Each configuration's results are checked first. Variants of the one-shot
+ * kernels are how they are launched (enum peer_dependent). Prints the best few of each size; --json
+ * FILE gets all.
  *
- * peer_kernels [--gpus N] [--json FILE] [--seconds LIMIT] [--from BYTES] [--to BYTES] [--type float32|bfloat16]
+ * peer_kernels [--gpus N] [--json FILE] [--seconds LIMIT] [--from BYTES] [--to BYTES] [--type
+ * float32|bfloat16]
  */
 #include "comm/peer_cuda.h"
 #include "peer_ranks.h"

@@ -1,6 +1,7 @@
 /*
- * How long a training step takes on one GPU, without data, communication and the trainer's loop: forward, backward and
- * update on one random batch, launch by launch or as one CUDA graph; and with --profile each step of the plan by itself.
+ * How long a training step takes on one GPU, without data, communication and the trainer's loop:
+ * forward, backward and update on one random batch, launch by launch or as one CUDA graph; and with
+ * --profile each step of the plan by itself.
  *
  *   train_step --model resnet50 --image 224 --classes 1000 --batch 256 --precision bf16 --graph --profile
  */

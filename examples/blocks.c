@@ -1,6 +1,6 @@
-/* A vector that is divided among the ranks, as optimisers divide their state: gradients are reduced to the rank that owns a
- * block of them, it updates its weights, and all gather the weights again. And a matrix is transposed by an all-to-all.
- * Under mpirun. */
+/* A vector that is divided among the ranks, as optimisers divide their state: gradients are reduced
+ * to the rank that owns a block of them, it updates its weights, and all gather the weights again.
+ * And a matrix is transposed by an all-to-all. Under mpirun. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* Ranks in a ring smooth a line of values that is divided among them. Before each step they exchange the values at their
- * borders with both neighbours, as one group: whatever the order of its sends and receives, it cannot deadlock. */
+/* Ranks in a ring smooth a line of values that is divided among them. Before each step they
+ * exchange the values at their borders with both neighbours, as one group: whatever the order of
+ * its sends and receives, it cannot deadlock. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +15,8 @@ static void check(alnico_status_t status)
     MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
 }
 
-/* cells[0] and cells[CELLS + 1] are the neighbours'. On two ranks both neighbours are the same one: its first message is
- * what it sends to its left. */
+/* cells[0] and cells[CELLS + 1] are the neighbours'. On two ranks both neighbours are the same one:
+ * its first message is what it sends to its left. */
 static void exchange(double *cells, alnico_comm_t comm, alnico_request_t *request)
 {
     int rank = alnico_comm_rank(comm), size = alnico_comm_size(comm);

@@ -1,5 +1,5 @@
-/* Starts an allreduce, computes, and waits for it: with MPI_THREAD_MULTIPLE the library works on a thread
- * of its own meanwhile. Under mpirun; with an argument, that many elements. */
+/* Starts an allreduce, computes, and waits for it: with MPI_THREAD_MULTIPLE the library works on a
+ * thread of its own meanwhile. Under mpirun; with an argument, that many elements. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

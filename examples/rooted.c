@@ -1,5 +1,5 @@
-/* One rank has the input and wants the results: it broadcasts the settings, scatters the work, which is not the same for
- * all, and gathers and reduces what comes of it. Under mpirun. */
+/* One rank has the input and wants the results: it broadcasts the settings, scatters the work,
+ * which is not the same for all, and gathers and reduces what comes of it. Under mpirun. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

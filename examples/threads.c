@@ -1,5 +1,5 @@
-/* Ranks as threads of one process, without MPI: they find each other by a callback of ours, an allgather
- * through shared memory between two barriers. */
+/* Ranks as threads of one process, without MPI: they find each other by a callback of ours, an
+ * allgather through shared memory between two barriers. */
 #include <alnico/alnico.h>
 #include <pthread.h>
 #include <stdio.h>

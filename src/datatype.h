@@ -1,4 +1,5 @@
-/* Datatypes and operations as tables: sizes, names, and which operation a type has. Pure; any thread. */
+/* Datatypes and operations as tables: sizes, names, and which operation a type has. Pure; any
+ * thread. */
 #ifndef ALNICO_SRC_DATATYPE_H
 #define ALNICO_SRC_DATATYPE_H
 

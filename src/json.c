@@ -1,5 +1,5 @@
-/* JSON texts that people write, parsed by cJSON. That knows no lines: where one is needed, the text is walked
- * through again. */
+/* JSON texts that people write, parsed by cJSON. That knows no lines: where one is needed, the text
+ * is walked through again. */
 #include "json.h"
 
 #include "status.h"

@@ -1,4 +1,5 @@
-/* JSON texts that people write: parsed, with the lines on which things stand, for messages. Any thread. */
+/* JSON texts that people write: parsed, with the lines on which things stand, for messages. Any
+ * thread. */
 #ifndef ALNICO_SRC_JSON_H
 #define ALNICO_SRC_JSON_H
 
@@ -6,8 +7,9 @@
 
 #include <cjson/cJSON.h>
 
-/* Parses `length` bytes of text, with a NUL behind them; `name` is what messages call it. The caller deletes *out, which
- * is NULL on error. Errors: ARGUMENT (empty, not text, not JSON: with the line). */
+/* Parses `length` bytes of text, with a NUL behind them; `name` is what messages call it. The
+ * caller deletes *out, which is NULL on error. Errors: ARGUMENT (empty, not text, not JSON: with
+ * the line). */
 alnico_status_t json_parse(const char *name, const char *text, size_t length, cJSON **out);
 
 /* The line, from 1 on, on which a value of that text begins. */

@@ -6,7 +6,8 @@
 
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
 
-/* Writes one line to stderr if ALNICO_LOG (error, warning, info, debug; default warning) lets it. */
+/* Writes one line to stderr if ALNICO_LOG (error, warning, info, debug; default warning) lets
+ * it. */
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Every variable that the library reads. To add one, add it here and to the table in log.c. */
@@ -44,7 +45,8 @@ struct variable_info {
 /* The table's row. */
 const struct variable_info *variable_info(enum variable variable);
 
-/* The value in force as text: from the environment, or the default. The environment is read once. */
+/* The value in force as text: from the environment, or the default. The environment is read
+ * once. */
 const char *variable_text(enum variable variable);
 
 /* Whether the environment sets it. */

@@ -1,4 +1,5 @@
-/* Statuses inside the library: how a function fails with a detail, and returns early. Any thread. */
+/* Statuses inside the library: how a function fails with a detail, and returns early. Any
+ * thread. */
 #ifndef ALNICO_SRC_STATUS_H
 #define ALNICO_SRC_STATUS_H
 

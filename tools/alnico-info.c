@@ -1,6 +1,6 @@
-/* alnico-info: what this build has and what it would do here: machine, MPI, devices, algorithms, the
- * tuning table, the environment. Everything is gathered as one JSON object, which is printed as text
- * and written by --json. Under mpirun, rank 0 prints. */
+/* alnico-info: what this build has and what it would do here: machine, MPI, devices, algorithms,
+ * the tuning table, the environment. Everything is gathered as one JSON object, which is printed as
+ * text and written by --json. Under mpirun, rank 0 prints. */
 #include "comm/backend.h"
 #include "comm/tuning.h"
 #include "device/device.h"

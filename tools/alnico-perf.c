@@ -1,7 +1,7 @@
-/* alnico-perf: measures and checks an operation on the ranks of mpirun, and compares it with MPI's in
- * the same process. What is measured stands in perf_operations.c, how in perf_bench.c or,
- * on GPUs, perf_cuda.c, and in perf_measure.c, what must come out in perf_values.h, what is printed in perf_table.c and
- * perf_report.c. */
+/* alnico-perf: measures and checks an operation on the ranks of mpirun, and compares it with MPI's
+ * in the same process. What is measured stands in perf_operations.c, how in perf_bench.c or, on
+ * GPUs, perf_cuda.c, and in perf_measure.c, what must come out in perf_values.h, what is printed in
+ * perf_table.c and perf_report.c. */
 #include "datatype.h"
 #include "device/topology.h"
 #include "perf_bench.h"
@@ -22,7 +22,8 @@ static size_t next_size(const struct perf_options *options, size_t bytes)
     return bytes <= options->end / options->factor ? bytes * options->factor : 0;
 }
 
-/* All sizes of one type and operation; sizes below one element, or one of each block, are raised to that. */
+/* All sizes of one type and operation; sizes below one element, or one of each block, are raised to
+ * that. */
 static void bench_sizes(struct bench *bench, struct report *report, alnico_datatype_t type,
                         alnico_op_t op)
 {

@@ -1,5 +1,6 @@
-/* alnico-simulate: the library's algorithms in virtual time on a machine of thousands of ranks. The cases are
- * handed out to a few threads in order; the main thread prints each row when it is complete. */
+/* alnico-simulate: the library's algorithms in virtual time on a machine of thousands of ranks. The
+ * cases are handed out to a few threads in order; the main thread prints each row when it is
+ * complete. */
 #include "simulate_options.h"
 #include "simulate_report.h"
 

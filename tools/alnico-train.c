@@ -1,5 +1,5 @@
-/* alnico-train: data-parallel training on the ranks of an MPI job. Arguments and printing; the work is in
- * src/train. */
+/* alnico-train: data-parallel training on the ranks of an MPI job. Arguments and printing; the work
+ * is in src/train. */
 #include "program.h"
 #include "status.h"
 #include "train_memory.h"
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Compute threads of this rank if the command line does not say: what OpenMP's environment says, or its
- * share of the host's cores. Where ranks are bound to cores, each uses its own. Collective. */
+/* Compute threads of this rank if the command line does not say: what OpenMP's environment says, or
+ * its share of the host's cores. Where ranks are bound to cores, each uses its own. Collective. */
 static int threads_default(void)
 {
     const char *environment = getenv("OMP_NUM_THREADS");
@@ -45,8 +45,8 @@ static int local_rank(void)
     return rank;
 }
 
-/* One line says what went wrong: that of the lowest rank on which it did. Ranks that were only told wait
- * for those that know, whose end ends them. */
+/* One line says what went wrong: that of the lowest rank on which it did. Ranks that were only told
+ * wait for those that know, whose end ends them. */
 static void rank_check(alnico_status_t status, const char *what)
 {
     char detail[512];

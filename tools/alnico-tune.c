@@ -1,6 +1,7 @@
-/* alnico-tune: measures every way to carry out an allreduce, or other operations, on the ranks of mpirun and puts the rows that follow into a
- * tuning file, or says whether the table in force takes the fastest. Which ways and rows there are stands in
- * tune_rows.c, how a device is measured in tune_cpu.c and tune_cuda.c, the command line in tune_options.c. */
+/* alnico-tune: measures every way to carry out an allreduce, or other operations, on the ranks of
+ * mpirun and puts the rows that follow into a tuning file, or says whether the table in force takes
+ * the fastest. Which ways and rows there are stands in tune_rows.c, how a device is measured in
+ * tune_cpu.c and tune_cuda.c, the command line in tune_options.c. */
 #include "program.h"
 #include "tune_measure.h"
 #include "tune_print.h"
@@ -229,7 +230,8 @@ static void write_table(const struct tuner *t, const char *command, struct tunin
            t->options.file);
 }
 
-/* Measures all operations; on rank 0 what follows. Returns in how many cases --verify found a faster way. */
+/* Measures all operations; on rank 0 what follows. Returns in how many cases --verify found a
+ * faster way. */
 static int tune_all(struct tuner *t, struct tuning *tuning)
 {
     int slow = 0;

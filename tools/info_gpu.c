@@ -1,4 +1,5 @@
-/* The machine's GPUs, whom each can reach, and the libraries that drive them. Main thread; no context is made. */
+/* The machine's GPUs, whom each can reach, and the libraries that drive them. Main thread; no
+ * context is made. */
 #include "info_gpu.h"
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,6 @@
-/* How a row of alnico-perf is measured on the CPU: ours and the peer's calls as contestants, overlap with
- * computation, and the check afterwards. Only public calls are timed. Main thread of every rank. */
+/* How a row of alnico-perf is measured on the CPU: ours and the peer's calls as contestants,
+ * overlap with computation, and the check afterwards. Only public calls are timed. Main thread of
+ * every rank. */
 #include "perf_bench.h"
 
 #include "datatype.h"
@@ -13,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls of a block of --overlap follow each other: between blocks the engines fall asleep, and what waking them takes is
- * not what it measures. */
+/* Calls of a block of --overlap follow each other: between blocks the engines fall asleep, and what
+ * waking them takes is not what it measures. */
 enum {
     GUARD = 64,         /* bytes behind recv that nobody may write */
     OVERLAP_TRIES = 3,  /* at a computation as long as the operation */
@@ -135,8 +136,8 @@ static void measure_row(struct bench *bench, const struct side *sides, struct pe
         set_times(bench, &row->peer[PEER_MPI], &contestants[row->results]);
 }
 
-/* Steps of computation that take about so many microseconds on the slowest rank: a core's own fastest time counts,
- * since what disturbs it here will not always. */
+/* Steps of computation that take about so many microseconds on the slowest rank: a core's own
+ * fastest time counts, since what disturbs it here will not always. */
 static long calibrate_compute(double time_us)
 {
     const long steps = 200000;
@@ -158,8 +159,9 @@ static void set_overlap(const struct bench *bench, struct perf_result *result,
     result->overall_us = contestants[2].time_us;
 }
 
-/* Whether the computation was shorter than the operation in the same turns: the rest of the operation would count as not
- * overlapped, whatever it did. Makes it longer for the next try. The same on all ranks, as the times are. */
+/* Whether the computation was shorter than the operation in the same turns: the rest of the
+ * operation would count as not overlapped, whatever it did. Makes it longer for the next try. The
+ * same on all ranks, as the times are. */
 static bool lengthen_compute(const struct contestant *contestants, struct side *side)
 {
     double bare = contestants[0].time_us, computing = contestants[1].time_us;
@@ -169,7 +171,8 @@ static bool lengthen_compute(const struct contestant *contestants, struct side *
     return true;
 }
 
-/* As osu_iallreduce: the bare operation, computation of the same length, and this between start and wait; all in turns. */
+/* As osu_iallreduce: the bare operation, computation of the same length, and this between start and
+ * wait; all in turns. */
 static void measure_overlap(struct bench *bench, struct side *side, struct perf_row *row)
 {
     struct side ours = *side, theirs = *side, bare = *side;
@@ -204,7 +207,8 @@ static size_t count_different(const struct bench *bench, size_t bytes)
     return mine != first;
 }
 
-/* The wrong values of a part of the result. Of what is the same on all ranks each checks its share. */
+/* The wrong values of a part of the result. Of what is the same on all ranks each checks its
+ * share. */
 static size_t check_part(const struct bench *bench, const struct perf_job *job,
                          const struct perf_part *part)
 {
@@ -241,8 +245,8 @@ static size_t count_trespass(const struct bench *bench, size_t from, size_t to)
     return wrong;
 }
 
-/* One more call into poisoned memory: all values, what lies behind them and, where all ranks get the same, that they hold
- * the same bits. Returns the wrong ones over all ranks. */
+/* One more call into poisoned memory: all values, what lies behind them and, where all ranks get
+ * the same, that they hold the same bits. Returns the wrong ones over all ranks. */
 static size_t check_row(const struct bench *bench, struct side *side)
 {
     const struct perf_job *job = &side->job;
@@ -311,7 +315,8 @@ static void bench_begin(struct bench *bench, alnico_datatype_t type, alnico_op_t
     memset(bench->recv, 0xFF, bench_capacity(bench) + GUARD);
 }
 
-/* Memory of at least `bytes` and a guard, aligned to a cache line; check_fill and memset touch every page. */
+/* Memory of at least `bytes` and a guard, aligned to a cache line; check_fill and memset touch
+ * every page. */
 static void *allocate(size_t bytes)
 {
     size_t rounded = (bytes + GUARD + 63) / 64 * 64;
@@ -338,8 +343,8 @@ void bench_comm(const struct bench *bench, void *stream, alnico_comm_t *out)
                       "alnico_comm_create_mpi");
 }
 
-/* A communicator with an algorithm, or the library's choice if `name` is NULL. One that cannot be used
- * here is left out if it is optional. */
+/* A communicator with an algorithm, or the library's choice if `name` is NULL. One that cannot be
+ * used here is left out if it is optional. */
 static void bench_add(struct bench *bench, const char *name, bool optional)
 {
     alnico_comm_t *comm = &bench->comm[bench->results];

@@ -25,7 +25,8 @@ struct bench_ops {
 /* A communicator over the ranks of the world, made as the options say; the device's stream. */
 void bench_comm(const struct bench *bench, void *stream, alnico_comm_t *out);
 
-/* A call without buffers and communicator, as the options say; the bench's blocks become its own. */
+/* A call without buffers and communicator, as the options say; the bench's blocks become its
+ * own. */
 struct perf_job bench_job(struct bench *bench, size_t count, alnico_datatype_t type,
                           alnico_op_t op);
 

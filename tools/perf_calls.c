@@ -1,4 +1,5 @@
-/* Our calls, one function an operation. Only public calls stand here, since they are what is timed. Main thread. */
+/* Our calls, one function an operation. Only public calls stand here, since they are what is timed.
+ * Main thread. */
 #include "datatype.h"
 #include "perf_operations.h"
 
@@ -114,8 +115,8 @@ alnico_status_t call_sendrecv(const struct perf_job *job, alnico_request_t *requ
                 job->comm);
 }
 
-/* Receives stand so that, with two ranks, the first message of a neighbour is the one that it sends to its left. An error
- * shows in the end again, since members are then missing on one side only. */
+/* Receives stand so that, with two ranks, the first message of a neighbour is the one that it sends
+ * to its left. An error shows in the end again, since members are then missing on one side only. */
 alnico_status_t call_exchange(const struct perf_job *job, alnico_request_t *request)
 {
     int left = (job->rank + job->ranks - 1) % job->ranks, right = (job->rank + 1) % job->ranks;

@@ -1,5 +1,5 @@
-/* Inputs and reference values of alnico-perf in host memory, element by element as perf_values.h says, and how far a
- * result may be from its reference. Any thread. */
+/* Inputs and reference values of alnico-perf in host memory, element by element as perf_values.h
+ * says, and how far a result may be from its reference. Any thread. */
 #include "perf_check.h"
 
 #include "perf_values.h"
@@ -11,9 +11,9 @@ void check_fill(const struct check *check, int rank, void *out, size_t count)
         value_fill(check, rank, i, (char *)out + i * bytes);
 }
 
-/* The greatest relative error of the result: ranks - 1 roundings of the wire type, each of a float32
- * result for the 16-bit ones; three more for an average (1/n, the product with it, the wire). The
- * float64 reference makes as many errors as a float64 result. */
+/* The greatest relative error of the result: ranks - 1 roundings of the wire type, each of a
+ * float32 result for the 16-bit ones; three more for an average (1/n, the product with it, the
+ * wire). The float64 reference makes as many errors as a float64 result. */
 static double relative_bound(const struct check *check)
 {
     int precision = value_precision(check->type);

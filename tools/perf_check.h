@@ -1,5 +1,6 @@
-/* The values that alnico-perf sends, and the independent reference for what must come back. An input
- * is a pure function of (seed, rank, index), so every rank can work out every other's. Any thread. */
+/* The values that alnico-perf sends, and the independent reference for what must come back. An
+ * input is a pure function of (seed, rank, index), so every rank can work out every other's. Any
+ * thread. */
 #ifndef ALNICO_TOOLS_PERF_CHECK_H
 #define ALNICO_TOOLS_PERF_CHECK_H
 
@@ -27,8 +28,8 @@ struct check_fault {
     double found, expected, tolerance;
 };
 
-/* How far a float may be from its reference: relative * (what the inputs' sizes reduce to) + absolute. The relative one
- * is (1 + u)^roundings - 1, where u is the unit roundoff. */
+/* How far a float may be from its reference: relative * (what the inputs' sizes reduce to) +
+ * absolute. The relative one is (1 + u)^roundings - 1, where u is the unit roundoff. */
 struct check_bounds {
     double relative, absolute;
 };
@@ -38,7 +39,8 @@ struct check_bounds check_bounds(const struct check *check);
 void check_fill(const struct check *check, int rank, void *out, size_t count);
 
 /* How many of result[begin..end) are not the reduction of all ranks' inputs: integers, minimum and
- * maximum exactly, other floats within the bound of their number of roundings. `first` is set if any. */
+ * maximum exactly, other floats within the bound of their number of roundings. `first` is set if
+ * any. */
 size_t check_compare(const struct check *check, const void *result, size_t begin, size_t end,
                      struct check_fault *first);
 

@@ -1,5 +1,5 @@
-/* Opening and closing what alnico-perf measures with on GPUs: the rank's GPU, streams, buffers, our communicator and
- * NCCL's. Main thread of every rank, collective. */
+/* Opening and closing what alnico-perf measures with on GPUs: the rank's GPU, streams, buffers, our
+ * communicator and NCCL's. Main thread of every rank, collective. */
 #include "perf_cuda.h"
 
 #include "perf_layout.h"

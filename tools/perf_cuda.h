@@ -1,5 +1,6 @@
-/* What measures on GPUs: the state of a rank, and the contestants of a row. perf_cuda.c opens and closes it,
- * perf_side.c makes the calls, perf_cuda_row.c measures and checks. Main thread of every rank. */
+/* What measures on GPUs: the state of a rank, and the contestants of a row. perf_cuda.c opens and
+ * closes it, perf_side.c makes the calls, perf_cuda_row.c measures and checks. Main thread of every
+ * rank. */
 #ifndef ALNICO_TOOLS_PERF_CUDA_H
 #define ALNICO_TOOLS_PERF_CUDA_H
 
@@ -52,17 +53,20 @@ void side_fill(const struct gpu_side *side, bool in_recv);
 /* Makes the inputs anew that a block of calls overwrites, and forces the algorithm. */
 void side_prepare(void *context);
 
-/* Enqueues calls, eager or as replays of the side's graphs, and waits for them; how long they took on the GPU. */
+/* Enqueues calls, eager or as replays of the side's graphs, and waits for them; how long they took
+ * on the GPU. */
 void side_run(void *context, int calls);
 double side_seconds(void *context);
 
 /* One call on the next slot. UNSUPPORTED, on every rank or none, if ours cannot do it. */
 alnico_status_t side_call(struct gpu_side *side);
 
-/* The same; how long the host was in the call: of ours with options.nonblocking in its start, without the wait. */
+/* The same; how long the host was in the call: of ours with options.nonblocking in its start,
+ * without the wait. */
 double side_host_seconds(struct gpu_side *side);
 
-/* Puts `calls` calls into each of `count` graphs, which side_run then replays. False, on every rank, if it cannot. */
+/* Puts `calls` calls into each of `count` graphs, which side_run then replays. False, on every
+ * rank, if it cannot. */
 bool side_capture(struct gpu_side *side, int count, long calls);
 void side_drop_graphs(struct gpu_side *side);
 
@@ -71,12 +75,13 @@ void side_compute(void *context, int calls);
 
 /* ---- perf_cuda_row.c ---- */
 
-/* A side for calls of `count`, as struct perf_job has it; `peer` is OURS, or who. The bench's blocks become theirs. */
+/* A side for calls of `count`, as struct perf_job has it; `peer` is OURS, or who. The bench's
+ * blocks become theirs. */
 struct gpu_side side_make(struct gpu_bench *gpu, int peer, size_t count, alnico_datatype_t type,
                           alnico_op_t op);
 
-/* Makes its inputs, one call, and with options.graph its graphs. False, on every rank, if ours cannot do it and
- * options.all_algorithms. Afterwards side_drop_graphs. */
+/* Makes its inputs, one call, and with options.graph its graphs. False, on every rank, if ours
+ * cannot do it and options.all_algorithms. Afterwards side_drop_graphs. */
 bool side_open(struct gpu_side *side);
 
 void gpu_row(struct bench *bench, struct perf_row *row);

@@ -1,5 +1,5 @@
-/* A row of alnico-perf on GPUs: who takes part, their times in turns, overlap, the host's time, and the check of ours.
- * Main thread of every rank, collective. */
+/* A row of alnico-perf on GPUs: who takes part, their times in turns, overlap, the host's time, and
+ * the check of ours. Main thread of every rank, collective. */
 #include "perf_cuda.h"
 
 #include "datatype.h"
@@ -153,7 +153,8 @@ static long calibrate_compute(struct gpu_side *side, double time_us)
     return (long)(time_us * 1e-6 / each * (double)steps) + 1;
 }
 
-/* As osu_iallreduce: computation as long as the bare operation, alone and between start and wait. */
+/* As osu_iallreduce: computation as long as the bare operation, alone and between start and
+ * wait. */
 static void measure_overlap(struct bench *bench, struct gpu_side *side, struct perf_result *result)
 {
     if (isnan(result->time_us))
@@ -183,8 +184,8 @@ static double time_launch(const struct gpu_side *side)
     return measure_now() - start;
 }
 
-/* Median microseconds of one call, or of an empty launch, with never more than a few in the stream's queue. The
- * slowest rank's. */
+/* Median microseconds of one call, or of an empty launch, with never more than a few in the
+ * stream's queue. The slowest rank's. */
 static double time_host(struct gpu_side *side, bool empty)
 {
     static double samples[HOST_CALLS];
@@ -326,8 +327,8 @@ static bool is_different(const struct gpu_side *side, unsigned long long hash)
     return first != hash;
 }
 
-/* Checks every value of one more call into poisoned memory, the guards around it, and that all ranks have the same
- * bits. Returns what is wrong over all ranks. */
+/* Checks every value of one more call into poisoned memory, the guards around it, and that all
+ * ranks have the same bits. Returns what is wrong over all ranks. */
 static size_t check_side(struct gpu_side *side)
 {
     run_checked(side);

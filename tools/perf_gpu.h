@@ -1,5 +1,6 @@
-/* The kernels of alnico-perf: inputs, checks and load, written in perf_check.cu. All enqueue on the stream and return;
- * the caller checks what they return, a cudaError_t. Memory is the current device's. */
+/* The kernels of alnico-perf: inputs, checks and load, written in perf_check.cu. All enqueue on the
+ * stream and return; the caller checks what they return, a cudaError_t. Memory is the current
+ * device's. */
 #ifndef ALNICO_TOOLS_PERF_GPU_H
 #define ALNICO_TOOLS_PERF_GPU_H
 
@@ -24,7 +25,8 @@ struct gpu_verdict {
 cudaError_t gpu_fill(const struct check *check, int rank, void *out, size_t count, size_t stride,
                      int slots, cudaStream_t stream);
 
-/* Adds the wrong ones of `count` elements from result[at] on, which the check is about; `first` counts from `result`. */
+/* Adds the wrong ones of `count` elements from result[at] on, which the check is about; `first`
+ * counts from `result`. */
 cudaError_t gpu_compare(const struct check *check, const void *result, size_t at, size_t count,
                         struct gpu_verdict *verdict, cudaStream_t stream);
 
@@ -36,7 +38,8 @@ cudaError_t gpu_hash(const void *memory, size_t bytes, struct gpu_verdict *verdi
 cudaError_t gpu_count_trespass(const void *guard, size_t bytes, struct gpu_verdict *verdict,
                                cudaStream_t stream);
 
-/* A kernel without work; and one that keeps `blocks` blocks of 256 threads busy in registers for so many steps. */
+/* A kernel without work; and one that keeps `blocks` blocks of 256 threads busy in registers for so
+ * many steps. */
 cudaError_t gpu_launch_empty(cudaStream_t stream);
 cudaError_t gpu_launch_compute(int blocks, long steps, cudaStream_t stream);
 

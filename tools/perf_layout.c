@@ -1,5 +1,5 @@
-/* The layout of each operation's data, as perf_layout.h says. Each input_ function says where a rank's input stands,
- * each part_ function what the i-th part of its result is. Any thread. */
+/* The layout of each operation's data, as perf_layout.h says. Each input_ function says where a
+ * rank's input stands, each part_ function what the i-th part of its result is. Any thread. */
 #include "perf_layout.h"
 
 #include <stdlib.h>

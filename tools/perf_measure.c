@@ -1,6 +1,6 @@
-/* Fair timing of several contestants, called by alnico-perf on the main thread of every rank. The length
- * of a block and the number of repetitions come from a first, untimed look at every contestant, and
- * all ranks agree on them. */
+/* Fair timing of several contestants, called by alnico-perf on the main thread of every rank. The
+ * length of a block and the number of repetitions come from a first, untimed look at every
+ * contestant, and all ranks agree on them. */
 #include "perf_measure.h"
 
 #include <math.h>
@@ -31,8 +31,8 @@ static double time_block(const struct contestant *contestant, int calls)
     return contestant->seconds ? contestant->seconds(contestant->context) : measure_now() - start;
 }
 
-/* Roughly the seconds of one call, the slowest rank's: blocks are doubled until one is long enough, or
- * has `most` calls. */
+/* Roughly the seconds of one call, the slowest rank's: blocks are doubled until one is long enough,
+ * or has `most` calls. */
 static double estimate(const struct contestant *contestant, long most)
 {
     for (int calls = 1;; calls *= 2) {

@@ -1,5 +1,6 @@
-/* Fair timing of several contestants in one process: short blocks of calls, taken in turns, the order
- * reversed every repetition, ranks aligned before each block. Main thread, collective over the world. */
+/* Fair timing of several contestants in one process: short blocks of calls, taken in turns, the
+ * order reversed every repetition, ranks aligned before each block. Main thread, collective over
+ * the world. */
 #ifndef ALNICO_TOOLS_PERF_MEASURE_H
 #define ALNICO_TOOLS_PERF_MEASURE_H
 
@@ -11,8 +12,8 @@ struct contestant {
     double (*seconds)(
         void *context); /* what the last run took by a better clock; NULL: the host's */
     void *context;
-    /* Set by measure(): microseconds for one call: median over repetitions of the maximum over ranks,
-     * and the tenth and ninetieth percentile. */
+    /* Set by measure(): microseconds for one call: median over repetitions of the maximum over
+     * ranks, and the tenth and ninetieth percentile. */
     double time_us, low_us, high_us;
 };
 

@@ -1,5 +1,5 @@
-/* MPI's calls, one function an operation, and its names for our types and operations. MPI's default error handler ends
- * the program, so that calls need no check. Main thread. */
+/* MPI's calls, one function an operation, and its names for our types and operations. MPI's default
+ * error handler ends the program, so that calls need no check. Main thread. */
 #include "datatype.h"
 #include "perf_operations.h"
 

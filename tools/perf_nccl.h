@@ -1,5 +1,5 @@
-/* NCCL as a peer of alnico-perf: its own communicator over the ranks of the world, and memory in symmetric windows.
- * Main thread; open, memory and close are collective. */
+/* NCCL as a peer of alnico-perf: its own communicator over the ranks of the world, and memory in
+ * symmetric windows. Main thread; open, memory and close are collective. */
 #ifndef ALNICO_TOOLS_PERF_NCCL_H
 #define ALNICO_TOOLS_PERF_NCCL_H
 
@@ -29,8 +29,9 @@ ncclComm_t nccl_peer_comm(const struct nccl_peer *peer);
 
 /* ---- perf_nccl_calls.c ---- */
 
-/* Whether NCCL has the operation, natively or by grouped sends and receives, and the reduction; `in_place` is the option.
- * With `windows` only if it is native, since the rest does not use them. The same on all ranks. */
+/* Whether NCCL has the operation, natively or by grouped sends and receives, and the reduction;
+ * `in_place` is the option. With `windows` only if it is native, since the rest does not use them.
+ * The same on all ranks. */
 bool nccl_peer_can(const struct perf_job *job, bool in_place, bool windows);
 
 /* One call, enqueued on the stream. */

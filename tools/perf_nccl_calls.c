@@ -1,5 +1,5 @@
-/* NCCL's calls, one function an operation: its own, or sends and receives in a group, without those of no elements. All
- * enqueue on the stream. Main thread. */
+/* NCCL's calls, one function an operation: its own, or sends and receives in a group, without those
+ * of no elements. All enqueue on the stream. Main thread. */
 #include "datatype.h"
 #include "perf_nccl.h"
 
@@ -10,7 +10,8 @@
 #define HAS_BLOCKS 0
 #endif
 
-/* What every call needs besides the job. Where a buffer begins, in place resolved to the addresses that NCCL wants. */
+/* What every call needs besides the job. Where a buffer begins, in place resolved to the addresses
+ * that NCCL wants. */
 struct call {
     const struct perf_job *job;
     const char *send;
@@ -270,7 +271,8 @@ bool nccl_peer_can(const struct perf_job *job, bool in_place, bool windows)
            (!job->operation->reduces || job->op <= ALNICO_AVERAGE);
 }
 
-/* In place NCCL wants a block where it stands: what is sent of a gather, what is received of a scatter. */
+/* In place NCCL wants a block where it stands: what is sent of a gather, what is received of a
+ * scatter. */
 static void resolve_place(struct call *c)
 {
     const struct perf_job *job = c->job;

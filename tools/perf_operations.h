@@ -1,6 +1,7 @@
-/* What alnico-perf can measure, one row an operation: how its size follows from bytes, what its buffers hold before and
- * after, and the calls, ours and MPI's. To add an operation, add its row in perf_operations.c, its layout in
- * perf_layout.c, its calls in perf_calls.c and perf_mpi.c and, where NCCL has it, perf_nccl_calls.c. */
+/* What alnico-perf can measure, one row an operation: how its size follows from bytes, what its
+ * buffers hold before and after, and the calls, ours and MPI's. To add an operation, add its row in
+ * perf_operations.c, its layout in perf_layout.c, its calls in perf_calls.c and perf_mpi.c and,
+ * where NCCL has it, perf_nccl_calls.c. */
 #ifndef ALNICO_TOOLS_PERF_OPERATIONS_H
 #define ALNICO_TOOLS_PERF_OPERATIONS_H
 
@@ -41,8 +42,8 @@ enum perf_shape {
     SHAPE_PAIR /* a message of `count` elements to each of two neighbours; the size is that of one */
 };
 
-/* Where the blocks of all ranks lie in a whole vector, packed; of an alltoallv, this rank's to or from each. Counts
- * and places as ours and as MPI take them. */
+/* Where the blocks of all ranks lie in a whole vector, packed; of an alltoallv, this rank's to or
+ * from each. Counts and places as ours and as MPI take them. */
 struct perf_blocks {
     size_t *counts, *at;
     int *mpi_counts, *mpi_at;
@@ -62,14 +63,16 @@ struct perf_job {
     alnico_comm_t comm;
 };
 
-/* This rank's input: so many elements of a buffer, which are the first of its sequence of values. */
+/* This rank's input: so many elements of a buffer, which are the first of its sequence of
+ * values. */
 struct perf_input {
     bool in_recv;
     size_t at, count;
 };
 
-/* A part of recv after the call: elements `index` and following of what ranks first, first + 1, ... (`ranks` of them) sent,
- * combined. Parts lie one behind the other from recv[0] on; what is behind them is left as it was. */
+/* A part of recv after the call: elements `index` and following of what ranks first, first + 1, ...
+ * (`ranks` of them) sent, combined. Parts lie one behind the other from recv[0] on; what is behind
+ * them is left as it was. */
 struct perf_part {
     size_t at, count, index;
     int first, ranks;
@@ -108,8 +111,8 @@ const struct perf_operation *perf_operation_at(int i);
 /* The name of the i-th algorithm that a device has for it; NULL after the last. */
 const char *perf_algorithm(const struct perf_operation *operation, alnico_device_t device, int i);
 
-/* `count` of a call whose size is so many elements, at least 1; the size of such a call, and the elements of the larger
- * of its buffers, which is the same on all ranks. */
+/* `count` of a call whose size is so many elements, at least 1; the size of such a call, and the
+ * elements of the larger of its buffers, which is the same on all ranks. */
 size_t perf_count(const struct perf_operation *operation, size_t elements, int ranks);
 size_t perf_size(const struct perf_operation *operation, size_t count, int ranks);
 size_t perf_extent(const struct perf_operation *operation, size_t count, int ranks);

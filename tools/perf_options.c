@@ -1,5 +1,5 @@
-/* The command line of alnico-perf, by argp: one function for each kind of value, and a check of what
- * does not go together at the end. */
+/* The command line of alnico-perf, by argp: one function for each kind of value, and a check of
+ * what does not go together at the end. */
 #include "perf_options.h"
 
 #include "datatype.h"

@@ -1,5 +1,5 @@
-/* The command line of alnico-perf. Read before MPI starts, because it says which thread level to ask
- * MPI for. */
+/* The command line of alnico-perf. Read before MPI starts, because it says which thread level to
+ * ask MPI for. */
 #ifndef ALNICO_TOOLS_PERF_OPTIONS_H
 #define ALNICO_TOOLS_PERF_OPTIONS_H
 
@@ -38,7 +38,8 @@ struct perf_options {
     const char *json; /* file, or NULL */
 };
 
-/* Fills `options`. On a usage error prints what is wrong and exits with 2; after --help exits with 0. */
+/* Fills `options`. On a usage error prints what is wrong and exits with 2; after --help exits with
+ * 0. */
 void perf_options_read(int argc, char **argv, struct perf_options *options);
 
 #endif

@@ -21,7 +21,8 @@ extern const struct peer_info peer_table[PEERS];
 /* The peers of a device that this build has, as a mask of 1u << PEER_. */
 unsigned peer_all(alnico_device_t device);
 
-/* Reads a comma list of names, "all" or "none" for a device into a mask. On error says why in `error`. */
+/* Reads a comma list of names, "all" or "none" for a device into a mask. On error says why in
+ * `error`. */
 bool peer_read(const char *text, alnico_device_t device, unsigned *out, char *error, size_t room);
 
 #endif

@@ -1,6 +1,6 @@
-/* The GPU buffers of alnico-perf: a pool of slots for a message each, which calls go through in turn, so that more than
- * the second-level cache lies between two uses of one. Guards of GPU_POISON lie before, between and behind the slots.
- * Main thread. */
+/* The GPU buffers of alnico-perf: a pool of slots for a message each, which calls go through in
+ * turn, so that more than the second-level cache lies between two uses of one. Guards of GPU_POISON
+ * lie before, between and behind the slots. Main thread. */
 #ifndef ALNICO_TOOLS_PERF_POOL_H
 #define ALNICO_TOOLS_PERF_POOL_H
 

@@ -1,5 +1,5 @@
-/* The JSON report of alnico-perf, and its closing lines. A row is printed (perf_table.c) as soon as it is measured. Rank
- * 0's main thread only. */
+/* The JSON report of alnico-perf, and its closing lines. A row is printed (perf_table.c) as soon as
+ * it is measured. Rank 0's main thread only. */
 #include "perf_report.h"
 
 #include "datatype.h"

@@ -1,5 +1,5 @@
-/* What alnico-perf prints and writes: a table as nccl-tests prints it, and the same as JSON. Rank 0's
- * main thread only. */
+/* What alnico-perf prints and writes: a table as nccl-tests prints it, and the same as JSON. Rank
+ * 0's main thread only. */
 #ifndef ALNICO_TOOLS_PERF_REPORT_H
 #define ALNICO_TOOLS_PERF_REPORT_H
 
@@ -50,8 +50,8 @@ struct report *report_open(const struct perf_setup *setup);
 /* Prints a row. */
 void report_row(struct report *report, const struct perf_row *row);
 
-/* Prints the closing lines and writes the JSON file. `threads` is how many threads the library had while
- * it was timed. Frees the report. Returns the number of wrong values. */
+/* Prints the closing lines and writes the JSON file. `threads` is how many threads the library had
+ * while it was timed. Frees the report. Returns the number of wrong values. */
 size_t report_close(struct report *report, int threads);
 
 /* OSU's overlap: the percentage of `pure` that `overall` does not add to `compute`. */

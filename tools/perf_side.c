@@ -1,5 +1,6 @@
-/* The calls of one contestant on the GPU: ours, or a peer's, eager, in a graph, or beside computation. All enqueue on one
- * stream; only the staged peer blocks, as its name says. Main thread. */
+/* The calls of one contestant on the GPU: ours, or a peer's, eager, in a graph, or beside
+ * computation. All enqueue on one stream; only the staged peer blocks, as its name says. Main
+ * thread. */
 #include "perf_cuda.h"
 
 #include "datatype.h"

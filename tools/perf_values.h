@@ -1,7 +1,8 @@
-/* The values of alnico-perf one by one: an input, the reference of a result, and whether a result is right. Host and
- * device code share it, so that perf_check.c's unit test holds for perf_check.cu as well; the library's arithmetic has
- * no part in it. Integers are reduced modulo 2^64 and cut to their type; floats are drawn from the type's own grid,
- * reduced in float64 and compared within perf_check.h's bounds. Any thread. */
+/* The values of alnico-perf one by one: an input, the reference of a result, and whether a result
+ * is right. Host and device code share it, so that perf_check.c's unit test holds for perf_check.cu
+ * as well; the library's arithmetic has no part in it. Integers are reduced modulo 2^64 and cut to
+ * their type; floats are drawn from the type's own grid, reduced in float64 and compared within
+ * perf_check.h's bounds. Any thread. */
 #ifndef ALNICO_TOOLS_PERF_VALUES_H
 #define ALNICO_TOOLS_PERF_VALUES_H
 
@@ -92,7 +93,8 @@ VALUE_CODE uint64_t value_narrow(alnico_datatype_t type, uint64_t value)
     }
 }
 
-/* A rank's input. Products of odd numbers never vanish; logical operations meet a zero in every fourth input. */
+/* A rank's input. Products of odd numbers never vanish; logical operations meet a zero in every
+ * fourth input. */
 VALUE_CODE uint64_t value_integer(const struct check *check, int rank, size_t index)
 {
     uint64_t bits = value_draw(check, rank, index);
@@ -135,7 +137,8 @@ VALUE_CODE double value_from_half(uint16_t bits)
     return bits & 0x8000 ? -size : size;
 }
 
-/* Writes and reads one element; memory as any host or device thread sees it, aligned to the type. */
+/* Writes and reads one element; memory as any host or device thread sees it, aligned to the
+ * type. */
 VALUE_CODE void value_store_float(alnico_datatype_t type, void *out, double value)
 {
     float single = (float)value;

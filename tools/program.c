@@ -1,4 +1,5 @@
-/* What the programs share: how they fail, what they say about the machine, JSON files. Main thread. */
+/* What the programs share: how they fail, what they say about the machine, JSON files. Main
+ * thread. */
 #include "program.h"
 
 #include "device/topology.h"

@@ -12,17 +12,19 @@ enum { EXIT_USAGE = 2 };
 /* Prints "PROGRAM: text" to stderr and ends every rank with exit status 1. */
 _Noreturn void program_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Fails with the status and the library's detail unless `status` is ALNICO_SUCCESS; `what` is the call. */
+/* Fails with the status and the library's detail unless `status` is ALNICO_SUCCESS; `what` is the
+ * call. */
 void program_check(alnico_status_t status, const char *what);
 
-/* The rank that the MPI launcher gave this process, from its environment, before MPI_Init; 0 without. */
+/* The rank that the MPI launcher gave this process, from its environment, before MPI_Init; 0
+ * without. */
 int program_launch_rank(void);
 
 /* This rank's number among those of its host (collective over MPI_COMM_WORLD). */
 int program_local_rank(void);
 
-/* Silences stdout and stderr, so that one rank only prints a usage error or help; the returned token
- * undoes it. A rank below 1 is not silenced. */
+/* Silences stdout and stderr, so that one rank only prints a usage error or help; the returned
+ * token undoes it. A rank below 1 is not silenced. */
 struct program_streams {
     int out, err;
 };
@@ -45,8 +47,8 @@ int program_threads(void);
 /* The current time as 2026-01-31T12:00:00Z. */
 const char *program_date(void);
 
-/* An option's value in bytes, at least `least`, with an optional K, M or G (of 1024); anything else is a usage error that
- * names it. */
+/* An option's value in bytes, at least `least`, with an optional K, M or G (of 1024); anything else
+ * is a usage error that names it. */
 struct argp_state;
 size_t program_size(struct argp_state *state, const char *option, const char *text, size_t least);
 
@@ -59,8 +61,8 @@ bool program_choice(struct argp_state *state, const char *option, const char *te
 /* The command line as one text, which the caller frees; NULL if memory is lacking. */
 char *program_command(int argc, char **argv);
 
-/* Opens a file for --json before the work begins, and writes the object into it at the end; both fail the
- * program if they cannot. */
+/* Opens a file for --json before the work begins, and writes the object into it at the end; both
+ * fail the program if they cannot. */
 FILE *program_json_open(const char *path);
 void program_json_close(FILE *file, const cJSON *object);
 

@@ -1,5 +1,5 @@
-/* Reading and checking of machine files. Every key is known, present and of the right kind, or the detail says
- * which is not. Main thread. */
+/* Reading and checking of machine files. Every key is known, present and of the right kind, or the
+ * detail says which is not. Main thread. */
 #include "simulate_machine.h"
 
 #include "status.h"
@@ -17,7 +17,8 @@ enum { FILE_BYTES_MAX = 1 << 20 };
 
 enum kind { KIND_TEXT, KIND_TEXTS, KIND_NUMBER, KIND_INTEGER, KIND_RATE, KIND_LINK };
 
-/* A key, what it holds, its bounds (a rate may also be 0), and where in struct simulate_machine it goes. */
+/* A key, what it holds, its bounds (a rate may also be 0), and where in struct simulate_machine it
+ * goes. */
 struct key {
     const char *name;
     enum kind kind;

@@ -1,4 +1,5 @@
-/* The table of operations, and their inputs and results. Inputs are whole numbers whose sums float32 holds exactly. */
+/* The table of operations, and their inputs and results. Inputs are whole numbers whose sums
+ * float32 holds exactly. */
 #include "simulate_operations.h"
 
 #include "status.h"

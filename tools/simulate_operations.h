@@ -1,11 +1,12 @@
-/* The operations that alnico-simulate knows: what each rank has, in float32 elements, and what must come of it. */
+/* The operations that alnico-simulate knows: what each rank has, in float32 elements, and what must
+ * come of it. */
 #ifndef ALNICO_TOOLS_SIMULATE_OPERATIONS_H
 #define ALNICO_TOOLS_SIMULATE_OPERATIONS_H
 
 #include "simulate_run.h"
 
-/* What a rank has in SEND or RECV (comm/algorithm.h): nothing, one block or vector, or a block for each rank. INPUT: a
- * vector that begins as the input, which is also what is sent. */
+/* What a rank has in SEND or RECV (comm/algorithm.h): nothing, one block or vector, or a block for
+ * each rank. INPUT: a vector that begins as the input, which is also what is sent. */
 enum simulate_side { SIDE_NONE, SIDE_BLOCK, SIDE_BLOCKS, SIDE_INPUT };
 
 enum simulate_flags {

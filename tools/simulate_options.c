@@ -114,8 +114,8 @@ static void add_size(struct argp_state *state, struct simulate_options *options,
     options->sizes[options->sizes_count++] = bytes;
 }
 
-/* Sizes are whole elements: the rest is cut off, as alnico-perf does. What moves no elements has one, of its
- * messages. */
+/* Sizes are whole elements: the rest is cut off, as alnico-perf does. What moves no elements has
+ * one, of its messages. */
 static void make_sizes(struct argp_state *state, struct reader *reader)
 {
     size_t element = sizeof(float);

@@ -23,8 +23,8 @@ struct simulate_options {
     const char *json; /* file, or NULL */
 };
 
-/* Fills `options`, the machine included. On an error prints what is wrong and exits with 2; after --help exits
- * with 0. */
+/* Fills `options`, the machine included. On an error prints what is wrong and exits with 2; after
+ * --help exits with 0. */
 void simulate_options_read(int argc, char **argv, struct simulate_options *options);
 
 #endif

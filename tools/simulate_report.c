@@ -65,8 +65,8 @@ void report_head(const struct simulate_options *options, int ranks, int ranks_pe
     fflush(stdout);
 }
 
-/* What was checked of a row: "checked", "sizes" (no elements), "part" (of the algorithms) or a count of
- * wrong elements. */
+/* What was checked of a row: "checked", "sizes" (no elements), "part" (of the algorithms) or a
+ * count of wrong elements. */
 static const char *data_text(const struct simulate_options *options,
                              const struct simulate_cell *row)
 {

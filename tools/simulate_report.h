@@ -19,8 +19,9 @@ struct crossover {
     double bytes;
 };
 
-/* Finds the changes over rows of `algorithms_count` cells for sizes[0..sizes_count), interpolating times
- * linearly between neighbouring sizes. Returns how many there are; out has room for sizes_count. */
+/* Finds the changes over rows of `algorithms_count` cells for sizes[0..sizes_count), interpolating
+ * times linearly between neighbouring sizes. Returns how many there are; out has room for
+ * sizes_count. */
 int crossovers_find(const struct simulate_options *options, const struct simulate_cell *cells,
                     struct crossover *out);
 
@@ -30,7 +31,8 @@ void report_row(const struct simulate_options *options, size_t bytes,
                 const struct simulate_cell *row);
 void report_crossovers(const struct crossover *crossovers, int count);
 
-/* The whole as JSON: report_json begins, report_json_ranks adds what was simulated at one number of ranks. */
+/* The whole as JSON: report_json begins, report_json_ranks adds what was simulated at one number of
+ * ranks. */
 cJSON *report_json(const struct simulate_options *options, const char *command);
 void report_json_ranks(cJSON *json, const struct simulate_options *options, int ranks,
                        int ranks_per_host, const struct simulate_cell *cells,

@@ -1,5 +1,5 @@
-/* Driving executors over virtual time. A rank is polled when one of its transfers ends; it starts its next
- * chunk when one has finished. */
+/* Driving executors over virtual time. A rank is polled when one of its transfers ends; it starts
+ * its next chunk when one has finished. */
 #include "simulate_run.h"
 
 #include "comm/rounds.h"

@@ -1,5 +1,5 @@
-/* One operation on a simulated machine: the library's executors, one for each rank and chunk, driven over
- * virtual time by one thread. Any number of them may run at once. */
+/* One operation on a simulated machine: the library's executors, one for each rank and chunk,
+ * driven over virtual time by one thread. Any number of them may run at once. */
 #ifndef ALNICO_TOOLS_SIMULATE_RUN_H
 #define ALNICO_TOOLS_SIMULATE_RUN_H
 

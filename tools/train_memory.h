@@ -4,8 +4,8 @@
 
 #include "train/trainer.h"
 
-/* The plan of the activations step by step, then all that a rank needs; fails the program if the options
- * make no run. */
+/* The plan of the activations step by step, then all that a rank needs; fails the program if the
+ * options make no run. */
 void train_memory_print(const struct trainer_options *options);
 
 #endif

@@ -1,6 +1,6 @@
-/* Timing ways on GPUs: two communicators, one with its buffers registered, and calls as alnico-perf makes them, eager
- * or in CUDA graphs. All ways are looked at briefly, and the fastest and the one in force then compared in turns. Main
- * thread of every rank. */
+/* Timing ways on GPUs: two communicators, one with its buffers registered, and calls as alnico-perf
+ * makes them, eager or in CUDA graphs. All ways are looked at briefly, and the fastest and the one
+ * in force then compared in turns. Main thread of every rank. */
 #include "perf_cuda.h"
 #include "program.h"
 #include "tune_measure.h"

@@ -1,4 +1,5 @@
-/* How alnico-tune measures ways on a device: tune_cpu.c and tune_cuda.c. Main thread of every rank, collective. */
+/* How alnico-tune measures ways on a device: tune_cpu.c and tune_cuda.c. Main thread of every rank,
+ * collective. */
 #ifndef ALNICO_TOOLS_TUNE_MEASURE_H
 #define ALNICO_TOOLS_TUNE_MEASURE_H
 
@@ -9,12 +10,13 @@
 
 #include <cjson/cJSON.h>
 
-/* From here on a way that took twice as long as the best is not measured at larger sizes: latency, which may favour
- * others there, no longer counts. */
+/* From here on a way that took twice as long as the best is not measured at larger sizes: latency,
+ * which may favour others there, no longer counts. */
 enum { PRUNE_BYTES = 1 << 20 };
 
-/* The one size of an operation whose rows hold for every size, since ranks do not know each other's counts. Short where
- * `one_shot` is among the ways: above 8 KB it is `linear` or `pairwise` itself. */
+/* The one size of an operation whose rows hold for every size, since ranks do not know each other's
+ * counts. Short where `one_shot` is among the ways: above 8 KB it is `linear` or `pairwise`
+ * itself. */
 enum { UNSIZED_BYTES = 64 << 10, UNSIZED_SHORT_BYTES = 1 << 10 };
 
 struct tuner;
@@ -25,8 +27,8 @@ struct tune_device {
     /* Makes buffers of tune_capacity bytes, and tuner->comm. */
     void (*open)(struct tuner *tuner);
 
-    /* Times every way of the size that can do it, for calls of so many modes; the others get a negative time. `before` is
-     * the size before it, or NULL. */
+    /* Times every way of the size that can do it, for calls of so many modes; the others get a
+     * negative time. `before` is the size before it, or NULL. */
     void (*measure)(struct tuner *tuner, unsigned modes, struct tune_size *size,
                     const struct tune_size *before);
 
@@ -57,11 +59,13 @@ size_t tune_capacity(const struct tuner *tuner);
 /* The way becomes the communicator's only one for the operation that is measured. */
 void tune_force(const struct tuner *tuner, alnico_comm_t comm, const struct tune_way *way);
 
-/* Whether it is so slow at the size before that it is not worth measuring, and not one that the table may take. */
+/* Whether it is so slow at the size before that it is not worth measuring, and not one that the
+ * table may take. */
 bool tune_is_hopeless(const struct tuner *tuner, unsigned modes, const struct tune_size *size,
                       const struct tune_size *before, const struct tune_way *way);
 
-/* What the table in force takes, once the size is measured: the first of its ways that can do it. */
+/* What the table in force takes, once the size is measured: the first of its ways that can do
+ * it. */
 struct tune_way tune_way_in_force(const struct tuner *tuner, unsigned modes,
                                   const struct tune_size *size);
 

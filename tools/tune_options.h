@@ -20,7 +20,8 @@ struct tune_options {
     bool nccl_memory; /* registered buffers come from ncclMemAlloc */
 };
 
-/* Reads it before MPI starts; a usage error is printed by one rank and ends the program with status 2. */
+/* Reads it before MPI starts; a usage error is printed by one rank and ends the program with status
+ * 2. */
 struct tune_options tune_options_read(int argc, char **argv);
 
 #endif

@@ -10,7 +10,8 @@ void tune_print_size(const struct tuner *tuner, unsigned modes, const struct tun
 
 void tune_print_rows(const struct tuner *tuner, const struct tuning_row *rows, int count);
 
-/* Whether the table in force takes, everywhere, a way within 3 % or 0.2 us of the fastest; returns how often not. */
+/* Whether the table in force takes, everywhere, a way within 3 % or 0.2 us of the fastest; returns
+ * how often not. */
 int tune_print_verdict(const struct tuner *tuner);
 
 #endif

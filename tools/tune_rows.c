@@ -1,5 +1,5 @@
-/* Which ways there are at a size, which of them a table should name, and how new rows join old ones. Called by
- * alnico-tune; the unit test gives it times of its own. */
+/* Which ways there are at a size, which of them a table should name, and how new rows join old
+ * ones. Called by alnico-tune; the unit test gives it times of its own. */
 #include "tune_rows.h"
 
 #include "status.h"
@@ -99,8 +99,8 @@ const struct tune_way *tune_best(const struct tune_size *size)
 
 /* ---- Rows ---- */
 
-/* The way that goes on at this size: the one so far or, if that was never cut yet, the same without cutting here
- * either. */
+/* The way that goes on at this size: the one so far or, if that was never cut yet, the same without
+ * cutting here either. */
 static struct tune_way go_on(const struct tune_size *size, struct tune_way way, size_t before)
 {
     struct tune_way whole = way;
@@ -116,8 +116,8 @@ static bool is_near(const struct tune_size *size, const struct tune_way *way, do
     return tune_time(size, way) <= tune_time(size, tune_best(size)) * (1 + margin);
 }
 
-/* How far a way goes from size `from` on: the first size that it is not near the best of. *way becomes what it is in the
- * end. */
+/* How far a way goes from size `from` on: the first size that it is not near the best of. *way
+ * becomes what it is in the end. */
 static int reach(const struct tune_size *sizes, int count, int from, double margin,
                  struct tune_way *way)
 {

@@ -10,9 +10,9 @@ extern "C" {
 #endif
 
 /* Creates a communicator over the ranks of `mpi_comm` (collective), which is duplicated and may be
- * freed afterwards. MPI must be initialised, and finalised only after the communicator is destroyed.
- * With MPI_THREAD_MULTIPLE the library progresses nonblocking operations on a thread of its own;
- * below it, whoever waits or tests does, and the stream must be the inline one (NULL).
+ * freed afterwards. MPI must be initialised, and finalised only after the communicator is
+ * destroyed. With MPI_THREAD_MULTIPLE the library progresses nonblocking operations on a thread of
+ * its own; below it, whoever waits or tests does, and the stream must be the inline one (NULL).
  * Otherwise as alnico_comm_create. An intercommunicator or MPI_COMM_NULL is ARGUMENT. */
 ALNICO_API alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device,
                                                   void *stream, alnico_comm_t *out);

@@ -1,5 +1,6 @@
-/* Times one allreduce of float32 at each size in SimGrid's simulated time, on MPI's ranks, and checks it. Rank 0
- * prints "bytes microseconds", the time from a barrier until the last rank has its result.
+/* Times one allreduce of float32 at each size in SimGrid's simulated time, on MPI's ranks, and
+ * checks it. Rank 0 prints "bytes microseconds", the time from a barrier until the last rank has
+ * its result.
  *
  * Usage: ALNICO_ALLREDUCE=ALGORITHM smpirun ... allreduce BYTES... */
 #include <alnico/mpi.h>

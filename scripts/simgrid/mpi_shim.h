@@ -1,7 +1,8 @@
-/* Where simulated ranks differ from processes; scripts/simgrid/build includes it before every file. SimGrid's MPI
- * has no MPI_Comm_idup, whose deadline a simulation can do without, and its MPI_Test does not know a null
- * request. It is MPI_Test that lets other ranks run: yielding the core costs real time only. A rank's host is
- * the simulated one, so that no two of them share memory or a boot id. */
+/* Where simulated ranks differ from processes; scripts/simgrid/build includes it before every file.
+ * SimGrid's MPI has no MPI_Comm_idup, whose deadline a simulation can do without, and its MPI_Test
+ * does not know a null request. It is MPI_Test that lets other ranks run: yielding the core costs
+ * real time only. A rank's host is the simulated one, so that no two of them share memory or a boot
+ * id. */
 #ifndef ALNICO_SIMGRID_MPI_SHIM_H
 #define ALNICO_SIMGRID_MPI_SHIM_H
 

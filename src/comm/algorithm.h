@@ -1,10 +1,11 @@
 /*
  * [SEAM algorithm] A collective as a pure function: given a shape and a round, what this rank
- * exchanges. It knows no transport, device, thread or time. The executor (rounds.c), the tests and a
- * simulator run the same functions.
+ * exchanges. It knows no transport, device, thread or time. The executor (rounds.c), the tests and
+ * a simulator run the same functions.
  *
- * Costs are in the usual model: alpha is the latency of a message, beta the time per byte, gamma the
- * time to reduce a byte, n the bytes of the vector or of all blocks together, p the ranks, lg the logarithm to base 2.
+ * Costs are in the usual model: alpha is the latency of a message, beta the time per byte, gamma
+ * the time to reduce a byte, n the bytes of the vector or of all blocks together, p the ranks, lg
+ * the logarithm to base 2.
  */
 #ifndef ALNICO_SRC_ALGORITHM_H
 #define ALNICO_SRC_ALGORITHM_H
@@ -26,9 +27,10 @@
  *     barrier                not there        not there; count is 1, for messages of one element of WORK
  *     sendrecv               the messages     the messages
  *
- * SEND may be the part of RECV that holds the same block (an allgather in place), and the own block of SEND may be RECV
- * (a reduce_scatter in place): so RECV's own block is only written once SEND's is not read any more. Of a reduce in place
- * SEND is RECV at the root; of an alltoall it never is. */
+ * SEND may be the part of RECV that holds the same block (an allgather in place), and the own block
+ * of SEND may be RECV (a reduce_scatter in place): so RECV's own block is only written once SEND's
+ * is not read any more. Of a reduce in place SEND is RECV at the root; of an alltoall it never
+ * is. */
 struct shape {
     int rank, size, root;
     size_t
@@ -36,9 +38,9 @@ struct shape {
     size_t
         stride; /* from one block to the next in SEND and RECV, >= count: a call may be cut into chunks of its blocks */
 
-    /* Vector forms: block b of SEND, and of RECV, has so many elements and begins there. NULL where the side has one
-     * block, and for equal blocks. The ranks of an allgatherv or reduce_scatterv have the same counts, those of the
-     * others only their own. */
+    /* Vector forms: block b of SEND, and of RECV, has so many elements and begins there. NULL where
+     * the side has one block, and for equal blocks. The ranks of an allgatherv or reduce_scatterv
+     * have the same counts, those of the others only their own. */
     const size_t *send_counts, *send_at, *recv_counts, *recv_at;
 
     /* A sendrecv's: each has a `to` or a `from`, and never reduces. */
@@ -54,11 +56,11 @@ struct span {
     size_t at, len; /* in elements */
 };
 
-/* What one rank does with up to two others at once. to or from < 0: none; both = rank: a local copy or
- * reduction, which is done at once, in the order of the exchanges; a copy onto itself does nothing. With `reduce` what
- * arrives is combined into `recv`, the lower rank's operand first; without
- * it, it replaces `recv`. Exchanges of one round do not depend on each other. No elements: no message,
- * but in a sendrecv. */
+/* What one rank does with up to two others at once. to or from < 0: none; both = rank: a local copy
+ * or reduction, which is done at once, in the order of the exchanges; a copy onto itself does
+ * nothing. With `reduce` what arrives is combined into `recv`, the lower rank's operand first;
+ * without it, it replaces `recv`. Exchanges of one round do not depend on each other. No elements:
+ * no message, but in a sendrecv. */
 struct exchange {
     int to, from;
     struct span send, recv;
@@ -73,8 +75,8 @@ struct algorithm {
     /* Elements of WORK space; NULL: none. */
     size_t (*work)(const struct shape *shape);
 
-    /* The k-th exchange of round i, 0 <= i < rounds(); false: no more in this round. A rank may have
-     * rounds without an exchange. */
+    /* The k-th exchange of round i, 0 <= i < rounds(); false: no more in this round. A rank may
+     * have rounds without an exchange. */
     bool (*round)(const struct shape *shape, int i, int k, struct exchange *out);
 
     int (*rounds)(const struct shape *shape);
@@ -94,8 +96,8 @@ extern const struct algorithm algorithm_binomial;
 
 extern const struct algorithm *const algorithms_allreduce[];
 
-/* Those of the other collectives, each list ended by NULL. To add one, add its line here and to algorithms.c. What
- * takes blocks of any length is in two lists. */
+/* Those of the other collectives, each list ended by NULL. To add one, add its line here and to
+ * algorithms.c. What takes blocks of any length is in two lists. */
 extern const struct algorithm algorithm_reduce_binomial;
 extern const struct algorithm algorithm_reduce_scatter_gather;
 extern const struct algorithm algorithm_broadcast_binomial;
@@ -130,8 +132,8 @@ extern const struct algorithm *const algorithms_alltoallv[];
 extern const struct algorithm *const algorithms_barrier[];
 extern const struct algorithm *const algorithms_sendrecv[];
 
-/* Those of the backends that do not work in rounds: names and costs only, for choosing and listing them. The peer
- * backend's on the CPU, on CUDA, the shared backend's and NCCL's. */
+/* Those of the backends that do not work in rounds: names and costs only, for choosing and listing
+ * them. The peer backend's on the CPU, on CUDA, the shared backend's and NCCL's. */
 extern const struct algorithm algorithm_one_shot;
 extern const struct algorithm algorithm_two_shot;
 extern const struct algorithm algorithm_recursive_multiplying;
@@ -176,7 +178,8 @@ int log_above(int p);
 /* The rank so many above this one, around the ring of all; -size <= distance. */
 int rank_beyond(const struct shape *shape, int distance);
 
-/* Where block b of `blocks` nearly equal blocks of `count` elements begins; block `blocks` is the end. */
+/* Where block b of `blocks` nearly equal blocks of `count` elements begins; block `blocks` is the
+ * end. */
 size_t block_at(size_t count, int blocks, int b);
 
 /* The elements of blocks [first, last) as a span of RECV. */
@@ -190,7 +193,8 @@ struct span recv_block(const struct shape *shape, int b);
 size_t nothing_arrives(const struct shape *shape);
 
 /*
- * Each fills *out and returns true, as round() does. copy and combine are what the rank does by itself.
+ * Each fills *out and returns true, as round() does. copy and combine are what the rank does by
+ * itself.
  */
 bool exchange_send(struct exchange *out, int to, struct span send);
 bool exchange_receive(struct exchange *out, int from, struct span recv, bool reduce);
@@ -202,18 +206,19 @@ bool exchange_combine(const struct shape *shape, struct exchange *out, struct sp
                       struct span into);
 
 /*
- * Binomial trees hang from the root, whose place is 0; a rank's place is its distance above it around the ring. The
- * parent of a place is the place without its lowest set bit, and below a place hang the places [place, place + extent).
+ * Binomial trees hang from the root, whose place is 0; a rank's place is its distance above it
+ * around the ring. The parent of a place is the place without its lowest set bit, and below a place
+ * hang the places [place, place + extent).
  */
 int tree_place(const struct shape *shape);
 int tree_rank(const struct shape *shape, int place);
 int tree_extent(const struct shape *shape, int place);
 
 /*
- * Folding makes any rank count a power of two, as Rabenseifner (2004) does: of the first 2r ranks, r = p -
- * power_below(p), each even one hands its vector to the odd one above it and is out until the end,
- * when it is handed the result. fold_place is a rank's place among those who are in, or -1 while it
- * is out; fold_rank the reverse.
+ * Folding makes any rank count a power of two, as Rabenseifner (2004) does: of the first 2r ranks,
+ * r = p - power_below(p), each even one hands its vector to the odd one above it and is out until
+ * the end, when it is handed the result. fold_place is a rank's place among those who are in, or -1
+ * while it is out; fold_rank the reverse.
  */
 bool fold_needed(const struct shape *shape);
 int fold_place(const struct shape *shape);

@@ -1,14 +1,15 @@
 /*
- * Allgather by recursive doubling: places that differ in bit i exchange the 2^i neighbouring blocks that they have;
- * other rank counts are folded, and those who are out are handed everything in the end. And Bruck's, for any rank count in
- * ceil(lg p) rounds: in round i a rank gets from the one 2^i above it as many blocks as it has, in an order that begins
- * with its own, so that they have to be put in their places in the end.
+ * Allgather by recursive doubling: places that differ in bit i exchange the 2^i neighbouring blocks
+ * that they have; other rank counts are folded, and those who are out are handed everything in the
+ * end. And Bruck's, for any rank count in ceil(lg p) rounds: in round i a rank gets from the one
+ * 2^i above it as many blocks as it has, in an order that begins with its own, so that they have to
+ * be put in their places in the end.
  *
- * Cost: lg p alpha + (p-1)/p n beta, and 2 alpha + (1 + 1/p) n beta more when folded; ceil(lg p) alpha + (p-1)/p n beta
- * and a copy of n.
- * Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1),
- * 2005; Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
- * message-passing systems", IEEE TPDS 8(11), 1997.
+ * Cost: lg p alpha + (p-1)/p n beta, and 2 alpha + (1 + 1/p) n beta more when folded; ceil(lg p)
+ * alpha + (p-1)/p n beta and a copy of n. Source: Thakur, Rabenseifner, Gropp, "Optimization of
+ * Collective Communication Operations in MPICH", IJHPCA 19(1), 2005; Bruck, Ho, Kipnis, Upfal,
+ * Weathersby, "Efficient algorithms for all-to-all communications in multiport message-passing
+ * systems", IEEE TPDS 8(11), 1997.
  */
 #include "comm/algorithm.h"
 

@@ -1,9 +1,10 @@
 /*
- * Ring allgather, for blocks of any length: in round i, rank r passes block r-i on to the next and gets block r-1-i.
+ * Ring allgather, for blocks of any length: in round i, rank r passes block r-i on to the next and
+ * gets block r-1-i.
  *
- * Cost: (p-1) alpha + (p-1)/p n beta, with messages to neighbours only; of blocks of unequal length (p-1) alpha + (p-1) m
- * beta at most, where m are the bytes of the longest.
- * Source: Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience", CCPE
+ * Cost: (p-1) alpha + (p-1)/p n beta, with messages to neighbours only; of blocks of unequal length
+ * (p-1) alpha + (p-1) m beta at most, where m are the bytes of the longest. Source: Chan, Heimlich,
+ * Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience", CCPE
  * 19(13), 2007.
  */
 #include "comm/algorithm.h"

@@ -1,10 +1,10 @@
 /*
- * Pairwise all-to-all, for blocks of any length: in round i a rank sends to the one i+1 above it and receives from the
- * one i+1 below.
+ * Pairwise all-to-all, for blocks of any length: in round i a rank sends to the one i+1 above it
+ * and receives from the one i+1 below.
  *
  * Cost: (p-1) alpha + (p-1)/p n beta; of blocks of unequal length the longest of each round counts.
- * Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1),
- * 2005.
+ * Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
+ * MPICH", IJHPCA 19(1), 2005.
  */
 #include "comm/algorithm.h"
 

@@ -1,12 +1,12 @@
 /*
- * Bruck's all-to-all, for short blocks: after a rotation, block j is bound for the rank j above, and goes there by the bits
- * of j: in step s each rank sends all blocks whose number has bit s to the one 2^s above, and gets as many in their
- * place. In the end block j is the one from the rank j below. What is sent is packed, four copies a round, and what comes
- * is put in place likewise.
+ * Bruck's all-to-all, for short blocks: after a rotation, block j is bound for the rank j above,
+ * and goes there by the bits of j: in step s each rank sends all blocks whose number has bit s to
+ * the one 2^s above, and gets as many in their place. In the end block j is the one from the rank j
+ * below. What is sent is packed, four copies a round, and what comes is put in place likewise.
  *
  * Cost: ceil(lg p) alpha + ceil(lg p)/2 n beta, and about three copies of a block for each rank.
- * Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
- * message-passing systems", IEEE TPDS 8(11), 1997.
+ * Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications
+ * in multiport message-passing systems", IEEE TPDS 8(11), 1997.
  */
 #include "comm/algorithm.h"
 

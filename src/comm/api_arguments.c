@@ -1,4 +1,5 @@
-/* What the public calls check before they describe a call: the communicator, and arguments that most of them have. */
+/* What the public calls check before they describe a call: the communicator, and arguments that
+ * most of them have. */
 #include "comm/api.h"
 
 #include "datatype.h"

@@ -1,5 +1,5 @@
-/* Messages between two ranks, and groups of them: the public calls. A message is described by its address until it is
- * started, and then by its distance from the lowest one of its kind. */
+/* Messages between two ranks, and groups of them: the public calls. A message is described by its
+ * address until it is started, and then by its distance from the lowest one of its kind. */
 #include "comm/api.h"
 
 #include "datatype.h"

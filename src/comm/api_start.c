@@ -185,8 +185,8 @@ static const struct tuning_step *first_able(alnico_comm_t comm, const struct cal
                      tuning_choose(&comm->tuning, call->collective, modes, bytes), backend);
 }
 
-/* Makes what the step's backend has not made yet, which may show that it is not able, or goes on to one that needs
- * nothing. */
+/* Makes what the step's backend has not made yet, which may show that it is not able, or goes on to
+ * one that needs nothing. */
 static alnico_status_t make_ready(alnico_comm_t comm, const struct call *call, unsigned modes,
                                   bool may_wait, const char *who, const struct tuning_step **step,
                                   const struct backend_ops **backend)
@@ -206,8 +206,8 @@ static bool is_capturing(const struct alnico_comm *comm)
     return comm->device->capturing && comm->device->capturing(comm->stream);
 }
 
-/* Whether `step` of an eager call is also what comes first while a graph is captured. For most calls it is, and nobody
- * needs to ask the device. */
+/* Whether `step` of an eager call is also what comes first while a graph is captured. For most
+ * calls it is, and nobody needs to ask the device. */
 static bool is_for_both(const struct alnico_comm *comm, const struct call *call, unsigned modes,
                         const struct tuning_step *step, const struct backend_ops *backend)
 {

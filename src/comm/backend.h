@@ -1,8 +1,8 @@
 /*
- * [SEAM backend] A way to carry out a whole collective: "host" by an operation of the progress engine,
- * others by the device itself. The public calls check and choose, then call start; the request
- * functions lead back to the backend that made the request. Slots are mandatory unless they say otherwise, and called on
- * the thread that calls on the communicator.
+ * [SEAM backend] A way to carry out a whole collective: "host" by an operation of the progress
+ * engine, others by the device itself. The public calls check and choose, then call start; the
+ * request functions lead back to the backend that made the request. Slots are mandatory unless they
+ * say otherwise, and called on the thread that calls on the communicator.
  */
 #ifndef ALNICO_SRC_BACKEND_H
 #define ALNICO_SRC_BACKEND_H
@@ -33,50 +33,54 @@ struct backend_ops {
     unsigned devices;         /* 1u << device of each that it serves */
     bool capturable;          /* start may be called while a graph is captured */
 
-    /* When a communicator is made (collective): prepares what the backend keeps for it, where it can work there at
-     * all. Optional. Errors name `who`; all ranks get the same outcome. */
+    /* When a communicator is made (collective): prepares what the backend keeps for it, where it
+     * can work there at all. Optional. Errors name `who`; all ranks get the same outcome. */
     alnico_status_t (*attach)(alnico_comm_t comm, const char *who);
 
     /* When it is destroyed, with nothing in flight, or could not be made. Optional. */
     void (*detach)(alnico_comm_t comm);
 
-    /* Whether it can carry out the call by the algorithm, and with `call` NULL, whether it can work for the communicator
-     * at all. A function of what is equal on all ranks. Optional: always. */
+    /* Whether it can carry out the call by the algorithm, and with `call` NULL, whether it can work
+     * for the communicator at all. A function of what is equal on all ranks. Optional: always. */
     bool (*supports)(alnico_comm_t comm, const struct call *call,
                      const struct algorithm *algorithm);
 
-    /* Whether calls by the algorithm find what they need; and makes it (collective; it waits for all ranks), as far as
-     * that is possible: supports knows then. Before a blocking call, where a name is forced, and where the backend itself
-     * wants it; a call that must not wait goes to the next row instead. Both functions of what is equal on all ranks.
-     * Both optional: nothing to make. An error is latched. */
+    /* Whether calls by the algorithm find what they need; and makes it (collective; it waits for
+     * all ranks), as far as that is possible: supports knows then. Before a blocking call, where a
+     * name is forced, and where the backend itself wants it; a call that must not wait goes to the
+     * next row instead. Both functions of what is equal on all ranks. Both optional: nothing to
+     * make. An error is latched. */
     bool (*prepared)(alnico_comm_t comm, const struct algorithm *algorithm);
     alnico_status_t (*prepare)(alnico_comm_t comm, const struct algorithm *algorithm,
                                const char *who);
 
-    /* An error that it found by itself since, with its detail recorded; it is then latched. Called first in every
-     * public call. Optional. */
+    /* An error that it found by itself since, with its detail recorded; it is then latched. Called
+     * first in every public call. Optional. */
     alnico_status_t (*health)(alnico_comm_t comm);
 
-    /* Looks, with nothing in flight, whether another rank gave up in a way that this one's operations need not have
-     * noticed; health then knows. Optional. */
+    /* Looks, with nothing in flight, whether another rank gave up in a way that this one's
+     * operations need not have noticed; health then knows. Optional. */
     void (*listen)(alnico_comm_t comm);
 
-    /* Ends what is in flight without waiting for other ranks. Any thread, any number of times. Optional. */
+    /* Ends what is in flight without waiting for other ranks. Any thread, any number of times.
+     * Optional. */
     void (*abort)(alnico_comm_t comm);
 
-    /* Whether operations of other ranks may end as though they had gone well when this rank aborts the same: then it
-     * tells them before, and success is believed only after listening (giving_up.c). Any thread. Optional: never. */
+    /* Whether operations of other ranks may end as though they had gone well when this rank aborts
+     * the same: then it tells them before, and success is believed only after listening
+     * (giving_up.c). Any thread. Optional: never. */
     bool (*misleads)(alnico_comm_t comm);
 
-    /* Makes registered memory known to the ranks (collective; all get the same outcome), and forgets it, with nothing
-     * in flight. What it cannot use it leaves alone; an error is for memory that no call could use. Optional. */
+    /* Makes registered memory known to the ranks (collective; all get the same outcome), and
+     * forgets it, with nothing in flight. What it cannot use it leaves alone; an error is for
+     * memory that no call could use. Optional. */
     alnico_status_t (*enroll)(alnico_comm_t comm, struct alnico_registration *registration,
                               const char *who);
     void (*withdraw)(alnico_comm_t comm, struct alnico_registration *registration);
 
-    /* Begins it, ordered after what the communicator's stream was given before. With `request` NULL the
-     * stream's later work comes after it (on the inline stream: it has ended on return). Otherwise
-     * the stream goes on, and *request is set. */
+    /* Begins it, ordered after what the communicator's stream was given before. With `request` NULL
+     * the stream's later work comes after it (on the inline stream: it has ended on return).
+     * Otherwise the stream goes on, and *request is set. */
     alnico_status_t (*start)(alnico_comm_t comm, const struct call *call,
                              const struct choice *choice, alnico_request_t *request);
 
@@ -112,9 +116,9 @@ alnico_status_t call_check_blocks(alnico_comm_t comm, const struct call *call, c
 /* Of a vector form that all ranks call: whether their counts fit each other (collective). */
 alnico_status_t call_compare_counts(alnico_comm_t comm, const struct call *call, const char *who);
 
-/* Under ALNICO_CHECK: compares a call, and `mine`, how its arguments were found, with those of all ranks (collective; it
- * waits for them). `mine` if that is an error, and `call` may then be NULL; the first error of another rank, with its
- * reason; MISMATCH, with what differs. */
+/* Under ALNICO_CHECK: compares a call, and `mine`, how its arguments were found, with those of all
+ * ranks (collective; it waits for them). `mine` if that is an error, and `call` may then be NULL;
+ * the first error of another rank, with its reason; MISMATCH, with what differs. */
 alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool nonblocking,
                              alnico_status_t mine, const char *who);
 

@@ -1,12 +1,13 @@
 /*
- * The host backend: a collective is an operation of the progress engine, which runs an algorithm over the
- * transport, chunk by chunk. The operation's order, deadline and requests are hosted.c's.
+ * The host backend: a collective is an operation of the progress engine, which runs an algorithm
+ * over the transport, chunk by chunk. The operation's order, deadline and requests are hosted.c's.
  *
- * Where the host does not reach the buffers, a short message is copied by two kernels of the communicator's stream: one
- * writes the input to pinned memory and opens `ready`, one waits for `done` and reads the result. So no copy call stands
- * on its way. A nonblocking one's result, which the stream does not wait for, and all chunks of a long message are
- * copied by streams of the library's. After an error a short message has left its result's buffer as it was; a long
- * one may have written some chunks of it.
+ * Where the host does not reach the buffers, a short message is copied by two kernels of the
+ * communicator's stream: one writes the input to pinned memory and opens `ready`, one waits for
+ * `done` and reads the result. So no copy call stands on its way. A nonblocking one's result, which
+ * the stream does not wait for, and all chunks of a long message are copied by streams of the
+ * library's. After an error a short message has left its result's buffer as it was; a long one may
+ * have written some chunks of it.
  */
 #include "comm/hosted.h"
 #include "comm/messages.h"
@@ -87,7 +88,8 @@ static void leave_staging(struct host_op *op)
         staging->served++;
 }
 
-/* In the order of the calls: were two ranks to serve two messages in different orders, both would wait for ever. */
+/* In the order of the calls: were two ranks to serve two messages in different orders, both would
+ * wait for ever. */
 static bool host_may_run(struct hosted *h)
 {
     struct host_op *op = (struct host_op *)h;
@@ -176,8 +178,8 @@ static size_t room_for(size_t bytes)
     return (bytes + 16 + 63) / 64 * 64;
 }
 
-/* Room for the input, and for the result where that is aligned otherwise or something else; false if there is none
- * now. */
+/* Room for the input, and for the result where that is aligned otherwise or something else; false
+ * if there is none now. */
 static bool take_region(struct host_op *op, const struct call *call)
 {
     struct staging *staging = op->hosted.comm->staging;

@@ -1,16 +1,18 @@
 /*
- * NCCL: a collective is NCCL's own kernel, enqueued on the communicator's stream, or for a nonblocking call on one of
- * the library's (streamed.c). Nothing waits here but what makes NCCL's communicator; a kernel may wait for other ranks.
- * A communicator of one rank copies, without NCCL.
+ * NCCL: a collective is NCCL's own kernel, enqueued on the communicator's stream, or for a
+ * nonblocking call on one of the library's (streamed.c). Nothing waits here but what makes NCCL's
+ * communicator; a kernel may wait for other ranks. A communicator of one rank copies, without NCCL.
  *
- * NCCL's communicators take part of a second and memory. Where the peer backend takes every call, one is made no sooner
- * than something goes to NCCL that may wait: a blocking call, a forced name, or a registration of as much memory as the
- * table gives to NCCL. They are not split off from each other (ncclCommSplit): the parent's calls, which other threads
- * make, would have to be in the same order on all ranks.
+ * NCCL's communicators take part of a second and memory. Where the peer backend takes every call,
+ * one is made no sooner than something goes to NCCL that may wait: a blocking call, a forced name,
+ * or a registration of as much memory as the table gives to NCCL. They are not split off from each
+ * other (ncclCommSplit): the parent's calls, which other threads make, would have to be in the same
+ * order on all ranks.
  *
- * An abort by another thread ends the handle, or leaves that to the calling thread while it is in NCCL. A kernel that
- * NCCL aborts leaves its loops and signals its neighbours as though it had the data, so that theirs may end well with what
- * nobody sent: reports of giving up travel before the abort (giving_up.c).
+ * An abort by another thread ends the handle, or leaves that to the calling thread while it is in
+ * NCCL. A kernel that NCCL aborts leaves its loops and signals its neighbours as though it had the
+ * data, so that theirs may end well with what nobody sent: reports of giving up travel before the
+ * abort (giving_up.c).
  */
 #include "comm/backend.h"
 #include "comm/nccl_calls.h"
@@ -38,9 +40,9 @@ static bool nccl_supports(alnico_comm_t comm, const struct call *call,
 
 /* ---- The handles ---- */
 
-/* The handle that an abort has to end now, with the lock held: NCCL's abort waits for what the GPU still runs, of other
- * backends too, so a handle that carried nothing is left to the end of the communicator. So is the symmetric one:
- * its kernels do not look whether they shall end. */
+/* The handle that an abort has to end now, with the lock held: NCCL's abort waits for what the GPU
+ * still runs, of other backends too, so a handle that carried nothing is left to the end of the
+ * communicator. So is the symmetric one: its kernels do not look whether they shall end. */
 static ncclComm_t take_plain(struct nccl_state *state)
 {
     ncclComm_t nccl = state->used ? state->plain : NULL;
@@ -49,14 +51,15 @@ static ncclComm_t take_plain(struct nccl_state *state)
     return nccl;
 }
 
-/* Seconds that a report takes to arrive once it is sent, and for which one is awaited that the calling thread has to send,
- * which looks that often while it waits. */
+/* Seconds that a report takes to arrive once it is sent, and for which one is awaited that the
+ * calling thread has to send, which looks that often while it waits. */
 static double notice(alnico_comm_t comm)
 {
     return watch_has_told(&comm->watch) ? 0.05 : 0.25;
 }
 
-/* Without the lock: others look at the state meanwhile. Only one thread ever has a handle to end. */
+/* Without the lock: others look at the state meanwhile. Only one thread ever has a handle to
+ * end. */
 static void end_taken(alnico_comm_t comm, ncclComm_t nccl)
 {
     struct nccl_state *state = comm->nccl;
@@ -184,7 +187,8 @@ static void say_made(const struct alnico_comm *comm, int64_t start_ns)
               version, NCCL_VERSION_CODE, 1e-9 * (double)(backoff_now_ns() - start_ns));
 }
 
-/* The handle is the errand's meanwhile. Calls that were enqueued before may be under way on it, so there is no way back. */
+/* The handle is the errand's meanwhile. Calls that were enqueued before may be under way on it, so
+ * there is no way back. */
 static alnico_status_t pair(alnico_comm_t comm, const struct nccl_step *step)
 {
     struct nccl_state *state = comm->nccl;
@@ -203,8 +207,8 @@ static alnico_status_t pair(alnico_comm_t comm, const struct nccl_step *step)
     return status;
 }
 
-/* What only NCCL cannot do is no error: the backend is absent from this communicator. What keeps a rank from the others
- * is one, of which they may not know. */
+/* What only NCCL cannot do is no error: the backend is absent from this communicator. What keeps a
+ * rank from the others is one, of which they may not know. */
 static alnico_status_t nccl_prepare(alnico_comm_t comm, const struct algorithm *algorithm,
                                     const char *who)
 {

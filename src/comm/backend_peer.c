@@ -1,7 +1,8 @@
 /*
- * The peer backend: collectives over memory that all ranks of one host map, 2 to 64 of them. On the CPU an operation is
- * polled by the engine or its caller (hosted.c), and the protocol is peer_cpu.c's. The area has room for
- * one operation at a time, so each has a ticket and waits for its turn.
+ * The peer backend: collectives over memory that all ranks of one host map, 2 to 64 of them. On the
+ * CPU an operation is polled by the engine or its caller (hosted.c), and the protocol is
+ * peer_cpu.c's. The area has room for one operation at a time, so each has a ticket and waits for
+ * its turn.
  */
 #include "comm/hosted.h"
 #include "comm/peer.h"

@@ -1,7 +1,8 @@
 /*
- * The peer backend on CUDA: a collective is one kernel (peer_cuda.h) that loads from and stores to the other ranks' GPUs,
- * enqueued on the communicator's stream, or for a nonblocking call on one of the library's (streamed.c). Nothing waits
- * here; kernels wait for each other, and one that gives up leaves a word that every later call looks at.
+ * The peer backend on CUDA: a collective is one kernel (peer_cuda.h) that loads from and stores to
+ * the other ranks' GPUs, enqueued on the communicator's stream, or for a nonblocking call on one of
+ * the library's (streamed.c). Nothing waits here; kernels wait for each other, and one that gives
+ * up leaves a word that every later call looks at.
  */
 #include "comm/backend.h"
 #include "comm/peer_exchange.h"
@@ -203,7 +204,8 @@ static alnico_status_t peer_health(alnico_comm_t comm)
     return state ? peer_faults_look(comm, state->words) : ALNICO_SUCCESS;
 }
 
-/* Who sent a message that was not as long as its receive need not have waited for anything since. */
+/* Who sent a message that was not as long as its receive need not have waited for anything
+ * since. */
 static void peer_listen(alnico_comm_t comm)
 {
     struct peer_cuda_state *state = comm->peer_cuda;
@@ -223,7 +225,8 @@ static void peer_listen(alnico_comm_t comm)
     *(volatile uint32_t *)&state->words->fault = PEER_FAULT_TOLD;
 }
 
-/* What a kernel found or heard it has told already, or who found it: the same again, not that we gave up. */
+/* What a kernel found or heard it has told already, or who found it: the same again, not that we
+ * gave up. */
 static uint32_t words_to_tell(const struct peer_cuda_state *state)
 {
     const struct peer_words *words = state->words;
@@ -249,8 +252,8 @@ static cudaError_t tell_others(struct peer_cuda_state *state, size_t at)
     return cudaSuccess;
 }
 
-/* Our kernels see our word. Those of the others, which may wait for a kernel that we never launch, see what is copied
- * into their scratch. */
+/* Our kernels see our word. Those of the others, which may wait for a kernel that we never launch,
+ * see what is copied into their scratch. */
 static void peer_abort(alnico_comm_t comm)
 {
     struct peer_cuda_state *state = comm->peer_cuda;
@@ -325,7 +328,8 @@ static alnico_status_t make_own(alnico_comm_t comm, struct peer_cuda_state *stat
 
 enum { SIGNAL_WAIT_NS = 1000000000 };
 
-/* Whether an abort's copies are over. They are short; longer is not waited for what may be behind other work of the GPU. */
+/* Whether an abort's copies are over. They are short; longer is not waited for what may be behind
+ * other work of the GPU. */
 static bool await_signal(struct peer_cuda_state *state)
 {
     struct backoff backoff = {.crowded = true};
@@ -337,8 +341,8 @@ static bool await_signal(struct peer_cuda_state *state)
     return !state->signal || cudaStreamQuery(state->signal) != cudaErrorNotReady;
 }
 
-/* The scratch of a broken communicator may still be written by a rank that has not heard of it: memory that does not
- * outlive its owner by itself is then left alone. */
+/* The scratch of a broken communicator may still be written by a rank that has not heard of it:
+ * memory that does not outlive its owner by itself is then left alone. */
 static void state_destroy(alnico_comm_t comm, struct peer_cuda_state *state)
 {
     bool settled = await_signal(state);
@@ -353,7 +357,8 @@ static void state_destroy(alnico_comm_t comm, struct peer_cuda_state *state)
     free(state);
 }
 
-/* What the driver needs for an abort's copies it gets now: later kernels may spin, which it would wait for. */
+/* What the driver needs for an abort's copies it gets now: later kernels may spin, which it would
+ * wait for. */
 static alnico_status_t rehearse(struct peer_cuda_state *state)
 {
     TRY(cuda_status(tell_others(state, PEER_AT_NOTHING), "copying into other ranks' scratch"));
@@ -370,7 +375,8 @@ static alnico_status_t make_all(alnico_comm_t comm, struct peer_cuda_state *stat
     return peer_map_agree(comm, who, rehearse(state));
 }
 
-/* What the machine refuses leaves the ranks without this backend; what else fails, fails creation. */
+/* What the machine refuses leaves the ranks without this backend; what else fails, fails
+ * creation. */
 static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
 {
     bool works = false;

@@ -1,9 +1,11 @@
 /*
- * The shared backend on CUDA: GPUs of one host go through host memory that all of them map, where they do not reach
- * each other's and NCCL is not there. A collective is one kernel (shared_shots.cu), as of the peer backend: nothing waits
- * here, no thread and no copy stands on its way, and one that gives up leaves a word that every later call looks at.
+ * The shared backend on CUDA: GPUs of one host go through host memory that all of them map, where
+ * they do not reach each other's and NCCL is not there. A collective is one kernel
+ * (shared_shots.cu), as of the peer backend: nothing waits here, no thread and no copy stands on
+ * its way, and one that gives up leaves a word that every later call looks at.
  *
- * The memory is a segment of one part for each rank, pinned once in each process. A GPU keeps its epochs itself.
+ * The memory is a segment of one part for each rank, pinned once in each process. A GPU keeps its
+ * epochs itself.
  */
 #include "comm/backend.h"
 #include "comm/peer_faults.h"
@@ -42,7 +44,8 @@ static struct peer_words *words_of(const struct shared_state *state)
 
 /* ---- Pinned segments ---- */
 
-/* Ranks that are threads of one process share a mapping, which can be pinned once. It is unpinned later. */
+/* Ranks that are threads of one process share a mapping, which can be pinned once. It is unpinned
+ * later. */
 struct pin {
     struct later later; /* first */
     struct pin *next;
@@ -182,7 +185,8 @@ static alnico_status_t make_all(alnico_comm_t comm, struct shared_state *state, 
     return peer_map_agree(comm, who, map_parts(state));
 }
 
-/* What the machine refuses leaves the ranks without this backend; what else fails, fails creation. */
+/* What the machine refuses leaves the ranks without this backend; what else fails, fails
+ * creation. */
 static alnico_status_t shared_attach(alnico_comm_t comm, const char *who)
 {
     if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_CUDA_RANKS)
@@ -272,7 +276,8 @@ static void tell(char *part, uint32_t what)
                                    what);
 }
 
-/* Our kernels see our word, those of the others, which may wait for a kernel that we never launch, one in their parts. */
+/* Our kernels see our word, those of the others, which may wait for a kernel that we never launch,
+ * one in their parts. */
 static void shared_abort(alnico_comm_t comm)
 {
     struct shared_state *state = comm->shared;

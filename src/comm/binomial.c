@@ -1,11 +1,11 @@
 /*
  * Binomial-tree allreduce: reduce to rank 0 over a binomial tree, then broadcast over the same tree
- * from the root down. In reduce round i the ranks whose lowest set bit is i hand their vector to the rank
- * without that bit.
+ * from the root down. In reduce round i the ranks whose lowest set bit is i hand their vector to
+ * the rank without that bit.
  *
- * Cost: 2 ceil(lg p) (alpha + n beta) + ceil(lg p) n gamma; half of the messages of recursive doubling.
- * Source: the minimum-spanning-tree algorithms in Chan, Heimlich, Purkayastha, van de Geijn, "Collective
- * communication: theory, practice, and experience", CCPE 19(13), 2007.
+ * Cost: 2 ceil(lg p) (alpha + n beta) + ceil(lg p) n gamma; half of the messages of recursive
+ * doubling. Source: the minimum-spanning-tree algorithms in Chan, Heimlich, Purkayastha, van de
+ * Geijn, "Collective communication: theory, practice, and experience", CCPE 19(13), 2007.
  */
 #include "comm/algorithm.h"
 

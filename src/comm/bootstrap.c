@@ -1,4 +1,5 @@
-/* How ranks come together: from a callback or an MPI_Comm to a transport. On the caller's thread. */
+/* How ranks come together: from a callback or an MPI_Comm to a transport. On the caller's
+ * thread. */
 #include "comm/comm.h"
 
 #include "comm/process.h"
@@ -114,7 +115,8 @@ static bool have_mpi(const struct gathering *g)
     return true;
 }
 
-/* All ranks fail alike, and then all try MPI: ranks of one kernel may be in containers that keep them apart. */
+/* All ranks fail alike, and then all try MPI: ranks of one kernel may be in containers that keep
+ * them apart. */
 static alnico_status_t over_shm(struct gathering *g, struct transport **out)
 {
     const alnico_bootstrap_t *b = g->bootstrap;
@@ -221,7 +223,8 @@ static alnico_status_t exchange_over_mpi(void *context, const void *mine, void *
     return status;
 }
 
-/* Threads keep the rules that MPI was initialised with, so that they do not depend on where ranks are. */
+/* Threads keep the rules that MPI was initialised with, so that they do not depend on where ranks
+ * are. */
 alnico_status_t comm_leave_mpi(alnico_comm_t comm, const char *who)
 {
     const struct settings *settings = &comm->family->settings;

@@ -1,12 +1,13 @@
 /*
- * Broadcast over a binomial tree: in each round every rank that has the vector sends it to one more, to the one farthest
- * from it first. And by a binomial scatter and a ring allgather: the vector is cut into p blocks, the tree's ranks pass
- * on only those of the places below them, and then each rank passes round what it got, but for blocks that the next has.
+ * Broadcast over a binomial tree: in each round every rank that has the vector sends it to one
+ * more, to the one farthest from it first. And by a binomial scatter and a ring allgather: the
+ * vector is cut into p blocks, the tree's ranks pass on only those of the places below them, and
+ * then each rank passes round what it got, but for blocks that the next has.
  *
- * Cost: ceil(lg p) (alpha + n beta); (ceil(lg p) + p-1) alpha + 2 (p-1)/p n beta.
- * Source: Barnett, Gupta, Payne, Shuler, van de Geijn, Watts, "Interprocessor collective communication library
- * (InterCom)", SHPCC 1994; as in Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
- * MPICH", IJHPCA 19(1), 2005.
+ * Cost: ceil(lg p) (alpha + n beta); (ceil(lg p) + p-1) alpha + 2 (p-1)/p n beta. Source: Barnett,
+ * Gupta, Payne, Shuler, van de Geijn, Watts, "Interprocessor collective communication library
+ * (InterCom)", SHPCC 1994; as in Thakur, Rabenseifner, Gropp, "Optimization of Collective
+ * Communication Operations in MPICH", IJHPCA 19(1), 2005.
  */
 #include "comm/algorithm.h"
 
@@ -15,7 +16,8 @@ static int depth(const struct shape *shape)
     return log_above(shape->size);
 }
 
-/* One level of the tree, where distance is a power of two: the vector's blocks of the places below the child. */
+/* One level of the tree, where distance is a power of two: the vector's blocks of the places below
+ * the child. */
 static bool descend(const struct shape *shape, int distance, bool scatters, struct exchange *out)
 {
     int place = tree_place(shape), parent = place - place % (2 * distance);

@@ -6,8 +6,8 @@
 
 #include <alnico/alnico.h>
 
-/* Checked: the arguments are valid, and where it is in place, send and recv say so by their addresses. What a rank does
- * not have is NULL. */
+/* Checked: the arguments are valid, and where it is in place, send and recv say so by their
+ * addresses. What a rank does not have is NULL. */
 struct call {
     alnico_collective_t collective;
     const void *send;
@@ -18,7 +18,8 @@ struct call {
     alnico_op_t op; /* of reductions */
     int root;       /* of those that have one */
 
-    /* Vector forms, for the sides that have all blocks: see struct shape. `at` NULL: one behind the other. */
+    /* Vector forms, for the sides that have all blocks: see struct shape. `at` NULL: one behind the
+     * other. */
     const size_t *send_counts, *send_at, *recv_counts, *recv_at;
 
     /* A sendrecv's: its type is uint8, so that they begin so many bytes behind send and recv. */
@@ -26,15 +27,16 @@ struct call {
     int messages_count;
 };
 
-/* What a rank has on one side of a call: blocks of `count` elements, `stride` apart; or where there are counts, of so many
- * elements each, at `at` or one behind the other. */
+/* What a rank has on one side of a call: blocks of `count` elements, `stride` apart; or where there
+ * are counts, of so many elements each, at `at` or one behind the other. */
 struct side {
     int blocks;
     size_t count, stride;
     const size_t *counts, *at;
 };
 
-/* What it reads, and what it writes. Of a broadcast the root has what it reads, the others what they write. */
+/* What it reads, and what it writes. Of a broadcast the root has what it reads, the others what
+ * they write. */
 struct side call_reads(const struct call *call, int rank, int size);
 struct side call_writes(const struct call *call, int rank, int size);
 
@@ -54,22 +56,24 @@ bool call_reduces(const struct call *call);
 bool call_has_root(const struct call *call);
 bool call_is_vector(const struct call *call);
 
-/* Whether every rank knows how long all blocks are. Where not, ranks cut the call into different numbers of chunks. */
+/* Whether every rank knows how long all blocks are. Where not, ranks cut the call into different
+ * numbers of chunks. */
 bool call_is_even(const struct call *call);
 
-/* Whether each message to this rank itself has its partner in the same call. Those that a stream carries in the order of
- * the calls would otherwise wait for what comes behind them. */
+/* Whether each message to this rank itself has its partner in the same call. Those that a stream
+ * carries in the order of the calls would otherwise wait for what comes behind them. */
 bool call_own_messages_meet(const struct call *call, int rank);
 
 /* The elements of its longest block that this rank knows of. */
 size_t call_longest(const struct call *call, int size);
 
-/* What the tuning table goes by, equal on all ranks: the bytes of the vector or of a block, of an allgatherv and
- * reduce_scatterv those of a block on average; 0 where ranks do not know each other's counts. */
+/* What the tuning table goes by, equal on all ranks: the bytes of the vector or of a block, of an
+ * allgatherv and reduce_scatterv those of a block on average; 0 where ranks do not know each
+ * other's counts. */
 size_t call_bytes(const struct call *call, int size);
 
-/* The user's arrays of counts are his again when a call returns: copies them to `lists`, of CALL_LISTS * size, and fills in
- * where blocks begin that stand one behind the other. */
+/* The user's arrays of counts are his again when a call returns: copies them to `lists`, of
+ * CALL_LISTS * size, and fills in where blocks begin that stand one behind the other. */
 enum { CALL_LISTS = 4 };
 void call_keep_lists(struct call *call, size_t *lists, int size);
 

@@ -1,5 +1,5 @@
-/* Cells and bytes of a channel. Bytes of one cell lie in one piece: where they would run over the end of the
- * ring, the rest of it is skipped, and freed together with them. */
+/* Cells and bytes of a channel. Bytes of one cell lie in one piece: where they would run over the
+ * end of the ring, the rest of it is skipped, and freed together with them. */
 #include "comm/channel.h"
 
 #include <assert.h>
@@ -68,8 +68,8 @@ static bool reserve(struct channel_end *end, uint32_t bytes, uint32_t *at, uint3
     return has_bytes(end, *span);
 }
 
-/* The lines that were just written move towards the reader: to the cache that cores share, where that is an instruction,
- * and nothing elsewhere. A hint only. */
+/* The lines that were just written move towards the reader: to the cache that cores share, where
+ * that is an instruction, and nothing elsewhere. A hint only. */
 static void let_go(const char *lines, size_t bytes)
 {
 #if defined(__x86_64__)

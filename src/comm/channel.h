@@ -1,8 +1,9 @@
 /*
- * A one-way channel in shared memory, from one rank to another: a ring of cells, two cache lines each, and
- * a ring of bytes for what does not fit into a cell. One writer, one reader, no locks: a cell is there
- * when its stamp is the number of cells written so far. Large messages are offered: a word for each offer
- * says how far the two sides are. The shared memory begins zeroed. Each side has one thread at a time.
+ * A one-way channel in shared memory, from one rank to another: a ring of cells, two cache lines
+ * each, and a ring of bytes for what does not fit into a cell. One writer, one reader, no locks: a
+ * cell is there when its stamp is the number of cells written so far. Large messages are offered: a
+ * word for each offer says how far the two sides are. The shared memory begins zeroed. Each side
+ * has one thread at a time.
  */
 #ifndef ALNICO_SRC_CHANNEL_H
 #define ALNICO_SRC_CHANNEL_H
@@ -23,8 +24,8 @@ enum cell_kind {
     CELL_FRAGMENT /* the next bytes of an offer that the reader asked for */
 };
 
-/* The states of an offer, in the low bits of its word; above them is the offer's number, so that a late word
- * about an old one changes nothing. */
+/* The states of an offer, in the low bits of its word; above them is the offer's number, so that a
+ * late word about an old one changes nothing. */
 enum offer_state {
     OFFER_OPEN,      /* the writer's buffer is valid, and the reader may claim it */
     OFFER_CLAIMED,   /* the reader copies from the buffer */
@@ -56,7 +57,8 @@ struct cell {
     } body;
 };
 
-/* An offer's copy by both sides, in pieces that each takes as it comes. The reader sets it up before the offer is shared. */
+/* An offer's copy by both sides, in pieces that each takes as it comes. The reader sets it up
+ * before the offer is shared. */
 struct share {
     _Alignas(64) uint64_t address; /* the reader's buffer */
     uint32_t pieces, piece_bytes;
@@ -98,8 +100,9 @@ struct channel_end {
 
 void channel_open(struct channel_end *end, void *memory, const struct channel_shape *shape);
 
-/* The writer: appends a cell with the header's kind, offer, tag, bytes and body. `data`, if not NULL, has
- * header->bytes bytes, at most channel_limit, which go along. False if there is no room now. */
+/* The writer: appends a cell with the header's kind, offer, tag, bytes and body. `data`, if not
+ * NULL, has header->bytes bytes, at most channel_limit, which go along. False if there is no room
+ * now. */
 bool channel_write(struct channel_end *end, const struct cell *header, const void *data);
 
 /* The reader: the next cell, or NULL. */

@@ -1,7 +1,7 @@
 /*
  * The communicator's life: built over a transport, latched on the first error, drained and
- * destroyed. The public entry points are in api_*.c. Creation and destruction run on the caller's thread;
- * latch and abort on any.
+ * destroyed. The public entry points are in api_*.c. Creation and destruction run on the caller's
+ * thread; latch and abort on any.
  */
 #include "comm/comm.h"
 
@@ -228,7 +228,8 @@ void comm_drain(alnico_comm_t comm)
     }
 }
 
-/* An error here, an abort that is to be told, or a report of another rank that this one has not seen yet. */
+/* An error here, an abort that is to be told, or a report of another rank that this one has not
+ * seen yet. */
 static bool is_broken(alnico_comm_t comm)
 {
     if (atomic_load(&comm->aborted)) {
@@ -240,7 +241,8 @@ static bool is_broken(alnico_comm_t comm)
            watch_hears(&comm->watch, comm->transport);
 }
 
-/* The stream may still be at a gate of the last operation; it passes, and then no one holds the gates. */
+/* The stream may still be at a gate of the last operation; it passes, and then no one holds the
+ * gates. */
 void alnico_comm_destroy(alnico_comm_t comm)
 {
     if (!comm)

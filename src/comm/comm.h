@@ -45,7 +45,8 @@ struct alnico_registration;
 struct streamed_state {
     void *stream; /* where nonblocking operations run; NULL before the first */
     struct streamed *all;
-    /* The newest eager and the newest captured one, unless the communicator's stream waits for it. */
+    /* The newest eager and the newest captured one, unless the communicator's stream waits for
+     * it. */
     struct streamed *last[2];
     struct device_event *front; /* where the communicator's stream was when the newest began */
     struct device_event *fence; /* where a stream was when the host began to wait for it */
@@ -124,27 +125,28 @@ void comm_leave(alnico_comm_t comm, int before);
 /* What its backends found by themselves becomes its latched error; then as comm_latched. */
 alnico_status_t comm_health(alnico_comm_t comm);
 
-/* With nothing in flight: whether another rank has given up, which becomes the latched error. A message may have been sent
- * before its receiver found that it expects another. */
+/* With nothing in flight: whether another rank has given up, which becomes the latched error. A
+ * message may have been sent before its receiver found that it expects another. */
 void comm_listen(alnico_comm_t comm);
 
-/* How something that has ended went: comm_health, and where a backend misleads, whether another rank had given up, which
- * becomes the latched error; that takes a moment in which reports come. */
+/* How something that has ended went: comm_health, and where a backend misleads, whether another
+ * rank had given up, which becomes the latched error; that takes a moment in which reports come. */
 alnico_status_t comm_confirm(alnico_comm_t comm);
 
 /* Whether a backend misleads and another rank has given up: so must this one. */
 bool comm_warned(alnico_comm_t comm);
 
-/* Latches TIMEOUT unless there is an error, and aborts what the backends have in flight; where one misleads, the other
- * ranks are told first. `waited`: for how many seconds, so far. */
+/* Latches TIMEOUT unless there is an error, and aborts what the backends have in flight; where one
+ * misleads, the other ranks are told first. `waited`: for how many seconds, so far. */
 void comm_give_up(alnico_comm_t comm, double waited);
 
-/* Blocks until nothing of the communicator is in flight, pumping its engine if that has no thread. */
+/* Blocks until nothing of the communicator is in flight, pumping its engine if that has no
+ * thread. */
 void comm_drain(alnico_comm_t comm);
 
-/* An allgather over the transport, on the caller's thread: `bytes` from `mine` of every rank into `all`. Used
- * where a communicator is made or set, never in a collective. TIMEOUT names a rank that did not come.
- * `engine` may be NULL; one without a thread is pumped meanwhile. */
+/* An allgather over the transport, on the caller's thread: `bytes` from `mine` of every rank into
+ * `all`. Used where a communicator is made or set, never in a collective. TIMEOUT names a rank that
+ * did not come. `engine` may be NULL; one without a thread is pumped meanwhile. */
 alnico_status_t comm_exchange(struct transport *transport, struct engine *engine, double timeout,
                               const char *who, const void *mine, void *all, size_t bytes);
 
@@ -152,20 +154,22 @@ alnico_status_t comm_exchange(struct transport *transport, struct engine *engine
 alnico_status_t comm_allgather(alnico_comm_t comm, const char *who, const void *mine, void *all,
                                size_t bytes);
 
-/* Rank 0's `bytes` bytes of `data` become every rank's; otherwise as comm_exchange. At most INT_MAX bytes. */
+/* Rank 0's `bytes` bytes of `data` become every rank's; otherwise as comm_exchange. At most INT_MAX
+ * bytes. */
 alnico_status_t comm_broadcast(struct transport *transport, struct engine *engine, double timeout,
                                const char *who, void *data, size_t bytes);
 
-/* Ranks of one host that MPI carries messages for leave it for shared memory, where they can (collective): MPI asks the
- * processor more for each message, and the rest is the same. */
+/* Ranks of one host that MPI carries messages for leave it for shared memory, where they can
+ * (collective): MPI asks the processor more for each message, and the rest is the same. */
 alnico_status_t comm_leave_mpi(alnico_comm_t comm, const char *who);
 
-/* How the ranks of a new communicator meet (collective): they learn each other's places and rank 0's settings and table, and
- * its family gets an engine. Errors: the exchange's, ARGUMENT (rank 0's settings; two ranks on one GPU), MEMORY, SYSTEM. */
+/* How the ranks of a new communicator meet (collective): they learn each other's places and rank
+ * 0's settings and table, and its family gets an engine. Errors: the exchange's, ARGUMENT (rank 0's
+ * settings; two ranks on one GPU), MEMORY, SYSTEM. */
 alnico_status_t comm_meet(alnico_comm_t comm, const char *who);
 
-/* Makes a communicator over a transport, which it takes over even on failure (collective). `family` is
- * NULL for a new one. */
+/* Makes a communicator over a transport, which it takes over even on failure (collective). `family`
+ * is NULL for a new one. */
 alnico_status_t comm_build(struct transport *transport, struct family *family,
                            const struct device_ops *device, void *stream, const char *who,
                            alnico_comm_t *out);

@@ -1,5 +1,5 @@
-/* The first messages of a communicator: what its ranks tell each other about themselves, and what follows from that for all of
- * them alike. On the caller's thread. */
+/* The first messages of a communicator: what its ranks tell each other about themselves, and what
+ * follows from that for all of them alike. On the caller's thread. */
 #include "comm/comm.h"
 
 #include "log.h"
@@ -118,8 +118,8 @@ static alnico_status_t share_tuning(alnico_comm_t comm, const char *who)
                           count * sizeof *tuning->rows);
 }
 
-/* The first message between the ranks: all learn each other's hosts and rank 0's settings. Until they do,
- * each waits as long as its own environment says. */
+/* The first message between the ranks: all learn each other's hosts and rank 0's settings. Until
+ * they do, each waits as long as its own environment says. */
 alnico_status_t comm_meet(alnico_comm_t comm, const char *who)
 {
     static atomic_int next_id = 1;

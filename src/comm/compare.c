@@ -1,5 +1,5 @@
-/* ALNICO_CHECK: before a collective begins, all ranks tell each other what they call, and all refuse it alike if that
- * differs. On the caller's thread. */
+/* ALNICO_CHECK: before a collective begins, all ranks tell each other what they call, and all
+ * refuse it alike if that differs. On the caller's thread. */
 #include "comm/backend.h"
 
 #include "datatype.h"

@@ -1,5 +1,5 @@
-/* ALNICO_CHECK of vector forms: blocks that overlap where they are received, and counts that do not fit each other. On the
- * caller's thread. */
+/* ALNICO_CHECK of vector forms: blocks that overlap where they are received, and counts that do not
+ * fit each other. On the caller's thread. */
 #include "comm/backend.h"
 
 #include "status.h"
@@ -55,7 +55,8 @@ alnico_status_t call_check_blocks(alnico_comm_t comm, const struct call *call, c
 
 /* ---- Counts ---- */
 
-/* What rank `from` sends to rank `to`, as its sender says, or its receiver; all[rank * size + b]. */
+/* What rank `from` sends to rank `to`, as its sender says, or its receiver; all[rank * size +
+ * b]. */
 struct counts {
     const struct call *call;
     const uint64_t *sent, *received, *own; /* own: by rank */

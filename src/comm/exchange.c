@@ -1,5 +1,6 @@
-/* What ranks tell each other when a communicator is made or set: an allgather and a broadcast over its transport,
- * each with a deadline that names who did not come, sooner where a process has ended. On the caller's thread. */
+/* What ranks tell each other when a communicator is made or set: an allgather and a broadcast over
+ * its transport, each with a deadline that names who did not come, sooner where a process has
+ * ended. On the caller's thread. */
 #include "comm/comm.h"
 
 #include "device/backoff.h"
@@ -21,7 +22,8 @@ static int find_lost(struct transport *t)
     return -1;
 }
 
-/* Waits for both; either may be NULL. TIMEOUT at the deadline, or soon after the process of any rank has ended. */
+/* Waits for both; either may be NULL. TIMEOUT at the deadline, or soon after the process of any
+ * rank has ended. */
 static alnico_status_t wait_both(struct transport *t, struct engine *engine, double timeout,
                                  struct transfer *send, struct transfer *recv,
                                  struct absence *absence)

@@ -1,11 +1,11 @@
 /*
- * Gather and scatter over a binomial tree: a place hands to its parent, or gets from it, its own block and those of all
- * places below it. Only the root has all blocks; the others keep those of the places below them in WORK, their own
- * first. The root has them in the order of ranks, so that those of one child may be in two parts.
+ * Gather and scatter over a binomial tree: a place hands to its parent, or gets from it, its own
+ * block and those of all places below it. Only the root has all blocks; the others keep those of
+ * the places below them in WORK, their own first. The root has them in the order of ranks, so that
+ * those of one child may be in two parts.
  *
- * Cost: ceil(lg p) alpha + (p-1)/p n beta.
- * Source: Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience", CCPE
- * 19(13), 2007.
+ * Cost: ceil(lg p) alpha + (p-1)/p n beta. Source: Chan, Heimlich, Purkayastha, van de Geijn,
+ * "Collective communication: theory, practice, and experience", CCPE 19(13), 2007.
  */
 #include "comm/algorithm.h"
 
@@ -25,8 +25,8 @@ static struct span blocks(const struct shape *shape, enum buffer in, int first, 
     return (struct span){in, (size_t)first * shape->count, (size_t)count * shape->count};
 }
 
-/* An edge of the tree that this rank is at, and the k-th run of blocks that goes over it: from so many places
- * beyond the child on. */
+/* An edge of the tree that this rank is at, and the k-th run of blocks that goes over it: from so
+ * many places beyond the child on. */
 struct edge {
     int parent, child;
     int at, count;
@@ -45,7 +45,8 @@ static bool edge_at(const struct shape *shape, int distance, int k, struct edge 
     return k <= wraps;
 }
 
-/* Where the parent has the blocks, the root in `all`, and where the child has them, a leaf in `own`. */
+/* Where the parent has the blocks, the root in `all`, and where the child has them, a leaf in
+ * `own`. */
 static struct span parents(const struct shape *shape, const struct edge *e, enum buffer all)
 {
     int first = e->child + e->at;

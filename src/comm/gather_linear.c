@@ -1,6 +1,6 @@
 /*
- * Gather and scatter of blocks of any length, which only the root knows: it exchanges them with the ranks above it
- * directly, a few at a time, so that what the others send does not come all at once.
+ * Gather and scatter of blocks of any length, which only the root knows: it exchanges them with the
+ * ranks above it directly, a few at a time, so that what the others send does not come all at once.
  *
  * Cost: ceil(p/4) alpha + (p-1)/p n beta.
  */

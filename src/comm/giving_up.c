@@ -1,7 +1,7 @@
 /*
- * How a communicator gives up. Its backends abort what waits for other ranks. Some let kernels of the other ranks end
- * then as though all had come (backend.h, `misleads`): there the others are told before, and who would say that
- * something went well listens first, after it has ended.
+ * How a communicator gives up. Its backends abort what waits for other ranks. Some let kernels of
+ * the other ranks end then as though all had come (backend.h, `misleads`): there the others are
+ * told before, and who would say that something went well listens first, after it has ended.
  */
 #include "comm/backend.h"
 
@@ -104,8 +104,8 @@ void comm_give_up(alnico_comm_t comm, double waited)
     backend->abort(comm);
 }
 
-/* Where another thread must not send, the one that calls on the communicator tells, for which the backend gives it
- * time. */
+/* Where another thread must not send, the one that calls on the communicator tells, for which the
+ * backend gives it time. */
 alnico_status_t alnico_comm_abort(alnico_comm_t comm)
 {
     TRY(comm_check(comm, "alnico_comm_abort"));

@@ -1,4 +1,5 @@
-/* A connection carries a greeting and then one byte with the descriptor. Nothing here blocks but in poll. */
+/* A connection carries a greeting and then one byte with the descriptor. Nothing here blocks but in
+ * poll. */
 #include "comm/handover.h"
 
 #include "device/backoff.h"

@@ -1,7 +1,8 @@
 /*
- * Descriptors from one process of a host to another, over unix sockets. Who shall receive listens at an abstract
- * address that the kernel chooses, and lets the others know it and a random token; who sends shows the token. Both
- * sides check that the other runs as the same user. On the caller's thread, with deadlines.
+ * Descriptors from one process of a host to another, over unix sockets. Who shall receive listens
+ * at an abstract address that the kernel chooses, and lets the others know it and a random token;
+ * who sends shows the token. Both sides check that the other runs as the same user. On the caller's
+ * thread, with deadlines.
  */
 #ifndef ALNICO_SRC_HANDOVER_H
 #define ALNICO_SRC_HANDOVER_H
@@ -27,12 +28,13 @@ int handover_left_ms(int64_t end_ns);
 /* Listens for up to `backlog` others; the caller closes *listener, which is -1 on failure. */
 alnico_status_t handover_listen(int backlog, int *listener, struct handover_card *card);
 
-/* A connection to whom the card is of, whose `rank` the messages name, with the token and this rank's number sent.
- * The caller closes it. */
+/* A connection to whom the card is of, whose `rank` the messages name, with the token and this
+ * rank's number sent. The caller closes it. */
 alnico_status_t handover_connect(const struct handover_card *card, int rank, int own_rank,
                                  int64_t end_ns, int *connection);
 
-/* The next connection that shows the token, and the rank that it named; -1 for none before the deadline. */
+/* The next connection that shows the token, and the rank that it named; -1 for none before the
+ * deadline. */
 int handover_accept(int listener, const struct handover_card *card, int64_t end_ns, int *rank);
 
 /* Over a connection, in either direction. receive waits until the deadline; false: nothing came. */

@@ -1,7 +1,7 @@
 /*
- * Operations that the engine carries out for a backend. Two gates tie one to the stream: the stream opens
- * `ready`, the operation opens `done`. With nothing in flight a blocking call on the inline stream polls
- * the operation itself.
+ * Operations that the engine carries out for a backend. Two gates tie one to the stream: the stream
+ * opens `ready`, the operation opens `done`. With nothing in flight a blocking call on the inline
+ * stream polls the operation itself.
  *
  * The calling thread makes and recycles operations; in between one belongs to whoever polls it.
  */
@@ -55,8 +55,8 @@ static alnico_status_t fail(struct hosted *h, alnico_status_t status)
     return comm_latched(h->comm);
 }
 
-/* Nothing advanced in this poll. Looks at the clock now and then: a stalled operation first listens to
- * others who give up, and at the deadline gives up itself. */
+/* Nothing advanced in this poll. Looks at the clock now and then: a stalled operation first listens
+ * to others who give up, and at the deadline gives up itself. */
 static alnico_status_t look_at_clock(struct hosted *h)
 {
     if (++h->idle_polls % POLLS_PER_LOOK)
@@ -175,8 +175,9 @@ static struct hosted *op_create(alnico_comm_t comm, const struct work_ops *work)
     return NULL;
 }
 
-/* Moves operations that nobody uses any more from the issued list to the spare one. A stream may still be
- * about to pass the gates of a retired one: `done` was opened at least to its epoch, which never goes back. */
+/* Moves operations that nobody uses any more from the issued list to the spare one. A stream may
+ * still be about to pass the gates of a retired one: `done` was opened at least to its epoch, which
+ * never goes back. */
 static void reap(alnico_comm_t comm)
 {
     struct hosted **link = &comm->issued;
@@ -243,8 +244,8 @@ static void op_prepare(struct hosted *h, const struct call *call)
 
 /* ---- Starting and waiting ---- */
 
-/* On the caller's thread, to the end. Other communicators' operations of an engine without a thread go on
- * meanwhile: another rank may have to finish them before it comes here. */
+/* On the caller's thread, to the end. Other communicators' operations of an engine without a thread
+ * go on meanwhile: another rank may have to finish them before it comes here. */
 static alnico_status_t run(struct hosted *h)
 {
     struct engine *engine = h->comm->family->engine;
@@ -302,8 +303,9 @@ static alnico_status_t hold(struct hosted *h)
     return h->work->hold ? h->work->hold(h) : gate_hold(&h->done, h->comm->stream);
 }
 
-/* The caller has nothing else to do until the operation has retired or stalls. Where the engine's thread rests, it polls
- * itself; a thread that is at it has the vectors in its core's cache, and goes on. */
+/* The caller has nothing else to do until the operation has retired or stalls. Where the engine's
+ * thread rests, it polls itself; a thread that is at it has the vectors in its core's cache, and
+ * goes on. */
 static void attend(struct hosted *h)
 {
     struct engine *engine = h->comm->family->engine;

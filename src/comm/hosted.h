@@ -1,12 +1,14 @@
-/* Operations that the progress engine carries out for a backend: order with the stream, deadline, errors, requests
- * and recycling. A backend embeds struct hosted, fills one struct work_ops, and adds what is its own. */
+/* Operations that the progress engine carries out for a backend: order with the stream, deadline,
+ * errors, requests and recycling. A backend embeds struct hosted, fills one struct work_ops, and
+ * adds what is its own. */
 #ifndef ALNICO_SRC_HOSTED_H
 #define ALNICO_SRC_HOSTED_H
 
 #include "comm/backend.h"
 #include "progress/gate.h"
 
-/* Waiting: for the stream to open `ready`. Leaving: it gives up, and learns from other ranks why. */
+/* Waiting: for the stream to open `ready`. Leaving: it gives up, and learns from other ranks
+ * why. */
 enum hosted_phase { HOSTED_WAITING, HOSTED_RUNNING, HOSTED_LEAVING };
 
 struct hosted {
@@ -35,22 +37,24 @@ struct work_ops {
     size_t
         bytes; /* of the struct that begins with struct hosted; zeroed once, when it is allocated */
 
-    /* One step without blocking: ALNICO_PENDING, SUCCESS, or an error. Sets *moved if anything advanced. */
+    /* One step without blocking: ALNICO_PENDING, SUCCESS, or an error. Sets *moved if anything
+     * advanced. */
     alnico_status_t (*poll)(struct hosted *, bool *moved);
 
     /* After an error or in an abort: from now on the user's buffers are not touched. */
     void (*cancel)(struct hosted *);
 
-    /* Whether it may run: asked before the first poll, while earlier operations of the communicator may be under way.
-     * Optional: always. */
+    /* Whether it may run: asked before the first poll, while earlier operations of the communicator
+     * may be under way. Optional: always. */
     bool (*may_run)(struct hosted *);
 
-    /* On a real stream, by the caller: opens `ready`, and holds the stream at `done`. Optional: the gates do. */
+    /* On a real stream, by the caller: opens `ready`, and holds the stream at `done`. Optional: the
+     * gates do. */
     alnico_status_t (*open)(struct hosted *);
     alnico_status_t (*hold)(struct hosted *);
 
-    /* Of messages, which only two ranks know of: the rank that is awaited. They have a lane of their own, without a
-     * window. Optional: an operation of all ranks. */
+    /* Of messages, which only two ranks know of: the rank that is awaited. They have a lane of
+     * their own, without a window. Optional: an operation of all ranks. */
     int (*awaits)(const struct hosted *);
 
     /* Frees what it has beside its bytes, which nobody uses any more. Optional. */
@@ -60,7 +64,8 @@ struct work_ops {
 /* An operation to fill and start; NULL, with the detail, if there is no memory. */
 struct hosted *hosted_take(alnico_comm_t comm, const struct work_ops *work);
 
-/* Keeps the lists of a vector form for as long as it runs, and points `call` to them. Errors: MEMORY. */
+/* Keeps the lists of a vector form for as long as it runs, and points `call` to them. Errors:
+ * MEMORY. */
 alnico_status_t hosted_keep_lists(struct hosted *h, struct call *call);
 
 /* It is not started. */

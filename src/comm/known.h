@@ -1,6 +1,6 @@
-/* What a communicator knows about memory that it was given before. Asking the driver where a buffer lies takes a good part
- * of a short call's time, so the answer holds for the buffer's whole allocation and for some calls. On the thread that
- * calls on the communicator. */
+/* What a communicator knows about memory that it was given before. Asking the driver where a buffer
+ * lies takes a good part of a short call's time, so the answer holds for the buffer's whole
+ * allocation and for some calls. On the thread that calls on the communicator. */
 #ifndef ALNICO_SRC_KNOWN_H
 #define ALNICO_SRC_KNOWN_H
 

@@ -1,10 +1,12 @@
 /*
- * An operation posts all its messages at once, when those of the calls before it have been posted: sends or receives first,
- * as the transport wants. What transports do not carry in one piece goes in several, the last of which is shorter than the
- * others, so that two sides with different counts always meet in pieces of different length.
+ * An operation posts all its messages at once, when those of the calls before it have been posted:
+ * sends or receives first, as the transport wants. What transports do not carry in one piece goes
+ * in several, the last of which is shorter than the others, so that two sides with different counts
+ * always meet in pieces of different length.
  *
- * Where the host does not reach the buffers, they are in pinned memory of the operation meanwhile: the communicator's
- * stream copies what is sent before it opens `ready`, and a stream of the library's what was received.
+ * Where the host does not reach the buffers, they are in pinned memory of the operation meanwhile:
+ * the communicator's stream copies what is sent before it opens `ready`, and a stream of the
+ * library's what was received.
  */
 #include "comm/messages.h"
 

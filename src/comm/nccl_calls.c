@@ -1,7 +1,8 @@
 /*
- * NCCL's own calls where it has them; otherwise its sends and receives, or several calls, in one group, which cannot
- * deadlock. What has no elements is left out on both sides alike. NCCL 2.28's alltoall, gather and scatter are such
- * groups, too, and know neither vectors nor NULL where there is nothing.
+ * NCCL's own calls where it has them; otherwise its sends and receives, or several calls, in one
+ * group, which cannot deadlock. What has no elements is left out on both sides alike. NCCL 2.28's
+ * alltoall, gather and scatter are such groups, too, and know neither vectors nor NULL where there
+ * is nothing.
  */
 #include "comm/nccl_calls.h"
 
@@ -48,7 +49,8 @@ static bool has_symmetric_kernel(const struct call *call)
             call->type == ALNICO_BFLOAT16);
 }
 
-/* NCCL before 2.28.7 moves wrong bytes where the blocks of these two begin or end within 8 bytes; seen with 2.28.3. */
+/* NCCL before 2.28.7 moves wrong bytes where the blocks of these two begin or end within 8 bytes;
+ * seen with 2.28.3. */
 static bool is_right(const struct call *call)
 {
     enum { FIXED = 22807, ALIGNMENT = 16 };
@@ -149,7 +151,8 @@ static bool stays(const struct job *job, const struct side *reads, const struct 
     return read_at(job, read.at) == written_at(job, write.at);
 }
 
-/* One block goes to all ranks, or to the root where there is one; of all blocks each goes to its rank. */
+/* One block goes to all ranks, or to the root where there is one; of all blocks each goes to its
+ * rank. */
 static ncclResult_t send_blocks(struct job *job, const struct side *reads, bool stay)
 {
     const struct call *call = job->call;

@@ -1,4 +1,5 @@
-/* Each operation as NCCL carries it out. On the calling thread, between nccl_enter and nccl_leave. */
+/* Each operation as NCCL carries it out. On the calling thread, between nccl_enter and
+ * nccl_leave. */
 #ifndef ALNICO_SRC_NCCL_CALLS_H
 #define ALNICO_SRC_NCCL_CALLS_H
 
@@ -7,12 +8,14 @@
 
 #include <nccl.h>
 
-/* Whether NCCL can carry out the call, by one of the algorithms of its list: a function of what is equal on all ranks,
- * but of messages, where it looks for those to this rank itself that have no partner. */
+/* Whether NCCL can carry out the call, by one of the algorithms of its list: a function of what is
+ * equal on all ranks, but of messages, where it looks for those to this rank itself that have no
+ * partner. */
 bool nccl_can(const struct alnico_comm *comm, const struct call *call,
               const struct algorithm *algorithm);
 
-/* Enqueues it. `scratch` is NCCL_SCRATCH_BYTES of the device's memory, which any number of calls in flight may share. */
+/* Enqueues it. `scratch` is NCCL_SCRATCH_BYTES of the device's memory, which any number of calls in
+ * flight may share. */
 enum { NCCL_SCRATCH_BYTES = 64 };
 alnico_status_t nccl_enqueue(const struct alnico_comm *comm, const struct call *call,
                              ncclComm_t nccl, void *scratch, void *stream);

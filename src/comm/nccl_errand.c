@@ -68,7 +68,8 @@ void nccl_errand_free(struct nccl_errand *errand)
 
 /* ---- The thread ---- */
 
-/* A graph that is captured elsewhere in the process, in CUDA's global mode, must not keep this thread from allocating. */
+/* A graph that is captured elsewhere in the process, in CUDA's global mode, must not keep this
+ * thread from allocating. */
 static void enter(const struct nccl_errand *errand)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -151,7 +152,8 @@ static alnico_status_t collect(struct nccl_errand *errand)
     return status == ALNICO_SUCCESS ? status : error_set(status, "%s", errand->state->detail);
 }
 
-/* Looks at whether ranks live now and then: NCCL may notice by itself, and then it leaves nothing over. */
+/* Looks at whether ranks live now and then: NCCL may notice by itself, and then it leaves nothing
+ * over. */
 struct patience {
     int64_t end_ns, look_ns;
     int lost_looks;

@@ -1,7 +1,8 @@
 /*
- * A call of NCCL's that may wait for other ranks without end, on a thread of its own: who needs it waits until a deadline,
- * and otherwise abandons it to the thread, which ends the NCCL communicator as soon as NCCL returns. NCCL's own
- * nonblocking communicators would start and join a thread in every collective (2.28), and cannot become blocking ones.
+ * A call of NCCL's that may wait for other ranks without end, on a thread of its own: who needs it
+ * waits until a deadline, and otherwise abandons it to the thread, which ends the NCCL communicator
+ * as soon as NCCL returns. NCCL's own nonblocking communicators would start and join a thread in
+ * every collective (2.28), and cannot become blocking ones.
  */
 #ifndef ALNICO_SRC_NCCL_ERRAND_H
 #define ALNICO_SRC_NCCL_ERRAND_H
@@ -32,8 +33,9 @@ struct nccl_errand *nccl_errand_create(alnico_comm_t comm,
 /* Begins. Errors: SYSTEM (no thread). */
 alnico_status_t nccl_errand_start(struct nccl_errand *errand);
 
-/* Begins and waits as long as the communicator lets it: its run's status, or with *errand NULL, abandoned: TIMEOUT (the
- * deadline, or a rank whose process has ended), or what is latched meanwhile. Pumps an engine without a thread. */
+/* Begins and waits as long as the communicator lets it: its run's status, or with *errand NULL,
+ * abandoned: TIMEOUT (the deadline, or a rank whose process has ended), or what is latched
+ * meanwhile. Pumps an engine without a thread. */
 alnico_status_t nccl_errand_do(alnico_comm_t comm, const char *who, struct nccl_errand **errand);
 
 /* Whether somebody has abandoned it: for run, where it can give up. */

@@ -1,7 +1,8 @@
 /*
- * How NCCL communicators come to be: every rank has a GPU of its own, rank 0's identifier goes around, and all agree on
- * how each step went before the next begins, so that nobody waits in NCCL for a rank that gave up. What does wait in
- * NCCL has a thread of its own, and with it a deadline. On the caller's thread, in calls that may wait for all ranks.
+ * How NCCL communicators come to be: every rank has a GPU of its own, rank 0's identifier goes
+ * around, and all agree on how each step went before the next begins, so that nobody waits in NCCL
+ * for a rank that gave up. What does wait in NCCL has a thread of its own, and with it a deadline.
+ * On the caller's thread, in calls that may wait for all ranks.
  */
 #include "comm/nccl_errand.h"
 #include "comm/nccl_state.h"
@@ -127,8 +128,8 @@ static void end(alnico_comm_t comm, ncclComm_t nccl)
         nccl_errand_finish(nccl_abort_begin(comm, nccl, 0), comm->family->settings.timeout);
 }
 
-/* Rank 0's birth becomes everybody's. All are here then: whoever does not come is named, and waited for by nobody in
- * NCCL. */
+/* Rank 0's birth becomes everybody's. All are here then: whoever does not come is named, and waited
+ * for by nobody in NCCL. */
 static alnico_status_t meet(alnico_comm_t comm, const struct nccl_step *step, struct birth *birth)
 {
     struct birth *births = calloc((size_t)comm->size, sizeof *births);
@@ -168,8 +169,8 @@ alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, nccl
 
 /* ---- Connections ---- */
 
-/* NCCL connects the ranks for each of its own algorithms when that is first used, and then the call waits for the other
- * ranks. These sizes meet them. */
+/* NCCL connects the ranks for each of its own algorithms when that is first used, and then the call
+ * waits for the other ranks. These sizes meet them. */
 enum { CONNECT_BYTES_LEAST = 8, CONNECT_BYTES_MOST = 8 << 20, CONNECT_FACTOR = 16 };
 
 /* Blocks are rounded up to an element, and every rank has one more. */

@@ -1,5 +1,5 @@
-/* What a communicator has of NCCL, for the files of that backend: its handles, made and agreed upon by all ranks, and
- * guarded against an abort by another thread. */
+/* What a communicator has of NCCL, for the files of that backend: its handles, made and agreed upon
+ * by all ranks, and guarded against an abort by another thread. */
 #ifndef ALNICO_SRC_NCCL_STATE_H
 #define ALNICO_SRC_NCCL_STATE_H
 
@@ -25,34 +25,38 @@ struct nccl_state {
     struct nccl_errand *ending; /* aborts what was `plain` */
 };
 
-/* NCCL's result as a status; the detail names the function, what NCCL says, and its last message (`nccl` may be NULL). */
+/* NCCL's result as a status; the detail names the function, what NCCL says, and its last message
+ * (`nccl` may be NULL). */
 alnico_status_t nccl_status(ncclResult_t result, ncclComm_t nccl, const char *function);
 
-/* Something that all ranks do together: in which public call, what there is none of without it, and how loudly rank 0's
- * log says so. */
+/* Something that all ranks do together: in which public call, what there is none of without it, and
+ * how loudly rank 0's log says so. */
 struct nccl_step {
     const char *who, *without;
     enum log_level level;
 };
 
-/* Whether `mine` is success on every rank (collective). Where it is not, the log says why. Errors: the exchange's. */
+/* Whether `mine` is success on every rank (collective). Where it is not, the log says why. Errors:
+ * the exchange's. */
 alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, alnico_status_t mine,
                            bool *all);
 
-/* Makes an NCCL communicator of the same ranks (collective). *out is NULL on every rank if one of them cannot. Errors:
- * as nccl_agree, and where NCCL waits too long TIMEOUT, or what is latched meanwhile. */
+/* Makes an NCCL communicator of the same ranks (collective). *out is NULL on every rank if one of
+ * them cannot. Errors: as nccl_agree, and where NCCL waits too long TIMEOUT, or what is latched
+ * meanwhile. */
 alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *out);
 
-/* What NCCL connects ranks for: its collectives; messages between any two, which take more memory. */
+/* What NCCL connects ranks for: its collectives; messages between any two, which take more
+ * memory. */
 enum nccl_connect { NCCL_CONNECT_ALL, NCCL_CONNECT_PAIRS };
 
-/* Lets NCCL make its connections now, so that no later call waits in them for other ranks (collective). *nccl becomes
- * NULL on every rank if one of them cannot. Errors: as nccl_agree. */
+/* Lets NCCL make its connections now, so that no later call waits in them for other ranks
+ * (collective). *nccl becomes NULL on every rank if one of them cannot. Errors: as nccl_agree. */
 alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step,
                              enum nccl_connect what, ncclComm_t *nccl);
 
-/* Aborts a communicator after so many seconds, on a thread of its own, for NCCL's abort waits for what else the GPU runs;
- * to be finished. NULL: it is done. */
+/* Aborts a communicator after so many seconds, on a thread of its own, for NCCL's abort waits for
+ * what else the GPU runs; to be finished. NULL: it is done. */
 struct nccl_errand *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl, double delay_s);
 
 /* The handle, to be left again before the calling thread returns; NULL if it was aborted. */

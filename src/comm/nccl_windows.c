@@ -1,7 +1,8 @@
 /*
- * Symmetric windows: registered memory that all ranks of a host map at one place, for NCCL's symmetric kernels. NCCL
- * takes those whenever both buffers lie in windows, so the windows are in an NCCL communicator of their own, made when
- * the first memory is enrolled: "nccl" stays without. On the thread that calls on the communicator.
+ * Symmetric windows: registered memory that all ranks of a host map at one place, for NCCL's
+ * symmetric kernels. NCCL takes those whenever both buffers lie in windows, so the windows are in
+ * an NCCL communicator of their own, made when the first memory is enrolled: "nccl" stays without.
+ * On the thread that calls on the communicator.
  */
 #include "comm/backend.h"
 #include "comm/nccl_errand.h"
@@ -47,7 +48,8 @@ static bool is_shareable(const struct cuda_driver *driver, CUdeviceptr start)
     return known && properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 }
 
-/* NCCL wants one physical allocation of the driver's virtual memory functions, which other processes may map. */
+/* NCCL wants one physical allocation of the driver's virtual memory functions, which other
+ * processes may map. */
 static alnico_status_t check_memory(const struct alnico_registration *registration)
 {
     const struct cuda_driver *driver = cuda_driver();

@@ -1,12 +1,14 @@
 /*
- * Collectives over memory that all ranks of a host map, in C11 atomics and without locks: the protocol of the peer
- * backend on the CPU. Every rank writes to its own part of the area only; the others read it. Allreduce, reduce,
- * broadcast, allgather(v), reduce_scatter(v), gather(v), scatter(v), alltoall(v) and barrier.
+ * Collectives over memory that all ranks of a host map, in C11 atomics and without locks: the
+ * protocol of the peer backend on the CPU. Every rank writes to its own part of the area only; the
+ * others read it. Allreduce, reduce, broadcast, allgather(v), reduce_scatter(v), gather(v),
+ * scatter(v), alltoall(v) and barrier.
  *
- * One-shot: who has something to say publishes it, and every rank reads what it needs and combines it itself. Reductions
- * of a vector have two other ways. Recursive multiplying: groups do so, and then one of each group; barriers too.
- * Two-shot: each rank combines one block and publishes the result. All combine in an order that is the same for all ranks,
- * so all get the same bits; the first and the last in that of the ranks.
+ * One-shot: who has something to say publishes it, and every rank reads what it needs and combines
+ * it itself. Reductions of a vector have two other ways. Recursive multiplying: groups do so, and
+ * then one of each group; barriers too. Two-shot: each rank combines one block and publishes the
+ * result. All combine in an order that is the same for all ranks, so all get the same bits; the
+ * first and the last in that of the ranks.
  */
 #ifndef ALNICO_SRC_PEER_H
 #define ALNICO_SRC_PEER_H
@@ -17,7 +19,8 @@
 
 enum { PEER_RANKS = 64, PEER_GPUS = 8 }; /* at most */
 
-/* One rank's view of an area, and where it stands in the sequence of operations that all ranks share. */
+/* One rank's view of an area, and where it stands in the sequence of operations that all ranks
+ * share. */
 struct peer;
 
 /* Bytes of the area for so many ranks. It begins as zeros and is aligned to a page. */
@@ -66,16 +69,17 @@ struct peer_run {
     uint32_t signature;
 };
 
-/* Prepares; touches nothing shared. The call's lists are there until its end, and say where blocks begin. */
+/* Prepares; touches nothing shared. The call's lists are there until its end, and say where blocks
+ * begin. */
 void peer_begin(struct peer_run *run, struct peer *peer, const struct call *call,
                 enum peer_way way);
 
-/* What of a gatherv, scatterv or alltoallv is to be exchanged as messages, as the same collective: *rest, with `lists`, of
- * 2 * size. False if this rank has nothing of that. */
+/* What of a gatherv, scatterv or alltoallv is to be exchanged as messages, as the same collective:
+ * *rest, with `lists`, of 2 * size. False if this rank has nothing of that. */
 bool peer_rest(const struct peer_run *run, struct call *rest, size_t *lists);
 
-/* One step without blocking: ALNICO_PENDING, SUCCESS, or MISMATCH if a rank calls something else. Sets *moved if
- * anything advanced. */
+/* One step without blocking: ALNICO_PENDING, SUCCESS, or MISMATCH if a rank calls something else.
+ * Sets *moved if anything advanced. */
 alnico_status_t peer_poll(struct peer_run *run, bool *moved);
 
 #endif

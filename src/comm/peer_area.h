@@ -1,8 +1,9 @@
 /*
  * What the ranks share and how: the area, its words and marks. For peer_*.c of the CPU.
  *
- * A mark is a turn, or the number of a piece, and 16 bits of signature: ranks that call different things see it at
- * once. Every wait is a look at one rank's word; nothing here blocks. Whoever polls the operation calls.
+ * A mark is a turn, or the number of a piece, and 16 bits of signature: ranks that call different
+ * things see it at once. Every wait is a look at one rank's word; nothing here blocks. Whoever
+ * polls the operation calls.
  */
 #ifndef ALNICO_SRC_PEER_AREA_H
 #define ALNICO_SRC_PEER_AREA_H
@@ -45,8 +46,8 @@ struct line_set {
     _Alignas(64) char apart[3 * 64];
 };
 
-/* Ranks count turns of lines, pieces in stages, and pieces in slots; each in the same order, whether they take part or
- * not. */
+/* Ranks count turns of lines, pieces in stages, and pieces in slots; each in the same order,
+ * whether they take part or not. */
 enum peer_count { TURNS, PIECES, FLOWS, COUNTS };
 
 /* What a rank writes, and the others read; its stages, results and slots follow. */
@@ -105,8 +106,8 @@ static inline uint64_t mark_of(const struct peer_run *run, uint64_t turn)
     return turn << SIGNATURE_BITS | run->signature;
 }
 
-/* SUCCESS once the rank's mark is of the wanted turn or a later one; one of this turn must be the wanted mark. Acquires
- * what the rank wrote before it. */
+/* SUCCESS once the rank's mark is of the wanted turn or a later one; one of this turn must be the
+ * wanted mark. Acquires what the rank wrote before it. */
 static inline alnico_status_t check_line(const _Atomic uint64_t *mark, uint64_t wanted, int rank)
 {
     uint64_t seen = atomic_load_explicit(mark, memory_order_acquire);
@@ -124,7 +125,8 @@ static inline alnico_status_t check_mark(const struct peer_run *run, const _Atom
     return check_line(mark, mark_of(run, turn), rank);
 }
 
-/* Whom we look at i-th: everybody begins with another rank, so that not all want the same line at once. */
+/* Whom we look at i-th: everybody begins with another rank, so that not all want the same line at
+ * once. */
 static inline int rank_at(const struct peer *peer, int i)
 {
     int rank = peer->rank + 1 + i;
@@ -152,7 +154,8 @@ static inline size_t block_begin(const struct peer_run *run, const size_t *at, i
     return at ? at[rank] : (size_t)rank * run->call.count;
 }
 
-/* What we have for ourselves, or for a rank, of the present elements. NULL may have none of them. */
+/* What we have for ourselves, or for a rank, of the present elements. NULL may have none of
+ * them. */
 static inline const char *own_send(const struct peer_run *run, int rank)
 {
     size_t block = run->pattern->sends_blocks ? block_begin(run, run->call.send_at, rank) : 0;
@@ -187,10 +190,12 @@ static inline void copy_part(char *to, const char *from, size_t bytes)
 /* Copies the present elements of our own block, unless the call is in place. */
 void peer_keep_own(const struct peer_run *run);
 
-/* PENDING until everybody has read what we wrote to the buffer of the next turn or piece; see peer_turns.c. */
+/* PENDING until everybody has read what we wrote to the buffer of the next turn or piece; see
+ * peer_turns.c. */
 alnico_status_t peer_reuse(struct peer_run *run, enum peer_count which);
 
-/* Begins the next turn or piece, in whose buffer we write for `reader`. With `written` false we do not. Its number. */
+/* Begins the next turn or piece, in whose buffer we write for `reader`. With `written` false we do
+ * not. Its number. */
 uint64_t peer_begin_next(const struct peer_run *run, enum peer_count which, bool written,
                          int reader);
 
@@ -203,7 +208,8 @@ void peer_finish(const struct peer_run *run, enum peer_count which, uint64_t num
 /* Asks for memory before it is read. */
 void peer_fetch(const char *from, size_t bytes);
 
-/* The steps: one try each. PENDING, SUCCESS (the run goes on with run->step, or has ended), or MISMATCH. */
+/* The steps: one try each. PENDING, SUCCESS (the run goes on with run->step, or has ended), or
+ * MISMATCH. */
 alnico_status_t peer_poll_lines(struct peer_run *run, bool *moved);
 alnico_status_t peer_poll_pieces(struct peer_run *run, bool *moved);
 alnico_status_t peer_poll_pairs(struct peer_run *run, bool *moved);

@@ -1,6 +1,7 @@
 /*
- * What the peer kernels add up: 8-byte words of any type and operation, as math_cpu.h says, bit for bit. The hot kinds
- * are sums of their own; everything else looks at type and operation in each step. Included by peer_*.cu only.
+ * What the peer kernels add up: 8-byte words of any type and operation, as math_cpu.h says, bit for
+ * bit. The hot kinds are sums of their own; everything else looks at type and operation in each
+ * step. Included by peer_*.cu only.
  */
 #ifndef ALNICO_SRC_PEER_ARITHMETIC_CUH
 #define ALNICO_SRC_PEER_ARITHMETIC_CUH
@@ -56,7 +57,8 @@ static __device__ __noinline__ u64 combine_any(u64 a, u64 b, int type, int op)
     }
 }
 
-/* What remains to be done when all are combined: the division of an average, and one NaN for all. */
+/* What remains to be done when all are combined: the division of an average, and one NaN for
+ * all. */
 static __device__ __noinline__ u64 conclude_any(u64 word, const peer_arguments &a, bool divide)
 {
     bool average = divide && a.op == ALNICO_AVERAGE;
@@ -83,7 +85,8 @@ static __device__ __noinline__ u64 conclude_any(u64 word, const peer_arguments &
     }
 }
 
-/* A running combination of words, in the order in which they are added; `divide`: an average's last step. */
+/* A running combination of words, in the order in which they are added; `divide`: an average's last
+ * step. */
 template <int KIND> struct sum;
 
 template <> struct sum<PEER_KIND_FLOAT32> {

@@ -1,11 +1,12 @@
 /*
- * Allgather, alltoall, broadcast and reduce-scatter in one shot: every rank pushes what the others get of it into their
- * scratch, in lines that carry their flag, and receives its own. Of p ranks each sends (p - 1) * bytes times 16/15, the
- * bytes being those of one block.
+ * Allgather, alltoall, broadcast and reduce-scatter in one shot: every rank pushes what the others
+ * get of it into their scratch, in lines that carry their flag, and receives its own. Of p ranks
+ * each sends (p - 1) * bytes times 16/15, the bytes being those of one block.
  *
- * Line i of rank r is written by r's group of lanes i and read by the same of the peer; blocks wait for the block of the
- * same number of the peers only, and all blocks must be resident. Each kernel needs a line of every rank: in a broadcast
- * those that have nothing to send push an empty one, so that no rank is two epochs ahead here either.
+ * Line i of rank r is written by r's group of lanes i and read by the same of the peer; blocks wait
+ * for the block of the same number of the peers only, and all blocks must be resident. Each kernel
+ * needs a line of every rank: in a broadcast those that have nothing to send push an empty one, so
+ * that no rank is two epochs ahead here either.
  */
 #include "comm/peer_lines.cuh"
 

@@ -1,12 +1,13 @@
-/* A rank's view of the area, and one run after another: peer_lines.c, peer_pieces.c, peer_pairs.c and
- * peer_stages.c have the steps. */
+/* A rank's view of the area, and one run after another: peer_lines.c, peer_pieces.c, peer_pairs.c
+ * and peer_stages.c have the steps. */
 #include "comm/peer_area.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A load waits for an earlier store, still on its way to memory that another core had, whose address is the same in the last
- * twelve bits. So what a rank copies to stands a little before where its user's buffers mostly begin: at a page. */
+/* A load waits for an earlier store, still on its way to memory that another core had, whose
+ * address is the same in the last twelve bits. So what a rank copies to stands a little before
+ * where its user's buffers mostly begin: at a page. */
 enum { PAGE = 4096, BEFORE_PAGE = 256 };
 
 static size_t next_place(size_t bytes)
@@ -35,8 +36,8 @@ size_t peer_bytes(int size)
     return (size_t)size * part_bytes(size);
 }
 
-/* A page belongs to the memory of whoever touches it first. What others only read after it was written comes to its
- * writer by itself; the lines and words they look at from the start. */
+/* A page belongs to the memory of whoever touches it first. What others only read after it was
+ * written comes to its writer by itself; the lines and words they look at from the start. */
 static void touch(struct part *part)
 {
     for (int i = 0; i < SLOTS; i++)

@@ -1,11 +1,14 @@
 /*
- * The peer backend's kernels on CUDA: collectives of 2 to 8 GPUs of one host over scratch memory that all of them
- * map. This layer knows scratch, calls and grids only, no communicator: ranks may be processes, threads, or
- * streams of one GPU. Shared by C and CUDA C. Any thread whose current device is the rank's.
+ * The peer backend's kernels on CUDA: collectives of 2 to 8 GPUs of one host over scratch memory
+ * that all of them map. This layer knows scratch, calls and grids only, no communicator: ranks may
+ * be processes, threads, or streams of one GPU. Shared by C and CUDA C. Any thread whose current
+ * device is the rank's.
  *
- * All ranks launch the same kernels with the same grids in the same order, one at a time on each scratch, but for those
- * of messages, which only the ranks concerned launch (peer_exchange.h). Every other launch is an epoch, counted in the scratch itself, so that a graph may replay it; flags carry the epoch.
- * Each epoch needs every rank's part, so that no rank is two epochs ahead: buffers alternate by the epoch's parity.
+ * All ranks launch the same kernels with the same grids in the same order, one at a time on each
+ * scratch, but for those of messages, which only the ranks concerned launch (peer_exchange.h).
+ * Every other launch is an epoch, counted in the scratch itself, so that a graph may replay it;
+ * flags carry the epoch. Each epoch needs every rank's part, so that no rank is two epochs ahead:
+ * buffers alternate by the epoch's parity.
  */
 #ifndef ALNICO_SRC_PEER_CUDA_H
 #define ALNICO_SRC_PEER_CUDA_H
@@ -40,9 +43,10 @@ enum {
 };
 
 /*
- * Where things lie for the shared kernels, whose GPUs reach no memory of each other. A rank's scratch is then a part of
- * host memory that all of them map, and its blocks, running and claimed words lie in PEER_OWN_BYTES of its own GPU's.
- * A rank writes to its own part only, but for PEER_AT_TOLD.
+ * Where things lie for the shared kernels, whose GPUs reach no memory of each other. A rank's
+ * scratch is then a part of host memory that all of them map, and its blocks, running and claimed
+ * words lie in PEER_OWN_BYTES of its own GPU's. A rank writes to its own part only, but for
+ * PEER_AT_TOLD.
  */
 enum {
     PEER_OWN_BYTES = 8192,
@@ -121,8 +125,8 @@ struct peer_world {
     int modern; /* the kernels are compiled for compute capability 9: peer_cuda_load says so */
 };
 
-/* What a kernel gets: `type` and `op` are alnico_datatype_t and alnico_op_t. What small messages need comes first, in
- * few lines of the cache that a kernel's arguments start out of. */
+/* What a kernel gets: `type` and `op` are alnico_datatype_t and alnico_op_t. What small messages
+ * need comes first, in few lines of the cache that a kernel's arguments start out of. */
 struct peer_arguments {
     struct peer_world world;
     const char *send;
@@ -140,8 +144,9 @@ struct peer_arguments {
     char *recvs[PEER_CUDA_RANKS];
 };
 
-/* When the kernel of the same stream before it and after it are launched. A kernel always waits for the end of the one
- * before, and only then does anything that others could see; a foreign one that comes after may not. */
+/* When the kernel of the same stream before it and after it are launched. A kernel always waits for
+ * the end of the one before, and only then does anything that others could see; a foreign one that
+ * comes after may not. */
 enum peer_dependent {
     PEER_DEPENDENT, /* while the one before ends */
     PEER_SEPARATE,  /* one after the other */
@@ -151,8 +156,8 @@ enum peer_dependent {
     PEER_DEPENDENTS
 };
 
-/* How to launch; all ranks alike. At most 64 registers a thread for up to 4 ranks: 264 blocks of 512 threads are on 132
- * multiprocessors at once. */
+/* How to launch; all ranks alike. At most 64 registers a thread for up to 4 ranks: 264 blocks of
+ * 512 threads are on 132 multiprocessors at once. */
 struct peer_grid {
     int blocks, threads; /* threads: a multiple of 32 */
     enum peer_dependent dependent;
@@ -161,11 +166,13 @@ struct peer_grid {
 /* Whether the kernel can carry out a call of so many bytes. */
 int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes);
 
-/* The default grid, or one of about `blocks` blocks if that is not 0: a function of these arguments only. */
+/* The default grid, or one of about `blocks` blocks if that is not 0: a function of these arguments
+ * only. */
 void peer_cuda_grid(enum peer_kernel kernel, int size, size_t bytes, int blocks,
                     struct peer_grid *out);
 
-/* Fills in what depends on the call: bytes > 0; the `sends` and `recvs` are the caller's if it is direct. */
+/* Fills in what depends on the call: bytes > 0; the `sends` and `recvs` are the caller's if it is
+ * direct. */
 void peer_cuda_arguments(struct peer_arguments *out, const struct peer_world *world,
                          enum peer_kernel kernel, const void *send, void *recv, size_t count,
                          int type, int op, const struct peer_grid *grid);
@@ -174,8 +181,8 @@ void peer_cuda_arguments(struct peer_arguments *out, const struct peer_world *wo
 int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_grid *grid,
                      void *stream);
 
-/* Makes a scratch of the current device what it is before its first kernel, whose epoch is `epoch`: 1, or another
- * for a test. Blocks. Returns a cudaError_t. */
+/* Makes a scratch of the current device what it is before its first kernel, whose epoch is `epoch`:
+ * 1, or another for a test. Blocks. Returns a cudaError_t. */
 int peer_cuda_clear(char *scratch, uint64_t epoch);
 
 /* The same for `own` of the shared kernels; the parts in host memory are zero at first. */
@@ -184,8 +191,8 @@ int peer_cuda_clear_own(char *own, uint64_t epoch);
 /* Bytes of a part, a multiple of 4096. */
 size_t peer_cuda_part_bytes(int size);
 
-/* Loads all kernels for so many ranks onto the current device: before anyone spins, since loading one may wait for
- * those that run. *modern becomes peer_world's. Returns a cudaError_t. */
+/* Loads all kernels for so many ranks onto the current device: before anyone spins, since loading
+ * one may wait for those that run. *modern becomes peer_world's. Returns a cudaError_t. */
 int peer_cuda_load(int size, int *modern);
 int peer_cuda_load_shared(int size, int *modern);
 
@@ -198,8 +205,8 @@ enum peer_kind {
     PEER_KINDS
 };
 
-/* The kernels for so many ranks as the driver has them in one context: launching by these, instead of by what the runtime
- * has to look up, takes the host less time. */
+/* The kernels for so many ranks as the driver has them in one context: launching by these, instead
+ * of by what the runtime has to look up, takes the host less time. */
 struct peer_functions {
     void *of[PEER_KERNELS][PEER_KINDS];
 };

@@ -1,10 +1,11 @@
 /*
- * What the peer kernels share: an epoch's begin and end, waiting with a deadline, access to slots, lines and
- * users' buffers. Included by peer_*.cu only.
+ * What the peer kernels share: an epoch's begin and end, waiting with a deadline, access to slots,
+ * lines and users' buffers. Included by peer_*.cu only.
  *
- * All accesses to slots, lines and flags are volatile, that is relaxed at system scope. A slot's 8-byte halves
- * {data, flag} arrive whole; a line's 128 bytes are written by one instruction of 8 neighbouring lanes and arrive
- * in order over NVLink, so that who reads the flag in the same instruction reads the rest.
+ * All accesses to slots, lines and flags are volatile, that is relaxed at system scope. A slot's
+ * 8-byte halves {data, flag} arrive whole; a line's 128 bytes are written by one instruction of 8
+ * neighbouring lanes and arrive in order over NVLink, so that who reads the flag in the same
+ * instruction reads the rest.
  */
 #ifndef ALNICO_SRC_PEER_DEVICE_CUH
 #define ALNICO_SRC_PEER_DEVICE_CUH
@@ -117,8 +118,8 @@ static __device__ __forceinline__ u32 bytes_left(u64 at, u64 bytes)
     return bytes - at < 8 ? (u32)(bytes - at) : 8;
 }
 
-/* The 8 bytes, or what is left of them, at byte `at` of a user's vector; zeros behind its end. `aligned`: the
- * vector is, to 8 bytes. */
+/* The 8 bytes, or what is left of them, at byte `at` of a user's vector; zeros behind its end.
+ * `aligned`: the vector is, to 8 bytes. */
 static __device__ __forceinline__ u64 load_word(const char *vector, u64 at, u64 bytes, bool aligned)
 {
     bool whole = aligned && at + 8 <= bytes;
@@ -151,15 +152,16 @@ static __device__ __forceinline__ char *own_scratch(const peer_arguments &a)
     return a.world.own;
 }
 
-/* The flags of slots have 32 bits and 0 is none of them, so an epoch ending in 32 zeros is skipped, and one more to
- * keep the parity. */
+/* The flags of slots have 32 bits and 0 is none of them, so an epoch ending in 32 zeros is skipped,
+ * and one more to keep the parity. */
 static __device__ __forceinline__ u64 epoch_next(u64 epoch)
 {
     return (u32)(epoch + 1) == 0 ? epoch + 3 : epoch + 1;
 }
 
-/* Twice in 2^32 epochs the slots' flags of old epochs are cleared, lest they come true again. A peer may
- * have begun the next epoch already, but no later one. Compare-and-swap, because peers write meanwhile. */
+/* Twice in 2^32 epochs the slots' flags of old epochs are cleared, lest they come true again. A
+ * peer may have begun the next epoch already, but no later one. Compare-and-swap, because peers
+ * write meanwhile. */
 static __device__ __noinline__ void scrub(const peer_arguments &a, u64 epoch)
 {
     u64 *slots = (u64 *)(own_scratch(a) + PEER_AT_LL);
@@ -173,7 +175,8 @@ static __device__ __noinline__ void scrub(const peer_arguments &a, u64 epoch)
     }
 }
 
-/* The next kernel of the stream may be launched, if it was made to; whatever thread of a block calls first counts. */
+/* The next kernel of the stream may be launched, if it was made to; whatever thread of a block
+ * calls first counts. */
 static __device__ __forceinline__ void launch_next()
 {
 #if __CUDA_ARCH__ >= 900
@@ -186,10 +189,11 @@ static __device__ __forceinline__ void prefetch(const void *at)
     asm volatile("prefetch.global.L2 [%0];" : : "l"(at) : "memory");
 }
 
-/* Before epoch_begin, where neighbouring threads begin with so many bytes each of the user's vector: what may be done while
- * the kernel before this one ends. The arguments come into the cache of constants, and what is read first into the
- * second-level cache, which all writes to this GPU's memory pass; no value is looked at. The thread's place is read for
- * this only, lest it takes registers later. */
+/* Before epoch_begin, where neighbouring threads begin with so many bytes each of the user's
+ * vector: what may be done while the kernel before this one ends. The arguments come into the cache
+ * of constants, and what is read first into the second-level cache, which all writes to this GPU's
+ * memory pass; no value is looked at. The thread's place is read for this only, lest it takes
+ * registers later. */
 static __device__ __forceinline__ void fetch_ahead(const peer_arguments &a, u32 width)
 {
     u32 thread, block;
@@ -203,7 +207,8 @@ static __device__ __forceinline__ void fetch_ahead(const peer_arguments &a, u32 
     prefetch(own_scratch(a) + PEER_AT_BLOCKS + block * sizeof(peer_block));
 }
 
-/* Every thread, first of all: no value is read or written before the kernel before this one has ended. */
+/* Every thread, first of all: no value is read or written before the kernel before this one has
+ * ended. */
 static __device__ __forceinline__ epoch epoch_begin(const peer_arguments &a)
 {
     epoch e;
@@ -228,7 +233,8 @@ static __device__ __forceinline__ volatile u32 *told_word(const peer_arguments &
     return (volatile u32 *)(a.world.scratch[rank] + PEER_AT_TOLD);
 }
 
-/* The first to give up: writes why, so that the host and the peers know, and stops all later kernels. */
+/* The first to give up: writes why, so that the host and the peers know, and stops all later
+ * kernels. */
 static __device__ __noinline__ void give_up(const peer_arguments &a, u64 epoch, int fault, int rank,
                                             u64 sent = 0, u64 received = 0)
 {
@@ -252,8 +258,8 @@ static __device__ __noinline__ void give_up(const peer_arguments &a, u64 epoch, 
     __threadfence_system();
 }
 
-/* How long a warp has waited. Who waits for what other ranks make of the missing one's part is patient for longer, so
- * that those who miss its part itself are the first to say so. */
+/* How long a warp has waited. Who waits for what other ranks make of the missing one's part is
+ * patient for longer, so that those who miss its part itself are the first to say so. */
 struct spin {
     u32 tries;
     u32 patience; /* in sixteenths of the timeout, added to it */
@@ -284,7 +290,8 @@ static __device__ __noinline__ bool is_hopeless(const peer_arguments &a, u64 epo
     return true;
 }
 
-/* After a failed try, by a whole warp: whether it has to give up. `rank` is whom this lane misses, or -1. */
+/* After a failed try, by a whole warp: whether it has to give up. `rank` is whom this lane misses,
+ * or -1. */
 static __device__ __forceinline__ bool spin_failed(spin &s, const peer_arguments &a, const epoch &e,
                                                    int rank)
 {

@@ -1,10 +1,12 @@
 /*
- * Two-shot allreduce on buffers that all ranks map: rank r loads slice r from everybody's vector, combines it, and
- * stores the result into everybody's. No staging: (size - 1) / size * bytes come in by loads and go out by stores.
+ * Two-shot allreduce on buffers that all ranks map: rank r loads slice r from everybody's vector,
+ * combines it, and stores the result into everybody's. No staging: (size - 1) / size * bytes come
+ * in by loads and go out by stores.
  *
- * Block b of each rank waits for the blocks b of the others twice: before its loads, so that their vectors are
- * there and theirs may be written, and after its stores, so that this rank's vector is complete and no longer
- * read when the kernel ends. Blocks b of all ranks take part in one barrier; all must be resident.
+ * Block b of each rank waits for the blocks b of the others twice: before its loads, so that their
+ * vectors are there and theirs may be written, and after its stores, so that this rank's vector is
+ * complete and no longer read when the kernel ends. Blocks b of all ranks take part in one barrier;
+ * all must be resident.
  */
 #include "comm/peer_device.cuh"
 
@@ -24,8 +26,8 @@ static __device__ __forceinline__ void store_vector(char *at, uint4 v)
                  : "l"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
 }
 
-/* The blocks of this number of all ranks meet; false if they do not. With `release`, what this block wrote
- * before is seen by whoever met it. */
+/* The blocks of this number of all ranks meet; false if they do not. With `release`, what this
+ * block wrote before is seen by whoever met it. */
 static __device__ __forceinline__ bool meet(const peer_arguments &a, const epoch &e, u64 flags,
                                             bool release)
 {
@@ -92,7 +94,8 @@ static __device__ __forceinline__ void reduce_words(const peer_arguments &a, u64
     }
 }
 
-/* This rank's slice, bytes [begin, end). Each but the last is a multiple of whole lines of 128 bytes. */
+/* This rank's slice, bytes [begin, end). Each but the last is a multiple of whole lines of 128
+ * bytes. */
 static __device__ __forceinline__ void slice_of(const peer_arguments &a, u64 &begin, u64 &end)
 {
     u64 lines = (a.bytes + 127) / 128;
@@ -105,7 +108,8 @@ static __device__ __forceinline__ void slice_of(const peer_arguments &a, u64 &be
         begin = end;
 }
 
-/* `UNROLL` vectors of 16 bytes a thread, `step` bytes apart; only those below `end`, unless FULL. */
+/* `UNROLL` vectors of 16 bytes a thread, `step` bytes apart; only those below `end`, unless
+ * FULL. */
 template <int KIND, int RANKS, int UNROLL, bool FULL>
 static __device__ __forceinline__ void reduce_tile(const peer_arguments &a, u64 at, u64 step,
                                                    u64 end)
@@ -159,8 +163,8 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     epoch_end(a, e);
 }
 
-/* How much a thread loads at once, measured on 4 GPUs: more is slower, and bulk copies through shared memory were no
- * faster: the links are full. */
+/* How much a thread loads at once, measured on 4 GPUs: more is slower, and bulk copies through
+ * shared memory were no faster: the links are full. */
 template <int KIND> static const void *of_size(int size)
 {
     enum { LESS = KIND == PEER_KIND_ANY ? 2 : 1 }; /* what looks at the type needs the registers */

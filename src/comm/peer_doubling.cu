@@ -1,10 +1,12 @@
 /*
- * Recursive doubling in lines: log2(size) steps, in each of which two ranks swap their vectors and both combine
- * them; ranks beyond the largest power of two hand theirs to a partner first and get the result last. Cost: the
- * steps one after the other, and bytes * steps from each rank; Thakur, Rabenseifner and Gropp, 2005.
+ * Recursive doubling in lines: log2(size) steps, in each of which two ranks swap their vectors and
+ * both combine them; ranks beyond the largest power of two hand theirs to a partner first and get
+ * the result last. Cost: the steps one after the other, and bytes * steps from each rank; Thakur,
+ * Rabenseifner and Gropp, 2005.
  *
- * A line of the vector stays with one group of lanes through all steps; each step has places of its own, which one
- * rank writes. A step's result has the type of the vector. The lower rank's part is the left operand, on both sides.
+ * A line of the vector stays with one group of lanes through all steps; each step has places of its
+ * own, which one rank writes. A step's result has the type of the vector. The lower rank's part is
+ * the left operand, on both sides.
  */
 #include "comm/peer_lines.cuh"
 
@@ -33,8 +35,8 @@ template <int KIND> static __device__ __forceinline__ pair divided(const peer_ar
     return v;
 }
 
-/* Ranks 0 to 2 * folded - 1 meet in pairs, whose even ranks go on; so do all others. `rank` counts among those that
- * go on, a power of two of them. */
+/* Ranks 0 to 2 * folded - 1 meet in pairs, whose even ranks go on; so do all others. `rank` counts
+ * among those that go on, a power of two of them. */
 struct steps {
     u64 lines;
     int folded, rank, power;

@@ -1,4 +1,5 @@
-/* The plan of a kernel of messages: which warps take which. Pure; the thread that calls on the communicator. */
+/* The plan of a kernel of messages: which warps take which. Pure; the thread that calls on the
+ * communicator. */
 #include "comm/peer_exchange.h"
 
 #include "comm/algorithm.h"

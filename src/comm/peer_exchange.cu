@@ -1,9 +1,10 @@
 /*
- * A group of messages in one kernel: strands as peer_exchange.h describes them, a warp each, sent by stores to the
- * receiver's scratch, in lines that carry their flag.
+ * A group of messages in one kernel: strands as peer_exchange.h describes them, a warp each, sent
+ * by stores to the receiver's scratch, in lines that carry their flag.
  *
- * A warp of a strand reads the sender's buffer, or writes the receiver's, and waits for the warp of the same strand on the
- * other rank only: for units to arrive, or for room in the ring. All blocks must be resident.
+ * A warp of a strand reads the sender's buffer, or writes the receiver's, and waits for the warp of
+ * the same strand on the other rank only: for units to arrive, or for room in the ring. All blocks
+ * must be resident.
  */
 #include "comm/peer_exchange.h"
 #include "comm/peer_lines.cuh"
@@ -148,7 +149,8 @@ static __device__ __forceinline__ void send_all(const warp &w, const peer_messag
 
 /* ---- Receiving ---- */
 
-/* Whether no line of the next n units is of another message. Of the lanes that see one the first says so. */
+/* Whether no line of the next n units is of another message. Of the lanes that see one the first
+ * says so. */
 static __device__ __noinline__ bool is_right(const peer_arguments &a, u64 epoch, int peer,
                                              char *ring, u32 number, u32 line, u64 bytes)
 {
@@ -288,7 +290,8 @@ static __device__ __forceinline__ void fetch_first(const warp &w, const peer_mes
         prefetch(own_scratch(w.group.base) + peer_received_at(w.job.peer, w.strand));
 }
 
-/* The epoch stays what it is. Who gave up before this kernel may have been missed by those that did not wait. */
+/* The epoch stays what it is. Who gave up before this kernel may have been missed by those that did
+ * not wait. */
 static __device__ __forceinline__ void finish(const peer_arguments &a, const epoch &e, u32 told)
 {
     if (blockIdx.x != 0 || threadIdx.x != 0)

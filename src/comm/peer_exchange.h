@@ -1,17 +1,21 @@
 /*
- * Messages between two GPUs through the peers' scratch: the part of it that they have, how a message lies in it, and the
- * plan of a kernel that carries out a group of them. Shared by C and CUDA C.
+ * Messages between two GPUs through the peers' scratch: the part of it that they have, how a
+ * message lies in it, and the plan of a kernel that carries out a group of them. Shared by C and
+ * CUDA C.
  *
- * Only the ranks concerned launch such a kernel, each for its own calls. So nothing here is an epoch: for each ordered pair
- * of ranks the receiver's scratch has a channel, divided into strands, which are rings of units; who sends and who receives
- * count the units of a strand, in their own scratch, so that graphs may be replayed. A unit is four lines of 128 bytes,
- * each with a flag that holds the unit's number and how many bytes of the message begin with this line. Unit u of a message
- * goes to strand u mod s, where s follows from its length: both sides agree, or see at once that their lengths differ. A
- * sender looks at what was received of a strand before it writes to a unit again.
+ * Only the ranks concerned launch such a kernel, each for its own calls. So nothing here is an
+ * epoch: for each ordered pair of ranks the receiver's scratch has a channel, divided into strands,
+ * which are rings of units; who sends and who receives count the units of a strand, in their own
+ * scratch, so that graphs may be replayed. A unit is four lines of 128 bytes, each with a flag that
+ * holds the unit's number and how many bytes of the message begin with this line. Unit u of a
+ * message goes to strand u mod s, where s follows from its length: both sides agree, or see at once
+ * that their lengths differ. A sender looks at what was received of a strand before it writes to a
+ * unit again.
  *
- * Each strand of a channel has a warp on either side, which takes its units in the order of messages and units. Of all
- * units that are not received yet the first one is there, or can be sent: its strand's ring has no unit that is not
- * received. So groups end in whatever order others call, if all blocks of a kernel are resident.
+ * Each strand of a channel has a warp on either side, which takes its units in the order of
+ * messages and units. Of all units that are not received yet the first one is there, or can be
+ * sent: its strand's ring has no unit that is not received. So groups end in whatever order others
+ * call, if all blocks of a kernel are resident.
  */
 #ifndef ALNICO_SRC_PEER_EXCHANGE_H
 #define ALNICO_SRC_PEER_EXCHANGE_H
@@ -56,7 +60,8 @@ struct peer_message {
     uint64_t bytes;
 };
 
-/* All messages to one rank, or from one, in their order; or to this rank itself, with their receives behind them. */
+/* All messages to one rank, or from one, in their order; or to this rank itself, with their
+ * receives behind them. */
 enum peer_job_kind { PEER_JOB_SEND, PEER_JOB_RECEIVE, PEER_JOB_OWN };
 struct peer_job {
     int32_t kind, peer;
@@ -106,13 +111,15 @@ PEER_SHARED uint32_t peer_bytes_from(uint64_t bytes, uint32_t line)
     return left < 0xffffffffu ? (uint32_t)left : 0xffffffffu;
 }
 
-/* The flag of a line, of a strand's unit with that number. Units before it in the same place have other numbers. */
+/* The flag of a line, of a strand's unit with that number. Units before it in the same place have
+ * other numbers. */
 PEER_SHARED uint64_t peer_line_flag(uint32_t number, uint64_t bytes, uint32_t line)
 {
     return (uint64_t)(number + 1) << 32 | peer_bytes_from(bytes, line);
 }
 
-/* Whether a flag is of the same unit as this one but of another message, and how many bytes that one has. */
+/* Whether a flag is of the same unit as this one but of another message, and how many bytes that
+ * one has. */
 PEER_SHARED int peer_flag_contradicts(uint64_t flag, uint64_t wanted)
 {
     return flag != wanted && (flag ^ wanted) >> 32 == 0;
@@ -136,7 +143,8 @@ PEER_SHARED uint32_t peer_strands_most(int size)
     return (uint32_t)(fit < PEER_STRANDS ? fit : PEER_STRANDS);
 }
 
-/* Where the receiver's scratch has a strand of the sender's channel, and either side's scratch its counts for it. */
+/* Where the receiver's scratch has a strand of the sender's channel, and either side's scratch its
+ * counts for it. */
 PEER_SHARED uint64_t peer_ring_at(int from, int to, int size, uint32_t strand)
 {
     uint64_t place = (uint64_t)(from < to ? from : from - 1);
@@ -155,9 +163,10 @@ PEER_SHARED uint64_t peer_received_at(int from, uint32_t strand)
 
 /* ---- The plan of a kernel ---- */
 
-/* Plans the messages of a call of this rank, at least one, which are so many bytes behind `send` and `recv`; those to itself
- * have as many receives. `blocks`: the row's, 0: by itself; the strands follow from it, so both sides have the same. Pure.
- * Returns 0, or 1 if there are more messages than a kernel takes. */
+/* Plans the messages of a call of this rank, at least one, which are so many bytes behind `send`
+ * and `recv`; those to itself have as many receives. `blocks`: the row's, 0: by itself; the strands
+ * follow from it, so both sides have the same. Pure. Returns 0, or 1 if there are more messages
+ * than a kernel takes. */
 int peer_exchange_plan(struct peer_exchange *out, struct peer_grid *grid,
                        const struct peer_world *world, const struct exchange *messages, int count,
                        const char *send, char *recv, int blocks);

@@ -5,7 +5,8 @@
 #include "comm/comm.h"
 #include "comm/peer_cuda.h"
 
-/* SUCCESS, or why the first kernel that gave up did: TIMEOUT, ABORTED, ARGUMENT, with the kernel and the rank. */
+/* SUCCESS, or why the first kernel that gave up did: TIMEOUT, ABORTED, ARGUMENT, with the kernel
+ * and the rank. */
 alnico_status_t peer_faults_look(const struct alnico_comm *comm, const struct peer_words *words);
 
 #endif

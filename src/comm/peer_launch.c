@@ -64,8 +64,8 @@ int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes)
 
 /* ---- Grids ---- */
 
-/* Small messages are fastest where a block has few warps, and large ones where no lane has more than one item: blocks of
- * 96 threads up to `most` of them, and then larger ones. */
+/* Small messages are fastest where a block has few warps, and large ones where no lane has more
+ * than one item: blocks of 96 threads up to `most` of them, and then larger ones. */
 static void spread(size_t threads, size_t few, int most, int blocks, struct peer_grid *out)
 {
     size_t wanted = divide_up(threads, few);
@@ -352,7 +352,8 @@ size_t peer_cuda_part_bytes(int size)
     return divide_up(SHARED_AT_INPUTS + (size_t)size * SHARED_AREA_BYTES, 4096) * 4096;
 }
 
-/* Code that was compiled for less than compute capability 9 cannot wait for the kernel before, wherever it runs. */
+/* Code that was compiled for less than compute capability 9 cannot wait for the kernel before,
+ * wherever it runs. */
 static int load(int first, int end, int size, int *modern)
 {
     *modern = true;

@@ -1,6 +1,7 @@
 /*
- * Small vectors, in lines: a line is one cache line, 56 bytes and a mark, written last. Who sees the mark of this turn
- * sees the bytes, so that one transfer between two cores brings both. A barrier is a line without bytes.
+ * Small vectors, in lines: a line is one cache line, 56 bytes and a mark, written last. Who sees
+ * the mark of this turn sees the bytes, so that one transfer between two cores brings both. A
+ * barrier is a line without bytes.
  *
  * one-shot  Every rank that has something publishes it, and every rank reads what it needs: 1 wait, p - 1 reads at most.
  * recursive multiplying (Ruefenacht, Bull, Booth 2017), in two rounds for up to 64 ranks: a rank combines

@@ -1,5 +1,6 @@
-/* Lines of 128 bytes, 8 neighbouring lanes of a warp each, 16 bytes a lane: 15 words of a vector and the flag, which
- * is the second word of the last lane. Included by peer_*.cu only; whole warps call. */
+/* Lines of 128 bytes, 8 neighbouring lanes of a warp each, 16 bytes a lane: 15 words of a vector
+ * and the flag, which is the second word of the last lane. Included by peer_*.cu only; whole warps
+ * call. */
 #ifndef ALNICO_SRC_PEER_LINES_CUH
 #define ALNICO_SRC_PEER_LINES_CUH
 
@@ -80,8 +81,8 @@ static __device__ __forceinline__ pair with_flag(pair v, u64 flag)
     return v;
 }
 
-/* Waits for the line `from[r]` (line_at) of every rank r whose bit is in `want`, with so much patience (struct spin).
- * False: give up. */
+/* Waits for the line `from[r]` (line_at) of every rank r whose bit is in `want`, with so much
+ * patience (struct spin). False: give up. */
 template <int RANKS>
 static __device__ __forceinline__ bool receive_lines(const peer_arguments &a, const epoch &e,
                                                      const char *const (&from)[RANKS], u64 flag,
@@ -111,7 +112,8 @@ static __device__ __forceinline__ u32 all_others(const peer_arguments &a)
     return ((1u << a.world.size) - 1) & ~(1u << a.world.rank);
 }
 
-/* Combines everybody's part of a line, `mine` in this rank's place. The flags' place is filled with nonsense. */
+/* Combines everybody's part of a line, `mine` in this rank's place. The flags' place is filled with
+ * nonsense. */
 template <int KIND, int RANKS>
 static __device__ __forceinline__ pair combine_lines(const peer_arguments &a,
                                                      const pair (&got)[RANKS], pair mine)

@@ -1,5 +1,5 @@
-/* How memory is described, handed over and mapped. Whoever fails at one step still takes part in the exchanges that
- * follow, so that nobody waits for it. */
+/* How memory is described, handed over and mapped. Whoever fails at one step still takes part in
+ * the exchanges that follow, so that nobody waits for it. */
 #include "comm/peer_map.h"
 
 #include "comm/handover.h"

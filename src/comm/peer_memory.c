@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Driver 580 was seen to free its own records twice where several threads of a process map and unmap the same memory at
- * once. Held for one call of the driver, never across an exchange. */
+/* Driver 580 was seen to free its own records twice where several threads of a process map and
+ * unmap the same memory at once. Held for one call of the driver, never across an exchange. */
 static pthread_mutex_t mapping_lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct peer_keeper *peer_memory_hold(uint64_t keeper_address)

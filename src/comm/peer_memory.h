@@ -1,6 +1,7 @@
 /*
- * Device memory as one rank makes and maps it: by the driver's virtual memory functions, by CUDA's interprocess handles,
- * or as a pointer of its own process. Any thread whose current device is the rank's; knows no communicator.
+ * Device memory as one rank makes and maps it: by the driver's virtual memory functions, by CUDA's
+ * interprocess handles, or as a pointer of its own process. Any thread whose current device is the
+ * rank's; knows no communicator.
  */
 #ifndef ALNICO_SRC_PEER_MEMORY_H
 #define ALNICO_SRC_PEER_MEMORY_H
@@ -13,7 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Memory of cudaMalloc, which lives until no rank of its process maps it any more: one may still abort. */
+/* Memory of cudaMalloc, which lives until no rank of its process maps it any more: one may still
+ * abort. */
 struct peer_keeper {
     atomic_int holders;
     void *memory;
@@ -28,14 +30,15 @@ struct peer_piece {
     struct peer_keeper *keeper; /* held; NULL: none */
 };
 
-/* Memory of the device that lives as long as anyone maps it, mapped here. Errors: MEMORY, SYSTEM. */
+/* Memory of the device that lives as long as anyone maps it, mapped here. Errors: MEMORY,
+ * SYSTEM. */
 alnico_status_t peer_memory_create(int device, size_t bytes, struct peer_piece *out);
 
 /* Memory of cudaMalloc, held by a keeper. Errors: MEMORY. */
 alnico_status_t peer_memory_keep(size_t bytes, struct peer_piece *out);
 
-/* Another rank's keeper in this process, by its address; NULL for 0. While its owner cannot have let go: it takes part in
- * an exchange that follows. */
+/* Another rank's keeper in this process, by its address; NULL for 0. While its owner cannot have
+ * let go: it takes part in an exchange that follows. */
 struct peer_keeper *peer_memory_hold(uint64_t keeper_address);
 
 /* Maps a handle for the device. The mapping keeps the memory. */

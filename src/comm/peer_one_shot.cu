@@ -1,10 +1,11 @@
 /*
- * One-shot allreduce: every rank pushes its whole vector into every peer's scratch and combines everybody's
- * itself. Data travel with their flags, so there is no other synchronisation: one way over the link. One rank
- * sends (size - 1) * bytes, times 2 in slots or 16/15 in lines.
+ * One-shot allreduce: every rank pushes its whole vector into every peer's scratch and combines
+ * everybody's itself. Data travel with their flags, so there is no other synchronisation: one way
+ * over the link. One rank sends (size - 1) * bytes, times 2 in slots or 16/15 in lines.
  *
- * Slot or line i of rank r is written by r's thread or group of lanes i and read by the same of every peer; blocks
- * wait for the block of the same number of the peers only, and all blocks must be resident.
+ * Slot or line i of rank r is written by r's thread or group of lanes i and read by the same of
+ * every peer; blocks wait for the block of the same number of the peers only, and all blocks must
+ * be resident.
  */
 #include "comm/peer_lines.cuh"
 

@@ -1,12 +1,13 @@
 /*
- * What one rank has for another, with a line of its own that carries the mark: gatherv, scatterv and alltoallv, whose blocks
- * only those two know the length of, and small gathers and reduces. Up to 56 bytes stand in the line, more in the writer's slot or
- * stage. What has no room there goes as a message (backend_peer.c), and the line says only that it does. Who has nothing
- * for another writes no line, and nobody waits for one. A mark's signature has the length, so that two ranks that disagree
- * see it.
+ * What one rank has for another, with a line of its own that carries the mark: gatherv, scatterv
+ * and alltoallv, whose blocks only those two know the length of, and small gathers and reduces. Up
+ * to 56 bytes stand in the line, more in the writer's slot or stage. What has no room there goes as
+ * a message (backend_peer.c), and the line says only that it does. Who has nothing for another
+ * writes no line, and nobody waits for one. A mark's signature has the length, so that two ranks
+ * that disagree see it.
  *
- * To a root lines are letters, as many as there are slots: a writer goes on until it comes to one that is not read yet.
- * Otherwise they are those of a turn, one for each reader.
+ * To a root lines are letters, as many as there are slots: a writer goes on until it comes to one
+ * that is not read yet. Otherwise they are those of a turn, one for each reader.
  */
 #include "comm/peer_area.h"
 

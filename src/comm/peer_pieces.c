@@ -1,10 +1,12 @@
 /*
- * One-shot of larger vectors, in pieces. Where everybody waits for everybody they go through two stages of every rank used
- * in turn, and `ready` says up to which piece a rank has published its part. Who writes and does not read, a broadcast's or
- * scatter's root or the other ranks of a reduce or gather, has slots, more of them and smaller, and `flowing`: it goes on until it comes to a slot
- * that is still being read (peer_turns.c), so that copies in and out overlap.
+ * One-shot of larger vectors, in pieces. Where everybody waits for everybody they go through two
+ * stages of every rank used in turn, and `ready` says up to which piece a rank has published its
+ * part. Who writes and does not read, a broadcast's or scatter's root or the other ranks of a
+ * reduce or gather, has slots, more of them and smaller, and `flowing`: it goes on until it comes
+ * to a slot that is still being read (peer_turns.c), so that copies in and out overlap.
  *
- * Of blocks for each rank a piece has the same part of every block, one behind the other; our own is not there.
+ * Of blocks for each rank a piece has the same part of every block, one behind the other; our own
+ * is not there.
  */
 #include "comm/peer_area.h"
 

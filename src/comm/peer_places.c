@@ -1,4 +1,5 @@
-/* Where the ranks are, whether their GPUs reach each other, and how all of them come to one outcome. */
+/* Where the ranks are, whether their GPUs reach each other, and how all of them come to one
+ * outcome. */
 #include "comm/peer_map.h"
 
 #include "device/cuda_driver.h"
@@ -69,7 +70,8 @@ static const char *find_obstacle(const struct peer_map *map)
     return NULL;
 }
 
-/* A GPU that this process does not see may be reached all the same: then mapping its memory tells. */
+/* A GPU that this process does not see may be reached all the same: then mapping its memory
+ * tells. */
 static alnico_status_t reach(const struct peer_map *map, int rank)
 {
     int device, can = 0, own = map->comm->device_index;
@@ -98,8 +100,8 @@ static alnico_status_t reach_all(const struct peer_map *map)
     return ALNICO_SUCCESS;
 }
 
-/* Atomics on another GPU's memory are native over NVLink and not over PCIe. Of a GPU that this process does not see nothing
- * is known. */
+/* Atomics on another GPU's memory are native over NVLink and not over PCIe. Of a GPU that this
+ * process does not see nothing is known. */
 static bool is_ordered(const struct peer_map *map, int rank)
 {
     int device, native = 0;

@@ -1,18 +1,20 @@
 /*
- * Two-shot, in pieces, through two stages of every rank used in turn. `ready` says up to which piece a rank has
- * published its part, and `reduced` up to which its block of the result stands in `result`. A rank goes
+ * Two-shot, in pieces, through two stages of every rank used in turn. `ready` says up to which
+ * piece a rank has published its part, and `reduced` up to which its block of the result stands in
+ * `result`. A rank goes
  *
  *     stage 1, combine 1, stage 2, collect 1, combine 2, stage 3, collect 2, ...
  *
- * so that between what a rank publishes and what it needs from the others there is always work, in which they come up.
- * Of a reduce only the root collects. Within a call nobody waits for a buffer; the first piece looks (peer_turns.c):
+ * so that between what a rank publishes and what it needs from the others there is always work, in
+ * which they come up. Of a reduce only the root collects. Within a call nobody waits for a buffer;
+ * the first piece looks (peer_turns.c):
  *
  * stage i + 2   comes after our combine i + 1, which had all ranks publish piece i + 1, after they had combined piece i
  *               and so read our stage of it.
  * result i + 2  is written after all have published piece i + 2, after they had collected piece i.
  *
- * A block is whole cache lines; a small piece has fewer blocks than there are ranks, and who has none waits only for
- * those who have one. Then the call has one piece.
+ * A block is whole cache lines; a small piece has fewer blocks than there are ranks, and who has
+ * none waits only for those who have one. Then the call has one piece.
  */
 #include "comm/peer_area.h"
 

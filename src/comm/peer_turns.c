@@ -1,17 +1,19 @@
 /*
- * When a rank may write to a buffer again. All ranks number turns of lines, and pieces in stages and slots, alike, and a
- * number names its buffer. What was written for number n may be overwritten once its readers have finished n; n +
- * LINE_SETS, n + STAGES or n + SLOTS comes to the same buffer. There are three ways to know, the first two for nothing:
+ * When a rank may write to a buffer again. All ranks number turns of lines, and pieces in stages
+ * and slots, alike, and a number names its buffer. What was written for number n may be overwritten
+ * once its readers have finished n; n + LINE_SETS, n + STAGES or n + SLOTS comes to the same
+ * buffer. There are three ways to know, the first two for nothing:
  *
  * - we wrote nothing there, or so long ago that we know it;
  * - a collective in which we heard from everybody: who begins a turn has finished the one before;
- * - the word `finished` of each reader. Of broadcasts and reduces, in which ranks may run ahead of each other, that
- *   bounds by how much; one look lasts for several turns.
+ * - the word `finished` of each reader. Of broadcasts and reduces, in which ranks may run ahead of
+ *   each other, that bounds by how much; one look lasts for several turns.
  *
- * A rank says what it has finished only with every fourth part of the buffers: all who wait look at that word, and with
- * many of them each change of it costs more than the work of a turn. The wait still ends. Of all ranks take one whose
- * operation no other's is behind: the others have finished the numbers before its own, n, so they have said n - buffers /
- * 4 or more, and it writes where n - buffers was.
+ * A rank says what it has finished only with every fourth part of the buffers: all who wait look at
+ * that word, and with many of them each change of it costs more than the work of a turn. The wait
+ * still ends. Of all ranks take one whose operation no other's is behind: the others have finished
+ * the numbers before its own, n, so they have said n - buffers / 4 or more, and it writes where n -
+ * buffers was.
  */
 #include "comm/peer_area.h"
 

@@ -1,11 +1,13 @@
 /*
- * Two-shot allreduce in lines: rank r combines slice r, which all push to it, and pushes the result to all. Flags
- * travel with the data: two ways over the link, and 2 (size - 1) / size * bytes * 16/15 from each rank.
+ * Two-shot allreduce in lines: rank r combines slice r, which all push to it, and pushes the result
+ * to all. Flags travel with the data: two ways over the link, and 2 (size - 1) / size * bytes *
+ * 16/15 from each rank.
  *
- * Groups of 8 lanes take the lines of a slice in turn; item i of group g is line g + i * groups of every slice.
- * An item's lines go through place i % depth of the group's `depth` places in both areas of the receiver's buffer.
- * push(i) comes after gather(i - depth): every peer has sent the result of i - depth, so it has read our push of it. A
- * peer's push(i) came after its own gather(i - depth), so after reduce(i) we may write our result's place at all.
+ * Groups of 8 lanes take the lines of a slice in turn; item i of group g is line g + i * groups of
+ * every slice. An item's lines go through place i % depth of the group's `depth` places in both
+ * areas of the receiver's buffer. push(i) comes after gather(i - depth): every peer has sent the
+ * result of i - depth, so it has read our push of it. A peer's push(i) came after its own gather(i
+ * - depth), so after reduce(i) we may write our result's place at all.
  */
 #include "comm/peer_lines.cuh"
 
@@ -100,7 +102,8 @@ static __device__ __forceinline__ bool gather(const peer_arguments &a, const epo
     return true;
 }
 
-/* Results are gathered one item late, so that they travel meanwhile; with one place there is no room for that. */
+/* Results are gathered one item late, so that they travel meanwhile; with one place there is no
+ * room for that. */
 template <int KIND, int RANKS>
 static __device__ __forceinline__ void run(const peer_arguments &a, const epoch &e, const walk &w)
 {

@@ -1,5 +1,6 @@
-/* Pieces are in flight in their order. A younger one begins its rounds when all chunks of the older one have begun,
- * so that few chunks are under way and stay in the cache; ranks agree on what comes first. */
+/* Pieces are in flight in their order. A younger one begins its rounds when all chunks of the older
+ * one have begun, so that few chunks are under way and stay in the cache; ranks agree on what comes
+ * first. */
 #include "comm/pieces.h"
 
 #include "datatype.h"

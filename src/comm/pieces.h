@@ -1,7 +1,8 @@
 /*
- * A long allreduce of memory that the host does not reach, where chunks are to be smaller than what is worth a copy:
- * pieces of the message are copied to pinned memory, reduced there by a pipeline each, and copied back, a few at once.
- * One message of a communicator at a time has its pieces. The host backend polls it.
+ * A long allreduce of memory that the host does not reach, where chunks are to be smaller than what
+ * is worth a copy: pieces of the message are copied to pinned memory, reduced there by a pipeline
+ * each, and copied back, a few at once. One message of a communicator at a time has its pieces. The
+ * host backend polls it.
  */
 #ifndef ALNICO_SRC_PIECES_H
 #define ALNICO_SRC_PIECES_H
@@ -14,11 +15,12 @@ struct pieces;
 alnico_status_t pieces_create(struct staging *staging, struct pieces **out);
 void pieces_destroy(struct pieces *pieces); /* NULL is fine */
 
-/* Whether the chunks of a pipeline with staging, after pipeline_begin, are better cut out of pieces. */
+/* Whether the chunks of a pipeline with staging, after pipeline_begin, are better cut out of
+ * pieces. */
 bool pieces_suit(const struct pipeline *whole);
 
-/* Cuts the message that `whole` describes, which stays as it is until the end; sends nothing yet. Nothing of the message
- * before is under way. */
+/* Cuts the message that `whole` describes, which stays as it is until the end; sends nothing yet.
+ * Nothing of the message before is under way. */
 void pieces_begin(struct pieces *pieces, const struct pipeline *whole);
 
 /* As pipeline_poll and pipeline_cancel. */

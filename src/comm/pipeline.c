@@ -1,6 +1,6 @@
-/* Chunks from the cut to the finished result. Where an average is asked for, floats are scaled before they are
- * sent and integers are divided as they are finished, while the chunk is in the cache. All arithmetic is the CPU's, on
- * memory that the host reaches. */
+/* Chunks from the cut to the finished result. Where an average is asked for, floats are scaled
+ * before they are sent and integers are divided as they are finished, while the chunk is in the
+ * cache. All arithmetic is the CPU's, on memory that the host reaches. */
 #include "comm/pipeline.h"
 
 #include "datatype.h"
@@ -13,8 +13,9 @@ enum {
 
 /* ---- Tags ---- */
 
-/* A chunk's messages carry its turn among the communicator's chunks, and what the call looks like: ranks that
- * call different things do not match each other's messages, and find out at the deadline. */
+/* A chunk's messages carry its turn among the communicator's chunks, and what the call looks like:
+ * ranks that call different things do not match each other's messages, and find out at the
+ * deadline. */
 static uint32_t signatures(const struct transport *transport)
 {
     return transport->tags > 256 * SIGNATURES ? SIGNATURES : FEW_SIGNATURES;
@@ -30,8 +31,8 @@ static uint32_t signature_of(const struct pipeline *p)
     return (uint32_t)(kind % signatures(p->transport));
 }
 
-/* Where ranks do not know into how many chunks others cut the call, it has one turn, and what it looks like counts
- * the chunks; those that are in flight are fewer than the kinds. */
+/* Where ranks do not know into how many chunks others cut the call, it has one turn, and what it
+ * looks like counts the chunks; those that are in flight are fewer than the kinds. */
 static uint32_t chunk_tag(const struct pipeline *p, size_t index)
 {
     uint32_t kinds = signatures(p->transport),
@@ -52,8 +53,8 @@ static size_t part_of(const struct chunk *c, size_t count, size_t chunk_count)
     return left < chunk_count ? left : chunk_count;
 }
 
-/* A chunk's part of a side. `packed`: one block behind the other, and not where they are in the user's buffer. With lists
- * every block has its own count. */
+/* A chunk's part of a side. `packed`: one block behind the other, and not where they are in the
+ * user's buffer. With lists every block has its own count. */
 static struct side cut_side(const struct pipeline *p, const struct chunk *c,
                             const struct side *side, bool packed, size_t *lists)
 {
@@ -157,7 +158,8 @@ static alnico_status_t fill_shadow(struct pipeline *p, const struct chunk *c)
     return ALNICO_SUCCESS;
 }
 
-/* RECV becomes a copy of the input. One rank's is as it is: dividing would change the bits of a NaN. */
+/* RECV becomes a copy of the input. One rank's is as it is: dividing would change the bits of a
+ * NaN. */
 static alnico_status_t copy_vector(struct pipeline *p, const struct chunk *c)
 {
     const struct rounds *r = &c->rounds;
@@ -427,7 +429,8 @@ size_t pipeline_stage_count(const struct call *call, int size)
     return (room - 64) / (size_t)(reads.blocks + writes.blocks); /* the two begin in lines */
 }
 
-/* An alltoall in place cannot send from where it receives, and an average does not scale the user's input. */
+/* An alltoall in place cannot send from where it receives, and an average does not scale the user's
+ * input. */
 static bool needs_shadow(const struct pipeline *p)
 {
     const struct call *call = &p->call;

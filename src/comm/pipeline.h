@@ -1,6 +1,7 @@
-/* A call cut into independent chunks, an executor each, a few in flight, so that one is reduced while
- * others are on their way. Where there are several blocks, a chunk is a part of each. The host backend polls it. Where the host does not reach the buffers, a chunk is copied to
- * pinned memory first and back in the end, by streams of the library's. */
+/* A call cut into independent chunks, an executor each, a few in flight, so that one is reduced
+ * while others are on their way. Where there are several blocks, a chunk is a part of each. The
+ * host backend polls it. Where the host does not reach the buffers, a chunk is copied to pinned
+ * memory first and back in the end, by streams of the library's. */
 #ifndef ALNICO_SRC_PIPELINE_H
 #define ALNICO_SRC_PIPELINE_H
 
@@ -51,16 +52,19 @@ struct pipeline {
 
 _Static_assert((int)CHUNKS_IN_FLIGHT <= (int)STAGING_CHUNKS, "chunks without staging fit as well");
 
-/* How many elements of each block a chunk with staging may have at most; 0: not even one has room. */
+/* How many elements of each block a chunk with staging may have at most; 0: not even one has
+ * room. */
 size_t pipeline_stage_count(const struct call *call, int size);
 
 /* Cuts the call; sends nothing yet. */
 void pipeline_begin(struct pipeline *p);
 
-/* One step: ALNICO_PENDING, SUCCESS when every chunk is done, or an error, after which call pipeline_cancel. */
+/* One step: ALNICO_PENDING, SUCCESS when every chunk is done, or an error, after which call
+ * pipeline_cancel. */
 alnico_status_t pipeline_poll(struct pipeline *p, bool *moved);
 
-/* Ends every transfer and copy and gives back all scratch; afterwards the buffers are not touched. */
+/* Ends every transfer and copy and gives back all scratch; afterwards the buffers are not
+ * touched. */
 void pipeline_cancel(struct pipeline *p);
 
 #endif

@@ -1,5 +1,5 @@
-/* Identity and life of processes, by /proc, pidfd and kill. A process number alone is not enough: it is used
- * again after its process ended, and containers have their own. */
+/* Identity and life of processes, by /proc, pidfd and kill. A process number alone is not enough:
+ * it is used again after its process ended, and containers have their own. */
 #include "comm/process.h"
 
 #include <errno.h>
@@ -18,8 +18,9 @@ static uint64_t own_pid_space(void)
     return stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
 }
 
-/* The state letter and the start of a process from /proc/PID/stat. Its name, in brackets, may contain anything, so
- * the fields are counted from the last bracket: state is the 3rd, the start the 22nd. */
+/* The state letter and the start of a process from /proc/PID/stat. Its name, in brackets, may
+ * contain anything, so the fields are counted from the last bracket: state is the 3rd, the start
+ * the 22nd. */
 static bool read_stat(int64_t pid, char *state, uint64_t *started)
 {
     char path[48], text[1024];

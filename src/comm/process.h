@@ -21,12 +21,12 @@ bool process_same(const struct process_id *a, const struct process_id *b);
 /* Whether the calling process may use `pid` for what it names: both count in one namespace. */
 bool process_visible(const struct process_id *process);
 
-/* A descriptor of another process that becomes readable at its end; the caller closes it. Negative if there is
- * none: it ended and was reaped, or the kernel has no such descriptors. */
+/* A descriptor of another process that becomes readable at its end; the caller closes it. Negative
+ * if there is none: it ended and was reaped, or the kernel has no such descriptors. */
 int process_open(const struct process_id *process);
 
-/* Whether the process has ended, a zombie included. `pidfd` is process_open's result. False if nobody
- * can tell from here. Never blocks. */
+/* Whether the process has ended, a zombie included. `pidfd` is process_open's result. False if
+ * nobody can tell from here. Never blocks. */
 bool process_ended(const struct process_id *process, int pidfd);
 
 #endif

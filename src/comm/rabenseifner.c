@@ -1,11 +1,12 @@
 /*
- * Rabenseifner's allreduce: a reduce-scatter by recursive halving, then an allgather by recursive doubling.
- * The vector is cut into as many blocks as there are places. In halving round i a rank and its partner,
- * which differ in the i-th bit from the top, hold the same range of blocks: each sends the half that
- * is not its own. The doubling rounds run the same ranges backwards. Other rank counts are folded.
+ * Rabenseifner's allreduce: a reduce-scatter by recursive halving, then an allgather by recursive
+ * doubling. The vector is cut into as many blocks as there are places. In halving round i a rank
+ * and its partner, which differ in the i-th bit from the top, hold the same range of blocks: each
+ * sends the half that is not its own. The doubling rounds run the same ranges backwards. Other rank
+ * counts are folded.
  *
- * Cost: 2 lg p alpha + 2 (p-1)/p n beta + (p-1)/p n gamma, and 2 alpha + 2 n beta + n gamma more when
- * folded. Source: Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004.
+ * Cost: 2 lg p alpha + 2 (p-1)/p n beta + (p-1)/p n gamma, and 2 alpha + 2 n beta + n gamma more
+ * when folded. Source: Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004.
  */
 #include "comm/algorithm.h"
 
@@ -14,7 +15,8 @@ static int rounds(const struct shape *shape)
     return 2 * log_below(shape->size) + 2 * fold_needed(shape);
 }
 
-/* The blocks of the half that `place` keeps when the range of `width` blocks around it is halved. */
+/* The blocks of the half that `place` keeps when the range of `width` blocks around it is
+ * halved. */
 static struct span kept(const struct shape *shape, int place, int width)
 {
     int half = width / 2, first = place / half * half;

@@ -1,10 +1,10 @@
 /*
- * Recursive doubling allreduce: lg p rounds; in round i each rank exchanges the whole vector with the
- * one whose place differs in bit i. Other rank counts are folded to a power of two, which adds a round at
- * either end.
+ * Recursive doubling allreduce: lg p rounds; in round i each rank exchanges the whole vector with
+ * the one whose place differs in bit i. Other rank counts are folded to a power of two, which adds
+ * a round at either end.
  *
- * Cost: lg p (alpha + n beta + n gamma), and 2 alpha + 2 n beta + n gamma more when folded.
- * Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH",
+ * Cost: lg p (alpha + n beta + n gamma), and 2 alpha + 2 n beta + n gamma more when folded. Source:
+ * Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH",
  * IJHPCA 19(1), 2005.
  */
 #include "comm/algorithm.h"

@@ -1,10 +1,11 @@
 /*
- * Reduce over a binomial tree: a place adds to its input what comes from the places below it, nearest first, and hands
- * the sum to its parent. Only the root has RECV; the others that have anything to add do so in WORK.
+ * Reduce over a binomial tree: a place adds to its input what comes from the places below it,
+ * nearest first, and hands the sum to its parent. Only the root has RECV; the others that have
+ * anything to add do so in WORK.
  *
- * Cost: ceil(lg p) (alpha + n beta + n gamma).
- * Source: the minimum-spanning-tree algorithms in Chan, Heimlich, Purkayastha, van de Geijn, "Collective
- * communication: theory, practice, and experience", CCPE 19(13), 2007.
+ * Cost: ceil(lg p) (alpha + n beta + n gamma). Source: the minimum-spanning-tree algorithms in
+ * Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and
+ * experience", CCPE 19(13), 2007.
  */
 #include "comm/algorithm.h"
 

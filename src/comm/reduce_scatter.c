@@ -1,11 +1,13 @@
 /*
- * Reduce-scatter for blocks of any length. Pairwise: in round i a rank sends to the one i above it that one's block of its
- * input, and adds to its own what comes from the one i below. Ring: block b starts at the rank above b and collects a
- * summand at each rank on its way around to b; what arrives is added to the input in a round of its own.
+ * Reduce-scatter for blocks of any length. Pairwise: in round i a rank sends to the one i above it
+ * that one's block of its input, and adds to its own what comes from the one i below. Ring: block b
+ * starts at the rank above b and collects a summand at each rank on its way around to b; what
+ * arrives is added to the input in a round of its own.
  *
  * Cost: both (p-1) alpha + (p-1)/p n (beta + gamma); the ring's messages go to neighbours only.
- * Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1),
- * 2005; Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69(2), 2009.
+ * Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
+ * MPICH", IJHPCA 19(1), 2005; Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for
+ * clusters of workstations", JPDC 69(2), 2009.
  */
 #include "comm/algorithm.h"
 

@@ -1,10 +1,11 @@
 /*
- * Reduce by a reduce-scatter and a gather: recursive halving as in Rabenseifner's allreduce leaves each of 2^k places
- * with one finished block, and a binomial tree brings the blocks to the root. Other rank counts are folded: of the first 2r
- * ranks from the root on, r = p - 2^k, each odd one hands its input to the one below it and is out.
+ * Reduce by a reduce-scatter and a gather: recursive halving as in Rabenseifner's allreduce leaves
+ * each of 2^k places with one finished block, and a binomial tree brings the blocks to the root.
+ * Other rank counts are folded: of the first 2r ranks from the root on, r = p - 2^k, each odd one
+ * hands its input to the one below it and is out.
  *
- * Cost: 2 lg p alpha + 2 (p-1)/p n beta + (p-1)/p n gamma, and alpha + n beta + n gamma more when folded.
- * Source: Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004.
+ * Cost: 2 lg p alpha + 2 (p-1)/p n beta + (p-1)/p n gamma, and alpha + n beta + n gamma more when
+ * folded. Source: Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004.
  */
 #include "comm/algorithm.h"
 
@@ -13,7 +14,8 @@ static int pairs(const struct shape *shape)
     return shape->size - power_below(shape->size);
 }
 
-/* A rank's place among those who are in, -1 for the others; the root's is 0. Here the even ones of the pairs stay. */
+/* A rank's place among those who are in, -1 for the others; the root's is 0. Here the even ones of
+ * the pairs stay. */
 static int place_of(const struct shape *shape)
 {
     int v = tree_place(shape), r = pairs(shape);
@@ -64,7 +66,8 @@ static struct span input(struct span where)
     return where;
 }
 
-/* Who is handed nothing sends half of his input as it is, and needs a copy of the other half only. */
+/* Who is handed nothing sends half of his input as it is, and needs a copy of the other half
+ * only. */
 static bool copy_input(const struct shape *shape, int place, struct exchange *out)
 {
     int power = power_below(shape->size);

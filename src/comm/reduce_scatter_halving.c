@@ -1,11 +1,11 @@
 /*
- * Reduce-scatter by recursive halving: in each round two places that hold sums of the same range of blocks exchange
- * halves of it. Other rank counts are folded; a place then stands for the blocks of both ranks of its pair, and the one
- * that is out is handed its block in the end.
+ * Reduce-scatter by recursive halving: in each round two places that hold sums of the same range of
+ * blocks exchange halves of it. Other rank counts are folded; a place then stands for the blocks of
+ * both ranks of its pair, and the one that is out is handed its block in the end.
  *
- * Cost: lg p alpha + (p-1)/p n (beta + gamma), and 2 alpha + (1 + 1/p) n beta + n gamma more when folded.
- * Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1),
- * 2005.
+ * Cost: lg p alpha + (p-1)/p n (beta + gamma), and 2 alpha + (1 + 1/p) n beta + n gamma more when
+ * folded. Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations
+ * in MPICH", IJHPCA 19(1), 2005.
  */
 #include "comm/algorithm.h"
 
@@ -56,7 +56,8 @@ static struct span kept(const struct shape *shape, enum buffer in, int place, in
     return blocks(shape, in, first_of(shape, first), first_of(shape, first + half));
 }
 
-/* Who is handed nothing sends half of his input as it is, and needs a copy of the other half only. */
+/* Who is handed nothing sends half of his input as it is, and needs a copy of the other half
+ * only. */
 static bool copy_input(const struct shape *shape, int place, struct exchange *out)
 {
     int p = shape->size, power = power_below(p);

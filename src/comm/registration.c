@@ -1,5 +1,5 @@
-/* Memory that users register with a communicator, so that backends may reach it on other ranks directly. On the
- * caller's thread; registering and deregistering are collective. */
+/* Memory that users register with a communicator, so that backends may reach it on other ranks
+ * directly. On the caller's thread; registering and deregistering are collective. */
 #include "comm/api.h"
 
 #include "status.h"

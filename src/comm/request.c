@@ -1,4 +1,5 @@
-/* The request calls: each ends the user's hold on a nonblocking operation, in its own way of waiting. */
+/* The request calls: each ends the user's hold on a nonblocking operation, in its own way of
+ * waiting. */
 #include "comm/backend.h"
 
 #include "status.h"

@@ -1,8 +1,8 @@
 /*
- * Ring allreduce: a reduce-scatter and an allgather around a ring of all ranks, p-1 rounds each. The
- * vector is cut into p blocks. In round i of the first half, rank r passes block r-i on and adds
- * what it gets to block r-i-1; after p-1 rounds it holds the finished block r+1, and the second half
- * passes the finished blocks on.
+ * Ring allreduce: a reduce-scatter and an allgather around a ring of all ranks, p-1 rounds each.
+ * The vector is cut into p blocks. In round i of the first half, rank r passes block r-i on and
+ * adds what it gets to block r-i-1; after p-1 rounds it holds the finished block r+1, and the
+ * second half passes the finished blocks on.
  *
  * Cost: 2 (p-1) alpha + 2 (p-1)/p n beta + (p-1)/p n gamma, with messages to neighbours only.
  * Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",

@@ -1,7 +1,8 @@
 /*
- * The executor. A round is posted whole, an exchange's receive before its send unless the transport wants it otherwise;
- * it ends when all its transfers have, and what arrived for a reduction has been combined. The exchange's send must end
- * before its reduction, which may overwrite what is being sent. Called wherever an operation is polled.
+ * The executor. A round is posted whole, an exchange's receive before its send unless the transport
+ * wants it otherwise; it ends when all its transfers have, and what arrived for a reduction has
+ * been combined. The exchange's send must end before its reduction, which may overwrite what is
+ * being sent. Called wherever an operation is polled.
  */
 #include "comm/rounds.h"
 

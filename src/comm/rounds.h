@@ -1,5 +1,5 @@
-/* The executor: it runs any algorithm over any transport, one step at a time, without blocking. The host
- * backend uses one for each chunk of a message. */
+/* The executor: it runs any algorithm over any transport, one step at a time, without blocking. The
+ * host backend uses one for each chunk of a message. */
 #ifndef ALNICO_SRC_ROUNDS_H
 #define ALNICO_SRC_ROUNDS_H
 
@@ -41,8 +41,8 @@ struct rounds {
 
 void rounds_begin(struct rounds *r);
 
-/* One step: ALNICO_PENDING, SUCCESS after the last round, or the transport's error. *moved is set if
- * anything advanced. After an error call rounds_cancel. */
+/* One step: ALNICO_PENDING, SUCCESS after the last round, or the transport's error. *moved is set
+ * if anything advanced. After an error call rounds_cancel. */
 alnico_status_t rounds_poll(struct rounds *r, bool *moved);
 
 /* Ends every transfer that is open. */

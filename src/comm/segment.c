@@ -1,7 +1,7 @@
 /*
- * The shared segment: a page or more of what the ranks tell about themselves, then the owner's bytes. It
- * is a sealed memfd of rank 0. The others learn from the first exchange where rank 0 listens, and get the
- * descriptor (handover.h).
+ * The shared segment: a page or more of what the ranks tell about themselves, then the owner's
+ * bytes. It is a sealed memfd of rank 0. The others learn from the first exchange where rank 0
+ * listens, and get the descriptor (handover.h).
  */
 #include "comm/segment.h"
 
@@ -222,8 +222,8 @@ static alnico_status_t judge(const struct outcome *all, int size)
     return ALNICO_SUCCESS;
 }
 
-/* All ranks learn how it went for all. If the exchange itself fails, a mapping for several ranks stays: one of
- * them may have got it. */
+/* All ranks learn how it went for all. If the exchange itself fails, a mapping for several ranks
+ * stays: one of them may have got it. */
 static alnico_status_t agree(struct making *m, segment_exchange *exchange, void *context,
                              alnico_status_t status)
 {

@@ -1,7 +1,8 @@
 /*
- * Memory that all ranks of one host map. It has no name in any file system: rank 0 makes it and hands a
- * descriptor to the other processes over unix sockets, so that nothing is left when they end, however
- * they end, and the size of /dev/shm does not matter. Made and destroyed on the caller's thread.
+ * Memory that all ranks of one host map. It has no name in any file system: rank 0 makes it and
+ * hands a descriptor to the other processes over unix sockets, so that nothing is left when they
+ * end, however they end, and the size of /dev/shm does not matter. Made and destroyed on the
+ * caller's thread.
  */
 #ifndef ALNICO_SRC_SEGMENT_H
 #define ALNICO_SRC_SEGMENT_H
@@ -27,11 +28,11 @@ struct segment {
  * `mine` of every rank into `all`, in rank order, on the caller's thread. */
 typedef alnico_status_t segment_exchange(void *context, const void *mine, void *all, size_t bytes);
 
-/* Makes a segment of `bytes` bytes for `size` ranks (collective). Ranks that are threads of one process share
- * one mapping. Waits for `timeout` seconds at
- * most, besides what `exchange` waits. Every rank gets the same status, with the detail of the lowest
- * rank that failed, unless `exchange` itself fails. On failure *out is zeroed.
- * Errors: SYSTEM, MEMORY, TIMEOUT, MISMATCH (`bytes` differ), and those of `exchange`. */
+/* Makes a segment of `bytes` bytes for `size` ranks (collective). Ranks that are threads of one
+ * process share one mapping. Waits for `timeout` seconds at most, besides what `exchange` waits.
+ * Every rank gets the same status, with the detail of the lowest rank that failed, unless
+ * `exchange` itself fails. On failure *out is zeroed. Errors: SYSTEM, MEMORY, TIMEOUT, MISMATCH
+ * (`bytes` differ), and those of `exchange`. */
 alnico_status_t segment_create(segment_exchange *exchange, void *context, int rank, int size,
                                size_t bytes, double timeout, struct segment *out);
 
@@ -43,8 +44,8 @@ void segment_destroy(struct segment *segment);
 struct mapping *segment_hold(const struct segment *segment);
 void segment_let_go(struct mapping *mapping);
 
-/* Whether `rank` has neither left nor ended with its process. True if nobody can tell. Never blocks;
- * any thread, until segment_destroy. */
+/* Whether `rank` has neither left nor ended with its process. True if nobody can tell. Never
+ * blocks; any thread, until segment_destroy. */
 bool segment_alive(const struct segment *segment, int rank);
 
 /* Whether the process of `rank` ended before the rank left: it was killed, or exited in between. */

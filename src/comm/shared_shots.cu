@@ -1,19 +1,23 @@
 /*
- * Allreduce by GPUs of one host that reach no memory of each other: through parts of host memory that all of them map.
- * A rank stores to its own part and loads from everybody's, so that each byte goes over its bus once for each reader.
+ * Allreduce by GPUs of one host that reach no memory of each other: through parts of host memory
+ * that all of them map. A rank stores to its own part and loads from everybody's, so that each byte
+ * goes over its bus once for each reader.
  *
- * One-shot: a rank posts its vector in slots that carry their flags, and combines everybody's itself: 2 bytes out and
- * 2 (size - 1) in for each of the vector. Slot i of every rank is for thread i of the others.
+ * One-shot: a rank posts its vector in slots that carry their flags, and combines everybody's
+ * itself: 2 bytes out and 2 (size - 1) in for each of the vector. Slot i of every rank is for
+ * thread i of the others.
  *
- * Two-shot: rank r combines slice r of what all have posted and posts the result for all: about 1 byte out and 1.5 in.
- * Item i of block b is piece i * blocks + b of every slice. It goes through place i % SHARED_DEPTH of that block number
- * in the areas, and two flags of the block say how many items have been posted and combined. They are written when the
- * items have arrived (a fence of all the block's stores before the store), and read with acquire semantics before the
- * items. No access is wider than 16 bytes, and none but a slot's relies on more than 8 to arrive together.
+ * Two-shot: rank r combines slice r of what all have posted and posts the result for all: about 1
+ * byte out and 1.5 in. Item i of block b is piece i * blocks + b of every slice. It goes through
+ * place i % SHARED_DEPTH of that block number in the areas, and two flags of the block say how many
+ * items have been posted and combined. They are written when the items have arrived (a fence of all
+ * the block's stores before the store), and read with acquire semantics before the items. No access
+ * is wider than 16 bytes, and none but a slot's relies on more than 8 to arrive together.
  *
- * post(i) comes after gather(i - SHARED_DEPTH), when everybody has combined what it overwrites. Everybody's post(i)
- * came after its own gather(i - SHARED_DEPTH), so after waiting for those, combine(i) may overwrite our result. A
- * kernel begins after the rank's kernel before has ended, and ends after everybody's has begun.
+ * post(i) comes after gather(i - SHARED_DEPTH), when everybody has combined what it overwrites.
+ * Everybody's post(i) came after its own gather(i - SHARED_DEPTH), so after waiting for those,
+ * combine(i) may overwrite our result. A kernel begins after the rank's kernel before has ended,
+ * and ends after everybody's has begun.
  *
  * Blocks wait for the blocks of the same number only; all must be resident.
  */
@@ -26,8 +30,9 @@ static __device__ __forceinline__ char *part_of(const peer_arguments &a, int ran
 
 /* ---- The end ---- */
 
-/* Twice in 2^32 epochs the flags of old ones are cleared, lest they come true again: in two epochs running, in each those
- * of the buffer that is not in use. Late ranks may still read the slots of the epoch before; nobody else writes here. */
+/* Twice in 2^32 epochs the flags of old ones are cleared, lest they come true again: in two epochs
+ * running, in each those of the buffer that is not in use. Late ranks may still read the slots of
+ * the epoch before; nobody else writes here. */
 static __device__ __noinline__ void scrub_other_slots(const peer_arguments &a, const epoch &e)
 {
     char *slots =

@@ -1,6 +1,7 @@
 /*
  * What the files of the shared-memory transport share: transport_shm.c (the seam), shm_send.c and
- * shm_receive.c (the two sides of a message), shm_share.c (a copy by both). All of it is one rank's own, under its lock.
+ * shm_receive.c (the two sides of a message), shm_share.c (a copy by both). All of it is one rank's
+ * own, under its lock.
  */
 #ifndef ALNICO_SRC_SHM_H
 #define ALNICO_SRC_SHM_H
@@ -123,8 +124,9 @@ static inline bool offer_move(struct channel *channel, uint32_t offer, uint32_t 
 
 /* ---- shm_send.c ---- */
 
-/* Bytes up to which a message goes into the channel. Senders of a collective run ahead of their receiver; two ranks that
- * exchange messages wait for each other anyway, and then one copy is worth more. */
+/* Bytes up to which a message goes into the channel. Senders of a collective run ahead of their
+ * receiver; two ranks that exchange messages wait for each other anyway, and then one copy is worth
+ * more. */
 size_t send_eager(const struct transport_shm *t, const struct message *m);
 
 /* A small message at once. False if the channel has no room. */
@@ -150,11 +152,13 @@ bool read_process(int pid, char *to, uint64_t from, size_t bytes);
 /* Whether a message is long enough, and its sender has probably nothing else to do. */
 bool share_suits(const struct transport_shm *t, const struct peer *p, const struct message *m);
 
-/* The receiver: sets the copy up, takes its part, and goes on with it. False if the sender has withdrawn the offer. */
+/* The receiver: sets the copy up, takes its part, and goes on with it. False if the sender has
+ * withdrawn the offer. */
 bool share_begin(struct peer *p, struct message *m, const struct cell *cell);
 void share_advance(struct peer *p, struct message *m);
 
-/* The receiver gives up: the sender takes no more pieces, and none of it is under way unless it is stopped. */
+/* The receiver gives up: the sender takes no more pieces, and none of it is under way unless it is
+ * stopped. */
 void share_cancel(struct transport_shm *t, struct message *m);
 
 /* The sender: copies what nobody has taken. */
@@ -165,11 +169,13 @@ void share_write(struct peer *p, const struct message *m);
 /* Takes what has come for it, or waits. */
 void receive_post(struct transport_shm *t, struct message *m);
 
-/* A message that is the next to come and that no receive before this one waits for: at once. False otherwise. */
+/* A message that is the next to come and that no receive before this one waits for: at once. False
+ * otherwise. */
 bool receive_now(struct transport_shm *t, const struct message *m);
 
-/* Reads what has come from a rank, at most a ring full. `until`, if not NULL, ends the reading with it: what comes behind
- * it stays in the ring, where it need not be copied once more, until somebody waits for that. */
+/* Reads what has come from a rank, at most a ring full. `until`, if not NULL, ends the reading with
+ * it: what comes behind it stays in the ring, where it need not be copied once more, until somebody
+ * waits for that. */
 void receive_all(struct transport_shm *t, int from, const struct message *until);
 
 /* After receive_all: whether a message in fragments still comes. */

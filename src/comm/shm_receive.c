@@ -1,5 +1,6 @@
-/* The receiver's side of messages over shared memory: what comes is matched with the receives that were posted, or
- * kept until one is; offers are copied from the sender's memory. Under the rank's lock. */
+/* The receiver's side of messages over shared memory: what comes is matched with the receives that
+ * were posted, or kept until one is; offers are copied from the sender's memory. Under the rank's
+ * lock. */
 #include "comm/shm.h"
 
 #include <stdlib.h>
@@ -88,8 +89,8 @@ static struct message **find_posted(struct transport_shm *t, int from, uint32_t 
     return link;
 }
 
-/* Of operations that end on no rank before all have begun them, at most a window full is kept. Of broadcasts, reductions to
- * one rank and messages, whatever a sender is ahead. */
+/* Of operations that end on no rank before all have begun them, at most a window full is kept. Of
+ * broadcasts, reductions to one rank and messages, whatever a sender is ahead. */
 static bool keep(struct peer *p, const struct cell *cell)
 {
     size_t bytes = cell->kind == CELL_WHOLE ? cell->bytes : 0;
@@ -120,7 +121,8 @@ static bool hand_over(struct transport_shm *t, struct peer *p, struct message *m
     return true;
 }
 
-/* The next cell's message finds its receive or is kept. False: no memory to keep it, so it stays. */
+/* The next cell's message finds its receive or is kept. False: no memory to keep it, so it
+ * stays. */
 static bool take_message(struct transport_shm *t, int from, const struct cell *cell)
 {
     struct peer *p = &t->peer[from];

@@ -1,5 +1,5 @@
-/* The sender's side of messages over shared memory: small ones go into the channel, large ones are offered, and
- * what finds no room waits in a queue. Under the rank's lock. */
+/* The sender's side of messages over shared memory: small ones go into the channel, large ones are
+ * offered, and what finds no room waits in a queue. Under the rank's lock. */
 #include "comm/shm.h"
 
 #include "device/backoff.h"
@@ -140,8 +140,8 @@ void send_advance(struct transport_shm *t, struct message *m)
         advance_offer(t, p, m);
 }
 
-/* A receiver that is just copying: within the process that ends by itself, and the buffer is needed until
- * then; another process may be stopped, and finds out that its copy is worth nothing. */
+/* A receiver that is just copying: within the process that ends by itself, and the buffer is needed
+ * until then; another process may be stopped, and finds out that its copy is worth nothing. */
 static void withdraw_offer(struct peer *p, struct message *m)
 {
     struct channel *channel = p->out.channel;

@@ -1,5 +1,6 @@
-/* A copy between two processes in which both take part: pieces are taken from one counter, the receiver reads its own from
- * the sender's memory and the sender, if it is waiting, writes its own to the receiver's. Under the rank's lock. */
+/* A copy between two processes in which both take part: pieces are taken from one counter, the
+ * receiver reads its own from the sender's memory and the sender, if it is waiting, writes its own
+ * to the receiver's. Under the rank's lock. */
 #include "comm/shm.h"
 
 #include "device/backoff.h"
@@ -158,8 +159,9 @@ static bool is_settled(const struct share *share, const struct message *m, uint3
            taken;
 }
 
-/* A sender that was stopped in its system call has copied by then, and only could not say so. One that was stopped between
- * taking a piece and the call, some hundred nanoseconds, would still write it when it goes on. */
+/* A sender that was stopped in its system call has copied by then, and only could not say so. One
+ * that was stopped between taking a piece and the call, some hundred nanoseconds, would still write
+ * it when it goes on. */
 void share_cancel(struct transport_shm *t, struct message *m)
 {
     struct channel *channel = t->peer[m->peer].in.channel;

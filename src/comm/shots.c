@@ -1,7 +1,7 @@
 /*
- * The algorithms of the backends that do not work in rounds. Those of the peer backend: every rank reads what the
- * others published in memory that all of them map. Here alpha is the time for a cache line to get from one core, or
- * GPU, to another.
+ * The algorithms of the backends that do not work in rounds. Those of the peer backend: every rank
+ * reads what the others published in memory that all of them map. Here alpha is the time for a
+ * cache line to get from one core, or GPU, to another.
  */
 #include "comm/algorithm.h"
 

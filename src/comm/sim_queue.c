@@ -33,8 +33,8 @@ bool sim_queue_push(struct sim_queue *queue, uint64_t time, uintptr_t what)
     return file(queue, &(struct sim_event){time, what});
 }
 
-/* Moves on to the earliest time, and files the events of its bucket anew: all of them further down. The
- * other buckets stay right, because the present changes in lower bits only. */
+/* Moves on to the earliest time, and files the events of its bucket anew: all of them further down.
+ * The other buckets stay right, because the present changes in lower bits only. */
 static bool advance(struct sim_queue *queue)
 {
     int bit = __builtin_ctzll(queue->filled);

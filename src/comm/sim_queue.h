@@ -1,6 +1,6 @@
-/* Events of a simulation in the order of their time, and first in, first out at the same time. A radix heap:
- * time never goes back, so an event is filed by the highest bit in which it differs from the present, and
- * is moved a few times only. One thread. */
+/* Events of a simulation in the order of their time, and first in, first out at the same time. A
+ * radix heap: time never goes back, so an event is filed by the highest bit in which it differs
+ * from the present, and is moved a few times only. One thread. */
 #ifndef ALNICO_SRC_SIM_QUEUE_H
 #define ALNICO_SRC_SIM_QUEUE_H
 
@@ -27,7 +27,8 @@ struct sim_queue {
 /* time >= now. False if there is no memory. */
 bool sim_queue_push(struct sim_queue *queue, uint64_t time, uintptr_t what);
 
-/* Takes the first event, whose time becomes now; false if there is none, or *failed for want of memory. */
+/* Takes the first event, whose time becomes now; false if there is none, or *failed for want of
+ * memory. */
 bool sim_queue_take(struct sim_queue *queue, struct sim_event *out, bool *failed);
 
 void sim_queue_finish(struct sim_queue *queue);

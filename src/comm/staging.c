@@ -73,8 +73,8 @@ static void forget_old(struct staging *s)
         s->head = 0;
 }
 
-/* Behind the newest region, or at the ring's begin. The head never comes up to the oldest one, so that a head before
- * that means that the regions in use go over the ring's end. */
+/* Behind the newest region, or at the ring's begin. The head never comes up to the oldest one, so
+ * that a head before that means that the regions in use go over the ring's end. */
 static bool find_room(const struct staging *s, size_t room, size_t *at)
 {
     *at = s->head;

@@ -1,10 +1,12 @@
 /*
- * Where messages of a device that the host does not reach are while they travel: pinned memory of one communicator, all
- * of it made with the communicator, because making some may wait for what the device runs.
+ * Where messages of a device that the host does not reach are while they travel: pinned memory of
+ * one communicator, all of it made with the communicator, because making some may wait for what the
+ * device runs.
  *
- * Short messages take regions of a ring; the stream's own kernels copy them. A region is used again when its operation
- * has ended, although the stream may still have to read the result from it: it then does so before it writes the next
- * input there. Long messages go through a few chunks, which one operation has at a time; streams of the library's copy.
+ * Short messages take regions of a ring; the stream's own kernels copy them. A region is used again
+ * when its operation has ended, although the stream may still have to read the result from it: it
+ * then does so before it writes the next input there. Long messages go through a few chunks, which
+ * one operation has at a time; streams of the library's copy.
  */
 #ifndef ALNICO_SRC_STAGING_H
 #define ALNICO_SRC_STAGING_H
@@ -38,7 +40,8 @@ struct staging {
     int device_index;
     char *memory; /* the ring, then the chunks */
 
-    /* The ring: only the thread that calls on the communicator moves these. Regions are numbered for ever. */
+    /* The ring: only the thread that calls on the communicator moves these. Regions are numbered
+     * for ever. */
     struct region regions[STAGING_REGIONS];
     unsigned oldest, next;
     size_t head; /* where the next region begins */
@@ -63,8 +66,9 @@ char *staging_take(struct staging *staging, size_t bytes, unsigned *region);
 /* The operation writes and reads it no more. Any thread. */
 void staging_give(struct staging *staging, unsigned region);
 
-/* One of several copies on one of the two streams; and what opens the stage's gate behind them, also if one of them failed:
- * those before it are under way. `enqueued` is how that went, and returned if it is an error. Any thread. */
+/* One of several copies on one of the two streams; and what opens the stage's gate behind them,
+ * also if one of them failed: those before it are under way. `enqueued` is how that went, and
+ * returned if it is an error. Any thread. */
 alnico_status_t stage_enqueue(struct staging *staging, void *dst, const void *src, size_t bytes,
                               void *stream);
 alnico_status_t stage_mark_after(struct staging *staging, struct stage *stage, void *stream,

@@ -1,9 +1,11 @@
 /*
- * Operations that the device carries out. Those of a communicator run one after the other: blocking ones on its
- * stream, nonblocking ones on a stream of the library's, and events that are recorded only where the two meet.
+ * Operations that the device carries out. Those of a communicator run one after the other: blocking
+ * ones on its stream, nonblocking ones on a stream of the library's, and events that are recorded
+ * only where the two meet.
  *
- * An event may be recorded again while streams still wait for what it marked before. What is captured into a graph is
- * ordered among itself only; between a replay and other calls the streams that the user gives them to decide.
+ * An event may be recorded again while streams still wait for what it marked before. What is
+ * captured into a graph is ordered among itself only; between a replay and other calls the streams
+ * that the user gives them to decide.
  */
 #include "comm/streamed.h"
 
@@ -175,8 +177,8 @@ alnico_status_t streamed_test(alnico_request_t request)
 
 enum { POLLS_PER_LOOK = 64 };
 
-/* Whether to wait no longer. What keeps the deadline by itself, our kernels and the engine's operations, can say which
- * rank did not come: it is given half as long again to do so. */
+/* Whether to wait no longer. What keeps the deadline by itself, our kernels and the engine's
+ * operations, can say which rank did not come: it is given half as long again to do so. */
 static bool is_hopeless(alnico_comm_t comm, double waited)
 {
     double timeout = comm->family->settings.timeout;
@@ -184,8 +186,8 @@ static bool is_hopeless(alnico_comm_t comm, double waited)
            (waited > watch_patience(timeout) && comm_warned(comm));
 }
 
-/* A backend's kernels may wait for other ranks without end. They are aborted some time after the deadline, or when the
- * communicator has failed in another way. */
+/* A backend's kernels may wait for other ranks without end. They are aborted some time after the
+ * deadline, or when the communicator has failed in another way. */
 static alnico_status_t wait_for(alnico_comm_t comm, struct device_event *event)
 {
     struct backoff backoff = {.crowded = comm->crowded};

@@ -1,6 +1,6 @@
-/* Operations that the device carries out by itself, for the backends that launch them: which stream they go to, how
- * blocking and nonblocking ones of a communicator follow each other, and requests. All on the thread that calls on
- * the communicator. */
+/* Operations that the device carries out by itself, for the backends that launch them: which stream
+ * they go to, how blocking and nonblocking ones of a communicator follow each other, and requests.
+ * All on the thread that calls on the communicator. */
 #ifndef ALNICO_SRC_STREAMED_H
 #define ALNICO_SRC_STREAMED_H
 
@@ -9,9 +9,10 @@
 /* A nonblocking one. */
 struct streamed;
 
-/* Says where to enqueue the next operation. Blocking: the communicator's stream, which first waits for nonblocking ones
- * that it did not wait for yet, and *op is NULL. Nonblocking: a stream of the library's, behind all that the
- * communicator's was given before. Errors: MEMORY, and the device's. */
+/* Says where to enqueue the next operation. Blocking: the communicator's stream, which first waits
+ * for nonblocking ones that it did not wait for yet, and *op is NULL. Nonblocking: a stream of the
+ * library's, behind all that the communicator's was given before. Errors: MEMORY, and the
+ * device's. */
 alnico_status_t streamed_begin(alnico_comm_t comm, bool nonblocking, struct streamed **op,
                                void **stream);
 
@@ -28,8 +29,8 @@ alnico_status_t streamed_test(alnico_request_t request);
 alnico_status_t streamed_synchronize(alnico_request_t request);
 void streamed_release(alnico_request_t request);
 
-/* Blocks the caller until the communicator's stream and the device have carried out everything; at the deadline what waits
- * for other ranks is aborted. */
+/* Blocks the caller until the communicator's stream and the device have carried out everything; at
+ * the deadline what waits for other ranks is aborted. */
 alnico_status_t streamed_drain(alnico_comm_t comm);
 
 /* Frees what the communicator has for them; nothing is in flight. */

@@ -22,8 +22,8 @@ struct transfer {
 
 enum { TRANSPORT_ANY = -1 }; /* as `from`: whoever sends with that tag */
 
-/* Tags below TAG_OPERATIONS are the communicator's own, and that of messages between two ranks; collectives use
- * TAG_OPERATIONS to tags - 1. */
+/* Tags below TAG_OPERATIONS are the communicator's own, and that of messages between two ranks;
+ * collectives use TAG_OPERATIONS to tags - 1. */
 enum { TAG_EXCHANGE, TAG_REPORT, TAG_MESSAGE, TAG_OPERATIONS };
 
 struct transport {
@@ -47,19 +47,20 @@ struct transport_ops {
     /* ALNICO_PENDING, or how it ended; MISMATCH if the other side's size differs. */
     alnico_status_t (*test)(struct transport *, struct transfer *);
 
-    /* Ends a transfer without waiting for the other side. Afterwards a receive writes nothing more. False
-     * for a send whose buffer the other side may still read. */
+    /* Ends a transfer without waiting for the other side. Afterwards a receive writes nothing more.
+     * False for a send whose buffer the other side may still read. */
     bool (*cancel)(struct transport *, struct transfer *);
 
     /* Seconds on a clock that never goes back. */
     double (*now)(struct transport *);
 
-    /* Optional: whether a rank's process has ended although the rank had not left, so that nothing more comes
-     * from it. Asked while an operation stalls; never blocks. */
+    /* Optional: whether a rank's process has ended although the rank had not left, so that nothing
+     * more comes from it. Asked while an operation stalls; never blocks. */
     bool (*gone)(struct transport *, int rank);
 
-    /* A transport for a part of the ranks: ranks[0..size) of this transport, in their new order, of which
-     * the caller is ranks[rank]. Collective over those ranks, each of which is known to call. */
+    /* A transport for a part of the ranks: ranks[0..size) of this transport, in their new order, of
+     * which the caller is ranks[rank]. Collective over those ranks, each of which is known to
+     * call. */
     alnico_status_t (*subset)(struct transport *, const int *ranks, int size, int rank,
                               struct transport **out);
 
@@ -67,15 +68,16 @@ struct transport_ops {
     void (*destroy)(struct transport *);
 };
 
-/* Ranks as threads of one process. A hub is what they share: one rank creates it, for all `size`. It is
- * freed by the last transport that leaves it. */
+/* Ranks as threads of one process. A hub is what they share: one rank creates it, for all `size`.
+ * It is freed by the last transport that leaves it. */
 struct local_hub;
 struct local_hub *local_hub_create(int size);
 void local_hub_destroy(struct local_hub *hub); /* only while no rank has joined */
 alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct transport **out);
 
-/* Ranks of one host, in any mix of processes and threads, over shared memory (collective). `exchange` is an
- * allgather as segment.h describes it. All ranks get the same status, unless `exchange` fails. */
+/* Ranks of one host, in any mix of processes and threads, over shared memory (collective).
+ * `exchange` is an allgather as segment.h describes it. All ranks get the same status, unless
+ * `exchange` fails. */
 enum {
     SHM_READ_FROM = 4097 /* measured: what does not go along in one piece is copied faster once, by
                             the kernel, which has to pin the sender's pages, than twice */
@@ -90,8 +92,8 @@ alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, 
                                      void *context, int rank, int size,
                                      const struct shm_options *options, struct transport **out);
 
-/* Over MPI. `mpi_comm` points to an MPI_Comm (this header knows no MPI), which is duplicated; waits for
- * the other ranks for at most `timeout` seconds. */
+/* Over MPI. `mpi_comm` points to an MPI_Comm (this header knows no MPI), which is duplicated; waits
+ * for the other ranks for at most `timeout` seconds. */
 alnico_status_t transport_mpi_create(const void *mpi_comm, double timeout, struct transport **out);
 
 /* The same over processes that found each other otherwise: world[0..size) are their ranks in

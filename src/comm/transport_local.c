@@ -1,10 +1,10 @@
 /*
- * Messages between ranks that are threads of one process. Each rank has a mailbox under a lock, with the
- * receives that wait for a message and the messages that wait for a receive. Whoever comes second of
- * the two takes the other out of the mailbox and copies straight from the sender's buffer to the
- * receiver's, outside the lock. A small message that finds no receive takes its bytes along, so that its
- * sender need not wait or even stay. transfer.word[0] holds the struct message, or 0 when it has ended
- * well. Any thread.
+ * Messages between ranks that are threads of one process. Each rank has a mailbox under a lock,
+ * with the receives that wait for a message and the messages that wait for a receive. Whoever comes
+ * second of the two takes the other out of the mailbox and copies straight from the sender's buffer
+ * to the receiver's, outside the lock. A small message that finds no receive takes its bytes along,
+ * so that its sender need not wait or even stay. transfer.word[0] holds the struct message, or 0
+ * when it has ended well. Any thread.
  */
 #include "comm/transport.h"
 
@@ -19,8 +19,8 @@
 
 enum { EAGER_BYTES = 128 };
 
-/* Either side of a message. Its owner frees it after `state` has left PENDING; an eager one belongs to the
- * mailbox. */
+/* Either side of a message. Its owner frees it after `state` has left PENDING; an eager one belongs
+ * to the mailbox. */
 struct message {
     struct message *next;
     int from; /* for a receive the awaited sender, or TRANSPORT_ANY */

@@ -1,6 +1,7 @@
 /*
- * Messages over MPI, on a communicator of our own. transfer.word[0] holds the MPI_Request, word[1] the
- * bytes that a receive expects plus one (0 for a send). Below MPI_THREAD_MULTIPLE one thread calls.
+ * Messages over MPI, on a communicator of our own. transfer.word[0] holds the MPI_Request, word[1]
+ * the bytes that a receive expects plus one (0 for a send). Below MPI_THREAD_MULTIPLE one thread
+ * calls.
  */
 #include "comm/transport.h"
 
@@ -96,8 +97,8 @@ static alnico_status_t mpi_test(struct transport *transport, struct transfer *tr
     return transfer->word[1] ? check_bytes(&status, transfer->word[1] - 1) : ALNICO_SUCCESS;
 }
 
-/* A receive is cancelled and waited for, so that its buffer is free. A send that the other side has not
- * taken yet cannot be waited for: its request is let go. */
+/* A receive is cancelled and waited for, so that its buffer is free. A send that the other side has
+ * not taken yet cannot be waited for: its request is let go. */
 static bool mpi_cancel(struct transport *transport, struct transfer *transfer)
 {
     (void)transport;
@@ -123,8 +124,8 @@ static double mpi_now(struct transport *transport)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* MPI gives the context of a freed communicator to a later one, which would match what was sent on this one
- * and never received. So a broken one is not freed. */
+/* MPI gives the context of a freed communicator to a later one, which would match what was sent on
+ * this one and never received. So a broken one is not freed. */
 static void mpi_destroy(struct transport *transport)
 {
     struct transport_mpi *t = (struct transport_mpi *)transport;

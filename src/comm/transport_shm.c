@@ -1,11 +1,12 @@
 /*
- * Messages between ranks of one host over shared memory: a channel for every ordered pair of ranks. Small
- * messages travel in the channel. A large one is offered with its address; the receiver copies it from
- * there, by memcpy within a process and by process_vm_readv between two, where a sender that waits helps it; otherwise,
- * or where that is forbidden, it asks for it in fragments through the channel. What arrives before its receive is kept.
+ * Messages between ranks of one host over shared memory: a channel for every ordered pair of ranks.
+ * Small messages travel in the channel. A large one is offered with its address; the receiver
+ * copies it from there, by memcpy within a process and by process_vm_readv between two, where a
+ * sender that waits helps it; otherwise, or where that is forbidden, it asks for it in fragments
+ * through the channel. What arrives before its receive is kept.
  *
- * All of a rank's state is under its own lock, if it is concurrent: no process waits for a lock of another.
- * transfer.word[0] holds the struct message, or 0 when it has ended well. Any thread.
+ * All of a rank's state is under its own lock, if it is concurrent: no process waits for a lock of
+ * another. transfer.word[0] holds the struct message, or 0 when it has ended well. Any thread.
  */
 #include "comm/transport.h"
 
@@ -25,8 +26,8 @@ static struct transport_shm *shm_of(struct transport *t)
 
 /* ---- The rank's lock: hardly ever contended ---- */
 
-/* Taking it waits until what was written before has reached the other rank's core: where one thread calls, messages that
- * follow each other go without. */
+/* Taking it waits until what was written before has reached the other rank's core: where one thread
+ * calls, messages that follow each other go without. */
 static void lock(struct transport_shm *t)
 {
     if (!t->base.concurrent)
@@ -303,8 +304,9 @@ static const struct transport_ops transport_shm = {
     .destroy = shm_destroy,
 };
 
-/* Rings shrink with the number of pairs: at most about 200 MB of addresses, of which only what is used
- * becomes memory. The larger, the longer ago a line was read that is written again, and the cheaper it is to get. */
+/* Rings shrink with the number of pairs: at most about 200 MB of addresses, of which only what is
+ * used becomes memory. The larger, the longer ago a line was read that is written again, and the
+ * cheaper it is to get. */
 static struct channel_shape choose_shape(int size)
 {
     uint32_t kilobytes = size <= 8 ? 128 : size <= 16 ? 64 : size <= 64 ? 16 : 8;
@@ -356,7 +358,8 @@ alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, 
         free(t);
         return status;
     }
-    /* A receive looks at the lines that the other rank is just writing, and takes them away from it. */
+    /* A receive looks at the lines that the other rank is just writing, and takes them away from
+     * it. */
     t->base = (struct transport){.ops = &transport_shm,
                                  .rank = rank,
                                  .size = size,

@@ -1,7 +1,8 @@
 /*
- * Messages in virtual time (transport_sim.h says what they cost). One struct message stands for both sides,
- * and waits at the receiving rank while it has one side only. transfer.word[0] holds the message, word[1] is 1
- * for its receive. Time is in picoseconds, so that sums are exact and runs repeat. One thread.
+ * Messages in virtual time (transport_sim.h says what they cost). One struct message stands for
+ * both sides, and waits at the receiving rank while it has one side only. transfer.word[0] holds
+ * the message, word[1] is 1 for its receive. Time is in picoseconds, so that sums are exact and
+ * runs repeat. One thread.
  */
 #include "comm/transport_sim.h"
 
@@ -129,7 +130,8 @@ static alnico_status_t push_owed(struct sim_rank *rank)
     return push_wake(rank->sim, later(rank->owed, rank->sim->queue.now), rank->base.rank);
 }
 
-/* The sender is to be polled when its message has left: later, if a receive may make that needless. */
+/* The sender is to be polled when its message has left: later, if a receive may make that
+ * needless. */
 static alnico_status_t push_departure(struct sim_rank *sender, const struct message *m)
 {
     if (m->send_ended)
@@ -159,8 +161,8 @@ static alnico_status_t depart(struct sim *sim, struct message *m, uint64_t time)
     return m->awaited ? push_wake(sim, m->arrived, m->to) : ALNICO_SUCCESS;
 }
 
-/* A rank that posts without having been polled does so at the present. What shares a part of the machine starts
- * by an event, so that it comes to that part in time's order. */
+/* A rank that posts without having been polled does so at the present. What shares a part of the
+ * machine starts by an event, so that it comes to that part in time's order. */
 static alnico_status_t start(struct sim *sim, struct message *m)
 {
     struct sim_rank *rank = &sim->rank[m->from];

@@ -168,8 +168,8 @@ const struct algorithm *tuning_algorithm_named(int device, int collective, const
 
 /* ---- The table ---- */
 
-/* All rows reach down to one rank, one host and no bytes: a row is hidden if an earlier one that asks for no more has
- * its upper corner. There are never more hosts than ranks. */
+/* All rows reach down to one rank, one host and no bytes: a row is hidden if an earlier one that
+ * asks for no more has its upper corner. There are never more hosts than ranks. */
 static bool hides(const struct tuning_row *a, const struct tuning_row *row)
 {
     int hosts = row->hosts < row->ranks ? row->hosts : row->ranks;

@@ -1,6 +1,7 @@
-/* Which way a message goes: a table of rows, built in or from a file, the steps that follow from it for one
- * communicator, and the settings that rank 0's environment decides for all ranks. docs/tuning.md is the manual.
- * Communicators read it when they are made, on the caller's thread; tuning_choose runs in every call. */
+/* Which way a message goes: a table of rows, built in or from a file, the steps that follow from it
+ * for one communicator, and the settings that rank 0's environment decides for all ranks.
+ * docs/tuning.md is the manual. Communicators read it when they are made, on the caller's thread;
+ * tuning_choose runs in every call. */
 #ifndef ALNICO_SRC_TUNING_H
 #define ALNICO_SRC_TUNING_H
 
@@ -31,9 +32,10 @@ enum {
 extern const char *const tuning_collectives[];
 extern const char *const tuning_devices[];
 
-/* A backend that rows may name, and its algorithms of each collective, ended by NULL. Where a backend does not
- * work in rounds, its algorithms have a name and an `about` only. A name may be there twice, for different devices;
- * every line is there in every build. To add a backend, add its line to tuning.c. */
+/* A backend that rows may name, and its algorithms of each collective, ended by NULL. Where a
+ * backend does not work in rounds, its algorithms have a name and an `about` only. A name may be
+ * there twice, for different devices; every line is there in every build. To add a backend, add its
+ * line to tuning.c. */
 struct tuning_backend {
     const char *name;
     unsigned devices; /* 1u << device of each that it serves */
@@ -49,8 +51,8 @@ const struct tuning_backend *tuning_backend_find(const char *name, int device);
 const struct algorithm *tuning_algorithm_find(const struct tuning_backend *backend, int collective,
                                               const char *name);
 
-/* The i-th algorithm that a device has for a collective, over all its backends in their order; NULL after the last.
- * *backend (may be NULL) is whose. */
+/* The i-th algorithm that a device has for a collective, over all its backends in their order; NULL
+ * after the last. *backend (may be NULL) is whose. */
 const struct algorithm *tuning_algorithm_at(int device, int collective, int i,
                                             const struct tuning_backend **backend);
 
@@ -60,9 +62,10 @@ const struct algorithm *tuning_algorithm_named(int device, int collective, const
 
 /* ---- The table ---- */
 
-/* Holds for one collective and device and up to so many ranks, hosts and bytes; the first row that fits counts. Bytes are
- * those of the vector, or of one rank's block; 0 where ranks do not know each other's counts (call_bytes).
- * INT_MAX and SIZE_MAX mean any. It has no pointers, so that ranks can send it to each other. */
+/* Holds for one collective and device and up to so many ranks, hosts and bytes; the first row that
+ * fits counts. Bytes are those of the vector, or of one rank's block; 0 where ranks do not know
+ * each other's counts (call_bytes). INT_MAX and SIZE_MAX mean any. It has no pointers, so that
+ * ranks can send it to each other. */
 struct tuning_row {
     int collective, device;
     int ranks, hosts;
@@ -80,23 +83,26 @@ struct tuning {
     char *machines; /* the file's description of where it was measured, a JSON array; NULL: none */
 };
 
-/* The built-in rows, behind those of a file; for every device that a build has, the last fits everything. */
+/* The built-in rows, behind those of a file; for every device that a build has, the last fits
+ * everything. */
 extern const struct tuning_row tuning_builtin[];
 extern const int tuning_builtin_count;
 
-/* The row before `rows[index]` that fits all that it fits, so that it can never be chosen; -1: none. A row of another
- * backend hides one on the CPU only: elsewhere it may not have the type or operation. */
+/* The row before `rows[index]` that fits all that it fits, so that it can never be chosen; -1:
+ * none. A row of another backend hides one on the CPU only: elsewhere it may not have the type or
+ * operation. */
 int tuning_shadow(const struct tuning_row *rows, int index);
 
 void tuning_finish(struct tuning *tuning);
 
 /* ---- Files ---- */
 
-/* Reads and checks a file. Errors: ARGUMENT (it cannot be read, or is damaged: with its name, the line and the
- * key), MEMORY. On error *out is empty. */
+/* Reads and checks a file. Errors: ARGUMENT (it cannot be read, or is damaged: with its name, the
+ * line and the key), MEMORY. On error *out is empty. */
 alnico_status_t tuning_file_read(const char *path, struct tuning *out);
 
-/* The same for a text of `length` bytes, with a NUL behind them; `name` is what messages call it. */
+/* The same for a text of `length` bytes, with a NUL behind them; `name` is what messages call
+ * it. */
 alnico_status_t tuning_file_parse(const char *name, const char *text, size_t length,
                                   struct tuning *out);
 
@@ -119,8 +125,8 @@ struct tuning_steps {
     struct tuning_step *of[COLLECTIVES][MODES];
 };
 
-/* What the rows of a file (NULL: none), and behind them the built-in ones, say for this device and so many ranks on
- * so many hosts. Errors: UNSUPPORTED (no row fits), MEMORY. */
+/* What the rows of a file (NULL: none), and behind them the built-in ones, say for this device and
+ * so many ranks on so many hosts. Errors: UNSUPPORTED (no row fits), MEMORY. */
 alnico_status_t tuning_steps_init(struct tuning_steps *out, const struct tuning *tuning, int device,
                                   int ranks, int hosts);
 
@@ -153,8 +159,8 @@ struct settings {
 /* All but the tuning file. */
 void settings_read(struct settings *out);
 
-/* Reads ALNICO_TUNING's file, if it names one, and counts its rows in `s`. An error becomes the settings', unless they
- * have one. */
+/* Reads ALNICO_TUNING's file, if it names one, and counts its rows in `s`. An error becomes the
+ * settings', unless they have one. */
 void settings_read_tuning(struct settings *s, struct tuning *out);
 
 #endif

@@ -49,15 +49,16 @@
         .algorithm = ALGORITHM, .chunk_bytes = 64 << 10                                            \
     }
 
-/* On one host shared memory is ahead of messages at every size; of its two ways the one-shot is until reading
- * everybody's vector costs more than a second exchange.
+/* On one host shared memory is ahead of messages at every size; of its two ways the one-shot is
+ * until reading everybody's vector costs more than a second exchange.
  *
- * Over messages two ranks exchange halves of a chunk, others a half and then quarters: up to 8 KB the MPIs of one host
- * send at once instead of asking the receiver first, which is worth more than fewer messages are.
+ * Over messages two ranks exchange halves of a chunk, others a half and then quarters: up to 8 KB
+ * the MPIs of one host send at once instead of asking the receiver first, which is worth more than
+ * fewer messages are.
  *
- * GPUs of one host store into each other's memory until NCCL's ring fills the links as well, and beyond that where NCCL
- * has not the operation or is not made yet; where neither works, they store into the host's, and between hosts messages go
- * through it. */
+ * GPUs of one host store into each other's memory until NCCL's ring fills the links as well, and
+ * beyond that where NCCL has not the operation or is not made yet; where neither works, they store
+ * into the host's, and between hosts messages go through it. */
 const struct tuning_row tuning_builtin[] = {
     PEER_ROW(2, SIZE_MAX, "one_shot"),
     PEER_ROW(4, 2 << 10, "one_shot"),
@@ -121,13 +122,14 @@ const struct tuning_row tuning_builtin[] = {
     NCCL_ROW(ALLTOALL, "nccl_messages"),
     NCCL_ROW(ALLTOALLV, "nccl_messages"),
     NCCL_ROW(BARRIER, "nccl"),
-    /* Two ranks that are capturing both know it. Otherwise messages of different calls must pass each other, which those
-     * that one stream carries do not. */
+    /* Two ranks that are capturing both know it. Otherwise messages of different calls must pass
+     * each other, which those that one stream carries do not. */
     CAPTURED_MESSAGES(PEER_GPUS, 1, "peer", "exchange"),
     CAPTURED_MESSAGES(INT_MAX, INT_MAX, "nccl", "nccl_messages"),
-    /* The other collectives in shared memory: two ranks are measured, more extrapolated from allreduce, but where an
-     * alltoall and reduce_scatterv end: 16. Blocks of more than a few KB are faster by messages, which the kernel copies
-     * once: the fewer there are, the faster. Of what only two ranks know the length of, those two see to that. */
+    /* The other collectives in shared memory: two ranks are measured, more extrapolated from
+     * allreduce, but where an alltoall and reduce_scatterv end: 16. Blocks of more than a few KB
+     * are faster by messages, which the kernel copies once: the fewer there are, the faster. Of
+     * what only two ranks know the length of, those two see to that. */
     SHARED(REDUCE, 4, SIZE_MAX, "one_shot"),
     SHARED(REDUCE, 16, 512, "one_shot"),
     SHARED(REDUCE, PEER_RANKS, 512, "recursive_multiplying"),
@@ -159,7 +161,8 @@ const struct tuning_row tuning_builtin[] = {
     SHARED(ALLTOALLV, PEER_RANKS, SIZE_MAX, "one_shot"),
     SHARED(BARRIER, 8, SIZE_MAX, "one_shot"),
     SHARED(BARRIER, PEER_RANKS, SIZE_MAX, "recursive_multiplying"),
-    /* And by messages: extrapolated. What is never cut is followed by what is, for blocks that do not fit. */
+    /* And by messages: extrapolated. What is never cut is followed by what is, for blocks that do
+     * not fit. */
     MESSAGES(REDUCE, 2, SIZE_MAX, "binomial", 64 << 10),
     MESSAGES(REDUCE, INT_MAX, 8 << 10, "binomial", 64 << 10),
     MESSAGES(REDUCE, INT_MAX, SIZE_MAX, "reduce_scatter_gather", 128 << 10),

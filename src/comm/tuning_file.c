@@ -1,6 +1,6 @@
 /*
- * Tuning files: JSON, as docs/tuning.md describes it. What is wrong with one is said with its line and key. Rank 0
- * reads the file when a communicator is created; alnico-tune writes it.
+ * Tuning files: JSON, as docs/tuning.md describes it. What is wrong with one is said with its line
+ * and key. Rank 0 reads the file when a communicator is created; alnico-tune writes it.
  */
 #include "comm/tuning.h"
 
@@ -54,8 +54,8 @@ static alnico_status_t unexpected(const struct reading *r, const cJSON *item, co
 
 /* ---- Objects ---- */
 
-/* An object's values by the place of their keys in `keys`, which ends with NULL. Refuses what has another key, or one
- * twice, or lacks one of the first `needed`. */
+/* An object's values by the place of their keys in `keys`, which ends with NULL. Refuses what has
+ * another key, or one twice, or lacks one of the first `needed`. */
 static alnico_status_t sort_keys(const struct reading *r, const cJSON *object,
                                  const char *const *keys, int needed, const cJSON **values)
 {

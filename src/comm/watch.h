@@ -2,8 +2,8 @@
  * How ranks find out who is missing. An operation that gives up tells all ranks so in a report; one
  * that has stalled listens for such reports, and on hearing one gives up too and tells. Those who
  * tell nothing within a grace period did not come; of a rank whose process has ended, which some
- * transports can tell, nobody waits for anything. A healthy communicator sends nothing, and posts something only
- * where an abort by another rank could pass for success (backend.h, `misleads`).
+ * transports can tell, nobody waits for anything. A healthy communicator sends nothing, and posts
+ * something only where an abort by another rank could pass for success (backend.h, `misleads`).
  *
  * Any thread, where the transport is concurrent; otherwise the one that calls on the communicator.
  */
@@ -45,15 +45,16 @@ bool watch_hears(struct watch *watch, struct transport *transport);
 /* Tells all other ranks. Only the first time counts. */
 void watch_tell(struct watch *watch, struct transport *transport, const struct report *mine);
 
-/* After telling: blocks until the transport has taken the report for all ranks, or for so many seconds. */
+/* After telling: blocks until the transport has taken the report for all ranks, or for so many
+ * seconds. */
 void watch_deliver(struct watch *watch, struct transport *transport, double seconds);
 
 /* Whether this rank has told. */
 bool watch_has_told(struct watch *watch);
 
-/* After telling: ALNICO_PENDING while reports may still come, then the verdict: ABORTED, MISMATCH, TIMEOUT or
- * another rank's error, with the thread's error detail naming `operation` and the rank. `awaited` >= 0: only that rank was
- * to come. */
+/* After telling: ALNICO_PENDING while reports may still come, then the verdict: ABORTED, MISMATCH,
+ * TIMEOUT or another rank's error, with the thread's error detail naming `operation` and the rank.
+ * `awaited` >= 0: only that rank was to come. */
 alnico_status_t watch_verdict(struct watch *watch, struct transport *transport, double timeout,
                               const char *operation, int awaited);
 

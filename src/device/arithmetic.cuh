@@ -1,6 +1,7 @@
 /*
- * One element of each type on the GPU: what math_cpu.h says, bit for bit. Each operation is one of IEEE, 16-bit floats
- * compute in float32 and round to nearest even, and a NaN result is always the same quiet NaN. Included by .cu files only.
+ * One element of each type on the GPU: what math_cpu.h says, bit for bit. Each operation is one of
+ * IEEE, 16-bit floats compute in float32 and round to nearest even, and a NaN result is always the
+ * same quiet NaN. Included by .cu files only.
  */
 #ifndef ALNICO_SRC_ARITHMETIC_CUH
 #define ALNICO_SRC_ARITHMETIC_CUH
@@ -47,7 +48,8 @@ static __device__ __forceinline__ u64 one_nan(double f)
     return f != f ? 0x7ff8000000000000ull : (u64)__double_as_longlong(f);
 }
 
-/* Where neither is smaller they are equal, zeros of two signs, or one is NaN: the union of the bits is right. */
+/* Where neither is smaller they are equal, zeros of two signs, or one is NaN: the union of the bits
+ * is right. */
 static __device__ __forceinline__ float smaller(float x, float y)
 {
     float other = y < x ? y : __uint_as_float(__float_as_uint(x) | __float_as_uint(y));

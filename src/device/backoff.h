@@ -1,5 +1,5 @@
-/* How a thread waits for another: spin, then yield, then sleep. Whoever waits owns one, and resets it
- * first and whenever something advanced. */
+/* How a thread waits for another: spin, then yield, then sleep. Whoever waits owns one, and resets
+ * it first and whenever something advanced. */
 #ifndef ALNICO_SRC_BACKOFF_H
 #define ALNICO_SRC_BACKOFF_H
 
@@ -47,8 +47,8 @@ static inline int64_t backoff_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* One failed try: spins or yields. True once it is time to sleep instead, with nap_ns the length. Yields
- * are timed, not counted: where others want the core, one of them takes milliseconds. */
+/* One failed try: spins or yields. True once it is time to sleep instead, with nap_ns the length.
+ * Yields are timed, not counted: where others want the core, one of them takes milliseconds. */
 static inline bool backoff_wants_sleep(struct backoff *b)
 {
     if (b->spins < BACKOFF_SPINS && !b->crowded) {

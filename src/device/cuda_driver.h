@@ -1,6 +1,6 @@
 /*
- * CUDA's errors as statuses, and the driver's own functions, which the runtime finds: nothing is linked with the driver,
- * so that a build with CUDA starts on a machine that has none. Any thread.
+ * CUDA's errors as statuses, and the driver's own functions, which the runtime finds: nothing is
+ * linked with the driver, so that a build with CUDA starts on a machine that has none. Any thread.
  */
 #ifndef ALNICO_SRC_CUDA_DRIVER_H
 #define ALNICO_SRC_CUDA_DRIVER_H
@@ -13,8 +13,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Records `what` (the call, or what it was for) with CUDA's name and text of the error; MEMORY or SYSTEM. SUCCESS passes.
- * The thread's last CUDA error, which the call left, is taken back. */
+/* Records `what` (the call, or what it was for) with CUDA's name and text of the error; MEMORY or
+ * SYSTEM. SUCCESS passes. The thread's last CUDA error, which the call left, is taken back. */
 alnico_status_t cuda_status(cudaError_t error, const char *what);
 alnico_status_t cuda_driver_status(CUresult result, const char *what);
 
@@ -50,7 +50,8 @@ struct cuda_driver {
 };
 #undef CUDA_DRIVER_MEMBER
 
-/* All of them, found once; NULL, with the reason as the thread's detail, where there is no driver or it lacks one. */
+/* All of them, found once; NULL, with the reason as the thread's detail, where there is no driver
+ * or it lacks one. */
 const struct cuda_driver *cuda_driver(void);
 
 /* Whether somebody has asked for the driver's functions, and got them. Loads no driver. */
@@ -60,10 +61,12 @@ static inline bool cuda_in_use(void)
     return atomic_load_explicit(&cuda_driver_found, memory_order_acquire);
 }
 
-/* Refuses memory of a GPU, for a public call `who` on the CPU to which it is `name`; only where cuda_in_use. */
+/* Refuses memory of a GPU, for a public call `who` on the CPU to which it is `name`; only where
+ * cuda_in_use. */
 alnico_status_t cuda_refuse_memory(const void *memory, const char *name, const char *who);
 
-/* Whether there is a driver that is new enough, and a GPU. UNSUPPORTED says which of them is missing. */
+/* Whether there is a driver that is new enough, and a GPU. UNSUPPORTED says which of them is
+ * missing. */
 alnico_status_t cuda_probe(void);
 
 #endif

@@ -1,4 +1,5 @@
-/* Flags on CUDA: words in pinned host memory, which the driver's operations on streams raise and await. */
+/* Flags on CUDA: words in pinned host memory, which the driver's operations on streams raise and
+ * await. */
 #include "device/cuda_parts.h"
 
 #include "device/backoff.h"

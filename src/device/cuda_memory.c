@@ -1,4 +1,5 @@
-/* Memory of GPUs. A little of it, as each communicator has, is let go of later (later.h); what is large goes back at once. */
+/* Memory of GPUs. A little of it, as each communicator has, is let go of later (later.h); what is
+ * large goes back at once. */
 #include "device/cuda_parts.h"
 
 #include "device/cuda_driver.h"

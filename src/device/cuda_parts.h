@@ -1,4 +1,5 @@
-/* The parts of the CUDA device that have files of their own: slots of struct device_ops, as device.h describes them. */
+/* The parts of the CUDA device that have files of their own: slots of struct device_ops, as
+ * device.h describes them. */
 #ifndef ALNICO_SRC_CUDA_PARTS_H
 #define ALNICO_SRC_CUDA_PARTS_H
 

@@ -1,8 +1,9 @@
 /*
- * Pinned host memory of the process. Before the driver frees some it waits for every kernel of the current GPU, and meanwhile
- * holds a lock that copies need: where a kernel waits for another rank whose copy that is, neither would end. So
- * nothing is freed, and what is given back is used again: at most eight times as large as what is asked for, in blocks of
- * a power of two behind a line with their size. Any thread, under a lock that is not held while the driver allocates.
+ * Pinned host memory of the process. Before the driver frees some it waits for every kernel of the
+ * current GPU, and meanwhile holds a lock that copies need: where a kernel waits for another rank
+ * whose copy that is, neither would end. So nothing is freed, and what is given back is used again:
+ * at most eight times as large as what is asked for, in blocks of a power of two behind a line with
+ * their size. Any thread, under a lock that is not held while the driver allocates.
  */
 #include "device/cuda_parts.h"
 

@@ -1,7 +1,8 @@
 /*
- * The CPU as a device: memory is host memory, and a stream is a first-in first-out queue of functions
- * with a worker thread of its own, so that ordering, overlap and errors mean what they mean on a GPU.
- * Work on the inline stream (NULL) runs on the caller's thread at once. Any thread may call.
+ * The CPU as a device: memory is host memory, and a stream is a first-in first-out queue of
+ * functions with a worker thread of its own, so that ordering, overlap and errors mean what they
+ * mean on a GPU. Work on the inline stream (NULL) runs on the caller's thread at once. Any thread
+ * may call.
  */
 #include "device/device.h"
 
@@ -82,7 +83,8 @@ static alnico_status_t cpu_flag_create(struct device_flag **out)
     return ALNICO_SUCCESS;
 }
 
-/* Whoever saw the raised value may destroy, while the raiser still looks for sleepers: it is waited for. */
+/* Whoever saw the raised value may destroy, while the raiser still looks for sleepers: it is waited
+ * for. */
 static void cpu_flag_destroy(struct device_flag *flag)
 {
     if (!flag)
@@ -101,8 +103,9 @@ static void wake_sleepers(struct device_flag *flag)
     pthread_mutex_unlock(&flag->lock);
 }
 
-/* Value and sleepers are sequentially consistent on both sides: either the raiser sees the sleeper or the
- * sleeper the value. The exchange publishes `raisers` with the value; leaving it is the last touch. */
+/* Value and sleepers are sequentially consistent on both sides: either the raiser sees the sleeper
+ * or the sleeper the value. The exchange publishes `raisers` with the value; leaving it is the last
+ * touch. */
 static void cpu_flag_raise(struct device_flag *flag, uint32_t value)
 {
     atomic_fetch_add_explicit(&flag->raisers, 1, memory_order_relaxed);

@@ -1,9 +1,11 @@
 /*
- * CUDA as a device: memory of the GPU that is current on the calling thread, the user's cudaStream_t (NULL is the legacy
- * default stream), CUDA's events, and flags that are words in pinned host memory. Any thread may call.
+ * CUDA as a device: memory of the GPU that is current on the calling thread, the user's
+ * cudaStream_t (NULL is the legacy default stream), CUDA's events, and flags that are words in
+ * pinned host memory. Any thread may call.
  *
- * A capture that is under way on any thread forbids calls such as cudaEventQuery to all of them, unless the caller is in
- * the relaxed mode: calls that have nothing to do with a capture are made in it.
+ * A capture that is under way on any thread forbids calls such as cudaEventQuery to all of them,
+ * unless the caller is in the relaxed mode: calls that have nothing to do with a capture are made
+ * in it.
  */
 #include "device/device.h"
 
@@ -21,8 +23,9 @@
 
 enum { DEVICES_MOST = 64 };
 
-/* Which device the runtime's context of a device is of: asking the driver for the context that is current, and looking it
- * up here, takes a fraction of what cudaGetDevice does. Entries are only ever added. */
+/* Which device the runtime's context of a device is of: asking the driver for the context that is
+ * current, and looking it up here, takes a fraction of what cudaGetDevice does. Entries are only
+ * ever added. */
 static struct {
     pthread_mutex_t lock;
     atomic_int count;
@@ -49,8 +52,8 @@ static int ask_runtime(void)
     return index;
 }
 
-/* A thread without a context gets the one that the runtime would give it at its next call: the driver's functions need
- * it. */
+/* A thread without a context gets the one that the runtime would give it at its next call: the
+ * driver's functions need it. */
 static int cuda_current(void)
 {
     CUcontext context = NULL;
@@ -94,9 +97,9 @@ static alnico_status_t cuda_enter(int index)
     return cuda_status(cudaSetDevice(index), "cudaSetDevice");
 }
 
-/* The driver loads what a copy or an operation on a word needs when it first does it, and may then wait for kernels that
- * spin. So each is done once before any does. What it takes is kept for the process's life, because giving memory back
- * waits as well. */
+/* The driver loads what a copy or an operation on a word needs when it first does it, and may then
+ * wait for kernels that spin. So each is done once before any does. What it takes is kept for the
+ * process's life, because giving memory back waits as well. */
 static alnico_status_t use_once(void)
 {
     struct device_flag *flag;
@@ -204,7 +207,8 @@ static alnico_status_t cuda_check_stream(void *stream, const char *who)
     return ALNICO_SUCCESS;
 }
 
-/* Where a capture elsewhere forbids to use the stream at all (the legacy one), the use itself will say so. */
+/* Where a capture elsewhere forbids to use the stream at all (the legacy one), the use itself will
+ * say so. */
 static bool cuda_capturing(void *stream)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

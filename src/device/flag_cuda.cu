@@ -1,8 +1,9 @@
 /*
- * Flags by kernels: words in pinned host memory that the host and streams raise and await. A raise writes the word with
- * release semantics for the whole system, after everything that its block, and the stream before it, has written. An
- * await reads it with acquire semantics; one block spins, and leaves when the host opens the gate, which it also does
- * when an operation fails. Any number of blocks may be resident: none waits for another block.
+ * Flags by kernels: words in pinned host memory that the host and streams raise and await. A raise
+ * writes the word with release semantics for the whole system, after everything that its block, and
+ * the stream before it, has written. An await reads it with acquire semantics; one block spins, and
+ * leaves when the host opens the gate, which it also does when an operation fails. Any number of
+ * blocks may be resident: none waits for another block.
  */
 #include "math_cuda.h"
 
@@ -31,8 +32,8 @@ __device__ void spin(const uint32_t *word, uint32_t value)
         ;
 }
 
-/* By the whole block: 16 bytes a thread, single bytes at both ends. The sources may be host memory that has just been
- * written, so nothing of them is taken from a cache. */
+/* By the whole block: 16 bytes a thread, single bytes at both ends. The sources may be host memory
+ * that has just been written, so nothing of them is taken from a cache. */
 __device__ void copy(char *dst, const char *src, size_t bytes)
 {
     size_t head = (16 - (uintptr_t)dst % 16) % 16;
@@ -58,7 +59,8 @@ __global__ void await_kernel(const uint32_t *word, uint32_t value)
     spin(word, value);
 }
 
-/* The barrier orders the block's stores before thread 0's fence, which is cumulative, and so before the flag. */
+/* The barrier orders the block's stores before thread 0's fence, which is cumulative, and so before
+ * the flag. */
 __global__ void __launch_bounds__(COPY_THREADS)
     copy_raise_kernel(char *dst, const char *src, size_t bytes, uint32_t *word, uint32_t value)
 {

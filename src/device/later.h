@@ -1,14 +1,16 @@
 /*
- * What is let go of later. CUDA waits for all that the current GPU runs before it takes memory back, and that may wait for
- * another rank, which waits for this one. So nothing is taken back where a communicator ends, but where one is made, which
- * waits for all its ranks in any case: no rank may then be held up by another communicator's calls. Any thread.
+ * What is let go of later. CUDA waits for all that the current GPU runs before it takes memory
+ * back, and that may wait for another rank, which waits for this one. So nothing is taken back
+ * where a communicator ends, but where one is made, which waits for all its ranks in any case: no
+ * rank may then be held up by another communicator's calls. Any thread.
  */
 #ifndef ALNICO_SRC_LATER_H
 #define ALNICO_SRC_LATER_H
 
 #include <stddef.h>
 
-/* At most so many bytes wait, or one thing that is larger: then all that waits is let go of at once. */
+/* At most so many bytes wait, or one thing that is larger: then all that waits is let go of at
+ * once. */
 enum { LATER_BYTES = 128 << 20 };
 
 /* In what is let go of, which is the list's until `release`, which may free it. */

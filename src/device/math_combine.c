@@ -1,6 +1,6 @@
 /*
- * Several vectors combined at once, block by block, so that what is not finished stays in the first cache and
- * 16-bit floats keep float32 sums until the end. Any thread.
+ * Several vectors combined at once, block by block, so that what is not finished stays in the first
+ * cache and 16-bit floats keep float32 sums until the end. Any thread.
  */
 #include "math_cpu.h"
 

@@ -2,9 +2,10 @@
  * Element-wise reductions on host memory: one loop for each type and operation, in a table. The CPU
  * device calls them on the thread that runs the stream; any thread may.
  *
- * A loop is plain C that the compiler vectorises, on x86-64 once for each level of instruction sets,
- * of which the loader picks one. Every level and every position gives the same bits: a result is one
- * IEEE operation, and a NaN result is always the same quiet NaN, whatever the operands' payloads.
+ * A loop is plain C that the compiler vectorises, on x86-64 once for each level of instruction
+ * sets, of which the loader picks one. Every level and every position gives the same bits: a result
+ * is one IEEE operation, and a NaN result is always the same quiet NaN, whatever the operands'
+ * payloads.
  */
 #include "math_cpu.h"
 
@@ -122,8 +123,8 @@ static inline uint16_t to_bfloat(float value)
 #define BITS_XOR(x, y) ((x) ^ (y))
 
 /* Where neither is smaller the operands are equal, differ in the sign of zero, or one is NaN. The
- * union of their bits is right for all three: -0 is the smaller zero, and NaN stays NaN. The maximum
- * does it with both signs turned. */
+ * union of their bits is right for all three: -0 is the smaller zero, and NaN stays NaN. The
+ * maximum does it with both signs turned. */
 static inline float smaller32(float x, float y)
 {
     float other = y < x ? y : float32(bits32(x) | bits32(y));

@@ -1,8 +1,9 @@
 /*
  * Element-wise reductions on the GPU, with math_cpu.c's results bit for bit.
  *
- * A thread takes 16 bytes at a time where all pointers are aligned alike, one element elsewhere and at both ends.
- * It reads an element of every source before it writes that of dst, and no other thread touches it.
+ * A thread takes 16 bytes at a time where all pointers are aligned alike, one element elsewhere and
+ * at both ends. It reads an element of every source before it writes that of dst, and no other
+ * thread touches it.
  */
 #include "math_cuda.h"
 
@@ -114,7 +115,8 @@ template <class T> struct alignas(16) vector {
     T at[16 / sizeof(T)];
 };
 
-/* Elements before the first that is aligned to 16 bytes; all of them if the pointers are not aligned alike. */
+/* Elements before the first that is aligned to 16 bytes; all of them if the pointers are not
+ * aligned alike. */
 template <class T>
 __device__ size_t find_head(const void *dst, const void *a, const void *b, size_t count)
 {

@@ -1,4 +1,5 @@
-/* What machine this is, by hwloc: host, cores, caches, NUMA nodes; and where the engine thread goes. */
+/* What machine this is, by hwloc: host, cores, caches, NUMA nodes; and where the engine thread
+ * goes. */
 #ifndef ALNICO_SRC_TOPOLOGY_H
 #define ALNICO_SRC_TOPOLOGY_H
 
@@ -32,12 +33,13 @@ alnico_status_t topology_read(struct topology *out);
 /* Only the host's identity, at once: struct topology's host_id. */
 uint64_t topology_host_id(void);
 
-/* The unit for a rank's engine thread: one that no bound rank of the host uses, or -1 for none (do not bind).
- * `process` holds each of the host's `ranks` ranks' own sets; `rank` is the caller's place among them.
- * Where a rank is not bound (its set is all usable units), neither is its engine: the system moves its threads, and one
- * that stood still would often be in another's way. A bound rank uses the units of its set. Engines take
- * what is left in rank order, each its own: first where nobody uses the core, then on the NUMA node of
- * their rank, then, where no core shows threads, beside a free one, then the last. */
+/* The unit for a rank's engine thread: one that no bound rank of the host uses, or -1 for none (do
+ * not bind). `process` holds each of the host's `ranks` ranks' own sets; `rank` is the caller's
+ * place among them. Where a rank is not bound (its set is all usable units), neither is its engine:
+ * the system moves its threads, and one that stood still would often be in another's way. A bound
+ * rank uses the units of its set. Engines take what is left in rank order, each its own: first
+ * where nobody uses the core, then on the NUMA node of their rank, then, where no core shows
+ * threads, beside a free one, then the last. */
 int topology_engine_core(const struct topology *topology, const struct core_set *process, int rank,
                          int ranks);
 

@@ -1,11 +1,11 @@
 /*
- * One pass of the engine is admit, then poll and retire each lane. Between passes its thread follows
- * the idle policy: spin, then yield, then sleep. With nothing in flight the sleep ends with the next
- * submission; with something in flight that has stalled for about 1 ms the sleeps are naps of growing
- * length, because what is awaited (a message) cannot wake a thread.
+ * One pass of the engine is admit, then poll and retire each lane. Between passes its thread
+ * follows the idle policy: spin, then yield, then sleep. With nothing in flight the sleep ends with
+ * the next submission; with something in flight that has stalled for about 1 ms the sleeps are naps
+ * of growing length, because what is awaited (a message) cannot wake a thread.
  *
- * Whoever waits for an operation while the thread rests has nothing else to do: it attends, and the thread leaves the
- * passes to it. `polling` is the right to make one; nobody waits for it.
+ * Whoever waits for an operation while the thread rests has nothing else to do: it attends, and the
+ * thread leaves the passes to it. `polling` is the right to make one; nobody waits for it.
  */
 #include "progress/progress.h"
 
@@ -67,8 +67,8 @@ static bool admit(struct engine *engine)
     return any;
 }
 
-/* Polls the window of a lane in order and retires what has ended. The lane may be gone afterwards: the
- * retirement of its last operation allows its owner to free it. False once it is empty. */
+/* Polls the window of a lane in order and retires what has ended. The lane may be gone afterwards:
+ * the retirement of its last operation allows its owner to free it. False once it is empty. */
 static bool poll_lane(struct lane *lane, bool *moved)
 {
     struct op *previous = NULL, *op = lane->first;
@@ -138,9 +138,10 @@ static bool is_busy(const struct engine *engine)
 
 /* ---- The thread ---- */
 
-/* The caller holds the lock. Announces the sleep before it looks at the attendants and the inbox once more; submit
- * pushes, and who stops attending says so, before they look at the announcement: one of the two sees the other. With
- * operations in flight that nobody else polls it lasts until `until`. True if somebody ended the sleep. */
+/* The caller holds the lock. Announces the sleep before it looks at the attendants and the inbox
+ * once more; submit pushes, and who stops attending says so, before they look at the announcement:
+ * one of the two sees the other. With operations in flight that nobody else polls it lasts until
+ * `until`. True if somebody ended the sleep. */
 static bool sleep_locked(struct engine *engine, const struct timespec *until)
 {
     int timed_out = 0;
@@ -167,8 +168,9 @@ static struct timespec after(long ns)
     return time;
 }
 
-/* After a pass that moved nothing, or that was left to others. With nothing to poll and no core to spare it sleeps at
- * once. False when the engine is to stop, which it also looks at while it does not sleep. */
+/* After a pass that moved nothing, or that was left to others. With nothing to poll and no core to
+ * spare it sleeps at once. False when the engine is to stop, which it also looks at while it does
+ * not sleep. */
 static bool idle(struct engine *engine, struct backoff *backoff)
 {
     if (atomic_load(&engine->stopping))

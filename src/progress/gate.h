@@ -1,5 +1,6 @@
-/* A gate lets a stream and the engine wait for each other without holding up whoever calls: opened on
- * one side, passed on the other. A gate is used again and again: gate_close arms it for the next use. */
+/* A gate lets a stream and the engine wait for each other without holding up whoever calls: opened
+ * on one side, passed on the other. A gate is used again and again: gate_close arms it for the next
+ * use. */
 #ifndef ALNICO_SRC_GATE_H
 #define ALNICO_SRC_GATE_H
 
@@ -27,8 +28,9 @@ void gate_wait(struct gate *gate);
 alnico_status_t gate_open_on(struct gate *gate, void *stream);
 alnico_status_t gate_hold(struct gate *gate, void *stream);
 
-/* The same with a short copy before the opening, or behind the hold unless `skip` was raised: through pinned memory, dst
- * and src aligned alike, modulo 16. Only where the device's memory is out of the host's reach. */
+/* The same with a short copy before the opening, or behind the hold unless `skip` was raised:
+ * through pinned memory, dst and src aligned alike, modulo 16. Only where the device's memory is
+ * out of the host's reach. */
 alnico_status_t gate_open_copied(struct gate *gate, void *dst, const void *src, size_t bytes,
                                  void *stream);
 alnico_status_t gate_hold_and_copy(struct gate *gate, void *dst, const void *src, size_t bytes,

@@ -27,8 +27,8 @@ static inline bool inbox_empty(const struct inbox *inbox)
     return atomic_load(&inbox->newest) == NULL;
 }
 
-/* Everything pushed so far, oldest first, linked by next; NULL if there is nothing. Taking it all in
- * one exchange leaves no room for the ABA problem. */
+/* Everything pushed so far, oldest first, linked by next; NULL if there is nothing. Taking it all
+ * in one exchange leaves no room for the ABA problem. */
 static inline struct inbox_link *inbox_take(struct inbox *inbox)
 {
     if (atomic_load_explicit(&inbox->newest, memory_order_relaxed) == NULL)

@@ -1,4 +1,5 @@
-/* The staging pool. A kept buffer's own first bytes link it to the next. Any thread, under a lock. */
+/* The staging pool. A kept buffer's own first bytes link it to the next. Any thread, under a
+ * lock. */
 #include "progress/pool.h"
 
 struct pool_buffer {

@@ -1,8 +1,8 @@
 /*
  * The progress engine: it makes asynchronous things advance, and knows neither MPI nor NCCL, only
  * op->poll. An engine runs on a thread of its own, started by the first operation, or is pumped by
- * whoever waits, and never by two at once. Operations of one lane start in the order of their submission and several are in
- * flight at once; lanes are independent of each other.
+ * whoever waits, and never by two at once. Operations of one lane start in the order of their
+ * submission and several are in flight at once; lanes are independent of each other.
  */
 #ifndef ALNICO_SRC_PROGRESS_H
 #define ALNICO_SRC_PROGRESS_H
@@ -19,11 +19,12 @@ struct op {
     struct inbox_link link; /* the engine's, from submission until retire */
     struct lane *lane;
 
-    /* One step without blocking: ALNICO_PENDING, or how the operation ended. Sets *moved if anything
-     * advanced. Called on the engine's thread, or one that pumps. */
+    /* One step without blocking: ALNICO_PENDING, or how the operation ended. Sets *moved if
+     * anything advanced. Called on the engine's thread, or one that pumps. */
     alnico_status_t (*poll)(struct op *op, bool *moved);
 
-    /* Called once after the end, on the same thread. Afterwards the engine does not touch the op. */
+    /* Called once after the end, on the same thread. Afterwards the engine does not touch the
+     * op. */
     void (*retire)(struct op *op, alnico_status_t status);
 };
 
@@ -50,32 +51,34 @@ struct engine_options {
 /* Creates an engine without operations; the thread starts with the first one. Errors: MEMORY. */
 alnico_status_t engine_create(const struct engine_options *options, struct engine **out);
 
-/* Stops the thread. Every operation has retired and every submit has returned; not from poll or retire.
- * NULL is fine. */
+/* Stops the thread. Every operation has retired and every submit has returned; not from poll or
+ * retire. NULL is fine. */
 void engine_destroy(struct engine *engine);
 
 bool engine_is_threaded(const struct engine *engine);
 
 /* Hands over an operation; its lane's order is the order of these calls. Any thread, but one at a
- * time for one lane; also from poll and retire, which may hand over the retired one again: it is then
- * first polled in a later pass. Errors: SYSTEM (the thread could not be started): the op was not taken. */
+ * time for one lane; also from poll and retire, which may hand over the retired one again: it is
+ * then first polled in a later pass. Errors: SYSTEM (the thread could not be started): the op was
+ * not taken. */
 alnico_status_t engine_submit(struct engine *engine, struct op *op);
 
-/* One pass over everything in flight: admit, poll, retire. True if anything advanced; false also if another
- * thread is at it. For an engine without a thread, or between attend and leave; not from poll or retire. */
+/* One pass over everything in flight: admit, poll, retire. True if anything advanced; false also if
+ * another thread is at it. For an engine without a thread, or between attend and leave; not from
+ * poll or retire. */
 bool engine_pump(struct engine *engine);
 
-/* Between these the caller, who waits for an operation, pumps again and again and does not sleep, and the
- * engine's thread leaves that to it. Any thread, several at once. */
+/* Between these the caller, who waits for an operation, pumps again and again and does not sleep,
+ * and the engine's thread leaves that to it. Any thread, several at once. */
 void engine_attend(struct engine *engine);
 void engine_leave(struct engine *engine);
 
-/* Whether the engine's thread is not at its passes now: it sleeps, or it gives way where threads outnumber cores. Then
- * who waits does better to attend. Any thread. */
+/* Whether the engine's thread is not at its passes now: it sleeps, or it gives way where threads
+ * outnumber cores. Then who waits does better to attend. Any thread. */
 bool engine_rests(const struct engine *engine);
 
-/* Somebody waits now: if the thread naps because what is in flight has stalled, it looks at once, and spins
- * and yields again before the next nap. Any thread. */
+/* Somebody waits now: if the thread naps because what is in flight has stalled, it looks at once,
+ * and spins and yields again before the next nap. Any thread. */
 void engine_wake(struct engine *engine);
 
 /* Times that the engine's thread went to sleep so far, for tests and alnico-info. */

@@ -122,7 +122,8 @@ static alnico_status_t data_search(struct cudnn_net *self, struct cudnn_step *st
     return pass_search(self, pass);
 }
 
-/* With the sums that the batch norm behind it wants, if an engine has them and costs less than to read y again. */
+/* With the sums that the batch norm behind it wants, if an engine has them and costs less than to
+ * read y again. */
 static alnico_status_t sums_search(struct cudnn_net *self, struct cudnn_step *step)
 {
     enum { BYTES_A_US = 4000000, LAUNCH_US = 2 };

@@ -1,9 +1,9 @@
 /*
- * Convolutions as graphs of cuDNN's backend interface, and the plans that carry them out. Made by the
- * cuDNN kernels on the thread that trains; running a plan enqueues and returns.
+ * Convolutions as graphs of cuDNN's backend interface, and the plans that carry them out. Made by
+ * the cuDNN kernels on the thread that trains; running a plan enqueues and returns.
  *
- * Activations are [image][row][column][channel], weights [filter][row][column][channel], both packed and
- * 16 bytes aligned; products are summed in float32.
+ * Activations are [image][row][column][channel], weights [filter][row][column][channel], both
+ * packed and 16 bytes aligned; products are summed in float32.
  */
 #ifndef ALNICO_SRC_TRAIN_CUDNN_GRAPH_H
 #define ALNICO_SRC_TRAIN_CUDNN_GRAPH_H
@@ -53,7 +53,8 @@ struct cudnn_attribute {
     const void *values;
 };
 
-/* Makes, fills and finishes a descriptor, which the bag owns. Errors: what cuDNN says, with `what`. */
+/* Makes, fills and finishes a descriptor, which the bag owns. Errors: what cuDNN says, with
+ * `what`. */
 alnico_status_t cudnn_make(const struct cudnn_library *library, struct cudnn_bag *bag,
                            cudnnBackendDescriptorType_t type,
                            const struct cudnn_attribute *attributes, size_t count, const char *what,

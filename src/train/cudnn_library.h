@@ -1,6 +1,7 @@
 /*
- * cuDNN 9 and cuBLAS, found when they are first wanted: nothing is linked with them, so that the trainer
- * starts on a machine without. And the errors of the three GPU libraries as statuses. Any thread.
+ * cuDNN 9 and cuBLAS, found when they are first wanted: nothing is linked with them, so that the
+ * trainer starts on a machine without. And the errors of the three GPU libraries as statuses. Any
+ * thread.
  */
 #ifndef ALNICO_SRC_TRAIN_CUDNN_LIBRARY_H
 #define ALNICO_SRC_TRAIN_CUDNN_LIBRARY_H
@@ -42,12 +43,12 @@ struct cudnn_library {
 };
 #undef CUDNN_LIBRARY_MEMBER
 
-/* All of them; NULL, with the reason as the thread's detail, where a library or a function is missing, or
- * cuDNN is older than 9.0. */
+/* All of them; NULL, with the reason as the thread's detail, where a library or a function is
+ * missing, or cuDNN is older than 9.0. */
 const struct cudnn_library *cudnn_library(void);
 
-/* Record `what` (the call, or what it was for) with the library's name and text of the error. MEMORY,
- * UNSUPPORTED (cuDNN has no engine for it) or SYSTEM; success passes. */
+/* Record `what` (the call, or what it was for) with the library's name and text of the error.
+ * MEMORY, UNSUPPORTED (cuDNN has no engine for it) or SYSTEM; success passes. */
 alnico_status_t gpu_status(int cuda_error, const char *what);
 alnico_status_t cudnn_status(cudnnStatus_t error, const char *what);
 alnico_status_t cublas_status(cublasStatus_t error, const char *what);

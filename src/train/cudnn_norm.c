@@ -1,6 +1,7 @@
 /*
- * Batch norms, with what follows them: a ReLU, perhaps a pooling; an addition, of a tensor or of another batch norm, and a ReLU. Our own
- * kernels (train_norm.cu) at memory bandwidth. See cudnn_steps.h.
+ * Batch norms, with what follows them: a ReLU, perhaps a pooling; an addition, of a tensor or of
+ * another batch norm, and a ReLU. Our own kernels (train_norm.cu) at memory bandwidth. See
+ * cudnn_steps.h.
  */
 #include "cudnn_steps.h"
 

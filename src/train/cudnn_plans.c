@@ -182,7 +182,8 @@ static alnico_status_t plans_reserve(struct cudnn_plans *plans)
     return ALNICO_SUCCESS;
 }
 
-/* Fills an item by searching. That there is no engine is a result, too; in a file only where memory was no reason. */
+/* Fills an item by searching. That there is no engine is a result, too; in a file only where memory
+ * was no reason. */
 static alnico_status_t plans_search(struct cudnn_plans *plans,
                                     const struct convolution *convolution,
                                     const struct convolution_memory *memory,

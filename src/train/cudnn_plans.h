@@ -1,7 +1,8 @@
 /*
- * Which of cuDNN's engines carries out a convolution: asked of its heuristics, timed on the GPU at hand, and
- * remembered in a file, keyed by GPU, cuDNN version, options and shape. Used by the cuDNN kernels while
- * they are made, on the thread that trains; searching runs convolutions and waits for them.
+ * Which of cuDNN's engines carries out a convolution: asked of its heuristics, timed on the GPU at
+ * hand, and remembered in a file, keyed by GPU, cuDNN version, options and shape. Used by the cuDNN
+ * kernels while they are made, on the thread that trains; searching runs convolutions and waits for
+ * them.
  */
 #ifndef ALNICO_SRC_TRAIN_CUDNN_PLANS_H
 #define ALNICO_SRC_TRAIN_CUDNN_PLANS_H
@@ -29,16 +30,17 @@ struct plans_choice {
 
 struct cudnn_plans;
 
-/* Errors: MEMORY, ARGUMENT (a file that is no plan file), what CUDA says. A file that is missing, or of other
- * GPUs, is fine. */
+/* Errors: MEMORY, ARGUMENT (a file that is no plan file), what CUDA says. A file that is missing,
+ * or of other GPUs, is fine. */
 alnico_status_t plans_open(const struct cudnn_handle *handle, const struct plans_options *options,
                            struct cudnn_plans **out);
 
 /* NULL is fine. */
 void plans_close(struct cudnn_plans *plans);
 
-/* The plan for a convolution; its memory is written to if it must be searched. Errors: UNSUPPORTED if no
- * engine does it, with the reason of the last, which is remembered as well; MEMORY; what CUDA says. */
+/* The plan for a convolution; its memory is written to if it must be searched. Errors: UNSUPPORTED
+ * if no engine does it, with the reason of the last, which is remembered as well; MEMORY; what CUDA
+ * says. */
 alnico_status_t plans_find(struct cudnn_plans *plans, const struct convolution *convolution,
                            const struct convolution_memory *memory, struct plans_choice *out);
 

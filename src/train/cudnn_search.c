@@ -253,8 +253,8 @@ static alnico_status_t hunt_mode(struct hunt *hunt, cudnnBackendHeurMode_t mode,
     return ALNICO_SUCCESS;
 }
 
-/* What the heuristics prefer; else what nearly always works; else even what takes seconds to compile. What cuDNN refuses to
- * describe none of its engines does. */
+/* What the heuristics prefer; else what nearly always works; else even what takes seconds to
+ * compile. What cuDNN refuses to describe none of its engines does. */
 static alnico_status_t hunt_all(struct hunt *hunt, struct cudnn_bag *bag)
 {
     struct plans_options *options = &hunt->search->options;

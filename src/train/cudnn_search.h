@@ -1,6 +1,6 @@
 /*
- * Searching an engine for one convolution: cuDNN's heuristics name configurations, each becomes a plan and is
- * timed, and the fastest stays. Called by cudnn_plans.c only.
+ * Searching an engine for one convolution: cuDNN's heuristics name configurations, each becomes a
+ * plan and is timed, and the fastest stays. Called by cudnn_plans.c only.
  */
 #ifndef ALNICO_SRC_TRAIN_CUDNN_SEARCH_H
 #define ALNICO_SRC_TRAIN_CUDNN_SEARCH_H

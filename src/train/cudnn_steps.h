@@ -1,9 +1,11 @@
 /*
- * Inside the cuDNN kernels (kernels_cudnn.c): a network made into steps, each with what it launches forward and
- * backward. Everything is made on the thread that trains; steps enqueue on the replica's stream and never wait.
+ * Inside the cuDNN kernels (kernels_cudnn.c): a network made into steps, each with what it launches
+ * forward and backward. Everything is made on the thread that trains; steps enqueue on the
+ * replica's stream and never wait.
  *
- * Values and gradients between steps are [image][row][column][channel] in the working type, their channels padded to a
- * multiple of 8 by zeros. The logits that a cross-entropy alone reads are float32, and its log probabilities plain.
+ * Values and gradients between steps are [image][row][column][channel] in the working type, their
+ * channels padded to a multiple of 8 by zeros. The logits that a cross-entropy alone reads are
+ * float32, and its log probabilities plain.
  */
 #ifndef ALNICO_SRC_TRAIN_CUDNN_STEPS_H
 #define ALNICO_SRC_TRAIN_CUDNN_STEPS_H
@@ -107,7 +109,8 @@ size_t fold_bytes(const struct train_fold *fold);
 /* How an operation's weights are laid out for computing; whether just as in the arena. */
 struct train_fold weights_fold(const struct plan *plan, const struct node *node, bool *direct);
 
-/* Where input i of a step stands: its value, packed if it is the images, and its gradient (NULL: not wanted). */
+/* Where input i of a step stands: its value, packed if it is the images, and its gradient (NULL:
+ * not wanted). */
 void *step_value(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
 void *step_diff(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
 
@@ -116,8 +119,8 @@ void *step_saved(const struct cudnn_net *self, const struct cudnn_step *step);
 void *step_scratch_diff(const struct cudnn_net *self, const struct cudnn_step *step);
 void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step);
 
-/* Whether a step is a batch norm, a ReLU and a maximum pooling, or that alone; and where the former saves its winners'
- * places and a mask, behind their x. */
+/* Whether a step is a batch norm, a ReLU and a maximum pooling, or that alone; and where the former
+ * saves its winners' places and a mask, behind their x. */
 bool ends_in_pool(const struct network *network, const struct step *step);
 struct pool_saves {
     size_t index, mask, bytes; /* offsets; bytes of all */
@@ -168,7 +171,8 @@ void *gradient_at(const struct cudnn_net *self, size_t offset);
 /* The tables of the update, copied to the GPU. */
 alnico_status_t update_make(struct cudnn_net *self);
 
-/* What is computed with = the parameters; and after an update, which keeps what is direct itself. */
+/* What is computed with = the parameters; and after an update, which keeps what is direct
+ * itself. */
 alnico_status_t weights_refresh(struct cudnn_net *self);
 alnico_status_t weights_fold_all(struct cudnn_net *self);
 

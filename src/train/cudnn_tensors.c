@@ -1,4 +1,5 @@
-/* Which operations the cuDNN kernels take as one, what memory they need, and where things stand. See cudnn_steps.h. */
+/* Which operations the cuDNN kernels take as one, what memory they need, and where things stand.
+ * See cudnn_steps.h. */
 #include "cudnn_steps.h"
 
 #include "status.h"
@@ -66,7 +67,8 @@ size_t fold_bytes(const struct train_fold *fold)
            type_bytes((alnico_datatype_t)fold->type);
 }
 
-/* A convolution of stride f > 1 on few channels is made one of stride 1 on f x f times as many. 1: it is not. */
+/* A convolution of stride f > 1 on few channels is made one of stride 1 on f x f times as many. 1:
+ * it is not. */
 static size_t fold_of(const struct network *network, const struct node *node)
 {
     enum { CHANNELS_MOST = 32 };
@@ -282,7 +284,8 @@ static size_t diff_scratch_bytes(const struct plan *plan, const struct step *ste
                : 0;
 }
 
-/* Batch norms read each row before they write it; what is gated for the other input of an addition, dy, too. */
+/* Batch norms read each row before they write it; what is gated for the other input of an addition,
+ * dy, too. */
 static void needs_norm(const struct plan *plan, const struct step *step, struct step_needs *out)
 {
     const bool two = step->inputs > 1 &&

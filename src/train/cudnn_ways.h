@@ -1,6 +1,7 @@
 /*
- * Ways of the cuDNN kernels that can be taken or left, by ALNICO_TRAIN_WAYS: names between commas, with "no-" before
- * those to leave, and a number behind some: "no-stem,sums=2". The same for the whole process; any thread.
+ * Ways of the cuDNN kernels that can be taken or left, by ALNICO_TRAIN_WAYS: names between commas,
+ * with "no-" before those to leave, and a number behind some: "no-stem,sums=2". The same for the
+ * whole process; any thread.
  */
 #ifndef ALNICO_SRC_TRAIN_CUDNN_WAYS_H
 #define ALNICO_SRC_TRAIN_CUDNN_WAYS_H

@@ -1,4 +1,5 @@
-/* Weights in the working type and layout, the way home of their gradients, and the update. See cudnn_steps.h. */
+/* Weights in the working type and layout, the way home of their gradients, and the update. See
+ * cudnn_steps.h. */
 #include "cudnn_steps.h"
 
 #include "status.h"

@@ -1,7 +1,8 @@
 /*
- * Batches of images, prepared ahead. The caller's thread opens, takes batches and closes; one worker
- * prepares them in a ring of slots and sleeps while the ring is full. Which images a batch holds, and
- * how they are shifted and flipped, follows from the seed, the epoch and the image alone.
+ * Batches of images, prepared ahead. The caller's thread opens, takes batches and closes; one
+ * worker prepares them in a ring of slots and sleeps while the ring is full. Which images a batch
+ * holds, and how they are shifted and flipped, follows from the seed, the epoch and the image
+ * alone.
  */
 #include "data.h"
 
@@ -46,7 +47,8 @@ struct data {
     double waited;
 };
 
-/* The epoch's order: for training a permutation, by Fisher and Yates from the epoch's own stream. */
+/* The epoch's order: for training a permutation, by Fisher and Yates from the epoch's own
+ * stream. */
 static void arrange(struct data *data, uint64_t epoch)
 {
     uint64_t state = random_stream(random_stream(data->seed, STREAM_ORDER), epoch);

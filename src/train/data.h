@@ -1,6 +1,6 @@
-/* Labelled images in batches: synthetic, or IDX files (gzip or not), shuffled per epoch by seed, split
- * over ranks, normalised, augmented, and prepared ahead by a thread of the data set's own. One thread
- * at a time calls. */
+/* Labelled images in batches: synthetic, or IDX files (gzip or not), shuffled per epoch by seed,
+ * split over ranks, normalised, augmented, and prepared ahead by a thread of the data set's own.
+ * One thread at a time calls. */
 #ifndef ALNICO_SRC_TRAIN_DATA_H
 #define ALNICO_SRC_TRAIN_DATA_H
 
@@ -34,18 +34,20 @@ struct batch {
 };
 
 /* Opens a part of a data set. An IDX folder holds train-images-idx3-ubyte, train-labels-idx1-ubyte,
- * t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each as such or with .gz. Errors: ARGUMENT (an option,
- * named with its value; a missing, truncated or foreign file, named with what was wrong), MEMORY, SYSTEM
- * (no thread). On error *out is NULL. */
+ * t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each as such or with .gz. Errors: ARGUMENT (an
+ * option, named with its value; a missing, truncated or foreign file, named with what was wrong),
+ * MEMORY, SYSTEM (no thread). On error *out is NULL. */
 alnico_status_t data_open(const struct data_options *options, struct data **out);
 
 const struct data_info *data_info(const struct data *data);
 
-/* Batches in an epoch, the same on every rank. Training drops the rest; testing covers every image once. */
+/* Batches in an epoch, the same on every rank. Training drops the rest; testing covers every image
+ * once. */
 size_t data_batches(const struct data *data);
 
-/* The next batch, epoch after epoch; what `out` points to is valid until the next call. The ranks' batches,
- * one after the other, are what a single rank would get with a batch `size` times as large. */
+/* The next batch, epoch after epoch; what `out` points to is valid until the next call. The ranks'
+ * batches, one after the other, are what a single rank would get with a batch `size` times as
+ * large. */
 alnico_status_t data_next(struct data *data, struct batch *out);
 
 /* Seconds that data_next has waited for the preparing thread so far. */

@@ -18,7 +18,8 @@ VECTORISED static void add_relu(float *y, const float *a, const float *b, size_t
     }
 }
 
-/* The slope is loaded whether it counts or not: a load under a condition would not be vectorised. */
+/* The slope is loaded whether it counts or not: a load under a condition would not be
+ * vectorised. */
 VECTORISED static void mask(float *dx, const float *dy, const float *y, size_t count)
 {
 #pragma omp simd

@@ -1,5 +1,5 @@
-/* Passes over whole activations that a foreign library has no fused form of. One thread calls; large
- * arrays are shared among OpenMP threads. No two arrays overlap unless they are the same. */
+/* Passes over whole activations that a foreign library has no fused form of. One thread calls;
+ * large arrays are shared among OpenMP threads. No two arrays overlap unless they are the same. */
 #ifndef ALNICO_SRC_TRAIN_ELEMENTWISE_H
 #define ALNICO_SRC_TRAIN_ELEMENTWISE_H
 
@@ -17,7 +17,8 @@ void elementwise_mask_add(float *dx, const float *dy, const float *y, size_t cou
 /* y += x */
 void elementwise_accumulate(float *y, const float *x, size_t count);
 
-/* 16-bit floats and back: bfloat16, or IEEE's binary16 if `half`; rounded to the nearest, ties to even. */
+/* 16-bit floats and back: bfloat16, or IEEE's binary16 if `half`; rounded to the nearest, ties to
+ * even. */
 void elementwise_narrow(uint16_t *y, const float *x, size_t count, bool half);
 void elementwise_widen(float *y, const uint16_t *x, size_t count, bool half);
 

@@ -15,9 +15,10 @@ struct idx {
     size_t count, height, width;
 };
 
-/* Reads directory/name, or directory/name.gz if that does not exist. `dimensions` is 1 for labels or 3
- * for images. Errors: ARGUMENT (missing, not IDX of bytes with that many dimensions, empty, truncated,
- * damaged, or longer than its header says: with the file's name), MEMORY. On error *out is empty. */
+/* Reads directory/name, or directory/name.gz if that does not exist. `dimensions` is 1 for labels
+ * or 3 for images. Errors: ARGUMENT (missing, not IDX of bytes with that many dimensions, empty,
+ * truncated, damaged, or longer than its header says: with the file's name), MEMORY. On error *out
+ * is empty. */
 alnico_status_t idx_read(const char *directory, const char *name, int dimensions, struct idx *out);
 
 /* Frees the bytes; an empty or zeroed struct is fine. */

@@ -1,7 +1,7 @@
 /*
- * Where images come from. IDX files are kept as bytes and normalised by a table; synthetic images are
- * a pattern of their class plus noise, made when asked for. Called by data.c: opened on the caller's
- * thread, read on the preparing one.
+ * Where images come from. IDX files are kept as bytes and normalised by a table; synthetic images
+ * are a pattern of their class plus noise, made when asked for. Called by data.c: opened on the
+ * caller's thread, read on the preparing one.
  */
 #include "images.h"
 
@@ -27,7 +27,8 @@ enum {
 /* Streams of random numbers that have nothing to do with each other. */
 enum stream { STREAM_PATTERNS = 1, STREAM_NOISE, STREAM_TRAIN, STREAM_TEST };
 
-/* The mean and deviation of the pixels, as fractions of white, and the table that normalises by them. */
+/* The mean and deviation of the pixels, as fractions of white, and the table that normalises by
+ * them. */
 static void normalise_by(const struct idx *pixels, struct images *images)
 {
     size_t histogram[256] = {0}, total = pixels->count * pixels->height * pixels->width;
@@ -105,8 +106,8 @@ static bool parse_sides(const char *text, struct data_info *info)
     return true;
 }
 
-/* The cell of a pixel among the 8 of an image's left half: patterns are alike on the left and the right, so
- * that flips change nothing. */
+/* The cell of a pixel among the 8 of an image's left half: patterns are alike on the left and the
+ * right, so that flips change nothing. */
 static size_t cell_of(const struct data_info *info, size_t y, size_t x)
 {
     const size_t row = y * SYNTHETIC_CELLS / info->height;
@@ -115,8 +116,8 @@ static size_t cell_of(const struct data_info *info, size_t y, size_t x)
     return row * half + (column < half ? column : SYNTHETIC_CELLS - 1 - column);
 }
 
-/* A class's pattern, in each channel its own: cells of -1 and 1. The odd step makes the 8 cells differ
- * between up to 256 classes. */
+/* A class's pattern, in each channel its own: cells of -1 and 1. The odd step makes the 8 cells
+ * differ between up to 256 classes. */
 static void draw_pattern(const struct data_info *info, size_t label, uint64_t state, float *out)
 {
     for (size_t channel = 0; channel < info->channels; channel++) {

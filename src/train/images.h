@@ -1,5 +1,5 @@
-/* The images of one part of a data set by number, before shuffling and augmentation: IDX or synthetic.
- * Immutable once opened; any thread reads. */
+/* The images of one part of a data set by number, before shuffling and augmentation: IDX or
+ * synthetic. Immutable once opened; any thread reads. */
 #ifndef ALNICO_SRC_TRAIN_IMAGES_H
 #define ALNICO_SRC_TRAIN_IMAGES_H
 
@@ -18,7 +18,8 @@ struct images {
     float *noise;    /* a table that images begin to read at random places */
 };
 
-/* Reads or makes what options->source names. Errors as data_open; on error nothing is left to finish. */
+/* Reads or makes what options->source names. Errors as data_open; on error nothing is left to
+ * finish. */
 alnico_status_t images_open(const struct data_options *options, struct images *out);
 
 /* Floats of one image. */

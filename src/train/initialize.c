@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-/* A normal deviate by the polar form of Box and Muller (Marsaglia 1962); one of each pair is used. */
+/* A normal deviate by the polar form of Box and Muller (Marsaglia 1962); one of each pair is
+ * used. */
 static double normal(uint64_t *state)
 {
     double x, y, square;

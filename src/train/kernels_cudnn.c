@@ -1,7 +1,8 @@
 /*
- * The network on an NVIDIA GPU: convolutions by cuDNN with plans that were timed on that GPU, dense layers by cuBLAS, all
- * else by our own kernels (train_*.cu), batch norms together with the additions and ReLUs that follow. Called through
- * kernels_cudnn (kernels.h); the steps are made in cudnn_*.c. A pass allocates nothing and waits for nothing.
+ * The network on an NVIDIA GPU: convolutions by cuDNN with plans that were timed on that GPU, dense
+ * layers by cuBLAS, all else by our own kernels (train_*.cu), batch norms together with the
+ * additions and ReLUs that follow. Called through kernels_cudnn (kernels.h); the steps are made in
+ * cudnn_*.c. A pass allocates nothing and waits for nothing.
  */
 #include "cudnn_steps.h"
 
@@ -41,7 +42,8 @@ static size_t counted_bytes(const struct plan *plan)
     return bytes;
 }
 
-/* The workspace is known only when cuDNN was asked: what is the fastest takes up to 17 MB for ResNet-50 on an H200. */
+/* The workspace is known only when cuDNN was asked: what is the fastest takes up to 17 MB for
+ * ResNet-50 on an H200. */
 static size_t cudnn_own_bytes(const struct plan *plan)
 {
     enum { WORKSPACE_USUAL = 32 << 20 };

@@ -1,6 +1,7 @@
 /*
- * The oracle: every operation by itself, as plain loops over [image][row][column][channel], with sums in
- * double. Slow, single-threaded, and easy to check by eye. Called through kernels_naive (kernels.h).
+ * The oracle: every operation by itself, as plain loops over [image][row][column][channel], with
+ * sums in double. Slow, single-threaded, and easy to check by eye. Called through kernels_naive
+ * (kernels.h).
  */
 #include "kernels.h"
 
@@ -86,8 +87,8 @@ static struct pass pass_of(const struct naive *self, size_t step)
     return p;
 }
 
-/* The input pixel under place (r, c) of the window that makes output pixel (n, i, j): its first channel's
- * index, or false if it is padding. */
+/* The input pixel under place (r, c) of the window that makes output pixel (n, i, j): its first
+ * channel's index, or false if it is padding. */
 static bool pixel(const struct pass *p, size_t n, size_t i, size_t j, size_t r, size_t c,
                   size_t *index)
 {
@@ -144,7 +145,8 @@ static void convolution_data(struct pass *p, size_t n, size_t i, size_t j, size_
             }
 }
 
-/* The gradient of the weights under one place of the window, and of the biases for the first place. */
+/* The gradient of the weights under one place of the window, and of the biases for the first
+ * place. */
 static void convolution_weights(struct pass *p, size_t f, size_t r, size_t c, double *sums)
 {
     memset(sums, 0, p->in->channels * sizeof *sums);

@@ -1,7 +1,8 @@
 /*
- * The network on oneDNN 2.x. Weights stay plain in the arenas; where the library prefers blocks they are
- * reordered each time. Batch norm runs together with a following ReLU, or addition and ReLU; an addition
- * together with a ReLU. Called through kernels_onednn (kernels.h); the steps are made in onednn_*.c.
+ * The network on oneDNN 2.x. Weights stay plain in the arenas; where the library prefers blocks
+ * they are reordered each time. Batch norm runs together with a following ReLU, or addition and
+ * ReLU; an addition together with a ReLU. Called through kernels_onednn (kernels.h); the steps are
+ * made in onednn_*.c.
  */
 #include "onednn_steps.h"
 
@@ -29,9 +30,9 @@ static size_t step_bytes(const struct plan *plan, const struct step *step)
     return (plan_float_bytes(plan, step->in[0]) + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
 }
 
-/* What backward reads again; and scratch where a gradient is made elsewhere first, because it is to be
- * added or nobody needs it, and for the gradient that a batch norm with an addition splits. Pooling and
- * batch norm with ReLU keep what they need in the library. */
+/* What backward reads again; and scratch where a gradient is made elsewhere first, because it is to
+ * be added or nobody needs it, and for the gradient that a batch norm with an addition splits.
+ * Pooling and batch norm with ReLU keep what they need in the library. */
 static void onednn_needs(const struct plan *plan, const struct step *step, struct step_needs *out)
 {
     const enum operation_kind kind = plan->network->nodes[step->first].operation.kind;
@@ -160,8 +161,9 @@ static alnico_status_t compiled_build(struct compiled *self, bool blocked)
     return ALNICO_SUCCESS;
 }
 
-/* Blocks of 16 channels are fastest where the machine's vectors and the network's channels suit them:
- * where the library has only its reference code for them, the plain layout is taken instead. */
+/* Blocks of 16 channels are fastest where the machine's vectors and the network's channels suit
+ * them: where the library has only its reference code for them, the plain layout is taken
+ * instead. */
 static alnico_status_t compiled_prepare(struct compiled *self)
 {
     const alnico_status_t status = compiled_build(self, true);

@@ -17,7 +17,8 @@ static const char *const kind_names[] = {
     [OPERATION_CROSS_ENTROPY] = "cross-entropy",
 };
 
-/* The most numbers in one image of a tensor, or in a weight: products of sizes stay far below 2^64. */
+/* The most numbers in one image of a tensor, or in a weight: products of sizes stay far below
+ * 2^64. */
 static const size_t max_elements = (size_t)1 << 31;
 
 const char *operation_kind_name(enum operation_kind kind)

@@ -1,17 +1,17 @@
 /*
  * A network is data: a list of operations on named tensors. Shapes are inferred and checked as
- * operations are appended; finishing it lays out the parameters. Nothing here computes: a resident of
- * kernels.h does. Used by the models, the plan, the kernels and the trainer; a finished network is
- * read-only and may be read on any thread.
+ * operations are appended; finishing it lays out the parameters. Nothing here computes: a resident
+ * of kernels.h does. Used by the models, the plan, the kernels and the trainer; a finished network
+ * is read-only and may be read on any thread.
  *
  * Layouts. Activations: [image][height][width][channel]. Convolution weights: [filter][row][column]
- * [channel]. Dense weights: [output][input], the input in the order of its activation. Everything is
- * float32.
+ * [channel]. Dense weights: [output][input], the input in the order of its activation. Everything
+ * is float32.
  *
- * Arenas. Parameters and gradients have the same offsets, in backward order: the last operation's come
- * first, so that the gradients fill from the front while backward proceeds. Within an operation: weights,
- * bias; scale, shift. Statistics (running mean, running variance of each batch norm) have an arena of
- * their own, in forward order.
+ * Arenas. Parameters and gradients have the same offsets, in backward order: the last operation's
+ * come first, so that the gradients fill from the front while backward proceeds. Within an
+ * operation: weights, bias; scale, shift. Statistics (running mean, running variance of each batch
+ * norm) have an arena of their own, in forward order.
  */
 #ifndef ALNICO_SRC_TRAIN_NETWORK_H
 #define ALNICO_SRC_TRAIN_NETWORK_H
@@ -22,7 +22,8 @@
 
 enum { NETWORK_NAME_BYTES = 32, NETWORK_MAX_SIDE = 1 << 16 };
 
-/* Batch norm adds this to the variance, and moves its running statistics by this share per batch. */
+/* Batch norm adds this to the variance, and moves its running statistics by this share per
+ * batch. */
 #define NETWORK_NORM_EPSILON 1e-5f
 #define NETWORK_NORM_MOMENTUM 0.1f
 
@@ -78,9 +79,9 @@ struct network {
  * NETWORK_MAX_SIDE), MEMORY. */
 alnico_status_t network_create(size_t height, size_t width, size_t channels, struct network **out);
 
-/* Appends an operation (copied) and infers its output's shape. Errors: ARGUMENT, naming the operation
- * and what does not fit: an unknown or taken tensor name, a window larger than its padded input, sizes
- * of 0, shapes that differ, anything after the cross-entropy; MEMORY. */
+/* Appends an operation (copied) and infers its output's shape. Errors: ARGUMENT, naming the
+ * operation and what does not fit: an unknown or taken tensor name, a window larger than its padded
+ * input, sizes of 0, shapes that differ, anything after the cross-entropy; MEMORY. */
 alnico_status_t network_append(struct network *network, const struct operation *operation);
 
 /* Ends the list and lays out the arenas. Errors: ARGUMENT if the last operation is not a
@@ -90,9 +91,9 @@ alnico_status_t network_finish(struct network *network);
 /* NULL is fine. */
 void network_destroy(struct network *network);
 
-/* Fills the arenas: weights from a normal distribution of variance 2 / (inputs of one output) (He et
- * al. 2015), biases and shifts 0, scales 1 or 0, means 0, variances 1. Depends on the network and the seed
- * only. */
+/* Fills the arenas: weights from a normal distribution of variance 2 / (inputs of one output) (He
+ * et al. 2015), biases and shifts 0, scales 1 or 0, means 0, variances 1. Depends on the network
+ * and the seed only. */
 void network_initialize(const struct network *network, uint64_t seed, float *parameters,
                         float *statistics);
 
@@ -108,7 +109,8 @@ const struct tensor *network_output(const struct network *network, size_t node);
 /* "convolution", "batch norm", ... */
 const char *operation_kind_name(enum operation_kind kind);
 
-/* Rows and columns of a window operation: the side that is meant by window 0 in an average pooling. */
+/* Rows and columns of a window operation: the side that is meant by window 0 in an average
+ * pooling. */
 void network_window(const struct network *network, size_t node, size_t *rows, size_t *columns);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The oneDNN library behind one small interface: an engine, the objects made on it, and the clock of
- * the time spent inside. Only kernels_onednn.c uses it, on the thread that trains.
+ * The oneDNN library behind one small interface: an engine, the objects made on it, and the clock
+ * of the time spent inside. Only kernels_onednn.c uses it, on the thread that trains.
  */
 #ifndef ALNICO_SRC_TRAIN_ONEDNN_H
 #define ALNICO_SRC_TRAIN_ONEDNN_H

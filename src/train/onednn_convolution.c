@@ -1,4 +1,5 @@
-/* Convolution on oneDNN, with its bias: forward, weight gradient, data gradient. See onednn_steps.h. */
+/* Convolution on oneDNN, with its bias: forward, weight gradient, data gradient. See
+ * onednn_steps.h. */
 #include "onednn_steps.h"
 
 #include "status.h"

@@ -60,7 +60,8 @@ alnico_status_t sequence_append(struct sequence *sequence, const struct action *
 alnico_status_t sequence_call(struct sequence *sequence, const struct call *call);
 alnico_status_t sequence_run(struct compiled *self, const struct sequence *sequence);
 
-/* Own passes over `count` elements. y = max(a + b, 0); y = b > 0 ? a : 0; y += that; y = a; y += a. */
+/* Own passes over `count` elements. y = max(a + b, 0); y = b > 0 ? a : 0; y += that; y = a; y +=
+ * a. */
 void pass_add_relu(const struct compiled *self, const struct action *action);
 void pass_mask(const struct compiled *self, const struct action *action);
 void pass_mask_add(const struct compiled *self, const struct action *action);
@@ -79,8 +80,8 @@ alnico_status_t vector_memory(struct compiled *self, float *at, size_t count, dn
 /* Elements of a tensor's batch. */
 size_t batch_elements(const struct compiled *self, size_t t);
 
-/* Where backward writes the gradient of the step's i-th input: its place, or scratch if nobody needs it
- * or it is to be added there by diff_finish, which goes after the write. */
+/* Where backward writes the gradient of the step's i-th input: its place, or scratch if nobody
+ * needs it or it is to be added there by diff_finish, which goes after the write. */
 alnico_status_t diff_target(struct compiled *self, const struct step *step, size_t i,
                             dnnl_memory_t *memory);
 alnico_status_t diff_finish(struct compiled *self, const struct step *step, size_t i,

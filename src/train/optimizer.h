@@ -1,5 +1,5 @@
-/* Stochastic gradient descent with momentum, with layer-wise rates (LARS) or without, and its learning
- * rate over the run. The trainer calls it; nothing is kept here. */
+/* Stochastic gradient descent with momentum, with layer-wise rates (LARS) or without, and its
+ * learning rate over the run. The trainer calls it; nothing is kept here. */
 #ifndef ALNICO_SRC_TRAIN_OPTIMIZER_H
 #define ALNICO_SRC_TRAIN_OPTIMIZER_H
 
@@ -27,8 +27,8 @@ struct optimizer_options {
                    * (|gradients| + decay * |weights|), where neither length is 0 */
 };
 
-/* The values that reach 92 % on Fashion-MNIST with ResNet-20 in ten epochs, for `images` per step over
- * all ranks: rate 0.1 for 128 of them and proportional to it, momentum 0.9, decay 5e-4. */
+/* The values that reach 92 % on Fashion-MNIST with ResNet-20 in ten epochs, for `images` per step
+ * over all ranks: rate 0.1 for 128 of them and proportional to it, momentum 0.9, decay 5e-4. */
 struct optimizer_options optimizer_defaults(size_t images);
 
 /* Errors: ARGUMENT (an option out of range, named with its value). */

@@ -76,7 +76,8 @@ static void plan_steps(struct plan *plan, plan_run_function *run)
     }
 }
 
-/* Of the steps that read a tensor, the first that runs backward writes its gradient and the others add. */
+/* Of the steps that read a tensor, the first that runs backward writes its gradient and the others
+ * add. */
 static void plan_accumulation(struct plan *plan, bool *written)
 {
     for (size_t s = plan->count; s-- > 0;) {
@@ -116,7 +117,8 @@ static void extend(struct piece *piece, size_t time)
         piece->to = time;
 }
 
-/* Step s makes its tensor's value: pieces[t] is that of tensor t. What the host reads, the last, stays. */
+/* Step s makes its tensor's value: pieces[t] is that of tensor t. What the host reads, the last,
+ * stays. */
 static void value_made(struct plan *plan, const struct plan_rules *rules, size_t s,
                        const struct step_needs *needs, struct piece *pieces)
 {
@@ -161,8 +163,8 @@ static void extras_made(struct plan *plan, size_t s, const struct step_needs *ne
     pieces[2] = (struct piece){needs->scratch[1], backward, backward, &step->scratch[1]};
 }
 
-/* The gradient of tensor t begins in the place of the piece `lower` if that ends then, at step s. under[t] notes the
- * piece; 0: the gradient has a place of its own. */
+/* The gradient of tensor t begins in the place of the piece `lower` if that ends then, at step s.
+ * under[t] notes the piece; 0: the gradient has a place of its own. */
 static bool share(struct plan *plan, size_t s, size_t t, size_t lower, struct piece *pieces,
                   size_t *under)
 {

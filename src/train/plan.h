@@ -1,13 +1,15 @@
 /*
- * From a network to steps and memory: which operations run together, and where everything that one batch
- * needs stands in one allocation. Made once, read-only afterwards. The kernels and the trainer read it.
+ * From a network to steps and memory: which operations run together, and where everything that one
+ * batch needs stands in one allocation. Made once, read-only afterwards. The kernels and the
+ * trainer read it.
  *
- * Time counts steps: step s of n runs forward at s and backward at 2n - 1 - s. A value lives from the step
- * that makes it to the last one that reads it, backward too where the kernels say so; the gradient of an
- * activation from its first contribution until its producer has run backward; what a step saves from
- * forward to backward; scratch while its step runs. Pieces that live at no common time share memory: the
- * largest, or those that live the longest, are placed first, each at the lowest place that is free for its
- * time. Where a step allows it, the gradient that it makes begins in the place of something that ends there.
+ * Time counts steps: step s of n runs forward at s and backward at 2n - 1 - s. A value lives from
+ * the step that makes it to the last one that reads it, backward too where the kernels say so; the
+ * gradient of an activation from its first contribution until its producer has run backward; what a
+ * step saves from forward to backward; scratch while its step runs. Pieces that live at no common
+ * time share memory: the largest, or those that live the longest, are placed first, each at the
+ * lowest place that is free for its time. Where a step allows it, the gradient that it makes begins
+ * in the place of something that ends there.
  */
 #ifndef ALNICO_SRC_TRAIN_PLAN_H
 #define ALNICO_SRC_TRAIN_PLAN_H
@@ -19,8 +21,8 @@
 /* Every piece of memory begins on a multiple of so many bytes. */
 enum { PLAN_LINE = 256 };
 
-/* What activations and their gradients are computed in. Parameters, statistics and the optimizer's state
- * are float32 always. */
+/* What activations and their gradients are computed in. Parameters, statistics and the optimizer's
+ * state are float32 always. */
 enum precision { PRECISION_FP32, PRECISION_BF16, PRECISION_FP16, PRECISIONS };
 
 /* Operations that run as one. The tensors between them do not exist. */
@@ -52,15 +54,15 @@ struct plan {
 struct step_needs {
     bool in[2], out; /* backward reads the values of in[i], of out */
 
-    /* Backward may write the gradient of in[i] over the value of in[i], or over the gradient of out: it reads what it wants of
-     * that place before, and other places are not affected. */
+    /* Backward may write the gradient of in[i] over the value of in[i], or over the gradient of
+     * out: it reads what it wants of that place before, and other places are not affected. */
     bool over_value[2], over_gradient[2];
     size_t saved;      /* written forward, read backward */
     size_t scratch[2]; /* while it runs forward, backward */
 };
 
-/* How many operations from node `at` on run as one step, at least 1; the tensors between them may have no
- * other readers, and at most two come from outside. */
+/* How many operations from node `at` on run as one step, at least 1; the tensors between them may
+ * have no other readers, and at most two come from outside. */
 typedef size_t plan_run_function(const struct network *network, size_t at);
 
 /* What a kernels resident asks of a plan. */
@@ -70,21 +72,21 @@ struct plan_rules {
     /* Bytes of a tensor's batch, and of its gradient. Optional: float32. */
     size_t (*bytes)(const struct plan *plan, size_t tensor);
 
-    /* Asked once, when steps and what they accumulate are known; *out is zeros before. Optional: backward
-     * reads all values, and nothing else is needed. */
+    /* Asked once, when steps and what they accumulate are known; *out is zeros before. Optional:
+     * backward reads all values, and nothing else is needed. */
     void (*needs)(const struct plan *plan, const struct step *step, struct step_needs *out);
 };
 
-/* Plans a finished network, which must outlive the plan. Errors: ARGUMENT (batch 0, or a batch whose
- * activations overflow), MEMORY. */
+/* Plans a finished network, which must outlive the plan. Errors: ARGUMENT (batch 0, or a batch
+ * whose activations overflow), MEMORY. */
 alnico_status_t plan_create(const struct network *network, const struct plan_rules *rules,
                             size_t batch, enum precision precision, struct plan **out);
 
 /* NULL is fine. */
 void plan_destroy(struct plan *plan);
 
-/* Whether the nodes from `at` on are of these kinds, each reading the one before as its first input, and
- * nothing else reads what stands between them. */
+/* Whether the nodes from `at` on are of these kinds, each reading the one before as its first
+ * input, and nothing else reads what stands between them. */
 bool plan_chained(const struct network *network, size_t at, const enum operation_kind *kinds,
                   size_t count);
 

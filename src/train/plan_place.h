@@ -10,9 +10,10 @@ struct piece {
     size_t *place;   /* where its offset goes */
 };
 
-/* Places all pieces, so that no two that live at one time overlap; sorts the array. Returns the bytes of
- * the allocation. The largest come first, each at the lowest free place (as in Pisarchyk and Lee 2020,
- * "Efficient memory management for deep neural net inference"); or those that live the longest, where that takes less. */
+/* Places all pieces, so that no two that live at one time overlap; sorts the array. Returns the
+ * bytes of the allocation. The largest come first, each at the lowest free place (as in Pisarchyk
+ * and Lee 2020, "Efficient memory management for deep neural net inference"); or those that live
+ * the longest, where that takes less. */
 size_t pieces_place(struct piece *pieces, size_t count);
 
 /* The most bytes that live at one of the times 0 .. times - 1. */

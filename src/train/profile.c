@@ -16,7 +16,8 @@ const struct profile_rates profile_h200 = {.bytes_us = 4.3e6, .flops_us = 790e6}
 
 /* ---- Times ---- */
 
-/* One thing to measure: a step of the plan in one direction, the update, or all of a training step. */
+/* One thing to measure: a step of the plan in one direction, the update, or all of a training
+ * step. */
 enum subject_kind { FORWARD, BACKWARD, UPDATE, WHOLE };
 
 struct work {
@@ -51,8 +52,8 @@ static alnico_status_t work_repeat(const struct work *work)
     return ALNICO_SUCCESS;
 }
 
-/* As a graph where the device has them, so that launching is not what is measured. NULL: it has not, or something
- * cannot be captured. */
+/* As a graph where the device has them, so that launching is not what is measured. NULL: it has
+ * not, or something cannot be captured. */
 static alnico_status_t work_capture(const struct work *work, struct device_graph **out)
 {
     const struct replica *replica = work->replica;

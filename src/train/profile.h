@@ -1,7 +1,7 @@
 /*
- * What each step of a plan takes by itself, beside what it must: the bytes that its kernels have to move and the products
- * that they have to make, at the rates of the device. On one rank, on the thread that trains; what it runs spoils
- * parameters and gradients.
+ * What each step of a plan takes by itself, beside what it must: the bytes that its kernels have to
+ * move and the products that they have to make, at the rates of the device. On one rank, on the
+ * thread that trains; what it runs spoils parameters and gradients.
  */
 #ifndef ALNICO_SRC_TRAIN_PROFILE_H
 #define ALNICO_SRC_TRAIN_PROFILE_H
@@ -38,12 +38,14 @@ struct profile {
     double step_us; /* forward, backward and update together */
 };
 
-/* Measures a replica that has a batch. The caller ends *out by profile_free. Errors: MEMORY; what the kernels report. */
+/* Measures a replica that has a batch. The caller ends *out by profile_free. Errors: MEMORY; what
+ * the kernels report. */
 alnico_status_t profile_create(struct replica *replica, const struct optimizer_options *optimizer,
                                const struct profile_rates *rates, struct profile *out);
 void profile_free(struct profile *profile);
 
-/* What the device of a setup reaches, by a copy and by a dense layer of the setup's kernels. Errors: as replica_create. */
+/* What the device of a setup reaches, by a copy and by a dense layer of the setup's kernels.
+ * Errors: as replica_create. */
 alnico_status_t profile_measure(const struct replica_setup *setup, struct profile_rates *out);
 
 #endif

@@ -130,7 +130,8 @@ struct step_cost step_cost(const struct replica *replica, const struct profile_r
     return cost;
 }
 
-/* Float32 parameters and velocities read and written, gradients read, working parameters written. */
+/* Float32 parameters and velocities read and written, gradients read, working parameters
+ * written. */
 struct step_cost update_cost(const struct replica *replica, const struct profile_rates *rates)
 {
     const size_t narrow = replica->setup.options.precision == PRECISION_FP32 ? 0 : 2;

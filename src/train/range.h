@@ -1,5 +1,6 @@
-/* Named spans of the training thread's time, for NVIDIA's Nsight by NVTX: what it enqueues. A graph's replay enqueues all of
- * a step at once. Without the CUDA toolkit they do not exist; without a tool a span costs two looks at a pointer. */
+/* Named spans of the training thread's time, for NVIDIA's Nsight by NVTX: what it enqueues. A
+ * graph's replay enqueues all of a step at once. Without the CUDA toolkit they do not exist;
+ * without a tool a span costs two looks at a pointer. */
 #ifndef ALNICO_SRC_TRAIN_RANGE_H
 #define ALNICO_SRC_TRAIN_RANGE_H
 

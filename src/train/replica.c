@@ -86,7 +86,8 @@ static alnico_status_t failure_check(const struct replica *replica)
                   : ALNICO_SUCCESS;
 }
 
-/* Keeps the first failure: one thread runs all jobs. The text is there before the status is seen. */
+/* Keeps the first failure: one thread runs all jobs. The text is there before the status is
+ * seen. */
 static void failure_keep(struct replica *replica, alnico_status_t status)
 {
     if (status == ALNICO_SUCCESS)
@@ -408,7 +409,8 @@ alnico_status_t replica_synchronize(struct replica *replica)
     return failure_check(replica);
 }
 
-/* A copy from or to memory that is not pinned waits by itself, without a deadline: so the stream is idle before. */
+/* A copy from or to memory that is not pinned waits by itself, without a deadline: so the stream is
+ * idle before. */
 alnico_status_t replica_read(struct replica *replica, const void *arena, void *out, size_t bytes)
 {
     TRY(replica_synchronize(replica));

@@ -1,8 +1,8 @@
 /*
  * One rank's copy of a network at work: the arenas, the kernels on them, and a pass forward and
- * backward for one batch, on a stream of the kernels' device. The trainer and the tests drive it, on one
- * thread. On the CPU's inline stream (NULL) everything is done when a call returns; on any other stream
- * calls enqueue, and what fails there is reported by a later call.
+ * backward for one batch, on a stream of the kernels' device. The trainer and the tests drive it,
+ * on one thread. On the CPU's inline stream (NULL) everything is done when a call returns; on any
+ * other stream calls enqueue, and what fails there is reported by a later call.
  */
 #ifndef ALNICO_SRC_TRAIN_REPLICA_H
 #define ALNICO_SRC_TRAIN_REPLICA_H
@@ -59,7 +59,8 @@ struct replica_memory {
     size_t total;
 };
 
-/* Bytes of the arena of activations. Kernels that load images get them there, while it holds nothing else. */
+/* Bytes of the arena of activations. Kernels that load images get them there, while it holds
+ * nothing else. */
 size_t replica_activations(const struct plan *plan, const struct kernels_ops *kernels);
 
 /* Of a replica that is there. */
@@ -73,35 +74,36 @@ alnico_status_t replica_measure(const struct network *network, const struct repl
 alnico_status_t replica_largest(const struct network *network, const struct replica_setup *setup,
                                 size_t bytes, size_t *batch);
 
-/* Errors: MEMORY if the replica takes more than the setup's limit or the device's available memory, naming
- * the largest batch that fits. */
+/* Errors: MEMORY if the replica takes more than the setup's limit or the device's available memory,
+ * naming the largest batch that fits. */
 alnico_status_t replica_fits(const struct network *network, const struct replica_setup *setup);
 
-/* Allocates and plans for a finished network, which must outlive the replica; parameters and statistics
- * are initialised from the seed. Errors: as plan_create, replica_fits and the kernels' create; UNSUPPORTED (a precision that the kernels lack). */
+/* Allocates and plans for a finished network, which must outlive the replica; parameters and
+ * statistics are initialised from the seed. Errors: as plan_create, replica_fits and the kernels'
+ * create; UNSUPPORTED (a precision that the kernels lack). */
 alnico_status_t replica_create(const struct network *network, const struct replica_setup *setup,
                                struct replica **out);
 
 /* Waits for the stream first. NULL is fine. */
 void replica_destroy(struct replica *replica);
 
-/* Copies count <= batch images and labels in; what is left of the batch counts as no image. The caller's
- * memory is free again when this returns. Errors: ARGUMENT (more than the batch, or a label that is no
- * class). */
+/* Copies count <= batch images and labels in; what is left of the batch counts as no image. The
+ * caller's memory is free again when this returns. Errors: ARGUMENT (more than the batch, or a
+ * label that is no class). */
 alnico_status_t replica_load(struct replica *replica, const float *images, const int32_t *labels,
                              size_t count);
 
 /* Runs all steps on what was loaded. */
 alnico_status_t replica_forward(struct replica *replica, bool training);
 
-/* Runs all steps backward. After each, `filled` is called (unless NULL) with the number of elements at
- * the front of the gradient arena that are final, in the stream's order. */
+/* Runs all steps backward. After each, `filled` is called (unless NULL) with the number of elements
+ * at the front of the gradient arena that are final, in the stream's order. */
 alnico_status_t replica_backward(struct replica *replica,
                                  alnico_status_t (*filled)(void *context, size_t elements),
                                  void *context);
 
-/* Changes the parameters by the gradients, at the rate in arenas.control. The options must outlive what
- * is enqueued. */
+/* Changes the parameters by the gradients, at the rate in arenas.control. The options must outlive
+ * what is enqueued. */
 alnico_status_t replica_update(struct replica *replica, const struct optimizer_options *options);
 
 /* What a forward pass gave for what is loaded, on the CPU's inline stream. */
@@ -110,8 +112,8 @@ struct outcome replica_outcome(const struct replica *replica);
 /* Waits for the stream, as waiting_for does. Returns what failed on it, if anything did. */
 alnico_status_t replica_synchronize(struct replica *replica);
 
-/* Copies between an arena and host memory, and waits. After a write of parameters, statistics or control
- * words the kernels are told. */
+/* Copies between an arena and host memory, and waits. After a write of parameters, statistics or
+ * control words the kernels are told. */
 alnico_status_t replica_read(struct replica *replica, const void *arena, void *out, size_t bytes);
 alnico_status_t replica_write(struct replica *replica, void *arena, const void *data, size_t bytes);
 

@@ -1,8 +1,8 @@
 /*
- * [SEAM strategy] How the ranks' gradients meet. A resident fills one struct strategy_ops. The trainer
- * calls its functions on the thread that trains, one at a time; every slot is mandatory. On the CPU's
- * inline stream they wait where they say so; on any other stream they enqueue, and can be captured into a
- * graph.
+ * [SEAM strategy] How the ranks' gradients meet. A resident fills one struct strategy_ops. The
+ * trainer calls its functions on the thread that trains, one at a time; every slot is mandatory. On
+ * the CPU's inline stream they wait where they say so; on any other stream they enqueue, and can be
+ * captured into a graph.
  */
 #ifndef ALNICO_SRC_TRAIN_STRATEGY_H
 #define ALNICO_SRC_TRAIN_STRATEGY_H
@@ -30,12 +30,12 @@ struct strategy_ops {
     alnico_status_t (*create)(const struct strategy_setup *setup, void **out);
     void (*destroy)(void *self); /* collective; joins nothing; NULL is fine */
 
-    /* Between steps of a backward pass: the first `filled` gradients are final, and may be sent. Does
-     * not wait for other ranks. */
+    /* Between steps of a backward pass: the first `filled` gradients are final, and may be sent.
+     * Does not wait for other ranks. */
     alnico_status_t (*advance)(void *self, size_t filled);
 
-    /* After the backward pass: the stream waits until every gradient is the mean over the ranks. The next
-     * pass may then begin. */
+    /* After the backward pass: the stream waits until every gradient is the mean over the ranks.
+     * The next pass may then begin. */
     alnico_status_t (*join)(void *self);
 };
 

@@ -1,8 +1,8 @@
 /*
- * Synchronous data parallelism: the gradients are averaged over all ranks, in buckets that leave as soon
- * as backward has filled them, and are joined before the update. Where the wire type is not the
- * gradients', a bucket is narrowed into an arena of its own before it leaves, and widened after it came
- * back. Called through strategy_allreduce (strategy.h).
+ * Synchronous data parallelism: the gradients are averaged over all ranks, in buckets that leave as
+ * soon as backward has filled them, and are joined before the update. Where the wire type is not
+ * the gradients', a bucket is narrowed into an arena of its own before it leaves, and widened after
+ * it came back. Called through strategy_allreduce (strategy.h).
  */
 #include "strategy.h"
 

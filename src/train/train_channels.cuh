@@ -1,10 +1,12 @@
 /*
- * How the batch norms' kernels stand on a tensor of rows x channels: a block takes a slab of channels and some of the rows;
- * a thread stays with eight channels, whose coefficients it keeps in registers, and loads several rows before it computes
- * with the first. What a kernel asks of registers and what its grid counts on belong together: all its blocks run at
- * once, with 48 KB or more of loads in flight on every multiprocessor.
+ * How the batch norms' kernels stand on a tensor of rows x channels: a block takes a slab of
+ * channels and some of the rows; a thread stays with eight channels, whose coefficients it keeps in
+ * registers, and loads several rows before it computes with the first. What a kernel asks of
+ * registers and what its grid counts on belong together: all its blocks run at once, with 48 KB or
+ * more of loads in flight on every multiprocessor.
  *
- * Passes come in pairs: the first goes up the rows, the second down, so that it finds the last ones in the cache.
+ * Passes come in pairs: the first goes up the rows, the second down, so that it finds the last ones
+ * in the cache.
  */
 #ifndef ALNICO_SRC_TRAIN_TRAIN_CHANNELS_CUH
 #define ALNICO_SRC_TRAIN_TRAIN_CHANNELS_CUH
@@ -102,9 +104,10 @@ __device__ inline float *partials(void *scratch)
 }
 
 /*
- * Adds up SUMS x 64 numbers of all threads of a slab; `mine` are a thread's SUMS x 8. Each block leaves its sums in
- * scratch; the block that comes last adds them in the order of the blocks, so that the result does not depend on which
- * that is. True in that block only, where total[sum * SLAB + channel of the slab] is then ready.
+ * Adds up SUMS x 64 numbers of all threads of a slab; `mine` are a thread's SUMS x 8. Each block
+ * leaves its sums in scratch; the block that comes last adds them in the order of the blocks, so
+ * that the result does not depend on which that is. True in that block only, where total[sum * SLAB
+ * + channel of the slab] is then ready.
  */
 template <int SUMS, int THREADS>
 __device__ inline bool sum_all(const layout &at, float (*mine)[EIGHT], void *scratch, double *total)

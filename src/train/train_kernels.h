@@ -1,10 +1,12 @@
 /*
- * Launchers of the trainer's own GPU kernels. Each enqueues on a stream of the current device, waits for nothing, and
- * returns a cudaError_t. All give the same bits in every run. Called by the cuDNN kernels.
+ * Launchers of the trainer's own GPU kernels. Each enqueues on a stream of the current device,
+ * waits for nothing, and returns a cudaError_t. All give the same bits in every run. Called by the
+ * cuDNN kernels.
  *
- * Activations are [image][row][column][channel] with the channels padded to a multiple of 8 by zeros: `rows` are images
- * times rows times columns, `padded` the channels with padding. Pointers to activations and to weights are aligned to 16
- * bytes. `type` is an alnico_datatype_t: FLOAT32, BFLOAT16 or FLOAT16; sums are float32 or better.
+ * Activations are [image][row][column][channel] with the channels padded to a multiple of 8 by
+ * zeros: `rows` are images times rows times columns, `padded` the channels with padding. Pointers
+ * to activations and to weights are aligned to 16 bytes. `type` is an alnico_datatype_t: FLOAT32,
+ * BFLOAT16 or FLOAT16; sums are float32 or better.
  */
 #ifndef ALNICO_SRC_TRAIN_TRAIN_KERNELS_H
 #define ALNICO_SRC_TRAIN_TRAIN_KERNELS_H
@@ -17,7 +19,8 @@
 extern "C" {
 #endif
 
-/* Where kernels run, and what they reduce in. Zero the memory once; launches on one stream share it. */
+/* Where kernels run, and what they reduce in. Zero the memory once; launches on one stream share
+ * it. */
 struct train_gpu {
     int multiprocessors;
     void *stream;   /* cudaStream_t */
@@ -29,7 +32,8 @@ enum { TRAIN_SCRATCH_BYTES = 8 << 20 };
 
 /* ---- Batch norm: train_norm.cu, train_norm_backward.cu ---- */
 
-/* What a batch norm computes once a batch; each `padded` floats. y = factor * x + offset; dx = a * dy + b * x + c. */
+/* What a batch norm computes once a batch; each `padded` floats. y = factor * x + offset; dx = a *
+ * dy + b * x + c. */
 enum norm_number {
     NORM_MEAN,
     NORM_INVERSE, /* 1 / sqrt(variance + epsilon) */
@@ -63,7 +67,8 @@ int train_norm_measure(const struct train_gpu *gpu, const struct train_norm *nor
 /* The same from the running statistics, which stay. */
 int train_norm_running(const struct train_gpu *gpu, const struct train_norm *norm);
 
-/* y = relu?(norm(x) + other?), other being nothing, a tensor (`plain`), or another batch norm of the same shape. */
+/* y = relu?(norm(x) + other?), other being nothing, a tensor (`plain`), or another batch norm of
+ * the same shape. */
 struct train_normalise {
     const struct train_norm *norm, *other;
     const void *plain;
@@ -74,7 +79,8 @@ struct train_normalise {
 };
 int train_normalise(const struct train_gpu *gpu, const struct train_normalise *pass);
 
-/* How dy is gated: not; by a mask; or by whether norm(x) is above 0, as the forward pass computed it. */
+/* How dy is gated: not; by a mask; or by whether norm(x) is above 0, as the forward pass computed
+ * it. */
 enum norm_gate { NORM_GATE_NONE, NORM_GATE_MASK, NORM_GATE_VALUE };
 
 /* Backward of train_normalise. */
@@ -89,8 +95,9 @@ struct train_norm_backward {
     bool frozen;                    /* the statistics were constants */
 };
 
-/* Gradients of scale and shift, and a, b, c. Then dx, which may be over x, dx_other over the other's x, and dplain over dy,
- * unless they are added to: each thread has read its rows there before it writes them. */
+/* Gradients of scale and shift, and a, b, c. Then dx, which may be over x, dx_other over the
+ * other's x, and dplain over dy, unless they are added to: each thread has read its rows there
+ * before it writes them. */
 int train_norm_reduce(const struct train_gpu *gpu, const struct train_norm_backward *pass);
 int train_norm_gradient(const struct train_gpu *gpu, const struct train_norm_backward *pass);
 
@@ -113,7 +120,8 @@ struct train_norm_pool {
 /* After the statistics: y, winners, index, mask. */
 int train_norm_pool(const struct train_gpu *gpu, const struct train_norm_pool *pass);
 
-/* dx, after train_norm_reduce of a norm on the winners, gated by the mask, with the `count` of the pixels. */
+/* dx, after train_norm_reduce of a norm on the winners, gated by the mask, with the `count` of the
+ * pixels. */
 int train_norm_pool_gradient(const struct train_gpu *gpu, const struct train_norm_pool *pass);
 
 /* ---- Element by element: train_pointwise.cu ---- */
@@ -134,9 +142,10 @@ int train_bias(const struct train_gpu *gpu, void *y, const float *bias, size_t r
 int train_bias_gradient(const struct train_gpu *gpu, void *out, int gradient_type, const void *dy,
                         size_t rows, unsigned channels, unsigned padded, int type);
 
-/* How float32 tensors become what is computed with. By `fold` f > 1 squares of f x f pixels become channels, so that a
- * convolution of stride f on few channels becomes one of stride 1 on f * f times as many; f = 1 only pads channels.
- * Images: dst[n][y][x][(b * f + d) * channels + c] = src[n][f * y + b - before][f * x + d - before][c], 0 outside. */
+/* How float32 tensors become what is computed with. By `fold` f > 1 squares of f x f pixels become
+ * channels, so that a convolution of stride f on few channels becomes one of stride 1 on f * f
+ * times as many; f = 1 only pads channels. Images: dst[n][y][x][(b * f + d) * channels + c] =
+ * src[n][f * y + b - before][f * x + d - before][c], 0 outside. */
 struct train_fold {
     unsigned fold, before;
     unsigned channels, padded;               /* of src; of dst */
@@ -147,7 +156,8 @@ struct train_fold {
 int train_fold(const struct train_gpu *gpu, const struct train_fold *fold, void *dst,
                const float *src);
 
-/* Back, of `type` to `gradient_type`: src has dst's and dst src's shape of above; nothing is added. */
+/* Back, of `type` to `gradient_type`: src has dst's and dst src's shape of above; nothing is
+ * added. */
 int train_unfold(const struct train_gpu *gpu, const struct train_fold *fold, void *dst,
                  int gradient_type, const void *src);
 
@@ -163,7 +173,8 @@ struct train_pool {
     int type;
 };
 
-/* Of equals the first wins. `index`: the winner's place in its window, for each element of y; rows * columns <= 256. */
+/* Of equals the first wins. `index`: the winner's place in its window, for each element of y; rows
+ * * columns <= 256. */
 int train_max_pool(const struct train_gpu *gpu, const struct train_pool *pool, void *y,
                    uint8_t *index, const void *x);
 int train_max_pool_gradient(const struct train_gpu *gpu, const struct train_pool *pool, void *dx,

@@ -1,6 +1,6 @@
 /*
- * Softmax and cross-entropy, a block for every image. What each image adds to the score stands in scratch until one
- * block adds it up, in the order of the images.
+ * Softmax and cross-entropy, a block for every image. What each image adds to the score stands in
+ * scratch until one block adds it up, in the order of the images.
  */
 #include "train_vector.cuh"
 

@@ -1,9 +1,10 @@
 /*
- * Batch norm forward: one pass that reads x for its mean and variance, and one that reads x (and what is added) and
- * writes y and its mask. See train_channels.cuh for who does what.
+ * Batch norm forward: one pass that reads x for its mean and variance, and one that reads x (and
+ * what is added) and writes y and its mask. See train_channels.cuh for who does what.
  *
- * Sums are of x - pivot and its square, the pivot being the first row: float32 then loses nothing to a large mean. What
- * a thread adds up in float32 is some hundred rows; the rest is float64. Sums that a convolution made are of x itself.
+ * Sums are of x - pivot and its square, the pivot being the first row: float32 then loses nothing
+ * to a large mean. What a thread adds up in float32 is some hundred rows; the rest is float64. Sums
+ * that a convolution made are of x itself.
  */
 #include "train_channels.cuh"
 

@@ -1,6 +1,7 @@
 /*
- * Batch norm backward: one pass that reads dy and x (and a mask) for the gradients of scale and shift, and one that reads
- * them again and writes dx, the gated dy for what was added, or the dx of two batch norms that were added.
+ * Batch norm backward: one pass that reads dy and x (and a mask) for the gradients of scale and
+ * shift, and one that reads them again and writes dx, the gated dy for what was added, or the dx of
+ * two batch norms that were added.
  *
  * With g the gated dy, over all rows: dshift = sum g, dscale = inverse * sum g * (x - mean), and
  * dx = factor * (g - dshift / rows - (x - mean) * inverse * dscale / rows) = a * g + b * x + c.

@@ -1,10 +1,11 @@
 /*
- * A batch norm, a ReLU and a maximum pooling in one pass each way: windows of 3 x 3 with a stride of 2 and a pad of 1. What
- * the norm makes is never written. Forward keeps for each window its winner's place and x, so that the gradients of
- * scale and shift are sums over windows (train_norm_reduce), not over pixels. See train_channels.cuh for who does what.
+ * A batch norm, a ReLU and a maximum pooling in one pass each way: windows of 3 x 3 with a stride
+ * of 2 and a pad of 1. What the norm makes is never written. Forward keeps for each window its
+ * winner's place and x, so that the gradients of scale and shift are sums over windows
+ * (train_norm_reduce), not over pixels. See train_channels.cuh for who does what.
  *
- * Backward a thread has the four pixels (2i, 2j) to (2i + 1, 2j + 1) of x: only the windows (i, j) to (i + 1, j + 1) cover
- * them, and there are as many such squares as windows.
+ * Backward a thread has the four pixels (2i, 2j) to (2i + 1, 2j + 1) of x: only the windows (i, j)
+ * to (i + 1, j + 1) cover them, and there are as many such squares as windows.
  */
 #include "train_channels.cuh"
 
@@ -154,8 +155,8 @@ __global__ void __launch_bounds__(POOL_THREADS, forward_blocks<T>())
     }
 }
 
-/* Which of the four windows may be won by pixel (r, c) of a square, and its place in it: window (a, b) begins 2a - 1 rows
- * and 2b - 1 columns from the square. */
+/* Which of the four windows may be won by pixel (r, c) of a square, and its place in it: window (a,
+ * b) begins 2a - 1 rows and 2b - 1 columns from the square. */
 __device__ constexpr bool covers(int a, int b, int r, int c)
 {
     return r + 1 - 2 * a >= 0 && c + 1 - 2 * b >= 0;

@@ -1,6 +1,7 @@
 /*
- * Additions, ReLUs and biases by themselves, and how float32 tensors become padded or folded ones and back. Eight
- * elements a thread where the tensors are activations; what is rare takes one, with the type as a switch.
+ * Additions, ReLUs and biases by themselves, and how float32 tensors become padded or folded ones
+ * and back. Eight elements a thread where the tensors are activations; what is rare takes one, with
+ * the type as a switch.
  */
 #include "train_vector.cuh"
 
@@ -76,7 +77,8 @@ __global__ void bias_gradient_kernel(void *out, int gradient_type, const void *d
         store_any(out, gradient_type, blockIdx.x, (float)sums[0]);
 }
 
-/* Which element of the plain tensor stands at place k of pixel (y, x) of image n; false: padding. */
+/* Which element of the plain tensor stands at place k of pixel (y, x) of image n; false:
+ * padding. */
 __device__ bool plain_at(const struct train_fold &f, size_t n, size_t y, size_t x, unsigned k,
                          size_t *index)
 {
@@ -114,8 +116,8 @@ __global__ void fold_kernel(const struct train_fold f, T *dst, const float *src,
     }
 }
 
-/* The same for images of three colours in squares of 2 x 2, padded to 16: a thread makes a pixel of dst, which is six
- * neighbouring numbers of two rows. */
+/* The same for images of three colours in squares of 2 x 2, padded to 16: a thread makes a pixel of
+ * dst, which is six neighbouring numbers of two rows. */
 template <class T>
 __global__ void fold_colours_kernel(const struct train_fold f, T *dst, const float *src,
                                     unsigned pixels)

@@ -1,6 +1,6 @@
 /*
- * Pooling, eight channels of one pixel a thread. Backward gathers: a pixel of x reads the windows that cover it, so
- * nothing is added atomically.
+ * Pooling, eight channels of one pixel a thread. Backward gathers: a pixel of x reads the windows
+ * that cover it, so nothing is added atomically.
  */
 #include "train_vector.cuh"
 
@@ -15,7 +15,8 @@ struct spot {
     unsigned i, j, group;
 };
 
-/* at / n, and the rest in *rest: of 32 bits wherever that is enough, which is most of the time of these kernels. */
+/* at / n, and the rest in *rest: of 32 bits wherever that is enough, which is most of the time of
+ * these kernels. */
 __device__ size_t divide(size_t at, unsigned n, unsigned *rest)
 {
     if (at >> 32) {
@@ -126,7 +127,8 @@ __device__ void covering(unsigned at, unsigned window, unsigned stride, unsigned
         *end = (unsigned)count;
 }
 
-/* Four windows, two by two from (i, j), are loaded at once: all that cover a pixel if windows reach over two strides. */
+/* Four windows, two by two from (i, j), are loaded at once: all that cover a pixel if windows reach
+ * over two strides. */
 template <class T>
 __device__ void gather_four(const struct train_pool &p, const spot &s, unsigned i, unsigned j,
                             unsigned i_end, unsigned j_end, const T *dy, const uint8_t *index,

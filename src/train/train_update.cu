@@ -1,7 +1,8 @@
 /*
- * The optimizer over all parameters at once, a block for every chunk of at most TRAIN_CHUNK of them: stochastic gradient
- * descent with momentum, weight decay and LARS, gradients divided by the loss scale, and the parameters written once
- * more in the type that is computed with. Infinite gradients skip the update where the loss scale is searched.
+ * The optimizer over all parameters at once, a block for every chunk of at most TRAIN_CHUNK of
+ * them: stochastic gradient descent with momentum, weight decay and LARS, gradients divided by the
+ * loss scale, and the parameters written once more in the type that is computed with. Infinite
+ * gradients skip the update where the loss scale is searched.
  */
 #include "train_vector.cuh"
 

@@ -1,4 +1,5 @@
-/* What the trainer's kernels share: elements of three types, eight at a time, and how threads stand on channels. */
+/* What the trainer's kernels share: elements of three types, eight at a time, and how threads stand
+ * on channels. */
 #ifndef ALNICO_SRC_TRAIN_TRAIN_VECTOR_CUH
 #define ALNICO_SRC_TRAIN_TRAIN_VECTOR_CUH
 

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* With a time limit, the ranks agree on the time after the first step and whenever so many are done. */
+/* With a time limit, the ranks agree on the time after the first step and whenever so many are
+ * done. */
 enum { AGREE_STEPS = 8 };
 
 /* ---- One step ---- */
@@ -26,8 +27,8 @@ static alnico_status_t gradients_filled(void *context, size_t elements)
     return ALNICO_SUCCESS;
 }
 
-/* The share of the run that will be over after the step to come: with a time limit, if steps go on taking
- * what they took until the ranks last agreed. */
+/* The share of the run that will be over after the step to come: with a time limit, if steps go on
+ * taking what they took until the ranks last agreed. */
 static double trainer_done(const struct trainer *trainer)
 {
     const double step = (double)(trainer->step + 1);
@@ -264,7 +265,8 @@ static bool trainer_rests(const struct trainer *trainer)
            waiting_rest(&trainer->replica->waiting, trainer->place.stream, most);
 }
 
-/* Ends after an error. The detail stays that of the error. Where the device hangs, what it may still use stays. */
+/* Ends after an error. The detail stays that of the error. Where the device hangs, what it may
+ * still use stays. */
 static alnico_status_t trainer_fail(struct trainer *trainer, alnico_status_t status)
 {
     char detail[512];

@@ -1,7 +1,7 @@
 /*
- * Training: the loop over batches, its clock, and the test. The program alnico-train and the tests call
- * it; everything runs on the caller's thread and on the stream that it is given, apart from what prepares
- * data and what communicates.
+ * Training: the loop over batches, its clock, and the test. The program alnico-train and the tests
+ * call it; everything runs on the caller's thread and on the stream that it is given, apart from
+ * what prepares data and what communicates.
  */
 #ifndef ALNICO_SRC_TRAIN_TRAINER_H
 #define ALNICO_SRC_TRAIN_TRAINER_H
@@ -19,8 +19,8 @@ struct score {
     size_t images;
 };
 
-/* How far training is. Only rank 0 is told, after each step and each test; where the stream runs behind
- * the host, some steps together and late. */
+/* How far training is. Only rank 0 is told, after each step and each test; where the stream runs
+ * behind the host, some steps together and late. */
 struct trainer_progress {
     size_t step, epoch;    /* steps done; the epoch that the last one belongs to, from 1 */
     double done;           /* share of the run, 0 to 1 */
@@ -92,11 +92,12 @@ struct trainer_report {
     size_t buckets;                              /* in which the gradients travelled */
 };
 
-/* Trains from the seed or the checkpoint on. From a checkpoint the parameters become what they would have
- * become without stopping, to the bit. Errors: ARGUMENT (an option, named with its value; bad data); MISMATCH if at the
- * end the ranks' parameters differ; MEMORY, naming the largest batch that fits; SYSTEM if the loss is not
- * a number any more, or a checkpoint cannot be read or written; whatever communication and kernels report. On an error the place's communicators
- * are aborted, so that no other rank waits for this one. */
+/* Trains from the seed or the checkpoint on. From a checkpoint the parameters become what they
+ * would have become without stopping, to the bit. Errors: ARGUMENT (an option, named with its
+ * value; bad data); MISMATCH if at the end the ranks' parameters differ; MEMORY, naming the largest
+ * batch that fits; SYSTEM if the loss is not a number any more, or a checkpoint cannot be read or
+ * written; whatever communication and kernels report. On an error the place's communicators are
+ * aborted, so that no other rank waits for this one. */
 alnico_status_t trainer_run(const struct trainer_options *options,
                             const struct trainer_place *place, struct trainer_report *report);
 
@@ -109,20 +110,21 @@ struct trainer_needs {
     size_t largest;   /* batch for that; 0: none, or unknown */
 };
 
-/* Opens the data to learn the images' shape. The caller ends *out by trainer_needs_free, on errors too.
- * Errors: as trainer_run's of its options. */
+/* Opens the data to learn the images' shape. The caller ends *out by trainer_needs_free, on errors
+ * too. Errors: as trainer_run's of its options. */
 alnico_status_t trainer_measure(const struct trainer_options *options, struct trainer_needs *out);
 void trainer_needs_free(struct trainer_needs *needs);
 
-/* What each step of a run's network takes of this rank alone, on the device that the calling thread uses. */
+/* What each step of a run's network takes of this rank alone, on the device that the calling thread
+ * uses. */
 struct trainer_times {
     struct network *network;
     struct replica *replica;
     struct profile profile;
 };
 
-/* With the first batch of the data. stream: of the kernels' device; NULL on the CPU. The caller ends *out by
- * trainer_times_free, on errors too. Errors: as trainer_run's of its options. */
+/* With the first batch of the data. stream: of the kernels' device; NULL on the CPU. The caller
+ * ends *out by trainer_times_free, on errors too. Errors: as trainer_run's of its options. */
 alnico_status_t trainer_profile(const struct trainer_options *options, void *stream,
                                 struct trainer_times *out);
 void trainer_times_free(struct trainer_times *times);

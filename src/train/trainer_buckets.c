@@ -1,7 +1,7 @@
 /*
- * Cutting the gradient arena for a run: by size, by number, or planned. For a plan every step's time
- * backward is measured with a batch that leaves no trace, and messages of two sizes; all ranks take the
- * means over the ranks, and so the same buckets. See buckets.h for the rule.
+ * Cutting the gradient arena for a run: by size, by number, or planned. For a plan every step's
+ * time backward is measured with a batch that leaves no trace, and messages of two sizes; all ranks
+ * take the means over the ranks, and so the same buckets. See buckets.h for the rule.
  */
 #include "trainer_state.h"
 

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A stream that runs by itself is looked at whenever so many steps were enqueued: round numbers of steps end with one. */
+/* A stream that runs by itself is looked at whenever so many steps were enqueued: round numbers of
+ * steps end with one. */
 enum { INTERVAL = 10 };
 
 static alnico_status_t name_check(const char *what, const char *name, const void *found)
@@ -50,8 +51,8 @@ static uint64_t name_bits(const char *name)
     return name ? trainer_hash(name, strlen(name)) : 0;
 }
 
-/* All ranks must have been given the same, or they would wait for each other or drift apart. Ranks compare
- * every option's bits by their minimum and maximum. */
+/* All ranks must have been given the same, or they would wait for each other or drift apart. Ranks
+ * compare every option's bits by their minimum and maximum. */
 static alnico_status_t options_agree(struct trainer *trainer)
 {
     const struct trainer_options *o = trainer->options;
@@ -113,7 +114,8 @@ static alnico_status_t options_agree(struct trainer *trainer)
     return ALNICO_SUCCESS;
 }
 
-/* All test images, or as many as were asked for; the data set goes on where it was at the next test. */
+/* All test images, or as many as were asked for; the data set goes on where it was at the next
+ * test. */
 static size_t test_batches(const struct trainer *trainer)
 {
     const size_t joined = trainer->options->batch * (size_t)trainer->size;

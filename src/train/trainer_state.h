@@ -54,8 +54,8 @@ alnico_status_t trainer_network(const struct trainer_options *options, const str
                                 struct network **out);
 struct replica_setup trainer_setup(const struct trainer_options *options, void *stream);
 
-/* A device with memory of its own keeps its synthetic batch from one test to the next: the host could not
- * make them as fast. */
+/* A device with memory of its own keeps its synthetic batch from one test to the next: the host
+ * could not make them as fast. */
 bool trainer_uploads_once(const struct trainer_options *options);
 
 /* Opens the data, from where step and tests are on. */

@@ -1,6 +1,6 @@
-/* VECTORISED before a function compiles it once for each kind of vectors that machines have; the loader
- * takes the one that fits. Resolvers of clones run before a sanitizer's runtime is ready, so sanitized
- * builds have one. */
+/* VECTORISED before a function compiles it once for each kind of vectors that machines have; the
+ * loader takes the one that fits. Resolvers of clones run before a sanitizer's runtime is ready, so
+ * sanitized builds have one. */
 #ifndef ALNICO_SRC_TRAIN_VECTORISED_H
 #define ALNICO_SRC_TRAIN_VECTORISED_H
 

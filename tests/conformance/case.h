@@ -1,5 +1,6 @@
-/* What the conformance suite runs: a batch is a few calls that are in flight together, each on one of several
- * communicators. A batch is a text too, which `alnico-conformance --case` takes. Pure; any thread. */
+/* What the conformance suite runs: a batch is a few calls that are in flight together, each on one
+ * of several communicators. A batch is a text too, which `alnico-conformance --case` takes. Pure;
+ * any thread. */
 #ifndef ALNICO_TESTS_CASE_H
 #define ALNICO_TESTS_CASE_H
 
@@ -12,16 +13,16 @@
 /* The communicators; lane.c says what each is. */
 enum lane_name { LANE_WORLD, LANE_TWIN, LANE_HALF, LANE_STREAM, LANE_SHARED, LANE_REVERSED, LANES };
 
-/* Where the input stands: in a buffer apart, or in place, by ALNICO_IN_PLACE or the address itself; mixed: each rank as it
- * likes. */
+/* Where the input stands: in a buffer apart, or in place, by ALNICO_IN_PLACE or the address itself;
+ * mixed: each rank as it likes. */
 enum place { PLACE_APART, PLACE_NAMED, PLACE_ADDRESS, PLACE_MIXED, PLACES };
 
-/* The blocking call, or the nonblocking one and alnico_wait, alnico_test until it is done, alnico_request_synchronize, or
- * alnico_synchronize, after which alnico_test finds it done. */
+/* The blocking call, or the nonblocking one and alnico_wait, alnico_test until it is done,
+ * alnico_request_synchronize, or alnico_synchronize, after which alnico_test finds it done. */
 enum ending { END_BLOCKING, END_WAIT, END_TEST, END_HOST, END_COMM, ENDS };
 
-/* Elements of the ranks' blocks around `count`: all as many; up to twice as many; most none; one rank's only; more and
- * more; none at all. */
+/* Elements of the ranks' blocks around `count`: all as many; up to twice as many; most none; one
+ * rank's only; more and more; none at all. */
 enum pattern {
     PATTERN_EQUAL,
     PATTERN_RANDOM,
@@ -59,8 +60,9 @@ struct batch {
 
 /* ---- Texts ---- */
 
-/* "ranks=4; operation=reduce type=float32 root=1 count=100 salt=7; operation=barrier lane=twin": first what the batch has,
- * then its calls; what is 0 or the first of its kind is left out. Returns `text`. */
+/* "ranks=4; operation=reduce type=float32 root=1 count=100 salt=7; operation=barrier lane=twin":
+ * first what the batch has, then its calls; what is 0 or the first of its kind is left out. Returns
+ * `text`. */
 const char *batch_print(const struct batch *batch, char *text, size_t bytes);
 
 /* The reverse; false with the reason in `error` if it is none. */

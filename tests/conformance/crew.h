@@ -64,7 +64,8 @@ bool lane_exists(const struct crew *crew, int lane);
 /* The thread of a batch with so many that calls on a lane; lanes of one stream have the same. */
 int lane_thread(int lane, int threads);
 
-/* Forces the trial's algorithm on its lane (collective); where the communicator cannot have it, the table's choice. */
+/* Forces the trial's algorithm on its lane (collective); where the communicator cannot have it, the
+ * table's choice. */
 alnico_status_t lane_force(struct crew *crew, const struct trial *trial);
 
 /* Whether a call may be refused: a forced algorithm may, but for the host backend's on CPUs. */
@@ -75,17 +76,18 @@ bool lane_may_refuse(const struct crew *crew, const struct trial *trial);
 /* Takes memory for both buffers of an entry and writes what stands there before the call. */
 void frames_make(struct crew *crew, int i);
 
-/* Compares what stands there after the call with what must; ends the process if it differs. Returns the hash of the
- * result. */
+/* Compares what stands there after the call with what must; ends the process if it differs. Returns
+ * the hash of the result. */
 uint64_t frames_check(struct crew *crew, int i);
 
 /* ---- play.c ---- */
 
-/* Runs a batch (collective) and ends the process, with the batch as a text, if anything is wrong. `over` of any rank is
- * given to all. */
+/* Runs a batch (collective) and ends the process, with the batch as a text, if anything is wrong.
+ * `over` of any rank is given to all. */
 bool play(struct crew *crew, const struct batch *batch, bool over);
 
-/* Ends the process with what is wrong with call i (-1: with the batch) and the command that repeats it. */
+/* Ends the process with what is wrong with call i (-1: with the batch) and the command that repeats
+ * it. */
 _Noreturn void crew_fail(const struct crew *crew, int i, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,5 +1,5 @@
-/* The bytes of one call's buffers, before and after. Whatever is no block is poisoned and must stay so: the margins, the
- * gaps, and what the call does not write. */
+/* The bytes of one call's buffers, before and after. Whatever is no block is poisoned and must stay
+ * so: the margins, the gaps, and what the call does not write. */
 #include "crew.h"
 
 #include "datatype.h"

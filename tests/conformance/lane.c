@@ -1,5 +1,5 @@
-/* The communicators: two of all ranks on the inline stream, one of half the ranks, two of all ranks on one stream, and one
- * on another stream whose ranks are in reverse order. */
+/* The communicators: two of all ranks on the inline stream, one of half the ranks, two of all ranks
+ * on one stream, and one on another stream whose ranks are in reverse order. */
 #include "crew.h"
 
 #include "operations.h"

@@ -1,5 +1,6 @@
 /*
- * alnico-conformance: every operation against a reference, with ranks as threads, as processes or under mpirun.
+ * alnico-conformance: every operation against a reference, with ranks as threads, as processes or
+ * under mpirun.
  *
  *     alnico-conformance                           the table and some random calls on 1 to 6 ranks
  *     alnico-conformance --cases 100000 --seed 7   random calls

@@ -1,6 +1,7 @@
-/* Messages between ranks: who sends what to whom, and the order in which each rank calls. Messages of a pair keep their
- * order. A group's calls are in an order of each rank's own; calls by themselves follow the messages' numbers on all
- * ranks, so that they end even where a send waits for its receive. */
+/* Messages between ranks: who sends what to whom, and the order in which each rank calls. Messages
+ * of a pair keep their order. A group's calls are in an order of each rank's own; calls by
+ * themselves follow the messages' numbers on all ranks, so that they end even where a send waits
+ * for its receive. */
 #include "datatype.h"
 #include "operations.h"
 
@@ -108,8 +109,8 @@ static void add_action(struct plan *plan, int send, int receive)
                                                       plan_draw(plan, FOR_KIND, which) % 4};
 }
 
-/* A message to oneself is one call, or two that do not block, in any order. What the device carries out in the order of the
- * calls, which only a forced algorithm is, needs one. */
+/* A message to oneself is one call, or two that do not block, in any order. What the device carries
+ * out in the order of the calls, which only a forced algorithm is, needs one. */
 static void add_own(struct plan *plan, int m, bool self)
 {
     uint64_t random = plan_draw(plan, FOR_FUSE, (uint64_t)m);

@@ -1,5 +1,5 @@
-/* Every operation in one table: what each rank reads and writes of it, written down independently of the library, and
- * its public calls. */
+/* Every operation in one table: what each rank reads and writes of it, written down independently
+ * of the library, and its public calls. */
 #ifndef ALNICO_TESTS_OPERATIONS_H
 #define ALNICO_TESTS_OPERATIONS_H
 
@@ -21,7 +21,8 @@ struct operation {
     bool in_place;
     bool messages; /* from some ranks to others: messages.c */
 
-    /* Makes the call: blocking if `request` is NULL. Operations of messages make several, with a request each. */
+    /* Makes the call: blocking if `request` is NULL. Operations of messages make several, with a
+     * request each. */
     alnico_status_t (*call)(const struct plan *plan, alnico_request_t *request);
 };
 
@@ -29,8 +30,8 @@ extern const struct operation operations[]; /* ended by a NULL name */
 
 int operations_count(void);
 
-/* Ways to be in place that the operation has: of PLACES the first so many. Those that send from where they receive are in
- * place on all ranks or on none. */
+/* Ways to be in place that the operation has: of PLACES the first so many. Those that send from
+ * where they receive are in place on all ranks or on none. */
 int operation_places(int i);
 
 /* Its number; -1: there is none of that name. */

@@ -1,5 +1,5 @@
-/* One call as one rank makes it: where each block of its two buffers stands and what it holds before and after. All ranks
- * plan for themselves, from the same trial. */
+/* One call as one rank makes it: where each block of its two buffers stands and what it holds
+ * before and after. All ranks plan for themselves, from the same trial. */
 #ifndef ALNICO_TESTS_PLAN_H
 #define ALNICO_TESTS_PLAN_H
 
@@ -53,7 +53,8 @@ struct plan {
     int messages_count, actions_count;
 };
 
-/* `self`: a message to oneself may be sent by calls of its own. Ends the process if memory is lacking. */
+/* `self`: a message to oneself may be sent by calls of its own. Ends the process if memory is
+ * lacking. */
 void plan_init(struct plan *plan, const struct trial *trial, alnico_comm_t comm, bool self);
 void plan_finish(struct plan *plan);
 

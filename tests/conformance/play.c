@@ -1,5 +1,5 @@
-/* Runs batches: all calls of a thread in order, some of which end at once and some after all others, in another order on
- * every rank; then the bytes are checked, and the ranks compare. */
+/* Runs batches: all calls of a thread in order, some of which end at once and some after all
+ * others, in another order on every rank; then the bytes are checked, and the ranks compare. */
 #include "crew.h"
 
 #include "operations.h"

@@ -1,12 +1,14 @@
-/* What the suite needs of a device: memory, copies ordered by streams, and memory that is registered. One site a rank;
- * its calls come from the rank's threads, but take and give_all from one only. */
+/* What the suite needs of a device: memory, copies ordered by streams, and memory that is
+ * registered. One site a rank; its calls come from the rank's threads, but take and give_all from
+ * one only. */
 #ifndef ALNICO_TESTS_SITE_H
 #define ALNICO_TESTS_SITE_H
 
 #include "case.h"
 #include "ranks.h"
 
-/* A copy between the host's memory and the device's, which a stream carries out; stays until it has. */
+/* A copy between the host's memory and the device's, which a stream carries out; stays until it
+ * has. */
 struct copy {
     char *to;
     const char *from;
@@ -35,8 +37,8 @@ struct site_ops {
     /* Stream of each lane: equal numbers share one; -1: the inline stream. */
     int streams[LANES];
 
-    /* Memory of the device, or of the host for its copies; aligned to 64. All is given back at once. Of a registered
-     * buffer the address is the same on all ranks for the same slot. */
+    /* Memory of the device, or of the host for its copies; aligned to 64. All is given back at
+     * once. Of a registered buffer the address is the same on all ranks for the same slot. */
     char *(*take)(void *site, size_t bytes);
     char *(*take_host)(void *site, size_t bytes);
     char *(*take_registered)(void *site, int lane, int slot, size_t bytes);
@@ -45,7 +47,8 @@ struct site_ops {
     void (*put)(void *site, void *stream, struct copy *copy);
     void (*get)(void *site, void *stream, struct copy *copy);
 
-    /* After a communicator was made, and before it is destroyed (collective over its ranks). NULL: nothing to do. */
+    /* After a communicator was made, and before it is destroyed (collective over its ranks). NULL:
+     * nothing to do. */
     void (*lane_open)(void *site, int lane, alnico_comm_t comm);
     void (*lane_close)(void *site, int lane, alnico_comm_t comm);
 };

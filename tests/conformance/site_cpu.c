@@ -1,5 +1,5 @@
-/* The host's memory, each buffer an allocation of its own so that a sanitizer sees its end too, and the library's CPU
- * streams. */
+/* The host's memory, each buffer an allocation of its own so that a sanitizer sees its end too, and
+ * the library's CPU streams. */
 #include "site.h"
 
 #include <stdlib.h>

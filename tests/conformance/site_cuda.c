@@ -1,5 +1,6 @@
-/* A GPU for each rank: rank r as a thread takes GPU r, a process of mpirun that of its number on its host. All memory is
- * there before the first call, since to allocate some while kernels wait for each other may wait for ever. */
+/* A GPU for each rank: rank r as a thread takes GPU r, a process of mpirun that of its number on
+ * its host. All memory is there before the first call, since to allocate some while kernels wait
+ * for each other may wait for ever. */
 #include "site_cuda.h"
 
 #include "gpu_site.h"
@@ -29,7 +30,8 @@ int site_cuda_count(void)
     return gpu_count();
 }
 
-/* What the driver loads for a copy when it is first used, it may load only where no kernel waits. */
+/* What the driver loads for a copy when it is first used, it may load only where no kernel
+ * waits. */
 static void warm_up(const struct site *site)
 {
     cudaStream_t stream;

@@ -2,7 +2,8 @@
 #ifndef ALNICO_TESTS_SITE_CUDA_H
 #define ALNICO_TESTS_SITE_CUDA_H
 
-/* Sets what has to be in the environment before CUDA is used, and returns the number of GPUs that this process sees. */
+/* Sets what has to be in the environment before CUDA is used, and returns the number of GPUs that
+ * this process sees. */
 int site_cuda_count(void);
 
 #endif

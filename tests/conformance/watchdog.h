@@ -1,5 +1,5 @@
-/* Ends the process, with the command that repeats it, when a batch crashes or takes too long: the library's own deadline is
- * shorter, so that it should never come to this. */
+/* Ends the process, with the command that repeats it, when a batch crashes or takes too long: the
+ * library's own deadline is shorter, so that it should never come to this. */
 #ifndef ALNICO_TESTS_WATCHDOG_H
 #define ALNICO_TESTS_WATCHDOG_H
 

@@ -178,7 +178,8 @@ static struct blocks writes(const struct model_call *c, int rank, int size)
 
 /* ---- What is allowed ---- */
 
-/* Elements from the base to the end of the last block that has any; SIZE_MAX if that is beyond all addresses. */
+/* Elements from the base to the end of the last block that has any; SIZE_MAX if that is beyond all
+ * addresses. */
 static size_t extent(const struct blocks *blocks, size_t element)
 {
     size_t most = (size_t)PTRDIFF_MAX / element, last = 0;

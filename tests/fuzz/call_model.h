@@ -1,5 +1,6 @@
-/* The collectives as the public header describes them, written down once more for the fuzz targets: which calls are allowed
- * on a rank, and what memory holds afterwards. Every rank has an arena in which its buffers lie. */
+/* The collectives as the public header describes them, written down once more for the fuzz targets:
+ * which calls are allowed on a rank, and what memory holds afterwards. Every rank has an arena in
+ * which its buffers lie. */
 #ifndef ALNICO_TESTS_CALL_MODEL_H
 #define ALNICO_TESTS_CALL_MODEL_H
 
@@ -27,7 +28,8 @@ struct model_call {
     size_t counts[2][MODEL_RANKS], at[2][MODEL_RANKS];
 };
 
-/* The arrays as the rank passes them: those of an alltoallv fit each other if both sides have the same. */
+/* The arrays as the rank passes them: those of an alltoallv fit each other if both sides have the
+ * same. */
 void model_counts(const struct model_call *c, int side, int rank, int size, size_t *counts);
 
 /* The elements of its own block, as the rank passes them to vector forms. */
@@ -39,7 +41,8 @@ bool model_allows(const struct model_call *c, int rank, int size);
 /* Allowed on all ranks, which fit each other, in arenas that are large enough. */
 bool model_runs(const struct model_call *c, int size);
 
-/* What the arenas hold afterwards. What reductions of floats of several ranks write is taken from `found`. */
+/* What the arenas hold afterwards. What reductions of floats of several ranks write is taken from
+ * `found`. */
 void model_apply(const struct model_call *c, int size, unsigned char (*arenas)[MODEL_ARENA],
                  unsigned char (*found)[MODEL_ARENA]);
 

@@ -1,4 +1,5 @@
-/* What a fuzz target is: one function, called by libFuzzer or by replay.c with any bytes. It aborts on a wrong answer. */
+/* What a fuzz target is: one function, called by libFuzzer or by replay.c with any bytes. It aborts
+ * on a wrong answer. */
 #ifndef ALNICO_TESTS_FUZZ_H
 #define ALNICO_TESTS_FUZZ_H
 

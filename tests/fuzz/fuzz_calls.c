@@ -1,8 +1,8 @@
 /*
- * Any arguments to the public calls of a communicator of one rank, made from a callback, but for collectives, which are
- * fuzz_collectives.c's. What is allowed is written down here once more: an allowed call must succeed, and a message
- * arrive; any other must be refused with a detail and change nothing. Buffers are always large enough, or the count is
- * one that no memory can hold.
+ * Any arguments to the public calls of a communicator of one rank, made from a callback, but for
+ * collectives, which are fuzz_collectives.c's. What is allowed is written down here once more: an
+ * allowed call must succeed, and a message arrive; any other must be refused with a detail and
+ * change nothing. Buffers are always large enough, or the count is one that no memory can hold.
  */
 #include "call_values.h"
 #include "fuzz.h"
@@ -172,7 +172,8 @@ static void record(const struct message *m, bool sends)
         require_refused(status);
 }
 
-/* Any mix of pairs, with what is refused left out, and with calls in between that have no place there. */
+/* Any mix of pairs, with what is refused left out, and with calls in between that have no place
+ * there. */
 static int record_pairs(struct input *in, struct message *sent, struct message *received)
 {
     int number = 0;

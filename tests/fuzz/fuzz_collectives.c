@@ -1,8 +1,8 @@
 /*
- * Any arguments to every collective, on communicators of one and of three ranks, which all are this thread's. What is
- * allowed, and what comes out, is written down once more in call_model.h: a call that is allowed on all ranks is made on
- * all, must succeed and leave what the model says; one that is not is made where it must be refused, with a detail,
- * and changes nothing.
+ * Any arguments to every collective, on communicators of one and of three ranks, which all are this
+ * thread's. What is allowed, and what comes out, is written down once more in call_model.h: a call
+ * that is allowed on all ranks is made on all, must succeed and leave what the model says; one that
+ * is not is made where it must be refused, with a detail, and changes nothing.
  */
 #include "call_model.h"
 #include "fuzz.h"

@@ -1,5 +1,5 @@
-/* Any bytes as a tuning file: refused with a line, or a table of which every row can be chosen, and which survives being
- * written and read again. */
+/* Any bytes as a tuning file: refused with a line, or a table of which every row can be chosen, and
+ * which survives being written and read again. */
 #include "comm/tuning.h"
 #include "fuzz.h"
 

@@ -1,4 +1,5 @@
-/* Runs a fuzz target without libFuzzer: over every file of the folders that are named, and over its prefixes. */
+/* Runs a fuzz target without libFuzzer: over every file of the folders that are named, and over its
+ * prefixes. */
 #include "fuzz.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
-/* What tests on GPUs share: a test program calls gpu_require first, and is skipped where there is none. */
+/* What tests on GPUs share: a test program calls gpu_require first, and is skipped where there is
+ * none. */
 #ifndef ALNICO_TESTS_GPU_H
 #define ALNICO_TESTS_GPU_H
 
@@ -20,7 +21,8 @@ static inline int gpu_count(void)
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-/* Ends the process as skipped, with the reason, unless there are so many GPUs. Returns how many there are. */
+/* Ends the process as skipped, with the reason, unless there are so many GPUs. Returns how many
+ * there are. */
 static inline int gpu_require(int least)
 {
     if (!device_find(ALNICO_DEVICE_CUDA)) {

@@ -1,4 +1,5 @@
-/* Device memory of tests: cudaMalloc's, or by the driver's calls for mapped memory, which are looked up at run time. */
+/* Device memory of tests: cudaMalloc's, or by the driver's calls for mapped memory, which are
+ * looked up at run time. */
 #include "gpu_site.h"
 
 #include <cuda.h>

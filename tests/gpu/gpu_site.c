@@ -40,7 +40,8 @@ static void site_get(void *context, void *to, const void *from, size_t bytes)
 
 /* ---- Opening and closing ---- */
 
-/* What the driver loads for a copy or a fill when it is first used, it may load only where no kernel waits. */
+/* What the driver loads for a copy or a fill when it is first used, it may load only where no
+ * kernel waits. */
 static void warm_up(const struct gpu_site *site)
 {
     size_t half = site->plain.bytes / 2;

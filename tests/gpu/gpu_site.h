@@ -1,5 +1,6 @@
-/* A communicator on a GPU with what tests need around it: its stream, a twin on the CPU, memory that is registered and
- * memory that is not, and the ways in which it can carry out an allreduce. Of one rank; opened and closed by all. */
+/* A communicator on a GPU with what tests need around it: its stream, a twin on the CPU, memory
+ * that is registered and memory that is not, and the ways in which it can carry out an allreduce.
+ * Of one rank; opened and closed by all. */
 #ifndef ALNICO_TESTS_GPU_SITE_H
 #define ALNICO_TESTS_GPU_SITE_H
 
@@ -69,7 +70,8 @@ uint64_t gpu_hash(struct gpu_site *site, const void *from, size_t bytes);
 /* Whether the hashes of all ranks of the site are equal. */
 bool gpu_same(struct gpu_site *site, uint64_t hash);
 
-/* One blocking allreduce in the site's plain memory by the way in force, checked: the communicator works. */
+/* One blocking allreduce in the site's plain memory by the way in force, checked: the communicator
+ * works. */
 void gpu_try(struct gpu_site *site, size_t count, const char *what);
 
 /* Requires that the current GPU still copies and runs kernels. */
@@ -83,7 +85,8 @@ struct gpu_way {
     const struct tuning_backend *backend;
 };
 
-/* Way i: the table's choice is 0, then come all algorithms that `alnico-info` lists. False after the last. */
+/* Way i: the table's choice is 0, then come all algorithms that `alnico-info` lists. False after
+ * the last. */
 bool gpu_way_at(int i, struct gpu_way *out);
 
 /* The way of that name; it must exist. */
@@ -91,8 +94,8 @@ struct gpu_way gpu_way_named(const char *name);
 const char *gpu_way_name(const struct gpu_way *way);
 bool gpu_way_is(const struct gpu_way *way, const char *backend);
 
-/* Forces it (collective). False if this build lacks it or it needs more ranks than there are; the test fails if it
- * cannot be forced otherwise. */
+/* Forces it (collective). False if this build lacks it or it needs more ranks than there are; the
+ * test fails if it cannot be forced otherwise. */
 bool gpu_force(struct gpu_site *site, const struct gpu_way *way);
 
 /* Which calls a way need not carry out, for struct cases: `argument` is a struct gpu_way. */

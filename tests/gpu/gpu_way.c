@@ -76,8 +76,8 @@ static bool peer_may_refuse(const struct allreduce_case *c, const char *name)
     return c->op > ALNICO_AVERAGE || c->count * datatype_bytes(c->type) > reach(name);
 }
 
-/* NCCL has neither logical nor bitwise operations, nor our average of integers; its symmetric kernels are for sums of
- * some types in memory that it can map. */
+/* NCCL has neither logical nor bitwise operations, nor our average of integers; its symmetric
+ * kernels are for sums of some types in memory that it can map. */
 bool gpu_may_refuse(const struct allreduce_case *c, const void *argument)
 {
     const struct gpu_way *way = argument;

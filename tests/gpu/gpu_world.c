@@ -196,8 +196,9 @@ int gpu_number(const char *variable, int otherwise)
     return text ? atoi(text) : otherwise;
 }
 
-/* Streams that share a connection to the GPU wait for each other, and ranks that issue in different orders then
- * wait for ever: there are as many connections as can be. NVLink multicast stays off. */
+/* Streams that share a connection to the GPU wait for each other, and ranks that issue in different
+ * orders then wait for ever: there are as many connections as can be. NVLink multicast stays
+ * off. */
 void gpu_world_prepare(void)
 {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

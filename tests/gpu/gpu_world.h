@@ -1,10 +1,11 @@
 /*
- * Ranks with a GPU each, for the tests on GPUs: threads of one process, on 1 to as many ranks as there are GPUs (at
- * most 4) one after the other, or under mpirun one process a GPU. Without a GPU for every rank, programs exit with 77.
- * A sub-test that hangs or crashes ends the program with its name.
+ * Ranks with a GPU each, for the tests on GPUs: threads of one process, on 1 to as many ranks as
+ * there are GPUs (at most 4) one after the other, or under mpirun one process a GPU. Without a GPU
+ * for every rank, programs exit with 77. A sub-test that hangs or crashes ends the program with its
+ * name.
  *
- * GPU_WATCHDOG: seconds that a sub-test may take, 60 by default. GPU_SEED: the seed, otherwise the time. GPU_ONLY: only
- * sub-tests with this in their name. GPU_SIZE: only so many ranks, as threads.
+ * GPU_WATCHDOG: seconds that a sub-test may take, 60 by default. GPU_SEED: the seed, otherwise the
+ * time. GPU_ONLY: only sub-tests with this in their name. GPU_SIZE: only so many ranks, as threads.
  */
 #ifndef ALNICO_TESTS_GPU_WORLD_H
 #define ALNICO_TESTS_GPU_WORLD_H
@@ -33,11 +34,12 @@ struct gpu_test {
 #body, body, least                                                                         \
     }
 
-/* Runs the tests in this order and returns the exit status; ranks are threads, or processes if mpirun started this
- * one. A line a test: its name, ranks, seconds. */
+/* Runs the tests in this order and returns the exit status; ranks are threads, or processes if
+ * mpirun started this one. A line a test: its name, ranks, seconds. */
 int gpu_world_run(const struct gpu_test *tests, int number);
 
-/* Sets what has to be in the environment before CUDA, NCCL and the library read it; gpu_world_run does it too. */
+/* Sets what has to be in the environment before CUDA, NCCL and the library read it; gpu_world_run
+ * does it too. */
 void gpu_world_prepare(void);
 
 /* A number from the environment, or the default. */
@@ -54,8 +56,8 @@ __attribute__((format(printf, 2, 3))) void gpu_note(struct gpu_rank *rank, const
 #define CUDA(expr) gpu_world_require((expr), #expr, __FILE__, __LINE__)
 void gpu_world_require(cudaError_t status, const char *text, const char *file, int line);
 
-/* A communicator over all ranks on their GPUs, and one on the CPU's inline stream; the test fails if it cannot be
- * made. */
+/* A communicator over all ranks on their GPUs, and one on the CPU's inline stream; the test fails
+ * if it cannot be made. */
 alnico_comm_t gpu_comm(struct gpu_rank *rank, cudaStream_t stream);
 alnico_comm_t gpu_twin(struct gpu_rank *rank);
 

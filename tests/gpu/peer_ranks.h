@@ -1,5 +1,5 @@
-/* A world of ranks for the peer kernels without a communicator: in one process, on as many GPUs as there are, several
- * ranks on one GPU where ranks are more. */
+/* A world of ranks for the peer kernels without a communicator: in one process, on as many GPUs as
+ * there are, several ranks on one GPU where ranks are more. */
 #ifndef ALNICO_TESTS_PEER_RANKS_H
 #define ALNICO_TESTS_PEER_RANKS_H
 

@@ -1,5 +1,6 @@
-/* Ranks on GPUs, as threads: a seat is a rank's GPU, stream, communicator and areas; a case is one allreduce, checked on
- * the host against the reference, between poisoned margins, and bit by bit against rank 0. */
+/* Ranks on GPUs, as threads: a seat is a rank's GPU, stream, communicator and areas; a case is one
+ * allreduce, checked on the host against the reference, between poisoned margins, and bit by bit
+ * against rank 0. */
 #ifndef ALNICO_TESTS_SEATS_H
 #define ALNICO_TESTS_SEATS_H
 
@@ -34,8 +35,8 @@ struct one {
     uint64_t salt; /* equal on all ranks */
 };
 
-/* Puts the input into an area of `room` bytes on the GPU; starts the call from one to another; checks the result in one
- * (all ranks at the same time). */
+/* Puts the input into an area of `room` bytes on the GPU; starts the call from one to another;
+ * checks the result in one (all ranks at the same time). */
 void seat_put(struct seat *s, const struct one *c, char *area);
 alnico_status_t seat_begin(struct seat *s, const struct one *c, const char *from, char *to,
                            alnico_request_t *request);

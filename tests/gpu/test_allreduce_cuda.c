@@ -1,7 +1,8 @@
 /*
- * Every type, operation and algorithm of CUDA by the table of cases that the CPU passes too: in and out of place, blocking
- * and not, registered and not, at counts around every switch point and tail, at any alignment; the same bits on every
- * rank and in every run; streams of each kind, and what they order.
+ * Every type, operation and algorithm of CUDA by the table of cases that the CPU passes too: in and
+ * out of place, blocking and not, registered and not, at counts around every switch point and tail,
+ * at any alignment; the same bits on every rank and in every run; streams of each kind, and what
+ * they order.
  *
  *     gpu_allreduce_cuda                  ranks as threads, on 1 to 4 GPUs one after the other
  *     mpirun -n 4 gpu_allreduce_cuda      a process a GPU
@@ -35,7 +36,8 @@ static void every_type_and_operation(struct gpu_rank *rank)
     gpu_site_close(&site);
 }
 
-/* Types x operations for each way, by turns in and out of place, blocking, registered, at small counts. */
+/* Types x operations for each way, by turns in and out of place, blocking, registered, at small
+ * counts. */
 static void run_ways(struct gpu_site *site, bool tell)
 {
     static const size_t counts[] = {0, 1, 2, 3, 7, 8, 31, 120, 127, 128, 1000};
@@ -240,8 +242,9 @@ static void streams_of_each_kind(struct gpu_rank *rank)
     CUDA(cudaStreamDestroy(urgent));
 }
 
-/* What was enqueued before is seen, what comes after sees it, and the host waits for nothing in between: each result
- * is the next input. After k sums of equal inputs an element has grown by size^k. */
+/* What was enqueued before is seen, what comes after sees it, and the host waits for nothing in
+ * between: each result is the next input. After k sums of equal inputs an element has grown by
+ * size^k. */
 static void chain(struct gpu_site *site, size_t count, bool nonblocking)
 {
     enum { STEPS = 8 };
@@ -330,7 +333,8 @@ static void requests_in_any_order(struct gpu_rank *rank)
     gpu_site_close(&site);
 }
 
-/* Parts whose ranks are in the reverse order; ways of their own, also for one rank of an odd number. */
+/* Parts whose ranks are in the reverse order; ways of their own, also for one rank of an odd
+ * number. */
 static void parts_and_duplicates(struct gpu_rank *rank)
 {
     struct gpu_site site, part;

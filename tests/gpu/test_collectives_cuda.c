@@ -1,9 +1,10 @@
-/* Collectives of blocks by every way that CUDA has for them, eager and as replayed graphs whose inputs change: every
- * element of the result, and what lies around it. Types, reductions and placements are alnico-conformance's.
+/* Collectives of blocks by every way that CUDA has for them, eager and as replayed graphs whose
+ * inputs change: every element of the result, and what lies around it. Types, reductions and
+ * placements are alnico-conformance's.
  *
  *     gpu_collectives_cuda                  ranks as threads, on 1 to 4 GPUs one after the other
  *     mpirun -n 4 gpu_collectives_cuda      a process a GPU
- */
+ * */
 #include "comm/tuning.h"
 #include "gpu_graph.h"
 #include "gpu_site.h"

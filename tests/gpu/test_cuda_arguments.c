@@ -1,7 +1,7 @@
 /*
- * Bad input on GPUs: memory of the wrong side, of another GPU, that cannot be registered; streams of another GPU; ranks on
- * one GPU; and the ordinary ones with device pointers. Each is refused with an error that names the argument, and the
- * communicator works on.
+ * Bad input on GPUs: memory of the wrong side, of another GPU, that cannot be registered; streams
+ * of another GPU; ranks on one GPU; and the ordinary ones with device pointers. Each is refused
+ * with an error that names the argument, and the communicator works on.
  *
  *     gpu_cuda_arguments                  ranks as threads, on 1 to 4 GPUs one after the other
  *     mpirun -n 4 gpu_cuda_arguments      a process a GPU
@@ -221,8 +221,8 @@ static void ranks_on_one_gpu(struct gpu_rank *rank)
 
 /* ---- Registering ---- */
 
-/* By every rank, or by rank 0 only while the others pass what is good. UNSUPPORTED is for what some ranks can share and
- * others not, as the reason says. */
+/* By every rank, or by rank 0 only while the others pass what is good. UNSUPPORTED is for what some
+ * ranks can share and others not, as the reason says. */
 static void refuse_registration(struct gpu_site *site, void *memory, size_t bytes,
                                 alnico_status_t expected, const char *reason)
 {
@@ -290,7 +290,8 @@ static void memory_of_a_pool_works(struct gpu_rank *rank)
     gpu_site_close(&site);
 }
 
-/* Registered, used, forgotten, used again; several over the same memory; one that is forgotten twice; one that is left. */
+/* Registered, used, forgotten, used again; several over the same memory; one that is forgotten
+ * twice; one that is left. */
 static void registrations_come_and_go(struct gpu_rank *rank)
 {
     struct gpu_site site;

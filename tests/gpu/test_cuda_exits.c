@@ -1,6 +1,6 @@
 /*
- * A process with a GPU ends while the others' kernels wait for it: they get a status that names it within twice the
- * deadline, which is three seconds, and their GPUs can be used on.
+ * A process with a GPU ends while the others' kernels wait for it: they get a status that names it
+ * within twice the deadline, which is three seconds, and their GPUs can be used on.
  *
  *     gpu_cuda_exits      on 2 and on 4 GPUs; starts the processes itself
  */
@@ -19,7 +19,8 @@ enum { COUNT_MOST = 200000 };
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
 
-/* Communicators and memory of one process; the twin on the CPU of a site would wait for the dead. */
+/* Communicators and memory of one process; the twin on the CPU of a site would wait for the
+ * dead. */
 struct survivor {
     struct rank *rank;
     cudaStream_t stream;
@@ -61,7 +62,8 @@ static void survivor_require(struct survivor *s, double start, const char *way)
     REQUIRE(waited < 2 * deadline);
 }
 
-/* Rank 1 ends, by a signal (argument: its number) or with exit status 9, when the others' kernels spin. */
+/* Rank 1 ends, by a signal (argument: its number) or with exit status 9, when the others' kernels
+ * spin. */
 static void ending_body(struct rank *rank)
 {
     static const char *const ways[] = {NULL, "two_shot_direct", "two_shot_staged",

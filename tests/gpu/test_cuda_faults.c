@@ -1,7 +1,8 @@
 /*
- * What goes wrong between ranks on GPUs: one that is late, that never calls, that calls another size, and aborts
- * from another thread. Whoever waits gets a status that says so within twice the deadline, which is three
- * seconds; the communicator can be destroyed, the GPU be used on and a new communicator be made.
+ * What goes wrong between ranks on GPUs: one that is late, that never calls, that calls another
+ * size, and aborts from another thread. Whoever waits gets a status that says so within twice the
+ * deadline, which is three seconds; the communicator can be destroyed, the GPU be used on and a new
+ * communicator be made.
  *
  *     gpu_cuda_faults                  ranks as threads, on as many GPUs as there are, at most 4
  *     mpirun -n 4 gpu_cuda_faults      a process a GPU
@@ -204,8 +205,8 @@ static alnico_comm_t make_used(struct gpu_rank *rank, cudaStream_t *stream)
     return comm;
 }
 
-/* Other communicators' kernels wait for ranks that come only when they are through with destroy, which must not wait for
- * those kernels. */
+/* Other communicators' kernels wait for ranks that come only when they are through with destroy,
+ * which must not wait for those kernels. */
 static void destroying_waits_for_no_other_kernel(struct gpu_rank *rank)
 {
     struct trial waiting[] = {
@@ -284,8 +285,8 @@ static bool has_nccl(struct gpu_rank *rank)
     return here;
 }
 
-/* NCCL's kernels do not know of it, so among the last tests, where it hangs if nobody frees them. What one rank aborts
- * may end well on another, which must not take that for a result. */
+/* NCCL's kernels do not know of it, so among the last tests, where it hangs if nobody frees them.
+ * What one rank aborts may end well on another, which must not take that for a result. */
 static void nccl_gives_up_too(struct gpu_rank *rank)
 {
     struct trial trial = {.way = "nccl", .count = 1000, .kind = BLOCKING};
@@ -305,8 +306,8 @@ static void nccl_gives_up_too(struct gpu_rank *rank)
     close_all(&trial, 1, rank);
 }
 
-/* The first blocking call of this size waits for all ranks while NCCL is made, where there is NCCL; otherwise its kernel
- * waits. */
+/* The first blocking call of this size waits for all ranks while NCCL is made, where there is NCCL;
+ * otherwise its kernel waits. */
 static void making_nccl_has_a_deadline(struct gpu_rank *rank)
 {
     enum { COUNT = 6 << 20 };
@@ -440,8 +441,9 @@ static void aborted_and_destroyed_at_once(struct gpu_rank *rank)
 
 /* ---- Another size ---- */
 
-/* Everybody is back in time. The host's ways say on every rank what it is; kernels whose data carry flags wait for what
- * does not come until their deadline, where others may find that all came; barriers alone cannot tell. */
+/* Everybody is back in time. The host's ways say on every rank what it is; kernels whose data carry
+ * flags wait for what does not come until their deadline, where others may find that all came;
+ * barriers alone cannot tell. */
 static void another_size_on_one_rank(struct gpu_rank *rank)
 {
     struct trial trials[] = {

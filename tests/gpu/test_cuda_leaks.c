@@ -1,14 +1,16 @@
 /*
- * Nothing grows: the GPU's memory, the host's, descriptors and threads after many calls, and after many communicators.
+ * Nothing grows: the GPU's memory, the host's, descriptors and threads after many calls, and after
+ * many communicators.
  *
  *     gpu_cuda_leaks                  ranks as threads, on 1 to 4 GPUs one after the other
  *     mpirun -n 4 gpu_cuda_leaks      a process a GPU
  *
- * GPU_CALLS: calls, 100000 by default. GPU_COMMUNICATORS: communicators that are made and destroyed, 50 by default. As
- * threads, a quarter of them on each number of ranks. GPU_NCCL=0: nothing asks for NCCL's communicators.
+ * GPU_CALLS: calls, 100000 by default. GPU_COMMUNICATORS: communicators that are made and
+ * destroyed, 50 by default. As threads, a quarter of them on each number of ranks. GPU_NCCL=0:
+ * nothing asks for NCCL's communicators.
  *
- * NCCL leaves something behind by itself. So as many of its communicators come and go without the library first, and the
- * library's may leave no more than those.
+ * NCCL leaves something behind by itself. So as many of its communicators come and go without the
+ * library first, and the library's may leave no more than those.
  */
 #include "bare_nccl.h"
 #include "gpu_graph.h"
@@ -105,7 +107,8 @@ static void show(const struct gpu_rank *rank, const char *what, const struct use
             use->threads);
 }
 
-/* Bytes within the slack; descriptors and threads not at all, but for what another rank's thread has open. */
+/* Bytes within the slack; descriptors and threads not at all, but for what another rank's thread
+ * has open. */
 static void require_no_growth(struct gpu_rank *rank, struct use grown, long long gpu_slack,
                               long long host_slack)
 {
@@ -172,8 +175,8 @@ static void go_by_nccl(alnico_comm_t comm, float *memory)
     REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, NULL), ALNICO_SUCCESS);
 }
 
-/* Created from the bootstrap or as a duplicate, with a call of each kind, and a registration that is left to destroy.
- * Returns how many NCCL communicators it had. */
+/* Created from the bootstrap or as a duplicate, with a call of each kind, and a registration that
+ * is left to destroy. Returns how many NCCL communicators it had. */
 static int come_and_go(struct gpu_rank *rank, alnico_comm_t origin, cudaStream_t stream,
                        float *memory, int i)
 {

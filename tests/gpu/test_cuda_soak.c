@@ -1,12 +1,13 @@
 /*
- * Many operations on GPUs: random ones on three communicators and three streams, in a random order that all ranks share,
- * blocking, nonblocking and in graphs, every result checked; and eight communicators at once, in orders that differ
- * between the ranks.
+ * Many operations on GPUs: random ones on three communicators and three streams, in a random order
+ * that all ranks share, blocking, nonblocking and in graphs, every result checked; and eight
+ * communicators at once, in orders that differ between the ranks.
  *
  *     gpu_cuda_soak                  ranks as threads, on 1 to 4 GPUs one after the other
  *     mpirun -n 4 gpu_cuda_soak      a process a GPU
  *
- * GPU_OPERATIONS: random operations, 20000 by default; as threads, a quarter of them on each number of ranks.
+ * GPU_OPERATIONS: random operations, 20000 by default; as threads, a quarter of them on each number
+ * of ranks.
  */
 #include "datatype.h"
 #include "gpu_graph.h"
@@ -260,8 +261,9 @@ static void shuffle(int *order, uint64_t seed, uint64_t salt)
     }
 }
 
-/* Every rank issues on the communicators in an order of its own, each on a stream of its own: all must be resident on
- * the GPU at once. Nothing but the allreduces is in the streams, and the host waits after each round. */
+/* Every rank issues on the communicators in an order of its own, each on a stream of its own: all
+ * must be resident on the GPU at once. Nothing but the allreduces is in the streams, and the host
+ * waits after each round. */
 static void eight_communicators_in_any_order(struct gpu_rank *rank)
 {
     enum { ROUNDS = 300, COUNT = 400 };

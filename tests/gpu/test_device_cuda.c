@@ -1,5 +1,5 @@
-/* Every slot of the CUDA device: memory, copies, arithmetic's order, events, flags by both ways, and what it refuses.
- * Ends by printing what flags, events and short copies cost. */
+/* Every slot of the CUDA device: memory, copies, arithmetic's order, events, flags by both ways,
+ * and what it refuses. Ends by printing what flags, events and short copies cost. */
 #include "gpu.h"
 
 #include "device/math_cuda.h"
@@ -466,7 +466,8 @@ struct short_copies {
     uint32_t round;
 };
 
-/* One exchange with the host, which inverts what comes; with `skipped` the result must not arrive. */
+/* One exchange with the host, which inverts what comes; with `skipped` the result must not
+ * arrive. */
 static void run_short(struct short_copies *s, size_t bytes, size_t shift, bool skipped)
 {
     unsigned char *host = s->pinned + 64 + shift, *memory = s->on_gpu + 64 + shift;
@@ -617,7 +618,8 @@ static void *work_beside_a_capture(void *argument)
     return good ? event : NULL;
 }
 
-/* The strictest mode, which forbids such calls to all threads: the engine's must not break a user's capture. */
+/* The strictest mode, which forbids such calls to all threads: the engine's must not break a user's
+ * capture. */
 static void captures_are_seen_and_left_alone(void **state)
 {
     (void)state;

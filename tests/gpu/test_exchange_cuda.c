@@ -1,11 +1,11 @@
-/* Messages between GPUs by the peer kernel: random lists of them in groups that each rank cuts otherwise, blocking,
- * nonblocking and as replayed graphs whose inputs change; long chains, streams of messages in one direction, collectives
- * in between; and what goes wrong. All bytes of the buffers are looked at. By the host and NCCL they are
- * alnico-conformance's.
+/* Messages between GPUs by the peer kernel: random lists of them in groups that each rank cuts
+ * otherwise, blocking, nonblocking and as replayed graphs whose inputs change; long chains, streams
+ * of messages in one direction, collectives in between; and what goes wrong. All bytes of the
+ * buffers are looked at. By the host and NCCL they are alnico-conformance's.
  *
  *     gpu_exchange_cuda                  ranks as threads, on 1 to 4 GPUs one after the other
  *     mpirun -n 4 gpu_exchange_cuda      a process a GPU
- */
+ * */
 #include "comm/peer_exchange.h"
 #include "gpu_graph.h"
 #include "gpu_site.h"
@@ -175,7 +175,8 @@ static void call_group(const struct job *job, int begin, int end, alnico_request
     REQUIRE_STATUS(alnico_group_end(job->site.comm, request), ALNICO_SUCCESS);
 }
 
-/* Cut where this rank draws. The list's order on all ranks lets the first message that has not ended always do so. */
+/* Cut where this rank draws. The list's order on all ranks lets the first message that has not
+ * ended always do so. */
 static void call_list(const struct job *job, enum kind kind, uint64_t salt)
 {
     alnico_request_t requests[MESSAGES];
@@ -244,7 +245,8 @@ static void lists_in_graphs(struct gpu_rank *rank)
 
 enum { CHAIN = 300, CHAIN_BYTES = 70000 };
 
-/* What a rank got last it gives to the next one, and an allreduce of some ranks' kernels comes in between. */
+/* What a rank got last it gives to the next one, and an allreduce of some ranks' kernels comes in
+ * between. */
 static void chain(struct job *job, char *buffers[2], int steps, bool together)
 {
     int size = job->rank->size, rank = job->rank->rank;
@@ -314,7 +316,8 @@ static void chains_pass_on_what_came(struct gpu_rank *rank)
 
 enum { PARTS = 60, PART_BYTES = 300001 };
 
-/* More than the rings hold, before the receiver begins; the other ranks have collectives with them meanwhile. */
+/* More than the rings hold, before the receiver begins; the other ranks have collectives with them
+ * meanwhile. */
 static void a_stream_of_messages_waits_for_room(struct gpu_rank *rank)
 {
     struct job job;

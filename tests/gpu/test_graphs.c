@@ -1,7 +1,8 @@
 /*
- * CUDA graphs of allreduces: captured once and replayed with new inputs, by every way that can be captured, between
- * eager calls, several graphs and several communicators; nonblocking calls that are waited for before the capture ends;
- * and what cannot be captured, which is refused and leaves stream and communicator usable.
+ * CUDA graphs of allreduces: captured once and replayed with new inputs, by every way that can be
+ * captured, between eager calls, several graphs and several communicators; nonblocking calls that
+ * are waited for before the capture ends; and what cannot be captured, which is refused and leaves
+ * stream and communicator usable.
  *
  *     gpu_graphs                  ranks as threads, on 1 to 4 GPUs one after the other
  *     mpirun -n 4 gpu_graphs      a process a GPU; captures there forbid unsafe calls of all threads

@@ -1,5 +1,6 @@
-/* The GPU's arithmetic by the tests of the CPU's, against the same references: every operand goes through GPU memory, at
- * the same offset from an aligned address and between margins that must stay as they are. */
+/* The GPU's arithmetic by the tests of the CPU's, against the same references: every operand goes
+ * through GPU memory, at the same offset from an aligned address and between margins that must stay
+ * as they are. */
 #include "gpu.h"
 
 #include "datatype.h"

@@ -1,5 +1,5 @@
-/* The nccl backend: ranks are threads with a GPU each, one rank up to as many as there are GPUs. Inputs
- * and results are compared on the host. Skipped without a GPU. */
+/* The nccl backend: ranks are threads with a GPU each, one rank up to as many as there are GPUs.
+ * Inputs and results are compared on the host. Skipped without a GPU. */
 #include "comm/nccl_state.h"
 #include "datatype.h"
 #include "seats.h"
@@ -135,7 +135,8 @@ static void test_more_than_2_31_elements(void **state)
 
 enum { FLIGHTS = 6 };
 
-/* Nonblocking ones in flight, a blocking one behind them, waits in reverse; each in its own part of the areas. */
+/* Nonblocking ones in flight, a blocking one behind them, waits in reverse; each in its own part of
+ * the areas. */
 static void flights_body(struct rank *rank)
 {
     struct seat s, parts[FLIGHTS];
@@ -174,7 +175,8 @@ static void test_several_in_flight(void **state)
     on_gpus(1, flights_body);
 }
 
-/* Three communicators of one stream each; even ranks go through them in another order than odd ones. */
+/* Three communicators of one stream each; even ranks go through them in another order than odd
+ * ones. */
 static void communicators_body(struct rank *rank)
 {
     enum { COMMS = 3, ROUNDS = 20 };
@@ -290,8 +292,8 @@ static void test_capture_and_replay(void **state)
     on_gpus(1, graph_body);
 }
 
-/* The event of an eager request that has ended marks a captured one next; an eager call that follows must not wait for
- * that. */
+/* The event of an eager request that has ended marks a captured one next; an eager call that
+ * follows must not wait for that. */
 static void recycled_body(struct rank *rank)
 {
     struct seat s;
@@ -403,7 +405,8 @@ static void test_symmetric_windows(void **state)
 
 enum { LAZY_COUNT = 8 << 20, LAZY_ROOM = 34 << 20 };
 
-/* More than the peer backend is preferred for. Nonblocking and captured calls go there until a blocking one makes NCCL. */
+/* More than the peer backend is preferred for. Nonblocking and captured calls go there until a
+ * blocking one makes NCCL. */
 static void lazy_body(struct rank *rank)
 {
     struct seat s;
@@ -469,7 +472,8 @@ static void *abort_soon(void *comm)
     return NULL;
 }
 
-/* Rank 0 calls alone; another thread aborts, and its kernels end. Then everybody makes a new communicator. */
+/* Rank 0 calls alone; another thread aborts, and its kernels end. Then everybody makes a new
+ * communicator. */
 static void abort_body(struct rank *rank)
 {
     struct seat s;

@@ -1,7 +1,8 @@
 /*
- * The peer kernels and the shared ones without a communicator, on as many GPUs as there are; with more ranks than GPUs,
- * several ranks run on one GPU, so that one is enough. Every kernel's results are compared bit for bit with the CPU's
- * arithmetic. Arguments: the seed of the inputs, and a limit of ranks.
+ * The peer kernels and the shared ones without a communicator, on as many GPUs as there are; with
+ * more ranks than GPUs, several ranks run on one GPU, so that one is enough. Every kernel's results
+ * are compared bit for bit with the CPU's arithmetic. Arguments: the seed of the inputs, and a
+ * limit of ranks.
  */
 #include "peer_ranks.h"
 
@@ -217,8 +218,8 @@ static void show_difference(const char *seen, const char *expected, size_t bytes
     fprintf(stderr, "\n");
 }
 
-/* Recursive doubling rounds in every step, so it has no one order; it is compared with float64, and all ranks
- * with rank 0. */
+/* Recursive doubling rounds in every step, so it has no one order; it is compared with float64, and
+ * all ranks with rank 0. */
 static void expect(const struct fixture *f, const struct peer_case *c)
 {
     size_t bytes = c->count * datatype_bytes(c->type);
@@ -378,8 +379,8 @@ static void test_random_calls(const struct fixture *f, int calls)
 
 /* ---- Many calls without a look between ---- */
 
-/* Every kernel with every count, one after the other, each on a part of the buffers of its own; in each round other
- * inputs. */
+/* Every kernel with every count, one after the other, each on a part of the buffers of its own; in
+ * each round other inputs. */
 enum { CHAIN_ROUNDS = 4, CHAIN_EACH = 25302 }; /* elements of a kernel's four calls */
 
 static size_t chain_count(const struct fixture *f)

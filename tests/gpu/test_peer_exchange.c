@@ -1,7 +1,8 @@
 /*
- * The peer kernel of messages without a communicator, on as many GPUs as there are; with more ranks than GPUs, several ranks
- * run on one GPU, so that one is enough. Random lists of messages, in groups that each rank cuts otherwise; counts that wrap
- * around; lengths that differ; and a rank that does not come. Arguments: the seed of the inputs, and a limit of ranks.
+ * The peer kernel of messages without a communicator, on as many GPUs as there are; with more ranks
+ * than GPUs, several ranks run on one GPU, so that one is enough. Random lists of messages, in
+ * groups that each rank cuts otherwise; counts that wrap around; lengths that differ; and a rank
+ * that does not come. Arguments: the seed of the inputs, and a limit of ranks.
  */
 #include "comm/peer_exchange.h"
 

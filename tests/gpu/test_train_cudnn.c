@@ -1,8 +1,9 @@
-/* Networks on cuDNN against the naive kernels on the CPU: small ones that between them have every operation and fused run,
- * in three precisions, training, inference and several updates; then whole models. Prints every difference, by the
- * operation that it is of, and goes on.
+/* Networks on cuDNN against the naive kernels on the CPU: small ones that between them have every
+ * operation and fused run, in three precisions, training, inference and several updates; then whole
+ * models. Prints every difference, by the operation that it is of, and goes on.
  *
- * gpu_train_cudnn [fp32|tf32|bf16|fp16|models]... [ways=NAME,...]: parts of it, taking ways of cudnn_ways.h. */
+ * gpu_train_cudnn [fp32|tf32|bf16|fp16|models]... [ways=NAME,...]: parts of it, taking ways of
+ * cudnn_ways.h. */
 #include "train_check.h"
 
 #include "cases.h"
@@ -12,7 +13,8 @@
 #include <math.h>
 #include <string.h>
 
-/* How far gradients, and outputs, may be apart, as shares of their length. bf16 has 8 bits, fp16 and TF32 have 11. */
+/* How far gradients, and outputs, may be apart, as shares of their length. bf16 has 8 bits, fp16
+ * and TF32 have 11. */
 struct mode {
     const char *name;
     enum precision precision;
@@ -124,7 +126,8 @@ static void replica_train(struct replica *replica, const char *name)
 
 /* ---- Comparing ---- */
 
-/* All gradients together, and if they differ each operation's, so that the first wrong one shows. */
+/* All gradients together, and if they differ each operation's, so that the first wrong one
+ * shows. */
 static void compare_parameters(const char *name, const char *what, const struct network *network,
                                const float *got, const float *expected, double most)
 {
@@ -258,8 +261,9 @@ static void compare_network(const char *name, const struct network *network, siz
 
 /* ---- What is compared ---- */
 
-/* A residual network's pieces: the stem, two branches joined in one pass. Where rounding decides which of two pixels wins,
- * a gradient goes elsewhere: the maximum is compared in float32 only, in 16 bits the mean stands in its place. */
+/* A residual network's pieces: the stem, two branches joined in one pass. Where rounding decides
+ * which of two pixels wins, a gradient goes elsewhere: the maximum is compared in float32 only, in
+ * 16 bits the mean stands in its place. */
 #define RESIDUAL(NAME, KIND)                                                                       \
     {                                                                                              \
         NAME, 4, 21, 18, 3,                                                                        \
@@ -280,12 +284,14 @@ static void compare_network(const char *name, const struct network *network, siz
 static const struct network_case residual_max = RESIDUAL("residual", OPERATION_MAX_POOL);
 static const struct network_case residual_mean = RESIDUAL("residual, mean", OPERATION_AVERAGE_POOL);
 
-/* In less than float32 rounding may decide at a ReLU where a gradient goes. In 'residual, mean' two ReLUs have 6336 and 864
- * elements. TF32 and fp16 round each factor by up to 2^-11, which moves the sums before a ReLU by about 4e-4 of their
- * deviation, so that one or two in 10^4 change sides: about one element in every second run. It is one of some 3000, or
- * of 400, that pass, and moves the gradient by 1/sqrt(3000) = 2 %, or 5 %, of its length, where rounding alone moves it
- * by 0.1 %. The bound of 2 % between them finds what is wrong, and a case beyond it is tried with other numbers, since
- * what is wrong is wrong with all of them; four times beyond it by chance is one in hundreds. */
+/* In less than float32 rounding may decide at a ReLU where a gradient goes. In 'residual, mean' two
+ * ReLUs have 6336 and 864 elements. TF32 and fp16 round each factor by up to 2^-11, which moves the
+ * sums before a ReLU by about 4e-4 of their deviation, so that one or two in 10^4 change sides:
+ * about one element in every second run. It is one of some 3000, or of 400, that pass, and moves
+ * the gradient by 1/sqrt(3000) = 2 %, or 5 %, of its length, where rounding alone moves it by 0.1
+ * %. The bound of 2 % between them finds what is wrong, and a case beyond it is tried with other
+ * numbers, since what is wrong is wrong with all of them; four times beyond it by chance is one in
+ * hundreds. */
 static void run_case(const struct network_case *c, const struct mode *mode)
 {
     struct network *network = case_network(c);

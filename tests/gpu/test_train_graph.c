@@ -1,6 +1,7 @@
-/* Training on a GPU by the trainer itself, launch by launch and by replays of a graph, in every precision. With
- * deterministic engines, the same in both, the parameters are the same to the bit. Engines that are measured anew for each
- * run, and may add in any order, round differently: there the losses agree. Prints every difference and goes on. */
+/* Training on a GPU by the trainer itself, launch by launch and by replays of a graph, in every
+ * precision. With deterministic engines, the same in both, the parameters are the same to the bit.
+ * Engines that are measured anew for each run, and may add in any order, round differently: there
+ * the losses agree. Prints every difference and goes on. */
 #include "train_check.h"
 
 #include "train/trainer.h"
@@ -9,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How far two mean losses of 40 steps may be apart by rounding, as a share; in fp16 0.2 % was seen. A graph that computes
- * with an earlier batch or an earlier rate is much further away. */
+/* How far two mean losses of 40 steps may be apart by rounding, as a share; in fp16 0.2 % was seen.
+ * A graph that computes with an earlier batch or an earlier rate is much further away. */
 #define LOSS_APART 0.05
 
 static void *stream;

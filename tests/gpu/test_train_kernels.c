@@ -1,5 +1,5 @@
-/* The trainer's own kernels against plain loops in float64, in three types, over shapes with odd numbers of rows, padded
- * channels, one block and many. Prints every difference and goes on. */
+/* The trainer's own kernels against plain loops in float64, in three types, over shapes with odd
+ * numbers of rows, padded channels, one block and many. Prints every difference and goes on. */
 #include "train_check.h"
 
 #include "train/kernels.h"
@@ -223,7 +223,8 @@ static double largest(const double *x, size_t count)
     return most;
 }
 
-/* The most that a gradient is multiplied with: differences of such products are exact to so much only. */
+/* The most that a gradient is multiplied with: differences of such products are exact to so much
+ * only. */
 static double steepest(const struct norm_bench *b)
 {
     double most = 0;
@@ -469,7 +470,8 @@ static void check_pools(void)
 
 /* ---- Batch norm and pooling in one ---- */
 
-/* What a pass should leave: of each window its y, its winner's place and x; of each pixel its gated gradient. */
+/* What a pass should leave: of each window its y, its winner's place and x; of each pixel its gated
+ * gradient. */
 struct windows {
     double *y, *places, *winners, *g;
 };

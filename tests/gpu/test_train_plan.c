@@ -1,4 +1,5 @@
-/* The plans that the cuDNN kernels ask for, replayed: whatever is read is still what was written. Needs no GPU. One process for each set of ways, since the environment is read once. */
+/* The plans that the cuDNN kernels ask for, replayed: whatever is read is still what was written.
+ * Needs no GPU. One process for each set of ways, since the environment is read once. */
 #include "cases.h"
 #include "train/cudnn_ways.h"
 #include "train/models/models.h"
@@ -71,8 +72,8 @@ static void reads(struct replay *r, size_t s)
     replay_read(r, &step->scratch[1], needs.scratch[1], s, "scratch");
 }
 
-/* Whether the gradient of in[i] may begin where it does, over something that the step reads: the rules allow it, and it is the
- * same place. */
+/* Whether the gradient of in[i] may begin where it does, over something that the step reads: the
+ * rules allow it, and it is the same place. */
 static bool shares(const struct replay *r, size_t s, size_t i)
 {
     const struct step *step = &r->plan->steps[s];

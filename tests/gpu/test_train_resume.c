@@ -1,5 +1,6 @@
-/* A run on a GPU that goes on from a checkpoint ends where the run that never stopped ends, to the bit, in every
- * precision, by replays of a graph and launch by launch. Prints every difference and goes on. */
+/* A run on a GPU that goes on from a checkpoint ends where the run that never stopped ends, to the
+ * bit, in every precision, by replays of a graph and launch by launch. Prints every difference and
+ * goes on. */
 #include "train_check.h"
 
 #include "train/trainer.h"

@@ -1,5 +1,6 @@
-/* Every type, operation and algorithm over MPI, in and out of place, blocking and not, on the inline and
- * on real streams, with the engine on its own thread; many communicators and threads at once. */
+/* Every type, operation and algorithm over MPI, in and out of place, blocking and not, on the
+ * inline and on real streams, with the engine on its own thread; many communicators and threads at
+ * once. */
 #include "cases.h"
 #include "comm/algorithm.h"
 #include "reference.h"

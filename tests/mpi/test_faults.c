@@ -1,5 +1,5 @@
-/* What goes wrong over MPI: a rank that never comes, aborts, other sizes, bad MPI arguments. The deadline is
- * one second. */
+/* What goes wrong over MPI: a rank that never comes, aborts, other sizes, bad MPI arguments. The
+ * deadline is one second. */
 #include "reference.h"
 #include "world.h"
 
@@ -51,7 +51,8 @@ static void test_a_missing_rank_is_named_large(void)
     miss("rabenseifner", 1 << 16);
 }
 
-/* ---- A rank that is stopped (SIGSTOP), anywhere. One that ends is MPI's: mpirun then ends all. ---- */
+/* ---- A rank that is stopped (SIGSTOP), anywhere. One that ends is MPI's: mpirun then ends all.
+ * ---- */
 
 static void stop_here(int number)
 {

@@ -1,5 +1,5 @@
-/* Rank 0's environment decides for all: its algorithm and deadline hold, others' are not looked at, and a wrong
- * one of its own is an error on every rank. */
+/* Rank 0's environment decides for all: its algorithm and deadline hold, others' are not looked at,
+ * and a wrong one of its own is an error on every rank. */
 #include "comm/comm.h"
 #include "world.h"
 
@@ -15,7 +15,8 @@ static int rank_from_launcher(void)
     return -1;
 }
 
-/* The environment is read once in a process, so one run shows one set of settings: the first argument. */
+/* The environment is read once in a process, so one run shows one set of settings: the first
+ * argument. */
 int main(int argc, char **argv)
 {
     bool wrong = argc > 1 && strcmp(argv[1], "wrong") == 0;

@@ -1,5 +1,5 @@
-/* Below MPI_THREAD_MULTIPLE: the inline stream only, an engine without a thread that whoever waits pumps, and
- * progress of all communicators wherever one of them waits. */
+/* Below MPI_THREAD_MULTIPLE: the inline stream only, an engine without a thread that whoever waits
+ * pumps, and progress of all communicators wherever one of them waits. */
 #include "cases.h"
 #include "world.h"
 
@@ -49,7 +49,8 @@ static void test_a_real_stream_is_refused(void)
     alnico_stream_destroy(stream);
 }
 
-/* Rank 0 waits for `b` first and the others for `a`: each wait has to move the other communicator too. */
+/* Rank 0 waits for `b` first and the others for `a`: each wait has to move the other communicator
+ * too. */
 static void test_waiting_moves_other_communicators(void)
 {
     enum { COUNT = 200000 };

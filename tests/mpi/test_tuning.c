@@ -1,5 +1,5 @@
-/* Rank 0's tuning file decides for all ranks: others' are not looked at, duplicates and splits choose by their own
- * ranks, a forced name goes before it, and an error in it is every rank's. */
+/* Rank 0's tuning file decides for all ranks: others' are not looked at, duplicates and splits
+ * choose by their own ranks, a forced name goes before it, and an error in it is every rank's. */
 #include "comm/comm.h"
 #include "world.h"
 
@@ -45,7 +45,8 @@ static void set_file(int rank, const char *algorithm)
     setenv("ALNICO_TUNING", path, 1);
 }
 
-/* The sum of random floats, whose bits tell in which order they were added; and the chunks that it took. */
+/* The sum of random floats, whose bits tell in which order they were added; and the chunks that it
+ * took. */
 static uint64_t reduce(alnico_comm_t comm, float *recv)
 {
     float send[COUNT];
@@ -114,7 +115,8 @@ static void check_parts(alnico_comm_t comm)
     alnico_comm_destroy(part);
 }
 
-/* The environment is read once in a process, so one run shows one file: the first argument is its algorithm. */
+/* The environment is read once in a process, so one run shows one file: the first argument is its
+ * algorithm. */
 int main(int argc, char **argv)
 {
     const char *algorithm = argc > 1 ? argv[1] : "ring";

@@ -1,6 +1,7 @@
-/* CUDA, NCCL and the kernels of alnico-perf on the CPU: memory is the host's, streams run at once, a graph is a list of
- * calls. With it the logic of alnico-perf on GPUs runs, and is seen to find wrong results, where there is no GPU. Our
- * communicators become ones on the CPU. MOCK_FAULT=value|after|before|bits spoils what an eager call of ours wrote. */
+/* CUDA, NCCL and the kernels of alnico-perf on the CPU: memory is the host's, streams run at once,
+ * a graph is a list of calls. With it the logic of alnico-perf on GPUs runs, and is seen to find
+ * wrong results, where there is no GPU. Our communicators become ones on the CPU.
+ * MOCK_FAULT=value|after|before|bits spoils what an eager call of ours wrote. */
 #include "mock_cuda.h"
 
 #include "perf_gpu.h"

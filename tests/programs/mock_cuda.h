@@ -1,5 +1,5 @@
-/* Included before everything else: what alnico-perf uses of CUDA and NCCL gets other names, whose functions stand in
- * mock_cuda.c. The libraries' own headers then declare them. */
+/* Included before everything else: what alnico-perf uses of CUDA and NCCL gets other names, whose
+ * functions stand in mock_cuda.c. The libraries' own headers then declare them. */
 #ifndef ALNICO_TESTS_MOCK_CUDA_H
 #define ALNICO_TESTS_MOCK_CUDA_H
 

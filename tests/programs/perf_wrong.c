@@ -1,6 +1,7 @@
-/* alnico-perf with a library that spoils a long result on one rank, the root's where it alone has one: a bit of the last but
- * one element, or with PERF_WRONG=behind the first byte behind the result, which is a whole buffer's where a rank has no
- * result. Linked with its objects, and --wrap=perf_call_ours. */
+/* alnico-perf with a library that spoils a long result on one rank, the root's where it alone has
+ * one: a bit of the last but one element, or with PERF_WRONG=behind the first byte behind the
+ * result, which is a whole buffer's where a rank has no result. Linked with its objects, and
+ * --wrap=perf_call_ours. */
 #include "datatype.h"
 #include "perf_layout.h"
 

@@ -1,5 +1,5 @@
-/* The reference that alnico-perf checks with: it must accept every right result, in whatever order the
- * ranks were combined, and see one wrong element. */
+/* The reference that alnico-perf checks with: it must accept every right result, in whatever order
+ * the ranks were combined, and see one wrong element. */
 #include "perf_check.h"
 
 #include "datatype.h"
@@ -20,7 +20,8 @@ struct vector {
     _Alignas(64) unsigned char bytes[COUNT * ELEMENT_MOST];
 };
 
-/* What a correct library may return: the ranks combined one after the other, upwards or downwards. */
+/* What a correct library may return: the ranks combined one after the other, upwards or
+ * downwards. */
 static void reduce_all(const struct check *check, bool downwards, struct vector *out)
 {
     struct vector next;
@@ -48,7 +49,8 @@ static void assert_right(const struct check *check, const struct vector *result)
                  fault.found, fault.expected, fault.tolerance);
 }
 
-/* Changes an integer's highest bits, or makes a float huge, and expects exactly that to be found. */
+/* Changes an integer's highest bits, or makes a float huge, and expects exactly that to be
+ * found. */
 static void assert_seen(const struct check *check, struct vector *result, size_t index)
 {
     struct check_fault fault = {0};
@@ -99,7 +101,8 @@ static void test_small_error_is_seen(void **state)
     assert_true(fault.tolerance < 2e-6);
 }
 
-/* What is copied from a place of one rank's sequence is that rank's and that place's, to the bit. */
+/* What is copied from a place of one rank's sequence is that rank's and that place's, to the
+ * bit. */
 static void test_copies(void **state)
 {
     struct check check = {.seed = *(uint64_t *)*state, .ranks = 1, .op = ALNICO_SUM, .first = 3};

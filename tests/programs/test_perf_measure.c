@@ -1,5 +1,5 @@
-/* The timing of alnico-perf is fair: contestants take turns in blocks of the same length, the order is
- * reversed every time, and the slowest rank's time counts. Under mpirun, or alone. */
+/* The timing of alnico-perf is fair: contestants take turns in blocks of the same length, the order
+ * is reversed every time, and the slowest rank's time counts. Under mpirun, or alone. */
 #include "perf_measure.h"
 
 #include <mpi.h>

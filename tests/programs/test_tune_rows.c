@@ -1,4 +1,5 @@
-/* The ways that alnico-tune measures, the rows that it makes of times, and how they join a table. */
+/* The ways that alnico-tune measures, the rows that it makes of times, and how they join a
+ * table. */
 #include "tune_rows.h"
 
 #include <limits.h>
@@ -104,7 +105,8 @@ static void require_row(const struct tuning_row *row, size_t bytes, const char *
     assert_int_equal(row->hosts, 1);
 }
 
-/* Only what changes the choice is a row, and a message that is never cut has one row for all its sizes. */
+/* Only what changes the choice is a row, and a message that is never cut has one row for all its
+ * sizes. */
 static void test_few_rows(void **state)
 {
     (void)state;
@@ -126,7 +128,8 @@ static void test_few_rows(void **state)
     require_row(&rows[2], SIZE_MAX, "ring", 32 * K);
 }
 
-/* Among ways that are about as fast, the one that goes on longest; a chunk size stays what it is. */
+/* Among ways that are about as fast, the one that goes on longest; a chunk size stays what it
+ * is. */
 static void test_looks_ahead(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /*
- * The soak over one transport: `soak local` (threads), `soak shm` (processes without MPI) or, under mpirun, `soak mpi`.
+ * The soak over one transport: `soak local` (threads), `soak shm` (processes without MPI) or, under
+ * mpirun, `soak mpi`.
  *
  * Usage: soak local|shm|mpi [SECONDS [OPERATIONS [RANKS]]]
  */

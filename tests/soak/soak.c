@@ -1,7 +1,8 @@
 /*
- * Allreduces of random sizes, types, operations and algorithms, blocking or not, in place or not, on communicators of all
- * ranks, of some, and on a stream, of which a few are in flight at a time. Small sizes dominate. Some results are
- * checked. Communicators are made and destroyed meanwhile. One thread a rank.
+ * Allreduces of random sizes, types, operations and algorithms, blocking or not, in place or not,
+ * on communicators of all ranks, of some, and on a stream, of which a few are in flight at a time.
+ * Small sizes dominate. Some results are checked. Communicators are made and destroyed meanwhile.
+ * One thread a rank.
  */
 #include "soak.h"
 

@@ -1,5 +1,5 @@
-/* Runs the table of cases. Buffers lie between poisoned margins; the result is checked against the reference, each
- * rank a part of it, and by a reduction of its hash against the other ranks'. */
+/* Runs the table of cases. Buffers lie between poisoned margins; the result is checked against the
+ * reference, each rank a part of it, and by a reduction of its hash against the other ranks'. */
 #include "cases.h"
 
 #include "comm/algorithm.h"
@@ -146,7 +146,8 @@ static void check_part(alnico_comm_t comm, const struct allreduce_case *c, uint6
     REQUIRE(!"right");
 }
 
-/* All ranks have the same bits, so each compares its part with the reference; where they do not, each all. */
+/* All ranks have the same bits, so each compares its part with the reference; where they do not,
+ * each all. */
 static void check(const struct cases_memory *memory, alnico_comm_t comm,
                   const struct allreduce_case *c, uint64_t seed, const struct guarded *recv)
 {

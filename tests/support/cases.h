@@ -22,7 +22,8 @@ struct allreduce_case {
 /* ---- Where the buffers live ---- */
 
 struct cases_memory {
-    /* Memory for one buffer, for as long as one case takes; the same place in registered memory on all ranks. */
+    /* Memory for one buffer, for as long as one case takes; the same place in registered memory on
+     * all ranks. */
     void *(*alloc)(void *context, size_t bytes, bool registered);
     void (*free)(void *context, void *memory);
 
@@ -41,8 +42,8 @@ extern const struct cases_memory cases_memory_cpu;
 
 /* ---- Cases ---- */
 
-/* Runs one case on a communicator of ranks 0 to size-1 and ends the process, naming the case, if the result is
- * wrong, differs between the ranks, or anything around the buffers was written. */
+/* Runs one case on a communicator of ranks 0 to size-1 and ends the process, naming the case, if
+ * the result is wrong, differs between the ranks, or anything around the buffers was written. */
 void cases_run(alnico_comm_t comm, const struct allreduce_case *c, uint64_t seed);
 
 /* The same in other memory. False if it was refused, as it may be. */
@@ -55,7 +56,8 @@ struct cases {
     alnico_comm_t comm;
     const size_t *counts;
     int number; /* of counts; where thin, without a common divisor with 8 */
-    /* Every type x operation, with the next count and the next way to call, instead of every count and way. */
+    /* Every type x operation, with the next count and the next way to call, instead of every count
+     * and way. */
     bool thin;
     uint64_t seed;
 
@@ -68,11 +70,12 @@ struct cases {
 
 void cases_run_table(struct cases *cases);
 
-/* Every type x operation x in place x blocking for the counts on the CPU, with the algorithm in force. */
+/* Every type x operation x in place x blocking for the counts on the CPU, with the algorithm in
+ * force. */
 void cases_run_all(alnico_comm_t comm, const size_t *counts, int number, uint64_t seed);
 
-/* Forces an algorithm (collective). False if it is the peer backend's and there is one rank; the test fails if it
- * cannot be used otherwise. */
+/* Forces an algorithm (collective). False if it is the peer backend's and there is one rank; the
+ * test fails if it cannot be used otherwise. */
 struct algorithm;
 bool cases_force(alnico_comm_t comm, const struct algorithm *algorithm);
 

@@ -1,5 +1,6 @@
-/* A device whose memory the host does not reach, made of the CPU's streams: its addresses are not the host's, so that
- * whatever loads or stores there by itself crashes. Messages go through pinned memory, as those of a GPU do. */
+/* A device whose memory the host does not reach, made of the CPU's streams: its addresses are not
+ * the host's, so that whatever loads or stores there by itself crashes. Messages go through pinned
+ * memory, as those of a GPU do. */
 #ifndef ALNICO_TESTS_FAR_H
 #define ALNICO_TESTS_FAR_H
 
@@ -20,8 +21,8 @@ void far_fail_second(void *stream);
 struct device_ops;
 const struct device_ops *far_device(void);
 
-/* A communicator over all ranks, which are threads, on the device (collective). It calls itself a CPU's, so that only the
- * host backend is to be forced on it. */
+/* A communicator over all ranks, which are threads, on the device (collective). It calls itself a
+ * CPU's, so that only the host backend is to be forced on it. */
 struct rank;
 alnico_comm_t far_comm(struct rank *rank, alnico_stream_t stream);
 

@@ -1,5 +1,5 @@
-/* Each rank has a socketpair to the test's process, which gathers one block of every living rank and gives
- * all blocks to each. */
+/* Each rank has a socketpair to the test's process, which gathers one block of every living rank
+ * and gives all blocks to each. */
 #include "forks.h"
 
 #include <errno.h>

@@ -1,21 +1,21 @@
-/* Ranks as processes of their own: forks them and gives each a bootstrap over socketpairs to the test's
- * process, which passes the blocks on and waits for the ends. */
+/* Ranks as processes of their own: forks them and gives each a bootstrap over socketpairs to the
+ * test's process, which passes the blocks on and waits for the ends. */
 #ifndef ALNICO_TESTS_FORKS_H
 #define ALNICO_TESTS_FORKS_H
 
 #include "ranks.h"
 
-/* Runs `body` once for each of processes * threads ranks, `threads` neighbouring ones in each process, and
- * returns when all have ended. The test fails, and what is left is killed, if a process does not exit with 0
- * or if they take longer than a minute. */
+/* Runs `body` once for each of processes * threads ranks, `threads` neighbouring ones in each
+ * process, and returns when all have ended. The test fails, and what is left is killed, if a
+ * process does not exit with 0 or if they take longer than a minute. */
 void forks_run(int processes, int threads, void (*body)(struct rank *), void *argument);
 
 /* The same with another time than a minute. */
 void forks_run_for(unsigned seconds, int processes, int threads, void (*body)(struct rank *),
                    void *argument);
 
-/* One rank a process, of which `victim` does not end well: it ends by that signal, or with exit status 9 where
- * the signal is 0. */
+/* One rank a process, of which `victim` does not end well: it ends by that signal, or with exit
+ * status 9 where the signal is 0. */
 void forks_run_victim(int processes, int victim, int signal, void (*body)(struct rank *),
                       void *argument);
 

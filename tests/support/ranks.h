@@ -21,8 +21,8 @@ void ranks_barrier(struct rank *rank);
 /* A communicator over all ranks on the CPU; the test fails if it cannot be made. */
 alnico_comm_t ranks_comm(struct rank *rank, void *stream);
 
-/* Ends the process with the place if `condition` is false: cmocka's own checks work on its main thread
- * only. */
+/* Ends the process with the place if `condition` is false: cmocka's own checks work on its main
+ * thread only. */
 #define REQUIRE(condition) ranks_require((condition), #condition, __FILE__, __LINE__)
 void ranks_require(bool condition, const char *text, const char *file, int line);
 

@@ -199,8 +199,8 @@ static bool integer_right(const void *result, const uint64_t *inputs, int size,
     return logical && size > 1 ? got == (value != 0) : got == value;
 }
 
-/* The error of a sum in any order is below (size - 1) roundoff times the sum of the magnitudes; scaling for an
- * average adds one rounding of each input and of 1/size. */
+/* The error of a sum in any order is below (size - 1) roundoff times the sum of the magnitudes;
+ * scaling for an average adds one rounding of each input and of 1/size. */
 static bool float_right(double got, const double *inputs, int size, alnico_datatype_t type,
                         alnico_op_t op)
 {

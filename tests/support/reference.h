@@ -1,5 +1,5 @@
-/* Random inputs that any rank can make for any other, and what a collective must make of them: integers
- * exactly, floats in float64 with a bound. Independent of the library's own arithmetic. */
+/* Random inputs that any rank can make for any other, and what a collective must make of them:
+ * integers exactly, floats in float64 with a bound. Independent of the library's own arithmetic. */
 #ifndef ALNICO_TESTS_REFERENCE_H
 #define ALNICO_TESTS_REFERENCE_H
 
@@ -11,8 +11,8 @@
 void reference_fill(void *buffer, size_t count, alnico_datatype_t type, alnico_op_t op,
                     uint64_t seed, int rank);
 
-/* Checks the result over the inputs of the `size` ranks ranks[0..size). Returns the number of wrong elements
- * and describes the first in `text` (may be NULL). */
+/* Checks the result over the inputs of the `size` ranks ranks[0..size). Returns the number of wrong
+ * elements and describes the first in `text` (may be NULL). */
 size_t reference_check(const void *result, size_t count, alnico_datatype_t type, alnico_op_t op,
                        uint64_t seed, const int *ranks, int size, char *text, size_t text_bytes);
 

@@ -6,8 +6,8 @@
 
 #include <alnico/mpi.h>
 
-/* Initialises MPI at `level`; exits with 77, skipped, if MPI offers less. Gives all ranks rank 0's seed,
- * which it prints. */
+/* Initialises MPI at `level`; exits with 77, skipped, if MPI offers less. Gives all ranks rank 0's
+ * seed, which it prints. */
 uint64_t world_begin(int level);
 
 /* A communicator over MPI_COMM_WORLD on the CPU; the test fails if it cannot be made. */

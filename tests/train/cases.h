@@ -1,5 +1,5 @@
-/* Small networks that between them have every operation, every fused run and odd shapes; and what the
- * tests of the trainer share: random numbers with a printed seed. */
+/* Small networks that between them have every operation, every fused run and odd shapes; and what
+ * the tests of the trainer share: random numbers with a printed seed. */
 #ifndef ALNICO_TESTS_TRAIN_CASES_H
 #define ALNICO_TESTS_TRAIN_CASES_H
 

@@ -27,8 +27,8 @@ struct folder {
 /* The files' names, without .gz. */
 extern const char *const folder_names[FILES];
 
-/* The contents of all files: image i of either part is all of level 4 * i, so that the pixel at CENTER tells
- * which it is, wherever it was moved to. */
+/* The contents of all files: image i of either part is all of level 4 * i, so that the pixel at
+ * CENTER tells which it is, wherever it was moved to. */
 void folder_describe(struct folder *folder);
 
 int folder_label(int image);

@@ -1,5 +1,5 @@
-/* A tool for NVTX, which a program loads by NVTX_INJECTION64_PATH: appends a line for each span to the file of NVTX_SPANS,
- * as deep as it is indented. */
+/* A tool for NVTX, which a program loads by NVTX_INJECTION64_PATH: appends a line for each span to
+ * the file of NVTX_SPANS, as deep as it is indented. */
 #include <nvtx3/nvToolsExt.h>
 
 #include <stdio.h>

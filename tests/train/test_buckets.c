@@ -1,4 +1,5 @@
-/* Where the gradient arena is cut: by size, by number, and by the rule of MG-WFBP on times made up here. */
+/* Where the gradient arena is cut: by size, by number, and by the rule of MG-WFBP on times made up
+ * here. */
 #include "cases.h"
 
 #include "train/buckets.h"
@@ -76,13 +77,13 @@ static void plans_weigh_waiting_against_starting(void **unused)
     planned(even, 0.01, 0, (size_t[]){100, 200, 300, 400}, 4);
     /* Starting costs more than all of backward: all together. */
     planned(even, 10, 0, (size_t[]){400}, 1);
-    /* The layers are ready at 1, 2, 4 (after the relu) and 5. Waiting a second costs less than a start-up
-     * of 1.5, waiting two does not. */
+    /* The layers are ready at 1, 2, 4 (after the relu) and 5. Waiting a second costs less than a
+     * start-up of 1.5, waiting two does not. */
     planned(even, 1.5, 0, (size_t[]){200, 400}, 2);
     /* The first message keeps the link busy until 9: what is ready by then travels together. */
     planned(even, 0.01, 0.02, (size_t[]){100, 400}, 2);
-    /* Ready at 1, 1, 3 and 8: what is ready together leaves together; the third waits for the link until
-     * 5, and the last comes after that. */
+    /* Ready at 1, 1, 3 and 8: what is ready together leaves together; the third waits for the link
+     * until 5, and the last comes after that. */
     planned(late, 0.01, 0.005, (size_t[]){200, 300, 400}, 3);
     /* No times at all. */
     planned((double[5]){0}, 0, 0, (size_t[]){400}, 1);

@@ -1,5 +1,6 @@
-/* Checkpoints: a run that goes on from one ends where the run that never stopped ends, to the bit, alone, on
- * a stream and on two ranks; and files that are damaged, of another run or out of reach are refused by name. */
+/* Checkpoints: a run that goes on from one ends where the run that never stopped ends, to the bit,
+ * alone, on a stream and on two ranks; and files that are damaged, of another run or out of reach
+ * are refused by name. */
 #include "ranks.h"
 
 #include "train/checkpoint.h"

@@ -1,5 +1,5 @@
-/* Batches of images from a small IDX folder, plain and gzip, and from Debian's Fashion-MNIST where it is
- * installed: who gets which, how they are changed, and when they are prepared. */
+/* Batches of images from a small IDX folder, plain and gzip, and from Debian's Fashion-MNIST where
+ * it is installed: who gets which, how they are changed, and when they are prepared. */
 #include "train/data.h"
 
 #include "folder.h"
@@ -222,7 +222,8 @@ static void images_of_one_level_stay_finite(void **state)
     folder_remove(&folder);
 }
 
-/* What an image of distinct levels becomes: shifted by (down, right), black outside, then mirrored. */
+/* What an image of distinct levels becomes: shifted by (down, right), black outside, then
+ * mirrored. */
 static int moved_level(int y, int x, int down, int right, bool flip)
 {
     int row = y + down, column = (flip ? WIDTH - 1 - x : x) + right;

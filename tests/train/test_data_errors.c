@@ -1,5 +1,5 @@
-/* What data_open refuses: impossible options, and IDX folders damaged in every way. The message names the
- * option or the file, and what is wrong with it. */
+/* What data_open refuses: impossible options, and IDX folders damaged in every way. The message
+ * names the option or the file, and what is wrong with it. */
 #include "train/data.h"
 
 #include "folder.h"

@@ -1,5 +1,6 @@
-/* The time in which a rank's stream waits for the others is measured as exposed communication: rank 0 naps
- * after each step, and rank 1 waits for its gradients, on its thread or on a stream of its own. */
+/* The time in which a rank's stream waits for the others is measured as exposed communication: rank
+ * 0 naps after each step, and rank 1 waits for its gradients, on its thread or on a stream of its
+ * own. */
 #include "ranks.h"
 
 #include "train/trainer.h"
@@ -78,8 +79,8 @@ static void waiting_is_exposed(void **unused)
         printf("%s, %s: %.1f ms exposed of %.1f\n", together.streamed ? "stream" : "thread",
                together.napping ? "napping" : "awake", 1e3 * exposed,
                1e3 * together.report.seconds);
-        /* Rank 1 waits for most of the naps, and the report is the mean of both ranks. On a stream the
-         * last steps are enqueued before rank 0 naps. */
+        /* Rank 1 waits for most of the naps, and the report is the mean of both ranks. On a stream
+         * the last steps are enqueued before rank 0 naps. */
         if (together.napping)
             assert_true(exposed > naps * (together.streamed ? 0.2 : 0.4));
         if (i)

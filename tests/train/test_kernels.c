@@ -1,5 +1,5 @@
-/* The kernels: the naive ones against finite differences of the loss, oneDNN against the naive ones, on
- * every operation and fused run, with odd shapes, poisoned memory and missing images. */
+/* The kernels: the naive ones against finite differences of the loss, oneDNN against the naive
+ * ones, on every operation and fused run, with odd shapes, poisoned memory and missing images. */
 #include "cases.h"
 
 #include "train/models/models.h"
@@ -90,9 +90,9 @@ static double slope_within(struct replica *replica, size_t parameter)
     return (up - down) / (right - left);
 }
 
-/* Compares one parameter's gradient; false if the loss has a kink there (a relu or a maximum turns),
- * which shows in slopes that differ to the left and to the right, or, with a kink on either side, with
- * the distance. */
+/* Compares one parameter's gradient; false if the loss has a kink there (a relu or a maximum
+ * turns), which shows in slopes that differ to the left and to the right, or, with a kink on either
+ * side, with the distance. */
 static bool gradient_matches(struct replica *replica, size_t parameter, const char *name)
 {
     const double gradient = ((const float *)replica->arenas.gradients)[parameter];
@@ -130,7 +130,8 @@ static bool draw_matches(const struct network *network, const struct network_cas
     return kinks * 4 <= tried + 4;
 }
 
-/* A draw of a small network with many of its relus near 0 says little: there the next one decides. */
+/* A draw of a small network with many of its relus near 0 says little: there the next one
+ * decides. */
 static void check_finite_differences(void)
 {
     enum { DRAWS = 5 };
@@ -155,8 +156,8 @@ static void gradients_match_finite_differences(void **unused)
     case_options = ways[0];
 }
 
-/* Fails unless all elements agree to `tolerance` of the largest, or of a twentieth: the gradients of a
- * loss near 0 are what rounding leaves of differences of probabilities. */
+/* Fails unless all elements agree to `tolerance` of the largest, or of a twentieth: the gradients
+ * of a loss near 0 are what rounding leaves of differences of probabilities. */
 static void compare(const char *name, const char *what, const float *got, const float *expected,
                     size_t count, double tolerance)
 {
@@ -232,8 +233,8 @@ static double distance(const float *got, const float *expected, size_t count)
     return sqrt(apart / length);
 }
 
-/* In a deep network some inputs of a relu are so close to 0 that rounding decides on their gradient:
- * single gradients may differ, all together hardly. */
+/* In a deep network some inputs of a relu are so close to 0 that rounding decides on their
+ * gradient: single gradients may differ, all together hardly. */
 static void compare_model(const char *name, struct replica *fast, struct replica *oracle)
 {
     const struct network *network = fast->network;

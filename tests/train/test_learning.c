@@ -1,5 +1,5 @@
-/* The whole trainer on one rank: the loss falls and the test succeeds on real images, runs repeat to the
- * bit, and bad options are refused. Without the data set the program is skipped. */
+/* The whole trainer on one rank: the loss falls and the test succeeds on real images, runs repeat
+ * to the bit, and bad options are refused. Without the data set the program is skipped. */
 #include "train/trainer.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* The memory that a replica takes: how large a batch fits, that what does not fit is refused with the batch
- * that does, and that activations share. */
+/* The memory that a replica takes: how large a batch fits, that what does not fit is refused with
+ * the batch that does, and that activations share. */
 #include "cases.h"
 
 #include "train/models/models.h"
@@ -213,8 +213,8 @@ static void check_loading(const struct network *network, uint64_t seed)
     replica_destroy(loading);
 }
 
-/* Kernels that load images need no arena for them; what they learn is the same, also where a batch of images is larger
- * than all activations. */
+/* Kernels that load images need no arena for them; what they learn is the same, also where a batch
+ * of images is larger than all activations. */
 static void images_come_in_among_activations(void **unused)
 {
     (void)unused;

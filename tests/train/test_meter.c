@@ -1,5 +1,5 @@
-/* Waiting for a stream: it ends where no step does, not where steps are slow, and can be begun again; and a run whose stream
- * hangs ends with an error. The stream is the CPU's. */
+/* Waiting for a stream: it ends where no step does, not where steps are slow, and can be begun
+ * again; and a run whose stream hangs ends with an error. The stream is the CPU's. */
 #include "train/models/models.h"
 #include "train/trainer.h"
 

@@ -1,5 +1,5 @@
-/* Networks and plans: inferred shapes, refused operations, the arenas' layout, first values, and memory
- * that no two live gradients share. */
+/* Networks and plans: inferred shapes, refused operations, the arenas' layout, first values, and
+ * memory that no two live gradients share. */
 #include "cases.h"
 
 #include "train/kernels.h"
@@ -318,7 +318,8 @@ static void replay_forward(const struct replay *replay, const struct step *step)
     replay_read(replay, &step->saved, needs.saved);
 }
 
-/* Whether the rules allow that the gradient of in[i] begins where it does, over something that the step reads. */
+/* Whether the rules allow that the gradient of in[i] begins where it does, over something that the
+ * step reads. */
 static bool is_over(const struct replay *replay, const struct step *step, size_t i)
 {
     const struct plan *plan = replay->plan;
@@ -343,7 +344,8 @@ static void replay_gradients(const struct replay *replay, const struct step *ste
     }
 }
 
-/* All that the step reads must still be there once it has written all that it writes, but for what may be over it. */
+/* All that the step reads must still be there once it has written all that it writes, but for what
+ * may be over it. */
 static void replay_backward(const struct replay *replay, size_t s)
 {
     const struct plan *plan = replay->plan;

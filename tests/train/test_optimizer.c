@@ -1,4 +1,5 @@
-/* The optimizer against values computed by hand, its schedule, its options, and the parameters' hash. */
+/* The optimizer against values computed by hand, its schedule, its options, and the parameters'
+ * hash. */
 #include "cases.h"
 
 #include "train/trainer.h"
@@ -87,8 +88,8 @@ static void rates_fall_smoothly(void **unused)
     }
 }
 
-/* All parameters 1, all slopes 0.5: each layer's slope, decay included, is scaled by trust * |w| / (|g| +
- * decay * |w|) = 0.02 / (0.5 + 0.25). */
+/* All parameters 1, all slopes 0.5: each layer's slope, decay included, is scaled by trust * |w| /
+ * (|g| + decay * |w|) = 0.02 / (0.5 + 0.25). */
 static void layers_have_their_own_rates(void **unused)
 {
     (void)unused;

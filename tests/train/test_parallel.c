@@ -1,5 +1,6 @@
-/* Training on several ranks, which are threads here: the CNN without batch norm ends where one rank with
- * the joined batch ends, for any bucket size; and ranks whose parameters differ are noticed. */
+/* Training on several ranks, which are threads here: the CNN without batch norm ends where one rank
+ * with the joined batch ends, for any bucket size; and ranks whose parameters differ are
+ * noticed. */
 #include "cases.h"
 #include "ranks.h"
 
@@ -140,7 +141,8 @@ static void training_free(struct training *training)
     free(training->parameters);
 }
 
-/* Fails unless all parameters are as expected, up to `tolerance`; returns how far apart they are. */
+/* Fails unless all parameters are as expected, up to `tolerance`; returns how far apart they
+ * are. */
 static double parameters_compare(const struct training *training, const float *expected,
                                  float tolerance, const char *what)
 {
@@ -203,7 +205,8 @@ static void ranks_train_as_one(void **unused)
     training_free(&training);
 }
 
-/* How far the parameters are from `expected`, as a share of how far these came from the start (Euclidean norms). */
+/* How far the parameters are from `expected`, as a share of how far these came from the start
+ * (Euclidean norms). */
 static double share_apart(const struct training *training, const float *expected)
 {
     const struct network *network = training->network;
@@ -221,7 +224,8 @@ static double share_apart(const struct training *training, const float *expected
     return sqrt(apart / moved);
 }
 
-/* The largest share_apart of 2 and 3 ranks from one, with batch norms that keep their statistics. */
+/* The largest share_apart of 2 and 3 ranks from one, with batch norms that keep their
+ * statistics. */
 static double frozen_apart(void)
 {
     struct training training = training_make(&model_resnet20);
@@ -241,8 +245,9 @@ static double frozen_apart(void)
     return apart;
 }
 
-/* A batch norm that keeps its statistics treats every image for itself. Sums of more or fewer images differ in their last
- * bits, which in one training of ten turn a ReLU near zero over: of four trainings one must do without. */
+/* A batch norm that keeps its statistics treats every image for itself. Sums of more or fewer
+ * images differ in their last bits, which in one training of ten turn a ReLU near zero over: of
+ * four trainings one must do without. */
 static void frozen_norms_train_as_one(void **unused)
 {
     (void)unused;
@@ -272,8 +277,8 @@ static void order_of_work_changes_nothing(void **unused)
     training_free(&training);
 }
 
-/* Where one step leads with gradients in 16 bits: each is rounded before it leaves, after it was halved and
- * after the sum, and a rank's is taken to be at most four times the largest mean. */
+/* Where one step leads with gradients in 16 bits: each is rounded before it leaves, after it was
+ * halved and after the sum, and a rank's is taken to be at most four times the largest mean. */
 static void narrow_wires_are_near(void **unused)
 {
     (void)unused;

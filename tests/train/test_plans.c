@@ -1,5 +1,5 @@
-/* What the cuDNN kernels remember of a search: plans, that there is none, and what they must not remember. The search and
- * the GPU are played here. */
+/* What the cuDNN kernels remember of a search: plans, that there is none, and what they must not
+ * remember. The search and the GPU are played here. */
 #include <cuda_runtime_api.h>
 #undef cudaGetDevice
 #undef cudaGetDeviceProperties

@@ -1,5 +1,6 @@
-/* End-to-end runs of alnico-train: exit statuses, what it says about bad options and missing files, its
- * JSON report, one rank and two. Arguments: the program, mpiexec, its option for the number of ranks. */
+/* End-to-end runs of alnico-train: exit statuses, what it says about bad options and missing files,
+ * its JSON report, one rank and two. Arguments: the program, mpiexec, its option for the number of
+ * ranks. */
 #include <cjson/cJSON.h>
 
 #include <math.h>
@@ -17,8 +18,8 @@
 static const char *program, *mpiexec, *option;
 static char output[1 << 16], json_path[64];
 
-/* Runs the program on `ranks` ranks (0: without mpiexec) and returns its exit status; what it printed is
- * in `output`. */
+/* Runs the program on `ranks` ranks (0: without mpiexec) and returns its exit status; what it
+ * printed is in `output`. */
 static int run(int ranks, const char *arguments)
 {
     char command[2048];
@@ -150,7 +151,8 @@ static const cJSON *object(const cJSON *report, const char *name)
     return item;
 }
 
-/* A row for each ten steps and one for the rest, whose mean on one rank is the loss of the only epoch. */
+/* A row for each ten steps and one for the rest, whose mean on one rank is the loss of the only
+ * epoch. */
 static void losses_check(const cJSON *report, int steps)
 {
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(report, "losses");
@@ -290,7 +292,8 @@ static void memory_is_printed(void **unused)
     expect(0, "--memory --model cnn --data synthetic:1x1x1", 1, "pool");
 }
 
-/* Each step of the plan has its line and its row; times are those of something, and rates follow from them. */
+/* Each step of the plan has its line and its row; times are those of something, and rates follow
+ * from them. */
 static void profiles_are_complete(void **unused)
 {
     (void)unused;

@@ -1,7 +1,8 @@
 /*
- * Training on several ranks by MPI, on the device that the argument names: they end where one rank with the joined batch
- * ends, have the same bits after 100 steps, go on from a checkpoint to the same bits, fail together, and nothing in a step
- * waits for the device. Every rank runs the same tests; what fails on one ends all.
+ * Training on several ranks by MPI, on the device that the argument names: they end where one rank
+ * with the joined batch ends, have the same bits after 100 steps, go on from a checkpoint to the
+ * same bits, fail together, and nothing in a step waits for the device. Every rank runs the same
+ * tests; what fails on one ends all.
  */
 #include "train/checkpoint.h"
 #include "train/models/models.h"
@@ -53,7 +54,8 @@ static bool on_gpu(void)
     return device->kind == ALNICO_DEVICE_CUDA;
 }
 
-/* All ranks, or this one alone. On the CPU on a stream of its own if `streamed`; a GPU has one anyway. */
+/* All ranks, or this one alone. On the CPU on a stream of its own if `streamed`; a GPU has one
+ * anyway. */
 static struct trainer_place place_open(bool alone, bool streamed)
 {
     struct trainer_place place = {0};
@@ -129,7 +131,8 @@ static double length_between(const float *a, const float *b, size_t count)
     return sqrt(sum);
 }
 
-/* How far apart the parameters of two checkpoints are, as a share of the way from the first ones. */
+/* How far apart the parameters of two checkpoints are, as a share of the way from the first
+ * ones. */
 static double apart(const struct trainer_options *options, const char *one, const char *other)
 {
     struct checkpoint a, b;
@@ -154,7 +157,8 @@ static double apart(const struct trainer_options *options, const char *one, cons
     return distance / way;
 }
 
-/* Sums in another order are all that differs. On the CPU 5e-7 was seen, 1 with a sum in the place of the mean. */
+/* Sums in another order are all that differs. On the CPU 5e-7 was seen, 1 with a sum in the place
+ * of the mean. */
 static void check_joined(const char *model, bool frozen, bool late)
 {
     char one[96], all[96];
@@ -267,7 +271,8 @@ static void runs_go_on_to_the_bit(void)
 
 /* ---- Failing together ---- */
 
-/* Every rank gets an error: `status` with `detail` on those that it is `mine` on. Returns the number behind the detail. */
+/* Every rank gets an error: `status` with `detail` on those that it is `mine` on. Returns the
+ * number behind the detail. */
 static size_t check_failure(const struct trainer_options *options, bool mine,
                             alnico_status_t status, const char *detail)
 {
@@ -358,7 +363,8 @@ static void first_step(struct trainer *trainer)
     require_success(replica_synchronize(trainer->replica), "the first step");
 }
 
-/* Steps launch by launch, a capture and replays, while the stream is held by a flag that rises only afterwards. */
+/* Steps launch by launch, a capture and replays, while the stream is held by a flag that rises only
+ * afterwards. */
 static void steps_are_only_enqueued(void)
 {
     enum { HELD = 5 };

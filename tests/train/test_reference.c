@@ -1,6 +1,7 @@
-/* All kernels of a device, the second argument, against PyTorch: losses, outputs, every gradient, the parameters after each of
- * some steps and the running statistics, of a residual network with every kind of layer; by the first
- * argument, which reference/make_reference.py made in float64. Tolerances are shares of a tensor's largest number. */
+/* All kernels of a device, the second argument, against PyTorch: losses, outputs, every gradient,
+ * the parameters after each of some steps and the running statistics, of a residual network with
+ * every kind of layer; by the first argument, which reference/make_reference.py made in float64.
+ * Tolerances are shares of a tensor's largest number. */
 #include "cases.h"
 
 #include "train/replica.h"

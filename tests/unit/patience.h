@@ -1,5 +1,5 @@
-/* How the tests of threads wait: with generous limits, so that a lost wake-up is red and a busy machine
- * is not. Included after cmocka.h. */
+/* How the tests of threads wait: with generous limits, so that a lost wake-up is red and a busy
+ * machine is not. Included after cmocka.h. */
 #ifndef ALNICO_TESTS_PATIENCE_H
 #define ALNICO_TESTS_PATIENCE_H
 

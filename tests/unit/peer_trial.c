@@ -60,8 +60,8 @@ static size_t most(const struct trial *t)
     return call_is_even(&t->call) || t->call.count < room ? t->call.count : room;
 }
 
-/* Elements that `from` has for `to`: in vector forms anything, and often nothing. An alltoallv in place sends as many as
- * it takes. */
+/* Elements that `from` has for `to`: in vector forms anything, and often nothing. An alltoallv in
+ * place sends as many as it takes. */
 static size_t length(const struct trial *t, int from, int to)
 {
     uint64_t block = (uint64_t)(sends_blocks(t) ? to : from);
@@ -74,7 +74,8 @@ static size_t length(const struct trial *t, int from, int to)
     return random % 4 ? (random >> 8) % (most(t) + 1) : 0;
 }
 
-/* Where a rank has its blocks of one side, in elements; only where there may be, with gaps between them. */
+/* Where a rank has its blocks of one side, in elements; only where there may be, with gaps between
+ * them. */
 struct layout {
     size_t counts[PEER_RANKS], at[PEER_RANKS], end;
 };

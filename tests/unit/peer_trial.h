@@ -1,4 +1,5 @@
-/* One collective over the area of the peer backend: its inputs, its blocks and what must come out. Ranks are threads. */
+/* One collective over the area of the peer backend: its inputs, its blocks and what must come out.
+ * Ranks are threads. */
 #ifndef ALNICO_TESTS_PEER_TRIAL_H
 #define ALNICO_TESTS_PEER_TRIAL_H
 
@@ -20,7 +21,8 @@ struct trial {
 /* To its end. */
 alnico_status_t trial_run(struct peer *peer, const struct call *call, enum peer_way way);
 
-/* Makes a rank's buffers, runs the call, and requires that it did what it should and wrote nothing else. */
+/* Makes a rank's buffers, runs the call, and requires that it did what it should and wrote nothing
+ * else. */
 void trial_one(struct rank *rank, struct peer *peer, struct trial *t);
 
 #endif

@@ -1,4 +1,5 @@
-/* Operations for the tests of the engine, which end when they are told to. Included after cmocka.h. */
+/* Operations for the tests of the engine, which end when they are told to. Included after
+ * cmocka.h. */
 #ifndef ALNICO_TESTS_STEPS_H
 #define ALNICO_TESTS_STEPS_H
 

@@ -1,4 +1,5 @@
-/* The machine of symbolic.h: ranks post whole rounds, a message moves when both its sides are posted. */
+/* The machine of symbolic.h: ranks post whole rounds, a message moves when both its sides are
+ * posted. */
 #include "symbolic.h"
 
 #include <setjmp.h>

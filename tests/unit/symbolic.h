@@ -1,5 +1,6 @@
-/* Algorithms proven symbolically: elements are sums of tokens, each of which stands for one element of one rank's
- * input, and all ranks' rounds run as the executor runs them, over messages that wait for their receiver. */
+/* Algorithms proven symbolically: elements are sums of tokens, each of which stands for one element
+ * of one rank's input, and all ranks' rounds run as the executor runs them, over messages that wait
+ * for their receiver. */
 #ifndef ALNICO_TESTS_SYMBOLIC_H
 #define ALNICO_TESTS_SYMBOLIC_H
 
@@ -7,8 +8,8 @@
 
 #include <stdint.h>
 
-/* An element: a sum modulo 2^64 of tokens, which are random, so that equal sums are of equal tokens but for one case in
- * 10^19. Two values are none: */
+/* An element: a sum modulo 2^64 of tokens, which are random, so that equal sums are of equal tokens
+ * but for one case in 10^19. Two values are none: */
 enum {
     SYMBOLIC_NOTHING, /* never written; must not be read */
     SYMBOLIC_FOREIGN  /* not the operation's: must be neither read nor written */
@@ -26,10 +27,11 @@ struct symbolic_rank {
     struct symbolic_state *state;
 };
 
-/* Runs all ranks to the end. Returns NULL, or what is wrong until the next run: an exchange leaves its buffer, writes
- * SEND or a RECV that is kept, reads what is not there or touches what is foreign; exchanges of a round depend on each other, are too many, or
- * need more room for arrivals than announced; a message and its receive differ in length; ranks wait for ever; or after
- * a barrier a rank has not heard of every other. */
+/* Runs all ranks to the end. Returns NULL, or what is wrong until the next run: an exchange leaves
+ * its buffer, writes SEND or a RECV that is kept, reads what is not there or touches what is
+ * foreign; exchanges of a round depend on each other, are too many, or need more room for arrivals
+ * than announced; a message and its receive differ in length; ranks wait for ever; or after a
+ * barrier a rank has not heard of every other. */
 const char *symbolic_run(const struct algorithm *algorithm, struct symbolic_rank *ranks, int size,
                          bool barrier);
 

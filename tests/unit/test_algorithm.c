@@ -49,7 +49,8 @@ static void test_fold_places(void **state)
     }
 }
 
-/* Every place but the root's hangs below its parent, and an extent is the places below and itself. */
+/* Every place but the root's hangs below its parent, and an extent is the places below and
+ * itself. */
 static void test_tree_places(void **state)
 {
     (void)state;

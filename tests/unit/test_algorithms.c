@@ -1,5 +1,5 @@
-/* Every algorithm of every collective, for many rank counts, roots, lengths, strides and layouts of blocks, in place and
- * not: right, and within the rules of algorithm.h. */
+/* Every algorithm of every collective, for many rank counts, roots, lengths, strides and layouts of
+ * blocks, in place and not: right, and within the rules of algorithm.h. */
 #include "symbolic.h"
 
 #include <setjmp.h>
@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-/* What a rank has on one side: the table in algorithm.h. INPUT: a vector that begins as the input. */
+/* What a rank has on one side: the table in algorithm.h. INPUT: a vector that begins as the
+ * input. */
 enum side { NONE, OWN, ALL, VECTOR, INPUT };
 
 /* Whose number tells the length of a block of a vector form. */
@@ -173,7 +174,8 @@ static struct shape shape_of(const struct plan *plan, int rank, const struct pla
     return shape;
 }
 
-/* The larger side holds the smaller one, where the own block is; of a reduce each is the whole vector. */
+/* The larger side holds the smaller one, where the own block is; of a reduce each is the whole
+ * vector. */
 static void put_in_place(const struct plan *plan, int rank, struct place *place, uint64_t **send,
                          uint64_t **recv)
 {

@@ -1,5 +1,5 @@
-/* What collectives but allreduce refuse, each named; what ALNICO_CHECK finds between ranks; and averages, which scale
- * without touching the input. Ranks are threads. */
+/* What collectives but allreduce refuse, each named; what ALNICO_CHECK finds between ranks; and
+ * averages, which scale without touching the input. Ranks are threads. */
 #include "comm/comm.h"
 
 #include "ranks.h"

@@ -1,5 +1,6 @@
-/* Every collective but allreduce on communicators whose ranks are threads: each algorithm, every root, equal and unequal
- * blocks, in place, blocking and not, on the inline and on a real stream. Whatever is not to be written is poisoned. */
+/* Every collective but allreduce on communicators whose ranks are threads: each algorithm, every
+ * root, equal and unequal blocks, in place, blocking and not, on the inline and on a real stream.
+ * Whatever is not to be written is poisoned. */
 #include "comm/comm.h"
 #include "comm/tuning.h"
 

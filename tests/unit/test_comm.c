@@ -1,5 +1,5 @@
-/* Communicators whose ranks are threads: allreduce in all its ways on the inline and on real streams,
- * requests, parts, and everything at once. No MPI is initialised. */
+/* Communicators whose ranks are threads: allreduce in all its ways on the inline and on real
+ * streams, requests, parts, and everything at once. No MPI is initialised. */
 #include "comm/algorithm.h"
 
 #include "cases.h"
@@ -282,7 +282,8 @@ static void hold_up(void *argument)
     usleep(*(useconds_t *)argument);
 }
 
-/* While the stream is busy before the operation, calls return; nonblocking work lets the stream go on. */
+/* While the stream is busy before the operation, calls return; nonblocking work lets the stream go
+ * on. */
 static void host_free_body(struct rank *rank)
 {
     alnico_stream_t stream;
@@ -317,7 +318,8 @@ static void test_the_host_is_never_blocked_on_a_stream(void **state)
     ranks_run(2, host_free_body, NULL);
 }
 
-/* A nonblocking operation sees what the stream did before, and alnico_wait makes its later work see it. */
+/* A nonblocking operation sees what the stream did before, and alnico_wait makes its later work see
+ * it. */
 static void join_body(struct rank *rank)
 {
     enum { COUNT = 4000 };

@@ -1,4 +1,5 @@
-/* ALNICO_CHECK: whatever ranks call differently, all of them refuse it with what differs, and can go on. */
+/* ALNICO_CHECK: whatever ranks call differently, all of them refuse it with what differs, and can
+ * go on. */
 #include "comm/comm.h"
 #include "ranks.h"
 
@@ -95,7 +96,8 @@ static void test_what_differs_is_said_on_all_ranks(void **state)
     ranks_run(RANKS, body, NULL);
 }
 
-/* A rank that does not call is waited for until the deadline, and then nothing can be trusted any more. */
+/* A rank that does not call is waited for until the deadline, and then nothing can be trusted any
+ * more. */
 static void absent_body(struct rank *rank)
 {
     alnico_comm_t comm = ranks_comm(rank, NULL);

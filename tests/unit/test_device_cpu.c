@@ -1,4 +1,5 @@
-/* Every slot of the CPU device: memory, copies, arithmetic, events and flags, on streams and without. */
+/* Every slot of the CPU device: memory, copies, arithmetic, events and flags, on streams and
+ * without. */
 #include "datatype.h"
 #include "device/device.h"
 #include "train/random.h"
@@ -186,7 +187,8 @@ static void copies_are_exact(void **state)
     alnico_stream_destroy(stream);
 }
 
-/* The pieces depend on each other: out of order, or done by the caller, the last one would be wrong. */
+/* The pieces depend on each other: out of order, or done by the caller, the last one would be
+ * wrong. */
 static void work_on_a_stream_waits_for_what_came_before(void **state)
 {
     (void)state;
@@ -338,7 +340,8 @@ static void recording_again_moves_an_event(void **state)
     device->event_destroy(passed);
 }
 
-/* The stream's worker may still be about to leave the record. The sanitizers see it touch freed memory. */
+/* The stream's worker may still be about to leave the record. The sanitizers see it touch freed
+ * memory. */
 static void event_may_be_destroyed_when_it_is_complete(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* What the progress engine does with operations: order, windows, lanes, and who may be freed when. */
+/* What the progress engine does with operations: order, windows, lanes, and who may be freed
+ * when. */
 #include "progress/progress.h"
 
 #include <pthread.h>

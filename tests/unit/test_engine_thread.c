@@ -173,8 +173,8 @@ static double retire_latency_us(struct step *step)
     return 1e6 * (now_s() - start);
 }
 
-/* A crowded engine sleeps whenever it has nothing to do; the next operation comes while it falls asleep,
- * at every point of it. */
+/* A crowded engine sleeps whenever it has nothing to do; the next operation comes while it falls
+ * asleep, at every point of it. */
 static void no_wake_up_is_lost(void **state)
 {
     (void)state;
@@ -259,8 +259,8 @@ static void stalled_is_nearly_idle(void **state)
     engine_destroy(engine);
 }
 
-/* The best of several, and of more on a busy machine, so that its load does not matter: what is right
- * takes well below the limit, and what nobody woke up for never comes. */
+/* The best of several, and of more on a busy machine, so that its load does not matter: what is
+ * right takes well below the limit, and what nobody woke up for never comes. */
 enum { TRIES = 8, MORE_TRIES = 100, LATENCY_US = 5000 };
 
 static void stalled_operation_that_can_go_on_is_noticed(void **state)
@@ -367,8 +367,8 @@ static void operation_that_moves_keeps_the_engine_awake(void **state)
     engine_destroy(engine);
 }
 
-/* While it still spins, while it falls asleep, and while it sleeps. Counting yields instead of the time
- * made this take minutes where other processes wanted the cores. */
+/* While it still spins, while it falls asleep, and while it sleeps. Counting yields instead of the
+ * time made this take minutes where other processes wanted the cores. */
 static void destroy_stops_the_thread_in_any_state(void **state)
 {
     (void)state;

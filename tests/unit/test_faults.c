@@ -1,5 +1,5 @@
-/* What goes wrong on communicators whose ranks are threads: ranks that are missing or late, that abort or call
- * another size, and every bad argument. The deadline is half a second here. */
+/* What goes wrong on communicators whose ranks are threads: ranks that are missing or late, that
+ * abort or call another size, and every bad argument. The deadline is half a second here. */
 #include <alnico/alnico.h>
 #include <alnico/mpi.h>
 
@@ -103,8 +103,8 @@ static void test_a_missing_rank_is_named_by_all(void **state)
         pthread_join(threads[i], NULL);
 }
 
-/* The one that comes too late learns it from those who gave up, and not by its own deadline. What they left in shared
- * memory may still complete one call. */
+/* The one that comes too late learns it from those who gave up, and not by its own deadline. What
+ * they left in shared memory may still complete one call. */
 static void late_body(struct rank *rank)
 {
     alnico_comm_t comm = ranks_comm(rank, NULL);

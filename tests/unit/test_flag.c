@@ -1,5 +1,5 @@
-/* Flags whose waiters sleep at once, instead of spinning first: so that the narrow moments between a
- * raise and a waiter that falls asleep are met often enough to be seen. */
+/* Flags whose waiters sleep at once, instead of spinning first: so that the narrow moments between
+ * a raise and a waiter that falls asleep are met often enough to be seen. */
 #include "device/backoff.h"
 
 static inline bool sleep_at_once(struct backoff *backoff)

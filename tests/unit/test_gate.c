@@ -104,7 +104,8 @@ static void gate_holds_its_stream_and_nobody_else(void **state)
     gate_finish(&gate);
 }
 
-/* A stream that has not come to the gate yet passes by the opening of its own use, not a later one. */
+/* A stream that has not come to the gate yet passes by the opening of its own use, not a later
+ * one. */
 static void late_stream_passes_a_gate_armed_again(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* What is known about memory: over a device that counts how often it is asked. Its memory is in extents of 100 bytes, those
- * with an odd number are not its own. */
+/* What is known about memory: over a device that counts how often it is asked. Its memory is in
+ * extents of 100 bytes, those with an odd number are not its own. */
 #include "comm/known.h"
 
 #include "status.h"

@@ -1,5 +1,5 @@
-/* The log and the environment's table. The environment is read once per process, so each case runs in a
- * child with an environment of its own and hands back what it wrote to stderr. */
+/* The log and the environment's table. The environment is read once per process, so each case runs
+ * in a child with an environment of its own and hands back what it wrote to stderr. */
 #include "log.h"
 
 #include <pthread.h>

@@ -215,7 +215,8 @@ static uint64_t divide_reference(alnico_datatype_t type, uint64_t x, int ranks)
     return encode(type, decode(type, x) * (double)(1.0f / (float)ranks));
 }
 
-/* Mostly any bits at all; else zero, one, all ones, the sign bit, or for floats something special. */
+/* Mostly any bits at all; else zero, one, all ones, the sign bit, or for floats something
+ * special. */
 static uint64_t random_element(alnico_datatype_t type)
 {
     static const double special[] = {0.0, -0.0, INFINITY, -INFINITY, 1.0, -1.0, 65504, 3e38, 1e-41};
@@ -374,7 +375,8 @@ static void every_16_bit_float_converts_both_ways(void **state)
     }
 }
 
-/* Each pair of neighbours: their midpoint and the floats beside it, one by one and through a loop. */
+/* Each pair of neighbours: their midpoint and the floats beside it, one by one and through a
+ * loop. */
 static void neighbourhoods_round_to_nearest_even(void **state)
 {
     (void)state;

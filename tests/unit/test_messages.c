@@ -1,5 +1,5 @@
-/* Messages between two ranks on communicators whose ranks are threads: their order, sizes and errors, to others and to
- * oneself, one by one and in groups of any order. */
+/* Messages between two ranks on communicators whose ranks are threads: their order, sizes and
+ * errors, to others and to oneself, one by one and in groups of any order. */
 #include "comm/comm.h"
 #include "far.h"
 #include "ranks.h"
@@ -145,7 +145,8 @@ static void test_sendrecv_around_a_ring(void **state)
             ranks_run(size, around, (void *)everywhere[w]);
 }
 
-/* More are under way than the engine polls of collectives; those of one pair come in their order. */
+/* More are under way than the engine polls of collectives; those of one pair come in their
+ * order. */
 static void many_at_once(struct rank *rank)
 {
     enum { MANY = 100, COUNT = 700 };

@@ -1,6 +1,7 @@
-/* How ranks agree on NCCL: over a made-up NCCL that fails where it is told to, every rank has the backend or none has,
- * nothing is left over, and nobody waits. The communicators are the CPU's, whose backends do not matter here; linked
- * with --wrap for the functions below. What the real NCCL does is for tests/gpu. */
+/* How ranks agree on NCCL: over a made-up NCCL that fails where it is told to, every rank has the
+ * backend or none has, nothing is left over, and nobody waits. The communicators are the CPU's,
+ * whose backends do not matter here; linked with --wrap for the functions below. What the real NCCL
+ * does is for tests/gpu. */
 #include "comm/backend.h"
 #include "comm/nccl_state.h"
 
@@ -461,7 +462,8 @@ static void require_counts(struct rank *rank, int made_here, int calls_here)
     ranks_barrier(rank);
 }
 
-/* Messages between all pairs are connected apart from the rest, and an abort ends the handle all the same. */
+/* Messages between all pairs are connected apart from the rest, and an abort ends the handle all
+ * the same. */
 static void pairs_body(struct rank *rank)
 {
     alnico_comm_t comm = attach(rank);
@@ -555,7 +557,8 @@ static void test_a_forced_name_makes_it(void **state)
     run(RANKS, forced_body);
 }
 
-/* Registering as much as the table gives to NCCL, for graphs that are captured next; and nobody else being there. */
+/* Registering as much as the table gives to NCCL, for graphs that are captured next; and nobody
+ * else being there. */
 static void ahead_body(struct rank *rank)
 {
     static struct device_ops devices[RANKS];
@@ -871,8 +874,9 @@ static void become_gpu(alnico_comm_t comm, struct device_ops *device)
 
 enum who_ends { DEADLINE, ABORT, SILENT_ABORT };
 
-/* Rank 2 never calls. Rank 0 gives up, or is aborted, by a thread that may send or must not; whoever only sees that its kernel has ended must not take that for
- * data: rank 1, whose own deadline is far. */
+/* Rank 2 never calls. Rank 0 gives up, or is aborted, by a thread that may send or must not;
+ * whoever only sees that its kernel has ended must not take that for data: rank 1, whose own
+ * deadline is far. */
 static void misled_body(struct rank *rank)
 {
     static struct device_ops devices[RANKS];
@@ -917,7 +921,8 @@ static void test_another_ranks_abort_is_no_success(void **state)
     }
 }
 
-/* NCCL's abort may wait for what else the GPU runs, and who calls abort may be about to end that. */
+/* NCCL's abort may wait for what else the GPU runs, and who calls abort may be about to end
+ * that. */
 static void patient_body(struct rank *rank)
 {
     alnico_comm_t comm = attach(rank);
@@ -942,7 +947,8 @@ static void test_an_abort_waits_for_nothing(void **state)
     assert_int_equal(atomic_load(&aborted), RANKS);
 }
 
-/* What malloc's caches of threads keep looks as if it were in use: glibc reads that it shall have none when it is loaded. */
+/* What malloc's caches of threads keep looks as if it were in use: glibc reads that it shall have
+ * none when it is loaded. */
 static void leave_out_caches(char **argv)
 {
     if (!getenv("GLIBC_TUNABLES") &&

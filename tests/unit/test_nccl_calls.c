@@ -1,5 +1,6 @@
-/* What is carried out by groups of NCCL's calls: over a made-up NCCL, which takes only groups whose sends and receives
- * meet, in number and length, every rank ends up with its blocks and nothing else is written. Linked with --wrap. */
+/* What is carried out by groups of NCCL's calls: over a made-up NCCL, which takes only groups whose
+ * sends and receives meet, in number and length, every rank ends up with its blocks and nothing
+ * else is written. Linked with --wrap. */
 #include "comm/nccl_calls.h"
 #include "comm/nccl_state.h"
 
@@ -135,7 +136,8 @@ ncclResult_t __wrap_ncclGroupEnd(void)
 
 /* ---- Cases ---- */
 
-/* Who gets how much from whom, the same on all ranks; and where blocks stand, with gaps and in any order. */
+/* Who gets how much from whom, the same on all ranks; and where blocks stand, with gaps and in any
+ * order. */
 struct plan {
     alnico_collective_t collective;
     int root, turn;

@@ -1,5 +1,6 @@
-/* The shared-memory protocol by itself: ranks as threads over one area, all types and operations, small and large,
- * both ways, in sequences that use every buffer again and again; and calls that differ. */
+/* The shared-memory protocol by itself: ranks as threads over one area, all types and operations,
+ * small and large, both ways, in sequences that use every buffer again and again; and calls that
+ * differ. */
 #include "comm/peer.h"
 
 #include "datatype.h"
@@ -174,7 +175,8 @@ static void test_pieces_between_many_ranks(void **state)
     in_world(9, pieces_body, (struct world){0});
 }
 
-/* The edges: nothing, one element, a line and its neighbours, the last small one, a piece and its neighbours. */
+/* The edges: nothing, one element, a line and its neighbours, the last small one, a piece and its
+ * neighbours. */
 static void edges_body(struct rank *rank)
 {
     static const size_t counts[] = {0,   1,   13,  14,    15,    28,    29,
@@ -197,7 +199,8 @@ static void test_edges(void **state)
 
 /* ---- The same bits, and one rounding ---- */
 
-/* 1 + 2^-11 three times: rounded after each step to 16 bits the small parts are lost, in float32 they are not. */
+/* 1 + 2^-11 three times: rounded after each step to 16 bits the small parts are lost, in float32
+ * they are not. */
 static void rounding_body(struct rank *rank)
 {
     struct peer *peer = join(rank);

@@ -1,6 +1,7 @@
-/* The shared-memory protocol of all collectives, ranks as threads over one area: types and operations, tails, in place,
- * long mixed sequences with roots that change and ranks that dawdle, so that every buffer is used again and again, also by
- * ranks that run ahead of others; barriers; and calls and counts that differ. Allreduce by itself: test_peer.c. */
+/* The shared-memory protocol of all collectives, ranks as threads over one area: types and
+ * operations, tails, in place, long mixed sequences with roots that change and ranks that dawdle,
+ * so that every buffer is used again and again, also by ranks that run ahead of others; barriers;
+ * and calls and counts that differ. Allreduce by itself: test_peer.c. */
 #include "comm/peer.h"
 
 #include "datatype.h"
@@ -87,7 +88,8 @@ static void test_every_type_and_operation(void **state)
 
 /* ---- Edges ---- */
 
-/* Nothing, an element, a line and its neighbours, the most of lines, of a piece of few and many ranks, several pieces. */
+/* Nothing, an element, a line and its neighbours, the most of lines, of a piece of few and many
+ * ranks, several pieces. */
 static void edges_body(struct rank *rank)
 {
     static const size_t counts[] = {0,   1,   2,    13,   14,   15,   37,   56,    57,    111,
@@ -180,8 +182,8 @@ static void test_many_ranks(void **state)
 
 /* ---- Ranks that run ahead ---- */
 
-/* Broadcasts and reduces only: nobody waits for everybody. Roots stay for a while, so that they and the leaves come to
- * buffers that a slow rank still reads. */
+/* Broadcasts and reduces only: nobody waits for everybody. Roots stay for a while, so that they and
+ * the leaves come to buffers that a slow rank still reads. */
 static void ahead_body(struct rank *rank)
 {
     const struct world *world = rank->argument;

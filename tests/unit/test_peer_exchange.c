@@ -1,7 +1,8 @@
 /*
- * Messages between GPUs without a GPU: the plans of groups, and what kernels do with them, here by warps that take a step
- * each in random order, over scratch in the host's memory. Groups of several ranks are cut differently, rings are used
- * again and again, and lengths that differ are seen. Argument: the seed.
+ * Messages between GPUs without a GPU: the plans of groups, and what kernels do with them, here by
+ * warps that take a step each in random order, over scratch in the host's memory. Groups of several
+ * ranks are cut differently, rings are used again and again, and lengths that differ are seen.
+ * Argument: the seed.
  */
 #include "comm/peer_exchange.h"
 
@@ -255,7 +256,8 @@ static void make_warps(struct rank_state *me)
     me->left = me->count;
 }
 
-/* A group of the next messages of the list, in an order of this rank's, but in the list's for each pair. */
+/* A group of the next messages of the list, in an order of this rank's, but in the list's for each
+ * pair. */
 static void launch(struct rank_state *me, int blocks)
 {
     struct exchange list[2 * MESSAGES];

@@ -1,5 +1,6 @@
-/* The executor with every algorithm over the local transport, all ranks polled by one thread in a random
- * order: results against exact integers, the same bits on all ranks, and what happens on errors. */
+/* The executor with every algorithm over the local transport, all ranks polled by one thread in a
+ * random order: results against exact integers, the same bits on all ranks, and what happens on
+ * errors. */
 #include "comm/rounds.h"
 
 #include "reference.h"
@@ -210,8 +211,8 @@ static int twice_rounds(const struct shape *shape)
     return 2;
 }
 
-/* Round 0 keeps a copy in WORK; round 1 adds that copy, so that RECV doubles, and swaps halves of WORK
- * with the other rank. */
+/* Round 0 keeps a copy in WORK; round 1 adds that copy, so that RECV doubles, and swaps halves of
+ * WORK with the other rank. */
 static bool twice_round(const struct shape *s, int i, int k, struct exchange *out)
 {
     struct span recv = {BUFFER_RECV, 0, s->count}, work = {BUFFER_WORK, 0, s->count};

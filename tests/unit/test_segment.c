@@ -1,5 +1,5 @@
-/* The segment between threads, processes and both: all see the same bytes, agree on failure, know who
- * lives, and leave nothing behind. */
+/* The segment between threads, processes and both: all see the same bytes, agree on failure, know
+ * who lives, and leave nothing behind. */
 #include "comm/segment.h"
 
 #include "forks.h"

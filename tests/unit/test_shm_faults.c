@@ -1,6 +1,7 @@
-/* Ranks that are processes and are late, stopped, killed, or exit in the middle of allreduces over shared
- * memory: every survivor gets in time a status that names operation, communicator and rank, and goes on
- * to destroy the communicator. The deadline is half a second, or three times that where a sanitizer makes all of it slower. */
+/* Ranks that are processes and are late, stopped, killed, or exit in the middle of allreduces over
+ * shared memory: every survivor gets in time a status that names operation, communicator and rank,
+ * and goes on to destroy the communicator. The deadline is half a second, or three times that where
+ * a sanitizer makes all of it slower. */
 #include <alnico/alnico.h>
 
 #include "forks.h"

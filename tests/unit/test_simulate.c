@@ -1,5 +1,5 @@
-/* Every operation in virtual time: its algorithms against their cost formulas, right on crowded machines and in chunks,
- * and the same with and without data. */
+/* Every operation in virtual time: its algorithms against their cost formulas, right on crowded
+ * machines and in chunks, and the same with and without data. */
 #include "reference.h"
 #include "simulate_operations.h"
 
@@ -46,7 +46,8 @@ static double run(const struct simulate_case *what)
 
 /* ---- Cost formulas ---- */
 
-/* lg p times (alpha + n beta) and more, for a power of two p: how often each term counts, n in full. */
+/* lg p times (alpha + n beta) and more, for a power of two p: how often each term counts, n in
+ * full. */
 struct formula {
     const char *operation, *algorithm;
     double (*alphas)(double p), (*betas)(double p), (*gammas)(double p);

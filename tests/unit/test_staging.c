@@ -1,5 +1,6 @@
-/* Messages of a device whose memory the host does not reach, on a device made of the CPU's streams: its addresses are
- * not the host's, so that whatever loads or stores there by itself crashes. And the ring of pinned memory. */
+/* Messages of a device whose memory the host does not reach, on a device made of the CPU's streams:
+ * its addresses are not the host's, so that whatever loads or stores there by itself crashes. And
+ * the ring of pinned memory. */
 #include "comm/staging.h"
 
 #include "cases.h"
@@ -100,8 +101,8 @@ static void every_case_is_right(void **state)
 
 enum { CALLS = 3000, MOST = 40000 };
 
-/* More than the ring holds are given to the stream before it may begin: some go the way of long ones, on each rank
- * others. Every call's input is the result of the one before. */
+/* More than the ring holds are given to the stream before it may begin: some go the way of long
+ * ones, on each rank others. Every call's input is the result of the one before. */
 struct barrier {
     atomic_bool go;
 };
@@ -298,7 +299,8 @@ static alnico_status_t receive_two(struct seat *s, int rank, int32_t *to, size_t
     return status == ALNICO_SUCCESS ? alnico_group_end(s->comm, NULL) : status;
 }
 
-/* Rank 0's second copy to the device fails while the first waits: it has ended when the call has. */
+/* Rank 0's second copy to the device fails while the first waits: it has ended when the call
+ * has. */
 static void run_failing_copy(struct rank *rank)
 {
     enum { COUNT = 20000 };
@@ -354,7 +356,8 @@ static void check_held(const struct held *h)
                      h->memory[i], h->mark, (unsigned long long)seed);
 }
 
-/* Regions in use never overlap, whatever the order in which they are given back, and all of it is used again. */
+/* Regions in use never overlap, whatever the order in which they are given back, and all of it is
+ * used again. */
 static void regions_do_not_overlap(void **state)
 {
     (void)state;

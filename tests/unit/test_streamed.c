@@ -1,5 +1,5 @@
-/* Operations that the device carries out follow each other as their calls did, blocking or not, shown with functions on
- * CPU streams that write down when they ran. */
+/* Operations that the device carries out follow each other as their calls did, blocking or not,
+ * shown with functions on CPU streams that write down when they ran. */
 #include "comm/streamed.h"
 #include "ranks.h"
 
@@ -82,7 +82,8 @@ static void calls_run_in_their_order(void **state)
 
 /* ---- While a graph is captured ---- */
 
-/* What CUDA refuses: a stream that is captured waits for an event outside, or another for one that was captured. */
+/* What CUDA refuses: a stream that is captured waits for an event outside, or another for one that
+ * was captured. */
 enum { EVENTS = 8 };
 
 static struct {

@@ -12,7 +12,8 @@
 
 enum { GROUP_RANKS = 5, GROUP_MESSAGES = 40, LONGEST = 9, SLOT = LONGEST + 1 };
 
-/* Message i goes from one random rank to another, some to itself, and lies at i * SLOT of both sides. */
+/* Message i goes from one random rank to another, some to itself, and lies at i * SLOT of both
+ * sides. */
 static int from_of(uint64_t turn, int i)
 {
     return (int)(symbolic_token((int)turn, i, 1) % GROUP_RANKS);

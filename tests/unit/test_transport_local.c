@@ -1,5 +1,5 @@
-/* Messages between ranks of one process: matching by sender and tag in order, either side first, sizes,
- * cancelling, small messages that outlive their sender, and many threads at once. */
+/* Messages between ranks of one process: matching by sender and tag in order, either side first,
+ * sizes, cancelling, small messages that outlive their sender, and many threads at once. */
 #include "comm/transport.h"
 #include "ranks.h"
 #include "reference.h"
@@ -166,7 +166,8 @@ static void test_a_message_to_oneself(void **state)
     assert_string_equal(in, "self");
 }
 
-/* Each rank sends to each with two tags, from two threads, and cancels some receives that never match. */
+/* Each rank sends to each with two tags, from two threads, and cancels some receives that never
+ * match. */
 struct traffic {
     struct transport *transport;
     uint32_t tag;

@@ -1,5 +1,5 @@
-/* Messages over shared memory, between threads, processes and both, copied at once or through the rings:
- * matching, sizes, cancelling, floods, and communicators over it. */
+/* Messages over shared memory, between threads, processes and both, copied at once or through the
+ * rings: matching, sizes, cancelling, floods, and communicators over it. */
 #include "comm/comm.h"
 #include "comm/shm.h"
 
@@ -675,8 +675,8 @@ static void test_a_flood_that_nobody_expects(void **state)
     forks_run(2, 1, flood_body, NULL);
 }
 
-/* What is too small for the receiver to read directly goes whole, so that nobody has to be there; with more than 16 ranks
- * that is all up to 4 KB. */
+/* What is too small for the receiver to read directly goes whole, so that nobody has to be there;
+ * with more than 16 ranks that is all up to 4 KB. */
 static void eager_body(struct rank *rank)
 {
     static char out[3000], in[sizeof out];

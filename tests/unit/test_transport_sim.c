@@ -1,6 +1,6 @@
-/* Virtual time: what a message, a reduction and a shared part of a machine cost, by hand; every algorithm
- * against its cost formula; real results on crowded machines; crossovers; machine files with every kind of
- * damage; the event queue against a sorted list. */
+/* Virtual time: what a message, a reduction and a shared part of a machine cost, by hand; every
+ * algorithm against its cost formula; real results on crowded machines; crossovers; machine files
+ * with every kind of damage; the event queue against a sorted list. */
 #include "comm/sim_queue.h"
 #include "comm/transport_sim.h"
 #include "reference.h"

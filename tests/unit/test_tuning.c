@@ -1,5 +1,6 @@
-/* Steps follow from rows as the table says, the built-in table covers everything, and the settings refuse what they cannot use, naming it. The
- * environment is read once in a process: each case has its own. */
+/* Steps follow from rows as the table says, the built-in table covers everything, and the settings
+ * refuse what they cannot use, naming it. The environment is read once in a process: each case has
+ * its own. */
 #include "comm/tuning.h"
 
 #include <limits.h>
@@ -170,8 +171,8 @@ static struct tuning_row gpu_row(size_t bytes, unsigned modes, const char *backe
     return row;
 }
 
-/* Rows that ask for a mode count in calls that have it, and the next row that fits is there for who cannot use the
- * first. */
+/* Rows that ask for a mode count in calls that have it, and the next row that fits is there for who
+ * cannot use the first. */
 static void test_modes_and_the_next_row(void **state)
 {
     (void)state;

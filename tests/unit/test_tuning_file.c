@@ -1,5 +1,5 @@
-/* Tuning files: what is good is read and survives being written; every kind of damage is refused with its line and
- * key, and never crashes. */
+/* Tuning files: what is good is read and survives being written; every kind of damage is refused
+ * with its line and key, and never crashes. */
 #include "comm/tuning.h"
 
 #include <errno.h>
@@ -236,7 +236,8 @@ static void test_too_many_rows(void **state)
     tuning_finish(&t);
 }
 
-/* Any prefix, any byte changed: an error or a table, but no crash (this is run under sanitizers). */
+/* Any prefix, any byte changed: an error or a table, but no crash (this is run under
+ * sanitizers). */
 static void test_random_damage(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 /*
- * A small convolutional network without batch norm: what a rank computes for an image does not depend
- * on the other images of its batch, so training on several ranks equals training on the joined batch.
+ * A small convolutional network without batch norm: what a rank computes for an image does not
+ * depend on the other images of its batch, so training on several ranks equals training on the
+ * joined batch.
  */
 #include "models.h"
 

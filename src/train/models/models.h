@@ -4,8 +4,8 @@
 
 #include "train/network.h"
 
-/* Appends a model's operations to an empty network, the cross-entropy of `classes` included. Errors: as
- * network_append. */
+/* Appends a model's operations to an empty network, the cross-entropy of `classes` included.
+ * Errors: as network_append. */
 struct model {
     const char *name, *about;
     alnico_status_t (*build)(struct network *network, const void *design, size_t classes);
@@ -21,7 +21,8 @@ enum { MODELS = 7 };
 /* By name; NULL if there is none. */
 const struct model *model_find(const char *name);
 
-/* The finished network of a model for images of this shape. Errors: as network_create and the build. */
+/* The finished network of a model for images of this shape. Errors: as network_create and the
+ * build. */
 alnico_status_t model_network(const struct model *model, size_t height, size_t width,
                               size_t channels, size_t classes, struct network **out);
 

@@ -1,16 +1,17 @@
 /*
  * Residual networks (He et al. 2015, "Deep residual learning for image recognition"), as data.
  *
- * ResNet-18 to -152 for large images, section 4.1: a 7x7 convolution and a max pooling, four stages of
- * blocks of two 3x3 convolutions, or of a 1x1, a 3x3 and a 1x1 with four times the filters, where the 3x3
- * has the stride (the variant called v1.5). The last batch norm of each block begins with scale 0, so
- * that blocks begin as identities (Goyal et al. 2017, "Accurate, large minibatch SGD").
+ * ResNet-18 to -152 for large images, section 4.1: a 7x7 convolution and a max pooling, four stages
+ * of blocks of two 3x3 convolutions, or of a 1x1, a 3x3 and a 1x1 with four times the filters,
+ * where the 3x3 has the stride (the variant called v1.5). The last batch norm of each block begins
+ * with scale 0, so that blocks begin as identities (Goyal et al. 2017, "Accurate, large minibatch
+ * SGD").
  *
  * ResNet-20 for small images, section 4.2: a 3x3 convolution and three stages.
  *
- * Where a stage begins with another shape, the shortcut is a 1x1 convolution with batch norm (option B of
- * the paper). Its two operations stand just before the block's last batch norm, so that kernels can take
- * both norms, the addition and the ReLU as one.
+ * Where a stage begins with another shape, the shortcut is a 1x1 convolution with batch norm
+ * (option B of the paper). Its two operations stand just before the block's last batch norm, so
+ * that kernels can take both norms, the addition and the ReLU as one.
  */
 #include "models.h"
 
