@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -31,7 +32,11 @@ static _Noreturn void give_up(const char *why)
 /* The process ends anyway: that the text does not come is the worst that may happen. */
 static void on_crash(int number)
 {
-    signal(number, SIG_DFL);
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&told)) { /* another thread's: let it speak */
+        sleep(5);
+        _Exit(EXIT_FAILURE);
+    }
     give_up(number == SIGABRT ? "aborted" : "segmentation fault");
 }
 
