@@ -33,10 +33,11 @@
  * is. */
 struct shape {
     int rank, size, root;
-    size_t
-        count; /* elements of the vector, or of each block; in vector forms of the rank's own block */
-    size_t
-        stride; /* from one block to the next in SEND and RECV, >= count: a call may be cut into chunks of its blocks */
+    /* Elements of the vector, or of each block; in vector forms of the rank's own block. */
+    size_t count;
+    /* From one block to the next in SEND and RECV, >= count: a call may be cut into chunks of its
+     * blocks. */
+    size_t stride;
 
     /* Vector forms: block b of SEND, and of RECV, has so many elements and begins there. NULL where
      * the side has one block, and for equal blocks. The ranks of an allgatherv or reduce_scatterv
@@ -84,8 +85,8 @@ struct algorithm {
     /* Elements that arrive to be reduced in any one round, at most; NULL: count. */
     size_t (*arrivals)(const struct shape *shape);
 
-    bool
-        whole; /* moves neighbouring blocks in one message: the call is never cut, and stride is count */
+    /* Moves neighbouring blocks in one message: the call is never cut, and stride is count. */
+    bool whole;
 };
 
 /* The allreduce algorithms, ended by NULL. To add one, add its line here and to algorithm.c. */

@@ -12,8 +12,8 @@ struct call {
     alnico_collective_t collective;
     const void *send;
     void *recv;
-    size_t
-        count; /* elements: of the vector, or of a block; in vector forms of the rank's own block */
+    /* Elements: of the vector, or of a block; in vector forms of the rank's own block. */
+    size_t count;
     alnico_datatype_t type;
     alnico_op_t op; /* of reductions */
     int root;       /* of those that have one */

@@ -64,8 +64,8 @@ struct share {
     uint32_t pieces, piece_bytes;
     _Atomic uint32_t next;    /* the first that nobody has taken, or beyond the last */
     _Atomic uint32_t written; /* how many the writer has copied */
-    _Atomic uint32_t
-        refused; /* the number, from 1, of one that the writer took and may not copy; 0: none */
+    /* The number, from 1, of one that the writer took and may not copy; 0: none. */
+    _Atomic uint32_t refused;
 };
 
 /* In the segment; cells and bytes follow. */

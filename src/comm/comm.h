@@ -84,8 +84,8 @@ struct alnico_comm {
     uint64_t sequence;  /* operations called so far */
     uint64_t next_turn; /* of their chunks: what the host backend's tags are made of */
 
-    struct peer_state
-        *peer; /* of the backends that these are called after; NULL: cannot work here */
+    /* Of the backends that these are called after; NULL: cannot work here. */
+    struct peer_state *peer;
     struct peer_cuda_state *peer_cuda;
     struct shared_state *shared;
     struct nccl_state *nccl;
@@ -97,8 +97,8 @@ struct alnico_comm {
 
     struct lane lane, messages_lane;
     uint64_t messages; /* operations of messages called so far, and ... */
-    _Atomic uint64_t
-        messages_begun;            /* ... how many have posted theirs: in the order of the calls */
+    /* ... how many have posted theirs: in the order of the calls. */
+    _Atomic uint64_t messages_begun;
     atomic_int in_flight;          /* submitted to the engine and not retired */
     struct hosted *issued, *spare; /* the host backend's operations: not yet free again, and free */
     struct staging *staging;       /* the host backend's; NULL where the host reaches the buffers */

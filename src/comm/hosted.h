@@ -24,8 +24,8 @@ struct hosted {
     bool claimed;          /* the user holds the request */
     atomic_bool retired;   /* nobody polls it any more */
     alnico_status_t ended; /* how; valid once retired */
-    uint64_t
-        sequence; /* among the communicator's operations, from 1; of messages, the last before them */
+    /* Among the communicator's operations, from 1; of messages, the last before them. */
+    uint64_t sequence;
     int awaited; /* which rank, when it gave up; -1: all */
     unsigned idle_polls;
     double stalled_at; /* when it last advanced; 0 before the first look at the clock */
@@ -34,8 +34,8 @@ struct hosted {
 /* What a backend's operations do; called by whoever polls. */
 struct work_ops {
     const struct backend_ops *backend;
-    size_t
-        bytes; /* of the struct that begins with struct hosted; zeroed once, when it is allocated */
+    /* Of the struct that begins with struct hosted; zeroed once, when it is allocated. */
+    size_t bytes;
 
     /* One step without blocking: ALNICO_PENDING, SUCCESS, or an error. Sets *moved if anything
      * advanced. */

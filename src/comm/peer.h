@@ -55,9 +55,9 @@ struct peer_run {
     bool ended;
     bool begun;   /* our own part of this turn is out */
     size_t width; /* bytes of an element; of a barrier 0 */
-    const size_t *
-        counts; /* elements of all blocks of a vector form; where only pairs know them, of those that we take.
-                           * NULL: all are equal */
+    /* Elements of all blocks of a vector form; where only pairs know them, of those that we take.
+     * NULL: all are equal. */
+    const size_t *counts;
     size_t longest;      /* elements of the longest block, or of the vector */
     int index;           /* how many ranks the step is done with */
     uint64_t least;      /* that those ranks have finished */

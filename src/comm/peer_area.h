@@ -56,8 +56,8 @@ struct part {
     struct line letters[SLOTS]; /* to one rank */
     struct word ready, reduced; /* pieces in stages, and their results */
     struct word flowing;        /* pieces in slots */
-    struct word
-        finished[COUNTS]; /* turns and pieces that it needs nothing of any more: so many or more */
+    /* Turns and pieces that it needs nothing of any more: so many or more. */
+    struct word finished[COUNTS];
 };
 
 /* When we wrote to a buffer, and who reads it: a rank, or EVERYBODY. */

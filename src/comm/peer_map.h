@@ -26,8 +26,8 @@ struct peer_place {
 struct peer_map {
     alnico_comm_t comm;
     struct peer_keeper *keeper; /* of this rank's scratch; NULL: it needs none */
-    bool
-        ordered; /* NVLink is known to join all pairs: 128 bytes that a warp stores arrive in order */
+    /* NVLink is known to join all pairs: 128 bytes that a warp stores arrive in order. */
+    bool ordered;
     struct peer_place places[PEER_CUDA_RANKS];
 };
 

@@ -34,8 +34,8 @@ struct pipeline {
     const struct algorithm *algorithm;
     size_t chunk_bytes;
     struct transport *transport;
-    struct staging
-        *staging; /* NULL: the host reaches the buffers; otherwise the pipeline owns its chunks */
+    /* NULL: the host reaches the buffers; otherwise the pipeline owns its chunks. */
+    struct staging *staging;
     struct pool *pool; /* of the host's memory */
     uint32_t turn;     /* of the first chunk among all chunks of the communicator */
 

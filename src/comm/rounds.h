@@ -25,9 +25,9 @@ struct rounds {
     void *stream;                    /* what it reduces on: the inline stream, NULL on the CPU */
     alnico_datatype_t type;
     alnico_op_t op;
-    char *
-        buffer[BUFFERS]; /* RECV begins as a copy of the input; WORK has algorithm->work elements */
-    char *arrivals;      /* room for what arrives to be reduced in one round */
+    /* RECV begins as a copy of the input; WORK has algorithm->work elements. */
+    char *buffer[BUFFERS];
+    char *arrivals;       /* room for what arrives to be reduced in one round */
     struct pending *many; /* room for as many exchanges as a round may have; NULL: EXCHANGES */
     bool empty;           /* messages without elements are sent too */
 

@@ -54,8 +54,8 @@ struct peer {
     struct arrival *arrivals, **arrivals_end;
     bool near;          /* a thread of this process */
     size_t direct_from; /* bytes from which an offer is copied from the sender's memory */
-    bool
-        shares; /* and, if it is long, to the receiver's by the sender: reading has worked before */
+    /* And, if it is long, to the receiver's by the sender: reading has worked before. */
+    bool shares;
     bool writes; /* this rank's part in that has not failed yet */
     int pid;
 };

@@ -38,8 +38,9 @@ struct lane {
     struct op *first, *last; /* admitted and not retired, in order */
     struct lane *next;       /* in the engine's list, while first is not NULL */
     bool listed;
-    bool
-        wide; /* the owner's: all operations are polled at once, for they wait for nothing but each their own */
+    /* The owner's: all operations are polled at once, for they wait for nothing but each their
+     * own. */
+    bool wide;
 };
 
 struct engine_options {

@@ -21,9 +21,9 @@ struct convolution {
     size_t filters, rows, columns, stride, pad;
     size_t out_height, out_width;
     bool accumulate; /* DATA: adds to what is there */
-    unsigned
-        sums; /* FORWARD: also the sums of y and of its squares, float32, for each filter: 1; 2: by engines that
-                        are compiled for it too */
+    /* FORWARD: also the sums of y and of its squares, float32, for each filter: 1; 2: by engines
+     * that are compiled for it too. */
+    unsigned sums;
 };
 
 /* Where x, w and y (or their gradients) stand. */

@@ -50,12 +50,12 @@ struct cudnn_step {
     bool has_data, adds; /* it makes a gradient of its input; and adds it in a pass of its own */
     float *sums; /* of a convolution: of what it makes, then of its squares; NULL: it makes none */
     struct train_norm norm, other;
-    const struct cudnn_step
-        *makers[2]; /* the convolutions before a step's batch norms; NULL: none */
+    /* The convolutions before a step's batch norms; NULL: none. */
+    const struct cudnn_step *makers[2];
     struct train_normalise normalise;
     struct train_norm_backward back;
-    struct train_norm
-        winners; /* of a batch norm with a pooling behind it: on the windows' winners */
+    /* Of a batch norm with a pooling behind it: on the windows' winners. */
+    struct train_norm winners;
     struct train_norm_pool norm_pool;
     struct train_pool pool;
     struct train_loss loss;

@@ -36,8 +36,8 @@ struct arenas {
     float *velocity;   /* network->parameters: the optimizer's */
     float *statistics; /* network->statistics */
     void *activations; /* plan->bytes: values, their gradients, what steps save, scratch */
-    float
-        *images; /* batch x height x width x channels; with kernels that load, in the activations */
+    /* Batch x height x width x channels; with kernels that load, in the activations. */
+    float *images;
     int32_t *labels; /* batch; -1: no image here, it has no part in loss and gradient */
     double *score;   /* SCORES */
     float *control;  /* CONTROLS */
@@ -47,8 +47,8 @@ struct arenas {
 struct kernels_options {
     enum precision precision;
     int threads; /* of the CPU; 0: the resident's own default */
-    float
-        smoothing; /* of labels, 0 to below 1: so much of each image's weight is spread over all classes */
+    /* Of labels, 0 to below 1: so much of each image's weight is spread over all classes. */
+    float smoothing;
     bool frozen;        /* batch norms use the running statistics in training too, and leave them */
     bool deterministic; /* the same bits in every run that has the same `cache` */
     bool full_float;    /* in fp32, not even TF32 */

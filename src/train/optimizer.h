@@ -22,9 +22,9 @@ struct optimizer_options {
     double warmup;   /* share of the run in which the rate rises linearly, 0 to 1 */
     enum schedule schedule;
     double drops[OPTIMIZER_DROPS]; /* shares of the run after which it is a tenth; >= 1: never */
-    double
-        trust; /* > 0: LARS. The slope of each operation's weights is multiplied by trust * |weights| /
-                   * (|gradients| + decay * |weights|), where neither length is 0 */
+    /* > 0: LARS. The slope of each operation's weights is multiplied by trust * |weights| /
+     * (|gradients| + decay * |weights|), where neither length is 0. */
+    double trust;
 };
 
 /* The values that reach 92 % on Fashion-MNIST with ResNet-20 in ten epochs, for `images` per step

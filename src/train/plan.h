@@ -42,8 +42,8 @@ struct plan {
     enum precision precision;
     struct step *steps; /* in forward order */
     size_t count;
-    size_t
-        *values;   /* by tensor: offset of its batch in bytes; PLAN_NONE: no memory of the plan's */
+    /* By tensor: offset of its batch in bytes; PLAN_NONE: no memory of the plan's. */
+    size_t *values;
     size_t *diffs; /* the same for its gradient; PLAN_NONE: nobody needs it */
     size_t bytes;  /* of the allocation */
     size_t least;  /* the most that lives at one time: no placement needs less */

@@ -15,8 +15,8 @@ struct replica_setup {
     size_t batch; /* images, > 0 */
     uint64_t seed;
     struct kernels_options options;
-    alnico_datatype_t
-        gradient_type;   /* ALNICO_FLOAT32, or what the kernels' wire_gradients allows */
+    /* ALNICO_FLOAT32, or what the kernels' wire_gradients allows. */
+    alnico_datatype_t gradient_type;
     void *stream;        /* of the kernels' device; NULL: the CPU's inline stream */
     size_t memory_limit; /* bytes of the device that may be used; 0: what there is */
 };
@@ -37,8 +37,8 @@ struct replica {
     void *stream;
     struct waiting waiting;       /* of the host for the stream */
     struct device_event *reached; /* what it waits for */
-    struct replica_stage
-        *stages; /* pinned copies of batches on their way to the device; NULL: none */
+    /* Pinned copies of batches on their way to the device; NULL: none. */
+    struct replica_stage *stages;
     size_t loads;
     struct replica_job *jobs;        /* of a CPU stream: three for each step, and the update */
     struct replica_failure *failure; /* the first of those that failed */

@@ -16,8 +16,8 @@ struct strategy_setup {
     void *gradients;        /* the arena, in backward order; outlives the strategy */
     size_t count;           /* elements */
     alnico_datatype_t type; /* of the arena */
-    alnico_datatype_t
-        wire;           /* what travels: the type, or on the CPU FLOAT16 or BFLOAT16 for FLOAT32 */
+    /* What travels: the type, or on the CPU FLOAT16 or BFLOAT16 for FLOAT32. */
+    alnico_datatype_t wire;
     const size_t *ends; /* where buckets end, in elements, rising, the last is `count` */
     size_t buckets;
     bool late; /* send nothing before the backward pass is over */

@@ -74,8 +74,8 @@ struct train_normalise {
     const void *plain;
     bool relu;
     void *y;
-    uint8_t
-        *mask; /* NULL, or a bit for each element of y that is above 0: bit i % 8 of byte i / 8 */
+    /* NULL, or a bit for each element of y that is above 0: bit i % 8 of byte i / 8. */
+    uint8_t *mask;
 };
 int train_normalise(const struct train_gpu *gpu, const struct train_normalise *pass);
 
@@ -107,8 +107,8 @@ int train_norm_gradient(const struct train_gpu *gpu, const struct train_norm_bac
 struct train_norm_pool {
     const struct train_norm *norm; /* of images x height x width rows */
     size_t height, width;
-    void *
-        y; /* the largest of relu(norm(x)); of those that are equal before they are rounded the first */
+    /* The largest of relu(norm(x)); of those that are equal before they are rounded the first. */
+    void *y;
     void *winners;  /* its x */
     uint8_t *index; /* its place in the window, a byte for each element of y; 255 where y is 0 */
     uint8_t *mask;  /* a bit for each element of y that is above 0 */

@@ -57,8 +57,8 @@ struct trainer_options {
 
     const char *save;  /* file for a checkpoint at the end; NULL: none */
     size_t save_every; /* steps between two more of them; 0: none */
-    const char
-        *load; /* checkpoint to go on from; NULL: none. Steps and epochs include those done */
+    /* Checkpoint to go on from; NULL: none. Steps and epochs include those done. */
+    const char *load;
 
     void (*progress)(void *context, const struct trainer_progress *progress); /* NULL: none */
     void *context;

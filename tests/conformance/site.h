@@ -19,8 +19,9 @@ struct copy {
 struct site_ops {
     alnico_device_t device;
     bool self; /* a send to oneself and its receive may be two calls */
-    bool
-        calm; /* algorithms are forced while nothing is in flight: to make what they need may wait for the device */
+    /* Algorithms are forced while nothing is in flight: to make what they need may wait for the
+     * device. */
+    bool calm;
     uint64_t renew; /* after so many calls communicators are made anew */
 
     void *(*open)(const struct rank *rank, bool mpi);

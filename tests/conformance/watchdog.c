@@ -14,8 +14,8 @@ static struct {
     pthread_mutex_t mutex;
     struct batch batch;
     int seconds; /* since it was told */
-    struct options
-        options; /* a copy: the thread looks while main has returned and exit still runs */
+    /* A copy: the thread looks while main has returned and exit still runs. */
+    struct options options;
     bool runs;
 } now = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
