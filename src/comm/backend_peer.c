@@ -26,7 +26,6 @@ struct peer_op {
     struct hosted hosted;
     struct peer_run run;
     uint64_t ticket;
-    bool served;
 
     /* Where only pairs of ranks know how long blocks are: what they exchange as messages. */
     bool has_rest;
@@ -38,15 +37,12 @@ struct peer_op {
 static alnico_status_t poll_run(struct peer_op *op, bool *moved)
 {
     struct peer_state *state = op->hosted.comm->peer;
-    if (op->served)
-        return ALNICO_SUCCESS;
-    if (atomic_load_explicit(&state->serving, memory_order_acquire) != op->ticket)
-        return ALNICO_PENDING;
+    uint64_t serving = atomic_load_explicit(&state->serving, memory_order_acquire);
+    if (serving != op->ticket)
+        return serving > op->ticket ? ALNICO_SUCCESS : ALNICO_PENDING;
     alnico_status_t status = peer_poll(&op->run, moved);
-    if (status == ALNICO_SUCCESS) {
-        op->served = true;
+    if (status == ALNICO_SUCCESS)
         atomic_store_explicit(&state->serving, op->ticket + 1, memory_order_release);
-    }
     return status;
 }
 
@@ -129,7 +125,6 @@ static alnico_status_t prepare(struct peer_op *op, struct call *call, const stru
 {
     TRY(hosted_keep_lists(&op->hosted, call));
     peer_begin(&op->run, op->hosted.comm->peer->peer, call, way_of(choice->algorithm));
-    op->served = false;
     return plan_rest(op);
 }
 

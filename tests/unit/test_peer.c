@@ -4,10 +4,10 @@
 #include "comm/peer.h"
 
 #include "datatype.h"
+#include "peer_trial.h"
 #include "ranks.h"
 #include "reference.h"
 
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,17 +36,6 @@ static struct peer *join(struct rank *rank)
     const struct world *world = rank->argument;
     REQUIRE_STATUS(peer_create(world->area, rank->rank, rank->size, &peer), ALNICO_SUCCESS);
     return peer;
-}
-
-static alnico_status_t run(struct peer *peer, const struct call *call, enum peer_way way)
-{
-    struct peer_run run;
-    alnico_status_t status;
-    bool moved = false;
-    peer_begin(&run, peer, call, way);
-    while ((status = peer_poll(&run, &moved)) == ALNICO_PENDING)
-        sched_yield();
-    return status;
 }
 
 static void check(struct rank *rank, const struct call *call, uint64_t salt)
@@ -78,7 +67,7 @@ static void one(struct rank *rank, struct peer *peer, size_t count, alnico_datat
                         .count = count,
                         .type = type,
                         .op = op};
-    REQUIRE_STATUS(run(peer, &call, way), ALNICO_SUCCESS);
+    REQUIRE_STATUS(trial_run(peer, &call, way), ALNICO_SUCCESS);
     REQUIRE(recv[bytes] == 0x5a);
     check(rank, &call, salt);
     free(send);
@@ -213,7 +202,7 @@ static void rounding_body(struct rank *rank)
                             .count = 1,
                             .type = ALNICO_FLOAT16,
                             .op = ALNICO_SUM};
-        REQUIRE_STATUS(run(peer, &call, (enum peer_way)way), ALNICO_SUCCESS);
+        REQUIRE_STATUS(trial_run(peer, &call, (enum peer_way)way), ALNICO_SUCCESS);
         REQUIRE(out == 0x3c01); /* 1 + 2 * 2^-11 = the next number after 1 */
     }
     peer_destroy(peer);
@@ -245,7 +234,7 @@ static void mismatch_body(struct rank *rank)
     }
     enum peer_way way =
         world->rounds == 3 && rank->rank == 1 ? PEER_TWO_SHOT : (enum peer_way)world->way;
-    REQUIRE_STATUS(run(peer, &call, way), ALNICO_ERROR_MISMATCH);
+    REQUIRE_STATUS(trial_run(peer, &call, way), ALNICO_ERROR_MISMATCH);
     peer_destroy(peer);
 }
 
