@@ -233,8 +233,7 @@ void comm_drain(alnico_comm_t comm)
 static bool is_broken(alnico_comm_t comm)
 {
     if (atomic_load(&comm->aborted)) {
-        struct report report = {
-            .rank = comm->rank, .status = ALNICO_ERROR_ABORTED, .sequence = comm->sequence};
+        struct report report = {.rank = comm->rank, .status = ALNICO_ERROR_ABORTED};
         watch_tell(&comm->watch, comm->transport, &report);
     }
     return atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||

@@ -206,14 +206,26 @@ static int find_cause(const struct watch *watch, int size)
     return -1;
 }
 
-/* A rank that calls something else than this one, or -1; of the rest nothing is known. */
+/* A rank that calls something else in this rank's operation, or -1; of the rest nothing is known. */
 static int find_other(const struct watch *watch, int size, const struct report *mine)
 {
     for (int i = 0; i < size; i++) {
         const struct report *r = &watch->reports[i];
-        if (r->status && r->sequence && mine->sequence &&
-            (r->sequence != mine->sequence || r->count != mine->count || r->type != mine->type ||
-             r->op != mine->op || r->collective != mine->collective || r->root != mine->root))
+        if (r->status && r->sequence && r->sequence == mine->sequence &&
+            (r->count != mine->count || r->type != mine->type || r->op != mine->op ||
+             r->collective != mine->collective || r->root != mine->root))
+            return i;
+    }
+    return -1;
+}
+
+/* A rank that gave up in an earlier or later operation than this one, or -1. A later one is no
+ * mismatch: where this rank was held up in the middle, some may have gone on without it. */
+static int find_elsewhere(const struct watch *watch, int size, const struct report *mine)
+{
+    for (int i = 0; i < size; i++) {
+        const struct report *r = &watch->reports[i];
+        if (r->status && r->sequence && r->sequence != mine->sequence)
             return i;
     }
     return -1;
@@ -226,9 +238,7 @@ static const char *describe(const struct report *r, char *text, size_t bytes)
                         .type = (alnico_datatype_t)r->type,
                         .op = (alnico_op_t)r->op,
                         .root = r->root};
-    size_t length = strlen(call_describe(&call, text, bytes));
-    snprintf(text + length, bytes - length, " in operation %llu", (unsigned long long)r->sequence);
-    return text;
+    return call_describe(&call, text, bytes);
 }
 
 static int find_latest(const struct watch *watch, int size)
@@ -265,15 +275,16 @@ static alnico_status_t judge(const struct watch *watch, struct transport *transp
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: %s did not come within %g s", operation,
                          missing, timeout);
     int other = find_other(watch, size, mine);
-    if (other >= 0 && watch->reports[other].sequence < mine->sequence)
-        return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d gave up before, in operation %llu",
-                         operation, other, (unsigned long long)watch->reports[other].sequence);
     if (other >= 0) {
         char here[128], there[128];
         return error_set(ALNICO_ERROR_MISMATCH, "%s: rank %d calls %s, and rank %d %s", operation,
                          mine->rank, describe(mine, here, sizeof here), other,
                          describe(&watch->reports[other], there, sizeof there));
     }
+    int elsewhere = find_elsewhere(watch, size, mine);
+    if (elsewhere >= 0)
+        return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d gave up in operation %llu", operation,
+                         elsewhere, (unsigned long long)watch->reports[elsewhere].sequence);
     return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d came too late, after %g s", operation,
                      find_latest(watch, size), timeout);
 }

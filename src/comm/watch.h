@@ -17,7 +17,7 @@
 
 struct report {
     int32_t rank, status; /* who gives up, and why */
-    uint64_t sequence;    /* in which operation of the communicator, from 1; 0: any */
+    uint64_t sequence;    /* in which operation of the communicator, from 1; 0: in none */
     uint64_t count;       /* of how many elements, and which */
     int32_t type, op, collective, root;
     double waited; /* seconds that it has stalled */

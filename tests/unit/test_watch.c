@@ -1,0 +1,104 @@
+/* What ranks conclude from each other's reports: who is late, who calls something else, and that a
+ * rank held up in the middle of an operation, without which some went on, is no mismatch. */
+#include "comm/watch.h"
+
+#include "ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { SIZE = 3 };
+
+/* All ranks give up with these reports, and rank `me` must conclude `status` with `detail`. */
+static void conclude(const struct report *reports, int me, alnico_status_t status,
+                     const char *detail)
+{
+    struct local_hub *hub = local_hub_create(SIZE);
+    struct transport *transports[SIZE];
+    struct watch watches[SIZE];
+    assert_non_null(hub);
+    for (int r = 0; r < SIZE; r++) {
+        assert_int_equal(transport_local_create(hub, r, &transports[r]), ALNICO_SUCCESS);
+        watch_init(&watches[r]);
+        struct report report = reports[r];
+        report.rank = r;
+        watch_tell(&watches[r], transports[r], &report);
+    }
+    alnico_status_t verdict;
+    do
+        verdict = watch_verdict(&watches[me], transports[me], 8, "this call", -1);
+    while (verdict == ALNICO_PENDING);
+    assert_int_equal(verdict, status);
+    ranks_require_detail(detail);
+    for (int r = 0; r < SIZE; r++) {
+        watch_finish(&watches[r], transports[r]);
+        transports[r]->ops->destroy(transports[r]);
+    }
+}
+
+#define GIVES_UP(n, elements)                                                                      \
+    {                                                                                              \
+        .status = ALNICO_ERROR_TIMEOUT, .sequence = (n), .count = (elements)                       \
+    }
+
+static void test_other_arguments_are_a_mismatch(void **state)
+{
+    (void)state;
+    const struct report reports[] = {GIVES_UP(3, 10), GIVES_UP(3, 11), GIVES_UP(3, 10)};
+    for (int me = 0; me < SIZE; me++)
+        conclude(reports, me, ALNICO_ERROR_MISMATCH, "allreduce of 11 elements");
+}
+
+static void test_other_operations_are_not(void **state)
+{
+    (void)state;
+    const struct report reports[] = {GIVES_UP(4, 5), GIVES_UP(3, 10), GIVES_UP(3, 10)};
+    conclude(reports, 0, ALNICO_ERROR_TIMEOUT, "rank 1 gave up in operation 3");
+    conclude(reports, 1, ALNICO_ERROR_TIMEOUT, "rank 0 gave up in operation 4");
+    conclude(reports, 2, ALNICO_ERROR_TIMEOUT, "rank 0 gave up in operation 4");
+}
+
+/* Synchronizing, after operation 3 or before. */
+static void test_being_in_none_is_not(void **state)
+{
+    (void)state;
+    const struct report reports[] = {GIVES_UP(0, 0), GIVES_UP(3, 10), GIVES_UP(3, 10)};
+    conclude(reports, 0, ALNICO_ERROR_TIMEOUT, "rank 1 gave up in operation 3");
+    conclude(reports, 1, ALNICO_ERROR_TIMEOUT, "came too late");
+}
+
+static void test_the_one_that_waited_least_is_late(void **state)
+{
+    (void)state;
+    struct report reports[] = {GIVES_UP(3, 10), GIVES_UP(3, 10), GIVES_UP(3, 10)};
+    reports[0].waited = 8;
+    reports[1].waited = 1;
+    reports[2].waited = 7;
+    for (int me = 0; me < SIZE; me++)
+        conclude(reports, me, ALNICO_ERROR_TIMEOUT, "rank 1 came too late, after 8 s");
+}
+
+static void test_other_errors_come_first(void **state)
+{
+    (void)state;
+    struct report reports[] = {GIVES_UP(3, 10), GIVES_UP(3, 11), GIVES_UP(4, 10)};
+    reports[2].status = ALNICO_ERROR_ABORTED;
+    for (int me = 0; me < SIZE; me++)
+        conclude(reports, me, ALNICO_ERROR_ABORTED, "rank 2 gave up: ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_other_arguments_are_a_mismatch),
+        cmocka_unit_test(test_other_operations_are_not),
+        cmocka_unit_test(test_being_in_none_is_not),
+        cmocka_unit_test(test_the_one_that_waited_least_is_late),
+        cmocka_unit_test(test_other_errors_come_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
