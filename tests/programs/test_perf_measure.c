@@ -82,16 +82,21 @@ static void test_slowest_rank_counts(void **state)
     (void)state;
     struct contestant contestants[2];
     struct measure_plan plan = {.seconds = 0.1};
-    race(&plan, contestants);
-    for (int i = 0; i < 2; i++) {
-        assert_true(contestants[i].time_us >= 39.9 * (i + 1));
-        assert_true(contestants[i].time_us < 400.0 * (i + 1)); /* of one call, on a busy machine */
-        assert_true(contestants[i].low_us <= contestants[i].time_us);
-        assert_true(contestants[i].time_us <= contestants[i].high_us);
-        double mine = contestants[i].time_us, first = mine;
-        MPI_Bcast(&first, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
-        assert_true(mine == first);
+    bool of_one_call = false; /* in a race at least: a busy machine takes its time too */
+    for (int races = 0; races < 20 && !of_one_call; races++) {
+        race(&plan, contestants);
+        of_one_call = true;
+        for (int i = 0; i < 2; i++) {
+            assert_true(contestants[i].time_us >= 39.9 * (i + 1));
+            assert_true(contestants[i].low_us <= contestants[i].time_us);
+            assert_true(contestants[i].time_us <= contestants[i].high_us);
+            double mine = contestants[i].time_us, first = mine;
+            MPI_Bcast(&first, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+            assert_true(mine == first);
+            of_one_call &= mine < 400.0 * (i + 1);
+        }
     }
+    assert_true(of_one_call);
 }
 
 static void test_number_of_calls(void **state)

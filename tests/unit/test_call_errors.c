@@ -279,7 +279,7 @@ static void different_roots(struct rank *rank)
 {
     int32_t value = 0;
     alnico_comm_t comm = ranks_comm(rank, NULL);
-    comm->family->settings.timeout = 0.3;
+    comm->family->settings.timeout = 2; /* then both have time to hear what the other calls */
     REQUIRE_STATUS(alnico_broadcast(&value, 1, ALNICO_INT32, (rank->rank + 1) % 2, comm),
                    ALNICO_ERROR_MISMATCH);
     ranks_require_detail("calls broadcast of 1 elements of int32, root");
