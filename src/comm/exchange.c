@@ -55,6 +55,8 @@ static alnico_status_t wait_both(struct transport *t, struct engine *engine, dou
         backoff_pause(&backoff);
     }
     absence->unsent = received != ALNICO_PENDING;
+    if (absence->lost < 0) /* whoever was held up past the deadline has not looked */
+        absence->lost = find_lost(t);
     if (received == ALNICO_PENDING)
         t->ops->cancel(t, recv);
     if (sent == ALNICO_PENDING)

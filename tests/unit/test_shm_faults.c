@@ -329,6 +329,28 @@ static void test_a_dead_rank_is_named_by_what_sets_communicators(void **state)
     PLAY(scenes, dead_body);
 }
 
+/* Who is held up past the deadline looks who lives before it names somebody. */
+static void held_up_body(struct rank *rank)
+{
+    alnico_comm_t comm = impatient_comm(rank);
+    forks_barrier(rank);
+    if (rank->rank == 1)
+        kill(getpid(), SIGKILL);
+    while (!comm->transport->ops->gone(comm->transport, 1))
+        usleep(1000);
+    comm->family->settings.timeout = 1e-9;
+    REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, "ring"), ALNICO_ERROR_TIMEOUT);
+    ranks_require_detail("rank 1 did not come: its process has ended");
+    alnico_comm_destroy(comm);
+}
+
+static void test_a_dead_rank_is_named_at_the_deadline_too(void **state)
+{
+    (void)state;
+    static const struct scene scenes[] = {{FAULT_KILLED, NULL, 4, 1, 0, false}};
+    PLAY(scenes, held_up_body);
+}
+
 static alnico_status_t make_and_drop(alnico_comm_t comm)
 {
     alnico_comm_t twin = NULL, part = NULL;
@@ -418,6 +440,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_late_rank_is_named),
         cmocka_unit_test(test_either_side_of_a_long_message_fails),
         cmocka_unit_test(test_a_dead_rank_is_named_by_what_sets_communicators),
+        cmocka_unit_test(test_a_dead_rank_is_named_at_the_deadline_too),
         cmocka_unit_test(test_a_rank_killed_while_communicators_are_made),
         cmocka_unit_test(test_another_size_is_a_mismatch),
     };
