@@ -42,29 +42,6 @@ static void take_report(struct watch *watch, const struct transport *transport)
     watch->heard += r->rank != transport->rank;
 }
 
-/* Whether a rank told nothing and never will. */
-static bool is_lost(const struct watch *watch, struct transport *transport, int rank)
-{
-    return rank != transport->rank && !watch->reports[rank].status && transport->ops->gone &&
-           transport->ops->gone(transport, rank);
-}
-
-static int find_lost(const struct watch *watch, struct transport *transport)
-{
-    for (int i = 0; i < transport->size; i++)
-        if (is_lost(watch, transport, i))
-            return i;
-    return -1;
-}
-
-static int count_lost(const struct watch *watch, struct transport *transport)
-{
-    int count = 0;
-    for (int i = 0; i < transport->size; i++)
-        count += is_lost(watch, transport, i);
-    return count;
-}
-
 static void listen(struct watch *watch, struct transport *transport)
 {
     for (;;) {
@@ -81,6 +58,33 @@ static void listen(struct watch *watch, struct transport *transport)
             break;
         take_report(watch, transport);
     }
+}
+
+/* Whether a rank told nothing and never will: what it told before its process ended has come when
+ * that is seen. */
+static bool is_lost(struct watch *watch, struct transport *transport, int rank)
+{
+    if (rank == transport->rank || watch->reports[rank].status || !transport->ops->gone ||
+        !transport->ops->gone(transport, rank))
+        return false;
+    listen(watch, transport);
+    return !watch->reports[rank].status;
+}
+
+static int find_lost(struct watch *watch, struct transport *transport)
+{
+    for (int i = 0; i < transport->size; i++)
+        if (is_lost(watch, transport, i))
+            return i;
+    return -1;
+}
+
+static int count_lost(struct watch *watch, struct transport *transport)
+{
+    int count = 0;
+    for (int i = 0; i < transport->size; i++)
+        count += is_lost(watch, transport, i);
+    return count;
 }
 
 void watch_init(struct watch *watch)
@@ -206,14 +210,40 @@ static int find_cause(const struct watch *watch, int size)
     return -1;
 }
 
+static struct call call_of(const struct report *r)
+{
+    return (struct call){.collective = (alnico_collective_t)r->collective,
+                         .count = r->count,
+                         .type = (alnico_datatype_t)r->type,
+                         .op = (alnico_op_t)r->op,
+                         .root = r->root};
+}
+
+/* In vector forms each rank has a count of its own. */
+static bool differ(const struct report *a, const struct report *b)
+{
+    struct call call = call_of(a);
+    return a->collective != b->collective || (a->count != b->count && !call_is_vector(&call)) ||
+           a->type != b->type || a->op != b->op || a->root != b->root;
+}
+
+/* Messages come after the operation whose number they tell. */
+static bool sends_messages(const struct report *r)
+{
+    return r->collective == ALNICO_SENDRECV;
+}
+
+static bool is_elsewhere(const struct report *r, const struct report *mine)
+{
+    return r->sequence != mine->sequence || sends_messages(r) != sends_messages(mine);
+}
+
 /* A rank that calls something else in this rank's operation, or -1; of the rest nothing is known. */
 static int find_other(const struct watch *watch, int size, const struct report *mine)
 {
     for (int i = 0; i < size; i++) {
         const struct report *r = &watch->reports[i];
-        if (r->status && r->sequence && r->sequence == mine->sequence &&
-            (r->count != mine->count || r->type != mine->type || r->op != mine->op ||
-             r->collective != mine->collective || r->root != mine->root))
+        if (r->status && r->sequence && !is_elsewhere(r, mine) && differ(r, mine))
             return i;
     }
     return -1;
@@ -225,7 +255,7 @@ static int find_elsewhere(const struct watch *watch, int size, const struct repo
 {
     for (int i = 0; i < size; i++) {
         const struct report *r = &watch->reports[i];
-        if (r->status && r->sequence && r->sequence != mine->sequence)
+        if (r->status && r->sequence && is_elsewhere(r, mine))
             return i;
     }
     return -1;
@@ -233,11 +263,7 @@ static int find_elsewhere(const struct watch *watch, int size, const struct repo
 
 static const char *describe(const struct report *r, char *text, size_t bytes)
 {
-    struct call call = {.collective = (alnico_collective_t)r->collective,
-                        .count = r->count,
-                        .type = (alnico_datatype_t)r->type,
-                        .op = (alnico_op_t)r->op,
-                        .root = r->root};
+    struct call call = call_of(r);
     return call_describe(&call, text, bytes);
 }
 
@@ -250,19 +276,18 @@ static int find_latest(const struct watch *watch, int size)
     return latest;
 }
 
-static alnico_status_t judge(const struct watch *watch, struct transport *transport, double timeout,
+static alnico_status_t judge(struct watch *watch, struct transport *transport, double timeout,
                              const char *operation, int awaited)
 {
     char missing[128];
     int size = transport->size;
     const struct report *mine = &watch->reports[transport->rank];
-    int cause = find_cause(watch, size);
+    int lost = find_lost(watch, transport), cause = find_cause(watch, size);
     if (cause >= 0) {
         alnico_status_t status = (alnico_status_t)watch->reports[cause].status;
         return error_set(status, "%s: rank %d gave up: %s", operation, cause,
                          alnico_status_string(status));
     }
-    int lost = find_lost(watch, transport);
     if (lost >= 0)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come: its process has ended",
                          operation, lost);
@@ -283,14 +308,15 @@ static alnico_status_t judge(const struct watch *watch, struct transport *transp
     }
     int elsewhere = find_elsewhere(watch, size, mine);
     if (elsewhere >= 0)
-        return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d gave up in operation %llu", operation,
-                         elsewhere, (unsigned long long)watch->reports[elsewhere].sequence);
+        return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d gave up %s operation %llu", operation,
+                         elsewhere, sends_messages(&watch->reports[elsewhere]) ? "after" : "in",
+                         (unsigned long long)watch->reports[elsewhere].sequence);
     return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d came too late, after %g s", operation,
                      find_latest(watch, size), timeout);
 }
 
-static alnico_status_t verdict(const struct watch *watch, struct transport *transport,
-                               double timeout, const char *operation, int awaited)
+static alnico_status_t verdict(struct watch *watch, struct transport *transport, double timeout,
+                               const char *operation, int awaited)
 {
     if (!watch->reports)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: a rank did not come within %g s", operation,

@@ -17,8 +17,9 @@
 
 struct report {
     int32_t rank, status; /* who gives up, and why */
-    uint64_t sequence;    /* in which operation of the communicator, from 1; 0: in none */
-    uint64_t count;       /* of how many elements, and which */
+    /* In which operation of the communicator, from 1; of messages, after which; 0: in none. */
+    uint64_t sequence;
+    uint64_t count; /* of how many elements, in vector forms on this rank; and which */
     int32_t type, op, collective, root;
     double waited; /* seconds that it has stalled */
 };
