@@ -13,11 +13,12 @@
  * - Operations of one communicator start in call order, and every rank calls the same collectives
  *   in the same order. One thread at a time calls on one communicator; communicators are
  *   independent.
- * - An error found while an operation runs is latched in its communicator: every later call on it
- *   returns that status, except alnico_comm_abort and alnico_comm_destroy. Streams that waited for
- *   its operations go on; a result that had not come is then undefined, and the library leaves it
- *   alone. One exception: a process that is stopped (SIGSTOP) in the instant in which it begins to
- *   copy a piece of a long message into another process's buffer does so when it is continued.
+ * - An error found while an operation runs, or while a call waits for the other ranks, is latched in
+ *   its communicator: every later call on it returns that status, except alnico_comm_abort and
+ *   alnico_comm_destroy. Streams that waited for its operations go on; a result that had not come is
+ *   then undefined, and the library leaves it alone. One exception: a process that is stopped
+ *   (SIGSTOP) in the instant in which it begins to copy a piece of a long message into another
+ *   process's buffer does so when it is continued.
  * - With ALNICO_CHECK=1 in rank 0's environment ranks compare what they call before it begins,
  *   waiting for each other; where they differ, all return ALNICO_ERROR_MISMATCH, with what differs,
  *   and where one refuses its own arguments, all return its status, with its number and reason.

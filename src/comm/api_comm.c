@@ -63,7 +63,7 @@ static alnico_status_t agree_on(alnico_comm_t comm, int collective, const char *
     struct wish mine = {.named = name != NULL,
                         .known = name && tuning_algorithm_named(device, collective, name, NULL)};
     strncpy(mine.name, name ? name : "", sizeof mine.name - 1);
-    TRY(comm_allgather(comm, who, &mine, wishes, sizeof mine));
+    TRY(comm_agree(comm, who, &mine, wishes, sizeof mine));
     TRY(agree(wishes, comm->size, collective, who));
     struct forced forced = {NULL, NULL};
     if (wishes[0].named) {
@@ -133,12 +133,14 @@ static alnico_status_t split(alnico_comm_t comm, struct seat mine, void *stream,
         error_set(status, "%s: no memory for %d ranks", who, comm->size);
         goto free_seats;
     }
-    status = comm_allgather(comm, who, &mine, seats, sizeof mine);
+    status = comm_agree(comm, who, &mine, seats, sizeof mine);
     if (status != ALNICO_SUCCESS || mine.color < 0)
         goto free_seats;
     int place = 0, count = choose_members(seats, comm->size, &mine, members, &place);
     struct transport *part;
     status = comm->transport->ops->subset(comm->transport, members, count, place, &part);
+    if (status == ALNICO_ERROR_TIMEOUT)
+        comm_latch(comm, status, alnico_error_detail()); /* as comm_agree */
     if (status == ALNICO_SUCCESS)
         status = comm_build(part, comm->family, comm->device, stream, who, out);
 free_seats:

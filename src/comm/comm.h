@@ -150,9 +150,15 @@ void comm_drain(alnico_comm_t comm);
 alnico_status_t comm_exchange(struct transport *transport, struct engine *engine, double timeout,
                               const char *who, const void *mine, void *all, size_t bytes);
 
-/* The same between a communicator's ranks, until its deadline. */
+/* The same between a communicator's ranks, until its deadline, or until an error is latched, which
+ * it returns. */
 alnico_status_t comm_allgather(alnico_comm_t comm, const char *who, const void *mine, void *all,
                                size_t bytes);
+
+/* The same in a public call. What fails is latched: some ranks may have got what others did not,
+ * and a rank that comes later would find, and leave, messages of a call that was given up. */
+alnico_status_t comm_agree(alnico_comm_t comm, const char *who, const void *mine, void *all,
+                           size_t bytes);
 
 /* Rank 0's `bytes` bytes of `data` become every rank's; otherwise as comm_exchange. At most INT_MAX
  * bytes. */

@@ -114,10 +114,8 @@ alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool n
         describe(comm, call, nonblocking, &own);
     else
         snprintf(own.refusal, sizeof own.refusal, "%s", alnico_error_detail());
-    alnico_status_t status = comm_allgather(comm, who, &own, voices, sizeof own);
-    if (status != ALNICO_SUCCESS)
-        comm_latch(comm, status, alnico_error_detail());
-    else
+    alnico_status_t status = comm_agree(comm, who, &own, voices, sizeof own);
+    if (status == ALNICO_SUCCESS)
         status = mine == ALNICO_SUCCESS ? compare(voices, comm->size, who) : mine;
     free(voices);
     return status == ALNICO_SUCCESS && call_is_vector(call) ? call_compare_counts(comm, call, who)

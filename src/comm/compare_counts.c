@@ -123,22 +123,13 @@ static alnico_status_t judge_counts(const struct counts *c, const char *who)
 
 /* ---- Telling ---- */
 
-static alnico_status_t tell(alnico_comm_t comm, const char *who, const void *mine, void *all,
-                            size_t bytes)
-{
-    alnico_status_t status = comm_allgather(comm, who, mine, all, bytes);
-    if (status != ALNICO_SUCCESS)
-        comm_latch(comm, status, alnico_error_detail());
-    return status;
-}
-
 /* A rank that has no counts says zeros. */
 static alnico_status_t tell_counts(alnico_comm_t comm, const size_t *counts, uint64_t *mine,
                                    uint64_t *all, const char *who)
 {
     for (int b = 0; b < comm->size; b++)
         mine[b] = counts ? counts[b] : 0;
-    return tell(comm, who, mine, all, (size_t)comm->size * sizeof *mine);
+    return comm_agree(comm, who, mine, all, (size_t)comm->size * sizeof *mine);
 }
 
 static alnico_status_t tell_all(alnico_comm_t comm, const struct call *call, uint64_t *memory,
@@ -148,7 +139,7 @@ static alnico_status_t tell_all(alnico_comm_t comm, const struct call *call, uin
     uint64_t *mine = memory, *own = mine + size, *sent = own + size, *received = sent + size * size;
     struct counts counts = {call, sent, received, own, comm->size};
     mine[0] = call->count;
-    TRY(tell(comm, who, mine, own, sizeof *mine));
+    TRY(comm_agree(comm, who, mine, own, sizeof *mine));
     TRY(tell_counts(comm, call->send_counts, mine, sent, who));
     TRY(tell_counts(comm, call->recv_counts, mine, received, who));
     return judge_counts(&counts, who);

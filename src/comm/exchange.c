@@ -8,6 +8,15 @@
 
 #include <string.h>
 
+/* Who waits, and for how long. */
+struct waiter {
+    struct transport *transport;
+    struct engine *engine;     /* NULL, or pumped if it has no thread */
+    const struct latch *latch; /* NULL, or what an error ends the wait in */
+    double timeout;
+    const char *who;
+};
+
 /* Why an exchange gave up. */
 struct absence {
     bool unsent; /* only the send was open */
@@ -22,21 +31,27 @@ static int find_lost(struct transport *t)
     return -1;
 }
 
-/* Waits for both; either may be NULL. TIMEOUT at the deadline, or soon after the process of any
- * rank has ended. */
-static alnico_status_t wait_both(struct transport *t, struct engine *engine, double timeout,
-                                 struct transfer *send, struct transfer *recv,
-                                 struct absence *absence)
+static bool is_broken(const struct waiter *w)
 {
-    bool pump = engine && !engine_is_threaded(engine);
+    return w->latch && atomic_load(&w->latch->status) != ALNICO_SUCCESS;
+}
+
+/* Waits for both; either may be NULL. TIMEOUT at the deadline, soon after the process of any rank
+ * has ended, or when an error is latched. What was sent before such an end is seen, or while this
+ * rank itself was held up, may have come: it looks once more. */
+static alnico_status_t wait_both(const struct waiter *w, struct transfer *send,
+                                 struct transfer *recv, struct absence *absence)
+{
+    struct transport *t = w->transport;
+    bool pump = w->engine && !engine_is_threaded(w->engine);
     alnico_status_t sent = send ? ALNICO_PENDING : ALNICO_SUCCESS;
     alnico_status_t received = recv ? ALNICO_PENDING : ALNICO_SUCCESS;
     struct backoff backoff = {0};
     backoff_reset(&backoff);
-    double end = t->ops->now(t) + timeout, look = t->ops->now(t) + watch_patience(timeout);
+    double now = t->ops->now(t), end = now + w->timeout, look = now + watch_patience(w->timeout);
     *absence = (struct absence){.lost = -1};
-    for (bool last = false; !last;) { /* what was sent before a process ended may have come */
-        last = absence->lost >= 0;
+    for (bool last = false; !last;) {
+        last = absence->lost >= 0 || now > end || is_broken(w);
         if (received == ALNICO_PENDING)
             received = t->ops->test(t, recv);
         if (sent == ALNICO_PENDING)
@@ -44,15 +59,14 @@ static alnico_status_t wait_both(struct transport *t, struct engine *engine, dou
         if (sent != ALNICO_PENDING && received != ALNICO_PENDING)
             return received != ALNICO_SUCCESS ? received : sent;
         if (pump)
-            engine_pump(engine);
-        double now = t->ops->now(t);
-        if (now > end)
-            break;
+            engine_pump(w->engine);
+        now = t->ops->now(t);
         if (now > look) {
             absence->lost = find_lost(t);
-            look = now + watch_patience(timeout);
+            look = now + watch_patience(w->timeout);
         }
-        backoff_pause(&backoff);
+        if (!last)
+            backoff_pause(&backoff);
     }
     absence->unsent = received != ALNICO_PENDING;
     if (absence->lost < 0) /* whoever was held up past the deadline has not looked */
@@ -64,19 +78,19 @@ static alnico_status_t wait_both(struct transport *t, struct engine *engine, dou
     return ALNICO_ERROR_TIMEOUT;
 }
 
-static alnico_status_t tell_absence(const struct absence *absence, const char *who, int awaited,
-                                    double timeout)
+static alnico_status_t tell_absence(const struct waiter *w, const struct absence *absence,
+                                    int awaited)
 {
     if (absence->lost >= 0)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come: its process has ended",
-                         who, absence->lost);
-    return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come within %g s", who, awaited,
-                     timeout);
+                         w->who, absence->lost);
+    return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come within %g s", w->who, awaited,
+                     w->timeout);
 }
 
-alnico_status_t comm_exchange(struct transport *t, struct engine *engine, double timeout,
-                              const char *who, const void *mine, void *all, size_t bytes)
+static alnico_status_t exchange(const struct waiter *w, const void *mine, void *all, size_t bytes)
 {
+    struct transport *t = w->transport;
     char *blocks = all;
     int p = t->size, rank = t->rank;
     memcpy(blocks + (size_t)rank * bytes, mine, bytes);
@@ -89,47 +103,67 @@ alnico_status_t comm_exchange(struct transport *t, struct engine *engine, double
         alnico_status_t status = t->ops->isend(t, (rank + 1) % p, TAG_EXCHANGE,
                                                blocks + (size_t)sent * bytes, bytes, &send);
         if (status == ALNICO_SUCCESS)
-            status = wait_both(t, engine, timeout, &send, &recv, &absence);
+            status = wait_both(w, &send, &recv, &absence);
         else
             t->ops->cancel(t, &recv);
         if (status == ALNICO_ERROR_TIMEOUT)
-            return tell_absence(&absence, who, absence.unsent ? (rank + 1) % p : received, timeout);
+            return tell_absence(w, &absence, absence.unsent ? (rank + 1) % p : received);
         TRY(status);
     }
     return ALNICO_SUCCESS;
 }
 
+alnico_status_t comm_exchange(struct transport *t, struct engine *engine, double timeout,
+                              const char *who, const void *mine, void *all, size_t bytes)
+{
+    struct waiter waiter = {t, engine, NULL, timeout, who};
+    return exchange(&waiter, mine, all, bytes);
+}
+
 alnico_status_t comm_allgather(alnico_comm_t comm, const char *who, const void *mine, void *all,
                                size_t bytes)
 {
-    return comm_exchange(comm->transport, comm->family->engine, comm->family->settings.timeout, who,
-                         mine, all, bytes);
+    struct waiter waiter = {comm->transport, comm->family->engine, &comm->latch,
+                            comm->family->settings.timeout, who};
+    alnico_status_t status = exchange(&waiter, mine, all, bytes);
+    return status == ALNICO_ERROR_TIMEOUT && is_broken(&waiter) ? comm_latched(comm) : status;
+}
+
+alnico_status_t comm_agree(alnico_comm_t comm, const char *who, const void *mine, void *all,
+                           size_t bytes)
+{
+    alnico_status_t status = comm_allgather(comm, who, mine, all, bytes);
+    if (status != ALNICO_SUCCESS)
+        comm_latch(comm, status, alnico_error_detail());
+    return status;
 }
 
 /* ---- Broadcast: down a binomial tree ---- */
 
-static alnico_status_t pass_on(struct transport *t, struct engine *engine, double timeout,
-                               const char *who, int peer, bool sends, void *data, size_t bytes)
+static alnico_status_t pass_on(const struct waiter *w, int peer, bool sends, void *data,
+                               size_t bytes)
 {
+    struct transport *t = w->transport;
     struct transfer transfer;
     TRY(sends ? t->ops->isend(t, peer, TAG_EXCHANGE, data, bytes, &transfer)
               : t->ops->irecv(t, peer, TAG_EXCHANGE, data, bytes, &transfer));
     struct absence absence;
     alnico_status_t status =
-        wait_both(t, engine, timeout, sends ? &transfer : NULL, sends ? NULL : &transfer, &absence);
-    return status == ALNICO_ERROR_TIMEOUT ? tell_absence(&absence, who, peer, timeout) : status;
+        wait_both(w, sends ? &transfer : NULL, sends ? NULL : &transfer, &absence);
+    return status == ALNICO_ERROR_TIMEOUT ? tell_absence(w, &absence, peer) : status;
 }
 
 alnico_status_t comm_broadcast(struct transport *t, struct engine *engine, double timeout,
                                const char *who, void *data, size_t bytes)
 {
+    struct waiter waiter = {t, engine, NULL, timeout, who};
     int bit = 1;
     while (bit < t->size && t->rank % (2 * bit) == 0)
         bit *= 2;
     if (t->rank > 0)
-        TRY(pass_on(t, engine, timeout, who, t->rank - bit, false, data, bytes));
+        TRY(pass_on(&waiter, t->rank - bit, false, data, bytes));
     for (bit /= 2; bit > 0; bit /= 2)
         if (t->rank + bit < t->size)
-            TRY(pass_on(t, engine, timeout, who, t->rank + bit, true, data, bytes));
+            TRY(pass_on(&waiter, t->rank + bit, true, data, bytes));
     return ALNICO_SUCCESS;
 }

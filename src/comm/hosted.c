@@ -55,6 +55,15 @@ static alnico_status_t fail(struct hosted *h, alnico_status_t status)
     return comm_latched(h->comm);
 }
 
+/* Whether the deadline has passed, at two looks: a rank that was held up itself, for however long,
+ * polls in between, and finds what came meanwhile. */
+static bool is_over(struct hosted *h, double waited, double timeout)
+{
+    bool before = h->overdue;
+    h->overdue = waited >= timeout;
+    return before && h->overdue;
+}
+
 /* Nothing advanced in this poll. Looks at the clock now and then: a stalled operation first listens
  * to others who give up, and at the deadline gives up itself. */
 static alnico_status_t look_at_clock(struct hosted *h)
@@ -63,12 +72,14 @@ static alnico_status_t look_at_clock(struct hosted *h)
         return ALNICO_PENDING;
     struct transport *transport = h->comm->transport;
     double now = transport->ops->now(transport), timeout = h->comm->family->settings.timeout;
-    if (h->stalled_at == 0)
+    if (h->stalled_at == 0) {
         h->stalled_at = now;
+        h->overdue = false;
+    }
     double waited = now - h->stalled_at;
     if (waited < watch_patience(timeout))
         return ALNICO_PENDING;
-    if (waited < timeout && !watch_hears(&h->comm->watch, transport))
+    if (!is_over(h, waited, timeout) && !watch_hears(&h->comm->watch, transport))
         return ALNICO_PENDING;
     leave(h, ALNICO_ERROR_TIMEOUT, waited);
     h->phase = HOSTED_LEAVING;

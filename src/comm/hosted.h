@@ -29,6 +29,7 @@ struct hosted {
     int awaited; /* which rank, when it gave up; -1: all */
     unsigned idle_polls;
     double stalled_at; /* when it last advanced; 0 before the first look at the clock */
+    bool overdue;      /* at the last look */
 };
 
 /* What a backend's operations do; called by whoever polls. */

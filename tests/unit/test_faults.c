@@ -180,8 +180,29 @@ static void split_body(struct rank *rank)
         REQUIRE_STATUS(alnico_comm_split(comm, 0, 0, NULL, &part), ALNICO_ERROR_TIMEOUT);
         ranks_require_detail("alnico_comm_split: rank 1 did not come");
         REQUIRE(part == NULL);
+        REQUIRE_STATUS(alnico_comm_status(comm), ALNICO_ERROR_TIMEOUT); /* latched */
     }
     ranks_barrier(rank);
+    alnico_comm_destroy(comm);
+}
+
+/* Were it not latched, the late rank would find what the others sent, force the algorithm alone, and
+ * leave them its answer to the call that they have given up. */
+static void late_setting_body(struct rank *rank)
+{
+    alnico_comm_t comm = impatient_comm(rank, NULL);
+    if (rank->rank == 1)
+        ranks_barrier(rank);
+    alnico_status_t status = alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, "ring");
+    if (rank->rank == 0) {
+        REQUIRE_STATUS(status, ALNICO_ERROR_TIMEOUT);
+        ranks_require_detail("alnico_comm_set_algorithm: rank 1 did not come");
+        ranks_barrier(rank);
+    }
+    ranks_barrier(rank);
+    if (rank->rank == 0)
+        REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, "ring"),
+                       ALNICO_ERROR_TIMEOUT);
     alnico_comm_destroy(comm);
 }
 
@@ -224,7 +245,7 @@ static void abort_body(struct rank *rank)
         pthread_join(thread, NULL);
         REQUIRE(ranks_seconds() - start < 0.8 * deadline);
         REQUIRE_STATUS(sum(comm, 64), ALNICO_ERROR_ABORTED);
-    } else if (rank->rank == 1) {
+    } else if (rank->rank == 1 && !rank->argument) {
         REQUIRE_STATUS(sum(comm, 64), ALNICO_ERROR_ABORTED);
         ranks_require_detail("rank 0 gave up");
         REQUIRE(ranks_seconds() - start < 0.9 * deadline);
@@ -237,6 +258,15 @@ static void test_abort_frees_and_tells(void **state)
 {
     (void)state;
     ranks_run(3, abort_body, NULL);
+}
+
+/* While ranks compare what they call, too. */
+static void test_abort_ends_a_comparison(void **state)
+{
+    (void)state;
+    setenv("ALNICO_CHECK", "1", 1);
+    ranks_run(3, abort_body, "check");
+    unsetenv("ALNICO_CHECK");
 }
 
 static void abort_stream_body(struct rank *rank)
@@ -291,6 +321,7 @@ static void test_late_ranks_splits_counts_and_streams(void **state)
         {3, late_body, "recursive_doubling"},
         {3, late_body, "one_shot"},
         {4, split_body, NULL},
+        {2, late_setting_body, NULL},
         {2, latched_body, NULL},
         {2, sizes_body, "rabenseifner"},
         {2, sizes_body, "one_shot"},
@@ -462,6 +493,7 @@ int main(void)
         cmocka_unit_test(test_late_ranks_splits_counts_and_streams),
         cmocka_unit_test(test_within_the_deadline_nothing_fails),
         cmocka_unit_test(test_abort_frees_and_tells),
+        cmocka_unit_test(test_abort_ends_a_comparison),
         cmocka_unit_test(test_abort_frees_the_stream),
         cmocka_unit_test(test_every_bad_argument),
         cmocka_unit_test(test_algorithms_are_rank_zeros),
