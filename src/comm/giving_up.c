@@ -24,7 +24,8 @@ static void tell(alnico_comm_t comm, alnico_status_t status, double waited)
 {
     struct report report = {.rank = comm->rank, .status = status, .waited = waited};
     watch_tell(&comm->watch, comm->transport, &report);
-    watch_deliver(&comm->watch, comm->transport, delivery);
+    if (misleads(comm))
+        watch_deliver(&comm->watch, comm->transport, delivery);
 }
 
 /* Having told: until it is known who did not come, which becomes the latched error. */
@@ -103,8 +104,8 @@ void comm_give_up(alnico_comm_t comm, double waited)
     backend->abort(comm);
 }
 
-/* Where another thread must not send, the one that calls on the communicator tells, for which the
- * backend gives it time. */
+/* Where another thread must not send, the one that calls on the communicator tells, in an operation
+ * or in its destroy; for that a backend that misleads gives it time. */
 alnico_status_t alnico_comm_abort(alnico_comm_t comm)
 {
     TRY(comm_check(comm, "alnico_comm_abort"));
@@ -113,7 +114,7 @@ alnico_status_t alnico_comm_abort(alnico_comm_t comm)
              comm->rank);
     comm_latch(comm, ALNICO_ERROR_ABORTED, detail);
     atomic_store(&comm->aborted, true);
-    if (comm->transport->concurrent && misleads(comm))
+    if (comm->transport->concurrent)
         tell(comm, ALNICO_ERROR_ABORTED, 0);
     BACKEND_EACH(backend, comm, abort)
     backend->abort(comm);

@@ -269,6 +269,28 @@ static void test_abort_ends_a_comparison(void **state)
     unsetenv("ALNICO_CHECK");
 }
 
+/* Rank 0 is in no operation, and stays for long after. */
+static void abort_idle_body(struct rank *rank)
+{
+    alnico_comm_t comm = impatient_comm(rank, NULL);
+    if (rank->rank == 0) {
+        REQUIRE_STATUS(alnico_comm_abort(comm), ALNICO_SUCCESS);
+    } else {
+        double start = ranks_seconds();
+        REQUIRE_STATUS(sum(comm, 64), ALNICO_ERROR_ABORTED);
+        ranks_require_detail("rank 0 gave up");
+        REQUIRE(ranks_seconds() - start < 0.9 * deadline);
+    }
+    ranks_barrier(rank);
+    alnico_comm_destroy(comm);
+}
+
+static void test_abort_of_an_idle_rank_is_told(void **state)
+{
+    (void)state;
+    ranks_run(3, abort_idle_body, NULL);
+}
+
 static void abort_stream_body(struct rank *rank)
 {
     alnico_stream_t stream;
@@ -494,6 +516,7 @@ int main(void)
         cmocka_unit_test(test_within_the_deadline_nothing_fails),
         cmocka_unit_test(test_abort_frees_and_tells),
         cmocka_unit_test(test_abort_ends_a_comparison),
+        cmocka_unit_test(test_abort_of_an_idle_rank_is_told),
         cmocka_unit_test(test_abort_frees_the_stream),
         cmocka_unit_test(test_every_bad_argument),
         cmocka_unit_test(test_algorithms_are_rank_zeros),
