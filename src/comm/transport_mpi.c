@@ -1,7 +1,11 @@
 /*
  * Messages over MPI, on a communicator of our own. transfer.word[0] holds the MPI_Request, word[1]
- * the bytes that a receive expects plus one (0 for a send). Below MPI_THREAD_MULTIPLE one thread
- * calls.
+ * the bytes that a receive expects plus one (0 for a send), word[2] the other rank. Below
+ * MPI_THREAD_MULTIPLE one thread calls.
+ *
+ * MPI takes no send back: a rank that is late may still receive what its sender gave up, from a
+ * buffer that is the user's again. So the sender leaves a note behind it, and who has received what
+ * may have waited for him looks for one.
  */
 #include "comm/transport.h"
 
@@ -14,10 +18,18 @@
 #include <string.h>
 #include <time.h>
 
+enum {
+    STAYS_FROM = 4097, /* bytes from which MPIs leave a message with its sender until it is taken */
+    LOOKS = 2          /* they may need several to find what lies there */
+};
+
 struct transport_mpi {
     struct transport base;
     MPI_Comm comm;
 };
+
+/* In place of the bytes of a receive. */
+static const uintptr_t VOID = UINTPTR_MAX;
 
 _Static_assert(sizeof(MPI_Request) <= sizeof(uintptr_t), "an MPI_Request fits into a word");
 
@@ -56,6 +68,7 @@ static alnico_status_t mpi_isend(struct transport *transport, int to, uint32_t t
                    "MPI_Isend"));
     request_store(out, request);
     out->word[1] = 0;
+    out->word[2] = (uintptr_t)to;
     return ALNICO_SUCCESS;
 }
 
@@ -69,6 +82,7 @@ static alnico_status_t mpi_irecv(struct transport *transport, int from, uint32_t
                    "MPI_Irecv"));
     request_store(out, request);
     out->word[1] = bytes + 1;
+    out->word[2] = (uintptr_t)from;
     return ALNICO_SUCCESS;
 }
 
@@ -82,9 +96,47 @@ static alnico_status_t check_bytes(const MPI_Status *status, size_t expected)
                      got, expected);
 }
 
+/* ---- Notes ---- */
+
+/* Behind all other tags. */
+static int note_tag(const struct transport_mpi *t)
+{
+    return (int)t->base.tags;
+}
+
+static void leave_note(const struct transport_mpi *t, int to)
+{
+    MPI_Request request;
+    if (MPI_Isend(NULL, 0, MPI_BYTE, to, note_tag(t), t->comm, &request) == MPI_SUCCESS)
+        MPI_Request_free(&request);
+}
+
+/* Of a receive that has all its bytes: whether its sender gave up before, that or another one. */
+static bool is_void(const struct transport_mpi *t, const struct transfer *transfer)
+{
+    int from = (int)transfer->word[2], found = 0;
+    if (transfer->word[1] <= STAYS_FROM || from == TRANSPORT_ANY)
+        return false;
+    for (int i = 0; i < LOOKS && !found; i++)
+        MPI_Iprobe(from, note_tag(t), t->comm, &found, MPI_STATUS_IGNORE);
+    return found;
+}
+
+/* It never ends then: as if nothing had come. */
+static alnico_status_t end_receive(const struct transport_mpi *t, const MPI_Status *status,
+                                   struct transfer *transfer)
+{
+    TRY(check_bytes(status, transfer->word[1] - 1));
+    if (!is_void(t, transfer))
+        return ALNICO_SUCCESS;
+    transfer->word[1] = VOID;
+    return ALNICO_PENDING;
+}
+
 static alnico_status_t mpi_test(struct transport *transport, struct transfer *transfer)
 {
-    (void)transport;
+    if (transfer->word[1] == VOID)
+        return ALNICO_PENDING;
     MPI_Request request = request_load(transfer);
     MPI_Status status;
     int done = 0;
@@ -94,14 +146,14 @@ static alnico_status_t mpi_test(struct transport *transport, struct transfer *tr
         return mpi_status(code, "MPI_Test");
     if (!done)
         return ALNICO_PENDING;
-    return transfer->word[1] ? check_bytes(&status, transfer->word[1] - 1) : ALNICO_SUCCESS;
+    return transfer->word[1] ? end_receive((struct transport_mpi *)transport, &status, transfer)
+                             : ALNICO_SUCCESS;
 }
 
 /* A receive is cancelled and waited for, so that its buffer is free. A send that the other side has
  * not taken yet cannot be waited for: its request is let go. */
 static bool mpi_cancel(struct transport *transport, struct transfer *transfer)
 {
-    (void)transport;
     MPI_Request request = request_load(transfer);
     int done = 1;
     if (request != MPI_REQUEST_NULL && transfer->word[1]) {
@@ -109,8 +161,10 @@ static bool mpi_cancel(struct transport *transport, struct transfer *transfer)
         MPI_Wait(&request, MPI_STATUS_IGNORE);
     } else if (request != MPI_REQUEST_NULL) {
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        if (!done)
+        if (!done) {
             MPI_Request_free(&request);
+            leave_note((struct transport_mpi *)transport, (int)transfer->word[2]);
+        }
     }
     request_store(transfer, MPI_REQUEST_NULL);
     return done;
@@ -165,7 +219,7 @@ static alnico_status_t wrap(MPI_Comm comm, struct transport **out)
     MPI_Comm_rank(comm, &t->base.rank);
     MPI_Comm_size(comm, &t->base.size);
     t->base.ops = &transport_mpi;
-    t->base.tags = found ? (uint32_t)*bound : 32767;
+    t->base.tags = found ? (uint32_t)*bound : 32767; /* the last one is the notes' */
     t->base.concurrent = level == MPI_THREAD_MULTIPLE;
     t->comm = comm;
     *out = &t->base;

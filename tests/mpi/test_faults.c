@@ -127,6 +127,27 @@ static void test_a_stopped_rank_is_named(void)
     stop("ring", LARGE);
 }
 
+/* What its sender gave up is not received later, from a buffer that is the user's again. */
+static void test_a_late_receiver_gets_nothing(void)
+{
+    static double values[LARGE];
+    alnico_comm_t comm = world_comm(NULL);
+    int late = world_size() - 1;
+    if (world_rank() == 0) {
+        REQUIRE_STATUS(alnico_send(values, LARGE, ALNICO_FLOAT64, late, comm),
+                       ALNICO_ERROR_TIMEOUT);
+        for (size_t i = 0; i < LARGE; i++)
+            values[i] = 77;
+        MPI_Send(&late, 1, MPI_INT, late, 0, MPI_COMM_WORLD);
+    } else if (world_rank() == late) {
+        MPI_Recv(&late, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        REQUIRE_STATUS(alnico_recv(values, LARGE, ALNICO_FLOAT64, 0, comm), ALNICO_ERROR_TIMEOUT);
+        ranks_require_detail("rank 0 gave up before");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    alnico_comm_destroy(comm);
+}
+
 static void test_different_counts_are_a_mismatch(void)
 {
     alnico_comm_t comm = world_comm(NULL);
@@ -182,6 +203,7 @@ int main(void)
     if (world_size() > 1) {
         WORLD_RUN(test_a_missing_rank_is_named);
         WORLD_RUN(test_a_stopped_rank_is_named);
+        WORLD_RUN(test_a_late_receiver_gets_nothing);
         WORLD_RUN(test_abort_tells_the_others);
     }
     WORLD_RUN(test_different_counts_are_a_mismatch);
