@@ -51,8 +51,7 @@ void comm_listen(alnico_comm_t comm)
         return;
     char name[64];
     snprintf(name, sizeof name, "alnico_synchronize of communicator %d", comm->id);
-    struct report report = {.rank = comm->rank, .status = ALNICO_ERROR_TIMEOUT};
-    watch_tell(&comm->watch, comm->transport, &report);
+    tell(comm, ALNICO_ERROR_TIMEOUT, 0);
     judge(comm, name);
 }
 

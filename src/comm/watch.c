@@ -321,7 +321,8 @@ static alnico_status_t verdict(struct watch *watch, struct transport *transport,
     if (!watch->reports)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: a rank did not come within %g s", operation,
                          timeout);
-    bool complete = watch->heard + count_lost(watch, transport) == transport->size - 1;
+    int lost = count_lost(watch, transport); /* first: it may hear some */
+    bool complete = watch->heard + lost == transport->size - 1;
     bool over = transport->ops->now(transport) - watch->told_at > grace(timeout);
     if (!complete && !over && find_cause(watch, transport->size) < 0)
         return ALNICO_PENDING;

@@ -285,7 +285,7 @@ static void nameless_body(struct rank *rank)
     segment_destroy(&s);
 }
 
-static void test_nothing_is_left_after_a_kill(void **state)
+static void test_shared_memory_has_no_name(void **state)
 {
     (void)state;
     forks_run(3, 1, nameless_body, NULL);
@@ -301,7 +301,7 @@ int main(void)
         cmocka_unit_test(test_a_late_rank_is_a_timeout_for_all),
         cmocka_unit_test(test_an_ended_process_is_known),
         cmocka_unit_test(test_one_that_left_is_not_gone),
-        cmocka_unit_test(test_nothing_is_left_after_a_kill),
+        cmocka_unit_test(test_shared_memory_has_no_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

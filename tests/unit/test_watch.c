@@ -40,6 +40,12 @@ static void conclude(const struct report *reports, int me, alnico_status_t statu
     }
 }
 
+static void all_conclude(const struct report *reports, alnico_status_t status, const char *detail)
+{
+    for (int me = 0; me < SIZE; me++)
+        conclude(reports, me, status, detail);
+}
+
 #define GIVES_UP(n, elements)                                                                      \
     {                                                                                              \
         .status = ALNICO_ERROR_TIMEOUT, .sequence = (n), .count = (elements)                       \
@@ -49,8 +55,7 @@ static void test_other_arguments_are_a_mismatch(void **state)
 {
     (void)state;
     const struct report reports[] = {GIVES_UP(3, 10), GIVES_UP(3, 11), GIVES_UP(3, 10)};
-    for (int me = 0; me < SIZE; me++)
-        conclude(reports, me, ALNICO_ERROR_MISMATCH, "allreduce of 11 elements");
+    all_conclude(reports, ALNICO_ERROR_MISMATCH, "allreduce of 11 elements");
 }
 
 static void test_other_operations_are_not(void **state)
@@ -71,12 +76,10 @@ static void test_other_counts_of_vector_forms_are_not(void **state)
     for (int i = 0; i < 3; i++) {
         for (int r = 0; r < SIZE; r++)
             reports[r].collective = vectors[i];
-        for (int me = 0; me < SIZE; me++)
-            conclude(reports, me, ALNICO_ERROR_TIMEOUT, "came too late");
+        all_conclude(reports, ALNICO_ERROR_TIMEOUT, "came too late");
     }
     reports[1].collective = ALNICO_GATHER;
-    for (int me = 0; me < SIZE; me++)
-        conclude(reports, me, ALNICO_ERROR_MISMATCH, "gather of 11 elements");
+    all_conclude(reports, ALNICO_ERROR_MISMATCH, "gather of 11 elements");
 }
 
 /* Rank 1 is done with its part of operation 3, and went on to messages. */
@@ -106,8 +109,7 @@ static void test_the_one_that_waited_least_is_late(void **state)
     reports[0].waited = 8;
     reports[1].waited = 1;
     reports[2].waited = 7;
-    for (int me = 0; me < SIZE; me++)
-        conclude(reports, me, ALNICO_ERROR_TIMEOUT, "rank 1 came too late, after 8 s");
+    all_conclude(reports, ALNICO_ERROR_TIMEOUT, "rank 1 came too late, after 8 s");
 }
 
 static void test_other_errors_come_first(void **state)
@@ -115,8 +117,7 @@ static void test_other_errors_come_first(void **state)
     (void)state;
     struct report reports[] = {GIVES_UP(3, 10), GIVES_UP(3, 11), GIVES_UP(4, 10)};
     reports[2].status = ALNICO_ERROR_ABORTED;
-    for (int me = 0; me < SIZE; me++)
-        conclude(reports, me, ALNICO_ERROR_ABORTED, "rank 2 gave up: ");
+    all_conclude(reports, ALNICO_ERROR_ABORTED, "rank 2 gave up: ");
 }
 
 /* Of a rank whose process ends. */
