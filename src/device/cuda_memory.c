@@ -1,5 +1,5 @@
-/* Memory of GPUs. A little of it, as each communicator has, is let go of later (later.h); what is
- * large goes back at once. */
+/* Memory of GPUs. A little of it, as each communicator has, is let go of later (later.h), or when
+ * there is no more to be had; what is large goes back at once. */
 #include "device/cuda_parts.h"
 
 #include "device/cuda_driver.h"
@@ -65,8 +65,12 @@ alnico_status_t cuda_alloc(size_t bytes, void **out)
     *out = NULL;
     if (little && !block)
         return error_set(ALNICO_ERROR_MEMORY, "no memory");
-    later_run();
     RELAXED(error, cudaMalloc(out, bytes ? bytes : 1));
+    if (error == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        later_run();
+        RELAXED(error, cudaMalloc(out, bytes ? bytes : 1));
+    }
     if (error == cudaSuccess) {
         if (little)
             remember(block, *out, bytes);

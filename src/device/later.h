@@ -1,8 +1,9 @@
 /*
  * What is let go of later. CUDA waits for all that the current GPU runs before it takes memory
  * back, and that may wait for another rank, which waits for this one. So nothing is taken back
- * where a communicator ends, but where one is made, which waits for all its ranks in any case: no
- * rank may then be held up by another communicator's calls. Any thread.
+ * where a communicator ends, but where one pins a segment of its own, which waits for all its ranks
+ * in any case (no rank may then be held up by another communicator's calls), and where memory has
+ * run out. Any thread.
  */
 #ifndef ALNICO_SRC_LATER_H
 #define ALNICO_SRC_LATER_H

@@ -144,6 +144,28 @@ static void pinned_memory_is_freed_while_a_stream_waits(void **state)
     device->stream_destroy(stream);
 }
 
+/* Also where some of it waits to be given back. */
+static void memory_is_made_while_a_stream_waits(void **state)
+{
+    (void)state;
+    struct device_flag *gate = new_flag();
+    void *stream, *memory;
+    pthread_t thread;
+    OK(device->alloc(16, &memory));
+    stream = held_stream(gate);
+    device->free(memory);
+    assert_int_equal(pthread_create(&thread, NULL, raise_later, gate), 0);
+    double start = seconds_now();
+    OK(device->alloc(16, &memory));
+    double took = seconds_now() - start;
+    pthread_join(thread, NULL);
+    OK(device->stream_synchronize(stream));
+    device->free(memory);
+    device->flag_destroy(gate);
+    device->stream_destroy(stream);
+    assert_true(took < 0.5);
+}
+
 static void impossible_sizes_are_errors(void **state)
 {
     (void)state;
@@ -755,6 +777,7 @@ int main(void)
         cmocka_unit_test(memory_is_aligned),
         cmocka_unit_test(pinned_memory_is_used_again),
         cmocka_unit_test(pinned_memory_is_freed_while_a_stream_waits),
+        cmocka_unit_test(memory_is_made_while_a_stream_waits),
         cmocka_unit_test(impossible_sizes_are_errors),
         cmocka_unit_test(copies_are_exact),
         cmocka_unit_test(work_on_a_stream_waits_for_what_came_before),
