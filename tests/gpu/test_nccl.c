@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -405,8 +406,13 @@ static void test_symmetric_windows(void **state)
 
 enum { LAZY_COUNT = 8 << 20, LAZY_ROOM = 34 << 20 };
 
-/* More than the peer backend is preferred for. Nonblocking and captured calls go there until a
- * blocking one makes NCCL. */
+static const char prefers_nccl[] =
+    "{\"alnico_tuning\": 1, \"rows\": [{\"collective\": \"allreduce\", \"device\": \"cuda\","
+    " \"ranks_up_to\": null, \"hosts_up_to\": null, \"bytes_up_to\": null, \"backend\": \"nccl\","
+    " \"algorithm\": \"nccl\", \"chunk_bytes\": 65536}]}";
+
+/* NCCL is preferred. Nonblocking and captured calls go to the peer backend until a blocking one
+ * makes it. */
 static void lazy_body(struct rank *rank)
 {
     struct seat s;
@@ -458,7 +464,13 @@ static void test_a_blocking_call_makes_it(void **state)
     (void)state;
     if (!all_peers() || !all_nvlink())
         skip();
+    char path[] = "/tmp/alnico-tuning-XXXXXX";
+    int file = mkstemp(path);
+    REQUIRE(file >= 0 && write(file, prefers_nccl, strlen(prefers_nccl)) > 0 && close(file) == 0);
+    setenv("ALNICO_TUNING", path, 1);
     on_gpus(2, lazy_body);
+    unsetenv("ALNICO_TUNING");
+    unlink(path);
 }
 
 /* ---- Abort and errors ---- */
