@@ -87,8 +87,9 @@ struct peer {
     size_t stages_at, slots_at; /* in a part */
     int rank, size, group;      /* ranks of a group: the least whose square is not below the size */
     struct count counts[COUNTS];
-    char *gathered; /* LINES * 64 bytes for each rank: lines without their marks */
-    char *partial;  /* as much once: what we have combined ourselves */
+    uint64_t flowed[PEER_RANKS]; /* the word `flowing` of each rank when we last looked */
+    char *gathered;              /* LINES * 64 bytes for each rank: lines without their marks */
+    char *partial;               /* as much once: what we have combined ourselves */
 };
 
 static inline struct part *part_of(const struct peer *peer, int rank)
@@ -106,17 +107,22 @@ static inline uint64_t mark_of(const struct peer_run *run, uint64_t turn)
     return turn << SIGNATURE_BITS | run->signature;
 }
 
-/* SUCCESS once the rank's mark is of the wanted turn or a later one; one of this turn must be the
- * wanted mark. Acquires what the rank wrote before it. */
-static inline alnico_status_t check_line(const _Atomic uint64_t *mark, uint64_t wanted, int rank)
+/* SUCCESS if a mark that the rank wrote is of the wanted turn or a later one; one of this turn must
+ * be the wanted mark. */
+static inline alnico_status_t check_seen(uint64_t seen, uint64_t wanted, int rank)
 {
-    uint64_t seen = atomic_load_explicit(mark, memory_order_acquire);
     if (seen >> SIGNATURE_BITS < wanted >> SIGNATURE_BITS)
         return ALNICO_PENDING;
     if (seen >> SIGNATURE_BITS == wanted >> SIGNATURE_BITS && seen != wanted)
         return error_set(ALNICO_ERROR_MISMATCH, "rank %d calls another operation, type or count",
                          rank);
     return ALNICO_SUCCESS;
+}
+
+/* Acquires what the rank wrote before it. */
+static inline alnico_status_t check_line(const _Atomic uint64_t *mark, uint64_t wanted, int rank)
+{
+    return check_seen(atomic_load_explicit(mark, memory_order_acquire), wanted, rank);
 }
 
 static inline alnico_status_t check_mark(const struct peer_run *run, const _Atomic uint64_t *mark,

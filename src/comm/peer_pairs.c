@@ -88,12 +88,17 @@ static uint64_t pair_mark(const struct peer_run *run, size_t bytes)
     return run->turn << SIGNATURE_BITS | kind;
 }
 
-static struct line *line_for(const struct peer_run *run, int rank, int reader)
+static struct line *line_of(const struct peer_run *run, int rank, int reader, uint64_t turn)
 {
     struct part *part = part_of(run->peer, rank);
     if (is_to_root(run))
-        return &part->letters[run->turn % SLOTS];
-    return &part->sets[run->turn % LINE_SETS].lines[reader / LINES][reader % LINES];
+        return &part->letters[turn % SLOTS];
+    return &part->sets[turn % LINE_SETS].lines[reader / LINES][reader % LINES];
+}
+
+static struct line *line_for(const struct peer_run *run, int rank, int reader)
+{
+    return line_of(run, rank, reader, run->turn);
 }
 
 static char *place_for(const struct peer_run *run, int rank, int reader)
@@ -158,11 +163,20 @@ static void take(const struct peer_run *run, int rank, size_t bytes)
         memcpy(own_recv(run, rank), place_for(run, rank, own), bytes);
 }
 
+static void fetch_line(const struct peer_run *run, int i, uint64_t turn)
+{
+    peer_fetch((const char *)line_of(run, writer_at(run, i), run->peer->rank, turn), 64);
+}
+
+/* Writers of letters go on without their root. As long as it finds what they wrote, it is what all
+ * wait for, and asks for each line a whole turn before it needs it. */
 static void fetch_ahead(const struct peer_run *run)
 {
     int next = run->index + FETCH_AHEAD;
-    if (next < writers(run))
-        peer_fetch((const char *)line_for(run, writer_at(run, next), run->peer->rank), 64);
+    if (is_to_root(run) && !run->waited)
+        fetch_line(run, run->index, run->turn + 1);
+    else if (next < writers(run))
+        fetch_line(run, next, run->turn);
 }
 
 /* Whether everybody had something for us. */
@@ -185,16 +199,24 @@ static void combine(const struct peer_run *run)
     math_combine(call->recv, sources, peer->size, call->count, call->type, call->op);
 }
 
+static alnico_status_t check_pair(struct peer_run *run, int rank, size_t bytes)
+{
+    const struct line *line = line_for(run, rank, run->peer->rank);
+    alnico_status_t status = check_line(&line->mark, pair_mark(run, bytes), rank);
+    run->waited |= status == ALNICO_PENDING;
+    return status;
+}
+
 static alnico_status_t read_pairs(struct peer_run *run)
 {
     bool reduces = call_reduces(&run->call);
     for (; run->index < writers(run); run->index++) {
         int rank = writer_at(run, run->index);
         size_t bytes = bytes_of(run, rank);
-        fetch_ahead(run);
         if (bytes == 0)
             continue;
-        TRY(check_line(&line_for(run, rank, run->peer->rank)->mark, pair_mark(run, bytes), rank));
+        TRY(check_pair(run, rank, bytes));
+        fetch_ahead(run);
         if (!reduces)
             take(run, rank, bytes);
     }

@@ -110,16 +110,40 @@ static void combine(const struct peer_run *run)
         math_combine(own_recv(run, peer->rank), sources, peer->size, count, call->type, call->op);
 }
 
+/* SUCCESS once a rank's part is there. Who flows may be pieces ahead: then one look lasts for all of
+ * them, and does not take its word away for each. */
+static alnico_status_t await_part(const struct peer_run *run, int rank)
+{
+    const _Atomic uint64_t *mark = mark_in(run, rank);
+    uint64_t *flowed = &run->peer->flowed[rank];
+    if (numbers(run) != FLOWS)
+        return check_mark(run, mark, run->turn, rank);
+    if (*flowed >> SIGNATURE_BITS < run->turn)
+        *flowed = atomic_load_explicit(mark, memory_order_acquire);
+    return check_seen(*flowed, mark_of(run, run->turn), rank);
+}
+
+/* What is combined when all parts are there: this one, and what the rank has for the next call. */
+static void fetch(const struct peer_run *run, int rank, const char *part, size_t bytes)
+{
+    const struct peer *peer = run->peer;
+    size_t most = run->pattern->sends_blocks || bytes < FETCH_BYTES ? bytes : FETCH_BYTES;
+    if (peer->size > FETCH_RANKS)
+        peer_fetch(part, most);
+    if (numbers(run) == FLOWS && peer->flowed[rank] >> SIGNATURE_BITS > run->turn)
+        peer_fetch(peer_slot(run, rank, run->turn + 1), most);
+}
+
 /* One rank's part, which is there: copies it, or asks for it. */
 static void take(const struct peer_run *run, int rank, bool reduces)
 {
-    const struct peer *peer = run->peer;
-    const char *part = part_for(run, rank, peer->rank);
-    size_t bytes = part_bytes(run, rank, peer->rank);
-    if (!reduces)
+    int own = run->peer->rank;
+    const char *part = part_for(run, rank, own);
+    size_t bytes = part_bytes(run, rank, own);
+    if (reduces)
+        fetch(run, rank, part, bytes);
+    else
         copy_part(own_recv(run, rank), part, bytes);
-    else if (peer->size > FETCH_RANKS)
-        peer_fetch(part, run->pattern->sends_blocks || bytes < FETCH_BYTES ? bytes : FETCH_BYTES);
 }
 
 static alnico_status_t read_piece(struct peer_run *run)
@@ -130,7 +154,7 @@ static alnico_status_t read_piece(struct peer_run *run)
         int rank = rank_at(peer, run->index);
         if (!writes(run, rank))
             continue;
-        TRY(check_mark(run, mark_in(run, rank), run->turn, rank));
+        TRY(await_part(run, rank));
         take(run, rank, reduces);
     }
     run->index = 0;

@@ -337,6 +337,42 @@ static void test_counts_that_differ(void **state)
             in_world(2, counts_body, (struct world){.most = count, .mine = kinds[i]});
 }
 
+/* Rank 0 has gone on to a call that rank 1 never makes before rank 1 comes to the one they share. */
+static void two_calls(struct peer *ahead, struct peer *behind, alnico_collective_t kind)
+{
+    int32_t in[21] = {0}, out[21];
+    struct call shared = {.collective = kind,
+                          .send = in,
+                          .recv = out,
+                          .count = 20,
+                          .type = ALNICO_INT32,
+                          .op = ALNICO_SUM,
+                          .root = kind == ALNICO_REDUCE},
+                other = shared;
+    other.count = 21;
+    assert_int_equal(trial_run(ahead, &shared, PEER_ONE_SHOT), ALNICO_SUCCESS);
+    assert_int_equal(trial_run(ahead, &other, PEER_ONE_SHOT), ALNICO_SUCCESS);
+    assert_int_equal(trial_run(behind, &shared, PEER_ONE_SHOT), ALNICO_SUCCESS);
+    assert_int_equal(trial_run(behind, &shared, PEER_ONE_SHOT), ALNICO_ERROR_MISMATCH);
+}
+
+static void test_a_call_that_differs_ahead(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct peer *ahead, *behind;
+        void *area = aligned_alloc(4096, peer_bytes(2));
+        assert_non_null(area);
+        memset(area, 0, peer_bytes(2));
+        assert_int_equal(peer_create(area, 0, 2, &ahead), ALNICO_SUCCESS);
+        assert_int_equal(peer_create(area, 1, 2, &behind), ALNICO_SUCCESS);
+        two_calls(ahead, behind, i ? ALNICO_REDUCE : ALNICO_BROADCAST);
+        peer_destroy(ahead);
+        peer_destroy(behind);
+        free(area);
+    }
+}
+
 int main(void)
 {
     const char *text = getenv("ALNICO_TEST_SEED");
@@ -352,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_barriers_wait_for_everybody),
         cmocka_unit_test(test_calls_that_differ),
         cmocka_unit_test(test_counts_that_differ),
+        cmocka_unit_test(test_a_call_that_differs_ahead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
