@@ -8,7 +8,7 @@
  *           its group of sqrt(p), publishes that, and combines it with what one member of each other group
  *           published: 2 waits, 2 sqrt(p) reads. It goes with any rank count: the last group may be smaller, and its
  *           members are read more often. A longer vector takes several turns. Of a reduce only the root reads groups, and
- *           only those whom it reads combine theirs.
+ *           only those whom it reads combine theirs; who has one reader waits for no other before it writes again.
  */
 #include "comm/peer_area.h"
 
@@ -30,10 +30,15 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+static struct line *lines_of(const struct peer_run *run, int rank, int level, uint64_t turn)
+{
+    return part_of(run->peer, rank)->sets[turn % LINE_SETS].lines[level];
+}
+
 /* At least one line, be it without bytes. */
 static void publish(struct peer_run *run, int level, const char *from, size_t bytes)
 {
-    struct line *line = own_part(run)->sets[run->turn % LINE_SETS].lines[level];
+    struct line *line = lines_of(run, run->peer->rank, level, run->turn);
     size_t at = 0;
     do {
         if (at < bytes)
@@ -53,8 +58,7 @@ static char *gathered(const struct peer_run *run, int slot)
 static alnico_status_t gather_part(struct peer_run *run, int rank, int level, char *to,
                                    size_t begin, size_t end)
 {
-    const struct line *lines =
-        part_of(run->peer, rank)->sets[run->turn % LINE_SETS].lines[level] + begin / LINE_PAYLOAD;
+    const struct line *lines = lines_of(run, rank, level, run->turn) + begin / LINE_PAYLOAD;
     size_t skip = begin % LINE_PAYLOAD, bytes = end - begin;
     do {
         const struct line *line = &lines[run->line];
@@ -69,9 +73,15 @@ static alnico_status_t gather_part(struct peer_run *run, int rank, int level, ch
     return ALNICO_SUCCESS;
 }
 
+/* Of a reduce, whose writers go on without their reader, with what comes next: see peer_pairs.c. */
 static alnico_status_t gather(struct peer_run *run, int rank, int level, int slot, size_t bytes)
 {
-    return gather_part(run, rank, level, gathered(run, slot), 0, bytes);
+    alnico_status_t status = gather_part(run, rank, level, gathered(run, slot), 0, bytes);
+    run->waited |= status == ALNICO_PENDING;
+    if (run->pattern->readers == ROOT && !run->waited)
+        peer_fetch((const char *)lines_of(run, rank, level, run->turn + 1),
+                   (bytes + LINE_PAYLOAD - 1) / LINE_PAYLOAD * sizeof(struct line));
+    return status;
 }
 
 /* ---- One-shot ---- */
@@ -188,17 +198,6 @@ static const char *own_input(const struct peer_run *run)
     return run->peer->partial;
 }
 
-static alnico_status_t begin_turn(struct peer_run *run)
-{
-    size_t most = LINES * LINE_PAYLOAD / datatype_bytes(travelling(&run->call));
-    TRY(peer_reuse(run, TURNS));
-    run->turn = peer_begin_next(run, TURNS, true, EVERYBODY);
-    run->count = least(run->call.count - run->done, most);
-    publish(run, 0, own_input(run), turn_bytes(run));
-    run->begun = true;
-    return ALNICO_SUCCESS;
-}
-
 static alnico_status_t end_turn(struct peer_run *run)
 {
     peer_finish(run, TURNS, run->turn);
@@ -229,6 +228,32 @@ static bool is_wanted(const struct peer_run *run)
            peer->rank % peer->group == place_in(peer, run->call.root, peer->rank / peer->group);
 }
 
+/* Whom our lines of this turn are for: of a reduce one rank, of its root nobody but itself. */
+static int reader_of(const struct peer_run *run)
+{
+    const struct peer *peer = run->peer;
+    int group = peer->rank / peer->group;
+    if (run->pattern->readers == ALL)
+        return EVERYBODY;
+    return is_wanted(run) ? run->call.root
+                          : group * peer->group + place_in(peer, run->call.root, group);
+}
+
+static alnico_status_t begin_turn(struct peer_run *run)
+{
+    size_t most = LINES * LINE_PAYLOAD / datatype_bytes(travelling(&run->call));
+    int reader = reader_of(run);
+    bool written = reader != run->peer->rank;
+    if (written)
+        TRY(peer_reuse(run, TURNS));
+    run->turn = peer_begin_next(run, TURNS, written, reader);
+    run->count = least(run->call.count - run->done, most);
+    if (reader == EVERYBODY || !is_wanted(run))
+        publish(run, 0, own_input(run), turn_bytes(run));
+    run->begun = true;
+    return ALNICO_SUCCESS;
+}
+
 static void combine_group(struct peer_run *run, int first, int members)
 {
     struct peer *peer = run->peer;
@@ -257,8 +282,9 @@ alnico_status_t peer_poll_group(struct peer_run *run, bool *moved)
     run->index = 0;
     if (run->width)
         combine_group(run, first, members);
-    publish(run, 1, peer->partial, turn_bytes(run));
     run->step = PEER_GROUPS;
+    if (reader_of(run) != peer->rank)
+        publish(run, 1, peer->partial, turn_bytes(run));
     return reads(run) ? ALNICO_SUCCESS : end_turn(run);
 }
 

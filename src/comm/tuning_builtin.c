@@ -131,6 +131,8 @@ const struct tuning_row tuning_builtin[] = {
      * are faster by messages, which the kernel copies once: the fewer there are, the faster. Of
      * what only two ranks know the length of, those two see to that. */
     SHARED(REDUCE, 4, SIZE_MAX, "one_shot"),
+    SHARED(REDUCE, 8, 512, "one_shot"),
+    SHARED(REDUCE, 16, 256, "recursive_multiplying"), /* fewer lines for the root to read */
     SHARED(REDUCE, 16, 512, "one_shot"),
     SHARED(REDUCE, PEER_RANKS, 512, "recursive_multiplying"),
     SHARED(REDUCE, PEER_RANKS, SIZE_MAX, "two_shot"),
