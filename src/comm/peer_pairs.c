@@ -168,12 +168,12 @@ static void fetch_line(const struct peer_run *run, int i, uint64_t turn)
     peer_fetch((const char *)line_of(run, writer_at(run, i), run->peer->rank, turn), 64);
 }
 
-/* Writers of letters go on without their root. As long as it finds what they wrote, it is what all
+/* Writers of letters go on without their root. As long as it finds what many wrote, it is what all
  * wait for, and asks for each line a whole turn before it needs it. */
 static void fetch_ahead(const struct peer_run *run)
 {
     int next = run->index + FETCH_AHEAD;
-    if (is_to_root(run) && !run->waited)
+    if (is_to_root(run) && writers(run) > FETCH_AHEAD && !run->waited)
         fetch_line(run, run->index, run->turn + 1);
     else if (next < writers(run))
         fetch_line(run, next, run->turn);
