@@ -96,7 +96,6 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
                                     .y = setup_diff(&self->setup, out)};
     if (sums_wanted(self->setup.plan, step->step))
         step->sums = own_take(self, sums_bytes(self->setup.plan, step->step));
-    prologue_make(self, step);
     step->forward = convolution_forward;
     step->backward = convolution_backward;
     return ALNICO_SUCCESS;
@@ -123,18 +122,14 @@ static alnico_status_t data_search(struct cudnn_net *self, struct cudnn_step *st
     return pass_search(self, pass);
 }
 
-double pass_us(size_t bytes)
-{
-    enum { BYTES_A_US = 4000000, LAUNCH_US = 2 };
-    return (double)bytes / BYTES_A_US + LAUNCH_US;
-}
-
 /* With the sums that the batch norm behind it wants, if an engine has them and costs less than to
  * read y again. */
 static alnico_status_t sums_search(struct cudnn_net *self, struct cudnn_step *step)
 {
+    enum { BYTES_A_US = 4000000, LAUNCH_US = 2 };
     struct cudnn_pass *plain = &step->passes[CONVOLUTION_FORWARD], fused = *plain;
-    const double spared = pass_us(cudnn_bytes_rule(self->setup.plan, step->step->out));
+    const size_t bytes = cudnn_bytes_rule(self->setup.plan, step->step->out);
+    const double spared = (double)bytes / BYTES_A_US + LAUNCH_US;
     if (!step->sums)
         return ALNICO_SUCCESS;
     fused.convolution.sums = way_number(WAY_SUMS) == 2 ? 2 : 1;
@@ -152,11 +147,9 @@ static alnico_status_t sums_search(struct cudnn_net *self, struct cudnn_step *st
 
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step)
 {
-    float *sums = step->sums;
     TRY(pass_search(self, &step->passes[CONVOLUTION_FORWARD]));
     TRY(sums_search(self, step));
     TRY(pass_search(self, &step->passes[CONVOLUTION_WEIGHTS]));
-    TRY(prologue_search(self, step, sums));
     return step->has_data ? data_search(self, step) : ALNICO_SUCCESS;
 }
 

@@ -6,20 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Names of the tensors inside a graph; UID_BETWEEN and those behind it have no memory. */
-enum {
-    UID_X = 'x',
-    UID_W = 'w',
-    UID_Y = 'y',
-    UID_SUMS = 's',
-    UID_SQUARES = 'q',
-    UID_FACTOR = 'f',
-    UID_OFFSET = 'o',
-    UID_BETWEEN = 256
-};
-
-/* The most operations of a graph: three before the convolution, and one behind it. */
-enum { OPERATIONS = 5 };
+/* Names of the tensors inside a graph. */
+enum { UID_X = 'x', UID_W = 'w', UID_Y = 'y', UID_SUMS = 's', UID_SQUARES = 'q' };
 
 static alnico_status_t bag_reserve(struct cudnn_bag *bag)
 {
@@ -109,17 +97,15 @@ static alnico_status_t tensor_make(const struct cudnn_library *library, struct c
     const int64_t dims[4] = {outer, channels, rows, columns};
     const int64_t strides[4] = {rows * columns * channels, 1, columns * channels, channels};
     const int64_t alignment = 16;
-    const bool between = uid >= UID_BETWEEN;
     const struct cudnn_attribute attributes[] = {
         {CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &data},
         {CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims},
         {CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides},
         {CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid},
         {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment},
-        {CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &between},
     };
-    return cudnn_make(library, bag, CUDNN_BACKEND_TENSOR_DESCRIPTOR, attributes, between ? 6 : 5,
-                      "a tensor of cuDNN", out);
+    return cudnn_make(library, bag, CUDNN_BACKEND_TENSOR_DESCRIPTOR, attributes,
+                      sizeof attributes / sizeof *attributes, "a tensor of cuDNN", out);
 }
 
 static alnico_status_t window_make(const struct cudnn_library *library, struct cudnn_bag *bag,
@@ -197,58 +183,13 @@ static alnico_status_t sums_make(const struct cudnn_library *library, struct cud
                       sizeof attributes / sizeof *attributes, "the sums of a convolution", out);
 }
 
-/* y = x with b, or of x alone where b is NULL, element by element. */
-static alnico_status_t pointwise_make(const struct cudnn_library *library, struct cudnn_bag *bag,
-                                      cudnnPointwiseMode_t mode, cudnnBackendDescriptor_t x,
-                                      cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t y,
-                                      cudnnBackendDescriptor_t *out)
-{
-    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t kind;
-    const struct cudnn_attribute kinds[] = {
-        {CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode},
-        {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute},
-    };
-    TRY(cudnn_make(library, bag, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, kinds, 2,
-                   "a pointwise step of cuDNN", &kind));
-    const struct cudnn_attribute attributes[] = {
-        {CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &kind},
-        {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x},
-        {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y},
-        {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &b},
-    };
-    return cudnn_make(library, bag, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, attributes,
-                      b ? 4 : 3, "a pointwise operation of cuDNN", out);
-}
-
-/* What a batch norm and a ReLU before the convolution do: *x becomes what they make. */
-static alnico_status_t norm_make(const struct cudnn_library *library, struct cudnn_bag *bag,
-                                 const struct convolution *c, cudnnBackendDescriptor_t *x,
-                                 cudnnBackendDescriptor_t out[3])
-{
-    const size_t sides[4] = {c->batch, c->height, c->width, c->channels};
-    const size_t numbers[4] = {1, 1, 1, c->channels};
-    cudnnBackendDescriptor_t factor, offset, between[3];
-    TRY(tensor_make(library, bag, c->type, UID_FACTOR, numbers, &factor));
-    TRY(tensor_make(library, bag, c->type, UID_OFFSET, numbers, &offset));
-    for (int i = 0; i < 3; i++)
-        TRY(tensor_make(library, bag, c->type, UID_BETWEEN + i, sides, &between[i]));
-    TRY(pointwise_make(library, bag, CUDNN_POINTWISE_MUL, *x, factor, between[0], &out[0]));
-    TRY(pointwise_make(library, bag, CUDNN_POINTWISE_ADD, between[0], offset, between[1], &out[1]));
-    *x = between[2];
-    return pointwise_make(library, bag, CUDNN_POINTWISE_RELU_FWD, between[1], NULL, between[2],
-                          &out[2]);
-}
-
-/* The convolution, behind what it normalises, and what makes its sums if it has them. */
+/* The convolution, and what makes its sums if it has them. */
 static alnico_status_t operations_make(const struct cudnn_library *library, struct cudnn_bag *bag,
-                                       const struct convolution *c,
-                                       cudnnBackendDescriptor_t out[OPERATIONS], int64_t *count)
+                                       const struct convolution *c, cudnnBackendDescriptor_t out[2])
 {
     const struct way *way = &ways[c->way];
     const float alpha = 1, beta = c->accumulate ? 1 : 0;
     cudnnBackendDescriptor_t x, w, y, window;
-    *count = 0;
     TRY(tensor_make(library, bag, c->type, UID_X,
                     (const size_t[]){c->batch, c->height, c->width, c->channels}, &x));
     TRY(tensor_make(library, bag, c->type, UID_W,
@@ -256,10 +197,6 @@ static alnico_status_t operations_make(const struct cudnn_library *library, stru
     TRY(tensor_make(library, bag, c->type, UID_Y,
                     (const size_t[]){c->batch, c->out_height, c->out_width, c->filters}, &y));
     TRY(window_make(library, bag, c, &window));
-    if (c->norm) {
-        TRY(norm_make(library, bag, c, &x, out));
-        *count += 3;
-    }
     const struct cudnn_attribute attributes[] = {
         {way->window, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &window},
         {way->x, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x},
@@ -269,8 +206,8 @@ static alnico_status_t operations_make(const struct cudnn_library *library, stru
         {way->beta, CUDNN_TYPE_FLOAT, 1, &beta},
     };
     TRY(cudnn_make(library, bag, way->type, attributes, sizeof attributes / sizeof *attributes,
-                   "an operation of cuDNN", &out[(*count)++]));
-    return c->sums ? sums_make(library, bag, c, y, &out[(*count)++]) : ALNICO_SUCCESS;
+                   "an operation of cuDNN", &out[0]));
+    return c->sums ? sums_make(library, bag, c, y, &out[1]) : ALNICO_SUCCESS;
 }
 
 void convolution_text(const struct convolution *c, char *out, size_t bytes)
@@ -278,26 +215,25 @@ void convolution_text(const struct convolution *c, char *out, size_t bytes)
     const char *type = c->type == ALNICO_FLOAT32    ? "fp32"
                        : c->type == ALNICO_BFLOAT16 ? "bf16"
                                                     : "fp16";
-    snprintf(out, bytes, "%s%s%s n%zu x%zux%zux%zu f%zu %zux%zu s%zu p%zu %s", ways[c->way].name,
+    snprintf(out, bytes, "%s%s n%zu x%zux%zux%zu f%zu %zux%zu s%zu p%zu %s", ways[c->way].name,
              c->accumulate  ? "+"
              : c->sums == 2 ? " with compiled sums"
              : c->sums      ? " with sums"
                             : "",
-             c->norm ? " of a norm" : "", c->batch, c->height, c->width, c->channels, c->filters,
-             c->rows, c->columns, c->stride, c->pad, type);
+             c->batch, c->height, c->width, c->channels, c->filters, c->rows, c->columns, c->stride,
+             c->pad, type);
 }
 
 alnico_status_t convolution_graph(const struct cudnn_handle *handle, struct cudnn_bag *bag,
                                   const struct convolution *c, cudnnBackendDescriptor_t *out)
 {
-    cudnnBackendDescriptor_t operations[OPERATIONS];
-    int64_t count;
+    cudnnBackendDescriptor_t operations[2];
     char text[128];
     convolution_text(c, text, sizeof text);
-    TRY(operations_make(handle->library, bag, c, operations, &count));
+    TRY(operations_make(handle->library, bag, c, operations));
     const struct cudnn_attribute attributes[] = {
         {CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle->cudnn},
-        {CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, operations},
+        {CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, c->sums ? 2 : 1, operations},
     };
     return cudnn_make(handle->library, bag, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, attributes, 2,
                       text, out);
@@ -307,16 +243,9 @@ alnico_status_t convolution_pack(const struct cudnn_handle *handle, struct cudnn
                                  const struct convolution_memory *memory, void *workspace,
                                  cudnnBackendDescriptor_t *out)
 {
-    const struct convolution_memory *m = memory;
-    const int64_t all[] = {UID_X, UID_W, UID_Y, UID_SUMS, UID_SQUARES, UID_FACTOR, UID_OFFSET};
-    void *const places[] = {m->x, m->w, m->y, m->sums, m->squares, m->factor, m->offset};
-    int64_t uids[sizeof all / sizeof *all], count = 0;
-    void *pointers[sizeof all / sizeof *all];
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (i < 3 || places[i]) {
-            uids[count] = all[i];
-            pointers[count++] = places[i];
-        }
+    const int64_t uids[5] = {UID_X, UID_W, UID_Y, UID_SUMS, UID_SQUARES};
+    void *const pointers[5] = {memory->x, memory->w, memory->y, memory->sums, memory->squares};
+    const int64_t count = memory->sums ? 5 : 3;
     const struct cudnn_attribute attributes[] = {
         {CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uids},
         {CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointers},

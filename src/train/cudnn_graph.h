@@ -24,14 +24,12 @@ struct convolution {
     /* FORWARD: also the sums of y and of its squares, float32, for each filter: 1; 2: by engines
      * that are compiled for it too. */
     unsigned sums;
-    bool norm; /* FORWARD, WEIGHTS in FLOAT16: relu(factor * x + offset) stands in the place of x */
 };
 
 /* Where x, w and y (or their gradients) stand. */
 struct convolution_memory {
     void *x, *w, *y;
-    void *sums, *squares;  /* NULL: none */
-    void *factor, *offset; /* float16, for each channel; NULL: none */
+    void *sums, *squares; /* NULL: none */
 };
 
 /* A handle on one stream. */

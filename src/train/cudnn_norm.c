@@ -35,8 +35,6 @@ static alnico_status_t norm_forward(struct cudnn_net *self, struct cudnn_step *s
     TRY(measure(self, &step->norm, step->makers[0], training));
     if (step->normalise.other)
         TRY(measure(self, &step->other, step->makers[1], training));
-    if (step->inside)
-        return ALNICO_SUCCESS;
     return gpu_status(train_normalise(&self->gpu, &step->normalise), "a batch norm");
 }
 

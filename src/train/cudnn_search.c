@@ -266,7 +266,7 @@ static alnico_status_t hunt_all(struct hunt *hunt, struct cudnn_bag *bag)
     TRY(hunt_mode(hunt, CUDNN_HEUR_MODE_A, bag));
     if (!hunt->best.plan)
         TRY(hunt_mode(hunt, CUDNN_HEUR_MODE_FALLBACK, bag));
-    if (hunt->best.plan || thorough || hunt->convolution->sums == 1 || hunt->convolution->norm)
+    if (hunt->best.plan || thorough || hunt->convolution->sums == 1)
         return ALNICO_SUCCESS;
     options->thorough = true;
     const alnico_status_t status = hunt_mode(hunt, CUDNN_HEUR_MODE_A, bag);

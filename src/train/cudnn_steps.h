@@ -49,8 +49,6 @@ struct cudnn_step {
     struct cudnn_pass passes[3]; /* of a convolution, by way */
     bool has_data, adds; /* it makes a gradient of its input; and adds it in a pass of its own */
     float *sums; /* of a convolution: of what it makes, then of its squares; NULL: it makes none */
-    struct cudnn_step *normed; /* the batch norm that a convolution may carry out; NULL: none */
-    bool inside;               /* of a batch norm: the convolution behind it carries it out */
     struct train_norm norm, other;
     /* The convolutions before a step's batch norms; NULL: none. */
     const struct cudnn_step *makers[2];
@@ -63,9 +61,6 @@ struct cudnn_step {
     struct train_loss loss;
 };
 
-/* What is set down for cuDNN's workspace until it is known. */
-enum { WORKSPACE_USUAL = 32 << 20 };
-
 /* A network on the GPU. */
 struct cudnn_net {
     struct kernels_setup setup;
@@ -76,10 +71,6 @@ struct cudnn_net {
     alnico_datatype_t type; /* the working type */
     struct cudnn_step *steps;
     size_t summed; /* convolutions that make sums */
-    struct {
-        size_t wanted, found, taken; /* convolutions: that might, whose engines can, that do */
-        double less_us;              /* by the times of their engines */
-    } prologues;
     struct cudnn_bag packs;
     char *own; /* one allocation for all that is not in the arenas */
     size_t own_bytes, own_taken;
@@ -140,19 +131,6 @@ struct pool_saves pool_saves(const struct plan *plan, const struct step *step);
 bool sums_wanted(const struct plan *plan, const struct step *step);
 size_t sums_bytes(const struct plan *plan, const struct step *step);
 
-/* ---- cudnn_prologue.c ---- */
-
-/* The step of the batch norm and ReLU before a convolution that it might carry out while it reads;
- * PLAN_NONE: none. And the bytes that factor and offset then take in float16. */
-size_t prologue_norm(const struct plan *plan, const struct step *step);
-size_t prologue_bytes(const struct plan *plan, const struct step *step);
-
-/* Prepares a convolution that might; chooses, once it has its plans without (`sums`: where it may
- * make them); says what was chosen. Errors: MEMORY; what CUDA says. */
-void prologue_make(struct cudnn_net *self, struct cudnn_step *step);
-alnico_status_t prologue_search(struct cudnn_net *self, struct cudnn_step *step, float *sums);
-void prologue_log(const struct cudnn_net *self);
-
 /* ---- Memory of its own: kernels_cudnn.c ---- */
 
 /* A piece of the own allocation; NULL never: it was counted before. */
@@ -167,9 +145,6 @@ alnico_status_t cudnn_dense_make(struct cudnn_net *self, struct cudnn_step *step
 alnico_status_t cudnn_add_make(struct cudnn_net *self, struct cudnn_step *step);
 alnico_status_t cudnn_pool_make(struct cudnn_net *self, struct cudnn_step *step);
 alnico_status_t cudnn_loss_make(struct cudnn_net *self, struct cudnn_step *step);
-
-/* About how long a kernel takes that only reads or writes so many bytes. */
-double pass_us(size_t bytes);
 
 /* Finds the plans of a convolution, running it; then makes its packs, once there is a workspace. */
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step);

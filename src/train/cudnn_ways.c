@@ -13,7 +13,6 @@ static const struct {
 } ways[WAYS] = {
     [WAY_STEM] = {"stem", true},
     [WAY_SUMS] = {"sums", true},
-    [WAY_PROLOGUE] = {"prologue", false},
 };
 
 /* The last entry for the way, behind its "no-" if it has one; NULL: there is none. */

@@ -13,8 +13,6 @@ enum cudnn_way {
     WAY_STEM, /* a batch norm, a ReLU and a maximum pooling by 3 x 3 in one pass */
     WAY_SUMS, /* fp16: convolutions that make the sums for the batch norm behind them; with the number 2 in bf16 too, where
                    engines are compiled for it, minutes in all */
-    WAY_PROLOGUE, /* fp16, and with sums: convolutions that normalise what they read, where that
-                   * costs less; with the number 2 wherever there are engines */
     WAYS
 };
 

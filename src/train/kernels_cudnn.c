@@ -37,7 +37,6 @@ static size_t counted_bytes(const struct plan *plan)
         const struct step *step = &plan->steps[s];
         const struct train_fold fold = input_fold(plan, step);
         bytes += sums_wanted(plan, step) ? sums_bytes(plan, step) : 0;
-        bytes += line(prologue_bytes(plan, step));
         bytes += reads_images(step) ? line(fold_bytes(&fold)) : 0;
     }
     return bytes;
@@ -47,6 +46,7 @@ static size_t counted_bytes(const struct plan *plan)
  * ResNet-50 on an H200. */
 static size_t cudnn_own_bytes(const struct plan *plan)
 {
+    enum { WORKSPACE_USUAL = 32 << 20 };
     return counted_bytes(plan) + WORKSPACE_USUAL;
 }
 
@@ -194,10 +194,6 @@ static alnico_status_t steps_noise(struct cudnn_net *self)
             TRY(gpu_status(train_noise(&self->gpu, step->images, fold_bytes(&step->input) / each,
                                        (int)self->type),
                            "noise"));
-        if (step->norm.halves)
-            TRY(gpu_status(
-                train_noise(&self->gpu, step->norm.halves, 2 * step->norm.padded, ALNICO_FLOAT16),
-                "noise"));
         if (w->node && w->working && self->type != ALNICO_FLOAT32)
             TRY(gpu_status(train_noise(&self->gpu, w->working, w->bytes / each, (int)self->type),
                            "noise"));
@@ -272,7 +268,6 @@ static alnico_status_t cudnn_build(struct cudnn_net *self)
     if (way_taken(WAY_SUMS))
         log_write(LOG_INFO, "cuDNN kernels: %zu convolutions make sums for batch norms",
                   self->summed);
-    prologue_log(self);
     TRY(weights_refresh(self));
     return gpu_status(cudaStreamSynchronize(self->setup.stream), "making the cuDNN kernels");
 }

@@ -50,10 +50,9 @@ struct train_norm {
     size_t rows,
         count; /* count: rows that the statistics were of, if others than these; 0: these */
     unsigned channels, padded;
-    const float *scale, *shift; /* channels */
-    float *running;             /* channels means, channels variances */
-    float *numbers;             /* NORM_NUMBERS x padded */
-    void *halves; /* NULL, or where factor and offset stand in float16 too; `padded` of each */
+    const float *scale, *shift;    /* channels */
+    float *running;                /* channels means, channels variances */
+    float *numbers;                /* NORM_NUMBERS x padded */
     void *scale_diff, *shift_diff; /* of gradient_type */
     int type, gradient_type;
 };

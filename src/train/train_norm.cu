@@ -15,15 +15,6 @@ namespace
 
 constexpr int STATISTICS_THREADS = 512, STATISTICS_BLOCKS = 1, NORMALISE_THREADS = 256;
 
-/* An offset for the factor as it is rounded, so that the mean becomes the shift. */
-__device__ void halves_finish(const struct train_norm &norm, unsigned c, float mean, float factor)
-{
-    store_any(norm.halves, ALNICO_FLOAT16, c, factor);
-    const float rounded = load_any(norm.halves, ALNICO_FLOAT16, c);
-    store_any(norm.halves, ALNICO_FLOAT16, norm.padded + c,
-              c < norm.channels ? norm.shift[c] - mean * rounded : 0);
-}
-
 /* Factor and offset from mean and 1 / deviation; padding becomes 0. */
 __device__ void norm_finish(const struct train_norm &norm, unsigned c, float mean, float inverse)
 {
@@ -33,8 +24,6 @@ __device__ void norm_finish(const struct train_norm &norm, unsigned c, float mea
     norm.numbers[NORM_INVERSE * norm.padded + c] = inverse;
     norm.numbers[NORM_FACTOR * norm.padded + c] = factor;
     norm.numbers[NORM_OFFSET * norm.padded + c] = real ? norm.shift[c] - mean * factor : 0;
-    if (norm.halves)
-        halves_finish(norm, c, mean, factor);
 }
 
 __device__ void norm_measure(const struct train_norm &norm, unsigned c, double pivot, double sum,

@@ -2,12 +2,11 @@
  * operation and fused run, in three precisions, training, inference and several updates; then whole
  * models. Prints every difference, by the operation that it is of, and goes on.
  *
- * gpu_train_cudnn [fp32|tf32|bf16|fp16|bottleneck|models]... [ways=NAME,...]: parts of it, taking ways of
+ * gpu_train_cudnn [fp32|tf32|bf16|fp16|models]... [ways=NAME,...]: parts of it, taking ways of
  * cudnn_ways.h. */
 #include "train_check.h"
 
 #include "cases.h"
-#include "train/cudnn_steps.h"
 #include "train/models/models.h"
 #include "train/replica.h"
 
@@ -312,53 +311,6 @@ static void run_case(const struct network_case *c, const struct mode *mode)
     network_destroy(network);
 }
 
-/* Two batch norms that the convolutions behind them may carry out (`prologue`), over borders and
- * with numbers of channels that are no power of two. */
-static const struct network_case bottleneck = {
-    "bottleneck",
-    4,
-    14,
-    12,
-    3,
-    {CONVOLUTION("a", "input", 24, 3, 1, 1, false), NORM("b", "a"), RELU("c", "b"),
-     CONVOLUTION("d", "c", 40, 3, 1, 1, false), NORM("e", "d"), RELU("f", "e"),
-     CONVOLUTION("g", "f", 64, 1, 1, 0, false), NORM("h", "g"), RELU("i", "h"), DENSE("j", "i", 10),
-     LOSS("j")},
-    0};
-
-/* With `prologue=2` on Hopper both are carried out so: its engines are known. */
-static void check_prologues(const struct network *network, const struct mode *mode)
-{
-    int major = 0;
-    GPU(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-    struct replica *replica = replica_open(network, &kernels_cudnn, mode, 4, "bottleneck");
-    if (!replica)
-        return;
-    const struct cudnn_net *net = replica->kernels;
-    const size_t expected = way_taken(WAY_PROLOGUE) && way_taken(WAY_SUMS) ? 2 : 0;
-    check_count++;
-    printf("     bottleneck: %zu of %zu convolutions carry out a batch norm\n",
-           net->prologues.taken, net->prologues.wanted);
-    if (net->prologues.wanted != expected ||
-        (major == 9 && way_number(WAY_PROLOGUE) == 2 && net->prologues.taken != expected))
-        check_fail("bottleneck: %zu of %zu convolutions carry out a batch norm, expected %zu",
-                   net->prologues.taken, net->prologues.wanted, expected);
-    replica_destroy(replica);
-}
-
-/* Of the 16,000 to 43,000 elements of its ReLUs some always change sides, which moves gradients by
- * about 2 %, with `prologue` and without. In 600 runs emulated in float16 outputs were apart by
- * 1.2e-3 at most and gradients by 3.8 %; in 200 with a border that is not 0 but what the batch norm
- * makes of 0 outputs by 6.9e-3 at least, and by more with the numbers of another channel. */
-static void run_bottleneck(void)
-{
-    const struct mode fp16 = {"fp16", PRECISION_FP16, false, ALNICO_FLOAT16, 3e-3, 6e-2};
-    struct network *network = case_network(&bottleneck);
-    check_prologues(network, &fp16);
-    network_destroy(network);
-    run_case(&bottleneck, &fp16);
-}
-
 static void run_cases(const struct mode *mode)
 {
     for (size_t i = 0; i < NETWORK_CASES; i++)
@@ -402,8 +354,6 @@ int main(int count, char **parts)
             printf("%s: %.1f s of the host\n", modes[i].name,
                    (double)(clock() - begin) / CLOCKS_PER_SEC);
         }
-    if (wanted("bottleneck", count, parts))
-        run_bottleneck();
     if (wanted("models", count, parts))
         run_models();
     return check_result("train on cuDNN");

@@ -137,27 +137,6 @@ static void bench_measure(struct norm_bench *b, const char *shape)
     free(running);
 }
 
-/* Factor and offset in float16: the offset is that of the rounded factor, and rounded itself. */
-static void check_halves(const struct norm_bench *b, struct vector *halves, const char *shape)
-{
-    const struct train_norm *n = &b->norm;
-    vector_get(halves);
-    for (unsigned c = 0; c < n->padded; c++) {
-        const bool real = c < n->channels;
-        const double mean = b->numbers.host[NORM_MEAN * n->padded + c];
-        const double factor =
-            round_to(b->numbers.host[NORM_FACTOR * n->padded + c], ALNICO_FLOAT16);
-        const double offset = real ? b->shift.host[c] - mean * factor : 0;
-        if (fabs(offset) > 60000) /* of one row: more than float16 has */
-            continue;
-        check_close(say("measure", n->type, shape, "factor in float16"), halves->host + c, &factor,
-                    1, 0, 0);
-        check_close(say("measure", n->type, shape, "offset in float16"),
-                    halves->host + n->padded + c, &offset, 1, 1e-7 + 0x1p-22 * fabs(mean * factor),
-                    0x1p-11);
-    }
-}
-
 /* The same from sums that were made before. */
 static void bench_sums(struct norm_bench *b, const char *shape)
 {
@@ -174,14 +153,9 @@ static void bench_sums(struct norm_bench *b, const char *shape)
         running[n->channels + c] = before[n->channels] + 0.1 * (unbiased - before[n->channels]);
     }
     vector_put(&sums);
-    struct vector halves = vector_poisoned(2 * n->padded, ALNICO_FLOAT16);
-    b->norm.halves = halves.gpu;
     launched(train_norm_measure(&gpu, n, sums.gpu, (float *)sums.gpu + n->padded),
              "train_norm_measure");
-    b->norm.halves = NULL;
     vector_get(&b->numbers);
-    check_halves(b, &halves, shape);
-    vector_free(&halves);
     vector_get(&b->running);
     check_close(say("measure", n->type, shape, "mean"), b->numbers.host, b->mean, n->channels, 1e-5,
                 1e-5);

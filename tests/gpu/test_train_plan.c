@@ -1,7 +1,7 @@
 /* The plans that the cuDNN kernels ask for, replayed: whatever is read is still what was written.
  * Needs no GPU. One process for each set of ways, since the environment is read once. */
 #include "cases.h"
-#include "train/cudnn_steps.h"
+#include "train/cudnn_ways.h"
 #include "train/models/models.h"
 #include "train/replica.h"
 
@@ -15,7 +15,6 @@ struct replay {
     const void **owner;
     const char *name;
     size_t wrong, shared;
-    size_t normed; /* readings of convolutions that may carry out a batch norm */
 };
 
 static void replay_write(struct replay *r, const size_t *place, size_t bytes)
@@ -47,17 +46,6 @@ static size_t bytes_of(const struct replay *r, size_t tensor)
     return tensor ? kernels_cudnn.rules.bytes(r->plan, tensor) : 0;
 }
 
-/* A convolution that carries out a batch norm reads what that reads, both ways. */
-static void normed_read(struct replay *r, size_t s)
-{
-    const size_t norm = prologue_norm(r->plan, &r->plan->steps[s]);
-    if (norm == PLAN_NONE)
-        return;
-    const size_t tensor = r->plan->steps[norm].in[0];
-    replay_read(r, &r->plan->values[tensor], bytes_of(r, tensor), s, "what it normalises");
-    r->normed++;
-}
-
 static void forward(struct replay *r, size_t s)
 {
     const struct step *step = &r->plan->steps[s];
@@ -66,7 +54,6 @@ static void forward(struct replay *r, size_t s)
     replay_write(r, &r->plan->values[step->out], bytes_of(r, step->out));
     for (size_t i = 0; i < step->inputs; i++)
         replay_read(r, &r->plan->values[step->in[i]], bytes_of(r, step->in[i]), s, "a value");
-    normed_read(r, s);
 }
 
 /* What a step reads backward. */
@@ -77,7 +64,6 @@ static void reads(struct replay *r, size_t s)
     for (size_t i = 0; i < step->inputs; i++)
         if (needs.in[i])
             replay_read(r, &r->plan->values[step->in[i]], bytes_of(r, step->in[i]), s, "an input");
-    normed_read(r, s);
     if (needs.out)
         replay_read(r, &r->plan->values[step->out], bytes_of(r, step->out), s, "its output");
     if (s + 1 < r->plan->count)
@@ -144,97 +130,42 @@ static void filled(struct replay *r, size_t s)
     r->wrong++;
 }
 
-/* What all replays together came upon. */
-struct found {
-    size_t shared, normed;
-};
-
-static size_t check_network(const char *name, const struct network *network,
-                            enum precision precision, struct found *found)
+static size_t check_network(const char *name, const struct network *network, size_t *shared)
 {
     struct plan *plan;
-    if (plan_create(network, &kernels_cudnn.rules, 3, precision, &plan)) {
+    if (plan_create(network, &kernels_cudnn.rules, 3, PRECISION_BF16, &plan)) {
         printf("FAIL %s: no plan\n", name);
         return 1;
     }
-    struct replay r = {
-        .plan = plan, .owner = calloc(plan->bytes / PLAN_LINE + 1, sizeof(void *)), .name = name};
+    struct replay r = {plan, calloc(plan->bytes / PLAN_LINE + 1, sizeof(void *)), name, 0, 0};
     for (size_t s = 0; s < plan->count; s++)
         forward(&r, s);
     for (size_t s = plan->count; s-- > 0;) {
         backward(&r, s);
         filled(&r, s);
     }
-    found->shared += r.shared;
-    found->normed += r.normed;
+    *shared += r.shared;
     free(r.owner);
     plan_destroy(plan);
     return r.wrong;
 }
 
-static size_t check_all(enum precision precision, struct found *found)
+static size_t check_all(size_t *shared)
 {
     size_t wrong = 0;
     for (size_t i = 0; i < NETWORK_CASES; i++) {
         struct network *network = case_network(&network_cases[i]);
-        wrong += check_network(network_cases[i].name, network, precision, found);
+        wrong += check_network(network_cases[i].name, network, shared);
         network_destroy(network);
     }
     for (size_t m = 0; m < MODELS; m++) {
         struct network *network;
         if (model_network(models_all[m], 64, 64, 3, 10, &network))
             continue; /* images too small for it */
-        wrong += check_network(models_all[m]->name, network, precision, found);
+        wrong += check_network(models_all[m]->name, network, shared);
         network_destroy(network);
     }
     return wrong;
-}
-
-/* Of ResNet-50 the second and third convolution of each of 16 blocks: 3 x 3 and 1 x 1. */
-static size_t check_prologues(enum precision precision, bool taken)
-{
-    struct network *network;
-    struct plan *plan;
-    size_t count[4] = {0};
-    if (model_network(&model_resnet50, 64, 64, 3, 10, &network) ||
-        plan_create(network, &kernels_cudnn.rules, 3, precision, &plan))
-        return 1;
-    for (size_t s = 0; s < plan->count; s++)
-        if (prologue_norm(plan, &plan->steps[s]) != PLAN_NONE)
-            count[network->nodes[plan->steps[s].first].operation.window]++;
-    plan_destroy(plan);
-    network_destroy(network);
-    const size_t expected = taken && precision == PRECISION_FP16 ? 16 : 0;
-    if (count[1] == expected && count[3] == expected)
-        return 0;
-    printf("FAIL resnet50, %s: %zu convolutions of 3 x 3 and %zu of 1 x 1 may carry out a batch "
-           "norm, expected %zu\n",
-           precision_name(precision), count[3], count[1], expected);
-    return 1;
-}
-
-/* What two convolutions read is made once, by the batch norm. */
-static const struct network_case read_twice = {
-    "batch norm that two convolutions read",
-    3,
-    6,
-    5,
-    3,
-    {CONVOLUTION("a", "input", 8, 3, 1, 1, false), NORM("b", "a"), RELU("c", "b"),
-     CONVOLUTION("d", "c", 8, 3, 1, 1, false), NORM("e", "d"),
-     CONVOLUTION("f", "c", 8, 1, 1, 0, false), NORM("g", "f"), ADD("h", "e", "g"),
-     DENSE("i", "h", 4), LOSS("i")},
-    0};
-
-static size_t check_read_twice(void)
-{
-    struct network *network = case_network(&read_twice);
-    struct found found = {0};
-    const size_t wrong = check_network(read_twice.name, network, PRECISION_FP16, &found);
-    network_destroy(network);
-    if (found.normed)
-        printf("FAIL %s: a convolution may carry it out\n", read_twice.name);
-    return wrong + found.normed;
 }
 
 /* What the variable says, and what is then taken. */
@@ -249,8 +180,6 @@ static const struct setting settings[] = {
     {"sums=2,no-stem", 1 << WAY_SUMS, 2, 0},
     {"stem,no-stem,no-sums", 0, 0, 0},
     {"stems,,no-ste,no-sums,stem=x=", 1 << WAY_STEM, 0, 2},
-    {"prologue", 1 << WAY_STEM | 1 << WAY_SUMS | 1 << WAY_PROLOGUE, 0, 0},
-    {"prologue=2,no-sums", 1 << WAY_STEM | 1 << WAY_PROLOGUE, 0, 0},
 };
 
 static size_t check_names(const struct setting *setting)
@@ -268,18 +197,13 @@ static size_t check_names(const struct setting *setting)
 /* The exit status of a process with this setting. */
 static int check_setting(const struct setting *setting)
 {
-    const unsigned both = 1 << WAY_SUMS | 1 << WAY_PROLOGUE;
-    const bool prologues = (setting->taken & both) == both;
-    struct found found = {0};
+    size_t shared = 0;
     setenv("ALNICO_TRAIN_WAYS", setting->text, 1);
-    size_t wrong = check_names(setting) + check_read_twice();
-    for (enum precision p = PRECISION_BF16; p <= PRECISION_FP16; p++)
-        wrong += check_all(p, &found) + check_prologues(p, prologues);
-    printf("ways '%s': %zu wrong, %zu gradients written over something, %zu readings of what a "
-           "convolution normalises\n",
-           setting->text, wrong, found.shared, found.normed);
+    const size_t wrong = check_names(setting) + check_all(&shared);
+    printf("ways '%s': %zu wrong, %zu gradients written over something\n", setting->text, wrong,
+           shared);
     fflush(stdout);
-    return wrong || !found.shared || (found.normed > 0) != prologues;
+    return wrong || !shared;
 }
 
 int main(void)
