@@ -113,7 +113,8 @@ static void replica_train(struct replica *replica, const char *name)
     const size_t gradients =
         replica->network->parameters *
         (replica->setup.gradient_type == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t));
-    if (gpu) { /* NaN everywhere */
+    require(replica_synchronize(replica), name, "loading");
+    if (gpu) { /* NaN everywhere: images that come in among the activations have been packed */
         GPU(cudaMemset(replica->arenas.activations, 0xff, replica->plan->bytes));
         GPU(cudaMemset(replica->arenas.gradients, 0xff, gradients));
         GPU(cudaDeviceSynchronize());
