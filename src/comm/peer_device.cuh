@@ -75,68 +75,84 @@ static __device__ __forceinline__ u64 now_ns()
     return v;
 }
 
-/* Loads 8 bytes if `whole`, else 0; where it stands, and not when its value is needed. */
-static __device__ __forceinline__ u64 load_whole(const char *at, bool whole)
+/* Loads 8 bytes if `whole`, else 4 for each half that is asked for and 0 for the other; where it
+ * stands, and not when its value is needed. */
+static __device__ __forceinline__ u64 load_parts(const char *at, bool whole, bool low, bool high)
 {
-    u64 v;
-    asm volatile("{ .reg .pred p;\n"
-                 "setp.ne.u32 p, %2, 0;\n"
-                 "mov.u64 %0, 0;\n"
-                 "@p ld.global.u64 %0, [%1]; }"
-                 : "=l"(v)
-                 : "l"(at), "r"((u32)whole)
+    u32 x, y;
+    asm volatile("{ .reg .pred p, q, r;\n"
+                 "setp.ne.u32 p, %3, 0;\n"
+                 "setp.ne.u32 q, %4, 0;\n"
+                 "setp.ne.u32 r, %5, 0;\n"
+                 "mov.u32 %0, 0;\n"
+                 "mov.u32 %1, 0;\n"
+                 "@p ld.global.v2.u32 {%0, %1}, [%2];\n"
+                 "@q ld.global.u32 %0, [%2];\n"
+                 "@r ld.global.u32 %1, [%2 + 4]; }"
+                 : "=&r"(x), "=&r"(y)
+                 : "l"(at), "r"((u32)whole), "r"((u32)low), "r"((u32)high)
                  : "memory");
-    return v;
+    return (u64)y << 32 | x;
 }
 
-/* The first `left` bytes, where they are fewer than 8 or not aligned. */
-static __device__ __noinline__ u64 load_odd(const char *from, u32 left)
+static __device__ __noinline__ u64 load_bytes(const char *from, u32 left)
 {
-    bool wide = (((u32)(size_t)from | left) & 3) == 0;
     u64 word = 0;
 #pragma unroll 1
-    for (u32 i = 0; i < left; i += wide ? 4 : 1)
-        word |= (wide ? (u64) * (const u32 *)(from + i) : (u64) * (const unsigned char *)(from + i))
-                << 8 * i;
+    for (u32 i = 0; i < left; i++)
+        word |= (u64) * (const unsigned char *)(from + i) << 8 * i;
     return word;
 }
 
-static __device__ __noinline__ void store_odd(char *to, u32 left, u64 word)
+static __device__ __noinline__ void store_bytes(char *to, u32 left, u64 word)
 {
-    bool wide = (((u32)(size_t)to | left) & 3) == 0;
 #pragma unroll 1
-    for (u32 i = 0; i < left; i += wide ? 4 : 1) {
-        if (wide)
-            *(u32 *)(to + i) = (u32)(word >> 8 * i);
-        else
-            *(unsigned char *)(to + i) = (unsigned char)(word >> 8 * i);
-    }
+    for (u32 i = 0; i < left; i++)
+        *(unsigned char *)(to + i) = (unsigned char)(word >> 8 * i);
 }
 
-static __device__ __forceinline__ u32 bytes_left(u64 at, u64 bytes)
+/* How the 8 bytes, or what is left of them, at byte `at` of a user's vector are accessed: as one, by
+ * fours, or each by itself. `aligned`: the vector is, to 8 bytes. */
+struct access {
+    u32 left; /* if any is */
+    bool whole, low, high, odd;
+};
+
+static __device__ __forceinline__ access access_of(const char *vector, u64 at, u64 bytes,
+                                                   bool aligned)
 {
-    return bytes - at < 8 ? (u32)(bytes - at) : 8;
+    access a;
+    a.left = bytes - at < 8 ? (u32)(bytes - at) : 8;
+    a.whole = aligned && at + 8 <= bytes;
+    bool parts = !a.whole && at < bytes;
+    a.low = parts && (((u32)(size_t)(vector + at) | a.left) & 3) == 0;
+    a.high = a.low && a.left == 8;
+    a.odd = parts && !a.low;
+    return a;
 }
 
-/* The 8 bytes, or what is left of them, at byte `at` of a user's vector; zeros behind its end.
- * `aligned`: the vector is, to 8 bytes. */
+/* Zeros behind the vector's end. */
 static __device__ __forceinline__ u64 load_word(const char *vector, u64 at, u64 bytes, bool aligned)
 {
-    bool whole = aligned && at + 8 <= bytes;
-    u64 word = load_whole(vector + at, whole);
-    if (!whole && at < bytes)
-        word = load_odd(vector + at, bytes_left(at, bytes));
+    access a = access_of(vector, at, bytes, aligned);
+    u64 word = load_parts(vector + at, a.whole, a.low, a.high);
+    if (a.odd)
+        word = load_bytes(vector + at, a.left);
     return word;
 }
 
 static __device__ __forceinline__ void store_word(char *vector, u64 at, u64 bytes, bool aligned,
                                                   u64 word)
 {
-    bool whole = aligned && at + 8 <= bytes;
-    if (whole)
+    access a = access_of(vector, at, bytes, aligned);
+    if (a.whole)
         *(u64 *)(vector + at) = word;
-    if (!whole && at < bytes)
-        store_odd(vector + at, bytes_left(at, bytes), word);
+    if (a.low)
+        *(u32 *)(vector + at) = (u32)word;
+    if (a.high)
+        *(u32 *)(vector + at + 4) = (u32)(word >> 32);
+    if (a.odd)
+        store_bytes(vector + at, a.left, word);
 }
 
 /* ---- Epochs ---- */
