@@ -43,13 +43,15 @@ struct voice {
     char refusal[192]; /* its own arguments', with that status */
 };
 
-static void find_place(const struct alnico_comm *comm, const struct side *side, const void *memory,
-                       alnico_datatype_t type, int64_t *number, int64_t *offset)
+/* What has this rank's block alone, beside blocks of all, may lie anywhere in its registration: in
+ * place it does. */
+static void find_place(const struct alnico_comm *comm, const struct side *side, bool alone,
+                       const void *memory, alnico_datatype_t type, int64_t *number, int64_t *offset)
 {
     size_t bytes = side_extent(side) * datatype_bytes(type);
     const struct alnico_registration *r = registration_find(comm, memory, bytes);
     *number = -1;
-    *offset = r ? (const char *)memory - r->base : 0;
+    *offset = r && !alone ? (const char *)memory - r->base : 0;
     for (; r; r = r->next)
         ++*number;
 }
@@ -59,10 +61,10 @@ static void describe_places(const struct alnico_comm *comm, const struct call *c
 {
     struct side reads = call_reads(call, comm->rank, comm->size),
                 writes = call_writes(call, comm->rank, comm->size);
-    find_place(comm, &reads, call->send, call->type, &out->of[FIELD_SEND_REGISTRATION],
-               &out->of[FIELD_SEND_OFFSET]);
-    find_place(comm, &writes, call->recv, call->type, &out->of[FIELD_RECV_REGISTRATION],
-               &out->of[FIELD_RECV_OFFSET]);
+    find_place(comm, &reads, reads.blocks < writes.blocks, call->send, call->type,
+               &out->of[FIELD_SEND_REGISTRATION], &out->of[FIELD_SEND_OFFSET]);
+    find_place(comm, &writes, writes.blocks < reads.blocks, call->recv, call->type,
+               &out->of[FIELD_RECV_REGISTRATION], &out->of[FIELD_RECV_OFFSET]);
 }
 
 static void describe(const struct alnico_comm *comm, const struct call *call, bool nonblocking,

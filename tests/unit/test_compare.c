@@ -96,6 +96,37 @@ static void test_what_differs_is_said_on_all_ranks(void **state)
     ranks_run(RANKS, body, NULL);
 }
 
+/* Then a rank's own block lies elsewhere on each. */
+static void in_place_body(struct rank *rank)
+{
+    float *area = (float *)(void *)areas[rank->rank], *own = area + rank->rank * COUNT;
+    alnico_registration_t registration;
+    alnico_comm_t comm = ranks_comm(rank, NULL);
+    comm->family->settings.check = true;
+    REQUIRE_STATUS(alnico_comm_register(comm, area, AREA, &registration), ALNICO_SUCCESS);
+    for (int i = 0; i < COUNT; i++)
+        own[i] = (float)(rank->rank + 1);
+    REQUIRE_STATUS(alnico_allgather(own, area, COUNT, ALNICO_FLOAT32, comm), ALNICO_SUCCESS);
+    for (int i = 0; i < RANKS * COUNT; i++)
+        REQUIRE(area[i] == (float)(i / COUNT + 1));
+    REQUIRE_STATUS(alnico_reduce_scatter(area, own, COUNT, ALNICO_FLOAT32, ALNICO_SUM, comm),
+                   ALNICO_SUCCESS);
+    for (int i = 0; i < COUNT; i++)
+        REQUIRE(own[i] == (float)(RANKS * (rank->rank + 1)));
+    /* The blocks of all must still be where they are on the others. */
+    float *all = area + (rank->rank == ODD ? COUNT : 0);
+    REQUIRE_STATUS(alnico_allgather(all + rank->rank * COUNT, all, COUNT, ALNICO_FLOAT32, comm),
+                   ALNICO_ERROR_MISMATCH);
+    ranks_require_detail("recv's offset in its registration is 0 on rank 0 and 32 on rank 1");
+    alnico_comm_destroy(comm);
+}
+
+static void test_own_blocks_may_lie_anywhere(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, in_place_body, NULL);
+}
+
 /* A rank that does not call is waited for until the deadline, and then nothing can be trusted any
  * more. */
 static void absent_body(struct rank *rank)
@@ -122,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_differs_is_said_on_all_ranks),
+        cmocka_unit_test(test_own_blocks_may_lie_anywhere),
         cmocka_unit_test(test_who_does_not_call_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
