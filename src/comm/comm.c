@@ -142,6 +142,7 @@ static void family_leave(struct family *family)
 
 static alnico_status_t attach(alnico_comm_t comm, const char *who)
 {
+    streamed_attach(comm);
     BACKEND_EACH(backend, comm, attach)
     TRY(backend->attach(comm, who));
     for (const struct tuning_step *step = comm->tuning.of[ALNICO_ALLREDUCE][0]; step->backend;

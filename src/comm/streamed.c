@@ -42,6 +42,12 @@ static alnico_status_t prepare(alnico_comm_t comm)
     return state->stream ? ALNICO_SUCCESS : comm->device->stream_create(&state->stream);
 }
 
+void streamed_attach(alnico_comm_t comm)
+{
+    if (!comm->device->host_accessible)
+        (void)prepare(comm);
+}
+
 static struct streamed *find_free(struct streamed_state *state)
 {
     struct streamed *op = state->all;

@@ -9,6 +9,12 @@
 /* A nonblocking one. */
 struct streamed;
 
+/* Makes what nonblocking operations need, where the communicator is made: later CUDA may wait for
+ * all streams before it makes one, and they for what this rank's engine copies, which then waits
+ * for CUDA. On the CPU a stream is a thread, and made by the first nonblocking operation. What
+ * cannot be made is missed by that one. */
+void streamed_attach(alnico_comm_t comm);
+
 /* Says where to enqueue the next operation. Blocking: the communicator's stream, which first waits
  * for nonblocking ones that it did not wait for yet, and *op is NULL. Nonblocking: a stream of the
  * library's, behind all that the communicator's was given before. Errors: MEMORY, and the

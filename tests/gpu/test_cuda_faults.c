@@ -235,6 +235,40 @@ static void destroying_waits_for_no_other_kernel(struct gpu_rank *rank)
     close_all(waiting, LENGTH(waiting), rank);
 }
 
+/* Another communicator's operation waits for a rank that comes only when this call has returned,
+ * the first nonblocking one of its communicator. */
+static void a_first_nonblocking_call_waits_for_no_other(struct gpu_rank *rank)
+{
+    enum { COUNT = 1000 };
+    struct trial waiting[] = {{.way = "ring", .count = 5000, .kind = REQUEST}};
+    cudaStream_t stream;
+    alnico_request_t request;
+    float *memory;
+    if (is_left_out(rank))
+        return;
+    open_all(waiting, LENGTH(waiting), rank);
+    alnico_comm_t comm = make_used(rank, &stream);
+    CUDA(cudaMalloc((void **)&memory, COUNT * sizeof *memory));
+    gpu_barrier(rank);
+    if (rank->rank == 0)
+        trial_begin(&waiting[0], waiting[0].count);
+    gpu_barrier(rank);
+    double start = ranks_seconds();
+    REQUIRE_STATUS(alnico_iallreduce(ALNICO_IN_PLACE, memory, COUNT, ALNICO_FLOAT32, ALNICO_MAXIMUM,
+                                     comm, &request),
+                   ALNICO_SUCCESS);
+    gpu_note(rank, "the call took %.3f s", ranks_seconds() - start);
+    gpu_barrier(rank);
+    if (rank->rank > 0)
+        trial_begin(&waiting[0], waiting[0].count);
+    REQUIRE_STATUS(trial_end(&waiting[0]), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_request_synchronize(&request), ALNICO_SUCCESS);
+    alnico_comm_destroy(comm);
+    CUDA(cudaFree(memory));
+    CUDA(cudaStreamDestroy(stream));
+    close_all(waiting, LENGTH(waiting), rank);
+}
+
 /* In rounds, whoever has not met the missing rank only knows whom it waited for itself. */
 static void require_named(const struct trial *t, int missing)
 {
@@ -486,6 +520,7 @@ int main(void)
     static const struct gpu_test tests[] = {
         GPU_TEST(a_late_rank_is_waited_for, 2),
         GPU_TEST(destroying_waits_for_no_other_kernel, 2),
+        GPU_TEST(a_first_nonblocking_call_waits_for_no_other, 2),
         GPU_TEST(a_rank_that_never_calls_is_named, 2),
         GPU_TEST(an_abort_frees_what_spins, 2),
         GPU_TEST(aborted_and_destroyed_at_once, 2),
