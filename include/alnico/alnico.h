@@ -226,11 +226,11 @@ ALNICO_API alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm,
                                                      const char *name);
 
 /* Makes memory known to all ranks of the communicator (collective), so that they may reach it
- * directly: on GPUs of one host the large allreduces of registered buffers are faster. Every rank
- * passes `bytes` bytes of its own, on the communicator's device; the same number on each. An
- * allreduce whose send and recv lie in registered memory uses that where it helps; then the two
- * must lie at the same offsets of the same registrations on all ranks, which ALNICO_CHECK=1
- * compares. On the CPU it is a valid call that changes nothing. The memory must stay until
+ * directly: on GPUs of one host large allreduces, allgathers, alltoalls and reduce-scatters of
+ * registered buffers are faster. Every rank passes `bytes` bytes of its own, on the communicator's
+ * device; the same number on each. A call whose send and recv lie in registered memory uses that
+ * where it helps; then the two must lie at the same offsets of the same registrations on all ranks,
+ * but for what holds a rank's own block only, and ALNICO_CHECK=1 compares that. On the CPU it is a valid call that changes nothing. The memory must stay until
  * alnico_comm_deregister, or the communicator's end. On error *out is NULL, on every rank. Errors:
  * ARGUMENT (NULL, no bytes, memory of the host or of another device), UNSUPPORTED (memory that
  * cannot be shared, with the reason), MISMATCH (bytes differ), MEMORY, SYSTEM, TIMEOUT. */

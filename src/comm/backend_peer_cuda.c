@@ -48,16 +48,18 @@ static enum peer_kernel allreduce_of(const struct algorithm *algorithm)
 /* A barrier gathers what nobody looks at. */
 static enum peer_kernel kernel_of(alnico_collective_t collective, const struct algorithm *algorithm)
 {
+    bool is_direct = algorithm == &algorithm_one_shot_direct;
     switch (collective) {
-    case ALNICO_ALLGATHER:
     case ALNICO_BARRIER:
         return PEER_ALLGATHER_LINE;
+    case ALNICO_ALLGATHER:
+        return is_direct ? PEER_ALLGATHER_DIRECT : PEER_ALLGATHER_LINE;
     case ALNICO_ALLTOALL:
-        return PEER_ALLTOALL_LINE;
+        return is_direct ? PEER_ALLTOALL_DIRECT : PEER_ALLTOALL_LINE;
     case ALNICO_BROADCAST:
         return PEER_BROADCAST_LINE;
     case ALNICO_REDUCE_SCATTER:
-        return PEER_REDUCE_SCATTER_LINE;
+        return is_direct ? PEER_REDUCE_SCATTER_DIRECT : PEER_REDUCE_SCATTER_LINE;
     case ALNICO_SENDRECV:
         return PEER_EXCHANGE;
     default:
@@ -76,18 +78,21 @@ static enum peer_kernel kernel_for(const struct call *call, const struct algorit
 {
     if (algorithm == &algorithm_exchange)
         return PEER_EXCHANGE;
+    if (!call && algorithm == &algorithm_one_shot_direct)
+        return PEER_ALLGATHER_DIRECT;
     return kernel_of(call ? call->collective : ALNICO_ALLREDUCE, algorithm);
 }
 
 static bool uses_lines(enum peer_kernel kernel)
 {
-    return kernel != PEER_ONE_SHOT && kernel != PEER_TWO_SHOT_DIRECT;
+    return kernel != PEER_ONE_SHOT && !peer_cuda_is_direct(kernel);
 }
 
-/* Where all ranks have what this rank has at `memory`, which is registered; NULL if it is not. */
-static const struct peer_share *share_of(alnico_comm_t comm, const void *memory, size_t bytes,
-                                         size_t *offset)
+/* Where all ranks have this side of their call, if it is registered; otherwise NULL. */
+static const struct peer_share *share_of(alnico_comm_t comm, const struct side *side,
+                                         const void *memory, alnico_datatype_t type, size_t *offset)
 {
+    size_t bytes = side_extent(side) * datatype_bytes(type);
     const struct alnico_registration *r = registration_find(comm, memory, bytes);
     if (!r)
         return NULL;
@@ -95,11 +100,21 @@ static const struct peer_share *share_of(alnico_comm_t comm, const void *memory,
     return r->peer;
 }
 
+/* An alltoall in place would write over blocks that are still to be sent. */
+static bool fits_direct(alnico_comm_t comm, const struct call *call)
+{
+    struct side reads = call_reads(call, comm->rank, comm->size),
+                writes = call_writes(call, comm->rank, comm->size);
+    size_t offset;
+    return (call->collective != ALNICO_ALLTOALL || call->send != call->recv) &&
+           share_of(comm, &reads, call->send, call->type, &offset) &&
+           share_of(comm, &writes, call->recv, call->type, &offset);
+}
+
 static bool peer_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
     enum peer_kernel kernel = kernel_for(call, algorithm);
-    size_t offset;
     if (!comm->peer_cuda || (uses_lines(kernel) && !comm->peer_cuda->map.ordered))
         return false;
     if (!call || !has_kernel(call->collective))
@@ -107,23 +122,45 @@ static bool peer_supports(alnico_comm_t comm, const struct call *call,
     if (kernel == PEER_EXCHANGE)
         return call_own_messages_meet(call, comm->rank);
     size_t bytes = call->count * datatype_bytes(call->type);
-    if (kernel == PEER_TWO_SHOT_DIRECT && (!share_of(comm, call->send, bytes, &offset) ||
-                                           !share_of(comm, call->recv, bytes, &offset)))
+    if (peer_cuda_is_direct(kernel) && !fits_direct(comm, call))
         return false;
     return peer_cuda_fits(kernel, comm->size, bytes);
 }
 
 /* ---- Calls ---- */
 
-static void find_buffers(alnico_comm_t comm, const struct call *call, struct peer_arguments *out)
+/* Of the rank's own blocks only the place in everybody's buffer counts. */
+static void find_blocks(const struct alnico_comm *comm, const struct call *call,
+                        enum peer_kernel kernel, struct peer_arguments *out)
 {
-    size_t bytes = call->count * datatype_bytes(call->type), from = 0, to = 0;
-    const struct peer_share *send = share_of(comm, call->send, bytes, &from);
-    const struct peer_share *recv = share_of(comm, call->recv, bytes, &to);
+    size_t block = call->count * datatype_bytes(call->type), own = (size_t)comm->rank * block;
+    for (int i = 0; i < comm->size; i++) {
+        if (kernel == PEER_REDUCE_SCATTER_DIRECT) {
+            out->sends[i] += own;
+            out->recvs[i] = call->recv;
+        } else {
+            out->sends[i] = call->send;
+            out->recvs[i] += own;
+        }
+        if (kernel == PEER_ALLTOALL_DIRECT)
+            out->sends[i] += (size_t)i * block;
+    }
+}
+
+static void find_buffers(alnico_comm_t comm, const struct call *call, enum peer_kernel kernel,
+                         struct peer_arguments *out)
+{
+    struct side reads = call_reads(call, comm->rank, comm->size),
+                writes = call_writes(call, comm->rank, comm->size);
+    size_t from = 0, to = 0;
+    const struct peer_share *send = share_of(comm, &reads, call->send, call->type, &from);
+    const struct peer_share *recv = share_of(comm, &writes, call->recv, call->type, &to);
     for (int i = 0; i < comm->size; i++) {
         out->sends[i] = send->pieces[i].at + from;
         out->recvs[i] = recv->pieces[i].at + to;
     }
+    if (kernel != PEER_TWO_SHOT_DIRECT)
+        find_blocks(comm, call, kernel, out);
 }
 
 /* Every rank's word of a barrier, in place, in its own scratch. */
@@ -147,8 +184,8 @@ static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
         return ALNICO_SUCCESS;
     peer_cuda_grid(kernel, comm->size, call->count * datatype_bytes(call->type), choice->blocks,
                    &grid);
-    if (kernel == PEER_TWO_SHOT_DIRECT)
-        find_buffers(comm, call, &arguments);
+    if (peer_cuda_is_direct(kernel))
+        find_buffers(comm, call, kernel, &arguments);
     peer_cuda_arguments(&arguments, &comm->peer_cuda->world, kernel, call->send, call->recv,
                         call->count, (int)call->type, (int)call->op, &grid);
     arguments.root = call->root;
@@ -409,8 +446,9 @@ const struct backend_ops backend_peer_cuda = {
     .name = "peer",
     .about = "GPUs of one host load from and store to each other's memory",
     .needs =
-        "2 to 8 ranks of one host on GPUs that reach each other; two_shot_direct: buffers "
-        "registered on this communicator; the others: a message that their scratch holds, but for "
+        "2 to 8 ranks of one host on GPUs that reach each other; those by the name direct: "
+        "buffers registered on this communicator, blocks of a multiple of 16 bytes, and no "
+        "alltoall in place; the others: a message that their scratch holds, but for "
         "exchange, which needs messages to the rank itself in the same call as their receive; and, "
         "but for one_shot, NVLink",
     .devices = 1u << ALNICO_DEVICE_CUDA,

@@ -108,6 +108,9 @@ enum peer_kernel {
     PEER_ALLTOALL_LINE,
     PEER_BROADCAST_LINE, /* one block: send at the root, recv elsewhere */
     PEER_REDUCE_SCATTER_LINE,
+    PEER_ALLGATHER_DIRECT,
+    PEER_ALLTOALL_DIRECT,
+    PEER_REDUCE_SCATTER_DIRECT,
     PEER_EXCHANGE, /* messages: peer_exchange.h */
     PEER_KERNELS,  /* over GPUs' memory; the others over the host's */
     SHARED_ONE_SHOT = PEER_KERNELS,
@@ -138,9 +141,12 @@ struct peer_arguments {
     double scale;   /* the same */
     uint32_t depth; /* two_shot in lines: slots of a group of lanes, used in turn */
     int32_t kernel;
-    int32_t dependent;                  /* enum peer_dependent */
-    int32_t root;                       /* of a broadcast: the caller's to set */
-    const char *sends[PEER_CUDA_RANKS]; /* direct only: every rank's, as mapped here */
+    int32_t dependent; /* enum peer_dependent */
+    int32_t root;      /* of a broadcast: the caller's to set */
+    /* Direct only, as mapped here: of an allreduce every rank's vectors; of allgather and alltoall
+     * what this rank has for each and where to; of reduce-scatter every rank's block for this one,
+     * and in `recvs` this rank's alone. */
+    const char *sends[PEER_CUDA_RANKS];
     char *recvs[PEER_CUDA_RANKS];
 };
 
@@ -162,6 +168,9 @@ struct peer_grid {
     int blocks, threads; /* threads: a multiple of 32 */
     enum peer_dependent dependent;
 };
+
+/* Whether it accesses other ranks' registered buffers. */
+int peer_cuda_is_direct(enum peer_kernel kernel);
 
 /* Whether the kernel can carry out a call of so many bytes. */
 int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes);
@@ -229,7 +238,7 @@ extern "C" {
 const void *peer_one_shot_function(int kind, int size);
 const void *peer_one_shot_line_function(int kind, int size);
 const void *peer_two_shot_function(int kind, int size);
-const void *peer_direct_function(int kind, int size);
+const void *peer_direct_function(int kernel, int kind, int size);
 const void *peer_doubling_function(int kind);
 const void *peer_blocks_function(int kernel, int kind, int size);
 const void *peer_exchange_function(int many);

@@ -16,7 +16,8 @@ enum {
     LINE_BLOCKS = 80,
     DIRECT_BLOCKS = 32, /* more gain 2 % at most */
     DIRECT_BLOCKS_MOST = 64,
-    DIRECT_TILE = BLOCK_THREADS * 2 * 16 /* bytes of a slice that a block takes at once */
+    DIRECT_TILE = BLOCK_THREADS * 2 * 16, /* bytes of a slice that a block takes at once */
+    VECTOR_BYTES = 16
 };
 
 static size_t divide_up(size_t a, size_t b)
@@ -32,6 +33,12 @@ static size_t lines_of(size_t bytes)
 static size_t slice_lines(size_t bytes, int size)
 {
     return divide_up(lines_of(bytes), (size_t)size);
+}
+
+int peer_cuda_is_direct(enum peer_kernel kernel)
+{
+    return kernel == PEER_TWO_SHOT_DIRECT || kernel == PEER_ALLGATHER_DIRECT ||
+           kernel == PEER_ALLTOALL_DIRECT || kernel == PEER_REDUCE_SCATTER_DIRECT;
 }
 
 int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes)
@@ -51,6 +58,10 @@ int peer_cuda_fits(enum peer_kernel kernel, int size, size_t bytes)
     case PEER_BROADCAST_LINE:
     case PEER_REDUCE_SCATTER_LINE:
         return ranks * lines_of(bytes) <= LINES;
+    case PEER_ALLGATHER_DIRECT:
+    case PEER_ALLTOALL_DIRECT:
+    case PEER_REDUCE_SCATTER_DIRECT:
+        return bytes % VECTOR_BYTES == 0; /* the next block begins where this one ends */
     case PEER_RECURSIVE_DOUBLING:
         return 4 * lines_of(bytes) <= LINES;
     case SHARED_ONE_SHOT:
@@ -120,9 +131,11 @@ void peer_cuda_grid(enum peer_kernel kernel, int size, size_t bytes, int blocks,
                at_most(blocks, SHARED_BLOCKS), out);
         break;
     default:
-        out->blocks = (int)divide_up(bytes / (size_t)size + 1, DIRECT_TILE);
-        out->blocks =
-            blocks ? at_most(blocks, DIRECT_BLOCKS_MOST) : at_most(out->blocks, DIRECT_BLOCKS);
+        bytes = kernel == PEER_TWO_SHOT_DIRECT ? bytes / (size_t)size + 1 : bytes;
+        bytes = divide_up(bytes, DIRECT_TILE);
+        out->blocks = blocks                  ? at_most(blocks, DIRECT_BLOCKS_MOST)
+                      : bytes < DIRECT_BLOCKS ? (int)bytes
+                                              : DIRECT_BLOCKS;
         out->threads = BLOCK_THREADS;
     }
 }
@@ -138,7 +151,7 @@ static bool all_aligned(const struct peer_arguments *a)
 {
     bool aligned = true;
     for (int i = 0; i < a->world.size; i++)
-        aligned &= is_aligned(a->sends[i], 16) && is_aligned(a->recvs[i], 16);
+        aligned &= is_aligned(a->sends[i], VECTOR_BYTES) && is_aligned(a->recvs[i], VECTOR_BYTES);
     return aligned;
 }
 
@@ -176,7 +189,7 @@ void peer_cuda_arguments(struct peer_arguments *a, const struct peer_world *worl
     a->op = op;
     a->kernel = (int32_t)kernel;
     a->aligned = is_aligned(send, 8) | is_aligned(recv, 8) << 1;
-    if (kernel == PEER_TWO_SHOT_DIRECT)
+    if (peer_cuda_is_direct(kernel))
         a->aligned = all_aligned(a) ? 3 : 0;
     if (has_blocks(kernel) && a->bytes % 8)
         a->aligned = 0;
@@ -207,7 +220,10 @@ static const void *function_of(int kernel, int kind, int size)
     case PEER_ONE_SHOT_LINE:
         return peer_one_shot_line_function(kind, size);
     case PEER_TWO_SHOT_DIRECT:
-        return peer_direct_function(kind, size);
+    case PEER_ALLGATHER_DIRECT:
+    case PEER_ALLTOALL_DIRECT:
+    case PEER_REDUCE_SCATTER_DIRECT:
+        return peer_direct_function(kernel, kind, size);
     case PEER_RECURSIVE_DOUBLING:
         return peer_doubling_function(kind);
     case PEER_ALLGATHER_LINE:

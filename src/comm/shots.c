@@ -63,8 +63,15 @@ const struct algorithm *const algorithms_peer_cuda[] = {&algorithm_one_shot,
                                                         &algorithm_peer_recursive_doubling,
                                                         NULL};
 
-/* Of the collectives that have one kernel. */
+const struct algorithm algorithm_one_shot_direct = {
+    .name = "one_shot_direct",
+    .about = "2 barriers + (p-1) n beta; blocks stored to, or loaded from, registered buffers",
+};
+
+/* Of the other collectives: of all, and of those of blocks. */
 const struct algorithm *const algorithms_peer_line[] = {&algorithm_one_shot_line, NULL};
+const struct algorithm *const algorithms_peer_blocks[] = {&algorithm_one_shot_line,
+                                                          &algorithm_one_shot_direct, NULL};
 
 /* Of messages between two ranks. */
 const struct algorithm algorithm_exchange = {

@@ -88,9 +88,9 @@ const struct tuning_backend tuning_backends[] = {
      {
          [ALNICO_ALLREDUCE] = algorithms_peer_cuda,
          [ALNICO_BROADCAST] = algorithms_peer_line,
-         [ALNICO_ALLGATHER] = algorithms_peer_line,
-         [ALNICO_REDUCE_SCATTER] = algorithms_peer_line,
-         [ALNICO_ALLTOALL] = algorithms_peer_line,
+         [ALNICO_ALLGATHER] = algorithms_peer_blocks,
+         [ALNICO_REDUCE_SCATTER] = algorithms_peer_blocks,
+         [ALNICO_ALLTOALL] = algorithms_peer_blocks,
          [ALNICO_BARRIER] = algorithms_peer_line,
          [ALNICO_SENDRECV] = algorithms_peer_exchange,
      },

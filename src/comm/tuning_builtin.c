@@ -39,6 +39,12 @@
         .hosts = 1, .bytes = (BYTES), .backend = "peer", .algorithm = "one_shot_line",             \
         .chunk_bytes = 64 << 10, .blocks = (BLOCKS)                                                \
     }
+#define DIRECT_ROW(COLLECTIVE, BLOCKS)                                                             \
+    {                                                                                              \
+        .collective = ALNICO_##COLLECTIVE, .device = ALNICO_DEVICE_CUDA, .ranks = PEER_GPUS,       \
+        .hosts = 1, .bytes = SIZE_MAX, .modes = MODE_REGISTERED, .backend = "peer",                \
+        .algorithm = "one_shot_direct", .chunk_bytes = 64 << 10, .blocks = (BLOCKS)                \
+    }
 #define NCCL_ROW(COLLECTIVE, ALGORITHM)                                                            \
     ROW(COLLECTIVE, CUDA, INT_MAX, INT_MAX, SIZE_MAX, "nccl", ALGORITHM, 64 << 10)
 
@@ -104,10 +110,13 @@ const struct tuning_row tuning_builtin[] = {
     LINE_ROW(BROADCAST, 512 << 10, 96),
     LINE_ROW(ALLGATHER, 32 << 10, 0),
     LINE_ROW(ALLGATHER, 512 << 10, 96),
+    DIRECT_ROW(ALLGATHER, 64),
     LINE_ROW(REDUCE_SCATTER, 32 << 10, 0),
     LINE_ROW(REDUCE_SCATTER, 512 << 10, 96),
+    DIRECT_ROW(REDUCE_SCATTER, 64),
     LINE_ROW(ALLTOALL, 32 << 10, 0),
     LINE_ROW(ALLTOALL, 512 << 10, 96),
+    DIRECT_ROW(ALLTOALL, 64),
     LINE_ROW(BARRIER, SIZE_MAX, 1),
     NCCL_ROW(REDUCE, "nccl"),
     NCCL_ROW(BROADCAST, "nccl"),

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DIRECT_COUNTS = 5 }; /* those below whose blocks are multiples of 16 bytes */
+
 enum { AROUND = 64, REPLAYS = 5, CALLS = 3, ROOM = 24 << 20, UNTOUCHED = 0x5a5a5a5a };
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
@@ -162,23 +164,25 @@ static bool is_capturable(const struct job *job, const struct tuning_backend *ba
     return backend && strcmp(backend->name, "host") != 0 && job->size > 1;
 }
 
-static int run_counts(struct job *job, const struct tuning_backend *backend)
+static int run_counts(struct job *job, const struct tuning_backend *backend,
+                      struct gpu_arena *memory)
 {
-    static const size_t counts[] = {1, 2, 3, 29, 30, 31, 1000, 4099, 20000, 131072, 200001};
+    static const size_t counts[] = {1,    2,     3,      29,     30,     31,    1000,
+                                    4099, 20000, 131072, 200001, 140004, 400000};
     int run = 0;
     for (int i = 0; i < LENGTH(counts); i++) {
         job->count = counts[i];
         job->misplaced = (size_t)i % 3;
         job->root = i % job->size;
         job->length = (size_t)job->size * job->count + 2 * AROUND;
-        job->send = (int *)gpu_arena_take(&job->site->plain, job->length * sizeof(int));
-        job->recv = (int *)gpu_arena_take(&job->site->plain, job->length * sizeof(int));
+        job->send = (int *)gpu_arena_take(memory, job->length * sizeof(int));
+        job->recv = (int *)gpu_arena_take(memory, job->length * sizeof(int));
         bool done = run_eager(job);
         if (done && is_capturable(job, backend))
             run_captured(job);
         run += done;
-        gpu_arena_give(&job->site->plain);
-        gpu_arena_give(&job->site->plain);
+        gpu_arena_give(memory);
+        gpu_arena_give(memory);
     }
     return run;
 }
@@ -192,8 +196,11 @@ static void run_way(struct job *job, const struct algorithm *way,
     if (status == ALNICO_ERROR_UNSUPPORTED && way)
         return;
     REQUIRE_STATUS(status, ALNICO_SUCCESS);
-    int run = run_counts(job, backend);
-    gpu_note(job->site->rank, "%s %d", way ? way->name : "table", run);
+    int plain = run_counts(job, backend, &job->site->plain);
+    int shared = run_counts(job, backend, &job->site->shared);
+    bool direct = strcmp(job->way, "one_shot_direct") == 0 && job->size > 1;
+    REQUIRE(!direct || (plain == 0 && shared == DIRECT_COUNTS));
+    gpu_note(job->site->rank, "%s %d", way ? way->name : "table", plain + shared);
 }
 
 static void run_collective(struct gpu_rank *rank, alnico_collective_t collective)
