@@ -263,6 +263,13 @@ unsigned long engine_sleeps(const struct engine *engine)
     return atomic_load_explicit(&engine->sleeps, memory_order_relaxed);
 }
 
+/* In the order in which an operation goes from one to the next. */
+bool engine_is_idle(const struct engine *engine)
+{
+    return inbox_empty(&engine->inbox) && !atomic_load(&engine->polling) &&
+           !atomic_load(&engine->busy);
+}
+
 void engine_wake(struct engine *engine)
 {
     if (!atomic_load(&engine->sleeping))

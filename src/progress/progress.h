@@ -78,6 +78,9 @@ void engine_leave(struct engine *engine);
  * outnumber cores. Then who waits does better to attend. Any thread. */
 bool engine_rests(const struct engine *engine);
 
+/* Whether nothing is in flight; what is handed over meanwhile may be missed. Any thread. */
+bool engine_is_idle(const struct engine *engine);
+
 /* Somebody waits now: if the thread naps because what is in flight has stalled, it looks at once,
  * and spins and yields again before the next nap. Any thread. */
 void engine_wake(struct engine *engine);

@@ -31,7 +31,9 @@ static void inline_engine_advances_by_pumping_only(void **state)
     }
     nap_us(2000);
     assert_int_equal(steps[0].polled, 0);
+    assert_false(engine_is_idle(engine));
     assert_true(engine_pump(engine)); /* admits both */
+    assert_false(engine_is_idle(engine));
     assert_int_equal(steps[0].polled, 1);
     assert_int_equal(steps[1].polled, 1);
     assert_true(engine_pump(engine)); /* retires the first */
@@ -42,6 +44,7 @@ static void inline_engine_advances_by_pumping_only(void **state)
     assert_false(engine_pump(engine));
     assert_int_equal(steps[1].polled, 3);
     assert_int_equal(engine_sleeps(engine), 0);
+    assert_true(engine_is_idle(engine));
     engine_destroy(engine);
 }
 
