@@ -207,24 +207,6 @@ static alnico_status_t pair(alnico_comm_t comm, const struct nccl_step *step)
     return status;
 }
 
-enum { PATIENCE_NS = 1000000000 };
-
-/* While NCCL is made the driver may wait for streams, and holds a lock then that the engine's copies
- * need, which those streams may wait for. So what the engine has goes first; but not for ever: it
- * may wait for a rank that waits here. */
-static void let_engine_finish(const struct alnico_comm *comm)
-{
-    struct engine *engine = comm->family->engine;
-    struct backoff backoff = {.crowded = comm->crowded};
-    int64_t end_ns = backoff_now_ns() + PATIENCE_NS;
-    backoff_reset(&backoff);
-    while (engine && !engine_is_idle(engine) && backoff_now_ns() < end_ns) {
-        if (!engine_is_threaded(engine))
-            engine_pump(engine);
-        backoff_pause(&backoff);
-    }
-}
-
 /* What only NCCL cannot do is no error: the backend is absent from this communicator. What keeps a
  * rank from the others is one, of which they may not know. */
 static alnico_status_t nccl_prepare(alnico_comm_t comm, const struct algorithm *algorithm,
@@ -235,7 +217,7 @@ static alnico_status_t nccl_prepare(alnico_comm_t comm, const struct algorithm *
     int64_t start_ns = backoff_now_ns();
     if (nccl_prepared(comm, algorithm))
         return ALNICO_SUCCESS;
-    let_engine_finish(comm);
+    comm_settle(comm);
     alnico_status_t status = state->tried ? ALNICO_SUCCESS : make_plain(comm, &step);
     if (status == ALNICO_SUCCESS && !is_made(state, algorithm))
         status = pair(comm, &step);

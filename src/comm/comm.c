@@ -110,6 +110,21 @@ alnico_status_t comm_health(alnico_comm_t comm)
     return comm_latched(comm);
 }
 
+enum { SETTLE_NS = 1000000000 };
+
+void comm_settle(alnico_comm_t comm)
+{
+    struct engine *engine = comm->device->host_accessible ? NULL : comm->family->engine;
+    struct backoff backoff = {.crowded = comm->crowded};
+    int64_t end_ns = backoff_now_ns() + SETTLE_NS;
+    backoff_reset(&backoff);
+    while (engine && !engine_is_idle(engine) && backoff_now_ns() < end_ns) {
+        if (!engine_is_threaded(engine))
+            engine_pump(engine);
+        backoff_pause(&backoff);
+    }
+}
+
 /* ---- Families ---- */
 
 static alnico_status_t family_create(const struct transport *transport, struct family **out)

@@ -122,6 +122,12 @@ alnico_status_t comm_latched(alnico_comm_t comm);
 int comm_enter(alnico_comm_t comm);
 void comm_leave(alnico_comm_t comm, int before);
 
+/* Before a call for which CUDA may wait for streams: what the engine has in flight comes to its end
+ * first, since CUDA holds a lock then that the engine's copies need, which those streams may wait
+ * for. For a second at most: an operation may wait for a rank that waits here. Memory of the host
+ * needs none of this. */
+void comm_settle(alnico_comm_t comm);
+
 /* What its backends found by themselves becomes its latched error; then as comm_latched. */
 alnico_status_t comm_health(alnico_comm_t comm);
 

@@ -105,6 +105,7 @@ alnico_status_t alnico_comm_register(alnico_comm_t comm, void *memory, size_t by
     if (status == ALNICO_SUCCESS) {
         *r = (struct alnico_registration){.comm = comm, .base = memory, .bytes = bytes};
         int before = comm_enter(comm);
+        comm_settle(comm);
         status = enroll(r, who);
         comm_leave(comm, before);
     }
@@ -148,6 +149,7 @@ alnico_status_t alnico_comm_deregister(alnico_comm_t comm, alnico_registration_t
     struct offer mine = {registration->bytes, ALNICO_SUCCESS};
     TRY(agree(comm, &mine, who));
     int before = comm_enter(comm);
+    comm_settle(comm);
     drop(registration);
     comm_leave(comm, before);
     return ALNICO_SUCCESS;
