@@ -3,8 +3,13 @@
 
 #include "status.h"
 
-static alnico_status_t pass_run(struct cudnn_net *self, const struct cudnn_pass *pass)
+#include <math.h>
+
+static alnico_status_t pass_run(struct cudnn_net *self, const struct cudnn_step *step,
+                                enum convolution_way way)
 {
+    const struct cudnn_pass *pass = &step->passes[way];
+    TRY(rows_run(self, step, pass));
     return cudnn_status(self->handle.library->cudnnBackendExecute(self->handle.cudnn,
                                                                   pass->choice.plan, pass->pack),
                         "cudnnBackendExecute");
@@ -14,7 +19,7 @@ static alnico_status_t convolution_forward(struct cudnn_net *self, struct cudnn_
                                            bool training)
 {
     (void)training;
-    TRY(pass_run(self, &step->passes[CONVOLUTION_FORWARD]));
+    TRY(pass_run(self, step, CONVOLUTION_FORWARD));
     return bias_forward(self, step, self->type);
 }
 
@@ -24,7 +29,7 @@ static alnico_status_t convolution_data(struct cudnn_net *self, struct cudnn_ste
     const size_t t = step->step->in[0];
     if (!step->has_data)
         return ALNICO_SUCCESS;
-    TRY(pass_run(self, &step->passes[CONVOLUTION_DATA]));
+    TRY(pass_run(self, step, CONVOLUTION_DATA));
     if (!step->adds)
         return ALNICO_SUCCESS;
     return gpu_status(
@@ -36,7 +41,7 @@ static alnico_status_t convolution_data(struct cudnn_net *self, struct cudnn_ste
 
 static alnico_status_t convolution_backward(struct cudnn_net *self, struct cudnn_step *step)
 {
-    TRY(pass_run(self, &step->passes[CONVOLUTION_WEIGHTS]));
+    TRY(pass_run(self, step, CONVOLUTION_WEIGHTS));
     TRY(weights_home(self, step));
     TRY(bias_backward(self, step));
     return convolution_data(self, step);
@@ -78,6 +83,7 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
     const struct convolution shape = convolution_shape(self, step);
     const size_t out = step->step->out;
     step->has_data = step_diff(self, step, 0) != NULL;
+    step->rows = rows_of(self->setup.plan, step->step);
     for (int way = 0; way < 3; way++) {
         step->passes[way].convolution = shape;
         step->passes[way].convolution.way = (enum convolution_way)way;
@@ -122,34 +128,66 @@ static alnico_status_t data_search(struct cudnn_net *self, struct cudnn_step *st
     return pass_search(self, pass);
 }
 
-/* With the sums that the batch norm behind it wants, if an engine has them and costs less than to
- * read y again. */
-static alnico_status_t sums_search(struct cudnn_net *self, struct cudnn_step *step)
+double pass_us(size_t bytes)
 {
     enum { BYTES_A_US = 4000000, LAUNCH_US = 2 };
-    struct cudnn_pass *plain = &step->passes[CONVOLUTION_FORWARD], fused = *plain;
-    const size_t bytes = cudnn_bytes_rule(self->setup.plan, step->step->out);
-    const double spared = (double)bytes / BYTES_A_US + LAUNCH_US;
-    if (!step->sums)
-        return ALNICO_SUCCESS;
+    return (double)bytes / BYTES_A_US + LAUNCH_US;
+}
+
+/* Forward, with the sums that the batch norm behind it wants, if an engine has them and costs less
+ * than to read y again; *us: what it costs, that included. */
+static alnico_status_t sums_search(struct cudnn_net *self, const struct cudnn_step *step,
+                                   struct cudnn_pass *pass, double *us)
+{
+    struct cudnn_pass fused = *pass;
     fused.convolution.sums = way_number(WAY_SUMS) == 2 ? 2 : 1;
     fused.memory.sums = step->sums;
     fused.memory.squares = step->sums + fused.convolution.filters;
+    *us += pass_us(cudnn_bytes_rule(self->setup.plan, step->step->out));
     const alnico_status_t status = pass_search(self, &fused);
-    if (status == ALNICO_SUCCESS && fused.choice.us < plain->choice.us + spared) {
-        *plain = fused;
-        self->summed++;
-        return ALNICO_SUCCESS;
+    if (status == ALNICO_SUCCESS && fused.choice.us < *us) {
+        *pass = fused;
+        *us = fused.choice.us;
     }
-    step->sums = NULL;
     return status == ALNICO_ERROR_UNSUPPORTED ? ALNICO_SUCCESS : status;
+}
+
+static alnico_status_t shape_search(struct cudnn_net *self, const struct cudnn_step *step,
+                                    struct cudnn_pass *pass, double *us)
+{
+    TRY(pass_search(self, pass));
+    *us = pass->choice.us;
+    return pass->convolution.way == CONVOLUTION_FORWARD && step->sums
+               ? sums_search(self, step, pass, us)
+               : ALNICO_SUCCESS;
+}
+
+/* Forward, or for the weights: as it is, or by rows. */
+static alnico_status_t way_search(struct cudnn_net *self, struct cudnn_step *step,
+                                  enum convolution_way way)
+{
+    struct cudnn_pass *plain = &step->passes[way], expanded = *plain;
+    double us, by_rows;
+    TRY(shape_search(self, step, plain, &us));
+    if (!rows_pass(self, step, &expanded))
+        return ALNICO_SUCCESS;
+    const alnico_status_t status = shape_search(self, step, &expanded, &by_rows);
+    if (status != ALNICO_SUCCESS && status != ALNICO_ERROR_UNSUPPORTED)
+        return status;
+    by_rows = status == ALNICO_SUCCESS ? by_rows + rows_us(&step->rows) : HUGE_VAL;
+    if (rows_better(step, plain, us, by_rows)) {
+        *plain = expanded;
+        self->rowed++;
+    }
+    return ALNICO_SUCCESS;
 }
 
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step)
 {
-    TRY(pass_search(self, &step->passes[CONVOLUTION_FORWARD]));
-    TRY(sums_search(self, step));
-    TRY(pass_search(self, &step->passes[CONVOLUTION_WEIGHTS]));
+    TRY(way_search(self, step, CONVOLUTION_FORWARD));
+    step->sums = step->passes[CONVOLUTION_FORWARD].memory.sums;
+    self->summed += step->sums != NULL;
+    TRY(way_search(self, step, CONVOLUTION_WEIGHTS));
     return step->has_data ? data_search(self, step) : ALNICO_SUCCESS;
 }
 

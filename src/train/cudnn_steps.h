@@ -35,6 +35,7 @@ struct cudnn_pass {
     struct convolution_memory memory;
     struct plans_choice choice;
     cudnnBackendDescriptor_t pack;
+    bool rows; /* its x is made of the images first: cudnn_rows.c */
 };
 
 /* A plan's step. Which members mean something depends on its first operation. */
@@ -45,6 +46,7 @@ struct cudnn_step {
     alnico_status_t (*backward)(struct cudnn_net *self, struct cudnn_step *step);
     struct train_fold input; /* of images that it reads: how they are packed */
     void *images;            /* as they are packed; NULL: it reads none */
+    struct train_rows rows;  /* of them, how the way `rows` would expand them */
     struct cudnn_weights weights;
     struct cudnn_pass passes[3]; /* of a convolution, by way */
     bool has_data, adds; /* it makes a gradient of its input; and adds it in a pass of its own */
@@ -71,6 +73,7 @@ struct cudnn_net {
     alnico_datatype_t type; /* the working type */
     struct cudnn_step *steps;
     size_t summed; /* convolutions that make sums */
+    size_t rowed;  /* passes by the way `rows` */
     struct cudnn_bag packs;
     char *own; /* one allocation for all that is not in the arenas */
     size_t own_bytes, own_taken;
@@ -119,6 +122,9 @@ void *step_saved(const struct cudnn_net *self, const struct cudnn_step *step);
 void *step_scratch_diff(const struct cudnn_net *self, const struct cudnn_step *step);
 void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step);
 
+/* For the images by `rows`, where that may be taken. */
+void *step_scratch_rows(const struct cudnn_net *self, const struct cudnn_step *step);
+
 /* Whether a step is a batch norm, a ReLU and a maximum pooling, or that alone; and where the former
  * saves its winners' places and a mask, behind their x. */
 bool ends_in_pool(const struct network *network, const struct step *step);
@@ -130,6 +136,24 @@ struct pool_saves pool_saves(const struct plan *plan, const struct step *step);
 /* Whether a convolution should make the sums that a batch norm begins with; and their bytes. */
 bool sums_wanted(const struct plan *plan, const struct step *step);
 size_t sums_bytes(const struct plan *plan, const struct step *step);
+
+/* ---- cudnn_rows.c ---- */
+
+/* How a step's images may be expanded; zeros: not at all. And the bytes of that. */
+struct train_rows rows_of(const struct plan *plan, const struct step *step);
+size_t rows_bytes(const struct train_rows *rows);
+
+/* Makes a pass one of expanded images, if there may be one; expands them before it runs. */
+bool rows_pass(const struct cudnn_net *self, const struct cudnn_step *step,
+               struct cudnn_pass *pass);
+alnico_status_t rows_run(const struct cudnn_net *self, const struct cudnn_step *step,
+                         const struct cudnn_pass *pass);
+
+/* About how long it takes to expand them; whether a pass that takes so long by rows, that included
+ * (HUGE_VAL: no engine does it), is better than the plain one, which it logs. */
+double rows_us(const struct train_rows *rows);
+bool rows_better(const struct cudnn_step *step, const struct cudnn_pass *plain, double us,
+                 double by_rows);
 
 /* ---- Memory of its own: kernels_cudnn.c ---- */
 
@@ -145,6 +169,9 @@ alnico_status_t cudnn_dense_make(struct cudnn_net *self, struct cudnn_step *step
 alnico_status_t cudnn_add_make(struct cudnn_net *self, struct cudnn_step *step);
 alnico_status_t cudnn_pool_make(struct cudnn_net *self, struct cudnn_step *step);
 alnico_status_t cudnn_loss_make(struct cudnn_net *self, struct cudnn_step *step);
+
+/* About how long a kernel takes that only reads and writes so many bytes. */
+double pass_us(size_t bytes);
 
 /* Finds the plans of a convolution, running it; then makes its packs, once there is a workspace. */
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step);

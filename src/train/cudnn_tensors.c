@@ -326,6 +326,7 @@ static void needs_values(const struct plan *plan, const struct step *step, struc
 void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct step_needs *out)
 {
     const struct node *node = &plan->network->nodes[step->first];
+    const struct train_rows rows = rows_of(plan, step);
     needs_values(plan, step, out);
     out->saved = line(saved_bytes(plan, step));
     out->scratch[1] = diff_scratch_bytes(plan, step);
@@ -334,6 +335,9 @@ void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct s
         const struct train_fold fold = weights_fold(plan, node, &direct);
         out->scratch[1] += fold_bytes(&fold);
     }
+    out->scratch[0] = rows_bytes(&rows);
+    if (out->scratch[0])
+        out->scratch[1] = line(out->scratch[1]) + out->scratch[0];
 }
 
 /* ---- Where things stand ---- */
@@ -364,4 +368,9 @@ void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step
 {
     return (char *)setup_scratch(&self->setup, step->step, 1) +
            diff_scratch_bytes(self->setup.plan, step->step);
+}
+
+void *step_scratch_rows(const struct cudnn_net *self, const struct cudnn_step *step)
+{
+    return (char *)step_scratch_weights(self, step) + line(step->weights.bytes);
 }

@@ -13,6 +13,7 @@ static const struct {
 } ways[WAYS] = {
     [WAY_STEM] = {"stem", true},
     [WAY_SUMS] = {"sums", true},
+    [WAY_ROWS] = {"rows", false},
 };
 
 /* The last entry for the way, behind its "no-" if it has one; NULL: there is none. */

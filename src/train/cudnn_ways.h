@@ -13,6 +13,8 @@ enum cudnn_way {
     WAY_STEM, /* a batch norm, a ReLU and a maximum pooling by 3 x 3 in one pass */
     WAY_SUMS, /* fp16: convolutions that make the sums for the batch norm behind them; with the number 2 in bf16 too, where
                    engines are compiled for it, minutes in all */
+    WAY_ROWS, /* the rows of windows of folded images become channels; with the number 2 wherever
+                   there is an engine */
     WAYS
 };
 

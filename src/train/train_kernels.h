@@ -161,6 +161,17 @@ int train_fold(const struct train_gpu *gpu, const struct train_fold *fold, void 
 int train_unfold(const struct train_gpu *gpu, const struct train_fold *fold, void *dst,
                  int gradient_type, const void *src);
 
+/* Windows of one row of pixels, whose columns become channels: dst[row][x][d * padded + c] =
+ * src[row][x + d][c] for d below `columns`. */
+struct train_rows {
+    size_t rows;              /* of all images */
+    size_t width, out_width;  /* of src; of dst, columns - 1 less */
+    unsigned columns, padded; /* padded: of src, a multiple of 8 */
+    int type;
+};
+int train_rows(const struct train_gpu *gpu, const struct train_rows *rows, void *dst,
+               const void *src);
+
 /* Fills with numbers from -1 to 1. */
 int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type);
 

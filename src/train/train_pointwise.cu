@@ -143,6 +143,21 @@ __global__ void fold_colours_kernel(const struct train_fold f, T *dst, const flo
     }
 }
 
+/* A block makes a row of dst in pieces of 16 bytes, `vectors` of a pixel of src and `each` of one of
+ * dst, so that neighbouring threads write neighbouring pieces. */
+__global__ void rows_kernel(uint4 *__restrict__ dst, const uint4 *__restrict__ src, size_t rows,
+                            unsigned width, unsigned out_width, unsigned vectors, unsigned each)
+{
+    for (size_t row = blockIdx.x; row < rows; row += gridDim.x) {
+        const uint4 *__restrict__ from = src + row * width * vectors;
+        uint4 *__restrict__ to = dst + row * out_width * each;
+        for (unsigned v = threadIdx.x; v < each; v += blockDim.x)
+#pragma unroll 4
+            for (unsigned x = threadIdx.y; x < out_width; x += blockDim.y)
+                to[x * each + v] = from[x * vectors + v];
+    }
+}
+
 /* A thread for every element of dst. */
 __global__ void unfold_kernel(const struct train_fold f, void *dst, int gradient_type,
                               const void *src)
@@ -264,6 +279,17 @@ int train_unfold(const struct train_gpu *gpu, const struct train_fold *fold, voi
     return cudaGetLastError();
 }
 
+int train_rows(const struct train_gpu *gpu, const struct train_rows *r, void *dst, const void *src)
+{
+    constexpr unsigned BLOCK = 128;
+    const unsigned vectors = r->padded * (r->type == ALNICO_FLOAT32 ? 4 : 2) / sizeof(uint4);
+    const unsigned each = r->columns * vectors, across = each < BLOCK ? each : BLOCK;
+    rows_kernel<<<blocks_for(gpu, r->rows, 1, 16), dim3(across, BLOCK / across), 0,
+                  stream_of(gpu)>>>((uint4 *)dst, (const uint4 *)src, r->rows, (unsigned)r->width,
+                                    (unsigned)r->out_width, vectors, each);
+    return cudaGetLastError();
+}
+
 int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type)
 {
     noise_kernel<<<blocks_for(gpu, count, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(dst, type,
@@ -279,6 +305,8 @@ int train_pointwise_load(void)
         error = cudaFuncGetAttributes(&attributes, bias_gradient_kernel);
     if (error == cudaSuccess)
         error = cudaFuncGetAttributes(&attributes, unfold_kernel);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, rows_kernel);
     for (int type : {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16})
         if (error == cudaSuccess)
             error = TYPED(type, load);

@@ -4,6 +4,7 @@
  * the losses agree. Prints every difference and goes on. */
 #include "train_check.h"
 
+#include "train/cudnn_ways.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -85,6 +86,8 @@ int main(int count, char **arguments)
     for (int p = 0; p < PRECISIONS; p++)
         check_graph("resnet20", (enum precision)p, true);
     check_graph("cnn", PRECISION_FP32, true);
+    if (way_taken(WAY_ROWS)) /* of these networks only this one folds its images */
+        check_graph("resnet18", PRECISION_BF16, true);
     check_graph("resnet20", PRECISION_BF16, false);
     remove(cache);
     return check_result("training by graphs");

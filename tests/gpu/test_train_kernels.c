@@ -659,6 +659,45 @@ static void check_folds(void)
                 fold_check(cases[c], types[t], g ? types[t] : ALNICO_FLOAT32);
 }
 
+/* ---- Rows of windows as channels ---- */
+
+static void rows_check(struct train_rows r, int type)
+{
+    const size_t each = r.columns * r.padded, count = r.rows * r.out_width * each;
+    char shape[100];
+    snprintf(shape, sizeof shape, "%zux%zux%u by %u columns to %zu", r.rows, r.width, r.padded,
+             r.columns, r.out_width);
+    r.type = type;
+    struct vector src = vector_random(r.rows * r.width * r.padded, type, &state, 0, 1);
+    struct vector dst = vector_poisoned(count, type);
+    double *expected = doubles(count);
+    for (size_t i = 0; i < count; i++) {
+        const size_t c = i % r.padded, d = i / r.padded % r.columns;
+        const size_t x = i / each % r.out_width, row = i / each / r.out_width;
+        expected[i] = src.host[(row * r.width + x + d) * r.padded + c];
+    }
+    launched(train_rows(&gpu, &r, dst.gpu, src.gpu), "train_rows");
+    vector_get(&dst);
+    check_close(say("rows", type, shape, "expanded"), dst.host, expected, count, 0, 0);
+    vector_free(&src);
+    vector_free(&dst);
+    free(expected);
+}
+
+static void check_rows(void)
+{
+    static const struct train_rows cases[] = {
+        {2 * 115, 115, 112, 4, 16, 0}, /* ResNet's stem */
+        {3, 5, 4, 2, 8, 0},
+        {1, 3, 1, 3, 24, 0},
+        {7, 40, 6, 35, 32, 0},
+        {5000, 9, 7, 3, 16, 0},
+    };
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+            rows_check(cases[c], types[t]);
+}
+
 /* ---- Additions, biases ---- */
 
 static void pointwise_check(int type, size_t rows, unsigned channels)
@@ -948,5 +987,6 @@ int main(void)
     check_norm_pools();
     check_updates();
     check_norms();
+    check_rows();
     return check_result("train kernels");
 }

@@ -6,6 +6,7 @@
 #include "train/replica.h"
 
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@ struct replay {
     const void **owner;
     const char *name;
     size_t wrong, shared;
+    size_t scratch; /* bytes, forward */
 };
 
 static void replay_write(struct replay *r, const size_t *place, size_t bytes)
@@ -51,9 +53,12 @@ static void forward(struct replay *r, size_t s)
     const struct step *step = &r->plan->steps[s];
     const struct step_needs needs = needs_of(r, s);
     replay_write(r, &step->saved, needs.saved);
+    replay_write(r, &step->scratch[0], needs.scratch[0]);
     replay_write(r, &r->plan->values[step->out], bytes_of(r, step->out));
     for (size_t i = 0; i < step->inputs; i++)
         replay_read(r, &r->plan->values[step->in[i]], bytes_of(r, step->in[i]), s, "a value");
+    replay_read(r, &step->scratch[0], needs.scratch[0], s, "scratch");
+    r->scratch += needs.scratch[0];
 }
 
 /* What a step reads backward. */
@@ -130,39 +135,45 @@ static void filled(struct replay *r, size_t s)
     r->wrong++;
 }
 
-static size_t check_network(const char *name, const struct network *network, size_t *shared)
+/* What all replays together came upon. */
+struct found {
+    size_t shared, scratch;
+};
+
+static size_t check_network(const char *name, const struct network *network, struct found *found)
 {
     struct plan *plan;
     if (plan_create(network, &kernels_cudnn.rules, 3, PRECISION_BF16, &plan)) {
         printf("FAIL %s: no plan\n", name);
         return 1;
     }
-    struct replay r = {plan, calloc(plan->bytes / PLAN_LINE + 1, sizeof(void *)), name, 0, 0};
+    struct replay r = {plan, calloc(plan->bytes / PLAN_LINE + 1, sizeof(void *)), name, 0, 0, 0};
     for (size_t s = 0; s < plan->count; s++)
         forward(&r, s);
     for (size_t s = plan->count; s-- > 0;) {
         backward(&r, s);
         filled(&r, s);
     }
-    *shared += r.shared;
+    found->shared += r.shared;
+    found->scratch += r.scratch;
     free(r.owner);
     plan_destroy(plan);
     return r.wrong;
 }
 
-static size_t check_all(size_t *shared)
+static size_t check_all(struct found *found)
 {
     size_t wrong = 0;
     for (size_t i = 0; i < NETWORK_CASES; i++) {
         struct network *network = case_network(&network_cases[i]);
-        wrong += check_network(network_cases[i].name, network, shared);
+        wrong += check_network(network_cases[i].name, network, found);
         network_destroy(network);
     }
     for (size_t m = 0; m < MODELS; m++) {
         struct network *network;
         if (model_network(models_all[m], 64, 64, 3, 10, &network))
             continue; /* images too small for it */
-        wrong += check_network(models_all[m]->name, network, shared);
+        wrong += check_network(models_all[m]->name, network, found);
         network_destroy(network);
     }
     return wrong;
@@ -180,6 +191,8 @@ static const struct setting settings[] = {
     {"sums=2,no-stem", 1 << WAY_SUMS, 2, 0},
     {"stem,no-stem,no-sums", 0, 0, 0},
     {"stems,,no-ste,no-sums,stem=x=", 1 << WAY_STEM, 0, 2},
+    {"rows", 1 << WAY_STEM | 1 << WAY_SUMS | 1 << WAY_ROWS, 0, 0},
+    {"rows=2,no-stem,no-sums", 1 << WAY_ROWS, 0, 0},
 };
 
 static size_t check_names(const struct setting *setting)
@@ -194,28 +207,75 @@ static size_t check_names(const struct setting *setting)
     return wrong;
 }
 
-/* The exit status of a process with this setting. */
-static int check_setting(const struct setting *setting)
+/* What processes report: bytes planned for a batch of each residual network for large images. */
+static const struct model *const large[] = {&model_resnet18, &model_resnet50, &model_resnet152};
+enum { LARGE = sizeof large / sizeof *large, SETTINGS = sizeof settings / sizeof *settings };
+typedef size_t planned[LARGE][PRECISIONS];
+
+static size_t measure(planned bytes)
 {
-    size_t shared = 0;
+    size_t failed = 0;
+    for (size_t m = 0; m < LARGE; m++) {
+        struct network *network;
+        if (model_network(large[m], 224, 224, 3, 1000, &network))
+            return 1;
+        for (int p = 0; p < PRECISIONS; p++) {
+            struct plan *plan = NULL;
+            failed += plan_create(network, &kernels_cudnn.rules, 256, (enum precision)p, &plan) !=
+                      ALNICO_SUCCESS;
+            bytes[m][p] = plan ? plan->bytes : 0;
+            plan_destroy(plan);
+        }
+        network_destroy(network);
+    }
+    return failed;
+}
+
+/* The exit status of a process with this setting. Only `rows` wants scratch forward. */
+static int check_setting(const struct setting *setting, planned bytes)
+{
+    struct found found = {0};
     setenv("ALNICO_TRAIN_WAYS", setting->text, 1);
-    const size_t wrong = check_names(setting) + check_all(&shared);
-    printf("ways '%s': %zu wrong, %zu gradients written over something\n", setting->text, wrong,
-           shared);
+    const size_t wrong = check_names(setting) + check_all(&found) + measure(bytes);
+    printf("ways '%s': %zu wrong, %zu gradients written over something, %zu bytes of scratch\n",
+           setting->text, wrong, found.shared, found.scratch);
     fflush(stdout);
-    return wrong || !shared;
+    return wrong || !found.shared || (found.scratch > 0) != (setting->taken >> WAY_ROWS & 1);
+}
+
+/* What `rows` expands finds room: no plan is larger for it. */
+static int check_room(planned bytes[SETTINGS])
+{
+    int failed = 0, compared = 0;
+    for (size_t i = 0; i < SETTINGS; i++)
+        for (size_t k = 0; k < SETTINGS; k++) {
+            if (settings[k].taken != (settings[i].taken | 1 << WAY_ROWS) || i == k)
+                continue;
+            compared++;
+            for (size_t m = 0; m < LARGE * PRECISIONS; m++)
+                failed += bytes[k][m / PRECISIONS][m % PRECISIONS] !=
+                          bytes[i][m / PRECISIONS][m % PRECISIONS];
+        }
+    printf("rows: %d of %d plans take other memory with it\n", failed,
+           compared * LARGE * PRECISIONS);
+    return failed || compared < 2;
 }
 
 int main(void)
 {
     int failed = 0;
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+    planned *bytes = mmap(NULL, SETTINGS * sizeof *bytes, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (bytes == MAP_FAILED)
+        return EXIT_FAILURE;
+    for (size_t i = 0; i < SETTINGS; i++) {
         int status = 1;
         const pid_t child = fork();
         if (child == 0)
-            _exit(check_setting(&settings[i]));
+            _exit(check_setting(&settings[i], bytes[i]));
         waitpid(child, &status, 0);
         failed += status != 0;
     }
+    failed += check_room(bytes);
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
