@@ -54,7 +54,7 @@ struct peer_run {
     } step;
     bool ended;
     bool begun;   /* our own part of this turn is out */
-    bool waited;  /* of pairs: for a rank */
+    bool waited;  /* for a rank, of pairs and groups */
     size_t width; /* bytes of an element; of a barrier 0 */
     /* Elements of all blocks of a vector form; where only pairs know them, of those that we take.
      * NULL: all are equal. */

@@ -123,7 +123,7 @@ static alnico_status_t await_part(const struct peer_run *run, int rank)
     return check_seen(*flowed, mark_of(run, run->turn), rank);
 }
 
-/* What is combined when all parts are there: this one, and what the rank has for the next call. */
+/* What is combined when all parts are there: this one, and what stands in the next slot. */
 static void fetch(const struct peer_run *run, int rank, const char *part, size_t bytes)
 {
     const struct peer *peer = run->peer;
