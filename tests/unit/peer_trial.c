@@ -74,12 +74,6 @@ static size_t length(const struct trial *t, int from, int to)
     return random % 4 ? (random >> 8) % (most(t) + 1) : 0;
 }
 
-/* Where a rank has its blocks of one side, in elements; only where there may be, with gaps between
- * them. */
-struct layout {
-    size_t counts[PEER_RANKS], at[PEER_RANKS], end;
-};
-
 static struct layout layout_of(const struct trial *t, int rank, int size, bool sends)
 {
     struct layout l = {.end = 0};
@@ -157,12 +151,6 @@ static void check(struct rank *rank, const struct trial *t, const char *result)
 
 /* ---- One call ---- */
 
-/* Each has a byte behind. */
-struct buffers {
-    char *send, *recv;
-    size_t send_end, recv_end;
-};
-
 static char *poisoned(size_t bytes)
 {
     char *buffer = malloc(bytes + 1);
@@ -235,24 +223,50 @@ static void check_gaps(struct rank *rank, const struct trial *t, const struct la
     }
 }
 
-void trial_one(struct rank *rank, struct peer *peer, struct trial *t)
+struct trial_run *trial_begin(struct rank *rank, struct peer *peer, const struct trial *t)
 {
-    t->size = rank->size;
     size_t bytes = datatype_bytes(t->call.type);
-    struct layout sent = layout_of(t, rank->rank, rank->size, true),
-                  taken = layout_of(t, rank->rank, rank->size, false);
-    struct buffers b = {.send_end = sent.end * bytes, .recv_end = taken.end * bytes};
-    b.send = poisoned(b.send_end);
-    b.recv = poisoned(b.recv_end);
+    struct trial_run *r = malloc(sizeof *r);
+    REQUIRE(r);
+    *r = (struct trial_run){.rank = rank, .trial = *t};
+    t = &r->trial;
+    r->trial.size = rank->size;
+    r->sent = layout_of(t, rank->rank, rank->size, true);
+    r->taken = layout_of(t, rank->rank, rank->size, false);
+    r->buffers =
+        (struct buffers){.send_end = r->sent.end * bytes, .recv_end = r->taken.end * bytes};
+    r->buffers.send = poisoned(r->buffers.send_end);
+    r->buffers.recv = poisoned(r->buffers.recv_end);
     struct call call = t->call;
-    point(rank, t, &b, &call);
-    set_counts(rank, t, &sent, &taken, &call);
-    fill_all(rank, t, call.send ? (char *)(uintptr_t)call.send : b.send);
-    REQUIRE_STATUS(trial_run(peer, &call, t->way), ALNICO_SUCCESS);
-    REQUIRE(b.send[b.send_end] == 0x5a && b.recv[b.recv_end] == 0x5a);
-    check(rank, t, call.recv);
-    if (takes(rank, t))
-        check_gaps(rank, t, &taken, call.recv);
-    free(b.send);
-    free(b.recv);
+    point(rank, t, &r->buffers, &call);
+    set_counts(rank, t, &r->sent, &r->taken, &call);
+    fill_all(rank, t, call.send ? (char *)(uintptr_t)call.send : r->buffers.send);
+    peer_begin(&r->run, peer, &call, t->way);
+    return r;
+}
+
+bool trial_poll(struct trial_run *r, bool *moved)
+{
+    const struct buffers *b = &r->buffers;
+    const struct call *call = &r->run.call;
+    alnico_status_t status = peer_poll(&r->run, moved);
+    if (status == ALNICO_PENDING)
+        return false;
+    REQUIRE_STATUS(status, ALNICO_SUCCESS);
+    REQUIRE(b->send[b->send_end] == 0x5a && b->recv[b->recv_end] == 0x5a);
+    check(r->rank, &r->trial, call->recv);
+    if (takes(r->rank, &r->trial))
+        check_gaps(r->rank, &r->trial, &r->taken, call->recv);
+    free(b->send);
+    free(b->recv);
+    free(r);
+    return true;
+}
+
+void trial_one(struct rank *rank, struct peer *peer, const struct trial *t)
+{
+    struct trial_run *run = trial_begin(rank, peer, t);
+    bool moved = false;
+    while (!trial_poll(run, &moved))
+        sched_yield();
 }
