@@ -230,7 +230,7 @@ ALNICO_API alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm,
  * registered buffers are faster. Every rank passes `bytes` bytes of its own, on the communicator's
  * device; the same number on each. A call whose send and recv lie in registered memory uses that
  * where it helps; then the two must lie at the same offsets of the same registrations on all ranks,
- * but for what holds a rank's own block only, and ALNICO_CHECK=1 compares that. On the CPU it is a
+ * what holds a rank's own block only at any, and ALNICO_CHECK=1 compares that. On the CPU it is a
  * valid call that changes nothing. The memory must stay until alnico_comm_deregister, or the
  * communicator's end. On error *out is NULL, on every rank. Errors: ARGUMENT (NULL, no bytes, memory
  * of the host or of another device), UNSUPPORTED (memory that cannot be shared, with the reason),

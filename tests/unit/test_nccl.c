@@ -33,6 +33,7 @@ static int bad_id, bad_init, bad_memset, bad_reduce, bad_window,
     bad_send; /* the rank at which it fails */
 static bool asynchronous_error;
 static atomic_int made, aborted, destroyed, windows, calls;
+static int version; /* of NCCL */
 static _Thread_local int me = NOBODY;
 
 /* What never ends at a rank, until it is let go. */
@@ -50,6 +51,13 @@ static void arrive(enum place place, int rank)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 static char area[RANKS][AREA] __attribute__((aligned(PAGE)));
+
+ncclResult_t __wrap_ncclGetVersion(int *out);
+ncclResult_t __wrap_ncclGetVersion(int *out)
+{
+    *out = version;
+    return ncclSuccess;
+}
 
 ncclResult_t __wrap_ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t __wrap_ncclGetUniqueId(ncclUniqueId *id)
@@ -267,6 +275,7 @@ static void reset(void)
 {
     bad_id = bad_init = bad_memset = bad_reduce = bad_window = bad_send = NOBODY;
     stuck = IN_NOTHING;
+    version = NCCL_VERSION_CODE;
     atomic_store(&let_go, false);
     atomic_store(&kernels_end, false);
     asynchronous_error = false;
@@ -781,6 +790,35 @@ static void test_windows(void **state)
     run(RANKS, windows_body);
 }
 
+/* A rank's own block lies anywhere in its window: all ranks must decide alike. */
+static void own_blocks_body(struct rank *rank)
+{
+    struct alnico_registration whole;
+    alnico_comm_t comm = attach(rank);
+    struct call call = {
+        .send = area[me] + PAGE + 4 * me, .recv = area[me], .count = 4, .type = ALNICO_FLOAT32};
+    enroll(comm, &whole, area[me], 2 * PAGE);
+    call.collective = ALNICO_ALLGATHER;
+    bool gathers = backend_nccl.supports(comm, &call, &algorithm_nccl_symmetric);
+    call.collective = ALNICO_REDUCE_SCATTER;
+    call.recv = area[me] + PAGE + 4 * me;
+    call.send = area[me];
+    bool scatters = backend_nccl.supports(comm, &call, &algorithm_nccl_symmetric);
+    REQUIRE(gathers == (version >= 22807) && scatters == gathers);
+    comm->registrations = NULL;
+    backend_nccl.withdraw(comm, &whole);
+    detach(rank, comm);
+}
+
+static void test_own_blocks_lie_anywhere(void **state)
+{
+    (void)state;
+    reset();
+    run(RANKS, own_blocks_body);
+    version = 22803;
+    run(RANKS, own_blocks_body);
+}
+
 /* ---- Errors ---- */
 
 /* What carried nothing is not looked at. */
@@ -977,6 +1015,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_windows_have_a_deadline),
         cmocka_unit_test(test_minima_of_floats_are_for_others),
         cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_own_blocks_lie_anywhere),
         cmocka_unit_test(test_asynchronous_errors),
         cmocka_unit_test(test_abort_by_another_thread),
         cmocka_unit_test(test_another_ranks_abort_is_no_success),
