@@ -1,6 +1,6 @@
 /* Collectives of blocks by every way that CUDA has for them, eager and as replayed graphs whose
- * inputs change: every element of the result, and what lies around it. Types, reductions and
- * placements are alnico-conformance's.
+ * inputs change, in registered memory and elsewhere: every element of the result, and what lies
+ * around it. Types, reductions and placements are alnico-conformance's, which registers nothing.
  *
  *     gpu_collectives_cuda                  ranks as threads, on 1 to 4 GPUs one after the other
  *     mpirun -n 4 gpu_collectives_cuda      a process a GPU
@@ -25,12 +25,18 @@ struct job {
     const char *way;
     size_t count, misplaced; /* elements before the buffers' aligned beginning */
     int root, rank, size;
+    bool in_place;
     int *send, *recv; /* on the GPU, with so many elements around */
     int *host;
     size_t length; /* of the buffers, with what is around */
 };
 
 /* ---- What it must be ---- */
+
+static bool is_reduced_in_place(const struct job *job)
+{
+    return job->in_place && job->collective == ALNICO_REDUCE_SCATTER;
+}
 
 static int value(const struct job *job, int turn, int from, int block, size_t i)
 {
@@ -46,6 +52,8 @@ static bool has_blocks(const struct job *job)
 static int expected(const struct job *job, int turn, int block, size_t i)
 {
     int sum = 0;
+    if (is_reduced_in_place(job) && block != job->rank)
+        return value(job, turn, job->rank, block, i);
     switch (job->collective) {
     case ALNICO_ALLGATHER:
         return value(job, turn, block, 0, i);
@@ -62,22 +70,24 @@ static int expected(const struct job *job, int turn, int block, size_t i)
 
 static int blocks_of_result(const struct job *job)
 {
-    return job->collective == ALNICO_ALLGATHER || job->collective == ALNICO_ALLTOALL ? job->size
-                                                                                     : 1;
+    bool all = job->collective == ALNICO_ALLGATHER || job->collective == ALNICO_ALLTOALL;
+    return all || is_reduced_in_place(job) ? job->size : 1;
 }
 
 static void fail(const struct job *job, const char *how, int turn, size_t at, int is, int want)
 {
-    fprintf(stderr, "%s of %zu by %s, %s, turn %d, rank %d of %d: element %ld is %d, not %d\n",
+    fprintf(stderr, "%s of %zu by %s, %s%s, turn %d, rank %d of %d: element %ld is %d, not %d\n",
             tuning_collectives[job->collective], job->count, *job->way ? job->way : "the table",
-            how, turn, job->rank, job->size, (long)at - (long)(AROUND + job->misplaced), is, want);
+            how, job->in_place ? " in place" : "", turn, job->rank, job->size,
+            (long)at - (long)(AROUND + job->misplaced), is, want);
     abort();
 }
 
 static void check(const struct job *job, const char *how, int turn)
 {
     size_t first = AROUND + job->misplaced, length = (size_t)blocks_of_result(job) * job->count;
-    const int *from = job->collective == ALNICO_BROADCAST ? job->send : job->recv;
+    bool in_send = job->collective == ALNICO_BROADCAST || is_reduced_in_place(job);
+    const int *from = in_send ? job->send : job->recv;
     CUDA(cudaMemcpyAsync(job->host, from, job->length * sizeof(int), cudaMemcpyDeviceToHost,
                          job->site->stream));
     CUDA(cudaStreamSynchronize(job->site->stream));
@@ -93,6 +103,11 @@ static void check(const struct job *job, const char *how, int turn)
 
 /* ---- Calls ---- */
 
+static int *own_block(const struct job *job, int *buffer)
+{
+    return buffer + AROUND + job->misplaced + (size_t)job->rank * job->count;
+}
+
 static void fill(const struct job *job, int turn)
 {
     size_t first = AROUND + job->misplaced;
@@ -106,6 +121,9 @@ static void fill(const struct job *job, int turn)
     CUDA(cudaMemcpyAsync(job->send, job->host, job->length * sizeof(int), cudaMemcpyHostToDevice,
                          job->site->stream));
     CUDA(cudaMemsetAsync(job->recv, 0x5a, job->length * sizeof(int), job->site->stream));
+    if (job->in_place && job->collective == ALNICO_ALLGATHER)
+        CUDA(cudaMemcpyAsync(own_block(job, job->recv), job->host + first, job->count * sizeof(int),
+                             cudaMemcpyHostToDevice, job->site->stream));
     CUDA(cudaStreamSynchronize(job->site->stream));
 }
 
@@ -113,6 +131,10 @@ static alnico_status_t call(const struct job *job)
 {
     int *send = job->send + AROUND + job->misplaced, *recv = job->recv + AROUND + job->misplaced;
     alnico_comm_t comm = job->site->comm;
+    if (is_reduced_in_place(job))
+        recv = own_block(job, job->send);
+    else if (job->in_place)
+        send = own_block(job, job->recv);
     switch (job->collective) {
     case ALNICO_ALLGATHER:
         return alnico_allgather(send, recv, job->count, ALNICO_INT32, comm);
@@ -139,11 +161,12 @@ static bool run_eager(const struct job *job)
     return true;
 }
 
-/* Several calls and a barrier in a graph; the last ones overtake nothing. */
+/* Several calls and a barrier in a graph; the last ones overtake nothing. What is reduced in place
+ * is the next one's input, so that there is only one. */
 static void run_captured(const struct job *job)
 {
     gpu_capture_begin(job->site);
-    for (int i = 0; i < CALLS; i++) {
+    for (int i = 0; i < (is_reduced_in_place(job) ? 1 : CALLS); i++) {
         REQUIRE_STATUS(call(job), ALNICO_SUCCESS);
         if (i == 0 && job->size > 1)
             REQUIRE_STATUS(alnico_barrier(job->site->comm), ALNICO_SUCCESS);
@@ -200,6 +223,13 @@ static void run_way(struct job *job, const struct algorithm *way,
     int shared = run_counts(job, backend, &job->site->shared);
     bool direct = strcmp(job->way, "one_shot_direct") == 0 && job->size > 1;
     REQUIRE(!direct || (plain == 0 && shared == DIRECT_COUNTS));
+    if (job->collective == ALNICO_ALLGATHER || job->collective == ALNICO_REDUCE_SCATTER) {
+        job->in_place = true;
+        int placed = run_counts(job, backend, &job->site->shared);
+        job->in_place = false;
+        REQUIRE(!direct || placed == DIRECT_COUNTS);
+        shared += placed;
+    }
     gpu_note(job->site->rank, "%s %d", way ? way->name : "table", plain + shared);
 }
 
