@@ -141,9 +141,10 @@ static alnico_status_t split(alnico_comm_t comm, struct seat mine, void *stream,
     status = comm->transport->ops->subset(comm->transport, members, count, place, &part);
     if (status == ALNICO_ERROR_TIMEOUT)
         comm_latch(comm, status, alnico_error_detail()); /* as comm_agree */
-    comm_settle(comm);
-    if (status == ALNICO_SUCCESS)
+    if (status == ALNICO_SUCCESS) {
+        comm_settle(comm);
         status = comm_build(part, comm->family, comm->device, stream, who, out);
+    }
 free_seats:
     free(seats);
     free(members);

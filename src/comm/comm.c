@@ -110,13 +110,12 @@ alnico_status_t comm_health(alnico_comm_t comm)
     return comm_latched(comm);
 }
 
-enum { SETTLE_NS = 1000000000 };
-
 void comm_settle(alnico_comm_t comm)
 {
     struct engine *engine = comm->device->host_accessible ? NULL : comm->family->engine;
     struct backoff backoff = {.crowded = comm->crowded};
-    int64_t end_ns = backoff_now_ns() + SETTLE_NS;
+    double timeout = comm->family->settings.timeout, most = timeout < 4 ? timeout / 4 : 1;
+    int64_t end_ns = backoff_now_ns() + (int64_t)(1e9 * most);
     backoff_reset(&backoff);
     while (engine && !engine_is_idle(engine) && backoff_now_ns() < end_ns) {
         if (!engine_is_threaded(engine))

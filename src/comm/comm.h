@@ -124,8 +124,8 @@ void comm_leave(alnico_comm_t comm, int before);
 
 /* Before a call for which CUDA may wait for streams: what the engine has in flight comes to its end
  * first, since CUDA holds a lock then that the engine's copies need, which those streams may wait
- * for. For a second at most: an operation may wait for a rank that waits here. Memory of the host
- * needs none of this. */
+ * for. For a second at most, and a quarter of the deadline, which others wait for this rank with: an
+ * operation may wait for a rank that waits here. Memory of the host needs none of this. */
 void comm_settle(alnico_comm_t comm);
 
 /* What its backends found by themselves becomes its latched error; then as comm_latched. */

@@ -12,12 +12,6 @@
 
 enum manner { ALLGATHER, ALLTOALL, BROADCAST };
 
-static __device__ __forceinline__ int beyond(const peer_arguments &a, int k)
-{
-    int r = a.world.rank + k;
-    return r >= a.world.size ? r - a.world.size : r;
-}
-
 /* What this rank has for rank r, and where what it gets from it goes. */
 template <int MANNER>
 static __device__ __forceinline__ const char *block_for(const peer_arguments &a, int r)

@@ -155,6 +155,15 @@ static __device__ __forceinline__ void store_word(char *vector, u64 at, u64 byte
         store_bytes(vector + at, a.left, word);
 }
 
+/* ---- Ranks ---- */
+
+/* The k-th behind this one: who begins with different ones spreads over the links. */
+static __device__ __forceinline__ int beyond(const peer_arguments &a, int k)
+{
+    int r = a.world.rank + k;
+    return r >= a.world.size ? r - a.world.size : r;
+}
+
 /* ---- Epochs ---- */
 
 struct epoch {

@@ -136,11 +136,8 @@ static __device__ __forceinline__ void reduce_tile(const peer_arguments &a, u64 
             store_vector(a.recv + at + u * step, result);
 #pragma unroll
         for (int k = 0; k < RANKS; k++)
-            if (RESULT == EVERYBODYS && k < a.world.size) {
-                int r = a.world.rank + k;
-                r -= r >= a.world.size ? a.world.size : 0;
-                store_vector(a.recvs[r] + at + u * step, result);
-            }
+            if (RESULT == EVERYBODYS && k < a.world.size)
+                store_vector(a.recvs[beyond(a, k)] + at + u * step, result);
     }
 }
 
@@ -175,12 +172,6 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
 /* ---- Moving blocks ---- */
 
 enum { MOVE_UNROLL = 4 };
-
-static __device__ __forceinline__ int beyond(const peer_arguments &a, int k)
-{
-    int r = a.world.rank + k;
-    return r >= a.world.size ? r - a.world.size : r;
-}
 
 /* What goes to every rank is loaded once. */
 static __device__ __forceinline__ void move_tile(const peer_arguments &a, u64 at, u64 step, u64 end)

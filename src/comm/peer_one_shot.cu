@@ -59,8 +59,7 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
 #pragma unroll
         for (int k = 1; k < RANKS; k++)
             if (k < a.world.size) {
-                int r = a.world.rank + k;
-                r -= r >= a.world.size ? a.world.size : 0;
+                int r = beyond(a, k);
                 store_slot(a.world.scratch[r] + own + i * 16, word, (u32)e.now);
             }
     }
@@ -99,8 +98,7 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
 #pragma unroll
         for (int k = 1; k < RANKS; k++)
             if (k < a.world.size) {
-                int r = a.world.rank + k;
-                r -= r >= a.world.size ? a.world.size : 0;
+                int r = beyond(a, k);
                 store_pair(line_at(line_buffer(a, e, r), own + i), mine);
             }
     }

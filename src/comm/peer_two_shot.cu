@@ -39,8 +39,7 @@ static __device__ __forceinline__ void push(const peer_arguments &a, const epoch
     u64 flag = line_flag(e, i / w.depth), to = place(a, w, 0, a.world.rank, i);
 #pragma unroll
     for (int k = 1; k < RANKS; k++) {
-        int r = a.world.rank + k;
-        r -= r >= a.world.size ? a.world.size : 0;
+        int r = beyond(a, k);
         u64 line;
         if (k < a.world.size && user_line(w, r, i, line))
             store_pair(line_at(line_buffer(a, e, r), to), load_user_line(a, line, flag));
@@ -68,8 +67,7 @@ static __device__ __forceinline__ bool reduce(const peer_arguments &a, const epo
     u64 to = place(a, w, 1, a.world.rank, i);
 #pragma unroll
     for (int k = 1; k < RANKS; k++) {
-        int r = a.world.rank + k;
-        r -= r >= a.world.size ? a.world.size : 0;
+        int r = beyond(a, k);
         if (k < a.world.size)
             store_pair(line_at(line_buffer(a, e, r), to), result);
     }
