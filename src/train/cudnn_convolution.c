@@ -1,6 +1,7 @@
 /* Convolutions, by cuDNN; a bias is added by itself. See cudnn_steps.h. */
 #include "cudnn_steps.h"
 
+#include "log.h"
 #include "status.h"
 
 #include <math.h>
@@ -10,9 +11,7 @@ static alnico_status_t pass_run(struct cudnn_net *self, const struct cudnn_step 
 {
     const struct cudnn_pass *pass = &step->passes[way];
     TRY(rows_run(self, step, pass));
-    return cudnn_status(self->handle.library->cudnnBackendExecute(self->handle.cudnn,
-                                                                  pass->choice.plan, pass->pack),
-                        "cudnnBackendExecute");
+    return plans_run(&self->handle, &pass->choice, &pass->memory, pass->pack, self->workspace);
 }
 
 static alnico_status_t convolution_forward(struct cudnn_net *self, struct cudnn_step *step,
@@ -23,13 +22,17 @@ static alnico_status_t convolution_forward(struct cudnn_net *self, struct cudnn_
     return bias_forward(self, step, self->type);
 }
 
-/* Where cuDNN cannot add, the gradient is made in scratch and added by itself. */
+/* Where nothing can add, the gradient is made in scratch and added by itself. */
 static alnico_status_t convolution_data(struct cudnn_net *self, struct cudnn_step *step)
 {
     const size_t t = step->step->in[0];
     if (!step->has_data)
         return ALNICO_SUCCESS;
     TRY(pass_run(self, step, CONVOLUTION_DATA));
+    if (step->spread.stride)
+        return gpu_status(train_spread(&self->gpu, &step->spread, step_diff(self, step, 0),
+                                       step_scratch_diff(self, step), step->step->accumulate[0]),
+                          "spreading the gradient of a convolution");
     if (!step->adds)
         return ALNICO_SUCCESS;
     return gpu_status(
@@ -84,6 +87,7 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
     const size_t out = step->step->out;
     step->has_data = step_diff(self, step, 0) != NULL;
     step->rows = rows_of(self->setup.plan, step->step);
+    step->spread = spread_of(self->setup.plan, step->step);
     for (int way = 0; way < 3; way++) {
         step->passes[way].convolution = shape;
         step->passes[way].convolution.way = (enum convolution_way)way;
@@ -115,23 +119,60 @@ static alnico_status_t pass_search(struct cudnn_net *self, struct cudnn_pass *pa
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t data_search(struct cudnn_net *self, struct cudnn_step *step)
-{
-    struct cudnn_pass *pass = &step->passes[CONVOLUTION_DATA];
-    pass->convolution.accumulate = step->step->accumulate[0];
-    const alnico_status_t status = pass_search(self, pass);
-    if (status != ALNICO_ERROR_UNSUPPORTED || !pass->convolution.accumulate)
-        return status;
-    pass->convolution.accumulate = false;
-    pass->memory.x = step_scratch_diff(self, step);
-    step->adds = true;
-    return pass_search(self, pass);
-}
-
 double pass_us(size_t bytes)
 {
     enum { BYTES_A_US = 4000000, LAUNCH_US = 2 };
     return (double)bytes / BYTES_A_US + LAUNCH_US;
+}
+
+/* Whether what takes so long by a way (HUGE_VAL: nothing does it) is better than without. */
+static bool way_better(const struct cudnn_step *step, const char *pass, enum cudnn_way way,
+                       double us, double by_way)
+{
+    const bool better = by_way < us || (by_way < HUGE_VAL && way_number(way) == 2);
+    log_write(LOG_INFO, "cuDNN kernels: '%s' %s: %.1f us, by %s %.1f us: %s",
+              step->node->operation.name, pass, us, way_name(way), by_way,
+              better ? "taken" : "left");
+    return better;
+}
+
+/* *us: what it costs, adding included. */
+static alnico_status_t plain_data_search(struct cudnn_net *self, struct cudnn_step *step,
+                                         struct cudnn_pass *pass, double *us)
+{
+    const bool accumulate = step->step->accumulate[0];
+    pass->convolution.accumulate = accumulate;
+    alnico_status_t status = pass_search(self, pass);
+    if (status == ALNICO_ERROR_UNSUPPORTED && accumulate) {
+        pass->convolution.accumulate = false;
+        pass->memory.x = step_scratch_diff(self, step);
+        step->adds = true;
+        status = pass_search(self, pass);
+    }
+    *us = pass->choice.us;
+    if (step->adds)
+        *us += pass_us(3 * cudnn_bytes_rule(self->setup.plan, step->step->in[0]));
+    return status;
+}
+
+static alnico_status_t data_search(struct cudnn_net *self, struct cudnn_step *step)
+{
+    struct cudnn_pass *plain = &step->passes[CONVOLUTION_DATA], compact = *plain;
+    double us, by_spread;
+    TRY(plain_data_search(self, step, plain, &us));
+    if (!spread_pass(self, step, &compact))
+        return ALNICO_SUCCESS;
+    const alnico_status_t status = pass_search(self, &compact);
+    if (status != ALNICO_SUCCESS && status != ALNICO_ERROR_UNSUPPORTED)
+        return status;
+    by_spread = status == ALNICO_SUCCESS
+                    ? compact.choice.us + spread_us(&step->spread, step->step->accumulate[0])
+                    : HUGE_VAL;
+    if (way_better(step, "data", WAY_SPREAD, us, by_spread))
+        *plain = compact;
+    else
+        step->spread = (struct train_spread){0};
+    return ALNICO_SUCCESS;
 }
 
 /* Forward, with the sums that the batch norm behind it wants, if an engine has them and costs less
@@ -175,7 +216,8 @@ static alnico_status_t way_search(struct cudnn_net *self, struct cudnn_step *ste
     if (status != ALNICO_SUCCESS && status != ALNICO_ERROR_UNSUPPORTED)
         return status;
     by_rows = status == ALNICO_SUCCESS ? by_rows + rows_us(&step->rows) : HUGE_VAL;
-    if (rows_better(step, plain, us, by_rows)) {
+    if (way_better(step, way == CONVOLUTION_FORWARD ? "forward" : "weights", WAY_ROWS, us,
+                   by_rows)) {
         *plain = expanded;
         self->rowed++;
     }

@@ -27,7 +27,7 @@ static alnico_status_t multiply(struct cudnn_net *self, const struct matrix *a,
     const bool exact = self->type == ALNICO_FLOAT32 && self->setup.options.full_float;
     void *out = (void *)(uintptr_t)c->at;
     return cublas_status(self->handle.library->cublasGemmEx(
-                             self->cublas, b->transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                             self->handle.cublas, b->transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
                              a->transposed ? CUBLAS_OP_T : CUBLAS_OP_N, (int)columns, (int)rows,
                              (int)depth, &alpha, b->at, data_type(b->type), (int)b->row, a->at,
                              data_type(a->type), (int)a->row, &beta, out, data_type(c->type),

@@ -32,10 +32,11 @@ struct convolution_memory {
     void *sums, *squares; /* NULL: none */
 };
 
-/* A handle on one stream. */
+/* Handles on one stream. cuBLASLt takes that of cuBLAS. */
 struct cudnn_handle {
     const struct cudnn_library *library;
     cudnnHandle_t cudnn;
+    cublasHandle_t cublas;
     cudaStream_t stream;
 };
 

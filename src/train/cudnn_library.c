@@ -23,6 +23,7 @@ struct entry {
 #define ENTRY(name) {#name, offsetof(struct cudnn_library, name)},
 static const struct entry cudnn_entries[] = {CUDNN_FUNCTIONS(ENTRY)};
 static const struct entry cublas_entries[] = {CUBLAS_FUNCTIONS(ENTRY)};
+static const struct entry cublaslt_entries[] = {CUBLASLT_FUNCTIONS(ENTRY)};
 
 /* The library as the loader finds it, then where the toolkit puts it. */
 static void *library_open(const char *name)
@@ -55,6 +56,16 @@ static bool find_entries(void *library, const char *name, const struct entry *en
     return true;
 }
 
+/* cuBLASLt is what the cuBLAS of its version stands on. */
+static bool find_cublaslt(int major)
+{
+    char name[32];
+    snprintf(name, sizeof name, "libcublasLt.so.%d", major);
+    void *library = library_open(name);
+    return library && find_entries(library, name, cublaslt_entries,
+                                   sizeof cublaslt_entries / sizeof *cublaslt_entries);
+}
+
 static bool find_cublas(void)
 {
     char name[32];
@@ -63,7 +74,8 @@ static bool find_cublas(void)
         void *library = library_open(name);
         if (library)
             return find_entries(library, name, cublas_entries,
-                                sizeof cublas_entries / sizeof *cublas_entries);
+                                sizeof cublas_entries / sizeof *cublas_entries) &&
+                   find_cublaslt(major);
     }
     return false;
 }

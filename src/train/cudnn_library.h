@@ -1,5 +1,5 @@
 /*
- * cuDNN 9 and cuBLAS, found when they are first wanted: nothing is linked with them, so that the
+ * cuDNN 9, cuBLAS and cuBLASLt, found when they are first wanted: nothing is linked with them, so that the
  * trainer starts on a machine without. And the errors of the three GPU libraries as statuses. Any
  * thread.
  */
@@ -8,6 +8,7 @@
 
 #include <alnico/alnico.h>
 
+#include <cublasLt.h>
 #include <cublas_api.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
@@ -36,10 +37,25 @@
     F(cublasGetStatusString)                                                                       \
     F(cublasGemmEx)
 
+#define CUBLASLT_FUNCTIONS(F)                                                                      \
+    F(cublasLtGetVersion)                                                                          \
+    F(cublasLtMatmul)                                                                              \
+    F(cublasLtMatmulAlgoCheck)                                                                     \
+    F(cublasLtMatmulAlgoGetHeuristic)                                                              \
+    F(cublasLtMatmulDescCreate)                                                                    \
+    F(cublasLtMatmulDescDestroy)                                                                   \
+    F(cublasLtMatmulDescSetAttribute)                                                              \
+    F(cublasLtMatmulPreferenceCreate)                                                              \
+    F(cublasLtMatmulPreferenceDestroy)                                                             \
+    F(cublasLtMatmulPreferenceSetAttribute)                                                        \
+    F(cublasLtMatrixLayoutCreate)                                                                  \
+    F(cublasLtMatrixLayoutDestroy)
+
 #define CUDNN_LIBRARY_MEMBER(name) __typeof__(name) *name;
 struct cudnn_library {
     CUDNN_FUNCTIONS(CUDNN_LIBRARY_MEMBER)
     CUBLAS_FUNCTIONS(CUDNN_LIBRARY_MEMBER)
+    CUBLASLT_FUNCTIONS(CUDNN_LIBRARY_MEMBER)
 };
 #undef CUDNN_LIBRARY_MEMBER
 

@@ -79,10 +79,16 @@ static alnico_status_t file_section(struct cudnn_plans *plans)
     char key[400];
     TRY(gpu_status(cudaGetDevice(&device), "cudaGetDevice"));
     TRY(gpu_status(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
-    snprintf(key, sizeof key, "%s, cuDNN %zu%s%s%s", properties.name,
-             plans->handle.library->cudnnGetVersion(),
-             plans->options.deterministic ? ", deterministic" : "",
-             plans->options.tf32 ? ", TF32" : "", plans->options.thorough ? ", thorough" : "");
+    const struct plans_options *options = &plans->options;
+    char products[64] = "";
+    if (options->products)
+        snprintf(products, sizeof products, ", cuBLAS %zu%s",
+                 plans->handle.library->cublasLtGetVersion(),
+                 options->products == 2 ? " first" : "");
+    snprintf(key, sizeof key, "%s, cuDNN %zu%s%s%s%s", properties.name,
+             plans->handle.library->cudnnGetVersion(), products,
+             options->deterministic ? ", deterministic" : "", options->tf32 ? ", TF32" : "",
+             options->thorough ? ", thorough" : "");
     plans->section = cJSON_GetObjectItemCaseSensitive(plans->file, key);
     if (!cJSON_IsObject(plans->section)) {
         cJSON_DeleteItemFromObjectCaseSensitive(plans->file, key);
@@ -120,10 +126,32 @@ alnico_status_t plans_save(struct cudnn_plans *plans)
 
 /* ---- One plan in the file ---- */
 
-static bool file_find(struct cudnn_plans *plans, struct remembered *item)
+static void remembered_clear(struct cudnn_plans *plans, struct remembered *item)
+{
+    product_destroy(&plans->handle, item->choice.product);
+    item->choice.product = NULL;
+    cudnn_bag_clear(plans->handle.library, &item->bag);
+}
+
+static alnico_status_t product_find(const struct cudnn_plans *plans,
+                                    const struct convolution *convolution, const char *text,
+                                    struct remembered *item)
+{
+    if (!product_possible(convolution))
+        return error_set(ALNICO_ERROR_UNSUPPORTED, "plan file: %s is no product", item->text);
+    TRY(search_product(&plans->search, convolution, &item->choice.product));
+    TRY(product_restore(&plans->handle, item->choice.product, text, &item->choice.workspace));
+    return item->choice.workspace <= plans->options.workspace_most
+               ? ALNICO_SUCCESS
+               : error_set(ALNICO_ERROR_UNSUPPORTED, "workspace");
+}
+
+static bool file_find(struct cudnn_plans *plans, const struct convolution *convolution,
+                      struct remembered *item)
 {
     const cJSON *entry = cJSON_GetObjectItemCaseSensitive(plans->section, item->text);
     const char *plan = cJSON_GetStringValue(cJSON_GetObjectItem(entry, "plan"));
+    const char *product = cJSON_GetStringValue(cJSON_GetObjectItem(entry, "product"));
     const double engine = cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "engine"));
     const double us = cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "us"));
     const char *why = cJSON_GetStringValue(cJSON_GetObjectItem(entry, "why"));
@@ -132,28 +160,36 @@ static bool file_find(struct cudnn_plans *plans, struct remembered *item)
         snprintf(item->why, sizeof item->why, "%s", why);
         return true;
     }
-    if (!plan || !(engine >= 0) || !(us >= 0))
+    if ((!plan && !product) || !(engine >= 0) || !(us >= 0))
         return false;
     item->choice.engine = (int64_t)engine;
     item->choice.us = us;
-    if (search_restore(&plans->search, plan, &item->bag, &item->choice) == ALNICO_SUCCESS)
+    if ((product
+             ? product_find(plans, convolution, product, item)
+             : search_restore(&plans->search, plan, &item->bag, &item->choice)) == ALNICO_SUCCESS)
         return true;
-    cudnn_bag_clear(plans->handle.library, &item->bag);
+    remembered_clear(plans, item);
     return false;
 }
 
 /* What cuDNN does not put into words is searched again the next time. */
 static void file_add(struct cudnn_plans *plans, const struct remembered *item)
 {
-    char *plan = search_text(&plans->search, &item->choice);
-    if (!plan)
+    char product[PRODUCT_TEXT_BYTES];
+    char *plan = item->choice.product ? NULL : search_text(&plans->search, &item->choice);
+    if (!plan && !item->choice.product)
         return;
     cJSON_DeleteItemFromObjectCaseSensitive(plans->section, item->text);
     cJSON *entry = cJSON_AddObjectToObject(plans->section, item->text);
     cJSON_AddNumberToObject(entry, "engine", (double)item->choice.engine);
     cJSON_AddNumberToObject(entry, "us", item->choice.us);
     cJSON_AddNumberToObject(entry, "workspace", (double)item->choice.workspace);
-    cJSON_AddStringToObject(entry, "plan", plan);
+    if (plan) {
+        cJSON_AddStringToObject(entry, "plan", plan);
+    } else {
+        product_text(item->choice.product, product);
+        cJSON_AddStringToObject(entry, "product", product);
+    }
     free(plan);
     plans->changed = true;
 }
@@ -213,6 +249,16 @@ static alnico_status_t remembered_take(const struct remembered *item, struct pla
     return ALNICO_SUCCESS;
 }
 
+alnico_status_t plans_run(const struct cudnn_handle *handle, const struct plans_choice *choice,
+                          const struct convolution_memory *memory, cudnnBackendDescriptor_t pack,
+                          void *workspace)
+{
+    if (choice->product)
+        return product_run(handle, choice->product, memory, workspace, choice->workspace);
+    return cudnn_status(handle->library->cudnnBackendExecute(handle->cudnn, choice->plan, pack),
+                        "cudnnBackendExecute");
+}
+
 alnico_status_t plans_find(struct cudnn_plans *plans, const struct convolution *convolution,
                            const struct convolution_memory *memory, struct plans_choice *out)
 {
@@ -222,7 +268,7 @@ alnico_status_t plans_find(struct cudnn_plans *plans, const struct convolution *
         if (strcmp(plans->items[i].text, item.text) == 0)
             return remembered_take(&plans->items[i], out);
     TRY(plans_reserve(plans));
-    if (!file_find(plans, &item))
+    if (!file_find(plans, convolution, &item))
         TRY(plans_search(plans, convolution, memory, &item));
     plans->items[plans->count++] = item;
     return remembered_take(&item, out);
@@ -235,7 +281,7 @@ void plans_close(struct cudnn_plans *plans)
     if (!plans)
         return;
     for (size_t i = 0; i < plans->count; i++)
-        cudnn_bag_clear(plans->handle.library, &plans->items[i].bag);
+        remembered_clear(plans, &plans->items[i]);
     search_close(&plans->search);
     cJSON_Delete(plans->file);
     free(plans->items);

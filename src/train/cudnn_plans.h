@@ -1,13 +1,13 @@
 /*
- * Which of cuDNN's engines carries out a convolution: asked of its heuristics, timed on the GPU at
- * hand, and remembered in a file, keyed by GPU, cuDNN version, options and shape. Used by the cuDNN
- * kernels while they are made, on the thread that trains; searching runs convolutions and waits for
- * them.
+ * Which of cuDNN's engines carries out a convolution, or which kernel of cuBLASLt if it is a matrix
+ * product: asked of their heuristics, timed on the GPU at hand, and remembered in a file, keyed by
+ * GPU, versions, options and shape. Used by the cuDNN kernels while they are made, on the thread
+ * that trains; searching runs convolutions and waits for them.
  */
 #ifndef ALNICO_SRC_TRAIN_CUDNN_PLANS_H
 #define ALNICO_SRC_TRAIN_CUDNN_PLANS_H
 
-#include "cudnn_graph.h"
+#include "cudnn_product.h"
 
 #include <stdio.h>
 
@@ -17,14 +17,16 @@ struct plans_options {
     bool deterministic;    /* only engines that give the same bits in every run */
     bool tf32;             /* float32: products in TF32 */
     bool thorough;         /* also engines that are compiled at run time: seconds each */
+    unsigned products;     /* 1: products of cuBLASLt, too; 2: wherever there is one */
     FILE *log;             /* a line for each engine that was tried; NULL: none */
 };
 
-/* What was chosen. It lives as long as the plans. */
+/* What was chosen, a plan of cuDNN or a product. It lives as long as the plans. */
 struct plans_choice {
     cudnnBackendDescriptor_t plan;
+    struct product *product;
     size_t workspace; /* bytes that it wants */
-    int64_t engine;   /* cuDNN's number */
+    int64_t engine;   /* cuDNN's number; of a product its place in cuBLASLt's list */
     double us;        /* when it was timed, by itself */
 };
 
@@ -43,6 +45,11 @@ void plans_close(struct cudnn_plans *plans);
  * says. */
 alnico_status_t plans_find(struct cudnn_plans *plans, const struct convolution *convolution,
                            const struct convolution_memory *memory, struct plans_choice *out);
+
+/* Enqueues what was chosen. `pack`: of a plan, convolution_pack of the same memory. */
+alnico_status_t plans_run(const struct cudnn_handle *handle, const struct plans_choice *choice,
+                          const struct convolution_memory *memory, cudnnBackendDescriptor_t pack,
+                          void *workspace);
 
 /* Gives back what searching took, and writes the file if there is something new. Errors: SYSTEM. */
 alnico_status_t plans_save(struct cudnn_plans *plans);

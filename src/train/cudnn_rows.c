@@ -7,10 +7,7 @@
  */
 #include "cudnn_steps.h"
 
-#include "log.h"
 #include "status.h"
-
-#include <math.h>
 
 struct train_rows rows_of(const struct plan *plan, const struct step *step)
 {
@@ -63,14 +60,4 @@ alnico_status_t rows_run(const struct cudnn_net *self, const struct cudnn_step *
         return ALNICO_SUCCESS;
     return gpu_status(train_rows(&self->gpu, &step->rows, pass->memory.x, step->images),
                       "making channels of the rows of windows");
-}
-
-bool rows_better(const struct cudnn_step *step, const struct cudnn_pass *plain, double us,
-                 double by_rows)
-{
-    const char *way = plain->convolution.way == CONVOLUTION_FORWARD ? "forward" : "weights";
-    const bool better = by_rows < us || (by_rows < HUGE_VAL && way_number(WAY_ROWS) == 2);
-    log_write(LOG_INFO, "cuDNN kernels: '%s' %s: %.1f us, by rows %.1f us: %s",
-              step->node->operation.name, way, us, by_rows, better ? "taken" : "left");
-    return better;
 }

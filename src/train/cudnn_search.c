@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The most configurations that are tried of one mode, and how long one is timed. */
-enum { CONFIGURATIONS = 24, RUNS_MOST = 10, TIMED_US = 2000 };
+/* The most configurations that are tried of one mode, kernels of a product, and how long one is
+ * timed. */
+enum { CONFIGURATIONS = 24, PRODUCTS = 16, RUNS_MOST = 10, TIMED_US = 2000 };
 
 /* What one search works with. */
 struct hunt {
@@ -16,7 +17,7 @@ struct hunt {
     const struct convolution_memory *memory;
     cudnnBackendDescriptor_t graph;
     struct cudnn_bag *best_bag; /* of the fastest plan so far */
-    struct plans_choice best;   /* plan NULL: none so far */
+    struct plans_choice best;   /* neither plan nor product: none so far */
     char text[128];
 };
 
@@ -47,37 +48,38 @@ static alnico_status_t workspace_take(struct search *search)
 
 /* ---- Timing ---- */
 
-static alnico_status_t run_many(struct search *search, cudnnBackendDescriptor_t plan,
-                                cudnnBackendDescriptor_t pack, int runs, double *us)
+static bool is_found(const struct plans_choice *choice)
 {
+    return choice->plan || choice->product;
+}
+
+static alnico_status_t run_many(struct hunt *hunt, struct plans_choice *choice,
+                                cudnnBackendDescriptor_t pack, int runs)
+{
+    const struct search *search = hunt->search;
     const struct cudnn_handle *handle = &search->handle;
     float milliseconds = 0;
     TRY(gpu_status(cudaEventRecord(search->begin, handle->stream), "cudaEventRecord"));
     for (int i = 0; i < runs; i++)
-        TRY(cudnn_status(handle->library->cudnnBackendExecute(handle->cudnn, plan, pack),
-                         "cudnnBackendExecute"));
+        TRY(plans_run(handle, choice, hunt->memory, pack, search->workspace));
     TRY(gpu_status(cudaEventRecord(search->end, handle->stream), "cudaEventRecord"));
-    TRY(gpu_status(cudaEventSynchronize(search->end), "a convolution of cuDNN"));
+    TRY(gpu_status(cudaEventSynchronize(search->end), "a convolution"));
     TRY(gpu_status(cudaEventElapsedTime(&milliseconds, search->begin, search->end),
                    "cudaEventElapsedTime"));
-    *us = milliseconds * 1000.0 / runs;
+    choice->us = milliseconds * 1000.0 / runs;
     return ALNICO_SUCCESS;
 }
 
 /* A first run loads the kernel, a second tells how many are worth it. */
-static alnico_status_t plan_time(struct hunt *hunt, struct cudnn_bag *bag,
-                                 struct plans_choice *choice)
+static alnico_status_t choice_time(struct hunt *hunt, struct plans_choice *choice,
+                                   cudnnBackendDescriptor_t pack)
 {
-    struct search *search = hunt->search;
-    cudnnBackendDescriptor_t pack;
-    TRY(convolution_pack(&search->handle, bag, hunt->memory, search->workspace, &pack));
-    TRY(run_many(search, choice->plan, pack, 1, &choice->us));
-    TRY(run_many(search, choice->plan, pack, 1, &choice->us));
-    if (hunt->best.plan && choice->us > 2 * hunt->best.us + 10)
+    TRY(run_many(hunt, choice, pack, 1));
+    TRY(run_many(hunt, choice, pack, 1));
+    if (is_found(&hunt->best) && choice->us > 2 * hunt->best.us + 10)
         return ALNICO_SUCCESS;
     const double runs = TIMED_US / (choice->us + 1);
-    return run_many(search, choice->plan, pack, runs > RUNS_MOST ? RUNS_MOST : 1 + (int)runs,
-                    &choice->us);
+    return run_many(hunt, choice, pack, runs > RUNS_MOST ? RUNS_MOST : 1 + (int)runs);
 }
 
 /* ---- One configuration ---- */
@@ -170,7 +172,7 @@ static alnico_status_t configuration_try(struct hunt *hunt, cudnnBackendDescript
                                          struct cudnn_bag *bag, struct plans_choice *choice)
 {
     struct search *search = hunt->search;
-    cudnnBackendDescriptor_t engine;
+    cudnnBackendDescriptor_t engine, pack;
     TRY(engine_of(search->handle.library, configuration, bag, &engine, &choice->engine));
     const char *why = unwanted(hunt, engine);
     if (why)
@@ -179,7 +181,8 @@ static alnico_status_t configuration_try(struct hunt *hunt, cudnnBackendDescript
     if (choice->workspace > search->workspace_bytes)
         return error_set(ALNICO_ERROR_UNSUPPORTED, "wants a workspace of %zu bytes",
                          choice->workspace);
-    return plan_time(hunt, bag, choice);
+    TRY(convolution_pack(&search->handle, bag, hunt->memory, search->workspace, &pack));
+    return choice_time(hunt, choice, pack);
 }
 
 static void hunt_log(const struct hunt *hunt, const struct plans_choice *choice,
@@ -188,7 +191,8 @@ static void hunt_log(const struct hunt *hunt, const struct plans_choice *choice,
     FILE *log = hunt->search->options.log;
     if (!log)
         return;
-    fprintf(log, "# %s: engine %lld: ", hunt->text, (long long)choice->engine);
+    fprintf(log, "# %s: %s %lld: ", hunt->text, choice->product ? "product" : "engine",
+            (long long)choice->engine);
     if (status == ALNICO_SUCCESS)
         fprintf(log, "%.1f us, workspace %zu\n", choice->us, choice->workspace);
     else
@@ -204,7 +208,7 @@ static alnico_status_t hunt_one(struct hunt *hunt, cudnnBackendDescriptor_t conf
     hunt_log(hunt, &choice, status);
     if (status == ALNICO_ERROR_MEMORY)
         hunt->search->starved = true;
-    if (status == ALNICO_SUCCESS && (!hunt->best.plan || choice.us < hunt->best.us)) {
+    if (status == ALNICO_SUCCESS && (!is_found(&hunt->best) || choice.us < hunt->best.us)) {
         const struct cudnn_bag better = bag;
         bag = *hunt->best_bag;
         *hunt->best_bag = better;
@@ -264,15 +268,71 @@ static alnico_status_t hunt_all(struct hunt *hunt, struct cudnn_bag *bag)
     if (described != ALNICO_SUCCESS)
         return described == ALNICO_ERROR_MEMORY ? described : ALNICO_SUCCESS;
     TRY(hunt_mode(hunt, CUDNN_HEUR_MODE_A, bag));
-    if (!hunt->best.plan)
+    if (!is_found(&hunt->best))
         TRY(hunt_mode(hunt, CUDNN_HEUR_MODE_FALLBACK, bag));
-    if (hunt->best.plan || thorough || hunt->convolution->sums == 1)
+    if (is_found(&hunt->best) || thorough || hunt->convolution->sums == 1)
         return ALNICO_SUCCESS;
     options->thorough = true;
     const alnico_status_t status = hunt_mode(hunt, CUDNN_HEUR_MODE_A, bag);
     options->thorough = thorough;
     return status;
 }
+
+/* ---- Kernels of a product ---- */
+
+alnico_status_t search_product(const struct search *search, const struct convolution *convolution,
+                               struct product **out)
+{
+    return product_make(&search->handle, convolution, !search->options.tf32, out);
+}
+
+/* Times all kernels: *found and *best are the fastest, if there is one. */
+static alnico_status_t kernels_time(struct hunt *hunt, struct product *product,
+                                    struct plans_choice *found, cublasLtMatmulAlgo_t *best)
+{
+    cublasLtMatmulHeuristicResult_t kernels[PRODUCTS];
+    const struct search *search = hunt->search;
+    int count;
+    TRY(product_kernels(&search->handle, product, search->workspace_bytes, PRODUCTS, kernels,
+                        &count));
+    for (int i = 0; i < count; i++) {
+        struct plans_choice choice = {
+            .product = product, .workspace = kernels[i].workspaceSize, .engine = i};
+        product->algorithm = kernels[i].algo;
+        const alnico_status_t status = choice_time(hunt, &choice, NULL);
+        hunt_log(hunt, &choice, status);
+        TRY(gpu_status(cudaStreamSynchronize(search->handle.stream), hunt->text));
+        if (status == ALNICO_SUCCESS && (!found->product || choice.us < found->us)) {
+            *found = choice;
+            *best = kernels[i].algo;
+        }
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* Takes a product's fastest kernel if it is faster than cuDNN's best engine. */
+static alnico_status_t hunt_products(struct hunt *hunt)
+{
+    const struct search *search = hunt->search;
+    struct plans_choice found = {.product = NULL};
+    struct product *product;
+    cublasLtMatmulAlgo_t best;
+    if (!search->options.products || !product_possible(hunt->convolution))
+        return ALNICO_SUCCESS;
+    TRY(search_product(search, hunt->convolution, &product));
+    const alnico_status_t status = kernels_time(hunt, product, &found, &best);
+    const bool first = search->options.products == 2 || !is_found(&hunt->best);
+    if (status != ALNICO_SUCCESS || !found.product || !(first || found.us < hunt->best.us)) {
+        product_destroy(&search->handle, product);
+        return status;
+    }
+    product->algorithm = best;
+    cudnn_bag_clear(search->handle.library, hunt->best_bag);
+    hunt->best = found;
+    return ALNICO_SUCCESS;
+}
+
+/* ---- The fastest of all ---- */
 
 alnico_status_t search_run(struct search *search, const struct convolution *convolution,
                            const struct convolution_memory *memory, struct cudnn_bag *bag,
@@ -287,7 +347,9 @@ alnico_status_t search_run(struct search *search, const struct convolution *conv
     search->starved = search->workspace_bytes < search->options.workspace_most;
     error_set(ALNICO_ERROR_UNSUPPORTED, "the heuristics name none");
     alnico_status_t status = hunt_all(&hunt, bag);
-    if (status != ALNICO_SUCCESS || !hunt.best.plan) {
+    if (status == ALNICO_SUCCESS)
+        status = hunt_products(&hunt);
+    if (status != ALNICO_SUCCESS || !is_found(&hunt.best)) {
         cudnn_bag_clear(search->handle.library, &best);
         TRY(status);
         snprintf(reason, sizeof reason, "%s", alnico_error_detail());

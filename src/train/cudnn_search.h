@@ -1,6 +1,7 @@
 /*
  * Searching an engine for one convolution: cuDNN's heuristics name configurations, each becomes a
- * plan and is timed, and the fastest stays. Called by cudnn_plans.c only.
+ * plan and is timed, as are the kernels that cuBLASLt names if it is a product, and the fastest
+ * stays. Called by cudnn_plans.c only.
  */
 #ifndef ALNICO_SRC_TRAIN_CUDNN_SEARCH_H
 #define ALNICO_SRC_TRAIN_CUDNN_SEARCH_H
@@ -23,7 +24,8 @@ void search_close(struct search *search);
 /* Frees the workspace until the next search. */
 void search_release(struct search *search);
 
-/* The fastest plan, which the bag owns. Errors: UNSUPPORTED, with the last engine's reason. */
+/* The fastest: a plan, which the bag owns, or a product, to be destroyed. Errors: UNSUPPORTED, with
+ * the last engine's reason. */
 alnico_status_t search_run(struct search *search, const struct convolution *convolution,
                            const struct convolution_memory *memory, struct cudnn_bag *bag,
                            struct plans_choice *out);
@@ -32,5 +34,9 @@ alnico_status_t search_run(struct search *search, const struct convolution *conv
 char *search_text(const struct search *search, const struct plans_choice *choice);
 alnico_status_t search_restore(const struct search *search, const char *text, struct cudnn_bag *bag,
                                struct plans_choice *out);
+
+/* A product for the convolution, of the search's precision. */
+alnico_status_t search_product(const struct search *search, const struct convolution *convolution,
+                               struct product **out);
 
 #endif

@@ -44,9 +44,10 @@ struct cudnn_step {
     const struct node *node; /* its first */
     alnico_status_t (*forward)(struct cudnn_net *self, struct cudnn_step *step, bool training);
     alnico_status_t (*backward)(struct cudnn_net *self, struct cudnn_step *step);
-    struct train_fold input; /* of images that it reads: how they are packed */
-    void *images;            /* as they are packed; NULL: it reads none */
-    struct train_rows rows;  /* of them, how the way `rows` would expand them */
+    struct train_fold input;    /* of images that it reads: how they are packed */
+    void *images;               /* as they are packed; NULL: it reads none */
+    struct train_rows rows;     /* of them, how the way `rows` would expand them */
+    struct train_spread spread; /* how a gradient that is made without the stride is spread */
     struct cudnn_weights weights;
     struct cudnn_pass passes[3]; /* of a convolution, by way */
     bool has_data, adds; /* it makes a gradient of its input; and adds it in a pass of its own */
@@ -67,7 +68,6 @@ struct cudnn_step {
 struct cudnn_net {
     struct kernels_setup setup;
     struct cudnn_handle handle;
-    cublasHandle_t cublas;
     struct cudnn_plans *plans;
     struct train_gpu gpu;
     alnico_datatype_t type; /* the working type */
@@ -149,11 +149,20 @@ bool rows_pass(const struct cudnn_net *self, const struct cudnn_step *step,
 alnico_status_t rows_run(const struct cudnn_net *self, const struct cudnn_step *step,
                          const struct cudnn_pass *pass);
 
-/* About how long it takes to expand them; whether a pass that takes so long by rows, that included
- * (HUGE_VAL: no engine does it), is better than the plain one, which it logs. */
+/* About how long it takes to expand them. */
 double rows_us(const struct train_rows *rows);
-bool rows_better(const struct cudnn_step *step, const struct cudnn_pass *plain, double us,
-                 double by_rows);
+
+/* ---- cudnn_spread.c ---- */
+
+/* How the gradient of a step's input may be spread (zeros: not at all), and the bytes of what is. */
+struct train_spread spread_of(const struct plan *plan, const struct step *step);
+size_t spread_bytes(const struct train_spread *spread);
+
+/* Makes the pass for the data one without stride into scratch, if it may be; about how long it takes
+ * to spread that. */
+bool spread_pass(const struct cudnn_net *self, const struct cudnn_step *step,
+                 struct cudnn_pass *pass);
+double spread_us(const struct train_spread *spread, bool add);
 
 /* ---- Memory of its own: kernels_cudnn.c ---- */
 

@@ -279,9 +279,10 @@ static size_t saved_bytes(const struct plan *plan, const struct step *step)
 static size_t diff_scratch_bytes(const struct plan *plan, const struct step *step)
 {
     const enum operation_kind kind = plan->network->nodes[step->first].operation.kind;
+    const struct train_spread spread = spread_of(plan, step);
     return kind == OPERATION_CONVOLUTION && step->accumulate[0]
                ? line(cudnn_bytes_rule(plan, step->in[0]))
-               : 0;
+               : line(spread_bytes(&spread));
 }
 
 /* Batch norms read each row before they write it; what is gated for the other input of an addition,

@@ -11,9 +11,10 @@ static const struct {
     const char *name;
     bool taken; /* unless the variable says otherwise */
 } ways[WAYS] = {
-    [WAY_STEM] = {"stem", true},
-    [WAY_SUMS] = {"sums", true},
-    [WAY_ROWS] = {"rows", false},
+    [WAY_STEM] = {"stem", true},     [WAY_SUMS] = {"sums", true},
+    [WAY_ROWS] = {"rows", true},     [WAY_PRODUCTS] = {"products", true},
+    [WAY_SPREAD] = {"spread", true},
+    [WAY_EARLY] = {"early", true},
 };
 
 /* The last entry for the way, behind its "no-" if it has one; NULL: there is none. */
@@ -54,6 +55,11 @@ size_t ways_unknown(void)
         at += length;
     }
     return unknown;
+}
+
+const char *way_name(enum cudnn_way way)
+{
+    return ways[way].name;
 }
 
 bool way_taken(enum cudnn_way way)

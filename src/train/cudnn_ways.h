@@ -15,10 +15,17 @@ enum cudnn_way {
                    engines are compiled for it, minutes in all */
     WAY_ROWS, /* the rows of windows of folded images become channels; with the number 2 wherever
                    there is an engine */
+    WAY_PRODUCTS, /* convolutions of single pixels as products of cuBLASLt, where those are faster;
+                     with the number 2 wherever there is one */
+    WAY_SPREAD, /* the gradient of what a convolution of single pixels with a stride reads made without
+                     the stride, then spread, where that is faster; with the number 2 everywhere */
+    WAY_EARLY, /* the second kernel of a batch norm begins while the first one ends */
     WAYS
 };
 
 bool way_taken(enum cudnn_way way);
+
+const char *way_name(enum cudnn_way way);
 
 /* Its number; 0: none. */
 unsigned way_number(enum cudnn_way way);

@@ -93,6 +93,7 @@ static alnico_status_t device_check(struct cudnn_net *self)
     TRY(gpu_status(
         cudaDeviceGetAttribute(&self->gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "cudaDeviceGetAttribute"));
+    self->gpu.early = way_taken(WAY_EARLY) && major >= 9;
     return kernels_capability(self->setup.options.precision, major, minor);
 }
 
@@ -116,11 +117,11 @@ static alnico_status_t handles_open(struct cudnn_net *self)
     TRY(cudnn_status(library->cudnnCreate(&self->handle.cudnn), "cudnnCreate"));
     TRY(cudnn_status(library->cudnnSetStream(self->handle.cudnn, self->handle.stream),
                      "cudnnSetStream"));
-    TRY(cublas_status(library->cublasCreate_v2(&self->cublas), "cublasCreate"));
-    TRY(cublas_status(library->cublasSetStream_v2(self->cublas, self->handle.stream),
+    TRY(cublas_status(library->cublasCreate_v2(&self->handle.cublas), "cublasCreate"));
+    TRY(cublas_status(library->cublasSetStream_v2(self->handle.cublas, self->handle.stream),
                       "cublasSetStream"));
     return cublas_status(
-        library->cublasSetWorkspace_v2(self->cublas, self->blas_workspace, BLAS_WORKSPACE),
+        library->cublasSetWorkspace_v2(self->handle.cublas, self->blas_workspace, BLAS_WORKSPACE),
         "cublasSetWorkspace");
 }
 
@@ -130,7 +131,10 @@ static alnico_status_t handles_plans(struct cudnn_net *self)
     const struct plans_options plans = {.file = options->cache,
                                         .workspace_most = WORKSPACE_MOST,
                                         .deterministic = options->deterministic,
-                                        .tf32 = !options->full_float};
+                                        .tf32 = !options->full_float,
+                                        .products = !way_taken(WAY_PRODUCTS)        ? 0
+                                                    : way_number(WAY_PRODUCTS) == 2 ? 2
+                                                                                    : 1};
     return plans_open(&self->handle, &plans, &self->plans);
 }
 
@@ -228,8 +232,8 @@ static void cudnn_destroy(void *pointer)
     if (library) {
         cudnn_bag_clear(library, &self->packs);
         plans_close(self->plans);
-        if (self->cublas)
-            library->cublasDestroy_v2(self->cublas);
+        if (self->handle.cublas)
+            library->cublasDestroy_v2(self->handle.cublas);
         if (self->handle.cudnn)
             library->cudnnDestroy(self->handle.cudnn);
     }

@@ -23,6 +23,7 @@ extern "C" {
  * it. */
 struct train_gpu {
     int multiprocessors;
+    bool early;     /* with capability 9.0: kernels may begin while what comes before ends */
     void *stream;   /* cudaStream_t */
     void *scratch;  /* TRAIN_SCRATCH_BYTES of the GPU's memory */
     float *control; /* the words of kernels.h: rate, loss scale, good steps */
@@ -171,6 +172,16 @@ struct train_rows {
 };
 int train_rows(const struct train_gpu *gpu, const struct train_rows *rows, void *dst,
                const void *src);
+
+/* Pixels of a smaller tensor at every stride-th row and column of a larger one: dst[n][stride *
+ * y][stride * x][c] = src[n][y][x][c], or added to; what is between becomes 0, or stays if added. */
+struct train_spread {
+    size_t batch, height, width, out_height, out_width; /* out: of src */
+    unsigned stride, padded;                            /* stride 0: nothing is spread */
+    int type;
+};
+int train_spread(const struct train_gpu *gpu, const struct train_spread *spread, void *dst,
+                 const void *src, bool add);
 
 /* Fills with numbers from -1 to 1. */
 int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type);

@@ -73,6 +73,7 @@ __global__ void __launch_bounds__(STATISTICS_THREADS, STATISTICS_BLOCKS)
             }
         }
     }
+    let_next_begin();
     if (!sum_all<2, STATISTICS_THREADS>(at, sums, scratch, total))
         return;
     const unsigned c = blockIdx.y * SLAB + threadIdx.x;
@@ -84,6 +85,7 @@ __global__ void measure_kernel(const struct train_norm norm, const float *sums,
                                const float *squares)
 {
     const unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
+    let_next_begin();
     if (c < norm.padded)
         norm_measure(norm, c, 0, sums[c], squares[c]);
 }
@@ -116,6 +118,21 @@ template <int OTHER> constexpr unsigned normalise_blocks()
     return OTHER == OTHER_NORM ? 3 : 4;
 }
 
+/* A thread's rows from i on. */
+template <class T, int OTHER, int UNROLL>
+__device__ void normalise_loads(const struct normalise &pass, const place &p, unsigned i,
+                                packed<T> *loaded, packed<T> *added)
+{
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++)
+        if (i + u < p.count) {
+            const size_t chunk = chunk_from_last(p, i + u);
+            loaded[u] = load_packed_last((const T *)pass.x + chunk * EIGHT);
+            if (OTHER != OTHER_NONE)
+                added[u] = load_packed_last((const T *)pass.other + chunk * EIGHT);
+        }
+}
+
 template <class T, int OTHER>
 __global__ void __launch_bounds__(NORMALISE_THREADS, normalise_blocks<OTHER>())
     normalise_kernel(const struct normalise pass, const layout at)
@@ -123,8 +140,11 @@ __global__ void __launch_bounds__(NORMALISE_THREADS, normalise_blocks<OTHER>())
     constexpr int UNROLL = (sizeof(T) == 2 ? 4 : 2) / (OTHER == OTHER_NONE ? 1 : 2);
     const place p = place_of<NORMALISE_THREADS>(at);
     float factor[EIGHT], offset[EIGHT], other_factor[EIGHT], other_offset[EIGHT];
-    if (!p.inside)
+    packed<T> loaded[UNROLL], added[UNROLL];
+    if (!p.inside || p.count == 0)
         return;
+    normalise_loads<T, OTHER, UNROLL>(pass, p, 0, loaded, added);
+    after_previous();
     numbers_of(pass.numbers, NORM_FACTOR, at.groups, p.group, factor);
     numbers_of(pass.numbers, NORM_OFFSET, at.groups, p.group, offset);
     if (OTHER == OTHER_NORM) {
@@ -132,15 +152,8 @@ __global__ void __launch_bounds__(NORMALISE_THREADS, normalise_blocks<OTHER>())
         numbers_of(pass.other_numbers, NORM_OFFSET, at.groups, p.group, other_offset);
     }
     for (unsigned i = 0; i < p.count; i += UNROLL) {
-        packed<T> loaded[UNROLL], added[UNROLL];
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++)
-            if (i + u < p.count) {
-                const size_t chunk = chunk_from_last(p, i + u);
-                loaded[u] = load_packed_last((const T *)pass.x + chunk * EIGHT);
-                if (OTHER != OTHER_NONE)
-                    added[u] = load_packed_last((const T *)pass.other + chunk * EIGHT);
-            }
+        if (i > 0)
+            normalise_loads<T, OTHER, UNROLL>(pass, p, i, loaded, added);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             if (i + u >= p.count)
@@ -183,8 +196,7 @@ int normalise_one(const struct train_gpu *gpu, const struct train_norm *norm,
 {
     const layout at = wide_layout_of(norm);
     const dim3 grid = grid_of(gpu, at, NORMALISE_THREADS, normalise_blocks<OTHER>());
-    normalise_kernel<T, OTHER><<<grid, NORMALISE_THREADS, 0, stream_of(gpu)>>>(n, at);
-    return cudaGetLastError();
+    return launch_early(gpu, normalise_kernel<T, OTHER>, grid, NORMALISE_THREADS, n, at);
 }
 
 template <class T>

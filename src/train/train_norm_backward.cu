@@ -126,6 +126,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
             }
         }
     }
+    let_next_begin();
     if (!sum_all<SUMS, REDUCE_THREADS>(at, sums, scratch, total))
         return;
     const unsigned c = blockIdx.y * SLAB + threadIdx.x;
@@ -146,6 +147,17 @@ __device__ void slope(const float *g, const float *x, const float *a, const floa
         out[k] = fmaf(a[k], g[k], fmaf(b[k], x[k], c[k]));
 }
 
+/* A thread's rows from i on. */
+template <class T, int GATE, bool TWO, int UNROLL>
+__device__ void gradient_loads(const struct backward &pass, const place &p, unsigned i,
+                               loads<T> *loaded)
+{
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++)
+        if (i + u < p.count)
+            loaded[u] = load_last<T, GATE, TWO>(pass, chunk_from_last(p, i + u));
+}
+
 template <class T, int GATE, bool TWO>
 __global__ void __launch_bounds__(GRADIENT_THREADS, GRADIENT_BLOCKS)
     gradient_kernel(const struct backward pass, const layout at)
@@ -153,8 +165,11 @@ __global__ void __launch_bounds__(GRADIENT_THREADS, GRADIENT_BLOCKS)
     constexpr int UNROLL = (sizeof(T) == 2 ? 4 : 2) / (TWO ? 2 : 1);
     const place p = place_of<GRADIENT_THREADS>(at);
     float a[EIGHT], b[EIGHT], c[EIGHT], a2[EIGHT], b2[EIGHT], c2[EIGHT], offset[EIGHT];
-    if (!p.inside)
+    loads<T> loaded[UNROLL];
+    if (!p.inside || p.count == 0)
         return;
+    gradient_loads<T, GATE, TWO, UNROLL>(pass, p, 0, loaded);
+    after_previous();
     numbers_of(pass.norm.numbers, NORM_A, at.groups, p.group, a);
     numbers_of(pass.norm.numbers, NORM_B, at.groups, p.group, b);
     numbers_of(pass.norm.numbers, NORM_C, at.groups, p.group, c);
@@ -166,11 +181,8 @@ __global__ void __launch_bounds__(GRADIENT_THREADS, GRADIENT_BLOCKS)
     if (GATE == NORM_GATE_VALUE) /* a is the factor */
         numbers_of(pass.norm.numbers, NORM_OFFSET, at.groups, p.group, offset);
     for (unsigned i = 0; i < p.count; i += UNROLL) {
-        loads<T> loaded[UNROLL];
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++)
-            if (i + u < p.count)
-                loaded[u] = load_last<T, GATE, TWO>(pass, chunk_from_last(p, i + u));
+        if (i > 0)
+            gradient_loads<T, GATE, TWO, UNROLL>(pass, p, i, loaded);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             if (i + u >= p.count)
@@ -229,9 +241,8 @@ int gradient_one(const struct train_gpu *gpu, const struct train_norm_backward *
 {
     const layout at = wide_layout_of(pass->norm);
     const dim3 grid = grid_of(gpu, at, GRADIENT_THREADS, GRADIENT_BLOCKS);
-    gradient_kernel<T, GATE, TWO>
-        <<<grid, GRADIENT_THREADS, 0, stream_of(gpu)>>>(backward_of(pass), at);
-    return cudaGetLastError();
+    return launch_early(gpu, gradient_kernel<T, GATE, TWO>, grid, GRADIENT_THREADS,
+                        backward_of(pass), at);
 }
 
 template <class T> int reduce(const struct train_gpu *gpu, const struct train_norm_backward *pass)

@@ -159,6 +159,30 @@ __global__ void rows_kernel(uint4 *__restrict__ dst, const uint4 *__restrict__ s
 }
 
 /* A thread for every element of dst. */
+/* A block makes a row of dst, or of those that src has if it adds: `each` chunks of eight a pixel,
+ * and `step` pixels of the row further for each one that is made. */
+template <class T>
+__global__ void spread_kernel(const struct train_spread s, T *__restrict__ dst,
+                              const T *__restrict__ src, bool add, unsigned rows, unsigned each)
+{
+    const unsigned step = add ? s.stride : 1;
+    const unsigned height = (unsigned)(add ? s.out_height : s.height),
+                   width = (unsigned)(add ? s.out_width : s.width);
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned n = row / height, y = row % height * step;
+        T *__restrict__ to = dst + ((size_t)n * s.height + y) * s.width * s.padded;
+        const T *__restrict__ from =
+            src + ((size_t)n * s.out_height + y / s.stride) * s.out_width * s.padded;
+        for (unsigned i = threadIdx.x; i < width * each; i += THREADS) {
+            const unsigned x = i / each * step, c = i % each * EIGHT;
+            float v[EIGHT] = {};
+            if (y % s.stride == 0 && x % s.stride == 0)
+                load_eight(from + (size_t)(x / s.stride) * s.padded + c, v);
+            write_eight(to + (size_t)x * s.padded + c, v, add);
+        }
+    }
+}
+
 __global__ void unfold_kernel(const struct train_fold f, void *dst, int gradient_type,
                               const void *src)
 {
@@ -222,6 +246,16 @@ int fold_run(const struct train_gpu *gpu, const struct train_fold *f, void *dst,
     return cudaGetLastError();
 }
 
+template <class T>
+int spread_run(const struct train_gpu *gpu, const struct train_spread *s, void *dst,
+               const void *src, bool add)
+{
+    const unsigned rows = (unsigned)(s->batch * (add ? s->out_height : s->height));
+    spread_kernel<T><<<blocks_for(gpu, rows, 1, 16), THREADS, 0, stream_of(gpu)>>>(
+        *s, (T *)dst, (const T *)src, add, rows, s->padded / EIGHT);
+    return cudaGetLastError();
+}
+
 template <class T> int load()
 {
     cudaFuncAttributes attributes;
@@ -230,6 +264,8 @@ template <class T> int load()
         error = cudaFuncGetAttributes(&attributes, gate_kernel<T>);
     if (error == cudaSuccess)
         error = cudaFuncGetAttributes(&attributes, fold_kernel<T>);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, spread_kernel<T>);
     return error == cudaSuccess ? cudaFuncGetAttributes(&attributes, fold_colours_kernel<T>)
                                 : error;
 }
@@ -288,6 +324,12 @@ int train_rows(const struct train_gpu *gpu, const struct train_rows *r, void *ds
                   stream_of(gpu)>>>((uint4 *)dst, (const uint4 *)src, r->rows, (unsigned)r->width,
                                     (unsigned)r->out_width, vectors, each);
     return cudaGetLastError();
+}
+
+int train_spread(const struct train_gpu *gpu, const struct train_spread *spread, void *dst,
+                 const void *src, bool add)
+{
+    return TYPED(spread->type, spread_run, gpu, spread, dst, src, add);
 }
 
 int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type)

@@ -210,6 +210,43 @@ inline cudaStream_t stream_of(const struct train_gpu *gpu)
     return (cudaStream_t)gpu->stream;
 }
 
+/*
+ * A kernel that may begin while the one before it, an own one too, ends (programmatic dependent
+ * launch, capability 9.0): its blocks come once all of that one's have let them or are through.
+ * Until after_previous() it reads only what was there before that one began, and writes nothing.
+ * Behind a kernel of cuDNN or cuBLAS it could take the place of blocks that have still to come: some
+ * of them let the next begin at once.
+ */
+template <class... Parameters, class... Arguments>
+inline int launch_early(const struct train_gpu *gpu, void (*kernel)(Parameters...), dim3 grid,
+                        unsigned threads, const Arguments &...arguments)
+{
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = grid;
+    how.blockDim = dim3(threads);
+    how.stream = stream_of(gpu);
+    how.attrs = &early;
+    how.numAttrs = gpu->early ? 1 : 0;
+    return cudaLaunchKernelEx(&how, kernel, arguments...);
+}
+
+__device__ inline void after_previous()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
+}
+
+__device__ inline void let_next_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
 /* Calls F<T>(arguments) for the type's T. */
 #define TYPED(TYPE, F, ...)                                                                        \
     ((TYPE) == ALNICO_BFLOAT16  ? F<__nv_bfloat16>(__VA_ARGS__)                                    \

@@ -698,6 +698,52 @@ static void check_rows(void)
             rows_check(cases[c], types[t]);
 }
 
+/* ---- Pixels spread ---- */
+
+static void spread_check(struct train_spread s, int type, bool add)
+{
+    const size_t count = s.batch * s.height * s.width * s.padded;
+    char shape[100];
+    snprintf(shape, sizeof shape, "%zux%zux%zux%u to %zux%zu, stride %u%s", s.batch, s.out_height,
+             s.out_width, s.padded, s.height, s.width, s.stride, add ? ", added" : "");
+    s.type = type;
+    struct vector src =
+        vector_random(s.batch * s.out_height * s.out_width * s.padded, type, &state, 0, 1);
+    struct vector dst =
+        add ? vector_random(count, type, &state, 0, 1) : vector_poisoned(count, type);
+    double *expected = doubles(count);
+    for (size_t i = 0; i < count; i++) {
+        const size_t c = i % s.padded, x = i / s.padded % s.width;
+        const size_t y = i / s.padded / s.width % s.height, n = i / s.padded / s.width / s.height;
+        const size_t from = (n * s.out_height + y / s.stride) * s.out_width + x / s.stride;
+        expected[i] = add ? dst.host[i] : 0;
+        if (x % s.stride == 0 && y % s.stride == 0)
+            expected[i] += src.host[from * s.padded + c];
+    }
+    launched(train_spread(&gpu, &s, dst.gpu, src.gpu, add), "train_spread");
+    vector_get(&dst);
+    check_close(say("spread", type, shape, "dx"), dst.host, expected, count, 0,
+                add ? type_epsilon(type) : 0);
+    vector_free(&src);
+    vector_free(&dst);
+    free(expected);
+}
+
+static void check_spread(void)
+{
+    static const struct train_spread cases[] = {
+        {2, 56, 56, 28, 28, 2, 256, 0}, /* ResNet-50's second stage */
+        {3, 7, 5, 4, 3, 2, 8, 0},       /* odd sides */
+        {2, 8, 10, 3, 4, 3, 24, 0},     {1, 1, 1, 1, 1, 2, 40, 0},
+        {700, 4, 4, 1, 1, 5, 16, 0}, /* more rows than blocks */
+    };
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+            spread_check(cases[c], types[t], false);
+            spread_check(cases[c], types[t], true);
+        }
+}
+
 /* ---- Additions, biases ---- */
 
 static void pointwise_check(int type, size_t rows, unsigned channels)
@@ -959,6 +1005,7 @@ static void gpu_open(void)
     GPU(cudaGetDevice(&device));
     GPU(cudaGetDeviceProperties(&properties, device));
     gpu.multiprocessors = properties.multiProcessorCount;
+    gpu.early = properties.major >= 9;
     cudaStream_t stream;
     GPU(cudaStreamCreate(&stream));
     gpu.stream = stream;
@@ -988,5 +1035,6 @@ int main(void)
     check_updates();
     check_norms();
     check_rows();
+    check_spread();
     return check_result("train kernels");
 }

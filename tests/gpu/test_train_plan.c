@@ -185,14 +185,16 @@ struct setting {
     unsigned taken; /* 1 << each way */
     unsigned number, unknown;
 };
+enum { ALL = (1 << WAYS) - 1 };
 static const struct setting settings[] = {
-    {"", 1 << WAY_STEM | 1 << WAY_SUMS, 0, 0},
-    {"no-sums,stem", 1 << WAY_STEM, 0, 0},
-    {"sums=2,no-stem", 1 << WAY_SUMS, 2, 0},
-    {"stem,no-stem,no-sums", 0, 0, 0},
-    {"stems,,no-ste,no-sums,stem=x=", 1 << WAY_STEM, 0, 2},
-    {"rows", 1 << WAY_STEM | 1 << WAY_SUMS | 1 << WAY_ROWS, 0, 0},
-    {"rows=2,no-stem,no-sums", 1 << WAY_ROWS, 0, 0},
+    {"", ALL, 0, 0},
+    {"no-sums,stem", ALL & ~(1 << WAY_SUMS), 0, 0},
+    {"sums=2,no-stem,no-rows", ALL & ~(1 << WAY_STEM | 1 << WAY_ROWS), 2, 0},
+    {"stem,no-stem,no-sums", ALL & ~(1 << WAY_STEM | 1 << WAY_SUMS), 0, 0},
+    {"stems,,no-ste,no-sums,stem=x=,no-rows", ALL & ~(1 << WAY_SUMS | 1 << WAY_ROWS), 0, 2},
+    {"no-rows", ALL & ~(1 << WAY_ROWS), 0, 0},
+    {"rows=2,no-rows,no-stem,no-sums,no-products,no-spread,no-early", 0, 0, 0},
+    {"no-stem,no-sums,no-products,no-spread,no-early", 1 << WAY_ROWS, 0, 0},
 };
 
 static size_t check_names(const struct setting *setting)
@@ -253,12 +255,12 @@ static int check_room(planned bytes[SETTINGS])
                 continue;
             compared++;
             for (size_t m = 0; m < LARGE * PRECISIONS; m++)
-                failed += bytes[k][m / PRECISIONS][m % PRECISIONS] !=
+                failed += bytes[k][m / PRECISIONS][m % PRECISIONS] >
                           bytes[i][m / PRECISIONS][m % PRECISIONS];
         }
-    printf("rows: %d of %d plans take other memory with it\n", failed,
+    printf("rows: %d of %d plans take more memory with it\n", failed,
            compared * LARGE * PRECISIONS);
-    return failed || compared < 2;
+    return failed || compared < 3;
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* What the cuDNN kernels remember of a search: plans, that there is none, and what they must not
- * remember. The search and the GPU are played here. */
+/* What the cuDNN kernels remember of a search: plans, products, that there is none, and what they
+ * must not remember. The search, cuBLASLt and the GPU are played here. */
 #include <cuda_runtime_api.h>
 #undef cudaGetDevice
 #undef cudaGetDeviceProperties
@@ -21,7 +21,11 @@ static int played_properties(struct cudaDeviceProp *properties, int device);
 static struct {
     alnico_status_t status; /* of every search */
     bool starved;
+    bool product; /* a search finds one */
+    bool refused; /* cuBLASLt has no such kernel */
     size_t searches;
+    long descriptors; /* that cuBLASLt has made, less those destroyed */
+    size_t workspace; /* that a kernel wants */
 } played;
 
 static int played_device(int *device)
@@ -38,6 +42,73 @@ static int played_properties(struct cudaDeviceProp *properties, int device)
 static size_t played_version(void)
 {
     return 91400;
+}
+
+static size_t played_cublas_version(void)
+{
+    return 130100;
+}
+
+static cublasStatus_t played_description(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                         cudaDataType_t type)
+{
+    *out = (cublasLtMatmulDesc_t)&played;
+    played.descriptors++;
+    return compute == CUBLAS_COMPUTE_32F && type == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS
+                                                               : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static cublasStatus_t played_attribute(cublasLtMatmulDesc_t description,
+                                       cublasLtMatmulDescAttributes_t which, const void *value,
+                                       size_t bytes)
+{
+    (void)description;
+    (void)value;
+    return which == CUBLASLT_MATMUL_DESC_TRANSA && bytes == sizeof(cublasOperation_t)
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static cublasStatus_t played_layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, uint64_t rows,
+                                    uint64_t columns, int64_t row)
+{
+    *out = (cublasLtMatrixLayout_t)&played;
+    played.descriptors++;
+    return type == CUDA_R_16BF && rows && columns && row == (int64_t)rows
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static cublasStatus_t played_description_end(cublasLtMatmulDesc_t description)
+{
+    (void)description;
+    played.descriptors--;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t played_layout_end(cublasLtMatrixLayout_t layout)
+{
+    (void)layout;
+    played.descriptors--;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* All but the last of a kernel's words have their highest bit set. */
+static const uint64_t kernel[] = {1ull << 63 | 1, 1ull << 63 | 2, 1ull << 63 | 3, ~0ull,
+                                  1ull << 63 | 5, 1ull << 63 | 6, 1ull << 63 | 7, 8};
+
+static cublasStatus_t played_check(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                                   cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                   cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                   const cublasLtMatmulAlgo_t *algorithm,
+                                   cublasLtMatmulHeuristicResult_t *out)
+{
+    (void)handle;
+    assert_true(description && a && b && c && c == d);
+    for (size_t i = 0; i < sizeof kernel / sizeof *kernel; i++)
+        assert_true(algorithm->data[i] == kernel[i]);
+    out->workspaceSize = played.workspace;
+    return played.refused ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
 
 alnico_status_t search_open(const struct cudnn_handle *handle, const struct plans_options *options,
@@ -69,7 +140,20 @@ alnico_status_t search_run(struct search *search, const struct convolution *conv
     if (played.status != ALNICO_SUCCESS)
         return error_set(played.status, "search %zu failed", played.searches);
     *out = (struct plans_choice){.plan = &played, .engine = 7, .us = 2.5};
+    if (!played.product)
+        return ALNICO_SUCCESS;
+    out->plan = NULL;
+    if (search_product(search, convolution, &out->product) != ALNICO_SUCCESS)
+        return ALNICO_ERROR_MEMORY;
+    for (size_t i = 0; i < sizeof kernel / sizeof *kernel; i++)
+        out->product->algorithm.data[i] = kernel[i];
     return ALNICO_SUCCESS;
+}
+
+alnico_status_t search_product(const struct search *search, const struct convolution *convolution,
+                               struct product **out)
+{
+    return product_make(&search->handle, convolution, false, out);
 }
 
 char *search_text(const struct search *search, const struct plans_choice *choice)
@@ -91,13 +175,23 @@ alnico_status_t search_restore(const struct search *search, const char *text, st
 
 /* ---- Tests ---- */
 
-static const struct cudnn_library library = {.cudnnGetVersion = played_version};
+static const struct cudnn_library library = {
+    .cudnnGetVersion = played_version,
+    .cublasLtGetVersion = played_cublas_version,
+    .cublasLtMatmulDescCreate = played_description,
+    .cublasLtMatmulDescSetAttribute = played_attribute,
+    .cublasLtMatmulDescDestroy = played_description_end,
+    .cublasLtMatrixLayoutCreate = played_layout,
+    .cublasLtMatrixLayoutDestroy = played_layout_end,
+    .cublasLtMatmulAlgoCheck = played_check,
+};
 static char path[64];
 
 static struct cudnn_plans *plans_begin(void)
 {
     const struct cudnn_handle handle = {.library = &library};
-    const struct plans_options options = {.file = path, .workspace_most = 1 << 20};
+    const struct plans_options options = {
+        .file = path, .workspace_most = 1 << 20, .products = played.product};
     struct cudnn_plans *plans;
     assert_int_equal(plans_open(&handle, &options, &plans), ALNICO_SUCCESS);
     return plans;
@@ -113,7 +207,15 @@ static void plans_end(struct cudnn_plans *plans)
 static void expect(struct cudnn_plans *plans, size_t filters, alnico_status_t status,
                    size_t searches, const char *detail)
 {
-    const struct convolution convolution = {.filters = filters};
+    const struct convolution convolution = {.type = ALNICO_BFLOAT16,
+                                            .batch = 1,
+                                            .height = 1,
+                                            .width = 1,
+                                            .channels = 8,
+                                            .filters = filters,
+                                            .rows = 1,
+                                            .columns = 1,
+                                            .stride = 1};
     const struct convolution_memory memory = {0};
     struct plans_choice choice = {.engine = 99};
     played.searches = 0;
@@ -143,6 +245,43 @@ static void plans_are_remembered(void **unused)
     expect(plans, 8, ALNICO_SUCCESS, 0, NULL);
     expect(plans, 16, ALNICO_SUCCESS, 1, NULL);
     plans_end(plans);
+}
+
+static void products_are_remembered(void **unused)
+{
+    (void)unused;
+    played.product = true;
+    played.workspace = 1 << 20;
+    struct cudnn_plans *plans = plans_begin();
+    expect(plans, 8, ALNICO_SUCCESS, 1, NULL);
+    expect(plans, 8, ALNICO_SUCCESS, 0, NULL);
+    plans_end(plans);
+    assert_int_equal(played.descriptors, 0);
+    plans = plans_begin();
+    expect(plans, 8, ALNICO_SUCCESS, 0, NULL);
+    assert_int_equal(played.descriptors, 4);
+    plans_end(plans);
+    assert_int_equal(played.descriptors, 0);
+}
+
+/* Of other options, with another kernel, with more workspace than there may be. */
+static void products_of_elsewhere_are_searched_again(void **unused)
+{
+    (void)unused;
+    for (int way = 0; way < 3; way++) {
+        forget(NULL);
+        played.product = true;
+        struct cudnn_plans *plans = plans_begin();
+        expect(plans, 8, ALNICO_SUCCESS, 1, NULL);
+        plans_end(plans);
+        played.product = way != 0;
+        played.refused = way == 1;
+        played.workspace = way == 2 ? (1 << 20) + 1 : 0;
+        plans = plans_begin();
+        expect(plans, 8, ALNICO_SUCCESS, 1, NULL);
+        plans_end(plans);
+        assert_int_equal(played.descriptors, 0);
+    }
 }
 
 static void that_there_is_no_engine_is_remembered(void **unused)
@@ -196,6 +335,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(plans_are_remembered, forget),
+        cmocka_unit_test_setup(products_are_remembered, forget),
+        cmocka_unit_test_setup(products_of_elsewhere_are_searched_again, forget),
         cmocka_unit_test_setup(that_there_is_no_engine_is_remembered, forget),
         cmocka_unit_test_setup(want_of_memory_stays_out_of_the_file, forget),
         cmocka_unit_test_setup(errors_are_not_remembered, forget),

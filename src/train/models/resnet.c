@@ -10,8 +10,9 @@
  * ResNet-20 for small images, section 4.2: a 3x3 convolution and three stages.
  *
  * Where a stage begins with another shape, the shortcut is a 1x1 convolution with batch norm
- * (option B of the paper). Its two operations stand just before the block's last batch norm, so
- * that kernels can take both norms, the addition and the ReLU as one.
+ * (option B of the paper). The convolution is the block's first operation: backward it comes last,
+ * and adds its few pixels' gradient to one that stands already. The batch norm stands just before
+ * the block's last one, so that kernels can take both, the addition and the ReLU as one.
  */
 #include "models.h"
 
@@ -95,6 +96,8 @@ static alnico_status_t residual(struct network *network, const struct resnet *re
     const char *name = block->name;
     char shortcut[NETWORK_NAME_BYTES];
     memcpy(shortcut, tensor, sizeof shortcut);
+    if (block->project)
+        TRY(convolution(network, name, 0, out, 1, block->stride, shortcut));
     if (resnet->bottleneck) {
         TRY(convolution_norm_relu(network, name, 1, block->filters, 1, 1, tensor));
         TRY(convolution_norm_relu(network, name, 2, block->filters, 3, block->stride, tensor));
@@ -103,10 +106,8 @@ static alnico_status_t residual(struct network *network, const struct resnet *re
         TRY(convolution_norm_relu(network, name, 1, block->filters, 3, block->stride, tensor));
         TRY(convolution(network, name, 2, out, 3, 1, tensor));
     }
-    if (block->project) {
-        TRY(convolution(network, name, 0, out, 1, block->stride, shortcut));
+    if (block->project)
         TRY(norm(network, name, 0, false, shortcut));
-    }
     TRY(norm(network, name, last, resnet->large, tensor));
     TRY(part(network, add, name, "add", tensor, shortcut, tensor));
     return relu(network, name, last, tensor);
