@@ -16,7 +16,7 @@
 
 enum { MAGIC_BYTES = 8 };
 
-static const char magic[MAGIC_BYTES + 1] = "ALNCKPT1";
+static const char magic[MAGIC_BYTES + 1] = "ALNCKPT2";
 
 struct header {
     char magic[MAGIC_BYTES];
@@ -226,6 +226,7 @@ alnico_status_t checkpoint_compare(const char *path, const struct checkpoint_run
         {"image width", saved->width, run->width},
         {"channels", saved->channels, run->channels},
         {"classes", saved->classes, run->classes},
+        {"parameters in the order with checksum", saved->layout, run->layout},
         {"precision number", saved->precision, run->precision},
         {"batch", saved->batch, run->batch},
         {"number of ranks", saved->ranks, run->ranks},

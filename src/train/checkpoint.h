@@ -18,6 +18,7 @@ struct checkpoint_run {
     char model[CHECKPOINT_NAME_BYTES], data[4 * CHECKPOINT_NAME_BYTES];
     uint64_t height, width, channels, classes; /* of the images */
     uint64_t batch, ranks, seed, precision;
+    uint64_t layout; /* a checksum of where each operation's numbers stand in the arenas */
 };
 
 struct checkpoint {

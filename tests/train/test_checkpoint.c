@@ -237,6 +237,13 @@ static void other_runs_are_refused(void **unused)
     options.seed = 4;
     refused(&options, "it is of seed 3, not 4");
     options.seed = 3;
+    struct checkpoint checkpoint;
+    assert_int_equal(checkpoint_read(saved, &checkpoint), ALNICO_SUCCESS);
+    checkpoint.run.layout ^= 1;
+    assert_int_equal(checkpoint_write(broken, &checkpoint), ALNICO_SUCCESS);
+    checkpoint_free(&checkpoint);
+    options.load = broken;
+    refused(&options, "it is of parameters in the order with checksum ");
     options.load = "/nonexistent";
     refused(&options, "/nonexistent: cannot be opened: No such file");
 }
