@@ -73,19 +73,19 @@ static alnico_status_t start_engine(alnico_comm_t comm, const struct core_set *s
     return engine_create(&options, &family->engine);
 }
 
-static alnico_status_t force_algorithm(alnico_comm_t comm, int collective, const char *name,
-                                       const char *who)
+/* A program may have communicators of both devices: a name that only the other one has is not meant
+ * for this one. */
+static void force_algorithm(alnico_comm_t comm, int collective, const char *name)
 {
     struct forced *forced = &comm->forced[collective];
     if (!*name)
-        return ALNICO_SUCCESS;
+        return;
     forced->algorithm =
         tuning_algorithm_named((int)comm->device->kind, collective, name, &forced->backend);
-    if (forced->algorithm)
-        return ALNICO_SUCCESS;
-    return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s is '%s' on rank 0, which %s does not have", who,
-                     variable_info((enum variable)(VARIABLE_ALLREDUCE + collective))->name, name,
-                     comm->device->name);
+    if (!forced->algorithm)
+        log_write(LOG_INFO, "%s is '%s' on rank 0, which %s does not have: the table chooses",
+                  variable_info((enum variable)(VARIABLE_ALLREDUCE + collective))->name, name,
+                  comm->device->name);
 }
 
 static alnico_status_t apply_settings(alnico_comm_t comm, const struct settings *settings,
@@ -96,7 +96,7 @@ static alnico_status_t apply_settings(alnico_comm_t comm, const struct settings 
     if (!comm->family->engine) /* a new family: nobody reads them yet */
         comm->family->settings = *settings;
     for (int c = 0; c < COLLECTIVES; c++)
-        TRY(force_algorithm(comm, c, settings->algorithm[c], who));
+        force_algorithm(comm, c, settings->algorithm[c]);
     return ALNICO_SUCCESS;
 }
 

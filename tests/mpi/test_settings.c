@@ -28,6 +28,7 @@ int main(int argc, char **argv)
     if (over_mpi)
         setenv("ALNICO_TRANSPORT", rank == 0 ? "mpi" : "bogus", 1);
     setenv("ALNICO_ALLREDUCE", bogus ? "bogus" : "ring", 1);
+    setenv("ALNICO_BROADCAST", "nccl", 1); /* not meant for a CPU */
     setenv("ALNICO_TIMEOUT", rank == 0 ? "7" : "-3", 1);
     world_begin(MPI_THREAD_SINGLE);
     alnico_comm_t comm;
@@ -40,6 +41,7 @@ int main(int argc, char **argv)
     }
     REQUIRE_STATUS(status, ALNICO_SUCCESS);
     REQUIRE(comm->forced[ALNICO_ALLREDUCE].algorithm == &algorithm_ring);
+    REQUIRE(comm->forced[ALNICO_BROADCAST].algorithm == NULL);
     REQUIRE(comm->family->settings.timeout == 7);
     bool shared = !over_mpi && world_size() > 1; /* the tests' ranks are on one host */
     REQUIRE(strcmp(comm->transport->ops->name, shared ? "shm" : "mpi") == 0);
