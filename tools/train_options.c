@@ -129,8 +129,7 @@ static const struct argp_option table[] = {
      "allreduce averages the gradients in every step (allreduce)", 0},
     {"buckets", KEY_BUCKETS, "RULE", 0,
      "gradients that travel together: SIZE with a K, M or G, in bytes; or N buckets of one size; "
-     "or "
-     "planned, by measuring layers and messages (256K; on GPUs 3)",
+     "or planned, by measuring layers and messages (256K; on GPUs planned, 4M if deterministic)",
      0},
     {"wire", KEY_WIRE, "TYPE", 0, "what gradients travel as: fp32, bf16 or fp16 (the precision)",
      0},
@@ -358,8 +357,10 @@ static void complete_kernels(struct argp_state *state, struct train_options *opt
     if (!options->wired)
         trainer->wire = wires[trainer->compute.precision];
     if (!trainer->buckets && trainer->rule != BUCKETS_PLANNED) {
-        trainer->rule = options->device == ALNICO_DEVICE_CPU ? BUCKETS_OF_SIZE : BUCKETS_OF_COUNT;
-        trainer->buckets = options->device == ALNICO_DEVICE_CPU ? 256 << 10 : 3;
+        const bool cpu = options->device == ALNICO_DEVICE_CPU;
+        const bool fixed = cpu || trainer->compute.deterministic; /* not by what is measured */
+        trainer->rule = fixed ? BUCKETS_OF_SIZE : BUCKETS_PLANNED;
+        trainer->buckets = cpu ? 256 << 10 : fixed ? 4 << 20 : 0;
     }
 }
 

@@ -1,4 +1,4 @@
-/* Where the gradient arena is cut: by size, by number, and by the rule of MG-WFBP on times made up
+/* Where the gradient arena is cut: by size, by number, and by the model of MG-WFBP on times made up
  * here. */
 #include "cases.h"
 
@@ -72,19 +72,20 @@ static void plans_weigh_waiting_against_starting(void **unused)
 {
     (void)unused;
     /* In seconds, forward order: backward takes the last first. */
-    const double even[5] = {1, 1, 1, 1, 1}, late[5] = {5, 1, 1, 0, 1};
-    /* Starting costs nothing to speak of, and messages are short: every layer by itself. */
-    planned(even, 0.01, 0, (size_t[]){100, 200, 300, 400}, 4);
-    /* Starting costs more than all of backward: all together. */
-    planned(even, 10, 0, (size_t[]){400}, 1);
-    /* The layers are ready at 1, 2, 4 (after the relu) and 5. Waiting a second costs less than a
-     * start-up of 1.5, waiting two does not. */
-    planned(even, 1.5, 0, (size_t[]){200, 400}, 2);
+    const double even[5] = {1, 1, 1, 1, 1}, late[5] = {5, 1, 0.5, 0.5, 1};
+    /* A message takes as long, whatever is in it: all together. */
+    planned(even, 0.01, 0, (size_t[]){400}, 1);
+    planned(even, 10, 0.001, (size_t[]){400}, 1);
+    /* The layers are ready at 1, 2, 4 (after the relu) and 5, and each takes the link 0.2. What is
+     * sent at 4 is through by 5. */
+    planned(even, 0.01, 0.0005, (size_t[]){300, 400}, 2);
+    /* Not if a start-up costs more than that spares. */
+    planned(even, 1.3, 0.0005, (size_t[]){400}, 1);
     /* The first message keeps the link busy until 9: what is ready by then travels together. */
     planned(even, 0.01, 0.02, (size_t[]){100, 400}, 2);
-    /* Ready at 1, 1, 3 and 8: what is ready together leaves together; the third waits for the link
-     * until 5, and the last comes after that. */
-    planned(late, 0.01, 0.005, (size_t[]){200, 300, 400}, 3);
+    /* Ready at 1, 1.5, 3 and 8: the first leaves at once, the next two when it is through, all before
+     * the last. */
+    planned(late, 0.01, 0.005, (size_t[]){100, 300, 400}, 3);
     /* No times at all. */
     planned((double[5]){0}, 0, 0, (size_t[]){400}, 1);
 }
