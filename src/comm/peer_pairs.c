@@ -154,11 +154,24 @@ static alnico_status_t begin_pairs(struct peer_run *run)
 
 /* ---- Reading ---- */
 
+/* By words: what memcpy does with 16 to 31 bytes took a root 0.20 us instead of 0.16 where its own
+ * block, of 4 or 8 bytes, stood before them. */
+static void copy_words(char *to, const char *from, size_t bytes)
+{
+    for (; bytes >= sizeof(uint64_t); bytes -= sizeof(uint64_t)) {
+        memcpy(to, from, sizeof(uint64_t));
+        to += sizeof(uint64_t);
+        from += sizeof(uint64_t);
+    }
+    if (bytes)
+        memcpy(to, from, bytes);
+}
+
 static void take(const struct peer_run *run, int rank, size_t bytes)
 {
     int own = run->peer->rank;
     if (fits_line(bytes))
-        memcpy(own_recv(run, rank), line_for(run, rank, own)->payload, bytes);
+        copy_words(own_recv(run, rank), line_for(run, rank, own)->payload, bytes);
     else if (fits_place(run, bytes))
         memcpy(own_recv(run, rank), place_for(run, rank, own), bytes);
 }
