@@ -8,7 +8,7 @@
 #include <sys/uio.h>
 
 enum {
-    SHARE_FROM = 128 << 10, /* bytes; measured: below it the second rank comes too late */
+    SHARE_FROM = 192 << 10, /* bytes; measured: below it the second rank may come too late */
     PIECE_MOST = 256 << 10, /* measured: smaller ones cost as much as they share out better */
     PAGE = 4 << 10,
     SETTLE_NS = 200000000 /* by far longer than a piece takes */
