@@ -20,11 +20,11 @@ struct bucket_costs {
     double alpha, beta;
 };
 
-/* By the model of MG-WFBP (Shi, Chu, Li 2019, "MG-WFBP: Efficient data communication for distributed
- * synchronous SGD algorithms"): a bucket starts once all its gradients are final and those before it
- * have been sent. Of all ways to cut between steps that which ends first, where each bucket costs
- * who computes a start-up, too. seconds: what each step of the plan took backward; width: bytes of an
- * element on the wire. Errors: MEMORY. */
+/* By the model of MG-WFBP (Shi, Chu, Li 2019, "MG-WFBP: Efficient data communication for
+ * distributed synchronous SGD algorithms"): a bucket starts once all its gradients are final and
+ * those before it have been sent. Of all ways to cut between steps that which ends first, where
+ * each bucket costs who computes a start-up, too. seconds: what each step of the plan took
+ * backward; width: bytes of an element on the wire. Errors: MEMORY. */
 alnico_status_t buckets_planned(const struct plan *plan, const double *seconds, size_t width,
                                 struct bucket_costs costs, struct buckets *out);
 

@@ -146,9 +146,12 @@ static alnico_status_t header_read(const char *path, FILE *file, struct header *
     const bool whole = fread(header, sizeof *header, 1, file) == 1;
     if (!whole && ferror(file))
         return system_error(path, "cannot be read");
-    if (!whole || memcmp(header->magic, magic, MAGIC_BYTES) != 0)
+    if (!whole || memcmp(header->magic, magic, MAGIC_BYTES - 1) != 0)
         return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %s: %s", path,
                          whole ? "it is no checkpoint of this program" : "truncated");
+    if (header->magic[MAGIC_BYTES - 1] != magic[MAGIC_BYTES - 1])
+        return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %s: it is of version %c, not %c", path,
+                         header->magic[MAGIC_BYTES - 1], magic[MAGIC_BYTES - 1]);
     return size_check(path, header, (uint64_t)about.st_size);
 }
 
@@ -226,7 +229,6 @@ alnico_status_t checkpoint_compare(const char *path, const struct checkpoint_run
         {"image width", saved->width, run->width},
         {"channels", saved->channels, run->channels},
         {"classes", saved->classes, run->classes},
-        {"parameters in the order with checksum", saved->layout, run->layout},
         {"precision number", saved->precision, run->precision},
         {"batch", saved->batch, run->batch},
         {"number of ranks", saved->ranks, run->ranks},
@@ -239,5 +241,9 @@ alnico_status_t checkpoint_compare(const char *path, const struct checkpoint_run
             return error_set(ALNICO_ERROR_MISMATCH,
                              "checkpoint %s: it is of %s %" PRIu64 ", not %" PRIu64, path,
                              rows[i].what, rows[i].saved, rows[i].here);
+    if (saved->layout != run->layout)
+        return error_set(ALNICO_ERROR_MISMATCH,
+                         "checkpoint %s: its parameters stand in another order than %s's here",
+                         path, run->model);
     return ALNICO_SUCCESS;
 }

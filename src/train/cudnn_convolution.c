@@ -136,7 +136,7 @@ static bool way_better(const struct cudnn_step *step, const char *pass, enum cud
     return better;
 }
 
-/* *us: what it costs, adding included. */
+/* *us: what it costs, adding included; HUGE_VAL: no engine does it. */
 static alnico_status_t plain_data_search(struct cudnn_net *self, struct cudnn_step *step,
                                          struct cudnn_pass *pass, double *us)
 {
@@ -149,7 +149,7 @@ static alnico_status_t plain_data_search(struct cudnn_net *self, struct cudnn_st
         step->adds = true;
         status = pass_search(self, pass);
     }
-    *us = pass->choice.us;
+    *us = status == ALNICO_SUCCESS ? pass->choice.us : HUGE_VAL;
     if (step->adds)
         *us += pass_us(3 * cudnn_bytes_rule(self->setup.plan, step->step->in[0]));
     return status;
@@ -159,20 +159,24 @@ static alnico_status_t data_search(struct cudnn_net *self, struct cudnn_step *st
 {
     struct cudnn_pass *plain = &step->passes[CONVOLUTION_DATA], compact = *plain;
     double us, by_spread;
-    TRY(plain_data_search(self, step, plain, &us));
+    const alnico_status_t plain_status = plain_data_search(self, step, plain, &us);
     if (!spread_pass(self, step, &compact))
-        return ALNICO_SUCCESS;
+        return plain_status;
+    if (plain_status != ALNICO_SUCCESS && plain_status != ALNICO_ERROR_UNSUPPORTED)
+        return plain_status;
     const alnico_status_t status = pass_search(self, &compact);
     if (status != ALNICO_SUCCESS && status != ALNICO_ERROR_UNSUPPORTED)
         return status;
     by_spread = status == ALNICO_SUCCESS
                     ? compact.choice.us + spread_us(&step->spread, step->step->accumulate[0])
                     : HUGE_VAL;
-    if (way_better(step, "data", WAY_SPREAD, us, by_spread))
+    if (way_better(step, "data", WAY_SPREAD, us, by_spread)) {
         *plain = compact;
-    else
-        step->spread = (struct train_spread){0};
-    return ALNICO_SUCCESS;
+        self->spreads++;
+        return ALNICO_SUCCESS;
+    }
+    step->spread = (struct train_spread){0};
+    return plain_status;
 }
 
 /* Forward, with the sums that the batch norm behind it wants, if an engine has them and costs less
@@ -237,6 +241,7 @@ alnico_status_t cudnn_convolution_finish(struct cudnn_net *self, struct cudnn_st
 {
     for (int way = 0; way < 3; way++) {
         struct cudnn_pass *pass = &step->passes[way];
+        self->multiplied += pass->choice.product != NULL;
         if (pass->choice.plan)
             TRY(convolution_pack(&self->handle, &self->packs, &pass->memory, self->workspace,
                                  &pass->pack));

@@ -1,7 +1,7 @@
 /*
- * cuDNN 9, cuBLAS and cuBLASLt, found when they are first wanted: nothing is linked with them, so that the
- * trainer starts on a machine without. And the errors of the three GPU libraries as statuses. Any
- * thread.
+ * cuDNN 9, cuBLAS and cuBLASLt, found when they are first wanted: nothing is linked with them, so
+ * that the trainer starts on a machine without. And the errors of the GPU libraries as statuses.
+ * Any thread.
  */
 #ifndef ALNICO_SRC_TRAIN_CUDNN_LIBRARY_H
 #define ALNICO_SRC_TRAIN_CUDNN_LIBRARY_H

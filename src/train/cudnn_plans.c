@@ -14,7 +14,7 @@ enum { TEXT_BYTES = 128, NO_ENGINE = -1 };
 /* A convolution that was asked for. */
 struct remembered {
     char text[TEXT_BYTES];
-    struct plans_choice choice; /* engine NO_ENGINE: cuDNN has none for it */
+    struct plans_choice choice; /* engine NO_ENGINE: there is none for it */
     char why[512];              /* the error's detail then */
     struct cudnn_bag bag;
 };
@@ -26,7 +26,7 @@ struct cudnn_plans {
     size_t count, capacity;
     struct search search;
     cJSON *file;    /* everything that the file holds */
-    cJSON *section; /* of this GPU, cuDNN and options, inside */
+    cJSON *section; /* of this GPU, versions and options, inside */
     bool changed;
 };
 

@@ -14,7 +14,7 @@
 struct plans_options {
     const char *file;      /* read at the beginning, written by plans_save; NULL: none */
     size_t workspace_most; /* bytes that a plan may want */
-    bool deterministic;    /* only engines that give the same bits in every run */
+    bool deterministic;    /* only engines that give the same bits in every run; products all do */
     bool tf32;             /* float32: products in TF32 */
     bool thorough;         /* also engines that are compiled at run time: seconds each */
     unsigned products;     /* 1: products of cuBLASLt, too; 2: wherever there is one */

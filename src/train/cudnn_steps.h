@@ -72,8 +72,10 @@ struct cudnn_net {
     struct train_gpu gpu;
     alnico_datatype_t type; /* the working type */
     struct cudnn_step *steps;
-    size_t summed; /* convolutions that make sums */
-    size_t rowed;  /* passes by the way `rows` */
+    size_t summed;     /* convolutions that make sums */
+    size_t rowed;      /* passes by the way `rows` */
+    size_t multiplied; /* passes that are products */
+    size_t spreads;    /* gradients by the way `spread` */
     struct cudnn_bag packs;
     char *own; /* one allocation for all that is not in the arenas */
     size_t own_bytes, own_taken;
@@ -154,12 +156,12 @@ double rows_us(const struct train_rows *rows);
 
 /* ---- cudnn_spread.c ---- */
 
-/* How the gradient of a step's input may be spread (zeros: not at all), and the bytes of what is. */
+/* How the gradient of a step's input may be spread (zeros: not at all); the bytes of what is. */
 struct train_spread spread_of(const struct plan *plan, const struct step *step);
 size_t spread_bytes(const struct train_spread *spread);
 
-/* Makes the pass for the data one without stride into scratch, if it may be; about how long it takes
- * to spread that. */
+/* Makes the pass for the data one without stride into scratch, if it may be; about how long it
+ * takes to spread that. */
 bool spread_pass(const struct cudnn_net *self, const struct cudnn_step *step,
                  struct cudnn_pass *pass);
 double spread_us(const struct train_spread *spread, bool add);

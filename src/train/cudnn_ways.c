@@ -13,8 +13,7 @@ static const struct {
 } ways[WAYS] = {
     [WAY_STEM] = {"stem", true},     [WAY_SUMS] = {"sums", true},
     [WAY_ROWS] = {"rows", true},     [WAY_PRODUCTS] = {"products", true},
-    [WAY_SPREAD] = {"spread", true},
-    [WAY_EARLY] = {"early", true},
+    [WAY_SPREAD] = {"spread", true}, [WAY_EARLY] = {"early", true},
 };
 
 /* The last entry for the way, behind its "no-" if it has one; NULL: there is none. */

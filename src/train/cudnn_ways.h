@@ -11,15 +11,25 @@
 
 enum cudnn_way {
     WAY_STEM, /* a batch norm, a ReLU and a maximum pooling by 3 x 3 in one pass */
-    WAY_SUMS, /* fp16: convolutions that make the sums for the batch norm behind them; with the number 2 in bf16 too, where
-                   engines are compiled for it, minutes in all */
-    WAY_ROWS, /* the rows of windows of folded images become channels; with the number 2 wherever
-                   there is an engine */
-    WAY_PRODUCTS, /* convolutions of single pixels as products of cuBLASLt, where those are faster;
-                     with the number 2 wherever there is one */
-    WAY_SPREAD, /* the gradient of what a convolution of single pixels with a stride reads made without
-                     the stride, then spread, where that is faster; with the number 2 everywhere */
-    WAY_EARLY, /* the second kernel of a batch norm begins while the first one ends */
+
+    /* fp16: convolutions that make the sums for the batch norm behind them; with the number 2 in
+     * bf16 too, where engines are compiled for it, minutes in all. */
+    WAY_SUMS,
+
+    /* The rows of windows of folded images become channels, where that is faster; with the number 2
+     * wherever there is an engine. */
+    WAY_ROWS,
+
+    /* Convolutions of single pixels as products of cuBLASLt, where those are faster; with the
+     * number 2 wherever there is one. */
+    WAY_PRODUCTS,
+
+    /* The gradient of what a convolution of single pixels with a stride reads made without the
+     * stride, then spread, where that is faster; with the number 2 everywhere. */
+    WAY_SPREAD,
+
+    /* The second kernel of a batch norm begins while the first one ends. */
+    WAY_EARLY,
     WAYS
 };
 

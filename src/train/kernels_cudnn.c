@@ -1,6 +1,6 @@
 /*
- * The network on an NVIDIA GPU: convolutions by cuDNN with plans that were timed on that GPU, dense
- * layers by cuBLAS, all else by our own kernels (train_*.cu), batch norms together with the
+ * The network on an NVIDIA GPU: convolutions by cuDNN or cuBLASLt, whichever was faster on that GPU,
+ * dense layers by cuBLAS, all else by our own kernels (train_*.cu), batch norms together with the
  * additions and ReLUs that follow. Called through kernels_cudnn (kernels.h); the steps are made in
  * cudnn_*.c. A pass allocates nothing and waits for nothing.
  */
@@ -93,7 +93,7 @@ static alnico_status_t device_check(struct cudnn_net *self)
     TRY(gpu_status(
         cudaDeviceGetAttribute(&self->gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "cudaDeviceGetAttribute"));
-    self->gpu.early = way_taken(WAY_EARLY) && major >= 9;
+    self->gpu.early = way_taken(WAY_EARLY) && major >= 9 && train_norm_early();
     return kernels_capability(self->setup.options.precision, major, minor);
 }
 
@@ -214,7 +214,7 @@ static alnico_status_t steps_search(struct cudnn_net *self)
     TRY(plans_save(self->plans));
     if (self->workspace_bytes)
         TRY(gpu_status(cudaMalloc(&self->workspace, self->workspace_bytes),
-                       "the workspace of cuDNN"));
+                       "the workspace of convolutions"));
     for (size_t s = 0; s < self->setup.plan->count; s++)
         if (is_convolution(&self->steps[s]))
             TRY(cudnn_convolution_finish(self, &self->steps[s]));
@@ -338,7 +338,7 @@ static alnico_status_t cudnn_loaded(void *pointer)
 
 const struct kernels_ops kernels_cudnn = {
     .name = "cudnn",
-    .about = "cuDNN's convolutions, cuBLAS, and own kernels for all else, on an NVIDIA GPU",
+    .about = "convolutions by cuDNN and cuBLAS, own kernels for all else, on an NVIDIA GPU",
     .device = ALNICO_DEVICE_CUDA,
     .precisions = 1 << PRECISION_FP32 | 1 << PRECISION_BF16 | 1 << PRECISION_FP16,
     .wire_gradients = true,

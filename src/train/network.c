@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 static const char *const kind_names[] = {
     [OPERATION_CONVOLUTION] = "convolution",
@@ -29,6 +30,20 @@ const char *operation_kind_name(enum operation_kind kind)
 size_t tensor_elements(const struct tensor *tensor)
 {
     return tensor->height * tensor->width * tensor->channels;
+}
+
+uint64_t network_layout(const struct network *network)
+{
+    uLong sum = 0;
+    for (size_t i = 0; i < network->count; i++) {
+        const struct node *node = &network->nodes[i];
+        const uint64_t places[] = {node->weight.offset, node->weight.count, node->bias.offset,
+                                   node->bias.count, node->statistics};
+        const char *name = node->operation.name;
+        sum = crc32_z(sum, (const Bytef *)name, strlen(name));
+        sum = crc32_z(sum, (const Bytef *)places, sizeof places);
+    }
+    return sum;
 }
 
 const char *network_tensor_name(const struct network *network, size_t tensor)

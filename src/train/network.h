@@ -97,6 +97,10 @@ void network_destroy(struct network *network);
 void network_initialize(const struct network *network, uint64_t seed, float *parameters,
                         float *statistics);
 
+/* A checksum of where each operation's numbers stand in the arenas: equal for networks of the same
+ * names and shapes in the same order. */
+uint64_t network_layout(const struct network *network);
+
 /* Numbers in one image of a tensor. */
 size_t tensor_elements(const struct tensor *tensor);
 

@@ -174,7 +174,7 @@ int train_rows(const struct train_gpu *gpu, const struct train_rows *rows, void 
                const void *src);
 
 /* Pixels of a smaller tensor at every stride-th row and column of a larger one: dst[n][stride *
- * y][stride * x][c] = src[n][y][x][c], or added to; what is between becomes 0, or stays if added. */
+ * y][stride * x][c] = src[n][y][x][c], or added; what is between becomes 0, or stays if added. */
 struct train_spread {
     size_t batch, height, width, out_height, out_width; /* out: of src */
     unsigned stride, padded;                            /* stride 0: nothing is spread */
@@ -259,6 +259,9 @@ int train_update(const struct train_gpu *gpu, const struct train_update *update)
 
 /* Only working = parameters. */
 int train_refresh(const struct train_gpu *gpu, const struct train_update *update);
+
+/* Whether kernels may be launched early (train_gpu): not if they were compiled for capability 8. */
+bool train_norm_early(void);
 
 /* Loads all kernels onto the current device: loading one later may wait for kernels that spin. */
 int train_norm_load(void);

@@ -254,6 +254,13 @@ int train_normalise(const struct train_gpu *gpu, const struct train_normalise *p
     return TYPED(pass->norm->type, normalise_run, gpu, pass, n);
 }
 
+bool train_norm_early(void)
+{
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, measure_kernel) == cudaSuccess &&
+           attributes.ptxVersion >= 90;
+}
+
 int train_norm_load(void)
 {
     cudaFuncAttributes attributes;

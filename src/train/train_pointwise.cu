@@ -158,7 +158,6 @@ __global__ void rows_kernel(uint4 *__restrict__ dst, const uint4 *__restrict__ s
     }
 }
 
-/* A thread for every element of dst. */
 /* A block makes a row of dst, or of those that src has if it adds: `each` chunks of eight a pixel,
  * and `step` pixels of the row further for each one that is made. */
 template <class T>
@@ -183,6 +182,7 @@ __global__ void spread_kernel(const struct train_spread s, T *__restrict__ dst,
     }
 }
 
+/* A thread for every element of dst. */
 __global__ void unfold_kernel(const struct train_fold f, void *dst, int gradient_type,
                               const void *src)
 {

@@ -214,8 +214,8 @@ inline cudaStream_t stream_of(const struct train_gpu *gpu)
  * A kernel that may begin while the one before it, an own one too, ends (programmatic dependent
  * launch, capability 9.0): its blocks come once all of that one's have let them or are through.
  * Until after_previous() it reads only what was there before that one began, and writes nothing.
- * Behind a kernel of cuDNN or cuBLAS it could take the place of blocks that have still to come: some
- * of them let the next begin at once.
+ * Behind a kernel of cuDNN or cuBLAS it could take the place of blocks that have still to come:
+ * some of them let the next begin at once.
  */
 template <class... Parameters, class... Arguments>
 inline int launch_early(const struct train_gpu *gpu, void (*kernel)(Parameters...), dim3 grid,

@@ -10,7 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRIALS = 5, SHORT_BYTES = 1 << 10, LONG_BYTES = 4 << 20 };
+enum {
+    TRIALS = 5,
+    SHORT_BYTES = 1 << 10,
+    LONG_BYTES = 4 << 20,
+    BESIDE = 2 /* times that a message takes beside computation: a guess */
+};
 
 /* Stamps of a backward pass, in pinned memory: one where it begins, one after each step. */
 struct timing {
@@ -46,10 +51,11 @@ static alnico_status_t pass_measure(struct timing *timing, double *seconds)
     return ALNICO_SUCCESS;
 }
 
-/* What each step of the plan takes backward. The running statistics are as before. */
+/* What each step of the plan takes backward. The running statistics and the score are as before. */
 static alnico_status_t steps_measure(struct replica *replica, double *seconds)
 {
     const size_t bytes = replica->network->statistics * sizeof(float);
+    double score[SCORES];
     struct timing timing = {.replica = replica};
     float *statistics = malloc(bytes + 1);
     void *stamps = NULL;
@@ -60,10 +66,14 @@ static alnico_status_t steps_measure(struct replica *replica, double *seconds)
         status = error_set(ALNICO_ERROR_MEMORY, "trainer: no memory to measure steps");
     if (status == ALNICO_SUCCESS)
         status = replica_read(replica, replica->arenas.statistics, statistics, bytes);
+    if (status == ALNICO_SUCCESS)
+        status = replica_read(replica, replica->arenas.score, score, sizeof score);
     for (int i = 0; i < TRIALS && status == ALNICO_SUCCESS; i++)
         status = pass_measure(&timing, seconds);
     if (status == ALNICO_SUCCESS)
         status = replica_write(replica, replica->arenas.statistics, statistics, bytes);
+    if (status == ALNICO_SUCCESS)
+        status = replica_write(replica, replica->arenas.score, score, sizeof score);
     if (status == ALNICO_SUCCESS) /* otherwise the stream may still write to them */
         replica->device->pinned_free(stamps);
     free(statistics);
@@ -103,7 +113,8 @@ static alnico_status_t message_measure(struct trainer *trainer, size_t bytes, do
     return status;
 }
 
-/* alpha and beta of a message. */
+/* alpha and beta of a message, as it is before gradients are registered and steps are graphs:
+ * rather too much. */
 static alnico_status_t costs_measure(struct trainer *trainer, struct bucket_costs *out)
 {
     const size_t all = trainer->network->parameters * trainer_wire_bytes(trainer->options);
@@ -112,9 +123,8 @@ static alnico_status_t costs_measure(struct trainer *trainer, struct bucket_cost
     double soon, late;
     TRY(message_measure(trainer, small, &soon));
     TRY(message_measure(trainer, large, &late));
-    /* Beside computation a message takes about twice as long. */
-    out->beta = large > small && late > soon ? 2 * (late - soon) / (double)(large - small) : 0;
     out->alpha = soon;
+    out->beta = large > small && late > soon ? BESIDE * (late - soon) / (double)(large - small) : 0;
     return ALNICO_SUCCESS;
 }
 

@@ -7,21 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
-
-static uint64_t layout_of(const struct network *network)
-{
-    uLong sum = 0;
-    for (size_t i = 0; i < network->count; i++) {
-        const struct node *node = &network->nodes[i];
-        const uint64_t places[] = {node->weight.offset, node->weight.count, node->bias.offset,
-                                   node->bias.count, node->statistics};
-        const char *name = node->operation.name;
-        sum = crc32_z(sum, (const Bytef *)name, strlen(name));
-        sum = crc32_z(sum, (const Bytef *)places, sizeof places);
-    }
-    return sum;
-}
 
 static struct checkpoint_run run_describe(const struct trainer *trainer)
 {
@@ -35,7 +20,7 @@ static struct checkpoint_run run_describe(const struct trainer *trainer)
                                  .ranks = (uint64_t)trainer->size,
                                  .seed = options->seed,
                                  .precision = options->compute.precision,
-                                 .layout = layout_of(trainer->network)};
+                                 .layout = network_layout(trainer->network)};
     snprintf(run.model, sizeof run.model, "%s", options->model);
     snprintf(run.data, sizeof run.data, "%s", options->data);
     return run;

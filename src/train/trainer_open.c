@@ -29,6 +29,10 @@ alnico_status_t trainer_check(const struct trainer_options *options)
     TRY(name_check("model", options->model, model_find(options->model)));
     TRY(name_check("kernels", options->kernels, kernels_find(options->kernels)));
     TRY(name_check("strategy", options->strategy, strategy_find(options->strategy)));
+    if (options->compute.deterministic && options->rule == BUCKETS_PLANNED)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: planned buckets, which go by measured times, in a deterministic "
+                         "run, expected a size or a number");
     if (!options->batch)
         return error_set(ALNICO_ERROR_ARGUMENT, "trainer: batch 0, expected at least 1");
     if (limits != 1 || !(options->seconds >= 0))

@@ -266,6 +266,27 @@ static void check_rows(const char *name, const struct replica *fast)
                    expected);
 }
 
+/* With `spread=2` every gradient behind a 1x1 convolution with a stride is spread; with
+ * `products=2` some pass is a product where one may be. */
+static void check_pointwise(const char *name, const struct replica *fast)
+{
+    const struct cudnn_net *net = fast->kernels;
+    size_t spreads = 0, possible = 0;
+    for (size_t s = 0; s < fast->plan->count; s++) {
+        const struct cudnn_step *step = &net->steps[s];
+        const struct operation *operation = &step->node->operation;
+        if (operation->kind != OPERATION_CONVOLUTION || operation->window != 1 || operation->pad)
+            continue;
+        spreads += operation->stride > 1 && step->has_data;
+        possible += operation->stride == 1 || step->has_data;
+    }
+    check_count++;
+    if (way_number(WAY_SPREAD) == 2 && net->spreads != spreads)
+        check_fail("%s: %zu gradients are spread, expected %zu", name, net->spreads, spreads);
+    if (way_number(WAY_PRODUCTS) == 2 && possible && !net->multiplied)
+        check_fail("%s: no pass is a product", name);
+}
+
 static void compare_network(const char *name, const struct network *network, size_t batch,
                             const struct mode *mode)
 {
@@ -275,6 +296,7 @@ static void compare_network(const char *name, const struct network *network, siz
     struct replica *oracle = replica_open(network, &kernels_naive, mode, batch, name);
     if (fast && oracle) {
         check_rows(text, fast);
+        check_pointwise(text, fast);
         replicas_load(fast, oracle, text);
         compare_replicas(text, fast, oracle, mode);
     }

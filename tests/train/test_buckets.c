@@ -4,6 +4,7 @@
 
 #include "train/buckets.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,11 +84,73 @@ static void plans_weigh_waiting_against_starting(void **unused)
     planned(even, 1.3, 0.0005, (size_t[]){400}, 1);
     /* The first message keeps the link busy until 9: what is ready by then travels together. */
     planned(even, 0.01, 0.02, (size_t[]){100, 400}, 2);
-    /* Ready at 1, 1.5, 3 and 8: the first leaves at once, the next two when it is through, all before
-     * the last. */
+    /* Ready at 1, 1.5, 3 and 8: the first leaves at once, the next two when it is through, all
+     * before the last. */
     planned(late, 0.01, 0.005, (size_t[]){100, 300, 400}, 3);
     /* No times at all. */
     planned((double[5]){0}, 0, 0, (size_t[]){400}, 1);
+}
+
+/* When all is sent, with a start-up of who computes for each bucket. Buckets end with the layers
+ * whose bits are set in `cuts`, and with the last. */
+static double cost_of(const double *ready, size_t layers, unsigned cuts, double alpha, double each)
+{
+    double idle = 0, starts = 0;
+    for (size_t i = 0, waiting = 0; i < layers; i++) {
+        waiting++;
+        if (i + 1 < layers && !(cuts >> i & 1))
+            continue;
+        idle = fmax(idle, ready[i]) + alpha + each * (double)waiting;
+        starts += alpha;
+        waiting = 0;
+    }
+    return idle + starts;
+}
+
+/* Against all ways to cut. */
+static void plans_end_first(void **unused)
+{
+    (void)unused;
+    enum { LAYERS = 8, TRIALS = 300, ELEMENTS = 100, WIDTH = 4 };
+    uint64_t state = test_seed();
+    for (int t = 0; t < TRIALS; t++) {
+        struct step steps[LAYERS];
+        double seconds[LAYERS], ready[LAYERS], now = 0, least = HUGE_VAL;
+        const double alpha = random_unit(&state), beta = 0.01 * random_unit(&state);
+        for (size_t i = 0; i < LAYERS; i++) {
+            seconds[LAYERS - 1 - i] = random_unit(&state) * (i % 3 ? 1 : 4);
+            steps[LAYERS - 1 - i] = (struct step){.filled = (i + 1) * ELEMENTS};
+            ready[i] = now += seconds[LAYERS - 1 - i];
+        }
+        const struct plan plan = {.steps = steps, .count = LAYERS};
+        struct buckets buckets;
+        assert_int_equal(
+            buckets_planned(&plan, seconds, WIDTH, (struct bucket_costs){alpha, beta}, &buckets),
+            ALNICO_SUCCESS);
+        unsigned planned = 0;
+        for (size_t i = 0; i < buckets.count; i++)
+            planned |= 1u << (buckets.ends[i] / ELEMENTS - 1);
+        buckets_free(&buckets);
+        const double each = beta * ELEMENTS * WIDTH;
+        for (unsigned cuts = 0; cuts < 1u << (LAYERS - 1); cuts++)
+            least = fmin(least, cost_of(ready, LAYERS, cuts, alpha, each));
+        const double found = cost_of(ready, LAYERS, planned, alpha, each);
+        if (fabs(found - least) > 1e-9)
+            fail_msg("%g, of all ways %g", found, least);
+    }
+}
+
+/* Nothing to send. */
+static void plans_without_parameters_have_no_buckets(void **unused)
+{
+    (void)unused;
+    struct step steps[2] = {{.filled = 0}, {.filled = 0}};
+    const struct plan plan = {.steps = steps, .count = 2};
+    struct buckets buckets;
+    assert_int_equal(
+        buckets_planned(&plan, (double[]){1, 2}, 4, (struct bucket_costs){1, 1}, &buckets),
+        ALNICO_SUCCESS);
+    expect(&buckets, NULL, 0);
 }
 
 int main(void)
@@ -96,6 +159,8 @@ int main(void)
         cmocka_unit_test(sizes_are_kept_but_for_the_last),
         cmocka_unit_test(numbers_are_kept_where_there_are_enough),
         cmocka_unit_test(plans_weigh_waiting_against_starting),
+        cmocka_unit_test(plans_end_first),
+        cmocka_unit_test(plans_without_parameters_have_no_buckets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

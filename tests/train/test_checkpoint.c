@@ -243,7 +243,7 @@ static void other_runs_are_refused(void **unused)
     assert_int_equal(checkpoint_write(broken, &checkpoint), ALNICO_SUCCESS);
     checkpoint_free(&checkpoint);
     options.load = broken;
-    refused(&options, "it is of parameters in the order with checksum ");
+    refused(&options, "its parameters stand in another order than cnn's here");
     options.load = "/nonexistent";
     refused(&options, "/nonexistent: cannot be opened: No such file");
 }
@@ -278,6 +278,9 @@ static void damaged_files_are_refused(void **unused)
     copy_file(saved, broken);
     byte_change(0, 1);
     refused(&options, "no checkpoint of this program");
+    copy_file(saved, broken);
+    byte_change(7, 3);
+    refused(&options, "it is of version 1, not 2");
     const long places[] = {9, 17, 390, 420, (long)about.st_size / 2, (long)about.st_size - 1};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         copy_file(saved, broken);

@@ -146,6 +146,26 @@ static void arenas_are_in_backward_order(void **unused)
     }
 }
 
+/* As many numbers stand in another order if a block's shortcut does. */
+static void layouts_tell_orders_apart(void **unused)
+{
+    (void)unused;
+    const struct network_case *c = network_cases;
+    while (strcmp(c->name, "strided shortcut") != 0)
+        c++;
+    struct network_case other = *c;
+    other.operations[1] = c->operations[2];
+    other.operations[2] = c->operations[1];
+    struct network *network = case_network(c), *again = case_network(c),
+                   *swapped = case_network(&other);
+    assert_int_equal(network->parameters, swapped->parameters);
+    assert_true(network_layout(network) == network_layout(again));
+    assert_true(network_layout(network) != network_layout(swapped));
+    network_destroy(network);
+    network_destroy(again);
+    network_destroy(swapped);
+}
+
 /* The paper's 0.27 million: 19 convolutions of 3x3, two of 1x1, 21 batch norms, one dense layer. */
 static void resnet20_has_its_size(void **unused)
 {
@@ -476,6 +496,7 @@ int main(void)
         cmocka_unit_test(bad_operations_are_refused),
         cmocka_unit_test(bad_networks_are_refused),
         cmocka_unit_test(arenas_are_in_backward_order),
+        cmocka_unit_test(layouts_tell_orders_apart),
         cmocka_unit_test(resnet20_has_its_size),
         cmocka_unit_test(large_resnets_have_their_sizes),
         cmocka_unit_test(blocks_begin_as_identities),
