@@ -1,4 +1,4 @@
-/* Convolutions, by cuDNN; a bias is added by itself. See cudnn_steps.h. */
+/* Convolutions, by cuDNN or as products; a bias is added by itself. See cudnn_steps.h. */
 #include "cudnn_steps.h"
 
 #include "log.h"

@@ -13,30 +13,21 @@ struct matrix {
     size_t row; /* elements from one row to the next */
 };
 
-static cudaDataType_t data_type(alnico_datatype_t type)
-{
-    return type == ALNICO_BFLOAT16 ? CUDA_R_16BF : type == ALNICO_FLOAT16 ? CUDA_R_16F : CUDA_R_32F;
-}
-
 /* c (rows x columns) = a (rows x depth) b (depth x columns), or added to. */
 static alnico_status_t multiply(struct cudnn_net *self, const struct matrix *a,
                                 const struct matrix *b, const struct matrix *c, size_t rows,
                                 size_t columns, size_t depth, bool add)
 {
     const float alpha = 1, beta = add ? 1 : 0;
-    const bool exact = self->type == ALNICO_FLOAT32 && self->setup.options.full_float;
     void *out = (void *)(uintptr_t)c->at;
-    return cublas_status(self->handle.library->cublasGemmEx(
-                             self->handle.cublas, b->transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
-                             a->transposed ? CUBLAS_OP_T : CUBLAS_OP_N, (int)columns, (int)rows,
-                             (int)depth, &alpha, b->at, data_type(b->type), (int)b->row, a->at,
-                             data_type(a->type), (int)a->row, &beta, out, data_type(c->type),
-                             (int)c->row,
-                             exact                          ? CUBLAS_COMPUTE_32F_PEDANTIC
-                             : self->type == ALNICO_FLOAT32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                            : CUBLAS_COMPUTE_32F,
-                             CUBLAS_GEMM_DEFAULT),
-                         "cublasGemmEx");
+    return cublas_status(
+        self->handle.library->cublasGemmEx(
+            self->handle.cublas, b->transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+            a->transposed ? CUBLAS_OP_T : CUBLAS_OP_N, (int)columns, (int)rows, (int)depth, &alpha,
+            b->at, cublas_type(b->type), (int)b->row, a->at, cublas_type(a->type), (int)a->row,
+            &beta, out, cublas_type(c->type), (int)c->row,
+            cublas_compute(self->type, self->setup.options.full_float), CUBLAS_GEMM_DEFAULT),
+        "cublasGemmEx");
 }
 
 /* Inputs, and filters with padding. */

@@ -105,6 +105,18 @@ const struct cudnn_library *cudnn_library(void)
     return NULL;
 }
 
+cudaDataType_t cublas_type(alnico_datatype_t type)
+{
+    return type == ALNICO_BFLOAT16 ? CUDA_R_16BF : type == ALNICO_FLOAT16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+cublasComputeType_t cublas_compute(alnico_datatype_t type, bool exact)
+{
+    if (type != ALNICO_FLOAT32)
+        return CUBLAS_COMPUTE_32F;
+    return exact ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F_FAST_TF32;
+}
+
 alnico_status_t gpu_status(int cuda_error, const char *what)
 {
     const cudaError_t error = (cudaError_t)cuda_error;

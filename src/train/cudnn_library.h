@@ -63,6 +63,11 @@ struct cudnn_library {
  * missing, or cuDNN is older than 9.0. */
 const struct cudnn_library *cudnn_library(void);
 
+/* How cuBLAS and cuBLASLt call a type, and the products of it; `exact`: float32 is not rounded to
+ * TF32. */
+cudaDataType_t cublas_type(alnico_datatype_t type);
+cublasComputeType_t cublas_compute(alnico_datatype_t type, bool exact);
+
 /* Record `what` (the call, or what it was for) with the library's name and text of the error.
  * MEMORY, UNSUPPORTED (cuDNN has no engine for it) or SYSTEM; success passes. */
 alnico_status_t gpu_status(int cuda_error, const char *what);

@@ -22,16 +22,11 @@ bool product_possible(const struct convolution *c)
 
 /* ---- Making ---- */
 
-static cudaDataType_t data_type(alnico_datatype_t type)
-{
-    return type == ALNICO_BFLOAT16 ? CUDA_R_16BF : type == ALNICO_FLOAT16 ? CUDA_R_16F : CUDA_R_32F;
-}
-
 static alnico_status_t layout(const struct cudnn_handle *handle, const struct convolution *c,
                               size_t rows, size_t columns, cublasLtMatrixLayout_t *out)
 {
-    return cublas_status(handle->library->cublasLtMatrixLayoutCreate(out, data_type(c->type), rows,
-                                                                     columns, (int64_t)rows),
+    return cublas_status(handle->library->cublasLtMatrixLayoutCreate(out, cublas_type(c->type),
+                                                                     rows, columns, (int64_t)rows),
                          "cublasLtMatrixLayoutCreate");
 }
 
@@ -48,17 +43,14 @@ static alnico_status_t describe(const struct cudnn_handle *handle, const struct 
                                 bool exact, struct product *product)
 {
     const size_t pixels = c->batch * c->height * c->width;
-    const cublasComputeType_t compute = c->type != ALNICO_FLOAT32 ? CUBLAS_COMPUTE_32F
-                                        : exact                   ? CUBLAS_COMPUTE_32F_PEDANTIC
-                                                                  : CUBLAS_COMPUTE_32F_FAST_TF32;
     cublasLtMatrixLayout_t *const x = c->way == CONVOLUTION_FORWARD ? &product->b
                                       : c->way == CONVOLUTION_DATA  ? &product->c
                                                                     : &product->a;
     cublasLtMatrixLayout_t *const w = c->way == CONVOLUTION_WEIGHTS ? &product->c : &product->a;
     cublasLtMatrixLayout_t *const y = c->way == CONVOLUTION_FORWARD ? &product->c : &product->b;
-    TRY(cublas_status(
-        handle->library->cublasLtMatmulDescCreate(&product->description, compute, CUDA_R_32F),
-        "cublasLtMatmulDescCreate"));
+    TRY(cublas_status(handle->library->cublasLtMatmulDescCreate(
+                          &product->description, cublas_compute(c->type, exact), CUDA_R_32F),
+                      "cublasLtMatmulDescCreate"));
     TRY(layout(handle, c, c->channels, pixels, x));
     TRY(layout(handle, c, c->channels, c->filters, w));
     TRY(layout(handle, c, c->filters, pixels, y));

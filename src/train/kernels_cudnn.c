@@ -93,7 +93,7 @@ static alnico_status_t device_check(struct cudnn_net *self)
     TRY(gpu_status(
         cudaDeviceGetAttribute(&self->gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "cudaDeviceGetAttribute"));
-    self->gpu.early = way_taken(WAY_EARLY) && major >= 9 && train_norm_early();
+    self->gpu.early = way_taken(WAY_EARLY) && train_norm_early();
     return kernels_capability(self->setup.options.precision, major, minor);
 }
 

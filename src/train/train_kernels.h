@@ -23,7 +23,7 @@ extern "C" {
  * it. */
 struct train_gpu {
     int multiprocessors;
-    bool early;     /* with capability 9.0: kernels may begin while what comes before ends */
+    bool early;     /* kernels may begin while what comes before ends: see train_norm_early */
     void *stream;   /* cudaStream_t */
     void *scratch;  /* TRAIN_SCRATCH_BYTES of the GPU's memory */
     float *control; /* the words of kernels.h: rate, loss scale, good steps */
@@ -260,7 +260,8 @@ int train_update(const struct train_gpu *gpu, const struct train_update *update)
 /* Only working = parameters. */
 int train_refresh(const struct train_gpu *gpu, const struct train_update *update);
 
-/* Whether kernels may be launched early (train_gpu): not if they were compiled for capability 8. */
+/* Whether kernels may be launched early (train_gpu): they were compiled for capability 9.0, or
+ * later, which runs on no earlier GPU. */
 bool train_norm_early(void);
 
 /* Loads all kernels onto the current device: loading one later may wait for kernels that spin. */

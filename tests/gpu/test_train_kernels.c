@@ -1005,7 +1005,7 @@ static void gpu_open(void)
     GPU(cudaGetDevice(&device));
     GPU(cudaGetDeviceProperties(&properties, device));
     gpu.multiprocessors = properties.multiProcessorCount;
-    gpu.early = properties.major >= 9 && train_norm_early();
+    gpu.early = train_norm_early();
     cudaStream_t stream;
     GPU(cudaStreamCreate(&stream));
     gpu.stream = stream;

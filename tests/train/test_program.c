@@ -119,6 +119,8 @@ static void failures_exit_with_1(void **unused)
            "/nonexistent: cannot be opened");
     expect(0, "--data synthetic:8x8x1 --model cnn --steps 1 --test-images 0 --save /nonexistent/a",
            1, "/nonexistent/a");
+    expect(0, "--data synthetic:8x8x1 --model cnn --steps 1 --deterministic --buckets planned", 1,
+           "planned buckets");
     expect(0, "--data synthetic:64x64x3 --model resnet18 --batch 512 --memory-limit 300M --steps 1",
            1, "the largest batch that fits is ");
 }
