@@ -88,6 +88,7 @@ a warning of PyTorch
 {"program": "torch_resnet", "gpus": 1, "way": "eager", "precision": "bf16", "batch": 256, "images_per_second": 700}
 {"program": "torch_resnet", "gpus": 1, "way": "compile", "precision": "bf16", "batch": 256, "images_per_second": 800}
 {"program": "torch_resnet", "gpus": 2, "way": "compile", "precision": "bf16", "batch": 256, "error": "RuntimeError: no"}
+{"program": "torch_resnet", "gpus": 1, "way": "compile", "precision": "bf16", "batch": 128, "images_per_second": 750}
 LINES
 expect 0 "${scaling[@]}"
 expect 2 "$plot" "$summary" --out "$work/a.pdf"
@@ -107,5 +108,8 @@ for text in 'Alnico, bf16' 'Alnico, NCCL only, bf16' 'PyTorch, bf16' 'GPUs, 256 
     'resnet50 at 224x224'; do
     grep -q ">.*$text" "$work/folder/summary.svg" || fail "the picture does not say '$text'"
 done
+! grep -q 'GPUs, 128 images on each' "$work/folder/summary.svg" || fail 'the picture has a batch that was not measured'
+marks=$(grep -c "#gpPt6' transform" "$work/folder/summary.svg") # 13 points; 5 and 4 series in the keys
+[ "$marks" -eq 22 ] || fail "the picture has $marks marks, expected 22"
 expect 0 "$plot" "$summary" --out "$work/b.png"
 head -c 4 "$work/b.png" | grep -q PNG || fail "b.png is no PNG"
