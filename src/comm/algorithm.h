@@ -153,7 +153,7 @@ extern const struct algorithm algorithm_nccl_messages;
 
 extern const struct algorithm *const algorithms_peer[];
 extern const struct algorithm *const algorithms_peer_copies[];
-extern const struct algorithm *const algorithms_peer_barrier[];
+extern const struct algorithm *const algorithms_peer_groups[];
 extern const struct algorithm *const algorithms_peer_cuda[];
 extern const struct algorithm *const algorithms_peer_line[];
 extern const struct algorithm *const algorithms_peer_blocks[];

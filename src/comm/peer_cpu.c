@@ -114,7 +114,8 @@ static const struct peer_pattern patterns[] = {
 bool peer_does(alnico_collective_t collective, enum peer_way way)
 {
     bool vector = collective == ALNICO_ALLREDUCE || collective == ALNICO_REDUCE;
-    if (vector || (collective == ALNICO_BARRIER && way != PEER_TWO_SHOT))
+    bool groups = collective == ALNICO_BARRIER || collective == ALNICO_GATHER;
+    if (vector || (groups && way != PEER_TWO_SHOT))
         return true;
     return way == PEER_ONE_SHOT && collective != ALNICO_SENDRECV;
 }
@@ -177,19 +178,28 @@ static bool goes_in_pairs(const struct peer_run *run)
            (to_root && bytes <= (call_reduces(&run->call) ? LINE_PAYLOAD : peer_pair_room(run)));
 }
 
+/* Bytes up to which one-shot takes lines. */
+static size_t most_in_lines(const struct peer_run *run)
+{
+    bool blocks = run->pattern->sends_blocks, all = run->pattern->readers == ALL;
+    if (!all && !blocks)
+        return LINE_PAYLOAD; /* more slots than sets of lines: a writer waits less */
+    if (!all && run->longest * run->width <= LINE_PAYLOAD / 2)
+        return LINES * LINE_PAYLOAD; /* who reads one line need not look at the root's word, too */
+    return peer_small_bytes();
+}
+
 static enum peer_step first_step(const struct peer_run *run)
 {
-    bool blocks = run->pattern->sends_blocks, runs_ahead = run->pattern->readers != ALL && !blocks;
-    size_t most = runs_ahead ? LINE_PAYLOAD /* more slots than sets of lines: a writer waits less */
-                             : peer_small_bytes();
+    bool blocks = run->pattern->sends_blocks;
     if (run->way == PEER_MULTIPLYING)
         return PEER_GROUP;
     if (run->way == PEER_TWO_SHOT)
         return PEER_REDUCE;
     if (goes_in_pairs(run))
         return PEER_PAIRS;
-    return (blocks ? all_elements(run) : run->longest) * run->width <= most ? PEER_LINES
-                                                                            : PEER_PIECES;
+    size_t elements = blocks ? all_elements(run) : run->longest;
+    return elements * run->width <= most_in_lines(run) ? PEER_LINES : PEER_PIECES;
 }
 
 void peer_begin(struct peer_run *run, struct peer *peer, const struct call *call, enum peer_way way)

@@ -8,7 +8,8 @@
  *           its group of sqrt(p), publishes that, and combines it with what one member of each other group
  *           published: 2 waits, 2 sqrt(p) reads. It goes with any rank count: the last group may be smaller, and its
  *           members are read more often. A longer vector takes several turns. Of a reduce only the root reads groups, and
- *           only those whom it reads combine theirs; who has one reader waits for no other before it writes again.
+ *           only those whom it reads combine theirs; who has one reader waits for no other before it writes again. A gather
+ *           goes the same way, with a group's blocks one behind the other in place of their sum.
  */
 #include "comm/peer_area.h"
 
@@ -73,10 +74,10 @@ static alnico_status_t gather_part(struct peer_run *run, int rank, int level, ch
     return ALNICO_SUCCESS;
 }
 
-/* Of a reduce, whose writers go on without their reader, with what comes next: see peer_pairs.c. */
-static alnico_status_t gather(struct peer_run *run, int rank, int level, int slot, size_t bytes)
+/* Where writers go on without their reader, with what comes next: see peer_pairs.c. */
+static alnico_status_t gather(struct peer_run *run, int rank, int level, char *to, size_t bytes)
 {
-    alnico_status_t status = gather_part(run, rank, level, gathered(run, slot), 0, bytes);
+    alnico_status_t status = gather_part(run, rank, level, to, 0, bytes);
     run->waited |= status == ALNICO_PENDING;
     if (run->pattern->readers == ROOT && !run->waited)
         peer_fetch((const char *)lines_of(run, rank, level, run->turn + 1),
@@ -166,7 +167,7 @@ alnico_status_t peer_poll_lines(struct peer_run *run, bool *moved)
 static bool is_widened(const struct call *call)
 {
     bool half = call->type == ALNICO_FLOAT16 || call->type == ALNICO_BFLOAT16;
-    return half && call->op != ALNICO_MINIMUM && call->op != ALNICO_MAXIMUM;
+    return half && call_reduces(call) && call->op != ALNICO_MINIMUM && call->op != ALNICO_MAXIMUM;
 }
 
 static alnico_datatype_t travelling(const struct call *call)
@@ -182,7 +183,7 @@ static void combine(const struct peer_run *run, void *to, const void *const *sou
     math_combine(to, sources, number, run->count, travelling(call), op);
 }
 
-/* Bytes that travel of this turn. */
+/* Bytes that travel of this turn, of a vector or a block. */
 static size_t turn_bytes(const struct peer_run *run)
 {
     return run->width ? run->count * datatype_bytes(travelling(&run->call)) : 0;
@@ -239,9 +240,16 @@ static int reader_of(const struct peer_run *run)
                           : group * peer->group + place_in(peer, run->call.root, group);
 }
 
+/* Blocks in one line's place: of a gather those of a group. */
+static size_t blocks_of(const struct peer_run *run, int members)
+{
+    return run->pattern->takes_blocks ? (size_t)members : 1;
+}
+
 static alnico_status_t begin_turn(struct peer_run *run)
 {
-    size_t most = LINES * LINE_PAYLOAD / datatype_bytes(travelling(&run->call));
+    size_t most = LINES * LINE_PAYLOAD / datatype_bytes(travelling(&run->call)) /
+                  blocks_of(run, run->peer->group);
     int reader = reader_of(run);
     bool written = reader != run->peer->rank;
     if (written)
@@ -250,20 +258,35 @@ static alnico_status_t begin_turn(struct peer_run *run)
     run->count = least(run->call.count - run->done, most);
     if (reader == EVERYBODY || !is_wanted(run))
         publish(run, 0, own_input(run), turn_bytes(run));
+    peer_keep_own(run);
     run->begun = true;
     return ALNICO_SUCCESS;
+}
+
+/* Where what a member of our group has goes: a block to its place, if this is its end or among the group's. */
+static char *place_of(const struct peer_run *run, int first, int place)
+{
+    if (!run->pattern->takes_blocks)
+        return gathered(run, place);
+    return reads(run) ? own_recv(run, first + place)
+                      : run->peer->partial + (size_t)place * turn_bytes(run);
 }
 
 static void combine_group(struct peer_run *run, int first, int members)
 {
     struct peer *peer = run->peer;
     const void *sources[PEER_RANKS];
+    if (run->pattern->takes_blocks) {
+        if (!reads(run))
+            copy_part(place_of(run, first, peer->rank - first), own_input(run), turn_bytes(run));
+        return;
+    }
     for (int i = 0; i < members; i++)
         sources[i] = first + i == peer->rank ? own_input(run) : gathered(run, i);
     combine(run, peer->partial, sources, members);
 }
 
-/* Combines our group, and publishes that. */
+/* Combines, or collects, our group, and publishes that. */
 alnico_status_t peer_poll_group(struct peer_run *run, bool *moved)
 {
     struct peer *peer = run->peer;
@@ -277,45 +300,67 @@ alnico_status_t peer_poll_group(struct peer_run *run, bool *moved)
         return end_turn(run);
     for (; run->index < members - 1; run->index++) {
         int place = (peer->rank - first + 1 + run->index) % members;
-        TRY(gather(run, first + place, 0, place, turn_bytes(run)));
+        TRY(gather(run, first + place, 0, place_of(run, first, place), turn_bytes(run)));
     }
     run->index = 0;
     if (run->width)
         combine_group(run, first, members);
     run->step = PEER_GROUPS;
     if (reader_of(run) != peer->rank)
-        publish(run, 1, peer->partial, turn_bytes(run));
+        publish(run, 1, peer->partial, turn_bytes(run) * blocks_of(run, members));
     return reads(run) ? ALNICO_SUCCESS : end_turn(run);
 }
 
-static void deliver(struct peer_run *run, const void *const *sources, int number)
+/* Combines what the groups have. */
+static void deliver(struct peer_run *run, int groups)
 {
     const struct call *call = &run->call;
-    char *recv = own_recv(run, run->peer->rank);
-    void *to = is_widened(call) ? run->peer->partial : recv;
-    combine(run, to, sources, number);
+    const struct peer *peer = run->peer;
+    char *recv = own_recv(run, peer->rank);
+    void *to = is_widened(call) ? peer->partial : recv;
+    const void *sources[PEER_RANKS];
+    for (int i = 0; i < groups; i++)
+        sources[i] = i == peer->rank / peer->group ? peer->partial : gathered(run, i);
+    combine(run, to, sources, groups);
     if (call->op == ALNICO_AVERAGE)
-        math_divide(to, to, run->count, travelling(call), run->peer->size);
+        math_divide(to, to, run->count, travelling(call), peer->size);
     if (is_widened(call))
         math_narrow(recv, to, run->count, call->type);
 }
 
-/* Combines all groups, from the member of each that has our place in it; then the next turn. */
+/* A whole block follows the one before, and so a group's go to their end at once. */
+static char *group_place(const struct peer_run *run, int group)
+{
+    bool whole = run->pattern->takes_blocks && run->count == run->call.count;
+    return whole ? own_recv(run, group * run->peer->group) : gathered(run, group);
+}
+
+/* Parts of a group's blocks, to theirs. */
+static void spread(const struct peer_run *run, int group, int members)
+{
+    size_t bytes = turn_bytes(run);
+    if (!run->pattern->takes_blocks || run->count == run->call.count)
+        return;
+    for (int i = 0; i < members; i++)
+        copy_part(own_recv(run, group * run->peer->group + i),
+                  gathered(run, group) + (size_t)i * bytes, bytes);
+}
+
+/* Combines, or collects, all groups, from the member of each that has our place in it; then the next turn. */
 alnico_status_t peer_poll_groups(struct peer_run *run)
 {
     struct peer *peer = run->peer;
     int groups = (peer->size + peer->group - 1) / peer->group, own = peer->rank / peer->group;
-    const void *sources[PEER_RANKS];
     for (; run->index < groups - 1; run->index++) {
-        int group = (own + 1 + run->index) % groups;
+        int group = (own + 1 + run->index) % groups, members = members_of(peer, group);
         int rank = group * peer->group + place_in(peer, peer->rank, group);
-        TRY(gather(run, rank, 1, group, turn_bytes(run)));
+        TRY(gather(run, rank, 1, group_place(run, group),
+                   turn_bytes(run) * blocks_of(run, members)));
+        spread(run, group, members);
     }
     run->index = 0;
     peer_all_began(run, TURNS, run->turn);
-    for (int i = 0; i < groups; i++)
-        sources[i] = i == own ? peer->partial : gathered(run, i);
-    if (run->width)
-        deliver(run, sources, groups);
+    if (run->width && !run->pattern->takes_blocks)
+        deliver(run, groups);
     return end_turn(run);
 }

@@ -24,10 +24,11 @@ const struct algorithm algorithm_recursive_multiplying = {
 const struct algorithm *const algorithms_peer[] = {&algorithm_one_shot, &algorithm_two_shot,
                                                    &algorithm_recursive_multiplying, NULL};
 
-/* Of collectives that reduce no vector: those whose ranks read what they need, and barriers. */
+/* Of collectives that reduce no vector: those whose ranks read what they need, and what goes by
+ * groups, too: barriers and gathers. */
 const struct algorithm *const algorithms_peer_copies[] = {&algorithm_one_shot, NULL};
-const struct algorithm *const algorithms_peer_barrier[] = {&algorithm_one_shot,
-                                                           &algorithm_recursive_multiplying, NULL};
+const struct algorithm *const algorithms_peer_groups[] = {&algorithm_one_shot,
+                                                          &algorithm_recursive_multiplying, NULL};
 
 /* On GPUs, whose stores go to each other's memory. */
 const struct algorithm algorithm_one_shot_line = {

@@ -135,15 +135,19 @@ const struct tuning_row tuning_builtin[] = {
      * each other, which those that one stream carries do not. */
     CAPTURED_MESSAGES(PEER_GPUS, 1, "peer", "exchange"),
     CAPTURED_MESSAGES(INT_MAX, INT_MAX, "nccl", "nccl_messages"),
-    /* The other collectives in shared memory: two ranks are measured, more extrapolated from
-     * allreduce, but where an alltoall and reduce_scatterv end: 16. Blocks of more than a few KB
-     * are faster by messages, which the kernel copies once: the fewer there are, the faster. Of
-     * what only two ranks know the length of, those two see to that. */
+    /* The other collectives in shared memory: 2, 16 and 64 ranks are measured, others in between.
+     * Blocks of more than a few KB are faster by messages, which the kernel copies once: the fewer
+     * there are, the faster; but not where each waits for the one before and there are 63, since
+     * whoever is held up then holds up all. Of what only two ranks know the length of, those two
+     * see to that. */
     SHARED(REDUCE, 4, SIZE_MAX, "one_shot"),
     SHARED(REDUCE, 8, 512, "one_shot"),
     SHARED(REDUCE, 16, 256, "recursive_multiplying"), /* fewer lines for the root to read */
     SHARED(REDUCE, 16, 512, "one_shot"),
-    SHARED(REDUCE, PEER_RANKS, 512, "recursive_multiplying"),
+    SHARED(REDUCE, 32, 512, "recursive_multiplying"),
+    SHARED(REDUCE, 32, SIZE_MAX, "two_shot"),
+    SHARED(REDUCE, PEER_RANKS, 256, "recursive_multiplying"),
+    ROW(REDUCE, CPU, PEER_RANKS, 1, 8 << 10, "host", "binomial", 64 << 10),
     SHARED(REDUCE, PEER_RANKS, SIZE_MAX, "two_shot"),
     SHARED(BROADCAST, 2, 16 << 10, "one_shot"),
     ROW(BROADCAST, CPU, 2, 1, 1 << 20, "host", "binomial", 1 << 20),
@@ -154,20 +158,34 @@ const struct tuning_row tuning_builtin[] = {
     SHARED(ALLGATHERV, 2, 4 << 10, "one_shot"),
     ROW(ALLGATHERV, CPU, 2, 1, SIZE_MAX, "host", "ring", 64 << 10),
     SHARED(ALLGATHERV, PEER_RANKS, SIZE_MAX, "one_shot"),
+    SHARED(REDUCE_SCATTER, 32, SIZE_MAX, "one_shot"),
+    SHARED(REDUCE_SCATTER, PEER_RANKS, 4, "one_shot"),
+    ROW(REDUCE_SCATTER, CPU, PEER_RANKS, 1, 4 << 10, "host", "recursive_halving", 64 << 10),
     SHARED(REDUCE_SCATTER, PEER_RANKS, SIZE_MAX, "one_shot"),
     SHARED(REDUCE_SCATTERV, 2, SIZE_MAX, "one_shot"),
-    SHARED(REDUCE_SCATTERV, PEER_RANKS, 16 << 10, "one_shot"),
+    SHARED(REDUCE_SCATTERV, 32, 16 << 10, "one_shot"),
+    ROW(REDUCE_SCATTERV, CPU, 32, 1, SIZE_MAX, "host", "pairwise", 64 << 10),
+    SHARED(REDUCE_SCATTERV, PEER_RANKS, 64 << 10, "one_shot"),
+    SHARED(GATHER, 8, 8 << 10, "one_shot"),
+    SHARED(GATHER, 16, 56, "one_shot"),
+    SHARED(GATHER, 16, 256, "recursive_multiplying"),
+    SHARED(GATHER, PEER_RANKS, 128, "recursive_multiplying"),
     SHARED(GATHER, PEER_RANKS, 8 << 10, "one_shot"),
     ROW(GATHER, CPU, PEER_RANKS, 1, SIZE_MAX, "host", "linear", 16 << 20),
     SHARED(GATHERV, PEER_RANKS, SIZE_MAX, "one_shot"),
     SHARED(SCATTER, 2, 8 << 10, "one_shot"),
     SHARED(SCATTER, PEER_RANKS, 2 << 10, "one_shot"),
+    ROW(SCATTER, CPU, 32, 1, SIZE_MAX, "host", "linear", 16 << 20),
+    ROW(SCATTER, CPU, PEER_RANKS, 1, 4 << 10, "host", "linear", 16 << 20),
+    ROW(SCATTER, CPU, PEER_RANKS, 1, 64 << 10, "host", "binomial", 16 << 20),
     ROW(SCATTER, CPU, PEER_RANKS, 1, SIZE_MAX, "host", "linear", 16 << 20),
     SHARED(SCATTERV, PEER_RANKS, SIZE_MAX, "one_shot"),
     SHARED(ALLTOALL, 2, 16 << 10, "one_shot"),
     ROW(ALLTOALL, CPU, 2, 1, SIZE_MAX, "host", "pairwise", 16 << 20),
     SHARED(ALLTOALL, 8, SIZE_MAX, "one_shot"),
-    SHARED(ALLTOALL, PEER_RANKS, 8 << 10, "one_shot"),
+    SHARED(ALLTOALL, 32, 8 << 10, "one_shot"),
+    ROW(ALLTOALL, CPU, 32, 1, SIZE_MAX, "host", "pairwise", 16 << 20),
+    SHARED(ALLTOALL, PEER_RANKS, 32 << 10, "one_shot"),
     ROW(ALLTOALL, CPU, PEER_RANKS, 1, SIZE_MAX, "host", "pairwise", 16 << 20),
     SHARED(ALLTOALLV, PEER_RANKS, SIZE_MAX, "one_shot"),
     SHARED(BARRIER, 8, SIZE_MAX, "one_shot"),

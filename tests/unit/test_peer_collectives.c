@@ -123,6 +123,35 @@ static void test_edges(void **state)
         in_world(sizes[i], edges_body, (struct world){0});
 }
 
+/* What begins with many ranks: a scatter's blocks in many lines, up to half a line each, and a
+ * gather's groups, with blocks that take several turns. */
+static void wide_body(struct rank *rank)
+{
+    static const size_t counts[] = {1, 2, 7, 8, 14, 15, 56, 57, 113, 450};
+    struct peer *peer = join(rank);
+    for (int i = 0; i < (int)(sizeof counts / sizeof *counts) * 8; i++) {
+        struct trial t = {.call = {.collective = i & 1 ? ALNICO_GATHER : ALNICO_SCATTER,
+                                   .count = counts[i / 8],
+                                   .type = ALNICO_INT32,
+                                   .op = ALNICO_SUM,
+                                   .root = i % 5 * (rank->size - 1) / 4},
+                          .way = i & 2 ? PEER_MULTIPLYING : PEER_ONE_SHOT,
+                          .in_place = i & 4,
+                          .salt = (uint64_t)i};
+        if (peer_does(t.call.collective, t.way))
+            trial_one(rank, peer, &t);
+    }
+    peer_destroy(peer);
+}
+
+static void test_many_ranks_at_the_edges(void **state)
+{
+    (void)state;
+    static const int sizes[] = {17, 64};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        in_world(sizes[i], wide_body, (struct world){0});
+}
+
 /* ---- Sequences of all collectives ---- */
 
 static void dawdle(struct rank *rank, int i, int every)
@@ -383,6 +412,7 @@ int main(void)
         cmocka_unit_test(test_edges),
         cmocka_unit_test(test_sequences),
         cmocka_unit_test(test_many_ranks),
+        cmocka_unit_test(test_many_ranks_at_the_edges),
         cmocka_unit_test(test_ranks_that_run_ahead),
         cmocka_unit_test(test_broadcasts_from_changing_roots),
         cmocka_unit_test(test_barriers_wait_for_everybody),
