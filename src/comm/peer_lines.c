@@ -240,7 +240,7 @@ static int reader_of(const struct peer_run *run)
                           : group * peer->group + place_in(peer, run->call.root, group);
 }
 
-/* Blocks in one line's place: of a gather those of a group. */
+/* What a group's members make of theirs: one sum, or of a gather all blocks. */
 static size_t blocks_of(const struct peer_run *run, int members)
 {
     return run->pattern->takes_blocks ? (size_t)members : 1;
@@ -263,7 +263,7 @@ static alnico_status_t begin_turn(struct peer_run *run)
     return ALNICO_SUCCESS;
 }
 
-/* Where what a member of our group has goes: a block to its place, if this is its end or among the group's. */
+/* Where what a member of our group has goes; a block to its end, or to its place in the group's. */
 static char *place_of(const struct peer_run *run, int first, int place)
 {
     if (!run->pattern->takes_blocks)
@@ -346,7 +346,8 @@ static void spread(const struct peer_run *run, int group, int members)
                   gathered(run, group) + (size_t)i * bytes, bytes);
 }
 
-/* Combines, or collects, all groups, from the member of each that has our place in it; then the next turn. */
+/* Combines, or collects, all groups, from the member of each that has our place in it; then the
+ * next turn. */
 alnico_status_t peer_poll_groups(struct peer_run *run)
 {
     struct peer *peer = run->peer;

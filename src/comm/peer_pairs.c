@@ -109,7 +109,8 @@ static char *place_for(const struct peer_run *run, int rank, int reader)
     return places + (size_t)part * peer_pair_room(run);
 }
 
-/* memcpy takes 65 to 128 bytes as its first and its last 64, of which the last go over two lines. */
+/* Line by line: memcpy takes 65 to 128 bytes as the first and the last 64, and those go over the
+ * border of two lines that another core has. */
 static void copy_place(char *to, const char *from, size_t bytes)
 {
     if (bytes > 64 && bytes <= 128) {
