@@ -7,8 +7,8 @@
  * One-shot: who has something to say publishes it, and every rank reads what it needs and combines
  * it itself. Reductions of a vector have two other ways. Recursive multiplying: groups do so, and
  * then one of each group; barriers and gathers too. Two-shot: each rank combines one block and
- * publishes the result. All combine in an order that is the same for all ranks, so all get the same bits; the
- * first and the last in that of the ranks.
+ * publishes the result. All combine in an order that is the same for all ranks, so all get the same
+ * bits; the first and the last in that of the ranks.
  */
 #ifndef ALNICO_SRC_PEER_H
 #define ALNICO_SRC_PEER_H

@@ -328,19 +328,17 @@ static void deliver(struct peer_run *run, int groups)
         math_narrow(recv, to, run->count, call->type);
 }
 
-/* A whole block follows the one before, and so a group's go to their end at once. */
+/* Where what a group has goes: whole blocks follow one another, and need no other place. */
 static char *group_place(const struct peer_run *run, int group)
 {
     bool whole = run->pattern->takes_blocks && run->count == run->call.count;
     return whole ? own_recv(run, group * run->peer->group) : gathered(run, group);
 }
 
-/* Parts of a group's blocks, to theirs. */
+/* Parts of a group's blocks, each to its own. */
 static void spread(const struct peer_run *run, int group, int members)
 {
     size_t bytes = turn_bytes(run);
-    if (!run->pattern->takes_blocks || run->count == run->call.count)
-        return;
     for (int i = 0; i < members; i++)
         copy_part(own_recv(run, group * run->peer->group + i),
                   gathered(run, group) + (size_t)i * bytes, bytes);
@@ -355,9 +353,10 @@ alnico_status_t peer_poll_groups(struct peer_run *run)
     for (; run->index < groups - 1; run->index++) {
         int group = (own + 1 + run->index) % groups, members = members_of(peer, group);
         int rank = group * peer->group + place_in(peer, peer->rank, group);
-        TRY(gather(run, rank, 1, group_place(run, group),
-                   turn_bytes(run) * blocks_of(run, members)));
-        spread(run, group, members);
+        char *to = group_place(run, group);
+        TRY(gather(run, rank, 1, to, turn_bytes(run) * blocks_of(run, members)));
+        if (run->pattern->takes_blocks && to == gathered(run, group))
+            spread(run, group, members);
     }
     run->index = 0;
     peer_all_began(run, TURNS, run->turn);

@@ -135,7 +135,7 @@ const struct tuning_row tuning_builtin[] = {
      * each other, which those that one stream carries do not. */
     CAPTURED_MESSAGES(PEER_GPUS, 1, "peer", "exchange"),
     CAPTURED_MESSAGES(INT_MAX, INT_MAX, "nccl", "nccl_messages"),
-    /* The other collectives in shared memory: 2, 16 and 64 ranks are measured, others in between.
+    /* The other collectives in shared memory: 2 and 16 ranks are measured, 64 in part.
      * Blocks of more than a few KB are faster by messages, which the kernel copies once: the fewer
      * there are, the faster; but not where each waits for the one before and there are 63, since
      * whoever is held up then holds up all. Of what only two ranks know the length of, those two
