@@ -145,7 +145,7 @@ expect_out '^gpu-check: 2 failed, '
 expect_json "$out/summary.json" gpus 4
 expect_json "$out/summary.json" nccl 2.28.3
 expect_json "$out/summary.json" failures 2
-expect_json "$out/summary.json" 'steps;2;result' failed
+expect_json "$out/summary.json" 'steps;1;result' failed
 expect_json "$out/summary.json" 'musts;0;worst' '0\.(6|5999+).*'
 expect_json "$out/graph.json" 'rows;1;bytes' 1024
 expect_json "$out/host-only.table" 'rows;0;algorithm' recursive_doubling
@@ -170,6 +170,40 @@ run 0 --only conformance
 called '^ *--device cuda --ranks 4 --cases 100000$'
 called '^4 --device cuda --cases 20000$'
 expect_out '^4 ranks: 7 calls'
+
+# Tests of fewer GPUs run side by side, each with its own: these wait for one another. What waits for room comes after.
+fake "$bundle/tests/meet" <<'FAKE'
+#!/bin/bash
+echo "$1 with $CUDA_VISIBLE_DEVICES" >>"$FAKE_LOG"
+touch "$FAKE_LOG.$1"
+for try in $(seq 200); do
+    [ "$(ls "$FAKE_LOG".[abc] | wc -l)" -lt 3 ] || exit 0
+    sleep 0.05
+done
+exit 1
+FAKE
+cat >"$bundle/gpu-tests.txt" <<'LIST'
+gpu.train_small - tests/meet a
+gpu.pair 2 tests/meet b
+gpu.train_ranks.1 1 tests/meet c
+gpu.two 2 tests/good two
+gpu.alone - tests/good one
+gpu.three 3 tests/good three
+LIST
+run 0 --only tests
+expect_out '^tests: 5 passed$'
+called '^ *one$'
+called '^2 two$'
+[ "$(sed -n 's/^[abc] with //p' "$FAKE_LOG" | tr ',' '\n' | sort | tr -d '\n')" = 0123 ] ||
+    fail "tests share GPUs: $(cat "$FAKE_LOG")"
+[ ! -e "$out/running" ] || fail "what tests wrote is left behind"
+rm "$FAKE_LOG".[abc]
+CUDA_VISIBLE_DEVICES=GPU-3,GPU-1 run 0 --only tests --tests 'alone|two|three'
+expect_out '^tests: 2 passed$'
+run 0 --only tests --tests three
+called '^3 three$'
+expect 2 "$check" --tests
+expect_err '--tests: which'
 
 # Training by the scripts of the source folder, here without /dev/nvidia0 for the first of them.
 fake "$bundle/tools/alnico-train" <<'FAKE'
