@@ -7,8 +7,17 @@ install(TARGETS alnico_shared alnico_static EXPORT alnicoTargets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT alnicoTargets NAMESPACE alnico:: DESTINATION ${package_dir})
 install(DIRECTORY include/alnico DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
-install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN *.md)
+# The documents refer to each other, and to the examples, as they do here.
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# The MPI of this build, as those who use the package have to find it.
+get_filename_component(mpi_folder "${MPI_C_COMPILER}" DIRECTORY)
+get_filename_component(mpi_cxx_compiler "${MPI_C_COMPILER}" NAME)
+string(REPLACE mpicc mpicxx mpi_cxx_compiler "${mpi_folder}/${mpi_cxx_compiler}")
+include(cmake/mpi_soname.cmake)
+alnico_mpi_soname(mpi_soname "${MPI_C_LIBRARIES}")
+install(FILES cmake/mpi_soname.cmake DESTINATION ${package_dir})
 
 configure_package_config_file(cmake/alnicoConfig.cmake.in alnicoConfig.cmake
     INSTALL_DESTINATION ${package_dir})
@@ -18,13 +27,20 @@ install(FILES ${PROJECT_BINARY_DIR}/alnicoConfig.cmake
 
 # The path from the .pc file up to the prefix.
 file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
-string(REPLACE ";" " " pc_mpi_libraries "${MPI_C_LIBRARIES}")
-set(pc_gpu_libraries)
+foreach(part IN ITEMS INCLUDE LIB)
+    string(TOLOWER pc_${part}dir variable)
+    set(${variable} ${CMAKE_INSTALL_${part}DIR})
+    if(NOT IS_ABSOLUTE "${${variable}}")
+        string(PREPEND ${variable} "\${prefix}/")
+    endif()
+endforeach()
+set(pc_libraries ${MPI_C_LIBRARIES} -lhwloc -lcjson)
 if(HAVE_CUDA)
-    set(pc_gpu_libraries "${CUDA_cudart_static_LIBRARY} -lstdc++ -lrt -ldl")
+    list(APPEND pc_libraries ${CUDA_cudart_static_LIBRARY} -lstdc++ -lrt -ldl)
 endif()
 if(HAVE_NCCL)
-    string(APPEND pc_gpu_libraries " ${NCCL_LIBRARY}")
+    list(APPEND pc_libraries ${NCCL_LIBRARY})
 endif()
+list(JOIN pc_libraries " " pc_libraries)
 configure_file(cmake/alnico.pc.in alnico.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/alnico.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

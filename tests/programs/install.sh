@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs into an empty prefix, moves it, builds a user by find_package (both libraries) and by
-# pkg-config, and runs them; the shared library must export alnico_ names only.
+# Installs into an empty prefix, moves it, builds users by find_package (both libraries, C and C++) and by
+# pkg-config, and runs them; both libraries must export alnico_ names only, and another MPI than the build's is refused.
 #
 # Usage: install.sh BUILD SOURCE VERSION [COMPILER FLAG...]
 set -euo pipefail
@@ -30,18 +30,49 @@ for file in bin/alnico-perf bin/alnico-tune bin/alnico-info bin/alnico-simulate 
 done
 "$work/prefix/bin/alnico-simulate" --machine sierra --ranks 8 -e 8 >"$work/log" 2>&1 ||
     { cat "$work/log" >&2; fail "the installed alnico-simulate does not find its machine files"; }
-readelf -d "$library" | grep -q "SONAME.*libalnico\.so\.${version%%.*}\]" || fail "soname"
+soname=${version%%.*}
+[ "$soname" != 0 ] || soname=${version%.*} # before 1.0 minor versions are incompatible
+readelf -d "$library" | grep -q "SONAME.*libalnico\.so\.$soname\]" || fail "soname"
 
-foreign=$(nm -D --defined-only "$library" | awk '$3 !~ /^(alnico_|__asan_|__odr_asan)/ { print $3 }')
-[ -z "$foreign" ] || fail "exported:" $foreign
+for names in "nm -D $library" "nm -g ${library%.so}.a"; do
+    foreign=$($names --defined-only | awk 'NF == 3 && $3 !~ /^(alnico_|__asan_|__odr_asan)/ { print $3 }')
+    [ -z "$foreign" ] || fail "exported, by $names:" $foreign
+done
 
-cmake -S "$source/tests/programs/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" \
-    -DCMAKE_C_FLAGS="$*" >"$work/log" 2>&1 && cmake --build "$work/build" >>"$work/log" 2>&1 ||
-    { cat "$work/log" >&2; fail "the find_package user does not build"; }
-expect_version "$work/build/consumer_shared"
-expect_version "$work/build/consumer_static"
+# What the documents refer to, but for the header, which is elsewhere.
+docs=$(dirname "$(find "$work/prefix" -name CHANGELOG.md)")
+for document in "$docs"/*.md "$docs"/docs/*.md; do
+    for link in $(grep -oP '\]\(\K(?!http|include/)[^)#]+' "$document"); do
+        [ -e "${document%/*}/$link" ] || fail "${document#"$docs"/} refers to $link, which is not installed"
+    done
+done
 
-export PKG_CONFIG_PATH=${pc%/*}
+# configure LANGUAGE OPTION...
+configure() {
+    rm -rf "$work/build"
+    cmake -S "$source/tests/programs/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DLANGUAGE="$1" \
+        -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" "${@:2}" >"$work/log" 2>&1
+}
+flags=$*
+for language in C CXX; do
+    configure $language && cmake --build "$work/build" >>"$work/log" 2>&1 ||
+        { cat "$work/log" >&2; fail "the find_package user in $language does not build"; }
+    expect_version "$work/build/consumer_shared"
+    expect_version "$work/build/consumer_static"
+done
+mpi=$(sed -n 's/^MPI_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+configure C -DMPI_C_COMPILER="${mpi##*/}" || { cat "$work/log" >&2; fail "a compiler without its folder is not found"; }
+for name in mpich openmpi; do
+    other=$(command -v mpicc.$name) || continue
+    [ "$other" != "$mpi" ] || continue
+    for option in FIRST MPI_C_COMPILER; do
+        ! configure C -D$option="$other" || fail "$other is accepted beside $mpi"
+        tr -s ' \n' ' ' <"$work/log" | grep -q "it was built with lib.*($mpi), and the MPI found is lib" ||
+            { cat "$work/log" >&2; fail "$other is refused without a reason"; }
+    done
+done
+
+export PKG_CONFIG_LIBDIR=${pc%/*} # nothing else is needed
 export LD_LIBRARY_PATH=${library%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 [ "$(pkg-config --modversion alnico)" = "$version" ] || fail "alnico.pc has another version"
 cc "$@" -o "$work/consumer" "$source/tests/programs/consumer/consumer.c" \
