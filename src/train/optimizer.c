@@ -69,15 +69,19 @@ struct update {
     float rate, momentum, decay, trust;
 };
 
-VECTORISED static void update_run(struct update update, float *parameters, float *velocity,
+/* Returns whether the new parameters are finite. */
+VECTORISED static bool update_run(struct update update, float *parameters, float *velocity,
                                   const float *gradients, size_t count)
 {
-#pragma omp simd
+    float sum = 0; /* of zeros, or of numbers that are none */
+#pragma omp simd reduction(+ : sum)
     for (size_t i = 0; i < count; i++) {
         const float slope = update.trust * (gradients[i] + update.decay * parameters[i]);
         velocity[i] = update.momentum * velocity[i] + slope;
         parameters[i] -= update.rate * velocity[i];
+        sum += 0 * parameters[i];
     }
+    return sum == 0;
 }
 
 /* The square of a vector's length. */
@@ -99,9 +103,10 @@ static float trust_of(const struct optimizer_options *options, const float *weig
     return (float)(options->trust * w / (g + options->decay * w));
 }
 
-void optimizer_step(const struct network *network, const struct optimizer_options *options,
+bool optimizer_step(const struct network *network, const struct optimizer_options *options,
                     float rate, float *parameters, float *velocity, const float *gradients)
 {
+    bool finite = true;
     const struct update plain = {.rate = rate, .momentum = (float)options->momentum, .trust = 1};
     for (size_t i = 0; i < network->count; i++) {
         const struct node *node = &network->nodes[i];
@@ -112,8 +117,10 @@ void optimizer_step(const struct network *network, const struct optimizer_option
             weights.trust =
                 trust_of(options, parameters + weight, gradients + weight, node->weight.count);
         }
-        update_run(weights, parameters + weight, velocity + weight, gradients + weight,
-                   node->weight.count);
-        update_run(plain, parameters + bias, velocity + bias, gradients + bias, node->bias.count);
+        finite &= update_run(weights, parameters + weight, velocity + weight, gradients + weight,
+                             node->weight.count);
+        finite &= update_run(plain, parameters + bias, velocity + bias, gradients + bias,
+                             node->bias.count);
     }
+    return finite;
 }

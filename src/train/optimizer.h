@@ -5,6 +5,8 @@
 
 #include "network.h"
 
+#include <stdbool.h>
+
 enum { OPTIMIZER_DROPS = 3 };
 
 /* How the rate goes on after the warm-up. */
@@ -38,8 +40,9 @@ alnico_status_t optimizer_check(const struct optimizer_options *options);
 double optimizer_rate(const struct optimizer_options *options, double done);
 
 /* slope = gradient + decay * parameter; velocity = momentum * velocity + slope; parameter -= rate *
- * velocity. All arenas in host memory, as large as the network's parameters. */
-void optimizer_step(const struct network *network, const struct optimizer_options *options,
+ * velocity. All arenas in host memory, as large as the network's parameters. Returns whether all
+ * parameters are finite. */
+bool optimizer_step(const struct network *network, const struct optimizer_options *options,
                     float rate, float *parameters, float *velocity, const float *gradients);
 
 #endif

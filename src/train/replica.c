@@ -122,22 +122,27 @@ static alnico_status_t step_forward(struct replica *replica, size_t step, bool t
     return ALNICO_SUCCESS;
 }
 
-static void update_run(struct replica *replica, const struct optimizer_options *options)
+/* The loss alone would not tell: maxima, and ReLUs are one, may drop what is not a number. */
+static alnico_status_t update_run(struct replica *replica, const struct optimizer_options *options)
 {
     const struct arenas *arenas = &replica->arenas;
-    optimizer_step(replica->network, options, arenas->control[CONTROL_RATE], arenas->parameters,
-                   arenas->velocity, arenas->gradients);
+    const float rate = arenas->control[CONTROL_RATE];
+    if (optimizer_step(replica->network, options, rate, arenas->parameters, arenas->velocity,
+                       arenas->gradients))
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_SYSTEM,
+                     "trainer: after an update with a learning rate of %g a parameter is not a "
+                     "number; a lower one may help",
+                     (double)rate);
 }
 
 static alnico_status_t job_do(const struct replica_job *job)
 {
     if (job->optimizer)
-        update_run(job->replica, job->optimizer);
-    else if (job->kind == JOB_BACKWARD)
+        return update_run(job->replica, job->optimizer);
+    if (job->kind == JOB_BACKWARD)
         return job->replica->ops->backward(job->replica->kernels, job->step);
-    else
-        return step_forward(job->replica, job->step, job->kind == JOB_FORWARD);
-    return ALNICO_SUCCESS;
+    return step_forward(job->replica, job->step, job->kind == JOB_FORWARD);
 }
 
 static void job_run(void *argument)
@@ -377,8 +382,7 @@ alnico_status_t replica_update(struct replica *replica, const struct optimizer_o
     job->optimizer = options;
     if (is_queued(replica))
         return job_push(replica, job);
-    update_run(replica, options);
-    return ALNICO_SUCCESS;
+    return update_run(replica, options);
 }
 
 struct outcome replica_outcome(const struct replica *replica)

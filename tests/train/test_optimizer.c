@@ -40,8 +40,8 @@ static void steps_are_as_by_hand(void **unused)
         parameters[i] = 1;
         gradients[i] = 0.5f;
     }
-    optimizer_step(network, &options, 0.1f, parameters, velocity, gradients);
-    optimizer_step(network, &options, 0.05f, parameters, velocity, gradients);
+    assert_true(optimizer_step(network, &options, 0.1f, parameters, velocity, gradients));
+    assert_true(optimizer_step(network, &options, 0.05f, parameters, velocity, gradients));
     for (size_t i = 0; i < network->count; i++) {
         const struct node *node = &network->nodes[i];
         const bool norm = node->operation.kind == OPERATION_BATCH_NORM;
@@ -112,6 +112,20 @@ static void layers_have_their_own_rates(void **unused)
     network_destroy(network);
 }
 
+/* One gradient of each parameter in turn: too large, and none. */
+static void what_is_not_a_number_is_told(void **unused)
+{
+    (void)unused;
+    struct network *network = case_network(&one_of_each);
+    const struct optimizer_options options = {.momentum = 0.9};
+    for (size_t i = 0; i < network->parameters; i++) {
+        float parameters[512] = {0}, gradients[512] = {0}, velocity[512] = {0};
+        gradients[i] = i % 2 ? NAN : 1e38f;
+        assert_false(optimizer_step(network, &options, 1e3f, parameters, velocity, gradients));
+    }
+    network_destroy(network);
+}
+
 static void bad_options_are_refused(void **unused)
 {
     (void)unused;
@@ -143,9 +157,13 @@ static void hash_is_fnv1a(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_as_by_hand),    cmocka_unit_test(rates_rise_and_drop),
-        cmocka_unit_test(rates_fall_smoothly),     cmocka_unit_test(layers_have_their_own_rates),
-        cmocka_unit_test(bad_options_are_refused), cmocka_unit_test(hash_is_fnv1a),
+        cmocka_unit_test(steps_are_as_by_hand),
+        cmocka_unit_test(rates_rise_and_drop),
+        cmocka_unit_test(rates_fall_smoothly),
+        cmocka_unit_test(layers_have_their_own_rates),
+        cmocka_unit_test(what_is_not_a_number_is_told),
+        cmocka_unit_test(bad_options_are_refused),
+        cmocka_unit_test(hash_is_fnv1a),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
