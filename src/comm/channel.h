@@ -15,7 +15,9 @@
 
 enum {
     CELL_INLINE = 112, /* bytes that a cell itself carries: processors fetch lines in pairs */
-    CHANNEL_OFFERS = 16
+    /* By far more than all operations of a communicator that are under way have at once. */
+    CHANNEL_OFFERS = 1024,
+    CHANNEL_SHARES = 16 /* the first ones, which both sides may copy */
 };
 
 enum cell_kind {
@@ -40,8 +42,8 @@ enum offer_state {
 
 struct cell {
     _Atomic uint32_t stamp; /* released last */
-    uint8_t kind, offer;
-    uint16_t padding;
+    uint8_t kind, padding;
+    uint16_t offer;
     uint32_t tag;
     uint32_t bytes; /* of the message or fragment */
     union {
@@ -73,7 +75,7 @@ struct channel {
     _Alignas(64) _Atomic uint32_t cells_taken; /* by the reader, as bytes_taken */
     _Atomic uint32_t bytes_taken;
     _Alignas(64) _Atomic uint32_t offers[CHANNEL_OFFERS];
-    struct share shares[CHANNEL_OFFERS];
+    struct share shares[CHANNEL_SHARES];
 };
 
 /* Of all channels of a segment; powers of two, the bytes at least 1024. */

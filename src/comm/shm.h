@@ -45,19 +45,22 @@ struct arrival {
     char data[];
 };
 
+/* What two ranks send each other may wait for a receive that comes after anything else, and must not
+ * hold that up: it has a queue of its own, and only half of the offers. */
+enum queue_kind { QUEUE_MESSAGES, QUEUE_OPERATIONS, QUEUES };
+
 struct peer {
     struct channel_end out, in;
-    struct message_list queue;
-    struct message *offered[CHANNEL_OFFERS];
-    int offers; /* of them in use */
-    struct message *arrives[CHANNEL_OFFERS];
+    struct message_list queues[QUEUES];
     struct arrival *arrivals, **arrivals_end;
+    int offers;         /* in use */
     bool near;          /* a thread of this process */
     size_t direct_from; /* bytes from which an offer is copied from the sender's memory */
     /* And, if it is long, to the receiver's by the sender: reading has worked before. */
     bool shares;
     bool writes; /* this rank's part in that has not failed yet */
     int pid;
+    struct message *offered[CHANNEL_OFFERS], *arrives[CHANNEL_OFFERS];
 };
 
 struct transport_shm {
@@ -102,6 +105,11 @@ static inline void list_remove(struct message_list *list, struct message *m)
         }
 }
 
+static inline enum queue_kind queue_of(const struct message *m)
+{
+    return m->tag == TAG_MESSAGE ? QUEUE_MESSAGES : QUEUE_OPERATIONS;
+}
+
 static inline void message_end(struct message *m, alnico_status_t status)
 {
     m->state = ENDED;
@@ -132,7 +140,7 @@ size_t send_eager(const struct transport_shm *t, const struct message *m);
 /* A small message at once. False if the channel has no room. */
 bool send_whole(struct peer *p, struct message *m);
 
-/* A message of any size, at once or behind older ones. */
+/* A message of any size, at once or behind older ones of its kind. */
 void send_message(struct transport_shm *t, struct message *m);
 
 /* Sends what waits for room at a rank, in order. */

@@ -43,7 +43,7 @@ static bool receive_offer(struct transport_shm *t, struct peer *p, struct messag
         message_end(m, ALNICO_ERROR_MISMATCH);
         return true;
     }
-    if (share_suits(t, p, m))
+    if (offer < CHANNEL_SHARES && share_suits(t, p, m))
         return share_begin(p, m, cell);
     if (m->bytes >= p->direct_from) {
         if (!offer_move(channel, offer, word, OFFER_OPEN, OFFER_CLAIMED))

@@ -4,13 +4,14 @@
 
 #include "device/backoff.h"
 
-/* Of the writer's; CHANNEL_OFFERS if all are in use. */
-static uint32_t offer_find(const struct peer *p)
+/* One of the writer's that is not in use, and that such a message may have; CHANNEL_OFFERS: none. */
+static uint32_t offer_find(const struct peer *p, const struct message *m)
 {
+    const uint32_t end = queue_of(m) == QUEUE_MESSAGES ? CHANNEL_OFFERS / 2 : CHANNEL_OFFERS;
     uint32_t offer = 0;
-    while (offer < CHANNEL_OFFERS && p->offered[offer])
+    while (offer < end && p->offered[offer])
         offer++;
-    return offer;
+    return offer < end ? offer : CHANNEL_OFFERS;
 }
 
 bool send_whole(struct peer *p, struct message *m)
@@ -24,14 +25,14 @@ bool send_whole(struct peer *p, struct message *m)
 
 static bool write_offer(struct peer *p, struct message *m)
 {
-    uint32_t offer = offer_find(p);
+    uint32_t offer = offer_find(p, m);
     if (offer == CHANNEL_OFFERS)
         return false;
     _Atomic uint32_t *place = &p->out.channel->offers[offer];
     uint32_t old = atomic_load_explicit(place, memory_order_relaxed);
     uint32_t word = old - old % OFFER_NUMBER + OFFER_NUMBER + OFFER_OPEN;
     struct cell cell = {
-        .kind = CELL_OFFER, .offer = (uint8_t)offer, .tag = m->tag, .bytes = (uint32_t)m->bytes};
+        .kind = CELL_OFFER, .offer = (uint16_t)offer, .tag = m->tag, .bytes = (uint32_t)m->bytes};
     cell.body.offer.address = (uintptr_t)m->buffer;
     cell.body.offer.word = word;
     atomic_store_explicit(place, word, memory_order_relaxed); /* the cell's stamp releases it */
@@ -59,21 +60,24 @@ static bool write_message(struct transport_shm *t, struct message *m)
 
 void send_message(struct transport_shm *t, struct message *m)
 {
-    struct peer *p = &t->peer[m->peer];
-    if (p->queue.first || !write_message(t, m))
-        list_append(&p->queue, m);
+    struct message_list *queue = &t->peer[m->peer].queues[queue_of(m)];
+    if (queue->first || !write_message(t, m))
+        list_append(queue, m);
 }
 
 void send_queued(struct transport_shm *t, struct peer *p)
 {
-    while (p->queue.first) {
-        struct message *m = p->queue.first;
-        struct message *next = m->next;
-        if (!write_message(t, m))
-            return;
-        p->queue.first = next;
-        if (!next)
-            list_clear(&p->queue);
+    for (int i = 0; i < QUEUES; i++) {
+        struct message_list *queue = &p->queues[i];
+        while (queue->first) {
+            struct message *m = queue->first;
+            struct message *next = m->next;
+            if (!write_message(t, m))
+                break;
+            queue->first = next;
+            if (!next)
+                list_clear(queue);
+        }
     }
 }
 
@@ -82,7 +86,7 @@ static void push_fragments(struct transport_shm *t, struct peer *p, struct messa
     while (m->moved < m->bytes) {
         size_t left = m->bytes - m->moved, part = left < t->fragment ? left : t->fragment;
         struct cell cell = {
-            .kind = CELL_FRAGMENT, .offer = (uint8_t)m->offer, .bytes = (uint32_t)part};
+            .kind = CELL_FRAGMENT, .offer = (uint16_t)m->offer, .bytes = (uint32_t)part};
         cell.body.data.word = m->word;
         if (!channel_write(&p->out, &cell, m->buffer + m->moved))
             return;
@@ -126,9 +130,11 @@ static void advance_offer(struct transport_shm *t, struct peer *p, struct messag
 void send_advance_all(struct transport_shm *t, struct peer *p)
 {
     send_queued(t, p);
-    for (int i = 0; p->offers && i < CHANNEL_OFFERS; i++)
-        if (p->offered[i])
+    for (int i = 0, left = p->offers; left; i++)
+        if (p->offered[i]) {
+            left--;
             advance_offer(t, p, p->offered[i]);
+        }
 }
 
 void send_advance(struct transport_shm *t, struct message *m)
@@ -164,7 +170,7 @@ void send_cancel(struct transport_shm *t, struct message *m)
 {
     struct peer *p = &t->peer[m->peer];
     if (m->state == SEND_QUEUED)
-        list_remove(&p->queue, m);
+        list_remove(&p->queues[queue_of(m)], m);
     else if (m->state == SEND_OFFERED)
         withdraw_offer(p, m);
 }

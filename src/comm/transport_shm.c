@@ -114,7 +114,8 @@ static alnico_status_t shm_isend(struct transport *transport, int to, uint32_t t
     lock(t);
     out->word[0] = 0;
     send_queued(t, p);
-    if (p->queue.first || bytes > send_eager(t, &whole) || !send_whole(p, &whole)) {
+    if (p->queues[queue_of(&whole)].first || bytes > send_eager(t, &whole) ||
+        !send_whole(p, &whole)) {
         struct message *m = message_take(t);
         if (m) {
             *m = whole;
@@ -304,7 +305,7 @@ static const struct transport_ops transport_shm = {
     .destroy = shm_destroy,
 };
 
-/* Rings shrink with the number of pairs: at most about 200 MB of addresses, of which only what is
+/* Rings shrink with the number of pairs: at most about 300 MB of addresses, of which only what is
  * used becomes memory. The larger, the longer ago a line was read that is written again, and the
  * cheaper it is to get. */
 static struct channel_shape choose_shape(int size)
@@ -329,7 +330,8 @@ static void open_peer(struct transport_shm *t, const struct channel_shape *shape
     const struct segment *s = &t->segment;
     channel_open(&p->out, channel_place(s, shape, i, s->rank), shape);
     channel_open(&p->in, channel_place(s, shape, s->rank, i), shape);
-    list_clear(&p->queue);
+    for (int k = 0; k < QUEUES; k++)
+        list_clear(&p->queues[k]);
     p->arrivals_end = &p->arrivals;
     p->near = segment_near(s, i);
     p->pid = segment_pid(s, i);

@@ -252,6 +252,50 @@ static void test_what_finds_no_room_waits(void **state)
     assert_int_equal(in[0], 4711);
 }
 
+/* A message of a tag of its own, while `held` others are on the way that nobody receives. */
+static void passes(struct world *w, uint32_t tag, size_t bytes, const char *held)
+{
+    static char out[LARGE], in[LARGE];
+    memset(out, (int)tag, bytes);
+    struct transfer a = send(w->rank[0], 1, tag, out, bytes);
+    struct transfer b = receive(w->rank[1], 0, tag, in, bytes);
+    finish_both(w->rank[0], &a, w->rank[1], &b, ALNICO_SUCCESS, ALNICO_SUCCESS);
+    if (memcmp(in, out, bytes))
+        fail_msg("%zu bytes of tag %u beside %s", bytes, (unsigned)tag, held);
+}
+
+/* Long messages between two ranks, more than there are offers for, and those of 64 operations, which
+ * their receiver begins later: neither holds up anything else, and all arrive in order. */
+static void test_what_nobody_receives_holds_up_nothing(void **state)
+{
+    struct world *w = *state;
+    enum { MESSAGES = 1500, OPERATIONS = 64, EACH = 4, COUNT = MESSAGES + OPERATIONS * EACH };
+    static char out[COUNT][9000], in[9000];
+    static struct transfer sends[COUNT];
+    for (uint32_t i = 0; i < COUNT; i++) {
+        const uint32_t tag = i < MESSAGES ? TAG_MESSAGE : TAG_OPERATIONS + i % OPERATIONS;
+        memcpy(out[i], &i, sizeof i);
+        sends[i] = send(w->rank[0], 1, tag, out[i], sizeof out[i]);
+        if (i == MESSAGES - 1) {
+            passes(w, TAG_EXCHANGE, SMALL, "messages");
+            passes(w, TAG_OPERATIONS + OPERATIONS, LARGE, "messages");
+        }
+    }
+    passes(w, TAG_EXCHANGE, SMALL, "messages and operations");
+    passes(w, TAG_OPERATIONS + OPERATIONS, LARGE, "messages and operations");
+    for (uint32_t i = COUNT; i-- > 0;) { /* the operations backwards */
+        const uint32_t place =
+            i < MESSAGES ? MESSAGES - 1 - i
+                         : MESSAGES + i % OPERATIONS + (COUNT - 1 - i) / OPERATIONS * OPERATIONS;
+        const uint32_t tag = place < MESSAGES ? TAG_MESSAGE : TAG_OPERATIONS + place % OPERATIONS;
+        uint32_t got;
+        struct transfer b = receive(w->rank[1], 0, tag, in, sizeof in);
+        finish_both(w->rank[0], &sends[place], w->rank[1], &b, ALNICO_SUCCESS, ALNICO_SUCCESS);
+        memcpy(&got, in, sizeof got);
+        assert_int_equal(got, place);
+    }
+}
+
 /* Either side of a message in fragments gives up in the middle. */
 static void test_cancelling_in_the_middle(void **state)
 {
@@ -787,6 +831,59 @@ static void test_streams_of_processes(void **state)
     forks_run(3, 1, stream_body, NULL);
 }
 
+/* One rank begins eight operations and 600 messages at once, of which each sends what the other is not
+ * there for; the other takes one after the other, and a duplicate of the communicator first. */
+static void ahead_body(struct rank *rank)
+{
+    enum { OPERATIONS = 8, MESSAGES = 600, COUNT = 300000, SHORT = 9000 };
+    const bool ahead = rank->rank == 0;
+    alnico_comm_t comm = forks_comm(rank, NULL), copy;
+    alnico_request_t requests[OPERATIONS], messages[MESSAGES];
+    float *values = calloc((size_t)OPERATIONS * COUNT, sizeof *values);
+    char *bytes = calloc(MESSAGES, SHORT);
+    REQUIRE(values && bytes);
+    use_messages(comm);
+    for (int i = 0; i < MESSAGES && ahead; i++) {
+        char *message = bytes + (size_t)i * SHORT;
+        message[SHORT - 1] = (char)i;
+        REQUIRE_STATUS(alnico_isend(message, SHORT, ALNICO_UINT8, 1, comm, &messages[i]),
+                       ALNICO_SUCCESS);
+    }
+    REQUIRE_STATUS(alnico_comm_duplicate(comm, NULL, &copy), ALNICO_SUCCESS);
+    for (int i = 0; i < OPERATIONS; i++) {
+        float *vector = values + (size_t)i * COUNT;
+        vector[COUNT - 1] = (float)(i + 1);
+        REQUIRE_STATUS(alnico_iallreduce(ALNICO_IN_PLACE, vector, COUNT, ALNICO_FLOAT32, ALNICO_SUM,
+                                         comm, &requests[i]),
+                       ALNICO_SUCCESS);
+        if (!ahead)
+            REQUIRE_STATUS(alnico_wait(&requests[i]), ALNICO_SUCCESS);
+    }
+    for (int i = 0; i < OPERATIONS; i++) {
+        if (ahead)
+            REQUIRE_STATUS(alnico_wait(&requests[i]), ALNICO_SUCCESS);
+        REQUIRE(values[(size_t)i * COUNT + COUNT - 1] == 2 * (float)(i + 1));
+    }
+    for (int i = 0; i < MESSAGES; i++) {
+        if (ahead) {
+            REQUIRE_STATUS(alnico_wait(&messages[i]), ALNICO_SUCCESS);
+        } else {
+            REQUIRE_STATUS(alnico_recv(bytes, SHORT, ALNICO_UINT8, 0, comm), ALNICO_SUCCESS);
+            REQUIRE(bytes[SHORT - 1] == (char)i);
+        }
+    }
+    alnico_comm_destroy(copy);
+    alnico_comm_destroy(comm);
+    free(values);
+    free(bytes);
+}
+
+static void test_one_rank_ahead(void **state)
+{
+    (void)state;
+    forks_run(2, 1, ahead_body, NULL);
+}
+
 /* Ranks as threads over shared memory, as in no program: for the thread sanitizer. */
 static void threads_body(struct rank *rank)
 {
@@ -828,6 +925,7 @@ int main(void)
         CASE(test_sizes_must_agree),
         CASE(test_cancelled_sides_do_not_match),
         CASE(test_what_finds_no_room_waits),
+        CASE(test_what_nobody_receives_holds_up_nothing),
         {"test_cancelling_in_the_middle", test_cancelling_in_the_middle, setup, teardown, &rings},
         {"test_both_sides_copy", test_both_sides_copy, setup, teardown, NULL},
         {"test_a_sender_that_may_not_write", test_a_sender_that_may_not_write, setup, teardown,
@@ -846,6 +944,7 @@ int main(void)
         cmocka_unit_test(test_a_part_of_the_ranks),
         cmocka_unit_test(test_communicators_of_processes_need_no_mpi),
         cmocka_unit_test(test_streams_of_processes),
+        cmocka_unit_test(test_one_rank_ahead),
         cmocka_unit_test(test_threads_over_shared_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
