@@ -142,6 +142,11 @@ called '^4 allgather .*host-allgather.json --host-time --nonblocking -b 64 -e 64
 called '^4 allreduce .*host-nccl-allreduce.json --host-time --nonblocking .* --algorithm nccl --versus nccl$'
 ! grep -q '^3 GPUs' "$work/out" || fail "a ratio of a benchmark that failed"
 expect_out '^gpu-check: 2 failed, '
+# The header and the manual say how long all phases may take.
+minutes() {
+    sed -n 's/^=== .* (at most \([0-9]*\) s)$/\1/p' "$work/out" | awk '{ sum += $1 } END { printf "%.0f", sum / 60 }'
+}
+whole=$(minutes)
 expect_json "$out/summary.json" gpus 4
 expect_json "$out/summary.json" nccl 2.28.3
 expect_json "$out/summary.json" failures 2
@@ -157,6 +162,9 @@ expect_json "$out/staged.table" 'rows;0;backend' shared
 expect_json "$out/staged.table" 'rows;1;backend' host
 
 # Fewer sizes, and chosen phases.
+run 1 --quick
+grep -q -- "--quick  at most $(minutes) minutes instead of $whole:" "$check" || fail "the header names another time"
+grep -q "gpu-check  .* at most $whole minutes; --quick $(minutes);" "$1/docs/performance.md" || fail "the manual names another time"
 run 1 --quick --only tests
 expect_out '^=== tests \(at most 125 s\)$'
 ! grep -q two "$FAKE_LOG" || fail "a quick round on 4 GPUs needs no 2 ranks"
