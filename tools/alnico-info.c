@@ -93,6 +93,7 @@ static void add_backends(cJSON *info)
     cJSON *transports = cJSON_AddArrayToObject(info, "transports");
     static const char *const table[][2] = {{"mpi", "messages between processes"},
                                            {"local", "ranks that are threads of one process"},
+                                           {"shm", "ranks of one host, through shared memory"},
                                            {"sim", "virtual time, for alnico-simulate"}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         cJSON *transport = cJSON_CreateObject();

@@ -13,6 +13,9 @@ expect_out '^  rabenseifner +cpu +host '
 expect_out '^  one_shot +cpu +peer '
 expect_out '^  cpu +any +any +4096 +host +recursive_doubling +4096 +0 +any +built in$'
 expect_out '^  cpu +any +any +any '
+for transport in mpi local shm sim; do
+    expect_out "^  $transport +[a-z]"
+done
 expect_out '^  ALNICO_TIMEOUT +7 +environment '
 expect_out '^  ALNICO_ALLREDUCE +- +default '
 expect_json "$work/a.json" 'machine;cores' '[1-9][0-9]*'
