@@ -36,6 +36,13 @@ for operation in allreduce reduce broadcast allgather allgatherv reduce_scatter 
     expect_out "^${operation}_tuning$"
 done
 expect_json "$work/a.json" 'environment;0;name' ALNICO_LOG
+
+# Each variable but those that force an algorithm, which are one for each operation, is in the manual.
+for variable in $(sed -n 's/^  \(ALNICO_[A-Z_]*\) .*/\1/p' "$work/out"); do
+    operation=$(tr '[:upper:]' '[:lower:]' <<<"${variable#ALNICO_}")
+    ! grep -q "^${operation}_algorithms$" "$work/out" || continue
+    grep -qw "$variable" "$here"/../../docs/*.md "$here/../../include/alnico/alnico.h" || fail "$variable is not in the manual"
+done
 expect_json "$work/a.json" 'environment;1;origin' environment
 
 expect 0 "$mpiexec" "$flag" 3 "$info" --json "$work/b.json"
