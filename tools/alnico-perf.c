@@ -62,10 +62,11 @@ static void check_ranks(const struct bench *bench)
 {
     const struct perf_options *options = &bench->options;
     if (options->root >= bench->ranks)
-        program_fail("-r %d: there are %d ranks", options->root, bench->ranks);
+        program_refuse("-r %d: expected a rank below %d, the number of ranks", options->root,
+                       bench->ranks);
     if (bench->ranks < options->operation->ranks_least)
-        program_fail("%s: needs %d ranks", options->operation->name,
-                     options->operation->ranks_least);
+        program_refuse("%s: needs %d ranks", options->operation->name,
+                       options->operation->ranks_least);
 }
 
 /* How many hosts the ranks are on, and whether one of them has more ranks than units. */

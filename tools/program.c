@@ -41,6 +41,22 @@ void program_fail(const char *format, ...)
     exit(EXIT_FAILURE);
 }
 
+void program_refuse(const char *format, ...)
+{
+    int rank;
+    va_list arguments;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    va_start(arguments, format);
+    if (rank == 0) {
+        fprintf(stderr, "%s: ", program_invocation_short_name);
+        vfprintf(stderr, format, arguments);
+        fputc('\n', stderr);
+    }
+    va_end(arguments);
+    MPI_Finalize();
+    exit(EXIT_USAGE);
+}
+
 void program_check(alnico_status_t status, const char *what)
 {
     if (status != ALNICO_SUCCESS)

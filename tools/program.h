@@ -12,6 +12,10 @@ enum { EXIT_USAGE = 2 };
 /* Prints "PROGRAM: text" to stderr and ends every rank with exit status 1. */
 _Noreturn void program_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* For a command line that all ranks know to be wrong, while MPI runs: rank 0 prints "PROGRAM: text",
+ * and every rank ends with EXIT_USAGE. */
+_Noreturn void program_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Fails with the status and the library's detail unless `status` is ALNICO_SUCCESS; `what` is the
  * call. */
 void program_check(alnico_status_t status, const char *what);

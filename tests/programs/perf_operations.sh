@@ -73,10 +73,16 @@ usage '--in-place: exchange has no such form' exchange --in-place
 usage '--nonblocking: pingpong is timed by blocking calls' pingpong --nonblocking
 usage '--overlap: pingpong is timed by blocking calls' pingpong --overlap
 usage '--algorithm rabenseifner: expected one of .*bruck' allgather --algorithm rabenseifner
-expect 1 "$mpiexec" "$flag" 2 "$perf" reduce -r 2 -e 8
-expect_err '-r 2: there are 2 ranks'
-expect 1 "$mpiexec" "$flag" 1 "$perf" pingpong -e 8
-expect_err 'pingpong: needs 2 ranks'
+# What only the number of ranks tells is said once, by rank 0.
+refuse() {
+    expect 2 "$mpiexec" "$flag" "$2" "$perf" "${@:3}"
+    [ "$(grep -cE -- "$1" "$work/err")" -eq 1 ] || fail "not one line like: $1"
+}
+refuse '^alnico-perf: -r 2: expected a rank below 2, the number of ranks$' 2 reduce -r 2 -e 8
+refuse '^alnico-perf: -r 3: expected a rank below 3, the number of ranks$' 3 broadcast -r 3 -e 8
+refuse '^alnico-perf: pingpong: needs 2 ranks$' 1 pingpong -e 8
+expect 2 "$perf" pingpong
+expect_err '^alnico-perf: pingpong: needs 2 ranks$'
 expect 0 "$perf" --help
 for operation in allreduce pingpong "${all[@]}"; do
     expect_out "^  $operation  +[a-z]"
