@@ -12,10 +12,13 @@ const struct argp_option perf_option_table[] = {
     {"stepfactor", 'f', "N", 0, "from one size to the next, multiply by N (2)", 0},
     {"stepbytes", 'i', "SIZE", 0, "from one size to the next, add SIZE", 0},
     {"datatype", 'd', "TYPE", 0,
-     "int8 uint8 int32 uint32 int64 uint64 float16 bfloat16 float32 float64, or all (float32)", 0},
+     "int8 uint8 int32 uint32 int64 uint64 float16 bfloat16 float32 float64, or as nccl-tests has "
+     "it half float double; or all (float32)",
+     0},
     {"op", 'o', "OP", 0,
      "sum product minimum maximum average; for integers also logical_and logical_or logical_xor "
-     "bitwise_and bitwise_or bitwise_xor; or all that the type has (sum)",
+     "bitwise_and bitwise_or bitwise_xor; or as nccl-tests has it prod min max avg; or all that "
+     "the type has (sum)",
      0},
     {"root", 'r', "RANK", 0, "the root of an operation that has one (0)", 0},
     {"in-place", KEY_IN_PLACE, NULL, 0,

@@ -75,6 +75,10 @@ run 2 -i 100 -b 100 -e 450 -n 20
 run 2 -c 0 -e 8
 expect_out ' N/A$'
 
+# The names of nccl-tests.
+run 2 -d half -o prod -e 8
+expect_out '^ +8 +4 +float16 +product '
+
 # Usage errors; under mpirun one rank names them.
 usage() {
     local message=$1
@@ -145,6 +149,9 @@ expect 1 "$mpiexec" "$flag" 2 "$perf" allreduce -e 8 --json "$work/no/such/folde
 expect_err 'folder.json: No such file or directory'
 expect 0 "$mpiexec" "$flag" 2 "$perf" --help
 expect_out '^  allreduce '
+for names in 'half float double' 'prod min max avg'; do
+    grep -q "as nccl-tests has it $names;" <<<"$(tr -s '\n ' ' ' <"$work/out")" || fail "--help does not name $names"
+done
 [ "$(grep -c '^Usage:' "$work/out")" -eq 1 ] || fail "help comes more than once"
 expect 0 "$perf" --version
 expect_out '^[0-9]+\.[0-9]+\.[0-9]+$'
