@@ -65,8 +65,8 @@ void report_head(const struct simulate_options *options, int ranks, int ranks_pe
     fflush(stdout);
 }
 
-/* What was checked of a row: "checked", "sizes" (no elements), "part" (of the algorithms) or a
- * count of wrong elements. */
+/* What was checked of a row: "checked", "sizes" (no elements), "part" (of the algorithms), a count
+ * of wrong elements, or "-" where no algorithm ran. */
 static const char *data_text(const struct simulate_options *options,
                              const struct simulate_cell *row)
 {
@@ -82,6 +82,8 @@ static const char *data_text(const struct simulate_options *options,
         snprintf(text, sizeof text, "%zuWRONG", wrong);
         return text;
     }
+    if (!run)
+        return "-";
     return checked == run ? "checked" : checked ? "part" : "sizes";
 }
 

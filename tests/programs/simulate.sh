@@ -63,6 +63,10 @@ expect_json "$work/b.json" 'runs;0;rows;2;time_us' ''
 run --algorithm ring --ranks 8 --sizes 4
 expect_out '^# crossover: none$'
 
+# Where nothing ran, nothing was checked.
+run --rounds 1 --ranks 4 -b 8 -e 8
+expect_out '^ +8( +-)+  -  +-$'
+
 # A damaged machine file names file, key and value.
 sed 's/"taper": 2/"taper": 0/' "$machines/sierra.json" >"$work/bad.json"
 expect 2 "$simulate" --machine "$work/bad.json"
