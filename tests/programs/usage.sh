@@ -1,9 +1,9 @@
 #!/bin/bash
-# What the scripts say to --help.
+# What the scripts say to --help, and the small programs and scripts to nonsense: a line that names it, and status 2.
 #
-# Usage: usage.sh SOURCE
+# Usage: usage.sh SOURCE SOAK
 . "$(dirname "$0")/common.sh"
-source=$1
+source=$1 soak=$2
 mkdir "$work/empty"
 cd "$work/empty"
 
@@ -19,3 +19,28 @@ for script in collectives-mpi peer-ranks; do
     expect_out "^Usage: benchmarks/$script"
 done
 [ -z "$(ls)" ] || fail "--help leaves files behind: $(ls)"
+
+expect 2 "$source/scripts/install-deps" --mpi
+expect_err '--mpi : expected mpich or openmpi'
+expect 2 "$source/scripts/install-deps" --mpi lam
+expect_err '--mpi lam: expected mpich or openmpi'
+
+mkdir -p "$work/build/tools"
+ln -s /bin/true "$work/build/tools/alnico-perf"
+peer() {
+    expect 2 env BUILD="$work/build" "$2" "$source/benchmarks/peer-ranks" "$work/folder"
+    expect_err "$1"
+    [ ! -e "$work/folder" ] || fail "it began"
+}
+peer 'RANKS=0: expected numbers above 0, as "2 64"' RANKS=0
+peer 'RANKS=2 x: expected' RANKS='2 x'
+peer 'OVERLAP=-1: expected a number of ranks' OVERLAP=-1
+expect 2 "$source/benchmarks/peer-ranks"
+expect_err 'Usage: benchmarks/peer-ranks FOLDER'
+
+expect 2 "$soak"
+expect_err '^Usage: soak local\|shm\|mpi '
+[ ! -s "$work/out" ] || fail "the soak began"
+expect 2 "$soak" tcp
+expect_err 'tcp: expected local, shm or mpi'
+[ ! -s "$work/out" ] || fail "the soak began"

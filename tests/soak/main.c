@@ -32,6 +32,14 @@ static int run_mpi(struct soak *soak)
     return world_end();
 }
 
+static int refuse(const char *transport)
+{
+    if (*transport)
+        fprintf(stderr, "soak: %s: expected local, shm or mpi\n", transport);
+    fprintf(stderr, "Usage: soak local|shm|mpi [SECONDS [OPERATIONS [RANKS]]]\n");
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
     struct soak soak = {
@@ -44,12 +52,13 @@ int main(int argc, char **argv)
         soak.operations = strtoull(argv[3], NULL, 10);
     if (strcmp(transport, "mpi") == 0)
         return run_mpi(&soak);
+    bool local = strcmp(transport, "local") == 0;
+    if (!local && strcmp(transport, "shm") != 0)
+        return refuse(transport);
     printf("%d ranks, seed %" PRIu64 "\n", ranks, soak.seed);
-    if (strcmp(transport, "local") == 0)
+    if (local)
         ranks_run(ranks, run_rank, &soak);
-    else if (strcmp(transport, "shm") == 0)
-        forks_run_for((unsigned)soak.seconds + 60, ranks, 1, run_rank, &soak);
     else
-        return EXIT_FAILURE;
+        forks_run_for((unsigned)soak.seconds + 60, ranks, 1, run_rank, &soak);
     return EXIT_SUCCESS;
 }
