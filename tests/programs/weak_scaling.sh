@@ -82,6 +82,33 @@ expect_err 'ways best: expected one of table, nccl, late, launches'
 expect 2 "$source/benchmarks/weak_scaling" "$work/folder" --build "$work/none"
 expect_err 'has no tools/alnico-train'
 
+# What cannot be measured is named before anything runs, in one line behind the usage.
+: >"$CALLS"
+refuse() {
+    expect 2 "${scaling[@]}" "${@:2}"
+    expect_err "^weak_scaling: (error: )?$1"
+    ! grep -q Traceback "$work/err" || fail "a traceback"
+    [ ! -s "$CALLS" ] || fail "it began"
+}
+refuse '.*--gpus: x: expected a whole number above 0' --gpus 1,x
+refuse '.*--gpus: 0: expected' --gpus 0
+refuse '.*--gpus: -1: expected' --gpus=-1
+refuse '.*--batches: x: expected' --batches x
+refuse '.*--steps: 0: expected' --steps 0
+refuse '.*--limit: -1: expected a number above 0' --limit=-1
+refuse '--precision fp8: expected one of fp32, bf16, fp16' --precision fp8
+refuse '--mpirun no-such-mpirun: no such program' --mpirun no-such-mpirun
+expect 2 "$source/benchmarks/weak_scaling" "$CALLS/folder" --build "$work/build"
+expect_err '^weak_scaling: FOLDER .*/calls/folder: Not a directory$'
+
+# Too few GPUs for any run is a failure, and an older summary is none of it.
+expect 1 "${scaling[@]}" --gpus 8
+expect_err '^weak_scaling: --gpus 8: this machine has 2; nothing is left to measure$'
+[ ! -e "$summary" ] || fail "an old summary.json stays"
+expect 0 "${scaling[@]}" --gpus 4,2,1 --ways table --batches 32
+expect_err '^weak_scaling: --gpus 4: this machine has 2; left out$'
+expect_out '^table +bf16 +32 +2 +2000 +100.0 % '
+
 plot=$source/scripts/plot-train
 cat >"$work/torch.json" <<'LINES'
 a warning of PyTorch
