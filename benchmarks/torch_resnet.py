@@ -16,6 +16,7 @@ Ways: eager, compile, max-autotune (without CUDA graphs; on one GPU only), reduc
 import argparse
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -115,6 +116,19 @@ def parts(known=None):
     return read
 
 
+def above(kind):
+    """A number above 0, of `kind` int or float."""
+    def read(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = 0
+        if not value > 0:
+            raise argparse.ArgumentTypeError(f"{text}: expected a {'whole ' if kind is int else ''}number above 0")
+        return value
+    return read
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", type=parts(), default="1", help="numbers of GPUs (%(default)s)")
@@ -122,14 +136,22 @@ def parse():
     parser.add_argument("--precisions", type=parts(PRECISIONS), default="bf16,fp16",
                         help=f"of {','.join(PRECISIONS)} (%(default)s)")
     parser.add_argument("--ways", type=parts(WAYS), default=",".join(WAYS), help="(%(default)s)")
-    parser.add_argument("--limit", type=float, default=120, help="seconds of one run (%(default)s)")
+    parser.add_argument("--limit", type=above(float), default=120, help="seconds of one run (%(default)s)")
     parser.add_argument("--out", help="a file that the lines are appended to, too")
-    parser.add_argument("--image", type=int, default=224, help="their side (%(default)s)")
+    parser.add_argument("--image", type=above(int), default=224, help="their side (%(default)s)")
     parser.add_argument("--warmup", type=int, default=15, help="steps (%(default)s)")
-    parser.add_argument("--steps", type=int, default=30, help="that are measured (%(default)s)")
-    parser.add_argument("--bucket", type=float, default=25, help="of DDP, in MB (%(default)s)")
+    parser.add_argument("--steps", type=above(int), default=30, help="that are measured (%(default)s)")
+    parser.add_argument("--bucket", type=above(float), default=25, help="of DDP, in MB (%(default)s)")
     parser.add_argument("--python", default=sys.executable, help="that has PyTorch (%(default)s)")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if not shutil.which(arguments.python):
+        parser.error(f"--python {arguments.python}: no such program")
+    try:
+        if arguments.out:
+            open(arguments.out, "a").close()
+    except OSError as error:
+        parser.error(f"--out {arguments.out}: {error.strerror}")
+    return arguments
 
 
 def main():

@@ -88,3 +88,15 @@ expect 2 "${torch[@]}" --ways best
 expect_err 'ways: best: expected one of eager, compile'
 expect 2 "${torch[@]}" --batches 32,0
 expect_err 'batches: 0: expected a number'
+
+# What cannot be is named before anything runs.
+rm -f "$CALLS"
+refuse() {
+    expect 2 "${torch[@]}" "${@:2}"
+    expect_err "^torch_resnet.py: error: .*$1"
+    [ ! -e "$CALLS" ] || fail "it began"
+}
+refuse '--limit: -1: expected a number above 0' --limit=-1
+refuse '--steps: 0: expected a whole number above 0' --steps 0
+refuse '--python no-such-python: no such program' --python no-such-python
+refuse '--out .*/calls/lines: No such file or directory' --out "$CALLS/lines"
