@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS_MOST = 10000 };
+enum { STEPS_MOST = 10000, NUMBER_MOST = 1000000 };
 
 struct options {
     const char *model, *json;
@@ -207,10 +207,11 @@ static void bench_print(struct bench *bench)
 static size_t number(const char *name, const char *text)
 {
     char *end;
-    const unsigned long value = strtoul(text, &end, 10);
-    if (value && !*end)
-        return value;
-    fprintf(stderr, "train_step: --%s %s: expected a number above 0\n", name, text);
+    const long value = strtol(text, &end, 10);
+    if (value > 0 && value <= NUMBER_MOST && !*end)
+        return (size_t)value;
+    fprintf(stderr, "train_step: --%s %s: expected a number from 1 to %d\n", name, text,
+            NUMBER_MOST);
     exit(2);
 }
 
@@ -223,16 +224,30 @@ static enum precision precision_find(const char *text)
     exit(2);
 }
 
+static void usage(FILE *out)
+{
+    fprintf(out, "Usage: train_step [--model NAME] [--image PIXELS] [--classes N] [--batch N] "
+                 "[--steps N] [--precision fp32|bf16|fp16] [--graph] [--profile] "
+                 "[--deterministic] [--no-tf32] [--fp32-wire] [--plans FILE] [--json FILE]\n");
+}
+
 static struct options options_read(int count, char **arguments)
 {
-    static const struct option names[] = {
-        {"model", required_argument, NULL, 'm'},     {"image", required_argument, NULL, 'i'},
-        {"classes", required_argument, NULL, 'c'},   {"batch", required_argument, NULL, 'b'},
-        {"precision", required_argument, NULL, 'p'}, {"steps", required_argument, NULL, 'n'},
-        {"plans", required_argument, NULL, 'f'},     {"json", required_argument, NULL, 'j'},
-        {"graph", no_argument, NULL, 'g'},           {"profile", no_argument, NULL, 'P'},
-        {"deterministic", no_argument, NULL, 'd'},   {"no-tf32", no_argument, NULL, 't'},
-        {"fp32-wire", no_argument, NULL, 'w'},       {NULL, 0, NULL, 0}};
+    static const struct option names[] = {{"model", required_argument, NULL, 'm'},
+                                          {"image", required_argument, NULL, 'i'},
+                                          {"classes", required_argument, NULL, 'c'},
+                                          {"batch", required_argument, NULL, 'b'},
+                                          {"precision", required_argument, NULL, 'p'},
+                                          {"steps", required_argument, NULL, 'n'},
+                                          {"plans", required_argument, NULL, 'f'},
+                                          {"json", required_argument, NULL, 'j'},
+                                          {"graph", no_argument, NULL, 'g'},
+                                          {"profile", no_argument, NULL, 'P'},
+                                          {"deterministic", no_argument, NULL, 'd'},
+                                          {"no-tf32", no_argument, NULL, 't'},
+                                          {"fp32-wire", no_argument, NULL, 'w'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
     struct options o = {
         .model = "resnet50", .image = 224, .classes = 1000, .batch = 256, .steps = 30};
     bool wide = false;
@@ -277,9 +292,17 @@ static struct options options_read(int count, char **arguments)
         case 'w':
             wide = true;
             break;
+        case 'h':
+            usage(stdout);
+            exit(EXIT_SUCCESS);
         default:
+            usage(stderr);
             exit(2);
         }
+    if (optind < count) {
+        fprintf(stderr, "train_step: %s: expected options only\n", arguments[optind]);
+        exit(2);
+    }
     if (o.steps > STEPS_MOST)
         o.steps = STEPS_MOST;
     o.wire = wide || o.kernels.precision == PRECISION_FP32 ? ALNICO_FLOAT32

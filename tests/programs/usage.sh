@@ -1,9 +1,9 @@
 #!/bin/bash
 # What the scripts say to --help, and the small programs and scripts to nonsense: a line that names it, and status 2.
 #
-# Usage: usage.sh SOURCE SOAK
+# Usage: usage.sh SOURCE SOAK [TRAIN-STEP]
 . "$(dirname "$0")/common.sh"
-source=$1 soak=$2
+source=$1 soak=$2 train_step=${3:-}
 mkdir "$work/empty"
 cd "$work/empty"
 
@@ -44,3 +44,14 @@ expect_err '^Usage: soak local\|shm\|mpi '
 expect 2 "$soak" tcp
 expect_err 'tcp: expected local, shm or mpi'
 [ ! -s "$work/out" ] || fail "the soak began"
+
+[ -n "$train_step" ] || exit 0
+expect 0 "$train_step" --help
+expect_out '^Usage: train_step '
+for wrong in '--batch -1' '--batch 0' '--steps 4x' '--image 99999999999999999999'; do
+    # shellcheck disable=SC2086
+    expect 2 "$train_step" $wrong
+    expect_err "train_step: $wrong: expected a number"
+done
+expect 2 "$train_step" foo
+expect_err 'train_step: foo: expected options only'
