@@ -3,13 +3,22 @@
 
 #include "cudnn_search.h"
 #include "json.h"
+#include "log.h"
 #include "status.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { TEXT_BYTES = 128, NO_ENGINE = -1 };
+
+/* Five minutes: a search of another process takes less. */
+enum { LOCK_TRIES = 6000, LOCK_TRY_MS = 50 };
 
 /* A convolution that was asked for. */
 struct remembered {
@@ -25,9 +34,11 @@ struct cudnn_plans {
     struct remembered *items;
     size_t count, capacity;
     struct search search;
-    cJSON *file;    /* everything that the file holds */
+    cJSON *file;    /* everything that the file held when it was read last */
     cJSON *section; /* of this GPU, versions and options, inside */
-    bool changed;
+    cJSON *found;   /* what this process searched, as in a section */
+    int lock;       /* the file, locked from the first search until plans_save; -1: it is not */
+    bool tried;     /* whether locking it was tried */
 };
 
 /* ---- The file ---- */
@@ -58,6 +69,8 @@ static alnico_status_t file_parse(struct cudnn_plans *plans)
     const char *path = plans->options.file;
     char *text = NULL;
     size_t length = 0;
+    cJSON_Delete(plans->file);
+    plans->file = plans->section = NULL;
     if (path)
         TRY(file_read(path, &text, &length));
     const alnico_status_t status =
@@ -97,31 +110,109 @@ static alnico_status_t file_section(struct cudnn_plans *plans)
     return plans->section ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "plan file: no memory");
 }
 
-static alnico_status_t file_write(const struct cudnn_plans *plans, const char *text)
+static alnico_status_t file_load(struct cudnn_plans *plans)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s.new", plans->options.file);
-    FILE *file = fopen(path, "wb");
-    bool done = file && fputs(text, file) >= 0 && fputc('\n', file) != EOF;
-    done = file && fclose(file) == 0 && done;
-    if (done && rename(path, plans->options.file) == 0)
-        return ALNICO_SUCCESS;
-    return error_set(ALNICO_ERROR_SYSTEM, "plan file '%s': %s", plans->options.file,
-                     strerror(errno));
+    TRY(file_parse(plans));
+    return file_section(plans);
 }
 
-alnico_status_t plans_save(struct cudnn_plans *plans)
+/* ---- Writing it ---- */
+
+/* Others may replace the file while its lock is waited for. */
+static bool is_there(int file, const char *path)
 {
-    search_release(&plans->search);
-    if (!plans->changed || !plans->options.file)
+    struct stat held, there;
+    return fstat(file, &held) == 0 && stat(path, &there) == 0 && held.st_dev == there.st_dev &&
+           held.st_ino == there.st_ino;
+}
+
+/* The file, locked or, where that is not possible, only opened; -1: it cannot be written. */
+static int file_lock(const char *path)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_TRY_MS * 1000000L};
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (file < 0)
+            return -1;
+        const bool locked = flock(file, LOCK_EX | LOCK_NB) == 0;
+        if (locked ? is_there(file, path) : errno != EWOULDBLOCK)
+            return file;
+        close(file);
+        if (!locked)
+            nanosleep(&pause, NULL);
+    }
+    errno = ETIMEDOUT;
+    return -1;
+}
+
+static void file_unlock(struct cudnn_plans *plans)
+{
+    if (plans->lock >= 0)
+        close(plans->lock);
+    plans->lock = -1;
+}
+
+/* Before the first search: ranks that search the same wait for the first of them, and find it in
+ * the file, so that all choose alike. */
+static alnico_status_t file_take(struct cudnn_plans *plans)
+{
+    const char *path = plans->options.file;
+    if (!path || plans->tried)
         return ALNICO_SUCCESS;
+    plans->tried = true;
+    plans->lock = file_lock(path);
+    if (plans->lock >= 0)
+        return file_load(plans);
+    log_write(LOG_WARNING, "plan file '%s': %s: what is searched is not kept", path,
+              strerror(errno));
+    return ALNICO_SUCCESS;
+}
+
+/* Under a name of its own, then in place of the file: no other process sees half of it. */
+static alnico_status_t file_write(const struct cudnn_plans *plans, const char *text)
+{
+    const char *path = plans->options.file;
+    char beside[4096];
+    struct stat held;
+    if ((size_t)snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= sizeof beside)
+        return error_set(ALNICO_ERROR_ARGUMENT, "plan file '%.64s...': the name is too long", path);
+    const int file = mkstemp(beside);
+    bool done = file >= 0 && fstat(plans->lock, &held) == 0 &&
+                fchmod(file, held.st_mode & 0777) == 0 && dprintf(file, "%s\n", text) > 0;
+    done = file >= 0 && close(file) == 0 && done;
+    if (done && rename(beside, path) == 0)
+        return ALNICO_SUCCESS;
+    error_set(ALNICO_ERROR_SYSTEM, "plan file '%s': %s", path, strerror(errno));
+    if (file >= 0)
+        unlink(beside);
+    return ALNICO_ERROR_SYSTEM;
+}
+
+/* Adds what was found to what the file holds by now. */
+static alnico_status_t file_merge(struct cudnn_plans *plans)
+{
+    const cJSON *entry;
+    TRY(file_load(plans));
+    cJSON_ArrayForEach(entry, plans->found)
+    {
+        cJSON_DeleteItemFromObjectCaseSensitive(plans->section, entry->string);
+        cJSON_AddItemToObject(plans->section, entry->string, cJSON_Duplicate(entry, true));
+    }
     char *text = cJSON_Print(plans->file);
     if (!text)
         return error_set(ALNICO_ERROR_MEMORY, "plan file: no memory");
     const alnico_status_t status = file_write(plans, text);
     cJSON_free(text);
-    plans->changed = status != ALNICO_SUCCESS;
     return status;
+}
+
+void plans_save(struct cudnn_plans *plans)
+{
+    search_release(&plans->search);
+    if (plans->lock >= 0 && cJSON_GetArraySize(plans->found) > 0 &&
+        file_merge(plans) != ALNICO_SUCCESS)
+        log_write(LOG_WARNING, "%s: what was searched is not kept", alnico_error_detail());
+    file_unlock(plans);
 }
 
 /* ---- One plan in the file ---- */
@@ -179,8 +270,7 @@ static void file_add(struct cudnn_plans *plans, const struct remembered *item)
     char *plan = item->choice.product ? NULL : search_text(&plans->search, &item->choice);
     if (!plan && !item->choice.product)
         return;
-    cJSON_DeleteItemFromObjectCaseSensitive(plans->section, item->text);
-    cJSON *entry = cJSON_AddObjectToObject(plans->section, item->text);
+    cJSON *entry = cJSON_AddObjectToObject(plans->found, item->text);
     cJSON_AddNumberToObject(entry, "engine", (double)item->choice.engine);
     cJSON_AddNumberToObject(entry, "us", item->choice.us);
     cJSON_AddNumberToObject(entry, "workspace", (double)item->choice.workspace);
@@ -191,16 +281,13 @@ static void file_add(struct cudnn_plans *plans, const struct remembered *item)
         cJSON_AddStringToObject(entry, "product", product);
     }
     free(plan);
-    plans->changed = true;
 }
 
 static void file_add_none(struct cudnn_plans *plans, const struct remembered *item)
 {
-    cJSON_DeleteItemFromObjectCaseSensitive(plans->section, item->text);
-    cJSON *entry = cJSON_AddObjectToObject(plans->section, item->text);
+    cJSON *entry = cJSON_AddObjectToObject(plans->found, item->text);
     cJSON_AddNumberToObject(entry, "engine", NO_ENGINE);
     cJSON_AddStringToObject(entry, "why", item->why);
-    plans->changed = true;
 }
 
 /* ---- Finding ---- */
@@ -268,8 +355,11 @@ alnico_status_t plans_find(struct cudnn_plans *plans, const struct convolution *
         if (strcmp(plans->items[i].text, item.text) == 0)
             return remembered_take(&plans->items[i], out);
     TRY(plans_reserve(plans));
-    if (!file_find(plans, convolution, &item))
-        TRY(plans_search(plans, convolution, memory, &item));
+    if (!file_find(plans, convolution, &item)) {
+        TRY(file_take(plans));
+        if (!file_find(plans, convolution, &item))
+            TRY(plans_search(plans, convolution, memory, &item));
+    }
     plans->items[plans->count++] = item;
     return remembered_take(&item, out);
 }
@@ -283,7 +373,9 @@ void plans_close(struct cudnn_plans *plans)
     for (size_t i = 0; i < plans->count; i++)
         remembered_clear(plans, &plans->items[i]);
     search_close(&plans->search);
+    file_unlock(plans);
     cJSON_Delete(plans->file);
+    cJSON_Delete(plans->found);
     free(plans->items);
     free(plans);
 }
@@ -297,11 +389,11 @@ alnico_status_t plans_open(const struct cudnn_handle *handle, const struct plans
         return error_set(ALNICO_ERROR_MEMORY, "cuDNN kernels: no memory");
     plans->handle = *handle;
     plans->options = *options;
+    plans->found = cJSON_CreateObject();
+    plans->lock = -1;
     alnico_status_t status = search_open(handle, options, &plans->search);
     if (status == ALNICO_SUCCESS)
-        status = file_parse(plans);
-    if (status == ALNICO_SUCCESS)
-        status = file_section(plans);
+        status = file_load(plans);
     if (status != ALNICO_SUCCESS)
         plans_close(plans);
     else

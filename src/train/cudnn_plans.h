@@ -40,9 +40,11 @@ alnico_status_t plans_open(const struct cudnn_handle *handle, const struct plans
 /* NULL is fine. */
 void plans_close(struct cudnn_plans *plans);
 
-/* The plan for a convolution; its memory is written to if it must be searched. Errors: UNSUPPORTED
- * if no engine does it, with the reason of the last, which is remembered as well; MEMORY; what CUDA
- * says. */
+/* The plan for a convolution; its memory is written to if it must be searched. From the first search
+ * until plans_save the file is locked: other processes that must search wait, and look into it
+ * again, so that ranks with one file choose alike. Errors: UNSUPPORTED if no engine does it, with
+ * the reason of the last, which is remembered as well; MEMORY; ARGUMENT (the file has become none);
+ * what CUDA says. */
 alnico_status_t plans_find(struct cudnn_plans *plans, const struct convolution *convolution,
                            const struct convolution_memory *memory, struct plans_choice *out);
 
@@ -51,7 +53,8 @@ alnico_status_t plans_run(const struct cudnn_handle *handle, const struct plans_
                           const struct convolution_memory *memory, cudnnBackendDescriptor_t pack,
                           void *workspace);
 
-/* Gives back what searching took, and writes the file if there is something new. Errors: SYSTEM. */
-alnico_status_t plans_save(struct cudnn_plans *plans);
+/* Gives back what searching took, and adds to the file what is new. That it cannot be written is
+ * only logged: the plans are there. */
+void plans_save(struct cudnn_plans *plans);
 
 #endif

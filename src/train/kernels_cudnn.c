@@ -211,7 +211,7 @@ static alnico_status_t steps_search(struct cudnn_net *self)
     for (size_t s = 0; s < self->setup.plan->count; s++)
         if (is_convolution(&self->steps[s]))
             TRY(cudnn_convolution_search(self, &self->steps[s]));
-    TRY(plans_save(self->plans));
+    plans_save(self->plans);
     if (self->workspace_bytes)
         TRY(gpu_status(cudaMalloc(&self->workspace, self->workspace_bytes),
                        "the workspace of convolutions"));

@@ -9,10 +9,13 @@ static int played_device(int *device);
 static int played_properties(struct cudaDeviceProp *properties, int device);
 #include "../../src/train/cudnn_plans.c"
 
+#include <glob.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <unistd.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -23,6 +26,7 @@ static struct {
     bool starved;
     bool product; /* a search finds one */
     bool refused; /* cuBLASLt has no such kernel */
+    bool slow;    /* searches take a while */
     size_t searches;
     long descriptors; /* that cuBLASLt has made, less those destroyed */
     size_t workspace; /* that a kernel wants */
@@ -135,7 +139,10 @@ alnico_status_t search_run(struct search *search, const struct convolution *conv
     (void)convolution;
     (void)memory;
     (void)bag;
+    const struct timespec pause = {.tv_nsec = 20000000};
     played.searches++;
+    if (played.slow)
+        nanosleep(&pause, NULL);
     search->starved = played.starved;
     if (played.status != ALNICO_SUCCESS)
         return error_set(played.status, "search %zu failed", played.searches);
@@ -199,13 +206,12 @@ static struct cudnn_plans *plans_begin(void)
 
 static void plans_end(struct cudnn_plans *plans)
 {
-    assert_int_equal(plans_save(plans), ALNICO_SUCCESS);
+    plans_save(plans);
     plans_close(plans);
 }
 
-/* Asks for a convolution of so many filters while searches end in `status`. */
-static void expect(struct cudnn_plans *plans, size_t filters, alnico_status_t status,
-                   size_t searches, const char *detail)
+/* Asks for a convolution of so many filters. */
+static alnico_status_t ask(struct cudnn_plans *plans, size_t filters, struct plans_choice *choice)
 {
     const struct convolution convolution = {.type = ALNICO_BFLOAT16,
                                             .batch = 1,
@@ -217,9 +223,16 @@ static void expect(struct cudnn_plans *plans, size_t filters, alnico_status_t st
                                             .columns = 1,
                                             .stride = 1};
     const struct convolution_memory memory = {0};
+    return plans_find(plans, &convolution, &memory, choice);
+}
+
+/* While searches end in `status`. */
+static void expect(struct cudnn_plans *plans, size_t filters, alnico_status_t status,
+                   size_t searches, const char *detail)
+{
     struct plans_choice choice = {.engine = 99};
     played.searches = 0;
-    assert_int_equal(plans_find(plans, &convolution, &memory, &choice), status);
+    assert_int_equal(ask(plans, filters, &choice), status);
     assert_int_equal(played.searches, searches);
     assert_int_equal(choice.engine, status == ALNICO_SUCCESS ? 7 : 99);
     if (detail)
@@ -331,6 +344,120 @@ static void errors_are_not_remembered(void **unused)
     plans_end(plans);
 }
 
+/* ---- Several processes with one file ---- */
+
+enum { RANKS = 4, ROUNDS = 10 };
+
+/* Each asks for a convolution of its own, or all for the same. Returns the searches of all. */
+static size_t ranks_search(bool same)
+{
+    size_t searches = 0;
+    int status;
+    played.slow = true;
+    for (size_t rank = 0; rank < RANKS; rank++) {
+        if (fork() != 0)
+            continue;
+        struct plans_choice choice;
+        struct cudnn_plans *plans = plans_begin();
+        const bool fine = ask(plans, same ? 8 : 8 + 8 * rank, &choice) == ALNICO_SUCCESS;
+        plans_save(plans);
+        plans_close(plans);
+        _exit(fine ? (int)played.searches : 99);
+    }
+    while (wait(&status) > 0) {
+        assert_true(WIFEXITED(status));
+        searches += (size_t)WEXITSTATUS(status);
+    }
+    return searches;
+}
+
+static void nothing_is_left_beside(void)
+{
+    char pattern[80];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s?*", path);
+    assert_int_equal(glob(pattern, 0, NULL, &found), GLOB_NOMATCH);
+}
+
+static void ranks_lose_nothing_in_one_file(void **unused)
+{
+    (void)unused;
+    for (int round = 0; round < ROUNDS; round++) {
+        forget(NULL);
+        assert_int_equal(ranks_search(false), RANKS);
+        struct cudnn_plans *plans = plans_begin();
+        for (size_t rank = 0; rank < RANKS; rank++)
+            expect(plans, 8 + 8 * rank, ALNICO_SUCCESS, 0, NULL);
+        plans_end(plans);
+    }
+    nothing_is_left_beside();
+}
+
+/* Only the first searches: others could find another engine the fastest. */
+static void ranks_with_one_file_choose_alike(void **unused)
+{
+    (void)unused;
+    for (int round = 0; round < ROUNDS; round++) {
+        forget(NULL);
+        assert_int_equal(ranks_search(true), 1);
+    }
+}
+
+/* Where files do not lock, others may have written meanwhile. */
+static void what_others_wrote_stays(void **unused)
+{
+    (void)unused;
+    struct cudnn_plans *plans = plans_begin(), *other;
+    expect(plans, 8, ALNICO_SUCCESS, 1, NULL);
+    assert_int_equal(flock(plans->lock, LOCK_UN), 0);
+    other = plans_begin();
+    expect(other, 16, ALNICO_SUCCESS, 1, NULL);
+    plans_end(other);
+    plans_end(plans);
+    plans = plans_begin();
+    expect(plans, 8, ALNICO_SUCCESS, 0, NULL);
+    expect(plans, 16, ALNICO_SUCCESS, 0, NULL);
+    plans_end(plans);
+}
+
+/* The plans are there all the same. */
+static void a_file_that_cannot_be_written_ends_nothing(void **unused)
+{
+    (void)unused;
+    char there[sizeof path];
+    struct cudnn_plans *plans;
+    snprintf(there, sizeof there, "%s", path);
+    snprintf(path, sizeof path, "/nonexistent/plans");
+    plans = plans_begin();
+    expect(plans, 8, ALNICO_SUCCESS, 1, NULL);
+    plans_end(plans);
+    snprintf(path, sizeof path, "%s", there);
+}
+
+/* What was there before is whole. */
+static void a_full_disk_damages_nothing(void **unused)
+{
+    (void)unused;
+    struct rlimit before, none;
+    struct cudnn_plans *plans = plans_begin();
+    expect(plans, 8, ALNICO_SUCCESS, 1, NULL);
+    plans_end(plans);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    signal(SIGXFSZ, SIG_IGN);
+    plans = plans_begin();
+    expect(plans, 16, ALNICO_SUCCESS, 1, NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    plans_save(plans);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    plans_close(plans);
+    nothing_is_left_beside();
+    plans = plans_begin();
+    expect(plans, 8, ALNICO_SUCCESS, 0, NULL);
+    plans_end(plans);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,6 +467,11 @@ int main(void)
         cmocka_unit_test_setup(that_there_is_no_engine_is_remembered, forget),
         cmocka_unit_test_setup(want_of_memory_stays_out_of_the_file, forget),
         cmocka_unit_test_setup(errors_are_not_remembered, forget),
+        cmocka_unit_test_setup(ranks_lose_nothing_in_one_file, forget),
+        cmocka_unit_test_setup(ranks_with_one_file_choose_alike, forget),
+        cmocka_unit_test_setup(what_others_wrote_stays, forget),
+        cmocka_unit_test_setup(a_file_that_cannot_be_written_ends_nothing, forget),
+        cmocka_unit_test_setup(a_full_disk_damages_nothing, forget),
     };
     snprintf(path, sizeof path, "/tmp/alnico-plans-%d", (int)getpid());
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
