@@ -207,7 +207,9 @@ static const char *read_strategy(struct argp_state *state, const char *text)
 /* The options that say how it learns; false for any other. */
 static bool parse_learning(int key, char *text, struct argp_state *state)
 {
-    static const char *const schedules[SCHEDULES + 1] = {"drops", "cosine", "polynomial", NULL};
+    const char *const schedules[SCHEDULES + 1] = {schedule_name(SCHEDULE_DROPS),
+                                                  schedule_name(SCHEDULE_COSINE),
+                                                  schedule_name(SCHEDULE_POLYNOMIAL), NULL};
     struct train_options *options = state->input;
     switch (key) {
     case KEY_LR:

@@ -6,6 +6,12 @@
 
 #include <math.h>
 
+const char *schedule_name(enum schedule schedule)
+{
+    static const char *const names[SCHEDULES] = {"drops", "cosine", "polynomial"};
+    return names[schedule];
+}
+
 struct optimizer_options optimizer_defaults(size_t images)
 {
     return (struct optimizer_options){.rate = 0.1 * (double)images / 128,

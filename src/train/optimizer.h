@@ -17,6 +17,9 @@ enum schedule {
     SCHEDULES
 };
 
+/* "drops", ... */
+const char *schedule_name(enum schedule schedule);
+
 struct optimizer_options {
     double rate;     /* the highest learning rate, >= 0 */
     double momentum; /* 0 <= momentum < 1 */

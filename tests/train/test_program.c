@@ -214,6 +214,43 @@ static void one_rank_writes_its_report(void **unused)
     }
 }
 
+static void option_is(const cJSON *options, const char *name, const char *expected)
+{
+    char *text = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(options, name));
+    if (strcmp(text ? text : "none", expected) != 0)
+        fail_msg("the report's option '%s' is %s, expected %s", name, text ? text : "none",
+                 expected);
+    cJSON_free(text);
+}
+
+/* Every option that changes what is learned, or how fast, is in the report. */
+static void the_report_has_the_options(void **unused)
+{
+    (void)unused;
+    const char *rows[][5] = {
+        {"", "\"drops\"", "[0.6,0.85,1]", "0", "false"},
+        {"--schedule cosine --lars 0.01 --freeze-norm", "\"cosine\"", "none", "0.01", "true"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char arguments[256];
+        snprintf(arguments, sizeof arguments,
+                 "--model cnn --data synthetic:8x8x1 --steps 1 --test-images 32 %s --json %s",
+                 rows[i][0], json_path);
+        expect(0, arguments, 0, "images/s");
+        cJSON *report = report_read();
+        const cJSON *options = object(report, "options");
+        option_is(options, "schedule", rows[i][1]);
+        option_is(options, "drops", rows[i][2]);
+        option_is(options, "lars", rows[i][3]);
+        option_is(options, "freeze_norm", rows[i][4]);
+        option_is(options, "test_images", "32");
+        option_is(options, "tf32", "false");
+        option_is(options, "graph", "false");
+        option_is(options, "loss_scale", "none");
+        cJSON_Delete(report);
+    }
+}
+
 static void two_ranks_end_equal(void **unused)
 {
     (void)unused;
@@ -383,7 +420,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_ranks_end_equal),      cmocka_unit_test(two_ranks_stop_in_time),
         cmocka_unit_test(two_ranks_fail_together),  cmocka_unit_test(memory_is_printed),
         cmocka_unit_test(profiles_are_complete),    cmocka_unit_test(resnet50_trains_on_two_ranks),
-        cmocka_unit_test(checkpoints_of_two_ranks),
+        cmocka_unit_test(checkpoints_of_two_ranks), cmocka_unit_test(the_report_has_the_options),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     remove(json_path);
