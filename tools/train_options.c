@@ -366,6 +366,26 @@ static void complete_kernels(struct argp_state *state, struct train_options *opt
     }
 }
 
+/* What would change nothing is no option here. */
+static void check_meaning(struct argp_state *state, const struct train_options *options)
+{
+    const struct kernels_options *compute = &options->trainer.compute;
+    const char *precision = precision_name(compute->precision);
+    if (compute->loss_scale > 0 && compute->precision != PRECISION_FP16)
+        argp_error(state, "--loss-scale: on --precision %s there is none", precision);
+    if (compute->full_float && compute->precision != PRECISION_FP32)
+        argp_error(state, "--no-tf32: on --precision %s there is none anyway", precision);
+    if (options->given.drops[0] >= 0 && options->given.schedule != SCHEDULE_DROPS)
+        argp_error(state, "--drops: on --schedule %s there are none",
+                   schedule_name(options->given.schedule));
+    if (options->device != ALNICO_DEVICE_CPU)
+        return;
+    if (compute->cache)
+        argp_error(state, "--plan-cache: on --device cpu there are no plans to keep");
+    if (options->trainer.no_graph)
+        argp_error(state, "--no-graph: on --device cpu there is none anyway");
+}
+
 static void parse_end(struct argp_state *state)
 {
     struct train_options *options = state->input;
@@ -379,7 +399,8 @@ static void parse_end(struct argp_state *state)
         trainer->epochs = 1;
     if (options->profile && (options->memory || options->stream))
         argp_error(state, "--profile: neither --memory nor --stream goes with it");
-    complete_kernels(state, state->input);
+    check_meaning(state, options);
+    complete_kernels(state, options);
 }
 
 static error_t parse(int key, char *text, struct argp_state *state)

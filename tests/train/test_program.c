@@ -99,6 +99,11 @@ static void usage_errors_exit_with_2(void **unused)
         {"--threads 0", "--threads 0"},
         {"--seed -1", "--seed -1"},
         {"--save-every 3", "--save-every: expected --save FILE, too"},
+        {"--loss-scale 128", "--loss-scale: on --precision fp32 there is none"},
+        {"--no-tf32 --precision bf16", "--no-tf32: on --precision bf16 there is none"},
+        {"--schedule cosine --drops 0.5", "--drops: on --schedule cosine there are none"},
+        {"--plan-cache plans.json", "--plan-cache: on --device cpu there are no plans"},
+        {"--no-graph", "--no-graph: on --device cpu there is none"},
         {"--nonsense", "--nonsense"},
         {"now", "'now'"},
     };
@@ -392,7 +397,7 @@ static void two_ranks_fail_together(void **unused)
     const char *const pairs[][3] = {{"--batch 8", "--batch 16", "disagree on: batch"},
                                     {"--steps 8", "--steps 9", "disagree on: steps"},
                                     {"--wire bf16", "--wire fp16", "disagree on: wire type"},
-                                    {"--no-graph", "", "disagree on: graphs"},
+                                    {"--freeze-norm", "", "disagree on: frozen norms"},
                                     {"--warmup 0.2", "", "disagree on: warm-up"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const char *common = "--model cnn --data synthetic:8x8x1";
