@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 4, MOST_SHIFT = 2, ALIGNMENT = 64 };
+enum { MOST_SHIFT = 2, ALIGNMENT = 64 };
 
 enum stream { STREAM_ORDER = 101, STREAM_AUGMENTATION };
 
@@ -32,14 +32,14 @@ struct data {
     uint64_t seed, first;
     bool train;
     struct images images;
-    struct slot slots[SLOTS];
+    struct slot slots[DATA_SLOTS];
     /* the worker's */
     uint32_t *order; /* this epoch's permutation of the part */
     float *image;    /* the one that is being shifted */
     /* between the two, under the lock */
     pthread_mutex_t lock;
     pthread_cond_t prepared_one, returned_one;
-    uint64_t prepared, returned; /* batches so far; slot i % SLOTS holds batch i */
+    uint64_t prepared, returned; /* batches so far; slot i % DATA_SLOTS holds batch i */
     bool stop;
     /* the caller's */
     pthread_t worker;
@@ -143,13 +143,13 @@ static void *work(void *argument)
     struct data *data = argument;
     for (uint64_t number = data->first;; number++) {
         pthread_mutex_lock(&data->lock);
-        while (!data->stop && number - data->returned >= SLOTS)
+        while (!data->stop && number - data->returned >= DATA_SLOTS)
             pthread_cond_wait(&data->returned_one, &data->lock);
         bool stop = data->stop;
         pthread_mutex_unlock(&data->lock);
         if (stop)
             return NULL;
-        prepare(data, number, &data->slots[number % SLOTS]);
+        prepare(data, number, &data->slots[number % DATA_SLOTS]);
         pthread_mutex_lock(&data->lock);
         data->prepared = number + 1;
         pthread_cond_signal(&data->prepared_one);
@@ -187,31 +187,35 @@ static alnico_status_t count_batches(struct data *data)
     return ALNICO_SUCCESS;
 }
 
+static alnico_status_t out_of_memory(const struct data *data, size_t images, size_t pixels)
+{
+    return error_set(ALNICO_ERROR_MEMORY,
+                     "batch %zu: no memory for %d of %zu images, %.1f MiB each", data->batch,
+                     DATA_SLOTS, images, (double)images * (double)pixels * sizeof(float) / 1048576);
+}
+
 static alnico_status_t allocate(struct data *data)
 {
     size_t pixels = images_pixels(&data->images.info), all = data->images.info.images;
     size_t most =
         data->batch < all ? data->batch : all; /* a test batch may be larger than the set */
     if (pixels > (SIZE_MAX / 2 - ALIGNMENT) / sizeof(float) / most)
-        return error_set(ALNICO_ERROR_MEMORY, "no memory for batches of %zu images", most);
+        return out_of_memory(data, most, pixels);
     size_t bytes = (most * pixels * sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     data->order = calloc(all, sizeof *data->order);
     data->image = calloc(pixels, sizeof *data->image);
     bool enough = data->order && data->image;
-    for (int i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < DATA_SLOTS; i++) {
         data->slots[i].images = aligned_alloc(ALIGNMENT, bytes);
         data->slots[i].labels = calloc(most, sizeof *data->slots[i].labels);
         enough = enough && data->slots[i].images && data->slots[i].labels;
     }
-    if (!enough)
-        return error_set(ALNICO_ERROR_MEMORY, "no memory for %d batches of %zu images", SLOTS,
-                         most);
-    return ALNICO_SUCCESS;
+    return enough ? ALNICO_SUCCESS : out_of_memory(data, most, pixels);
 }
 
 static void release(struct data *data)
 {
-    for (int i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < DATA_SLOTS; i++) {
         free(data->slots[i].images);
         free(data->slots[i].labels);
     }
@@ -294,7 +298,7 @@ alnico_status_t data_next(struct data *data, struct batch *out)
             pthread_cond_wait(&data->prepared_one, &data->lock);
         data->waited += clock_seconds() - start;
     }
-    const struct slot *slot = &data->slots[data->returned % SLOTS];
+    const struct slot *slot = &data->slots[data->returned % DATA_SLOTS];
     pthread_mutex_unlock(&data->lock);
     *out = (struct batch){slot->images, slot->labels, slot->count};
     return ALNICO_SUCCESS;

@@ -10,6 +10,9 @@
 
 struct data;
 
+/* Batches that are in memory for each open part: the caller's and those prepared ahead. */
+enum { DATA_SLOTS = 4 };
+
 struct data_options {
     const char *source; /* "synthetic" (32x32x3), "synthetic:HxWxC", "fashion-mnist", "idx:DIR" */
     size_t batch;       /* images per rank and batch, > 0 */

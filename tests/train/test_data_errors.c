@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -188,6 +189,33 @@ static void a_missing_data_set_names_its_package(void **state)
     expect_error(&options, "fashion-mnist", "install the Debian package dataset-fashion-mnist");
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { LIMITED = false }; /* sanitizers take all addresses */
+#else
+enum { LIMITED = true };
+#endif
+
+/* The message names the batch and what it takes. */
+static void a_batch_too_large_for_memory_is_named(void **state)
+{
+    (void)state;
+    const struct data_options options = {
+        .source = "synthetic:64x64x3", .batch = 40000, .size = 1, .train = true};
+    struct data *data;
+    struct rlimit before, few;
+    if (!LIMITED)
+        skip();
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    few = before;
+    few.rlim_cur = (rlim_t)4 << 30;
+    assert_int_equal(setrlimit(RLIMIT_AS, &few), 0);
+    const alnico_status_t status = data_open(&options, &data);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(status, ALNICO_ERROR_MEMORY);
+    assert_string_equal(alnico_error_detail(), "data_open: batch 40000: no memory for 4 of 40000 "
+                                               "images, 1875.0 MiB each");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +224,7 @@ int main(void)
         cmocka_unit_test(missing_files_are_named),
         cmocka_unit_test(damaged_gzip_never_passes),
         cmocka_unit_test(a_missing_data_set_names_its_package),
+        cmocka_unit_test(a_batch_too_large_for_memory_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
