@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGES = 2 };
-
 /* Pinned memory for one batch, and when the copy from it is over. */
 struct replica_stage {
     float *images;
@@ -184,10 +182,10 @@ static alnico_status_t stages_create(struct replica *replica)
     const struct device_ops *device = replica->device;
     if (device->kind == ALNICO_DEVICE_CPU && !replica->stream)
         return ALNICO_SUCCESS;
-    replica->stages = calloc(STAGES, sizeof *replica->stages);
+    replica->stages = calloc(REPLICA_STAGES, sizeof *replica->stages);
     if (!replica->stages)
         return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
-    for (size_t i = 0; i < STAGES; i++) {
+    for (size_t i = 0; i < REPLICA_STAGES; i++) {
         struct replica_stage *stage = &replica->stages[i];
         const size_t batch = replica->plan->batch;
         TRY(device->pinned_alloc(batch * image_elements(replica) * sizeof(float),
@@ -200,7 +198,7 @@ static alnico_status_t stages_create(struct replica *replica)
 
 static void stages_destroy(struct replica *replica)
 {
-    for (size_t i = 0; replica->stages && i < STAGES; i++) {
+    for (size_t i = 0; replica->stages && i < REPLICA_STAGES; i++) {
         replica->device->pinned_free(replica->stages[i].images);
         replica->device->pinned_free(replica->stages[i].labels);
         replica->device->event_destroy(replica->stages[i].copied);
@@ -247,6 +245,7 @@ static alnico_status_t replica_build(struct replica *replica, const struct repli
     TRY(arenas_create(replica, setup->gradient_type));
     TRY(stages_create(replica));
     TRY(replica->device->stream_synchronize(replica->stream)); /* the zeros stand */
+    replica->asked = *setup;
     replica->setup = (struct kernels_setup){.network = replica->network,
                                             .plan = replica->plan,
                                             .arenas = &replica->arenas,
@@ -338,7 +337,7 @@ alnico_status_t replica_load(struct replica *replica, const float *images, const
         batch_fill(replica, images, labels, count, arenas->images, arenas->labels);
         return replica->ops->load ? replica->ops->load(replica->kernels) : ALNICO_SUCCESS;
     }
-    struct replica_stage *stage = &replica->stages[replica->loads++ % STAGES];
+    struct replica_stage *stage = &replica->stages[replica->loads++ % REPLICA_STAGES];
     TRY(waiting_for(&replica->waiting, stage->copied));
     batch_fill(replica, images, labels, count, stage->images, stage->labels);
     TRY(device->copy(arenas->images, stage->images,

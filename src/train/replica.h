@@ -10,6 +10,15 @@
 #include "kernels.h"
 #include "waiting.h"
 
+/* Buffers in which batches travel on a stream. */
+enum { REPLICA_STAGES = 2 };
+
+/* What the caller keeps in the device's memory for the replica. */
+struct replica_beside {
+    size_t batches; /* of images and labels */
+    bool narrow;    /* a copy of the gradients in 16 bits */
+};
+
 struct replica_setup {
     const struct kernels_ops *kernels;
     size_t batch; /* images, > 0 */
@@ -19,6 +28,7 @@ struct replica_setup {
     alnico_datatype_t gradient_type;
     void *stream;        /* of the kernels' device; NULL: the CPU's inline stream */
     size_t memory_limit; /* bytes of the device that may be used; 0: what there is */
+    struct replica_beside beside;
 };
 
 struct replica_stage;
@@ -32,6 +42,7 @@ struct replica {
     const struct device_ops *device;
     struct plan *plan;
     struct kernels_setup setup;
+    struct replica_setup asked;
     struct arenas arenas;
     void *kernels;
     void *stream;
@@ -51,9 +62,11 @@ struct outcome {
     size_t count;   /* images */
 };
 
-/* Bytes of the device that a replica takes. */
+/* Bytes of the device that a replica takes, with what stands beside it. */
 struct replica_memory {
-    size_t parameters, gradients, optimizer, statistics, images;
+    size_t parameters, optimizer, statistics;
+    size_t gradients;   /* and their copy */
+    size_t images;      /* and labels, of all batches */
     size_t activations; /* the plan's one allocation */
     size_t kernels;     /* the resident's own; about, before it is made */
     size_t total;

@@ -14,17 +14,27 @@ size_t replica_activations(const struct plan *plan, const struct kernels_ops *ke
     return plan->bytes > images ? plan->bytes : images;
 }
 
-static struct replica_memory plan_count(const struct plan *plan, const struct kernels_ops *kernels,
-                                        size_t own, alnico_datatype_t gradient_type)
+/* In the device's memory, of those that the kernels do not read. */
+static size_t batches_beside(const struct replica_setup *setup)
+{
+    const bool staged = setup->kernels->device == ALNICO_DEVICE_CPU && setup->stream;
+    return setup->beside.batches + (staged ? REPLICA_STAGES : 0);
+}
+
+static struct replica_memory plan_count(const struct plan *plan, const struct replica_setup *setup,
+                                        size_t own)
 {
     const struct network *network = plan->network;
+    const size_t images = plan_float_bytes(plan, 0), labels = plan->batch * sizeof(int32_t);
+    const size_t batches = batches_beside(setup),
+                 copy = setup->beside.narrow ? sizeof(uint16_t) : 0;
     struct replica_memory memory = {
         .parameters = network->parameters * sizeof(float),
-        .gradients = network->parameters * type_bytes(gradient_type),
+        .gradients = network->parameters * (type_bytes(setup->gradient_type) + copy),
         .optimizer = network->parameters * sizeof(float),
         .statistics = network->statistics * sizeof(float),
-        .images = (kernels->load ? 0 : plan_float_bytes(plan, 0)) + plan->batch * sizeof(int32_t),
-        .activations = replica_activations(plan, kernels),
+        .images = (batches + !setup->kernels->load) * images + (batches + 1) * labels,
+        .activations = replica_activations(plan, setup->kernels),
         .kernels = own,
     };
     memory.total = memory.parameters + memory.gradients + memory.optimizer + memory.statistics +
@@ -43,7 +53,7 @@ struct replica_memory replica_memory(const struct replica *replica)
     const struct kernels_ops *kernels = replica->ops;
     const size_t own = kernels->held_bytes ? kernels->held_bytes(replica->kernels)
                                            : own_bytes(replica->plan, kernels);
-    return plan_count(replica->plan, kernels, own, replica->setup.gradient_type);
+    return plan_count(replica->plan, &replica->asked, own);
 }
 
 alnico_status_t replica_measure(const struct network *network, const struct replica_setup *setup,
@@ -52,7 +62,7 @@ alnico_status_t replica_measure(const struct network *network, const struct repl
     struct plan *plan;
     TRY(plan_create(network, &setup->kernels->rules, setup->batch, setup->options.precision,
                     &plan));
-    *out = plan_count(plan, setup->kernels, own_bytes(plan, setup->kernels), setup->gradient_type);
+    *out = plan_count(plan, setup, own_bytes(plan, setup->kernels));
     plan_destroy(plan);
     return ALNICO_SUCCESS;
 }

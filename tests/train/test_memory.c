@@ -76,6 +76,35 @@ static void what_does_not_fit_is_refused(void **unused)
     network_destroy(network);
 }
 
+/* Batches and a copy of the gradients that the caller keeps; on a stream of the CPU those that
+ * travel. */
+static void what_stands_beside_counts(void **unused)
+{
+    (void)unused;
+    struct network *network = network_of(&model_resnet20, 16);
+    struct replica_setup setup = {
+        .kernels = &kernels_naive, .batch = 7, .gradient_type = ALNICO_FLOAT32};
+    const size_t bytes = bytes_of(network, setup, 7);
+    const size_t batch = 7 * (16 * 16 * 3 * sizeof(float) + sizeof(int32_t));
+    struct replica *replica;
+    setup.beside.batches = 8;
+    assert_int_equal(bytes_of(network, setup, 7), bytes + 8 * batch);
+    setup.beside.narrow = true;
+    assert_int_equal(bytes_of(network, setup, 7),
+                     bytes + 8 * batch + network->parameters * sizeof(uint16_t));
+    setup.memory_limit = bytes;
+    assert_int_equal(replica_create(network, &setup, &replica), ALNICO_ERROR_MEMORY);
+    setup.beside = (struct replica_beside){0};
+    assert_int_equal(alnico_stream_create((alnico_stream_t *)&setup.stream), ALNICO_SUCCESS);
+    setup.memory_limit = bytes_of(network, setup, 7);
+    assert_int_equal(setup.memory_limit, bytes + 2 * batch);
+    assert_int_equal(replica_create(network, &setup, &replica), ALNICO_SUCCESS);
+    assert_int_equal(replica_memory(replica).total, bytes + 2 * batch);
+    replica_destroy(replica);
+    alnico_stream_destroy(setup.stream);
+    network_destroy(network);
+}
+
 /* A batch that no machine has memory for is refused by what this one has. */
 static void the_device_says_how_much_there_is(void **unused)
 {
@@ -237,6 +266,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_largest_batch_is_the_largest),
                                        cmocka_unit_test(what_does_not_fit_is_refused),
+                                       cmocka_unit_test(what_stands_beside_counts),
                                        cmocka_unit_test(the_device_says_how_much_there_is),
                                        cmocka_unit_test(activations_share_memory),
                                        cmocka_unit_test(images_come_in_among_activations)};
