@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <zlib.h>
 
 enum { TEXT_BYTES = 128, NO_ENGINE = -1 };
 
@@ -237,6 +238,17 @@ static alnico_status_t product_find(const struct cudnn_plans *plans,
                : error_set(ALNICO_ERROR_UNSUPPORTED, "workspace");
 }
 
+/* CRC-32 of a plan and what it is for: cuDNN does not tell the shapes of a plan from a text. */
+static uint32_t plan_sum(const struct cudnn_plans *plans, const struct remembered *item,
+                         const char *plan)
+{
+    const char *const texts[] = {plans->section->string, item->text, plan};
+    uLong sum = crc32_z(0, NULL, 0);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        sum = crc32_z(sum, (const Bytef *)texts[i], strlen(texts[i]) + 1);
+    return (uint32_t)sum;
+}
+
 static bool file_find(struct cudnn_plans *plans, const struct convolution *convolution,
                       struct remembered *item)
 {
@@ -245,6 +257,7 @@ static bool file_find(struct cudnn_plans *plans, const struct convolution *convo
     const char *product = cJSON_GetStringValue(cJSON_GetObjectItem(entry, "product"));
     const double engine = cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "engine"));
     const double us = cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "us"));
+    const double sum = cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "sum"));
     const char *why = cJSON_GetStringValue(cJSON_GetObjectItem(entry, "why"));
     if (why && engine == NO_ENGINE) {
         item->choice.engine = NO_ENGINE;
@@ -252,6 +265,8 @@ static bool file_find(struct cudnn_plans *plans, const struct convolution *convo
         return true;
     }
     if ((!plan && !product) || !(engine >= 0) || !(us >= 0))
+        return false;
+    if (!product && sum != plan_sum(plans, item, plan))
         return false;
     item->choice.engine = (int64_t)engine;
     item->choice.us = us;
@@ -276,6 +291,7 @@ static void file_add(struct cudnn_plans *plans, const struct remembered *item)
     cJSON_AddNumberToObject(entry, "workspace", (double)item->choice.workspace);
     if (plan) {
         cJSON_AddStringToObject(entry, "plan", plan);
+        cJSON_AddNumberToObject(entry, "sum", plan_sum(plans, item, plan));
     } else {
         product_text(item->choice.product, product);
         cJSON_AddStringToObject(entry, "product", product);

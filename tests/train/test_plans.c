@@ -344,6 +344,36 @@ static void errors_are_not_remembered(void **unused)
     plans_end(plans);
 }
 
+/* Puts what the file has of the first convolution in the place of the second. */
+static void entries_mix(void)
+{
+    struct cudnn_plans *plans = plans_begin();
+    cJSON *first = plans->section->child, *second = first->next;
+    assert_non_null(second);
+    assert_true(cJSON_ReplaceItemInObjectCaseSensitive(plans->section, second->string,
+                                                       cJSON_Duplicate(first, true)));
+    FILE *file = fopen(path, "wb");
+    char *text = cJSON_Print(plans->file);
+    assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
+    cJSON_free(text);
+    plans_close(plans);
+}
+
+/* It would read and write what is not its own. */
+static void a_plan_of_another_convolution_is_searched_again(void **unused)
+{
+    (void)unused;
+    struct cudnn_plans *plans = plans_begin();
+    expect(plans, 8, ALNICO_SUCCESS, 1, NULL);
+    expect(plans, 16, ALNICO_SUCCESS, 1, NULL);
+    plans_end(plans);
+    entries_mix();
+    plans = plans_begin();
+    expect(plans, 8, ALNICO_SUCCESS, 0, NULL);
+    expect(plans, 16, ALNICO_SUCCESS, 1, NULL);
+    plans_end(plans);
+}
+
 /* ---- Several processes with one file ---- */
 
 enum { RANKS = 4, ROUNDS = 10 };
@@ -467,6 +497,7 @@ int main(void)
         cmocka_unit_test_setup(that_there_is_no_engine_is_remembered, forget),
         cmocka_unit_test_setup(want_of_memory_stays_out_of_the_file, forget),
         cmocka_unit_test_setup(errors_are_not_remembered, forget),
+        cmocka_unit_test_setup(a_plan_of_another_convolution_is_searched_again, forget),
         cmocka_unit_test_setup(ranks_lose_nothing_in_one_file, forget),
         cmocka_unit_test_setup(ranks_with_one_file_choose_alike, forget),
         cmocka_unit_test_setup(what_others_wrote_stays, forget),
