@@ -39,7 +39,7 @@ struct cudnn_plans {
     cJSON *section; /* of this GPU, versions and options, inside */
     cJSON *found;   /* what this process searched, as in a section */
     int lock;       /* the file, locked from the first search until plans_save; -1: it is not */
-    bool tried;     /* whether locking it was tried */
+    bool tried;     /* whether locking it was tried, and it was not unlocked since */
 };
 
 /* ---- The file ---- */
@@ -151,6 +151,7 @@ static void file_unlock(struct cudnn_plans *plans)
     if (plans->lock >= 0)
         close(plans->lock);
     plans->lock = -1;
+    plans->tried = false;
 }
 
 /* Before the first search: ranks that search the same wait for the first of them, and find it in
@@ -375,6 +376,9 @@ alnico_status_t plans_find(struct cudnn_plans *plans, const struct convolution *
         TRY(file_take(plans));
         if (!file_find(plans, convolution, &item))
             TRY(plans_search(plans, convolution, memory, &item));
+        else if (cJSON_GetArraySize(plans->found) ==
+                 0) /* others who waited need not wait for this */
+            file_unlock(plans);
     }
     plans->items[plans->count++] = item;
     return remembered_take(&item, out);
