@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* With a time limit, the ranks agree on the time after the first step and whenever so many are
- * done. */
+/* With a time limit, the ranks agree on the time after the run's first step and whenever so many
+ * are done. */
 enum { AGREE_STEPS = 8 };
 
 /* ---- One step ---- */
@@ -27,16 +27,17 @@ static alnico_status_t gradients_filled(void *context, size_t elements)
     return ALNICO_SUCCESS;
 }
 
-/* The share of the run that will be over after the step to come: with a time limit, if steps go on
- * taking what they took until the ranks last agreed. */
+/* The share of the run that will be over after the step to come: with a time limit, which counts
+ * from the first step on, if steps go on taking what they took until the ranks last agreed. */
 static double trainer_done(const struct trainer *trainer)
 {
-    const double step = (double)(trainer->step + 1);
-    double done = step / (double)trainer->steps;
+    const size_t step = trainer->step + 1;
+    double done = (double)step / (double)trainer->steps;
     if (trainer->options->seconds > 0)
-        done = trainer->agreed_step ? trainer->agreed / trainer->options->seconds * step /
-                                          (double)trainer->agreed_step
-                                    : 0;
+        done = trainer->agreed_steps
+                   ? trainer->agreed / trainer->options->seconds * (double)(step - trainer->first) /
+                         (double)trainer->agreed_steps
+                   : 0;
     return done < 1 ? done : 1;
 }
 
@@ -207,11 +208,12 @@ static alnico_status_t trainer_epoch(struct trainer *trainer)
 /* With a time limit: whether it is over, by the slowest rank's clock. */
 static alnico_status_t trainer_agree(struct trainer *trainer, bool *over)
 {
-    if (trainer->options->seconds <= 0 || (trainer->step > 1 && trainer->step % AGREE_STEPS))
+    const size_t done = trainer->step - trainer->first;
+    if (trainer->options->seconds <= 0 || (done > 1 && done % AGREE_STEPS))
         return ALNICO_SUCCESS;
     TRY(trainer_drain(trainer));
     trainer->agreed = trainer->seconds;
-    trainer->agreed_step = trainer->step;
+    trainer->agreed_steps = done;
     TRY(trainer_share(trainer, &trainer->agreed, 1, ALNICO_MAXIMUM));
     *over = trainer->agreed >= trainer->options->seconds;
     return ALNICO_SUCCESS;

@@ -31,7 +31,7 @@ struct trainer {
     double *lasted; /* seconds of each step that was read */
     size_t lasted_room;
     double agreed;        /* of training, as all ranks last agreed on it */
-    size_t agreed_step;   /* after so many steps */
+    size_t agreed_steps;  /* after so many of this run's steps */
     double other_library; /* seconds inside the kernels' library that are not training's */
     double test_seconds;
     struct outcome epoch; /* of this epoch's images so far */

@@ -135,6 +135,37 @@ static void streams_resume_to_the_bit(void **unused)
     alnico_stream_destroy(stream);
 }
 
+/* The rates of a run's first two steps. */
+static void record_rates(void *context, const struct trainer_progress *progress)
+{
+    double *rates = context;
+    if (progress->step <= 5 && !progress->tested)
+        rates[progress->step - 4] = progress->rate;
+}
+
+/* The time limit of a run that goes on counts from there: it learns from its second step on. */
+static void timed_runs_go_on_learning(void **unused)
+{
+    (void)unused;
+    const struct trainer_place place = {0};
+    struct trainer_report report;
+    double rates[2] = {0};
+    struct trainer_options options = options_make("cnn", 16);
+    options.steps = 3;
+    options.tests = 0;
+    options.save = saved;
+    assert_int_equal(trainer_run(&options, &place, &report), ALNICO_SUCCESS);
+    options.save = NULL;
+    options.load = saved;
+    options.steps = 0;
+    options.seconds = 0.5;
+    options.progress = record_rates;
+    options.context = rates;
+    assert_int_equal(trainer_run(&options, &place, &report), ALNICO_SUCCESS);
+    assert_true(report.seconds >= 0.5 && report.steps > 5);
+    assert_true(rates[0] == 0 && rates[1] > 0);
+}
+
 /* ---- Two ranks ---- */
 
 struct together {
@@ -313,11 +344,14 @@ static void writes_are_whole_or_nothing(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_resume_to_the_bit),     cmocka_unit_test(streams_resume_to_the_bit),
-        cmocka_unit_test(ranks_resume_to_the_bit),    cmocka_unit_test(failed_saves_end_all_ranks),
-        cmocka_unit_test(other_runs_are_refused),     cmocka_unit_test(damaged_files_are_refused),
-        cmocka_unit_test(writes_are_whole_or_nothing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_resume_to_the_bit),
+                                       cmocka_unit_test(streams_resume_to_the_bit),
+                                       cmocka_unit_test(timed_runs_go_on_learning),
+                                       cmocka_unit_test(ranks_resume_to_the_bit),
+                                       cmocka_unit_test(failed_saves_end_all_ranks),
+                                       cmocka_unit_test(other_runs_are_refused),
+                                       cmocka_unit_test(damaged_files_are_refused),
+                                       cmocka_unit_test(writes_are_whole_or_nothing)};
     snprintf(folder, sizeof folder, "/tmp/alnico-checkpoint-%d", (int)getpid());
     snprintf(saved, sizeof saved, "%s/saved", folder);
     snprintf(kept, sizeof kept, "%s/kept", folder);
