@@ -6,6 +6,7 @@
 #include "train_options.h"
 #include "train_profile.h"
 #include "train_report.h"
+#include "train_start.h"
 
 #include <alnico/mpi.h>
 #include <sched.h>
@@ -149,8 +150,12 @@ static void train(struct train_options *options)
 int main(int argc, char **argv)
 {
     int level;
-    struct train_options options = train_options_parse(argc, argv);
+    struct train_trial trial;
+    train_trial_run(argc, argv, &trial);
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    train_trial_end(&trial);
+    struct train_options options = train_options_parse(argc, argv);
+    train_modes_agree(&options);
     const int threads = threads_default();
     if (!options.trainer.compute.threads)
         options.trainer.compute.threads = threads;

@@ -63,14 +63,25 @@ void program_check(alnico_status_t status, const char *what)
         program_fail("%s: %s: %s", what, alnico_status_string(status), alnico_error_detail());
 }
 
-int program_launch_rank(void)
+/* NULL: no launcher started this process. */
+static const char *launch_text(void)
 {
     static const char *const names[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
                                         "SLURM_PROCID"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (getenv(names[i]))
-            return atoi(getenv(names[i]));
-    return 0;
+            return getenv(names[i]);
+    return NULL;
+}
+
+bool program_launched(void)
+{
+    return launch_text() != NULL;
+}
+
+int program_launch_rank(void)
+{
+    return program_launched() ? atoi(launch_text()) : 0;
 }
 
 int program_local_rank(void)

@@ -20,6 +20,9 @@ _Noreturn void program_refuse(const char *format, ...) __attribute__((format(pri
  * call. */
 void program_check(alnico_status_t status, const char *what);
 
+/* Whether an MPI launcher started this process, by its environment. */
+bool program_launched(void);
+
 /* The rank that the MPI launcher gave this process, from its environment, before MPI_Init; 0
  * without. */
 int program_launch_rank(void);

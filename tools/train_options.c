@@ -456,10 +456,8 @@ struct train_options train_options_parse(int argc, char **argv)
                     .seed = 1},
         .given = {.rate = -1, .momentum = -1, .decay = -1, .warmup = -1, .drops = {-1}}};
     const struct argp argp = {.options = table, .parser = parse, .doc = doc};
-    const struct program_streams streams = program_hush(program_launch_rank());
     argp_err_exit_status = EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &options);
-    program_unhush(streams);
     return options;
 }
 

@@ -1,4 +1,4 @@
-/* The command line of alnico-train. Main thread, before MPI begins. */
+/* The command line of alnico-train. Main thread. */
 #ifndef ALNICO_TOOLS_TRAIN_OPTIONS_H
 #define ALNICO_TOOLS_TRAIN_OPTIONS_H
 

@@ -96,7 +96,6 @@ static alnico_status_t options_agree(struct trainer *trainer)
         {"rule of buckets", o->rule},
         {"buckets", o->buckets},
         {"overlap", o->late},
-        {"stream", trainer->place.stream != NULL},
         {"checkpoint to load", name_bits(o->load)},
         {"checkpoint to save", name_bits(o->save)},
         {"steps between checkpoints", o->save_every},
