@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,7 @@ static bool write_all(int file, const void *data, size_t bytes)
 /* Makes a rename durable. */
 static bool folder_flush(const char *path)
 {
-    char copy[4096];
+    char copy[PATH_MAX];
     snprintf(copy, sizeof copy, "%s", path);
     const int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
@@ -83,19 +84,81 @@ static alnico_status_t file_fill(const char *path, int file, const struct header
     return fsync(file) == 0 ? ALNICO_SUCCESS : system_error(path, "cannot be flushed");
 }
 
-static alnico_status_t file_place(const char *path, const char *beside, const struct header *header,
+/* Where a file will stand, and where it is written. */
+struct place {
+    char path[PATH_MAX], beside[PATH_MAX];
+};
+
+static alnico_status_t length_check(int length, const char *path)
+{
+    if (length >= 0 && length < PATH_MAX)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %.64s...: the name is too long", path);
+}
+
+/* Follows symbolic links, also to what is not there yet. */
+static alnico_status_t links_follow(const char *path, char *out)
+{
+    enum { LINKS_MOST = 40 }; /* as the kernel */
+    char link[PATH_MAX], folder[PATH_MAX];
+    TRY(length_check(snprintf(out, PATH_MAX, "%s", path), path));
+    for (int i = 0; i < LINKS_MOST; i++) {
+        const ssize_t length = readlink(out, link, sizeof link - 1);
+        if (length < 0)
+            return ALNICO_SUCCESS;
+        link[length] = '\0';
+        memcpy(folder, out, sizeof folder);
+        TRY(length_check(*link == '/' ? snprintf(out, PATH_MAX, "%s", link)
+                                      : snprintf(out, PATH_MAX, "%s/%s", dirname(folder), link),
+                         path));
+    }
+    errno = ELOOP;
+    return system_error(path, "cannot be replaced");
+}
+
+static alnico_status_t place_find(const char *path, struct place *out)
+{
+    struct stat about;
+    errno = ENOENT;
+    if (!*path)
+        return system_error(path, "cannot be opened");
+    TRY(links_follow(path, out->path));
+    if (lstat(out->path, &about) == 0 && !S_ISREG(about.st_mode))
+        return error_set(ALNICO_ERROR_SYSTEM,
+                         "checkpoint %s: cannot be replaced: it is not a regular file", path);
+    return length_check(snprintf(out->beside, PATH_MAX, "%s.%d", out->path, (int)getpid()), path);
+}
+
+static alnico_status_t beside_open(const struct place *place, int *out)
+{
+    *out = open(place->beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    return *out < 0 ? system_error(place->beside, "cannot be opened") : ALNICO_SUCCESS;
+}
+
+static alnico_status_t file_place(const struct place *place, const struct header *header,
                                   const float *values, size_t count)
 {
-    const int file = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (file < 0)
-        return system_error(beside, "cannot be opened");
-    const alnico_status_t status = file_fill(beside, file, header, values, count);
+    int file;
+    TRY(beside_open(place, &file));
+    const alnico_status_t status = file_fill(place->beside, file, header, values, count);
     if (close(file) != 0 && status == ALNICO_SUCCESS)
-        return system_error(beside, "cannot be closed");
+        return system_error(place->beside, "cannot be closed");
     TRY(status);
-    if (rename(beside, path) != 0)
-        return system_error(path, "cannot be replaced");
-    return folder_flush(path) ? ALNICO_SUCCESS : system_error(path, "its folder cannot be flushed");
+    if (rename(place->beside, place->path) != 0)
+        return system_error(place->path, "cannot be replaced");
+    return folder_flush(place->path) ? ALNICO_SUCCESS
+                                     : system_error(place->path, "its folder cannot be flushed");
+}
+
+alnico_status_t checkpoint_try(const char *path)
+{
+    struct place place;
+    int file;
+    TRY(place_find(path, &place));
+    TRY(beside_open(&place, &file));
+    close(file);
+    unlink(place.beside);
+    return ALNICO_SUCCESS;
 }
 
 alnico_status_t checkpoint_write(const char *path, const struct checkpoint *checkpoint)
@@ -106,15 +169,14 @@ alnico_status_t checkpoint_write(const char *path, const struct checkpoint *chec
                             .step = checkpoint->step,
                             .tests = checkpoint->tests};
     const size_t count = checkpoint_count(checkpoint);
-    char beside[4096];
-    if ((size_t)snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid()) >= sizeof beside)
-        return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %.64s...: the name is too long", path);
+    struct place place;
+    TRY(place_find(path, &place));
     memcpy(header.magic, magic, MAGIC_BYTES);
     memcpy(header.words, checkpoint->words, sizeof header.words);
     header.checksum = checksum_of(&header, checkpoint->values, count);
-    const alnico_status_t status = file_place(path, beside, &header, checkpoint->values, count);
+    const alnico_status_t status = file_place(&place, &header, checkpoint->values, count);
     if (status != ALNICO_SUCCESS)
-        unlink(beside);
+        unlink(place.beside);
     return status;
 }
 

@@ -1,8 +1,8 @@
 /*
  * The state of a training run in a file: parameters, the optimizer's velocities, every rank's
  * running statistics, and what the run was. A file is there as a whole or not at all: it is written
- * beside its place, flushed and renamed; and a checksum covers all of it. Any thread; numbers as
- * the host has them.
+ * beside its place, flushed and renamed; and a checksum covers all of it. Symbolic links are
+ * followed, and only a regular file is replaced. Any thread; numbers as the host has them.
  */
 #ifndef ALNICO_SRC_TRAIN_CHECKPOINT_H
 #define ALNICO_SRC_TRAIN_CHECKPOINT_H
@@ -34,6 +34,9 @@ size_t checkpoint_count(const struct checkpoint *checkpoint);
 
 /* Errors: SYSTEM, naming the file and what failed; what stood there before is still there. */
 alnico_status_t checkpoint_write(const char *path, const struct checkpoint *checkpoint);
+
+/* Whether a file can be written there, without writing it. Errors: as checkpoint_write's. */
+alnico_status_t checkpoint_try(const char *path);
 
 /* Reads and allocates; checkpoint_free ends it. Errors, naming the file: SYSTEM (cannot be read),
  * ARGUMENT (no checkpoint, truncated, a wrong checksum), MEMORY. On error *out has no values. */

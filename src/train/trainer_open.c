@@ -1,6 +1,7 @@
 /* Making and ending what a run needs. See trainer_state.h. */
 #include "trainer_state.h"
 
+#include "checkpoint.h"
 #include "models/models.h"
 #include "status.h"
 
@@ -221,6 +222,8 @@ static alnico_status_t trainer_prepare(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     TRY(trainer_check(options));
+    if (options->save && trainer->rank == 0)
+        TRY(checkpoint_try(options->save));
     TRY(trainer_data(trainer));
     TRY(trainer_network(options, data_info(trainer->train), &trainer->network));
     TRY(optimizer_check(&options->optimizer));

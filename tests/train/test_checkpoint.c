@@ -216,17 +216,33 @@ static void rank_refuse(struct rank *rank)
     const alnico_status_t status = trainer_run(&together->options, &place, &report);
     REQUIRE(status == ALNICO_ERROR_SYSTEM || status == ALNICO_ERROR_ABORTED);
     if (rank->rank == 0)
-        ranks_require_detail("/nonexistent/file");
+        ranks_require_detail(together->options.save);
     alnico_comm_destroy(comm);
 }
 
-/* Only rank 0 writes; the other does not wait for it for ever. */
+/* Removes the folder that the context names. */
+static void folder_remove(void *context, const struct trainer_progress *progress)
+{
+    (void)progress;
+    rmdir(context);
+}
+
+/* Only rank 0 writes; the other does not wait for it for ever, neither at the start nor where the
+ * folder has gone. */
 static void failed_saves_end_all_ranks(void **unused)
 {
     (void)unused;
+    char gone[96], path[128];
     struct together together = {.options = options_make("cnn", 8)};
     together.options.save = "/nonexistent/file";
     together.options.save_every = 2;
+    ranks_run(2, rank_refuse, &together);
+    snprintf(gone, sizeof gone, "%s/gone", folder);
+    snprintf(path, sizeof path, "%s/file", gone);
+    assert_int_equal(mkdir(gone, 0700), 0);
+    together.options.save = path;
+    together.options.progress = folder_remove;
+    together.options.context = gone;
     ranks_run(2, rank_refuse, &together);
 }
 
@@ -240,6 +256,34 @@ static void refused(const struct trainer_options *options, const char *detail)
         fail_msg("a run went on from a checkpoint, expected '%s'", detail);
     if (!strstr(alnico_error_detail(), detail))
         fail_msg("'%s' does not say '%s'", alnico_error_detail(), detail);
+}
+
+/* What could not be written at the end is refused before the first step. */
+static void saves_are_tried_first(void **unused)
+{
+    (void)unused;
+    char pipe[96], missing[128];
+    size_t first = 0;
+    struct trainer_options options = options_make("cnn", 16);
+    snprintf(pipe, sizeof pipe, "%s/pipe", folder);
+    snprintf(missing, sizeof missing, "%s/missing/file", folder);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    const char *const rows[][2] = {{missing, "cannot be opened"},
+                                   {"", "cannot be opened"},
+                                   {"/proc/x", "cannot be opened"},
+                                   {folder, "it is not a regular file"},
+                                   {pipe, "it is not a regular file"}};
+    options.progress = record_first;
+    options.context = &first;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        options.save = rows[i][0];
+        refused(&options, rows[i][1]);
+        assert_int_equal(first, 0);
+    }
+    struct stat about;
+    assert_int_equal(lstat(pipe, &about), 0);
+    assert_true(S_ISFIFO(about.st_mode));
+    remove(pipe);
 }
 
 static void other_runs_are_refused(void **unused)
@@ -342,16 +386,45 @@ static void writes_are_whole_or_nothing(void **unused)
     checkpoint_free(&state);
 }
 
+/* A link to a link, to a file that is not there yet and then is. */
+static void links_are_followed(void **unused)
+{
+    (void)unused;
+    struct checkpoint state, again;
+    struct stat about;
+    char link[96], other[96];
+    snprintf(link, sizeof link, "%s/link", folder);
+    snprintf(other, sizeof other, "%s/other", folder);
+    assert_int_equal(checkpoint_read(saved, &state), ALNICO_SUCCESS);
+    assert_int_equal(symlink(other, link), 0);
+    assert_int_equal(symlink("broken", other), 0);
+    remove(broken);
+    for (state.step = 7; state.step < 9; state.step++) {
+        assert_int_equal(checkpoint_try(link), ALNICO_SUCCESS);
+        assert_int_equal(checkpoint_write(link, &state), ALNICO_SUCCESS);
+        assert_int_equal(checkpoint_read(broken, &again), ALNICO_SUCCESS);
+        assert_int_equal(again.step, state.step);
+        checkpoint_free(&again);
+        assert_true(lstat(link, &about) == 0 && S_ISLNK(about.st_mode));
+        assert_true(lstat(other, &about) == 0 && S_ISLNK(about.st_mode));
+        assert_true(lstat(broken, &about) == 0 && S_ISREG(about.st_mode));
+    }
+    remove(other);
+    assert_int_equal(symlink("link", other), 0);
+    assert_int_equal(checkpoint_try(link), ALNICO_ERROR_SYSTEM);
+    remove(link);
+    remove(other);
+    checkpoint_free(&state);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_resume_to_the_bit),
-                                       cmocka_unit_test(streams_resume_to_the_bit),
-                                       cmocka_unit_test(timed_runs_go_on_learning),
-                                       cmocka_unit_test(ranks_resume_to_the_bit),
-                                       cmocka_unit_test(failed_saves_end_all_ranks),
-                                       cmocka_unit_test(other_runs_are_refused),
-                                       cmocka_unit_test(damaged_files_are_refused),
-                                       cmocka_unit_test(writes_are_whole_or_nothing)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_resume_to_the_bit),      cmocka_unit_test(streams_resume_to_the_bit),
+        cmocka_unit_test(timed_runs_go_on_learning),   cmocka_unit_test(ranks_resume_to_the_bit),
+        cmocka_unit_test(failed_saves_end_all_ranks),  cmocka_unit_test(saves_are_tried_first),
+        cmocka_unit_test(other_runs_are_refused),      cmocka_unit_test(damaged_files_are_refused),
+        cmocka_unit_test(writes_are_whole_or_nothing), cmocka_unit_test(links_are_followed)};
     snprintf(folder, sizeof folder, "/tmp/alnico-checkpoint-%d", (int)getpid());
     snprintf(saved, sizeof saved, "%s/saved", folder);
     snprintf(kept, sizeof kept, "%s/kept", folder);
