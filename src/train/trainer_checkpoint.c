@@ -68,6 +68,13 @@ alnico_status_t trainer_save(struct trainer *trainer)
     return status;
 }
 
+/* Whether the loss scale goes on from the checkpoint's: it does not if it is an option, as nothing
+ * would lower it. */
+static bool scale_goes_on(const struct trainer *trainer, const struct checkpoint *checkpoint)
+{
+    return trainer->options->compute.loss_scale <= 0 && checkpoint->words[CONTROL_LOSS_SCALE] > 0;
+}
+
 static alnico_status_t state_write(struct trainer *trainer, const struct checkpoint *checkpoint)
 {
     struct replica *replica = trainer->replica;
@@ -76,7 +83,7 @@ static alnico_status_t state_write(struct trainer *trainer, const struct checkpo
     const float *own = checkpoint->values + 2 * count + statistics * (size_t)trainer->rank;
     TRY(replica_write(replica, replica->arenas.velocity, checkpoint->values + count, bytes));
     TRY(replica_write(replica, replica->arenas.statistics, own, statistics * sizeof(float)));
-    if (checkpoint->words[CONTROL_LOSS_SCALE] > 0)
+    if (scale_goes_on(trainer, checkpoint))
         TRY(replica_write(replica, replica->arenas.control, checkpoint->words,
                           CONTROLS * sizeof(float)));
     return replica_write(replica, replica->arenas.parameters, checkpoint->values, bytes);

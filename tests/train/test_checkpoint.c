@@ -166,6 +166,41 @@ static void timed_runs_go_on_learning(void **unused)
     assert_true(rates[0] == 0 && rates[1] > 0);
 }
 
+/* The loss scale of the checkpoint that a run leaves, after it went on from `broken`. */
+static float scale_left(struct trainer_options options, float asked)
+{
+    struct checkpoint left;
+    const struct trainer_place place = {0};
+    options.load = broken;
+    options.save = kept;
+    options.compute.loss_scale = asked;
+    run(&options, &place);
+    assert_int_equal(checkpoint_read(kept, &left), ALNICO_SUCCESS);
+    const float scale = left.words[CONTROL_LOSS_SCALE];
+    checkpoint_free(&left);
+    return scale;
+}
+
+/* The CPU's kernels have no loss scale; what they carry along stands in for a GPU's. */
+static void loss_scales_go_on_unless_given(void **unused)
+{
+    (void)unused;
+    struct checkpoint state;
+    const struct trainer_place place = {0};
+    struct trainer_report report;
+    struct trainer_options options = options_make("cnn", 16);
+    options.steps = 3;
+    options.save = saved;
+    assert_int_equal(trainer_run(&options, &place, &report), ALNICO_SUCCESS);
+    assert_int_equal(checkpoint_read(saved, &state), ALNICO_SUCCESS);
+    state.words[CONTROL_LOSS_SCALE] = 65536;
+    assert_int_equal(checkpoint_write(broken, &state), ALNICO_SUCCESS);
+    checkpoint_free(&state);
+    options.steps = STEPS;
+    assert_true(scale_left(options, 0) == 65536);
+    assert_true(scale_left(options, 128) == 0); /* as it was before */
+}
+
 /* ---- Two ranks ---- */
 
 struct together {
@@ -419,12 +454,17 @@ static void links_are_followed(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_resume_to_the_bit),      cmocka_unit_test(streams_resume_to_the_bit),
-        cmocka_unit_test(timed_runs_go_on_learning),   cmocka_unit_test(ranks_resume_to_the_bit),
-        cmocka_unit_test(failed_saves_end_all_ranks),  cmocka_unit_test(saves_are_tried_first),
-        cmocka_unit_test(other_runs_are_refused),      cmocka_unit_test(damaged_files_are_refused),
-        cmocka_unit_test(writes_are_whole_or_nothing), cmocka_unit_test(links_are_followed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_resume_to_the_bit),
+                                       cmocka_unit_test(streams_resume_to_the_bit),
+                                       cmocka_unit_test(timed_runs_go_on_learning),
+                                       cmocka_unit_test(loss_scales_go_on_unless_given),
+                                       cmocka_unit_test(ranks_resume_to_the_bit),
+                                       cmocka_unit_test(failed_saves_end_all_ranks),
+                                       cmocka_unit_test(saves_are_tried_first),
+                                       cmocka_unit_test(other_runs_are_refused),
+                                       cmocka_unit_test(damaged_files_are_refused),
+                                       cmocka_unit_test(writes_are_whole_or_nothing),
+                                       cmocka_unit_test(links_are_followed)};
     snprintf(folder, sizeof folder, "/tmp/alnico-checkpoint-%d", (int)getpid());
     snprintf(saved, sizeof saved, "%s/saved", folder);
     snprintf(kept, sizeof kept, "%s/kept", folder);
