@@ -1,6 +1,7 @@
 /* See checkpoint.h. A file is a header and the values. */
 #include "checkpoint.h"
 
+#include "plan.h"
 #include "status.h"
 
 #include <errno.h>
@@ -276,8 +277,13 @@ static alnico_status_t name_compare(const char *path, const char *what, const ch
 {
     if (strcmp(saved, here) == 0)
         return ALNICO_SUCCESS;
-    return error_set(ALNICO_ERROR_MISMATCH, "checkpoint %s: it is of %s %s, not %s", path, what,
+    return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %s: it is of %s %s, not %s", path, what,
                      saved, here);
+}
+
+static const char *precision_text(uint64_t precision)
+{
+    return precision < PRECISIONS ? precision_name((enum precision)precision) : "unknown";
 }
 
 alnico_status_t checkpoint_compare(const char *path, const struct checkpoint_run *saved,
@@ -291,20 +297,21 @@ alnico_status_t checkpoint_compare(const char *path, const struct checkpoint_run
         {"image width", saved->width, run->width},
         {"channels", saved->channels, run->channels},
         {"classes", saved->classes, run->classes},
-        {"precision number", saved->precision, run->precision},
         {"batch", saved->batch, run->batch},
         {"number of ranks", saved->ranks, run->ranks},
         {"seed", saved->seed, run->seed},
     };
     TRY(name_compare(path, "model", saved->model, run->model));
     TRY(name_compare(path, "data", saved->data, run->data));
+    TRY(name_compare(path, "precision", precision_text(saved->precision),
+                     precision_text(run->precision)));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].saved != rows[i].here)
-            return error_set(ALNICO_ERROR_MISMATCH,
+            return error_set(ALNICO_ERROR_ARGUMENT,
                              "checkpoint %s: it is of %s %" PRIu64 ", not %" PRIu64, path,
                              rows[i].what, rows[i].saved, rows[i].here);
     if (saved->layout != run->layout)
-        return error_set(ALNICO_ERROR_MISMATCH,
+        return error_set(ALNICO_ERROR_ARGUMENT,
                          "checkpoint %s: its parameters stand in another order than %s's here",
                          path, run->model);
     return ALNICO_SUCCESS;

@@ -45,7 +45,7 @@ alnico_status_t checkpoint_read(const char *path, struct checkpoint *out);
 /* Twice is fine. */
 void checkpoint_free(struct checkpoint *checkpoint);
 
-/* Errors: MISMATCH, naming what differs from what the run at hand is. */
+/* Errors: ARGUMENT, naming what differs from what the run at hand is. */
 alnico_status_t checkpoint_compare(const char *path, const struct checkpoint_run *saved,
                                    const struct checkpoint_run *run);
 

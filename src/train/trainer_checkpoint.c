@@ -98,7 +98,7 @@ static alnico_status_t checkpoint_check(const struct trainer *trainer,
     if (checkpoint->parameters != trainer->network->parameters ||
         checkpoint->statistics != trainer->network->statistics)
         return error_set(
-            ALNICO_ERROR_MISMATCH,
+            ALNICO_ERROR_ARGUMENT,
             "checkpoint %s: it has %llu parameters and %llu statistics, not %zu and %zu", path,
             (unsigned long long)checkpoint->parameters, (unsigned long long)checkpoint->statistics,
             trainer->network->parameters, trainer->network->statistics);

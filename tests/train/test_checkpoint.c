@@ -283,14 +283,17 @@ static void failed_saves_end_all_ranks(void **unused)
 
 /* ---- Files that are refused ---- */
 
-static void refused(const struct trainer_options *options, const char *detail)
+static void refused(const struct trainer_options *options, alnico_status_t expected,
+                    const char *detail)
 {
     const struct trainer_place place = {0};
     struct trainer_report report;
-    if (trainer_run(options, &place, &report) == ALNICO_SUCCESS)
+    const alnico_status_t status = trainer_run(options, &place, &report);
+    if (status == ALNICO_SUCCESS)
         fail_msg("a run went on from a checkpoint, expected '%s'", detail);
     if (!strstr(alnico_error_detail(), detail))
         fail_msg("'%s' does not say '%s'", alnico_error_detail(), detail);
+    assert_int_equal(status, expected);
 }
 
 /* What could not be written at the end is refused before the first step. */
@@ -312,7 +315,7 @@ static void saves_are_tried_first(void **unused)
     options.context = &first;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         options.save = rows[i][0];
-        refused(&options, rows[i][1]);
+        refused(&options, ALNICO_ERROR_SYSTEM, rows[i][1]);
         assert_int_equal(first, 0);
     }
     struct stat about;
@@ -333,29 +336,33 @@ static void other_runs_are_refused(void **unused)
     options = options_make("cnn", 16);
     options.load = saved;
     options.model = "resnet20";
-    refused(&options, "it is of model cnn, not resnet20");
+    refused(&options, ALNICO_ERROR_ARGUMENT, "it is of model cnn, not resnet20");
     options.model = "cnn";
     options.data = "synthetic:6x4x1";
-    refused(&options, "it is of data synthetic:4x4x1, not synthetic:6x4x1");
+    refused(&options, ALNICO_ERROR_ARGUMENT, "it is of data synthetic:4x4x1, not synthetic:6x4x1");
     options.data = "synthetic:4x4x1";
     options.classes = 7;
-    refused(&options, "it is of classes 10, not 7");
+    refused(&options, ALNICO_ERROR_ARGUMENT, "it is of classes 10, not 7");
     options.classes = 0;
     options.batch = 8;
-    refused(&options, "it is of batch 16, not 8");
+    refused(&options, ALNICO_ERROR_ARGUMENT, "it is of batch 16, not 8");
     options.batch = 16;
     options.seed = 4;
-    refused(&options, "it is of seed 3, not 4");
+    refused(&options, ALNICO_ERROR_ARGUMENT, "it is of seed 3, not 4");
     options.seed = 3;
     struct checkpoint checkpoint;
     assert_int_equal(checkpoint_read(saved, &checkpoint), ALNICO_SUCCESS);
     checkpoint.run.layout ^= 1;
     assert_int_equal(checkpoint_write(broken, &checkpoint), ALNICO_SUCCESS);
-    checkpoint_free(&checkpoint);
     options.load = broken;
-    refused(&options, "its parameters stand in another order than cnn's here");
+    refused(&options, ALNICO_ERROR_ARGUMENT,
+            "its parameters stand in another order than cnn's here");
+    checkpoint.run.precision = PRECISION_BF16;
+    assert_int_equal(checkpoint_write(broken, &checkpoint), ALNICO_SUCCESS);
+    checkpoint_free(&checkpoint);
+    refused(&options, ALNICO_ERROR_ARGUMENT, "it is of precision bf16, not fp32");
     options.load = "/nonexistent";
-    refused(&options, "/nonexistent: cannot be opened: No such file");
+    refused(&options, ALNICO_ERROR_SYSTEM, "/nonexistent: cannot be opened: No such file");
 }
 
 static void byte_change(long at, unsigned char by)
@@ -380,22 +387,22 @@ static void damaged_files_are_refused(void **unused)
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         copy_file(saved, broken);
         assert_int_equal(truncate(broken, lengths[i]), 0);
-        refused(&options, "truncated");
+        refused(&options, ALNICO_ERROR_ARGUMENT, "truncated");
     }
     copy_file(saved, broken);
     assert_int_equal(truncate(broken, about.st_size + 4), 0);
-    refused(&options, "truncated or damaged");
+    refused(&options, ALNICO_ERROR_ARGUMENT, "truncated or damaged");
     copy_file(saved, broken);
     byte_change(0, 1);
-    refused(&options, "no checkpoint of this program");
+    refused(&options, ALNICO_ERROR_ARGUMENT, "no checkpoint of this program");
     copy_file(saved, broken);
     byte_change(7, 3);
-    refused(&options, "it is of version 1, not 2");
+    refused(&options, ALNICO_ERROR_ARGUMENT, "it is of version 1, not 2");
     const long places[] = {9, 17, 390, 420, (long)about.st_size / 2, (long)about.st_size - 1};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         copy_file(saved, broken);
         byte_change(places[i], 4);
-        refused(&options, "checkpoint ");
+        refused(&options, ALNICO_ERROR_ARGUMENT, "checkpoint ");
         assert_non_null(strstr(alnico_error_detail(), "damaged"));
     }
 }
