@@ -67,7 +67,9 @@ static const struct argp_option table[] = {
     {"batch", KEY_BATCH, "N", 0, "images per rank and step (64)", 0},
     {"classes", KEY_CLASSES, "N", 0, "of the labels (10)", 0},
     {"test-images", KEY_TESTS, "N", 0,
-     "test images after each epoch and at the end, at most, in whole batches; 0: no test (all)", 0},
+     "test images after each epoch and at the end, rounded up to whole batches over all ranks; 0: "
+     "no test (all)",
+     0},
     {.doc = "How long, one of:"},
     {"epochs", KEY_EPOCHS, "N", 0, "passes over the training images (1)", 0},
     {"steps", KEY_STEPS, "N", 0, "steps of all ranks together", 0},

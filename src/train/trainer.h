@@ -43,7 +43,7 @@ struct trainer_options {
     size_t epochs;
     double seconds; /* about: the ranks agree on the time every few steps */
     size_t classes; /* of the labels; 0: 10 */
-    size_t tests;   /* test images at most, in whole batches, over all ranks; 0: no test */
+    size_t tests;   /* test images over all ranks, rounded up to whole batches; 0: no test */
     uint64_t seed;  /* of parameters, shuffle and augmentation; equal on all ranks */
     struct kernels_options compute;
     struct optimizer_options optimizer;
