@@ -3,6 +3,7 @@
 #include "train_options.h"
 
 #include "program.h"
+#include "train/images.h"
 #include "train/models/models.h"
 #include "train/strategy.h"
 #include "train_read.h"
@@ -158,11 +159,11 @@ static const char doc[] =
 
 static const char *read_data(struct argp_state *state, const char *text)
 {
-    if (strcmp(text, "fashion-mnist") != 0 && strcmp(text, "synthetic") != 0 &&
-        strncmp(text, "synthetic:", 10) != 0 && strncmp(text, "idx:", 4) != 0)
+    if (!images_source_reads(text))
         argp_error(state,
-                   "--data %s: expected fashion-mnist, idx:DIR, synthetic or synthetic:HxWxC",
-                   text);
+                   "--data %s: expected fashion-mnist, idx:DIR, synthetic or synthetic:HxWxC with "
+                   "each from 1 to %d",
+                   text, IDX_MOST_SIDE);
     return text;
 }
 

@@ -188,6 +188,14 @@ static alnico_status_t open_fashion_mnist(bool train, struct images *out)
     return read_folder(FASHION_MNIST, train, out);
 }
 
+bool images_source_reads(const char *source)
+{
+    struct data_info info;
+    return strcmp(source, "synthetic") == 0 || strcmp(source, "fashion-mnist") == 0 ||
+           (strncmp(source, "synthetic:", 10) == 0 && parse_sides(source + 10, &info)) ||
+           (strncmp(source, "idx:", 4) == 0 && source[4]);
+}
+
 static alnico_status_t open_source(const struct data_options *options, struct images *out)
 {
     const char *source = options->source;

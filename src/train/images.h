@@ -18,6 +18,9 @@ struct images {
     float *noise;    /* a table that images begin to read at random places */
 };
 
+/* Whether a source is written as data_options says, be it there or not. */
+bool images_source_reads(const char *source);
+
 /* Reads or makes what options->source names. Errors as data_open; on error nothing is left to
  * finish. */
 alnico_status_t images_open(const struct data_options *options, struct images *out);
