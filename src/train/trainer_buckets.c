@@ -1,7 +1,8 @@
 /*
  * Cutting the gradient arena for a run: by size, by number, or planned. For a plan every step's
  * time backward is measured with a batch that leaves no trace, and messages of two sizes; all ranks
- * take the means over the ranks, and so the same buckets. See buckets.h for the rule.
+ * take the means over the ranks, and so the same buckets; one rank alone, which sends nothing, has
+ * one and measures nothing. See buckets.h for the rule.
  */
 #include "trainer_state.h"
 
@@ -136,7 +137,7 @@ static alnico_status_t trainer_plan(struct trainer *trainer)
     if (!numbers)
         return error_set(ALNICO_ERROR_MEMORY, "trainer: no memory to measure steps");
     alnico_status_t status = steps_measure(trainer->replica, numbers);
-    if (status == ALNICO_SUCCESS && trainer->place.device)
+    if (status == ALNICO_SUCCESS)
         status = costs_measure(trainer, &costs);
     numbers[plan->count] = costs.alpha;
     numbers[plan->count + 1] = costs.beta;
@@ -160,6 +161,8 @@ alnico_status_t trainer_buckets(struct trainer *trainer)
     const struct trainer_options *options = trainer->options;
     const size_t elements = trainer->network->parameters;
     const size_t each = options->buckets / trainer_wire_bytes(options);
+    if (options->rule == BUCKETS_PLANNED && !trainer->place.device)
+        return buckets_of_count(elements, 1, &trainer->buckets);
     if (options->rule == BUCKETS_PLANNED)
         return trainer_plan(trainer);
     if (options->rule == BUCKETS_OF_COUNT && options->buckets)

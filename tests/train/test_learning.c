@@ -1,6 +1,6 @@
 /* The whole trainer on one rank: the loss falls and the test succeeds on real images, runs repeat
  * to the bit, and bad options are refused. Without the data set the program is skipped. */
-#include "train/trainer.h"
+#include "train/trainer_state.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -123,6 +123,24 @@ static void runs_end_when_told(void **unused)
     assert_true(report.seconds >= 0.5 && report.seconds < 2);
 }
 
+/* Nothing travels: one bucket, whatever the steps take, and no step has run to find that out. */
+static void one_rank_plans_without_measuring(void **unused)
+{
+    (void)unused;
+    struct trainer_options options = options_make("synthetic:8x8x1");
+    options.rule = BUCKETS_PLANNED;
+    options.buckets = 0;
+    struct trainer trainer = {.options = &options, .size = 1};
+    if (trainer_open(&trainer))
+        fail_msg("%s", alnico_error_detail());
+    assert_int_equal(trainer.buckets.count, 1);
+    assert_int_equal(trainer.buckets.ends[0], trainer.network->parameters);
+    assert_true(trainer_library(&trainer) == 0);
+    trainer_close(&trainer);
+    options.steps = 2;
+    assert_int_equal(run(&options).buckets, 1);
+}
+
 static void bad_options_are_refused(void **unused)
 {
     (void)unused;
@@ -175,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_repeat_to_the_bit),
         cmocka_unit_test(runs_end_when_told),
+        cmocka_unit_test(one_rank_plans_without_measuring),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(divergence_is_an_error),
     };
