@@ -179,10 +179,22 @@ alnico_status_t trainer_meet(struct trainer *trainer)
     return trainer->strategy->create(&setup, &trainer->meeting);
 }
 
+/* On the CPU: the batches of both parts of the data, and what the strategy narrows into. */
+static struct replica_beside trainer_beside(const struct trainer_options *options,
+                                            const struct kernels_ops *kernels)
+{
+    if (kernels->device != ALNICO_DEVICE_CPU)
+        return (struct replica_beside){0};
+    return (struct replica_beside){.batches = DATA_SLOTS * (options->tests ? 2 : 1),
+                                   .narrow =
+                                       options->wire != ALNICO_FLOAT32 && !kernels->wire_gradients};
+}
+
 struct replica_setup trainer_setup(const struct trainer_options *options, void *stream)
 {
     const struct kernels_ops *kernels = kernels_find(options->kernels);
     return (struct replica_setup){.kernels = kernels,
+                                  .beside = trainer_beside(options, kernels),
                                   .batch = options->batch,
                                   .seed = options->seed,
                                   .options = options->compute,

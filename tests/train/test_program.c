@@ -337,6 +337,12 @@ static void memory_is_printed(void **unused)
     assert_non_null(strstr(output, "\nparameters                97.49 MiB\n"));
     assert_non_null(strstr(output, "\n4.3.relu3 "));
     expect(0, "--memory --model cnn --data synthetic:1x1x1", 1, "pool");
+    /* 256 images of 4 KiB and their labels: 9 batches or, without a test, 5 */
+    const char *small = "--memory --model cnn --data synthetic:32x32x1 --batch 256";
+    char arguments[256];
+    expect(0, small, 0, "\nimages and labels          9.01 MiB\n");
+    snprintf(arguments, sizeof arguments, "%s --test-images 0 --wire bf16", small);
+    expect(0, arguments, 0, "\nimages and labels          5.00 MiB\n");
 }
 
 /* Each step of the plan has its line and its row; times are those of something, and rates follow
