@@ -105,6 +105,15 @@ static int compare_seats(const void *left, const void *right)
     return a->rank - b->rank;
 }
 
+/* What others sent who have given up since lets a late rank through once, and not a second time:
+ * what comes then may wait for all. */
+static alnico_status_t gather_seats(alnico_comm_t comm, const char *who, const struct seat *mine,
+                                    struct seat *seats)
+{
+    TRY(comm_agree(comm, who, mine, seats, sizeof *mine));
+    return comm_agree(comm, who, mine, seats, sizeof *mine);
+}
+
 /* The ranks of `mine`'s color, ordered by key and then by rank; *place is mine among them. */
 static int choose_members(struct seat *seats, int size, const struct seat *mine, int *members,
                           int *place)
@@ -133,12 +142,13 @@ static alnico_status_t split(alnico_comm_t comm, struct seat mine, void *stream,
         error_set(status, "%s: no memory for %d ranks", who, comm->size);
         goto free_seats;
     }
-    status = comm_agree(comm, who, &mine, seats, sizeof mine);
+    status = gather_seats(comm, who, &mine, seats);
     if (status != ALNICO_SUCCESS || mine.color < 0)
         goto free_seats;
     int place = 0, count = choose_members(seats, comm->size, &mine, members, &place);
     struct transport *part;
-    status = comm->transport->ops->subset(comm->transport, members, count, place, &part);
+    status = comm->transport->ops->subset(comm->transport, members, count, place,
+                                          comm->family->settings.timeout, &part);
     if (status == ALNICO_ERROR_TIMEOUT)
         comm_latch(comm, status, alnico_error_detail()); /* as comm_agree */
     if (status == ALNICO_SUCCESS) {

@@ -59,10 +59,10 @@ struct transport_ops {
     bool (*gone)(struct transport *, int rank);
 
     /* A transport for a part of the ranks: ranks[0..size) of this transport, in their new order, of
-     * which the caller is ranks[rank]. Collective over those ranks, each of which is known to
-     * call. */
+     * which the caller is ranks[rank]. Collective over those ranks, which have just agreed to call;
+     * TIMEOUT if one does not come within `timeout` seconds after all. */
     alnico_status_t (*subset)(struct transport *, const int *ranks, int size, int rank,
-                              struct transport **out);
+                              double timeout, struct transport **out);
 
     /* Frees this rank's end. Every transfer has ended or was cancelled. */
     void (*destroy)(struct transport *);
@@ -83,7 +83,7 @@ enum {
                             the kernel, which has to pin the sender's pages, than twice */
 };
 struct shm_options {
-    double timeout;     /* of making it and its subsets, seconds */
+    double timeout;     /* of making it, seconds */
     size_t read_from;   /* bytes from which a message is read out of another process's memory */
     bool through_rings; /* large messages too: never reads another rank's memory */
 };

@@ -223,42 +223,43 @@ static double local_now(struct transport *t)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Waits for one small message of a rank that is known to come. */
-static alnico_status_t finish(struct transport *t, struct transfer *transfer)
+/* The address of a hub is a small message: who sends it waits for nobody. */
+static alnico_status_t receive_hub(struct transport *t, int from, double timeout,
+                                   struct local_hub **hub)
 {
+    struct transfer transfer;
+    TRY(local_irecv(t, from, TAG_EXCHANGE, hub, sizeof(struct local_hub *), &transfer));
     struct backoff backoff = {0};
     backoff_reset(&backoff);
-    for (;;) {
-        alnico_status_t status = local_test(t, transfer);
+    for (double end = local_now(t) + timeout;;) {
+        bool last = local_now(t) > end;
+        alnico_status_t status = local_test(t, &transfer);
         if (status != ALNICO_PENDING)
             return status;
+        if (last)
+            break;
         backoff_pause(&backoff);
     }
+    local_cancel(t, &transfer);
+    return error_set(ALNICO_ERROR_TIMEOUT, "rank %d did not come within %g s", from, timeout);
 }
 
 /* The first of the new ranks creates the hub and sends its address to the others. */
-static alnico_status_t share_hub(struct transport *t, const int *ranks, int size, int rank,
-                                 struct local_hub **hub)
-{
-    struct transfer transfer;
-    if (rank > 0) {
-        TRY(local_irecv(t, ranks[0], TAG_EXCHANGE, hub, sizeof(struct local_hub *), &transfer));
-        TRY(finish(t, &transfer));
-        return *hub ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "cannot allocate a hub");
-    }
-    *hub = local_hub_create(size);
-    for (int i = 1; i < size; i++) {
-        TRY(local_isend(t, ranks[i], TAG_EXCHANGE, hub, sizeof(struct local_hub *), &transfer));
-        TRY(finish(t, &transfer));
-    }
-    return *hub ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "cannot allocate a hub");
-}
-
 static alnico_status_t local_subset(struct transport *t, const int *ranks, int size, int rank,
-                                    struct transport **out)
+                                    double timeout, struct transport **out)
 {
     struct local_hub *hub = NULL;
-    TRY(share_hub(t, ranks, size, rank, &hub));
+    if (rank > 0)
+        TRY(receive_hub(t, ranks[0], timeout, &hub));
+    else
+        hub = local_hub_create(size);
+    for (int i = 1; rank == 0 && i < size; i++) {
+        struct transfer sent;
+        TRY(local_isend(t, ranks[i], TAG_EXCHANGE, &hub, sizeof hub, &sent));
+        TRY(local_test(t, &sent));
+    }
+    if (!hub)
+        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a hub");
     return transport_local_create(hub, rank, out);
 }
 

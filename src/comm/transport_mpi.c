@@ -191,7 +191,7 @@ static void mpi_destroy(struct transport *transport)
 }
 
 static alnico_status_t mpi_subset(struct transport *transport, const int *ranks, int size, int rank,
-                                  struct transport **out);
+                                  double timeout, struct transport **out);
 
 static const struct transport_ops transport_mpi = {
     .name = "mpi",
@@ -227,7 +227,7 @@ static alnico_status_t wrap(MPI_Comm comm, struct transport **out)
 }
 
 /* MPI_Comm_dup with a deadline. */
-static alnico_status_t duplicate(MPI_Comm comm, double timeout, MPI_Comm *out)
+static alnico_status_t duplicate(MPI_Comm comm, double timeout, const char *who, MPI_Comm *out)
 {
     MPI_Request request;
     TRY(mpi_status(MPI_Comm_idup(comm, out, &request), "MPI_Comm_idup"));
@@ -239,8 +239,7 @@ static alnico_status_t duplicate(MPI_Comm comm, double timeout, MPI_Comm *out)
         if (done)
             break;
         if (mpi_now(NULL) > end)
-            return error_set(ALNICO_ERROR_TIMEOUT,
-                             "alnico_comm_create_mpi: not every rank called it within %g s",
+            return error_set(ALNICO_ERROR_TIMEOUT, "%s: not every rank called it within %g s", who,
                              timeout);
     }
     return ALNICO_SUCCESS;
@@ -249,7 +248,7 @@ static alnico_status_t duplicate(MPI_Comm comm, double timeout, MPI_Comm *out)
 alnico_status_t transport_mpi_create(const void *mpi_comm, double timeout, struct transport **out)
 {
     MPI_Comm comm;
-    TRY(duplicate(*(const MPI_Comm *)mpi_comm, timeout, &comm));
+    TRY(duplicate(*(const MPI_Comm *)mpi_comm, timeout, "alnico_comm_create_mpi", &comm));
     return wrap(comm, out);
 }
 
@@ -273,11 +272,24 @@ alnico_status_t transport_mpi_create_group(const int *world, int size, struct tr
     return create_group(MPI_COMM_WORLD, world, size, out);
 }
 
+static bool is_whole(const struct transport *transport, const int *ranks, int size)
+{
+    for (int i = 0; i < size; i++)
+        if (ranks[i] != i)
+            return false;
+    return size == transport->size;
+}
+
+/* For a part of the ranks MPI has only what blocks: there all depends on their having agreed. */
 static alnico_status_t mpi_subset(struct transport *transport, const int *ranks, int size, int rank,
-                                  struct transport **out)
+                                  double timeout, struct transport **out)
 {
     (void)rank;
-    return create_group(((struct transport_mpi *)transport)->comm, ranks, size, out);
+    MPI_Comm comm, whole = ((struct transport_mpi *)transport)->comm;
+    if (!is_whole(transport, ranks, size))
+        return create_group(whole, ranks, size, out);
+    TRY(duplicate(whole, timeout, "making a communicator of all ranks", &comm));
+    return wrap(comm, out);
 }
 
 int transport_mpi_world_rank(void)

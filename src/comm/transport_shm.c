@@ -267,10 +267,11 @@ static alnico_status_t part_exchange(void *context, const void *mine, void *all,
 }
 
 static alnico_status_t shm_subset(struct transport *transport, const int *ranks, int size, int rank,
-                                  struct transport **out)
+                                  double timeout, struct transport **out)
 {
     struct shm_options options = shm_of(transport)->options;
-    struct part part = {transport, ranks, size, rank, options.timeout};
+    options.timeout = timeout;
+    struct part part = {transport, ranks, size, rank, timeout};
     alnico_status_t status = transport_shm_create(part_exchange, &part, rank, size, &options, out);
     if (status == ALNICO_SUCCESS)
         (*out)->concurrent = transport->concurrent;

@@ -362,9 +362,9 @@ static double sim_now(struct transport *t)
 }
 
 static alnico_status_t sim_subset(struct transport *t, const int *ranks, int size, int rank,
-                                  struct transport **out)
+                                  double timeout, struct transport **out)
 {
-    (void)t, (void)ranks, (void)size, (void)rank;
+    (void)t, (void)ranks, (void)size, (void)rank, (void)timeout;
     *out = NULL;
     return error_set(ALNICO_ERROR_UNSUPPORTED, "a simulated machine has no subsets");
 }

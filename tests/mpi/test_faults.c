@@ -1,6 +1,8 @@
 /* What goes wrong over MPI: a rank that never comes, aborts, other sizes, bad MPI arguments. The
  * deadline is two seconds: who gives up then waits for longer than a busy machine holds up the
  * others, so that none is taken for the missing one. */
+#include "comm/comm.h"
+
 #include "reference.h"
 #include "world.h"
 
@@ -174,6 +176,62 @@ static void test_a_late_receiver_gets_nothing(void)
     alnico_comm_destroy(comm);
 }
 
+/* ---- Making a communicator ---- */
+
+static void require_no_part(alnico_status_t status, double start)
+{
+    REQUIRE_STATUS(status, ALNICO_ERROR_TIMEOUT);
+    REQUIRE(ranks_seconds() - start < 2 * DEADLINE);
+}
+
+/* Who comes late finds what the others sent, but not them. In another order it is a part. */
+static void test_a_late_rank_makes_no_part(void)
+{
+    alnico_comm_t comm = world_comm(NULL), part;
+    bool late = world_rank() == world_size() - 1;
+    if (late)
+        MPI_Barrier(MPI_COMM_WORLD);
+    double start = ranks_seconds();
+    require_no_part(alnico_comm_split(comm, 0, -world_rank(), NULL, &part), start);
+    REQUIRE_STATUS(alnico_comm_status(comm), ALNICO_ERROR_TIMEOUT); /* latched */
+    if (!late)
+        MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+    alnico_comm_destroy(comm);
+}
+
+static alnico_status_t (*subset)(struct transport *, const int *, int, int, double,
+                                 struct transport **);
+
+static alnico_status_t late_subset(struct transport *transport, const int *ranks, int size,
+                                   int rank, double timeout, struct transport **out)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    return subset(transport, ranks, size, rank, timeout, out);
+}
+
+/* A rank that is held up when all have agreed to make it. */
+static void test_a_duplicate_waits_until_its_deadline(void)
+{
+    alnico_comm_t comm = world_comm(NULL), copy;
+    bool late = world_rank() == world_size() - 1;
+    struct transport_ops ops = *comm->transport->ops;
+    subset = ops.subset;
+    ops.subset = late_subset;
+    if (late)
+        comm->transport->ops = &ops;
+    double start = ranks_seconds();
+    alnico_status_t status = alnico_comm_duplicate(comm, NULL, &copy);
+    if (late)
+        REQUIRE(status == ALNICO_ERROR_TIMEOUT);
+    else
+        require_no_part(status, start);
+    if (!late)
+        MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+    alnico_comm_destroy(comm);
+}
+
 static void test_different_counts_are_a_mismatch(void)
 {
     alnico_comm_t comm = world_comm(NULL);
@@ -231,6 +289,8 @@ int main(void)
         WORLD_RUN(test_a_stopped_rank_is_named);
         WORLD_RUN(test_a_late_receiver_gets_nothing);
         WORLD_RUN(test_abort_tells_the_others);
+        WORLD_RUN(test_a_late_rank_makes_no_part);
+        WORLD_RUN(test_a_duplicate_waits_until_its_deadline);
     }
     WORLD_RUN(test_different_counts_are_a_mismatch);
     WORLD_RUN(test_bad_mpi_arguments);

@@ -206,6 +206,26 @@ static void late_setting_body(struct rank *rank)
     alnico_comm_destroy(comm);
 }
 
+/* Who comes late finds what the others sent, but not them. */
+static void late_copy_body(struct rank *rank)
+{
+    alnico_comm_t comm = impatient_comm(rank, NULL), copy = comm;
+    bool late = rank->rank == *(const int *)rank->argument;
+    if (late)
+        ranks_barrier(rank);
+    double start = ranks_seconds();
+    REQUIRE_STATUS(alnico_comm_duplicate(comm, NULL, &copy), ALNICO_ERROR_TIMEOUT);
+    ranks_require_detail("alnico_comm_duplicate: rank ");
+    ranks_require_detail(" did not come within 2 s");
+    REQUIRE(ranks_seconds() - start < 2 * deadline);
+    REQUIRE(copy == NULL);
+    REQUIRE_STATUS(alnico_comm_status(comm), ALNICO_ERROR_TIMEOUT); /* latched */
+    if (!late)
+        ranks_barrier(rank);
+    ranks_barrier(rank);
+    alnico_comm_destroy(comm);
+}
+
 /* ---- Disagreement ---- */
 
 static void sizes_body(struct rank *rank)
@@ -339,7 +359,10 @@ static void latched_body(struct rank *rank)
 static void test_late_ranks_splits_counts_and_streams(void **state)
 {
     (void)state;
+    static int first = 0, second = 1;
     struct scene scenes[] = {
+        {2, late_copy_body, &first},
+        {3, late_copy_body, &second},
         {3, late_body, "recursive_doubling"},
         {3, late_body, "one_shot"},
         {4, split_body, NULL},

@@ -166,6 +166,28 @@ static void test_a_message_to_oneself(void **state)
     assert_string_equal(in, "self");
 }
 
+/* Ranks 2 and 1, of which 2 is the first, comes later than 1 waits for, and then again. */
+static void test_a_part_waits_until_its_deadline(void **state)
+{
+    struct world *w = *state;
+    const int ranks[] = {2, 1};
+    struct transport *part[2], *rank1 = w->rank[1], *rank2 = w->rank[2];
+    double start = ranks_seconds();
+    assert_int_equal(rank1->ops->subset(rank1, ranks, 2, 1, 0.1, &part[1]), ALNICO_ERROR_TIMEOUT);
+    assert_non_null(strstr(alnico_error_detail(), "rank 2 did not come within 0.1 s"));
+    assert_true(ranks_seconds() - start >= 0.1);
+    assert_int_equal(rank2->ops->subset(rank2, ranks, 2, 0, 0, &part[0]), ALNICO_SUCCESS);
+    assert_int_equal(rank1->ops->subset(rank1, ranks, 2, 1, 0, &part[1]), ALNICO_SUCCESS);
+    char out[SMALL] = "part", in[SMALL] = "";
+    struct transfer a = send(part[0], 1, 1, out, SMALL);
+    struct transfer b = receive(part[1], 0, 1, in, SMALL);
+    assert_int_equal(test(part[1], &b), ALNICO_SUCCESS);
+    assert_int_equal(test(part[0], &a), ALNICO_SUCCESS);
+    assert_string_equal(in, "part");
+    part[0]->ops->destroy(part[0]);
+    part[1]->ops->destroy(part[1]);
+}
+
 /* Each rank sends to each with two tags, from two threads, and cancels some receives that never
  * match. */
 struct traffic {
@@ -234,6 +256,7 @@ int main(void)
         CASE(test_cancelled_sides_do_not_match),
         CASE(test_a_small_message_outlives_its_sender),
         CASE(test_a_message_to_oneself),
+        CASE(test_a_part_waits_until_its_deadline),
         CASE(test_many_threads_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

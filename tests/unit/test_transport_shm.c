@@ -756,7 +756,7 @@ static void subset_body(struct rank *rank)
     int odd[] = {3, 1}, even[] = {4, 2, 0};
     bool is_odd = rank->rank % 2;
     int mine = is_odd ? rank->rank == 1 : 2 - rank->rank / 2;
-    REQUIRE_STATUS(t->ops->subset(t, is_odd ? odd : even, is_odd ? 2 : 3, mine, &part),
+    REQUIRE_STATUS(t->ops->subset(t, is_odd ? odd : even, is_odd ? 2 : 3, mine, 20, &part),
                    ALNICO_SUCCESS);
     REQUIRE(part->rank == mine && part->size == (is_odd ? 2 : 3));
     struct traffic traffic = {part, 50, 20, 50000};
