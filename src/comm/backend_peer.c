@@ -33,11 +33,16 @@ struct peer_op {
     struct pipeline rest;
 };
 
+static uint64_t serving_now(const struct peer_op *op)
+{
+    return atomic_load_explicit(&op->hosted.comm->peer->serving, memory_order_acquire);
+}
+
 /* In its turn, which then is the next one's. */
 static alnico_status_t poll_run(struct peer_op *op, bool *moved)
 {
     struct peer_state *state = op->hosted.comm->peer;
-    uint64_t serving = atomic_load_explicit(&state->serving, memory_order_acquire);
+    uint64_t serving = serving_now(op);
     if (serving != op->ticket)
         return serving > op->ticket ? ALNICO_SUCCESS : ALNICO_PENDING;
     alnico_status_t status = peer_poll(&op->run, moved);
@@ -54,6 +59,12 @@ static alnico_status_t peer_op_poll(struct hosted *h, bool *moved)
         return status;
     alnico_status_t rest = pipeline_poll(&op->rest, moved);
     return rest == ALNICO_SUCCESS ? status : rest;
+}
+
+static bool peer_op_is_queued(struct hosted *h)
+{
+    const struct peer_op *op = (struct peer_op *)h;
+    return serving_now(op) < op->ticket;
 }
 
 static void peer_op_cancel(struct hosted *h)
@@ -73,6 +84,7 @@ static const struct work_ops peer_work = {
     .bytes = sizeof(struct peer_op),
     .poll = peer_op_poll,
     .cancel = peer_op_cancel,
+    .is_queued = peer_op_is_queued,
     .finish = peer_op_finish,
 };
 

@@ -70,6 +70,10 @@ static alnico_status_t look_at_clock(struct hosted *h)
 {
     if (++h->idle_polls % POLLS_PER_LOOK)
         return ALNICO_PENDING;
+    if (h->work->is_queued && h->work->is_queued(h)) {
+        h->stalled_at = 0;
+        return ALNICO_PENDING;
+    }
     struct transport *transport = h->comm->transport;
     double now = transport->ops->now(transport), timeout = h->comm->family->settings.timeout;
     if (h->stalled_at == 0) {

@@ -28,8 +28,9 @@ struct hosted {
     uint64_t sequence;
     int awaited; /* which rank, when it gave up; -1: all */
     unsigned idle_polls;
-    double stalled_at; /* when it last advanced; 0 before the first look at the clock */
-    bool overdue;      /* at the last look */
+    /* When it last advanced, or its turn came; 0 before the first look at the clock. */
+    double stalled_at;
+    bool overdue; /* at the last look */
 };
 
 /* What a backend's operations do; called by whoever polls. */
@@ -48,6 +49,10 @@ struct work_ops {
     /* Whether it may run: asked before the first poll, while earlier operations of the communicator
      * may be under way. Optional: always. */
     bool (*may_run)(struct hosted *);
+
+    /* Whether it cannot advance before an earlier operation has ended, which then has the deadline:
+     * asked while it stalls. Optional: never. */
+    bool (*is_queued)(struct hosted *);
 
     /* On a real stream, by the caller: opens `ready`, and holds the stream at `done`. Optional: the
      * gates do. */

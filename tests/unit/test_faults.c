@@ -173,6 +173,29 @@ static void test_within_the_deadline_nothing_fails(void **state)
     ranks_run(4, patient_body, NULL);
 }
 
+/* Rank 1 lets each of three wait for more than half of the deadline. What is queued behind another
+ * has its own deadline, which begins when its turn comes. */
+static void queue_body(struct rank *rank)
+{
+    alnico_comm_t comm = impatient_comm(rank, NULL);
+    float values[3] = {1, 2, 3}, sums[3];
+    alnico_request_t request[3];
+    REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, rank->argument),
+                   ALNICO_SUCCESS);
+    for (int i = 0; i < 3; i++) {
+        if (rank->rank == 1)
+            sleep_for(0.6);
+        REQUIRE_STATUS(alnico_iallreduce(&values[i], &sums[i], 1, ALNICO_FLOAT32, ALNICO_SUM, comm,
+                                         &request[i]),
+                       ALNICO_SUCCESS);
+    }
+    for (int i = 0; i < 3; i++) {
+        REQUIRE_STATUS(alnico_request_synchronize(&request[i]), ALNICO_SUCCESS);
+        REQUIRE(sums[i] == 2 * values[i]);
+    }
+    alnico_comm_destroy(comm);
+}
+
 static void split_body(struct rank *rank)
 {
     alnico_comm_t comm = impatient_comm(rank, NULL), part = comm;
@@ -361,6 +384,8 @@ static void test_late_ranks_splits_counts_and_streams(void **state)
     (void)state;
     static int first = 0, second = 1;
     struct scene scenes[] = {
+        {2, queue_body, "one_shot"},
+        {2, queue_body, "two_shot"},
         {2, late_copy_body, &first},
         {3, late_copy_body, &second},
         {3, late_body, "recursive_doubling"},
