@@ -138,18 +138,30 @@ static bool is_welcome(int connection, const struct handover_card *card, int64_t
     return true;
 }
 
-int handover_accept(int listener, const struct handover_card *card, int64_t end_ns, int *rank)
+/* Who had connected is gone again; anything else would come again, as too many open files. */
+static bool is_passing(int error)
 {
-    for (;;) {
-        if (!await(listener, POLLIN, handover_left_ms(end_ns)) && handover_left_ms(end_ns) == 0)
-            return -1;
-        int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (connection < 0)
+    return error == EAGAIN || error == EINTR || error == ECONNABORTED;
+}
+
+alnico_status_t handover_accept(int listener, const struct handover_card *card, int64_t end_ns,
+                                int *connection, int *rank)
+{
+    for (int left = 1; left > 0;) {
+        left = handover_left_ms(end_ns);
+        if (!await(listener, POLLIN, left))
             continue;
-        if (is_welcome(connection, card, end_ns, rank))
-            return connection;
-        close(connection);
+        *connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (*connection < 0 && !is_passing(errno))
+            return handover_error("accept4");
+        if (*connection < 0)
+            continue;
+        if (is_welcome(*connection, card, end_ns, rank))
+            return ALNICO_SUCCESS;
+        close(*connection);
     }
+    *connection = -1;
+    return error_set(ALNICO_ERROR_TIMEOUT, "a rank did not connect in time");
 }
 
 /* ---- Descriptors ---- */

@@ -33,9 +33,10 @@ alnico_status_t handover_listen(int backlog, int *listener, struct handover_card
 alnico_status_t handover_connect(const struct handover_card *card, int rank, int own_rank,
                                  int64_t end_ns, int *connection);
 
-/* The next connection that shows the token, and the rank that it named; -1 for none before the
- * deadline. */
-int handover_accept(int listener, const struct handover_card *card, int64_t end_ns, int *rank);
+/* The next connection that shows the token, and the rank that it named. Errors: TIMEOUT; SYSTEM or
+ * MEMORY at once where the process can have no more descriptors. *connection is then -1. */
+alnico_status_t handover_accept(int listener, const struct handover_card *card, int64_t end_ns,
+                                int *connection, int *rank);
 
 /* Over a connection, in either direction. receive waits until the deadline; false: nothing came. */
 bool handover_send(int connection, int descriptor);

@@ -138,9 +138,12 @@ static alnico_status_t receive_all(const struct sharing *s, int *descriptors)
     for (int i = 0; i < size; i++)
         missing += sends_descriptor(s, i);
     while (missing > 0) {
-        int rank, connection = handover_accept(s->listener, &s->mine.listener, s->end_ns, &rank);
-        if (connection < 0)
-            return error_set(ALNICO_ERROR_TIMEOUT, "%d ranks sent no descriptor", missing);
+        int rank, connection;
+        alnico_status_t status =
+            handover_accept(s->listener, &s->mine.listener, s->end_ns, &connection, &rank);
+        if (status == ALNICO_ERROR_TIMEOUT)
+            return error_set(status, "%d ranks sent no descriptor", missing);
+        TRY(status);
         bool known = rank >= 0 && rank < size && sends_descriptor(s, rank) && descriptors[rank] < 0;
         missing -= known && handover_receive(connection, s->end_ns, &descriptors[rank]);
         close(connection);

@@ -121,11 +121,13 @@ static alnico_status_t begin_first(struct making *m)
 static alnico_status_t serve(const struct making *m, int far)
 {
     for (int served = 0; served < far;) {
-        int rank, connection = handover_accept(m->listener, &m->mine.first, m->end_ns, &rank);
-        if (connection < 0)
-            return error_set(ALNICO_ERROR_TIMEOUT,
-                             "%d of %d processes did not fetch the shared segment", far - served,
-                             far);
+        int rank, connection;
+        alnico_status_t status =
+            handover_accept(m->listener, &m->mine.first, m->end_ns, &connection, &rank);
+        if (status == ALNICO_ERROR_TIMEOUT)
+            return error_set(status, "%d of %d processes did not fetch the shared segment",
+                             far - served, far);
+        TRY(status);
         served += handover_send(connection, m->memory);
         close(connection);
     }

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -198,6 +199,38 @@ static void test_a_late_rank_is_a_timeout_for_all(void **state)
     forks_run(3, 1, late_body, &yes);
 }
 
+/* Leaves the process room for so many descriptors more. */
+static void limit_descriptors(int more)
+{
+    struct rlimit limit = {256, 256};
+    int last = -1, first;
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    for (int i = first = dup(0); i >= 0; i = dup(0))
+        last = i;
+    for (int i = 0; i < more; i++)
+        close(last - i);
+    REQUIRE(last - more >= first);
+}
+
+/* Rank 0 has room for the memory and the listener, and not for a connection. */
+static void crowded_body(struct rank *rank)
+{
+    struct segment s;
+    if (rank->rank == 0)
+        limit_descriptors(2);
+    double start = ranks_seconds();
+    REQUIRE_STATUS(segment_create(exchange, rank, rank->rank, rank->size, 4096, 10, &s),
+                   ALNICO_ERROR_SYSTEM);
+    ranks_require_detail("rank 0: accept4: Too many open files");
+    REQUIRE(ranks_seconds() - start < 3);
+}
+
+static void test_too_many_open_files_are_an_error(void **state)
+{
+    (void)state;
+    forks_run(3, 1, crowded_body, NULL);
+}
+
 /* ---- Who lives ---- */
 
 static bool comes_true(bool (*question)(const struct segment *, int), const struct segment *s,
@@ -299,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_who_is_near),
         cmocka_unit_test(test_failures_are_everybodys),
         cmocka_unit_test(test_a_late_rank_is_a_timeout_for_all),
+        cmocka_unit_test(test_too_many_open_files_are_an_error),
         cmocka_unit_test(test_an_ended_process_is_known),
         cmocka_unit_test(test_one_that_left_is_not_gone),
         cmocka_unit_test(test_shared_memory_has_no_name),
