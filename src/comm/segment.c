@@ -1,7 +1,8 @@
 /*
  * The shared segment: a page or more of what the ranks tell about themselves, then the owner's
  * bytes. It is a sealed memfd of rank 0. The others learn from the first exchange where rank 0
- * listens, and get the descriptor (handover.h).
+ * listens and connect, say in the second whether they could, so that nobody waits for those who
+ * cannot, and get the descriptor (handover.h).
  */
 #include "comm/segment.h"
 
@@ -38,7 +39,7 @@ struct card {
     struct handover_card first; /* rank 0's; no address: it failed */
 };
 
-/* What every rank says last. */
+/* What every rank says when it has connected, and last. */
 struct outcome {
     struct mapping *mapping; /* for the other ranks of its process */
     int32_t status;
@@ -48,10 +49,16 @@ struct outcome {
 /* While a segment is made. */
 struct making {
     struct segment *out;
+    segment_exchange *exchange;
+    void *context;
     struct card *cards;
     struct card mine;
+    struct outcome *outcomes;
     int leader, near;     /* the lowest rank of this process, and how many ranks it has */
+    int far;              /* other processes than rank 0's */
     int memory, listener; /* rank 0's descriptors, or -1 */
+    int connection;       /* to rank 0, or -1 */
+    double timeout;
     int64_t end_ns;
 };
 
@@ -117,16 +124,16 @@ static alnico_status_t begin_first(struct making *m)
     return handover_listen(m->out->size, &m->listener, &m->mine.first);
 }
 
-/* Hands the descriptor to `far` other processes. */
-static alnico_status_t serve(const struct making *m, int far)
+/* Hands the descriptor to the other processes, which have connected. */
+static alnico_status_t serve(const struct making *m)
 {
-    for (int served = 0; served < far;) {
+    for (int served = 0; served < m->far;) {
         int rank, connection;
         alnico_status_t status =
             handover_accept(m->listener, &m->mine.first, m->end_ns, &connection, &rank);
         if (status == ALNICO_ERROR_TIMEOUT)
             return error_set(status, "%d of %d processes did not fetch the shared segment",
-                             far - served, far);
+                             m->far - served, m->far);
         TRY(status);
         served += handover_send(connection, m->memory);
         close(connection);
@@ -144,24 +151,14 @@ static void stop_listening(struct making *m)
 
 /* ---- The others fetch it ---- */
 
-static alnico_status_t ask(const struct making *m, int *memory)
-{
-    int connection;
-    TRY(handover_connect(&m->cards[0].first, 0, m->out->rank, m->end_ns, &connection));
-    bool received = handover_receive(connection, m->end_ns, memory);
-    close(connection);
-    if (received)
-        return ALNICO_SUCCESS;
-    return handover_left_ms(m->end_ns) == 0
-               ? error_set(ALNICO_ERROR_TIMEOUT, "rank 0 sent no shared segment")
-               : error_set(ALNICO_ERROR_SYSTEM, "rank 0 closed the connection");
-}
-
 static alnico_status_t fetch(const struct making *m)
 {
     int memory;
     struct segment *s = m->out;
-    TRY(ask(m, &memory));
+    if (!handover_receive(m->connection, m->end_ns, &memory))
+        return handover_left_ms(m->end_ns) == 0
+                   ? error_set(ALNICO_ERROR_TIMEOUT, "rank 0 sent no shared segment")
+                   : error_set(ALNICO_ERROR_SYSTEM, "rank 0 closed the connection");
     alnico_status_t status = mapping_create(memory, whole_bytes(s), m->near, &s->mapping);
     close(memory);
     return status;
@@ -188,24 +185,41 @@ static alnico_status_t check_bytes(const struct making *m)
     return ALNICO_SUCCESS;
 }
 
+/* Each of the two waits ends well before those that the others spend in the exchange after it. */
+static void begin_wait(struct making *m)
+{
+    double limit = m->timeout < 1e9 ? m->timeout : 1e9;
+    m->end_ns = backoff_now_ns() + (int64_t)(limit * 1e9 / 2);
+}
+
+/* The leader of another process than rank 0's goes to it, and need not be let in yet. */
+static alnico_status_t knock(struct making *m)
+{
+    struct segment *s = m->out;
+    m->leader = leader_of(m, s->rank);
+    for (int i = 0; i < s->size; i++) {
+        m->far += i > 0 && leader_of(m, i) == i;
+        m->near += leader_of(m, i) == m->leader;
+    }
+    TRY(check_bytes(m));
+    if (s->rank != m->leader || s->rank == 0)
+        return ALNICO_SUCCESS;
+    begin_wait(m);
+    return handover_connect(&m->cards[0].first, 0, s->rank, m->end_ns, &m->connection);
+}
+
 /* The leader of a process maps the segment for all its ranks, and enters them. */
 static alnico_status_t share(struct making *m)
 {
     struct segment *s = m->out;
-    int processes = 0;
-    m->leader = leader_of(m, s->rank);
-    for (int i = 0; i < s->size; i++) {
-        processes += leader_of(m, i) == i;
-        m->near += leader_of(m, i) == m->leader;
-    }
-    TRY(check_bytes(m));
     if (s->rank != m->leader)
         return ALNICO_SUCCESS;
+    begin_wait(m);
     if (s->rank > 0) {
         TRY(fetch(m));
     } else {
         TRY(mapping_create(m->memory, whole_bytes(s), m->near, &s->mapping));
-        TRY(serve(m, processes - 1));
+        TRY(serve(m));
     }
     struct segment_member *members = (struct segment_member *)(void *)s->mapping->start;
     for (int i = 0; i < s->size; i++)
@@ -224,45 +238,48 @@ static alnico_status_t judge(const struct outcome *all, int size)
     return ALNICO_SUCCESS;
 }
 
-/* All ranks learn how it went for all. If the exchange itself fails, a mapping for several ranks
- * stays: one of them may have got it. */
-static alnico_status_t agree(struct making *m, segment_exchange *exchange, void *context,
-                             alnico_status_t status)
+/* All ranks learn how it went for all: *status becomes everybody's. Fails if they cannot. */
+static alnico_status_t agree(struct making *m, alnico_status_t *status)
 {
-    struct segment *s = m->out;
-    struct outcome mine = {.mapping = s->mapping, .status = status};
-    struct outcome *all = calloc((size_t)s->size, sizeof *all);
-    if (!all)
-        return error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", s->size);
-    if (status != ALNICO_SUCCESS)
+    struct outcome mine = {.mapping = m->out->mapping, .status = *status};
+    if (*status != ALNICO_SUCCESS)
         strncpy(mine.detail, alnico_error_detail(), sizeof mine.detail - 1);
-    status = exchange(context, &mine, all, sizeof mine);
-    if (status != ALNICO_SUCCESS)
-        goto free_all;
-    status = judge(all, s->size);
-    if (status == ALNICO_SUCCESS) {
-        s->mapping = all[m->leader].mapping;
-        s->members = (struct segment_member *)(void *)s->mapping->start;
-        s->base = s->mapping->start + members_bytes(s->size);
-    } else {
-        mapping_leave(s->mapping, m->near);
-        s->mapping = NULL;
-    }
-free_all:
-    free(all);
-    return status;
+    TRY(m->exchange(m->context, &mine, m->outcomes, sizeof mine));
+    *status = judge(m->outcomes, m->out->size);
+    return ALNICO_SUCCESS;
 }
 
-static alnico_status_t make(struct making *m, segment_exchange *exchange, void *context)
+/* The leader's mapping is that of all its ranks, or nobody's. */
+static void settle(struct making *m, alnico_status_t status)
+{
+    struct segment *s = m->out;
+    if (status != ALNICO_SUCCESS) {
+        mapping_leave(s->mapping, m->near);
+        s->mapping = NULL;
+        return;
+    }
+    s->mapping = m->outcomes[m->leader].mapping;
+    s->members = (struct segment_member *)(void *)s->mapping->start;
+    s->base = s->mapping->start + members_bytes(s->size);
+}
+
+/* If the last exchange itself fails, a mapping for several ranks stays: one of them may have got
+ * it. */
+static alnico_status_t make(struct making *m)
 {
     alnico_status_t status = m->out->rank == 0 ? begin_first(m) : ALNICO_SUCCESS;
     if (status != ALNICO_SUCCESS)
         m->mine.first.address_bytes = 0;
-    TRY(exchange(context, &m->mine, m->cards, sizeof m->mine));
+    TRY(m->exchange(m->context, &m->mine, m->cards, sizeof m->mine));
     if (m->cards[0].first.address_bytes)
-        status = share(m);
+        status = knock(m);
+    TRY(agree(m, &status));
+    TRY(status);
+    status = share(m);
     stop_listening(m);
-    return agree(m, exchange, context, status);
+    TRY(agree(m, &status));
+    settle(m, status);
+    return status;
 }
 
 alnico_status_t segment_create(segment_exchange *exchange, void *context, int rank, int size,
@@ -270,25 +287,34 @@ alnico_status_t segment_create(segment_exchange *exchange, void *context, int ra
 {
     memset(out, 0, sizeof *out);
     *out = (struct segment){.rank = rank, .size = size, .bytes = bytes};
-    struct making m = {.out = out, .memory = -1, .listener = -1, .mine.bytes = bytes};
-    double limit = timeout < 1e9 ? timeout : 1e9;
-    m.end_ns = backoff_now_ns() + (int64_t)(limit * 1e9);
+    struct making m = {.out = out,
+                       .exchange = exchange,
+                       .context = context,
+                       .mine.bytes = bytes,
+                       .memory = -1,
+                       .listener = -1,
+                       .connection = -1,
+                       .timeout = timeout};
     process_identify(&m.mine.process);
     m.cards = calloc((size_t)size, sizeof *m.cards);
+    m.outcomes = calloc((size_t)size, sizeof *m.outcomes);
     out->pidfds = malloc((size_t)size * sizeof *out->pidfds);
     alnico_status_t status = ALNICO_ERROR_MEMORY;
-    if (!m.cards || !out->pidfds) {
+    if (!m.cards || !m.outcomes || !out->pidfds) {
         error_set(status, "no memory for %d ranks", size);
         goto close_descriptors;
     }
     for (int i = 0; i < size; i++)
         atomic_init(&out->pidfds[i], -1);
-    status = make(&m, exchange, context);
+    status = make(&m);
 close_descriptors:
     stop_listening(&m);
     if (m.memory >= 0)
         close(m.memory);
+    if (m.connection >= 0)
+        close(m.connection);
     free(m.cards);
+    free(m.outcomes);
     if (status != ALNICO_SUCCESS)
         segment_destroy(out);
     return status;

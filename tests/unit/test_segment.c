@@ -1,5 +1,6 @@
 /* The segment between threads, processes and both: all see the same bytes, agree on failure, know
  * who lives, and leave nothing behind. */
+#include "comm/process.h"
 #include "comm/segment.h"
 
 #include "forks.h"
@@ -167,38 +168,6 @@ static void test_failures_are_everybodys(void **state)
     forks_run(3, 1, impossible_body, NULL);
 }
 
-/* Rank 1 takes part in the exchange and does not fetch: all get TIMEOUT, by rank 0's deadline. */
-enum { LATE_US = 1400000 };
-
-static alnico_status_t exchange_late(void *context, const void *mine, void *all, size_t bytes)
-{
-    struct rank *rank = context;
-    alnico_status_t status = exchange(context, mine, all, bytes);
-    if (rank->rank == 1 && rank->argument) {
-        rank->argument = NULL;
-        usleep(LATE_US);
-    }
-    return status;
-}
-
-static void late_body(struct rank *rank)
-{
-    struct segment s;
-    double start = ranks_seconds();
-    REQUIRE_STATUS(segment_create(exchange_late, rank, rank->rank, rank->size, 4096,
-                                  rank->rank ? 10 : 0.5e-6 * LATE_US, &s),
-                   ALNICO_ERROR_TIMEOUT);
-    ranks_require_detail("rank 0: 1 of 2 processes did not fetch");
-    REQUIRE(ranks_seconds() - start < 5);
-}
-
-static void test_a_late_rank_is_a_timeout_for_all(void **state)
-{
-    (void)state;
-    static int yes = 1;
-    forks_run(3, 1, late_body, &yes);
-}
-
 /* Leaves the process room for so many descriptors more. */
 static void limit_descriptors(int more)
 {
@@ -210,6 +179,25 @@ static void limit_descriptors(int more)
     for (int i = 0; i < more; i++)
         close(last - i);
     REQUIRE(last - more >= first);
+}
+
+/* Rank 1 has no descriptor to connect with: all know at once. */
+static void alone_body(struct rank *rank)
+{
+    struct segment s;
+    if (rank->rank == 1)
+        limit_descriptors(0);
+    double start = ranks_seconds();
+    REQUIRE_STATUS(segment_create(exchange, rank, rank->rank, rank->size, 4096, 10, &s),
+                   ALNICO_ERROR_SYSTEM);
+    ranks_require_detail("rank 1: socket: Too many open files");
+    REQUIRE(ranks_seconds() - start < 3);
+}
+
+static void test_who_cannot_connect_keeps_nobody_waiting(void **state)
+{
+    (void)state;
+    forks_run(3, 1, alone_body, NULL);
 }
 
 /* Rank 0 has room for the memory and the listener, and not for a connection. */
@@ -229,6 +217,65 @@ static void test_too_many_open_files_are_an_error(void **state)
 {
     (void)state;
     forks_run(3, 1, crowded_body, NULL);
+}
+
+/* ---- Deadlines ---- */
+
+static int exchanges; /* of this rank, which is a process */
+
+enum { LATE_US = 800000 };
+
+/* Rank 1 is held up once it has connected. */
+static alnico_status_t exchange_late(void *context, const void *mine, void *all, size_t bytes)
+{
+    const struct rank *rank = context;
+    alnico_status_t status = exchange(context, mine, all, bytes);
+    if (++exchanges == 2 && rank->rank == 1)
+        usleep(LATE_US);
+    return status;
+}
+
+static void late_body(struct rank *rank)
+{
+    struct segment s;
+    REQUIRE_STATUS(
+        segment_create(exchange_late, rank, rank->rank, rank->size, 4096, 0.5e-6 * LATE_US, &s),
+        ALNICO_SUCCESS);
+    segment_destroy(&s);
+}
+
+static void test_a_late_rank_finds_the_memory(void **state)
+{
+    (void)state;
+    forks_run(3, 1, late_body, NULL);
+}
+
+/* Rank 1 shows another token than rank 0 wants to see. */
+static alnico_status_t exchange_wrong(void *context, const void *mine, void *all, size_t bytes)
+{
+    const struct rank *rank = context;
+    alnico_status_t status = exchange(context, mine, all, bytes);
+    if (++exchanges == 1 && rank->rank == 1)
+        ((char *)all)[sizeof(struct process_id) + sizeof(uint64_t)] ^= 1;
+    return status;
+}
+
+/* Whoever has failed waits in the exchange meanwhile, as long as rank 0 may wait at all. */
+static void refused_body(struct rank *rank)
+{
+    const double timeout = 4;
+    struct segment s;
+    double start = ranks_seconds();
+    REQUIRE_STATUS(segment_create(exchange_wrong, rank, rank->rank, rank->size, 4096, timeout, &s),
+                   ALNICO_ERROR_TIMEOUT);
+    ranks_require_detail("rank 0: 1 of 2 processes did not fetch");
+    REQUIRE(ranks_seconds() - start < 0.9 * timeout);
+}
+
+static void test_rank_zero_waits_less_than_the_others(void **state)
+{
+    (void)state;
+    forks_run(3, 1, refused_body, NULL);
 }
 
 /* ---- Who lives ---- */
@@ -331,8 +378,10 @@ int main(void)
         cmocka_unit_test(test_who_holds_it_has_it_mapped),
         cmocka_unit_test(test_who_is_near),
         cmocka_unit_test(test_failures_are_everybodys),
-        cmocka_unit_test(test_a_late_rank_is_a_timeout_for_all),
+        cmocka_unit_test(test_who_cannot_connect_keeps_nobody_waiting),
         cmocka_unit_test(test_too_many_open_files_are_an_error),
+        cmocka_unit_test(test_a_late_rank_finds_the_memory),
+        cmocka_unit_test(test_rank_zero_waits_less_than_the_others),
         cmocka_unit_test(test_an_ended_process_is_known),
         cmocka_unit_test(test_one_that_left_is_not_gone),
         cmocka_unit_test(test_shared_memory_has_no_name),
