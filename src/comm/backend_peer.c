@@ -8,6 +8,7 @@
 #include "comm/peer.h"
 #include "comm/pipeline.h"
 #include "comm/segment.h"
+#include "log.h"
 #include "status.h"
 
 #include <stdlib.h>
@@ -161,12 +162,30 @@ static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
 struct exchange_context {
     alnico_comm_t comm;
     const char *who;
+    bool failed;
 };
 
 static alnico_status_t exchange(void *context, const void *mine, void *all, size_t bytes)
 {
-    const struct exchange_context *c = context;
-    return comm_allgather(c->comm, c->who, mine, all, bytes);
+    struct exchange_context *c = context;
+    alnico_status_t status = comm_allgather(c->comm, c->who, mine, all, bytes);
+    c->failed = status != ALNICO_SUCCESS;
+    return status;
+}
+
+/* Without memory, *out being zeroed, where the ranks cannot share any: in containers that keep them
+ * apart, for example. */
+static alnico_status_t share(alnico_comm_t comm, const char *who, struct segment *out)
+{
+    struct exchange_context context = {.comm = comm, .who = who};
+    alnico_status_t status =
+        segment_create(exchange, &context, comm->rank, comm->size, peer_bytes(comm->size),
+                       comm->family->settings.timeout, out);
+    if (status == ALNICO_SUCCESS || context.failed || !segment_is_refused(status))
+        return status;
+    log_write(LOG_INFO, "%s: no shared memory between the ranks, so they send messages: %s", who,
+              alnico_error_detail());
+    return ALNICO_SUCCESS;
 }
 
 static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
@@ -174,13 +193,10 @@ static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
     if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_RANKS)
         return ALNICO_SUCCESS;
     struct peer_state *state = calloc(1, sizeof *state);
-    struct exchange_context context = {comm, who};
     if (!state)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
-    alnico_status_t status =
-        segment_create(exchange, &context, comm->rank, comm->size, peer_bytes(comm->size),
-                       comm->family->settings.timeout, &state->segment);
-    if (status != ALNICO_SUCCESS)
+    alnico_status_t status = share(comm, who, &state->segment);
+    if (status != ALNICO_SUCCESS || !state->segment.base)
         goto free_state;
     status = peer_create(state->segment.base, comm->rank, comm->size, &state->peer);
     if (status != ALNICO_SUCCESS)

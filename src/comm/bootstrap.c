@@ -3,6 +3,7 @@
 #include "comm/comm.h"
 
 #include "comm/process.h"
+#include "comm/segment.h"
 #include "log.h"
 #include "status.h"
 
@@ -236,8 +237,7 @@ alnico_status_t comm_leave_mpi(alnico_comm_t comm, const char *who)
     struct shm_options options = {.timeout = settings->timeout, .read_from = SHM_READ_FROM};
     alnico_status_t status =
         transport_shm_create(exchange_over_mpi, &l, comm->rank, comm->size, &options, &shm);
-    bool refused = status == ALNICO_ERROR_UNSUPPORTED || status == ALNICO_ERROR_SYSTEM ||
-                   status == ALNICO_ERROR_TIMEOUT;
+    bool refused = segment_is_refused(status);
     if (l.failed || (status != ALNICO_SUCCESS && !refused))
         return status;
     if (refused) {

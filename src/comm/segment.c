@@ -320,6 +320,12 @@ close_descriptors:
     return status;
 }
 
+bool segment_is_refused(alnico_status_t status)
+{
+    return status == ALNICO_ERROR_UNSUPPORTED || status == ALNICO_ERROR_SYSTEM ||
+           status == ALNICO_ERROR_TIMEOUT;
+}
+
 void segment_destroy(struct segment *s)
 {
     if (s->members)

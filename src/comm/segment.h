@@ -36,6 +36,9 @@ typedef alnico_status_t segment_exchange(void *context, const void *mine, void *
 alnico_status_t segment_create(segment_exchange *exchange, void *context, int rank, int size,
                                size_t bytes, double timeout, struct segment *out);
 
+/* Of a status that all ranks got: whether these ranks cannot share memory, and may do without. */
+bool segment_is_refused(alnico_status_t status);
+
 /* Marks this rank as left and unmaps, without waiting for the others, who may go on using theirs. A
  * zeroed segment is fine. */
 void segment_destroy(struct segment *segment);

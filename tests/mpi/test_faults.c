@@ -6,12 +6,15 @@
 #include "reference.h"
 #include "world.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -232,6 +235,32 @@ static void test_a_duplicate_waits_until_its_deadline(void)
     alnico_comm_destroy(comm);
 }
 
+/* ---- Without shared memory ---- */
+
+static bool refuses;
+
+/* In place of the C library's: a kernel may have none. */
+int memfd_create(const char *name, unsigned flags)
+{
+    if (!refuses)
+        return (int)syscall(SYS_memfd_create, name, flags);
+    errno = ENOSYS;
+    return -1;
+}
+
+static void test_without_shared_memory_mpi_carries_messages(void)
+{
+    refuses = true;
+    alnico_comm_t comm = world_comm(NULL), copy;
+    REQUIRE(strcmp(comm->transport->ops->name, "mpi") == 0 && !comm->peer);
+    REQUIRE_STATUS(alnico_comm_duplicate(comm, NULL, &copy), ALNICO_SUCCESS);
+    REQUIRE_STATUS(sum(comm, LARGE), ALNICO_SUCCESS);
+    REQUIRE_STATUS(sum(copy, LARGE), ALNICO_SUCCESS);
+    alnico_comm_destroy(copy);
+    alnico_comm_destroy(comm);
+    refuses = false;
+}
+
 static void test_different_counts_are_a_mismatch(void)
 {
     alnico_comm_t comm = world_comm(NULL);
@@ -289,6 +318,7 @@ int main(void)
         WORLD_RUN(test_a_stopped_rank_is_named);
         WORLD_RUN(test_a_late_receiver_gets_nothing);
         WORLD_RUN(test_abort_tells_the_others);
+        WORLD_RUN(test_without_shared_memory_mpi_carries_messages);
         WORLD_RUN(test_a_late_rank_makes_no_part);
         WORLD_RUN(test_a_duplicate_waits_until_its_deadline);
     }

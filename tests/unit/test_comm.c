@@ -1,12 +1,14 @@
 /* Communicators whose ranks are threads: allreduce in all its ways on the inline and on real
  * streams, requests, parts, and everything at once. No MPI is initialised. */
 #include "comm/algorithm.h"
+#include "comm/comm.h"
 
 #include "cases.h"
 #include "datatype.h"
 #include "ranks.h"
 #include "reference.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -557,6 +561,38 @@ static void registrations_come_and_go(void **state)
     ranks_run(3, register_and_forget, NULL);
 }
 
+/* ---- Without shared memory ---- */
+
+static atomic_bool refuses;
+
+/* In place of the C library's: a kernel may have none. */
+int memfd_create(const char *name, unsigned flags)
+{
+    if (!refuses)
+        return (int)syscall(SYS_memfd_create, name, flags);
+    errno = ENOSYS;
+    return -1;
+}
+
+static void messages_body(struct rank *rank)
+{
+    static const size_t counts[] = {3, 5000};
+    alnico_comm_t comm = ranks_comm(rank, NULL), copy;
+    REQUIRE(!comm->peer);
+    REQUIRE_STATUS(alnico_comm_duplicate(comm, NULL, &copy), ALNICO_SUCCESS);
+    cases_run_all(copy, counts, 2, seed);
+    alnico_comm_destroy(copy);
+    alnico_comm_destroy(comm);
+}
+
+static void test_without_shared_memory_messages_go(void **state)
+{
+    (void)state;
+    refuses = true;
+    ranks_run(3, messages_body, NULL);
+    refuses = false;
+}
+
 int main(void)
 {
     seed = (uint64_t)time(NULL);
@@ -574,6 +610,7 @@ int main(void)
         cmocka_unit_test(test_the_host_is_never_blocked_on_a_stream),
         cmocka_unit_test(test_wait_joins_the_stream),
         cmocka_unit_test(test_duplicate_and_split),
+        cmocka_unit_test(test_without_shared_memory_messages_go),
         cmocka_unit_test(test_many_communicators_and_threads),
         cmocka_unit_test(test_idle_uses_no_cpu),
         cmocka_unit_test(test_no_growth),
