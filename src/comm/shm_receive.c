@@ -65,6 +65,13 @@ static bool receive_offer(struct transport_shm *t, struct peer *p, struct messag
     return true;
 }
 
+/* Its place may be the next message's by now. */
+static void arrives_no_more(struct peer *p, const struct message *m)
+{
+    if (p->arrives[m->offer] == m)
+        p->arrives[m->offer] = NULL;
+}
+
 static void receive_fragment(struct peer *p, const struct cell *cell)
 {
     struct message *m = p->arrives[cell->offer];
@@ -220,7 +227,7 @@ void receive_check(struct transport_shm *t, struct message *m)
         return;
     }
     if (m->state == RECEIVE_ARRIVES)
-        p->arrives[m->offer] = NULL;
+        arrives_no_more(p, m);
     m->state = RECEIVE_POSTED;
     if (take_arrival(t, m->peer, m))
         return;
@@ -245,7 +252,7 @@ void receive_cancel(struct transport_shm *t, struct message *m)
         return;
     }
     offer_move(p->in.channel, m->offer, m->word, OFFER_CLEAR, OFFER_REFUSED);
-    p->arrives[m->offer] = NULL;
+    arrives_no_more(p, m);
 }
 
 void receive_forget(struct peer *p)

@@ -326,6 +326,33 @@ static void test_cancelling_in_the_middle(void **state)
     }
 }
 
+/* An offer's place is another message's before the receive of the first one looks again, or is
+ * cancelled. */
+static void test_a_late_look_leaves_the_next_message_alone(void **state)
+{
+    struct world *w = *state;
+    static char out[LARGE], in[LARGE], wanted[LARGE], other[LARGE];
+    struct transport *from = w->rank[0], *to = w->rank[1];
+    memset(wanted, 9, LARGE);
+    for (int cancels = 0; cancels < 2; cancels++) {
+        struct transfer b = receive(to, 0, 1, in, LARGE), a = send(from, 1, 1, out, LARGE);
+        assert_int_equal(to->ops->test(to, &b), ALNICO_PENDING);
+        assert_true(from->ops->cancel(from, &a));
+        a = send(from, 1, 2, wanted, LARGE);
+        struct transfer c = receive(to, 0, 2, other, LARGE);
+        assert_int_equal(to->ops->test(to, &c), ALNICO_PENDING);
+        if (!cancels)
+            assert_int_equal(to->ops->test(to, &b), ALNICO_PENDING);
+        else
+            assert_true(to->ops->cancel(to, &b));
+        memset(other, 0, LARGE);
+        finish_both(from, &a, to, &c, ALNICO_SUCCESS, ALNICO_SUCCESS);
+        assert_memory_equal(other, wanted, LARGE);
+        if (!cancels)
+            assert_true(to->ops->cancel(to, &b));
+    }
+}
+
 /* ---- Copies by both sides ---- */
 
 enum { NOBODY = 1 << 30 }; /* no process has that number */
@@ -927,6 +954,8 @@ int main(void)
         CASE(test_what_finds_no_room_waits),
         CASE(test_what_nobody_receives_holds_up_nothing),
         {"test_cancelling_in_the_middle", test_cancelling_in_the_middle, setup, teardown, &rings},
+        {"test_a_late_look_leaves_the_next_message_alone",
+         test_a_late_look_leaves_the_next_message_alone, setup, teardown, &rings},
         {"test_both_sides_copy", test_both_sides_copy, setup, teardown, NULL},
         {"test_a_sender_that_may_not_write", test_a_sender_that_may_not_write, setup, teardown,
          NULL},
