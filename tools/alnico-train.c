@@ -13,26 +13,42 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Compute threads of this rank if the command line does not say: what OpenMP's environment says, or
- * its share of the host's cores. Where ranks are bound to cores, each uses its own. Collective. */
-static int threads_default(void)
+/* Compute threads of this rank: what OpenMP's environment says, or its share of the host's cores.
+ * Where ranks are bound to cores, each uses its own. */
+static int threads_default(int cores, bool bound, int ranks)
 {
     const char *environment = getenv("OMP_NUM_THREADS");
+    if (environment && atoi(environment) > 0)
+        return atoi(environment);
+    if (bound)
+        return cores;
+    return cores > ranks ? cores / ranks : 1;
+}
+
+/* What the command line leaves open of this rank's share of its host: compute threads, and on the
+ * CPU memory. All look at the memory before one of them takes any. Collective. */
+static void host_share(struct train_options *options)
+{
+    const struct device_ops *device = device_find(options->device);
+    struct trainer_options *trainer = &options->trainer;
+    size_t available = 0, total;
     cpu_set_t usable;
     MPI_Comm host;
     int ranks = 1, cores = 1, bound;
     if (sched_getaffinity(0, sizeof usable, &usable) == 0)
         cores = CPU_COUNT(&usable);
     bound = cores < sysconf(_SC_NPROCESSORS_ONLN);
+    if (options->device != ALNICO_DEVICE_CPU ||
+        device->memory(&available, &total) != ALNICO_SUCCESS)
+        available = 0;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
     MPI_Comm_size(host, &ranks);
     MPI_Allreduce(MPI_IN_PLACE, &bound, 1, MPI_INT, MPI_MAX, host);
     MPI_Comm_free(&host);
-    if (environment && atoi(environment) > 0)
-        return atoi(environment);
-    if (bound)
-        return cores;
-    return cores > ranks ? cores / ranks : 1;
+    if (!trainer->compute.threads)
+        trainer->compute.threads = threads_default(cores, bound, ranks);
+    if (!trainer->memory_limit)
+        trainer->memory_limit = available / (size_t)ranks;
 }
 
 /* This rank's number among those of its host. */
@@ -156,9 +172,7 @@ int main(int argc, char **argv)
     train_trial_end(&trial);
     struct train_options options = train_options_parse(argc, argv);
     train_modes_agree(&options);
-    const int threads = threads_default();
-    if (!options.trainer.compute.threads)
-        options.trainer.compute.threads = threads;
+    host_share(&options);
     if (!options.memory && !options.profile)
         train(&options);
     else if (program_launch_rank() == 0 && options.memory)

@@ -126,7 +126,9 @@ static const struct argp_option table[] = {
     {"no-graph", KEY_NO_GRAPH, NULL, 0, "launch by launch, where a step could be one CUDA graph",
      0},
     {"memory-limit", KEY_MEMORY_LIMIT, "SIZE", 0,
-     "bytes of the device to use; K, M and G are understood (what is there)", 0},
+     "bytes of the device to use; K, M and G are understood (what is there; on the CPU each rank's "
+     "share of it)",
+     0},
     {.doc = "How the ranks meet:"},
     {"strategy", KEY_STRATEGY, "NAME", 0,
      "allreduce averages the gradients in every step (allreduce)", 0},

@@ -327,6 +327,23 @@ static void checkpoints_of_two_ranks(void **unused)
     remove(path);
 }
 
+/* What a rank's largest batch was found for, if nothing says how much there is. */
+static double memory_of(int ranks)
+{
+    double mebibytes = 0;
+    expect(ranks, "--memory --model cnn --data synthetic:32x32x1", 0, "largest batch for ");
+    sscanf(strstr(output, "largest batch for "), "largest batch for %lf MiB", &mebibytes);
+    return mebibytes;
+}
+
+static void ranks_of_a_host_share_its_memory(void **unused)
+{
+    (void)unused;
+    const double alone = memory_of(0), together = memory_of(2);
+    if (!(together > 0.3 * alone && together < 0.7 * alone))
+        fail_msg("alone %.0f MiB, each of two ranks %.0f MiB", alone, together);
+}
+
 static void memory_is_printed(void **unused)
 {
     (void)unused;
@@ -453,6 +470,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_ranks_stop_in_time),
         cmocka_unit_test(two_ranks_fail_together),
         cmocka_unit_test(memory_is_printed),
+        cmocka_unit_test(ranks_of_a_host_share_its_memory),
         cmocka_unit_test(profiles_are_complete),
         cmocka_unit_test(resnet50_trains_on_two_ranks),
         cmocka_unit_test(checkpoints_of_two_ranks),
