@@ -14,6 +14,8 @@
 
 #include <limits.h>
 #include <mpi.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -46,6 +48,99 @@ static alnico_status_t mpi_status(int code, const char *call)
                          "a message is larger than what its receiver expects");
     return error_set(ALNICO_ERROR_MPI, "%s: %s", call, text);
 }
+
+/* ---- What fails as it completes ---- */
+
+/* MPICH and what descends from it raise that on MPI_COMM_WORLD, whatever communicator it belongs
+ * to, and the handler there ends the process by default: a message longer than its receive would.
+ * So while there are transports that one has ours before it, which lets a call of ours return its
+ * code, and hands on all else. */
+#ifdef MPICH_NAME
+enum { RAISES_ON_WORLD = true };
+#else
+enum { RAISES_ON_WORLD = false };
+#endif
+
+static _Thread_local bool returning; /* this thread is in a call of ours */
+
+static struct {
+    pthread_mutex_t lock;
+    int users;
+    bool made;
+    MPI_Errhandler ours, theirs; /* kept for good: communicators may have inherited ours */
+} handlers = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void hand_on(MPI_Comm *comm, int *code, ...)
+{
+    MPI_Errhandler here;
+    if (returning)
+        return;
+    MPI_Comm_get_errhandler(*comm, &here);
+    MPI_Comm_set_errhandler(*comm, handlers.theirs);
+    MPI_Comm_call_errhandler(*comm, *code);
+    MPI_Comm_set_errhandler(*comm, here);
+    MPI_Errhandler_free(&here);
+}
+
+/* Whether ours is on MPI_COMM_WORLD; if not, *other is what is. */
+static bool is_ours(MPI_Errhandler *other)
+{
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, other);
+    if (!handlers.made || *other != handlers.ours)
+        return false;
+    MPI_Errhandler_free(other);
+    return true;
+}
+
+static void handler_put(void)
+{
+    MPI_Errhandler other;
+    if (!RAISES_ON_WORLD)
+        return;
+    pthread_mutex_lock(&handlers.lock);
+    if (!handlers.made)
+        MPI_Comm_create_errhandler(hand_on, &handlers.ours);
+    if (handlers.users++ == 0 && !is_ours(&other)) {
+        handlers.theirs = other;
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, handlers.ours);
+    }
+    handlers.made = true;
+    pthread_mutex_unlock(&handlers.lock);
+}
+
+/* Unless the user has set another one since. */
+static void handler_take_back(void)
+{
+    MPI_Errhandler other;
+    if (!RAISES_ON_WORLD)
+        return;
+    pthread_mutex_lock(&handlers.lock);
+    if (--handlers.users == 0) {
+        if (is_ours(&other))
+            MPI_Comm_set_errhandler(MPI_COMM_WORLD, handlers.theirs);
+        else
+            MPI_Errhandler_free(&other);
+    }
+    pthread_mutex_unlock(&handlers.lock);
+}
+
+static int test_request(MPI_Request *request, int *done, MPI_Status *status)
+{
+    returning = true;
+    int code = MPI_Test(request, done, status);
+    returning = false;
+    return code;
+}
+
+static void cancel_request(MPI_Request *request)
+{
+    returning = true;
+    MPI_Cancel(request);
+    MPI_Wait(request, MPI_STATUS_IGNORE);
+    returning = false;
+}
+
+/* ---- Transfers ---- */
 
 static void request_store(struct transfer *transfer, MPI_Request request)
 {
@@ -140,7 +235,7 @@ static alnico_status_t mpi_test(struct transport *transport, struct transfer *tr
     MPI_Request request = request_load(transfer);
     MPI_Status status;
     int done = 0;
-    int code = MPI_Test(&request, &done, &status);
+    int code = test_request(&request, &done, &status);
     request_store(transfer, request);
     if (code != MPI_SUCCESS)
         return mpi_status(code, "MPI_Test");
@@ -157,10 +252,9 @@ static bool mpi_cancel(struct transport *transport, struct transfer *transfer)
     MPI_Request request = request_load(transfer);
     int done = 1;
     if (request != MPI_REQUEST_NULL && transfer->word[1]) {
-        MPI_Cancel(&request);
-        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        cancel_request(&request);
     } else if (request != MPI_REQUEST_NULL) {
-        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        test_request(&request, &done, MPI_STATUS_IGNORE);
         if (!done) {
             MPI_Request_free(&request);
             leave_note((struct transport_mpi *)transport, (int)transfer->word[2]);
@@ -187,6 +281,8 @@ static void mpi_destroy(struct transport *transport)
     MPI_Finalized(&finalized);
     if (!finalized && !transport->broken)
         MPI_Comm_free(&t->comm);
+    if (!finalized)
+        handler_take_back();
     free(t);
 }
 
@@ -222,6 +318,7 @@ static alnico_status_t wrap(MPI_Comm comm, struct transport **out)
     t->base.tags = found ? (uint32_t)*bound : 32767; /* the last one is the notes' */
     t->base.concurrent = level == MPI_THREAD_MULTIPLE;
     t->comm = comm;
+    handler_put();
     *out = &t->base;
     return ALNICO_SUCCESS;
 }

@@ -269,6 +269,127 @@ static void test_different_counts_are_a_mismatch(void)
     alnico_comm_destroy(comm);
 }
 
+/* Who finds nothing wrong himself learns it in the next operation. */
+static void require_mismatch(alnico_comm_t comm, alnico_status_t status)
+{
+    if (status == ALNICO_SUCCESS)
+        status = alnico_barrier(comm);
+    REQUIRE_STATUS(status, ALNICO_ERROR_MISMATCH);
+}
+
+static void differ_in_length(size_t sent, size_t received)
+{
+    static char bytes[8 * LARGE];
+    alnico_comm_t comm = world_comm(NULL);
+    alnico_status_t status = ALNICO_SUCCESS;
+    if (world_rank() == 0)
+        status = alnico_send(bytes, sent, ALNICO_INT8, 1, comm);
+    if (world_rank() == 1) {
+        status = alnico_recv(bytes, received, ALNICO_INT8, 0, comm);
+        REQUIRE_STATUS(status, ALNICO_ERROR_MISMATCH);
+    }
+    require_mismatch(comm, status);
+    MPI_Barrier(MPI_COMM_WORLD);
+    alnico_comm_destroy(comm);
+}
+
+static void test_a_message_of_another_length_is_a_mismatch(void)
+{
+    differ_in_length(6, 5);
+    differ_in_length(5, 6);
+    differ_in_length(8 * LARGE, 5);
+    differ_in_length(8 * LARGE, 4 * LARGE);
+    differ_in_length(4 * LARGE, 8 * LARGE);
+}
+
+static const struct {
+    alnico_collective_t collective;
+    const char *algorithm;
+} vectors[] = {{ALNICO_GATHERV, "linear"},
+               {ALNICO_SCATTERV, "linear"},
+               {ALNICO_ALLTOALLV, "pairwise"},
+               {ALNICO_ALLGATHERV, "ring"},
+               {ALNICO_REDUCE_SCATTERV, "pairwise"}};
+
+/* Every block has three elements, but one has two in the eyes of rank 0 or, of what it gets from
+ * rank 0, of rank 1. */
+static alnico_status_t call_vector(alnico_comm_t comm, alnico_collective_t collective)
+{
+    static int32_t in[64], out[64];
+    size_t three[8] = {3, 3, 3, 3, 3, 3, 3, 3}, odd[8] = {3, 3, 3, 3, 3, 3, 3, 3};
+    int rank = world_rank();
+    switch (collective) {
+    case ALNICO_GATHERV:
+        odd[1] = rank == 0 ? 2 : 3;
+        return alnico_gatherv(in, 3, out, odd, NULL, ALNICO_INT32, 0, comm);
+    case ALNICO_SCATTERV:
+        return alnico_scatterv(in, odd, NULL, out, rank == 1 ? 2 : 3, ALNICO_INT32, 0, comm);
+    case ALNICO_ALLTOALLV:
+        odd[0] = rank == 1 ? 2 : 3;
+        return alnico_alltoallv(in, three, NULL, out, odd, NULL, ALNICO_INT32, comm);
+    case ALNICO_ALLGATHERV:
+        odd[1] = rank == 0 ? 2 : 3;
+        return alnico_allgatherv(in, 3, out, odd, NULL, ALNICO_INT32, comm);
+    default:
+        odd[0] = rank == 0 ? 2 : 3;
+        return alnico_reduce_scatterv(in, out, odd, ALNICO_INT32, ALNICO_SUM, comm);
+    }
+}
+
+static void test_a_block_of_another_length_is_a_mismatch(void)
+{
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
+        alnico_comm_t comm = world_comm(NULL);
+        alnico_collective_t collective = vectors[i].collective;
+        REQUIRE_STATUS(alnico_comm_set_algorithm(comm, collective, vectors[i].algorithm),
+                       ALNICO_SUCCESS);
+        require_mismatch(comm, call_vector(comm, collective));
+        MPI_Barrier(MPI_COMM_WORLD);
+        alnico_comm_destroy(comm);
+    }
+}
+
+/* ---- MPI_COMM_WORLD's error handler is the user's ---- */
+
+static int errors_heard;
+
+static void hear_error(MPI_Comm *comm, int *code, ...)
+{
+    (void)comm;
+    (void)code;
+    errors_heard++;
+}
+
+static void require_handler(MPI_Errhandler expected)
+{
+    MPI_Errhandler present;
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &present);
+    REQUIRE(present == expected);
+    MPI_Errhandler_free(&present);
+}
+
+static void test_the_users_errors_reach_his_handler(void)
+{
+    MPI_Errhandler handler, fatal = MPI_ERRORS_ARE_FATAL;
+    MPI_Comm_create_errhandler(hear_error, &handler);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+    alnico_comm_t comm = world_comm(NULL);
+    if (world_size() > 1)
+        differ_in_length(6, 5);
+    REQUIRE(errors_heard == 0);
+    for (int i = 1; i <= 2; i++) {
+        MPI_Comm_call_errhandler(MPI_COMM_WORLD, MPI_ERR_OTHER);
+        REQUIRE(errors_heard == i);
+    }
+    alnico_comm_destroy(comm);
+    require_handler(handler);
+    comm = world_comm(NULL);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, fatal);
+    alnico_comm_destroy(comm);
+    require_handler(fatal);
+    MPI_Errhandler_free(&handler);
+}
+
 static void test_abort_tells_the_others(void)
 {
     alnico_comm_t comm = world_comm(NULL);
@@ -321,7 +442,10 @@ int main(void)
         WORLD_RUN(test_without_shared_memory_mpi_carries_messages);
         WORLD_RUN(test_a_late_rank_makes_no_part);
         WORLD_RUN(test_a_duplicate_waits_until_its_deadline);
+        WORLD_RUN(test_a_message_of_another_length_is_a_mismatch);
+        WORLD_RUN(test_a_block_of_another_length_is_a_mismatch);
     }
+    WORLD_RUN(test_the_users_errors_reach_his_handler);
     WORLD_RUN(test_different_counts_are_a_mismatch);
     WORLD_RUN(test_bad_mpi_arguments);
     return world_end();
