@@ -218,9 +218,9 @@ ALNICO_API int alnico_comm_rank(alnico_comm_t comm);
 ALNICO_API int alnico_comm_size(alnico_comm_t comm);
 
 /* Forces one algorithm for a collective (collective; the names are those of `alnico-info`). NULL
- * goes back to the table's choice. Applies to later calls. What rank 0 passes counts; an unknown
- * name, or a name on one rank and NULL on another, is an error on every rank and changes
- * nothing. */
+ * goes back to the table's choice. Applies to later calls. Rank 0's name counts; an unknown one, a
+ * name on one rank and NULL on another, or different collectives are an error on every rank and
+ * change nothing. */
 ALNICO_API alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm,
                                                      alnico_collective_t collective,
                                                      const char *name);

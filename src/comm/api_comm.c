@@ -38,14 +38,20 @@ alnico_status_t alnico_synchronize(alnico_comm_t comm)
 
 /* What a rank passes to set_algorithm, and what all make of rank 0's. */
 struct wish {
+    int collective;
     bool named, known;
     char name[ALGORITHM_NAME_BYTES];
 };
 
-static alnico_status_t agree(const struct wish *wishes, int size, int collective, const char *who)
+static alnico_status_t agree(const struct wish *wishes, int size, const char *who)
 {
+    int collective = wishes[0].collective;
     for (int i = 1; i < size; i++)
-        if (wishes[i].named != wishes[0].named)
+        if (wishes[i].collective != collective)
+            return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 sets %s, and rank %d %s", who,
+                             tuning_collectives[collective], i,
+                             tuning_collectives[wishes[i].collective]);
+        else if (wishes[i].named != wishes[0].named)
             return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 passes %s, and rank %d %s", who,
                              wishes[0].named ? wishes[0].name : "NULL", i,
                              wishes[i].named ? wishes[i].name : "NULL");
@@ -60,11 +66,12 @@ static alnico_status_t agree_on(alnico_comm_t comm, int collective, const char *
                                 struct wish *wishes, const char *who)
 {
     int device = (int)comm->device->kind;
-    struct wish mine = {.named = name != NULL,
+    struct wish mine = {.collective = collective,
+                        .named = name != NULL,
                         .known = name && tuning_algorithm_named(device, collective, name, NULL)};
     strncpy(mine.name, name ? name : "", sizeof mine.name - 1);
     TRY(comm_agree(comm, who, &mine, wishes, sizeof mine));
-    TRY(agree(wishes, comm->size, collective, who));
+    TRY(agree(wishes, comm->size, who));
     struct forced forced = {NULL, NULL};
     if (wishes[0].named) {
         forced.algorithm =

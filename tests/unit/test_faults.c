@@ -528,6 +528,10 @@ static void algorithm_body(struct rank *rank)
                    ALNICO_ERROR_ARGUMENT);
     REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, rank->rank ? "bogus" : "ring"),
                    ALNICO_SUCCESS); /* rank 0's counts */
+    REQUIRE_STATUS(alnico_comm_set_algorithm(
+                       comm, rank->rank == 1 ? ALNICO_BROADCAST : ALNICO_ALLREDUCE, "binomial"),
+                   ALNICO_ERROR_MISMATCH);
+    ranks_require_detail("rank 0 sets allreduce, and rank 1 broadcast");
     REQUIRE_STATUS(sum(comm, 64), ALNICO_SUCCESS);
     alnico_comm_destroy(comm);
 }
