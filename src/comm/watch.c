@@ -291,7 +291,7 @@ static alnico_status_t judge(struct watch *watch, struct transport *transport, d
     if (lost >= 0)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come: its process has ended",
                          operation, lost);
-    if (awaited >= 0 && watch->reports[awaited].status)
+    if (awaited >= 0 && awaited != transport->rank && watch->reports[awaited].status)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d gave up before", operation, awaited);
     if (awaited >= 0)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come within %g s", operation,

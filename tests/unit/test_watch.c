@@ -13,9 +13,10 @@
 
 enum { SIZE = 3 };
 
-/* All ranks give up with these reports, and rank `me` must conclude `status` with `detail`. */
-static void conclude(const struct report *reports, int me, alnico_status_t status,
-                     const char *detail)
+/* All ranks give up with these reports, and rank `me`, to whom only `awaited` was to come or with -1
+ * all, must conclude `status` with `detail`. */
+static void conclude_on(const struct report *reports, int me, int awaited, alnico_status_t status,
+                        const char *detail)
 {
     struct local_hub *hub = local_hub_create(SIZE);
     struct transport *transports[SIZE];
@@ -30,7 +31,7 @@ static void conclude(const struct report *reports, int me, alnico_status_t statu
     }
     alnico_status_t verdict;
     do
-        verdict = watch_verdict(&watches[me], transports[me], 8, "this call", -1);
+        verdict = watch_verdict(&watches[me], transports[me], 8, "this call", awaited);
     while (verdict == ALNICO_PENDING);
     assert_int_equal(verdict, status);
     ranks_require_detail(detail);
@@ -38,6 +39,12 @@ static void conclude(const struct report *reports, int me, alnico_status_t statu
         watch_finish(&watches[r], transports[r]);
         transports[r]->ops->destroy(transports[r]);
     }
+}
+
+static void conclude(const struct report *reports, int me, alnico_status_t status,
+                     const char *detail)
+{
+    conclude_on(reports, me, -1, status, detail);
 }
 
 static void all_conclude(const struct report *reports, alnico_status_t status, const char *detail)
@@ -112,6 +119,15 @@ static void test_the_one_that_waited_least_is_late(void **state)
     all_conclude(reports, ALNICO_ERROR_TIMEOUT, "rank 1 came too late, after 8 s");
 }
 
+/* Its own giving up is not why a message to itself met none. */
+static void test_who_waits_for_itself_did_not_come(void **state)
+{
+    (void)state;
+    const struct report reports[] = {GIVES_UP(3, 0), GIVES_UP(3, 0), GIVES_UP(3, 0)};
+    conclude_on(reports, 0, 0, ALNICO_ERROR_TIMEOUT, "rank 0 did not come within 8 s");
+    conclude_on(reports, 0, 1, ALNICO_ERROR_TIMEOUT, "rank 1 gave up before");
+}
+
 static void test_other_errors_come_first(void **state)
 {
     (void)state;
@@ -170,6 +186,7 @@ int main(void)
         cmocka_unit_test(test_messages_after_an_operation_are_not),
         cmocka_unit_test(test_being_in_none_is_not),
         cmocka_unit_test(test_the_one_that_waited_least_is_late),
+        cmocka_unit_test(test_who_waits_for_itself_did_not_come),
         cmocka_unit_test(test_other_errors_come_first),
         cmocka_unit_test(test_last_words_are_heard),
     };
