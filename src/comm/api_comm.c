@@ -70,7 +70,7 @@ static alnico_status_t agree_on(alnico_comm_t comm, int collective, const char *
                         .named = name != NULL,
                         .known = name && tuning_algorithm_named(device, collective, name, NULL)};
     strncpy(mine.name, name ? name : "", sizeof mine.name - 1);
-    TRY(comm_agree(comm, who, &mine, wishes, sizeof mine));
+    TRY(comm_agree_first(comm, who, who, &mine, wishes, sizeof mine));
     TRY(agree(wishes, comm->size, who));
     struct forced forced = {NULL, NULL};
     if (wishes[0].named) {
@@ -117,7 +117,7 @@ static int compare_seats(const void *left, const void *right)
 static alnico_status_t gather_seats(alnico_comm_t comm, const char *who, const struct seat *mine,
                                     struct seat *seats)
 {
-    TRY(comm_agree(comm, who, mine, seats, sizeof *mine));
+    TRY(comm_agree_first(comm, who, who, mine, seats, sizeof *mine));
     return comm_agree(comm, who, mine, seats, sizeof *mine);
 }
 

@@ -166,6 +166,12 @@ alnico_status_t comm_allgather(alnico_comm_t comm, const char *who, const void *
 alnico_status_t comm_agree(alnico_comm_t comm, const char *who, const void *mine, void *all,
                            size_t bytes);
 
+/* The same as the first that a public call exchanges, at most AGREE_BYTES. MISMATCH on every rank,
+ * which changes nothing, if they do not say the same `what`; the detail has the `who` of two. */
+enum { AGREE_BYTES = 320 };
+alnico_status_t comm_agree_first(alnico_comm_t comm, const char *what, const char *who,
+                                 const void *mine, void *all, size_t bytes);
+
 /* Rank 0's `bytes` bytes of `data` become every rank's; otherwise as comm_exchange. At most INT_MAX
  * bytes. */
 alnico_status_t comm_broadcast(struct transport *transport, struct engine *engine, double timeout,

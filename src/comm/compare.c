@@ -43,6 +43,8 @@ struct voice {
     char refusal[192]; /* its own arguments', with that status */
 };
 
+_Static_assert(sizeof(struct voice) <= AGREE_BYTES, "a voice is heard in one exchange");
+
 /* What has this rank's block alone, beside blocks of all, may lie anywhere in its registration: in
  * place it does. */
 static void find_place(const struct alnico_comm *comm, const struct side *side, bool alone,
@@ -116,7 +118,7 @@ alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool n
         describe(comm, call, nonblocking, &own);
     else
         snprintf(own.refusal, sizeof own.refusal, "%s", alnico_error_detail());
-    alnico_status_t status = comm_agree(comm, who, &own, voices, sizeof own);
+    alnico_status_t status = comm_agree_first(comm, "a collective", who, &own, voices, sizeof own);
     if (status == ALNICO_SUCCESS)
         status = mine == ALNICO_SUCCESS ? compare(voices, comm->size, who) : mine;
     free(voices);

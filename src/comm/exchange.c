@@ -6,6 +6,9 @@
 #include "device/backoff.h"
 #include "status.h"
 
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Who waits, and for how long. */
@@ -88,6 +91,13 @@ static alnico_status_t tell_absence(const struct waiter *w, const struct absence
                      w->timeout);
 }
 
+/* Of an error whose detail is the transport's. */
+static alnico_status_t name_caller(const struct waiter *w, alnico_status_t status)
+{
+    return status == ALNICO_SUCCESS ? status
+                                    : error_set(status, "%s: %s", w->who, alnico_error_detail());
+}
+
 static alnico_status_t exchange(const struct waiter *w, const void *mine, void *all, size_t bytes)
 {
     struct transport *t = w->transport;
@@ -108,7 +118,7 @@ static alnico_status_t exchange(const struct waiter *w, const void *mine, void *
             t->ops->cancel(t, &recv);
         if (status == ALNICO_ERROR_TIMEOUT)
             return tell_absence(w, &absence, absence.unsent ? (rank + 1) % p : received);
-        TRY(status);
+        TRY(name_caller(w, status));
     }
     return ALNICO_SUCCESS;
 }
@@ -138,6 +148,45 @@ alnico_status_t comm_agree(alnico_comm_t comm, const char *who, const void *mine
     return status;
 }
 
+/* ---- The first exchange of a public call ---- */
+
+enum { NAME_BYTES = 32 };
+
+/* What a rank tells in it: so many bytes whatever it calls, so that those who call different things
+ * understand each other. */
+struct opening {
+    char what[NAME_BYTES], who[NAME_BYTES];
+    char mine[AGREE_BYTES];
+};
+
+static alnico_status_t compare_calls(const struct opening *openings, int size, const char *who)
+{
+    for (int i = 1; i < size; i++)
+        if (strcmp(openings[i].what, openings[0].what) != 0)
+            return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 calls %s, and rank %d %s", who,
+                             openings[0].who, i, openings[i].who);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t comm_agree_first(alnico_comm_t comm, const char *what, const char *who,
+                                 const void *mine, void *all, size_t bytes)
+{
+    struct opening own = {0}, *openings = calloc((size_t)comm->size, sizeof *openings);
+    assert(bytes <= AGREE_BYTES);
+    if (!openings)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
+    snprintf(own.what, sizeof own.what, "%s", what);
+    snprintf(own.who, sizeof own.who, "%s", who);
+    memcpy(own.mine, mine, bytes);
+    alnico_status_t status = comm_agree(comm, who, &own, openings, sizeof own);
+    if (status == ALNICO_SUCCESS)
+        status = compare_calls(openings, comm->size, who);
+    for (int i = 0; status == ALNICO_SUCCESS && i < comm->size; i++)
+        memcpy((char *)all + (size_t)i * bytes, openings[i].mine, bytes);
+    free(openings);
+    return status;
+}
+
 /* ---- Broadcast: down a binomial tree ---- */
 
 static alnico_status_t pass_on(const struct waiter *w, int peer, bool sends, void *data,
@@ -150,7 +199,8 @@ static alnico_status_t pass_on(const struct waiter *w, int peer, bool sends, voi
     struct absence absence;
     alnico_status_t status =
         wait_both(w, sends ? &transfer : NULL, sends ? NULL : &transfer, &absence);
-    return status == ALNICO_ERROR_TIMEOUT ? tell_absence(w, &absence, peer) : status;
+    return status == ALNICO_ERROR_TIMEOUT ? tell_absence(w, &absence, peer)
+                                          : name_caller(w, status);
 }
 
 alnico_status_t comm_broadcast(struct transport *t, struct engine *engine, double timeout,

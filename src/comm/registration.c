@@ -62,7 +62,7 @@ static alnico_status_t agree(alnico_comm_t comm, const struct offer *mine, const
     struct offer *offers = calloc((size_t)comm->size, sizeof *offers);
     if (!offers)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
-    alnico_status_t status = comm_agree(comm, who, mine, offers, sizeof *mine);
+    alnico_status_t status = comm_agree_first(comm, who, who, mine, offers, sizeof *mine);
     if (status == ALNICO_SUCCESS)
         status = compare(offers, comm->size, comm->rank, who);
     free(offers);

@@ -96,6 +96,107 @@ static void test_what_differs_is_said_on_all_ranks(void **state)
     ranks_run(RANKS, body, NULL);
 }
 
+/* ---- A collective against what else all ranks call ---- */
+
+struct others {
+    alnico_comm_t comm, out;
+    char *memory;
+    alnico_registration_t before, registration;
+};
+
+static alnico_status_t duplicate(struct others *o)
+{
+    return alnico_comm_duplicate(o->comm, NULL, &o->out);
+}
+
+static alnico_status_t split(struct others *o)
+{
+    return alnico_comm_split(o->comm, 0, 0, NULL, &o->out);
+}
+
+static alnico_status_t force(struct others *o)
+{
+    return alnico_comm_set_algorithm(o->comm, ALNICO_ALLREDUCE, "ring");
+}
+
+static alnico_status_t enroll(struct others *o)
+{
+    return alnico_comm_register(o->comm, o->memory + AREA, AREA, &o->registration);
+}
+
+static alnico_status_t forget(struct others *o)
+{
+    return alnico_comm_deregister(o->comm, o->before);
+}
+
+static const struct {
+    const char *name;
+    alnico_status_t (*call)(struct others *);
+} others[] = {{"alnico_comm_duplicate", duplicate},
+              {"alnico_comm_split", split},
+              {"alnico_comm_set_algorithm", force},
+              {"alnico_comm_register", enroll},
+              {"alnico_comm_deregister", forget}};
+
+enum { OTHERS = sizeof others / sizeof *others };
+
+static alnico_status_t call_reduction(struct others *o)
+{
+    return call(&trials[0], o->memory, o->comm);
+}
+
+/* The odd rank calls one thing, all others the second. */
+static void require_refusal(struct others *o, bool odd, int i, int j)
+{
+    char expected[128];
+    const char *there = j < 0 ? "alnico_allreduce" : others[j].name;
+    alnico_status_t (*usual)(struct others *) = j < 0 ? call_reduction : others[j].call;
+    REQUIRE_STATUS(odd ? others[i].call(o) : usual(o), ALNICO_ERROR_MISMATCH);
+    snprintf(expected, sizeof expected, "%s: rank 0 calls %s, and rank %d %s",
+             odd ? others[i].name : there, there, ODD, others[i].name);
+    ranks_require_detail(expected);
+    REQUIRE(o->out == NULL && o->registration == NULL);
+    REQUIRE_STATUS(alnico_comm_status(o->comm), ALNICO_SUCCESS);
+    require_ones(o->comm, o->memory);
+}
+
+static void others_body(struct rank *rank)
+{
+    bool odd = rank->rank == ODD;
+    struct others o = {.comm = ranks_comm(rank, NULL), .memory = areas[rank->rank]};
+    REQUIRE_STATUS(alnico_comm_register(o.comm, o.memory, AREA, &o.before), ALNICO_SUCCESS);
+    for (int i = 0; i < OTHERS; i++)
+        require_refusal(&o, odd, i, (i + 1) % OTHERS);
+    o.comm->family->settings.check = true;
+    for (int i = 0; i < OTHERS; i++)
+        require_refusal(&o, odd, i, -1);
+    REQUIRE_STATUS(alnico_comm_deregister(o.comm, o.before), ALNICO_SUCCESS);
+    alnico_comm_destroy(o.comm);
+}
+
+static void test_other_calls_are_refused_too(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, others_body, NULL);
+}
+
+/* Ranks that exchange different sizes all the same name the call that they are in. */
+static void sizes_body(struct rank *rank)
+{
+    alnico_comm_t comm = ranks_comm(rank, NULL);
+    uint64_t mine[2] = {0}, all[4];
+    REQUIRE_STATUS(comm_agree(comm, "this call", mine, all, rank->rank ? 16 : 8),
+                   ALNICO_ERROR_MISMATCH);
+    ranks_require_detail("this call: ");
+    alnico_comm_destroy(comm);
+}
+
+static void test_other_sizes_name_the_call(void **state)
+{
+    (void)state;
+    ranks_run(2, sizes_body, NULL);
+}
+
 /* Then a rank's own block lies elsewhere on each. */
 static void in_place_body(struct rank *rank)
 {
@@ -153,6 +254,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_differs_is_said_on_all_ranks),
+        cmocka_unit_test(test_other_calls_are_refused_too),
+        cmocka_unit_test(test_other_sizes_name_the_call),
         cmocka_unit_test(test_own_blocks_may_lie_anywhere),
         cmocka_unit_test(test_who_does_not_call_is_named),
     };
