@@ -2,7 +2,8 @@
  * A group of sends and receives, all at once: none waits for another, so that no order of theirs
  * can deadlock. Those between one pair of ranks meet in their order.
  *
- * Cost: alpha + n beta, where n are the bytes that a rank sends, or receives if that is more.
+ * Cost: alpha + n beta, where n are the bytes that a rank sends, or receives if that is more. It is
+ * the definition of a group, and has no source.
  */
 #include "comm/algorithm.h"
 

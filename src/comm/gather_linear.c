@@ -2,7 +2,8 @@
  * Gather and scatter of blocks of any length, which only the root knows: it exchanges them with the
  * ranks above it directly, a few at a time, so that what the others send does not come all at once.
  *
- * Cost: ceil(p/4) alpha + (p-1)/p n beta.
+ * Cost: ceil(p/4) alpha + (p-1)/p n beta. Source: the definition of MPI_Gatherv and MPI_Scatterv, by
+ * a send and a receive for each rank, in the MPI standard (MPI Forum, 1994).
  */
 #include "comm/algorithm.h"
 
