@@ -105,7 +105,8 @@ alnico_status_t api_type(size_t count, alnico_datatype_t type, const char *who)
 {
     if (!datatype_valid(type))
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown type %d", who, (int)type);
-    if (count > (size_t)PTRDIFF_MAX / datatype_bytes(type))
+    size_t bytes;
+    if (__builtin_mul_overflow(count, datatype_bytes(type), &bytes) || bytes > PTRDIFF_MAX)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: count %zu of %s overflows the address space",
                          who, count, datatype_name(type));
     return ALNICO_SUCCESS;

@@ -79,8 +79,9 @@ bool side_block(const struct side *side, int b, struct walk *walk)
 size_t side_extent(const struct side *side)
 {
     size_t extent = 0;
-    if (!side->counts && side->count && (size_t)side->blocks > SIZE_MAX / side->count)
-        return SIZE_MAX;
+    if (!side->counts && !side->at)
+        return __builtin_mul_overflow((size_t)side->blocks, side->count, &extent) ? SIZE_MAX
+                                                                                  : extent;
     SIDE_EACH(block, side)
     {
         if (block.count > SIZE_MAX - block.at || block.next < block.count)

@@ -16,7 +16,9 @@
 #include <string.h>
 
 enum {
-    LINE_SETS = 8, /* used in turn, and so are the stages and the slots */
+    /* Used in turn, and so are the stages and the slots. With few of them, who writes and does not
+     * read asks too often how far the readers are. */
+    LINE_SETS = 32,
     STAGES = 2,
     SLOTS =
         32, /* for those who do not wait for each other: a line that is written again has left the
