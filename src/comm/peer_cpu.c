@@ -182,9 +182,9 @@ static bool goes_in_pairs(const struct peer_run *run)
 static size_t most_in_lines(const struct peer_run *run)
 {
     bool blocks = run->pattern->sends_blocks, all = run->pattern->readers == ALL;
-    if (!all && !blocks)
-        return LINE_PAYLOAD; /* more slots than sets of lines: a writer waits less */
-    if (!all && run->longest * run->width <= LINE_PAYLOAD / 2)
+    if (run->pattern->readers == ROOT)
+        return LINE_PAYLOAD; /* it combines from slots as they stand, and need not copy first */
+    if (blocks && !all && run->longest * run->width <= LINE_PAYLOAD / 2)
         return LINES * LINE_PAYLOAD; /* who reads one line need not look at the root's word, too */
     return peer_small_bytes();
 }
