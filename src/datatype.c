@@ -6,11 +6,7 @@
 
 #include <string.h>
 
-static const struct {
-    const char *name;
-    size_t bytes;
-    bool integer;
-} types[DATATYPES] = {
+const struct datatype datatypes[DATATYPES] = {
     [ALNICO_INT8] = {"int8", 1, true},        [ALNICO_UINT8] = {"uint8", 1, true},
     [ALNICO_INT32] = {"int32", 4, true},      [ALNICO_UINT32] = {"uint32", 4, true},
     [ALNICO_INT64] = {"int64", 8, true},      [ALNICO_UINT64] = {"uint64", 8, true},
@@ -35,34 +31,19 @@ static const struct {
     [ALNICO_BITWISE_XOR] = {"bitwise_xor", true},
 };
 
-bool datatype_valid(alnico_datatype_t type)
-{
-    return (int)type >= 0 && (int)type < DATATYPES;
-}
-
 bool op_valid(alnico_op_t op)
 {
     return (int)op >= 0 && (int)op < OPS;
 }
 
-size_t datatype_bytes(alnico_datatype_t type)
-{
-    return types[type].bytes;
-}
-
-bool datatype_is_integer(alnico_datatype_t type)
-{
-    return types[type].integer;
-}
-
 bool op_supports(alnico_op_t op, alnico_datatype_t type)
 {
-    return types[type].integer || !ops[op].integers_only;
+    return datatypes[type].integer || !ops[op].integers_only;
 }
 
 const char *datatype_name(alnico_datatype_t type)
 {
-    return types[type].name;
+    return datatypes[type].name;
 }
 
 const char *op_name(alnico_op_t op)
@@ -73,7 +54,7 @@ const char *op_name(alnico_op_t op)
 bool datatype_find(const char *name, alnico_datatype_t *out)
 {
     for (int i = 0; i < DATATYPES; i++)
-        if (strcmp(name, types[i].name) == 0) {
+        if (strcmp(name, datatypes[i].name) == 0) {
             *out = (alnico_datatype_t)i;
             return true;
         }

@@ -7,14 +7,29 @@
 
 enum { DATATYPES = ALNICO_FLOAT64 + 1, OPS = ALNICO_BITWISE_XOR + 1 };
 
+extern const struct datatype {
+    const char *name;
+    size_t bytes;
+    bool integer;
+} datatypes[DATATYPES];
+
 /* Whether the value is one of the enumeration's. */
-bool datatype_valid(alnico_datatype_t type);
+static inline bool datatype_valid(alnico_datatype_t type)
+{
+    return (int)type >= 0 && (int)type < DATATYPES;
+}
 bool op_valid(alnico_op_t op);
 
 /* Bytes of one element. */
-size_t datatype_bytes(alnico_datatype_t type);
+static inline size_t datatype_bytes(alnico_datatype_t type)
+{
+    return datatypes[type].bytes;
+}
 
-bool datatype_is_integer(alnico_datatype_t type);
+static inline bool datatype_is_integer(alnico_datatype_t type)
+{
+    return datatypes[type].integer;
+}
 
 /* Whether the type has the operation: the logical and bitwise ones are for integers only. */
 bool op_supports(alnico_op_t op, alnico_datatype_t type);

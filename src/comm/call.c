@@ -8,63 +8,26 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How many blocks a side has. */
-enum blocks { NONE, ONE, ALL };
-
-static const struct kind {
-    enum blocks reads, writes;
-    bool reads_at_root, writes_at_root; /* there only */
-    bool reduces, rooted, vector, uneven;
-} kinds[] = {
-    [ALNICO_ALLREDUCE] = {.reads = ONE, .writes = ONE, .reduces = true},
-    [ALNICO_REDUCE] = {ONE, ONE, .writes_at_root = true, .reduces = true, .rooted = true},
-    [ALNICO_BROADCAST] = {ONE, ONE, .reads_at_root = true, .rooted = true},
-    [ALNICO_ALLGATHER] = {.reads = ONE, .writes = ALL},
-    [ALNICO_ALLGATHERV] = {ONE, ALL, .vector = true},
-    [ALNICO_REDUCE_SCATTER] = {ALL, ONE, .reduces = true},
-    [ALNICO_REDUCE_SCATTERV] = {ALL, ONE, .reduces = true, .vector = true},
-    [ALNICO_GATHER] = {ONE, ALL, .writes_at_root = true, .rooted = true},
-    [ALNICO_GATHERV] = {ONE, ALL, .writes_at_root = true, .rooted = true, .vector = true,
-                        .uneven = true},
-    [ALNICO_SCATTER] = {ALL, ONE, .reads_at_root = true, .rooted = true},
-    [ALNICO_SCATTERV] = {ALL, ONE, .reads_at_root = true, .rooted = true, .vector = true,
-                         .uneven = true},
-    [ALNICO_ALLTOALL] = {.reads = ALL, .writes = ALL},
-    [ALNICO_ALLTOALLV] = {ALL, ALL, .vector = true, .uneven = true},
-    [ALNICO_BARRIER] = {.reads = NONE, .writes = NONE},
-    [ALNICO_SENDRECV] = {NONE, NONE, .uneven = true},
+const struct call_kind call_kinds[] = {
+    [ALNICO_ALLREDUCE] = {.reads = BLOCKS_ONE, .writes = BLOCKS_ONE, .reduces = true},
+    [ALNICO_REDUCE] = {BLOCKS_ONE, BLOCKS_ONE, .writes_at_root = true, .reduces = true,
+                       .rooted = true},
+    [ALNICO_BROADCAST] = {BLOCKS_ONE, BLOCKS_ONE, .reads_at_root = true, .rooted = true},
+    [ALNICO_ALLGATHER] = {.reads = BLOCKS_ONE, .writes = BLOCKS_ALL},
+    [ALNICO_ALLGATHERV] = {BLOCKS_ONE, BLOCKS_ALL, .vector = true},
+    [ALNICO_REDUCE_SCATTER] = {BLOCKS_ALL, BLOCKS_ONE, .reduces = true},
+    [ALNICO_REDUCE_SCATTERV] = {BLOCKS_ALL, BLOCKS_ONE, .reduces = true, .vector = true},
+    [ALNICO_GATHER] = {BLOCKS_ONE, BLOCKS_ALL, .writes_at_root = true, .rooted = true},
+    [ALNICO_GATHERV] = {BLOCKS_ONE, BLOCKS_ALL, .writes_at_root = true, .rooted = true,
+                        .vector = true, .uneven = true},
+    [ALNICO_SCATTER] = {BLOCKS_ALL, BLOCKS_ONE, .reads_at_root = true, .rooted = true},
+    [ALNICO_SCATTERV] = {BLOCKS_ALL, BLOCKS_ONE, .reads_at_root = true, .rooted = true,
+                         .vector = true, .uneven = true},
+    [ALNICO_ALLTOALL] = {.reads = BLOCKS_ALL, .writes = BLOCKS_ALL},
+    [ALNICO_ALLTOALLV] = {BLOCKS_ALL, BLOCKS_ALL, .vector = true, .uneven = true},
+    [ALNICO_BARRIER] = {.reads = BLOCKS_NONE, .writes = BLOCKS_NONE},
+    [ALNICO_SENDRECV] = {BLOCKS_NONE, BLOCKS_NONE, .uneven = true},
 };
-
-static const struct kind *kind_of(const struct call *call)
-{
-    return &kinds[call->collective];
-}
-
-static struct side side_of(const struct call *call, enum blocks blocks, int size,
-                           const size_t *counts, const size_t *at)
-{
-    if (blocks == NONE)
-        return (struct side){0};
-    if (blocks == ONE)
-        return (struct side){.blocks = 1, .count = call->count, .stride = call->count};
-    return (struct side){size, call->count, call->count, counts, at};
-}
-
-struct side call_reads(const struct call *call, int rank, int size)
-{
-    const struct kind *kind = kind_of(call);
-    bool has = !kind->reads_at_root || rank == call->root;
-    return side_of(call, has ? kind->reads : NONE, size, call->send_counts, call->send_at);
-}
-
-struct side call_writes(const struct call *call, int rank, int size)
-{
-    const struct kind *kind = kind_of(call);
-    bool has = !kind->writes_at_root || rank == call->root;
-    if (call->collective == ALNICO_BROADCAST)
-        has = rank != call->root;
-    return side_of(call, has ? kind->writes : NONE, size, call->recv_counts, call->recv_at);
-}
 
 bool side_block(const struct side *side, int b, struct walk *walk)
 {
@@ -76,12 +39,9 @@ bool side_block(const struct side *side, int b, struct walk *walk)
     return true;
 }
 
-size_t side_extent(const struct side *side)
+size_t side_extent_uneven(const struct side *side)
 {
     size_t extent = 0;
-    if (!side->counts && !side->at)
-        return __builtin_mul_overflow((size_t)side->blocks, side->count, &extent) ? SIZE_MAX
-                                                                                  : extent;
     SIDE_EACH(block, side)
     {
         if (block.count > SIZE_MAX - block.at || block.next < block.count)
@@ -90,26 +50,6 @@ size_t side_extent(const struct side *side)
         extent = end > extent ? end : extent;
     }
     return extent;
-}
-
-bool call_reduces(const struct call *call)
-{
-    return kind_of(call)->reduces;
-}
-
-bool call_has_root(const struct call *call)
-{
-    return kind_of(call)->rooted;
-}
-
-bool call_is_vector(const struct call *call)
-{
-    return kind_of(call)->vector;
-}
-
-bool call_is_even(const struct call *call)
-{
-    return !kind_of(call)->uneven;
 }
 
 static bool is_own(const struct exchange *x, int rank)

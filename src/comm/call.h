@@ -5,6 +5,7 @@
 #include "comm/algorithm.h"
 
 #include <alnico/alnico.h>
+#include <stdint.h>
 
 /* Checked: the arguments are valid, and where it is in place, send and recv say so by their
  * addresses. What a rank does not have is NULL. */
@@ -35,13 +36,73 @@ struct side {
     const size_t *counts, *at;
 };
 
+/* What each collective is. Small calls ask it a dozen times. */
+enum blocks { BLOCKS_NONE, BLOCKS_ONE, BLOCKS_ALL };
+extern const struct call_kind {
+    enum blocks reads, writes;
+    bool reads_at_root, writes_at_root; /* there only */
+    bool reduces, rooted, vector, uneven;
+} call_kinds[];
+
+static inline bool call_reduces(const struct call *call)
+{
+    return call_kinds[call->collective].reduces;
+}
+
+static inline bool call_has_root(const struct call *call)
+{
+    return call_kinds[call->collective].rooted;
+}
+
+static inline bool call_is_vector(const struct call *call)
+{
+    return call_kinds[call->collective].vector;
+}
+
+/* Whether every rank knows how long all blocks are. Where not, ranks cut the call into different
+ * numbers of chunks. */
+static inline bool call_is_even(const struct call *call)
+{
+    return !call_kinds[call->collective].uneven;
+}
+
+static inline struct side side_of(const struct call *call, enum blocks blocks, int size,
+                                  const size_t *counts, const size_t *at)
+{
+    if (blocks == BLOCKS_NONE)
+        return (struct side){0};
+    if (blocks == BLOCKS_ONE)
+        return (struct side){.blocks = 1, .count = call->count, .stride = call->count};
+    return (struct side){size, call->count, call->count, counts, at};
+}
+
 /* What it reads, and what it writes. Of a broadcast the root has what it reads, the others what
  * they write. */
-struct side call_reads(const struct call *call, int rank, int size);
-struct side call_writes(const struct call *call, int rank, int size);
+static inline struct side call_reads(const struct call *call, int rank, int size)
+{
+    const struct call_kind *kind = &call_kinds[call->collective];
+    bool has = !kind->reads_at_root || rank == call->root;
+    return side_of(call, has ? kind->reads : BLOCKS_NONE, size, call->send_counts, call->send_at);
+}
+
+static inline struct side call_writes(const struct call *call, int rank, int size)
+{
+    const struct call_kind *kind = &call_kinds[call->collective];
+    bool has = !kind->writes_at_root || rank == call->root;
+    if (call->collective == ALNICO_BROADCAST)
+        has = rank != call->root;
+    return side_of(call, has ? kind->writes : BLOCKS_NONE, size, call->recv_counts, call->recv_at);
+}
 
 /* Elements from the side's begin to the end of its last block; SIZE_MAX if there are more. */
-size_t side_extent(const struct side *side);
+size_t side_extent_uneven(const struct side *side);
+static inline size_t side_extent(const struct side *side)
+{
+    size_t extent;
+    if (side->counts || side->at)
+        return side_extent_uneven(side);
+    return __builtin_mul_overflow((size_t)side->blocks, side->count, &extent) ? SIZE_MAX : extent;
+}
 
 /* Walks over the blocks of a side: where each begins, and its elements. */
 struct walk {
@@ -51,14 +112,6 @@ struct walk {
     struct walk WALK = {0};                                                                        \
     for (int b_ = 0; side_block((SIDE), b_, &WALK); b_++)
 bool side_block(const struct side *side, int b, struct walk *walk);
-
-bool call_reduces(const struct call *call);
-bool call_has_root(const struct call *call);
-bool call_is_vector(const struct call *call);
-
-/* Whether every rank knows how long all blocks are. Where not, ranks cut the call into different
- * numbers of chunks. */
-bool call_is_even(const struct call *call);
 
 /* Whether each message to this rank itself has its partner in the same call. Those that a stream
  * carries in the order of the calls would otherwise wait for what comes behind them. */
