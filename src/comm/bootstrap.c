@@ -121,7 +121,8 @@ static bool have_mpi(const struct gathering *g)
 static alnico_status_t over_shm(struct gathering *g, struct transport **out)
 {
     const alnico_bootstrap_t *b = g->bootstrap;
-    struct shm_options options = {.timeout = own_timeout(), .read_from = SHM_READ_FROM};
+    struct shm_options options = {
+        .timeout = own_timeout(), .read_from = SHM_READ_FROM, .learns = true};
     alnico_status_t status = transport_shm_create(gather, g, b->rank, b->size, &options, out);
     if (status == ALNICO_SUCCESS || g->failed)
         return status;
@@ -234,7 +235,8 @@ alnico_status_t comm_leave_mpi(alnico_comm_t comm, const char *who)
         comm->size < 2 || !comm->device->host_accessible)
         return ALNICO_SUCCESS;
     struct leaving l = {.comm = comm, .who = who};
-    struct shm_options options = {.timeout = settings->timeout, .read_from = SHM_READ_FROM};
+    struct shm_options options = {
+        .timeout = settings->timeout, .read_from = SHM_READ_FROM, .learns = true};
     alnico_status_t status =
         transport_shm_create(exchange_over_mpi, &l, comm->rank, comm->size, &options, &shm);
     bool refused = segment_is_refused(status);

@@ -12,8 +12,8 @@ enum {
 
 _Static_assert(sizeof(struct cell) == 2 * LINE, "a cell is two cache lines");
 _Static_assert(sizeof(struct channel) ==
-                   LINE + CHANNEL_OFFERS * sizeof(uint32_t) + CHANNEL_SHARES * LINE,
-               "the reader's line, the offers', and one for each that may be shared");
+                   2 * LINE + CHANNEL_OFFERS * sizeof(uint32_t) + CHANNEL_SHARES * LINE,
+               "the reader's lines, the offers', and one for each that may be shared");
 
 size_t channel_bytes(const struct channel_shape *shape)
 {

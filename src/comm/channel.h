@@ -76,6 +76,7 @@ struct channel {
     _Atomic uint32_t bytes_taken;
     _Alignas(64) _Atomic uint32_t offers[CHANNEL_OFFERS];
     struct share shares[CHANNEL_SHARES];
+    _Alignas(64) _Atomic uint32_t whole; /* the reader would rather not copy short offers itself */
 };
 
 /* Of all channels of a segment; powers of two, the bytes at least 1024. */

@@ -1,7 +1,7 @@
 /*
  * What the files of the shared-memory transport share: transport_shm.c (the seam), shm_send.c and
- * shm_receive.c (the two sides of a message), shm_share.c (a copy by both). All of it is one rank's
- * own, under its lock.
+ * shm_receive.c (the two sides of a message), shm_share.c (a copy by both), shm_pace.c (which way is
+ * faster). All of it is one rank's own, under its lock.
  */
 #ifndef ALNICO_SRC_SHM_H
 #define ALNICO_SRC_SHM_H
@@ -32,6 +32,8 @@ struct message {
     enum message_state state;
     alnico_status_t status; /* once ENDED */
     uint32_t offer, word;   /* which offer, and its number */
+    int64_t began;          /* ns: its copy, where ways are learned */
+    bool measured;          /* and it is to be known how long that takes */
 };
 
 struct message_list {
@@ -63,6 +65,14 @@ struct peer {
     struct message *offered[CHANNEL_OFFERS], *arrives[CHANNEL_OFFERS];
 };
 
+/* How messages of about one size are copied from another process, and the least time a byte took. */
+enum copy_way { COPY_DIRECTLY, COPY_IN_FRAGMENTS, COPY_WAYS };
+enum { PACES = 40 }; /* powers of two */
+struct pace {
+    int64_t picoseconds[COPY_WAYS];
+    unsigned tries[COPY_WAYS];
+};
+
 struct transport_shm {
     struct transport base;
     struct segment segment;
@@ -71,6 +81,7 @@ struct transport_shm {
     atomic_bool locked;
     struct message_list posted;
     struct message *spare;
+    struct pace paces[PACES];
     int look; /* at which peer next, besides the one that is waited for */
     struct peer peer[];
 };
@@ -152,6 +163,18 @@ void send_advance_all(struct transport_shm *t, struct peer *p);
 void send_advance(struct transport_shm *t, struct message *m);
 void send_cancel(struct transport_shm *t, struct message *m);
 
+/* ---- shm_pace.c ---- */
+
+/* How to copy a message that may be copied directly; notes when it begins. */
+enum copy_way pace_begin(const struct transport_shm *t, struct message *m);
+
+/* Whether nothing has come for longer than a sender takes that polls. */
+bool pace_is_over(const struct transport_shm *t, const struct message *m);
+
+/* A message of that rank's that was copied that way has ended well. */
+void pace_end(struct transport_shm *t, const struct peer *p, const struct message *m,
+              enum copy_way way);
+
 /* ---- shm_share.c ---- */
 
 /* Of another process's memory. False if that is forbidden, or not there. */
@@ -162,8 +185,9 @@ bool share_suits(const struct transport_shm *t, const struct peer *p, const stru
 
 /* The receiver: sets the copy up, takes its part, and goes on with it. False if the sender has
  * withdrawn the offer. */
-bool share_begin(struct peer *p, struct message *m, const struct cell *cell);
-void share_advance(struct peer *p, struct message *m);
+bool share_begin(struct transport_shm *t, struct peer *p, struct message *m,
+                 const struct cell *cell);
+void share_advance(struct transport_shm *t, struct peer *p, struct message *m);
 
 /* The receiver gives up: the sender takes no more pieces, and none of it is under way unless it is
  * stopped. */

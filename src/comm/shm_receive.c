@@ -27,6 +27,7 @@ static void ask_for_fragments(struct peer *p, struct message *m, const struct ce
     m->state = RECEIVE_ARRIVES;
     m->offer = cell->offer;
     m->word = cell->body.offer.word;
+    m->address = cell->body.offer.address;
     m->moved = 0;
     p->arrives[cell->offer] = m;
 }
@@ -43,15 +44,19 @@ static bool receive_offer(struct transport_shm *t, struct peer *p, struct messag
         message_end(m, ALNICO_ERROR_MISMATCH);
         return true;
     }
-    if (offer < CHANNEL_SHARES && share_suits(t, p, m))
-        return share_begin(p, m, cell);
-    if (m->bytes >= p->direct_from) {
+    bool direct = m->bytes >= p->direct_from;
+    if (direct && !p->near)
+        direct = pace_begin(t, m) == COPY_DIRECTLY;
+    if (direct && offer < CHANNEL_SHARES && share_suits(t, p, m))
+        return share_begin(t, p, m, cell);
+    if (direct) {
         if (!offer_move(channel, offer, word, OFFER_OPEN, OFFER_CLAIMED))
             return false;
         if (copy_offered(p, m, cell->body.offer.address)) {
             if (!offer_move(channel, offer, word, OFFER_CLAIMED, OFFER_DONE))
                 return false;
             p->shares = !p->near;
+            pace_end(t, p, m, COPY_DIRECTLY);
             message_end(m, ALNICO_SUCCESS);
             return true;
         }
@@ -72,7 +77,7 @@ static void arrives_no_more(struct peer *p, const struct message *m)
         p->arrives[m->offer] = NULL;
 }
 
-static void receive_fragment(struct peer *p, const struct cell *cell)
+static void receive_fragment(struct transport_shm *t, struct peer *p, const struct cell *cell)
 {
     struct message *m = p->arrives[cell->offer];
     if (!m || m->word != cell->body.data.word)
@@ -83,6 +88,7 @@ static void receive_fragment(struct peer *p, const struct cell *cell)
         return;
     p->arrives[m->offer] = NULL;
     offer_move(p->in.channel, m->offer, m->word, OFFER_CLEAR, OFFER_DONE);
+    pace_end(t, p, m, COPY_IN_FRAGMENTS);
     message_end(m, ALNICO_SUCCESS);
 }
 
@@ -167,7 +173,7 @@ void receive_all(struct transport_shm *t, int from, const struct message *until)
         if (until && until->state == ENDED)
             return;
         if (cell->kind == CELL_FRAGMENT)
-            receive_fragment(p, cell);
+            receive_fragment(t, p, cell);
         else if (!take_message(t, from, cell))
             return;
         channel_pop(&p->in, cell);
@@ -215,6 +221,25 @@ static bool is_offered(const struct peer *p, const struct message *m)
     return word == m->word - m->word % OFFER_NUMBER + state;
 }
 
+/* The sender sends no fragments, as it is busy with something else: copies from its memory after all.
+ * What it may send of them yet is thrown away, as after a cancelled receive. */
+static void copy_instead(struct transport_shm *t, struct peer *p, struct message *m)
+{
+    struct channel *channel = p->in.channel;
+    if (!offer_move(channel, m->offer, m->word, OFFER_CLEAR, OFFER_CLAIMED))
+        return;
+    if (!copy_offered(p, m, m->address)) {
+        p->direct_from = SIZE_MAX; /* it is forbidden */
+        offer_move(channel, m->offer, m->word, OFFER_CLAIMED, OFFER_CLEAR);
+        return;
+    }
+    arrives_no_more(p, m);
+    if (!offer_move(channel, m->offer, m->word, OFFER_CLAIMED, OFFER_DONE))
+        return; /* withdrawn meanwhile, as the next look finds */
+    pace_end(t, p, m, COPY_IN_FRAGMENTS);
+    message_end(m, ALNICO_SUCCESS);
+}
+
 /* The sender of a message that arrives may have withdrawn it: the receive waits for another one. */
 void receive_check(struct transport_shm *t, struct message *m)
 {
@@ -223,7 +248,9 @@ void receive_check(struct transport_shm *t, struct message *m)
     struct peer *p = &t->peer[m->peer];
     if (is_offered(p, m)) {
         if (m->state == RECEIVE_SHARED)
-            share_advance(p, m);
+            share_advance(t, p, m);
+        else if (m->moved == 0 && m->bytes >= p->direct_from && pace_is_over(t, m))
+            copy_instead(t, p, m);
         return;
     }
     if (m->state == RECEIVE_ARRIVES)

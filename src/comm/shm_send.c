@@ -48,8 +48,13 @@ static bool write_offer(struct peer *p, struct message *m)
 
 size_t send_eager(const struct transport_shm *t, const struct message *m)
 {
-    bool copied_once = t->peer[m->peer].direct_from <= t->eager / 2 + 1;
-    return m->tag == TAG_MESSAGE && copied_once ? t->eager / 2 : t->eager;
+    const struct peer *p = &t->peer[m->peer];
+    bool copied_once = p->direct_from <= t->eager / 2 + 1;
+    if (m->tag != TAG_MESSAGE || !copied_once)
+        return t->eager;
+    bool whole = m->bytes > t->eager / 2 &&
+                 atomic_load_explicit(&p->out.channel->whole, memory_order_relaxed);
+    return whole ? t->eager : t->eager / 2;
 }
 
 static bool write_message(struct transport_shm *t, struct message *m)

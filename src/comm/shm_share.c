@@ -122,7 +122,8 @@ static void read_pieces(struct peer *p, struct message *m, struct share *share)
     }
 }
 
-bool share_begin(struct peer *p, struct message *m, const struct cell *cell)
+bool share_begin(struct transport_shm *t, struct peer *p, struct message *m,
+                 const struct cell *cell)
 {
     struct channel *channel = p->in.channel;
     struct share *share = &channel->shares[cell->offer];
@@ -136,19 +137,21 @@ bool share_begin(struct peer *p, struct message *m, const struct cell *cell)
     if (!offer_move(channel, m->offer, m->word, OFFER_CLAIMED, OFFER_SHARED))
         return false;
     m->state = RECEIVE_SHARED;
-    share_advance(p, m);
+    share_advance(t, p, m);
     return true;
 }
 
 /* If the sender has withdrawn the offer meanwhile, that is seen at the next look. */
-void share_advance(struct peer *p, struct message *m)
+void share_advance(struct transport_shm *t, struct peer *p, struct message *m)
 {
     struct channel *channel = p->in.channel;
     struct share *share = &channel->shares[m->offer];
     read_pieces(p, m, share);
     if (m->read + atomic_load_explicit(&share->written, memory_order_acquire) == share->pieces &&
-        offer_move(channel, m->offer, m->word, OFFER_SHARED, OFFER_DONE))
+        offer_move(channel, m->offer, m->word, OFFER_SHARED, OFFER_DONE)) {
+        pace_end(t, p, m, COPY_DIRECTLY);
         message_end(m, ALNICO_SUCCESS);
+    }
 }
 
 /* Whether the sender is copying none of the first `taken` pieces. */

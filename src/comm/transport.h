@@ -79,12 +79,14 @@ alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct t
  * `exchange` is an allgather as segment.h describes it. All ranks get the same status, unless
  * `exchange` fails. */
 enum {
-    SHM_READ_FROM = 4097 /* measured: what does not go along in one piece is copied faster once, by
-                            the kernel, which has to pin the sender's pages, than twice */
+    SHM_READ_FROM = 4097 /* measured: on most machines what does not go along in one piece is copied
+                            faster once, by the kernel, which has to pin the sender's pages, than
+                            twice */
 };
 struct shm_options {
     double timeout;     /* of making it, seconds */
     size_t read_from;   /* bytes from which a message is read out of another process's memory */
+    bool learns;        /* above, too, whether that or the rings are faster (shm_pace.c) */
     bool through_rings; /* large messages too: never reads another rank's memory */
 };
 alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, const void *mine,

@@ -858,6 +858,109 @@ static void test_streams_of_processes(void **state)
     forks_run(3, 1, stream_body, NULL);
 }
 
+/* A message there and an answer back, whose ways over the ring say how it came. */
+static uint32_t swap_once(struct transport *t, char *buffer, size_t bytes, int round)
+{
+    const struct channel_end *in = &((struct transport_shm *)t)->peer[1 - t->rank].in;
+    const uint32_t before = in->byte;
+    for (int turn = 0; turn < 2; turn++) {
+        struct transfer transfer;
+        if (turn == t->rank) {
+            memset(buffer, round + turn, bytes);
+            transfer = send(t, 1 - t->rank, TAG_OPERATIONS, buffer, bytes);
+        } else {
+            transfer = receive(t, 1 - t->rank, TAG_OPERATIONS, buffer, bytes);
+        }
+        REQUIRE_STATUS(finish(t, &transfer), ALNICO_SUCCESS);
+        if (turn != t->rank)
+            REQUIRE(buffer[0] == (char)(round + turn) && buffer[bytes - 1] == buffer[0]);
+    }
+    return in->byte - before;
+}
+
+static bool is_tried(const struct pace *pace)
+{
+    return pace->tries[COPY_DIRECTLY] == 8 && pace->tries[COPY_IN_FRAGMENTS] == 8;
+}
+
+/* Both ways are tried with messages of each size, and then the one that took less, whichever. On a
+ * busy machine a sender may not be there in time to use the ring, but not each time. */
+static void learning_body(struct rank *rank)
+{
+    static const size_t sizes[] = {9000, 70000, LARGE};
+    static char buffer[LARGE];
+    struct shm_options options = {.timeout = 20, .read_from = 1, .learns = true};
+    struct transport *t;
+    REQUIRE_STATUS(transport_shm_create(exchange, rank, rank->rank, rank->size, &options, &t),
+                   ALNICO_SUCCESS);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct pace *pace = ((struct transport_shm *)t)->paces;
+        for (size_t left = sizes[i]; left > 1; left /= 2)
+            pace++;
+        char more = 1, all[2] = {1, 1};
+        for (int round = 0; all[0] || all[1]; round++) {
+            REQUIRE(round < 5000);
+            swap_once(t, buffer, sizes[i], round);
+            more = !is_tried(pace);
+            REQUIRE_STATUS(exchange(rank, &more, all, 1), ALNICO_SUCCESS);
+        }
+        REQUIRE(pace->picoseconds[COPY_DIRECTLY] > 0 && pace->picoseconds[COPY_IN_FRAGMENTS] > 0);
+        *pace = (struct pace){{1, 2}, {8, 8}};
+        REQUIRE(swap_once(t, buffer, sizes[i], 1) == 0);
+        *pace = (struct pace){{2, 1}, {8, 8}};
+        more = 1;
+        for (int round = 0; round == 0 || all[0] || all[1]; round++) {
+            REQUIRE(round < 5000);
+            more &= swap_once(t, buffer, sizes[i], round) < sizes[i];
+            REQUIRE_STATUS(exchange(rank, &more, all, 1), ALNICO_SUCCESS);
+        }
+    }
+    wait_all(rank);
+    t->ops->destroy(t);
+}
+
+static void test_the_faster_way_is_learned(void **state)
+{
+    (void)state;
+    forks_run(2, 1, learning_body, NULL);
+}
+
+/* A sender that has offered a message and does not look again: its receiver waits for no fragments. */
+static void busy_sender_body(struct rank *rank)
+{
+    static char buffer[LARGE];
+    struct shm_options options = {.timeout = 20, .read_from = 1, .learns = true};
+    struct transport *t;
+    struct transfer transfer;
+    REQUIRE_STATUS(transport_shm_create(exchange, rank, rank->rank, rank->size, &options, &t),
+                   ALNICO_SUCCESS);
+    for (int i = 0; i < PACES; i++)
+        ((struct transport_shm *)t)->paces[i] = (struct pace){{2, 1}, {8, 8}};
+    for (int round = 0; round < 20; round++) {
+        wait_all(rank);
+        if (rank->rank == 0) {
+            memset(buffer, round, LARGE);
+            transfer = send(t, 1, TAG_OPERATIONS, buffer, LARGE);
+        } else {
+            transfer = receive(t, 0, TAG_OPERATIONS, buffer, LARGE);
+            REQUIRE_STATUS(finish(t, &transfer), ALNICO_SUCCESS);
+            REQUIRE(buffer[0] == (char)round && buffer[LARGE - 1] == buffer[0]);
+        }
+        wait_all(rank); /* not before the message was received */
+        if (rank->rank == 0)
+            REQUIRE_STATUS(finish(t, &transfer), ALNICO_SUCCESS);
+        if (round % 3 == 0) /* the next one finds what was left of this one, if anything */
+            swap_once(t, buffer, LARGE, round);
+    }
+    t->ops->destroy(t);
+}
+
+static void test_a_busy_sender_is_not_waited_for(void **state)
+{
+    (void)state;
+    forks_run(2, 1, busy_sender_body, NULL);
+}
+
 /* One rank begins eight operations and 600 messages at once, of which each sends what the other is not
  * there for; the other takes one after the other, and a duplicate of the communicator first. */
 static void ahead_body(struct rank *rank)
@@ -974,6 +1077,8 @@ int main(void)
         cmocka_unit_test(test_communicators_of_processes_need_no_mpi),
         cmocka_unit_test(test_streams_of_processes),
         cmocka_unit_test(test_one_rank_ahead),
+        cmocka_unit_test(test_the_faster_way_is_learned),
+        cmocka_unit_test(test_a_busy_sender_is_not_waited_for),
         cmocka_unit_test(test_threads_over_shared_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
