@@ -24,6 +24,8 @@ import sys
 import tempfile
 import time
 
+from arguments import above
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 WAYS = ("eager", "compile", "graph", "reduce-overhead", "max-autotune")
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -113,19 +115,6 @@ def parts(known=None):
             if part not in known if known else not part.isdigit() or int(part) < 1:
                 raise argparse.ArgumentTypeError(f"{part}: expected " + (f"one of {', '.join(known)}" if known else "a number"))
         return [part if known else int(part) for part in text.split(",")]
-    return read
-
-
-def above(kind):
-    """A number above 0, of `kind` int or float."""
-    def read(text):
-        try:
-            value = kind(text)
-        except ValueError:
-            value = 0
-        if not value > 0:
-            raise argparse.ArgumentTypeError(f"{text}: expected a {'whole ' if kind is int else ''}number above 0")
-        return value
     return read
 
 

@@ -24,7 +24,7 @@ enum {
         32, /* for those who do not wait for each other: a line that is written again has left the
                               reader's nearest caches */
     SLOT_BYTES = 16 << 10, /* all of them together fit the second-level cache */
-    LEASES = 32,           /* the most of these */
+    LEASES = 32,           /* the most of these; see peer_turns.c */
     LINE_PAYLOAD = 56,
     LINES = 32,  /* that a rank publishes at once: 1.75 KB */
     LEVELS = 2,  /* of recursive multiplying */

@@ -17,6 +17,10 @@
  */
 #include "comm/peer_area.h"
 
+_Static_assert((int)LEASES >= (int)LINE_SETS && (int)LEASES >= (int)STAGES &&
+                   (int)LEASES >= (int)SLOTS,
+               "each buffer has its lease");
+
 static const uint64_t buffers[] = {[TURNS] = LINE_SETS, [PIECES] = STAGES, [FLOWS] = SLOTS};
 
 static uint64_t finished_by(const struct peer *peer, int rank, enum peer_count which)

@@ -31,8 +31,8 @@ typedef alnico_status_t segment_exchange(void *context, const void *mine, void *
 /* Makes a segment of `bytes` bytes for `size` ranks (collective). Ranks that are threads of one
  * process share one mapping. Waits for `timeout` seconds at most, besides what `exchange` waits, and
  * hardly at all where ranks cannot reach each other. Every rank gets the same status, with the
- * detail of the lowest rank that failed, unless `exchange` itself fails. On failure *out is zeroed. Errors: SYSTEM, MEMORY, TIMEOUT, MISMATCH
- * (`bytes` differ), and those of `exchange`. */
+ * detail of the lowest rank that failed, unless `exchange` itself fails. On failure *out is zeroed.
+ * Errors: SYSTEM, MEMORY, TIMEOUT, MISMATCH (`bytes` differ), and those of `exchange`. */
 alnico_status_t segment_create(segment_exchange *exchange, void *context, int rank, int size,
                                size_t bytes, double timeout, struct segment *out);
 

@@ -376,9 +376,8 @@ alnico_status_t plans_find(struct cudnn_plans *plans, const struct convolution *
         TRY(file_take(plans));
         if (!file_find(plans, convolution, &item))
             TRY(plans_search(plans, convolution, memory, &item));
-        else if (cJSON_GetArraySize(plans->found) ==
-                 0) /* others who waited need not wait for this */
-            file_unlock(plans);
+        else if (cJSON_GetArraySize(plans->found) == 0)
+            file_unlock(plans); /* whoever waits for it, too, need not wait for this process */
     }
     plans->items[plans->count++] = item;
     return remembered_take(&item, out);
