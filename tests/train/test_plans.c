@@ -9,11 +9,13 @@ static int played_device(int *device);
 static int played_properties(struct cudaDeviceProp *properties, int device);
 #include "../../src/train/cudnn_plans.c"
 
+#include <fcntl.h>
 #include <glob.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -464,6 +466,31 @@ static void a_file_that_cannot_be_written_ends_nothing(void **unused)
     snprintf(path, sizeof path, "%s", there);
 }
 
+static bool file_is_locked(void)
+{
+    const int file = open(path, O_RDONLY);
+    assert_true(file >= 0);
+    const bool locked = flock(file, LOCK_EX | LOCK_NB) != 0;
+    close(file);
+    return locked;
+}
+
+/* Who finds in the file what it waited for lets others look at once; who searches does not. */
+static void the_lock_lasts_as_long_as_a_search(void **unused)
+{
+    (void)unused;
+    struct cudnn_plans *first = plans_begin(), *second = plans_begin();
+    expect(first, 8, ALNICO_SUCCESS, 1, NULL);
+    assert_true(file_is_locked());
+    plans_end(first);
+    expect(second, 8, ALNICO_SUCCESS, 0, NULL);
+    assert_false(file_is_locked());
+    expect(second, 16, ALNICO_SUCCESS, 1, NULL);
+    assert_true(file_is_locked());
+    plans_end(second);
+    assert_false(file_is_locked());
+}
+
 /* What was there before is whole. */
 static void a_full_disk_damages_nothing(void **unused)
 {
@@ -500,6 +527,7 @@ int main(void)
         cmocka_unit_test_setup(a_plan_of_another_convolution_is_searched_again, forget),
         cmocka_unit_test_setup(ranks_lose_nothing_in_one_file, forget),
         cmocka_unit_test_setup(ranks_with_one_file_choose_alike, forget),
+        cmocka_unit_test_setup(the_lock_lasts_as_long_as_a_search, forget),
         cmocka_unit_test_setup(what_others_wrote_stays, forget),
         cmocka_unit_test_setup(a_file_that_cannot_be_written_ends_nothing, forget),
         cmocka_unit_test_setup(a_full_disk_damages_nothing, forget),
