@@ -47,15 +47,23 @@ static bool has_symmetric_kernel(const struct call *call)
             call->type == ALNICO_BFLOAT16);
 }
 
-/* NCCL before 2.28.7 moves wrong bytes where the blocks of the others begin or end within 8 bytes;
- * seen with 2.28.3. Where a rank has its own block, the other ranks do not know. */
+/*
+ * Its symmetric kernels load elements of one and two bytes wrongly from where they begin within 4
+ * bytes, seen with 2.28.3 and 2.28.9; and before 2.28.7 they move wrong bytes where the blocks of the
+ * others begin or end within 8, seen with 2.28.3. All ranks must decide alike, and do not know where
+ * another has its own block.
+ */
 static bool is_right(const struct call *call)
 {
-    enum { FIXED = 22807 };
+    enum { WORD = 4, BLOCKS_SINCE = 22807 };
+    size_t element = datatype_bytes(call->type);
+    bool vector = element >= WORD || (uintptr_t)call->send % WORD == 0;
+    bool blocks = element >= WORD || (vector && call->collective == ALNICO_REDUCE_SCATTER &&
+                                      call->count * element % WORD == 0);
     int version = 0;
     if (call->collective == ALNICO_ALLREDUCE)
-        return true;
-    return ncclGetVersion(&version) == ncclSuccess && version >= FIXED;
+        return vector;
+    return blocks && ncclGetVersion(&version) == ncclSuccess && version >= BLOCKS_SINCE;
 }
 
 static bool in_windows(const struct alnico_comm *comm, const struct call *call)

@@ -359,6 +359,12 @@ static void symmetric_kinds(struct seat *s, char *from, char *to)
             c.nonblocking = variant & 2;
             seat_run(s, &c, from, to);
         }
+    for (size_t i = 0; i < 96; i++) { /* halves that begin at words, and results anywhere */
+        struct one c = {.count = i / 4 + 1, .type = ALNICO_FLOAT16, .salt = i};
+        seat_run(s, &c, from + 4, to + 2 * (i % 4));
+    }
+    REQUIRE_STATUS(alnico_allreduce(from + 2, to, 4, ALNICO_FLOAT16, ALNICO_SUM, s->comm),
+                   ALNICO_ERROR_UNSUPPORTED);
     REQUIRE_STATUS(alnico_allreduce(from, to, 1, ALNICO_INT32, ALNICO_SUM, s->comm),
                    ALNICO_ERROR_UNSUPPORTED);
     REQUIRE_STATUS(alnico_allreduce(from, to, 1, ALNICO_FLOAT32, ALNICO_AVERAGE, s->comm),

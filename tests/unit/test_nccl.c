@@ -819,6 +819,42 @@ static void test_own_blocks_lie_anywhere(void **state)
     run(RANKS, own_blocks_body);
 }
 
+static bool halves(alnico_comm_t comm, alnico_collective_t collective, size_t offset, size_t count)
+{
+    struct call call = {.collective = collective,
+                        .send = area[me] + offset,
+                        .recv = area[me] + PAGE + offset,
+                        .count = count,
+                        .type = me % 2 ? ALNICO_FLOAT16 : ALNICO_BFLOAT16,
+                        .op = ALNICO_SUM};
+    return backend_nccl.supports(comm, &call, &algorithm_nccl_symmetric);
+}
+
+/* Elements of two bytes are read from multiples of four only; an own block may lie anywhere. */
+static void halves_body(struct rank *rank)
+{
+    struct alnico_registration whole;
+    alnico_comm_t comm = attach(rank);
+    enroll(comm, &whole, area[me], 2 * PAGE);
+    for (size_t offset = 0; offset < 8; offset += 2)
+        for (size_t count = 1; count < 6; count++) {
+            bool vector = offset % 4 == 0, scatters = vector && count % 2 == 0;
+            REQUIRE(halves(comm, ALNICO_ALLREDUCE, offset, count) == vector);
+            REQUIRE(halves(comm, ALNICO_REDUCE_SCATTER, offset, count) == scatters);
+            REQUIRE(!halves(comm, ALNICO_ALLGATHER, offset, count));
+        }
+    comm->registrations = NULL;
+    backend_nccl.withdraw(comm, &whole);
+    detach(rank, comm);
+}
+
+static void test_halves_are_read_by_words(void **state)
+{
+    (void)state;
+    reset();
+    run(RANKS, halves_body);
+}
+
 /* ---- Errors ---- */
 
 /* What carried nothing is not looked at. */
@@ -1016,6 +1052,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_minima_of_floats_are_for_others),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_own_blocks_lie_anywhere),
+        cmocka_unit_test(test_halves_are_read_by_words),
         cmocka_unit_test(test_asynchronous_errors),
         cmocka_unit_test(test_abort_by_another_thread),
         cmocka_unit_test(test_another_ranks_abort_is_no_success),
