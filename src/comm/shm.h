@@ -71,6 +71,7 @@ enum { PACES = 40 }; /* powers of two */
 struct pace {
     int64_t picoseconds[COPY_WAYS];
     unsigned tries[COPY_WAYS];
+    int late; /* messages in fragments that were given up under way, less those that were not */
 };
 
 struct transport_shm {
@@ -168,7 +169,8 @@ void send_cancel(struct transport_shm *t, struct message *m);
 /* How to copy a message that may be copied directly; notes when it begins. */
 enum copy_way pace_begin(const struct transport_shm *t, struct message *m);
 
-/* Whether nothing has come for longer than a sender takes that polls. */
+/* Whether nothing has come for longer than a sender takes that polls, or what has come took longer than
+ * a copy of all. */
 bool pace_is_over(const struct transport_shm *t, const struct message *m);
 
 /* A message of that rank's that was copied that way has ended well. */

@@ -1,15 +1,16 @@
 /* Which way a long message comes faster from another process, by one copy of the kernel's or by two
  * through the ring, is a matter of the machine: of system calls, of pinning pages, and of the caches
  * between two cores. So a receiver tries both with the first messages of about each size, and then
- * takes the faster one. From a sender that does not poll it copies without it, whatever it has learned.
- * Under the rank's lock. */
+ * takes the faster one. A sender that does not poll, or not often enough, as it has other messages to
+ * copy, is not waited for, whatever was learned. Under the rank's lock. */
 #include "comm/shm.h"
 
 #include "device/backoff.h"
 
 enum {
     TRIES = 8, /* of each way, in a ring that was used before; the least counts */
-    PATIENCE_NS = 20000
+    PATIENCE_NS = 20000,
+    LATE_MOST = 8 /* messages in fragments too late, less those in time: then it is the slower way */
 };
 
 static unsigned class_of(const struct message *m)
@@ -27,9 +28,9 @@ static bool is_tried(const struct pace *pace)
 
 static enum copy_way faster(const struct pace *pace)
 {
-    return pace->picoseconds[COPY_IN_FRAGMENTS] < pace->picoseconds[COPY_DIRECTLY]
-               ? COPY_IN_FRAGMENTS
-               : COPY_DIRECTLY;
+    bool fragments = pace->late < LATE_MOST &&
+                     pace->picoseconds[COPY_IN_FRAGMENTS] < pace->picoseconds[COPY_DIRECTLY];
+    return fragments ? COPY_IN_FRAGMENTS : COPY_DIRECTLY;
 }
 
 enum copy_way pace_begin(const struct transport_shm *t, struct message *m)
@@ -44,9 +45,25 @@ enum copy_way pace_begin(const struct transport_shm *t, struct message *m)
     return pace->tries[COPY_DIRECTLY] < TRIES ? COPY_DIRECTLY : COPY_IN_FRAGMENTS;
 }
 
+/* The direct way was tried first. */
 bool pace_is_over(const struct transport_shm *t, const struct message *m)
 {
-    return t->options.learns && backoff_now_ns() - m->began > PATIENCE_NS;
+    const struct pace *pace = &t->paces[class_of(m)];
+    if (!t->options.learns)
+        return false;
+    int64_t copy_ns = m->moved ? pace->picoseconds[COPY_DIRECTLY] * (int64_t)m->bytes / 1000 : 0;
+    return backoff_now_ns() - m->began > PATIENCE_NS + copy_ns;
+}
+
+/* Of a message in fragments, or of one whose rest was copied directly in the end. */
+static void count_late(struct pace *pace, const struct message *m)
+{
+    if (pace->late == LATE_MOST || m->moved == 0)
+        return;
+    if (m->moved < m->bytes)
+        pace->late++;
+    else if (pace->late > 0)
+        pace->late--;
 }
 
 /* Senders may take what is hardly longer than they do anyway into the ring at once. */
@@ -61,6 +78,8 @@ void pace_end(struct transport_shm *t, const struct peer *p, const struct messag
 {
     struct pace *pace = &t->paces[class_of(m)];
     bool untouched = way == COPY_IN_FRAGMENTS && p->in.byte < p->in.shape.bytes;
+    if (way == COPY_IN_FRAGMENTS && t->options.learns)
+        count_late(pace, m);
     if (!m->measured || untouched)
         return;
     int64_t picoseconds = (backoff_now_ns() - m->began) * 1000 / (int64_t)m->bytes;

@@ -14,11 +14,14 @@ static void receive_whole(struct message *m, const char *data, size_t bytes)
     message_end(m, equal ? ALNICO_SUCCESS : ALNICO_ERROR_MISMATCH);
 }
 
-static bool copy_offered(const struct peer *p, struct message *m, uint64_t address)
+/* What has not moved yet of the message at that address. */
+static bool copy_offered(const struct peer *p, const struct message *m, uint64_t address)
 {
+    char *to = m->buffer + m->moved;
+    size_t bytes = m->bytes - m->moved;
     if (!p->near)
-        return read_process(p->pid, m->buffer, address, m->bytes);
-    memcpy(m->buffer, (const void *)(uintptr_t)address, m->bytes);
+        return read_process(p->pid, to, address + m->moved, bytes);
+    memcpy(to, (const char *)(uintptr_t)address + m->moved, bytes);
     return true;
 }
 
@@ -28,7 +31,6 @@ static void ask_for_fragments(struct peer *p, struct message *m, const struct ce
     m->offer = cell->offer;
     m->word = cell->body.offer.word;
     m->address = cell->body.offer.address;
-    m->moved = 0;
     p->arrives[cell->offer] = m;
 }
 
@@ -38,6 +40,7 @@ static bool receive_offer(struct transport_shm *t, struct peer *p, struct messag
 {
     struct channel *channel = p->in.channel;
     uint32_t offer = cell->offer, word = cell->body.offer.word;
+    m->moved = 0;
     if (m->bytes != cell->bytes) {
         if (!offer_move(channel, offer, word, OFFER_OPEN, OFFER_MISMATCH))
             return false;
@@ -221,8 +224,8 @@ static bool is_offered(const struct peer *p, const struct message *m)
     return word == m->word - m->word % OFFER_NUMBER + state;
 }
 
-/* The sender sends no fragments, as it is busy with something else: copies from its memory after all.
- * What it may send of them yet is thrown away, as after a cancelled receive. */
+/* The sender sends no fragments, or few, as it is busy with something else: copies the rest from its
+ * memory after all. What it may send of that yet is thrown away, as after a cancelled receive. */
 static void copy_instead(struct transport_shm *t, struct peer *p, struct message *m)
 {
     struct channel *channel = p->in.channel;
@@ -249,7 +252,7 @@ void receive_check(struct transport_shm *t, struct message *m)
     if (is_offered(p, m)) {
         if (m->state == RECEIVE_SHARED)
             share_advance(t, p, m);
-        else if (m->moved == 0 && m->bytes >= p->direct_from && pace_is_over(t, m))
+        else if (m->bytes >= p->direct_from && pace_is_over(t, m))
             copy_instead(t, p, m);
         return;
     }
