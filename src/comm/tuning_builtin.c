@@ -135,16 +135,18 @@ const struct tuning_row tuning_builtin[] = {
      * each other, which those that one stream carries do not. */
     CAPTURED_MESSAGES(PEER_GPUS, 1, "peer", "exchange"),
     CAPTURED_MESSAGES(INT_MAX, INT_MAX, "nccl", "nccl_messages"),
-    /* The other collectives in shared memory: 2 and 16 ranks are measured, 64 in part.
+    /* The other collectives in shared memory: 2, 16 and 32 ranks are measured, 64 in part.
      * Blocks of more than a few KB are faster by messages, which the kernel copies once: the fewer
      * there are, the faster; but not where each waits for the one before and there are 63, since
      * whoever is held up then holds up all. Of what only two ranks know the length of, those two
      * see to that. */
     SHARED(REDUCE, 4, SIZE_MAX, "one_shot"),
-    SHARED(REDUCE, 8, 512, "one_shot"),
+    SHARED(REDUCE, 8, 8 << 10, "one_shot"),
+    SHARED(REDUCE, 8, SIZE_MAX, "two_shot"),
     SHARED(REDUCE, 16, 256, "recursive_multiplying"), /* fewer lines for the root to read */
     SHARED(REDUCE, 16, 512, "one_shot"),
     SHARED(REDUCE, 32, 512, "recursive_multiplying"),
+    ROW(REDUCE, CPU, 32, 1, 2 << 10, "host", "binomial", 64 << 10),
     SHARED(REDUCE, 32, SIZE_MAX, "two_shot"),
     SHARED(REDUCE, PEER_RANKS, 256, "recursive_multiplying"),
     ROW(REDUCE, CPU, PEER_RANKS, 1, 8 << 10, "host", "binomial", 64 << 10),
@@ -167,8 +169,11 @@ const struct tuning_row tuning_builtin[] = {
     ROW(REDUCE_SCATTERV, CPU, 32, 1, SIZE_MAX, "host", "pairwise", 64 << 10),
     SHARED(REDUCE_SCATTERV, PEER_RANKS, 64 << 10, "one_shot"),
     SHARED(GATHER, 8, 8 << 10, "one_shot"),
+    ROW(GATHER, CPU, 8, 1, SIZE_MAX, "host", "linear", 16 << 20),
     SHARED(GATHER, 16, 56, "one_shot"),
     SHARED(GATHER, 16, 256, "recursive_multiplying"),
+    SHARED(GATHER, 32, 128, "recursive_multiplying"),
+    SHARED(GATHER, 32, 128 << 10, "one_shot"),
     SHARED(GATHER, PEER_RANKS, 128, "recursive_multiplying"),
     SHARED(GATHER, PEER_RANKS, 8 << 10, "one_shot"),
     ROW(GATHER, CPU, PEER_RANKS, 1, SIZE_MAX, "host", "linear", 16 << 20),
