@@ -97,10 +97,23 @@ static bool ended_by_number(const struct process_id *process)
     return state == 'Z' || state == 'X' || (process->started && started != process->started);
 }
 
+static bool ends_within(int pidfd, int ms)
+{
+    struct pollfd poll_for = {.fd = pidfd, .events = POLLIN};
+    return poll(&poll_for, 1, ms) == 1 && poll_for.revents & POLLIN;
+}
+
 bool process_ended(const struct process_id *process, int pidfd)
 {
+    return pidfd < 0 ? ended_by_number(process) : ends_within(pidfd, 0);
+}
+
+bool process_ends(const struct process_id *process, int ms)
+{
+    int pidfd = process_open(process);
     if (pidfd < 0)
         return ended_by_number(process);
-    struct pollfd poll_for = {.fd = pidfd, .events = POLLIN};
-    return poll(&poll_for, 1, 0) == 1 && poll_for.revents & POLLIN;
+    bool ends = ends_within(pidfd, ms);
+    close(pidfd);
+    return ends;
 }

@@ -29,4 +29,7 @@ int process_open(const struct process_id *process);
  * nobody can tell from here. Never blocks. */
 bool process_ended(const struct process_id *process, int pidfd);
 
+/* Whether another process has ended, or does so within `ms` milliseconds. */
+bool process_ends(const struct process_id *process, int ms);
+
 #endif

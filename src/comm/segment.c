@@ -151,6 +151,15 @@ static void stop_listening(struct making *m)
 
 /* ---- The others fetch it ---- */
 
+/* A process that dies closes its sockets a little before its end can be seen. */
+static alnico_status_t blame_first(const struct making *m, alnico_status_t status)
+{
+    enum { DYING_MS = 200 };
+    if (status != ALNICO_ERROR_SYSTEM || !process_ends(&m->cards[0].process, DYING_MS))
+        return status;
+    return error_set(ALNICO_ERROR_TIMEOUT, "rank 0 did not come: its process has ended");
+}
+
 static alnico_status_t fetch(const struct making *m)
 {
     int memory;
@@ -158,7 +167,7 @@ static alnico_status_t fetch(const struct making *m)
     if (!handover_receive(m->connection, m->end_ns, &memory))
         return handover_left_ms(m->end_ns) == 0
                    ? error_set(ALNICO_ERROR_TIMEOUT, "rank 0 sent no shared segment")
-                   : error_set(ALNICO_ERROR_SYSTEM, "rank 0 closed the connection");
+                   : blame_first(m, error_set(ALNICO_ERROR_SYSTEM, "rank 0 closed the connection"));
     alnico_status_t status = mapping_create(memory, whole_bytes(s), m->near, &s->mapping);
     close(memory);
     return status;
@@ -205,7 +214,8 @@ static alnico_status_t knock(struct making *m)
     if (s->rank != m->leader || s->rank == 0)
         return ALNICO_SUCCESS;
     begin_wait(m);
-    return handover_connect(&m->cards[0].first, 0, s->rank, m->end_ns, &m->connection);
+    return blame_first(
+        m, handover_connect(&m->cards[0].first, 0, s->rank, m->end_ns, &m->connection));
 }
 
 /* The leader of a process maps the segment for all its ranks, and enters them. */

@@ -329,6 +329,43 @@ static void test_an_ended_process_is_known(void **state)
         forks_run_victim(3, 1, numbers[i], victim_body, &numbers[i]);
 }
 
+/* Rank 0 ends before the others connect to it, or before it lets them in: they know why. */
+static struct process_id first_process;
+static int exchanges;
+
+static alnico_status_t deadly_exchange(void *context, const void *mine, void *all, size_t bytes)
+{
+    struct rank *rank = context;
+    const int last = *(const int *)rank->argument;
+    alnico_status_t status = exchange(context, mine, all, bytes);
+    if (++exchanges == last && rank->rank == 0)
+        kill(getpid(), SIGKILL);
+    if (exchanges == last)
+        REQUIRE(process_ends(&first_process, 5000));
+    return status;
+}
+
+static void first_dies_body(struct rank *rank)
+{
+    struct process_id mine, all[3];
+    struct segment s;
+    process_identify(&mine);
+    REQUIRE_STATUS(exchange(rank, &mine, all, sizeof mine), ALNICO_SUCCESS);
+    first_process = all[0];
+    REQUIRE(!process_ends(&first_process, 0));
+    REQUIRE_STATUS(segment_create(deadly_exchange, rank, rank->rank, rank->size, 4096, 10, &s),
+                   ALNICO_ERROR_TIMEOUT);
+    ranks_require_detail("rank 1: rank 0 did not come: its process has ended");
+}
+
+static void test_who_makes_it_may_die(void **state)
+{
+    (void)state;
+    int calls[] = {1, 2};
+    for (int i = 0; i < 2; i++)
+        forks_run_victim(3, 0, SIGKILL, first_dies_body, &calls[i]);
+}
+
 static bool not_alive(const struct segment *s, int rank)
 {
     return !segment_alive(s, rank);
@@ -396,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_a_late_rank_finds_the_memory),
         cmocka_unit_test(test_rank_zero_waits_less_than_the_others),
         cmocka_unit_test(test_an_ended_process_is_known),
+        cmocka_unit_test(test_who_makes_it_may_die),
         cmocka_unit_test(test_one_that_left_is_not_gone),
         cmocka_unit_test(test_shared_memory_has_no_name),
     };
