@@ -38,7 +38,8 @@ struct sharing {
     struct card mine, cards[PEER_CUDA_RANKS];
     CUmemGenericAllocationHandle handle;
     bool have_handle;
-    int descriptor, listener; /* or -1 */
+    int descriptor, listener;         /* or -1 */
+    int connections[PEER_CUDA_RANKS]; /* to who gets the descriptor, or -1 */
     int64_t end_ns;
 };
 
@@ -116,19 +117,21 @@ static bool sends_descriptor(const struct sharing *s, int rank)
     return !peer_map_is_near(s->map, rank) && s->cards[rank].manner == MANNER_HANDLE;
 }
 
-static alnico_status_t send_all(const struct sharing *s)
+/* Before anybody waits for a descriptor, so that nobody waits for those who cannot connect. */
+static alnico_status_t connect_all(struct sharing *s)
 {
     int own = s->map->comm->rank;
-    for (int i = 0; s->descriptor >= 0 && i < s->map->comm->size; i++) {
-        int connection;
-        if (peer_map_is_near(s->map, i))
-            continue;
-        TRY(handover_connect(&s->cards[i].listener, i, own, s->end_ns, &connection));
-        bool sent = handover_send(connection, s->descriptor);
-        close(connection);
-        if (!sent)
+    for (int i = 0; s->descriptor >= 0 && i < s->map->comm->size; i++)
+        if (!peer_map_is_near(s->map, i))
+            TRY(handover_connect(&s->cards[i].listener, i, own, s->end_ns, &s->connections[i]));
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t send_all(const struct sharing *s)
+{
+    for (int i = 0; i < s->map->comm->size; i++)
+        if (s->connections[i] >= 0 && !handover_send(s->connections[i], s->descriptor))
             return error_set(ALNICO_ERROR_SYSTEM, "rank %d does not take a descriptor", i);
-    }
     return ALNICO_SUCCESS;
 }
 
@@ -220,6 +223,9 @@ static alnico_status_t hand_over(const struct sharing *s, struct peer_share *out
 
 static void sharing_finish(struct sharing *s)
 {
+    for (int i = 0; i < PEER_CUDA_RANKS; i++)
+        if (s->connections[i] >= 0)
+            close(s->connections[i]);
     if (s->have_handle)
         peer_memory_release(s->handle);
     if (s->descriptor >= 0)
@@ -233,10 +239,14 @@ alnico_status_t peer_map_share(const struct peer_map *map, const char *who, void
 {
     struct sharing s = {
         .map = map, .descriptor = -1, .listener = -1, .end_ns = deadline(map->comm)};
+    for (int i = 0; i < PEER_CUDA_RANKS; i++)
+        s.connections[i] = -1;
     memset(out, 0, sizeof *out);
     alnico_status_t status = peer_map_agree(map->comm, who, prepare(&s, memory, bytes));
     if (status == ALNICO_SUCCESS)
         status = comm_allgather(map->comm, who, &s.mine, s.cards, sizeof s.mine);
+    if (status == ALNICO_SUCCESS)
+        status = peer_map_agree(map->comm, who, connect_all(&s));
     if (status == ALNICO_SUCCESS)
         status = peer_map_agree(map->comm, who, hand_over(&s, out));
     if (status != ALNICO_SUCCESS)
