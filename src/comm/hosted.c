@@ -190,21 +190,35 @@ static struct hosted *op_create(alnico_comm_t comm, const struct work_ops *work)
     return NULL;
 }
 
-/* Moves operations that nobody uses any more from the issued list to the spare one. A stream may
- * still be about to pass the gates of a retired one: `done` was opened at least to its epoch, which
- * never goes back. */
+static void append_issued(alnico_comm_t comm, struct hosted *h)
+{
+    h->next = NULL;
+    if (comm->issued)
+        comm->issued_last->next = h;
+    else
+        comm->issued = h;
+    comm->issued_last = h;
+}
+
+/* Moves operations that nobody uses any more from the issued queue to the spare list: looks at a few,
+ * so that a call takes no longer where thousands are in flight, and at others the next time. A stream
+ * may still be about to pass the gates of a retired one: `done` was opened at least to its epoch,
+ * which never goes back. */
 static void reap(alnico_comm_t comm)
 {
-    struct hosted **link = &comm->issued;
-    while (*link) {
-        struct hosted *h = *link;
-        if (h->claimed || !is_retired(h)) {
-            link = &h->next;
+    enum { LOOKS = 8 };
+    const struct hosted *kept = NULL;
+    for (int i = 0; i < LOOKS && comm->issued && comm->issued != kept; i++) {
+        struct hosted *h = comm->issued;
+        comm->issued = h->next;
+        if (!h->claimed && is_retired(h)) {
+            h->next = comm->spare;
+            comm->spare = h;
             continue;
         }
-        *link = h->next;
-        h->next = comm->spare;
-        comm->spare = h;
+        append_issued(comm, h);
+        if (!kept)
+            kept = h;
     }
 }
 
@@ -302,8 +316,7 @@ static alnico_status_t submit(struct hosted *h)
     if (status == ALNICO_SUCCESS)
         status = engine_submit(comm->family->engine, &h->op);
     if (status == ALNICO_SUCCESS) {
-        h->next = comm->issued;
-        comm->issued = h;
+        append_issued(comm, h);
         return status;
     }
     atomic_fetch_sub_explicit(&comm->in_flight, 1, memory_order_relaxed);
