@@ -99,11 +99,11 @@ struct alnico_comm {
     uint64_t messages; /* operations of messages called so far, and ... */
     /* ... how many have posted theirs: in the order of the calls. */
     _Atomic uint64_t messages_begun;
-    atomic_int in_flight;          /* submitted to the engine and not retired */
+    atomic_int in_flight; /* submitted to the engine and not retired */
     /* The host backend's operations: a queue of those not yet free again, and those free. */
     struct hosted *issued, *issued_last, *spare;
-    struct staging *staging;       /* the host backend's; NULL where the host reaches the buffers */
-    struct pieces *pieces;         /* of the long message that has the staging's chunks */
+    struct staging *staging; /* the host backend's; NULL where the host reaches the buffers */
+    struct pieces *pieces;   /* of the long message that has the staging's chunks */
 
     atomic_bool aborted;
     struct latch latch;

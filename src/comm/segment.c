@@ -214,8 +214,8 @@ static alnico_status_t knock(struct making *m)
     if (s->rank != m->leader || s->rank == 0)
         return ALNICO_SUCCESS;
     begin_wait(m);
-    return blame_first(
-        m, handover_connect(&m->cards[0].first, 0, s->rank, m->end_ns, &m->connection));
+    return blame_first(m,
+                       handover_connect(&m->cards[0].first, 0, s->rank, m->end_ns, &m->connection));
 }
 
 /* The leader of a process maps the segment for all its ranks, and enters them. */

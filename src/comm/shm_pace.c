@@ -10,7 +10,8 @@
 enum {
     TRIES = 8, /* of each way, in a ring that was used before; the least counts */
     PATIENCE_NS = 20000,
-    LATE_MOST = 8 /* messages in fragments too late, less those in time: then it is the slower way */
+    /* Messages in fragments that were too late, less those in time: then it is the slower way. */
+    LATE_MOST = 8
 };
 
 static unsigned class_of(const struct message *m)
