@@ -78,11 +78,10 @@ __device__ void winner_take(winner *best, const float *x, const float *factor, c
 #pragma unroll
     for (int k = 0; k < EIGHT; k++) {
         const float value = fmaf(x[k], factor[k], offset[k]);
-        if (!best->found || value > best->value[k]) {
-            best->value[k] = value;
-            best->x[k] = x[k];
-            best->place[k] = place;
-        }
+        const bool wins = !best->found || value > best->value[k];
+        best->value[k] = best->found ? larger(best->value[k], value) : value;
+        best->x[k] = wins ? x[k] : best->x[k];
+        best->place[k] = wins ? place : best->place[k];
     }
     best->found = true;
 }

@@ -58,11 +58,10 @@ struct maxima {
 __device__ void maxima_take(maxima *m, const float *v, unsigned place)
 {
 #pragma unroll
-    for (int k = 0; k < EIGHT; k++)
-        if (!m->found || v[k] > m->best[k]) {
-            m->best[k] = v[k];
-            m->place[k] = place;
-        }
+    for (int k = 0; k < EIGHT; k++) {
+        m->place[k] = !m->found || v[k] > m->best[k] ? place : m->place[k];
+        m->best[k] = m->found ? larger(m->best[k], v[k]) : v[k];
+    }
     m->found = true;
 }
 

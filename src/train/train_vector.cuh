@@ -48,6 +48,18 @@ __device__ inline void store_one(__half *p, float x)
     *p = __float2half_rn(x);
 }
 
+/* The larger one, or NaN if either is: a training that diverges must not look as if it did not. */
+__device__ inline float larger(float a, float b)
+{
+#if __CUDA_ARCH__ >= 800
+    float c;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+#else
+    return a != a || a > b ? a : b;
+#endif
+}
+
 /* With the type as a switch: for what is not hot. */
 __device__ inline float load_any(const void *p, int type, size_t i)
 {

@@ -605,6 +605,73 @@ static void check_norm_pools(void)
                                 k == 2);
 }
 
+/* ---- A maximum with a NaN ---- */
+
+/* Whether channel `at` % padded of pixel `at` / padded is in the window of output `out`. */
+static bool is_covered(const struct train_pool *p, size_t out, size_t at)
+{
+    const size_t j = out / p->padded % p->out_width,
+                 i = out / p->padded / p->out_width % p->out_height,
+                 n = out / p->padded / p->out_width / p->out_height;
+    const size_t row = at / p->padded / p->width % p->height + p->pad - i * p->stride,
+                 column = at / p->padded % p->width + p->pad - j * p->stride;
+    return at % p->padded == out % p->padded && at / p->padded / p->width / p->height == n &&
+           row < p->rows && column < p->columns;
+}
+
+/* One NaN after the other, wherever it stands in its windows, is what comes out of them. */
+static void nan_pool_check(struct train_pool p, int type, bool norm)
+{
+    const size_t pixels = p.batch * p.height * p.width;
+    const size_t outs = p.batch * p.out_height * p.out_width * p.padded;
+    const struct norm_case c = {pixels, p.padded};
+    struct norm_bench b = bench_make(&c, type, 0);
+    struct vector y = vector_poisoned(outs, type), winners = vector_poisoned(outs, type);
+    uint8_t *index, *mask;
+    const char *name = norm ? "norm and pool" : "pool";
+    GPU(cudaMalloc((void **)&index, outs));
+    GPU(cudaMalloc((void **)&mask, outs / 8));
+    bench_measure(&b, name);
+    const struct train_norm_pool pass = {.norm = &b.norm,
+                                         .height = p.height,
+                                         .width = p.width,
+                                         .y = y.gpu,
+                                         .winners = winners.gpu,
+                                         .index = index,
+                                         .mask = mask};
+    p.type = type;
+    for (size_t i = 0; i < pixels; i++) {
+        const size_t at = i * p.padded + i % p.padded;
+        const float before = b.x.host[at];
+        b.x.host[at] = NAN;
+        vector_put(&b.x);
+        launched(norm ? train_norm_pool(&gpu, &pass)
+                      : train_max_pool(&gpu, &p, y.gpu, index, b.x.gpu),
+                 name);
+        vector_get(&y);
+        for (size_t o = 0; o < outs; o++)
+            if (isnan(y.host[o]) != is_covered(&p, o, at)) {
+                fprintf(stderr, "%s, type %d: NaN at %zu, and output %zu is %g\n", name, type, at,
+                        o, (double)y.host[o]);
+                exit(1);
+            }
+        b.x.host[at] = before;
+    }
+    vector_free(&y);
+    vector_free(&winners);
+    bench_free(&b);
+    GPU(cudaFree(index));
+    GPU(cudaFree(mask));
+}
+
+static void check_nans(void)
+{
+    static const struct train_pool p = {2, 7, 5, 4, 3, 8, 3, 3, 2, 1, 0};
+    for (size_t t = 0; t < 3; t++)
+        for (int norm = 0; norm < 2; norm++)
+            nan_pool_check(p, types[t], norm);
+}
+
 /* ---- Folds ---- */
 
 static void fold_check(struct train_fold f, int type, int gradient_type)
@@ -1032,6 +1099,7 @@ int main(void)
     check_folds();
     check_pools();
     check_norm_pools();
+    check_nans();
     check_updates();
     check_norms();
     check_rows();
