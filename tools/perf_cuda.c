@@ -85,6 +85,7 @@ static void poison_pool(const struct gpu_bench *gpu, const struct gpu_pool *pool
 {
     gpu_must(cudaMemset(pool->send, GPU_POISON, gpu->pool_bytes), "cudaMemset");
     gpu_must(cudaMemset(pool->recv, GPU_POISON, gpu->pool_bytes), "cudaMemset");
+    gpu_must(cudaDeviceSynchronize(), "cudaMemset"); /* the streams do not wait for it */
 }
 
 static void open_plain(struct gpu_bench *gpu, struct gpu_pool *pool)

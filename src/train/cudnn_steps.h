@@ -171,6 +171,10 @@ double spread_us(const struct train_spread *spread, bool add);
 /* A piece of the own allocation; NULL never: it was counted before. */
 void *own_take(struct cudnn_net *self, size_t bytes);
 
+/* From the host, which may use `from` again, in the stream's order: it does not wait for what the
+ * default stream does. */
+alnico_status_t copy_in(struct cudnn_net *self, void *to, const void *from, size_t bytes);
+
 /* ---- The steps ---- */
 
 /* Fill a step in. Errors: UNSUPPORTED, MEMORY. */

@@ -152,11 +152,10 @@ static alnico_status_t tables_copy(struct cudnn_net *self, const struct train_ch
     u->bad = own_take(self, sizeof *u->bad);
     u->chunks = chunk_memory;
     u->segments = segment_memory;
-    TRY(gpu_status(cudaMemset(u->bad, 0, sizeof *u->bad), "cudaMemset"));
-    TRY(gpu_status(cudaMemcpy(chunk_memory, chunks, chunk_bytes, cudaMemcpyHostToDevice),
-                   "cudaMemcpy"));
-    return gpu_status(cudaMemcpy(segment_memory, segments, segment_bytes, cudaMemcpyHostToDevice),
-                      "cudaMemcpy");
+    TRY(gpu_status(cudaMemsetAsync(u->bad, 0, sizeof *u->bad, self->setup.stream),
+                   "cudaMemsetAsync"));
+    TRY(copy_in(self, chunk_memory, chunks, chunk_bytes));
+    return copy_in(self, segment_memory, segments, segment_bytes);
 }
 
 static void tables_fill(struct cudnn_net *self, struct train_chunk *chunks,

@@ -64,6 +64,12 @@ void *own_take(struct cudnn_net *self, size_t bytes)
     return at;
 }
 
+alnico_status_t copy_in(struct cudnn_net *self, void *to, const void *from, size_t bytes)
+{
+    return gpu_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, self->setup.stream),
+                      "cudaMemcpyAsync");
+}
+
 static alnico_status_t own_allocate(struct cudnn_net *self)
 {
     const struct plan *plan = self->setup.plan;
@@ -71,7 +77,8 @@ static alnico_status_t own_allocate(struct cudnn_net *self)
     self->own_bytes = counted_bytes(plan);
     TRY(gpu_status(cudaMalloc(&memory, self->own_bytes), "memory of the cuDNN kernels"));
     self->own = memory;
-    TRY(gpu_status(cudaMemset(memory, 0, self->own_bytes), "cudaMemset"));
+    TRY(gpu_status(cudaMemsetAsync(memory, 0, self->own_bytes, self->setup.stream),
+                   "cudaMemsetAsync"));
     self->gpu.scratch = own_take(self, TRAIN_SCRATCH_BYTES);
     self->blas_workspace = own_take(self, BLAS_WORKSPACE);
     self->working = self->type == ALNICO_FLOAT32
@@ -250,10 +257,7 @@ static alnico_status_t control_set(struct cudnn_net *self)
     control[CONTROL_LOSS_SCALE] = self->type != ALNICO_FLOAT16 ? 1
                                   : asked > 0                  ? asked
                                                                : first_scale;
-    TRY(gpu_status(
-        cudaMemcpy(self->setup.arenas->control, control, sizeof control, cudaMemcpyHostToDevice),
-        "cudaMemcpy"));
-    return ALNICO_SUCCESS;
+    return copy_in(self, self->setup.arenas->control, control, sizeof control);
 }
 
 static alnico_status_t cudnn_build(struct cudnn_net *self)

@@ -495,6 +495,7 @@ static void run_short(struct short_copies *s, size_t bytes, size_t shift, bool s
     unsigned char *host = s->pinned + 64 + shift, *memory = s->on_gpu + 64 + shift;
     fill(s->image, SHORT_ROOM);
     GPU(cudaMemcpy(s->on_gpu, s->image, SHORT_ROOM, cudaMemcpyHostToDevice));
+    GPU(cudaDeviceSynchronize());
     memset(s->pinned, 0x77, SHORT_ROOM);
     s->round++;
     OK(device->copy_raise(host, memory, bytes, s->ready, s->round, s->stream));

@@ -260,6 +260,7 @@ static void fill(const struct fixture *f, const struct call *c, int rank, size_t
     use(f, rank);
     REQUIRE_CUDA(cudaMemcpy(f->from[rank], f->from_image[rank], bytes, cudaMemcpyHostToDevice));
     REQUIRE_CUDA(cudaMemcpy(f->to[rank], f->to_image[rank], bytes, cudaMemcpyHostToDevice));
+    REQUIRE_CUDA(cudaDeviceSynchronize()); /* other ranks' streams wait for no copy */
 }
 
 static void run_call(const struct fixture *f, const struct call *c)

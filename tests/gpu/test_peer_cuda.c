@@ -534,6 +534,7 @@ static void test_stale_flags(struct fixture *f)
         size_t at = f->first ? SHARED_AT_SLOTS : PEER_AT_LL;
         REQUIRE_CUDA(
             cudaMemcpy(f->nodes[r].world.scratch[r] + at, slots, SLOTS * 16, cudaMemcpyDefault));
+        REQUIRE_CUDA(cudaDeviceSynchronize());
     }
     for (int i = 0; i < 4; i++)
         run_case(f, &c); /* the first two clear, and write few slots themselves */

@@ -107,6 +107,7 @@ static void set_counts(const struct fixture *f, uint32_t units)
         use(f, r);
         REQUIRE_CUDA(cudaMemcpy(f->nodes[r].world.own + PEER_AT_SENT, counts, sizeof counts,
                                 cudaMemcpyHostToDevice));
+        REQUIRE_CUDA(cudaDeviceSynchronize());
     }
 }
 
