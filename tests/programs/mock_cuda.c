@@ -114,6 +114,12 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return cudaSuccess;
 }
 
+cudaError_t cudaDeviceSynchronize(void)
+{
+    refuse_capture("cudaDeviceSynchronize");
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
     return cudaSuccess;

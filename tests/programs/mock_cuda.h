@@ -14,6 +14,7 @@
 #define cudaStreamCreateWithFlags mock_cudaStreamCreateWithFlags
 #define cudaStreamDestroy mock_cudaStreamDestroy
 #define cudaStreamSynchronize mock_cudaStreamSynchronize
+#define cudaDeviceSynchronize mock_cudaDeviceSynchronize
 #define cudaStreamWaitEvent mock_cudaStreamWaitEvent
 #define cudaStreamBeginCapture mock_cudaStreamBeginCapture
 #define cudaStreamEndCapture mock_cudaStreamEndCapture
