@@ -10,7 +10,7 @@ MAKEFLAGS += --no-print-directory
 
 # Debian keeps both MPIs apart by these names; elsewhere CMake finds mpicc in PATH.
 mpi_options = $$(command -v mpicc.$(MPI) >/dev/null && command -v mpiexec.$(MPI) >/dev/null && \
-	echo -DMPI_C_COMPILER=$$(command -v mpicc.$(MPI)) -DMPIEXEC_EXECUTABLE=$$(command -v mpiexec.$(MPI)))
+	echo -DMPI_C_COMPILER=mpicc.$(MPI) -DMPIEXEC_EXECUTABLE=$$(command -v mpiexec.$(MPI)))
 
 .PHONY: all run check install clean help
 

@@ -9,6 +9,14 @@ foreach(part IN ITEMS CUDA NCCL TRAIN ONEDNN CUDNN)
 endforeach()
 
 find_package(Threads REQUIRED)
+# Of a bare name, such as mpicc.mpich, FindMPI makes a path when a folder is configured first, not the second time. The
+# installed package needs it.
+if(MPI_C_COMPILER AND NOT IS_ABSOLUTE "${MPI_C_COMPILER}")
+    find_program(mpi_c_compiler "${MPI_C_COMPILER}" NO_CACHE)
+    if(mpi_c_compiler)
+        set(MPI_C_COMPILER "${mpi_c_compiler}" CACHE FILEPATH "The MPI compiler" FORCE)
+    endif()
+endif()
 find_package(MPI REQUIRED COMPONENTS C)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)

@@ -34,3 +34,10 @@ configure 0 -DCMAKE_DISABLE_FIND_PACKAGE_ZLIB=TRUE
 expect_out '  oneDNN   FALSE \(ALNICO_ONEDNN=AUTO; needs zlib \(zlib1g-dev\)\)$'
 configure 1 -DALNICO_TRAIN=ON -DALNICO_ONEDNN=OFF
 expect_error 'ALNICO_TRAIN=ON: oneDNN: ALNICO_ONEDNN=OFF; cuDNN: no CUDA'
+
+# The package names the MPI compiler by its path, however often and as what it was given.
+for time in first second; do
+    configure 0 -DALNICO_TRAIN=OFF -DMPI_C_COMPILER="${mpicc##*/}"
+    grep -qF "set(alnico_mpi_compiler \"$(command -v "$mpicc")\")" "$work/build/alnicoConfig.cmake" ||
+        fail "no path of the MPI compiler, configured the $time time"
+done

@@ -929,6 +929,32 @@ static void test_the_faster_way_is_learned(void **state)
     forks_run(2, 1, learning_body, NULL);
 }
 
+/* Eight messages whose rest was copied directly, more than came in time, make that the faster way. */
+static void test_late_messages_are_counted(void **state)
+{
+    enum { BYTES = 1 << 20 };
+    (void)state;
+    struct transport_shm *t = calloc(1, sizeof *t + sizeof *t->peer);
+    struct message late = {.bytes = BYTES, .moved = BYTES / 2}, whole = late, none = late;
+    assert_non_null(t);
+    t->options.learns = true;
+    t->paces[20] = (struct pace){{2, 1}, {8, 8}, 0};
+    whole.moved = BYTES;
+    none.moved = 0;
+    pace_end(t, t->peer, &whole, COPY_IN_FRAGMENTS);
+    for (int i = 0; i < 7; i++)
+        pace_end(t, t->peer, &late, COPY_IN_FRAGMENTS);
+    pace_end(t, t->peer, &none, COPY_IN_FRAGMENTS); /* its sender was away: nobody's fault */
+    pace_end(t, t->peer, &whole, COPY_IN_FRAGMENTS);
+    pace_end(t, t->peer, &late, COPY_IN_FRAGMENTS);
+    assert_int_equal(pace_begin(t, &late), COPY_IN_FRAGMENTS);
+    pace_end(t, t->peer, &late, COPY_IN_FRAGMENTS);
+    assert_int_equal(pace_begin(t, &late), COPY_DIRECTLY);
+    pace_end(t, t->peer, &whole, COPY_IN_FRAGMENTS);
+    assert_int_equal(pace_begin(t, &late), COPY_DIRECTLY);
+    free(t);
+}
+
 /* Until something of the message has gone into the ring, or it is over. */
 static alnico_status_t send_a_part(struct transport *t, struct transfer *transfer)
 {
@@ -1103,6 +1129,7 @@ int main(void)
         cmocka_unit_test(test_streams_of_processes),
         cmocka_unit_test(test_one_rank_ahead),
         cmocka_unit_test(test_the_faster_way_is_learned),
+        cmocka_unit_test(test_late_messages_are_counted),
         cmocka_unit_test(test_a_busy_sender_is_not_waited_for),
         cmocka_unit_test(test_threads_over_shared_memory),
     };
