@@ -11,7 +11,7 @@
  * stream's queue, `period` a launch's share of 2000 back to back, the longer of the host's and the
  * stream's time. Needs no MPI. Less than 15 s.
  */
-#include "launch_cost.h"
+#include "benchmarks/launch_cost.h"
 
 #include <cuda.h>
 #include <cudaTypedefs.h>

@@ -1,5 +1,5 @@
 /* The kernels: each ends at once, but for what launching it after another one takes. */
-#include "launch_cost.h"
+#include "benchmarks/launch_cost.h"
 
 template <int BYTES> struct parameter {
     unsigned long long words[BYTES / 8];

@@ -8,8 +8,8 @@
  * peer_kernels [--gpus N] [--json FILE] [--seconds LIMIT] [--from BYTES] [--to BYTES] [--type
  * float32|bfloat16]
  */
-#include "comm/peer_cuda.h"
-#include "peer_ranks.h"
+#include "comm/backends/peer_cuda/peer_cuda.h"
+#include "tests/gpu/support/peer_ranks.h"
 
 #include <alnico/alnico.h>
 

@@ -3,8 +3,8 @@
  * (as in STREAM), out of place and in place. Both take turns in one run, and medians are compared;
  * each moves three words an element: two reads, one write. Checks every element once.
  */
-#include "datatype.h"
-#include "device/math_cpu.h"
+#include "base/datatype.h"
+#include "device/cpu/math.h"
 
 #include <getopt.h>
 #include <stdio.h>

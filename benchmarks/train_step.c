@@ -5,14 +5,14 @@
  *
  *   train_step --model resnet50 --image 224 --classes 1000 --batch 256 --precision bf16 --graph --profile
  */
-#include "train_profile.h"
+#include "tools/train/profile.h"
 
+#include "base/log.h"
 #include "device/device.h"
-#include "log.h"
-#include "train/cudnn_ways.h"
+#include "train/base/random.h"
+#include "train/kernels/cudnn/methods.h"
 #include "train/models/models.h"
-#include "train/random.h"
-#include "train/replica.h"
+#include "train/trainer/replica.h"
 
 #include <cuda_runtime_api.h>
 #include <getopt.h>

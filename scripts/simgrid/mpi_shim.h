@@ -3,8 +3,8 @@
  * does not know a null request. It is MPI_Test that lets other ranks run: yielding the core costs
  * real time only. A rank's host is the simulated one, so that no two of them share memory or a boot
  * id. */
-#ifndef ALNICO_SIMGRID_MPI_SHIM_H
-#define ALNICO_SIMGRID_MPI_SHIM_H
+#ifndef ALNICO_SCRIPTS_SIMGRID_MPI_SHIM_H
+#define ALNICO_SCRIPTS_SIMGRID_MPI_SHIM_H
 
 #include <mpi.h>
 #include <sched.h>

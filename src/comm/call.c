@@ -1,8 +1,8 @@
 /* Which blocks each collective reads and writes, in one table. Pure; any thread. */
 #include "comm/call.h"
 
-#include "comm/tuning.h"
-#include "datatype.h"
+#include "base/datatype.h"
+#include "comm/tuning/tuning.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* A collective as the public call described it, and which blocks it reads and writes on a rank. */
-#ifndef ALNICO_SRC_CALL_H
-#define ALNICO_SRC_CALL_H
+#ifndef ALNICO_COMM_CALL_H
+#define ALNICO_COMM_CALL_H
 
-#include "comm/algorithm.h"
+#include "comm/algorithms/algorithm.h"
 
 #include <alnico/alnico.h>
 #include <stdint.h>

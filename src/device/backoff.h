@@ -1,7 +1,7 @@
 /* How a thread waits for another: spin, then yield, then sleep. Whoever waits owns one, and resets
  * it first and whenever something advanced. */
-#ifndef ALNICO_SRC_BACKOFF_H
-#define ALNICO_SRC_BACKOFF_H
+#ifndef ALNICO_DEVICE_BACKOFF_H
+#define ALNICO_DEVICE_BACKOFF_H
 
 #include <sched.h>
 #include <stdbool.h>

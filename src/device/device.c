@@ -2,9 +2,9 @@
 #include "device/device.h"
 
 #ifdef ALNICO_HAVE_CUDA
-#include "device/cuda_driver.h"
+#include "device/cuda/driver.h"
 #endif
-#include "status.h"
+#include "base/status.h"
 
 const struct device_ops *device_find(alnico_device_t device)
 {

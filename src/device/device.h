@@ -6,8 +6,8 @@
  * `stream` is the resident's own kind of stream; work on one stream runs in the order of the calls.
  * For the CPU it is an alnico_stream_t, and NULL runs the work before the call returns.
  */
-#ifndef ALNICO_SRC_DEVICE_H
-#define ALNICO_SRC_DEVICE_H
+#ifndef ALNICO_DEVICE_DEVICE_H
+#define ALNICO_DEVICE_DEVICE_H
 
 #include <alnico/alnico.h>
 

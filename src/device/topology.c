@@ -2,9 +2,9 @@
  * The machine as hwloc sees it, and the choice of a processing unit for a rank's engine thread.
  * Communicators read it when they are created; the engine binds its own thread. Any thread.
  */
-#include "topology.h"
+#include "device/topology.h"
 
-#include "status.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <hwloc.h>

@@ -1,7 +1,7 @@
 /* What machine this is, by hwloc: host, cores, caches, NUMA nodes; and where the engine thread
  * goes. */
-#ifndef ALNICO_SRC_TOPOLOGY_H
-#define ALNICO_SRC_TOPOLOGY_H
+#ifndef ALNICO_DEVICE_TOPOLOGY_H
+#define ALNICO_DEVICE_TOPOLOGY_H
 
 #include <alnico/alnico.h>
 

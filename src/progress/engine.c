@@ -9,11 +9,11 @@
  */
 #include "progress/progress.h"
 
+#include "base/log.h"
+#include "base/status.h"
+#include "base/thread.h"
 #include "device/backoff.h"
 #include "device/topology.h"
-#include "log.h"
-#include "status.h"
-#include "thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* A gate lets a stream and the engine wait for each other without holding up whoever calls: opened
  * on one side, passed on the other. A gate is used again and again: gate_close arms it for the next
  * use. */
-#ifndef ALNICO_SRC_GATE_H
-#define ALNICO_SRC_GATE_H
+#ifndef ALNICO_PROGRESS_GATE_H
+#define ALNICO_PROGRESS_GATE_H
 
 #include "device/device.h"
 

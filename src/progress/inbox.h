@@ -1,6 +1,6 @@
 /* A lock-free inbox: any thread pushes, one thread takes all of it, in the order of the pushes. */
-#ifndef ALNICO_SRC_INBOX_H
-#define ALNICO_SRC_INBOX_H
+#ifndef ALNICO_PROGRESS_INBOX_H
+#define ALNICO_PROGRESS_INBOX_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

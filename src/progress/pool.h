@@ -1,7 +1,7 @@
 /* Staging buffers that are used again: bins by powers of two, of a device's pinned memory. What is
  * kept for later use is bounded; what is in use is not. Any thread. */
-#ifndef ALNICO_SRC_POOL_H
-#define ALNICO_SRC_POOL_H
+#ifndef ALNICO_PROGRESS_POOL_H
+#define ALNICO_PROGRESS_POOL_H
 
 #include "device/device.h"
 

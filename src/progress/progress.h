@@ -4,8 +4,8 @@
  * whoever waits, and never by two at once. Operations of one lane start in the order of their
  * submission and several are in flight at once; lanes are independent of each other.
  */
-#ifndef ALNICO_SRC_PROGRESS_H
-#define ALNICO_SRC_PROGRESS_H
+#ifndef ALNICO_PROGRESS_PROGRESS_H
+#define ALNICO_PROGRESS_PROGRESS_H
 
 #include "progress/inbox.h"
 

@@ -1,8 +1,8 @@
 /* Batches as texts. One table of fields serves printing and parsing. */
-#include "case.h"
+#include "tests/conformance/case.h"
 
-#include "datatype.h"
-#include "operations.h"
+#include "base/datatype.h"
+#include "tests/conformance/operations.h"
 
 #include <stdio.h>
 #include <stdlib.h>

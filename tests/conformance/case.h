@@ -1,8 +1,8 @@
 /* What the conformance suite runs: a batch is a few calls that are in flight together, each on one
  * of several communicators. A batch is a text too, which `alnico-conformance --case` takes. Pure;
  * any thread. */
-#ifndef ALNICO_TESTS_CASE_H
-#define ALNICO_TESTS_CASE_H
+#ifndef ALNICO_TESTS_CONFORMANCE_CASE_H
+#define ALNICO_TESTS_CONFORMANCE_CASE_H
 
 #include <alnico/alnico.h>
 

@@ -1,11 +1,11 @@
 /* A rank with all its communicators, and how it runs batches. */
-#ifndef ALNICO_TESTS_CREW_H
-#define ALNICO_TESTS_CREW_H
+#ifndef ALNICO_TESTS_CONFORMANCE_CREW_H
+#define ALNICO_TESTS_CONFORMANCE_CREW_H
 
-#include "comm/tuning.h"
-#include "options.h"
-#include "plan.h"
-#include "site.h"
+#include "comm/tuning/tuning.h"
+#include "tests/conformance/options.h"
+#include "tests/conformance/plan.h"
+#include "tests/conformance/site.h"
 
 /* A communicator, and which ranks of the world are its. */
 struct lane {

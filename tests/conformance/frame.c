@@ -1,10 +1,10 @@
 /* The bytes of one call's buffers, before and after. Whatever is no block is poisoned and must stay
  * so: the margins, the gaps, and what the call does not write. */
-#include "crew.h"
+#include "tests/conformance/crew.h"
 
-#include "datatype.h"
-#include "operations.h"
-#include "reference.h"
+#include "base/datatype.h"
+#include "tests/conformance/operations.h"
+#include "tests/support/reference.h"
 
 #include <stdio.h>
 #include <string.h>

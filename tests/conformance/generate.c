@@ -1,10 +1,10 @@
 /* The table and the random batches. */
-#include "generate.h"
+#include "tests/conformance/generate.h"
 
-#include "comm/tuning.h"
-#include "datatype.h"
-#include "operations.h"
-#include "reference.h"
+#include "base/datatype.h"
+#include "comm/tuning/tuning.h"
+#include "tests/conformance/operations.h"
+#include "tests/support/reference.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* Where batches come from: the table, every combination of what matters once, and random ones. All
  * ranks generate the same. Pure. */
-#ifndef ALNICO_TESTS_GENERATE_H
-#define ALNICO_TESTS_GENERATE_H
+#ifndef ALNICO_TESTS_CONFORMANCE_GENERATE_H
+#define ALNICO_TESTS_CONFORMANCE_GENERATE_H
 
-#include "options.h"
+#include "tests/conformance/options.h"
 
 /* A place in the table: operation x algorithm x type x reduction x place x blocking or not; lanes,
  * counts, layouts and roots take turns. */

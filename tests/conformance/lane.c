@@ -1,8 +1,8 @@
 /* The communicators: two of all ranks on the inline stream, one of half the ranks, two of all ranks
  * on one stream, and one on another stream whose ranks are in reverse order. */
-#include "crew.h"
+#include "tests/conformance/crew.h"
 
-#include "operations.h"
+#include "tests/conformance/operations.h"
 
 #include <alnico/mpi.h>
 

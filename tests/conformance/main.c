@@ -7,13 +7,13 @@
  *     mpirun -n 3 alnico-conformance --seconds 60
  *     alnico-conformance --case 'ranks=3 threads=1; operation=reduce type=float32 count=10 root=2'
  */
-#include "crew.h"
-#include "forks.h"
-#include "generate.h"
-#include "program.h"
-#include "watchdog.h"
+#include "tests/conformance/crew.h"
+#include "tests/conformance/generate.h"
+#include "tests/conformance/watchdog.h"
+#include "tests/support/forks.h"
+#include "tools/common/program.h"
 #ifdef ALNICO_HAVE_CUDA
-#include "site_cuda.h"
+#include "tests/conformance/site_cuda.h"
 #endif
 
 #include <alnico/mpi.h>

@@ -2,8 +2,8 @@
  * of a pair keep their order. A group's calls are in an order of each rank's own; calls by
  * themselves follow the messages' numbers on all ranks, so that they end even where a send waits
  * for its receive. */
-#include "datatype.h"
-#include "operations.h"
+#include "base/datatype.h"
+#include "tests/conformance/operations.h"
 
 #include <string.h>
 

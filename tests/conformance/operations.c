@@ -1,5 +1,5 @@
 /* The table of operations and their public calls. */
-#include "operations.h"
+#include "tests/conformance/operations.h"
 
 #include <alnico/alnico.h>
 

@@ -1,9 +1,9 @@
 /* Every operation in one table: what each rank reads and writes of it, written down independently
  * of the library, and its public calls. */
-#ifndef ALNICO_TESTS_OPERATIONS_H
-#define ALNICO_TESTS_OPERATIONS_H
+#ifndef ALNICO_TESTS_CONFORMANCE_OPERATIONS_H
+#define ALNICO_TESTS_CONFORMANCE_OPERATIONS_H
 
-#include "plan.h"
+#include "tests/conformance/plan.h"
 
 /* How many blocks a rank has of its input or result. */
 enum blocks { NONE, ONE, ALL };

@@ -1,8 +1,8 @@
 /* The command line, by argp. */
-#include "options.h"
+#include "tests/conformance/options.h"
 
-#include "operations.h"
-#include "program.h"
+#include "tests/conformance/operations.h"
+#include "tools/common/program.h"
 
 #include <argp.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* The command line of alnico-conformance. */
-#ifndef ALNICO_TESTS_OPTIONS_H
-#define ALNICO_TESTS_OPTIONS_H
+#ifndef ALNICO_TESTS_CONFORMANCE_OPTIONS_H
+#define ALNICO_TESTS_CONFORMANCE_OPTIONS_H
 
-#include "case.h"
+#include "tests/conformance/case.h"
 
 /* What the self-test breaks, on rank 0, after a few calls: the suite must see it. */
 enum sabotage {

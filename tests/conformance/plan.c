@@ -1,10 +1,10 @@
 /* Counts and displacements from the trial's salt, and where blocks stand in place. */
-#include "plan.h"
+#include "tests/conformance/plan.h"
 
-#include "datatype.h"
-#include "operations.h"
-#include "ranks.h"
-#include "reference.h"
+#include "base/datatype.h"
+#include "tests/conformance/operations.h"
+#include "tests/support/ranks.h"
+#include "tests/support/reference.h"
 
 #include <stdlib.h>
 

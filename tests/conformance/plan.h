@@ -1,9 +1,9 @@
 /* One call as one rank makes it: where each block of its two buffers stands and what it holds
  * before and after. All ranks plan for themselves, from the same trial. */
-#ifndef ALNICO_TESTS_PLAN_H
-#define ALNICO_TESTS_PLAN_H
+#ifndef ALNICO_TESTS_CONFORMANCE_PLAN_H
+#define ALNICO_TESTS_CONFORMANCE_PLAN_H
 
-#include "case.h"
+#include "tests/conformance/case.h"
 
 enum { REDUCED = -1, REQUESTS_MOST = 2 * MESSAGES_MOST };
 

@@ -1,8 +1,8 @@
 /* Runs batches: all calls of a thread in order, some of which end at once and some after all
  * others, in another order on every rank; then the bytes are checked, and the ranks compare. */
-#include "crew.h"
+#include "tests/conformance/crew.h"
 
-#include "operations.h"
+#include "tests/conformance/operations.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,11 +1,11 @@
 /* What the suite needs of a device: memory, copies ordered by streams, and memory that is
  * registered. One site a rank; its calls come from the rank's threads, but take and give_all from
  * one only. */
-#ifndef ALNICO_TESTS_SITE_H
-#define ALNICO_TESTS_SITE_H
+#ifndef ALNICO_TESTS_CONFORMANCE_SITE_H
+#define ALNICO_TESTS_CONFORMANCE_SITE_H
 
-#include "case.h"
-#include "ranks.h"
+#include "tests/conformance/case.h"
+#include "tests/support/ranks.h"
 
 /* A copy between the host's memory and the device's, which a stream carries out; stays until it
  * has. */

@@ -1,6 +1,6 @@
 /* The host's memory, each buffer an allocation of its own so that a sanitizer sees its end too, and
  * the library's CPU streams. */
-#include "site.h"
+#include "tests/conformance/site.h"
 
 #include <stdlib.h>
 #include <string.h>

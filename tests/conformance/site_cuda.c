@@ -1,11 +1,11 @@
 /* A GPU for each rank: rank r as a thread takes GPU r, a process of mpirun that of its number on
  * its host. All memory is there before the first call, since to allocate some while kernels wait
  * for each other may wait for ever. */
-#include "site_cuda.h"
+#include "tests/conformance/site_cuda.h"
 
-#include "gpu_site.h"
-#include "program.h"
-#include "site.h"
+#include "tests/conformance/site.h"
+#include "tests/gpu/support/site.h"
+#include "tools/common/program.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* A thread that looks once a second at what runs, and handlers of crashes. */
-#include "watchdog.h"
+#include "tests/conformance/watchdog.h"
 
-#include "crew.h"
+#include "tests/conformance/crew.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,9 +1,9 @@
 /* Ends the process, with the command that repeats it, when a batch crashes or takes too long: the
  * library's own deadline is shorter, so that it should never come to this. */
-#ifndef ALNICO_TESTS_WATCHDOG_H
-#define ALNICO_TESTS_WATCHDOG_H
+#ifndef ALNICO_TESTS_CONFORMANCE_WATCHDOG_H
+#define ALNICO_TESTS_CONFORMANCE_WATCHDOG_H
 
-#include "options.h"
+#include "tests/conformance/options.h"
 
 /* Once in each process; again it does nothing. */
 void watchdog_start(const struct options *options);

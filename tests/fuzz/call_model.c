@@ -1,7 +1,7 @@
 /* See call_model.h. Nothing here is the library's but the numbers of types and operations. */
-#include "call_model.h"
+#include "tests/fuzz/call_model.h"
 
-#include "call_values.h"
+#include "tests/fuzz/call_values.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* The collectives as the public header describes them, written down once more for the fuzz targets:
  * which calls are allowed on a rank, and what memory holds afterwards. Every rank has an arena in
  * which its buffers lie. */
-#ifndef ALNICO_TESTS_CALL_MODEL_H
-#define ALNICO_TESTS_CALL_MODEL_H
+#ifndef ALNICO_TESTS_FUZZ_CALL_MODEL_H
+#define ALNICO_TESTS_FUZZ_CALL_MODEL_H
 
 #include <alnico/alnico.h>
 

@@ -1,5 +1,5 @@
 /* See call_values.h. */
-#include "call_values.h"
+#include "tests/fuzz/call_values.h"
 
 #include <alnico/alnico.h>
 

@@ -1,6 +1,6 @@
 /* Types and operations as the public header describes them, for the fuzz targets. */
-#ifndef ALNICO_TESTS_CALL_VALUES_H
-#define ALNICO_TESTS_CALL_VALUES_H
+#ifndef ALNICO_TESTS_FUZZ_CALL_VALUES_H
+#define ALNICO_TESTS_FUZZ_CALL_VALUES_H
 
 #include <stdbool.h>
 #include <stddef.h>

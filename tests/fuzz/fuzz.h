@@ -1,7 +1,7 @@
 /* What a fuzz target is: one function, called by libFuzzer or by replay.c with any bytes. It aborts
  * on a wrong answer. */
-#ifndef ALNICO_TESTS_FUZZ_H
-#define ALNICO_TESTS_FUZZ_H
+#ifndef ALNICO_TESTS_FUZZ_FUZZ_H
+#define ALNICO_TESTS_FUZZ_FUZZ_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * allowed call must succeed, and a message arrive; any other must be refused with a detail and
  * change nothing. Buffers are always large enough, or the count is one that no memory can hold.
  */
-#include "call_values.h"
-#include "fuzz.h"
+#include "tests/fuzz/call_values.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <alnico/alnico.h>
 

@@ -4,9 +4,9 @@
  * that is allowed on all ranks is made on all, must succeed and leave what the model says; one that
  * is not is made where it must be refused, with a detail, and changes nothing.
  */
-#include "call_model.h"
-#include "fuzz.h"
-#include "ranks.h"
+#include "tests/fuzz/call_model.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/support/ranks.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Any bytes as an IDX file: the first decides how many dimensions are asked for, the rest is the
  * file, which lies in memory. Refused with its name, or its elements are all there. */
-#include "fuzz.h"
-#include "train/idx.h"
+#include "tests/fuzz/fuzz.h"
+#include "train/input/idx.h"
 
 #include <stdio.h>
 #include <stdlib.h>

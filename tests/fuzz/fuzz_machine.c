@@ -1,9 +1,9 @@
 /* Any bytes as a machine file: refused with the file's name, or figures within their bounds, on
  * which every algorithm comes to an end with the right values, and not before the time of one
  * message. */
-#include "fuzz.h"
-#include "simulate_machine.h"
-#include "simulate_operations.h"
+#include "tests/fuzz/fuzz.h"
+#include "tools/simulate/machine.h"
+#include "tools/simulate/operations.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Any bytes as a tuning file: refused with a line, or a table of which every row can be chosen, and
  * which survives being written and read again. */
-#include "comm/tuning.h"
-#include "fuzz.h"
+#include "comm/tuning/tuning.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Runs a fuzz target without libFuzzer: over every file of the folders that are named, and over its
  * prefixes. */
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <dirent.h>
 #include <stdio.h>

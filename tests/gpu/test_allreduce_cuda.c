@@ -7,10 +7,10 @@
  *     gpu_allreduce_cuda                  ranks as threads, on 1 to 4 GPUs one after the other
  *     mpirun -n 4 gpu_allreduce_cuda      a process a GPU
  */
-#include "comm/comm.h"
-#include "datatype.h"
-#include "gpu_site.h"
-#include "reference.h"
+#include "base/datatype.h"
+#include "comm/communicator/comm.h"
+#include "tests/gpu/support/site.h"
+#include "tests/support/reference.h"
 
 #include <stdlib.h>
 #include <string.h>

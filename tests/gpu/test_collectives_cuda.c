@@ -5,10 +5,10 @@
  *     gpu_collectives_cuda                  ranks as threads, on 1 to 4 GPUs one after the other
  *     mpirun -n 4 gpu_collectives_cuda      a process a GPU
  * */
-#include "comm/tuning.h"
-#include "gpu_graph.h"
-#include "gpu_site.h"
-#include "reference.h"
+#include "comm/tuning/tuning.h"
+#include "tests/gpu/support/graph.h"
+#include "tests/gpu/support/site.h"
+#include "tests/support/reference.h"
 
 #include <stdlib.h>
 #include <string.h>

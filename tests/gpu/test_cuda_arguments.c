@@ -8,7 +8,7 @@
  *
  * What needs a second GPU, which may be nobody's, says so in its line where there is none.
  */
-#include "gpu_site.h"
+#include "tests/gpu/support/site.h"
 
 #include <alnico/mpi.h>
 

@@ -4,8 +4,8 @@
  *
  *     gpu_cuda_exits      on 2 and on 4 GPUs; starts the processes itself
  */
-#include "forks.h"
-#include "gpu_site.h"
+#include "tests/gpu/support/site.h"
+#include "tests/support/forks.h"
 
 #include <signal.h>
 #include <stdio.h>

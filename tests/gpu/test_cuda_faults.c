@@ -7,7 +7,7 @@
  *     gpu_cuda_faults                  ranks as threads, on as many GPUs as there are, at most 4
  *     mpirun -n 4 gpu_cuda_faults      a process a GPU
  */
-#include "gpu_graph.h"
+#include "tests/gpu/support/graph.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -12,8 +12,8 @@
  * NCCL leaves something behind by itself. So as many of its communicators come and go without the
  * library first, and the library's may leave no more than those.
  */
-#include "bare_nccl.h"
-#include "gpu_graph.h"
+#include "tests/gpu/support/bare_nccl.h"
+#include "tests/gpu/support/graph.h"
 
 #include <dirent.h>
 #include <malloc.h>

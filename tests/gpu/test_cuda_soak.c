@@ -9,9 +9,9 @@
  * GPU_OPERATIONS: random operations, 20000 by default; as threads, a quarter of them on each number
  * of ranks.
  */
-#include "datatype.h"
-#include "gpu_graph.h"
-#include "reference.h"
+#include "base/datatype.h"
+#include "tests/gpu/support/graph.h"
+#include "tests/support/reference.h"
 
 #include <stdio.h>
 #include <stdlib.h>

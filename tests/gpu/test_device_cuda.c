@@ -1,9 +1,9 @@
 /* Every slot of the CUDA device: memory, copies, arithmetic's order, events, flags by both ways,
  * and what it refuses. Ends by printing what flags, events and short copies cost. */
-#include "gpu.h"
+#include "tests/gpu/support/gpu.h"
 
-#include "device/math_cuda.h"
-#include "train/random.h"
+#include "device/cuda/math.h"
+#include "train/base/random.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "../unit/patience.h"
+#include "tests/support/patience.h"
 
 static const struct device_ops *const device = &device_cuda;
 static uint64_t seed, generator;

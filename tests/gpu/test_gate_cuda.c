@@ -1,5 +1,5 @@
 /* Gates between the GPU's streams and the host, by the tests of the CPU's. */
-#include "gpu.h"
+#include "tests/gpu/support/gpu.h"
 
 #include <alnico/alnico.h>
 
@@ -33,7 +33,7 @@ int cpu_main(void);
 #define alnico_stream_synchronize gpu_stream_synchronize
 #define alnico_stream_destroy gpu_stream_destroy
 #define main cpu_main
-#include "../unit/test_gate.c"
+#include "tests/unit/progress/test_gate.c"
 #undef main
 
 /* The default stream opens later, not at once as the CPU's inline stream does. */

@@ -7,8 +7,8 @@
  *     gpu_graphs                  ranks as threads, on 1 to 4 GPUs one after the other
  *     mpirun -n 4 gpu_graphs      a process a GPU; captures there forbid unsafe calls of all threads
  */
-#include "gpu_graph.h"
-#include "reference.h"
+#include "tests/gpu/support/graph.h"
+#include "tests/support/reference.h"
 
 #include <stddef.h>
 

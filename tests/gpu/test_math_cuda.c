@@ -1,10 +1,10 @@
 /* The GPU's arithmetic by the tests of the CPU's, against the same references: every operand goes
  * through GPU memory, at the same offset from an aligned address and between margins that must stay
  * as they are. */
-#include "gpu.h"
+#include "tests/gpu/support/gpu.h"
 
-#include "datatype.h"
-#include "device/math_cpu.h"
+#include "base/datatype.h"
+#include "device/cpu/math.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -17,7 +17,7 @@ int cpu_main(void);
 #define math_reduce gpu_reduce
 #define math_divide gpu_divide
 #define main cpu_main
-#include "../unit/test_math_cpu.c"
+#include "tests/unit/device/test_math_cpu.c"
 #undef main
 #undef math_reduce
 #undef math_divide

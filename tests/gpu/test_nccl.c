@@ -1,8 +1,8 @@
 /* The nccl backend: ranks are threads with a GPU each, one rank up to as many as there are GPUs.
  * Inputs and results are compared on the host. Skipped without a GPU. */
-#include "comm/nccl_state.h"
-#include "datatype.h"
-#include "seats.h"
+#include "base/datatype.h"
+#include "comm/backends/nccl/nccl.h"
+#include "tests/gpu/support/seats.h"
 
 #include <nccl.h>
 #include <pthread.h>

@@ -4,12 +4,12 @@
  * all bytes of all buffers, and around them, are what they must be. Arguments: the seed of the
  * inputs, and a limit of ranks.
  */
-#include "peer_ranks.h"
+#include "tests/gpu/support/peer_ranks.h"
 
-#include "datatype.h"
-#include "device/math_cpu.h"
-#include "ranks.h"
-#include "reference.h"
+#include "base/datatype.h"
+#include "device/cpu/math.h"
+#include "tests/support/ranks.h"
+#include "tests/support/reference.h"
 
 #include <stdio.h>
 #include <stdlib.h>

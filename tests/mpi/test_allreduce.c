@@ -1,10 +1,10 @@
 /* Every type, operation and algorithm over MPI, in and out of place, blocking and not, on the
  * inline and on real streams, with the engine on its own thread; many communicators and threads at
  * once. */
-#include "cases.h"
-#include "comm/algorithm.h"
-#include "reference.h"
-#include "world.h"
+#include "comm/algorithms/algorithm.h"
+#include "tests/support/cases.h"
+#include "tests/support/reference.h"
+#include "tests/support/world.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* What goes wrong over MPI: a rank that never comes, aborts, other sizes, bad MPI arguments. The
  * deadline is two seconds: who gives up then waits for longer than a busy machine holds up the
  * others, so that none is taken for the missing one. */
-#include "comm/comm.h"
+#include "comm/communicator/comm.h"
 
-#include "reference.h"
-#include "world.h"
+#include "tests/support/reference.h"
+#include "tests/support/world.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* More elements than an int counts, in one vector, block or message, and places further apart than 2^33
  * bytes. All of it in bytes, checked one by one. */
-#include "world.h"
+#include "tests/support/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>

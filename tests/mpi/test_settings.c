@@ -1,7 +1,7 @@
 /* Rank 0's environment decides for all: its algorithm and deadline hold, others' are not looked at,
  * and a wrong one of its own is an error on every rank. */
-#include "comm/comm.h"
-#include "world.h"
+#include "comm/communicator/comm.h"
+#include "tests/support/world.h"
 
 #include <stdlib.h>
 #include <string.h>

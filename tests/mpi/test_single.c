@@ -1,7 +1,7 @@
 /* Below MPI_THREAD_MULTIPLE: the inline stream only, an engine without a thread that whoever waits
  * pumps, and progress of all communicators wherever one of them waits. */
-#include "cases.h"
-#include "world.h"
+#include "tests/support/cases.h"
+#include "tests/support/world.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Rank 0's tuning file decides for all ranks: others' are not looked at, duplicates and splits
  * choose by their own ranks, a forced name goes before it, and an error in it is every rank's. */
-#include "comm/comm.h"
-#include "world.h"
+#include "comm/communicator/comm.h"
+#include "tests/support/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -27,14 +27,14 @@ expect_red() {
 }
 
 "$source/scripts/check-includes" || fail "the tree itself"
-expect_red src/status.c '"device/device.h"'
-expect_red src/device/math_cpu.c '"progress/progress.h"'
+expect_red src/base/status.c '"device/device.h"'
+expect_red src/device/cpu/math.c '"progress/progress.h"'
 expect_red src/progress/engine.c '"comm/comm.h"'
 expect_red src/progress/engine.c '<mpi.h>'
-expect_red src/comm/rounds.c '"train/data.h"'
-expect_red src/comm/ring.c '"comm/transport.h"'
-expect_red src/comm/ring.c '<mpi.h>'
-expect_red src/comm/transport_mpi.c '"comm/transport_local.h"'
-expect_red src/train/network.c '"comm/comm.h"'
-expect_red src/train/network.c '"device/topology.h"'
+expect_red src/comm/operations/rounds.c '"train/data.h"'
+expect_red src/comm/algorithms/ring.c '"comm/transport.h"'
+expect_red src/comm/algorithms/ring.c '<mpi.h>'
+expect_red src/comm/transports/mpi.c '"comm/transport_local.h"'
+expect_red src/train/graph/network.c '"comm/comm.h"'
+expect_red src/train/graph/network.c '"device/topology.h"'
 expect_red include/alnico/alnico.h '<mpi.h>'

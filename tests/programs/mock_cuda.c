@@ -2,11 +2,11 @@
  * a graph is a list of calls. With it the logic of alnico-perf on GPUs runs, and is seen to find
  * wrong results, where there is no GPU. Our communicators become ones on the CPU.
  * MOCK_FAULT=value|after|before|bits spoils what an eager call of ours wrote. */
-#include "mock_cuda.h"
+#include "tests/programs/mock_cuda.h"
 
-#include "perf_gpu.h"
-#include "perf_layout.h"
-#include "perf_values.h"
+#include "tools/perf/gpu/gpu.h"
+#include "tools/perf/layout.h"
+#include "tools/perf/values.h"
 
 #include <alnico/mpi.h>
 #include <stdio.h>

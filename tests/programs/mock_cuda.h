@@ -1,7 +1,7 @@
 /* Included before everything else: what alnico-perf uses of CUDA and NCCL gets other names, whose
  * functions stand in mock_cuda.c. The libraries' own headers then declare them. */
-#ifndef ALNICO_TESTS_MOCK_CUDA_H
-#define ALNICO_TESTS_MOCK_CUDA_H
+#ifndef ALNICO_TESTS_PROGRAMS_MOCK_CUDA_H
+#define ALNICO_TESTS_PROGRAMS_MOCK_CUDA_H
 
 #define cudaMalloc mock_cudaMalloc
 #define cudaFree mock_cudaFree

@@ -2,8 +2,8 @@
  * one: a bit of the last but one element, or with PERF_WRONG=behind the first byte behind the
  * result, which is a whole buffer's where a rank has no result. Linked with its objects, and
  * --wrap=perf_call_ours. */
-#include "datatype.h"
-#include "perf_layout.h"
+#include "base/datatype.h"
+#include "tools/perf/layout.h"
 
 #include <stdlib.h>
 

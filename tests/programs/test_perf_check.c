@@ -1,9 +1,9 @@
 /* The reference that alnico-perf checks with: it must accept every right result, in whatever order
  * the ranks were combined, and see one wrong element. */
-#include "perf_check.h"
+#include "tools/perf/check.h"
 
-#include "datatype.h"
-#include "device/math_cpu.h"
+#include "base/datatype.h"
+#include "device/cpu/math.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

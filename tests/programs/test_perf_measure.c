@@ -1,6 +1,6 @@
 /* The timing of alnico-perf is fair: contestants take turns in blocks of the same length, the order
  * is reversed every time, and the slowest rank's time counts. Under mpirun, or alone. */
-#include "perf_measure.h"
+#include "tools/perf/measure.h"
 
 #include <mpi.h>
 #include <setjmp.h>

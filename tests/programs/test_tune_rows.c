@@ -1,6 +1,6 @@
 /* The ways that alnico-tune measures, the rows that it makes of times, and how they join a
  * table. */
-#include "tune_rows.h"
+#include "tools/tune/rows.h"
 
 #include <limits.h>
 #include <setjmp.h>

@@ -4,11 +4,11 @@
  *
  * Usage: soak local|shm|mpi [SECONDS [OPERATIONS [RANKS]]]
  */
-#include "soak.h"
+#include "tests/soak/soak.h"
 
-#include "forks.h"
-#include "ranks.h"
-#include "world.h"
+#include "tests/support/forks.h"
+#include "tests/support/ranks.h"
+#include "tests/support/world.h"
 
 #include <inttypes.h>
 #include <stdio.h>

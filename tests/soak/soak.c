@@ -4,13 +4,13 @@
  * Small sizes dominate. Some results are checked. Communicators are made and destroyed meanwhile.
  * One thread a rank.
  */
-#include "soak.h"
+#include "tests/soak/soak.h"
 
-#include "cases.h"
-#include "comm/tuning.h"
-#include "datatype.h"
-#include "ranks.h"
-#include "reference.h"
+#include "base/datatype.h"
+#include "comm/tuning/tuning.h"
+#include "tests/support/cases.h"
+#include "tests/support/ranks.h"
+#include "tests/support/reference.h"
 
 #include <stdio.h>
 #include <stdlib.h>

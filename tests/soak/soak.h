@@ -1,7 +1,7 @@
 /* A long run of mixed allreduces. Every rank calls soak_body with the same struct soak; all draw
  * the same numbers. */
-#ifndef ALNICO_TESTS_SOAK_H
-#define ALNICO_TESTS_SOAK_H
+#ifndef ALNICO_TESTS_SOAK_SOAK_H
+#define ALNICO_TESTS_SOAK_SOAK_H
 
 #include <alnico/alnico.h>
 

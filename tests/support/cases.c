@@ -1,11 +1,11 @@
 /* Runs the table of cases. Buffers lie between poisoned margins; the result is checked against the
  * reference, each rank a part of it, and by a reduction of its hash against the other ranks'. */
-#include "cases.h"
+#include "tests/support/cases.h"
 
-#include "comm/algorithm.h"
-#include "datatype.h"
-#include "ranks.h"
-#include "reference.h"
+#include "base/datatype.h"
+#include "comm/algorithms/algorithm.h"
+#include "tests/support/ranks.h"
+#include "tests/support/reference.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The table of allreduce cases that every device, transport, stream and algorithm has to pass. */
-#ifndef ALNICO_TESTS_CASES_H
-#define ALNICO_TESTS_CASES_H
+#ifndef ALNICO_TESTS_SUPPORT_CASES_H
+#define ALNICO_TESTS_SUPPORT_CASES_H
 
 #include <alnico/alnico.h>
 

@@ -1,9 +1,9 @@
 /* A device made of the CPU's streams whose memory the host does not reach. */
-#include "far.h"
+#include "tests/support/far.h"
 
-#include "comm/comm.h"
-#include "ranks.h"
-#include "status.h"
+#include "base/status.h"
+#include "comm/communicator/comm.h"
+#include "tests/support/ranks.h"
 
 #include <pthread.h>
 #include <stdlib.h>

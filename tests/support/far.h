@@ -1,8 +1,8 @@
 /* A device whose memory the host does not reach, made of the CPU's streams: its addresses are not
  * the host's, so that whatever loads or stores there by itself crashes. Messages go through pinned
  * memory, as those of a GPU do. */
-#ifndef ALNICO_TESTS_FAR_H
-#define ALNICO_TESTS_FAR_H
+#ifndef ALNICO_TESTS_SUPPORT_FAR_H
+#define ALNICO_TESTS_SUPPORT_FAR_H
 
 #include <alnico/alnico.h>
 

@@ -1,6 +1,6 @@
 /* Each rank has a socketpair to the test's process, which gathers one block of every living rank
  * and gives all blocks to each. */
-#include "forks.h"
+#include "tests/support/forks.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,9 +1,9 @@
 /* Ranks as processes of their own: forks them and gives each a bootstrap over socketpairs to the
  * test's process, which passes the blocks on and waits for the ends. */
-#ifndef ALNICO_TESTS_FORKS_H
-#define ALNICO_TESTS_FORKS_H
+#ifndef ALNICO_TESTS_SUPPORT_FORKS_H
+#define ALNICO_TESTS_SUPPORT_FORKS_H
 
-#include "ranks.h"
+#include "tests/support/ranks.h"
 
 /* Runs `body` once for each of processes * threads ranks, `threads` neighbouring ones in each
  * process, and returns when all have ended. The test fails, and what is left is killed, if a

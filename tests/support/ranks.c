@@ -1,5 +1,5 @@
 /* Threads as ranks, with an allgather over shared memory as bootstrap. */
-#include "ranks.h"
+#include "tests/support/ranks.h"
 
 #include <dirent.h>
 #include <pthread.h>

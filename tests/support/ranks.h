@@ -1,6 +1,6 @@
 /* Ranks as threads of the test's process: starts one thread a rank and gives each a bootstrap. */
-#ifndef ALNICO_TESTS_RANKS_H
-#define ALNICO_TESTS_RANKS_H
+#ifndef ALNICO_TESTS_SUPPORT_RANKS_H
+#define ALNICO_TESTS_SUPPORT_RANKS_H
 
 #include <alnico/alnico.h>
 

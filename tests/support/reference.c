@@ -1,5 +1,5 @@
 /* The reference of the collectives' tests: plain loops over float64 and 64-bit integers. */
-#include "reference.h"
+#include "tests/support/reference.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Random inputs that any rank can make for any other, and what a collective must make of them:
  * integers exactly, floats in float64 with a bound. Independent of the library's own arithmetic. */
-#ifndef ALNICO_TESTS_REFERENCE_H
-#define ALNICO_TESTS_REFERENCE_H
+#ifndef ALNICO_TESTS_SUPPORT_REFERENCE_H
+#define ALNICO_TESTS_SUPPORT_REFERENCE_H
 
 #include <alnico/alnico.h>
 

@@ -1,5 +1,5 @@
 /* MPI around a test. A failing REQUIRE ends its process, and so, by mpirun, the others. */
-#include "world.h"
+#include "tests/support/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* MPI's start and end for the tests under mpirun. */
-#ifndef ALNICO_TESTS_WORLD_H
-#define ALNICO_TESTS_WORLD_H
+#ifndef ALNICO_TESTS_SUPPORT_WORLD_H
+#define ALNICO_TESTS_SUPPORT_WORLD_H
 
-#include "ranks.h"
+#include "tests/support/ranks.h"
 
 #include <alnico/mpi.h>
 

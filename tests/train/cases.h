@@ -3,8 +3,8 @@
 #ifndef ALNICO_TESTS_TRAIN_CASES_H
 #define ALNICO_TESTS_TRAIN_CASES_H
 
-#include "train/network.h"
-#include "train/random.h"
+#include "train/base/random.h"
+#include "train/graph/network.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* A small IDX data set in a folder of its own, whole or damaged as a test wants. */
-#ifndef ALNICO_TESTS_FOLDER_H
-#define ALNICO_TESTS_FOLDER_H
+#ifndef ALNICO_TESTS_TRAIN_FOLDER_H
+#define ALNICO_TESTS_TRAIN_FOLDER_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* Where the gradient arena is cut: by size, by number, and by the model of MG-WFBP on times made up
  * here. */
-#include "cases.h"
+#include "tests/train/cases.h"
 
-#include "train/buckets.h"
+#include "train/strategies/buckets.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,10 +1,10 @@
 /* Checkpoints: a run that goes on from one ends where the run that never stopped ends, to the bit,
  * alone, on a stream and on two ranks; and files that are damaged, of another run or out of reach
  * are refused by name. */
-#include "ranks.h"
+#include "tests/support/ranks.h"
 
-#include "train/checkpoint.h"
-#include "train/trainer.h"
+#include "train/trainer/checkpoint_file.h"
+#include "train/trainer/trainer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

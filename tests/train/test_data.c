@@ -1,8 +1,8 @@
 /* Batches of images from a small IDX folder, plain and gzip, and from Debian's Fashion-MNIST where
  * it is installed: who gets which, how they are changed, and when they are prepared. */
-#include "train/data.h"
+#include "train/input/data.h"
 
-#include "folder.h"
+#include "tests/train/folder.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* What data_open refuses: impossible options, and IDX folders damaged in every way. The message
  * names the option or the file, and what is wrong with it. */
-#include "train/data.h"
+#include "train/input/data.h"
 
-#include "folder.h"
+#include "tests/train/folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* The time in which a rank's stream waits for the others is measured as exposed communication: rank
  * 0 naps after each step, and rank 1 waits for its gradients, on its thread or on a stream of its
  * own. */
-#include "ranks.h"
+#include "tests/support/ranks.h"
 
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

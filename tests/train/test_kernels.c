@@ -1,9 +1,9 @@
 /* The kernels: the naive ones against finite differences of the loss, oneDNN against the naive
  * ones, on every operation and fused run, with odd shapes, poisoned memory and missing images. */
-#include "cases.h"
+#include "tests/train/cases.h"
 
 #include "train/models/models.h"
-#include "train/replica.h"
+#include "train/trainer/replica.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* The whole trainer on one rank: the loss falls and the test succeeds on real images, runs repeat
  * to the bit, and bad options are refused. Without the data set the program is skipped. */
-#include "train/trainer_state.h"
+#include "train/trainer/state.h"
 
 #include <math.h>
 #include <setjmp.h>

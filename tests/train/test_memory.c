@@ -1,9 +1,9 @@
 /* The memory that a replica takes: how large a batch fits, that what does not fit is refused with
  * the batch that does, and that activations share. */
-#include "cases.h"
+#include "tests/train/cases.h"
 
 #include "train/models/models.h"
-#include "train/replica.h"
+#include "train/trainer/replica.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Waiting for a stream: it ends where no step does, not where steps are slow, and can be begun
  * again; and a run whose stream hangs ends with an error. The stream is the CPU's. */
 #include "train/models/models.h"
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* Networks and plans: inferred shapes, refused operations, the arenas' layout, first values, and
  * memory that no two live gradients share. */
-#include "cases.h"
+#include "tests/train/cases.h"
 
-#include "train/kernels.h"
+#include "train/kernels/kernels.h"
 #include "train/models/models.h"
 
 #include <math.h>

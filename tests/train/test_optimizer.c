@@ -1,8 +1,8 @@
 /* The optimizer against values computed by hand, its schedule, its options, and the parameters'
  * hash. */
-#include "cases.h"
+#include "tests/train/cases.h"
 
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 #include <float.h>
 #include <math.h>

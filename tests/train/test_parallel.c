@@ -1,14 +1,14 @@
 /* Training on several ranks, which are threads here: the CNN without batch norm ends where one rank
  * with the joined batch ends, for any bucket size; and ranks whose parameters differ are
  * noticed. */
-#include "cases.h"
-#include "ranks.h"
+#include "tests/support/ranks.h"
+#include "tests/train/cases.h"
 
-#include "train/buckets.h"
 #include "train/models/models.h"
-#include "train/replica.h"
-#include "train/strategy.h"
-#include "train/trainer.h"
+#include "train/strategies/buckets.h"
+#include "train/strategies/strategy.h"
+#include "train/trainer/replica.h"
+#include "train/trainer/trainer.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -7,7 +7,7 @@
 #define cudaGetDeviceProperties played_properties
 static int played_device(int *device);
 static int played_properties(struct cudaDeviceProp *properties, int device);
-#include "../../src/train/cudnn_plans.c"
+#include "train/kernels/cudnn/engine_cache.c"
 
 #include <fcntl.h>
 #include <glob.h>

@@ -4,9 +4,9 @@
  * same bits, fail together, and nothing in a step waits for the device. Every rank runs the same
  * tests; what fails on one ends all.
  */
-#include "train/checkpoint.h"
 #include "train/models/models.h"
-#include "train/trainer_state.h"
+#include "train/trainer/checkpoint_file.h"
+#include "train/trainer/state.h"
 
 #include <alnico/mpi.h>
 #include <math.h>

@@ -2,9 +2,9 @@
  * the parameters after each of some steps and the running statistics, of a residual network with
  * every kind of layer; by the first argument, which reference/make_reference.py made in float64.
  * Tolerances are shares of a tensor's largest number. */
-#include "cases.h"
+#include "tests/train/cases.h"
 
-#include "train/replica.h"
+#include "train/trainer/replica.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* Synthetic images: the same for the same seed, different otherwise, and worth training on. */
-#include "train/data.h"
-#include "train/images.h"
+#include "train/input/data.h"
+#include "train/input/images.h"
 
 #include <math.h>
 #include <setjmp.h>

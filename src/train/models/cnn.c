@@ -3,9 +3,9 @@
  * depend on the other images of its batch, so training on several ranks equals training on the
  * joined batch.
  */
-#include "models.h"
+#include "train/models/models.h"
 
-#include "status.h"
+#include "base/status.h"
 
 static alnico_status_t cnn_build(struct network *network, const void *design, size_t classes)
 {

@@ -1,7 +1,7 @@
 /* The table of models, and making a network from one. See models.h. */
-#include "models.h"
+#include "train/models/models.h"
 
-#include "status.h"
+#include "base/status.h"
 
 #include <string.h>
 

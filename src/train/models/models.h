@@ -1,8 +1,8 @@
 /* The networks that the trainer knows by name. Any thread. */
-#ifndef ALNICO_SRC_TRAIN_MODELS_MODELS_H
-#define ALNICO_SRC_TRAIN_MODELS_MODELS_H
+#ifndef ALNICO_TRAIN_MODELS_MODELS_H
+#define ALNICO_TRAIN_MODELS_MODELS_H
 
-#include "train/network.h"
+#include "train/graph/network.h"
 
 /* Appends a model's operations to an empty network, the cross-entropy of `classes` included.
  * Errors: as network_append. */

@@ -14,9 +14,9 @@
  * and adds its few pixels' gradient to one that stands already. The batch norm stands just before
  * the block's last one, so that kernels can take both, the addition and the ReLU as one.
  */
-#include "models.h"
+#include "train/models/models.h"
 
-#include "status.h"
+#include "base/status.h"
 
 #include <stdio.h>
 #include <string.h>

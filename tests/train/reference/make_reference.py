@@ -2,7 +2,7 @@
 """Makes resnet.bin, what PyTorch computes for the network of tests/train/test_reference.c.
 
 A residual network of two blocks with every kind of layer, trained for a few steps by SGD with momentum, weight decay
-and label smoothing. All in float64, stored as float32, in the layouts of src/train/network.h: images [image][row]
+and label smoothing. All in float64, stored as float32, in the layouts of src/train/graph/network.h: images [image][row]
 [column][channel], convolution weights [filter][row][column][channel].
 
 The file: "ALNREF1\n", then records of a name (32 bytes, padded with zeros), a number of elements (uint64) and so many

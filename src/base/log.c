@@ -1,0 +1,147 @@
+/* Log levels, and every ALNICO_ variable in one table. The environment is read once per process, at
+ * the first question; an unknown ALNICO_ name is warned about then. */
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern char **environ;
+
+/* The variable of a collective. */
+#define FORCES(COLLECTIVE)                                                                         \
+    [VARIABLE_##                                                                                   \
+        COLLECTIVE] = {"ALNICO_" #COLLECTIVE, "",                                                  \
+                       "algorithm to force, instead of the table's choice (rank 0's counts)"}
+
+static const struct variable_info table[VARIABLES] = {
+    [VARIABLE_LOG] = {"ALNICO_LOG", "warning", "what to log: error, warning, info or debug"},
+    [VARIABLE_TIMEOUT] = {"ALNICO_TIMEOUT", "600",
+                          "seconds before a wait gives up (rank 0's counts)"},
+    FORCES(ALLREDUCE),
+    FORCES(REDUCE),
+    FORCES(BROADCAST),
+    FORCES(ALLGATHER),
+    FORCES(ALLGATHERV),
+    FORCES(REDUCE_SCATTER),
+    FORCES(REDUCE_SCATTERV),
+    FORCES(GATHER),
+    FORCES(GATHERV),
+    FORCES(SCATTER),
+    FORCES(SCATTERV),
+    FORCES(ALLTOALL),
+    FORCES(ALLTOALLV),
+    FORCES(BARRIER),
+    FORCES(SENDRECV),
+    [VARIABLE_CHUNK] = {"ALNICO_CHUNK", "", "bytes of a large message's chunks (rank 0's counts)"},
+    [VARIABLE_TRANSPORT] = {"ALNICO_TRANSPORT", "auto",
+                            "messages of one host's ranks under MPI: auto (shared memory) or mpi "
+                            "(rank 0's counts)"},
+    [VARIABLE_TUNING] = {"ALNICO_TUNING", "",
+                         "tuning file that goes before the built-in table (rank 0's counts)"},
+    [VARIABLE_ENGINE_CORE] = {"ALNICO_ENGINE_CORE", "auto",
+                              "core of the engine thread: auto, none or a number"},
+    [VARIABLE_CHECK] =
+        {"ALNICO_CHECK", "0",
+         "1: ranks compare what they call, and wait for each other (rank 0's counts)"},
+    [VARIABLE_TRAIN_WAYS] =
+        {"ALNICO_TRAIN_WAYS", "",
+         "ways of training on a GPU to take, or to leave (no-NAME): stem, sums, rows, "
+         "products, spread, early"},
+};
+
+static char *values[VARIABLES];
+static enum log_level level_in_force = LOG_WARNING;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static const char *const level_names[] = {"error", "warning", "info", "debug"};
+
+static void write_line(enum log_level level, const char *format, va_list arguments)
+{
+    char text[1024];
+    vsnprintf(text, sizeof text, format, arguments);
+    fprintf(stderr, "alnico %s: %s\n", level_names[level], text);
+}
+
+static void write_now(enum log_level level, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(level, format, arguments);
+    va_end(arguments);
+}
+
+static int find_variable(const char *entry, size_t length)
+{
+    for (int i = 0; i < VARIABLES; i++)
+        if (strlen(table[i].name) == length && memcmp(table[i].name, entry, length) == 0)
+            return i;
+    return -1;
+}
+
+static void set_level(void)
+{
+    const char *text = values[VARIABLE_LOG];
+    for (int i = 0; text && i <= LOG_DEBUG; i++)
+        if (strcmp(text, level_names[i]) == 0) {
+            level_in_force = (enum log_level)i;
+            return;
+        }
+    if (text)
+        write_now(LOG_WARNING, "ALNICO_LOG is '%s', expected error, warning, info or debug", text);
+}
+
+/* The entry's row in the table; -1 if it is unknown, VARIABLES if it is not one of ours. */
+static int row_of(const char *entry)
+{
+    const char *equals = strchr(entry, '=');
+    if (!equals || strncmp(entry, "ALNICO_", 7) != 0)
+        return VARIABLES;
+    return find_variable(entry, (size_t)(equals - entry));
+}
+
+/* The level first, so that it holds for what there is to say about the rest. */
+static void read_environment(void)
+{
+    for (char **entry = environ; entry && *entry; entry++) {
+        int row = row_of(*entry);
+        if (row >= 0 && row < VARIABLES)
+            values[row] = strdup(strchr(*entry, '=') + 1);
+    }
+    set_level();
+    for (char **entry = environ; entry && *entry && level_in_force >= LOG_WARNING; entry++)
+        if (row_of(*entry) < 0)
+            write_now(LOG_WARNING,
+                      "unknown variable %.*s in the environment (alnico-info lists them)",
+                      (int)(strchr(*entry, '=') - *entry), *entry);
+}
+
+void log_write(enum log_level level, const char *format, ...)
+{
+    pthread_once(&once, read_environment);
+    if (level > level_in_force)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(level, format, arguments);
+    va_end(arguments);
+}
+
+const struct variable_info *variable_info(enum variable variable)
+{
+    return &table[variable];
+}
+
+const char *variable_text(enum variable variable)
+{
+    pthread_once(&once, read_environment);
+    return values[variable] ? values[variable] : table[variable].fallback;
+}
+
+bool variable_is_set(enum variable variable)
+{
+    pthread_once(&once, read_environment);
+    return values[variable] != NULL;
+}

@@ -1,0 +1,197 @@
+/* The public calls that ask a communicator, set it and divide it. */
+#include "comm/api/api.h"
+#include "comm/operations/stream_operation.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The communicator ---- */
+
+alnico_status_t alnico_comm_status(alnico_comm_t comm)
+{
+    TRY(api_usable(comm, "alnico_comm_status"));
+    return comm->transport->concurrent ? comm_confirm(comm) : ALNICO_SUCCESS;
+}
+
+int alnico_comm_rank(alnico_comm_t comm)
+{
+    return comm_check(comm, "alnico_comm_rank") == ALNICO_SUCCESS ? comm->rank : -1;
+}
+
+int alnico_comm_size(alnico_comm_t comm)
+{
+    return comm_check(comm, "alnico_comm_size") == ALNICO_SUCCESS ? comm->size : -1;
+}
+
+alnico_status_t alnico_synchronize(alnico_comm_t comm)
+{
+    TRY(comm_check(comm, "alnico_synchronize"));
+    int before = comm_enter(comm);
+    alnico_status_t status = streamed_drain(comm);
+    comm_drain(comm);
+    comm_listen(comm);
+    comm_leave(comm, before);
+    return status == ALNICO_SUCCESS ? comm_health(comm) : status;
+}
+
+/* What a rank passes to set_algorithm, and what all make of rank 0's. */
+struct wish {
+    int collective;
+    bool named, known;
+    char name[ALGORITHM_NAME_BYTES];
+};
+
+static alnico_status_t agree(const struct wish *wishes, int size, const char *who)
+{
+    int collective = wishes[0].collective;
+    for (int i = 1; i < size; i++)
+        if (wishes[i].collective != collective)
+            return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 sets %s, and rank %d %s", who,
+                             tuning_collectives[collective], i,
+                             tuning_collectives[wishes[i].collective]);
+        else if (wishes[i].named != wishes[0].named)
+            return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 passes %s, and rank %d %s", who,
+                             wishes[0].named ? wishes[0].name : "NULL", i,
+                             wishes[i].named ? wishes[i].name : "NULL");
+    if (wishes[0].named && !wishes[0].known)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "%s: '%s' is not an algorithm of %s; alnico-info lists them", who,
+                         wishes[0].name, tuning_collectives[collective]);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t agree_on(alnico_comm_t comm, int collective, const char *name,
+                                struct wish *wishes, const char *who)
+{
+    int device = (int)comm->device->kind;
+    struct wish mine = {.collective = collective,
+                        .named = name != NULL,
+                        .known = name && tuning_algorithm_named(device, collective, name, NULL)};
+    strncpy(mine.name, name ? name : "", sizeof mine.name - 1);
+    TRY(comm_agree_first(comm, who, who, &mine, wishes, sizeof mine));
+    TRY(agree(wishes, comm->size, who));
+    struct forced forced = {NULL, NULL};
+    if (wishes[0].named) {
+        forced.algorithm =
+            tuning_algorithm_named(device, collective, wishes[0].name, &forced.backend);
+        TRY(api_prepare(comm, &forced, who));
+        TRY(api_fits(comm, NULL, 0, &forced, who));
+    }
+    comm->forced[collective] = forced;
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm, alnico_collective_t collective,
+                                          const char *name)
+{
+    const char *who = "alnico_comm_set_algorithm";
+    TRY(api_ready(comm, who));
+    if ((int)collective < 0 || (int)collective >= COLLECTIVES)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown collective %d", who, (int)collective);
+    struct wish *wishes = calloc((size_t)comm->size, sizeof *wishes);
+    if (!wishes)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
+    alnico_status_t status = agree_on(comm, (int)collective, name, wishes, who);
+    free(wishes);
+    return status;
+}
+
+/* ---- Parts ---- */
+
+struct seat {
+    int color, key, rank;
+};
+
+static int compare_seats(const void *left, const void *right)
+{
+    const struct seat *a = left, *b = right;
+    if (a->key != b->key)
+        return a->key < b->key ? -1 : 1;
+    return a->rank - b->rank;
+}
+
+/* What others sent who have given up since lets a late rank through once, and not a second time:
+ * what comes then may wait for all. */
+static alnico_status_t gather_seats(alnico_comm_t comm, const char *who, const struct seat *mine,
+                                    struct seat *seats)
+{
+    TRY(comm_agree_first(comm, who, who, mine, seats, sizeof *mine));
+    return comm_agree(comm, who, mine, seats, sizeof *mine);
+}
+
+/* The ranks of `mine`'s color, ordered by key and then by rank; *place is mine among them. */
+static int choose_members(struct seat *seats, int size, const struct seat *mine, int *members,
+                          int *place)
+{
+    int count = 0;
+    for (int i = 0; i < size; i++)
+        if (seats[i].color == mine->color)
+            seats[count++] = seats[i];
+    qsort(seats, (size_t)count, sizeof *seats, compare_seats);
+    for (int i = 0; i < count; i++) {
+        members[i] = seats[i].rank;
+        if (members[i] == mine->rank)
+            *place = i;
+    }
+    return count;
+}
+
+static alnico_status_t split(alnico_comm_t comm, struct seat mine, void *stream, const char *who,
+                             alnico_comm_t *out)
+{
+    size_t size = (size_t)comm->size;
+    struct seat *seats = calloc(size, sizeof *seats);
+    int *members = calloc(size, sizeof *members);
+    alnico_status_t status = ALNICO_ERROR_MEMORY;
+    if (!seats || !members) {
+        error_set(status, "%s: no memory for %d ranks", who, comm->size);
+        goto free_seats;
+    }
+    status = gather_seats(comm, who, &mine, seats);
+    if (status != ALNICO_SUCCESS || mine.color < 0)
+        goto free_seats;
+    int place = 0, count = choose_members(seats, comm->size, &mine, members, &place);
+    struct transport *part;
+    status = comm->transport->ops->subset(comm->transport, members, count, place,
+                                          comm->family->settings.timeout, &part);
+    if (status == ALNICO_ERROR_TIMEOUT)
+        comm_latch(comm, status, alnico_error_detail()); /* as comm_agree */
+    if (status == ALNICO_SUCCESS) {
+        comm_settle(comm);
+        status = comm_build(part, comm->family, comm->device, stream, who, out);
+    }
+free_seats:
+    free(seats);
+    free(members);
+    return status;
+}
+
+static alnico_status_t check_split(alnico_comm_t comm, void *stream, alnico_comm_t *out,
+                                   const char *who)
+{
+    if (!out)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
+    *out = NULL;
+    TRY(api_ready(comm, who));
+    if (comm->device->check_stream)
+        TRY(comm->device->check_stream(stream, who));
+    if (stream && comm->device->host_accessible && !comm->transport->concurrent)
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "%s: a stream needs MPI_THREAD_MULTIPLE; only the inline one works", who);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t alnico_comm_split(alnico_comm_t comm, int color, int key, void *stream,
+                                  alnico_comm_t *out)
+{
+    TRY(check_split(comm, stream, out, "alnico_comm_split"));
+    return split(comm, (struct seat){color, key, comm->rank}, stream, "alnico_comm_split", out);
+}
+
+alnico_status_t alnico_comm_duplicate(alnico_comm_t comm, void *stream, alnico_comm_t *out)
+{
+    TRY(check_split(comm, stream, out, "alnico_comm_duplicate"));
+    return split(comm, (struct seat){0, 0, comm->rank}, stream, "alnico_comm_duplicate", out);
+}

@@ -1,0 +1,127 @@
+/* ALNICO_CHECK: before a collective begins, all ranks tell each other what they call, and all
+ * refuse it alike if that differs. On the caller's thread. */
+#include "comm/backends/backend.h"
+
+#include "base/datatype.h"
+#include "base/status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum field {
+    FIELD_STATUS, /* of the arguments on this rank */
+    FIELD_COLLECTIVE,
+    FIELD_NONBLOCKING,
+    FIELD_TYPE,
+    FIELD_OP,
+    FIELD_COUNT, /* not of vector forms */
+    FIELD_ROOT,
+    /* Of calls that every rank has the same buffers for: */
+    FIELD_SEND_REGISTRATION, /* its number, from the oldest; -1: none */
+    FIELD_SEND_OFFSET,
+    FIELD_RECV_REGISTRATION,
+    FIELD_RECV_OFFSET,
+    FIELDS
+};
+
+static const char *const names[FIELDS] = {
+    [FIELD_COLLECTIVE] = "collective",
+    [FIELD_NONBLOCKING] = "nonblocking",
+    [FIELD_TYPE] = "type",
+    [FIELD_OP] = "op",
+    [FIELD_COUNT] = "count",
+    [FIELD_ROOT] = "root",
+    [FIELD_SEND_REGISTRATION] = "the number of send's registration (-1: not registered)",
+    [FIELD_SEND_OFFSET] = "send's offset in its registration",
+    [FIELD_RECV_REGISTRATION] = "the number of recv's registration (-1: not registered)",
+    [FIELD_RECV_OFFSET] = "recv's offset in its registration",
+};
+
+/* What one rank calls: plain bytes for the others. */
+struct voice {
+    int64_t of[FIELDS];
+    char refusal[192]; /* its own arguments', with that status */
+};
+
+_Static_assert(sizeof(struct voice) <= AGREE_BYTES, "a voice is heard in one exchange");
+
+/* What has this rank's block alone, beside blocks of all, may lie anywhere in its registration: in
+ * place it does. */
+static void find_place(const struct alnico_comm *comm, const struct side *side, bool alone,
+                       const void *memory, alnico_datatype_t type, int64_t *number, int64_t *offset)
+{
+    size_t bytes = side_extent(side) * datatype_bytes(type);
+    const struct alnico_registration *r = registration_find(comm, memory, bytes);
+    *number = -1;
+    *offset = r && !alone ? (const char *)memory - r->base : 0;
+    for (; r; r = r->next)
+        ++*number;
+}
+
+static void describe_places(const struct alnico_comm *comm, const struct call *call,
+                            struct voice *out)
+{
+    struct side reads = call_reads(call, comm->rank, comm->size),
+                writes = call_writes(call, comm->rank, comm->size);
+    find_place(comm, &reads, reads.blocks < writes.blocks, call->send, call->type,
+               &out->of[FIELD_SEND_REGISTRATION], &out->of[FIELD_SEND_OFFSET]);
+    find_place(comm, &writes, writes.blocks < reads.blocks, call->recv, call->type,
+               &out->of[FIELD_RECV_REGISTRATION], &out->of[FIELD_RECV_OFFSET]);
+}
+
+static void describe(const struct alnico_comm *comm, const struct call *call, bool nonblocking,
+                     struct voice *out)
+{
+    out->of[FIELD_COLLECTIVE] = (int64_t)call->collective;
+    out->of[FIELD_NONBLOCKING] = nonblocking;
+    out->of[FIELD_TYPE] = (int64_t)call->type;
+    out->of[FIELD_OP] = call_reduces(call) ? (int64_t)call->op : 0;
+    out->of[FIELD_COUNT] = call_is_vector(call) ? 0 : (int64_t)call->count;
+    out->of[FIELD_ROOT] = call_has_root(call) ? call->root : 0;
+    if (!call_is_vector(call) && !call_has_root(call))
+        describe_places(comm, call, out);
+}
+
+static alnico_status_t differ(const struct voice *voices, int i, int field, const char *who)
+{
+    int64_t first = voices[0].of[field], other = voices[i].of[field];
+    if (field == FIELD_COLLECTIVE)
+        return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 calls %s, and rank %d %s", who,
+                         tuning_collectives[first], i, tuning_collectives[other]);
+    return error_set(ALNICO_ERROR_MISMATCH, "%s: %s is %lld on rank 0 and %lld on rank %d", who,
+                     names[field], (long long)first, (long long)other, i);
+}
+
+/* The same on every rank but those that refuse their own arguments. */
+static alnico_status_t compare(const struct voice *voices, int size, const char *who)
+{
+    for (int i = 0; i < size; i++)
+        if (voices[i].of[FIELD_STATUS] != ALNICO_SUCCESS)
+            return error_set((alnico_status_t)voices[i].of[FIELD_STATUS],
+                             "%s: rank %d refuses its own arguments: %.*s", who, i,
+                             (int)sizeof voices[i].refusal - 1, voices[i].refusal);
+    for (int i = 1; i < size; i++)
+        for (int f = FIELD_STATUS + 1; f < FIELDS; f++)
+            if (voices[i].of[f] != voices[0].of[f])
+                return differ(voices, i, f, who);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool nonblocking,
+                             alnico_status_t mine, const char *who)
+{
+    struct voice own = {.of = {[FIELD_STATUS] = mine}};
+    struct voice *voices = calloc((size_t)comm->size, sizeof *voices);
+    if (!voices)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
+    if (mine == ALNICO_SUCCESS)
+        describe(comm, call, nonblocking, &own);
+    else
+        snprintf(own.refusal, sizeof own.refusal, "%s", alnico_error_detail());
+    alnico_status_t status = comm_agree_first(comm, "a collective", who, &own, voices, sizeof own);
+    if (status == ALNICO_SUCCESS)
+        status = mine == ALNICO_SUCCESS ? compare(voices, comm->size, who) : mine;
+    free(voices);
+    return status == ALNICO_SUCCESS && call_is_vector(call) ? call_compare_counts(comm, call, who)
+                                                            : status;
+}

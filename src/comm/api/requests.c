@@ -1,0 +1,64 @@
+/* The request calls: each ends the user's hold on a nonblocking operation, in its own way of
+ * waiting. */
+#include "comm/backends/backend.h"
+
+#include "base/status.h"
+
+static alnico_status_t check_request(alnico_request_t *request, const char *who)
+{
+    if (!request)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: request is NULL", who);
+    if (!*request)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "%s: *request is NULL: it was waited for already, or never started", who);
+    return comm_check((*request)->comm, who);
+}
+
+static void drop(alnico_request_t *request)
+{
+    (*request)->backend->release(*request);
+    *request = NULL;
+}
+
+alnico_status_t alnico_wait(alnico_request_t *request)
+{
+    TRY(check_request(request, "alnico_wait"));
+    alnico_comm_t comm = (*request)->comm;
+    int before = comm_enter(comm);
+    alnico_status_t status = (*request)->backend->join(*request);
+    comm_leave(comm, before);
+    drop(request);
+    return status;
+}
+
+alnico_status_t alnico_request_synchronize(alnico_request_t *request)
+{
+    TRY(check_request(request, "alnico_request_synchronize"));
+    alnico_comm_t comm = (*request)->comm;
+    int before = comm_enter(comm);
+    alnico_status_t status = (*request)->backend->synchronize(*request);
+    comm_leave(comm, before);
+    if (status !=
+        ALNICO_ERROR_UNSUPPORTED) /* otherwise it can only be waited for, and still has to be */
+        drop(request);
+    return status;
+}
+
+alnico_status_t alnico_test(alnico_request_t *request, bool *done)
+{
+    if (!done)
+        return error_set(ALNICO_ERROR_ARGUMENT, "alnico_test: done is NULL");
+    *done = false;
+    TRY(check_request(request, "alnico_test"));
+    alnico_comm_t comm = (*request)->comm;
+    int before = comm_enter(comm);
+    alnico_status_t status = (*request)->backend->test(*request);
+    comm_leave(comm, before);
+    if (status == ALNICO_PENDING)
+        return ALNICO_SUCCESS;
+    if (status == ALNICO_ERROR_UNSUPPORTED)
+        return status;
+    *done = true;
+    drop(request);
+    return status;
+}

@@ -1,0 +1,350 @@
+/*
+ * The host backend: a collective is an operation of the progress engine, which runs an algorithm
+ * over the transport, chunk by chunk. The operation's order, deadline and requests are operations/engine_operation.c's.
+ *
+ * Where the host does not reach the buffers, a short message is copied by two kernels of the
+ * communicator's stream: one writes the input to pinned memory and opens `ready`, one waits for
+ * `done` and reads the result. So no copy call stands on its way. A nonblocking one's result, which
+ * the stream does not wait for, and all chunks of a long message are copied by streams of the
+ * library's. After an error a short message has left its result's buffer as it was; a long one may
+ * have written some chunks of it.
+ */
+#include "comm/backends/host/messages.h"
+#include "comm/backends/host/pieces.h"
+#include "comm/backends/host/pipeline.h"
+#include "comm/backends/host/staging.h"
+#include "comm/operations/engine_operation.h"
+
+#include "base/datatype.h"
+#include "base/log.h"
+#include "base/status.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum host_way {
+    WAY_DIRECT, /* the host reaches the buffers */
+    WAY_SHORT,
+    WAY_SHORT_LATER, /* nonblocking: the engine has the result copied */
+    WAY_LONG
+};
+
+struct host_op {
+    struct hosted hosted;
+    struct pipeline pipeline;
+    enum host_way way;
+
+    /* Of a short message: where its input and its result stand in pinned memory. */
+    char *input, *result;
+    unsigned region;
+    struct device_flag *failed; /* raised: there is no result */
+    struct stage landing;       /* of the result's copy */
+    bool lands;
+
+    unsigned turn;  /* of a long message, at the chunks */
+    bool in_pieces; /* of which the pipeline is the description only */
+    bool begun;     /* the pieces are this one's */
+};
+
+/* What a rank reads and writes of a short message, which has no gaps. */
+static size_t bytes_read(const struct host_op *op)
+{
+    const struct call *call = &op->hosted.call;
+    struct side side = call_reads(call, op->hosted.comm->rank, op->hosted.comm->size);
+    return side_extent(&side) * datatype_bytes(call->type);
+}
+
+static size_t bytes_written(const struct host_op *op)
+{
+    const struct call *call = &op->hosted.call;
+    struct side side = call_writes(call, op->hosted.comm->rank, op->hosted.comm->size);
+    return side_extent(&side) * datatype_bytes(call->type);
+}
+
+/* ---- What the engine does ---- */
+
+static alnico_status_t land(struct host_op *op, bool *moved)
+{
+    struct hosted *h = &op->hosted;
+    if (op->lands)
+        return gate_is_open(&op->landing.copied) ? ALNICO_SUCCESS : ALNICO_PENDING;
+    struct staging *staging = h->comm->staging;
+    size_t bytes = bytes_written(op);
+    if (bytes == 0)
+        return ALNICO_SUCCESS;
+    TRY(stage_copy(staging, &op->landing, h->call.recv, op->result, bytes, staging->in));
+    op->lands = true;
+    *moved = true;
+    return ALNICO_PENDING;
+}
+
+static void leave_staging(struct host_op *op)
+{
+    struct staging *staging = op->hosted.comm->staging;
+    if (op->way == WAY_SHORT || op->way == WAY_SHORT_LATER)
+        staging_give(staging, op->region);
+    if (op->way == WAY_LONG && staging->served == op->turn)
+        staging->served++;
+}
+
+/* In the order of the calls: were two ranks to serve two messages in different orders, both would
+ * wait for ever. */
+static bool host_may_run(struct hosted *h)
+{
+    struct host_op *op = (struct host_op *)h;
+    return op->way != WAY_LONG || op->turn == h->comm->staging->served;
+}
+
+static alnico_status_t advance(struct host_op *op, bool *moved)
+{
+    struct pieces *pieces = op->hosted.comm->pieces;
+    if (!op->in_pieces)
+        return pipeline_poll(&op->pipeline, moved);
+    if (!op->begun)
+        pieces_begin(pieces, &op->pipeline);
+    op->begun = true;
+    return pieces_poll(pieces, moved);
+}
+
+static alnico_status_t host_poll(struct hosted *h, bool *moved)
+{
+    struct host_op *op = (struct host_op *)h;
+    TRY(op->lands ? ALNICO_SUCCESS : advance(op, moved));
+    if (op->way == WAY_SHORT_LATER)
+        TRY(land(op, moved));
+    leave_staging(op);
+    return ALNICO_SUCCESS;
+}
+
+static void host_cancel(struct hosted *h)
+{
+    struct host_op *op = (struct host_op *)h;
+    if (op->begun)
+        pieces_cancel(h->comm->pieces);
+    pipeline_cancel(&op->pipeline);
+    if (op->failed)
+        h->comm->device->flag_raise(op->failed, 1);
+    if (op->lands)
+        stage_settle(&op->landing);
+    leave_staging(op);
+}
+
+/* ---- What the stream does ---- */
+
+static alnico_status_t host_open(struct hosted *h)
+{
+    struct host_op *op = (struct host_op *)h;
+    size_t bytes = op->way == WAY_LONG || op->way == WAY_DIRECT ? 0 : bytes_read(op);
+    if (bytes == 0)
+        return gate_open_on(&h->ready, h->comm->stream);
+    return gate_open_copied(&h->ready, op->input, h->call.send, bytes, h->comm->stream);
+}
+
+static alnico_status_t host_hold(struct hosted *h)
+{
+    struct host_op *op = (struct host_op *)h;
+    size_t bytes = op->way == WAY_SHORT ? bytes_written(op) : 0;
+    if (bytes == 0)
+        return gate_hold(&h->done, h->comm->stream);
+    return gate_hold_and_copy(&h->done, h->call.recv, op->result, bytes, op->failed,
+                              h->comm->stream);
+}
+
+static void host_finish(struct hosted *h)
+{
+    struct host_op *op = (struct host_op *)h;
+    if (op->failed)
+        h->comm->device->flag_destroy(op->failed);
+    if (op->landing.copied.device)
+        gate_finish(&op->landing.copied);
+}
+
+static const struct work_ops host_work = {
+    .backend = &backend_host,
+    .bytes = sizeof(struct host_op),
+    .poll = host_poll,
+    .cancel = host_cancel,
+    .may_run = host_may_run,
+    .open = host_open,
+    .hold = host_hold,
+    .finish = host_finish,
+};
+
+/* ---- Starting ---- */
+
+static size_t room_for(size_t bytes)
+{
+    return (bytes + 16 + 63) / 64 * 64;
+}
+
+/* Room for the input, and for the result where that is aligned otherwise or something else; false
+ * if there is none now. */
+static bool take_region(struct host_op *op, const struct call *call)
+{
+    struct staging *staging = op->hosted.comm->staging;
+    size_t in = bytes_read(op), out = bytes_written(op);
+    size_t from = (uintptr_t)call->send % 16, to = (uintptr_t)call->recv % 16;
+    bool one = from == to &&
+               (call->collective == ALNICO_ALLREDUCE || call->collective == ALNICO_BROADCAST);
+    if (in > STAGING_SHORT_BYTES || out > STAGING_SHORT_BYTES || call_is_vector(call))
+        return false;
+    size_t room = one ? room_for(in > out ? in : out) : room_for(in) + room_for(out);
+    char *memory = staging_take(staging, room, &op->region);
+    if (!memory)
+        return false;
+    op->input = memory + from;
+    op->result = one ? op->input : memory + room_for(in) + to;
+    return true;
+}
+
+/* What a short message needs beside its region; kept with the operation. */
+static alnico_status_t prepare_short(struct host_op *op)
+{
+    const struct device_ops *device = op->hosted.comm->device;
+    if (!op->failed)
+        TRY(device->flag_create(&op->failed));
+    return op->landing.copied.device ? ALNICO_SUCCESS : gate_init(&op->landing.copied, device);
+}
+
+static alnico_status_t choose_way(struct host_op *op, const struct call *call, bool nonblocking)
+{
+    struct pipeline *p = &op->pipeline;
+    op->hosted.call = *call;
+    op->way = WAY_DIRECT;
+    op->lands = op->begun = false;
+    p->call = *call;
+    p->staging = NULL;
+    if (op->hosted.comm->device->host_accessible)
+        return ALNICO_SUCCESS;
+    TRY(prepare_short(op));
+    if (take_region(op, call)) {
+        op->way = nonblocking ? WAY_SHORT_LATER : WAY_SHORT;
+        p->call.send = op->input;
+        p->call.recv = op->result;
+        return ALNICO_SUCCESS;
+    }
+    op->way = WAY_LONG;
+    p->staging = op->hosted.comm->staging;
+    op->turn = p->staging->turns++;
+    return ALNICO_SUCCESS;
+}
+
+/* It was not submitted. */
+static void forget_staging(struct host_op *op)
+{
+    if (op->way == WAY_LONG)
+        op->hosted.comm->staging->turns--;
+    else
+        leave_staging(op);
+}
+
+static void begin(struct host_op *op, const struct choice *choice)
+{
+    struct pipeline *p = &op->pipeline;
+    alnico_comm_t comm = op->hosted.comm;
+    p->algorithm = choice->algorithm;
+    p->chunk_bytes = choice->chunk_bytes;
+    p->transport = comm->transport;
+    p->pool = &comm->family->pool;
+    p->turn = comm->next_turn;
+    pipeline_begin(p);
+    op->in_pieces = pieces_suit(p);
+    comm->next_turn += p->turns;
+}
+
+static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
+                                  const struct choice *choice, alnico_request_t *request)
+{
+    if (call->collective == ALNICO_SENDRECV)
+        return messages_start(comm, call, choice, request);
+    struct call kept = *call;
+    struct host_op *op = (struct host_op *)hosted_take(comm, &host_work);
+    if (!op)
+        return ALNICO_ERROR_MEMORY;
+    alnico_status_t status = hosted_keep_lists(&op->hosted, &kept);
+    if (status == ALNICO_SUCCESS)
+        status = choose_way(op, &kept, request != NULL);
+    if (status != ALNICO_SUCCESS) {
+        hosted_put_back(&op->hosted);
+        return status;
+    }
+    begin(op, choice);
+    status = hosted_start(&op->hosted, &kept, request);
+    if (status != ALNICO_SUCCESS && comm->spare == &op->hosted)
+        forget_staging(op);
+    return status;
+}
+
+/* ---- The communicator ---- */
+
+static void forget_memory(alnico_comm_t comm)
+{
+    pieces_destroy(comm->pieces);
+    staging_destroy(comm->staging);
+    comm->pieces = NULL;
+    comm->staging = NULL;
+}
+
+/* All ranks have staging, or none: it is then not fit for them. */
+static alnico_status_t host_attach(alnico_comm_t comm, const char *who)
+{
+    if (comm->device->host_accessible || !comm->transport->concurrent)
+        return ALNICO_SUCCESS;
+    alnico_status_t status = staging_create(comm->device, &comm->staging);
+    if (status == ALNICO_SUCCESS)
+        status = pieces_create(comm->staging, &comm->pieces);
+    if (status != ALNICO_SUCCESS)
+        log_write(LOG_WARNING, "%s: no messages through the host: %s", who, alnico_error_detail());
+    char mine = status == ALNICO_SUCCESS, *all = malloc((size_t)comm->size);
+    if (!all)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
+    status = comm_allgather(comm, who, &mine, all, sizeof mine);
+    for (int i = 0; i < comm->size && status == ALNICO_SUCCESS; i++)
+        if (!all[i])
+            forget_memory(comm);
+    free(all);
+    return status;
+}
+
+static void host_detach(alnico_comm_t comm)
+{
+    forget_memory(comm);
+}
+
+/* Whether what is never cut is short enough for one message, and for one chunk of staging. */
+static bool has_room(alnico_comm_t comm, const struct call *call, const struct algorithm *algorithm)
+{
+    size_t element = datatype_bytes(call->type), longest = call_longest(call, comm->size);
+    bool staged = comm->staging != NULL;
+    size_t stage = staged ? pipeline_stage_count(call, comm->size) : SIZE_MAX;
+    if (!algorithm->whole)
+        return stage > 0;
+    return longest <= stage && longest <= (size_t)INT_MAX / element / (size_t)comm->size;
+}
+
+/* Messages that a stream waits for need somebody else to carry them. */
+static bool host_supports(alnico_comm_t comm, const struct call *call,
+                          const struct algorithm *algorithm)
+{
+    bool works = comm->device->host_accessible ? comm->inline_stream || comm->transport->concurrent
+                                               : comm->staging != NULL;
+    return works && (!call || has_room(comm, call, algorithm));
+}
+
+const struct backend_ops backend_host = {
+    .name = "host",
+    .about = "the progress engine runs an algorithm's rounds over a transport",
+    .needs =
+        "MPI_THREAD_MULTIPLE or the inline stream, and blocks of at most 2 GB in all if it sends "
+        "several at once, 512 KB for GPUs",
+    .devices = 1u << ALNICO_DEVICE_CPU | 1u << ALNICO_DEVICE_CUDA,
+    .attach = host_attach,
+    .detach = host_detach,
+    .supports = host_supports,
+    .start = host_start,
+    .join = hosted_join,
+    .test = hosted_test,
+    .synchronize = hosted_synchronize,
+    .release = hosted_release,
+};

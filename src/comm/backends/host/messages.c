@@ -1,0 +1,316 @@
+/*
+ * An operation posts all its messages at once, when those of the calls before it have been posted:
+ * sends or receives first, as the transport wants. What transports do not carry in one piece goes
+ * in several, the last of which is shorter than the others, so that two sides with different counts
+ * always meet in pieces of different length.
+ *
+ * Where the host does not reach the buffers, they are in pinned memory of the operation meanwhile:
+ * the communicator's stream copies what is sent before it opens `ready`, and a stream of the
+ * library's what was received.
+ */
+#include "comm/backends/host/messages.h"
+
+#include "base/status.h"
+#include "comm/backends/host/staging.h"
+#include "comm/operations/engine_operation.h"
+#include "comm/operations/rounds.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    PIECE_BYTES = 1 << 30,
+    FEW_PIECES = 2,
+    KEPT_BYTES = 64 << 20 /* of pinned memory, from one operation to the next */
+};
+
+struct message_op {
+    struct hosted hosted;
+    struct rounds rounds;
+    uint64_t ticket; /* among the communicator's operations of messages */
+    bool posted;
+
+    int pieces, room;
+    struct exchange *list; /* of pieces, in the order of their posting */
+    char **user;           /* where each is in the user's memory */
+    struct pending *many;
+    struct exchange few_list[FEW_PIECES];
+    char *few_user[FEW_PIECES];
+
+    char *pinned; /* with staging: all pieces, each in lines of its own */
+    size_t pinned_bytes;
+    struct stage landing;
+    bool receives, lands;
+};
+
+static bool receives(const struct exchange *x)
+{
+    return x->from >= 0;
+}
+
+static const struct span *span_of(const struct exchange *x)
+{
+    return receives(x) ? &x->recv : &x->send;
+}
+
+/* ---- What the engine does ---- */
+
+static alnico_status_t tell_sizes(const struct message_op *op)
+{
+    const struct exchange *x = &op->rounds.pending[op->rounds.failed].exchange;
+    char detail[256];
+    snprintf(detail, sizeof detail, "%s", alnico_error_detail());
+    return error_set(ALNICO_ERROR_MISMATCH, "%s rank %d, %zu bytes on rank %d: %s",
+                     receives(x) ? "a message from" : "a message to", receives(x) ? x->from : x->to,
+                     span_of(x)->len, op->rounds.shape.rank, detail);
+}
+
+static alnico_status_t enqueue_landing(struct message_op *op)
+{
+    struct staging *staging = op->hosted.comm->staging;
+    for (int i = 0; i < op->pieces; i++)
+        if (receives(&op->list[i]) && op->list[i].recv.len)
+            TRY(stage_enqueue(staging, op->user[i], op->pinned + op->list[i].recv.at,
+                              op->list[i].recv.len, staging->in));
+    return ALNICO_SUCCESS;
+}
+
+/* What was received goes to the device. */
+static alnico_status_t begin_landing(struct message_op *op)
+{
+    struct staging *staging = op->hosted.comm->staging;
+    op->lands = true;
+    return stage_mark_after(staging, &op->landing, staging->in, enqueue_landing(op));
+}
+
+static alnico_status_t land(struct message_op *op, bool *moved)
+{
+    if (!op->hosted.comm->staging || !op->receives)
+        return ALNICO_SUCCESS;
+    if (op->lands)
+        return gate_is_open(&op->landing.copied) ? ALNICO_SUCCESS : ALNICO_PENDING;
+    TRY(begin_landing(op));
+    *moved = true;
+    return ALNICO_PENDING;
+}
+
+static alnico_status_t messages_poll(struct hosted *h, bool *moved)
+{
+    struct message_op *op = (struct message_op *)h;
+    _Atomic uint64_t *begun = &h->comm->messages_begun;
+    if (op->lands)
+        return land(op, moved);
+    if (!op->posted && atomic_load_explicit(begun, memory_order_acquire) != op->ticket)
+        return ALNICO_PENDING;
+    alnico_status_t status = rounds_poll(&op->rounds, moved);
+    if (!op->posted)
+        atomic_store_explicit(begun, op->ticket + 1, memory_order_release);
+    op->posted = true;
+    if (status == ALNICO_ERROR_MISMATCH)
+        return tell_sizes(op);
+    return status == ALNICO_SUCCESS ? land(op, moved) : status;
+}
+
+static void messages_cancel(struct hosted *h)
+{
+    struct message_op *op = (struct message_op *)h;
+    rounds_cancel(&op->rounds);
+    if (op->lands)
+        stage_settle(&op->landing);
+}
+
+static int messages_await(const struct hosted *h)
+{
+    return rounds_waits_for(&((const struct message_op *)h)->rounds);
+}
+
+/* ---- What the stream does ---- */
+
+static alnico_status_t messages_open(struct hosted *h)
+{
+    struct message_op *op = (struct message_op *)h;
+    alnico_comm_t comm = h->comm;
+    for (int i = 0; comm->staging && i < op->pieces; i++)
+        if (!receives(&op->list[i]) && op->list[i].send.len)
+            TRY(comm->device->copy(op->pinned + op->list[i].send.at, op->user[i],
+                                   op->list[i].send.len, comm->stream));
+    return gate_open_on(&h->ready, comm->stream);
+}
+
+static void free_lists(struct message_op *op)
+{
+    if (op->list != op->few_list) {
+        free(op->list);
+        free(op->user);
+    }
+    free(op->many);
+}
+
+static void messages_finish(struct hosted *h)
+{
+    struct message_op *op = (struct message_op *)h;
+    if (op->landing.copied.device)
+        gate_finish(&op->landing.copied);
+    if (op->pinned)
+        h->comm->device->pinned_free(op->pinned);
+    free_lists(op);
+}
+
+static const struct work_ops messages_work = {
+    .backend = &backend_host,
+    .bytes = sizeof(struct message_op),
+    .poll = messages_poll,
+    .cancel = messages_cancel,
+    .open = messages_open,
+    .awaits = messages_await,
+    .finish = messages_finish,
+};
+
+/* ---- Starting ---- */
+
+static size_t pieces_of(const struct exchange *x)
+{
+    return span_of(x)->len / PIECE_BYTES + 1;
+}
+
+static alnico_status_t make_room(struct message_op *op, int pieces)
+{
+    if (!op->list) {
+        op->list = op->few_list;
+        op->user = op->few_user;
+        op->room = FEW_PIECES;
+    }
+    if (pieces <= op->room)
+        return ALNICO_SUCCESS;
+    free_lists(op);
+    size_t room = (size_t)pieces;
+    op->list = malloc(room * sizeof *op->list);
+    op->user = malloc(room * sizeof *op->user);
+    op->many = malloc(room * sizeof *op->many);
+    op->room = pieces;
+    if (op->list && op->user && op->many)
+        return ALNICO_SUCCESS;
+    free(op->list);
+    free(op->user);
+    free(op->many);
+    op->list = NULL;
+    op->many = NULL;
+    return error_set(ALNICO_ERROR_MEMORY, "no memory for a group of %d messages", pieces);
+}
+
+/* Cuts one message; its pieces' `at` is where they are behind the call's buffers. */
+static void add_message(struct message_op *op, const struct call *call, const struct exchange *x)
+{
+    char *base = receives(x) ? call->recv : (char *)call->send;
+    size_t done = 0, pieces = pieces_of(x), len = span_of(x)->len;
+    for (size_t i = 0; i < pieces; i++) {
+        struct exchange *piece = &op->list[op->pieces];
+        *piece = *x;
+        struct span *span = receives(x) ? &piece->recv : &piece->send;
+        span->at += done;
+        span->len = len - done < PIECE_BYTES ? len - done : PIECE_BYTES;
+        op->user[op->pieces++] = base + span->at;
+        done += span->len;
+    }
+}
+
+static void add_messages(struct message_op *op, const struct call *call, bool received)
+{
+    for (int i = 0; i < call->messages_count; i++)
+        if (receives(&call->messages[i]) == received)
+            add_message(op, call, &call->messages[i]);
+}
+
+static alnico_status_t list_pieces(struct message_op *op, const struct call *call)
+{
+    size_t pieces = 0;
+    for (int i = 0; i < call->messages_count; i++)
+        pieces += pieces_of(&call->messages[i]);
+    TRY(make_room(op, (int)pieces));
+    op->pieces = 0;
+    bool sends_first = op->hosted.comm->transport->sends_first;
+    add_messages(op, call, !sends_first);
+    int first = op->pieces;
+    add_messages(op, call, sends_first);
+    op->receives = sends_first ? op->pieces > first : first > 0;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t make_pinned(struct message_op *op, size_t bytes)
+{
+    const struct device_ops *device = op->hosted.comm->device;
+    bool fits = bytes <= op->pinned_bytes &&
+                (op->pinned_bytes <= KEPT_BYTES || bytes > op->pinned_bytes / 2);
+    void *memory = NULL;
+    if (!op->landing.copied.device)
+        TRY(gate_init(&op->landing.copied, device));
+    if (fits || bytes == 0)
+        return ALNICO_SUCCESS;
+    if (op->pinned)
+        device->pinned_free(op->pinned);
+    op->pinned = NULL;
+    op->pinned_bytes = 0;
+    TRY(device->pinned_alloc(bytes, &memory));
+    op->pinned = memory;
+    op->pinned_bytes = bytes;
+    return ALNICO_SUCCESS;
+}
+
+/* The pieces move to pinned memory, one behind the other. */
+static alnico_status_t stage_pieces(struct message_op *op)
+{
+    size_t next = 0;
+    for (int i = 0; i < op->pieces; i++) {
+        struct exchange *x = &op->list[i];
+        struct span *span = receives(x) ? &x->recv : &x->send;
+        span->at = next;
+        next += (span->len + 63) / 64 * 64;
+    }
+    return make_pinned(op, next);
+}
+
+static void set_rounds(struct message_op *op, const struct call *call,
+                       const struct algorithm *algorithm)
+{
+    alnico_comm_t comm = op->hosted.comm;
+    bool staged = comm->staging != NULL;
+    struct rounds *r = &op->rounds;
+    r->algorithm = algorithm;
+    r->shape = (struct shape){
+        .rank = comm->rank, .size = comm->size, .messages = op->list, .messages_count = op->pieces};
+    r->transport = comm->transport;
+    r->tag = TAG_MESSAGE;
+    r->device = &device_cpu;
+    r->type = call->type;
+    r->buffer[BUFFER_SEND] = staged ? op->pinned : (char *)call->send;
+    r->buffer[BUFFER_RECV] = staged ? op->pinned : call->recv;
+    r->many = op->many;
+    r->empty = true;
+    rounds_begin(r);
+}
+
+static alnico_status_t describe(struct message_op *op, const struct call *call,
+                                const struct choice *choice)
+{
+    op->lands = op->posted = false;
+    TRY(list_pieces(op, call));
+    if (op->hosted.comm->staging)
+        TRY(stage_pieces(op));
+    set_rounds(op, call, choice->algorithm);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t messages_start(alnico_comm_t comm, const struct call *call,
+                               const struct choice *choice, alnico_request_t *request)
+{
+    struct message_op *op = (struct message_op *)hosted_take(comm, &messages_work);
+    if (!op)
+        return ALNICO_ERROR_MEMORY;
+    alnico_status_t status = describe(op, call, choice);
+    if (status != ALNICO_SUCCESS) {
+        hosted_put_back(&op->hosted);
+        return status;
+    }
+    op->ticket = comm->messages++;
+    return hosted_start(&op->hosted, call, request);
+}

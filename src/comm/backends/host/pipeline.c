@@ -1,0 +1,487 @@
+/* Chunks from the cut to the finished result. Where an average is asked for, floats are scaled
+ * before they are sent and integers are divided as they are finished, while the chunk is in the
+ * cache. All arithmetic is the CPU's, on memory that the host reaches. */
+#include "comm/backends/host/pipeline.h"
+
+#include "base/datatype.h"
+#include "base/status.h"
+
+enum {
+    SIGNATURES = 65521, /* prime: how many kinds of call the tags tell apart, ... */
+    FEW_SIGNATURES = 31 /* ... and where the transport has few tags */
+};
+
+/* ---- Tags ---- */
+
+/* A chunk's messages carry its turn among the communicator's chunks, and what the call looks like:
+ * ranks that call different things do not match each other's messages, and find out at the
+ * deadline. */
+static uint32_t signatures(const struct transport *transport)
+{
+    return transport->tags > 256 * SIGNATURES ? SIGNATURES : FEW_SIGNATURES;
+}
+
+/* Of what is equal on all ranks. */
+static uint32_t signature_of(const struct pipeline *p)
+{
+    const struct call *call = &p->call;
+    size_t count = call_is_vector(call) ? 0 : call->count;
+    size_t kind = count + 7919 * (size_t)call->type + 104729 * (size_t)call->op +
+                  1299709 * (size_t)call->collective + 15485863 * (size_t)call->root;
+    return (uint32_t)(kind % signatures(p->transport));
+}
+
+/* Where ranks do not know into how many chunks others cut the call, it has one turn, and what it
+ * looks like counts the chunks; those that are in flight are fewer than the kinds. */
+static uint32_t chunk_tag(const struct pipeline *p, size_t index)
+{
+    uint32_t kinds = signatures(p->transport),
+             turns = (p->transport->tags - TAG_OPERATIONS) / kinds, kind = p->signature;
+    size_t turn = p->turn;
+    if (call_is_even(&p->call))
+        turn += index;
+    else
+        kind = (uint32_t)((kind + index) % kinds);
+    return TAG_OPERATIONS + (uint32_t)(turn % turns) * kinds + kind;
+}
+
+/* ---- The blocks of one chunk ---- */
+
+static size_t part_of(const struct chunk *c, size_t count, size_t chunk_count)
+{
+    size_t left = count > c->at ? count - c->at : 0;
+    return left < chunk_count ? left : chunk_count;
+}
+
+/* A chunk's part of a side. `packed`: one block behind the other, and not where they are in the
+ * user's buffer. With lists every block has its own count. */
+static struct side cut_side(const struct pipeline *p, const struct chunk *c,
+                            const struct side *side, bool packed, size_t *lists)
+{
+    struct side part = *side;
+    part.count = part_of(c, side->count, p->chunk_count);
+    if (packed)
+        part.stride = part.count;
+    if (!lists || (!side->counts && side->blocks < 2))
+        return part;
+    size_t *counts = lists, *at = lists + side->blocks, b = 0;
+    SIDE_EACH(block, side)
+    {
+        counts[b] = part_of(c, block.count, p->chunk_count);
+        at[b] = !packed ? block.at : b ? at[b - 1] + counts[b - 1] : 0;
+        b++;
+    }
+    part.counts = counts;
+    part.at = at;
+    return part;
+}
+
+/* SEND is not the user's memory. */
+static bool packs_reads(const struct pipeline *p)
+{
+    return p->staging || p->shadows;
+}
+
+/* What is sent from a packed copy is received into the user's blocks, whose stride is another. */
+static bool mixes(const struct pipeline *p)
+{
+    return p->shadows && p->writes.blocks > 1;
+}
+
+/* One chunk that reads and writes the user's blocks where they are: its lists are the call's. */
+static bool is_whole(const struct pipeline *p)
+{
+    return p->chunks == 1 && !packs_reads(p);
+}
+
+static alnico_status_t cut_sides(struct pipeline *p, struct chunk *c)
+{
+    if (is_whole(p)) {
+        c->lists = NULL;
+        c->reads = p->reads;
+        c->writes = p->writes;
+        return ALNICO_SUCCESS;
+    }
+    bool vector = call_is_vector(&p->call);
+    size_t size = (size_t)p->transport->size, bytes = 4 * size * sizeof(size_t);
+    void *lists = NULL;
+    if (vector || mixes(p))
+        TRY(pool_take(p->pool, bytes, &lists));
+    c->lists = lists;
+    c->reads = cut_side(p, c, &p->reads, packs_reads(p), c->lists);
+    c->writes = cut_side(p, c, &p->writes, p->staging != NULL, vector ? c->lists + 2 * size : NULL);
+    return ALNICO_SUCCESS;
+}
+
+static struct shape shape_of(const struct pipeline *p, const struct chunk *c)
+{
+    bool packed = packs_reads(p) && !mixes(p);
+    return (struct shape){.rank = p->transport->rank,
+                          .size = p->transport->size,
+                          .root = p->call.root,
+                          .count = c->count,
+                          .stride = packed ? c->count : p->call.count,
+                          .send_counts = c->reads.counts,
+                          .send_at = c->reads.at,
+                          .recv_counts = c->writes.counts,
+                          .recv_at = c->writes.at};
+}
+
+/* ---- One chunk ---- */
+
+static bool scales(const struct pipeline *p)
+{
+    const struct call *call = &p->call;
+    return call_reduces(call) && call->op == ALNICO_AVERAGE && !datatype_is_integer(call->type) &&
+           p->transport->size > 1;
+}
+
+/* From where the user's blocks are to where the rounds read them. */
+static alnico_status_t fill_shadow(struct pipeline *p, const struct chunk *c)
+{
+    const struct rounds *r = &c->rounds;
+    size_t bytes = datatype_bytes(p->call.type);
+    const char *from = (const char *)p->call.send + c->at * bytes;
+    struct walk to = {0};
+    int b = 0;
+    SIDE_EACH(block, &p->reads)
+    {
+        side_block(&c->reads, b++, &to);
+        char *target = r->buffer[BUFFER_SEND] + to.at * bytes;
+        const char *source = from + block.at * bytes;
+        if (to.count == 0)
+            continue;
+        TRY(scales(p) ? r->device->divide(target, source, to.count, p->call.type,
+                                          p->transport->size, NULL)
+                      : r->device->copy(target, source, to.count * bytes, NULL));
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* RECV becomes a copy of the input. One rank's is as it is: dividing would change the bits of a
+ * NaN. */
+static alnico_status_t copy_vector(struct pipeline *p, const struct chunk *c)
+{
+    const struct rounds *r = &c->rounds;
+    const char *send = r->buffer[BUFFER_SEND];
+    char *recv = r->buffer[BUFFER_RECV];
+    if (scales(p))
+        return r->device->divide(recv, send, c->count, p->call.type, p->transport->size, NULL);
+    if (send == recv)
+        return ALNICO_SUCCESS;
+    return r->device->copy(recv, send, c->count * datatype_bytes(p->call.type), NULL);
+}
+
+/* Before the first round. */
+static alnico_status_t copy_input(struct pipeline *p, const struct chunk *c)
+{
+    const struct rounds *r = &c->rounds;
+    char *send = r->buffer[BUFFER_SEND];
+    if (p->call.collective == ALNICO_ALLREDUCE)
+        return copy_vector(p, c);
+    if (p->shadows)
+        return fill_shadow(p, c);
+    if (!p->staging || !scales(p))
+        return ALNICO_SUCCESS;
+    return r->device->divide(send, send, side_extent(&c->reads), p->call.type, p->transport->size,
+                             NULL);
+}
+
+static alnico_status_t finish_output(struct pipeline *p, const struct chunk *c)
+{
+    const struct call *call = &p->call;
+    const struct rounds *r = &c->rounds;
+    if (!call_reduces(call) || call->op != ALNICO_AVERAGE || !datatype_is_integer(call->type))
+        return ALNICO_SUCCESS;
+    size_t count = side_extent(&c->writes);
+    if (count == 0)
+        return ALNICO_SUCCESS;
+    char *recv = r->buffer[BUFFER_RECV];
+    return r->device->divide(recv, recv, count, call->type, p->transport->size, NULL);
+}
+
+static size_t in_lines(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Scratch for arrivals, the algorithm's WORK and the shadow, one behind the other. */
+static alnico_status_t take_scratch(struct pipeline *p, struct chunk *c)
+{
+    struct rounds *r = &c->rounds;
+    const struct algorithm *a = r->algorithm;
+    size_t bytes = datatype_bytes(p->call.type);
+    size_t work = a->work ? a->work(&r->shape) : 0;
+    size_t arrivals = !call_reduces(&p->call) ? 0 : a->arrivals ? a->arrivals(&r->shape) : c->count;
+    size_t before = in_lines((arrivals + work) * bytes);
+    c->scratch_bytes = p->shadows ? before + side_extent(&c->reads) * bytes : before;
+    void *scratch = p->small;
+    if (c->scratch_bytes > PIPELINE_SMALL_BYTES || c != &p->chunk[0])
+        TRY(pool_take(p->pool, c->scratch_bytes, &scratch));
+    c->scratch = scratch;
+    r->arrivals = scratch;
+    r->buffer[BUFFER_WORK] = r->arrivals + arrivals * bytes;
+    if (p->shadows)
+        r->buffer[BUFFER_SEND] = r->arrivals + before;
+    return ALNICO_SUCCESS;
+}
+
+static void give_lists(struct pipeline *p, struct chunk *c)
+{
+    pool_give(p->pool, c->lists, 4 * (size_t)p->transport->size * sizeof(size_t));
+    c->lists = NULL;
+}
+
+static void give_scratch(struct pipeline *p, struct chunk *c)
+{
+    c->phase = CHUNK_FREE;
+    if (c->scratch != p->small)
+        pool_give(p->pool, c->scratch, c->scratch_bytes);
+    c->scratch = NULL;
+    give_lists(p, c);
+}
+
+static struct stage *stage_of(struct pipeline *p, const struct chunk *c)
+{
+    return &p->staging->stages[c - p->chunk];
+}
+
+/* SEND and RECV are the same memory. */
+static bool is_one_buffer(const struct call *call)
+{
+    return call->collective == ALNICO_ALLREDUCE || call->collective == ALNICO_BROADCAST;
+}
+
+static char *buffer_at(const void *buffer, size_t bytes)
+{
+    return buffer ? (char *)buffer + bytes : NULL;
+}
+
+/* The rounds run on the host's memory: the buffers themselves, or the chunk's stage. */
+static void place_buffers(struct pipeline *p, struct chunk *c)
+{
+    const struct call *call = &p->call;
+    size_t bytes = datatype_bytes(call->type);
+    char **buffer = c->rounds.buffer;
+    if (!p->staging) {
+        buffer[BUFFER_SEND] = buffer_at(call->send, c->at * bytes);
+        buffer[BUFFER_RECV] = buffer_at(call->recv, c->at * bytes);
+        return;
+    }
+    buffer[BUFFER_SEND] = buffer[BUFFER_RECV] = stage_of(p, c)->memory;
+    if (!is_one_buffer(call))
+        buffer[BUFFER_RECV] += in_lines(side_extent(&c->reads) * bytes);
+}
+
+static alnico_status_t begin_chunk(struct pipeline *p, struct chunk *c)
+{
+    const struct call *call = &p->call;
+    struct rounds *r = &c->rounds;
+    c->at = p->begun * p->chunk_count;
+    c->count = part_of(c, call->count, p->chunk_count);
+    TRY(cut_sides(p, c));
+    r->algorithm = p->algorithm;
+    r->shape = shape_of(p, c);
+    r->transport = p->transport;
+    r->device = &device_cpu;
+    r->tag = chunk_tag(p, p->begun);
+    r->type = call->type;
+    r->op = call->op;
+    place_buffers(p, c);
+    alnico_status_t status = take_scratch(p, c);
+    if (status != ALNICO_SUCCESS) {
+        give_lists(p, c);
+        return status;
+    }
+    p->begun++;
+    rounds_begin(r);
+    c->phase = CHUNK_RUNNING;
+    return p->staging ? ALNICO_SUCCESS : copy_input(p, c);
+}
+
+/* ---- The copies of a chunk ---- */
+
+static alnico_status_t enqueue_out(struct pipeline *p, struct chunk *c)
+{
+    size_t bytes = datatype_bytes(p->call.type);
+    const char *from = (const char *)p->call.send + c->at * bytes;
+    struct walk to = {0};
+    int b = 0;
+    SIDE_EACH(block, &p->reads)
+    {
+        side_block(&c->reads, b++, &to);
+        if (to.count)
+            TRY(stage_enqueue(p->staging, c->rounds.buffer[BUFFER_SEND] + to.at * bytes,
+                              from + block.at * bytes, to.count * bytes, p->staging->out));
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t enqueue_in(struct pipeline *p, struct chunk *c)
+{
+    size_t bytes = datatype_bytes(p->call.type);
+    char *to = (char *)p->call.recv + c->at * bytes;
+    struct walk from = {0};
+    int b = 0;
+    SIDE_EACH(block, &p->writes)
+    {
+        side_block(&c->writes, b++, &from);
+        if (from.count)
+            TRY(stage_enqueue(p->staging, to + block.at * bytes,
+                              c->rounds.buffer[BUFFER_RECV] + from.at * bytes, from.count * bytes,
+                              p->staging->in));
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t begin_copy_out(struct pipeline *p, struct chunk *c)
+{
+    c->phase = CHUNK_COPYING_OUT;
+    return stage_mark_after(p->staging, stage_of(p, c), p->staging->out, enqueue_out(p, c));
+}
+
+static alnico_status_t begin_copy_in(struct pipeline *p, struct chunk *c)
+{
+    c->phase = CHUNK_COPYING_IN;
+    return stage_mark_after(p->staging, stage_of(p, c), p->staging->in, enqueue_in(p, c));
+}
+
+/* ---- Its steps: each returns PENDING, or SUCCESS when it has gone to the next ---- */
+
+static alnico_status_t step_free(struct pipeline *p, struct chunk *c)
+{
+    if (p->begun == p->chunks)
+        return ALNICO_PENDING;
+    TRY(begin_chunk(p, c));
+    return p->staging ? begin_copy_out(p, c) : ALNICO_SUCCESS;
+}
+
+static alnico_status_t step_copying_out(struct pipeline *p, struct chunk *c)
+{
+    if (!gate_is_open(&stage_of(p, c)->copied))
+        return ALNICO_PENDING;
+    c->phase = CHUNK_RUNNING;
+    return copy_input(p, c);
+}
+
+static void end_chunk(struct pipeline *p, struct chunk *c)
+{
+    give_scratch(p, c);
+    p->finished++;
+}
+
+static alnico_status_t step_running(struct pipeline *p, struct chunk *c, bool *moved)
+{
+    alnico_status_t status = rounds_poll(&c->rounds, moved);
+    if (status != ALNICO_SUCCESS)
+        return status;
+    TRY(finish_output(p, c));
+    if (p->staging)
+        return begin_copy_in(p, c);
+    end_chunk(p, c);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t step_copying_in(struct pipeline *p, struct chunk *c)
+{
+    if (!gate_is_open(&stage_of(p, c)->copied))
+        return ALNICO_PENDING;
+    end_chunk(p, c);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
+{
+    switch (c->phase) {
+    case CHUNK_FREE:
+        return step_free(p, c);
+    case CHUNK_COPYING_OUT:
+        return step_copying_out(p, c);
+    case CHUNK_RUNNING:
+        return step_running(p, c, moved);
+    case CHUNK_COPYING_IN:
+        return step_copying_in(p, c);
+    }
+    return ALNICO_ERROR_SYSTEM;
+}
+
+/* Goes as far as it can, but begins nothing new. */
+static alnico_status_t poll_chunk(struct pipeline *p, struct chunk *c, bool *moved)
+{
+    alnico_status_t status;
+    do {
+        status = step(p, c, moved);
+        if (status == ALNICO_SUCCESS)
+            *moved = true;
+    } while (status == ALNICO_SUCCESS && c->phase != CHUNK_FREE);
+    return status == ALNICO_PENDING ? ALNICO_SUCCESS : status;
+}
+
+/* ---- All of them ---- */
+
+size_t pipeline_stage_count(const struct call *call, int size)
+{
+    struct side reads = call_reads(call, call->root, size),
+                writes = call_writes(call, call->root, size);
+    size_t room = STAGING_CHUNK_BYTES / datatype_bytes(call->type);
+    if (is_one_buffer(call) || reads.blocks + writes.blocks == 0)
+        return room;
+    return (room - 64) / (size_t)(reads.blocks + writes.blocks); /* the two begin in lines */
+}
+
+/* An alltoall in place cannot send from where it receives, and an average does not scale the user's
+ * input. */
+static bool needs_shadow(const struct pipeline *p)
+{
+    const struct call *call = &p->call;
+    if (p->staging || p->reads.blocks == 0)
+        return false;
+    if (call->collective == ALNICO_ALLTOALL || call->collective == ALNICO_ALLTOALLV)
+        return call->send == call->recv;
+    return call->collective != ALNICO_ALLREDUCE && scales(p);
+}
+
+/* Elements of each block in one chunk. What moves several blocks at once is not cut. */
+static size_t cut_of(const struct pipeline *p, size_t longest)
+{
+    size_t element = datatype_bytes(p->call.type), count = p->chunk_bytes / element;
+    if (p->algorithm->whole)
+        return longest ? longest : 1;
+    size_t most = p->staging ? pipeline_stage_count(&p->call, p->transport->size) : count;
+    return count < most ? count : most;
+}
+
+void pipeline_begin(struct pipeline *p)
+{
+    const struct transport *t = p->transport;
+    size_t longest = call_longest(&p->call, t->size);
+    p->reads = call_reads(&p->call, t->rank, t->size);
+    p->writes = call_writes(&p->call, t->rank, t->size);
+    p->shadows = needs_shadow(p);
+    p->chunk_count = cut_of(p, longest);
+    p->chunks = longest / p->chunk_count + (longest % p->chunk_count != 0);
+    p->turns = call_is_even(&p->call) ? p->chunks : 1;
+    p->begun = p->finished = 0;
+    p->window = p->staging ? STAGING_CHUNKS : CHUNKS_IN_FLIGHT;
+    p->signature = signature_of(p);
+}
+
+alnico_status_t pipeline_poll(struct pipeline *p, bool *moved)
+{
+    for (int i = 0; i < p->window && p->finished < p->chunks; i++)
+        TRY(poll_chunk(p, &p->chunk[i], moved));
+    return p->finished == p->chunks ? ALNICO_SUCCESS : ALNICO_PENDING;
+}
+
+void pipeline_cancel(struct pipeline *p)
+{
+    for (int i = 0; i < STAGING_CHUNKS; i++) {
+        struct chunk *c = &p->chunk[i];
+        if (c->phase == CHUNK_FREE)
+            continue;
+        rounds_cancel(&c->rounds);
+        if (p->staging)
+            stage_settle(stage_of(p, c));
+        give_scratch(p, c);
+    }
+}

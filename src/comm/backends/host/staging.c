@@ -1,0 +1,161 @@
+/* Pinned memory of a communicator: see staging.h for who may call what. */
+#include "comm/backends/host/staging.h"
+
+#include "base/status.h"
+#include "device/backoff.h"
+
+#include <stdlib.h>
+
+/* ---- Its life ---- */
+
+static alnico_status_t fill(struct staging *s)
+{
+    const struct device_ops *device = s->device;
+    size_t bytes = STAGING_RING_BYTES + (size_t)STAGING_CHUNKS * STAGING_CHUNK_BYTES;
+    void *memory;
+    TRY(device->pinned_alloc(bytes, &memory));
+    s->memory = memory;
+    for (int i = 0; i < STAGING_CHUNKS; i++) {
+        s->stages[i].memory = s->memory + STAGING_RING_BYTES + (size_t)i * STAGING_CHUNK_BYTES;
+        TRY(gate_init(&s->stages[i].copied, device));
+    }
+    TRY(device->stream_create(&s->out));
+    return device->stream_create(&s->in);
+}
+
+alnico_status_t staging_create(const struct device_ops *device, struct staging **out)
+{
+    struct staging *s = calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for staging");
+    s->device = device;
+    s->device_index = device->current ? device->current() : 0;
+    alnico_status_t status = fill(s);
+    if (status == ALNICO_SUCCESS)
+        *out = s;
+    else
+        staging_destroy(s);
+    return status;
+}
+
+/* The streams' last copies may be those of an operation that failed. */
+void staging_destroy(struct staging *s)
+{
+    if (!s)
+        return;
+    void *streams[] = {s->out, s->in};
+    for (int i = 0; i < 2; i++)
+        if (streams[i]) {
+            s->device->stream_synchronize(streams[i]);
+            s->device->stream_destroy(streams[i]);
+        }
+    for (int i = 0; i < STAGING_CHUNKS; i++)
+        if (s->stages[i].copied.device)
+            gate_finish(&s->stages[i].copied);
+    s->device->pinned_free(s->memory);
+    free(s);
+}
+
+/* ---- The ring ---- */
+
+static struct region *region_at(struct staging *s, unsigned number)
+{
+    return &s->regions[number % STAGING_REGIONS];
+}
+
+static void forget_old(struct staging *s)
+{
+    while (s->oldest != s->next &&
+           atomic_load_explicit(&region_at(s, s->oldest)->over, memory_order_acquire))
+        s->oldest++;
+    if (s->oldest == s->next)
+        s->head = 0;
+}
+
+/* Behind the newest region, or at the ring's begin. The head never comes up to the oldest one, so
+ * that a head before that means that the regions in use go over the ring's end. */
+static bool find_room(const struct staging *s, size_t room, size_t *at)
+{
+    *at = s->head;
+    if (s->oldest == s->next)
+        return room <= STAGING_RING_BYTES;
+    size_t tail = s->regions[s->oldest % STAGING_REGIONS].begin;
+    if (s->head < tail)
+        return s->head + room < tail;
+    if (s->head + room <= STAGING_RING_BYTES)
+        return true;
+    *at = 0;
+    return room < tail;
+}
+
+char *staging_take(struct staging *s, size_t bytes, unsigned *number)
+{
+    size_t room = (bytes / 64 + 1) * 64, at;
+    forget_old(s);
+    if (s->next - s->oldest == STAGING_REGIONS || !find_room(s, room, &at))
+        return NULL;
+    *number = s->next++;
+    struct region *region = region_at(s, *number);
+    region->begin = at;
+    atomic_store_explicit(&region->over, false, memory_order_relaxed);
+    s->head = at + room;
+    return s->memory + at;
+}
+
+void staging_give(struct staging *s, unsigned number)
+{
+    atomic_store_explicit(&region_at(s, number)->over, true, memory_order_release);
+}
+
+/* ---- Chunks ---- */
+
+static int enter(const struct staging *s)
+{
+    int before = s->device->current ? s->device->current() : s->device_index;
+    if (before != s->device_index)
+        s->device->enter(s->device_index);
+    return before;
+}
+
+static void leave(const struct staging *s, int before)
+{
+    if (before != s->device_index)
+        s->device->enter(before);
+}
+
+/* Who polls may come from another device, and goes back there. */
+alnico_status_t stage_enqueue(struct staging *s, void *dst, const void *src, size_t bytes,
+                              void *stream)
+{
+    int before = enter(s);
+    alnico_status_t status = s->device->copy(dst, src, bytes, stream);
+    leave(s, before);
+    return status;
+}
+
+alnico_status_t stage_mark_after(struct staging *s, struct stage *stage, void *stream,
+                                 alnico_status_t enqueued)
+{
+    int before = enter(s);
+    gate_close(&stage->copied);
+    alnico_status_t status = gate_open_on(&stage->copied, stream);
+    leave(s, before);
+    return enqueued != ALNICO_SUCCESS ? enqueued : status;
+}
+
+alnico_status_t stage_copy(struct staging *s, struct stage *stage, void *dst, const void *src,
+                           size_t bytes, void *stream)
+{
+    TRY(stage_enqueue(s, dst, src, bytes, stream));
+    return stage_mark_after(s, stage, stream, ALNICO_SUCCESS);
+}
+
+void stage_settle(struct stage *stage)
+{
+    struct backoff backoff = {0};
+    backoff_reset(&backoff);
+    int64_t end = backoff_now_ns() + 2000000000;
+    while (!gate_is_open(&stage->copied) && backoff_now_ns() < end)
+        backoff_pause(&backoff);
+}

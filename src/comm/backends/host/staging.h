@@ -1,0 +1,84 @@
+/*
+ * Where messages of a device that the host does not reach are while they travel: pinned memory of
+ * one communicator, all of it made with the communicator, because making some may wait for what the
+ * device runs.
+ *
+ * Short messages take regions of a ring; the stream's own kernels copy them. A region is used again
+ * when its operation has ended, although the stream may still have to read the result from it: it
+ * then does so before it writes the next input there. Long messages go through a few chunks, which
+ * one operation has at a time; streams of the library's copy.
+ */
+#ifndef ALNICO_COMM_BACKENDS_HOST_STAGING_H
+#define ALNICO_COMM_BACKENDS_HOST_STAGING_H
+
+#include "progress/gate.h"
+
+#include <stdatomic.h>
+
+enum {
+    STAGING_SHORT_BYTES =
+        32 << 10, /* up to there a kernel's copy is faster than the copy engine's */
+    STAGING_RING_BYTES = 1 << 20,
+    STAGING_REGIONS = 1024, /* in use at a time, at most */
+    STAGING_CHUNKS = 4,
+    STAGING_CHUNK_BYTES = 512 << 10
+};
+
+/* Memory for one chunk, and the gate of the copy that is under way to or from it. */
+struct stage {
+    char *memory;
+    struct gate copied;
+};
+
+struct region {
+    size_t begin; /* in the ring */
+    atomic_bool over;
+};
+
+struct staging {
+    const struct device_ops *device;
+    int device_index;
+    char *memory; /* the ring, then the chunks */
+
+    /* The ring: only the thread that calls on the communicator moves these. Regions are numbered
+     * for ever. */
+    struct region regions[STAGING_REGIONS];
+    unsigned oldest, next;
+    size_t head; /* where the next region begins */
+
+    unsigned turns; /* operations that were given the chunks, or wait for them; the same thread's */
+
+    /* Chunks: only who polls the communicator's operations. */
+    struct stage stages[STAGING_CHUNKS];
+    unsigned served; /* operations that had them: in the order of the calls, on every rank */
+    void *out, *in;  /* streams of the copies to the host and from it */
+};
+
+/* On the current device. Errors: MEMORY, and the device's. */
+alnico_status_t staging_create(const struct device_ops *device, struct staging **out);
+
+/* Nothing of the communicator is in flight. NULL is fine. */
+void staging_destroy(struct staging *staging);
+
+/* A region of the ring, aligned to 64 bytes; NULL if there is no room now. */
+char *staging_take(struct staging *staging, size_t bytes, unsigned *region);
+
+/* The operation writes and reads it no more. Any thread. */
+void staging_give(struct staging *staging, unsigned region);
+
+/* One of several copies on one of the two streams; and what opens the stage's gate behind them,
+ * also if one of them failed: those before it are under way. `enqueued` is how that went, and
+ * returned if it is an error. Any thread. */
+alnico_status_t stage_enqueue(struct staging *staging, void *dst, const void *src, size_t bytes,
+                              void *stream);
+alnico_status_t stage_mark_after(struct staging *staging, struct stage *stage, void *stream,
+                                 alnico_status_t enqueued);
+
+/* Copies on one of the two streams, which then opens the stage's gate. Any thread. */
+alnico_status_t stage_copy(struct staging *staging, struct stage *stage, void *dst, const void *src,
+                           size_t bytes, void *stream);
+
+/* Blocks until the copy has ended, for a second or two at most. */
+void stage_settle(struct stage *stage);
+
+#endif

@@ -1,0 +1,373 @@
+/*
+ * NCCL: a collective is NCCL's own kernel, enqueued on the communicator's stream, or for a
+ * nonblocking call on one of the library's (operations/stream_operation.c). Nothing waits here but what makes NCCL's
+ * communicator; a kernel may wait for other ranks. A communicator of one rank copies, without NCCL.
+ *
+ * NCCL's communicators take part of a second and memory. Where the peer backend takes every call,
+ * one is made no sooner than something goes to NCCL that may wait: a blocking call, a forced name,
+ * or a registration of as much memory as the table gives to NCCL. They are not split off from each
+ * other (ncclCommSplit): the parent's calls, which other threads make, would have to be in the same
+ * order on all ranks.
+ *
+ * An abort by another thread ends the handle, or leaves that to the calling thread while it is in
+ * NCCL. A kernel that NCCL aborts leaves its loops and signals its neighbours as though it had the
+ * data, so that theirs may end well with what nobody sent: reports of giving up travel before the
+ * abort (communicator/abort.c).
+ */
+#include "comm/backends/backend.h"
+#include "comm/backends/nccl/calls.h"
+#include "comm/backends/nccl/nccl.h"
+#include "comm/backends/nccl/worker.h"
+#include "comm/operations/stream_operation.h"
+
+#include "base/datatype.h"
+#include "base/status.h"
+#include "device/backoff.h"
+
+#include <stdlib.h>
+
+/* ---- What it can do ---- */
+
+static bool nccl_supports(alnico_comm_t comm, const struct call *call,
+                          const struct algorithm *algorithm)
+{
+    if (!comm->nccl || comm->nccl->absent)
+        return false;
+    if (call)
+        return nccl_can(comm, call, algorithm);
+    return algorithm != &algorithm_nccl_symmetric || nccl_has_windows(comm);
+}
+
+/* ---- The handles ---- */
+
+/* The handle that an abort has to end now, with the lock held: NCCL's abort waits for what the GPU
+ * still runs, of other backends too, so a handle that carried nothing is left to the end of the
+ * communicator. So is the symmetric one: its kernels do not look whether they shall end. */
+static ncclComm_t take_plain(struct nccl_state *state)
+{
+    ncclComm_t nccl = state->used ? state->plain : NULL;
+    if (nccl)
+        state->plain = NULL;
+    return nccl;
+}
+
+/* Seconds that a report takes to arrive once it is sent, and for which one is awaited that the
+ * calling thread has to send, which looks that often while it waits. */
+static double notice(alnico_comm_t comm)
+{
+    return watch_has_told(&comm->watch) ? 0.05 : 0.25;
+}
+
+/* Without the lock: others look at the state meanwhile. Only one thread ever has a handle to
+ * end. */
+static void end_taken(alnico_comm_t comm, ncclComm_t nccl)
+{
+    struct nccl_state *state = comm->nccl;
+    if (!nccl)
+        return;
+    struct nccl_errand *ending = nccl_abort_begin(comm, nccl, notice(comm));
+    pthread_mutex_lock(&state->lock);
+    state->ending = ending;
+    pthread_mutex_unlock(&state->lock);
+}
+
+ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle)
+{
+    pthread_mutex_lock(&state->lock);
+    ncclComm_t nccl = state->abort_wanted ? NULL : *handle;
+    state->busy = nccl != NULL;
+    state->used |= state->busy && handle == &state->plain;
+    atomic_store_explicit(&state->carried, state->carried || state->busy, memory_order_relaxed);
+    pthread_mutex_unlock(&state->lock);
+    return nccl;
+}
+
+void nccl_leave(alnico_comm_t comm)
+{
+    struct nccl_state *state = comm->nccl;
+    pthread_mutex_lock(&state->lock);
+    state->busy = false;
+    ncclComm_t nccl = state->abort_wanted ? take_plain(state) : NULL;
+    pthread_mutex_unlock(&state->lock);
+    end_taken(comm, nccl);
+}
+
+static void nccl_put(struct nccl_state *state, ncclComm_t *handle, ncclComm_t nccl)
+{
+    pthread_mutex_lock(&state->lock);
+    *handle = nccl;
+    pthread_mutex_unlock(&state->lock);
+}
+
+/* As nccl_enter and nccl_leave, but in between the handle is somebody else's to end. */
+static ncclComm_t nccl_take(struct nccl_state *state, ncclComm_t *handle)
+{
+    ncclComm_t nccl = nccl_enter(state, handle);
+    if (nccl)
+        nccl_put(state, handle, NULL);
+    return nccl;
+}
+
+static void nccl_abort(alnico_comm_t comm)
+{
+    struct nccl_state *state = comm->nccl;
+    if (!state)
+        return;
+    pthread_mutex_lock(&state->lock);
+    state->abort_wanted = true;
+    ncclComm_t nccl = state->busy ? NULL : take_plain(state);
+    pthread_mutex_unlock(&state->lock);
+    end_taken(comm, nccl);
+}
+
+static bool nccl_misleads(alnico_comm_t comm)
+{
+    return comm->nccl && atomic_load_explicit(&comm->nccl->carried, memory_order_relaxed);
+}
+
+static alnico_status_t look(ncclComm_t nccl, const struct alnico_comm *comm)
+{
+    ncclResult_t found = ncclSuccess;
+    if (!nccl)
+        return ALNICO_SUCCESS;
+    ncclResult_t result = ncclCommGetAsyncError(nccl, &found);
+    if (result == ncclSuccess && (found == ncclSuccess || found == ncclInProgress))
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_SYSTEM, "NCCL failed in communicator %d: %s: %s", comm->id,
+                     ncclGetErrorString(found ? found : result), ncclGetLastError(nccl));
+}
+
+static alnico_status_t nccl_health(alnico_comm_t comm)
+{
+    struct nccl_state *state = comm->nccl;
+    if (!state || !atomic_load_explicit(&state->carried, memory_order_relaxed))
+        return ALNICO_SUCCESS;
+    pthread_mutex_lock(&state->lock);
+    alnico_status_t status = look(state->plain, comm);
+    if (status == ALNICO_SUCCESS)
+        status = look(state->symmetric, comm);
+    pthread_mutex_unlock(&state->lock);
+    return status;
+}
+
+/* ---- Making it ---- */
+
+static bool is_made(const struct nccl_state *state, const struct algorithm *algorithm)
+{
+    if (algorithm == &algorithm_nccl_messages)
+        return state->tried && (state->paired || state->absent);
+    return state->tried || algorithm != &algorithm_nccl;
+}
+
+static bool nccl_prepared(alnico_comm_t comm, const struct algorithm *algorithm)
+{
+    return !comm->nccl || comm->size == 1 || is_made(comm->nccl, algorithm);
+}
+
+static alnico_status_t make_plain(alnico_comm_t comm, const struct nccl_step *step)
+{
+    struct nccl_state *state = comm->nccl;
+    ncclComm_t nccl;
+    TRY(nccl_make(comm, step, &nccl));
+    if (nccl)
+        TRY(nccl_connect(comm, step, NCCL_CONNECT_ALL, &nccl));
+    pthread_mutex_lock(&state->lock);
+    state->plain = nccl;
+    pthread_mutex_unlock(&state->lock);
+    state->absent = !nccl;
+    state->tried = true;
+    return ALNICO_SUCCESS;
+}
+
+static void say_made(const struct alnico_comm *comm, int64_t start_ns)
+{
+    int version = 0;
+    ncclGetVersion(&version);
+    log_write(LOG_INFO, "communicator %d: NCCL %d, built with %d, made in %.2f s", comm->id,
+              version, NCCL_VERSION_CODE, 1e-9 * (double)(backoff_now_ns() - start_ns));
+}
+
+/* The handle is the errand's meanwhile. Calls that were enqueued before may be under way on it, so
+ * there is no way back. */
+static alnico_status_t pair(alnico_comm_t comm, const struct nccl_step *step)
+{
+    struct nccl_state *state = comm->nccl;
+    bool all;
+    TRY(nccl_agree(comm, step, ALNICO_SUCCESS, &all));
+    ncclComm_t nccl = nccl_take(state, &state->plain);
+    if (!nccl)
+        return error_set(ALNICO_ERROR_ABORTED, "communicator %d was aborted", comm->id);
+    alnico_status_t status = nccl_connect(comm, step, NCCL_CONNECT_PAIRS, &nccl);
+    nccl_put(state, &state->plain, nccl);
+    nccl_leave(comm);
+    state->paired = true;
+    if (status == ALNICO_SUCCESS && !nccl)
+        status = error_set(ALNICO_ERROR_SYSTEM, "%s: NCCL could not connect all pairs of ranks",
+                           step->who);
+    return status;
+}
+
+/* What only NCCL cannot do is no error: the backend is absent from this communicator. What keeps a
+ * rank from the others is one, of which they may not know. */
+static alnico_status_t nccl_prepare(alnico_comm_t comm, const struct algorithm *algorithm,
+                                    const char *who)
+{
+    const struct nccl_step step = {who, "this communicator is without NCCL", LOG_WARNING};
+    struct nccl_state *state = comm->nccl;
+    int64_t start_ns = backoff_now_ns();
+    if (nccl_prepared(comm, algorithm))
+        return ALNICO_SUCCESS;
+    comm_settle(comm);
+    alnico_status_t status = state->tried ? ALNICO_SUCCESS : make_plain(comm, &step);
+    if (status == ALNICO_SUCCESS && !is_made(state, algorithm))
+        status = pair(comm, &step);
+    if (status != ALNICO_SUCCESS)
+        comm_latch(comm, status, alnico_error_detail());
+    else if (!state->absent)
+        say_made(comm, start_ns);
+    return status;
+}
+
+/* ---- Attaching ---- */
+
+static bool is_forced(const struct alnico_comm *comm, const struct algorithm *algorithm)
+{
+    for (int c = 0; c < COLLECTIVES; c++)
+        if (comm->forced[c].algorithm == algorithm)
+            return true;
+    return false;
+}
+
+/* Whether there is somebody else for calls that must not wait until it is made. */
+static bool can_come_later(alnico_comm_t comm)
+{
+    const struct backend_ops *peer = backend_find("peer", comm->device);
+    return peer && peer->supports(comm, NULL, &algorithm_two_shot_staged) &&
+           !is_forced(comm, &algorithm_nccl) && !is_forced(comm, &algorithm_nccl_symmetric);
+}
+
+static alnico_status_t nccl_attach(alnico_comm_t comm, const char *who)
+{
+    const struct nccl_step step = {who, "this communicator is without NCCL", LOG_WARNING};
+    struct nccl_state *state = calloc(1, sizeof *state);
+    bool all;
+    alnico_status_t mine = state ? comm->device->alloc(NCCL_SCRATCH_BYTES, &state->scratch)
+                                 : error_set(ALNICO_ERROR_MEMORY, "no memory for NCCL's state");
+    alnico_status_t status = nccl_agree(comm, &step, mine, &all);
+    if (!all) {
+        if (state && state->scratch)
+            comm->device->free(state->scratch);
+        free(state);
+        return status;
+    }
+    pthread_mutex_init(&state->lock, NULL);
+    comm->nccl = state;
+    if (!can_come_later(comm))
+        TRY(nccl_prepare(comm, &algorithm_nccl, who));
+    return is_forced(comm, &algorithm_nccl_messages)
+               ? nccl_prepare(comm, &algorithm_nccl_messages, who)
+               : ALNICO_SUCCESS;
+}
+
+/* Captured calls on so much memory come without warning. */
+static bool is_for_nccl(const struct alnico_comm *comm, size_t bytes)
+{
+    const struct tuning_step *step =
+        tuning_choose(&comm->tuning, ALNICO_ALLREDUCE, MODE_REGISTERED | MODE_CAPTURED, bytes);
+    return step && step->algorithm == &algorithm_nccl;
+}
+
+static alnico_status_t enroll(alnico_comm_t comm, struct alnico_registration *registration,
+                              const char *who)
+{
+    if (is_for_nccl(comm, registration->bytes))
+        TRY(nccl_prepare(comm, &algorithm_nccl, who));
+    return nccl_enroll(comm, registration, who);
+}
+
+static void end(ncclComm_t nccl, bool broken)
+{
+    if (!nccl)
+        return;
+    ncclResult_t result = broken ? ncclCommAbort(nccl) : ncclCommDestroy(nccl);
+    if (result != ncclSuccess)
+        log_write(LOG_WARNING, "NCCL could not end a communicator: %s", ncclGetErrorString(result));
+}
+
+static void nccl_detach(alnico_comm_t comm)
+{
+    struct nccl_state *state = comm->nccl;
+    if (!state)
+        return;
+    bool broken = atomic_load(&comm->latch.status) != ALNICO_SUCCESS;
+    nccl_errand_finish(state->ending, comm->family->settings.timeout);
+    end(state->symmetric, broken);
+    end(state->plain, broken);
+    if (!broken) /* otherwise a kernel may still be under way */
+        comm->device->free(state->scratch);
+    pthread_mutex_destroy(&state->lock);
+    free(state);
+    comm->nccl = NULL;
+}
+
+/* ---- Starting ---- */
+
+static alnico_status_t launch(alnico_comm_t comm, const struct call *call, bool symmetric,
+                              void *stream)
+{
+    struct nccl_state *state = comm->nccl;
+    ncclComm_t nccl = nccl_enter(state, symmetric ? &state->symmetric : &state->plain);
+    if (!nccl)
+        return error_set(ALNICO_ERROR_ABORTED, "communicator %d was aborted", comm->id);
+    alnico_status_t status = nccl_enqueue(comm, call, nccl, state->scratch, stream);
+    nccl_leave(comm);
+    if (status == ALNICO_ERROR_SYSTEM) /* others may have begun: it cannot be undone */
+        comm_latch(comm, status, alnico_error_detail());
+    return status;
+}
+
+static alnico_status_t nccl_start(alnico_comm_t comm, const struct call *call,
+                                  const struct choice *choice, alnico_request_t *request)
+{
+    struct streamed *op;
+    void *stream;
+    TRY(streamed_begin(comm, request != NULL, &op, &stream));
+    bool symmetric = choice->algorithm == &algorithm_nccl_symmetric;
+    alnico_status_t status = comm->size == 1 ? nccl_copy_alone(comm, call, stream)
+                                             : launch(comm, call, symmetric, stream);
+    if (status == ALNICO_SUCCESS)
+        return streamed_end(comm, op, &backend_nccl, request);
+    streamed_cancel(op);
+    return status;
+}
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
+const struct backend_ops backend_nccl = {
+    .name = "nccl",
+    .about = "NCCL " TEXT(NCCL_MAJOR) "." TEXT(NCCL_MINOR) "." TEXT(
+        NCCL_PATCH) " on the communicator's stream",
+    .needs = "NCCL; no logical or bitwise operation, and minima and maxima of integers only; no "
+             "alltoall in "
+             "place; messages to the rank itself in the same call as their receive; and for "
+             "nccl_symmetric "
+             "allgathers, or 16- or 32-bit floating sums, in registered windows of one host",
+    .devices = 1u << ALNICO_DEVICE_CUDA,
+    .capturable = true,
+    .attach = nccl_attach,
+    .detach = nccl_detach,
+    .prepared = nccl_prepared,
+    .prepare = nccl_prepare,
+    .supports = nccl_supports,
+    .health = nccl_health,
+    .abort = nccl_abort,
+    .misleads = nccl_misleads,
+    .enroll = enroll,
+    .withdraw = nccl_withdraw,
+    .start = nccl_start,
+    .join = streamed_join,
+    .test = streamed_test,
+    .synchronize = streamed_synchronize,
+    .release = streamed_release,
+};

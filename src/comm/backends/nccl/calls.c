@@ -1,0 +1,346 @@
+/*
+ * NCCL's own calls where it has them; otherwise its sends and receives, or several calls, in one
+ * group, which cannot deadlock. What has no elements is left out on both sides alike. NCCL 2.28's
+ * alltoall, gather and scatter are such groups, too, and know neither vectors nor NULL where there
+ * is nothing.
+ */
+#include "comm/backends/nccl/calls.h"
+
+#include "comm/backends/nccl/nccl.h"
+
+#include "base/datatype.h"
+#include "base/status.h"
+
+/* ---- What NCCL has ---- */
+
+static const ncclDataType_t types[DATATYPES] = {
+    [ALNICO_INT8] = ncclInt8,       [ALNICO_UINT8] = ncclUint8,
+    [ALNICO_INT32] = ncclInt32,     [ALNICO_UINT32] = ncclUint32,
+    [ALNICO_INT64] = ncclInt64,     [ALNICO_UINT64] = ncclUint64,
+    [ALNICO_FLOAT16] = ncclFloat16, [ALNICO_BFLOAT16] = ncclBfloat16,
+    [ALNICO_FLOAT32] = ncclFloat32, [ALNICO_FLOAT64] = ncclFloat64};
+
+/* Up to AVERAGE. NCCL's of integers adds, wrapping, and divides the magnitude, which truncates. */
+static const ncclRedOp_t ops[] = {[ALNICO_SUM] = ncclSum,
+                                  [ALNICO_PRODUCT] = ncclProd,
+                                  [ALNICO_MINIMUM] = ncclMin,
+                                  [ALNICO_MAXIMUM] = ncclMax,
+                                  [ALNICO_AVERAGE] = ncclAvg};
+
+/* NCCL's minimum and maximum of floats pass over a NaN, which must come through. */
+static bool has_operation(const struct call *call)
+{
+    if (call->op > ALNICO_AVERAGE)
+        return false;
+    bool extreme = call->op == ALNICO_MINIMUM || call->op == ALNICO_MAXIMUM;
+    return !extreme || datatype_is_integer(call->type);
+}
+
+/* Of others than these NCCL has no symmetric kernel, and would silently take a plain one. */
+static bool has_symmetric_kernel(const struct call *call)
+{
+    if (call->collective == ALNICO_ALLGATHER)
+        return true;
+    return (call->collective == ALNICO_ALLREDUCE || call->collective == ALNICO_REDUCE_SCATTER) &&
+           call->op == ALNICO_SUM &&
+           (call->type == ALNICO_FLOAT32 || call->type == ALNICO_FLOAT16 ||
+            call->type == ALNICO_BFLOAT16);
+}
+
+/*
+ * Its symmetric kernels load elements of one and two bytes wrongly from where they begin within 4
+ * bytes, seen with 2.28.3 and 2.28.9; and before 2.28.7 they move wrong bytes where the blocks of the
+ * others begin or end within 8, seen with 2.28.3. All ranks must decide alike, and do not know where
+ * another has its own block.
+ */
+static bool is_right(const struct call *call)
+{
+    enum { WORD = 4, BLOCKS_SINCE = 22807 };
+    size_t element = datatype_bytes(call->type);
+    bool vector = element >= WORD || (uintptr_t)call->send % WORD == 0;
+    bool blocks = element >= WORD || (vector && call->collective == ALNICO_REDUCE_SCATTER &&
+                                      call->count * element % WORD == 0);
+    int version = 0;
+    if (call->collective == ALNICO_ALLREDUCE)
+        return vector;
+    return blocks && ncclGetVersion(&version) == ncclSuccess && version >= BLOCKS_SINCE;
+}
+
+static bool in_windows(const struct alnico_comm *comm, const struct call *call)
+{
+    struct side reads = call_reads(call, comm->rank, comm->size),
+                writes = call_writes(call, comm->rank, comm->size);
+    size_t element = datatype_bytes(call->type);
+    return nccl_in_window(comm, call->send, side_extent(&reads) * element) &&
+           nccl_in_window(comm, call->recv, side_extent(&writes) * element);
+}
+
+/* NCCL exchanges in place only what no other rank writes to. */
+static bool is_in_place(const struct call *call)
+{
+    bool exchanges = call->collective == ALNICO_ALLTOALL || call->collective == ALNICO_ALLTOALLV;
+    return exchanges && call->send && call->send == call->recv;
+}
+
+bool nccl_can(const struct alnico_comm *comm, const struct call *call,
+              const struct algorithm *algorithm)
+{
+    if (call_reduces(call) && !has_operation(call))
+        return false;
+    if (algorithm == &algorithm_nccl_symmetric)
+        return has_symmetric_kernel(call) && is_right(call) && in_windows(comm, call);
+    return !is_in_place(call) && call_own_messages_meet(call, comm->rank);
+}
+
+/* ---- One call ---- */
+
+struct job {
+    const struct call *call;
+    int rank, size;
+    size_t element;
+    ncclDataType_t type;
+    ncclComm_t nccl;
+    cudaStream_t stream;
+    const char *function; /* NCCL's that was called last */
+};
+
+static struct job describe(const struct alnico_comm *comm, const struct call *call, ncclComm_t nccl,
+                           void *stream)
+{
+    return (struct job){.call = call,
+                        .rank = comm->rank,
+                        .size = comm->size,
+                        .element = datatype_bytes(call->type),
+                        .type = types[call->type],
+                        .nccl = nccl,
+                        .stream = stream};
+}
+
+static const char *read_at(const struct job *job, size_t at)
+{
+    return (const char *)job->call->send + at * job->element;
+}
+
+static char *written_at(const struct job *job, size_t at)
+{
+    return (char *)job->call->recv + at * job->element;
+}
+
+/* ---- Sends and receives ---- */
+
+static ncclResult_t send_to(struct job *job, int to, size_t at, size_t count)
+{
+    job->function = "ncclSend";
+    return count ? ncclSend(read_at(job, at), count, job->type, to, job->nccl, job->stream)
+                 : ncclSuccess;
+}
+
+static ncclResult_t receive_from(struct job *job, int from, size_t at, size_t count)
+{
+    job->function = "ncclRecv";
+    return count ? ncclRecv(written_at(job, at), count, job->type, from, job->nccl, job->stream)
+                 : ncclSuccess;
+}
+
+/* Own blocks that are in place stay where they are. */
+static bool stays(const struct job *job, const struct side *reads, const struct side *writes)
+{
+    struct walk read = {0}, write = {0};
+    for (int b = 0; b <= (reads->blocks > 1 ? job->rank : 0); b++)
+        if (!side_block(reads, b, &read))
+            return false;
+    for (int b = 0; b <= (writes->blocks > 1 ? job->rank : 0); b++)
+        if (!side_block(writes, b, &write))
+            return false;
+    return read_at(job, read.at) == written_at(job, write.at);
+}
+
+/* One block goes to all ranks, or to the root where there is one; of all blocks each goes to its
+ * rank. */
+static ncclResult_t send_blocks(struct job *job, const struct side *reads, bool stay)
+{
+    const struct call *call = job->call;
+    ncclResult_t result = ncclSuccess;
+    struct walk block = {0};
+    for (int r = 0; r < job->size && result == ncclSuccess && reads->blocks; r++) {
+        if (r == 0 || reads->blocks > 1)
+            side_block(reads, r, &block);
+        bool wanted = reads->blocks > 1 || !call_has_root(call) || r == call->root;
+        if (wanted && !(stay && r == job->rank))
+            result = send_to(job, r, block.at, block.count);
+    }
+    return result;
+}
+
+static ncclResult_t receive_blocks(struct job *job, const struct side *writes, bool stay)
+{
+    const struct call *call = job->call;
+    ncclResult_t result = ncclSuccess;
+    struct walk block = {0};
+    for (int r = 0; r < job->size && result == ncclSuccess && writes->blocks; r++) {
+        if (r == 0 || writes->blocks > 1)
+            side_block(writes, r, &block);
+        bool wanted = writes->blocks > 1 || r == call->root;
+        if (wanted && !(stay && r == job->rank))
+            result = receive_from(job, r, block.at, block.count);
+    }
+    return result;
+}
+
+static ncclResult_t exchange_blocks(struct job *job)
+{
+    struct side reads = call_reads(job->call, job->rank, job->size),
+                writes = call_writes(job->call, job->rank, job->size);
+    bool stay = stays(job, &reads, &writes);
+    ncclResult_t result = send_blocks(job, &reads, stay);
+    return result == ncclSuccess ? receive_blocks(job, &writes, stay) : result;
+}
+
+static ncclResult_t exchange_messages(struct job *job)
+{
+    ncclResult_t result = ncclSuccess;
+    for (int i = 0; i < job->call->messages_count && result == ncclSuccess; i++) {
+        const struct exchange *x = &job->call->messages[i];
+        result = x->to >= 0 ? send_to(job, x->to, x->send.at, x->send.len)
+                            : receive_from(job, x->from, x->recv.at, x->recv.len);
+    }
+    return result;
+}
+
+/* A reduction to each rank of its block. */
+static ncclResult_t reduce_blocks(struct job *job)
+{
+    const struct call *call = job->call;
+    struct side reads = call_reads(call, job->rank, job->size);
+    ncclResult_t result = ncclSuccess;
+    job->function = "ncclReduce";
+    SIDE_EACH(block, &reads)
+    {
+        if (block.count && result == ncclSuccess)
+            result = ncclReduce(read_at(job, block.at), call->recv, block.count, job->type,
+                                ops[call->op], b_, job->nccl, job->stream);
+    }
+    return result;
+}
+
+static ncclResult_t run_group(struct job *job)
+{
+    job->function = "ncclGroupStart";
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess)
+        return result;
+    result = job->call->collective == ALNICO_SENDRECV          ? exchange_messages(job)
+             : job->call->collective == ALNICO_REDUCE_SCATTERV ? reduce_blocks(job)
+                                                               : exchange_blocks(job);
+    ncclResult_t end = ncclGroupEnd();
+    if (result != ncclSuccess)
+        return result;
+    job->function = "ncclGroupEnd";
+    return end;
+}
+
+/* ---- Every operation ---- */
+
+static ncclResult_t run_barrier(struct job *job, void *scratch)
+{
+    job->function = "ncclAllReduce";
+    return ncclAllReduce(scratch, scratch, 1, ncclFloat32, ncclSum, job->nccl, job->stream);
+}
+
+static ncclResult_t run_native(struct job *job)
+{
+    const struct call *c = job->call;
+    const void *input = c->send ? c->send : c->recv; /* a broadcast's, which only the root reads */
+    switch (c->collective) {
+    case ALNICO_ALLREDUCE:
+        job->function = "ncclAllReduce";
+        return ncclAllReduce(c->send, c->recv, c->count, job->type, ops[c->op], job->nccl,
+                             job->stream);
+    case ALNICO_REDUCE:
+        job->function = "ncclReduce";
+        return ncclReduce(c->send, c->recv, c->count, job->type, ops[c->op], c->root, job->nccl,
+                          job->stream);
+    case ALNICO_BROADCAST:
+        job->function = "ncclBroadcast";
+        return ncclBroadcast(input, c->recv ? c->recv : (void *)input, c->count, job->type, c->root,
+                             job->nccl, job->stream);
+    case ALNICO_ALLGATHER:
+        job->function = "ncclAllGather";
+        return ncclAllGather(c->send, c->recv, c->count, job->type, job->nccl, job->stream);
+    case ALNICO_REDUCE_SCATTER:
+        job->function = "ncclReduceScatter";
+        return ncclReduceScatter(c->send, c->recv, c->count, job->type, ops[c->op], job->nccl,
+                                 job->stream);
+    default:
+        return run_group(job);
+    }
+}
+
+/* In a vector form `count` is only this rank's. */
+static bool is_empty(const struct call *call)
+{
+    return call->count == 0 && call_is_even(call) && !call_is_vector(call);
+}
+
+alnico_status_t nccl_enqueue(const struct alnico_comm *comm, const struct call *call,
+                             ncclComm_t nccl, void *scratch, void *stream)
+{
+    struct job job = describe(comm, call, nccl, stream);
+    if (is_empty(call))
+        return ALNICO_SUCCESS;
+    ncclResult_t result =
+        call->collective == ALNICO_BARRIER ? run_barrier(&job, scratch) : run_native(&job);
+    return nccl_status(result, nccl, job.function);
+}
+
+/* ---- Alone ---- */
+
+static alnico_status_t copy(const struct alnico_comm *comm, char *to, const char *from,
+                            size_t bytes, void *stream)
+{
+    return bytes == 0 || to == from ? ALNICO_SUCCESS : comm->device->copy(to, from, bytes, stream);
+}
+
+/* The next message behind `i` that is received. */
+static int next_received(const struct call *call, int i)
+{
+    for (i++; i < call->messages_count; i++)
+        if (call->messages[i].from >= 0)
+            break;
+    return i;
+}
+
+/* They meet in their order, each kind's own. */
+static alnico_status_t copy_messages(const struct alnico_comm *comm, const struct call *call,
+                                     void *stream)
+{
+    int received = -1;
+    for (int i = 0; i < call->messages_count; i++) {
+        const struct span *sent = &call->messages[i].send;
+        if (call->messages[i].to < 0)
+            continue;
+        received = next_received(call, received);
+        const struct span *to = &call->messages[received].recv;
+        if (to->len != sent->len)
+            return error_set(ALNICO_ERROR_MISMATCH,
+                             "a message of %zu bytes from rank 0 to itself, which receives %zu",
+                             sent->len, to->len);
+        TRY(copy(comm, (char *)call->recv + to->at, (const char *)call->send + sent->at, sent->len,
+                 stream));
+    }
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t nccl_copy_alone(const struct alnico_comm *comm, const struct call *call,
+                                void *stream)
+{
+    struct side reads = call_reads(call, 0, 1), writes = call_writes(call, 0, 1);
+    struct walk read = {0}, write = {0};
+    struct job job = describe(comm, call, NULL, stream);
+    if (call->collective == ALNICO_SENDRECV)
+        return copy_messages(comm, call, stream);
+    if (!side_block(&reads, 0, &read) || !side_block(&writes, 0, &write))
+        return ALNICO_SUCCESS;
+    return copy(comm, written_at(&job, write.at), read_at(&job, read.at), read.count * job.element,
+                stream);
+}

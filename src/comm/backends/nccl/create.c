@@ -1,0 +1,317 @@
+/*
+ * How NCCL communicators come to be: every rank has a GPU of its own, rank 0's identifier goes
+ * around, and all agree on how each step went before the next begins, so that nobody waits in NCCL
+ * for a rank that gave up. What does wait in NCCL has a thread of its own, and with it a deadline.
+ * On the caller's thread, in calls that may wait for all ranks.
+ */
+#include "comm/backends/nccl/nccl.h"
+#include "comm/backends/nccl/worker.h"
+
+#include "base/log.h"
+#include "base/status.h"
+#include "device/backoff.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+alnico_status_t nccl_status(ncclResult_t result, ncclComm_t nccl, const char *function)
+{
+    if (result == ncclSuccess)
+        return ALNICO_SUCCESS;
+    bool refused = result == ncclInvalidArgument || result == ncclInvalidUsage;
+    const char *last = ncclGetLastError(nccl);
+    return error_set(refused ? ALNICO_ERROR_ARGUMENT : ALNICO_ERROR_SYSTEM, "%s: %s%s%s", function,
+                     ncclGetErrorString(result), last && *last ? ": " : "", last ? last : "");
+}
+
+/* ---- Agreement ---- */
+
+struct outcome {
+    int32_t status;
+    char detail[236];
+};
+
+static bool all_succeeded(const struct outcome *outcomes, const struct alnico_comm *comm,
+                          const struct nccl_step *step)
+{
+    for (int i = 0; i < comm->size; i++)
+        if (outcomes[i].status != ALNICO_SUCCESS) {
+            log_write(comm->rank == 0 ? step->level : LOG_DEBUG, "%s: %s: rank %d: %s", step->who,
+                      step->without, i, outcomes[i].detail);
+            return false;
+        }
+    return true;
+}
+
+alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, alnico_status_t mine,
+                           bool *all)
+{
+    *all = false;
+    struct outcome own = {.status = mine};
+    if (mine != ALNICO_SUCCESS)
+        snprintf(own.detail, sizeof own.detail, "%s", alnico_error_detail());
+    struct outcome *outcomes = calloc((size_t)comm->size, sizeof *outcomes);
+    if (!outcomes)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", step->who, comm->size);
+    alnico_status_t status = comm_allgather(comm, step->who, &own, outcomes, sizeof own);
+    if (status == ALNICO_SUCCESS)
+        *all = all_succeeded(outcomes, comm, step);
+    free(outcomes);
+    return status;
+}
+
+/* ---- Communicators ---- */
+
+struct birth {
+    int32_t status;
+    ncclUniqueId id;
+};
+
+static alnico_status_t run_join(struct nccl_errand *errand)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t nccl = NULL;
+    config.blocking = 1;
+    TRY(nccl_status(ncclCommInitRankConfig(&nccl, errand->size, errand->id, errand->rank, &config),
+                    NULL, "ncclCommInitRankConfig"));
+    errand->nccl = nccl;
+    return ALNICO_SUCCESS;
+}
+
+/* With *errand NULL it was given up, and nobody is to be asked about it. */
+static alnico_status_t join(alnico_comm_t comm, const struct nccl_step *step,
+                            const struct birth *birth, struct nccl_errand **errand)
+{
+    if (birth->status != ALNICO_SUCCESS)
+        return comm->rank == 0 ? (alnico_status_t)birth->status
+                               : error_set((alnico_status_t)birth->status,
+                                           "rank 0 got no identifier from NCCL");
+    (*errand)->id = birth->id;
+    return nccl_errand_do(comm, step->who, errand);
+}
+
+static void rest(double seconds)
+{
+    struct timespec time = {(time_t)seconds, (long)(1e9 * (seconds - (double)(time_t)seconds))};
+    nanosleep(&time, NULL);
+}
+
+static alnico_status_t run_abort(struct nccl_errand *errand)
+{
+    rest(errand->delay_s);
+    ncclComm_t nccl = errand->nccl;
+    errand->nccl = NULL;
+    return nccl_status(ncclCommAbort(nccl), NULL, "ncclCommAbort");
+}
+
+struct nccl_errand *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl, double delay_s)
+{
+    struct nccl_errand *errand = nccl_errand_create(comm, run_abort);
+    if (errand) {
+        errand->nccl = nccl;
+        errand->delay_s = delay_s;
+    }
+    if (errand && nccl_errand_start(errand) == ALNICO_SUCCESS)
+        return errand;
+    nccl_errand_free(errand);
+    rest(delay_s);
+    ncclCommAbort(nccl);
+    return NULL;
+}
+
+static void end(alnico_comm_t comm, ncclComm_t nccl)
+{
+    if (nccl)
+        nccl_errand_finish(nccl_abort_begin(comm, nccl, 0), comm->family->settings.timeout);
+}
+
+/* Rank 0's birth becomes everybody's. All are here then: whoever does not come is named, and waited
+ * for by nobody in NCCL. */
+static alnico_status_t meet(alnico_comm_t comm, const struct nccl_step *step, struct birth *birth)
+{
+    struct birth *births = calloc((size_t)comm->size, sizeof *births);
+    if (!births)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", step->who, comm->size);
+    birth->status = ALNICO_SUCCESS;
+    if (comm->rank == 0)
+        birth->status = nccl_status(ncclGetUniqueId(&birth->id), NULL, "ncclGetUniqueId");
+    alnico_status_t status = comm_allgather(comm, step->who, birth, births, sizeof *birth);
+    *birth = births[0];
+    free(births);
+    return status;
+}
+
+alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *out)
+{
+    struct birth birth = {.status = ALNICO_SUCCESS};
+    *out = NULL;
+    TRY(meet(comm, step, &birth));
+    struct nccl_errand *errand = nccl_errand_create(comm, run_join);
+    alnico_status_t mine = ALNICO_ERROR_MEMORY;
+    if (errand) {
+        mine = join(comm, step, &birth, &errand);
+        if (!errand)
+            return mine;
+    }
+    ncclComm_t nccl = errand ? errand->nccl : NULL;
+    nccl_errand_free(errand);
+    bool all;
+    alnico_status_t status = nccl_agree(comm, step, mine, &all);
+    if (all)
+        *out = nccl;
+    else
+        end(comm, nccl);
+    return status;
+}
+
+/* ---- Connections ---- */
+
+/* NCCL connects the ranks for each of its own algorithms when that is first used, and then the call
+ * waits for the other ranks. These sizes meet them. */
+enum { CONNECT_BYTES_LEAST = 8, CONNECT_BYTES_MOST = 8 << 20, CONNECT_FACTOR = 16 };
+
+/* Blocks are rounded up to an element, and every rank has one more. */
+static size_t rehearsal_bytes(const struct nccl_errand *errand)
+{
+    return CONNECT_BYTES_MOST + ((size_t)errand->size + 1) * sizeof(float);
+}
+
+static alnico_status_t rehearsal_init(struct nccl_errand *errand)
+{
+    const struct device_ops *device = errand->device;
+    TRY(device->alloc(rehearsal_bytes(errand), &errand->memory));
+    TRY(device->stream_create(&errand->stream));
+    TRY(device->event_create(&errand->event));
+    cudaError_t error = cudaMemsetAsync(errand->memory, 0, rehearsal_bytes(errand), errand->stream);
+    if (error != cudaSuccess)
+        return error_set(ALNICO_ERROR_SYSTEM, "cudaMemsetAsync: %s", cudaGetErrorString(error));
+    return ALNICO_SUCCESS;
+}
+
+/* NCCL's kernels have ended, or were aborted. */
+static void rehearsal_finish(struct nccl_errand *errand)
+{
+    const struct device_ops *device = errand->device;
+    if (errand->stream)
+        device->stream_synchronize(errand->stream);
+    if (errand->event)
+        device->event_destroy(errand->event);
+    if (errand->stream)
+        device->stream_destroy(errand->stream);
+    device->free(errand->memory);
+}
+
+/* Until the kernel has ended, so that none runs while NCCL waits for other ranks. */
+static alnico_status_t settle(struct nccl_errand *errand)
+{
+    const struct device_ops *device = errand->device;
+    struct backoff backoff = {.crowded = true};
+    backoff_reset(&backoff);
+    TRY(device->event_record(errand->event, errand->stream));
+    while (!device->event_complete(errand->event)) {
+        if (nccl_errand_abandoned(errand))
+            return error_set(ALNICO_ERROR_ABORTED, "nobody waits for NCCL's connections any more");
+        backoff_pause(&backoff);
+    }
+    return device->event_synchronize(errand->event);
+}
+
+/* Every collective of so many bytes, in place: rings for all, and what else NCCL takes for some. */
+static ncclResult_t rehearse_all(const struct nccl_errand *e, size_t bytes)
+{
+    size_t count = bytes / sizeof(float), block = (count + (size_t)e->size - 1) / (size_t)e->size;
+    float *all = e->memory, *own = all + (size_t)e->rank * block;
+    ncclResult_t result = ncclAllReduce(all, all, count, ncclFloat32, ncclSum, e->nccl, e->stream);
+    if (result == ncclSuccess)
+        result = ncclBroadcast(all, all, count, ncclFloat32, 0, e->nccl, e->stream);
+    if (result == ncclSuccess)
+        result = ncclReduce(all, all, count, ncclFloat32, ncclSum, 0, e->nccl, e->stream);
+    if (result == ncclSuccess)
+        result = ncclAllGather(own, all, block, ncclFloat32, e->nccl, e->stream);
+    if (result == ncclSuccess)
+        result = ncclReduceScatter(all, own, block, ncclFloat32, ncclSum, e->nccl, e->stream);
+    return result;
+}
+
+static alnico_status_t rehearse(struct nccl_errand *errand)
+{
+    for (size_t bytes = CONNECT_BYTES_LEAST; bytes <= CONNECT_BYTES_MOST; bytes *= CONNECT_FACTOR) {
+        TRY(nccl_status(rehearse_all(errand, bytes), errand->nccl, "connecting the ranks"));
+        TRY(settle(errand));
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* One element to every rank, and from every rank. */
+static ncclResult_t pair_all(const struct nccl_errand *e)
+{
+    float *sent = e->memory, *received = sent + 1;
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess)
+        return result;
+    for (int r = 0; r < e->size && result == ncclSuccess; r++) {
+        result = ncclSend(sent, 1, ncclFloat32, r, e->nccl, e->stream);
+        if (result == ncclSuccess)
+            result = ncclRecv(received + r, 1, ncclFloat32, r, e->nccl, e->stream);
+    }
+    ncclResult_t end = ncclGroupEnd();
+    return result == ncclSuccess ? end : result;
+}
+
+static alnico_status_t rehearse_pairs(struct nccl_errand *errand)
+{
+    TRY(nccl_status(pair_all(errand), errand->nccl, "connecting pairs of ranks"));
+    return settle(errand);
+}
+
+/* Where it fails, kernels may still wait, and memory is freed behind them. */
+static alnico_status_t conclude(struct nccl_errand *errand, alnico_status_t status)
+{
+    if (status != ALNICO_SUCCESS) {
+        ncclCommAbort(errand->nccl);
+        errand->nccl = NULL;
+    }
+    return status;
+}
+
+static alnico_status_t run_rehearsal(struct nccl_errand *errand)
+{
+    return conclude(errand, rehearse(errand));
+}
+
+static alnico_status_t run_pairs(struct nccl_errand *errand)
+{
+    return conclude(errand, rehearse_pairs(errand));
+}
+
+alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step,
+                             enum nccl_connect what, ncclComm_t *nccl)
+{
+    struct nccl_errand *errand =
+        nccl_errand_create(comm, what == NCCL_CONNECT_PAIRS ? run_pairs : run_rehearsal);
+    alnico_status_t mine = ALNICO_ERROR_MEMORY;
+    bool all;
+    if (errand) {
+        errand->finish = rehearsal_finish;
+        mine = rehearsal_init(errand);
+    }
+    alnico_status_t status = nccl_agree(comm, step, mine, &all);
+    if (all) {
+        errand->nccl = *nccl;
+        *nccl = NULL;
+        mine = nccl_errand_do(comm, step->who, &errand);
+        if (!errand)
+            return mine;
+        *nccl = errand->nccl;
+        status = nccl_agree(comm, step, mine, &all);
+    }
+    nccl_errand_free(errand);
+    if (!all) {
+        end(comm, *nccl);
+        *nccl = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,50 @@
+/*
+ * A call of NCCL's that may wait for other ranks without end, on a thread of its own: who needs it
+ * waits until a deadline, and otherwise abandons it to the thread, which ends the NCCL communicator
+ * as soon as NCCL returns. NCCL's own nonblocking communicators would start and join a thread in
+ * every collective (2.28), and cannot become blocking ones.
+ */
+#ifndef ALNICO_COMM_BACKENDS_NCCL_WORKER_H
+#define ALNICO_COMM_BACKENDS_NCCL_WORKER_H
+
+#include "comm/communicator/comm.h"
+
+#include <nccl.h>
+
+struct nccl_errand {
+    alnico_status_t (*run)(struct nccl_errand *); /* on the thread, with the device entered */
+    void (*finish)(struct nccl_errand *);         /* frees what run used; NULL: nothing */
+    const struct device_ops *device;
+    int device_index;
+    int rank, size;
+    ncclUniqueId id;
+    ncclComm_t nccl; /* what is made or used; an abandoned errand's thread aborts it */
+    void *memory, *window, *stream; /* what run uses, and a window that it made */
+    size_t bytes;
+    double delay_s; /* for run: how long to wait first */
+    struct device_event *event;
+    struct nccl_errand_state *state; /* for nccl/worker.c */
+};
+
+/* An errand for this rank, not yet begun; NULL, with a detail, without memory. */
+struct nccl_errand *nccl_errand_create(alnico_comm_t comm,
+                                       alnico_status_t (*run)(struct nccl_errand *));
+
+/* Begins. Errors: SYSTEM (no thread). */
+alnico_status_t nccl_errand_start(struct nccl_errand *errand);
+
+/* Begins and waits as long as the communicator lets it: its run's status, or with *errand NULL,
+ * abandoned: TIMEOUT (the deadline, or a rank whose process has ended), or what is latched
+ * meanwhile. Pumps an engine without a thread. */
+alnico_status_t nccl_errand_do(alnico_comm_t comm, const char *who, struct nccl_errand **errand);
+
+/* Whether somebody has abandoned it: for run, where it can give up. */
+bool nccl_errand_abandoned(struct nccl_errand *errand);
+
+/* Waits up to so many seconds for one that was begun, and frees it or abandons it. NULL is fine. */
+void nccl_errand_finish(struct nccl_errand *errand, double seconds);
+
+/* Finishes and frees one that is over or was never begun. NULL is fine. */
+void nccl_errand_free(struct nccl_errand *errand);
+
+#endif

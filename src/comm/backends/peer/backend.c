@@ -1,0 +1,245 @@
+/*
+ * The peer backend: collectives over memory that all ranks of one host map, 2 to 64 of them. On the
+ * CPU an operation is polled by the engine or its caller (operations/engine_operation.c), and the protocol is
+ * peer/peer.c's. The area has room for one operation at a time, so each has a ticket and waits for
+ * its turn.
+ */
+#include "base/log.h"
+#include "base/status.h"
+#include "comm/backends/host/pipeline.h"
+#include "comm/backends/peer/peer.h"
+#include "comm/hostmem/segment.h"
+#include "comm/operations/engine_operation.h"
+
+#include <stdlib.h>
+
+enum { REST_CHUNK_BYTES = 16 << 20 }; /* the fewer copies the kernel makes, the faster */
+
+/* What a communicator has for this backend. */
+struct peer_state {
+    struct segment segment;
+    struct peer *peer;
+    uint64_t tickets;         /* given out, in call order */
+    _Atomic uint64_t serving; /* the ticket whose turn it is */
+};
+
+struct peer_op {
+    struct hosted hosted;
+    struct peer_run run;
+    uint64_t ticket;
+
+    /* Where only pairs of ranks know how long blocks are: what they exchange as messages. */
+    bool has_rest;
+    size_t *rest_lists;
+    struct pipeline rest;
+};
+
+static uint64_t serving_now(const struct peer_op *op)
+{
+    return atomic_load_explicit(&op->hosted.comm->peer->serving, memory_order_acquire);
+}
+
+/* In its turn, which then is the next one's. */
+static alnico_status_t poll_run(struct peer_op *op, bool *moved)
+{
+    struct peer_state *state = op->hosted.comm->peer;
+    uint64_t serving = serving_now(op);
+    if (serving != op->ticket)
+        return serving > op->ticket ? ALNICO_SUCCESS : ALNICO_PENDING;
+    alnico_status_t status = peer_poll(&op->run, moved);
+    if (status == ALNICO_SUCCESS)
+        atomic_store_explicit(&state->serving, op->ticket + 1, memory_order_release);
+    return status;
+}
+
+static alnico_status_t peer_op_poll(struct hosted *h, bool *moved)
+{
+    struct peer_op *op = (struct peer_op *)h;
+    alnico_status_t status = poll_run(op, moved);
+    if (!op->has_rest || (status != ALNICO_SUCCESS && status != ALNICO_PENDING))
+        return status;
+    alnico_status_t rest = pipeline_poll(&op->rest, moved);
+    return rest == ALNICO_SUCCESS ? status : rest;
+}
+
+static bool peer_op_is_queued(struct hosted *h)
+{
+    const struct peer_op *op = (struct peer_op *)h;
+    return serving_now(op) < op->ticket;
+}
+
+static void peer_op_cancel(struct hosted *h)
+{
+    struct peer_op *op = (struct peer_op *)h;
+    if (op->has_rest)
+        pipeline_cancel(&op->rest);
+}
+
+static void peer_op_finish(struct hosted *h)
+{
+    free(((struct peer_op *)h)->rest_lists);
+}
+
+static const struct work_ops peer_work = {
+    .backend = &backend_peer,
+    .bytes = sizeof(struct peer_op),
+    .poll = peer_op_poll,
+    .cancel = peer_op_cancel,
+    .is_queued = peer_op_is_queued,
+    .finish = peer_op_finish,
+};
+
+static enum peer_way way_of(const struct algorithm *algorithm)
+{
+    return algorithm == &algorithm_two_shot                ? PEER_TWO_SHOT
+           : algorithm == &algorithm_recursive_multiplying ? PEER_MULTIPLYING
+                                                           : PEER_ONE_SHOT;
+}
+
+static const struct algorithm *rest_algorithm(const struct call *call)
+{
+    return call->collective == ALNICO_GATHERV    ? &algorithm_gather_linear
+           : call->collective == ALNICO_SCATTERV ? &algorithm_scatter_linear
+                                                 : &algorithm_alltoall_pairwise;
+}
+
+static void begin_rest(struct peer_op *op, uint64_t turn)
+{
+    alnico_comm_t comm = op->hosted.comm;
+    struct pipeline *p = &op->rest;
+    p->algorithm = rest_algorithm(&p->call);
+    size_t chunk = comm->family->settings.chunk_bytes;
+    p->chunk_bytes = chunk ? chunk : REST_CHUNK_BYTES;
+    p->transport = comm->transport;
+    p->pool = &comm->family->pool;
+    p->turn = (uint32_t)turn;
+    pipeline_begin(p);
+}
+
+/* All ranks count a turn of messages, whether they have any or not. */
+static alnico_status_t plan_rest(struct peer_op *op)
+{
+    alnico_comm_t comm = op->hosted.comm;
+    op->has_rest = false;
+    if (call_is_even(&op->run.call))
+        return ALNICO_SUCCESS;
+    if (!op->rest_lists)
+        op->rest_lists = malloc(2 * (size_t)comm->size * sizeof *op->rest_lists);
+    if (!op->rest_lists)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for the counts of %d ranks", comm->size);
+    op->has_rest = peer_rest(&op->run, &op->rest.call, op->rest_lists);
+    if (op->has_rest)
+        begin_rest(op, comm->next_turn);
+    comm->next_turn++;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t prepare(struct peer_op *op, struct call *call, const struct choice *choice)
+{
+    TRY(hosted_keep_lists(&op->hosted, call));
+    peer_begin(&op->run, op->hosted.comm->peer->peer, call, way_of(choice->algorithm));
+    return plan_rest(op);
+}
+
+static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
+                                  const struct choice *choice, alnico_request_t *request)
+{
+    struct call kept = *call;
+    struct peer_op *op = (struct peer_op *)hosted_take(comm, &peer_work);
+    if (!op)
+        return ALNICO_ERROR_MEMORY;
+    alnico_status_t status = prepare(op, &kept, choice);
+    if (status != ALNICO_SUCCESS) {
+        hosted_put_back(&op->hosted);
+        return status;
+    }
+    op->ticket = comm->peer->tickets++;
+    return hosted_start(&op->hosted, &kept, request);
+}
+
+/* ---- Attaching ---- */
+
+struct exchange_context {
+    alnico_comm_t comm;
+    const char *who;
+    bool failed;
+};
+
+static alnico_status_t exchange(void *context, const void *mine, void *all, size_t bytes)
+{
+    struct exchange_context *c = context;
+    alnico_status_t status = comm_allgather(c->comm, c->who, mine, all, bytes);
+    c->failed = status != ALNICO_SUCCESS;
+    return status;
+}
+
+/* Without memory, *out being zeroed, where the ranks cannot share any: in containers that keep them
+ * apart, for example. */
+static alnico_status_t share(alnico_comm_t comm, const char *who, struct segment *out)
+{
+    struct exchange_context context = {.comm = comm, .who = who};
+    alnico_status_t status =
+        segment_create(exchange, &context, comm->rank, comm->size, peer_bytes(comm->size),
+                       comm->family->settings.timeout, out);
+    if (status == ALNICO_SUCCESS || context.failed || !segment_is_refused(status))
+        return status;
+    log_write(LOG_INFO, "%s: no shared memory between the ranks, so they send messages: %s", who,
+              alnico_error_detail());
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
+{
+    if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_RANKS)
+        return ALNICO_SUCCESS;
+    struct peer_state *state = calloc(1, sizeof *state);
+    if (!state)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
+    alnico_status_t status = share(comm, who, &state->segment);
+    if (status != ALNICO_SUCCESS || !state->segment.base)
+        goto free_state;
+    status = peer_create(state->segment.base, comm->rank, comm->size, &state->peer);
+    if (status != ALNICO_SUCCESS)
+        goto destroy_segment;
+    comm->peer = state;
+    return ALNICO_SUCCESS;
+destroy_segment:
+    segment_destroy(&state->segment);
+free_state:
+    free(state);
+    return status;
+}
+
+static void peer_detach(alnico_comm_t comm)
+{
+    struct peer_state *state = comm->peer;
+    if (!state)
+        return;
+    peer_destroy(state->peer);
+    segment_destroy(&state->segment);
+    free(state);
+    comm->peer = NULL;
+}
+
+static bool peer_supports(alnico_comm_t comm, const struct call *call,
+                          const struct algorithm *algorithm)
+{
+    bool sends = comm->inline_stream || comm->transport->concurrent;
+    return comm->peer && (!call || (peer_does(call->collective, way_of(algorithm)) &&
+                                    (sends || call_is_even(call))));
+}
+
+const struct backend_ops backend_peer = {
+    .name = "peer",
+    .about = "ranks of one host read what the others have in shared memory",
+    .needs = "2 to 64 ranks on one host",
+    .devices = 1u << ALNICO_DEVICE_CPU,
+    .supports = peer_supports,
+    .attach = peer_attach,
+    .detach = peer_detach,
+    .start = peer_start,
+    .join = hosted_join,
+    .test = hosted_test,
+    .synchronize = hosted_synchronize,
+    .release = hosted_release,
+};

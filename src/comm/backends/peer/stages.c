@@ -1,0 +1,218 @@
+/*
+ * Two-shot, in pieces, through two stages of every rank used in turn. `ready` says up to which
+ * piece a rank has published its part, and `reduced` up to which its block of the result stands in
+ * `result`. A rank goes
+ *
+ *     stage 1, combine 1, stage 2, collect 1, combine 2, stage 3, collect 2, ...
+ *
+ * so that between what a rank publishes and what it needs from the others there is always work, in
+ * which they come up. Of a reduce only the root collects. Within a call nobody waits for a buffer;
+ * the first piece looks (peer/turns.c):
+ *
+ * stage i + 2   comes after our combine i + 1, which had all ranks publish piece i + 1, after they had combined piece i
+ *               and so read our stage of it.
+ * result i + 2  is written after all have published piece i + 2, after they had collected piece i.
+ *
+ * A block is whole cache lines; a small piece has fewer blocks than there are ranks, and who has
+ * none waits only for those who have one. Then the call has one piece.
+ */
+#include "comm/backends/peer/area.h"
+
+#include "comm/algorithms/algorithm.h"
+#include "device/cpu/math.h"
+
+#include <string.h>
+
+enum {
+    STAGE_LEAST = 64 << 10, /* two of them fit the second-level cache beside the user's buffers */
+    STAGE_MOST = 256 << 10, /* so they do with 2 MB of it; 64 ranks have 34 MB of stages */
+    BLOCK_BYTES =
+        8 << 10,    /* between: what one rank combines, so that waiting costs less than work */
+    FETCH_RANKS = 8 /* above: blocks are too short for the processor's own prefetching */
+};
+
+size_t peer_stage_bytes(int size)
+{
+    size_t bytes = (size_t)size * BLOCK_BYTES;
+    return bytes < STAGE_LEAST ? STAGE_LEAST : bytes > STAGE_MOST ? STAGE_MOST : bytes;
+}
+
+size_t peer_result_bytes(int size)
+{
+    return (peer_stage_bytes(size) / (size_t)size + 64 + ALONE) / ALONE * ALONE;
+}
+
+char *peer_stage(const struct peer_run *run, int rank, uint64_t piece)
+{
+    const struct peer *peer = run->peer;
+    return (char *)part_of(peer, rank) + peer->stages_at + piece % STAGES * peer->stage_bytes;
+}
+
+static char *result_of(const struct peer_run *run, int rank)
+{
+    const struct peer *peer = run->peer;
+    return peer_stage(run, rank, 0) + STAGES * peer->stage_bytes +
+           run->turn % STAGES * peer->result_bytes;
+}
+
+char *peer_slot(const struct peer_run *run, int rank, uint64_t piece)
+{
+    const struct peer *peer = run->peer;
+    return (char *)part_of(peer, rank) + peer->slots_at + piece % SLOTS * SLOT_BYTES;
+}
+
+/* ---- Blocks ---- */
+
+/* Bytes [begin, end) of a piece of `bytes`. */
+struct block {
+    size_t begin, end;
+};
+
+static struct block block_of(const struct peer_run *run, int rank, size_t bytes)
+{
+    size_t lines = (bytes + 63) / 64;
+    struct block block = {block_at(lines, run->peer->size, rank) * 64,
+                          block_at(lines, run->peer->size, rank + 1) * 64};
+    if (block.begin > bytes)
+        block.begin = bytes;
+    if (block.end > bytes)
+        block.end = bytes;
+    return block;
+}
+
+/* What this rank combines. */
+static struct block own_block(const struct peer_run *run)
+{
+    return block_of(run, run->peer->rank, run->count * run->width);
+}
+
+/* ---- Publishing ---- */
+
+/* Elements of the next piece: nearly equal ones, of whole lines but for the last. */
+static size_t next_count(const struct peer_run *run)
+{
+    size_t each = 64 / run->width, most = run->peer->stage_bytes / 64;
+    size_t left = run->call.count - run->staged, lines = (left + each - 1) / each;
+    size_t pieces = (lines + most - 1) / most, count = (lines + pieces - 1) / pieces * each;
+    return count < left ? count : left;
+}
+
+/* Publishes our part of the next piece, if there is one: what the others combine. */
+static void stage_next(struct peer_run *run)
+{
+    if (run->staged == run->call.count)
+        return;
+    run->next = next_count(run);
+    uint64_t piece = peer_begin_next(run, PIECES, true, EVERYBODY);
+    size_t bytes = run->next * run->width;
+    const char *send = (const char *)run->call.send + run->staged * run->width;
+    char *stage = peer_stage(run, run->peer->rank, piece);
+    struct block own = block_of(run, run->peer->rank, bytes);
+    memcpy(stage, send, own.begin);
+    memcpy(stage + own.end, send + own.end, bytes - own.end);
+    run->staged += run->next;
+    atomic_store_explicit(&own_part(run)->ready.value, mark_of(run, piece), memory_order_release);
+}
+
+/* The piece that was published last is the present one. */
+static void enter_piece(struct peer_run *run)
+{
+    run->turn = run->peer->counts[PIECES].now;
+    run->count = run->next;
+    run->begun = true;
+}
+
+/* ---- Combining ---- */
+
+/* What is combined as soon as all ranks have come. Only their order differs between ranks. */
+void peer_fetch(const char *from, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch(from + at, 0, 2);
+}
+
+static alnico_status_t await_ready(struct peer_run *run, struct block own)
+{
+    const struct peer *peer = run->peer;
+    for (; run->index < peer->size - 1; run->index++) {
+        int rank = rank_at(peer, run->index);
+        TRY(check_mark(run, &part_of(peer, rank)->ready.value, run->turn, rank));
+        if (peer->size > FETCH_RANKS)
+            peer_fetch(peer_stage(run, rank, run->turn) + own.begin, own.end - own.begin);
+    }
+    run->index = 0;
+    peer_all_began(run, PIECES, run->turn);
+    return ALNICO_SUCCESS;
+}
+
+static void combine(struct peer_run *run, struct block own)
+{
+    const struct call *call = &run->call;
+    const struct peer *peer = run->peer;
+    const char *send = (const char *)call->send + run->done * run->width;
+    const void *sources[PEER_RANKS];
+    for (int r = 0; r < peer->size; r++)
+        sources[r] = (r == peer->rank ? send : peer_stage(run, r, run->turn)) + own.begin;
+    math_combine(result_of(run, peer->rank), sources, peer->size,
+                 (own.end - own.begin) / run->width, call->type, call->op);
+    atomic_store_explicit(&own_part(run)->reduced.value, mark_of(run, run->turn),
+                          memory_order_release);
+}
+
+static alnico_status_t begin_call(struct peer_run *run)
+{
+    TRY(peer_reuse(run, PIECES));
+    stage_next(run);
+    enter_piece(run);
+    return ALNICO_SUCCESS;
+}
+
+/* Combines our block, and publishes the next piece. */
+alnico_status_t peer_poll_reduce(struct peer_run *run, bool *moved)
+{
+    if (!run->begun) {
+        TRY(begin_call(run));
+        *moved = true;
+    }
+    struct block own = own_block(run);
+    if (own.begin < own.end) {
+        TRY(await_ready(run, own));
+        combine(run, own);
+    }
+    stage_next(run);
+    run->step = PEER_COLLECT;
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Collecting ---- */
+
+static alnico_status_t collect(struct peer_run *run)
+{
+    const struct peer *peer = run->peer;
+    char *recv = (char *)run->call.recv + run->done * run->width;
+    for (; run->index < peer->size; run->index++) {
+        int rank = rank_at(peer, run->index);
+        struct block block = block_of(run, rank, run->count * run->width);
+        if (block.begin == block.end)
+            continue;
+        TRY(check_mark(run, &part_of(peer, rank)->reduced.value, run->turn, rank));
+        memcpy(recv + block.begin, result_of(run, rank), block.end - block.begin);
+    }
+    run->index = 0;
+    peer_all_began(run, PIECES, run->turn);
+    return ALNICO_SUCCESS;
+}
+
+/* Takes everybody's block of the result, our own last; then the next piece. */
+alnico_status_t peer_poll_collect(struct peer_run *run)
+{
+    if (reads(run))
+        TRY(collect(run));
+    peer_finish(run, PIECES, run->turn);
+    run->done += run->count;
+    run->ended = run->done == run->call.count;
+    if (!run->ended)
+        enter_piece(run);
+    run->step = PEER_REDUCE;
+    return ALNICO_SUCCESS;
+}

@@ -1,0 +1,469 @@
+/*
+ * The peer backend on CUDA: a collective is one kernel (peer_cuda.h) that loads from and stores to
+ * the other ranks' GPUs, enqueued on the communicator's stream, or for a nonblocking call on one of
+ * the library's (operations/stream_operation.c). Nothing waits here; kernels wait for each other, and one that gives
+ * up leaves a word that every later call looks at.
+ */
+#include "comm/backends/backend.h"
+#include "comm/backends/peer_cuda/faults.h"
+#include "comm/backends/peer_cuda/map.h"
+#include "comm/backends/peer_cuda/messages.h"
+#include "comm/operations/stream_operation.h"
+
+#include "base/datatype.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "device/backoff.h"
+#include "device/cuda/driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What a communicator has for this backend. */
+struct peer_cuda_state {
+    struct peer_map map;
+    struct peer_piece own; /* this rank's scratch */
+    struct peer_share scratch;
+    struct peer_words *words; /* mapped host memory */
+    struct peer_world world;
+    struct peer_functions functions;
+    struct peer_exchange exchange; /* the newest one's */
+    bool exchanges;                /* it has had some */
+    cudaStream_t signal;           /* where an abort tells the others */
+    atomic_bool aborted;
+};
+
+/* ---- What it can do ---- */
+
+static enum peer_kernel allreduce_of(const struct algorithm *algorithm)
+{
+    return algorithm == &algorithm_one_shot          ? PEER_ONE_SHOT
+           : algorithm == &algorithm_one_shot_line   ? PEER_ONE_SHOT_LINE
+           : algorithm == &algorithm_two_shot_line   ? PEER_TWO_SHOT_LINE
+           : algorithm == &algorithm_two_shot_direct ? PEER_TWO_SHOT_DIRECT
+           : algorithm == &algorithm_two_shot_staged ? PEER_TWO_SHOT_STAGED
+                                                     : PEER_RECURSIVE_DOUBLING;
+}
+
+/* A barrier gathers what nobody looks at. */
+static enum peer_kernel kernel_of(alnico_collective_t collective, const struct algorithm *algorithm)
+{
+    bool is_direct = algorithm == &algorithm_one_shot_direct;
+    switch (collective) {
+    case ALNICO_BARRIER:
+        return PEER_ALLGATHER_LINE;
+    case ALNICO_ALLGATHER:
+        return is_direct ? PEER_ALLGATHER_DIRECT : PEER_ALLGATHER_LINE;
+    case ALNICO_ALLTOALL:
+        return is_direct ? PEER_ALLTOALL_DIRECT : PEER_ALLTOALL_LINE;
+    case ALNICO_BROADCAST:
+        return PEER_BROADCAST_LINE;
+    case ALNICO_REDUCE_SCATTER:
+        return is_direct ? PEER_REDUCE_SCATTER_DIRECT : PEER_REDUCE_SCATTER_LINE;
+    case ALNICO_SENDRECV:
+        return PEER_EXCHANGE;
+    default:
+        return allreduce_of(algorithm);
+    }
+}
+
+static bool has_kernel(alnico_collective_t collective)
+{
+    return collective == ALNICO_ALLREDUCE ||
+           kernel_of(collective, &algorithm_one_shot_line) >= PEER_ALLREDUCES;
+}
+
+/* `call` NULL: any call by the algorithm. */
+static enum peer_kernel kernel_for(const struct call *call, const struct algorithm *algorithm)
+{
+    if (algorithm == &algorithm_exchange)
+        return PEER_EXCHANGE;
+    if (!call && algorithm == &algorithm_one_shot_direct)
+        return PEER_ALLGATHER_DIRECT;
+    return kernel_of(call ? call->collective : ALNICO_ALLREDUCE, algorithm);
+}
+
+static bool uses_lines(enum peer_kernel kernel)
+{
+    return kernel != PEER_ONE_SHOT && !peer_cuda_is_direct(kernel);
+}
+
+/* Where all ranks have this side of their call, if it is registered; otherwise NULL. */
+static const struct peer_share *share_of(alnico_comm_t comm, const struct side *side,
+                                         const void *memory, alnico_datatype_t type, size_t *offset)
+{
+    size_t bytes = side_extent(side) * datatype_bytes(type);
+    const struct alnico_registration *r = registration_find(comm, memory, bytes);
+    if (!r)
+        return NULL;
+    *offset = (size_t)((const char *)memory - r->base);
+    return r->peer;
+}
+
+/* An alltoall in place would write over blocks that are still to be sent. */
+static bool fits_direct(alnico_comm_t comm, const struct call *call)
+{
+    struct side reads = call_reads(call, comm->rank, comm->size),
+                writes = call_writes(call, comm->rank, comm->size);
+    size_t offset;
+    return (call->collective != ALNICO_ALLTOALL || call->send != call->recv) &&
+           share_of(comm, &reads, call->send, call->type, &offset) &&
+           share_of(comm, &writes, call->recv, call->type, &offset);
+}
+
+static bool peer_supports(alnico_comm_t comm, const struct call *call,
+                          const struct algorithm *algorithm)
+{
+    enum peer_kernel kernel = kernel_for(call, algorithm);
+    if (!comm->peer_cuda || (uses_lines(kernel) && !comm->peer_cuda->map.ordered))
+        return false;
+    if (!call || !has_kernel(call->collective))
+        return !call;
+    if (kernel == PEER_EXCHANGE)
+        return call_own_messages_meet(call, comm->rank);
+    size_t bytes = call->count * datatype_bytes(call->type);
+    if (peer_cuda_is_direct(kernel) && !fits_direct(comm, call))
+        return false;
+    return peer_cuda_fits(kernel, comm->size, bytes);
+}
+
+/* ---- Calls ---- */
+
+/* Of the rank's own blocks only the place in everybody's buffer counts. */
+static void find_blocks(const struct alnico_comm *comm, const struct call *call,
+                        enum peer_kernel kernel, struct peer_arguments *out)
+{
+    size_t block = call->count * datatype_bytes(call->type), own = (size_t)comm->rank * block;
+    for (int i = 0; i < comm->size; i++) {
+        if (kernel == PEER_REDUCE_SCATTER_DIRECT) {
+            out->sends[i] += own;
+            out->recvs[i] = call->recv;
+        } else {
+            out->sends[i] = call->send;
+            out->recvs[i] += own;
+        }
+        if (kernel == PEER_ALLTOALL_DIRECT)
+            out->sends[i] += (size_t)i * block;
+    }
+}
+
+static void find_buffers(alnico_comm_t comm, const struct call *call, enum peer_kernel kernel,
+                         struct peer_arguments *out)
+{
+    struct side reads = call_reads(call, comm->rank, comm->size),
+                writes = call_writes(call, comm->rank, comm->size);
+    size_t from = 0, to = 0;
+    const struct peer_share *send = share_of(comm, &reads, call->send, call->type, &from);
+    const struct peer_share *recv = share_of(comm, &writes, call->recv, call->type, &to);
+    for (int i = 0; i < comm->size; i++) {
+        out->sends[i] = send->pieces[i].at + from;
+        out->recvs[i] = recv->pieces[i].at + to;
+    }
+    if (kernel != PEER_TWO_SHOT_DIRECT)
+        find_blocks(comm, call, kernel, out);
+}
+
+/* Every rank's word of a barrier, in place, in its own scratch. */
+static struct call barrier_call(const struct alnico_comm *comm)
+{
+    char *words = comm->peer_cuda->world.own + PEER_AT_BARRIER;
+    return (struct call){.collective = ALNICO_ALLGATHER,
+                         .send = words + comm->rank * (int)sizeof(uint64_t),
+                         .recv = words,
+                         .count = 1,
+                         .type = ALNICO_UINT64};
+}
+
+static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
+                              const struct choice *choice, void *stream)
+{
+    enum peer_kernel kernel = kernel_of(call->collective, choice->algorithm);
+    struct peer_arguments arguments;
+    struct peer_grid grid;
+    if (call->count == 0)
+        return ALNICO_SUCCESS;
+    peer_cuda_grid(kernel, comm->size, call->count * datatype_bytes(call->type), choice->blocks,
+                   &grid);
+    if (peer_cuda_is_direct(kernel))
+        find_buffers(comm, call, kernel, &arguments);
+    peer_cuda_arguments(&arguments, &comm->peer_cuda->world, kernel, call->send, call->recv,
+                        call->count, (int)call->type, (int)call->op, &grid);
+    arguments.root = call->root;
+    int result = peer_cuda_launch_by(&comm->peer_cuda->functions, &arguments, &grid, stream);
+    return cuda_driver_status((CUresult)result, "cuLaunchKernelEx");
+}
+
+static alnico_status_t exchange(alnico_comm_t comm, const struct call *call,
+                                const struct choice *choice, void *stream)
+{
+    struct peer_cuda_state *state = comm->peer_cuda;
+    struct peer_grid grid;
+    if (call->messages_count == 0)
+        return ALNICO_SUCCESS;
+    if (peer_exchange_plan(&state->exchange, &grid, &state->world, call->messages,
+                           call->messages_count, call->send, call->recv, choice->blocks))
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "a group of %d messages between GPUs; %d are the most in one kernel",
+                         call->messages_count, PEER_MESSAGES_MOST);
+    int result = peer_exchange_launch_by(&state->functions, &state->exchange, &grid, stream);
+    state->exchanges = true;
+    return cuda_driver_status((CUresult)result, "cuLaunchKernelEx");
+}
+
+static alnico_status_t carry_out(alnico_comm_t comm, const struct call *call,
+                                 const struct choice *choice, void *stream)
+{
+    struct call barrier = barrier_call(comm);
+    if (call->collective == ALNICO_SENDRECV)
+        return exchange(comm, call, choice, stream);
+    return launch(comm, call->collective == ALNICO_BARRIER ? &barrier : call, choice, stream);
+}
+
+static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
+                                  const struct choice *choice, alnico_request_t *request)
+{
+    struct streamed *op;
+    void *stream;
+    TRY(streamed_begin(comm, request != NULL, &op, &stream));
+    alnico_status_t status = carry_out(comm, call, choice, stream);
+    if (status != ALNICO_SUCCESS) {
+        streamed_cancel(op);
+        return status;
+    }
+    return streamed_end(comm, op, &backend_peer_cuda, request);
+}
+
+/* ---- Failures ---- */
+
+static alnico_status_t peer_health(alnico_comm_t comm)
+{
+    const struct peer_cuda_state *state = comm->peer_cuda;
+    return state ? peer_faults_look(comm, state->words) : ALNICO_SUCCESS;
+}
+
+/* Who sent a message that was not as long as its receive need not have waited for anything
+ * since. */
+static void peer_listen(alnico_comm_t comm)
+{
+    struct peer_cuda_state *state = comm->peer_cuda;
+    uint32_t told = 0;
+    if (!state || !state->exchanges || state->words->fault != PEER_FAULT_NONE)
+        return;
+    if (cudaMemcpyAsync(&told, state->own.at + PEER_AT_TOLD, sizeof told, cudaMemcpyDeviceToHost,
+                        state->signal) != cudaSuccess ||
+        cudaStreamSynchronize(state->signal) != cudaSuccess)
+        cudaGetLastError();
+    if (told == 0)
+        return;
+    state->words->rank = (uint32_t)PEER_TOLD_BY(told);
+    state->words->heard = told;
+    state->words->kernel = PEER_EXCHANGE;
+    atomic_thread_fence(memory_order_release);
+    *(volatile uint32_t *)&state->words->fault = PEER_FAULT_TOLD;
+}
+
+/* What a kernel found or heard it has told already, or who found it: the same again, not that we
+ * gave up. */
+static uint32_t words_to_tell(const struct peer_cuda_state *state)
+{
+    const struct peer_words *words = state->words;
+    uint32_t fault = *(const volatile uint32_t *)&words->fault;
+    atomic_thread_fence(memory_order_acquire);
+    if (fault == PEER_FAULT_TOLD)
+        return words->heard;
+    bool found = fault != PEER_FAULT_NONE && fault != PEER_FAULT_ABORTED;
+    return PEER_TELL(state->world.rank, found ? fault : PEER_FAULT_NONE, found ? words->rank : 0);
+}
+
+/* Copies a word into every other rank's scratch. */
+static cudaError_t tell_others(struct peer_cuda_state *state, size_t at)
+{
+    for (int i = 0; i < state->world.size; i++) {
+        cudaError_t error = cudaSuccess;
+        if (i != state->world.rank)
+            error = cudaMemcpyAsync(state->world.scratch[i] + at, &state->words->told,
+                                    sizeof state->words->told, cudaMemcpyDefault, state->signal);
+        if (error != cudaSuccess)
+            return error;
+    }
+    return cudaSuccess;
+}
+
+/* Our kernels see our word. Those of the others, which may wait for a kernel that we never launch,
+ * see what is copied into their scratch. */
+static void peer_abort(alnico_comm_t comm)
+{
+    struct peer_cuda_state *state = comm->peer_cuda;
+    if (!state || atomic_exchange(&state->aborted, true))
+        return;
+    state->words->told = words_to_tell(state);
+    *(volatile uint32_t *)&state->words->abort = 1;
+    int before = comm_enter(comm);
+    if (tell_others(state, PEER_AT_TOLD) != cudaSuccess)
+        cudaGetLastError();
+    comm_leave(comm, before);
+}
+
+/* ---- Registered memory ---- */
+
+static alnico_status_t peer_enroll(alnico_comm_t comm, struct alnico_registration *registration,
+                                   const char *who)
+{
+    if (!comm->peer_cuda)
+        return ALNICO_SUCCESS;
+    struct peer_share *share = calloc(1, sizeof *share);
+    alnico_status_t status = ALNICO_SUCCESS;
+    if (!share)
+        status = error_set(ALNICO_ERROR_MEMORY, "no memory for a registration");
+    status = peer_map_agree(comm, who, status);
+    if (status == ALNICO_SUCCESS)
+        status = peer_map_share(&comm->peer_cuda->map, who, registration->base, registration->bytes,
+                                share);
+    if (status != ALNICO_SUCCESS)
+        free(share);
+    else
+        registration->peer = share;
+    return status;
+}
+
+static void peer_withdraw(alnico_comm_t comm, struct alnico_registration *registration)
+{
+    if (registration->peer)
+        peer_map_unshare(&comm->peer_cuda->map, registration->peer);
+    free(registration->peer);
+    registration->peer = NULL;
+}
+
+/* ---- Attaching ---- */
+
+static alnico_status_t make_words(alnico_comm_t comm, struct peer_cuda_state *state)
+{
+    TRY(comm->device->pinned_alloc(sizeof *state->words, (void **)&state->words));
+    *state->words = (struct peer_words){0};
+    return cuda_status(cudaHostGetDevicePointer((void **)&state->world.words, state->words, 0),
+                       "cudaHostGetDevicePointer");
+}
+
+/* What a rank makes by itself. */
+static alnico_status_t make_own(alnico_comm_t comm, struct peer_cuda_state *state)
+{
+    double timeout = comm->family->settings.timeout;
+    state->world =
+        (struct peer_world){.rank = comm->rank,
+                            .size = comm->size,
+                            .timeout_ns = timeout < 1e9 ? (uint64_t)(timeout * 1e9) : UINT64_MAX};
+    TRY(cuda_status((cudaError_t)peer_cuda_load(comm->size, &state->world.modern),
+                    "loading the peer kernels"));
+    TRY(cuda_status((cudaError_t)peer_cuda_functions(comm->size, &state->functions),
+                    "finding the peer kernels"));
+    TRY(cuda_status(cudaStreamCreateWithFlags(&state->signal, cudaStreamNonBlocking),
+                    "cudaStreamCreateWithFlags"));
+    TRY(make_words(comm, state));
+    TRY(peer_map_alloc(&state->map, PEER_SCRATCH_BYTES, &state->own));
+    return cuda_status((cudaError_t)peer_cuda_clear(state->own.at, 1), "clearing the scratch");
+}
+
+enum { SIGNAL_WAIT_NS = 1000000000 };
+
+/* Whether an abort's copies are over. They are short; longer is not waited for what may be behind
+ * other work of the GPU. */
+static bool await_signal(struct peer_cuda_state *state)
+{
+    struct backoff backoff = {.crowded = true};
+    int64_t end_ns = backoff_now_ns() + SIGNAL_WAIT_NS;
+    backoff_reset(&backoff);
+    while (state->signal && cudaStreamQuery(state->signal) == cudaErrorNotReady &&
+           backoff_now_ns() < end_ns)
+        backoff_pause(&backoff);
+    return !state->signal || cudaStreamQuery(state->signal) != cudaErrorNotReady;
+}
+
+/* The scratch of a broken communicator may still be written by a rank that has not heard of it:
+ * memory that does not outlive its owner by itself is then left alone. */
+static void state_destroy(alnico_comm_t comm, struct peer_cuda_state *state)
+{
+    bool settled = await_signal(state);
+    peer_map_unshare(&state->map, &state->scratch);
+    if (state->own.mapping || !comm->transport->broken)
+        peer_map_free(&state->own);
+    if (state->signal)
+        cudaStreamDestroy(state->signal);
+    if (settled) /* otherwise a copy may still read them */
+        comm->device->pinned_free(state->words);
+    cudaGetLastError();
+    free(state);
+}
+
+/* What the driver needs for an abort's copies it gets now: later kernels may spin, which it would
+ * wait for. */
+static alnico_status_t rehearse(struct peer_cuda_state *state)
+{
+    TRY(cuda_status(tell_others(state, PEER_AT_NOTHING), "copying into other ranks' scratch"));
+    return cuda_status(cudaStreamSynchronize(state->signal), "copying into other ranks' scratch");
+}
+
+static alnico_status_t make_all(alnico_comm_t comm, struct peer_cuda_state *state, const char *who)
+{
+    TRY(peer_map_agree(comm, who, make_own(comm, state)));
+    TRY(peer_map_share(&state->map, who, state->own.at, PEER_SCRATCH_BYTES, &state->scratch));
+    for (int i = 0; i < comm->size; i++)
+        state->world.scratch[i] = state->scratch.pieces[i].at;
+    state->world.own = state->own.at;
+    return peer_map_agree(comm, who, rehearse(state));
+}
+
+/* What the machine refuses leaves the ranks without this backend; what else fails, fails
+ * creation. */
+static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
+{
+    bool works = false;
+    struct peer_cuda_state *state = calloc(1, sizeof *state);
+    if (!state)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
+    alnico_status_t status = peer_map_init(&state->map, comm, who, &works);
+    if (status == ALNICO_SUCCESS && works)
+        status = make_all(comm, state, who);
+    if (status == ALNICO_SUCCESS && works) {
+        comm->peer_cuda = state;
+        return ALNICO_SUCCESS;
+    }
+    state_destroy(comm, state);
+    if (status != ALNICO_ERROR_UNSUPPORTED && status != ALNICO_ERROR_SYSTEM)
+        return status;
+    log_write(comm->rank == 0 ? LOG_WARNING : LOG_DEBUG, "no peer backend: %s",
+              alnico_error_detail());
+    return ALNICO_SUCCESS;
+}
+
+static void peer_detach(alnico_comm_t comm)
+{
+    if (comm->peer_cuda)
+        state_destroy(comm, comm->peer_cuda);
+    comm->peer_cuda = NULL;
+}
+
+const struct backend_ops backend_peer_cuda = {
+    .name = "peer",
+    .about = "GPUs of one host load from and store to each other's memory",
+    .needs =
+        "2 to 8 ranks of one host on GPUs that reach each other; those by the name direct: "
+        "buffers registered on this communicator, blocks of a multiple of 16 bytes, and no "
+        "alltoall in place; the others: a message that their scratch holds, but for "
+        "exchange, which needs messages to the rank itself in the same call as their receive; and, "
+        "but for one_shot, NVLink",
+    .devices = 1u << ALNICO_DEVICE_CUDA,
+    .capturable = true,
+    .attach = peer_attach,
+    .detach = peer_detach,
+    .supports = peer_supports,
+    .health = peer_health,
+    .listen = peer_listen,
+    .abort = peer_abort,
+    .enroll = peer_enroll,
+    .withdraw = peer_withdraw,
+    .start = peer_start,
+    .join = streamed_join,
+    .test = streamed_test,
+    .synchronize = streamed_synchronize,
+    .release = streamed_release,
+};

@@ -1,0 +1,187 @@
+/*
+ * Allgather, alltoall, broadcast and reduce-scatter in one shot: every rank pushes what the others
+ * get of it into their scratch, in lines that carry their flag, and receives its own. Of p ranks
+ * each sends (p - 1) * bytes times 16/15, the bytes being those of one block.
+ *
+ * Line i of rank r is written by r's group of lanes i and read by the same of the peer; blocks wait
+ * for the block of the same number of the peers only, and all blocks must be resident. Each kernel
+ * needs a line of every rank: in a broadcast those that have nothing to send push an empty one, so
+ * that no rank is two epochs ahead here either.
+ */
+#include "comm/backends/peer_cuda/lines.cuh"
+
+enum manner { ALLGATHER, ALLTOALL, BROADCAST };
+
+/* What this rank has for rank r, and where what it gets from it goes. */
+template <int MANNER>
+static __device__ __forceinline__ const char *block_for(const peer_arguments &a, int r)
+{
+    return MANNER == ALLTOALL ? a.send + (u64)r * a.bytes : a.send;
+}
+
+template <int MANNER>
+static __device__ __forceinline__ char *block_from(const peer_arguments &a, int r)
+{
+    return MANNER == BROADCAST ? a.recv : a.recv + (u64)r * a.bytes;
+}
+
+/* Whether rank r pushes line i, and whether it is one of its block. */
+template <int MANNER>
+static __device__ __forceinline__ bool pushes(const peer_arguments &a, int r, u64 i)
+{
+    return MANNER != BROADCAST || r == a.root || i == 0;
+}
+
+template <int MANNER>
+static __device__ __forceinline__ bool has_block(const peer_arguments &a, int r)
+{
+    return MANNER != BROADCAST || r == a.root;
+}
+
+static __device__ __forceinline__ void push_line(const peer_arguments &a, const epoch &e, int r,
+                                                 u64 lines, u64 i, pair v, u64 flag)
+{
+    store_pair(line_at(line_buffer(a, e, r), (u64)a.world.rank * lines + i), with_flag(v, flag));
+}
+
+template <int MANNER, int RANKS>
+static __device__ __forceinline__ void push(const peer_arguments &a, const epoch &e, u64 lines,
+                                            u64 i, u64 flag)
+{
+    pair v[RANKS];
+    if (!pushes<MANNER>(a, a.world.rank, i))
+        return;
+#pragma unroll
+    for (int k = 0; k < RANKS; k++) {
+        v[k].x = v[k].y = 0;
+        if (MANNER != ALLTOALL && k > 0)
+            v[k] = v[0];
+        else if (k < a.world.size && has_block<MANNER>(a, a.world.rank))
+            v[k] = load_line(block_for<MANNER>(a, beyond(a, k)), i, a.bytes, a.aligned & 1);
+    }
+#pragma unroll
+    for (int k = 1; k < RANKS; k++)
+        if (k < a.world.size)
+            push_line(a, e, beyond(a, k), lines, i, v[k], flag);
+    char *own = block_from<MANNER>(a, a.world.rank);
+    if (MANNER != BROADCAST && own != block_for<MANNER>(a, a.world.rank))
+        store_line(own, i, a.bytes, a.aligned & 2, v[0]);
+}
+
+/* This rank's places of line i of all ranks. */
+template <int RANKS>
+static __device__ __forceinline__ void find_lines(const peer_arguments &a, const epoch &e,
+                                                  u64 lines, u64 i, const char *(&from)[RANKS])
+{
+#pragma unroll
+    for (int r = 0; r < RANKS; r++)
+        from[r] = line_at(line_buffer(a, e, a.world.rank), (u64)r * lines + i);
+}
+
+template <int MANNER, int RANKS>
+static __device__ __forceinline__ bool receive(const peer_arguments &a, const epoch &e, u64 lines,
+                                               u64 i, u64 flag)
+{
+    const char *from[RANKS];
+    pair got[RANKS];
+    u32 want = 0;
+    find_lines<RANKS>(a, e, lines, i, from);
+#pragma unroll
+    for (int r = 0; r < RANKS; r++)
+        if (i < lines && r < a.world.size && r != a.world.rank && pushes<MANNER>(a, r, i))
+            want |= 1u << r;
+    if (!receive_lines<RANKS>(a, e, from, flag, want, 0, got))
+        return false;
+#pragma unroll
+    for (int r = 0; r < RANKS; r++)
+        if ((want >> r & 1) && has_block<MANNER>(a, r))
+            store_line(block_from<MANNER>(a, r), i, a.bytes, a.aligned & 2, got[r]);
+    return true;
+}
+
+/* In place a lane writes where it alone has read before. */
+template <int MANNER, int RANKS>
+static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
+    move_blocks(const __grid_constant__ peer_arguments a)
+{
+    fetch_ahead(a, PEER_LINE_PAYLOAD / 8);
+    epoch e = epoch_begin(a);
+    u64 lines = line_count(a.bytes), step = (u64)gridDim.x * blockDim.x / 8;
+    u64 first = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 8, flag = line_flag(e, 0);
+    if (e.broken)
+        return;
+    for (u64 i = first; i < lines; i += step)
+        push<MANNER, RANKS>(a, e, lines, i, flag);
+    /* Whole warps take part, with nothing to do behind the end. */
+    for (u64 i = first; i - threadIdx.x % 32 / 8 < lines; i += step)
+        if (!receive<MANNER, RANKS>(a, e, lines, i, flag))
+            break;
+    epoch_end(a, e);
+}
+
+/* ---- Reduce-scatter ---- */
+
+template <int RANKS>
+static __device__ __forceinline__ void push_all(const peer_arguments &a, const epoch &e, u64 lines,
+                                                u64 i, u64 flag)
+{
+    pair v[RANKS];
+#pragma unroll
+    for (int k = 1; k < RANKS; k++)
+        if (k < a.world.size)
+            v[k] = load_line(a.send + (u64)beyond(a, k) * a.bytes, i, a.bytes, a.aligned & 1);
+#pragma unroll
+    for (int k = 1; k < RANKS; k++)
+        if (k < a.world.size)
+            push_line(a, e, beyond(a, k), lines, i, v[k], flag);
+}
+
+template <int KIND, int RANKS>
+static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
+    reduce_scatter(const __grid_constant__ peer_arguments a)
+{
+    fetch_ahead(a, PEER_LINE_PAYLOAD / 8);
+    epoch e = epoch_begin(a);
+    u64 lines = line_count(a.bytes), step = (u64)gridDim.x * blockDim.x / 8;
+    u64 first = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 8, flag = line_flag(e, 0);
+    if (e.broken)
+        return;
+    for (u64 i = first; i < lines; i += step)
+        push_all<RANKS>(a, e, lines, i, flag);
+    for (u64 i = first; i - threadIdx.x % 32 / 8 < lines; i += step) {
+        const char *from[RANKS];
+        pair got[RANKS];
+        find_lines<RANKS>(a, e, lines, i, from);
+        pair mine = load_line(a.send + (u64)a.world.rank * a.bytes, i, a.bytes, a.aligned & 1);
+        if (!receive_lines<RANKS>(a, e, from, flag, i < lines ? all_others(a) : 0, 0, got))
+            break;
+        if (i < lines)
+            store_line(a.recv, i, a.bytes, a.aligned & 2, combine_lines<KIND, RANKS>(a, got, mine));
+    }
+    epoch_end(a, e);
+}
+
+/* ---- By kernel, kind and ranks ---- */
+
+template <int MANNER> static const void *mover_of(int size)
+{
+    return size <= 4 ? (const void *)move_blocks<MANNER, 4> : (const void *)move_blocks<MANNER, 8>;
+}
+
+template <int KIND> static const void *reducer_of(int size)
+{
+    return size <= 4 ? (const void *)reduce_scatter<KIND, 4>
+                     : (const void *)reduce_scatter<KIND, 8>;
+}
+
+extern "C" const void *peer_blocks_function(int kernel, int kind, int size)
+{
+    if (kernel != PEER_REDUCE_SCATTER_LINE)
+        return kernel == PEER_ALLGATHER_LINE  ? mover_of<ALLGATHER>(size)
+               : kernel == PEER_ALLTOALL_LINE ? mover_of<ALLTOALL>(size)
+                                              : mover_of<BROADCAST>(size);
+    return kind == PEER_KIND_FLOAT32    ? reducer_of<PEER_KIND_FLOAT32>(size)
+           : kind == PEER_KIND_FLOAT16  ? reducer_of<PEER_KIND_FLOAT16>(size)
+           : kind == PEER_KIND_BFLOAT16 ? reducer_of<PEER_KIND_BFLOAT16>(size)
+                                        : reducer_of<PEER_KIND_ANY>(size);
+}

@@ -1,0 +1,72 @@
+/* The words of a kernel that gave up, as a status and its detail. */
+#include "comm/backends/peer_cuda/faults.h"
+
+#include "base/status.h"
+
+static const char *const kernel_names[] = {[PEER_ONE_SHOT] = "one_shot",
+                                           [PEER_ONE_SHOT_LINE] = "one_shot_line",
+                                           [PEER_TWO_SHOT_LINE] = "two_shot_line",
+                                           [PEER_TWO_SHOT_STAGED] = "two_shot_staged",
+                                           [PEER_TWO_SHOT_DIRECT] = "two_shot_direct",
+                                           [PEER_RECURSIVE_DOUBLING] = "peer_recursive_doubling",
+                                           [PEER_ALLGATHER_LINE] = "allgather_line",
+                                           [PEER_ALLTOALL_LINE] = "alltoall_line",
+                                           [PEER_BROADCAST_LINE] = "broadcast_line",
+                                           [PEER_REDUCE_SCATTER_LINE] = "reduce_scatter_line",
+                                           [PEER_ALLGATHER_DIRECT] = "allgather_direct",
+                                           [PEER_ALLTOALL_DIRECT] = "alltoall_direct",
+                                           [PEER_REDUCE_SCATTER_DIRECT] = "reduce_scatter_direct",
+                                           [PEER_EXCHANGE] = "exchange",
+                                           [SHARED_ONE_SHOT] = "shared_one_shot",
+                                           [SHARED_TWO_SHOT] = "shared_two_shot"};
+
+static alnico_status_t explain(const struct alnico_comm *comm,
+                               const volatile struct peer_words *words)
+{
+    const char *kernel = kernel_names[words->kernel % SHARED_KERNELS_END];
+    unsigned long long epoch = words->epoch;
+    switch (words->fault) {
+    case PEER_FAULT_TIMEOUT:
+        return error_set(ALNICO_ERROR_TIMEOUT,
+                         "%s, kernel %llu of communicator %d: rank %u did not come within %g s",
+                         kernel, epoch, comm->id, words->rank, comm->family->settings.timeout);
+    case PEER_FAULT_BUSY:
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "%s, kernel %llu of communicator %d: another operation of it was still "
+                         "running on this GPU; what uses one communicator must be ordered",
+                         kernel, epoch, comm->id);
+    case PEER_FAULT_MISMATCH:
+        return error_set(
+            ALNICO_ERROR_MISMATCH,
+            "%s, kernel %llu of communicator %d: a message from rank %u of %llu bytes, "
+            "for which rank %d has room for %llu",
+            kernel, epoch, comm->id, words->rank, (unsigned long long)words->sent, comm->rank,
+            (unsigned long long)words->received);
+    case PEER_FAULT_TOLD:
+        if (PEER_TOLD_FAULT(words->heard) == PEER_FAULT_MISMATCH)
+            return error_set(ALNICO_ERROR_MISMATCH,
+                             "%s, kernel %llu of communicator %d: rank %u received a message from "
+                             "rank %u that is not as long as it expects",
+                             kernel, epoch, comm->id, words->rank, PEER_TOLD_MISSED(words->heard));
+        if (PEER_TOLD_FAULT(words->heard) == PEER_FAULT_TIMEOUT)
+            return error_set(ALNICO_ERROR_TIMEOUT,
+                             "%s, kernel %llu of communicator %d: rank %u did not come within "
+                             "%g s, as rank %u found",
+                             kernel, epoch, comm->id, PEER_TOLD_MISSED(words->heard),
+                             comm->family->settings.timeout, words->rank);
+        return error_set(ALNICO_ERROR_ABORTED,
+                         "%s, kernel %llu of communicator %d: rank %u gave up", kernel, epoch,
+                         comm->id, words->rank);
+    default:
+        return error_set(ALNICO_ERROR_ABORTED, "%s, kernel %llu of communicator %d was aborted",
+                         kernel, epoch, comm->id);
+    }
+}
+
+alnico_status_t peer_faults_look(const struct alnico_comm *comm, const struct peer_words *words)
+{
+    if (*(const volatile uint32_t *)&words->fault == PEER_FAULT_NONE)
+        return ALNICO_SUCCESS;
+    atomic_thread_fence(memory_order_acquire);
+    return explain(comm, words);
+}

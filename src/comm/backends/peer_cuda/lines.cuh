@@ -1,0 +1,133 @@
+/* Lines of 128 bytes, 8 neighbouring lanes of a warp each, 16 bytes a lane: 15 words of a vector
+ * and the flag, which is the second word of the last lane. Included by peer_*.cu only; whole warps
+ * call. */
+#ifndef ALNICO_COMM_BACKENDS_PEER_CUDA_LINES_CUH
+#define ALNICO_COMM_BACKENDS_PEER_CUDA_LINES_CUH
+
+#include "comm/backends/peer_cuda/device.cuh"
+
+static __device__ __forceinline__ u32 line_lane()
+{
+    return threadIdx.x % 8;
+}
+
+/* This lane's part of line i in an array of lines. */
+static __device__ __forceinline__ char *line_at(char *lines, u64 i)
+{
+    return lines + i * 128 + line_lane() * 16;
+}
+
+/* An epoch's flag: `turn` tells apart what is written to one line in the same epoch. */
+static __device__ __forceinline__ u64 line_flag(const epoch &e, u64 turn)
+{
+    return e.now << 16 | turn;
+}
+
+static __device__ __forceinline__ char *line_buffer(const peer_arguments &a, const epoch &e,
+                                                    int rank)
+{
+    return (rank == a.world.rank ? a.world.own : a.world.scratch[rank]) + PEER_AT_LINES +
+           parity_of(e) * (u64)PEER_LINES_BYTES;
+}
+
+static __device__ __forceinline__ u64 line_count(u64 bytes)
+{
+    return (bytes + PEER_LINE_PAYLOAD - 1) / PEER_LINE_PAYLOAD;
+}
+
+/* A user's vector, or block of one, as lines; zeros behind its end and in the flag's place. */
+static __device__ __forceinline__ pair load_line(const char *vector, u64 line, u64 bytes,
+                                                 bool aligned)
+{
+    u64 at = line * PEER_LINE_PAYLOAD + line_lane() * 16;
+    pair v;
+    v.x = load_word(vector, at, bytes, aligned);
+    v.y = line_lane() < 7 ? load_word(vector, at + 8, bytes, aligned) : 0;
+    return v;
+}
+
+static __device__ __forceinline__ void store_line(char *vector, u64 line, u64 bytes, bool aligned,
+                                                  pair v)
+{
+    u64 at = line * PEER_LINE_PAYLOAD + line_lane() * 16;
+    store_word(vector, at, bytes, aligned, v.x);
+    if (line_lane() < 7)
+        store_word(vector, at + 8, bytes, aligned, v.y);
+}
+
+/* The user's vector as lines; zeros behind its end. */
+static __device__ __forceinline__ pair load_user_line(const peer_arguments &a, u64 line, u64 flag)
+{
+    u64 at = line * PEER_LINE_PAYLOAD + line_lane() * 16;
+    pair v;
+    v.x = load_word(a.send, at, a.bytes, a.aligned & 1);
+    v.y = line_lane() < 7 ? load_word(a.send, at + 8, a.bytes, a.aligned & 1) : flag;
+    return v;
+}
+
+static __device__ __forceinline__ void store_user_line(const peer_arguments &a, u64 line, pair v)
+{
+    u64 at = line * PEER_LINE_PAYLOAD + line_lane() * 16;
+    store_word(a.recv, at, a.bytes, a.aligned & 2, v.x);
+    if (line_lane() < 7)
+        store_word(a.recv, at + 8, a.bytes, a.aligned & 2, v.y);
+}
+
+/* The last lane's second word is the flag. */
+static __device__ __forceinline__ pair with_flag(pair v, u64 flag)
+{
+    if (line_lane() == 7)
+        v.y = flag;
+    return v;
+}
+
+/* Waits for the line `from[r]` (line_at) of every rank r whose bit is in `want`, with so much
+ * patience (struct spin). False: give up. */
+template <int RANKS>
+static __device__ __forceinline__ bool receive_lines(const peer_arguments &a, const epoch &e,
+                                                     const char *const (&from)[RANKS], u64 flag,
+                                                     u32 want, u32 patience, pair (&got)[RANKS])
+{
+    spin s = {0, patience, 0};
+    for (;;) {
+        int missing = -1;
+#pragma unroll
+        for (int r = 0; r < RANKS; r++)
+            if (want >> r & 1)
+                got[r] = load_pair(from[r]);
+#pragma unroll
+        for (int r = 0; r < RANKS; r++)
+            if ((want >> r & 1) && line_lane() == 7 && got[r].y != flag)
+                missing = r;
+        if (__all_sync(~0u, missing < 0))
+            return true;
+        if (spin_failed(s, a, e, missing))
+            return false;
+    }
+}
+
+/* All ranks but this one. */
+static __device__ __forceinline__ u32 all_others(const peer_arguments &a)
+{
+    return ((1u << a.world.size) - 1) & ~(1u << a.world.rank);
+}
+
+/* Combines everybody's part of a line, `mine` in this rank's place. The flags' place is filled with
+ * nonsense. */
+template <int KIND, int RANKS>
+static __device__ __forceinline__ pair combine_lines(const peer_arguments &a,
+                                                     const pair (&got)[RANKS], pair mine)
+{
+    u64 x[RANKS], y[RANKS];
+#pragma unroll
+    for (int r = 0; r < RANKS; r++) {
+        x[r] = r == a.world.rank ? mine.x : got[r].x;
+        y[r] = r == a.world.rank ? mine.y : got[r].y;
+    }
+    pair v;
+    v.x = combine<KIND, RANKS>(x, a);
+    v.y = combine<KIND, RANKS>(y, a);
+    return v;
+}
+
+#endif

@@ -1,0 +1,288 @@
+/* How memory is described, handed over and mapped. Whoever fails at one step still takes part in
+ * the exchanges that follow, so that nobody waits for it. */
+#include "comm/backends/peer_cuda/map.h"
+
+#include "base/status.h"
+#include "comm/hostmem/descriptor_passing.h"
+#include "device/backoff.h"
+#include "device/cuda/driver.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static int64_t deadline(const struct alnico_comm *comm)
+{
+    double timeout = comm->family->settings.timeout;
+    return backoff_now_ns() + (int64_t)((timeout < 1e9 ? timeout : 1e9) * 1e9);
+}
+
+/* ---- Descriptions ---- */
+
+enum manner { MANNER_HANDLE, MANNER_INTERPROCESS };
+
+/* Of one rank's memory: plain bytes for the others. */
+struct card {
+    uint64_t base, bytes; /* the allocation that it lies in */
+    uint64_t offset;      /* in there */
+    uint64_t handle;      /* the driver's, for ranks of the same process */
+    uint64_t keeper;      /* for those, too; 0: none */
+    cudaIpcMemHandle_t interprocess;
+    int32_t manner;
+    struct handover_card listener;
+};
+
+/* While memory is shared. */
+struct sharing {
+    const struct peer_map *map;
+    struct card mine, cards[PEER_CUDA_RANKS];
+    CUmemGenericAllocationHandle handle;
+    bool have_handle;
+    int descriptor, listener;         /* or -1 */
+    int connections[PEER_CUDA_RANKS]; /* to who gets the descriptor, or -1 */
+    int64_t end_ns;
+};
+
+static alnico_status_t find_allocation(const void *memory, size_t bytes, struct card *out)
+{
+    const struct cuda_driver *driver = cuda_driver();
+    CUdeviceptr base, at = (CUdeviceptr)(uintptr_t)memory;
+    size_t size;
+    TRY(cuda_driver_status(driver->cuMemGetAddressRange(&base, &size, at),
+                           "cuMemGetAddressRange of the memory"));
+    out->base = base;
+    out->bytes = size;
+    out->offset = at - base;
+    if (bytes > size - out->offset)
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "%zu bytes at %p cannot be shared: they reach over the end of their "
+                         "allocation of %zu bytes",
+                         bytes, memory, size);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t export_handle(struct sharing *s)
+{
+    const struct cuda_driver *driver = cuda_driver();
+    CUmemAllocationProp properties;
+    TRY(cuda_driver_status(driver->cuMemGetAllocationPropertiesFromHandle(&properties, s->handle),
+                           "cuMemGetAllocationPropertiesFromHandle"));
+    if (!(properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "memory at %p cannot be shared: it was created without "
+                         "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR",
+                         (void *)(uintptr_t)s->mine.base);
+    return cuda_driver_status(
+        driver->cuMemExportToShareableHandle(&s->descriptor, s->handle,
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+        "cuMemExportToShareableHandle");
+}
+
+static alnico_status_t describe_interprocess(struct sharing *s)
+{
+    void *base = (void *)(uintptr_t)s->mine.base;
+    cudaError_t error = cudaIpcGetMemHandle(&s->mine.interprocess, base);
+    s->mine.manner = MANNER_INTERPROCESS;
+    if (error == cudaSuccess)
+        return ALNICO_SUCCESS;
+    cudaGetLastError();
+    return error_set(ALNICO_ERROR_UNSUPPORTED,
+                     "memory at %p cannot be shared: it is neither cudaMalloc's nor made by "
+                     "cuMemCreate (cudaIpcGetMemHandle: %s)",
+                     base, cudaGetErrorString(error));
+}
+
+static alnico_status_t describe(struct sharing *s, void *memory, size_t bytes)
+{
+    const struct cuda_driver *driver = cuda_driver();
+    TRY(find_allocation(memory, bytes, &s->mine));
+    if (s->map->keeper && s->map->keeper->memory == memory)
+        s->mine.keeper = (uintptr_t)s->map->keeper;
+    CUresult result = driver->cuMemRetainAllocationHandle(&s->handle, memory);
+    s->have_handle = result == CUDA_SUCCESS;
+    if (!s->have_handle)
+        return describe_interprocess(s);
+    s->mine.manner = MANNER_HANDLE;
+    s->mine.handle = s->handle;
+    for (int i = 0; i < s->map->comm->size; i++)
+        if (!peer_map_is_near(s->map, i))
+            return export_handle(s);
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Descriptors between processes ---- */
+
+static bool sends_descriptor(const struct sharing *s, int rank)
+{
+    return !peer_map_is_near(s->map, rank) && s->cards[rank].manner == MANNER_HANDLE;
+}
+
+/* Before anybody waits for a descriptor, so that nobody waits for those who cannot connect. */
+static alnico_status_t connect_all(struct sharing *s)
+{
+    int own = s->map->comm->rank;
+    for (int i = 0; s->descriptor >= 0 && i < s->map->comm->size; i++)
+        if (!peer_map_is_near(s->map, i))
+            TRY(handover_connect(&s->cards[i].listener, i, own, s->end_ns, &s->connections[i]));
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t send_all(const struct sharing *s)
+{
+    for (int i = 0; i < s->map->comm->size; i++)
+        if (s->connections[i] >= 0 && !handover_send(s->connections[i], s->descriptor))
+            return error_set(ALNICO_ERROR_SYSTEM, "rank %d does not take a descriptor", i);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t receive_all(const struct sharing *s, int *descriptors)
+{
+    int missing = 0, size = s->map->comm->size;
+    for (int i = 0; i < size; i++)
+        missing += sends_descriptor(s, i);
+    while (missing > 0) {
+        int rank, connection;
+        alnico_status_t status =
+            handover_accept(s->listener, &s->mine.listener, s->end_ns, &connection, &rank);
+        if (status == ALNICO_ERROR_TIMEOUT)
+            return error_set(status, "%d ranks sent no descriptor", missing);
+        TRY(status);
+        bool known = rank >= 0 && rank < size && sends_descriptor(s, rank) && descriptors[rank] < 0;
+        missing -= known && handover_receive(connection, s->end_ns, &descriptors[rank]);
+        close(connection);
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Mapping ---- */
+
+static alnico_status_t map_piece(const struct sharing *s, int rank, int descriptor,
+                                 struct peer_piece *out)
+{
+    const struct card *card = &s->cards[rank];
+    int device = s->map->comm->device_index;
+    char *base = (char *)(uintptr_t)card->base;
+    out->bytes = card->bytes;
+    if (rank == s->map->comm->rank ||
+        (card->manner == MANNER_INTERPROCESS && peer_map_is_near(s->map, rank))) {
+        out->at = base + card->offset;
+        out->keeper = rank == s->map->comm->rank ? NULL : peer_memory_hold(card->keeper);
+        return ALNICO_SUCCESS;
+    }
+    if (card->manner == MANNER_INTERPROCESS) {
+        out->interprocess = true;
+        TRY(cuda_status(cudaIpcOpenMemHandle((void **)&out->mapping, card->interprocess,
+                                             cudaIpcMemLazyEnablePeerAccess),
+                        "cudaIpcOpenMemHandle"));
+    } else if (peer_map_is_near(s->map, rank)) {
+        TRY(peer_memory_map(card->handle, card->bytes, device, &out->mapping));
+    } else {
+        TRY(peer_memory_map_descriptor(descriptor, card->bytes, device, &out->mapping));
+    }
+    out->at = out->mapping + card->offset;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t map_all(const struct sharing *s, const int *descriptors,
+                               struct peer_share *out)
+{
+    for (int i = 0; i < s->map->comm->size; i++) {
+        alnico_status_t status = map_piece(s, i, descriptors[i], &out->pieces[i]);
+        if (status != ALNICO_SUCCESS) {
+            char detail[200];
+            snprintf(detail, sizeof detail, "%s", alnico_error_detail());
+            return error_set(status, "memory of rank %d: %s", i, detail);
+        }
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Together ---- */
+
+static alnico_status_t prepare(struct sharing *s, void *memory, size_t bytes)
+{
+    TRY(describe(s, memory, bytes));
+    return handover_listen(s->map->comm->size, &s->listener, &s->mine.listener);
+}
+
+static alnico_status_t hand_over(const struct sharing *s, struct peer_share *out)
+{
+    int descriptors[PEER_CUDA_RANKS];
+    for (int i = 0; i < PEER_CUDA_RANKS; i++)
+        descriptors[i] = -1;
+    alnico_status_t status = send_all(s);
+    if (status == ALNICO_SUCCESS)
+        status = receive_all(s, descriptors);
+    if (status == ALNICO_SUCCESS)
+        status = map_all(s, descriptors, out);
+    for (int i = 0; i < PEER_CUDA_RANKS; i++)
+        if (descriptors[i] >= 0)
+            close(descriptors[i]);
+    return status;
+}
+
+static void sharing_finish(struct sharing *s)
+{
+    for (int i = 0; i < PEER_CUDA_RANKS; i++)
+        if (s->connections[i] >= 0)
+            close(s->connections[i]);
+    if (s->have_handle)
+        peer_memory_release(s->handle);
+    if (s->descriptor >= 0)
+        close(s->descriptor);
+    if (s->listener >= 0)
+        close(s->listener);
+}
+
+alnico_status_t peer_map_share(const struct peer_map *map, const char *who, void *memory,
+                               size_t bytes, struct peer_share *out)
+{
+    struct sharing s = {
+        .map = map, .descriptor = -1, .listener = -1, .end_ns = deadline(map->comm)};
+    for (int i = 0; i < PEER_CUDA_RANKS; i++)
+        s.connections[i] = -1;
+    memset(out, 0, sizeof *out);
+    alnico_status_t status = peer_map_agree(map->comm, who, prepare(&s, memory, bytes));
+    if (status == ALNICO_SUCCESS)
+        status = comm_allgather(map->comm, who, &s.mine, s.cards, sizeof s.mine);
+    if (status == ALNICO_SUCCESS)
+        status = peer_map_agree(map->comm, who, connect_all(&s));
+    if (status == ALNICO_SUCCESS)
+        status = peer_map_agree(map->comm, who, hand_over(&s, out));
+    if (status != ALNICO_SUCCESS)
+        peer_map_unshare(map, out);
+    sharing_finish(&s);
+    return status;
+}
+
+void peer_map_unshare(const struct peer_map *map, struct peer_share *share)
+{
+    for (int i = 0; i < map->comm->size; i++)
+        peer_memory_unmap(&share->pieces[i]);
+}
+
+/* ---- Memory of our own ---- */
+
+static bool all_have_handles(const struct peer_map *map)
+{
+    for (int i = 0; i < map->comm->size; i++)
+        if (!map->places[i].handles)
+            return false;
+    return true;
+}
+
+alnico_status_t peer_map_alloc(struct peer_map *map, size_t bytes, struct peer_piece *out)
+{
+    *out = (struct peer_piece){0};
+    if (all_have_handles(map))
+        return peer_memory_create(map->comm->device_index, bytes, out);
+    alnico_status_t status = peer_memory_keep(bytes, out);
+    map->keeper = out->keeper;
+    return status;
+}
+
+void peer_map_free(struct peer_piece *piece)
+{
+    peer_memory_unmap(piece);
+    *piece = (struct peer_piece){0};
+}

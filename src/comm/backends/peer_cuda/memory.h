@@ -1,0 +1,53 @@
+/*
+ * Device memory as one rank makes and maps it: by the driver's virtual memory functions, by CUDA's
+ * interprocess handles, or as a pointer of its own process. Any thread whose current device is the
+ * rank's; knows no communicator.
+ */
+#ifndef ALNICO_COMM_BACKENDS_PEER_CUDA_MEMORY_H
+#define ALNICO_COMM_BACKENDS_PEER_CUDA_MEMORY_H
+
+#include <alnico/alnico.h>
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Memory of cudaMalloc, which lives until no rank of its process maps it any more: one may still
+ * abort. */
+struct peer_keeper {
+    atomic_int holders;
+    void *memory;
+};
+
+/* One rank's memory, as this rank maps it. */
+struct peer_piece {
+    char *at;
+    char *mapping; /* what is to be unmapped again; NULL: nothing */
+    size_t bytes;
+    bool interprocess;          /* opened by cudaIpcOpenMemHandle */
+    struct peer_keeper *keeper; /* held; NULL: none */
+};
+
+/* Memory of the device that lives as long as anyone maps it, mapped here. Errors: MEMORY,
+ * SYSTEM. */
+alnico_status_t peer_memory_create(int device, size_t bytes, struct peer_piece *out);
+
+/* Memory of cudaMalloc, held by a keeper. Errors: MEMORY. */
+alnico_status_t peer_memory_keep(size_t bytes, struct peer_piece *out);
+
+/* Another rank's keeper in this process, by its address; NULL for 0. While its owner cannot have
+ * let go: it takes part in an exchange that follows. */
+struct peer_keeper *peer_memory_hold(uint64_t keeper_address);
+
+/* Maps a handle for the device. The mapping keeps the memory. */
+alnico_status_t peer_memory_map(CUmemGenericAllocationHandle handle, size_t bytes, int device,
+                                char **out);
+alnico_status_t peer_memory_map_descriptor(int descriptor, size_t bytes, int device, char **out);
+void peer_memory_release(CUmemGenericAllocationHandle handle);
+
+/* Unmaps what is mapped and lets go of what is held. A zeroed piece is fine. */
+void peer_memory_unmap(struct peer_piece *piece);
+
+#endif

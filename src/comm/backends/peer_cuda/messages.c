@@ -1,0 +1,128 @@
+/* The plan of a kernel of messages: which warps take which. Pure; the thread that calls on the
+ * communicator. */
+#include "comm/backends/peer_cuda/messages.h"
+
+#include "comm/algorithms/algorithm.h"
+
+enum {
+    WARPS_LEAST = 3,       /* of a block: small messages are fastest where a block has few */
+    OWN_WARP_BYTES = 4096, /* that a warp copies of messages to this rank itself, if it can */
+    OWN_WARPS_MOST = 64,
+    STRANDS_DEFAULT = 128 /* leaves room for what else runs on the GPU */
+};
+
+_Static_assert(PEER_RANK_STRANDS *PEER_STRAND_BYTES <= PEER_MESSAGES_BYTES - (64 << 10), "");
+
+static int divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+static bool belongs(const struct exchange *x, enum peer_job_kind kind, int peer)
+{
+    return kind == PEER_JOB_SEND ? x->to == peer : x->from == peer;
+}
+
+/* Appends those of one kind and rank; returns how many they are. */
+static int add_messages(struct peer_exchange *out, const struct exchange *messages, int count,
+                        enum peer_job_kind kind, int peer, char *base)
+{
+    int before = out->messages_count;
+    for (int i = 0; i < count; i++) {
+        const struct exchange *x = &messages[i];
+        const struct span *span = kind == PEER_JOB_SEND ? &x->send : &x->recv;
+        if (belongs(x, kind, peer))
+            out->messages[out->messages_count++] =
+                (struct peer_message){.at = base + span->at, .bytes = span->len};
+    }
+    return out->messages_count - before;
+}
+
+/* Strands that its longest message needs. */
+static uint32_t warps_for(const struct peer_exchange *out, const struct peer_job *job)
+{
+    uint64_t longest = 0, all = 0;
+    for (int i = job->first; i < job->first + job->count; i++) {
+        uint64_t bytes = out->messages[i].bytes;
+        longest = bytes > longest ? bytes : longest;
+        all += bytes;
+    }
+    if (job->kind != PEER_JOB_OWN)
+        return peer_message_strands(longest, out->group.strands);
+    return all / OWN_WARP_BYTES < OWN_WARPS_MOST ? (uint32_t)(all / OWN_WARP_BYTES) + 1
+                                                 : OWN_WARPS_MOST;
+}
+
+static void add_job(struct peer_exchange *out, enum peer_job_kind kind, int peer, int first,
+                    int count)
+{
+    struct peer_job *job = &out->group.job[out->group.jobs];
+    if (count == 0)
+        return;
+    *job = (struct peer_job){.kind = (int32_t)kind, .peer = peer, .first = first, .count = count};
+    job->warps = warps_for(out, job);
+    out->group.jobs++;
+}
+
+/* Each rank begins with another, so that not all send to the same one first. */
+static void add_jobs(struct peer_exchange *out, const struct exchange *messages, int count,
+                     enum peer_job_kind kind, char *base)
+{
+    const struct peer_world *world = &out->group.base.world;
+    for (int k = 1; k < world->size; k++) {
+        int peer = (world->rank + (kind == PEER_JOB_SEND ? k : world->size - k)) % world->size;
+        int first = out->messages_count;
+        add_job(out, kind, peer, first, add_messages(out, messages, count, kind, peer, base));
+    }
+}
+
+static int blocks_with(const struct peer_group *group, int warps)
+{
+    int blocks = 0;
+    for (int i = 0; i < group->jobs; i++)
+        blocks += divide_up((int)group->job[i].warps, warps);
+    return blocks;
+}
+
+/* As few warps in a block as the grid has room for. */
+static void divide_grid(struct peer_group *group, struct peer_grid *grid)
+{
+    int warps = WARPS_LEAST, block = 0;
+    while (warps < PEER_BLOCK_WARPS && blocks_with(group, warps) > PEER_GRID_BLOCKS)
+        warps++;
+    for (int i = 0; i < group->jobs; i++) {
+        struct peer_job *job = &group->job[i];
+        job->block = block;
+        block += divide_up((int)job->warps, warps);
+        job->end = block;
+    }
+    *grid = (struct peer_grid){.blocks = block, .threads = 32 * warps};
+}
+
+static uint32_t strands_for(int size, int blocks)
+{
+    uint32_t most = peer_strands_most(size),
+             wanted = blocks > 0 ? (uint32_t)blocks * PEER_BLOCK_STRANDS : STRANDS_DEFAULT;
+    return wanted < most ? wanted : most;
+}
+
+int peer_exchange_plan(struct peer_exchange *out, struct peer_grid *grid,
+                       const struct peer_world *world, const struct exchange *messages, int count,
+                       const char *send, char *recv, int blocks)
+{
+    if (count > PEER_MESSAGES_MOST)
+        return 1;
+    out->group.base = (struct peer_arguments){.world = *world, .kernel = PEER_EXCHANGE};
+    out->group.strands = strands_for(world->size, blocks);
+    out->group.jobs = 0;
+    out->messages_count = 0;
+    add_jobs(out, messages, count, PEER_JOB_SEND, (char *)send);
+    add_jobs(out, messages, count, PEER_JOB_RECEIVE, recv);
+    int first = out->messages_count;
+    int own = add_messages(out, messages, count, PEER_JOB_SEND, world->rank, (char *)send);
+    add_messages(out, messages, count, PEER_JOB_RECEIVE, world->rank, recv);
+    add_job(out, PEER_JOB_OWN, world->rank, first, own);
+    divide_grid(&out->group, grid);
+    out->group.base.dependent = (int32_t)grid->dependent;
+    return 0;
+}

@@ -1,0 +1,308 @@
+/*
+ * The shared backend on CUDA: GPUs of one host go through host memory that all of them map, where
+ * they do not reach each other's and NCCL is not there. A collective is one kernel
+ * (shared_cuda/shots.cu), as of the peer backend: nothing waits here, no thread and no copy stands on
+ * its way, and one that gives up leaves a word that every later call looks at.
+ *
+ * The memory is a segment of one part for each rank, pinned once in each process. A GPU keeps its
+ * epochs itself.
+ */
+#include "comm/backends/backend.h"
+#include "comm/backends/peer_cuda/faults.h"
+#include "comm/backends/peer_cuda/map.h"
+#include "comm/hostmem/segment.h"
+#include "comm/operations/stream_operation.h"
+
+#include "base/datatype.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "device/cuda/driver.h"
+#include "device/cuda/parts.h"
+#include "device/deferred_free.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a communicator has for this backend. */
+struct shared_state {
+    struct segment segment;
+    bool pinned;
+    char *own; /* in the GPU's memory */
+    struct peer_world world;
+};
+
+static char *part_of(const struct shared_state *state, int rank)
+{
+    return (char *)state->segment.base + (size_t)rank * peer_cuda_part_bytes(state->segment.size);
+}
+
+static struct peer_words *words_of(const struct shared_state *state)
+{
+    return (struct peer_words *)(void *)(part_of(state, state->segment.rank) + SHARED_AT_WORDS);
+}
+
+/* ---- Pinned segments ---- */
+
+/* Ranks that are threads of one process share a mapping, which can be pinned once. It is unpinned
+ * later. */
+struct pin {
+    struct later later; /* first */
+    struct pin *next;
+    struct mapping *mapping;
+    void *base;
+    int users;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct pin *first;
+} pins = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct pin **find_pin(const void *base)
+{
+    struct pin **link = &pins.first;
+    while (*link && (*link)->base != base)
+        link = &(*link)->next;
+    return link;
+}
+
+static void unpin(struct later *item)
+{
+    struct pin *pin = (struct pin *)item;
+    cudaError_t error;
+    RELAXED(error, cudaHostUnregister(pin->base));
+    (void)error;
+    segment_let_go(pin->mapping);
+    free(pin);
+}
+
+static alnico_status_t add_pin(const struct segment *segment)
+{
+    struct pin *pin = malloc(sizeof *pin);
+    if (!pin)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory to pin a segment");
+    alnico_status_t status =
+        cuda_status(cudaHostRegister(segment->base, segment->bytes,
+                                     cudaHostRegisterMapped | cudaHostRegisterPortable),
+                    "cudaHostRegister");
+    if (status != ALNICO_SUCCESS) {
+        free(pin);
+        return status;
+    }
+    *pin = (struct pin){.later = {.bytes = segment->bytes, .release = unpin},
+                        .next = pins.first,
+                        .mapping = segment_hold(segment),
+                        .base = segment->base};
+    pins.first = pin;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t pin_segment(const struct segment *segment)
+{
+    later_run();
+    pthread_mutex_lock(&pins.lock);
+    alnico_status_t status = *find_pin(segment->base) ? ALNICO_SUCCESS : add_pin(segment);
+    if (status == ALNICO_SUCCESS)
+        (*find_pin(segment->base))->users++;
+    pthread_mutex_unlock(&pins.lock);
+    return status;
+}
+
+static void unpin_segment(void *base)
+{
+    pthread_mutex_lock(&pins.lock);
+    struct pin **link = find_pin(base), *pin = *link;
+    bool last = --pin->users == 0;
+    if (last)
+        *link = pin->next;
+    pthread_mutex_unlock(&pins.lock);
+    if (last)
+        later_put(&pin->later);
+}
+
+/* ---- Attaching ---- */
+
+struct exchange_context {
+    alnico_comm_t comm;
+    const char *who;
+};
+
+static alnico_status_t exchange(void *context, const void *mine, void *all, size_t bytes)
+{
+    const struct exchange_context *c = context;
+    return comm_allgather(c->comm, c->who, mine, all, bytes);
+}
+
+/* Touches this rank's part first, so that its pages are near the rank. */
+static alnico_status_t make_own(alnico_comm_t comm, struct shared_state *state)
+{
+    double timeout = comm->family->settings.timeout;
+    state->world =
+        (struct peer_world){.rank = comm->rank,
+                            .size = comm->size,
+                            .timeout_ns = timeout < 1e9 ? (uint64_t)(timeout * 1e9) : UINT64_MAX};
+    memset(part_of(state, comm->rank), 0, peer_cuda_part_bytes(comm->size));
+    TRY(cuda_status((cudaError_t)peer_cuda_load_shared(comm->size, &state->world.modern),
+                    "loading the shared kernels"));
+    TRY(comm->device->alloc(PEER_OWN_BYTES, (void **)&state->own));
+    state->world.own = state->own;
+    return cuda_status((cudaError_t)peer_cuda_clear_own(state->own, 1), "clearing epochs");
+}
+
+static alnico_status_t map_parts(struct shared_state *state)
+{
+    struct segment *segment = &state->segment;
+    TRY(pin_segment(segment));
+    state->pinned = true;
+    for (int i = 0; i < segment->size; i++)
+        TRY(cuda_status(
+            cudaHostGetDevicePointer((void **)&state->world.scratch[i], part_of(state, i), 0),
+            "cudaHostGetDevicePointer"));
+    char *own = state->world.scratch[segment->rank];
+    state->world.words = (struct peer_words *)(void *)(own + SHARED_AT_WORDS);
+    return ALNICO_SUCCESS;
+}
+
+static void state_destroy(alnico_comm_t comm, struct shared_state *state)
+{
+    if (state->pinned)
+        unpin_segment(state->segment.base);
+    if (state->own)
+        comm->device->free(state->own);
+    segment_destroy(&state->segment);
+    cudaGetLastError();
+    free(state);
+}
+
+static alnico_status_t make_all(alnico_comm_t comm, struct shared_state *state, const char *who)
+{
+    struct exchange_context context = {comm, who};
+    TRY(segment_create(exchange, &context, comm->rank, comm->size,
+                       (size_t)comm->size * peer_cuda_part_bytes(comm->size),
+                       comm->family->settings.timeout, &state->segment));
+    TRY(peer_map_agree(comm, who, make_own(comm, state)));
+    return peer_map_agree(comm, who, map_parts(state));
+}
+
+/* What the machine refuses leaves the ranks without this backend; what else fails, fails
+ * creation. */
+static alnico_status_t shared_attach(alnico_comm_t comm, const char *who)
+{
+    if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_CUDA_RANKS)
+        return ALNICO_SUCCESS;
+    struct shared_state *state = calloc(1, sizeof *state);
+    if (!state)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
+    alnico_status_t status = make_all(comm, state, who);
+    if (status == ALNICO_SUCCESS) {
+        comm->shared = state;
+        return ALNICO_SUCCESS;
+    }
+    state_destroy(comm, state);
+    if (status != ALNICO_ERROR_UNSUPPORTED && status != ALNICO_ERROR_SYSTEM)
+        return status;
+    log_write(comm->rank == 0 ? LOG_WARNING : LOG_DEBUG, "no shared backend: %s",
+              alnico_error_detail());
+    return ALNICO_SUCCESS;
+}
+
+static void shared_detach(alnico_comm_t comm)
+{
+    if (comm->shared)
+        state_destroy(comm, comm->shared);
+    comm->shared = NULL;
+}
+
+/* ---- Calls ---- */
+
+static enum peer_kernel kernel_of(const struct algorithm *algorithm)
+{
+    return algorithm == &algorithm_shared_one_shot ? SHARED_ONE_SHOT : SHARED_TWO_SHOT;
+}
+
+static bool shared_supports(alnico_comm_t comm, const struct call *call,
+                            const struct algorithm *algorithm)
+{
+    if (!comm->shared || !call)
+        return comm->shared != NULL;
+    return call->collective == ALNICO_ALLREDUCE &&
+           peer_cuda_fits(kernel_of(algorithm), comm->size,
+                          call->count * datatype_bytes(call->type));
+}
+
+static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
+                              const struct choice *choice, void *stream)
+{
+    enum peer_kernel kernel = kernel_of(choice->algorithm);
+    struct peer_arguments arguments;
+    struct peer_grid grid;
+    if (call->count == 0)
+        return ALNICO_SUCCESS;
+    peer_cuda_grid(kernel, comm->size, call->count * datatype_bytes(call->type), choice->blocks,
+                   &grid);
+    peer_cuda_arguments(&arguments, &comm->shared->world, kernel, call->send, call->recv,
+                        call->count, (int)call->type, (int)call->op, &grid);
+    return cuda_status((cudaError_t)peer_cuda_launch(&arguments, &grid, stream),
+                       "cudaLaunchKernelExC");
+}
+
+static alnico_status_t shared_start(alnico_comm_t comm, const struct call *call,
+                                    const struct choice *choice, alnico_request_t *request)
+{
+    struct streamed *op;
+    void *stream;
+    TRY(streamed_begin(comm, request != NULL, &op, &stream));
+    alnico_status_t status = launch(comm, call, choice, stream);
+    if (status != ALNICO_SUCCESS) {
+        streamed_cancel(op);
+        return status;
+    }
+    return streamed_end(comm, op, &backend_shared, request);
+}
+
+/* ---- Failures ---- */
+
+static alnico_status_t shared_health(alnico_comm_t comm)
+{
+    return comm->shared ? peer_faults_look(comm, words_of(comm->shared)) : ALNICO_SUCCESS;
+}
+
+/* Unless it has heard of somebody already. */
+static void tell(char *part, uint32_t what)
+{
+    uint32_t nothing = 0;
+    atomic_compare_exchange_strong((_Atomic uint32_t *)(void *)(part + PEER_AT_TOLD), &nothing,
+                                   what);
+}
+
+/* Our kernels see our word, those of the others, which may wait for a kernel that we never launch,
+ * one in their parts. */
+static void shared_abort(alnico_comm_t comm)
+{
+    struct shared_state *state = comm->shared;
+    if (!state)
+        return;
+    *(volatile uint32_t *)&words_of(state)->abort = 1;
+    for (int i = 0; i < comm->size; i++)
+        if (i != comm->rank)
+            tell(part_of(state, i), PEER_TELL(comm->rank, PEER_FAULT_NONE, 0));
+}
+
+const struct backend_ops backend_shared = {
+    .name = "shared",
+    .about = "GPUs of one host load from and store to host memory that all of them map",
+    .needs = "2 to 8 ranks of one host; shared_one_shot: a message of 128 KB at most",
+    .devices = 1u << ALNICO_DEVICE_CUDA,
+    .capturable = true,
+    .attach = shared_attach,
+    .detach = shared_detach,
+    .supports = shared_supports,
+    .health = shared_health,
+    .abort = shared_abort,
+    .start = shared_start,
+    .join = streamed_join,
+    .test = streamed_test,
+    .synchronize = streamed_synchronize,
+    .release = streamed_release,
+};

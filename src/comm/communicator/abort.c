@@ -1,0 +1,121 @@
+/*
+ * How a communicator gives up. Its backends abort what waits for other ranks. Some let kernels of
+ * the other ranks end then as though all had come (backend.h, `misleads`): there the others are
+ * told before, and who would say that something went well listens first, after it has ended.
+ */
+#include "comm/backends/backend.h"
+
+#include "base/status.h"
+#include "device/backoff.h"
+
+#include <stdio.h>
+
+static const double delivery = 0.05; /* seconds that a report is given to leave */
+
+static bool misleads(alnico_comm_t comm)
+{
+    BACKEND_EACH(backend, comm, misleads)
+    if (backend->misleads(comm))
+        return true;
+    return false;
+}
+
+static void tell(alnico_comm_t comm, alnico_status_t status, double waited)
+{
+    struct report report = {.rank = comm->rank, .status = status, .waited = waited};
+    watch_tell(&comm->watch, comm->transport, &report);
+    if (misleads(comm))
+        watch_deliver(&comm->watch, comm->transport, delivery);
+}
+
+/* Having told: until it is known who did not come, which becomes the latched error. */
+static void judge(alnico_comm_t comm, const char *name)
+{
+    struct backoff backoff = {.crowded = comm->crowded};
+    alnico_status_t status;
+    backoff_reset(&backoff);
+    while ((status = watch_verdict(&comm->watch, comm->transport, comm->family->settings.timeout,
+                                   name, -1)) == ALNICO_PENDING)
+        backoff_pause(&backoff);
+    comm_latch(comm, status, alnico_error_detail());
+}
+
+/* ---- Listening ---- */
+
+void comm_listen(alnico_comm_t comm)
+{
+    BACKEND_EACH(backend, comm, listen)
+    backend->listen(comm);
+    if (comm->messages == 0 || atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
+        !watch_hears(&comm->watch, comm->transport))
+        return;
+    char name[64];
+    snprintf(name, sizeof name, "alnico_synchronize of communicator %d", comm->id);
+    tell(comm, ALNICO_ERROR_TIMEOUT, 0);
+    judge(comm, name);
+}
+
+bool comm_warned(alnico_comm_t comm)
+{
+    return misleads(comm) && watch_reported(&comm->watch, comm->transport);
+}
+
+enum { LISTENS = 8 }; /* a transport may need several calls to find what lies there */
+
+alnico_status_t comm_confirm(alnico_comm_t comm)
+{
+    TRY(comm_health(comm));
+    if (!misleads(comm))
+        return ALNICO_SUCCESS;
+    for (int i = 0; i < LISTENS; i++)
+        if (watch_reported(&comm->watch, comm->transport)) {
+            comm_give_up(comm, 0);
+            break;
+        }
+    return comm_latched(comm);
+}
+
+/* ---- Giving up ---- */
+
+static void latch_timeout(alnico_comm_t comm, double waited)
+{
+    char text[128];
+    if (misleads(comm)) {
+        snprintf(text, sizeof text, "operations of communicator %d", comm->id);
+        tell(comm, ALNICO_ERROR_TIMEOUT, waited);
+        judge(comm, text);
+        return;
+    }
+    snprintf(text, sizeof text,
+             "communicator %d: its operations did not end within %g s; a rank did not come",
+             comm->id, comm->family->settings.timeout);
+    comm_latch(comm, ALNICO_ERROR_TIMEOUT, text);
+}
+
+void comm_give_up(alnico_comm_t comm, double waited)
+{
+    alnico_status_t status = (alnico_status_t)atomic_load(&comm->latch.status);
+    if (status == ALNICO_SUCCESS)
+        latch_timeout(comm, waited);
+    else if (misleads(comm))
+        tell(comm, status, waited);
+    BACKEND_EACH(backend, comm, abort)
+    backend->abort(comm);
+}
+
+/* Where another thread must not send, the one that calls on the communicator tells, in an operation
+ * or in its destroy; for that a backend that misleads gives it time. */
+alnico_status_t alnico_comm_abort(alnico_comm_t comm)
+{
+    TRY(comm_check(comm, "alnico_comm_abort"));
+    char detail[96];
+    snprintf(detail, sizeof detail, "communicator %d was aborted by this rank %d", comm->id,
+             comm->rank);
+    comm_latch(comm, ALNICO_ERROR_ABORTED, detail);
+    atomic_store(&comm->aborted, true);
+    if (comm->transport->concurrent)
+        tell(comm, ALNICO_ERROR_ABORTED, 0);
+    BACKEND_EACH(backend, comm, abort)
+    backend->abort(comm);
+    return ALNICO_SUCCESS;
+}

@@ -1,0 +1,284 @@
+/*
+ * The communicator's life: built over a transport, latched on the first error, drained and
+ * destroyed. The public entry points are in api_*.c. Creation and destruction run on the caller's
+ * thread; latch and abort on any.
+ */
+#include "comm/communicator/comm.h"
+
+#include "base/log.h"
+#include "base/status.h"
+#include "comm/operations/engine_operation.h"
+#include "comm/operations/stream_operation.h"
+#include "device/backoff.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAGIC = 0x2171c0de };
+
+/* Memory of destroyed communicators, kept for the next ones and never returned, so that a call on a
+ * destroyed one is an error and not a crash. It holds no state. */
+static struct {
+    pthread_mutex_t lock;
+    struct shell {
+        struct alnico_comm comm; /* first: a handle points here */
+        struct shell *next;
+    } * spare;
+} shells = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static alnico_comm_t shell_take(void)
+{
+    pthread_mutex_lock(&shells.lock);
+    struct shell *shell = shells.spare;
+    if (shell)
+        shells.spare = shell->next;
+    pthread_mutex_unlock(&shells.lock);
+    if (!shell)
+        return calloc(1, sizeof *shell);
+    memset(&shell->comm, 0, sizeof shell->comm);
+    return &shell->comm;
+}
+
+static void shell_give(alnico_comm_t comm)
+{
+    struct shell *shell = (struct shell *)comm;
+    pthread_mutex_lock(&shells.lock);
+    shell->next = shells.spare;
+    shells.spare = shell;
+    pthread_mutex_unlock(&shells.lock);
+}
+
+alnico_status_t comm_check(alnico_comm_t comm, const char *who)
+{
+    if (!comm)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: the communicator is NULL", who);
+    if (atomic_load_explicit(&comm->magic, memory_order_relaxed) != MAGIC)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: %p is not a communicator, or was destroyed",
+                         who, (void *)comm);
+    return ALNICO_SUCCESS;
+}
+
+int comm_enter(alnico_comm_t comm)
+{
+    int before = comm->device->current ? comm->device->current() : comm->device_index;
+    if (before != comm->device_index)
+        comm->device->enter(comm->device_index);
+    return before;
+}
+
+void comm_leave(alnico_comm_t comm, int before)
+{
+    if (before != comm->device_index)
+        comm->device->enter(before);
+}
+
+/* ---- Errors ---- */
+
+void comm_latch(alnico_comm_t comm, alnico_status_t status, const char *detail)
+{
+    struct latch *latch = &comm->latch;
+    pthread_mutex_lock(&latch->lock);
+    if (atomic_load(&latch->status) == ALNICO_SUCCESS) {
+        snprintf(latch->detail, sizeof latch->detail, "%s", detail);
+        atomic_store(&latch->status, status);
+        log_write(LOG_INFO, "communicator %d, rank %d: %s", comm->id, comm->rank, detail);
+    }
+    pthread_mutex_unlock(&latch->lock);
+}
+
+alnico_status_t comm_latched(alnico_comm_t comm)
+{
+    struct latch *latch = &comm->latch;
+    int status = atomic_load(&latch->status);
+    if (status == ALNICO_SUCCESS)
+        return ALNICO_SUCCESS;
+    pthread_mutex_lock(&latch->lock);
+    error_set((alnico_status_t)status, "%s", latch->detail);
+    pthread_mutex_unlock(&latch->lock);
+    return (alnico_status_t)status;
+}
+
+alnico_status_t comm_health(alnico_comm_t comm)
+{
+    BACKEND_EACH(backend, comm, health)
+    {
+        alnico_status_t status = backend->health(comm);
+        if (status != ALNICO_SUCCESS)
+            comm_latch(comm, status, alnico_error_detail());
+    }
+    return comm_latched(comm);
+}
+
+void comm_settle(alnico_comm_t comm)
+{
+    struct engine *engine = comm->device->host_accessible ? NULL : comm->family->engine;
+    struct backoff backoff = {.crowded = comm->crowded};
+    double timeout = comm->family->settings.timeout, most = timeout < 4 ? timeout / 4 : 1;
+    int64_t end_ns = backoff_now_ns() + (int64_t)(1e9 * most);
+    backoff_reset(&backoff);
+    while (engine && !engine_is_idle(engine) && backoff_now_ns() < end_ns) {
+        if (!engine_is_threaded(engine))
+            engine_pump(engine);
+        backoff_pause(&backoff);
+    }
+}
+
+/* ---- Families ---- */
+
+static alnico_status_t family_create(const struct transport *transport, struct family **out)
+{
+    struct family *family = calloc(1, sizeof *family);
+    *out = family;
+    if (!family)
+        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a communicator");
+    atomic_init(&family->members, 1);
+    pool_init(&family->pool, &device_cpu);
+    alnico_status_t status = topology_read(&family->topology);
+    if (status == ALNICO_SUCCESS && transport->rank == 0) {
+        settings_read(&family->settings);
+        settings_read_tuning(&family->settings, &family->tuning);
+    }
+    return status;
+}
+
+static void family_leave(struct family *family)
+{
+    if (!family || atomic_fetch_sub(&family->members, 1) != 1)
+        return;
+    engine_destroy(family->engine);
+    pool_finish(&family->pool);
+    tuning_finish(&family->tuning);
+    free(family);
+}
+
+/* ---- Building ---- */
+
+static alnico_status_t attach(alnico_comm_t comm, const char *who)
+{
+    streamed_attach(comm);
+    BACKEND_EACH(backend, comm, attach)
+    TRY(backend->attach(comm, who));
+    for (const struct tuning_step *step = comm->tuning.of[ALNICO_ALLREDUCE][0]; step->backend;
+         step++) {
+        const struct backend_ops *backend = backend_find(step->backend, comm->device);
+        if (backend && (!backend->supports || backend->supports(comm, NULL, step->algorithm)))
+            return ALNICO_SUCCESS;
+    }
+    return error_set(ALNICO_ERROR_UNSUPPORTED,
+                     "%s: no backend works between these ranks on %s; messages through the host "
+                     "need MPI_THREAD_MULTIPLE",
+                     who, comm->device->name);
+}
+
+/* Frees everything but the shell's memory. */
+static void dismantle(alnico_comm_t comm)
+{
+    atomic_store(&comm->magic, 0);
+    registration_finish(comm);
+    BACKEND_EACH(backend, comm, detach)
+    backend->detach(comm);
+    streamed_finish(comm);
+    watch_finish(&comm->watch, comm->transport);
+    comm->transport->ops->destroy(comm->transport);
+    tuning_steps_finish(&comm->tuning);
+    family_leave(comm->family);
+    pthread_mutex_destroy(&comm->latch.lock);
+    free(comm->group.messages);
+    shell_give(comm);
+}
+
+alnico_status_t comm_build(struct transport *transport, struct family *family,
+                           const struct device_ops *device, void *stream, const char *who,
+                           alnico_comm_t *out)
+{
+    alnico_comm_t comm = shell_take();
+    if (!comm) {
+        transport->ops->destroy(transport);
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
+    }
+    comm->rank = transport->rank;
+    comm->size = transport->size;
+    comm->device = device;
+    comm->device_index = device->current ? device->current() : 0;
+    comm->stream = stream;
+    comm->inline_stream = !stream && device->kind == ALNICO_DEVICE_CPU;
+    comm->transport = transport;
+    comm->messages_lane.wide = true;
+    pthread_mutex_init(&comm->latch.lock, NULL);
+    watch_init(&comm->watch);
+    alnico_status_t status = ALNICO_SUCCESS;
+    if (family)
+        atomic_fetch_add(&family->members, 1);
+    else
+        status = family_create(transport, &family);
+    comm->family = family;
+    if (status == ALNICO_SUCCESS)
+        status = comm_meet(comm, who);
+    if (status == ALNICO_SUCCESS)
+        status = comm_leave_mpi(comm, who);
+    if (status == ALNICO_SUCCESS)
+        status = attach(comm, who);
+    if (status != ALNICO_SUCCESS) {
+        dismantle(comm);
+        return status;
+    }
+    atomic_store(&comm->magic, MAGIC);
+    *out = comm;
+    return ALNICO_SUCCESS;
+}
+
+/* ---- The end ---- */
+
+void comm_drain(alnico_comm_t comm)
+{
+    struct engine *engine = comm->family->engine;
+    struct backoff backoff = {.crowded = comm->crowded};
+    backoff_reset(&backoff);
+    while (atomic_load_explicit(&comm->in_flight, memory_order_acquire) > 0) {
+        if (!engine_is_threaded(engine) && engine_pump(engine))
+            backoff_reset(&backoff);
+        else
+            backoff_pause(&backoff);
+    }
+}
+
+/* An error here, an abort that is to be told, or a report of another rank that this one has not
+ * seen yet. */
+static bool is_broken(alnico_comm_t comm)
+{
+    if (atomic_load(&comm->aborted)) {
+        struct report report = {.rank = comm->rank, .status = ALNICO_ERROR_ABORTED};
+        watch_tell(&comm->watch, comm->transport, &report);
+    }
+    return atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
+           watch_hears(&comm->watch, comm->transport);
+}
+
+/* The stream may still be at a gate of the last operation; it passes, and then no one holds the
+ * gates. */
+void alnico_comm_destroy(alnico_comm_t comm)
+{
+    if (!comm)
+        return;
+    if (comm_check(comm, "alnico_comm_destroy") != ALNICO_SUCCESS) {
+        log_write(LOG_WARNING, "%s", alnico_error_detail());
+        return;
+    }
+    int before = comm_enter(comm);
+    const struct device_ops *device = comm->device;
+    if (comm->group.open)
+        log_write(LOG_ERROR,
+                  "alnico_comm_destroy: a group is open on communicator %d, rank %d: its %d "
+                  "messages are forgotten",
+                  comm->id, comm->rank, comm->group.count);
+    if (comm_health(comm) != ALNICO_SUCCESS)
+        comm_give_up(comm, 0);
+    streamed_drain(comm);
+    comm_drain(comm);
+    comm->transport->broken = is_broken(comm);
+    hosted_finish(comm);
+    dismantle(comm);
+    if (device->enter)
+        device->enter(before);
+}

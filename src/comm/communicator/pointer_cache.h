@@ -1,0 +1,29 @@
+/* What a communicator knows about memory that it was given before. Asking the driver where a buffer
+ * lies takes a good part of a short call's time, so the answer holds for the buffer's whole
+ * allocation and for some calls. On the thread that calls on the communicator. */
+#ifndef ALNICO_COMM_COMMUNICATOR_POINTER_CACHE_H
+#define ALNICO_COMM_COMMUNICATOR_POINTER_CACHE_H
+
+#include "device/device.h"
+
+enum {
+    KNOWN_EXTENTS = 4,
+    KNOWN_CALLS =
+        64 /* for so many buffers an answer holds; what was freed meanwhile goes unnoticed */
+};
+
+struct known {
+    struct {
+        uintptr_t from;
+        size_t bytes;
+        unsigned left; /* 0: free, or to be asked again */
+    } extents[KNOWN_EXTENTS];
+    unsigned next; /* which one a new extent replaces */
+    bool some;     /* false: nothing is known, as where no question costs anything */
+};
+
+/* As the device's check_memory, which it calls for memory that is not known. Zeroed at first. */
+alnico_status_t known_check(struct known *known, const struct device_ops *device,
+                            const void *memory, const char *name, const char *who);
+
+#endif

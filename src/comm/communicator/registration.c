@@ -1,0 +1,162 @@
+/* Memory that users register with a communicator, so that backends may reach it on other ranks
+ * directly. On the caller's thread; registering and deregistering are collective. */
+#include "comm/api/api.h"
+
+#include "base/status.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+struct alnico_registration *registration_find(const struct alnico_comm *comm, const void *memory,
+                                              size_t bytes)
+{
+    for (struct alnico_registration *r = comm->registrations; r; r = r->next) {
+        size_t at = (size_t)((const char *)memory - r->base);
+        if ((const char *)memory >= r->base && at <= r->bytes && bytes <= r->bytes - at)
+            return r;
+    }
+    return NULL;
+}
+
+/* ---- What all ranks must agree on ---- */
+
+struct offer {
+    uint64_t bytes;
+    int status; /* of this rank's arguments */
+};
+
+static alnico_status_t check(alnico_comm_t comm, const void *memory, size_t bytes, const char *who)
+{
+    if (!memory)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: memory is NULL", who);
+    if (bytes == 0 || (uintptr_t)memory > UINTPTR_MAX - bytes)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: bytes is %zu, expected 1 to the end of memory",
+                         who, bytes);
+    int before = comm_enter(comm);
+    alnico_status_t status = comm->device->check_memory
+                                 ? comm->device->check_memory(memory, "memory", who)
+                                 : ALNICO_SUCCESS;
+    comm_leave(comm, before);
+    return status;
+}
+
+/* A bad argument of one rank is everybody's error, so that nobody waits for it. */
+static alnico_status_t compare(const struct offer *offers, int size, int rank, const char *who)
+{
+    if (offers[rank].status != ALNICO_SUCCESS)
+        return (alnico_status_t)offers[rank].status;
+    for (int i = 0; i < size; i++) {
+        if (offers[i].status != ALNICO_SUCCESS)
+            return error_set((alnico_status_t)offers[i].status,
+                             "%s: rank %d refuses its own arguments", who, i);
+        if (offers[i].bytes != offers[0].bytes)
+            return error_set(
+                ALNICO_ERROR_MISMATCH, "%s: bytes is %llu on rank 0 and %llu on rank %d", who,
+                (unsigned long long)offers[0].bytes, (unsigned long long)offers[i].bytes, i);
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t agree(alnico_comm_t comm, const struct offer *mine, const char *who)
+{
+    struct offer *offers = calloc((size_t)comm->size, sizeof *offers);
+    if (!offers)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
+    alnico_status_t status = comm_agree_first(comm, who, who, mine, offers, sizeof *mine);
+    if (status == ALNICO_SUCCESS)
+        status = compare(offers, comm->size, comm->rank, who);
+    free(offers);
+    return status;
+}
+
+/* ---- Registering ---- */
+
+static void withdraw(struct alnico_registration *r)
+{
+    BACKEND_EACH(backend, r->comm, withdraw)
+    backend->withdraw(r->comm, r);
+}
+
+static alnico_status_t enroll(struct alnico_registration *r, const char *who)
+{
+    BACKEND_EACH(backend, r->comm, enroll)
+    {
+        alnico_status_t status = backend->enroll(r->comm, r, who);
+        if (status != ALNICO_SUCCESS) {
+            withdraw(r);
+            return status;
+        }
+    }
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t alnico_comm_register(alnico_comm_t comm, void *memory, size_t bytes,
+                                     alnico_registration_t *out)
+{
+    const char *who = "alnico_comm_register";
+    if (!out)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
+    *out = NULL;
+    TRY(api_ready(comm, who));
+    struct alnico_registration *r = calloc(1, sizeof *r);
+    struct offer mine = {bytes, r ? check(comm, memory, bytes, who)
+                                  : error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who)};
+    alnico_status_t status = agree(comm, &mine, who);
+    if (status == ALNICO_SUCCESS) {
+        *r = (struct alnico_registration){.comm = comm, .base = memory, .bytes = bytes};
+        int before = comm_enter(comm);
+        comm_settle(comm);
+        status = enroll(r, who);
+        comm_leave(comm, before);
+    }
+    if (status != ALNICO_SUCCESS) {
+        free(r);
+        return status;
+    }
+    r->next = comm->registrations;
+    comm->registrations = r;
+    *out = r;
+    return ALNICO_SUCCESS;
+}
+
+static void drop(struct alnico_registration *r)
+{
+    struct alnico_registration **link = &r->comm->registrations;
+    while (*link != r)
+        link = &(*link)->next;
+    *link = r->next;
+    withdraw(r);
+    free(r);
+}
+
+static bool is_live(alnico_comm_t comm, const struct alnico_registration *registration)
+{
+    for (const struct alnico_registration *r = comm->registrations; r; r = r->next)
+        if (r == registration)
+            return true;
+    return false;
+}
+
+alnico_status_t alnico_comm_deregister(alnico_comm_t comm, alnico_registration_t registration)
+{
+    const char *who = "alnico_comm_deregister";
+    TRY(comm_check(comm, who));
+    if (!is_live(comm, registration))
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "%s: registration %p is not one of communicator %d, or was deregistered",
+                         who, (void *)registration, comm->id);
+    TRY(alnico_synchronize(comm));
+    struct offer mine = {registration->bytes, ALNICO_SUCCESS};
+    TRY(agree(comm, &mine, who));
+    int before = comm_enter(comm);
+    comm_settle(comm);
+    drop(registration);
+    comm_leave(comm, before);
+    return ALNICO_SUCCESS;
+}
+
+void registration_finish(alnico_comm_t comm)
+{
+    while (comm->registrations)
+        drop(comm->registrations);
+}

@@ -1,0 +1,167 @@
+/* The first messages of a communicator: what its ranks tell each other about themselves, and what
+ * follows from that for all of them alike. On the caller's thread. */
+#include "comm/communicator/comm.h"
+
+#include "base/log.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What every rank tells the others when a communicator is made. */
+struct member {
+    uint64_t host_id;
+    struct core_set process;
+    struct settings settings; /* rank 0's count */
+    int id;                   /* the next communicator's, as far as this rank knows */
+    char device[32];          /* its name on its host; "": ranks may share it, or it is unknown */
+};
+
+/* Kernels of two ranks that wait for each other on one device might never run at the same time. */
+static alnico_status_t check_devices(const struct member *members, int size, const char *who)
+{
+    for (int i = 1; i < size; i++)
+        for (int j = 0; j < i; j++)
+            if (*members[i].device && members[i].host_id == members[j].host_id &&
+                strcmp(members[i].device, members[j].device) == 0)
+                return error_set(ALNICO_ERROR_ARGUMENT,
+                                 "%s: ranks %d and %d are both on GPU %s of one host; each rank "
+                                 "needs a GPU of its own, made current before",
+                                 who, j, i, members[i].device);
+    return ALNICO_SUCCESS;
+}
+
+static void learn_places(alnico_comm_t comm, const struct member *members, struct core_set *sets)
+{
+    for (int i = 0; i < comm->size; i++) {
+        bool first = true;
+        for (int j = 0; j < i && first; j++)
+            first = members[j].host_id != members[i].host_id;
+        comm->hosts += first;
+        if (members[i].host_id != members[comm->rank].host_id)
+            continue;
+        comm->local_rank += i < comm->rank;
+        sets[comm->local_size++] = members[i].process;
+    }
+}
+
+static int engine_core(const alnico_comm_t comm, const struct core_set *sets)
+{
+    const char *text = variable_text(VARIABLE_ENGINE_CORE);
+    if (strcmp(text, "auto") == 0)
+        return topology_engine_core(&comm->family->topology, sets, comm->local_rank,
+                                    comm->local_size);
+    char *end;
+    long unit = strtol(text, &end, 10);
+    if (end != text && !*end && unit >= 0 && unit < CORE_SET_WORDS * 64)
+        return (int)unit;
+    if (strcmp(text, "none") != 0)
+        log_write(LOG_WARNING, "ALNICO_ENGINE_CORE is '%s', expected auto, none or a number", text);
+    return -1;
+}
+
+static alnico_status_t start_engine(alnico_comm_t comm, const struct core_set *sets)
+{
+    struct family *family = comm->family;
+    int units = family->topology.units;
+    comm->crowded = comm->local_size > units;
+    if (family->engine)
+        return ALNICO_SUCCESS;
+    struct engine_options options = {.threaded = comm->transport->concurrent,
+                                     .crowded = 2 * comm->local_size > units,
+                                     .core = engine_core(comm, sets)};
+    return engine_create(&options, &family->engine);
+}
+
+/* A program may have communicators of both devices: a name that only the other one has is not meant
+ * for this one. */
+static void force_algorithm(alnico_comm_t comm, int collective, const char *name)
+{
+    struct forced *forced = &comm->forced[collective];
+    if (!*name)
+        return;
+    forced->algorithm =
+        tuning_algorithm_named((int)comm->device->kind, collective, name, &forced->backend);
+    if (!forced->algorithm)
+        log_write(LOG_INFO, "%s is '%s' on rank 0, which %s does not have: the table chooses",
+                  variable_info((enum variable)(VARIABLE_ALLREDUCE + collective))->name, name,
+                  comm->device->name);
+}
+
+static alnico_status_t apply_settings(alnico_comm_t comm, const struct settings *settings,
+                                      const char *who)
+{
+    if (settings->status != ALNICO_SUCCESS)
+        return error_set(settings->status, "%s: %s", who, settings->detail);
+    if (!comm->family->engine) /* a new family: nobody reads them yet */
+        comm->family->settings = *settings;
+    for (int c = 0; c < COLLECTIVES; c++)
+        force_algorithm(comm, c, settings->algorithm[c]);
+    return ALNICO_SUCCESS;
+}
+
+/* The rows of rank 0's file become everybody's. A family that has an engine has its rows. */
+static alnico_status_t share_tuning(alnico_comm_t comm, const char *who)
+{
+    struct family *family = comm->family;
+    struct tuning *tuning = &family->tuning;
+    size_t count = (size_t)family->settings.tuning_rows;
+    if (family->engine || count == 0)
+        return ALNICO_SUCCESS;
+    if (comm->rank > 0)
+        tuning->rows = calloc(count, sizeof *tuning->rows);
+    if (!tuning->rows)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for a tuning table of %zu rows", who,
+                         count);
+    tuning->count = (int)count;
+    return comm_broadcast(comm->transport, NULL, family->settings.timeout, who, tuning->rows,
+                          count * sizeof *tuning->rows);
+}
+
+/* The first message between the ranks: all learn each other's hosts and rank 0's settings. Until
+ * they do, each waits as long as its own environment says. */
+alnico_status_t comm_meet(alnico_comm_t comm, const char *who)
+{
+    static atomic_int next_id = 1;
+    struct family *family = comm->family;
+    struct settings own;
+    settings_read(&own);
+    double timeout = own.status == ALNICO_SUCCESS ? own.timeout : 600;
+    struct member mine = {.host_id = family->topology.host_id,
+                          .process = family->topology.process,
+                          .settings = family->settings,
+                          .id = atomic_load(&next_id)};
+    if (comm->device->identify)
+        comm->device->identify(mine.device, sizeof mine.device);
+    size_t size = (size_t)comm->size;
+    struct member *members = calloc(size, sizeof *members);
+    struct core_set *sets = calloc(size, sizeof *sets);
+    alnico_status_t status = ALNICO_ERROR_MEMORY;
+    if (!members || !sets) {
+        error_set(status, "%s: no memory for %d ranks", who, comm->size);
+        goto free_members;
+    }
+    status = comm_exchange(comm->transport, NULL, timeout, who, &mine, members, sizeof mine);
+    if (status != ALNICO_SUCCESS)
+        goto free_members;
+    for (int i = 0; i < comm->size; i++)
+        comm->id = members[i].id > comm->id ? members[i].id : comm->id;
+    int seen = atomic_load(&next_id);
+    while (seen <= comm->id && !atomic_compare_exchange_weak(&next_id, &seen, comm->id + 1))
+        ;
+    learn_places(comm, members, sets);
+    status = check_devices(members, comm->size, who);
+    if (status == ALNICO_SUCCESS)
+        status = apply_settings(comm, &members[0].settings, who);
+    if (status == ALNICO_SUCCESS)
+        status = share_tuning(comm, who);
+    if (status == ALNICO_SUCCESS)
+        status = tuning_steps_init(&comm->tuning, &comm->family->tuning, (int)comm->device->kind,
+                                   comm->size, comm->hosts);
+    if (status == ALNICO_SUCCESS)
+        status = start_engine(comm, sets);
+free_members:
+    free(members);
+    free(sets);
+    return status;
+}

@@ -1,0 +1,410 @@
+/*
+ * The shared segment: a page or more of what the ranks tell about themselves, then the owner's
+ * bytes. It is a sealed memfd of rank 0. The others learn from the first exchange where rank 0
+ * listens and connect, say in the second whether they could, so that nobody waits for those who
+ * cannot, and get the descriptor (hostmem/descriptor_passing.h).
+ */
+#include "comm/hostmem/segment.h"
+
+#include "base/status.h"
+#include "comm/hostmem/descriptor_passing.h"
+#include "comm/hostmem/process.h"
+#include "device/backoff.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* In the segment, one a rank. Written by its rank before the last exchange; `left` later. */
+struct segment_member {
+    struct process_id process;
+    atomic_bool left;
+};
+
+/* One process's view of the segment. */
+struct mapping {
+    atomic_int users; /* ranks of this process that have not left */
+    char *start;
+    size_t bytes; /* with the members */
+};
+
+/* What every rank says first. */
+struct card {
+    struct process_id process;
+    uint64_t bytes;
+    struct handover_card first; /* rank 0's; no address: it failed */
+};
+
+/* What every rank says when it has connected, and last. */
+struct outcome {
+    struct mapping *mapping; /* for the other ranks of its process */
+    int32_t status;
+    char detail[244];
+};
+
+/* While a segment is made. */
+struct making {
+    struct segment *out;
+    segment_exchange *exchange;
+    void *context;
+    struct card *cards;
+    struct card mine;
+    struct outcome *outcomes;
+    int leader, near;     /* the lowest rank of this process, and how many ranks it has */
+    int far;              /* other processes than rank 0's */
+    int memory, listener; /* rank 0's descriptors, or -1 */
+    int connection;       /* to rank 0, or -1 */
+    double timeout;
+    int64_t end_ns;
+};
+
+static size_t page_round(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+static size_t members_bytes(int size)
+{
+    return page_round((size_t)size * sizeof(struct segment_member));
+}
+
+static size_t whole_bytes(const struct segment *s)
+{
+    return members_bytes(s->size) + page_round(s->bytes);
+}
+
+/* ---- Mappings ---- */
+
+static alnico_status_t mapping_create(int memory, size_t bytes, int users, struct mapping **out)
+{
+    struct mapping *mapping = malloc(sizeof *mapping);
+    if (!mapping)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for a segment");
+    void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+    if (start == MAP_FAILED) {
+        free(mapping);
+        return handover_error("mmap of a segment");
+    }
+    *mapping = (struct mapping){.start = start, .bytes = bytes};
+    atomic_init(&mapping->users, users);
+    *out = mapping;
+    return ALNICO_SUCCESS;
+}
+
+static void mapping_leave(struct mapping *mapping, int users)
+{
+    if (!mapping || atomic_fetch_sub(&mapping->users, users) != users)
+        return;
+    munmap(mapping->start, mapping->bytes);
+    free(mapping);
+}
+
+/* ---- Rank 0: makes the memory and listens ---- */
+
+static alnico_status_t make_memory(struct making *m, size_t bytes)
+{
+    m->memory = memfd_create("alnico", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (m->memory < 0)
+        return handover_error("memfd_create");
+    if (ftruncate(m->memory, (off_t)bytes) != 0)
+        return handover_error("ftruncate of a segment");
+    if (fcntl(m->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        return handover_error("fcntl of a segment's seals");
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t begin_first(struct making *m)
+{
+    TRY(make_memory(m, whole_bytes(m->out)));
+    return handover_listen(m->out->size, &m->listener, &m->mine.first);
+}
+
+/* Hands the descriptor to the other processes, which have connected. */
+static alnico_status_t serve(const struct making *m)
+{
+    for (int served = 0; served < m->far;) {
+        int rank, connection;
+        alnico_status_t status =
+            handover_accept(m->listener, &m->mine.first, m->end_ns, &connection, &rank);
+        if (status == ALNICO_ERROR_TIMEOUT)
+            return error_set(status, "%d of %d processes did not fetch the shared segment",
+                             m->far - served, m->far);
+        TRY(status);
+        served += handover_send(connection, m->memory);
+        close(connection);
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* Before the outcome is exchanged: whoever connects too late is refused at once. */
+static void stop_listening(struct making *m)
+{
+    if (m->listener >= 0)
+        close(m->listener);
+    m->listener = -1;
+}
+
+/* ---- The others fetch it ---- */
+
+/* A process that dies closes its sockets a little before its end can be seen. */
+static alnico_status_t blame_first(const struct making *m, alnico_status_t status)
+{
+    enum { DYING_MS = 200 };
+    if (status != ALNICO_ERROR_SYSTEM || !process_ends(&m->cards[0].process, DYING_MS))
+        return status;
+    return error_set(ALNICO_ERROR_TIMEOUT, "rank 0 did not come: its process has ended");
+}
+
+static alnico_status_t fetch(const struct making *m)
+{
+    int memory;
+    struct segment *s = m->out;
+    if (!handover_receive(m->connection, m->end_ns, &memory))
+        return handover_left_ms(m->end_ns) == 0
+                   ? error_set(ALNICO_ERROR_TIMEOUT, "rank 0 sent no shared segment")
+                   : blame_first(m, error_set(ALNICO_ERROR_SYSTEM, "rank 0 closed the connection"));
+    alnico_status_t status = mapping_create(memory, whole_bytes(s), m->near, &s->mapping);
+    close(memory);
+    return status;
+}
+
+/* ---- Together ---- */
+
+static int leader_of(const struct making *m, int rank)
+{
+    int leader = 0;
+    while (!process_same(&m->cards[leader].process, &m->cards[rank].process))
+        leader++;
+    return leader;
+}
+
+static alnico_status_t check_bytes(const struct making *m)
+{
+    for (int i = 1; i < m->out->size; i++)
+        if (m->cards[i].bytes != m->cards[0].bytes)
+            return error_set(ALNICO_ERROR_MISMATCH,
+                             "rank 0 asks for a segment of %llu bytes, and rank %d for %llu",
+                             (unsigned long long)m->cards[0].bytes, i,
+                             (unsigned long long)m->cards[i].bytes);
+    return ALNICO_SUCCESS;
+}
+
+/* Each of the two waits ends well before those that the others spend in the exchange after it. */
+static void begin_wait(struct making *m)
+{
+    double limit = m->timeout < 1e9 ? m->timeout : 1e9;
+    m->end_ns = backoff_now_ns() + (int64_t)(limit * 1e9 / 2);
+}
+
+/* The leader of another process than rank 0's goes to it, and need not be let in yet. */
+static alnico_status_t knock(struct making *m)
+{
+    struct segment *s = m->out;
+    m->leader = leader_of(m, s->rank);
+    for (int i = 0; i < s->size; i++) {
+        m->far += i > 0 && leader_of(m, i) == i;
+        m->near += leader_of(m, i) == m->leader;
+    }
+    TRY(check_bytes(m));
+    if (s->rank != m->leader || s->rank == 0)
+        return ALNICO_SUCCESS;
+    begin_wait(m);
+    return blame_first(m,
+                       handover_connect(&m->cards[0].first, 0, s->rank, m->end_ns, &m->connection));
+}
+
+/* The leader of a process maps the segment for all its ranks, and enters them. */
+static alnico_status_t share(struct making *m)
+{
+    struct segment *s = m->out;
+    if (s->rank != m->leader)
+        return ALNICO_SUCCESS;
+    begin_wait(m);
+    if (s->rank > 0) {
+        TRY(fetch(m));
+    } else {
+        TRY(mapping_create(m->memory, whole_bytes(s), m->near, &s->mapping));
+        TRY(serve(m));
+    }
+    struct segment_member *members = (struct segment_member *)(void *)s->mapping->start;
+    for (int i = 0; i < s->size; i++)
+        if (leader_of(m, i) == m->leader)
+            members[i].process = m->mine.process;
+    return ALNICO_SUCCESS;
+}
+
+/* The lowest rank that failed gives all ranks their status and detail. */
+static alnico_status_t judge(const struct outcome *all, int size)
+{
+    for (int i = 0; i < size; i++)
+        if (all[i].status != ALNICO_SUCCESS)
+            return error_set((alnico_status_t)all[i].status, "rank %d: %.*s", i,
+                             (int)sizeof all[i].detail - 1, all[i].detail);
+    return ALNICO_SUCCESS;
+}
+
+/* All ranks learn how it went for all: *status becomes everybody's. Fails if they cannot. */
+static alnico_status_t agree(struct making *m, alnico_status_t *status)
+{
+    struct outcome mine = {.mapping = m->out->mapping, .status = *status};
+    if (*status != ALNICO_SUCCESS)
+        strncpy(mine.detail, alnico_error_detail(), sizeof mine.detail - 1);
+    TRY(m->exchange(m->context, &mine, m->outcomes, sizeof mine));
+    *status = judge(m->outcomes, m->out->size);
+    return ALNICO_SUCCESS;
+}
+
+/* The leader's mapping is that of all its ranks, or nobody's. */
+static void settle(struct making *m, alnico_status_t status)
+{
+    struct segment *s = m->out;
+    if (status != ALNICO_SUCCESS) {
+        mapping_leave(s->mapping, m->near);
+        s->mapping = NULL;
+        return;
+    }
+    s->mapping = m->outcomes[m->leader].mapping;
+    s->members = (struct segment_member *)(void *)s->mapping->start;
+    s->base = s->mapping->start + members_bytes(s->size);
+}
+
+/* If the last exchange itself fails, a mapping for several ranks stays: one of them may have got
+ * it. */
+static alnico_status_t make(struct making *m)
+{
+    alnico_status_t status = m->out->rank == 0 ? begin_first(m) : ALNICO_SUCCESS;
+    if (status != ALNICO_SUCCESS)
+        m->mine.first.address_bytes = 0;
+    TRY(m->exchange(m->context, &m->mine, m->cards, sizeof m->mine));
+    if (m->cards[0].first.address_bytes)
+        status = knock(m);
+    TRY(agree(m, &status));
+    TRY(status);
+    status = share(m);
+    stop_listening(m);
+    TRY(agree(m, &status));
+    settle(m, status);
+    return status;
+}
+
+alnico_status_t segment_create(segment_exchange *exchange, void *context, int rank, int size,
+                               size_t bytes, double timeout, struct segment *out)
+{
+    memset(out, 0, sizeof *out);
+    *out = (struct segment){.rank = rank, .size = size, .bytes = bytes};
+    struct making m = {.out = out,
+                       .exchange = exchange,
+                       .context = context,
+                       .mine.bytes = bytes,
+                       .memory = -1,
+                       .listener = -1,
+                       .connection = -1,
+                       .timeout = timeout};
+    process_identify(&m.mine.process);
+    m.cards = calloc((size_t)size, sizeof *m.cards);
+    m.outcomes = calloc((size_t)size, sizeof *m.outcomes);
+    out->pidfds = malloc((size_t)size * sizeof *out->pidfds);
+    alnico_status_t status = ALNICO_ERROR_MEMORY;
+    if (!m.cards || !m.outcomes || !out->pidfds) {
+        error_set(status, "no memory for %d ranks", size);
+        goto close_descriptors;
+    }
+    for (int i = 0; i < size; i++)
+        atomic_init(&out->pidfds[i], -1);
+    status = make(&m);
+close_descriptors:
+    stop_listening(&m);
+    if (m.memory >= 0)
+        close(m.memory);
+    if (m.connection >= 0)
+        close(m.connection);
+    free(m.cards);
+    free(m.outcomes);
+    if (status != ALNICO_SUCCESS)
+        segment_destroy(out);
+    return status;
+}
+
+bool segment_is_refused(alnico_status_t status)
+{
+    return status == ALNICO_ERROR_UNSUPPORTED || status == ALNICO_ERROR_SYSTEM ||
+           status == ALNICO_ERROR_TIMEOUT;
+}
+
+void segment_destroy(struct segment *s)
+{
+    if (s->members)
+        atomic_store_explicit(&s->members[s->rank].left, true, memory_order_release);
+    mapping_leave(s->mapping, 1);
+    for (int i = 0; s->pidfds && i < s->size; i++)
+        if (atomic_load(&s->pidfds[i]) >= 0)
+            close(atomic_load(&s->pidfds[i]));
+    free(s->pidfds);
+    memset(s, 0, sizeof *s);
+}
+
+struct mapping *segment_hold(const struct segment *s)
+{
+    atomic_fetch_add(&s->mapping->users, 1);
+    return s->mapping;
+}
+
+void segment_let_go(struct mapping *mapping)
+{
+    mapping_leave(mapping, 1);
+}
+
+/* ---- Who lives ---- */
+
+bool segment_near(const struct segment *s, int rank)
+{
+    return process_same(&s->members[rank].process, &s->members[s->rank].process);
+}
+
+int segment_pid(const struct segment *s, int rank)
+{
+    const struct process_id *process = &s->members[rank].process;
+    return process_visible(process) ? (int)process->pid : 0;
+}
+
+/* Opens the process's descriptor once; of two threads that do, one closes its own again. */
+static int descriptor_of(const struct segment *s, int rank)
+{
+    int pidfd = atomic_load(&s->pidfds[rank]);
+    if (pidfd >= 0)
+        return pidfd;
+    pidfd = process_open(&s->members[rank].process);
+    int none = -1;
+    if (pidfd >= 0 && !atomic_compare_exchange_strong(&s->pidfds[rank], &none, pidfd)) {
+        close(pidfd);
+        return none;
+    }
+    return pidfd;
+}
+
+static bool has_ended(const struct segment *s, int rank)
+{
+    return !segment_near(s, rank) &&
+           process_ended(&s->members[rank].process, descriptor_of(s, rank));
+}
+
+static bool has_left(const struct segment *s, int rank)
+{
+    return atomic_load_explicit(&s->members[rank].left, memory_order_acquire);
+}
+
+bool segment_alive(const struct segment *s, int rank)
+{
+    return !has_left(s, rank) && !has_ended(s, rank);
+}
+
+/* Its mark is read after its end, when it is final. */
+bool segment_gone(const struct segment *s, int rank)
+{
+    return has_ended(s, rank) && !has_left(s, rank);
+}

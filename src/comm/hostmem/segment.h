@@ -1,0 +1,63 @@
+/*
+ * Memory that all ranks of one host map. It has no name in any file system: rank 0 makes it and
+ * hands a descriptor to the other processes over unix sockets, so that nothing is left when they
+ * end, however they end, and the size of /dev/shm does not matter. Made and destroyed on the
+ * caller's thread.
+ */
+#ifndef ALNICO_COMM_HOSTMEM_SEGMENT_H
+#define ALNICO_COMM_HOSTMEM_SEGMENT_H
+
+#include <alnico/alnico.h>
+
+#include <stdint.h>
+
+struct mapping;
+struct segment_member;
+
+struct segment {
+    void *base;   /* zero at first, aligned to a page */
+    size_t bytes; /* as asked for */
+    int rank, size;
+
+    struct mapping *mapping; /* shared by the ranks of a process */
+    struct segment_member *members;
+    _Atomic int *pidfds; /* of the other ranks' processes, opened when first asked for */
+};
+
+/* How the ranks exchange a few hundred bytes before they share memory: an allgather of `bytes` from
+ * `mine` of every rank into `all`, in rank order, on the caller's thread. */
+typedef alnico_status_t segment_exchange(void *context, const void *mine, void *all, size_t bytes);
+
+/* Makes a segment of `bytes` bytes for `size` ranks (collective). Ranks that are threads of one
+ * process share one mapping. Waits for `timeout` seconds at most, besides what `exchange` waits, and
+ * hardly at all where ranks cannot reach each other. Every rank gets the same status, with the
+ * detail of the lowest rank that failed, unless `exchange` itself fails. On failure *out is zeroed.
+ * Errors: SYSTEM, MEMORY, TIMEOUT, MISMATCH (`bytes` differ), and those of `exchange`. */
+alnico_status_t segment_create(segment_exchange *exchange, void *context, int rank, int size,
+                               size_t bytes, double timeout, struct segment *out);
+
+/* Of a status that all ranks got: whether these ranks cannot share memory, and may do without. */
+bool segment_is_refused(alnico_status_t status);
+
+/* Marks this rank as left and unmaps, without waiting for the others, who may go on using theirs. A
+ * zeroed segment is fine. */
+void segment_destroy(struct segment *segment);
+
+/* Keeps the segment mapped until it is let go of, also after segment_destroy. */
+struct mapping *segment_hold(const struct segment *segment);
+void segment_let_go(struct mapping *mapping);
+
+/* Whether `rank` has neither left nor ended with its process. True if nobody can tell. Never
+ * blocks; any thread, until segment_destroy. */
+bool segment_alive(const struct segment *segment, int rank);
+
+/* Whether the process of `rank` ended before the rank left: it was killed, or exited in between. */
+bool segment_gone(const struct segment *segment, int rank);
+
+/* Whether `rank` is a thread of the calling process and shares its addresses. */
+bool segment_near(const struct segment *segment, int rank);
+
+/* The process number of `rank` as the calling process sees it; 0 if it cannot. */
+int segment_pid(const struct segment *segment, int rank);
+
+#endif

@@ -1,0 +1,92 @@
+/* Operations that the progress engine carries out for a backend: order with the stream, deadline,
+ * errors, requests and recycling. A backend embeds struct hosted, fills one struct work_ops, and
+ * adds what is its own. */
+#ifndef ALNICO_COMM_OPERATIONS_ENGINE_OPERATION_H
+#define ALNICO_COMM_OPERATIONS_ENGINE_OPERATION_H
+
+#include "comm/backends/backend.h"
+#include "progress/gate.h"
+
+/* Waiting: for the stream to open `ready`. Leaving: it gives up, and learns from other ranks
+ * why. */
+enum hosted_phase { HOSTED_WAITING, HOSTED_RUNNING, HOSTED_LEAVING };
+
+struct hosted {
+    struct op op;                  /* first: the engine's view */
+    struct alnico_request request; /* the user's view */
+    struct hosted *next;           /* in the communicator's lists */
+    alnico_comm_t comm;
+    const struct work_ops *work;
+    struct call call;
+    size_t *lists; /* of a vector form; see call_keep_lists */
+    struct gate ready, done;
+    enum hosted_phase phase;
+    bool claimed;          /* the user holds the request */
+    atomic_bool retired;   /* nobody polls it any more */
+    alnico_status_t ended; /* how; valid once retired */
+    /* Among the communicator's operations, from 1; of messages, the last before them. */
+    uint64_t sequence;
+    int awaited; /* which rank, when it gave up; -1: all */
+    unsigned idle_polls;
+    /* When it last advanced, or its turn came; 0 before the first look at the clock. */
+    double stalled_at;
+    bool overdue; /* at the last look */
+};
+
+/* What a backend's operations do; called by whoever polls. */
+struct work_ops {
+    const struct backend_ops *backend;
+    /* Of the struct that begins with struct hosted; zeroed once, when it is allocated. */
+    size_t bytes;
+
+    /* One step without blocking: ALNICO_PENDING, SUCCESS, or an error. Sets *moved if anything
+     * advanced. */
+    alnico_status_t (*poll)(struct hosted *, bool *moved);
+
+    /* After an error or in an abort: from now on the user's buffers are not touched. */
+    void (*cancel)(struct hosted *);
+
+    /* Whether it may run: asked before the first poll, while earlier operations of the communicator
+     * may be under way. Optional: always. */
+    bool (*may_run)(struct hosted *);
+
+    /* Whether it cannot advance before an earlier operation has ended, which then has the deadline:
+     * asked while it stalls. Optional: never. */
+    bool (*is_queued)(struct hosted *);
+
+    /* On a real stream, by the caller: opens `ready`, and holds the stream at `done`. Optional: the
+     * gates do. */
+    alnico_status_t (*open)(struct hosted *);
+    alnico_status_t (*hold)(struct hosted *);
+
+    /* Of messages, which only two ranks know of: the rank that is awaited. They have a lane of
+     * their own, without a window. Optional: an operation of all ranks. */
+    int (*awaits)(const struct hosted *);
+
+    /* Frees what it has beside its bytes, which nobody uses any more. Optional. */
+    void (*finish)(struct hosted *);
+};
+
+/* An operation to fill and start; NULL, with the detail, if there is no memory. */
+struct hosted *hosted_take(alnico_comm_t comm, const struct work_ops *work);
+
+/* Keeps the lists of a vector form for as long as it runs, and points `call` to them. Errors:
+ * MEMORY. */
+alnico_status_t hosted_keep_lists(struct hosted *h, struct call *call);
+
+/* It is not started. */
+void hosted_put_back(struct hosted *h);
+
+/* Starts it, as backend_ops->start says. */
+alnico_status_t hosted_start(struct hosted *h, const struct call *call, alnico_request_t *request);
+
+/* The backend's slots of the same names. */
+alnico_status_t hosted_join(alnico_request_t request);
+alnico_status_t hosted_test(alnico_request_t request);
+alnico_status_t hosted_synchronize(alnico_request_t request);
+void hosted_release(alnico_request_t request);
+
+/* Frees all operations of a communicator; nothing is in flight. */
+void hosted_finish(alnico_comm_t comm);
+
+#endif

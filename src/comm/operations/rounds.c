@@ -1,0 +1,179 @@
+/*
+ * The executor. A round is posted whole, an exchange's receive before its send unless the transport
+ * wants it otherwise; it ends when all its transfers have, and what arrived for a reduction has
+ * been combined. The exchange's send must end before its reduction, which may overwrite what is
+ * being sent. Called wherever an operation is polled.
+ */
+#include "comm/operations/rounds.h"
+
+#include "base/datatype.h"
+#include "base/status.h"
+
+#include <assert.h>
+
+void rounds_begin(struct rounds *r)
+{
+    r->element = datatype_bytes(r->type);
+    r->round = 0;
+    r->rounds = r->algorithm->rounds(&r->shape);
+    r->open = 0;
+    r->pending = r->many ? r->many : r->few;
+}
+
+static char *span_start(const struct rounds *r, const struct span *span)
+{
+    return r->buffer[span->in] + span->at * r->element;
+}
+
+/* Lower rank first, so that ranks which compute the same sum get the same bits. */
+static alnico_status_t combine(struct rounds *r, const struct exchange *x, const char *arrival)
+{
+    char *mine = span_start(r, &x->recv);
+    bool lower = x->from < r->shape.rank;
+    return r->device->reduce(mine, lower ? arrival : mine, lower ? mine : arrival, x->recv.len,
+                             r->type, r->op, r->stream);
+}
+
+static alnico_status_t do_local(struct rounds *r, const struct exchange *x)
+{
+    if (x->recv.len == 0)
+        return ALNICO_SUCCESS;
+    const char *source = span_start(r, &x->send);
+    if (x->reduce)
+        return combine(r, x, source);
+    char *target = span_start(r, &x->recv);
+    return source == target ? ALNICO_SUCCESS
+                            : r->device->copy(target, source, x->recv.len * r->element, r->stream);
+}
+
+static alnico_status_t post_receive(struct rounds *r, struct pending *p)
+{
+    const struct exchange *x = &p->exchange;
+    struct transport *t = r->transport;
+    if (x->from < 0 || (x->recv.len == 0 && !r->empty))
+        return ALNICO_SUCCESS;
+    char *target = x->reduce ? p->arrival : span_start(r, &x->recv);
+    TRY(t->ops->irecv(t, x->from, r->tag, target, x->recv.len * r->element, &p->recv));
+    p->receiving = true;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t post_send(struct rounds *r, struct pending *p)
+{
+    const struct exchange *x = &p->exchange;
+    struct transport *t = r->transport;
+    if (x->to < 0 || (x->send.len == 0 && !r->empty))
+        return ALNICO_SUCCESS;
+    TRY(t->ops->isend(t, x->to, r->tag, span_start(r, &x->send), x->send.len * r->element,
+                      &p->send));
+    p->sending = true;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t post(struct rounds *r, struct pending *p, char *arrival)
+{
+    bool sends_first = r->transport->sends_first;
+    p->sending = p->receiving = false;
+    p->arrival = arrival;
+    TRY(sends_first ? post_send(r, p) : post_receive(r, p));
+    return sends_first ? post_receive(r, p) : post_send(r, p);
+}
+
+static alnico_status_t post_round(struct rounds *r)
+{
+    char *arrival = r->arrivals;
+    struct exchange x;
+    for (int k = 0; r->algorithm->round(&r->shape, r->round, k, &x); k++) {
+        assert(k < EXCHANGES || r->many);
+        if (x.to == r->shape.rank && x.from == r->shape.rank) {
+            TRY(do_local(r, &x));
+            continue;
+        }
+        struct pending *p = &r->pending[r->open++];
+        p->exchange = x;
+        TRY(post(r, p, arrival));
+        if (x.reduce && x.from >= 0)
+            arrival += x.recv.len * r->element;
+        assert((size_t)(arrival - r->arrivals) <=
+               r->element *
+                   (r->algorithm->arrivals ? r->algorithm->arrivals(&r->shape) : r->shape.count));
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* Tests one direction; clears *active when it has ended. */
+static alnico_status_t advance(struct rounds *r, struct transfer *transfer, bool *active,
+                               bool *moved)
+{
+    if (!*active)
+        return ALNICO_SUCCESS;
+    alnico_status_t status = r->transport->ops->test(r->transport, transfer);
+    if (status == ALNICO_PENDING)
+        return ALNICO_SUCCESS;
+    *active = false;
+    *moved = true;
+    return status;
+}
+
+static alnico_status_t poll_exchange(struct rounds *r, struct pending *p, bool *moved)
+{
+    if (!p->sending && !p->receiving)
+        return ALNICO_SUCCESS;
+    TRY(advance(r, &p->recv, &p->receiving, moved));
+    TRY(advance(r, &p->send, &p->sending, moved));
+    if (p->sending || p->receiving)
+        return ALNICO_PENDING;
+    const struct exchange *x = &p->exchange;
+    return x->reduce && x->from >= 0 ? combine(r, x, p->arrival) : ALNICO_SUCCESS;
+}
+
+static alnico_status_t poll_round(struct rounds *r, bool *moved)
+{
+    bool pending = false;
+    for (int k = 0; k < r->open; k++) {
+        alnico_status_t status = poll_exchange(r, &r->pending[k], moved);
+        if (status == ALNICO_PENDING)
+            pending = true;
+        else if (status != ALNICO_SUCCESS) {
+            r->failed = k;
+            return status;
+        }
+    }
+    return pending ? ALNICO_PENDING : ALNICO_SUCCESS;
+}
+
+alnico_status_t rounds_poll(struct rounds *r, bool *moved)
+{
+    while (r->round < r->rounds) {
+        if (r->open == 0)
+            TRY(post_round(r));
+        TRY(poll_round(r, moved));
+        r->open = 0;
+        r->round++;
+    }
+    return ALNICO_SUCCESS;
+}
+
+void rounds_cancel(struct rounds *r)
+{
+    for (int k = 0; k < r->open; k++) {
+        struct pending *p = &r->pending[k];
+        if (p->receiving)
+            r->transport->ops->cancel(r->transport, &p->recv);
+        if (p->sending)
+            r->transport->ops->cancel(r->transport, &p->send);
+        p->receiving = p->sending = false;
+    }
+    r->open = 0;
+}
+
+int rounds_waits_for(const struct rounds *r)
+{
+    for (int k = 0; k < r->open; k++) {
+        if (r->pending[k].receiving)
+            return r->pending[k].exchange.from;
+        if (r->pending[k].sending)
+            return r->pending[k].exchange.to;
+    }
+    return -1;
+}

@@ -1,0 +1,267 @@
+/*
+ * Operations that the device carries out. Those of a communicator run one after the other: blocking
+ * ones on its stream, nonblocking ones on a stream of the library's, and events that are recorded
+ * only where the two meet.
+ *
+ * An event may be recorded again while streams still wait for what it marked before. What is
+ * captured into a graph is ordered among itself only; between a replay and other calls the streams
+ * that the user gives them to decide.
+ */
+#include "comm/operations/stream_operation.h"
+
+#include "base/status.h"
+#include "device/backoff.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+struct streamed {
+    struct alnico_request request; /* the user's view */
+    struct streamed *next;         /* in the list of all */
+    struct device_event *done;
+    bool used;     /* begun, and not yet released */
+    bool captured; /* while a graph was captured */
+};
+
+static bool is_captured(alnico_comm_t comm)
+{
+    return comm->device->capturing && comm->device->capturing(comm->stream);
+}
+
+/* ---- Making and recycling ---- */
+
+static alnico_status_t make_event(alnico_comm_t comm, struct device_event **event)
+{
+    return *event ? ALNICO_SUCCESS : comm->device->event_create(event);
+}
+
+static alnico_status_t prepare(alnico_comm_t comm)
+{
+    struct streamed_state *state = &comm->streamed;
+    TRY(make_event(comm, &state->front));
+    return state->stream ? ALNICO_SUCCESS : comm->device->stream_create(&state->stream);
+}
+
+void streamed_attach(alnico_comm_t comm)
+{
+    if (!comm->device->host_accessible)
+        (void)prepare(comm);
+}
+
+static struct streamed *find_free(struct streamed_state *state)
+{
+    struct streamed *op = state->all;
+    while (op && op->used)
+        op = op->next;
+    return op;
+}
+
+static alnico_status_t take(alnico_comm_t comm, struct streamed **out)
+{
+    struct streamed_state *state = &comm->streamed;
+    struct streamed *op = find_free(state);
+    *out = op;
+    if (op)
+        return ALNICO_SUCCESS;
+    op = calloc(1, sizeof *op);
+    if (!op)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for an operation");
+    alnico_status_t status = comm->device->event_create(&op->done);
+    if (status != ALNICO_SUCCESS) {
+        free(op);
+        return status;
+    }
+    op->request.comm = comm;
+    op->next = state->all;
+    state->all = op;
+    *out = op;
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Order ---- */
+
+/* The communicator's stream follows the newest nonblocking operation, and so all of them. */
+static alnico_status_t follow(alnico_comm_t comm)
+{
+    struct streamed **last = comm->streamed.last;
+    if (!last[0] && !last[1])
+        return ALNICO_SUCCESS;
+    last += is_captured(comm);
+    if (!*last)
+        return ALNICO_SUCCESS;
+    struct device_event *done = (*last)->done;
+    *last = NULL;
+    return comm->device->stream_wait(comm->stream, done);
+}
+
+static alnico_status_t fork_stream(alnico_comm_t comm)
+{
+    struct streamed_state *state = &comm->streamed;
+    TRY(comm->device->event_record(state->front, comm->stream));
+    return comm->device->stream_wait(state->stream, state->front);
+}
+
+alnico_status_t streamed_begin(alnico_comm_t comm, bool nonblocking, struct streamed **op,
+                               void **stream)
+{
+    *op = NULL;
+    *stream = comm->stream;
+    if (!nonblocking)
+        return follow(comm);
+    TRY(prepare(comm));
+    TRY(take(comm, op));
+    TRY(fork_stream(comm));
+    (*op)->used = true;
+    (*op)->captured = is_captured(comm);
+    *stream = comm->streamed.stream;
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t streamed_end(alnico_comm_t comm, struct streamed *op,
+                             const struct backend_ops *backend, alnico_request_t *request)
+{
+    if (!op)
+        return ALNICO_SUCCESS;
+    alnico_status_t status = comm->device->event_record(op->done, comm->streamed.stream);
+    if (status != ALNICO_SUCCESS) {
+        streamed_cancel(op);
+        return status;
+    }
+    comm->streamed.last[op->captured] = op;
+    op->request.backend = backend;
+    *request = &op->request;
+    return ALNICO_SUCCESS;
+}
+
+void streamed_cancel(struct streamed *op)
+{
+    if (op)
+        op->used = false;
+}
+
+/* ---- Requests ---- */
+
+static struct streamed *op_of(alnico_request_t request)
+{
+    return (struct streamed *)((char *)request - offsetof(struct streamed, request));
+}
+
+alnico_status_t streamed_join(alnico_request_t request)
+{
+    struct streamed *op = op_of(request), **last = &request->comm->streamed.last[op->captured];
+    alnico_comm_t comm = request->comm;
+    if (*last == op)
+        *last = NULL;
+    TRY(comm->device->stream_wait(comm->stream, op->done));
+    return comm_health(comm);
+}
+
+/* What runs whenever a graph is replayed has no end that the host could know. */
+static alnico_status_t check_eager(const struct streamed *op, const char *who)
+{
+    return op->captured ? error_set(ALNICO_ERROR_UNSUPPORTED,
+                                    "%s: the operation was captured into a graph; alnico_wait is "
+                                    "what joins it",
+                                    who)
+                        : ALNICO_SUCCESS;
+}
+
+/* How a completed event's work went. What other ranks aborted since they had told only before. */
+static alnico_status_t outcome(alnico_comm_t comm, struct device_event *event)
+{
+    TRY(comm->device->event_synchronize(event));
+    return comm_confirm(comm);
+}
+
+alnico_status_t streamed_test(alnico_request_t request)
+{
+    const struct streamed *op = op_of(request);
+    TRY(check_eager(op, "alnico_test"));
+    bool complete = request->comm->device->event_complete(op->done);
+    return complete ? outcome(request->comm, op->done) : ALNICO_PENDING;
+}
+
+enum { POLLS_PER_LOOK = 64 };
+
+/* Whether to wait no longer. What keeps the deadline by itself, our kernels and the engine's
+ * operations, can say which rank did not come: it is given half as long again to do so. */
+static bool is_hopeless(alnico_comm_t comm, double waited)
+{
+    double timeout = comm->family->settings.timeout;
+    return comm_health(comm) != ALNICO_SUCCESS || waited > 1.5 * timeout ||
+           (waited > watch_patience(timeout) && comm_warned(comm));
+}
+
+/* A backend's kernels may wait for other ranks without end. They are aborted some time after the
+ * deadline, or when the communicator has failed in another way. */
+static alnico_status_t wait_for(alnico_comm_t comm, struct device_event *event)
+{
+    struct backoff backoff = {.crowded = comm->crowded};
+    int64_t start_ns = backoff_now_ns();
+    unsigned polls = 0;
+    bool gave_up = false;
+    backoff_reset(&backoff);
+    while (!comm->device->event_complete(event)) {
+        if (++polls % POLLS_PER_LOOK == 0 && !gave_up) {
+            double waited = 1e-9 * (double)(backoff_now_ns() - start_ns);
+            gave_up = is_hopeless(comm, waited);
+            if (gave_up)
+                comm_give_up(comm, waited);
+        }
+        backoff_pause(&backoff);
+    }
+    return outcome(comm, event);
+}
+
+alnico_status_t streamed_synchronize(alnico_request_t request)
+{
+    struct streamed *op = op_of(request);
+    TRY(check_eager(op, "alnico_request_synchronize"));
+    return wait_for(request->comm, op->done);
+}
+
+/* An eager operation has ended by now, or the communicator's stream waits for it. */
+void streamed_release(alnico_request_t request)
+{
+    struct streamed *op = op_of(request), **last = request->comm->streamed.last;
+    if (last[0] == op)
+        last[0] = NULL;
+    op->used = false;
+}
+
+/* ---- The end ---- */
+
+static alnico_status_t wait_for_stream(alnico_comm_t comm, void *stream)
+{
+    TRY(make_event(comm, &comm->streamed.fence));
+    TRY(comm->device->event_record(comm->streamed.fence, stream));
+    return wait_for(comm, comm->streamed.fence);
+}
+
+/* On the CPU nothing of a stream waits without a deadline of its own. */
+alnico_status_t streamed_drain(alnico_comm_t comm)
+{
+    if (comm->device->host_accessible)
+        TRY(comm->device->stream_synchronize(comm->stream));
+    else
+        TRY(wait_for_stream(comm, comm->stream));
+    return comm->streamed.stream ? wait_for_stream(comm, comm->streamed.stream) : ALNICO_SUCCESS;
+}
+
+void streamed_finish(alnico_comm_t comm)
+{
+    struct streamed_state *state = &comm->streamed;
+    while (state->all) {
+        struct streamed *next = state->all->next;
+        comm->device->event_destroy(state->all->done);
+        free(state->all);
+        state->all = next;
+    }
+    if (state->front)
+        comm->device->event_destroy(state->front);
+    if (state->fence)
+        comm->device->event_destroy(state->fence);
+    if (state->stream)
+        comm->device->stream_destroy(state->stream);
+    *state = (struct streamed_state){0};
+}

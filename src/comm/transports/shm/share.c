@@ -1,0 +1,197 @@
+/* A copy between two processes in which both take part: pieces are taken from one counter, the
+ * receiver reads its own from the sender's memory and the sender, if it is waiting, writes its own
+ * to the receiver's. Under the rank's lock. */
+#include "comm/transports/shm/shm.h"
+
+#include "device/backoff.h"
+
+#include <sys/uio.h>
+
+enum {
+    SHARE_FROM = 192 << 10, /* bytes; measured: below it the second rank may come too late */
+    PIECE_MOST = 256 << 10, /* measured: smaller ones cost as much as they share out better */
+    PAGE = 4 << 10,
+    SETTLE_NS = 200000000 /* by far longer than a piece takes */
+};
+
+bool read_process(int pid, char *to, uint64_t from, size_t bytes)
+{
+    while (bytes) {
+        struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)from, bytes};
+        ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
+        if (got <= 0)
+            return false;
+        to += got;
+        from += (uint64_t)got;
+        bytes -= (size_t)got;
+    }
+    return true;
+}
+
+static bool write_process(int pid, uint64_t to, char *from, size_t bytes)
+{
+    while (bytes) {
+        struct iovec here = {from, bytes}, there = {(void *)(uintptr_t)to, bytes};
+        ssize_t got = process_vm_writev(pid, &here, 1, &there, 1, 0);
+        if (got <= 0)
+            return false;
+        to += (uint64_t)got;
+        from += got;
+        bytes -= (size_t)got;
+    }
+    return true;
+}
+
+/* The next piece that nobody has taken; false if there is none. */
+static bool take_piece(struct share *share, uint32_t *piece)
+{
+    if (atomic_load_explicit(&share->next, memory_order_relaxed) >= share->pieces)
+        return false;
+    *piece = atomic_fetch_add_explicit(&share->next, 1, memory_order_acq_rel);
+    return *piece < share->pieces;
+}
+
+static size_t piece_at(const struct share *share, uint32_t piece)
+{
+    return (size_t)piece * share->piece_bytes;
+}
+
+static size_t piece_bytes(const struct share *share, const struct message *m, uint32_t piece)
+{
+    size_t left = m->bytes - piece_at(share, piece);
+    return left < share->piece_bytes ? left : share->piece_bytes;
+}
+
+/* ---- The receiver ---- */
+
+/* In an exchange the sender has a copy of its own to make. */
+static bool is_exchange(const struct transport_shm *t)
+{
+    for (int i = 0; i < t->base.size; i++)
+        if (t->peer[i].offers)
+            return true;
+    return false;
+}
+
+bool share_suits(const struct transport_shm *t, const struct peer *p, const struct message *m)
+{
+    return p->shares && m->bytes >= SHARE_FROM && m->bytes >= p->direct_from && !is_exchange(t);
+}
+
+static void set_up(struct share *share, const struct message *m)
+{
+    size_t bytes = (m->bytes / 2 + PAGE - 1) / PAGE * PAGE;
+    if (bytes > PIECE_MOST)
+        bytes = PIECE_MOST;
+    share->address = (uintptr_t)m->buffer;
+    share->piece_bytes = (uint32_t)bytes;
+    share->pieces = (uint32_t)((m->bytes + bytes - 1) / bytes);
+    atomic_store_explicit(&share->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&share->written, 0, memory_order_relaxed);
+    atomic_store_explicit(&share->refused, 0, memory_order_relaxed);
+}
+
+static bool read_piece(struct peer *p, struct message *m, const struct share *share, uint32_t piece)
+{
+    size_t at = piece_at(share, piece);
+    return read_process(p->pid, m->buffer + at, m->address + at, piece_bytes(share, m, piece));
+}
+
+/* The next piece for the receiver: one that the sender may not copy, or that nobody has taken. */
+static bool next_piece(struct message *m, struct share *share)
+{
+    uint32_t piece, refused = atomic_exchange_explicit(&share->refused, 0, memory_order_acq_rel);
+    if (refused)
+        m->unread = refused;
+    else if (take_piece(share, &piece))
+        m->unread = piece + 1;
+    else
+        return false;
+    m->taken++;
+    return true;
+}
+
+/* What cannot be read is tried again at the next look; if it never can, the sender is gone. */
+static void read_pieces(struct peer *p, struct message *m, struct share *share)
+{
+    while (m->unread || next_piece(m, share)) {
+        if (!read_piece(p, m, share, m->unread - 1))
+            return;
+        m->unread = 0;
+        m->read++;
+    }
+}
+
+bool share_begin(struct transport_shm *t, struct peer *p, struct message *m,
+                 const struct cell *cell)
+{
+    struct channel *channel = p->in.channel;
+    struct share *share = &channel->shares[cell->offer];
+    m->offer = cell->offer;
+    m->word = cell->body.offer.word;
+    if (!offer_move(channel, m->offer, m->word, OFFER_OPEN, OFFER_CLAIMED))
+        return false;
+    set_up(share, m); /* not before: the place may be another offer's by now */
+    m->address = cell->body.offer.address;
+    m->taken = m->read = m->unread = 0;
+    if (!offer_move(channel, m->offer, m->word, OFFER_CLAIMED, OFFER_SHARED))
+        return false;
+    m->state = RECEIVE_SHARED;
+    share_advance(t, p, m);
+    return true;
+}
+
+/* If the sender has withdrawn the offer meanwhile, that is seen at the next look. */
+void share_advance(struct transport_shm *t, struct peer *p, struct message *m)
+{
+    struct channel *channel = p->in.channel;
+    struct share *share = &channel->shares[m->offer];
+    read_pieces(p, m, share);
+    if (m->read + atomic_load_explicit(&share->written, memory_order_acquire) == share->pieces &&
+        offer_move(channel, m->offer, m->word, OFFER_SHARED, OFFER_DONE)) {
+        pace_end(t, p, m, COPY_DIRECTLY);
+        message_end(m, ALNICO_SUCCESS);
+    }
+}
+
+/* Whether the sender is copying none of the first `taken` pieces. */
+static bool is_settled(const struct share *share, const struct message *m, uint32_t taken)
+{
+    uint32_t refused = atomic_load_explicit(&share->refused, memory_order_acquire) != 0;
+    return m->taken + atomic_load_explicit(&share->written, memory_order_acquire) + refused >=
+           taken;
+}
+
+/* A sender that was stopped in its system call has copied by then, and only could not say so. One
+ * that was stopped between taking a piece and the call, some hundred nanoseconds, would still write
+ * it when it goes on. */
+void share_cancel(struct transport_shm *t, struct message *m)
+{
+    struct channel *channel = t->peer[m->peer].in.channel;
+    struct share *share = &channel->shares[m->offer];
+    uint32_t taken = atomic_exchange_explicit(&share->next, share->pieces, memory_order_acq_rel);
+    struct backoff backoff = {0};
+    backoff_reset(&backoff);
+    int64_t end = backoff_now_ns() + SETTLE_NS;
+    while (!is_settled(share, m, taken < share->pieces ? taken : share->pieces) &&
+           !segment_gone(&t->segment, m->peer) && backoff_now_ns() < end)
+        backoff_pause(&backoff);
+    offer_move(channel, m->offer, m->word, OFFER_SHARED, OFFER_REFUSED);
+}
+
+/* ---- The sender ---- */
+
+void share_write(struct peer *p, const struct message *m)
+{
+    struct share *share = &p->out.channel->shares[m->offer];
+    uint32_t piece;
+    while (p->writes && take_piece(share, &piece)) {
+        size_t at = piece_at(share, piece);
+        p->writes = write_process(p->pid, share->address + at, m->buffer + at,
+                                  piece_bytes(share, m, piece));
+        if (p->writes)
+            atomic_fetch_add_explicit(&share->written, 1, memory_order_release);
+        else
+            atomic_store_explicit(&share->refused, piece + 1, memory_order_release);
+    }
+}

@@ -1,0 +1,380 @@
+/*
+ * Messages between ranks of one host over shared memory: a channel for every ordered pair of ranks.
+ * Small messages travel in the channel. A large one is offered with its address; the receiver
+ * copies it from there, by memcpy within a process and by process_vm_readv between two, where a
+ * sender that waits helps it; otherwise, or where that is forbidden, it asks for it in fragments
+ * through the channel. What arrives before its receive is kept.
+ *
+ * All of a rank's state is under its own lock, if it is concurrent: no process waits for a lock of
+ * another. transfer.word[0] holds the struct message, or 0 when it has ended well. Any thread.
+ */
+#include "comm/transports/transport.h"
+
+#include "base/status.h"
+#include "comm/transports/shm/shm.h"
+#include "device/backoff.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_LIMIT = 128, EAGER_LIMIT = 8 << 10, FRAGMENT_LIMIT = 16 << 10 };
+
+static struct transport_shm *shm_of(struct transport *t)
+{
+    return (struct transport_shm *)t;
+}
+
+/* ---- The rank's lock: hardly ever contended ---- */
+
+/* Taking it waits until what was written before has reached the other rank's core: where one thread
+ * calls, messages that follow each other go without. */
+static void lock(struct transport_shm *t)
+{
+    if (!t->base.concurrent)
+        return;
+    struct backoff backoff = {0};
+    backoff_reset(&backoff);
+    while (atomic_exchange_explicit(&t->locked, true, memory_order_acquire))
+        backoff_pause(&backoff);
+}
+
+static void unlock(struct transport_shm *t)
+{
+    if (t->base.concurrent)
+        atomic_store_explicit(&t->locked, false, memory_order_release);
+}
+
+static struct message *message_take(struct transport_shm *t)
+{
+    struct message *m = t->spare;
+    if (m)
+        t->spare = m->next;
+    else
+        m = malloc(sizeof *m);
+    return m;
+}
+
+static void message_give(struct transport_shm *t, struct message *m)
+{
+    m->next = t->spare;
+    t->spare = m;
+}
+
+/* ---- Progress ---- */
+
+static void advance_peer(struct transport_shm *t, int peer)
+{
+    send_advance_all(t, &t->peer[peer]);
+    receive_all(t, peer, NULL);
+}
+
+/* Something is waited for in vain: looks at one more rank, so that nobody's channel stays full. */
+static void look_around(struct transport_shm *t)
+{
+    advance_peer(t, t->look);
+    t->look = t->look + 1 < t->base.size ? t->look + 1 : 0;
+}
+
+static void advance_receive(struct transport_shm *t, struct message *m)
+{
+    if (m->peer != TRANSPORT_ANY)
+        receive_all(t, m->peer, m);
+    for (int i = 0; m->peer == TRANSPORT_ANY && i < t->base.size; i++)
+        advance_peer(t, i);
+    receive_check(t, m);
+}
+
+static void advance(struct transport_shm *t, struct message *m)
+{
+    if (m->state == RECEIVE_POSTED || m->state == RECEIVE_ARRIVES || m->state == RECEIVE_SHARED)
+        advance_receive(t, m);
+    else if (m->state != ENDED)
+        send_advance(t, m);
+    if (m->state != ENDED)
+        look_around(t);
+}
+
+/* ---- The seam ---- */
+
+static alnico_status_t result(alnico_status_t status)
+{
+    if (status == ALNICO_ERROR_MISMATCH)
+        return error_set(status, "a message and its receiver differ in size");
+    return status;
+}
+
+static alnico_status_t shm_isend(struct transport *transport, int to, uint32_t tag,
+                                 const void *buffer, size_t bytes, struct transfer *out)
+{
+    struct transport_shm *t = shm_of(transport);
+    struct message whole = {
+        .buffer = (char *)buffer, .bytes = bytes, .peer = to, .tag = tag, .state = SEND_QUEUED};
+    struct peer *p = &t->peer[to];
+    alnico_status_t status = ALNICO_SUCCESS;
+    lock(t);
+    out->word[0] = 0;
+    send_queued(t, p);
+    if (p->queues[queue_of(&whole)].first || bytes > send_eager(t, &whole) ||
+        !send_whole(p, &whole)) {
+        struct message *m = message_take(t);
+        if (m) {
+            *m = whole;
+            out->word[0] = (uintptr_t)m;
+            send_message(t, m);
+        } else {
+            status = error_set(ALNICO_ERROR_MEMORY, "cannot allocate a message");
+        }
+    }
+    unlock(t);
+    return status;
+}
+
+static alnico_status_t shm_irecv(struct transport *transport, int from, uint32_t tag, void *buffer,
+                                 size_t bytes, struct transfer *out)
+{
+    struct transport_shm *t = shm_of(transport);
+    struct message posted = {
+        .buffer = buffer, .bytes = bytes, .peer = from, .tag = tag, .state = RECEIVE_POSTED};
+    alnico_status_t status = ALNICO_SUCCESS;
+    lock(t);
+    out->word[0] = 0;
+    if (!receive_now(t, &posted)) {
+        struct message *m = message_take(t);
+        if (m) {
+            *m = posted;
+            out->word[0] = (uintptr_t)m;
+            receive_post(t, m);
+        } else {
+            status = error_set(ALNICO_ERROR_MEMORY, "cannot allocate a message");
+        }
+    }
+    unlock(t);
+    return status;
+}
+
+static alnico_status_t shm_test(struct transport *transport, struct transfer *transfer)
+{
+    struct transport_shm *t = shm_of(transport);
+    struct message *m = (struct message *)transfer->word[0];
+    if (!m)
+        return ALNICO_SUCCESS;
+    alnico_status_t status = ALNICO_PENDING;
+    lock(t);
+    advance(t, m);
+    if (m->state == ENDED) {
+        status = m->status;
+        transfer->word[0] = 0;
+        message_give(t, m);
+    }
+    unlock(t);
+    return result(status);
+}
+
+static bool shm_cancel(struct transport *transport, struct transfer *transfer)
+{
+    struct transport_shm *t = shm_of(transport);
+    struct message *m = (struct message *)transfer->word[0];
+    if (!m)
+        return true;
+    lock(t);
+    send_cancel(t, m);
+    receive_cancel(t, m);
+    transfer->word[0] = 0;
+    message_give(t, m);
+    unlock(t);
+    return true;
+}
+
+static double shm_now(struct transport *t)
+{
+    (void)t;
+    return 1e-9 * (double)backoff_now_ns();
+}
+
+static bool shm_gone(struct transport *transport, int rank)
+{
+    return segment_gone(&shm_of(transport)->segment, rank);
+}
+
+/* ---- A part of the ranks ---- */
+
+static const double look_every = 0.05; /* seconds, for processes that have ended */
+
+struct part {
+    struct transport *transport;
+    const int *ranks;
+    int size, rank;
+    double timeout;
+};
+
+static bool any_gone(const struct part *part)
+{
+    for (int i = 0; i < part->size; i++)
+        if (i != part->rank && shm_gone(part->transport, part->ranks[i]))
+            return true;
+    return false;
+}
+
+static alnico_status_t finish(const struct part *part, struct transfer *transfer)
+{
+    struct transport *t = part->transport;
+    struct backoff backoff = {0};
+    backoff_reset(&backoff);
+    double now = shm_now(t), end = now + part->timeout, look = now;
+    bool gone = false;
+    while (now <= end && !gone) {
+        alnico_status_t status = shm_test(t, transfer);
+        if (status != ALNICO_PENDING)
+            return status;
+        backoff_pause(&backoff);
+        now = shm_now(t);
+        if (now > look + look_every) {
+            gone = any_gone(part);
+            look = now;
+        }
+    }
+    shm_cancel(t, transfer);
+    return gone ? error_set(ALNICO_ERROR_TIMEOUT, "the process of a rank has ended")
+                : error_set(ALNICO_ERROR_TIMEOUT, "a rank did not come within %g s", part->timeout);
+}
+
+/* Around a ring: in each step a rank passes on the block that it got in the step before. */
+static alnico_status_t part_exchange(void *context, const void *mine, void *all, size_t bytes)
+{
+    const struct part *part = context;
+    struct transport *t = part->transport;
+    int p = part->size, next = part->ranks[(part->rank + 1) % p],
+        previous = part->ranks[(part->rank - 1 + p) % p];
+    char *blocks = all;
+    memcpy(blocks + (size_t)part->rank * bytes, mine, bytes);
+    for (int i = 0; i < p - 1; i++) {
+        size_t sent = (size_t)((part->rank - i + p) % p),
+               received = (size_t)((part->rank - i - 1 + p) % p);
+        struct transfer send, recv;
+        TRY(shm_irecv(t, previous, TAG_EXCHANGE, blocks + received * bytes, bytes, &recv));
+        alnico_status_t status =
+            shm_isend(t, next, TAG_EXCHANGE, blocks + sent * bytes, bytes, &send);
+        if (status != ALNICO_SUCCESS) {
+            shm_cancel(t, &recv);
+            return status;
+        }
+        status = finish(part, &recv);
+        alnico_status_t other = finish(part, &send);
+        TRY(status);
+        TRY(other);
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t shm_subset(struct transport *transport, const int *ranks, int size, int rank,
+                                  double timeout, struct transport **out)
+{
+    struct shm_options options = shm_of(transport)->options;
+    options.timeout = timeout;
+    struct part part = {transport, ranks, size, rank, timeout};
+    alnico_status_t status = transport_shm_create(part_exchange, &part, rank, size, &options, out);
+    if (status == ALNICO_SUCCESS)
+        (*out)->concurrent = transport->concurrent;
+    return status;
+}
+
+/* ---- Making ---- */
+
+static void shm_destroy(struct transport *transport)
+{
+    struct transport_shm *t = shm_of(transport);
+    for (int i = 0; i < t->base.size; i++)
+        receive_forget(&t->peer[i]);
+    while (t->spare) {
+        struct message *m = t->spare;
+        t->spare = m->next;
+        free(m);
+    }
+    segment_destroy(&t->segment);
+    free(t);
+}
+
+static const struct transport_ops transport_shm = {
+    .name = "shm",
+    .isend = shm_isend,
+    .irecv = shm_irecv,
+    .test = shm_test,
+    .cancel = shm_cancel,
+    .now = shm_now,
+    .gone = shm_gone,
+    .subset = shm_subset,
+    .destroy = shm_destroy,
+};
+
+/* Rings shrink with the number of pairs: at most about 300 MB of addresses, of which only what is
+ * used becomes memory. The larger, the longer ago a line was read that is written again, and the
+ * cheaper it is to get. */
+static struct channel_shape choose_shape(int size)
+{
+    uint32_t kilobytes = size <= 8 ? 128 : size <= 16 ? 64 : size <= 64 ? 16 : 8;
+    return (struct channel_shape){.cells = size <= 4    ? 256
+                                           : size <= 16 ? 64
+                                                        : 32,
+                                  .bytes = kilobytes * 1024};
+}
+
+/* A rank's incoming channels lie side by side. */
+static void *channel_place(const struct segment *s, const struct channel_shape *shape, int to,
+                           int from)
+{
+    return (char *)s->base + ((size_t)to * (size_t)s->size + (size_t)from) * channel_bytes(shape);
+}
+
+static void open_peer(struct transport_shm *t, const struct channel_shape *shape, int i)
+{
+    struct peer *p = &t->peer[i];
+    const struct segment *s = &t->segment;
+    channel_open(&p->out, channel_place(s, shape, i, s->rank), shape);
+    channel_open(&p->in, channel_place(s, shape, s->rank, i), shape);
+    for (int k = 0; k < QUEUES; k++)
+        list_clear(&p->queues[k]);
+    p->arrivals_end = &p->arrivals;
+    p->near = segment_near(s, i);
+    p->pid = segment_pid(s, i);
+    p->writes = true;
+    p->direct_from = p->near ? 0 : p->pid ? t->options.read_from : SIZE_MAX;
+    if (t->options.through_rings)
+        p->direct_from = SIZE_MAX;
+}
+
+alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, const void *mine,
+                                                                 void *all, size_t bytes),
+                                     void *context, int rank, int size,
+                                     const struct shm_options *options, struct transport **out)
+{
+    if (size > RANKS_LIMIT)
+        return error_set(ALNICO_ERROR_UNSUPPORTED, "shared memory carries at most %d ranks, not %d",
+                         RANKS_LIMIT, size);
+    struct channel_shape shape = choose_shape(size);
+    struct transport_shm *t = calloc(1, sizeof *t + (size_t)size * sizeof(struct peer));
+    if (!t)
+        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a transport");
+    size_t bytes = (size_t)size * (size_t)size * channel_bytes(&shape);
+    alnico_status_t status =
+        segment_create(exchange, context, rank, size, bytes, options->timeout, &t->segment);
+    if (status != ALNICO_SUCCESS) {
+        free(t);
+        return status;
+    }
+    /* A receive looks at the lines that the other rank is just writing, and takes them away from
+     * it. */
+    t->base = (struct transport){.ops = &transport_shm,
+                                 .rank = rank,
+                                 .size = size,
+                                 .tags = 1u << 30,
+                                 .concurrent = true,
+                                 .sends_first = true};
+    t->options = *options;
+    t->fragment = shape.bytes / 4 < FRAGMENT_LIMIT ? shape.bytes / 4 : FRAGMENT_LIMIT;
+    t->eager = t->fragment < EAGER_LIMIT ? t->fragment : EAGER_LIMIT;
+    list_clear(&t->posted);
+    for (int i = 0; i < size; i++)
+        open_peer(t, &shape, i);
+    *out = &t->base;
+    return ALNICO_SUCCESS;
+}

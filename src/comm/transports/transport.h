@@ -1,0 +1,108 @@
+/*
+ * [SEAM transport] Messages between the ranks of one communicator.
+ *
+ * A resident embeds struct transport and fills one struct transport_ops. Messages match by (sender,
+ * tag), in the order of their sending; the bytes of both sides must be equal. isend, irecv, test,
+ * cancel and now never block. They are called by the engine's thread and by a caller who runs an
+ * operation himself, at the same time where the resident says `concurrent`. All slots but gone are
+ * mandatory.
+ */
+#ifndef ALNICO_COMM_TRANSPORTS_TRANSPORT_H
+#define ALNICO_COMM_TRANSPORTS_TRANSPORT_H
+
+#include <alnico/alnico.h>
+
+#include <stdint.h>
+
+/* One message on its way, in the resident's own words. The owner keeps it in place until test says
+ * that it ended, or cancel. */
+struct transfer {
+    uintptr_t word[4];
+};
+
+enum { TRANSPORT_ANY = -1 }; /* as `from`: whoever sends with that tag */
+
+/* Tags below TAG_OPERATIONS are the communicator's own, and that of messages between two ranks;
+ * collectives use TAG_OPERATIONS to tags - 1. */
+enum { TAG_EXCHANGE, TAG_REPORT, TAG_MESSAGE, TAG_OPERATIONS };
+
+struct transport {
+    const struct transport_ops *ops;
+    int rank, size;
+    uint32_t tags;    /* how many tags there are, from 0; at least 32767 */
+    bool concurrent;  /* several threads may call at once */
+    bool sends_first; /* what is exchanged at once is better sent before its receives are posted */
+    bool broken; /* set by the owner before destroy: messages may lie about that nobody receives */
+};
+
+struct transport_ops {
+    const char *name; /* "mpi", "local", "shm" */
+
+    /* The buffer belongs to the transfer until it ends. bytes may be 0, and at most INT_MAX. */
+    alnico_status_t (*isend)(struct transport *, int to, uint32_t tag, const void *buffer,
+                             size_t bytes, struct transfer *out);
+    alnico_status_t (*irecv)(struct transport *, int from, uint32_t tag, void *buffer, size_t bytes,
+                             struct transfer *out);
+
+    /* ALNICO_PENDING, or how it ended; MISMATCH if the other side's size differs. */
+    alnico_status_t (*test)(struct transport *, struct transfer *);
+
+    /* Ends a transfer without waiting for the other side. Afterwards a receive writes nothing more.
+     * False for a send whose buffer the other side may still read. */
+    bool (*cancel)(struct transport *, struct transfer *);
+
+    /* Seconds on a clock that never goes back. */
+    double (*now)(struct transport *);
+
+    /* Optional: whether a rank's process has ended although the rank had not left, so that nothing
+     * more comes from it. Asked while an operation stalls; never blocks. */
+    bool (*gone)(struct transport *, int rank);
+
+    /* A transport for a part of the ranks: ranks[0..size) of this transport, in their new order, of
+     * which the caller is ranks[rank]. Collective over those ranks, which have just agreed to call;
+     * TIMEOUT if one does not come within `timeout` seconds after all. */
+    alnico_status_t (*subset)(struct transport *, const int *ranks, int size, int rank,
+                              double timeout, struct transport **out);
+
+    /* Frees this rank's end. Every transfer has ended or was cancelled. */
+    void (*destroy)(struct transport *);
+};
+
+/* Ranks as threads of one process. A hub is what they share: one rank creates it, for all `size`.
+ * It is freed by the last transport that leaves it. */
+struct local_hub;
+struct local_hub *local_hub_create(int size);
+void local_hub_destroy(struct local_hub *hub); /* only while no rank has joined */
+alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct transport **out);
+
+/* Ranks of one host, in any mix of processes and threads, over shared memory (collective).
+ * `exchange` is an allgather as segment.h describes it. All ranks get the same status, unless
+ * `exchange` fails. */
+enum {
+    SHM_READ_FROM = 4097 /* measured: on most machines what does not go along in one piece is copied
+                            faster once, by the kernel, which has to pin the sender's pages, than
+                            twice */
+};
+struct shm_options {
+    double timeout;     /* of making it, seconds */
+    size_t read_from;   /* bytes from which a message is read out of another process's memory */
+    bool learns;        /* above, too, whether that or the rings are faster (shm/pace.c) */
+    bool through_rings; /* large messages too: never reads another rank's memory */
+};
+alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, const void *mine,
+                                                                 void *all, size_t bytes),
+                                     void *context, int rank, int size,
+                                     const struct shm_options *options, struct transport **out);
+
+/* Over MPI. `mpi_comm` points to an MPI_Comm (this header knows no MPI), which is duplicated; waits
+ * for the other ranks for at most `timeout` seconds. */
+alnico_status_t transport_mpi_create(const void *mpi_comm, double timeout, struct transport **out);
+
+/* The same over processes that found each other otherwise: world[0..size) are their ranks in
+ * MPI_COMM_WORLD. */
+alnico_status_t transport_mpi_create_group(const int *world, int size, struct transport **out);
+
+/* This process's rank in MPI_COMM_WORLD, or -1 if MPI is not initialised or already finalised. */
+int transport_mpi_world_rank(void);
+
+#endif

@@ -1,0 +1,166 @@
+/* Which way a message goes: a table of rows, built in or from a file, the steps that follow from it
+ * for one communicator, and the settings that rank 0's environment decides for all ranks.
+ * docs/tuning.md is the manual. Communicators read it when they are made, on the caller's thread;
+ * tuning_choose runs in every call. */
+#ifndef ALNICO_COMM_TUNING_TUNING_H
+#define ALNICO_COMM_TUNING_TUNING_H
+
+#include "comm/algorithms/algorithm.h"
+
+#include <alnico/alnico.h>
+
+enum {
+    COLLECTIVES = ALNICO_SENDRECV + 1,
+    DEVICES = ALNICO_DEVICE_CUDA + 1,
+    ALGORITHM_NAME_BYTES = 32,
+    BACKEND_NAME_BYTES = 16,
+    CHUNK_BYTES_LEAST = 1024, /* the most is INT_MAX, which MPI counts with */
+    TUNING_BLOCKS_MOST = 1024,
+    TUNING_ROWS_MOST = 4096
+};
+
+/* What some rows ask of a call; the modes of a call are a sum of these. */
+enum {
+    MODE_REGISTERED = 1, /* its buffers are registered */
+    MODE_CAPTURED = 2,   /* a graph is being captured on its stream */
+    MODES = 4
+};
+
+/* ---- Names ---- */
+
+/* Names of collectives and devices by their number; NULL after the last. */
+extern const char *const tuning_collectives[];
+extern const char *const tuning_devices[];
+
+/* A backend that rows may name, and its algorithms of each collective, ended by NULL. Where a
+ * backend does not work in rounds, its algorithms have a name and an `about` only. A name may be
+ * there twice, for different devices; every line is there in every build. To add a backend, add its
+ * line to tuning.c. */
+struct tuning_backend {
+    const char *name;
+    unsigned devices; /* 1u << device of each that it serves */
+    const struct algorithm *const *algorithms[COLLECTIVES];
+    int ranks_least, ranks_most,
+        hosts_most; /* where it can work; elsewhere its rows do not count */
+};
+
+extern const struct tuning_backend tuning_backends[]; /* ended by a NULL name */
+
+/* NULL if there is none of that name for the device. */
+const struct tuning_backend *tuning_backend_find(const char *name, int device);
+const struct algorithm *tuning_algorithm_find(const struct tuning_backend *backend, int collective,
+                                              const char *name);
+
+/* The i-th algorithm that a device has for a collective, over all its backends in their order; NULL
+ * after the last. *backend (may be NULL) is whose. */
+const struct algorithm *tuning_algorithm_at(int device, int collective, int i,
+                                            const struct tuning_backend **backend);
+
+/* The first of that name, or NULL. */
+const struct algorithm *tuning_algorithm_named(int device, int collective, const char *name,
+                                               const struct tuning_backend **backend);
+
+/* ---- The table ---- */
+
+/* Holds for one collective and device and up to so many ranks, hosts and bytes; the first row that
+ * fits counts. Bytes are those of the vector, or of one rank's block; 0 where ranks do not know
+ * each other's counts (call_bytes). INT_MAX and SIZE_MAX mean any. It has no pointers, so that
+ * ranks can send it to each other. */
+struct tuning_row {
+    int collective, device;
+    int ranks, hosts;
+    size_t bytes;
+    unsigned modes; /* holds only for calls that have these */
+    char backend[BACKEND_NAME_BYTES], algorithm[ALGORITHM_NAME_BYTES];
+    size_t chunk_bytes; /* a larger message is cut into chunks of this size */
+    int blocks;         /* of a kernel's grid; 0: as many as the backend takes by itself */
+};
+
+/* What a file says. No rows: there is none. */
+struct tuning {
+    struct tuning_row *rows;
+    int count;
+    char *machines; /* the file's description of where it was measured, a JSON array; NULL: none */
+};
+
+/* The built-in rows, behind those of a file; for every device that a build has, the last fits
+ * everything. */
+extern const struct tuning_row tuning_builtin[];
+extern const int tuning_builtin_count;
+
+/* The row before `rows[index]` that fits all that it fits, so that it can never be chosen; -1:
+ * none. A row of another backend hides one on the CPU only: elsewhere it may not have the type or
+ * operation. */
+int tuning_shadow(const struct tuning_row *rows, int index);
+
+void tuning_finish(struct tuning *tuning);
+
+/* ---- Files ---- */
+
+/* Reads and checks a file. Errors: ARGUMENT (it cannot be read, or is damaged: with its name, the
+ * line and the key), MEMORY. On error *out is empty. */
+alnico_status_t tuning_file_read(const char *path, struct tuning *out);
+
+/* The same for a text of `length` bytes, with a NUL behind them; `name` is what messages call
+ * it. */
+alnico_status_t tuning_file_parse(const char *name, const char *text, size_t length,
+                                  struct tuning *out);
+
+/* Replaces the file at once, or leaves it as it is. Errors: SYSTEM, MEMORY. */
+alnico_status_t tuning_file_write(const char *path, const struct tuning *tuning);
+
+/* ---- The choice of one communicator ---- */
+
+/* For messages of up to `bytes` bytes. */
+struct tuning_step {
+    size_t bytes;
+    const char *backend; /* the name in tuning_backends itself; NULL: behind the last step */
+    const struct algorithm *algorithm;
+    size_t chunk_bytes;
+    int blocks;
+};
+
+/* In the order of the rows, for every mode of a call; one fits every size. */
+struct tuning_steps {
+    struct tuning_step *of[COLLECTIVES][MODES];
+};
+
+/* What the rows of a file (NULL: none), and behind them the built-in ones, say for this device and
+ * so many ranks on so many hosts. Errors: UNSUPPORTED (no row fits), MEMORY. */
+alnico_status_t tuning_steps_init(struct tuning_steps *out, const struct tuning *tuning, int device,
+                                  int ranks, int hosts);
+
+/* One step for every size and mode of one collective: for measuring it. */
+void tuning_steps_force(struct tuning_steps *steps, int collective, const struct tuning_step *only);
+
+void tuning_steps_finish(struct tuning_steps *steps);
+
+/* The first step that fits, and the next one that does: NULL if there is none. */
+const struct tuning_step *tuning_choose(const struct tuning_steps *steps,
+                                        alnico_collective_t collective, unsigned modes,
+                                        size_t bytes);
+const struct tuning_step *tuning_next(const struct tuning_step *step, size_t bytes);
+
+/* ---- Settings ---- */
+
+/* What rank 0's environment says, sent to all ranks when a communicator is created. */
+struct settings {
+    double timeout;     /* ALNICO_TIMEOUT, seconds */
+    size_t chunk_bytes; /* ALNICO_CHUNK; 0: by the table */
+    bool check;         /* ALNICO_CHECK */
+    bool over_mpi;      /* ALNICO_TRANSPORT=mpi */
+    char algorithm[COLLECTIVES]
+                  [ALGORITHM_NAME_BYTES]; /* ALNICO_ALLREDUCE and the others; "": by the table */
+    int tuning_rows;                      /* rows of ALNICO_TUNING's file; 0: none */
+    alnico_status_t status;               /* how reading went, with a detail */
+    char detail[320];
+};
+
+/* All but the tuning file. */
+void settings_read(struct settings *out);
+
+/* Reads ALNICO_TUNING's file, if it names one, and counts its rows in `s`. An error becomes the
+ * settings', unless they have one. */
+void settings_read_tuning(struct settings *s, struct tuning *out);
+
+#endif

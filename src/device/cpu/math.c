@@ -1,0 +1,426 @@
+/*
+ * Element-wise reductions on host memory: one loop for each type and operation, in a table. The CPU
+ * device calls them on the thread that runs the stream; any thread may.
+ *
+ * A loop is plain C that the compiler vectorises, on x86-64 once for each level of instruction
+ * sets, of which the loader picks one. Every level and every position gives the same bits: a result
+ * is one IEEE operation, and a NaN result is always the same quiet NaN, whatever the operands'
+ * payloads.
+ */
+#include "device/cpu/math.h"
+
+#include "base/datatype.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HAVE_F16C 1
+#include <immintrin.h>
+#else
+#define HAVE_F16C 0
+#endif
+
+/* Resolvers of clones run before a sanitizer's runtime is ready, so those builds have one level. */
+#if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__) &&          \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define CLONES __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
+#else
+#define CLONES
+#endif
+
+/* dst is a source itself or does not overlap it, so no iteration depends on another. */
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define INDEPENDENT
+#endif
+
+typedef void reduce_kernel(void *dst, const void *a, const void *b, size_t count);
+typedef void divide_kernel(void *dst, const void *src, size_t count, int ranks);
+
+static inline uint32_t bits32(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float float32(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint64_t bits64(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline double float64(uint64_t bits)
+{
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* 16-bit floats, without branches, which would keep the loops from being vectorised. */
+
+static inline float from_half(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16;
+    uint32_t exponent = half & 0x7c00, fraction = half & 0x03ff;
+    uint32_t rebias = exponent == 0x7c00 ? 224u << 23 : 112u << 23;
+    uint32_t normal = ((exponent | fraction) << 13) + rebias;
+    uint32_t subnormal = bits32((float)(int32_t)fraction * 0x1p-24f);
+    return float32(sign | (exponent ? normal : subnormal));
+}
+
+static inline uint16_t to_half(float value)
+{
+    uint32_t sign = bits32(value) >> 16 & 0x8000, magnitude = bits32(value) & 0x7fffffff;
+    uint32_t odd = magnitude >> 13 & 1;
+    uint32_t normal = ((magnitude + 0x0fff + odd) >> 13) - (112u << 10);
+    /* The last place of [0.5, 1) is 2^-24, as that of subnormal halves: the addition rounds. */
+    uint32_t subnormal = bits32(float32(magnitude) + 0.5f) - bits32(0.5f);
+    uint32_t finite = magnitude < 113u << 23 ? subnormal : normal;
+    uint32_t number = sign | (magnitude < 143u << 23 ? finite : 0x7c00);
+    return (uint16_t)(magnitude > 255u << 23 ? 0x7e00 : number);
+}
+
+static inline float from_bfloat(uint16_t bfloat)
+{
+    return float32((uint32_t)bfloat << 16);
+}
+
+static inline uint16_t to_bfloat(float value)
+{
+    uint32_t bits = bits32(value), odd = bits >> 16 & 1;
+    bool nan = (bits & 0x7fffffff) > 255u << 23;
+    return (uint16_t)(nan ? 0x7fc0 : (bits + 0x7fff + odd) >> 16);
+}
+
+/* What loads, combines and stores one element. */
+#define SAME(x) (x)
+#define ONE_NAN32(x) (isnan(x) ? NAN : (x))
+#define ONE_NAN64(x) (isnan(x) ? (double)NAN : (x))
+
+#define ADD(x, y) ((x) + (y))
+#define MULTIPLY(x, y) ((x) * (y))
+#define SMALLER(x, y) ((x) < (y) ? (x) : (y))
+#define LARGER(x, y) ((x) > (y) ? (x) : (y))
+#define BOTH(x, y) (((x) != 0) & ((y) != 0))
+#define EITHER(x, y) (((x) != 0) | ((y) != 0))
+#define ONE_OF(x, y) (((x) != 0) ^ ((y) != 0))
+#define BITS_AND(x, y) ((x) & (y))
+#define BITS_OR(x, y) ((x) | (y))
+#define BITS_XOR(x, y) ((x) ^ (y))
+
+/* Where neither is smaller the operands are equal, differ in the sign of zero, or one is NaN. The
+ * union of their bits is right for all three: -0 is the smaller zero, and NaN stays NaN. The
+ * maximum does it with both signs turned. */
+static inline float smaller32(float x, float y)
+{
+    float other = y < x ? y : float32(bits32(x) | bits32(y));
+    return x < y ? x : other;
+}
+
+static inline float larger32(float x, float y)
+{
+    return -smaller32(-x, -y);
+}
+
+static inline double smaller64(double x, double y)
+{
+    double other = y < x ? y : float64(bits64(x) | bits64(y));
+    return x < y ? x : other;
+}
+
+static inline double larger64(double x, double y)
+{
+    return -smaller64(-x, -y);
+}
+
+/* Orders 16-bit floats: as float, with -0 below +0. */
+static inline int order16(uint16_t x)
+{
+    int bits = (int16_t)x;
+    return bits < 0 ? bits ^ 0x7fff : bits;
+}
+
+static inline bool ordered16(uint16_t x, uint16_t y, int infinity)
+{
+    return ((x & 0x7fff) <= infinity) & ((y & 0x7fff) <= infinity);
+}
+
+static inline uint16_t smaller16(uint16_t x, uint16_t y, int infinity, int nan)
+{
+    uint16_t smaller = order16(x) < order16(y) ? x : y;
+    return ordered16(x, y, infinity) ? smaller : (uint16_t)nan;
+}
+
+static inline uint16_t larger16(uint16_t x, uint16_t y, int infinity, int nan)
+{
+    uint16_t larger = order16(x) > order16(y) ? x : y;
+    return ordered16(x, y, infinity) ? larger : (uint16_t)nan;
+}
+
+#define SMALLER_HALF(x, y) smaller16(x, y, 0x7c00, 0x7e00)
+#define LARGER_HALF(x, y) larger16(x, y, 0x7c00, 0x7e00)
+#define SMALLER_BFLOAT(x, y) smaller16(x, y, 0x7f80, 0x7fc0)
+#define LARGER_BFLOAT(x, y) larger16(x, y, 0x7f80, 0x7fc0)
+
+#define REDUCE_PORTABLE(name, type, wide, load, store, combine)                                    \
+    static void name(void *dst, const void *a, const void *b, size_t count)                        \
+    {                                                                                              \
+        type *out = dst;                                                                           \
+        const type *left = a, *right = b;                                                          \
+        INDEPENDENT                                                                                \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            wide x = load(left[i]), y = load(right[i]);                                            \
+            wide result = (wide)combine(x, y);                                                     \
+            out[i] = (type)store(result);                                                          \
+        }                                                                                          \
+    }
+
+#define REDUCE(...) CLONES REDUCE_PORTABLE(__VA_ARGS__)
+
+#define DIVIDE_INTEGER(name, type, wide)                                                           \
+    CLONES static void name(void *dst, const void *src, size_t count, int ranks)                   \
+    {                                                                                              \
+        type *out = dst;                                                                           \
+        const type *in = src;                                                                      \
+        INDEPENDENT                                                                                \
+        for (size_t i = 0; i < count; i++)                                                         \
+            out[i] = (type)((wide)in[i] / (wide)ranks);                                            \
+    }
+
+#define DIVIDE_PORTABLE(name, type, wide, load, store)                                             \
+    static void name(void *dst, const void *src, size_t count, int ranks)                          \
+    {                                                                                              \
+        type *out = dst;                                                                           \
+        const type *in = src;                                                                      \
+        const wide factor = (wide)1 / (wide)ranks;                                                 \
+        INDEPENDENT                                                                                \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            wide result = load(in[i]) * factor;                                                    \
+            out[i] = (type)store(result);                                                          \
+        }                                                                                          \
+    }
+
+#define DIVIDE_FLOAT(...) CLONES DIVIDE_PORTABLE(__VA_ARGS__)
+
+/* Operations whose bits are the same for signed and unsigned integers run unsigned, where overflow
+ * is defined and wraps. */
+#define UNSIGNED_KERNELS(n)                                                                        \
+    REDUCE(sum_##n, uint##n##_t, uint##n##_t, SAME, SAME, ADD)                                     \
+    REDUCE(product_##n, uint##n##_t, uint##n##_t, SAME, SAME, MULTIPLY)                            \
+    REDUCE(logical_and_##n, uint##n##_t, uint##n##_t, SAME, SAME, BOTH)                            \
+    REDUCE(logical_or_##n, uint##n##_t, uint##n##_t, SAME, SAME, EITHER)                           \
+    REDUCE(logical_xor_##n, uint##n##_t, uint##n##_t, SAME, SAME, ONE_OF)                          \
+    REDUCE(bitwise_and_##n, uint##n##_t, uint##n##_t, SAME, SAME, BITS_AND)                        \
+    REDUCE(bitwise_or_##n, uint##n##_t, uint##n##_t, SAME, SAME, BITS_OR)                          \
+    REDUCE(bitwise_xor_##n, uint##n##_t, uint##n##_t, SAME, SAME, BITS_XOR)
+
+#define ORDERED_KERNELS(name, type, wide)                                                          \
+    REDUCE(minimum_##name, type, type, SAME, SAME, SMALLER)                                        \
+    REDUCE(maximum_##name, type, type, SAME, SAME, LARGER)                                         \
+    DIVIDE_INTEGER(divide_##name, type, wide)
+
+#define FLOAT_KERNELS(name, type, wide, load, store)                                               \
+    REDUCE(sum_##name, type, wide, load, store, ADD)                                               \
+    REDUCE(product_##name, type, wide, load, store, MULTIPLY)                                      \
+    DIVIDE_FLOAT(divide_##name, type, wide, load, store)
+
+UNSIGNED_KERNELS(8)
+UNSIGNED_KERNELS(32)
+UNSIGNED_KERNELS(64)
+ORDERED_KERNELS(int8, int8_t, int32_t)
+ORDERED_KERNELS(uint8, uint8_t, uint32_t)
+ORDERED_KERNELS(int32, int32_t, int32_t)
+ORDERED_KERNELS(uint32, uint32_t, uint32_t)
+ORDERED_KERNELS(int64, int64_t, int64_t)
+ORDERED_KERNELS(uint64, uint64_t, uint64_t)
+FLOAT_KERNELS(bfloat16, uint16_t, float, from_bfloat, to_bfloat)
+FLOAT_KERNELS(float32, float, float, SAME, ONE_NAN32)
+FLOAT_KERNELS(float64, double, double, SAME, ONE_NAN64)
+REDUCE(minimum_float16, uint16_t, uint16_t, SAME, SAME, SMALLER_HALF)
+REDUCE(maximum_float16, uint16_t, uint16_t, SAME, SAME, LARGER_HALF)
+REDUCE(minimum_bfloat16, uint16_t, uint16_t, SAME, SAME, SMALLER_BFLOAT)
+REDUCE(maximum_bfloat16, uint16_t, uint16_t, SAME, SAME, LARGER_BFLOAT)
+REDUCE(minimum_float32, float, float, SAME, ONE_NAN32, smaller32)
+REDUCE(maximum_float32, float, float, SAME, ONE_NAN32, larger32)
+REDUCE(minimum_float64, double, double, SAME, ONE_NAN64, smaller64)
+REDUCE(maximum_float64, double, double, SAME, ONE_NAN64, larger64)
+
+/* Halves are converted eight at a time where the processor does it; what is left, or all of them
+ * elsewhere, goes through the portable loops, with the same bits. */
+REDUCE_PORTABLE(sum_halves, uint16_t, float, from_half, to_half, ADD)
+REDUCE_PORTABLE(product_halves, uint16_t, float, from_half, to_half, MULTIPLY)
+DIVIDE_PORTABLE(divide_halves, uint16_t, float, from_half, to_half)
+
+#if HAVE_F16C
+#define F16C __attribute__((target("avx2,f16c")))
+
+static inline bool have_f16c(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+}
+
+static inline F16C __m256 load_halves(const uint16_t *from)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+}
+
+static inline F16C void store_halves(uint16_t *to, __m256 x)
+{
+    __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    x = _mm256_blendv_ps(x, _mm256_set1_ps(NAN), nan);
+    _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+#define REDUCE_HALVES(name, combine)                                                               \
+    F16C static size_t name(uint16_t *dst, const uint16_t *a, const uint16_t *b, size_t count)     \
+    {                                                                                              \
+        size_t i = 0;                                                                              \
+        for (; i + 8 <= count; i += 8)                                                             \
+            store_halves(dst + i, combine(load_halves(a + i), load_halves(b + i)));                \
+        return i;                                                                                  \
+    }
+
+REDUCE_HALVES(sum_f16c, _mm256_add_ps)
+REDUCE_HALVES(product_f16c, _mm256_mul_ps)
+
+F16C static size_t divide_f16c(uint16_t *dst, const uint16_t *src, size_t count, int ranks)
+{
+    __m256 factor = _mm256_set1_ps(1.0f / (float)ranks);
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        store_halves(dst + i, _mm256_mul_ps(load_halves(src + i), factor));
+    return i;
+}
+#else
+#define have_f16c() false
+#define sum_f16c(dst, a, b, count) 0
+#define product_f16c(dst, a, b, count) 0
+#define divide_f16c(dst, src, count, ranks) 0
+#endif
+
+static void sum_float16(void *dst, const void *a, const void *b, size_t count)
+{
+    uint16_t *out = dst;
+    const uint16_t *x = a, *y = b;
+    size_t done = have_f16c() ? sum_f16c(out, x, y, count) : 0;
+    sum_halves(out + done, x + done, y + done, count - done);
+}
+
+static void product_float16(void *dst, const void *a, const void *b, size_t count)
+{
+    uint16_t *out = dst;
+    const uint16_t *x = a, *y = b;
+    size_t done = have_f16c() ? product_f16c(out, x, y, count) : 0;
+    product_halves(out + done, x + done, y + done, count - done);
+}
+
+static void divide_float16(void *dst, const void *src, size_t count, int ranks)
+{
+    uint16_t *out = dst;
+    const uint16_t *x = src;
+    size_t done = have_f16c() ? divide_f16c(out, x, count, ranks) : 0;
+    divide_halves(out + done, x + done, count - done, ranks);
+}
+
+#define INTEGER_ROW(name, n)                                                                       \
+    {                                                                                              \
+        [ALNICO_SUM] = sum_##n, [ALNICO_PRODUCT] = product_##n, [ALNICO_MINIMUM] = minimum_##name, \
+        [ALNICO_MAXIMUM] = maximum_##name, [ALNICO_AVERAGE] = sum_##n,                             \
+        [ALNICO_LOGICAL_AND] = logical_and_##n, [ALNICO_LOGICAL_OR] = logical_or_##n,              \
+        [ALNICO_LOGICAL_XOR] = logical_xor_##n, [ALNICO_BITWISE_AND] = bitwise_and_##n,            \
+        [ALNICO_BITWISE_OR] = bitwise_or_##n, [ALNICO_BITWISE_XOR] = bitwise_xor_##n               \
+    }
+
+#define FLOAT_ROW(name)                                                                            \
+    {                                                                                              \
+        [ALNICO_SUM] = sum_##name, [ALNICO_PRODUCT] = product_##name,                              \
+        [ALNICO_MINIMUM] = minimum_##name, [ALNICO_MAXIMUM] = maximum_##name,                      \
+        [ALNICO_AVERAGE] = sum_##name                                                              \
+    }
+
+static reduce_kernel *const reduce_kernels[DATATYPES][OPS] = {
+    [ALNICO_INT8] = INTEGER_ROW(int8, 8),    [ALNICO_UINT8] = INTEGER_ROW(uint8, 8),
+    [ALNICO_INT32] = INTEGER_ROW(int32, 32), [ALNICO_UINT32] = INTEGER_ROW(uint32, 32),
+    [ALNICO_INT64] = INTEGER_ROW(int64, 64), [ALNICO_UINT64] = INTEGER_ROW(uint64, 64),
+    [ALNICO_FLOAT16] = FLOAT_ROW(float16),   [ALNICO_BFLOAT16] = FLOAT_ROW(bfloat16),
+    [ALNICO_FLOAT32] = FLOAT_ROW(float32),   [ALNICO_FLOAT64] = FLOAT_ROW(float64),
+};
+
+static divide_kernel *const divide_kernels[DATATYPES] = {
+    [ALNICO_INT8] = divide_int8,       [ALNICO_UINT8] = divide_uint8,
+    [ALNICO_INT32] = divide_int32,     [ALNICO_UINT32] = divide_uint32,
+    [ALNICO_INT64] = divide_int64,     [ALNICO_UINT64] = divide_uint64,
+    [ALNICO_FLOAT16] = divide_float16, [ALNICO_BFLOAT16] = divide_bfloat16,
+    [ALNICO_FLOAT32] = divide_float32, [ALNICO_FLOAT64] = divide_float64,
+};
+
+void math_reduce(void *dst, const void *a, const void *b, size_t count, alnico_datatype_t type,
+                 alnico_op_t op)
+{
+    assert(datatype_valid(type) && op_valid(op) && op_supports(op, type));
+    reduce_kernels[type][op](dst, a, b, count);
+}
+
+void math_divide(void *dst, const void *src, size_t count, alnico_datatype_t type, int ranks)
+{
+    assert(datatype_valid(type) && ranks > 0);
+    divide_kernels[type](dst, src, count, ranks);
+}
+
+float math_from_half(uint16_t bits)
+{
+    return from_half(bits);
+}
+
+uint16_t math_to_half(float value)
+{
+    return to_half(value);
+}
+
+float math_from_bfloat(uint16_t bits)
+{
+    return from_bfloat(bits);
+}
+
+uint16_t math_to_bfloat(float value)
+{
+    return to_bfloat(value);
+}
+
+/* ---- 16-bit floats as float32 ---- */
+
+#define CONVERT(name, to, from, convert)                                                           \
+    CLONES static void name(to *restrict dst, const from *restrict src, size_t count)              \
+    {                                                                                              \
+        for (size_t i = 0; i < count; i++)                                                         \
+            dst[i] = convert(src[i]);                                                              \
+    }
+
+CONVERT(widen_half, float, uint16_t, from_half)
+CONVERT(widen_bfloat, float, uint16_t, from_bfloat)
+CONVERT(narrow_half, uint16_t, float, to_half)
+CONVERT(narrow_bfloat, uint16_t, float, to_bfloat)
+
+void math_widen(float *dst, const void *src, size_t count, alnico_datatype_t type)
+{
+    (type == ALNICO_FLOAT16 ? widen_half : widen_bfloat)(dst, src, count);
+}
+
+void math_narrow(void *dst, const float *src, size_t count, alnico_datatype_t type)
+{
+    (type == ALNICO_FLOAT16 ? narrow_half : narrow_bfloat)(dst, src, count);
+}

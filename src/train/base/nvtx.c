@@ -1,0 +1,14 @@
+/* See range.h. NVTX is headers only: the first call looks for a tool. */
+#include "train/base/nvtx.h"
+
+#include <nvtx3/nvToolsExt.h>
+
+void range_begin(const char *name)
+{
+    nvtxRangePushA(name);
+}
+
+void range_end(void)
+{
+    nvtxRangePop();
+}

@@ -1,0 +1,319 @@
+/* Planning steps. See graph/memory_plan.h; graph/placement.c finds the places. */
+#include "train/graph/memory_plan.h"
+
+#include "base/status.h"
+#include "train/graph/placement.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+const char *precision_name(enum precision precision)
+{
+    static const char *const names[PRECISIONS] = {"fp32", "bf16", "fp16"};
+    return names[precision];
+}
+
+bool plan_chained(const struct network *network, size_t at, const enum operation_kind *kinds,
+                  size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (at + i >= network->count)
+            return false;
+        const struct node *node = &network->nodes[at + i];
+        if (node->operation.kind != kinds[i])
+            return false;
+        if (i > 0 && (node->in[0] != at + i || network->tensors[at + i].readers != 1))
+            return false;
+    }
+    return true;
+}
+
+size_t plan_float_bytes(const struct plan *plan, size_t tensor)
+{
+    return plan->batch * tensor_elements(&plan->network->tensors[tensor]) * sizeof(float);
+}
+
+/* ---- Steps ---- */
+
+static bool step_inside(const struct step *step, size_t tensor)
+{
+    return tensor > step->first && tensor < step->first + step->count;
+}
+
+/* Collects what the step reads from outside, in the order of its operations. */
+static void step_connect(const struct network *network, struct step *step)
+{
+    for (size_t i = step->first; i < step->first + step->count; i++)
+        for (size_t k = 0; k < network->nodes[i].inputs; k++) {
+            const size_t tensor = network->nodes[i].in[k];
+            if (step_inside(step, tensor))
+                continue;
+            assert(step->inputs < 2);
+            step->in[step->inputs++] = tensor;
+        }
+    step->out = step->first + step->count;
+}
+
+static void plan_steps(struct plan *plan, plan_run_function *run)
+{
+    const struct network *network = plan->network;
+    for (size_t at = 0; at < network->count;) {
+        struct step *step = &plan->steps[plan->count++];
+        *step = (struct step){.first = at,
+                              .count = run(network, at),
+                              .saved = PLAN_NONE,
+                              .scratch = {PLAN_NONE, PLAN_NONE}};
+        step_connect(network, step);
+        at += step->count;
+    }
+    size_t filled = 0;
+    for (size_t s = plan->count; s-- > 0;) {
+        for (size_t i = 0; i < plan->steps[s].count; i++) {
+            const struct node *node = &network->nodes[plan->steps[s].first + i];
+            filled += node->weight.count + node->bias.count;
+        }
+        plan->steps[s].filled = filled;
+    }
+}
+
+/* Of the steps that read a tensor, the first that runs backward writes its gradient and the others
+ * add. */
+static void plan_accumulation(struct plan *plan, bool *written)
+{
+    for (size_t s = plan->count; s-- > 0;) {
+        struct step *step = &plan->steps[s];
+        for (size_t i = 0; i < step->inputs; i++) {
+            step->accumulate[i] = step->in[i] > 0 && written[step->in[i]];
+            written[step->in[i]] = true;
+        }
+    }
+}
+
+/* ---- How long things live ---- */
+
+static size_t line(size_t bytes)
+{
+    return (bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
+}
+
+static size_t backward_time(const struct plan *plan, size_t s)
+{
+    return 2 * plan->count - 1 - s;
+}
+
+static struct step_needs step_ask(const struct plan *plan, const struct plan_rules *rules, size_t s)
+{
+    struct step_needs needs = {0};
+    if (rules->needs)
+        rules->needs(plan, &plan->steps[s], &needs);
+    else
+        needs = (struct step_needs){.in = {true, true}, .out = true};
+    return needs;
+}
+
+static void extend(struct piece *piece, size_t time)
+{
+    if (piece->to < time)
+        piece->to = time;
+}
+
+/* Step s makes its tensor's value: pieces[t] is that of tensor t. What the host reads, the last,
+ * stays. */
+static void value_made(struct plan *plan, const struct plan_rules *rules, size_t s,
+                       const struct step_needs *needs, struct piece *pieces)
+{
+    const struct step *step = &plan->steps[s];
+    const bool last = s + 1 == plan->count;
+    pieces[step->out] = (struct piece){.bytes = rules->bytes(plan, step->out),
+                                       .from = s,
+                                       .to = s,
+                                       .place = &plan->values[step->out]};
+    if (last || needs->out)
+        extend(&pieces[step->out], last ? 2 * plan->count - 1 : backward_time(plan, s));
+    for (size_t i = 0; i < step->inputs; i++)
+        extend(&pieces[step->in[i]], needs->in[i] ? backward_time(plan, s) : s);
+}
+
+/* Step s reads tensors, whose gradients it makes or adds to. */
+static void gradients_made(struct plan *plan, const struct plan_rules *rules, size_t s,
+                           struct piece *pieces)
+{
+    const struct step *step = &plan->steps[s];
+    for (size_t i = 0; i < step->inputs; i++) {
+        struct piece *piece = &pieces[step->in[i]];
+        if (step->in[i] == 0)
+            continue;
+        if (!step->accumulate[i])
+            *piece = (struct piece){.bytes = rules->bytes(plan, step->in[i]),
+                                    .from = backward_time(plan, s),
+                                    .place = &plan->diffs[step->in[i]]};
+        extend(piece, backward_time(plan, s));
+    }
+    extend(&pieces[step->out], backward_time(plan, s));
+}
+
+/* What the step asked for besides. */
+static void extras_made(struct plan *plan, size_t s, const struct step_needs *needs,
+                        struct piece *pieces)
+{
+    struct step *step = &plan->steps[s];
+    const size_t backward = backward_time(plan, s);
+    pieces[0] = (struct piece){needs->saved, s, backward, &step->saved};
+    pieces[1] = (struct piece){needs->scratch[0], s, s, &step->scratch[0]};
+    pieces[2] = (struct piece){needs->scratch[1], backward, backward, &step->scratch[1]};
+}
+
+/* The gradient of tensor t begins in the place of the piece `lower` if that ends then, at step s.
+ * under[t] notes the piece; 0: the gradient has a place of its own. */
+static bool share(struct plan *plan, size_t s, size_t t, size_t lower, struct piece *pieces,
+                  size_t *under)
+{
+    struct piece *upper = &pieces[plan->network->count + 1 + t], *place = &pieces[lower];
+    if (!place->place || place->to != backward_time(plan, s) || place->bytes != upper->bytes)
+        return false;
+    extend(place, upper->to);
+    plan->apart += line(upper->bytes);
+    upper->bytes = 0;
+    under[t] = lower;
+    return true;
+}
+
+/* What step s writes over what it has read. */
+static void gradients_share(struct plan *plan, size_t s, const struct step_needs *needs,
+                            struct piece *pieces, size_t *under)
+{
+    const struct step *step = &plan->steps[s];
+    const size_t gradients = plan->network->count + 1;
+    const bool twice = step->inputs > 1 && step->in[0] == step->in[1]; /* it reads again */
+    for (size_t i = 0; i < step->inputs; i++) {
+        const size_t t = step->in[i];
+        if (t == 0 || step->accumulate[i] || twice)
+            continue;
+        if (needs->over_value[i] && share(plan, s, t, t, pieces, under))
+            continue;
+        if (needs->over_gradient[i])
+            share(plan, s, t, gradients + step->out, pieces, under);
+    }
+}
+
+/* All pieces: values, gradients, and three for each step. Those of no bytes are left out. */
+static size_t plan_pieces(struct plan *plan, const struct plan_rules *rules, struct piece *pieces,
+                          size_t *under)
+{
+    const size_t tensors = plan->network->count + 1;
+    size_t count = 2 * tensors, used = 0;
+    for (size_t s = plan->count; s-- > 0;)
+        gradients_made(plan, rules, s, pieces + tensors);
+    for (size_t s = 0; s < plan->count; s++) {
+        const struct step_needs needs = step_ask(plan, rules, s);
+        value_made(plan, rules, s, &needs, pieces);
+        extras_made(plan, s, &needs, pieces + count);
+        gradients_share(plan, s, &needs, pieces, under);
+        count += 3;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (pieces[i].bytes && pieces[i].place)
+            pieces[used++] = pieces[i];
+    return used;
+}
+
+/* Gradients that have no place of their own, once all others have. */
+static void gradients_place(struct plan *plan, const size_t *under)
+{
+    const size_t tensors = plan->network->count + 1;
+    for (size_t t = 0; t < tensors; t++) {
+        size_t lower = under[t];
+        while (lower >= tensors && under[lower - tensors])
+            lower = under[lower - tensors];
+        if (lower)
+            plan->diffs[t] = lower < tensors ? plan->values[lower] : plan->diffs[lower - tensors];
+    }
+}
+
+static void plan_place(struct plan *plan, const struct plan_rules *rules, struct piece *pieces,
+                       size_t *under)
+{
+    const size_t count = plan_pieces(plan, rules, pieces, under);
+    for (size_t i = 0; i < count; i++) {
+        pieces[i].bytes = line(pieces[i].bytes);
+        plan->apart += pieces[i].bytes;
+    }
+    plan->least = pieces_least(pieces, count, 2 * plan->count);
+    plan->bytes = pieces_place(pieces, count);
+    gradients_place(plan, under);
+}
+
+static alnico_status_t plan_memory(struct plan *plan, const struct plan_rules *rules)
+{
+    const size_t tensors = plan->network->count + 1;
+    struct plan_rules filled = *rules;
+    struct piece *pieces = calloc(2 * tensors + 3 * plan->count, sizeof *pieces);
+    size_t *under = calloc(tensors, sizeof *under);
+    if (!rules->bytes)
+        filled.bytes = plan_float_bytes;
+    if (pieces && under)
+        plan_place(plan, &filled, pieces, under);
+    const alnico_status_t status = pieces && under ? ALNICO_SUCCESS : ALNICO_ERROR_MEMORY;
+    free(pieces);
+    free(under);
+    return status;
+}
+
+/* ---- Beginning and end ---- */
+
+static alnico_status_t plan_check(const struct network *network, size_t batch)
+{
+    size_t total = 0;
+    for (size_t t = 0; t <= network->count; t++)
+        total += tensor_elements(&network->tensors[t]) + PLAN_LINE;
+    if (batch && batch <= (SIZE_MAX / 256) / total)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT, "plan_create: batch %zu, expected 1 to %zu", batch,
+                     (SIZE_MAX / 256) / total);
+}
+
+static alnico_status_t plan_fill(struct plan *plan, const struct plan_rules *rules)
+{
+    const size_t tensors = plan->network->count + 1;
+    bool *written = calloc(tensors, sizeof *written);
+    plan->steps = calloc(plan->network->count, sizeof *plan->steps);
+    plan->values = malloc(tensors * sizeof *plan->values);
+    plan->diffs = malloc(tensors * sizeof *plan->diffs);
+    if (!written || !plan->steps || !plan->values || !plan->diffs) {
+        free(written);
+        return ALNICO_ERROR_MEMORY;
+    }
+    for (size_t t = 0; t < tensors; t++)
+        plan->values[t] = plan->diffs[t] = PLAN_NONE;
+    plan_steps(plan, rules->run);
+    plan_accumulation(plan, written);
+    free(written);
+    return plan_memory(plan, rules);
+}
+
+alnico_status_t plan_create(const struct network *network, const struct plan_rules *rules,
+                            size_t batch, enum precision precision, struct plan **out)
+{
+    *out = NULL;
+    assert(network->finished);
+    TRY(plan_check(network, batch));
+    struct plan *plan = calloc(1, sizeof *plan);
+    if (plan)
+        *plan = (struct plan){.network = network, .batch = batch, .precision = precision};
+    if (!plan || plan_fill(plan, rules) != ALNICO_SUCCESS) {
+        plan_destroy(plan);
+        return error_set(ALNICO_ERROR_MEMORY, "plan_create: no memory");
+    }
+    *out = plan;
+    return ALNICO_SUCCESS;
+}
+
+void plan_destroy(struct plan *plan)
+{
+    if (!plan)
+        return;
+    free(plan->steps);
+    free(plan->values);
+    free(plan->diffs);
+    free(plan);
+}

@@ -1,0 +1,280 @@
+/*
+ * Launchers of the trainer's own GPU kernels. Each enqueues on a stream of the current device,
+ * waits for nothing, and returns a cudaError_t. All give the same bits in every run. Called by the
+ * cuDNN kernels.
+ *
+ * Activations are [image][row][column][channel] with the channels padded to a multiple of 8 by
+ * zeros: `rows` are images times rows times columns, `padded` the channels with padding. Pointers
+ * to activations and to weights are aligned to 16 bytes. `type` is an alnico_datatype_t: FLOAT32,
+ * BFLOAT16 or FLOAT16; sums are float32 or better.
+ */
+#ifndef ALNICO_TRAIN_KERNELS_CUDA_LAUNCH_H
+#define ALNICO_TRAIN_KERNELS_CUDA_LAUNCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where kernels run, and what they reduce in. Zero the memory once; launches on one stream share
+ * it. */
+struct train_gpu {
+    int multiprocessors;
+    bool early;     /* kernels may begin while what comes before ends: see train_norm_early */
+    void *stream;   /* cudaStream_t */
+    void *scratch;  /* TRAIN_SCRATCH_BYTES of the GPU's memory */
+    float *control; /* the words of kernels.h: rate, loss scale, good steps */
+};
+
+enum { TRAIN_SCRATCH_BYTES = 8 << 20 };
+
+/* ---- Batch norm: cuda/norm.cu, cuda/norm_backward.cu ---- */
+
+/* What a batch norm computes once a batch; each `padded` floats. y = factor * x + offset; dx = a *
+ * dy + b * x + c. */
+enum norm_number {
+    NORM_MEAN,
+    NORM_INVERSE, /* 1 / sqrt(variance + epsilon) */
+    NORM_FACTOR,
+    NORM_OFFSET,
+    NORM_A,
+    NORM_B,
+    NORM_C,
+    NORM_NUMBERS
+};
+
+struct train_norm {
+    const void *x; /* rows x padded */
+    size_t rows,
+        count; /* count: rows that the statistics were of, if others than these; 0: these */
+    unsigned channels, padded;
+    const float *scale, *shift;    /* channels */
+    float *running;                /* channels means, channels variances */
+    float *numbers;                /* NORM_NUMBERS x padded */
+    void *scale_diff, *shift_diff; /* of gradient_type */
+    int type, gradient_type;
+};
+
+/* Mean, variance, factor and offset of the batch; moves the running statistics. */
+int train_norm_statistics(const struct train_gpu *gpu, const struct train_norm *norm);
+
+/* The same from the sums of x and of its squares, `padded` of each. */
+int train_norm_measure(const struct train_gpu *gpu, const struct train_norm *norm,
+                       const float *sums, const float *squares);
+
+/* The same from the running statistics, which stay. */
+int train_norm_running(const struct train_gpu *gpu, const struct train_norm *norm);
+
+/* y = relu?(norm(x) + other?), other being nothing, a tensor (`plain`), or another batch norm of
+ * the same shape. */
+struct train_normalise {
+    const struct train_norm *norm, *other;
+    const void *plain;
+    bool relu;
+    void *y;
+    /* NULL, or a bit for each element of y that is above 0: bit i % 8 of byte i / 8. */
+    uint8_t *mask;
+};
+int train_normalise(const struct train_gpu *gpu, const struct train_normalise *pass);
+
+/* How dy is gated: not; by a mask; or by whether norm(x) is above 0, as the forward pass computed
+ * it. */
+enum norm_gate { NORM_GATE_NONE, NORM_GATE_MASK, NORM_GATE_VALUE };
+
+/* Backward of train_normalise. */
+struct train_norm_backward {
+    const struct train_norm *norm, *other; /* other may be NULL; not with NORM_GATE_VALUE */
+    enum norm_gate gate;
+    const void *dy;
+    const uint8_t *mask;
+    void *dx, *dx_other;            /* of x and of the other's x; NULL: not wanted */
+    void *dplain;                   /* the gated dy, for what was added; NULL: not wanted */
+    bool add, add_other, add_plain; /* add to what is there */
+    bool frozen;                    /* the statistics were constants */
+};
+
+/* Gradients of scale and shift, and a, b, c. Then dx, which may be over x, dx_other over the
+ * other's x, and dplain over dy, unless they are added to: each thread has read its rows there
+ * before it writes them. */
+int train_norm_reduce(const struct train_gpu *gpu, const struct train_norm_backward *pass);
+int train_norm_gradient(const struct train_gpu *gpu, const struct train_norm_backward *pass);
+
+/* ---- Batch norm, ReLU and maximum pooling by 3 x 3, stride 2, pad 1: cuda/norm_pool.cu ---- */
+
+/* Between them the tensors of images, (height + 1) / 2 rows and (width + 1) / 2 columns: */
+struct train_norm_pool {
+    const struct train_norm *norm; /* of images x height x width rows */
+    size_t height, width;
+    /* The largest of relu(norm(x)); of those that are equal before they are rounded the first. */
+    void *y;
+    void *winners;  /* its x */
+    uint8_t *index; /* its place in the window, a byte for each element of y; 255 where y is 0 */
+    uint8_t *mask;  /* a bit for each element of y that is above 0 */
+    const void *dy;
+    void *dx;
+    bool add; /* add to what is there */
+};
+
+/* After the statistics: y, winners, index, mask. */
+int train_norm_pool(const struct train_gpu *gpu, const struct train_norm_pool *pass);
+
+/* dx, after train_norm_reduce of a norm on the winners, gated by the mask, with the `count` of the
+ * pixels. */
+int train_norm_pool_gradient(const struct train_gpu *gpu, const struct train_norm_pool *pass);
+
+/* ---- Element by element: cuda/pointwise.cu ---- */
+
+/* y = relu?(a + b?) over rows x padded elements; b may be NULL. */
+int train_add(const struct train_gpu *gpu, void *y, const void *a, const void *b, bool relu,
+              size_t count, int type);
+
+/* dx = y > 0 ? dy : 0, or dy where y is NULL; `add`: dx += that. */
+int train_gate(const struct train_gpu *gpu, void *dx, const void *dy, const void *y, bool add,
+               size_t count, int type);
+
+/* y[row][channel] += bias[channel]; `channels` biases. */
+int train_bias(const struct train_gpu *gpu, void *y, const float *bias, size_t rows,
+               unsigned channels, unsigned padded, int type);
+
+/* out[channel] = the sum of dy[.][channel]. */
+int train_bias_gradient(const struct train_gpu *gpu, void *out, int gradient_type, const void *dy,
+                        size_t rows, unsigned channels, unsigned padded, int type);
+
+/* How float32 tensors become what is computed with. By `fold` f > 1 squares of f x f pixels become
+ * channels, so that a convolution of stride f on few channels becomes one of stride 1 on f * f
+ * times as many; f = 1 only pads channels. Images: dst[n][y][x][(b * f + d) * channels + c] =
+ * src[n][f * y + b - before][f * x + d - before][c], 0 outside. */
+struct train_fold {
+    unsigned fold, before;
+    unsigned channels, padded;               /* of src; of dst */
+    size_t outer, height, width;             /* of src */
+    size_t out_outer, out_height, out_width; /* of dst; rows of zeros where out_outer > outer */
+    int type;                                /* of dst */
+};
+int train_fold(const struct train_gpu *gpu, const struct train_fold *fold, void *dst,
+               const float *src);
+
+/* Back, of `type` to `gradient_type`: src has dst's and dst src's shape of above; nothing is
+ * added. */
+int train_unfold(const struct train_gpu *gpu, const struct train_fold *fold, void *dst,
+                 int gradient_type, const void *src);
+
+/* Windows of one row of pixels, whose columns become channels: dst[row][x][d * padded + c] =
+ * src[row][x + d][c] for d below `columns`. */
+struct train_rows {
+    size_t rows;              /* of all images */
+    size_t width, out_width;  /* of src; of dst, columns - 1 less */
+    unsigned columns, padded; /* padded: of src, a multiple of 8 */
+    int type;
+};
+int train_rows(const struct train_gpu *gpu, const struct train_rows *rows, void *dst,
+               const void *src);
+
+/* Pixels of a smaller tensor at every stride-th row and column of a larger one: dst[n][stride *
+ * y][stride * x][c] = src[n][y][x][c], or added; what is between becomes 0, or stays if added. */
+struct train_spread {
+    size_t batch, height, width, out_height, out_width; /* out: of src */
+    unsigned stride, padded;                            /* stride 0: nothing is spread */
+    int type;
+};
+int train_spread(const struct train_gpu *gpu, const struct train_spread *spread, void *dst,
+                 const void *src, bool add);
+
+/* Fills with numbers from -1 to 1. */
+int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type);
+
+/* ---- Pooling: cuda/pool.cu ---- */
+
+struct train_pool {
+    size_t batch, height, width, out_height, out_width;
+    unsigned padded; /* channels */
+    unsigned rows, columns, stride, pad;
+    int type;
+};
+
+/* Of equals the first wins. `index`: the winner's place in its window, for each element of y; rows
+ * * columns <= 256. */
+int train_max_pool(const struct train_gpu *gpu, const struct train_pool *pool, void *y,
+                   uint8_t *index, const void *x);
+int train_max_pool_gradient(const struct train_gpu *gpu, const struct train_pool *pool, void *dx,
+                            const void *dy, const uint8_t *index, bool add);
+
+/* Padding is not counted. */
+int train_average_pool(const struct train_gpu *gpu, const struct train_pool *pool, void *y,
+                       const void *x);
+int train_average_pool_gradient(const struct train_gpu *gpu, const struct train_pool *pool,
+                                void *dx, const void *dy, bool add);
+
+/* ---- Loss: cuda/loss.cu ---- */
+
+struct train_loss {
+    const int32_t *labels;  /* batch; -1: no image */
+    float *log_probability; /* batch x classes */
+    size_t batch;
+    unsigned classes, padded; /* padded: between rows of logits */
+    float smoothing;
+    double *score; /* of kernels.h: loss, correct, images; added to */
+};
+int train_cross_entropy(const struct train_gpu *gpu, const struct train_loss *loss,
+                        const void *logits, int type);
+
+/* diff (batch x padded) = control's loss scale / batch * (probability - target), or added to. */
+int train_cross_entropy_gradient(const struct train_gpu *gpu, const struct train_loss *loss,
+                                 void *diff, int type, bool add);
+
+/* ---- Update: cuda/update.cu ---- */
+
+/* A piece of one parameter tensor: elements begin to begin + count - 1 of the arenas. */
+struct train_chunk {
+    uint64_t begin;
+    uint32_t count, segment;
+};
+enum { TRAIN_CHUNK = 4096 };
+
+/* A parameter tensor. */
+struct train_segment {
+    uint32_t first, chunks; /* its chunks */
+    uint32_t decays;        /* 1: a weight, with weight decay and LARS; 0: a bias, scale or shift */
+    uint32_t unused;
+};
+
+struct train_update {
+    const struct train_chunk *chunks; /* on the GPU, as all pointers here */
+    const struct train_segment *segments;
+    unsigned chunk_count, segment_count;
+    float *parameters, *velocity; /* the arenas are aligned to 16 bytes */
+    const void *gradients;
+    void *working; /* the parameters in working_type, written; NULL: none */
+    size_t count;  /* elements of the arenas */
+    int gradient_type, working_type;
+    float momentum, decay, trust; /* trust 0: no LARS */
+    float *sums;                  /* 2 x chunk_count + segment_count, for LARS */
+    unsigned *bad;                /* one word, 0 between updates */
+    bool find_scale; /* the loss scale is searched: no update with infinite gradients */
+};
+int train_update(const struct train_gpu *gpu, const struct train_update *update);
+
+/* Only working = parameters. */
+int train_refresh(const struct train_gpu *gpu, const struct train_update *update);
+
+/* Whether kernels may be launched early (train_gpu): they were compiled for capability 9.0, or
+ * later, which runs on no earlier GPU. */
+bool train_norm_early(void);
+
+/* Loads all kernels onto the current device: loading one later may wait for kernels that spin. */
+int train_norm_load(void);
+int train_norm_backward_load(void);
+int train_norm_pool_load(void);
+int train_pointwise_load(void);
+int train_pool_load(void);
+int train_loss_load(void);
+int train_update_load(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

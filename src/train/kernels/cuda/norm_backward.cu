@@ -1,0 +1,309 @@
+/*
+ * Batch norm backward: one pass that reads dy and x (and a mask) for the gradients of scale and
+ * shift, and one that reads them again and writes dx, the gated dy for what was added, or the dx of
+ * two batch norms that were added.
+ *
+ * With g the gated dy, over all rows: dshift = sum g, dscale = inverse * sum g * (x - mean), and
+ * dx = factor * (g - dshift / rows - (x - mean) * inverse * dscale / rows) = a * g + b * x + c.
+ */
+#include "train/kernels/cuda/channels.cuh"
+
+namespace
+{
+
+constexpr int REDUCE_THREADS = 512, REDUCE_BLOCKS = 1, GRADIENT_THREADS = 256, GRADIENT_BLOCKS = 2;
+
+/* What the kernels need of a pass. */
+struct backward {
+    struct train_norm norm, other;
+    const void *dy;
+    const uint8_t *mask;
+    void *dx, *dx_other, *dplain;
+    bool add, add_other, add_plain, frozen;
+};
+
+template <class T, int GATE>
+__device__ void gate(float *g, const float *x, const float *factor, const float *offset,
+                     unsigned bits)
+{
+#pragma unroll
+    for (int k = 0; k < EIGHT; k++) {
+        if (GATE == NORM_GATE_MASK)
+            g[k] = bits >> k & 1 ? g[k] : 0;
+        if (GATE == NORM_GATE_VALUE)
+            g[k] = fmaf(x[k], factor[k], offset[k]) > 0 ? g[k] : 0;
+    }
+}
+
+__device__ void finish(const struct train_norm &norm, unsigned c, double sum, double product,
+                       bool frozen)
+{
+    const double count = (double)(norm.count ? norm.count : norm.rows),
+                 mean = norm.numbers[NORM_MEAN * norm.padded + c],
+                 inverse = norm.numbers[NORM_INVERSE * norm.padded + c],
+                 factor = norm.numbers[NORM_FACTOR * norm.padded + c];
+    const double b = frozen ? 0 : -factor * inverse * inverse * product / count;
+    const double constant = frozen ? 0 : -factor * sum / count - b * mean;
+    norm.numbers[NORM_A * norm.padded + c] = (float)factor;
+    norm.numbers[NORM_B * norm.padded + c] = (float)b;
+    norm.numbers[NORM_C * norm.padded + c] = (float)constant;
+    if (c < norm.channels) {
+        store_any(norm.shift_diff, norm.gradient_type, c, (float)sum);
+        store_any(norm.scale_diff, norm.gradient_type, c, (float)(product * inverse));
+    }
+}
+
+/* What a thread loads of one chunk. */
+template <class T> struct loads {
+    packed<T> dy, x, other;
+    unsigned bits;
+};
+
+template <class T, int GATE, bool TWO>
+__device__ loads<T> load_first(const struct backward &pass, size_t chunk)
+{
+    loads<T> l;
+    l.dy = load_packed((const T *)pass.dy + chunk * EIGHT);
+    l.x = load_packed((const T *)pass.norm.x + chunk * EIGHT);
+    if (TWO)
+        l.other = load_packed((const T *)pass.other.x + chunk * EIGHT);
+    l.bits = GATE == NORM_GATE_MASK ? pass.mask[chunk] : 0;
+    return l;
+}
+
+template <class T, int GATE, bool TWO>
+__device__ loads<T> load_last(const struct backward &pass, size_t chunk)
+{
+    loads<T> l;
+    l.dy = load_packed_last((const T *)pass.dy + chunk * EIGHT);
+    l.x = load_packed_last((const T *)pass.norm.x + chunk * EIGHT);
+    if (TWO)
+        l.other = load_packed_last((const T *)pass.other.x + chunk * EIGHT);
+    l.bits = GATE == NORM_GATE_MASK ? __ldcs(pass.mask + chunk) : 0;
+    return l;
+}
+
+template <class T, int GATE, bool TWO>
+__global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
+    reduce_kernel(const struct backward pass, const layout at, void *scratch)
+{
+    constexpr int SUMS = TWO ? 3 : 2, UNROLL = (sizeof(T) == 2 ? 4 : 2) - (TWO ? 1 : 0);
+    const place p = place_of<REDUCE_THREADS>(at);
+    __shared__ double total[SUMS * SLAB];
+    float sums[SUMS][EIGHT] = {};
+    if (p.inside) {
+        float mean[EIGHT], other_mean[EIGHT], factor[EIGHT], offset[EIGHT];
+        numbers_of(pass.norm.numbers, NORM_MEAN, at.groups, p.group, mean);
+        if (TWO)
+            numbers_of(pass.other.numbers, NORM_MEAN, at.groups, p.group, other_mean);
+        if (GATE == NORM_GATE_VALUE) {
+            numbers_of(pass.norm.numbers, NORM_FACTOR, at.groups, p.group, factor);
+            numbers_of(pass.norm.numbers, NORM_OFFSET, at.groups, p.group, offset);
+        }
+        for (unsigned i = 0; i < p.count; i += UNROLL) {
+            loads<T> loaded[UNROLL];
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+                if (i + u < p.count)
+                    loaded[u] = load_first<T, GATE, TWO>(pass, p.chunk + (i + u) * p.step);
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) {
+                float g[EIGHT], x[EIGHT], other[EIGHT];
+                if (i + u >= p.count)
+                    break;
+                unpack(loaded[u].dy, g);
+                unpack(loaded[u].x, x);
+                if (TWO)
+                    unpack(loaded[u].other, other);
+                gate<T, GATE>(g, x, factor, offset, loaded[u].bits);
+#pragma unroll
+                for (int k = 0; k < EIGHT; k++) {
+                    sums[0][k] += g[k];
+                    sums[1][k] = fmaf(g[k], x[k] - mean[k], sums[1][k]);
+                    if (TWO)
+                        sums[SUMS - 1][k] = fmaf(g[k], other[k] - other_mean[k], sums[SUMS - 1][k]);
+                }
+            }
+        }
+    }
+    let_next_begin();
+    if (!sum_all<SUMS, REDUCE_THREADS>(at, sums, scratch, total))
+        return;
+    const unsigned c = blockIdx.y * SLAB + threadIdx.x;
+    if (threadIdx.x >= SLAB || c >= pass.norm.padded)
+        return;
+    finish(pass.norm, c, total[threadIdx.x], total[SLAB + threadIdx.x], pass.frozen);
+    if (TWO)
+        finish(pass.other, c, total[threadIdx.x], total[(SUMS - 1) * SLAB + threadIdx.x],
+               pass.frozen);
+}
+
+/* a * g + b * x + c, for one of the batch norms. */
+__device__ void slope(const float *g, const float *x, const float *a, const float *b,
+                      const float *c, float *out)
+{
+#pragma unroll
+    for (int k = 0; k < EIGHT; k++)
+        out[k] = fmaf(a[k], g[k], fmaf(b[k], x[k], c[k]));
+}
+
+/* A thread's rows from i on. */
+template <class T, int GATE, bool TWO, int UNROLL>
+__device__ void gradient_loads(const struct backward &pass, const place &p, unsigned i,
+                               loads<T> *loaded)
+{
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++)
+        if (i + u < p.count)
+            loaded[u] = load_last<T, GATE, TWO>(pass, chunk_from_last(p, i + u));
+}
+
+template <class T, int GATE, bool TWO>
+__global__ void __launch_bounds__(GRADIENT_THREADS, GRADIENT_BLOCKS)
+    gradient_kernel(const struct backward pass, const layout at)
+{
+    constexpr int UNROLL = (sizeof(T) == 2 ? 4 : 2) / (TWO ? 2 : 1);
+    const place p = place_of<GRADIENT_THREADS>(at);
+    float a[EIGHT], b[EIGHT], c[EIGHT], a2[EIGHT], b2[EIGHT], c2[EIGHT], offset[EIGHT];
+    loads<T> loaded[UNROLL];
+    if (!p.inside || p.count == 0)
+        return;
+    gradient_loads<T, GATE, TWO, UNROLL>(pass, p, 0, loaded);
+    after_previous();
+    numbers_of(pass.norm.numbers, NORM_A, at.groups, p.group, a);
+    numbers_of(pass.norm.numbers, NORM_B, at.groups, p.group, b);
+    numbers_of(pass.norm.numbers, NORM_C, at.groups, p.group, c);
+    if (TWO) {
+        numbers_of(pass.other.numbers, NORM_A, at.groups, p.group, a2);
+        numbers_of(pass.other.numbers, NORM_B, at.groups, p.group, b2);
+        numbers_of(pass.other.numbers, NORM_C, at.groups, p.group, c2);
+    }
+    if (GATE == NORM_GATE_VALUE) /* a is the factor */
+        numbers_of(pass.norm.numbers, NORM_OFFSET, at.groups, p.group, offset);
+    for (unsigned i = 0; i < p.count; i += UNROLL) {
+        if (i > 0)
+            gradient_loads<T, GATE, TWO, UNROLL>(pass, p, i, loaded);
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            if (i + u >= p.count)
+                return;
+            const size_t chunk = chunk_from_last(p, i + u);
+            float g[EIGHT], x[EIGHT], other[EIGHT], out[EIGHT];
+            unpack(loaded[u].dy, g);
+            unpack(loaded[u].x, x);
+            if (TWO)
+                unpack(loaded[u].other, other);
+            gate<T, GATE>(g, x, a, offset, loaded[u].bits);
+            if (pass.dx) {
+                slope(g, x, a, b, c, out);
+                write_eight((T *)pass.dx + chunk * EIGHT, out, pass.add);
+            }
+            if (TWO && pass.dx_other) {
+                slope(g, other, a2, b2, c2, out);
+                write_eight((T *)pass.dx_other + chunk * EIGHT, out, pass.add_other);
+            }
+            if (pass.dplain)
+                write_eight((T *)pass.dplain + chunk * EIGHT, g, pass.add_plain);
+        }
+    }
+}
+
+struct backward backward_of(const struct train_norm_backward *pass)
+{
+    struct backward b = {};
+    b.norm = *pass->norm;
+    if (pass->other)
+        b.other = *pass->other;
+    b.dy = pass->dy;
+    b.mask = pass->mask;
+    b.dx = pass->dx;
+    b.dx_other = pass->dx_other;
+    b.dplain = pass->dplain;
+    b.add = pass->add;
+    b.add_other = pass->add_other;
+    b.add_plain = pass->add_plain;
+    b.frozen = pass->frozen;
+    return b;
+}
+
+template <class T, int GATE, bool TWO>
+int reduce_one(const struct train_gpu *gpu, const struct train_norm_backward *pass)
+{
+    const layout at = layout_of(pass->norm);
+    const dim3 grid = grid_of(gpu, at, REDUCE_THREADS, REDUCE_BLOCKS);
+    reduce_kernel<T, GATE, TWO>
+        <<<grid, REDUCE_THREADS, 0, stream_of(gpu)>>>(backward_of(pass), at, gpu->scratch);
+    return cudaGetLastError();
+}
+
+template <class T, int GATE, bool TWO>
+int gradient_one(const struct train_gpu *gpu, const struct train_norm_backward *pass)
+{
+    const layout at = wide_layout_of(pass->norm);
+    const dim3 grid = grid_of(gpu, at, GRADIENT_THREADS, GRADIENT_BLOCKS);
+    return launch_early(gpu, gradient_kernel<T, GATE, TWO>, grid, GRADIENT_THREADS,
+                        backward_of(pass), at);
+}
+
+template <class T> int reduce(const struct train_gpu *gpu, const struct train_norm_backward *pass)
+{
+    if (pass->other)
+        return pass->gate == NORM_GATE_MASK ? reduce_one<T, NORM_GATE_MASK, true>(gpu, pass)
+                                            : reduce_one<T, NORM_GATE_NONE, true>(gpu, pass);
+    if (pass->gate == NORM_GATE_VALUE)
+        return reduce_one<T, NORM_GATE_VALUE, false>(gpu, pass);
+    return pass->gate == NORM_GATE_MASK ? reduce_one<T, NORM_GATE_MASK, false>(gpu, pass)
+                                        : reduce_one<T, NORM_GATE_NONE, false>(gpu, pass);
+}
+
+template <class T> int gradient(const struct train_gpu *gpu, const struct train_norm_backward *pass)
+{
+    if (pass->other)
+        return pass->gate == NORM_GATE_MASK ? gradient_one<T, NORM_GATE_MASK, true>(gpu, pass)
+                                            : gradient_one<T, NORM_GATE_NONE, true>(gpu, pass);
+    if (pass->gate == NORM_GATE_VALUE)
+        return gradient_one<T, NORM_GATE_VALUE, false>(gpu, pass);
+    return pass->gate == NORM_GATE_MASK ? gradient_one<T, NORM_GATE_MASK, false>(gpu, pass)
+                                        : gradient_one<T, NORM_GATE_NONE, false>(gpu, pass);
+}
+
+template <class T, int GATE, bool TWO> int load_one_of()
+{
+    cudaFuncAttributes attributes;
+    const int error = cudaFuncGetAttributes(&attributes, reduce_kernel<T, GATE, TWO>);
+    return error == cudaSuccess ? cudaFuncGetAttributes(&attributes, gradient_kernel<T, GATE, TWO>)
+                                : error;
+}
+
+template <class T> int load()
+{
+    int error = load_one_of<T, NORM_GATE_NONE, false>();
+    if (error == cudaSuccess)
+        error = load_one_of<T, NORM_GATE_MASK, false>();
+    if (error == cudaSuccess)
+        error = load_one_of<T, NORM_GATE_VALUE, false>();
+    if (error == cudaSuccess)
+        error = load_one_of<T, NORM_GATE_NONE, true>();
+    return error == cudaSuccess ? load_one_of<T, NORM_GATE_MASK, true>() : error;
+}
+
+} // namespace
+
+int train_norm_reduce(const struct train_gpu *gpu, const struct train_norm_backward *pass)
+{
+    return TYPED(pass->norm->type, reduce, gpu, pass);
+}
+
+int train_norm_gradient(const struct train_gpu *gpu, const struct train_norm_backward *pass)
+{
+    return TYPED(pass->norm->type, gradient, gpu, pass);
+}
+
+int train_norm_backward_load(void)
+{
+    int error = cudaSuccess;
+    for (int type : {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16})
+        if (error == cudaSuccess)
+            error = TYPED(type, load);
+    return error;
+}

@@ -1,0 +1,356 @@
+/*
+ * Additions, ReLUs and biases by themselves, and how float32 tensors become padded or folded ones
+ * and back. Eight elements a thread where the tensors are activations; what is rare takes one, with
+ * the type as a switch.
+ */
+#include "train/kernels/cuda/vector.cuh"
+
+namespace
+{
+
+constexpr unsigned THREADS = 256;
+
+template <class T>
+__global__ void add_kernel(T *y, const T *a, const T *b, bool relu, size_t chunks)
+{
+    for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < chunks;
+         i += (size_t)gridDim.x * THREADS) {
+        float sum[EIGHT], other[EIGHT];
+        load_eight(a + i * EIGHT, sum);
+        if (b)
+            load_eight(b + i * EIGHT, other);
+#pragma unroll
+        for (int k = 0; k < EIGHT; k++) {
+            if (b)
+                sum[k] += other[k];
+            if (relu && sum[k] <= 0)
+                sum[k] = 0;
+        }
+        store_eight(y + i * EIGHT, sum);
+    }
+}
+
+template <class T>
+__global__ void gate_kernel(T *dx, const T *dy, const T *y, bool add, size_t chunks)
+{
+    for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < chunks;
+         i += (size_t)gridDim.x * THREADS) {
+        float g[EIGHT], value[EIGHT];
+        load_eight(dy + i * EIGHT, g);
+        if (y) {
+            load_eight(y + i * EIGHT, value);
+#pragma unroll
+            for (int k = 0; k < EIGHT; k++)
+                g[k] = value[k] > 0 ? g[k] : 0;
+        }
+        write_eight(dx + i * EIGHT, g, add);
+    }
+}
+
+__global__ void bias_kernel(void *y, int type, const float *bias, size_t rows, unsigned channels,
+                            unsigned padded)
+{
+    for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < rows * padded;
+         i += (size_t)gridDim.x * THREADS) {
+        const unsigned c = (unsigned)(i % padded);
+        if (c < channels)
+            store_any(y, type, i, load_any(y, type, i) + bias[c]);
+    }
+}
+
+/* A block for every channel. */
+__global__ void bias_gradient_kernel(void *out, int gradient_type, const void *dy, int type,
+                                     size_t rows, unsigned padded)
+{
+    __shared__ double sums[THREADS];
+    double sum = 0;
+    for (size_t row = threadIdx.x; row < rows; row += THREADS)
+        sum += load_any(dy, type, row * padded + blockIdx.x);
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    for (unsigned half = THREADS / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half)
+            sums[threadIdx.x] += sums[threadIdx.x + half];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0)
+        store_any(out, gradient_type, blockIdx.x, (float)sums[0]);
+}
+
+/* Which element of the plain tensor stands at place k of pixel (y, x) of image n; false:
+ * padding. */
+__device__ bool plain_at(const struct train_fold &f, size_t n, size_t y, size_t x, unsigned k,
+                         size_t *index)
+{
+    const unsigned c = k % f.channels, square = k / f.channels, d = square % f.fold,
+                   b = square / f.fold;
+    const size_t row = f.fold * y + b, column = f.fold * x + d;
+    if (b >= f.fold || n >= f.outer || row < f.before || column < f.before ||
+        row - f.before >= f.height || column - f.before >= f.width)
+        return false;
+    *index = ((n * f.height + row - f.before) * f.width + column - f.before) * f.channels + c;
+    return true;
+}
+
+/* A thread makes up to eight neighbouring numbers of one pixel. */
+template <class T>
+__global__ void fold_kernel(const struct train_fold f, T *dst, const float *src, size_t chunks)
+{
+    const unsigned each = f.padded % EIGHT == 0 ? EIGHT : 4, groups = f.padded / each;
+    for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < chunks;
+         i += (size_t)gridDim.x * THREADS) {
+        const unsigned first = (unsigned)(i % groups) * each;
+        size_t pixel = i / groups, index;
+        const size_t x = pixel % f.out_width, y = pixel / f.out_width % f.out_height,
+                     n = pixel / f.out_width / f.out_height;
+        float v[EIGHT];
+#pragma unroll
+        for (unsigned k = 0; k < EIGHT; k++)
+            v[k] = k < each && plain_at(f, n, y, x, first + k, &index) ? src[index] : 0;
+        T *to = dst + i * each;
+        if (each == EIGHT)
+            store_eight(to, v);
+        else
+            for (unsigned k = 0; k < each; k++)
+                store_one(to + k, v[k]);
+    }
+}
+
+/* The same for images of three colours in squares of 2 x 2, padded to 16: a thread makes a pixel of
+ * dst, which is six neighbouring numbers of two rows. */
+template <class T>
+__global__ void fold_colours_kernel(const struct train_fold f, T *dst, const float *src,
+                                    unsigned pixels)
+{
+    const unsigned width = (unsigned)f.out_width, height = (unsigned)f.out_height;
+    for (unsigned i = blockIdx.x * THREADS + threadIdx.x; i < pixels; i += gridDim.x * THREADS) {
+        const unsigned x = i % width, y = i / width % height, n = i / width / height;
+        float v[2 * EIGHT] = {};
+#pragma unroll
+        for (unsigned b = 0; b < 2; b++)
+#pragma unroll
+            for (unsigned d = 0; d < 2; d++) {
+                const unsigned row = 2 * y + b - f.before, column = 2 * x + d - f.before;
+                if (n >= f.outer || row >= f.height || column >= f.width) /* below 0 wraps */
+                    continue;
+                const float *from = src + (((size_t)n * f.height + row) * f.width + column) * 3;
+#pragma unroll
+                for (unsigned c = 0; c < 3; c++)
+                    v[(2 * b + d) * 3 + c] = from[c];
+            }
+        store_eight(dst + (size_t)i * 2 * EIGHT, v);
+        store_eight(dst + (size_t)i * 2 * EIGHT + EIGHT, v + EIGHT);
+    }
+}
+
+/* A block makes a row of dst in pieces of 16 bytes, `vectors` of a pixel of src and `each` of one of
+ * dst, so that neighbouring threads write neighbouring pieces. */
+__global__ void rows_kernel(uint4 *__restrict__ dst, const uint4 *__restrict__ src, size_t rows,
+                            unsigned width, unsigned out_width, unsigned vectors, unsigned each)
+{
+    for (size_t row = blockIdx.x; row < rows; row += gridDim.x) {
+        const uint4 *__restrict__ from = src + row * width * vectors;
+        uint4 *__restrict__ to = dst + row * out_width * each;
+        for (unsigned v = threadIdx.x; v < each; v += blockDim.x)
+#pragma unroll 4
+            for (unsigned x = threadIdx.y; x < out_width; x += blockDim.y)
+                to[x * each + v] = from[x * vectors + v];
+    }
+}
+
+/* A block makes a row of dst, or of those that src has if it adds: `each` chunks of eight a pixel,
+ * and `step` pixels of the row further for each one that is made. */
+template <class T>
+__global__ void spread_kernel(const struct train_spread s, T *__restrict__ dst,
+                              const T *__restrict__ src, bool add, unsigned rows, unsigned each)
+{
+    const unsigned step = add ? s.stride : 1;
+    const unsigned height = (unsigned)(add ? s.out_height : s.height),
+                   width = (unsigned)(add ? s.out_width : s.width);
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned n = row / height, y = row % height * step;
+        T *__restrict__ to = dst + ((size_t)n * s.height + y) * s.width * s.padded;
+        const T *__restrict__ from =
+            src + ((size_t)n * s.out_height + y / s.stride) * s.out_width * s.padded;
+        for (unsigned i = threadIdx.x; i < width * each; i += THREADS) {
+            const unsigned x = i / each * step, c = i % each * EIGHT;
+            float v[EIGHT] = {};
+            if (y % s.stride == 0 && x % s.stride == 0)
+                load_eight(from + (size_t)(x / s.stride) * s.padded + c, v);
+            write_eight(to + (size_t)x * s.padded + c, v, add);
+        }
+    }
+}
+
+/* A thread for every element of dst. */
+__global__ void unfold_kernel(const struct train_fold f, void *dst, int gradient_type,
+                              const void *src)
+{
+    const size_t count = f.outer * f.height * f.width * f.channels;
+    for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < count;
+         i += (size_t)gridDim.x * THREADS) {
+        const unsigned c = (unsigned)(i % f.channels);
+        const size_t pixel = i / f.channels, column = pixel % f.width + f.before,
+                     row = pixel / f.width % f.height + f.before, n = pixel / f.width / f.height;
+        const size_t place = (n * f.out_height + row / f.fold) * f.out_width + column / f.fold;
+        const size_t k = (row % f.fold * f.fold + column % f.fold) * f.channels + c;
+        store_any(dst, gradient_type, i, load_any(src, f.type, place * f.padded + k));
+    }
+}
+
+__global__ void noise_kernel(void *dst, int type, size_t count)
+{
+    for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < count;
+         i += (size_t)gridDim.x * THREADS) {
+        uint32_t bits = (uint32_t)i * 2654435761u + 12345u;
+        bits = (bits ^ bits >> 15) * 2246822519u;
+        bits ^= bits >> 13;
+        store_any(dst, type, i, (float)(int32_t)bits / 2147483648.0f);
+    }
+}
+
+template <class T>
+int add_run(const struct train_gpu *gpu, void *y, const void *a, const void *b, bool relu,
+            size_t count)
+{
+    const size_t chunks = count / EIGHT;
+    add_kernel<T><<<blocks_for(gpu, chunks, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(
+        (T *)y, (const T *)a, (const T *)b, relu, chunks);
+    return cudaGetLastError();
+}
+
+template <class T>
+int gate_run(const struct train_gpu *gpu, void *dx, const void *dy, const void *y, bool add,
+             size_t count)
+{
+    const size_t chunks = count / EIGHT;
+    gate_kernel<T><<<blocks_for(gpu, chunks, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(
+        (T *)dx, (const T *)dy, (const T *)y, add, chunks);
+    return cudaGetLastError();
+}
+
+template <class T>
+int fold_run(const struct train_gpu *gpu, const struct train_fold *f, void *dst, const float *src)
+{
+    const unsigned each = f->padded % EIGHT == 0 ? EIGHT : 4;
+    const size_t pixels = f->out_outer * f->out_height * f->out_width;
+    if (f->fold == 2 && f->channels == 3 && f->padded == 2 * EIGHT && pixels < 1u << 31) {
+        fold_colours_kernel<T>
+            <<<blocks_for(gpu, pixels, THREADS, 16), THREADS, 0, stream_of(gpu)>>>(
+                *f, (T *)dst, src, (unsigned)pixels);
+        return cudaGetLastError();
+    }
+    const size_t chunks = f->out_outer * f->out_height * f->out_width * (f->padded / each);
+    fold_kernel<T><<<blocks_for(gpu, chunks, THREADS, 16), THREADS, 0, stream_of(gpu)>>>(
+        *f, (T *)dst, src, chunks);
+    return cudaGetLastError();
+}
+
+template <class T>
+int spread_run(const struct train_gpu *gpu, const struct train_spread *s, void *dst,
+               const void *src, bool add)
+{
+    const unsigned rows = (unsigned)(s->batch * (add ? s->out_height : s->height));
+    spread_kernel<T><<<blocks_for(gpu, rows, 1, 16), THREADS, 0, stream_of(gpu)>>>(
+        *s, (T *)dst, (const T *)src, add, rows, s->padded / EIGHT);
+    return cudaGetLastError();
+}
+
+template <class T> int load()
+{
+    cudaFuncAttributes attributes;
+    int error = cudaFuncGetAttributes(&attributes, add_kernel<T>);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, gate_kernel<T>);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, fold_kernel<T>);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, spread_kernel<T>);
+    return error == cudaSuccess ? cudaFuncGetAttributes(&attributes, fold_colours_kernel<T>)
+                                : error;
+}
+
+} // namespace
+
+int train_add(const struct train_gpu *gpu, void *y, const void *a, const void *b, bool relu,
+              size_t count, int type)
+{
+    return TYPED(type, add_run, gpu, y, a, b, relu, count);
+}
+
+int train_gate(const struct train_gpu *gpu, void *dx, const void *dy, const void *y, bool add,
+               size_t count, int type)
+{
+    return TYPED(type, gate_run, gpu, dx, dy, y, add, count);
+}
+
+int train_bias(const struct train_gpu *gpu, void *y, const float *bias, size_t rows,
+               unsigned channels, unsigned padded, int type)
+{
+    bias_kernel<<<blocks_for(gpu, rows * padded, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(
+        y, type, bias, rows, channels, padded);
+    return cudaGetLastError();
+}
+
+int train_bias_gradient(const struct train_gpu *gpu, void *out, int gradient_type, const void *dy,
+                        size_t rows, unsigned channels, unsigned padded, int type)
+{
+    bias_gradient_kernel<<<channels, THREADS, 0, stream_of(gpu)>>>(out, gradient_type, dy, type,
+                                                                   rows, padded);
+    return cudaGetLastError();
+}
+
+int train_fold(const struct train_gpu *gpu, const struct train_fold *fold, void *dst,
+               const float *src)
+{
+    return TYPED(fold->type, fold_run, gpu, fold, dst, src);
+}
+
+int train_unfold(const struct train_gpu *gpu, const struct train_fold *fold, void *dst,
+                 int gradient_type, const void *src)
+{
+    const size_t count = fold->outer * fold->height * fold->width * fold->channels;
+    unfold_kernel<<<blocks_for(gpu, count, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(
+        *fold, dst, gradient_type, src);
+    return cudaGetLastError();
+}
+
+int train_rows(const struct train_gpu *gpu, const struct train_rows *r, void *dst, const void *src)
+{
+    constexpr unsigned BLOCK = 128;
+    const unsigned vectors = r->padded * (r->type == ALNICO_FLOAT32 ? 4 : 2) / sizeof(uint4);
+    const unsigned each = r->columns * vectors, across = each < BLOCK ? each : BLOCK;
+    rows_kernel<<<blocks_for(gpu, r->rows, 1, 16), dim3(across, BLOCK / across), 0,
+                  stream_of(gpu)>>>((uint4 *)dst, (const uint4 *)src, r->rows, (unsigned)r->width,
+                                    (unsigned)r->out_width, vectors, each);
+    return cudaGetLastError();
+}
+
+int train_spread(const struct train_gpu *gpu, const struct train_spread *spread, void *dst,
+                 const void *src, bool add)
+{
+    return TYPED(spread->type, spread_run, gpu, spread, dst, src, add);
+}
+
+int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type)
+{
+    noise_kernel<<<blocks_for(gpu, count, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(dst, type,
+                                                                                     count);
+    return cudaGetLastError();
+}
+
+int train_pointwise_load(void)
+{
+    cudaFuncAttributes attributes;
+    int error = cudaFuncGetAttributes(&attributes, bias_kernel);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, bias_gradient_kernel);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, unfold_kernel);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, rows_kernel);
+    for (int type : {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16})
+        if (error == cudaSuccess)
+            error = TYPED(type, load);
+    return error;
+}

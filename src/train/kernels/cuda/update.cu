@@ -1,0 +1,260 @@
+/*
+ * The optimizer over all parameters at once, a block for every chunk of at most TRAIN_CHUNK of
+ * them: stochastic gradient descent with momentum, weight decay and LARS, gradients divided by the
+ * loss scale, and the parameters written once more in the type that is computed with. Infinite
+ * gradients skip the update where the loss scale is searched.
+ */
+#include "train/kernels/cuda/vector.cuh"
+
+#include "train/kernels/kernels.h"
+
+namespace
+{
+
+constexpr unsigned THREADS = 256;
+
+/* The loss scale is doubled after so many updates without infinite gradients. */
+constexpr float GROW_AFTER = 2000, SCALE_MOST = 16777216, SCALE_LEAST = 1;
+
+__device__ double block_sum(double mine, double *shared)
+{
+    shared[threadIdx.x] = mine;
+    __syncthreads();
+    for (unsigned half = THREADS / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half)
+            shared[threadIdx.x] += shared[threadIdx.x + half];
+        __syncthreads();
+    }
+    const double sum = shared[0];
+    __syncthreads();
+    return sum;
+}
+
+template <class T> __global__ void finite_kernel(const T *gradients, size_t count, unsigned *bad)
+{
+    const size_t eights = count / EIGHT, step = (size_t)gridDim.x * THREADS,
+                 first = blockIdx.x * (size_t)THREADS + threadIdx.x;
+    bool mine = false;
+#pragma unroll 4
+    for (size_t i = first; i < eights; i += step) {
+        float g[EIGHT];
+        load_eight(gradients + i * EIGHT, g);
+#pragma unroll
+        for (int k = 0; k < EIGHT; k++)
+            mine |= !isfinite(g[k]);
+    }
+    for (size_t i = eights * EIGHT + first; i < count; i += step)
+        mine |= !isfinite(load_one(gradients + i));
+    if (__syncthreads_or(mine) && threadIdx.x == 0)
+        *bad = 1; /* whoever writes writes the same */
+}
+
+/* Squares of a chunk's weights and gradients. */
+template <class T> __global__ void squares_kernel(const struct train_update u, const float *control)
+{
+    __shared__ double shared[THREADS];
+    const struct train_chunk chunk = u.chunks[blockIdx.x];
+    const float inverse = 1 / control[CONTROL_LOSS_SCALE];
+    double weights = 0, gradients = 0;
+    for (unsigned i = threadIdx.x; i < chunk.count; i += THREADS) {
+        const double w = u.parameters[chunk.begin + i],
+                     g = load_one((const T *)u.gradients + chunk.begin + i) * inverse;
+        weights += w * w;
+        gradients += g * g;
+    }
+    weights = block_sum(weights, shared);
+    gradients = block_sum(gradients, shared);
+    if (threadIdx.x == 0) {
+        u.sums[2 * blockIdx.x] = (float)weights;
+        u.sums[2 * blockIdx.x + 1] = (float)gradients;
+    }
+}
+
+/* A block for every parameter tensor: how much its rate is changed. */
+__global__ void trust_kernel(const struct train_update u)
+{
+    __shared__ double shared[THREADS];
+    const struct train_segment segment = u.segments[blockIdx.x];
+    double weights = 0, gradients = 0;
+    for (unsigned i = threadIdx.x; i < segment.chunks; i += THREADS) {
+        weights += u.sums[2 * (segment.first + i)];
+        gradients += u.sums[2 * (segment.first + i) + 1];
+    }
+    weights = sqrt(block_sum(weights, shared));
+    gradients = sqrt(block_sum(gradients, shared));
+    const bool changed = segment.decays && weights > 0 && gradients > 0;
+    if (threadIdx.x == 0)
+        u.sums[2 * u.chunk_count + blockIdx.x] =
+            changed ? (float)(u.trust * weights / (gradients + u.decay * weights)) : 1;
+}
+
+/* What an update makes of one parameter and its velocity. */
+struct rule {
+    float rate, inverse, trust, decay, momentum;
+};
+
+__device__ inline void rule_apply(const rule &r, float gradient, float *parameter, float *velocity)
+{
+    const float p = *parameter, slope = r.trust * (gradient * r.inverse + r.decay * p);
+    *velocity = r.momentum * *velocity + slope;
+    *parameter = p - r.rate * *velocity;
+}
+
+template <class T, class W>
+__device__ void update_one(const struct train_update &u, const rule &r, size_t at)
+{
+    float p = u.parameters[at], v = u.velocity[at];
+    rule_apply(r, load_one((const T *)u.gradients + at), &p, &v);
+    u.velocity[at] = v;
+    u.parameters[at] = p;
+    if (u.working)
+        store_one((W *)u.working + at, p);
+}
+
+/* Eight at a time, 80 bytes or more to load before any is stored. */
+template <class T, class W>
+__device__ void update_eights(const struct train_update &u, const rule &r, size_t begin,
+                              unsigned eights)
+{
+    for (unsigned i = threadIdx.x; i < eights; i += THREADS) {
+        const size_t at = begin + (size_t)i * EIGHT;
+        const packed<float> parameters = load_packed(u.parameters + at),
+                            velocities = load_packed(u.velocity + at);
+        const packed<T> gradients = load_packed((const T *)u.gradients + at);
+        float p[EIGHT], v[EIGHT], g[EIGHT];
+        unpack(parameters, p);
+        unpack(velocities, v);
+        unpack(gradients, g);
+#pragma unroll
+        for (int k = 0; k < EIGHT; k++)
+            rule_apply(r, g[k], &p[k], &v[k]);
+        store_eight(u.velocity + at, v);
+        store_eight(u.parameters + at, p);
+        if (u.working)
+            store_eight((W *)u.working + at, p);
+    }
+}
+
+template <class T, class W>
+__global__ void __launch_bounds__(THREADS)
+    update_kernel(const struct train_update u, const float *control)
+{
+    if (u.find_scale && *u.bad)
+        return;
+    const struct train_chunk chunk = u.chunks[blockIdx.x];
+    const struct train_segment segment = u.segments[chunk.segment];
+    const rule r = {control[CONTROL_RATE], 1 / control[CONTROL_LOSS_SCALE],
+                    u.trust > 0 ? u.sums[2 * u.chunk_count + chunk.segment] : 1,
+                    segment.decays ? u.decay : 0, u.momentum};
+    const unsigned eights = chunk.begin % EIGHT == 0 ? chunk.count / EIGHT : 0;
+    update_eights<T, W>(u, r, chunk.begin, eights);
+    for (unsigned i = eights * EIGHT + threadIdx.x; i < chunk.count; i += THREADS)
+        update_one<T, W>(u, r, chunk.begin + i);
+}
+
+template <class W> __global__ void refresh_kernel(W *working, const float *parameters, size_t count)
+{
+    for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < count;
+         i += (size_t)gridDim.x * THREADS)
+        store_one(working + i, parameters[i]);
+}
+
+__global__ void scale_kernel(float *control, unsigned *bad)
+{
+    float *scale = &control[CONTROL_LOSS_SCALE], *good = &control[CONTROL_GOOD_STEPS];
+    if (*bad) {
+        *scale = fmaxf(*scale / 2, SCALE_LEAST);
+        *good = 0;
+    } else if (++*good >= GROW_AFTER) {
+        *scale = fminf(*scale * 2, SCALE_MOST);
+        *good = 0;
+    }
+    *bad = 0;
+}
+
+template <class T> int finite(const struct train_gpu *gpu, const struct train_update *u)
+{
+    finite_kernel<T><<<blocks_for(gpu, u->count, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(
+        (const T *)u->gradients, u->count, u->bad);
+    return cudaGetLastError();
+}
+
+template <class T> int lars(const struct train_gpu *gpu, const struct train_update *u)
+{
+    squares_kernel<T><<<u->chunk_count, THREADS, 0, stream_of(gpu)>>>(*u, gpu->control);
+    const int error = cudaGetLastError();
+    if (error != cudaSuccess)
+        return error;
+    trust_kernel<<<u->segment_count, THREADS, 0, stream_of(gpu)>>>(*u);
+    return cudaGetLastError();
+}
+
+template <class T> int update(const struct train_gpu *gpu, const struct train_update *u)
+{
+    if (u->working_type == ALNICO_BFLOAT16)
+        update_kernel<T, __nv_bfloat16>
+            <<<u->chunk_count, THREADS, 0, stream_of(gpu)>>>(*u, gpu->control);
+    else if (u->working_type == ALNICO_FLOAT16)
+        update_kernel<T, __half><<<u->chunk_count, THREADS, 0, stream_of(gpu)>>>(*u, gpu->control);
+    else
+        update_kernel<T, float><<<u->chunk_count, THREADS, 0, stream_of(gpu)>>>(*u, gpu->control);
+    return cudaGetLastError();
+}
+
+template <class W> int refresh(const struct train_gpu *gpu, const struct train_update *u)
+{
+    refresh_kernel<W><<<blocks_for(gpu, u->count, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(
+        (W *)u->working, u->parameters, u->count);
+    return cudaGetLastError();
+}
+
+template <class T> int load()
+{
+    cudaFuncAttributes attributes;
+    int error = cudaFuncGetAttributes(&attributes, finite_kernel<T>);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, squares_kernel<T>);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, update_kernel<T, float>);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, update_kernel<T, __nv_bfloat16>);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, update_kernel<T, __half>);
+    return error == cudaSuccess ? cudaFuncGetAttributes(&attributes, refresh_kernel<T>) : error;
+}
+
+} // namespace
+
+int train_update(const struct train_gpu *gpu, const struct train_update *u)
+{
+    int error = cudaSuccess;
+    if (!u->chunk_count)
+        return error;
+    if (u->find_scale)
+        error = TYPED(u->gradient_type, finite, gpu, u);
+    if (error == cudaSuccess && u->trust > 0)
+        error = TYPED(u->gradient_type, lars, gpu, u);
+    if (error == cudaSuccess)
+        error = TYPED(u->gradient_type, update, gpu, u);
+    if (error != cudaSuccess || !u->find_scale)
+        return error;
+    scale_kernel<<<1, 1, 0, stream_of(gpu)>>>(gpu->control, u->bad);
+    return cudaGetLastError();
+}
+
+int train_refresh(const struct train_gpu *gpu, const struct train_update *u)
+{
+    return u->working && u->count ? TYPED(u->working_type, refresh, gpu, u) : (int)cudaSuccess;
+}
+
+int train_update_load(void)
+{
+    cudaFuncAttributes attributes;
+    int error = cudaFuncGetAttributes(&attributes, trust_kernel);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, scale_kernel);
+    for (int type : {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16})
+        if (error == cudaSuccess)
+            error = TYPED(type, load);
+    return error;
+}

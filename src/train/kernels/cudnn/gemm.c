@@ -1,0 +1,178 @@
+/*
+ * See cudnn_product.h. cuBLAS counts rows first in memory: to it x is channels by pixels, w
+ * channels by filters, y filters by pixels.
+ */
+#include "train/kernels/cudnn/gemm.h"
+
+#include "base/status.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
+
+_Static_assert(WORDS * 16 + 1 == PRODUCT_TEXT_BYTES, "a kernel is so many words");
+
+bool product_possible(const struct convolution *c)
+{
+    return c->rows == 1 && c->columns == 1 && c->stride == 1 && c->pad == 0 && !c->sums;
+}
+
+/* ---- Making ---- */
+
+static alnico_status_t layout(const struct cudnn_handle *handle, const struct convolution *c,
+                              size_t rows, size_t columns, cublasLtMatrixLayout_t *out)
+{
+    return cublas_status(handle->library->cublasLtMatrixLayoutCreate(out, cublas_type(c->type),
+                                                                     rows, columns, (int64_t)rows),
+                         "cublasLtMatrixLayoutCreate");
+}
+
+static alnico_status_t transpose(const struct cudnn_handle *handle, struct product *product,
+                                 cublasLtMatmulDescAttributes_t which)
+{
+    const cublasOperation_t operation = CUBLAS_OP_T;
+    return cublas_status(handle->library->cublasLtMatmulDescSetAttribute(
+                             product->description, which, &operation, sizeof operation),
+                         "cublasLtMatmulDescSetAttribute");
+}
+
+static alnico_status_t describe(const struct cudnn_handle *handle, const struct convolution *c,
+                                bool exact, struct product *product)
+{
+    const size_t pixels = c->batch * c->height * c->width;
+    cublasLtMatrixLayout_t *const x = c->way == CONVOLUTION_FORWARD ? &product->b
+                                      : c->way == CONVOLUTION_DATA  ? &product->c
+                                                                    : &product->a;
+    cublasLtMatrixLayout_t *const w = c->way == CONVOLUTION_WEIGHTS ? &product->c : &product->a;
+    cublasLtMatrixLayout_t *const y = c->way == CONVOLUTION_FORWARD ? &product->c : &product->b;
+    TRY(cublas_status(handle->library->cublasLtMatmulDescCreate(
+                          &product->description, cublas_compute(c->type, exact), CUDA_R_32F),
+                      "cublasLtMatmulDescCreate"));
+    TRY(layout(handle, c, c->channels, pixels, x));
+    TRY(layout(handle, c, c->channels, c->filters, w));
+    TRY(layout(handle, c, c->filters, pixels, y));
+    if (c->way == CONVOLUTION_FORWARD)
+        return transpose(handle, product, CUBLASLT_MATMUL_DESC_TRANSA);
+    if (c->way == CONVOLUTION_WEIGHTS)
+        return transpose(handle, product, CUBLASLT_MATMUL_DESC_TRANSB);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t product_make(const struct cudnn_handle *handle, const struct convolution *c,
+                             bool exact, struct product **out)
+{
+    struct product *product = calloc(1, sizeof *product);
+    *out = NULL;
+    if (!product)
+        return error_set(ALNICO_ERROR_MEMORY, "cuDNN kernels: no memory");
+    product->way = c->way;
+    product->accumulate = c->accumulate;
+    const alnico_status_t status = describe(handle, c, exact, product);
+    if (status != ALNICO_SUCCESS)
+        product_destroy(handle, product);
+    else
+        *out = product;
+    return status;
+}
+
+void product_destroy(const struct cudnn_handle *handle, struct product *product)
+{
+    if (!product)
+        return;
+    cublasLtMatrixLayout_t const layouts[] = {product->a, product->b, product->c};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        if (layouts[i])
+            handle->library->cublasLtMatrixLayoutDestroy(layouts[i]);
+    if (product->description)
+        handle->library->cublasLtMatmulDescDestroy(product->description);
+    free(product);
+}
+
+/* ---- Kernels ---- */
+
+static alnico_status_t prefer(const struct cudnn_handle *handle,
+                              cublasLtMatmulPreference_t preference, size_t workspace)
+{
+    const uint32_t alignment = 16, sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        const void *value;
+        size_t bytes;
+    } attributes[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums, sizeof sums},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment, sizeof alignment},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &alignment, sizeof alignment},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment},
+    };
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+        TRY(cublas_status(
+            handle->library->cublasLtMatmulPreferenceSetAttribute(
+                preference, attributes[i].name, attributes[i].value, attributes[i].bytes),
+            "cublasLtMatmulPreferenceSetAttribute"));
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t product_kernels(const struct cudnn_handle *handle, const struct product *product,
+                                size_t workspace, int most, cublasLtMatmulHeuristicResult_t *out,
+                                int *count)
+{
+    const struct cudnn_library *library = handle->library;
+    cublasLtMatmulPreference_t preference;
+    *count = 0;
+    TRY(cublas_status(library->cublasLtMatmulPreferenceCreate(&preference),
+                      "cublasLtMatmulPreferenceCreate"));
+    const alnico_status_t status = prefer(handle, preference, workspace);
+    if (status == ALNICO_SUCCESS &&
+        library->cublasLtMatmulAlgoGetHeuristic(
+            (cublasLtHandle_t)handle->cublas, product->description, product->a, product->b,
+            product->c, product->c, preference, most, out, count) != CUBLAS_STATUS_SUCCESS)
+        *count = 0;
+    library->cublasLtMatmulPreferenceDestroy(preference);
+    return status;
+}
+
+alnico_status_t product_run(const struct cudnn_handle *handle, const struct product *product,
+                            const struct convolution_memory *memory, void *workspace,
+                            size_t workspace_bytes)
+{
+    const float alpha = 1, beta = product->accumulate ? 1 : 0;
+    const bool forward = product->way == CONVOLUTION_FORWARD,
+               weights = product->way == CONVOLUTION_WEIGHTS;
+    const void *a = weights ? memory->x : memory->w, *b = forward ? memory->x : memory->y;
+    void *c = forward ? memory->y : weights ? memory->w : memory->x;
+    return cublas_status(handle->library->cublasLtMatmul(
+                             (cublasLtHandle_t)handle->cublas, product->description, &alpha, a,
+                             product->a, b, product->b, &beta, c, product->c, c, product->c,
+                             &product->algorithm, workspace, workspace_bytes, handle->stream),
+                         "cublasLtMatmul");
+}
+
+/* ---- As text ---- */
+
+void product_text(const struct product *product, char out[PRODUCT_TEXT_BYTES])
+{
+    for (size_t i = 0; i < WORDS; i++)
+        snprintf(out + 16 * i, 17, "%016" PRIx64, product->algorithm.data[i]);
+}
+
+alnico_status_t product_restore(const struct cudnn_handle *handle, struct product *product,
+                                const char *text, size_t *workspace)
+{
+    cublasLtMatmulHeuristicResult_t found = {.state = CUBLAS_STATUS_SUCCESS};
+    bool good = strlen(text) == PRODUCT_TEXT_BYTES - 1;
+    for (size_t i = 0; good && i < WORDS; i++)
+        good = sscanf(text + 16 * i, "%16" SCNx64, &product->algorithm.data[i]) == 1;
+    good =
+        good && handle->library->cublasLtMatmulAlgoCheck(
+                    (cublasLtHandle_t)handle->cublas, product->description, product->a, product->b,
+                    product->c, product->c, &product->algorithm, &found) == CUBLAS_STATUS_SUCCESS;
+    *workspace = found.workspaceSize;
+    return good && found.state == CUBLAS_STATUS_SUCCESS
+               ? ALNICO_SUCCESS
+               : error_set(ALNICO_ERROR_UNSUPPORTED, "cuBLASLt has no such kernel");
+}

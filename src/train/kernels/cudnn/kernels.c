@@ -1,0 +1,359 @@
+/*
+ * The network on an NVIDIA GPU: convolutions by cuDNN or cuBLASLt, whichever was faster on that GPU,
+ * dense layers by cuBLAS, all else by our own kernels (train_*.cu), batch norms together with the
+ * additions and ReLUs that follow. Called through kernels_cudnn (kernels.h); the steps are made in
+ * cudnn_*.c. A pass allocates nothing and waits for nothing.
+ */
+#include "train/kernels/cudnn/steps.h"
+
+#include "base/log.h"
+#include "base/status.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* What a plan of cuDNN may want, and what cuBLAS gets. */
+enum { WORKSPACE_MOST = 1 << 30, BLAS_WORKSPACE = 32 << 20 };
+
+/* The loss scale that a search begins with. */
+static const float first_scale = 65536;
+
+/* ---- Memory of its own ---- */
+
+static size_t line(size_t bytes)
+{
+    return (bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
+}
+
+static size_t counted_bytes(const struct plan *plan)
+{
+    const struct network *network = plan->network;
+    size_t bytes = weights_own_bytes(plan) + update_own_bytes(network) + line(TRAIN_SCRATCH_BYTES) +
+                   line(BLAS_WORKSPACE);
+    for (size_t i = 0; i < network->count; i++)
+        if (network->nodes[i].operation.kind == OPERATION_BATCH_NORM)
+            bytes += line(NORM_NUMBERS * padded_channels(network, i + 1) * sizeof(float));
+    for (size_t s = 0; s < plan->count; s++) {
+        const struct step *step = &plan->steps[s];
+        const struct train_fold fold = input_fold(plan, step);
+        bytes += sums_wanted(plan, step) ? sums_bytes(plan, step) : 0;
+        bytes += reads_images(step) ? line(fold_bytes(&fold)) : 0;
+    }
+    return bytes;
+}
+
+/* The workspace is known only when cuDNN was asked: what is the fastest takes up to 17 MB for
+ * ResNet-50 on an H200. */
+static size_t cudnn_own_bytes(const struct plan *plan)
+{
+    enum { WORKSPACE_USUAL = 32 << 20 };
+    return counted_bytes(plan) + WORKSPACE_USUAL;
+}
+
+static size_t cudnn_held_bytes(const void *pointer)
+{
+    const struct cudnn_net *self = pointer;
+    return self->own_bytes + self->workspace_bytes;
+}
+
+void *own_take(struct cudnn_net *self, size_t bytes)
+{
+    char *at = self->own + self->own_taken;
+    self->own_taken += line(bytes);
+    assert(self->own_taken <= self->own_bytes);
+    return at;
+}
+
+alnico_status_t copy_in(struct cudnn_net *self, void *to, const void *from, size_t bytes)
+{
+    return gpu_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, self->setup.stream),
+                      "cudaMemcpyAsync");
+}
+
+static alnico_status_t own_allocate(struct cudnn_net *self)
+{
+    const struct plan *plan = self->setup.plan;
+    void *memory;
+    self->own_bytes = counted_bytes(plan);
+    TRY(gpu_status(cudaMalloc(&memory, self->own_bytes), "memory of the cuDNN kernels"));
+    self->own = memory;
+    TRY(gpu_status(cudaMemsetAsync(memory, 0, self->own_bytes, self->setup.stream),
+                   "cudaMemsetAsync"));
+    self->gpu.scratch = own_take(self, TRAIN_SCRATCH_BYTES);
+    self->blas_workspace = own_take(self, BLAS_WORKSPACE);
+    self->working = self->type == ALNICO_FLOAT32
+                        ? (void *)self->setup.arenas->parameters
+                        : own_take(self, self->setup.network->parameters * type_bytes(self->type));
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Handles ---- */
+
+static alnico_status_t device_check(struct cudnn_net *self)
+{
+    int device, major, minor;
+    TRY(gpu_status(cudaGetDevice(&device), "cudaGetDevice"));
+    TRY(gpu_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+                   "cudaDeviceGetAttribute"));
+    TRY(gpu_status(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+                   "cudaDeviceGetAttribute"));
+    TRY(gpu_status(
+        cudaDeviceGetAttribute(&self->gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device),
+        "cudaDeviceGetAttribute"));
+    self->gpu.early = way_taken(WAY_EARLY) && train_norm_early();
+    return kernels_capability(self->setup.options.precision, major, minor);
+}
+
+/* Kernels are loaded now: loading one later may wait for kernels of a communicator. */
+static alnico_status_t kernels_load(void)
+{
+    int (*const loads[])(void) = {
+        train_norm_load, train_norm_backward_load, train_norm_pool_load, train_pointwise_load,
+        train_pool_load, train_loss_load,          train_update_load};
+    for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
+        TRY(gpu_status(loads[i](), "loading the trainer's kernels"));
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t handles_open(struct cudnn_net *self)
+{
+    const struct cudnn_library *library = cudnn_library();
+    if (!library)
+        return ALNICO_ERROR_UNSUPPORTED;
+    self->handle = (struct cudnn_handle){.library = library, .stream = self->setup.stream};
+    TRY(cudnn_status(library->cudnnCreate(&self->handle.cudnn), "cudnnCreate"));
+    TRY(cudnn_status(library->cudnnSetStream(self->handle.cudnn, self->handle.stream),
+                     "cudnnSetStream"));
+    TRY(cublas_status(library->cublasCreate_v2(&self->handle.cublas), "cublasCreate"));
+    TRY(cublas_status(library->cublasSetStream_v2(self->handle.cublas, self->handle.stream),
+                      "cublasSetStream"));
+    return cublas_status(
+        library->cublasSetWorkspace_v2(self->handle.cublas, self->blas_workspace, BLAS_WORKSPACE),
+        "cublasSetWorkspace");
+}
+
+static alnico_status_t handles_plans(struct cudnn_net *self)
+{
+    const struct kernels_options *options = &self->setup.options;
+    const struct plans_options plans = {.file = options->cache,
+                                        .workspace_most = WORKSPACE_MOST,
+                                        .deterministic = options->deterministic,
+                                        .tf32 = !options->full_float,
+                                        .products = !way_taken(WAY_PRODUCTS)        ? 0
+                                                    : way_number(WAY_PRODUCTS) == 2 ? 2
+                                                                                    : 1};
+    return plans_open(&self->handle, &plans, &self->plans);
+}
+
+/* ---- Steps ---- */
+
+static alnico_status_t step_make(struct cudnn_net *self, struct cudnn_step *step)
+{
+    switch (step->node->operation.kind) {
+    case OPERATION_CONVOLUTION:
+        return cudnn_convolution_make(self, step);
+    case OPERATION_BATCH_NORM:
+        return cudnn_norm_make(self, step);
+    case OPERATION_RELU:
+    case OPERATION_ADD:
+        return cudnn_add_make(self, step);
+    case OPERATION_MAX_POOL:
+    case OPERATION_AVERAGE_POOL:
+        return cudnn_pool_make(self, step);
+    case OPERATION_DENSE:
+        return cudnn_dense_make(self, step);
+    case OPERATION_CROSS_ENTROPY:
+        return cudnn_loss_make(self, step);
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t steps_make(struct cudnn_net *self)
+{
+    const struct plan *plan = self->setup.plan;
+    self->steps = calloc(plan->count, sizeof *self->steps);
+    if (!self->steps)
+        return error_set(ALNICO_ERROR_MEMORY, "cuDNN kernels: no memory");
+    for (size_t s = 0; s < plan->count; s++) {
+        struct cudnn_step *step = &self->steps[s];
+        step->step = &plan->steps[s];
+        step->node = &plan->network->nodes[step->step->first];
+        step->input = input_fold(plan, step->step);
+        if (reads_images(step->step))
+            step->images = own_take(self, fold_bytes(&step->input));
+        TRY(step_make(self, step));
+    }
+    return ALNICO_SUCCESS;
+}
+
+static bool is_convolution(const struct cudnn_step *step)
+{
+    return step->node->operation.kind == OPERATION_CONVOLUTION;
+}
+
+/* Noise where values will be: multiplying zeros would look faster than it is. */
+static alnico_status_t steps_noise(struct cudnn_net *self)
+{
+    const size_t each = type_bytes(self->type);
+    TRY(gpu_status(train_noise(&self->gpu, self->setup.arenas->activations,
+                               self->setup.plan->bytes / each, (int)self->type),
+                   "noise"));
+    for (size_t s = 0; s < self->setup.plan->count; s++) {
+        const struct cudnn_step *step = &self->steps[s];
+        const struct cudnn_weights *w = &step->weights;
+        if (step->images)
+            TRY(gpu_status(train_noise(&self->gpu, step->images, fold_bytes(&step->input) / each,
+                                       (int)self->type),
+                           "noise"));
+        if (w->node && w->working && self->type != ALNICO_FLOAT32)
+            TRY(gpu_status(train_noise(&self->gpu, w->working, w->bytes / each, (int)self->type),
+                           "noise"));
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t steps_search(struct cudnn_net *self)
+{
+    TRY(steps_noise(self));
+    for (size_t s = 0; s < self->setup.plan->count; s++)
+        if (is_convolution(&self->steps[s]))
+            TRY(cudnn_convolution_search(self, &self->steps[s]));
+    plans_save(self->plans);
+    if (self->workspace_bytes)
+        TRY(gpu_status(cudaMalloc(&self->workspace, self->workspace_bytes),
+                       "the workspace of convolutions"));
+    for (size_t s = 0; s < self->setup.plan->count; s++)
+        if (is_convolution(&self->steps[s]))
+            TRY(cudnn_convolution_finish(self, &self->steps[s]));
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Beginning and end ---- */
+
+static void cudnn_destroy(void *pointer)
+{
+    struct cudnn_net *self = pointer;
+    if (!self)
+        return;
+    const struct cudnn_library *library = self->handle.library;
+    if (library) {
+        cudnn_bag_clear(library, &self->packs);
+        plans_close(self->plans);
+        if (self->handle.cublas)
+            library->cublasDestroy_v2(self->handle.cublas);
+        if (self->handle.cudnn)
+            library->cudnnDestroy(self->handle.cudnn);
+    }
+    cudaFree(self->workspace);
+    cudaFree(self->own);
+    free(self->steps);
+    free(self);
+}
+
+static alnico_status_t control_set(struct cudnn_net *self)
+{
+    const float asked = self->setup.options.loss_scale;
+    float control[CONTROLS] = {0};
+    control[CONTROL_LOSS_SCALE] = self->type != ALNICO_FLOAT16 ? 1
+                                  : asked > 0                  ? asked
+                                                               : first_scale;
+    return copy_in(self, self->setup.arenas->control, control, sizeof control);
+}
+
+static alnico_status_t cudnn_build(struct cudnn_net *self)
+{
+    ways_unknown();
+    TRY(device_check(self));
+    TRY(gpu_status(cudaStreamSynchronize(self->setup.stream), "cudaStreamSynchronize"));
+    TRY(kernels_load());
+    TRY(own_allocate(self));
+    TRY(handles_open(self));
+    TRY(handles_plans(self));
+    TRY(steps_make(self));
+    TRY(update_make(self));
+    TRY(control_set(self));
+    TRY(steps_search(self));
+    if (way_taken(WAY_SUMS))
+        log_write(LOG_INFO, "cuDNN kernels: %zu convolutions make sums for batch norms",
+                  self->summed);
+    TRY(weights_refresh(self));
+    return gpu_status(cudaStreamSynchronize(self->setup.stream), "making the cuDNN kernels");
+}
+
+static alnico_status_t cudnn_create(const struct kernels_setup *setup, void **out)
+{
+    *out = NULL;
+    struct cudnn_net *self = calloc(1, sizeof *self);
+    if (!self)
+        return error_set(ALNICO_ERROR_MEMORY, "cuDNN kernels: no memory");
+    self->setup = *setup;
+    self->type = precision_type(setup->options.precision);
+    self->gpu = (struct train_gpu){.stream = setup->stream, .control = setup->arenas->control};
+    const alnico_status_t status = cudnn_build(self);
+    if (status != ALNICO_SUCCESS)
+        cudnn_destroy(self);
+    else
+        *out = self;
+    return status;
+}
+
+/* ---- Running ---- */
+
+/* Packs the images for each step that reads them. */
+static alnico_status_t cudnn_load(void *pointer)
+{
+    struct cudnn_net *self = pointer;
+    for (size_t s = 0; s < self->setup.plan->count; s++) {
+        const struct cudnn_step *step = &self->steps[s];
+        if (step->images)
+            TRY(gpu_status(
+                train_fold(&self->gpu, &step->input, step->images, self->setup.arenas->images),
+                "packing the images"));
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t cudnn_forward(void *pointer, size_t step, bool training)
+{
+    struct cudnn_net *self = pointer;
+    return self->steps[step].forward(self, &self->steps[step], training);
+}
+
+static alnico_status_t cudnn_backward(void *pointer, size_t step)
+{
+    struct cudnn_net *self = pointer;
+    return self->steps[step].backward(self, &self->steps[step]);
+}
+
+static alnico_status_t cudnn_update(void *pointer, const struct optimizer_options *options)
+{
+    struct cudnn_net *self = pointer;
+    self->update.momentum = (float)options->momentum;
+    self->update.decay = (float)options->decay;
+    self->update.trust = (float)options->trust;
+    TRY(gpu_status(train_update(&self->gpu, &self->update), "the update"));
+    return weights_fold_all(self);
+}
+
+static alnico_status_t cudnn_loaded(void *pointer)
+{
+    return weights_refresh(pointer);
+}
+
+const struct kernels_ops kernels_cudnn = {
+    .name = "cudnn",
+    .about = "convolutions by cuDNN and cuBLAS, own kernels for all else, on an NVIDIA GPU",
+    .device = ALNICO_DEVICE_CUDA,
+    .precisions = 1 << PRECISION_FP32 | 1 << PRECISION_BF16 | 1 << PRECISION_FP16,
+    .wire_gradients = true,
+    .rules = {.run = cudnn_run_rule, .bytes = cudnn_bytes_rule, .needs = cudnn_needs_rule},
+    .own_bytes = cudnn_own_bytes,
+    .held_bytes = cudnn_held_bytes,
+    .create = cudnn_create,
+    .destroy = cudnn_destroy,
+    .load = cudnn_load,
+    .forward = cudnn_forward,
+    .backward = cudnn_backward,
+    .update = cudnn_update,
+    .loaded = cudnn_loaded,
+};

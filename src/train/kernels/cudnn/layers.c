@@ -1,0 +1,164 @@
+/* Additions and ReLUs by themselves, pooling, and the loss: our own kernels. See cudnn_steps.h. */
+#include "train/kernels/cudnn/steps.h"
+
+#include "base/status.h"
+
+/* ---- Additions, ReLUs ---- */
+
+static size_t out_elements(const struct cudnn_net *self, const struct cudnn_step *step)
+{
+    const size_t t = step->step->out;
+    return tensor_rows(self->setup.plan, t) * padded_channels(self->setup.network, t);
+}
+
+static bool ends_in_relu(const struct cudnn_net *self, const struct cudnn_step *step)
+{
+    const size_t last = step->step->first + step->step->count - 1;
+    return self->setup.network->nodes[last].operation.kind == OPERATION_RELU;
+}
+
+static alnico_status_t add_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
+{
+    (void)training;
+    return gpu_status(
+        train_add(&self->gpu, setup_value(&self->setup, step->step->out), step_value(self, step, 0),
+                  step->step->inputs > 1 ? step_value(self, step, 1) : NULL,
+                  ends_in_relu(self, step), out_elements(self, step), (int)self->type),
+        "an addition");
+}
+
+static alnico_status_t add_backward(struct cudnn_net *self, struct cudnn_step *step)
+{
+    const void *dy = setup_diff(&self->setup, step->step->out);
+    const void *y = ends_in_relu(self, step) ? setup_value(&self->setup, step->step->out) : NULL;
+    for (size_t i = 0; i < step->step->inputs; i++)
+        if (step_diff(self, step, i))
+            TRY(gpu_status(train_gate(&self->gpu, step_diff(self, step, i), dy, y,
+                                      step->step->accumulate[i], out_elements(self, step),
+                                      (int)self->type),
+                           "the gradient of an addition"));
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t cudnn_add_make(struct cudnn_net *self, struct cudnn_step *step)
+{
+    (void)self;
+    step->forward = add_forward;
+    step->backward = add_backward;
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Pooling ---- */
+
+static alnico_status_t max_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
+{
+    (void)training;
+    return gpu_status(train_max_pool(&self->gpu, &step->pool,
+                                     setup_value(&self->setup, step->step->out),
+                                     step_saved(self, step), step_value(self, step, 0)),
+                      "max pooling");
+}
+
+static alnico_status_t max_backward(struct cudnn_net *self, struct cudnn_step *step)
+{
+    void *dx = step_diff(self, step, 0);
+    if (!dx)
+        return ALNICO_SUCCESS;
+    return gpu_status(train_max_pool_gradient(&self->gpu, &step->pool, dx,
+                                              setup_diff(&self->setup, step->step->out),
+                                              step_saved(self, step), step->step->accumulate[0]),
+                      "the gradient of max pooling");
+}
+
+static alnico_status_t average_forward(struct cudnn_net *self, struct cudnn_step *step,
+                                       bool training)
+{
+    (void)training;
+    return gpu_status(train_average_pool(&self->gpu, &step->pool,
+                                         setup_value(&self->setup, step->step->out),
+                                         step_value(self, step, 0)),
+                      "average pooling");
+}
+
+static alnico_status_t average_backward(struct cudnn_net *self, struct cudnn_step *step)
+{
+    void *dx = step_diff(self, step, 0);
+    if (!dx)
+        return ALNICO_SUCCESS;
+    return gpu_status(train_average_pool_gradient(&self->gpu, &step->pool, dx,
+                                                  setup_diff(&self->setup, step->step->out),
+                                                  step->step->accumulate[0]),
+                      "the gradient of average pooling");
+}
+
+alnico_status_t cudnn_pool_make(struct cudnn_net *self, struct cudnn_step *step)
+{
+    enum { PLACES = 256 };
+    const struct network *network = self->setup.network;
+    const struct operation *operation = &step->node->operation;
+    const struct tensor *in = &network->tensors[step->node->in[0]];
+    const struct tensor *out = network_output(network, step->step->first);
+    const bool max = operation->kind == OPERATION_MAX_POOL;
+    size_t rows, columns;
+    network_window(network, step->step->first, &rows, &columns);
+    if (max && rows * columns > PLACES)
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "cuDNN kernels: max pooling '%s' has a window of %zu x %zu, expected at "
+                         "most %d pixels",
+                         operation->name, rows, columns, PLACES);
+    step->pool = (struct train_pool){.batch = self->setup.plan->batch,
+                                     .height = in->height,
+                                     .width = in->width,
+                                     .out_height = out->height,
+                                     .out_width = out->width,
+                                     .padded = (unsigned)padded_to_eight(in->channels),
+                                     .rows = (unsigned)rows,
+                                     .columns = (unsigned)columns,
+                                     .stride = operation->stride ? (unsigned)operation->stride : 1,
+                                     .pad = (unsigned)operation->pad,
+                                     .type = (int)self->type};
+    step->forward = max ? max_forward : average_forward;
+    step->backward = max ? max_backward : average_backward;
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Loss ---- */
+
+static int logits_type(const struct cudnn_net *self, const struct cudnn_step *step)
+{
+    return (int)(is_logits(self->setup.network, step->step->in[0]) ? ALNICO_FLOAT32 : self->type);
+}
+
+static alnico_status_t loss_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
+{
+    struct train_loss loss = step->loss;
+    loss.smoothing = training ? loss.smoothing : 0;
+    return gpu_status(
+        train_cross_entropy(&self->gpu, &loss, step_value(self, step, 0), logits_type(self, step)),
+        "the loss");
+}
+
+static alnico_status_t loss_backward(struct cudnn_net *self, struct cudnn_step *step)
+{
+    void *diff = step_diff(self, step, 0);
+    if (!diff)
+        return ALNICO_SUCCESS;
+    return gpu_status(train_cross_entropy_gradient(&self->gpu, &step->loss, diff, (int)self->type,
+                                                   step->step->accumulate[0]),
+                      "the gradient of the loss");
+}
+
+alnico_status_t cudnn_loss_make(struct cudnn_net *self, struct cudnn_step *step)
+{
+    const size_t classes = self->setup.network->tensors[step->step->out].channels;
+    step->loss = (struct train_loss){.labels = self->setup.arenas->labels,
+                                     .log_probability = setup_value(&self->setup, step->step->out),
+                                     .batch = self->setup.plan->batch,
+                                     .classes = (unsigned)classes,
+                                     .padded = (unsigned)padded_to_eight(classes),
+                                     .smoothing = self->setup.options.smoothing,
+                                     .score = self->setup.arenas->score};
+    step->forward = loss_forward;
+    step->backward = loss_backward;
+    return ALNICO_SUCCESS;
+}

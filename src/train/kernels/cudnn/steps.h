@@ -1,0 +1,221 @@
+/*
+ * Inside the cuDNN kernels (cudnn/kernels.c): a network made into steps, each with what it launches
+ * forward and backward. Everything is made on the thread that trains; steps enqueue on the
+ * replica's stream and never wait.
+ *
+ * Values and gradients between steps are [image][row][column][channel] in the working type, their
+ * channels padded to a multiple of 8 by zeros. The logits that a cross-entropy alone reads are
+ * float32, and its log probabilities plain.
+ */
+#ifndef ALNICO_TRAIN_KERNELS_CUDNN_STEPS_H
+#define ALNICO_TRAIN_KERNELS_CUDNN_STEPS_H
+
+#include "train/kernels/cuda/launch.h"
+#include "train/kernels/cudnn/engine_cache.h"
+#include "train/kernels/cudnn/methods.h"
+#include "train/kernels/kernels.h"
+
+struct cudnn_net;
+struct cudnn_step;
+
+/* An operation's weights as they are computed with. */
+struct cudnn_weights {
+    const struct node *node;
+    struct train_fold fold; /* between the arena and what is computed with */
+    bool direct;            /* they need no fold: the arena's layout will do */
+    void *working;          /* in the working type */
+    size_t bytes;           /* of the working weights */
+    void *gradient; /* where backward makes theirs: the arena, or scratch to be brought home */
+    bool gradient_direct;
+};
+
+/* One way of a convolution, and the plan for it. */
+struct cudnn_pass {
+    struct convolution convolution;
+    struct convolution_memory memory;
+    struct plans_choice choice;
+    cudnnBackendDescriptor_t pack;
+    bool rows; /* its x is made of the images first: cudnn/im2col_rows.c */
+};
+
+/* A plan's step. Which members mean something depends on its first operation. */
+struct cudnn_step {
+    const struct step *step;
+    const struct node *node; /* its first */
+    alnico_status_t (*forward)(struct cudnn_net *self, struct cudnn_step *step, bool training);
+    alnico_status_t (*backward)(struct cudnn_net *self, struct cudnn_step *step);
+    struct train_fold input;    /* of images that it reads: how they are packed */
+    void *images;               /* as they are packed; NULL: it reads none */
+    struct train_rows rows;     /* of them, how the way `rows` would expand them */
+    struct train_spread spread; /* how a gradient that is made without the stride is spread */
+    struct cudnn_weights weights;
+    struct cudnn_pass passes[3]; /* of a convolution, by way */
+    bool has_data, adds; /* it makes a gradient of its input; and adds it in a pass of its own */
+    float *sums; /* of a convolution: of what it makes, then of its squares; NULL: it makes none */
+    struct train_norm norm, other;
+    /* The convolutions before a step's batch norms; NULL: none. */
+    const struct cudnn_step *makers[2];
+    struct train_normalise normalise;
+    struct train_norm_backward back;
+    /* Of a batch norm with a pooling behind it: on the windows' winners. */
+    struct train_norm winners;
+    struct train_norm_pool norm_pool;
+    struct train_pool pool;
+    struct train_loss loss;
+};
+
+/* A network on the GPU. */
+struct cudnn_net {
+    struct kernels_setup setup;
+    struct cudnn_handle handle;
+    struct cudnn_plans *plans;
+    struct train_gpu gpu;
+    alnico_datatype_t type; /* the working type */
+    struct cudnn_step *steps;
+    size_t summed;     /* convolutions that make sums */
+    size_t rowed;      /* passes by the way `rows` */
+    size_t multiplied; /* passes that are products */
+    size_t spreads;    /* gradients by the way `spread` */
+    struct cudnn_bag packs;
+    char *own; /* one allocation for all that is not in the arenas */
+    size_t own_bytes, own_taken;
+    void *working;   /* the arena of parameters in the working type; the arena itself in float32 */
+    void *workspace; /* of cuDNN, and of cuBLAS */
+    size_t workspace_bytes;
+    void *blas_workspace;
+    struct train_update update;
+};
+
+/* ---- cudnn/tensors.c ---- */
+
+/* The rules of kernels_cudnn for the plan: see plan_rules. */
+size_t cudnn_run_rule(const struct network *network, size_t at);
+size_t cudnn_bytes_rule(const struct plan *plan, size_t tensor);
+void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct step_needs *out);
+
+alnico_datatype_t precision_type(enum precision precision);
+size_t type_bytes(alnico_datatype_t type);
+
+/* Channels with padding. */
+size_t padded_channels(const struct network *network, size_t tensor);
+size_t padded_to_eight(size_t channels);
+
+/* Whether a tensor holds logits: float32, made by a dense operation for the cross-entropy alone. */
+bool is_logits(const struct network *network, size_t tensor);
+
+/* Images times rows times columns of a tensor. */
+size_t tensor_rows(const struct plan *plan, size_t tensor);
+
+/* Whether a step reads the images, how they are packed for it, and the bytes of that. */
+bool reads_images(const struct step *step);
+struct train_fold input_fold(const struct plan *plan, const struct step *step);
+size_t fold_bytes(const struct train_fold *fold);
+
+/* How an operation's weights are laid out for computing; whether just as in the arena. */
+struct train_fold weights_fold(const struct plan *plan, const struct node *node, bool *direct);
+
+/* Where input i of a step stands: its value, packed if it is the images, and its gradient (NULL:
+ * not wanted). */
+void *step_value(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
+void *step_diff(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
+
+/* What a step saves, and its backward scratch for a gradient of input 0, and for weights. */
+void *step_saved(const struct cudnn_net *self, const struct cudnn_step *step);
+void *step_scratch_diff(const struct cudnn_net *self, const struct cudnn_step *step);
+void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step);
+
+/* For the images by `rows`, where that may be taken. */
+void *step_scratch_rows(const struct cudnn_net *self, const struct cudnn_step *step);
+
+/* Whether a step is a batch norm, a ReLU and a maximum pooling, or that alone; and where the former
+ * saves its winners' places and a mask, behind their x. */
+bool ends_in_pool(const struct network *network, const struct step *step);
+struct pool_saves {
+    size_t index, mask, bytes; /* offsets; bytes of all */
+};
+struct pool_saves pool_saves(const struct plan *plan, const struct step *step);
+
+/* Whether a convolution should make the sums that a batch norm begins with; and their bytes. */
+bool sums_wanted(const struct plan *plan, const struct step *step);
+size_t sums_bytes(const struct plan *plan, const struct step *step);
+
+/* ---- cudnn/im2col_rows.c ---- */
+
+/* How a step's images may be expanded; zeros: not at all. And the bytes of that. */
+struct train_rows rows_of(const struct plan *plan, const struct step *step);
+size_t rows_bytes(const struct train_rows *rows);
+
+/* Makes a pass one of expanded images, if there may be one; expands them before it runs. */
+bool rows_pass(const struct cudnn_net *self, const struct cudnn_step *step,
+               struct cudnn_pass *pass);
+alnico_status_t rows_run(const struct cudnn_net *self, const struct cudnn_step *step,
+                         const struct cudnn_pass *pass);
+
+/* About how long it takes to expand them. */
+double rows_us(const struct train_rows *rows);
+
+/* ---- cudnn/strided_gradient.c ---- */
+
+/* How the gradient of a step's input may be spread (zeros: not at all); the bytes of what is. */
+struct train_spread spread_of(const struct plan *plan, const struct step *step);
+size_t spread_bytes(const struct train_spread *spread);
+
+/* Makes the pass for the data one without stride into scratch, if it may be; about how long it
+ * takes to spread that. */
+bool spread_pass(const struct cudnn_net *self, const struct cudnn_step *step,
+                 struct cudnn_pass *pass);
+double spread_us(const struct train_spread *spread, bool add);
+
+/* ---- Memory of its own: cudnn/kernels.c ---- */
+
+/* A piece of the own allocation; NULL never: it was counted before. */
+void *own_take(struct cudnn_net *self, size_t bytes);
+
+/* From the host, which may use `from` again, in the stream's order: it does not wait for what the
+ * default stream does. */
+alnico_status_t copy_in(struct cudnn_net *self, void *to, const void *from, size_t bytes);
+
+/* ---- The steps ---- */
+
+/* Fill a step in. Errors: UNSUPPORTED, MEMORY. */
+alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step *step);
+alnico_status_t cudnn_norm_make(struct cudnn_net *self, struct cudnn_step *step);
+alnico_status_t cudnn_dense_make(struct cudnn_net *self, struct cudnn_step *step);
+alnico_status_t cudnn_add_make(struct cudnn_net *self, struct cudnn_step *step);
+alnico_status_t cudnn_pool_make(struct cudnn_net *self, struct cudnn_step *step);
+alnico_status_t cudnn_loss_make(struct cudnn_net *self, struct cudnn_step *step);
+
+/* About how long a kernel takes that only reads and writes so many bytes. */
+double pass_us(size_t bytes);
+
+/* Finds the plans of a convolution, running it; then makes its packs, once there is a workspace. */
+alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step);
+alnico_status_t cudnn_convolution_finish(struct cudnn_net *self, struct cudnn_step *step);
+
+/* ---- cudnn/weights.c ---- */
+
+size_t weights_own_bytes(const struct plan *plan);
+size_t update_own_bytes(const struct network *network);
+
+alnico_status_t weights_make(struct cudnn_net *self, struct cudnn_step *step);
+
+/* Brings a gradient that was made in scratch home to the arena. */
+alnico_status_t weights_home(struct cudnn_net *self, const struct cudnn_step *step);
+
+/* Adds a bias; makes its gradient. y and dy: the step's output. */
+alnico_status_t bias_forward(struct cudnn_net *self, const struct cudnn_step *step,
+                             alnico_datatype_t type);
+alnico_status_t bias_backward(struct cudnn_net *self, const struct cudnn_step *step);
+
+/* Where a parameter's gradient stands in the arena. */
+void *gradient_at(const struct cudnn_net *self, size_t offset);
+
+/* The tables of the update, copied to the GPU. */
+alnico_status_t update_make(struct cudnn_net *self);
+
+/* What is computed with = the parameters; and after an update, which keeps what is direct
+ * itself. */
+alnico_status_t weights_refresh(struct cudnn_net *self);
+alnico_status_t weights_fold_all(struct cudnn_net *self);
+
+#endif

@@ -1,0 +1,377 @@
+/* Which operations the cuDNN kernels take as one, what memory they need, and where things stand.
+ * See cudnn_steps.h. */
+#include "train/kernels/cudnn/steps.h"
+
+#include "base/status.h"
+
+#include <assert.h>
+
+/* ---- Types and shapes ---- */
+
+alnico_datatype_t precision_type(enum precision precision)
+{
+    return precision == PRECISION_BF16   ? ALNICO_BFLOAT16
+           : precision == PRECISION_FP16 ? ALNICO_FLOAT16
+                                         : ALNICO_FLOAT32;
+}
+
+size_t type_bytes(alnico_datatype_t type)
+{
+    return type == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+size_t padded_to_eight(size_t channels)
+{
+    return (channels + 7) / 8 * 8;
+}
+
+size_t padded_channels(const struct network *network, size_t tensor)
+{
+    return padded_to_eight(network->tensors[tensor].channels);
+}
+
+bool is_logits(const struct network *network, size_t tensor)
+{
+    return tensor > 0 && network->nodes[tensor - 1].operation.kind == OPERATION_DENSE &&
+           network->nodes[network->count - 1].in[0] == tensor &&
+           network->tensors[tensor].readers == 1;
+}
+
+size_t tensor_rows(const struct plan *plan, size_t tensor)
+{
+    const struct tensor *t = &plan->network->tensors[tensor];
+    return plan->batch * t->height * t->width;
+}
+
+static size_t line(size_t bytes)
+{
+    return (bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
+}
+
+/* Of a tensor's batch, and of its gradient. */
+size_t cudnn_bytes_rule(const struct plan *plan, size_t tensor)
+{
+    const struct network *network = plan->network;
+    const alnico_datatype_t type =
+        is_logits(network, tensor) ? ALNICO_FLOAT32 : precision_type(plan->precision);
+    if (tensor == 0 || tensor == network->count)
+        return plan_float_bytes(plan, tensor);
+    return tensor_rows(plan, tensor) * padded_channels(network, tensor) * type_bytes(type);
+}
+
+/* ---- Folds ---- */
+
+size_t fold_bytes(const struct train_fold *fold)
+{
+    return fold->out_outer * fold->out_height * fold->out_width * fold->padded *
+           type_bytes((alnico_datatype_t)fold->type);
+}
+
+/* A convolution of stride f > 1 on few channels is made one of stride 1 on f x f times as many. 1:
+ * it is not. */
+static size_t fold_of(const struct network *network, const struct node *node)
+{
+    enum { CHANNELS_MOST = 32 };
+    const struct operation *operation = &node->operation;
+    const size_t f = operation->stride, channels = network->tensors[node->in[0]].channels;
+    const bool fits = f > 1 && f < CHANNELS_MOST && operation->window > 1;
+    if (operation->kind != OPERATION_CONVOLUTION || node->in[0] != 0 || !fits)
+        return 1;
+    return channels * f * f <= CHANNELS_MOST ? f : 1;
+}
+
+/* So many pixels stand before the image, so that windows begin at whole squares. */
+static size_t fold_shift(size_t pad, size_t fold)
+{
+    return (fold - pad % fold) % fold;
+}
+
+/* Squares that a window of a folded convolution is high. */
+static size_t fold_window(const struct operation *operation, size_t fold)
+{
+    return (operation->window + fold_shift(operation->pad, fold) + fold - 1) / fold;
+}
+
+bool reads_images(const struct step *step)
+{
+    return step->in[0] == 0 || (step->inputs > 1 && step->in[1] == 0);
+}
+
+struct train_fold input_fold(const struct plan *plan, const struct step *step)
+{
+    const struct network *network = plan->network;
+    const struct node *node = &network->nodes[step->first];
+    const struct tensor *in = &network->tensors[0], *out = network_output(network, step->first);
+    const size_t f = fold_of(network, node);
+    struct train_fold fold = {.fold = (unsigned)f,
+                              .channels = (unsigned)in->channels,
+                              .padded = (unsigned)padded_to_eight(in->channels * f * f),
+                              .outer = plan->batch,
+                              .height = in->height,
+                              .width = in->width,
+                              .out_outer = plan->batch,
+                              .out_height = in->height,
+                              .out_width = in->width,
+                              .type = (int)precision_type(plan->precision)};
+    if (f == 1)
+        return fold;
+    fold.before = (unsigned)(node->operation.pad + fold_shift(node->operation.pad, f));
+    fold.out_height = out->height + fold_window(&node->operation, f) - 1;
+    fold.out_width = out->width + fold_window(&node->operation, f) - 1;
+    return fold;
+}
+
+/* The arena's weights are as computed with if nothing is padded, and they begin on 16 bytes. */
+static bool weights_direct(const struct plan *plan, const struct node *node,
+                           const struct train_fold *fold)
+{
+    const size_t at = node->weight.offset * type_bytes(precision_type(plan->precision));
+    return fold->fold == 1 && fold->channels == fold->padded && fold->outer == fold->out_outer &&
+           at % 16 == 0;
+}
+
+struct train_fold weights_fold(const struct plan *plan, const struct node *node, bool *direct)
+{
+    const struct operation *operation = &node->operation;
+    const struct tensor *in = &plan->network->tensors[node->in[0]];
+    const bool dense = operation->kind == OPERATION_DENSE;
+    const size_t f = fold_of(plan->network, node), shift = fold_shift(operation->pad, f);
+    struct train_fold fold = {.fold = (unsigned)f,
+                              .before = f > 1 ? (unsigned)shift : 0,
+                              .channels = (unsigned)in->channels,
+                              .padded = (unsigned)padded_to_eight(in->channels * f * f),
+                              .outer = operation->filters,
+                              .height = dense ? in->height : operation->window,
+                              .width = dense ? in->width : operation->window,
+                              .out_outer = padded_to_eight(operation->filters),
+                              .type = (int)precision_type(plan->precision)};
+    fold.out_height = f > 1 ? fold_window(operation, f) : fold.height;
+    fold.out_width = f > 1 ? fold_window(operation, f) : fold.width;
+    *direct = weights_direct(plan, node, &fold);
+    return fold;
+}
+
+/* ---- Which operations run as one ---- */
+
+static bool kind_at(const struct network *network, size_t at, enum operation_kind kind)
+{
+    return at < network->count && network->nodes[at].operation.kind == kind;
+}
+
+/* Whether only the next operation reads what the one at `at` makes. */
+static bool private(const struct network *network, size_t at, size_t reader)
+{
+    const struct node *node = &network->nodes[reader];
+    const size_t tensor = at + 1;
+    return network->tensors[tensor].readers == 1 &&
+           (node->in[0] == tensor || (node->inputs == 2 && node->in[1] == tensor));
+}
+
+/* With a ReLU behind it that alone reads what it makes, one more. */
+static size_t with_relu(const struct network *network, size_t at, size_t count)
+{
+    return kind_at(network, at + count, OPERATION_RELU) &&
+                   private(network, at + count - 1, at + count)
+               ? count + 1
+               : count;
+}
+
+/* Two batch norms and their sum. */
+static bool joined(const struct network *network, size_t at)
+{
+    return kind_at(network, at, OPERATION_BATCH_NORM) &&
+           kind_at(network, at + 1, OPERATION_BATCH_NORM) &&
+           kind_at(network, at + 2, OPERATION_ADD) && private(network, at, at + 2) &&
+           private(network, at + 1, at + 2) &&
+           network->nodes[at].in[0] != network->nodes[at + 1].in[0];
+}
+
+/* A batch norm and the sum of it and something else. */
+static bool norm_added(const struct network *network, size_t at)
+{
+    if (!kind_at(network, at + 1, OPERATION_ADD) || !private(network, at, at + 1))
+        return false;
+    const struct node *add = &network->nodes[at + 1];
+    const size_t other = add->in[0] == at + 1 ? add->in[1] : add->in[0];
+    return other != at + 1 && other != network->nodes[at].in[0];
+}
+
+/* A batch norm, a ReLU and a maximum pooling that train_norm_pool does. */
+static bool norm_pooled(const struct network *network, size_t at)
+{
+    const enum operation_kind kinds[] = {OPERATION_BATCH_NORM, OPERATION_RELU, OPERATION_MAX_POOL};
+    size_t rows, columns;
+    if (!way_taken(WAY_STEM) || !plan_chained(network, at, kinds, 3))
+        return false;
+    const struct operation *pool = &network->nodes[at + 2].operation;
+    network_window(network, at + 2, &rows, &columns);
+    return rows == 3 && columns == 3 && pool->stride == 2 && pool->pad == 1;
+}
+
+size_t cudnn_run_rule(const struct network *network, size_t at)
+{
+    switch (network->nodes[at].operation.kind) {
+    case OPERATION_BATCH_NORM:
+        if (norm_pooled(network, at))
+            return 3;
+        if (joined(network, at))
+            return with_relu(network, at, 3);
+        return with_relu(network, at, norm_added(network, at) ? 2 : 1);
+    case OPERATION_ADD:
+        return with_relu(network, at, 1);
+    default:
+        return 1;
+    }
+}
+
+bool sums_wanted(const struct plan *plan, const struct step *step)
+{
+    const struct network *network = plan->network;
+    const struct node *node = &network->nodes[step->first];
+    const bool taken = plan->precision == PRECISION_FP16 ||
+                       (plan->precision == PRECISION_BF16 && way_number(WAY_SUMS) == 2);
+    if (!way_taken(WAY_SUMS) || !taken || node->operation.kind != OPERATION_CONVOLUTION ||
+        node->bias.count)
+        return false;
+    for (size_t i = 0; i < network->count; i++)
+        if (kind_at(network, i, OPERATION_BATCH_NORM) && network->nodes[i].in[0] == step->out)
+            return true;
+    return false;
+}
+
+size_t sums_bytes(const struct plan *plan, const struct step *step)
+{
+    return line(2 * padded_channels(plan->network, step->out) * sizeof(float));
+}
+
+/* ---- What a step needs ---- */
+
+struct pool_saves pool_saves(const struct plan *plan, const struct step *step)
+{
+    const size_t elements =
+        tensor_rows(plan, step->out) * padded_channels(plan->network, step->out);
+    struct pool_saves at = {.index = line(cudnn_bytes_rule(plan, step->out))};
+    at.mask = at.index + line(elements);
+    at.bytes = at.mask + line(elements / 8);
+    return at;
+}
+
+bool ends_in_pool(const struct network *network, const struct step *step)
+{
+    return network->nodes[step->first + step->count - 1].operation.kind == OPERATION_MAX_POOL;
+}
+
+/* Bytes of what the step saves besides packed images. */
+static size_t saved_bytes(const struct plan *plan, const struct step *step)
+{
+    const struct network *network = plan->network;
+    const size_t elements = tensor_rows(plan, step->out) * padded_channels(network, step->out);
+    const enum operation_kind first = network->nodes[step->first].operation.kind;
+    const enum operation_kind last = network->nodes[step->first + step->count - 1].operation.kind;
+    if (first == OPERATION_MAX_POOL)
+        return elements;
+    if (last == OPERATION_MAX_POOL)
+        return pool_saves(plan, step).bytes;
+    return first == OPERATION_BATCH_NORM && step->count > 2 && last == OPERATION_RELU ? elements / 8
+                                                                                      : 0;
+}
+
+static size_t diff_scratch_bytes(const struct plan *plan, const struct step *step)
+{
+    const enum operation_kind kind = plan->network->nodes[step->first].operation.kind;
+    const struct train_spread spread = spread_of(plan, step);
+    return kind == OPERATION_CONVOLUTION && step->accumulate[0]
+               ? line(cudnn_bytes_rule(plan, step->in[0]))
+               : line(spread_bytes(&spread));
+}
+
+/* Batch norms read each row before they write it; what is gated for the other input of an addition,
+ * dy, too. */
+static void needs_norm(const struct plan *plan, const struct step *step, struct step_needs *out)
+{
+    const bool two = step->inputs > 1 &&
+                     plan->network->nodes[step->first + 1].operation.kind == OPERATION_BATCH_NORM;
+    out->in[0] = true;
+    out->in[1] = two;
+    if (ends_in_pool(plan->network, step))
+        return;
+    out->over_value[0] = true;
+    out->over_value[1] = two;
+    out->over_gradient[1] = step->inputs > 1 && !two;
+}
+
+/* Whether backward reads the values of input i, of the output. */
+static void needs_values(const struct plan *plan, const struct step *step, struct step_needs *out)
+{
+    switch (plan->network->nodes[step->first].operation.kind) {
+    case OPERATION_BATCH_NORM:
+        needs_norm(plan, step, out);
+        break;
+    case OPERATION_CONVOLUTION:
+    case OPERATION_DENSE:
+        out->in[0] = true;
+        break;
+    case OPERATION_RELU:
+    case OPERATION_CROSS_ENTROPY:
+        out->out = true;
+        break;
+    case OPERATION_ADD:
+        out->out = step->count > 1;
+        break;
+    case OPERATION_MAX_POOL:
+    case OPERATION_AVERAGE_POOL:
+        break;
+    }
+}
+
+void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct step_needs *out)
+{
+    const struct node *node = &plan->network->nodes[step->first];
+    const struct train_rows rows = rows_of(plan, step);
+    needs_values(plan, step, out);
+    out->saved = line(saved_bytes(plan, step));
+    out->scratch[1] = diff_scratch_bytes(plan, step);
+    if (node->operation.kind == OPERATION_CONVOLUTION || node->operation.kind == OPERATION_DENSE) {
+        bool direct;
+        const struct train_fold fold = weights_fold(plan, node, &direct);
+        out->scratch[1] += fold_bytes(&fold);
+    }
+    out->scratch[0] = rows_bytes(&rows);
+    if (out->scratch[0])
+        out->scratch[1] = line(out->scratch[1]) + out->scratch[0];
+}
+
+/* ---- Where things stand ---- */
+
+void *step_value(const struct cudnn_net *self, const struct cudnn_step *step, size_t i)
+{
+    const size_t tensor = step->step->in[i];
+    return tensor == 0 ? step->images : setup_value(&self->setup, tensor);
+}
+
+void *step_diff(const struct cudnn_net *self, const struct cudnn_step *step, size_t i)
+{
+    const size_t tensor = step->step->in[i];
+    return tensor == 0 ? NULL : setup_diff(&self->setup, tensor);
+}
+
+void *step_saved(const struct cudnn_net *self, const struct cudnn_step *step)
+{
+    return setup_saved(&self->setup, step->step);
+}
+
+void *step_scratch_diff(const struct cudnn_net *self, const struct cudnn_step *step)
+{
+    return setup_scratch(&self->setup, step->step, 1);
+}
+
+void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step)
+{
+    return (char *)setup_scratch(&self->setup, step->step, 1) +
+           diff_scratch_bytes(self->setup.plan, step->step);
+}
+
+void *step_scratch_rows(const struct cudnn_net *self, const struct cudnn_step *step)
+{
+    return (char *)step_scratch_weights(self, step) + line(step->weights.bytes);
+}

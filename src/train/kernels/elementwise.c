@@ -1,0 +1,178 @@
+/* The loops of elementwise.h, vectorised for what the machine at hand has. */
+#include "train/kernels/elementwise.h"
+
+#include "train/kernels/vectorised.h"
+
+#include <omp.h>
+#include <string.h>
+
+/* Fewer elements than this are not worth waking threads for. */
+enum { SHARE = 1 << 15, LINE = 16 };
+
+VECTORISED static void add_relu(float *y, const float *a, const float *b, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++) {
+        const float sum = a[i] + b[i];
+        y[i] = sum > 0 ? sum : 0;
+    }
+}
+
+/* The slope is loaded whether it counts or not: a load under a condition would not be
+ * vectorised. */
+VECTORISED static void mask(float *dx, const float *dy, const float *y, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++) {
+        const float slope = dy[i];
+        dx[i] = y[i] > 0 ? slope : 0;
+    }
+}
+
+VECTORISED static void mask_add(float *dx, const float *dy, const float *y, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++) {
+        const float slope = dy[i];
+        dx[i] += y[i] > 0 ? slope : 0;
+    }
+}
+
+VECTORISED static void accumulate(float *y, const float *x, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        y[i] += x[i];
+}
+
+static inline uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint16_t to_bfloat(float value)
+{
+    const uint32_t bits = bits_of(value);
+    const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
+}
+
+/* Adding 0.5, whose last place is that of subnormal halves, rounds those. */
+static inline uint16_t to_half(float value)
+{
+    const uint32_t sign = bits_of(value) >> 16 & 0x8000, magnitude = bits_of(value) & 0x7fffffff;
+    const uint32_t normal = ((magnitude + 0x0fff + (magnitude >> 13 & 1)) >> 13) - (112u << 10);
+    const uint32_t subnormal = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);
+    const uint32_t finite = magnitude < 113u << 23 ? subnormal : normal;
+    const uint32_t number = magnitude < 143u << 23 ? finite : 0x7c00;
+    return (uint16_t)(magnitude > 255u << 23 ? 0x7e00 : sign | number);
+}
+
+static inline float from_half(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, fraction = half & 0x3ff;
+    const uint32_t exponent = half & 0x7c00;
+    const uint32_t normal =
+        ((exponent | fraction) << 13) + (exponent == 0x7c00 ? 224u << 23 : 112u << 23);
+    const uint32_t subnormal = bits_of((float)(int32_t)fraction * 0x1p-24f);
+    return float_of(sign | (exponent ? normal : subnormal));
+}
+
+VECTORISED static void narrow(uint16_t *y, const float *x, size_t count, bool half)
+{
+    if (half) {
+#pragma omp simd
+        for (size_t i = 0; i < count; i++)
+            y[i] = to_half(x[i]);
+    } else {
+#pragma omp simd
+        for (size_t i = 0; i < count; i++)
+            y[i] = to_bfloat(x[i]);
+    }
+}
+
+VECTORISED static void widen(float *y, const uint16_t *x, size_t count, bool half)
+{
+    if (half) {
+#pragma omp simd
+        for (size_t i = 0; i < count; i++)
+            y[i] = from_half(x[i]);
+    } else {
+#pragma omp simd
+        for (size_t i = 0; i < count; i++)
+            y[i] = float_of((uint32_t)x[i] << 16);
+    }
+}
+
+/* This thread's part of `count` elements, on cache line boundaries. */
+static size_t part(size_t count, size_t *begin)
+{
+    const size_t threads = (size_t)omp_get_num_threads(), me = (size_t)omp_get_thread_num();
+    const size_t each = ((count + threads - 1) / threads + LINE - 1) / LINE * LINE;
+    const size_t end = (me + 1) * each < count ? (me + 1) * each : count;
+    *begin = me * each < count ? me * each : count;
+    return end - *begin;
+}
+
+void elementwise_add_relu(float *y, const float *a, const float *b, size_t count)
+{
+#pragma omp parallel if (count > SHARE)
+    {
+        size_t at, length = part(count, &at);
+        add_relu(y + at, a + at, b + at, length);
+    }
+}
+
+void elementwise_mask(float *dx, const float *dy, const float *y, size_t count)
+{
+#pragma omp parallel if (count > SHARE)
+    {
+        size_t at, length = part(count, &at);
+        mask(dx + at, dy + at, y + at, length);
+    }
+}
+
+void elementwise_mask_add(float *dx, const float *dy, const float *y, size_t count)
+{
+#pragma omp parallel if (count > SHARE)
+    {
+        size_t at, length = part(count, &at);
+        mask_add(dx + at, dy + at, y + at, length);
+    }
+}
+
+void elementwise_accumulate(float *y, const float *x, size_t count)
+{
+#pragma omp parallel if (count > SHARE)
+    {
+        size_t at, length = part(count, &at);
+        accumulate(y + at, x + at, length);
+    }
+}
+
+void elementwise_narrow(uint16_t *y, const float *x, size_t count, bool half)
+{
+#pragma omp parallel if (count > SHARE)
+    {
+        size_t at, length = part(count, &at);
+        narrow(y + at, x + at, length, half);
+    }
+}
+
+void elementwise_widen(float *y, const uint16_t *x, size_t count, bool half)
+{
+#pragma omp parallel if (count > SHARE)
+    {
+        size_t at, length = part(count, &at);
+        widen(y + at, x + at, length, half);
+    }
+}

@@ -1,0 +1,144 @@
+/*
+ * [SEAM kernels] What computes: a resident turns a network's steps into forward and backward passes
+ * over the arenas of one replica.
+ *
+ * A resident fills one struct kernels_ops. Its functions are called by the replica, one at a time.
+ * Those of the CPU compute before they return, on whatever thread runs the replica's stream; those
+ * of a GPU enqueue on the replica's stream and never wait, so that a pass can be captured into a
+ * graph. Steps run forward in the plan's order and backward in the reverse order; every slot is
+ * mandatory unless it says otherwise.
+ *
+ * Values and gradients of activations between steps are in a type and layout of the resident's
+ * choice, within the bytes that it asked of the plan; images, parameters, parameter gradients,
+ * statistics, and the network's output (log probabilities, batch x classes, float32) are in the
+ * layouts of network.h.
+ */
+#ifndef ALNICO_TRAIN_KERNELS_KERNELS_H
+#define ALNICO_TRAIN_KERNELS_KERNELS_H
+
+#include "train/graph/memory_plan.h"
+#include "train/optimizers/optimizer.h"
+
+#include "device/device.h"
+
+/* Running sums over all batches so far: of losses, of images whose most probable class is the
+ * label, of images. */
+enum score_sum { SCORE_LOSS, SCORE_CORRECT, SCORE_IMAGES, SCORES };
+
+/* What changes from step to step, and must be read from memory since graphs are replayed. The loss
+ * scale and the updates since it last changed are the resident's, and part of a checkpoint. */
+enum control_word { CONTROL_RATE, CONTROL_LOSS_SCALE, CONTROL_GOOD_STEPS, CONTROLS };
+
+/* The memory of one replica, on the resident's device. It stays where it is. */
+struct arenas {
+    float *parameters; /* network->parameters */
+    void *gradients;   /* network->parameters of the setup's gradient_type */
+    float *velocity;   /* network->parameters: the optimizer's */
+    float *statistics; /* network->statistics */
+    void *activations; /* plan->bytes: values, their gradients, what steps save, scratch */
+    /* Batch x height x width x channels; with kernels that load, in the activations. */
+    float *images;
+    int32_t *labels; /* batch; -1: no image here, it has no part in loss and gradient */
+    double *score;   /* SCORES */
+    float *control;  /* CONTROLS */
+};
+
+/* How to compute. */
+struct kernels_options {
+    enum precision precision;
+    int threads; /* of the CPU; 0: the resident's own default */
+    /* Of labels, 0 to below 1: so much of each image's weight is spread over all classes. */
+    float smoothing;
+    bool frozen;        /* batch norms use the running statistics in training too, and leave them */
+    bool deterministic; /* the same bits in every run that has the same `cache` */
+    bool full_float;    /* in fp32, not even TF32 */
+    float loss_scale;   /* of fp16; 0: found while training */
+    const char *cache;  /* file of measured choices, read and written; NULL: none */
+};
+
+struct kernels_setup {
+    const struct network *network;
+    const struct plan *plan;
+    const struct arenas *arenas; /* all three outlive the kernels */
+    struct kernels_options options;
+    alnico_datatype_t gradient_type; /* ALNICO_FLOAT32, or what wire_gradients allows */
+    void *stream;                    /* of the device */
+};
+
+struct kernels_ops {
+    const char *name, *about; /* "onednn"; one line of help */
+    alnico_device_t device;   /* where its arenas are, and its stream */
+    unsigned precisions;      /* 1 << each enum precision that it has */
+    bool wire_gradients;      /* it writes parameter gradients in float16 or bfloat16 as well */
+
+    struct plan_rules rules; /* which operations it takes as one, and what memory it needs */
+
+    /* Bytes that it allocates itself for a network and batch, beyond the arenas: about. Optional:
+     * few. */
+    size_t (*own_bytes)(const struct plan *plan);
+
+    /* The same, once they are made: what it has allocated. Optional: own_bytes. */
+    size_t (*held_bytes)(const void *self);
+
+    /* Prepares every step. Errors: MEMORY, UNSUPPORTED with what the foreign library or the device
+     * cannot do. */
+    alnico_status_t (*create)(const struct kernels_setup *setup, void **out);
+    void (*destroy)(void *self); /* NULL is fine */
+
+    /* Takes the images over that replica_load has brought to arenas->images, on the stream: from
+     * then on that memory is the activations'. Of a GPU's kernels, and on the inline stream.
+     * Optional: the images stay in memory of their own, where forward reads them. */
+    alnico_status_t (*load)(void *self);
+
+    /* Makes the value of the step's output from those of its inputs. In training a batch norm that
+     * is not frozen uses the batch's mean and (biased) variance, and moves the running ones towards
+     * the batch's mean and unbiased variance; otherwise it uses the running ones. The
+     * cross-entropy's value is the logarithm of the softmax. A GPU's cross-entropy also adds the
+     * batch to arenas->score: the losses as below but summed over the images, in training
+     * smoothed. */
+    alnico_status_t (*forward)(void *self, size_t step, bool training);
+
+    /* After a forward pass in training: writes the gradients of the step's parameters, and writes
+     * or adds (step->accumulate) those of its inputs. The loss is the mean over the batch of -(1 -
+     * smoothing) * (the label's log probability) - smoothing * (the mean of all log probabilities).
+     * With a loss scale, all gradients are multiplied by it. */
+    alnico_status_t (*backward)(void *self, size_t step);
+
+    /* Changes arenas->parameters and arenas->velocity as optimizer_step does, by the gradients
+     * divided by the loss scale and the rate in arenas->control, and makes what forward reads of
+     * them; or, if the gradients are not finite and the loss scale is to be found, lowers that.
+     * Optional on the CPU: optimizer_step does it. */
+    alnico_status_t (*update)(void *self, const struct optimizer_options *options);
+
+    /* After the parameters, statistics or control words were written from outside, on the stream.
+     * Optional: forward reads them where they are. */
+    alnico_status_t (*loaded)(void *self);
+
+    /* Seconds spent inside the foreign library so far. Optional: NULL if there is none. */
+    double (*library_seconds)(const void *self);
+};
+
+extern const struct kernels_ops kernels_naive, kernels_onednn;
+#ifdef ALNICO_HAVE_CUDNN
+extern const struct kernels_ops kernels_cudnn;
+#endif
+
+/* The residents, ended by NULL, the first of a device its default; and one by name (NULL if there
+ * is none). */
+extern const struct kernels_ops *const kernels_all[];
+const struct kernels_ops *kernels_find(const char *name);
+const struct kernels_ops *kernels_default(alnico_device_t device);
+
+/* Whether GPUs of a compute capability have a precision. Errors: UNSUPPORTED, naming both and what
+ * it needs. */
+alnico_status_t kernels_capability(enum precision precision, int major, int minor);
+
+/* Where a tensor's batch stands: its values (for tensor 0 the images) and its gradient (NULL if
+ * nobody needs it); and what a step saves, and its scratch forward (0) or backward (1) (NULL if it
+ * has none). */
+void *setup_value(const struct kernels_setup *setup, size_t tensor);
+void *setup_diff(const struct kernels_setup *setup, size_t tensor);
+void *setup_saved(const struct kernels_setup *setup, const struct step *step);
+void *setup_scratch(const struct kernels_setup *setup, const struct step *step, int backward);
+
+#endif

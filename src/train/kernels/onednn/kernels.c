@@ -1,0 +1,203 @@
+/*
+ * The network on oneDNN 2.x. Weights stay plain in the arenas; where the library prefers blocks
+ * they are reordered each time. Batch norm runs together with a following ReLU, or addition and
+ * ReLU; an addition together with a ReLU. Called through kernels_onednn (kernels.h); the steps are
+ * made in onednn_*.c.
+ */
+#include "train/kernels/onednn/steps.h"
+
+#include "base/status.h"
+
+#include <omp.h>
+#include <stdlib.h>
+
+static size_t run_fused(const struct network *network, size_t at)
+{
+    static const enum operation_kind three[] = {OPERATION_BATCH_NORM, OPERATION_ADD,
+                                                OPERATION_RELU};
+    static const enum operation_kind norm_relu[] = {OPERATION_BATCH_NORM, OPERATION_RELU};
+    static const enum operation_kind add_relu[] = {OPERATION_ADD, OPERATION_RELU};
+    const struct node *node = &network->nodes[at];
+    if (plan_chained(network, at, three, 3) && network->nodes[at + 1].in[1] != node->in[0])
+        return 3;
+    if (plan_chained(network, at, norm_relu, 2) || plan_chained(network, at, add_relu, 2))
+        return 2;
+    return 1;
+}
+
+static size_t step_bytes(const struct plan *plan, const struct step *step)
+{
+    return (plan_float_bytes(plan, step->in[0]) + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
+}
+
+/* What backward reads again; and scratch where a gradient is made elsewhere first, because it is to
+ * be added or nobody needs it, and for the gradient that a batch norm with an addition splits.
+ * Pooling and batch norm with ReLU keep what they need in the library. */
+static void onednn_needs(const struct plan *plan, const struct step *step, struct step_needs *out)
+{
+    const enum operation_kind kind = plan->network->nodes[step->first].operation.kind;
+    const bool norm = kind == OPERATION_BATCH_NORM;
+    out->in[0] = kind == OPERATION_CONVOLUTION || kind == OPERATION_DENSE || norm;
+    out->out = kind == OPERATION_RELU || kind == OPERATION_CROSS_ENTROPY ||
+               (kind == OPERATION_ADD && step->count == 2) || (norm && step->count == 3);
+    if (step->accumulate[0] || step->in[0] == 0)
+        out->scratch[1] = step_bytes(plan, step);
+    if (norm && step->count == 3 && (step->accumulate[1] || step->in[1] == 0))
+        out->scratch[1] = 2 * step_bytes(plan, step);
+}
+
+static alnico_status_t build_step(struct compiled *self, const struct step *step,
+                                  struct sequences *sequences)
+{
+    switch (self->setup.network->nodes[step->first].operation.kind) {
+    case OPERATION_CONVOLUTION:
+        return build_convolution(self, step, sequences);
+    case OPERATION_BATCH_NORM:
+        return build_norm(self, step, sequences);
+    case OPERATION_RELU:
+        return build_relu(self, step, sequences);
+    case OPERATION_ADD:
+        return build_add(self, step, sequences);
+    case OPERATION_MAX_POOL:
+    case OPERATION_AVERAGE_POOL:
+        return build_pool(self, step, sequences);
+    case OPERATION_DENSE:
+        return build_dense(self, step, sequences);
+    case OPERATION_CROSS_ENTROPY:
+        return build_cross_entropy(self, step, sequences);
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* OpenMP keeps the number of threads for each thread that begins parallel regions. */
+static void compiled_enter(const struct compiled *self)
+{
+    if (self->setup.options.threads > 0 && omp_get_max_threads() != self->setup.options.threads)
+        omp_set_num_threads(self->setup.options.threads);
+}
+
+static alnico_status_t compiled_forward(void *self, size_t step, bool training)
+{
+    struct compiled *compiled = self;
+    const struct sequences *sequences = &compiled->steps[step];
+    compiled_enter(compiled);
+    const bool inference = !training && sequences->inference.count;
+    return sequence_run(compiled, inference ? &sequences->inference : &sequences->forward);
+}
+
+static alnico_status_t compiled_backward(void *self, size_t step)
+{
+    struct compiled *compiled = self;
+    compiled_enter(compiled);
+    return sequence_run(compiled, &compiled->steps[step].backward);
+}
+
+static double compiled_seconds(const void *self)
+{
+    const struct compiled *compiled = self;
+    return compiled->library.seconds;
+}
+
+/* Back to what compiled_build begins with. */
+static void compiled_clear(struct compiled *self)
+{
+    for (size_t i = 0; self->steps && i < self->setup.plan->count; i++) {
+        free(self->steps[i].forward.actions);
+        free(self->steps[i].inference.actions);
+        free(self->steps[i].backward.actions);
+    }
+    onednn_close(&self->library);
+    free(self->steps);
+    free(self->values);
+    free(self->diffs);
+    *self = (struct compiled){.setup = self->setup};
+}
+
+static void compiled_destroy(void *self)
+{
+    if (!self)
+        return;
+    compiled_clear(self);
+    free(self);
+}
+
+/* Memory objects for all tensors that exist between steps. */
+static alnico_status_t compiled_tensors(struct compiled *self)
+{
+    const struct plan *plan = self->setup.plan;
+    dnnl_memory_desc_t layout;
+    for (size_t t = 0; t <= self->setup.network->count; t++) {
+        float *diff = setup_diff(&self->setup, t);
+        TRY(activation_layout(self, t, &layout));
+        if (t == 0 || plan->values[t] != PLAN_NONE)
+            TRY(onednn_memory(&self->library, &layout, setup_value(&self->setup, t),
+                              &self->values[t]));
+        if (diff)
+            TRY(onednn_memory(&self->library, &layout, diff, &self->diffs[t]));
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t compiled_allocate(struct compiled *self)
+{
+    const size_t tensors = self->setup.network->count + 1;
+    self->steps = calloc(self->setup.plan->count, sizeof *self->steps);
+    self->values = calloc(tensors, sizeof(dnnl_memory_t));
+    self->diffs = calloc(tensors, sizeof(dnnl_memory_t));
+    if (self->steps && self->values && self->diffs)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_MEMORY, "oneDNN kernels: no memory");
+}
+
+static alnico_status_t compiled_build(struct compiled *self, bool blocked)
+{
+    const struct plan *plan = self->setup.plan;
+    self->blocked = blocked;
+    TRY(compiled_allocate(self));
+    TRY(onednn_open(&self->library));
+    TRY(compiled_tensors(self));
+    for (size_t s = 0; s < plan->count; s++)
+        TRY(build_step(self, &plan->steps[s], &self->steps[s]));
+    return ALNICO_SUCCESS;
+}
+
+/* Blocks of 16 channels are fastest where the machine's vectors and the network's channels suit
+ * them: where the library has only its reference code for them, the plain layout is taken
+ * instead. */
+static alnico_status_t compiled_prepare(struct compiled *self)
+{
+    const alnico_status_t status = compiled_build(self, true);
+    if (status == ALNICO_ERROR_MEMORY || (status == ALNICO_SUCCESS && !self->reference))
+        return status;
+    compiled_clear(self);
+    return compiled_build(self, false);
+}
+
+static alnico_status_t compiled_create(const struct kernels_setup *setup, void **out)
+{
+    *out = NULL;
+    struct compiled *self = calloc(1, sizeof *self);
+    if (!self)
+        return error_set(ALNICO_ERROR_MEMORY, "oneDNN kernels: no memory");
+    self->setup = *setup;
+    compiled_enter(self);
+    const alnico_status_t status = compiled_prepare(self);
+    if (status != ALNICO_SUCCESS)
+        compiled_destroy(self);
+    else
+        *out = self;
+    return status;
+}
+
+const struct kernels_ops kernels_onednn = {
+    .name = "onednn",
+    .about = "oneDNN primitives, batch norm and additions fused with what follows",
+    .device = ALNICO_DEVICE_CPU,
+    .precisions = 1 << PRECISION_FP32,
+    .rules = {.run = run_fused, .needs = onednn_needs},
+    .create = compiled_create,
+    .destroy = compiled_destroy,
+    .forward = compiled_forward,
+    .backward = compiled_backward,
+    .library_seconds = compiled_seconds,
+};

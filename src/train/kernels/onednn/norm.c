@@ -1,0 +1,207 @@
+/*
+ * Batch norm on oneDNN: alone, fused with a ReLU by the library, or followed by an own pass that
+ * adds and clips in place. See onednn_steps.h.
+ */
+#include "train/kernels/onednn/steps.h"
+
+#include "base/status.h"
+
+/* y: running means and variances of `count` channels; a: the batch's; b: n / (n - 1). */
+static void pass_running(const struct compiled *self, const struct action *action)
+{
+    (void)self;
+    for (size_t i = 0; i < 2 * action->count; i++) {
+        const float batch = i < action->count ? action->a[i] : action->a[i] * action->b[0];
+        action->y[i] += NETWORK_NORM_MOMENTUM * (batch - action->y[i]);
+    }
+}
+
+struct norm {
+    const struct node *node;
+    dnnl_memory_desc_t layout;
+    size_t channels;
+    unsigned flags;
+    float *moments; /* the batch's means, then variances; frozen: the running ones */
+    dnnl_memory_t mean, variance, scale, shift, workspace;
+    dnnl_primitive_desc_t forward;
+};
+
+static alnico_status_t norm_describe(struct compiled *self, const struct step *step, struct norm *n)
+{
+    dnnl_memory_desc_t both;
+    dnnl_memory_t owner;
+    void *moments;
+    float *parameters = self->setup.arenas->parameters;
+    *n = (struct norm){.node = &self->setup.network->nodes[step->first],
+                       .channels = self->setup.network->tensors[step->in[0]].channels,
+                       .flags = dnnl_use_scale | dnnl_use_shift};
+    if (step->count == 2)
+        n->flags |= dnnl_fuse_norm_relu;
+    if (self->setup.options.frozen)
+        n->flags |= dnnl_use_global_stats;
+    TRY(activation_layout(self, step->in[0], &n->layout));
+    TRY(vector_layout(2 * n->channels, &both));
+    TRY(onednn_memory(&self->library, &both, NULL, &owner));
+    TRY(onednn_status(dnnl_memory_get_data_handle(owner, &moments), "a memory object"));
+    n->moments =
+        self->setup.options.frozen ? self->setup.arenas->statistics + n->node->statistics : moments;
+    TRY(vector_memory(self, n->moments, n->channels, &n->mean));
+    TRY(vector_memory(self, n->moments + n->channels, n->channels, &n->variance));
+    TRY(vector_memory(self, parameters + n->node->weight.offset, n->channels, &n->scale));
+    return vector_memory(self, parameters + n->node->bias.offset, n->channels, &n->shift);
+}
+
+static void norm_arguments(const struct compiled *self, const struct step *step,
+                           const struct norm *n, dnnl_memory_t mean, dnnl_memory_t variance,
+                           struct call *call)
+{
+    call_argument(call, DNNL_ARG_SRC, self->values[step->in[0]]);
+    call_argument(call, DNNL_ARG_MEAN, mean);
+    call_argument(call, DNNL_ARG_VARIANCE, variance);
+    call_argument(call, DNNL_ARG_SCALE, n->scale);
+    call_argument(call, DNNL_ARG_SHIFT, n->shift);
+    call_argument(call, DNNL_ARG_DST, self->values[step->out]);
+}
+
+/* Appends max(out + other, 0), if the step has an addition. */
+static alnico_status_t norm_add(struct compiled *self, const struct step *step,
+                                struct sequence *sequence)
+{
+    if (step->count != 3)
+        return ALNICO_SUCCESS;
+    float *y = setup_value(&self->setup, step->out);
+    return sequence_append(sequence, &(struct action){.pass = pass_add_relu,
+                                                      .y = y,
+                                                      .a = y,
+                                                      .b = setup_value(&self->setup, step->in[1]),
+                                                      .count = batch_elements(self, step->out)});
+}
+
+/* Appends the update of the running statistics. */
+static alnico_status_t norm_running(struct compiled *self, const struct step *step,
+                                    const struct norm *n, struct sequence *sequence)
+{
+    const size_t count = batch_elements(self, step->in[0]) / n->channels;
+    dnnl_memory_desc_t layout;
+    dnnl_memory_t owner;
+    void *factor;
+    TRY(vector_layout(1, &layout));
+    TRY(onednn_memory(&self->library, &layout, NULL, &owner));
+    TRY(onednn_status(dnnl_memory_get_data_handle(owner, &factor), "a memory object"));
+    *(float *)factor = (float)((double)count / (double)(count > 1 ? count - 1 : 1));
+    float *running = self->setup.arenas->statistics + n->node->statistics;
+    return sequence_append(sequence, &(struct action){.pass = pass_running,
+                                                      .y = running,
+                                                      .a = n->moments,
+                                                      .b = factor,
+                                                      .count = n->channels});
+}
+
+static alnico_status_t norm_training(struct compiled *self, const struct step *step, struct norm *n,
+                                     struct sequence *sequence)
+{
+    dnnl_batch_normalization_desc_t description;
+    struct call call;
+    TRY(onednn_status(dnnl_batch_normalization_forward_desc_init(&description,
+                                                                 dnnl_forward_training, &n->layout,
+                                                                 NETWORK_NORM_EPSILON, n->flags),
+                      "a batch norm"));
+    TRY(onednn_primitive(&self->library, &description, NULL, &n->forward, &call));
+    norm_arguments(self, step, n, n->mean, n->variance, &call);
+    if (n->flags & dnnl_fuse_norm_relu) {
+        TRY(onednn_memory(&self->library, onednn_layout(n->forward, dnnl_query_workspace_md), NULL,
+                          &n->workspace));
+        call_argument(&call, DNNL_ARG_WORKSPACE, n->workspace);
+    }
+    TRY(sequence_call(sequence, &call));
+    if (!self->setup.options.frozen)
+        TRY(norm_running(self, step, n, sequence));
+    return norm_add(self, step, sequence);
+}
+
+static alnico_status_t norm_inference(struct compiled *self, const struct step *step,
+                                      struct norm *n, struct sequence *sequence)
+{
+    float *running = self->setup.arenas->statistics + n->node->statistics;
+    dnnl_batch_normalization_desc_t description;
+    dnnl_primitive_desc_t made;
+    dnnl_memory_t mean, variance;
+    struct call call;
+    TRY(vector_memory(self, running, n->channels, &mean));
+    TRY(vector_memory(self, running + n->channels, n->channels, &variance));
+    TRY(onednn_status(dnnl_batch_normalization_forward_desc_init(
+                          &description, dnnl_forward_inference, &n->layout, NETWORK_NORM_EPSILON,
+                          n->flags | dnnl_use_global_stats),
+                      "a batch norm in inference"));
+    TRY(onednn_primitive(&self->library, &description, NULL, &made, &call));
+    norm_arguments(self, step, n, mean, variance, &call);
+    TRY(sequence_call(sequence, &call));
+    return norm_add(self, step, sequence);
+}
+
+/* Appends the masking of the output's gradient, which is then that of the norm's output and of the
+ * other addend: it stands in the latter's place if that is free, and in scratch otherwise. */
+static alnico_status_t norm_split(struct compiled *self, const struct step *step,
+                                  struct sequence *sequence, dnnl_memory_t *masked)
+{
+    float *diff = setup_diff(&self->setup, step->in[1]);
+    const bool direct = diff && !step->accumulate[1];
+    const size_t count = batch_elements(self, step->out);
+    float *target = direct ? diff : step_scratch(self, step);
+    dnnl_memory_desc_t layout;
+    TRY(activation_layout(self, step->out, &layout));
+    TRY(onednn_memory(&self->library, &layout, target, masked));
+    TRY(sequence_append(sequence, &(struct action){.pass = pass_mask,
+                                                   .y = target,
+                                                   .a = setup_diff(&self->setup, step->out),
+                                                   .b = setup_value(&self->setup, step->out),
+                                                   .count = count}));
+    if (direct || !diff)
+        return ALNICO_SUCCESS;
+    return sequence_append(
+        sequence,
+        &(struct action){.pass = pass_accumulate, .y = diff, .a = target, .count = count});
+}
+
+static alnico_status_t norm_backward(struct compiled *self, const struct step *step, struct norm *n,
+                                     struct sequence *sequence)
+{
+    float *gradients = self->setup.arenas->gradients;
+    dnnl_batch_normalization_desc_t description;
+    dnnl_primitive_desc_t made;
+    dnnl_memory_t scale, shift, target, arriving = self->diffs[step->out];
+    struct call call;
+    if (step->count == 3)
+        TRY(norm_split(self, step, sequence, &arriving));
+    TRY(vector_memory(self, gradients + n->node->weight.offset, n->channels, &scale));
+    TRY(vector_memory(self, gradients + n->node->bias.offset, n->channels, &shift));
+    TRY(diff_target(self, step, 0, &target));
+    TRY(onednn_status(dnnl_batch_normalization_backward_desc_init(&description, dnnl_backward,
+                                                                  &n->layout, &n->layout,
+                                                                  NETWORK_NORM_EPSILON, n->flags),
+                      "a batch norm's gradient"));
+    TRY(onednn_primitive(&self->library, &description, n->forward, &made, &call));
+    call_argument(&call, DNNL_ARG_SRC, self->values[step->in[0]]);
+    call_argument(&call, DNNL_ARG_MEAN, n->mean);
+    call_argument(&call, DNNL_ARG_VARIANCE, n->variance);
+    call_argument(&call, DNNL_ARG_SCALE, n->scale);
+    call_argument(&call, DNNL_ARG_SHIFT, n->shift);
+    call_argument(&call, DNNL_ARG_DIFF_DST, arriving);
+    call_argument(&call, DNNL_ARG_DIFF_SRC, target);
+    call_argument(&call, DNNL_ARG_DIFF_SCALE, scale);
+    call_argument(&call, DNNL_ARG_DIFF_SHIFT, shift);
+    if (n->workspace)
+        call_argument(&call, DNNL_ARG_WORKSPACE, n->workspace);
+    TRY(sequence_call(sequence, &call));
+    return diff_finish(self, step, 0, sequence);
+}
+
+alnico_status_t build_norm(struct compiled *self, const struct step *step,
+                           struct sequences *sequences)
+{
+    struct norm n;
+    TRY(norm_describe(self, step, &n));
+    TRY(norm_training(self, step, &n, &sequences->forward));
+    TRY(norm_inference(self, step, &n, &sequences->inference));
+    return norm_backward(self, step, &n, &sequences->backward);
+}

@@ -1,0 +1,199 @@
+/* What the steps of the oneDNN kernels are made with. See onednn_steps.h. */
+#include "train/kernels/onednn/steps.h"
+
+#include "base/status.h"
+#include "train/kernels/elementwise.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+alnico_status_t sequence_append(struct sequence *sequence, const struct action *action)
+{
+    if (sequence->count == sequence->capacity) {
+        const size_t capacity = sequence->capacity ? 2 * sequence->capacity : 4;
+        struct action *actions = realloc(sequence->actions, capacity * sizeof *actions);
+        if (!actions)
+            return error_set(ALNICO_ERROR_MEMORY, "oneDNN kernels: no memory");
+        sequence->actions = actions;
+        sequence->capacity = capacity;
+    }
+    sequence->actions[sequence->count++] = *action;
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t sequence_call(struct sequence *sequence, const struct call *call)
+{
+    return sequence_append(sequence, &(struct action){.call = *call});
+}
+
+alnico_status_t sequence_run(struct compiled *self, const struct sequence *sequence)
+{
+    for (size_t i = 0; i < sequence->count; i++) {
+        const struct action *action = &sequence->actions[i];
+        if (action->pass)
+            action->pass(self, action);
+        else
+            TRY(onednn_execute(&self->library, &action->call));
+    }
+    return ALNICO_SUCCESS;
+}
+
+void pass_add_relu(const struct compiled *self, const struct action *action)
+{
+    (void)self;
+    elementwise_add_relu(action->y, action->a, action->b, action->count);
+}
+
+void pass_mask(const struct compiled *self, const struct action *action)
+{
+    (void)self;
+    elementwise_mask(action->y, action->a, action->b, action->count);
+}
+
+void pass_mask_add(const struct compiled *self, const struct action *action)
+{
+    (void)self;
+    elementwise_mask_add(action->y, action->a, action->b, action->count);
+}
+
+void pass_copy(const struct compiled *self, const struct action *action)
+{
+    (void)self;
+    memcpy(action->y, action->a, action->count * sizeof *action->y);
+}
+
+void pass_accumulate(const struct compiled *self, const struct action *action)
+{
+    (void)self;
+    elementwise_accumulate(action->y, action->a, action->count);
+}
+
+static dnnl_format_tag_t activation_tag(const struct compiled *self, size_t t)
+{
+    const size_t channels = self->setup.network->tensors[t].channels;
+    return self->blocked && t > 0 && channels % 16 == 0 ? dnnl_nChw16c : dnnl_nhwc;
+}
+
+alnico_status_t activation_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out)
+{
+    const struct tensor *tensor = &self->setup.network->tensors[t];
+    const dnnl_dims_t dims = {(dnnl_dim_t)self->setup.plan->batch, (dnnl_dim_t)tensor->channels,
+                              (dnnl_dim_t)tensor->height, (dnnl_dim_t)tensor->width};
+    return onednn_status(
+        dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32, activation_tag(self, t)),
+        "an activation's layout");
+}
+
+alnico_status_t matrix_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out)
+{
+    const dnnl_dims_t dims = {(dnnl_dim_t)self->setup.plan->batch,
+                              (dnnl_dim_t)self->setup.network->tensors[t].channels};
+    return onednn_status(dnnl_memory_desc_init_by_tag(out, 2, dims, dnnl_f32, dnnl_nc),
+                         "a matrix's layout");
+}
+
+alnico_status_t vector_layout(size_t count, dnnl_memory_desc_t *out)
+{
+    const dnnl_dims_t dims = {(dnnl_dim_t)count};
+    return onednn_status(dnnl_memory_desc_init_by_tag(out, 1, dims, dnnl_f32, dnnl_x),
+                         "a vector's layout");
+}
+
+alnico_status_t vector_memory(struct compiled *self, float *at, size_t count, dnnl_memory_t *out)
+{
+    dnnl_memory_desc_t layout;
+    TRY(vector_layout(count, &layout));
+    return onednn_memory(&self->library, &layout, at, out);
+}
+
+alnico_status_t matrix_memory(struct compiled *self, size_t t, float *at, dnnl_memory_t *out)
+{
+    dnnl_memory_desc_t layout;
+    TRY(matrix_layout(self, t, &layout));
+    return onednn_memory(&self->library, &layout, at, out);
+}
+
+size_t batch_elements(const struct compiled *self, size_t t)
+{
+    return self->setup.plan->batch * tensor_elements(&self->setup.network->tensors[t]);
+}
+
+alnico_status_t diff_target(struct compiled *self, const struct step *step, size_t i,
+                            dnnl_memory_t *memory)
+{
+    dnnl_memory_desc_t layout;
+    *memory = self->diffs[step->in[i]];
+    if (*memory && !step->accumulate[i])
+        return ALNICO_SUCCESS;
+    TRY(activation_layout(self, step->in[i], &layout));
+    return onednn_memory(&self->library, &layout, setup_scratch(&self->setup, step, 1), memory);
+}
+
+float *step_scratch(const struct compiled *self, const struct step *step)
+{
+    const size_t bytes = batch_elements(self, step->in[0]) * sizeof(float);
+    char *scratch = setup_scratch(&self->setup, step, 1);
+    return (float *)(void *)(scratch + (bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE);
+}
+
+alnico_status_t diff_finish(struct compiled *self, const struct step *step, size_t i,
+                            struct sequence *sequence)
+{
+    float *diff = setup_diff(&self->setup, step->in[i]);
+    if (!diff || !step->accumulate[i])
+        return ALNICO_SUCCESS;
+    return sequence_append(sequence, &(struct action){.pass = pass_accumulate,
+                                                      .y = diff,
+                                                      .a = setup_scratch(&self->setup, step, 1),
+                                                      .count = batch_elements(self, step->in[i])});
+}
+
+alnico_status_t weights_describe(struct compiled *self, const struct node *node,
+                                 const dnnl_dims_t dims, struct weights *out)
+{
+    float *parameters = self->setup.arenas->parameters, *gradients = self->setup.arenas->gradients;
+    const size_t at = node->weight.offset, bias = node->bias.offset;
+    out->biased = node->bias.count > 0;
+    TRY(onednn_status(dnnl_memory_desc_init_by_tag(&out->plain, 4, dims, dnnl_f32, dnnl_ohwi),
+                      "a layout of weights"));
+    TRY(onednn_status(
+        dnnl_memory_desc_init_by_tag(&out->any, 4, dims, dnnl_f32, dnnl_format_tag_any),
+        "a layout of weights"));
+    TRY(onednn_memory(&self->library, &out->plain, parameters + at, &out->memory));
+    TRY(onednn_memory(&self->library, &out->plain, gradients + at, &out->gradient));
+    if (!out->biased)
+        return ALNICO_SUCCESS;
+    TRY(vector_layout(node->bias.count, &out->bias));
+    TRY(onednn_memory(&self->library, &out->bias, parameters + bias, &out->bias_memory));
+    return onednn_memory(&self->library, &out->bias, gradients + bias, &out->bias_gradient);
+}
+
+alnico_status_t weights_load(struct compiled *self, const struct weights *weights,
+                             const dnnl_memory_desc_t *wanted, struct sequence *sequence,
+                             dnnl_memory_t *out)
+{
+    struct call reorder;
+    *out = weights->memory;
+    if (dnnl_memory_desc_equal(&weights->plain, wanted))
+        return ALNICO_SUCCESS;
+    TRY(onednn_memory(&self->library, wanted, NULL, out));
+    TRY(onednn_reorder(&self->library, weights->memory, *out, &reorder));
+    return sequence_call(sequence, &reorder);
+}
+
+alnico_status_t weights_store(struct compiled *self, const struct weights *weights,
+                              const dnnl_memory_desc_t *made, struct call *call,
+                              struct sequence *sequence)
+{
+    dnnl_memory_t memory = weights->gradient;
+    const bool direct = dnnl_memory_desc_equal(&weights->plain, made);
+    struct call reorder;
+    if (!direct)
+        TRY(onednn_memory(&self->library, made, NULL, &memory));
+    call_argument(call, DNNL_ARG_DIFF_WEIGHTS, memory);
+    TRY(sequence_call(sequence, call));
+    if (direct)
+        return ALNICO_SUCCESS;
+    TRY(onednn_reorder(&self->library, memory, weights->gradient, &reorder));
+    return sequence_call(sequence, &reorder);
+}

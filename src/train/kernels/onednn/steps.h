@@ -1,0 +1,114 @@
+/*
+ * What the files of the oneDNN kernels share. Every step of the plan becomes three short sequences
+ * (forward in training, forward in inference, backward) of library calls and own passes; a build_
+ * function per kind of step makes them, once. All on the thread that trains.
+ */
+#ifndef ALNICO_TRAIN_KERNELS_ONEDNN_STEPS_H
+#define ALNICO_TRAIN_KERNELS_ONEDNN_STEPS_H
+
+#include "train/kernels/kernels.h"
+#include "train/kernels/onednn/onednn.h"
+
+struct compiled;
+
+/* A library call, or an own pass over arrays. */
+struct action {
+    struct call call;
+    void (*pass)(const struct compiled *, const struct action *); /* NULL: the call */
+    float *y;
+    const float *a, *b;
+    size_t count;
+};
+
+/* Actions one after the other. */
+struct sequence {
+    struct action *actions;
+    size_t count, capacity;
+};
+
+struct sequences {
+    struct sequence forward, inference, backward; /* inference empty: the same as forward */
+};
+
+/* A network made into sequences. */
+struct compiled {
+    struct kernels_setup setup;
+    struct onednn library;
+    struct sequences *steps;
+    dnnl_memory_t *values, *diffs; /* by tensor, NULL where there is none */
+    bool blocked;   /* activations of a multiple of 16 channels stand in blocks of 16 */
+    bool reference; /* some convolution found only the library's slow reference code */
+};
+
+/* The steps. Errors: MEMORY, UNSUPPORTED. */
+alnico_status_t build_convolution(struct compiled *self, const struct step *step,
+                                  struct sequences *sequences);
+alnico_status_t build_dense(struct compiled *self, const struct step *step,
+                            struct sequences *sequences);
+alnico_status_t build_norm(struct compiled *self, const struct step *step,
+                           struct sequences *sequences);
+alnico_status_t build_relu(struct compiled *self, const struct step *step,
+                           struct sequences *sequences);
+alnico_status_t build_add(struct compiled *self, const struct step *step,
+                          struct sequences *sequences);
+alnico_status_t build_pool(struct compiled *self, const struct step *step,
+                           struct sequences *sequences);
+alnico_status_t build_cross_entropy(struct compiled *self, const struct step *step,
+                                    struct sequences *sequences);
+
+alnico_status_t sequence_append(struct sequence *sequence, const struct action *action);
+alnico_status_t sequence_call(struct sequence *sequence, const struct call *call);
+alnico_status_t sequence_run(struct compiled *self, const struct sequence *sequence);
+
+/* Own passes over `count` elements. y = max(a + b, 0); y = b > 0 ? a : 0; y += that; y = a; y +=
+ * a. */
+void pass_add_relu(const struct compiled *self, const struct action *action);
+void pass_mask(const struct compiled *self, const struct action *action);
+void pass_mask_add(const struct compiled *self, const struct action *action);
+void pass_copy(const struct compiled *self, const struct action *action);
+void pass_accumulate(const struct compiled *self, const struct action *action);
+
+/* The layout of a tensor's batch; of one with 1 x 1 pixels as a matrix; of `count` numbers. */
+alnico_status_t activation_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out);
+alnico_status_t matrix_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out);
+alnico_status_t vector_layout(size_t count, dnnl_memory_desc_t *out);
+
+/* Memory objects over `at`. */
+alnico_status_t matrix_memory(struct compiled *self, size_t t, float *at, dnnl_memory_t *out);
+alnico_status_t vector_memory(struct compiled *self, float *at, size_t count, dnnl_memory_t *out);
+
+/* Elements of a tensor's batch. */
+size_t batch_elements(const struct compiled *self, size_t t);
+
+/* Where backward writes the gradient of the step's i-th input: its place, or scratch if nobody
+ * needs it or it is to be added there by diff_finish, which goes after the write. */
+alnico_status_t diff_target(struct compiled *self, const struct step *step, size_t i,
+                            dnnl_memory_t *memory);
+alnico_status_t diff_finish(struct compiled *self, const struct step *step, size_t i,
+                            struct sequence *sequence);
+
+/* Room for one more gradient of the step's input, beyond that of diff_target. */
+float *step_scratch(const struct compiled *self, const struct step *step);
+
+/* A node's weights and biases: plain in the arenas, in the library's layout in its calls. */
+struct weights {
+    dnnl_memory_desc_t plain, any, bias;
+    dnnl_memory_t memory, gradient, bias_memory, bias_gradient; /* in the arenas */
+    bool biased;
+};
+
+/* dims: filters, channels, rows, columns. */
+alnico_status_t weights_describe(struct compiled *self, const struct node *node,
+                                 const dnnl_dims_t dims, struct weights *out);
+
+/* The weights in the wanted layout, copied there by the sequence if it is another. */
+alnico_status_t weights_load(struct compiled *self, const struct weights *weights,
+                             const dnnl_memory_desc_t *wanted, struct sequence *sequence,
+                             dnnl_memory_t *out);
+
+/* Appends a gradient call whose weights come out in the layout `made`, and brings them home. */
+alnico_status_t weights_store(struct compiled *self, const struct weights *weights,
+                              const dnnl_memory_desc_t *made, struct call *call,
+                              struct sequence *sequence);
+
+#endif

@@ -1,0 +1,318 @@
+/* See checkpoint.h. A file is a header and the values. */
+#include "train/trainer/checkpoint_file.h"
+
+#include "base/status.h"
+#include "train/graph/memory_plan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+enum { MAGIC_BYTES = 8 };
+
+static const char magic[MAGIC_BYTES + 1] = "ALNCKPT2";
+
+struct header {
+    char magic[MAGIC_BYTES];
+    uint64_t checksum; /* CRC-32 of the header with 0 here, and of the values */
+    struct checkpoint_run run;
+    uint64_t parameters, statistics, step, tests;
+    float words[CHECKPOINT_WORDS];
+};
+
+size_t checkpoint_count(const struct checkpoint *checkpoint)
+{
+    return 2 * checkpoint->parameters + checkpoint->run.ranks * checkpoint->statistics;
+}
+
+static uint64_t checksum_of(const struct header *header, const float *values, size_t count)
+{
+    struct header blank = *header;
+    blank.checksum = 0;
+    uLong sum = crc32_z(0, (const Bytef *)&blank, sizeof blank);
+    return crc32_z(sum, (const Bytef *)values, count * sizeof *values);
+}
+
+/* ---- Writing ---- */
+
+static alnico_status_t system_error(const char *path, const char *what)
+{
+    return error_set(ALNICO_ERROR_SYSTEM, "checkpoint %s: %s: %s", path, what, strerror(errno));
+}
+
+static bool write_all(int file, const void *data, size_t bytes)
+{
+    const char *at = data;
+    while (bytes) {
+        const ssize_t written = write(file, at, bytes);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return false;
+        at += written;
+        bytes -= (size_t)written;
+    }
+    return true;
+}
+
+/* Makes a rename durable. */
+static bool folder_flush(const char *path)
+{
+    char copy[PATH_MAX];
+    snprintf(copy, sizeof copy, "%s", path);
+    const int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        return false;
+    const bool flushed = fsync(folder) == 0 || errno == EINVAL;
+    close(folder);
+    return flushed;
+}
+
+static alnico_status_t file_fill(const char *path, int file, const struct header *header,
+                                 const float *values, size_t count)
+{
+    if (!write_all(file, header, sizeof *header) ||
+        !write_all(file, values, count * sizeof *values))
+        return system_error(path, "cannot be written");
+    return fsync(file) == 0 ? ALNICO_SUCCESS : system_error(path, "cannot be flushed");
+}
+
+/* Where a file will stand, and where it is written. */
+struct place {
+    char path[PATH_MAX], beside[PATH_MAX];
+};
+
+static alnico_status_t length_check(int length, const char *path)
+{
+    if (length >= 0 && length < PATH_MAX)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %.64s...: the name is too long", path);
+}
+
+/* Follows symbolic links, also to what is not there yet. */
+static alnico_status_t links_follow(const char *path, char *out)
+{
+    enum { LINKS_MOST = 40 }; /* as the kernel */
+    char link[PATH_MAX], folder[PATH_MAX];
+    TRY(length_check(snprintf(out, PATH_MAX, "%s", path), path));
+    for (int i = 0; i < LINKS_MOST; i++) {
+        const ssize_t length = readlink(out, link, sizeof link - 1);
+        if (length < 0)
+            return ALNICO_SUCCESS;
+        link[length] = '\0';
+        memcpy(folder, out, sizeof folder);
+        TRY(length_check(*link == '/' ? snprintf(out, PATH_MAX, "%s", link)
+                                      : snprintf(out, PATH_MAX, "%s/%s", dirname(folder), link),
+                         path));
+    }
+    errno = ELOOP;
+    return system_error(path, "cannot be replaced");
+}
+
+static alnico_status_t place_find(const char *path, struct place *out)
+{
+    struct stat about;
+    errno = ENOENT;
+    if (!*path)
+        return system_error(path, "cannot be opened");
+    TRY(links_follow(path, out->path));
+    if (lstat(out->path, &about) == 0 && !S_ISREG(about.st_mode))
+        return error_set(ALNICO_ERROR_SYSTEM,
+                         "checkpoint %s: cannot be replaced: it is not a regular file", path);
+    return length_check(snprintf(out->beside, PATH_MAX, "%s.%d", out->path, (int)getpid()), path);
+}
+
+static alnico_status_t beside_open(const struct place *place, int *out)
+{
+    *out = open(place->beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    return *out < 0 ? system_error(place->beside, "cannot be opened") : ALNICO_SUCCESS;
+}
+
+static alnico_status_t file_place(const struct place *place, const struct header *header,
+                                  const float *values, size_t count)
+{
+    int file;
+    TRY(beside_open(place, &file));
+    const alnico_status_t status = file_fill(place->beside, file, header, values, count);
+    if (close(file) != 0 && status == ALNICO_SUCCESS)
+        return system_error(place->beside, "cannot be closed");
+    TRY(status);
+    if (rename(place->beside, place->path) != 0)
+        return system_error(place->path, "cannot be replaced");
+    return folder_flush(place->path) ? ALNICO_SUCCESS
+                                     : system_error(place->path, "its folder cannot be flushed");
+}
+
+alnico_status_t checkpoint_try(const char *path)
+{
+    struct place place;
+    int file;
+    TRY(place_find(path, &place));
+    TRY(beside_open(&place, &file));
+    close(file);
+    unlink(place.beside);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t checkpoint_write(const char *path, const struct checkpoint *checkpoint)
+{
+    struct header header = {.run = checkpoint->run,
+                            .parameters = checkpoint->parameters,
+                            .statistics = checkpoint->statistics,
+                            .step = checkpoint->step,
+                            .tests = checkpoint->tests};
+    const size_t count = checkpoint_count(checkpoint);
+    struct place place;
+    TRY(place_find(path, &place));
+    memcpy(header.magic, magic, MAGIC_BYTES);
+    memcpy(header.words, checkpoint->words, sizeof header.words);
+    header.checksum = checksum_of(&header, checkpoint->values, count);
+    const alnico_status_t status = file_place(&place, &header, checkpoint->values, count);
+    if (status != ALNICO_SUCCESS)
+        unlink(place.beside);
+    return status;
+}
+
+/* ---- Reading ---- */
+
+/* What the header promises, against what there is. */
+static alnico_status_t size_check(const char *path, const struct header *header, uint64_t bytes)
+{
+    const uint64_t most = (uint64_t)1 << 40, ranks = header->run.ranks;
+    const bool sane = header->parameters < most && header->statistics < most && ranks >= 1 &&
+                      ranks < 1 << 20 && header->statistics < most / ranks;
+    const uint64_t expected =
+        sane
+            ? sizeof *header + sizeof(float) * (2 * header->parameters + ranks * header->statistics)
+            : 0;
+    if (sane && bytes == expected)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "checkpoint %s: it has %" PRIu64 " bytes, expected %" PRIu64
+                     ": truncated or damaged",
+                     path, bytes, expected);
+}
+
+static alnico_status_t header_read(const char *path, FILE *file, struct header *header)
+{
+    struct stat about;
+    if (fstat(fileno(file), &about) != 0)
+        return system_error(path, "cannot be read");
+    const bool whole = fread(header, sizeof *header, 1, file) == 1;
+    if (!whole && ferror(file))
+        return system_error(path, "cannot be read");
+    if (!whole || memcmp(header->magic, magic, MAGIC_BYTES - 1) != 0)
+        return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %s: %s", path,
+                         whole ? "it is no checkpoint of this program" : "truncated");
+    if (header->magic[MAGIC_BYTES - 1] != magic[MAGIC_BYTES - 1])
+        return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %s: it is of version %c, not %c", path,
+                         header->magic[MAGIC_BYTES - 1], magic[MAGIC_BYTES - 1]);
+    return size_check(path, header, (uint64_t)about.st_size);
+}
+
+static alnico_status_t values_read(const char *path, FILE *file, const struct header *header,
+                                   struct checkpoint *out)
+{
+    const size_t count = checkpoint_count(out);
+    out->values = malloc((count + 1) * sizeof *out->values);
+    if (!out->values)
+        return error_set(ALNICO_ERROR_MEMORY, "checkpoint %s: no memory for %zu numbers", path,
+                         count);
+    if (fread(out->values, sizeof *out->values, count, file) != count)
+        return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %s: truncated", path);
+    const uint64_t sum = checksum_of(header, out->values, count);
+    if (sum == header->checksum)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "checkpoint %s: its checksum is %08" PRIx64 ", expected %08" PRIx64
+                     ": it is damaged",
+                     path, sum, header->checksum);
+}
+
+static alnico_status_t file_read(const char *path, FILE *file, struct checkpoint *out)
+{
+    struct header header;
+    TRY(header_read(path, file, &header));
+    *out = (struct checkpoint){.run = header.run,
+                               .parameters = header.parameters,
+                               .statistics = header.statistics,
+                               .step = header.step,
+                               .tests = header.tests};
+    memcpy(out->words, header.words, sizeof out->words);
+    out->run.model[sizeof out->run.model - 1] = out->run.data[sizeof out->run.data - 1] = '\0';
+    return values_read(path, file, &header, out);
+}
+
+alnico_status_t checkpoint_read(const char *path, struct checkpoint *out)
+{
+    *out = (struct checkpoint){0};
+    FILE *file = fopen(path, "rbe");
+    if (!file)
+        return system_error(path, "cannot be opened");
+    const alnico_status_t status = file_read(path, file, out);
+    fclose(file);
+    if (status != ALNICO_SUCCESS)
+        checkpoint_free(out);
+    return status;
+}
+
+void checkpoint_free(struct checkpoint *checkpoint)
+{
+    free(checkpoint->values);
+    checkpoint->values = NULL;
+}
+
+/* ---- Comparing ---- */
+
+static alnico_status_t name_compare(const char *path, const char *what, const char *saved,
+                                    const char *here)
+{
+    if (strcmp(saved, here) == 0)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %s: it is of %s %s, not %s", path, what,
+                     saved, here);
+}
+
+static const char *precision_text(uint64_t precision)
+{
+    return precision < PRECISIONS ? precision_name((enum precision)precision) : "unknown";
+}
+
+alnico_status_t checkpoint_compare(const char *path, const struct checkpoint_run *saved,
+                                   const struct checkpoint_run *run)
+{
+    const struct {
+        const char *what;
+        uint64_t saved, here;
+    } rows[] = {
+        {"image height", saved->height, run->height},
+        {"image width", saved->width, run->width},
+        {"channels", saved->channels, run->channels},
+        {"classes", saved->classes, run->classes},
+        {"batch", saved->batch, run->batch},
+        {"number of ranks", saved->ranks, run->ranks},
+        {"seed", saved->seed, run->seed},
+    };
+    TRY(name_compare(path, "model", saved->model, run->model));
+    TRY(name_compare(path, "data", saved->data, run->data));
+    TRY(name_compare(path, "precision", precision_text(saved->precision),
+                     precision_text(run->precision)));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].saved != rows[i].here)
+            return error_set(ALNICO_ERROR_ARGUMENT,
+                             "checkpoint %s: it is of %s %" PRIu64 ", not %" PRIu64, path,
+                             rows[i].what, rows[i].saved, rows[i].here);
+    if (saved->layout != run->layout)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "checkpoint %s: its parameters stand in another order than %s's here",
+                         path, run->model);
+    return ALNICO_SUCCESS;
+}

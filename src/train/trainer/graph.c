@@ -1,0 +1,57 @@
+/*
+ * Running a step's computing, communication and update: launch by launch at first, then, on a
+ * device that has graphs, by replaying one that holds them all. What changes between steps stands
+ * in memory: the images, the rate, the loss scale. See trainer_state.h.
+ */
+#include "train/trainer/state.h"
+
+#include "base/status.h"
+
+/* So many steps run launch by launch: what is made when it is first used is made then. */
+enum { EAGER_STEPS = 3 };
+
+/* Captures a step, which does not run. UNSUPPORTED: some call cannot be captured. */
+static alnico_status_t graph_capture(struct trainer *trainer)
+{
+    const struct device_ops *device = trainer->replica->device;
+    TRY(device->graph_begin(trainer->place.stream));
+    const alnico_status_t status = trainer_compute(trainer);
+    if (status == ALNICO_SUCCESS)
+        return device->graph_end(trainer->place.stream, &trainer->graph);
+    device->graph_end(trainer->place.stream, NULL);
+    return status;
+}
+
+/* Whether to capture now. All ranks decide alike. */
+static bool graph_due(const struct trainer *trainer)
+{
+    return trainer->replica->device->graph_begin && trainer->place.stream &&
+           !trainer->options->no_graph && !trainer->ungraphed && trainer->eager == EAGER_STEPS;
+}
+
+alnico_status_t trainer_launch(struct trainer *trainer)
+{
+    const struct device_ops *device = trainer->replica->device;
+    if (!trainer->graph && graph_due(trainer)) {
+        const alnico_status_t status = graph_capture(trainer);
+        if (status == ALNICO_ERROR_UNSUPPORTED) {
+            trainer->ungraphed = true;
+            trainer->strategy->destroy(trainer->meeting);
+            trainer->meeting = NULL;
+            TRY(trainer_meet(trainer));
+        } else {
+            TRY(status);
+        }
+    }
+    if (trainer->graph)
+        return device->graph_launch(trainer->graph, trainer->place.stream);
+    if (trainer->eager < EAGER_STEPS)
+        trainer->eager++;
+    return trainer_compute(trainer);
+}
+
+void trainer_graph_close(struct trainer *trainer)
+{
+    if (trainer->graph)
+        trainer->replica->device->graph_destroy(trainer->graph);
+}

@@ -1,0 +1,344 @@
+/* Making and ending what a run needs. See trainer_state.h. */
+#include "train/trainer/state.h"
+
+#include "base/status.h"
+#include "train/models/models.h"
+#include "train/trainer/checkpoint_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A stream that runs by itself is looked at whenever so many steps were enqueued: round numbers of
+ * steps end with one. */
+enum { INTERVAL = 10 };
+
+static alnico_status_t name_check(const char *what, const char *name, const void *found)
+{
+    if (found)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT, "trainer: %s '%s' is not known", what, name);
+}
+
+alnico_status_t trainer_check(const struct trainer_options *options)
+{
+    const int limits = (options->steps > 0) + (options->epochs > 0) + (options->seconds > 0);
+    if (options->save_every && !options->save)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: save every %zu steps, but no file to save to",
+                         options->save_every);
+    TRY(name_check("model", options->model, model_find(options->model)));
+    TRY(name_check("kernels", options->kernels, kernels_find(options->kernels)));
+    TRY(name_check("strategy", options->strategy, strategy_find(options->strategy)));
+    if (options->compute.deterministic && options->rule == BUCKETS_PLANNED)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: planned buckets, which go by measured times, in a deterministic "
+                         "run, expected a size or a number");
+    if (!options->batch)
+        return error_set(ALNICO_ERROR_ARGUMENT, "trainer: batch 0, expected at least 1");
+    if (limits != 1 || !(options->seconds >= 0))
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: %zu steps, %zu epochs, %g seconds, expected exactly one of them "
+                         "above 0",
+                         options->steps, options->epochs, options->seconds);
+    return ALNICO_SUCCESS;
+}
+
+static uint64_t bits_of(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static uint64_t name_bits(const char *name)
+{
+    return name ? trainer_hash(name, strlen(name)) : 0;
+}
+
+/* All ranks must have been given the same, or they would wait for each other or drift apart. Ranks
+ * compare every option's bits by their minimum and maximum. */
+static alnico_status_t options_agree(struct trainer *trainer)
+{
+    const struct trainer_options *o = trainer->options;
+    const struct optimizer_options *optimizer = &o->optimizer;
+    const struct {
+        const char *name;
+        uint64_t bits;
+    } rows[] = {
+        {"model", name_bits(o->model)},
+        {"data", name_bits(o->data)},
+        {"kernels", name_bits(o->kernels)},
+        {"strategy", name_bits(o->strategy)},
+        {"batch", o->batch},
+        {"steps", o->steps},
+        {"epochs", o->epochs},
+        {"seconds", bits_of(o->seconds)},
+        {"classes", o->classes},
+        {"test images", o->tests},
+        {"seed", o->seed},
+        {"precision", o->compute.precision},
+        {"label smoothing", bits_of((double)o->compute.smoothing)},
+        {"frozen norms", o->compute.frozen},
+        {"deterministic engines", o->compute.deterministic},
+        {"TF32", o->compute.full_float},
+        {"graphs", o->no_graph},
+        {"loss scale", bits_of((double)o->compute.loss_scale)},
+        {"learning rate", bits_of(optimizer->rate)},
+        {"momentum", bits_of(optimizer->momentum)},
+        {"weight decay", bits_of(optimizer->decay)},
+        {"warm-up", bits_of(optimizer->warmup)},
+        {"schedule", optimizer->schedule},
+        {"first drop", bits_of(optimizer->drops[0])},
+        {"second drop", bits_of(optimizer->drops[1])},
+        {"third drop", bits_of(optimizer->drops[2])},
+        {"LARS trust", bits_of(optimizer->trust)},
+        {"wire type", (uint64_t)o->wire},
+        {"rule of buckets", o->rule},
+        {"buckets", o->buckets},
+        {"overlap", o->late},
+        {"checkpoint to load", name_bits(o->load)},
+        {"checkpoint to save", name_bits(o->save)},
+        {"steps between checkpoints", o->save_every},
+    };
+    enum { ROWS = sizeof rows / sizeof *rows };
+    uint64_t least[ROWS], most[ROWS];
+    for (size_t i = 0; i < ROWS; i++)
+        least[i] = most[i] = rows[i].bits;
+    if (!trainer->place.host)
+        return ALNICO_SUCCESS;
+    TRY(alnico_allreduce(ALNICO_IN_PLACE, least, ROWS, ALNICO_UINT64, ALNICO_MINIMUM,
+                         trainer->place.host));
+    TRY(alnico_allreduce(ALNICO_IN_PLACE, most, ROWS, ALNICO_UINT64, ALNICO_MAXIMUM,
+                         trainer->place.host));
+    for (size_t i = 0; i < ROWS; i++)
+        if (least[i] != most[i])
+            return error_set(ALNICO_ERROR_MISMATCH, "trainer: the ranks disagree on: %s",
+                             rows[i].name);
+    return ALNICO_SUCCESS;
+}
+
+/* All test images, or as many as were asked for; the data set goes on where it was at the next
+ * test. */
+static size_t test_batches(const struct trainer *trainer)
+{
+    const size_t joined = trainer->options->batch * (size_t)trainer->size;
+    if (!trainer->test)
+        return 0;
+    const size_t all = data_batches(trainer->test),
+                 wanted = (trainer->options->tests + joined - 1) / joined;
+    return wanted < all ? wanted : all;
+}
+
+bool trainer_uploads_once(const struct trainer_options *options)
+{
+    return strncmp(options->data, "synthetic", 9) == 0 &&
+           kernels_find(options->kernels)->device != ALNICO_DEVICE_CPU;
+}
+
+alnico_status_t trainer_data(struct trainer *trainer)
+{
+    const struct trainer_options *options = trainer->options;
+    struct data_options data = {.source = options->data,
+                                .batch = options->batch,
+                                .classes = options->classes,
+                                .rank = trainer->rank,
+                                .size = trainer->size,
+                                .seed = options->seed,
+                                .train = true,
+                                .first =
+                                    trainer_uploads_once(options) ? trainer->tests : trainer->step};
+    TRY(data_open(&data, &trainer->train));
+    data.train = false;
+    data.first = trainer->tests * trainer->test_batches;
+    if (options->tests)
+        TRY(data_open(&data, &trainer->test));
+    trainer->per_epoch = data_batches(trainer->train);
+    trainer->test_batches = test_batches(trainer);
+    if (trainer->per_epoch)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "trainer: batch %zu on %d ranks, but '%s' has only %zu images", options->batch,
+                     trainer->size, options->data, data_info(trainer->train)->images);
+}
+
+alnico_status_t trainer_meet(struct trainer *trainer)
+{
+    const struct trainer_options *options = trainer->options;
+    const struct replica *replica = trainer->replica;
+    const struct strategy_setup setup = {.comm = trainer->place.device,
+                                         .device = replica->device,
+                                         .stream = trainer->place.stream,
+                                         .gradients = replica->arenas.gradients,
+                                         .count = trainer->network->parameters,
+                                         .type = replica->setup.gradient_type,
+                                         .wire = options->wire,
+                                         .ends = trainer->buckets.ends,
+                                         .buckets = trainer->buckets.count,
+                                         .late = options->late};
+    return trainer->strategy->create(&setup, &trainer->meeting);
+}
+
+/* On the CPU: the batches of both parts of the data, and what the strategy narrows into. */
+static struct replica_beside trainer_beside(const struct trainer_options *options,
+                                            const struct kernels_ops *kernels)
+{
+    if (kernels->device != ALNICO_DEVICE_CPU)
+        return (struct replica_beside){0};
+    return (struct replica_beside){.batches = DATA_SLOTS * (options->tests ? 2 : 1),
+                                   .narrow =
+                                       options->wire != ALNICO_FLOAT32 && !kernels->wire_gradients};
+}
+
+struct replica_setup trainer_setup(const struct trainer_options *options, void *stream)
+{
+    const struct kernels_ops *kernels = kernels_find(options->kernels);
+    return (struct replica_setup){.kernels = kernels,
+                                  .beside = trainer_beside(options, kernels),
+                                  .batch = options->batch,
+                                  .seed = options->seed,
+                                  .options = options->compute,
+                                  .gradient_type =
+                                      kernels->wire_gradients ? options->wire : ALNICO_FLOAT32,
+                                  .stream = stream,
+                                  .memory_limit = options->memory_limit};
+}
+
+static alnico_status_t trainer_replica(struct trainer *trainer)
+{
+    const struct replica_setup setup = trainer_setup(trainer->options, trainer->place.stream);
+    TRY(replica_create(trainer->network, &setup, &trainer->replica));
+    trainer->replica->waiting.watched = trainer->place.device;
+    trainer->replica->waiting.status = alnico_comm_status;
+    return meter_create(trainer->replica, INTERVAL, &trainer->meter);
+}
+
+alnico_status_t trainer_network(const struct trainer_options *options, const struct data_info *info,
+                                struct network **out)
+{
+    return model_network(model_find(options->model), info->height, info->width, info->channels,
+                         info->classes, out);
+}
+
+static size_t steps_to_do(const struct trainer *trainer)
+{
+    const struct trainer_options *options = trainer->options;
+    if (options->steps)
+        return options->steps;
+    const bool countable = options->epochs && options->epochs <= SIZE_MAX / trainer->per_epoch;
+    return countable ? options->epochs * trainer->per_epoch : SIZE_MAX;
+}
+
+/* What each rank does by itself. */
+static alnico_status_t trainer_prepare(struct trainer *trainer)
+{
+    const struct trainer_options *options = trainer->options;
+    TRY(trainer_check(options));
+    if (options->save && trainer->rank == 0)
+        TRY(checkpoint_try(options->save));
+    TRY(trainer_data(trainer));
+    TRY(trainer_network(options, data_info(trainer->train), &trainer->network));
+    TRY(optimizer_check(&options->optimizer));
+    return trainer_replica(trainer);
+}
+
+/* Given what it came to on this rank: goes on if it succeeded on all. */
+static alnico_status_t ranks_go_on(struct trainer *trainer, alnico_status_t status)
+{
+    char detail[512];
+    double failed = status == ALNICO_SUCCESS ? 0 : trainer->size - trainer->rank;
+    snprintf(detail, sizeof detail, "%s", alnico_error_detail());
+    const alnico_status_t shared = trainer_share(trainer, &failed, 1, ALNICO_MAXIMUM);
+    if (status != ALNICO_SUCCESS)
+        return error_set(status, "%s", detail);
+    TRY(shared);
+    if (failed > 0)
+        return error_set(ALNICO_ERROR_ABORTED, "trainer: rank %d failed",
+                         trainer->size - (int)failed);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t trainer_open(struct trainer *trainer)
+{
+    const struct trainer_options *options = trainer->options;
+    TRY(options_agree(trainer));
+    TRY(ranks_go_on(trainer, trainer_prepare(trainer)));
+    trainer->strategy = strategy_find(options->strategy);
+    TRY(trainer_buckets(trainer));
+    TRY(trainer_meet(trainer));
+    trainer->other_library = trainer_library(trainer);
+    trainer->steps = steps_to_do(trainer);
+    if (!options->load)
+        return ALNICO_SUCCESS;
+    TRY(ranks_go_on(trainer, trainer_load(trainer)));
+    if (trainer->step < trainer->steps)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "checkpoint %s: it has done %zu steps already, and the run has %zu",
+                     options->load, trainer->step, trainer->steps);
+}
+
+void trainer_close(struct trainer *trainer)
+{
+    if (trainer->replica)
+        trainer->replica->device->stream_synchronize(trainer->replica->stream);
+    trainer_graph_close(trainer);
+    if (trainer->strategy)
+        trainer->strategy->destroy(trainer->meeting);
+    meter_destroy(trainer->meter);
+    replica_destroy(trainer->replica);
+    network_destroy(trainer->network);
+    data_close(trainer->train);
+    data_close(trainer->test);
+    buckets_free(&trainer->buckets);
+    free(trainer->lasted);
+}
+
+/* ---- Measuring without making ---- */
+
+static alnico_status_t needs_fill(const struct trainer_options *options, const struct data *data,
+                                  struct trainer_needs *out)
+{
+    const struct replica_setup setup = trainer_setup(options, NULL);
+    const struct device_ops *device = device_find(setup.kernels->device);
+    size_t total;
+    TRY(trainer_network(options, data_info(data), &out->network));
+    TRY(plan_create(out->network, &setup.kernels->rules, setup.batch, setup.options.precision,
+                    &out->plan));
+    TRY(replica_measure(out->network, &setup, &out->memory));
+    out->available = options->memory_limit;
+    if (!out->available && device && device->memory)
+        TRY(device->memory(&out->available, &total));
+    return out->available ? replica_largest(out->network, &setup, out->available, &out->largest)
+                          : ALNICO_SUCCESS;
+}
+
+alnico_status_t trainer_data_alone(const struct trainer_options *options, size_t batch,
+                                   struct data **out)
+{
+    const struct data_options wanted = {.source = options->data,
+                                        .batch = batch,
+                                        .classes = options->classes,
+                                        .size = 1,
+                                        .seed = options->seed,
+                                        .train = true};
+    TRY(trainer_check(options));
+    return data_open(&wanted, out);
+}
+
+alnico_status_t trainer_measure(const struct trainer_options *options, struct trainer_needs *out)
+{
+    struct data *data;
+    *out = (struct trainer_needs){0};
+    TRY(trainer_data_alone(options, 1, &data));
+    const alnico_status_t status = needs_fill(options, data, out);
+    data_close(data);
+    return status;
+}
+
+void trainer_needs_free(struct trainer_needs *needs)
+{
+    plan_destroy(needs->plan);
+    network_destroy(needs->network);
+    *needs = (struct trainer_needs){0};
+}

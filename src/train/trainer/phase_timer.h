@@ -1,0 +1,59 @@
+/*
+ * What flows between the host and a replica's stream around each step: the learning rate in; the
+ * times at which the stream passed each phase, and the running sums of losses, out. The host
+ * enqueues steps and reads them an interval late, so that it never waits for the step at hand; on
+ * the CPU's inline stream everything is there at once. The trainer drives it, on one thread.
+ */
+#ifndef ALNICO_TRAIN_TRAINER_PHASE_TIMER_H
+#define ALNICO_TRAIN_TRAINER_PHASE_TIMER_H
+
+#include "train/trainer/replica.h"
+
+/* What the stream's time goes to. Communication is what remains visible of it: the time in which
+ * the stream waits; on the inline stream also what starting and pumping it takes of the training
+ * thread. */
+enum phase {
+    PHASE_INPUT,
+    PHASE_FORWARD,
+    PHASE_BACKWARD,
+    PHASE_COMMUNICATION,
+    PHASE_UPDATE,
+    PHASES
+};
+
+/* Some steps that the stream has run. */
+struct meter_reading {
+    size_t steps;
+    double phases[PHASES];  /* seconds, summed over the steps */
+    const double *seconds;  /* of each step; valid until the next call */
+    struct outcome outcome; /* summed over the steps */
+};
+
+struct meter;
+
+/* The replica outlives the meter. interval: steps between two readings; on the inline stream it is
+ * 1. */
+alnico_status_t meter_create(struct replica *replica, size_t interval, struct meter **out);
+
+/* The stream must be idle. NULL is fine. */
+void meter_destroy(struct meter *meter);
+
+/* Opens a step: its rate goes to the control words, and the phase of input begins, at the end of
+ * the step before or, after meter_pause, now. */
+alnico_status_t meter_begin(struct meter *meter, double rate);
+
+/* A phase ends here in the stream's order. What this enqueues may be captured and replayed. */
+alnico_status_t meter_mark(struct meter *meter, enum phase ended);
+
+/* On the inline stream: so many seconds of the backward phase were communication. */
+void meter_waited(struct meter *meter, double seconds);
+
+/* Closes the step. *out is what became known: often nothing, with steps 0. Waiting, here and in
+ * meter_pause, ends as the replica's waiting does (trainer/stream_wait.h); then the call may be repeated. */
+alnico_status_t meter_end(struct meter *meter, struct meter_reading *out);
+
+/* Reads the next steps that are still outstanding, waiting for them; steps 0: there are none any
+ * more. What the stream does until the next step is not counted. */
+alnico_status_t meter_pause(struct meter *meter, struct meter_reading *out);
+
+#endif

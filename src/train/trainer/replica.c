@@ -1,0 +1,431 @@
+/* See replica.h. Work of CPU kernels on a stream is a job, which the stream's thread runs. */
+#include "train/trainer/replica.h"
+
+#include "base/status.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Pinned memory for one batch, and when the copy from it is over. */
+struct replica_stage {
+    float *images;
+    int32_t *labels;
+    struct device_event *copied;
+};
+
+enum job_kind { JOB_FORWARD, JOB_INFERENCE, JOB_BACKWARD, JOB_KINDS };
+
+struct replica_job {
+    struct replica *replica;
+    enum job_kind kind;
+    size_t step;
+    const struct optimizer_options *optimizer; /* of an update */
+};
+
+struct replica_failure {
+    atomic_int status;
+    char detail[256];
+};
+
+static size_t image_elements(const struct replica *replica)
+{
+    return tensor_elements(&replica->network->tensors[0]);
+}
+
+/* ---- Arenas ---- */
+
+/* Allocates and zeroes one arena. */
+static alnico_status_t arena_create(const struct replica *replica, size_t bytes, void **out)
+{
+    TRY(replica->device->alloc(bytes ? bytes : 1, out));
+    return replica->device->clear(*out, bytes, replica->stream);
+}
+
+static alnico_status_t arenas_create(struct replica *replica, alnico_datatype_t gradient_type)
+{
+    struct arenas *out = &replica->arenas;
+    const size_t batch = replica->plan->batch, parameters = replica->network->parameters;
+    const size_t narrow = gradient_type == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
+    TRY(arena_create(replica, parameters * sizeof(float), (void **)&out->parameters));
+    TRY(arena_create(replica, parameters * narrow, &out->gradients));
+    TRY(arena_create(replica, parameters * sizeof(float), (void **)&out->velocity));
+    TRY(arena_create(replica, replica->network->statistics * sizeof(float),
+                     (void **)&out->statistics));
+    TRY(arena_create(replica, replica_activations(replica->plan, replica->ops), &out->activations));
+    if (replica->ops->load)
+        out->images = out->activations;
+    else
+        TRY(arena_create(replica, batch * image_elements(replica) * sizeof(float),
+                         (void **)&out->images));
+    TRY(arena_create(replica, batch * sizeof(int32_t), (void **)&out->labels));
+    TRY(arena_create(replica, SCORES * sizeof(double), (void **)&out->score));
+    return arena_create(replica, CONTROLS * sizeof(float), (void **)&out->control);
+}
+
+static void arenas_destroy(const struct replica *replica)
+{
+    const struct arenas *arenas = &replica->arenas;
+    void *const all[] = {
+        arenas->parameters, arenas->gradients,   arenas->velocity,
+        arenas->statistics, arenas->activations, replica->ops->load ? NULL : arenas->images,
+        arenas->labels,     arenas->score,       arenas->control};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        replica->device->free(all[i]);
+}
+
+/* ---- Jobs ---- */
+
+static alnico_status_t failure_check(const struct replica *replica)
+{
+    const int status = atomic_load(&replica->failure->status);
+    return status ? error_set((alnico_status_t)status, "%s", replica->failure->detail)
+                  : ALNICO_SUCCESS;
+}
+
+/* Keeps the first failure: one thread runs all jobs. The text is there before the status is
+ * seen. */
+static void failure_keep(struct replica *replica, alnico_status_t status)
+{
+    if (status == ALNICO_SUCCESS)
+        return;
+    snprintf(replica->failure->detail, sizeof replica->failure->detail, "%s",
+             alnico_error_detail());
+    atomic_store(&replica->failure->status, (int)status);
+}
+
+/* Adds the batch to the running sums. */
+static void score_add(struct replica *replica, bool training)
+{
+    const struct outcome outcome = replica_outcome(replica);
+    const size_t last = replica->network->count;
+    const size_t classes = replica->network->tensors[last].channels;
+    const float *row = setup_value(&replica->setup, last);
+    const double smoothing = training ? (double)replica->setup.options.smoothing : 0;
+    double spread = 0;
+    for (size_t n = 0; smoothing > 0 && n < replica->plan->batch; n++, row += classes)
+        for (size_t k = 0; replica->arenas.labels[n] >= 0 && k < classes; k++)
+            spread -= row[k] / (double)classes;
+    replica->arenas.score[SCORE_LOSS] += (1 - smoothing) * outcome.loss + smoothing * spread;
+    replica->arenas.score[SCORE_CORRECT] += (double)outcome.correct;
+    replica->arenas.score[SCORE_IMAGES] += (double)outcome.count;
+}
+
+static alnico_status_t step_forward(struct replica *replica, size_t step, bool training)
+{
+    TRY(replica->ops->forward(replica->kernels, step, training));
+    if (replica->device->kind == ALNICO_DEVICE_CPU && step + 1 == replica->plan->count)
+        score_add(replica, training);
+    return ALNICO_SUCCESS;
+}
+
+/* The loss alone would not tell: maxima, and ReLUs are one, may drop what is not a number. */
+static alnico_status_t update_run(struct replica *replica, const struct optimizer_options *options)
+{
+    const struct arenas *arenas = &replica->arenas;
+    const float rate = arenas->control[CONTROL_RATE];
+    if (optimizer_step(replica->network, options, rate, arenas->parameters, arenas->velocity,
+                       arenas->gradients))
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_SYSTEM,
+                     "trainer: after an update with a learning rate of %g a parameter is not a "
+                     "number; a lower one may help",
+                     (double)rate);
+}
+
+static alnico_status_t job_do(const struct replica_job *job)
+{
+    if (job->optimizer)
+        return update_run(job->replica, job->optimizer);
+    if (job->kind == JOB_BACKWARD)
+        return job->replica->ops->backward(job->replica->kernels, job->step);
+    return step_forward(job->replica, job->step, job->kind == JOB_FORWARD);
+}
+
+static void job_run(void *argument)
+{
+    const struct replica_job *job = argument;
+    if (!atomic_load(&job->replica->failure->status))
+        failure_keep(job->replica, job_do(job));
+}
+
+/* On a CPU stream: enqueues a job that stays where it is. */
+static alnico_status_t job_push(struct replica *replica, struct replica_job *job)
+{
+    TRY(failure_check(replica));
+    return alnico_stream_enqueue(replica->stream, job_run, job);
+}
+
+static bool is_queued(const struct replica *replica)
+{
+    return replica->device->kind == ALNICO_DEVICE_CPU && replica->stream;
+}
+
+static alnico_status_t jobs_create(struct replica *replica)
+{
+    const size_t count = replica->plan->count;
+    replica->failure = calloc(1, sizeof *replica->failure);
+    replica->jobs = calloc(JOB_KINDS * count + 1, sizeof *replica->jobs);
+    if (!replica->jobs || !replica->failure)
+        return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
+    for (size_t i = 0; i <= JOB_KINDS * count; i++)
+        replica->jobs[i] = (struct replica_job){
+            .replica = replica, .kind = (enum job_kind)(i % JOB_KINDS), .step = i / JOB_KINDS};
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Batches on their way ---- */
+
+static alnico_status_t stages_create(struct replica *replica)
+{
+    const struct device_ops *device = replica->device;
+    if (device->kind == ALNICO_DEVICE_CPU && !replica->stream)
+        return ALNICO_SUCCESS;
+    replica->stages = calloc(REPLICA_STAGES, sizeof *replica->stages);
+    if (!replica->stages)
+        return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
+    for (size_t i = 0; i < REPLICA_STAGES; i++) {
+        struct replica_stage *stage = &replica->stages[i];
+        const size_t batch = replica->plan->batch;
+        TRY(device->pinned_alloc(batch * image_elements(replica) * sizeof(float),
+                                 (void **)&stage->images));
+        TRY(device->pinned_alloc(batch * sizeof(int32_t), (void **)&stage->labels));
+        TRY(device->event_create(&stage->copied));
+    }
+    return ALNICO_SUCCESS;
+}
+
+static void stages_destroy(struct replica *replica)
+{
+    for (size_t i = 0; replica->stages && i < REPLICA_STAGES; i++) {
+        replica->device->pinned_free(replica->stages[i].images);
+        replica->device->pinned_free(replica->stages[i].labels);
+        replica->device->event_destroy(replica->stages[i].copied);
+    }
+    free(replica->stages);
+}
+
+/* ---- Beginning and end ---- */
+
+static alnico_status_t precision_check(const struct replica_setup *setup)
+{
+    if (setup->kernels->precisions & 1u << setup->options.precision)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_UNSUPPORTED, "the %s kernels do not compute in %s",
+                     setup->kernels->name, precision_name(setup->options.precision));
+}
+
+/* The first values, made on the host. */
+static alnico_status_t replica_initialize(struct replica *replica, uint64_t seed)
+{
+    const struct network *network = replica->network;
+    const size_t parameters = network->parameters * sizeof(float);
+    const size_t statistics = network->statistics * sizeof(float);
+    float *values = malloc(parameters + statistics + sizeof *values);
+    if (!values)
+        return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
+    float *running = values + network->parameters;
+    network_initialize(network, seed, values, running);
+    alnico_status_t status = replica_write(replica, replica->arenas.parameters, values, parameters);
+    if (status == ALNICO_SUCCESS)
+        status = replica_write(replica, replica->arenas.statistics, running, statistics);
+    free(values);
+    return status;
+}
+
+static alnico_status_t replica_build(struct replica *replica, const struct replica_setup *setup)
+{
+    TRY(plan_create(replica->network, &setup->kernels->rules, setup->batch,
+                    setup->options.precision, &replica->plan));
+    TRY(replica_fits(replica->network, setup));
+    TRY(waiting_init(&replica->waiting, replica->device));
+    TRY(replica->device->event_create(&replica->reached));
+    TRY(jobs_create(replica));
+    TRY(arenas_create(replica, setup->gradient_type));
+    TRY(stages_create(replica));
+    TRY(replica->device->stream_synchronize(replica->stream)); /* the zeros stand */
+    replica->asked = *setup;
+    replica->setup = (struct kernels_setup){.network = replica->network,
+                                            .plan = replica->plan,
+                                            .arenas = &replica->arenas,
+                                            .options = setup->options,
+                                            .gradient_type = setup->gradient_type,
+                                            .stream = replica->stream};
+    TRY(replica->ops->create(&replica->setup, &replica->kernels));
+    return replica_initialize(replica, setup->seed);
+}
+
+alnico_status_t replica_create(const struct network *network, const struct replica_setup *setup,
+                               struct replica **out)
+{
+    *out = NULL;
+    TRY(precision_check(setup));
+    const struct device_ops *device = device_find(setup->kernels->device);
+    if (!device)
+        return ALNICO_ERROR_UNSUPPORTED;
+    struct replica *replica = malloc(sizeof *replica);
+    if (!replica)
+        return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
+    *replica = (struct replica){
+        .network = network, .ops = setup->kernels, .device = device, .stream = setup->stream};
+    const alnico_status_t status = replica_build(replica, setup);
+    if (status != ALNICO_SUCCESS) {
+        replica_destroy(replica);
+        return status;
+    }
+    *out = replica;
+    return ALNICO_SUCCESS;
+}
+
+void replica_destroy(struct replica *replica)
+{
+    if (!replica)
+        return;
+    replica->device->stream_synchronize(replica->stream);
+    if (replica->kernels)
+        replica->ops->destroy(replica->kernels);
+    stages_destroy(replica);
+    arenas_destroy(replica);
+    plan_destroy(replica->plan);
+    free(replica->jobs);
+    replica->device->event_destroy(replica->reached);
+    waiting_finish(&replica->waiting);
+    free(replica->failure);
+    free(replica);
+}
+
+/* ---- Work ---- */
+
+static alnico_status_t load_check(const struct replica *replica, const int32_t *labels,
+                                  size_t count)
+{
+    const size_t classes = replica->network->tensors[replica->network->count].channels;
+    if (count > replica->plan->batch)
+        return error_set(ALNICO_ERROR_ARGUMENT, "replica_load: %zu images, expected at most %zu",
+                         count, replica->plan->batch);
+    for (size_t i = 0; i < count; i++)
+        if (labels[i] < 0 || (size_t)labels[i] >= classes)
+            return error_set(ALNICO_ERROR_ARGUMENT,
+                             "replica_load: label %d of image %zu, expected 0 to %zu", labels[i], i,
+                             classes - 1);
+    return ALNICO_SUCCESS;
+}
+
+/* Fills a batch, the rest of which is no image. */
+static void batch_fill(const struct replica *replica, const float *images, const int32_t *labels,
+                       size_t count, float *to_images, int32_t *to_labels)
+{
+    const size_t batch = replica->plan->batch, each = image_elements(replica);
+    if (count) {
+        memcpy(to_images, images, count * each * sizeof *images);
+        memcpy(to_labels, labels, count * sizeof *labels);
+    }
+    memset(to_images + count * each, 0, (batch - count) * each * sizeof *images);
+    for (size_t i = count; i < batch; i++)
+        to_labels[i] = -1;
+}
+
+alnico_status_t replica_load(struct replica *replica, const float *images, const int32_t *labels,
+                             size_t count)
+{
+    const struct device_ops *device = replica->device;
+    const struct arenas *arenas = &replica->arenas;
+    const size_t batch = replica->plan->batch;
+    TRY(load_check(replica, labels, count));
+    if (!replica->stages) {
+        batch_fill(replica, images, labels, count, arenas->images, arenas->labels);
+        return replica->ops->load ? replica->ops->load(replica->kernels) : ALNICO_SUCCESS;
+    }
+    struct replica_stage *stage = &replica->stages[replica->loads++ % REPLICA_STAGES];
+    TRY(waiting_for(&replica->waiting, stage->copied));
+    batch_fill(replica, images, labels, count, stage->images, stage->labels);
+    TRY(device->copy(arenas->images, stage->images,
+                     batch * image_elements(replica) * sizeof *images, replica->stream));
+    TRY(device->copy(arenas->labels, stage->labels, batch * sizeof *labels, replica->stream));
+    TRY(device->event_record(stage->copied, replica->stream));
+    return replica->ops->load ? replica->ops->load(replica->kernels) : ALNICO_SUCCESS;
+}
+
+alnico_status_t replica_forward(struct replica *replica, bool training)
+{
+    for (size_t s = 0; s < replica->plan->count; s++)
+        if (is_queued(replica))
+            TRY(job_push(replica,
+                         &replica->jobs[JOB_KINDS * s + (training ? JOB_FORWARD : JOB_INFERENCE)]));
+        else
+            TRY(step_forward(replica, s, training));
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t replica_backward(struct replica *replica,
+                                 alnico_status_t (*filled)(void *context, size_t elements),
+                                 void *context)
+{
+    for (size_t s = replica->plan->count; s-- > 0;) {
+        if (is_queued(replica))
+            TRY(job_push(replica, &replica->jobs[JOB_KINDS * s + JOB_BACKWARD]));
+        else
+            TRY(replica->ops->backward(replica->kernels, s));
+        if (filled)
+            TRY(filled(context, replica->plan->steps[s].filled));
+    }
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t replica_update(struct replica *replica, const struct optimizer_options *options)
+{
+    struct replica_job *job = &replica->jobs[JOB_KINDS * replica->plan->count];
+    if (replica->ops->update)
+        return replica->ops->update(replica->kernels, options);
+    job->optimizer = options;
+    if (is_queued(replica))
+        return job_push(replica, job);
+    return update_run(replica, options);
+}
+
+struct outcome replica_outcome(const struct replica *replica)
+{
+    const size_t last = replica->network->count;
+    const size_t classes = replica->network->tensors[last].channels;
+    const float *row = setup_value(&replica->setup, last);
+    struct outcome outcome = {0};
+    for (size_t n = 0; n < replica->plan->batch; n++, row += classes) {
+        const int32_t label = replica->arenas.labels[n];
+        size_t best = 0;
+        for (size_t k = 1; k < classes; k++)
+            if (row[k] > row[best])
+                best = k;
+        if (label < 0)
+            continue;
+        outcome.loss -= row[label];
+        outcome.correct += best == (size_t)label;
+        outcome.count++;
+    }
+    return outcome;
+}
+
+alnico_status_t replica_synchronize(struct replica *replica)
+{
+    TRY(replica->device->event_record(replica->reached, replica->stream));
+    TRY(waiting_for(&replica->waiting, replica->reached));
+    return failure_check(replica);
+}
+
+/* A copy from or to memory that is not pinned waits by itself, without a deadline: so the stream is
+ * idle before. */
+alnico_status_t replica_read(struct replica *replica, const void *arena, void *out, size_t bytes)
+{
+    TRY(replica_synchronize(replica));
+    TRY(replica->device->copy(out, arena, bytes, replica->stream));
+    return replica_synchronize(replica);
+}
+
+alnico_status_t replica_write(struct replica *replica, void *arena, const void *data, size_t bytes)
+{
+    TRY(replica_synchronize(replica));
+    TRY(replica->device->copy(arena, data, bytes, replica->stream));
+    if (replica->ops->loaded)
+        TRY(replica->ops->loaded(replica->kernels));
+    return replica_synchronize(replica);
+}

@@ -1,0 +1,133 @@
+/*
+ * One rank's copy of a network at work: the arenas, the kernels on them, and a pass forward and
+ * backward for one batch, on a stream of the kernels' device. The trainer and the tests drive it,
+ * on one thread. On the CPU's inline stream (NULL) everything is done when a call returns; on any
+ * other stream calls enqueue, and what fails there is reported by a later call.
+ */
+#ifndef ALNICO_TRAIN_TRAINER_REPLICA_H
+#define ALNICO_TRAIN_TRAINER_REPLICA_H
+
+#include "train/kernels/kernels.h"
+#include "train/trainer/stream_wait.h"
+
+/* Buffers in which batches travel on a stream. */
+enum { REPLICA_STAGES = 2 };
+
+/* What the caller keeps in the device's memory for the replica. */
+struct replica_beside {
+    size_t batches; /* of images and labels */
+    bool narrow;    /* a copy of the gradients in 16 bits */
+};
+
+struct replica_setup {
+    const struct kernels_ops *kernels;
+    size_t batch; /* images, > 0 */
+    uint64_t seed;
+    struct kernels_options options;
+    /* ALNICO_FLOAT32, or what the kernels' wire_gradients allows. */
+    alnico_datatype_t gradient_type;
+    void *stream;        /* of the kernels' device; NULL: the CPU's inline stream */
+    size_t memory_limit; /* bytes of the device that may be used; 0: what there is */
+    struct replica_beside beside;
+};
+
+struct replica_stage;
+struct replica_job;
+struct replica_failure;
+
+/* Fields are read by the trainer, the strategies and the tests. */
+struct replica {
+    const struct network *network;
+    const struct kernels_ops *ops;
+    const struct device_ops *device;
+    struct plan *plan;
+    struct kernels_setup setup;
+    struct replica_setup asked;
+    struct arenas arenas;
+    void *kernels;
+    void *stream;
+    struct waiting waiting;       /* of the host for the stream */
+    struct device_event *reached; /* what it waits for */
+    /* Pinned copies of batches on their way to the device; NULL: none. */
+    struct replica_stage *stages;
+    size_t loads;
+    struct replica_job *jobs;        /* of a CPU stream: three for each step, and the update */
+    struct replica_failure *failure; /* the first of those that failed */
+};
+
+/* What some batches gave. */
+struct outcome {
+    double loss;    /* sum over images */
+    size_t correct; /* images whose most probable class is the label */
+    size_t count;   /* images */
+};
+
+/* Bytes of the device that a replica takes, with what stands beside it. */
+struct replica_memory {
+    size_t parameters, optimizer, statistics;
+    size_t gradients;   /* and their copy */
+    size_t images;      /* and labels, of all batches */
+    size_t activations; /* the plan's one allocation */
+    size_t kernels;     /* the resident's own; about, before it is made */
+    size_t total;
+};
+
+/* Bytes of the arena of activations. Kernels that load images get them there, while it holds
+ * nothing else. */
+size_t replica_activations(const struct plan *plan, const struct kernels_ops *kernels);
+
+/* Of a replica that is there. */
+struct replica_memory replica_memory(const struct replica *replica);
+
+/* For a network and setup, without allocating. Errors: as plan_create. */
+alnico_status_t replica_measure(const struct network *network, const struct replica_setup *setup,
+                                struct replica_memory *out);
+
+/* The largest batch whose replica takes at most `bytes`; 0: none. Errors: as plan_create. */
+alnico_status_t replica_largest(const struct network *network, const struct replica_setup *setup,
+                                size_t bytes, size_t *batch);
+
+/* Errors: MEMORY if the replica takes more than the setup's limit or the device's available memory,
+ * naming the largest batch that fits. */
+alnico_status_t replica_fits(const struct network *network, const struct replica_setup *setup);
+
+/* Allocates and plans for a finished network, which must outlive the replica; parameters and
+ * statistics are initialised from the seed. Errors: as plan_create, replica_fits and the kernels'
+ * create; UNSUPPORTED (a precision that the kernels lack). */
+alnico_status_t replica_create(const struct network *network, const struct replica_setup *setup,
+                               struct replica **out);
+
+/* Waits for the stream first. NULL is fine. */
+void replica_destroy(struct replica *replica);
+
+/* Copies count <= batch images and labels in; what is left of the batch counts as no image. The
+ * caller's memory is free again when this returns. Errors: ARGUMENT (more than the batch, or a
+ * label that is no class). */
+alnico_status_t replica_load(struct replica *replica, const float *images, const int32_t *labels,
+                             size_t count);
+
+/* Runs all steps on what was loaded. */
+alnico_status_t replica_forward(struct replica *replica, bool training);
+
+/* Runs all steps backward. After each, `filled` is called (unless NULL) with the number of elements
+ * at the front of the gradient arena that are final, in the stream's order. */
+alnico_status_t replica_backward(struct replica *replica,
+                                 alnico_status_t (*filled)(void *context, size_t elements),
+                                 void *context);
+
+/* Changes the parameters by the gradients, at the rate in arenas.control. The options must outlive
+ * what is enqueued. */
+alnico_status_t replica_update(struct replica *replica, const struct optimizer_options *options);
+
+/* What a forward pass gave for what is loaded, on the CPU's inline stream. */
+struct outcome replica_outcome(const struct replica *replica);
+
+/* Waits for the stream, as waiting_for does. Returns what failed on it, if anything did. */
+alnico_status_t replica_synchronize(struct replica *replica);
+
+/* Copies between an arena and host memory, and waits. After a write of parameters, statistics or
+ * control words the kernels are told. */
+alnico_status_t replica_read(struct replica *replica, const void *arena, void *out, size_t bytes);
+alnico_status_t replica_write(struct replica *replica, void *arena, const void *data, size_t bytes);
+
+#endif

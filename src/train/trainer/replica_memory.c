@@ -1,0 +1,125 @@
+/* What a replica takes of its device, and the largest that fits. See replica.h. */
+#include "train/trainer/replica.h"
+
+#include "base/status.h"
+
+static size_t type_bytes(alnico_datatype_t type)
+{
+    return type == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+size_t replica_activations(const struct plan *plan, const struct kernels_ops *kernels)
+{
+    const size_t images = kernels->load ? plan_float_bytes(plan, 0) : 0;
+    return plan->bytes > images ? plan->bytes : images;
+}
+
+/* In the device's memory, of those that the kernels do not read. */
+static size_t batches_beside(const struct replica_setup *setup)
+{
+    const bool staged = setup->kernels->device == ALNICO_DEVICE_CPU && setup->stream;
+    return setup->beside.batches + (staged ? REPLICA_STAGES : 0);
+}
+
+static struct replica_memory plan_count(const struct plan *plan, const struct replica_setup *setup,
+                                        size_t own)
+{
+    const struct network *network = plan->network;
+    const size_t images = plan_float_bytes(plan, 0), labels = plan->batch * sizeof(int32_t);
+    const size_t batches = batches_beside(setup),
+                 copy = setup->beside.narrow ? sizeof(uint16_t) : 0;
+    struct replica_memory memory = {
+        .parameters = network->parameters * sizeof(float),
+        .gradients = network->parameters * (type_bytes(setup->gradient_type) + copy),
+        .optimizer = network->parameters * sizeof(float),
+        .statistics = network->statistics * sizeof(float),
+        .images = (batches + !setup->kernels->load) * images + (batches + 1) * labels,
+        .activations = replica_activations(plan, setup->kernels),
+        .kernels = own,
+    };
+    memory.total = memory.parameters + memory.gradients + memory.optimizer + memory.statistics +
+                   memory.images + memory.activations + memory.kernels;
+    return memory;
+}
+
+/* Before the kernels are made, about. */
+static size_t own_bytes(const struct plan *plan, const struct kernels_ops *kernels)
+{
+    return kernels->own_bytes ? kernels->own_bytes(plan) : 0;
+}
+
+struct replica_memory replica_memory(const struct replica *replica)
+{
+    const struct kernels_ops *kernels = replica->ops;
+    const size_t own = kernels->held_bytes ? kernels->held_bytes(replica->kernels)
+                                           : own_bytes(replica->plan, kernels);
+    return plan_count(replica->plan, &replica->asked, own);
+}
+
+alnico_status_t replica_measure(const struct network *network, const struct replica_setup *setup,
+                                struct replica_memory *out)
+{
+    struct plan *plan;
+    TRY(plan_create(network, &setup->kernels->rules, setup->batch, setup->options.precision,
+                    &plan));
+    *out = plan_count(plan, setup, own_bytes(plan, setup->kernels));
+    plan_destroy(plan);
+    return ALNICO_SUCCESS;
+}
+
+/* Whether a batch takes at most `bytes`. A batch that cannot be planned does not. */
+static bool batch_fits(const struct network *network, struct replica_setup setup, size_t batch,
+                       size_t bytes)
+{
+    struct replica_memory memory;
+    setup.batch = batch;
+    return replica_measure(network, &setup, &memory) == ALNICO_SUCCESS && memory.total <= bytes;
+}
+
+alnico_status_t replica_largest(const struct network *network, const struct replica_setup *setup,
+                                size_t bytes, size_t *batch)
+{
+    struct replica_memory one;
+    struct replica_setup single = *setup;
+    single.batch = 1;
+    TRY(replica_measure(network, &single, &one));
+    size_t fits = 0, beyond = 1;
+    while (beyond < SIZE_MAX / 4 && batch_fits(network, *setup, beyond, bytes)) {
+        fits = beyond;
+        beyond *= 2;
+    }
+    while (beyond - fits > 1) {
+        const size_t middle = fits + (beyond - fits) / 2;
+        if (batch_fits(network, *setup, middle, bytes))
+            fits = middle;
+        else
+            beyond = middle;
+    }
+    *batch = fits;
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t replica_fits(const struct network *network, const struct replica_setup *setup)
+{
+    const struct device_ops *device = device_find(setup->kernels->device);
+    struct replica_memory memory;
+    size_t limit = setup->memory_limit, total, largest;
+    TRY(replica_measure(network, setup, &memory));
+    if (!limit && !(device && device->memory))
+        return ALNICO_SUCCESS;
+    if (!limit)
+        TRY(device->memory(&limit, &total));
+    if (memory.total <= limit)
+        return ALNICO_SUCCESS;
+    TRY(replica_largest(network, setup, limit, &largest));
+    if (!largest)
+        return error_set(
+            ALNICO_ERROR_MEMORY,
+            "batch %zu needs %.1f MiB, and there are %.1f MiB: not even a batch of 1 fits",
+            setup->batch, (double)memory.total / 1048576, (double)limit / 1048576);
+    return error_set(
+        ALNICO_ERROR_MEMORY,
+        "batch %zu needs %.1f MiB, and there are %.1f MiB: the largest batch that fits "
+        "is %zu",
+        setup->batch, (double)memory.total / 1048576, (double)limit / 1048576, largest);
+}

@@ -1,0 +1,133 @@
+/* What a run of the trainer gave, over all ranks. See trainer.h. */
+#include "train/trainer/state.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *phase_name(enum phase phase)
+{
+    static const char *const names[PHASES] = {"input", "forward", "backward",
+                                              "exposed communication", "update"};
+    return names[phase];
+}
+
+/* ---- What all ranks share ---- */
+
+alnico_status_t trainer_share(struct trainer *trainer, double *values, size_t count, alnico_op_t op)
+{
+    if (!trainer->place.host)
+        return ALNICO_SUCCESS;
+    return alnico_allreduce(ALNICO_IN_PLACE, values, count, ALNICO_FLOAT64, op,
+                            trainer->place.host);
+}
+
+alnico_status_t trainer_score(struct trainer *trainer, const struct outcome *outcome,
+                              struct score *out)
+{
+    double sums[3] = {outcome->loss, (double)outcome->correct, (double)outcome->count};
+    TRY(trainer_share(trainer, sums, 3, ALNICO_SUM));
+    *out = (struct score){.images = (size_t)sums[2]};
+    if (out->images) {
+        out->loss = sums[0] / sums[2];
+        out->accuracy = sums[1] / sums[2];
+    }
+    return ALNICO_SUCCESS;
+}
+
+uint64_t trainer_hash(const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+alnico_status_t trainer_compare(uint64_t hash, alnico_comm_t comm)
+{
+    int64_t least = (int64_t)hash, most = (int64_t)hash;
+    if (!comm)
+        return ALNICO_SUCCESS;
+    TRY(alnico_allreduce(ALNICO_IN_PLACE, &least, 1, ALNICO_INT64, ALNICO_MINIMUM, comm));
+    TRY(alnico_allreduce(ALNICO_IN_PLACE, &most, 1, ALNICO_INT64, ALNICO_MAXIMUM, comm));
+    if (least == most)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_MISMATCH,
+                     "trainer: the parameters of the ranks differ: hash %016llx here, %016llx to "
+                     "%016llx over all ranks",
+                     (unsigned long long)hash, (unsigned long long)least, (unsigned long long)most);
+}
+
+double trainer_library(const struct trainer *trainer)
+{
+    const struct kernels_ops *ops = trainer->replica->ops;
+    return ops->library_seconds ? ops->library_seconds(trainer->replica->kernels) : 0;
+}
+
+/* ---- The report ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of the steps after the first tenth, at most 20. Sorts them. */
+static double lasted_median(struct trainer *trainer)
+{
+    const size_t steps = trainer->progress.step - trainer->first,
+                 skipped = steps / 10 < 20 ? steps / 10 : 20;
+    const size_t count = steps - skipped;
+    double *lasted = trainer->lasted + skipped;
+    qsort(lasted, count, sizeof *lasted, by_size);
+    return (lasted[(count - 1) / 2] + lasted[count / 2]) / 2;
+}
+
+static alnico_status_t parameters_hash(struct trainer *trainer, uint64_t *out)
+{
+    const size_t bytes = trainer->network->parameters * sizeof(float);
+    float *parameters = malloc(bytes + sizeof *parameters);
+    if (!parameters)
+        return error_set(ALNICO_ERROR_MEMORY, "trainer: no memory for the parameters");
+    const alnico_status_t status =
+        replica_read(trainer->replica, trainer->replica->arenas.parameters, parameters, bytes);
+    *out = trainer_hash(parameters, bytes);
+    free(parameters);
+    return status;
+}
+
+alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *out)
+{
+    const struct trainer_progress *progress = &trainer->progress;
+    const struct plan *plan = trainer->replica->plan;
+    double means[PHASES + 1], slowest[2] = {trainer->seconds, lasted_median(trainer)};
+    double images = (double)progress->images;
+    memcpy(means, trainer->phases, sizeof trainer->phases);
+    means[PHASES] = trainer_library(trainer) - trainer->other_library;
+    TRY(trainer_share(trainer, means, PHASES + 1, ALNICO_AVERAGE));
+    TRY(trainer_share(trainer, slowest, 2, ALNICO_MAXIMUM));
+    TRY(trainer_share(trainer, &images, 1, ALNICO_SUM));
+    *out = (struct trainer_report){
+        .ranks = trainer->size,
+        .parameters = trainer->network->parameters,
+        .steps = progress->step,
+        .epochs = (double)progress->step / (double)trainer->per_epoch,
+        .seconds = slowest[0],
+        .step_seconds = slowest[1],
+        .library_seconds = means[PHASES],
+        .test_seconds = trainer->test_seconds,
+        .images_per_second = images / slowest[0],
+        .train = progress->score,
+        .test = progress->test,
+        .memory = replica_memory(trainer->replica),
+        .activations_least = plan->least,
+        .activations_apart = plan->apart,
+        .buckets = trainer->buckets.count,
+    };
+    memcpy(out->phases, means, sizeof out->phases);
+    out->graph = trainer->graph != NULL;
+    TRY(parameters_hash(trainer, &out->hash));
+    return trainer_compare(out->hash, trainer->place.host);
+}

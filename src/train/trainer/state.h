@@ -1,0 +1,100 @@
+/* What the files of the trainer share. All on the thread that trains. */
+#ifndef ALNICO_TRAIN_TRAINER_STATE_H
+#define ALNICO_TRAIN_TRAINER_STATE_H
+
+#include "train/input/data.h"
+#include "train/strategies/buckets.h"
+#include "train/strategies/strategy.h"
+#include "train/trainer/trainer.h"
+
+struct trainer {
+    const struct trainer_options *options;
+    struct trainer_place place; /* without communicators: alone */
+    int rank, size;
+    struct network *network;
+    struct replica *replica;
+    struct meter *meter;
+    const struct strategy_ops *strategy;
+    struct buckets buckets;
+    void *meeting;              /* the strategy's */
+    struct data *train, *test;  /* test NULL: none */
+    bool uploaded;              /* the batch on the device is that of the next step, too */
+    struct device_graph *graph; /* a whole step; NULL: none yet, or never */
+    size_t eager;               /* steps that ran launch by launch, up to a few */
+    bool ungraphed;             /* a step cannot be captured */
+    size_t test_batches;
+    size_t steps, per_epoch; /* to do (SIZE_MAX with a time limit); in an epoch */
+    size_t first, step;      /* at the beginning; enqueued so far */
+    size_t tests;            /* tests so far */
+    double phases[PHASES];
+    double seconds; /* of training */
+    double *lasted; /* seconds of each step that was read */
+    size_t lasted_room;
+    double agreed;        /* of training, as all ranks last agreed on it */
+    size_t agreed_steps;  /* after so many of this run's steps */
+    double other_library; /* seconds inside the kernels' library that are not training's */
+    double test_seconds;
+    struct outcome epoch; /* of this epoch's images so far */
+    struct trainer_progress progress;
+};
+
+/* Checks the options and makes everything; what was made before an error is for trainer_close. */
+alnico_status_t trainer_open(struct trainer *trainer);
+void trainer_close(struct trainer *trainer);
+
+/* Errors: ARGUMENT, for options that mean nothing. */
+alnico_status_t trainer_check(const struct trainer_options *options);
+
+/* Checks the options and opens their data for one rank, without a run. */
+alnico_status_t trainer_data_alone(const struct trainer_options *options, size_t batch,
+                                   struct data **out);
+
+/* The network for images such as the training part's, and what its replica is. */
+alnico_status_t trainer_network(const struct trainer_options *options, const struct data_info *info,
+                                struct network **out);
+struct replica_setup trainer_setup(const struct trainer_options *options, void *stream);
+
+/* A device with memory of its own keeps its synthetic batch from one test to the next: the host
+ * could not make them as fast. */
+bool trainer_uploads_once(const struct trainer_options *options);
+
+/* Opens the data, from where step and tests are on. */
+alnico_status_t trainer_data(struct trainer *trainer);
+
+/* The state to the file options->save, and from options->load (collective). The stream is idle. */
+alnico_status_t trainer_save(struct trainer *trainer);
+alnico_status_t trainer_load(struct trainer *trainer);
+
+/* Makes the strategy's part (collective). */
+alnico_status_t trainer_meet(struct trainer *trainer);
+
+/* Enqueues all of a step but its input: the same calls with the same memory every time. */
+alnico_status_t trainer_compute(struct trainer *trainer);
+
+/* The same, by replaying a graph of it where that can be. */
+alnico_status_t trainer_launch(struct trainer *trainer);
+
+/* The stream is idle. */
+void trainer_graph_close(struct trainer *trainer);
+
+/* Cuts the gradient arena as the options say, by measuring if they say so (collective). */
+alnico_status_t trainer_buckets(struct trainer *trainer);
+
+/* Combines `count` numbers of all ranks (collective). */
+alnico_status_t trainer_share(struct trainer *trainer, double *values, size_t count,
+                              alnico_op_t op);
+
+/* The score of an outcome summed over the ranks (collective). */
+alnico_status_t trainer_score(struct trainer *trainer, const struct outcome *outcome,
+                              struct score *out);
+
+/* Once the stream is idle; collective. */
+alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *out);
+
+/* So far, inside the kernels' foreign library. Once the stream is idle. */
+double trainer_library(const struct trainer *trainer);
+
+/* Bytes of a gradient on the wire. */
+size_t trainer_wire_bytes(const struct trainer_options *options);
+
+#endif

@@ -1,0 +1,305 @@
+/* The training loop. See trainer.h. */
+#include "train/trainer/state.h"
+
+#include "base/status.h"
+#include "train/base/clock.h"
+#include "train/base/nvtx.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* With a time limit, the ranks agree on the time after the run's first step and whenever so many
+ * are done. */
+enum { AGREE_STEPS = 8 };
+
+/* ---- One step ---- */
+
+/* After each step of backward. */
+static alnico_status_t gradients_filled(void *context, size_t elements)
+{
+    struct trainer *trainer = context;
+    const double begin = clock_seconds();
+    TRY(trainer->strategy->advance(trainer->meeting, elements));
+    if (!trainer->place.stream)
+        meter_waited(trainer->meter, clock_seconds() - begin);
+    return ALNICO_SUCCESS;
+}
+
+/* The share of the run that will be over after the step to come: with a time limit, which counts
+ * from the first step on, if steps go on taking what they took until the ranks last agreed. */
+static double trainer_done(const struct trainer *trainer)
+{
+    const size_t step = trainer->step + 1;
+    double done = (double)step / (double)trainer->steps;
+    if (trainer->options->seconds > 0)
+        done = trainer->agreed_steps
+                   ? trainer->agreed / trainer->options->seconds * (double)(step - trainer->first) /
+                         (double)trainer->agreed_steps
+                   : 0;
+    return done < 1 ? done : 1;
+}
+
+static alnico_status_t trainer_input(struct trainer *trainer)
+{
+    struct batch batch;
+    trainer->progress.images += trainer->options->batch;
+    if (trainer->uploaded)
+        return meter_mark(trainer->meter, PHASE_INPUT);
+    TRY(data_next(trainer->train, &batch));
+    TRY(replica_load(trainer->replica, batch.images, batch.labels, batch.count));
+    trainer->uploaded = trainer_uploads_once(trainer->options);
+    return meter_mark(trainer->meter, PHASE_INPUT);
+}
+
+alnico_status_t trainer_compute(struct trainer *trainer)
+{
+    struct replica *replica = trainer->replica;
+    TRY_RANGE("forward", replica_forward(replica, true));
+    TRY(meter_mark(trainer->meter, PHASE_FORWARD));
+    TRY_RANGE("backward", replica_backward(replica, gradients_filled, trainer));
+    TRY(meter_mark(trainer->meter, PHASE_BACKWARD));
+    TRY_RANGE("join", trainer->strategy->join(trainer->meeting));
+    TRY(meter_mark(trainer->meter, PHASE_COMMUNICATION));
+    TRY_RANGE("update", replica_update(replica, &trainer->options->optimizer));
+    return meter_mark(trainer->meter, PHASE_UPDATE);
+}
+
+static alnico_status_t trainer_step(struct trainer *trainer)
+{
+    const double rate = optimizer_rate(&trainer->options->optimizer, trainer_done(trainer));
+    trainer->progress.rate = rate;
+    TRY(meter_begin(trainer->meter, rate));
+    TRY(trainer_input(trainer));
+    TRY(trainer_launch(trainer));
+    trainer->step++;
+    return ALNICO_SUCCESS;
+}
+
+/* ---- What the stream has done ---- */
+
+static void trainer_tell(struct trainer *trainer)
+{
+    const struct trainer_options *options = trainer->options;
+    struct trainer_progress *progress = &trainer->progress;
+    progress->seconds = trainer->seconds;
+    if (!progress->tested)
+        progress->score = (struct score){.loss = trainer->epoch.loss / (double)trainer->epoch.count,
+                                         .accuracy = (double)trainer->epoch.correct /
+                                                     (double)trainer->epoch.count,
+                                         .images = trainer->epoch.count};
+    if (options->progress && trainer->rank == 0)
+        options->progress(options->context, progress);
+    progress->latest = (struct outcome){0};
+}
+
+static alnico_status_t lasted_append(struct trainer *trainer, double seconds)
+{
+    const size_t at = trainer->progress.step - trainer->first;
+    if (at == trainer->lasted_room) {
+        const size_t room = at ? 2 * at : 256;
+        double *lasted = realloc(trainer->lasted, room * sizeof *lasted);
+        if (!lasted)
+            return error_set(ALNICO_ERROR_MEMORY, "trainer: no memory for the times of steps");
+        trainer->lasted = lasted;
+        trainer->lasted_room = room;
+    }
+    trainer->lasted[at] = seconds;
+    trainer->seconds += seconds;
+    trainer->progress.step++;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t trainer_take(struct trainer *trainer, const struct meter_reading *reading)
+{
+    struct trainer_progress *progress = &trainer->progress;
+    if (!reading->steps)
+        return ALNICO_SUCCESS;
+    if (trainer->place.device) /* replays of a graph make no calls that would say so */
+        TRY(alnico_comm_status(trainer->place.device));
+    for (size_t i = 0; i < reading->steps; i++)
+        TRY(lasted_append(trainer, reading->seconds[i]));
+    for (int i = 0; i < PHASES; i++)
+        trainer->phases[i] += reading->phases[i];
+    progress->latest = reading->outcome;
+    trainer->epoch.loss += reading->outcome.loss;
+    trainer->epoch.correct += reading->outcome.correct;
+    trainer->epoch.count += reading->outcome.count;
+    if (!isfinite(reading->outcome.loss))
+        return error_set(ALNICO_ERROR_SYSTEM,
+                         "trainer: the loss of step %zu is not a number; a learning rate below %g "
+                         "may help",
+                         progress->step, trainer->options->optimizer.rate);
+    progress->epoch = (progress->step - 1) / trainer->per_epoch + 1;
+    progress->done = trainer->options->seconds > 0
+                         ? fmin(trainer->seconds / trainer->options->seconds, 1)
+                         : (double)progress->step / (double)trainer->steps;
+    trainer_tell(trainer);
+    return ALNICO_SUCCESS;
+}
+
+/* Waits for everything that was enqueued. */
+static alnico_status_t trainer_drain(struct trainer *trainer)
+{
+    struct meter_reading reading;
+    do {
+        TRY(meter_pause(trainer->meter, &reading));
+        TRY(trainer_take(trainer, &reading));
+    } while (reading.steps);
+    return replica_synchronize(trainer->replica);
+}
+
+/* ---- The test ---- */
+
+/* Makes the running statistics the mean over the ranks. */
+static alnico_status_t statistics_average(struct trainer *trainer)
+{
+    const size_t count = trainer->network->statistics;
+    float *statistics = trainer->replica->arenas.statistics;
+    if (!trainer->place.device || !count)
+        return ALNICO_SUCCESS;
+    return alnico_allreduce(ALNICO_IN_PLACE, statistics, count, ALNICO_FLOAT32, ALNICO_AVERAGE,
+                            trainer->place.device);
+}
+
+static alnico_status_t trainer_test(struct trainer *trainer, struct score *out)
+{
+    struct replica *replica = trainer->replica;
+    const double begin = clock_seconds(), library = trainer_library(trainer);
+    double before[SCORES], after[SCORES];
+    TRY(statistics_average(trainer));
+    TRY(replica_read(replica, replica->arenas.score, before, sizeof before));
+    for (size_t i = 0; i < trainer->test_batches; i++) {
+        struct batch batch;
+        TRY(data_next(trainer->test, &batch));
+        TRY(replica_load(replica, batch.images, batch.labels, batch.count));
+        TRY(replica_forward(replica, false));
+    }
+    TRY(replica_read(replica, replica->arenas.score, after, sizeof after));
+    const struct outcome total = {.loss = after[SCORE_LOSS] - before[SCORE_LOSS],
+                                  .correct = (size_t)(after[SCORE_CORRECT] - before[SCORE_CORRECT]),
+                                  .count = (size_t)(after[SCORE_IMAGES] - before[SCORE_IMAGES])};
+    TRY(trainer_score(trainer, &total, out));
+    trainer->uploaded = false;
+    trainer->tests++;
+    trainer->other_library += trainer_library(trainer) - library;
+    trainer->test_seconds += clock_seconds() - begin;
+    return ALNICO_SUCCESS;
+}
+
+/* ---- The loop ---- */
+
+/* Ends an epoch, or the run: scores over all ranks. */
+static alnico_status_t trainer_epoch(struct trainer *trainer)
+{
+    struct trainer_progress *progress = &trainer->progress;
+    TRY(trainer_drain(trainer));
+    TRY(trainer_score(trainer, &trainer->epoch, &progress->score));
+    if (trainer->test)
+        TRY(trainer_test(trainer, &progress->test));
+    progress->tested = true;
+    trainer_tell(trainer);
+    progress->tested = false;
+    trainer->epoch = (struct outcome){0};
+    return ALNICO_SUCCESS;
+}
+
+/* With a time limit: whether it is over, by the slowest rank's clock. */
+static alnico_status_t trainer_agree(struct trainer *trainer, bool *over)
+{
+    const size_t done = trainer->step - trainer->first;
+    if (trainer->options->seconds <= 0 || (done > 1 && done % AGREE_STEPS))
+        return ALNICO_SUCCESS;
+    TRY(trainer_drain(trainer));
+    trainer->agreed = trainer->seconds;
+    trainer->agreed_steps = done;
+    TRY(trainer_share(trainer, &trainer->agreed, 1, ALNICO_MAXIMUM));
+    *over = trainer->agreed >= trainer->options->seconds;
+    return ALNICO_SUCCESS;
+}
+
+/* Saves the state if it is time to. */
+static alnico_status_t trainer_keep(struct trainer *trainer, bool over)
+{
+    const struct trainer_options *options = trainer->options;
+    const bool due = options->save_every && trainer->step % options->save_every == 0;
+    if (!options->save || !(over || due))
+        return ALNICO_SUCCESS;
+    TRY(trainer_drain(trainer));
+    return trainer_save(trainer);
+}
+
+static alnico_status_t trainer_loop(struct trainer *trainer)
+{
+    bool over = false;
+    while (!over) {
+        struct meter_reading reading;
+        TRY_RANGE("step", trainer_step(trainer));
+        TRY(meter_end(trainer->meter, &reading));
+        TRY(trainer_take(trainer, &reading));
+        over = trainer->step >= trainer->steps;
+        TRY(trainer_agree(trainer, &over));
+        if (over || trainer->step % trainer->per_epoch == 0)
+            TRY(trainer_epoch(trainer));
+        TRY(trainer_keep(trainer, over));
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Beginning and end ---- */
+
+/* Lets no other rank wait for this one. */
+static void trainer_abort(struct trainer *trainer)
+{
+    if (trainer->place.host)
+        alnico_comm_abort(trainer->place.host);
+    if (trainer->place.device && trainer->place.device != trainer->place.host)
+        alnico_comm_abort(trainer->place.device);
+}
+
+/* Whether the stream comes to rest, soon after the communicators were aborted. */
+static bool trainer_rests(const struct trainer *trainer)
+{
+    enum { REST_SECONDS = 10 };
+    const double most = waiting_deadline() < REST_SECONDS ? waiting_deadline() : REST_SECONDS;
+    return !trainer->replica ||
+           waiting_rest(&trainer->replica->waiting, trainer->place.stream, most);
+}
+
+/* Ends after an error. The detail stays that of the error. Where the device hangs, what it may
+ * still use stays. */
+static alnico_status_t trainer_fail(struct trainer *trainer, alnico_status_t status)
+{
+    char detail[512];
+    snprintf(detail, sizeof detail, "%s", alnico_error_detail());
+    trainer_abort(trainer);
+    if (trainer_rests(trainer))
+        trainer_close(trainer);
+    return error_set(status, "%s", detail);
+}
+
+alnico_status_t trainer_run(const struct trainer_options *options,
+                            const struct trainer_place *place, struct trainer_report *report)
+{
+    alnico_comm_t host = place->host;
+    const bool alone = !host || alnico_comm_size(host) == 1;
+    struct trainer trainer = {.options = options,
+                              .place = {.stream = place->stream},
+                              .rank = host ? alnico_comm_rank(host) : 0,
+                              .size = host ? alnico_comm_size(host) : 1};
+    if (!alone) {
+        trainer.place.host = host;
+        trainer.place.device = place->device ? place->device : host;
+    }
+    *report = (struct trainer_report){0};
+    alnico_status_t status = trainer_open(&trainer);
+    if (status == ALNICO_SUCCESS)
+        status = trainer_loop(&trainer);
+    if (status == ALNICO_SUCCESS)
+        status = trainer_report(&trainer, report);
+    if (status != ALNICO_SUCCESS)
+        return trainer_fail(&trainer, status);
+    trainer_close(&trainer);
+    return ALNICO_SUCCESS;
+}

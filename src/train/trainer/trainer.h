@@ -1,0 +1,139 @@
+/*
+ * Training: the loop over batches, its clock, and the test. The program alnico-train and the tests
+ * call it; everything runs on the caller's thread and on the stream that it is given, apart from
+ * what prepares data and what communicates.
+ */
+#ifndef ALNICO_TRAIN_TRAINER_TRAINER_H
+#define ALNICO_TRAIN_TRAINER_TRAINER_H
+
+#include "train/trainer/phase_timer.h"
+#include "train/trainer/step_profile.h"
+
+/* "input", ... */
+const char *phase_name(enum phase phase);
+
+/* Loss and accuracy over some images. */
+struct score {
+    double loss;     /* mean over images */
+    double accuracy; /* 0 to 1 */
+    size_t images;
+};
+
+/* How far training is. Only rank 0 is told, after each step and each test; where the stream runs
+ * behind the host, some steps together and late. */
+struct trainer_progress {
+    size_t step, epoch;    /* steps done; the epoch that the last one belongs to, from 1 */
+    double done;           /* share of the run, 0 to 1 */
+    double seconds;        /* of training so far */
+    size_t images;         /* this rank's, so far */
+    double rate;           /* learning rate of the last step */
+    struct score score;    /* this epoch so far on this rank; over all ranks with a test */
+    struct outcome latest; /* the steps since the last call, on this rank */
+    struct score test;     /* over all ranks and test images, if `tested` */
+    bool tested;
+};
+
+/* How the gradients are cut into buckets. */
+enum bucket_rule { BUCKETS_OF_SIZE, BUCKETS_OF_COUNT, BUCKETS_PLANNED };
+
+struct trainer_options {
+    const char *model, *data, *kernels, *strategy; /* names; data as in data.h */
+    size_t batch;                                  /* images per rank and step, > 0 */
+    size_t steps; /* length of the run; of steps, epochs, seconds exactly one is not 0 */
+    size_t epochs;
+    double seconds; /* about: the ranks agree on the time every few steps */
+    size_t classes; /* of the labels; 0: 10 */
+    size_t tests;   /* test images over all ranks, rounded up to whole batches; 0: no test */
+    uint64_t seed;  /* of parameters, shuffle and augmentation; equal on all ranks */
+    struct kernels_options compute;
+    struct optimizer_options optimizer;
+
+    alnico_datatype_t wire; /* what gradients travel as: ALNICO_FLOAT32, FLOAT16 or BFLOAT16 */
+    enum bucket_rule rule;
+    size_t buckets; /* OF_SIZE: bytes on the wire, at least an element's; OF_COUNT: how many, > 0 */
+    bool late;      /* the gradients meet after the backward pass, not during it */
+    bool no_graph;  /* launch by launch, where a step could be one graph of the device */
+    size_t memory_limit; /* bytes of the device; 0: what is there */
+
+    const char *save;  /* file for a checkpoint at the end; NULL: none */
+    size_t save_every; /* steps between two more of them; 0: none */
+    /* Checkpoint to go on from; NULL: none. Steps and epochs include those done. */
+    const char *load;
+
+    void (*progress)(void *context, const struct trainer_progress *progress); /* NULL: none */
+    void *context;
+};
+
+/* Where to train. The kernels decide on the device. */
+struct trainer_place {
+    alnico_comm_t host;   /* on the CPU's inline stream, one rank each; NULL trains alone */
+    alnico_comm_t device; /* of the same ranks, on the kernels' device and `stream`; NULL: host */
+    void *stream;         /* where all computing is enqueued; NULL: the CPU's inline stream */
+};
+
+/* The result, equal on all ranks. */
+struct trainer_report {
+    int ranks;
+    size_t parameters, steps;
+    double epochs;
+    double seconds;        /* of training, tests excluded; the slowest rank's */
+    double step_seconds;   /* the median of the steps after the first tenth, at most 20 of them; the
+                             * slowest rank's */
+    double phases[PHASES]; /* seconds, mean over the ranks */
+    double library_seconds; /* inside the kernels' foreign library, the same; 0 if it has none */
+    double test_seconds;
+    double images_per_second; /* over all ranks */
+    struct score train;       /* the last (part of an) epoch */
+    struct score test;
+    uint64_t hash; /* of the parameters */
+    bool graph;    /* steps were replays of one graph */
+    struct replica_memory memory;
+    size_t activations_least, activations_apart; /* as the plan's */
+    size_t buckets;                              /* in which the gradients travelled */
+};
+
+/* Trains from the seed or the checkpoint on. From a checkpoint the parameters become what they
+ * would have become without stopping; to the bit if deterministic, on a GPU with the same plan file.
+ * Errors: ARGUMENT (an option, named with its value; bad data; a checkpoint that is damaged or of
+ * another run); MISMATCH if at the end the ranks' parameters differ; MEMORY, naming the largest
+ * batch that fits; SYSTEM if the loss or a parameter is not a number any more, or a checkpoint
+ * cannot be read or written; whatever communication and kernels report. On an error the place's
+ * communicators are aborted, so that no other rank waits for this one. */
+alnico_status_t trainer_run(const struct trainer_options *options,
+                            const struct trainer_place *place, struct trainer_report *report);
+
+/* What a run would take of each rank's device, without making it. */
+struct trainer_needs {
+    struct network *network;
+    struct plan *plan; /* of the activations */
+    struct replica_memory memory;
+    size_t available; /* the options' limit, or what the device has now; 0: unknown */
+    size_t largest;   /* batch for that; 0: none, or unknown */
+};
+
+/* Opens the data to learn the images' shape. The caller ends *out by trainer_needs_free, on errors
+ * too. Errors: as trainer_run's of its options. */
+alnico_status_t trainer_measure(const struct trainer_options *options, struct trainer_needs *out);
+void trainer_needs_free(struct trainer_needs *needs);
+
+/* What each step of a run's network takes of this rank alone, on the device that the calling thread
+ * uses. */
+struct trainer_times {
+    struct network *network;
+    struct replica *replica;
+    struct profile profile;
+};
+
+/* With the first batch of the data. stream: of the kernels' device; NULL on the CPU. The caller
+ * ends *out by trainer_times_free, on errors too. Errors: as trainer_run's of its options. */
+alnico_status_t trainer_profile(const struct trainer_options *options, void *stream,
+                                struct trainer_times *out);
+void trainer_times_free(struct trainer_times *times);
+
+/* FNV-1a (Fowler, Noll, Vo) of `bytes` bytes, 64 bits. */
+uint64_t trainer_hash(const void *data, size_t bytes);
+
+/* Collective: MISMATCH unless `hash` is the same on all ranks. comm NULL: fine. */
+alnico_status_t trainer_compare(uint64_t hash, alnico_comm_t comm);
+
+#endif

@@ -1,0 +1,1108 @@
+/* The trainer's own kernels against plain loops in float64, in three types, over shapes with odd
+ * numbers of rows, padded channels, one block and many. Prints every difference and goes on. */
+#include "tests/gpu/train/check.h"
+
+#include "train/base/random.h"
+#include "train/kernels/cuda/launch.h"
+#include "train/kernels/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+static const int types[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16};
+static struct train_gpu gpu;
+static uint64_t state;
+static char what[160];
+
+static const char *say(const char *kernel, int type, const char *shape, const char *part)
+{
+    snprintf(what, sizeof what, "%s, %s, %s: %s", kernel, type_name(type), shape, part);
+    return what;
+}
+
+/* A launch that is refused, or a kernel that fails, ends all. */
+static void launched(int error, const char *kernel)
+{
+    if (error == cudaSuccess)
+        error = (int)cudaStreamSynchronize(gpu.stream);
+    if (error == cudaSuccess)
+        return;
+    printf("FAIL %s: %s: %s\n", kernel, cudaGetErrorName((cudaError_t)error),
+           cudaGetErrorString((cudaError_t)error));
+    exit(EXIT_FAILURE);
+}
+
+static double *doubles(size_t count)
+{
+    double *all = calloc(count + 1, sizeof *all);
+    if (!all)
+        exit(EXIT_FAILURE);
+    return all;
+}
+
+/* ---- Batch norm ---- */
+
+struct norm_case {
+    size_t rows;
+    unsigned channels;
+};
+static const struct norm_case norm_cases[] = {{1, 8},     {7, 3},      {36, 5},    {1000, 16},
+                                              {777, 24},  {4999, 64},  {613, 200}, {70000, 64},
+                                              {98, 2048}, {3136, 512}, {20001, 40}};
+
+/* One batch norm with all that it needs. */
+struct norm_bench {
+    struct vector x, scale, shift, running, numbers, scale_diff, shift_diff;
+    struct train_norm norm;
+    double *mean, *inverse; /* expected */
+};
+
+/* Random numbers with zeros where channels are padding. */
+static struct vector padded_random(size_t rows, unsigned channels, unsigned padded, int type,
+                                   double middle)
+{
+    struct vector v = vector_random(rows * padded, type, &state, middle, 1);
+    for (size_t i = 0; i < rows * padded; i++)
+        if (i % padded >= channels)
+            v.host[i] = 0;
+    vector_put(&v);
+    return v;
+}
+
+static struct norm_bench bench_make(const struct norm_case *c, int type, double middle)
+{
+    const unsigned padded = (c->channels + 7) / 8 * 8;
+    struct norm_bench b = {.x = padded_random(c->rows, c->channels, padded, type, middle),
+                           .scale = vector_random(c->channels, ALNICO_FLOAT32, &state, 1, 0.5),
+                           .shift = vector_random(c->channels, ALNICO_FLOAT32, &state, 0, 0.5),
+                           .running = vector_random(2 * c->channels, ALNICO_FLOAT32, &state, 2, 1),
+                           .numbers = vector_poisoned(NORM_NUMBERS * padded, ALNICO_FLOAT32),
+                           .scale_diff = vector_poisoned(c->channels, ALNICO_FLOAT32),
+                           .shift_diff = vector_poisoned(c->channels, ALNICO_FLOAT32),
+                           .mean = doubles(padded),
+                           .inverse = doubles(padded)};
+    b.norm = (struct train_norm){.x = b.x.gpu,
+                                 .rows = c->rows,
+                                 .channels = c->channels,
+                                 .padded = padded,
+                                 .scale = b.scale.gpu,
+                                 .shift = b.shift.gpu,
+                                 .running = b.running.gpu,
+                                 .numbers = b.numbers.gpu,
+                                 .scale_diff = b.scale_diff.gpu,
+                                 .shift_diff = b.shift_diff.gpu,
+                                 .type = type,
+                                 .gradient_type = ALNICO_FLOAT32};
+    return b;
+}
+
+static void bench_free(struct norm_bench *b)
+{
+    struct vector *const all[] = {&b->x,       &b->scale,      &b->shift,     &b->running,
+                                  &b->numbers, &b->scale_diff, &b->shift_diff};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        vector_free(all[i]);
+    free(b->mean);
+    free(b->inverse);
+}
+
+/* Statistics, and the running ones after them. */
+static void bench_measure(struct norm_bench *b, const char *shape)
+{
+    const struct train_norm *n = &b->norm;
+    double *running = doubles(2 * n->channels);
+    for (unsigned c = 0; c < n->channels; c++) {
+        double sum = 0, squares = 0;
+        for (size_t r = 0; r < n->rows; r++)
+            sum += b->x.host[r * n->padded + c];
+        b->mean[c] = sum / (double)n->rows;
+        for (size_t r = 0; r < n->rows; r++)
+            squares += pow(b->x.host[r * n->padded + c] - b->mean[c], 2);
+        const double variance = squares / (double)n->rows;
+        const double unbiased = squares / (double)(n->rows > 1 ? n->rows - 1 : 1);
+        b->inverse[c] = 1 / sqrt(variance + 1e-5);
+        running[c] = b->running.host[c] + 0.1 * (b->mean[c] - b->running.host[c]);
+        running[n->channels + c] =
+            b->running.host[n->channels + c] + 0.1 * (unbiased - b->running.host[n->channels + c]);
+    }
+    launched(train_norm_statistics(&gpu, n), "train_norm_statistics");
+    vector_get(&b->numbers);
+    vector_get(&b->running);
+    check_close(say("statistics", n->type, shape, "mean"), b->numbers.host, b->mean, n->channels,
+                1e-5, 1e-5);
+    check_close(say("statistics", n->type, shape, "inverse deviation"),
+                b->numbers.host + NORM_INVERSE * n->padded, b->inverse, n->channels, 0, 1e-4);
+    check_close(say("statistics", n->type, shape, "running"), b->running.host, running,
+                2 * (size_t)n->channels, 1e-5, 1e-5);
+    free(running);
+}
+
+/* The same from sums that were made before. */
+static void bench_sums(struct norm_bench *b, const char *shape)
+{
+    const struct train_norm *n = &b->norm;
+    struct vector sums = vector_make(2 * n->padded, ALNICO_FLOAT32);
+    double *running = doubles(2 * n->channels);
+    for (unsigned c = 0; c < n->channels; c++) {
+        const double variance = pow(b->inverse[c], -2) - 1e-5, rows = (double)n->rows;
+        const double unbiased = variance * rows / (rows > 1 ? rows - 1 : 1);
+        const float *before = b->running.host + c;
+        sums.host[c] = (float)(b->mean[c] * rows);
+        sums.host[n->padded + c] = (float)((variance + b->mean[c] * b->mean[c]) * rows);
+        running[c] = before[0] + 0.1 * (b->mean[c] - before[0]);
+        running[n->channels + c] = before[n->channels] + 0.1 * (unbiased - before[n->channels]);
+    }
+    vector_put(&sums);
+    launched(train_norm_measure(&gpu, n, sums.gpu, (float *)sums.gpu + n->padded),
+             "train_norm_measure");
+    vector_get(&b->numbers);
+    vector_get(&b->running);
+    check_close(say("measure", n->type, shape, "mean"), b->numbers.host, b->mean, n->channels, 1e-5,
+                1e-5);
+    for (unsigned c = 0; c < n->channels && n->rows > 1;
+         c++) { /* of one row there is no variance */
+        const float *inverse = b->numbers.host + NORM_INVERSE * n->padded + c;
+        check_close(say("measure", n->type, shape, "inverse deviation"), inverse, &b->inverse[c], 1,
+                    0, 1e-4);
+    }
+    check_close(say("measure", n->type, shape, "running"), b->running.host, running,
+                2 * (size_t)n->channels, 1e-4, 1e-4);
+    vector_free(&sums);
+    free(running);
+}
+
+/* With the GPU's factor and offset, and rounded as there: the comparison is of the pass alone. */
+static float normalised(const struct norm_bench *b, size_t i)
+{
+    const unsigned c = (unsigned)(i % b->norm.padded);
+    return fmaf(b->x.host[i], b->numbers.host[NORM_FACTOR * b->norm.padded + c],
+                b->numbers.host[NORM_OFFSET * b->norm.padded + c]);
+}
+
+/* What is added: 0 nothing, 1 a tensor, 2 another batch norm. */
+struct norm_pass {
+    int other;
+    bool relu, add, frozen;
+    bool over; /* what backward makes is written over x and dy */
+};
+static const struct norm_pass norm_passes[] = {
+    {0, false, false, false, false}, {0, true, false, false, false}, {0, true, true, true, false},
+    {1, false, true, false, false},  {1, true, false, false, false}, {1, true, true, false, false},
+    {2, false, false, false, false}, {2, true, false, false, false}, {2, true, true, true, false},
+    {0, true, false, false, true},   {1, true, false, false, true},  {2, true, false, false, true}};
+
+/* The gated gradient, x - mean etc. of one batch norm. */
+static void expect_gradient(const struct norm_bench *b, const double *g, bool frozen, double *dx,
+                            double *dscale, double *dshift)
+{
+    const struct train_norm *n = &b->norm;
+    const double rows = (double)n->rows;
+    for (unsigned c = 0; c < n->padded; c++) {
+        double sum = 0, product = 0;
+        if (c >= n->channels)
+            continue;
+        for (size_t i = c; i < n->rows * n->padded; i += n->padded) {
+            sum += g[i];
+            product += g[i] * (b->x.host[i] - b->mean[c]) * b->inverse[c];
+        }
+        dshift[c] = sum;
+        dscale[c] = product;
+        for (size_t i = c; i < n->rows * n->padded; i += n->padded) {
+            const double normal = (b->x.host[i] - b->mean[c]) * b->inverse[c];
+            const double away = frozen ? 0 : (sum + normal * product) / rows;
+            dx[i] += (double)b->scale.host[c] * b->inverse[c] * (g[i] - away);
+        }
+    }
+}
+
+static double largest(const double *x, size_t count)
+{
+    double most = 0;
+    for (size_t i = 0; i < count; i++)
+        most = fmax(most, fabs(x[i]));
+    return most;
+}
+
+/* The most that a gradient is multiplied with: differences of such products are exact to so much
+ * only. */
+static double steepest(const struct norm_bench *b)
+{
+    double most = 0;
+    for (unsigned c = 0; c < b->norm.channels; c++)
+        most = fmax(most, fabs(b->scale.host[c] * b->inverse[c]));
+    return most;
+}
+
+/* The gradients of one batch norm. */
+static void check_gradients(struct norm_bench *b, const double *g, struct vector *dx,
+                            const double *before, const struct norm_pass *p, const char *shape)
+{
+    const struct train_norm *n = &b->norm;
+    const size_t count = n->rows * n->padded;
+    double *expected = doubles(count), *dscale = doubles(n->padded), *dshift = doubles(n->padded);
+    for (size_t i = 0; i < count && p->add; i++)
+        expected[i] = before[i];
+    expect_gradient(b, g, p->frozen, expected, dscale, dshift);
+    vector_get(dx);
+    vector_get(&b->scale_diff);
+    vector_get(&b->shift_diff);
+    const double sums = 1e-6 * sqrt((double)n->rows) * 10 + 1e-5;
+    check_close(say("norm backward", n->type, shape, "dshift"), b->shift_diff.host, dshift,
+                n->channels, sums, 1e-5);
+    check_close(say("norm backward", n->type, shape, "dscale"), b->scale_diff.host, dscale,
+                n->channels, 4 * sums, 1e-4);
+    check_close(say("norm backward", n->type, shape, "dx"), dx->host, expected, count,
+                2e-6 * steepest(b) * largest(g, count) + 1e-6, 1.5 * type_epsilon(n->type) + 1e-5);
+    free(expected);
+    free(dscale);
+    free(dshift);
+}
+
+static void vector_copy(struct vector *to, const struct vector *from)
+{
+    memcpy(to->host, from->host, from->count * sizeof *from->host);
+    vector_put(to);
+}
+
+static void norm_pass_check(const struct norm_case *c, int type, const struct norm_pass *p)
+{
+    struct norm_bench a = bench_make(c, type, 3), b = bench_make(c, type, -1);
+    const size_t count = a.x.count;
+    char shape[100];
+    snprintf(shape, sizeof shape, "%zu x %u, other %d, relu %d, add %d, frozen %d, over %d",
+             c->rows, c->channels, p->other, p->relu, p->add, p->frozen, p->over);
+    bench_measure(&a, shape);
+    bench_measure(&b, shape);
+    if (p == norm_passes)
+        bench_sums(&a, shape);
+    struct vector plain = padded_random(c->rows, c->channels, a.norm.padded, type, 0);
+    struct vector dy = padded_random(c->rows, c->channels, a.norm.padded, type, 0.2);
+    struct vector y = vector_poisoned(count, type);
+    struct vector outs[3];
+    double *before[3], *expected = doubles(count), *g = doubles(count);
+    uint8_t *mask, *mask_host = calloc(count / 8 + 1, 1);
+    GPU(cudaMalloc((void **)&mask, count / 8 + 1));
+    GPU(cudaMemset(mask, 0x5a, count / 8 + 1));
+    for (int k = 0; k < 3; k++) {
+        outs[k] = padded_random(c->rows, c->channels, a.norm.padded, type, 0);
+        before[k] = doubles(count);
+        for (size_t i = 0; i < count; i++)
+            before[k][i] = outs[k].host[i];
+    }
+    const bool masked = p->other && p->relu;
+    const struct train_normalise forward = {.norm = &a.norm,
+                                            .other = p->other == 2 ? &b.norm : NULL,
+                                            .plain = p->other == 1 ? plain.gpu : NULL,
+                                            .relu = p->relu,
+                                            .y = y.gpu,
+                                            .mask = masked ? mask : NULL};
+    launched(train_normalise(&gpu, &forward), "train_normalise");
+    vector_get(&y);
+    GPU(cudaMemcpy(mask_host, mask, count / 8, cudaMemcpyDeviceToHost));
+    size_t flipped = 0;
+    for (size_t i = 0; i < count; i++) {
+        float value = normalised(&a, i);
+        value += p->other == 1 ? plain.host[i] : p->other == 2 ? normalised(&b, i) : 0;
+        const bool above = value > 0;
+        const bool bit = masked ? mask_host[i / 8] >> i % 8 & 1 : above;
+        flipped += bit != above;
+        g[i] = !p->relu || bit ? dy.host[i] : 0;
+        expected[i] = p->relu && !above ? 0 : (double)value;
+    }
+    check_close(say("normalise", type, shape, "y"), y.host, expected, count, 1e-5,
+                type_epsilon(type));
+    check_count++;
+    if (flipped)
+        check_fail("normalise, %s, %s: %zu bits of the mask are wrong", type_name(type), shape,
+                   flipped);
+    if (p->over) {
+        vector_copy(&outs[0], &a.x);
+        vector_copy(&outs[1], &b.x);
+        vector_copy(&outs[2], &dy);
+        a.norm.x = outs[0].gpu;
+        b.norm.x = outs[1].gpu;
+    }
+    const struct train_norm_backward back = {.norm = &a.norm,
+                                             .other = p->other == 2 ? &b.norm : NULL,
+                                             .gate = !p->relu   ? NORM_GATE_NONE
+                                                     : p->other ? NORM_GATE_MASK
+                                                                : NORM_GATE_VALUE,
+                                             .dy = p->over ? outs[2].gpu : dy.gpu,
+                                             .mask = mask,
+                                             .dx = outs[0].gpu,
+                                             .dx_other = p->other == 2 ? outs[1].gpu : NULL,
+                                             .dplain = p->other == 1 ? outs[2].gpu : NULL,
+                                             .add = p->add,
+                                             .add_other = p->add,
+                                             .add_plain = p->add,
+                                             .frozen = p->frozen};
+    launched(train_norm_reduce(&gpu, &back), "train_norm_reduce");
+    launched(train_norm_gradient(&gpu, &back), "train_norm_gradient");
+    check_gradients(&a, g, &outs[0], before[0], p, shape);
+    if (p->other == 2)
+        check_gradients(&b, g, &outs[1], before[1], p, shape);
+    if (p->other == 1) {
+        vector_get(&outs[2]);
+        for (size_t i = 0; i < count; i++)
+            expected[i] = g[i] + (p->add ? before[2][i] : 0);
+        check_close(say("norm backward", type, shape, "what was added"), outs[2].host, expected,
+                    count, 1e-6, type_epsilon(type));
+    }
+    for (int k = 0; k < 3; k++) {
+        vector_free(&outs[k]);
+        free(before[k]);
+    }
+    vector_free(&plain);
+    vector_free(&dy);
+    vector_free(&y);
+    bench_free(&a);
+    bench_free(&b);
+    free(expected);
+    free(g);
+    free(mask_host);
+    GPU(cudaFree(mask));
+}
+
+static void check_norms(void)
+{
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof norm_cases / sizeof *norm_cases; c++)
+            for (size_t p = 0; p < sizeof norm_passes / sizeof *norm_passes; p++)
+                if (norm_cases[c].rows < 10000 || p % 3 == 1)
+                    norm_pass_check(&norm_cases[c], types[t], &norm_passes[p]);
+}
+
+/* ---- Pooling ---- */
+
+static const struct train_pool pool_cases[] = {{2, 7, 5, 4, 3, 8, 3, 3, 2, 1, 0},
+                                               {3, 6, 4, 3, 2, 16, 2, 2, 2, 0, 0},
+                                               {1, 56, 57, 28, 29, 64, 3, 3, 2, 1, 0},
+                                               {2, 7, 7, 1, 1, 2048, 7, 7, 1, 0, 0},
+                                               {2, 9, 8, 9, 8, 24, 5, 5, 1, 2, 0}};
+
+static size_t pool_in(const struct train_pool *p, size_t n, size_t i, size_t j)
+{
+    return ((n * p->height + i) * p->width + j) * p->padded;
+}
+
+/* Calls `visit` for every pixel under the window of output (n, i, j), channel c. */
+static void pool_expect(const struct train_pool *p, bool max, const struct vector *x,
+                        const struct vector *dy, double *y, double *dx, double *places)
+{
+    for (size_t out = 0; out < dy->count; out++) {
+        const size_t c = out % p->padded, j = out / p->padded % p->out_width,
+                     i = out / p->padded / p->out_width % p->out_height,
+                     n = out / p->padded / p->out_width / p->out_height;
+        size_t covered[256], count = 0, best = 0;
+        for (unsigned r = 0; r < p->rows; r++)
+            for (unsigned k = 0; k < p->columns; k++) {
+                const size_t row = i * p->stride + r - p->pad, column = j * p->stride + k - p->pad;
+                if (row >= p->height || column >= p->width)
+                    continue;
+                covered[count] = pool_in(p, n, row, column) + c;
+                if (count == 0 || x->host[covered[count]] > x->host[best]) {
+                    best = covered[count];
+                    places[out] = r * p->columns + k;
+                }
+                count++;
+            }
+        y[out] = max ? (double)x->host[best] : 0;
+        for (size_t k = 0; k < count && !max; k++) {
+            y[out] += x->host[covered[k]] / (double)count;
+            dx[covered[k]] += dy->host[out] / (double)count;
+        }
+        if (max)
+            dx[best] += dy->host[out];
+    }
+}
+
+static void pool_check(struct train_pool p, int type, bool max, bool add)
+{
+    const size_t ins = p.batch * p.height * p.width * p.padded;
+    const size_t outs = p.batch * p.out_height * p.out_width * p.padded;
+    char shape[100];
+    snprintf(shape, sizeof shape, "%s %zux%zux%u window %u stride %u pad %u add %d",
+             max ? "max" : "average", p.height, p.width, p.padded, p.rows, p.stride, p.pad, add);
+    p.type = type;
+    struct vector x = vector_random(ins, type, &state, 0, 1);
+    struct vector dy = vector_random(outs, type, &state, 0, 1);
+    struct vector dx = vector_random(ins, type, &state, 0, 1), y = vector_poisoned(outs, type);
+    double *y_expected = doubles(outs), *dx_expected = doubles(ins), *places = doubles(outs);
+    uint8_t *index, *host = calloc(outs + 1, 1);
+    GPU(cudaMalloc((void **)&index, outs + 1));
+    for (size_t i = 0; i < ins && add; i++)
+        dx_expected[i] = dx.host[i];
+    pool_expect(&p, max, &x, &dy, y_expected, dx_expected, places);
+    launched(max ? train_max_pool(&gpu, &p, y.gpu, index, x.gpu)
+                 : train_average_pool(&gpu, &p, y.gpu, x.gpu),
+             "pooling");
+    launched(max ? train_max_pool_gradient(&gpu, &p, dx.gpu, dy.gpu, index, add)
+                 : train_average_pool_gradient(&gpu, &p, dx.gpu, dy.gpu, add),
+             "pooling backward");
+    vector_get(&y);
+    vector_get(&dx);
+    check_close(say("pool", type, shape, "y"), y.host, y_expected, outs, 1e-6, type_epsilon(type));
+    check_close(say("pool", type, shape, "dx"), dx.host, dx_expected, ins, 1e-5,
+                type_epsilon(type));
+    GPU(cudaMemcpy(host, index, outs, cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < outs && max; i++)
+        y.host[i] = host[i];
+    if (max)
+        check_close(say("pool", type, shape, "index"), y.host, places, outs, 0, 0);
+    vector_free(&x);
+    vector_free(&y);
+    vector_free(&dx);
+    vector_free(&dy);
+    free(y_expected);
+    free(dx_expected);
+    free(places);
+    free(host);
+    GPU(cudaFree(index));
+}
+
+static void check_pools(void)
+{
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof pool_cases / sizeof *pool_cases; c++)
+            for (int k = 0; k < 4; k++)
+                pool_check(pool_cases[c], types[t], k & 1, k & 2);
+}
+
+/* ---- Batch norm and pooling in one ---- */
+
+/* What a pass should leave: of each window its y, its winner's place and x; of each pixel its gated
+ * gradient. */
+struct windows {
+    double *y, *places, *winners, *g;
+};
+
+static void windows_expect(const struct norm_bench *b, const struct train_pool *p,
+                           const struct vector *dy, struct windows *out)
+{
+    for (size_t o = 0; o < dy->count; o++) {
+        const size_t c = o % p->padded, j = o / p->padded % p->out_width,
+                     i = o / p->padded / p->out_width % p->out_height,
+                     n = o / p->padded / p->out_width / p->out_height;
+        size_t best = SIZE_MAX;
+        for (unsigned place = 0; place < 9; place++) {
+            const size_t row = 2 * i + place / 3 - 1, column = 2 * j + place % 3 - 1;
+            const size_t at = pool_in(p, n, row, column) + c;
+            if (row >= p->height || column >= p->width ||
+                (best != SIZE_MAX && !(normalised(b, at) > normalised(b, best))))
+                continue;
+            best = at;
+            out->places[o] = place;
+        }
+        out->winners[o] = b->x.host[best];
+        out->y[o] = fmaxf(normalised(b, best), 0);
+        if (out->y[o] > 0)
+            out->g[best] += dy->host[o];
+        else
+            out->places[o] = 255;
+    }
+}
+
+static void check_bytes(const char *part, const uint8_t *gpu_bytes, const double *expected,
+                        size_t count, int type, const char *shape)
+{
+    uint8_t *bytes = malloc(count + 1);
+    float *got = malloc((count + 1) * sizeof *got);
+    GPU(cudaMemcpy(bytes, gpu_bytes, count, cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < count; i++)
+        got[i] = bytes[i];
+    check_close(say("norm and pool", type, shape, part), got, expected, count, 0, 0);
+    free(bytes);
+    free(got);
+}
+
+/* Half of the scales are negative, so that the largest x does not always win, and one is 0. */
+static void scales_turn(struct norm_bench *b)
+{
+    for (unsigned c = 1; c < b->norm.channels; c += 2)
+        b->scale.host[c] = -b->scale.host[c];
+    b->scale.host[b->norm.channels / 2] = 0;
+    vector_put(&b->scale);
+}
+
+static void norm_pool_check(const struct train_pool *p, unsigned channels, int type, bool add,
+                            bool frozen)
+{
+    const struct norm_case c = {p->batch * p->height * p->width, channels};
+    const size_t outs = p->batch * p->out_height * p->out_width * p->padded;
+    struct norm_bench b = bench_make(&c, type, 1);
+    char shape[100];
+    snprintf(shape, sizeof shape, "%zux%zux%zux%u, add %d, frozen %d", p->batch, p->height,
+             p->width, channels, add, frozen);
+    scales_turn(&b);
+    bench_measure(&b, shape);
+    struct vector dy =
+        padded_random(p->batch * p->out_height * p->out_width, channels, p->padded, type, 0.2);
+    struct vector dx = padded_random(c.rows, channels, p->padded, type, 0);
+    struct vector y = vector_poisoned(outs, type), winners = vector_poisoned(outs, type);
+    uint8_t *index, *mask;
+    GPU(cudaMalloc((void **)&index, outs));
+    GPU(cudaMalloc((void **)&mask, outs / 8));
+    struct windows expected = {doubles(outs), doubles(outs), doubles(outs), doubles(dx.count)};
+    double *before = doubles(dx.count), *bits = doubles(outs / 8);
+    for (size_t i = 0; i < dx.count; i++)
+        before[i] = dx.host[i];
+    windows_expect(&b, p, &dy, &expected);
+    for (size_t o = 0; o < outs; o++)
+        bits[o / 8] += expected.y[o] > 0 ? 1 << o % 8 : 0;
+    const struct train_norm_pool pass = {.norm = &b.norm,
+                                         .height = p->height,
+                                         .width = p->width,
+                                         .y = y.gpu,
+                                         .winners = winners.gpu,
+                                         .index = index,
+                                         .mask = mask,
+                                         .dy = dy.gpu,
+                                         .dx = dx.gpu,
+                                         .add = add};
+    launched(train_norm_pool(&gpu, &pass), "train_norm_pool");
+    vector_get(&y);
+    vector_get(&winners);
+    check_close(say("norm and pool", type, shape, "y"), y.host, expected.y, outs, 1e-6,
+                type_epsilon(type));
+    check_close(say("norm and pool", type, shape, "winners"), winners.host, expected.winners, outs,
+                0, 0);
+    check_bytes("index", index, expected.places, outs, type, shape);
+    check_bytes("mask", mask, bits, outs / 8, type, shape);
+    struct train_norm sums = b.norm;
+    sums.x = winners.gpu;
+    sums.rows = outs / p->padded;
+    sums.count = c.rows;
+    const struct train_norm_backward back = {
+        .norm = &sums, .gate = NORM_GATE_MASK, .dy = dy.gpu, .mask = mask, .frozen = frozen};
+    launched(train_norm_reduce(&gpu, &back), "train_norm_reduce");
+    launched(train_norm_pool_gradient(&gpu, &pass), "train_norm_pool_gradient");
+    check_gradients(&b, expected.g, &dx, before,
+                    &(const struct norm_pass){.relu = true, .add = add, .frozen = frozen}, shape);
+    struct vector *const all[] = {&dy, &dx, &y, &winners};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        vector_free(all[i]);
+    bench_free(&b);
+    double *const arrays[] = {expected.y, expected.places, expected.winners,
+                              expected.g, before,          bits};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        free(arrays[i]);
+    GPU(cudaFree(index));
+    GPU(cudaFree(mask));
+}
+
+static void check_norm_pools(void)
+{
+    static const struct train_pool cases[] = {
+        {.batch = 2, .height = 7, .width = 5, .out_height = 4, .out_width = 3, .padded = 8},
+        {.batch = 3, .height = 6, .width = 8, .out_height = 3, .out_width = 4, .padded = 24},
+        {.batch = 1, .height = 1, .width = 1, .out_height = 1, .out_width = 1, .padded = 16},
+        {.batch = 3, .height = 57, .width = 56, .out_height = 29, .out_width = 28, .padded = 64},
+        {.batch = 2, .height = 14, .width = 9, .out_height = 7, .out_width = 5, .padded = 512}};
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+            for (int k = 0; k < 3; k++)
+                norm_pool_check(&cases[c], cases[c].padded - (k == 1 ? 3 : 0), types[t], k == 1,
+                                k == 2);
+}
+
+/* ---- A maximum with a NaN ---- */
+
+/* Whether channel `at` % padded of pixel `at` / padded is in the window of output `out`. */
+static bool is_covered(const struct train_pool *p, size_t out, size_t at)
+{
+    const size_t j = out / p->padded % p->out_width,
+                 i = out / p->padded / p->out_width % p->out_height,
+                 n = out / p->padded / p->out_width / p->out_height;
+    const size_t row = at / p->padded / p->width % p->height + p->pad - i * p->stride,
+                 column = at / p->padded % p->width + p->pad - j * p->stride;
+    return at % p->padded == out % p->padded && at / p->padded / p->width / p->height == n &&
+           row < p->rows && column < p->columns;
+}
+
+/* One NaN after the other, wherever it stands in its windows, is what comes out of them. */
+static void nan_pool_check(struct train_pool p, int type, bool norm)
+{
+    const size_t pixels = p.batch * p.height * p.width;
+    const size_t outs = p.batch * p.out_height * p.out_width * p.padded;
+    const struct norm_case c = {pixels, p.padded};
+    struct norm_bench b = bench_make(&c, type, 0);
+    struct vector y = vector_poisoned(outs, type), winners = vector_poisoned(outs, type);
+    uint8_t *index, *mask;
+    const char *name = norm ? "norm and pool" : "pool";
+    GPU(cudaMalloc((void **)&index, outs));
+    GPU(cudaMalloc((void **)&mask, outs / 8));
+    bench_measure(&b, name);
+    const struct train_norm_pool pass = {.norm = &b.norm,
+                                         .height = p.height,
+                                         .width = p.width,
+                                         .y = y.gpu,
+                                         .winners = winners.gpu,
+                                         .index = index,
+                                         .mask = mask};
+    p.type = type;
+    for (size_t i = 0; i < pixels; i++) {
+        const size_t at = i * p.padded + i % p.padded;
+        const float before = b.x.host[at];
+        b.x.host[at] = NAN;
+        vector_put(&b.x);
+        launched(norm ? train_norm_pool(&gpu, &pass)
+                      : train_max_pool(&gpu, &p, y.gpu, index, b.x.gpu),
+                 name);
+        vector_get(&y);
+        for (size_t o = 0; o < outs; o++)
+            if (isnan(y.host[o]) != is_covered(&p, o, at)) {
+                fprintf(stderr, "%s, type %d: NaN at %zu, and output %zu is %g\n", name, type, at,
+                        o, (double)y.host[o]);
+                exit(1);
+            }
+        b.x.host[at] = before;
+    }
+    vector_free(&y);
+    vector_free(&winners);
+    bench_free(&b);
+    GPU(cudaFree(index));
+    GPU(cudaFree(mask));
+}
+
+static void check_nans(void)
+{
+    static const struct train_pool p = {2, 7, 5, 4, 3, 8, 3, 3, 2, 1, 0};
+    for (size_t t = 0; t < 3; t++)
+        for (int norm = 0; norm < 2; norm++)
+            nan_pool_check(p, types[t], norm);
+}
+
+/* ---- Folds ---- */
+
+static void fold_check(struct train_fold f, int type, int gradient_type)
+{
+    const size_t plain = f.outer * f.height * f.width * f.channels;
+    const size_t folded = f.out_outer * f.out_height * f.out_width * f.padded;
+    char shape[100];
+    snprintf(shape, sizeof shape, "%zux%zux%zux%u fold %u before %u to %zux%zux%zux%u", f.outer,
+             f.height, f.width, f.channels, f.fold, f.before, f.out_outer, f.out_height,
+             f.out_width, f.padded);
+    f.type = type;
+    struct vector src = vector_random(plain, ALNICO_FLOAT32, &state, 0, 1);
+    struct vector dst = vector_poisoned(folded, type), back = vector_poisoned(plain, gradient_type);
+    double *expected = doubles(folded), *same = doubles(plain);
+    for (size_t i = 0; i < plain; i++) {
+        const size_t c = i % f.channels, column = i / f.channels % f.width + f.before;
+        const size_t row = i / f.channels / f.width % f.height + f.before;
+        const size_t n = i / f.channels / f.width / f.height;
+        const size_t square = row % f.fold * f.fold + column % f.fold;
+        const size_t pixel = (n * f.out_height + row / f.fold) * f.out_width + column / f.fold;
+        if (row / f.fold < f.out_height && column / f.fold < f.out_width)
+            expected[pixel * f.padded + square * f.channels + c] = src.host[i];
+        same[i] = round_to(src.host[i], type);
+    }
+    launched(train_fold(&gpu, &f, dst.gpu, src.gpu), "train_fold");
+    vector_get(&dst);
+    check_close(say("fold", type, shape, "folded"), dst.host, expected, folded, 0x1p-25,
+                type_epsilon(type));
+    launched(train_unfold(&gpu, &f, back.gpu, gradient_type, dst.gpu), "train_unfold");
+    vector_get(&back);
+    check_close(say("fold", type, shape, "and back"), back.host, same, plain, 0x1p-25,
+                type_epsilon(gradient_type));
+    vector_free(&src);
+    vector_free(&dst);
+    vector_free(&back);
+    free(expected);
+    free(same);
+}
+
+static void check_folds(void)
+{
+    static const struct train_fold cases[] = {
+        {1, 0, 3, 8, 5, 7, 9, 5, 7, 9, 0},          /* images, padded */
+        {2, 4, 3, 16, 2, 224, 224, 2, 115, 115, 0}, /* ResNet's stem: images */
+        {2, 1, 3, 16, 64, 7, 7, 64, 4, 4, 0},       /* and weights */
+        {1, 0, 5, 8, 7, 3, 3, 8, 3, 3, 0},          /* weights, filters padded too */
+        {3, 2, 1, 16, 5, 8, 11, 5, 4, 5, 0},
+    };
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+            for (size_t g = 0; g < 2; g++)
+                fold_check(cases[c], types[t], g ? types[t] : ALNICO_FLOAT32);
+}
+
+/* ---- Rows of windows as channels ---- */
+
+static void rows_check(struct train_rows r, int type)
+{
+    const size_t each = r.columns * r.padded, count = r.rows * r.out_width * each;
+    char shape[100];
+    snprintf(shape, sizeof shape, "%zux%zux%u by %u columns to %zu", r.rows, r.width, r.padded,
+             r.columns, r.out_width);
+    r.type = type;
+    struct vector src = vector_random(r.rows * r.width * r.padded, type, &state, 0, 1);
+    struct vector dst = vector_poisoned(count, type);
+    double *expected = doubles(count);
+    for (size_t i = 0; i < count; i++) {
+        const size_t c = i % r.padded, d = i / r.padded % r.columns;
+        const size_t x = i / each % r.out_width, row = i / each / r.out_width;
+        expected[i] = src.host[(row * r.width + x + d) * r.padded + c];
+    }
+    launched(train_rows(&gpu, &r, dst.gpu, src.gpu), "train_rows");
+    vector_get(&dst);
+    check_close(say("rows", type, shape, "expanded"), dst.host, expected, count, 0, 0);
+    vector_free(&src);
+    vector_free(&dst);
+    free(expected);
+}
+
+static void check_rows(void)
+{
+    static const struct train_rows cases[] = {
+        {2 * 115, 115, 112, 4, 16, 0}, /* ResNet's stem */
+        {3, 5, 4, 2, 8, 0},
+        {1, 3, 1, 3, 24, 0},
+        {7, 40, 6, 35, 32, 0},
+        {5000, 9, 7, 3, 16, 0},
+    };
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+            rows_check(cases[c], types[t]);
+}
+
+/* ---- Pixels spread ---- */
+
+static void spread_check(struct train_spread s, int type, bool add)
+{
+    const size_t count = s.batch * s.height * s.width * s.padded;
+    char shape[100];
+    snprintf(shape, sizeof shape, "%zux%zux%zux%u to %zux%zu, stride %u%s", s.batch, s.out_height,
+             s.out_width, s.padded, s.height, s.width, s.stride, add ? ", added" : "");
+    s.type = type;
+    struct vector src =
+        vector_random(s.batch * s.out_height * s.out_width * s.padded, type, &state, 0, 1);
+    struct vector dst =
+        add ? vector_random(count, type, &state, 0, 1) : vector_poisoned(count, type);
+    double *expected = doubles(count);
+    for (size_t i = 0; i < count; i++) {
+        const size_t c = i % s.padded, x = i / s.padded % s.width;
+        const size_t y = i / s.padded / s.width % s.height, n = i / s.padded / s.width / s.height;
+        const size_t from = (n * s.out_height + y / s.stride) * s.out_width + x / s.stride;
+        expected[i] = add ? dst.host[i] : 0;
+        if (x % s.stride == 0 && y % s.stride == 0)
+            expected[i] += src.host[from * s.padded + c];
+    }
+    launched(train_spread(&gpu, &s, dst.gpu, src.gpu, add), "train_spread");
+    vector_get(&dst);
+    check_close(say("spread", type, shape, "dx"), dst.host, expected, count, 0,
+                add ? type_epsilon(type) : 0);
+    vector_free(&src);
+    vector_free(&dst);
+    free(expected);
+}
+
+static void check_spread(void)
+{
+    static const struct train_spread cases[] = {
+        {2, 56, 56, 28, 28, 2, 256, 0}, /* ResNet-50's second stage */
+        {3, 7, 5, 4, 3, 2, 8, 0},       /* odd sides */
+        {2, 8, 10, 3, 4, 3, 24, 0},     {1, 1, 1, 1, 1, 2, 40, 0},
+        {700, 4, 4, 1, 1, 5, 16, 0}, /* more rows than blocks */
+    };
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+            spread_check(cases[c], types[t], false);
+            spread_check(cases[c], types[t], true);
+        }
+}
+
+/* ---- Additions, biases ---- */
+
+static void pointwise_check(int type, size_t rows, unsigned channels)
+{
+    const unsigned padded = (channels + 7) / 8 * 8;
+    const size_t count = rows * padded;
+    char shape[40];
+    snprintf(shape, sizeof shape, "%zu x %u", rows, channels);
+    struct vector a = padded_random(rows, channels, padded, type, 0),
+                  b = padded_random(rows, channels, padded, type, 0),
+                  y = vector_poisoned(count, type),
+                  bias = vector_random(channels, ALNICO_FLOAT32, &state, 0, 1),
+                  sums = vector_poisoned(channels, type);
+    double *expected = doubles(count), *columns = doubles(channels);
+    launched(train_add(&gpu, y.gpu, a.gpu, b.gpu, true, count, type), "train_add");
+    for (size_t i = 0; i < count; i++)
+        expected[i] = fmax((double)a.host[i] + b.host[i], 0);
+    vector_get(&y);
+    check_close(say("add", type, shape, "y"), y.host, expected, count, 0, type_epsilon(type));
+    launched(train_gate(&gpu, b.gpu, a.gpu, y.gpu, true, count, type), "train_gate");
+    for (size_t i = 0; i < count; i++)
+        expected[i] = (double)b.host[i] + (y.host[i] > 0 ? (double)a.host[i] : 0);
+    vector_get(&b);
+    check_close(say("gate", type, shape, "dx"), b.host, expected, count, 1e-6, type_epsilon(type));
+    launched(train_bias_gradient(&gpu, sums.gpu, type, a.gpu, rows, channels, padded, type),
+             "train_bias_gradient");
+    launched(train_bias(&gpu, a.gpu, bias.gpu, rows, channels, padded, type), "train_bias");
+    for (size_t i = 0; i < count; i++) {
+        const size_t c = i % padded;
+        expected[i] = a.host[i] + (c < channels ? (double)bias.host[c] : 0);
+        if (c < channels)
+            columns[c] += a.host[i];
+    }
+    vector_get(&a);
+    vector_get(&sums);
+    check_close(say("bias", type, shape, "y"), a.host, expected, count, 1e-6, type_epsilon(type));
+    check_close(say("bias", type, shape, "gradient"), sums.host, columns, channels, 1e-5,
+                type_epsilon(type));
+    vector_free(&a);
+    vector_free(&b);
+    vector_free(&y);
+    vector_free(&bias);
+    vector_free(&sums);
+    free(expected);
+    free(columns);
+}
+
+/* ---- Loss ---- */
+
+static void loss_check(int type, size_t batch, unsigned classes, float smoothing)
+{
+    const unsigned padded = (classes + 7) / 8 * 8;
+    const size_t rows = batch * padded;
+    char shape[60];
+    snprintf(shape, sizeof shape, "%zu images, %u classes, smoothing %g", batch, classes,
+             smoothing);
+    struct vector logits = vector_random(rows, type, &state, 0, 5);
+    struct vector logp = vector_poisoned(batch * classes, ALNICO_FLOAT32);
+    struct vector diff = vector_poisoned(rows, type);
+    double *expected = doubles(batch * classes), *slopes = doubles(rows),
+           score[SCORES] = {10, 20, 30};
+    int32_t *labels = calloc(batch, sizeof *labels), *labels_gpu;
+    double *score_gpu, loss = score[0], correct = score[1], images = score[2];
+    GPU(cudaMalloc((void **)&labels_gpu, batch * sizeof *labels));
+    GPU(cudaMalloc((void **)&score_gpu, sizeof score));
+    GPU(cudaMemcpy(score_gpu, score, sizeof score, cudaMemcpyHostToDevice));
+    for (size_t n = 0; n < batch; n++) {
+        labels[n] = n % 5 == 3 ? -1 : (int32_t)(random_next(&state) % classes);
+        const float *row = logits.host + n * padded;
+        double most = row[0], sum = 0, total = 0;
+        size_t best = 0;
+        for (unsigned k = 0; k < classes; k++) {
+            best = row[k] > row[best] ? k : best;
+            most = fmax(most, row[k]);
+        }
+        for (unsigned k = 0; k < classes; k++)
+            sum += exp(row[k] - most);
+        for (unsigned k = 0; k < classes; k++) {
+            const double p = row[k] - most - log(sum),
+                         target = (1 - (double)smoothing) * ((unsigned)labels[n] == k) +
+                                  (double)smoothing / classes;
+            expected[n * classes + k] = p;
+            total += p;
+            slopes[n * padded + k] = labels[n] < 0 ? 0 : (exp(p) - target) * 128 / (double)batch;
+        }
+        if (labels[n] < 0)
+            continue;
+        loss -= (1 - (double)smoothing) * expected[n * classes + (size_t)labels[n]] +
+                (double)smoothing * total / classes;
+        correct += best == (size_t)labels[n];
+        images++;
+    }
+    GPU(cudaMemcpy(labels_gpu, labels, batch * sizeof *labels, cudaMemcpyHostToDevice));
+    const struct train_loss pass = {.labels = labels_gpu,
+                                    .log_probability = logp.gpu,
+                                    .batch = batch,
+                                    .classes = classes,
+                                    .padded = padded,
+                                    .smoothing = smoothing,
+                                    .score = score_gpu};
+    launched(train_cross_entropy(&gpu, &pass, logits.gpu, type), "train_cross_entropy");
+    launched(train_cross_entropy_gradient(&gpu, &pass, diff.gpu, type, false),
+             "train_cross_entropy_gradient");
+    vector_get(&logp);
+    vector_get(&diff);
+    GPU(cudaMemcpy(score, score_gpu, sizeof score, cudaMemcpyDeviceToHost));
+    const float got[SCORES] = {(float)score[0], (float)score[1], (float)score[2]};
+    const double wanted[SCORES] = {loss, correct, images};
+    check_close(say("loss", type, shape, "log probability"), logp.host, expected, batch * classes,
+                1e-4, 1e-5);
+    check_close(say("loss", type, shape, "gradient"), diff.host, slopes, rows, 1e-4,
+                type_epsilon(type) + 1e-4);
+    check_close(say("loss", type, shape, "loss, correct, images"), got, wanted, SCORES, 0, 1e-5);
+    vector_free(&logits);
+    vector_free(&logp);
+    vector_free(&diff);
+    free(expected);
+    free(slopes);
+    free(labels);
+    GPU(cudaFree(labels_gpu));
+    GPU(cudaFree(score_gpu));
+}
+
+static void check_small(void)
+{
+    for (size_t t = 0; t < 3; t++) {
+        pointwise_check(types[t], 3, 5);
+        pointwise_check(types[t], 4001, 72);
+        loss_check(types[t], 5, 7, 0);
+        loss_check(types[t], 64, 1000, 0.1f);
+        loss_check(types[t], 300, 10, 0);
+    }
+}
+
+/* ---- Update ---- */
+
+enum { PIECES = 3 };
+
+/* Weights, biases, weights: sizes around a chunk's. */
+static void update_check(int gradient_type, int working_type, float trust, bool find, bool infinite)
+{
+    static const size_t sizes[PIECES] = {3 * TRAIN_CHUNK + 5, 17, 1000};
+    struct train_chunk chunks[16] = {0}, *chunks_gpu;
+    struct train_segment segments[PIECES], *segments_gpu;
+    struct train_update u = {.gradient_type = gradient_type,
+                             .working_type = working_type,
+                             .momentum = 0.9f,
+                             .decay = 0.01f,
+                             .trust = trust,
+                             .find_scale = find};
+    size_t total = 0;
+    for (uint32_t s = 0; s < PIECES; s++) {
+        segments[s] = (struct train_segment){.first = u.chunk_count, .decays = s != 1};
+        for (size_t at = 0; at < sizes[s]; at += TRAIN_CHUNK)
+            chunks[u.chunk_count++] = (struct train_chunk){
+                total + at, (uint32_t)(sizes[s] - at < TRAIN_CHUNK ? sizes[s] - at : TRAIN_CHUNK),
+                s};
+        segments[s].chunks = u.chunk_count - segments[s].first;
+        total += sizes[s];
+    }
+    char shape[100];
+    snprintf(shape, sizeof shape, "to %s, trust %g, search %d, infinite %d",
+             type_name(working_type), trust, find, infinite);
+    struct vector p = vector_random(total, ALNICO_FLOAT32, &state, 0, 1),
+                  v = vector_random(total, ALNICO_FLOAT32, &state, 0, 1),
+                  g = vector_random(total, gradient_type, &state, 0, 100),
+                  working = vector_poisoned(total, working_type);
+    if (infinite) {
+        g.host[total - 3] = INFINITY;
+        vector_put(&g);
+    }
+    float *sums,
+        control[CONTROLS] = {
+            [CONTROL_RATE] = 0.1f, [CONTROL_LOSS_SCALE] = 128, [CONTROL_GOOD_STEPS] = 1999};
+    unsigned *bad;
+    GPU(cudaMalloc((void **)&chunks_gpu, sizeof chunks));
+    GPU(cudaMalloc((void **)&segments_gpu, sizeof segments));
+    GPU(cudaMalloc((void **)&sums, (2 * 16 + PIECES) * sizeof *sums));
+    GPU(cudaMalloc((void **)&bad, sizeof *bad));
+    GPU(cudaMemset(bad, 0, sizeof *bad));
+    GPU(cudaMemcpy(chunks_gpu, chunks, sizeof chunks, cudaMemcpyHostToDevice));
+    GPU(cudaMemcpy(segments_gpu, segments, sizeof segments, cudaMemcpyHostToDevice));
+    GPU(cudaMemcpy(gpu.control, control, sizeof control, cudaMemcpyHostToDevice));
+    u.segment_count = PIECES;
+    u.chunks = chunks_gpu;
+    u.segments = segments_gpu;
+    u.parameters = p.gpu;
+    u.velocity = v.gpu;
+    u.gradients = g.gpu;
+    u.working = working.gpu;
+    u.count = total;
+    u.sums = sums;
+    u.bad = bad;
+    double *p_expected = doubles(total), *v_expected = doubles(total);
+    size_t at = 0;
+    for (size_t s = 0; s < PIECES; s++) {
+        double weights = 0, gradients = 0, decay = s != 1 ? 0.01 : 0, factor = 1;
+        for (size_t i = at; i < at + sizes[s]; i++) {
+            weights += pow((double)p.host[i], 2);
+            gradients += pow(g.host[i] / 128.0, 2);
+        }
+        if (trust > 0 && s != 1)
+            factor = (double)trust * sqrt(weights) / (sqrt(gradients) + 0.01 * sqrt(weights));
+        for (size_t i = at; i < at + sizes[s]; i++) {
+            const double slope = factor * (g.host[i] / 128.0 + decay * p.host[i]);
+            v_expected[i] = (double)0.9f * v.host[i] + slope;
+            p_expected[i] = p.host[i] - (double)0.1f * v_expected[i];
+            if (find && infinite) {
+                v_expected[i] = v.host[i];
+                p_expected[i] = p.host[i];
+            }
+        }
+        at += sizes[s];
+    }
+    launched(train_refresh(&gpu, &u), "train_refresh");
+    launched(train_update(&gpu, &u), "train_update");
+    vector_get(&p);
+    vector_get(&v);
+    vector_get(&working);
+    GPU(cudaMemcpy(control, gpu.control, sizeof control, cudaMemcpyDeviceToHost));
+    check_close(say("update", gradient_type, shape, "parameters"), p.host, p_expected, total, 1e-5,
+                1e-5);
+    check_close(say("update", gradient_type, shape, "velocity"), v.host, v_expected, total, 1e-5,
+                1e-5);
+    check_close(say("update", gradient_type, shape, "working"), working.host, p_expected, total,
+                1e-5, type_epsilon(working_type));
+    const double scale = !find ? 128 : infinite ? 64 : 256, good = find ? 0 : 1999;
+    const double wanted[CONTROLS] = {
+        [CONTROL_RATE] = 0.1, [CONTROL_LOSS_SCALE] = scale, [CONTROL_GOOD_STEPS] = good};
+    check_close(say("update", gradient_type, shape, "rate, loss scale, good steps"), control,
+                wanted, CONTROLS, 1e-6, 0);
+    vector_free(&p);
+    vector_free(&v);
+    vector_free(&g);
+    vector_free(&working);
+    free(p_expected);
+    free(v_expected);
+    GPU(cudaFree(chunks_gpu));
+    GPU(cudaFree(segments_gpu));
+    GPU(cudaFree(sums));
+    GPU(cudaFree(bad));
+}
+
+static void check_updates(void)
+{
+    for (size_t g = 0; g < 3; g++)
+        for (size_t w = 0; w < 3; w++)
+            for (int k = 0; k < 2; k++)
+                update_check(types[g], types[w], k ? 0.02f : 0, false, false);
+    for (size_t g = 0; g < 3; g++)
+        for (int infinite = 0; infinite < 2; infinite++)
+            update_check(types[g], ALNICO_FLOAT16, 0, true, infinite);
+}
+
+static void gpu_open(void)
+{
+    struct cudaDeviceProp properties;
+    int device = 0;
+    GPU(cudaGetDevice(&device));
+    GPU(cudaGetDeviceProperties(&properties, device));
+    gpu.multiprocessors = properties.multiProcessorCount;
+    gpu.early = train_norm_early();
+    cudaStream_t stream;
+    GPU(cudaStreamCreate(&stream));
+    gpu.stream = stream;
+    GPU(cudaMalloc(&gpu.scratch, TRAIN_SCRATCH_BYTES));
+    GPU(cudaMemset(gpu.scratch, 0, TRAIN_SCRATCH_BYTES));
+    const float control[CONTROLS] = {[CONTROL_RATE] = 0.1f, [CONTROL_LOSS_SCALE] = 128};
+    GPU(cudaMalloc((void **)&gpu.control, sizeof control));
+    GPU(cudaMemcpy(gpu.control, control, sizeof control, cudaMemcpyHostToDevice));
+    GPU(cudaDeviceSynchronize());
+    printf("%s, %d multiprocessors\n", properties.name, gpu.multiprocessors);
+}
+
+int main(void)
+{
+    gpu_require(1);
+    gpu_open();
+    state = 2026;
+    int (*const loads[])(void) = {
+        train_norm_load, train_norm_backward_load, train_norm_pool_load, train_pointwise_load,
+        train_pool_load, train_loss_load,          train_update_load};
+    for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
+        launched(loads[i](), "loading kernels");
+    check_small();
+    check_folds();
+    check_pools();
+    check_norm_pools();
+    check_nans();
+    check_updates();
+    check_norms();
+    check_rows();
+    check_spread();
+    return check_result("train kernels");
+}

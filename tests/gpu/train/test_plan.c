@@ -1,0 +1,283 @@
+/* The plans that the cuDNN kernels ask for, replayed: whatever is read is still what was written.
+ * Needs no GPU. One process for each set of ways, since the environment is read once. */
+#include "tests/train/cases.h"
+#include "train/kernels/cudnn/methods.h"
+#include "train/models/models.h"
+#include "train/trainer/replica.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Who wrote each line of the allocation last: a place of the plan. */
+struct replay {
+    const struct plan *plan;
+    const void **owner;
+    const char *name;
+    size_t wrong, shared;
+    size_t scratch; /* bytes, forward */
+};
+
+static void replay_write(struct replay *r, const size_t *place, size_t bytes)
+{
+    for (size_t i = 0; i < (bytes + PLAN_LINE - 1) / PLAN_LINE; i++)
+        r->owner[*place / PLAN_LINE + i] = place;
+}
+
+static void replay_read(struct replay *r, const size_t *place, size_t bytes, size_t s,
+                        const char *what)
+{
+    for (size_t i = 0; i < (bytes + PLAN_LINE - 1) / PLAN_LINE; i++)
+        if (r->owner[*place / PLAN_LINE + i] != place) {
+            if (r->wrong++ < 5)
+                printf("FAIL %s: step %zu: %s was overwritten\n", r->name, s, what);
+            return;
+        }
+}
+
+static struct step_needs needs_of(const struct replay *r, size_t s)
+{
+    struct step_needs needs = {0};
+    kernels_cudnn.rules.needs(r->plan, &r->plan->steps[s], &needs);
+    return needs;
+}
+
+static size_t bytes_of(const struct replay *r, size_t tensor)
+{
+    return tensor ? kernels_cudnn.rules.bytes(r->plan, tensor) : 0;
+}
+
+static void forward(struct replay *r, size_t s)
+{
+    const struct step *step = &r->plan->steps[s];
+    const struct step_needs needs = needs_of(r, s);
+    replay_write(r, &step->saved, needs.saved);
+    replay_write(r, &step->scratch[0], needs.scratch[0]);
+    replay_write(r, &r->plan->values[step->out], bytes_of(r, step->out));
+    for (size_t i = 0; i < step->inputs; i++)
+        replay_read(r, &r->plan->values[step->in[i]], bytes_of(r, step->in[i]), s, "a value");
+    replay_read(r, &step->scratch[0], needs.scratch[0], s, "scratch");
+    r->scratch += needs.scratch[0];
+}
+
+/* What a step reads backward. */
+static void reads(struct replay *r, size_t s)
+{
+    const struct step *step = &r->plan->steps[s];
+    const struct step_needs needs = needs_of(r, s);
+    for (size_t i = 0; i < step->inputs; i++)
+        if (needs.in[i])
+            replay_read(r, &r->plan->values[step->in[i]], bytes_of(r, step->in[i]), s, "an input");
+    if (needs.out)
+        replay_read(r, &r->plan->values[step->out], bytes_of(r, step->out), s, "its output");
+    if (s + 1 < r->plan->count)
+        replay_read(r, &r->plan->diffs[step->out], bytes_of(r, step->out), s, "its gradient");
+    replay_read(r, &step->saved, needs.saved, s, "what was saved");
+    replay_read(r, &step->scratch[1], needs.scratch[1], s, "scratch");
+}
+
+/* Whether the gradient of in[i] may begin where it does, over something that the step reads: the
+ * rules allow it, and it is the same place. */
+static bool shares(const struct replay *r, size_t s, size_t i)
+{
+    const struct step *step = &r->plan->steps[s];
+    const struct step_needs needs = needs_of(r, s);
+    const size_t t = step->in[i], at = r->plan->diffs[t];
+    return (needs.over_value[i] && at == r->plan->values[t]) ||
+           (needs.over_gradient[i] && at == r->plan->diffs[step->out]);
+}
+
+/* Writes those gradients that the step has still to read what is under, or the others. */
+static void gradients(struct replay *r, size_t s, bool sharing)
+{
+    const struct step *step = &r->plan->steps[s];
+    for (size_t i = 0; i < step->inputs; i++) {
+        const size_t t = step->in[i];
+        if (!t || step->accumulate[i] || shares(r, s, i) != sharing)
+            continue;
+        replay_write(r, &r->plan->diffs[t], bytes_of(r, t));
+        r->shared += sharing;
+    }
+}
+
+static void backward(struct replay *r, size_t s)
+{
+    const struct step *step = &r->plan->steps[s];
+    const struct step_needs needs = needs_of(r, s);
+    replay_write(r, &step->scratch[1], needs.scratch[1]);
+    gradients(r, s, false);
+    reads(r, s);
+    gradients(r, s, true);
+    for (size_t i = 0; i < step->inputs; i++)
+        if (step->in[i])
+            replay_read(r, &r->plan->diffs[step->in[i]], bytes_of(r, step->in[i]), s,
+                        "a gradient that it makes or adds to");
+}
+
+static size_t parameters_from(const struct plan *plan, size_t first)
+{
+    size_t count = 0;
+    for (size_t i = first; i < plan->network->count; i++)
+        count += plan->network->nodes[i].weight.count + plan->network->nodes[i].bias.count;
+    return count;
+}
+
+/* The gradients that are called final are those that were made. */
+static void filled(struct replay *r, size_t s)
+{
+    const struct plan *plan = r->plan;
+    const size_t made = parameters_from(plan, plan->steps[s].first);
+    if (plan->steps[s].filled == made)
+        return;
+    printf("FAIL %s: step %zu: %zu gradients are called final, expected %zu\n", r->name, s,
+           plan->steps[s].filled, made);
+    r->wrong++;
+}
+
+/* What all replays together came upon. */
+struct found {
+    size_t shared, scratch;
+};
+
+static size_t check_network(const char *name, const struct network *network, struct found *found)
+{
+    struct plan *plan;
+    if (plan_create(network, &kernels_cudnn.rules, 3, PRECISION_BF16, &plan)) {
+        printf("FAIL %s: no plan\n", name);
+        return 1;
+    }
+    struct replay r = {plan, calloc(plan->bytes / PLAN_LINE + 1, sizeof(void *)), name, 0, 0, 0};
+    for (size_t s = 0; s < plan->count; s++)
+        forward(&r, s);
+    for (size_t s = plan->count; s-- > 0;) {
+        backward(&r, s);
+        filled(&r, s);
+    }
+    found->shared += r.shared;
+    found->scratch += r.scratch;
+    free(r.owner);
+    plan_destroy(plan);
+    return r.wrong;
+}
+
+static size_t check_all(struct found *found)
+{
+    size_t wrong = 0;
+    for (size_t i = 0; i < NETWORK_CASES; i++) {
+        struct network *network = case_network(&network_cases[i]);
+        wrong += check_network(network_cases[i].name, network, found);
+        network_destroy(network);
+    }
+    for (size_t m = 0; m < MODELS; m++) {
+        struct network *network;
+        if (model_network(models_all[m], 64, 64, 3, 10, &network))
+            continue; /* images too small for it */
+        wrong += check_network(models_all[m]->name, network, found);
+        network_destroy(network);
+    }
+    return wrong;
+}
+
+/* What the variable says, and what is then taken. */
+struct setting {
+    const char *text;
+    unsigned taken; /* 1 << each way */
+    unsigned number, unknown;
+};
+enum { ALL = (1 << WAYS) - 1 };
+static const struct setting settings[] = {
+    {"", ALL, 0, 0},
+    {"no-sums,stem", ALL & ~(1 << WAY_SUMS), 0, 0},
+    {"sums=2,no-stem,no-rows", ALL & ~(1 << WAY_STEM | 1 << WAY_ROWS), 2, 0},
+    {"stem,no-stem,no-sums", ALL & ~(1 << WAY_STEM | 1 << WAY_SUMS), 0, 0},
+    {"stems,,no-ste,no-sums,stem=x=,no-rows", ALL & ~(1 << WAY_SUMS | 1 << WAY_ROWS), 0, 2},
+    {"no-rows", ALL & ~(1 << WAY_ROWS), 0, 0},
+    {"rows=2,no-rows,no-stem,no-sums,no-products,no-spread,no-early", 0, 0, 0},
+    {"no-stem,no-sums,no-products,no-spread,no-early", 1 << WAY_ROWS, 0, 0},
+};
+
+static size_t check_names(const struct setting *setting)
+{
+    size_t wrong = 0;
+    for (int way = 0; way < WAYS; way++)
+        wrong += way_taken((enum cudnn_way)way) != (setting->taken >> way & 1);
+    wrong += way_number(WAY_SUMS) != setting->number;
+    wrong += ways_unknown() != setting->unknown;
+    if (wrong)
+        printf("FAIL '%s' is misunderstood\n", setting->text);
+    return wrong;
+}
+
+/* What processes report: bytes planned for a batch of each residual network for large images. */
+static const struct model *const large[] = {&model_resnet18, &model_resnet50, &model_resnet152};
+enum { LARGE = sizeof large / sizeof *large, SETTINGS = sizeof settings / sizeof *settings };
+typedef size_t planned[LARGE][PRECISIONS];
+
+static size_t measure(planned bytes)
+{
+    size_t failed = 0;
+    for (size_t m = 0; m < LARGE; m++) {
+        struct network *network;
+        if (model_network(large[m], 224, 224, 3, 1000, &network))
+            return 1;
+        for (int p = 0; p < PRECISIONS; p++) {
+            struct plan *plan = NULL;
+            failed += plan_create(network, &kernels_cudnn.rules, 256, (enum precision)p, &plan) !=
+                      ALNICO_SUCCESS;
+            bytes[m][p] = plan ? plan->bytes : 0;
+            plan_destroy(plan);
+        }
+        network_destroy(network);
+    }
+    return failed;
+}
+
+/* The exit status of a process with this setting. Only `rows` wants scratch forward. */
+static int check_setting(const struct setting *setting, planned bytes)
+{
+    struct found found = {0};
+    setenv("ALNICO_TRAIN_WAYS", setting->text, 1);
+    const size_t wrong = check_names(setting) + check_all(&found) + measure(bytes);
+    printf("ways '%s': %zu wrong, %zu gradients written over something, %zu bytes of scratch\n",
+           setting->text, wrong, found.shared, found.scratch);
+    fflush(stdout);
+    return wrong || !found.shared || (found.scratch > 0) != (setting->taken >> WAY_ROWS & 1);
+}
+
+/* What `rows` expands finds room: no plan is larger for it. */
+static int check_room(planned bytes[SETTINGS])
+{
+    int failed = 0, compared = 0;
+    for (size_t i = 0; i < SETTINGS; i++)
+        for (size_t k = 0; k < SETTINGS; k++) {
+            if (settings[k].taken != (settings[i].taken | 1 << WAY_ROWS) || i == k)
+                continue;
+            compared++;
+            for (size_t m = 0; m < LARGE * PRECISIONS; m++)
+                failed += bytes[k][m / PRECISIONS][m % PRECISIONS] >
+                          bytes[i][m / PRECISIONS][m % PRECISIONS];
+        }
+    printf("rows: %d of %d plans take more memory with it\n", failed,
+           compared * LARGE * PRECISIONS);
+    return failed || compared < 3;
+}
+
+int main(void)
+{
+    int failed = 0;
+    planned *bytes = mmap(NULL, SETTINGS * sizeof *bytes, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (bytes == MAP_FAILED)
+        return EXIT_FAILURE;
+    for (size_t i = 0; i < SETTINGS; i++) {
+        int status = 1;
+        const pid_t child = fork();
+        if (child == 0)
+            _exit(check_setting(&settings[i], bytes[i]));
+        waitpid(child, &status, 0);
+        failed += status != 0;
+    }
+    failed += check_room(bytes);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

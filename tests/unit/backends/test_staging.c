@@ -1,0 +1,472 @@
+/* Messages of a device whose memory the host does not reach, on a device made of the CPU's streams:
+ * its addresses are not the host's, so that whatever loads or stores there by itself crashes. And
+ * the ring of pinned memory. */
+#include "comm/backends/host/staging.h"
+
+#include "base/status.h"
+#include "comm/algorithms/algorithm.h"
+#include "comm/communicator/comm.h"
+#include "tests/support/cases.h"
+#include "tests/support/far.h"
+#include "tests/support/ranks.h"
+#include "train/base/random.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/patience.h"
+
+static uint64_t seed;
+
+/* ---- The device ---- */
+
+static void *far_alloc(void *context, size_t bytes, bool registered)
+{
+    return far_of(cases_memory_cpu.alloc(context, bytes, registered));
+}
+
+static void far_free(void *context, void *memory)
+{
+    cases_memory_cpu.free(context, host_of(memory));
+}
+
+static void far_move(void *context, void *to, const void *from, size_t bytes)
+{
+    (void)context;
+    memcpy(host_of(to), host_of(from), bytes);
+}
+
+/* ---- Ranks on it ---- */
+
+struct seat {
+    alnico_stream_t stream;
+    alnico_comm_t comm, twin;
+};
+
+static void seat_open(struct seat *s, struct rank *rank, const char *algorithm)
+{
+    REQUIRE_STATUS(alnico_stream_create(&s->stream), ALNICO_SUCCESS);
+    s->comm = far_comm(rank, s->stream);
+    s->comm->transport->sends_first = rank->rank % 2 == 0;
+    REQUIRE_STATUS(alnico_comm_set_algorithm(s->comm, ALNICO_ALLREDUCE, algorithm), ALNICO_SUCCESS);
+    s->twin = ranks_comm(rank, NULL);
+}
+
+static void seat_close(struct seat *s)
+{
+    alnico_comm_destroy(s->comm);
+    alnico_comm_destroy(s->twin);
+    alnico_stream_destroy(s->stream);
+}
+
+static void run_cases(struct rank *rank)
+{
+    static const size_t counts[] = {0, 1, 1000, 4001, 70001};
+    static const char *const algorithms[] = {"recursive_doubling", "rabenseifner", "ring"};
+    for (int i = 0; i < 3; i++) {
+        struct seat s;
+        seat_open(&s, rank, algorithms[i]);
+        struct cases_memory memory = {
+            .alloc = far_alloc, .free = far_free, .put = far_move, .get = far_move, .twin = s.twin};
+        struct cases cases = {.memory = &memory,
+                              .comm = s.comm,
+                              .counts = counts,
+                              .number = sizeof counts / sizeof *counts,
+                              .thin = i > 0 || rank->size != 3 || ranks_sanitized(),
+                              .seed = seed};
+        cases_run_table(&cases);
+        REQUIRE(cases.run > 0 && cases.refused == 0);
+        seat_close(&s);
+    }
+}
+
+static void every_case_is_right(void **state)
+{
+    (void)state;
+    atomic_store(&far_copies, 0);
+    atomic_store(&far_short_copies, 0);
+    for (int size = 1; size <= 4; size += size == 1 ? 2 : 1)
+        ranks_run(size, run_cases, NULL);
+    assert_true(atomic_load(&far_copies) > 0);
+    assert_true(atomic_load(&far_short_copies) > 0);
+}
+
+/* ---- Many at once ---- */
+
+enum { CALLS = 3000, MOST = 40000 };
+
+/* More than the ring holds are given to the stream before it may begin: some go the way of long
+ * ones, on each rank others. Every call's input is the result of the one before. */
+struct barrier {
+    atomic_bool go;
+};
+
+static void hold(void *argument)
+{
+    struct barrier *barrier = argument;
+    while (!atomic_load(&barrier->go))
+        nap_us(50);
+}
+
+static void run_many(struct rank *rank)
+{
+    struct seat s;
+    struct barrier barrier = {false};
+    uint64_t generator = seed;
+    uint32_t *x = calloc(MOST, sizeof *x);
+    uint32_t expected = 1;
+    REQUIRE(x != NULL);
+    seat_open(&s, rank, "recursive_doubling");
+    for (int i = 0; i < MOST; i++)
+        x[i] = 1;
+    REQUIRE_STATUS(alnico_stream_enqueue(s.stream, hold, &barrier), ALNICO_SUCCESS);
+    for (int i = 0; i < CALLS; i++) {
+        bool large = random_next(&generator) % 100 == 0;
+        size_t count = large ? MOST : 1 + random_next(&generator) % 300;
+        bool nonblocking = random_next(&generator) % 8 == 0;
+        alnico_request_t request;
+        if (nonblocking) {
+            REQUIRE_STATUS(alnico_iallreduce(far_of(x), far_of(x), count, ALNICO_UINT32, ALNICO_SUM,
+                                             s.comm, &request),
+                           ALNICO_SUCCESS);
+            REQUIRE_STATUS(alnico_wait(&request), ALNICO_SUCCESS);
+        } else {
+            REQUIRE_STATUS(
+                alnico_allreduce(far_of(x), far_of(x), count, ALNICO_UINT32, ALNICO_SUM, s.comm),
+                ALNICO_SUCCESS);
+        }
+        expected *= (uint32_t)rank->size; /* element 0 is in every call */
+        if (i == 100 + 1500 * rank->rank)
+            atomic_store(&barrier.go, true);
+    }
+    atomic_store(&barrier.go, true);
+    REQUIRE_STATUS(alnico_synchronize(s.comm), ALNICO_SUCCESS);
+    REQUIRE(x[0] == expected);
+    seat_close(&s);
+    free(x);
+}
+
+static void calls_queue_up_beyond_the_ring(void **state)
+{
+    (void)state;
+    ranks_run(3, run_many, NULL);
+}
+
+/* Nonblocking ones of both lengths, joined in another order. */
+static void run_requests(struct rank *rank)
+{
+    enum { FLYING = 12, COUNT = 20000 };
+    struct seat s;
+    seat_open(&s, rank, "ring");
+    int64_t *x = calloc(FLYING * COUNT, sizeof *x);
+    REQUIRE(x != NULL);
+    for (int round = 0; round < 20; round++) {
+        alnico_request_t requests[FLYING];
+        for (int i = 0; i < FLYING * COUNT; i++)
+            x[i] = rank->rank + i + round;
+        for (int i = 0; i < FLYING; i++)
+            REQUIRE_STATUS(alnico_iallreduce(ALNICO_IN_PLACE, far_of(x + i * COUNT),
+                                             i % 2 ? COUNT : 50, ALNICO_INT64, ALNICO_SUM, s.comm,
+                                             &requests[i]),
+                           ALNICO_SUCCESS);
+        for (int i = FLYING - 1; i >= 0; i--)
+            REQUIRE_STATUS(i % 3 ? alnico_request_synchronize(&requests[i])
+                                 : alnico_wait(&requests[i]),
+                           ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_synchronize(s.comm), ALNICO_SUCCESS);
+        for (int i = 0; i < FLYING; i++)
+            for (int k = 0; k < COUNT; k++) {
+                int64_t own = i * COUNT + k + round;
+                bool reduced = i % 2 || k < 50;
+                REQUIRE(x[i * COUNT + k] == (reduced ? 2 * own + 1 : own + rank->rank));
+            }
+    }
+    seat_close(&s);
+    free(x);
+}
+
+static void requests_of_all_lengths_overlap(void **state)
+{
+    (void)state;
+    ranks_run(2, run_requests, NULL);
+}
+
+/* More than the chunks' memory holds at once, one behind the other. */
+static void run_long(struct rank *rank)
+{
+    enum { FLYING = 3, COUNT = 800001 };
+    struct seat s;
+    alnico_request_t requests[FLYING];
+    seat_open(&s, rank, "rabenseifner");
+    int32_t *x = malloc(FLYING * COUNT * sizeof *x);
+    REQUIRE(x != NULL);
+    for (int i = 0; i < FLYING * COUNT; i++)
+        x[i] = i * (rank->rank + 1);
+    for (int i = 0; i < FLYING; i++)
+        REQUIRE_STATUS(alnico_iallreduce(ALNICO_IN_PLACE, far_of(x + i * COUNT),
+                                         (size_t)(COUNT - i), ALNICO_INT32, ALNICO_SUM, s.comm,
+                                         &requests[i]),
+                       ALNICO_SUCCESS);
+    for (int i = 0; i < FLYING; i++)
+        REQUIRE_STATUS(alnico_request_synchronize(&requests[i]), ALNICO_SUCCESS);
+    for (int i = 0; i < FLYING * COUNT; i++) {
+        bool reduced = i % COUNT < COUNT - i / COUNT;
+        REQUIRE(x[i] == i * (reduced ? 6 : rank->rank + 1));
+    }
+    seat_close(&s);
+    free(x);
+}
+
+static void long_ones_use_their_memory_again(void **state)
+{
+    (void)state;
+    ranks_run(3, run_long, NULL);
+}
+
+/* ---- Failure ---- */
+
+/* Rank 1 does not come: rank 0's stream goes on, and its short result is as it was. */
+static void run_alone(struct rank *rank)
+{
+    enum { COUNT = 300000 };
+    bool nonblocking = *(int *)rank->argument % 2;
+    size_t count = *(int *)rank->argument / 2 ? COUNT : 100;
+    struct seat s;
+    int32_t *from = calloc(COUNT, sizeof *from), *to = malloc(COUNT * sizeof *to);
+    REQUIRE(from && to);
+    memset(to, 0x33, COUNT * sizeof *to);
+    seat_open(&s, rank, "recursive_doubling");
+    s.comm->family->settings.timeout = 0.3;
+    if (rank->rank == 0) {
+        alnico_request_t request;
+        if (nonblocking) {
+            REQUIRE_STATUS(alnico_iallreduce(far_of(from), far_of(to), count, ALNICO_INT32,
+                                             ALNICO_SUM, s.comm, &request),
+                           ALNICO_SUCCESS);
+            REQUIRE_STATUS(alnico_request_synchronize(&request), ALNICO_ERROR_TIMEOUT);
+        } else {
+            REQUIRE_STATUS(
+                alnico_allreduce(far_of(from), far_of(to), count, ALNICO_INT32, ALNICO_SUM, s.comm),
+                ALNICO_SUCCESS);
+        }
+        REQUIRE_STATUS(alnico_stream_synchronize(s.stream), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_synchronize(s.comm), ALNICO_ERROR_TIMEOUT);
+        ranks_require_detail("rank 1 did not come");
+        REQUIRE_STATUS(
+            alnico_allreduce(far_of(from), far_of(to), 1, ALNICO_INT32, ALNICO_SUM, s.comm),
+            ALNICO_ERROR_TIMEOUT);
+        for (size_t i = 0; i < COUNT; i++)
+            REQUIRE(to[i] == 0x33333333);
+    }
+    ranks_barrier(rank);
+    seat_close(&s);
+    free(from);
+    free(to);
+}
+
+static void missing_rank_leaves_the_result_alone(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        ranks_run(2, run_alone, &i);
+}
+
+static void *release_late(void *argument)
+{
+    struct barrier *barrier = argument;
+    nap_us(200000);
+    atomic_store(&barrier->go, true);
+    return NULL;
+}
+
+/* Two blocks from rank 1, or one from each. */
+static alnico_status_t receive_two(struct seat *s, int rank, int32_t *to, size_t count,
+                                   bool messages)
+{
+    int32_t *from = to + 2 * count;
+    if (!messages)
+        return alnico_alltoall(far_of(from), far_of(to), count, ALNICO_INT32, s->comm);
+    alnico_status_t status = alnico_group_begin(s->comm);
+    for (size_t i = 0; i < 2 && status == ALNICO_SUCCESS; i++)
+        status = rank == 0 ? alnico_recv(far_of(to + i * count), count, ALNICO_INT32, 1, s->comm)
+                           : alnico_send(far_of(from), count, ALNICO_INT32, 0, s->comm);
+    return status == ALNICO_SUCCESS ? alnico_group_end(s->comm, NULL) : status;
+}
+
+/* Rank 0's second copy to the device fails while the first waits: it has ended when the call
+ * has. */
+static void run_failing_copy(struct rank *rank)
+{
+    enum { COUNT = 20000 };
+    bool messages = *(int *)rank->argument;
+    struct seat s;
+    struct barrier barrier = {false};
+    pthread_t thread;
+    int32_t *memory = calloc((size_t)4 * COUNT, sizeof *memory);
+    REQUIRE(memory != NULL);
+    seat_open(&s, rank, "ring");
+    if (rank->rank == 0) {
+        far_fail_second(s.comm->staging->in);
+        REQUIRE_STATUS(alnico_stream_enqueue(s.comm->staging->in, hold, &barrier), ALNICO_SUCCESS);
+        REQUIRE(pthread_create(&thread, NULL, release_late, &barrier) == 0);
+    }
+    REQUIRE_STATUS(receive_two(&s, rank->rank, memory, COUNT, messages), ALNICO_SUCCESS);
+    if (rank->rank == 0) {
+        REQUIRE_STATUS(alnico_synchronize(s.comm), ALNICO_ERROR_SYSTEM);
+        REQUIRE(atomic_load(&barrier.go));
+        pthread_join(thread, NULL);
+        far_fail_second(NULL);
+    } else {
+        alnico_synchronize(s.comm);
+    }
+    ranks_barrier(rank);
+    seat_close(&s);
+    free(memory);
+}
+
+static void copies_before_one_that_fails_end_too(void **state)
+{
+    (void)state;
+    for (int messages = 0; messages < 2; messages++)
+        ranks_run(2, run_failing_copy, &messages);
+}
+
+/* ---- The ring ---- */
+
+enum { HELD = 64 };
+
+struct held {
+    unsigned region;
+    size_t bytes;
+    unsigned char *memory, mark;
+    bool used;
+};
+
+static void check_held(const struct held *h)
+{
+    for (size_t i = 0; i < h->bytes; i++)
+        if (h->memory[i] != h->mark)
+            fail_msg("byte %zu of a region of %zu is %d, not %d (seed %llu)", i, h->bytes,
+                     h->memory[i], h->mark, (unsigned long long)seed);
+}
+
+/* Regions in use never overlap, whatever the order in which they are given back, and all of it is
+ * used again. */
+static void regions_do_not_overlap(void **state)
+{
+    (void)state;
+    struct staging *staging;
+    struct held held[HELD] = {0};
+    uint64_t generator = seed;
+    int taken = 0, refused = 0;
+    assert_int_equal(staging_create(&device_cpu, &staging), ALNICO_SUCCESS);
+    for (int i = 0; i < 20000; i++) {
+        struct held *h = &held[random_next(&generator) % HELD];
+        if (h->used) {
+            check_held(h);
+            staging_give(staging, h->region);
+            h->used = false;
+            continue;
+        }
+        h->bytes = random_next(&generator) % (i % 3 ? 2000 : 2 * STAGING_SHORT_BYTES);
+        h->memory = (unsigned char *)staging_take(staging, h->bytes, &h->region);
+        refused += !h->memory;
+        taken += h->memory != NULL;
+        h->used = h->memory != NULL;
+        if (!h->used)
+            continue;
+        assert_int_equal((uintptr_t)h->memory % 64, 0);
+        assert_true((char *)h->memory + h->bytes <= staging->memory + STAGING_RING_BYTES);
+        memset(h->memory, h->mark = (unsigned char)i, h->bytes);
+    }
+    assert_true(taken > 1000 && refused > 0);
+    for (int i = 0; i < HELD; i++)
+        if (held[i].used)
+            staging_give(staging, held[i].region);
+    unsigned region;
+    assert_non_null(staging_take(staging, STAGING_RING_BYTES - 64, &region));
+    assert_null(staging_take(staging, 1, &region));
+    staging_give(staging, region);
+    assert_null(staging_take(staging, STAGING_RING_BYTES, &region));
+    staging_destroy(staging);
+    staging_destroy(NULL);
+}
+
+static void regions_are_bounded(void **state)
+{
+    (void)state;
+    struct staging *staging;
+    unsigned regions[STAGING_REGIONS], more;
+    assert_int_equal(staging_create(&device_cpu, &staging), ALNICO_SUCCESS);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < STAGING_REGIONS; i++)
+            assert_non_null(staging_take(staging, 8, &regions[i]));
+        assert_null(staging_take(staging, 8, &more));
+        for (int i = 0; i < STAGING_REGIONS; i++)
+            staging_give(staging, regions[(i * 7 + round) % STAGING_REGIONS]);
+    }
+    staging_destroy(staging);
+}
+
+/* ---- Ranks on one device ---- */
+
+static _Thread_local const char *device_name;
+
+static void tell_name(char *out, size_t bytes)
+{
+    snprintf(out, bytes, "%s", device_name);
+}
+
+static void meet_on_devices(struct rank *rank)
+{
+    static const char *const names[] = {"07:00", "09:00", "07:00"};
+    struct device_ops named = *far_device();
+    struct local_hub *mine = rank->rank == 0 ? local_hub_create(rank->size) : NULL, *all[8];
+    struct transport *transport;
+    alnico_comm_t comm = NULL;
+    named.identify = tell_name;
+    device_name = names[rank->rank];
+    REQUIRE(rank->bootstrap.allgather(rank->bootstrap.context, &mine, all, sizeof mine) == 0);
+    REQUIRE_STATUS(transport_local_create(all[0], rank->rank, &transport), ALNICO_SUCCESS);
+    alnico_status_t status = comm_build(transport, NULL, &named, NULL, "test", &comm);
+    if (rank->size == 3) {
+        REQUIRE_STATUS(status, ALNICO_ERROR_ARGUMENT);
+        ranks_require_detail("test: ranks 0 and 2 are both on GPU 07:00 of one host");
+    } else {
+        REQUIRE_STATUS(status, ALNICO_SUCCESS);
+        alnico_comm_destroy(comm);
+    }
+}
+
+static void ranks_on_one_device_are_named(void **state)
+{
+    (void)state;
+    ranks_run(2, meet_on_devices, NULL);
+    ranks_run(3, meet_on_devices, NULL);
+}
+
+int main(void)
+{
+    const char *given = getenv("TEST_SEED");
+    seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+    printf("TEST_SEED=%llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(regions_do_not_overlap),
+        cmocka_unit_test(regions_are_bounded),
+        cmocka_unit_test(every_case_is_right),
+        cmocka_unit_test(calls_queue_up_beyond_the_ring),
+        cmocka_unit_test(requests_of_all_lengths_overlap),
+        cmocka_unit_test(long_ones_use_their_memory_again),
+        cmocka_unit_test(missing_rank_leaves_the_result_alone),
+        cmocka_unit_test(copies_before_one_that_fails_end_too),
+        cmocka_unit_test(ranks_on_one_device_are_named),
+    };
+    alarm(2 * WATCHDOG_S);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

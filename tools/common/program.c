@@ -1,0 +1,268 @@
+/* What the programs share: how they fail, what they say about the machine, JSON files. Main
+ * thread. */
+#include "tools/common/program.h"
+
+#include "device/topology.h"
+
+#include <argp.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <mpi.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+static bool mpi_is_running(void)
+{
+    int started = 0, ended = 0;
+    MPI_Initialized(&started);
+    MPI_Finalized(&ended);
+    return started && !ended;
+}
+
+void program_fail(const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fflush(stdout);
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
+    if (mpi_is_running()) {
+        usleep(200000); /* launchers drop what is still in their pipes when a rank aborts */
+        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+    }
+    exit(EXIT_FAILURE);
+}
+
+void program_refuse(const char *format, ...)
+{
+    int rank;
+    va_list arguments;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    va_start(arguments, format);
+    if (rank == 0) {
+        fprintf(stderr, "%s: ", program_invocation_short_name);
+        vfprintf(stderr, format, arguments);
+        fputc('\n', stderr);
+    }
+    va_end(arguments);
+    MPI_Finalize();
+    exit(EXIT_USAGE);
+}
+
+void program_check(alnico_status_t status, const char *what)
+{
+    if (status != ALNICO_SUCCESS)
+        program_fail("%s: %s: %s", what, alnico_status_string(status), alnico_error_detail());
+}
+
+/* NULL: no launcher started this process. */
+static const char *launch_text(void)
+{
+    static const char *const names[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
+                                        "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]))
+            return getenv(names[i]);
+    return NULL;
+}
+
+bool program_launched(void)
+{
+    return launch_text() != NULL;
+}
+
+int program_launch_rank(void)
+{
+    return program_launched() ? atoi(launch_text()) : 0;
+}
+
+int program_local_rank(void)
+{
+    MPI_Comm host;
+    int rank;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &rank);
+    MPI_Comm_free(&host);
+    return rank;
+}
+
+struct program_streams program_hush(int rank)
+{
+    struct program_streams streams = {-1, -1};
+    int null = rank > 0 ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
+    if (null < 0)
+        return streams;
+    fflush(stdout);
+    streams.out = dup(STDOUT_FILENO);
+    streams.err = dup(STDERR_FILENO);
+    dup2(null, STDOUT_FILENO);
+    dup2(null, STDERR_FILENO);
+    close(null);
+    return streams;
+}
+
+void program_unhush(struct program_streams streams)
+{
+    if (streams.out < 0)
+        return;
+    fflush(stdout);
+    dup2(streams.out, STDOUT_FILENO);
+    dup2(streams.err, STDERR_FILENO);
+    close(streams.out);
+    close(streams.err);
+}
+
+const char *program_mpi_library(void)
+{
+    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    for (char *c = text; *c; c++)
+        if (*c == '\t')
+            *c = ' ';
+    text[strcspn(text, "\n,")] = '\0';
+    return text;
+}
+
+const char *program_mpi_level(int level)
+{
+    switch (level) {
+    case MPI_THREAD_SINGLE:
+        return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED:
+        return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED:
+        return "MPI_THREAD_SERIALIZED";
+    default:
+        return "MPI_THREAD_MULTIPLE";
+    }
+}
+
+const char *program_cpu_name(void)
+{
+    static char name[128] = "unknown";
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"),
+                     strchr(line, ':') + 2);
+            break;
+        }
+    if (file)
+        fclose(file);
+    return name;
+}
+
+cJSON *program_machine(void)
+{
+    struct topology topology;
+    struct utsname kernel;
+    cJSON *machine = cJSON_CreateObject();
+    if (topology_read(&topology) == ALNICO_SUCCESS) {
+        cJSON_AddStringToObject(machine, "host", topology.host);
+        cJSON_AddNumberToObject(machine, "cores", topology.cores);
+        cJSON_AddNumberToObject(machine, "units", topology.units);
+        cJSON_AddNumberToObject(machine, "numa_nodes", topology.numa_nodes);
+        cJSON_AddNumberToObject(machine, "l1_bytes", (double)topology.l1);
+        cJSON_AddNumberToObject(machine, "l2_bytes", (double)topology.l2);
+        cJSON_AddNumberToObject(machine, "l3_bytes", (double)topology.l3);
+    }
+    cJSON_AddStringToObject(machine, "cpu", program_cpu_name());
+    if (uname(&kernel) == 0)
+        cJSON_AddStringToObject(machine, "kernel", kernel.release);
+    cJSON_AddStringToObject(machine, "compiler", __VERSION__);
+    return machine;
+}
+
+int program_threads(void)
+{
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *entry; tasks && (entry = readdir(tasks)) != NULL;)
+        count += entry->d_name[0] != '.';
+    if (tasks)
+        closedir(tasks);
+    return count;
+}
+
+const char *program_date(void)
+{
+    static char text[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    return text;
+}
+
+unsigned long long program_number(struct argp_state *state, const char *option, const char *text,
+                                  unsigned long long least, unsigned long long most)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
+        argp_error(state, "%s %s: expected a whole number from %llu to %llu", option, text, least,
+                   most);
+    return value;
+}
+
+bool program_choice(struct argp_state *state, const char *option, const char *text,
+                    const char *first, const char *second)
+{
+    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
+        argp_error(state, "%s %s: expected %s or %s", option, text, first, second);
+    return strcmp(text, second) == 0;
+}
+
+size_t program_size(struct argp_state *state, const char *option, const char *text, size_t least)
+{
+    static const char units[] = "KMG";
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 32 : *end) : NULL;
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    bool good = *text >= '0' && *text <= '9' && !errno && (!*end || (unit && !end[1]));
+    if (!good || value > SIZE_MAX >> shift || (size_t)value << shift < least)
+        argp_error(state, "%s %s: expected a size of at least %zu such as 8, 64K or 64M", option,
+                   text, least);
+    return (size_t)value << shift;
+}
+
+char *program_command(int argc, char **argv)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    for (int i = 0; out && i < argc; i++)
+        fprintf(out, "%s%s", i ? " " : "", argv[i]);
+    if (out)
+        fclose(out);
+    return text;
+}
+
+FILE *program_json_open(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (!file)
+        program_fail("--json %s: %s", path, strerror(errno));
+    return file;
+}
+
+void program_json_close(FILE *file, const cJSON *object)
+{
+    char *text = cJSON_Print(object);
+    bool written = text && fprintf(file, "%s\n", text) > 0;
+    if (fclose(file) != 0 || !written)
+        program_fail("--json: the file could not be written");
+    cJSON_free(text);
+}

@@ -1,0 +1,76 @@
+/* What the programs share: how they fail, and what they say about the machine. Main thread only. */
+#ifndef ALNICO_TOOLS_COMMON_PROGRAM_H
+#define ALNICO_TOOLS_COMMON_PROGRAM_H
+
+#include <alnico/alnico.h>
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { EXIT_USAGE = 2 };
+
+/* Prints "PROGRAM: text" to stderr and ends every rank with exit status 1. */
+_Noreturn void program_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* For a command line that all ranks know to be wrong, while MPI runs: rank 0 prints "PROGRAM: text",
+ * and every rank ends with EXIT_USAGE. */
+_Noreturn void program_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Fails with the status and the library's detail unless `status` is ALNICO_SUCCESS; `what` is the
+ * call. */
+void program_check(alnico_status_t status, const char *what);
+
+/* Whether an MPI launcher started this process, by its environment. */
+bool program_launched(void);
+
+/* The rank that the MPI launcher gave this process, from its environment, before MPI_Init; 0
+ * without. */
+int program_launch_rank(void);
+
+/* This rank's number among those of its host (collective over MPI_COMM_WORLD). */
+int program_local_rank(void);
+
+/* Silences stdout and stderr, so that one rank only prints a usage error or help; the returned
+ * token undoes it. A rank below 1 is not silenced. */
+struct program_streams {
+    int out, err;
+};
+struct program_streams program_hush(int rank);
+void program_unhush(struct program_streams streams);
+
+/* MPI's library version in one line, and the name of a thread level. */
+const char *program_mpi_library(void);
+const char *program_mpi_level(int level);
+
+/* {"host", "cpu", "cores", ...}: the machine that this rank runs on. The caller deletes it. */
+cJSON *program_machine(void);
+
+/* Model name of the processor. */
+const char *program_cpu_name(void);
+
+/* Threads that this process has now. */
+int program_threads(void);
+
+/* The current time as 2026-01-31T12:00:00Z. */
+const char *program_date(void);
+
+/* An option's value in bytes, at least `least`, with an optional K, M or G (of 1024); anything else
+ * is a usage error that names it. */
+struct argp_state;
+size_t program_size(struct argp_state *state, const char *option, const char *text, size_t least);
+
+/* A whole number within the bounds, and which of two words it is: false for the first. Likewise. */
+unsigned long long program_number(struct argp_state *state, const char *option, const char *text,
+                                  unsigned long long least, unsigned long long most);
+bool program_choice(struct argp_state *state, const char *option, const char *text,
+                    const char *first, const char *second);
+
+/* The command line as one text, which the caller frees; NULL if memory is lacking. */
+char *program_command(int argc, char **argv);
+
+/* Opens a file for --json before the work begins, and writes the object into it at the end; both
+ * fail the program if they cannot. */
+FILE *program_json_open(const char *path);
+void program_json_close(FILE *file, const cJSON *object);
+
+#endif

@@ -1,0 +1,375 @@
+/* alnico-info: what this build has and what it would do here: machine, MPI, devices, algorithms,
+ * the tuning table, the environment. Everything is gathered as one JSON object, which is printed as
+ * text and written by --json. Under mpirun, rank 0 prints. */
+#include "base/log.h"
+#include "comm/backends/backend.h"
+#include "comm/tuning/tuning.h"
+#include "device/device.h"
+#include "tools/common/program.h"
+#ifdef ALNICO_HAVE_CUDA
+#include "comm/backends/peer_cuda/peer_cuda.h"
+#include "tools/info/gpu.h"
+#endif
+
+#include <argp.h>
+#include <limits.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void add_mpi(cJSON *info)
+{
+    int level, ranks;
+    MPI_Query_thread(&level);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    cJSON *mpi = cJSON_AddObjectToObject(info, "mpi");
+    cJSON_AddStringToObject(mpi, "library", program_mpi_library());
+    cJSON_AddStringToObject(mpi, "thread_level", program_mpi_level(level));
+    cJSON_AddNumberToObject(mpi, "ranks", ranks);
+}
+
+/* By device: what the build has, whether or not the machine has it. */
+#ifdef ALNICO_HAVE_CUDA
+static const bool has_device[] = {true, true};
+#else
+static const bool has_device[] = {true, false};
+#endif
+
+static void add_devices(cJSON *info)
+{
+    static const char *const names[] = {"cpu", "cuda"};
+    cJSON *devices = cJSON_AddArrayToObject(info, "devices");
+    for (int i = 0; i <= ALNICO_DEVICE_CUDA; i++) {
+        cJSON *device = cJSON_CreateObject();
+        bool here = device_find((alnico_device_t)i) != NULL;
+        cJSON_AddStringToObject(device, "name", names[i]);
+        cJSON_AddStringToObject(device, "state",
+                                here            ? "available"
+                                : has_device[i] ? alnico_error_detail()
+                                                : "not in this build");
+        cJSON_AddItemToArray(devices, device);
+    }
+#ifdef ALNICO_HAVE_CUDA
+    info_add_gpus(info);
+#endif
+}
+
+/* Names and versions come from the build. */
+static void add_libraries(cJSON *info)
+{
+    static const struct {
+        const char *name, *version;
+    } libraries[] = {{"hwloc", ALNICO_HWLOC_VERSION},
+                     {"cJSON", ALNICO_CJSON_VERSION},
+                     {"oneDNN", ALNICO_DNNL_VERSION},
+                     {"zlib", ALNICO_ZLIB_VERSION}};
+    cJSON *object = cJSON_AddObjectToObject(info, "libraries");
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+        cJSON_AddStringToObject(object, libraries[i].name,
+                                *libraries[i].version ? libraries[i].version : "not in this build");
+#ifdef ALNICO_HAVE_CUDA
+    info_add_gpu_libraries(object);
+#endif
+}
+
+/* "cpu cuda", of those that this build has. */
+static const char *devices_text(unsigned devices)
+{
+    bool cpu = devices & 1u << ALNICO_DEVICE_CPU;
+    bool cuda = devices & 1u << ALNICO_DEVICE_CUDA && has_device[ALNICO_DEVICE_CUDA];
+    return cpu && cuda ? "cpu cuda" : cuda ? "cuda" : "cpu";
+}
+
+static void add_backends(cJSON *info)
+{
+    cJSON *backends = cJSON_AddArrayToObject(info, "backends");
+    for (const struct backend_ops *const *backend = backend_all; *backend; backend++) {
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddStringToObject(object, "name", (*backend)->name);
+        cJSON_AddStringToObject(object, "devices", devices_text((*backend)->devices));
+        cJSON_AddStringToObject(object, "about", (*backend)->about);
+        cJSON_AddItemToArray(backends, object);
+    }
+    cJSON *transports = cJSON_AddArrayToObject(info, "transports");
+    static const char *const table[][2] = {{"mpi", "messages between processes"},
+                                           {"local", "ranks that are threads of one process"},
+                                           {"shm", "ranks of one host, through shared memory"},
+                                           {"sim", "virtual time, for alnico-simulate"}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        cJSON *transport = cJSON_CreateObject();
+        cJSON_AddStringToObject(transport, "name", table[i][0]);
+        cJSON_AddStringToObject(transport, "about", table[i][1]);
+        cJSON_AddItemToArray(transports, transport);
+    }
+}
+
+/* An array named "allreduce_algorithms", or of another collective. */
+static cJSON *add_section(cJSON *info, int collective, const char *what)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s_%s", tuning_collectives[collective], what);
+    return cJSON_AddArrayToObject(info, key);
+}
+
+static void add_algorithms_of(cJSON *algorithms, int collective, int device)
+{
+    const struct tuning_backend *backend;
+    const struct algorithm *a;
+    for (int i = 0; (a = tuning_algorithm_at(device, collective, i, &backend)); i++) {
+        if (!backend_find(backend->name, &(struct device_ops){.kind = (alnico_device_t)device}))
+            continue;
+        cJSON *algorithm = cJSON_CreateObject();
+        cJSON_AddStringToObject(algorithm, "name", a->name);
+        cJSON_AddStringToObject(algorithm, "device", tuning_devices[device]);
+        cJSON_AddStringToObject(algorithm, "backend", backend->name);
+        cJSON_AddStringToObject(algorithm, "about", a->about);
+        cJSON_AddItemToArray(algorithms, algorithm);
+    }
+}
+
+static void add_algorithms(cJSON *info, int collective)
+{
+    cJSON *algorithms = add_section(info, collective, "algorithms");
+    for (int device = 0; device < DEVICES; device++)
+        if (has_device[device])
+            add_algorithms_of(algorithms, collective, device);
+}
+
+/* The value, or null for a bound that everything fits. */
+static void add_bound(cJSON *row, const char *key, double value, bool unbounded)
+{
+    if (unbounded)
+        cJSON_AddNullToObject(row, key);
+    else
+        cJSON_AddNumberToObject(row, key, value);
+}
+
+/* Which calls a row holds for. */
+static const char *calls_text(unsigned modes)
+{
+    bool registered = modes & MODE_REGISTERED, captured = modes & MODE_CAPTURED;
+    return registered && captured ? "registered captured"
+           : registered           ? "registered"
+           : captured             ? "captured"
+                                  : "any";
+}
+
+static cJSON *tuning_row(const struct tuning_row *row, const char *origin)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "device", tuning_devices[row->device]);
+    add_bound(object, "ranks_up_to", row->ranks, row->ranks == INT_MAX);
+    add_bound(object, "hosts_up_to", row->hosts, row->hosts == INT_MAX);
+    add_bound(object, "bytes_up_to", (double)row->bytes, row->bytes == SIZE_MAX);
+    cJSON_AddStringToObject(object, "backend", row->backend);
+    cJSON_AddStringToObject(object, "algorithm", row->algorithm);
+    cJSON_AddNumberToObject(object, "chunk_bytes", (double)row->chunk_bytes);
+    cJSON_AddNumberToObject(object, "blocks", row->blocks);
+    cJSON_AddStringToObject(object, "calls", calls_text(row->modes));
+    cJSON_AddStringToObject(object, "origin", origin);
+    return object;
+}
+
+/* The rows in their order: those of ALNICO_TUNING's file, then the built-in ones. */
+static void add_rows(cJSON *info, int collective, const struct tuning *file)
+{
+    cJSON *rows = add_section(info, collective, "tuning");
+    for (int i = 0; i < file->count; i++)
+        if (file->rows[i].collective == collective)
+            cJSON_AddItemToArray(rows, tuning_row(&file->rows[i], "file"));
+    for (int i = 0; i < tuning_builtin_count; i++)
+        if (tuning_builtin[i].collective == collective)
+            cJSON_AddItemToArray(rows, tuning_row(&tuning_builtin[i], "built in"));
+}
+
+static void add_tuning(cJSON *info, const struct tuning *file, const struct settings *settings)
+{
+    cJSON_AddStringToObject(info, "tuning_file", file->count ? variable_text(VARIABLE_TUNING) : "");
+    if (settings->status != ALNICO_SUCCESS)
+        cJSON_AddStringToObject(info, "tuning_error", settings->detail);
+}
+
+/* `wanted`: by number. */
+static void add_operations(cJSON *info, const bool *wanted)
+{
+    struct settings settings = {.status = ALNICO_SUCCESS};
+    struct tuning file;
+    settings_read_tuning(&settings, &file);
+    for (int i = 0; i < COLLECTIVES; i++)
+        if (wanted[i]) {
+            add_algorithms(info, i);
+            add_rows(info, i, &file);
+        }
+    add_tuning(info, &file, &settings);
+    tuning_finish(&file);
+}
+
+static void add_environment(cJSON *info)
+{
+    cJSON *environment = cJSON_AddArrayToObject(info, "environment");
+    for (int i = 0; i < VARIABLES; i++) {
+        const struct variable_info *variable = variable_info((enum variable)i);
+        const char *value = variable_text((enum variable)i);
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddStringToObject(object, "name", variable->name);
+        cJSON_AddStringToObject(object, "value", value);
+        cJSON_AddStringToObject(object, "origin",
+                                variable_is_set((enum variable)i) ? "environment" : "default");
+        cJSON_AddStringToObject(object, "about", variable->about);
+        cJSON_AddItemToArray(environment, object);
+    }
+    struct settings settings;
+    settings_read(&settings);
+    if (settings.status != ALNICO_SUCCESS)
+        cJSON_AddStringToObject(info, "environment_error", settings.detail);
+}
+
+static cJSON *gather(const bool *operations)
+{
+    cJSON *info = cJSON_CreateObject();
+    cJSON_AddStringToObject(info, "alnico", alnico_version());
+    cJSON_AddItemToObject(info, "machine", program_machine());
+    add_mpi(info);
+    add_devices(info);
+    add_libraries(info);
+    add_backends(info);
+#ifdef ALNICO_HAVE_CUDA
+    cJSON_AddNumberToObject(info, "gpu_scratch_bytes_of_a_communicator", PEER_SCRATCH_BYTES);
+#endif
+    add_operations(info, operations);
+    add_environment(info);
+    return info;
+}
+
+/* A value as text; the result is valid until the next call. */
+static const char *value_text(const cJSON *value)
+{
+    static char text[32];
+    if (cJSON_IsString(value))
+        return *value->valuestring ? value->valuestring : "-";
+    if (!cJSON_IsNumber(value))
+        return "any";
+    snprintf(text, sizeof text, "%.0f", value->valuedouble);
+    return text;
+}
+
+/* Widest text of a column: its name and the values of that key in every row. */
+static int column_width(const cJSON *rows, const char *key)
+{
+    size_t width = strlen(key);
+    for (const cJSON *row = rows->child; row; row = row->next) {
+        size_t length = strlen(value_text(cJSON_GetObjectItem(row, key)));
+        width = length > width ? length : width;
+    }
+    return (int)width;
+}
+
+/* An array of objects with the same keys. */
+static void print_rows(const cJSON *rows)
+{
+    if (!rows->child)
+        return;
+    for (const cJSON *key = rows->child->child; key; key = key->next)
+        printf("  %-*s", key->next ? column_width(rows, key->string) : 0, key->string);
+    printf("\n");
+    for (const cJSON *row = rows->child; row; row = row->next) {
+        for (const cJSON *key = row->child; key; key = key->next) {
+            int width = key->next ? column_width(rows, key->string) : 0;
+            printf("  %-*s", width, value_text(key));
+        }
+        printf("\n");
+    }
+}
+
+static void print_info(const cJSON *info)
+{
+    for (const cJSON *part = info->child; part; part = part->next) {
+        if (!cJSON_IsArray(part) && !cJSON_IsObject(part)) {
+            printf("%s %s\n", part->string, value_text(part));
+            continue;
+        }
+        printf("\n%s\n", part->string);
+        if (cJSON_IsArray(part))
+            print_rows(part);
+        else
+            for (const cJSON *item = part->child; item; item = item->next)
+                printf("  %-13s %s\n", item->string, value_text(item));
+    }
+}
+
+/* ---- The command line ---- */
+
+struct options {
+    const char *json;
+    bool operations[COLLECTIVES];
+};
+
+static void add_operation(struct argp_state *state, struct options *options, const char *name)
+{
+    for (int i = 0; i < COLLECTIVES; i++)
+        if (strcmp(name, tuning_collectives[i]) == 0) {
+            options->operations[i] = true;
+            return;
+        }
+    argp_error(state, "--operations %s: expected a comma list of names, as allreduce,sendrecv",
+               name);
+}
+
+static error_t read_option(int key, char *text, struct argp_state *state)
+{
+    struct options *options = state->input;
+    if (key == 'j') {
+        options->json = text;
+    } else if (key == 'o') {
+        memset(options->operations, false, sizeof options->operations);
+        for (char *rest = text, *name; (name = strsep(&rest, ","));)
+            add_operation(state, options, name);
+    } else if (key == ARGP_KEY_ARG) {
+        argp_error(state, "%s: expected options only", text);
+    } else {
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static struct options read_options(int argc, char **argv)
+{
+    static const struct argp_option table[] = {
+        {"json", 'j', "FILE", 0, "also write everything to FILE", 0},
+        {"operations", 'o', "LIST", 0,
+         "whose algorithms and rows of the tuning table: a comma list, as allreduce,sendrecv (all)",
+         0},
+        {0}};
+    static const struct argp argp = {
+        .options = table,
+        .parser = read_option,
+        .doc = "Prints what this build of Alnico has and would do here: machine, MPI, devices, "
+               "libraries, backends, each operation's algorithms and the tuning table in force for "
+               "it, and every ALNICO_ variable. Runs with and without mpirun."};
+    struct options options = {.json = NULL};
+    memset(options.operations, true, sizeof options.operations);
+    argp_err_exit_status = EXIT_USAGE;
+    argp_program_version = alnico_version();
+    struct program_streams streams = program_hush(program_launch_rank());
+    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    program_unhush(streams);
+    return options;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = read_options(argc, argv);
+    int rank, level;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) {
+        FILE *file = options.json ? program_json_open(options.json) : NULL;
+        cJSON *info = gather(options.operations);
+        print_info(info);
+        if (file)
+            program_json_close(file, info);
+        cJSON_Delete(info);
+    }
+    MPI_Finalize();
+    return EXIT_SUCCESS;
+}

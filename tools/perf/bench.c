@@ -1,0 +1,395 @@
+/* How a row of alnico-perf is measured on the CPU: ours and the peer's calls as contestants,
+ * overlap with computation, and the check afterwards. Only public calls are timed. Main thread of
+ * every rank. */
+#include "tools/perf/bench.h"
+
+#include "base/datatype.h"
+#include "tools/common/program.h"
+#include "tools/perf/check.h"
+#include "tools/perf/layout.h"
+
+#include <alnico/mpi.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Calls of a block of --overlap follow each other: between blocks the engines fall asleep, and what
+ * waking them takes is not what it measures. */
+enum {
+    GUARD = 64,         /* bytes behind recv that nobody may write */
+    OVERLAP_TRIES = 3,  /* at a computation as long as the operation */
+    OVERLAP_CALLS = 10, /* at least in a block */
+};
+
+/* One side of the comparison at one size: our operation or the peer's. */
+struct side {
+    const struct bench *bench;
+    struct perf_job job;
+    long compute; /* steps of computation between start and wait; 0: none */
+};
+
+/* Steps of a computation in registers, which the compiler can neither drop nor shorten. */
+static void compute(long steps)
+{
+    volatile double sink;
+    double x = 1, y = 2, a = 0.999999, b = 1e-6;
+    for (long i = 0; i < steps; i++) {
+        x = x * a + b;
+        y = y * a - b;
+    }
+    sink = x + y;
+    (void)sink;
+}
+
+static void run_compute(void *context, int calls)
+{
+    const struct side *side = context;
+    for (int i = 0; i < calls; i++)
+        compute(side->compute);
+}
+
+/* In place, the input was overwritten by the block before. */
+static void prepare(void *context)
+{
+    const struct side *side = context;
+    const struct bench *bench = side->bench;
+    struct perf_input input = side->job.operation->input(&side->job);
+    size_t element = datatype_bytes(side->job.type);
+    if (input.in_recv)
+        memcpy((char *)bench->recv + input.at * element, bench->send, input.count * element);
+}
+
+static void run_ours(void *context, int calls)
+{
+    const struct side *side = context;
+    const struct perf_options *options = &side->bench->options;
+    bool nonblocking = options->nonblocking || options->overlap;
+    for (int i = 0; i < calls; i++) {
+        alnico_request_t request = NULL;
+        program_check(perf_call_ours(&side->job, nonblocking ? &request : NULL),
+                      options->operation->name);
+        if (side->compute)
+            compute(side->compute);
+        if (options->overlap)
+            program_check(alnico_request_synchronize(&request), "alnico_request_synchronize");
+        else if (nonblocking)
+            program_check(alnico_wait(&request), "alnico_wait");
+    }
+    if (options->stream)
+        program_check(alnico_synchronize(side->job.comm), "alnico_synchronize");
+}
+
+static void run_mpi(void *context, int calls)
+{
+    const struct side *side = context;
+    const struct perf_options *options = &side->bench->options;
+    bool nonblocking = options->nonblocking || options->overlap;
+    for (int i = 0; i < calls; i++) {
+        MPI_Request requests[PERF_REQUESTS];
+        MPI_Status statuses[PERF_REQUESTS];
+        int open = options->operation->mpi(&side->job, nonblocking ? requests : NULL);
+        if (side->compute)
+            compute(side->compute);
+        if (open)
+            MPI_Waitall(open, requests, statuses);
+    }
+}
+
+static void measure_all(struct bench *bench, struct contestant *contestants, int count,
+                        struct measure_effort *effort)
+{
+    struct measure_plan plan = {.seconds = bench->options.seconds,
+                                .calls = bench->options.calls,
+                                .warmup = bench->options.warmup,
+                                .block_least = bench->options.overlap ? OVERLAP_CALLS : 1};
+    if (!measure(contestants, count, &plan, effort))
+        program_fail("no memory for the samples of %d contestants", count);
+    int threads = program_threads();
+    bench->threads = threads > bench->threads ? threads : bench->threads;
+}
+
+static void set_times(const struct bench *bench, struct perf_result *result,
+                      const struct contestant *contestant)
+{
+    int messages = bench->options.operation->messages ? bench->options.operation->messages : 1;
+    result->time_us = contestant->time_us / messages;
+    result->low_us = contestant->low_us / messages;
+    result->high_us = contestant->high_us / messages;
+}
+
+/* Every algorithm's side and, last, MPI's, in turns. */
+static void measure_row(struct bench *bench, const struct side *sides, struct perf_row *row)
+{
+    struct contestant contestants[PERF_RESULTS + 1];
+    int count = 0;
+    for (int i = 0; i < row->results; i++)
+        contestants[count++] =
+            (struct contestant){.prepare = prepare, .run = run_ours, .context = (void *)&sides[i]};
+    if (row->peers)
+        contestants[count++] =
+            (struct contestant){.prepare = prepare, .run = run_mpi, .context = (void *)&sides[0]};
+    measure_all(bench, contestants, count, &row->effort);
+    for (int i = 0; i < row->results; i++)
+        set_times(bench, &row->result[i], &contestants[i]);
+    if (row->peers)
+        set_times(bench, &row->peer[PEER_MPI], &contestants[row->results]);
+}
+
+/* Steps of computation that take about so many microseconds on the slowest rank: a core's own
+ * fastest time counts, since what disturbs it here will not always. */
+static long calibrate_compute(double time_us)
+{
+    const long steps = 200000;
+    double fastest = INFINITY;
+    for (int i = 0; i < 5; i++) {
+        double start = measure_now();
+        compute(steps);
+        fastest = fmin(fastest, measure_now() - start);
+    }
+    MPI_Allreduce(MPI_IN_PLACE, &fastest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return (long)(time_us * 1e-6 / fastest * (double)steps) + 1;
+}
+
+static void set_overlap(const struct bench *bench, struct perf_result *result,
+                        const struct contestant *contestants)
+{
+    set_times(bench, result, &contestants[0]);
+    result->compute_us = contestants[1].time_us;
+    result->overall_us = contestants[2].time_us;
+}
+
+/* Whether the computation was shorter than the operation in the same turns: the rest of the
+ * operation would count as not overlapped, whatever it did. Makes it longer for the next try. The
+ * same on all ranks, as the times are. */
+static bool lengthen_compute(const struct contestant *contestants, struct side *side)
+{
+    double bare = contestants[0].time_us, computing = contestants[1].time_us;
+    if (computing >= bare || computing <= 0)
+        return false;
+    side->compute = (long)((double)side->compute * 1.02 * bare / computing) + 1;
+    return true;
+}
+
+/* As osu_iallreduce: the bare operation, computation of the same length, and this between start and
+ * wait; all in turns. */
+static void measure_overlap(struct bench *bench, struct side *side, struct perf_row *row)
+{
+    struct side ours = *side, theirs = *side, bare = *side;
+    ours.compute = calibrate_compute(row->result[0].time_us);
+    theirs.compute = row->peers ? calibrate_compute(row->peer[PEER_MPI].time_us) : 0;
+    struct contestant contestants[] = {{.prepare = prepare, .run = run_ours, .context = &bare},
+                                       {.run = run_compute, .context = &ours},
+                                       {.prepare = prepare, .run = run_ours, .context = &ours},
+                                       {.prepare = prepare, .run = run_mpi, .context = &bare},
+                                       {.run = run_compute, .context = &theirs},
+                                       {.prepare = prepare, .run = run_mpi, .context = &theirs}};
+    bool again = true;
+    for (int i = 0; i < OVERLAP_TRIES && again; i++) {
+        measure_all(bench, contestants, row->peers ? 6 : 3, &row->effort);
+        again = lengthen_compute(&contestants[0], &ours);
+        if (row->peers)
+            again |= lengthen_compute(&contestants[3], &theirs);
+    }
+    set_overlap(bench, &row->result[0], &contestants[0]);
+    if (row->peers)
+        set_overlap(bench, &row->peer[PEER_MPI], &contestants[3]);
+}
+
+/* Ranks whose result differs from rank 0's in any bit. */
+static size_t count_different(const struct bench *bench, size_t bytes)
+{
+    uint64_t mine = check_hash(bench->recv, bytes), first = mine;
+    MPI_Bcast(&first, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    if (mine != first)
+        fprintf(stderr, "alnico-perf: rank %d: the result's bits differ from rank 0's\n",
+                bench->rank);
+    return mine != first;
+}
+
+/* The wrong values of a part of the result. Of what is the same on all ranks each checks its
+ * share. */
+static size_t check_part(const struct bench *bench, const struct perf_job *job,
+                         const struct perf_part *part)
+{
+    struct check check = {bench->options.seed, part->ranks, job->type, job->op,
+                          part->first,         part->index};
+    const char *result = (char *)bench->recv + part->at * datatype_bytes(job->type);
+    size_t share = part->count / (size_t)job->ranks, begin = share * (size_t)job->rank;
+    size_t end = job->rank == job->ranks - 1 ? part->count : begin + share;
+    struct check_fault fault;
+    bool shared = job->operation->same;
+    size_t wrong =
+        check_compare(&check, result, shared ? begin : 0, shared ? end : part->count, &fault);
+    if (wrong)
+        fprintf(stderr,
+                "alnico-perf: rank %d: element %zu of %zu %s%s%s is %.17g, expected %.17g within "
+                "%.3g\n",
+                bench->rank, part->at + fault.index, job_result_count(job),
+                datatype_name(job->type), job->operation->reduces ? " " : "",
+                job->operation->reduces ? op_name(job->op) : "", fault.found, fault.expected,
+                fault.tolerance);
+    return wrong;
+}
+
+/* Bytes behind the result that are no longer poison. */
+static size_t count_trespass(const struct bench *bench, size_t from, size_t to)
+{
+    const unsigned char *recv = bench->recv;
+    size_t wrong = 0;
+    for (size_t i = from; i < to; i++)
+        wrong += recv[i] != 0xFF;
+    if (wrong)
+        fprintf(stderr, "alnico-perf: rank %d: %zu bytes behind the result were written\n",
+                bench->rank, wrong);
+    return wrong;
+}
+
+/* One more call into poisoned memory: all values, what lies behind them and, where all ranks get
+ * the same, that they hold the same bits. Returns the wrong ones over all ranks. */
+static size_t check_row(const struct bench *bench, struct side *side)
+{
+    const struct perf_job *job = &side->job;
+    const struct perf_operation *operation = job->operation;
+    size_t element = datatype_bytes(job->type), bytes = job_result_count(job) * element;
+    size_t most = perf_extent(operation, job->count, job->ranks) * element + GUARD;
+    struct perf_part part;
+    memset(bench->recv, 0xFF, most);
+    prepare(side);
+    run_ours(side, 1);
+    uint64_t wrong = count_trespass(bench, bytes, most);
+    for (int i = 0; operation->part(job, i, &part); i++)
+        wrong += check_part(bench, job, &part);
+    if (operation->same)
+        wrong += count_different(bench, bytes);
+    MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    return wrong;
+}
+
+struct perf_job bench_job(struct bench *bench, size_t count, alnico_datatype_t type, alnico_op_t op)
+{
+    const struct perf_options *options = &bench->options;
+    blocks_set(&bench->blocks, options->operation, count, bench->rank, bench->ranks);
+    struct perf_job job = job_make(options->operation, count, options->in_place, options->root,
+                                   bench->rank, bench->ranks, &bench->blocks);
+    job.type = type;
+    job.op = op;
+    return job;
+}
+
+static void bench_row(struct bench *bench, struct perf_row *row)
+{
+    const struct perf_options *options = &bench->options;
+    struct perf_job job = bench_job(bench, row->count, row->type, row->op);
+    job.send = bench->send;
+    job.recv = bench->recv;
+    if (options->versus & 1u << PEER_MPI && perf_mpi_can(&job))
+        row->peers = 1u << PEER_MPI;
+    struct side sides[PERF_RESULTS];
+    row->results = bench->results;
+    for (int i = 0; i < bench->results; i++) {
+        sides[i] = (struct side){bench, job, 0};
+        sides[i].job.comm = bench->comm[i];
+        row->result[i].algorithm = bench->algorithm[i];
+    }
+    measure_row(bench, sides, row);
+    if (options->overlap)
+        measure_overlap(bench, &sides[0], row);
+    for (int i = 0; i < bench->results && options->check; i++)
+        row->result[i].wrong = check_row(bench, &sides[i]);
+}
+
+size_t bench_capacity(const struct bench *bench)
+{
+    const struct perf_options *options = &bench->options;
+    size_t least = (size_t)bench->ranks * sizeof(double);
+    return perf_extent(options->operation, 1, 1) * (options->end > least ? options->end : least);
+}
+
+/* The inputs of all sizes. */
+static void bench_begin(struct bench *bench, alnico_datatype_t type, alnico_op_t op)
+{
+    struct check check = {
+        .seed = bench->options.seed, .ranks = bench->ranks, .type = type, .op = op};
+    check_fill(&check, bench->rank, bench->send, bench_capacity(bench) / datatype_bytes(type));
+    memset(bench->recv, 0xFF, bench_capacity(bench) + GUARD);
+}
+
+/* Memory of at least `bytes` and a guard, aligned to a cache line; check_fill and memset touch
+ * every page. */
+static void *allocate(size_t bytes)
+{
+    size_t rounded = (bytes + GUARD + 63) / 64 * 64;
+    void *memory = rounded < bytes ? NULL : aligned_alloc(64, rounded);
+    if (!memory)
+        program_fail("-e %zu: no memory for two buffers of this size", bytes);
+    return memory;
+}
+
+static int gather(void *context, const void *mine, void *all, size_t bytes)
+{
+    (void)context;
+    return MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD);
+}
+
+void bench_comm(const struct bench *bench, void *stream, alnico_comm_t *out)
+{
+    alnico_bootstrap_t callback = {bench->rank, bench->ranks, gather, NULL};
+    alnico_device_t device = bench->options.device;
+    if (bench->options.bootstrap)
+        program_check(alnico_comm_create(&callback, device, stream, out), "alnico_comm_create");
+    else
+        program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, device, stream, out),
+                      "alnico_comm_create_mpi");
+}
+
+/* A communicator with an algorithm, or the library's choice if `name` is NULL. One that cannot be
+ * used here is left out if it is optional. */
+static void bench_add(struct bench *bench, const char *name, bool optional)
+{
+    alnico_comm_t *comm = &bench->comm[bench->results];
+    bench_comm(bench, bench->stream, comm);
+    alnico_status_t status = ALNICO_SUCCESS;
+    if (name)
+        status = alnico_comm_set_algorithm(*comm, bench->options.operation->collective, name);
+    if (status == ALNICO_ERROR_UNSUPPORTED && optional) {
+        alnico_comm_destroy(*comm);
+        return;
+    }
+    program_check(status, "alnico_comm_set_algorithm");
+    bench->algorithm[bench->results++] = name;
+}
+
+/* One communicator, or one for each algorithm, on the inline stream or on one of its own. */
+static void bench_open(struct bench *bench)
+{
+    const struct perf_options *options = &bench->options;
+    if (options->stream)
+        program_check(alnico_stream_create(&bench->stream), "alnico_stream_create");
+    bench->results = 0;
+    if (!options->all_algorithms)
+        bench_add(bench, options->algorithm, false);
+    for (int i = 0; options->all_algorithms && bench->results < PERF_RESULTS; i++) {
+        const char *name = perf_algorithm(options->operation, options->device, i);
+        if (!name)
+            break;
+        bench_add(bench, name, true);
+    }
+    if (!blocks_init(&bench->blocks, bench->ranks))
+        program_fail("no memory for the blocks of %d ranks", bench->ranks);
+    bench->send = allocate(bench_capacity(bench));
+    bench->recv = allocate(bench_capacity(bench));
+}
+
+static void bench_close(struct bench *bench)
+{
+    for (int i = 0; i < bench->results; i++)
+        alnico_comm_destroy(bench->comm[i]);
+    alnico_stream_destroy(bench->stream);
+    blocks_finish(&bench->blocks);
+    free(bench->send);
+    free(bench->recv);
+}
+
+const struct bench_ops bench_cpu = {
+    .open = bench_open, .begin = bench_begin, .row = bench_row, .close = bench_close};

@@ -1,0 +1,115 @@
+/* NCCL as a peer: its communicator and windows. Main thread. */
+#include "tools/perf/gpu/nccl.h"
+
+#include "tools/common/program.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { WINDOWS = 8 };
+
+struct nccl_peer {
+    ncclComm_t comm;
+#if NCCL_HAS_WINDOWS
+    ncclWindow_t window[WINDOWS];
+    void *of[WINDOWS]; /* the memory of each window; NULL: none */
+#endif
+};
+
+void nccl_must(ncclResult_t result, const char *what)
+{
+    if (result != ncclSuccess)
+        program_fail("%s: %s: %s", what, ncclGetErrorString(result), ncclGetLastError(NULL));
+}
+
+struct nccl_peer *nccl_peer_open(int rank, int ranks)
+{
+    struct nccl_peer *peer = calloc(1, sizeof *peer);
+    ncclUniqueId id;
+    if (!peer)
+        program_fail("no memory for an NCCL communicator");
+    if (rank == 0)
+        nccl_must(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
+    nccl_must(ncclCommInitRank(&peer->comm, ranks, id, rank), "ncclCommInitRank");
+    return peer;
+}
+
+void nccl_peer_close(struct nccl_peer *peer)
+{
+    if (!peer)
+        return;
+    nccl_must(ncclCommDestroy(peer->comm), "ncclCommDestroy");
+    free(peer);
+}
+
+ncclComm_t nccl_peer_comm(const struct nccl_peer *peer)
+{
+    return peer->comm;
+}
+
+#if NCCL_HAS_WINDOWS
+static void open_window(struct nccl_peer *peer, void *memory, size_t bytes)
+{
+    int i = 0;
+    while (i < WINDOWS && peer->of[i])
+        i++;
+    if (i == WINDOWS)
+        program_fail("more than %d NCCL windows", WINDOWS);
+    nccl_must(ncclCommWindowRegister(peer->comm, memory, bytes, &peer->window[i],
+                                     NCCL_WIN_COLL_SYMMETRIC),
+              "ncclCommWindowRegister");
+    peer->of[i] = memory;
+    if (!peer->window[i])
+        fprintf(stderr, "alnico-perf: NCCL gives no symmetric window here; nccl-symmetric measures "
+                        "plain calls on its memory\n");
+}
+
+static void close_window(struct nccl_peer *peer, const void *memory)
+{
+    for (int i = 0; i < WINDOWS; i++) {
+        if (peer->of[i] != memory)
+            continue;
+        if (peer->window[i])
+            nccl_must(ncclCommWindowDeregister(peer->comm, peer->window[i]),
+                      "ncclCommWindowDeregister");
+        peer->of[i] = NULL;
+    }
+}
+#endif
+
+void *nccl_peer_alloc(struct nccl_peer *peer, size_t bytes, bool window)
+{
+    void *memory = NULL;
+    nccl_must(ncclMemAlloc(&memory, bytes), "ncclMemAlloc");
+#if NCCL_HAS_WINDOWS
+    if (window)
+        open_window(peer, memory, bytes);
+#else
+    (void)peer;
+    (void)window;
+#endif
+    return memory;
+}
+
+void nccl_peer_free(struct nccl_peer *peer, void *memory)
+{
+    if (!memory)
+        return;
+#if NCCL_HAS_WINDOWS
+    if (peer)
+        close_window(peer, memory);
+#else
+    (void)peer;
+#endif
+    nccl_must(ncclMemFree(memory), "ncclMemFree");
+}
+
+const char *nccl_peer_version(void)
+{
+    static char text[32];
+    int code = 0;
+    nccl_must(ncclGetVersion(&code), "ncclGetVersion");
+    snprintf(text, sizeof text, "%d.%d.%d", code / 10000, code / 100 % 100, code % 100);
+    return text;
+}

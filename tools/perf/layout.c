@@ -1,0 +1,227 @@
+/* The layout of each operation's data, as perf/layout.h says. Each input_ function says where a
+ * rank's input stands, each part_ function what the i-th part of its result is. Any thread. */
+#include "tools/perf/layout.h"
+
+#include <stdlib.h>
+
+/* ---- Blocks ---- */
+
+bool blocks_init(struct perf_blocks *blocks, int ranks)
+{
+    size_t n = (size_t)ranks;
+    *blocks = (struct perf_blocks){calloc(n, sizeof(size_t)), calloc(n, sizeof(size_t)),
+                                   calloc(n, sizeof(int)), calloc(n, sizeof(int))};
+    return blocks->counts && blocks->at && blocks->mpi_counts && blocks->mpi_at;
+}
+
+void blocks_finish(struct perf_blocks *blocks)
+{
+    free(blocks->counts);
+    free(blocks->at);
+    free(blocks->mpi_counts);
+    free(blocks->mpi_at);
+}
+
+static bool is_vector_form(int id)
+{
+    return id == PERF_ALLGATHERV || id == PERF_REDUCE_SCATTERV || id == PERF_GATHERV ||
+           id == PERF_SCATTERV || id == PERF_ALLTOALLV;
+}
+
+/* The length of block b of a vector form; all together are ranks * count. */
+static size_t uneven(size_t count, int b, int ranks)
+{
+    if (b == ranks - 1 && ranks % 2)
+        return count;
+    return b % 2 ? count + (count + 1) / 2 : count / 2;
+}
+
+/* The length of the block that a rank has for rank b. */
+static size_t block_count(const struct perf_operation *operation, size_t count, int rank, int b,
+                          int ranks)
+{
+    if (!is_vector_form(operation->id))
+        return count;
+    return uneven(count, operation->id == PERF_ALLTOALLV ? (rank + b) % ranks : b, ranks);
+}
+
+void blocks_set(struct perf_blocks *blocks, const struct perf_operation *operation, size_t count,
+                int rank, int ranks)
+{
+    size_t at = 0;
+    for (int b = 0; b < ranks; b++) {
+        blocks->counts[b] = block_count(operation, count, rank, b, ranks);
+        blocks->at[b] = at;
+        blocks->mpi_counts[b] = (int)blocks->counts[b];
+        blocks->mpi_at[b] = (int)at;
+        at += blocks->counts[b];
+    }
+}
+
+struct perf_job job_make(const struct perf_operation *operation, size_t count, bool in_place,
+                         int root, int rank, int ranks, const struct perf_blocks *blocks)
+{
+    return (struct perf_job){.operation = operation,
+                             .in_place = in_place && (!operation->rooted || rank == root),
+                             .count = count,
+                             .blocks = blocks,
+                             .root = root,
+                             .rank = rank,
+                             .ranks = ranks};
+}
+
+size_t job_result_count(const struct perf_job *job)
+{
+    struct perf_part part;
+    size_t end = 0;
+    for (int i = 0; job->operation->part(job, i, &part); i++)
+        end = part.at + part.count;
+    return end;
+}
+
+static size_t whole(const struct perf_job *job)
+{
+    return job->count * (size_t)job->ranks;
+}
+
+static bool is_root(const struct perf_job *job)
+{
+    return job->rank == job->root;
+}
+
+/* ---- Inputs ---- */
+
+struct perf_input input_vector(const struct perf_job *job)
+{
+    return (struct perf_input){job->in_place, 0, job->count};
+}
+
+/* Broadcast: the root's, which is in place always. Scatter: blocks at the root. */
+struct perf_input input_rooted(const struct perf_job *job)
+{
+    if (!is_root(job))
+        return (struct perf_input){0};
+    return job->operation->id == PERF_BROADCAST ? (struct perf_input){true, 0, job->count}
+                                                : (struct perf_input){job->in_place, 0, whole(job)};
+}
+
+struct perf_input input_block(const struct perf_job *job)
+{
+    const struct perf_blocks *blocks = job->blocks;
+    return (struct perf_input){job->in_place, job->in_place ? blocks->at[job->rank] : 0,
+                               blocks->counts[job->rank]};
+}
+
+struct perf_input input_blocks(const struct perf_job *job)
+{
+    return (struct perf_input){job->in_place, 0, whole(job)};
+}
+
+struct perf_input input_none(const struct perf_job *job)
+{
+    (void)job;
+    return (struct perf_input){0};
+}
+
+struct perf_input input_pair(const struct perf_job *job)
+{
+    return (struct perf_input){false, 0, 2 * job->count};
+}
+
+/* ---- Results ---- */
+
+bool part_all(const struct perf_job *job, int i, struct perf_part *out)
+{
+    *out = (struct perf_part){0, job->count, 0, 0, job->ranks};
+    return i == 0;
+}
+
+bool part_root_all(const struct perf_job *job, int i, struct perf_part *out)
+{
+    return part_all(job, i, out) && is_root(job);
+}
+
+bool part_copy(const struct perf_job *job, int i, struct perf_part *out)
+{
+    *out = (struct perf_part){0, job->count, 0, job->root, 1};
+    return i == 0;
+}
+
+bool part_blocks(const struct perf_job *job, int i, struct perf_part *out)
+{
+    if (i >= job->ranks)
+        return false;
+    *out = (struct perf_part){job->blocks->at[i], job->blocks->counts[i], 0, i, 1};
+    return true;
+}
+
+/* The own block of the result. In place the other blocks of the input stay. */
+bool part_reduced(const struct perf_job *job, int i, struct perf_part *out)
+{
+    const struct perf_blocks *blocks = job->blocks;
+    int b = job->in_place ? i : job->rank;
+    if (i >= (job->in_place ? job->ranks : 1))
+        return false;
+    *out = (struct perf_part){job->in_place ? blocks->at[b] : 0, blocks->counts[b], blocks->at[b],
+                              0, job->ranks};
+    if (b != job->rank) {
+        out->first = job->rank;
+        out->ranks = 1;
+    }
+    return true;
+}
+
+bool part_gathered(const struct perf_job *job, int i, struct perf_part *out)
+{
+    return is_root(job) && part_blocks(job, i, out);
+}
+
+/* The own block of the root's vector. In place at the root that vector stays. */
+bool part_scattered(const struct perf_job *job, int i, struct perf_part *out)
+{
+    const struct perf_blocks *blocks = job->blocks;
+    *out = job->in_place ? (struct perf_part){0, whole(job), 0, job->root, 1}
+                         : (struct perf_part){0, blocks->counts[job->rank], blocks->at[job->rank],
+                                              job->root, 1};
+    return i == 0;
+}
+
+/* Of rank i the block for this one, which stands there behind those for the ranks below. */
+bool part_alltoall(const struct perf_job *job, int i, struct perf_part *out)
+{
+    if (i >= job->ranks)
+        return false;
+    *out = (struct perf_part){job->blocks->at[i], job->blocks->counts[i], 0, i, 1};
+    for (int b = 0; b < job->rank; b++)
+        out->index += block_count(job->operation, job->count, i, b, job->ranks);
+    return true;
+}
+
+bool part_none(const struct perf_job *job, int i, struct perf_part *out)
+{
+    (void)job;
+    (void)i;
+    (void)out;
+    return false;
+}
+
+bool part_previous(const struct perf_job *job, int i, struct perf_part *out)
+{
+    *out = (struct perf_part){0, job->count, 0, (job->rank + job->ranks - 1) % job->ranks, 1};
+    return i == 0;
+}
+
+/* From the left what it sent to the right, its second message; from the right its first. */
+bool part_pair(const struct perf_job *job, int i, struct perf_part *out)
+{
+    int left = (job->rank + job->ranks - 1) % job->ranks, right = (job->rank + 1) % job->ranks;
+    *out = i == 0 ? (struct perf_part){0, job->count, job->count, left, 1}
+                  : (struct perf_part){job->count, job->count, 0, right, 1};
+    return i < 2;
+}
+
+bool part_partner(const struct perf_job *job, int i, struct perf_part *out)
+{
+    *out = (struct perf_part){0, job->count, 0, 1 - job->rank, 1};
+    return i == 0 && job->rank < 2;
+}

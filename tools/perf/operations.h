@@ -1,0 +1,139 @@
+/* What alnico-perf can measure, one row an operation: how its size follows from bytes, what its
+ * buffers hold before and after, and the calls, ours and MPI's. To add an operation, add its row in
+ * perf/operations.c, its layout in perf/layout.c, its calls in perf/calls.c and perf/mpi.c and,
+ * where NCCL has it, perf_nccl_calls.c. */
+#ifndef ALNICO_TOOLS_PERF_OPERATIONS_H
+#define ALNICO_TOOLS_PERF_OPERATIONS_H
+
+#include <alnico/alnico.h>
+#include <mpi.h>
+#include <stdbool.h>
+
+enum {
+    PERF_ALLREDUCE,
+    PERF_REDUCE,
+    PERF_BROADCAST,
+    PERF_ALLGATHER,
+    PERF_ALLGATHERV,
+    PERF_REDUCE_SCATTER,
+    PERF_REDUCE_SCATTERV,
+    PERF_GATHER,
+    PERF_GATHERV,
+    PERF_SCATTER,
+    PERF_SCATTERV,
+    PERF_ALLTOALL,
+    PERF_ALLTOALLV,
+    PERF_BARRIER,
+    PERF_SENDRECV,
+    PERF_EXCHANGE,
+    PERF_PINGPONG,
+    PERF_OPERATIONS
+};
+
+enum {
+    PERF_REQUESTS = 4 /* that one call of MPI may leave open */
+};
+
+/* What the size of a row is made of. */
+enum perf_shape {
+    SHAPE_NONE,   /* no elements */
+    SHAPE_VECTOR, /* `count` elements */
+    SHAPE_BLOCKS, /* a block of `count` elements for each rank; in the vector forms on average */
+    SHAPE_PAIR /* a message of `count` elements to each of two neighbours; the size is that of one */
+};
+
+/* Where the blocks of all ranks lie in a whole vector, packed; of an alltoallv, this rank's to or
+ * from each. Counts and places as ours and as MPI take them. */
+struct perf_blocks {
+    size_t *counts, *at;
+    int *mpi_counts, *mpi_at;
+};
+
+/* One call's arguments. */
+struct perf_job {
+    const struct perf_operation *operation;
+    const void *send; /* not looked at if in_place */
+    void *recv;       /* in place the only buffer */
+    bool in_place;    /* this rank's call is */
+    size_t count;     /* of the vector, the message or a block; in the vector forms on average */
+    const struct perf_blocks *blocks;
+    alnico_datatype_t type;
+    alnico_op_t op;
+    int root, rank, ranks;
+    alnico_comm_t comm;
+};
+
+/* This rank's input: so many elements of a buffer, which are the first of its sequence of
+ * values. */
+struct perf_input {
+    bool in_recv;
+    size_t at, count;
+};
+
+/* A part of recv after the call: elements `index` and following of what ranks first, first + 1, ...
+ * (`ranks` of them) sent, combined. Parts lie one behind the other from recv[0] on; what is behind
+ * them is left as it was. */
+struct perf_part {
+    size_t at, count, index;
+    int first, ranks;
+};
+
+typedef struct perf_input perf_input_of(const struct perf_job *job);
+typedef bool perf_part_of(const struct perf_job *job, int i, struct perf_part *out);
+typedef alnico_status_t perf_call(const struct perf_job *job, alnico_request_t *request);
+typedef int perf_mpi_call(const struct perf_job *job, MPI_Request *requests);
+
+struct perf_operation {
+    const char *name, *about;
+    int id; /* PERF_ */
+    alnico_collective_t collective;
+    enum perf_shape shape;
+    double (*bus_factor)(int ranks); /* bus bandwidth / algorithm bandwidth, as in nccl-tests */
+    bool reduces;                    /* it has a reduction; others move bits */
+    bool rooted;
+    bool same;       /* every rank gets the same bits */
+    bool has_place;  /* --in-place has a meaning, on the root only if `rooted` */
+    bool blocking;   /* it has no nonblocking form */
+    int messages;    /* one after the other in a call, whose time is divided by so many; 0: 1 */
+    int ranks_least; /* 0: 1 */
+    perf_input_of *input;
+    perf_part_of *part;
+    /* Ours; a request makes it nonblocking, NULL blocking. */
+    perf_call *call;
+    /* MPI's; PERF_REQUESTS requests make it nonblocking, and it returns how many it used. */
+    perf_mpi_call *mpi;
+};
+
+/* The row of that name, or NULL; and the i-th, NULL after the last. */
+const struct perf_operation *perf_operation_find(const char *name);
+const struct perf_operation *perf_operation_at(int i);
+
+/* The name of the i-th algorithm that a device has for it; NULL after the last. */
+const char *perf_algorithm(const struct perf_operation *operation, alnico_device_t device, int i);
+
+/* `count` of a call whose size is so many elements, at least 1; the size of such a call, and the
+ * elements of the larger of its buffers, which is the same on all ranks. */
+size_t perf_count(const struct perf_operation *operation, size_t elements, int ranks);
+size_t perf_size(const struct perf_operation *operation, size_t count, int ranks);
+size_t perf_extent(const struct perf_operation *operation, size_t count, int ranks);
+
+/* ---- perf/calls.c ---- */
+
+/* One call of ours. */
+alnico_status_t perf_call_ours(const struct perf_job *job, alnico_request_t *request);
+
+perf_call call_allreduce, call_reduce, call_broadcast, call_allgather, call_allgatherv,
+    call_reduce_scatter, call_reduce_scatterv, call_gather, call_gatherv, call_scatter,
+    call_scatterv, call_alltoall, call_alltoallv, call_barrier, call_sendrecv, call_exchange,
+    call_pingpong;
+
+/* ---- perf/mpi.c ---- */
+
+/* Whether MPI has the type, the operation, and counts that fit its int. */
+bool perf_mpi_can(const struct perf_job *job);
+
+perf_mpi_call mpi_allreduce, mpi_reduce, mpi_broadcast, mpi_allgather, mpi_allgatherv,
+    mpi_reduce_scatter, mpi_reduce_scatterv, mpi_gather, mpi_gatherv, mpi_scatter, mpi_scatterv,
+    mpi_alltoall, mpi_alltoallv, mpi_barrier, mpi_sendrecv, mpi_exchange, mpi_pingpong;
+
+#endif

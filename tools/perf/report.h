@@ -1,0 +1,60 @@
+/* What alnico-perf prints and writes: a table as nccl-tests prints it, and the same as JSON. Rank
+ * 0's main thread only. */
+#ifndef ALNICO_TOOLS_PERF_REPORT_H
+#define ALNICO_TOOLS_PERF_REPORT_H
+
+#include "tools/perf/measure.h"
+#include "tools/perf/options.h"
+
+#include <cjson/cJSON.h>
+
+enum { PERF_RESULTS = 16 }; /* algorithms that fit into a row */
+
+/* One contestant's figures for one call. */
+struct perf_result {
+    const char *algorithm;           /* NULL: the library's own choice */
+    double time_us, low_us, high_us; /* NAN: it cannot do this */
+    double compute_us, overall_us;   /* with --overlap: the computation alone, and both */
+    double host_us, launch_us; /* with --host-time: of a call, and, ours, of an empty kernel */
+    size_t wrong;
+};
+
+struct perf_row {
+    size_t bytes, count;
+    alnico_datatype_t type;
+    alnico_op_t op;
+    int results;
+    struct perf_result result[PERF_RESULTS];
+    unsigned peers; /* a mask: who was timed as well */
+    struct perf_result peer[PEERS];
+    struct measure_effort effort;
+};
+
+/* What is known before the first row. */
+struct perf_setup {
+    const struct perf_options *options;
+    int ranks, hosts, mpi_level;
+    bool crowded; /* a host has more ranks than processing units */
+    const char *algorithms[PERF_RESULTS];
+    int results;
+    const char *command;
+    const char *device;    /* a line about it for the head of the table; NULL: none */
+    const cJSON *describe; /* the same for the JSON report; NULL: nothing */
+};
+
+struct report;
+
+/* Prints the head of the table. NULL if memory is lacking. */
+struct report *report_open(const struct perf_setup *setup);
+
+/* Prints a row. */
+void report_row(struct report *report, const struct perf_row *row);
+
+/* Prints the closing lines and writes the JSON file. `threads` is how many threads the library had
+ * while it was timed. Frees the report. Returns the number of wrong values. */
+size_t report_close(struct report *report, int threads);
+
+/* OSU's overlap: the percentage of `pure` that `overall` does not add to `compute`. */
+double report_overlap(const struct perf_result *result);
+
+#endif

@@ -1,0 +1,251 @@
+/* The table that alnico-perf prints, and what follows from a row. Rank 0's main thread only. */
+#include "tools/perf/table.h"
+
+#include "base/datatype.h"
+#include "base/log.h"
+#include "tools/common/program.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+double report_overlap(const struct perf_result *result)
+{
+    double share = 100 - (result->overall_us - result->compute_us) / result->time_us * 100;
+    return fmin(fmax(share, 0), 100);
+}
+
+double table_gbps(size_t bytes, double time_us)
+{
+    return (double)bytes / time_us * 1e-3;
+}
+
+double table_bus_factor(const struct perf_setup *setup)
+{
+    return setup->options->operation->bus_factor(setup->ranks);
+}
+
+/* "the library's choice", or the name forced by option or environment, or "all". */
+const char *setup_algorithm(const struct perf_options *options)
+{
+    if (options->all_algorithms)
+        return "all";
+    if (options->algorithm)
+        return options->algorithm;
+    const char *forced =
+        variable_text((enum variable)(VARIABLE_ALLREDUCE + (int)options->operation->collective));
+    return *forced ? forced : "the library's choice";
+}
+
+const char *setup_device(const struct perf_options *options)
+{
+    return options->device == ALNICO_DEVICE_CUDA ? "cuda" : "cpu";
+}
+
+const char *setup_op(const struct perf_options *options, alnico_op_t op)
+{
+    return options->operation->reduces ? op_name(op) : "none";
+}
+
+int setup_root(const struct perf_options *options)
+{
+    return options->operation->rooted ? options->root : -1;
+}
+
+/* The fastest of the row's results; the first if none can do it. */
+const struct perf_result *row_best(const struct perf_row *row)
+{
+    const struct perf_result *best = &row->result[0];
+    for (int i = 1; i < row->results; i++)
+        if (row->result[i].time_us < best->time_us || isnan(best->time_us))
+            best = &row->result[i];
+    return best;
+}
+
+/* The time of the fastest peer; NAN without. */
+double row_best_peer_us(const struct perf_row *row)
+{
+    double best = NAN;
+    for (int i = 0; i < PEERS; i++)
+        if (row->peers & 1u << i)
+            best = fmin(best, row->peer[i].time_us);
+    return best;
+}
+
+size_t row_wrong(const struct perf_row *row)
+{
+    size_t wrong = 0;
+    for (int i = 0; i < row->results; i++)
+        wrong += row->result[i].wrong;
+    return wrong;
+}
+
+static void print_setup(const struct perf_setup *setup)
+{
+    const struct perf_options *options = setup->options;
+    bool own = options->stream || options->device == ALNICO_DEVICE_CUDA;
+    printf("# alnico-perf %s %s: %d rank%s on %d host%s, device %s, %s stream%s%s%s\n",
+           alnico_version(), options->operation->name, setup->ranks, setup->ranks == 1 ? "" : "s",
+           setup->hosts, setup->hosts == 1 ? "" : "s", setup_device(options),
+           own ? "own" : "inline", options->in_place ? ", in place" : "",
+           options->nonblocking ? ", nonblocking" : "", options->registered ? ", registered" : "");
+    if (options->graph)
+        printf("# time: of one call in a CUDA graph of %ld\n", options->calls);
+    printf("# %s; %s, %s\n", program_cpu_name(), program_mpi_library(),
+           program_mpi_level(setup->mpi_level));
+    printf(
+        "# algorithm: %s; inputs of seed %llu; time: slowest rank, median over blocks of calls\n",
+        setup_algorithm(options), (unsigned long long)options->seed);
+    if (setup->device)
+        printf("# %s\n", setup->device);
+    if (setup->crowded)
+        printf("# More ranks than processing units: these figures measure the scheduler.\n");
+}
+
+/* A column wide enough for an algorithm's name. */
+static int name_width(const char *name)
+{
+    int length = (int)strlen(name);
+    return length < 9 ? 10 : length + 1;
+}
+
+/* A column wide enough for a peer's name. */
+static int peer_width(const char *name)
+{
+    int length = (int)strlen(name);
+    return length < 11 ? 11 : length;
+}
+
+static void print_peer_head(const struct perf_options *options, const char *name)
+{
+    char overall[32], pure[32];
+    snprintf(overall, sizeof overall, "%s overall", name);
+    snprintf(pure, sizeof pure, "%s pure", name);
+    if (options->overlap)
+        printf(" %*s %*s %8s", peer_width(overall), overall, peer_width(pure), pure, "overlap");
+    else
+        printf(" %*s %7s", peer_width(name), name, options->all_algorithms ? "best" : "ratio");
+    if (options->host_time)
+        printf(" %8s", "host");
+}
+
+static void print_peer_units(const struct perf_options *options, const char *name)
+{
+    char overall[32], pure[32];
+    snprintf(overall, sizeof overall, "%s overall", name);
+    snprintf(pure, sizeof pure, "%s pure", name);
+    if (options->overlap)
+        printf(" %*s %*s %8s", peer_width(overall), "(us)", peer_width(pure), "(us)", "(%)");
+    else
+        printf(" %*s %7s", peer_width(name), "(us)", "");
+    if (options->host_time)
+        printf(" %8s", "(us)");
+}
+
+static void print_head(const struct perf_setup *setup)
+{
+    const struct perf_options *options = setup->options;
+    printf("#\n#%11s %12s %9s %12s %5s", "size", "count", "type", "redop", "root");
+    if (options->overlap)
+        printf(" %11s %11s %11s %8s", "overall", "compute", "pure", "overlap");
+    else if (options->all_algorithms)
+        for (int i = 0; i < setup->results; i++)
+            printf(" %*s", name_width(setup->algorithms[i]), setup->algorithms[i]);
+    else
+        printf(" %11s %8s %8s", "time", "algbw", "busbw");
+    printf(" %7s", "#wrong");
+    if (options->host_time)
+        printf(" %8s %8s", "host", "launch");
+    for (int i = 0; i < PEERS; i++)
+        if (options->versus & 1u << i)
+            print_peer_head(options, peer_table[i].name);
+    printf("\n#%11s %12s %9s %12s %5s", "(B)", "(elements)", "", "", "");
+    if (options->overlap)
+        printf(" %11s %11s %11s %8s", "(us)", "(us)", "(us)", "(%)");
+    else if (options->all_algorithms)
+        for (int i = 0; i < setup->results; i++)
+            printf(" %*s", name_width(setup->algorithms[i]), "(us)");
+    else
+        printf(" %11s %8s %8s", "(us)", "(GB/s)", "(GB/s)");
+    printf(" %7s", "");
+    if (options->host_time)
+        printf(" %8s %8s", "(us)", "(us)");
+    for (int i = 0; i < PEERS; i++)
+        if (options->versus & 1u << i)
+            print_peer_units(options, peer_table[i].name);
+    printf("\n");
+    fflush(stdout);
+}
+
+/* Microseconds with about four digits. */
+static void print_time(int width, double time_us)
+{
+    if (isnan(time_us))
+        printf(" %*s", width, "n/a");
+    else
+        printf(" %*.*f", width, time_us < 10 ? 3 : time_us < 1000 ? 2 : 1, time_us);
+}
+
+static void print_overlap(const struct perf_result *ours)
+{
+    print_time(11, ours->overall_us);
+    print_time(11, ours->compute_us);
+    print_time(11, ours->time_us);
+    printf(" %8.1f", report_overlap(ours));
+}
+
+static void print_peer(const struct perf_setup *setup, const struct perf_row *row, int peer)
+{
+    bool overlap = setup->options->overlap, timed = row->peers & 1u << peer;
+    char overall[32], pure[32];
+    snprintf(overall, sizeof overall, "%s overall", peer_table[peer].name);
+    snprintf(pure, sizeof pure, "%s pure", peer_table[peer].name);
+    const struct perf_result *theirs = &row->peer[peer];
+    if (overlap)
+        print_time(peer_width(overall), timed ? theirs->overall_us : NAN);
+    print_time(peer_width(overlap ? pure : peer_table[peer].name), timed ? theirs->time_us : NAN);
+    double ratio = timed ? row_best(row)->time_us / theirs->time_us : NAN;
+    if (!timed || (!overlap && isnan(ratio)))
+        printf(" %*s", overlap ? 8 : 7, "n/a");
+    else if (overlap)
+        printf(" %8.1f", report_overlap(theirs));
+    else
+        printf(" %7.2f", ratio);
+    if (setup->options->host_time)
+        print_time(8, timed ? theirs->host_us : NAN);
+}
+
+void table_row(const struct perf_setup *setup, const struct perf_row *row)
+{
+    const struct perf_options *options = setup->options;
+    const struct perf_result *ours = &row->result[0];
+    printf(" %11zu %12zu %9s %12s %5d", row->bytes, row->count, datatype_name(row->type),
+           setup_op(options, row->op), setup_root(options));
+    double algbw = table_gbps(row->bytes, ours->time_us);
+    if (options->overlap)
+        print_overlap(ours);
+    else if (options->all_algorithms)
+        for (int i = 0; i < row->results; i++)
+            print_time(name_width(row->result[i].algorithm), row->result[i].time_us);
+    else {
+        print_time(11, ours->time_us);
+        printf(" %8.2f %8.2f", algbw, algbw * table_bus_factor(setup));
+    }
+    if (options->check)
+        printf(" %7zu", row_wrong(row));
+    else
+        printf(" %7s", "N/A");
+    if (options->host_time)
+        printf(" %8.2f %8.2f", ours->host_us, ours->launch_us);
+    for (int i = 0; i < PEERS; i++)
+        if (options->versus & 1u << i)
+            print_peer(setup, row, i);
+    printf("\n");
+    fflush(stdout);
+}
+
+void table_head(const struct perf_setup *setup)
+{
+    print_setup(setup);
+    print_head(setup);
+}

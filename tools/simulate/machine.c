@@ -1,0 +1,239 @@
+/* Reading and checking of machine files. Every key is known, present and of the right kind, or the
+ * detail says which is not. Main thread. */
+#include "tools/simulate/machine.h"
+
+#include "base/status.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <libgen.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILE_BYTES_MAX = 1 << 20 };
+
+enum kind { KIND_TEXT, KIND_TEXTS, KIND_NUMBER, KIND_INTEGER, KIND_RATE, KIND_LINK };
+
+/* A key, what it holds, its bounds (a rate may also be 0), and where in struct simulate_machine it
+ * goes. */
+struct key {
+    const char *name;
+    enum kind kind;
+    double least, most;
+    size_t at;
+};
+
+#define AT(member) offsetof(struct simulate_machine, member)
+static const double gbps_least = 1e-6, gbps_most = 1e6, us_most = 1e6;
+
+static const struct key link_keys[] = {
+    {"latency_us", KIND_NUMBER, 0, us_most, offsetof(struct sim_link, latency_us)},
+    {"bandwidth_gbps", KIND_NUMBER, gbps_least, gbps_most,
+     offsetof(struct sim_link, bandwidth_gbps)},
+};
+
+static const struct key machine_keys[] = {
+    {"name", KIND_TEXT, 0, 0, AT(name)},
+    {"about", KIND_TEXT, 0, 0, 0},
+    {"sources", KIND_TEXTS, 0, 0, 0},
+    {"ranks_per_host", KIND_INTEGER, 1, 1 << 20, AT(sim.ranks_per_host)},
+    {"hosts_per_leaf", KIND_INTEGER, 0, 1 << 20, AT(sim.hosts_per_leaf)},
+    {"same_host", KIND_LINK, 0, 0, AT(sim.link[SIM_SAME_HOST])},
+    {"same_leaf", KIND_LINK, 0, 0, AT(sim.link[SIM_SAME_LEAF])},
+    {"other_leaf", KIND_LINK, 0, 0, AT(sim.link[SIM_OTHER_LEAF])},
+    {"injection_gbps", KIND_RATE, gbps_least, gbps_most, AT(sim.injection_gbps)},
+    {"taper", KIND_NUMBER, 1, 1000, AT(sim.taper)},
+    {"reduce_gbps", KIND_RATE, gbps_least, gbps_most, AT(sim.reduce_gbps)},
+};
+
+/* Where in a file something is read. */
+struct place {
+    const char *file, *outer; /* outer: "" or "same_host." */
+    char *target;             /* struct simulate_machine or struct sim_link */
+};
+
+static alnico_status_t refuse(const struct place *place, const char *key, const cJSON *value,
+                              const char *expected)
+{
+    char *text = value ? cJSON_PrintUnformatted(value) : NULL;
+    error_set(ALNICO_ERROR_ARGUMENT, "%s: %s%s is %.60s, expected %s", place->file, place->outer,
+              key, text ? text : "missing", expected);
+    cJSON_free(text);
+    return ALNICO_ERROR_ARGUMENT;
+}
+
+static alnico_status_t read_text(const struct place *place, const struct key *key,
+                                 const cJSON *value)
+{
+    struct simulate_machine *machine = (struct simulate_machine *)(void *)place->target;
+    if (!cJSON_IsString(value) || !*value->valuestring)
+        return refuse(place, key->name, value, "a text");
+    if (key->at != AT(name) || strcmp(key->name, "name") != 0)
+        return ALNICO_SUCCESS;
+    if (strlen(value->valuestring) >= sizeof machine->name)
+        return refuse(place, key->name, value, "at most 63 characters");
+    strcpy(machine->name, value->valuestring);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t read_texts(const struct place *place, const struct key *key,
+                                  const cJSON *value)
+{
+    bool good = cJSON_IsArray(value) && value->child;
+    for (const cJSON *item = good ? value->child : NULL; item; item = item->next)
+        good = good && cJSON_IsString(item);
+    return good ? ALNICO_SUCCESS : refuse(place, key->name, value, "a list of texts");
+}
+
+static alnico_status_t read_number(const struct place *place, const struct key *key,
+                                   const cJSON *value)
+{
+    char expected[96];
+    bool whole = key->kind == KIND_INTEGER;
+    double number = cJSON_IsNumber(value) ? value->valuedouble : NAN;
+    bool none = key->kind == KIND_RATE && number == 0;
+    bool within = none || (number >= key->least && number <= key->most);
+    if (!within || (whole && number != floor(number))) {
+        snprintf(expected, sizeof expected, "%sa %snumber from %.7g to %.7g",
+                 key->kind == KIND_RATE ? "0 or " : "", whole ? "whole " : "", key->least,
+                 key->most);
+        return refuse(place, key->name, value, expected);
+    }
+    if (whole)
+        memcpy(place->target + key->at, &(int){(int)number}, sizeof(int));
+    else
+        memcpy(place->target + key->at, &number, sizeof number);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t read_object(const struct place *place, const cJSON *object,
+                                   const struct key *keys, size_t count);
+
+static alnico_status_t read_value(const struct place *place, const struct key *key,
+                                  const cJSON *value)
+{
+    char outer[32];
+    struct place inner = {place->file, outer, place->target + key->at};
+    switch (key->kind) {
+    case KIND_TEXT:
+        return read_text(place, key, value);
+    case KIND_TEXTS:
+        return read_texts(place, key, value);
+    case KIND_NUMBER:
+    case KIND_INTEGER:
+    case KIND_RATE:
+        return read_number(place, key, value);
+    case KIND_LINK:
+        snprintf(outer, sizeof outer, "%s.", key->name);
+        if (!cJSON_IsObject(value))
+            return refuse(place, key->name, value, "an object");
+        return read_object(&inner, value, link_keys, sizeof link_keys / sizeof *link_keys);
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* A key that nobody knows, or that comes twice. */
+static alnico_status_t check_names(const struct place *place, const cJSON *object,
+                                   const struct key *keys, size_t count)
+{
+    for (const cJSON *item = object->child; item; item = item->next) {
+        size_t k = 0;
+        while (k < count && strcmp(keys[k].name, item->string) != 0)
+            k++;
+        if (k == count)
+            return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s%.60s is no key that a machine file has",
+                             place->file, place->outer, item->string);
+        if (cJSON_GetObjectItemCaseSensitive(object, item->string) != item)
+            return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s%s comes twice", place->file,
+                             place->outer, item->string);
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t read_object(const struct place *place, const cJSON *object,
+                                   const struct key *keys, size_t count)
+{
+    TRY(check_names(place, object, keys, count));
+    for (size_t k = 0; k < count; k++) {
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, keys[k].name);
+        TRY(read_value(place, &keys[k], value));
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t refuse_syntax(const char *text, const char *end, const char *file)
+{
+    int line = 1;
+    for (const char *c = text; c < end; c++)
+        line += *c == '\n';
+    return error_set(ALNICO_ERROR_ARGUMENT, "%s: line %d is no JSON", file, line);
+}
+
+alnico_status_t machine_parse(const char *text, size_t bytes, const char *file,
+                              struct simulate_machine *out)
+{
+    char *copy = malloc(bytes + 1); /* the parser looks one character further */
+    if (!copy)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory to read it", file);
+    memcpy(copy, text, bytes);
+    copy[bytes] = '\0';
+    memset(out, 0, sizeof *out);
+    struct place place = {file, "", (char *)out};
+    const char *end = copy;
+    cJSON *json = cJSON_ParseWithLengthOpts(copy, bytes + 1, &end, true);
+    alnico_status_t status = ALNICO_SUCCESS;
+    if (!json)
+        status = refuse_syntax(copy, end, file);
+    else if (!cJSON_IsObject(json))
+        status = error_set(ALNICO_ERROR_ARGUMENT, "%s: expected an object", file);
+    else
+        status =
+            read_object(&place, json, machine_keys, sizeof machine_keys / sizeof *machine_keys);
+    cJSON_Delete(json);
+    free(copy);
+    return status;
+}
+
+/* Installed machines are found from where the program is. */
+static void find_path(const char *name, char *path, size_t bytes)
+{
+    char program[2048];
+    if (strpbrk(name, "./")) {
+        snprintf(path, bytes, "%s", name);
+        return;
+    }
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[length > 0 ? length : 0] = '\0';
+    snprintf(path, bytes, "%s/%s/%s.json", dirname(program), ALNICO_MACHINES, name);
+}
+
+static alnico_status_t read_file(FILE *file, struct simulate_machine *out)
+{
+    char path[sizeof out->path], *text = malloc(FILE_BYTES_MAX);
+    alnico_status_t status = ALNICO_SUCCESS;
+    memcpy(path, out->path, sizeof path);
+    size_t bytes = text ? fread(text, 1, FILE_BYTES_MAX, file) : 0;
+    if (!text || ferror(file))
+        status = error_set(ALNICO_ERROR_SYSTEM, "%s: cannot be read", path);
+    else if (bytes == FILE_BYTES_MAX)
+        status = error_set(ALNICO_ERROR_ARGUMENT, "%s: too long for a machine file", path);
+    else
+        status = machine_parse(text, bytes, path, out);
+    memcpy(out->path, path, sizeof path);
+    free(text);
+    return status;
+}
+
+alnico_status_t machine_read(const char *name, struct simulate_machine *out)
+{
+    find_path(name, out->path, sizeof out->path);
+    FILE *file = fopen(out->path, "r");
+    if (!file)
+        return error_set(ALNICO_ERROR_SYSTEM, "%s: %s: %s", name, out->path, strerror(errno));
+    alnico_status_t status = read_file(file, out);
+    fclose(file);
+    return status;
+}

@@ -1,0 +1,30 @@
+/* The command line of alnico-simulate. */
+#ifndef ALNICO_TOOLS_SIMULATE_OPTIONS_H
+#define ALNICO_TOOLS_SIMULATE_OPTIONS_H
+
+#include "tools/simulate/machine.h"
+#include "tools/simulate/operations.h"
+
+enum { SIMULATE_LIST = 64, SIMULATE_ALGORITHMS = 32 };
+
+struct simulate_options {
+    const struct simulate_operation *operation;
+    struct simulate_machine machine;
+    int hosts; /* 0: as many as the machine's ranks_per_host needs */
+    int ranks[SIMULATE_LIST], ranks_count;
+    size_t sizes[SIMULATE_LIST]; /* bytes, rising */
+    int sizes_count;
+    const struct algorithm *algorithms[SIMULATE_ALGORITHMS];
+    int algorithms_count;
+    size_t chunk;  /* bytes; 0: messages in one piece */
+    size_t memory; /* bytes of real elements, all threads together */
+    double rounds; /* an algorithm with more rounds, summed over ranks, is left out */
+    int threads;
+    const char *json; /* file, or NULL */
+};
+
+/* Fills `options`, the machine included. On an error prints what is wrong and exits with 2; after
+ * --help exits with 0. */
+void simulate_options_read(int argc, char **argv, struct simulate_options *options);
+
+#endif

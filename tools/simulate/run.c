@@ -1,0 +1,263 @@
+/* Driving executors over virtual time. A rank is polled when one of its transfers ends; it starts
+ * its next chunk when one has finished. */
+#include "tools/simulate/run.h"
+
+#include "base/status.h"
+#include "comm/operations/rounds.h"
+#include "tools/simulate/operations.h"
+
+#include <stdlib.h>
+
+enum { CHUNKS_IN_FLIGHT = 3 };
+
+struct lane {
+    struct rounds rounds;
+    bool busy;
+};
+
+struct run {
+    const struct simulate_case *what;
+    struct sim *sim;
+    size_t chunk_count, chunks;
+    int lanes;         /* of a rank */
+    struct lane *lane; /* by rank */
+    size_t *begun;     /* chunks, by rank */
+    int unfinished;    /* ranks */
+    size_t *finished;  /* chunks, by rank */
+    struct simulate_buffers buffers;
+    float *room; /* what arrives and WORK, of all lanes; shared by all without data */
+    size_t room_bytes;
+    size_t *room_at; /* elements, where that of a rank's first lane begins; by rank, and the end */
+    size_t *counts, *at;       /* of the blocks of a vector form */
+    struct exchange *messages; /* of a group, by rank */
+    double time_us;
+};
+
+/* ---- What a rank does ---- */
+
+/* Of a chunk of so many elements, without lengths of blocks: they are equal. */
+static struct shape plain_shape(const struct simulate_case *what, int rank, size_t count)
+{
+    return (struct shape){.rank = rank, .size = what->ranks, .count = count, .stride = what->count};
+}
+
+static struct shape shape_of(const struct run *run, int rank, size_t count)
+{
+    const struct simulate_operation *operation = operation_of(run->what);
+    struct shape shape = plain_shape(run->what, rank, count);
+    if (operation->flags & LENGTHS && operation->send == SIDE_BLOCKS) {
+        shape.send_counts = run->counts;
+        shape.send_at = run->at;
+    }
+    if (operation->flags & LENGTHS && operation->recv == SIDE_BLOCKS) {
+        shape.recv_counts = run->counts;
+        shape.recv_at = run->at;
+    }
+    if (operation->flags & RING) {
+        shape.messages = &run->messages[rank];
+        shape.messages_count = 1;
+    }
+    return shape;
+}
+
+static size_t arrivals_of(const struct algorithm *algorithm, const struct shape *shape)
+{
+    return algorithm->arrivals ? algorithm->arrivals(shape) : shape->count;
+}
+
+/* Elements of room for one lane of a rank. */
+static size_t lane_room(const struct simulate_case *what, int rank, size_t chunk_count)
+{
+    struct shape shape = plain_shape(what, rank, chunk_count);
+    size_t work = what->algorithm->work ? what->algorithm->work(&shape) : 0;
+    return arrivals_of(what->algorithm, &shape) + work;
+}
+
+/* ---- One rank ---- */
+
+static float *room_of(const struct run *run, int rank, int number)
+{
+    if (!run->what->data)
+        return run->room;
+    size_t at = run->room_at[rank], each = (run->room_at[rank + 1] - at) / (size_t)run->lanes;
+    return run->room + at + (size_t)number * each;
+}
+
+static void begin_chunk(struct run *run, int rank, int number)
+{
+    const struct simulate_case *what = run->what;
+    struct rounds *r = &run->lane[rank * run->lanes + number].rounds;
+    size_t chunk = run->begun[rank]++, at = chunk * run->chunk_count, left = what->count - at;
+    float *send = buffers_send(&run->buffers, rank) + at,
+          *recv = buffers_recv(&run->buffers, rank) + at, *room = room_of(run, rank, number);
+    struct shape shape = shape_of(run, rank, left < run->chunk_count ? left : run->chunk_count);
+    float *scratch = room + arrivals_of(what->algorithm, &shape);
+    *r = (struct rounds){.algorithm = what->algorithm,
+                         .shape = shape,
+                         .transport = sim_transport(run->sim, rank),
+                         .tag = (uint32_t)(TAG_OPERATIONS + chunk % (1 << 20)),
+                         .device = sim_device(run->sim),
+                         .stream = sim_stream(run->sim, rank),
+                         .type = ALNICO_FLOAT32,
+                         .op = ALNICO_SUM,
+                         .buffer = {(char *)send, (char *)recv, (char *)scratch},
+                         .arrivals = (char *)room};
+    rounds_begin(r);
+}
+
+static alnico_status_t poll_lane(struct run *run, int rank, int number)
+{
+    struct lane *lane = &run->lane[rank * run->lanes + number];
+    while (lane->busy || run->begun[rank] < run->chunks) {
+        bool moved = false;
+        if (!lane->busy)
+            begin_chunk(run, rank, number);
+        lane->busy = true;
+        alnico_status_t status = rounds_poll(&lane->rounds, &moved);
+        if (status == ALNICO_PENDING)
+            return ALNICO_SUCCESS;
+        TRY(status);
+        lane->busy = false;
+        run->finished[rank]++;
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t poll_rank(struct run *run, int rank)
+{
+    if (run->finished[rank] == run->chunks)
+        return ALNICO_SUCCESS;
+    for (int l = 0; l < run->lanes; l++)
+        TRY(poll_lane(run, rank, l));
+    bool pair = run->lanes == 1 && run->lane[rank].rounds.open == 1;
+    TRY(sim_hint_pair(run->sim, rank, pair));
+    if (run->finished[rank] < run->chunks)
+        return ALNICO_SUCCESS;
+    double clock = sim_clock_us(run->sim, rank);
+    run->time_us = clock > run->time_us ? clock : run->time_us;
+    run->unfinished--;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t drive(struct run *run)
+{
+    alnico_status_t status;
+    for (int r = 0; r < run->what->ranks; r++)
+        TRY(poll_rank(run, r));
+    for (int rank; (rank = sim_next(run->sim, &status)) >= 0;)
+        TRY(poll_rank(run, rank));
+    if (status == ALNICO_SUCCESS && run->unfinished)
+        return error_set(ALNICO_ERROR_SYSTEM, "%s: %d of %d ranks wait for ever",
+                         run->what->algorithm->name, run->unfinished, run->what->ranks);
+    return status;
+}
+
+/* ---- The whole ---- */
+
+static void run_free(struct run *run)
+{
+    sim_destroy(run->sim);
+    buffers_destroy(&run->buffers);
+    memory_give(run->room, run->room_bytes, run->what->data);
+    free(run->lane);
+    free(run->begun);
+    free(run->finished);
+    free(run->room_at);
+    free(run->counts);
+    free(run->at);
+    free(run->messages);
+}
+
+static void cut(struct run *run)
+{
+    const struct simulate_case *what = run->what;
+    bool whole = what->chunk_count == 0 || what->chunk_count >= what->count ||
+                 what->algorithm->whole || operation_of(what)->flags & (LENGTHS | RING);
+    run->chunk_count = whole ? what->count : what->chunk_count;
+    run->chunks = what->count ? (what->count - 1) / run->chunk_count + 1 : 1;
+    run->lanes = run->chunks < CHUNKS_IN_FLIGHT ? (int)run->chunks : CHUNKS_IN_FLIGHT;
+}
+
+static void set_rooms(struct run *run)
+{
+    const struct simulate_case *what = run->what;
+    size_t most = 0;
+    for (int r = 0; r < what->ranks; r++) {
+        size_t room = (size_t)run->lanes * lane_room(what, r, run->chunk_count);
+        run->room_at[r + 1] = run->room_at[r] + room;
+        most = room > most ? room : most;
+    }
+    run->room_bytes = (what->data ? run->room_at[what->ranks] : most) * sizeof *run->room;
+}
+
+/* Equal blocks for all; each rank sends to the next. */
+static void set_lists(struct run *run)
+{
+    int p = run->what->ranks;
+    struct span send = {BUFFER_SEND, 0, run->what->count}, recv = {BUFFER_RECV, 0, send.len};
+    for (int r = 0; r < p; r++) {
+        run->counts[r] = send.len;
+        run->at[r] = (size_t)r * send.len;
+        exchange_both(&run->messages[r], (r + 1) % p, send, (r + p - 1) % p, recv, false);
+    }
+}
+
+static alnico_status_t allocate(struct run *run)
+{
+    const struct simulate_case *what = run->what;
+    size_t ranks = (size_t)what->ranks;
+    run->lane = calloc(ranks * (size_t)run->lanes, sizeof *run->lane);
+    run->begun = calloc(ranks, sizeof *run->begun);
+    run->finished = calloc(ranks, sizeof *run->finished);
+    run->room_at = calloc(ranks + 1, sizeof *run->room_at);
+    run->counts = calloc(ranks, sizeof *run->counts);
+    run->at = calloc(ranks, sizeof *run->at);
+    run->messages = calloc(ranks, sizeof *run->messages);
+    if (run->room_at)
+        set_rooms(run);
+    run->room = memory_take(run->room_bytes, what->data);
+    if (!run->lane || !run->begun || !run->finished || !run->room_at || !run->room ||
+        !run->counts || !run->at || !run->messages)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", what->ranks);
+    set_lists(run);
+    TRY(buffers_create(what, &run->buffers));
+    return sim_create(what->machine, what->ranks, what->data, &run->sim);
+}
+
+alnico_status_t simulate_run(const struct simulate_case *what, struct simulate_result *out)
+{
+    struct run run = {.what = what, .unfinished = what->ranks};
+    cut(&run);
+    alnico_status_t status = allocate(&run);
+    if (status == ALNICO_SUCCESS)
+        status = drive(&run);
+    if (status == ALNICO_SUCCESS)
+        *out = (struct simulate_result){.time_us = run.time_us,
+                                        .messages = sim_messages(run.sim),
+                                        .wrong = what->data ? buffers_wrong(&run.buffers) : 0};
+    run_free(&run);
+    return status;
+}
+
+double simulate_data_bytes(const struct simulate_case *what)
+{
+    struct run run = {.what = what};
+    double rooms = 0;
+    cut(&run);
+    for (int r = 0; r < what->ranks; r++)
+        rooms += (double)lane_room(what, r, run.chunk_count);
+    return buffers_bytes(what) + run.lanes * rooms * sizeof(float);
+}
+
+double simulate_rounds(const struct simulate_case *what)
+{
+    struct run run = {.what = what};
+    double rounds = 0;
+    cut(&run);
+    for (int r = 0; r < what->ranks; r++) {
+        struct shape shape = plain_shape(what, r, run.chunk_count);
+        shape.messages_count = 1;
+        rounds += what->algorithm->rounds(&shape);
+    }
+    return (double)run.chunks * rounds;
+}

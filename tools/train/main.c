@@ -1,0 +1,184 @@
+/* alnico-train: data-parallel training on the ranks of an MPI job. Arguments and printing; the work
+ * is in src/train. */
+#include "base/status.h"
+#include "tools/common/program.h"
+#include "tools/train/memory.h"
+#include "tools/train/options.h"
+#include "tools/train/profile.h"
+#include "tools/train/report.h"
+#include "tools/train/start.h"
+
+#include <alnico/mpi.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Compute threads of this rank: what OpenMP's environment says, or its share of the host's cores.
+ * Where ranks are bound to cores, each uses its own. */
+static int threads_default(int cores, bool bound, int ranks)
+{
+    const char *environment = getenv("OMP_NUM_THREADS");
+    if (environment && atoi(environment) > 0)
+        return atoi(environment);
+    if (bound)
+        return cores;
+    return cores > ranks ? cores / ranks : 1;
+}
+
+/* What the command line leaves open of this rank's share of its host: compute threads, and on the
+ * CPU memory. All look at the memory before one of them takes any. Collective. */
+static void host_share(struct train_options *options)
+{
+    const struct device_ops *device = device_find(options->device);
+    struct trainer_options *trainer = &options->trainer;
+    size_t available = 0, total;
+    cpu_set_t usable;
+    MPI_Comm host;
+    int ranks = 1, cores = 1, bound;
+    if (sched_getaffinity(0, sizeof usable, &usable) == 0)
+        cores = CPU_COUNT(&usable);
+    bound = cores < sysconf(_SC_NPROCESSORS_ONLN);
+    if (options->device != ALNICO_DEVICE_CPU ||
+        device->memory(&available, &total) != ALNICO_SUCCESS)
+        available = 0;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_size(host, &ranks);
+    MPI_Allreduce(MPI_IN_PLACE, &bound, 1, MPI_INT, MPI_MAX, host);
+    MPI_Comm_free(&host);
+    if (!trainer->compute.threads)
+        trainer->compute.threads = threads_default(cores, bound, ranks);
+    if (!trainer->memory_limit)
+        trainer->memory_limit = available / (size_t)ranks;
+}
+
+/* This rank's number among those of its host. */
+static int local_rank(void)
+{
+    MPI_Comm host;
+    int rank;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &rank);
+    MPI_Comm_free(&host);
+    return rank;
+}
+
+/* One line says what went wrong: that of the lowest rank on which it did. Ranks that were only told
+ * wait for those that know, whose end ends them. */
+static void rank_check(alnico_status_t status, const char *what)
+{
+    char detail[512];
+    int rank;
+    snprintf(detail, sizeof detail, "%s", alnico_error_detail());
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (status == ALNICO_SUCCESS)
+        return;
+    sleep((status == ALNICO_ERROR_ABORTED ? 2U : 0U) +
+          (rank > 0 ? 2U : 0U)); /* a loaded host is slow to end them */
+    program_fail("%s on rank %d: %s: %s", what, rank, alnico_status_string(status), detail);
+}
+
+static alnico_status_t place_open(const struct train_options *options, struct trainer_place *place)
+{
+    const struct device_ops *device = device_find(options->device);
+    if (!device)
+        return ALNICO_ERROR_UNSUPPORTED;
+    TRY(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, NULL, &place->host));
+    if (options->device == ALNICO_DEVICE_CPU && !options->stream)
+        return ALNICO_SUCCESS;
+    if (device->enter)
+        TRY(device->enter(local_rank()));
+    TRY(device->work_stream_create ? device->work_stream_create(&place->stream)
+                                   : device->stream_create(&place->stream));
+    return alnico_comm_create_mpi(MPI_COMM_WORLD, options->device, place->stream, &place->device);
+}
+
+static cJSON *profile_json(const struct train_options *options, const struct profile *profile)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "program", "alnico-train --profile");
+    cJSON_AddStringToObject(object, "version", alnico_version());
+    cJSON_AddStringToObject(object, "date", program_date());
+    cJSON_AddItemToObject(object, "machine", program_machine());
+    cJSON_AddItemToObject(object, "options", train_options_json(&options->trainer));
+    cJSON_AddItemToObject(object, "profile", train_profile_json(profile));
+    return object;
+}
+
+/* On the first rank. */
+static void profile(struct train_options *options)
+{
+    const struct device_ops *device = device_find(options->device);
+    struct trainer_times times;
+    void *stream = NULL;
+    FILE *json = options->json ? program_json_open(options->json) : NULL;
+    train_options_complete(options, 1);
+    program_check(device ? ALNICO_SUCCESS : ALNICO_ERROR_UNSUPPORTED, "taking the device");
+    if (device->work_stream_create)
+        program_check(device->work_stream_create(&stream), "taking the device");
+    program_check(trainer_profile(&options->trainer, stream, &times), "profiling");
+    train_profile_print(&times.profile);
+    if (json) {
+        cJSON *object = profile_json(options, &times.profile);
+        program_json_close(json, object);
+        cJSON_Delete(object);
+    }
+    trainer_times_free(&times);
+    if (stream)
+        device->stream_destroy(stream);
+}
+
+static void place_close(const struct train_options *options, struct trainer_place *place)
+{
+    alnico_comm_destroy(place->device);
+    if (place->stream)
+        device_find(options->device)->stream_destroy(place->stream);
+    alnico_comm_destroy(place->host);
+}
+
+/* Everything between MPI_Init and MPI_Finalize. Any failure ends all ranks. */
+static void train(struct train_options *options)
+{
+    struct train_display display = {0};
+    struct trainer_report report;
+    struct trainer_place place = {0};
+    rank_check(place_open(options, &place), "taking the device");
+    const int ranks = alnico_comm_size(place.host);
+    const bool first = alnico_comm_rank(place.host) == 0;
+    FILE *json = first && options->json ? program_json_open(options->json) : NULL;
+    train_options_complete(options, ranks);
+    if (first) {
+        train_display_begin(&display, &options->trainer, ranks);
+        options->trainer.progress = train_display_progress;
+        options->trainer.context = &display;
+    }
+    rank_check(trainer_run(&options->trainer, &place, &report), "training");
+    if (first)
+        train_report_print(&options->trainer, &report);
+    if (json) {
+        cJSON *object = train_report_json(&options->trainer, &report, &display);
+        program_json_close(json, object);
+        cJSON_Delete(object);
+    }
+    train_display_end(&display);
+    place_close(options, &place);
+}
+
+int main(int argc, char **argv)
+{
+    int level;
+    struct train_trial trial;
+    train_trial_run(argc, argv, &trial);
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    train_trial_end(&trial);
+    struct train_options options = train_options_parse(argc, argv);
+    train_modes_agree(&options);
+    host_share(&options);
+    if (!options.memory && !options.profile)
+        train(&options);
+    else if (program_launch_rank() == 0 && options.memory)
+        train_memory_print(&options.trainer);
+    else if (program_launch_rank() == 0)
+        profile(&options);
+    MPI_Finalize();
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,287 @@
+/* Printing for alnico-train. See train_report.h. */
+#include "tools/train/report.h"
+
+#include "tools/common/program.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Training seconds between two redrawings of the bar, and between two lines. */
+static const double bar_seconds = 0.1, line_seconds = 5;
+
+enum { BAR = 30, LOSS_STEPS = 10 };
+
+void train_display_begin(struct train_display *display, const struct trainer_options *options,
+                         int ranks)
+{
+    *display = (struct train_display){.options = options,
+                                      .ranks = ranks,
+                                      .terminal = isatty(STDOUT_FILENO),
+                                      .epochs = cJSON_CreateArray(),
+                                      .losses = cJSON_CreateArray()};
+    printf("%s on %s: %d rank%s, batch %zu each, %s kernels with %d thread%s, learning rate %g\n",
+           options->model, options->data, ranks, ranks > 1 ? "s" : "", options->batch,
+           options->kernels, options->compute.threads, options->compute.threads > 1 ? "s" : "",
+           options->optimizer.rate);
+    fflush(stdout);
+}
+
+void train_display_end(struct train_display *display)
+{
+    cJSON_Delete(display->epochs);
+    cJSON_Delete(display->losses);
+}
+
+static cJSON *score_json(const struct score *score)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddNumberToObject(object, "loss", score->loss);
+    cJSON_AddNumberToObject(object, "accuracy", score->accuracy);
+    cJSON_AddNumberToObject(object, "images", (double)score->images);
+    return object;
+}
+
+/* Removes the bar from its line. */
+static void bar_clear(struct train_display *display)
+{
+    if (display->width)
+        printf("\r%*s\r", (int)display->width, "");
+    display->width = 0;
+}
+
+/* "epoch 2 step 940  42 %  loss 0.4321  accuracy 84.5 %  1510 images/s" */
+static void line_format(const struct train_display *display,
+                        const struct trainer_progress *progress, char *out, size_t bytes)
+{
+    const double rate = progress->seconds > 0 ? (double)progress->images / progress->seconds : 0;
+    snprintf(out, bytes,
+             "epoch %zu  step %zu  %3.0f %%  loss %.4f  accuracy %.1f %%  %.0f images/s",
+             progress->epoch, progress->step, 100 * progress->done, progress->score.loss,
+             100 * progress->score.accuracy, rate * display->ranks);
+}
+
+static void bar_draw(struct train_display *display, const struct trainer_progress *progress)
+{
+    char line[160], bar[BAR + 1];
+    const size_t full = (size_t)(progress->done * BAR);
+    memset(bar, '.', BAR);
+    memset(bar, '#', full < BAR ? full : BAR);
+    bar[BAR] = '\0';
+    line_format(display, progress, line, sizeof line);
+    bar_clear(display);
+    const int width = printf("[%s] %s", bar, line);
+    display->width = width > 0 ? (size_t)width : 0;
+}
+
+static void epoch_print(struct train_display *display, const struct trainer_progress *progress)
+{
+    char line[160];
+    line_format(display, progress, line, sizeof line);
+    bar_clear(display);
+    printf("%s", line);
+    if (progress->test.images)
+        printf("  test loss %.4f  test accuracy %.2f %%", progress->test.loss,
+               100 * progress->test.accuracy);
+    puts("");
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddNumberToObject(row, "epoch", (double)progress->epoch);
+    cJSON_AddNumberToObject(row, "step", (double)progress->step);
+    cJSON_AddNumberToObject(row, "seconds", progress->seconds);
+    cJSON_AddNumberToObject(row, "learning_rate", progress->rate);
+    cJSON_AddItemToObject(row, "train", score_json(&progress->score));
+    cJSON_AddItemToObject(row, "test", score_json(&progress->test));
+    cJSON_AddItemToArray(display->epochs, row);
+}
+
+/* A row for LOSS_STEPS steps or, at the end of an epoch, for what is left. */
+static void loss_append(struct train_display *display, const struct trainer_progress *progress)
+{
+    struct outcome *outcome = &display->outcome;
+    outcome->loss += progress->latest.loss;
+    outcome->count += progress->latest.count;
+    if (!outcome->count || (progress->step < display->step + LOSS_STEPS && !progress->tested))
+        return;
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddNumberToObject(row, "step", (double)progress->step);
+    cJSON_AddNumberToObject(row, "loss", outcome->loss / (double)outcome->count);
+    cJSON_AddItemToArray(display->losses, row);
+    display->step = progress->step;
+    *outcome = (struct outcome){0};
+}
+
+void train_display_progress(void *context, const struct trainer_progress *progress)
+{
+    struct train_display *display = context;
+    const double since = progress->seconds - display->printed;
+    loss_append(display, progress);
+    if (progress->tested) {
+        epoch_print(display, progress);
+    } else if (since < (display->terminal ? bar_seconds : line_seconds)) {
+        return;
+    } else if (display->terminal) {
+        bar_draw(display, progress);
+    } else {
+        char line[160];
+        line_format(display, progress, line, sizeof line);
+        puts(line);
+    }
+    display->printed = progress->seconds;
+    fflush(stdout);
+}
+
+/* The share of training outside the kernels' library; 1 if there is none. */
+static double outside_share(const struct trainer_report *report)
+{
+    return 1 - report->library_seconds / report->seconds;
+}
+
+void train_report_print(const struct trainer_options *options, const struct trainer_report *report)
+{
+    printf("\n%zu parameters, %zu steps (%.2f epochs) in %.1f s: %.0f images/s, %.0f per rank\n",
+           report->parameters, report->steps, report->epochs, report->seconds,
+           report->images_per_second, report->images_per_second / report->ranks);
+    printf("time:");
+    for (int i = 0; i < PHASES; i++)
+        printf("%s %s %.1f %%", i ? "," : "", phase_name(i),
+               100 * report->phases[i] / report->seconds);
+    if (report->library_seconds > 0)
+        printf("; outside %s %.1f %%", options->kernels, 100 * outside_share(report));
+    printf("\nstep: median %.2f ms, %.0f images/s\n", 1e3 * report->step_seconds,
+           (double)options->batch * report->ranks / report->step_seconds);
+    printf("train: loss %.4f, accuracy %.2f %%\n", report->train.loss,
+           100 * report->train.accuracy);
+    if (report->test.images)
+        printf("test:  loss %.4f, accuracy %.2f %% of %zu images\n", report->test.loss,
+               100 * report->test.accuracy, report->test.images);
+    printf("parameters: hash %016llx%s\n", (unsigned long long)report->hash,
+           report->ranks > 1 ? ", equal on all ranks" : "");
+}
+
+static const char *wire_name(alnico_datatype_t wire)
+{
+    if (wire == ALNICO_FLOAT32)
+        return "fp32";
+    return wire == ALNICO_FLOAT16 ? "fp16" : "bf16";
+}
+
+static void learning_json(const struct trainer_options *options, cJSON *object)
+{
+    const struct optimizer_options *optimizer = &options->optimizer;
+    cJSON_AddNumberToObject(object, "learning_rate", optimizer->rate);
+    cJSON_AddNumberToObject(object, "momentum", optimizer->momentum);
+    cJSON_AddNumberToObject(object, "weight_decay", optimizer->decay);
+    cJSON_AddNumberToObject(object, "warmup", optimizer->warmup);
+    cJSON_AddStringToObject(object, "schedule", schedule_name(optimizer->schedule));
+    if (optimizer->schedule == SCHEDULE_DROPS)
+        cJSON_AddItemToObject(object, "drops",
+                              cJSON_CreateDoubleArray(optimizer->drops, OPTIMIZER_DROPS));
+    cJSON_AddNumberToObject(object, "lars", optimizer->trust);
+    cJSON_AddNumberToObject(object, "label_smoothing", (double)options->compute.smoothing);
+    cJSON_AddBoolToObject(object, "freeze_norm", options->compute.frozen);
+}
+
+static void computing_json(const struct trainer_options *options, cJSON *object)
+{
+    const struct kernels_options *compute = &options->compute;
+    const bool cuda = kernels_find(options->kernels)->device == ALNICO_DEVICE_CUDA;
+    cJSON_AddStringToObject(object, "device", cuda ? "cuda" : "cpu");
+    cJSON_AddStringToObject(object, "precision", precision_name(compute->precision));
+    cJSON_AddBoolToObject(object, "tf32",
+                          cuda && compute->precision == PRECISION_FP32 && !compute->full_float);
+    if (compute->precision == PRECISION_FP16)
+        cJSON_AddNumberToObject(object, "loss_scale", (double)compute->loss_scale);
+    cJSON_AddStringToObject(object, "kernels", options->kernels);
+    cJSON_AddNumberToObject(object, "threads", compute->threads);
+    cJSON_AddBoolToObject(object, "deterministic", compute->deterministic);
+    cJSON_AddBoolToObject(object, "graph", cuda && !options->no_graph);
+}
+
+cJSON *train_options_json(const struct trainer_options *options)
+{
+    static const char *const rules[] = {"size", "count", "planned"};
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "model", options->model);
+    cJSON_AddStringToObject(object, "data", options->data);
+    computing_json(options, object);
+    cJSON_AddStringToObject(object, "wire", wire_name(options->wire));
+    cJSON_AddStringToObject(object, "strategy", options->strategy);
+    cJSON_AddNumberToObject(object, "batch", (double)options->batch);
+    cJSON_AddNumberToObject(object, "classes", (double)(options->classes ? options->classes : 10));
+    cJSON_AddNumberToObject(object, "test_images", (double)options->tests);
+    cJSON_AddNumberToObject(object, "steps", (double)options->steps);
+    cJSON_AddNumberToObject(object, "epochs", (double)options->epochs);
+    cJSON_AddNumberToObject(object, "seconds", options->seconds);
+    cJSON_AddNumberToObject(object, "seed", (double)options->seed);
+    cJSON_AddStringToObject(object, "bucket_rule", rules[options->rule]);
+    cJSON_AddNumberToObject(object, "buckets", (double)options->buckets);
+    cJSON_AddBoolToObject(object, "overlap", !options->late);
+    learning_json(options, object);
+    return object;
+}
+
+static cJSON *memory_json(const struct trainer_report *report)
+{
+    cJSON *object = cJSON_CreateObject();
+    const struct replica_memory *memory = &report->memory;
+    cJSON_AddNumberToObject(object, "parameters", (double)memory->parameters);
+    cJSON_AddNumberToObject(object, "gradients", (double)memory->gradients);
+    cJSON_AddNumberToObject(object, "optimizer", (double)memory->optimizer);
+    cJSON_AddNumberToObject(object, "statistics", (double)memory->statistics);
+    cJSON_AddNumberToObject(object, "images", (double)memory->images);
+    cJSON_AddNumberToObject(object, "activations", (double)memory->activations);
+    cJSON_AddNumberToObject(object, "kernels", (double)memory->kernels);
+    cJSON_AddNumberToObject(object, "total", (double)memory->total);
+    return object;
+}
+
+static cJSON *times_json(const struct trainer_report *report)
+{
+    static const char *const keys[PHASES] = {"input", "forward", "backward",
+                                             "exposed_communication", "update"};
+    cJSON *object = cJSON_CreateObject();
+    for (int i = 0; i < PHASES; i++)
+        cJSON_AddNumberToObject(object, keys[i], report->phases[i]);
+    cJSON_AddNumberToObject(object, "total", report->seconds);
+    cJSON_AddNumberToObject(object, "inside_library", report->library_seconds);
+    cJSON_AddNumberToObject(object, "test", report->test_seconds);
+    cJSON_AddNumberToObject(object, "median_step", report->step_seconds);
+    return object;
+}
+
+cJSON *train_report_json(const struct trainer_options *options, const struct trainer_report *report,
+                         struct train_display *display)
+{
+    char hash[17];
+    cJSON *object = cJSON_CreateObject();
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)report->hash);
+    cJSON_AddStringToObject(object, "program", "alnico-train");
+    cJSON_AddStringToObject(object, "version", alnico_version());
+    cJSON_AddStringToObject(object, "date", program_date());
+    cJSON_AddItemToObject(object, "machine", program_machine());
+    cJSON_AddStringToObject(object, "mpi", program_mpi_library());
+    cJSON_AddItemToObject(object, "options", train_options_json(options));
+    cJSON_AddNumberToObject(object, "ranks", report->ranks);
+    cJSON_AddNumberToObject(object, "parameters", (double)report->parameters);
+    cJSON_AddNumberToObject(object, "steps", (double)report->steps);
+    cJSON_AddNumberToObject(object, "epochs_done", report->epochs);
+    cJSON_AddNumberToObject(object, "images_per_second", report->images_per_second);
+    cJSON_AddNumberToObject(object, "images_per_second_per_rank",
+                            report->images_per_second / report->ranks);
+    cJSON_AddItemToObject(object, "seconds", times_json(report));
+    cJSON_AddItemToObject(object, "memory_bytes", memory_json(report));
+    cJSON_AddNumberToObject(object, "bucket_count", (double)report->buckets);
+    cJSON_AddNumberToObject(object, "median_images_per_second",
+                            (double)options->batch * report->ranks / report->step_seconds);
+    cJSON_AddNumberToObject(object, "share_outside_library", outside_share(report));
+    cJSON_AddNumberToObject(object, "share_exposed_communication",
+                            report->phases[PHASE_COMMUNICATION] / report->seconds);
+    cJSON_AddItemToObject(object, "train", score_json(&report->train));
+    cJSON_AddItemToObject(object, "test", score_json(&report->test));
+    cJSON_AddItemToObject(object, "history", display->epochs);
+    cJSON_AddItemToObject(object, "losses", display->losses);
+    cJSON_AddBoolToObject(object, "graph", report->graph);
+    cJSON_AddStringToObject(object, "parameter_hash", hash);
+    display->epochs = display->losses = NULL;
+    return object;
+}

@@ -1,0 +1,106 @@
+/* See train_start.h. */
+#include "tools/train/start.h"
+
+#include "tools/common/program.h"
+
+#include <errno.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { HELPED, PARSED, REFUSED = EXIT_USAGE }; /* what a trial exits with */
+
+/* In a child, since argp exits. */
+static void child_parse(int argc, char **argv, const int *ends)
+{
+    dup2(ends[1], STDOUT_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    train_options_parse(argc, argv);
+    _exit(PARSED);
+}
+
+static void child_read(pid_t child, int end, struct train_trial *out)
+{
+    int status = 0;
+    FILE *in = fdopen(end, "r");
+    if (in) {
+        out->text[fread(out->text, 1, sizeof out->text - 1, in)] = '\0';
+        fclose(in);
+    }
+    if (child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status))
+        out->status = WEXITSTATUS(status);
+}
+
+void train_trial_run(int argc, char **argv, struct train_trial *out)
+{
+    int ends[2];
+    out->status = PARSED;
+    out->text[0] = '\0';
+    if (!program_launched() || pipe(ends) != 0) {
+        train_options_parse(argc, argv);
+        return;
+    }
+    const pid_t child = fork();
+    if (child == 0)
+        child_parse(argc, argv, ends);
+    close(ends[1]);
+    child_read(child, ends[0], out);
+}
+
+/* Ends all ranks after one has printed. */
+_Noreturn static void ranks_end(int status)
+{
+    fflush(NULL);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    exit(status);
+}
+
+void train_trial_end(const struct train_trial *trial)
+{
+    int rank, size, bounds[2] = {trial->status, -trial->status};
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Allreduce(MPI_IN_PLACE, bounds, 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    const int least = bounds[0], most = -bounds[1], worst = most > PARSED ? most : least;
+    int first = trial->status == worst ? rank : size;
+    if (worst == PARSED)
+        return;
+    MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (rank == first && worst == HELPED && most == PARSED)
+        fprintf(stderr, "%s: --help or --usage on rank %d, but not on all ranks\n",
+                program_invocation_short_name, rank);
+    else if (rank == first)
+        fputs(trial->text, worst == HELPED ? stdout : stderr);
+    ranks_end(least == most ? worst : REFUSED);
+}
+
+void train_modes_agree(const struct train_options *options)
+{
+    const struct {
+        const char *option;
+        int value;
+    } rows[] = {{"--memory", options->memory},
+                {"--profile", options->profile},
+                {"--device", (int)options->device},
+                {"--stream", options->stream}};
+    enum { ROWS = sizeof rows / sizeof *rows };
+    int rank, least[ROWS], most[ROWS];
+    for (size_t i = 0; i < ROWS; i++)
+        least[i] = most[i] = rows[i].value;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Allreduce(MPI_IN_PLACE, least, ROWS, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, most, ROWS, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    for (size_t i = 0; i < ROWS; i++) {
+        if (least[i] == most[i])
+            continue;
+        if (rank == 0)
+            fprintf(stderr, "%s: the ranks disagree on: %s\n", program_invocation_short_name,
+                    rows[i].option);
+        ranks_end(EXIT_FAILURE);
+    }
+}

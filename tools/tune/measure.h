@@ -1,0 +1,72 @@
+/* How alnico-tune measures ways on a device: tune/cpu.c and tune_cuda.c. Main thread of every rank,
+ * collective. */
+#ifndef ALNICO_TOOLS_TUNE_MEASURE_H
+#define ALNICO_TOOLS_TUNE_MEASURE_H
+
+#include "comm/communicator/comm.h"
+#include "tools/perf/measure.h"
+#include "tools/tune/options.h"
+#include "tools/tune/rows.h"
+
+#include <cjson/cJSON.h>
+
+/* From here on a way that took twice as long as the best is not measured at larger sizes: latency,
+ * which may favour others there, no longer counts. */
+enum { PRUNE_BYTES = 1 << 20 };
+
+/* The one size of an operation whose rows hold for every size, since ranks do not know each other's
+ * counts. Short where `one_shot` is among the ways: above 8 KB it is `linear` or `pairwise`
+ * itself. */
+enum { UNSIZED_BYTES = 64 << 10, UNSIZED_SHORT_BYTES = 1 << 10 };
+
+struct tuner;
+
+struct tune_device {
+    unsigned modes; /* kinds of calls that have a table of their own: 1, or MODES */
+
+    /* Makes buffers of tune_capacity bytes, and tuner->comm. */
+    void (*open)(struct tuner *tuner);
+
+    /* Times every way of the size that can do it, for calls of so many modes; the others get a
+     * negative time. `before` is the size before it, or NULL. */
+    void (*measure)(struct tuner *tuner, unsigned modes, struct tune_size *size,
+                    const struct tune_size *before);
+
+    void (*close)(struct tuner *tuner);
+};
+
+extern const struct tune_device tune_cpu;
+extern const struct tune_device tune_cuda; /* in builds with CUDA */
+
+struct tuner {
+    const struct tune_device *device;
+    struct tune_options options;
+    int rank, ranks;
+    alnico_comm_t comm;
+    const struct perf_operation *operation; /* that is measured */
+    struct perf_blocks blocks;              /* of the size, on the CPU */
+    struct tuning_steps in_force;           /* what the table said before */
+    struct tune_size *sizes[MODES];         /* options' sizes, for every mode of the device */
+    int count;
+    const cJSON *describe; /* the GPU, for the file's description of the machine; NULL: none */
+    float *send, *recv;    /* on the CPU */
+    struct tune_gpu *gpu;  /* on GPUs */
+};
+
+/* Bytes of the larger buffer of any size and operation. */
+size_t tune_capacity(const struct tuner *tuner);
+
+/* The way becomes the communicator's only one for the operation that is measured. */
+void tune_force(const struct tuner *tuner, alnico_comm_t comm, const struct tune_way *way);
+
+/* Whether it is so slow at the size before that it is not worth measuring, and not one that the
+ * table may take. */
+bool tune_is_hopeless(const struct tuner *tuner, unsigned modes, const struct tune_size *size,
+                      const struct tune_size *before, const struct tune_way *way);
+
+/* What the table in force takes, once the size is measured: the first of its ways that can do
+ * it. */
+struct tune_way tune_way_in_force(const struct tuner *tuner, unsigned modes,
+                                  const struct tune_size *size);
+
+#endif
