@@ -5,33 +5,33 @@
 
 static struct {
     pthread_mutex_t lock;
-    struct later *first;
+    struct deferred *first;
     size_t bytes;
 } waiting = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* With the lock held. */
-static struct later *take_all(void)
+static struct deferred *take_all(void)
 {
-    struct later *all = waiting.first;
+    struct deferred *all = waiting.first;
     waiting.first = NULL;
     waiting.bytes = 0;
     return all;
 }
 
-static void release_all(struct later *item)
+static void release_all(struct deferred *item)
 {
     while (item) {
-        struct later *next = item->next;
+        struct deferred *next = item->next;
         item->release(item);
         item = next;
     }
 }
 
-void later_put(struct later *item)
+void deferred_free(struct deferred *item)
 {
-    struct later *old = NULL;
+    struct deferred *old = NULL;
     pthread_mutex_lock(&waiting.lock);
-    if (waiting.bytes + item->bytes > LATER_BYTES)
+    if (waiting.bytes + item->bytes > DEFERRED_BYTES)
         old = take_all();
     item->next = waiting.first;
     waiting.first = item;
@@ -40,10 +40,10 @@ void later_put(struct later *item)
     release_all(old);
 }
 
-void later_run(void)
+void deferred_run(void)
 {
     pthread_mutex_lock(&waiting.lock);
-    struct later *all = take_all();
+    struct deferred *all = take_all();
     pthread_mutex_unlock(&waiting.lock);
     release_all(all);
 }

@@ -12,18 +12,18 @@
 
 /* At most so many bytes wait, or one thing that is larger: then all that waits is let go of at
  * once. */
-enum { LATER_BYTES = 128 << 20 };
+enum { DEFERRED_BYTES = 128 << 20 };
 
 /* In what is let go of, which is the list's until `release`, which may free it. */
-struct later {
-    struct later *next;
+struct deferred {
+    struct deferred *next;
     size_t bytes;
-    void (*release)(struct later *);
+    void (*release)(struct deferred *);
 };
 
-void later_put(struct later *item);
+void deferred_free(struct deferred *item);
 
 /* Lets go of all that waits. */
-void later_run(void);
+void deferred_run(void);
 
 #endif

@@ -32,7 +32,7 @@ static struct fixture {
     char *send[RANKS], *recv[RANKS]; /* on the devices */
     char *host, *expected;
     struct message messages[MESSAGES];
-    struct peer_exchange exchange;
+    struct peer_messages exchange;
 } fixture;
 
 static uint64_t seed, drawn;
@@ -179,10 +179,10 @@ static void launch(struct fixture *f, int rank, const struct exchange *list, int
     struct peer_grid grid;
     if (count == 0)
         return;
-    REQUIRE(peer_exchange_plan(&f->exchange, &grid, &f->nodes[rank].world, list, count,
+    REQUIRE(peer_messages_plan(&f->exchange, &grid, &f->nodes[rank].world, list, count,
                                f->send[rank], f->recv[rank], blocks) == 0);
     use(f, rank);
-    REQUIRE_CUDA(peer_exchange_launch(&f->exchange, &grid, f->nodes[rank].stream));
+    REQUIRE_CUDA(peer_messages_launch(&f->exchange, &grid, f->nodes[rank].stream));
 }
 
 static int add_own(const struct fixture *f, int rank, int m, struct exchange *list)

@@ -15,14 +15,14 @@
 
 enum { STEPS = 12, NAP_US = 200000, RUN_STEPS = 60 };
 
-#define DEADLINE "1.2" /* seconds; a meter waits for half again as long */
+#define DEADLINE "1.2" /* seconds; a timer waits for half again as long */
 
-/* A replica with a batch on a stream, and a meter on it. */
+/* A replica with a batch on a stream, and a timer on it. */
 struct fixture {
     alnico_stream_t stream;
     struct network *network;
     struct replica *replica;
-    struct meter *meter;
+    struct phase_timer *timer;
     struct device_flag *held;
 };
 
@@ -36,7 +36,7 @@ static struct fixture fixture_make(void)
     const struct replica_setup setup = {
         .kernels = &kernels_naive, .batch = 1, .gradient_type = ALNICO_FLOAT32, .stream = f.stream};
     assert_int_equal(replica_create(f.network, &setup, &f.replica), ALNICO_SUCCESS);
-    assert_int_equal(meter_create(f.replica, STEPS, &f.meter), ALNICO_SUCCESS);
+    assert_int_equal(phase_timer_create(f.replica, STEPS, &f.timer), ALNICO_SUCCESS);
     assert_int_equal(replica_load(f.replica, images, labels, 1), ALNICO_SUCCESS);
     assert_int_equal(device_cpu.flag_create(&f.held), ALNICO_SUCCESS);
     return f;
@@ -45,7 +45,7 @@ static struct fixture fixture_make(void)
 static void fixture_free(struct fixture *f)
 {
     replica_synchronize(f->replica);
-    meter_destroy(f->meter);
+    phase_timer_destroy(f->timer);
     replica_destroy(f->replica);
     network_destroy(f->network);
     device_cpu.flag_destroy(f->held);
@@ -54,12 +54,12 @@ static void fixture_free(struct fixture *f)
 
 static void step(struct fixture *f)
 {
-    struct meter_reading reading;
-    assert_int_equal(meter_begin(f->meter, 0.1), ALNICO_SUCCESS);
+    struct phase_times reading;
+    assert_int_equal(phase_timer_begin(f->timer, 0.1), ALNICO_SUCCESS);
     assert_int_equal(replica_forward(f->replica, true), ALNICO_SUCCESS);
     for (int p = 0; p < PHASES; p++)
-        assert_int_equal(meter_mark(f->meter, (enum phase)p), ALNICO_SUCCESS);
-    assert_int_equal(meter_end(f->meter, &reading), ALNICO_SUCCESS);
+        assert_int_equal(phase_timer_mark(f->timer, (enum phase)p), ALNICO_SUCCESS);
+    assert_int_equal(phase_timer_end(f->timer, &reading), ALNICO_SUCCESS);
     assert_int_equal(reading.steps, 0);
 }
 
@@ -73,13 +73,13 @@ static void a_held_stream_is_not_waited_for(void **unused)
 {
     (void)unused;
     struct fixture f = fixture_make();
-    struct meter_reading reading;
+    struct phase_times reading;
     double score[SCORES];
     step(&f);
     device_cpu.stream_await(f.stream, f.held, 1);
     step(&f);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(meter_pause(f.meter, &reading), ALNICO_ERROR_TIMEOUT);
+        assert_int_equal(phase_timer_pause(f.timer, &reading), ALNICO_ERROR_TIMEOUT);
         if (!strstr(alnico_error_detail(),
                     "what follows step 1 of this run has not ended on the device within 1.8"))
             fail_msg("'%s'", alnico_error_detail());
@@ -87,10 +87,10 @@ static void a_held_stream_is_not_waited_for(void **unused)
     assert_int_equal(replica_read(f.replica, f.replica->arenas.score, score, sizeof score),
                      ALNICO_ERROR_TIMEOUT);
     device_cpu.flag_raise(f.held, 1);
-    assert_int_equal(meter_pause(f.meter, &reading), ALNICO_SUCCESS);
+    assert_int_equal(phase_timer_pause(f.timer, &reading), ALNICO_SUCCESS);
     assert_int_equal(reading.steps, 2);
     assert_int_equal(reading.outcome.count, 2);
-    assert_int_equal(meter_pause(f.meter, &reading), ALNICO_SUCCESS);
+    assert_int_equal(phase_timer_pause(f.timer, &reading), ALNICO_SUCCESS);
     assert_int_equal(reading.steps, 0);
     assert_int_equal(replica_read(f.replica, f.replica->arenas.score, score, sizeof score),
                      ALNICO_SUCCESS);
@@ -103,12 +103,12 @@ static void slow_steps_are_waited_for(void **unused)
 {
     (void)unused;
     struct fixture f = fixture_make();
-    struct meter_reading reading;
+    struct phase_times reading;
     for (int i = 0; i < STEPS - 1; i++) {
         alnico_stream_enqueue(f.stream, nap, NULL);
         step(&f);
     }
-    assert_int_equal(meter_pause(f.meter, &reading), ALNICO_SUCCESS);
+    assert_int_equal(phase_timer_pause(f.timer, &reading), ALNICO_SUCCESS);
     assert_int_equal(reading.steps, STEPS - 1);
     fixture_free(&f);
 }
@@ -175,7 +175,7 @@ static void a_checkpoint_that_hangs_ends(void **unused)
 {
     (void)unused;
     char path[64];
-    snprintf(path, sizeof path, "/tmp/alnico-meter-%d", (int)getpid());
+    snprintf(path, sizeof path, "/tmp/alnico-timer-%d", (int)getpid());
     run_and_hang((struct hang){.step = RUN_STEPS, .tested = true}, 8, path);
     assert_int_not_equal(access(path, F_OK), 0);
 }

@@ -360,12 +360,12 @@ static void held_too_long(int signal)
 
 static void step_enqueue(struct trainer *trainer)
 {
-    struct meter_reading reading;
-    require_success(meter_begin(trainer->meter, 0.01), "meter_begin");
-    require_success(meter_mark(trainer->meter, PHASE_INPUT), "meter_mark");
+    struct phase_times reading;
+    require_success(phase_timer_begin(trainer->timer, 0.01), "phase_timer_begin");
+    require_success(phase_timer_mark(trainer->timer, PHASE_INPUT), "phase_timer_mark");
     require_success(trainer_launch(trainer), "a step");
     trainer->step++;
-    require_success(meter_end(trainer->meter, &reading), "meter_end");
+    require_success(phase_timer_end(trainer->timer, &reading), "phase_timer_end");
     REQUIRE(reading.steps == 0);
 }
 
@@ -390,7 +390,7 @@ static void steps_are_only_enqueued(void)
     struct trainer_place place = trainer.place;
     struct device_flag *flag;
     struct device_event *passed;
-    struct meter_reading reading;
+    struct phase_times reading;
     if (size == 1)
         trainer.place.host = trainer.place.device = NULL;
     require_success(trainer_open(&trainer), "opening");
@@ -404,7 +404,7 @@ static void steps_are_only_enqueued(void)
     REQUIRE(!device->event_complete(passed));
     REQUIRE(!on_gpu() || trainer.graph);
     device->flag_raise(flag, 1);
-    require_success(meter_pause(trainer.meter, &reading), "meter_pause");
+    require_success(phase_timer_pause(trainer.timer, &reading), "phase_timer_pause");
     REQUIRE(reading.steps == HELD + 1 && reading.outcome.count == (HELD + 1) * BATCH);
     device->event_destroy(passed);
     trainer_close(&trainer);

@@ -157,7 +157,7 @@ extern const struct algorithm *const algorithms_peer_groups[];
 extern const struct algorithm *const algorithms_peer_cuda[];
 extern const struct algorithm *const algorithms_peer_line[];
 extern const struct algorithm *const algorithms_peer_blocks[];
-extern const struct algorithm *const algorithms_peer_exchange[];
+extern const struct algorithm *const algorithms_peer_messages[];
 extern const struct algorithm *const algorithms_shared[];
 extern const struct algorithm *const algorithms_nccl[];
 extern const struct algorithm *const algorithms_nccl_plain[];

@@ -81,7 +81,7 @@ const struct algorithm algorithm_exchange = {
         "alpha + 16/15 n beta; all messages of a group pushed in lines, by rings of the receivers",
 };
 
-const struct algorithm *const algorithms_peer_exchange[] = {&algorithm_exchange, NULL};
+const struct algorithm *const algorithms_peer_messages[] = {&algorithm_exchange, NULL};
 
 /* On GPUs, through the host's memory. */
 const struct algorithm algorithm_shared_one_shot = {

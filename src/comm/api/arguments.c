@@ -123,5 +123,5 @@ alnico_status_t api_buffer(alnico_comm_t comm, const void *buffer, const char *n
     if ((uintptr_t)buffer % bytes)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s %p is not aligned to the %zu bytes of %s",
                          who, name, buffer, bytes, datatype_name(type));
-    return known_check(&comm->known, comm->device, buffer, name, who);
+    return pointer_cache_check(&comm->pointer_cache, comm->device, buffer, name, who);
 }

@@ -29,7 +29,7 @@ alnico_status_t alnico_synchronize(alnico_comm_t comm)
 {
     TRY(comm_check(comm, "alnico_synchronize"));
     int before = comm_enter(comm);
-    alnico_status_t status = streamed_drain(comm);
+    alnico_status_t status = stream_operation_drain(comm);
     comm_drain(comm);
     comm_listen(comm);
     comm_leave(comm, before);

@@ -20,22 +20,22 @@ static bool misleads(alnico_comm_t comm)
     return false;
 }
 
-static void tell(alnico_comm_t comm, alnico_status_t status, double waited)
+static void report(alnico_comm_t comm, alnico_status_t status, double waited)
 {
     struct report report = {.rank = comm->rank, .status = status, .waited = waited};
-    watch_tell(&comm->watch, comm->transport, &report);
+    detector_report_failure(&comm->detector, comm->transport, &report);
     if (misleads(comm))
-        watch_deliver(&comm->watch, comm->transport, delivery);
+        detector_deliver(&comm->detector, comm->transport, delivery);
 }
 
 /* Having told: until it is known who did not come, which becomes the latched error. */
-static void judge(alnico_comm_t comm, const char *name)
+static void decide(alnico_comm_t comm, const char *name)
 {
     struct backoff backoff = {.crowded = comm->crowded};
     alnico_status_t status;
     backoff_reset(&backoff);
-    while ((status = watch_verdict(&comm->watch, comm->transport, comm->family->settings.timeout,
-                                   name, -1)) == ALNICO_PENDING)
+    while ((status = detector_decide(&comm->detector, comm->transport,
+                                     comm->family->settings.timeout, name, -1)) == ALNICO_PENDING)
         backoff_pause(&backoff);
     comm_latch(comm, status, alnico_error_detail());
 }
@@ -47,17 +47,17 @@ void comm_listen(alnico_comm_t comm)
     BACKEND_EACH(backend, comm, listen)
     backend->listen(comm);
     if (comm->messages == 0 || atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
-        !watch_hears(&comm->watch, comm->transport))
+        !detector_finds_failure(&comm->detector, comm->transport))
         return;
     char name[64];
     snprintf(name, sizeof name, "alnico_synchronize of communicator %d", comm->id);
-    tell(comm, ALNICO_ERROR_TIMEOUT, 0);
-    judge(comm, name);
+    report(comm, ALNICO_ERROR_TIMEOUT, 0);
+    decide(comm, name);
 }
 
 bool comm_warned(alnico_comm_t comm)
 {
-    return misleads(comm) && watch_reported(&comm->watch, comm->transport);
+    return misleads(comm) && detector_reported(&comm->detector, comm->transport);
 }
 
 enum { LISTENS = 8 }; /* a transport may need several calls to find what lies there */
@@ -68,7 +68,7 @@ alnico_status_t comm_confirm(alnico_comm_t comm)
     if (!misleads(comm))
         return ALNICO_SUCCESS;
     for (int i = 0; i < LISTENS; i++)
-        if (watch_reported(&comm->watch, comm->transport)) {
+        if (detector_reported(&comm->detector, comm->transport)) {
             comm_give_up(comm, 0);
             break;
         }
@@ -82,8 +82,8 @@ static void latch_timeout(alnico_comm_t comm, double waited)
     char text[128];
     if (misleads(comm)) {
         snprintf(text, sizeof text, "operations of communicator %d", comm->id);
-        tell(comm, ALNICO_ERROR_TIMEOUT, waited);
-        judge(comm, text);
+        report(comm, ALNICO_ERROR_TIMEOUT, waited);
+        decide(comm, text);
         return;
     }
     snprintf(text, sizeof text,
@@ -98,7 +98,7 @@ void comm_give_up(alnico_comm_t comm, double waited)
     if (status == ALNICO_SUCCESS)
         latch_timeout(comm, waited);
     else if (misleads(comm))
-        tell(comm, status, waited);
+        report(comm, status, waited);
     BACKEND_EACH(backend, comm, abort)
     backend->abort(comm);
 }
@@ -114,7 +114,7 @@ alnico_status_t alnico_comm_abort(alnico_comm_t comm)
     comm_latch(comm, ALNICO_ERROR_ABORTED, detail);
     atomic_store(&comm->aborted, true);
     if (comm->transport->concurrent)
-        tell(comm, ALNICO_ERROR_ABORTED, 0);
+        report(comm, ALNICO_ERROR_ABORTED, 0);
     BACKEND_EACH(backend, comm, abort)
     backend->abort(comm);
     return ALNICO_SUCCESS;

@@ -21,32 +21,32 @@ enum { MAGIC = 0x2171c0de };
  * destroyed one is an error and not a crash. It holds no state. */
 static struct {
     pthread_mutex_t lock;
-    struct shell {
+    struct handle {
         struct alnico_comm comm; /* first: a handle points here */
-        struct shell *next;
+        struct handle *next;
     } * spare;
-} shells = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} handles = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static alnico_comm_t shell_take(void)
+static alnico_comm_t handle_take(void)
 {
-    pthread_mutex_lock(&shells.lock);
-    struct shell *shell = shells.spare;
-    if (shell)
-        shells.spare = shell->next;
-    pthread_mutex_unlock(&shells.lock);
-    if (!shell)
-        return calloc(1, sizeof *shell);
-    memset(&shell->comm, 0, sizeof shell->comm);
-    return &shell->comm;
+    pthread_mutex_lock(&handles.lock);
+    struct handle *handle = handles.spare;
+    if (handle)
+        handles.spare = handle->next;
+    pthread_mutex_unlock(&handles.lock);
+    if (!handle)
+        return calloc(1, sizeof *handle);
+    memset(&handle->comm, 0, sizeof handle->comm);
+    return &handle->comm;
 }
 
-static void shell_give(alnico_comm_t comm)
+static void handle_give(alnico_comm_t comm)
 {
-    struct shell *shell = (struct shell *)comm;
-    pthread_mutex_lock(&shells.lock);
-    shell->next = shells.spare;
-    shells.spare = shell;
-    pthread_mutex_unlock(&shells.lock);
+    struct handle *handle = (struct handle *)comm;
+    pthread_mutex_lock(&handles.lock);
+    handle->next = handles.spare;
+    handles.spare = handle;
+    pthread_mutex_unlock(&handles.lock);
 }
 
 alnico_status_t comm_check(alnico_comm_t comm, const char *who)
@@ -156,7 +156,7 @@ static void family_leave(struct family *family)
 
 static alnico_status_t attach(alnico_comm_t comm, const char *who)
 {
-    streamed_attach(comm);
+    stream_operation_attach(comm);
     BACKEND_EACH(backend, comm, attach)
     TRY(backend->attach(comm, who));
     for (const struct tuning_step *step = comm->tuning.of[ALNICO_ALLREDUCE][0]; step->backend;
@@ -171,28 +171,28 @@ static alnico_status_t attach(alnico_comm_t comm, const char *who)
                      who, comm->device->name);
 }
 
-/* Frees everything but the shell's memory. */
+/* Frees everything but the handle's memory. */
 static void dismantle(alnico_comm_t comm)
 {
     atomic_store(&comm->magic, 0);
     registration_finish(comm);
     BACKEND_EACH(backend, comm, detach)
     backend->detach(comm);
-    streamed_finish(comm);
-    watch_finish(&comm->watch, comm->transport);
+    stream_operation_finish(comm);
+    detector_finish(&comm->detector, comm->transport);
     comm->transport->ops->destroy(comm->transport);
     tuning_steps_finish(&comm->tuning);
     family_leave(comm->family);
     pthread_mutex_destroy(&comm->latch.lock);
     free(comm->group.messages);
-    shell_give(comm);
+    handle_give(comm);
 }
 
 alnico_status_t comm_build(struct transport *transport, struct family *family,
                            const struct device_ops *device, void *stream, const char *who,
                            alnico_comm_t *out)
 {
-    alnico_comm_t comm = shell_take();
+    alnico_comm_t comm = handle_take();
     if (!comm) {
         transport->ops->destroy(transport);
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
@@ -206,7 +206,7 @@ alnico_status_t comm_build(struct transport *transport, struct family *family,
     comm->transport = transport;
     comm->messages_lane.wide = true;
     pthread_mutex_init(&comm->latch.lock, NULL);
-    watch_init(&comm->watch);
+    detector_init(&comm->detector);
     alnico_status_t status = ALNICO_SUCCESS;
     if (family)
         atomic_fetch_add(&family->members, 1);
@@ -214,7 +214,7 @@ alnico_status_t comm_build(struct transport *transport, struct family *family,
         status = family_create(transport, &family);
     comm->family = family;
     if (status == ALNICO_SUCCESS)
-        status = comm_meet(comm, who);
+        status = comm_setup(comm, who);
     if (status == ALNICO_SUCCESS)
         status = comm_leave_mpi(comm, who);
     if (status == ALNICO_SUCCESS)
@@ -249,10 +249,10 @@ static bool is_broken(alnico_comm_t comm)
 {
     if (atomic_load(&comm->aborted)) {
         struct report report = {.rank = comm->rank, .status = ALNICO_ERROR_ABORTED};
-        watch_tell(&comm->watch, comm->transport, &report);
+        detector_report_failure(&comm->detector, comm->transport, &report);
     }
     return atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
-           watch_hears(&comm->watch, comm->transport);
+           detector_finds_failure(&comm->detector, comm->transport);
 }
 
 /* The stream may still be at a gate of the last operation; it passes, and then no one holds the
@@ -274,10 +274,10 @@ void alnico_comm_destroy(alnico_comm_t comm)
                   comm->id, comm->rank, comm->group.count);
     if (comm_health(comm) != ALNICO_SUCCESS)
         comm_give_up(comm, 0);
-    streamed_drain(comm);
+    stream_operation_drain(comm);
     comm_drain(comm);
     comm->transport->broken = is_broken(comm);
-    hosted_finish(comm);
+    engine_operation_finish(comm);
     dismantle(comm);
     if (device->enter)
         device->enter(before);

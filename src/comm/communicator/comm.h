@@ -31,23 +31,23 @@ struct latch {
     char detail[512];
 };
 
-struct hosted;
+struct engine_operation;
 struct staging;
 struct pieces;
 struct peer_state;
 struct peer_cuda_state;
 struct shared_state;
 struct nccl_state;
-struct streamed;
+struct stream_operation;
 struct alnico_registration;
 
 /* Of what the device carries out for a communicator: streamed.h. */
-struct streamed_state {
+struct stream_operations {
     void *stream; /* where nonblocking operations run; NULL before the first */
-    struct streamed *all;
+    struct stream_operation *all;
     /* The newest eager and the newest captured one, unless the communicator's stream waits for
      * it. */
-    struct streamed *last[2];
+    struct stream_operation *last[2];
     struct device_event *front; /* where the communicator's stream was when the newest began */
     struct device_event *fence; /* where a stream was when the host began to wait for it */
 };
@@ -89,9 +89,9 @@ struct alnico_comm {
     struct peer_cuda_state *peer_cuda;
     struct shared_state *shared;
     struct nccl_state *nccl;
-    struct streamed_state streamed;
+    struct stream_operations stream_operations;
     struct alnico_registration *registrations;
-    struct known known; /* about the memory of calls */
+    struct pointer_cache pointer_cache; /* about the memory of calls */
 
     struct group group;
 
@@ -101,13 +101,13 @@ struct alnico_comm {
     _Atomic uint64_t messages_begun;
     atomic_int in_flight; /* submitted to the engine and not retired */
     /* The host backend's operations: a queue of those not yet free again, and those free. */
-    struct hosted *issued, *issued_last, *spare;
+    struct engine_operation *issued, *issued_last, *spare;
     struct staging *staging; /* the host backend's; NULL where the host reaches the buffers */
     struct pieces *pieces;   /* of the long message that has the staging's chunks */
 
     atomic_bool aborted;
     struct latch latch;
-    struct watch watch;
+    struct failure_detector detector;
 };
 
 /* Whether the handle is a live communicator; otherwise an error that names `who`. */
@@ -185,7 +185,7 @@ alnico_status_t comm_leave_mpi(alnico_comm_t comm, const char *who);
 /* How the ranks of a new communicator meet (collective): they learn each other's places and rank
  * 0's settings and table, and its family gets an engine. Errors: the exchange's, ARGUMENT (rank 0's
  * settings; two ranks on one GPU), MEMORY, SYSTEM. */
-alnico_status_t comm_meet(alnico_comm_t comm, const char *who);
+alnico_status_t comm_setup(alnico_comm_t comm, const char *who);
 
 /* Makes a communicator over a transport, which it takes over even on failure (collective). `family`
  * is NULL for a new one. */

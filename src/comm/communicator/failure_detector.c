@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool prepare(struct watch *watch, const struct transport *transport)
+static bool prepare(struct failure_detector *detector, const struct transport *transport)
 {
-    if (!watch->reports)
-        watch->reports = calloc((size_t)transport->size, sizeof *watch->reports);
-    return watch->reports != NULL;
+    if (!detector->reports)
+        detector->reports = calloc((size_t)transport->size, sizeof *detector->reports);
+    return detector->reports != NULL;
 }
 
-double watch_patience(double timeout)
+double detector_patience(double timeout)
 {
     return timeout / 8 < 1 ? timeout / 8 : 1;
 }
@@ -27,170 +27,173 @@ double watch_patience(double timeout)
 /* Twice the patience, so that a rank that has just begun to wait is heard too. */
 static double grace(double timeout)
 {
-    return 2.5 * watch_patience(timeout);
+    return 2.5 * detector_patience(timeout);
 }
 
-static void take_report(struct watch *watch, const struct transport *transport)
+static void take_report(struct failure_detector *detector, const struct transport *transport)
 {
-    const struct report *r = &watch->arriving;
+    const struct report *r = &detector->arriving;
     bool sound = r->rank >= 0 && r->rank < transport->size && r->status < 0 &&
                  datatype_valid((alnico_datatype_t)r->type) && op_valid((alnico_op_t)r->op) &&
                  r->collective >= 0 && r->collective < COLLECTIVES;
-    if (!sound || watch->reports[r->rank].status)
+    if (!sound || detector->reports[r->rank].status)
         return;
-    watch->reports[r->rank] = *r;
-    watch->heard += r->rank != transport->rank;
+    detector->reports[r->rank] = *r;
+    detector->received += r->rank != transport->rank;
 }
 
-static void listen(struct watch *watch, struct transport *transport)
+static void listen(struct failure_detector *detector, struct transport *transport)
 {
     for (;;) {
-        if (!watch->listening &&
-            transport->ops->irecv(transport, TRANSPORT_ANY, TAG_REPORT, &watch->arriving,
-                                  sizeof watch->arriving, &watch->ear) != ALNICO_SUCCESS)
+        if (!detector->listening &&
+            transport->ops->irecv(transport, TRANSPORT_ANY, TAG_REPORT, &detector->arriving,
+                                  sizeof detector->arriving, &detector->listener) != ALNICO_SUCCESS)
             break;
-        watch->listening = true;
-        alnico_status_t status = transport->ops->test(transport, &watch->ear);
+        detector->listening = true;
+        alnico_status_t status = transport->ops->test(transport, &detector->listener);
         if (status == ALNICO_PENDING)
             break;
-        watch->listening = false;
+        detector->listening = false;
         if (status != ALNICO_SUCCESS)
             break;
-        take_report(watch, transport);
+        take_report(detector, transport);
     }
 }
 
 /* Whether a rank told nothing and never will: what it told before its process ended has come when
  * that is seen. */
-static bool is_lost(struct watch *watch, struct transport *transport, int rank)
+static bool is_lost(struct failure_detector *detector, struct transport *transport, int rank)
 {
-    if (rank == transport->rank || watch->reports[rank].status || !transport->ops->gone ||
+    if (rank == transport->rank || detector->reports[rank].status || !transport->ops->gone ||
         !transport->ops->gone(transport, rank))
         return false;
-    listen(watch, transport);
-    return !watch->reports[rank].status;
+    listen(detector, transport);
+    return !detector->reports[rank].status;
 }
 
-static int find_lost(struct watch *watch, struct transport *transport)
+static int find_lost(struct failure_detector *detector, struct transport *transport)
 {
     for (int i = 0; i < transport->size; i++)
-        if (is_lost(watch, transport, i))
+        if (is_lost(detector, transport, i))
             return i;
     return -1;
 }
 
-static int count_lost(struct watch *watch, struct transport *transport)
+static int count_lost(struct failure_detector *detector, struct transport *transport)
 {
     int count = 0;
     for (int i = 0; i < transport->size; i++)
-        count += is_lost(watch, transport, i);
+        count += is_lost(detector, transport, i);
     return count;
 }
 
-void watch_init(struct watch *watch)
+void detector_init(struct failure_detector *detector)
 {
-    *watch = (struct watch){0};
-    pthread_mutex_init(&watch->lock, NULL);
+    *detector = (struct failure_detector){0};
+    pthread_mutex_init(&detector->lock, NULL);
 }
 
-bool watch_reported(struct watch *watch, struct transport *transport)
+bool detector_reported(struct failure_detector *detector, struct transport *transport)
 {
-    pthread_mutex_lock(&watch->lock);
-    if (prepare(watch, transport))
-        listen(watch, transport);
-    bool reported = watch->heard > 0;
-    pthread_mutex_unlock(&watch->lock);
+    pthread_mutex_lock(&detector->lock);
+    if (prepare(detector, transport))
+        listen(detector, transport);
+    bool reported = detector->received > 0;
+    pthread_mutex_unlock(&detector->lock);
     return reported;
 }
 
-bool watch_hears(struct watch *watch, struct transport *transport)
+bool detector_finds_failure(struct failure_detector *detector, struct transport *transport)
 {
-    bool hears = watch_reported(watch, transport);
-    pthread_mutex_lock(&watch->lock);
-    hears = hears || (watch->reports && find_lost(watch, transport) >= 0);
-    pthread_mutex_unlock(&watch->lock);
+    bool hears = detector_reported(detector, transport);
+    pthread_mutex_lock(&detector->lock);
+    hears = hears || (detector->reports && find_lost(detector, transport) >= 0);
+    pthread_mutex_unlock(&detector->lock);
     return hears;
 }
 
-bool watch_has_told(struct watch *watch)
+bool detector_has_reported(struct failure_detector *detector)
 {
-    pthread_mutex_lock(&watch->lock);
-    bool told = watch->told;
-    pthread_mutex_unlock(&watch->lock);
-    return told;
+    pthread_mutex_lock(&detector->lock);
+    bool reported = detector->reported;
+    pthread_mutex_unlock(&detector->lock);
+    return reported;
 }
 
 /* ---- Telling ---- */
 
-static bool is_voice(const struct transfer *voice)
+static bool is_open(const struct transfer *send)
 {
-    return voice->word[3] != UINTPTR_MAX;
+    return send->word[3] != UINTPTR_MAX;
 }
 
-static void forget_voice(struct transfer *voice)
+static void forget_send(struct transfer *send)
 {
-    memset(voice, 0xff, sizeof *voice);
+    memset(send, 0xff, sizeof *send);
 }
 
-static void tell(struct watch *watch, struct transport *transport, const struct report *mine)
+static void report_failure(struct failure_detector *detector, struct transport *transport,
+                           const struct report *mine)
 {
-    if (watch->told || !prepare(watch, transport))
+    if (detector->reported || !prepare(detector, transport))
         return;
-    watch->told = true;
-    watch->told_at = transport->ops->now(transport);
-    watch->reports[transport->rank] = *mine;
-    watch->voices = calloc((size_t)transport->size, sizeof *watch->voices);
-    for (int i = 0; watch->voices && i < transport->size; i++)
+    detector->reported = true;
+    detector->reported_at = transport->ops->now(transport);
+    detector->reports[transport->rank] = *mine;
+    detector->sends = calloc((size_t)transport->size, sizeof *detector->sends);
+    for (int i = 0; detector->sends && i < transport->size; i++)
         if (i == transport->rank ||
-            transport->ops->isend(transport, i, TAG_REPORT, &watch->reports[transport->rank],
-                                  sizeof *mine, &watch->voices[i]) != ALNICO_SUCCESS)
-            forget_voice(&watch->voices[i]);
+            transport->ops->isend(transport, i, TAG_REPORT, &detector->reports[transport->rank],
+                                  sizeof *mine, &detector->sends[i]) != ALNICO_SUCCESS)
+            forget_send(&detector->sends[i]);
 }
 
-void watch_tell(struct watch *watch, struct transport *transport, const struct report *mine)
+void detector_report_failure(struct failure_detector *detector, struct transport *transport,
+                             const struct report *mine)
 {
-    pthread_mutex_lock(&watch->lock);
-    tell(watch, transport, mine);
-    pthread_mutex_unlock(&watch->lock);
+    pthread_mutex_lock(&detector->lock);
+    report_failure(detector, transport, mine);
+    pthread_mutex_unlock(&detector->lock);
 }
 
 /* Whether the transport has yet to take the report for somebody. */
-static bool is_speaking(struct watch *watch, struct transport *transport)
+static bool is_sending(struct failure_detector *detector, struct transport *transport)
 {
-    bool speaking = false;
-    pthread_mutex_lock(&watch->lock);
-    for (int i = 0; watch->voices && i < transport->size; i++) {
-        if (!is_voice(&watch->voices[i]))
+    bool sending = false;
+    pthread_mutex_lock(&detector->lock);
+    for (int i = 0; detector->sends && i < transport->size; i++) {
+        if (!is_open(&detector->sends[i]))
             continue;
-        if (transport->ops->test(transport, &watch->voices[i]) == ALNICO_PENDING)
-            speaking = true;
+        if (transport->ops->test(transport, &detector->sends[i]) == ALNICO_PENDING)
+            sending = true;
         else
-            forget_voice(&watch->voices[i]);
+            forget_send(&detector->sends[i]);
     }
-    pthread_mutex_unlock(&watch->lock);
-    return speaking;
+    pthread_mutex_unlock(&detector->lock);
+    return sending;
 }
 
-void watch_deliver(struct watch *watch, struct transport *transport, double seconds)
+void detector_deliver(struct failure_detector *detector, struct transport *transport,
+                      double seconds)
 {
     struct backoff backoff = {.crowded = true};
     double end = transport->ops->now(transport) + seconds;
     backoff_reset(&backoff);
-    while (is_speaking(watch, transport) && transport->ops->now(transport) < end)
+    while (is_sending(detector, transport) && transport->ops->now(transport) < end)
         backoff_pause(&backoff);
 }
 
 /* ---- The verdict ---- */
 
 /* "rank 3", or "ranks 1, 3 and 5": those without a report. */
-static int name_missing(const struct watch *watch, int size, char *text, size_t bytes)
+static int name_missing(const struct failure_detector *detector, int size, char *text, size_t bytes)
 {
     int missing = 0, named = 0;
     for (int i = 0; i < size; i++)
-        missing += !watch->reports[i].status;
+        missing += !detector->reports[i].status;
     size_t length = (size_t)snprintf(text, bytes, missing == 1 ? "rank" : "ranks");
     for (int i = 0; i < size && named < 8; i++) {
-        if (watch->reports[i].status)
+        if (detector->reports[i].status)
             continue;
         named++;
         const char *separator = named == 1 ? "" : named == missing ? " and" : ",";
@@ -202,10 +205,10 @@ static int name_missing(const struct watch *watch, int size, char *text, size_t 
 }
 
 /* A rank that gave up for another reason than waiting, or -1. */
-static int find_cause(const struct watch *watch, int size)
+static int find_cause(const struct failure_detector *detector, int size)
 {
     for (int i = 0; i < size; i++)
-        if (watch->reports[i].status && watch->reports[i].status != ALNICO_ERROR_TIMEOUT)
+        if (detector->reports[i].status && detector->reports[i].status != ALNICO_ERROR_TIMEOUT)
             return i;
     return -1;
 }
@@ -239,10 +242,10 @@ static bool is_elsewhere(const struct report *r, const struct report *mine)
 }
 
 /* A rank that calls something else in this rank's operation, or -1; of the rest nothing is known. */
-static int find_other(const struct watch *watch, int size, const struct report *mine)
+static int find_other(const struct failure_detector *detector, int size, const struct report *mine)
 {
     for (int i = 0; i < size; i++) {
-        const struct report *r = &watch->reports[i];
+        const struct report *r = &detector->reports[i];
         if (r->status && r->sequence && !is_elsewhere(r, mine) && differ(r, mine))
             return i;
     }
@@ -251,10 +254,11 @@ static int find_other(const struct watch *watch, int size, const struct report *
 
 /* A rank that gave up in an earlier or later operation than this one, or -1. A later one is no
  * mismatch: where this rank was held up in the middle, some may have gone on without it. */
-static int find_elsewhere(const struct watch *watch, int size, const struct report *mine)
+static int find_elsewhere(const struct failure_detector *detector, int size,
+                          const struct report *mine)
 {
     for (int i = 0; i < size; i++) {
-        const struct report *r = &watch->reports[i];
+        const struct report *r = &detector->reports[i];
         if (r->status && r->sequence && is_elsewhere(r, mine))
             return i;
     }
@@ -267,89 +271,90 @@ static const char *describe(const struct report *r, char *text, size_t bytes)
     return call_describe(&call, text, bytes);
 }
 
-static int find_latest(const struct watch *watch, int size)
+static int find_latest(const struct failure_detector *detector, int size)
 {
     int latest = 0;
     for (int i = 1; i < size; i++)
-        if (watch->reports[i].waited < watch->reports[latest].waited)
+        if (detector->reports[i].waited < detector->reports[latest].waited)
             latest = i;
     return latest;
 }
 
-static alnico_status_t judge(struct watch *watch, struct transport *transport, double timeout,
-                             const char *operation, int awaited)
+static alnico_status_t decide(struct failure_detector *detector, struct transport *transport,
+                              double timeout, const char *operation, int awaited)
 {
     char missing[128];
     int size = transport->size;
-    const struct report *mine = &watch->reports[transport->rank];
-    int lost = find_lost(watch, transport), cause = find_cause(watch, size);
+    const struct report *mine = &detector->reports[transport->rank];
+    int lost = find_lost(detector, transport), cause = find_cause(detector, size);
     if (cause >= 0) {
-        alnico_status_t status = (alnico_status_t)watch->reports[cause].status;
+        alnico_status_t status = (alnico_status_t)detector->reports[cause].status;
         return error_set(status, "%s: rank %d gave up: %s", operation, cause,
                          alnico_status_string(status));
     }
     if (lost >= 0)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come: its process has ended",
                          operation, lost);
-    if (awaited >= 0 && awaited != transport->rank && watch->reports[awaited].status)
+    if (awaited >= 0 && awaited != transport->rank && detector->reports[awaited].status)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d gave up before", operation, awaited);
     if (awaited >= 0)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come within %g s", operation,
                          awaited, timeout);
-    if (name_missing(watch, size, missing, sizeof missing))
+    if (name_missing(detector, size, missing, sizeof missing))
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: %s did not come within %g s", operation,
                          missing, timeout);
-    int other = find_other(watch, size, mine);
+    int other = find_other(detector, size, mine);
     if (other >= 0) {
         char here[128], there[128];
         return error_set(ALNICO_ERROR_MISMATCH, "%s: rank %d calls %s, and rank %d %s", operation,
                          mine->rank, describe(mine, here, sizeof here), other,
-                         describe(&watch->reports[other], there, sizeof there));
+                         describe(&detector->reports[other], there, sizeof there));
     }
-    int elsewhere = find_elsewhere(watch, size, mine);
+    int elsewhere = find_elsewhere(detector, size, mine);
     if (elsewhere >= 0)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d gave up %s operation %llu", operation,
-                         elsewhere, sends_messages(&watch->reports[elsewhere]) ? "after" : "in",
-                         (unsigned long long)watch->reports[elsewhere].sequence);
+                         elsewhere, sends_messages(&detector->reports[elsewhere]) ? "after" : "in",
+                         (unsigned long long)detector->reports[elsewhere].sequence);
     return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d came too late, after %g s", operation,
-                     find_latest(watch, size), timeout);
+                     find_latest(detector, size), timeout);
 }
 
-static alnico_status_t verdict(struct watch *watch, struct transport *transport, double timeout,
-                               const char *operation, int awaited)
+static alnico_status_t decide_if_complete(struct failure_detector *detector,
+                                          struct transport *transport, double timeout,
+                                          const char *operation, int awaited)
 {
-    if (!watch->reports)
+    if (!detector->reports)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: a rank did not come within %g s", operation,
                          timeout);
-    int lost = count_lost(watch, transport); /* first: it may hear some */
-    bool complete = watch->heard + lost == transport->size - 1;
-    bool over = transport->ops->now(transport) - watch->told_at > grace(timeout);
-    if (!complete && !over && find_cause(watch, transport->size) < 0)
+    int lost = count_lost(detector, transport); /* first: it may hear some */
+    bool complete = detector->received + lost == transport->size - 1;
+    bool over = transport->ops->now(transport) - detector->reported_at > grace(timeout);
+    if (!complete && !over && find_cause(detector, transport->size) < 0)
         return ALNICO_PENDING;
-    return judge(watch, transport, timeout, operation, awaited);
+    return decide(detector, transport, timeout, operation, awaited);
 }
 
-alnico_status_t watch_verdict(struct watch *watch, struct transport *transport, double timeout,
-                              const char *operation, int awaited)
+alnico_status_t detector_decide(struct failure_detector *detector, struct transport *transport,
+                                double timeout, const char *operation, int awaited)
 {
-    watch_reported(watch, transport);
-    pthread_mutex_lock(&watch->lock);
-    alnico_status_t status = verdict(watch, transport, timeout, operation, awaited);
-    pthread_mutex_unlock(&watch->lock);
+    detector_reported(detector, transport);
+    pthread_mutex_lock(&detector->lock);
+    alnico_status_t status = decide_if_complete(detector, transport, timeout, operation, awaited);
+    pthread_mutex_unlock(&detector->lock);
     return status;
 }
 
 /* A report that the transport may still read is not freed. */
-void watch_finish(struct watch *watch, struct transport *transport)
+void detector_finish(struct failure_detector *detector, struct transport *transport)
 {
     bool unread = true;
-    if (watch->listening)
-        transport->ops->cancel(transport, &watch->ear);
-    for (int i = 0; watch->voices && i < transport->size; i++)
-        if (is_voice(&watch->voices[i]))
-            unread &= transport->ops->cancel(transport, &watch->voices[i]);
-    free(watch->voices);
+    if (detector->listening)
+        transport->ops->cancel(transport, &detector->listener);
+    for (int i = 0; detector->sends && i < transport->size; i++)
+        if (is_open(&detector->sends[i]))
+            unread &= transport->ops->cancel(transport, &detector->sends[i]);
+    free(detector->sends);
     if (unread)
-        free(watch->reports);
-    pthread_mutex_destroy(&watch->lock);
+        free(detector->reports);
+    pthread_mutex_destroy(&detector->lock);
 }

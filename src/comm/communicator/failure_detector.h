@@ -24,45 +24,47 @@ struct report {
     double waited; /* seconds that it has stalled */
 };
 
-struct watch {
+struct failure_detector {
     pthread_mutex_t lock;
-    struct report *reports;  /* by rank; status SUCCESS: nothing heard. NULL before it is needed */
-    struct transfer *voices; /* the sends of our own report, by rank */
-    struct transfer ear;
+    struct report *reports; /* by rank; status SUCCESS: nothing heard. NULL before it is needed */
+    struct transfer *sends; /* the sends of our own report, by rank */
+    struct transfer listener;
     struct report arriving;
-    bool listening, told;
-    int heard; /* reports of other ranks */
-    double told_at;
+    bool listening, reported;
+    int received; /* reports of other ranks */
+    double reported_at;
 };
 
-void watch_init(struct watch *watch);
+void detector_init(struct failure_detector *detector);
 
 /* Listens, and says whether any rank has given up. */
-bool watch_reported(struct watch *watch, struct transport *transport);
+bool detector_reported(struct failure_detector *detector, struct transport *transport);
 
 /* The same, or is gone. */
-bool watch_hears(struct watch *watch, struct transport *transport);
+bool detector_finds_failure(struct failure_detector *detector, struct transport *transport);
 
 /* Tells all other ranks. Only the first time counts. */
-void watch_tell(struct watch *watch, struct transport *transport, const struct report *mine);
+void detector_report_failure(struct failure_detector *detector, struct transport *transport,
+                             const struct report *mine);
 
 /* After telling: blocks until the transport has taken the report for all ranks, or for so many
  * seconds. */
-void watch_deliver(struct watch *watch, struct transport *transport, double seconds);
+void detector_deliver(struct failure_detector *detector, struct transport *transport,
+                      double seconds);
 
 /* Whether this rank has told. */
-bool watch_has_told(struct watch *watch);
+bool detector_has_reported(struct failure_detector *detector);
 
 /* After telling: ALNICO_PENDING while reports may still come, then the verdict: ABORTED, MISMATCH,
  * TIMEOUT or another rank's error, with the thread's error detail naming `operation` and the rank.
  * `awaited` >= 0: only that rank was to come. */
-alnico_status_t watch_verdict(struct watch *watch, struct transport *transport, double timeout,
-                              const char *operation, int awaited);
+alnico_status_t detector_decide(struct failure_detector *detector, struct transport *transport,
+                                double timeout, const char *operation, int awaited);
 
 /* Seconds of stalling after which an operation listens: short against the deadline. */
-double watch_patience(double timeout);
+double detector_patience(double timeout);
 
 /* Ends what is on its way and frees. */
-void watch_finish(struct watch *watch, struct transport *transport);
+void detector_finish(struct failure_detector *detector, struct transport *transport);
 
 #endif

@@ -3,40 +3,40 @@
 
 #include "base/status.h"
 
-static bool is_known(struct known *known, uintptr_t memory)
+static bool is_known(struct pointer_cache *cache, uintptr_t memory)
 {
-    for (int i = 0; i < KNOWN_EXTENTS; i++)
-        if (memory - known->extents[i].from < known->extents[i].bytes && known->extents[i].left) {
-            known->extents[i].left--;
+    for (int i = 0; i < CACHE_EXTENTS; i++)
+        if (memory - cache->extents[i].from < cache->extents[i].bytes && cache->extents[i].left) {
+            cache->extents[i].left--;
             return true;
         }
     return false;
 }
 
 /* In the place of an older answer about the same memory, so that no two tell of it. */
-static void remember(struct known *known, uintptr_t memory, uintptr_t from, size_t bytes)
+static void remember(struct pointer_cache *cache, uintptr_t memory, uintptr_t from, size_t bytes)
 {
-    unsigned place = known->next;
-    known->some = true;
-    for (unsigned i = 0; i < KNOWN_EXTENTS; i++)
-        if (memory - known->extents[i].from < known->extents[i].bytes)
+    unsigned place = cache->next;
+    cache->some = true;
+    for (unsigned i = 0; i < CACHE_EXTENTS; i++)
+        if (memory - cache->extents[i].from < cache->extents[i].bytes)
             place = i;
-    if (place == known->next)
-        known->next = (known->next + 1) % KNOWN_EXTENTS;
-    known->extents[place].from = from;
-    known->extents[place].bytes = bytes;
-    known->extents[place].left = KNOWN_CALLS;
+    if (place == cache->next)
+        cache->next = (cache->next + 1) % CACHE_EXTENTS;
+    cache->extents[place].from = from;
+    cache->extents[place].bytes = bytes;
+    cache->extents[place].left = CACHE_CALLS;
 }
 
-alnico_status_t known_check(struct known *known, const struct device_ops *device,
-                            const void *memory, const char *name, const char *who)
+alnico_status_t pointer_cache_check(struct pointer_cache *cache, const struct device_ops *device,
+                                    const void *memory, const char *name, const char *who)
 {
     uintptr_t from;
     size_t bytes;
-    if (!device->check_memory || (known->some && is_known(known, (uintptr_t)memory)))
+    if (!device->check_memory || (cache->some && is_known(cache, (uintptr_t)memory)))
         return ALNICO_SUCCESS;
     TRY(device->check_memory(memory, name, who));
     if (device->extent && device->extent(memory, &from, &bytes))
-        remember(known, (uintptr_t)memory, from, bytes);
+        remember(cache, (uintptr_t)memory, from, bytes);
     return ALNICO_SUCCESS;
 }

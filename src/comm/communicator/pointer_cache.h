@@ -7,23 +7,23 @@
 #include "device/device.h"
 
 enum {
-    KNOWN_EXTENTS = 4,
-    KNOWN_CALLS =
+    CACHE_EXTENTS = 4,
+    CACHE_CALLS =
         64 /* for so many buffers an answer holds; what was freed meanwhile goes unnoticed */
 };
 
-struct known {
+struct pointer_cache {
     struct {
         uintptr_t from;
         size_t bytes;
         unsigned left; /* 0: free, or to be asked again */
-    } extents[KNOWN_EXTENTS];
+    } extents[CACHE_EXTENTS];
     unsigned next; /* which one a new extent replaces */
-    bool some;     /* false: nothing is known, as where no question costs anything */
+    bool some;     /* false: nothing is cached, as where no question costs anything */
 };
 
 /* As the device's check_memory, which it calls for memory that is not known. Zeroed at first. */
-alnico_status_t known_check(struct known *known, const struct device_ops *device,
-                            const void *memory, const char *name, const char *who);
+alnico_status_t pointer_cache_check(struct pointer_cache *cache, const struct device_ops *device,
+                                    const void *memory, const char *name, const char *who);
 
 #endif

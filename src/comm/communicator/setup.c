@@ -120,7 +120,7 @@ static alnico_status_t share_tuning(alnico_comm_t comm, const char *who)
 
 /* The first message between the ranks: all learn each other's hosts and rank 0's settings. Until
  * they do, each waits as long as its own environment says. */
-alnico_status_t comm_meet(alnico_comm_t comm, const char *who)
+alnico_status_t comm_setup(alnico_comm_t comm, const char *who)
 {
     static atomic_int next_id = 1;
     struct family *family = comm->family;

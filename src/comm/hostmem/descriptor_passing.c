@@ -20,13 +20,13 @@ struct greeting {
     int32_t rank, padding;
 };
 
-alnico_status_t handover_error(const char *call)
+alnico_status_t descriptor_error(const char *call)
 {
     alnico_status_t status = errno == ENOMEM ? ALNICO_ERROR_MEMORY : ALNICO_ERROR_SYSTEM;
     return error_set(status, "%s: %s", call, strerror(errno));
 }
 
-int handover_left_ms(int64_t end_ns)
+int descriptor_left_ms(int64_t end_ns)
 {
     int64_t left = end_ns - backoff_now_ns();
     return left <= 0 ? 0 : left > 60000000000 ? 60000 : (int)(left / 1000000) + 1;
@@ -49,27 +49,27 @@ static bool is_same_user(int connection)
 /* ---- Connections ---- */
 
 /* A length without a name makes the kernel choose one that no other socket has. */
-static alnico_status_t listen_anywhere(int listener, int backlog, struct handover_card *card)
+static alnico_status_t listen_anywhere(int listener, int backlog, struct descriptor_address *card)
 {
     struct sockaddr_un any = {.sun_family = AF_UNIX};
     socklen_t length = sizeof card->address;
     if (bind(listener, (const struct sockaddr *)&any, sizeof any.sun_family) != 0)
-        return handover_error("bind");
+        return descriptor_error("bind");
     if (listen(listener, backlog) != 0)
-        return handover_error("listen");
+        return descriptor_error("listen");
     if (getsockname(listener, (struct sockaddr *)&card->address, &length) != 0)
-        return handover_error("getsockname");
+        return descriptor_error("getsockname");
     if (getrandom(card->token, sizeof card->token, 0) != sizeof card->token)
-        return handover_error("getrandom");
+        return descriptor_error("getrandom");
     card->address_bytes = length;
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t handover_listen(int backlog, int *listener, struct handover_card *card)
+alnico_status_t descriptor_listen(int backlog, int *listener, struct descriptor_address *card)
 {
     *listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*listener < 0)
-        return handover_error("socket");
+        return descriptor_error("socket");
     alnico_status_t status = listen_anywhere(*listener, backlog, card);
     if (status != ALNICO_SUCCESS) {
         close(*listener);
@@ -79,7 +79,7 @@ alnico_status_t handover_listen(int backlog, int *listener, struct handover_card
 }
 
 /* EAGAIN: more connect at once than the kernel lets wait. */
-static alnico_status_t reach(const struct handover_card *card, int rank, int64_t end_ns,
+static alnico_status_t reach(const struct descriptor_address *card, int rank, int64_t end_ns,
                              int connection)
 {
     struct backoff backoff = {.crowded = true};
@@ -88,8 +88,8 @@ static alnico_status_t reach(const struct handover_card *card, int rank, int64_t
     backoff_reset(&backoff);
     while (connect(connection, (const struct sockaddr *)&card->address, card->address_bytes) != 0) {
         if (errno != EAGAIN && errno != EINTR)
-            return handover_error(call);
-        if (handover_left_ms(end_ns) == 0)
+            return descriptor_error(call);
+        if (descriptor_left_ms(end_ns) == 0)
             return error_set(ALNICO_ERROR_TIMEOUT, "rank %d takes no connection", rank);
         backoff_pause(&backoff);
     }
@@ -98,7 +98,7 @@ static alnico_status_t reach(const struct handover_card *card, int rank, int64_t
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t greet(const struct handover_card *card, int rank, int own_rank,
+static alnico_status_t greet(const struct descriptor_address *card, int rank, int own_rank,
                              int64_t end_ns, int connection)
 {
     struct greeting greeting = {.rank = own_rank};
@@ -108,15 +108,15 @@ static alnico_status_t greet(const struct handover_card *card, int rank, int own
     if (send(connection, &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting)
         return ALNICO_SUCCESS;
     snprintf(call, sizeof call, "send to rank %d", rank);
-    return handover_error(call);
+    return descriptor_error(call);
 }
 
-alnico_status_t handover_connect(const struct handover_card *card, int rank, int own_rank,
-                                 int64_t end_ns, int *connection)
+alnico_status_t descriptor_connect(const struct descriptor_address *card, int rank, int own_rank,
+                                   int64_t end_ns, int *connection)
 {
     *connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*connection < 0)
-        return handover_error("socket");
+        return descriptor_error("socket");
     alnico_status_t status = greet(card, rank, own_rank, end_ns, *connection);
     if (status != ALNICO_SUCCESS) {
         close(*connection);
@@ -126,10 +126,11 @@ alnico_status_t handover_connect(const struct handover_card *card, int rank, int
 }
 
 /* Whoever does not show the token gets nothing. */
-static bool is_welcome(int connection, const struct handover_card *card, int64_t end_ns, int *rank)
+static bool is_welcome(int connection, const struct descriptor_address *card, int64_t end_ns,
+                       int *rank)
 {
     struct greeting greeting;
-    int left = handover_left_ms(end_ns), patience = left < GREETING_MS ? left : GREETING_MS;
+    int left = descriptor_left_ms(end_ns), patience = left < GREETING_MS ? left : GREETING_MS;
     if (!is_same_user(connection) || !await(connection, POLLIN, patience) ||
         recv(connection, &greeting, sizeof greeting, MSG_DONTWAIT) != sizeof greeting ||
         memcmp(greeting.token, card->token, sizeof greeting.token) != 0)
@@ -144,16 +145,16 @@ static bool is_passing(int error)
     return error == EAGAIN || error == EINTR || error == ECONNABORTED;
 }
 
-alnico_status_t handover_accept(int listener, const struct handover_card *card, int64_t end_ns,
-                                int *connection, int *rank)
+alnico_status_t descriptor_accept(int listener, const struct descriptor_address *card,
+                                  int64_t end_ns, int *connection, int *rank)
 {
     for (int left = 1; left > 0;) {
-        left = handover_left_ms(end_ns);
+        left = descriptor_left_ms(end_ns);
         if (!await(listener, POLLIN, left))
             continue;
         *connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (*connection < 0 && !is_passing(errno))
-            return handover_error("accept4");
+            return descriptor_error("accept4");
         if (*connection < 0)
             continue;
         if (is_welcome(*connection, card, end_ns, rank))
@@ -166,7 +167,7 @@ alnico_status_t handover_accept(int listener, const struct handover_card *card, 
 
 /* ---- Descriptors ---- */
 
-bool handover_send(int connection, int descriptor)
+bool descriptor_send(int connection, int descriptor)
 {
     _Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {0};
     char byte = 1;
@@ -181,15 +182,15 @@ bool handover_send(int connection, int descriptor)
     return sendmsg(connection, &message, MSG_NOSIGNAL) == 1;
 }
 
-bool handover_receive(int connection, int64_t end_ns, int *descriptor)
+bool descriptor_receive(int connection, int64_t end_ns, int *descriptor)
 {
     _Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {0};
     char byte;
     struct iovec part = {&byte, 1};
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
-    while (!await(connection, POLLIN, handover_left_ms(end_ns)))
-        if (handover_left_ms(end_ns) == 0)
+    while (!await(connection, POLLIN, descriptor_left_ms(end_ns)))
+        if (descriptor_left_ms(end_ns) == 0)
             return false;
     if (recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != 1)
         return false;

@@ -36,7 +36,7 @@ struct mapping {
 struct card {
     struct process_id process;
     uint64_t bytes;
-    struct handover_card first; /* rank 0's; no address: it failed */
+    struct descriptor_address first; /* rank 0's; no address: it failed */
 };
 
 /* What every rank says when it has connected, and last. */
@@ -49,7 +49,7 @@ struct outcome {
 /* While a segment is made. */
 struct making {
     struct segment *out;
-    segment_exchange *exchange;
+    out_of_band_allgather *exchange;
     void *context;
     struct card *cards;
     struct card mine;
@@ -88,7 +88,7 @@ static alnico_status_t mapping_create(int memory, size_t bytes, int users, struc
     void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
     if (start == MAP_FAILED) {
         free(mapping);
-        return handover_error("mmap of a segment");
+        return descriptor_error("mmap of a segment");
     }
     *mapping = (struct mapping){.start = start, .bytes = bytes};
     atomic_init(&mapping->users, users);
@@ -110,18 +110,18 @@ static alnico_status_t make_memory(struct making *m, size_t bytes)
 {
     m->memory = memfd_create("alnico", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (m->memory < 0)
-        return handover_error("memfd_create");
+        return descriptor_error("memfd_create");
     if (ftruncate(m->memory, (off_t)bytes) != 0)
-        return handover_error("ftruncate of a segment");
+        return descriptor_error("ftruncate of a segment");
     if (fcntl(m->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        return handover_error("fcntl of a segment's seals");
+        return descriptor_error("fcntl of a segment's seals");
     return ALNICO_SUCCESS;
 }
 
 static alnico_status_t begin_first(struct making *m)
 {
     TRY(make_memory(m, whole_bytes(m->out)));
-    return handover_listen(m->out->size, &m->listener, &m->mine.first);
+    return descriptor_listen(m->out->size, &m->listener, &m->mine.first);
 }
 
 /* Hands the descriptor to the other processes, which have connected. */
@@ -130,12 +130,12 @@ static alnico_status_t serve(const struct making *m)
     for (int served = 0; served < m->far;) {
         int rank, connection;
         alnico_status_t status =
-            handover_accept(m->listener, &m->mine.first, m->end_ns, &connection, &rank);
+            descriptor_accept(m->listener, &m->mine.first, m->end_ns, &connection, &rank);
         if (status == ALNICO_ERROR_TIMEOUT)
             return error_set(status, "%d of %d processes did not fetch the shared segment",
                              m->far - served, m->far);
         TRY(status);
-        served += handover_send(connection, m->memory);
+        served += descriptor_send(connection, m->memory);
         close(connection);
     }
     return ALNICO_SUCCESS;
@@ -164,8 +164,8 @@ static alnico_status_t fetch(const struct making *m)
 {
     int memory;
     struct segment *s = m->out;
-    if (!handover_receive(m->connection, m->end_ns, &memory))
-        return handover_left_ms(m->end_ns) == 0
+    if (!descriptor_receive(m->connection, m->end_ns, &memory))
+        return descriptor_left_ms(m->end_ns) == 0
                    ? error_set(ALNICO_ERROR_TIMEOUT, "rank 0 sent no shared segment")
                    : blame_first(m, error_set(ALNICO_ERROR_SYSTEM, "rank 0 closed the connection"));
     alnico_status_t status = mapping_create(memory, whole_bytes(s), m->near, &s->mapping);
@@ -214,8 +214,8 @@ static alnico_status_t knock(struct making *m)
     if (s->rank != m->leader || s->rank == 0)
         return ALNICO_SUCCESS;
     begin_wait(m);
-    return blame_first(m,
-                       handover_connect(&m->cards[0].first, 0, s->rank, m->end_ns, &m->connection));
+    return blame_first(
+        m, descriptor_connect(&m->cards[0].first, 0, s->rank, m->end_ns, &m->connection));
 }
 
 /* The leader of a process maps the segment for all its ranks, and enters them. */
@@ -292,7 +292,7 @@ static alnico_status_t make(struct making *m)
     return status;
 }
 
-alnico_status_t segment_create(segment_exchange *exchange, void *context, int rank, int size,
+alnico_status_t segment_create(out_of_band_allgather *exchange, void *context, int rank, int size,
                                size_t bytes, double timeout, struct segment *out)
 {
     memset(out, 0, sizeof *out);

@@ -26,14 +26,15 @@ struct segment {
 
 /* How the ranks exchange a few hundred bytes before they share memory: an allgather of `bytes` from
  * `mine` of every rank into `all`, in rank order, on the caller's thread. */
-typedef alnico_status_t segment_exchange(void *context, const void *mine, void *all, size_t bytes);
+typedef alnico_status_t out_of_band_allgather(void *context, const void *mine, void *all,
+                                              size_t bytes);
 
 /* Makes a segment of `bytes` bytes for `size` ranks (collective). Ranks that are threads of one
  * process share one mapping. Waits for `timeout` seconds at most, besides what `exchange` waits, and
  * hardly at all where ranks cannot reach each other. Every rank gets the same status, with the
  * detail of the lowest rank that failed, unless `exchange` itself fails. On failure *out is zeroed.
  * Errors: SYSTEM, MEMORY, TIMEOUT, MISMATCH (`bytes` differ), and those of `exchange`. */
-alnico_status_t segment_create(segment_exchange *exchange, void *context, int rank, int size,
+alnico_status_t segment_create(out_of_band_allgather *exchange, void *context, int rank, int size,
                                size_t bytes, double timeout, struct segment *out);
 
 /* Of a status that all ranks got: whether these ranks cannot share memory, and may do without. */

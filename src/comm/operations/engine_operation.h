@@ -1,5 +1,5 @@
 /* Operations that the progress engine carries out for a backend: order with the stream, deadline,
- * errors, requests and recycling. A backend embeds struct hosted, fills one struct work_ops, and
+ * errors, requests and recycling. A backend embeds struct engine_operation, fills one struct work_ops, and
  * adds what is its own. */
 #ifndef ALNICO_COMM_OPERATIONS_ENGINE_OPERATION_H
 #define ALNICO_COMM_OPERATIONS_ENGINE_OPERATION_H
@@ -9,18 +9,18 @@
 
 /* Waiting: for the stream to open `ready`. Leaving: it gives up, and learns from other ranks
  * why. */
-enum hosted_phase { HOSTED_WAITING, HOSTED_RUNNING, HOSTED_LEAVING };
+enum engine_operation_phase { OPERATION_WAITING, OPERATION_RUNNING, OPERATION_LEAVING };
 
-struct hosted {
+struct engine_operation {
     struct op op;                  /* first: the engine's view */
     struct alnico_request request; /* the user's view */
-    struct hosted *next;           /* in the communicator's lists */
+    struct engine_operation *next; /* in the communicator's lists */
     alnico_comm_t comm;
     const struct work_ops *work;
     struct call call;
     size_t *lists; /* of a vector form; see call_keep_lists */
     struct gate ready, done;
-    enum hosted_phase phase;
+    enum engine_operation_phase phase;
     bool claimed;          /* the user holds the request */
     atomic_bool retired;   /* nobody polls it any more */
     alnico_status_t ended; /* how; valid once retired */
@@ -36,57 +36,58 @@ struct hosted {
 /* What a backend's operations do; called by whoever polls. */
 struct work_ops {
     const struct backend_ops *backend;
-    /* Of the struct that begins with struct hosted; zeroed once, when it is allocated. */
+    /* Of the struct that begins with struct engine_operation; zeroed once, when it is allocated. */
     size_t bytes;
 
     /* One step without blocking: ALNICO_PENDING, SUCCESS, or an error. Sets *moved if anything
      * advanced. */
-    alnico_status_t (*poll)(struct hosted *, bool *moved);
+    alnico_status_t (*poll)(struct engine_operation *, bool *moved);
 
     /* After an error or in an abort: from now on the user's buffers are not touched. */
-    void (*cancel)(struct hosted *);
+    void (*cancel)(struct engine_operation *);
 
     /* Whether it may run: asked before the first poll, while earlier operations of the communicator
      * may be under way. Optional: always. */
-    bool (*may_run)(struct hosted *);
+    bool (*may_run)(struct engine_operation *);
 
     /* Whether it cannot advance before an earlier operation has ended, which then has the deadline:
      * asked while it stalls. Optional: never. */
-    bool (*is_queued)(struct hosted *);
+    bool (*is_queued)(struct engine_operation *);
 
     /* On a real stream, by the caller: opens `ready`, and holds the stream at `done`. Optional: the
      * gates do. */
-    alnico_status_t (*open)(struct hosted *);
-    alnico_status_t (*hold)(struct hosted *);
+    alnico_status_t (*open)(struct engine_operation *);
+    alnico_status_t (*hold)(struct engine_operation *);
 
     /* Of messages, which only two ranks know of: the rank that is awaited. They have a lane of
      * their own, without a window. Optional: an operation of all ranks. */
-    int (*awaits)(const struct hosted *);
+    int (*awaits)(const struct engine_operation *);
 
     /* Frees what it has beside its bytes, which nobody uses any more. Optional. */
-    void (*finish)(struct hosted *);
+    void (*finish)(struct engine_operation *);
 };
 
 /* An operation to fill and start; NULL, with the detail, if there is no memory. */
-struct hosted *hosted_take(alnico_comm_t comm, const struct work_ops *work);
+struct engine_operation *engine_operation_take(alnico_comm_t comm, const struct work_ops *work);
 
 /* Keeps the lists of a vector form for as long as it runs, and points `call` to them. Errors:
  * MEMORY. */
-alnico_status_t hosted_keep_lists(struct hosted *h, struct call *call);
+alnico_status_t engine_operation_keep_lists(struct engine_operation *o, struct call *call);
 
 /* It is not started. */
-void hosted_put_back(struct hosted *h);
+void engine_operation_put_back(struct engine_operation *o);
 
 /* Starts it, as backend_ops->start says. */
-alnico_status_t hosted_start(struct hosted *h, const struct call *call, alnico_request_t *request);
+alnico_status_t engine_operation_start(struct engine_operation *o, const struct call *call,
+                                       alnico_request_t *request);
 
 /* The backend's slots of the same names. */
-alnico_status_t hosted_join(alnico_request_t request);
-alnico_status_t hosted_test(alnico_request_t request);
-alnico_status_t hosted_synchronize(alnico_request_t request);
-void hosted_release(alnico_request_t request);
+alnico_status_t engine_operation_join(alnico_request_t request);
+alnico_status_t engine_operation_test(alnico_request_t request);
+alnico_status_t engine_operation_synchronize(alnico_request_t request);
+void engine_operation_release(alnico_request_t request);
 
 /* Frees all operations of a communicator; nothing is in flight. */
-void hosted_finish(alnico_comm_t comm);
+void engine_operation_finish(alnico_comm_t comm);
 
 #endif

@@ -15,9 +15,9 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-struct streamed {
+struct stream_operation {
     struct alnico_request request; /* the user's view */
-    struct streamed *next;         /* in the list of all */
+    struct stream_operation *next; /* in the list of all */
     struct device_event *done;
     bool used;     /* begun, and not yet released */
     bool captured; /* while a graph was captured */
@@ -37,29 +37,29 @@ static alnico_status_t make_event(alnico_comm_t comm, struct device_event **even
 
 static alnico_status_t prepare(alnico_comm_t comm)
 {
-    struct streamed_state *state = &comm->streamed;
+    struct stream_operations *state = &comm->stream_operations;
     TRY(make_event(comm, &state->front));
     return state->stream ? ALNICO_SUCCESS : comm->device->stream_create(&state->stream);
 }
 
-void streamed_attach(alnico_comm_t comm)
+void stream_operation_attach(alnico_comm_t comm)
 {
     if (!comm->device->host_accessible)
         (void)prepare(comm);
 }
 
-static struct streamed *find_free(struct streamed_state *state)
+static struct stream_operation *find_free(struct stream_operations *state)
 {
-    struct streamed *op = state->all;
+    struct stream_operation *op = state->all;
     while (op && op->used)
         op = op->next;
     return op;
 }
 
-static alnico_status_t take(alnico_comm_t comm, struct streamed **out)
+static alnico_status_t take(alnico_comm_t comm, struct stream_operation **out)
 {
-    struct streamed_state *state = &comm->streamed;
-    struct streamed *op = find_free(state);
+    struct stream_operations *state = &comm->stream_operations;
+    struct stream_operation *op = find_free(state);
     *out = op;
     if (op)
         return ALNICO_SUCCESS;
@@ -83,7 +83,7 @@ static alnico_status_t take(alnico_comm_t comm, struct streamed **out)
 /* The communicator's stream follows the newest nonblocking operation, and so all of them. */
 static alnico_status_t follow(alnico_comm_t comm)
 {
-    struct streamed **last = comm->streamed.last;
+    struct stream_operation **last = comm->stream_operations.last;
     if (!last[0] && !last[1])
         return ALNICO_SUCCESS;
     last += is_captured(comm);
@@ -96,13 +96,13 @@ static alnico_status_t follow(alnico_comm_t comm)
 
 static alnico_status_t fork_stream(alnico_comm_t comm)
 {
-    struct streamed_state *state = &comm->streamed;
+    struct stream_operations *state = &comm->stream_operations;
     TRY(comm->device->event_record(state->front, comm->stream));
     return comm->device->stream_wait(state->stream, state->front);
 }
 
-alnico_status_t streamed_begin(alnico_comm_t comm, bool nonblocking, struct streamed **op,
-                               void **stream)
+alnico_status_t stream_operation_begin(alnico_comm_t comm, bool nonblocking,
+                                       struct stream_operation **op, void **stream)
 {
     *op = NULL;
     *stream = comm->stream;
@@ -113,27 +113,27 @@ alnico_status_t streamed_begin(alnico_comm_t comm, bool nonblocking, struct stre
     TRY(fork_stream(comm));
     (*op)->used = true;
     (*op)->captured = is_captured(comm);
-    *stream = comm->streamed.stream;
+    *stream = comm->stream_operations.stream;
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t streamed_end(alnico_comm_t comm, struct streamed *op,
-                             const struct backend_ops *backend, alnico_request_t *request)
+alnico_status_t stream_operation_end(alnico_comm_t comm, struct stream_operation *op,
+                                     const struct backend_ops *backend, alnico_request_t *request)
 {
     if (!op)
         return ALNICO_SUCCESS;
-    alnico_status_t status = comm->device->event_record(op->done, comm->streamed.stream);
+    alnico_status_t status = comm->device->event_record(op->done, comm->stream_operations.stream);
     if (status != ALNICO_SUCCESS) {
-        streamed_cancel(op);
+        stream_operation_cancel(op);
         return status;
     }
-    comm->streamed.last[op->captured] = op;
+    comm->stream_operations.last[op->captured] = op;
     op->request.backend = backend;
     *request = &op->request;
     return ALNICO_SUCCESS;
 }
 
-void streamed_cancel(struct streamed *op)
+void stream_operation_cancel(struct stream_operation *op)
 {
     if (op)
         op->used = false;
@@ -141,14 +141,16 @@ void streamed_cancel(struct streamed *op)
 
 /* ---- Requests ---- */
 
-static struct streamed *op_of(alnico_request_t request)
+static struct stream_operation *op_of(alnico_request_t request)
 {
-    return (struct streamed *)((char *)request - offsetof(struct streamed, request));
+    return (struct stream_operation *)((char *)request -
+                                       offsetof(struct stream_operation, request));
 }
 
-alnico_status_t streamed_join(alnico_request_t request)
+alnico_status_t stream_operation_join(alnico_request_t request)
 {
-    struct streamed *op = op_of(request), **last = &request->comm->streamed.last[op->captured];
+    struct stream_operation *op = op_of(request),
+                            **last = &request->comm->stream_operations.last[op->captured];
     alnico_comm_t comm = request->comm;
     if (*last == op)
         *last = NULL;
@@ -157,7 +159,7 @@ alnico_status_t streamed_join(alnico_request_t request)
 }
 
 /* What runs whenever a graph is replayed has no end that the host could know. */
-static alnico_status_t check_eager(const struct streamed *op, const char *who)
+static alnico_status_t check_eager(const struct stream_operation *op, const char *who)
 {
     return op->captured ? error_set(ALNICO_ERROR_UNSUPPORTED,
                                     "%s: the operation was captured into a graph; alnico_wait is "
@@ -173,9 +175,9 @@ static alnico_status_t outcome(alnico_comm_t comm, struct device_event *event)
     return comm_confirm(comm);
 }
 
-alnico_status_t streamed_test(alnico_request_t request)
+alnico_status_t stream_operation_test(alnico_request_t request)
 {
-    const struct streamed *op = op_of(request);
+    const struct stream_operation *op = op_of(request);
     TRY(check_eager(op, "alnico_test"));
     bool complete = request->comm->device->event_complete(op->done);
     return complete ? outcome(request->comm, op->done) : ALNICO_PENDING;
@@ -189,7 +191,7 @@ static bool is_hopeless(alnico_comm_t comm, double waited)
 {
     double timeout = comm->family->settings.timeout;
     return comm_health(comm) != ALNICO_SUCCESS || waited > 1.5 * timeout ||
-           (waited > watch_patience(timeout) && comm_warned(comm));
+           (waited > detector_patience(timeout) && comm_warned(comm));
 }
 
 /* A backend's kernels may wait for other ranks without end. They are aborted some time after the
@@ -213,17 +215,17 @@ static alnico_status_t wait_for(alnico_comm_t comm, struct device_event *event)
     return outcome(comm, event);
 }
 
-alnico_status_t streamed_synchronize(alnico_request_t request)
+alnico_status_t stream_operation_synchronize(alnico_request_t request)
 {
-    struct streamed *op = op_of(request);
+    struct stream_operation *op = op_of(request);
     TRY(check_eager(op, "alnico_request_synchronize"));
     return wait_for(request->comm, op->done);
 }
 
 /* An eager operation has ended by now, or the communicator's stream waits for it. */
-void streamed_release(alnico_request_t request)
+void stream_operation_release(alnico_request_t request)
 {
-    struct streamed *op = op_of(request), **last = request->comm->streamed.last;
+    struct stream_operation *op = op_of(request), **last = request->comm->stream_operations.last;
     if (last[0] == op)
         last[0] = NULL;
     op->used = false;
@@ -233,26 +235,27 @@ void streamed_release(alnico_request_t request)
 
 static alnico_status_t wait_for_stream(alnico_comm_t comm, void *stream)
 {
-    TRY(make_event(comm, &comm->streamed.fence));
-    TRY(comm->device->event_record(comm->streamed.fence, stream));
-    return wait_for(comm, comm->streamed.fence);
+    TRY(make_event(comm, &comm->stream_operations.fence));
+    TRY(comm->device->event_record(comm->stream_operations.fence, stream));
+    return wait_for(comm, comm->stream_operations.fence);
 }
 
 /* On the CPU nothing of a stream waits without a deadline of its own. */
-alnico_status_t streamed_drain(alnico_comm_t comm)
+alnico_status_t stream_operation_drain(alnico_comm_t comm)
 {
     if (comm->device->host_accessible)
         TRY(comm->device->stream_synchronize(comm->stream));
     else
         TRY(wait_for_stream(comm, comm->stream));
-    return comm->streamed.stream ? wait_for_stream(comm, comm->streamed.stream) : ALNICO_SUCCESS;
+    return comm->stream_operations.stream ? wait_for_stream(comm, comm->stream_operations.stream)
+                                          : ALNICO_SUCCESS;
 }
 
-void streamed_finish(alnico_comm_t comm)
+void stream_operation_finish(alnico_comm_t comm)
 {
-    struct streamed_state *state = &comm->streamed;
+    struct stream_operations *state = &comm->stream_operations;
     while (state->all) {
-        struct streamed *next = state->all->next;
+        struct stream_operation *next = state->all->next;
         comm->device->event_destroy(state->all->done);
         free(state->all);
         state->all = next;
@@ -263,5 +266,5 @@ void streamed_finish(alnico_comm_t comm)
         comm->device->event_destroy(state->fence);
     if (state->stream)
         comm->device->stream_destroy(state->stream);
-    *state = (struct streamed_state){0};
+    *state = (struct stream_operations){0};
 }

@@ -7,39 +7,39 @@
 #include "comm/backends/backend.h"
 
 /* A nonblocking one. */
-struct streamed;
+struct stream_operation;
 
 /* Makes what nonblocking operations need, where the communicator is made: later CUDA may wait for
  * all streams before it makes one, and they for what this rank's engine copies, which then waits
  * for CUDA. On the CPU a stream is a thread, and made by the first nonblocking operation. What
  * cannot be made is missed by that one. */
-void streamed_attach(alnico_comm_t comm);
+void stream_operation_attach(alnico_comm_t comm);
 
 /* Says where to enqueue the next operation. Blocking: the communicator's stream, which first waits
  * for nonblocking ones that it did not wait for yet, and *op is NULL. Nonblocking: a stream of the
  * library's, behind all that the communicator's was given before. Errors: MEMORY, and the
  * device's. */
-alnico_status_t streamed_begin(alnico_comm_t comm, bool nonblocking, struct streamed **op,
-                               void **stream);
+alnico_status_t stream_operation_begin(alnico_comm_t comm, bool nonblocking,
+                                       struct stream_operation **op, void **stream);
 
 /* It is enqueued. With `op` NULL there is nothing to do; otherwise *request is set. */
-alnico_status_t streamed_end(alnico_comm_t comm, struct streamed *op,
-                             const struct backend_ops *backend, alnico_request_t *request);
+alnico_status_t stream_operation_end(alnico_comm_t comm, struct stream_operation *op,
+                                     const struct backend_ops *backend, alnico_request_t *request);
 
 /* It could not be enqueued. */
-void streamed_cancel(struct streamed *op);
+void stream_operation_cancel(struct stream_operation *op);
 
 /* The backend's slots of the same names. */
-alnico_status_t streamed_join(alnico_request_t request);
-alnico_status_t streamed_test(alnico_request_t request);
-alnico_status_t streamed_synchronize(alnico_request_t request);
-void streamed_release(alnico_request_t request);
+alnico_status_t stream_operation_join(alnico_request_t request);
+alnico_status_t stream_operation_test(alnico_request_t request);
+alnico_status_t stream_operation_synchronize(alnico_request_t request);
+void stream_operation_release(alnico_request_t request);
 
 /* Blocks the caller until the communicator's stream and the device have carried out everything; at
  * the deadline what waits for other ranks is aborted. */
-alnico_status_t streamed_drain(alnico_comm_t comm);
+alnico_status_t stream_operation_drain(alnico_comm_t comm);
 
 /* Frees what the communicator has for them; nothing is in flight. */
-void streamed_finish(alnico_comm_t comm);
+void stream_operation_finish(alnico_comm_t comm);
 
 #endif

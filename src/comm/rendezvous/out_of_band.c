@@ -51,7 +51,7 @@ static alnico_status_t wait_both(const struct waiter *w, struct transfer *send,
     alnico_status_t received = recv ? ALNICO_PENDING : ALNICO_SUCCESS;
     struct backoff backoff = {0};
     backoff_reset(&backoff);
-    double now = t->ops->now(t), end = now + w->timeout, look = now + watch_patience(w->timeout);
+    double now = t->ops->now(t), end = now + w->timeout, look = now + detector_patience(w->timeout);
     *absence = (struct absence){.lost = -1};
     for (bool last = false; !last;) {
         last = absence->lost >= 0 || now > end || is_broken(w);
@@ -66,7 +66,7 @@ static alnico_status_t wait_both(const struct waiter *w, struct transfer *send,
         now = t->ops->now(t);
         if (now > look) {
             absence->lost = find_lost(t);
-            look = now + watch_patience(w->timeout);
+            look = now + detector_patience(w->timeout);
         }
         if (!last)
             backoff_pause(&backoff);
@@ -108,9 +108,9 @@ static alnico_status_t exchange(const struct waiter *w, const void *mine, void *
         int sent = (rank - i + p) % p, received = (rank - i - 1 + p) % p;
         struct transfer send, recv;
         struct absence absence = {.lost = -1};
-        TRY(t->ops->irecv(t, (rank - 1 + p) % p, TAG_EXCHANGE, blocks + (size_t)received * bytes,
+        TRY(t->ops->irecv(t, (rank - 1 + p) % p, TAG_OUT_OF_BAND, blocks + (size_t)received * bytes,
                           bytes, &recv));
-        alnico_status_t status = t->ops->isend(t, (rank + 1) % p, TAG_EXCHANGE,
+        alnico_status_t status = t->ops->isend(t, (rank + 1) % p, TAG_OUT_OF_BAND,
                                                blocks + (size_t)sent * bytes, bytes, &send);
         if (status == ALNICO_SUCCESS)
             status = wait_both(w, &send, &recv, &absence);
@@ -194,8 +194,8 @@ static alnico_status_t pass_on(const struct waiter *w, int peer, bool sends, voi
 {
     struct transport *t = w->transport;
     struct transfer transfer;
-    TRY(sends ? t->ops->isend(t, peer, TAG_EXCHANGE, data, bytes, &transfer)
-              : t->ops->irecv(t, peer, TAG_EXCHANGE, data, bytes, &transfer));
+    TRY(sends ? t->ops->isend(t, peer, TAG_OUT_OF_BAND, data, bytes, &transfer)
+              : t->ops->irecv(t, peer, TAG_OUT_OF_BAND, data, bytes, &transfer));
     struct absence absence;
     alnico_status_t status =
         wait_both(w, sends ? &transfer : NULL, sends ? NULL : &transfer, &absence);

@@ -228,7 +228,7 @@ static alnico_status_t receive_hub(struct transport *t, int from, double timeout
                                    struct local_hub **hub)
 {
     struct transfer transfer;
-    TRY(local_irecv(t, from, TAG_EXCHANGE, hub, sizeof(struct local_hub *), &transfer));
+    TRY(local_irecv(t, from, TAG_OUT_OF_BAND, hub, sizeof(struct local_hub *), &transfer));
     struct backoff backoff = {0};
     backoff_reset(&backoff);
     for (double end = local_now(t) + timeout;;) {
@@ -255,7 +255,7 @@ static alnico_status_t local_subset(struct transport *t, const int *ranks, int s
         hub = local_hub_create(size);
     for (int i = 1; rank == 0 && i < size; i++) {
         struct transfer sent;
-        TRY(local_isend(t, ranks[i], TAG_EXCHANGE, &hub, sizeof hub, &sent));
+        TRY(local_isend(t, ranks[i], TAG_OUT_OF_BAND, &hub, sizeof hub, &sent));
         TRY(local_test(t, &sent));
     }
     if (!hub)

@@ -358,7 +358,7 @@ static alnico_status_t create_group(MPI_Comm parent, const int *ranks, int size,
     int code = MPI_Group_incl(all, size, ranks, &part);
     MPI_Group_free(&all);
     TRY(mpi_status(code, "MPI_Group_incl"));
-    code = MPI_Comm_create_group(parent, part, TAG_EXCHANGE, &comm);
+    code = MPI_Comm_create_group(parent, part, TAG_OUT_OF_BAND, &comm);
     MPI_Group_free(&part);
     TRY(mpi_status(code, "MPI_Comm_create_group"));
     return wrap(comm, out);

@@ -24,7 +24,7 @@ enum { TRANSPORT_ANY = -1 }; /* as `from`: whoever sends with that tag */
 
 /* Tags below TAG_OPERATIONS are the communicator's own, and that of messages between two ranks;
  * collectives use TAG_OPERATIONS to tags - 1. */
-enum { TAG_EXCHANGE, TAG_REPORT, TAG_MESSAGE, TAG_OPERATIONS };
+enum { TAG_OUT_OF_BAND, TAG_REPORT, TAG_MESSAGE, TAG_OPERATIONS };
 
 struct transport {
     const struct transport_ops *ops;

@@ -92,7 +92,7 @@ const struct tuning_backend tuning_backends[] = {
          [ALNICO_REDUCE_SCATTER] = algorithms_peer_blocks,
          [ALNICO_ALLTOALL] = algorithms_peer_blocks,
          [ALNICO_BARRIER] = algorithms_peer_line,
-         [ALNICO_SENDRECV] = algorithms_peer_exchange,
+         [ALNICO_SENDRECV] = algorithms_peer_messages,
      },
      2,
      PEER_GPUS,

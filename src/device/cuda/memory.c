@@ -14,7 +14,7 @@ enum { LITTLE_BYTES = 64 << 10 };
 
 /* Made with the memory, so that giving it back cannot fail. */
 struct block {
-    struct later later; /* first */
+    struct deferred later; /* first */
     struct block *next;
     void *memory;
 };
@@ -24,7 +24,7 @@ static struct {
     struct block *first;
 } blocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void release(struct later *item)
+static void release(struct deferred *item)
 {
     cudaError_t error;
     RELAXED(error, cudaFree(((struct block *)item)->memory));
@@ -68,7 +68,7 @@ alnico_status_t cuda_alloc(size_t bytes, void **out)
     RELAXED(error, cudaMalloc(out, bytes ? bytes : 1));
     if (error == cudaErrorMemoryAllocation) {
         cudaGetLastError();
-        later_run();
+        deferred_run();
         RELAXED(error, cudaMalloc(out, bytes ? bytes : 1));
     }
     if (error == cudaSuccess) {
@@ -87,7 +87,7 @@ void cuda_free(void *memory)
     struct block *block = memory ? forget(memory) : NULL;
     cudaError_t error;
     if (block) {
-        later_put(&block->later);
+        deferred_free(&block->later);
         return;
     }
     RELAXED(error, cudaFree(memory));

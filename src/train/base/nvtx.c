@@ -3,12 +3,12 @@
 
 #include <nvtx3/nvToolsExt.h>
 
-void range_begin(const char *name)
+void nvtx_begin(const char *name)
 {
     nvtxRangePushA(name);
 }
 
-void range_end(void)
+void nvtx_end(void)
 {
     nvtxRangePop();
 }

@@ -6,26 +6,26 @@
 
 #ifdef ALNICO_HAVE_NVTX
 /* Spans nest; each begin has its end on the same thread. */
-void range_begin(const char *name);
-void range_end(void);
+void nvtx_begin(const char *name);
+void nvtx_end(void);
 #else
-static inline void range_begin(const char *name)
+static inline void nvtx_begin(const char *name)
 {
     (void)name;
 }
-static inline void range_end(void)
+static inline void nvtx_end(void)
 {
 }
 #endif
 
 /* TRY of a call, within a span. */
-#define TRY_RANGE(name, call)                                                                      \
+#define TRY_NVTX(name, call)                                                                       \
     do {                                                                                           \
-        range_begin(name);                                                                         \
-        const alnico_status_t range_status_ = (call);                                              \
-        range_end();                                                                               \
-        if (range_status_ != ALNICO_SUCCESS)                                                       \
-            return range_status_;                                                                  \
+        nvtx_begin(name);                                                                          \
+        const alnico_status_t nvtx_status_ = (call);                                               \
+        nvtx_end();                                                                                \
+        if (nvtx_status_ != ALNICO_SUCCESS)                                                        \
+            return nvtx_status_;                                                                   \
     } while (0)
 
 #endif

@@ -177,7 +177,7 @@ static alnico_status_t allreduce_pump(struct allreduce *self)
 static alnico_status_t allreduce_send(struct allreduce *self, size_t filled)
 {
     for (; self->sent < self->setup.buckets && self->setup.ends[self->sent] <= filled; self->sent++)
-        TRY_RANGE(self->buckets[self->sent].name, bucket_send(self, &self->buckets[self->sent]));
+        TRY_NVTX(self->buckets[self->sent].name, bucket_send(self, &self->buckets[self->sent]));
     return allreduce_pump(self);
 }
 

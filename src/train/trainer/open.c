@@ -210,7 +210,7 @@ static alnico_status_t trainer_replica(struct trainer *trainer)
     TRY(replica_create(trainer->network, &setup, &trainer->replica));
     trainer->replica->waiting.watched = trainer->place.device;
     trainer->replica->waiting.status = alnico_comm_status;
-    return meter_create(trainer->replica, INTERVAL, &trainer->meter);
+    return phase_timer_create(trainer->replica, INTERVAL, &trainer->timer);
 }
 
 alnico_status_t trainer_network(const struct trainer_options *options, const struct data_info *info,
@@ -285,7 +285,7 @@ void trainer_close(struct trainer *trainer)
     trainer_graph_close(trainer);
     if (trainer->strategy)
         trainer->strategy->destroy(trainer->meeting);
-    meter_destroy(trainer->meter);
+    phase_timer_destroy(trainer->timer);
     replica_destroy(trainer->replica);
     network_destroy(trainer->network);
     data_close(trainer->train);

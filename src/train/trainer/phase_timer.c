@@ -1,4 +1,4 @@
-/* See meter.h. Rows stand in a ring of two intervals: while one is filled the other is read. */
+/* See phase_timer.h. Rows stand in a ring of two intervals: while one is filled the other is read. */
 #include "train/trainer/phase_timer.h"
 
 #include "base/status.h"
@@ -15,7 +15,7 @@ struct row {
     bool resumed;  /* the step before does not count */
 };
 
-struct meter {
+struct phase_timer {
     struct replica *replica;
     size_t interval;
     struct row *rows; /* 2 * interval */
@@ -31,99 +31,100 @@ struct meter {
     bool resumed;
 };
 
-static bool is_inline(const struct meter *meter)
+static bool is_inline(const struct phase_timer *timer)
 {
-    return meter->replica->device->kind == ALNICO_DEVICE_CPU && !meter->replica->stream;
+    return timer->replica->device->kind == ALNICO_DEVICE_CPU && !timer->replica->stream;
 }
 
-static alnico_status_t meter_allocate(struct meter *meter)
+static alnico_status_t phase_timer_allocate(struct phase_timer *timer)
 {
-    const struct device_ops *device = meter->replica->device;
-    const size_t bytes = 2 * meter->interval * sizeof *meter->rows;
-    meter->seconds = malloc(meter->interval * sizeof *meter->seconds);
-    if (!meter->seconds)
-        return error_set(ALNICO_ERROR_MEMORY, "meter_create: no memory");
-    TRY(device->pinned_alloc(bytes, (void **)&meter->rows));
-    TRY(device->alloc(PHASES * sizeof *meter->now, (void **)&meter->now));
-    memset(meter->rows, 0, bytes);
-    TRY(device->event_create(&meter->ends[0]));
-    return device->event_create(&meter->ends[1]);
+    const struct device_ops *device = timer->replica->device;
+    const size_t bytes = 2 * timer->interval * sizeof *timer->rows;
+    timer->seconds = malloc(timer->interval * sizeof *timer->seconds);
+    if (!timer->seconds)
+        return error_set(ALNICO_ERROR_MEMORY, "phase_timer_create: no memory");
+    TRY(device->pinned_alloc(bytes, (void **)&timer->rows));
+    TRY(device->alloc(PHASES * sizeof *timer->now, (void **)&timer->now));
+    memset(timer->rows, 0, bytes);
+    TRY(device->event_create(&timer->ends[0]));
+    return device->event_create(&timer->ends[1]);
 }
 
-alnico_status_t meter_create(struct replica *replica, size_t interval, struct meter **out)
+alnico_status_t phase_timer_create(struct replica *replica, size_t interval,
+                                   struct phase_timer **out)
 {
     *out = NULL;
-    struct meter *meter = calloc(1, sizeof *meter);
-    if (!meter)
-        return error_set(ALNICO_ERROR_MEMORY, "meter_create: no memory");
-    *meter = (struct meter){.replica = replica, .interval = interval, .resumed = true};
-    if (is_inline(meter))
-        meter->interval = 1;
-    const alnico_status_t status = meter_allocate(meter);
+    struct phase_timer *timer = calloc(1, sizeof *timer);
+    if (!timer)
+        return error_set(ALNICO_ERROR_MEMORY, "phase_timer_create: no memory");
+    *timer = (struct phase_timer){.replica = replica, .interval = interval, .resumed = true};
+    if (is_inline(timer))
+        timer->interval = 1;
+    const alnico_status_t status = phase_timer_allocate(timer);
     if (status != ALNICO_SUCCESS)
-        meter_destroy(meter);
+        phase_timer_destroy(timer);
     else
-        *out = meter;
+        *out = timer;
     return status;
 }
 
-void meter_destroy(struct meter *meter)
+void phase_timer_destroy(struct phase_timer *timer)
 {
-    if (!meter)
+    if (!timer)
         return;
-    const struct device_ops *device = meter->replica->device;
-    device->event_destroy(meter->ends[0]);
-    device->event_destroy(meter->ends[1]);
-    device->pinned_free(meter->rows);
-    device->free(meter->now);
-    free(meter->seconds);
-    free(meter);
+    const struct device_ops *device = timer->replica->device;
+    device->event_destroy(timer->ends[0]);
+    device->event_destroy(timer->ends[1]);
+    device->pinned_free(timer->rows);
+    device->free(timer->now);
+    free(timer->seconds);
+    free(timer);
 }
 
-static struct row *row_of(struct meter *meter, size_t step)
+static struct row *row_of(struct phase_timer *timer, size_t step)
 {
-    return &meter->rows[step % (2 * meter->interval)];
+    return &timer->rows[step % (2 * timer->interval)];
 }
 
-alnico_status_t meter_begin(struct meter *meter, double rate)
+alnico_status_t phase_timer_begin(struct phase_timer *timer, double rate)
 {
-    const struct replica *replica = meter->replica;
-    struct row *row = row_of(meter, meter->opened);
-    *row = (struct row){.rate = (float)rate, .resumed = meter->resumed};
+    const struct replica *replica = timer->replica;
+    struct row *row = row_of(timer, timer->opened);
+    *row = (struct row){.rate = (float)rate, .resumed = timer->resumed};
     TRY(replica->device->copy(&replica->arenas.control[CONTROL_RATE], &row->rate, sizeof row->rate,
                               replica->stream));
-    if (!meter->resumed)
+    if (!timer->resumed)
         return ALNICO_SUCCESS;
-    meter->resumed = false;
-    TRY(replica_read(meter->replica, replica->arenas.score, meter->before, sizeof meter->before));
+    timer->resumed = false;
+    TRY(replica_read(timer->replica, replica->arenas.score, timer->before, sizeof timer->before));
     return replica->device->stamp(&row->begin, replica->stream);
 }
 
-alnico_status_t meter_mark(struct meter *meter, enum phase ended)
+alnico_status_t phase_timer_mark(struct phase_timer *timer, enum phase ended)
 {
-    return meter->replica->device->stamp(&meter->now[ended], meter->replica->stream);
+    return timer->replica->device->stamp(&timer->now[ended], timer->replica->stream);
 }
 
-void meter_waited(struct meter *meter, double seconds)
+void phase_timer_waited(struct phase_timer *timer, double seconds)
 {
-    row_of(meter, meter->opened)->waited += seconds;
+    row_of(timer, timer->opened)->waited += seconds;
 }
 
 /* Ends the interval after the steps opened so far. */
-static alnico_status_t interval_close(struct meter *meter)
+static alnico_status_t interval_close(struct phase_timer *timer)
 {
-    const struct replica *replica = meter->replica;
-    struct row *row = row_of(meter, meter->opened - 1);
+    const struct replica *replica = timer->replica;
+    struct row *row = row_of(timer, timer->opened - 1);
     TRY(replica->device->copy(row->score, replica->arenas.score, sizeof row->score,
                               replica->stream));
-    TRY(replica->device->event_record(meter->ends[meter->closed % 2], replica->stream));
-    meter->stops[meter->closed++ % 2] = meter->opened;
+    TRY(replica->device->event_record(timer->ends[timer->closed % 2], replica->stream));
+    timer->stops[timer->closed++ % 2] = timer->opened;
     return ALNICO_SUCCESS;
 }
 
-static void row_read(struct meter *meter, const struct row *row, struct meter_reading *out)
+static void row_read(struct phase_timer *timer, const struct row *row, struct phase_times *out)
 {
-    const uint64_t begin = row->resumed ? row->begin : meter->last;
+    const uint64_t begin = row->resumed ? row->begin : timer->last;
     double step = 0;
     for (int i = 0; i < PHASES; i++) {
         const uint64_t from = i ? row->ends[i - 1] : begin;
@@ -133,55 +134,55 @@ static void row_read(struct meter *meter, const struct row *row, struct meter_re
     }
     out->phases[PHASE_BACKWARD] -= row->waited;
     out->phases[PHASE_COMMUNICATION] += row->waited;
-    meter->seconds[out->steps++] = step;
-    meter->last = row->ends[PHASES - 1];
+    timer->seconds[out->steps++] = step;
+    timer->last = row->ends[PHASES - 1];
 }
 
 /* Waits for the oldest interval that was not read, and reads it. */
-static alnico_status_t interval_read(struct meter *meter, struct meter_reading *out)
+static alnico_status_t interval_read(struct phase_timer *timer, struct phase_times *out)
 {
-    const size_t stop = meter->stops[meter->told % 2];
-    const struct row *last = row_of(meter, stop - 1);
-    TRY(waiting_for(&meter->replica->waiting, meter->ends[meter->told % 2]));
-    meter->told++;
-    *out = (struct meter_reading){.seconds = meter->seconds};
-    for (; meter->read < stop; meter->read++)
-        row_read(meter, row_of(meter, meter->read), out);
+    const size_t stop = timer->stops[timer->told % 2];
+    const struct row *last = row_of(timer, stop - 1);
+    TRY(stream_wait_for(&timer->replica->waiting, timer->ends[timer->told % 2]));
+    timer->told++;
+    *out = (struct phase_times){.seconds = timer->seconds};
+    for (; timer->read < stop; timer->read++)
+        row_read(timer, row_of(timer, timer->read), out);
     out->outcome = (struct outcome){
-        .loss = last->score[SCORE_LOSS] - meter->before[SCORE_LOSS],
-        .correct = (size_t)(last->score[SCORE_CORRECT] - meter->before[SCORE_CORRECT]),
-        .count = (size_t)(last->score[SCORE_IMAGES] - meter->before[SCORE_IMAGES])};
-    memcpy(meter->before, last->score, sizeof meter->before);
+        .loss = last->score[SCORE_LOSS] - timer->before[SCORE_LOSS],
+        .correct = (size_t)(last->score[SCORE_CORRECT] - timer->before[SCORE_CORRECT]),
+        .count = (size_t)(last->score[SCORE_IMAGES] - timer->before[SCORE_IMAGES])};
+    memcpy(timer->before, last->score, sizeof timer->before);
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t meter_end(struct meter *meter, struct meter_reading *out)
+alnico_status_t phase_timer_end(struct phase_timer *timer, struct phase_times *out)
 {
-    struct row *row = row_of(meter, meter->opened++);
-    *out = (struct meter_reading){0};
-    TRY(meter->replica->device->copy(row->ends, meter->now, sizeof row->ends,
-                                     meter->replica->stream));
-    TRY(meter->replica->device->stream_raise(meter->replica->stream, meter->replica->waiting.ended,
-                                             (uint32_t)meter->opened));
-    const size_t stop = meter->closed ? meter->stops[(meter->closed - 1) % 2] : 0;
-    if (meter->opened - stop < meter->interval)
+    struct row *row = row_of(timer, timer->opened++);
+    *out = (struct phase_times){0};
+    TRY(timer->replica->device->copy(row->ends, timer->now, sizeof row->ends,
+                                     timer->replica->stream));
+    TRY(timer->replica->device->stream_raise(timer->replica->stream, timer->replica->waiting.ended,
+                                             (uint32_t)timer->opened));
+    const size_t stop = timer->closed ? timer->stops[(timer->closed - 1) % 2] : 0;
+    if (timer->opened - stop < timer->interval)
         return ALNICO_SUCCESS;
-    TRY(interval_close(meter));
-    if (meter->closed - meter->told > (is_inline(meter) ? 0 : 1))
-        return interval_read(meter, out);
+    TRY(interval_close(timer));
+    if (timer->closed - timer->told > (is_inline(timer) ? 0 : 1))
+        return interval_read(timer, out);
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t meter_pause(struct meter *meter, struct meter_reading *out)
+alnico_status_t phase_timer_pause(struct phase_timer *timer, struct phase_times *out)
 {
-    const size_t stop = meter->closed ? meter->stops[(meter->closed - 1) % 2] : 0;
-    *out = (struct meter_reading){0};
-    if (meter->told < meter->closed)
-        return interval_read(meter, out);
-    if (meter->opened > stop) {
-        TRY(interval_close(meter));
-        return interval_read(meter, out);
+    const size_t stop = timer->closed ? timer->stops[(timer->closed - 1) % 2] : 0;
+    *out = (struct phase_times){0};
+    if (timer->told < timer->closed)
+        return interval_read(timer, out);
+    if (timer->opened > stop) {
+        TRY(interval_close(timer));
+        return interval_read(timer, out);
     }
-    meter->resumed = true;
+    timer->resumed = true;
     return ALNICO_SUCCESS;
 }

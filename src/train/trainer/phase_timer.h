@@ -22,38 +22,39 @@ enum phase {
 };
 
 /* Some steps that the stream has run. */
-struct meter_reading {
+struct phase_times {
     size_t steps;
     double phases[PHASES];  /* seconds, summed over the steps */
     const double *seconds;  /* of each step; valid until the next call */
     struct outcome outcome; /* summed over the steps */
 };
 
-struct meter;
+struct phase_timer;
 
-/* The replica outlives the meter. interval: steps between two readings; on the inline stream it is
+/* The replica outlives the timer. interval: steps between two readings; on the inline stream it is
  * 1. */
-alnico_status_t meter_create(struct replica *replica, size_t interval, struct meter **out);
+alnico_status_t phase_timer_create(struct replica *replica, size_t interval,
+                                   struct phase_timer **out);
 
 /* The stream must be idle. NULL is fine. */
-void meter_destroy(struct meter *meter);
+void phase_timer_destroy(struct phase_timer *timer);
 
 /* Opens a step: its rate goes to the control words, and the phase of input begins, at the end of
- * the step before or, after meter_pause, now. */
-alnico_status_t meter_begin(struct meter *meter, double rate);
+ * the step before or, after phase_timer_pause, now. */
+alnico_status_t phase_timer_begin(struct phase_timer *timer, double rate);
 
 /* A phase ends here in the stream's order. What this enqueues may be captured and replayed. */
-alnico_status_t meter_mark(struct meter *meter, enum phase ended);
+alnico_status_t phase_timer_mark(struct phase_timer *timer, enum phase ended);
 
 /* On the inline stream: so many seconds of the backward phase were communication. */
-void meter_waited(struct meter *meter, double seconds);
+void phase_timer_waited(struct phase_timer *timer, double seconds);
 
 /* Closes the step. *out is what became known: often nothing, with steps 0. Waiting, here and in
- * meter_pause, ends as the replica's waiting does (trainer/stream_wait.h); then the call may be repeated. */
-alnico_status_t meter_end(struct meter *meter, struct meter_reading *out);
+ * phase_timer_pause, ends as the replica's waiting does (trainer/stream_wait.h); then the call may be repeated. */
+alnico_status_t phase_timer_end(struct phase_timer *timer, struct phase_times *out);
 
 /* Reads the next steps that are still outstanding, waiting for them; steps 0: there are none any
  * more. What the stream does until the next step is not counted. */
-alnico_status_t meter_pause(struct meter *meter, struct meter_reading *out);
+alnico_status_t phase_timer_pause(struct phase_timer *timer, struct phase_times *out);
 
 #endif

@@ -239,7 +239,7 @@ static alnico_status_t replica_build(struct replica *replica, const struct repli
     TRY(plan_create(replica->network, &setup->kernels->rules, setup->batch,
                     setup->options.precision, &replica->plan));
     TRY(replica_fits(replica->network, setup));
-    TRY(waiting_init(&replica->waiting, replica->device));
+    TRY(stream_wait_init(&replica->waiting, replica->device));
     TRY(replica->device->event_create(&replica->reached));
     TRY(jobs_create(replica));
     TRY(arenas_create(replica, setup->gradient_type));
@@ -290,7 +290,7 @@ void replica_destroy(struct replica *replica)
     plan_destroy(replica->plan);
     free(replica->jobs);
     replica->device->event_destroy(replica->reached);
-    waiting_finish(&replica->waiting);
+    stream_wait_finish(&replica->waiting);
     free(replica->failure);
     free(replica);
 }
@@ -338,7 +338,7 @@ alnico_status_t replica_load(struct replica *replica, const float *images, const
         return replica->ops->load ? replica->ops->load(replica->kernels) : ALNICO_SUCCESS;
     }
     struct replica_stage *stage = &replica->stages[replica->loads++ % REPLICA_STAGES];
-    TRY(waiting_for(&replica->waiting, stage->copied));
+    TRY(stream_wait_for(&replica->waiting, stage->copied));
     batch_fill(replica, images, labels, count, stage->images, stage->labels);
     TRY(device->copy(arenas->images, stage->images,
                      batch * image_elements(replica) * sizeof *images, replica->stream));
@@ -408,7 +408,7 @@ struct outcome replica_outcome(const struct replica *replica)
 alnico_status_t replica_synchronize(struct replica *replica)
 {
     TRY(replica->device->event_record(replica->reached, replica->stream));
-    TRY(waiting_for(&replica->waiting, replica->reached));
+    TRY(stream_wait_for(&replica->waiting, replica->reached));
     return failure_check(replica);
 }
 

@@ -46,7 +46,7 @@ struct replica {
     struct arenas arenas;
     void *kernels;
     void *stream;
-    struct waiting waiting;       /* of the host for the stream */
+    struct stream_wait waiting;   /* of the host for the stream */
     struct device_event *reached; /* what it waits for */
     /* Pinned copies of batches on their way to the device; NULL: none. */
     struct replica_stage *stages;
@@ -122,7 +122,7 @@ alnico_status_t replica_update(struct replica *replica, const struct optimizer_o
 /* What a forward pass gave for what is loaded, on the CPU's inline stream. */
 struct outcome replica_outcome(const struct replica *replica);
 
-/* Waits for the stream, as waiting_for does. Returns what failed on it, if anything did. */
+/* Waits for the stream, as stream_wait_for does. Returns what failed on it, if anything did. */
 alnico_status_t replica_synchronize(struct replica *replica);
 
 /* Copies between an arena and host memory, and waits. After a write of parameters, statistics or

@@ -13,7 +13,7 @@ struct trainer {
     int rank, size;
     struct network *network;
     struct replica *replica;
-    struct meter *meter;
+    struct phase_timer *timer;
     const struct strategy_ops *strategy;
     struct buckets buckets;
     void *meeting;              /* the strategy's */

@@ -16,26 +16,26 @@ static void doze(void)
     nanosleep(&(struct timespec){0, NAP_NS}, NULL);
 }
 
-double waiting_deadline(void)
+double stream_wait_deadline(void)
 {
     const double seconds = strtod(variable_text(VARIABLE_TIMEOUT), NULL);
     return seconds > 0 ? seconds : 600;
 }
 
-alnico_status_t waiting_init(struct waiting *waiting, const struct device_ops *device)
+alnico_status_t stream_wait_init(struct stream_wait *waiting, const struct device_ops *device)
 {
-    *waiting = (struct waiting){.device = device, .patience = 1.5 * waiting_deadline()};
+    *waiting = (struct stream_wait){.device = device, .patience = 1.5 * stream_wait_deadline()};
     return device->flag_create(&waiting->ended);
 }
 
-void waiting_finish(struct waiting *waiting)
+void stream_wait_finish(struct stream_wait *waiting)
 {
     if (waiting->ended)
         waiting->device->flag_destroy(waiting->ended);
     waiting->ended = NULL;
 }
 
-alnico_status_t waiting_for(const struct waiting *waiting, struct device_event *event)
+alnico_status_t stream_wait_for(const struct stream_wait *waiting, struct device_event *event)
 {
     const struct device_ops *device = waiting->device;
     uint32_t ended = device->flag_read(waiting->ended), now;
@@ -56,7 +56,7 @@ alnico_status_t waiting_for(const struct waiting *waiting, struct device_event *
     return device->event_synchronize(event);
 }
 
-bool waiting_rest(const struct waiting *waiting, void *stream, double seconds)
+bool stream_wait_rest(const struct stream_wait *waiting, void *stream, double seconds)
 {
     const struct device_ops *device = waiting->device;
     const double begin = clock_seconds();

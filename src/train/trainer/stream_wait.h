@@ -8,7 +8,7 @@
 
 #include "device/device.h"
 
-struct waiting {
+struct stream_wait {
     const struct device_ops *device;
     struct device_flag *ended; /* steps that the stream has ended: raised by whoever counts them */
     alnico_comm_t watched;     /* NULL: none */
@@ -20,17 +20,17 @@ struct waiting {
 
 /* Seconds that the library's own waits last (ALNICO_TIMEOUT). Patience is half again as much, so
  * that theirs, which say more, end first. */
-double waiting_deadline(void);
+double stream_wait_deadline(void);
 
-alnico_status_t waiting_init(struct waiting *waiting, const struct device_ops *device);
-void waiting_finish(struct waiting *waiting);
+alnico_status_t stream_wait_init(struct stream_wait *waiting, const struct device_ops *device);
+void stream_wait_finish(struct stream_wait *waiting);
 
 /* Errors: the watched communicator's; TIMEOUT, after which the call may be repeated; what failed on
  * the stream. */
-alnico_status_t waiting_for(const struct waiting *waiting, struct device_event *event);
+alnico_status_t stream_wait_for(const struct stream_wait *waiting, struct device_event *event);
 
 /* The same for all that was enqueued on a stream, at most so many seconds; false: it has not come
  * to rest. */
-bool waiting_rest(const struct waiting *waiting, void *stream, double seconds);
+bool stream_wait_rest(const struct stream_wait *waiting, void *stream, double seconds);
 
 #endif

@@ -23,7 +23,7 @@ static alnico_status_t gradients_filled(void *context, size_t elements)
     const double begin = clock_seconds();
     TRY(trainer->strategy->advance(trainer->meeting, elements));
     if (!trainer->place.stream)
-        meter_waited(trainer->meter, clock_seconds() - begin);
+        phase_timer_waited(trainer->timer, clock_seconds() - begin);
     return ALNICO_SUCCESS;
 }
 
@@ -46,31 +46,31 @@ static alnico_status_t trainer_input(struct trainer *trainer)
     struct batch batch;
     trainer->progress.images += trainer->options->batch;
     if (trainer->uploaded)
-        return meter_mark(trainer->meter, PHASE_INPUT);
+        return phase_timer_mark(trainer->timer, PHASE_INPUT);
     TRY(data_next(trainer->train, &batch));
     TRY(replica_load(trainer->replica, batch.images, batch.labels, batch.count));
     trainer->uploaded = trainer_uploads_once(trainer->options);
-    return meter_mark(trainer->meter, PHASE_INPUT);
+    return phase_timer_mark(trainer->timer, PHASE_INPUT);
 }
 
 alnico_status_t trainer_compute(struct trainer *trainer)
 {
     struct replica *replica = trainer->replica;
-    TRY_RANGE("forward", replica_forward(replica, true));
-    TRY(meter_mark(trainer->meter, PHASE_FORWARD));
-    TRY_RANGE("backward", replica_backward(replica, gradients_filled, trainer));
-    TRY(meter_mark(trainer->meter, PHASE_BACKWARD));
-    TRY_RANGE("join", trainer->strategy->join(trainer->meeting));
-    TRY(meter_mark(trainer->meter, PHASE_COMMUNICATION));
-    TRY_RANGE("update", replica_update(replica, &trainer->options->optimizer));
-    return meter_mark(trainer->meter, PHASE_UPDATE);
+    TRY_NVTX("forward", replica_forward(replica, true));
+    TRY(phase_timer_mark(trainer->timer, PHASE_FORWARD));
+    TRY_NVTX("backward", replica_backward(replica, gradients_filled, trainer));
+    TRY(phase_timer_mark(trainer->timer, PHASE_BACKWARD));
+    TRY_NVTX("join", trainer->strategy->join(trainer->meeting));
+    TRY(phase_timer_mark(trainer->timer, PHASE_COMMUNICATION));
+    TRY_NVTX("update", replica_update(replica, &trainer->options->optimizer));
+    return phase_timer_mark(trainer->timer, PHASE_UPDATE);
 }
 
 static alnico_status_t trainer_step(struct trainer *trainer)
 {
     const double rate = optimizer_rate(&trainer->options->optimizer, trainer_done(trainer));
     trainer->progress.rate = rate;
-    TRY(meter_begin(trainer->meter, rate));
+    TRY(phase_timer_begin(trainer->timer, rate));
     TRY(trainer_input(trainer));
     TRY(trainer_launch(trainer));
     trainer->step++;
@@ -111,7 +111,7 @@ static alnico_status_t lasted_append(struct trainer *trainer, double seconds)
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t trainer_take(struct trainer *trainer, const struct meter_reading *reading)
+static alnico_status_t trainer_take(struct trainer *trainer, const struct phase_times *reading)
 {
     struct trainer_progress *progress = &trainer->progress;
     if (!reading->steps)
@@ -142,9 +142,9 @@ static alnico_status_t trainer_take(struct trainer *trainer, const struct meter_
 /* Waits for everything that was enqueued. */
 static alnico_status_t trainer_drain(struct trainer *trainer)
 {
-    struct meter_reading reading;
+    struct phase_times reading;
     do {
-        TRY(meter_pause(trainer->meter, &reading));
+        TRY(phase_timer_pause(trainer->timer, &reading));
         TRY(trainer_take(trainer, &reading));
     } while (reading.steps);
     return replica_synchronize(trainer->replica);
@@ -234,9 +234,9 @@ static alnico_status_t trainer_loop(struct trainer *trainer)
 {
     bool over = false;
     while (!over) {
-        struct meter_reading reading;
-        TRY_RANGE("step", trainer_step(trainer));
-        TRY(meter_end(trainer->meter, &reading));
+        struct phase_times reading;
+        TRY_NVTX("step", trainer_step(trainer));
+        TRY(phase_timer_end(trainer->timer, &reading));
         TRY(trainer_take(trainer, &reading));
         over = trainer->step >= trainer->steps;
         TRY(trainer_agree(trainer, &over));
@@ -262,9 +262,10 @@ static void trainer_abort(struct trainer *trainer)
 static bool trainer_rests(const struct trainer *trainer)
 {
     enum { REST_SECONDS = 10 };
-    const double most = waiting_deadline() < REST_SECONDS ? waiting_deadline() : REST_SECONDS;
+    const double most =
+        stream_wait_deadline() < REST_SECONDS ? stream_wait_deadline() : REST_SECONDS;
     return !trainer->replica ||
-           waiting_rest(&trainer->replica->waiting, trainer->place.stream, most);
+           stream_wait_rest(&trainer->replica->waiting, trainer->place.stream, most);
 }
 
 /* Ends after an error. The detail stays that of the error. Where the device hangs, what it may

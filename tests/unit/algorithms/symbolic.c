@@ -18,7 +18,7 @@ struct open {
     uint64_t *arrival; /* where a message for a reduction goes */
 };
 
-struct known {
+struct pointer_cache {
     uint64_t word[WORDS];
 };
 
@@ -28,7 +28,7 @@ struct symbolic_state {
     struct open open[OPEN_MOST];
     uint64_t *arrivals;
     size_t room;
-    struct known known, told; /* ranks heard of; what the messages of this round say */
+    struct pointer_cache known, told; /* ranks heard of; what the messages of this round say */
 };
 
 struct machine {

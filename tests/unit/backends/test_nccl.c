@@ -885,7 +885,7 @@ static void *abort_it(void *argument)
     alnico_comm_t comm = argument;
     struct report report = {.rank = comm->rank, .status = ALNICO_ERROR_ABORTED};
     nanosleep(&(struct timespec){0, 1000000}, NULL);
-    watch_tell(&comm->watch, comm->transport, &report);
+    detector_report_failure(&comm->detector, comm->transport, &report);
     backend_nccl.abort(comm);
     backend_nccl.abort(comm);
     return NULL;

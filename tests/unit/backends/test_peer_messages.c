@@ -49,7 +49,7 @@ struct warp {
 
 struct rank_state {
     struct peer_world world;
-    struct peer_exchange exchange;
+    struct peer_messages exchange;
     struct warp warps[WARPS];
     int count, left, next; /* warps, those that have not ended, the next message of the list */
 };
@@ -278,7 +278,7 @@ static void launch(struct rank_state *me, int blocks)
     if (count == 0)
         return;
     assert_int_equal(
-        peer_exchange_plan(&me->exchange, &grid, &me->world, list, count, NULL, NULL, blocks), 0);
+        peer_messages_plan(&me->exchange, &grid, &me->world, list, count, NULL, NULL, blocks), 0);
     assert_in_range(grid.blocks, 1, PEER_GRID_BLOCKS);
     make_warps(me);
 }
@@ -342,7 +342,7 @@ static void test_groups(void **state)
 static void launch_one(struct rank_state *me, struct exchange x)
 {
     struct peer_grid grid;
-    assert_int_equal(peer_exchange_plan(&me->exchange, &grid, &me->world, &x, 1, NULL, NULL, 1), 0);
+    assert_int_equal(peer_messages_plan(&me->exchange, &grid, &me->world, &x, 1, NULL, NULL, 1), 0);
     make_warps(me);
 }
 
@@ -419,7 +419,7 @@ static int make_mesh(struct exchange *list, int size, size_t bytes, int times)
     return count;
 }
 
-static void check_jobs(const struct peer_exchange *x, const struct peer_grid *grid, int count)
+static void check_jobs(const struct peer_messages *x, const struct peer_grid *grid, int count)
 {
     int block = 0, listed = 0;
     for (int j = 0; j < x->group.jobs; j++) {
@@ -446,7 +446,7 @@ static void test_plans(void **state)
 {
     (void)state;
     static struct exchange list[PEER_MESSAGES_MOST + 2];
-    struct peer_exchange *x = malloc(sizeof *x);
+    struct peer_messages *x = malloc(sizeof *x);
     struct peer_grid grid;
     assert_non_null(x);
     for (int size = 2; size <= PEER_CUDA_RANKS; size++)
@@ -454,7 +454,7 @@ static void test_plans(void **state)
             for (int times = 1; times < 3; times++) {
                 struct peer_world world = {.rank = (int)draw((uint64_t)size), .size = size};
                 int count = make_mesh(list, size, bytes, times);
-                assert_int_equal(peer_exchange_plan(x, &grid, &world, list, count, NULL, NULL, 0),
+                assert_int_equal(peer_messages_plan(x, &grid, &world, list, count, NULL, NULL, 0),
                                  0);
                 check_jobs(x, &grid, count);
                 assert_int_equal(x->group.jobs, 2 * size - 1);
@@ -462,10 +462,10 @@ static void test_plans(void **state)
     struct peer_world two = {.rank = 0, .size = 2};
     for (int i = 0; i < PEER_MESSAGES_MOST + 1; i++)
         list[i] = (struct exchange){.to = 1, .from = -1, .send = {BUFFER_SEND, (size_t)i, 1}};
-    assert_int_equal(peer_exchange_plan(x, &grid, &two, list, PEER_MESSAGES_MOST, NULL, NULL, 0),
+    assert_int_equal(peer_messages_plan(x, &grid, &two, list, PEER_MESSAGES_MOST, NULL, NULL, 0),
                      0);
     assert_int_equal(
-        peer_exchange_plan(x, &grid, &two, list, PEER_MESSAGES_MOST + 1, NULL, NULL, 0), 1);
+        peer_messages_plan(x, &grid, &two, list, PEER_MESSAGES_MOST + 1, NULL, NULL, 0), 1);
     free(x);
 }
 

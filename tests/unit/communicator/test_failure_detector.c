@@ -20,23 +20,23 @@ static void conclude_on(const struct report *reports, int me, int awaited, alnic
 {
     struct local_hub *hub = local_hub_create(SIZE);
     struct transport *transports[SIZE];
-    struct watch watches[SIZE];
+    struct failure_detector watches[SIZE];
     assert_non_null(hub);
     for (int r = 0; r < SIZE; r++) {
         assert_int_equal(transport_local_create(hub, r, &transports[r]), ALNICO_SUCCESS);
-        watch_init(&watches[r]);
+        detector_init(&watches[r]);
         struct report report = reports[r];
         report.rank = r;
-        watch_tell(&watches[r], transports[r], &report);
+        detector_report_failure(&watches[r], transports[r], &report);
     }
     alnico_status_t verdict;
     do
-        verdict = watch_verdict(&watches[me], transports[me], 8, "this call", awaited);
+        verdict = detector_decide(&watches[me], transports[me], 8, "this call", awaited);
     while (verdict == ALNICO_PENDING);
     assert_int_equal(verdict, status);
     ranks_require_detail(detail);
     for (int r = 0; r < SIZE; r++) {
-        watch_finish(&watches[r], transports[r]);
+        detector_finish(&watches[r], transports[r]);
         transports[r]->ops->destroy(transports[r]);
     }
 }
@@ -138,7 +138,7 @@ static void test_other_errors_come_first(void **state)
 
 /* Of a rank whose process ends. */
 static struct {
-    struct watch watch;
+    struct failure_detector detector;
     struct transport *transport;
 } ending;
 
@@ -148,7 +148,7 @@ static bool gone_by_now(struct transport *transport, int rank)
     (void)transport;
     struct report report = {.rank = 1, .status = ALNICO_ERROR_ABORTED};
     if (rank == 1)
-        watch_tell(&ending.watch, ending.transport, &report);
+        detector_report_failure(&ending.detector, ending.transport, &report);
     return rank == 1;
 }
 
@@ -158,21 +158,21 @@ static void test_last_words_are_heard(void **state)
     (void)state;
     struct local_hub *hub = local_hub_create(2);
     struct transport *mine;
-    struct watch watch;
+    struct failure_detector detector;
     assert_non_null(hub);
     assert_int_equal(transport_local_create(hub, 0, &mine), ALNICO_SUCCESS);
     assert_int_equal(transport_local_create(hub, 1, &ending.transport), ALNICO_SUCCESS);
     struct transport_ops ops = *mine->ops;
     ops.gone = gone_by_now;
     mine->ops = &ops;
-    watch_init(&watch);
-    watch_init(&ending.watch);
+    detector_init(&detector);
+    detector_init(&ending.detector);
     struct report report = {.rank = 0, .status = ALNICO_ERROR_TIMEOUT, .sequence = 1};
-    watch_tell(&watch, mine, &report);
-    assert_int_equal(watch_verdict(&watch, mine, 8, "this call", -1), ALNICO_ERROR_ABORTED);
+    detector_report_failure(&detector, mine, &report);
+    assert_int_equal(detector_decide(&detector, mine, 8, "this call", -1), ALNICO_ERROR_ABORTED);
     ranks_require_detail("rank 1 gave up");
-    watch_finish(&watch, mine);
-    watch_finish(&ending.watch, ending.transport);
+    detector_finish(&detector, mine);
+    detector_finish(&ending.detector, ending.transport);
     mine->ops->destroy(mine);
     ending.transport->ops->destroy(ending.transport);
 }

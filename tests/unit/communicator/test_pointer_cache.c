@@ -29,7 +29,7 @@ static bool extent(const void *memory, uintptr_t *from, size_t *bytes)
 }
 
 static const struct device_ops device = {.check_memory = check, .extent = extent};
-static struct known known;
+static struct pointer_cache known;
 
 static int set_up(void **state)
 {
@@ -42,7 +42,7 @@ static int set_up(void **state)
 
 static alnico_status_t pass(uintptr_t memory)
 {
-    return known_check(&known, &device, (const void *)memory, "send", "who");
+    return pointer_cache_check(&known, &device, (const void *)memory, "send", "who");
 }
 
 static void passes(uintptr_t memory, int questions)
@@ -93,7 +93,7 @@ static void an_answer_holds_for_some_calls(void **state)
     (void)state;
     for (int round = 0; round < 3; round++) {
         passes(210, 1);
-        for (int i = 0; i < KNOWN_CALLS; i++)
+        for (int i = 0; i < CACHE_CALLS; i++)
             passes((uintptr_t)(200 + i % 100), 0);
     }
 }
@@ -104,22 +104,22 @@ static void few_are_kept(void **state)
     (void)state;
     for (uintptr_t i = 0; i < 10; i++)
         passes(200 * i, 1);
-    for (uintptr_t i = 10 - KNOWN_EXTENTS; i < 10; i++)
+    for (uintptr_t i = 10 - CACHE_EXTENTS; i < 10; i++)
         passes(200 * i, 0);
-    passes(200 * (9 - KNOWN_EXTENTS), 1);
+    passes(200 * (9 - CACHE_EXTENTS), 1);
     passes(200 * 9, 0);
-    passes(200 * (10 - KNOWN_EXTENTS), 1);
+    passes(200 * (10 - CACHE_EXTENTS), 1);
 }
 
 static void an_old_answer_is_replaced_in_its_place(void **state)
 {
     (void)state;
-    for (uintptr_t i = 0; i < KNOWN_EXTENTS; i++)
+    for (uintptr_t i = 0; i < CACHE_EXTENTS; i++)
         passes(200 * i, 1);
-    for (int i = 0; i < KNOWN_CALLS; i++)
+    for (int i = 0; i < CACHE_CALLS; i++)
         passes(200, 0);
     passes(200, 1);
-    for (uintptr_t i = 0; i < KNOWN_EXTENTS; i++)
+    for (uintptr_t i = 0; i < CACHE_EXTENTS; i++)
         passes(200 * i, 0);
 }
 
@@ -133,8 +133,9 @@ static void without_extents_every_call_asks(void **state)
     const struct device_ops plain = {.check_memory = check};
     for (int i = 1; i <= 2; i++) {
         int before = asked;
-        assert_int_equal(known_check(&known, &plain, (const void *)(uintptr_t)200, "send", "who"),
-                         ALNICO_SUCCESS);
+        assert_int_equal(
+            pointer_cache_check(&known, &plain, (const void *)(uintptr_t)200, "send", "who"),
+            ALNICO_SUCCESS);
         assert_int_equal(asked - before, 1);
     }
 }

@@ -13,7 +13,7 @@
 static atomic_int released;
 static atomic_size_t released_bytes;
 
-static void release(struct later *item)
+static void release(struct deferred *item)
 {
     atomic_fetch_add(&released, 1);
     atomic_fetch_add(&released_bytes, item->bytes);
@@ -22,16 +22,16 @@ static void release(struct later *item)
 
 static void put(size_t bytes)
 {
-    struct later *item = malloc(sizeof *item);
+    struct deferred *item = malloc(sizeof *item);
     REQUIRE(item != NULL);
-    *item = (struct later){.bytes = bytes, .release = release};
-    later_put(item);
+    *item = (struct deferred){.bytes = bytes, .release = release};
+    deferred_free(item);
 }
 
 static int forget(void **state)
 {
     (void)state;
-    later_run();
+    deferred_run();
     atomic_store(&released, 0);
     atomic_store(&released_bytes, 0);
     return 0;
@@ -43,31 +43,31 @@ static void it_waits_until_somebody_wants(void **state)
     for (int i = 0; i < 10; i++)
         put(1000);
     assert_int_equal(released, 0);
-    later_run();
+    deferred_run();
     assert_int_equal(released, 10);
-    later_run();
+    deferred_run();
     assert_int_equal(released, 10);
 }
 
 static void no_more_waits_than_is_allowed(void **state)
 {
     (void)state;
-    put(LATER_BYTES - 1000);
+    put(DEFERRED_BYTES - 1000);
     put(1000);
     assert_int_equal(released, 0);
     put(1);
     assert_int_equal(released, 2);
-    assert_int_equal(released_bytes, LATER_BYTES);
-    put((size_t)LATER_BYTES * 2); /* alone */
+    assert_int_equal(released_bytes, DEFERRED_BYTES);
+    put((size_t)DEFERRED_BYTES * 2); /* alone */
     assert_int_equal(released, 3);
     put(0);
     assert_int_equal(released, 4);
-    later_run();
+    deferred_run();
     assert_int_equal(released, 5);
 }
 
 /* What is released may put something itself. */
-static void release_and_put(struct later *item)
+static void release_and_put(struct deferred *item)
 {
     atomic_fetch_add(&released, 1);
     free(item);
@@ -77,13 +77,13 @@ static void release_and_put(struct later *item)
 static void a_release_may_put(void **state)
 {
     (void)state;
-    struct later *item = malloc(sizeof *item);
+    struct deferred *item = malloc(sizeof *item);
     assert_non_null(item);
-    *item = (struct later){.bytes = 10, .release = release_and_put};
-    later_put(item);
-    later_run();
+    *item = (struct deferred){.bytes = 10, .release = release_and_put};
+    deferred_free(item);
+    deferred_run();
     assert_int_equal(released, 1);
-    later_run();
+    deferred_run();
     assert_int_equal(released, 2);
 }
 
@@ -92,9 +92,9 @@ enum { THREADS = 4, EACH = 2000 };
 static void busy_body(struct rank *rank)
 {
     for (int i = 0; i < EACH; i++) {
-        put((size_t)(LATER_BYTES / 50));
+        put((size_t)(DEFERRED_BYTES / 50));
         if (i % 7 == rank->rank)
-            later_run();
+            deferred_run();
     }
 }
 
@@ -102,7 +102,7 @@ static void threads_release_each_thing_once(void **state)
 {
     (void)state;
     ranks_run(THREADS, busy_body, NULL);
-    later_run();
+    deferred_run();
     assert_int_equal(released, THREADS * EACH);
 }
 

@@ -28,20 +28,20 @@ static void write_down(void *argument)
 
 static const struct backend_ops backend_fake = {
     .name = "fake",
-    .join = streamed_join,
-    .test = streamed_test,
-    .synchronize = streamed_synchronize,
-    .release = streamed_release,
+    .join = stream_operation_join,
+    .test = stream_operation_test,
+    .synchronize = stream_operation_synchronize,
+    .release = stream_operation_release,
 };
 
 static void *call(alnico_comm_t comm, int number, alnico_request_t *request)
 {
-    struct streamed *op;
+    struct stream_operation *op;
     void *stream;
-    REQUIRE_STATUS(streamed_begin(comm, request != NULL, &op, &stream), ALNICO_SUCCESS);
+    REQUIRE_STATUS(stream_operation_begin(comm, request != NULL, &op, &stream), ALNICO_SUCCESS);
     REQUIRE_STATUS(alnico_stream_enqueue(stream, write_down, (void *)(intptr_t)number),
                    ALNICO_SUCCESS);
-    REQUIRE_STATUS(streamed_end(comm, op, &backend_fake, request), ALNICO_SUCCESS);
+    REQUIRE_STATUS(stream_operation_end(comm, op, &backend_fake, request), ALNICO_SUCCESS);
     return stream;
 }
 

@@ -277,11 +277,11 @@ static void test_what_nobody_receives_holds_up_nothing(void **state)
         memcpy(out[i], &i, sizeof i);
         sends[i] = send(w->rank[0], 1, tag, out[i], sizeof out[i]);
         if (i == MESSAGES - 1) {
-            passes(w, TAG_EXCHANGE, SMALL, "messages");
+            passes(w, TAG_OUT_OF_BAND, SMALL, "messages");
             passes(w, TAG_OPERATIONS + OPERATIONS, LARGE, "messages");
         }
     }
-    passes(w, TAG_EXCHANGE, SMALL, "messages and operations");
+    passes(w, TAG_OUT_OF_BAND, SMALL, "messages and operations");
     passes(w, TAG_OPERATIONS + OPERATIONS, LARGE, "messages and operations");
     for (uint32_t i = COUNT; i-- > 0;) { /* the operations backwards */
         const uint32_t place =

@@ -31,7 +31,7 @@ enum host_way {
 };
 
 struct host_op {
-    struct hosted hosted;
+    struct engine_operation operation;
     struct pipeline pipeline;
     enum host_way way;
 
@@ -50,15 +50,15 @@ struct host_op {
 /* What a rank reads and writes of a short message, which has no gaps. */
 static size_t bytes_read(const struct host_op *op)
 {
-    const struct call *call = &op->hosted.call;
-    struct side side = call_reads(call, op->hosted.comm->rank, op->hosted.comm->size);
+    const struct call *call = &op->operation.call;
+    struct side side = call_reads(call, op->operation.comm->rank, op->operation.comm->size);
     return side_extent(&side) * datatype_bytes(call->type);
 }
 
 static size_t bytes_written(const struct host_op *op)
 {
-    const struct call *call = &op->hosted.call;
-    struct side side = call_writes(call, op->hosted.comm->rank, op->hosted.comm->size);
+    const struct call *call = &op->operation.call;
+    struct side side = call_writes(call, op->operation.comm->rank, op->operation.comm->size);
     return side_extent(&side) * datatype_bytes(call->type);
 }
 
@@ -66,7 +66,7 @@ static size_t bytes_written(const struct host_op *op)
 
 static alnico_status_t land(struct host_op *op, bool *moved)
 {
-    struct hosted *h = &op->hosted;
+    struct engine_operation *h = &op->operation;
     if (op->lands)
         return gate_is_open(&op->landing.copied) ? ALNICO_SUCCESS : ALNICO_PENDING;
     struct staging *staging = h->comm->staging;
@@ -81,7 +81,7 @@ static alnico_status_t land(struct host_op *op, bool *moved)
 
 static void leave_staging(struct host_op *op)
 {
-    struct staging *staging = op->hosted.comm->staging;
+    struct staging *staging = op->operation.comm->staging;
     if (op->way == WAY_SHORT || op->way == WAY_SHORT_LATER)
         staging_give(staging, op->region);
     if (op->way == WAY_LONG && staging->served == op->turn)
@@ -90,7 +90,7 @@ static void leave_staging(struct host_op *op)
 
 /* In the order of the calls: were two ranks to serve two messages in different orders, both would
  * wait for ever. */
-static bool host_may_run(struct hosted *h)
+static bool host_may_run(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
     return op->way != WAY_LONG || op->turn == h->comm->staging->served;
@@ -98,7 +98,7 @@ static bool host_may_run(struct hosted *h)
 
 static alnico_status_t advance(struct host_op *op, bool *moved)
 {
-    struct pieces *pieces = op->hosted.comm->pieces;
+    struct pieces *pieces = op->operation.comm->pieces;
     if (!op->in_pieces)
         return pipeline_poll(&op->pipeline, moved);
     if (!op->begun)
@@ -107,7 +107,7 @@ static alnico_status_t advance(struct host_op *op, bool *moved)
     return pieces_poll(pieces, moved);
 }
 
-static alnico_status_t host_poll(struct hosted *h, bool *moved)
+static alnico_status_t host_poll(struct engine_operation *h, bool *moved)
 {
     struct host_op *op = (struct host_op *)h;
     TRY(op->lands ? ALNICO_SUCCESS : advance(op, moved));
@@ -117,7 +117,7 @@ static alnico_status_t host_poll(struct hosted *h, bool *moved)
     return ALNICO_SUCCESS;
 }
 
-static void host_cancel(struct hosted *h)
+static void host_cancel(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
     if (op->begun)
@@ -132,7 +132,7 @@ static void host_cancel(struct hosted *h)
 
 /* ---- What the stream does ---- */
 
-static alnico_status_t host_open(struct hosted *h)
+static alnico_status_t host_open(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
     size_t bytes = op->way == WAY_LONG || op->way == WAY_DIRECT ? 0 : bytes_read(op);
@@ -141,7 +141,7 @@ static alnico_status_t host_open(struct hosted *h)
     return gate_open_copied(&h->ready, op->input, h->call.send, bytes, h->comm->stream);
 }
 
-static alnico_status_t host_hold(struct hosted *h)
+static alnico_status_t host_hold(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
     size_t bytes = op->way == WAY_SHORT ? bytes_written(op) : 0;
@@ -151,7 +151,7 @@ static alnico_status_t host_hold(struct hosted *h)
                               h->comm->stream);
 }
 
-static void host_finish(struct hosted *h)
+static void host_finish(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
     if (op->failed)
@@ -182,7 +182,7 @@ static size_t room_for(size_t bytes)
  * if there is none now. */
 static bool take_region(struct host_op *op, const struct call *call)
 {
-    struct staging *staging = op->hosted.comm->staging;
+    struct staging *staging = op->operation.comm->staging;
     size_t in = bytes_read(op), out = bytes_written(op);
     size_t from = (uintptr_t)call->send % 16, to = (uintptr_t)call->recv % 16;
     bool one = from == to &&
@@ -201,7 +201,7 @@ static bool take_region(struct host_op *op, const struct call *call)
 /* What a short message needs beside its region; kept with the operation. */
 static alnico_status_t prepare_short(struct host_op *op)
 {
-    const struct device_ops *device = op->hosted.comm->device;
+    const struct device_ops *device = op->operation.comm->device;
     if (!op->failed)
         TRY(device->flag_create(&op->failed));
     return op->landing.copied.device ? ALNICO_SUCCESS : gate_init(&op->landing.copied, device);
@@ -210,12 +210,12 @@ static alnico_status_t prepare_short(struct host_op *op)
 static alnico_status_t choose_way(struct host_op *op, const struct call *call, bool nonblocking)
 {
     struct pipeline *p = &op->pipeline;
-    op->hosted.call = *call;
+    op->operation.call = *call;
     op->way = WAY_DIRECT;
     op->lands = op->begun = false;
     p->call = *call;
     p->staging = NULL;
-    if (op->hosted.comm->device->host_accessible)
+    if (op->operation.comm->device->host_accessible)
         return ALNICO_SUCCESS;
     TRY(prepare_short(op));
     if (take_region(op, call)) {
@@ -225,7 +225,7 @@ static alnico_status_t choose_way(struct host_op *op, const struct call *call, b
         return ALNICO_SUCCESS;
     }
     op->way = WAY_LONG;
-    p->staging = op->hosted.comm->staging;
+    p->staging = op->operation.comm->staging;
     op->turn = p->staging->turns++;
     return ALNICO_SUCCESS;
 }
@@ -234,7 +234,7 @@ static alnico_status_t choose_way(struct host_op *op, const struct call *call, b
 static void forget_staging(struct host_op *op)
 {
     if (op->way == WAY_LONG)
-        op->hosted.comm->staging->turns--;
+        op->operation.comm->staging->turns--;
     else
         leave_staging(op);
 }
@@ -242,7 +242,7 @@ static void forget_staging(struct host_op *op)
 static void begin(struct host_op *op, const struct choice *choice)
 {
     struct pipeline *p = &op->pipeline;
-    alnico_comm_t comm = op->hosted.comm;
+    alnico_comm_t comm = op->operation.comm;
     p->algorithm = choice->algorithm;
     p->chunk_bytes = choice->chunk_bytes;
     p->transport = comm->transport;
@@ -259,19 +259,19 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
     if (call->collective == ALNICO_SENDRECV)
         return messages_start(comm, call, choice, request);
     struct call kept = *call;
-    struct host_op *op = (struct host_op *)hosted_take(comm, &host_work);
+    struct host_op *op = (struct host_op *)engine_operation_take(comm, &host_work);
     if (!op)
         return ALNICO_ERROR_MEMORY;
-    alnico_status_t status = hosted_keep_lists(&op->hosted, &kept);
+    alnico_status_t status = engine_operation_keep_lists(&op->operation, &kept);
     if (status == ALNICO_SUCCESS)
         status = choose_way(op, &kept, request != NULL);
     if (status != ALNICO_SUCCESS) {
-        hosted_put_back(&op->hosted);
+        engine_operation_put_back(&op->operation);
         return status;
     }
     begin(op, choice);
-    status = hosted_start(&op->hosted, &kept, request);
-    if (status != ALNICO_SUCCESS && comm->spare == &op->hosted)
+    status = engine_operation_start(&op->operation, &kept, request);
+    if (status != ALNICO_SUCCESS && comm->spare == &op->operation)
         forget_staging(op);
     return status;
 }
@@ -343,8 +343,8 @@ const struct backend_ops backend_host = {
     .detach = host_detach,
     .supports = host_supports,
     .start = host_start,
-    .join = hosted_join,
-    .test = hosted_test,
-    .synchronize = hosted_synchronize,
-    .release = hosted_release,
+    .join = engine_operation_join,
+    .test = engine_operation_test,
+    .synchronize = engine_operation_synchronize,
+    .release = engine_operation_release,
 };

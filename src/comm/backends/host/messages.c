@@ -25,7 +25,7 @@ enum {
 };
 
 struct message_op {
-    struct hosted hosted;
+    struct engine_operation operation;
     struct rounds rounds;
     uint64_t ticket; /* among the communicator's operations of messages */
     bool posted;
@@ -67,7 +67,7 @@ static alnico_status_t tell_sizes(const struct message_op *op)
 
 static alnico_status_t enqueue_landing(struct message_op *op)
 {
-    struct staging *staging = op->hosted.comm->staging;
+    struct staging *staging = op->operation.comm->staging;
     for (int i = 0; i < op->pieces; i++)
         if (receives(&op->list[i]) && op->list[i].recv.len)
             TRY(stage_enqueue(staging, op->user[i], op->pinned + op->list[i].recv.at,
@@ -78,14 +78,14 @@ static alnico_status_t enqueue_landing(struct message_op *op)
 /* What was received goes to the device. */
 static alnico_status_t begin_landing(struct message_op *op)
 {
-    struct staging *staging = op->hosted.comm->staging;
+    struct staging *staging = op->operation.comm->staging;
     op->lands = true;
     return stage_mark_after(staging, &op->landing, staging->in, enqueue_landing(op));
 }
 
 static alnico_status_t land(struct message_op *op, bool *moved)
 {
-    if (!op->hosted.comm->staging || !op->receives)
+    if (!op->operation.comm->staging || !op->receives)
         return ALNICO_SUCCESS;
     if (op->lands)
         return gate_is_open(&op->landing.copied) ? ALNICO_SUCCESS : ALNICO_PENDING;
@@ -94,7 +94,7 @@ static alnico_status_t land(struct message_op *op, bool *moved)
     return ALNICO_PENDING;
 }
 
-static alnico_status_t messages_poll(struct hosted *h, bool *moved)
+static alnico_status_t messages_poll(struct engine_operation *h, bool *moved)
 {
     struct message_op *op = (struct message_op *)h;
     _Atomic uint64_t *begun = &h->comm->messages_begun;
@@ -111,7 +111,7 @@ static alnico_status_t messages_poll(struct hosted *h, bool *moved)
     return status == ALNICO_SUCCESS ? land(op, moved) : status;
 }
 
-static void messages_cancel(struct hosted *h)
+static void messages_cancel(struct engine_operation *h)
 {
     struct message_op *op = (struct message_op *)h;
     rounds_cancel(&op->rounds);
@@ -119,14 +119,14 @@ static void messages_cancel(struct hosted *h)
         stage_settle(&op->landing);
 }
 
-static int messages_await(const struct hosted *h)
+static int messages_await(const struct engine_operation *h)
 {
     return rounds_waits_for(&((const struct message_op *)h)->rounds);
 }
 
 /* ---- What the stream does ---- */
 
-static alnico_status_t messages_open(struct hosted *h)
+static alnico_status_t messages_open(struct engine_operation *h)
 {
     struct message_op *op = (struct message_op *)h;
     alnico_comm_t comm = h->comm;
@@ -146,7 +146,7 @@ static void free_lists(struct message_op *op)
     free(op->many);
 }
 
-static void messages_finish(struct hosted *h)
+static void messages_finish(struct engine_operation *h)
 {
     struct message_op *op = (struct message_op *)h;
     if (op->landing.copied.device)
@@ -228,7 +228,7 @@ static alnico_status_t list_pieces(struct message_op *op, const struct call *cal
         pieces += pieces_of(&call->messages[i]);
     TRY(make_room(op, (int)pieces));
     op->pieces = 0;
-    bool sends_first = op->hosted.comm->transport->sends_first;
+    bool sends_first = op->operation.comm->transport->sends_first;
     add_messages(op, call, !sends_first);
     int first = op->pieces;
     add_messages(op, call, sends_first);
@@ -238,7 +238,7 @@ static alnico_status_t list_pieces(struct message_op *op, const struct call *cal
 
 static alnico_status_t make_pinned(struct message_op *op, size_t bytes)
 {
-    const struct device_ops *device = op->hosted.comm->device;
+    const struct device_ops *device = op->operation.comm->device;
     bool fits = bytes <= op->pinned_bytes &&
                 (op->pinned_bytes <= KEPT_BYTES || bytes > op->pinned_bytes / 2);
     void *memory = NULL;
@@ -272,7 +272,7 @@ static alnico_status_t stage_pieces(struct message_op *op)
 static void set_rounds(struct message_op *op, const struct call *call,
                        const struct algorithm *algorithm)
 {
-    alnico_comm_t comm = op->hosted.comm;
+    alnico_comm_t comm = op->operation.comm;
     bool staged = comm->staging != NULL;
     struct rounds *r = &op->rounds;
     r->algorithm = algorithm;
@@ -294,7 +294,7 @@ static alnico_status_t describe(struct message_op *op, const struct call *call,
 {
     op->lands = op->posted = false;
     TRY(list_pieces(op, call));
-    if (op->hosted.comm->staging)
+    if (op->operation.comm->staging)
         TRY(stage_pieces(op));
     set_rounds(op, call, choice->algorithm);
     return ALNICO_SUCCESS;
@@ -303,14 +303,14 @@ static alnico_status_t describe(struct message_op *op, const struct call *call,
 alnico_status_t messages_start(alnico_comm_t comm, const struct call *call,
                                const struct choice *choice, alnico_request_t *request)
 {
-    struct message_op *op = (struct message_op *)hosted_take(comm, &messages_work);
+    struct message_op *op = (struct message_op *)engine_operation_take(comm, &messages_work);
     if (!op)
         return ALNICO_ERROR_MEMORY;
     alnico_status_t status = describe(op, call, choice);
     if (status != ALNICO_SUCCESS) {
-        hosted_put_back(&op->hosted);
+        engine_operation_put_back(&op->operation);
         return status;
     }
     op->ticket = comm->messages++;
-    return hosted_start(&op->hosted, call, request);
+    return engine_operation_start(&op->operation, call, request);
 }

@@ -55,7 +55,7 @@ static ncclComm_t take_plain(struct nccl_state *state)
  * calling thread has to send, which looks that often while it waits. */
 static double notice(alnico_comm_t comm)
 {
-    return watch_has_told(&comm->watch) ? 0.05 : 0.25;
+    return detector_has_reported(&comm->detector) ? 0.05 : 0.25;
 }
 
 /* Without the lock: others look at the state meanwhile. Only one thread ever has a handle to
@@ -65,7 +65,7 @@ static void end_taken(alnico_comm_t comm, ncclComm_t nccl)
     struct nccl_state *state = comm->nccl;
     if (!nccl)
         return;
-    struct nccl_errand *ending = nccl_abort_begin(comm, nccl, notice(comm));
+    struct nccl_worker *ending = nccl_abort_begin(comm, nccl, notice(comm));
     pthread_mutex_lock(&state->lock);
     state->ending = ending;
     pthread_mutex_unlock(&state->lock);
@@ -187,7 +187,7 @@ static void say_made(const struct alnico_comm *comm, int64_t start_ns)
               version, NCCL_VERSION_CODE, 1e-9 * (double)(backoff_now_ns() - start_ns));
 }
 
-/* The handle is the errand's meanwhile. Calls that were enqueued before may be under way on it, so
+/* The handle is the worker's meanwhile. Calls that were enqueued before may be under way on it, so
  * there is no way back. */
 static alnico_status_t pair(alnico_comm_t comm, const struct nccl_step *step)
 {
@@ -300,7 +300,7 @@ static void nccl_detach(alnico_comm_t comm)
     if (!state)
         return;
     bool broken = atomic_load(&comm->latch.status) != ALNICO_SUCCESS;
-    nccl_errand_finish(state->ending, comm->family->settings.timeout);
+    nccl_worker_finish(state->ending, comm->family->settings.timeout);
     end(state->symmetric, broken);
     end(state->plain, broken);
     if (!broken) /* otherwise a kernel may still be under way */
@@ -329,15 +329,15 @@ static alnico_status_t launch(alnico_comm_t comm, const struct call *call, bool 
 static alnico_status_t nccl_start(alnico_comm_t comm, const struct call *call,
                                   const struct choice *choice, alnico_request_t *request)
 {
-    struct streamed *op;
+    struct stream_operation *op;
     void *stream;
-    TRY(streamed_begin(comm, request != NULL, &op, &stream));
+    TRY(stream_operation_begin(comm, request != NULL, &op, &stream));
     bool symmetric = choice->algorithm == &algorithm_nccl_symmetric;
     alnico_status_t status = comm->size == 1 ? nccl_copy_alone(comm, call, stream)
                                              : launch(comm, call, symmetric, stream);
     if (status == ALNICO_SUCCESS)
-        return streamed_end(comm, op, &backend_nccl, request);
-    streamed_cancel(op);
+        return stream_operation_end(comm, op, &backend_nccl, request);
+    stream_operation_cancel(op);
     return status;
 }
 
@@ -366,8 +366,8 @@ const struct backend_ops backend_nccl = {
     .enroll = enroll,
     .withdraw = nccl_withdraw,
     .start = nccl_start,
-    .join = streamed_join,
-    .test = streamed_test,
-    .synchronize = streamed_synchronize,
-    .release = streamed_release,
+    .join = stream_operation_join,
+    .test = stream_operation_test,
+    .synchronize = stream_operation_synchronize,
+    .release = stream_operation_release,
 };

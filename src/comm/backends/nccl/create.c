@@ -65,32 +65,32 @@ alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, aln
 
 /* ---- Communicators ---- */
 
-struct birth {
+struct creation {
     int32_t status;
     ncclUniqueId id;
 };
 
-static alnico_status_t run_join(struct nccl_errand *errand)
+static alnico_status_t run_join(struct nccl_worker *worker)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t nccl = NULL;
     config.blocking = 1;
-    TRY(nccl_status(ncclCommInitRankConfig(&nccl, errand->size, errand->id, errand->rank, &config),
+    TRY(nccl_status(ncclCommInitRankConfig(&nccl, worker->size, worker->id, worker->rank, &config),
                     NULL, "ncclCommInitRankConfig"));
-    errand->nccl = nccl;
+    worker->nccl = nccl;
     return ALNICO_SUCCESS;
 }
 
-/* With *errand NULL it was given up, and nobody is to be asked about it. */
+/* With *worker NULL it was given up, and nobody is to be asked about it. */
 static alnico_status_t join(alnico_comm_t comm, const struct nccl_step *step,
-                            const struct birth *birth, struct nccl_errand **errand)
+                            const struct creation *creation, struct nccl_worker **worker)
 {
-    if (birth->status != ALNICO_SUCCESS)
-        return comm->rank == 0 ? (alnico_status_t)birth->status
-                               : error_set((alnico_status_t)birth->status,
+    if (creation->status != ALNICO_SUCCESS)
+        return comm->rank == 0 ? (alnico_status_t)creation->status
+                               : error_set((alnico_status_t)creation->status,
                                            "rank 0 got no identifier from NCCL");
-    (*errand)->id = birth->id;
-    return nccl_errand_do(comm, step->who, errand);
+    (*worker)->id = creation->id;
+    return nccl_worker_do(comm, step->who, worker);
 }
 
 static void rest(double seconds)
@@ -99,24 +99,24 @@ static void rest(double seconds)
     nanosleep(&time, NULL);
 }
 
-static alnico_status_t run_abort(struct nccl_errand *errand)
+static alnico_status_t run_abort(struct nccl_worker *worker)
 {
-    rest(errand->delay_s);
-    ncclComm_t nccl = errand->nccl;
-    errand->nccl = NULL;
+    rest(worker->delay_s);
+    ncclComm_t nccl = worker->nccl;
+    worker->nccl = NULL;
     return nccl_status(ncclCommAbort(nccl), NULL, "ncclCommAbort");
 }
 
-struct nccl_errand *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl, double delay_s)
+struct nccl_worker *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl, double delay_s)
 {
-    struct nccl_errand *errand = nccl_errand_create(comm, run_abort);
-    if (errand) {
-        errand->nccl = nccl;
-        errand->delay_s = delay_s;
+    struct nccl_worker *worker = nccl_worker_create(comm, run_abort);
+    if (worker) {
+        worker->nccl = nccl;
+        worker->delay_s = delay_s;
     }
-    if (errand && nccl_errand_start(errand) == ALNICO_SUCCESS)
-        return errand;
-    nccl_errand_free(errand);
+    if (worker && nccl_worker_start(worker) == ALNICO_SUCCESS)
+        return worker;
+    nccl_worker_free(worker);
     rest(delay_s);
     ncclCommAbort(nccl);
     return NULL;
@@ -125,39 +125,40 @@ struct nccl_errand *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl, double
 static void end(alnico_comm_t comm, ncclComm_t nccl)
 {
     if (nccl)
-        nccl_errand_finish(nccl_abort_begin(comm, nccl, 0), comm->family->settings.timeout);
+        nccl_worker_finish(nccl_abort_begin(comm, nccl, 0), comm->family->settings.timeout);
 }
 
-/* Rank 0's birth becomes everybody's. All are here then: whoever does not come is named, and waited
+/* Rank 0's creation becomes everybody's. All are here then: whoever does not come is named, and waited
  * for by nobody in NCCL. */
-static alnico_status_t meet(alnico_comm_t comm, const struct nccl_step *step, struct birth *birth)
+static alnico_status_t meet(alnico_comm_t comm, const struct nccl_step *step,
+                            struct creation *creation)
 {
-    struct birth *births = calloc((size_t)comm->size, sizeof *births);
-    if (!births)
+    struct creation *creations = calloc((size_t)comm->size, sizeof *creations);
+    if (!creations)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", step->who, comm->size);
-    birth->status = ALNICO_SUCCESS;
+    creation->status = ALNICO_SUCCESS;
     if (comm->rank == 0)
-        birth->status = nccl_status(ncclGetUniqueId(&birth->id), NULL, "ncclGetUniqueId");
-    alnico_status_t status = comm_allgather(comm, step->who, birth, births, sizeof *birth);
-    *birth = births[0];
-    free(births);
+        creation->status = nccl_status(ncclGetUniqueId(&creation->id), NULL, "ncclGetUniqueId");
+    alnico_status_t status = comm_allgather(comm, step->who, creation, creations, sizeof *creation);
+    *creation = creations[0];
+    free(creations);
     return status;
 }
 
 alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *out)
 {
-    struct birth birth = {.status = ALNICO_SUCCESS};
+    struct creation creation = {.status = ALNICO_SUCCESS};
     *out = NULL;
-    TRY(meet(comm, step, &birth));
-    struct nccl_errand *errand = nccl_errand_create(comm, run_join);
+    TRY(meet(comm, step, &creation));
+    struct nccl_worker *worker = nccl_worker_create(comm, run_join);
     alnico_status_t mine = ALNICO_ERROR_MEMORY;
-    if (errand) {
-        mine = join(comm, step, &birth, &errand);
-        if (!errand)
+    if (worker) {
+        mine = join(comm, step, &creation, &worker);
+        if (!worker)
             return mine;
     }
-    ncclComm_t nccl = errand ? errand->nccl : NULL;
-    nccl_errand_free(errand);
+    ncclComm_t nccl = worker ? worker->nccl : NULL;
+    nccl_worker_free(worker);
     bool all;
     alnico_status_t status = nccl_agree(comm, step, mine, &all);
     if (all)
@@ -174,53 +175,53 @@ alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, nccl
 enum { CONNECT_BYTES_LEAST = 8, CONNECT_BYTES_MOST = 8 << 20, CONNECT_FACTOR = 16 };
 
 /* Blocks are rounded up to an element, and every rank has one more. */
-static size_t rehearsal_bytes(const struct nccl_errand *errand)
+static size_t rehearsal_bytes(const struct nccl_worker *worker)
 {
-    return CONNECT_BYTES_MOST + ((size_t)errand->size + 1) * sizeof(float);
+    return CONNECT_BYTES_MOST + ((size_t)worker->size + 1) * sizeof(float);
 }
 
-static alnico_status_t rehearsal_init(struct nccl_errand *errand)
+static alnico_status_t rehearsal_init(struct nccl_worker *worker)
 {
-    const struct device_ops *device = errand->device;
-    TRY(device->alloc(rehearsal_bytes(errand), &errand->memory));
-    TRY(device->stream_create(&errand->stream));
-    TRY(device->event_create(&errand->event));
-    cudaError_t error = cudaMemsetAsync(errand->memory, 0, rehearsal_bytes(errand), errand->stream);
+    const struct device_ops *device = worker->device;
+    TRY(device->alloc(rehearsal_bytes(worker), &worker->memory));
+    TRY(device->stream_create(&worker->stream));
+    TRY(device->event_create(&worker->event));
+    cudaError_t error = cudaMemsetAsync(worker->memory, 0, rehearsal_bytes(worker), worker->stream);
     if (error != cudaSuccess)
         return error_set(ALNICO_ERROR_SYSTEM, "cudaMemsetAsync: %s", cudaGetErrorString(error));
     return ALNICO_SUCCESS;
 }
 
 /* NCCL's kernels have ended, or were aborted. */
-static void rehearsal_finish(struct nccl_errand *errand)
+static void rehearsal_finish(struct nccl_worker *worker)
 {
-    const struct device_ops *device = errand->device;
-    if (errand->stream)
-        device->stream_synchronize(errand->stream);
-    if (errand->event)
-        device->event_destroy(errand->event);
-    if (errand->stream)
-        device->stream_destroy(errand->stream);
-    device->free(errand->memory);
+    const struct device_ops *device = worker->device;
+    if (worker->stream)
+        device->stream_synchronize(worker->stream);
+    if (worker->event)
+        device->event_destroy(worker->event);
+    if (worker->stream)
+        device->stream_destroy(worker->stream);
+    device->free(worker->memory);
 }
 
 /* Until the kernel has ended, so that none runs while NCCL waits for other ranks. */
-static alnico_status_t settle(struct nccl_errand *errand)
+static alnico_status_t settle(struct nccl_worker *worker)
 {
-    const struct device_ops *device = errand->device;
+    const struct device_ops *device = worker->device;
     struct backoff backoff = {.crowded = true};
     backoff_reset(&backoff);
-    TRY(device->event_record(errand->event, errand->stream));
-    while (!device->event_complete(errand->event)) {
-        if (nccl_errand_abandoned(errand))
+    TRY(device->event_record(worker->event, worker->stream));
+    while (!device->event_complete(worker->event)) {
+        if (nccl_worker_abandoned(worker))
             return error_set(ALNICO_ERROR_ABORTED, "nobody waits for NCCL's connections any more");
         backoff_pause(&backoff);
     }
-    return device->event_synchronize(errand->event);
+    return device->event_synchronize(worker->event);
 }
 
 /* Every collective of so many bytes, in place: rings for all, and what else NCCL takes for some. */
-static ncclResult_t rehearse_all(const struct nccl_errand *e, size_t bytes)
+static ncclResult_t rehearse_all(const struct nccl_worker *e, size_t bytes)
 {
     size_t count = bytes / sizeof(float), block = (count + (size_t)e->size - 1) / (size_t)e->size;
     float *all = e->memory, *own = all + (size_t)e->rank * block;
@@ -236,17 +237,17 @@ static ncclResult_t rehearse_all(const struct nccl_errand *e, size_t bytes)
     return result;
 }
 
-static alnico_status_t rehearse(struct nccl_errand *errand)
+static alnico_status_t rehearse(struct nccl_worker *worker)
 {
     for (size_t bytes = CONNECT_BYTES_LEAST; bytes <= CONNECT_BYTES_MOST; bytes *= CONNECT_FACTOR) {
-        TRY(nccl_status(rehearse_all(errand, bytes), errand->nccl, "connecting the ranks"));
-        TRY(settle(errand));
+        TRY(nccl_status(rehearse_all(worker, bytes), worker->nccl, "connecting the ranks"));
+        TRY(settle(worker));
     }
     return ALNICO_SUCCESS;
 }
 
 /* One element to every rank, and from every rank. */
-static ncclResult_t pair_all(const struct nccl_errand *e)
+static ncclResult_t pair_all(const struct nccl_worker *e)
 {
     float *sent = e->memory, *received = sent + 1;
     ncclResult_t result = ncclGroupStart();
@@ -261,54 +262,54 @@ static ncclResult_t pair_all(const struct nccl_errand *e)
     return result == ncclSuccess ? end : result;
 }
 
-static alnico_status_t rehearse_pairs(struct nccl_errand *errand)
+static alnico_status_t rehearse_pairs(struct nccl_worker *worker)
 {
-    TRY(nccl_status(pair_all(errand), errand->nccl, "connecting pairs of ranks"));
-    return settle(errand);
+    TRY(nccl_status(pair_all(worker), worker->nccl, "connecting pairs of ranks"));
+    return settle(worker);
 }
 
 /* Where it fails, kernels may still wait, and memory is freed behind them. */
-static alnico_status_t conclude(struct nccl_errand *errand, alnico_status_t status)
+static alnico_status_t conclude(struct nccl_worker *worker, alnico_status_t status)
 {
     if (status != ALNICO_SUCCESS) {
-        ncclCommAbort(errand->nccl);
-        errand->nccl = NULL;
+        ncclCommAbort(worker->nccl);
+        worker->nccl = NULL;
     }
     return status;
 }
 
-static alnico_status_t run_rehearsal(struct nccl_errand *errand)
+static alnico_status_t run_rehearsal(struct nccl_worker *worker)
 {
-    return conclude(errand, rehearse(errand));
+    return conclude(worker, rehearse(worker));
 }
 
-static alnico_status_t run_pairs(struct nccl_errand *errand)
+static alnico_status_t run_pairs(struct nccl_worker *worker)
 {
-    return conclude(errand, rehearse_pairs(errand));
+    return conclude(worker, rehearse_pairs(worker));
 }
 
 alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step,
                              enum nccl_connect what, ncclComm_t *nccl)
 {
-    struct nccl_errand *errand =
-        nccl_errand_create(comm, what == NCCL_CONNECT_PAIRS ? run_pairs : run_rehearsal);
+    struct nccl_worker *worker =
+        nccl_worker_create(comm, what == NCCL_CONNECT_PAIRS ? run_pairs : run_rehearsal);
     alnico_status_t mine = ALNICO_ERROR_MEMORY;
     bool all;
-    if (errand) {
-        errand->finish = rehearsal_finish;
-        mine = rehearsal_init(errand);
+    if (worker) {
+        worker->finish = rehearsal_finish;
+        mine = rehearsal_init(worker);
     }
     alnico_status_t status = nccl_agree(comm, step, mine, &all);
     if (all) {
-        errand->nccl = *nccl;
+        worker->nccl = *nccl;
         *nccl = NULL;
-        mine = nccl_errand_do(comm, step->who, &errand);
-        if (!errand)
+        mine = nccl_worker_do(comm, step->who, &worker);
+        if (!worker)
             return mine;
-        *nccl = errand->nccl;
+        *nccl = worker->nccl;
         status = nccl_agree(comm, step, mine, &all);
     }
-    nccl_errand_free(errand);
+    nccl_worker_free(worker);
     if (!all) {
         end(comm, *nccl);
         *nccl = NULL;

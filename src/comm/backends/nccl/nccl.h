@@ -9,7 +9,7 @@
 #include <nccl.h>
 #include <pthread.h>
 
-struct nccl_errand;
+struct nccl_worker;
 
 struct nccl_state {
     pthread_mutex_t lock;
@@ -22,7 +22,7 @@ struct nccl_state {
     atomic_bool carried;  /* either was: only then it may have failed, and is worth looking at */
     bool busy;            /* the calling thread is in NCCL: whoever aborts leaves that to it */
     bool abort_wanted;
-    struct nccl_errand *ending; /* aborts what was `plain` */
+    struct nccl_worker *ending; /* aborts what was `plain` */
 };
 
 /* NCCL's result as a status; the detail names the function, what NCCL says, and its last message
@@ -57,7 +57,7 @@ alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step,
 
 /* Aborts a communicator after so many seconds, on a thread of its own, for NCCL's abort waits for
  * what else the GPU runs; to be finished. NULL: it is done. */
-struct nccl_errand *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl, double delay_s);
+struct nccl_worker *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl, double delay_s);
 
 /* The handle, to be left again before the calling thread returns; NULL if it was aborted. */
 ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle);

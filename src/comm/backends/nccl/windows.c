@@ -102,13 +102,13 @@ static alnico_status_t make_symmetric(alnico_comm_t comm, const struct nccl_step
     return status;
 }
 
-static alnico_status_t run_window(struct nccl_errand *errand)
+static alnico_status_t run_window(struct nccl_worker *worker)
 {
     ncclWindow_t window = NULL;
-    TRY(nccl_status(ncclCommWindowRegister(errand->nccl, errand->memory, errand->bytes, &window,
+    TRY(nccl_status(ncclCommWindowRegister(worker->nccl, worker->memory, worker->bytes, &window,
                                            NCCL_WIN_COLL_SYMMETRIC),
-                    errand->nccl, "ncclCommWindowRegister"));
-    errand->window = window;
+                    worker->nccl, "ncclCommWindowRegister"));
+    worker->window = window;
     if (!window)
         return error_set(ALNICO_ERROR_UNSUPPORTED,
                          "NCCL makes no windows here: it needs peer access between all GPUs, and "
@@ -121,21 +121,21 @@ static alnico_status_t make_window(alnico_comm_t comm, const char *who,
                                    struct alnico_registration *registration, bool *given_up)
 {
     struct nccl_state *state = comm->nccl;
-    struct nccl_errand *errand = nccl_errand_create(comm, run_window);
+    struct nccl_worker *worker = nccl_worker_create(comm, run_window);
     *given_up = false;
-    if (!errand)
+    if (!worker)
         return ALNICO_ERROR_MEMORY;
-    errand->memory = registration->base;
-    errand->bytes = registration->bytes;
-    errand->nccl = state->symmetric;
+    worker->memory = registration->base;
+    worker->bytes = registration->bytes;
+    worker->nccl = state->symmetric;
     set_symmetric(state, NULL);
-    alnico_status_t status = nccl_errand_do(comm, who, &errand);
-    *given_up = !errand;
-    if (errand) {
-        registration->nccl = errand->window;
-        set_symmetric(state, errand->nccl);
+    alnico_status_t status = nccl_worker_do(comm, who, &worker);
+    *given_up = !worker;
+    if (worker) {
+        registration->nccl = worker->window;
+        set_symmetric(state, worker->nccl);
     }
-    nccl_errand_free(errand);
+    nccl_worker_free(worker);
     return status;
 }
 

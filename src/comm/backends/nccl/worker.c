@@ -10,7 +10,7 @@
 
 enum { LOOK_NS = 1000000, LOST_LOOKS = 2 };
 
-struct nccl_errand_state {
+struct nccl_worker_state {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t ended; /* on the monotonic clock */
@@ -21,9 +21,9 @@ struct nccl_errand_state {
 
 /* ---- Making ---- */
 
-static struct nccl_errand_state *state_create(void)
+static struct nccl_worker_state *state_create(void)
 {
-    struct nccl_errand_state *state = calloc(1, sizeof *state);
+    struct nccl_worker_state *state = calloc(1, sizeof *state);
     pthread_condattr_t clock;
     if (!state)
         return NULL;
@@ -35,56 +35,56 @@ static struct nccl_errand_state *state_create(void)
     return state;
 }
 
-struct nccl_errand *nccl_errand_create(alnico_comm_t comm,
-                                       alnico_status_t (*run)(struct nccl_errand *))
+struct nccl_worker *nccl_worker_create(alnico_comm_t comm,
+                                       alnico_status_t (*run)(struct nccl_worker *))
 {
-    struct nccl_errand *errand = calloc(1, sizeof *errand);
-    if (errand) {
-        *errand = (struct nccl_errand){.run = run,
+    struct nccl_worker *worker = calloc(1, sizeof *worker);
+    if (worker) {
+        *worker = (struct nccl_worker){.run = run,
                                        .device = comm->device,
                                        .device_index = comm->device_index,
                                        .rank = comm->rank,
                                        .size = comm->size};
-        errand->state = state_create();
+        worker->state = state_create();
     }
-    if (errand && errand->state)
-        return errand;
-    free(errand);
+    if (worker && worker->state)
+        return worker;
+    free(worker);
     error_set(ALNICO_ERROR_MEMORY, "no memory for a call of NCCL's");
     return NULL;
 }
 
-void nccl_errand_free(struct nccl_errand *errand)
+void nccl_worker_free(struct nccl_worker *worker)
 {
-    if (!errand)
+    if (!worker)
         return;
-    if (errand->finish)
-        errand->finish(errand);
-    pthread_mutex_destroy(&errand->state->lock);
-    pthread_cond_destroy(&errand->state->ended);
-    free(errand->state);
-    free(errand);
+    if (worker->finish)
+        worker->finish(worker);
+    pthread_mutex_destroy(&worker->state->lock);
+    pthread_cond_destroy(&worker->state->ended);
+    free(worker->state);
+    free(worker);
 }
 
 /* ---- The thread ---- */
 
 /* A graph that is captured elsewhere in the process, in CUDA's global mode, must not keep this
  * thread from allocating. */
-static void enter(const struct nccl_errand *errand)
+static void enter(const struct nccl_worker *worker)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    if (errand->device->enter)
-        errand->device->enter(errand->device_index);
-    if (!errand->device->host_accessible && cudaThreadExchangeStreamCaptureMode(&mode) != 0)
+    if (worker->device->enter)
+        worker->device->enter(worker->device_index);
+    if (!worker->device->host_accessible && cudaThreadExchangeStreamCaptureMode(&mode) != 0)
         cudaGetLastError();
 }
 
 static void *carry_out(void *argument)
 {
-    struct nccl_errand *errand = argument;
-    struct nccl_errand_state *state = errand->state;
-    enter(errand);
-    alnico_status_t status = errand->run(errand);
+    struct nccl_worker *worker = argument;
+    struct nccl_worker_state *state = worker->state;
+    enter(worker);
+    alnico_status_t status = worker->run(worker);
     pthread_mutex_lock(&state->lock);
     state->status = status;
     snprintf(state->detail, sizeof state->detail, "%s", alnico_error_detail());
@@ -93,33 +93,33 @@ static void *carry_out(void *argument)
     pthread_cond_signal(&state->ended);
     pthread_mutex_unlock(&state->lock);
     if (abandoned) { /* otherwise it is somebody else's by now */
-        if (errand->nccl)
-            ncclCommAbort(errand->nccl);
-        nccl_errand_free(errand);
+        if (worker->nccl)
+            ncclCommAbort(worker->nccl);
+        nccl_worker_free(worker);
     }
     return NULL;
 }
 
-alnico_status_t nccl_errand_start(struct nccl_errand *errand)
+alnico_status_t nccl_worker_start(struct nccl_worker *worker)
 {
-    int error = pthread_create(&errand->state->thread, NULL, carry_out, errand);
-    errand->state->begun = error == 0;
+    int error = pthread_create(&worker->state->thread, NULL, carry_out, worker);
+    worker->state->begun = error == 0;
     return error ? error_set(ALNICO_ERROR_SYSTEM, "no thread for a call of NCCL's: error %d", error)
                  : ALNICO_SUCCESS;
 }
 
-bool nccl_errand_abandoned(struct nccl_errand *errand)
+bool nccl_worker_abandoned(struct nccl_worker *worker)
 {
-    pthread_mutex_lock(&errand->state->lock);
-    bool abandoned = errand->state->abandoned;
-    pthread_mutex_unlock(&errand->state->lock);
+    pthread_mutex_lock(&worker->state->lock);
+    bool abandoned = worker->state->abandoned;
+    pthread_mutex_unlock(&worker->state->lock);
     return abandoned;
 }
 
 /* ---- Whoever waits ---- */
 
 /* Up to so long; whether it is over. */
-static bool await(struct nccl_errand_state *state, int64_t ns)
+static bool await(struct nccl_worker_state *state, int64_t ns)
 {
     int64_t end_ns = backoff_now_ns() + ns;
     struct timespec end = {end_ns / 1000000000, end_ns % 1000000000};
@@ -132,9 +132,9 @@ static bool await(struct nccl_errand_state *state, int64_t ns)
 }
 
 /* False: it is over. Otherwise it belongs to its thread. */
-static bool abandon(struct nccl_errand *errand)
+static bool abandon(struct nccl_worker *worker)
 {
-    struct nccl_errand_state *state = errand->state;
+    struct nccl_worker_state *state = worker->state;
     pthread_t thread = state->thread;
     pthread_mutex_lock(&state->lock);
     bool over = state->over;
@@ -145,11 +145,11 @@ static bool abandon(struct nccl_errand *errand)
     return !over;
 }
 
-static alnico_status_t collect(struct nccl_errand *errand)
+static alnico_status_t collect(struct nccl_worker *worker)
 {
-    pthread_join(errand->state->thread, NULL);
-    alnico_status_t status = errand->state->status;
-    return status == ALNICO_SUCCESS ? status : error_set(status, "%s", errand->state->detail);
+    pthread_join(worker->state->thread, NULL);
+    alnico_status_t status = worker->state->status;
+    return status == ALNICO_SUCCESS ? status : error_set(status, "%s", worker->state->detail);
 }
 
 /* Looks at whether ranks live now and then: NCCL may notice by itself, and then it leaves nothing
@@ -179,7 +179,7 @@ static alnico_status_t look(alnico_comm_t comm, const char *who, struct patience
     if (now < p->look_ns)
         return ALNICO_SUCCESS;
     int lost = find_lost(comm->transport);
-    p->look_ns = now + (int64_t)(1e9 * watch_patience(timeout));
+    p->look_ns = now + (int64_t)(1e9 * detector_patience(timeout));
     p->lost_looks = lost < 0 ? 0 : p->lost_looks + 1;
     return p->lost_looks < LOST_LOOKS
                ? ALNICO_SUCCESS
@@ -187,35 +187,35 @@ static alnico_status_t look(alnico_comm_t comm, const char *who, struct patience
                            who, lost);
 }
 
-alnico_status_t nccl_errand_do(alnico_comm_t comm, const char *who, struct nccl_errand **errand)
+alnico_status_t nccl_worker_do(alnico_comm_t comm, const char *who, struct nccl_worker **worker)
 {
     struct engine *engine = comm->family->engine;
     double timeout = comm->family->settings.timeout;
     int64_t now = backoff_now_ns();
     struct patience patience = {.end_ns = now + (int64_t)(1e9 * (timeout < 1e9 ? timeout : 1e9)),
-                                .look_ns = now + (int64_t)(1e9 * watch_patience(timeout))};
-    TRY(nccl_errand_start(*errand));
-    while (!await((*errand)->state, LOOK_NS)) {
+                                .look_ns = now + (int64_t)(1e9 * detector_patience(timeout))};
+    TRY(nccl_worker_start(*worker));
+    while (!await((*worker)->state, LOOK_NS)) {
         if (!engine_is_threaded(engine))
             engine_pump(engine);
         alnico_status_t status = look(comm, who, &patience);
-        if (status != ALNICO_SUCCESS && abandon(*errand)) {
-            *errand = NULL;
+        if (status != ALNICO_SUCCESS && abandon(*worker)) {
+            *worker = NULL;
             return status;
         }
     }
-    return collect(*errand);
+    return collect(*worker);
 }
 
-void nccl_errand_finish(struct nccl_errand *errand, double seconds)
+void nccl_worker_finish(struct nccl_worker *worker, double seconds)
 {
-    if (!errand)
+    if (!worker)
         return;
-    bool begun = errand->state->begun;
-    if (begun && !await(errand->state, (int64_t)(1e9 * (seconds < 1e9 ? seconds : 1e9))) &&
-        abandon(errand))
+    bool begun = worker->state->begun;
+    if (begun && !await(worker->state, (int64_t)(1e9 * (seconds < 1e9 ? seconds : 1e9))) &&
+        abandon(worker))
         return;
     if (begun)
-        collect(errand);
-    nccl_errand_free(errand);
+        collect(worker);
+    nccl_worker_free(worker);
 }

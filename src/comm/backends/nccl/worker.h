@@ -11,40 +11,40 @@
 
 #include <nccl.h>
 
-struct nccl_errand {
-    alnico_status_t (*run)(struct nccl_errand *); /* on the thread, with the device entered */
-    void (*finish)(struct nccl_errand *);         /* frees what run used; NULL: nothing */
+struct nccl_worker {
+    alnico_status_t (*run)(struct nccl_worker *); /* on the thread, with the device entered */
+    void (*finish)(struct nccl_worker *);         /* frees what run used; NULL: nothing */
     const struct device_ops *device;
     int device_index;
     int rank, size;
     ncclUniqueId id;
-    ncclComm_t nccl; /* what is made or used; an abandoned errand's thread aborts it */
+    ncclComm_t nccl; /* what is made or used; an abandoned worker's thread aborts it */
     void *memory, *window, *stream; /* what run uses, and a window that it made */
     size_t bytes;
     double delay_s; /* for run: how long to wait first */
     struct device_event *event;
-    struct nccl_errand_state *state; /* for nccl/worker.c */
+    struct nccl_worker_state *state; /* for nccl/worker.c */
 };
 
-/* An errand for this rank, not yet begun; NULL, with a detail, without memory. */
-struct nccl_errand *nccl_errand_create(alnico_comm_t comm,
-                                       alnico_status_t (*run)(struct nccl_errand *));
+/* A worker for this rank, not yet begun; NULL, with a detail, without memory. */
+struct nccl_worker *nccl_worker_create(alnico_comm_t comm,
+                                       alnico_status_t (*run)(struct nccl_worker *));
 
 /* Begins. Errors: SYSTEM (no thread). */
-alnico_status_t nccl_errand_start(struct nccl_errand *errand);
+alnico_status_t nccl_worker_start(struct nccl_worker *worker);
 
-/* Begins and waits as long as the communicator lets it: its run's status, or with *errand NULL,
+/* Begins and waits as long as the communicator lets it: its run's status, or with *worker NULL,
  * abandoned: TIMEOUT (the deadline, or a rank whose process has ended), or what is latched
  * meanwhile. Pumps an engine without a thread. */
-alnico_status_t nccl_errand_do(alnico_comm_t comm, const char *who, struct nccl_errand **errand);
+alnico_status_t nccl_worker_do(alnico_comm_t comm, const char *who, struct nccl_worker **worker);
 
 /* Whether somebody has abandoned it: for run, where it can give up. */
-bool nccl_errand_abandoned(struct nccl_errand *errand);
+bool nccl_worker_abandoned(struct nccl_worker *worker);
 
 /* Waits up to so many seconds for one that was begun, and frees it or abandons it. NULL is fine. */
-void nccl_errand_finish(struct nccl_errand *errand, double seconds);
+void nccl_worker_finish(struct nccl_worker *worker, double seconds);
 
 /* Finishes and frees one that is over or was never begun. NULL is fine. */
-void nccl_errand_free(struct nccl_errand *errand);
+void nccl_worker_free(struct nccl_worker *worker);
 
 #endif

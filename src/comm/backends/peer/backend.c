@@ -24,7 +24,7 @@ struct peer_state {
 };
 
 struct peer_op {
-    struct hosted hosted;
+    struct engine_operation operation;
     struct peer_run run;
     uint64_t ticket;
 
@@ -36,13 +36,13 @@ struct peer_op {
 
 static uint64_t serving_now(const struct peer_op *op)
 {
-    return atomic_load_explicit(&op->hosted.comm->peer->serving, memory_order_acquire);
+    return atomic_load_explicit(&op->operation.comm->peer->serving, memory_order_acquire);
 }
 
 /* In its turn, which then is the next one's. */
 static alnico_status_t poll_run(struct peer_op *op, bool *moved)
 {
-    struct peer_state *state = op->hosted.comm->peer;
+    struct peer_state *state = op->operation.comm->peer;
     uint64_t serving = serving_now(op);
     if (serving != op->ticket)
         return serving > op->ticket ? ALNICO_SUCCESS : ALNICO_PENDING;
@@ -52,7 +52,7 @@ static alnico_status_t poll_run(struct peer_op *op, bool *moved)
     return status;
 }
 
-static alnico_status_t peer_op_poll(struct hosted *h, bool *moved)
+static alnico_status_t peer_op_poll(struct engine_operation *h, bool *moved)
 {
     struct peer_op *op = (struct peer_op *)h;
     alnico_status_t status = poll_run(op, moved);
@@ -62,20 +62,20 @@ static alnico_status_t peer_op_poll(struct hosted *h, bool *moved)
     return rest == ALNICO_SUCCESS ? status : rest;
 }
 
-static bool peer_op_is_queued(struct hosted *h)
+static bool peer_op_is_queued(struct engine_operation *h)
 {
     const struct peer_op *op = (struct peer_op *)h;
     return serving_now(op) < op->ticket;
 }
 
-static void peer_op_cancel(struct hosted *h)
+static void peer_op_cancel(struct engine_operation *h)
 {
     struct peer_op *op = (struct peer_op *)h;
     if (op->has_rest)
         pipeline_cancel(&op->rest);
 }
 
-static void peer_op_finish(struct hosted *h)
+static void peer_op_finish(struct engine_operation *h)
 {
     free(((struct peer_op *)h)->rest_lists);
 }
@@ -105,7 +105,7 @@ static const struct algorithm *rest_algorithm(const struct call *call)
 
 static void begin_rest(struct peer_op *op, uint64_t turn)
 {
-    alnico_comm_t comm = op->hosted.comm;
+    alnico_comm_t comm = op->operation.comm;
     struct pipeline *p = &op->rest;
     p->algorithm = rest_algorithm(&p->call);
     size_t chunk = comm->family->settings.chunk_bytes;
@@ -119,7 +119,7 @@ static void begin_rest(struct peer_op *op, uint64_t turn)
 /* All ranks count a turn of messages, whether they have any or not. */
 static alnico_status_t plan_rest(struct peer_op *op)
 {
-    alnico_comm_t comm = op->hosted.comm;
+    alnico_comm_t comm = op->operation.comm;
     op->has_rest = false;
     if (call_is_even(&op->run.call))
         return ALNICO_SUCCESS;
@@ -136,8 +136,8 @@ static alnico_status_t plan_rest(struct peer_op *op)
 
 static alnico_status_t prepare(struct peer_op *op, struct call *call, const struct choice *choice)
 {
-    TRY(hosted_keep_lists(&op->hosted, call));
-    peer_begin(&op->run, op->hosted.comm->peer->peer, call, way_of(choice->algorithm));
+    TRY(engine_operation_keep_lists(&op->operation, call));
+    peer_begin(&op->run, op->operation.comm->peer->peer, call, way_of(choice->algorithm));
     return plan_rest(op);
 }
 
@@ -145,16 +145,16 @@ static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
                                   const struct choice *choice, alnico_request_t *request)
 {
     struct call kept = *call;
-    struct peer_op *op = (struct peer_op *)hosted_take(comm, &peer_work);
+    struct peer_op *op = (struct peer_op *)engine_operation_take(comm, &peer_work);
     if (!op)
         return ALNICO_ERROR_MEMORY;
     alnico_status_t status = prepare(op, &kept, choice);
     if (status != ALNICO_SUCCESS) {
-        hosted_put_back(&op->hosted);
+        engine_operation_put_back(&op->operation);
         return status;
     }
     op->ticket = comm->peer->tickets++;
-    return hosted_start(&op->hosted, &kept, request);
+    return engine_operation_start(&op->operation, &kept, request);
 }
 
 /* ---- Attaching ---- */
@@ -238,8 +238,8 @@ const struct backend_ops backend_peer = {
     .attach = peer_attach,
     .detach = peer_detach,
     .start = peer_start,
-    .join = hosted_join,
-    .test = hosted_test,
-    .synchronize = hosted_synchronize,
-    .release = hosted_release,
+    .join = engine_operation_join,
+    .test = engine_operation_test,
+    .synchronize = engine_operation_synchronize,
+    .release = engine_operation_release,
 };

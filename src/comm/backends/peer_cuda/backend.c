@@ -27,7 +27,7 @@ struct peer_cuda_state {
     struct peer_words *words; /* mapped host memory */
     struct peer_world world;
     struct peer_functions functions;
-    struct peer_exchange exchange; /* the newest one's */
+    struct peer_messages exchange; /* the newest one's */
     bool exchanges;                /* it has had some */
     cudaStream_t signal;           /* where an abort tells the others */
     atomic_bool aborted;
@@ -61,7 +61,7 @@ static enum peer_kernel kernel_of(alnico_collective_t collective, const struct a
     case ALNICO_REDUCE_SCATTER:
         return is_direct ? PEER_REDUCE_SCATTER_DIRECT : PEER_REDUCE_SCATTER_LINE;
     case ALNICO_SENDRECV:
-        return PEER_EXCHANGE;
+        return PEER_MESSAGES;
     default:
         return allreduce_of(algorithm);
     }
@@ -77,7 +77,7 @@ static bool has_kernel(alnico_collective_t collective)
 static enum peer_kernel kernel_for(const struct call *call, const struct algorithm *algorithm)
 {
     if (algorithm == &algorithm_exchange)
-        return PEER_EXCHANGE;
+        return PEER_MESSAGES;
     if (!call && algorithm == &algorithm_one_shot_direct)
         return PEER_ALLGATHER_DIRECT;
     return kernel_of(call ? call->collective : ALNICO_ALLREDUCE, algorithm);
@@ -119,7 +119,7 @@ static bool peer_supports(alnico_comm_t comm, const struct call *call,
         return false;
     if (!call || !has_kernel(call->collective))
         return !call;
-    if (kernel == PEER_EXCHANGE)
+    if (kernel == PEER_MESSAGES)
         return call_own_messages_meet(call, comm->rank);
     size_t bytes = call->count * datatype_bytes(call->type);
     if (peer_cuda_is_direct(kernel) && !fits_direct(comm, call))
@@ -200,12 +200,12 @@ static alnico_status_t exchange(alnico_comm_t comm, const struct call *call,
     struct peer_grid grid;
     if (call->messages_count == 0)
         return ALNICO_SUCCESS;
-    if (peer_exchange_plan(&state->exchange, &grid, &state->world, call->messages,
+    if (peer_messages_plan(&state->exchange, &grid, &state->world, call->messages,
                            call->messages_count, call->send, call->recv, choice->blocks))
         return error_set(ALNICO_ERROR_UNSUPPORTED,
                          "a group of %d messages between GPUs; %d are the most in one kernel",
                          call->messages_count, PEER_MESSAGES_MOST);
-    int result = peer_exchange_launch_by(&state->functions, &state->exchange, &grid, stream);
+    int result = peer_messages_launch_by(&state->functions, &state->exchange, &grid, stream);
     state->exchanges = true;
     return cuda_driver_status((CUresult)result, "cuLaunchKernelEx");
 }
@@ -222,15 +222,15 @@ static alnico_status_t carry_out(alnico_comm_t comm, const struct call *call,
 static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
                                   const struct choice *choice, alnico_request_t *request)
 {
-    struct streamed *op;
+    struct stream_operation *op;
     void *stream;
-    TRY(streamed_begin(comm, request != NULL, &op, &stream));
+    TRY(stream_operation_begin(comm, request != NULL, &op, &stream));
     alnico_status_t status = carry_out(comm, call, choice, stream);
     if (status != ALNICO_SUCCESS) {
-        streamed_cancel(op);
+        stream_operation_cancel(op);
         return status;
     }
-    return streamed_end(comm, op, &backend_peer_cuda, request);
+    return stream_operation_end(comm, op, &backend_peer_cuda, request);
 }
 
 /* ---- Failures ---- */
@@ -257,7 +257,7 @@ static void peer_listen(alnico_comm_t comm)
         return;
     state->words->rank = (uint32_t)PEER_TOLD_BY(told);
     state->words->heard = told;
-    state->words->kernel = PEER_EXCHANGE;
+    state->words->kernel = PEER_MESSAGES;
     atomic_thread_fence(memory_order_release);
     *(volatile uint32_t *)&state->words->fault = PEER_FAULT_TOLD;
 }
@@ -462,8 +462,8 @@ const struct backend_ops backend_peer_cuda = {
     .enroll = peer_enroll,
     .withdraw = peer_withdraw,
     .start = peer_start,
-    .join = streamed_join,
-    .test = streamed_test,
-    .synchronize = streamed_synchronize,
-    .release = streamed_release,
+    .join = stream_operation_join,
+    .test = stream_operation_test,
+    .synchronize = stream_operation_synchronize,
+    .release = stream_operation_release,
 };

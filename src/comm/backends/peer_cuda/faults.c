@@ -16,7 +16,7 @@ static const char *const kernel_names[] = {[PEER_ONE_SHOT] = "one_shot",
                                            [PEER_ALLGATHER_DIRECT] = "allgather_direct",
                                            [PEER_ALLTOALL_DIRECT] = "alltoall_direct",
                                            [PEER_REDUCE_SCATTER_DIRECT] = "reduce_scatter_direct",
-                                           [PEER_EXCHANGE] = "exchange",
+                                           [PEER_MESSAGES] = "exchange",
                                            [SHARED_ONE_SHOT] = "shared_one_shot",
                                            [SHARED_TWO_SHOT] = "shared_two_shot"};
 

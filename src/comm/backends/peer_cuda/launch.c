@@ -231,8 +231,8 @@ static const void *function_of(int kernel, int kind, int size)
     case PEER_BROADCAST_LINE:
     case PEER_REDUCE_SCATTER_LINE:
         return peer_blocks_function(kernel, kind, size);
-    case PEER_EXCHANGE:
-        return peer_exchange_function(kind);
+    case PEER_MESSAGES:
+        return peer_messages_function(kind);
     case SHARED_ONE_SHOT:
         return shared_one_shot_function(kind, size);
     case SHARED_TWO_SHOT:
@@ -274,12 +274,12 @@ int peer_cuda_launch(const struct peer_arguments *arguments, const struct peer_g
 }
 
 /* Which of the two kernels of messages: the place of a kind in the tables of functions. */
-static int has_many(const struct peer_exchange *exchange)
+static int has_many(const struct peer_messages *exchange)
 {
     return exchange->messages_count > PEER_MESSAGES_FEW;
 }
 
-int peer_exchange_launch(const struct peer_exchange *exchange, const struct peer_grid *grid,
+int peer_messages_launch(const struct peer_messages *exchange, const struct peer_grid *grid,
                          void *stream)
 {
     return launch(&exchange->group.base, has_many(exchange), grid, stream);
@@ -325,8 +325,8 @@ int peer_cuda_launch_by(const struct peer_functions *functions,
     return launch_by(functions, arguments, kind_of(arguments->type, arguments->op), grid, stream);
 }
 
-int peer_exchange_launch_by(const struct peer_functions *functions,
-                            const struct peer_exchange *exchange, const struct peer_grid *grid,
+int peer_messages_launch_by(const struct peer_functions *functions,
+                            const struct peer_messages *exchange, const struct peer_grid *grid,
                             void *stream)
 {
     return launch_by(functions, &exchange->group.base, has_many(exchange), grid, stream);

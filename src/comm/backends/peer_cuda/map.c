@@ -29,7 +29,7 @@ struct card {
     uint64_t keeper;      /* for those, too; 0: none */
     cudaIpcMemHandle_t interprocess;
     int32_t manner;
-    struct handover_card listener;
+    struct descriptor_address listener;
 };
 
 /* While memory is shared. */
@@ -123,14 +123,14 @@ static alnico_status_t connect_all(struct sharing *s)
     int own = s->map->comm->rank;
     for (int i = 0; s->descriptor >= 0 && i < s->map->comm->size; i++)
         if (!peer_map_is_near(s->map, i))
-            TRY(handover_connect(&s->cards[i].listener, i, own, s->end_ns, &s->connections[i]));
+            TRY(descriptor_connect(&s->cards[i].listener, i, own, s->end_ns, &s->connections[i]));
     return ALNICO_SUCCESS;
 }
 
 static alnico_status_t send_all(const struct sharing *s)
 {
     for (int i = 0; i < s->map->comm->size; i++)
-        if (s->connections[i] >= 0 && !handover_send(s->connections[i], s->descriptor))
+        if (s->connections[i] >= 0 && !descriptor_send(s->connections[i], s->descriptor))
             return error_set(ALNICO_ERROR_SYSTEM, "rank %d does not take a descriptor", i);
     return ALNICO_SUCCESS;
 }
@@ -143,12 +143,12 @@ static alnico_status_t receive_all(const struct sharing *s, int *descriptors)
     while (missing > 0) {
         int rank, connection;
         alnico_status_t status =
-            handover_accept(s->listener, &s->mine.listener, s->end_ns, &connection, &rank);
+            descriptor_accept(s->listener, &s->mine.listener, s->end_ns, &connection, &rank);
         if (status == ALNICO_ERROR_TIMEOUT)
             return error_set(status, "%d ranks sent no descriptor", missing);
         TRY(status);
         bool known = rank >= 0 && rank < size && sends_descriptor(s, rank) && descriptors[rank] < 0;
-        missing -= known && handover_receive(connection, s->end_ns, &descriptors[rank]);
+        missing -= known && descriptor_receive(connection, s->end_ns, &descriptors[rank]);
         close(connection);
     }
     return ALNICO_SUCCESS;
@@ -202,7 +202,7 @@ static alnico_status_t map_all(const struct sharing *s, const int *descriptors,
 static alnico_status_t prepare(struct sharing *s, void *memory, size_t bytes)
 {
     TRY(describe(s, memory, bytes));
-    return handover_listen(s->map->comm->size, &s->listener, &s->mine.listener);
+    return descriptor_listen(s->map->comm->size, &s->listener, &s->mine.listener);
 }
 
 static alnico_status_t hand_over(const struct sharing *s, struct peer_share *out)

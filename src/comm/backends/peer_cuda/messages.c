@@ -24,7 +24,7 @@ static bool belongs(const struct exchange *x, enum peer_job_kind kind, int peer)
 }
 
 /* Appends those of one kind and rank; returns how many they are. */
-static int add_messages(struct peer_exchange *out, const struct exchange *messages, int count,
+static int add_messages(struct peer_messages *out, const struct exchange *messages, int count,
                         enum peer_job_kind kind, int peer, char *base)
 {
     int before = out->messages_count;
@@ -39,7 +39,7 @@ static int add_messages(struct peer_exchange *out, const struct exchange *messag
 }
 
 /* Strands that its longest message needs. */
-static uint32_t warps_for(const struct peer_exchange *out, const struct peer_job *job)
+static uint32_t warps_for(const struct peer_messages *out, const struct peer_job *job)
 {
     uint64_t longest = 0, all = 0;
     for (int i = job->first; i < job->first + job->count; i++) {
@@ -53,7 +53,7 @@ static uint32_t warps_for(const struct peer_exchange *out, const struct peer_job
                                                  : OWN_WARPS_MOST;
 }
 
-static void add_job(struct peer_exchange *out, enum peer_job_kind kind, int peer, int first,
+static void add_job(struct peer_messages *out, enum peer_job_kind kind, int peer, int first,
                     int count)
 {
     struct peer_job *job = &out->group.job[out->group.jobs];
@@ -65,7 +65,7 @@ static void add_job(struct peer_exchange *out, enum peer_job_kind kind, int peer
 }
 
 /* Each rank begins with another, so that not all send to the same one first. */
-static void add_jobs(struct peer_exchange *out, const struct exchange *messages, int count,
+static void add_jobs(struct peer_messages *out, const struct exchange *messages, int count,
                      enum peer_job_kind kind, char *base)
 {
     const struct peer_world *world = &out->group.base.world;
@@ -106,13 +106,13 @@ static uint32_t strands_for(int size, int blocks)
     return wanted < most ? wanted : most;
 }
 
-int peer_exchange_plan(struct peer_exchange *out, struct peer_grid *grid,
+int peer_messages_plan(struct peer_messages *out, struct peer_grid *grid,
                        const struct peer_world *world, const struct exchange *messages, int count,
                        const char *send, char *recv, int blocks)
 {
     if (count > PEER_MESSAGES_MOST)
         return 1;
-    out->group.base = (struct peer_arguments){.world = *world, .kernel = PEER_EXCHANGE};
+    out->group.base = (struct peer_arguments){.world = *world, .kernel = PEER_MESSAGES};
     out->group.strands = strands_for(world->size, blocks);
     out->group.jobs = 0;
     out->messages_count = 0;

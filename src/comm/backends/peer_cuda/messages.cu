@@ -23,7 +23,7 @@ template <int MESSAGES> struct arguments {
     peer_message messages[MESSAGES];
 };
 
-static_assert(offsetof(arguments<1>, messages) == offsetof(peer_exchange, messages),
+static_assert(offsetof(arguments<1>, messages) == offsetof(peer_messages, messages),
               "the host's arguments begin as the kernel's");
 
 /* A warp of a job. */
@@ -330,7 +330,7 @@ static __global__ void __launch_bounds__(PEER_BLOCK_WARPS * 32)
     finish(a, e, told);
 }
 
-extern "C" const void *peer_exchange_function(int many)
+extern "C" const void *peer_messages_function(int many)
 {
     return many ? (const void *)exchange<PEER_MESSAGES_MOST>
                 : (const void *)exchange<PEER_MESSAGES_FEW>;

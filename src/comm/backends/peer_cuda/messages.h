@@ -78,7 +78,7 @@ struct peer_group {
     struct peer_job job[PEER_JOBS];
 };
 
-struct peer_exchange {
+struct peer_messages {
     struct peer_group group;
     int messages_count;
     struct peer_message messages[PEER_MESSAGES_MOST];
@@ -167,15 +167,15 @@ PEER_SHARED uint64_t peer_received_at(int from, uint32_t strand)
  * and `recv`; those to itself have as many receives. `blocks`: the row's, 0: by itself; the strands
  * follow from it, so both sides have the same. Pure. Returns 0, or 1 if there are more messages
  * than a kernel takes. */
-int peer_exchange_plan(struct peer_exchange *out, struct peer_grid *grid,
+int peer_messages_plan(struct peer_messages *out, struct peer_grid *grid,
                        const struct peer_world *world, const struct exchange *messages, int count,
                        const char *send, char *recv, int blocks);
 
 /* As peer_cuda_launch and peer_cuda_launch_by. */
-int peer_exchange_launch(const struct peer_exchange *exchange, const struct peer_grid *grid,
+int peer_messages_launch(const struct peer_messages *exchange, const struct peer_grid *grid,
                          void *stream);
-int peer_exchange_launch_by(const struct peer_functions *functions,
-                            const struct peer_exchange *exchange, const struct peer_grid *grid,
+int peer_messages_launch_by(const struct peer_functions *functions,
+                            const struct peer_messages *exchange, const struct peer_grid *grid,
                             void *stream);
 
 #endif

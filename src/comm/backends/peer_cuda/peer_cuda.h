@@ -111,7 +111,7 @@ enum peer_kernel {
     PEER_ALLGATHER_DIRECT,
     PEER_ALLTOALL_DIRECT,
     PEER_REDUCE_SCATTER_DIRECT,
-    PEER_EXCHANGE, /* messages: peer_cuda/messages.h */
+    PEER_MESSAGES, /* messages: peer_cuda/messages.h */
     PEER_KERNELS,  /* over GPUs' memory; the others over the host's */
     SHARED_ONE_SHOT = PEER_KERNELS,
     SHARED_TWO_SHOT,
@@ -241,7 +241,7 @@ const void *peer_two_shot_function(int kind, int size);
 const void *peer_direct_function(int kernel, int kind, int size);
 const void *peer_doubling_function(int kind);
 const void *peer_blocks_function(int kernel, int kind, int size);
-const void *peer_exchange_function(int many);
+const void *peer_messages_function(int many);
 const void *shared_one_shot_function(int kind, int size);
 const void *shared_two_shot_function(int kind, int size);
 const void *peer_empty_function(void);

@@ -47,7 +47,7 @@ static struct peer_words *words_of(const struct shared_state *state)
 /* Ranks that are threads of one process share a mapping, which can be pinned once. It is unpinned
  * later. */
 struct pin {
-    struct later later; /* first */
+    struct deferred later; /* first */
     struct pin *next;
     struct mapping *mapping;
     void *base;
@@ -67,7 +67,7 @@ static struct pin **find_pin(const void *base)
     return link;
 }
 
-static void unpin(struct later *item)
+static void unpin(struct deferred *item)
 {
     struct pin *pin = (struct pin *)item;
     cudaError_t error;
@@ -100,7 +100,7 @@ static alnico_status_t add_pin(const struct segment *segment)
 
 static alnico_status_t pin_segment(const struct segment *segment)
 {
-    later_run();
+    deferred_run();
     pthread_mutex_lock(&pins.lock);
     alnico_status_t status = *find_pin(segment->base) ? ALNICO_SUCCESS : add_pin(segment);
     if (status == ALNICO_SUCCESS)
@@ -118,7 +118,7 @@ static void unpin_segment(void *base)
         *link = pin->next;
     pthread_mutex_unlock(&pins.lock);
     if (last)
-        later_put(&pin->later);
+        deferred_free(&pin->later);
 }
 
 /* ---- Attaching ---- */
@@ -250,15 +250,15 @@ static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
 static alnico_status_t shared_start(alnico_comm_t comm, const struct call *call,
                                     const struct choice *choice, alnico_request_t *request)
 {
-    struct streamed *op;
+    struct stream_operation *op;
     void *stream;
-    TRY(streamed_begin(comm, request != NULL, &op, &stream));
+    TRY(stream_operation_begin(comm, request != NULL, &op, &stream));
     alnico_status_t status = launch(comm, call, choice, stream);
     if (status != ALNICO_SUCCESS) {
-        streamed_cancel(op);
+        stream_operation_cancel(op);
         return status;
     }
-    return streamed_end(comm, op, &backend_shared, request);
+    return stream_operation_end(comm, op, &backend_shared, request);
 }
 
 /* ---- Failures ---- */
@@ -301,8 +301,8 @@ const struct backend_ops backend_shared = {
     .health = shared_health,
     .abort = shared_abort,
     .start = shared_start,
-    .join = streamed_join,
-    .test = streamed_test,
-    .synchronize = streamed_synchronize,
-    .release = streamed_release,
+    .join = stream_operation_join,
+    .test = stream_operation_test,
+    .synchronize = stream_operation_synchronize,
+    .release = stream_operation_release,
 };

@@ -251,9 +251,9 @@ static alnico_status_t part_exchange(void *context, const void *mine, void *all,
         size_t sent = (size_t)((part->rank - i + p) % p),
                received = (size_t)((part->rank - i - 1 + p) % p);
         struct transfer send, recv;
-        TRY(shm_irecv(t, previous, TAG_EXCHANGE, blocks + received * bytes, bytes, &recv));
+        TRY(shm_irecv(t, previous, TAG_OUT_OF_BAND, blocks + received * bytes, bytes, &recv));
         alnico_status_t status =
-            shm_isend(t, next, TAG_EXCHANGE, blocks + sent * bytes, bytes, &send);
+            shm_isend(t, next, TAG_OUT_OF_BAND, blocks + sent * bytes, bytes, &send);
         if (status != ALNICO_SUCCESS) {
             shm_cancel(t, &recv);
             return status;
