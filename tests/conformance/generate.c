@@ -4,6 +4,7 @@
 #include "base/datatype.h"
 #include "comm/tuning/tuning.h"
 #include "tests/conformance/operations.h"
+#include "tests/conformance/site.h"
 #include "tests/support/reference.h"
 
 #include <string.h>
@@ -12,10 +13,17 @@ enum { TABLE_TRIALS = 4, STICKY = 64 /* batches with the same algorithms */ };
 
 /* ---- What both share ---- */
 
-static const struct algorithm *way_at(const struct options *options, int operation, int way)
+const struct algorithm *way_at(const struct options *options, int operation, int way)
 {
-    return tuning_algorithm_at((int)options->device, (int)operations[operation].collective, way,
-                               NULL);
+    const struct site_ops *site = options->site;
+    const struct tuning_backend *backend;
+    const struct algorithm *algorithm;
+    for (int i = 0; (algorithm = tuning_algorithm_at(
+                         (int)site->device, (int)operations[operation].collective, i, &backend));
+         i++)
+        if ((!site->host_only || strcmp(backend->name, "host") == 0) && way-- == 0)
+            break;
+    return algorithm;
 }
 
 static int ways(const struct options *options, int operation)
@@ -175,7 +183,7 @@ static void draw_trial(struct draw *d, const struct options *options, int ranks,
                        struct trial *trial)
 {
     const struct operation *o;
-    bool host = options->device == ALNICO_DEVICE_CPU;
+    bool host = options->site->device == ALNICO_DEVICE_CPU;
     draw_kind(d, options, trial);
     o = &operations[trial->operation];
     trial->lane = lane_by(options, draw(d, LANES));
@@ -198,7 +206,8 @@ static void draw_trial(struct draw *d, const struct options *options, int ranks,
 void random_batch(const struct options *options, int ranks, uint64_t index, struct batch *out)
 {
     struct draw d = {options->seed + (uint64_t)ranks, index, 0};
-    bool threads = options->device == ALNICO_DEVICE_CPU && !options->single && draw(&d, 4) == 0;
+    bool cpu = options->site->device == ALNICO_DEVICE_CPU;
+    bool threads = cpu && !options->single && draw(&d, 4) == 0;
     *out = (struct batch){.ranks = ranks, .threads = threads ? 2 + (int)draw(&d, 2) : 1};
     out->number = 1 + (int)draw(&d, TRIALS);
     for (int i = 0; i < out->number; i++)

@@ -3,6 +3,7 @@
 #ifndef ALNICO_TESTS_CONFORMANCE_GENERATE_H
 #define ALNICO_TESTS_CONFORMANCE_GENERATE_H
 
+#include "comm/algorithms/algorithm.h"
 #include "tests/conformance/options.h"
 
 /* A place in the table: operation x algorithm x type x reduction x place x blocking or not; lanes,
@@ -13,6 +14,9 @@ struct table {
     int operation, way, type, op, place, nonblocking;
     uint64_t turn;
 };
+
+/* The algorithms that an operation may have, from 0; NULL: no more. */
+const struct algorithm *way_at(const struct options *options, int operation, int way);
 
 void table_init(struct table *table, const struct options *options, int ranks);
 

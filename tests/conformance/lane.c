@@ -2,6 +2,7 @@
  * on one stream, and one on another stream whose ranks are in reverse order. */
 #include "tests/conformance/crew.h"
 
+#include "tests/conformance/generate.h"
 #include "tests/conformance/operations.h"
 
 #include <alnico/mpi.h>
@@ -36,6 +37,10 @@ static void *stream_of(struct crew *crew, int lane)
 
 static void make_world(struct crew *crew, struct lane *lane)
 {
+    if (crew->ops->world) {
+        lane->comm = crew->ops->world(crew->rank, lane->stream);
+        return;
+    }
     alnico_status_t status =
         crew->options->mpi
             ? alnico_comm_create_mpi(MPI_COMM_WORLD, crew->ops->device, lane->stream, &lane->comm)
@@ -115,9 +120,12 @@ alnico_status_t lane_force(struct crew *crew, const struct trial *trial)
 {
     alnico_collective_t collective = operations[trial->operation].collective;
     struct lane *lane = &crew->lanes[trial->lane];
-    if (strcmp(lane->forced[collective], trial->algorithm) == 0)
+    const char *name = trial->algorithm;
+    if (!*name && crew->ops->host_only)
+        name = way_at(crew->options, trial->operation, 0)->name;
+    if (strcmp(lane->forced[collective], name) == 0)
         return ALNICO_SUCCESS;
-    alnico_status_t status = force(lane, collective, trial->algorithm);
+    alnico_status_t status = force(lane, collective, name);
     if (status == ALNICO_ERROR_UNSUPPORTED && lane_may_refuse(crew, trial))
         status = *lane->forced[collective] ? force(lane, collective, "") : ALNICO_SUCCESS;
     return status;
@@ -127,8 +135,9 @@ bool lane_may_refuse(const struct crew *crew, const struct trial *trial)
 {
     const struct tuning_backend *backend = NULL;
     int collective = (int)operations[trial->operation].collective;
-    bool staged = crew->ops->device == ALNICO_DEVICE_CUDA; /* in memory of a given size */
+    if (crew->ops->host_only)
+        return true;
     return *trial->algorithm &&
            tuning_algorithm_named((int)crew->ops->device, collective, trial->algorithm, &backend) &&
-           (staged || strcmp(backend->name, "host") != 0);
+           (crew->ops->staged || strcmp(backend->name, "host") != 0);
 }

@@ -12,9 +12,6 @@
 #include "tests/conformance/watchdog.h"
 #include "tests/support/forks.h"
 #include "tools/common/program.h"
-#ifdef ALNICO_HAVE_CUDA
-#include "tests/conformance/site_cuda.h"
-#endif
 
 #include <alnico/mpi.h>
 
@@ -33,11 +30,7 @@ struct job {
 
 static void open_crew(struct crew *crew, struct rank *rank, const struct options *options)
 {
-    *crew = (struct crew){.rank = rank, .options = options, .ops = &site_cpu};
-#ifdef ALNICO_HAVE_CUDA
-    if (options->device == ALNICO_DEVICE_CUDA)
-        crew->ops = &site_cuda;
-#endif
+    *crew = (struct crew){.rank = rank, .options = options, .ops = options->site};
     crew->site = crew->ops->open(rank, options->mpi);
     crew->records = need((size_t)rank->size, sizeof *crew->records);
     lanes_open(crew);
@@ -125,17 +118,6 @@ static void run_rank(struct rank *rank)
 
 /* ---- All ranks ---- */
 
-/* As many ranks as there may be. */
-static int ranks_most(const struct options *options)
-{
-#ifdef ALNICO_HAVE_CUDA
-    if (options->device == ALNICO_DEVICE_CUDA)
-        return site_cuda_count();
-#endif
-    (void)options;
-    return RANKS_MOST;
-}
-
 static int skip(const char *why)
 {
     printf("skipped: %s\n", why);
@@ -155,7 +137,7 @@ static void run_size(struct job *job, int size)
 
 static int run_sizes(const struct options *options)
 {
-    int there = ranks_most(options), most = there < RANKS_DEFAULT ? there : RANKS_DEFAULT;
+    int there = options->site->most(), most = there < RANKS_DEFAULT ? there : RANKS_DEFAULT;
     most = options->ranks ? options->ranks : most;
     int least = options->ranks ? options->ranks : 1, sizes = most - least + 1;
     if (most > there || most == 0)
@@ -186,7 +168,7 @@ static int run_mpi(struct options *options)
     MPI_Bcast(&options->seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     rank.bootstrap = (alnico_bootstrap_t){rank.rank, rank.size, mpi_allgather, NULL};
     rank.argument = &job;
-    int possible = level >= wanted && program_local_rank() < ranks_most(options);
+    int possible = level >= wanted && program_local_rank() < options->site->most();
     MPI_Allreduce(MPI_IN_PLACE, &possible, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (possible)
         run_rank(&rank);

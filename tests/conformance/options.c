@@ -2,6 +2,7 @@
 #include "tests/conformance/options.h"
 
 #include "tests/conformance/operations.h"
+#include "tests/conformance/site.h"
 #include "tools/common/program.h"
 
 #include <argp.h>
@@ -44,7 +45,8 @@ static const struct argp_option table[] = {
     {.doc = "Where:"},
     {"ranks", KEY_RANKS, "N", 0, "so many ranks (1 to 6 one after the other, or those of mpirun)",
      0},
-    {"device", KEY_DEVICE, "DEVICE", 0, "where the buffers are: cpu or cuda (cpu)", 0},
+    {"device", KEY_DEVICE, "DEVICE", 0,
+     "where the buffers are: cpu, cuda, or far, memory that the host does not reach (cpu)", 0},
     {"forks", KEY_FORKS, "N", OPTION_ARG_OPTIONAL,
      "ranks are processes without MPI, not threads; N (1) of each process where that divides them",
      0},
@@ -91,16 +93,20 @@ static double read_seconds(struct argp_state *state, const char *text)
     return value;
 }
 
-static alnico_device_t read_device(struct argp_state *state, const char *text)
+static const struct site_ops *read_device(struct argp_state *state, const char *text)
 {
-    bool cuda = strcmp(text, "cuda") == 0;
-    if (!cuda && strcmp(text, "cpu") != 0)
-        argp_error(state, "--device %s: expected cpu or cuda", text);
-#ifndef ALNICO_HAVE_CUDA
-    if (cuda)
-        argp_error(state, "--device cuda: this build has no CUDA");
+    static const struct site_ops *const sites[] = {
+        &site_cpu,
+        &site_far,
+#ifdef ALNICO_HAVE_CUDA
+        &site_cuda,
 #endif
-    return cuda ? ALNICO_DEVICE_CUDA : ALNICO_DEVICE_CPU;
+    };
+    for (size_t i = 0; i < sizeof sites / sizeof *sites; i++)
+        if (strcmp(sites[i]->name, text) == 0)
+            return sites[i];
+    argp_error(state, "--device %s: expected cpu, far or, where the build has CUDA, cuda", text);
+    return NULL;
 }
 
 static void read_only(struct argp_state *state, struct options *options, const char *text)
@@ -163,7 +169,7 @@ static error_t read_option(int key, char *text, struct argp_state *state)
         options->ranks = (int)read_number(state, "--ranks", text, 1, RANKS_MOST);
         return 0;
     case KEY_DEVICE:
-        options->device = read_device(state, text);
+        options->site = read_device(state, text);
         return 0;
     case KEY_EVERY:
         options->every = read_number(state, "--every", text, 1, 1 << 20);
@@ -199,7 +205,8 @@ void options_read(int argc, char **argv, struct options *out)
                                      NULL,
                                      NULL,
                                      NULL};
-    *out = (struct options){.seed = (uint64_t)time(NULL), .only = -1, .every = 1, .patience = 120};
+    *out = (struct options){
+        .seed = (uint64_t)time(NULL), .site = &site_cpu, .only = -1, .every = 1, .patience = 120};
     struct program_streams hushed = program_hush(program_launch_rank());
     argp_parse(&argp, argc, argv, ARGP_NO_ARGS, NULL, out);
     program_unhush(hushed);

@@ -4,6 +4,8 @@
 
 #include "tests/conformance/case.h"
 
+struct site_ops;
+
 /* What the self-test breaks, on rank 0, after a few calls: the suite must see it. */
 enum sabotage {
     SABOTAGE_NONE,
@@ -23,16 +25,16 @@ struct options {
     uint64_t seed, cases; /* cases: random calls; 0: by time */
     double seconds;       /* 0: by number */
     bool table, random;
-    uint64_t every; /* calls of the table: one in so many */
-    int ranks;      /* 0: from 1 to 6 */
-    alnico_device_t device;
-    int only;           /* operation; -1: all */
-    const char *text;   /* of --case, or NULL */
-    struct batch batch; /* its batch */
-    int forks;          /* ranks of each process without MPI; 0: they are threads */
-    bool single;        /* MPI_THREAD_SINGLE */
-    bool mpi;           /* under mpirun */
-    int patience;       /* seconds for one batch */
+    uint64_t every;              /* calls of the table: one in so many */
+    int ranks;                   /* 0: from 1 to 6 */
+    const struct site_ops *site; /* where the buffers are */
+    int only;                    /* operation; -1: all */
+    const char *text;            /* of --case, or NULL */
+    struct batch batch;          /* its batch */
+    int forks;                   /* ranks of each process without MPI; 0: they are threads */
+    bool single;                 /* MPI_THREAD_SINGLE */
+    bool mpi;                    /* under mpirun */
+    int patience;                /* seconds for one batch */
     enum sabotage sabotage;
 };
 

@@ -28,9 +28,9 @@ const char *crew_command(const struct options *options, const struct batch *batc
     if (options->mpi && at < bytes)
         at += (size_t)snprintf(text + at, bytes - at, "mpirun -n %d ", batch->ranks);
     if (at < bytes)
-        snprintf(text + at, bytes - at, "alnico-conformance%s%s%s%s%s --case '%s'",
-                 options->device == ALNICO_DEVICE_CUDA ? " --device cuda" : "", forks,
-                 options->single ? " --single" : "", options->sabotage ? " --sabotage " : "",
+        snprintf(text + at, bytes - at, "alnico-conformance --device %s%s%s%s%s --case '%s'",
+                 options->site->name, forks, options->single ? " --single" : "",
+                 options->sabotage ? " --sabotage " : "",
                  options->sabotage ? options_sabotage(options) : "",
                  batch_print(batch, calls, sizeof calls));
     return text;

@@ -17,15 +17,22 @@ struct copy {
 };
 
 struct site_ops {
+    const char *name; /* of --device */
     alnico_device_t device;
-    bool self; /* a send to oneself and its receive may be two calls */
+    bool host_only; /* algorithms of other backends than the host's would crash here */
+    bool staged;    /* a call may be longer than what the host backend has for it */
+    bool self;      /* a send to oneself and its receive may be two calls */
     /* Algorithms are forced while nothing is in flight: to make what they need may wait for the
      * device. */
     bool calm;
     uint64_t renew; /* after so many calls communicators are made anew */
 
+    int (*most)(void); /* ranks that there may be */
     void *(*open)(const struct rank *rank, bool mpi);
     void (*close)(void *site);
+
+    /* A communicator of all ranks. Optional: by alnico_comm_create, or _mpi. */
+    alnico_comm_t (*world)(struct rank *rank, alnico_stream_t stream);
 
     /* Of another thread of the rank: makes the device current. */
     void (*enter)(void *site);
@@ -54,7 +61,7 @@ struct site_ops {
     void (*lane_close)(void *site, int lane, alnico_comm_t comm);
 };
 
-extern const struct site_ops site_cpu;
+extern const struct site_ops site_cpu, site_far;
 #ifdef ALNICO_HAVE_CUDA
 extern const struct site_ops site_cuda;
 #endif

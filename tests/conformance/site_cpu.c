@@ -1,6 +1,9 @@
 /* The host's memory, each buffer an allocation of its own so that a sanitizer sees its end too, and
- * the library's CPU streams. */
+ * the library's CPU streams. The site "far" has the same memory under addresses that the host does
+ * not reach, as a GPU's: only the host backend works there, through pinned memory. */
 #include "tests/conformance/site.h"
+
+#include "tests/support/far.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +14,11 @@ struct site {
     void *taken[TAKEN];
     int number;
 };
+
+static int cpu_most(void)
+{
+    return RANKS_MOST;
+}
 
 static void *cpu_open(const struct rank *rank, bool mpi)
 {
@@ -73,7 +81,7 @@ static void cpu_give_all(void *context)
 static void copy_now(void *argument)
 {
     struct copy *copy = argument;
-    memcpy(copy->to, copy->from, copy->bytes);
+    memcpy(host_of(copy->to), host_of(copy->from), copy->bytes);
     copy->time = ranks_seconds();
 }
 
@@ -84,7 +92,9 @@ static void cpu_copy(void *site, void *stream, struct copy *copy)
 }
 
 const struct site_ops site_cpu = {
+    .name = "cpu",
     .device = ALNICO_DEVICE_CPU,
+    .most = cpu_most,
     .self = true,
     .renew = 4096,
     .open = cpu_open,
@@ -102,6 +112,45 @@ const struct site_ops site_cpu = {
     .take = cpu_take,
     .take_host = cpu_take,
     .take_registered = cpu_take_registered,
+    .give_all = cpu_give_all,
+    .put = cpu_copy,
+    .get = cpu_copy,
+};
+
+static char *far_take(void *site, size_t bytes)
+{
+    return far_of(cpu_take(site, bytes));
+}
+
+static char *far_take_registered(void *site, int lane, int slot, size_t bytes)
+{
+    return far_of(cpu_take_registered(site, lane, slot, bytes));
+}
+
+const struct site_ops site_far = {
+    .name = "far",
+    .device = ALNICO_DEVICE_CPU,
+    .host_only = true,
+    .staged = true,
+    .self = true,
+    .renew = 4096,
+    .most = cpu_most,
+    .open = cpu_open,
+    .close = cpu_close,
+    .world = far_comm,
+    .enter = cpu_enter,
+    .stream_create = cpu_stream_create,
+    .stream_destroy = cpu_stream_destroy,
+    .drain = cpu_drain,
+    .streams = {[LANE_WORLD] = 0,
+                [LANE_TWIN] = 1,
+                [LANE_HALF] = 2,
+                [LANE_STREAM] = 3,
+                [LANE_SHARED] = 3,
+                [LANE_REVERSED] = 4},
+    .take = far_take,
+    .take_host = cpu_take,
+    .take_registered = far_take_registered,
     .give_all = cpu_give_all,
     .put = cpu_copy,
     .get = cpu_copy,

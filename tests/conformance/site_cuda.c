@@ -1,8 +1,6 @@
 /* A GPU for each rank: rank r as a thread takes GPU r, a process of mpirun that of its number on
  * its host. All memory is there before the first call, since to allocate some while kernels wait
  * for each other may wait for ever. */
-#include "tests/conformance/site_cuda.h"
-
 #include "tests/conformance/site.h"
 #include "tests/gpu/support/site.h"
 #include "tools/common/program.h"
@@ -24,7 +22,8 @@ struct site {
     size_t host_used;
 };
 
-int site_cuda_count(void)
+/* Sets what has to be in the environment before CUDA is used. */
+static int cuda_most(void)
 {
     gpu_world_prepare();
     return gpu_count();
@@ -166,9 +165,12 @@ static void cuda_lane_close(void *context, int lane, alnico_comm_t comm)
 
 /* Each lane has a stream of its own but one: what waits on one does not hold up the others. */
 const struct site_ops site_cuda = {
+    .name = "cuda",
     .device = ALNICO_DEVICE_CUDA,
+    .staged = true,
     .calm = true,
     .renew = 32768,
+    .most = cuda_most,
     .open = cuda_open,
     .close = cuda_close,
     .enter = cuda_enter,

@@ -1,35 +1,15 @@
-/* Every type, operation and algorithm over MPI, in and out of place, blocking and not, on the
- * inline and on real streams, with the engine on its own thread; many communicators and threads at
- * once. */
+/* Allreduce over MPI: sizes around every switch point, the same bits in every run, communicators
+ * made of others and by a callback. Types, operations, placements, streams and threads are
+ * alnico-conformance's. */
 #include "comm/algorithms/algorithm.h"
 #include "tests/support/cases.h"
 #include "tests/support/reference.h"
 #include "tests/support/world.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 static uint64_t seed;
-
-static void test_inline_stream(void)
-{
-    static const size_t counts[] = {1, 57};
-    alnico_comm_t comm = world_comm(NULL);
-    cases_run_algorithms(comm, counts, 2, seed);
-    alnico_comm_destroy(comm);
-}
-
-static void test_real_stream(void)
-{
-    static const size_t counts[] = {300};
-    alnico_stream_t stream;
-    REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
-    alnico_comm_t comm = world_comm(stream);
-    cases_run_all(comm, counts, 1, seed);
-    alnico_comm_destroy(comm);
-    alnico_stream_destroy(stream);
-}
 
 static void test_sizes(void)
 {
@@ -70,72 +50,6 @@ static void test_repeated_runs(void)
     }
     free(input);
     free(output);
-}
-
-static void test_requests_out_of_order(void)
-{
-    enum { JOBS = 30, COUNT = 3000 };
-    alnico_comm_t comm = world_comm(NULL);
-    static int64_t in[JOBS][COUNT], out[JOBS][COUNT];
-    alnico_request_t requests[JOBS];
-    int rank = world_rank(), size = world_size();
-    for (int j = 0; j < JOBS; j++) {
-        for (int i = 0; i < COUNT; i++)
-            in[j][i] = (int64_t)rank * i + j;
-        REQUIRE_STATUS(
-            alnico_iallreduce(in[j], out[j], COUNT, ALNICO_INT64, ALNICO_SUM, comm, &requests[j]),
-            ALNICO_SUCCESS);
-    }
-    for (int k = 0; k < JOBS; k++) {
-        int j = (k * 7 + rank) % JOBS;
-        REQUIRE_STATUS(alnico_wait(&requests[j]), ALNICO_SUCCESS);
-        for (int i = 0; i < COUNT; i++)
-            REQUIRE(out[j][i] == (int64_t)size * (size - 1) / 2 * i + (int64_t)size * j);
-    }
-    alnico_comm_destroy(comm);
-}
-
-struct user {
-    alnico_comm_t comm;
-    uint64_t salt;
-};
-
-static void *use(void *argument)
-{
-    struct user *user = argument;
-    for (uint64_t i = 0; i < 25; i++) {
-        uint64_t random = reference_random(seed, user->salt, i);
-        struct allreduce_case c = {.count = random % 5000,
-                                   .type = ALNICO_FLOAT32,
-                                   .op = ALNICO_SUM,
-                                   .in_place = random & 1 << 20,
-                                   .how = random & 1 << 21 ? HOW_BLOCKING : HOW_NONBLOCKING};
-        cases_run(user->comm, &c, random);
-    }
-    return NULL;
-}
-
-static void test_many_communicators_and_threads(void)
-{
-    enum { USERS = 4 };
-    alnico_comm_t comm = world_comm(NULL);
-    alnico_stream_t stream;
-    struct user users[USERS];
-    pthread_t threads[USERS];
-    REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
-    for (int i = 0; i < USERS; i++) {
-        users[i].salt = (uint64_t)i;
-        REQUIRE_STATUS(alnico_comm_duplicate(comm, i ? NULL : stream, &users[i].comm),
-                       ALNICO_SUCCESS);
-    }
-    for (int i = 0; i < USERS; i++)
-        REQUIRE(pthread_create(&threads[i], NULL, use, &users[i]) == 0);
-    for (int i = 0; i < USERS; i++) {
-        pthread_join(threads[i], NULL);
-        alnico_comm_destroy(users[i].comm);
-    }
-    alnico_comm_destroy(comm);
-    alnico_stream_destroy(stream);
 }
 
 static void test_duplicate_and_split(void)
@@ -183,12 +97,8 @@ static void test_bootstrap_by_a_callback(void)
 int main(void)
 {
     seed = world_begin(MPI_THREAD_MULTIPLE);
-    WORLD_RUN(test_inline_stream);
-    WORLD_RUN(test_real_stream);
     WORLD_RUN(test_sizes);
     WORLD_RUN(test_repeated_runs);
-    WORLD_RUN(test_requests_out_of_order);
-    WORLD_RUN(test_many_communicators_and_threads);
     WORLD_RUN(test_duplicate_and_split);
     WORLD_RUN(test_bootstrap_by_a_callback);
     return world_end();
