@@ -84,4 +84,29 @@ static inline void backoff_pause(struct backoff *b)
     backoff_slept(b);
 }
 
+/* How one look of a waiter found things. */
+enum wait { WAIT_IDLE, WAIT_MOVED, WAIT_DONE };
+
+#define WAIT_FOREVER INT64_MAX
+
+/* Looks until WAIT_DONE, backing off while nothing moves: true; or false at `end_ns` on
+ * backoff_now_ns's clock. Inlined, so that a hot loop calls nothing but its own look. */
+static inline __attribute__((always_inline)) bool
+wait_until(enum wait (*look)(void *context), void *context, int64_t end_ns, bool crowded)
+{
+    struct backoff backoff = {.crowded = crowded};
+    backoff_reset(&backoff);
+    for (;;) {
+        enum wait found = look(context);
+        if (found == WAIT_DONE)
+            return true;
+        if (end_ns != WAIT_FOREVER && backoff_now_ns() >= end_ns)
+            return false;
+        if (found == WAIT_MOVED)
+            backoff_reset(&backoff);
+        else
+            backoff_pause(&backoff);
+    }
+}
+
 #endif

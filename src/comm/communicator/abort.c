@@ -28,16 +28,26 @@ static void report(alnico_comm_t comm, alnico_status_t status, double waited)
         detector_deliver(&comm->detector, comm->transport, delivery);
 }
 
-/* Having told: until it is known who did not come, which becomes the latched error. */
+struct decision {
+    alnico_comm_t comm;
+    const char *name; /* of the operation */
+    alnico_status_t status;
+};
+
+static enum wait look_for_decision(void *context)
+{
+    struct decision *d = context;
+    d->status = detector_decide(&d->comm->detector, d->comm->transport,
+                                d->comm->family->settings.timeout, d->name, -1);
+    return d->status == ALNICO_PENDING ? WAIT_IDLE : WAIT_DONE;
+}
+
+/* After this rank's report: waits until it is known who did not come, and latches that. */
 static void decide(alnico_comm_t comm, const char *name)
 {
-    struct backoff backoff = {.crowded = comm->crowded};
-    alnico_status_t status;
-    backoff_reset(&backoff);
-    while ((status = detector_decide(&comm->detector, comm->transport,
-                                     comm->family->settings.timeout, name, -1)) == ALNICO_PENDING)
-        backoff_pause(&backoff);
-    comm_latch(comm, status, alnico_error_detail());
+    struct decision decision = {.comm = comm, .name = name};
+    wait_until(look_for_decision, &decision, WAIT_FOREVER, comm->crowded);
+    comm_latch(comm, decision.status, alnico_error_detail());
 }
 
 /* ---- Listening ---- */

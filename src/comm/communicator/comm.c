@@ -110,18 +110,22 @@ alnico_status_t comm_health(alnico_comm_t comm)
     return comm_latched(comm);
 }
 
+static enum wait look_for_idle(void *context)
+{
+    struct engine *engine = context;
+    if (engine_is_idle(engine))
+        return WAIT_DONE;
+    if (!engine_is_threaded(engine))
+        engine_pump(engine);
+    return WAIT_IDLE;
+}
+
 void comm_settle(alnico_comm_t comm)
 {
-    struct engine *engine = comm->device->host_accessible ? NULL : comm->family->engine;
-    struct backoff backoff = {.crowded = comm->crowded};
     double timeout = comm->family->settings.timeout, most = timeout < 4 ? timeout / 4 : 1;
     int64_t end_ns = backoff_now_ns() + (int64_t)(1e9 * most);
-    backoff_reset(&backoff);
-    while (engine && !engine_is_idle(engine) && backoff_now_ns() < end_ns) {
-        if (!engine_is_threaded(engine))
-            engine_pump(engine);
-        backoff_pause(&backoff);
-    }
+    if (!comm->device->host_accessible)
+        wait_until(look_for_idle, comm->family->engine, end_ns, comm->crowded);
 }
 
 /* ---- Families ---- */
@@ -230,17 +234,18 @@ alnico_status_t comm_build(struct transport *transport, struct family *family,
 
 /* ---- The end ---- */
 
+static enum wait look_for_drained(void *context)
+{
+    alnico_comm_t comm = context;
+    struct engine *engine = comm->family->engine;
+    if (atomic_load_explicit(&comm->in_flight, memory_order_acquire) == 0)
+        return WAIT_DONE;
+    return !engine_is_threaded(engine) && engine_pump(engine) ? WAIT_MOVED : WAIT_IDLE;
+}
+
 void comm_drain(alnico_comm_t comm)
 {
-    struct engine *engine = comm->family->engine;
-    struct backoff backoff = {.crowded = comm->crowded};
-    backoff_reset(&backoff);
-    while (atomic_load_explicit(&comm->in_flight, memory_order_acquire) > 0) {
-        if (!engine_is_threaded(engine) && engine_pump(engine))
-            backoff_reset(&backoff);
-        else
-            backoff_pause(&backoff);
-    }
+    wait_until(look_for_drained, comm, WAIT_FOREVER, comm->crowded);
 }
 
 /* An error here, an abort that is to be told, or a report of another rank that this one has not

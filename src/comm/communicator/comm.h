@@ -167,6 +167,18 @@ alnico_status_t comm_allgather(alnico_comm_t comm, const char *who, const void *
 alnico_status_t comm_agree(alnico_comm_t comm, const char *who, const void *mine, void *all,
                            size_t bytes);
 
+/* All ranks learn how a step went for all of them: *status, this rank's own, becomes that of the
+ * lowest rank that failed, with "rank N: " before its detail. Errors: comm_allgather's, MEMORY. */
+alnico_status_t comm_agree_status(alnico_comm_t comm, const char *who, alnico_status_t *status);
+
+/* An allgather of the communicator's ranks as a callback; `context` is a struct comm_caller. */
+struct comm_caller {
+    alnico_comm_t comm;
+    const char *who;
+    bool failed; /* the allgather itself, the last time */
+};
+alnico_status_t comm_allgather_called(void *context, const void *mine, void *all, size_t bytes);
+
 /* The same as the first that a public call exchanges, at most AGREE_BYTES. MISMATCH on every rank,
  * which changes nothing, if they do not say the same `what`; the detail has the `who` of two. */
 enum { AGREE_BYTES = 320 };

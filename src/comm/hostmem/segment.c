@@ -39,13 +39,6 @@ struct card {
     struct descriptor_address first; /* rank 0's; no address: it failed */
 };
 
-/* What every rank says when it has connected, and last. */
-struct outcome {
-    struct mapping *mapping; /* for the other ranks of its process */
-    int32_t status;
-    char detail[244];
-};
-
 /* While a segment is made. */
 struct making {
     struct segment *out;
@@ -53,11 +46,11 @@ struct making {
     void *context;
     struct card *cards;
     struct card mine;
-    struct outcome *outcomes;
-    int leader, near;     /* the lowest rank of this process, and how many ranks it has */
-    int far;              /* other processes than rank 0's */
-    int memory, listener; /* rank 0's descriptors, or -1 */
-    int connection;       /* to rank 0, or -1 */
+    struct step_result *results; /* of connecting and then of mapping; the address: the mapping */
+    int leader, near;            /* the lowest rank of this process, and how many ranks it has */
+    int far;                     /* other processes than rank 0's */
+    int memory, listener;        /* rank 0's descriptors, or -1 */
+    int connection;              /* to rank 0, or -1 */
     double timeout;
     int64_t end_ns;
 };
@@ -141,7 +134,7 @@ static alnico_status_t serve(const struct making *m)
     return ALNICO_SUCCESS;
 }
 
-/* Before the outcome is exchanged: whoever connects too late is refused at once. */
+/* Before the ranks agree: whoever connects too late is refused at once. */
 static void stop_listening(struct making *m)
 {
     if (m->listener >= 0)
@@ -238,25 +231,10 @@ static alnico_status_t share(struct making *m)
     return ALNICO_SUCCESS;
 }
 
-/* The lowest rank that failed gives all ranks their status and detail. */
-static alnico_status_t judge(const struct outcome *all, int size)
-{
-    for (int i = 0; i < size; i++)
-        if (all[i].status != ALNICO_SUCCESS)
-            return error_set((alnico_status_t)all[i].status, "rank %d: %.*s", i,
-                             (int)sizeof all[i].detail - 1, all[i].detail);
-    return ALNICO_SUCCESS;
-}
-
-/* All ranks learn how it went for all: *status becomes everybody's. Fails if they cannot. */
 static alnico_status_t agree(struct making *m, alnico_status_t *status)
 {
-    struct outcome mine = {.mapping = m->out->mapping, .status = *status};
-    if (*status != ALNICO_SUCCESS)
-        strncpy(mine.detail, alnico_error_detail(), sizeof mine.detail - 1);
-    TRY(m->exchange(m->context, &mine, m->outcomes, sizeof mine));
-    *status = judge(m->outcomes, m->out->size);
-    return ALNICO_SUCCESS;
+    return agree_on_status(m->exchange, m->context, m->results, m->out->size, m->out->mapping,
+                           status);
 }
 
 /* The leader's mapping is that of all its ranks, or nobody's. */
@@ -268,7 +246,7 @@ static void settle(struct making *m, alnico_status_t status)
         s->mapping = NULL;
         return;
     }
-    s->mapping = m->outcomes[m->leader].mapping;
+    s->mapping = m->results[m->leader].address;
     s->members = (struct segment_member *)(void *)s->mapping->start;
     s->base = s->mapping->start + members_bytes(s->size);
 }
@@ -307,10 +285,10 @@ alnico_status_t segment_create(out_of_band_allgather *exchange, void *context, i
                        .timeout = timeout};
     process_identify(&m.mine.process);
     m.cards = calloc((size_t)size, sizeof *m.cards);
-    m.outcomes = calloc((size_t)size, sizeof *m.outcomes);
+    m.results = calloc((size_t)size, sizeof *m.results);
     out->pidfds = malloc((size_t)size * sizeof *out->pidfds);
     alnico_status_t status = ALNICO_ERROR_MEMORY;
-    if (!m.cards || !m.outcomes || !out->pidfds) {
+    if (!m.cards || !m.results || !out->pidfds) {
         error_set(status, "no memory for %d ranks", size);
         goto close_descriptors;
     }
@@ -324,7 +302,7 @@ close_descriptors:
     if (m.connection >= 0)
         close(m.connection);
     free(m.cards);
-    free(m.outcomes);
+    free(m.results);
     if (status != ALNICO_SUCCESS)
         segment_destroy(out);
     return status;

@@ -7,9 +7,7 @@
 #ifndef ALNICO_COMM_HOSTMEM_SEGMENT_H
 #define ALNICO_COMM_HOSTMEM_SEGMENT_H
 
-#include <alnico/alnico.h>
-
-#include <stdint.h>
+#include "comm/agree.h"
 
 struct mapping;
 struct segment_member;
@@ -23,11 +21,6 @@ struct segment {
     struct segment_member *members;
     _Atomic int *pidfds; /* of the other ranks' processes, opened when first asked for */
 };
-
-/* How the ranks exchange a few hundred bytes before they share memory: an allgather of `bytes` from
- * `mine` of every rank into `all`, in rank order, on the caller's thread. */
-typedef alnico_status_t out_of_band_allgather(void *context, const void *mine, void *all,
-                                              size_t bytes);
 
 /* Makes a segment of `bytes` bytes for `size` ranks (collective). Ranks that are threads of one
  * process share one mapping. Waits for `timeout` seconds at most, besides what `exchange` waits, and

@@ -273,32 +273,26 @@ static void op_prepare(struct engine_operation *o, const struct call *call)
 
 /* ---- Starting and waiting ---- */
 
-/* On the caller's thread, to the end. Other communicators' operations of an engine without a thread
- * go on meanwhile: another rank may have to finish them before it comes here. */
-static alnico_status_t run(struct engine_operation *o)
+/* One step of an operation that its caller runs. Other communicators' operations of an engine
+ * without a thread go on meanwhile: another rank may have to finish them before it comes here. */
+static enum wait look_for_end(void *context)
 {
+    struct engine_operation *o = context;
     struct engine *engine = o->comm->family->engine;
-    struct backoff backoff = {.crowded = o->comm->crowded};
-    backoff_reset(&backoff);
-    for (;;) {
-        bool moved = false;
-        alnico_status_t status = engine_operation_poll(&o->op, &moved);
-        if (status != ALNICO_PENDING)
-            return status;
-        if (!moved && !engine_is_threaded(engine))
-            moved = engine_pump(engine);
-        if (moved)
-            backoff_reset(&backoff);
-        else
-            backoff_pause(&backoff);
-    }
+    bool moved = false;
+    o->ended = engine_operation_poll(&o->op, &moved);
+    if (o->ended != ALNICO_PENDING)
+        return WAIT_DONE;
+    if (!moved && !engine_is_threaded(engine))
+        moved = engine_pump(engine);
+    return moved ? WAIT_MOVED : WAIT_IDLE;
 }
 
 static alnico_status_t run_directly(struct engine_operation *o)
 {
-    alnico_status_t status = run(o);
+    wait_until(look_for_end, o, WAIT_FOREVER, o->comm->crowded);
     engine_operation_put_back(o);
-    return status;
+    return o->ended;
 }
 
 /* Gives the operation to the engine, between its gates. On failure it is spare again. */
@@ -352,23 +346,24 @@ static void attend(struct engine_operation *o)
         engine_leave(engine);
 }
 
+static enum wait look_for_retired(void *context)
+{
+    const struct engine_operation *o = context;
+    struct engine *engine = o->comm->family->engine;
+    if (is_retired(o))
+        return WAIT_DONE;
+    return !engine_is_threaded(engine) && engine_pump(engine) ? WAIT_MOVED : WAIT_IDLE;
+}
+
 /* Blocks until the operation has retired. */
 static alnico_status_t await(struct engine_operation *o)
 {
-    struct engine *engine = o->comm->family->engine;
-    if (engine_is_threaded(engine)) {
+    if (engine_is_threaded(o->comm->family->engine)) {
         attend(o);
         if (!is_retired(o))
             gate_wait(&o->done);
     }
-    struct backoff backoff = {.crowded = o->comm->crowded};
-    backoff_reset(&backoff);
-    while (!is_retired(o)) {
-        if (!engine_is_threaded(engine) && engine_pump(engine))
-            backoff_reset(&backoff);
-        else
-            backoff_pause(&backoff);
-    }
+    wait_until(look_for_retired, o, WAIT_FOREVER, o->comm->crowded);
     return o->ended;
 }
 

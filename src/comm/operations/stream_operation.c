@@ -194,24 +194,34 @@ static bool is_hopeless(alnico_comm_t comm, double waited)
            (waited > detector_patience(timeout) && comm_warned(comm));
 }
 
+struct event_wait {
+    alnico_comm_t comm;
+    struct device_event *event;
+    int64_t start_ns;
+    unsigned polls;
+    bool aborted;
+};
+
+static enum wait look_for_event(void *context)
+{
+    struct event_wait *w = context;
+    if (w->comm->device->event_complete(w->event))
+        return WAIT_DONE;
+    if (++w->polls % POLLS_PER_LOOK || w->aborted)
+        return WAIT_IDLE;
+    double waited = 1e-9 * (double)(backoff_now_ns() - w->start_ns);
+    w->aborted = is_hopeless(w->comm, waited);
+    if (w->aborted)
+        comm_give_up(w->comm, waited);
+    return WAIT_IDLE;
+}
+
 /* A backend's kernels may wait for other ranks without end. They are aborted some time after the
  * deadline, or when the communicator has failed in another way. */
 static alnico_status_t wait_for(alnico_comm_t comm, struct device_event *event)
 {
-    struct backoff backoff = {.crowded = comm->crowded};
-    int64_t start_ns = backoff_now_ns();
-    unsigned polls = 0;
-    bool gave_up = false;
-    backoff_reset(&backoff);
-    while (!comm->device->event_complete(event)) {
-        if (++polls % POLLS_PER_LOOK == 0 && !gave_up) {
-            double waited = 1e-9 * (double)(backoff_now_ns() - start_ns);
-            gave_up = is_hopeless(comm, waited);
-            if (gave_up)
-                comm_give_up(comm, waited);
-        }
-        backoff_pause(&backoff);
-    }
+    struct event_wait wait = {.comm = comm, .event = event, .start_ns = backoff_now_ns()};
+    wait_until(look_for_event, &wait, WAIT_FOREVER, comm->crowded);
     return outcome(comm, event);
 }
 

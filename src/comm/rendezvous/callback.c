@@ -211,20 +211,6 @@ static alnico_status_t check_mpi(MPI_Comm comm, const char *who)
     return ALNICO_SUCCESS;
 }
 
-struct leaving {
-    alnico_comm_t comm;
-    const char *who;
-    bool failed; /* the exchange */
-};
-
-static alnico_status_t exchange_over_mpi(void *context, const void *mine, void *all, size_t bytes)
-{
-    struct leaving *l = context;
-    alnico_status_t status = comm_allgather(l->comm, l->who, mine, all, bytes);
-    l->failed = status != ALNICO_SUCCESS;
-    return status;
-}
-
 /* Threads keep the rules that MPI was initialised with, so that they do not depend on where ranks
  * are. */
 alnico_status_t comm_leave_mpi(alnico_comm_t comm, const char *who)
@@ -234,13 +220,13 @@ alnico_status_t comm_leave_mpi(alnico_comm_t comm, const char *who)
     if (strcmp(mpi->ops->name, "mpi") != 0 || settings->over_mpi || comm->hosts > 1 ||
         comm->size < 2 || !comm->device->host_accessible)
         return ALNICO_SUCCESS;
-    struct leaving l = {.comm = comm, .who = who};
+    struct comm_caller caller = {.comm = comm, .who = who};
     struct shm_options options = {
         .timeout = settings->timeout, .read_from = SHM_READ_FROM, .learns = true};
-    alnico_status_t status =
-        transport_shm_create(exchange_over_mpi, &l, comm->rank, comm->size, &options, &shm);
+    alnico_status_t status = transport_shm_create(comm_allgather_called, &caller, comm->rank,
+                                                  comm->size, &options, &shm);
     bool refused = segment_is_refused(status);
-    if (l.failed || (status != ALNICO_SUCCESS && !refused))
+    if (caller.failed || (status != ALNICO_SUCCESS && !refused))
         return status;
     if (refused) {
         log_write(LOG_INFO,

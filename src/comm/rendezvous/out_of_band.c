@@ -1,6 +1,7 @@
 /* What ranks tell each other when a communicator is made or set: an allgather and a broadcast over
  * its transport, each with a deadline that names who did not come, sooner where a process has
  * ended. On the caller's thread. */
+#include "comm/agree.h"
 #include "comm/communicator/comm.h"
 
 #include "base/status.h"
@@ -146,6 +147,26 @@ alnico_status_t comm_agree(alnico_comm_t comm, const char *who, const void *mine
     if (status != ALNICO_SUCCESS)
         comm_latch(comm, status, alnico_error_detail());
     return status;
+}
+
+alnico_status_t comm_allgather_called(void *context, const void *mine, void *all, size_t bytes)
+{
+    struct comm_caller *caller = context;
+    alnico_status_t status = comm_allgather(caller->comm, caller->who, mine, all, bytes);
+    caller->failed = status != ALNICO_SUCCESS;
+    return status;
+}
+
+alnico_status_t comm_agree_status(alnico_comm_t comm, const char *who, alnico_status_t *status)
+{
+    struct comm_caller caller = {.comm = comm, .who = who};
+    struct step_result *all = malloc((size_t)comm->size * sizeof *all);
+    if (!all)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
+    alnico_status_t agreed =
+        agree_on_status(comm_allgather_called, &caller, all, comm->size, NULL, status);
+    free(all);
+    return agreed;
 }
 
 /* ---- The first exchange of a public call ---- */

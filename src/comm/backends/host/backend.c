@@ -296,15 +296,10 @@ static alnico_status_t host_attach(alnico_comm_t comm, const char *who)
         status = pieces_create(comm->staging, &comm->pieces);
     if (status != ALNICO_SUCCESS)
         log_write(LOG_WARNING, "%s: no messages through the host: %s", who, alnico_error_detail());
-    char mine = status == ALNICO_SUCCESS, *all = malloc((size_t)comm->size);
-    if (!all)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
-    status = comm_allgather(comm, who, &mine, all, sizeof mine);
-    for (int i = 0; i < comm->size && status == ALNICO_SUCCESS; i++)
-        if (!all[i])
-            forget_memory(comm);
-    free(all);
-    return status;
+    TRY(comm_agree_status(comm, who, &status));
+    if (status != ALNICO_SUCCESS)
+        forget_memory(comm);
+    return ALNICO_SUCCESS;
 }
 
 static void host_detach(alnico_comm_t comm)
