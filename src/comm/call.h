@@ -130,6 +130,16 @@ size_t call_bytes(const struct call *call, int size);
 enum { CALL_LISTS = 4 };
 void call_keep_lists(struct call *call, size_t *lists, int size);
 
+/* What the call is, in one number, equal on all ranks: ranks tell by it, modulo the prime
+ * CALL_SIGNATURES or fewer, that others call something else. `count` is what all know of its
+ * counts. */
+enum { CALL_SIGNATURES = 65521 };
+static inline uint64_t call_signature(const struct call *call, uint64_t count)
+{
+    return count + 7919 * (uint64_t)call->type + 104729 * (uint64_t)call->op +
+           1299709 * (uint64_t)call->collective + 15485863 * (uint64_t)call->root;
+}
+
 /* "reduce of 10 elements of float32, sum, root 3"; returns `text`. */
 const char *call_describe(const struct call *call, char *text, size_t bytes);
 

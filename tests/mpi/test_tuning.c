@@ -54,12 +54,12 @@ static uint64_t reduce(alnico_comm_t comm, float *recv)
     for (int i = 0; i < COUNT; i++)
         send[i] = (float)rand_r(&state) / (float)(1 + rand_r(&state) % 1000);
     memset(recv, 0xFF, BYTES);
-    uint64_t before = comm->next_turn;
+    uint64_t before = comm->next_chunk;
     REQUIRE_STATUS(alnico_allreduce(send, recv, COUNT, ALNICO_FLOAT32, ALNICO_SUM, comm),
                    ALNICO_SUCCESS);
     for (int i = 0; i < COUNT; i++)
         REQUIRE(recv[i] >= 0);
-    return comm->next_turn - before;
+    return comm->next_chunk - before;
 }
 
 static void require_step(alnico_comm_t comm, size_t bytes, const char *name, size_t chunk_bytes)

@@ -56,7 +56,7 @@ void comm_listen(alnico_comm_t comm)
 {
     BACKEND_EACH(backend, comm, listen)
     backend->listen(comm);
-    if (comm->messages == 0 || atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
+    if (comm->messages.taken == 0 || atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
         !detector_finds_failure(&comm->detector, comm->transport))
         return;
     char name[64];

@@ -10,6 +10,7 @@
 #include "device/topology.h"
 #include "progress/pool.h"
 #include "progress/progress.h"
+#include "progress/tickets.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,7 +34,6 @@ struct latch {
 
 struct engine_operation;
 struct staging;
-struct pieces;
 struct peer_state;
 struct peer_cuda_state;
 struct shared_state;
@@ -81,8 +81,8 @@ struct alnico_comm {
 
     struct tuning_steps tuning; /* what the table says for these ranks */
     struct forced forced[COLLECTIVES];
-    uint64_t sequence;  /* operations called so far */
-    uint64_t next_turn; /* of their chunks: what the host backend's tags are made of */
+    uint64_t sequence;   /* operations called so far */
+    uint64_t next_chunk; /* number of their chunks: what the host backend's tags are made of */
 
     /* Of the backends that these are called after; NULL: cannot work here. */
     struct peer_state *peer;
@@ -96,14 +96,11 @@ struct alnico_comm {
     struct group group;
 
     struct lane lane, messages_lane;
-    uint64_t messages; /* operations of messages called so far, and ... */
-    /* ... how many have posted theirs: in the order of the calls. */
-    _Atomic uint64_t messages_begun;
-    atomic_int in_flight; /* submitted to the engine and not retired */
+    struct tickets messages; /* of operations of messages, which post in the order of the calls */
+    atomic_int in_flight;    /* submitted to the engine and not retired */
     /* The host backend's operations: a queue of those not yet free again, and those free. */
     struct engine_operation *issued, *issued_last, *spare;
     struct staging *staging; /* the host backend's; NULL where the host reaches the buffers */
-    struct pieces *pieces;   /* of the long message that has the staging's chunks */
 
     atomic_bool aborted;
     struct latch latch;

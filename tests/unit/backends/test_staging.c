@@ -1,7 +1,7 @@
 /* Messages of a device whose memory the host does not reach, on a device made of the CPU's streams:
  * its addresses are not the host's, so that whatever loads or stores there by itself crashes. And
  * the ring of pinned memory. */
-#include "comm/backends/host/staging.h"
+#include "progress/staging.h"
 
 #include "base/status.h"
 #include "comm/algorithms/algorithm.h"

@@ -10,10 +10,9 @@
  * have written some chunks of it.
  */
 #include "comm/backends/host/messages.h"
-#include "comm/backends/host/pieces.h"
-#include "comm/backends/host/pipeline.h"
-#include "comm/backends/host/staging.h"
 #include "comm/operations/engine_operation.h"
+#include "comm/operations/pipeline.h"
+#include "progress/staging.h"
 
 #include "base/datatype.h"
 #include "base/log.h"
@@ -42,9 +41,7 @@ struct host_op {
     struct stage landing;       /* of the result's copy */
     bool lands;
 
-    unsigned turn;  /* of a long message, at the chunks */
-    bool in_pieces; /* of which the pipeline is the description only */
-    bool begun;     /* the pieces are this one's */
+    uint64_t ticket; /* of a long message, for the chunks */
 };
 
 /* What a rank reads and writes of a short message, which has no gaps. */
@@ -84,8 +81,8 @@ static void leave_staging(struct host_op *op)
     struct staging *staging = op->operation.comm->staging;
     if (op->way == WAY_SHORT || op->way == WAY_SHORT_LATER)
         staging_give(staging, op->region);
-    if (op->way == WAY_LONG && staging->served == op->turn)
-        staging->served++;
+    if (op->way == WAY_LONG && tickets_is_served(&staging->tickets, op->ticket))
+        tickets_next(&staging->tickets);
 }
 
 /* In the order of the calls: were two ranks to serve two messages in different orders, both would
@@ -93,24 +90,13 @@ static void leave_staging(struct host_op *op)
 static bool host_may_run(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
-    return op->way != WAY_LONG || op->turn == h->comm->staging->served;
-}
-
-static alnico_status_t advance(struct host_op *op, bool *moved)
-{
-    struct pieces *pieces = op->operation.comm->pieces;
-    if (!op->in_pieces)
-        return pipeline_poll(&op->pipeline, moved);
-    if (!op->begun)
-        pieces_begin(pieces, &op->pipeline);
-    op->begun = true;
-    return pieces_poll(pieces, moved);
+    return op->way != WAY_LONG || tickets_is_served(&h->comm->staging->tickets, op->ticket);
 }
 
 static alnico_status_t host_poll(struct engine_operation *h, bool *moved)
 {
     struct host_op *op = (struct host_op *)h;
-    TRY(op->lands ? ALNICO_SUCCESS : advance(op, moved));
+    TRY(op->lands ? ALNICO_SUCCESS : pipeline_poll(&op->pipeline, moved));
     if (op->way == WAY_SHORT_LATER)
         TRY(land(op, moved));
     leave_staging(op);
@@ -120,8 +106,6 @@ static alnico_status_t host_poll(struct engine_operation *h, bool *moved)
 static void host_cancel(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
-    if (op->begun)
-        pieces_cancel(h->comm->pieces);
     pipeline_cancel(&op->pipeline);
     if (op->failed)
         h->comm->device->flag_raise(op->failed, 1);
@@ -212,7 +196,7 @@ static alnico_status_t choose_way(struct host_op *op, const struct call *call, b
     struct pipeline *p = &op->pipeline;
     op->operation.call = *call;
     op->way = WAY_DIRECT;
-    op->lands = op->begun = false;
+    op->lands = false;
     p->call = *call;
     p->staging = NULL;
     if (op->operation.comm->device->host_accessible)
@@ -226,7 +210,7 @@ static alnico_status_t choose_way(struct host_op *op, const struct call *call, b
     }
     op->way = WAY_LONG;
     p->staging = op->operation.comm->staging;
-    op->turn = p->staging->turns++;
+    op->ticket = tickets_take(&p->staging->tickets);
     return ALNICO_SUCCESS;
 }
 
@@ -234,7 +218,7 @@ static alnico_status_t choose_way(struct host_op *op, const struct call *call, b
 static void forget_staging(struct host_op *op)
 {
     if (op->way == WAY_LONG)
-        op->operation.comm->staging->turns--;
+        tickets_give_back(&op->operation.comm->staging->tickets);
     else
         leave_staging(op);
 }
@@ -247,10 +231,9 @@ static void begin(struct host_op *op, const struct choice *choice)
     p->chunk_bytes = choice->chunk_bytes;
     p->transport = comm->transport;
     p->pool = &comm->family->pool;
-    p->turn = comm->next_turn;
+    p->number = (uint32_t)comm->next_chunk;
     pipeline_begin(p);
-    op->in_pieces = pieces_suit(p);
-    comm->next_turn += p->turns;
+    comm->next_chunk += p->numbers;
 }
 
 static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
@@ -278,11 +261,9 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
 
 /* ---- The communicator ---- */
 
-static void forget_memory(alnico_comm_t comm)
+static void host_detach(alnico_comm_t comm)
 {
-    pieces_destroy(comm->pieces);
     staging_destroy(comm->staging);
-    comm->pieces = NULL;
     comm->staging = NULL;
 }
 
@@ -292,19 +273,12 @@ static alnico_status_t host_attach(alnico_comm_t comm, const char *who)
     if (comm->device->host_accessible || !comm->transport->concurrent)
         return ALNICO_SUCCESS;
     alnico_status_t status = staging_create(comm->device, &comm->staging);
-    if (status == ALNICO_SUCCESS)
-        status = pieces_create(comm->staging, &comm->pieces);
     if (status != ALNICO_SUCCESS)
         log_write(LOG_WARNING, "%s: no messages through the host: %s", who, alnico_error_detail());
     TRY(comm_agree_status(comm, who, &status));
     if (status != ALNICO_SUCCESS)
-        forget_memory(comm);
+        host_detach(comm);
     return ALNICO_SUCCESS;
-}
-
-static void host_detach(alnico_comm_t comm)
-{
-    forget_memory(comm);
 }
 
 /* Whether what is never cut is short enough for one message, and for one chunk of staging. */

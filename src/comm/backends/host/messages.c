@@ -11,9 +11,9 @@
 #include "comm/backends/host/messages.h"
 
 #include "base/status.h"
-#include "comm/backends/host/staging.h"
 #include "comm/operations/engine_operation.h"
 #include "comm/operations/rounds.h"
+#include "progress/staging.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,14 +97,14 @@ static alnico_status_t land(struct message_op *op, bool *moved)
 static alnico_status_t messages_poll(struct engine_operation *h, bool *moved)
 {
     struct message_op *op = (struct message_op *)h;
-    _Atomic uint64_t *begun = &h->comm->messages_begun;
+    struct tickets *tickets = &h->comm->messages;
     if (op->lands)
         return land(op, moved);
-    if (!op->posted && atomic_load_explicit(begun, memory_order_acquire) != op->ticket)
+    if (!op->posted && !tickets_is_served(tickets, op->ticket))
         return ALNICO_PENDING;
     alnico_status_t status = rounds_poll(&op->rounds, moved);
     if (!op->posted)
-        atomic_store_explicit(begun, op->ticket + 1, memory_order_release);
+        tickets_next(tickets);
     op->posted = true;
     if (status == ALNICO_ERROR_MISMATCH)
         return tell_sizes(op);
@@ -311,6 +311,6 @@ alnico_status_t messages_start(alnico_comm_t comm, const struct call *call,
         engine_operation_put_back(&op->operation);
         return status;
     }
-    op->ticket = comm->messages++;
+    op->ticket = tickets_take(&comm->messages);
     return engine_operation_start(&op->operation, call, request);
 }

@@ -6,10 +6,10 @@
  */
 #include "base/log.h"
 #include "base/status.h"
-#include "comm/backends/host/pipeline.h"
 #include "comm/backends/peer/peer.h"
 #include "comm/hostmem/segment.h"
 #include "comm/operations/engine_operation.h"
+#include "comm/operations/pipeline.h"
 
 #include <stdlib.h>
 
@@ -19,8 +19,7 @@ enum { REST_CHUNK_BYTES = 16 << 20 }; /* the fewer copies the kernel makes, the 
 struct peer_state {
     struct segment segment;
     struct peer *peer;
-    uint64_t tickets;         /* given out, in call order */
-    _Atomic uint64_t serving; /* the ticket whose turn it is */
+    struct tickets tickets; /* for the area */
 };
 
 struct peer_op {
@@ -34,22 +33,16 @@ struct peer_op {
     struct pipeline rest;
 };
 
-static uint64_t serving_now(const struct peer_op *op)
-{
-    return atomic_load_explicit(&op->operation.comm->peer->serving, memory_order_acquire);
-}
-
-/* In its turn, which then is the next one's. */
 static alnico_status_t poll_run(struct peer_op *op, bool *moved)
 {
-    struct peer_state *state = op->operation.comm->peer;
-    uint64_t serving = serving_now(op);
-    if (serving != op->ticket)
-        return serving > op->ticket ? ALNICO_SUCCESS : ALNICO_PENDING;
-    alnico_status_t status = peer_poll(&op->run, moved);
-    if (status == ALNICO_SUCCESS)
-        atomic_store_explicit(&state->serving, op->ticket + 1, memory_order_release);
-    return status;
+    struct tickets *tickets = &op->operation.comm->peer->tickets;
+    if (tickets_is_queued(tickets, op->ticket))
+        return ALNICO_PENDING;
+    if (!tickets_is_served(tickets, op->ticket))
+        return ALNICO_SUCCESS;
+    TRY(peer_poll(&op->run, moved));
+    tickets_next(tickets);
+    return ALNICO_SUCCESS;
 }
 
 static alnico_status_t peer_op_poll(struct engine_operation *h, bool *moved)
@@ -65,7 +58,7 @@ static alnico_status_t peer_op_poll(struct engine_operation *h, bool *moved)
 static bool peer_op_is_queued(struct engine_operation *h)
 {
     const struct peer_op *op = (struct peer_op *)h;
-    return serving_now(op) < op->ticket;
+    return tickets_is_queued(&h->comm->peer->tickets, op->ticket);
 }
 
 static void peer_op_cancel(struct engine_operation *h)
@@ -103,7 +96,7 @@ static const struct algorithm *rest_algorithm(const struct call *call)
                                                  : &algorithm_alltoall_pairwise;
 }
 
-static void begin_rest(struct peer_op *op, uint64_t turn)
+static void begin_rest(struct peer_op *op)
 {
     alnico_comm_t comm = op->operation.comm;
     struct pipeline *p = &op->rest;
@@ -112,11 +105,11 @@ static void begin_rest(struct peer_op *op, uint64_t turn)
     p->chunk_bytes = chunk ? chunk : REST_CHUNK_BYTES;
     p->transport = comm->transport;
     p->pool = &comm->family->pool;
-    p->turn = (uint32_t)turn;
+    p->number = (uint32_t)comm->next_chunk;
     pipeline_begin(p);
 }
 
-/* All ranks count a turn of messages, whether they have any or not. */
+/* All ranks count one chunk of messages, whether they have any or not. */
 static alnico_status_t plan_rest(struct peer_op *op)
 {
     alnico_comm_t comm = op->operation.comm;
@@ -129,8 +122,8 @@ static alnico_status_t plan_rest(struct peer_op *op)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for the counts of %d ranks", comm->size);
     op->has_rest = peer_rest(&op->run, &op->rest.call, op->rest_lists);
     if (op->has_rest)
-        begin_rest(op, comm->next_turn);
-    comm->next_turn++;
+        begin_rest(op);
+    comm->next_chunk++;
     return ALNICO_SUCCESS;
 }
 
@@ -153,7 +146,7 @@ static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
         engine_operation_put_back(&op->operation);
         return status;
     }
-    op->ticket = comm->peer->tickets++;
+    op->ticket = tickets_take(&comm->peer->tickets);
     return engine_operation_start(&op->operation, &kept, request);
 }
 

@@ -8,10 +8,11 @@
  * then does so before it writes the next input there. Long messages go through a few chunks, which
  * one operation has at a time; streams of the library's copy.
  */
-#ifndef ALNICO_COMM_BACKENDS_HOST_STAGING_H
-#define ALNICO_COMM_BACKENDS_HOST_STAGING_H
+#ifndef ALNICO_PROGRESS_STAGING_H
+#define ALNICO_PROGRESS_STAGING_H
 
 #include "progress/gate.h"
+#include "progress/tickets.h"
 
 #include <stdatomic.h>
 
@@ -46,12 +47,10 @@ struct staging {
     unsigned oldest, next;
     size_t head; /* where the next region begins */
 
-    unsigned turns; /* operations that were given the chunks, or wait for them; the same thread's */
-
-    /* Chunks: only who polls the communicator's operations. */
+    /* Chunks: only who polls the communicator's operations, for the one whose ticket is served. */
+    struct tickets tickets;
     struct stage stages[STAGING_CHUNKS];
-    unsigned served; /* operations that had them: in the order of the calls, on every rank */
-    void *out, *in;  /* streams of the copies to the host and from it */
+    void *out, *in; /* streams of the copies to the host and from it */
 };
 
 /* On the current device. Errors: MEMORY, and the device's. */

@@ -1,14 +1,14 @@
-/* A call cut into independent chunks, an executor each, a few in flight, so that one is reduced
- * while others are on their way. Where there are several blocks, a chunk is a part of each. The
- * host backend polls it. Where the host does not reach the buffers, a chunk is copied to pinned
- * memory first and back in the end, by streams of the library's. */
-#ifndef ALNICO_COMM_BACKENDS_HOST_PIPELINE_H
-#define ALNICO_COMM_BACKENDS_HOST_PIPELINE_H
+/* The pipeline: a call cut into independent chunks, each with an executor of its own, a few in flight,
+ * so that one is reduced while others are on their way. Of several blocks a chunk has a part of each.
+ * Where the host does not reach the buffers, streams of the library's copy a chunk to pinned memory
+ * first and back in the end. Backends poll it as part of an operation. */
+#ifndef ALNICO_COMM_OPERATIONS_PIPELINE_H
+#define ALNICO_COMM_OPERATIONS_PIPELINE_H
 
-#include "comm/backends/host/staging.h"
 #include "comm/call.h"
 #include "comm/operations/rounds.h"
 #include "progress/pool.h"
+#include "progress/staging.h"
 
 enum {
     CHUNKS_IN_FLIGHT = 3,
@@ -37,12 +37,14 @@ struct pipeline {
     /* NULL: the host reaches the buffers; otherwise the pipeline owns its chunks. */
     struct staging *staging;
     struct pool *pool; /* of the host's memory */
-    uint32_t turn;     /* of the first chunk among all chunks of the communicator */
+    uint32_t number;   /* of the first chunk among all chunks of the communicator */
 
     size_t chunk_count; /* elements of a whole chunk */
     size_t chunks, begun, finished;
-    size_t turns; /* by which the next call's is later, on all ranks */
-    int window;   /* chunks in flight */
+    size_t numbers;    /* that the call takes, on all ranks */
+    size_t part_count; /* elements of a part, where chunks are reduced in parts; 0: they are not */
+    struct pipeline *parts; /* one for each chunk in flight; NULL while there is none */
+    int window;             /* chunks in flight */
     uint32_t signature;
     struct side reads, writes; /* the call's, on this rank */
     bool shadows;              /* the rounds read a copy of what is sent */

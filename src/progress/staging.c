@@ -1,5 +1,5 @@
 /* Pinned memory of a communicator: see staging.h for who may call what. */
-#include "comm/backends/host/staging.h"
+#include "progress/staging.h"
 
 #include "base/status.h"
 #include "device/backoff.h"

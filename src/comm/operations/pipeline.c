@@ -1,48 +1,40 @@
-/* Chunks from the cut to the finished result. Where an average is asked for, floats are scaled
- * before they are sent and integers are divided as they are finished, while the chunk is in the
- * cache. All arithmetic is the CPU's, on memory that the host reaches. */
-#include "comm/backends/host/pipeline.h"
+/* The pipeline: cuts a call, runs each chunk's rounds, scales averages. Floats are divided before they
+ * are sent and integers as they are finished, while the chunk is in the cache. All arithmetic is the
+ * CPU's, on memory that the host reaches. Called by whoever polls the operation. */
+#include "comm/operations/pipeline.h"
 
 #include "base/datatype.h"
 #include "base/status.h"
 
-enum {
-    SIGNATURES = 65521, /* prime: how many kinds of call the tags tell apart, ... */
-    FEW_SIGNATURES = 31 /* ... and where the transport has few tags */
-};
+enum { FEW_SIGNATURES = 31 /* where the transport has few tags */ };
 
 /* ---- Tags ---- */
 
-/* A chunk's messages carry its turn among the communicator's chunks, and what the call looks like:
- * ranks that call different things do not match each other's messages, and find out at the
- * deadline. */
+/* A tag carries the chunk's number among the communicator's chunks, and the call's signature: ranks
+ * that call different things do not match each other's messages, and find out at the deadline. */
 static uint32_t signatures(const struct transport *transport)
 {
-    return transport->tags > 256 * SIGNATURES ? SIGNATURES : FEW_SIGNATURES;
+    return transport->tags > 256 * CALL_SIGNATURES ? CALL_SIGNATURES : FEW_SIGNATURES;
 }
 
-/* Of what is equal on all ranks. */
 static uint32_t signature_of(const struct pipeline *p)
 {
-    const struct call *call = &p->call;
-    size_t count = call_is_vector(call) ? 0 : call->count;
-    size_t kind = count + 7919 * (size_t)call->type + 104729 * (size_t)call->op +
-                  1299709 * (size_t)call->collective + 15485863 * (size_t)call->root;
-    return (uint32_t)(kind % signatures(p->transport));
+    size_t count = call_is_vector(&p->call) ? 0 : p->call.count;
+    return (uint32_t)(call_signature(&p->call, count) % signatures(p->transport));
 }
 
-/* Where ranks do not know into how many chunks others cut the call, it has one turn, and what it
- * looks like counts the chunks; those that are in flight are fewer than the kinds. */
+/* Where ranks do not know into how many chunks others cut the call, it takes one number, and the
+ * signature counts the chunks; those in flight are fewer than the signatures. */
 static uint32_t chunk_tag(const struct pipeline *p, size_t index)
 {
     uint32_t kinds = signatures(p->transport),
-             turns = (p->transport->tags - TAG_OPERATIONS) / kinds, kind = p->signature;
-    size_t turn = p->turn;
+             numbers = (p->transport->tags - TAG_OPERATIONS) / kinds, kind = p->signature;
+    size_t number = p->number;
     if (call_is_even(&p->call))
-        turn += index;
+        number += index;
     else
         kind = (uint32_t)((kind + index) % kinds);
-    return TAG_OPERATIONS + (uint32_t)(turn % turns) * kinds + kind;
+    return TAG_OPERATIONS + (uint32_t)(number % numbers) * kinds + kind;
 }
 
 /* ---- The blocks of one chunk ---- */
@@ -136,26 +128,30 @@ static bool scales(const struct pipeline *p)
            p->transport->size > 1;
 }
 
-/* From where the user's blocks are to where the rounds read them. */
-static alnico_status_t fill_shadow(struct pipeline *p, const struct chunk *c)
+typedef alnico_status_t copy_block(struct pipeline *p, char *user, char *packed, size_t count);
+
+/* Copies each of a chunk's blocks between the user's side, which begins at `user`, and the chunk's. */
+static alnico_status_t copy_blocks(struct pipeline *p, const struct side *users, char *user,
+                                   const struct side *parts, char *packed, copy_block *copy)
 {
-    const struct rounds *r = &c->rounds;
     size_t bytes = datatype_bytes(p->call.type);
-    const char *from = (const char *)p->call.send + c->at * bytes;
-    struct walk to = {0};
-    int b = 0;
-    SIDE_EACH(block, &p->reads)
-    {
-        side_block(&c->reads, b++, &to);
-        char *target = r->buffer[BUFFER_SEND] + to.at * bytes;
-        const char *source = from + block.at * bytes;
-        if (to.count == 0)
-            continue;
-        TRY(scales(p) ? r->device->divide(target, source, to.count, p->call.type,
-                                          p->transport->size, NULL)
-                      : r->device->copy(target, source, to.count * bytes, NULL));
-    }
+    struct walk from = {0}, to = {0};
+    for (int b = 0; side_block(users, b, &from) && side_block(parts, b, &to); b++)
+        if (to.count)
+            TRY(copy(p, user + from.at * bytes, packed + to.at * bytes, to.count));
     return ALNICO_SUCCESS;
+}
+
+static char *user_at(const struct pipeline *p, const void *buffer, const struct chunk *c)
+{
+    return buffer ? (char *)buffer + c->at * datatype_bytes(p->call.type) : NULL;
+}
+
+static alnico_status_t copy_to_shadow(struct pipeline *p, char *user, char *packed, size_t count)
+{
+    if (scales(p))
+        return device_cpu.divide(packed, user, count, p->call.type, p->transport->size, NULL);
+    return device_cpu.copy(packed, user, count * datatype_bytes(p->call.type), NULL);
 }
 
 /* RECV becomes a copy of the input. One rank's is as it is: dividing would change the bits of a
@@ -180,7 +176,8 @@ static alnico_status_t copy_input(struct pipeline *p, const struct chunk *c)
     if (p->call.collective == ALNICO_ALLREDUCE)
         return copy_vector(p, c);
     if (p->shadows)
-        return fill_shadow(p, c);
+        return copy_blocks(p, &p->reads, user_at(p, p->call.send, c), &c->reads, send,
+                           copy_to_shadow);
     if (!p->staging || !scales(p))
         return ALNICO_SUCCESS;
     return r->device->divide(send, send, side_extent(&c->reads), p->call.type, p->transport->size,
@@ -241,6 +238,22 @@ static void give_scratch(struct pipeline *p, struct chunk *c)
     give_lists(p, c);
 }
 
+/* Pipelines for the parts of as many chunks as are in flight. */
+static alnico_status_t take_parts(struct pipeline *p)
+{
+    void *parts = p->parts;
+    if (!parts)
+        TRY(pool_take(p->pool, STAGING_CHUNKS * sizeof *p->parts, &parts));
+    p->parts = parts;
+    return ALNICO_SUCCESS;
+}
+
+static void give_parts(struct pipeline *p)
+{
+    pool_give(p->pool, p->parts, STAGING_CHUNKS * sizeof *p->parts);
+    p->parts = NULL;
+}
+
 static struct stage *stage_of(struct pipeline *p, const struct chunk *c)
 {
     return &p->staging->stages[c - p->chunk];
@@ -252,25 +265,19 @@ static bool is_one_buffer(const struct call *call)
     return call->collective == ALNICO_ALLREDUCE || call->collective == ALNICO_BROADCAST;
 }
 
-static char *buffer_at(const void *buffer, size_t bytes)
-{
-    return buffer ? (char *)buffer + bytes : NULL;
-}
-
 /* The rounds run on the host's memory: the buffers themselves, or the chunk's stage. */
 static void place_buffers(struct pipeline *p, struct chunk *c)
 {
     const struct call *call = &p->call;
-    size_t bytes = datatype_bytes(call->type);
     char **buffer = c->rounds.buffer;
     if (!p->staging) {
-        buffer[BUFFER_SEND] = buffer_at(call->send, c->at * bytes);
-        buffer[BUFFER_RECV] = buffer_at(call->recv, c->at * bytes);
+        buffer[BUFFER_SEND] = user_at(p, call->send, c);
+        buffer[BUFFER_RECV] = user_at(p, call->recv, c);
         return;
     }
     buffer[BUFFER_SEND] = buffer[BUFFER_RECV] = stage_of(p, c)->memory;
     if (!is_one_buffer(call))
-        buffer[BUFFER_RECV] += in_lines(side_extent(&c->reads) * bytes);
+        buffer[BUFFER_RECV] += in_lines(side_extent(&c->reads) * datatype_bytes(call->type));
 }
 
 static alnico_status_t begin_chunk(struct pipeline *p, struct chunk *c)
@@ -288,7 +295,7 @@ static alnico_status_t begin_chunk(struct pipeline *p, struct chunk *c)
     r->type = call->type;
     r->op = call->op;
     place_buffers(p, c);
-    alnico_status_t status = take_scratch(p, c);
+    alnico_status_t status = p->part_count ? take_parts(p) : take_scratch(p, c);
     if (status != ALNICO_SUCCESS) {
         give_lists(p, c);
         return status;
@@ -299,51 +306,72 @@ static alnico_status_t begin_chunk(struct pipeline *p, struct chunk *c)
     return p->staging ? ALNICO_SUCCESS : copy_input(p, c);
 }
 
-/* ---- The copies of a chunk ---- */
+/* ---- A chunk in parts ---- */
 
-static alnico_status_t enqueue_out(struct pipeline *p, struct chunk *c)
+static struct pipeline *parts_of(const struct pipeline *p, const struct chunk *c)
 {
-    size_t bytes = datatype_bytes(p->call.type);
-    const char *from = (const char *)p->call.send + c->at * bytes;
-    struct walk to = {0};
-    int b = 0;
-    SIDE_EACH(block, &p->reads)
-    {
-        side_block(&c->reads, b++, &to);
-        if (to.count)
-            TRY(stage_enqueue(p->staging, c->rounds.buffer[BUFFER_SEND] + to.at * bytes,
-                              from + block.at * bytes, to.count * bytes, p->staging->out));
-    }
-    return ALNICO_SUCCESS;
+    return &p->parts[c - p->chunk];
 }
 
-static alnico_status_t enqueue_in(struct pipeline *p, struct chunk *c)
+/* Whether all parts of older chunks have begun: so few are in flight and stay in the cache, and ranks
+ * agree on what comes first. */
+static bool may_run(const struct pipeline *p, const struct chunk *c)
 {
-    size_t bytes = datatype_bytes(p->call.type);
-    char *to = (char *)p->call.recv + c->at * bytes;
-    struct walk from = {0};
-    int b = 0;
-    SIDE_EACH(block, &p->writes)
-    {
-        side_block(&c->writes, b++, &from);
-        if (from.count)
-            TRY(stage_enqueue(p->staging, to + block.at * bytes,
-                              c->rounds.buffer[BUFFER_RECV] + from.at * bytes, from.count * bytes,
-                              p->staging->in));
+    for (int i = 0; p->parts && i < p->window; i++) {
+        const struct chunk *older = &p->chunk[i];
+        const struct pipeline *parts = &p->parts[i];
+        bool has_begun = older->phase == CHUNK_FREE || older->phase == CHUNK_COPYING_IN ||
+                         (older->phase == CHUNK_RUNNING && parts->begun == parts->chunks);
+        if (older->at < c->at && !has_begun)
+            return false;
     }
-    return ALNICO_SUCCESS;
+    return true;
+}
+
+/* The messages are those of a call cut into parts only: the same tags. */
+static void begin_parts(struct pipeline *p, const struct chunk *c)
+{
+    struct pipeline *parts = parts_of(p, c);
+    *parts = (struct pipeline){.call = p->call,
+                               .algorithm = p->algorithm,
+                               .chunk_bytes = p->part_count * datatype_bytes(p->call.type),
+                               .transport = p->transport,
+                               .pool = p->pool,
+                               .number = p->number + (uint32_t)(c->at / p->part_count)};
+    parts->call.send = parts->call.recv = c->rounds.buffer[BUFFER_RECV];
+    parts->call.count = c->count;
+    pipeline_begin(parts);
+    parts->signature = p->signature;
+}
+
+/* ---- The copies of a chunk ---- */
+
+static alnico_status_t enqueue_out(struct pipeline *p, char *user, char *packed, size_t count)
+{
+    return stage_enqueue(p->staging, packed, user, count * datatype_bytes(p->call.type),
+                         p->staging->out);
+}
+
+static alnico_status_t enqueue_in(struct pipeline *p, char *user, char *packed, size_t count)
+{
+    return stage_enqueue(p->staging, user, packed, count * datatype_bytes(p->call.type),
+                         p->staging->in);
 }
 
 static alnico_status_t begin_copy_out(struct pipeline *p, struct chunk *c)
 {
     c->phase = CHUNK_COPYING_OUT;
-    return stage_mark_after(p->staging, stage_of(p, c), p->staging->out, enqueue_out(p, c));
+    return stage_mark_after(p->staging, stage_of(p, c), p->staging->out,
+                            copy_blocks(p, &p->reads, user_at(p, p->call.send, c), &c->reads,
+                                        c->rounds.buffer[BUFFER_SEND], enqueue_out));
 }
 
 static alnico_status_t begin_copy_in(struct pipeline *p, struct chunk *c)
 {
     c->phase = CHUNK_COPYING_IN;
-    return stage_mark_after(p->staging, stage_of(p, c), p->staging->in, enqueue_in(p, c));
+    return stage_mark_after(p->staging, stage_of(p, c), p->staging->in,
+                            copy_blocks(p, &p->writes, user_at(p, p->call.recv, c), &c->writes,
+                                        c->rounds.buffer[BUFFER_RECV], enqueue_in));
 }
 
 /* ---- Its steps: each returns PENDING, or SUCCESS when it has gone to the next ---- */
@@ -358,10 +386,13 @@ static alnico_status_t step_free(struct pipeline *p, struct chunk *c)
 
 static alnico_status_t step_copying_out(struct pipeline *p, struct chunk *c)
 {
-    if (!gate_is_open(&stage_of(p, c)->copied))
+    if (!gate_is_open(&stage_of(p, c)->copied) || !may_run(p, c))
         return ALNICO_PENDING;
     c->phase = CHUNK_RUNNING;
-    return copy_input(p, c);
+    if (!p->parts)
+        return copy_input(p, c);
+    begin_parts(p, c);
+    return ALNICO_SUCCESS;
 }
 
 static void end_chunk(struct pipeline *p, struct chunk *c)
@@ -372,10 +403,12 @@ static void end_chunk(struct pipeline *p, struct chunk *c)
 
 static alnico_status_t step_running(struct pipeline *p, struct chunk *c, bool *moved)
 {
-    alnico_status_t status = rounds_poll(&c->rounds, moved);
-    if (status != ALNICO_SUCCESS)
-        return status;
-    TRY(finish_output(p, c));
+    if (p->parts) {
+        TRY(pipeline_poll(parts_of(p, c), moved));
+    } else {
+        TRY(rounds_poll(&c->rounds, moved));
+        TRY(finish_output(p, c));
+    }
     if (p->staging)
         return begin_copy_in(p, c);
     end_chunk(p, c);
@@ -451,6 +484,20 @@ static size_t cut_of(const struct pipeline *p, size_t longest)
     return count < most ? count : most;
 }
 
+/* A copy is worth more bytes than a message has: then chunks are as large as their stage, and each is
+ * reduced in parts of the asked size. */
+static void divide_chunks(struct pipeline *p)
+{
+    size_t room = STAGING_CHUNK_BYTES / datatype_bytes(p->call.type);
+    p->part_count = 0;
+    if (!p->staging || p->call.collective != ALNICO_ALLREDUCE || p->chunks < 2 ||
+        p->chunk_count > room / 2)
+        return;
+    p->part_count = p->chunk_count;
+    p->chunk_count = room / p->part_count * p->part_count;
+    p->chunks = (p->call.count + p->chunk_count - 1) / p->chunk_count;
+}
+
 void pipeline_begin(struct pipeline *p)
 {
     const struct transport *t = p->transport;
@@ -460,7 +507,8 @@ void pipeline_begin(struct pipeline *p)
     p->shadows = needs_shadow(p);
     p->chunk_count = cut_of(p, longest);
     p->chunks = longest / p->chunk_count + (longest % p->chunk_count != 0);
-    p->turns = call_is_even(&p->call) ? p->chunks : 1;
+    p->numbers = call_is_even(&p->call) ? p->chunks : 1;
+    divide_chunks(p);
     p->begun = p->finished = 0;
     p->window = p->staging ? STAGING_CHUNKS : CHUNKS_IN_FLIGHT;
     p->signature = signature_of(p);
@@ -470,7 +518,10 @@ alnico_status_t pipeline_poll(struct pipeline *p, bool *moved)
 {
     for (int i = 0; i < p->window && p->finished < p->chunks; i++)
         TRY(poll_chunk(p, &p->chunk[i], moved));
-    return p->finished == p->chunks ? ALNICO_SUCCESS : ALNICO_PENDING;
+    if (p->finished < p->chunks)
+        return ALNICO_PENDING;
+    give_parts(p);
+    return ALNICO_SUCCESS;
 }
 
 void pipeline_cancel(struct pipeline *p)
@@ -479,9 +530,13 @@ void pipeline_cancel(struct pipeline *p)
         struct chunk *c = &p->chunk[i];
         if (c->phase == CHUNK_FREE)
             continue;
-        rounds_cancel(&c->rounds);
+        if (!p->parts)
+            rounds_cancel(&c->rounds);
+        else if (c->phase == CHUNK_RUNNING)
+            pipeline_cancel(parts_of(p, c));
         if (p->staging)
             stage_settle(stage_of(p, c));
         give_scratch(p, c);
     }
+    give_parts(p);
 }
