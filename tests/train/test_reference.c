@@ -194,7 +194,7 @@ static void statistics_compare(struct comparison *c)
         const struct node *node = &network->nodes[i];
         const size_t count = 2 * network_output(network, i)->channels;
         if (node->operation.kind == OPERATION_BATCH_NORM)
-            compare(c, node->operation.name, values + node->statistics,
+            compare(c, node->operation.name, values + node->statistics.offset,
                     numbers_of("running.", node->operation.name, "", count), count);
     }
     free(values);

@@ -48,7 +48,7 @@ static void step_connect(const struct network *network, struct step *step)
             const size_t tensor = network->nodes[i].in[k];
             if (step_inside(step, tensor))
                 continue;
-            assert(step->inputs < 2);
+            assert(step->inputs < NETWORK_INPUTS);
             step->in[step->inputs++] = tensor;
         }
     step->out = step->first + step->count;
@@ -103,11 +103,11 @@ static size_t backward_time(const struct plan *plan, size_t s)
 
 static struct step_needs step_ask(const struct plan *plan, const struct plan_rules *rules, size_t s)
 {
-    struct step_needs needs = {0};
+    struct step_needs needs = {.out = !rules->needs};
+    for (size_t i = 0; i < NETWORK_INPUTS; i++)
+        needs.in[i] = !rules->needs;
     if (rules->needs)
         rules->needs(plan, &plan->steps[s], &needs);
-    else
-        needs = (struct step_needs){.in = {true, true}, .out = true};
     return needs;
 }
 
@@ -178,16 +178,24 @@ static bool share(struct plan *plan, size_t s, size_t t, size_t lower, struct pi
     return true;
 }
 
+/* How many of a step's inputs a tensor is. */
+static size_t step_reads(const struct step *step, size_t tensor)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < step->inputs; i++)
+        count += step->in[i] == tensor;
+    return count;
+}
+
 /* What step s writes over what it has read. */
 static void gradients_share(struct plan *plan, size_t s, const struct step_needs *needs,
                             struct piece *pieces, size_t *under)
 {
     const struct step *step = &plan->steps[s];
     const size_t gradients = plan->network->count + 1;
-    const bool twice = step->inputs > 1 && step->in[0] == step->in[1]; /* it reads again */
     for (size_t i = 0; i < step->inputs; i++) {
         const size_t t = step->in[i];
-        if (t == 0 || step->accumulate[i] || twice)
+        if (t == 0 || step->accumulate[i] || step_reads(step, t) > 1)
             continue;
         if (needs->over_value[i] && share(plan, s, t, t, pieces, under))
             continue;

@@ -27,10 +27,11 @@ enum precision { PRECISION_FP32, PRECISION_BF16, PRECISION_FP16, PRECISIONS };
 
 /* Operations that run as one. The tensors between them do not exist. */
 struct step {
-    size_t first, count;  /* nodes first .. first + count - 1 */
-    size_t in[2], inputs; /* tensors that come from outside */
-    size_t out;           /* the tensor that the last one makes */
-    bool accumulate[2];   /* backward adds to the gradient of in[i]; otherwise it overwrites it */
+    size_t first, count;               /* nodes first .. first + count - 1 */
+    size_t in[NETWORK_INPUTS], inputs; /* tensors that come from outside */
+    size_t out;                        /* the tensor that the last one makes */
+    bool accumulate
+        [NETWORK_INPUTS]; /* backward adds to the gradient of in[i]; otherwise it overwrites it */
     size_t filled;        /* gradient elements that are final once this step has run backward */
     size_t saved;         /* offset of what it asked for (struct step_needs); PLAN_NONE: nothing */
     size_t scratch[2];    /* forward, backward */
@@ -52,17 +53,17 @@ struct plan {
 
 /* What a step needs besides room for the values and gradients that it makes, in bytes. */
 struct step_needs {
-    bool in[2], out; /* backward reads the values of in[i], of out */
+    bool in[NETWORK_INPUTS], out; /* backward reads the values of in[i], of out */
 
     /* Backward may write the gradient of in[i] over the value of in[i], or over the gradient of
      * out: it reads what it wants of that place before, and other places are not affected. */
-    bool over_value[2], over_gradient[2];
+    bool over_value[NETWORK_INPUTS], over_gradient[NETWORK_INPUTS];
     size_t saved;      /* written forward, read backward */
     size_t scratch[2]; /* while it runs forward, backward */
 };
 
 /* How many operations from node `at` on run as one step, at least 1; the tensors between them may
- * have no other readers, and at most two come from outside. */
+ * have no other readers, and at most NETWORK_INPUTS come from outside. */
 typedef size_t plan_run_function(const struct network *network, size_t at);
 
 /* What a kernels resident asks of a plan. */

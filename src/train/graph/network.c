@@ -2,35 +2,11 @@
 #include "train/graph/network.h"
 
 #include "base/status.h"
+#include "train/base/random.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
-
-static const char *const kind_names[] = {
-    [OPERATION_CONVOLUTION] = "convolution",
-    [OPERATION_BATCH_NORM] = "batch norm",
-    [OPERATION_RELU] = "relu",
-    [OPERATION_ADD] = "addition",
-    [OPERATION_MAX_POOL] = "max pooling",
-    [OPERATION_AVERAGE_POOL] = "average pooling",
-    [OPERATION_DENSE] = "dense",
-    [OPERATION_CROSS_ENTROPY] = "cross-entropy",
-};
-
-/* The most numbers in one image of a tensor, or in a weight: products of sizes stay far below
- * 2^64. */
-static const size_t max_elements = (size_t)1 << 31;
-
-const char *operation_kind_name(enum operation_kind kind)
-{
-    return kind_names[kind];
-}
-
-size_t tensor_elements(const struct tensor *tensor)
-{
-    return tensor->height * tensor->width * tensor->channels;
-}
 
 uint64_t network_layout(const struct network *network)
 {
@@ -38,7 +14,7 @@ uint64_t network_layout(const struct network *network)
     for (size_t i = 0; i < network->count; i++) {
         const struct node *node = &network->nodes[i];
         const uint64_t places[] = {node->weight.offset, node->weight.count, node->bias.offset,
-                                   node->bias.count, node->statistics};
+                                   node->bias.count, node->statistics.offset};
         const char *name = node->operation.name;
         sum = crc32_z(sum, (const Bytef *)name, strlen(name));
         sum = crc32_z(sum, (const Bytef *)places, sizeof places);
@@ -69,11 +45,11 @@ alnico_status_t network_create(size_t height, size_t width, size_t channels, str
     *out = NULL;
     const size_t most = NETWORK_MAX_SIDE;
     if (!height || !width || !channels || height > most || width > most || channels > most ||
-        height * width * channels > max_elements)
+        height * width * channels > NETWORK_MAX_ELEMENTS)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "network_create: input %zux%zux%zu, expected sizes from 1 to %zu and at "
                          "most %zu numbers",
-                         height, width, channels, most, max_elements);
+                         height, width, channels, most, NETWORK_MAX_ELEMENTS);
     struct network *network = calloc(1, sizeof *network);
     struct tensor *tensors = calloc(1, sizeof *tensors);
     if (!network || !tensors) {
@@ -133,7 +109,7 @@ static bool name_valid(const char *name)
 static alnico_status_t node_connect(const struct network *network, struct node *node)
 {
     const struct operation *operation = &node->operation;
-    const char *kind = kind_names[operation->kind];
+    const char *kind = operation_kind_name(operation->kind);
     size_t found;
     if (!name_valid(operation->name))
         return error_set(ALNICO_ERROR_ARGUMENT,
@@ -142,7 +118,7 @@ static alnico_status_t node_connect(const struct network *network, struct node *
     if (network_find(network, operation->name, &found))
         return error_set(ALNICO_ERROR_ARGUMENT, "network_append: the name '%s' is taken",
                          operation->name);
-    node->inputs = operation->kind == OPERATION_ADD ? 2 : 1;
+    node->inputs = layers_all[operation->kind]->inputs;
     for (size_t i = 0; i < node->inputs; i++) {
         if (!name_valid(operation->in[i]) || !network_find(network, operation->in[i], &found))
             return error_set(
@@ -154,157 +130,40 @@ static alnico_status_t node_connect(const struct network *network, struct node *
     return ALNICO_SUCCESS;
 }
 
-/* Numbers along one side after sliding a window: checked before, so nothing wraps. */
-static size_t slide(size_t side, size_t window, size_t stride, size_t pad)
-{
-    return (side + 2 * pad - window) / stride + 1;
-}
-
-static alnico_status_t window_shape(const struct operation *operation, const struct tensor *in,
-                                    struct tensor *out)
-{
-    const size_t window = operation->window, pad = operation->pad, stride = operation->stride;
-    const char *kind = kind_names[operation->kind];
-    if (!window || !stride || window > NETWORK_MAX_SIDE || stride > NETWORK_MAX_SIDE)
-        return error_set(ALNICO_ERROR_ARGUMENT,
-                         "network_append: %s '%s' has window %zu and stride %zu, expected 1 to %d",
-                         kind, operation->name, window, stride, NETWORK_MAX_SIDE);
-    if (pad >= window)
-        return error_set(ALNICO_ERROR_ARGUMENT,
-                         "network_append: %s '%s' has pad %zu, expected less than its window %zu",
-                         kind, operation->name, pad, window);
-    if (window > in->height + 2 * pad || window > in->width + 2 * pad)
-        return error_set(ALNICO_ERROR_ARGUMENT,
-                         "network_append: %s '%s' has window %zu, which does not fit into its "
-                         "input of %zux%zu with pad %zu",
-                         kind, operation->name, window, in->height, in->width, pad);
-    out->height = slide(in->height, window, stride, pad);
-    out->width = slide(in->width, window, stride, pad);
-    return ALNICO_SUCCESS;
-}
-
-static alnico_status_t filters_check(const struct operation *operation, size_t inputs)
-{
-    if (operation->filters && operation->filters <= NETWORK_MAX_SIDE &&
-        inputs <= max_elements / operation->filters)
-        return ALNICO_SUCCESS;
-    return error_set(ALNICO_ERROR_ARGUMENT,
-                     "network_append: %s '%s' has %zu filters of %zu weights, expected 1 to %d "
-                     "filters and at most %zu weights",
-                     kind_names[operation->kind], operation->name, operation->filters, inputs,
-                     NETWORK_MAX_SIDE, max_elements);
-}
-
-static alnico_status_t convolution_shape(struct node *node, const struct tensor *in,
-                                         struct tensor *out)
-{
-    const struct operation *operation = &node->operation;
-    TRY(window_shape(operation, in, out));
-    const size_t inputs = operation->window * operation->window * in->channels;
-    TRY(filters_check(operation, inputs));
-    out->channels = operation->filters;
-    node->weight.count = operation->filters * inputs;
-    node->bias.count = operation->bias ? operation->filters : 0;
-    return ALNICO_SUCCESS;
-}
-
-static alnico_status_t dense_shape(struct node *node, const struct tensor *in, struct tensor *out)
-{
-    const size_t inputs = tensor_elements(in), filters = node->operation.filters;
-    TRY(filters_check(&node->operation, inputs));
-    *out = (struct tensor){.height = 1, .width = 1, .channels = filters};
-    node->weight.count = filters * inputs;
-    node->bias.count = filters;
-    return ALNICO_SUCCESS;
-}
-
-static alnico_status_t pool_shape(const struct operation *operation, const struct tensor *in,
-                                  struct tensor *out)
-{
-    if (operation->kind == OPERATION_AVERAGE_POOL && operation->window == 0) {
-        if (operation->pad || operation->stride)
-            return error_set(ALNICO_ERROR_ARGUMENT,
-                             "network_append: %s '%s' over the whole image has pad %zu and stride "
-                             "%zu, expected 0",
-                             kind_names[operation->kind], operation->name, operation->pad,
-                             operation->stride);
-        out->height = out->width = 1;
-        return ALNICO_SUCCESS;
-    }
-    return window_shape(operation, in, out);
-}
-
-static alnico_status_t add_shape(const struct operation *operation, const struct tensor *a,
-                                 const struct tensor *b)
-{
-    if (a->height == b->height && a->width == b->width && a->channels == b->channels)
-        return ALNICO_SUCCESS;
-    return error_set(ALNICO_ERROR_ARGUMENT,
-                     "network_append: addition '%s' of '%s' (%zux%zux%zu) and '%s' (%zux%zux%zu), "
-                     "expected equal shapes",
-                     operation->name, operation->in[0], a->height, a->width, a->channels,
-                     operation->in[1], b->height, b->width, b->channels);
-}
-
-static alnico_status_t cross_entropy_shape(const struct operation *operation,
-                                           const struct tensor *in)
-{
-    if (in->height == 1 && in->width == 1)
-        return ALNICO_SUCCESS;
-    return error_set(ALNICO_ERROR_ARGUMENT,
-                     "network_append: cross-entropy '%s' reads '%s' of %zux%zux%zu, expected "
-                     "1x1xclasses",
-                     operation->name, operation->in[0], in->height, in->width, in->channels);
-}
-
 /* Infers the output's shape, and the sizes of the parameters. */
 static alnico_status_t node_shape(const struct network *network, struct node *node,
                                   struct tensor *out)
 {
-    const struct operation *operation = &node->operation;
-    const struct tensor *in = &network->tensors[node->in[0]];
-    *out = (struct tensor){.height = in->height, .width = in->width, .channels = in->channels};
-    switch (operation->kind) {
-    case OPERATION_CONVOLUTION:
-        return convolution_shape(node, in, out);
-    case OPERATION_BATCH_NORM:
-        node->weight.count = node->bias.count = in->channels;
+    const struct layer_ops *layer = layers_all[node->operation.kind];
+    const struct tensor *in[NETWORK_INPUTS];
+    for (size_t i = 0; i < node->inputs; i++)
+        in[i] = &network->tensors[node->in[i]];
+    *out = *in[0];
+    out->readers = 0;
+    if (layer->shape)
+        TRY(layer->shape(node, in, out));
+    if (out->height * out->width <= NETWORK_MAX_ELEMENTS / out->channels)
         return ALNICO_SUCCESS;
-    case OPERATION_RELU:
-        return ALNICO_SUCCESS;
-    case OPERATION_ADD:
-        return add_shape(operation, in, &network->tensors[node->in[1]]);
-    case OPERATION_MAX_POOL:
-    case OPERATION_AVERAGE_POOL:
-        return pool_shape(operation, in, out);
-    case OPERATION_DENSE:
-        return dense_shape(node, in, out);
-    case OPERATION_CROSS_ENTROPY:
-        return cross_entropy_shape(operation, in);
-    }
-    return error_set(ALNICO_ERROR_ARGUMENT, "network_append: unknown kind %d of operation",
-                     (int)operation->kind);
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "network_append: %s '%s' makes %zux%zux%zu, expected at most %zu numbers",
+                     layer->name, node->operation.name, out->height, out->width, out->channels,
+                     NETWORK_MAX_ELEMENTS);
 }
 
 alnico_status_t network_append(struct network *network, const struct operation *operation)
 {
     const size_t last = network->count - 1;
-    if ((unsigned)operation->kind > OPERATION_CROSS_ENTROPY)
+    if ((unsigned)operation->kind >= OPERATION_KINDS)
         return error_set(ALNICO_ERROR_ARGUMENT, "network_append: unknown kind %d of operation",
                          (int)operation->kind);
     if (network->count && network->nodes[last].operation.kind == OPERATION_CROSS_ENTROPY)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "network_append: %s '%s' after the cross-entropy, which must be the last",
-                         kind_names[operation->kind], operation->name);
+                         operation_kind_name(operation->kind), operation->name);
     struct node node = {.operation = *operation};
     struct tensor out;
     TRY(node_connect(network, &node));
     TRY(node_shape(network, &node, &out));
-    if (out.height * out.width > max_elements / out.channels)
-        return error_set(ALNICO_ERROR_ARGUMENT,
-                         "network_append: %s '%s' makes %zux%zux%zu, expected at most %zu numbers",
-                         kind_names[operation->kind], operation->name, out.height, out.width,
-                         out.channels, max_elements);
     TRY(network_reserve(network));
     for (size_t i = 0; i < node.inputs; i++)
         network->tensors[node.in[i]].readers++;
@@ -335,10 +194,23 @@ alnico_status_t network_finish(struct network *network)
         network->parameters = take(&network->nodes[i].bias, network->parameters);
     }
     for (size_t i = 0; i < network->count; i++)
-        if (network->nodes[i].operation.kind == OPERATION_BATCH_NORM) {
-            network->nodes[i].statistics = network->statistics;
-            network->statistics += 2 * network_output(network, i)->channels;
-        }
+        if (network->nodes[i].statistics.count)
+            network->statistics = take(&network->nodes[i].statistics, network->statistics);
     network->finished = true;
     return ALNICO_SUCCESS;
+}
+
+void network_initialize(const struct network *network, uint64_t seed, float *parameters,
+                        float *statistics)
+{
+    for (size_t i = 0; i < network->count; i++) {
+        const struct node *node = &network->nodes[i];
+        const struct layer_ops *layer = layers_all[node->operation.kind];
+        for (size_t k = 0; k < node->bias.count; k++)
+            parameters[node->bias.offset + k] = 0;
+        if (layer->initialize)
+            layer->initialize(node, network_output(network, i)->channels, random_stream(seed, i),
+                              parameters + node->weight.offset,
+                              statistics + node->statistics.offset);
+    }
 }

@@ -4,10 +4,6 @@
  * of kernels.h does. Used by the models, the plan, the kernels and the trainer; a finished network
  * is read-only and may be read on any thread.
  *
- * Layouts. Activations: [image][height][width][channel]. Convolution weights: [filter][row][column]
- * [channel]. Dense weights: [output][input], the input in the order of its activation. Everything
- * is float32.
- *
  * Arenas. Parameters and gradients have the same offsets, in backward order: the last operation's
  * come first, so that the gradients fill from the front while backward proceeds. Within an
  * operation: weights, bias; scale, shift. Statistics (running mean, running variance of each batch
@@ -16,56 +12,7 @@
 #ifndef ALNICO_TRAIN_GRAPH_NETWORK_H
 #define ALNICO_TRAIN_GRAPH_NETWORK_H
 
-#include <alnico/alnico.h>
-
-#include <stdint.h>
-
-enum { NETWORK_NAME_BYTES = 32, NETWORK_MAX_SIDE = 1 << 16 };
-
-/* Batch norm adds this to the variance, and moves its running statistics by this share per
- * batch. */
-#define NETWORK_NORM_EPSILON 1e-5f
-#define NETWORK_NORM_MOMENTUM 0.1f
-
-enum operation_kind {
-    OPERATION_CONVOLUTION,  /* filters, window, stride, pad, bias */
-    OPERATION_BATCH_NORM,   /* over images, rows and columns, for each channel */
-    OPERATION_RELU,         /* max(x, 0) */
-    OPERATION_ADD,          /* of two tensors of one shape */
-    OPERATION_MAX_POOL,     /* window, stride, pad; padding never wins */
-    OPERATION_AVERAGE_POOL, /* window (0: the whole image), stride, pad; padding is not counted */
-    OPERATION_DENSE,        /* filters; always with a bias */
-    OPERATION_CROSS_ENTROPY /* of the softmax of a 1 x 1 x classes tensor; only as the last */
-};
-
-/* One operation. It makes one tensor, which has the operation's name. */
-struct operation {
-    enum operation_kind kind;
-    char name[NETWORK_NAME_BYTES];
-    char in[2][NETWORK_NAME_BYTES]; /* tensors read: "input" or earlier names; the second for ADD */
-    size_t filters;                 /* output channels */
-    size_t window, stride, pad;     /* of a square window, in pixels; pad on all four sides */
-    bool bias;                      /* convolution: add one number per filter */
-    bool zero;                      /* batch norm: scales begin as 0, not 1 */
-};
-
-/* A tensor: one image's part of it. */
-struct tensor {
-    size_t height, width, channels;
-    size_t readers; /* operations that read it */
-};
-
-/* A piece of the parameter and gradient arenas. */
-struct parameter {
-    size_t offset, count; /* elements; count 0: there is none */
-};
-
-struct node {
-    struct operation operation;
-    size_t in[2], inputs;          /* tensors read; the node at index i makes tensor i + 1 */
-    struct parameter weight, bias; /* a batch norm's scale and shift */
-    size_t statistics; /* batch norm: offset of `channels` means, then `channels` variances */
-};
+#include "train/layers/layer.h"
 
 struct network {
     struct node *nodes;
@@ -101,17 +48,11 @@ void network_initialize(const struct network *network, uint64_t seed, float *par
  * names and shapes in the same order. */
 uint64_t network_layout(const struct network *network);
 
-/* Numbers in one image of a tensor. */
-size_t tensor_elements(const struct tensor *tensor);
-
 /* "input", or the name of the operation that makes it. */
 const char *network_tensor_name(const struct network *network, size_t tensor);
 
 /* The tensor that a node makes. */
 const struct tensor *network_output(const struct network *network, size_t node);
-
-/* "convolution", "batch norm", ... */
-const char *operation_kind_name(enum operation_kind kind);
 
 /* Rows and columns of a window operation: the side that is meant by window 0 in an average
  * pooling. */

@@ -1,7 +1,7 @@
 /* The loops of elementwise.h, vectorised for what the machine at hand has. */
 #include "train/kernels/elementwise.h"
 
-#include "train/kernels/vectorised.h"
+#include "train/base/vectorised.h"
 
 #include <omp.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "train/optimizers/optimizer.h"
 
 #include "base/status.h"
-#include "train/kernels/vectorised.h"
+#include "train/base/vectorised.h"
 
 #include <math.h>
 
@@ -118,7 +118,7 @@ bool optimizer_step(const struct network *network, const struct optimizer_option
         const struct node *node = &network->nodes[i];
         const size_t weight = node->weight.offset, bias = node->bias.offset;
         struct update weights = plain;
-        if (node->operation.kind != OPERATION_BATCH_NORM) {
+        if (layers_all[node->operation.kind]->decays) {
             weights.decay = (float)options->decay;
             weights.trust =
                 trust_of(options, parameters + weight, gradients + weight, node->weight.count);

@@ -8,23 +8,10 @@
 
 #include "train/trainer/replica.h"
 
-/* What a device can do in a microsecond. */
-struct profile_rates {
-    double bytes_us; /* moved by a copy: read and written */
-    double flops_us; /* 2 for each product of two matrices, in the precision */
-};
-
 /* An H200, in bf16 and fp16. */
 extern const struct profile_rates profile_h200;
 
-/* Of one pass of one step. Kernels run one after the other, so that their least times add up. */
-struct step_cost {
-    const struct profile_rates *rates;
-    double bytes; /* read and written, nothing being in a cache */
-    double flops; /* 2 for each product of a convolution or dense layer */
-    double least_us;
-};
-
+/* What a step, and the update, must move and compute: see layers/layer.h. */
 struct step_cost step_cost(const struct replica *replica, const struct profile_rates *rates,
                            size_t step, bool backward);
 struct step_cost update_cost(const struct replica *replica, const struct profile_rates *rates);

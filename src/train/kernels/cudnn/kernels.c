@@ -147,25 +147,25 @@ static alnico_status_t handles_plans(struct cudnn_net *self)
 
 /* ---- Steps ---- */
 
+/* By the kind of a step's first operation; NULL: these kernels have none. */
+static alnico_status_t (*const makes[OPERATION_KINDS])(struct cudnn_net *, struct cudnn_step *) = {
+    [OPERATION_CONVOLUTION] = cudnn_convolution_make,
+    [OPERATION_BATCH_NORM] = cudnn_norm_make,
+    [OPERATION_RELU] = cudnn_add_make,
+    [OPERATION_ADD] = cudnn_add_make,
+    [OPERATION_MAX_POOL] = cudnn_pool_make,
+    [OPERATION_AVERAGE_POOL] = cudnn_pool_make,
+    [OPERATION_DENSE] = cudnn_dense_make,
+    [OPERATION_CROSS_ENTROPY] = cudnn_loss_make,
+};
+
 static alnico_status_t step_make(struct cudnn_net *self, struct cudnn_step *step)
 {
-    switch (step->node->operation.kind) {
-    case OPERATION_CONVOLUTION:
-        return cudnn_convolution_make(self, step);
-    case OPERATION_BATCH_NORM:
-        return cudnn_norm_make(self, step);
-    case OPERATION_RELU:
-    case OPERATION_ADD:
-        return cudnn_add_make(self, step);
-    case OPERATION_MAX_POOL:
-    case OPERATION_AVERAGE_POOL:
-        return cudnn_pool_make(self, step);
-    case OPERATION_DENSE:
-        return cudnn_dense_make(self, step);
-    case OPERATION_CROSS_ENTROPY:
-        return cudnn_loss_make(self, step);
-    }
-    return ALNICO_SUCCESS;
+    const struct operation *operation = &step->node->operation;
+    if (makes[operation->kind])
+        return makes[operation->kind](self, step);
+    return error_set(ALNICO_ERROR_UNSUPPORTED, "cuDNN kernels: no %s, which '%s' is",
+                     operation_kind_name(operation->kind), operation->name);
 }
 
 static alnico_status_t steps_make(struct cudnn_net *self)

@@ -58,7 +58,7 @@ static void norm_describe(struct cudnn_net *self, struct cudnn_step *step, size_
                                .padded = (unsigned)padded,
                                .scale = arenas->parameters + node->weight.offset,
                                .shift = arenas->parameters + node->bias.offset,
-                               .running = arenas->statistics + node->statistics,
+                               .running = arenas->statistics + node->statistics.offset,
                                .numbers = own_take(self, NORM_NUMBERS * padded * sizeof(float)),
                                .scale_diff = gradient_at(self, node->weight.offset),
                                .shift_diff = gradient_at(self, node->bias.offset),

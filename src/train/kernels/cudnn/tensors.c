@@ -208,20 +208,18 @@ static bool norm_pooled(const struct network *network, size_t at)
     return rows == 3 && columns == 3 && pool->stride == 2 && pool->pad == 1;
 }
 
-size_t cudnn_run_rule(const struct network *network, size_t at)
+static size_t norm_run(const struct network *network, size_t at)
 {
-    switch (network->nodes[at].operation.kind) {
-    case OPERATION_BATCH_NORM:
-        if (norm_pooled(network, at))
-            return 3;
-        if (joined(network, at))
-            return with_relu(network, at, 3);
-        return with_relu(network, at, norm_added(network, at) ? 2 : 1);
-    case OPERATION_ADD:
-        return with_relu(network, at, 1);
-    default:
-        return 1;
-    }
+    if (norm_pooled(network, at))
+        return 3;
+    if (joined(network, at))
+        return with_relu(network, at, 3);
+    return with_relu(network, at, norm_added(network, at) ? 2 : 1);
+}
+
+static size_t add_run(const struct network *network, size_t at)
+{
+    return with_relu(network, at, 1);
 }
 
 bool sums_wanted(const struct plan *plan, const struct step *step)
@@ -291,7 +289,6 @@ static void needs_norm(const struct plan *plan, const struct step *step, struct 
 {
     const bool two = step->inputs > 1 &&
                      plan->network->nodes[step->first + 1].operation.kind == OPERATION_BATCH_NORM;
-    out->in[0] = true;
     out->in[1] = two;
     if (ends_in_pool(plan->network, step))
         return;
@@ -300,35 +297,41 @@ static void needs_norm(const struct plan *plan, const struct step *step, struct 
     out->over_gradient[1] = step->inputs > 1 && !two;
 }
 
-/* Whether backward reads the values of input i, of the output. */
-static void needs_values(const struct plan *plan, const struct step *step, struct step_needs *out)
+static void needs_add(const struct plan *plan, const struct step *step, struct step_needs *out)
 {
-    switch (plan->network->nodes[step->first].operation.kind) {
-    case OPERATION_BATCH_NORM:
-        needs_norm(plan, step, out);
-        break;
-    case OPERATION_CONVOLUTION:
-    case OPERATION_DENSE:
-        out->in[0] = true;
-        break;
-    case OPERATION_RELU:
-    case OPERATION_CROSS_ENTROPY:
-        out->out = true;
-        break;
-    case OPERATION_ADD:
-        out->out = step->count > 1;
-        break;
-    case OPERATION_MAX_POOL:
-    case OPERATION_AVERAGE_POOL:
-        break;
-    }
+    (void)plan;
+    out->out = step->count > 1;
+}
+
+/* By the kind of a step's first operation: how many operations from there on run as one (NULL: 1);
+ * whether backward reads the values of input 0, of the output; and what else it needs. */
+static const struct {
+    plan_run_function *run;
+    bool in, out;
+    void (*needs)(const struct plan *plan, const struct step *step, struct step_needs *out);
+} rules[OPERATION_KINDS] = {
+    [OPERATION_CONVOLUTION] = {.in = true},
+    [OPERATION_BATCH_NORM] = {norm_run, .in = true, .needs = needs_norm},
+    [OPERATION_RELU] = {.out = true},
+    [OPERATION_ADD] = {add_run, .needs = needs_add},
+    [OPERATION_DENSE] = {.in = true},
+    [OPERATION_CROSS_ENTROPY] = {.out = true},
+};
+
+size_t cudnn_run_rule(const struct network *network, size_t at)
+{
+    const enum operation_kind kind = network->nodes[at].operation.kind;
+    return rules[kind].run ? rules[kind].run(network, at) : 1;
 }
 
 void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct step_needs *out)
 {
     const struct node *node = &plan->network->nodes[step->first];
     const struct train_rows rows = rows_of(plan, step);
-    needs_values(plan, step, out);
+    out->in[0] = rules[node->operation.kind].in;
+    out->out = rules[node->operation.kind].out;
+    if (rules[node->operation.kind].needs)
+        rules[node->operation.kind].needs(plan, step, out);
     out->saved = line(saved_bytes(plan, step));
     out->scratch[1] = diff_scratch_bytes(plan, step);
     if (node->operation.kind == OPERATION_CONVOLUTION || node->operation.kind == OPERATION_DENSE) {

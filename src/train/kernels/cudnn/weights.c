@@ -175,7 +175,8 @@ static void tables_fill(struct cudnn_net *self, struct train_chunk *chunks,
     };
     for (size_t i = 0; i < network->count; i++) {
         const struct node *node = &network->nodes[i];
-        segment_add(&node->weight, has_weights(node), chunks, segments, &self->update);
+        segment_add(&node->weight, layers_all[node->operation.kind]->decays, chunks, segments,
+                    &self->update);
         segment_add(&node->bias, false, chunks, segments, &self->update);
     }
 }

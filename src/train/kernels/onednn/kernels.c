@@ -46,27 +46,27 @@ static void onednn_needs(const struct plan *plan, const struct step *step, struc
         out->scratch[1] = 2 * step_bytes(plan, step);
 }
 
-static alnico_status_t build_step(struct compiled *self, const struct step *step,
-                                  struct sequences *sequences)
+/* By the kind of a step's first operation; NULL: oneDNN has none. */
+static alnico_status_t (*const builds[OPERATION_KINDS])(struct compiled *, const struct step *,
+                                                        struct sequences *) = {
+    [OPERATION_CONVOLUTION] = build_convolution,
+    [OPERATION_BATCH_NORM] = build_norm,
+    [OPERATION_RELU] = build_relu,
+    [OPERATION_ADD] = build_add,
+    [OPERATION_MAX_POOL] = build_pool,
+    [OPERATION_AVERAGE_POOL] = build_pool,
+    [OPERATION_DENSE] = build_dense,
+    [OPERATION_CROSS_ENTROPY] = build_cross_entropy,
+};
+
+static alnico_status_t build_step(struct compiled *self, size_t step)
 {
-    switch (self->setup.network->nodes[step->first].operation.kind) {
-    case OPERATION_CONVOLUTION:
-        return build_convolution(self, step, sequences);
-    case OPERATION_BATCH_NORM:
-        return build_norm(self, step, sequences);
-    case OPERATION_RELU:
-        return build_relu(self, step, sequences);
-    case OPERATION_ADD:
-        return build_add(self, step, sequences);
-    case OPERATION_MAX_POOL:
-    case OPERATION_AVERAGE_POOL:
-        return build_pool(self, step, sequences);
-    case OPERATION_DENSE:
-        return build_dense(self, step, sequences);
-    case OPERATION_CROSS_ENTROPY:
-        return build_cross_entropy(self, step, sequences);
-    }
-    return ALNICO_SUCCESS;
+    const struct step *planned = &self->setup.plan->steps[step];
+    const struct operation *operation = &self->setup.network->nodes[planned->first].operation;
+    if (builds[operation->kind])
+        return builds[operation->kind](self, planned, &self->steps[step]);
+    return error_set(ALNICO_ERROR_UNSUPPORTED, "oneDNN kernels: no %s, which '%s' is",
+                     operation_kind_name(operation->kind), operation->name);
 }
 
 /* OpenMP keeps the number of threads for each thread that begins parallel regions. */
@@ -151,13 +151,12 @@ static alnico_status_t compiled_allocate(struct compiled *self)
 
 static alnico_status_t compiled_build(struct compiled *self, bool blocked)
 {
-    const struct plan *plan = self->setup.plan;
     self->blocked = blocked;
     TRY(compiled_allocate(self));
     TRY(onednn_open(&self->library));
     TRY(compiled_tensors(self));
-    for (size_t s = 0; s < plan->count; s++)
-        TRY(build_step(self, &plan->steps[s], &self->steps[s]));
+    for (size_t s = 0; s < self->setup.plan->count; s++)
+        TRY(build_step(self, s));
     return ALNICO_SUCCESS;
 }
 

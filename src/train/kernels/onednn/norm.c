@@ -43,8 +43,9 @@ static alnico_status_t norm_describe(struct compiled *self, const struct step *s
     TRY(vector_layout(2 * n->channels, &both));
     TRY(onednn_memory(&self->library, &both, NULL, &owner));
     TRY(onednn_status(dnnl_memory_get_data_handle(owner, &moments), "a memory object"));
-    n->moments =
-        self->setup.options.frozen ? self->setup.arenas->statistics + n->node->statistics : moments;
+    n->moments = self->setup.options.frozen
+                     ? self->setup.arenas->statistics + n->node->statistics.offset
+                     : moments;
     TRY(vector_memory(self, n->moments, n->channels, &n->mean));
     TRY(vector_memory(self, n->moments + n->channels, n->channels, &n->variance));
     TRY(vector_memory(self, parameters + n->node->weight.offset, n->channels, &n->scale));
@@ -89,7 +90,7 @@ static alnico_status_t norm_running(struct compiled *self, const struct step *st
     TRY(onednn_memory(&self->library, &layout, NULL, &owner));
     TRY(onednn_status(dnnl_memory_get_data_handle(owner, &factor), "a memory object"));
     *(float *)factor = (float)((double)count / (double)(count > 1 ? count - 1 : 1));
-    float *running = self->setup.arenas->statistics + n->node->statistics;
+    float *running = self->setup.arenas->statistics + n->node->statistics.offset;
     return sequence_append(sequence, &(struct action){.pass = pass_running,
                                                       .y = running,
                                                       .a = n->moments,
@@ -122,7 +123,7 @@ static alnico_status_t norm_training(struct compiled *self, const struct step *s
 static alnico_status_t norm_inference(struct compiled *self, const struct step *step,
                                       struct norm *n, struct sequence *sequence)
 {
-    float *running = self->setup.arenas->statistics + n->node->statistics;
+    float *running = self->setup.arenas->statistics + n->node->statistics.offset;
     dnnl_batch_normalization_desc_t description;
     dnnl_primitive_desc_t made;
     dnnl_memory_t mean, variance;

@@ -1,0 +1,155 @@
+/*
+ * [SEAM layer] Kinds of operations: the shape that each makes, its parameters, their first values,
+ * its cost, and plain loops forward and backward, the oracle of all kernels. A kind is a struct
+ * layer_ops; to add one: its enumerator, its file, its line in layers/table.c. Networks, kernels and
+ * the profile read the table; any thread.
+ *
+ * Layouts. Activations: [image][height][width][channel]. Convolution weights: [filter][row][column]
+ * [channel]. Dense weights: [output][input], the input in the order of its activation. Everything
+ * is float32.
+ */
+#ifndef ALNICO_TRAIN_LAYERS_LAYER_H
+#define ALNICO_TRAIN_LAYERS_LAYER_H
+
+#include <alnico/alnico.h>
+
+#include <stdint.h>
+
+enum { NETWORK_NAME_BYTES = 32, NETWORK_MAX_SIDE = 1 << 16, NETWORK_INPUTS = 8 };
+
+/* The most numbers in one image of a tensor, or in a weight: products of sizes stay far below
+ * 2^64. */
+#define NETWORK_MAX_ELEMENTS ((size_t)1 << 31)
+
+/* Batch norm adds this to the variance, and moves its running statistics by this share per
+ * batch. */
+#define NETWORK_NORM_EPSILON 1e-5f
+#define NETWORK_NORM_MOMENTUM 0.1f
+
+enum operation_kind {
+    OPERATION_CONVOLUTION,   /* filters, window, stride, pad, bias */
+    OPERATION_BATCH_NORM,    /* over images, rows and columns, for each channel */
+    OPERATION_RELU,          /* max(x, 0) */
+    OPERATION_ADD,           /* of two tensors of one shape */
+    OPERATION_MAX_POOL,      /* window, stride, pad; padding never wins */
+    OPERATION_AVERAGE_POOL,  /* window (0: the whole image), stride, pad; padding is not counted */
+    OPERATION_DENSE,         /* filters; always with a bias */
+    OPERATION_CROSS_ENTROPY, /* of the softmax of a 1 x 1 x classes tensor; only as the last */
+    OPERATION_KINDS
+};
+
+/* One operation. It makes one tensor, which has the operation's name. */
+struct operation {
+    enum operation_kind kind;
+    char name[NETWORK_NAME_BYTES];
+    char in[NETWORK_INPUTS][NETWORK_NAME_BYTES]; /* tensors read: "input" or earlier names */
+    size_t filters;                              /* output channels */
+    size_t window, stride, pad; /* of a square window, in pixels; pad on all four sides */
+    bool bias;                  /* convolution: add one number per filter */
+    bool zero;                  /* batch norm: scales begin as 0, not 1 */
+};
+
+/* A tensor: one image's part of it. */
+struct tensor {
+    size_t height, width, channels;
+    size_t readers; /* operations that read it */
+};
+
+/* A part of the parameter and gradient arenas, or of that of statistics. */
+struct parameter {
+    size_t offset, count; /* elements; count 0: there is none */
+};
+
+struct node {
+    struct operation operation;
+    size_t in[NETWORK_INPUTS], inputs; /* tensors read; the node at index i makes tensor i + 1 */
+    struct parameter weight, bias;     /* a batch norm's scale and shift */
+    struct parameter statistics;       /* running: `channels` means, then `channels` variances */
+};
+
+/* What the plain loops of one operation read and write. */
+struct layer_pass {
+    const struct node *node;
+    const struct tensor *in, *out; /* of input 0 */
+    size_t batch, rows, columns;   /* rows, columns: of the window */
+    const float *x[NETWORK_INPUTS];
+    float *y;
+    float *dx[NETWORK_INPUTS], *dy; /* backward adds to dx; NULL: not wanted */
+    const float *weight, *bias;
+    float *dweight, *dbias;
+    float *running;
+    double *moments; /* as statistics: the batch's own, from forward to backward */
+    const int32_t *labels;
+    double smoothing;
+    bool training, frozen; /* see kernels.h */
+};
+
+/* What a device can do in a microsecond. */
+struct profile_rates {
+    double bytes_us; /* moved by a copy: read and written */
+    double flops_us; /* 2 for each product of two matrices, in the precision */
+};
+
+/* Of one pass of one step. Kernels run one after the other, so that their least times add up. */
+struct step_cost {
+    const struct profile_rates *rates;
+    double bytes; /* read and written, nothing being in a cache */
+    double flops; /* 2 for each product of a convolution or dense layer */
+    double least_us;
+};
+
+/* A step of a plan, which begins with an operation of the kind. */
+struct layer_work {
+    const struct operation *operation;
+    size_t inputs;
+    double in[NETWORK_INPUTS], out, mask; /* bytes of values; of a bit for each element of out */
+    double added[NETWORK_INPUTS];         /* bytes of gradients of inputs that are added to */
+    double weights, flops;                /* bytes; forward */
+    bool images;                          /* input 0 has no gradient */
+    bool two, relu, pool;                 /* begins with two batch norms; what it ends with */
+};
+
+struct layer_ops {
+    const char *name; /* "convolution" */
+    size_t inputs;    /* 1 to NETWORK_INPUTS */
+    bool decays;      /* weight decay and LARS are for its weights */
+
+    /* Checks the operation, fills in *out, which is input 0's shape before, and the sizes of the
+     * node's parameters and statistics. Errors: ARGUMENT, naming the operation. Optional. */
+    alnico_status_t (*shape)(struct node *node, const struct tensor *const in[],
+                             struct tensor *out);
+
+    /* First values of weights and statistics; biases are 0. `channels`: of the output; `state`: of
+     * random numbers. Optional if there are none. */
+    void (*initialize)(const struct node *node, size_t channels, uint64_t state, float *weights,
+                       float *statistics);
+
+    /* Adds the kernels of a step, by cost_add. */
+    void (*cost)(const struct layer_work *work, bool backward, struct step_cost *cost);
+
+    /* As kernels.h says of forward and backward. Backward reads the values of inputs, or of the
+     * output, again if so told. */
+    void (*forward)(const struct layer_pass *pass);
+    void (*backward)(const struct layer_pass *pass);
+    bool reads_inputs, reads_output;
+};
+
+extern const struct layer_ops layer_convolution, layer_batch_norm, layer_relu, layer_add,
+    layer_max_pool, layer_average_pool, layer_dense, layer_cross_entropy;
+
+/* By kind. */
+extern const struct layer_ops *const layers_all[OPERATION_KINDS];
+
+/* "convolution", "batch norm", ... */
+const char *operation_kind_name(enum operation_kind kind);
+
+/* Numbers in one image of a tensor. */
+static inline size_t tensor_elements(const struct tensor *tensor)
+{
+    return tensor->height * tensor->width * tensor->channels;
+}
+
+/* Adds a kernel that moves so many bytes and makes so many products. */
+void cost_add(struct step_cost *cost, double bytes, double flops);
+
+#endif

@@ -1,0 +1,27 @@
+/* The table of layers. See layers/layer.h. */
+#include "train/layers/layer.h"
+
+#include <math.h>
+
+const struct layer_ops *const layers_all[OPERATION_KINDS] = {
+    [OPERATION_CONVOLUTION] = &layer_convolution,
+    [OPERATION_BATCH_NORM] = &layer_batch_norm,
+    [OPERATION_RELU] = &layer_relu,
+    [OPERATION_ADD] = &layer_add,
+    [OPERATION_MAX_POOL] = &layer_max_pool,
+    [OPERATION_AVERAGE_POOL] = &layer_average_pool,
+    [OPERATION_DENSE] = &layer_dense,
+    [OPERATION_CROSS_ENTROPY] = &layer_cross_entropy,
+};
+
+const char *operation_kind_name(enum operation_kind kind)
+{
+    return layers_all[kind]->name;
+}
+
+void cost_add(struct step_cost *cost, double bytes, double flops)
+{
+    cost->bytes += bytes;
+    cost->flops += flops;
+    cost->least_us += fmax(bytes / cost->rates->bytes_us, flops / cost->rates->flops_us);
+}

@@ -1,0 +1,50 @@
+/* See layers/window.h. */
+#include "train/layers/window.h"
+
+#include "base/status.h"
+
+alnico_status_t window_shape(const struct operation *operation, const struct tensor *in,
+                             struct tensor *out)
+{
+    const size_t window = operation->window, pad = operation->pad, stride = operation->stride;
+    const char *kind = operation_kind_name(operation->kind);
+    if (!window || !stride || window > NETWORK_MAX_SIDE || stride > NETWORK_MAX_SIDE)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "network_append: %s '%s' has window %zu and stride %zu, expected 1 to %d",
+                         kind, operation->name, window, stride, NETWORK_MAX_SIDE);
+    if (pad >= window)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "network_append: %s '%s' has pad %zu, expected less than its window %zu",
+                         kind, operation->name, pad, window);
+    if (window > in->height + 2 * pad || window > in->width + 2 * pad)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "network_append: %s '%s' has window %zu, which does not fit into its "
+                         "input of %zux%zu with pad %zu",
+                         kind, operation->name, window, in->height, in->width, pad);
+    out->height = (in->height + 2 * pad - window) / stride + 1;
+    out->width = (in->width + 2 * pad - window) / stride + 1;
+    return ALNICO_SUCCESS;
+}
+
+bool window_pixel(const struct layer_pass *p, size_t n, size_t i, size_t j, size_t r, size_t c,
+                  size_t *index)
+{
+    const struct operation *operation = &p->node->operation;
+    const size_t row = i * operation->stride + r, column = j * operation->stride + c;
+    if (row < operation->pad || row - operation->pad >= p->in->height || column < operation->pad ||
+        column - operation->pad >= p->in->width)
+        return false;
+    *index = ((n * p->in->height + row - operation->pad) * p->in->width + column - operation->pad) *
+             p->in->channels;
+    return true;
+}
+
+void window_each(const struct layer_pass *p,
+                 void (*visit)(const struct layer_pass *, size_t n, size_t i, size_t j, size_t out))
+{
+    for (size_t n = 0; n < p->batch; n++)
+        for (size_t i = 0; i < p->out->height; i++)
+            for (size_t j = 0; j < p->out->width; j++)
+                visit(p, n, i, j,
+                      ((n * p->out->height + i) * p->out->width + j) * p->out->channels);
+}
