@@ -1,30 +1,37 @@
 /*
  * Alnico: asynchronous collectives for training deep networks.
  *
- * This header is the whole communication interface and needs no MPI, CUDA or NCCL header.
- * A communicator belongs to a stream: its collectives are ordered on that stream with everything
- * else that the stream runs. Communicators made from an MPI_Comm are in <alnico/mpi.h>.
+ * This header is the communication interface and its manual. It includes no MPI, CUDA or NCCL
+ * header; <alnico/mpi.h> adds communicators made from an MPI_Comm.
  *
- * Rules that hold for every function
- * - Returns ALNICO_SUCCESS (0) or a negative status; alnico_error_detail() then says, for the
- *   calling thread, which argument was wrong, its value and what was expected. A refused call
+ *     alnico_comm_create(&bootstrap, ALNICO_DEVICE_CPU, NULL, &comm);
+ *     alnico_allreduce(ALNICO_IN_PLACE, gradient, count, ALNICO_FLOAT32, ALNICO_AVERAGE, comm);
+ *     alnico_comm_destroy(comm);
+ *
+ * Rules for every function
+ * - Stream. A communicator belongs to one stream, as in NCCL. Its collectives are ordered with all
+ *   other work of that stream.
+ * - Status. A function returns ALNICO_SUCCESS (0) or a negative status. alnico_error_detail() then
+ *   gives, to the calling thread, the argument, its value and what was expected. A refused call
  *   changes nothing.
- * - Counts are elements, not bytes, and are size_t: more than 2^31 elements work.
- * - Operations of one communicator start in call order, and every rank calls the same collectives
- *   in the same order. One thread at a time calls on one communicator; communicators are
- *   independent.
- * - An error found while an operation runs, or while a call waits for the other ranks, is latched in
- *   its communicator: every later call on it returns that status, except alnico_comm_abort and
- *   alnico_comm_destroy. Streams that waited for its operations go on; a result that had not come is
- *   then undefined, and the library leaves it alone. One exception: a process that is stopped
- *   (SIGSTOP) in the instant in which it begins to copy a piece of a long message into another
- *   process's buffer does so when it is continued.
- * - With ALNICO_CHECK=1 in rank 0's environment ranks compare what they call before it begins,
- *   waiting for each other; where they differ, all return ALNICO_ERROR_MISMATCH, with what differs,
- *   and where one refuses its own arguments, all return its status, with its number and reason.
- *   Nothing was done then.
- * - Every wait has a deadline: 600 seconds, or ALNICO_TIMEOUT. A rank that does not come by then
- *   becomes ALNICO_ERROR_TIMEOUT on the others, and the detail names it and the operation.
+ * - Units. Counts are elements, not bytes. They are size_t: counts above 2^31 work.
+ * - Order. The operations of a communicator start in call order, and every rank calls the same
+ *   collectives in the same order. "Collective" marks a function that every rank must call.
+ * - Threads. One thread at a time calls on a communicator; communicators are independent. "Any
+ *   thread" marks the functions that may run beside such a call.
+ * - Errors. An error found while an operation runs, or while a call waits for other ranks, is
+ *   latched in the communicator: every later call on it returns that status, except
+ *   alnico_comm_abort and alnico_comm_destroy. Streams that waited for its operations continue.
+ *   Results that had not arrived are undefined, and the library no longer writes them. One
+ *   exception: a process stopped by SIGSTOP at the moment it starts to copy a part of a long
+ *   message into another process's buffer makes this copy when it is continued.
+ * - Deadline. Every wait ends after 600 seconds, or ALNICO_TIMEOUT seconds. A rank that has not
+ *   come by then causes ALNICO_ERROR_TIMEOUT on the others; the detail names the rank and the
+ *   operation.
+ * - Checks. With ALNICO_CHECK=1 in rank 0's environment all ranks wait for each other and compare
+ *   each collective before it begins. If the calls differ, every rank returns ALNICO_ERROR_MISMATCH
+ *   and the detail says what differs. If one rank refuses its own arguments, every rank returns
+ *   that status, and the detail names the rank and the reason. In both cases nothing was done.
  */
 #ifndef ALNICO_ALNICO_H
 #define ALNICO_ALNICO_H
@@ -61,15 +68,15 @@ typedef enum alnico_status {
     ALNICO_ERROR_SYSTEM = -8       /* the operating system refused something */
 } alnico_status_t;
 
-/* A short constant text for a status; "unknown status" for anything else. Never NULL. Any
+/* A constant short text for a status, "unknown status" for any other number. Never NULL. Any
  * thread. */
 ALNICO_API const char *alnico_status_string(alnico_status_t status);
 
-/* What the calling thread's last failed call had to say: argument, value, expectation; "" if none
- * failed. Valid until the thread's next failing call. Never NULL. */
+/* The detail of the calling thread's last failed call: argument, value and expectation; "" if no
+ * call failed. Never NULL. Valid until this thread's next failing call. Any thread. */
 ALNICO_API const char *alnico_error_detail(void);
 
-/* "major.minor.patch" of the library in use. */
+/* The version of the loaded library, "major.minor.patch". Never NULL. Any thread. */
 ALNICO_API const char *alnico_version(void);
 
 /* ---- Types and operations ---- */
@@ -87,13 +94,13 @@ typedef enum alnico_datatype {
     ALNICO_FLOAT64
 } alnico_datatype_t;
 
-/* Every type has the first five; the logical and bitwise ones are for integers only.
+/* Reductions. The first five work on every type, the logical and bitwise ones on integers only.
  *
- * Integers wrap on overflow and are exact. 16-bit floats are computed in float32 and rounded to the
- * wire type (nearest, ties to even) after each step. AVERAGE of floats scales each contribution by
- * 1/size first; of integers it sums, wrapping, and then divides truncating towards zero. The
- * logical ones take nonzero as true and give 0 or 1. MINIMUM and MAXIMUM of floats give NaN if any
- * is NaN. On one rank every operation passes the input on as it is. */
+ * Integers are exact and wrap on overflow. 16-bit floats are computed in float32 and rounded (to
+ * nearest, ties to even) to 16 bits after each step. AVERAGE of floats scales each contribution by
+ * 1/size first; AVERAGE of integers sums, wrapping, and then divides, truncating towards zero.
+ * MINIMUM and MAXIMUM of floats are NaN if any contribution is NaN. The logical operations take
+ * nonzero as true and give 0 or 1. On one rank every operation copies its input. */
 typedef enum alnico_op {
     ALNICO_SUM,
     ALNICO_PRODUCT,
@@ -108,8 +115,8 @@ typedef enum alnico_op {
     ALNICO_BITWISE_XOR
 } alnico_op_t;
 
-/* What algorithms are chosen for. SENDRECV is every message between two ranks: send, recv, sendrecv
- * and groups. */
+/* The operations that algorithms are chosen for. SENDRECV is every message between two ranks: send,
+ * recv, sendrecv and groups. */
 typedef enum alnico_collective {
     ALNICO_ALLREDUCE,
     ALNICO_REDUCE,
@@ -128,174 +135,213 @@ typedef enum alnico_collective {
     ALNICO_SENDRECV
 } alnico_collective_t;
 
-/* In place of a buffer: what it would hold stands in the other one already, or comes there; each
- * call says where. The address itself means the same. */
+/* Marks an operation in place: passed instead of one buffer, it says that the data are in the other
+ * buffer already, or stay there. Each call says which argument it replaces. Passing the address
+ * that it stands for means the same.
+ *
+ *     alnico_allreduce(ALNICO_IN_PLACE, x, n, type, op, comm);       input and result in x
+ *     alnico_allgather(ALNICO_IN_PLACE, all, n, type, comm);         own block at all + rank * n
+ *     alnico_scatter(blocks, ALNICO_IN_PLACE, n, type, root, comm);  at the root: own block stays
+ */
 #define ALNICO_IN_PLACE ((void *)-1)
 
 /* ---- Streams ---- */
 
 typedef enum alnico_device { ALNICO_DEVICE_CPU, ALNICO_DEVICE_CUDA } alnico_device_t;
 
-/* A CPU stream: a first-in first-out queue of functions with one worker thread of its own. Where a
- * CPU communicator takes a stream, NULL is the inline stream: there is no queue, and whatever a
- * stream would wait for, the calling thread waits for. */
+/* A CPU stream: a first-in first-out queue of functions with one worker thread. Where a CPU
+ * communicator takes a stream, NULL is the inline stream: it has no queue and no thread, and the
+ * calling thread itself waits for everything that a stream would wait for. A CUDA communicator
+ * takes a cudaStream_t instead.
+ *
+ *     alnico_stream_enqueue(stream, compute, &layer);                  fills gradient
+ *     alnico_allreduce(ALNICO_IN_PLACE, gradient, n, type, op, comm);  returns at once, runs next
+ *     alnico_stream_enqueue(stream, update, &layer);                   reads the result */
 typedef struct alnico_stream *alnico_stream_t;
 
-/* Creates a stream and its worker. The caller destroys it. Errors: MEMORY, SYSTEM (no thread). */
+/* Creates a stream and its worker thread. The caller owns *out and destroys it. Errors: MEMORY,
+ * SYSTEM (no thread). */
 ALNICO_API alnico_status_t alnico_stream_create(alnico_stream_t *out);
 
-/* Appends function(argument) to the stream, which runs it on its worker after everything enqueued
- * before. Returns at once; any thread. The function must not call on the stream's communicators. On
- * the inline stream (NULL) it runs before this returns. */
+/* Appends function(argument) to the stream. The worker runs it after everything enqueued before.
+ * Returns at once; on the inline stream (NULL) after the function. The function must not call on
+ * communicators of this stream. Any thread. */
 ALNICO_API alnico_status_t alnico_stream_enqueue(alnico_stream_t stream, void (*function)(void *),
                                                  void *argument);
 
 /* Blocks the caller until everything enqueued so far has run. */
 ALNICO_API alnico_status_t alnico_stream_synchronize(alnico_stream_t stream);
 
-/* Runs what is still queued, then stops the worker. Destroy the stream's communicators first. NULL
- * is fine. */
+/* Runs what is still queued, stops the worker and frees the stream. The communicators of the stream
+ * must have been destroyed before. NULL does nothing. */
 ALNICO_API void alnico_stream_destroy(alnico_stream_t stream);
 
 /* ---- Communicators ---- */
 
 typedef struct alnico_comm *alnico_comm_t;
 
-/* How ranks find each other without MPI. `allgather` is collective over `size` ranks: it copies
- * `bytes` bytes from `mine` of every rank into `all`, in rank order (size * bytes), and returns 0,
- * or nonzero on failure. It is called on the caller's thread, and only inside
- * alnico_comm_create. */
+/* The bootstrap of ranks that meet without MPI. `allgather` is collective over `size` ranks: it
+ * copies `bytes` bytes at `mine` of every rank into `all`, in rank order (size * bytes in total),
+ * and returns 0, or nonzero on failure. alnico_comm_create calls it, on the caller's thread;
+ * nothing else does. */
 typedef struct alnico_bootstrap {
     int rank, size;
     int (*allgather)(void *context, const void *mine, void *all, size_t bytes);
     void *context;
 } alnico_bootstrap_t;
 
-/* Creates a communicator over the ranks of `bootstrap` (collective). They may be threads of one
- * process, processes of one host, or both, and then need no MPI; ranks of several hosts need MPI to
- * be initialised, and messages then go over it. device: where the buffers of its collectives live;
- * stream: what orders them, and must outlive it (an alnico_stream_t for the CPU; NULL is the inline
- * stream). On error *out is NULL. Errors: ARGUMENT; UNSUPPORTED (no such device in this build, no
- * way between these ranks, or a real stream over an MPI below MPI_THREAD_MULTIPLE); MEMORY; SYSTEM;
- * TIMEOUT; MPI. */
+/* Creates a communicator of the ranks of `bootstrap`. Collective.
+ *
+ * device: where the buffers of its collectives are. stream: what orders its collectives; it must
+ * outlive the communicator. On the CPU an alnico_stream_t, or NULL for the inline stream; with CUDA
+ * a cudaStream_t of the calling thread's GPU. *out: owned by the caller, NULL on error.
+ *
+ * Ranks may be threads of a process, processes of a host, or both: these need no MPI. Ranks of
+ * several hosts need MPI to be initialised, which then carries their messages.
+ *
+ * Errors: ARGUMENT; UNSUPPORTED (this build lacks the device, the ranks have no way to each other,
+ * or a stream other than the inline one was given with MPI below MPI_THREAD_MULTIPLE); MEMORY;
+ * SYSTEM; TIMEOUT; MPI. */
 ALNICO_API alnico_status_t alnico_comm_create(const alnico_bootstrap_t *bootstrap,
                                               alnico_device_t device, void *stream,
                                               alnico_comm_t *out);
 
-/* A communicator of the same ranks on another stream of the same device (collective). It is
- * independent of `comm`, which may be destroyed first. */
+/* Creates a communicator of the same ranks on another stream of the same device. Collective. The
+ * new communicator is independent of `comm`, which may be destroyed first. */
 ALNICO_API alnico_status_t alnico_comm_duplicate(alnico_comm_t comm, void *stream,
                                                  alnico_comm_t *out);
 
-/* Divides the ranks (collective): those with equal color >= 0 get a communicator, ordered by key
- * and then by rank in `comm`. A negative color takes part and gets NULL. */
+/* Splits the ranks by color. Collective. Ranks with the same color >= 0 get a communicator of their
+ * own, ordered by key and then by rank in `comm`. A rank with a negative color takes part and gets
+ * NULL. */
 ALNICO_API alnico_status_t alnico_comm_split(alnico_comm_t comm, int color, int key, void *stream,
                                              alnico_comm_t *out);
 
-/* Waits for everything given to the communicator and frees it (collective). Requests that were not
- * waited for become invalid. After an error or abort it waits for nobody. CUDA graphs that hold its
- * calls must be destroyed before, for NCCL waits until they are. NULL is fine. */
+/* Waits for everything started on the communicator and frees it. Collective, but after an error or
+ * abort it waits for no other rank. Requests that were not waited for become invalid. CUDA graphs
+ * that contain its calls must be destroyed before: NCCL waits until they are. NULL does nothing. */
 ALNICO_API void alnico_comm_destroy(alnico_comm_t comm);
 
-/* Gives up: everything in flight ends with ALNICO_ERROR_ABORTED, soon and without waiting for other
- * ranks, which learn of it when they next wait for this one. Afterwards only destroy. Any thread,
- * any number of times.
+/* Aborts the communicator: everything in flight ends with ALNICO_ERROR_ABORTED, soon, and without
+ * waiting for other ranks. They learn of it when they next wait for this rank. Only
+ * alnico_comm_destroy may follow. Any thread, any number of times.
  *
- * Where NCCL carried something, one rank's end of it, by this or at a deadline, lets kernels of
- * other ranks end without their data. So the others are told, and only 50 ms later NCCL is aborted:
- * alnico_synchronize, alnico_test, alnico_request_synchronize and alnico_comm_status listen before
- * they say SUCCESS. Who waits for the stream by other means asks one of them before he trusts a
- * result. Beyond that remain reports that take longer to arrive, and below MPI_THREAD_MULTIPLE an
- * abort by another thread than the one that calls on the communicator: that one tells, if it is in
- * a call that waits within a quarter of a second; and there alnico_comm_status does not listen. */
+ *     this rank:    alnico_comm_abort(comm);
+ *     other ranks:  alnico_synchronize(comm);      ALNICO_ERROR_ABORTED; the detail names this rank
+ *     all ranks:    alnico_comm_destroy(comm);     waits for nobody
+ *
+ * NCCL: if one rank ends its NCCL kernels, by an abort or at the deadline, NCCL kernels of other
+ * ranks may end without their data. The library therefore reports the abort to the other ranks
+ * first and aborts NCCL 50 ms later. alnico_synchronize, alnico_test, alnico_request_synchronize
+ * and alnico_comm_status look for such reports before they return SUCCESS. A program that waits for
+ * the stream in another way must call one of them before it uses a result.
+ *
+ * Two gaps remain. A report may take longer to arrive. And below MPI_THREAD_MULTIPLE only the
+ * thread that calls on the communicator may send: if another thread aborts, the report leaves only
+ * if that thread is in a waiting call within a quarter of a second, and alnico_comm_status does not
+ * look for reports. */
 ALNICO_API alnico_status_t alnico_comm_abort(alnico_comm_t comm);
 
 /* The latched error, with its detail, or ALNICO_SUCCESS. Any thread. */
 ALNICO_API alnico_status_t alnico_comm_status(alnico_comm_t comm);
 
-/* This rank and the number of ranks; -1 for an invalid communicator. Any thread. */
+/* This rank, and the number of ranks; -1 for an invalid communicator. Any thread. */
 ALNICO_API int alnico_comm_rank(alnico_comm_t comm);
 ALNICO_API int alnico_comm_size(alnico_comm_t comm);
 
-/* Forces one algorithm for a collective (collective; the names are those of `alnico-info`). NULL
- * goes back to the table's choice. Applies to later calls. Rank 0's name counts; an unknown one, a
- * name on one rank and NULL on another, or different collectives are an error on every rank and
- * change nothing. */
+/* Forces an algorithm for the later calls of one collective. Collective.
+ *
+ * name: as `alnico-info` lists them; NULL returns to the tuning table's choice. Rank 0's name
+ * counts. Errors, on every rank and without any change: an unknown name, a name on one rank and
+ * NULL on another, different collectives. */
 ALNICO_API alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm,
                                                      alnico_collective_t collective,
                                                      const char *name);
 
-/* Makes memory known to all ranks of the communicator (collective), so that they may reach it
- * directly: on GPUs of one host large allreduces, allgathers, alltoalls and reduce-scatters of
- * registered buffers are faster. Every rank passes `bytes` bytes of its own, on the communicator's
- * device; the same number on each. A call whose send and recv lie in registered memory uses that
- * where it helps; then the two must lie at the same offsets of the same registrations on all ranks,
- * what holds a rank's own block only at any, and ALNICO_CHECK=1 compares that. On the CPU it is a
- * valid call that changes nothing. The memory must stay until alnico_comm_deregister, or the
- * communicator's end. On error *out is NULL, on every rank. Errors: ARGUMENT (NULL, no bytes, memory
- * of the host or of another device), UNSUPPORTED (memory that cannot be shared, with the reason),
- * MISMATCH (bytes differ), MEMORY, SYSTEM, TIMEOUT. */
+/* Registers memory with a communicator, so that other ranks can reach it directly. Collective. On
+ * GPUs of one host it makes large allreduces, allgathers, alltoalls and reduce-scatters faster; on
+ * the CPU it is valid and changes nothing.
+ *
+ *     alnico_comm_register(comm, memory, bytes, &registration);              once, on every rank
+ *     alnico_allreduce(ALNICO_IN_PLACE, memory + first, n, type, op, comm);  same `first` on all
+ *     alnico_comm_deregister(comm, registration);                            before memory is freed
+ *
+ * memory: `bytes` bytes of this rank on the communicator's device. It must stay allocated until
+ * alnico_comm_deregister, or the end of the communicator. bytes: the same on every rank. *out: NULL
+ * on error, on every rank.
+ *
+ * A call uses registrations if both `send` and `recv` lie in registered memory. Each of the two
+ * must then have the same offset in the same registration on every rank; only a buffer that holds
+ * nothing but the rank's own block (`send` of an allgather, `recv` of a reduce-scatter) may have
+ * any offset. ALNICO_CHECK=1 compares this.
+ *
+ * Errors: ARGUMENT (NULL, no bytes, memory of the host or of another device), UNSUPPORTED (memory
+ * that cannot be shared; the detail says why), MISMATCH (bytes differ), MEMORY, SYSTEM, TIMEOUT. */
 typedef struct alnico_registration *alnico_registration_t;
 ALNICO_API alnico_status_t alnico_comm_register(alnico_comm_t comm, void *memory, size_t bytes,
                                                 alnico_registration_t *out);
 
-/* Waits for all that was given to the communicator and forgets the registration (collective). */
+/* Waits for everything started on the communicator and removes the registration. Collective. */
 ALNICO_API alnico_status_t alnico_comm_deregister(alnico_comm_t comm,
                                                   alnico_registration_t registration);
 
 /* ---- Collectives ---- */
 
-/* A nonblocking operation in flight, owned by the library and freed by the call that sets it to
- * NULL. */
+/* A nonblocking operation in flight. The library owns it; the call that sets it to NULL frees it.
+ */
 typedef struct alnico_request *alnico_request_t;
 
 /*
  * Rules of every operation below
  *
- * Blocking and nonblocking. alnico_X is ordered on the communicator's stream: it begins after what
- * the stream was given before, and the stream's later work sees the result. On a stream it returns
- * at once; on the inline stream it returns when this rank's part is done. On GPUs the first
- * blocking collective of a communicator that goes to NCCL may wait for the other ranks
- * (docs/tuning.md); the nonblocking ones never do. alnico_iX begins in the same order, but the
- * stream goes on: what it is given later may run at the same time, until alnico_wait. It sets
- * *request, to NULL on error.
+ * Blocking: alnico_X is ordered on the communicator's stream. It begins after the stream's earlier
+ * work, and the stream's later work sees the result. On a stream the call returns at once; on the
+ * inline stream it returns when this rank's part is done. One exception on GPUs: the first blocking
+ * collective of a communicator that NCCL carries out may wait for the other ranks (docs/tuning.md).
  *
- * Buffers are on the communicator's device, aligned to the type, and belong to the library until
- * the stream has passed the operation, or until the request is complete: `send` must not be
- * written, `recv` not be touched. Where all their elements are none, they may be NULL. What is not
- * said to be written is left as it is, gaps between blocks too. `send` and `recv` must not overlap
- * but as each call says of ALNICO_IN_PLACE.
+ * Nonblocking: alnico_iX begins in the same order, but the stream goes on. Its later work may run
+ * beside the operation, until alnico_wait. The call never waits for other ranks. *request is NULL
+ * on error.
  *
- * Blocks. Where a buffer holds a part for or from each rank, block b is rank b's. Equal blocks have
- * `count` elements each and stand one behind the other. In the calls that end with v block b has
- * counts[b] elements and begins at element at[b]; `at` may be in any order and leave gaps, and NULL
- * means one behind the other. Blocks that are written must not overlap. The arrays have as many
- * entries as there are ranks, and are the caller's again on return. Any count may be 0.
+ *     alnico_iallreduce(ALNICO_IN_PLACE, gradient, n, type, op, comm, &request);
+ *     alnico_stream_enqueue(stream, compute, &other);    runs beside it; must not touch gradient
+ *     alnico_wait(&request);                             later work of the stream sees the result
  *
- * All ranks call the same operations in the same order with the same `count`, type, op and root,
- * and with counts that fit each other. What does not is found at the deadline at the latest, and is
- * undefined until then. Where one rank refuses its own arguments, it returns at once, and the
- * others wait for it until the deadline. With ALNICO_CHECK=1 all ranks compare before each
- * collective, and every rank gets ALNICO_ERROR_MISMATCH, or ALNICO_ERROR_ARGUMENT where a rank
- * refuses its own arguments or the blocks that it receives overlap, with a detail that names the
- * ranks and what they passed. That makes the caller wait for the others.
+ * Buffers are on the communicator's device and aligned to the type. The library uses them until the
+ * stream has passed the operation, or until the request is complete: meanwhile the program must not
+ * write `send` and must not touch `recv`. A buffer of no elements may be NULL. The library writes
+ * only what a call says it writes, and no gap between blocks. `send` and `recv` must not overlap,
+ * except in place as each call defines it.
  *
- * Results. Reductions give the same bits again with the same settings. All else copies bits, of any
- * type.
+ * Blocks: where a buffer has one part for each rank, block b belongs to rank b. Equal blocks have
+ * `count` elements each and are contiguous. In vector forms (names that end with v) block b has
+ * counts[b] elements and begins at element at[b]. `at` may be in any order and leave gaps; NULL
+ * means contiguous. Blocks that are written must not overlap. Both arrays have one entry for each
+ * rank and may be reused on return. Any count may be 0.
+ *
+ * Matching: all ranks pass the same `count`, type, op and root, and counts that fit each other. A
+ * mismatch is found at the deadline at the latest; until then results are undefined. A rank that
+ * refuses its own arguments returns at once, and the other ranks wait for it until the deadline.
+ * With ALNICO_CHECK=1 every rank gets ALNICO_ERROR_MISMATCH instead, or ALNICO_ERROR_ARGUMENT where
+ * a rank refuses its own arguments or its receive blocks overlap; the detail names the ranks and
+ * what they passed. The call then waits for the other ranks.
+ *
+ * Results: a reduction gives the same bits again with the same settings. All other operations copy
+ * bits, of any type.
  *
  * Errors of all: ARGUMENT (a NULL buffer or array, misalignment, overlap, an unknown type, an
- * operation that the type does not have, a root or rank that is not one, more bytes than there are
- * addresses, memory of another device, an open group), UNSUPPORTED (a forced algorithm that cannot
- * do it, or a device that nothing can do it on), MEMORY, and whatever is latched. Where GPUs are
- * used, whose memory it is holds for the whole allocation and is looked at in its first call and
- * then about every 64th: a buffer that was freed since, and its address reused, may go unnoticed.
+ * operation that the type does not have, a root or rank out of range, more bytes than the address
+ * space has, memory of another device, an open group); UNSUPPORTED (the forced algorithm cannot do
+ * it, or nothing can on this device); MEMORY; the latched error. With GPUs the owner of an
+ * allocation is looked up at its first use and then at about every 64th: a buffer that was freed
+ * meanwhile, and its address reused, may go unnoticed.
  */
 
-/* Combines `count` elements of `type` from every rank element by element and gives every rank the
- * result: recv[i] = op over ranks of send[i]. Every rank gets the same bits.
+/* Allreduce: every rank gets the elementwise reduction, recv[i] = op over all ranks of send[i]. The
+ * bits are the same on every rank.
  *
- * send, recv: `count` elements each. ALNICO_IN_PLACE as `send`, or send == recv: the input stands
- * in recv. */
+ * send, recv: `count` elements each. In place: ALNICO_IN_PLACE as `send`, or send == recv; the
+ * input is in recv. */
 ALNICO_API alnico_status_t alnico_allreduce(const void *send, void *recv, size_t count,
                                             alnico_datatype_t type, alnico_op_t op,
                                             alnico_comm_t comm);
@@ -303,11 +349,11 @@ ALNICO_API alnico_status_t alnico_iallreduce(const void *send, void *recv, size_
                                              alnico_datatype_t type, alnico_op_t op,
                                              alnico_comm_t comm, alnico_request_t *request);
 
-/* The same result, at rank `root` only.
+/* Reduce: the same result, at rank `root` only.
  *
- * send: `count` elements. recv: `count` elements at the root; elsewhere it is not looked at and may
- * be NULL. ALNICO_IN_PLACE as `send`, or send == recv, at the root only: its input stands in
- * recv. */
+ * send: `count` elements. recv: `count` elements at the root; ignored elsewhere, may be NULL. In
+ * place, at the root only: ALNICO_IN_PLACE as `send`, or send == recv; the root's input is in recv.
+ */
 ALNICO_API alnico_status_t alnico_reduce(const void *send, void *recv, size_t count,
                                          alnico_datatype_t type, alnico_op_t op, int root,
                                          alnico_comm_t comm);
@@ -315,28 +361,29 @@ ALNICO_API alnico_status_t alnico_ireduce(const void *send, void *recv, size_t c
                                           alnico_datatype_t type, alnico_op_t op, int root,
                                           alnico_comm_t comm, alnico_request_t *request);
 
-/* Copies the root's `count` elements of `buffer` to every rank's. Other ranks' buffers are written,
- * the root's is read. */
+/* Broadcast: copies `buffer` of the root to `buffer` of every other rank.
+ *
+ * buffer: `count` elements; read at the root, written elsewhere. */
 ALNICO_API alnico_status_t alnico_broadcast(void *buffer, size_t count, alnico_datatype_t type,
                                             int root, alnico_comm_t comm);
 ALNICO_API alnico_status_t alnico_ibroadcast(void *buffer, size_t count, alnico_datatype_t type,
                                              int root, alnico_comm_t comm,
                                              alnico_request_t *request);
 
-/* Gives every rank the blocks of all: recv[b * count + i] = send[i] of rank b.
+/* Allgather: every rank gets the blocks of all ranks, recv[b * count + i] = send[i] of rank b.
  *
- * send: `count` elements, this rank's block. recv: size * count elements. ALNICO_IN_PLACE as
- * `send`, or send == the rank's own block in recv: it stands there already. */
+ * send: `count` elements, this rank's block. recv: size * count elements. In place: ALNICO_IN_PLACE
+ * as `send`, or send == recv + rank * count; the own block is in recv. */
 ALNICO_API alnico_status_t alnico_allgather(const void *send, void *recv, size_t count,
                                             alnico_datatype_t type, alnico_comm_t comm);
 ALNICO_API alnico_status_t alnico_iallgather(const void *send, void *recv, size_t count,
                                              alnico_datatype_t type, alnico_comm_t comm,
                                              alnico_request_t *request);
 
-/* The same with blocks of different length: recv[at[b] + i] = send[i] of rank b, i < counts[b].
+/* Allgather of blocks of different length: recv[at[b] + i] = send[i] of rank b, i < counts[b].
  *
- * send_count: must be counts[rank], which also holds in place. counts, at: of recv; the counts are
- * the same on all ranks, `at` may differ. */
+ * send_count: equal to counts[rank], in place too. counts, at: of recv. All ranks pass the same
+ * counts; `at` may differ. In place as alnico_allgather, with the own block at recv + at[rank]. */
 ALNICO_API alnico_status_t alnico_allgatherv(const void *send, size_t send_count, void *recv,
                                              const size_t *counts, const size_t *at,
                                              alnico_datatype_t type, alnico_comm_t comm);
@@ -345,13 +392,12 @@ ALNICO_API alnico_status_t alnico_iallgatherv(const void *send, size_t send_coun
                                               alnico_datatype_t type, alnico_comm_t comm,
                                               alnico_request_t *request);
 
-/* Combines the ranks' vectors of size * count elements and gives each rank its block of the result:
- * recv[i] = op over ranks of send[rank * count + i].
+/* Reduce-scatter: reduces vectors of size * count elements, and each rank gets its own block of the
+ * result: recv[i] = op over all ranks of send[rank * count + i].
  *
- * send: size * count elements. recv: `count` elements. In place, as in NCCL: recv == send + rank *
- * count, the own block of send, which the result replaces; with ALNICO_IN_PLACE as `send`, `recv`
- * is the whole vector of size * count elements, and the result comes to its own block. The other
- * blocks are left as they are. */
+ * send: size * count elements. recv: `count` elements. In place, in one of two ways: recv == send +
+ * rank * count, as in NCCL; or ALNICO_IN_PLACE as `send`, and recv is the whole vector of size *
+ * count elements. The result replaces the own block, and the other blocks keep their values. */
 ALNICO_API alnico_status_t alnico_reduce_scatter(const void *send, void *recv, size_t count,
                                                  alnico_datatype_t type, alnico_op_t op,
                                                  alnico_comm_t comm);
@@ -359,9 +405,10 @@ ALNICO_API alnico_status_t alnico_ireduce_scatter(const void *send, void *recv, 
                                                   alnico_datatype_t type, alnico_op_t op,
                                                   alnico_comm_t comm, alnico_request_t *request);
 
-/* The same with blocks of different length, one behind the other in send; recv gets counts[rank]
- * elements. In place likewise, with the own block where it begins in send. counts: the same on all
- * ranks. */
+/* Reduce-scatter of blocks of different length, contiguous in send; recv gets counts[rank]
+ * elements.
+ *
+ * counts: the same on all ranks. In place: as above, with the own block at its place in send. */
 ALNICO_API alnico_status_t alnico_reduce_scatterv(const void *send, void *recv,
                                                   const size_t *counts, alnico_datatype_t type,
                                                   alnico_op_t op, alnico_comm_t comm);
@@ -370,20 +417,19 @@ ALNICO_API alnico_status_t alnico_ireduce_scatterv(const void *send, void *recv,
                                                    alnico_op_t op, alnico_comm_t comm,
                                                    alnico_request_t *request);
 
-/* Gives the root the blocks of all: recv[b * count + i] at the root = send[i] of rank b.
+/* Gather: the root gets the blocks of all ranks, recv[b * count + i] = send[i] of rank b.
  *
- * send: `count` elements. recv: size * count elements at the root; elsewhere it is not looked at
- * and may be NULL. ALNICO_IN_PLACE as `send`, or send == the own block in recv, at the root
- * only. */
+ * send: `count` elements. recv: size * count elements at the root; ignored elsewhere, may be NULL.
+ * In place, at the root only: ALNICO_IN_PLACE as `send`, or send == recv + rank * count. */
 ALNICO_API alnico_status_t alnico_gather(const void *send, void *recv, size_t count,
                                          alnico_datatype_t type, int root, alnico_comm_t comm);
 ALNICO_API alnico_status_t alnico_igather(const void *send, void *recv, size_t count,
                                           alnico_datatype_t type, int root, alnico_comm_t comm,
                                           alnico_request_t *request);
 
-/* The same with blocks of different length: rank b sends send_count elements, which counts[b] at
- * the root must be too. recv, counts, at: at the root; elsewhere they are not looked at and may be
- * NULL. */
+/* Gather of blocks of different length: rank b sends send_count elements, equal to counts[b] at the
+ * root. recv, counts, at: used at the root; ignored elsewhere, may be NULL. In place as
+ * alnico_gather, with the own block at recv + at[root]. */
 ALNICO_API alnico_status_t alnico_gatherv(const void *send, size_t send_count, void *recv,
                                           const size_t *counts, const size_t *at,
                                           alnico_datatype_t type, int root, alnico_comm_t comm);
@@ -392,20 +438,21 @@ ALNICO_API alnico_status_t alnico_igatherv(const void *send, size_t send_count, 
                                            alnico_datatype_t type, int root, alnico_comm_t comm,
                                            alnico_request_t *request);
 
-/* Gives each rank its block of the root's: recv[i] = send[rank * count + i] of the root.
+/* Scatter: each rank gets its block of the root's buffer, recv[i] = send[rank * count + i] of the
+ * root.
  *
- * send: size * count elements at the root; elsewhere it is not looked at and may be NULL. recv:
- * `count` elements. ALNICO_IN_PLACE as `recv`, or recv == the own block in send, at the root only:
- * its block stays where it is. */
+ * send: size * count elements at the root; ignored elsewhere, may be NULL. recv: `count` elements.
+ * In place, at the root only: ALNICO_IN_PLACE as `recv`, or recv == send + rank * count; the root's
+ * block stays where it is. */
 ALNICO_API alnico_status_t alnico_scatter(const void *send, void *recv, size_t count,
                                           alnico_datatype_t type, int root, alnico_comm_t comm);
 ALNICO_API alnico_status_t alnico_iscatter(const void *send, void *recv, size_t count,
                                            alnico_datatype_t type, int root, alnico_comm_t comm,
                                            alnico_request_t *request);
 
-/* The same with blocks of different length: rank b gets recv_count elements, which counts[b] at the
- * root must be too. send, counts, at: at the root; elsewhere they are not looked at and may be
- * NULL. */
+/* Scatter of blocks of different length: rank b gets recv_count elements, equal to counts[b] at the
+ * root. send, counts, at: used at the root; ignored elsewhere, may be NULL. In place as
+ * alnico_scatter, with the own block at send + at[root]. */
 ALNICO_API alnico_status_t alnico_scatterv(const void *send, const size_t *counts, const size_t *at,
                                            void *recv, size_t recv_count, alnico_datatype_t type,
                                            int root, alnico_comm_t comm);
@@ -414,20 +461,22 @@ ALNICO_API alnico_status_t alnico_iscatterv(const void *send, const size_t *coun
                                             alnico_datatype_t type, int root, alnico_comm_t comm,
                                             alnico_request_t *request);
 
-/* Every rank gives each a block: recv[b * count + i] = send[rank * count + i] of rank b.
+/* Alltoall: every rank sends one block to each rank, recv[b * count + i] = send[rank * count + i]
+ * of rank b.
  *
- * send, recv: size * count elements each. ALNICO_IN_PLACE as `send`, or send == recv: what is sent
- * stands in recv; on all ranks or on none. */
+ * send, recv: size * count elements each. In place, on all ranks or on none: ALNICO_IN_PLACE as
+ * `send`, or send == recv; the blocks to send are in recv. */
 ALNICO_API alnico_status_t alnico_alltoall(const void *send, void *recv, size_t count,
                                            alnico_datatype_t type, alnico_comm_t comm);
 ALNICO_API alnico_status_t alnico_ialltoall(const void *send, void *recv, size_t count,
                                             alnico_datatype_t type, alnico_comm_t comm,
                                             alnico_request_t *request);
 
-/* The same with blocks of different length: send_counts[b] elements from send_at[b] go to rank b,
- * whose recv_counts for this rank must be as many; for the rank itself send_counts[rank] is
- * recv_counts[rank]. In place, on all ranks or on none, what is sent stands in recv: send_counts
- * and send_at are not looked at, and rank b sends back as much as it gets from here. */
+/* Alltoall of blocks of different length: send_counts[b] elements at send_at[b] go to rank b, whose
+ * recv_counts for this rank must be equal. send_counts[rank] must equal recv_counts[rank].
+ *
+ * In place, on all ranks or on none: the blocks to send are in recv. send_counts and send_at are
+ * ignored, and each pair of ranks swaps blocks of equal length. */
 ALNICO_API alnico_status_t alnico_alltoallv(const void *send, const size_t *send_counts,
                                             const size_t *send_at, void *recv,
                                             const size_t *recv_counts, const size_t *recv_at,
@@ -438,7 +487,7 @@ ALNICO_API alnico_status_t alnico_ialltoallv(const void *send, const size_t *sen
                                              alnico_datatype_t type, alnico_comm_t comm,
                                              alnico_request_t *request);
 
-/* Ends on no rank before it has begun on all. */
+/* Barrier: ends on no rank before every rank has begun it. */
 ALNICO_API alnico_status_t alnico_barrier(alnico_comm_t comm);
 ALNICO_API alnico_status_t alnico_ibarrier(alnico_comm_t comm, alnico_request_t *request);
 
@@ -447,22 +496,30 @@ ALNICO_API alnico_status_t alnico_ibarrier(alnico_comm_t comm, alnico_request_t 
 /*
  * Rules of messages
  *
- * Messages from one rank to another are received in the order in which they were sent, whichever of
- * the calls below sent or received them; there are no tags. They match apart from collectives, and
- * only the two ranks call. A message and its receive have the same number of bytes: if they differ,
- * the receiver's communicator fails with ALNICO_ERROR_MISMATCH, and the sender's does too. A short
- * message may have been sent before that is known: the sender then learns it in an operation that
- * waits, or from alnico_synchronize.
+ * Order: messages from one rank to another arrive in the order in which they were sent, whichever
+ * of the calls below sends or receives them. There are no tags. Messages are independent of
+ * collectives, and only the two ranks call.
  *
- * A send may or may not end before its receive has begun. So two ranks that both send first and
- * then receive, one after the other and blocking, may wait for each other until the deadline: let
- * them use alnico_sendrecv, a group, or nonblocking calls, any number of which may be under way.
+ * Length: a message and its receive have the same number of bytes. If not, the communicators of
+ * both fail with ALNICO_ERROR_MISMATCH. A short message may have left before that is known; its
+ * sender then gets the error from a later operation that waits, or from alnico_synchronize.
  *
- * On GPUs messages whose calls are captured into a graph meet such messages only. They follow each
- * other in the order of their calls, nonblocking ones too, and so do all where an algorithm that
- * the GPUs carry out is forced (`exchange`, `nccl_messages`; docs/tuning.md): what two ranks send
- * to each other at once then belongs into one sendrecv or group, and a message to the rank itself
- * into the same as its receive.
+ * Deadlock: a send may or may not return before its receive has begun. Two ranks that both send and
+ * then receive, blocking, may therefore wait for each other until the deadline. Use
+ * alnico_sendrecv, a group, or nonblocking calls; any number of them may be in flight.
+ *
+ *     alnico_group_begin(comm);
+ *     for (int r = 0; r < size; r++) {
+ *         alnico_send(out[r], n, type, r, comm);
+ *         alnico_recv(in[r], n, type, r, comm);
+ *     }
+ *     alnico_group_end(comm, NULL);
+ *
+ * GPUs: messages captured into a CUDA graph match only captured messages. They run one after the
+ * other in call order, nonblocking ones too; so do all messages while an algorithm that runs on the
+ * GPU (`exchange`, `nccl_messages`; docs/tuning.md) is forced. What two ranks send to each other at
+ * the same time must then be in one sendrecv or group, and a message to the rank itself in the same
+ * one as its receive.
  */
 
 /* Sends `count` elements of `buffer` to rank `to`. A message to this rank itself needs its receive
@@ -478,8 +535,8 @@ ALNICO_API alnico_status_t alnico_recv(void *buffer, size_t count, alnico_dataty
 ALNICO_API alnico_status_t alnico_irecv(void *buffer, size_t count, alnico_datatype_t type,
                                         int from, alnico_comm_t comm, alnico_request_t *request);
 
-/* Sends `send_count` elements to rank `to` and receives `recv_count` from rank `from`, at the same
- * time. The two buffers do not overlap. */
+/* Sends `send_count` elements to rank `to` and receives `recv_count` elements from rank `from`, at
+ * the same time. The two buffers must not overlap. */
 ALNICO_API alnico_status_t alnico_sendrecv(const void *send, size_t send_count, int to, void *recv,
                                            size_t recv_count, int from, alnico_datatype_t type,
                                            alnico_comm_t comm);
@@ -487,37 +544,43 @@ ALNICO_API alnico_status_t alnico_isendrecv(const void *send, size_t send_count,
                                             size_t recv_count, int from, alnico_datatype_t type,
                                             alnico_comm_t comm, alnico_request_t *request);
 
-/* Joins all alnico_send, alnico_recv and alnico_sendrecv up to alnico_group_end into one operation,
- * which cannot deadlock, whatever the order of its members and of those on other ranks. In between
- * these calls check their arguments and are recorded; one that is refused is left out, and the
- * group goes on. Every other operation on the communicator, a nonblocking message and another group
- * included, is an error until the end. Messages may be of different types, to and from any ranks,
- * this one included; their buffers do not overlap, but may be sent to several ranks. A group that
- * is open when the communicator is destroyed is logged as an error and forgotten. Errors: ARGUMENT
- * (a group is open). */
+/* Begins a group: all alnico_send, alnico_recv and alnico_sendrecv up to alnico_group_end become
+ * one operation. It cannot deadlock, whatever the order of its messages here and on other ranks.
+ *
+ * Inside a group these calls only check their arguments and are recorded; a refused one is left
+ * out, and the group goes on. Every other operation on the communicator is an error until the end,
+ * nonblocking messages and a second group included. Messages may differ in type and go to any
+ * ranks, this one included. Their buffers must not overlap, but one buffer may be sent to several
+ * ranks. A group that is open when the communicator is destroyed is logged as an error and dropped.
+ * Errors: ARGUMENT (a group is open). */
 ALNICO_API alnico_status_t alnico_group_begin(alnico_comm_t comm);
 
-/* Starts the group: blocking with `request` NULL, otherwise nonblocking. A group without messages
- * ends at once. Errors: ARGUMENT (no group is open), UNSUPPORTED (more than 1024 messages by
- * kernels of GPUs, as while a graph is captured: this rank only, the others of its messages find
- * out at their deadline); after any error the group is gone. */
+/* Ends the group and starts it: blocking if `request` is NULL, else nonblocking. A group without
+ * messages completes at once. After any error the group is gone. Errors: ARGUMENT (no group is
+ * open); UNSUPPORTED (more than 1024 messages in a group that GPU kernels carry out, as while a
+ * graph is captured; only this rank gets it, its partners run into their deadline). */
 ALNICO_API alnico_status_t alnico_group_end(alnico_comm_t comm, alnico_request_t *request);
 
 /* ---- Requests ---- */
 
-/* The communicator's stream waits for the request, and the host does not (on the inline stream the
- * caller is the stream). Requests may be waited for in any order. Sets *request to NULL. Errors:
- * ARGUMENT (NULL, or nothing to wait for); on the inline stream also how the operation ended. */
+/* Makes the communicator's stream wait for the request; the host does not wait, except on the
+ * inline stream, where the caller is the stream. Requests may be waited for in any order. Sets
+ * *request to NULL. Errors: ARGUMENT (NULL, or nothing to wait for); on the inline stream the
+ * operation's own status. */
 ALNICO_API alnico_status_t alnico_wait(alnico_request_t *request);
 
-/* Says at once whether the operation is complete, and makes progress where no thread of the library
- * does. When done, sets *request to NULL and returns how it ended. */
+/* Tests without waiting whether the operation is complete, and makes progress where the library has
+ * no thread for it. When complete, sets *done and *request to NULL, and returns the operation's
+ * status. Errors: UNSUPPORTED (the operation was captured into a graph: only alnico_wait joins it).
+ */
 ALNICO_API alnico_status_t alnico_test(alnico_request_t *request, bool *done);
 
-/* The host waits for the request. Sets *request to NULL and returns how it ended. */
+/* Blocks the host until the request is complete. Sets *request to NULL and returns the operation's
+ * status. Errors: UNSUPPORTED, as for alnico_test. */
 ALNICO_API alnico_status_t alnico_request_synchronize(alnico_request_t *request);
 
-/* The host waits for all that was given to the communicator. Returns the latched error, if any. */
+/* Blocks the host until everything started on the communicator is complete. Returns the latched
+ * error, if any. */
 ALNICO_API alnico_status_t alnico_synchronize(alnico_comm_t comm);
 
 #ifdef __cplusplus

@@ -9,16 +9,22 @@
 extern "C" {
 #endif
 
-/* Creates a communicator over the ranks of `mpi_comm` (collective), which is duplicated and may be
- * freed afterwards. MPI must be initialised, and finalised only after the communicator is
- * destroyed. With MPI_THREAD_MULTIPLE the library progresses nonblocking operations on a thread of
- * its own; below it, whoever waits or tests does, and the stream must be the inline one (NULL).
- * Otherwise as alnico_comm_create. An intercommunicator or MPI_COMM_NULL is ARGUMENT.
+/* Creates a communicator of the ranks of `mpi_comm`. Collective. Everything not said here is as for
+ * alnico_comm_create.
  *
- * With MPICH, an error handler of the library's stands before that of MPI_COMM_WORLD while
- * communicators over MPI live: MPICH raises there what fails in the library's messages too, such as
- * one longer than its receive. All other errors go on to the handler that was there. One that is
- * set meanwhile gets all. */
+ * mpi_comm: an intracommunicator. It is duplicated; the caller may free it afterwards. MPI must be
+ * initialised, and may be finalised only after the communicator is destroyed.
+ *
+ * Threads: with MPI_THREAD_MULTIPLE a thread of the library progresses nonblocking operations.
+ * Below that level the calls that wait or test progress them, and `stream` must be the inline one
+ * (NULL).
+ *
+ * Error handler: MPICH raises errors of the library's messages on MPI_COMM_WORLD, such as a message
+ * longer than its receive. With MPICH the library therefore puts a handler of its own in front of
+ * that of MPI_COMM_WORLD while communicators over MPI exist. It passes all other errors to the
+ * handler that was there. A handler that the program sets meanwhile gets all errors.
+ *
+ * Errors: as alnico_comm_create; ARGUMENT also for MPI_COMM_NULL and an intercommunicator. */
 ALNICO_API alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device,
                                                   void *stream, alnico_comm_t *out);
 
