@@ -4,7 +4,6 @@
 
 #include "device/topology.h"
 
-#include <argp.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -203,50 +202,16 @@ const char *program_date(void)
     return text;
 }
 
-unsigned long long program_number(struct argp_state *state, const char *option, const char *text,
-                                  unsigned long long least, unsigned long long most)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
-        argp_error(state, "%s %s: expected a whole number from %llu to %llu", option, text, least,
-                   most);
-    return value;
-}
-
-bool program_choice(struct argp_state *state, const char *option, const char *text,
-                    const char *first, const char *second)
-{
-    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
-        argp_error(state, "%s %s: expected %s or %s", option, text, first, second);
-    return strcmp(text, second) == 0;
-}
-
-size_t program_size(struct argp_state *state, const char *option, const char *text, size_t least)
-{
-    static const char units[] = "KMG";
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 32 : *end) : NULL;
-    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    bool good = *text >= '0' && *text <= '9' && !errno && (!*end || (unit && !end[1]));
-    if (!good || value > SIZE_MAX >> shift || (size_t)value << shift < least)
-        argp_error(state, "%s %s: expected a size of at least %zu such as 8, 64K or 64M", option,
-                   text, least);
-    return (size_t)value << shift;
-}
-
 char *program_command(int argc, char **argv)
 {
     char *text = NULL;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
-    for (int i = 0; out && i < argc; i++)
+    if (!out)
+        program_fail("no memory");
+    for (int i = 0; i < argc; i++)
         fprintf(out, "%s%s", i ? " " : "", argv[i]);
-    if (out)
-        fclose(out);
+    fclose(out);
     return text;
 }
 

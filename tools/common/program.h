@@ -54,18 +54,7 @@ int program_threads(void);
 /* The current time as 2026-01-31T12:00:00Z. */
 const char *program_date(void);
 
-/* An option's value in bytes, at least `least`, with an optional K, M or G (of 1024); anything else
- * is a usage error that names it. */
-struct argp_state;
-size_t program_size(struct argp_state *state, const char *option, const char *text, size_t least);
-
-/* A whole number within the bounds, and which of two words it is: false for the first. Likewise. */
-unsigned long long program_number(struct argp_state *state, const char *option, const char *text,
-                                  unsigned long long least, unsigned long long most);
-bool program_choice(struct argp_state *state, const char *option, const char *text,
-                    const char *first, const char *second);
-
-/* The command line as one text, which the caller frees; NULL if memory is lacking. */
+/* The command line as one text, which the caller frees. */
 char *program_command(int argc, char **argv);
 
 /* Opens a file for --json before the work begins, and writes the object into it at the end; both

@@ -5,13 +5,13 @@
 #include "comm/backends/backend.h"
 #include "comm/tuning/tuning.h"
 #include "device/device.h"
+#include "tools/common/options.h"
 #include "tools/common/program.h"
 #ifdef ALNICO_HAVE_CUDA
 #include "comm/backends/peer_cuda/peer_cuda.h"
 #include "tools/info/gpu.h"
 #endif
 
-#include <argp.h>
 #include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>
@@ -315,44 +315,31 @@ static void add_operation(struct argp_state *state, struct options *options, con
                name);
 }
 
-static error_t read_option(int key, char *text, struct argp_state *state)
+static void read_operations(struct argp_state *state, char *text, void *out)
 {
-    struct options *options = state->input;
-    if (key == 'j') {
-        options->json = text;
-    } else if (key == 'o') {
-        memset(options->operations, false, sizeof options->operations);
-        for (char *rest = text, *name; (name = strsep(&rest, ","));)
-            add_operation(state, options, name);
-    } else if (key == ARGP_KEY_ARG) {
-        argp_error(state, "%s: expected options only", text);
-    } else {
-        return ARGP_ERR_UNKNOWN;
-    }
-    return 0;
+    struct options *options = out;
+    memset(options->operations, false, sizeof options->operations);
+    for (char *rest = text, *name; (name = strsep(&rest, ","));)
+        add_operation(state, options, name);
 }
 
 static struct options read_options(int argc, char **argv)
 {
-    static const struct argp_option table[] = {
-        {"json", 'j', "FILE", 0, "also write everything to FILE", 0},
-        {"operations", 'o', "LIST", 0,
+    static const struct option_row table[] = {
+        {"json", 'j', "FILE", "also write everything to FILE", NULL, OPTION_TEXT,
+         OPTION_FIELD(struct options, json)},
+        {"operations", 'o', "LIST",
          "whose algorithms and rows of the tuning table: a comma list, as allreduce,sendrecv (all)",
-         0},
+         NULL, OPTION_OTHER, .read = read_operations},
         {0}};
-    static const struct argp argp = {
+    static const struct option_table program = {
         .options = table,
-        .parser = read_option,
-        .doc = "Prints what this build of Alnico has and would do here: machine, MPI, devices, "
-               "libraries, backends, each operation's algorithms and the tuning table in force for "
-               "it, and every ALNICO_ variable. Runs with and without mpirun."};
+        .about = "Prints what this build of Alnico has and would do here: machine, MPI, devices, "
+                 "libraries, backends, each operation's algorithms and the tuning table in force "
+                 "for it, and every ALNICO_ variable. Runs with and without mpirun."};
     struct options options = {.json = NULL};
     memset(options.operations, true, sizeof options.operations);
-    argp_err_exit_status = EXIT_USAGE;
-    argp_program_version = alnico_version();
-    struct program_streams streams = program_hush(program_launch_rank());
-    argp_parse(&argp, argc, argv, 0, NULL, &options);
-    program_unhush(streams);
+    options_read(&program, argc, argv, &options);
     return options;
 }
 

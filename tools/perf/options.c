@@ -1,12 +1,11 @@
-/* The command line of alnico-perf, by argp: one function for each kind of value, and a check of
- * what does not go together at the end. */
+/* The command line of alnico-perf: its table of options, the values of its own kinds, and which
+ * options go together. */
 #include "tools/perf/options.h"
 
 #include "base/datatype.h"
 #include "tools/common/program.h"
-#include "tools/perf/help.h"
 
-#include <argp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,51 +21,53 @@ static const struct {
                   {"max", ALNICO_MAXIMUM},
                   {"avg", ALNICO_AVERAGE}};
 
-static double read_seconds(struct argp_state *state, const char *text)
-{
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end || !(value > 0 && value <= 86400))
-        argp_error(state, "--seconds %s: expected a number above 0, at most 86400", text);
-    return value;
-}
+/* ---- Values ---- */
 
-static int read_type(struct argp_state *state, const char *text)
+static void read_type(struct argp_state *state, char *text, void *out)
 {
-    alnico_datatype_t type;
+    struct perf_options *options = out;
+    alnico_datatype_t type = ALNICO_FLOAT32;
+    options->type = PERF_ALL;
     if (strcmp(text, "all") == 0)
-        return PERF_ALL;
+        return;
     for (size_t i = 0; i < sizeof type_aliases / sizeof *type_aliases; i++)
-        if (strcmp(text, type_aliases[i].name) == 0)
-            return type_aliases[i].value;
+        if (strcmp(text, type_aliases[i].name) == 0) {
+            options->type = type_aliases[i].value;
+            return;
+        }
     if (!datatype_find(text, &type))
         argp_error(state, "-d %s: expected a type that --help lists, or all", text);
-    return (int)type;
+    options->type = (int)type;
 }
 
-static int read_op(struct argp_state *state, const char *text)
+static void read_op(struct argp_state *state, char *text, void *out)
 {
-    alnico_op_t op;
+    struct perf_options *options = out;
+    alnico_op_t op = ALNICO_SUM;
+    options->op = PERF_ALL;
     if (strcmp(text, "all") == 0)
-        return PERF_ALL;
+        return;
     for (size_t i = 0; i < sizeof op_aliases / sizeof *op_aliases; i++)
-        if (strcmp(text, op_aliases[i].name) == 0)
-            return op_aliases[i].value;
+        if (strcmp(text, op_aliases[i].name) == 0) {
+            options->op = op_aliases[i].value;
+            return;
+        }
     if (!op_find(text, &op))
         argp_error(state, "-o %s: expected an operation that --help lists, or all", text);
-    return (int)op;
+    options->op = (int)op;
 }
 
-static alnico_device_t read_device(struct argp_state *state, const char *text)
+static void check_build(struct argp_state *state, char *text, void *out)
 {
-    bool cuda = program_choice(state, "--device", text, "cpu", "cuda");
-    if (cuda && !peer_all(ALNICO_DEVICE_CUDA))
+    const struct perf_options *options = out;
+    (void)text;
+    if (options->device == ALNICO_DEVICE_CUDA && !peer_all(ALNICO_DEVICE_CUDA))
         argp_error(state, "--device cuda: this build has no CUDA device; use --device cpu");
-    return cuda ? ALNICO_DEVICE_CUDA : ALNICO_DEVICE_CPU;
 }
 
-static void read_gpus(struct argp_state *state, struct perf_options *options, const char *text)
+static void read_gpus(struct argp_state *state, char *text, void *out)
 {
+    struct perf_options *options = out;
     options->gpu_count = 0;
     for (const char *at = text;; at++) {
         char *end;
@@ -82,8 +83,17 @@ static void read_gpus(struct argp_state *state, struct perf_options *options, co
     }
 }
 
-static void read_operation(struct argp_state *state, struct perf_options *options, const char *text)
+static void read_algorithm(struct argp_state *state, char *text, void *out)
 {
+    struct perf_options *options = out;
+    (void)state;
+    options->all_algorithms = strcmp(text, "all") == 0;
+    options->algorithm = options->all_algorithms ? NULL : text;
+}
+
+static void read_operation(struct argp_state *state, char *text, void *out)
+{
+    struct perf_options *options = out;
     if (options->operation)
         argp_error(state, "%s: one operation at a time, and %s was given before", text,
                    options->operation->name);
@@ -92,23 +102,111 @@ static void read_operation(struct argp_state *state, struct perf_options *option
         argp_error(state, "%s: no such operation; expected one of those that --help lists", text);
 }
 
+/* ---- The table ---- */
+
+#define FIELD(member) OPTION_FIELD(struct perf_options, member)
+#define GIVEN(member) .given = offsetof(struct perf_options, member)
+
+static const struct option_row table[] = {
+    {.help = "What to measure:"},
+    {"minbytes", 'b', "SIZE", "first size in bytes; 64K and 64M are understood", "8", OPTION_SIZE,
+     FIELD(begin), .least = 1},
+    {"maxbytes", 'e', "SIZE", "last size", "64M", OPTION_SIZE, FIELD(end), .least = 1},
+    {"stepfactor", 'f', "N", "from one size to the next, multiply by N (2)", NULL, OPTION_NUMBER,
+     FIELD(factor), .least = 2, .most = 1 << 30},
+    {"stepbytes", 'i', "SIZE", "from one size to the next, add SIZE", NULL, OPTION_SIZE,
+     FIELD(step), .least = 1},
+    {"datatype", 'd', "TYPE",
+     "int8 uint8 int32 uint32 int64 uint64 float16 bfloat16 float32 float64, or as nccl-tests has "
+     "it half float double; or all",
+     "float32", OPTION_OTHER, .read = read_type},
+    {"op", 'o', "OP",
+     "sum product minimum maximum average; for integers also logical_and logical_or logical_xor "
+     "bitwise_and bitwise_or bitwise_xor; or as nccl-tests has it prod min max avg; or all that "
+     "the type has",
+     "sum", OPTION_OTHER, .read = read_op, GIVEN(op_given)},
+    {"root", 'r', "RANK", "the root of an operation that has one", "0", OPTION_NUMBER, FIELD(root),
+     .most = 1 << 30, GIVEN(root_given)},
+    {"in-place", 0, NULL, "send from the receive buffer; where there is a root, on the root only",
+     NULL, OPTION_FLAG, FIELD(in_place), .key = "in_place"},
+    {.help = "How to run it:"},
+    {"device", 0, "DEVICE", "where the buffers are: cpu or cuda", "cpu", OPTION_CHOICE,
+     FIELD(device), .choices = option_devices, .read = check_build, .key = "device"},
+    {"algorithm", 0, "NAME", "force an algorithm of `alnico-info', or compare all of them", NULL,
+     OPTION_OTHER, .read = read_algorithm},
+    {"nonblocking", 0, NULL, "start and wait instead of one blocking call", NULL, OPTION_FLAG,
+     FIELD(nonblocking), .key = "nonblocking"},
+    {"overlap", 0, NULL,
+     "how much of a nonblocking operation hides behind computation of the same length", NULL,
+     OPTION_FLAG, FIELD(overlap), .key = "overlap"},
+    {"stream", 0, NULL, "use a stream with its own worker, not the inline stream", NULL,
+     OPTION_FLAG, FIELD(stream), .key = "stream"},
+    {"bootstrap", 0, NULL,
+     "make our communicator by a callback, not from MPI_COMM_WORLD: ranks of one host then send "
+     "through shared memory, not by MPI",
+     NULL, OPTION_FLAG, FIELD(bootstrap), .key = "bootstrap"},
+    {"threads", 0, "LEVEL",
+     "thread level asked of MPI: single or multiple (single; multiple with --nonblocking, "
+     "--overlap, --stream and --device cuda)",
+     NULL, OPTION_CHOICE, FIELD(multiple), GIVEN(threads_given),
+     .choices = (const char *const[]){"single", "multiple", NULL}},
+    {.help = "On GPUs, one process each:"},
+    {"gpu", 0, "LIST", "GPU of each rank of a host, as 0,1,2 (the rank's number on its host)", NULL,
+     OPTION_OTHER, .read = read_gpus},
+    {"graph", 'G', "REPLAYS",
+     "put -n calls (20) into a CUDA graph and time so many replays of it; 0: as many as fit into "
+     "--seconds",
+     NULL, OPTION_NUMBER, FIELD(replays), .most = 1 << 30, GIVEN(graph)},
+    {"register", 0, NULL, "register our buffers with the communicator", NULL, OPTION_FLAG,
+     FIELD(registered), .key = "registered"},
+    {"memory", 0, "KIND", "where our buffers come from: cuda (cudaMalloc) or nccl (ncclMemAlloc)",
+     "cuda", OPTION_CHOICE, FIELD(nccl_memory), .choices = option_memories},
+    {"host-time", 0, NULL,
+     "also how long the host needs for one call, with --nonblocking for its start, for launching "
+     "an empty kernel, and for the same call of NCCL's, if that is a peer",
+     NULL, OPTION_FLAG, FIELD(host_time)},
+    {.help = "How to measure it:"},
+    {"versus", 0, "PEER,...",
+     "time these in turns with ours, in the same process (none). With --device cpu: mpi. With "
+     "--device cuda: staged (cudaMemcpyAsync, MPI, cudaMemcpyAsync), nccl (by grouped sends and "
+     "receives where it has no call), nccl-symmetric (buffers in registered windows). Or all",
+     NULL, OPTION_TEXT, FIELD(peers)},
+    {"iters", 'n', "N", "timed calls of each size (as many as fit into --seconds)", NULL,
+     OPTION_NUMBER, FIELD(calls), .least = 1, .most = 1 << 30},
+    {"seconds", 0, "S", "time to spend on each size, about", "2", OPTION_POSITIVE, FIELD(seconds),
+     .high = 86400, .key = "seconds"},
+    {"warmup_iters", 'w', "N", "calls before anything is timed", "5", OPTION_NUMBER, FIELD(warmup),
+     .most = 1 << 30},
+    {"check", 'c', "0|1", "check every value of one more call", "1", OPTION_CHOICE, FIELD(check),
+     .choices = (const char *const[]){"0", "1", NULL}, .key = "check"},
+    {"seed", 0, "N", "of the random inputs (by the clock)", NULL, OPTION_NUMBER, FIELD(seed),
+     .most = UINT64_MAX, GIVEN(seed_given)},
+    {"json", 0, "FILE", "also write everything to FILE", NULL, OPTION_TEXT, FIELD(json)},
+    {0}};
+
+void perf_options_json(const struct perf_options *options, cJSON *object)
+{
+    options_json(table, options, object);
+}
+
+/* ---- Options together ---- */
+
 static void check_algorithm(struct argp_state *state, const struct perf_options *options)
 {
     char names[512] = "";
+    const char *name;
     if (!options->algorithm)
         return;
-    for (int i = 0; perf_algorithm(options->operation, options->device, i); i++) {
-        const char *name = perf_algorithm(options->operation, options->device, i);
+    for (int i = 0; (name = perf_algorithm(options->operation, options->device, i)); i++) {
         if (strcmp(name, options->algorithm) == 0)
             return;
-        strncat(strncat(names, name, sizeof names - strlen(names) - 1), " ",
-                sizeof names - strlen(names) - 1);
+        text_append(names, sizeof names, "%s ", name);
     }
     argp_error(state, "--algorithm %s: expected one of %sor all", options->algorithm, names);
 }
 
-/* What goes with one device only. */
-static void check_device(struct argp_state *state, struct perf_options *options, const char *versus)
+/* Options that one device has. */
+static void check_device(struct argp_state *state, struct perf_options *options)
 {
     char error[160];
     const char *needs = options->graph         ? "-G"
@@ -121,7 +219,8 @@ static void check_device(struct argp_state *state, struct perf_options *options,
         argp_error(state, "%s: needs --device cuda", needs);
     if (options->nccl_memory && !peer_table[PEER_NCCL].built)
         argp_error(state, "--memory nccl: this build has no nccl");
-    if (versus && !peer_read(versus, options->device, &options->versus, error, sizeof error))
+    if (options->peers &&
+        !peer_read(options->peers, options->device, &options->versus, error, sizeof error))
         argp_error(state, "%s", error);
     if (options->graph && options->overlap)
         argp_error(state, "--overlap: not together with -G");
@@ -132,28 +231,24 @@ static void check_device(struct argp_state *state, struct perf_options *options,
                    GRAPH_CALLS_MOST);
 }
 
-/* What the operation has a meaning for. */
-static void check_operation(struct argp_state *state, struct perf_options *options, int root,
-                            bool op_given)
+/* Options that some operations have. */
+static void check_operation(struct argp_state *state, struct perf_options *options)
 {
     const struct perf_operation *operation = options->operation;
     if (!operation)
         argp_error(state, "which OPERATION? For example: alnico-perf allreduce");
-    if (root >= 0 && !operation->rooted)
-        argp_error(state, "-r %d: %s has no root", root, operation->name);
-    if (op_given && !operation->reduces)
+    if (options->root_given && !operation->rooted)
+        argp_error(state, "-r %d: %s has no root", options->root, operation->name);
+    if (options->op_given && !operation->reduces)
         argp_error(state, "-o: %s combines nothing", operation->name);
     if (options->in_place && !operation->has_place)
         argp_error(state, "--in-place: %s has no such form", operation->name);
     if (operation->blocking && (options->nonblocking || options->overlap))
         argp_error(state, "--%s: %s is timed by blocking calls",
                    options->overlap ? "overlap" : "nonblocking", operation->name);
-    options->root = root >= 0 ? root : 0;
-    options->op = operation->reduces ? options->op : ALNICO_SUM;
 }
 
-/* What the options mean together, once all are read. */
-static void check_together(struct argp_state *state, struct perf_options *options, int threads)
+static void check_sizes(struct argp_state *state, struct perf_options *options)
 {
     if (options->begin > options->end)
         argp_error(state, "-b %zu: above -e, which is %zu", options->begin, options->end);
@@ -161,152 +256,77 @@ static void check_together(struct argp_state *state, struct perf_options *option
         argp_error(state, "-i %zu: not together with -f %zu", options->step, options->factor);
     if (!options->factor && !options->step)
         options->factor = 2;
+}
+
+static void check_threads(struct argp_state *state, struct perf_options *options)
+{
+    bool cuda = options->device == ALNICO_DEVICE_CUDA;
+    bool single = options->threads_given && !options->multiple;
+    if (options->stream && single)
+        argp_error(state, "--threads single: --stream needs multiple");
+    if (cuda && single)
+        argp_error(state, "--threads single: --device cuda needs multiple");
+    if (!options->threads_given)
+        options->multiple = options->stream || options->nonblocking || options->overlap || cuda;
+}
+
+static void finish(struct argp_state *state, void *out)
+{
+    struct perf_options *options = out;
+    check_operation(state, options);
+    check_device(state, options);
+    check_sizes(state, options);
     if (options->type != PERF_ALL && options->op != PERF_ALL &&
         !op_supports((alnico_op_t)options->op, (alnico_datatype_t)options->type))
         argp_error(state, "-o %s: %s has no such operation", op_name((alnico_op_t)options->op),
                    datatype_name((alnico_datatype_t)options->type));
     if (options->overlap && options->all_algorithms)
         argp_error(state, "--overlap: not together with --algorithm all");
-    if (options->stream && threads == 0)
-        argp_error(state, "--threads single: --stream needs multiple");
-    if (options->device == ALNICO_DEVICE_CUDA && threads == 0)
-        argp_error(state, "--threads single: --device cuda needs multiple");
+    check_threads(state, options);
     check_algorithm(state, options);
-    bool asynchronous = options->stream || options->nonblocking || options->overlap ||
-                        options->device == ALNICO_DEVICE_CUDA;
-    options->multiple = threads < 0 ? asynchronous : threads;
 }
 
-struct reader {
-    struct perf_options *options;
-    int threads; /* -1: not given; 0: single; 1: multiple */
-    int root;    /* -1: not given */
-    bool op_given;
-    const char *versus; /* NULL: not given */
-};
-
-static error_t read_option(int key, char *text, struct argp_state *state)
+/* The end of --help: the operations and the columns. */
+static char *help(void)
 {
-    struct reader *reader = state->input;
-    struct perf_options *options = reader->options;
-    switch (key) {
-    case 'b':
-        options->begin = program_size(state, "-b", text, 1);
-        return 0;
-    case 'e':
-        options->end = program_size(state, "-e", text, 1);
-        return 0;
-    case 'f':
-        options->factor = program_number(state, "-f", text, 2, 1u << 30);
-        return 0;
-    case 'i':
-        options->step = program_size(state, "-i", text, 1);
-        return 0;
-    case 'n':
-        options->calls = (long)program_number(state, "-n", text, 1, 1u << 30);
-        return 0;
-    case 'w':
-        options->warmup = (int)program_number(state, "-w", text, 0, 1u << 30);
-        return 0;
-    case 'd':
-        options->type = read_type(state, text);
-        return 0;
-    case 'o':
-        options->op = read_op(state, text);
-        reader->op_given = true;
-        return 0;
-    case 'r':
-        reader->root = (int)program_number(state, "-r", text, 0, 1u << 30);
-        return 0;
-    case 'c':
-        options->check = program_choice(state, "-c", text, "0", "1");
-        return 0;
-    case KEY_DEVICE:
-        options->device = read_device(state, text);
-        return 0;
-    case KEY_ALGORITHM:
-        options->all_algorithms = strcmp(text, "all") == 0;
-        options->algorithm = options->all_algorithms ? NULL : text;
-        return 0;
-    case KEY_NONBLOCKING:
-        options->nonblocking = true;
-        return 0;
-    case KEY_IN_PLACE:
-        options->in_place = true;
-        return 0;
-    case KEY_VERSUS:
-        reader->versus = text;
-        return 0;
-    case KEY_OVERLAP:
-        options->overlap = true;
-        return 0;
-    case KEY_STREAM:
-        options->stream = true;
-        return 0;
-    case KEY_BOOTSTRAP:
-        options->bootstrap = true;
-        return 0;
-    case KEY_GPU:
-        read_gpus(state, options, text);
-        return 0;
-    case 'G':
-        options->graph = true;
-        options->replays = (long)program_number(state, "-G", text, 0, 1u << 30);
-        return 0;
-    case KEY_REGISTER:
-        options->registered = true;
-        return 0;
-    case KEY_MEMORY:
-        options->nccl_memory = program_choice(state, "--memory", text, "cuda", "nccl");
-        return 0;
-    case KEY_HOST_TIME:
-        options->host_time = true;
-        return 0;
-    case KEY_THREADS:
-        reader->threads = program_choice(state, "--threads", text, "single", "multiple");
-        return 0;
-    case KEY_SECONDS:
-        options->seconds = read_seconds(state, text);
-        return 0;
-    case KEY_SEED:
-        options->seed = program_number(state, "--seed", text, 0, UINT64_MAX);
-        options->seed_given = true;
-        return 0;
-    case KEY_JSON:
-        options->json = text;
-        return 0;
-    case ARGP_KEY_ARG:
-        read_operation(state, options, text);
-        return 0;
-    case ARGP_KEY_END:
-        check_operation(state, options, reader->root, reader->op_given);
-        check_device(state, options, reader->versus);
-        check_together(state, options, reader->threads);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return NULL;
+    fprintf(out, "Operations:\n");
+    for (int i = 0; perf_operation_at(i); i++)
+        fprintf(out, "  %-16s %s\n", perf_operation_at(i)->name, perf_operation_at(i)->about);
+    fprintf(
+        out,
+        "\nSizes are those of a whole vector, of one message or, where each rank has a block, of "
+        "the blocks of all ranks together, as in nccl-tests; count is of one block. The blocks of "
+        "the vector forms are unequal: every second one is half as long as the average, rounded "
+        "down, the next longer by as much, the last of an odd number just as long. In an alltoallv "
+        "the block from rank a to b is as long as block (a + b) mod ranks elsewhere.\n\n"
+        "Times are the slowest rank's, the median over many blocks of calls. algbw is size / "
+        "time. busbw is what the busiest link carries, by the factors of nccl-tests; for an "
+        "exchange it is twice algbw. #wrong counts values that a reference in float64 or int64 "
+        "does not allow, and ranks whose bits differ. ratio is our time over the peer's; with "
+        "--algorithm all it is that of the fastest. A wrong value makes the exit status 1, a usage "
+        "error 2.\n\n"
+        "Example: mpirun -n 2 alnico-perf allreduce --versus mpi -b 8 -e 64M\n"
+        "         mpirun -n 4 alnico-perf broadcast -r 2 --algorithm all\n"
+        "         mpirun -n 4 alnico-perf allreduce --device cuda -G 0 --versus "
+        "nccl,nccl-symmetric");
+    fclose(out);
+    return text;
 }
 
 void perf_options_read(int argc, char **argv, struct perf_options *options)
 {
-    static const struct argp argp = {.options = perf_option_table,
-                                     .parser = read_option,
-                                     .args_doc = "OPERATION",
-                                     .doc = "Measures and checks an operation of Alnico "
-                                            "on the ranks of mpirun.\v",
-                                     .help_filter = perf_help};
-    struct reader reader = {.options = options, .threads = -1, .root = -1};
-    *options = (struct perf_options){.begin = 8,
-                                     .end = (size_t)64 << 20,
-                                     .seconds = 2,
-                                     .warmup = 5,
-                                     .type = ALNICO_FLOAT32,
-                                     .op = ALNICO_SUM,
-                                     .check = true};
-    argp_err_exit_status = EXIT_USAGE;
-    argp_program_version = alnico_version();
-    struct program_streams streams = program_hush(program_launch_rank());
-    argp_parse(&argp, argc, argv, 0, NULL, &reader);
-    program_unhush(streams);
+    static const struct option_table program = {
+        .options = table,
+        .arguments = "OPERATION",
+        .about = "Measures and checks an operation of Alnico on the ranks of mpirun.\v",
+        .argument = read_operation,
+        .finish = finish,
+        .help = help};
+    *options = (struct perf_options){.calls = 0};
+    options_read(&program, argc, argv, options);
 }

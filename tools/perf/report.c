@@ -31,19 +31,11 @@ struct report {
 static void add_options(cJSON *json, const struct perf_options *options)
 {
     cJSON *object = cJSON_AddObjectToObject(json, "options");
-    cJSON_AddStringToObject(object, "device", setup_device(options));
+    perf_options_json(options, object);
     cJSON_AddStringToObject(object, "algorithm", setup_algorithm(options));
-    cJSON_AddBoolToObject(object, "in_place", options->in_place);
-    cJSON_AddBoolToObject(object, "nonblocking", options->nonblocking);
-    cJSON_AddBoolToObject(object, "overlap", options->overlap);
-    cJSON_AddBoolToObject(object, "stream", options->stream);
-    cJSON_AddBoolToObject(object, "check", options->check);
-    cJSON_AddBoolToObject(object, "bootstrap", options->bootstrap);
-    cJSON_AddBoolToObject(object, "registered", options->registered);
     cJSON_AddStringToObject(object, "memory",
                             options->nccl_memory ? "nccl" : setup_device(options));
     cJSON_AddNumberToObject(object, "graph_calls", options->graph ? (double)options->calls : 0);
-    cJSON_AddNumberToObject(object, "seconds", options->seconds);
     char seed[24]; /* a JSON number would lose bits */
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)options->seed);
     cJSON_AddStringToObject(object, "seed", seed);

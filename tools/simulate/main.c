@@ -34,7 +34,7 @@ static alnico_status_t run_cell(const struct sweep *sweep, int number, struct si
                                  .chunk_count = options->chunk / sizeof(float),
                                  .operation = options->operation};
     *cell = (struct simulate_cell){.result = {.time_us = -1}};
-    if (simulate_rounds(&what) > options->rounds)
+    if (simulate_rounds(&what) > (double)options->rounds)
         return ALNICO_SUCCESS;
     what.data = simulate_data_bytes(&what) <= (double)options->memory / options->threads;
     cell->data = what.data;
@@ -124,24 +124,10 @@ static size_t run_sweep(const struct simulate_options *options, int ranks, cJSON
     return wrong;
 }
 
-/* The command as it was given; the caller frees it. */
-static char *command_text(int argc, char **argv)
-{
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-    if (!out)
-        program_fail("no memory");
-    for (int i = 0; i < argc; i++)
-        fprintf(out, "%s%s", i ? " " : "", argv[i]);
-    fclose(out);
-    return text;
-}
-
 int main(int argc, char **argv)
 {
     static struct simulate_options options;
-    char *command = command_text(argc, argv);
+    char *command = program_command(argc, argv);
     simulate_options_read(argc, argv, &options);
     FILE *file = options.json ? program_json_open(options.json) : NULL;
     cJSON *json = report_json(&options, command);

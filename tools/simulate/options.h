@@ -5,6 +5,8 @@
 #include "tools/simulate/machine.h"
 #include "tools/simulate/operations.h"
 
+#include <stdint.h>
+
 enum { SIMULATE_LIST = 64, SIMULATE_ALGORITHMS = 32 };
 
 struct simulate_options {
@@ -16,11 +18,13 @@ struct simulate_options {
     int sizes_count;
     const struct algorithm *algorithms[SIMULATE_ALGORITHMS];
     int algorithms_count;
-    size_t chunk;  /* bytes; 0: messages in one piece */
-    size_t memory; /* bytes of real elements, all threads together */
-    double rounds; /* an algorithm with more rounds, summed over ranks, is left out */
+    size_t chunk;    /* bytes; 0: messages in one piece */
+    size_t memory;   /* bytes of real elements, all threads together */
+    uint64_t rounds; /* an algorithm with more rounds, summed over ranks, is left out */
     int threads;
-    const char *json; /* file, or NULL */
+    const char *machine_name, *algorithm, *size_list; /* as given; NULL: no list */
+    size_t begin, end, factor;                        /* of the sizes, without a list */
+    const char *json;                                 /* file, or NULL */
 };
 
 /* Fills `options`, the machine included. On an error prints what is wrong and exits with 2; after

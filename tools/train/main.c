@@ -51,17 +51,6 @@ static void host_share(struct train_options *options)
         trainer->memory_limit = available / (size_t)ranks;
 }
 
-/* This rank's number among those of its host. */
-static int local_rank(void)
-{
-    MPI_Comm host;
-    int rank;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    MPI_Comm_rank(host, &rank);
-    MPI_Comm_free(&host);
-    return rank;
-}
-
 /* One line says what went wrong: that of the lowest rank on which it did. Ranks that were only told
  * wait for those that know, whose end ends them. */
 static void rank_check(alnico_status_t status, const char *what)
@@ -86,7 +75,7 @@ static alnico_status_t place_open(const struct train_options *options, struct tr
     if (options->device == ALNICO_DEVICE_CPU && !options->stream)
         return ALNICO_SUCCESS;
     if (device->enter)
-        TRY(device->enter(local_rank()));
+        TRY(device->enter(program_local_rank()));
     TRY(device->work_stream_create ? device->work_stream_create(&place->stream)
                                    : device->stream_create(&place->stream));
     return alnico_comm_create_mpi(MPI_COMM_WORLD, options->device, place->stream, &place->device);
@@ -99,7 +88,7 @@ static cJSON *profile_json(const struct train_options *options, const struct pro
     cJSON_AddStringToObject(object, "version", alnico_version());
     cJSON_AddStringToObject(object, "date", program_date());
     cJSON_AddItemToObject(object, "machine", program_machine());
-    cJSON_AddItemToObject(object, "options", train_options_json(&options->trainer));
+    cJSON_AddItemToObject(object, "options", train_options_json(options));
     cJSON_AddItemToObject(object, "profile", train_profile_json(profile));
     return object;
 }
@@ -155,7 +144,7 @@ static void train(struct train_options *options)
     if (first)
         train_report_print(&options->trainer, &report);
     if (json) {
-        cJSON *object = train_report_json(&options->trainer, &report, &display);
+        cJSON *object = train_report_json(options, &report, &display);
         program_json_close(json, object);
         cJSON_Delete(object);
     }

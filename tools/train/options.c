@@ -1,9 +1,8 @@
-/* The command line of alnico-train, by argp: one function for each kind of value, and a check of
- * what does not go together at the end. */
+/* The command line of alnico-train: its table of options, the values of its own kinds, and which
+ * options go together. */
 #include "tools/train/options.h"
 
-#include "tools/common/program.h"
-#include "tools/train/read.h"
+#include "tools/common/options.h"
 #include "train/input/images.h"
 #include "train/models/models.h"
 #include "train/strategies/strategy.h"
@@ -12,146 +11,201 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    KEY_MODEL = 256,
-    KEY_DATA,
-    KEY_BATCH,
-    KEY_CLASSES,
-    KEY_TESTS,
-    KEY_STEPS,
-    KEY_EPOCHS,
-    KEY_SECONDS,
-    KEY_SEED,
-    KEY_LR,
-    KEY_MOMENTUM,
-    KEY_DECAY,
-    KEY_WARMUP,
-    KEY_DROPS,
-    KEY_SCHEDULE,
-    KEY_LARS,
-    KEY_SMOOTHING,
-    KEY_FREEZE,
-    KEY_PRECISION,
-    KEY_LOSS_SCALE,
-    KEY_NO_TF32,
-    KEY_DETERMINISTIC,
-    KEY_DEVICE,
-    KEY_KERNELS,
-    KEY_CACHE,
-    KEY_STREAM,
-    KEY_THREADS,
-    KEY_MEMORY,
-    KEY_MEMORY_LIMIT,
-    KEY_PROFILE,
-    KEY_STRATEGY,
-    KEY_BUCKETS,
-    KEY_WIRE,
-    KEY_NO_OVERLAP,
-    KEY_SAVE,
-    KEY_SAVE_EVERY,
-    KEY_LOAD,
-    KEY_NO_GRAPH,
-    KEY_JSON
-};
+/* ---- Values ---- */
 
-static const struct argp_option table[] = {
-    {.doc = "What to train:"},
-    {"model", KEY_MODEL, "NAME", 0,
+static const char *model_at(int i)
+{
+    return i < MODELS ? models_all[i]->name : NULL;
+}
+
+static const char *kernels_at(int i)
+{
+    return kernels_all[i] ? kernels_all[i]->name : NULL;
+}
+
+static const char *strategy_at(int i)
+{
+    return i < STRATEGIES ? strategy_all[i]->name : NULL;
+}
+
+static const char *precision_at(int i)
+{
+    return i < PRECISIONS ? precision_name((enum precision)i) : NULL;
+}
+
+static const char *schedule_at(int i)
+{
+    return i < SCHEDULES ? schedule_name((enum schedule)i) : NULL;
+}
+
+static void check_data(struct argp_state *state, char *text, void *options)
+{
+    (void)options;
+    if (!images_source_reads(text))
+        argp_error(state,
+                   "--data %s: expected fashion-mnist, idx:DIR, synthetic or synthetic:HxWxC with "
+                   "each from 1 to %d",
+                   text, IDX_MOST_SIDE);
+}
+
+/* At most OPTIMIZER_DROPS numbers; the rest become 1. */
+static void read_drops(struct argp_state *state, char *text, void *out)
+{
+    double *drops = ((struct train_options *)out)->trainer.optimizer.drops;
+    char *copy = strdup(text), *rest = NULL;
+    size_t count = 0;
+    for (char *word = copy ? strtok_r(copy, ",", &rest) : NULL; word;
+         word = strtok_r(NULL, ",", &rest)) {
+        if (count == OPTIMIZER_DROPS)
+            argp_error(state, "--drops %s: expected at most %d numbers", text, OPTIMIZER_DROPS);
+        drops[count++] = option_real(state, "--drops", word, 0, 1);
+    }
+    if (!count)
+        argp_error(state, "--drops: expected numbers from 0 to 1, separated by commas");
+    for (; count < OPTIMIZER_DROPS; count++)
+        drops[count] = 1;
+    free(copy);
+}
+
+/* "planned", "3" or "4M". */
+static void read_buckets(struct argp_state *state, char *text, void *out)
+{
+    struct trainer_options *trainer = &((struct train_options *)out)->trainer;
+    const size_t length = strlen(text);
+    if (strcmp(text, "planned") == 0) {
+        trainer->rule = BUCKETS_PLANNED;
+    } else if (length && strspn(text, "0123456789") == length) {
+        trainer->rule = BUCKETS_OF_COUNT;
+        trainer->buckets = option_number(state, "--buckets", text, 1, 1 << 20);
+    } else {
+        trainer->rule = BUCKETS_OF_SIZE;
+        trainer->buckets = option_size(state, "--buckets", text, sizeof(float));
+    }
+}
+
+static void refuse_argument(struct argp_state *state, char *text, void *options)
+{
+    (void)options;
+    argp_error(state, "unexpected argument '%s'", text);
+}
+
+/* ---- The table ---- */
+
+#define FIELD(member) OPTION_FIELD(struct train_options, member)
+#define TRAINER(member) FIELD(trainer.member)
+#define COMPUTE(member) FIELD(trainer.compute.member)
+#define OPTIMIZER(member) FIELD(trainer.optimizer.member)
+
+static const struct option_row table[] = {
+    {.help = "What to train:"},
+    {"model", 0, "NAME",
      "resnet18, resnet34, resnet50, resnet101 or resnet152; for small images resnet20, or cnn, "
-     "which has "
-     "no batch norm (resnet20)",
-     0},
-    {"data", KEY_DATA, "SOURCE", 0,
+     "which has no batch norm",
+     "resnet20", OPTION_NAME, TRAINER(model), .choice = model_at, .key = "model"},
+    {"data", 0, "SOURCE",
      "fashion-mnist (Debian's dataset-fashion-mnist), idx:DIR (a folder with IDX files named as "
-     "there, gzip or not), synthetic or synthetic:HxWxC (fashion-mnist)",
-     0},
-    {"batch", KEY_BATCH, "N", 0, "images per rank and step (64)", 0},
-    {"classes", KEY_CLASSES, "N", 0, "of the labels (10)", 0},
-    {"test-images", KEY_TESTS, "N", 0,
+     "there, gzip or not), synthetic or synthetic:HxWxC",
+     "fashion-mnist", OPTION_TEXT, TRAINER(data), .read = check_data, .key = "data"},
+    {"batch", 0, "N", "images per rank and step", "64", OPTION_NUMBER, TRAINER(batch), .least = 1,
+     .most = 1 << 20, .key = "batch"},
+    {"classes", 0, "N", "of the labels", "10", OPTION_NUMBER, TRAINER(classes), .least = 1,
+     .most = 65536, .key = "classes"},
+    {"test-images", 0, "N",
      "test images after each epoch and at the end, rounded up to whole batches over all ranks; 0: "
      "no test (all)",
-     0},
-    {.doc = "How long, one of:"},
-    {"epochs", KEY_EPOCHS, "N", 0, "passes over the training images (1)", 0},
-    {"steps", KEY_STEPS, "N", 0, "steps of all ranks together", 0},
-    {"seconds", KEY_SECONDS, "S", 0, "training time, about; tests come on top", 0},
-    {.doc = "How it learns:"},
-    {"lr", KEY_LR, "RATE", 0,
-     "highest learning rate (0.1 for 128 images a step over all ranks, "
-     "proportional to them)",
-     0},
-    {"momentum", KEY_MOMENTUM, "M", 0, "at least 0 and below 1 (0.9)", 0},
-    {"weight-decay", KEY_DECAY, "D", 0, "of weights; not of biases and batch norms (0.0005)", 0},
-    {"warmup", KEY_WARMUP, "SHARE", 0, "share of the run in which the rate rises from 0 (0.05)", 0},
-    {"drops", KEY_DROPS, "SHARE,...", 0,
-     "shares of the run, at most three, after which the rate is a tenth; 1: never (0.6,0.85)", 0},
-    {"schedule", KEY_SCHEDULE, "NAME", 0,
+     NULL, OPTION_NUMBER, TRAINER(tests), .most = 1 << 30, .key = "test_images"},
+    {.help = "How long, one of:"},
+    {"epochs", 0, "N", "passes over the training images (1)", NULL, OPTION_NUMBER, TRAINER(epochs),
+     .least = 1, .most = 1000000, .key = "epochs"},
+    {"steps", 0, "N", "steps of all ranks together", NULL, OPTION_NUMBER, TRAINER(steps),
+     .least = 1, .most = INT64_MAX, .key = "steps"},
+    {"seconds", 0, "S", "training time, about; tests come on top", NULL, OPTION_REAL,
+     TRAINER(seconds), .low = 1e-3, .high = 1e9, .key = "seconds"},
+    {.help = "How it learns:"},
+    {"lr", 0, "RATE",
+     "highest learning rate (0.1 for 128 images a step over all ranks, proportional to them)", NULL,
+     OPTION_REAL, OPTIMIZER(rate), .high = 1e6, .key = "learning_rate"},
+    {"momentum", 0, "M", "at least 0 and below 1 (0.9)", NULL, OPTION_REAL, OPTIMIZER(momentum),
+     .high = 0.999999, .key = "momentum"},
+    {"weight-decay", 0, "D", "of weights; not of biases and batch norms (0.0005)", NULL,
+     OPTION_REAL, OPTIMIZER(decay), .high = 1e6, .key = "weight_decay"},
+    {"warmup", 0, "SHARE", "share of the run in which the rate rises from 0 (0.05)", NULL,
+     OPTION_REAL, OPTIMIZER(warmup), .high = 1, .key = "warmup"},
+    {"drops", 0, "SHARE,...",
+     "shares of the run, at most three, after which the rate is a tenth; 1: never (0.6,0.85)", NULL,
+     OPTION_OTHER, .read = read_drops},
+    {"schedule", 0, "NAME",
      "how the rate falls after the warm-up: drops, cosine or polynomial (the square of what is "
-     "left) "
-     "(drops)",
-     0},
-    {"lars", KEY_LARS, "TRUST", 0,
-     "layer-wise rates: each layer's slope times TRUST * |weights| / |slope| (off)", 0},
-    {"label-smoothing", KEY_SMOOTHING, "SHARE", 0,
-     "share of each label that is spread over all classes, below 1 (0)", 0},
-    {"freeze-norm", KEY_FREEZE, NULL, 0, "batch norms use and keep their running statistics", 0},
-    {"seed", KEY_SEED, "N", 0, "of parameters, shuffling and augmentation (1)", 0},
-    {.doc = "How it computes:"},
-    {"device", KEY_DEVICE, "DEVICE", 0, "cpu, or cuda: each rank of a host has a GPU (cpu)", 0},
-    {"precision", KEY_PRECISION, "TYPE", 0,
-     "of activations: fp32, bf16 or fp16; parameters are float32 always (fp32)", 0},
-    {"loss-scale", KEY_LOSS_SCALE, "S", 0, "of fp16 (found while training)", 0},
-    {"no-tf32", KEY_NO_TF32, NULL, 0, "fp32 on a GPU without the 19-bit products of tensor cores",
-     0},
-    {"deterministic", KEY_DETERMINISTIC, NULL, 0,
-     "the same bits in every run; on GPUs with the same --plan-cache", 0},
-    {"kernels", KEY_KERNELS, "NAME", 0,
-     "what computes: onednn, cudnn, or naive loops for checking (the fastest of the device)", 0},
-    {"plan-cache", KEY_CACHE, "FILE", 0,
-     "where cudnn keeps which of its plans were the fastest (none)", 0},
-    {"stream", KEY_STREAM, NULL, 0,
-     "compute on a stream beside the main thread, as on a GPU; only for cpu", 0},
-    {"threads", KEY_THREADS, "N", 0,
-     "compute threads of each rank (OMP_NUM_THREADS, or the cores divided by the ranks)", 0},
-    {"memory", KEY_MEMORY, NULL, 0,
+     "left)",
+     "drops", OPTION_CHOICE, OPTIMIZER(schedule), .choice = schedule_at, .key = "schedule"},
+    {"lars", 0, "TRUST",
+     "layer-wise rates (LARS): each layer's slope times TRUST * |weights| / |slope| (off)", NULL,
+     OPTION_REAL, OPTIMIZER(trust), .high = 1e6, .key = "lars"},
+    {"label-smoothing", 0, "SHARE", "share of each label that is spread over all classes, below 1",
+     "0", OPTION_REAL, COMPUTE(smoothing), .high = 0.999, .key = "label_smoothing"},
+    {"freeze-norm", 0, NULL, "batch norms use and keep their running statistics", NULL, OPTION_FLAG,
+     COMPUTE(frozen), .key = "freeze_norm"},
+    {"seed", 0, "N", "of parameters, shuffling and augmentation", "1", OPTION_NUMBER, TRAINER(seed),
+     .most = UINT64_MAX, .key = "seed"},
+    {.help = "How it computes:"},
+    {"device", 0, "DEVICE", "cpu, or cuda: each rank of a host has a GPU", "cpu", OPTION_CHOICE,
+     FIELD(device), .choices = option_devices, .key = "device", .agreed = true},
+    {"precision", 0, "TYPE", "of activations: fp32, bf16 or fp16; parameters are float32 always",
+     "fp32", OPTION_CHOICE, COMPUTE(precision), .choice = precision_at, .key = "precision"},
+    {"loss-scale", 0, "S", "of fp16 (found while training)", NULL, OPTION_REAL, COMPUTE(loss_scale),
+     .low = 1, .high = 0x1p24},
+    {"no-tf32", 0, NULL, "fp32 on a GPU without the 19-bit products of tensor cores", NULL,
+     OPTION_FLAG, COMPUTE(full_float)},
+    {"deterministic", 0, NULL, "the same bits in every run; on GPUs with the same --plan-cache",
+     NULL, OPTION_FLAG, COMPUTE(deterministic), .key = "deterministic"},
+    {"kernels", 0, "NAME",
+     "what computes: onednn, cudnn, or naive loops for checking (the fastest of the device)", NULL,
+     OPTION_NAME, TRAINER(kernels), .choice = kernels_at, .key = "kernels"},
+    {"plan-cache", 0, "FILE", "where cudnn keeps which of its plans were the fastest (none)", NULL,
+     OPTION_TEXT, COMPUTE(cache)},
+    {"stream", 0, NULL, "compute on a stream beside the main thread, as on a GPU; only for cpu",
+     NULL, OPTION_FLAG, FIELD(stream), .agreed = true},
+    {"threads", 0, "N",
+     "compute threads of each rank (OMP_NUM_THREADS, or the cores divided by the ranks)", NULL,
+     OPTION_NUMBER, COMPUTE(threads), .least = 1, .most = 1024, .key = "threads"},
+    {"memory", 0, NULL,
      "print what memory each rank needs, where every activation stands, and which batch is the "
-     "largest "
-     "that fits, and end",
-     0},
-    {"profile", KEY_PROFILE, NULL, 0,
+     "largest that fits, and end",
+     NULL, OPTION_FLAG, FIELD(memory), .agreed = true},
+    {"profile", 0, NULL,
      "print what each step of the network takes on one rank, forward and backward, in GB/s, "
-     "TFLOP/s and as a share of the "
-     "least time that a copy and a product of matrices reach there, and end",
-     0},
-    {"no-graph", KEY_NO_GRAPH, NULL, 0, "launch by launch, where a step could be one CUDA graph",
-     0},
-    {"memory-limit", KEY_MEMORY_LIMIT, "SIZE", 0,
+     "TFLOP/s and as a share of the least time that a copy and a product of matrices reach there, "
+     "and end",
+     NULL, OPTION_FLAG, FIELD(profile), .agreed = true},
+    {"no-graph", 0, NULL, "launch by launch, where a step could be one CUDA graph", NULL,
+     OPTION_FLAG, TRAINER(no_graph)},
+    {"memory-limit", 0, "SIZE",
      "bytes of the device to use; K, M and G are understood (what is there; on the CPU each rank's "
      "share of it)",
-     0},
-    {.doc = "How the ranks meet:"},
-    {"strategy", KEY_STRATEGY, "NAME", 0,
-     "allreduce averages the gradients in every step (allreduce)", 0},
-    {"buckets", KEY_BUCKETS, "RULE", 0,
+     NULL, OPTION_SIZE, TRAINER(memory_limit), .least = 1},
+    {.help = "How the ranks communicate:"},
+    {"strategy", 0, "NAME", "allreduce averages the gradients in every step", "allreduce",
+     OPTION_NAME, TRAINER(strategy), .choice = strategy_at, .key = "strategy"},
+    {"buckets", 0, "RULE",
      "gradients that travel together: SIZE with a K, M or G, in bytes; or N buckets of one size; "
      "or planned, by measuring layers and messages (256K; on GPUs planned, 4M if deterministic)",
-     0},
-    {"wire", KEY_WIRE, "TYPE", 0, "what gradients travel as: fp32, bf16 or fp16 (the precision)",
-     0},
-    {"no-overlap", KEY_NO_OVERLAP, NULL, 0, "send gradients after the backward pass, not during it",
-     0},
-    {.doc = "Checkpoints:"},
-    {"save", KEY_SAVE, "FILE", 0, "write the state to FILE at the end", 0},
-    {"save-every", KEY_SAVE_EVERY, "N", 0, "and whenever N steps are done", 0},
-    {"load", KEY_LOAD, "FILE", 0, "go on from FILE; --steps and --epochs include what it has done",
-     0},
-    {.doc = "Output:"},
-    {"json", KEY_JSON, "FILE", 0, "also write the report to FILE", 0},
+     NULL, OPTION_OTHER, .read = read_buckets},
+    {"wire", 0, "TYPE", "what gradients travel as: fp32, bf16 or fp16 (the precision)", NULL,
+     OPTION_CHOICE, FIELD(wire), .given = offsetof(struct train_options, wired),
+     .choice = precision_at, .key = "wire"},
+    {"no-overlap", 0, NULL, "send gradients after the backward pass, not during it", NULL,
+     OPTION_FLAG, TRAINER(late)},
+    {.help = "Checkpoints:"},
+    {"save", 0, "FILE", "write the state to FILE at the end", NULL, OPTION_TEXT, TRAINER(save)},
+    {"save-every", 0, "N", "and whenever N steps are done", NULL, OPTION_NUMBER,
+     TRAINER(save_every), .least = 1, .most = INT64_MAX},
+    {"load", 0, "FILE", "go on from FILE; --steps and --epochs include what it has done", NULL,
+     OPTION_TEXT, TRAINER(load)},
+    {.help = "Output:"},
+    {"json", 0, "FILE", "also write the report to FILE", NULL, OPTION_TEXT, FIELD(json)},
     {0}};
 
-static const char *const precisions[PRECISIONS + 1] = {"fp32", "bf16", "fp16", NULL};
-
-static const char doc[] =
+static const char about[] =
     "Train a network on the ranks of an MPI job, each with its own part of the data."
     "\vExamples:\n"
     "  alnico-train --steps 100 --data synthetic\n"
@@ -159,191 +213,9 @@ static const char doc[] =
     "Exit status: 0 if all went well and all ranks ended with the same parameters, 1 if something "
     "failed, 2 for a command line that makes no sense.";
 
-static const char *read_data(struct argp_state *state, const char *text)
-{
-    if (!images_source_reads(text))
-        argp_error(state,
-                   "--data %s: expected fashion-mnist, idx:DIR, synthetic or synthetic:HxWxC with "
-                   "each from 1 to %d",
-                   text, IDX_MOST_SIDE);
-    return text;
-}
+/* ---- Options together ---- */
 
-static const char *read_model(struct argp_state *state, const char *text)
-{
-    const char *names[MODELS + 1] = {NULL};
-    for (size_t i = 0; i < MODELS; i++)
-        names[i] = models_all[i]->name;
-    return train_read_name(state, "--model", text, names);
-}
-
-static const char *read_kernels(struct argp_state *state, const char *text)
-{
-    const char *names[8] = {NULL};
-    for (size_t i = 0; kernels_all[i]; i++)
-        names[i] = kernels_all[i]->name;
-    return train_read_name(state, "--kernels", text, names);
-}
-
-/* "planned", "3" or "4M". */
-static void read_buckets(struct argp_state *state, const char *text)
-{
-    struct trainer_options *trainer = &((struct train_options *)state->input)->trainer;
-    const size_t length = strlen(text);
-    if (strcmp(text, "planned") == 0) {
-        trainer->rule = BUCKETS_PLANNED;
-    } else if (length && strspn(text, "0123456789") == length) {
-        trainer->rule = BUCKETS_OF_COUNT;
-        trainer->buckets = train_read_number(state, "--buckets", text, 1, 1 << 20);
-    } else {
-        trainer->rule = BUCKETS_OF_SIZE;
-        trainer->buckets = program_size(state, "--buckets", text, sizeof(float));
-    }
-}
-
-static const char *read_strategy(struct argp_state *state, const char *text)
-{
-    const char *names[STRATEGIES + 1] = {NULL};
-    for (size_t i = 0; i < STRATEGIES; i++)
-        names[i] = strategy_all[i]->name;
-    return train_read_name(state, "--strategy", text, names);
-}
-
-/* The options that say how it learns; false for any other. */
-static bool parse_learning(int key, char *text, struct argp_state *state)
-{
-    const char *const schedules[SCHEDULES + 1] = {schedule_name(SCHEDULE_DROPS),
-                                                  schedule_name(SCHEDULE_COSINE),
-                                                  schedule_name(SCHEDULE_POLYNOMIAL), NULL};
-    struct train_options *options = state->input;
-    switch (key) {
-    case KEY_LR:
-        options->given.rate = train_read_real(state, "--lr", text, 0, 1e6);
-        return true;
-    case KEY_MOMENTUM:
-        options->given.momentum = train_read_real(state, "--momentum", text, 0, 0.999999);
-        return true;
-    case KEY_DECAY:
-        options->given.decay = train_read_real(state, "--weight-decay", text, 0, 1e6);
-        return true;
-    case KEY_WARMUP:
-        options->given.warmup = train_read_real(state, "--warmup", text, 0, 1);
-        return true;
-    case KEY_DROPS:
-        train_read_drops(state, text, options->given.drops);
-        return true;
-    case KEY_SCHEDULE:
-        options->given.schedule =
-            (enum schedule)train_read_choice(state, "--schedule", text, schedules);
-        return true;
-    case KEY_LARS:
-        options->given.trust = train_read_real(state, "--lars", text, 0, 1e6);
-        return true;
-    case KEY_SMOOTHING:
-        options->trainer.compute.smoothing =
-            (float)train_read_real(state, "--label-smoothing", text, 0, 0.999);
-        return true;
-    case KEY_FREEZE:
-        options->trainer.compute.frozen = true;
-        return true;
-    case KEY_SEED:
-        options->trainer.seed = train_read_number(state, "--seed", text, 0, UINT64_MAX);
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* The options that say how it computes; false for any other. */
-static bool parse_computing(int key, char *text, struct argp_state *state)
-{
-    static const char *const devices[] = {"cpu", "cuda", NULL};
-    struct train_options *options = state->input;
-    struct kernels_options *compute = &options->trainer.compute;
-    switch (key) {
-    case KEY_DEVICE:
-        options->device = train_read_choice(state, "--device", text, devices) ? ALNICO_DEVICE_CUDA
-                                                                              : ALNICO_DEVICE_CPU;
-        return true;
-    case KEY_PRECISION:
-        compute->precision =
-            (enum precision)train_read_choice(state, "--precision", text, precisions);
-        return true;
-    case KEY_LOSS_SCALE:
-        compute->loss_scale = (float)train_read_real(state, "--loss-scale", text, 1, 0x1p24);
-        return true;
-    case KEY_NO_TF32:
-        compute->full_float = true;
-        return true;
-    case KEY_DETERMINISTIC:
-        compute->deterministic = true;
-        return true;
-    case KEY_KERNELS:
-        options->trainer.kernels = read_kernels(state, text);
-        return true;
-    case KEY_CACHE:
-        compute->cache = text;
-        return true;
-    case KEY_STREAM:
-        options->stream = true;
-        return true;
-    case KEY_THREADS:
-        compute->threads = (int)train_read_number(state, "--threads", text, 1, 1024);
-        return true;
-    case KEY_MEMORY:
-        options->memory = true;
-        return true;
-    case KEY_PROFILE:
-        options->profile = true;
-        return true;
-    case KEY_MEMORY_LIMIT:
-        options->trainer.memory_limit = program_size(state, "--memory-limit", text, 1);
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* The options that say how the ranks meet, and the rest; false for any other. */
-static bool parse_meeting(int key, char *text, struct argp_state *state)
-{
-    static const alnico_datatype_t wires[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16};
-    struct train_options *options = state->input;
-    switch (key) {
-    case KEY_STRATEGY:
-        options->trainer.strategy = read_strategy(state, text);
-        return true;
-    case KEY_BUCKETS:
-        read_buckets(state, text);
-        return true;
-    case KEY_WIRE:
-        options->trainer.wire = wires[train_read_choice(state, "--wire", text, precisions)];
-        options->wired = true;
-        return true;
-    case KEY_NO_OVERLAP:
-        options->trainer.late = true;
-        return true;
-    case KEY_SAVE:
-        options->trainer.save = text;
-        return true;
-    case KEY_SAVE_EVERY:
-        options->trainer.save_every = train_read_number(state, "--save-every", text, 1, INT64_MAX);
-        return true;
-    case KEY_LOAD:
-        options->trainer.load = text;
-        return true;
-    case KEY_NO_GRAPH:
-        options->trainer.no_graph = true;
-        return true;
-    case KEY_JSON:
-        options->json = text;
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* What was not said follows from the device and the precision. */
+/* Sets what was not given: it follows from the device and the precision. */
 static void complete_kernels(struct argp_state *state, struct train_options *options)
 {
     static const alnico_datatype_t wires[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16};
@@ -362,7 +234,8 @@ static void complete_kernels(struct argp_state *state, struct train_options *opt
         argp_error(state, "--stream: on --device %s there is one anyway", device);
     trainer->kernels = kernels->name;
     if (!options->wired)
-        trainer->wire = wires[trainer->compute.precision];
+        options->wire = trainer->compute.precision;
+    trainer->wire = wires[options->wire];
     if (!trainer->buckets && trainer->rule != BUCKETS_PLANNED) {
         const bool cpu = options->device == ALNICO_DEVICE_CPU;
         const bool fixed = cpu || trainer->compute.deterministic; /* not by what is measured */
@@ -371,18 +244,19 @@ static void complete_kernels(struct argp_state *state, struct train_options *opt
     }
 }
 
-/* What would change nothing is no option here. */
+/* An option that would change nothing is an error. */
 static void check_meaning(struct argp_state *state, const struct train_options *options)
 {
+    const struct optimizer_options *optimizer = &options->trainer.optimizer;
     const struct kernels_options *compute = &options->trainer.compute;
     const char *precision = precision_name(compute->precision);
     if (compute->loss_scale > 0 && compute->precision != PRECISION_FP16)
         argp_error(state, "--loss-scale: on --precision %s there is none", precision);
     if (compute->full_float && compute->precision != PRECISION_FP32)
         argp_error(state, "--no-tf32: on --precision %s there is none anyway", precision);
-    if (options->given.drops[0] >= 0 && options->given.schedule != SCHEDULE_DROPS)
+    if (optimizer->drops[0] >= 0 && optimizer->schedule != SCHEDULE_DROPS)
         argp_error(state, "--drops: on --schedule %s there are none",
-                   schedule_name(options->given.schedule));
+                   schedule_name(optimizer->schedule));
     if (options->device != ALNICO_DEVICE_CPU)
         return;
     if (compute->cache)
@@ -391,9 +265,9 @@ static void check_meaning(struct argp_state *state, const struct train_options *
         argp_error(state, "--no-graph: on --device cpu there is none anyway");
 }
 
-static void parse_end(struct argp_state *state)
+static void finish(struct argp_state *state, void *out)
 {
-    struct train_options *options = state->input;
+    struct train_options *options = out;
     struct trainer_options *trainer = &options->trainer;
     const int limits = (trainer->steps > 0) + (trainer->epochs > 0) + (trainer->seconds > 0);
     if (limits > 1)
@@ -408,79 +282,57 @@ static void parse_end(struct argp_state *state)
     complete_kernels(state, options);
 }
 
-static error_t parse(int key, char *text, struct argp_state *state)
-{
-    struct train_options *options = state->input;
-    switch (key) {
-    case KEY_MODEL:
-        options->trainer.model = read_model(state, text);
-        return 0;
-    case KEY_DATA:
-        options->trainer.data = read_data(state, text);
-        return 0;
-    case KEY_BATCH:
-        options->trainer.batch = train_read_number(state, "--batch", text, 1, 1 << 20);
-        return 0;
-    case KEY_CLASSES:
-        options->trainer.classes = train_read_number(state, "--classes", text, 1, 65536);
-        return 0;
-    case KEY_TESTS:
-        options->trainer.tests = train_read_number(state, "--test-images", text, 0, 1 << 30);
-        return 0;
-    case KEY_STEPS:
-        options->trainer.steps = train_read_number(state, "--steps", text, 1, INT64_MAX);
-        return 0;
-    case KEY_EPOCHS:
-        options->trainer.epochs = train_read_number(state, "--epochs", text, 1, 1000000);
-        return 0;
-    case KEY_SECONDS:
-        options->trainer.seconds = train_read_real(state, "--seconds", text, 1e-3, 1e9);
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s'", text);
-        return 0;
-    case ARGP_KEY_END:
-        parse_end(state);
-        return 0;
-    default:
-        return parse_learning(key, text, state) || parse_computing(key, text, state) ||
-                       parse_meeting(key, text, state)
-                   ? 0
-                   : ARGP_ERR_UNKNOWN;
-    }
-}
-
 struct train_options train_options_parse(int argc, char **argv)
 {
+    static const struct option_table program = {.options = table,
+                                                .about = about,
+                                                .argument = refuse_argument,
+                                                .finish = finish,
+                                                .every_rank = true};
     struct train_options options = {
-        .trainer = {.model = model_resnet20.name,
-                    .data = "fashion-mnist",
-                    .strategy = strategy_allreduce.name,
-                    .batch = 64,
-                    .tests = 1 << 30,
-                    .seed = 1},
-        .given = {.rate = -1, .momentum = -1, .decay = -1, .warmup = -1, .drops = {-1}}};
-    const struct argp argp = {.options = table, .parser = parse, .doc = doc};
-    argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &options);
+        .trainer = {
+            .tests = 1 << 30,
+            .optimizer = {.rate = -1, .momentum = -1, .decay = -1, .warmup = -1, .drops = {-1}}}};
+    options_read(&program, argc, argv, &options);
     return options;
 }
 
 void train_options_complete(struct train_options *options, int ranks)
 {
-    const struct optimizer_options *given = &options->given;
     struct optimizer_options *o = &options->trainer.optimizer;
-    *o = optimizer_defaults(options->trainer.batch * (size_t)ranks);
-    if (given->rate >= 0)
-        o->rate = given->rate;
-    if (given->momentum >= 0)
-        o->momentum = given->momentum;
-    if (given->decay >= 0)
-        o->decay = given->decay;
-    if (given->warmup >= 0)
-        o->warmup = given->warmup;
-    if (given->drops[0] >= 0)
-        memcpy(o->drops, given->drops, sizeof o->drops);
-    o->schedule = given->schedule;
-    o->trust = given->trust;
+    const struct optimizer_options defaults =
+        optimizer_defaults(options->trainer.batch * (size_t)ranks);
+    o->rate = o->rate < 0 ? defaults.rate : o->rate;
+    o->momentum = o->momentum < 0 ? defaults.momentum : o->momentum;
+    o->decay = o->decay < 0 ? defaults.decay : o->decay;
+    o->warmup = o->warmup < 0 ? defaults.warmup : o->warmup;
+    if (o->drops[0] < 0)
+        memcpy(o->drops, defaults.drops, sizeof o->drops);
+}
+
+const char *train_options_differ(const struct train_options *options)
+{
+    return options_differ(table, options);
+}
+
+cJSON *train_options_json(const struct train_options *options)
+{
+    static const char *const rules[] = {"size", "count", "planned"};
+    const struct trainer_options *trainer = &options->trainer;
+    const struct kernels_options *compute = &trainer->compute;
+    const bool cuda = options->device == ALNICO_DEVICE_CUDA;
+    cJSON *object = cJSON_CreateObject();
+    options_json(table, options, object);
+    cJSON_AddBoolToObject(object, "tf32",
+                          cuda && compute->precision == PRECISION_FP32 && !compute->full_float);
+    if (compute->precision == PRECISION_FP16)
+        cJSON_AddNumberToObject(object, "loss_scale", (double)compute->loss_scale);
+    cJSON_AddBoolToObject(object, "graph", cuda && !trainer->no_graph);
+    cJSON_AddStringToObject(object, "bucket_rule", rules[trainer->rule]);
+    cJSON_AddNumberToObject(object, "buckets", (double)trainer->buckets);
+    cJSON_AddBoolToObject(object, "overlap", !trainer->late);
+    if (trainer->optimizer.schedule == SCHEDULE_DROPS)
+        cJSON_AddItemToObject(object, "drops",
+                              cJSON_CreateDoubleArray(trainer->optimizer.drops, OPTIMIZER_DROPS));
+    return object;
 }

@@ -4,15 +4,17 @@
 
 #include "train/trainer/trainer.h"
 
+#include <cjson/cJSON.h>
+
 struct train_options {
-    struct trainer_options trainer; /* but for the optimizer's fields that were not given */
-    struct optimizer_options given; /* below 0: not given */
+    struct trainer_options trainer; /* the optimizer's fields below 0 were not given */
     alnico_device_t device;
-    bool stream;      /* on the CPU: compute on a stream of its own */
-    bool wired;       /* the wire type was given */
-    bool memory;      /* print what memory is needed, and end */
-    bool profile;     /* measure each step of the network, and end */
-    const char *json; /* file, or NULL */
+    enum precision wire; /* the trainer's, as an option has it */
+    bool wired;          /* it was given */
+    bool stream;         /* on the CPU: compute on a stream of its own */
+    bool memory;         /* print what memory is needed, and end */
+    bool profile;        /* measure each step of the network, and end */
+    const char *json;    /* file, or NULL */
 };
 
 /* Parses; on a usage error prints what was wrong and exits with status 2. */
@@ -20,5 +22,11 @@ struct train_options train_options_parse(int argc, char **argv);
 
 /* Completes the optimizer's options, once the number of ranks is known. */
 void train_options_complete(struct train_options *options, int ranks);
+
+/* Collective: an option that the ranks must agree on and do not; NULL: none. */
+const char *train_options_differ(const struct train_options *options);
+
+/* The options of a report, once complete. The caller deletes it. */
+cJSON *train_options_json(const struct train_options *options);
 
 #endif

@@ -158,68 +158,6 @@ void train_report_print(const struct trainer_options *options, const struct trai
            report->ranks > 1 ? ", equal on all ranks" : "");
 }
 
-static const char *wire_name(alnico_datatype_t wire)
-{
-    if (wire == ALNICO_FLOAT32)
-        return "fp32";
-    return wire == ALNICO_FLOAT16 ? "fp16" : "bf16";
-}
-
-static void learning_json(const struct trainer_options *options, cJSON *object)
-{
-    const struct optimizer_options *optimizer = &options->optimizer;
-    cJSON_AddNumberToObject(object, "learning_rate", optimizer->rate);
-    cJSON_AddNumberToObject(object, "momentum", optimizer->momentum);
-    cJSON_AddNumberToObject(object, "weight_decay", optimizer->decay);
-    cJSON_AddNumberToObject(object, "warmup", optimizer->warmup);
-    cJSON_AddStringToObject(object, "schedule", schedule_name(optimizer->schedule));
-    if (optimizer->schedule == SCHEDULE_DROPS)
-        cJSON_AddItemToObject(object, "drops",
-                              cJSON_CreateDoubleArray(optimizer->drops, OPTIMIZER_DROPS));
-    cJSON_AddNumberToObject(object, "lars", optimizer->trust);
-    cJSON_AddNumberToObject(object, "label_smoothing", (double)options->compute.smoothing);
-    cJSON_AddBoolToObject(object, "freeze_norm", options->compute.frozen);
-}
-
-static void computing_json(const struct trainer_options *options, cJSON *object)
-{
-    const struct kernels_options *compute = &options->compute;
-    const bool cuda = kernels_find(options->kernels)->device == ALNICO_DEVICE_CUDA;
-    cJSON_AddStringToObject(object, "device", cuda ? "cuda" : "cpu");
-    cJSON_AddStringToObject(object, "precision", precision_name(compute->precision));
-    cJSON_AddBoolToObject(object, "tf32",
-                          cuda && compute->precision == PRECISION_FP32 && !compute->full_float);
-    if (compute->precision == PRECISION_FP16)
-        cJSON_AddNumberToObject(object, "loss_scale", (double)compute->loss_scale);
-    cJSON_AddStringToObject(object, "kernels", options->kernels);
-    cJSON_AddNumberToObject(object, "threads", compute->threads);
-    cJSON_AddBoolToObject(object, "deterministic", compute->deterministic);
-    cJSON_AddBoolToObject(object, "graph", cuda && !options->no_graph);
-}
-
-cJSON *train_options_json(const struct trainer_options *options)
-{
-    static const char *const rules[] = {"size", "count", "planned"};
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "model", options->model);
-    cJSON_AddStringToObject(object, "data", options->data);
-    computing_json(options, object);
-    cJSON_AddStringToObject(object, "wire", wire_name(options->wire));
-    cJSON_AddStringToObject(object, "strategy", options->strategy);
-    cJSON_AddNumberToObject(object, "batch", (double)options->batch);
-    cJSON_AddNumberToObject(object, "classes", (double)(options->classes ? options->classes : 10));
-    cJSON_AddNumberToObject(object, "test_images", (double)options->tests);
-    cJSON_AddNumberToObject(object, "steps", (double)options->steps);
-    cJSON_AddNumberToObject(object, "epochs", (double)options->epochs);
-    cJSON_AddNumberToObject(object, "seconds", options->seconds);
-    cJSON_AddNumberToObject(object, "seed", (double)options->seed);
-    cJSON_AddStringToObject(object, "bucket_rule", rules[options->rule]);
-    cJSON_AddNumberToObject(object, "buckets", (double)options->buckets);
-    cJSON_AddBoolToObject(object, "overlap", !options->late);
-    learning_json(options, object);
-    return object;
-}
-
 static cJSON *memory_json(const struct trainer_report *report)
 {
     cJSON *object = cJSON_CreateObject();
@@ -249,7 +187,7 @@ static cJSON *times_json(const struct trainer_report *report)
     return object;
 }
 
-cJSON *train_report_json(const struct trainer_options *options, const struct trainer_report *report,
+cJSON *train_report_json(const struct train_options *options, const struct trainer_report *report,
                          struct train_display *display)
 {
     char hash[17];
@@ -272,7 +210,7 @@ cJSON *train_report_json(const struct trainer_options *options, const struct tra
     cJSON_AddItemToObject(object, "memory_bytes", memory_json(report));
     cJSON_AddNumberToObject(object, "bucket_count", (double)report->buckets);
     cJSON_AddNumberToObject(object, "median_images_per_second",
-                            (double)options->batch * report->ranks / report->step_seconds);
+                            (double)options->trainer.batch * report->ranks / report->step_seconds);
     cJSON_AddNumberToObject(object, "share_outside_library", outside_share(report));
     cJSON_AddNumberToObject(object, "share_exposed_communication",
                             report->phases[PHASE_COMMUNICATION] / report->seconds);

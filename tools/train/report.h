@@ -2,9 +2,7 @@
 #ifndef ALNICO_TOOLS_TRAIN_REPORT_H
 #define ALNICO_TOOLS_TRAIN_REPORT_H
 
-#include "train/trainer/trainer.h"
-
-#include <cjson/cJSON.h>
+#include "tools/train/options.h"
 
 struct train_display {
     const struct trainer_options *options;
@@ -30,11 +28,8 @@ void train_display_progress(void *display, const struct trainer_progress *progre
 /* The summary, for people. */
 void train_report_print(const struct trainer_options *options, const struct trainer_report *report);
 
-/* The options as JSON. The caller deletes it. */
-cJSON *train_options_json(const struct trainer_options *options);
-
 /* The report as JSON; takes the display's epochs and losses. The caller deletes it. */
-cJSON *train_report_json(const struct trainer_options *options, const struct trainer_report *report,
+cJSON *train_report_json(const struct train_options *options, const struct trainer_report *report,
                          struct train_display *display);
 
 #endif

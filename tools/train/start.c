@@ -81,26 +81,12 @@ void train_trial_end(const struct train_trial *trial)
 
 void train_modes_agree(const struct train_options *options)
 {
-    const struct {
-        const char *option;
-        int value;
-    } rows[] = {{"--memory", options->memory},
-                {"--profile", options->profile},
-                {"--device", (int)options->device},
-                {"--stream", options->stream}};
-    enum { ROWS = sizeof rows / sizeof *rows };
-    int rank, least[ROWS], most[ROWS];
-    for (size_t i = 0; i < ROWS; i++)
-        least[i] = most[i] = rows[i].value;
+    const char *option = train_options_differ(options);
+    int rank;
+    if (!option)
+        return;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Allreduce(MPI_IN_PLACE, least, ROWS, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    MPI_Allreduce(MPI_IN_PLACE, most, ROWS, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    for (size_t i = 0; i < ROWS; i++) {
-        if (least[i] == most[i])
-            continue;
-        if (rank == 0)
-            fprintf(stderr, "%s: the ranks disagree on: %s\n", program_invocation_short_name,
-                    rows[i].option);
-        ranks_end(EXIT_FAILURE);
-    }
+    if (rank == 0)
+        fprintf(stderr, "%s: the ranks disagree on: --%s\n", program_invocation_short_name, option);
+    ranks_end(EXIT_FAILURE);
 }

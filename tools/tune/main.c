@@ -147,7 +147,7 @@ static cJSON *describe(const struct tuner *t, const char *command)
     cJSON_AddStringToObject(machine, "mpi", program_mpi_library());
     cJSON_AddStringToObject(machine, "alnico", alnico_version());
     cJSON_AddStringToObject(machine, "date", program_date());
-    cJSON_AddStringToObject(machine, "command", command ? command : "");
+    cJSON_AddStringToObject(machine, "command", command);
     cJSON_AddNumberToObject(machine, "ranks", t->ranks);
     cJSON_AddNumberToObject(machine, "hosts", t->comm->hosts);
     if (t->describe)
@@ -204,8 +204,8 @@ static int choose_rows(const struct tuner *t, struct tuning_row *rows)
                                   .ranks = t->ranks,
                                   .hosts = t->comm->hosts,
                                   .modes = (unsigned)modes};
-        count +=
-            tune_choose_rows(t->sizes[modes], t->count, t->options.margin, &like, rows + count);
+        count += tune_choose_rows(t->sizes[modes], t->count, t->options.margin / 100, &like,
+                                  rows + count);
     }
     return count;
 }
@@ -295,11 +295,11 @@ static int check_file(const char *path)
 
 int main(int argc, char **argv)
 {
+    char *command = program_command(argc, argv); /* reading lists cuts them */
     struct tuner t = {.options = tune_options_read(argc, argv)};
     struct tuning tuning = {0};
     if (t.options.check)
         return check_file(t.options.check);
-    char *command = program_command(argc, argv);
     int level;
     bool cuda = t.options.device == ALNICO_DEVICE_CUDA;
     int wanted = cuda ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;

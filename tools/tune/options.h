@@ -14,7 +14,8 @@ struct tune_options {
     int operation_count;
     const char *file, *check;
     size_t begin, end, factor;
-    double seconds, margin;
+    double step;            /* -f as given */
+    double seconds, margin; /* margin: percent */
     bool quick, verify;
     alnico_device_t device;
     bool nccl_memory; /* registered buffers come from ncclMemAlloc */
