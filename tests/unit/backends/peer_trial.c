@@ -10,7 +10,7 @@
 
 uint64_t trial_seed;
 
-alnico_status_t trial_run(struct peer *peer, const struct call *call, enum peer_way way)
+alnico_status_t trial_run(struct peer *peer, const struct call *call, enum peer_algorithm way)
 {
     struct peer_run run;
     alnico_status_t status;

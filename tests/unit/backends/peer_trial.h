@@ -12,14 +12,14 @@ extern uint64_t trial_seed; /* of everything random */
 /* One call, as all ranks know it. Of a vector form the count is the most that a block has. */
 struct trial {
     struct call call;
-    enum peer_way way;
+    enum peer_algorithm way;
     bool in_place;
     uint64_t salt;
     int size;
 };
 
 /* To its end. */
-alnico_status_t trial_run(struct peer *peer, const struct call *call, enum peer_way way);
+alnico_status_t trial_run(struct peer *peer, const struct call *call, enum peer_algorithm way);
 
 /* Where a rank has its blocks of one side, in elements; only where there may be, with gaps between
  * them. */

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { WAYS = PEER_MULTIPLYING + 1 };
+enum { WAYS = PEER_CPU_MULTIPLYING + 1 };
 
 static uint64_t seed;
 
@@ -54,7 +54,7 @@ static void check(struct rank *rank, const struct call *call, uint64_t salt)
 }
 
 static void one(struct rank *rank, struct peer *peer, size_t count, alnico_datatype_t type,
-                alnico_op_t op, enum peer_way way, bool in_place, uint64_t salt)
+                alnico_op_t op, enum peer_algorithm way, bool in_place, uint64_t salt)
 {
     size_t bytes = count * datatype_bytes(type);
     char *send = malloc(bytes + 1), *recv = malloc(bytes + 1);
@@ -94,7 +94,7 @@ static void every_type_body(struct rank *rank)
             for (int variant = 0; variant < 2 * WAYS; variant++)
                 if (op_supports((alnico_op_t)op, (alnico_datatype_t)type))
                     one(rank, peer, 77, (alnico_datatype_t)type, (alnico_op_t)op,
-                        (enum peer_way)(variant / 2), variant & 1, ++salt);
+                        (enum peer_algorithm)(variant / 2), variant & 1, ++salt);
     peer_destroy(peer);
 }
 
@@ -123,7 +123,7 @@ static void sequence_body(struct rank *rank)
         if (rank->rank == world->late && i % 50 == 0)
             nanosleep(&(struct timespec){0, 200000}, NULL);
         one(rank, peer, random_count(random, world->most), ALNICO_FLOAT32, ALNICO_SUM,
-            (enum peer_way)(i < WAYS ? (uint64_t)i : (random >> 4) % WAYS), random & 4,
+            (enum peer_algorithm)(i < WAYS ? (uint64_t)i : (random >> 4) % WAYS), random & 4,
             (uint64_t)i);
     }
     peer_destroy(peer);
@@ -153,7 +153,7 @@ static void pieces_body(struct rank *rank)
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (int variant = 0; variant < 4; variant++)
             one(rank, peer, counts[i], ALNICO_INT32, ALNICO_SUM,
-                variant & 1 ? PEER_TWO_SHOT : PEER_ONE_SHOT, variant & 2, i);
+                variant & 1 ? PEER_CPU_TWO_SHOT : PEER_CPU_ONE_SHOT, variant & 2, i);
     peer_destroy(peer);
 }
 
@@ -174,7 +174,7 @@ static void edges_body(struct rank *rank)
     uint64_t salt = 0;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (int variant = 0; variant < 2 * WAYS; variant++)
-            one(rank, peer, counts[i], ALNICO_INT32, ALNICO_SUM, (enum peer_way)(variant / 2),
+            one(rank, peer, counts[i], ALNICO_INT32, ALNICO_SUM, (enum peer_algorithm)(variant / 2),
                 variant & 1, ++salt);
     peer_destroy(peer);
 }
@@ -202,7 +202,7 @@ static void rounding_body(struct rank *rank)
                             .count = 1,
                             .type = ALNICO_FLOAT16,
                             .op = ALNICO_SUM};
-        REQUIRE_STATUS(trial_run(peer, &call, (enum peer_way)way), ALNICO_SUCCESS);
+        REQUIRE_STATUS(trial_run(peer, &call, (enum peer_algorithm)way), ALNICO_SUCCESS);
         REQUIRE(out == 0x3c01); /* 1 + 2 * 2^-11 = the next number after 1 */
     }
     peer_destroy(peer);
@@ -232,8 +232,8 @@ static void mismatch_body(struct rank *rank)
         call.op = world->rounds == 1 ? ALNICO_MAXIMUM : ALNICO_SUM;
         call.type = world->rounds == 2 ? ALNICO_INT32 : ALNICO_FLOAT32;
     }
-    enum peer_way way =
-        world->rounds == 3 && rank->rank == 1 ? PEER_TWO_SHOT : (enum peer_way)world->way;
+    enum peer_algorithm way =
+        world->rounds == 3 && rank->rank == 1 ? PEER_CPU_TWO_SHOT : (enum peer_algorithm)world->way;
     REQUIRE_STATUS(trial_run(peer, &call, way), ALNICO_ERROR_MISMATCH);
     peer_destroy(peer);
 }
@@ -243,7 +243,7 @@ static void test_calls_that_differ(void **state)
     (void)state;
     for (int what = 0; what < 3; what++)
         for (int way = 0; way < WAYS; way++) {
-            size_t least = way == PEER_TWO_SHOT ? 1000 : 10;
+            size_t least = way == PEER_CPU_TWO_SHOT ? 1000 : 10;
             in_world(2, mismatch_body, (struct world){.rounds = what, .most = least, .way = way});
             in_world(2, mismatch_body, (struct world){.rounds = what, .most = 20000, .way = way});
         }

@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { WAYS = PEER_MULTIPLYING + 1 };
+enum { WAYS = PEER_CPU_MULTIPLYING + 1 };
 
 static const alnico_collective_t all[] = {
     ALNICO_ALLREDUCE,  ALNICO_REDUCE,         ALNICO_BROADCAST,       ALNICO_ALLGATHER,
@@ -70,7 +70,7 @@ static void every_type_body(struct rank *rank)
                                    .type = (alnico_datatype_t)(i % DATATYPES),
                                    .op = (alnico_op_t)(i / DATATYPES % OPS),
                                    .root = rooted ? i % rank->size : 0},
-                          .way = (enum peer_way)(i / DATATYPES / OPS % WAYS),
+                          .way = (enum peer_algorithm)(i / DATATYPES / OPS % WAYS),
                           .in_place = variant & 2,
                           .salt = (uint64_t)i};
         if (op_supports(t.call.op, t.call.type) && peer_does(t.call.collective, t.way))
@@ -102,7 +102,7 @@ static void edges_body(struct rank *rank)
                                        .count = counts[i],
                                        .type = ALNICO_INT32,
                                        .op = ALNICO_SUM},
-                              .way = (enum peer_way)(variant / 2 / KINDS),
+                              .way = (enum peer_algorithm)(variant / 2 / KINDS),
                               .in_place = variant & 1,
                               .salt = ++salt};
             if (call_has_root(&t.call))
@@ -135,7 +135,7 @@ static void wide_body(struct rank *rank)
                                    .type = ALNICO_INT32,
                                    .op = ALNICO_SUM,
                                    .root = i % 5 * (rank->size - 1) / 4},
-                          .way = i & 2 ? PEER_MULTIPLYING : PEER_ONE_SHOT,
+                          .way = i & 2 ? PEER_CPU_MULTIPLYING : PEER_CPU_ONE_SHOT,
                           .in_place = i & 4,
                           .salt = (uint64_t)i};
         if (peer_does(t.call.collective, t.way))
@@ -171,7 +171,7 @@ static struct trial random_trial(struct rank *rank, int i)
     struct trial t = {.salt = (uint64_t)i, .in_place = random >> 3 & 1};
     do {
         random = reference_random(trial_seed, random, 8);
-        t.way = (enum peer_way)(random % WAYS);
+        t.way = (enum peer_algorithm)(random % WAYS);
         t.call.collective = all[random / WAYS % KINDS];
     } while (!peer_does(t.call.collective, t.way));
     t.call.count = t.call.collective == ALNICO_BARRIER ? 1 : (random >> 20) % (limit + 1);
@@ -224,10 +224,10 @@ static void ahead_body(struct rank *rank)
                                    .type = ALNICO_INT32,
                                    .op = ALNICO_SUM,
                                    .root = i / 25 % rank->size},
-                          .way = (enum peer_way)(i / 10 % WAYS),
+                          .way = (enum peer_algorithm)(i / 10 % WAYS),
                           .salt = (uint64_t)i};
         if (!peer_does(t.call.collective, t.way))
-            t.way = PEER_ONE_SHOT;
+            t.way = PEER_CPU_ONE_SHOT;
         if (i % 7 == 0) /* ranks need not call at the same time, nor stay in the same buffer */
             dawdle(rank, i, 1);
         trial_one(rank, peer, &t);
@@ -258,7 +258,7 @@ static void changing_body(struct rank *rank)
                                    .type = ALNICO_INT32,
                                    .op = ALNICO_SUM,
                                    .root = (int)(random % (uint64_t)rank->size)},
-                          .way = PEER_ONE_SHOT,
+                          .way = PEER_CPU_ONE_SHOT,
                           .salt = (uint64_t)i};
         dawdle(rank, i, 40);
         trial_one(rank, peer, &t);
@@ -285,7 +285,7 @@ static void barrier_body(struct rank *rank)
     for (int i = 0; i < world->rounds; i++) {
         dawdle(rank, i, 10);
         atomic_fetch_add_explicit(&world->arrived, 1, memory_order_relaxed);
-        REQUIRE_STATUS(trial_run(peer, &call, i & 1 ? PEER_MULTIPLYING : PEER_ONE_SHOT),
+        REQUIRE_STATUS(trial_run(peer, &call, i & 1 ? PEER_CPU_MULTIPLYING : PEER_CPU_ONE_SHOT),
                        ALNICO_SUCCESS);
         int arrived = atomic_load_explicit(&world->arrived, memory_order_relaxed);
         REQUIRE(arrived >= (i + 1) * rank->size);
@@ -314,7 +314,7 @@ static void mismatch_body(struct rank *rank)
                         .count = world->most,
                         .type = ALNICO_FLOAT32,
                         .op = ALNICO_SUM};
-    REQUIRE_STATUS(trial_run(peer, &call, PEER_ONE_SHOT), ALNICO_ERROR_MISMATCH);
+    REQUIRE_STATUS(trial_run(peer, &call, PEER_CPU_ONE_SHOT), ALNICO_ERROR_MISMATCH);
     peer_destroy(peer);
 }
 
@@ -352,7 +352,7 @@ static void counts_body(struct rank *rank)
                         .send_at = even || to_root ? NULL : at,
                         .recv_counts = takes_all ? taken : NULL,
                         .recv_at = takes_all ? at : NULL};
-    REQUIRE_STATUS(trial_run(peer, &call, PEER_ONE_SHOT),
+    REQUIRE_STATUS(trial_run(peer, &call, PEER_CPU_ONE_SHOT),
                    takes_all ? ALNICO_ERROR_MISMATCH : ALNICO_SUCCESS);
     peer_destroy(peer);
 }
@@ -380,10 +380,10 @@ static void two_calls(struct peer *ahead, struct peer *behind, alnico_collective
                           .root = kind == ALNICO_REDUCE},
                 other = shared;
     other.count = 21;
-    assert_int_equal(trial_run(ahead, &shared, PEER_ONE_SHOT), ALNICO_SUCCESS);
-    assert_int_equal(trial_run(ahead, &other, PEER_ONE_SHOT), ALNICO_SUCCESS);
-    assert_int_equal(trial_run(behind, &shared, PEER_ONE_SHOT), ALNICO_SUCCESS);
-    assert_int_equal(trial_run(behind, &shared, PEER_ONE_SHOT), ALNICO_ERROR_MISMATCH);
+    assert_int_equal(trial_run(ahead, &shared, PEER_CPU_ONE_SHOT), ALNICO_SUCCESS);
+    assert_int_equal(trial_run(ahead, &other, PEER_CPU_ONE_SHOT), ALNICO_SUCCESS);
+    assert_int_equal(trial_run(behind, &shared, PEER_CPU_ONE_SHOT), ALNICO_SUCCESS);
+    assert_int_equal(trial_run(behind, &shared, PEER_CPU_ONE_SHOT), ALNICO_ERROR_MISMATCH);
 }
 
 static void test_a_call_that_differs_ahead(void **state)

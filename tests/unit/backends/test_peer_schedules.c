@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { WAYS = PEER_MULTIPLYING + 1, STRETCH = 60 /* calls */, FEW = 3 };
+enum { WAYS = PEER_CPU_MULTIPLYING + 1, STRETCH = 60 /* calls */, FEW = 3 };
 
 /* A reduce has three ways. */
 static const alnico_collective_t all[] = {
@@ -67,9 +67,9 @@ static struct trial trial_at(uint64_t i, int size)
         .salt = i};
     t.call.count = t.call.collective == ALNICO_BARRIER ? 1 : count_of(i, size);
     t.call.root = call_has_root(&t.call) ? root_of(i, size) : 0;
-    t.way = (enum peer_way)pick(pick(i / STRETCH, 15, 2) ? i : i / STRETCH, 14, WAYS);
+    t.way = (enum peer_algorithm)pick(pick(i / STRETCH, 15, 2) ? i : i / STRETCH, 14, WAYS);
     if (!peer_does(t.call.collective, t.way))
-        t.way = PEER_ONE_SHOT;
+        t.way = PEER_CPU_ONE_SHOT;
     return t;
 }
 

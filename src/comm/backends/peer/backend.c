@@ -1,8 +1,7 @@
 /*
- * The peer backend: collectives over memory that all ranks of one host map, 2 to 64 of them. On the
- * CPU an operation is polled by the engine or its caller (operations/engine_operation.c), and the protocol is
- * peer/peer.c's. The area has room for one operation at a time, so each has a ticket and waits for
- * its turn.
+ * The peer backend on the CPU: collectives over memory that 2 to 64 ranks of one host map. An
+ * operation is polled by the engine or its caller (operations/engine_operation.h); the protocol is
+ * in peer/peer.c. The area has room for one operation at a time: each has a ticket for it.
  */
 #include "base/log.h"
 #include "base/status.h"
@@ -82,11 +81,11 @@ static const struct work_ops peer_work = {
     .finish = peer_op_finish,
 };
 
-static enum peer_way way_of(const struct algorithm *algorithm)
+static enum peer_algorithm algorithm_of(const struct algorithm *algorithm)
 {
-    return algorithm == &algorithm_two_shot                ? PEER_TWO_SHOT
-           : algorithm == &algorithm_recursive_multiplying ? PEER_MULTIPLYING
-                                                           : PEER_ONE_SHOT;
+    return algorithm == &algorithm_two_shot                ? PEER_CPU_TWO_SHOT
+           : algorithm == &algorithm_recursive_multiplying ? PEER_CPU_MULTIPLYING
+                                                           : PEER_CPU_ONE_SHOT;
 }
 
 static const struct algorithm *rest_algorithm(const struct call *call)
@@ -130,7 +129,7 @@ static alnico_status_t plan_rest(struct peer_op *op)
 static alnico_status_t prepare(struct peer_op *op, struct call *call, const struct choice *choice)
 {
     TRY(engine_operation_keep_lists(&op->operation, call));
-    peer_begin(&op->run, op->operation.comm->peer->peer, call, way_of(choice->algorithm));
+    peer_begin(&op->run, op->operation.comm->peer->peer, call, algorithm_of(choice->algorithm));
     return plan_rest(op);
 }
 
@@ -218,7 +217,7 @@ static bool peer_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
     bool sends = comm->inline_stream || comm->transport->concurrent;
-    return comm->peer && (!call || (peer_does(call->collective, way_of(algorithm)) &&
+    return comm->peer && (!call || (peer_does(call->collective, algorithm_of(algorithm)) &&
                                     (sends || call_is_even(call))));
 }
 

@@ -1,13 +1,12 @@
 /*
- * What one rank has for another, with a line of its own that carries the mark: gatherv, scatterv
- * and alltoallv, whose blocks only those two know the length of, and small gathers and reduces. Up
- * to 56 bytes stand in the line, more in the writer's slot or stage. What has no room there goes as
- * a message (peer/backend.c), and the line says only that it does. Who has nothing for another
- * writes no line, and nobody waits for one. A mark's signature has the length, so that two ranks
- * that disagree see it.
+ * Pairs: each reader has a line of its own with the writer's mark. Used by gatherv, scatterv and
+ * alltoallv, where only the two ranks know a block's length, and by small gathers and reduces. Up to
+ * 56 bytes stand in the line, more in the writer's slot or stage. A block that has no room there goes
+ * as a message (peer/backend.c), and the line only says so. For an empty block there is no line and
+ * no wait. The mark's signature has the length, so that two ranks that disagree see it.
  *
- * To a root lines are letters, as many as there are slots: a writer goes on until it comes to one
- * that is not read yet. Otherwise they are those of a turn, one for each reader.
+ * To a root there are as many lines as slots, and a writer goes on until it comes to one that is not
+ * read yet. Otherwise the lines are those of an epoch.
  */
 #include "comm/backends/peer/area.h"
 
@@ -18,28 +17,28 @@ enum {
     FETCH_AHEAD = 4      /* ranks whose lines are asked for before they are needed */
 };
 
-_Static_assert((int)LEVELS *LINES >= PEER_RANKS, "a turn has a line for each reader");
+_Static_assert((int)LEVELS *LINES >= PEER_RANKS, "an epoch has a line for each reader");
 
 static bool is_to_root(const struct peer_run *run)
 {
-    return run->pattern->readers == ROOT;
+    return run->pattern.readers == PEER_ROOT;
 }
 
-static enum peer_count lines_count(const struct peer_run *run)
+static enum peer_sequence lines_count(const struct peer_run *run)
 {
-    return is_to_root(run) ? FLOWS : TURNS;
+    return is_to_root(run) ? SLOT_PIECES : LINE_EPOCHS;
 }
 
-static enum peer_count places_count(const struct peer_run *run)
+static enum peer_sequence places_count(const struct peer_run *run)
 {
-    return run->pattern->readers == ALL ? PIECES : FLOWS;
+    return run->pattern.readers == PEER_ALL ? STAGE_PIECES : SLOT_PIECES;
 }
 
 size_t peer_pair_room(const struct peer_run *run)
 {
     const struct peer *peer = run->peer;
-    size_t parts = run->pattern->sends_blocks ? (size_t)peer->size - 1 : 1;
-    size_t all = places_count(run) == PIECES ? peer->stage_bytes : SLOT_BYTES;
+    size_t parts = run->pattern.sends_blocks ? (size_t)peer->size - 1 : 1;
+    size_t all = places_count(run) == STAGE_PIECES ? peer->stage_bytes : SLOT_BYTES;
     size_t room = all / parts / 64 * 64;
     return room < PAIR_MOST ? room : PAIR_MOST;
 }
@@ -68,12 +67,12 @@ static int reader_at(const struct peer_run *run, int i)
 
 static int writers(const struct peer_run *run)
 {
-    return run->pattern->writers == ROOT ? 1 : run->peer->size - 1;
+    return run->pattern.writers == PEER_ROOT ? 1 : run->peer->size - 1;
 }
 
 static int writer_at(const struct peer_run *run, int i)
 {
-    return run->pattern->writers == ROOT ? run->call.root : rank_at(run->peer, i);
+    return run->pattern.writers == PEER_ROOT ? run->call.root : rank_at(run->peer, i);
 }
 
 static size_t sent_bytes(const struct peer_run *run, int reader)
@@ -84,33 +83,33 @@ static size_t sent_bytes(const struct peer_run *run, int reader)
 
 static uint64_t pair_mark(const struct peer_run *run, size_t bytes)
 {
-    uint64_t kind = (run->signature + bytes) % SIGNATURES;
-    return run->turn << SIGNATURE_BITS | kind;
+    uint64_t kind = (run->signature + bytes) % CALL_SIGNATURES;
+    return run->epoch << SIGNATURE_BITS | kind;
 }
 
-static struct line *line_of(const struct peer_run *run, int rank, int reader, uint64_t turn)
+static struct line *line_of(const struct peer_run *run, int rank, int reader, uint64_t epoch)
 {
     struct part *part = part_of(run->peer, rank);
     if (is_to_root(run))
-        return &part->letters[turn % SLOTS];
-    return &part->sets[turn % LINE_SETS].lines[reader / LINES][reader % LINES];
+        return &part->root_lines[epoch % SLOTS];
+    return &part->sets[epoch % LINE_SETS].lines[reader / LINES][reader % LINES];
 }
 
 static struct line *line_for(const struct peer_run *run, int rank, int reader)
 {
-    return line_of(run, rank, reader, run->turn);
+    return line_of(run, rank, reader, run->epoch);
 }
 
 static char *place_for(const struct peer_run *run, int rank, int reader)
 {
-    int part = run->pattern->sends_blocks ? reader - (reader > rank) : 0;
-    char *places = places_count(run) == FLOWS ? peer_slot(run, rank, run->place)
-                                              : peer_stage(run, rank, run->place);
+    int part = run->pattern.sends_blocks ? reader - (reader > rank) : 0;
+    char *places = places_count(run) == SLOT_PIECES ? peer_slot(run, rank, run->place)
+                                                    : peer_stage(run, rank, run->place);
     return places + (size_t)part * peer_pair_room(run);
 }
 
-/* Line by line: memcpy takes 65 to 128 bytes as the first and the last 64, and those go over the
- * border of two lines that another core has. */
+/* Line by line: memcpy takes 65 to 128 bytes as the first and the last 64, each of which spans two
+ * lines of another core. */
 static void copy_place(char *to, const char *from, size_t bytes)
 {
     if (bytes > 64 && bytes <= 128) {
@@ -147,20 +146,19 @@ static bool needs_place(const struct peer_run *run)
 
 static alnico_status_t begin_pairs(struct peer_run *run)
 {
-    enum peer_count lines = lines_count(run), places = places_count(run);
+    enum peer_sequence lines = lines_count(run), places = places_count(run);
     bool written = writes(run, run->peer->rank), placed = written && needs_place(run);
     int reader = is_to_root(run) ? run->call.root : EVERYBODY;
     if (written)
         TRY(peer_reuse(run, lines));
     if (placed)
         TRY(peer_reuse(run, places));
-    run->turn = peer_begin_next(run, lines, written, reader);
-    run->place = places == lines ? run->turn : peer_begin_next(run, places, placed, reader);
+    run->epoch = peer_begin_next(run, lines, written, reader);
+    run->place = places == lines ? run->epoch : peer_begin_next(run, places, placed, reader);
     run->count = run->counts ? SIZE_MAX : run->call.count;
     for (int i = 0; written && i < readers(run); i++)
         publish(run, reader_at(run, i));
     peer_keep_own(run);
-    run->begun = true;
     return ALNICO_SUCCESS;
 }
 
@@ -188,29 +186,29 @@ static void take(const struct peer_run *run, int rank, size_t bytes)
         copy_place(own_recv(run, rank), place_for(run, rank, own), bytes);
 }
 
-static void fetch_line(const struct peer_run *run, int i, uint64_t turn)
+static void fetch_line(const struct peer_run *run, int i, uint64_t epoch)
 {
-    peer_fetch((const char *)line_of(run, writer_at(run, i), run->peer->rank, turn), 64);
+    peer_prefetch((const char *)line_of(run, writer_at(run, i), run->peer->rank, epoch), 64);
 }
 
-/* Writers of letters go on without their root. As long as it finds what many wrote, it is what all
- * wait for, and asks for each line a whole turn before it needs it. */
+/* Writers to a root do not wait for it. As long as it finds what many wrote, all wait for it, and it
+ * prefetches each line a whole epoch before it needs it. */
 static void fetch_ahead(const struct peer_run *run)
 {
     int next = run->index + FETCH_AHEAD;
     if (is_to_root(run) && writers(run) > FETCH_AHEAD && !run->waited)
-        fetch_line(run, run->index, run->turn + 1);
+        fetch_line(run, run->index, run->epoch + 1);
     else if (next < writers(run))
-        fetch_line(run, next, run->turn);
+        fetch_line(run, next, run->epoch);
 }
 
-/* Whether everybody had something for us. */
-static bool heard_all(const struct peer_run *run)
+/* Whether every rank had something for us. */
+static bool got_from_all(const struct peer_run *run)
 {
     for (int i = 0; i < writers(run); i++)
         if (bytes_of(run, writer_at(run, i)) == 0)
             return false;
-    return run->pattern->writers != ROOT;
+    return run->pattern.writers != PEER_ROOT;
 }
 
 /* Of a reduce, whose vectors are in the lines. */
@@ -247,36 +245,34 @@ static alnico_status_t read_pairs(struct peer_run *run)
     }
     if (reduces)
         combine(run);
-    if (heard_all(run)) {
-        peer_all_began(run, lines_count(run), run->turn);
+    if (got_from_all(run)) {
+        peer_all_began(run, lines_count(run), run->epoch);
         peer_all_began(run, places_count(run), run->place);
     }
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t peer_poll_pairs(struct peer_run *run, bool *moved)
+static alnico_status_t poll_pairs(struct peer_run *run)
 {
-    if (!run->begun) {
-        TRY(begin_pairs(run));
-        *moved = true;
-    }
     if (reads(run))
         TRY(read_pairs(run));
-    peer_finish(run, lines_count(run), run->turn);
+    peer_finish(run, lines_count(run), run->epoch);
     if (places_count(run) != lines_count(run))
         peer_finish(run, places_count(run), run->place);
     run->ended = true;
     return ALNICO_SUCCESS;
 }
 
-/* ---- What is left ---- */
+const struct peer_steps peer_pairs = {begin_pairs, poll_pairs};
+
+/* ---- Blocks that are too long ---- */
 
 static size_t left_of(const struct peer_run *run, size_t count)
 {
     return count * run->width > peer_pair_room(run) ? count : 0;
 }
 
-/* Copies what is left of counts; NULL: there are none. */
+/* The counts of the blocks that go as messages; NULL: there are none. */
 static const size_t *leave(const struct peer_run *run, const size_t *counts, size_t *list,
                            bool *any)
 {

@@ -1,13 +1,12 @@
-/* A rank's view of the area, and one run after another: peer/lines.c, peer/pieces.c, peer/pairs.c
- * and peer/stages.c have the steps. */
+/* A rank's view of the area, and the choice of a run's schedule. */
 #include "comm/backends/peer/area.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A load waits for an earlier store, still on its way to memory that another core had, whose
- * address is the same in the last twelve bits. So what a rank copies to stands a little before
- * where its user's buffers mostly begin: at a page. */
+/* A load waits for an earlier store to an address that is equal in the last twelve bits (4K
+ * aliasing). User's buffers mostly begin at a page, so what a rank copies to begins a little before
+ * one. */
 enum { PAGE = 4096, BEFORE_PAGE = 256 };
 
 static size_t next_place(size_t bytes)
@@ -36,12 +35,12 @@ size_t peer_bytes(int size)
     return (size_t)size * part_bytes(size);
 }
 
-/* A page belongs to the memory of whoever touches it first. What others only read after it was
- * written comes to its writer by itself; the lines and words they look at from the start. */
+/* First touch decides the NUMA node of a page: of lines and words that others poll from the start.
+ * What they read only after it was written comes to its writer's node by itself. */
 static void touch(struct part *part)
 {
     for (int i = 0; i < SLOTS; i++)
-        atomic_store_explicit(&part->letters[i].mark, 0, memory_order_relaxed);
+        atomic_store_explicit(&part->root_lines[i].mark, 0, memory_order_relaxed);
     for (int set = 0; set < LINE_SETS; set++)
         for (int level = 0; level < LEVELS; level++)
             for (int i = 0; i < LINES; i++)
@@ -92,40 +91,36 @@ void peer_destroy(struct peer *peer)
     free(peer);
 }
 
-/* ---- What each collective publishes and reads ---- */
+/* ---- Patterns ---- */
 
-static const struct peer_pattern patterns[] = {
-    [ALNICO_ALLREDUCE] = {ALL, ALL, false, false},
-    [ALNICO_REDUCE] = {OTHERS, ROOT, false, false},
-    [ALNICO_BROADCAST] = {ROOT, OTHERS, false, false},
-    [ALNICO_ALLGATHER] = {ALL, ALL, false, true},
-    [ALNICO_ALLGATHERV] = {ALL, ALL, false, true},
-    [ALNICO_REDUCE_SCATTER] = {ALL, ALL, true, false},
-    [ALNICO_REDUCE_SCATTERV] = {ALL, ALL, true, false},
-    [ALNICO_GATHER] = {OTHERS, ROOT, false, true},
-    [ALNICO_GATHERV] = {OTHERS, ROOT, false, true},
-    [ALNICO_SCATTER] = {ROOT, OTHERS, true, false},
-    [ALNICO_SCATTERV] = {ROOT, OTHERS, true, false},
-    [ALNICO_ALLTOALL] = {ALL, ALL, true, true},
-    [ALNICO_ALLTOALLV] = {ALL, ALL, true, true},
-    [ALNICO_BARRIER] = {ALL, ALL, false, false},
-};
+static struct peer_pattern pattern_of(const struct call *call)
+{
+    const struct call_kind *kind = &call_kinds[call->collective];
+    return (struct peer_pattern){.writers = kind->reads_at_root    ? PEER_ROOT
+                                            : kind->writes_at_root ? PEER_OTHERS
+                                                                   : PEER_ALL,
+                                 .readers = kind->writes_at_root  ? PEER_ROOT
+                                            : kind->reads_at_root ? PEER_OTHERS
+                                                                  : PEER_ALL,
+                                 .sends_blocks = kind->reads == BLOCKS_ALL,
+                                 .takes_blocks = kind->writes == BLOCKS_ALL};
+}
 
-bool peer_does(alnico_collective_t collective, enum peer_way way)
+bool peer_does(alnico_collective_t collective, enum peer_algorithm algorithm)
 {
     bool vector = collective == ALNICO_ALLREDUCE || collective == ALNICO_REDUCE;
     bool groups = collective == ALNICO_BARRIER || collective == ALNICO_GATHER;
-    if (vector || (groups && way != PEER_TWO_SHOT))
+    if (vector || (groups && algorithm != PEER_CPU_TWO_SHOT))
         return true;
-    return way == PEER_ONE_SHOT && collective != ALNICO_SENDRECV;
+    return algorithm == PEER_CPU_ONE_SHOT && collective != ALNICO_SENDRECV;
 }
 
 /* What takes blocks has one of its own among them, and so has who scatters. */
 static bool keeps_own(const struct peer_run *run)
 {
-    if (run->pattern->takes_blocks)
+    if (run->pattern.takes_blocks)
         return reads(run);
-    return run->pattern->readers == OTHERS && run->pattern->sends_blocks &&
+    return run->pattern.readers == PEER_OTHERS && run->pattern.sends_blocks &&
            writes(run, run->peer->rank);
 }
 
@@ -138,7 +133,7 @@ void peer_keep_own(const struct peer_run *run)
 
 /* ---- Runs ---- */
 
-/* Of the counts that all ranks know. */
+/* Of the counts that all ranks know, in one number. */
 static uint64_t digest(const struct peer_run *run)
 {
     uint64_t sum = 0;
@@ -146,17 +141,13 @@ static uint64_t digest(const struct peer_run *run)
         return 0;
     for (int b = 0; run->counts && b < run->peer->size; b++)
         sum = 31 * sum + run->counts[b];
-    return run->counts ? sum % SIGNATURES : run->call.count;
+    return run->counts ? sum % CALL_SIGNATURES : run->call.count;
 }
 
-static uint32_t signature_of(const struct peer_run *run)
+static uint32_t signature_of(const struct peer_run *run, enum peer_algorithm algorithm)
 {
-    const struct call *call = &run->call;
-    enum peer_way way = run->way;
-    uint64_t kind = digest(run) + 7919 * (uint64_t)call->type + 30011 * (uint64_t)call->op +
-                    104729 * (uint64_t)way + 15485863 * (uint64_t)call->collective +
-                    32452843 * (uint64_t)call->root;
-    return (uint32_t)(kind % SIGNATURES);
+    uint64_t kind = call_signature(&run->call, digest(run)) + 30011 * (uint64_t)algorithm;
+    return (uint32_t)(kind % CALL_SIGNATURES);
 }
 
 /* Of all blocks together. */
@@ -173,7 +164,7 @@ static size_t all_elements(const struct peer_run *run)
 static bool goes_in_pairs(const struct peer_run *run)
 {
     size_t bytes = run->longest * run->width;
-    bool to_root = run->pattern->readers == ROOT;
+    bool to_root = run->pattern.readers == PEER_ROOT;
     return !call_is_even(&run->call) ||
            (to_root && bytes <= (call_reduces(&run->call) ? LINE_PAYLOAD : peer_pair_room(run)));
 }
@@ -181,34 +172,34 @@ static bool goes_in_pairs(const struct peer_run *run)
 /* Bytes up to which one-shot takes lines. */
 static size_t most_in_lines(const struct peer_run *run)
 {
-    bool blocks = run->pattern->sends_blocks, all = run->pattern->readers == ALL;
-    if (run->pattern->readers == ROOT)
+    bool blocks = run->pattern.sends_blocks, all = run->pattern.readers == PEER_ALL;
+    if (run->pattern.readers == PEER_ROOT)
         return LINE_PAYLOAD; /* it combines from slots as they stand, and need not copy first */
     if (blocks && !all && run->longest * run->width <= LINE_PAYLOAD / 2)
         return LINES * LINE_PAYLOAD; /* who reads one line need not look at the root's word, too */
     return peer_small_bytes();
 }
 
-static enum peer_step first_step(const struct peer_run *run)
+static const struct peer_steps *choose_steps(const struct peer_run *run,
+                                             enum peer_algorithm algorithm)
 {
-    bool blocks = run->pattern->sends_blocks;
-    if (run->way == PEER_MULTIPLYING)
-        return PEER_GROUP;
-    if (run->way == PEER_TWO_SHOT)
-        return PEER_REDUCE;
+    if (algorithm == PEER_CPU_MULTIPLYING)
+        return &peer_groups;
+    if (algorithm == PEER_CPU_TWO_SHOT)
+        return &peer_two_shot;
     if (goes_in_pairs(run))
-        return PEER_PAIRS;
-    size_t elements = blocks ? all_elements(run) : run->longest;
-    return elements * run->width <= most_in_lines(run) ? PEER_LINES : PEER_PIECES;
+        return &peer_pairs;
+    size_t elements = run->pattern.sends_blocks ? all_elements(run) : run->longest;
+    return elements * run->width <= most_in_lines(run) ? &peer_lines : &peer_pieces;
 }
 
-void peer_begin(struct peer_run *run, struct peer *peer, const struct call *call, enum peer_way way)
+void peer_begin(struct peer_run *run, struct peer *peer, const struct call *call,
+                enum peer_algorithm algorithm)
 {
     bool barrier = call->collective == ALNICO_BARRIER;
     *run = (struct peer_run){.peer = peer,
                              .call = *call,
-                             .way = way,
-                             .pattern = &patterns[call->collective],
+                             .pattern = pattern_of(call),
                              .width = barrier ? 0 : datatype_bytes(call->type),
                              .counts = call->send_counts ? call->send_counts : call->recv_counts,
                              .longest = call_longest(call, peer->size),
@@ -216,35 +207,18 @@ void peer_begin(struct peer_run *run, struct peer *peer, const struct call *call
     if (!call_is_even(call))
         run->counts = call->recv_counts;
     run->ended = run->longest == 0 && call_is_even(call);
-    run->signature = signature_of(run);
-    run->step = first_step(run);
-}
-
-static alnico_status_t poll_step(struct peer_run *run, bool *moved)
-{
-    switch (run->step) {
-    case PEER_LINES:
-        return peer_poll_lines(run, moved);
-    case PEER_PIECES:
-        return peer_poll_pieces(run, moved);
-    case PEER_PAIRS:
-        return peer_poll_pairs(run, moved);
-    case PEER_GROUP:
-        return peer_poll_group(run, moved);
-    case PEER_GROUPS:
-        return peer_poll_groups(run);
-    case PEER_REDUCE:
-        return peer_poll_reduce(run, moved);
-    case PEER_COLLECT:
-        return peer_poll_collect(run);
-    }
-    return ALNICO_ERROR_SYSTEM;
+    run->signature = signature_of(run, algorithm);
+    run->steps = choose_steps(run, algorithm);
 }
 
 alnico_status_t peer_poll(struct peer_run *run, bool *moved)
 {
     while (!run->ended) {
-        TRY(poll_step(run, moved));
+        if (!run->begun) {
+            TRY(run->steps->begin(run));
+            run->begun = *moved = true;
+        }
+        TRY(run->steps->poll(run));
         *moved = true;
     }
     return ALNICO_SUCCESS;

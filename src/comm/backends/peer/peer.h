@@ -1,14 +1,13 @@
 /*
- * Collectives over memory that all ranks of a host map, in C11 atomics and without locks: the
- * protocol of the peer backend on the CPU. Every rank writes to its own part of the area only; the
- * others read it. Allreduce, reduce, broadcast, allgather(v), reduce_scatter(v), gather(v),
- * scatter(v), alltoall(v) and barrier.
+ * The protocol of the peer backend on the CPU: collectives over memory that all ranks of a host map,
+ * in C11 atomics and without locks. A rank writes to its own part of the area only; the others read
+ * it. All collectives but sendrecv.
  *
- * One-shot: who has something to say publishes it, and every rank reads what it needs and combines
- * it itself. Reductions of a vector have two other ways. Recursive multiplying: groups do so, and
- * then one of each group; barriers and gathers too. Two-shot: each rank combines one block and
- * publishes the result. All combine in an order that is the same for all ranks, so all get the same
- * bits; the first and the last in that of the ranks.
+ * One-shot: a rank that has something publishes it; every rank reads what it needs and combines it
+ * itself. Recursive multiplying, of allreduce, reduce, barrier and gather: groups do so, and then
+ * one rank of each group. Two-shot, of allreduce and reduce: each rank combines one block and
+ * publishes the result. The order of combining is the same for all ranks, so all get the same bits;
+ * in one-shot and two-shot it is that of the ranks.
  */
 #ifndef ALNICO_COMM_BACKENDS_PEER_PEER_H
 #define ALNICO_COMM_BACKENDS_PEER_PEER_H
@@ -32,48 +31,48 @@ alnico_status_t peer_create(void *area, int rank, int size, struct peer **out);
 /* NULL is fine. Does not touch the area. */
 void peer_destroy(struct peer *peer);
 
-enum peer_way { PEER_ONE_SHOT, PEER_TWO_SHOT, PEER_MULTIPLYING };
+enum peer_algorithm { PEER_CPU_ONE_SHOT, PEER_CPU_TWO_SHOT, PEER_CPU_MULTIPLYING };
 
-/* Whether it does the collective in this way. */
-bool peer_does(alnico_collective_t collective, enum peer_way way);
+/* Whether it does the collective by this algorithm. */
+bool peer_does(alnico_collective_t collective, enum peer_algorithm algorithm);
+
+/* Who publishes and who reads, and what: a vector, or a block for each rank. */
+enum peer_who { PEER_ALL, PEER_ROOT, PEER_OTHERS };
+struct peer_pattern {
+    enum peer_who writers, readers;
+    bool sends_blocks, takes_blocks; /* SEND, RECV has one for each rank */
+};
 
 /* One collective. Only one is polled at a time, in the same order on all ranks. */
 struct peer_run {
     struct peer *peer;
     struct call call;
-    enum peer_way way;
-    const struct peer_pattern *pattern;
-    enum peer_step {
-        PEER_LINES,
-        PEER_PIECES,
-        PEER_PAIRS,
-        PEER_GROUP,
-        PEER_GROUPS,
-        PEER_REDUCE,
-        PEER_COLLECT
-    } step;
-    bool ended;
-    bool begun;   /* our own part of this turn is out */
-    bool waited;  /* for a rank, of pairs and groups */
+    struct peer_pattern pattern;
+    const struct peer_steps *steps;
+    uint32_t signature;
     size_t width; /* bytes of an element; of a barrier 0 */
     /* Elements of all blocks of a vector form; where only pairs know them, of those that we take.
      * NULL: all are equal. */
     const size_t *counts;
-    size_t longest;      /* elements of the longest block, or of the vector */
+    size_t longest; /* elements of the longest block, or of the vector */
+
+    bool ended;
+    bool begun;          /* our own part of this epoch or piece is out */
+    bool second;         /* of two steps */
+    bool waited;         /* for a rank, of pairs and groups */
     int index;           /* how many ranks the step is done with */
     uint64_t least;      /* that those ranks have finished */
     size_t line;         /* of the next one, in steps with lines */
-    size_t done, count;  /* elements behind us, and of the present turn or piece */
-    size_t staged, next; /* elements published so far, and of the piece that was published last */
-    uint64_t turn;       /* number of the present turn of lines, or piece */
+    size_t done, count;  /* elements behind us, and of the present epoch or piece */
+    size_t staged, next; /* elements published so far, and of the piece published last */
+    uint64_t epoch;      /* number of the present epoch of lines, or piece */
     uint64_t place;      /* of pairs: number of the slot or stage */
-    uint32_t signature;
 };
 
 /* Prepares; touches nothing shared. The call's lists are there until its end, and say where blocks
  * begin. */
 void peer_begin(struct peer_run *run, struct peer *peer, const struct call *call,
-                enum peer_way way);
+                enum peer_algorithm algorithm);
 
 /* What of a gatherv, scatterv or alltoallv is to be exchanged as messages, as the same collective:
  * *rest, with `lists`, of 2 * size. False if this rank has nothing of that. */

@@ -1,12 +1,11 @@
 /*
- * One-shot of larger vectors, in pieces. Where everybody waits for everybody they go through two
- * stages of every rank used in turn, and `ready` says up to which piece a rank has published its
- * part. Who writes and does not read, a broadcast's or scatter's root or the other ranks of a
- * reduce or gather, has slots, more of them and smaller, and `flowing`: it goes on until it comes
- * to a slot that is still being read (peer/turns.c), so that copies in and out overlap.
+ * One-shot of larger vectors, in pieces. Where all ranks wait for all, pieces go through two stages of
+ * each rank, used alternately, and `ready` says up to which piece a rank has published its part. The
+ * root of a broadcast or scatter, and the other ranks of a reduce or gather, write and do not read:
+ * they have slots, more of them and smaller, and `slots_ready`. They go on until they come to a slot
+ * that is still being read (peer/reuse.c), so that copies in and out overlap.
  *
- * Of blocks for each rank a piece has the same part of every block, one behind the other; our own
- * is not there.
+ * Of blocks for each rank a piece has the same part of every block but our own, one behind the other.
  */
 #include "comm/backends/peer/area.h"
 
@@ -21,15 +20,15 @@ enum {
     FETCH_BYTES = 1 << 10 /* of a vector: it does that itself behind them */
 };
 
-static enum peer_count numbers(const struct peer_run *run)
+static enum peer_sequence numbers(const struct peer_run *run)
 {
-    return run->pattern->readers == ALL ? PIECES : FLOWS;
+    return run->pattern.readers == PEER_ALL ? STAGE_PIECES : SLOT_PIECES;
 }
 
 static _Atomic uint64_t *mark_in(const struct peer_run *run, int rank)
 {
     struct part *part = part_of(run->peer, rank);
-    return numbers(run) == FLOWS ? &part->flowing.value : &part->ready.value;
+    return numbers(run) == SLOT_PIECES ? &part->slots_ready.value : &part->ready.value;
 }
 
 /* ---- Publishing ---- */
@@ -38,61 +37,51 @@ static _Atomic uint64_t *mark_in(const struct peer_run *run, int rank)
 static size_t piece_most(const struct peer_run *run)
 {
     const struct peer *peer = run->peer;
-    size_t blocks = run->pattern->sends_blocks ? (size_t)peer->size - 1 : 1;
+    size_t blocks = run->pattern.sends_blocks ? (size_t)peer->size - 1 : 1;
     size_t bytes = run->longest * run->width * blocks / FLOW_PIECES;
-    if (numbers(run) == PIECES)
+    if (numbers(run) == STAGE_PIECES)
         return peer->stage_bytes / blocks;
     return (bytes < FLOW_LEAST ? FLOW_LEAST : bytes > SLOT_BYTES ? SLOT_BYTES : bytes) / blocks;
-}
-
-/* Elements of the next piece: nearly equal ones, of whole lines but for the last. */
-static size_t piece_count(const struct peer_run *run)
-{
-    size_t each = 64 / run->width, most = piece_most(run) / 64;
-    size_t left = run->longest - run->done, lines = (left + each - 1) / each;
-    size_t pieces = (lines + most - 1) / most, count = (lines + pieces - 1) / pieces * each;
-    return count < left ? count : left;
 }
 
 /* Of what a rank has for `reader`. */
 static size_t part_bytes(const struct peer_run *run, int rank, int reader)
 {
-    return bytes_of(run, run->pattern->sends_blocks ? reader : rank);
+    return bytes_of(run, run->pattern.sends_blocks ? reader : rank);
 }
 
 /* What a rank has for `reader` in its stage: blocks that are shorter leave room. */
 static char *part_for(const struct peer_run *run, int rank, int reader)
 {
-    int place = run->pattern->sends_blocks ? reader - (reader > rank) : 0;
-    char *parts =
-        numbers(run) == FLOWS ? peer_slot(run, rank, run->turn) : peer_stage(run, rank, run->turn);
+    int place = run->pattern.sends_blocks ? reader - (reader > rank) : 0;
+    char *parts = numbers(run) == SLOT_PIECES ? peer_slot(run, rank, run->epoch)
+                                              : peer_stage(run, rank, run->epoch);
     return parts + (size_t)place * run->count * run->width;
 }
 
 static void publish(const struct peer_run *run)
 {
     const struct peer *peer = run->peer;
-    int readers = run->pattern->sends_blocks ? peer->size - 1 : 1;
+    int readers = run->pattern.sends_blocks ? peer->size - 1 : 1;
     for (int i = 0; i < readers; i++) {
         int reader = rank_at(peer, i);
         copy_part(part_for(run, peer->rank, reader), own_send(run, reader),
                   part_bytes(run, peer->rank, reader));
     }
-    atomic_store_explicit(mark_in(run, peer->rank), mark_of(run, run->turn), memory_order_release);
+    atomic_store_explicit(mark_in(run, peer->rank), mark_of(run, run->epoch), memory_order_release);
 }
 
 static alnico_status_t begin_piece(struct peer_run *run)
 {
     bool written = writes(run, run->peer->rank);
-    int reader = run->pattern->readers == ROOT ? run->call.root : EVERYBODY;
+    int reader = run->pattern.readers == PEER_ROOT ? run->call.root : EVERYBODY;
     if (written)
         TRY(peer_reuse(run, numbers(run)));
-    run->turn = peer_begin_next(run, numbers(run), written, reader);
-    run->count = piece_count(run);
+    run->epoch = peer_begin_next(run, numbers(run), written, reader);
+    run->count = peer_piece_count(run, run->longest - run->done, piece_most(run));
     if (written)
         publish(run);
     peer_keep_own(run);
-    run->begun = true;
     return ALNICO_SUCCESS;
 }
 
@@ -110,31 +99,31 @@ static void combine(const struct peer_run *run)
         math_combine(own_recv(run, peer->rank), sources, peer->size, count, call->type, call->op);
 }
 
-/* SUCCESS once a rank's part is there. Who flows may be pieces ahead: then one look lasts for all of
- * them, and does not take its word away for each. */
+/* SUCCESS once a rank's part is there. A writer to slots may be pieces ahead: then one look lasts for
+ * all of them, and its word stays in its cache. */
 static alnico_status_t await_part(const struct peer_run *run, int rank)
 {
     const _Atomic uint64_t *mark = mark_in(run, rank);
-    uint64_t *flowed = &run->peer->flowed[rank];
-    if (numbers(run) != FLOWS)
-        return check_mark(run, mark, run->turn, rank);
-    if (*flowed >> SIGNATURE_BITS < run->turn)
-        *flowed = atomic_load_explicit(mark, memory_order_acquire);
-    return check_seen(*flowed, mark_of(run, run->turn), rank);
+    uint64_t *slots_seen = &run->peer->slots_seen[rank];
+    if (numbers(run) != SLOT_PIECES)
+        return check_mark(run, mark, run->epoch, rank);
+    if (*slots_seen >> SIGNATURE_BITS < run->epoch)
+        *slots_seen = atomic_load_explicit(mark, memory_order_acquire);
+    return check_seen(*slots_seen, mark_of(run, run->epoch), rank);
 }
 
-/* What is combined when all parts are there: this one, and what stands in the next slot. */
+/* Prefetches this part, and the next slot: all are combined when the last part is there. */
 static void fetch(const struct peer_run *run, int rank, const char *part, size_t bytes)
 {
     const struct peer *peer = run->peer;
-    size_t most = run->pattern->sends_blocks || bytes < FETCH_BYTES ? bytes : FETCH_BYTES;
+    size_t most = run->pattern.sends_blocks || bytes < FETCH_BYTES ? bytes : FETCH_BYTES;
     if (peer->size > FETCH_RANKS)
-        peer_fetch(part, most);
-    if (numbers(run) == FLOWS && peer->flowed[rank] >> SIGNATURE_BITS > run->turn)
-        peer_fetch(peer_slot(run, rank, run->turn + 1), most);
+        peer_prefetch(part, most);
+    if (numbers(run) == SLOT_PIECES && peer->slots_seen[rank] >> SIGNATURE_BITS > run->epoch)
+        peer_prefetch(peer_slot(run, rank, run->epoch + 1), most);
 }
 
-/* One rank's part, which is there: copies it, or asks for it. */
+/* Copies one rank's part, or prefetches it. */
 static void take(const struct peer_run *run, int rank, bool reduces)
 {
     int own = run->peer->rank;
@@ -158,24 +147,22 @@ static alnico_status_t read_piece(struct peer_run *run)
         take(run, rank, reduces);
     }
     run->index = 0;
-    if (run->pattern->writers != ROOT)
-        peer_all_began(run, numbers(run), run->turn);
+    if (run->pattern.writers != PEER_ROOT)
+        peer_all_began(run, numbers(run), run->epoch);
     if (reduces)
         combine(run);
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t peer_poll_pieces(struct peer_run *run, bool *moved)
+static alnico_status_t poll_pieces(struct peer_run *run)
 {
-    if (!run->begun) {
-        TRY(begin_piece(run));
-        *moved = true;
-    }
     if (reads(run))
         TRY(read_piece(run));
-    peer_finish(run, numbers(run), run->turn);
+    peer_finish(run, numbers(run), run->epoch);
     run->done += run->count;
     run->ended = run->done == run->longest;
     run->begun = false;
     return ALNICO_SUCCESS;
 }
+
+const struct peer_steps peer_pieces = {begin_piece, poll_pieces};

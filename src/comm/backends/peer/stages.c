@@ -1,20 +1,19 @@
 /*
- * Two-shot, in pieces, through two stages of every rank used in turn. `ready` says up to which
+ * Two-shot, in pieces, through two stages of each rank, used alternately. `ready` says up to which
  * piece a rank has published its part, and `reduced` up to which its block of the result stands in
  * `result`. A rank goes
  *
  *     stage 1, combine 1, stage 2, collect 1, combine 2, stage 3, collect 2, ...
  *
- * so that between what a rank publishes and what it needs from the others there is always work, in
- * which they come up. Of a reduce only the root collects. Within a call nobody waits for a buffer;
- * the first piece looks (peer/turns.c):
+ * so that between publishing and needing what others published there is always work. Of a reduce only
+ * the root collects. Only the first piece of a call waits for its buffers (peer/reuse.c):
  *
- * stage i + 2   comes after our combine i + 1, which had all ranks publish piece i + 1, after they had combined piece i
- *               and so read our stage of it.
+ * stage i + 2   comes after our combine i + 1, for which all ranks had published piece i + 1, after they had combined
+ *               piece i and so read our stage of it.
  * result i + 2  is written after all have published piece i + 2, after they had collected piece i.
  *
- * A block is whole cache lines; a small piece has fewer blocks than there are ranks, and who has
- * none waits only for those who have one. Then the call has one piece.
+ * A block is whole cache lines. A small piece has fewer blocks than there are ranks, and a rank
+ * without one waits only for those that have one. Then the call has one piece.
  */
 #include "comm/backends/peer/area.h"
 
@@ -52,7 +51,7 @@ static char *result_of(const struct peer_run *run, int rank)
 {
     const struct peer *peer = run->peer;
     return peer_stage(run, rank, 0) + STAGES * peer->stage_bytes +
-           run->turn % STAGES * peer->result_bytes;
+           run->epoch % STAGES * peer->result_bytes;
 }
 
 char *peer_slot(const struct peer_run *run, int rank, uint64_t piece)
@@ -88,12 +87,11 @@ static struct block own_block(const struct peer_run *run)
 
 /* ---- Publishing ---- */
 
-/* Elements of the next piece: nearly equal ones, of whole lines but for the last. */
-static size_t next_count(const struct peer_run *run)
+size_t peer_piece_count(const struct peer_run *run, size_t left, size_t most)
 {
-    size_t each = 64 / run->width, most = run->peer->stage_bytes / 64;
-    size_t left = run->call.count - run->staged, lines = (left + each - 1) / each;
-    size_t pieces = (lines + most - 1) / most, count = (lines + pieces - 1) / pieces * each;
+    size_t each = 64 / run->width, lines = (left + each - 1) / each;
+    size_t pieces = (lines + most / 64 - 1) / (most / 64);
+    size_t count = (lines + pieces - 1) / pieces * each;
     return count < left ? count : left;
 }
 
@@ -102,8 +100,8 @@ static void stage_next(struct peer_run *run)
 {
     if (run->staged == run->call.count)
         return;
-    run->next = next_count(run);
-    uint64_t piece = peer_begin_next(run, PIECES, true, EVERYBODY);
+    run->next = peer_piece_count(run, run->call.count - run->staged, run->peer->stage_bytes);
+    uint64_t piece = peer_begin_next(run, STAGE_PIECES, true, EVERYBODY);
     size_t bytes = run->next * run->width;
     const char *send = (const char *)run->call.send + run->staged * run->width;
     char *stage = peer_stage(run, run->peer->rank, piece);
@@ -117,15 +115,13 @@ static void stage_next(struct peer_run *run)
 /* The piece that was published last is the present one. */
 static void enter_piece(struct peer_run *run)
 {
-    run->turn = run->peer->counts[PIECES].now;
+    run->epoch = run->peer->sequences[STAGE_PIECES].now;
     run->count = run->next;
-    run->begun = true;
 }
 
 /* ---- Combining ---- */
 
-/* What is combined as soon as all ranks have come. Only their order differs between ranks. */
-void peer_fetch(const char *from, size_t bytes)
+void peer_prefetch(const char *from, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += 64)
         __builtin_prefetch(from + at, 0, 2);
@@ -136,12 +132,12 @@ static alnico_status_t await_ready(struct peer_run *run, struct block own)
     const struct peer *peer = run->peer;
     for (; run->index < peer->size - 1; run->index++) {
         int rank = rank_at(peer, run->index);
-        TRY(check_mark(run, &part_of(peer, rank)->ready.value, run->turn, rank));
+        TRY(check_mark(run, &part_of(peer, rank)->ready.value, run->epoch, rank));
         if (peer->size > FETCH_RANKS)
-            peer_fetch(peer_stage(run, rank, run->turn) + own.begin, own.end - own.begin);
+            peer_prefetch(peer_stage(run, rank, run->epoch) + own.begin, own.end - own.begin);
     }
     run->index = 0;
-    peer_all_began(run, PIECES, run->turn);
+    peer_all_began(run, STAGE_PIECES, run->epoch);
     return ALNICO_SUCCESS;
 }
 
@@ -152,35 +148,31 @@ static void combine(struct peer_run *run, struct block own)
     const char *send = (const char *)call->send + run->done * run->width;
     const void *sources[PEER_RANKS];
     for (int r = 0; r < peer->size; r++)
-        sources[r] = (r == peer->rank ? send : peer_stage(run, r, run->turn)) + own.begin;
+        sources[r] = (r == peer->rank ? send : peer_stage(run, r, run->epoch)) + own.begin;
     math_combine(result_of(run, peer->rank), sources, peer->size,
                  (own.end - own.begin) / run->width, call->type, call->op);
-    atomic_store_explicit(&own_part(run)->reduced.value, mark_of(run, run->turn),
+    atomic_store_explicit(&own_part(run)->reduced.value, mark_of(run, run->epoch),
                           memory_order_release);
 }
 
 static alnico_status_t begin_call(struct peer_run *run)
 {
-    TRY(peer_reuse(run, PIECES));
+    TRY(peer_reuse(run, STAGE_PIECES));
     stage_next(run);
     enter_piece(run);
     return ALNICO_SUCCESS;
 }
 
 /* Combines our block, and publishes the next piece. */
-alnico_status_t peer_poll_reduce(struct peer_run *run, bool *moved)
+static alnico_status_t poll_reduce(struct peer_run *run)
 {
-    if (!run->begun) {
-        TRY(begin_call(run));
-        *moved = true;
-    }
     struct block own = own_block(run);
     if (own.begin < own.end) {
         TRY(await_ready(run, own));
         combine(run, own);
     }
     stage_next(run);
-    run->step = PEER_COLLECT;
+    run->second = true;
     return ALNICO_SUCCESS;
 }
 
@@ -195,24 +187,31 @@ static alnico_status_t collect(struct peer_run *run)
         struct block block = block_of(run, rank, run->count * run->width);
         if (block.begin == block.end)
             continue;
-        TRY(check_mark(run, &part_of(peer, rank)->reduced.value, run->turn, rank));
+        TRY(check_mark(run, &part_of(peer, rank)->reduced.value, run->epoch, rank));
         memcpy(recv + block.begin, result_of(run, rank), block.end - block.begin);
     }
     run->index = 0;
-    peer_all_began(run, PIECES, run->turn);
+    peer_all_began(run, STAGE_PIECES, run->epoch);
     return ALNICO_SUCCESS;
 }
 
 /* Takes everybody's block of the result, our own last; then the next piece. */
-alnico_status_t peer_poll_collect(struct peer_run *run)
+static alnico_status_t poll_collect(struct peer_run *run)
 {
     if (reads(run))
         TRY(collect(run));
-    peer_finish(run, PIECES, run->turn);
+    peer_finish(run, STAGE_PIECES, run->epoch);
     run->done += run->count;
     run->ended = run->done == run->call.count;
     if (!run->ended)
         enter_piece(run);
-    run->step = PEER_REDUCE;
+    run->second = false;
     return ALNICO_SUCCESS;
 }
+
+static alnico_status_t poll_two_shot(struct peer_run *run)
+{
+    return run->second ? poll_collect(run) : poll_reduce(run);
+}
+
+const struct peer_steps peer_two_shot = {begin_call, poll_two_shot};
