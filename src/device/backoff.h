@@ -89,6 +89,12 @@ enum wait { WAIT_IDLE, WAIT_MOVED, WAIT_DONE };
 
 #define WAIT_FOREVER INT64_MAX
 
+/* So many seconds from now, about thirty years at most, for wait_until. */
+static inline int64_t deadline_ns(double seconds)
+{
+    return backoff_now_ns() + (int64_t)(1e9 * (seconds < 1e9 ? seconds : 1e9));
+}
+
 /* Looks until WAIT_DONE, backing off while nothing moves: true; or false at `end_ns` on
  * backoff_now_ns's clock. Inlined, so that a hot loop calls nothing but its own look. */
 static inline __attribute__((always_inline)) bool

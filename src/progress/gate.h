@@ -1,6 +1,6 @@
-/* A gate lets a stream and the engine wait for each other without holding up whoever calls: opened
- * on one side, passed on the other. A gate is used again and again: gate_close arms it for the next
- * use. */
+/* A gate: a stream and the engine wait for each other at a device's flag, and the caller of neither
+ * is held up. One side opens it, the other passes. gate_close arms it for the next use. Engine
+ * operations and staging call these; the engine's thread opens and asks. */
 #ifndef ALNICO_PROGRESS_GATE_H
 #define ALNICO_PROGRESS_GATE_H
 
@@ -13,27 +13,66 @@ struct gate {
 };
 
 /* A new gate is open. */
-alnico_status_t gate_init(struct gate *gate, const struct device_ops *device);
-void gate_finish(struct gate *gate);
+static inline alnico_status_t gate_init(struct gate *gate, const struct device_ops *device)
+{
+    *gate = (struct gate){.device = device};
+    return device->flag_create(&gate->flag);
+}
+
+static inline void gate_finish(struct gate *gate)
+{
+    if (gate->flag)
+        gate->device->flag_destroy(gate->flag);
+    gate->flag = NULL;
+}
 
 /* Arms the gate. Only while nobody waits at it. */
-void gate_close(struct gate *gate);
+static inline void gate_close(struct gate *gate)
+{
+    gate->epoch++;
+}
 
 /* From the host: open, ask, and block the caller until it is open. */
-void gate_open(struct gate *gate);
-bool gate_is_open(const struct gate *gate);
-void gate_wait(struct gate *gate);
+static inline void gate_open(struct gate *gate)
+{
+    gate->device->flag_raise(gate->flag, gate->epoch);
+}
+
+static inline bool gate_is_open(const struct gate *gate)
+{
+    return (int32_t)(gate->device->flag_read(gate->flag) - gate->epoch) >= 0;
+}
+
+static inline void gate_wait(struct gate *gate)
+{
+    gate->device->flag_wait(gate->flag, gate->epoch);
+}
 
 /* On a stream, in its order: open, and hold the stream until it is open. The caller goes on. */
-alnico_status_t gate_open_on(struct gate *gate, void *stream);
-alnico_status_t gate_hold(struct gate *gate, void *stream);
+static inline alnico_status_t gate_open_on(struct gate *gate, void *stream)
+{
+    return gate->device->stream_raise(stream, gate->flag, gate->epoch);
+}
+
+static inline alnico_status_t gate_hold(struct gate *gate, void *stream)
+{
+    return gate->device->stream_await(stream, gate->flag, gate->epoch);
+}
 
 /* The same with a short copy before the opening, or behind the hold unless `skip` was raised:
  * through pinned memory, dst and src aligned alike, modulo 16. Only where the device's memory is
  * out of the host's reach. */
-alnico_status_t gate_open_copied(struct gate *gate, void *dst, const void *src, size_t bytes,
-                                 void *stream);
-alnico_status_t gate_hold_and_copy(struct gate *gate, void *dst, const void *src, size_t bytes,
-                                   struct device_flag *skip, void *stream);
+static inline alnico_status_t gate_open_copied(struct gate *gate, void *dst, const void *src,
+                                               size_t bytes, void *stream)
+{
+    return gate->device->copy_raise(dst, src, bytes, gate->flag, gate->epoch, stream);
+}
+
+static inline alnico_status_t gate_hold_and_copy(struct gate *gate, void *dst, const void *src,
+                                                 size_t bytes, struct device_flag *skip,
+                                                 void *stream)
+{
+    return gate->device->await_copy(dst, src, bytes, gate->flag, gate->epoch, skip, stream);
+}
 
 #endif

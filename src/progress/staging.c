@@ -151,11 +151,12 @@ alnico_status_t stage_copy(struct staging *s, struct stage *stage, void *dst, co
     return stage_mark_after(s, stage, stream, ALNICO_SUCCESS);
 }
 
+static enum wait look_for_copied(void *stage)
+{
+    return gate_is_open(&((struct stage *)stage)->copied) ? WAIT_DONE : WAIT_IDLE;
+}
+
 void stage_settle(struct stage *stage)
 {
-    struct backoff backoff = {0};
-    backoff_reset(&backoff);
-    int64_t end = backoff_now_ns() + 2000000000;
-    while (!gate_is_open(&stage->copied) && backoff_now_ns() < end)
-        backoff_pause(&backoff);
+    wait_until(look_for_copied, stage, deadline_ns(2), false);
 }

@@ -138,7 +138,7 @@ static void report_failure(struct failure_detector *detector, struct transport *
     if (detector->reported || !prepare(detector, transport))
         return;
     detector->reported = true;
-    detector->reported_at = transport->ops->now(transport);
+    detector->reported_at = transport_now(transport);
     detector->reports[transport->rank] = *mine;
     detector->sends = calloc((size_t)transport->size, sizeof *detector->sends);
     for (int i = 0; detector->sends && i < transport->size; i++)
@@ -177,9 +177,9 @@ void detector_deliver(struct failure_detector *detector, struct transport *trans
                       double seconds)
 {
     struct backoff backoff = {.crowded = true};
-    double end = transport->ops->now(transport) + seconds;
+    double end = transport_now(transport) + seconds;
     backoff_reset(&backoff);
-    while (is_sending(detector, transport) && transport->ops->now(transport) < end)
+    while (is_sending(detector, transport) && transport_now(transport) < end)
         backoff_pause(&backoff);
 }
 
@@ -328,7 +328,7 @@ static alnico_status_t decide_if_complete(struct failure_detector *detector,
                          timeout);
     int lost = count_lost(detector, transport); /* first: it may hear some */
     bool complete = detector->received + lost == transport->size - 1;
-    bool over = transport->ops->now(transport) - detector->reported_at > grace(timeout);
+    bool over = transport_now(transport) - detector->reported_at > grace(timeout);
     if (!complete && !over && find_cause(detector, transport->size) < 0)
         return ALNICO_PENDING;
     return decide(detector, transport, timeout, operation, awaited);

@@ -75,7 +75,7 @@ static alnico_status_t look_at_clock(struct engine_operation *o)
         return ALNICO_PENDING;
     }
     struct transport *transport = o->comm->transport;
-    double now = transport->ops->now(transport), timeout = o->comm->family->settings.timeout;
+    double now = transport_now(transport), timeout = o->comm->family->settings.timeout;
     if (o->stalled_at == 0) {
         o->stalled_at = now;
         o->overdue = false;

@@ -52,7 +52,8 @@ static alnico_status_t wait_both(const struct waiter *w, struct transfer *send,
     alnico_status_t received = recv ? ALNICO_PENDING : ALNICO_SUCCESS;
     struct backoff backoff = {0};
     backoff_reset(&backoff);
-    double now = t->ops->now(t), end = now + w->timeout, look = now + detector_patience(w->timeout);
+    double now = transport_now(t), end = now + w->timeout,
+           look = now + detector_patience(w->timeout);
     *absence = (struct absence){.lost = -1};
     for (bool last = false; !last;) {
         last = absence->lost >= 0 || now > end || is_broken(w);
@@ -64,7 +65,7 @@ static alnico_status_t wait_both(const struct waiter *w, struct transfer *send,
             return received != ALNICO_SUCCESS ? received : sent;
         if (pump)
             engine_pump(w->engine);
-        now = t->ops->now(t);
+        now = transport_now(t);
         if (now > look) {
             absence->lost = find_lost(t);
             look = now + detector_patience(w->timeout);

@@ -9,13 +9,11 @@
 #include "comm/transports/transport.h"
 
 #include "base/status.h"
-#include "device/backoff.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { EAGER_BYTES = 128 };
 
@@ -195,7 +193,15 @@ static bool withdraw(struct message **list, struct message *message)
     return false;
 }
 
-/* Not in its list any more means that the other side has it and is copying: that ends by itself. */
+static enum wait look_for_end(void *context)
+{
+    const struct message *message = context;
+    return atomic_load_explicit(&message->state, memory_order_acquire) == ALNICO_PENDING
+               ? WAIT_IDLE
+               : WAIT_DONE;
+}
+
+/* A message that is not in its list any more is being copied by the other side, which ends soon. */
 static bool local_cancel(struct transport *t, struct transfer *transfer)
 {
     struct message *message = (struct message *)transfer->word[0];
@@ -205,41 +211,23 @@ static bool local_cancel(struct transport *t, struct transfer *transfer)
     pthread_mutex_lock(&box->lock);
     bool withdrawn = withdraw(message->receives ? &box->receives : &box->sends, message);
     pthread_mutex_unlock(&box->lock);
-    struct backoff backoff = {0};
-    backoff_reset(&backoff);
-    while (!withdrawn &&
-           atomic_load_explicit(&message->state, memory_order_acquire) == ALNICO_PENDING)
-        backoff_pause(&backoff);
+    if (!withdrawn)
+        wait_until(look_for_end, message, WAIT_FOREVER, false);
     free(message);
     transfer->word[0] = 0;
     return true;
 }
 
-static double local_now(struct transport *t)
-{
-    (void)t;
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-/* The address of a hub is a small message: who sends it waits for nobody. */
+/* The address of a hub is a small message: its sender waits for nobody. */
 static alnico_status_t receive_hub(struct transport *t, int from, double timeout,
                                    struct local_hub **hub)
 {
     struct transfer transfer;
     TRY(local_irecv(t, from, TAG_OUT_OF_BAND, hub, sizeof(struct local_hub *), &transfer));
-    struct backoff backoff = {0};
-    backoff_reset(&backoff);
-    for (double end = local_now(t) + timeout;;) {
-        bool last = local_now(t) > end;
-        alnico_status_t status = local_test(t, &transfer);
-        if (status != ALNICO_PENDING)
-            return status;
-        if (last)
-            break;
-        backoff_pause(&backoff);
-    }
+    wait_until(look_for_end, (void *)transfer.word[0], deadline_ns(timeout), false);
+    alnico_status_t status = local_test(t, &transfer);
+    if (status != ALNICO_PENDING)
+        return status;
     local_cancel(t, &transfer);
     return error_set(ALNICO_ERROR_TIMEOUT, "rank %d did not come within %g s", from, timeout);
 }
@@ -277,7 +265,6 @@ static const struct transport_ops transport_local = {
     .irecv = local_irecv,
     .test = local_test,
     .cancel = local_cancel,
-    .now = local_now,
     .subset = local_subset,
     .destroy = local_destroy,
 };

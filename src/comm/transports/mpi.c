@@ -10,7 +10,6 @@
 #include "comm/transports/transport.h"
 
 #include "base/status.h"
-#include "device/backoff.h"
 
 #include <limits.h>
 #include <mpi.h>
@@ -18,7 +17,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     STAYS_FROM = 4097, /* bytes from which MPIs leave a message with its sender until it is taken */
@@ -264,14 +262,6 @@ static bool mpi_cancel(struct transport *transport, struct transfer *transfer)
     return done;
 }
 
-static double mpi_now(struct transport *transport)
-{
-    (void)transport;
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* MPI gives the context of a freed communicator to a later one, which would match what was sent on
  * this one and never received. So a broken one is not freed. */
 static void mpi_destroy(struct transport *transport)
@@ -295,7 +285,6 @@ static const struct transport_ops transport_mpi = {
     .irecv = mpi_irecv,
     .test = mpi_test,
     .cancel = mpi_cancel,
-    .now = mpi_now,
     .subset = mpi_subset,
     .destroy = mpi_destroy,
 };
@@ -323,23 +312,28 @@ static alnico_status_t wrap(MPI_Comm comm, struct transport **out)
     return ALNICO_SUCCESS;
 }
 
+struct duplication {
+    MPI_Request request;
+    alnico_status_t status;
+};
+
+static enum wait look_for_duplicate(void *context)
+{
+    struct duplication *d = context;
+    int done = 0;
+    d->status = mpi_status(MPI_Test(&d->request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    return done || d->status != ALNICO_SUCCESS ? WAIT_DONE : WAIT_IDLE;
+}
+
 /* MPI_Comm_dup with a deadline. */
 static alnico_status_t duplicate(MPI_Comm comm, double timeout, const char *who, MPI_Comm *out)
 {
-    MPI_Request request;
-    TRY(mpi_status(MPI_Comm_idup(comm, out, &request), "MPI_Comm_idup"));
-    struct backoff backoff = {0};
-    backoff_reset(&backoff);
-    double end = mpi_now(NULL) + timeout;
-    for (int done = 0; !done; backoff_pause(&backoff)) {
-        TRY(mpi_status(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
-        if (done)
-            break;
-        if (mpi_now(NULL) > end)
-            return error_set(ALNICO_ERROR_TIMEOUT, "%s: not every rank called it within %g s", who,
-                             timeout);
-    }
-    return ALNICO_SUCCESS;
+    struct duplication d;
+    TRY(mpi_status(MPI_Comm_idup(comm, out, &d.request), "MPI_Comm_idup"));
+    if (!wait_until(look_for_duplicate, &d, deadline_ns(timeout), false))
+        return error_set(ALNICO_ERROR_TIMEOUT, "%s: not every rank called it within %g s", who,
+                         timeout);
+    return d.status;
 }
 
 alnico_status_t transport_mpi_create(const void *mpi_comm, double timeout, struct transport **out)

@@ -4,11 +4,13 @@
  * A resident embeds struct transport and fills one struct transport_ops. Messages match by (sender,
  * tag), in the order of their sending; the bytes of both sides must be equal. isend, irecv, test,
  * cancel and now never block. They are called by the engine's thread and by a caller who runs an
- * operation himself, at the same time where the resident says `concurrent`. All slots but gone are
- * mandatory.
+ * operation himself, at the same time where the resident says `concurrent`. Slots are mandatory
+ * unless they say otherwise.
  */
 #ifndef ALNICO_COMM_TRANSPORTS_TRANSPORT_H
 #define ALNICO_COMM_TRANSPORTS_TRANSPORT_H
+
+#include "device/backoff.h"
 
 #include <alnico/alnico.h>
 
@@ -51,7 +53,7 @@ struct transport_ops {
      * False for a send whose buffer the other side may still read. */
     bool (*cancel)(struct transport *, struct transfer *);
 
-    /* Seconds on a clock that never goes back. */
+    /* Optional: seconds on its own clock, which never goes back; see transport_now. */
     double (*now)(struct transport *);
 
     /* Optional: whether a rank's process has ended although the rank had not left, so that nothing
@@ -67,6 +69,12 @@ struct transport_ops {
     /* Frees this rank's end. Every transfer has ended or was cancelled. */
     void (*destroy)(struct transport *);
 };
+
+/* Seconds on the clock that its ranks live by. */
+static inline double transport_now(struct transport *t)
+{
+    return t->ops->now ? t->ops->now(t) : 1e-9 * (double)backoff_now_ns();
+}
 
 /* Ranks as threads of one process. A hub is what they share: one rank creates it, for all `size`.
  * It is freed by the last transport that leaves it. */
@@ -86,7 +94,7 @@ enum {
 struct shm_options {
     double timeout;     /* of making it, seconds */
     size_t read_from;   /* bytes from which a message is read out of another process's memory */
-    bool learns;        /* above, too, whether that or the rings are faster (shm/pace.c) */
+    bool learns;        /* above, too, whether that or the rings are faster (shm/calibrate.c) */
     bool through_rings; /* large messages too: never reads another rank's memory */
 };
 alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, const void *mine,

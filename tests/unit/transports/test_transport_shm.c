@@ -362,8 +362,8 @@ static void set_apart(struct world *w, bool reads)
 {
     for (int r = 0; r < SIZE; r++)
         for (int i = 0; i < SIZE; i++) {
-            struct peer *p = &((struct transport_shm *)w->rank[r])->peer[i];
-            p->near = false;
+            struct shm_peer *p = &((struct transport_shm *)w->rank[r])->peer[i];
+            p->same_process = false;
             p->shares = true;
             p->pid = r == 1 && !reads ? NOBODY : getpid();
         }
@@ -423,7 +423,7 @@ static void test_a_sender_that_may_not_write(void **state)
 {
     struct world *w = *state;
     static char out[10 * LARGE], in[10 * LARGE];
-    struct peer *p = &((struct transport_shm *)w->rank[0])->peer[1];
+    struct shm_peer *p = &((struct transport_shm *)w->rank[0])->peer[1];
     double end = ranks_seconds() + 30;
     set_apart(w, true);
     p->pid = NOBODY;
@@ -878,7 +878,7 @@ static uint32_t swap_once(struct transport *t, char *buffer, size_t bytes, int r
     return in->byte - before;
 }
 
-static bool is_tried(const struct pace *pace)
+static bool is_tried(const struct copy_times *pace)
 {
     return pace->tries[COPY_DIRECTLY] == 8 && pace->tries[COPY_IN_FRAGMENTS] == 8;
 }
@@ -895,7 +895,7 @@ static void learning_body(struct rank *rank)
     REQUIRE_STATUS(transport_shm_create(exchange, rank, rank->rank, rank->size, &options, &t),
                    ALNICO_SUCCESS);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct pace *pace = ((struct transport_shm *)t)->paces;
+        struct copy_times *pace = ((struct transport_shm *)t)->times;
         for (size_t left = sizes[i]; left > 1; left /= 2)
             pace++;
         char more = 1, all[2] = {1, 1};
@@ -906,12 +906,12 @@ static void learning_body(struct rank *rank)
             REQUIRE_STATUS(exchange(rank, &more, all, 1), ALNICO_SUCCESS);
         }
         REQUIRE(pace->picoseconds[COPY_DIRECTLY] > 0 && pace->picoseconds[COPY_IN_FRAGMENTS] > 0);
-        *pace = (struct pace){{SLOW - 1, SLOW}, {8, 8}, 0};
+        *pace = (struct copy_times){{SLOW - 1, SLOW}, {8, 8}, 0};
         swap_once(t, buffer, sizes[i], 1); /* takes what was left of one that was cut short */
         REQUIRE(swap_once(t, buffer, sizes[i], 1) == 0);
-        *pace = (struct pace){{SLOW, 1}, {8, 8}, 8}; /* eight too late */
+        *pace = (struct copy_times){{SLOW, 1}, {8, 8}, 8}; /* eight too late */
         REQUIRE(swap_once(t, buffer, sizes[i], 1) == 0);
-        *pace = (struct pace){{SLOW, 1}, {8, 8}, 0};
+        *pace = (struct copy_times){{SLOW, 1}, {8, 8}, 0};
         more = 1;
         for (int round = 0; round == 0 || all[0] || all[1]; round++) {
             REQUIRE(round < 5000);
@@ -938,20 +938,20 @@ static void test_late_messages_are_counted(void **state)
     struct message late = {.bytes = BYTES, .moved = BYTES / 2}, whole = late, none = late;
     assert_non_null(t);
     t->options.learns = true;
-    t->paces[20] = (struct pace){{2, 1}, {8, 8}, 0};
+    t->times[20] = (struct copy_times){{2, 1}, {8, 8}, 0};
     whole.moved = BYTES;
     none.moved = 0;
-    pace_end(t, t->peer, &whole, COPY_IN_FRAGMENTS);
+    calibrate_end(t, t->peer, &whole, COPY_IN_FRAGMENTS);
     for (int i = 0; i < 7; i++)
-        pace_end(t, t->peer, &late, COPY_IN_FRAGMENTS);
-    pace_end(t, t->peer, &none, COPY_IN_FRAGMENTS); /* its sender was away: nobody's fault */
-    pace_end(t, t->peer, &whole, COPY_IN_FRAGMENTS);
-    pace_end(t, t->peer, &late, COPY_IN_FRAGMENTS);
-    assert_int_equal(pace_begin(t, &late), COPY_IN_FRAGMENTS);
-    pace_end(t, t->peer, &late, COPY_IN_FRAGMENTS);
-    assert_int_equal(pace_begin(t, &late), COPY_DIRECTLY);
-    pace_end(t, t->peer, &whole, COPY_IN_FRAGMENTS);
-    assert_int_equal(pace_begin(t, &late), COPY_DIRECTLY);
+        calibrate_end(t, t->peer, &late, COPY_IN_FRAGMENTS);
+    calibrate_end(t, t->peer, &none, COPY_IN_FRAGMENTS); /* its sender was away: nobody's fault */
+    calibrate_end(t, t->peer, &whole, COPY_IN_FRAGMENTS);
+    calibrate_end(t, t->peer, &late, COPY_IN_FRAGMENTS);
+    assert_int_equal(calibrate_begin(t, &late), COPY_IN_FRAGMENTS);
+    calibrate_end(t, t->peer, &late, COPY_IN_FRAGMENTS);
+    assert_int_equal(calibrate_begin(t, &late), COPY_DIRECTLY);
+    calibrate_end(t, t->peer, &whole, COPY_IN_FRAGMENTS);
+    assert_int_equal(calibrate_begin(t, &late), COPY_DIRECTLY);
     free(t);
 }
 
@@ -982,8 +982,8 @@ static void busy_sender_body(struct rank *rank)
                    ALNICO_SUCCESS);
     for (int round = 0; round < 20; round++) {
         alnico_status_t status = ALNICO_SUCCESS;
-        for (int i = 0; i < PACES; i++)
-            ((struct transport_shm *)t)->paces[i] = (struct pace){{2, 1}, {8, 8}, 0};
+        for (int i = 0; i < SIZE_CLASSES; i++)
+            ((struct transport_shm *)t)->times[i] = (struct copy_times){{2, 1}, {8, 8}, 0};
         wait_all(rank);
         if (rank->rank == 0) {
             memset(buffer, round, BYTES);

@@ -7,7 +7,7 @@
 
 enum {
     LINE = 64,
-    LET_GO_LIMIT = 1024 /* bytes; measured: more of them arrive later for it */
+    DEMOTE_LIMIT = 1024 /* bytes; measured: more of them arrive later for it */
 };
 
 _Static_assert(sizeof(struct cell) == 2 * LINE, "a cell is two cache lines");
@@ -71,7 +71,7 @@ static bool reserve(struct channel_end *end, uint32_t bytes, uint32_t *at, uint3
 
 /* The lines that were just written move towards the reader: to the cache that cores share, where
  * that is an instruction, and nothing elsewhere. A hint only. */
-static void let_go(const char *lines, size_t bytes)
+static void demote(const char *lines, size_t bytes)
 {
 #if defined(__x86_64__)
     for (size_t at = 0; at < bytes; at += LINE)
@@ -95,8 +95,8 @@ bool channel_write(struct channel_end *end, const struct cell *header, const voi
     cell->bytes = header->bytes;
     if (in_ring(header)) {
         memcpy(end->bytes + at, data, header->bytes);
-        if (header->bytes <= LET_GO_LIMIT)
-            let_go(end->bytes + at, header->bytes);
+        if (header->bytes <= DEMOTE_LIMIT)
+            demote(end->bytes + at, header->bytes);
         cell->body.data.at = at;
         cell->body.data.span = span;
         cell->body.data.word = header->body.data.word;
@@ -110,7 +110,7 @@ bool channel_write(struct channel_end *end, const struct cell *header, const voi
     end->cell++;
     /* Release: whoever sees the stamp sees the cell and its bytes. */
     atomic_store_explicit(&cell->stamp, end->cell, memory_order_release);
-    let_go((const char *)cell, extent(header));
+    demote((const char *)cell, extent(header));
     return true;
 }
 

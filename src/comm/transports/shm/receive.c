@@ -15,17 +15,17 @@ static void receive_whole(struct message *m, const char *data, size_t bytes)
 }
 
 /* What has not moved yet of the message at that address. */
-static bool copy_offered(const struct peer *p, const struct message *m, uint64_t address)
+static bool copy_offered(const struct shm_peer *p, const struct message *m, uint64_t address)
 {
     char *to = m->buffer + m->moved;
     size_t bytes = m->bytes - m->moved;
-    if (!p->near)
+    if (!p->same_process)
         return read_process(p->pid, to, address + m->moved, bytes);
     memcpy(to, (const char *)(uintptr_t)address + m->moved, bytes);
     return true;
 }
 
-static void ask_for_fragments(struct peer *p, struct message *m, const struct cell *cell)
+static void ask_for_fragments(struct shm_peer *p, struct message *m, const struct cell *cell)
 {
     m->state = RECEIVE_ARRIVES;
     m->offer = cell->offer;
@@ -35,7 +35,7 @@ static void ask_for_fragments(struct peer *p, struct message *m, const struct ce
 }
 
 /* A receive that is in no list meets an offer. False if the sender has withdrawn it. */
-static bool receive_offer(struct transport_shm *t, struct peer *p, struct message *m,
+static bool receive_offer(struct transport_shm *t, struct shm_peer *p, struct message *m,
                           const struct cell *cell)
 {
     struct channel *channel = p->in.channel;
@@ -48,8 +48,8 @@ static bool receive_offer(struct transport_shm *t, struct peer *p, struct messag
         return true;
     }
     bool direct = m->bytes >= p->direct_from;
-    if (direct && !p->near)
-        direct = pace_begin(t, m) == COPY_DIRECTLY;
+    if (direct && !p->same_process)
+        direct = calibrate_begin(t, m) == COPY_DIRECTLY;
     if (direct && offer < CHANNEL_SHARES && share_suits(t, p, m))
         return share_begin(t, p, m, cell);
     if (direct) {
@@ -58,8 +58,8 @@ static bool receive_offer(struct transport_shm *t, struct peer *p, struct messag
         if (copy_offered(p, m, cell->body.offer.address)) {
             if (!offer_move(channel, offer, word, OFFER_CLAIMED, OFFER_DONE))
                 return false;
-            p->shares = !p->near;
-            pace_end(t, p, m, COPY_DIRECTLY);
+            p->shares = !p->same_process;
+            calibrate_end(t, p, m, COPY_DIRECTLY);
             message_end(m, ALNICO_SUCCESS);
             return true;
         }
@@ -74,13 +74,13 @@ static bool receive_offer(struct transport_shm *t, struct peer *p, struct messag
 }
 
 /* Its place may be the next message's by now. */
-static void arrives_no_more(struct peer *p, const struct message *m)
+static void arrives_no_more(struct shm_peer *p, const struct message *m)
 {
     if (p->arrives[m->offer] == m)
         p->arrives[m->offer] = NULL;
 }
 
-static void receive_fragment(struct transport_shm *t, struct peer *p, const struct cell *cell)
+static void receive_fragment(struct transport_shm *t, struct shm_peer *p, const struct cell *cell)
 {
     struct message *m = p->arrives[cell->offer];
     if (!m || m->word != cell->body.data.word)
@@ -91,7 +91,7 @@ static void receive_fragment(struct transport_shm *t, struct peer *p, const stru
         return;
     p->arrives[m->offer] = NULL;
     offer_move(p->in.channel, m->offer, m->word, OFFER_CLEAR, OFFER_DONE);
-    pace_end(t, p, m, COPY_IN_FRAGMENTS);
+    calibrate_end(t, p, m, COPY_IN_FRAGMENTS);
     message_end(m, ALNICO_SUCCESS);
 }
 
@@ -107,7 +107,7 @@ static struct message **find_posted(struct transport_shm *t, int from, uint32_t 
 
 /* Of operations that end on no rank before all have begun them, at most a window full is kept. Of
  * broadcasts, reductions to one rank and messages, whatever a sender is ahead. */
-static bool keep(struct peer *p, const struct cell *cell)
+static bool keep(struct shm_peer *p, const struct cell *cell)
 {
     size_t bytes = cell->kind == CELL_WHOLE ? cell->bytes : 0;
     struct arrival *a = malloc(sizeof *a + bytes);
@@ -128,8 +128,8 @@ static bool keep(struct peer *p, const struct cell *cell)
 }
 
 /* Gives what came to a receive that is in no list. False if it vanished meanwhile. */
-static bool hand_over(struct transport_shm *t, struct peer *p, struct message *m,
-                      const struct cell *cell, const char *data)
+static bool deliver(struct transport_shm *t, struct shm_peer *p, struct message *m,
+                    const struct cell *cell, const char *data)
 {
     if (cell->kind == CELL_OFFER)
         return receive_offer(t, p, m, cell);
@@ -141,12 +141,12 @@ static bool hand_over(struct transport_shm *t, struct peer *p, struct message *m
  * stays. */
 static bool take_message(struct transport_shm *t, int from, const struct cell *cell)
 {
-    struct peer *p = &t->peer[from];
+    struct shm_peer *p = &t->peer[from];
     struct message **link = find_posted(t, from, cell->tag);
     if (!*link)
         return keep(p, cell);
     struct message *m = *link;
-    if (!hand_over(t, p, m, cell, channel_data(&p->in, cell)))
+    if (!deliver(t, p, m, cell, channel_data(&p->in, cell)))
         return true; /* and the receive stays where it is */
     list_unlink(&t->posted, link);
     m->peer = from;
@@ -157,7 +157,7 @@ bool receive_now(struct transport_shm *t, const struct message *m)
 {
     if (m->peer == TRANSPORT_ANY)
         return false;
-    struct peer *p = &t->peer[m->peer];
+    struct shm_peer *p = &t->peer[m->peer];
     const struct cell *cell = p->arrivals ? NULL : channel_peek(&p->in);
     if (!cell || cell->kind != CELL_WHOLE || cell->tag != m->tag || cell->bytes != m->bytes ||
         *find_posted(t, m->peer, m->tag))
@@ -170,7 +170,7 @@ bool receive_now(struct transport_shm *t, const struct message *m)
 
 void receive_all(struct transport_shm *t, int from, const struct message *until)
 {
-    struct peer *p = &t->peer[from];
+    struct shm_peer *p = &t->peer[from];
     const struct cell *cell;
     for (uint32_t i = 0; i < p->in.shape.cells && (cell = channel_peek(&p->in)); i++) {
         if (until && until->state == ENDED)
@@ -186,14 +186,14 @@ void receive_all(struct transport_shm *t, int from, const struct message *until)
 /* Looks for a message that came before this receive. */
 static bool take_arrival(struct transport_shm *t, int from, struct message *m)
 {
-    struct peer *p = &t->peer[from];
+    struct shm_peer *p = &t->peer[from];
     for (struct arrival **link = &p->arrivals; *link;) {
         struct arrival *a = *link;
         if (a->cell.tag != m->tag) {
             link = &a->next;
             continue;
         }
-        bool taken = hand_over(t, p, m, &a->cell, a->data);
+        bool taken = deliver(t, p, m, &a->cell, a->data);
         *link = a->next;
         if (p->arrivals_end == &a->next)
             p->arrivals_end = link;
@@ -217,7 +217,7 @@ void receive_post(struct transport_shm *t, struct message *m)
 }
 
 /* Whether the offer of a message that arrives is still that, and not withdrawn. */
-static bool is_offered(const struct peer *p, const struct message *m)
+static bool is_offered(const struct shm_peer *p, const struct message *m)
 {
     enum offer_state state = m->state == RECEIVE_SHARED ? OFFER_SHARED : OFFER_CLEAR;
     uint32_t word = atomic_load_explicit(&p->in.channel->offers[m->offer], memory_order_acquire);
@@ -226,7 +226,7 @@ static bool is_offered(const struct peer *p, const struct message *m)
 
 /* The sender sends no fragments, or few, as it is busy with something else: copies the rest from its
  * memory after all. What it may send of that yet is thrown away, as after a cancelled receive. */
-static void copy_instead(struct transport_shm *t, struct peer *p, struct message *m)
+static void copy_instead(struct transport_shm *t, struct shm_peer *p, struct message *m)
 {
     struct channel *channel = p->in.channel;
     if (!offer_move(channel, m->offer, m->word, OFFER_CLEAR, OFFER_CLAIMED))
@@ -239,7 +239,7 @@ static void copy_instead(struct transport_shm *t, struct peer *p, struct message
     arrives_no_more(p, m);
     if (!offer_move(channel, m->offer, m->word, OFFER_CLAIMED, OFFER_DONE))
         return; /* withdrawn meanwhile, as the next look finds */
-    pace_end(t, p, m, COPY_IN_FRAGMENTS);
+    calibrate_end(t, p, m, COPY_IN_FRAGMENTS);
     message_end(m, ALNICO_SUCCESS);
 }
 
@@ -248,11 +248,11 @@ void receive_check(struct transport_shm *t, struct message *m)
 {
     if (m->state != RECEIVE_ARRIVES && m->state != RECEIVE_SHARED)
         return;
-    struct peer *p = &t->peer[m->peer];
+    struct shm_peer *p = &t->peer[m->peer];
     if (is_offered(p, m)) {
         if (m->state == RECEIVE_SHARED)
             share_advance(t, p, m);
-        else if (m->bytes >= p->direct_from && pace_is_over(t, m))
+        else if (m->bytes >= p->direct_from && calibrate_is_over(t, m))
             copy_instead(t, p, m);
         return;
     }
@@ -275,7 +275,7 @@ void receive_cancel(struct transport_shm *t, struct message *m)
     }
     if (m->state != RECEIVE_ARRIVES && m->state != RECEIVE_SHARED)
         return;
-    struct peer *p = &t->peer[m->peer];
+    struct shm_peer *p = &t->peer[m->peer];
     if (m->state == RECEIVE_SHARED) {
         if (is_offered(p, m))
             share_cancel(t, m);
@@ -285,7 +285,7 @@ void receive_cancel(struct transport_shm *t, struct message *m)
     arrives_no_more(p, m);
 }
 
-void receive_forget(struct peer *p)
+void receive_forget(struct shm_peer *p)
 {
     while (p->arrivals) {
         struct arrival *a = p->arrivals;

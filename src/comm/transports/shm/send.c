@@ -5,7 +5,7 @@
 #include "device/backoff.h"
 
 /* One of the writer's that is not in use, and that such a message may have; CHANNEL_OFFERS: none. */
-static uint32_t offer_find(const struct peer *p, const struct message *m)
+static uint32_t offer_find(const struct shm_peer *p, const struct message *m)
 {
     const uint32_t end = queue_of(m) == QUEUE_MESSAGES ? CHANNEL_OFFERS / 2 : CHANNEL_OFFERS;
     uint32_t offer = 0;
@@ -14,7 +14,7 @@ static uint32_t offer_find(const struct peer *p, const struct message *m)
     return offer < end ? offer : CHANNEL_OFFERS;
 }
 
-bool send_whole(struct peer *p, struct message *m)
+bool send_whole(struct shm_peer *p, struct message *m)
 {
     struct cell cell = {.kind = CELL_WHOLE, .tag = m->tag, .bytes = (uint32_t)m->bytes};
     if (!channel_write(&p->out, &cell, m->buffer))
@@ -23,7 +23,7 @@ bool send_whole(struct peer *p, struct message *m)
     return true;
 }
 
-static bool write_offer(struct peer *p, struct message *m)
+static bool write_offer(struct shm_peer *p, struct message *m)
 {
     uint32_t offer = offer_find(p, m);
     if (offer == CHANNEL_OFFERS)
@@ -48,7 +48,7 @@ static bool write_offer(struct peer *p, struct message *m)
 
 size_t send_eager(const struct transport_shm *t, const struct message *m)
 {
-    const struct peer *p = &t->peer[m->peer];
+    const struct shm_peer *p = &t->peer[m->peer];
     bool copied_once = p->direct_from <= t->eager / 2 + 1;
     if (m->tag != TAG_MESSAGE || !copied_once)
         return t->eager;
@@ -59,7 +59,7 @@ size_t send_eager(const struct transport_shm *t, const struct message *m)
 
 static bool write_message(struct transport_shm *t, struct message *m)
 {
-    struct peer *p = &t->peer[m->peer];
+    struct shm_peer *p = &t->peer[m->peer];
     return m->bytes <= send_eager(t, m) ? send_whole(p, m) : write_offer(p, m);
 }
 
@@ -70,7 +70,7 @@ void send_message(struct transport_shm *t, struct message *m)
         list_append(queue, m);
 }
 
-void send_queued(struct transport_shm *t, struct peer *p)
+void send_queued(struct transport_shm *t, struct shm_peer *p)
 {
     for (int i = 0; i < QUEUES; i++) {
         struct message_list *queue = &p->queues[i];
@@ -86,7 +86,7 @@ void send_queued(struct transport_shm *t, struct peer *p)
     }
 }
 
-static void push_fragments(struct transport_shm *t, struct peer *p, struct message *m)
+static void push_fragments(struct transport_shm *t, struct shm_peer *p, struct message *m)
 {
     while (m->moved < m->bytes) {
         size_t left = m->bytes - m->moved, part = left < t->fragment ? left : t->fragment;
@@ -99,19 +99,19 @@ static void push_fragments(struct transport_shm *t, struct peer *p, struct messa
     }
 }
 
-static void free_offer(struct peer *p, const struct message *m)
+static void free_offer(struct shm_peer *p, const struct message *m)
 {
     p->offered[m->offer] = NULL;
     p->offers--;
 }
 
-static void end_offer(struct peer *p, struct message *m, alnico_status_t status)
+static void end_offer(struct shm_peer *p, struct message *m, alnico_status_t status)
 {
     free_offer(p, m);
     message_end(m, status);
 }
 
-static void advance_offer(struct transport_shm *t, struct peer *p, struct message *m)
+static void advance_offer(struct transport_shm *t, struct shm_peer *p, struct message *m)
 {
     switch (
         state_of(atomic_load_explicit(&p->out.channel->offers[m->offer], memory_order_acquire))) {
@@ -132,7 +132,7 @@ static void advance_offer(struct transport_shm *t, struct peer *p, struct messag
     }
 }
 
-void send_advance_all(struct transport_shm *t, struct peer *p)
+void send_advance_all(struct transport_shm *t, struct shm_peer *p)
 {
     send_queued(t, p);
     for (int i = 0, left = p->offers; left; i++)
@@ -144,36 +144,44 @@ void send_advance_all(struct transport_shm *t, struct peer *p)
 
 void send_advance(struct transport_shm *t, struct message *m)
 {
-    struct peer *p = &t->peer[m->peer];
+    struct shm_peer *p = &t->peer[m->peer];
     if (m->state == SEND_QUEUED)
         send_queued(t, p);
     if (m->state == SEND_OFFERED)
         advance_offer(t, p, m);
 }
 
-/* A receiver that is just copying: within the process that ends by itself, and the buffer is needed
- * until then; another process may be stopped, and finds out that its copy is worth nothing. */
-static void withdraw_offer(struct peer *p, struct message *m)
+struct withdrawal {
+    struct shm_peer *p;
+    const struct message *m;
+};
+
+/* Within the process a copy that is under method ends by itself, and needs the buffer until then. A
+ * receiver in another process may be stopped; it finds out that its copy is worth nothing. */
+static enum wait try_withdraw(void *context)
 {
-    struct channel *channel = p->out.channel;
-    struct backoff backoff = {0};
-    backoff_reset(&backoff);
-    for (;;) {
-        enum offer_state state =
-            state_of(atomic_load_explicit(&channel->offers[m->offer], memory_order_acquire));
-        bool open = state == OFFER_OPEN || state == OFFER_CLAIMED || state == OFFER_CLEAR ||
-                    state == OFFER_SHARED;
-        if (state == OFFER_CLAIMED && p->near)
-            backoff_pause(&backoff);
-        else if (!open || offer_move(channel, m->offer, m->word, state, OFFER_WITHDRAWN))
-            break;
-    }
+    const struct withdrawal *w = context;
+    struct channel *channel = w->p->out.channel;
+    enum offer_state state =
+        state_of(atomic_load_explicit(&channel->offers[w->m->offer], memory_order_acquire));
+    bool open = state == OFFER_OPEN || state == OFFER_CLAIMED || state == OFFER_CLEAR ||
+                state == OFFER_SHARED;
+    if (state == OFFER_CLAIMED && w->p->same_process)
+        return WAIT_IDLE;
+    return !open || offer_move(channel, w->m->offer, w->m->word, state, OFFER_WITHDRAWN)
+               ? WAIT_DONE
+               : WAIT_MOVED;
+}
+
+static void withdraw_offer(struct shm_peer *p, struct message *m)
+{
+    wait_until(try_withdraw, &(struct withdrawal){p, m}, WAIT_FOREVER, false);
     free_offer(p, m);
 }
 
 void send_cancel(struct transport_shm *t, struct message *m)
 {
-    struct peer *p = &t->peer[m->peer];
+    struct shm_peer *p = &t->peer[m->peer];
     if (m->state == SEND_QUEUED)
         list_remove(&p->queues[queue_of(m)], m);
     else if (m->state == SEND_OFFERED)

@@ -73,7 +73,7 @@ static bool is_exchange(const struct transport_shm *t)
     return false;
 }
 
-bool share_suits(const struct transport_shm *t, const struct peer *p, const struct message *m)
+bool share_suits(const struct transport_shm *t, const struct shm_peer *p, const struct message *m)
 {
     return p->shares && m->bytes >= SHARE_FROM && m->bytes >= p->direct_from && !is_exchange(t);
 }
@@ -91,7 +91,8 @@ static void set_up(struct share *share, const struct message *m)
     atomic_store_explicit(&share->refused, 0, memory_order_relaxed);
 }
 
-static bool read_piece(struct peer *p, struct message *m, const struct share *share, uint32_t piece)
+static bool read_piece(struct shm_peer *p, struct message *m, const struct share *share,
+                       uint32_t piece)
 {
     size_t at = piece_at(share, piece);
     return read_process(p->pid, m->buffer + at, m->address + at, piece_bytes(share, m, piece));
@@ -112,7 +113,7 @@ static bool next_piece(struct message *m, struct share *share)
 }
 
 /* What cannot be read is tried again at the next look; if it never can, the sender is gone. */
-static void read_pieces(struct peer *p, struct message *m, struct share *share)
+static void read_pieces(struct shm_peer *p, struct message *m, struct share *share)
 {
     while (m->unread || next_piece(m, share)) {
         if (!read_piece(p, m, share, m->unread - 1))
@@ -122,7 +123,7 @@ static void read_pieces(struct peer *p, struct message *m, struct share *share)
     }
 }
 
-bool share_begin(struct transport_shm *t, struct peer *p, struct message *m,
+bool share_begin(struct transport_shm *t, struct shm_peer *p, struct message *m,
                  const struct cell *cell)
 {
     struct channel *channel = p->in.channel;
@@ -142,24 +143,33 @@ bool share_begin(struct transport_shm *t, struct peer *p, struct message *m,
 }
 
 /* If the sender has withdrawn the offer meanwhile, that is seen at the next look. */
-void share_advance(struct transport_shm *t, struct peer *p, struct message *m)
+void share_advance(struct transport_shm *t, struct shm_peer *p, struct message *m)
 {
     struct channel *channel = p->in.channel;
     struct share *share = &channel->shares[m->offer];
     read_pieces(p, m, share);
     if (m->read + atomic_load_explicit(&share->written, memory_order_acquire) == share->pieces &&
         offer_move(channel, m->offer, m->word, OFFER_SHARED, OFFER_DONE)) {
-        pace_end(t, p, m, COPY_DIRECTLY);
+        calibrate_end(t, p, m, COPY_DIRECTLY);
         message_end(m, ALNICO_SUCCESS);
     }
 }
 
-/* Whether the sender is copying none of the first `taken` pieces. */
-static bool is_settled(const struct share *share, const struct message *m, uint32_t taken)
+struct settlement {
+    const struct transport_shm *t;
+    const struct message *m;
+    const struct share *share;
+    uint32_t taken; /* pieces, by both sides */
+};
+
+/* Whether the sender copies none of the pieces that were taken, or has ended. */
+static enum wait look_for_settled(void *context)
 {
-    uint32_t refused = atomic_load_explicit(&share->refused, memory_order_acquire) != 0;
-    return m->taken + atomic_load_explicit(&share->written, memory_order_acquire) + refused >=
-           taken;
+    const struct settlement *s = context;
+    uint32_t refused = atomic_load_explicit(&s->share->refused, memory_order_acquire) != 0;
+    uint32_t written = atomic_load_explicit(&s->share->written, memory_order_acquire);
+    bool settled = s->m->taken + written + refused >= s->taken;
+    return settled || segment_gone(&s->t->segment, s->m->peer) ? WAIT_DONE : WAIT_IDLE;
 }
 
 /* A sender that was stopped in its system call has copied by then, and only could not say so. One
@@ -170,18 +180,14 @@ void share_cancel(struct transport_shm *t, struct message *m)
     struct channel *channel = t->peer[m->peer].in.channel;
     struct share *share = &channel->shares[m->offer];
     uint32_t taken = atomic_exchange_explicit(&share->next, share->pieces, memory_order_acq_rel);
-    struct backoff backoff = {0};
-    backoff_reset(&backoff);
-    int64_t end = backoff_now_ns() + SETTLE_NS;
-    while (!is_settled(share, m, taken < share->pieces ? taken : share->pieces) &&
-           !segment_gone(&t->segment, m->peer) && backoff_now_ns() < end)
-        backoff_pause(&backoff);
+    struct settlement s = {t, m, share, taken < share->pieces ? taken : share->pieces};
+    wait_until(look_for_settled, &s, backoff_now_ns() + SETTLE_NS, false);
     offer_move(channel, m->offer, m->word, OFFER_SHARED, OFFER_REFUSED);
 }
 
 /* ---- The sender ---- */
 
-void share_write(struct peer *p, const struct message *m)
+void share_write(struct shm_peer *p, const struct message *m)
 {
     struct share *share = &p->out.channel->shares[m->offer];
     uint32_t piece;

@@ -12,7 +12,6 @@
 
 #include "base/status.h"
 #include "comm/transports/shm/shm.h"
-#include "device/backoff.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,16 +25,18 @@ static struct transport_shm *shm_of(struct transport *t)
 
 /* ---- The rank's lock: hardly ever contended ---- */
 
-/* Taking it waits until what was written before has reached the other rank's core: where one thread
- * calls, messages that follow each other go without. */
+static enum wait try_lock(void *locked)
+{
+    return atomic_exchange_explicit((atomic_bool *)locked, true, memory_order_acquire) ? WAIT_IDLE
+                                                                                       : WAIT_DONE;
+}
+
+/* The atomic exchange waits until earlier stores have reached the other rank's core. So there is none
+ * where only one thread calls. */
 static void lock(struct transport_shm *t)
 {
-    if (!t->base.concurrent)
-        return;
-    struct backoff backoff = {0};
-    backoff_reset(&backoff);
-    while (atomic_exchange_explicit(&t->locked, true, memory_order_acquire))
-        backoff_pause(&backoff);
+    if (t->base.concurrent)
+        wait_until(try_lock, &t->locked, WAIT_FOREVER, false);
 }
 
 static void unlock(struct transport_shm *t)
@@ -109,7 +110,7 @@ static alnico_status_t shm_isend(struct transport *transport, int to, uint32_t t
     struct transport_shm *t = shm_of(transport);
     struct message whole = {
         .buffer = (char *)buffer, .bytes = bytes, .peer = to, .tag = tag, .state = SEND_QUEUED};
-    struct peer *p = &t->peer[to];
+    struct shm_peer *p = &t->peer[to];
     alnico_status_t status = ALNICO_SUCCESS;
     lock(t);
     out->word[0] = 0;
@@ -185,12 +186,6 @@ static bool shm_cancel(struct transport *transport, struct transfer *transfer)
     return true;
 }
 
-static double shm_now(struct transport *t)
-{
-    (void)t;
-    return 1e-9 * (double)backoff_now_ns();
-}
-
 static bool shm_gone(struct transport *transport, int rank)
 {
     return segment_gone(&shm_of(transport)->segment, rank);
@@ -198,7 +193,7 @@ static bool shm_gone(struct transport *transport, int rank)
 
 /* ---- A part of the ranks ---- */
 
-static const double look_every = 0.05; /* seconds, for processes that have ended */
+enum { LOOK_NS = 50000000 }; /* between looks for processes that have ended */
 
 struct part {
     struct transport *transport;
@@ -215,27 +210,35 @@ static bool any_gone(const struct part *part)
     return false;
 }
 
+struct part_wait {
+    const struct part *part;
+    struct transfer *transfer;
+    int64_t look_ns;
+    alnico_status_t status;
+    bool gone;
+};
+
+static enum wait look_for_transfer(void *context)
+{
+    struct part_wait *w = context;
+    w->status = shm_test(w->part->transport, w->transfer);
+    if (w->status == ALNICO_PENDING && backoff_now_ns() > w->look_ns) {
+        w->gone = any_gone(w->part);
+        w->look_ns = backoff_now_ns() + LOOK_NS;
+    }
+    return w->status != ALNICO_PENDING || w->gone ? WAIT_DONE : WAIT_IDLE;
+}
+
 static alnico_status_t finish(const struct part *part, struct transfer *transfer)
 {
-    struct transport *t = part->transport;
-    struct backoff backoff = {0};
-    backoff_reset(&backoff);
-    double now = shm_now(t), end = now + part->timeout, look = now;
-    bool gone = false;
-    while (now <= end && !gone) {
-        alnico_status_t status = shm_test(t, transfer);
-        if (status != ALNICO_PENDING)
-            return status;
-        backoff_pause(&backoff);
-        now = shm_now(t);
-        if (now > look + look_every) {
-            gone = any_gone(part);
-            look = now;
-        }
-    }
-    shm_cancel(t, transfer);
-    return gone ? error_set(ALNICO_ERROR_TIMEOUT, "the process of a rank has ended")
-                : error_set(ALNICO_ERROR_TIMEOUT, "a rank did not come within %g s", part->timeout);
+    struct part_wait w = {part, transfer, .look_ns = backoff_now_ns() + LOOK_NS};
+    wait_until(look_for_transfer, &w, deadline_ns(part->timeout), false);
+    if (w.status != ALNICO_PENDING)
+        return w.status;
+    shm_cancel(part->transport, transfer);
+    return w.gone
+               ? error_set(ALNICO_ERROR_TIMEOUT, "the process of a rank has ended")
+               : error_set(ALNICO_ERROR_TIMEOUT, "a rank did not come within %g s", part->timeout);
 }
 
 /* Around a ring: in each step a rank passes on the block that it got in the step before. */
@@ -300,7 +303,6 @@ static const struct transport_ops transport_shm = {
     .irecv = shm_irecv,
     .test = shm_test,
     .cancel = shm_cancel,
-    .now = shm_now,
     .gone = shm_gone,
     .subset = shm_subset,
     .destroy = shm_destroy,
@@ -327,17 +329,17 @@ static void *channel_place(const struct segment *s, const struct channel_shape *
 
 static void open_peer(struct transport_shm *t, const struct channel_shape *shape, int i)
 {
-    struct peer *p = &t->peer[i];
+    struct shm_peer *p = &t->peer[i];
     const struct segment *s = &t->segment;
     channel_open(&p->out, channel_place(s, shape, i, s->rank), shape);
     channel_open(&p->in, channel_place(s, shape, s->rank, i), shape);
     for (int k = 0; k < QUEUES; k++)
         list_clear(&p->queues[k]);
     p->arrivals_end = &p->arrivals;
-    p->near = segment_near(s, i);
+    p->same_process = segment_near(s, i);
     p->pid = segment_pid(s, i);
     p->writes = true;
-    p->direct_from = p->near ? 0 : p->pid ? t->options.read_from : SIZE_MAX;
+    p->direct_from = p->same_process ? 0 : p->pid ? t->options.read_from : SIZE_MAX;
     if (t->options.through_rings)
         p->direct_from = SIZE_MAX;
 }
@@ -351,7 +353,7 @@ alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, 
         return error_set(ALNICO_ERROR_UNSUPPORTED, "shared memory carries at most %d ranks, not %d",
                          RANKS_LIMIT, size);
     struct channel_shape shape = choose_shape(size);
-    struct transport_shm *t = calloc(1, sizeof *t + (size_t)size * sizeof(struct peer));
+    struct transport_shm *t = calloc(1, sizeof *t + (size_t)size * sizeof(struct shm_peer));
     if (!t)
         return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a transport");
     size_t bytes = (size_t)size * (size_t)size * channel_bytes(&shape);

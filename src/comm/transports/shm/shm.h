@@ -1,6 +1,6 @@
 /*
  * What the files of the shared-memory transport share: shm/shm.c (the seam), shm/send.c and
- * shm/receive.c (the two sides of a message), shm/share.c (a copy by both), shm/pace.c (which way is
+ * shm/receive.c (the two sides of a message), shm/share.c (a copy by both), shm/calibrate.c (which method is
  * faster). All of it is one rank's own, under its lock.
  */
 #ifndef ALNICO_COMM_TRANSPORTS_SHM_SHM_H
@@ -51,12 +51,12 @@ struct arrival {
  * hold that up: it has a queue of its own, and only half of the offers. */
 enum queue_kind { QUEUE_MESSAGES, QUEUE_OPERATIONS, QUEUES };
 
-struct peer {
+struct shm_peer {
     struct channel_end out, in;
     struct message_list queues[QUEUES];
     struct arrival *arrivals, **arrivals_end;
     int offers;         /* in use */
-    bool near;          /* a thread of this process */
+    bool same_process;  /* a thread of this process */
     size_t direct_from; /* bytes from which an offer is copied from the sender's memory */
     /* And, if it is long, to the receiver's by the sender: reading has worked before. */
     bool shares;
@@ -66,12 +66,12 @@ struct peer {
 };
 
 /* How messages of about one size are copied from another process, and the least time a byte took. */
-enum copy_way { COPY_DIRECTLY, COPY_IN_FRAGMENTS, COPY_WAYS };
-enum { PACES = 40 }; /* powers of two */
-struct pace {
-    int64_t picoseconds[COPY_WAYS];
-    unsigned tries[COPY_WAYS];
-    int late; /* messages in fragments that were given up under way, less those that were not */
+enum copy_method { COPY_DIRECTLY, COPY_IN_FRAGMENTS, COPY_METHODS };
+enum { SIZE_CLASSES = 40 }; /* powers of two */
+struct copy_times {
+    int64_t picoseconds[COPY_METHODS];
+    unsigned tries[COPY_METHODS];
+    int late; /* messages in fragments that were given up under method, less those that were not */
 };
 
 struct transport_shm {
@@ -82,9 +82,9 @@ struct transport_shm {
     atomic_bool locked;
     struct message_list posted;
     struct message *spare;
-    struct pace paces[PACES];
+    struct copy_times times[SIZE_CLASSES];
     int look; /* at which peer next, besides the one that is waited for */
-    struct peer peer[];
+    struct shm_peer peer[];
 };
 
 static inline void list_clear(struct message_list *list)
@@ -150,32 +150,32 @@ static inline bool offer_move(struct channel *channel, uint32_t offer, uint32_t 
 size_t send_eager(const struct transport_shm *t, const struct message *m);
 
 /* A small message at once. False if the channel has no room. */
-bool send_whole(struct peer *p, struct message *m);
+bool send_whole(struct shm_peer *p, struct message *m);
 
 /* A message of any size, at once or behind older ones of its kind. */
 void send_message(struct transport_shm *t, struct message *m);
 
 /* Sends what waits for room at a rank, in order. */
-void send_queued(struct transport_shm *t, struct peer *p);
+void send_queued(struct transport_shm *t, struct shm_peer *p);
 
 /* Whatever can be sent to a rank now. */
-void send_advance_all(struct transport_shm *t, struct peer *p);
+void send_advance_all(struct transport_shm *t, struct shm_peer *p);
 
 void send_advance(struct transport_shm *t, struct message *m);
 void send_cancel(struct transport_shm *t, struct message *m);
 
-/* ---- shm/pace.c ---- */
+/* ---- shm/calibrate.c ---- */
 
 /* How to copy a message that may be copied directly; notes when it begins. */
-enum copy_way pace_begin(const struct transport_shm *t, struct message *m);
+enum copy_method calibrate_begin(const struct transport_shm *t, struct message *m);
 
 /* Whether nothing has come for longer than a sender takes that polls, or what has come took longer than
  * a copy of all. */
-bool pace_is_over(const struct transport_shm *t, const struct message *m);
+bool calibrate_is_over(const struct transport_shm *t, const struct message *m);
 
-/* A message of that rank's that was copied that way has ended well. */
-void pace_end(struct transport_shm *t, const struct peer *p, const struct message *m,
-              enum copy_way way);
+/* A message of that rank's that was copied that method has ended well. */
+void calibrate_end(struct transport_shm *t, const struct shm_peer *p, const struct message *m,
+                   enum copy_method method);
 
 /* ---- shm/share.c ---- */
 
@@ -183,20 +183,20 @@ void pace_end(struct transport_shm *t, const struct peer *p, const struct messag
 bool read_process(int pid, char *to, uint64_t from, size_t bytes);
 
 /* Whether a message is long enough, and its sender has probably nothing else to do. */
-bool share_suits(const struct transport_shm *t, const struct peer *p, const struct message *m);
+bool share_suits(const struct transport_shm *t, const struct shm_peer *p, const struct message *m);
 
 /* The receiver: sets the copy up, takes its part, and goes on with it. False if the sender has
  * withdrawn the offer. */
-bool share_begin(struct transport_shm *t, struct peer *p, struct message *m,
+bool share_begin(struct transport_shm *t, struct shm_peer *p, struct message *m,
                  const struct cell *cell);
-void share_advance(struct transport_shm *t, struct peer *p, struct message *m);
+void share_advance(struct transport_shm *t, struct shm_peer *p, struct message *m);
 
-/* The receiver gives up: the sender takes no more pieces, and none of it is under way unless it is
+/* The receiver gives up: the sender takes no more pieces, and none of it is under method unless it is
  * stopped. */
 void share_cancel(struct transport_shm *t, struct message *m);
 
 /* The sender: copies what nobody has taken. */
-void share_write(struct peer *p, const struct message *m);
+void share_write(struct shm_peer *p, const struct message *m);
 
 /* ---- shm/receive.c ---- */
 
@@ -218,6 +218,6 @@ void receive_check(struct transport_shm *t, struct message *m);
 void receive_cancel(struct transport_shm *t, struct message *m);
 
 /* Frees what nobody received. */
-void receive_forget(struct peer *p);
+void receive_forget(struct shm_peer *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* Which way a long message comes faster from another process, by one copy of the kernel's or by two
+/* Which method a long message comes faster from another process, by one copy of the kernel's or by two
  * through the ring, is a matter of the machine: of system calls, of pinning pages, and of the caches
  * between two cores. So a receiver tries both with the first messages of about each size, and then
  * takes the faster one. A sender that does not poll, or not often enough, as it has other messages to
@@ -8,35 +8,35 @@
 #include "device/backoff.h"
 
 enum {
-    TRIES = 8, /* of each way, in a ring that was used before; the least counts */
+    TRIES = 8, /* of each method, in a ring that was used before; the least counts */
     PATIENCE_NS = 20000,
-    /* Messages in fragments that were too late, less those in time: then it is the slower way. */
+    /* Messages in fragments that were too late, less those in time: then it is the slower method. */
     LATE_MOST = 8
 };
 
 static unsigned class_of(const struct message *m)
 {
     unsigned power = 0;
-    for (size_t left = m->bytes; left > 1 && power < PACES - 1; left /= 2)
+    for (size_t left = m->bytes; left > 1 && power < SIZE_CLASSES - 1; left /= 2)
         power++;
     return power;
 }
 
-static bool is_tried(const struct pace *pace)
+static bool is_tried(const struct copy_times *pace)
 {
     return pace->tries[COPY_DIRECTLY] >= TRIES && pace->tries[COPY_IN_FRAGMENTS] >= TRIES;
 }
 
-static enum copy_way faster(const struct pace *pace)
+static enum copy_method faster(const struct copy_times *pace)
 {
     bool fragments = pace->late < LATE_MOST &&
                      pace->picoseconds[COPY_IN_FRAGMENTS] < pace->picoseconds[COPY_DIRECTLY];
     return fragments ? COPY_IN_FRAGMENTS : COPY_DIRECTLY;
 }
 
-enum copy_way pace_begin(const struct transport_shm *t, struct message *m)
+enum copy_method calibrate_begin(const struct transport_shm *t, struct message *m)
 {
-    const struct pace *pace = &t->paces[class_of(m)];
+    const struct copy_times *pace = &t->times[class_of(m)];
     m->measured = t->options.learns && !is_tried(pace);
     if (!t->options.learns)
         return COPY_DIRECTLY;
@@ -46,10 +46,10 @@ enum copy_way pace_begin(const struct transport_shm *t, struct message *m)
     return pace->tries[COPY_DIRECTLY] < TRIES ? COPY_DIRECTLY : COPY_IN_FRAGMENTS;
 }
 
-/* The direct way was tried first. */
-bool pace_is_over(const struct transport_shm *t, const struct message *m)
+/* The direct method was tried first. */
+bool calibrate_is_over(const struct transport_shm *t, const struct message *m)
 {
-    const struct pace *pace = &t->paces[class_of(m)];
+    const struct copy_times *pace = &t->times[class_of(m)];
     if (!t->options.learns)
         return false;
     int64_t copy_ns = m->moved ? pace->picoseconds[COPY_DIRECTLY] * (int64_t)m->bytes / 1000 : 0;
@@ -57,7 +57,7 @@ bool pace_is_over(const struct transport_shm *t, const struct message *m)
 }
 
 /* Of a message in fragments, or of one whose rest was copied directly in the end. */
-static void count_late(struct pace *pace, const struct message *m)
+static void count_late(struct copy_times *pace, const struct message *m)
 {
     if (pace->late == LATE_MOST || m->moved == 0)
         return;
@@ -74,19 +74,19 @@ static void ask_for_whole(struct transport_shm *t)
         atomic_store_explicit(&t->peer[i].in.channel->whole, 1, memory_order_relaxed);
 }
 
-void pace_end(struct transport_shm *t, const struct peer *p, const struct message *m,
-              enum copy_way way)
+void calibrate_end(struct transport_shm *t, const struct shm_peer *p, const struct message *m,
+                   enum copy_method method)
 {
-    struct pace *pace = &t->paces[class_of(m)];
-    bool untouched = way == COPY_IN_FRAGMENTS && p->in.byte < p->in.shape.bytes;
-    if (way == COPY_IN_FRAGMENTS && t->options.learns)
+    struct copy_times *pace = &t->times[class_of(m)];
+    bool untouched = method == COPY_IN_FRAGMENTS && p->in.byte < p->in.shape.bytes;
+    if (method == COPY_IN_FRAGMENTS && t->options.learns)
         count_late(pace, m);
     if (!m->measured || untouched)
         return;
     int64_t picoseconds = (backoff_now_ns() - m->began) * 1000 / (int64_t)m->bytes;
-    if (pace->tries[way] == 0 || picoseconds < pace->picoseconds[way])
-        pace->picoseconds[way] = picoseconds;
-    pace->tries[way]++;
+    if (pace->tries[method] == 0 || picoseconds < pace->picoseconds[method])
+        pace->picoseconds[method] = picoseconds;
+    pace->tries[method]++;
     if (is_tried(pace) && faster(pace) == COPY_IN_FRAGMENTS && m->bytes < 2 * t->eager)
         ask_for_whole(t);
 }
