@@ -1,8 +1,8 @@
 /*
  * Times the peer backend's kernels, one by one: every kernel x blocks x threads over 8 B to 256 MB,
  * in CUDA graphs of 20 calls and eager, in place, float32 sum, ranks as threads with a GPU each;
- * and NCCL beside them. Each configuration's results are checked first. Variants of the one-shot
- * kernels are how they are launched (enum peer_dependent). Prints the best few of each size; --json
+ * and NCCL beside them. Each configuration's results are checked first. Small kernels are also
+ * launched separately, after the one before has ended ("/1" in the tables). Prints the best few of each size; --json
  * FILE gets all.
  *
  * peer_kernels [--gpus N] [--json FILE] [--seconds LIMIT] [--from BYTES] [--to BYTES] [--type
@@ -30,15 +30,13 @@ enum way { WAY_PEER, WAY_NCCL, WAY_SYMMETRIC };
 
 struct config {
     enum way way;
-    enum peer_kernel kernel;
+    int kernel; /* its place in peer_cuda_kernels; PEER_CUDA_KERNELS: none */
     size_t bytes;
     struct peer_grid grid;
+    bool separate;
     bool checked;
     double graph_us, eager_us; /* a call; 0: not measured */
 };
-
-static const char *const kernel_names[] = {"one_shot",        "one_shot_line",   "two_shot_line",
-                                           "two_shot_staged", "two_shot_direct", "doubling"};
 
 static struct {
     int gpus, type;
@@ -47,17 +45,24 @@ static struct {
     const char *json;
     int count;
     struct config configs[CONFIGS];
-    struct peer_node nodes[PEER_CUDA_RANKS];
-    char *buffers[PEER_CUDA_RANKS][2]; /* cudaMalloc'ed: vector, result */
-    double times[PEER_CUDA_RANKS];
+    struct peer_node nodes[PEER_GPUS];
+    char *buffers[PEER_GPUS][2]; /* cudaMalloc'ed: vector, result */
+    double times[PEER_GPUS];
     bool failed, late;
     pthread_barrier_t barrier;
 #ifdef HAVE_NCCL
     ncclUniqueId id;
-    void *symmetric[PEER_CUDA_RANKS];
+    void *symmetric[PEER_GPUS];
     bool have_symmetric;
 #endif
 } bench = {.gpus = 0, .type = ALNICO_FLOAT32, .seconds = 75, .from = 8, .to = 256 << 20};
+
+static const char *name_of(const struct config *c)
+{
+    return c->way == WAY_NCCL        ? "nccl"
+           : c->way == WAY_SYMMETRIC ? "nccl_symmetric"
+                                     : peer_cuda_kernels[c->kernel].name;
+}
 
 static double now_us(void)
 {
@@ -72,7 +77,7 @@ static void append(const struct config *c)
 {
     for (int i = bench.count - 1; i >= 0 && bench.configs[i].bytes == c->bytes; i--) {
         const struct config *other = &bench.configs[i];
-        if (other->way == c->way && other->kernel == c->kernel &&
+        if (other->way == c->way && other->kernel == c->kernel && other->separate == c->separate &&
             memcmp(&other->grid, &c->grid, sizeof c->grid) == 0)
             return;
     }
@@ -80,29 +85,27 @@ static void append(const struct config *c)
         bench.configs[bench.count++] = *c;
 }
 
-static void add_peer(enum peer_kernel kernel, size_t bytes, int blocks, int threads,
-                     enum peer_dependent dependent)
+static void add_peer(int kernel, size_t bytes, int blocks, int threads, bool separate)
 {
-    struct config c = {.way = WAY_PEER, .kernel = kernel, .bytes = bytes};
-    if (!peer_cuda_fits(kernel, bench.gpus, bytes))
+    struct config c = {.way = WAY_PEER, .kernel = kernel, .bytes = bytes, .separate = separate};
+    if (!peer_kernel_fits(&peer_cuda_kernels[kernel], bench.gpus, bytes))
         return;
-    peer_cuda_grid(kernel, bench.gpus, bytes, blocks, &c.grid);
+    peer_kernel_grid(&peer_cuda_kernels[kernel], bench.gpus, bytes, blocks, &c.grid);
     if (threads && c.grid.threads > threads)
         c.grid.threads = threads;
-    c.grid.dependent = dependent;
     append(&c);
 }
 
 /* `threads` ends with 0; grids with far too much or too little for a lane are left out. */
-static void add_grids(enum peer_kernel kernel, size_t bytes, const int *threads, int dependents)
+static void add_grids(int kernel, size_t bytes, const int *threads, bool separate_too)
 {
     static const int blocks[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96};
-    size_t lanes = kernel == PEER_ONE_SHOT ? bytes / 8 : bytes / 15;
+    size_t lanes = kernel == PEER_CUDA_ONE_SHOT ? bytes / 8 : bytes / 15;
     for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++) {
         size_t each = lanes / (size_t)blocks[b];
         for (int t = 0; threads[t] && each <= 4096 && (each >= 24 || blocks[b] == 1); t++)
-            for (int d = 0; d < dependents; d++)
-                add_peer(kernel, bytes, blocks[b], threads[t], (enum peer_dependent)d);
+            for (int separate = 0; separate <= separate_too; separate++)
+                add_peer(kernel, bytes, blocks[b], threads[t], separate);
     }
 }
 
@@ -111,21 +114,21 @@ static void plan(void)
     static const int few[] = {512, 256, 0}, more[] = {512, 256, 128, 0};
     for (size_t bytes = bench.from; bytes <= bench.to; bytes *= 2) {
 #ifdef HAVE_NCCL
-        append(&(struct config){.way = WAY_NCCL, .kernel = PEER_KERNELS, .bytes = bytes});
-        append(&(struct config){.way = WAY_SYMMETRIC, .kernel = PEER_KERNELS, .bytes = bytes});
+        append(&(struct config){.way = WAY_NCCL, .kernel = PEER_CUDA_KERNELS, .bytes = bytes});
+        append(&(struct config){.way = WAY_SYMMETRIC, .kernel = PEER_CUDA_KERNELS, .bytes = bytes});
 #endif
         if (bytes <= 16 << 10)
-            add_grids(PEER_ONE_SHOT, bytes, few, 1);
+            add_grids(PEER_CUDA_ONE_SHOT, bytes, few, false);
         if (bytes <= 512 << 10)
-            add_grids(PEER_ONE_SHOT_LINE, bytes, more, bytes <= 4 << 10 ? PEER_DEPENDENTS : 2);
+            add_grids(PEER_CUDA_ONE_SHOT_LINE, bytes, more, true);
         if (bytes >= 64 << 10 && bytes <= 4 << 20)
-            add_grids(PEER_TWO_SHOT_LINE, bytes, few, 2);
+            add_grids(PEER_CUDA_TWO_SHOT_LINE, bytes, few, true);
         if (bytes <= 64 << 10)
-            add_peer(PEER_RECURSIVE_DOUBLING, bytes, 0, 0, PEER_DEPENDENT);
+            add_peer(PEER_CUDA_RECURSIVE_DOUBLING, bytes, 0, 0, false);
         for (int blocks = 16; bytes >= 4 << 20 && blocks <= 80; blocks += 16)
-            add_peer(PEER_TWO_SHOT_STAGED, bytes, blocks, 0, PEER_DEPENDENT);
+            add_peer(PEER_CUDA_TWO_SHOT_STAGED, bytes, blocks, 0, false);
         for (int blocks = 8; bytes >= 256 << 10 && blocks <= 64; blocks *= 2)
-            add_peer(PEER_TWO_SHOT_DIRECT, bytes, blocks, 0, PEER_DEPENDENT);
+            add_peer(PEER_CUDA_TWO_SHOT_DIRECT, bytes, blocks, 0, false);
     }
 }
 
@@ -163,17 +166,16 @@ static void enqueue(const struct rank *self, const struct config *c, const struc
         return;
     }
 #endif
-    int error = peer_cuda_launch(a, &c->grid, self->node->stream);
+    int error = peer_kernel_launch(&self->node->functions, a, &c->grid, self->node->stream);
     if (error)
-        fprintf(stderr, "%s, %zu bytes, %d x %d, dependent %d\n", kernel_names[c->kernel], c->bytes,
-                c->grid.blocks, c->grid.threads, (int)c->grid.dependent);
+        fprintf(stderr, "%s, %zu bytes, %d x %d, separate %d\n", name_of(c), c->bytes,
+                c->grid.blocks, c->grid.threads, c->separate);
     REQUIRE_CUDA(error);
 }
 
 static void prepare(const struct rank *self, const struct config *c, bool in_place,
                     struct peer_arguments *a)
 {
-    size_t element = bench.type == ALNICO_FLOAT32 ? 4 : 2;
     char **own = bench.buffers[self->rank];
     if (c->way != WAY_PEER)
         return;
@@ -181,8 +183,16 @@ static void prepare(const struct rank *self, const struct config *c, bool in_pla
         a->sends[r] = bench.buffers[r][in_place ? 1 : 0];
         a->recvs[r] = bench.buffers[r][1];
     }
-    peer_cuda_arguments(a, &self->node->world, c->kernel, own[in_place ? 1 : 0], own[1],
-                        c->bytes / element, bench.type, ALNICO_SUM, &c->grid);
+    a->world = self->node->world;
+    a->world.modern &= !c->separate;
+    a->send = own[in_place ? 1 : 0];
+    a->recv = own[1];
+    a->bytes = c->bytes;
+    a->type = bench.type;
+    a->op = ALNICO_SUM;
+    a->kernel = c->kernel;
+    a->root = 0;
+    peer_arguments_finish(a, &peer_cuda_kernels[c->kernel], &c->grid);
 }
 
 /* Small integers, which every type holds exactly with their sum. */
@@ -242,9 +252,9 @@ static void check(const struct rank *self, const struct config *c, char *host)
             if (element_at(host, i) == expected)
                 continue;
             fprintf(stderr,
-                    "WRONG: rank %d, %s, %zu bytes, %d x %d, dependent %d: [%zu] is %g, not %g\n",
-                    self->rank, kernel_names[c->kernel], c->bytes, c->grid.blocks, c->grid.threads,
-                    (int)c->grid.dependent, at, (double)element_at(host, i), (double)expected);
+                    "WRONG: rank %d, %s, %zu bytes, %d x %d, separate %d: [%zu] is %g, not %g\n",
+                    self->rank, name_of(c), c->bytes, c->grid.blocks, c->grid.threads, c->separate,
+                    at, (double)element_at(host, i), (double)expected);
             bench.failed = true;
             return;
         }
@@ -252,8 +262,8 @@ static void check(const struct rank *self, const struct config *c, char *host)
     const volatile struct peer_words *words = self->node->words;
     if (words->fault) {
         fprintf(stderr, "FAULT %u: rank %d misses %u in epoch %llu: %s, %zu bytes, %d x %d\n",
-                words->fault, self->rank, words->rank, (unsigned long long)words->epoch,
-                kernel_names[c->kernel], c->bytes, c->grid.blocks, c->grid.threads);
+                words->fault, self->rank, words->rank, (unsigned long long)words->epoch, name_of(c),
+                c->bytes, c->grid.blocks, c->grid.threads);
         bench.failed = true;
     }
 }
@@ -341,7 +351,7 @@ static void measure(const struct rank *self, struct config *c, char *host, cudaE
 }
 
 /* Microseconds of the host for one launch, with the device behind. */
-static double host_us(const struct rank *self, const struct config *c, bool empty)
+static double host_us(const struct rank *self, const struct config *c)
 {
     enum { LAUNCHES = 200, TIMES = 20 };
     struct peer_arguments a;
@@ -352,10 +362,7 @@ static double host_us(const struct rank *self, const struct config *c, bool empt
         pthread_barrier_wait(&bench.barrier);
         double begin = now_us();
         for (int i = 0; i < LAUNCHES; i++)
-            if (empty)
-                REQUIRE_CUDA(peer_cuda_launch_empty(self->node->stream));
-            else
-                enqueue(self, c, &a);
+            enqueue(self, c, &a);
         double us = (now_us() - begin) / LAUNCHES;
         best = us < best ? us : best;
         REQUIRE_CUDA(cudaStreamSynchronize(self->node->stream));
@@ -365,11 +372,11 @@ static double host_us(const struct rank *self, const struct config *c, bool empt
 
 static void measure_host(const struct rank *self)
 {
-    struct config c = {.way = WAY_PEER, .kernel = PEER_ONE_SHOT, .bytes = 8};
-    peer_cuda_grid(c.kernel, bench.gpus, c.bytes, 0, &c.grid);
-    double empty = host_us(self, &c, true), call = host_us(self, &c, false);
+    struct config c = {.way = WAY_PEER, .kernel = PEER_CUDA_ONE_SHOT, .bytes = 8};
+    peer_kernel_grid(&peer_cuda_kernels[c.kernel], bench.gpus, c.bytes, 0, &c.grid);
+    double call = host_us(self, &c);
     if (self->rank == 0)
-        printf("host: an empty launch %.2f us, one_shot of 8 B %.2f us\n", empty, call);
+        printf("host: a launch of one_shot of 8 B %.2f us\n", call);
 }
 
 #ifdef HAVE_NCCL
@@ -417,13 +424,6 @@ static void *run_rank(void *argument)
 
 /* ---- What is printed ---- */
 
-static const char *name_of(const struct config *c)
-{
-    return c->way == WAY_NCCL        ? "nccl"
-           : c->way == WAY_SYMMETRIC ? "nccl_symmetric"
-                                     : kernel_names[c->kernel];
-}
-
 static double time_of(const struct config *c, bool eager)
 {
     return eager ? c->eager_us : c->graph_us;
@@ -467,7 +467,7 @@ static void print_size(size_t bytes, bool eager)
         if (k == 0)
             printf("  %5.2f", least > 0 ? time_of(c, eager) / least : 0);
         printf(" | %8.2f %s %dx%d/%d", time_of(c, eager), name_of(c), c->grid.blocks,
-               c->grid.threads, (int)c->grid.dependent);
+               c->grid.threads, c->separate);
     }
     printf("\n");
 }
@@ -476,17 +476,17 @@ static void print_size(size_t bytes, bool eager)
 static void print_kernels(size_t bytes, bool eager)
 {
     printf("%10zu", bytes);
-    for (int kernel = 0; kernel < PEER_ALLREDUCES; kernel++) {
+    for (int kernel = 0; kernel < PEER_CUDA_ALLREDUCES; kernel++) {
         const struct config *best = NULL;
         for (int i = 0; i < bench.count; i++) {
             const struct config *c = &bench.configs[i];
-            if (c->way == WAY_PEER && c->bytes == bytes && (int)c->kernel == kernel &&
+            if (c->way == WAY_PEER && c->bytes == bytes && c->kernel == kernel &&
                 time_of(c, eager) > 0 && (!best || time_of(c, eager) < time_of(best, eager)))
                 best = c;
         }
         if (best)
             printf(" | %8.2f %3dx%4d/%d", time_of(best, eager), best->grid.blocks,
-                   best->grid.threads, (int)best->grid.dependent);
+                   best->grid.threads, best->separate);
         else
             printf(" | %-19s", "");
     }
@@ -501,8 +501,8 @@ static void print_tables(void)
         for (size_t bytes = bench.from; bytes <= bench.to; bytes *= 2)
             print_size(bytes, eager);
         printf("\n%s, us, best of: ", eager ? "eager" : "graph");
-        for (int kernel = 0; kernel < PEER_ALLREDUCES; kernel++)
-            printf(" %s", kernel_names[kernel]);
+        for (int kernel = 0; kernel < PEER_CUDA_ALLREDUCES; kernel++)
+            printf(" %s", peer_cuda_kernels[kernel].name);
         printf("\n");
         for (size_t bytes = bench.from; bytes <= bench.to; bytes *= 2)
             print_kernels(bytes, eager);
@@ -523,9 +523,9 @@ static void write_json(void)
         const struct config *c = &bench.configs[i];
         fprintf(file,
                 "%s\n{\"bytes\": %zu, \"name\": \"%s\", \"blocks\": %d, \"threads\": %d, "
-                "\"dependent\": %d, \"graph_us\": %.3f, \"eager_us\": %.3f}",
-                i ? "," : "", c->bytes, name_of(c), c->grid.blocks, c->grid.threads,
-                (int)c->grid.dependent, c->graph_us, c->eager_us);
+                "\"separate\": %d, \"graph_us\": %.3f, \"eager_us\": %.3f}",
+                i ? "," : "", c->bytes, name_of(c), c->grid.blocks, c->grid.threads, c->separate,
+                c->graph_us, c->eager_us);
     }
     fprintf(file, "\n]}\n");
     fclose(file);
@@ -557,8 +557,8 @@ static bool read_arguments(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    pthread_t threads[PEER_CUDA_RANKS];
-    struct rank ranks[PEER_CUDA_RANKS] = {0};
+    pthread_t threads[PEER_GPUS];
+    struct rank ranks[PEER_GPUS] = {0};
     if (!read_arguments(argc, argv)) {
         fprintf(stderr,
                 "usage: %s [--gpus N] [--json FILE] [--seconds LIMIT] [--from BYTES] "
@@ -568,9 +568,9 @@ int main(int argc, char **argv)
     }
     int gpus = peer_ranks_gpus();
     bench.gpus = bench.gpus && bench.gpus < gpus ? bench.gpus : gpus;
-    if (bench.gpus < 2 || bench.gpus > PEER_CUDA_RANKS) {
-        printf("peer_kernels needs 2 to %d GPUs that reach each other; there are %d\n",
-               PEER_CUDA_RANKS, gpus);
+    if (bench.gpus < 2 || bench.gpus > PEER_GPUS) {
+        printf("peer_kernels needs 2 to %d GPUs that reach each other; there are %d\n", PEER_GPUS,
+               gpus);
         return 77;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);

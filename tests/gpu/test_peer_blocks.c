@@ -19,36 +19,21 @@
 enum {
     MARGIN = 256,
     POISON = 0x5a,
-    RANKS = PEER_CUDA_RANKS,
+    RANKS = PEER_GPUS,
     BLOCK_MOST = 600000,
     ROOM = RANKS * BLOCK_MOST + 2 * MARGIN,
     LARGE = 10000,       /* elements, of which not every type is tried */
     RESIDENT_BLOCKS = 8, /* of a grid, where ranks share a GPU */
 };
 
-static const struct {
-    enum peer_kernel kernel;
-    const char *name;
-} kernels[] = {
-    {PEER_ALLGATHER_LINE, "allgather_line"},
-    {PEER_ALLGATHER_DIRECT, "allgather_direct"},
-    {PEER_ALLTOALL_LINE, "alltoall_line"},
-    {PEER_ALLTOALL_DIRECT, "alltoall_direct"},
-    {PEER_BROADCAST_LINE, "broadcast_line"},
-    {PEER_REDUCE_SCATTER_LINE, "reduce_scatter_line"},
-    {PEER_REDUCE_SCATTER_DIRECT, "reduce_scatter_direct"},
-};
-
-enum { KERNELS = sizeof kernels / sizeof *kernels };
-
 struct call {
-    int kernel; /* in the table */
+    int kernel; /* its place in the table */
     alnico_datatype_t type;
     alnico_op_t op;
     size_t count, from_offset, to_offset; /* elements */
     bool in_place;
     int blocks, root;
-    enum peer_dependent dependent;
+    bool separate; /* launched after the kernel before it has ended */
 };
 
 /* Two buffers of each rank, as they are on the GPU and on the host. */
@@ -96,29 +81,25 @@ static void fixture_destroy(struct fixture *f)
 
 /* ---- Where a call's blocks are ---- */
 
-static enum peer_kernel kernel_of(const struct call *c)
-{
-    return kernels[c->kernel].kernel;
-}
-
 static bool is_allgather(const struct call *c)
 {
-    return kernel_of(c) == PEER_ALLGATHER_LINE || kernel_of(c) == PEER_ALLGATHER_DIRECT;
+    return c->kernel == PEER_CUDA_ALLGATHER_LINE || c->kernel == PEER_CUDA_ALLGATHER_DIRECT;
 }
 
 static bool is_alltoall(const struct call *c)
 {
-    return kernel_of(c) == PEER_ALLTOALL_LINE || kernel_of(c) == PEER_ALLTOALL_DIRECT;
+    return c->kernel == PEER_CUDA_ALLTOALL_LINE || c->kernel == PEER_CUDA_ALLTOALL_DIRECT;
 }
 
 static bool is_broadcast(const struct call *c)
 {
-    return kernel_of(c) == PEER_BROADCAST_LINE;
+    return c->kernel == PEER_CUDA_BROADCAST_LINE;
 }
 
 static bool reduces(const struct call *c)
 {
-    return kernel_of(c) == PEER_REDUCE_SCATTER_LINE || kernel_of(c) == PEER_REDUCE_SCATTER_DIRECT;
+    return c->kernel == PEER_CUDA_REDUCE_SCATTER_LINE ||
+           c->kernel == PEER_CUDA_REDUCE_SCATTER_DIRECT;
 }
 
 static size_t block_bytes(const struct call *c)
@@ -161,17 +142,20 @@ static void find_buffers(const struct fixture *f, const struct call *c, int rank
 static void launch(const struct fixture *f, const struct call *c, int rank)
 {
     struct peer_arguments a;
-    struct peer_grid grid;
-    const char *send = source(c, f->from[rank], f->to[rank], rank, 0);
-    char *recv = target(c, f->from[rank], f->to[rank], rank, 0);
     use(f, rank);
     find_buffers(f, c, rank, &a);
-    peer_cuda_grid(kernel_of(c), f->size, block_bytes(c), c->blocks, &grid);
-    grid.dependent = c->dependent;
-    peer_cuda_arguments(&a, &f->nodes[rank].world, kernel_of(c), send, recv, c->count, (int)c->type,
-                        (int)c->op, &grid);
+    a.world = f->nodes[rank].world;
+    a.world.modern &= !c->separate;
+    a.send = source(c, f->from[rank], f->to[rank], rank, 0);
+    a.recv = target(c, f->from[rank], f->to[rank], rank, 0);
+    a.bytes = block_bytes(c);
+    a.type = (int32_t)c->type;
+    a.op = (int32_t)c->op;
+    a.kernel = c->kernel;
     a.root = c->root;
-    REQUIRE_CUDA(peer_cuda_launch(&a, &grid, f->nodes[rank].stream));
+    REQUIRE_STATUS(peer_call_launch(&f->nodes[rank].functions, &peer_cuda_kernels[c->kernel], &a,
+                                    c->blocks, f->nodes[rank].stream),
+                   ALNICO_SUCCESS);
 }
 
 static void synchronize(const struct fixture *f)
@@ -224,10 +208,10 @@ static void describe(const struct fixture *f, const struct call *c, int rank)
     fprintf(
         stderr,
         "seed %llu, call %ld: rank %d of %d, %s, %s %s, count %zu, offsets %zu and %zu, in place "
-        "%d, blocks %d, root %d, dependent %d\n",
-        (unsigned long long)seed, calls, rank, f->size, kernels[c->kernel].name, op_name(c->op),
-        datatype_name(c->type), c->count, c->from_offset, c->to_offset, c->in_place, c->blocks,
-        c->root, (int)c->dependent);
+        "%d, blocks %d, root %d, separate %d\n",
+        (unsigned long long)seed, calls, rank, f->size, peer_cuda_kernels[c->kernel].name,
+        op_name(c->op), datatype_name(c->type), c->count, c->from_offset, c->to_offset, c->in_place,
+        c->blocks, c->root, c->separate);
 }
 
 static void verify(const struct fixture *f, const struct call *c, int rank, const char *memory,
@@ -266,7 +250,8 @@ static void fill(const struct fixture *f, const struct call *c, int rank, size_t
 static void run_call(const struct fixture *f, const struct call *c)
 {
     size_t bytes = (size_t)f->size * block_bytes(c) + 2 * MARGIN;
-    if (block_bytes(c) > BLOCK_MOST || !peer_cuda_fits(kernel_of(c), f->size, block_bytes(c)))
+    if (block_bytes(c) > BLOCK_MOST ||
+        !peer_kernel_fits(&peer_cuda_kernels[c->kernel], f->size, block_bytes(c)))
         return;
     calls++;
     for (int r = 0; r < f->size; r++)
@@ -313,7 +298,7 @@ static void run_kernel(const struct fixture *f, int kernel)
                              .to_offset = (size_t)(turn % 5 == 2),
                              .in_place = turn % 3 == 0,
                              .root = turn % f->size,
-                             .dependent = (enum peer_dependent)(turn % PEER_DEPENDENTS)};
+                             .separate = turn % 5 == 1};
             c.blocks = f->size > f->gpus ? RESIDENT_BLOCKS : turn % 2 ? 0 : 1 + turn;
             run_call(f, &c);
         }
@@ -323,7 +308,7 @@ static void run_size(int size, int gpus)
 {
     struct fixture f;
     fixture_create(&f, size, gpus);
-    for (int k = 0; k < KERNELS; k++)
+    for (int k = PEER_CUDA_ALLREDUCES; k < PEER_CUDA_MESSAGES_FEW; k++)
         run_kernel(&f, k);
     fixture_destroy(&f);
     printf("%d ranks on %d GPUs: %ld calls so far\n", size, gpus < size ? gpus : size, calls);

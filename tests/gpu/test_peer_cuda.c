@@ -16,22 +16,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { MARGIN = 256, POISON = 0x5a, LARGEST = 3 << 20, RANKS = PEER_CUDA_RANKS };
-
-static const char *const kernel_names[SHARED_KERNELS_END] = {
-    [PEER_ONE_SHOT] = "one_shot",
-    [PEER_ONE_SHOT_LINE] = "one_shot_line",
-    [PEER_TWO_SHOT_LINE] = "two_shot_line",
-    [PEER_TWO_SHOT_STAGED] = "two_shot_staged",
-    [PEER_TWO_SHOT_DIRECT] = "two_shot_direct",
-    [PEER_RECURSIVE_DOUBLING] = "doubling",
-    [SHARED_ONE_SHOT] = "shared_one_shot",
-    [SHARED_TWO_SHOT] = "shared_two_shot"};
+enum { MARGIN = 256, POISON = 0x5a, LARGEST = 3 << 20, RANKS = PEER_GPUS };
 
 /* Of one number of ranks. */
 struct fixture {
     int size, gpus;
-    int first, kernels; /* the peer kernels, or the shared ones */
+    const struct peer_kernel *table; /* the peer kernels, or the shared ones */
+    int kernels;                     /* of its allreduces, which come first */
     struct peer_node nodes[RANKS];
     char *send[RANKS], *recv[RANKS];    /* on the devices, LARGEST bytes between margins */
     char *input[RANKS], *output[RANKS]; /* pinned */
@@ -39,14 +30,14 @@ struct fixture {
 };
 
 struct peer_case {
-    enum peer_kernel kernel;
+    int kernel; /* its place in the table */
     alnico_datatype_t type;
     alnico_op_t op;
     size_t count;
     size_t send_offset, recv_offset; /* elements */
     bool in_place, random_bits;
     int blocks;
-    enum peer_dependent dependent;
+    bool separate; /* launched after the kernel before it has ended */
 };
 
 static uint64_t seed;
@@ -61,14 +52,19 @@ static double seconds(void)
 
 /* ---- Ranks ---- */
 
-static enum peer_kernel one_shot_of(const struct fixture *f)
+static bool has_shared_kernels(const struct fixture *f)
 {
-    return f->first ? SHARED_ONE_SHOT : PEER_ONE_SHOT;
+    return f->table == shared_kernels;
 }
 
-static enum peer_kernel two_shot_of(const struct fixture *f)
+static int one_shot_of(const struct fixture *f)
 {
-    return f->first ? SHARED_TWO_SHOT : PEER_TWO_SHOT_LINE;
+    return has_shared_kernels(f) ? (int)SHARED_ONE_SHOT : (int)PEER_CUDA_ONE_SHOT;
+}
+
+static int two_shot_of(const struct fixture *f)
+{
+    return has_shared_kernels(f) ? (int)SHARED_TWO_SHOT : (int)PEER_CUDA_TWO_SHOT_LINE;
 }
 
 static void use(const struct fixture *f, int rank)
@@ -80,8 +76,8 @@ static void fixture_create(struct fixture *f, int size, int gpus, bool shared, d
 {
     *f = (struct fixture){.size = size,
                           .gpus = gpus,
-                          .first = shared ? PEER_KERNELS : 0,
-                          .kernels = shared ? SHARED_KERNELS_END - PEER_KERNELS : PEER_ALLREDUCES};
+                          .table = shared ? shared_kernels : peer_cuda_kernels,
+                          .kernels = shared ? (int)SHARED_KERNELS : PEER_CUDA_ALLREDUCES};
     (shared ? peer_ranks_create_shared : peer_ranks_create)(f->nodes, size, gpus,
                                                             (uint64_t)(timeout * 1e9));
     for (int r = 0; r < size; r++) {
@@ -129,7 +125,7 @@ static void require_no_fault(const struct fixture *f, const char *what)
         if (fault_of(f, r) == PEER_FAULT_NONE)
             continue;
         fprintf(stderr, "%s: rank %d of %d: fault %u, missing rank %u, kernel %s, epoch %llu\n",
-                what, r, f->size, w->fault, w->rank, kernel_names[w->kernel % SHARED_KERNELS_END],
+                what, r, f->size, w->fault, w->rank, f->table[w->kernel].name,
                 (unsigned long long)w->epoch);
         REQUIRE(!"no fault");
     }
@@ -152,17 +148,23 @@ static char *recv_at(const struct fixture *f, const struct peer_case *c, int ran
 static void launch(const struct fixture *f, const struct peer_case *c, int rank)
 {
     struct peer_arguments a;
-    struct peer_grid grid;
     for (int r = 0; r < f->size; r++) {
         a.sends[r] = send_at(f, c, r);
         a.recvs[r] = recv_at(f, c, r);
     }
     use(f, rank);
-    peer_cuda_grid(c->kernel, f->size, c->count * datatype_bytes(c->type), c->blocks, &grid);
-    grid.dependent = c->dependent;
-    peer_cuda_arguments(&a, &f->nodes[rank].world, c->kernel, a.sends[rank], a.recvs[rank],
-                        c->count, (int)c->type, (int)c->op, &grid);
-    REQUIRE_CUDA(peer_cuda_launch(&a, &grid, f->nodes[rank].stream));
+    a.world = f->nodes[rank].world;
+    a.world.modern &= !c->separate;
+    a.send = a.sends[rank];
+    a.recv = a.recvs[rank];
+    a.bytes = c->count * datatype_bytes(c->type);
+    a.type = (int32_t)c->type;
+    a.op = (int32_t)c->op;
+    a.kernel = c->kernel;
+    a.root = 0;
+    REQUIRE_STATUS(peer_call_launch(&f->nodes[rank].functions, &f->table[c->kernel], &a, c->blocks,
+                                    f->nodes[rank].stream),
+                   ALNICO_SUCCESS);
 }
 
 static void fill(const struct fixture *f, const struct peer_case *c, int rank)
@@ -194,10 +196,10 @@ static void describe(const struct fixture *f, const struct peer_case *c, int ran
     fprintf(
         stderr,
         "seed %llu, case %ld: rank %d of %d, %s, %s %s, count %zu, offsets %zu and %zu, in place "
-        "%d, random bits %d, blocks %d, dependent %d\n",
-        (unsigned long long)seed, cases, rank, f->size, kernel_names[c->kernel], op_name(c->op),
+        "%d, random bits %d, blocks %d, separate %d\n",
+        (unsigned long long)seed, cases, rank, f->size, f->table[c->kernel].name, op_name(c->op),
         datatype_name(c->type), c->count, c->send_offset, c->recv_offset, c->in_place,
-        c->random_bits, c->blocks, (int)c->dependent);
+        c->random_bits, c->blocks, c->separate);
 }
 
 static void show_difference(const char *seen, const char *expected, size_t bytes, size_t element)
@@ -230,7 +232,7 @@ static void expect(const struct fixture *f, const struct peer_case *c)
         sources[r] = f->input[r];
         ranks[r] = r;
     }
-    if (c->kernel != PEER_RECURSIVE_DOUBLING) {
+    if (has_shared_kernels(f) || c->kernel != PEER_CUDA_RECURSIVE_DOUBLING) {
         math_combine(f->expected, sources, f->size, c->count, c->type, c->op);
         return;
     }
@@ -266,7 +268,7 @@ static void verify(const struct fixture *f, const struct peer_case *c, int rank)
 static bool fits(const struct fixture *f, const struct peer_case *c)
 {
     size_t bytes = c->count * datatype_bytes(c->type);
-    return bytes <= LARGEST - 64 && peer_cuda_fits(c->kernel, f->size, bytes);
+    return bytes <= LARGEST - 64 && peer_kernel_fits(&f->table[c->kernel], f->size, bytes);
 }
 
 static void run_case(const struct fixture *f, const struct peer_case *c)
@@ -325,7 +327,7 @@ static void run_counts(const struct fixture *f, struct peer_case c, const size_t
             c.send_offset = (i + (size_t)way) % 3;
             c.recv_offset = (i + (size_t)way) % 4 == 3 ? 1 : 0;
             c.blocks = way == 1 ? 3 : few_blocks(f);
-            c.dependent = (enum peer_dependent)way;
+            c.separate = way == 1;
             run_case(f, &c);
         }
     }
@@ -333,12 +335,11 @@ static void run_counts(const struct fixture *f, struct peer_case c, const size_t
 
 static void test_all_kinds(const struct fixture *f)
 {
-    for (int kernel = f->first; kernel < f->first + f->kernels; kernel++)
+    for (int kernel = 0; kernel < f->kernels; kernel++)
         for (int type = 0; type < DATATYPES; type++)
             for (int op = 0; op < OPS; op++) {
-                struct peer_case c = {.kernel = (enum peer_kernel)kernel,
-                                      .type = (alnico_datatype_t)type,
-                                      .op = (alnico_op_t)op};
+                struct peer_case c = {
+                    .kernel = kernel, .type = (alnico_datatype_t)type, .op = (alnico_op_t)op};
                 size_t number = sizeof small_counts / sizeof *small_counts;
                 if (op_supports(c.op, c.type))
                     run_counts(f, c, small_counts, c.op > ALNICO_AVERAGE ? 4 : number);
@@ -349,10 +350,9 @@ static void test_large(const struct fixture *f)
 {
     static const alnico_datatype_t types[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_INT8,
                                               ALNICO_FLOAT64};
-    for (int kernel = f->first; kernel < f->first + f->kernels; kernel++)
+    for (int kernel = 0; kernel < f->kernels; kernel++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-            struct peer_case c = {
-                .kernel = (enum peer_kernel)kernel, .type = types[t], .op = ALNICO_SUM};
+            struct peer_case c = {.kernel = kernel, .type = types[t], .op = ALNICO_SUM};
             run_counts(f, c, large_counts, sizeof large_counts / sizeof *large_counts);
         }
 }
@@ -362,8 +362,7 @@ static void test_random_calls(const struct fixture *f, int calls)
 {
     for (int i = 0; i < calls; i++) {
         uint64_t x = reference_random(seed, 77, (uint64_t)i);
-        struct peer_case c = {.kernel =
-                                  (enum peer_kernel)(f->first + (int)(x % (unsigned)f->kernels)),
+        struct peer_case c = {.kernel = (int)(x % (unsigned)f->kernels),
                               .type = (alnico_datatype_t)(x / 8 % DATATYPES),
                               .op = (alnico_op_t)(x / 128 % 5),
                               .count = (x >> 16) % (1u << (x >> 12) % 17) + 1,
@@ -372,7 +371,7 @@ static void test_random_calls(const struct fixture *f, int calls)
                               .send_offset = x >> 42 & 3,
                               .recv_offset = x >> 44 & 3};
         c.blocks = 1 + (int)((x >> 48) % (is_shared(f) ? 12 : 64));
-        c.dependent = (enum peer_dependent)((x >> 58) % PEER_DEPENDENTS);
+        c.separate = (x >> 58) % 4 == 1;
         run_case(f, &c);
     }
 }
@@ -394,13 +393,13 @@ static struct peer_case chain_case(const struct fixture *f, int i)
     size_t before = (size_t)(i / 4) * CHAIN_EACH;
     for (int k = 0; k < i % 4; k++)
         before += counts[k];
-    return (struct peer_case){.kernel = (enum peer_kernel)(f->first + i / 4),
+    return (struct peer_case){.kernel = i / 4,
                               .type = ALNICO_UINT32,
                               .op = ALNICO_SUM,
                               .count = counts[i % 4],
                               .send_offset = before,
                               .recv_offset = before,
-                              .dependent = (enum peer_dependent)(i / 4 % 4),
+                              .separate = i / 4 % 4 == 1,
                               .blocks = is_shared(f) ? 1 + i % 8
                                         : i % 5      ? 0
                                                      : 1 + i % 64};
@@ -462,8 +461,8 @@ static void chain_check(const struct fixture *f)
                 stderr,
                 "seed %llu: graphs and eager calls: round %d, rank %d of %d, element %zu, kernel "
                 "%s: %u, expected %u\n",
-                (unsigned long long)seed, round, rank, f->size, e,
-                kernel_names[f->first + (int)(e / CHAIN_EACH)], seen[e], expected);
+                (unsigned long long)seed, round, rank, f->size, e, f->table[e / CHAIN_EACH].name,
+                seen[e], expected);
             REQUIRE(!"right");
         }
     }
@@ -531,7 +530,7 @@ static void test_stale_flags(struct fixture *f)
     peer_ranks_clear(f->nodes, f->size, 0x40000000);
     for (int r = 0; r < f->size; r++) {
         use(f, r);
-        size_t at = f->first ? SHARED_AT_SLOTS : PEER_AT_LL;
+        size_t at = has_shared_kernels(f) ? (size_t)SHARED_AT_SLOTS : (size_t)PEER_AT_LL;
         REQUIRE_CUDA(
             cudaMemcpy(f->nodes[r].world.scratch[r] + at, slots, SLOTS * 16, cudaMemcpyDefault));
         REQUIRE_CUDA(cudaDeviceSynchronize());
@@ -560,8 +559,8 @@ static void fill_all(const struct fixture *f, const struct peer_case *c)
 
 static void test_late_rank(const struct fixture *f)
 {
-    for (int kernel = f->first; kernel < f->first + f->kernels; kernel++) {
-        struct peer_case c = {.kernel = (enum peer_kernel)kernel,
+    for (int kernel = 0; kernel < f->kernels; kernel++) {
+        struct peer_case c = {.kernel = kernel,
                               .type = ALNICO_FLOAT32,
                               .op = ALNICO_SUM,
                               .count = 1000,
@@ -601,8 +600,8 @@ static void require_left(const struct fixture *f, double limit)
 
 static void test_lost_rank(struct fixture *f)
 {
-    for (int kernel = f->first; kernel < f->first + f->kernels; kernel++) {
-        struct peer_case c = {.kernel = (enum peer_kernel)kernel,
+    for (int kernel = 0; kernel < f->kernels; kernel++) {
+        struct peer_case c = {.kernel = kernel,
                               .type = ALNICO_FLOAT32,
                               .op = ALNICO_SUM,
                               .count = 1000,
@@ -621,7 +620,7 @@ static void test_lost_rank(struct fixture *f)
             int missed = heard ? (int)PEER_TOLD_MISSED(w->heard) : (int)w->rank;
             if (missed != lost)
                 fprintf(stderr, "%s: rank %d: fault %u, of rank %u, heard %x\n",
-                        kernel_names[kernel], r, fault_of(f, r), w->rank, w->heard);
+                        f->table[kernel].name, r, fault_of(f, r), w->rank, w->heard);
             REQUIRE(heard || fault_of(f, r) == PEER_FAULT_TIMEOUT);
             REQUIRE(missed == lost);
             REQUIRE((int)w->kernel == kernel && w->epoch > 0);

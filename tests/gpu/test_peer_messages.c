@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROOM = 4 << 20, MESSAGES = 40, LISTS = 30, POISON = 0x5a, RANKS = PEER_CUDA_RANKS };
+enum { ROOM = 4 << 20, MESSAGES = 40, LISTS = 30, POISON = 0x5a, RANKS = PEER_GPUS };
 
 static const uint64_t timeout_ns = 20000000000u;
 
@@ -32,7 +32,7 @@ static struct fixture {
     char *send[RANKS], *recv[RANKS]; /* on the devices */
     char *host, *expected;
     struct message messages[MESSAGES];
-    struct peer_messages exchange;
+    struct peer_messages plan;
 } fixture;
 
 static uint64_t seed, drawn;
@@ -179,10 +179,12 @@ static void launch(struct fixture *f, int rank, const struct exchange *list, int
     struct peer_grid grid;
     if (count == 0)
         return;
-    REQUIRE(peer_messages_plan(&f->exchange, &grid, &f->nodes[rank].world, list, count,
-                               f->send[rank], f->recv[rank], blocks) == 0);
+    struct peer_arguments *base = &f->plan.group.base;
+    *base = (struct peer_arguments){
+        .world = f->nodes[rank].world, .send = f->send[rank], .recv = f->recv[rank]};
+    REQUIRE(peer_messages_plan(&f->plan, &grid, list, count, blocks) == 0);
     use(f, rank);
-    REQUIRE_CUDA(peer_messages_launch(&f->exchange, &grid, f->nodes[rank].stream));
+    REQUIRE_CUDA(peer_kernel_launch(&f->nodes[rank].functions, base, &grid, f->nodes[rank].stream));
 }
 
 static int add_own(const struct fixture *f, int rank, int m, struct exchange *list)

@@ -1,6 +1,8 @@
 /* Ranks of the peer kernels in one process: memory by cudaMalloc, reached by peer access. */
 #include "tests/gpu/support/peer_ranks.h"
 
+#include "device/cuda/driver.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,7 @@ void peer_require_cuda(int error, const char *text, const char *file, int line)
 int peer_ranks_gpus(void)
 {
     int count = 0, reach;
-    if (cudaGetDeviceCount(&count) != cudaSuccess)
+    if (!cuda_driver() || cudaGetDeviceCount(&count) != cudaSuccess)
         return 0;
     for (int i = 1; i < count; i++)
         if (cudaDeviceCanAccessPeer(&reach, 0, i) != cudaSuccess || !reach)
@@ -53,7 +55,8 @@ void peer_ranks_create(struct peer_node *nodes, int size, int gpus, uint64_t tim
     for (int r = 0; r < size; r++) {
         struct peer_node *node = &nodes[r];
         node_create(node, r, size, r % gpus, timeout_ns);
-        REQUIRE_CUDA(peer_cuda_load(size, &node->world.modern));
+        REQUIRE_CUDA(peer_kernels_load(peer_cuda_kernels, PEER_CUDA_KERNELS, size, &node->functions,
+                                       &node->world.modern));
         REQUIRE_CUDA(cudaHostAlloc((void **)&node->words, sizeof *node->words,
                                    cudaHostAllocMapped | cudaHostAllocPortable));
         REQUIRE_CUDA(cudaHostGetDevicePointer((void **)&node->world.words, node->words, 0));
@@ -72,9 +75,10 @@ void peer_ranks_create_shared(struct peer_node *nodes, int size, int gpus, uint6
     for (int r = 0; r < size; r++) {
         struct peer_node *node = &nodes[r];
         node_create(node, r, size, r % gpus, timeout_ns);
-        REQUIRE_CUDA(peer_cuda_load_shared(size, &node->world.modern));
-        REQUIRE_CUDA(cudaMalloc((void **)&node->world.own, PEER_OWN_BYTES));
-        REQUIRE_CUDA(cudaHostAlloc((void **)&node->part, peer_cuda_part_bytes(size),
+        REQUIRE_CUDA(peer_kernels_load(shared_kernels, SHARED_KERNELS, size, &node->functions,
+                                       &node->world.modern));
+        REQUIRE_CUDA(cudaMalloc((void **)&node->world.own, SHARED_OWN_BYTES));
+        REQUIRE_CUDA(cudaHostAlloc((void **)&node->part, shared_part_bytes(size),
                                    cudaHostAllocMapped | cudaHostAllocPortable));
         node->words = (struct peer_words *)(void *)(node->part + SHARED_AT_WORDS);
     }
@@ -92,10 +96,10 @@ static void node_clear(struct peer_node *node, int rank, int size, uint64_t epoc
 {
     REQUIRE_CUDA(cudaSetDevice(node->device));
     if (node->part) {
-        REQUIRE_CUDA(peer_cuda_clear_own(node->world.own, epoch));
-        memset(node->part, 0, peer_cuda_part_bytes(size));
+        REQUIRE_CUDA(peer_scratch_clear(node->world.own, SHARED_OWN_BYTES, epoch));
+        memset(node->part, 0, shared_part_bytes(size));
     } else {
-        REQUIRE_CUDA(peer_cuda_clear(node->world.scratch[rank], epoch));
+        REQUIRE_CUDA(peer_scratch_clear(node->world.scratch[rank], PEER_SCRATCH_BYTES, epoch));
         memset(node->words, 0, sizeof *node->words);
     }
 }

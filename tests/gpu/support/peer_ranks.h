@@ -4,6 +4,7 @@
 #define ALNICO_TESTS_GPU_SUPPORT_PEER_RANKS_H
 
 #include "comm/backends/peer_cuda/peer_cuda.h"
+#include "comm/backends/shared_cuda/shared_cuda.h"
 
 #include <cuda_runtime_api.h>
 
@@ -11,6 +12,7 @@ struct peer_node {
     int device;
     cudaStream_t stream;
     struct peer_world world;
+    struct peer_functions functions;
     struct peer_words *words; /* as the host sees them */
     char *part;               /* in host memory, of the shared kernels' ranks; otherwise NULL */
 };

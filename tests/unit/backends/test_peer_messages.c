@@ -49,12 +49,12 @@ struct warp {
 
 struct rank_state {
     struct peer_world world;
-    struct peer_messages exchange;
+    struct peer_messages plan;
     struct warp warps[WARPS];
     int count, left, next; /* warps, those that have not ended, the next message of the list */
 };
 
-static struct rank_state ranks[PEER_CUDA_RANKS];
+static struct rank_state ranks[PEER_GPUS];
 static struct message messages[MESSAGES];
 static struct {
     uint64_t sent, received;
@@ -210,7 +210,7 @@ static bool receive_batch(struct rank_state *me, const struct warp *w, const str
 
 static void copy_own(const struct rank_state *me, const struct peer_job *job)
 {
-    const struct peer_message *from = &me->exchange.messages[job->first];
+    const struct peer_message *from = &me->plan.messages[job->first];
     for (int i = 0; i < job->count; i++) {
         assert_int_equal(from[i].bytes, from[i + job->count].bytes);
         if (from[i].bytes)
@@ -223,8 +223,8 @@ static bool step(struct rank_state *me, struct warp *w)
 {
     const struct peer_job *job = w->job;
     while (!w->done && job->kind != PEER_JOB_OWN && w->message < job->count) {
-        const struct peer_message *m = &me->exchange.messages[job->first + w->message];
-        uint32_t strands = peer_message_strands(m->bytes, me->exchange.group.strands);
+        const struct peer_message *m = &me->plan.messages[job->first + w->message];
+        uint32_t strands = peer_message_strands(m->bytes, me->plan.group.strands);
         uint32_t n = batch_of(w, m, strands);
         bool sends = job->kind == PEER_JOB_SEND;
         if (n > 0 && !(sends ? send_batch : receive_batch)(me, w, m, strands, n))
@@ -248,7 +248,7 @@ static bool step(struct rank_state *me, struct warp *w)
 
 static void make_warps(struct rank_state *me)
 {
-    const struct peer_group *group = &me->exchange.group;
+    const struct peer_group *group = &me->plan.group;
     me->count = 0;
     for (int j = 0; j < group->jobs; j++)
         for (uint32_t s = 0; s < group->job[j].warps; s++)
@@ -277,8 +277,8 @@ static void launch(struct rank_state *me, int blocks)
     me->next = end < MESSAGES ? end : MESSAGES;
     if (count == 0)
         return;
-    assert_int_equal(
-        peer_messages_plan(&me->exchange, &grid, &me->world, list, count, NULL, NULL, blocks), 0);
+    me->plan.group.base = (struct peer_arguments){.world = me->world};
+    assert_int_equal(peer_messages_plan(&me->plan, &grid, list, count, blocks), 0);
     assert_in_range(grid.blocks, 1, PEER_GRID_BLOCKS);
     make_warps(me);
 }
@@ -322,7 +322,7 @@ static size_t draw_bytes(void)
 static void test_groups(void **state)
 {
     (void)state;
-    for (int size = 2; size <= PEER_CUDA_RANKS; size++) {
+    for (int size = 2; size <= PEER_GPUS; size++) {
         open_world(size);
         set_counts(size, UINT32_MAX - 3 * PEER_DEPTH); /* they soon wrap around */
         for (int turn = 0; turn < 6; turn++) {
@@ -342,7 +342,8 @@ static void test_groups(void **state)
 static void launch_one(struct rank_state *me, struct exchange x)
 {
     struct peer_grid grid;
-    assert_int_equal(peer_messages_plan(&me->exchange, &grid, &me->world, &x, 1, NULL, NULL, 1), 0);
+    me->plan.group.base = (struct peer_arguments){.world = me->world};
+    assert_int_equal(peer_messages_plan(&me->plan, &grid, &x, 1, 1), 0);
     make_warps(me);
 }
 
@@ -449,23 +450,25 @@ static void test_plans(void **state)
     struct peer_messages *x = malloc(sizeof *x);
     struct peer_grid grid;
     assert_non_null(x);
-    for (int size = 2; size <= PEER_CUDA_RANKS; size++)
+    for (int size = 2; size <= PEER_GPUS; size++)
         for (size_t bytes = 0; bytes <= (size_t)1 << 33; bytes = 3 * bytes + 1)
             for (int times = 1; times < 3; times++) {
                 struct peer_world world = {.rank = (int)draw((uint64_t)size), .size = size};
                 int count = make_mesh(list, size, bytes, times);
-                assert_int_equal(peer_messages_plan(x, &grid, &world, list, count, NULL, NULL, 0),
-                                 0);
+                x->group.base = (struct peer_arguments){.world = world};
+                assert_int_equal(peer_messages_plan(x, &grid, list, count, 0), 0);
                 check_jobs(x, &grid, count);
                 assert_int_equal(x->group.jobs, 2 * size - 1);
             }
     struct peer_world two = {.rank = 0, .size = 2};
     for (int i = 0; i < PEER_MESSAGES_MOST + 1; i++)
         list[i] = (struct exchange){.to = 1, .from = -1, .send = {BUFFER_SEND, (size_t)i, 1}};
-    assert_int_equal(peer_messages_plan(x, &grid, &two, list, PEER_MESSAGES_MOST, NULL, NULL, 0),
-                     0);
-    assert_int_equal(
-        peer_messages_plan(x, &grid, &two, list, PEER_MESSAGES_MOST + 1, NULL, NULL, 0), 1);
+    x->group.base = (struct peer_arguments){.world = two};
+    assert_int_equal(peer_messages_plan(x, &grid, list, PEER_MESSAGES_MOST, 0), 0);
+    assert_int_equal(x->group.base.kernel, PEER_CUDA_MESSAGES_MANY);
+    assert_int_equal(peer_messages_plan(x, &grid, list, PEER_MESSAGES_FEW, 0), 0);
+    assert_int_equal(x->group.base.kernel, PEER_CUDA_MESSAGES_FEW);
+    assert_int_equal(peer_messages_plan(x, &grid, list, PEER_MESSAGES_MOST + 1, 0), 1);
     free(x);
 }
 
@@ -473,9 +476,9 @@ static void test_plans(void **state)
 static void test_places(void **state)
 {
     (void)state;
-    assert_true(peer_sent_at(PEER_CUDA_RANKS - 1, PEER_STRANDS) <= PEER_AT_RECEIVED);
-    assert_true(peer_received_at(PEER_CUDA_RANKS - 1, PEER_STRANDS) <= PEER_AT_RINGS);
-    for (int size = 2; size <= PEER_CUDA_RANKS; size++) {
+    assert_true(peer_sent_at(PEER_GPUS - 1, PEER_STRANDS) <= PEER_AT_RECEIVED);
+    assert_true(peer_received_at(PEER_GPUS - 1, PEER_STRANDS) <= PEER_AT_RINGS);
+    for (int size = 2; size <= PEER_GPUS; size++) {
         uint32_t strands = peer_strands_most(size);
         uint64_t end = PEER_AT_RINGS;
         for (int from = 0; from < size; from++) {

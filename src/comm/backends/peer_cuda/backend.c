@@ -1,13 +1,13 @@
 /*
- * The peer backend on CUDA: a collective is one kernel (peer_cuda.h) that loads from and stores to
- * the other ranks' GPUs, enqueued on the communicator's stream, or for a nonblocking call on one of
- * the library's (operations/stream_operation.c). Nothing waits here; kernels wait for each other, and one that gives
- * up leaves a word that every later call looks at.
+ * The peer backend on CUDA: a collective is one kernel that loads from and stores to the other
+ * ranks' GPUs, enqueued on the communicator's stream, or for a nonblocking call on one of the
+ * library's (operations/stream_operation.c). Nothing waits here. Kernels wait for each other, and
+ * one that gives up leaves a word that every later call looks at.
  */
 #include "comm/backends/backend.h"
-#include "comm/backends/peer_cuda/faults.h"
-#include "comm/backends/peer_cuda/map.h"
 #include "comm/backends/peer_cuda/messages.h"
+#include "comm/gpumem/faults.h"
+#include "comm/gpumem/map.h"
 #include "comm/operations/stream_operation.h"
 
 #include "base/datatype.h"
@@ -22,70 +22,70 @@
 /* What a communicator has for this backend. */
 struct peer_cuda_state {
     struct peer_map map;
-    struct peer_piece own; /* this rank's scratch */
+    struct peer_memory own; /* this rank's scratch */
     struct peer_share scratch;
     struct peer_words *words; /* mapped host memory */
     struct peer_world world;
     struct peer_functions functions;
-    struct peer_messages exchange; /* the newest one's */
-    bool exchanges;                /* it has had some */
-    cudaStream_t signal;           /* where an abort tells the others */
+    struct peer_messages messages; /* of the newest kernel of messages */
+    bool has_sent_messages;
+    cudaStream_t signal; /* where an abort tells the others */
     atomic_bool aborted;
 };
 
 /* ---- What it can do ---- */
 
-static enum peer_kernel allreduce_of(const struct algorithm *algorithm)
+#define KERNEL(NAME) &peer_cuda_kernels[PEER_CUDA_##NAME]
+
+/* Which kernel carries out a collective by an algorithm. A barrier gathers what nobody looks at. Of
+ * messages it is the smaller one: peer_messages_plan chooses. */
+static const struct route {
+    const struct algorithm *algorithm;
+    const struct peer_kernel *kernels[COLLECTIVES];
+} routes[] = {
+    {&algorithm_one_shot_line,
+     {[ALNICO_ALLREDUCE] = KERNEL(ONE_SHOT_LINE),
+      [ALNICO_BARRIER] = KERNEL(ALLGATHER_LINE),
+      [ALNICO_ALLGATHER] = KERNEL(ALLGATHER_LINE),
+      [ALNICO_ALLTOALL] = KERNEL(ALLTOALL_LINE),
+      [ALNICO_BROADCAST] = KERNEL(BROADCAST_LINE),
+      [ALNICO_REDUCE_SCATTER] = KERNEL(REDUCE_SCATTER_LINE)}},
+    {&algorithm_one_shot, {[ALNICO_ALLREDUCE] = KERNEL(ONE_SHOT)}},
+    {&algorithm_two_shot_line, {[ALNICO_ALLREDUCE] = KERNEL(TWO_SHOT_LINE)}},
+    {&algorithm_two_shot_direct, {[ALNICO_ALLREDUCE] = KERNEL(TWO_SHOT_DIRECT)}},
+    {&algorithm_two_shot_staged, {[ALNICO_ALLREDUCE] = KERNEL(TWO_SHOT_STAGED)}},
+    {&algorithm_peer_recursive_doubling, {[ALNICO_ALLREDUCE] = KERNEL(RECURSIVE_DOUBLING)}},
+    {&algorithm_one_shot_direct,
+     {[ALNICO_ALLGATHER] = KERNEL(ALLGATHER_DIRECT),
+      [ALNICO_ALLTOALL] = KERNEL(ALLTOALL_DIRECT),
+      [ALNICO_REDUCE_SCATTER] = KERNEL(REDUCE_SCATTER_DIRECT)}},
+    {&algorithm_exchange, {[ALNICO_SENDRECV] = KERNEL(MESSAGES_FEW)}},
+};
+
+static const struct route *route_of(const struct algorithm *algorithm)
 {
-    return algorithm == &algorithm_one_shot          ? PEER_ONE_SHOT
-           : algorithm == &algorithm_one_shot_line   ? PEER_ONE_SHOT_LINE
-           : algorithm == &algorithm_two_shot_line   ? PEER_TWO_SHOT_LINE
-           : algorithm == &algorithm_two_shot_direct ? PEER_TWO_SHOT_DIRECT
-           : algorithm == &algorithm_two_shot_staged ? PEER_TWO_SHOT_STAGED
-                                                     : PEER_RECURSIVE_DOUBLING;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
+        if (routes[i].algorithm == algorithm)
+            return &routes[i];
+    return NULL;
 }
 
-/* A barrier gathers what nobody looks at. */
-static enum peer_kernel kernel_of(alnico_collective_t collective, const struct algorithm *algorithm)
+/* Of one call, or where that is NULL, of any by the algorithm; NULL: none. */
+static const struct peer_kernel *kernel_for(const struct call *call,
+                                            const struct algorithm *algorithm)
 {
-    bool is_direct = algorithm == &algorithm_one_shot_direct;
-    switch (collective) {
-    case ALNICO_BARRIER:
-        return PEER_ALLGATHER_LINE;
-    case ALNICO_ALLGATHER:
-        return is_direct ? PEER_ALLGATHER_DIRECT : PEER_ALLGATHER_LINE;
-    case ALNICO_ALLTOALL:
-        return is_direct ? PEER_ALLTOALL_DIRECT : PEER_ALLTOALL_LINE;
-    case ALNICO_BROADCAST:
-        return PEER_BROADCAST_LINE;
-    case ALNICO_REDUCE_SCATTER:
-        return is_direct ? PEER_REDUCE_SCATTER_DIRECT : PEER_REDUCE_SCATTER_LINE;
-    case ALNICO_SENDRECV:
-        return PEER_MESSAGES;
-    default:
-        return allreduce_of(algorithm);
-    }
+    const struct route *route = route_of(algorithm);
+    const struct peer_kernel *found = NULL;
+    if (route && call)
+        return route->kernels[call->collective];
+    for (int c = 0; route && !found && c < COLLECTIVES; c++)
+        found = route->kernels[c];
+    return found;
 }
 
-static bool has_kernel(alnico_collective_t collective)
+static bool uses_lines(const struct peer_kernel *kernel)
 {
-    return collective == ALNICO_ALLREDUCE ||
-           kernel_of(collective, &algorithm_one_shot_line) >= PEER_ALLREDUCES;
-}
-
-/* `call` NULL: any call by the algorithm. */
-static enum peer_kernel kernel_for(const struct call *call, const struct algorithm *algorithm)
-{
-    if (algorithm == &algorithm_exchange)
-        return PEER_MESSAGES;
-    if (!call && algorithm == &algorithm_one_shot_direct)
-        return PEER_ALLGATHER_DIRECT;
-    return kernel_of(call ? call->collective : ALNICO_ALLREDUCE, algorithm);
-}
-
-static bool uses_lines(enum peer_kernel kernel)
-{
-    return kernel != PEER_ONE_SHOT && !peer_cuda_is_direct(kernel);
+    return kernel != KERNEL(ONE_SHOT) && !kernel->direct;
 }
 
 /* Where all ranks have this side of their call, if it is registered; otherwise NULL. */
@@ -114,41 +114,38 @@ static bool fits_direct(alnico_comm_t comm, const struct call *call)
 static bool peer_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
-    enum peer_kernel kernel = kernel_for(call, algorithm);
-    if (!comm->peer_cuda || (uses_lines(kernel) && !comm->peer_cuda->map.ordered))
+    const struct peer_kernel *kernel = kernel_for(call, algorithm);
+    if (!comm->peer_cuda || !kernel || (uses_lines(kernel) && !comm->peer_cuda->map.ordered))
         return false;
-    if (!call || !has_kernel(call->collective))
-        return !call;
-    if (kernel == PEER_MESSAGES)
+    if (!call)
+        return true;
+    if (call->collective == ALNICO_SENDRECV)
         return call_own_messages_meet(call, comm->rank);
-    size_t bytes = call->count * datatype_bytes(call->type);
-    if (peer_cuda_is_direct(kernel) && !fits_direct(comm, call))
-        return false;
-    return peer_cuda_fits(kernel, comm->size, bytes);
+    return (!kernel->direct || fits_direct(comm, call)) &&
+           peer_kernel_fits(kernel, comm->size, call->count * datatype_bytes(call->type));
 }
 
 /* ---- Calls ---- */
 
 /* Of the rank's own blocks only the place in everybody's buffer counts. */
 static void find_blocks(const struct alnico_comm *comm, const struct call *call,
-                        enum peer_kernel kernel, struct peer_arguments *out)
+                        struct peer_arguments *out)
 {
-    size_t block = call->count * datatype_bytes(call->type), own = (size_t)comm->rank * block;
+    size_t own = (size_t)comm->rank * out->bytes;
     for (int i = 0; i < comm->size; i++) {
-        if (kernel == PEER_REDUCE_SCATTER_DIRECT) {
+        if (call->collective == ALNICO_REDUCE_SCATTER) {
             out->sends[i] += own;
             out->recvs[i] = call->recv;
         } else {
             out->sends[i] = call->send;
             out->recvs[i] += own;
         }
-        if (kernel == PEER_ALLTOALL_DIRECT)
-            out->sends[i] += (size_t)i * block;
+        if (call->collective == ALNICO_ALLTOALL)
+            out->sends[i] += (size_t)i * out->bytes;
     }
 }
 
-static void find_buffers(alnico_comm_t comm, const struct call *call, enum peer_kernel kernel,
-                         struct peer_arguments *out)
+static void find_buffers(alnico_comm_t comm, const struct call *call, struct peer_arguments *out)
 {
     struct side reads = call_reads(call, comm->rank, comm->size),
                 writes = call_writes(call, comm->rank, comm->size);
@@ -156,11 +153,11 @@ static void find_buffers(alnico_comm_t comm, const struct call *call, enum peer_
     const struct peer_share *send = share_of(comm, &reads, call->send, call->type, &from);
     const struct peer_share *recv = share_of(comm, &writes, call->recv, call->type, &to);
     for (int i = 0; i < comm->size; i++) {
-        out->sends[i] = send->pieces[i].at + from;
-        out->recvs[i] = recv->pieces[i].at + to;
+        out->sends[i] = send->memory[i].at + from;
+        out->recvs[i] = recv->memory[i].at + to;
     }
-    if (kernel != PEER_TWO_SHOT_DIRECT)
-        find_blocks(comm, call, kernel, out);
+    if (call->collective != ALNICO_ALLREDUCE)
+        find_blocks(comm, call, out);
 }
 
 /* Every rank's word of a barrier, in place, in its own scratch. */
@@ -177,36 +174,40 @@ static struct call barrier_call(const struct alnico_comm *comm)
 static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
                               const struct choice *choice, void *stream)
 {
-    enum peer_kernel kernel = kernel_of(call->collective, choice->algorithm);
-    struct peer_arguments arguments;
-    struct peer_grid grid;
+    const struct peer_cuda_state *state = comm->peer_cuda;
+    const struct peer_kernel *kernel = kernel_for(call, choice->algorithm);
+    struct peer_arguments a;
     if (call->count == 0)
         return ALNICO_SUCCESS;
-    peer_cuda_grid(kernel, comm->size, call->count * datatype_bytes(call->type), choice->blocks,
-                   &grid);
-    if (peer_cuda_is_direct(kernel))
-        find_buffers(comm, call, kernel, &arguments);
-    peer_cuda_arguments(&arguments, &comm->peer_cuda->world, kernel, call->send, call->recv,
-                        call->count, (int)call->type, (int)call->op, &grid);
-    arguments.root = call->root;
-    int result = peer_cuda_launch_by(&comm->peer_cuda->functions, &arguments, &grid, stream);
-    return cuda_driver_status((CUresult)result, "cuLaunchKernelEx");
+    a.world = state->world;
+    a.send = call->send;
+    a.recv = call->recv;
+    a.bytes = call->count * datatype_bytes(call->type);
+    a.type = (int32_t)call->type;
+    a.op = (int32_t)call->op;
+    a.kernel = (int32_t)(kernel - peer_cuda_kernels);
+    a.root = call->root;
+    if (kernel->direct)
+        find_buffers(comm, call, &a);
+    return peer_call_launch(&state->functions, kernel, &a, choice->blocks, stream);
 }
 
-static alnico_status_t exchange(alnico_comm_t comm, const struct call *call,
-                                const struct choice *choice, void *stream)
+static alnico_status_t launch_messages(alnico_comm_t comm, const struct call *call,
+                                       const struct choice *choice, void *stream)
 {
     struct peer_cuda_state *state = comm->peer_cuda;
+    struct peer_messages *messages = &state->messages;
     struct peer_grid grid;
     if (call->messages_count == 0)
         return ALNICO_SUCCESS;
-    if (peer_messages_plan(&state->exchange, &grid, &state->world, call->messages,
-                           call->messages_count, call->send, call->recv, choice->blocks))
+    messages->group.base =
+        (struct peer_arguments){.world = state->world, .send = call->send, .recv = call->recv};
+    if (peer_messages_plan(messages, &grid, call->messages, call->messages_count, choice->blocks))
         return error_set(ALNICO_ERROR_UNSUPPORTED,
                          "a group of %d messages between GPUs; %d are the most in one kernel",
                          call->messages_count, PEER_MESSAGES_MOST);
-    int result = peer_messages_launch_by(&state->functions, &state->exchange, &grid, stream);
-    state->exchanges = true;
+    int result = peer_kernel_launch(&state->functions, &messages->group.base, &grid, stream);
+    state->has_sent_messages = true;
     return cuda_driver_status((CUresult)result, "cuLaunchKernelEx");
 }
 
@@ -215,7 +216,7 @@ static alnico_status_t carry_out(alnico_comm_t comm, const struct call *call,
 {
     struct call barrier = barrier_call(comm);
     if (call->collective == ALNICO_SENDRECV)
-        return exchange(comm, call, choice, stream);
+        return launch_messages(comm, call, choice, stream);
     return launch(comm, call->collective == ALNICO_BARRIER ? &barrier : call, choice, stream);
 }
 
@@ -238,7 +239,8 @@ static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
 static alnico_status_t peer_health(alnico_comm_t comm)
 {
     const struct peer_cuda_state *state = comm->peer_cuda;
-    return state ? peer_faults_look(comm, state->words) : ALNICO_SUCCESS;
+    return state ? peer_faults_look(comm, state->words, peer_cuda_kernels, PEER_CUDA_KERNELS)
+                 : ALNICO_SUCCESS;
 }
 
 /* Who sent a message that was not as long as its receive need not have waited for anything
@@ -247,7 +249,7 @@ static void peer_listen(alnico_comm_t comm)
 {
     struct peer_cuda_state *state = comm->peer_cuda;
     uint32_t told = 0;
-    if (!state || !state->exchanges || state->words->fault != PEER_FAULT_NONE)
+    if (!state || !state->has_sent_messages || state->words->fault != PEER_FAULT_NONE)
         return;
     if (cudaMemcpyAsync(&told, state->own.at + PEER_AT_TOLD, sizeof told, cudaMemcpyDeviceToHost,
                         state->signal) != cudaSuccess ||
@@ -257,7 +259,7 @@ static void peer_listen(alnico_comm_t comm)
         return;
     state->words->rank = (uint32_t)PEER_TOLD_BY(told);
     state->words->heard = told;
-    state->words->kernel = PEER_MESSAGES;
+    state->words->kernel = PEER_CUDA_MESSAGES_FEW;
     atomic_thread_fence(memory_order_release);
     *(volatile uint32_t *)&state->words->fault = PEER_FAULT_TOLD;
 }
@@ -352,15 +354,15 @@ static alnico_status_t make_own(alnico_comm_t comm, struct peer_cuda_state *stat
         (struct peer_world){.rank = comm->rank,
                             .size = comm->size,
                             .timeout_ns = timeout < 1e9 ? (uint64_t)(timeout * 1e9) : UINT64_MAX};
-    TRY(cuda_status((cudaError_t)peer_cuda_load(comm->size, &state->world.modern),
+    TRY(cuda_status((cudaError_t)peer_kernels_load(peer_cuda_kernels, PEER_CUDA_KERNELS, comm->size,
+                                                   &state->functions, &state->world.modern),
                     "loading the peer kernels"));
-    TRY(cuda_status((cudaError_t)peer_cuda_functions(comm->size, &state->functions),
-                    "finding the peer kernels"));
     TRY(cuda_status(cudaStreamCreateWithFlags(&state->signal, cudaStreamNonBlocking),
                     "cudaStreamCreateWithFlags"));
     TRY(make_words(comm, state));
     TRY(peer_map_alloc(&state->map, PEER_SCRATCH_BYTES, &state->own));
-    return cuda_status((cudaError_t)peer_cuda_clear(state->own.at, 1), "clearing the scratch");
+    return cuda_status((cudaError_t)peer_scratch_clear(state->own.at, PEER_SCRATCH_BYTES, 1),
+                       "clearing the scratch");
 }
 
 enum { SIGNAL_WAIT_NS = 1000000000 };
@@ -407,7 +409,7 @@ static alnico_status_t make_all(alnico_comm_t comm, struct peer_cuda_state *stat
     TRY(peer_map_agree(comm, who, make_own(comm, state)));
     TRY(peer_map_share(&state->map, who, state->own.at, PEER_SCRATCH_BYTES, &state->scratch));
     for (int i = 0; i < comm->size; i++)
-        state->world.scratch[i] = state->scratch.pieces[i].at;
+        state->world.scratch[i] = state->scratch.memory[i].at;
     state->world.own = state->own.at;
     return peer_map_agree(comm, who, rehearse(state));
 }

@@ -8,7 +8,7 @@
  * needs a line of every rank: in a broadcast those that have nothing to send push an empty one, so
  * that no rank is two epochs ahead here either.
  */
-#include "comm/backends/peer_cuda/lines.cuh"
+#include "comm/backends/peer_cuda/scratch.cuh"
 
 enum manner { ALLGATHER, ALLTOALL, BROADCAST };
 
@@ -161,27 +161,37 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     epoch_end(a, e);
 }
 
-/* ---- By kernel, kind and ranks ---- */
+/* ---- By kind and ranks ---- */
 
 template <int MANNER> static const void *mover_of(int size)
 {
     return size <= 4 ? (const void *)move_blocks<MANNER, 4> : (const void *)move_blocks<MANNER, 8>;
 }
 
-template <int KIND> static const void *reducer_of(int size)
+template <int KIND> struct reducers {
+    static const void *of(int size)
+    {
+        return size <= 4 ? (const void *)reduce_scatter<KIND, 4>
+                         : (const void *)reduce_scatter<KIND, 8>;
+    }
+};
+
+const void *peer_allgather_line_function(int, int size)
 {
-    return size <= 4 ? (const void *)reduce_scatter<KIND, 4>
-                     : (const void *)reduce_scatter<KIND, 8>;
+    return mover_of<ALLGATHER>(size);
 }
 
-extern "C" const void *peer_blocks_function(int kernel, int kind, int size)
+const void *peer_alltoall_line_function(int, int size)
 {
-    if (kernel != PEER_REDUCE_SCATTER_LINE)
-        return kernel == PEER_ALLGATHER_LINE  ? mover_of<ALLGATHER>(size)
-               : kernel == PEER_ALLTOALL_LINE ? mover_of<ALLTOALL>(size)
-                                              : mover_of<BROADCAST>(size);
-    return kind == PEER_KIND_FLOAT32    ? reducer_of<PEER_KIND_FLOAT32>(size)
-           : kind == PEER_KIND_FLOAT16  ? reducer_of<PEER_KIND_FLOAT16>(size)
-           : kind == PEER_KIND_BFLOAT16 ? reducer_of<PEER_KIND_BFLOAT16>(size)
-                                        : reducer_of<PEER_KIND_ANY>(size);
+    return mover_of<ALLTOALL>(size);
+}
+
+const void *peer_broadcast_line_function(int, int size)
+{
+    return mover_of<BROADCAST>(size);
+}
+
+const void *peer_reduce_scatter_line_function(int kind, int size)
+{
+    return function_by_kind<reducers>(kind, size);
 }

@@ -9,7 +9,7 @@
  * complete and no longer read when the kernel ends. Blocks b of all ranks take part in one barrier;
  * all must be resident.
  */
-#include "comm/backends/peer_cuda/device.cuh"
+#include "comm/backends/peer_cuda/scratch.cuh"
 
 static __device__ __forceinline__ uint4 load_vector(const char *at)
 {
@@ -37,7 +37,7 @@ static __device__ __forceinline__ bool meet(const peer_arguments &a, const epoch
     if (threadIdx.x < 32) {
         int r = (int)threadIdx.x;
         bool other = r < a.world.size && r != a.world.rank;
-        u64 at = flags + (u64)blockIdx.x * PEER_CUDA_RANKS * 8;
+        u64 at = flags + (u64)blockIdx.x * PEER_GPUS * 8;
         if (other) {
             if (release)
                 __threadfence_system();
@@ -227,7 +227,7 @@ static __global__ void __launch_bounds__(512, 2) move(const __grid_constant__ pe
     epoch_end(a, e);
 }
 
-/* ---- By kernel, kind and ranks ---- */
+/* ---- By kind and ranks ---- */
 
 /* How much a thread loads at once, measured on 4 GPUs: more is slower, and bulk copies through
  * shared memory were no faster: the links are full. */
@@ -239,17 +239,31 @@ template <int KIND, int RESULT> static const void *of_size(int size)
                        : (const void *)direct<KIND, 8, RESULT, 1>;
 }
 
-template <int RESULT> static const void *of_kind(int kind, int size)
+template <int KIND> struct allreducers {
+    static const void *of(int size)
+    {
+        return of_size<KIND, EVERYBODYS>(size);
+    }
+};
+
+template <int KIND> struct reduce_scatterers {
+    static const void *of(int size)
+    {
+        return of_size<KIND, MINE>(size);
+    }
+};
+
+const void *peer_two_shot_direct_function(int kind, int size)
 {
-    return kind == PEER_KIND_FLOAT32    ? of_size<PEER_KIND_FLOAT32, RESULT>(size)
-           : kind == PEER_KIND_FLOAT16  ? of_size<PEER_KIND_FLOAT16, RESULT>(size)
-           : kind == PEER_KIND_BFLOAT16 ? of_size<PEER_KIND_BFLOAT16, RESULT>(size)
-                                        : of_size<PEER_KIND_ANY, RESULT>(size);
+    return function_by_kind<allreducers>(kind, size);
 }
 
-extern "C" const void *peer_direct_function(int kernel, int kind, int size)
+const void *peer_reduce_scatter_direct_function(int kind, int size)
 {
-    return kernel == PEER_TWO_SHOT_DIRECT         ? of_kind<EVERYBODYS>(kind, size)
-           : kernel == PEER_REDUCE_SCATTER_DIRECT ? of_kind<MINE>(kind, size)
-                                                  : (const void *)move;
+    return function_by_kind<reduce_scatterers>(kind, size);
+}
+
+const void *peer_move_direct_function(int, int)
+{
+    return (const void *)move;
 }

@@ -8,7 +8,7 @@
  * own, which one rank writes. A step's result has the type of the vector. The lower rank's part is
  * the left operand, on both sides.
  */
-#include "comm/backends/peer_cuda/lines.cuh"
+#include "comm/backends/peer_cuda/scratch.cuh"
 
 /* Both words; y of the last lane is nonsense. */
 template <int KIND>
@@ -135,10 +135,14 @@ static __global__ void __launch_bounds__(512, 2) doubling(const __grid_constant_
     epoch_end(a, e);
 }
 
-extern "C" const void *peer_doubling_function(int kind)
+template <int KIND> struct kernels {
+    static const void *of(int)
+    {
+        return (const void *)doubling<KIND>;
+    }
+};
+
+const void *peer_doubling_function(int kind, int size)
 {
-    return kind == PEER_KIND_FLOAT32    ? (const void *)doubling<PEER_KIND_FLOAT32>
-           : kind == PEER_KIND_FLOAT16  ? (const void *)doubling<PEER_KIND_FLOAT16>
-           : kind == PEER_KIND_BFLOAT16 ? (const void *)doubling<PEER_KIND_BFLOAT16>
-                                        : (const void *)doubling<PEER_KIND_ANY>;
+    return function_by_kind<kernels>(kind, size);
 }

@@ -107,22 +107,24 @@ static uint32_t strands_for(int size, int blocks)
 }
 
 int peer_messages_plan(struct peer_messages *out, struct peer_grid *grid,
-                       const struct peer_world *world, const struct exchange *messages, int count,
-                       const char *send, char *recv, int blocks)
+                       const struct exchange *messages, int count, int blocks)
 {
+    struct peer_arguments *base = &out->group.base;
+    char *send = (char *)base->send, *recv = base->recv;
+    int rank = base->world.rank;
     if (count > PEER_MESSAGES_MOST)
         return 1;
-    out->group.base = (struct peer_arguments){.world = *world, .kernel = PEER_MESSAGES};
-    out->group.strands = strands_for(world->size, blocks);
+    out->group.strands = strands_for(base->world.size, blocks);
     out->group.jobs = 0;
     out->messages_count = 0;
-    add_jobs(out, messages, count, PEER_JOB_SEND, (char *)send);
+    add_jobs(out, messages, count, PEER_JOB_SEND, send);
     add_jobs(out, messages, count, PEER_JOB_RECEIVE, recv);
     int first = out->messages_count;
-    int own = add_messages(out, messages, count, PEER_JOB_SEND, world->rank, (char *)send);
-    add_messages(out, messages, count, PEER_JOB_RECEIVE, world->rank, recv);
-    add_job(out, PEER_JOB_OWN, world->rank, first, own);
+    int own = add_messages(out, messages, count, PEER_JOB_SEND, rank, send);
+    add_messages(out, messages, count, PEER_JOB_RECEIVE, rank, recv);
+    add_job(out, PEER_JOB_OWN, rank, first, own);
     divide_grid(&out->group, grid);
-    out->group.base.dependent = (int32_t)grid->dependent;
+    base->kernel =
+        out->messages_count > PEER_MESSAGES_FEW ? PEER_CUDA_MESSAGES_MANY : PEER_CUDA_MESSAGES_FEW;
     return 0;
 }

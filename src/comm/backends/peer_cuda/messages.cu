@@ -6,8 +6,8 @@
  * the same strand on the other rank only: for units to arrive, or for room in the ring. All blocks
  * must be resident.
  */
-#include "comm/backends/peer_cuda/lines.cuh"
 #include "comm/backends/peer_cuda/messages.h"
+#include "comm/backends/peer_cuda/scratch.cuh"
 
 #include <stddef.h>
 
@@ -305,7 +305,7 @@ static __device__ __forceinline__ void finish(const peer_arguments &a, const epo
 
 template <int MESSAGES>
 static __global__ void __launch_bounds__(PEER_BLOCK_WARPS * 32)
-    exchange(const __grid_constant__ arguments<MESSAGES> x)
+    carry_messages(const __grid_constant__ arguments<MESSAGES> x)
 {
     const peer_arguments &a = x.group.base;
     const peer_job &job = find_job(x.group);
@@ -330,8 +330,12 @@ static __global__ void __launch_bounds__(PEER_BLOCK_WARPS * 32)
     finish(a, e, told);
 }
 
-extern "C" const void *peer_messages_function(int many)
+const void *peer_messages_few_function(int, int)
 {
-    return many ? (const void *)exchange<PEER_MESSAGES_MOST>
-                : (const void *)exchange<PEER_MESSAGES_FEW>;
+    return (const void *)carry_messages<PEER_MESSAGES_FEW>;
+}
+
+const void *peer_messages_many_function(int, int)
+{
+    return (const void *)carry_messages<PEER_MESSAGES_MOST>;
 }

@@ -47,7 +47,7 @@ enum {
     PEER_BLOCK_STRANDS = 8, /* a row's `blocks` are so many strands of each channel */
     PEER_MESSAGES_FEW = 16, /* that the smaller of two kernels takes */
     PEER_MESSAGES_MOST = 1024,
-    PEER_JOBS = 2 * (PEER_CUDA_RANKS - 1) + 1
+    PEER_JOBS = 2 * (PEER_GPUS - 1) + 1
 };
 
 /* Units sent, by the sender; and received, which the receiver writes here. They wrap around. */
@@ -72,7 +72,7 @@ struct peer_job {
 
 /* What a kernel of messages gets. */
 struct peer_group {
-    struct peer_arguments base; /* world, kernel and dependent */
+    struct peer_arguments base; /* world, kernel, and what all messages lie behind */
     uint32_t strands;           /* of each channel */
     int32_t jobs;
     struct peer_job job[PEER_JOBS];
@@ -163,19 +163,11 @@ PEER_SHARED uint64_t peer_received_at(int from, uint32_t strand)
 
 /* ---- The plan of a kernel ---- */
 
-/* Plans the messages of a call of this rank, at least one, which are so many bytes behind `send`
- * and `recv`; those to itself have as many receives. `blocks`: the row's, 0: by itself; the strands
- * follow from it, so both sides have the same. Pure. Returns 0, or 1 if there are more messages
- * than a kernel takes. */
+/* Plans the messages of a call of this rank, at least one, for out->group.base, of which world, send
+ * and recv are set: they lie so many bytes behind these two. Messages to the rank itself have as
+ * many receives. `blocks` is the tuning row's, 0: by itself; the strands follow from it, so both
+ * sides have the same. Pure. Returns 0, or 1 if there are more messages than a kernel takes. */
 int peer_messages_plan(struct peer_messages *out, struct peer_grid *grid,
-                       const struct peer_world *world, const struct exchange *messages, int count,
-                       const char *send, char *recv, int blocks);
-
-/* As peer_cuda_launch and peer_cuda_launch_by. */
-int peer_messages_launch(const struct peer_messages *exchange, const struct peer_grid *grid,
-                         void *stream);
-int peer_messages_launch_by(const struct peer_functions *functions,
-                            const struct peer_messages *exchange, const struct peer_grid *grid,
-                            void *stream);
+                       const struct exchange *messages, int count, int blocks);
 
 #endif

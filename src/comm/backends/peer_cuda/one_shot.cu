@@ -7,7 +7,7 @@
  * every peer; blocks wait for the block of the same number of the peers only, and all blocks must
  * be resident.
  */
-#include "comm/backends/peer_cuda/lines.cuh"
+#include "comm/backends/peer_cuda/scratch.cuh"
 
 /* ---- Slots: {data, flag, data, flag}, one a thread ---- */
 
@@ -119,28 +119,27 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
 
 /* ---- By kind and ranks ---- */
 
-template <int KIND> static const void *slots_of(int size)
+template <int KIND> struct slots {
+    static const void *of(int size)
+    {
+        return size <= 4 ? (const void *)one_shot<KIND, 4> : (const void *)one_shot<KIND, 8>;
+    }
+};
+
+template <int KIND> struct lines {
+    static const void *of(int size)
+    {
+        return size <= 4 ? (const void *)one_shot_line<KIND, 4>
+                         : (const void *)one_shot_line<KIND, 8>;
+    }
+};
+
+const void *peer_one_shot_function(int kind, int size)
 {
-    return size <= 4 ? (const void *)one_shot<KIND, 4> : (const void *)one_shot<KIND, 8>;
+    return function_by_kind<slots>(kind, size);
 }
 
-template <int KIND> static const void *lines_of(int size)
+const void *peer_one_shot_line_function(int kind, int size)
 {
-    return size <= 4 ? (const void *)one_shot_line<KIND, 4> : (const void *)one_shot_line<KIND, 8>;
-}
-
-extern "C" const void *peer_one_shot_function(int kind, int size)
-{
-    return kind == PEER_KIND_FLOAT32    ? slots_of<PEER_KIND_FLOAT32>(size)
-           : kind == PEER_KIND_FLOAT16  ? slots_of<PEER_KIND_FLOAT16>(size)
-           : kind == PEER_KIND_BFLOAT16 ? slots_of<PEER_KIND_BFLOAT16>(size)
-                                        : slots_of<PEER_KIND_ANY>(size);
-}
-
-extern "C" const void *peer_one_shot_line_function(int kind, int size)
-{
-    return kind == PEER_KIND_FLOAT32    ? lines_of<PEER_KIND_FLOAT32>(size)
-           : kind == PEER_KIND_FLOAT16  ? lines_of<PEER_KIND_FLOAT16>(size)
-           : kind == PEER_KIND_BFLOAT16 ? lines_of<PEER_KIND_BFLOAT16>(size)
-                                        : lines_of<PEER_KIND_ANY>(size);
+    return function_by_kind<lines>(kind, size);
 }

@@ -9,7 +9,7 @@
  * result of i - depth, so it has read our push of it. A peer's push(i) came after its own gather(i
  * - depth), so after reduce(i) we may write our result's place at all.
  */
-#include "comm/backends/peer_cuda/lines.cuh"
+#include "comm/backends/peer_cuda/scratch.cuh"
 
 struct walk {
     u64 lines, slice; /* of the vector, and of each rank's part */
@@ -137,15 +137,14 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     epoch_end(a, e);
 }
 
-template <int KIND> static const void *of_size(int size)
-{
-    return size <= 4 ? (const void *)two_shot<KIND, 4> : (const void *)two_shot<KIND, 8>;
-}
+template <int KIND> struct kernels {
+    static const void *of(int size)
+    {
+        return size <= 4 ? (const void *)two_shot<KIND, 4> : (const void *)two_shot<KIND, 8>;
+    }
+};
 
-extern "C" const void *peer_two_shot_function(int kind, int size)
+const void *peer_two_shot_function(int kind, int size)
 {
-    return kind == PEER_KIND_FLOAT32    ? of_size<PEER_KIND_FLOAT32>(size)
-           : kind == PEER_KIND_FLOAT16  ? of_size<PEER_KIND_FLOAT16>(size)
-           : kind == PEER_KIND_BFLOAT16 ? of_size<PEER_KIND_BFLOAT16>(size)
-                                        : of_size<PEER_KIND_ANY>(size);
+    return function_by_kind<kernels>(kind, size);
 }

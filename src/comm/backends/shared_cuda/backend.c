@@ -8,8 +8,9 @@
  * epochs itself.
  */
 #include "comm/backends/backend.h"
-#include "comm/backends/peer_cuda/faults.h"
-#include "comm/backends/peer_cuda/map.h"
+#include "comm/backends/shared_cuda/shared_cuda.h"
+#include "comm/gpumem/faults.h"
+#include "comm/gpumem/map.h"
 #include "comm/hostmem/segment.h"
 #include "comm/operations/stream_operation.h"
 
@@ -30,11 +31,12 @@ struct shared_state {
     bool pinned;
     char *own; /* in the GPU's memory */
     struct peer_world world;
+    struct peer_functions functions;
 };
 
 static char *part_of(const struct shared_state *state, int rank)
 {
-    return (char *)state->segment.base + (size_t)rank * peer_cuda_part_bytes(state->segment.size);
+    return (char *)state->segment.base + (size_t)rank * shared_part_bytes(state->segment.size);
 }
 
 static struct peer_words *words_of(const struct shared_state *state)
@@ -142,12 +144,14 @@ static alnico_status_t make_own(alnico_comm_t comm, struct shared_state *state)
         (struct peer_world){.rank = comm->rank,
                             .size = comm->size,
                             .timeout_ns = timeout < 1e9 ? (uint64_t)(timeout * 1e9) : UINT64_MAX};
-    memset(part_of(state, comm->rank), 0, peer_cuda_part_bytes(comm->size));
-    TRY(cuda_status((cudaError_t)peer_cuda_load_shared(comm->size, &state->world.modern),
+    memset(part_of(state, comm->rank), 0, shared_part_bytes(comm->size));
+    TRY(cuda_status((cudaError_t)peer_kernels_load(shared_kernels, SHARED_KERNELS, comm->size,
+                                                   &state->functions, &state->world.modern),
                     "loading the shared kernels"));
-    TRY(comm->device->alloc(PEER_OWN_BYTES, (void **)&state->own));
+    TRY(comm->device->alloc(SHARED_OWN_BYTES, (void **)&state->own));
     state->world.own = state->own;
-    return cuda_status((cudaError_t)peer_cuda_clear_own(state->own, 1), "clearing epochs");
+    return cuda_status((cudaError_t)peer_scratch_clear(state->own, SHARED_OWN_BYTES, 1),
+                       "clearing epochs");
 }
 
 static alnico_status_t map_parts(struct shared_state *state)
@@ -179,7 +183,7 @@ static alnico_status_t make_all(alnico_comm_t comm, struct shared_state *state, 
 {
     struct exchange_context context = {comm, who};
     TRY(segment_create(exchange, &context, comm->rank, comm->size,
-                       (size_t)comm->size * peer_cuda_part_bytes(comm->size),
+                       (size_t)comm->size * shared_part_bytes(comm->size),
                        comm->family->settings.timeout, &state->segment));
     TRY(peer_map_agree(comm, who, make_own(comm, state)));
     return peer_map_agree(comm, who, map_parts(state));
@@ -189,7 +193,7 @@ static alnico_status_t make_all(alnico_comm_t comm, struct shared_state *state, 
  * creation. */
 static alnico_status_t shared_attach(alnico_comm_t comm, const char *who)
 {
-    if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_CUDA_RANKS)
+    if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_GPUS)
         return ALNICO_SUCCESS;
     struct shared_state *state = calloc(1, sizeof *state);
     if (!state)
@@ -216,9 +220,10 @@ static void shared_detach(alnico_comm_t comm)
 
 /* ---- Calls ---- */
 
-static enum peer_kernel kernel_of(const struct algorithm *algorithm)
+static const struct peer_kernel *kernel_of(const struct algorithm *algorithm)
 {
-    return algorithm == &algorithm_shared_one_shot ? SHARED_ONE_SHOT : SHARED_TWO_SHOT;
+    return &shared_kernels[algorithm == &algorithm_shared_one_shot ? SHARED_ONE_SHOT
+                                                                   : SHARED_TWO_SHOT];
 }
 
 static bool shared_supports(alnico_comm_t comm, const struct call *call,
@@ -227,24 +232,27 @@ static bool shared_supports(alnico_comm_t comm, const struct call *call,
     if (!comm->shared || !call)
         return comm->shared != NULL;
     return call->collective == ALNICO_ALLREDUCE &&
-           peer_cuda_fits(kernel_of(algorithm), comm->size,
-                          call->count * datatype_bytes(call->type));
+           peer_kernel_fits(kernel_of(algorithm), comm->size,
+                            call->count * datatype_bytes(call->type));
 }
 
 static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
                               const struct choice *choice, void *stream)
 {
-    enum peer_kernel kernel = kernel_of(choice->algorithm);
-    struct peer_arguments arguments;
-    struct peer_grid grid;
+    const struct shared_state *state = comm->shared;
+    const struct peer_kernel *kernel = kernel_of(choice->algorithm);
+    struct peer_arguments a;
     if (call->count == 0)
         return ALNICO_SUCCESS;
-    peer_cuda_grid(kernel, comm->size, call->count * datatype_bytes(call->type), choice->blocks,
-                   &grid);
-    peer_cuda_arguments(&arguments, &comm->shared->world, kernel, call->send, call->recv,
-                        call->count, (int)call->type, (int)call->op, &grid);
-    return cuda_status((cudaError_t)peer_cuda_launch(&arguments, &grid, stream),
-                       "cudaLaunchKernelExC");
+    a.world = state->world;
+    a.send = call->send;
+    a.recv = call->recv;
+    a.bytes = call->count * datatype_bytes(call->type);
+    a.type = (int32_t)call->type;
+    a.op = (int32_t)call->op;
+    a.kernel = (int32_t)(kernel - shared_kernels);
+    a.root = 0;
+    return peer_call_launch(&state->functions, kernel, &a, choice->blocks, stream);
 }
 
 static alnico_status_t shared_start(alnico_comm_t comm, const struct call *call,
@@ -265,7 +273,9 @@ static alnico_status_t shared_start(alnico_comm_t comm, const struct call *call,
 
 static alnico_status_t shared_health(alnico_comm_t comm)
 {
-    return comm->shared ? peer_faults_look(comm, words_of(comm->shared)) : ALNICO_SUCCESS;
+    return comm->shared
+               ? peer_faults_look(comm, words_of(comm->shared), shared_kernels, SHARED_KERNELS)
+               : ALNICO_SUCCESS;
 }
 
 /* Unless it has heard of somebody already. */

@@ -21,7 +21,8 @@
  *
  * Blocks wait for the blocks of the same number only; all must be resident.
  */
-#include "comm/backends/peer_cuda/device.cuh"
+#include "comm/backends/shared_cuda/shared_cuda.h"
+#include "comm/gpumem/kernel.cuh"
 
 static __device__ __forceinline__ char *part_of(const peer_arguments &a, int rank)
 {
@@ -313,28 +314,26 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
 
 /* ---- By kind and ranks ---- */
 
-template <int KIND> static const void *one_shot_of(int size)
+template <int KIND> struct one_shots {
+    static const void *of(int size)
+    {
+        return size <= 4 ? (const void *)one_shot<KIND, 4> : (const void *)one_shot<KIND, 8>;
+    }
+};
+
+template <int KIND> struct two_shots {
+    static const void *of(int size)
+    {
+        return size <= 4 ? (const void *)two_shot<KIND, 4> : (const void *)two_shot<KIND, 8>;
+    }
+};
+
+const void *shared_one_shot_function(int kind, int size)
 {
-    return size <= 4 ? (const void *)one_shot<KIND, 4> : (const void *)one_shot<KIND, 8>;
+    return function_by_kind<one_shots>(kind, size);
 }
 
-template <int KIND> static const void *two_shot_of(int size)
+const void *shared_two_shot_function(int kind, int size)
 {
-    return size <= 4 ? (const void *)two_shot<KIND, 4> : (const void *)two_shot<KIND, 8>;
-}
-
-extern "C" const void *shared_one_shot_function(int kind, int size)
-{
-    return kind == PEER_KIND_FLOAT32    ? one_shot_of<PEER_KIND_FLOAT32>(size)
-           : kind == PEER_KIND_FLOAT16  ? one_shot_of<PEER_KIND_FLOAT16>(size)
-           : kind == PEER_KIND_BFLOAT16 ? one_shot_of<PEER_KIND_BFLOAT16>(size)
-                                        : one_shot_of<PEER_KIND_ANY>(size);
-}
-
-extern "C" const void *shared_two_shot_function(int kind, int size)
-{
-    return kind == PEER_KIND_FLOAT32    ? two_shot_of<PEER_KIND_FLOAT32>(size)
-           : kind == PEER_KIND_FLOAT16  ? two_shot_of<PEER_KIND_FLOAT16>(size)
-           : kind == PEER_KIND_BFLOAT16 ? two_shot_of<PEER_KIND_BFLOAT16>(size)
-                                        : two_shot_of<PEER_KIND_ANY>(size);
+    return function_by_kind<two_shots>(kind, size);
 }

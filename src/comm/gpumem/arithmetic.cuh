@@ -3,10 +3,10 @@
  * bit. The hot kinds are sums of their own; everything else looks at type and operation in each
  * step. Included by peer_*.cu only.
  */
-#ifndef ALNICO_COMM_BACKENDS_PEER_CUDA_ARITHMETIC_CUH
-#define ALNICO_COMM_BACKENDS_PEER_CUDA_ARITHMETIC_CUH
+#ifndef ALNICO_COMM_GPUMEM_ARITHMETIC_CUH
+#define ALNICO_COMM_GPUMEM_ARITHMETIC_CUH
 
-#include "comm/backends/peer_cuda/peer_cuda.h"
+#include "comm/gpumem/kernel.h"
 #include "device/cuda/arithmetic.cuh"
 
 /* All elements of a word; U is T without a sign. */

@@ -1,6 +1,6 @@
 /* How memory is described, handed over and mapped. Whoever fails at one step still takes part in
  * the exchanges that follow, so that nobody waits for it. */
-#include "comm/backends/peer_cuda/map.h"
+#include "comm/gpumem/map.h"
 
 #include "base/status.h"
 #include "comm/hostmem/descriptor_passing.h"
@@ -35,11 +35,11 @@ struct card {
 /* While memory is shared. */
 struct sharing {
     const struct peer_map *map;
-    struct card mine, cards[PEER_CUDA_RANKS];
+    struct card mine, cards[PEER_GPUS];
     CUmemGenericAllocationHandle handle;
     bool have_handle;
-    int descriptor, listener;         /* or -1 */
-    int connections[PEER_CUDA_RANKS]; /* to who gets the descriptor, or -1 */
+    int descriptor, listener;   /* or -1 */
+    int connections[PEER_GPUS]; /* to who gets the descriptor, or -1 */
     int64_t end_ns;
 };
 
@@ -156,8 +156,8 @@ static alnico_status_t receive_all(const struct sharing *s, int *descriptors)
 
 /* ---- Mapping ---- */
 
-static alnico_status_t map_piece(const struct sharing *s, int rank, int descriptor,
-                                 struct peer_piece *out)
+static alnico_status_t map_memory(const struct sharing *s, int rank, int descriptor,
+                                  struct peer_memory *out)
 {
     const struct card *card = &s->cards[rank];
     int device = s->map->comm->device_index;
@@ -187,7 +187,7 @@ static alnico_status_t map_all(const struct sharing *s, const int *descriptors,
                                struct peer_share *out)
 {
     for (int i = 0; i < s->map->comm->size; i++) {
-        alnico_status_t status = map_piece(s, i, descriptors[i], &out->pieces[i]);
+        alnico_status_t status = map_memory(s, i, descriptors[i], &out->memory[i]);
         if (status != ALNICO_SUCCESS) {
             char detail[200];
             snprintf(detail, sizeof detail, "%s", alnico_error_detail());
@@ -207,15 +207,15 @@ static alnico_status_t prepare(struct sharing *s, void *memory, size_t bytes)
 
 static alnico_status_t hand_over(const struct sharing *s, struct peer_share *out)
 {
-    int descriptors[PEER_CUDA_RANKS];
-    for (int i = 0; i < PEER_CUDA_RANKS; i++)
+    int descriptors[PEER_GPUS];
+    for (int i = 0; i < PEER_GPUS; i++)
         descriptors[i] = -1;
     alnico_status_t status = send_all(s);
     if (status == ALNICO_SUCCESS)
         status = receive_all(s, descriptors);
     if (status == ALNICO_SUCCESS)
         status = map_all(s, descriptors, out);
-    for (int i = 0; i < PEER_CUDA_RANKS; i++)
+    for (int i = 0; i < PEER_GPUS; i++)
         if (descriptors[i] >= 0)
             close(descriptors[i]);
     return status;
@@ -223,7 +223,7 @@ static alnico_status_t hand_over(const struct sharing *s, struct peer_share *out
 
 static void sharing_finish(struct sharing *s)
 {
-    for (int i = 0; i < PEER_CUDA_RANKS; i++)
+    for (int i = 0; i < PEER_GPUS; i++)
         if (s->connections[i] >= 0)
             close(s->connections[i]);
     if (s->have_handle)
@@ -239,7 +239,7 @@ alnico_status_t peer_map_share(const struct peer_map *map, const char *who, void
 {
     struct sharing s = {
         .map = map, .descriptor = -1, .listener = -1, .end_ns = deadline(map->comm)};
-    for (int i = 0; i < PEER_CUDA_RANKS; i++)
+    for (int i = 0; i < PEER_GPUS; i++)
         s.connections[i] = -1;
     memset(out, 0, sizeof *out);
     alnico_status_t status = peer_map_agree(map->comm, who, prepare(&s, memory, bytes));
@@ -258,7 +258,7 @@ alnico_status_t peer_map_share(const struct peer_map *map, const char *who, void
 void peer_map_unshare(const struct peer_map *map, struct peer_share *share)
 {
     for (int i = 0; i < map->comm->size; i++)
-        peer_memory_unmap(&share->pieces[i]);
+        peer_memory_unmap(&share->memory[i]);
 }
 
 /* ---- Memory of our own ---- */
@@ -271,9 +271,9 @@ static bool all_have_handles(const struct peer_map *map)
     return true;
 }
 
-alnico_status_t peer_map_alloc(struct peer_map *map, size_t bytes, struct peer_piece *out)
+alnico_status_t peer_map_alloc(struct peer_map *map, size_t bytes, struct peer_memory *out)
 {
-    *out = (struct peer_piece){0};
+    *out = (struct peer_memory){0};
     if (all_have_handles(map))
         return peer_memory_create(map->comm->device_index, bytes, out);
     alnico_status_t status = peer_memory_keep(bytes, out);
@@ -281,8 +281,8 @@ alnico_status_t peer_map_alloc(struct peer_map *map, size_t bytes, struct peer_p
     return status;
 }
 
-void peer_map_free(struct peer_piece *piece)
+void peer_map_free(struct peer_memory *memory)
 {
-    peer_memory_unmap(piece);
-    *piece = (struct peer_piece){0};
+    peer_memory_unmap(memory);
+    *memory = (struct peer_memory){0};
 }

@@ -3,8 +3,8 @@
  * interprocess handles, or as a pointer of its own process. Any thread whose current device is the
  * rank's; knows no communicator.
  */
-#ifndef ALNICO_COMM_BACKENDS_PEER_CUDA_MEMORY_H
-#define ALNICO_COMM_BACKENDS_PEER_CUDA_MEMORY_H
+#ifndef ALNICO_COMM_GPUMEM_MEMORY_H
+#define ALNICO_COMM_GPUMEM_MEMORY_H
 
 #include <alnico/alnico.h>
 
@@ -22,7 +22,7 @@ struct peer_keeper {
 };
 
 /* One rank's memory, as this rank maps it. */
-struct peer_piece {
+struct peer_memory {
     char *at;
     char *mapping; /* what is to be unmapped again; NULL: nothing */
     size_t bytes;
@@ -32,10 +32,10 @@ struct peer_piece {
 
 /* Memory of the device that lives as long as anyone maps it, mapped here. Errors: MEMORY,
  * SYSTEM. */
-alnico_status_t peer_memory_create(int device, size_t bytes, struct peer_piece *out);
+alnico_status_t peer_memory_create(int device, size_t bytes, struct peer_memory *out);
 
 /* Memory of cudaMalloc, held by a keeper. Errors: MEMORY. */
-alnico_status_t peer_memory_keep(size_t bytes, struct peer_piece *out);
+alnico_status_t peer_memory_keep(size_t bytes, struct peer_memory *out);
 
 /* Another rank's keeper in this process, by its address; NULL for 0. While its owner cannot have
  * let go: it takes part in an exchange that follows. */
@@ -47,7 +47,7 @@ alnico_status_t peer_memory_map(CUmemGenericAllocationHandle handle, size_t byte
 alnico_status_t peer_memory_map_descriptor(int descriptor, size_t bytes, int device, char **out);
 void peer_memory_release(CUmemGenericAllocationHandle handle);
 
-/* Unmaps what is mapped and lets go of what is held. A zeroed piece is fine. */
-void peer_memory_unmap(struct peer_piece *piece);
+/* Unmaps what is mapped and lets go of what is held. A zeroed memory is fine. */
+void peer_memory_unmap(struct peer_memory *memory);
 
 #endif

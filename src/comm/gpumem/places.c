@@ -1,6 +1,6 @@
 /* Where the ranks are, whether their GPUs reach each other, and how all of them come to one
  * outcome. */
-#include "comm/backends/peer_cuda/map.h"
+#include "comm/gpumem/map.h"
 
 #include "base/log.h"
 #include "base/status.h"
@@ -18,7 +18,7 @@ struct outcome {
 
 alnico_status_t peer_map_agree(alnico_comm_t comm, const char *who, alnico_status_t mine)
 {
-    struct outcome own = {.status = mine}, all[PEER_CUDA_RANKS];
+    struct outcome own = {.status = mine}, all[PEER_GPUS];
     if (mine != ALNICO_SUCCESS)
         snprintf(own.detail, sizeof own.detail, "%s", alnico_error_detail());
     TRY(comm_allgather(comm, who, &own, all, sizeof own));
@@ -116,7 +116,7 @@ static bool is_ordered(const struct peer_map *map, int rank)
 
 static alnico_status_t agree_on_order(struct peer_map *map, const char *who)
 {
-    int32_t mine = true, all[PEER_CUDA_RANKS];
+    int32_t mine = true, all[PEER_GPUS];
     for (int i = 0; i < map->comm->size; i++)
         mine &= i == map->comm->rank || is_ordered(map, i);
     TRY(comm_allgather(map->comm, who, &mine, all, sizeof mine));
@@ -137,7 +137,7 @@ alnico_status_t peer_map_init(struct peer_map *out, alnico_comm_t comm, const ch
     struct peer_place mine;
     *works = false;
     *out = (struct peer_map){.comm = comm};
-    if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_CUDA_RANKS)
+    if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_GPUS)
         return ALNICO_SUCCESS;
     find_place(comm, &mine);
     TRY(comm_allgather(comm, who, &mine, out->places, sizeof mine));

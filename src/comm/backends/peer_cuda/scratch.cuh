@@ -1,10 +1,39 @@
-/* Lines of 128 bytes, 8 neighbouring lanes of a warp each, 16 bytes a lane: 15 words of a vector
- * and the flag, which is the second word of the last lane. Included by peer_*.cu only; whole warps
- * call. */
-#ifndef ALNICO_COMM_BACKENDS_PEER_CUDA_LINES_CUH
-#define ALNICO_COMM_BACKENDS_PEER_CUDA_LINES_CUH
+/* The scratch on the device: how an epoch ends, and lines of 128 bytes. 8 neighbouring lanes of a
+ * warp access a line together, 16 bytes each: 15 words of a vector and the flag, which is the second
+ * word of the last lane. Included by this backend's .cu files only; whole warps call. */
+#ifndef ALNICO_COMM_BACKENDS_PEER_CUDA_SCRATCH_CUH
+#define ALNICO_COMM_BACKENDS_PEER_CUDA_SCRATCH_CUH
 
-#include "comm/backends/peer_cuda/device.cuh"
+#include "comm/backends/peer_cuda/peer_cuda.h"
+#include "comm/gpumem/kernel.cuh"
+
+/* ---- The end of an epoch ---- */
+
+/* Twice in 2^32 epochs the slots' flags of old epochs are cleared, lest they come true again. A
+ * peer may have begun the next epoch already, but no later one. Compare-and-swap, because peers
+ * write meanwhile. */
+static __device__ __noinline__ void scrub(const peer_arguments &a, u64 epoch)
+{
+    u64 *slots = (u64 *)(own_scratch(a) + PEER_AT_LL);
+    u32 now = (u32)epoch, next = (u32)epoch_next(epoch);
+    u32 count = 2 * PEER_LL_BYTES / 8, step = gridDim.x * blockDim.x;
+    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        u64 slot = *(volatile u64 *)&slots[i];
+        u32 flag = (u32)(slot >> 32);
+        if (flag != 0 && flag != now && flag != next)
+            atomicCAS(&slots[i], slot, 0ull);
+    }
+}
+
+/* Every thread, last of all, unless the communicator was broken at the begin. */
+static __device__ __forceinline__ void epoch_end(const peer_arguments &a, const epoch &e)
+{
+    if (((u32)e.now & 0x7fffffffu) == 0x40000000u)
+        scrub(a, e.now);
+    epoch_close(a, e);
+}
+
+/* ---- Lines ---- */
 
 static __device__ __forceinline__ u32 line_lane()
 {
@@ -17,10 +46,10 @@ static __device__ __forceinline__ char *line_at(char *lines, u64 i)
     return lines + i * 128 + line_lane() * 16;
 }
 
-/* An epoch's flag: `turn` tells apart what is written to one line in the same epoch. */
-static __device__ __forceinline__ u64 line_flag(const epoch &e, u64 turn)
+/* An epoch's flag: `ticket` tells apart what is written to one line in the same epoch. */
+static __device__ __forceinline__ u64 line_flag(const epoch &e, u64 ticket)
 {
-    return e.now << 16 | turn;
+    return e.now << 16 | ticket;
 }
 
 static __device__ __forceinline__ char *line_buffer(const peer_arguments &a, const epoch &e,

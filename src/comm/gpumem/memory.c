@@ -1,5 +1,5 @@
 /* Maps memory for the current device, and makes what can be mapped by others. */
-#include "comm/backends/peer_cuda/memory.h"
+#include "comm/gpumem/memory.h"
 
 #include "base/status.h"
 #include "device/cuda/driver.h"
@@ -83,26 +83,26 @@ alnico_status_t peer_memory_map_descriptor(int descriptor, size_t bytes, int dev
     return status;
 }
 
-void peer_memory_unmap(struct peer_piece *piece)
+void peer_memory_unmap(struct peer_memory *memory)
 {
     const struct cuda_driver *driver = cuda_driver();
-    let_go(piece->keeper);
-    piece->keeper = NULL;
-    if (!piece->mapping)
+    let_go(memory->keeper);
+    memory->keeper = NULL;
+    if (!memory->mapping)
         return;
-    if (piece->interprocess) {
-        cudaIpcCloseMemHandle(piece->mapping);
+    if (memory->interprocess) {
+        cudaIpcCloseMemHandle(memory->mapping);
     } else {
-        CUdeviceptr at = (CUdeviceptr)(uintptr_t)piece->mapping;
+        CUdeviceptr at = (CUdeviceptr)(uintptr_t)memory->mapping;
         pthread_mutex_lock(&mapping_lock);
-        driver->cuMemUnmap(at, piece->bytes);
-        driver->cuMemAddressFree(at, piece->bytes);
+        driver->cuMemUnmap(at, memory->bytes);
+        driver->cuMemAddressFree(at, memory->bytes);
         pthread_mutex_unlock(&mapping_lock);
     }
-    *piece = (struct peer_piece){0};
+    *memory = (struct peer_memory){0};
 }
 
-alnico_status_t peer_memory_create(int device, size_t bytes, struct peer_piece *out)
+alnico_status_t peer_memory_create(int device, size_t bytes, struct peer_memory *out)
 {
     const struct cuda_driver *driver = cuda_driver();
     CUmemAllocationProp properties = {
@@ -125,7 +125,7 @@ alnico_status_t peer_memory_create(int device, size_t bytes, struct peer_piece *
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t peer_memory_keep(size_t bytes, struct peer_piece *out)
+alnico_status_t peer_memory_keep(size_t bytes, struct peer_memory *out)
 {
     struct peer_keeper *keeper = calloc(1, sizeof *keeper);
     if (!keeper)

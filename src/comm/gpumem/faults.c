@@ -1,29 +1,11 @@
 /* The words of a kernel that gave up, as a status and its detail. */
-#include "comm/backends/peer_cuda/faults.h"
+#include "comm/gpumem/faults.h"
 
 #include "base/status.h"
 
-static const char *const kernel_names[] = {[PEER_ONE_SHOT] = "one_shot",
-                                           [PEER_ONE_SHOT_LINE] = "one_shot_line",
-                                           [PEER_TWO_SHOT_LINE] = "two_shot_line",
-                                           [PEER_TWO_SHOT_STAGED] = "two_shot_staged",
-                                           [PEER_TWO_SHOT_DIRECT] = "two_shot_direct",
-                                           [PEER_RECURSIVE_DOUBLING] = "peer_recursive_doubling",
-                                           [PEER_ALLGATHER_LINE] = "allgather_line",
-                                           [PEER_ALLTOALL_LINE] = "alltoall_line",
-                                           [PEER_BROADCAST_LINE] = "broadcast_line",
-                                           [PEER_REDUCE_SCATTER_LINE] = "reduce_scatter_line",
-                                           [PEER_ALLGATHER_DIRECT] = "allgather_direct",
-                                           [PEER_ALLTOALL_DIRECT] = "alltoall_direct",
-                                           [PEER_REDUCE_SCATTER_DIRECT] = "reduce_scatter_direct",
-                                           [PEER_MESSAGES] = "exchange",
-                                           [SHARED_ONE_SHOT] = "shared_one_shot",
-                                           [SHARED_TWO_SHOT] = "shared_two_shot"};
-
 static alnico_status_t explain(const struct alnico_comm *comm,
-                               const volatile struct peer_words *words)
+                               const volatile struct peer_words *words, const char *kernel)
 {
-    const char *kernel = kernel_names[words->kernel % SHARED_KERNELS_END];
     unsigned long long epoch = words->epoch;
     switch (words->fault) {
     case PEER_FAULT_TIMEOUT:
@@ -63,10 +45,11 @@ static alnico_status_t explain(const struct alnico_comm *comm,
     }
 }
 
-alnico_status_t peer_faults_look(const struct alnico_comm *comm, const struct peer_words *words)
+alnico_status_t peer_faults_look(const struct alnico_comm *comm, const struct peer_words *words,
+                                 const struct peer_kernel *kernels, unsigned count)
 {
     if (*(const volatile uint32_t *)&words->fault == PEER_FAULT_NONE)
         return ALNICO_SUCCESS;
     atomic_thread_fence(memory_order_acquire);
-    return explain(comm, words);
+    return explain(comm, words, kernels[words->kernel % count].name);
 }

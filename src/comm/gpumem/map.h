@@ -5,12 +5,12 @@
  * over a socket; memory of cudaMalloc by CUDA's interprocess handles, or as the pointer itself
  * within a process. On the caller's thread, collective; all ranks get the same outcome.
  */
-#ifndef ALNICO_COMM_BACKENDS_PEER_CUDA_MAP_H
-#define ALNICO_COMM_BACKENDS_PEER_CUDA_MAP_H
+#ifndef ALNICO_COMM_GPUMEM_MAP_H
+#define ALNICO_COMM_GPUMEM_MAP_H
 
-#include "comm/backends/peer_cuda/memory.h"
-#include "comm/backends/peer_cuda/peer_cuda.h"
 #include "comm/communicator/comm.h"
+#include "comm/gpumem/kernel.h"
+#include "comm/gpumem/memory.h"
 #include "comm/hostmem/process.h"
 
 /* Where the ranks are. */
@@ -28,14 +28,14 @@ struct peer_map {
     struct peer_keeper *keeper; /* of this rank's scratch; NULL: it needs none */
     /* NVLink is known to join all pairs: 128 bytes that a warp stores arrive in order. */
     bool ordered;
-    struct peer_place places[PEER_CUDA_RANKS];
+    struct peer_place places[PEER_GPUS];
 };
 
 struct peer_share {
-    struct peer_piece pieces[PEER_CUDA_RANKS];
+    struct peer_memory memory[PEER_GPUS];
 };
 
-/* Learns where the ranks are. *works: there are 2 to PEER_CUDA_RANKS of them on one host, on GPUs
+/* Learns where the ranks are. *works: there are 2 to PEER_GPUS of them on one host, on GPUs
  * of their own that reach each other; otherwise a line of the log says why not. Errors: the
  * exchange's. */
 alnico_status_t peer_map_init(struct peer_map *out, alnico_comm_t comm, const char *who,
@@ -52,8 +52,8 @@ void peer_map_unshare(const struct peer_map *map, struct peer_share *share);
 
 /* Device memory that can be shared, on the current device: by virtual memory functions if all
  * ranks' devices can, so that it lives as long as anyone maps it. Errors: MEMORY, SYSTEM. */
-alnico_status_t peer_map_alloc(struct peer_map *map, size_t bytes, struct peer_piece *out);
-void peer_map_free(struct peer_piece *piece);
+alnico_status_t peer_map_alloc(struct peer_map *map, size_t bytes, struct peer_memory *out);
+void peer_map_free(struct peer_memory *memory);
 
 /* Whether a rank is of this process. */
 bool peer_map_is_near(const struct peer_map *map, int rank);

@@ -1,16 +1,16 @@
 /*
- * What the peer kernels share: an epoch's begin and end, waiting with a deadline, access to slots,
- * lines and users' buffers. Included by peer_*.cu only.
+ * Kernels on the device: an epoch's begin and end, waiting with a deadline, access to slots, lines
+ * and users' buffers. Included by the backends' .cu files only.
  *
  * All accesses to slots, lines and flags are volatile, that is relaxed at system scope. A slot's
- * 8-byte halves {data, flag} arrive whole; a line's 128 bytes are written by one instruction of 8
- * neighbouring lanes and arrive in order over NVLink, so that who reads the flag in the same
- * instruction reads the rest.
+ * 8-byte halves {data, flag} arrive whole. A line's 128 bytes are written by one instruction of 8
+ * neighbouring lanes and arrive in order over NVLink: who reads the flag in the same instruction
+ * reads the rest.
  */
-#ifndef ALNICO_COMM_BACKENDS_PEER_CUDA_DEVICE_CUH
-#define ALNICO_COMM_BACKENDS_PEER_CUDA_DEVICE_CUH
+#ifndef ALNICO_COMM_GPUMEM_KERNEL_CUH
+#define ALNICO_COMM_GPUMEM_KERNEL_CUH
 
-#include "comm/backends/peer_cuda/arithmetic.cuh"
+#include "comm/gpumem/arithmetic.cuh"
 
 #include <cuda_runtime.h>
 
@@ -184,31 +184,6 @@ static __device__ __forceinline__ u64 epoch_next(u64 epoch)
     return (u32)(epoch + 1) == 0 ? epoch + 3 : epoch + 1;
 }
 
-/* Twice in 2^32 epochs the slots' flags of old epochs are cleared, lest they come true again. A
- * peer may have begun the next epoch already, but no later one. Compare-and-swap, because peers
- * write meanwhile. */
-static __device__ __noinline__ void scrub(const peer_arguments &a, u64 epoch)
-{
-    u64 *slots = (u64 *)(own_scratch(a) + PEER_AT_LL);
-    u32 now = (u32)epoch, next = (u32)epoch_next(epoch);
-    u32 count = 2 * PEER_LL_BYTES / 8, step = gridDim.x * blockDim.x;
-    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-        u64 slot = *(volatile u64 *)&slots[i];
-        u32 flag = (u32)(slot >> 32);
-        if (flag != 0 && flag != now && flag != next)
-            atomicCAS(&slots[i], slot, 0ull);
-    }
-}
-
-/* The next kernel of the stream may be launched, if it was made to; whatever thread of a block
- * calls first counts. */
-static __device__ __forceinline__ void launch_next()
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
-#endif
-}
-
 static __device__ __forceinline__ void prefetch(const void *at)
 {
     asm volatile("prefetch.global.L2 [%0];" : : "l"(at) : "memory");
@@ -225,8 +200,6 @@ static __device__ __forceinline__ void fetch_ahead(const peer_arguments &a, u32 
     asm volatile("mov.u32 %0, %tid.x;" : "=r"(thread));
     asm volatile("mov.u32 %0, %ctaid.x;" : "=r"(block));
     u32 at = (block * blockDim.x + thread) * width;
-    if (a.dependent == PEER_BARE)
-        return;
     if (at < a.bytes)
         prefetch(a.send + at);
     prefetch(own_scratch(a) + PEER_AT_BLOCKS + block * sizeof(peer_block));
@@ -240,8 +213,6 @@ static __device__ __forceinline__ epoch epoch_begin(const peer_arguments &a)
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
 #endif
-    if (a.dependent == PEER_EAGER)
-        launch_next();
     char *scratch = own_scratch(a);
     pair state = load_pair(scratch + PEER_AT_BLOCKS + blockIdx.x * sizeof(peer_block));
     e.was_running = 0;
@@ -266,7 +237,7 @@ static __device__ __noinline__ void give_up(const peer_arguments &a, u64 epoch, 
     char *scratch = own_scratch(a);
     if (atomicExch((u32 *)(scratch + PEER_AT_CLAIMED), 1u) != 0)
         return;
-    for (int i = 0; i < PEER_CUDA_BLOCKS; i++)
+    for (int i = 0; i < PEER_BLOCKS; i++)
         *(volatile u32 *)(scratch + PEER_AT_BLOCKS + i * sizeof(peer_block) + 8) = 1;
     for (int r = 0; r < a.world.size; r++)
         if (r != a.world.rank && fault != PEER_FAULT_TOLD)
@@ -332,17 +303,13 @@ static __device__ __forceinline__ bool spin_failed(spin &s, const peer_arguments
     return __any_sync(~0u, hopeless);
 }
 
-/* epoch_end, but for the slots. */
+/* Every thread, last of all, unless the communicator was broken at the begin; stale slots are the
+ * backend's to clear before. */
 static __device__ __forceinline__ void epoch_close(const peer_arguments &a, const epoch &e)
 {
     char *scratch = own_scratch(a);
-    if (a.dependent == PEER_LATE)
-        __threadfence();
     __syncthreads(); /* all warps have read the block's epoch */
-    if (a.dependent == PEER_LATE)
-        launch_next();
-    for (u32 i = blockIdx.x + threadIdx.x * gridDim.x; i < PEER_CUDA_BLOCKS;
-         i += gridDim.x * blockDim.x)
+    for (u32 i = blockIdx.x + threadIdx.x * gridDim.x; i < PEER_BLOCKS; i += gridDim.x * blockDim.x)
         *(volatile u64 *)(scratch + PEER_AT_BLOCKS + i * sizeof(peer_block)) = epoch_next(e.now);
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         if (e.was_running)
@@ -351,17 +318,20 @@ static __device__ __forceinline__ void epoch_close(const peer_arguments &a, cons
     }
 }
 
-/* Every thread, last of all, unless the communicator was broken at the begin. */
-static __device__ __forceinline__ void epoch_end(const peer_arguments &a, const epoch &e)
-{
-    if (((u32)e.now & 0x7fffffffu) == 0x40000000u)
-        scrub(a, e.now);
-    epoch_close(a, e);
-}
-
 static __device__ __forceinline__ u32 parity_of(const epoch &e)
 {
     return (u32)e.now & 1;
+}
+
+/* ---- Functions by kind and ranks ---- */
+
+/* SET<KIND>::of(size) for a kind that is known at run time only. */
+template <template <int> class SET> static const void *function_by_kind(int kind, int size)
+{
+    return kind == PEER_KIND_FLOAT32    ? SET<PEER_KIND_FLOAT32>::of(size)
+           : kind == PEER_KIND_FLOAT16  ? SET<PEER_KIND_FLOAT16>::of(size)
+           : kind == PEER_KIND_BFLOAT16 ? SET<PEER_KIND_BFLOAT16>::of(size)
+                                        : SET<PEER_KIND_ANY>::of(size);
 }
 
 #endif
