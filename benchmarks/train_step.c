@@ -174,7 +174,7 @@ static void bench_print(struct bench *bench)
     const struct options *o = bench->options;
     const double median = bench->us[o->steps / 2];
     char ways[128];
-    ways_list(ways, sizeof ways);
+    methods_list(ways, sizeof ways);
     const struct replica_memory memory = replica_memory(bench->replica);
     size_t left = 0, total = 0;
     double score[SCORES];

@@ -87,14 +87,14 @@ static void what_stands_beside_counts(void **unused)
     const size_t bytes = bytes_of(network, setup, 7);
     const size_t batch = 7 * (16 * 16 * 3 * sizeof(float) + sizeof(int32_t));
     struct replica *replica;
-    setup.beside.batches = 8;
+    setup.extras.batches = 8;
     assert_int_equal(bytes_of(network, setup, 7), bytes + 8 * batch);
-    setup.beside.narrow = true;
+    setup.extras.narrow = true;
     assert_int_equal(bytes_of(network, setup, 7),
                      bytes + 8 * batch + network->parameters * sizeof(uint16_t));
     setup.memory_limit = bytes;
     assert_int_equal(replica_create(network, &setup, &replica), ALNICO_ERROR_MEMORY);
-    setup.beside = (struct replica_beside){0};
+    setup.extras = (struct replica_extras){0};
     assert_int_equal(alnico_stream_create((alnico_stream_t *)&setup.stream), ALNICO_SUCCESS);
     setup.memory_limit = bytes_of(network, setup, 7);
     assert_int_equal(setup.memory_limit, bytes + 2 * batch);

@@ -26,7 +26,7 @@ static int played_properties(struct cudaDeviceProp *properties, int device);
 static struct {
     alnico_status_t status; /* of every search */
     bool starved;
-    bool product; /* a search finds one */
+    bool gemm;    /* a search finds one */
     bool refused; /* cuBLASLt has no such kernel */
     bool slow;    /* searches take a while */
     size_t searches;
@@ -117,26 +117,26 @@ static cublasStatus_t played_check(cublasLtHandle_t handle, cublasLtMatmulDesc_t
     return played.refused ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
 
-alnico_status_t search_open(const struct cudnn_handle *handle, const struct plans_options *options,
-                            struct search *out)
+alnico_status_t search_open(const struct cudnn_handle *handle, const struct engine_options *options,
+                            struct engine_search *out)
 {
-    *out = (struct search){.handle = *handle, .options = *options};
+    *out = (struct engine_search){.handle = *handle, .options = *options};
     return ALNICO_SUCCESS;
 }
 
-void search_close(struct search *search)
+void search_close(struct engine_search *search)
 {
     search_release(search);
 }
 
-void search_release(struct search *search)
+void search_release(struct engine_search *search)
 {
     search->workspace = NULL;
 }
 
-alnico_status_t search_run(struct search *search, const struct convolution *convolution,
+alnico_status_t search_run(struct engine_search *search, const struct convolution *convolution,
                            const struct convolution_memory *memory, struct cudnn_bag *bag,
-                           struct plans_choice *out)
+                           struct engine_choice *out)
 {
     (void)convolution;
     (void)memory;
@@ -148,32 +148,32 @@ alnico_status_t search_run(struct search *search, const struct convolution *conv
     search->starved = played.starved;
     if (played.status != ALNICO_SUCCESS)
         return error_set(played.status, "search %zu failed", played.searches);
-    *out = (struct plans_choice){.plan = &played, .engine = 7, .us = 2.5};
-    if (!played.product)
+    *out = (struct engine_choice){.plan = &played, .engine = 7, .us = 2.5};
+    if (!played.gemm)
         return ALNICO_SUCCESS;
     out->plan = NULL;
-    if (search_product(search, convolution, &out->product) != ALNICO_SUCCESS)
+    if (search_gemm(search, convolution, &out->gemm) != ALNICO_SUCCESS)
         return ALNICO_ERROR_MEMORY;
     for (size_t i = 0; i < sizeof kernel / sizeof *kernel; i++)
-        out->product->algorithm.data[i] = kernel[i];
+        out->gemm->algorithm.data[i] = kernel[i];
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t search_product(const struct search *search, const struct convolution *convolution,
-                               struct product **out)
+alnico_status_t search_gemm(const struct engine_search *search,
+                            const struct convolution *convolution, struct gemm **out)
 {
-    return product_make(&search->handle, convolution, false, out);
+    return gemm_make(&search->handle, convolution, false, out);
 }
 
-char *search_text(const struct search *search, const struct plans_choice *choice)
+char *search_text(const struct engine_search *search, const struct engine_choice *choice)
 {
     (void)search;
     (void)choice;
     return strdup("a plan");
 }
 
-alnico_status_t search_restore(const struct search *search, const char *text, struct cudnn_bag *bag,
-                               struct plans_choice *out)
+alnico_status_t search_restore(const struct engine_search *search, const char *text,
+                               struct cudnn_bag *bag, struct engine_choice *out)
 {
     (void)search;
     (void)bag;
@@ -196,24 +196,24 @@ static const struct cudnn_library library = {
 };
 static char path[64];
 
-static struct cudnn_plans *plans_begin(void)
+static struct engine_cache *plans_begin(void)
 {
     const struct cudnn_handle handle = {.library = &library};
-    const struct plans_options options = {
-        .file = path, .workspace_most = 1 << 20, .products = played.product};
-    struct cudnn_plans *plans;
-    assert_int_equal(plans_open(&handle, &options, &plans), ALNICO_SUCCESS);
+    const struct engine_options options = {
+        .file = path, .workspace_most = 1 << 20, .gemms = played.gemm};
+    struct engine_cache *plans;
+    assert_int_equal(engine_cache_open(&handle, &options, &plans), ALNICO_SUCCESS);
     return plans;
 }
 
-static void plans_end(struct cudnn_plans *plans)
+static void plans_end(struct engine_cache *plans)
 {
-    plans_save(plans);
-    plans_close(plans);
+    engine_cache_save(plans);
+    engine_cache_close(plans);
 }
 
 /* Asks for a convolution of so many filters. */
-static alnico_status_t ask(struct cudnn_plans *plans, size_t filters, struct plans_choice *choice)
+static alnico_status_t ask(struct engine_cache *plans, size_t filters, struct engine_choice *choice)
 {
     const struct convolution convolution = {.type = ALNICO_BFLOAT16,
                                             .batch = 1,
@@ -225,14 +225,14 @@ static alnico_status_t ask(struct cudnn_plans *plans, size_t filters, struct pla
                                             .columns = 1,
                                             .stride = 1};
     const struct convolution_memory memory = {0};
-    return plans_find(plans, &convolution, &memory, choice);
+    return engine_find(plans, &convolution, &memory, choice);
 }
 
 /* While searches end in `status`. */
-static void expect(struct cudnn_plans *plans, size_t filters, alnico_status_t status,
+static void expect(struct engine_cache *plans, size_t filters, alnico_status_t status,
                    size_t searches, const char *detail)
 {
-    struct plans_choice choice = {.engine = 99};
+    struct engine_choice choice = {.engine = 99};
     played.searches = 0;
     assert_int_equal(ask(plans, filters, &choice), status);
     assert_int_equal(played.searches, searches);
@@ -252,7 +252,7 @@ static int forget(void **unused)
 static void plans_are_remembered(void **unused)
 {
     (void)unused;
-    struct cudnn_plans *plans = plans_begin();
+    struct engine_cache *plans = plans_begin();
     expect(plans, 8, ALNICO_SUCCESS, 1, NULL);
     expect(plans, 8, ALNICO_SUCCESS, 0, NULL);
     plans_end(plans);
@@ -265,9 +265,9 @@ static void plans_are_remembered(void **unused)
 static void products_are_remembered(void **unused)
 {
     (void)unused;
-    played.product = true;
+    played.gemm = true;
     played.workspace = 1 << 20;
-    struct cudnn_plans *plans = plans_begin();
+    struct engine_cache *plans = plans_begin();
     expect(plans, 8, ALNICO_SUCCESS, 1, NULL);
     expect(plans, 8, ALNICO_SUCCESS, 0, NULL);
     plans_end(plans);
@@ -285,11 +285,11 @@ static void products_of_elsewhere_are_searched_again(void **unused)
     (void)unused;
     for (int way = 0; way < 3; way++) {
         forget(NULL);
-        played.product = true;
-        struct cudnn_plans *plans = plans_begin();
+        played.gemm = true;
+        struct engine_cache *plans = plans_begin();
         expect(plans, 8, ALNICO_SUCCESS, 1, NULL);
         plans_end(plans);
-        played.product = way != 0;
+        played.gemm = way != 0;
         played.refused = way == 1;
         played.workspace = way == 2 ? (1 << 20) + 1 : 0;
         plans = plans_begin();
@@ -302,7 +302,7 @@ static void products_of_elsewhere_are_searched_again(void **unused)
 static void that_there_is_no_engine_is_remembered(void **unused)
 {
     (void)unused;
-    struct cudnn_plans *plans = plans_begin();
+    struct engine_cache *plans = plans_begin();
     played.status = ALNICO_ERROR_UNSUPPORTED;
     expect(plans, 8, ALNICO_ERROR_UNSUPPORTED, 1, "search 1 failed");
     expect(plans, 8, ALNICO_ERROR_UNSUPPORTED, 0, "search 1 failed");
@@ -318,7 +318,7 @@ static void that_there_is_no_engine_is_remembered(void **unused)
 static void want_of_memory_stays_out_of_the_file(void **unused)
 {
     (void)unused;
-    struct cudnn_plans *plans = plans_begin();
+    struct engine_cache *plans = plans_begin();
     played.status = ALNICO_ERROR_UNSUPPORTED;
     played.starved = true;
     expect(plans, 8, ALNICO_ERROR_UNSUPPORTED, 1, NULL);
@@ -334,7 +334,7 @@ static void errors_are_not_remembered(void **unused)
 {
     (void)unused;
     const alnico_status_t errors[] = {ALNICO_ERROR_MEMORY, ALNICO_ERROR_SYSTEM};
-    struct cudnn_plans *plans = plans_begin();
+    struct engine_cache *plans = plans_begin();
     for (size_t i = 0; i < 2; i++) {
         played.status = errors[i];
         expect(plans, 8, errors[i], 1, "search 1 failed");
@@ -349,7 +349,7 @@ static void errors_are_not_remembered(void **unused)
 /* Puts what the file has of the first convolution in the place of the second. */
 static void entries_mix(void)
 {
-    struct cudnn_plans *plans = plans_begin();
+    struct engine_cache *plans = plans_begin();
     cJSON *first = plans->section->child, *second = first->next;
     assert_non_null(second);
     assert_true(cJSON_ReplaceItemInObjectCaseSensitive(plans->section, second->string,
@@ -358,14 +358,14 @@ static void entries_mix(void)
     char *text = cJSON_Print(plans->file);
     assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
     cJSON_free(text);
-    plans_close(plans);
+    engine_cache_close(plans);
 }
 
 /* It would read and write what is not its own. */
 static void a_plan_of_another_convolution_is_searched_again(void **unused)
 {
     (void)unused;
-    struct cudnn_plans *plans = plans_begin();
+    struct engine_cache *plans = plans_begin();
     expect(plans, 8, ALNICO_SUCCESS, 1, NULL);
     expect(plans, 16, ALNICO_SUCCESS, 1, NULL);
     plans_end(plans);
@@ -389,11 +389,11 @@ static size_t ranks_search(bool same)
     for (size_t rank = 0; rank < RANKS; rank++) {
         if (fork() != 0)
             continue;
-        struct plans_choice choice;
-        struct cudnn_plans *plans = plans_begin();
+        struct engine_choice choice;
+        struct engine_cache *plans = plans_begin();
         const bool fine = ask(plans, same ? 8 : 8 + 8 * rank, &choice) == ALNICO_SUCCESS;
-        plans_save(plans);
-        plans_close(plans);
+        engine_cache_save(plans);
+        engine_cache_close(plans);
         _exit(fine ? (int)played.searches : 99);
     }
     while (wait(&status) > 0) {
@@ -417,7 +417,7 @@ static void ranks_lose_nothing_in_one_file(void **unused)
     for (int round = 0; round < ROUNDS; round++) {
         forget(NULL);
         assert_int_equal(ranks_search(false), RANKS);
-        struct cudnn_plans *plans = plans_begin();
+        struct engine_cache *plans = plans_begin();
         for (size_t rank = 0; rank < RANKS; rank++)
             expect(plans, 8 + 8 * rank, ALNICO_SUCCESS, 0, NULL);
         plans_end(plans);
@@ -439,7 +439,7 @@ static void ranks_with_one_file_choose_alike(void **unused)
 static void what_others_wrote_stays(void **unused)
 {
     (void)unused;
-    struct cudnn_plans *plans = plans_begin(), *other;
+    struct engine_cache *plans = plans_begin(), *other;
     expect(plans, 8, ALNICO_SUCCESS, 1, NULL);
     assert_int_equal(flock(plans->lock, LOCK_UN), 0);
     other = plans_begin();
@@ -457,7 +457,7 @@ static void a_file_that_cannot_be_written_ends_nothing(void **unused)
 {
     (void)unused;
     char there[sizeof path];
-    struct cudnn_plans *plans;
+    struct engine_cache *plans;
     snprintf(there, sizeof there, "%s", path);
     snprintf(path, sizeof path, "/nonexistent/plans");
     plans = plans_begin();
@@ -479,7 +479,7 @@ static bool file_is_locked(void)
 static void the_lock_lasts_as_long_as_a_search(void **unused)
 {
     (void)unused;
-    struct cudnn_plans *first = plans_begin(), *second = plans_begin();
+    struct engine_cache *first = plans_begin(), *second = plans_begin();
     expect(first, 8, ALNICO_SUCCESS, 1, NULL);
     assert_true(file_is_locked());
     plans_end(first);
@@ -496,7 +496,7 @@ static void a_full_disk_damages_nothing(void **unused)
 {
     (void)unused;
     struct rlimit before, none;
-    struct cudnn_plans *plans = plans_begin();
+    struct engine_cache *plans = plans_begin();
     expect(plans, 8, ALNICO_SUCCESS, 1, NULL);
     plans_end(plans);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -506,9 +506,9 @@ static void a_full_disk_damages_nothing(void **unused)
     plans = plans_begin();
     expect(plans, 16, ALNICO_SUCCESS, 1, NULL);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
-    plans_save(plans);
+    engine_cache_save(plans);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    plans_close(plans);
+    engine_cache_close(plans);
     nothing_is_left_beside();
     plans = plans_begin();
     expect(plans, 8, ALNICO_SUCCESS, 0, NULL);

@@ -1,4 +1,4 @@
-/* See plan_place.h. */
+/* See graph/placement.h. */
 #include "train/graph/placement.h"
 
 #include <stdbool.h>

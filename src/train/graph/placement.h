@@ -1,4 +1,4 @@
-/* Placing pieces of memory that live for a while in one allocation. Used by plan.c. */
+/* Placing pieces of memory that live for a while in one allocation. Used by graph/memory_plan.c. */
 #ifndef ALNICO_TRAIN_GRAPH_PLACEMENT_H
 #define ALNICO_TRAIN_GRAPH_PLACEMENT_H
 

@@ -1,4 +1,4 @@
-/* A run's state to a checkpoint and back. See trainer_state.h. */
+/* A run's state to a checkpoint and back. See trainer/state.h. */
 #include "train/trainer/state.h"
 
 #include "base/status.h"

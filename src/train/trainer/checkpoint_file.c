@@ -1,4 +1,4 @@
-/* See checkpoint.h. A file is a header and the values. */
+/* See checkpoint_file.h. A file is a header and the values. */
 #include "train/trainer/checkpoint_file.h"
 
 #include "base/status.h"

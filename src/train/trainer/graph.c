@@ -1,7 +1,7 @@
 /*
  * Running a step's computing, communication and update: launch by launch at first, then, on a
  * device that has graphs, by replaying one that holds them all. What changes between steps stands
- * in memory: the images, the rate, the loss scale. See trainer_state.h.
+ * in memory: the images, the rate, the loss scale. See trainer/state.h.
  */
 #include "train/trainer/state.h"
 

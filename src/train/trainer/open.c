@@ -1,4 +1,4 @@
-/* Making and ending what a run needs. See trainer_state.h. */
+/* Making and ending what a run needs. See trainer/state.h. */
 #include "train/trainer/state.h"
 
 #include "base/status.h"
@@ -180,12 +180,12 @@ alnico_status_t trainer_meet(struct trainer *trainer)
 }
 
 /* On the CPU: the batches of both parts of the data, and what the strategy narrows into. */
-static struct replica_beside trainer_beside(const struct trainer_options *options,
+static struct replica_extras trainer_extras(const struct trainer_options *options,
                                             const struct kernels_ops *kernels)
 {
     if (kernels->device != ALNICO_DEVICE_CPU)
-        return (struct replica_beside){0};
-    return (struct replica_beside){.batches = DATA_SLOTS * (options->tests ? 2 : 1),
+        return (struct replica_extras){0};
+    return (struct replica_extras){.batches = DATA_SLOTS * (options->tests ? 2 : 1),
                                    .narrow =
                                        options->wire != ALNICO_FLOAT32 && !kernels->wire_gradients};
 }
@@ -194,7 +194,7 @@ struct replica_setup trainer_setup(const struct trainer_options *options, void *
 {
     const struct kernels_ops *kernels = kernels_find(options->kernels);
     return (struct replica_setup){.kernels = kernels,
-                                  .beside = trainer_beside(options, kernels),
+                                  .extras = trainer_extras(options, kernels),
                                   .batch = options->batch,
                                   .seed = options->seed,
                                   .options = options->compute,

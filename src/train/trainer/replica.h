@@ -14,7 +14,7 @@
 enum { REPLICA_STAGES = 2 };
 
 /* What the caller keeps in the device's memory for the replica. */
-struct replica_beside {
+struct replica_extras {
     size_t batches; /* of images and labels */
     bool narrow;    /* a copy of the gradients in 16 bits */
 };
@@ -28,7 +28,7 @@ struct replica_setup {
     alnico_datatype_t gradient_type;
     void *stream;        /* of the kernels' device; NULL: the CPU's inline stream */
     size_t memory_limit; /* bytes of the device that may be used; 0: what there is */
-    struct replica_beside beside;
+    struct replica_extras extras;
 };
 
 struct replica_stage;

@@ -15,10 +15,10 @@ size_t replica_activations(const struct plan *plan, const struct kernels_ops *ke
 }
 
 /* In the device's memory, of those that the kernels do not read. */
-static size_t batches_beside(const struct replica_setup *setup)
+static size_t batches_extra(const struct replica_setup *setup)
 {
     const bool staged = setup->kernels->device == ALNICO_DEVICE_CPU && setup->stream;
-    return setup->beside.batches + (staged ? REPLICA_STAGES : 0);
+    return setup->extras.batches + (staged ? REPLICA_STAGES : 0);
 }
 
 static struct replica_memory plan_count(const struct plan *plan, const struct replica_setup *setup,
@@ -26,8 +26,7 @@ static struct replica_memory plan_count(const struct plan *plan, const struct re
 {
     const struct network *network = plan->network;
     const size_t images = plan_float_bytes(plan, 0), labels = plan->batch * sizeof(int32_t);
-    const size_t batches = batches_beside(setup),
-                 copy = setup->beside.narrow ? sizeof(uint16_t) : 0;
+    const size_t batches = batches_extra(setup), copy = setup->extras.narrow ? sizeof(uint16_t) : 0;
     struct replica_memory memory = {
         .parameters = network->parameters * sizeof(float),
         .gradients = network->parameters * (type_bytes(setup->gradient_type) + copy),

@@ -1,4 +1,4 @@
-/* What the steps of a plan take, and what the device can do. See profile.h. */
+/* What the steps of a plan take, and what the device can do. See step_profile.h. */
 #include "train/trainer/step_profile.h"
 
 #include "base/status.h"

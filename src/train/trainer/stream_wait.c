@@ -1,4 +1,4 @@
-/* See waiting.h. */
+/* See stream_wait.h. */
 #include "train/trainer/stream_wait.h"
 
 #include "base/log.h"

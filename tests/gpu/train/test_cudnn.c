@@ -3,7 +3,7 @@
  * models. Prints every difference, by the operation that it is of, and goes on.
  *
  * gpu_train_cudnn [fp32|tf32|bf16|fp16|models]... [ways=NAME,...]: parts of it, taking ways of
- * cudnn_ways.h. */
+ * cudnn/methods.h. */
 #include "tests/gpu/train/check.h"
 
 #include "tests/train/cases.h"
@@ -255,14 +255,14 @@ static void check_rows(const char *name, const struct replica *fast)
     size_t expected = 0;
     GPU(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
     for (size_t s = 0; s < fast->plan->count; s++) {
-        const struct train_rows rows = rows_of(fast->plan, &fast->plan->steps[s]);
-        expected += rows_bytes(&rows) ? 2 : 0;
+        const struct train_im2col rows = im2col_of(fast->plan, &fast->plan->steps[s]);
+        expected += im2col_bytes(&rows) ? 2 : 0;
     }
-    if (!expected || major != 9 || way_number(WAY_ROWS) != 2 || net->type == ALNICO_FLOAT32)
+    if (!expected || major != 9 || method_number(METHOD_IM2COL) != 2 || net->type == ALNICO_FLOAT32)
         return;
     check_count++;
-    if (net->rowed != expected)
-        check_fail("%s: %zu passes read rows as channels, expected %zu", name, net->rowed,
+    if (net->im2cols != expected)
+        check_fail("%s: %zu passes read rows as channels, expected %zu", name, net->im2cols,
                    expected);
 }
 
@@ -281,9 +281,9 @@ static void check_pointwise(const char *name, const struct replica *fast)
         possible += operation->stride == 1 || step->has_data;
     }
     check_count++;
-    if (way_number(WAY_SPREAD) == 2 && net->spreads != spreads)
-        check_fail("%s: %zu gradients are spread, expected %zu", name, net->spreads, spreads);
-    if (way_number(WAY_PRODUCTS) == 2 && possible && !net->multiplied)
+    if (method_number(METHOD_STRIDED_GRADIENT) == 2 && net->strided != spreads)
+        check_fail("%s: %zu gradients are spread, expected %zu", name, net->strided, spreads);
+    if (method_number(METHOD_GEMM) == 2 && possible && !net->gemms)
         check_fail("%s: no pass is a product", name);
 }
 

@@ -86,7 +86,7 @@ int main(int count, char **arguments)
     for (int p = 0; p < PRECISIONS; p++)
         check_graph("resnet20", (enum precision)p, true);
     check_graph("cnn", PRECISION_FP32, true);
-    if (way_taken(WAY_ROWS)) /* of these networks only this one folds its images */
+    if (method_taken(METHOD_IM2COL)) /* of these networks only this one folds its images */
         check_graph("resnet18", PRECISION_BF16, true);
     check_graph("resnet20", PRECISION_BF16, false);
     remove(cache);

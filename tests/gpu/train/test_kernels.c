@@ -728,7 +728,7 @@ static void check_folds(void)
 
 /* ---- Rows of windows as channels ---- */
 
-static void rows_check(struct train_rows r, int type)
+static void rows_check(struct train_im2col r, int type)
 {
     const size_t each = r.columns * r.padded, count = r.rows * r.out_width * each;
     char shape[100];
@@ -743,7 +743,7 @@ static void rows_check(struct train_rows r, int type)
         const size_t x = i / each % r.out_width, row = i / each / r.out_width;
         expected[i] = src.host[(row * r.width + x + d) * r.padded + c];
     }
-    launched(train_rows(&gpu, &r, dst.gpu, src.gpu), "train_rows");
+    launched(train_im2col(&gpu, &r, dst.gpu, src.gpu), "train_im2col");
     vector_get(&dst);
     check_close(say("rows", type, shape, "expanded"), dst.host, expected, count, 0, 0);
     vector_free(&src);
@@ -753,7 +753,7 @@ static void rows_check(struct train_rows r, int type)
 
 static void check_rows(void)
 {
-    static const struct train_rows cases[] = {
+    static const struct train_im2col cases[] = {
         {2 * 115, 115, 112, 4, 16, 0}, /* ResNet's stem */
         {3, 5, 4, 2, 8, 0},
         {1, 3, 1, 3, 24, 0},
@@ -767,7 +767,7 @@ static void check_rows(void)
 
 /* ---- Pixels spread ---- */
 
-static void spread_check(struct train_spread s, int type, bool add)
+static void spread_check(struct train_strided s, int type, bool add)
 {
     const size_t count = s.batch * s.height * s.width * s.padded;
     char shape[100];
@@ -787,7 +787,7 @@ static void spread_check(struct train_spread s, int type, bool add)
         if (x % s.stride == 0 && y % s.stride == 0)
             expected[i] += src.host[from * s.padded + c];
     }
-    launched(train_spread(&gpu, &s, dst.gpu, src.gpu, add), "train_spread");
+    launched(train_strided(&gpu, &s, dst.gpu, src.gpu, add), "train_strided");
     vector_get(&dst);
     check_close(say("spread", type, shape, "dx"), dst.host, expected, count, 0,
                 add ? type_epsilon(type) : 0);
@@ -798,7 +798,7 @@ static void spread_check(struct train_spread s, int type, bool add)
 
 static void check_spread(void)
 {
-    static const struct train_spread cases[] = {
+    static const struct train_strided cases[] = {
         {2, 56, 56, 28, 28, 2, 256, 0}, /* ResNet-50's second stage */
         {3, 7, 5, 4, 3, 2, 8, 0},       /* odd sides */
         {2, 8, 10, 3, 4, 3, 24, 0},     {1, 1, 1, 1, 1, 2, 40, 0},
@@ -1072,7 +1072,7 @@ static void gpu_open(void)
     GPU(cudaGetDevice(&device));
     GPU(cudaGetDeviceProperties(&properties, device));
     gpu.multiprocessors = properties.multiProcessorCount;
-    gpu.early = train_norm_early();
+    gpu.programmatic = train_norm_programmatic();
     cudaStream_t stream;
     GPU(cudaStreamCreate(&stream));
     gpu.stream = stream;

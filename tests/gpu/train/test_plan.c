@@ -185,25 +185,26 @@ struct setting {
     unsigned taken; /* 1 << each way */
     unsigned number, unknown;
 };
-enum { ALL = (1 << WAYS) - 1 };
+enum { ALL = (1 << METHODS) - 1 };
 static const struct setting settings[] = {
     {"", ALL, 0, 0},
-    {"no-sums,stem", ALL & ~(1 << WAY_SUMS), 0, 0},
-    {"sums=2,no-stem,no-rows", ALL & ~(1 << WAY_STEM | 1 << WAY_ROWS), 2, 0},
-    {"stem,no-stem,no-sums", ALL & ~(1 << WAY_STEM | 1 << WAY_SUMS), 0, 0},
-    {"stems,,no-ste,no-sums,stem=x=,no-rows", ALL & ~(1 << WAY_SUMS | 1 << WAY_ROWS), 0, 2},
-    {"no-rows", ALL & ~(1 << WAY_ROWS), 0, 0},
+    {"no-sums,stem", ALL & ~(1 << METHOD_STATISTICS), 0, 0},
+    {"sums=2,no-stem,no-rows", ALL & ~(1 << METHOD_NORM_POOL | 1 << METHOD_IM2COL), 2, 0},
+    {"stem,no-stem,no-sums", ALL & ~(1 << METHOD_NORM_POOL | 1 << METHOD_STATISTICS), 0, 0},
+    {"stems,,no-ste,no-sums,stem=x=,no-rows", ALL & ~(1 << METHOD_STATISTICS | 1 << METHOD_IM2COL),
+     0, 2},
+    {"no-rows", ALL & ~(1 << METHOD_IM2COL), 0, 0},
     {"rows=2,no-rows,no-stem,no-sums,no-products,no-spread,no-early", 0, 0, 0},
-    {"no-stem,no-sums,no-products,no-spread,no-early", 1 << WAY_ROWS, 0, 0},
+    {"no-stem,no-sums,no-products,no-spread,no-early", 1 << METHOD_IM2COL, 0, 0},
 };
 
 static size_t check_names(const struct setting *setting)
 {
     size_t wrong = 0;
-    for (int way = 0; way < WAYS; way++)
-        wrong += way_taken((enum cudnn_way)way) != (setting->taken >> way & 1);
-    wrong += way_number(WAY_SUMS) != setting->number;
-    wrong += ways_unknown() != setting->unknown;
+    for (int way = 0; way < METHODS; way++)
+        wrong += method_taken((enum cudnn_method)way) != (setting->taken >> way & 1);
+    wrong += method_number(METHOD_STATISTICS) != setting->number;
+    wrong += methods_unknown() != setting->unknown;
     if (wrong)
         printf("FAIL '%s' is misunderstood\n", setting->text);
     return wrong;
@@ -242,7 +243,7 @@ static int check_setting(const struct setting *setting, planned bytes)
     printf("ways '%s': %zu wrong, %zu gradients written over something, %zu bytes of scratch\n",
            setting->text, wrong, found.shared, found.scratch);
     fflush(stdout);
-    return wrong || !found.shared || (found.scratch > 0) != (setting->taken >> WAY_ROWS & 1);
+    return wrong || !found.shared || (found.scratch > 0) != (setting->taken >> METHOD_IM2COL & 1);
 }
 
 /* What `rows` expands finds room: no plan is larger for it. */
@@ -251,7 +252,7 @@ static int check_room(planned bytes[SETTINGS])
     int failed = 0, compared = 0;
     for (size_t i = 0; i < SETTINGS; i++)
         for (size_t k = 0; k < SETTINGS; k++) {
-            if (settings[k].taken != (settings[i].taken | 1 << WAY_ROWS) || i == k)
+            if (settings[k].taken != (settings[i].taken | 1 << METHOD_IM2COL) || i == k)
                 continue;
             compared++;
             for (size_t m = 0; m < LARGE * PRECISIONS; m++)

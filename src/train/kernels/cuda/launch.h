@@ -23,9 +23,10 @@ extern "C" {
  * it. */
 struct train_gpu {
     int multiprocessors;
-    bool early;     /* kernels may begin while what comes before ends: see train_norm_early */
-    void *stream;   /* cudaStream_t */
-    void *scratch;  /* TRAIN_SCRATCH_BYTES of the GPU's memory */
+    bool
+        programmatic; /* kernels may begin while what comes before ends: see train_norm_programmatic */
+    void *stream;     /* cudaStream_t */
+    void *scratch;    /* TRAIN_SCRATCH_BYTES of the GPU's memory */
     float *control; /* the words of kernels.h: rate, loss scale, good steps */
 };
 
@@ -164,24 +165,24 @@ int train_unfold(const struct train_gpu *gpu, const struct train_fold *fold, voi
 
 /* Windows of one row of pixels, whose columns become channels: dst[row][x][d * padded + c] =
  * src[row][x + d][c] for d below `columns`. */
-struct train_rows {
+struct train_im2col {
     size_t rows;              /* of all images */
     size_t width, out_width;  /* of src; of dst, columns - 1 less */
     unsigned columns, padded; /* padded: of src, a multiple of 8 */
     int type;
 };
-int train_rows(const struct train_gpu *gpu, const struct train_rows *rows, void *dst,
-               const void *src);
+int train_im2col(const struct train_gpu *gpu, const struct train_im2col *rows, void *dst,
+                 const void *src);
 
 /* Pixels of a smaller tensor at every stride-th row and column of a larger one: dst[n][stride *
  * y][stride * x][c] = src[n][y][x][c], or added; what is between becomes 0, or stays if added. */
-struct train_spread {
+struct train_strided {
     size_t batch, height, width, out_height, out_width; /* out: of src */
     unsigned stride, padded;                            /* stride 0: nothing is spread */
     int type;
 };
-int train_spread(const struct train_gpu *gpu, const struct train_spread *spread, void *dst,
-                 const void *src, bool add);
+int train_strided(const struct train_gpu *gpu, const struct train_strided *spread, void *dst,
+                  const void *src, bool add);
 
 /* Fills with numbers from -1 to 1. */
 int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type);
@@ -262,7 +263,7 @@ int train_refresh(const struct train_gpu *gpu, const struct train_update *update
 
 /* Whether kernels may be launched early (train_gpu): they were compiled for capability 9.0, or
  * later, which runs on no earlier GPU. */
-bool train_norm_early(void);
+bool train_norm_programmatic(void);
 
 /* Loads all kernels onto the current device: loading one later may wait for kernels that spin. */
 int train_norm_load(void);

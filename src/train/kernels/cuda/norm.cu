@@ -196,7 +196,7 @@ int normalise_one(const struct train_gpu *gpu, const struct train_norm *norm,
 {
     const layout at = wide_layout_of(norm);
     const dim3 grid = grid_of(gpu, at, NORMALISE_THREADS, normalise_blocks<OTHER>());
-    return launch_early(gpu, normalise_kernel<T, OTHER>, grid, NORMALISE_THREADS, n, at);
+    return launch_programmatic(gpu, normalise_kernel<T, OTHER>, grid, NORMALISE_THREADS, n, at);
 }
 
 template <class T>
@@ -254,7 +254,7 @@ int train_normalise(const struct train_gpu *gpu, const struct train_normalise *p
     return TYPED(pass->norm->type, normalise_run, gpu, pass, n);
 }
 
-bool train_norm_early(void)
+bool train_norm_programmatic(void)
 {
     cudaFuncAttributes attributes;
     return cudaFuncGetAttributes(&attributes, measure_kernel) == cudaSuccess &&

@@ -241,8 +241,8 @@ int gradient_one(const struct train_gpu *gpu, const struct train_norm_backward *
 {
     const layout at = wide_layout_of(pass->norm);
     const dim3 grid = grid_of(gpu, at, GRADIENT_THREADS, GRADIENT_BLOCKS);
-    return launch_early(gpu, gradient_kernel<T, GATE, TWO>, grid, GRADIENT_THREADS,
-                        backward_of(pass), at);
+    return launch_programmatic(gpu, gradient_kernel<T, GATE, TWO>, grid, GRADIENT_THREADS,
+                               backward_of(pass), at);
 }
 
 template <class T> int reduce(const struct train_gpu *gpu, const struct train_norm_backward *pass)

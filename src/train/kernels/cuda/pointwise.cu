@@ -145,8 +145,8 @@ __global__ void fold_colours_kernel(const struct train_fold f, T *dst, const flo
 
 /* A block makes a row of dst in pieces of 16 bytes, `vectors` of a pixel of src and `each` of one of
  * dst, so that neighbouring threads write neighbouring pieces. */
-__global__ void rows_kernel(uint4 *__restrict__ dst, const uint4 *__restrict__ src, size_t rows,
-                            unsigned width, unsigned out_width, unsigned vectors, unsigned each)
+__global__ void im2col_kernel(uint4 *__restrict__ dst, const uint4 *__restrict__ src, size_t rows,
+                              unsigned width, unsigned out_width, unsigned vectors, unsigned each)
 {
     for (size_t row = blockIdx.x; row < rows; row += gridDim.x) {
         const uint4 *__restrict__ from = src + row * width * vectors;
@@ -161,8 +161,8 @@ __global__ void rows_kernel(uint4 *__restrict__ dst, const uint4 *__restrict__ s
 /* A block makes a row of dst, or of those that src has if it adds: `each` chunks of eight a pixel,
  * and `step` pixels of the row further for each one that is made. */
 template <class T>
-__global__ void spread_kernel(const struct train_spread s, T *__restrict__ dst,
-                              const T *__restrict__ src, bool add, unsigned rows, unsigned each)
+__global__ void strided_kernel(const struct train_strided s, T *__restrict__ dst,
+                               const T *__restrict__ src, bool add, unsigned rows, unsigned each)
 {
     const unsigned step = add ? s.stride : 1;
     const unsigned height = (unsigned)(add ? s.out_height : s.height),
@@ -247,11 +247,11 @@ int fold_run(const struct train_gpu *gpu, const struct train_fold *f, void *dst,
 }
 
 template <class T>
-int spread_run(const struct train_gpu *gpu, const struct train_spread *s, void *dst,
-               const void *src, bool add)
+int strided_run(const struct train_gpu *gpu, const struct train_strided *s, void *dst,
+                const void *src, bool add)
 {
     const unsigned rows = (unsigned)(s->batch * (add ? s->out_height : s->height));
-    spread_kernel<T><<<blocks_for(gpu, rows, 1, 16), THREADS, 0, stream_of(gpu)>>>(
+    strided_kernel<T><<<blocks_for(gpu, rows, 1, 16), THREADS, 0, stream_of(gpu)>>>(
         *s, (T *)dst, (const T *)src, add, rows, s->padded / EIGHT);
     return cudaGetLastError();
 }
@@ -265,7 +265,7 @@ template <class T> int load()
     if (error == cudaSuccess)
         error = cudaFuncGetAttributes(&attributes, fold_kernel<T>);
     if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, spread_kernel<T>);
+        error = cudaFuncGetAttributes(&attributes, strided_kernel<T>);
     return error == cudaSuccess ? cudaFuncGetAttributes(&attributes, fold_colours_kernel<T>)
                                 : error;
 }
@@ -315,21 +315,22 @@ int train_unfold(const struct train_gpu *gpu, const struct train_fold *fold, voi
     return cudaGetLastError();
 }
 
-int train_rows(const struct train_gpu *gpu, const struct train_rows *r, void *dst, const void *src)
+int train_im2col(const struct train_gpu *gpu, const struct train_im2col *r, void *dst,
+                 const void *src)
 {
     constexpr unsigned BLOCK = 128;
     const unsigned vectors = r->padded * (r->type == ALNICO_FLOAT32 ? 4 : 2) / sizeof(uint4);
     const unsigned each = r->columns * vectors, across = each < BLOCK ? each : BLOCK;
-    rows_kernel<<<blocks_for(gpu, r->rows, 1, 16), dim3(across, BLOCK / across), 0,
-                  stream_of(gpu)>>>((uint4 *)dst, (const uint4 *)src, r->rows, (unsigned)r->width,
-                                    (unsigned)r->out_width, vectors, each);
+    im2col_kernel<<<blocks_for(gpu, r->rows, 1, 16), dim3(across, BLOCK / across), 0,
+                    stream_of(gpu)>>>((uint4 *)dst, (const uint4 *)src, r->rows, (unsigned)r->width,
+                                      (unsigned)r->out_width, vectors, each);
     return cudaGetLastError();
 }
 
-int train_spread(const struct train_gpu *gpu, const struct train_spread *spread, void *dst,
-                 const void *src, bool add)
+int train_strided(const struct train_gpu *gpu, const struct train_strided *spread, void *dst,
+                  const void *src, bool add)
 {
-    return TYPED(spread->type, spread_run, gpu, spread, dst, src, add);
+    return TYPED(spread->type, strided_run, gpu, spread, dst, src, add);
 }
 
 int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type)
@@ -348,7 +349,7 @@ int train_pointwise_load(void)
     if (error == cudaSuccess)
         error = cudaFuncGetAttributes(&attributes, unfold_kernel);
     if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, rows_kernel);
+        error = cudaFuncGetAttributes(&attributes, im2col_kernel);
     for (int type : {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16})
         if (error == cudaSuccess)
             error = TYPED(type, load);

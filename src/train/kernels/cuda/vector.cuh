@@ -230,8 +230,8 @@ inline cudaStream_t stream_of(const struct train_gpu *gpu)
  * some of them let the next begin at once.
  */
 template <class... Parameters, class... Arguments>
-inline int launch_early(const struct train_gpu *gpu, void (*kernel)(Parameters...), dim3 grid,
-                        unsigned threads, const Arguments &...arguments)
+inline int launch_programmatic(const struct train_gpu *gpu, void (*kernel)(Parameters...),
+                               dim3 grid, unsigned threads, const Arguments &...arguments)
 {
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -241,7 +241,7 @@ inline int launch_early(const struct train_gpu *gpu, void (*kernel)(Parameters..
     how.blockDim = dim3(threads);
     how.stream = stream_of(gpu);
     how.attrs = &early;
-    how.numAttrs = gpu->early ? 1 : 0;
+    how.numAttrs = gpu->programmatic ? 1 : 0;
     return cudaLaunchKernelEx(&how, kernel, arguments...);
 }
 

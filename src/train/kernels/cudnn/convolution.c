@@ -1,4 +1,4 @@
-/* Convolutions, by cuDNN or as products; a bias is added by itself. See cudnn_steps.h. */
+/* Convolutions, by cuDNN or as GEMMs; a bias is added by itself. See cudnn/steps.h. */
 #include "train/kernels/cudnn/steps.h"
 
 #include "base/log.h"
@@ -7,11 +7,11 @@
 #include <math.h>
 
 static alnico_status_t pass_run(struct cudnn_net *self, const struct cudnn_step *step,
-                                enum convolution_way way)
+                                enum convolution_direction direction)
 {
-    const struct cudnn_pass *pass = &step->passes[way];
-    TRY(rows_run(self, step, pass));
-    return plans_run(&self->handle, &pass->choice, &pass->memory, pass->pack, self->workspace);
+    const struct cudnn_pass *pass = &step->passes[direction];
+    TRY(im2col_run(self, step, pass));
+    return engine_run(&self->handle, &pass->choice, &pass->memory, pass->pack, self->workspace);
 }
 
 static alnico_status_t convolution_forward(struct cudnn_net *self, struct cudnn_step *step,
@@ -29,9 +29,9 @@ static alnico_status_t convolution_data(struct cudnn_net *self, struct cudnn_ste
     if (!step->has_data)
         return ALNICO_SUCCESS;
     TRY(pass_run(self, step, CONVOLUTION_DATA));
-    if (step->spread.stride)
-        return gpu_status(train_spread(&self->gpu, &step->spread, step_diff(self, step, 0),
-                                       step_scratch_diff(self, step), step->step->accumulate[0]),
+    if (step->strided.stride)
+        return gpu_status(train_strided(&self->gpu, &step->strided, step_diff(self, step, 0),
+                                        step_scratch_diff(self, step), step->step->accumulate[0]),
                           "spreading the gradient of a convolution");
     if (!step->adds)
         return ALNICO_SUCCESS;
@@ -86,11 +86,11 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
     const struct convolution shape = convolution_shape(self, step);
     const size_t out = step->step->out;
     step->has_data = step_diff(self, step, 0) != NULL;
-    step->rows = rows_of(self->setup.plan, step->step);
-    step->spread = spread_of(self->setup.plan, step->step);
-    for (int way = 0; way < 3; way++) {
-        step->passes[way].convolution = shape;
-        step->passes[way].convolution.way = (enum convolution_way)way;
+    step->im2col = im2col_of(self->setup.plan, step->step);
+    step->strided = strided_of(self->setup.plan, step->step);
+    for (int direction = 0; direction < 3; direction++) {
+        step->passes[direction].convolution = shape;
+        step->passes[direction].convolution.direction = (enum convolution_direction)direction;
     }
     step->passes[CONVOLUTION_FORWARD].memory =
         (struct convolution_memory){.x = step_value(self, step, 0),
@@ -104,8 +104,8 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
         (struct convolution_memory){.x = step_value(self, step, 0),
                                     .w = step->weights.gradient,
                                     .y = setup_diff(&self->setup, out)};
-    if (sums_wanted(self->setup.plan, step->step))
-        step->sums = own_take(self, sums_bytes(self->setup.plan, step->step));
+    if (statistics_wanted(self->setup.plan, step->step))
+        step->sums = own_take(self, statistics_bytes(self->setup.plan, step->step));
     step->forward = convolution_forward;
     step->backward = convolution_backward;
     return ALNICO_SUCCESS;
@@ -113,7 +113,7 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
 
 static alnico_status_t pass_search(struct cudnn_net *self, struct cudnn_pass *pass)
 {
-    TRY(plans_find(self->plans, &pass->convolution, &pass->memory, &pass->choice));
+    TRY(engine_find(self->engines, &pass->convolution, &pass->memory, &pass->choice));
     if (self->workspace_bytes < pass->choice.workspace)
         self->workspace_bytes = pass->choice.workspace;
     return ALNICO_SUCCESS;
@@ -125,13 +125,13 @@ double pass_us(size_t bytes)
     return (double)bytes / BYTES_A_US + LAUNCH_US;
 }
 
-/* Whether what takes so long by a way (HUGE_VAL: nothing does it) is better than without. */
-static bool way_better(const struct cudnn_step *step, const char *pass, enum cudnn_way way,
-                       double us, double by_way)
+/* Whether what takes so long by a method (HUGE_VAL: nothing does it) is better than without. */
+static bool method_better(const struct cudnn_step *step, const char *pass, enum cudnn_method method,
+                          double us, double by_method)
 {
-    const bool better = by_way < us || (by_way < HUGE_VAL && way_number(way) == 2);
+    const bool better = by_method < us || (by_method < HUGE_VAL && method_number(method) == 2);
     log_write(LOG_INFO, "cuDNN kernels: '%s' %s: %.1f us, by %s %.1f us: %s",
-              step->node->operation.name, pass, us, way_name(way), by_way,
+              step->node->operation.name, pass, us, method_name(method), by_method,
               better ? "taken" : "left");
     return better;
 }
@@ -158,34 +158,34 @@ static alnico_status_t plain_data_search(struct cudnn_net *self, struct cudnn_st
 static alnico_status_t data_search(struct cudnn_net *self, struct cudnn_step *step)
 {
     struct cudnn_pass *plain = &step->passes[CONVOLUTION_DATA], compact = *plain;
-    double us, by_spread;
+    double us, by_strided;
     const alnico_status_t plain_status = plain_data_search(self, step, plain, &us);
-    if (!spread_pass(self, step, &compact))
+    if (!strided_pass(self, step, &compact))
         return plain_status;
     if (plain_status != ALNICO_SUCCESS && plain_status != ALNICO_ERROR_UNSUPPORTED)
         return plain_status;
     const alnico_status_t status = pass_search(self, &compact);
     if (status != ALNICO_SUCCESS && status != ALNICO_ERROR_UNSUPPORTED)
         return status;
-    by_spread = status == ALNICO_SUCCESS
-                    ? compact.choice.us + spread_us(&step->spread, step->step->accumulate[0])
-                    : HUGE_VAL;
-    if (way_better(step, "data", WAY_SPREAD, us, by_spread)) {
+    by_strided = status == ALNICO_SUCCESS
+                     ? compact.choice.us + strided_us(&step->strided, step->step->accumulate[0])
+                     : HUGE_VAL;
+    if (method_better(step, "data", METHOD_STRIDED_GRADIENT, us, by_strided)) {
         *plain = compact;
-        self->spreads++;
+        self->strided++;
         return ALNICO_SUCCESS;
     }
-    step->spread = (struct train_spread){0};
+    step->strided = (struct train_strided){0};
     return plain_status;
 }
 
 /* Forward, with the sums that the batch norm behind it wants, if an engine has them and costs less
  * than to read y again; *us: what it costs, that included. */
-static alnico_status_t sums_search(struct cudnn_net *self, const struct cudnn_step *step,
-                                   struct cudnn_pass *pass, double *us)
+static alnico_status_t statistics_search(struct cudnn_net *self, const struct cudnn_step *step,
+                                         struct cudnn_pass *pass, double *us)
 {
     struct cudnn_pass fused = *pass;
-    fused.convolution.sums = way_number(WAY_SUMS) == 2 ? 2 : 1;
+    fused.convolution.sums = method_number(METHOD_STATISTICS) == 2 ? 2 : 1;
     fused.memory.sums = step->sums;
     fused.memory.squares = step->sums + fused.convolution.filters;
     *us += pass_us(cudnn_bytes_rule(self->setup.plan, step->step->out));
@@ -202,46 +202,46 @@ static alnico_status_t shape_search(struct cudnn_net *self, const struct cudnn_s
 {
     TRY(pass_search(self, pass));
     *us = pass->choice.us;
-    return pass->convolution.way == CONVOLUTION_FORWARD && step->sums
-               ? sums_search(self, step, pass, us)
+    return pass->convolution.direction == CONVOLUTION_FORWARD && step->sums
+               ? statistics_search(self, step, pass, us)
                : ALNICO_SUCCESS;
 }
 
 /* Forward, or for the weights: as it is, or by rows. */
-static alnico_status_t way_search(struct cudnn_net *self, struct cudnn_step *step,
-                                  enum convolution_way way)
+static alnico_status_t direction_search(struct cudnn_net *self, struct cudnn_step *step,
+                                        enum convolution_direction direction)
 {
-    struct cudnn_pass *plain = &step->passes[way], expanded = *plain;
-    double us, by_rows;
+    struct cudnn_pass *plain = &step->passes[direction], expanded = *plain;
+    double us, by_im2col;
     TRY(shape_search(self, step, plain, &us));
-    if (!rows_pass(self, step, &expanded))
+    if (!im2col_pass(self, step, &expanded))
         return ALNICO_SUCCESS;
-    const alnico_status_t status = shape_search(self, step, &expanded, &by_rows);
+    const alnico_status_t status = shape_search(self, step, &expanded, &by_im2col);
     if (status != ALNICO_SUCCESS && status != ALNICO_ERROR_UNSUPPORTED)
         return status;
-    by_rows = status == ALNICO_SUCCESS ? by_rows + rows_us(&step->rows) : HUGE_VAL;
-    if (way_better(step, way == CONVOLUTION_FORWARD ? "forward" : "weights", WAY_ROWS, us,
-                   by_rows)) {
+    by_im2col = status == ALNICO_SUCCESS ? by_im2col + im2col_us(&step->im2col) : HUGE_VAL;
+    if (method_better(step, direction == CONVOLUTION_FORWARD ? "forward" : "weights", METHOD_IM2COL,
+                      us, by_im2col)) {
         *plain = expanded;
-        self->rowed++;
+        self->im2cols++;
     }
     return ALNICO_SUCCESS;
 }
 
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step)
 {
-    TRY(way_search(self, step, CONVOLUTION_FORWARD));
+    TRY(direction_search(self, step, CONVOLUTION_FORWARD));
     step->sums = step->passes[CONVOLUTION_FORWARD].memory.sums;
-    self->summed += step->sums != NULL;
-    TRY(way_search(self, step, CONVOLUTION_WEIGHTS));
+    self->with_statistics += step->sums != NULL;
+    TRY(direction_search(self, step, CONVOLUTION_WEIGHTS));
     return step->has_data ? data_search(self, step) : ALNICO_SUCCESS;
 }
 
 alnico_status_t cudnn_convolution_finish(struct cudnn_net *self, struct cudnn_step *step)
 {
-    for (int way = 0; way < 3; way++) {
-        struct cudnn_pass *pass = &step->passes[way];
-        self->multiplied += pass->choice.product != NULL;
+    for (int direction = 0; direction < 3; direction++) {
+        struct cudnn_pass *pass = &step->passes[direction];
+        self->gemms += pass->choice.gemm != NULL;
         if (pass->choice.plan)
             TRY(convolution_pack(&self->handle, &self->packs, &pass->memory, self->workspace,
                                  &pass->pack));

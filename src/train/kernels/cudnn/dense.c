@@ -1,6 +1,6 @@
 /*
  * Dense layers, by cuBLAS, which counts columns first: a matrix of rows is to it the transposed
- * one. x: batch x inputs, w: filters x inputs, y: batch x filters. See cudnn_steps.h.
+ * one. x: batch x inputs, w: filters x inputs, y: batch x filters. See cudnn/steps.h.
  */
 #include "train/kernels/cudnn/steps.h"
 

@@ -1,4 +1,4 @@
-/* See cudnn/engine_cache.h: remembering. The search is in cudnn_search.c. */
+/* See cudnn/engine_cache.h: remembering. The search is in cudnn/engine_search.c. */
 #include "train/kernels/cudnn/engine_cache.h"
 
 #include "base/json.h"
@@ -24,22 +24,22 @@ enum { LOCK_TRIES = 6000, LOCK_TRY_MS = 50 };
 /* A convolution that was asked for. */
 struct remembered {
     char text[TEXT_BYTES];
-    struct plans_choice choice; /* engine NO_ENGINE: there is none for it */
-    char why[512];              /* the error's detail then */
+    struct engine_choice choice; /* engine NO_ENGINE: there is none for it */
+    char why[512];               /* the error's detail then */
     struct cudnn_bag bag;
 };
 
-struct cudnn_plans {
+struct engine_cache {
     struct cudnn_handle handle;
-    struct plans_options options;
+    struct engine_options options;
     struct remembered *items;
     size_t count, capacity;
-    struct search search;
+    struct engine_search search;
     cJSON *file;    /* everything that the file held when it was read last */
     cJSON *section; /* of this GPU, versions and options, inside */
     cJSON *found;   /* what this process searched, as in a section */
-    int lock;       /* the file, locked from the first search until plans_save; -1: it is not */
-    bool tried;     /* whether locking it was tried, and it was not unlocked since */
+    int lock;   /* the file, locked from the first search until engine_cache_save; -1: it is not */
+    bool tried; /* whether locking it was tried, and it was not unlocked since */
 };
 
 /* ---- The file ---- */
@@ -65,56 +65,55 @@ static alnico_status_t file_read(const char *path, char **out, size_t *length)
     return *out ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "plan file: no memory");
 }
 
-static alnico_status_t file_parse(struct cudnn_plans *plans)
+static alnico_status_t file_parse(struct engine_cache *cache)
 {
-    const char *path = plans->options.file;
+    const char *path = cache->options.file;
     char *text = NULL;
     size_t length = 0;
-    cJSON_Delete(plans->file);
-    plans->file = plans->section = NULL;
+    cJSON_Delete(cache->file);
+    cache->file = cache->section = NULL;
     if (path)
         TRY(file_read(path, &text, &length));
     const alnico_status_t status =
-        text && length ? json_parse(path, text, length, &plans->file) : ALNICO_SUCCESS;
+        text && length ? json_parse(path, text, length, &cache->file) : ALNICO_SUCCESS;
     free(text);
     TRY(status);
-    if (!plans->file)
-        plans->file = cJSON_CreateObject();
-    if (cJSON_IsObject(plans->file))
+    if (!cache->file)
+        cache->file = cJSON_CreateObject();
+    if (cJSON_IsObject(cache->file))
         return ALNICO_SUCCESS;
     return error_set(ALNICO_ERROR_ARGUMENT, "plan file '%s': expected an object", path);
 }
 
 /* Finds or makes the part of the file that is for here. */
-static alnico_status_t file_section(struct cudnn_plans *plans)
+static alnico_status_t file_section(struct engine_cache *cache)
 {
     struct cudaDeviceProp properties;
     int device;
     char key[400];
     TRY(gpu_status(cudaGetDevice(&device), "cudaGetDevice"));
     TRY(gpu_status(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
-    const struct plans_options *options = &plans->options;
-    char products[64] = "";
-    if (options->products)
-        snprintf(products, sizeof products, ", cuBLAS %zu%s",
-                 plans->handle.library->cublasLtGetVersion(),
-                 options->products == 2 ? " first" : "");
+    const struct engine_options *options = &cache->options;
+    char version[64] = "";
+    if (options->gemms)
+        snprintf(version, sizeof version, ", cuBLAS %zu%s",
+                 cache->handle.library->cublasLtGetVersion(), options->gemms == 2 ? " first" : "");
     snprintf(key, sizeof key, "%s, cuDNN %zu%s%s%s%s", properties.name,
-             plans->handle.library->cudnnGetVersion(), products,
+             cache->handle.library->cudnnGetVersion(), version,
              options->deterministic ? ", deterministic" : "", options->tf32 ? ", TF32" : "",
              options->thorough ? ", thorough" : "");
-    plans->section = cJSON_GetObjectItemCaseSensitive(plans->file, key);
-    if (!cJSON_IsObject(plans->section)) {
-        cJSON_DeleteItemFromObjectCaseSensitive(plans->file, key);
-        plans->section = cJSON_AddObjectToObject(plans->file, key);
+    cache->section = cJSON_GetObjectItemCaseSensitive(cache->file, key);
+    if (!cJSON_IsObject(cache->section)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(cache->file, key);
+        cache->section = cJSON_AddObjectToObject(cache->file, key);
     }
-    return plans->section ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "plan file: no memory");
+    return cache->section ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "plan file: no memory");
 }
 
-static alnico_status_t file_load(struct cudnn_plans *plans)
+static alnico_status_t file_load(struct engine_cache *cache)
 {
-    TRY(file_parse(plans));
-    return file_section(plans);
+    TRY(file_parse(cache));
+    return file_section(cache);
 }
 
 /* ---- Writing it ---- */
@@ -146,40 +145,40 @@ static int file_lock(const char *path)
     return -1;
 }
 
-static void file_unlock(struct cudnn_plans *plans)
+static void file_unlock(struct engine_cache *cache)
 {
-    if (plans->lock >= 0)
-        close(plans->lock);
-    plans->lock = -1;
-    plans->tried = false;
+    if (cache->lock >= 0)
+        close(cache->lock);
+    cache->lock = -1;
+    cache->tried = false;
 }
 
 /* Before the first search: ranks that search the same wait for the first of them, and find it in
  * the file, so that all choose alike. */
-static alnico_status_t file_take(struct cudnn_plans *plans)
+static alnico_status_t file_take(struct engine_cache *cache)
 {
-    const char *path = plans->options.file;
-    if (!path || plans->tried)
+    const char *path = cache->options.file;
+    if (!path || cache->tried)
         return ALNICO_SUCCESS;
-    plans->tried = true;
-    plans->lock = file_lock(path);
-    if (plans->lock >= 0)
-        return file_load(plans);
+    cache->tried = true;
+    cache->lock = file_lock(path);
+    if (cache->lock >= 0)
+        return file_load(cache);
     log_write(LOG_WARNING, "plan file '%s': %s: what is searched is not kept", path,
               strerror(errno));
     return ALNICO_SUCCESS;
 }
 
 /* Under a name of its own, then in place of the file: no other process sees half of it. */
-static alnico_status_t file_write(const struct cudnn_plans *plans, const char *text)
+static alnico_status_t file_write(const struct engine_cache *cache, const char *text)
 {
-    const char *path = plans->options.file;
+    const char *path = cache->options.file;
     char beside[4096];
     struct stat held;
     if ((size_t)snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= sizeof beside)
         return error_set(ALNICO_ERROR_ARGUMENT, "plan file '%.64s...': the name is too long", path);
     const int file = mkstemp(beside);
-    bool done = file >= 0 && fstat(plans->lock, &held) == 0 &&
+    bool done = file >= 0 && fstat(cache->lock, &held) == 0 &&
                 fchmod(file, held.st_mode & 0777) == 0 && dprintf(file, "%s\n", text) > 0;
     done = file >= 0 && close(file) == 0 && done;
     if (done && rename(beside, path) == 0)
@@ -191,71 +190,71 @@ static alnico_status_t file_write(const struct cudnn_plans *plans, const char *t
 }
 
 /* Adds what was found to what the file holds by now. */
-static alnico_status_t file_merge(struct cudnn_plans *plans)
+static alnico_status_t file_merge(struct engine_cache *cache)
 {
     const cJSON *entry;
-    TRY(file_load(plans));
-    cJSON_ArrayForEach(entry, plans->found)
+    TRY(file_load(cache));
+    cJSON_ArrayForEach(entry, cache->found)
     {
-        cJSON_DeleteItemFromObjectCaseSensitive(plans->section, entry->string);
-        cJSON_AddItemToObject(plans->section, entry->string, cJSON_Duplicate(entry, true));
+        cJSON_DeleteItemFromObjectCaseSensitive(cache->section, entry->string);
+        cJSON_AddItemToObject(cache->section, entry->string, cJSON_Duplicate(entry, true));
     }
-    char *text = cJSON_Print(plans->file);
+    char *text = cJSON_Print(cache->file);
     if (!text)
         return error_set(ALNICO_ERROR_MEMORY, "plan file: no memory");
-    const alnico_status_t status = file_write(plans, text);
+    const alnico_status_t status = file_write(cache, text);
     cJSON_free(text);
     return status;
 }
 
-void plans_save(struct cudnn_plans *plans)
+void engine_cache_save(struct engine_cache *cache)
 {
-    search_release(&plans->search);
-    if (plans->lock >= 0 && cJSON_GetArraySize(plans->found) > 0 &&
-        file_merge(plans) != ALNICO_SUCCESS)
+    search_release(&cache->search);
+    if (cache->lock >= 0 && cJSON_GetArraySize(cache->found) > 0 &&
+        file_merge(cache) != ALNICO_SUCCESS)
         log_write(LOG_WARNING, "%s: what was searched is not kept", alnico_error_detail());
-    file_unlock(plans);
+    file_unlock(cache);
 }
 
 /* ---- One plan in the file ---- */
 
-static void remembered_clear(struct cudnn_plans *plans, struct remembered *item)
+static void remembered_clear(struct engine_cache *cache, struct remembered *item)
 {
-    product_destroy(&plans->handle, item->choice.product);
-    item->choice.product = NULL;
-    cudnn_bag_clear(plans->handle.library, &item->bag);
+    gemm_destroy(&cache->handle, item->choice.gemm);
+    item->choice.gemm = NULL;
+    cudnn_bag_clear(cache->handle.library, &item->bag);
 }
 
-static alnico_status_t product_find(const struct cudnn_plans *plans,
-                                    const struct convolution *convolution, const char *text,
-                                    struct remembered *item)
+static alnico_status_t gemm_find(const struct engine_cache *cache,
+                                 const struct convolution *convolution, const char *text,
+                                 struct remembered *item)
 {
-    if (!product_possible(convolution))
+    if (!gemm_possible(convolution))
         return error_set(ALNICO_ERROR_UNSUPPORTED, "plan file: %s is no product", item->text);
-    TRY(search_product(&plans->search, convolution, &item->choice.product));
-    TRY(product_restore(&plans->handle, item->choice.product, text, &item->choice.workspace));
-    return item->choice.workspace <= plans->options.workspace_most
+    TRY(search_gemm(&cache->search, convolution, &item->choice.gemm));
+    TRY(gemm_restore(&cache->handle, item->choice.gemm, text, &item->choice.workspace));
+    return item->choice.workspace <= cache->options.workspace_most
                ? ALNICO_SUCCESS
                : error_set(ALNICO_ERROR_UNSUPPORTED, "workspace");
 }
 
 /* CRC-32 of a plan and what it is for: cuDNN does not tell the shapes of a plan from a text. */
-static uint32_t plan_sum(const struct cudnn_plans *plans, const struct remembered *item,
-                         const char *plan)
+static uint32_t engine_sum(const struct engine_cache *cache, const struct remembered *item,
+                           const char *plan)
 {
-    const char *const texts[] = {plans->section->string, item->text, plan};
+    const char *const texts[] = {cache->section->string, item->text, plan};
     uLong sum = crc32_z(0, NULL, 0);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         sum = crc32_z(sum, (const Bytef *)texts[i], strlen(texts[i]) + 1);
     return (uint32_t)sum;
 }
 
-static bool file_find(struct cudnn_plans *plans, const struct convolution *convolution,
+static bool file_find(struct engine_cache *cache, const struct convolution *convolution,
                       struct remembered *item)
 {
-    const cJSON *entry = cJSON_GetObjectItemCaseSensitive(plans->section, item->text);
+    const cJSON *entry = cJSON_GetObjectItemCaseSensitive(cache->section, item->text);
     const char *plan = cJSON_GetStringValue(cJSON_GetObjectItem(entry, "plan"));
-    const char *product = cJSON_GetStringValue(cJSON_GetObjectItem(entry, "product"));
+    const char *gemm = cJSON_GetStringValue(cJSON_GetObjectItem(entry, "product"));
     const double engine = cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "engine"));
     const double us = cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "us"));
     const double sum = cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "sum"));
@@ -265,87 +264,85 @@ static bool file_find(struct cudnn_plans *plans, const struct convolution *convo
         snprintf(item->why, sizeof item->why, "%s", why);
         return true;
     }
-    if ((!plan && !product) || !(engine >= 0) || !(us >= 0))
+    if ((!plan && !gemm) || !(engine >= 0) || !(us >= 0))
         return false;
-    if (!product && sum != plan_sum(plans, item, plan))
+    if (!gemm && sum != engine_sum(cache, item, plan))
         return false;
     item->choice.engine = (int64_t)engine;
     item->choice.us = us;
-    if ((product
-             ? product_find(plans, convolution, product, item)
-             : search_restore(&plans->search, plan, &item->bag, &item->choice)) == ALNICO_SUCCESS)
+    if ((gemm ? gemm_find(cache, convolution, gemm, item)
+              : search_restore(&cache->search, plan, &item->bag, &item->choice)) == ALNICO_SUCCESS)
         return true;
-    remembered_clear(plans, item);
+    remembered_clear(cache, item);
     return false;
 }
 
 /* What cuDNN does not put into words is searched again the next time. */
-static void file_add(struct cudnn_plans *plans, const struct remembered *item)
+static void file_add(struct engine_cache *cache, const struct remembered *item)
 {
-    char product[PRODUCT_TEXT_BYTES];
-    char *plan = item->choice.product ? NULL : search_text(&plans->search, &item->choice);
-    if (!plan && !item->choice.product)
+    char gemm[GEMM_TEXT_BYTES];
+    char *plan = item->choice.gemm ? NULL : search_text(&cache->search, &item->choice);
+    if (!plan && !item->choice.gemm)
         return;
-    cJSON *entry = cJSON_AddObjectToObject(plans->found, item->text);
+    cJSON *entry = cJSON_AddObjectToObject(cache->found, item->text);
     cJSON_AddNumberToObject(entry, "engine", (double)item->choice.engine);
     cJSON_AddNumberToObject(entry, "us", item->choice.us);
     cJSON_AddNumberToObject(entry, "workspace", (double)item->choice.workspace);
     if (plan) {
         cJSON_AddStringToObject(entry, "plan", plan);
-        cJSON_AddNumberToObject(entry, "sum", plan_sum(plans, item, plan));
+        cJSON_AddNumberToObject(entry, "sum", engine_sum(cache, item, plan));
     } else {
-        product_text(item->choice.product, product);
-        cJSON_AddStringToObject(entry, "product", product);
+        gemm_text(item->choice.gemm, gemm);
+        cJSON_AddStringToObject(entry, "product", gemm);
     }
     free(plan);
 }
 
-static void file_add_none(struct cudnn_plans *plans, const struct remembered *item)
+static void file_add_none(struct engine_cache *cache, const struct remembered *item)
 {
-    cJSON *entry = cJSON_AddObjectToObject(plans->found, item->text);
+    cJSON *entry = cJSON_AddObjectToObject(cache->found, item->text);
     cJSON_AddNumberToObject(entry, "engine", NO_ENGINE);
     cJSON_AddStringToObject(entry, "why", item->why);
 }
 
 /* ---- Finding ---- */
 
-static alnico_status_t plans_reserve(struct cudnn_plans *plans)
+static alnico_status_t items_reserve(struct engine_cache *cache)
 {
-    if (plans->count < plans->capacity)
+    if (cache->count < cache->capacity)
         return ALNICO_SUCCESS;
-    const size_t capacity = plans->capacity ? 2 * plans->capacity : 64;
-    struct remembered *items = realloc(plans->items, capacity * sizeof *items);
+    const size_t capacity = cache->capacity ? 2 * cache->capacity : 64;
+    struct remembered *items = realloc(cache->items, capacity * sizeof *items);
     if (!items)
         return error_set(ALNICO_ERROR_MEMORY, "cuDNN kernels: no memory");
-    plans->items = items;
-    plans->capacity = capacity;
+    cache->items = items;
+    cache->capacity = capacity;
     return ALNICO_SUCCESS;
 }
 
 /* Fills an item by searching. That there is no engine is a result, too; in a file only where memory
  * was no reason. */
-static alnico_status_t plans_search(struct cudnn_plans *plans,
-                                    const struct convolution *convolution,
-                                    const struct convolution_memory *memory,
-                                    struct remembered *item)
+static alnico_status_t item_search(struct engine_cache *cache,
+                                   const struct convolution *convolution,
+                                   const struct convolution_memory *memory, struct remembered *item)
 {
     const alnico_status_t status =
-        search_run(&plans->search, convolution, memory, &item->bag, &item->choice);
+        search_run(&cache->search, convolution, memory, &item->bag, &item->choice);
     if (status == ALNICO_SUCCESS) {
-        file_add(plans, item);
+        file_add(cache, item);
         return status;
     }
-    cudnn_bag_clear(plans->handle.library, &item->bag);
+    cudnn_bag_clear(cache->handle.library, &item->bag);
     if (status != ALNICO_ERROR_UNSUPPORTED)
         return status;
-    item->choice = (struct plans_choice){.engine = NO_ENGINE};
+    item->choice = (struct engine_choice){.engine = NO_ENGINE};
     snprintf(item->why, sizeof item->why, "%s", alnico_error_detail());
-    if (!plans->search.starved)
-        file_add_none(plans, item);
+    if (!cache->search.starved)
+        file_add_none(cache, item);
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t remembered_take(const struct remembered *item, struct plans_choice *out)
+static alnico_status_t remembered_take(const struct remembered *item, struct engine_choice *out)
 {
     if (item->choice.engine == NO_ENGINE)
         return error_set(ALNICO_ERROR_UNSUPPORTED, "%s", item->why);
@@ -353,69 +350,69 @@ static alnico_status_t remembered_take(const struct remembered *item, struct pla
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t plans_run(const struct cudnn_handle *handle, const struct plans_choice *choice,
-                          const struct convolution_memory *memory, cudnnBackendDescriptor_t pack,
-                          void *workspace)
+alnico_status_t engine_run(const struct cudnn_handle *handle, const struct engine_choice *choice,
+                           const struct convolution_memory *memory, cudnnBackendDescriptor_t pack,
+                           void *workspace)
 {
-    if (choice->product)
-        return product_run(handle, choice->product, memory, workspace, choice->workspace);
+    if (choice->gemm)
+        return gemm_run(handle, choice->gemm, memory, workspace, choice->workspace);
     return cudnn_status(handle->library->cudnnBackendExecute(handle->cudnn, choice->plan, pack),
                         "cudnnBackendExecute");
 }
 
-alnico_status_t plans_find(struct cudnn_plans *plans, const struct convolution *convolution,
-                           const struct convolution_memory *memory, struct plans_choice *out)
+alnico_status_t engine_find(struct engine_cache *cache, const struct convolution *convolution,
+                            const struct convolution_memory *memory, struct engine_choice *out)
 {
     struct remembered item = {.text = ""};
     convolution_text(convolution, item.text, sizeof item.text);
-    for (size_t i = 0; i < plans->count; i++)
-        if (strcmp(plans->items[i].text, item.text) == 0)
-            return remembered_take(&plans->items[i], out);
-    TRY(plans_reserve(plans));
-    if (!file_find(plans, convolution, &item)) {
-        TRY(file_take(plans));
-        if (!file_find(plans, convolution, &item))
-            TRY(plans_search(plans, convolution, memory, &item));
-        else if (cJSON_GetArraySize(plans->found) == 0)
-            file_unlock(plans); /* whoever waits for it, too, need not wait for this process */
+    for (size_t i = 0; i < cache->count; i++)
+        if (strcmp(cache->items[i].text, item.text) == 0)
+            return remembered_take(&cache->items[i], out);
+    TRY(items_reserve(cache));
+    if (!file_find(cache, convolution, &item)) {
+        TRY(file_take(cache));
+        if (!file_find(cache, convolution, &item))
+            TRY(item_search(cache, convolution, memory, &item));
+        else if (cJSON_GetArraySize(cache->found) == 0)
+            file_unlock(cache); /* whoever waits for it, too, need not wait for this process */
     }
-    plans->items[plans->count++] = item;
+    cache->items[cache->count++] = item;
     return remembered_take(&item, out);
 }
 
 /* ---- Beginning and end ---- */
 
-void plans_close(struct cudnn_plans *plans)
+void engine_cache_close(struct engine_cache *cache)
 {
-    if (!plans)
+    if (!cache)
         return;
-    for (size_t i = 0; i < plans->count; i++)
-        remembered_clear(plans, &plans->items[i]);
-    search_close(&plans->search);
-    file_unlock(plans);
-    cJSON_Delete(plans->file);
-    cJSON_Delete(plans->found);
-    free(plans->items);
-    free(plans);
+    for (size_t i = 0; i < cache->count; i++)
+        remembered_clear(cache, &cache->items[i]);
+    search_close(&cache->search);
+    file_unlock(cache);
+    cJSON_Delete(cache->file);
+    cJSON_Delete(cache->found);
+    free(cache->items);
+    free(cache);
 }
 
-alnico_status_t plans_open(const struct cudnn_handle *handle, const struct plans_options *options,
-                           struct cudnn_plans **out)
+alnico_status_t engine_cache_open(const struct cudnn_handle *handle,
+                                  const struct engine_options *options, struct engine_cache **out)
 {
     *out = NULL;
-    struct cudnn_plans *plans = calloc(1, sizeof *plans);
-    if (!plans)
+    struct engine_cache *cache = calloc(1, sizeof *cache);
+    if (!cache)
         return error_set(ALNICO_ERROR_MEMORY, "cuDNN kernels: no memory");
-    plans->handle = *handle;
-    plans->options = *options;
-    plans->found = cJSON_CreateObject();
-    plans->lock = -1;
-    alnico_status_t status = search_open(handle, options, &plans->search);
+    cache->handle = *handle;
+    cache->options = *options;
+    cache->found = cJSON_CreateObject();
+    cache->lock = -1;
+    alnico_status_t status = search_open(handle, options, &cache->search);
     if (status == ALNICO_SUCCESS)
-        status = file_load(plans);
+        status = file_load(cache);
     if (status != ALNICO_SUCCESS)
-        plans_close(plans);
+        engine_cache_close(cache);
     else
-        *out = plans;
+        *out = cache;
     return status;
 }

@@ -1,4 +1,4 @@
-/* See cudnn_search.h. */
+/* See cudnn/engine_search.h. */
 #include "train/kernels/cudnn/engine_search.h"
 
 #include "base/status.h"
@@ -6,31 +6,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The most configurations that are tried of one mode, kernels of a product, and how long one is
+/* The most configurations that are tried of one mode, kernels of a gemm, and how long one is
  * timed. */
 enum { CONFIGURATIONS = 24, PRODUCTS = 16, RUNS_MOST = 10, TIMED_US = 2000 };
 
 /* What one search works with. */
-struct hunt {
-    struct search *search;
+struct trial {
+    struct engine_search *search;
     const struct convolution *convolution;
     const struct convolution_memory *memory;
     cudnnBackendDescriptor_t graph;
     struct cudnn_bag *best_bag; /* of the fastest plan so far */
-    struct plans_choice best;   /* neither plan nor product: none so far */
+    struct engine_choice best;  /* neither plan nor gemm: none so far */
     char text[128];
 };
 
 /* ---- The workspace ---- */
 
-void search_release(struct search *search)
+void search_release(struct engine_search *search)
 {
     cudaFree(search->workspace);
     search->workspace = NULL;
 }
 
 /* Less than asked for if there is less. */
-static alnico_status_t workspace_take(struct search *search)
+static alnico_status_t workspace_take(struct engine_search *search)
 {
     if (search->workspace)
         return ALNICO_SUCCESS;
@@ -48,20 +48,20 @@ static alnico_status_t workspace_take(struct search *search)
 
 /* ---- Timing ---- */
 
-static bool is_found(const struct plans_choice *choice)
+static bool is_found(const struct engine_choice *choice)
 {
-    return choice->plan || choice->product;
+    return choice->plan || choice->gemm;
 }
 
-static alnico_status_t run_many(struct hunt *hunt, struct plans_choice *choice,
+static alnico_status_t run_many(struct trial *trial, struct engine_choice *choice,
                                 cudnnBackendDescriptor_t pack, int runs)
 {
-    const struct search *search = hunt->search;
+    const struct engine_search *search = trial->search;
     const struct cudnn_handle *handle = &search->handle;
     float milliseconds = 0;
     TRY(gpu_status(cudaEventRecord(search->begin, handle->stream), "cudaEventRecord"));
     for (int i = 0; i < runs; i++)
-        TRY(plans_run(handle, choice, hunt->memory, pack, search->workspace));
+        TRY(engine_run(handle, choice, trial->memory, pack, search->workspace));
     TRY(gpu_status(cudaEventRecord(search->end, handle->stream), "cudaEventRecord"));
     TRY(gpu_status(cudaEventSynchronize(search->end), "a convolution"));
     TRY(gpu_status(cudaEventElapsedTime(&milliseconds, search->begin, search->end),
@@ -71,15 +71,15 @@ static alnico_status_t run_many(struct hunt *hunt, struct plans_choice *choice,
 }
 
 /* A first run loads the kernel, a second tells how many are worth it. */
-static alnico_status_t choice_time(struct hunt *hunt, struct plans_choice *choice,
+static alnico_status_t choice_time(struct trial *trial, struct engine_choice *choice,
                                    cudnnBackendDescriptor_t pack)
 {
-    TRY(run_many(hunt, choice, pack, 1));
-    TRY(run_many(hunt, choice, pack, 1));
-    if (is_found(&hunt->best) && choice->us > 2 * hunt->best.us + 10)
+    TRY(run_many(trial, choice, pack, 1));
+    TRY(run_many(trial, choice, pack, 1));
+    if (is_found(&trial->best) && choice->us > 2 * trial->best.us + 10)
         return ALNICO_SUCCESS;
     const double runs = TIMED_US / (choice->us + 1);
-    return run_many(hunt, choice, pack, runs > RUNS_MOST ? RUNS_MOST : 1 + (int)runs);
+    return run_many(trial, choice, pack, runs > RUNS_MOST ? RUNS_MOST : 1 + (int)runs);
 }
 
 /* ---- One configuration ---- */
@@ -114,16 +114,16 @@ static bool compiled(const struct cudnn_library *library, cudnnBackendDescriptor
 }
 
 /* Why an engine is not wanted; NULL: it is. */
-static const char *unwanted(const struct hunt *hunt, cudnnBackendDescriptor_t engine)
+static const char *unwanted(const struct trial *trial, cudnnBackendDescriptor_t engine)
 {
-    const struct plans_options *options = &hunt->search->options;
-    const struct cudnn_library *library = hunt->search->handle.library;
-    const bool exact = hunt->convolution->type == ALNICO_FLOAT32 && !options->tf32;
+    const struct engine_options *options = &trial->search->options;
+    const struct cudnn_library *library = trial->search->handle.library;
+    const bool exact = trial->convolution->type == ALNICO_FLOAT32 && !options->tf32;
     if (options->deterministic && noted(library, engine, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC))
         return "not deterministic";
     if (exact && noted(library, engine, CUDNN_NUMERICAL_NOTE_TENSOR_CORE))
         return "TF32";
-    if (hunt->convolution->type == ALNICO_FLOAT32 &&
+    if (trial->convolution->type == ALNICO_FLOAT32 &&
         noted(library, engine, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS))
         return "inputs in less than float32";
     if (noted(library, engine, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
@@ -131,9 +131,9 @@ static const char *unwanted(const struct hunt *hunt, cudnnBackendDescriptor_t en
     return !options->thorough && compiled(library, engine) ? "compiled at run time" : NULL;
 }
 
-static alnico_status_t plan_make(const struct search *search,
+static alnico_status_t plan_make(const struct engine_search *search,
                                  cudnnBackendDescriptor_t configuration, struct cudnn_bag *bag,
-                                 struct plans_choice *choice)
+                                 struct engine_choice *choice)
 {
     const struct cudnn_library *library = search->handle.library;
     const struct cudnn_attribute attributes[] = {
@@ -168,30 +168,31 @@ static alnico_status_t engine_of(const struct cudnn_library *library,
 }
 
 /* Makes a plan of a configuration and times it. */
-static alnico_status_t configuration_try(struct hunt *hunt, cudnnBackendDescriptor_t configuration,
-                                         struct cudnn_bag *bag, struct plans_choice *choice)
+static alnico_status_t configuration_try(struct trial *trial,
+                                         cudnnBackendDescriptor_t configuration,
+                                         struct cudnn_bag *bag, struct engine_choice *choice)
 {
-    struct search *search = hunt->search;
+    struct engine_search *search = trial->search;
     cudnnBackendDescriptor_t engine, pack;
     TRY(engine_of(search->handle.library, configuration, bag, &engine, &choice->engine));
-    const char *why = unwanted(hunt, engine);
+    const char *why = unwanted(trial, engine);
     if (why)
         return error_set(ALNICO_ERROR_UNSUPPORTED, "%s", why);
     TRY(plan_make(search, configuration, bag, choice));
     if (choice->workspace > search->workspace_bytes)
         return error_set(ALNICO_ERROR_UNSUPPORTED, "wants a workspace of %zu bytes",
                          choice->workspace);
-    TRY(convolution_pack(&search->handle, bag, hunt->memory, search->workspace, &pack));
-    return choice_time(hunt, choice, pack);
+    TRY(convolution_pack(&search->handle, bag, trial->memory, search->workspace, &pack));
+    return choice_time(trial, choice, pack);
 }
 
-static void hunt_log(const struct hunt *hunt, const struct plans_choice *choice,
-                     alnico_status_t status)
+static void trial_log(const struct trial *trial, const struct engine_choice *choice,
+                      alnico_status_t status)
 {
-    FILE *log = hunt->search->options.log;
+    FILE *log = trial->search->options.log;
     if (!log)
         return;
-    fprintf(log, "# %s: %s %lld: ", hunt->text, choice->product ? "product" : "engine",
+    fprintf(log, "# %s: %s %lld: ", trial->text, choice->gemm ? "product" : "engine",
             (long long)choice->engine);
     if (status == ALNICO_SUCCESS)
         fprintf(log, "%.1f us, workspace %zu\n", choice->us, choice->workspace);
@@ -200,35 +201,35 @@ static void hunt_log(const struct hunt *hunt, const struct plans_choice *choice,
 }
 
 /* Keeps the faster of the best and this one. An error that a kernel left ends everything. */
-static alnico_status_t hunt_one(struct hunt *hunt, cudnnBackendDescriptor_t configuration)
+static alnico_status_t trial_one(struct trial *trial, cudnnBackendDescriptor_t configuration)
 {
-    struct plans_choice choice = {.engine = -1};
+    struct engine_choice choice = {.engine = -1};
     struct cudnn_bag bag = {0}, *loser = &bag;
-    const alnico_status_t status = configuration_try(hunt, configuration, &bag, &choice);
-    hunt_log(hunt, &choice, status);
+    const alnico_status_t status = configuration_try(trial, configuration, &bag, &choice);
+    trial_log(trial, &choice, status);
     if (status == ALNICO_ERROR_MEMORY)
-        hunt->search->starved = true;
-    if (status == ALNICO_SUCCESS && (!is_found(&hunt->best) || choice.us < hunt->best.us)) {
+        trial->search->starved = true;
+    if (status == ALNICO_SUCCESS && (!is_found(&trial->best) || choice.us < trial->best.us)) {
         const struct cudnn_bag better = bag;
-        bag = *hunt->best_bag;
-        *hunt->best_bag = better;
-        hunt->best = choice;
+        bag = *trial->best_bag;
+        *trial->best_bag = better;
+        trial->best = choice;
     }
-    cudnn_bag_clear(hunt->search->handle.library, loser);
-    const cudaError_t error = cudaStreamSynchronize(hunt->search->handle.stream);
-    return error == cudaSuccess ? ALNICO_SUCCESS : gpu_status((int)error, hunt->text);
+    cudnn_bag_clear(trial->search->handle.library, loser);
+    const cudaError_t error = cudaStreamSynchronize(trial->search->handle.stream);
+    return error == cudaSuccess ? ALNICO_SUCCESS : gpu_status((int)error, trial->text);
 }
 
 /* ---- All configurations ---- */
 
-static alnico_status_t heuristics(struct hunt *hunt, cudnnBackendHeurMode_t mode,
+static alnico_status_t heuristics(struct trial *trial, cudnnBackendHeurMode_t mode,
                                   struct cudnn_bag *bag, cudnnBackendDescriptor_t *out,
                                   int64_t *count)
 {
-    const struct cudnn_library *library = hunt->search->handle.library;
+    const struct cudnn_library *library = trial->search->handle.library;
     cudnnBackendDescriptor_t heuristic;
     const struct cudnn_attribute attributes[] = {
-        {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &hunt->graph},
+        {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &trial->graph},
         {CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode},
     };
     TRY(cudnn_make(library, bag, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, attributes, 2,
@@ -242,69 +243,69 @@ static alnico_status_t heuristics(struct hunt *hunt, cudnnBackendHeurMode_t mode
                         "results of cuDNN's heuristics");
 }
 
-static alnico_status_t hunt_mode(struct hunt *hunt, cudnnBackendHeurMode_t mode,
-                                 struct cudnn_bag *bag)
+static alnico_status_t trial_mode(struct trial *trial, cudnnBackendHeurMode_t mode,
+                                  struct cudnn_bag *bag)
 {
     cudnnBackendDescriptor_t configurations[CONFIGURATIONS];
     int64_t count = 0;
-    const alnico_status_t status = heuristics(hunt, mode, bag, configurations, &count);
+    const alnico_status_t status = heuristics(trial, mode, bag, configurations, &count);
     if (status == ALNICO_ERROR_MEMORY)
         return status;
     if (status != ALNICO_SUCCESS) /* it names none */
         return ALNICO_SUCCESS;
     for (int64_t i = 0; i < count && i < CONFIGURATIONS; i++)
-        TRY(hunt_one(hunt, configurations[i]));
+        TRY(trial_one(trial, configurations[i]));
     return ALNICO_SUCCESS;
 }
 
 /* What the heuristics prefer; else what nearly always works; else even what takes seconds to
  * compile. What cuDNN refuses to describe none of its engines does. */
-static alnico_status_t hunt_all(struct hunt *hunt, struct cudnn_bag *bag)
+static alnico_status_t trial_all(struct trial *trial, struct cudnn_bag *bag)
 {
-    struct plans_options *options = &hunt->search->options;
+    struct engine_options *options = &trial->search->options;
     const bool thorough = options->thorough;
     const alnico_status_t described =
-        convolution_graph(&hunt->search->handle, bag, hunt->convolution, &hunt->graph);
+        convolution_graph(&trial->search->handle, bag, trial->convolution, &trial->graph);
     if (described != ALNICO_SUCCESS)
         return described == ALNICO_ERROR_MEMORY ? described : ALNICO_SUCCESS;
-    TRY(hunt_mode(hunt, CUDNN_HEUR_MODE_A, bag));
-    if (!is_found(&hunt->best))
-        TRY(hunt_mode(hunt, CUDNN_HEUR_MODE_FALLBACK, bag));
-    if (is_found(&hunt->best) || thorough || hunt->convolution->sums == 1)
+    TRY(trial_mode(trial, CUDNN_HEUR_MODE_A, bag));
+    if (!is_found(&trial->best))
+        TRY(trial_mode(trial, CUDNN_HEUR_MODE_FALLBACK, bag));
+    if (is_found(&trial->best) || thorough || trial->convolution->sums == 1)
         return ALNICO_SUCCESS;
     options->thorough = true;
-    const alnico_status_t status = hunt_mode(hunt, CUDNN_HEUR_MODE_A, bag);
+    const alnico_status_t status = trial_mode(trial, CUDNN_HEUR_MODE_A, bag);
     options->thorough = thorough;
     return status;
 }
 
 /* ---- Kernels of a product ---- */
 
-alnico_status_t search_product(const struct search *search, const struct convolution *convolution,
-                               struct product **out)
+alnico_status_t search_gemm(const struct engine_search *search,
+                            const struct convolution *convolution, struct gemm **out)
 {
-    return product_make(&search->handle, convolution, !search->options.tf32, out);
+    return gemm_make(&search->handle, convolution, !search->options.tf32, out);
 }
 
 /* Times all kernels: *found and *best are the fastest, if there is one. What cuBLASLt refuses to
  * describe none of its kernels does. */
-static alnico_status_t kernels_time(struct hunt *hunt, struct product *product,
-                                    struct plans_choice *found, cublasLtMatmulAlgo_t *best)
+static alnico_status_t kernels_time(struct trial *trial, struct gemm *gemm,
+                                    struct engine_choice *found, cublasLtMatmulAlgo_t *best)
 {
     cublasLtMatmulHeuristicResult_t kernels[PRODUCTS];
-    const struct search *search = hunt->search;
+    const struct engine_search *search = trial->search;
     int count;
-    if (product_kernels(&search->handle, product, search->workspace_bytes, PRODUCTS, kernels,
-                        &count) != ALNICO_SUCCESS)
+    if (gemm_kernels(&search->handle, gemm, search->workspace_bytes, PRODUCTS, kernels, &count) !=
+        ALNICO_SUCCESS)
         return ALNICO_SUCCESS;
     for (int i = 0; i < count; i++) {
-        struct plans_choice choice = {
-            .product = product, .workspace = kernels[i].workspaceSize, .engine = i};
-        product->algorithm = kernels[i].algo;
-        const alnico_status_t status = choice_time(hunt, &choice, NULL);
-        hunt_log(hunt, &choice, status);
-        TRY(gpu_status(cudaStreamSynchronize(search->handle.stream), hunt->text));
-        if (status == ALNICO_SUCCESS && (!found->product || choice.us < found->us)) {
+        struct engine_choice choice = {
+            .gemm = gemm, .workspace = kernels[i].workspaceSize, .engine = i};
+        gemm->algorithm = kernels[i].algo;
+        const alnico_status_t status = choice_time(trial, &choice, NULL);
+        trial_log(trial, &choice, status);
+        TRY(gpu_status(cudaStreamSynchronize(search->handle.stream), trial->text));
+        if (status == ALNICO_SUCCESS && (!found->gemm || choice.us < found->us)) {
             *found = choice;
             *best = kernels[i].algo;
         }
@@ -313,59 +314,59 @@ static alnico_status_t kernels_time(struct hunt *hunt, struct product *product,
 }
 
 /* Takes a product's fastest kernel if it is faster than cuDNN's best engine. */
-static alnico_status_t hunt_products(struct hunt *hunt)
+static alnico_status_t gemms_try(struct trial *trial)
 {
-    const struct search *search = hunt->search;
-    struct plans_choice found = {.product = NULL};
-    struct product *product;
+    const struct engine_search *search = trial->search;
+    struct engine_choice found = {.gemm = NULL};
+    struct gemm *gemm;
     cublasLtMatmulAlgo_t best;
-    if (!search->options.products || !product_possible(hunt->convolution))
+    if (!search->options.gemms || !gemm_possible(trial->convolution))
         return ALNICO_SUCCESS;
-    if (search_product(search, hunt->convolution, &product) != ALNICO_SUCCESS)
+    if (search_gemm(search, trial->convolution, &gemm) != ALNICO_SUCCESS)
         return ALNICO_SUCCESS;
-    const alnico_status_t status = kernels_time(hunt, product, &found, &best);
-    const bool first = search->options.products == 2 || !is_found(&hunt->best);
-    if (status != ALNICO_SUCCESS || !found.product || !(first || found.us < hunt->best.us)) {
-        product_destroy(&search->handle, product);
+    const alnico_status_t status = kernels_time(trial, gemm, &found, &best);
+    const bool first = search->options.gemms == 2 || !is_found(&trial->best);
+    if (status != ALNICO_SUCCESS || !found.gemm || !(first || found.us < trial->best.us)) {
+        gemm_destroy(&search->handle, gemm);
         return status;
     }
-    product->algorithm = best;
-    cudnn_bag_clear(search->handle.library, hunt->best_bag);
-    hunt->best = found;
+    gemm->algorithm = best;
+    cudnn_bag_clear(search->handle.library, trial->best_bag);
+    trial->best = found;
     return ALNICO_SUCCESS;
 }
 
 /* ---- The fastest of all ---- */
 
-alnico_status_t search_run(struct search *search, const struct convolution *convolution,
+alnico_status_t search_run(struct engine_search *search, const struct convolution *convolution,
                            const struct convolution_memory *memory, struct cudnn_bag *bag,
-                           struct plans_choice *out)
+                           struct engine_choice *out)
 {
     struct cudnn_bag best = {0};
-    struct hunt hunt = {
+    struct trial trial = {
         .search = search, .convolution = convolution, .memory = memory, .best_bag = &best};
     char reason[400];
-    convolution_text(convolution, hunt.text, sizeof hunt.text);
+    convolution_text(convolution, trial.text, sizeof trial.text);
     TRY(workspace_take(search));
     search->starved = search->workspace_bytes < search->options.workspace_most;
     error_set(ALNICO_ERROR_UNSUPPORTED, "the heuristics name none");
-    alnico_status_t status = hunt_all(&hunt, bag);
+    alnico_status_t status = trial_all(&trial, bag);
     if (status == ALNICO_SUCCESS)
-        status = hunt_products(&hunt);
-    if (status != ALNICO_SUCCESS || !is_found(&hunt.best)) {
+        status = gemms_try(&trial);
+    if (status != ALNICO_SUCCESS || !is_found(&trial.best)) {
         cudnn_bag_clear(search->handle.library, &best);
         TRY(status);
         snprintf(reason, sizeof reason, "%s", alnico_error_detail());
-        return error_set(ALNICO_ERROR_UNSUPPORTED, "no engine for %s; the last one: %s", hunt.text,
+        return error_set(ALNICO_ERROR_UNSUPPORTED, "no engine for %s; the last one: %s", trial.text,
                          reason);
     }
-    *out = hunt.best;
+    *out = trial.best;
     return cudnn_bag_append(search->handle.library, bag, &best);
 }
 
 /* ---- Plans as text ---- */
 
-char *search_text(const struct search *search, const struct plans_choice *choice)
+char *search_text(const struct engine_search *search, const struct engine_choice *choice)
 {
     const struct cudnn_library *library = search->handle.library;
     const cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
@@ -382,8 +383,8 @@ char *search_text(const struct search *search, const struct plans_choice *choice
     return NULL;
 }
 
-alnico_status_t search_restore(const struct search *search, const char *text, struct cudnn_bag *bag,
-                               struct plans_choice *out)
+alnico_status_t search_restore(const struct engine_search *search, const char *text,
+                               struct cudnn_bag *bag, struct engine_choice *out)
 {
     const struct cudnn_library *library = search->handle.library;
     const struct cudnn_attribute attributes[] = {
@@ -406,7 +407,7 @@ alnico_status_t search_restore(const struct search *search, const char *text, st
 
 /* ---- Beginning and end ---- */
 
-void search_close(struct search *search)
+void search_close(struct engine_search *search)
 {
     search_release(search);
     if (search->begin)
@@ -415,10 +416,10 @@ void search_close(struct search *search)
         cudaEventDestroy(search->end);
 }
 
-alnico_status_t search_open(const struct cudnn_handle *handle, const struct plans_options *options,
-                            struct search *out)
+alnico_status_t search_open(const struct cudnn_handle *handle, const struct engine_options *options,
+                            struct engine_search *out)
 {
-    *out = (struct search){.handle = *handle, .options = *options};
+    *out = (struct engine_search){.handle = *handle, .options = *options};
     TRY(gpu_status(cudaEventCreate(&out->begin), "cudaEventCreate"));
     return gpu_status(cudaEventCreate(&out->end), "cudaEventCreate");
 }

@@ -1,5 +1,5 @@
 /*
- * See cudnn_product.h. cuBLAS counts rows first in memory: to it x is channels by pixels, w
+ * See cudnn/gemm.h. cuBLAS counts rows first in memory: to it x is channels by pixels, w
  * channels by filters, y filters by pixels.
  */
 #include "train/kernels/cudnn/gemm.h"
@@ -13,9 +13,9 @@
 
 enum { WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
 
-_Static_assert(WORDS * 16 + 1 == PRODUCT_TEXT_BYTES, "a kernel is so many words");
+_Static_assert(WORDS * 16 + 1 == GEMM_TEXT_BYTES, "a kernel is so many words");
 
-bool product_possible(const struct convolution *c)
+bool gemm_possible(const struct convolution *c)
 {
     return c->rows == 1 && c->columns == 1 && c->stride == 1 && c->pad == 0 && !c->sums;
 }
@@ -30,65 +30,65 @@ static alnico_status_t layout(const struct cudnn_handle *handle, const struct co
                          "cublasLtMatrixLayoutCreate");
 }
 
-static alnico_status_t transpose(const struct cudnn_handle *handle, struct product *product,
+static alnico_status_t transpose(const struct cudnn_handle *handle, struct gemm *gemm,
                                  cublasLtMatmulDescAttributes_t which)
 {
     const cublasOperation_t operation = CUBLAS_OP_T;
     return cublas_status(handle->library->cublasLtMatmulDescSetAttribute(
-                             product->description, which, &operation, sizeof operation),
+                             gemm->description, which, &operation, sizeof operation),
                          "cublasLtMatmulDescSetAttribute");
 }
 
 static alnico_status_t describe(const struct cudnn_handle *handle, const struct convolution *c,
-                                bool exact, struct product *product)
+                                bool exact, struct gemm *gemm)
 {
     const size_t pixels = c->batch * c->height * c->width;
-    cublasLtMatrixLayout_t *const x = c->way == CONVOLUTION_FORWARD ? &product->b
-                                      : c->way == CONVOLUTION_DATA  ? &product->c
-                                                                    : &product->a;
-    cublasLtMatrixLayout_t *const w = c->way == CONVOLUTION_WEIGHTS ? &product->c : &product->a;
-    cublasLtMatrixLayout_t *const y = c->way == CONVOLUTION_FORWARD ? &product->c : &product->b;
+    cublasLtMatrixLayout_t *const x = c->direction == CONVOLUTION_FORWARD ? &gemm->b
+                                      : c->direction == CONVOLUTION_DATA  ? &gemm->c
+                                                                          : &gemm->a;
+    cublasLtMatrixLayout_t *const w = c->direction == CONVOLUTION_WEIGHTS ? &gemm->c : &gemm->a;
+    cublasLtMatrixLayout_t *const y = c->direction == CONVOLUTION_FORWARD ? &gemm->c : &gemm->b;
     TRY(cublas_status(handle->library->cublasLtMatmulDescCreate(
-                          &product->description, cublas_compute(c->type, exact), CUDA_R_32F),
+                          &gemm->description, cublas_compute(c->type, exact), CUDA_R_32F),
                       "cublasLtMatmulDescCreate"));
     TRY(layout(handle, c, c->channels, pixels, x));
     TRY(layout(handle, c, c->channels, c->filters, w));
     TRY(layout(handle, c, c->filters, pixels, y));
-    if (c->way == CONVOLUTION_FORWARD)
-        return transpose(handle, product, CUBLASLT_MATMUL_DESC_TRANSA);
-    if (c->way == CONVOLUTION_WEIGHTS)
-        return transpose(handle, product, CUBLASLT_MATMUL_DESC_TRANSB);
+    if (c->direction == CONVOLUTION_FORWARD)
+        return transpose(handle, gemm, CUBLASLT_MATMUL_DESC_TRANSA);
+    if (c->direction == CONVOLUTION_WEIGHTS)
+        return transpose(handle, gemm, CUBLASLT_MATMUL_DESC_TRANSB);
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t product_make(const struct cudnn_handle *handle, const struct convolution *c,
-                             bool exact, struct product **out)
+alnico_status_t gemm_make(const struct cudnn_handle *handle, const struct convolution *c,
+                          bool exact, struct gemm **out)
 {
-    struct product *product = calloc(1, sizeof *product);
+    struct gemm *gemm = calloc(1, sizeof *gemm);
     *out = NULL;
-    if (!product)
+    if (!gemm)
         return error_set(ALNICO_ERROR_MEMORY, "cuDNN kernels: no memory");
-    product->way = c->way;
-    product->accumulate = c->accumulate;
-    const alnico_status_t status = describe(handle, c, exact, product);
+    gemm->direction = c->direction;
+    gemm->accumulate = c->accumulate;
+    const alnico_status_t status = describe(handle, c, exact, gemm);
     if (status != ALNICO_SUCCESS)
-        product_destroy(handle, product);
+        gemm_destroy(handle, gemm);
     else
-        *out = product;
+        *out = gemm;
     return status;
 }
 
-void product_destroy(const struct cudnn_handle *handle, struct product *product)
+void gemm_destroy(const struct cudnn_handle *handle, struct gemm *gemm)
 {
-    if (!product)
+    if (!gemm)
         return;
-    cublasLtMatrixLayout_t const layouts[] = {product->a, product->b, product->c};
+    cublasLtMatrixLayout_t const layouts[] = {gemm->a, gemm->b, gemm->c};
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
         if (layouts[i])
             handle->library->cublasLtMatrixLayoutDestroy(layouts[i]);
-    if (product->description)
-        handle->library->cublasLtMatmulDescDestroy(product->description);
-    free(product);
+    if (gemm->description)
+        handle->library->cublasLtMatmulDescDestroy(gemm->description);
+    free(gemm);
 }
 
 /* ---- Kernels ---- */
@@ -117,9 +117,9 @@ static alnico_status_t prefer(const struct cudnn_handle *handle,
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t product_kernels(const struct cudnn_handle *handle, const struct product *product,
-                                size_t workspace, int most, cublasLtMatmulHeuristicResult_t *out,
-                                int *count)
+alnico_status_t gemm_kernels(const struct cudnn_handle *handle, const struct gemm *gemm,
+                             size_t workspace, int most, cublasLtMatmulHeuristicResult_t *out,
+                             int *count)
 {
     const struct cudnn_library *library = handle->library;
     cublasLtMatmulPreference_t preference;
@@ -128,49 +128,48 @@ alnico_status_t product_kernels(const struct cudnn_handle *handle, const struct 
                       "cublasLtMatmulPreferenceCreate"));
     const alnico_status_t status = prefer(handle, preference, workspace);
     if (status == ALNICO_SUCCESS &&
-        library->cublasLtMatmulAlgoGetHeuristic(
-            (cublasLtHandle_t)handle->cublas, product->description, product->a, product->b,
-            product->c, product->c, preference, most, out, count) != CUBLAS_STATUS_SUCCESS)
+        library->cublasLtMatmulAlgoGetHeuristic((cublasLtHandle_t)handle->cublas, gemm->description,
+                                                gemm->a, gemm->b, gemm->c, gemm->c, preference,
+                                                most, out, count) != CUBLAS_STATUS_SUCCESS)
         *count = 0;
     library->cublasLtMatmulPreferenceDestroy(preference);
     return status;
 }
 
-alnico_status_t product_run(const struct cudnn_handle *handle, const struct product *product,
-                            const struct convolution_memory *memory, void *workspace,
-                            size_t workspace_bytes)
+alnico_status_t gemm_run(const struct cudnn_handle *handle, const struct gemm *gemm,
+                         const struct convolution_memory *memory, void *workspace,
+                         size_t workspace_bytes)
 {
-    const float alpha = 1, beta = product->accumulate ? 1 : 0;
-    const bool forward = product->way == CONVOLUTION_FORWARD,
-               weights = product->way == CONVOLUTION_WEIGHTS;
+    const float alpha = 1, beta = gemm->accumulate ? 1 : 0;
+    const bool forward = gemm->direction == CONVOLUTION_FORWARD,
+               weights = gemm->direction == CONVOLUTION_WEIGHTS;
     const void *a = weights ? memory->x : memory->w, *b = forward ? memory->x : memory->y;
     void *c = forward ? memory->y : weights ? memory->w : memory->x;
     return cublas_status(handle->library->cublasLtMatmul(
-                             (cublasLtHandle_t)handle->cublas, product->description, &alpha, a,
-                             product->a, b, product->b, &beta, c, product->c, c, product->c,
-                             &product->algorithm, workspace, workspace_bytes, handle->stream),
+                             (cublasLtHandle_t)handle->cublas, gemm->description, &alpha, a,
+                             gemm->a, b, gemm->b, &beta, c, gemm->c, c, gemm->c, &gemm->algorithm,
+                             workspace, workspace_bytes, handle->stream),
                          "cublasLtMatmul");
 }
 
 /* ---- As text ---- */
 
-void product_text(const struct product *product, char out[PRODUCT_TEXT_BYTES])
+void gemm_text(const struct gemm *gemm, char out[GEMM_TEXT_BYTES])
 {
     for (size_t i = 0; i < WORDS; i++)
-        snprintf(out + 16 * i, 17, "%016" PRIx64, product->algorithm.data[i]);
+        snprintf(out + 16 * i, 17, "%016" PRIx64, gemm->algorithm.data[i]);
 }
 
-alnico_status_t product_restore(const struct cudnn_handle *handle, struct product *product,
-                                const char *text, size_t *workspace)
+alnico_status_t gemm_restore(const struct cudnn_handle *handle, struct gemm *gemm, const char *text,
+                             size_t *workspace)
 {
     cublasLtMatmulHeuristicResult_t found = {.state = CUBLAS_STATUS_SUCCESS};
-    bool good = strlen(text) == PRODUCT_TEXT_BYTES - 1;
+    bool good = strlen(text) == GEMM_TEXT_BYTES - 1;
     for (size_t i = 0; good && i < WORDS; i++)
-        good = sscanf(text + 16 * i, "%16" SCNx64, &product->algorithm.data[i]) == 1;
-    good =
-        good && handle->library->cublasLtMatmulAlgoCheck(
-                    (cublasLtHandle_t)handle->cublas, product->description, product->a, product->b,
-                    product->c, product->c, &product->algorithm, &found) == CUBLAS_STATUS_SUCCESS;
+        good = sscanf(text + 16 * i, "%16" SCNx64, &gemm->algorithm.data[i]) == 1;
+    good = good && handle->library->cublasLtMatmulAlgoCheck(
+                       (cublasLtHandle_t)handle->cublas, gemm->description, gemm->a, gemm->b,
+                       gemm->c, gemm->c, &gemm->algorithm, &found) == CUBLAS_STATUS_SUCCESS;
     *workspace = found.workspaceSize;
     return good && found.state == CUBLAS_STATUS_SUCCESS
                ? ALNICO_SUCCESS

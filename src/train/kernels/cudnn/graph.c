@@ -1,4 +1,4 @@
-/* See cudnn_graph.h. */
+/* See cudnn/graph.h. */
 #include "train/kernels/cudnn/graph.h"
 
 #include "base/status.h"
@@ -129,14 +129,14 @@ static alnico_status_t window_make(const struct cudnn_library *library, struct c
                       sizeof attributes / sizeof *attributes, "a convolution of cuDNN", out);
 }
 
-/* How an operation's attributes are called in each way. */
-struct way {
+/* How an operation's attributes are called in each direction. */
+struct direction {
     const char *name;
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t window, x, w, y, alpha, beta;
 };
 
-static const struct way ways[] = {
+static const struct direction directions[] = {
     [CONVOLUTION_FORWARD] = {"forward", CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
@@ -162,9 +162,9 @@ static const struct way ways[] = {
 };
 
 /* The operation that makes the sums of y and of its squares. */
-static alnico_status_t sums_make(const struct cudnn_library *library, struct cudnn_bag *bag,
-                                 const struct convolution *c, cudnnBackendDescriptor_t y,
-                                 cudnnBackendDescriptor_t *out)
+static alnico_status_t statistics_make(const struct cudnn_library *library, struct cudnn_bag *bag,
+                                       const struct convolution *c, cudnnBackendDescriptor_t y,
+                                       cudnnBackendDescriptor_t *out)
 {
     const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
@@ -187,7 +187,7 @@ static alnico_status_t sums_make(const struct cudnn_library *library, struct cud
 static alnico_status_t operations_make(const struct cudnn_library *library, struct cudnn_bag *bag,
                                        const struct convolution *c, cudnnBackendDescriptor_t out[2])
 {
-    const struct way *way = &ways[c->way];
+    const struct direction *direction = &directions[c->direction];
     const float alpha = 1, beta = c->accumulate ? 1 : 0;
     cudnnBackendDescriptor_t x, w, y, window;
     TRY(tensor_make(library, bag, c->type, UID_X,
@@ -198,16 +198,16 @@ static alnico_status_t operations_make(const struct cudnn_library *library, stru
                     (const size_t[]){c->batch, c->out_height, c->out_width, c->filters}, &y));
     TRY(window_make(library, bag, c, &window));
     const struct cudnn_attribute attributes[] = {
-        {way->window, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &window},
-        {way->x, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x},
-        {way->w, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w},
-        {way->y, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y},
-        {way->alpha, CUDNN_TYPE_FLOAT, 1, &alpha},
-        {way->beta, CUDNN_TYPE_FLOAT, 1, &beta},
+        {direction->window, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &window},
+        {direction->x, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x},
+        {direction->w, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w},
+        {direction->y, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y},
+        {direction->alpha, CUDNN_TYPE_FLOAT, 1, &alpha},
+        {direction->beta, CUDNN_TYPE_FLOAT, 1, &beta},
     };
-    TRY(cudnn_make(library, bag, way->type, attributes, sizeof attributes / sizeof *attributes,
-                   "an operation of cuDNN", &out[0]));
-    return c->sums ? sums_make(library, bag, c, y, &out[1]) : ALNICO_SUCCESS;
+    TRY(cudnn_make(library, bag, direction->type, attributes,
+                   sizeof attributes / sizeof *attributes, "an operation of cuDNN", &out[0]));
+    return c->sums ? statistics_make(library, bag, c, y, &out[1]) : ALNICO_SUCCESS;
 }
 
 void convolution_text(const struct convolution *c, char *out, size_t bytes)
@@ -215,7 +215,8 @@ void convolution_text(const struct convolution *c, char *out, size_t bytes)
     const char *type = c->type == ALNICO_FLOAT32    ? "fp32"
                        : c->type == ALNICO_BFLOAT16 ? "bf16"
                                                     : "fp16";
-    snprintf(out, bytes, "%s%s n%zu x%zux%zux%zu f%zu %zux%zu s%zu p%zu %s", ways[c->way].name,
+    snprintf(out, bytes, "%s%s n%zu x%zux%zux%zu f%zu %zux%zu s%zu p%zu %s",
+             directions[c->direction].name,
              c->accumulate  ? "+"
              : c->sums == 2 ? " with compiled sums"
              : c->sums      ? " with sums"

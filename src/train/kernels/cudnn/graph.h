@@ -10,12 +10,12 @@
 
 #include "train/kernels/cudnn/library.h"
 
-enum convolution_way { CONVOLUTION_FORWARD, CONVOLUTION_DATA, CONVOLUTION_WEIGHTS };
+enum convolution_direction { CONVOLUTION_FORWARD, CONVOLUTION_DATA, CONVOLUTION_WEIGHTS };
 
 /* What a convolution computes. x: batch x height x width x channels; w: filters x rows x columns x
  * channels; y: batch x out_height x out_width x filters. */
 struct convolution {
-    enum convolution_way way;
+    enum convolution_direction direction;
     alnico_datatype_t type; /* of x, w and y: FLOAT32, BFLOAT16, FLOAT16 */
     size_t batch, height, width, channels;
     size_t filters, rows, columns, stride, pad;

@@ -1,8 +1,8 @@
 /*
  * The network on an NVIDIA GPU: convolutions by cuDNN or cuBLASLt, whichever was faster on that GPU,
- * dense layers by cuBLAS, all else by our own kernels (train_*.cu), batch norms together with the
+ * dense layers by cuBLAS, all else by our own kernels (kernels/cuda), batch norms together with the
  * additions and ReLUs that follow. Called through kernels_cudnn (kernels.h); the steps are made in
- * cudnn_*.c. A pass allocates nothing and waits for nothing.
+ * cudnn/. A pass allocates nothing and waits for nothing.
  */
 #include "train/kernels/cudnn/steps.h"
 
@@ -36,7 +36,7 @@ static size_t counted_bytes(const struct plan *plan)
     for (size_t s = 0; s < plan->count; s++) {
         const struct step *step = &plan->steps[s];
         const struct train_fold fold = input_fold(plan, step);
-        bytes += sums_wanted(plan, step) ? sums_bytes(plan, step) : 0;
+        bytes += statistics_wanted(plan, step) ? statistics_bytes(plan, step) : 0;
         bytes += reads_images(step) ? line(fold_bytes(&fold)) : 0;
     }
     return bytes;
@@ -100,7 +100,7 @@ static alnico_status_t device_check(struct cudnn_net *self)
     TRY(gpu_status(
         cudaDeviceGetAttribute(&self->gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "cudaDeviceGetAttribute"));
-    self->gpu.early = way_taken(WAY_EARLY) && train_norm_early();
+    self->gpu.programmatic = method_taken(METHOD_PROGRAMMATIC_LAUNCH) && train_norm_programmatic();
     return kernels_capability(self->setup.options.precision, major, minor);
 }
 
@@ -132,17 +132,17 @@ static alnico_status_t handles_open(struct cudnn_net *self)
         "cublasSetWorkspace");
 }
 
-static alnico_status_t handles_plans(struct cudnn_net *self)
+static alnico_status_t engines_open(struct cudnn_net *self)
 {
     const struct kernels_options *options = &self->setup.options;
-    const struct plans_options plans = {.file = options->cache,
-                                        .workspace_most = WORKSPACE_MOST,
-                                        .deterministic = options->deterministic,
-                                        .tf32 = !options->full_float,
-                                        .products = !way_taken(WAY_PRODUCTS)        ? 0
-                                                    : way_number(WAY_PRODUCTS) == 2 ? 2
+    const struct engine_options plans = {.file = options->cache,
+                                         .workspace_most = WORKSPACE_MOST,
+                                         .deterministic = options->deterministic,
+                                         .tf32 = !options->full_float,
+                                         .gemms = !method_taken(METHOD_GEMM)        ? 0
+                                                  : method_number(METHOD_GEMM) == 2 ? 2
                                                                                     : 1};
-    return plans_open(&self->handle, &plans, &self->plans);
+    return engine_cache_open(&self->handle, &plans, &self->engines);
 }
 
 /* ---- Steps ---- */
@@ -218,7 +218,7 @@ static alnico_status_t steps_search(struct cudnn_net *self)
     for (size_t s = 0; s < self->setup.plan->count; s++)
         if (is_convolution(&self->steps[s]))
             TRY(cudnn_convolution_search(self, &self->steps[s]));
-    plans_save(self->plans);
+    engine_cache_save(self->engines);
     if (self->workspace_bytes)
         TRY(gpu_status(cudaMalloc(&self->workspace, self->workspace_bytes),
                        "the workspace of convolutions"));
@@ -238,7 +238,7 @@ static void cudnn_destroy(void *pointer)
     const struct cudnn_library *library = self->handle.library;
     if (library) {
         cudnn_bag_clear(library, &self->packs);
-        plans_close(self->plans);
+        engine_cache_close(self->engines);
         if (self->handle.cublas)
             library->cublasDestroy_v2(self->handle.cublas);
         if (self->handle.cudnn)
@@ -262,20 +262,20 @@ static alnico_status_t control_set(struct cudnn_net *self)
 
 static alnico_status_t cudnn_build(struct cudnn_net *self)
 {
-    ways_unknown();
+    methods_unknown();
     TRY(device_check(self));
     TRY(gpu_status(cudaStreamSynchronize(self->setup.stream), "cudaStreamSynchronize"));
     TRY(kernels_load());
     TRY(own_allocate(self));
     TRY(handles_open(self));
-    TRY(handles_plans(self));
+    TRY(engines_open(self));
     TRY(steps_make(self));
     TRY(update_make(self));
     TRY(control_set(self));
     TRY(steps_search(self));
-    if (way_taken(WAY_SUMS))
+    if (method_taken(METHOD_STATISTICS))
         log_write(LOG_INFO, "cuDNN kernels: %zu convolutions make sums for batch norms",
-                  self->summed);
+                  self->with_statistics);
     TRY(weights_refresh(self));
     return gpu_status(cudaStreamSynchronize(self->setup.stream), "making the cuDNN kernels");
 }

@@ -1,4 +1,4 @@
-/* Additions and ReLUs by themselves, pooling, and the loss: our own kernels. See cudnn_steps.h. */
+/* Additions and ReLUs by themselves, pooling, and the loss: our own kernels. See cudnn/steps.h. */
 #include "train/kernels/cudnn/steps.h"
 
 #include "base/status.h"

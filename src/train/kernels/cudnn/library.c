@@ -1,4 +1,4 @@
-/* See cudnn_library.h. Loaded under a once, then only read. */
+/* See cudnn/library.h. Loaded under a once, then only read. */
 #include "train/kernels/cudnn/library.h"
 
 #include "base/status.h"

@@ -1,4 +1,4 @@
-/* See cudnn_ways.h. */
+/* See cudnn/methods.h. */
 #include "train/kernels/cudnn/methods.h"
 
 #include "base/log.h"
@@ -10,22 +10,25 @@
 static const struct {
     const char *name;
     bool taken; /* unless the variable says otherwise */
-} ways[WAYS] = {
-    [WAY_STEM] = {"stem", true},     [WAY_SUMS] = {"sums", true},
-    [WAY_ROWS] = {"rows", true},     [WAY_PRODUCTS] = {"products", true},
-    [WAY_SPREAD] = {"spread", true}, [WAY_EARLY] = {"early", true},
+} methods[METHODS] = {
+    [METHOD_NORM_POOL] = {"stem", true},
+    [METHOD_STATISTICS] = {"sums", true},
+    [METHOD_IM2COL] = {"rows", true},
+    [METHOD_GEMM] = {"products", true},
+    [METHOD_STRIDED_GRADIENT] = {"spread", true},
+    [METHOD_PROGRAMMATIC_LAUNCH] = {"early", true},
 };
 
-/* The last entry for the way, behind its "no-" if it has one; NULL: there is none. */
-static const char *entry_find(enum cudnn_way way, bool *no)
+/* The last entry for the method, behind its "no-" if it has one; NULL: there is none. */
+static const char *entry_find(enum cudnn_method method, bool *no)
 {
-    const size_t length = strlen(ways[way].name);
+    const size_t length = strlen(methods[method].name);
     const char *found = NULL;
     for (const char *at = variable_text(VARIABLE_TRAIN_WAYS); *at; at += *at == ',') {
         const bool negated = strncmp(at, "no-", 3) == 0;
         const char *name = negated ? at + 3 : at;
         at += strcspn(at, ",");
-        if (strncmp(name, ways[way].name, length) != 0 || !strchr(",=", name[length]))
+        if (strncmp(name, methods[method].name, length) != 0 || !strchr(",=", name[length]))
             continue;
         found = name;
         *no = negated;
@@ -36,13 +39,14 @@ static const char *entry_find(enum cudnn_way way, bool *no)
 static bool entry_known(const char *entry, size_t length)
 {
     const size_t no = strncmp(entry, "no-", 3) == 0 ? 3 : 0, name = strcspn(entry + no, ",=");
-    for (int way = 0; way < WAYS; way++)
-        if (strlen(ways[way].name) == name && strncmp(ways[way].name, entry + no, name) == 0)
+    for (int method = 0; method < METHODS; method++)
+        if (strlen(methods[method].name) == name &&
+            strncmp(methods[method].name, entry + no, name) == 0)
             return true;
     return length == 0;
 }
 
-size_t ways_unknown(void)
+size_t methods_unknown(void)
 {
     size_t unknown = 0;
     for (const char *at = variable_text(VARIABLE_TRAIN_WAYS); *at; at += *at == ',') {
@@ -56,30 +60,31 @@ size_t ways_unknown(void)
     return unknown;
 }
 
-const char *way_name(enum cudnn_way way)
+const char *method_name(enum cudnn_method method)
 {
-    return ways[way].name;
+    return methods[method].name;
 }
 
-bool way_taken(enum cudnn_way way)
+bool method_taken(enum cudnn_method method)
 {
     bool no;
-    return entry_find(way, &no) ? !no : ways[way].taken;
+    return entry_find(method, &no) ? !no : methods[method].taken;
 }
 
-unsigned way_number(enum cudnn_way way)
+unsigned method_number(enum cudnn_method method)
 {
     bool no;
-    const char *entry = entry_find(way, &no);
-    entry = entry ? entry + strlen(ways[way].name) : "";
+    const char *entry = entry_find(method, &no);
+    entry = entry ? entry + strlen(methods[method].name) : "";
     return *entry == '=' ? (unsigned)strtoul(entry + 1, NULL, 10) : 0;
 }
 
-void ways_list(char *out, size_t bytes)
+void methods_list(char *out, size_t bytes)
 {
     size_t at = 0;
     *out = '\0';
-    for (int way = 0; way < WAYS; way++)
-        if (way_taken((enum cudnn_way)way) && at < bytes)
-            at += (size_t)snprintf(out + at, bytes - at, "%s%s", at ? "," : "", ways[way].name);
+    for (int method = 0; method < METHODS; method++)
+        if (method_taken((enum cudnn_method)method) && at < bytes)
+            at +=
+                (size_t)snprintf(out + at, bytes - at, "%s%s", at ? "," : "", methods[method].name);
 }

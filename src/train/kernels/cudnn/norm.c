@@ -1,7 +1,7 @@
 /*
  * Batch norms, with what follows them: a ReLU, perhaps a pooling; an addition, of a tensor or of
  * another batch norm, and a ReLU. Our own kernels (cuda/norm.cu) at memory bandwidth. See
- * cudnn_steps.h.
+ * cudnn/steps.h.
  */
 #include "train/kernels/cudnn/steps.h"
 

@@ -29,13 +29,13 @@ struct cudnn_weights {
     bool gradient_direct;
 };
 
-/* One way of a convolution, and the plan for it. */
+/* One direction of a convolution, and the engine for it. */
 struct cudnn_pass {
     struct convolution convolution;
     struct convolution_memory memory;
-    struct plans_choice choice;
+    struct engine_choice choice;
     cudnnBackendDescriptor_t pack;
-    bool rows; /* its x is made of the images first: cudnn/im2col_rows.c */
+    bool im2col; /* its x is made of the images first: cudnn/im2col_rows.c */
 };
 
 /* A plan's step. Which members mean something depends on its first operation. */
@@ -44,12 +44,12 @@ struct cudnn_step {
     const struct node *node; /* its first */
     alnico_status_t (*forward)(struct cudnn_net *self, struct cudnn_step *step, bool training);
     alnico_status_t (*backward)(struct cudnn_net *self, struct cudnn_step *step);
-    struct train_fold input;    /* of images that it reads: how they are packed */
-    void *images;               /* as they are packed; NULL: it reads none */
-    struct train_rows rows;     /* of them, how the way `rows` would expand them */
-    struct train_spread spread; /* how a gradient that is made without the stride is spread */
+    struct train_fold input;      /* of images that it reads: how they are packed */
+    void *images;                 /* as they are packed; NULL: it reads none */
+    struct train_im2col im2col;   /* of them, how the way `rows` would expand them */
+    struct train_strided strided; /* how a gradient that is made without the stride is spread */
     struct cudnn_weights weights;
-    struct cudnn_pass passes[3]; /* of a convolution, by way */
+    struct cudnn_pass passes[3]; /* of a convolution, by direction */
     bool has_data, adds; /* it makes a gradient of its input; and adds it in a pass of its own */
     float *sums; /* of a convolution: of what it makes, then of its squares; NULL: it makes none */
     struct train_norm norm, other;
@@ -68,14 +68,14 @@ struct cudnn_step {
 struct cudnn_net {
     struct kernels_setup setup;
     struct cudnn_handle handle;
-    struct cudnn_plans *plans;
+    struct engine_cache *engines;
     struct train_gpu gpu;
     alnico_datatype_t type; /* the working type */
     struct cudnn_step *steps;
-    size_t summed;     /* convolutions that make sums */
-    size_t rowed;      /* passes by the way `rows` */
-    size_t multiplied; /* passes that are products */
-    size_t spreads;    /* gradients by the way `spread` */
+    size_t with_statistics; /* convolutions that make sums */
+    size_t im2cols;         /* passes by the way `rows` */
+    size_t gemms;           /* passes that are products */
+    size_t strided;         /* gradients by the way `spread` */
     struct cudnn_bag packs;
     char *own; /* one allocation for all that is not in the arenas */
     size_t own_bytes, own_taken;
@@ -125,7 +125,7 @@ void *step_scratch_diff(const struct cudnn_net *self, const struct cudnn_step *s
 void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step);
 
 /* For the images by `rows`, where that may be taken. */
-void *step_scratch_rows(const struct cudnn_net *self, const struct cudnn_step *step);
+void *step_scratch_im2col(const struct cudnn_net *self, const struct cudnn_step *step);
 
 /* Whether a step is a batch norm, a ReLU and a maximum pooling, or that alone; and where the former
  * saves its winners' places and a mask, behind their x. */
@@ -136,35 +136,35 @@ struct pool_saves {
 struct pool_saves pool_saves(const struct plan *plan, const struct step *step);
 
 /* Whether a convolution should make the sums that a batch norm begins with; and their bytes. */
-bool sums_wanted(const struct plan *plan, const struct step *step);
-size_t sums_bytes(const struct plan *plan, const struct step *step);
+bool statistics_wanted(const struct plan *plan, const struct step *step);
+size_t statistics_bytes(const struct plan *plan, const struct step *step);
 
 /* ---- cudnn/im2col_rows.c ---- */
 
 /* How a step's images may be expanded; zeros: not at all. And the bytes of that. */
-struct train_rows rows_of(const struct plan *plan, const struct step *step);
-size_t rows_bytes(const struct train_rows *rows);
+struct train_im2col im2col_of(const struct plan *plan, const struct step *step);
+size_t im2col_bytes(const struct train_im2col *rows);
 
 /* Makes a pass one of expanded images, if there may be one; expands them before it runs. */
-bool rows_pass(const struct cudnn_net *self, const struct cudnn_step *step,
-               struct cudnn_pass *pass);
-alnico_status_t rows_run(const struct cudnn_net *self, const struct cudnn_step *step,
-                         const struct cudnn_pass *pass);
+bool im2col_pass(const struct cudnn_net *self, const struct cudnn_step *step,
+                 struct cudnn_pass *pass);
+alnico_status_t im2col_run(const struct cudnn_net *self, const struct cudnn_step *step,
+                           const struct cudnn_pass *pass);
 
 /* About how long it takes to expand them. */
-double rows_us(const struct train_rows *rows);
+double im2col_us(const struct train_im2col *rows);
 
 /* ---- cudnn/strided_gradient.c ---- */
 
 /* How the gradient of a step's input may be spread (zeros: not at all); the bytes of what is. */
-struct train_spread spread_of(const struct plan *plan, const struct step *step);
-size_t spread_bytes(const struct train_spread *spread);
+struct train_strided strided_of(const struct plan *plan, const struct step *step);
+size_t strided_bytes(const struct train_strided *spread);
 
 /* Makes the pass for the data one without stride into scratch, if it may be; about how long it
  * takes to spread that. */
-bool spread_pass(const struct cudnn_net *self, const struct cudnn_step *step,
-                 struct cudnn_pass *pass);
-double spread_us(const struct train_spread *spread, bool add);
+bool strided_pass(const struct cudnn_net *self, const struct cudnn_step *step,
+                  struct cudnn_pass *pass);
+double strided_us(const struct train_strided *spread, bool add);
 
 /* ---- Memory of its own: cudnn/kernels.c ---- */
 

@@ -1,5 +1,5 @@
 /* Which operations the cuDNN kernels take as one, what memory they need, and where things stand.
- * See cudnn_steps.h. */
+ * See cudnn/steps.h. */
 #include "train/kernels/cudnn/steps.h"
 
 #include "base/status.h"
@@ -201,7 +201,7 @@ static bool norm_pooled(const struct network *network, size_t at)
 {
     const enum operation_kind kinds[] = {OPERATION_BATCH_NORM, OPERATION_RELU, OPERATION_MAX_POOL};
     size_t rows, columns;
-    if (!way_taken(WAY_STEM) || !plan_chained(network, at, kinds, 3))
+    if (!method_taken(METHOD_NORM_POOL) || !plan_chained(network, at, kinds, 3))
         return false;
     const struct operation *pool = &network->nodes[at + 2].operation;
     network_window(network, at + 2, &rows, &columns);
@@ -222,14 +222,14 @@ static size_t add_run(const struct network *network, size_t at)
     return with_relu(network, at, 1);
 }
 
-bool sums_wanted(const struct plan *plan, const struct step *step)
+bool statistics_wanted(const struct plan *plan, const struct step *step)
 {
     const struct network *network = plan->network;
     const struct node *node = &network->nodes[step->first];
     const bool taken = plan->precision == PRECISION_FP16 ||
-                       (plan->precision == PRECISION_BF16 && way_number(WAY_SUMS) == 2);
-    if (!way_taken(WAY_SUMS) || !taken || node->operation.kind != OPERATION_CONVOLUTION ||
-        node->bias.count)
+                       (plan->precision == PRECISION_BF16 && method_number(METHOD_STATISTICS) == 2);
+    if (!method_taken(METHOD_STATISTICS) || !taken ||
+        node->operation.kind != OPERATION_CONVOLUTION || node->bias.count)
         return false;
     for (size_t i = 0; i < network->count; i++)
         if (kind_at(network, i, OPERATION_BATCH_NORM) && network->nodes[i].in[0] == step->out)
@@ -237,7 +237,7 @@ bool sums_wanted(const struct plan *plan, const struct step *step)
     return false;
 }
 
-size_t sums_bytes(const struct plan *plan, const struct step *step)
+size_t statistics_bytes(const struct plan *plan, const struct step *step)
 {
     return line(2 * padded_channels(plan->network, step->out) * sizeof(float));
 }
@@ -277,10 +277,10 @@ static size_t saved_bytes(const struct plan *plan, const struct step *step)
 static size_t diff_scratch_bytes(const struct plan *plan, const struct step *step)
 {
     const enum operation_kind kind = plan->network->nodes[step->first].operation.kind;
-    const struct train_spread spread = spread_of(plan, step);
+    const struct train_strided spread = strided_of(plan, step);
     return kind == OPERATION_CONVOLUTION && step->accumulate[0]
                ? line(cudnn_bytes_rule(plan, step->in[0]))
-               : line(spread_bytes(&spread));
+               : line(strided_bytes(&spread));
 }
 
 /* Batch norms read each row before they write it; what is gated for the other input of an addition,
@@ -327,7 +327,7 @@ size_t cudnn_run_rule(const struct network *network, size_t at)
 void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct step_needs *out)
 {
     const struct node *node = &plan->network->nodes[step->first];
-    const struct train_rows rows = rows_of(plan, step);
+    const struct train_im2col rows = im2col_of(plan, step);
     out->in[0] = rules[node->operation.kind].in;
     out->out = rules[node->operation.kind].out;
     if (rules[node->operation.kind].needs)
@@ -339,7 +339,7 @@ void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct s
         const struct train_fold fold = weights_fold(plan, node, &direct);
         out->scratch[1] += fold_bytes(&fold);
     }
-    out->scratch[0] = rows_bytes(&rows);
+    out->scratch[0] = im2col_bytes(&rows);
     if (out->scratch[0])
         out->scratch[1] = line(out->scratch[1]) + out->scratch[0];
 }
@@ -374,7 +374,7 @@ void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step
            diff_scratch_bytes(self->setup.plan, step->step);
 }
 
-void *step_scratch_rows(const struct cudnn_net *self, const struct cudnn_step *step)
+void *step_scratch_im2col(const struct cudnn_net *self, const struct cudnn_step *step)
 {
     return (char *)step_scratch_weights(self, step) + line(step->weights.bytes);
 }

@@ -1,5 +1,5 @@
 /* Weights in the working type and layout, the way home of their gradients, and the update. See
- * cudnn_steps.h. */
+ * cudnn/steps.h. */
 #include "train/kernels/cudnn/steps.h"
 
 #include "base/status.h"

@@ -1,5 +1,5 @@
 /* Convolution on oneDNN, with its bias: forward, weight gradient, data gradient. See
- * onednn_steps.h. */
+ * onednn/steps.h. */
 #include "train/kernels/onednn/steps.h"
 
 #include "base/status.h"

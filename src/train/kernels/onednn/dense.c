@@ -1,4 +1,4 @@
-/* Dense layers on oneDNN (inner products). See onednn_steps.h. */
+/* Dense layers on oneDNN (inner products). See onednn/steps.h. */
 #include "train/kernels/onednn/steps.h"
 
 #include "base/status.h"

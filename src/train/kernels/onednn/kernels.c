@@ -2,7 +2,7 @@
  * The network on oneDNN 2.x. Weights stay plain in the arenas; where the library prefers blocks
  * they are reordered each time. Batch norm runs together with a following ReLU, or addition and
  * ReLU; an addition together with a ReLU. Called through kernels_onednn (kernels.h); the steps are
- * made in onednn_*.c.
+ * made in onednn/.
  */
 #include "train/kernels/onednn/steps.h"
 

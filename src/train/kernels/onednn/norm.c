@@ -1,6 +1,6 @@
 /*
  * Batch norm on oneDNN: alone, fused with a ReLU by the library, or followed by an own pass that
- * adds and clips in place. See onednn_steps.h.
+ * adds and clips in place. See onednn/steps.h.
  */
 #include "train/kernels/onednn/steps.h"
 

@@ -1,4 +1,4 @@
-/* ReLU, addition (with a ReLU or without) and cross-entropy on oneDNN. See onednn_steps.h. */
+/* ReLU, addition (with a ReLU or without) and cross-entropy on oneDNN. See onednn/steps.h. */
 #include "train/kernels/onednn/steps.h"
 
 #include "base/status.h"

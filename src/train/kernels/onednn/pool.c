@@ -1,4 +1,4 @@
-/* Max and average pooling on oneDNN. See onednn_steps.h. */
+/* Max and average pooling on oneDNN. See onednn/steps.h. */
 #include "train/kernels/onednn/steps.h"
 
 #include "base/status.h"

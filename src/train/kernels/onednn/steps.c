@@ -1,4 +1,4 @@
-/* What the steps of the oneDNN kernels are made with. See onednn_steps.h. */
+/* What the steps of the oneDNN kernels are made with. See onednn/steps.h. */
 #include "train/kernels/onednn/steps.h"
 
 #include "base/status.h"
