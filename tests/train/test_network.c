@@ -129,7 +129,7 @@ static void bad_networks_are_refused(void **unused)
 static void arenas_are_in_backward_order(void **unused)
 {
     (void)unused;
-    for (size_t m = 0; m < MODELS; m++) {
+    for (size_t m = 0; models_all[m]; m++) {
         struct network *network = model_make(models_all[m], 28, 1);
         size_t at = 0;
         for (size_t i = network->count; i-- > 0;) {
@@ -403,7 +403,7 @@ static void check_memory(const struct plan *plan, const struct kernels_ops *ops)
 static void plans_are_sound(void **unused)
 {
     (void)unused;
-    for (size_t i = 0; i < NETWORK_CASES + MODELS; i++)
+    for (size_t i = 0; i < NETWORK_CASES || models_all[i - NETWORK_CASES]; i++)
         for (size_t k = 0; kernels_all[k]; k++) {
             struct network *network = i < NETWORK_CASES
                                           ? case_network(&network_cases[i])

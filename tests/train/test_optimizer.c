@@ -40,8 +40,10 @@ static void steps_are_as_by_hand(void **unused)
         parameters[i] = 1;
         gradients[i] = 0.5f;
     }
-    assert_true(optimizer_step(network, &options, 0.1f, parameters, velocity, gradients));
-    assert_true(optimizer_step(network, &options, 0.05f, parameters, velocity, gradients));
+    assert_true(
+        optimizer_sgd.step(network, &options, 0.1f, parameters, (float *[]){velocity}, gradients));
+    assert_true(
+        optimizer_sgd.step(network, &options, 0.05f, parameters, (float *[]){velocity}, gradients));
     for (size_t i = 0; i < network->count; i++) {
         const struct node *node = &network->nodes[i];
         const bool norm = node->operation.kind == OPERATION_BATCH_NORM;
@@ -100,7 +102,7 @@ static void layers_have_their_own_rates(void **unused)
         parameters[i] = 1;
         gradients[i] = 0.5f;
     }
-    optimizer_step(network, &options, 0.5f, parameters, velocity, gradients);
+    optimizer_sgd.step(network, &options, 0.5f, parameters, (float *[]){velocity}, gradients);
     for (size_t i = 0; i < network->count; i++) {
         const struct node *node = &network->nodes[i];
         const bool norm = node->operation.kind == OPERATION_BATCH_NORM;
@@ -121,7 +123,8 @@ static void what_is_not_a_number_is_told(void **unused)
     for (size_t i = 0; i < network->parameters; i++) {
         float parameters[512] = {0}, gradients[512] = {0}, velocity[512] = {0};
         gradients[i] = i % 2 ? NAN : 1e38f;
-        assert_false(optimizer_step(network, &options, 1e3f, parameters, velocity, gradients));
+        assert_false(optimizer_sgd.step(network, &options, 1e3f, parameters, (float *[]){velocity},
+                                        gradients));
     }
     network_destroy(network);
 }

@@ -15,7 +15,7 @@
 
 static const char *model_at(int i)
 {
-    return i < MODELS ? models_all[i]->name : NULL;
+    return models_all[i] ? models_all[i]->name : NULL;
 }
 
 static const char *kernels_at(int i)
@@ -25,7 +25,7 @@ static const char *kernels_at(int i)
 
 static const char *strategy_at(int i)
 {
-    return i < STRATEGIES ? strategy_all[i]->name : NULL;
+    return strategies_all[i] ? strategies_all[i]->name : NULL;
 }
 
 static const char *precision_at(int i)

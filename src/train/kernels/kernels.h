@@ -31,10 +31,10 @@ enum control_word { CONTROL_RATE, CONTROL_LOSS_SCALE, CONTROL_GOOD_STEPS, CONTRO
 
 /* The memory of one replica, on the resident's device. It stays where it is. */
 struct arenas {
-    float *parameters; /* network->parameters */
-    void *gradients;   /* network->parameters of the setup's gradient_type */
-    float *velocity;   /* network->parameters: the optimizer's */
-    float *statistics; /* network->statistics */
+    float *parameters;               /* network->parameters */
+    void *gradients;                 /* network->parameters of the setup's gradient_type */
+    float *states[OPTIMIZER_STATES]; /* the optimizer's: network->parameters each; NULL: not used */
+    float *statistics;               /* network->statistics */
     void *activations; /* plan->bytes: values, their gradients, what steps save, scratch */
     /* Batch x height x width x channels; with kernels that load, in the activations. */
     float *images;
@@ -104,10 +104,10 @@ struct kernels_ops {
      * With a loss scale, all gradients are multiplied by it. */
     alnico_status_t (*backward)(void *self, size_t step);
 
-    /* Changes arenas->parameters and arenas->velocity as optimizer_step does, by the gradients
+    /* Changes arenas->parameters and arenas->states as the optimizer does, by the gradients
      * divided by the loss scale and the rate in arenas->control, and makes what forward reads of
      * them; or, if the gradients are not finite and the loss scale is to be found, lowers that.
-     * Optional on the CPU: optimizer_step does it. */
+     * Optional on the CPU: the optimizer's step does it. */
     alnico_status_t (*update)(void *self, const struct optimizer_options *options);
 
     /* After the parameters, statistics or control words were written from outside, on the stream.

@@ -5,13 +5,13 @@
 
 #include <string.h>
 
-const struct model *const models_all[MODELS] = {&model_resnet20, &model_cnn,      &model_resnet18,
-                                                &model_resnet34, &model_resnet50, &model_resnet101,
-                                                &model_resnet152};
+const struct model *const models_all[] = {
+    &model_resnet20, &model_cnn,       &model_resnet18,  &model_resnet34,
+    &model_resnet50, &model_resnet101, &model_resnet152, NULL};
 
 const struct model *model_find(const char *name)
 {
-    for (size_t i = 0; i < MODELS; i++)
+    for (size_t i = 0; models_all[i]; i++)
         if (strcmp(models_all[i]->name, name) == 0)
             return models_all[i];
     return NULL;

@@ -15,8 +15,8 @@ struct model {
 extern const struct model model_cnn, model_resnet18, model_resnet20, model_resnet34, model_resnet50,
     model_resnet101, model_resnet152;
 
+/* Ended by NULL. */
 extern const struct model *const models_all[];
-enum { MODELS = 7 };
 
 /* By name; NULL if there is none. */
 const struct model *model_find(const char *name);

@@ -1,5 +1,6 @@
-/* Stochastic gradient descent with momentum, with layer-wise rates (LARS) or without, and its
- * learning rate over the run. The trainer calls it; nothing is kept here. */
+/* [SEAM optimizer] How gradients change the parameters, and the learning rate over the run. An
+ * optimizer is a struct optimizer_ops; to add one: its enumerator, its file, its line in optimizer.c.
+ * The replica and the kernels call it; nothing is kept here. */
 #ifndef ALNICO_TRAIN_OPTIMIZERS_OPTIMIZER_H
 #define ALNICO_TRAIN_OPTIMIZERS_OPTIMIZER_H
 
@@ -7,7 +8,9 @@
 
 #include <stdbool.h>
 
-enum { OPTIMIZER_DROPS = 3 };
+enum { OPTIMIZER_DROPS = 3, OPTIMIZER_STATES = 2 };
+
+enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZERS };
 
 /* How the rate goes on after the warm-up. */
 enum schedule {
@@ -21,6 +24,7 @@ enum schedule {
 const char *schedule_name(enum schedule schedule);
 
 struct optimizer_options {
+    enum optimizer_kind kind;
     double rate;     /* the highest learning rate, >= 0 */
     double momentum; /* 0 <= momentum < 1 */
     double decay;    /* of weights, >= 0; never of biases and batch norms */
@@ -42,10 +46,19 @@ alnico_status_t optimizer_check(const struct optimizer_options *options);
 /* The learning rate when a share `done` of the run (0 to 1) is over. */
 double optimizer_rate(const struct optimizer_options *options, double done);
 
-/* slope = gradient + decay * parameter; velocity = momentum * velocity + slope; parameter -= rate *
- * velocity. All arenas in host memory, as large as the network's parameters. Returns whether all
- * parameters are finite. */
-bool optimizer_step(const struct network *network, const struct optimizer_options *options,
-                    float rate, float *parameters, float *velocity, const float *gradients);
+struct optimizer_ops {
+    const char *name; /* "sgd" */
+    size_t states; /* arenas as large as the parameters, zeros at first; at most OPTIMIZER_STATES */
+
+    /* On the CPU: changes parameters and states by the gradients, all in host memory. Returns whether
+     * all parameters are finite. Kernels of a GPU have a table by kind for it. */
+    bool (*step)(const struct network *network, const struct optimizer_options *options, float rate,
+                 float *parameters, float *const states[], const float *gradients);
+};
+
+extern const struct optimizer_ops optimizer_sgd;
+
+/* By kind. */
+extern const struct optimizer_ops *const optimizers_all[OPTIMIZERS];
 
 #endif

@@ -41,9 +41,8 @@ struct strategy_ops {
 
 extern const struct strategy_ops strategy_allreduce;
 
-/* The residents, and one by name (NULL if there is none). */
-extern const struct strategy_ops *const strategy_all[];
-enum { STRATEGIES = 1 };
+/* The residents, ended by NULL; and one by name (NULL if there is none). */
+extern const struct strategy_ops *const strategies_all[];
 const struct strategy_ops *strategy_find(const char *name);
 
 #endif

@@ -45,7 +45,7 @@ static alnico_status_t state_read(struct trainer *trainer, struct checkpoint *ch
     const size_t count = trainer->network->parameters, bytes = count * sizeof(float);
     _Static_assert((int)CONTROLS <= (int)CHECKPOINT_WORDS, "all control words have room");
     TRY(replica_read(replica, replica->arenas.parameters, checkpoint->values, bytes));
-    TRY(replica_read(replica, replica->arenas.velocity, checkpoint->values + count, bytes));
+    TRY(replica_read(replica, replica->arenas.states[0], checkpoint->values + count, bytes));
     TRY(replica_read(replica, replica->arenas.control, checkpoint->words,
                      CONTROLS * sizeof(float)));
     return statistics_gather(trainer, checkpoint->values + 2 * count);
@@ -81,7 +81,7 @@ static alnico_status_t state_write(struct trainer *trainer, const struct checkpo
     const size_t count = trainer->network->parameters, bytes = count * sizeof(float);
     const size_t statistics = trainer->network->statistics;
     const float *own = checkpoint->values + 2 * count + statistics * (size_t)trainer->rank;
-    TRY(replica_write(replica, replica->arenas.velocity, checkpoint->values + count, bytes));
+    TRY(replica_write(replica, replica->arenas.states[0], checkpoint->values + count, bytes));
     TRY(replica_write(replica, replica->arenas.statistics, own, statistics * sizeof(float)));
     if (scale_goes_on(trainer, checkpoint))
         TRY(replica_write(replica, replica->arenas.control, checkpoint->words,

@@ -200,6 +200,7 @@ struct replica_setup trainer_setup(const struct trainer_options *options, void *
                                   .options = options->compute,
                                   .gradient_type =
                                       kernels->wire_gradients ? options->wire : ALNICO_FLOAT32,
+                                  .optimizer = options->optimizer.kind,
                                   .stream = stream,
                                   .memory_limit = options->memory_limit};
 }

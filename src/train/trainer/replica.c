@@ -43,14 +43,15 @@ static alnico_status_t arena_create(const struct replica *replica, size_t bytes,
     return replica->device->clear(*out, bytes, replica->stream);
 }
 
-static alnico_status_t arenas_create(struct replica *replica, alnico_datatype_t gradient_type)
+static alnico_status_t arenas_create(struct replica *replica, const struct replica_setup *setup)
 {
     struct arenas *out = &replica->arenas;
     const size_t batch = replica->plan->batch, parameters = replica->network->parameters;
-    const size_t narrow = gradient_type == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
+    const size_t narrow = setup->gradient_type == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
     TRY(arena_create(replica, parameters * sizeof(float), (void **)&out->parameters));
     TRY(arena_create(replica, parameters * narrow, &out->gradients));
-    TRY(arena_create(replica, parameters * sizeof(float), (void **)&out->velocity));
+    for (size_t i = 0; i < optimizers_all[setup->optimizer]->states; i++)
+        TRY(arena_create(replica, parameters * sizeof(float), (void **)&out->states[i]));
     TRY(arena_create(replica, replica->network->statistics * sizeof(float),
                      (void **)&out->statistics));
     TRY(arena_create(replica, replica_activations(replica->plan, replica->ops), &out->activations));
@@ -67,10 +68,16 @@ static alnico_status_t arenas_create(struct replica *replica, alnico_datatype_t 
 static void arenas_destroy(const struct replica *replica)
 {
     const struct arenas *arenas = &replica->arenas;
-    void *const all[] = {
-        arenas->parameters, arenas->gradients,   arenas->velocity,
-        arenas->statistics, arenas->activations, replica->ops->load ? NULL : arenas->images,
-        arenas->labels,     arenas->score,       arenas->control};
+    void *const all[] = {arenas->parameters,
+                         arenas->gradients,
+                         arenas->states[0],
+                         arenas->states[1],
+                         arenas->statistics,
+                         arenas->activations,
+                         replica->ops->load ? NULL : arenas->images,
+                         arenas->labels,
+                         arenas->score,
+                         arenas->control};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         replica->device->free(all[i]);
 }
@@ -125,8 +132,8 @@ static alnico_status_t update_run(struct replica *replica, const struct optimize
 {
     const struct arenas *arenas = &replica->arenas;
     const float rate = arenas->control[CONTROL_RATE];
-    if (optimizer_step(replica->network, options, rate, arenas->parameters, arenas->velocity,
-                       arenas->gradients))
+    if (optimizers_all[options->kind]->step(replica->network, options, rate, arenas->parameters,
+                                            arenas->states, arenas->gradients))
         return ALNICO_SUCCESS;
     return error_set(ALNICO_ERROR_SYSTEM,
                      "trainer: after an update with a learning rate of %g a parameter is not a "
@@ -242,7 +249,7 @@ static alnico_status_t replica_build(struct replica *replica, const struct repli
     TRY(stream_wait_init(&replica->waiting, replica->device));
     TRY(replica->device->event_create(&replica->reached));
     TRY(jobs_create(replica));
-    TRY(arenas_create(replica, setup->gradient_type));
+    TRY(arenas_create(replica, setup));
     TRY(stages_create(replica));
     TRY(replica->device->stream_synchronize(replica->stream)); /* the zeros stand */
     replica->asked = *setup;

@@ -26,6 +26,7 @@ struct replica_setup {
     struct kernels_options options;
     /* ALNICO_FLOAT32, or what the kernels' wire_gradients allows. */
     alnico_datatype_t gradient_type;
+    enum optimizer_kind optimizer;
     void *stream;        /* of the kernels' device; NULL: the CPU's inline stream */
     size_t memory_limit; /* bytes of the device that may be used; 0: what there is */
     struct replica_extras extras;

@@ -30,7 +30,7 @@ static struct replica_memory plan_count(const struct plan *plan, const struct re
     struct replica_memory memory = {
         .parameters = network->parameters * sizeof(float),
         .gradients = network->parameters * (type_bytes(setup->gradient_type) + copy),
-        .optimizer = network->parameters * sizeof(float),
+        .optimizer = optimizers_all[setup->optimizer]->states * network->parameters * sizeof(float),
         .statistics = network->statistics * sizeof(float),
         .images = (batches + !setup->kernels->load) * images + (batches + 1) * labels,
         .activations = replica_activations(plan, setup->kernels),

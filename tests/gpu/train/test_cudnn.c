@@ -193,8 +193,8 @@ static void compare_update(const char *name, struct replica *fast, struct replic
         require(replica_update(oracle, &options), name, "updating");
     }
     float *got =
-        arena_read(fast, fast->arenas.velocity, network->parameters, ALNICO_FLOAT32, 1, name);
-    compare_parameters(name, "velocity after three updates", network, got, oracle->arenas.velocity,
+        arena_read(fast, fast->arenas.states[0], network->parameters, ALNICO_FLOAT32, 1, name);
+    compare_parameters(name, "velocity after three updates", network, got, oracle->arenas.states[0],
                        2 * mode->gradient);
     free(got);
     got = arena_read(fast, fast->arenas.parameters, network->parameters, ALNICO_FLOAT32, 1, name);
@@ -368,7 +368,7 @@ static void run_cases(const struct mode *mode)
 static void run_models(void)
 {
     const struct mode loose = {"fp32", PRECISION_FP32, true, ALNICO_FLOAT32, 1e-3, 5e-2};
-    for (size_t m = 0; m < MODELS; m++) {
+    for (size_t m = 0; models_all[m]; m++) {
         struct network *network;
         if (model_network(models_all[m], 32, 32, 3, 10, &network))
             continue; /* images too small for it */

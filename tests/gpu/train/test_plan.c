@@ -169,7 +169,7 @@ static size_t check_all(struct found *found)
         wrong += check_network(network_cases[i].name, network, found);
         network_destroy(network);
     }
-    for (size_t m = 0; m < MODELS; m++) {
+    for (size_t m = 0; models_all[m]; m++) {
         struct network *network;
         if (model_network(models_all[m], 64, 64, 3, 10, &network))
             continue; /* images too small for it */

@@ -325,14 +325,22 @@ static alnico_status_t cudnn_backward(void *pointer, size_t step)
     return self->steps[step].backward(self, &self->steps[step]);
 }
 
-static alnico_status_t cudnn_update(void *pointer, const struct optimizer_options *options)
+static alnico_status_t sgd_update(struct cudnn_net *self, const struct optimizer_options *options)
 {
-    struct cudnn_net *self = pointer;
     self->update.momentum = (float)options->momentum;
     self->update.decay = (float)options->decay;
     self->update.trust = (float)options->trust;
-    TRY(gpu_status(train_update(&self->gpu, &self->update), "the update"));
-    return weights_fold_all(self);
+    return gpu_status(train_update(&self->gpu, &self->update), "the update");
+}
+
+static alnico_status_t (*const updates[OPTIMIZERS])(struct cudnn_net *,
+                                                    const struct optimizer_options *) = {
+    [OPTIMIZER_SGD] = sgd_update};
+
+static alnico_status_t cudnn_update(void *pointer, const struct optimizer_options *options)
+{
+    TRY(updates[options->kind](pointer, options));
+    return weights_fold_all(pointer);
 }
 
 static alnico_status_t cudnn_loaded(void *pointer)

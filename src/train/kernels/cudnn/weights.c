@@ -165,7 +165,7 @@ static void tables_fill(struct cudnn_net *self, struct train_chunk *chunks,
     const struct arenas *arenas = self->setup.arenas;
     self->update = (struct train_update){
         .parameters = arenas->parameters,
-        .velocity = arenas->velocity,
+        .velocity = arenas->states[0],
         .gradients = arenas->gradients,
         .working = self->type == ALNICO_FLOAT32 ? NULL : self->working,
         .count = network->parameters,
