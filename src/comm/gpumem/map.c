@@ -11,12 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int64_t deadline(const struct alnico_comm *comm)
-{
-    double timeout = comm->family->settings.timeout;
-    return backoff_now_ns() + (int64_t)((timeout < 1e9 ? timeout : 1e9) * 1e9);
-}
-
 /* ---- Descriptions ---- */
 
 enum manner { MANNER_HANDLE, MANNER_INTERPROCESS };
@@ -237,8 +231,10 @@ static void sharing_finish(struct sharing *s)
 alnico_status_t peer_map_share(const struct peer_map *map, const char *who, void *memory,
                                size_t bytes, struct peer_share *out)
 {
-    struct sharing s = {
-        .map = map, .descriptor = -1, .listener = -1, .end_ns = deadline(map->comm)};
+    struct sharing s = {.map = map,
+                        .descriptor = -1,
+                        .listener = -1,
+                        .end_ns = deadline_ns(map->comm->family->settings.timeout)};
     for (int i = 0; i < PEER_GPUS; i++)
         s.connections[i] = -1;
     memset(out, 0, sizeof *out);

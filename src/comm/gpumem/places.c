@@ -6,27 +6,14 @@
 #include "base/status.h"
 #include "device/cuda/driver.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* ---- Agreement ---- */
 
-struct outcome {
-    int32_t status;
-    char detail[252];
-};
-
 alnico_status_t peer_map_agree(alnico_comm_t comm, const char *who, alnico_status_t mine)
 {
-    struct outcome own = {.status = mine}, all[PEER_GPUS];
-    if (mine != ALNICO_SUCCESS)
-        snprintf(own.detail, sizeof own.detail, "%s", alnico_error_detail());
-    TRY(comm_allgather(comm, who, &own, all, sizeof own));
-    for (int i = 0; i < comm->size; i++)
-        if (all[i].status != ALNICO_SUCCESS)
-            return error_set((alnico_status_t)all[i].status, "%s: rank %d: %.*s", who, i,
-                             (int)sizeof all[i].detail - 1, all[i].detail);
-    return ALNICO_SUCCESS;
+    TRY(comm_agree_status(comm, who, &mine));
+    return mine == ALNICO_SUCCESS ? mine : error_set(mine, "%s: %s", who, alnico_error_detail());
 }
 
 /* ---- Places ---- */

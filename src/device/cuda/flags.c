@@ -80,13 +80,21 @@ uint32_t cuda_flag_read(const struct device_flag *flag)
     return atomic_load_explicit(&flag->value, memory_order_acquire);
 }
 
-/* A GPU wakes nobody: the sleeps are naps. */
+struct target {
+    const struct device_flag *flag;
+    uint32_t value;
+};
+
+static enum wait look_for_value(void *context)
+{
+    const struct target *target = context;
+    return reached(cuda_flag_read(target->flag), target->value) ? WAIT_DONE : WAIT_IDLE;
+}
+
+/* A GPU wakes nobody, so that the waiter looks again after each sleep. */
 void cuda_flag_wait(struct device_flag *flag, uint32_t value)
 {
-    struct backoff backoff = {0};
-    backoff_reset(&backoff);
-    while (!reached(cuda_flag_read(flag), value))
-        backoff_pause(&backoff);
+    wait_until(look_for_value, &(struct target){flag, value}, WAIT_FOREVER, false);
 }
 
 static uint32_t *word_of(struct device_flag *flag)

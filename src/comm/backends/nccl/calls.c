@@ -212,14 +212,13 @@ static ncclResult_t reduce_blocks(struct job *job)
 {
     const struct call *call = job->call;
     struct side reads = call_reads(call, job->rank, job->size);
+    struct walk block = {0};
     ncclResult_t result = ncclSuccess;
     job->function = "ncclReduce";
-    SIDE_EACH(block, &reads)
-    {
-        if (block.count && result == ncclSuccess)
+    for (int root = 0; result == ncclSuccess && side_block(&reads, root, &block); root++)
+        if (block.count)
             result = ncclReduce(read_at(job, block.at), call->recv, block.count, job->type,
-                                ops[call->op], b_, job->nccl, job->stream);
-    }
+                                ops[call->op], root, job->nccl, job->stream);
     return result;
 }
 

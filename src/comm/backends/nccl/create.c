@@ -29,48 +29,27 @@ alnico_status_t nccl_status(ncclResult_t result, ncclComm_t nccl, const char *fu
 
 /* ---- Agreement ---- */
 
-struct outcome {
-    int32_t status;
-    char detail[236];
-};
-
-static bool all_succeeded(const struct outcome *outcomes, const struct alnico_comm *comm,
-                          const struct nccl_step *step)
-{
-    for (int i = 0; i < comm->size; i++)
-        if (outcomes[i].status != ALNICO_SUCCESS) {
-            log_write(comm->rank == 0 ? step->level : LOG_DEBUG, "%s: %s: rank %d: %s", step->who,
-                      step->without, i, outcomes[i].detail);
-            return false;
-        }
-    return true;
-}
-
 alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, alnico_status_t mine,
                            bool *all)
 {
     *all = false;
-    struct outcome own = {.status = mine};
-    if (mine != ALNICO_SUCCESS)
-        snprintf(own.detail, sizeof own.detail, "%s", alnico_error_detail());
-    struct outcome *outcomes = calloc((size_t)comm->size, sizeof *outcomes);
-    if (!outcomes)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", step->who, comm->size);
-    alnico_status_t status = comm_allgather(comm, step->who, &own, outcomes, sizeof own);
-    if (status == ALNICO_SUCCESS)
-        *all = all_succeeded(outcomes, comm, step);
-    free(outcomes);
-    return status;
+    TRY(comm_agree_status(comm, step->who, &mine));
+    *all = mine == ALNICO_SUCCESS;
+    if (!*all)
+        log_write(comm->rank == 0 ? step->level : LOG_DEBUG, "%s: %s: %s", step->who, step->without,
+                  alnico_error_detail());
+    return ALNICO_SUCCESS;
 }
 
 /* ---- Communicators ---- */
 
-struct creation {
+/* What rank 0 got from NCCL for all. */
+struct identifier {
     int32_t status;
     ncclUniqueId id;
 };
 
-static alnico_status_t run_join(struct nccl_worker *worker)
+static alnico_status_t run_init(struct nccl_worker *worker)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t nccl = NULL;
@@ -81,15 +60,15 @@ static alnico_status_t run_join(struct nccl_worker *worker)
     return ALNICO_SUCCESS;
 }
 
-/* With *worker NULL it was given up, and nobody is to be asked about it. */
-static alnico_status_t join(alnico_comm_t comm, const struct nccl_step *step,
-                            const struct creation *creation, struct nccl_worker **worker)
+/* With *worker NULL it was given up, and other ranks are not to be asked about it. */
+static alnico_status_t init_rank(alnico_comm_t comm, const struct nccl_step *step,
+                                 const struct identifier *identifier, struct nccl_worker **worker)
 {
-    if (creation->status != ALNICO_SUCCESS)
-        return comm->rank == 0 ? (alnico_status_t)creation->status
-                               : error_set((alnico_status_t)creation->status,
+    if (identifier->status != ALNICO_SUCCESS)
+        return comm->rank == 0 ? (alnico_status_t)identifier->status
+                               : error_set((alnico_status_t)identifier->status,
                                            "rank 0 got no identifier from NCCL");
-    (*worker)->id = creation->id;
+    (*worker)->id = identifier->id;
     return nccl_worker_do(comm, step->who, worker);
 }
 
@@ -128,32 +107,31 @@ static void end(alnico_comm_t comm, ncclComm_t nccl)
         nccl_worker_finish(nccl_abort_begin(comm, nccl, 0), comm->family->settings.timeout);
 }
 
-/* Rank 0's creation becomes everybody's. All are here then: whoever does not come is named, and waited
- * for by nobody in NCCL. */
-static alnico_status_t meet(alnico_comm_t comm, const struct nccl_step *step,
-                            struct creation *creation)
+/* Rank 0's identifier becomes everybody's. All ranks are here then: one that does not come is named,
+ * and waited for by nobody in NCCL. */
+static alnico_status_t share_identifier(alnico_comm_t comm, const struct nccl_step *step,
+                                        struct identifier *identifier)
 {
-    struct creation *creations = calloc((size_t)comm->size, sizeof *creations);
-    if (!creations)
+    struct identifier *all = calloc((size_t)comm->size, sizeof *all);
+    if (!all)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", step->who, comm->size);
-    creation->status = ALNICO_SUCCESS;
     if (comm->rank == 0)
-        creation->status = nccl_status(ncclGetUniqueId(&creation->id), NULL, "ncclGetUniqueId");
-    alnico_status_t status = comm_allgather(comm, step->who, creation, creations, sizeof *creation);
-    *creation = creations[0];
-    free(creations);
+        identifier->status = nccl_status(ncclGetUniqueId(&identifier->id), NULL, "ncclGetUniqueId");
+    alnico_status_t status = comm_allgather(comm, step->who, identifier, all, sizeof *identifier);
+    *identifier = all[0];
+    free(all);
     return status;
 }
 
 alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *out)
 {
-    struct creation creation = {.status = ALNICO_SUCCESS};
+    struct identifier identifier = {.status = ALNICO_SUCCESS};
     *out = NULL;
-    TRY(meet(comm, step, &creation));
-    struct nccl_worker *worker = nccl_worker_create(comm, run_join);
+    TRY(share_identifier(comm, step, &identifier));
+    struct nccl_worker *worker = nccl_worker_create(comm, run_init);
     alnico_status_t mine = ALNICO_ERROR_MEMORY;
     if (worker) {
-        mine = join(comm, step, &creation, &worker);
+        mine = init_rank(comm, step, &identifier, &worker);
         if (!worker)
             return mine;
     }
@@ -205,18 +183,21 @@ static void rehearsal_finish(struct nccl_worker *worker)
     device->free(worker->memory);
 }
 
+static enum wait look_for_event(void *context)
+{
+    struct nccl_worker *worker = context;
+    bool over = worker->device->event_complete(worker->event) || nccl_worker_abandoned(worker);
+    return over ? WAIT_DONE : WAIT_IDLE;
+}
+
 /* Until the kernel has ended, so that none runs while NCCL waits for other ranks. */
 static alnico_status_t settle(struct nccl_worker *worker)
 {
     const struct device_ops *device = worker->device;
-    struct backoff backoff = {.crowded = true};
-    backoff_reset(&backoff);
     TRY(device->event_record(worker->event, worker->stream));
-    while (!device->event_complete(worker->event)) {
-        if (nccl_worker_abandoned(worker))
-            return error_set(ALNICO_ERROR_ABORTED, "nobody waits for NCCL's connections any more");
-        backoff_pause(&backoff);
-    }
+    wait_until(look_for_event, worker, WAIT_FOREVER, true);
+    if (!device->event_complete(worker->event))
+        return error_set(ALNICO_ERROR_ABORTED, "nobody waits for NCCL's connections any more");
     return device->event_synchronize(worker->event);
 }
 

@@ -1,4 +1,4 @@
-/* Threads for what NCCL may wait in: see nccl_errand.h. */
+/* Threads for NCCL's calls that may wait: see nccl/worker.h. */
 #include "comm/backends/nccl/worker.h"
 
 #include "base/status.h"
@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LOOK_NS = 1000000, LOST_LOOKS = 2 };
+#define LOOK_SECONDS 1e-3
+enum { LOST_LOOKS = 2 };
 
 struct nccl_worker_state {
     pthread_t thread;
@@ -118,10 +119,10 @@ bool nccl_worker_abandoned(struct nccl_worker *worker)
 
 /* ---- Whoever waits ---- */
 
-/* Up to so long; whether it is over. */
-static bool await(struct nccl_worker_state *state, int64_t ns)
+/* Up to so many seconds; whether it is over. */
+static bool await(struct nccl_worker_state *state, double seconds)
 {
-    int64_t end_ns = backoff_now_ns() + ns;
+    int64_t end_ns = deadline_ns(seconds);
     struct timespec end = {end_ns / 1000000000, end_ns % 1000000000};
     pthread_mutex_lock(&state->lock);
     while (!state->over && pthread_cond_timedwait(&state->ended, &state->lock, &end) == 0)
@@ -179,7 +180,7 @@ static alnico_status_t look(alnico_comm_t comm, const char *who, struct patience
     if (now < p->look_ns)
         return ALNICO_SUCCESS;
     int lost = find_lost(comm->transport);
-    p->look_ns = now + (int64_t)(1e9 * detector_patience(timeout));
+    p->look_ns = deadline_ns(detector_patience(timeout));
     p->lost_looks = lost < 0 ? 0 : p->lost_looks + 1;
     return p->lost_looks < LOST_LOOKS
                ? ALNICO_SUCCESS
@@ -191,11 +192,10 @@ alnico_status_t nccl_worker_do(alnico_comm_t comm, const char *who, struct nccl_
 {
     struct engine *engine = comm->family->engine;
     double timeout = comm->family->settings.timeout;
-    int64_t now = backoff_now_ns();
-    struct patience patience = {.end_ns = now + (int64_t)(1e9 * (timeout < 1e9 ? timeout : 1e9)),
-                                .look_ns = now + (int64_t)(1e9 * detector_patience(timeout))};
+    struct patience patience = {.end_ns = deadline_ns(timeout),
+                                .look_ns = deadline_ns(detector_patience(timeout))};
     TRY(nccl_worker_start(*worker));
-    while (!await((*worker)->state, LOOK_NS)) {
+    while (!await((*worker)->state, LOOK_SECONDS)) {
         if (!engine_is_threaded(engine))
             engine_pump(engine);
         alnico_status_t status = look(comm, who, &patience);
@@ -212,8 +212,7 @@ void nccl_worker_finish(struct nccl_worker *worker, double seconds)
     if (!worker)
         return;
     bool begun = worker->state->begun;
-    if (begun && !await(worker->state, (int64_t)(1e9 * (seconds < 1e9 ? seconds : 1e9))) &&
-        abandon(worker))
+    if (begun && !await(worker->state, seconds) && abandon(worker))
         return;
     if (begun)
         collect(worker);

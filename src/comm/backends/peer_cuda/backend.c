@@ -367,24 +367,19 @@ static alnico_status_t make_own(alnico_comm_t comm, struct peer_cuda_state *stat
 
 enum { SIGNAL_WAIT_NS = 1000000000 };
 
-/* Whether an abort's copies are over. They are short; longer is not waited for what may be behind
- * other work of the GPU. */
-static bool await_signal(struct peer_cuda_state *state)
+static enum wait look_for_signal(void *context)
 {
-    struct backoff backoff = {.crowded = true};
-    int64_t end_ns = backoff_now_ns() + SIGNAL_WAIT_NS;
-    backoff_reset(&backoff);
-    while (state->signal && cudaStreamQuery(state->signal) == cudaErrorNotReady &&
-           backoff_now_ns() < end_ns)
-        backoff_pause(&backoff);
-    return !state->signal || cudaStreamQuery(state->signal) != cudaErrorNotReady;
+    const struct peer_cuda_state *state = context;
+    bool busy = state->signal && cudaStreamQuery(state->signal) == cudaErrorNotReady;
+    return busy ? WAIT_IDLE : WAIT_DONE;
 }
 
 /* The scratch of a broken communicator may still be written by a rank that has not heard of it:
  * memory that does not outlive its owner by itself is then left alone. */
 static void state_destroy(alnico_comm_t comm, struct peer_cuda_state *state)
 {
-    bool settled = await_signal(state);
+    /* An abort's copies are short; longer is not waited for what may be behind other work. */
+    bool settled = wait_until(look_for_signal, state, backoff_now_ns() + SIGNAL_WAIT_NS, true);
     peer_map_unshare(&state->map, &state->scratch);
     if (state->own.mapping || !comm->transport->broken)
         peer_map_free(&state->own);

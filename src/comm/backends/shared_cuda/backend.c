@@ -125,17 +125,6 @@ static void unpin_segment(void *base)
 
 /* ---- Attaching ---- */
 
-struct exchange_context {
-    alnico_comm_t comm;
-    const char *who;
-};
-
-static alnico_status_t exchange(void *context, const void *mine, void *all, size_t bytes)
-{
-    const struct exchange_context *c = context;
-    return comm_allgather(c->comm, c->who, mine, all, bytes);
-}
-
 /* Touches this rank's part first, so that its pages are near the rank. */
 static alnico_status_t make_own(alnico_comm_t comm, struct shared_state *state)
 {
@@ -181,8 +170,8 @@ static void state_destroy(alnico_comm_t comm, struct shared_state *state)
 
 static alnico_status_t make_all(alnico_comm_t comm, struct shared_state *state, const char *who)
 {
-    struct exchange_context context = {comm, who};
-    TRY(segment_create(exchange, &context, comm->rank, comm->size,
+    struct comm_caller caller = {.comm = comm, .who = who};
+    TRY(segment_create(comm_allgather_called, &caller, comm->rank, comm->size,
                        (size_t)comm->size * shared_part_bytes(comm->size),
                        comm->family->settings.timeout, &state->segment));
     TRY(peer_map_agree(comm, who, make_own(comm, state)));
