@@ -376,11 +376,6 @@ static bool has_left(const struct segment *s, int rank)
     return atomic_load_explicit(&s->members[rank].left, memory_order_acquire);
 }
 
-bool segment_alive(const struct segment *s, int rank)
-{
-    return !has_left(s, rank) && !has_ended(s, rank);
-}
-
 /* Its mark is read after its end, when it is final. */
 bool segment_gone(const struct segment *s, int rank)
 {

@@ -41,11 +41,8 @@ void segment_destroy(struct segment *segment);
 struct mapping *segment_hold(const struct segment *segment);
 void segment_let_go(struct mapping *mapping);
 
-/* Whether `rank` has neither left nor ended with its process. True if nobody can tell. Never
- * blocks; any thread, until segment_destroy. */
-bool segment_alive(const struct segment *segment, int rank);
-
-/* Whether the process of `rank` ended before the rank left: it was killed, or exited in between. */
+/* Whether the process of `rank` ended before the rank left: it was killed, or exited in between. False
+ * if nobody can tell. Never blocks; any thread, until segment_destroy. */
 bool segment_gone(const struct segment *segment, int rank);
 
 /* Whether `rank` is a thread of the calling process and shares its addresses. */

@@ -238,22 +238,6 @@ static void give_scratch(struct pipeline *p, struct chunk *c)
     give_lists(p, c);
 }
 
-/* Pipelines for the parts of as many chunks as are in flight. */
-static alnico_status_t take_parts(struct pipeline *p)
-{
-    void *parts = p->parts;
-    if (!parts)
-        TRY(pool_take(p->pool, STAGING_CHUNKS * sizeof *p->parts, &parts));
-    p->parts = parts;
-    return ALNICO_SUCCESS;
-}
-
-static void give_parts(struct pipeline *p)
-{
-    pool_give(p->pool, p->parts, STAGING_CHUNKS * sizeof *p->parts);
-    p->parts = NULL;
-}
-
 static struct stage *stage_of(struct pipeline *p, const struct chunk *c)
 {
     return &p->staging->stages[c - p->chunk];
@@ -278,6 +262,22 @@ static void place_buffers(struct pipeline *p, struct chunk *c)
     buffer[BUFFER_SEND] = buffer[BUFFER_RECV] = stage_of(p, c)->memory;
     if (!is_one_buffer(call))
         buffer[BUFFER_RECV] += in_lines(side_extent(&c->reads) * datatype_bytes(call->type));
+}
+
+/* Pipelines for the parts of as many chunks as are in flight. */
+static alnico_status_t take_parts(struct pipeline *p)
+{
+    void *parts = p->parts;
+    if (!parts)
+        TRY(pool_take(p->pool, sizeof(struct pipeline[STAGING_CHUNKS]), &parts));
+    p->parts = parts;
+    return ALNICO_SUCCESS;
+}
+
+static void give_parts(struct pipeline *p)
+{
+    pool_give(p->pool, p->parts, sizeof(struct pipeline[STAGING_CHUNKS]));
+    p->parts = NULL;
 }
 
 static alnico_status_t begin_chunk(struct pipeline *p, struct chunk *c)

@@ -20,7 +20,6 @@
 
 enum {
     PIECE_BYTES = 1 << 30,
-    FEW_PIECES = 2,
     KEPT_BYTES = 64 << 20 /* of pinned memory, from one operation to the next */
 };
 
@@ -31,11 +30,9 @@ struct message_op {
     bool posted;
 
     int pieces, room;
-    struct exchange *list; /* of pieces, in the order of their posting */
-    char **user;           /* where each is in the user's memory */
+    struct exchange *list; /* of pieces, in the order of their posting; the next two follow it */
     struct pending *many;
-    struct exchange few_list[FEW_PIECES];
-    char *few_user[FEW_PIECES];
+    char **user; /* each piece in the user's memory */
 
     char *pinned; /* with staging: all pieces, each in lines of its own */
     size_t pinned_bytes;
@@ -137,15 +134,6 @@ static alnico_status_t messages_open(struct engine_operation *h)
     return gate_open_on(&h->ready, comm->stream);
 }
 
-static void free_lists(struct message_op *op)
-{
-    if (op->list != op->few_list) {
-        free(op->list);
-        free(op->user);
-    }
-    free(op->many);
-}
-
 static void messages_finish(struct engine_operation *h)
 {
     struct message_op *op = (struct message_op *)h;
@@ -153,7 +141,7 @@ static void messages_finish(struct engine_operation *h)
         gate_finish(&op->landing.copied);
     if (op->pinned)
         h->comm->device->pinned_free(op->pinned);
-    free_lists(op);
+    free(op->list);
 }
 
 static const struct work_ops messages_work = {
@@ -175,27 +163,18 @@ static size_t pieces_of(const struct exchange *x)
 
 static alnico_status_t make_room(struct message_op *op, int pieces)
 {
-    if (!op->list) {
-        op->list = op->few_list;
-        op->user = op->few_user;
-        op->room = FEW_PIECES;
-    }
+    size_t room = (size_t)pieces;
     if (pieces <= op->room)
         return ALNICO_SUCCESS;
-    free_lists(op);
-    size_t room = (size_t)pieces;
-    op->list = malloc(room * sizeof *op->list);
-    op->user = malloc(room * sizeof *op->user);
-    op->many = malloc(room * sizeof *op->many);
-    op->room = pieces;
-    if (op->list && op->user && op->many)
-        return ALNICO_SUCCESS;
     free(op->list);
-    free(op->user);
-    free(op->many);
-    op->list = NULL;
-    op->many = NULL;
-    return error_set(ALNICO_ERROR_MEMORY, "no memory for a group of %d messages", pieces);
+    op->room = 0;
+    op->list = malloc(room * (sizeof *op->list + sizeof *op->many + sizeof *op->user));
+    if (!op->list)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for a group of %d messages", pieces);
+    op->many = (struct pending *)(op->list + room);
+    op->user = (char **)(op->many + room);
+    op->room = pieces;
+    return ALNICO_SUCCESS;
 }
 
 /* Cuts one message; its pieces' `at` is where they are behind the call's buffers. */

@@ -225,13 +225,4 @@ char *peer_slot(const struct peer_run *run, int rank, uint64_t piece);
 /* The most bytes that one rank has for another there, of what goes in pairs. */
 size_t peer_pair_room(const struct peer_run *run);
 
-/* Offsets of the stages and slots in a part. */
-size_t peer_stages_at(void);
-size_t peer_slots_at(int size);
-
-/* Bytes of a stage and of a block's result; bytes published up to which one-shot takes lines. */
-size_t peer_stage_bytes(int size);
-size_t peer_result_bytes(int size);
-size_t peer_small_bytes(void);
-
 #endif

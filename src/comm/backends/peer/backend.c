@@ -151,29 +151,14 @@ static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
 
 /* ---- Attaching ---- */
 
-struct exchange_context {
-    alnico_comm_t comm;
-    const char *who;
-    bool failed;
-};
-
-static alnico_status_t exchange(void *context, const void *mine, void *all, size_t bytes)
-{
-    struct exchange_context *c = context;
-    alnico_status_t status = comm_allgather(c->comm, c->who, mine, all, bytes);
-    c->failed = status != ALNICO_SUCCESS;
-    return status;
-}
-
-/* Without memory, *out being zeroed, where the ranks cannot share any: in containers that keep them
- * apart, for example. */
+/* *out is zeroed where the ranks cannot share memory, as in containers that keep them apart. */
 static alnico_status_t share(alnico_comm_t comm, const char *who, struct segment *out)
 {
-    struct exchange_context context = {.comm = comm, .who = who};
+    struct comm_caller caller = {.comm = comm, .who = who};
     alnico_status_t status =
-        segment_create(exchange, &context, comm->rank, comm->size, peer_bytes(comm->size),
-                       comm->family->settings.timeout, out);
-    if (status == ALNICO_SUCCESS || context.failed || !segment_is_refused(status))
+        segment_create(comm_allgather_called, &caller, comm->rank, comm->size,
+                       peer_bytes(comm->size), comm->family->settings.timeout, out);
+    if (status == ALNICO_SUCCESS || caller.failed || !segment_is_refused(status))
         return status;
     log_write(LOG_INFO, "%s: no shared memory between the ranks, so they send messages: %s", who,
               alnico_error_detail());

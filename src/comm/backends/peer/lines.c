@@ -16,13 +16,6 @@
 
 #include <string.h>
 
-enum { SMALL_LINES = 8 }; /* above 448 bytes one-shot is faster with stages */
-
-size_t peer_small_bytes(void)
-{
-    return (size_t)SMALL_LINES * LINE_PAYLOAD;
-}
-
 /* ---- Publishing and gathering ---- */
 
 static size_t least(size_t a, size_t b)

@@ -9,30 +9,33 @@
  * one. */
 enum { PAGE = 4096, BEFORE_PAGE = 256 };
 
+enum {
+    STAGE_LEAST = 64 << 10, /* two of them fit the second-level cache beside the user's buffers */
+    STAGE_MOST = 256 << 10, /* so they do with 2 MB of it; 64 ranks have 34 MB of stages */
+    BLOCK_BYTES = 8 << 10, /* between: what a rank combines, so that waiting costs less than work */
+    SMALL_LINES = 8        /* above 448 bytes one-shot is faster with stages */
+};
+
 static size_t next_place(size_t bytes)
 {
     return (bytes + BEFORE_PAGE + PAGE - 1) / PAGE * PAGE - BEFORE_PAGE;
 }
 
-size_t peer_stages_at(void)
+/* The view of an area of which only the layout is known. */
+static struct peer lay_out(int size)
 {
-    return next_place(sizeof(struct part));
-}
-
-size_t peer_slots_at(int size)
-{
-    return next_place(peer_stages_at() +
-                      STAGES * (peer_stage_bytes(size) + peer_result_bytes(size)));
-}
-
-static size_t part_bytes(int size)
-{
-    return peer_slots_at(size) + (size_t)SLOTS * SLOT_BYTES + BEFORE_PAGE;
+    size_t bytes = (size_t)size * BLOCK_BYTES;
+    struct peer peer = {.size = size, .stages_at = next_place(sizeof(struct part))};
+    peer.stage_bytes = bytes < STAGE_LEAST ? STAGE_LEAST : bytes > STAGE_MOST ? STAGE_MOST : bytes;
+    peer.result_bytes = (peer.stage_bytes / (size_t)size + 64 + ALONE) / ALONE * ALONE;
+    peer.slots_at = next_place(peer.stages_at + STAGES * (peer.stage_bytes + peer.result_bytes));
+    peer.part_bytes = peer.slots_at + (size_t)SLOTS * SLOT_BYTES + BEFORE_PAGE;
+    return peer;
 }
 
 size_t peer_bytes(int size)
 {
-    return (size_t)size * part_bytes(size);
+    return (size_t)size * lay_out(size).part_bytes;
 }
 
 /* First touch decides the NUMA node of a page: of lines and words that others poll from the start.
@@ -67,17 +70,12 @@ alnico_status_t peer_create(void *area, int rank, int size, struct peer **out)
         free(gathered);
         return error_set(ALNICO_ERROR_MEMORY, "no memory for the peer backend");
     }
-    *peer = (struct peer){.area = area,
-                          .part_bytes = part_bytes(size),
-                          .stage_bytes = peer_stage_bytes(size),
-                          .result_bytes = peer_result_bytes(size),
-                          .stages_at = peer_stages_at(),
-                          .slots_at = peer_slots_at(size),
-                          .rank = rank,
-                          .size = size,
-                          .group = group_size(size),
-                          .gathered = gathered,
-                          .partial = gathered + (size_t)size * LINES * 64};
+    *peer = lay_out(size);
+    peer->area = area;
+    peer->rank = rank;
+    peer->group = group_size(size);
+    peer->gathered = gathered;
+    peer->partial = gathered + (size_t)size * LINES * 64;
     touch(part_of(peer, rank));
     *out = peer;
     return ALNICO_SUCCESS;
@@ -177,7 +175,7 @@ static size_t most_in_lines(const struct peer_run *run)
         return LINE_PAYLOAD; /* it combines from slots as they stand, and need not copy first */
     if (blocks && !all && run->longest * run->width <= LINE_PAYLOAD / 2)
         return LINES * LINE_PAYLOAD; /* who reads one line need not look at the root's word, too */
-    return peer_small_bytes();
+    return (size_t)SMALL_LINES * LINE_PAYLOAD;
 }
 
 static const struct peer_steps *choose_steps(const struct peer_run *run,

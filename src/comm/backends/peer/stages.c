@@ -22,24 +22,7 @@
 
 #include <string.h>
 
-enum {
-    STAGE_LEAST = 64 << 10, /* two of them fit the second-level cache beside the user's buffers */
-    STAGE_MOST = 256 << 10, /* so they do with 2 MB of it; 64 ranks have 34 MB of stages */
-    BLOCK_BYTES =
-        8 << 10,    /* between: what one rank combines, so that waiting costs less than work */
-    FETCH_RANKS = 8 /* above: blocks are too short for the processor's own prefetching */
-};
-
-size_t peer_stage_bytes(int size)
-{
-    size_t bytes = (size_t)size * BLOCK_BYTES;
-    return bytes < STAGE_LEAST ? STAGE_LEAST : bytes > STAGE_MOST ? STAGE_MOST : bytes;
-}
-
-size_t peer_result_bytes(int size)
-{
-    return (peer_stage_bytes(size) / (size_t)size + 64 + ALONE) / ALONE * ALONE;
-}
+enum { FETCH_RANKS = 8 /* above: blocks are too short for the processor's own prefetching */ };
 
 char *peer_stage(const struct peer_run *run, int rank, uint64_t piece)
 {

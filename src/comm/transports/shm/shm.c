@@ -45,14 +45,20 @@ static void unlock(struct transport_shm *t)
         atomic_store_explicit(&t->locked, false, memory_order_release);
 }
 
-static struct message *message_take(struct transport_shm *t)
+/* A copy of a message that cannot end at once; its transfer's. */
+static alnico_status_t message_keep(struct transport_shm *t, const struct message *m,
+                                    struct transfer *out)
 {
-    struct message *m = t->spare;
-    if (m)
-        t->spare = m->next;
+    struct message *kept = t->spare;
+    if (kept)
+        t->spare = kept->next;
     else
-        m = malloc(sizeof *m);
-    return m;
+        kept = malloc(sizeof *kept);
+    if (!kept)
+        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a message");
+    *kept = *m;
+    out->word[0] = (uintptr_t)kept;
+    return ALNICO_SUCCESS;
 }
 
 static void message_give(struct transport_shm *t, struct message *m)
@@ -117,14 +123,9 @@ static alnico_status_t shm_isend(struct transport *transport, int to, uint32_t t
     send_queued(t, p);
     if (p->queues[queue_of(&whole)].first || bytes > send_eager(t, &whole) ||
         !send_whole(p, &whole)) {
-        struct message *m = message_take(t);
-        if (m) {
-            *m = whole;
-            out->word[0] = (uintptr_t)m;
-            send_message(t, m);
-        } else {
-            status = error_set(ALNICO_ERROR_MEMORY, "cannot allocate a message");
-        }
+        status = message_keep(t, &whole, out);
+        if (status == ALNICO_SUCCESS)
+            send_message(t, (struct message *)out->word[0]);
     }
     unlock(t);
     return status;
@@ -140,14 +141,9 @@ static alnico_status_t shm_irecv(struct transport *transport, int from, uint32_t
     lock(t);
     out->word[0] = 0;
     if (!receive_now(t, &posted)) {
-        struct message *m = message_take(t);
-        if (m) {
-            *m = posted;
-            out->word[0] = (uintptr_t)m;
-            receive_post(t, m);
-        } else {
-            status = error_set(ALNICO_ERROR_MEMORY, "cannot allocate a message");
-        }
+        status = message_keep(t, &posted, out);
+        if (status == ALNICO_SUCCESS)
+            receive_post(t, (struct message *)out->word[0]);
     }
     unlock(t);
     return status;
