@@ -1,11 +1,11 @@
 /*
- * One pass of the engine is admit, then poll and retire each lane. Between passes its thread
- * follows the idle policy: spin, then yield, then sleep. With nothing in flight the sleep ends with
- * the next submission; with something in flight that has stalled for about 1 ms the sleeps are naps
- * of growing length, because what is awaited (a message) cannot wake a thread.
+ * One pass of the engine is admit, then poll and retire each lane. Between passes its thread follows
+ * the idle policy: spin, then yield, then sleep. With nothing in flight it sleeps until the next
+ * submission. With something in flight that has stalled for about 1 ms it sleeps for growing times,
+ * because a message that comes cannot wake a thread.
  *
- * Whoever waits for an operation while the thread rests has nothing else to do: it attends, and the
- * thread leaves the passes to it. `polling` is the right to make one; nobody waits for it.
+ * A caller that waits for an operation while the thread rests polls itself, and the thread leaves the
+ * passes to it. `polling` is the right to make a pass; nobody waits for it.
  */
 #include "progress/progress.h"
 
@@ -23,10 +23,10 @@
 struct engine {
     struct engine_options options;
     struct inbox inbox;
-    struct lane *lanes;    /* those with operations in flight; of who has the right to poll */
-    atomic_bool polling;   /* somebody has it */
-    atomic_bool busy;      /* lanes were left in flight by the last pass */
-    atomic_int attendants; /* who wait, and poll themselves */
+    struct lane *lanes;  /* those with operations in flight; for the thread that makes a pass */
+    atomic_bool polling; /* a pass is being made */
+    atomic_bool busy;    /* lanes were left in flight by the last pass */
+    atomic_int pollers;  /* callers that wait, and poll themselves */
 
     pthread_mutex_t lock; /* of starting, stopping and sleeping */
     pthread_cond_t woken;
@@ -67,8 +67,8 @@ static bool admit(struct engine *engine)
     return any;
 }
 
-/* Polls the window of a lane in order and retires what has ended. The lane may be gone afterwards:
- * the retirement of its last operation allows its owner to free it. False once it is empty. */
+/* Polls the window of a lane in order and retires operations that have ended. The owner may free the
+ * lane when its last operation retires. False once it is empty. */
 static bool poll_lane(struct lane *lane, bool *moved)
 {
     struct op *previous = NULL, *op = lane->first;
@@ -125,12 +125,12 @@ bool engine_pump(struct engine *engine)
     return moved;
 }
 
-static bool is_attended(const struct engine *engine)
+static bool has_pollers(const struct engine *engine)
 {
-    return atomic_load(&engine->attendants) > 0;
+    return atomic_load(&engine->pollers) > 0;
 }
 
-/* Something is in flight; exact where nobody else polls. */
+/* Whether something is in flight; exact where nobody else polls. */
 static bool is_busy(const struct engine *engine)
 {
     return atomic_load_explicit(&engine->busy, memory_order_relaxed);
@@ -138,18 +138,18 @@ static bool is_busy(const struct engine *engine)
 
 /* ---- The thread ---- */
 
-/* The caller holds the lock. Announces the sleep before it looks at the attendants and the inbox
- * once more; submit pushes, and who stops attending says so, before they look at the announcement:
- * one of the two sees the other. With operations in flight that nobody else polls it lasts until
- * `until`. True if somebody ended the sleep. */
+/* The caller holds the lock. It announces the sleep before it looks at pollers and the inbox once more;
+ * submit pushes, and a poller ends, before they look at the announcement: one of the two sees the
+ * other. With operations in flight that nobody else polls it sleeps until `until` at most. True if
+ * somebody ended the sleep. */
 static bool sleep_locked(struct engine *engine, const struct timespec *until)
 {
     int timed_out = 0;
     atomic_store(&engine->sleeping, true);
-    bool attended = is_attended(engine);
-    if ((attended || inbox_empty(&engine->inbox)) && !atomic_load(&engine->stopping)) {
+    bool polled = has_pollers(engine);
+    if ((polled || inbox_empty(&engine->inbox)) && !atomic_load(&engine->stopping)) {
         atomic_fetch_add_explicit(&engine->sleeps, 1, memory_order_relaxed);
-        if (!attended && is_busy(engine))
+        if (!polled && is_busy(engine))
             timed_out = pthread_cond_timedwait(&engine->woken, &engine->lock, until);
         else
             pthread_cond_wait(&engine->woken, &engine->lock);
@@ -169,13 +169,12 @@ static struct timespec after(long ns)
 }
 
 /* After a pass that moved nothing, or that was left to others. With nothing to poll and no core to
- * spare it sleeps at once. False when the engine is to stop, which it also looks at while it does
- * not sleep. */
+ * spare it sleeps at once. False when the engine is to stop. */
 static bool idle(struct engine *engine, struct backoff *backoff)
 {
     if (atomic_load(&engine->stopping))
         return false;
-    bool needless = engine->options.crowded && (!is_busy(engine) || is_attended(engine));
+    bool needless = engine->options.crowded && (!is_busy(engine) || has_pollers(engine));
     if (!needless && !backoff_wants_sleep(backoff))
         return true;
     struct timespec until = after(backoff->nap_ns);
@@ -198,7 +197,7 @@ static void *run(void *argument)
     struct backoff backoff = {.crowded = engine->options.crowded};
     backoff_reset(&backoff);
     for (;;) {
-        if (!is_attended(engine) && engine_pump(engine))
+        if (!has_pollers(engine) && engine_pump(engine))
             backoff_reset(&backoff);
         else if (!idle(engine, &backoff))
             return NULL;
@@ -220,7 +219,7 @@ static alnico_status_t start_thread(struct engine *engine)
     return ALNICO_SUCCESS;
 }
 
-/* ---- Outside ---- */
+/* ---- Calls ---- */
 
 alnico_status_t engine_create(const struct engine_options *options, struct engine **out)
 {
@@ -284,24 +283,24 @@ alnico_status_t engine_submit(struct engine *engine, struct op *op)
     if (engine->options.threaded && !atomic_load(&engine->started))
         TRY(start_thread(engine));
     inbox_push(&engine->inbox, &op->link);
-    if (!is_attended(engine))
+    if (!has_pollers(engine))
         engine_wake(engine);
     return ALNICO_SUCCESS;
 }
 
-bool engine_rests(const struct engine *engine)
+bool engine_is_resting(const struct engine *engine)
 {
     return engine->options.crowded || atomic_load_explicit(&engine->sleeping, memory_order_relaxed);
 }
 
-void engine_attend(struct engine *engine)
+void engine_begin_polling(struct engine *engine)
 {
-    atomic_fetch_add(&engine->attendants, 1);
+    atomic_fetch_add(&engine->pollers, 1);
 }
 
-void engine_leave(struct engine *engine)
+void engine_end_polling(struct engine *engine)
 {
-    bool last = atomic_fetch_sub(&engine->attendants, 1) == 1;
+    bool last = atomic_fetch_sub(&engine->pollers, 1) == 1;
     if (last && (is_busy(engine) || !inbox_empty(&engine->inbox)))
         engine_wake(engine);
 }

@@ -1,5 +1,4 @@
-/* The staging pool. A kept buffer's own first bytes link it to the next. Any thread, under a
- * lock. */
+/* The pool: a kept buffer's first bytes link it to the next. Any thread, under a lock. */
 #include "progress/pool.h"
 
 struct pool_buffer {

@@ -1,5 +1,5 @@
-/* Staging buffers that are used again: bins by powers of two, of a device's pinned memory. What is
- * kept for later use is bounded; what is in use is not. Any thread. */
+/* A pool of a device's pinned memory, in bins by powers of two. The bytes kept for later use are
+ * bounded; those in use are not. Any thread. */
 #ifndef ALNICO_PROGRESS_POOL_H
 #define ALNICO_PROGRESS_POOL_H
 

@@ -1,8 +1,8 @@
 /*
- * The progress engine: it makes asynchronous things advance, and knows neither MPI nor NCCL, only
- * op->poll. An engine runs on a thread of its own, started by the first operation, or is pumped by
- * whoever waits, and never by two at once. Operations of one lane start in the order of their
- * submission and several are in flight at once; lanes are independent of each other.
+ * The progress engine: it polls operations until they end, and knows of them only op->poll. It runs on
+ * a thread of its own, started by the first operation, or is pumped by callers that wait, one at a
+ * time. Operations of one lane start in the order of their submission, and several are in flight at
+ * once; lanes are independent of each other.
  */
 #ifndef ALNICO_PROGRESS_PROGRESS_H
 #define ALNICO_PROGRESS_PROGRESS_H
@@ -14,7 +14,7 @@
 struct engine;
 struct lane;
 
-/* Something that advances by being polled. The owner embeds it and fills lane, poll and retire. */
+/* An operation. The owner embeds it and fills lane, poll and retire. */
 struct op {
     struct inbox_link link; /* the engine's, from submission until retire */
     struct lane *lane;
@@ -23,14 +23,12 @@ struct op {
      * anything advanced. Called on the engine's thread, or one that pumps. */
     alnico_status_t (*poll)(struct op *op, bool *moved);
 
-    /* Called once after the end, on the same thread. Afterwards the engine does not touch the
-     * op. */
+    /* Called once after the end, on the same thread. The engine does not touch the op afterwards. */
     void (*retire)(struct op *op, alnico_status_t status);
 };
 
-enum {
-    LANE_WINDOW = 8
-}; /* operations of one lane polled at once: enough to hide each other's waits */
+/* Operations of one lane polled at once: enough to hide each other's waits. */
+enum { LANE_WINDOW = 8 };
 
 /* An order of operations: one for each communicator. Zero-initialised; the engine's while any
  * operation of it is in flight. */
@@ -38,9 +36,7 @@ struct lane {
     struct op *first, *last; /* admitted and not retired, in order */
     struct lane *next;       /* in the engine's list, while first is not NULL */
     bool listed;
-    /* The owner's: all operations are polled at once, for they wait for nothing but each their
-     * own. */
-    bool wide;
+    bool wide; /* set by the owner: all operations are polled at once, independent of each other */
 };
 
 struct engine_options {
@@ -64,25 +60,25 @@ bool engine_is_threaded(const struct engine *engine);
  * not taken. */
 alnico_status_t engine_submit(struct engine *engine, struct op *op);
 
-/* One pass over everything in flight: admit, poll, retire. True if anything advanced; false also if
- * another thread is at it. For an engine without a thread, or between attend and leave; not from
- * poll or retire. */
+/* One pass over everything in flight. True if anything advanced; false also if another thread makes a
+ * pass. For an engine without a thread, or between begin and end of polling; not from poll or
+ * retire. */
 bool engine_pump(struct engine *engine);
 
-/* Between these the caller, who waits for an operation, pumps again and again and does not sleep,
- * and the engine's thread leaves that to it. Any thread, several at once. */
-void engine_attend(struct engine *engine);
-void engine_leave(struct engine *engine);
+/* Between these a caller that waits for an operation pumps again and again and does not sleep, and the
+ * engine's thread leaves the passes to it. Any thread, several at once. */
+void engine_begin_polling(struct engine *engine);
+void engine_end_polling(struct engine *engine);
 
-/* Whether the engine's thread is not at its passes now: it sleeps, or it gives way where threads
- * outnumber cores. Then who waits does better to attend. Any thread. */
-bool engine_rests(const struct engine *engine);
+/* Whether the engine's thread makes no passes now: it sleeps, or yields where threads outnumber cores.
+ * Then a waiting caller had better poll itself. Any thread. */
+bool engine_is_resting(const struct engine *engine);
 
 /* Whether nothing is in flight; what is handed over meanwhile may be missed. Any thread. */
 bool engine_is_idle(const struct engine *engine);
 
-/* Somebody waits now: if the thread naps because what is in flight has stalled, it looks at once,
- * and spins and yields again before the next nap. Any thread. */
+/* A caller waits now: a thread that sleeps because all in flight has stalled polls at once, and spins
+ * and yields again before the next sleep. Any thread. */
 void engine_wake(struct engine *engine);
 
 /* Times that the engine's thread went to sleep so far, for tests and alnico-info. */

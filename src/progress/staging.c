@@ -1,4 +1,4 @@
-/* Pinned memory of a communicator: see staging.h for who may call what. */
+/* Staging memory, its ring and its chunks. */
 #include "progress/staging.h"
 
 #include "base/status.h"
@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* ---- Its life ---- */
+/* ---- Creation ---- */
 
 static alnico_status_t fill(struct staging *s)
 {
@@ -73,8 +73,8 @@ static void forget_old(struct staging *s)
         s->head = 0;
 }
 
-/* Behind the newest region, or at the ring's begin. The head never comes up to the oldest one, so
- * that a head before that means that the regions in use go over the ring's end. */
+/* Room after the newest region, or at the begin of the ring. The head never reaches the oldest region:
+ * a head before it means that the regions in use wrap around. */
 static bool find_room(const struct staging *s, size_t room, size_t *at)
 {
     *at = s->head;
@@ -124,7 +124,7 @@ static void leave(const struct staging *s, int before)
         s->device->enter(before);
 }
 
-/* Who polls may come from another device, and goes back there. */
+/* The polling thread may be on another device, and goes back there. */
 alnico_status_t stage_enqueue(struct staging *s, void *dst, const void *src, size_t bytes,
                               void *stream)
 {
@@ -142,13 +142,6 @@ alnico_status_t stage_mark_after(struct staging *s, struct stage *stage, void *s
     alnico_status_t status = gate_open_on(&stage->copied, stream);
     leave(s, before);
     return enqueued != ALNICO_SUCCESS ? enqueued : status;
-}
-
-alnico_status_t stage_copy(struct staging *s, struct stage *stage, void *dst, const void *src,
-                           size_t bytes, void *stream)
-{
-    TRY(stage_enqueue(s, dst, src, bytes, stream));
-    return stage_mark_after(s, stage, stream, ALNICO_SUCCESS);
 }
 
 static enum wait look_for_copied(void *stage)

@@ -1,12 +1,11 @@
 /*
- * Where messages of a device that the host does not reach are while they travel: pinned memory of
- * one communicator, all of it made with the communicator, because making some may wait for what the
- * device runs.
+ * Staging: a communicator's pinned memory for messages of a device that the host does not reach. All of
+ * it is made with the communicator, because an allocation may wait for work of the device.
  *
  * Short messages take regions of a ring; the stream's own kernels copy them. A region is used again
- * when its operation has ended, although the stream may still have to read the result from it: it
- * then does so before it writes the next input there. Long messages go through a few chunks, which
- * one operation has at a time; streams of the library's copy.
+ * when its operation has ended: in the stream's order the result is read before the next input is
+ * written there. Long messages go through a few chunks, which one operation has at a time; streams of
+ * the library's copy.
  */
 #ifndef ALNICO_PROGRESS_STAGING_H
 #define ALNICO_PROGRESS_STAGING_H
@@ -25,7 +24,7 @@ enum {
     STAGING_CHUNK_BYTES = 512 << 10
 };
 
-/* Memory for one chunk, and the gate of the copy that is under way to or from it. */
+/* Memory for one chunk, and the gate of the copy to or from it. */
 struct stage {
     char *memory;
     struct gate copied;
@@ -41,8 +40,8 @@ struct staging {
     int device_index;
     char *memory; /* the ring, then the chunks */
 
-    /* The ring: only the thread that calls on the communicator moves these. Regions are numbered
-     * for ever. */
+    /* The ring: for the thread that calls on the communicator. Regions' numbers are never used
+     * again. */
     struct region regions[STAGING_REGIONS];
     unsigned oldest, next;
     size_t head; /* where the next region begins */
@@ -65,17 +64,13 @@ char *staging_take(struct staging *staging, size_t bytes, unsigned *region);
 /* The operation writes and reads it no more. Any thread. */
 void staging_give(struct staging *staging, unsigned region);
 
-/* One of several copies on one of the two streams; and what opens the stage's gate behind them,
- * also if one of them failed: those before it are under way. `enqueued` is how that went, and
- * returned if it is an error. Any thread. */
+/* A copy on one of the two streams; and after one or several the opening of the stage's gate, also if
+ * one failed, since those before it run. `enqueued` is their status, returned if it is an error. Any
+ * thread. */
 alnico_status_t stage_enqueue(struct staging *staging, void *dst, const void *src, size_t bytes,
                               void *stream);
 alnico_status_t stage_mark_after(struct staging *staging, struct stage *stage, void *stream,
                                  alnico_status_t enqueued);
-
-/* Copies on one of the two streams, which then opens the stage's gate. Any thread. */
-alnico_status_t stage_copy(struct staging *staging, struct stage *stage, void *dst, const void *src,
-                           size_t bytes, void *stream);
 
 /* Blocks until the copy has ended, for a second or two at most. */
 void stage_settle(struct stage *stage);

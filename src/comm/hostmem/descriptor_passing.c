@@ -1,5 +1,4 @@
-/* A connection carries a greeting and then one byte with the descriptor. Nothing here blocks but in
- * poll. */
+/* A connection carries a greeting, then one byte with the descriptor. Only poll blocks. */
 #include "comm/hostmem/descriptor_passing.h"
 
 #include "base/status.h"
@@ -13,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { GREETING_MS = 1000 }; /* how long who has connected may say nothing */
+enum { GREETING_MS = 1000 }; /* to wait for the greeting of a new connection */
 
 struct greeting {
     uint64_t token[2];
@@ -48,29 +47,29 @@ static bool is_same_user(int connection)
 
 /* ---- Connections ---- */
 
-/* A length without a name makes the kernel choose one that no other socket has. */
-static alnico_status_t listen_anywhere(int listener, int backlog, struct descriptor_address *card)
+/* An address without a name makes the kernel choose a free one. */
+static alnico_status_t listen_anywhere(int listener, int backlog, struct descriptor_address *target)
 {
     struct sockaddr_un any = {.sun_family = AF_UNIX};
-    socklen_t length = sizeof card->address;
+    socklen_t length = sizeof target->address;
     if (bind(listener, (const struct sockaddr *)&any, sizeof any.sun_family) != 0)
         return descriptor_error("bind");
     if (listen(listener, backlog) != 0)
         return descriptor_error("listen");
-    if (getsockname(listener, (struct sockaddr *)&card->address, &length) != 0)
+    if (getsockname(listener, (struct sockaddr *)&target->address, &length) != 0)
         return descriptor_error("getsockname");
-    if (getrandom(card->token, sizeof card->token, 0) != sizeof card->token)
+    if (getrandom(target->token, sizeof target->token, 0) != sizeof target->token)
         return descriptor_error("getrandom");
-    card->address_bytes = length;
+    target->address_bytes = length;
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t descriptor_listen(int backlog, int *listener, struct descriptor_address *card)
+alnico_status_t descriptor_listen(int backlog, int *listener, struct descriptor_address *target)
 {
     *listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*listener < 0)
         return descriptor_error("socket");
-    alnico_status_t status = listen_anywhere(*listener, backlog, card);
+    alnico_status_t status = listen_anywhere(*listener, backlog, target);
     if (status != ALNICO_SUCCESS) {
         close(*listener);
         *listener = -1;
@@ -78,15 +77,16 @@ alnico_status_t descriptor_listen(int backlog, int *listener, struct descriptor_
     return status;
 }
 
-/* EAGAIN: more connect at once than the kernel lets wait. */
-static alnico_status_t reach(const struct descriptor_address *card, int rank, int64_t end_ns,
+/* EAGAIN: the backlog is full. */
+static alnico_status_t reach(const struct descriptor_address *target, int rank, int64_t end_ns,
                              int connection)
 {
     struct backoff backoff = {.crowded = true};
     char call[32];
     snprintf(call, sizeof call, "connect to rank %d", rank);
     backoff_reset(&backoff);
-    while (connect(connection, (const struct sockaddr *)&card->address, card->address_bytes) != 0) {
+    while (connect(connection, (const struct sockaddr *)&target->address, target->address_bytes) !=
+           0) {
         if (errno != EAGAIN && errno != EINTR)
             return descriptor_error(call);
         if (descriptor_left_ms(end_ns) == 0)
@@ -98,26 +98,26 @@ static alnico_status_t reach(const struct descriptor_address *card, int rank, in
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t greet(const struct descriptor_address *card, int rank, int own_rank,
+static alnico_status_t greet(const struct descriptor_address *target, int rank, int own_rank,
                              int64_t end_ns, int connection)
 {
     struct greeting greeting = {.rank = own_rank};
     char call[32];
-    memcpy(greeting.token, card->token, sizeof greeting.token);
-    TRY(reach(card, rank, end_ns, connection));
+    memcpy(greeting.token, target->token, sizeof greeting.token);
+    TRY(reach(target, rank, end_ns, connection));
     if (send(connection, &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting)
         return ALNICO_SUCCESS;
     snprintf(call, sizeof call, "send to rank %d", rank);
     return descriptor_error(call);
 }
 
-alnico_status_t descriptor_connect(const struct descriptor_address *card, int rank, int own_rank,
+alnico_status_t descriptor_connect(const struct descriptor_address *target, int rank, int own_rank,
                                    int64_t end_ns, int *connection)
 {
     *connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*connection < 0)
         return descriptor_error("socket");
-    alnico_status_t status = greet(card, rank, own_rank, end_ns, *connection);
+    alnico_status_t status = greet(target, rank, own_rank, end_ns, *connection);
     if (status != ALNICO_SUCCESS) {
         close(*connection);
         *connection = -1;
@@ -125,27 +125,27 @@ alnico_status_t descriptor_connect(const struct descriptor_address *card, int ra
     return status;
 }
 
-/* Whoever does not show the token gets nothing. */
-static bool is_welcome(int connection, const struct descriptor_address *card, int64_t end_ns,
+/* Whether the other side is the same user and shows the token. */
+static bool is_welcome(int connection, const struct descriptor_address *target, int64_t end_ns,
                        int *rank)
 {
     struct greeting greeting;
     int left = descriptor_left_ms(end_ns), patience = left < GREETING_MS ? left : GREETING_MS;
     if (!is_same_user(connection) || !await(connection, POLLIN, patience) ||
         recv(connection, &greeting, sizeof greeting, MSG_DONTWAIT) != sizeof greeting ||
-        memcmp(greeting.token, card->token, sizeof greeting.token) != 0)
+        memcmp(greeting.token, target->token, sizeof greeting.token) != 0)
         return false;
     *rank = greeting.rank;
     return true;
 }
 
-/* Who had connected is gone again; anything else would come again, as too many open files. */
+/* The connection is gone again. Other errors, as too many open files, would come again. */
 static bool is_passing(int error)
 {
     return error == EAGAIN || error == EINTR || error == ECONNABORTED;
 }
 
-alnico_status_t descriptor_accept(int listener, const struct descriptor_address *card,
+alnico_status_t descriptor_accept(int listener, const struct descriptor_address *target,
                                   int64_t end_ns, int *connection, int *rank)
 {
     for (int left = 1; left > 0;) {
@@ -157,7 +157,7 @@ alnico_status_t descriptor_accept(int listener, const struct descriptor_address 
             return descriptor_error("accept4");
         if (*connection < 0)
             continue;
-        if (is_welcome(*connection, card, end_ns, rank))
+        if (is_welcome(*connection, target, end_ns, rank))
             return ALNICO_SUCCESS;
         close(*connection);
     }

@@ -1,8 +1,8 @@
 /*
- * Descriptors from one process of a host to another, over unix sockets. Who shall receive listens
- * at an abstract address that the kernel chooses, and lets the others know it and a random token;
- * who sends shows the token. Both sides check that the other runs as the same user. On the caller's
- * thread, with deadlines.
+ * File descriptors from one process of a host to another, over unix sockets. One side listens at an
+ * abstract address that the kernel chooses, and lets the others know it and a random token, which a
+ * connection shows. Both sides check that the other runs as the same user. On the caller's thread,
+ * with deadlines.
  */
 #ifndef ALNICO_COMM_HOSTMEM_DESCRIPTOR_PASSING_H
 #define ALNICO_COMM_HOSTMEM_DESCRIPTOR_PASSING_H
@@ -26,16 +26,16 @@ alnico_status_t descriptor_error(const char *call);
 int descriptor_left_ms(int64_t end_ns);
 
 /* Listens for up to `backlog` others; the caller closes *listener, which is -1 on failure. */
-alnico_status_t descriptor_listen(int backlog, int *listener, struct descriptor_address *card);
+alnico_status_t descriptor_listen(int backlog, int *listener, struct descriptor_address *target);
 
-/* A connection to whom the card is of, whose `rank` the messages name, with the token and this
- * rank's number sent. The caller closes it. */
-alnico_status_t descriptor_connect(const struct descriptor_address *card, int rank, int own_rank,
+/* A connection to `rank`, which listens there, with the token and this rank's number sent. The caller
+ * closes it. */
+alnico_status_t descriptor_connect(const struct descriptor_address *target, int rank, int own_rank,
                                    int64_t end_ns, int *connection);
 
 /* The next connection that shows the token, and the rank that it named. Errors: TIMEOUT; SYSTEM or
  * MEMORY at once where the process can have no more descriptors. *connection is then -1. */
-alnico_status_t descriptor_accept(int listener, const struct descriptor_address *card,
+alnico_status_t descriptor_accept(int listener, const struct descriptor_address *target,
                                   int64_t end_ns, int *connection, int *rank);
 
 /* Over a connection, in either direction. receive waits until the deadline; false: nothing came. */

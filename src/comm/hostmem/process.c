@@ -1,5 +1,5 @@
-/* Identity and life of processes, by /proc, pidfd and kill. A process number alone is not enough:
- * it is used again after its process ended, and containers have their own. */
+/* Processes by /proc, pidfd and kill. A process number alone is not enough: it is used again after its
+ * process ended, and containers have their own. */
 #include "comm/hostmem/process.h"
 
 #include <errno.h>
@@ -64,7 +64,7 @@ bool process_visible(const struct process_id *process)
     return process->pid_space && process->pid_space == own_pid_space();
 }
 
-/* Another process has the number now. */
+/* Whether another process has the number now. */
 static bool is_replaced(const struct process_id *process)
 {
     char state;

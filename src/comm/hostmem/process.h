@@ -1,4 +1,4 @@
-/* Which process a rank lives in, and whether that process still lives. Any thread. */
+/* Identity of processes, and whether they have ended. Any thread. */
 #ifndef ALNICO_COMM_HOSTMEM_PROCESS_H
 #define ALNICO_COMM_HOSTMEM_PROCESS_H
 

@@ -1,8 +1,8 @@
 /*
- * The shared segment: a page or more of what the ranks tell about themselves, then the owner's
- * bytes. It is a sealed memfd of rank 0. The others learn from the first exchange where rank 0
- * listens and connect, say in the second whether they could, so that nobody waits for those who
- * cannot, and get the descriptor (hostmem/descriptor_passing.h).
+ * The shared segment is a sealed memfd of rank 0: the ranks' members, in whole pages, then the owner's
+ * bytes. The other ranks learn from the first exchange where rank 0 listens, and connect. In the second
+ * one they say whether they could, so that nobody waits for those that cannot. Then they get the
+ * descriptor (hostmem/descriptor_passing.h).
  */
 #include "comm/hostmem/segment.h"
 
@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* In the segment, one a rank. Written by its rank before the last exchange; `left` later. */
+/* One a rank, in the segment. Its rank writes it before the last exchange; `left` later. */
 struct segment_member {
     struct process_id process;
     atomic_bool left;
@@ -32,8 +32,8 @@ struct mapping {
     size_t bytes; /* with the members */
 };
 
-/* What every rank says first. */
-struct card {
+/* The first exchange. */
+struct introduction {
     struct process_id process;
     uint64_t bytes;
     struct descriptor_address first; /* rank 0's; no address: it failed */
@@ -44,11 +44,11 @@ struct making {
     struct segment *out;
     out_of_band_allgather *exchange;
     void *context;
-    struct card *cards;
-    struct card mine;
+    struct introduction *introductions;
+    struct introduction mine;
     struct step_result *results; /* of connecting and then of mapping; the address: the mapping */
-    int leader, near;            /* the lowest rank of this process, and how many ranks it has */
-    int far;                     /* other processes than rank 0's */
+    int leader, own_ranks;       /* the lowest rank of this process, and how many ranks it has */
+    int other_processes;         /* other processes than rank 0's */
     int memory, listener;        /* rank 0's descriptors, or -1 */
     int connection;              /* to rank 0, or -1 */
     double timeout;
@@ -120,13 +120,13 @@ static alnico_status_t begin_first(struct making *m)
 /* Hands the descriptor to the other processes, which have connected. */
 static alnico_status_t serve(const struct making *m)
 {
-    for (int served = 0; served < m->far;) {
+    for (int served = 0; served < m->other_processes;) {
         int rank, connection;
         alnico_status_t status =
             descriptor_accept(m->listener, &m->mine.first, m->end_ns, &connection, &rank);
         if (status == ALNICO_ERROR_TIMEOUT)
             return error_set(status, "%d of %d processes did not fetch the shared segment",
-                             m->far - served, m->far);
+                             m->other_processes - served, m->other_processes);
         TRY(status);
         served += descriptor_send(connection, m->memory);
         close(connection);
@@ -134,7 +134,7 @@ static alnico_status_t serve(const struct making *m)
     return ALNICO_SUCCESS;
 }
 
-/* Before the ranks agree: whoever connects too late is refused at once. */
+/* Before the ranks agree: a late connection is refused at once. */
 static void stop_listening(struct making *m)
 {
     if (m->listener >= 0)
@@ -145,10 +145,10 @@ static void stop_listening(struct making *m)
 /* ---- The others fetch it ---- */
 
 /* A process that dies closes its sockets a little before its end can be seen. */
-static alnico_status_t blame_first(const struct making *m, alnico_status_t status)
+static alnico_status_t explain_loss(const struct making *m, alnico_status_t status)
 {
     enum { DYING_MS = 200 };
-    if (status != ALNICO_ERROR_SYSTEM || !process_ends(&m->cards[0].process, DYING_MS))
+    if (status != ALNICO_ERROR_SYSTEM || !process_ends(&m->introductions[0].process, DYING_MS))
         return status;
     return error_set(ALNICO_ERROR_TIMEOUT, "rank 0 did not come: its process has ended");
 }
@@ -160,8 +160,9 @@ static alnico_status_t fetch(const struct making *m)
     if (!descriptor_receive(m->connection, m->end_ns, &memory))
         return descriptor_left_ms(m->end_ns) == 0
                    ? error_set(ALNICO_ERROR_TIMEOUT, "rank 0 sent no shared segment")
-                   : blame_first(m, error_set(ALNICO_ERROR_SYSTEM, "rank 0 closed the connection"));
-    alnico_status_t status = mapping_create(memory, whole_bytes(s), m->near, &s->mapping);
+                   : explain_loss(m,
+                                  error_set(ALNICO_ERROR_SYSTEM, "rank 0 closed the connection"));
+    alnico_status_t status = mapping_create(memory, whole_bytes(s), m->own_ranks, &s->mapping);
     close(memory);
     return status;
 }
@@ -171,7 +172,7 @@ static alnico_status_t fetch(const struct making *m)
 static int leader_of(const struct making *m, int rank)
 {
     int leader = 0;
-    while (!process_same(&m->cards[leader].process, &m->cards[rank].process))
+    while (!process_same(&m->introductions[leader].process, &m->introductions[rank].process))
         leader++;
     return leader;
 }
@@ -179,40 +180,39 @@ static int leader_of(const struct making *m, int rank)
 static alnico_status_t check_bytes(const struct making *m)
 {
     for (int i = 1; i < m->out->size; i++)
-        if (m->cards[i].bytes != m->cards[0].bytes)
+        if (m->introductions[i].bytes != m->introductions[0].bytes)
             return error_set(ALNICO_ERROR_MISMATCH,
                              "rank 0 asks for a segment of %llu bytes, and rank %d for %llu",
-                             (unsigned long long)m->cards[0].bytes, i,
-                             (unsigned long long)m->cards[i].bytes);
+                             (unsigned long long)m->introductions[0].bytes, i,
+                             (unsigned long long)m->introductions[i].bytes);
     return ALNICO_SUCCESS;
 }
 
-/* Each of the two waits ends well before those that the others spend in the exchange after it. */
+/* Each of the two waits ends well before the waits of the exchange after it. */
 static void begin_wait(struct making *m)
 {
-    double limit = m->timeout < 1e9 ? m->timeout : 1e9;
-    m->end_ns = backoff_now_ns() + (int64_t)(limit * 1e9 / 2);
+    m->end_ns = deadline_ns(m->timeout / 2);
 }
 
-/* The leader of another process than rank 0's goes to it, and need not be let in yet. */
-static alnico_status_t knock(struct making *m)
+/* The leader of another process than rank 0's connects to it, which may accept later. */
+static alnico_status_t connect_to_first(struct making *m)
 {
     struct segment *s = m->out;
     m->leader = leader_of(m, s->rank);
     for (int i = 0; i < s->size; i++) {
-        m->far += i > 0 && leader_of(m, i) == i;
-        m->near += leader_of(m, i) == m->leader;
+        m->other_processes += i > 0 && leader_of(m, i) == i;
+        m->own_ranks += leader_of(m, i) == m->leader;
     }
     TRY(check_bytes(m));
     if (s->rank != m->leader || s->rank == 0)
         return ALNICO_SUCCESS;
     begin_wait(m);
-    return blame_first(
-        m, descriptor_connect(&m->cards[0].first, 0, s->rank, m->end_ns, &m->connection));
+    return explain_loss(
+        m, descriptor_connect(&m->introductions[0].first, 0, s->rank, m->end_ns, &m->connection));
 }
 
 /* The leader of a process maps the segment for all its ranks, and enters them. */
-static alnico_status_t share(struct making *m)
+static alnico_status_t map_memory(struct making *m)
 {
     struct segment *s = m->out;
     if (s->rank != m->leader)
@@ -221,7 +221,7 @@ static alnico_status_t share(struct making *m)
     if (s->rank > 0) {
         TRY(fetch(m));
     } else {
-        TRY(mapping_create(m->memory, whole_bytes(s), m->near, &s->mapping));
+        TRY(mapping_create(m->memory, whole_bytes(s), m->own_ranks, &s->mapping));
         TRY(serve(m));
     }
     struct segment_member *members = (struct segment_member *)(void *)s->mapping->start;
@@ -238,11 +238,11 @@ static alnico_status_t agree(struct making *m, alnico_status_t *status)
 }
 
 /* The leader's mapping is that of all its ranks, or nobody's. */
-static void settle(struct making *m, alnico_status_t status)
+static void adopt_mapping(struct making *m, alnico_status_t status)
 {
     struct segment *s = m->out;
     if (status != ALNICO_SUCCESS) {
-        mapping_leave(s->mapping, m->near);
+        mapping_leave(s->mapping, m->own_ranks);
         s->mapping = NULL;
         return;
     }
@@ -253,20 +253,20 @@ static void settle(struct making *m, alnico_status_t status)
 
 /* If the last exchange itself fails, a mapping for several ranks stays: one of them may have got
  * it. */
-static alnico_status_t make(struct making *m)
+static alnico_status_t create(struct making *m)
 {
     alnico_status_t status = m->out->rank == 0 ? begin_first(m) : ALNICO_SUCCESS;
     if (status != ALNICO_SUCCESS)
         m->mine.first.address_bytes = 0;
-    TRY(m->exchange(m->context, &m->mine, m->cards, sizeof m->mine));
-    if (m->cards[0].first.address_bytes)
-        status = knock(m);
+    TRY(m->exchange(m->context, &m->mine, m->introductions, sizeof m->mine));
+    if (m->introductions[0].first.address_bytes)
+        status = connect_to_first(m);
     TRY(agree(m, &status));
     TRY(status);
-    status = share(m);
+    status = map_memory(m);
     stop_listening(m);
     TRY(agree(m, &status));
-    settle(m, status);
+    adopt_mapping(m, status);
     return status;
 }
 
@@ -284,24 +284,24 @@ alnico_status_t segment_create(out_of_band_allgather *exchange, void *context, i
                        .connection = -1,
                        .timeout = timeout};
     process_identify(&m.mine.process);
-    m.cards = calloc((size_t)size, sizeof *m.cards);
+    m.introductions = calloc((size_t)size, sizeof *m.introductions);
     m.results = calloc((size_t)size, sizeof *m.results);
     out->pidfds = malloc((size_t)size * sizeof *out->pidfds);
     alnico_status_t status = ALNICO_ERROR_MEMORY;
-    if (!m.cards || !m.results || !out->pidfds) {
+    if (!m.introductions || !m.results || !out->pidfds) {
         error_set(status, "no memory for %d ranks", size);
         goto close_descriptors;
     }
     for (int i = 0; i < size; i++)
         atomic_init(&out->pidfds[i], -1);
-    status = make(&m);
+    status = create(&m);
 close_descriptors:
     stop_listening(&m);
     if (m.memory >= 0)
         close(m.memory);
     if (m.connection >= 0)
         close(m.connection);
-    free(m.cards);
+    free(m.introductions);
     free(m.results);
     if (status != ALNICO_SUCCESS)
         segment_destroy(out);
@@ -332,14 +332,14 @@ struct mapping *segment_hold(const struct segment *s)
     return s->mapping;
 }
 
-void segment_let_go(struct mapping *mapping)
+void segment_release(struct mapping *mapping)
 {
     mapping_leave(mapping, 1);
 }
 
-/* ---- Who lives ---- */
+/* ---- Liveness ---- */
 
-bool segment_near(const struct segment *s, int rank)
+bool segment_same_process(const struct segment *s, int rank)
 {
     return process_same(&s->members[rank].process, &s->members[s->rank].process);
 }
@@ -367,7 +367,7 @@ static int descriptor_of(const struct segment *s, int rank)
 
 static bool has_ended(const struct segment *s, int rank)
 {
-    return !segment_near(s, rank) &&
+    return !segment_same_process(s, rank) &&
            process_ended(&s->members[rank].process, descriptor_of(s, rank));
 }
 
@@ -376,7 +376,7 @@ static bool has_left(const struct segment *s, int rank)
     return atomic_load_explicit(&s->members[rank].left, memory_order_acquire);
 }
 
-/* Its mark is read after its end, when it is final. */
+/* `left` is read after the end of the process, when it is final. */
 bool segment_gone(const struct segment *s, int rank)
 {
     return has_ended(s, rank) && !has_left(s, rank);

@@ -30,23 +30,23 @@ struct segment {
 alnico_status_t segment_create(out_of_band_allgather *exchange, void *context, int rank, int size,
                                size_t bytes, double timeout, struct segment *out);
 
-/* Of a status that all ranks got: whether these ranks cannot share memory, and may do without. */
+/* Whether a status that all ranks got says that they cannot share memory, and may do without. */
 bool segment_is_refused(alnico_status_t status);
 
-/* Marks this rank as left and unmaps, without waiting for the others, who may go on using theirs. A
+/* Marks this rank as left and unmaps, without waiting for the others, which may go on using theirs. A
  * zeroed segment is fine. */
 void segment_destroy(struct segment *segment);
 
-/* Keeps the segment mapped until it is let go of, also after segment_destroy. */
+/* Keeps the segment mapped until segment_release, also after segment_destroy. */
 struct mapping *segment_hold(const struct segment *segment);
-void segment_let_go(struct mapping *mapping);
+void segment_release(struct mapping *mapping);
 
 /* Whether the process of `rank` ended before the rank left: it was killed, or exited in between. False
  * if nobody can tell. Never blocks; any thread, until segment_destroy. */
 bool segment_gone(const struct segment *segment, int rank);
 
 /* Whether `rank` is a thread of the calling process and shares its addresses. */
-bool segment_near(const struct segment *segment, int rank);
+bool segment_same_process(const struct segment *segment, int rank);
 
 /* The process number of `rank` as the calling process sees it; 0 if it cannot. */
 int segment_pid(const struct segment *segment, int rank);

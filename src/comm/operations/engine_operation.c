@@ -332,10 +332,10 @@ static void attend(struct engine_operation *o)
 {
     struct engine *engine = o->comm->family->engine;
     struct backoff backoff = {.crowded = o->comm->crowded};
-    bool polls = engine_rests(engine);
+    bool polls = engine_is_resting(engine);
     backoff_reset(&backoff);
     if (polls)
-        engine_attend(engine);
+        engine_begin_polling(engine);
     while (!is_retired(o)) {
         if (polls && engine_pump(engine))
             backoff_reset(&backoff);
@@ -343,7 +343,7 @@ static void attend(struct engine_operation *o)
             break;
     }
     if (polls)
-        engine_leave(engine);
+        engine_end_polling(engine);
 }
 
 static enum wait look_for_retired(void *context)

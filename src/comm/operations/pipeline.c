@@ -74,7 +74,7 @@ static bool packs_reads(const struct pipeline *p)
     return p->staging || p->shadows;
 }
 
-/* What is sent from a packed copy is received into the user's blocks, whose stride is another. */
+/* The send side is a packed copy and the receive side the user's blocks: their strides differ. */
 static bool mixes(const struct pipeline *p)
 {
     return p->shadows && p->writes.blocks > 1;
@@ -154,7 +154,7 @@ static alnico_status_t copy_to_shadow(struct pipeline *p, char *user, char *pack
     return device_cpu.copy(packed, user, count * datatype_bytes(p->call.type), NULL);
 }
 
-/* RECV becomes a copy of the input. One rank's is as it is: dividing would change the bits of a
+/* RECV becomes a copy of the input. A single rank's is not divided, which would change the bits of a
  * NaN. */
 static alnico_status_t copy_vector(struct pipeline *p, const struct chunk *c)
 {
@@ -438,7 +438,7 @@ static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
     return ALNICO_ERROR_SYSTEM;
 }
 
-/* Goes as far as it can, but begins nothing new. */
+/* As many steps as it can, but no new chunk. */
 static alnico_status_t poll_chunk(struct pipeline *p, struct chunk *c, bool *moved)
 {
     alnico_status_t status;
@@ -462,8 +462,8 @@ size_t pipeline_stage_count(const struct call *call, int size)
     return (room - 64) / (size_t)(reads.blocks + writes.blocks); /* the two begin in lines */
 }
 
-/* An alltoall in place cannot send from where it receives, and an average does not scale the user's
- * input. */
+/* A copy of the input is needed for an alltoall in place, which cannot send from where it receives, and
+ * for averages, which do not scale the user's input. */
 static bool needs_shadow(const struct pipeline *p)
 {
     const struct call *call = &p->call;
@@ -474,7 +474,7 @@ static bool needs_shadow(const struct pipeline *p)
     return call->collective != ALNICO_ALLREDUCE && scales(p);
 }
 
-/* Elements of each block in one chunk. What moves several blocks at once is not cut. */
+/* Elements of each block in one chunk. Algorithms that move several blocks at once are not cut. */
 static size_t cut_of(const struct pipeline *p, size_t longest)
 {
     size_t element = datatype_bytes(p->call.type), count = p->chunk_bytes / element;

@@ -21,7 +21,7 @@ enum chunk_phase { CHUNK_FREE, CHUNK_COPYING_OUT, CHUNK_RUNNING, CHUNK_COPYING_I
 struct chunk {
     struct rounds rounds;
     size_t at, count;          /* elements of each block */
-    struct side reads, writes; /* what of the chunk's blocks this rank has */
+    struct side reads, writes; /* the chunk's blocks on this rank */
     enum chunk_phase phase;
     void *scratch; /* from the pool, or the pipeline's small one */
     size_t scratch_bytes;
@@ -54,8 +54,7 @@ struct pipeline {
 
 _Static_assert((int)CHUNKS_IN_FLIGHT <= (int)STAGING_CHUNKS, "chunks without staging fit as well");
 
-/* How many elements of each block a chunk with staging may have at most; 0: not even one has
- * room. */
+/* The most elements of each block that a chunk with staging may have; 0: not even one has room. */
 size_t pipeline_stage_count(const struct call *call, int size);
 
 /* Cuts the call; sends nothing yet. */
@@ -65,8 +64,7 @@ void pipeline_begin(struct pipeline *p);
  * pipeline_cancel. */
 alnico_status_t pipeline_poll(struct pipeline *p, bool *moved);
 
-/* Ends every transfer and copy and gives back all scratch; afterwards the buffers are not
- * touched. */
+/* Ends all transfers and copies and gives back scratch; afterwards the buffers are not touched. */
 void pipeline_cancel(struct pipeline *p);
 
 #endif

@@ -1,10 +1,9 @@
 /*
- * Messages between ranks that are threads of one process. Each rank has a mailbox under a lock,
- * with the receives that wait for a message and the messages that wait for a receive. Whoever comes
- * second of the two takes the other out of the mailbox and copies straight from the sender's buffer
- * to the receiver's, outside the lock. A small message that finds no receive takes its bytes along,
- * so that its sender need not wait or even stay. transfer.word[0] holds the struct message, or 0
- * when it has ended well. Any thread.
+ * Messages between ranks that are threads of one process. Each rank has a mailbox under a lock, with
+ * posted receives and unmatched sends. The second of the two sides takes the first out of the mailbox
+ * and copies from the sender's buffer to the receiver's, outside the lock. A small send without a
+ * receive is eager: it takes its bytes along. transfer.word[0] holds the struct message, or 0 when it
+ * has ended well. Any thread.
  */
 #include "comm/transports/transport.h"
 

@@ -3,9 +3,9 @@
  * the bytes that a receive expects plus one (0 for a send), word[2] the other rank. Below
  * MPI_THREAD_MULTIPLE one thread calls.
  *
- * MPI takes no send back: a rank that is late may still receive what its sender gave up, from a
- * buffer that is the user's again. So the sender leaves a note behind it, and who has received what
- * may have waited for him looks for one.
+ * MPI cannot take back a send: a late rank may still receive what its sender gave up, from a buffer
+ * that is the user's again. So the sender sends a note after it, and a receiver of a message that may
+ * have waited looks for one.
  */
 #include "comm/transports/transport.h"
 
@@ -47,12 +47,12 @@ static alnico_status_t mpi_status(int code, const char *call)
     return error_set(ALNICO_ERROR_MPI, "%s: %s", call, text);
 }
 
-/* ---- What fails as it completes ---- */
+/* ---- Error handlers ---- */
 
-/* MPICH and what descends from it raise that on MPI_COMM_WORLD, whatever communicator it belongs
- * to, and the handler there ends the process by default: a message longer than its receive would.
- * So while there are transports that one has ours before it, which lets a call of ours return its
- * code, and hands on all else. */
+/* MPICH and its descendants raise an error at completion on MPI_COMM_WORLD, whatever communicator it
+ * belongs to, and the default handler there ends the process, as for a message longer than its
+ * receive. So while there are transports MPI_COMM_WORLD has a handler of ours, which lets our calls
+ * return their code and forwards all other errors. */
 #ifdef MPICH_NAME
 enum { RAISES_ON_WORLD = true };
 #else
@@ -204,7 +204,7 @@ static void leave_note(const struct transport_mpi *t, int to)
         MPI_Request_free(&request);
 }
 
-/* Of a receive that has all its bytes: whether its sender gave up before, that or another one. */
+/* Whether the sender of a message that has come gave up before, this message or another one. */
 static bool is_void(const struct transport_mpi *t, const struct transfer *transfer)
 {
     int from = (int)transfer->word[2], found = 0;
@@ -215,7 +215,7 @@ static bool is_void(const struct transport_mpi *t, const struct transfer *transf
     return found;
 }
 
-/* It never ends then: as if nothing had come. */
+/* A void receive never ends, as if nothing had come. */
 static alnico_status_t end_receive(const struct transport_mpi *t, const MPI_Status *status,
                                    struct transfer *transfer)
 {
@@ -244,7 +244,7 @@ static alnico_status_t mpi_test(struct transport *transport, struct transfer *tr
 }
 
 /* A receive is cancelled and waited for, so that its buffer is free. A send that the other side has
- * not taken yet cannot be waited for: its request is let go. */
+ * not taken cannot be waited for: its request is freed. */
 static bool mpi_cancel(struct transport *transport, struct transfer *transfer)
 {
     MPI_Request request = request_load(transfer);
@@ -371,7 +371,7 @@ static bool is_whole(const struct transport *transport, const int *ranks, int si
     return size == transport->size;
 }
 
-/* For a part of the ranks MPI has only what blocks: there all depends on their having agreed. */
+/* For a part of the ranks MPI has blocking calls only, so the ranks must have agreed before. */
 static alnico_status_t mpi_subset(struct transport *transport, const int *ranks, int size, int rank,
                                   double timeout, struct transport **out)
 {

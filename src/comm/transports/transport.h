@@ -22,7 +22,7 @@ struct transfer {
     uintptr_t word[4];
 };
 
-enum { TRANSPORT_ANY = -1 }; /* as `from`: whoever sends with that tag */
+enum { TRANSPORT_ANY = -1 }; /* as `from`: any rank that sends with that tag */
 
 /* Tags below TAG_OPERATIONS are the communicator's own, and that of messages between two ranks;
  * collectives use TAG_OPERATIONS to tags - 1. */
@@ -33,8 +33,8 @@ struct transport {
     int rank, size;
     uint32_t tags;    /* how many tags there are, from 0; at least 32767 */
     bool concurrent;  /* several threads may call at once */
-    bool sends_first; /* what is exchanged at once is better sent before its receives are posted */
-    bool broken; /* set by the owner before destroy: messages may lie about that nobody receives */
+    bool sends_first; /* an exchange is faster with its sends posted before its receives */
+    bool broken;      /* set by the owner before destroy: there may be unreceived messages */
 };
 
 struct transport_ops {
@@ -49,8 +49,8 @@ struct transport_ops {
     /* ALNICO_PENDING, or how it ended; MISMATCH if the other side's size differs. */
     alnico_status_t (*test)(struct transport *, struct transfer *);
 
-    /* Ends a transfer without waiting for the other side. Afterwards a receive writes nothing more.
-     * False for a send whose buffer the other side may still read. */
+    /* Ends a transfer without waiting for the other side. Afterwards a receive writes nothing. False
+     * for a send whose buffer the other side may still read. */
     bool (*cancel)(struct transport *, struct transfer *);
 
     /* Optional: seconds on its own clock, which never goes back; see transport_now. */
@@ -70,7 +70,7 @@ struct transport_ops {
     void (*destroy)(struct transport *);
 };
 
-/* Seconds on the clock that its ranks live by. */
+/* Seconds on the transport's clock. */
 static inline double transport_now(struct transport *t)
 {
     return t->ops->now ? t->ops->now(t) : 1e-9 * (double)backoff_now_ns();
@@ -87,14 +87,13 @@ alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct t
  * `exchange` is an allgather as segment.h describes it. All ranks get the same status, unless
  * `exchange` fails. */
 enum {
-    SHM_READ_FROM = 4097 /* measured: on most machines what does not go along in one piece is copied
-                            faster once, by the kernel, which has to pin the sender's pages, than
-                            twice */
+    SHM_READ_FROM = 4097 /* measured: above the eager limit one copy by the kernel, which pins the
+                            sender's pages, is mostly faster than two */
 };
 struct shm_options {
     double timeout;     /* of making it, seconds */
     size_t read_from;   /* bytes from which a message is read out of another process's memory */
-    bool learns;        /* above, too, whether that or the rings are faster (shm/calibrate.c) */
+    bool learns;        /* measures whether that or the rings are faster (shm/calibrate.c) */
     bool through_rings; /* large messages too: never reads another rank's memory */
 };
 alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, const void *mine,

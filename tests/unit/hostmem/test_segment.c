@@ -108,7 +108,7 @@ static void hold_body(struct rank *rank)
     for (int i = 0; i < rank->size; i++)
         REQUIRE(base[i] == i + 1);
     wait_all(rank);
-    segment_let_go(held);
+    segment_release(held);
     wait_all(rank);
     REQUIRE(mincore(base, BYTES, pages) != 0 && errno == ENOMEM);
     wait_all(rank);
@@ -126,7 +126,7 @@ static void near_body(struct rank *rank)
 {
     struct segment s = make(rank, 64);
     for (int i = 0; i < rank->size; i++) {
-        REQUIRE(segment_near(&s, i) == (i / 2 == rank->rank / 2));
+        REQUIRE(segment_same_process(&s, i) == (i / 2 == rank->rank / 2));
         REQUIRE(segment_pid(&s, i) == forks_pid(rank, i));
     }
     wait_all(rank);

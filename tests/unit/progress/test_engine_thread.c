@@ -401,14 +401,14 @@ static void thread_leaves_polling_to_who_attends(void **state)
         struct engine *engine = new_engine(true, crowded);
         struct lane lane = {0};
         struct step step;
-        engine_attend(engine);
+        engine_begin_polling(engine);
         step_prepare(&step, &lane);
         submit(engine, &step);
         nap_us(20000);
         assert_false(is_retired(&step));
         assert_true(engine_pump(engine));
         assert_true(is_retired(&step));
-        engine_leave(engine);
+        engine_end_polling(engine);
         engine_destroy(engine);
     }
 }
@@ -426,13 +426,13 @@ static void thread_takes_over_from_who_leaves(void **state)
         step_prepare(&steps[0], &lanes[0]);
         step_prepare(&steps[1], &lanes[1]);
         steps[0].go = &go;
-        engine_attend(engine);
+        engine_begin_polling(engine);
         submit(engine, &steps[0]);
         if (i % 2)
             engine_pump(engine);
         waste_time(i * 13 % 403);
         submit(engine, &steps[1]);
-        engine_leave(engine);
+        engine_end_polling(engine);
         EVENTUALLY(is_retired(&steps[1]));
         atomic_store(&go, true);
         EVENTUALLY(is_retired(&steps[0]));
@@ -483,12 +483,12 @@ static void *wait_again_and_again(void *argument)
         if (engine_submit(waiter->engine, &alone.op) != ALNICO_SUCCESS)
             return NULL;
         if (i % 3)
-            engine_attend(waiter->engine);
+            engine_begin_polling(waiter->engine);
         while (!atomic_load(&alone.retired))
             if (i % 3 == 0 || !engine_pump(waiter->engine))
                 sched_yield();
         if (i % 3)
-            engine_leave(waiter->engine);
+            engine_end_polling(waiter->engine);
     }
     return waiter;
 }

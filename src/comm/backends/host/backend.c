@@ -70,7 +70,8 @@ static alnico_status_t land(struct host_op *op, bool *moved)
     size_t bytes = bytes_written(op);
     if (bytes == 0)
         return ALNICO_SUCCESS;
-    TRY(stage_copy(staging, &op->landing, h->call.recv, op->result, bytes, staging->in));
+    TRY(stage_mark_after(staging, &op->landing, staging->in,
+                         stage_enqueue(staging, h->call.recv, op->result, bytes, staging->in)));
     op->lands = true;
     *moved = true;
     return ALNICO_PENDING;

@@ -1,12 +1,11 @@
 /*
- * An operation posts all its messages at once, when those of the calls before it have been posted:
- * sends or receives first, as the transport wants. What transports do not carry in one piece goes
- * in several, the last of which is shorter than the others, so that two sides with different counts
- * always meet in pieces of different length.
+ * Messages between two ranks. An operation posts all its messages at once, after those of earlier calls:
+ * sends or receives first, as the transport wants. A message too long for a transport goes in pieces,
+ * the last shorter than the others, so that two sides with different counts always differ in a piece.
  *
- * Where the host does not reach the buffers, they are in pinned memory of the operation meanwhile:
- * the communicator's stream copies what is sent before it opens `ready`, and a stream of the
- * library's what was received.
+ * Where the host does not reach the buffers, the operation has copies in pinned memory: the
+ * communicator's stream copies the sends before it opens `ready`, a stream of the library's the
+ * receives at the end.
  */
 #include "comm/backends/host/messages.h"
 
@@ -72,7 +71,7 @@ static alnico_status_t enqueue_landing(struct message_op *op)
     return ALNICO_SUCCESS;
 }
 
-/* What was received goes to the device. */
+/* Copies the receives to the device. */
 static alnico_status_t begin_landing(struct message_op *op)
 {
     struct staging *staging = op->operation.comm->staging;
@@ -177,7 +176,7 @@ static alnico_status_t make_room(struct message_op *op, int pieces)
     return ALNICO_SUCCESS;
 }
 
-/* Cuts one message; its pieces' `at` is where they are behind the call's buffers. */
+/* Cuts one message; its pieces' `at` counts from the call's buffers. */
 static void add_message(struct message_op *op, const struct call *call, const struct exchange *x)
 {
     char *base = receives(x) ? call->recv : (char *)call->send;

@@ -1,6 +1,6 @@
-/* Messages between two ranks, as the host backend carries them: a group of any number is one
- * operation of the engine, one round of the executor. They match in the order of the calls, which
- * post them in that order and never wait for each other. */
+/* Messages between two ranks in the host backend: a group of any number is one engine operation and one
+ * round of the executor. Calls post them in their order, in which they match, and never wait for each
+ * other. */
 #ifndef ALNICO_COMM_BACKENDS_HOST_MESSAGES_H
 #define ALNICO_COMM_BACKENDS_HOST_MESSAGES_H
 

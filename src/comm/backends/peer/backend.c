@@ -14,7 +14,7 @@
 
 enum { REST_CHUNK_BYTES = 16 << 20 }; /* the fewer copies the kernel makes, the faster */
 
-/* What a communicator has for this backend. */
+/* The communicator's state of this backend. */
 struct peer_state {
     struct segment segment;
     struct peer *peer;
@@ -26,7 +26,7 @@ struct peer_op {
     struct peer_run run;
     uint64_t ticket;
 
-    /* Where only pairs of ranks know how long blocks are: what they exchange as messages. */
+    /* Of gatherv, scatterv and alltoallv: long blocks, which go as messages. */
     bool has_rest;
     size_t *rest_lists;
     struct pipeline rest;

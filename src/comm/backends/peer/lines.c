@@ -28,7 +28,7 @@ static struct line *lines_of(const struct peer_run *run, int rank, int level, ui
     return part_of(run->peer, rank)->sets[epoch % LINE_SETS].lines[level];
 }
 
-/* At least one line, be it without bytes. */
+/* Writes at least one line, even without bytes. */
 static void publish(struct peer_run *run, int level, const char *from, size_t bytes)
 {
     struct line *line = lines_of(run, run->peer->rank, level, run->epoch);

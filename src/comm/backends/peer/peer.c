@@ -113,7 +113,7 @@ bool peer_does(alnico_collective_t collective, enum peer_algorithm algorithm)
     return algorithm == PEER_CPU_ONE_SHOT && collective != ALNICO_SENDRECV;
 }
 
-/* What takes blocks has one of its own among them, and so has who scatters. */
+/* A rank that takes blocks, or scatters, has one of its own among them. */
 static bool keeps_own(const struct peer_run *run)
 {
     if (run->pattern.takes_blocks)
@@ -131,7 +131,7 @@ void peer_keep_own(const struct peer_run *run)
 
 /* ---- Runs ---- */
 
-/* Of the counts that all ranks know, in one number. */
+/* One number for the counts that all ranks know. */
 static uint64_t digest(const struct peer_run *run)
 {
     uint64_t sum = 0;
@@ -174,7 +174,7 @@ static size_t most_in_lines(const struct peer_run *run)
     if (run->pattern.readers == PEER_ROOT)
         return LINE_PAYLOAD; /* it combines from slots as they stand, and need not copy first */
     if (blocks && !all && run->longest * run->width <= LINE_PAYLOAD / 2)
-        return LINES * LINE_PAYLOAD; /* who reads one line need not look at the root's word, too */
+        return LINES * LINE_PAYLOAD; /* a reader of one line need not poll the root's word, too */
     return (size_t)SMALL_LINES * LINE_PAYLOAD;
 }
 

@@ -74,8 +74,8 @@ struct peer_run {
 void peer_begin(struct peer_run *run, struct peer *peer, const struct call *call,
                 enum peer_algorithm algorithm);
 
-/* What of a gatherv, scatterv or alltoallv is to be exchanged as messages, as the same collective:
- * *rest, with `lists`, of 2 * size. False if this rank has nothing of that. */
+/* The blocks of a gatherv, scatterv or alltoallv that go as messages, as the same collective: *rest,
+ * with `lists`, of 2 * size. False if this rank has none. */
 bool peer_rest(const struct peer_run *run, struct call *rest, size_t *lists);
 
 /* One step without blocking: ALNICO_PENDING, SUCCESS, or MISMATCH if a rank calls something else.

@@ -44,13 +44,13 @@ static size_t piece_most(const struct peer_run *run)
     return (bytes < FLOW_LEAST ? FLOW_LEAST : bytes > SLOT_BYTES ? SLOT_BYTES : bytes) / blocks;
 }
 
-/* Of what a rank has for `reader`. */
+/* Bytes of a rank's part for `reader`. */
 static size_t part_bytes(const struct peer_run *run, int rank, int reader)
 {
     return bytes_of(run, run->pattern.sends_blocks ? reader : rank);
 }
 
-/* What a rank has for `reader` in its stage: blocks that are shorter leave room. */
+/* A rank's part for `reader` in its stage or slot; shorter blocks leave gaps. */
 static char *part_for(const struct peer_run *run, int rank, int reader)
 {
     int place = run->pattern.sends_blocks ? reader - (reader > rank) : 0;

@@ -62,7 +62,7 @@ static struct block block_of(const struct peer_run *run, int rank, size_t bytes)
     return block;
 }
 
-/* What this rank combines. */
+/* The block that this rank combines. */
 static struct block own_block(const struct peer_run *run)
 {
     return block_of(run, run->peer->rank, run->count * run->width);
@@ -78,7 +78,7 @@ size_t peer_piece_count(const struct peer_run *run, size_t left, size_t most)
     return count < left ? count : left;
 }
 
-/* Publishes our part of the next piece, if there is one: what the others combine. */
+/* Publishes our part of the next piece, if there is one, but for our own block. */
 static void stage_next(struct peer_run *run)
 {
     if (run->staged == run->call.count)
@@ -178,7 +178,7 @@ static alnico_status_t collect(struct peer_run *run)
     return ALNICO_SUCCESS;
 }
 
-/* Takes everybody's block of the result, our own last; then the next piece. */
+/* Copies all blocks of the result, our own last; then begins the next piece. */
 static alnico_status_t poll_collect(struct peer_run *run)
 {
     if (reads(run))

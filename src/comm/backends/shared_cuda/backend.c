@@ -75,7 +75,7 @@ static void unpin(struct deferred *item)
     cudaError_t error;
     RELAXED(error, cudaHostUnregister(pin->base));
     (void)error;
-    segment_let_go(pin->mapping);
+    segment_release(pin->mapping);
     free(pin);
 }
 

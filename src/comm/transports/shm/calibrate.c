@@ -1,8 +1,7 @@
-/* Which method a long message comes faster from another process, by one copy of the kernel's or by two
- * through the ring, is a matter of the machine: of system calls, of pinning pages, and of the caches
- * between two cores. So a receiver tries both with the first messages of about each size, and then
- * takes the faster one. A sender that does not poll, or not often enough, as it has other messages to
- * copy, is not waited for, whatever was learned. Under the rank's lock. */
+/* Calibration: is a long message copied faster by the kernel once, or twice through the ring? That
+ * depends on the machine's system calls, page pinning and caches. A receiver measures both with the
+ * first messages of about each size, and then takes the faster one. A sender that polls too rarely
+ * is not waited for, whatever was measured. Under the rank's lock. */
 #include "comm/transports/shm/shm.h"
 
 #include "device/backoff.h"
@@ -10,7 +9,7 @@
 enum {
     TRIES = 8, /* of each method, in a ring that was used before; the least counts */
     PATIENCE_NS = 20000,
-    /* Messages in fragments that were too late, less those in time: then it is the slower method. */
+    /* Late messages in fragments, less those in time, that make fragments the slower method. */
     LATE_MOST = 8
 };
 
@@ -56,7 +55,7 @@ bool calibrate_is_over(const struct transport_shm *t, const struct message *m)
     return backoff_now_ns() - m->began > PATIENCE_NS + copy_ns;
 }
 
-/* Of a message in fragments, or of one whose rest was copied directly in the end. */
+/* For a message in fragments, also if its rest was copied directly in the end. */
 static void count_late(struct copy_times *pace, const struct message *m)
 {
     if (pace->late == LATE_MOST || m->moved == 0)
@@ -67,7 +66,7 @@ static void count_late(struct copy_times *pace, const struct message *m)
         pace->late--;
 }
 
-/* Senders may take what is hardly longer than they do anyway into the ring at once. */
+/* Asks senders to write messages that are hardly longer than eager ones into the ring at once. */
 static void ask_for_whole(struct transport_shm *t)
 {
     for (int i = 0; i < t->base.size; i++)

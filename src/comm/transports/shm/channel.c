@@ -1,5 +1,5 @@
-/* Cells and bytes of a channel. Bytes of one cell lie in one piece: where they would run over the
- * end of the ring, the rest of it is skipped, and freed together with them. */
+/* Cells and bytes of a channel. Bytes of one cell are contiguous: where they would run over the end
+ * of the ring, its rest is skipped, and freed together with them. */
 #include "comm/transports/shm/channel.h"
 
 #include <assert.h>
@@ -33,7 +33,7 @@ static bool in_ring(const struct cell *cell)
     return cell->kind == CELL_FRAGMENT || (cell->kind == CELL_WHOLE && cell->bytes > CELL_INLINE);
 }
 
-/* Of a cell, what its reader reads. */
+/* Bytes of a cell that its reader reads. */
 static size_t extent(const struct cell *header)
 {
     return header->kind == CELL_WHOLE && !in_ring(header)
@@ -69,8 +69,8 @@ static bool reserve(struct channel_end *end, uint32_t bytes, uint32_t *at, uint3
     return has_bytes(end, *span);
 }
 
-/* The lines that were just written move towards the reader: to the cache that cores share, where
- * that is an instruction, and nothing elsewhere. A hint only. */
+/* A hint that moves lines just written to the cache that cores share, nearer to the reader, where
+ * there is such an instruction. */
 static void demote(const char *lines, size_t bytes)
 {
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
 /*
- * A one-method channel in shared memory, from one rank to another: a ring of cells, two cache lines
+ * A one-way channel in shared memory, from one rank to another: a ring of cells, two cache lines
  * each, and a ring of bytes for what does not fit into a cell. One writer, one reader, no locks: a
  * cell is there when its stamp is the number of cells written so far. Large messages are offered: a
  * word for each offer says how far the two sides are. The shared memory begins zeroed. Each side
@@ -15,7 +15,7 @@
 
 enum {
     CELL_INLINE = 112, /* bytes that a cell itself carries: processors fetch lines in pairs */
-    /* By far more than all operations of a communicator that are under method have at once. */
+    /* By far more than all operations of a communicator that are in flight have at once. */
     CHANNEL_OFFERS = 1024,
     CHANNEL_SHARES = 16 /* the first ones, which both sides may copy */
 };
@@ -76,7 +76,7 @@ struct channel {
     _Atomic uint32_t bytes_taken;
     _Alignas(64) _Atomic uint32_t offers[CHANNEL_OFFERS];
     struct share shares[CHANNEL_SHARES];
-    _Alignas(64) _Atomic uint32_t whole; /* the reader would rather not copy short offers itself */
+    _Alignas(64) _Atomic uint32_t whole; /* the reader asks for short offers as whole messages */
 };
 
 /* Of all channels of a segment; powers of two, the bytes at least 1024. */

@@ -1,6 +1,5 @@
-/* The receiver's side of messages over shared memory: what comes is matched with the receives that
- * were posted, or kept until one is; offers are copied from the sender's memory. Under the rank's
- * lock. */
+/* The receiver's side of messages over shared memory: matches arrivals with posted receives, keeps
+ * unexpected ones, and copies offers from the sender's memory. Under the rank's lock. */
 #include "comm/transports/shm/shm.h"
 
 #include <stdlib.h>
@@ -14,7 +13,7 @@ static void receive_whole(struct message *m, const char *data, size_t bytes)
     message_end(m, equal ? ALNICO_SUCCESS : ALNICO_ERROR_MISMATCH);
 }
 
-/* What has not moved yet of the message at that address. */
+/* Copies the bytes of the message at that address that have not moved yet. */
 static bool copy_offered(const struct shm_peer *p, const struct message *m, uint64_t address)
 {
     char *to = m->buffer + m->moved;
@@ -105,8 +104,9 @@ static struct message **find_posted(struct transport_shm *t, int from, uint32_t 
     return link;
 }
 
-/* Of operations that end on no rank before all have begun them, at most a window full is kept. Of
- * broadcasts, reductions to one rank and messages, whatever a sender is ahead. */
+/* Keeps an unexpected message. Of operations that end on no rank before all have begun them there is
+ * at most a window full; of broadcasts, reductions to one rank and messages, whatever a sender is
+ * ahead. */
 static bool keep(struct shm_peer *p, const struct cell *cell)
 {
     size_t bytes = cell->kind == CELL_WHOLE ? cell->bytes : 0;
@@ -127,7 +127,7 @@ static bool keep(struct shm_peer *p, const struct cell *cell)
     return true;
 }
 
-/* Gives what came to a receive that is in no list. False if it vanished meanwhile. */
+/* Gives a message to a receive that is in no list. False if it was withdrawn meanwhile. */
 static bool deliver(struct transport_shm *t, struct shm_peer *p, struct message *m,
                     const struct cell *cell, const char *data)
 {
@@ -224,8 +224,8 @@ static bool is_offered(const struct shm_peer *p, const struct message *m)
     return word == m->word - m->word % OFFER_NUMBER + state;
 }
 
-/* The sender sends no fragments, or few, as it is busy with something else: copies the rest from its
- * memory after all. What it may send of that yet is thrown away, as after a cancelled receive. */
+/* The sender is too busy to send fragments: copies the rest from its memory after all. Fragments that
+ * it still sends are dropped, as after a cancelled receive. */
 static void copy_instead(struct transport_shm *t, struct shm_peer *p, struct message *m)
 {
     struct channel *channel = p->in.channel;

@@ -1,10 +1,10 @@
-/* The sender's side of messages over shared memory: small ones go into the channel, large ones are
- * offered, and what finds no room waits in a queue. Under the rank's lock. */
+/* The sender's side of messages over shared memory: writes small ones into the channel, offers large
+ * ones, and queues those that find no room. Under the rank's lock. */
 #include "comm/transports/shm/shm.h"
 
 #include "device/backoff.h"
 
-/* One of the writer's that is not in use, and that such a message may have; CHANNEL_OFFERS: none. */
+/* A free offer that such a message may have; CHANNEL_OFFERS: none. */
 static uint32_t offer_find(const struct shm_peer *p, const struct message *m)
 {
     const uint32_t end = queue_of(m) == QUEUE_MESSAGES ? CHANNEL_OFFERS / 2 : CHANNEL_OFFERS;
@@ -156,8 +156,8 @@ struct withdrawal {
     const struct message *m;
 };
 
-/* Within the process a copy that is under method ends by itself, and needs the buffer until then. A
- * receiver in another process may be stopped; it finds out that its copy is worth nothing. */
+/* A copy within the process ends by itself, and needs the buffer until then. A receiver in another
+ * process may be stopped; it finds out that its copy is worth nothing. */
 static enum wait try_withdraw(void *context)
 {
     const struct withdrawal *w = context;

@@ -1,6 +1,6 @@
-/* A copy between two processes in which both take part: pieces are taken from one counter, the
- * receiver reads its own from the sender's memory and the sender, if it is waiting, writes its own
- * to the receiver's. Under the rank's lock. */
+/* Shared copy: two processes copy a message together. Both take pieces from one counter; the receiver
+ * reads its pieces from the sender's memory, and a sender that waits writes its own to the
+ * receiver's. Under the rank's lock. */
 #include "comm/transports/shm/shm.h"
 
 #include "device/backoff.h"
@@ -64,7 +64,7 @@ static size_t piece_bytes(const struct share *share, const struct message *m, ui
 
 /* ---- The receiver ---- */
 
-/* In an exchange the sender has a copy of its own to make. */
+/* This rank sends too: in an exchange the other one has a copy of its own to make. */
 static bool is_exchange(const struct transport_shm *t)
 {
     for (int i = 0; i < t->base.size; i++)
@@ -112,7 +112,7 @@ static bool next_piece(struct message *m, struct share *share)
     return true;
 }
 
-/* What cannot be read is tried again at the next look; if it never can, the sender is gone. */
+/* A piece that cannot be read is tried again at the next poll; if it never can, the sender is gone. */
 static void read_pieces(struct shm_peer *p, struct message *m, struct share *share)
 {
     while (m->unread || next_piece(m, share)) {
@@ -172,9 +172,8 @@ static enum wait look_for_settled(void *context)
     return settled || segment_gone(&s->t->segment, s->m->peer) ? WAIT_DONE : WAIT_IDLE;
 }
 
-/* A sender that was stopped in its system call has copied by then, and only could not say so. One
- * that was stopped between taking a piece and the call, some hundred nanoseconds, would still write
- * it when it goes on. */
+/* A sender stopped in its system call has copied by then, and only could not say so. One stopped
+ * between taking a piece and the call, some hundred nanoseconds, would still write it later. */
 void share_cancel(struct transport_shm *t, struct message *m)
 {
     struct channel *channel = t->peer[m->peer].in.channel;

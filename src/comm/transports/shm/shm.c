@@ -45,7 +45,7 @@ static void unlock(struct transport_shm *t)
         atomic_store_explicit(&t->locked, false, memory_order_release);
 }
 
-/* A copy of a message that cannot end at once; its transfer's. */
+/* A copy of a message that does not end at once, for its transfer. */
 static alnico_status_t message_keep(struct transport_shm *t, const struct message *m,
                                     struct transfer *out)
 {
@@ -75,7 +75,7 @@ static void advance_peer(struct transport_shm *t, int peer)
     receive_all(t, peer, NULL);
 }
 
-/* Something is waited for in vain: looks at one more rank, so that nobody's channel stays full. */
+/* Nothing has come: looks at one more rank, so that no channel stays full. */
 static void look_around(struct transport_shm *t)
 {
     advance_peer(t, t->look);
@@ -237,7 +237,7 @@ static alnico_status_t finish(const struct part *part, struct transfer *transfer
                : error_set(ALNICO_ERROR_TIMEOUT, "a rank did not come within %g s", part->timeout);
 }
 
-/* Around a ring: in each step a rank passes on the block that it got in the step before. */
+/* Ring allgather: in each step a rank passes on the block that it got in the step before. */
 static alnico_status_t part_exchange(void *context, const void *mine, void *all, size_t bytes)
 {
     const struct part *part = context;
@@ -304,9 +304,9 @@ static const struct transport_ops transport_shm = {
     .destroy = shm_destroy,
 };
 
-/* Rings shrink with the number of pairs: at most about 300 MB of addresses, of which only what is
- * used becomes memory. The larger, the longer ago a line was read that is written again, and the
- * cheaper it is to get. */
+/* Rings shrink with the number of pairs: at most about 300 MB of addresses, of which only used pages
+ * become memory. In a larger ring a line that is written again was read longer ago, and is cheaper
+ * to get. */
 static struct channel_shape choose_shape(int size)
 {
     uint32_t kilobytes = size <= 8 ? 128 : size <= 16 ? 64 : size <= 64 ? 16 : 8;
@@ -332,7 +332,7 @@ static void open_peer(struct transport_shm *t, const struct channel_shape *shape
     for (int k = 0; k < QUEUES; k++)
         list_clear(&p->queues[k]);
     p->arrivals_end = &p->arrivals;
-    p->same_process = segment_near(s, i);
+    p->same_process = segment_same_process(s, i);
     p->pid = segment_pid(s, i);
     p->writes = true;
     p->direct_from = p->same_process ? 0 : p->pid ? t->options.read_from : SIZE_MAX;
@@ -359,8 +359,7 @@ alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, 
         free(t);
         return status;
     }
-    /* A receive looks at the lines that the other rank is just writing, and takes them away from
-     * it. */
+    /* Sends first: a receive polls lines that the other rank is just writing, and slows it down. */
     t->base = (struct transport){.ops = &transport_shm,
                                  .rank = rank,
                                  .size = size,

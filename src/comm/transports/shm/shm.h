@@ -1,8 +1,5 @@
-/*
- * What the files of the shared-memory transport share: shm/shm.c (the seam), shm/send.c and
- * shm/receive.c (the two sides of a message), shm/share.c (a copy by both), shm/calibrate.c (which method is
- * faster). All of it is one rank's own, under its lock.
- */
+/* One rank's state of the shared-memory transport, under the rank's lock, and what its files offer each
+ * other: the seam, the two sides of a message, the shared copy and calibration. */
 #ifndef ALNICO_COMM_TRANSPORTS_SHM_SHM_H
 #define ALNICO_COMM_TRANSPORTS_SHM_SHM_H
 
@@ -32,23 +29,23 @@ struct message {
     enum message_state state;
     alnico_status_t status; /* once ENDED */
     uint32_t offer, word;   /* which offer, and its number */
-    int64_t began;          /* ns: its copy, where ways are learned */
-    bool measured;          /* and it is to be known how long that takes */
+    int64_t began;          /* ns: its copy, where methods are measured */
+    bool measured;          /* this one is */
 };
 
 struct message_list {
     struct message *first, **end;
 };
 
-/* What came before its receive. */
+/* An unexpected message: it came before its receive. */
 struct arrival {
     struct arrival *next;
     struct cell cell; /* a copy; for a whole message the bytes follow */
     char data[];
 };
 
-/* What two ranks send each other may wait for a receive that comes after anything else, and must not
- * hold that up: it has a queue of its own, and only half of the offers. */
+/* A message between two ranks may wait for a receive that comes after anything else, and must not hold
+ * up collectives: it has a queue of its own, and only half of the offers. */
 enum queue_kind { QUEUE_MESSAGES, QUEUE_OPERATIONS, QUEUES };
 
 struct shm_peer {
@@ -58,20 +55,20 @@ struct shm_peer {
     int offers;         /* in use */
     bool same_process;  /* a thread of this process */
     size_t direct_from; /* bytes from which an offer is copied from the sender's memory */
-    /* And, if it is long, to the receiver's by the sender: reading has worked before. */
+    /* A long one also by the sender, to the receiver's: reading has worked before. */
     bool shares;
     bool writes; /* this rank's part in that has not failed yet */
     int pid;
     struct message *offered[CHANNEL_OFFERS], *arrives[CHANNEL_OFFERS];
 };
 
-/* How messages of about one size are copied from another process, and the least time a byte took. */
+/* The least time that a byte took in messages of about one size from another process. */
 enum copy_method { COPY_DIRECTLY, COPY_IN_FRAGMENTS, COPY_METHODS };
 enum { SIZE_CLASSES = 40 }; /* powers of two */
 struct copy_times {
     int64_t picoseconds[COPY_METHODS];
     unsigned tries[COPY_METHODS];
-    int late; /* messages in fragments that were given up under method, less those that were not */
+    int late; /* messages in fragments that were given up halfway, less those that were not */
 };
 
 struct transport_shm {
@@ -83,7 +80,7 @@ struct transport_shm {
     struct message_list posted;
     struct message *spare;
     struct copy_times times[SIZE_CLASSES];
-    int look; /* at which peer next, besides the one that is waited for */
+    int look; /* the peer to look at next, besides the one that is waited for */
     struct shm_peer peer[];
 };
 
@@ -144,9 +141,8 @@ static inline bool offer_move(struct channel *channel, uint32_t offer, uint32_t 
 
 /* ---- shm/send.c ---- */
 
-/* Bytes up to which a message goes into the channel. Senders of a collective run ahead of their
- * receiver; two ranks that exchange messages wait for each other anyway, and then one copy is worth
- * more. */
+/* Bytes up to which a message is eager: it goes into the channel. Less for messages between two ranks,
+ * which wait for each other anyway, so that one copy is worth more than running ahead. */
 size_t send_eager(const struct transport_shm *t, const struct message *m);
 
 /* A small message at once. False if the channel has no room. */
@@ -155,10 +151,10 @@ bool send_whole(struct shm_peer *p, struct message *m);
 /* A message of any size, at once or behind older ones of its kind. */
 void send_message(struct transport_shm *t, struct message *m);
 
-/* Sends what waits for room at a rank, in order. */
+/* Sends the queued messages that find room at a rank, in order. */
 void send_queued(struct transport_shm *t, struct shm_peer *p);
 
-/* Whatever can be sent to a rank now. */
+/* Advances all sends to a rank. */
 void send_advance_all(struct transport_shm *t, struct shm_peer *p);
 
 void send_advance(struct transport_shm *t, struct message *m);
@@ -166,20 +162,20 @@ void send_cancel(struct transport_shm *t, struct message *m);
 
 /* ---- shm/calibrate.c ---- */
 
-/* How to copy a message that may be copied directly; notes when it begins. */
+/* The method for a message that may be copied directly; notes when it begins. */
 enum copy_method calibrate_begin(const struct transport_shm *t, struct message *m);
 
-/* Whether nothing has come for longer than a sender takes that polls, or what has come took longer than
- * a copy of all. */
+/* Whether fragments take too long: none has come for longer than a polling sender needs, or those that
+ * came took longer than a direct copy of all. */
 bool calibrate_is_over(const struct transport_shm *t, const struct message *m);
 
-/* A message of that rank's that was copied that method has ended well. */
+/* A message of that rank, copied by that method, has ended well. */
 void calibrate_end(struct transport_shm *t, const struct shm_peer *p, const struct message *m,
                    enum copy_method method);
 
 /* ---- shm/share.c ---- */
 
-/* Of another process's memory. False if that is forbidden, or not there. */
+/* Reads another process's memory. False if that is forbidden, or it is not there. */
 bool read_process(int pid, char *to, uint64_t from, size_t bytes);
 
 /* Whether a message is long enough, and its sender has probably nothing else to do. */
@@ -191,33 +187,30 @@ bool share_begin(struct transport_shm *t, struct shm_peer *p, struct message *m,
                  const struct cell *cell);
 void share_advance(struct transport_shm *t, struct shm_peer *p, struct message *m);
 
-/* The receiver gives up: the sender takes no more pieces, and none of it is under method unless it is
- * stopped. */
+/* The receiver gives up: the sender takes no more pieces, and copies none unless it is stopped. */
 void share_cancel(struct transport_shm *t, struct message *m);
 
-/* The sender: copies what nobody has taken. */
+/* The sender: copies pieces that nobody has taken. */
 void share_write(struct shm_peer *p, const struct message *m);
 
 /* ---- shm/receive.c ---- */
 
-/* Takes what has come for it, or waits. */
+/* Takes its message if that has come, or posts the receive. */
 void receive_post(struct transport_shm *t, struct message *m);
 
-/* A message that is the next to come and that no receive before this one waits for: at once. False
- * otherwise. */
+/* Receives a message at once if it is the next cell and no earlier receive waits for it. */
 bool receive_now(struct transport_shm *t, const struct message *m);
 
-/* Reads what has come from a rank, at most a ring full. `until`, if not NULL, ends the reading with
- * it: what comes behind it stays in the ring, where it need not be copied once more, until somebody
- * waits for that. */
+/* Reads the cells that have come from a rank, at most a ring full; with `until` not NULL none after its
+ * end. Later cells then stay in the ring, uncopied, until a receive waits for them. */
 void receive_all(struct transport_shm *t, int from, const struct message *until);
 
-/* After receive_all: whether a message in fragments still comes. */
+/* After receive_all: goes on with a message that is copied, unless its sender has withdrawn it. */
 void receive_check(struct transport_shm *t, struct message *m);
 
 void receive_cancel(struct transport_shm *t, struct message *m);
 
-/* Frees what nobody received. */
+/* Frees unexpected messages that nobody received. */
 void receive_forget(struct shm_peer *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* The event queue of transport_sim.c. One thread. */
+/* The event queue of sim/sim.c: a radix heap. One thread. */
 #include "comm/transports/sim/queue.h"
 
 #include <assert.h>

@@ -1,8 +1,7 @@
 /*
- * Messages in virtual time (sim/sim.h says what they cost). One struct message stands for
- * both sides, and waits at the receiving rank while it has one side only. transfer.word[0] holds
- * the message, word[1] is 1 for its receive. Time is in picoseconds, so that sums are exact and
- * runs repeat. One thread.
+ * Messages in virtual time (costs: sim/sim.h). One struct message stands for both sides, and waits at
+ * the receiving rank while it has one side only. transfer.word[0] holds the message, word[1] is 1 for
+ * its receive. Time is in picoseconds, so that sums are exact and runs repeat. One thread.
  */
 #include "comm/transports/sim/sim.h"
 
@@ -92,7 +91,7 @@ static uint64_t carry(uint64_t *busy, uint64_t start, uint64_t time)
     return *busy;
 }
 
-/* When the last byte of a message that starts now has passed all that it shares with others. */
+/* When the last byte of a message that starts now has passed all shared parts. */
 static uint64_t pass_shared(struct sim *sim, const struct message *m, enum sim_class class,
                             uint64_t start)
 {
@@ -161,8 +160,8 @@ static alnico_status_t depart(struct sim *sim, struct message *m, uint64_t time)
     return m->awaited ? push_wake(sim, m->arrived, m->to) : ALNICO_SUCCESS;
 }
 
-/* A rank that posts without having been polled does so at the present. What shares a part of the
- * machine starts by an event, so that it comes to that part in time's order. */
+/* A rank that posts without having been polled does so now. A message over shared parts starts by an
+ * event, so that messages reach those parts in the order of time. */
 static alnico_status_t start(struct sim *sim, struct message *m)
 {
     struct sim_rank *rank = &sim->rank[m->from];
@@ -229,7 +228,7 @@ static void append(struct message **list, struct message *m)
     *list = m;
 }
 
-/* The message that one more side belongs to: one that waits for it, or a new one that will wait. */
+/* The message of one more side: one that waits for it, or a new one that will wait. */
 static alnico_status_t join(struct sim *sim, int from, int to, uint32_t tag, bool receives,
                             struct message **out)
 {
@@ -244,7 +243,7 @@ static alnico_status_t join(struct sim *sim, int from, int to, uint32_t tag, boo
     return ALNICO_SUCCESS;
 }
 
-/* Both sides are there: the bytes move now, and are there for the receiver when he may know. */
+/* Both sides are there: the bytes move now; the receiver learns of them at their arrival. */
 static void deliver(struct sim *sim, struct message *m)
 {
     if (sim->data && m->bytes && m->bytes == m->room)
@@ -289,7 +288,7 @@ static alnico_status_t sim_irecv(struct transport *t, int from, uint32_t tag, vo
 
 /* ---- Ends ---- */
 
-/* The sender gets his buffer back while nobody has asked for the bytes yet. */
+/* The sender gets its buffer back before there is a receive. */
 static alnico_status_t keep_bytes(struct sim *sim, struct message *m)
 {
     if (!sim->data || m->awaited || !m->bytes)

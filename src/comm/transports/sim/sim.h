@@ -16,10 +16,9 @@ enum sim_class { SIM_SAME_HOST, SIM_SAME_LEAF, SIM_OTHER_LEAF, SIM_CLASSES };
 
 /*
  * A message of n bytes takes latency + n / bandwidth of the link between its ranks; a rank sends
- * one message after another. What leaves a host shares its injection limit, as does what enters it.
- * What leaves a leaf switch, or enters it, shares hosts_per_leaf * injection / taper. The shared
- * parts serve messages in the order of their sending and never rest while there is something to
- * carry.
+ * one message after another. Messages that leave a host share its injection limit, as do those that
+ * enter it; those that leave or enter a leaf switch share hosts_per_leaf * injection / taper. Shared
+ * parts serve messages in the order of sending, and are never idle while one waits.
  */
 struct sim_machine {
     struct sim_link {
@@ -51,9 +50,9 @@ struct transport *sim_transport(struct sim *sim, int rank);
 const struct device_ops *sim_device(struct sim *sim);
 void *sim_stream(struct sim *sim, int rank);
 
-/* Saves polls, and changes nothing but the order of what happens at one instant: to be called after
- * each poll of a rank, or never. pair: the rank waits for one exchange only, so that it need not be
- * polled at the end of its send while its receive is on its way. Errors: MEMORY. */
+/* Saves polls, and changes only the order of events at one instant. Call it after each poll of a rank,
+ * or never. pair: the rank waits for one exchange only, and need not be polled at the end of its send
+ * while its receive is on its way. Errors: MEMORY. */
 alnico_status_t sim_hint_pair(struct sim *sim, int rank, bool pair);
 
 /* Moves virtual time to the next end of a transfer, and returns the rank to poll; -1 when nothing
