@@ -202,31 +202,31 @@ static void run_collective(const struct call *c)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     const void *send = c->send == c->recv ? MPI_IN_PLACE : c->send;
     switch (c->id) {
-    case PERF_ALLREDUCE:
+    case ALNICO_ALLREDUCE:
         MPI_Allreduce(send, c->recv, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
         return;
-    case PERF_REDUCE:
+    case ALNICO_REDUCE:
         MPI_Reduce(rank == c->other ? send : c->send, c->recv, count, MPI_FLOAT, MPI_SUM, c->other,
                    MPI_COMM_WORLD);
         return;
-    case PERF_BROADCAST:
+    case ALNICO_BROADCAST:
         MPI_Bcast(c->recv, bytes, MPI_BYTE, c->other, MPI_COMM_WORLD);
         return;
-    case PERF_ALLGATHER:
+    case ALNICO_ALLGATHER:
         send = c->send == (char *)c->recv + rank * bytes ? MPI_IN_PLACE : c->send;
         MPI_Allgather(send, bytes, MPI_BYTE, c->recv, bytes, MPI_BYTE, MPI_COMM_WORLD);
         return;
-    case PERF_GATHER:
+    case ALNICO_GATHER:
         send = c->send == (char *)c->recv + rank * bytes ? MPI_IN_PLACE : c->send;
         MPI_Gather(rank == c->other ? send : c->send, bytes, MPI_BYTE, c->recv, bytes, MPI_BYTE,
                    c->other, MPI_COMM_WORLD);
         return;
-    case PERF_SCATTER:
+    case ALNICO_SCATTER:
         MPI_Scatter(c->send, bytes, MPI_BYTE,
                     c->recv == (const char *)c->send + rank * bytes ? MPI_IN_PLACE : c->recv, bytes,
                     MPI_BYTE, c->other, MPI_COMM_WORLD);
         return;
-    case PERF_ALLTOALL:
+    case ALNICO_ALLTOALL:
         MPI_Alltoall(c->send, bytes, MPI_BYTE, c->recv, bytes, MPI_BYTE, MPI_COMM_WORLD);
         return;
     default: { /* a reduce_scatter's recv may be a block of its send */
@@ -435,49 +435,49 @@ static ncclResult_t collective(int id, const void *send, void *recv, size_t coun
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
-    return collective(PERF_ALLREDUCE, send, recv, count, type, 0);
+    return collective(ALNICO_ALLREDUCE, send, recv, count, type, 0);
 }
 
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
 {
-    return collective(PERF_REDUCE, send, recv, count, type, root);
+    return collective(ALNICO_REDUCE, send, recv, count, type, root);
 }
 
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t stream)
 {
-    return collective(PERF_BROADCAST, send, recv, count, type, root);
+    return collective(ALNICO_BROADCAST, send, recv, count, type, root);
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    return collective(PERF_ALLGATHER, send, recv, count, type, 0);
+    return collective(ALNICO_ALLGATHER, send, recv, count, type, 0);
 }
 
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
-    return collective(PERF_REDUCE_SCATTER, send, recv, count, type, 0);
+    return collective(ALNICO_REDUCE_SCATTER, send, recv, count, type, 0);
 }
 
 ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
                         ncclComm_t comm, cudaStream_t stream)
 {
-    return collective(PERF_GATHER, send, recv, count, type, root);
+    return collective(ALNICO_GATHER, send, recv, count, type, root);
 }
 
 ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
                          ncclComm_t comm, cudaStream_t stream)
 {
-    return collective(PERF_SCATTER, send, recv, count, type, root);
+    return collective(ALNICO_SCATTER, send, recv, count, type, root);
 }
 
 ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type,
                           ncclComm_t comm, cudaStream_t stream)
 {
-    return collective(PERF_ALLTOALL, send, recv, count, type, 0);
+    return collective(ALNICO_ALLTOALL, send, recv, count, type, 0);
 }
 
 ncclResult_t ncclGroupStart(void)

@@ -30,8 +30,6 @@ void text_append(char *text, size_t room, const char *format, ...)
     va_end(arguments);
 }
 
-/* ---- Values ---- */
-
 unsigned long long option_number(struct argp_state *state, const char *option, const char *text,
                                  unsigned long long least, unsigned long long most)
 {
@@ -99,8 +97,6 @@ static int read_choice(struct argp_state *state, const struct option_row *option
     return 0;
 }
 
-/* ---- Fields ---- */
-
 static void store_number(const struct option_row *option, void *field, unsigned long long value)
 {
     if (option->bytes == sizeof(bool))
@@ -130,8 +126,6 @@ static double load_real(const struct option_row *option, const void *field)
 {
     return option->bytes == sizeof(float) ? (double)*(const float *)field : *(const double *)field;
 }
-
-/* ---- Parsing ---- */
 
 static void read_value(struct argp_state *state, const struct option_row *option, char *text,
                        void *options)
@@ -255,8 +249,6 @@ void options_read(const struct option_table *table, int argc, char **argv, void 
     argp_parse(&argp, argc, argv, 0, NULL, &reader);
     program_unhush(streams);
 }
-
-/* ---- Agreement and JSON ---- */
 
 const char *options_differ(const struct option_row *options, const void *values)
 {

@@ -133,16 +133,11 @@ const char *program_mpi_library(void)
 
 const char *program_mpi_level(int level)
 {
-    switch (level) {
-    case MPI_THREAD_SINGLE:
-        return "MPI_THREAD_SINGLE";
-    case MPI_THREAD_FUNNELED:
-        return "MPI_THREAD_FUNNELED";
-    case MPI_THREAD_SERIALIZED:
-        return "MPI_THREAD_SERIALIZED";
-    default:
-        return "MPI_THREAD_MULTIPLE";
-    }
+    static const char *const names[] = {[MPI_THREAD_SINGLE] = "MPI_THREAD_SINGLE",
+                                        [MPI_THREAD_FUNNELED] = "MPI_THREAD_FUNNELED",
+                                        [MPI_THREAD_SERIALIZED] = "MPI_THREAD_SERIALIZED",
+                                        [MPI_THREAD_MULTIPLE] = "MPI_THREAD_MULTIPLE"};
+    return names[level];
 }
 
 const char *program_cpu_name(void)
@@ -167,18 +162,15 @@ cJSON *program_machine(void)
     struct utsname kernel;
     cJSON *machine = cJSON_CreateObject();
     if (topology_read(&topology) == ALNICO_SUCCESS) {
-        cJSON_AddStringToObject(machine, "host", topology.host);
-        cJSON_AddNumberToObject(machine, "cores", topology.cores);
-        cJSON_AddNumberToObject(machine, "units", topology.units);
-        cJSON_AddNumberToObject(machine, "numa_nodes", topology.numa_nodes);
-        cJSON_AddNumberToObject(machine, "l1_bytes", (double)topology.l1);
-        cJSON_AddNumberToObject(machine, "l2_bytes", (double)topology.l2);
-        cJSON_AddNumberToObject(machine, "l3_bytes", (double)topology.l3);
+        json_add(machine,
+                 "host %s cores %d units %d numa_nodes %d l1_bytes %zu l2_bytes %zu l3_bytes %zu",
+                 topology.host, topology.cores, topology.units, topology.numa_nodes, topology.l1,
+                 topology.l2, topology.l3);
     }
-    cJSON_AddStringToObject(machine, "cpu", program_cpu_name());
+    json_add(machine, "cpu %s", program_cpu_name());
     if (uname(&kernel) == 0)
-        cJSON_AddStringToObject(machine, "kernel", kernel.release);
-    cJSON_AddStringToObject(machine, "compiler", __VERSION__);
+        json_add(machine, "kernel %s", kernel.release);
+    json_add(machine, "compiler %s", __VERSION__);
     return machine;
 }
 
@@ -213,6 +205,34 @@ char *program_command(int argc, char **argv)
         fprintf(out, "%s%s", i ? " " : "", argv[i]);
     fclose(out);
     return text;
+}
+
+cJSON *json_add(cJSON *object, const char *format, ...)
+{
+    char key[64], conversion[8];
+    int length;
+    va_list values;
+    va_start(values, format);
+    for (; sscanf(format, " %63s %%%7s%n", key, conversion, &length) == 2; format += length) {
+        if (*conversion == 's')
+            cJSON_AddStringToObject(object, key, va_arg(values, const char *));
+        else if (*conversion == 'h')
+            cJSON_AddBoolToObject(object, key, va_arg(values, int));
+        else
+            cJSON_AddNumberToObject(object, key,
+                                    *conversion == 'd'   ? va_arg(values, int)
+                                    : *conversion == 'z' ? (double)va_arg(values, size_t)
+                                                         : va_arg(values, double));
+    }
+    va_end(values);
+    return object;
+}
+
+cJSON *json_row(cJSON *array)
+{
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddItemToArray(array, row);
+    return row;
 }
 
 FILE *program_json_open(const char *path)

@@ -57,6 +57,13 @@ const char *program_date(void);
 /* The command line as one text, which the caller frees. */
 char *program_command(int argc, char **argv);
 
+/* Adds values to an object and returns it: "KEY %CONVERSION" for each, with spaces between them. %s:
+ * a text; %d, %zu and %g: a number, int, size_t or double; %hhd: true or false. */
+cJSON *json_add(cJSON *object, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* An empty object at the end of an array. */
+cJSON *json_row(cJSON *array);
+
 /* Opens a file for --json before the work begins, and writes the object into it at the end; both
  * fail the program if they cannot. */
 FILE *program_json_open(const char *path);

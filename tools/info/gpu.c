@@ -2,6 +2,8 @@
  * context is made. */
 #include "tools/info/gpu.h"
 
+#include "tools/common/program.h"
+
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,28 +26,23 @@ static void list_peers(int gpu, int count, enum cudaDeviceP2PAttr attribute, cha
     }
 }
 
-static cJSON *gpu_object(int gpu, int count)
+static void add_gpu(cJSON *object, int gpu, int count)
 {
     struct cudaDeviceProp properties;
     char text[TEXT];
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddNumberToObject(object, "gpu", gpu);
     if (cudaGetDeviceProperties(&properties, gpu) != cudaSuccess)
         memset(&properties, 0, sizeof properties);
-    cJSON_AddStringToObject(object, "name", properties.name);
     snprintf(text, sizeof text, "%d.%d", properties.major, properties.minor);
-    cJSON_AddStringToObject(object, "capability", text);
-    cJSON_AddNumberToObject(object, "memory_mb", (double)(properties.totalGlobalMem >> 20));
-    cJSON_AddNumberToObject(object, "multiprocessors", properties.multiProcessorCount);
-    cJSON_AddNumberToObject(object, "l2_mb", properties.l2CacheSize >> 20);
+    json_add(object, "gpu %d name %s capability %s memory_mb %zu multiprocessors %d l2_mb %d", gpu,
+             properties.name, text, properties.totalGlobalMem >> 20, properties.multiProcessorCount,
+             properties.l2CacheSize >> 20);
     snprintf(text, sizeof text, "%04x:%02x:%02x", (unsigned)properties.pciDomainID,
              (unsigned)properties.pciBusID, (unsigned)properties.pciDeviceID);
-    cJSON_AddStringToObject(object, "pci", text);
+    json_add(object, "pci %s", text);
     list_peers(gpu, count, cudaDevP2PAttrNativeAtomicSupported, text);
-    cJSON_AddStringToObject(object, "atomics_on", text);
+    json_add(object, "atomics_on %s", text);
     list_peers(gpu, count, cudaDevP2PAttrAccessSupported, text);
-    cJSON_AddStringToObject(object, "reaches", text);
-    return object;
+    json_add(object, "reaches %s", text);
 }
 
 void info_add_gpus(cJSON *info)
@@ -55,7 +52,7 @@ void info_add_gpus(cJSON *info)
         return;
     cJSON *gpus = cJSON_AddArrayToObject(info, "gpus");
     for (int gpu = 0; gpu < count; gpu++)
-        cJSON_AddItemToArray(gpus, gpu_object(gpu, count));
+        add_gpu(json_row(gpus), gpu, count);
 }
 
 static void add_cuda_version(cJSON *libraries, const char *name, int version)
@@ -77,6 +74,6 @@ void info_add_gpu_libraries(cJSON *libraries)
     int nccl = 0;
     ncclGetVersion(&nccl);
     snprintf(text, sizeof text, "%d.%d.%d", nccl / 10000, nccl / 100 % 100, nccl % 100);
-    cJSON_AddStringToObject(libraries, "NCCL", text);
+    json_add(libraries, "NCCL %s", text);
 #endif
 }

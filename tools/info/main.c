@@ -13,6 +13,7 @@
 #endif
 
 #include <limits.h>
+#include <math.h>
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +23,8 @@ static void add_mpi(cJSON *info)
     int level, ranks;
     MPI_Query_thread(&level);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    cJSON *mpi = cJSON_AddObjectToObject(info, "mpi");
-    cJSON_AddStringToObject(mpi, "library", program_mpi_library());
-    cJSON_AddStringToObject(mpi, "thread_level", program_mpi_level(level));
-    cJSON_AddNumberToObject(mpi, "ranks", ranks);
+    json_add(cJSON_AddObjectToObject(info, "mpi"), "library %s thread_level %s ranks %d",
+             program_mpi_library(), program_mpi_level(level), ranks);
 }
 
 /* By device: what the build has, whether or not the machine has it. */
@@ -40,14 +39,11 @@ static void add_devices(cJSON *info)
     static const char *const names[] = {"cpu", "cuda"};
     cJSON *devices = cJSON_AddArrayToObject(info, "devices");
     for (int i = 0; i <= ALNICO_DEVICE_CUDA; i++) {
-        cJSON *device = cJSON_CreateObject();
         bool here = device_find((alnico_device_t)i) != NULL;
-        cJSON_AddStringToObject(device, "name", names[i]);
-        cJSON_AddStringToObject(device, "state",
-                                here            ? "available"
-                                : has_device[i] ? alnico_error_detail()
-                                                : "not in this build");
-        cJSON_AddItemToArray(devices, device);
+        json_add(json_row(devices), "name %s state %s", names[i],
+                 here            ? "available"
+                 : has_device[i] ? alnico_error_detail()
+                                 : "not in this build");
     }
 #ifdef ALNICO_HAVE_CUDA
     info_add_gpus(info);
@@ -83,24 +79,16 @@ static const char *devices_text(unsigned devices)
 static void add_backends(cJSON *info)
 {
     cJSON *backends = cJSON_AddArrayToObject(info, "backends");
-    for (const struct backend_ops *const *backend = backend_all; *backend; backend++) {
-        cJSON *object = cJSON_CreateObject();
-        cJSON_AddStringToObject(object, "name", (*backend)->name);
-        cJSON_AddStringToObject(object, "devices", devices_text((*backend)->devices));
-        cJSON_AddStringToObject(object, "about", (*backend)->about);
-        cJSON_AddItemToArray(backends, object);
-    }
+    for (const struct backend_ops *const *backend = backend_all; *backend; backend++)
+        json_add(json_row(backends), "name %s devices %s about %s", (*backend)->name,
+                 devices_text((*backend)->devices), (*backend)->about);
     cJSON *transports = cJSON_AddArrayToObject(info, "transports");
     static const char *const table[][2] = {{"mpi", "messages between processes"},
                                            {"local", "ranks that are threads of one process"},
                                            {"shm", "ranks of one host, through shared memory"},
                                            {"sim", "virtual time, for alnico-simulate"}};
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        cJSON *transport = cJSON_CreateObject();
-        cJSON_AddStringToObject(transport, "name", table[i][0]);
-        cJSON_AddStringToObject(transport, "about", table[i][1]);
-        cJSON_AddItemToArray(transports, transport);
-    }
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        json_add(json_row(transports), "name %s about %s", table[i][0], table[i][1]);
 }
 
 /* An array named "allreduce_algorithms", or of another collective. */
@@ -116,14 +104,9 @@ static void add_algorithms_of(cJSON *algorithms, int collective, int device)
     const struct tuning_backend *backend;
     const struct algorithm *a;
     for (int i = 0; (a = tuning_algorithm_at(device, collective, i, &backend)); i++) {
-        if (!backend_find(backend->name, &(struct device_ops){.kind = (alnico_device_t)device}))
-            continue;
-        cJSON *algorithm = cJSON_CreateObject();
-        cJSON_AddStringToObject(algorithm, "name", a->name);
-        cJSON_AddStringToObject(algorithm, "device", tuning_devices[device]);
-        cJSON_AddStringToObject(algorithm, "backend", backend->name);
-        cJSON_AddStringToObject(algorithm, "about", a->about);
-        cJSON_AddItemToArray(algorithms, algorithm);
+        if (backend_find(backend->name, &(struct device_ops){.kind = (alnico_device_t)device}))
+            json_add(json_row(algorithms), "name %s device %s backend %s about %s", a->name,
+                     tuning_devices[device], backend->name, a->about);
     }
 }
 
@@ -135,58 +118,38 @@ static void add_algorithms(cJSON *info, int collective)
             add_algorithms_of(algorithms, collective, device);
 }
 
-/* The value, or null for a bound that everything fits. */
-static void add_bound(cJSON *row, const char *key, double value, bool unbounded)
+/* A bound that everything fits is null in JSON. */
+static double int_bound(int value)
 {
-    if (unbounded)
-        cJSON_AddNullToObject(row, key);
-    else
-        cJSON_AddNumberToObject(row, key, value);
+    return value == INT_MAX ? INFINITY : value;
 }
 
-/* Which calls a row holds for. */
-static const char *calls_text(unsigned modes)
-{
-    bool registered = modes & MODE_REGISTERED, captured = modes & MODE_CAPTURED;
-    return registered && captured ? "registered captured"
-           : registered           ? "registered"
-           : captured             ? "captured"
-                                  : "any";
-}
+/* The calls that a row holds for, by its modes. */
+static const char *const calls_text[MODES] = {[0] = "any",
+                                              [MODE_REGISTERED] = "registered",
+                                              [MODE_CAPTURED] = "captured",
+                                              [MODE_REGISTERED | MODE_CAPTURED] =
+                                                  "registered captured"};
 
-static cJSON *tuning_row(const struct tuning_row *row, const char *origin)
+static void add_rows_of(cJSON *rows, int collective, const struct tuning_row *table, int count,
+                        const char *origin)
 {
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "device", tuning_devices[row->device]);
-    add_bound(object, "ranks_up_to", row->ranks, row->ranks == INT_MAX);
-    add_bound(object, "hosts_up_to", row->hosts, row->hosts == INT_MAX);
-    add_bound(object, "bytes_up_to", (double)row->bytes, row->bytes == SIZE_MAX);
-    cJSON_AddStringToObject(object, "backend", row->backend);
-    cJSON_AddStringToObject(object, "algorithm", row->algorithm);
-    cJSON_AddNumberToObject(object, "chunk_bytes", (double)row->chunk_bytes);
-    cJSON_AddNumberToObject(object, "blocks", row->blocks);
-    cJSON_AddStringToObject(object, "calls", calls_text(row->modes));
-    cJSON_AddStringToObject(object, "origin", origin);
-    return object;
+    for (const struct tuning_row *row = table; row < table + count; row++)
+        if (row->collective == collective)
+            json_add(json_row(rows),
+                     "device %s ranks_up_to %g hosts_up_to %g bytes_up_to %g backend %s "
+                     "algorithm %s chunk_bytes %zu blocks %d calls %s origin %s",
+                     tuning_devices[row->device], int_bound(row->ranks), int_bound(row->hosts),
+                     row->bytes == SIZE_MAX ? INFINITY : (double)row->bytes, row->backend,
+                     row->algorithm, row->chunk_bytes, row->blocks, calls_text[row->modes], origin);
 }
 
 /* The rows in their order: those of ALNICO_TUNING's file, then the built-in ones. */
 static void add_rows(cJSON *info, int collective, const struct tuning *file)
 {
     cJSON *rows = add_section(info, collective, "tuning");
-    for (int i = 0; i < file->count; i++)
-        if (file->rows[i].collective == collective)
-            cJSON_AddItemToArray(rows, tuning_row(&file->rows[i], "file"));
-    for (int i = 0; i < tuning_builtin_count; i++)
-        if (tuning_builtin[i].collective == collective)
-            cJSON_AddItemToArray(rows, tuning_row(&tuning_builtin[i], "built in"));
-}
-
-static void add_tuning(cJSON *info, const struct tuning *file, const struct settings *settings)
-{
-    cJSON_AddStringToObject(info, "tuning_file", file->count ? variable_text(VARIABLE_TUNING) : "");
-    if (settings->status != ALNICO_SUCCESS)
-        cJSON_AddStringToObject(info, "tuning_error", settings->detail);
+    add_rows_of(rows, collective, file->rows, file->count, "file");
+    add_rows_of(rows, collective, tuning_builtin, tuning_builtin_count, "built in");
 }
 
 /* `wanted`: by number. */
@@ -200,7 +163,9 @@ static void add_operations(cJSON *info, const bool *wanted)
             add_algorithms(info, i);
             add_rows(info, i, &file);
         }
-    add_tuning(info, &file, &settings);
+    json_add(info, "tuning_file %s", file.count ? variable_text(VARIABLE_TUNING) : "");
+    if (settings.status != ALNICO_SUCCESS)
+        json_add(info, "tuning_error %s", settings.detail);
     tuning_finish(&file);
 }
 
@@ -209,32 +174,27 @@ static void add_environment(cJSON *info)
     cJSON *environment = cJSON_AddArrayToObject(info, "environment");
     for (int i = 0; i < VARIABLES; i++) {
         const struct variable_info *variable = variable_info((enum variable)i);
-        const char *value = variable_text((enum variable)i);
-        cJSON *object = cJSON_CreateObject();
-        cJSON_AddStringToObject(object, "name", variable->name);
-        cJSON_AddStringToObject(object, "value", value);
-        cJSON_AddStringToObject(object, "origin",
-                                variable_is_set((enum variable)i) ? "environment" : "default");
-        cJSON_AddStringToObject(object, "about", variable->about);
-        cJSON_AddItemToArray(environment, object);
+        json_add(json_row(environment), "name %s value %s origin %s about %s", variable->name,
+                 variable_text((enum variable)i),
+                 variable_is_set((enum variable)i) ? "environment" : "default", variable->about);
     }
     struct settings settings;
     settings_read(&settings);
     if (settings.status != ALNICO_SUCCESS)
-        cJSON_AddStringToObject(info, "environment_error", settings.detail);
+        json_add(info, "environment_error %s", settings.detail);
 }
 
 static cJSON *gather(const bool *operations)
 {
     cJSON *info = cJSON_CreateObject();
-    cJSON_AddStringToObject(info, "alnico", alnico_version());
+    json_add(info, "alnico %s", alnico_version());
     cJSON_AddItemToObject(info, "machine", program_machine());
     add_mpi(info);
     add_devices(info);
     add_libraries(info);
     add_backends(info);
 #ifdef ALNICO_HAVE_CUDA
-    cJSON_AddNumberToObject(info, "gpu_scratch_bytes_of_a_communicator", PEER_SCRATCH_BYTES);
+    json_add(info, "gpu_scratch_bytes_of_a_communicator %d", PEER_SCRATCH_BYTES);
 #endif
     add_operations(info, operations);
     add_environment(info);
@@ -247,7 +207,7 @@ static const char *value_text(const cJSON *value)
     static char text[32];
     if (cJSON_IsString(value))
         return *value->valuestring ? value->valuestring : "-";
-    if (!cJSON_IsNumber(value))
+    if (isinf(value->valuedouble))
         return "any";
     snprintf(text, sizeof text, "%.0f", value->valuedouble);
     return text;
@@ -296,8 +256,6 @@ static void print_info(const cJSON *info)
                 printf("  %-13s %s\n", item->string, value_text(item));
     }
 }
-
-/* ---- The command line ---- */
 
 struct options {
     const char *json;

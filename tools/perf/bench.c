@@ -96,26 +96,33 @@ static void run_mpi(void *context, int calls)
     }
 }
 
-static void measure_all(struct bench *bench, struct contestant *contestants, int count,
-                        struct measure_effort *effort)
+void bench_measure(struct bench *bench, struct contestant *contestants, int count, int block_least,
+                   struct measure_effort *effort)
 {
-    struct measure_plan plan = {.seconds = bench->options.seconds,
-                                .calls = bench->options.calls,
-                                .warmup = bench->options.warmup,
-                                .block_least = bench->options.overlap ? OVERLAP_CALLS : 1};
-    if (!measure(contestants, count, &plan, effort))
+    const struct perf_options *options = &bench->options;
+    struct measure_plan plan = {.seconds = options->seconds,
+                                .calls = options->graph ? options->replays : options->calls,
+                                .warmup = options->warmup,
+                                .block_least = block_least};
+    if (count && !measure(contestants, count, &plan, effort))
         program_fail("no memory for the samples of %d contestants", count);
     int threads = program_threads();
     bench->threads = threads > bench->threads ? threads : bench->threads;
 }
 
-static void set_times(const struct bench *bench, struct perf_result *result,
-                      const struct contestant *contestant)
+void bench_set_times(const struct perf_options *options, struct perf_result *result,
+                     const struct contestant *contestant)
 {
-    int messages = bench->options.operation->messages ? bench->options.operation->messages : 1;
-    result->time_us = contestant->time_us / messages;
-    result->low_us = contestant->low_us / messages;
-    result->high_us = contestant->high_us / messages;
+    int messages = options->operation->messages ? options->operation->messages : 1;
+    double calls = options->graph ? (double)options->calls : 1;
+    result->time_us = contestant->time_us / calls / messages;
+    result->low_us = contestant->low_us / calls / messages;
+    result->high_us = contestant->high_us / calls / messages;
+}
+
+static int block_least(const struct bench *bench)
+{
+    return bench->options.overlap ? OVERLAP_CALLS : 1;
 }
 
 /* Every algorithm's side and, last, MPI's, in turns. */
@@ -129,11 +136,11 @@ static void measure_row(struct bench *bench, const struct side *sides, struct pe
     if (row->peers)
         contestants[count++] =
             (struct contestant){.prepare = prepare, .run = run_mpi, .context = (void *)&sides[0]};
-    measure_all(bench, contestants, count, &row->effort);
+    bench_measure(bench, contestants, count, block_least(bench), &row->effort);
     for (int i = 0; i < row->results; i++)
-        set_times(bench, &row->result[i], &contestants[i]);
+        bench_set_times(&bench->options, &row->result[i], &contestants[i]);
     if (row->peers)
-        set_times(bench, &row->peer[PEER_MPI], &contestants[row->results]);
+        bench_set_times(&bench->options, &row->peer[PEER_MPI], &contestants[row->results]);
 }
 
 /* Steps of computation that take about so many microseconds on the slowest rank: a core's own
@@ -154,7 +161,7 @@ static long calibrate_compute(double time_us)
 static void set_overlap(const struct bench *bench, struct perf_result *result,
                         const struct contestant *contestants)
 {
-    set_times(bench, result, &contestants[0]);
+    bench_set_times(&bench->options, result, &contestants[0]);
     result->compute_us = contestants[1].time_us;
     result->overall_us = contestants[2].time_us;
 }
@@ -186,7 +193,7 @@ static void measure_overlap(struct bench *bench, struct side *side, struct perf_
                                        {.prepare = prepare, .run = run_mpi, .context = &theirs}};
     bool again = true;
     for (int i = 0; i < OVERLAP_TRIES && again; i++) {
-        measure_all(bench, contestants, row->peers ? 6 : 3, &row->effort);
+        bench_measure(bench, contestants, row->peers ? 6 : 3, block_least(bench), &row->effort);
         again = lengthen_compute(&contestants[0], &ours);
         if (row->peers)
             again |= lengthen_compute(&contestants[3], &theirs);
@@ -196,15 +203,37 @@ static void measure_overlap(struct bench *bench, struct side *side, struct perf_
         set_overlap(bench, &row->peer[PEER_MPI], &contestants[3]);
 }
 
-/* Ranks whose result differs from rank 0's in any bit. */
-static size_t count_different(const struct bench *bench, size_t bytes)
+bool bench_differs(const struct bench *bench, uint64_t hash)
 {
-    uint64_t mine = check_hash(bench->recv, bytes), first = mine;
+    uint64_t first = hash;
     MPI_Bcast(&first, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
-    if (mine != first)
+    if (hash != first)
         fprintf(stderr, "alnico-perf: rank %d: the result's bits differ from rank 0's\n",
                 bench->rank);
-    return mine != first;
+    return hash != first;
+}
+
+struct check bench_check(const struct bench *bench, const struct perf_job *job,
+                         const struct perf_part *part)
+{
+    return (struct check){.seed = bench->options.seed,
+                          .ranks = part->ranks,
+                          .type = job->type,
+                          .op = job->op,
+                          .first = part->first,
+                          .shift = part->index};
+}
+
+void bench_print_fault(const struct bench *bench, const char *algorithm, const struct perf_job *job,
+                       size_t index, const struct check_fault *fault)
+{
+    fprintf(stderr,
+            "alnico-perf: rank %d%s%s: element %zu of %zu %s%s%s is %.17g, expected %.17g within "
+            "%.3g\n",
+            bench->rank, algorithm ? ", " : "", algorithm ? algorithm : "", index,
+            job_result_count(job), datatype_name(job->type), job->operation->reduces ? " " : "",
+            job->operation->reduces ? op_name(job->op) : "", fault->found, fault->expected,
+            fault->tolerance);
 }
 
 /* The wrong values of a part of the result. Of what is the same on all ranks each checks its
@@ -212,8 +241,7 @@ static size_t count_different(const struct bench *bench, size_t bytes)
 static size_t check_part(const struct bench *bench, const struct perf_job *job,
                          const struct perf_part *part)
 {
-    struct check check = {bench->options.seed, part->ranks, job->type, job->op,
-                          part->first,         part->index};
+    struct check check = bench_check(bench, job, part);
     const char *result = (char *)bench->recv + part->at * datatype_bytes(job->type);
     size_t share = part->count / (size_t)job->ranks, begin = share * (size_t)job->rank;
     size_t end = job->rank == job->ranks - 1 ? part->count : begin + share;
@@ -222,13 +250,7 @@ static size_t check_part(const struct bench *bench, const struct perf_job *job,
     size_t wrong =
         check_compare(&check, result, shared ? begin : 0, shared ? end : part->count, &fault);
     if (wrong)
-        fprintf(stderr,
-                "alnico-perf: rank %d: element %zu of %zu %s%s%s is %.17g, expected %.17g within "
-                "%.3g\n",
-                bench->rank, part->at + fault.index, job_result_count(job),
-                datatype_name(job->type), job->operation->reduces ? " " : "",
-                job->operation->reduces ? op_name(job->op) : "", fault.found, fault.expected,
-                fault.tolerance);
+        bench_print_fault(bench, NULL, job, part->at + fault.index, &fault);
     return wrong;
 }
 
@@ -258,10 +280,10 @@ static size_t check_row(const struct bench *bench, struct side *side)
     prepare(side);
     run_ours(side, 1);
     uint64_t wrong = count_trespass(bench, bytes, most);
-    for (int i = 0; operation->part(job, i, &part); i++)
+    for (int i = 0; job_part(job, i, &part); i++)
         wrong += check_part(bench, job, &part);
     if (operation->same)
-        wrong += count_different(bench, bytes);
+        wrong += bench_differs(bench, check_hash(bench->recv, bytes));
     MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
     return wrong;
 }
@@ -326,6 +348,20 @@ static void *allocate(size_t bytes)
     return memory;
 }
 
+int bench_algorithms(const struct perf_options *options, const char **names)
+{
+    int count = 0;
+    const char *name;
+    if (!options->all_algorithms) {
+        names[0] = options->algorithm;
+        return 1;
+    }
+    while (count < PERF_RESULTS &&
+           (name = perf_algorithm(options->operation, options->device, count)))
+        names[count++] = name;
+    return count;
+}
+
 static int gather(void *context, const void *mine, void *all, size_t bytes)
 {
     (void)context;
@@ -366,15 +402,11 @@ static void bench_open(struct bench *bench)
     const struct perf_options *options = &bench->options;
     if (options->stream)
         program_check(alnico_stream_create(&bench->stream), "alnico_stream_create");
+    const char *names[PERF_RESULTS];
+    int count = bench_algorithms(options, names);
     bench->results = 0;
-    if (!options->all_algorithms)
-        bench_add(bench, options->algorithm, false);
-    for (int i = 0; options->all_algorithms && bench->results < PERF_RESULTS; i++) {
-        const char *name = perf_algorithm(options->operation, options->device, i);
-        if (!name)
-            break;
-        bench_add(bench, name, true);
-    }
+    for (int i = 0; i < count; i++)
+        bench_add(bench, names[i], options->all_algorithms);
     if (!blocks_init(&bench->blocks, bench->ranks))
         program_fail("no memory for the blocks of %d ranks", bench->ranks);
     bench->send = allocate(bench_capacity(bench));

@@ -3,6 +3,7 @@
 #ifndef ALNICO_TOOLS_PERF_BENCH_H
 #define ALNICO_TOOLS_PERF_BENCH_H
 
+#include "tools/perf/check.h"
 #include "tools/perf/options.h"
 #include "tools/perf/report.h"
 
@@ -13,7 +14,7 @@ struct bench_ops {
     /* Makes communicators and buffers, and says which results a row has. */
     void (*open)(struct bench *bench);
 
-    /* Inputs of a type and operation. */
+    /* Inputs of a type and operation; NULL: each row writes its own. */
     void (*begin)(struct bench *bench, alnico_datatype_t type, alnico_op_t op);
 
     /* Times and checks the row's size, type and operation, and fills in the rest of it. */
@@ -30,6 +31,29 @@ void bench_comm(const struct bench *bench, void *stream, alnico_comm_t *out);
 struct perf_job bench_job(struct bench *bench, size_t count, alnico_datatype_t type,
                           alnico_op_t op);
 
+/* Times the contestants as the options say, with at least `block_least` calls in a block, and sees
+ * how many threads there are. */
+void bench_measure(struct bench *bench, struct contestant *contestants, int count, int block_least,
+                   struct measure_effort *effort);
+
+/* A contestant's times for one message of one call. */
+void bench_set_times(const struct perf_options *options, struct perf_result *result,
+                     const struct contestant *contestant);
+
+/* The values that a part of a result must have. */
+struct check bench_check(const struct bench *bench, const struct perf_job *job,
+                         const struct perf_part *part);
+
+/* Prints the first wrong element, result[index]; `algorithm` may be NULL. */
+void bench_print_fault(const struct bench *bench, const char *algorithm, const struct perf_job *job,
+                       size_t index, const struct check_fault *fault);
+
+/* Whether this rank's result, by its hash, differs from rank 0's. Says so. */
+bool bench_differs(const struct bench *bench, uint64_t hash);
+
+/* The algorithms that the options name, at most PERF_RESULTS; NULL is the library's choice. */
+int bench_algorithms(const struct perf_options *options, const char **names);
+
 /* Bytes of the larger buffer of any row. */
 size_t bench_capacity(const struct bench *bench);
 
@@ -40,7 +64,9 @@ extern const struct bench_ops bench_cuda; /* gpu/cuda.c, in builds with CUDA */
 struct bench {
     const struct bench_ops *ops;
     struct perf_options options;
-    int rank, ranks;
+    int rank, ranks, hosts, mpi_level;
+    bool crowded; /* a host has more ranks than processing units */
+    char *command;
     const char *algorithm[PERF_RESULTS]; /* of each result; NULL: by the table */
     int results;
     struct perf_blocks blocks; /* of the row */

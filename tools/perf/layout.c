@@ -2,9 +2,9 @@
  * rank's input stands, each part_ function what the i-th part of its result is. Any thread. */
 #include "tools/perf/layout.h"
 
-#include <stdlib.h>
+#include "comm/call.h"
 
-/* ---- Blocks ---- */
+#include <stdlib.h>
 
 bool blocks_init(struct perf_blocks *blocks, int ranks)
 {
@@ -22,12 +22,6 @@ void blocks_finish(struct perf_blocks *blocks)
     free(blocks->mpi_at);
 }
 
-static bool is_vector_form(int id)
-{
-    return id == PERF_ALLGATHERV || id == PERF_REDUCE_SCATTERV || id == PERF_GATHERV ||
-           id == PERF_SCATTERV || id == PERF_ALLTOALLV;
-}
-
 /* The length of block b of a vector form; all together are ranks * count. */
 static size_t uneven(size_t count, int b, int ranks)
 {
@@ -40,9 +34,9 @@ static size_t uneven(size_t count, int b, int ranks)
 static size_t block_count(const struct perf_operation *operation, size_t count, int rank, int b,
                           int ranks)
 {
-    if (!is_vector_form(operation->id))
+    if (!call_kinds[operation->collective].vector)
         return count;
-    return uneven(count, operation->id == PERF_ALLTOALLV ? (rank + b) % ranks : b, ranks);
+    return uneven(count, operation->collective == ALNICO_ALLTOALLV ? (rank + b) % ranks : b, ranks);
 }
 
 void blocks_set(struct perf_blocks *blocks, const struct perf_operation *operation, size_t count,
@@ -70,11 +64,22 @@ struct perf_job job_make(const struct perf_operation *operation, size_t count, b
                              .ranks = ranks};
 }
 
+static bool is_root(const struct perf_job *job)
+{
+    return job->rank == job->root;
+}
+
+bool job_part(const struct perf_job *job, int i, struct perf_part *out)
+{
+    bool none = call_kinds[job->operation->collective].writes_at_root && !is_root(job);
+    return !none && job->operation->part(job, i, out);
+}
+
 size_t job_result_count(const struct perf_job *job)
 {
     struct perf_part part;
     size_t end = 0;
-    for (int i = 0; job->operation->part(job, i, &part); i++)
+    for (int i = 0; job_part(job, i, &part); i++)
         end = part.at + part.count;
     return end;
 }
@@ -83,13 +88,6 @@ static size_t whole(const struct perf_job *job)
 {
     return job->count * (size_t)job->ranks;
 }
-
-static bool is_root(const struct perf_job *job)
-{
-    return job->rank == job->root;
-}
-
-/* ---- Inputs ---- */
 
 struct perf_input input_vector(const struct perf_job *job)
 {
@@ -101,8 +99,9 @@ struct perf_input input_rooted(const struct perf_job *job)
 {
     if (!is_root(job))
         return (struct perf_input){0};
-    return job->operation->id == PERF_BROADCAST ? (struct perf_input){true, 0, job->count}
-                                                : (struct perf_input){job->in_place, 0, whole(job)};
+    return job->operation->collective == ALNICO_BROADCAST
+               ? (struct perf_input){true, 0, job->count}
+               : (struct perf_input){job->in_place, 0, whole(job)};
 }
 
 struct perf_input input_block(const struct perf_job *job)
@@ -128,17 +127,10 @@ struct perf_input input_pair(const struct perf_job *job)
     return (struct perf_input){false, 0, 2 * job->count};
 }
 
-/* ---- Results ---- */
-
 bool part_all(const struct perf_job *job, int i, struct perf_part *out)
 {
     *out = (struct perf_part){0, job->count, 0, 0, job->ranks};
     return i == 0;
-}
-
-bool part_root_all(const struct perf_job *job, int i, struct perf_part *out)
-{
-    return part_all(job, i, out) && is_root(job);
 }
 
 bool part_copy(const struct perf_job *job, int i, struct perf_part *out)
@@ -169,11 +161,6 @@ bool part_reduced(const struct perf_job *job, int i, struct perf_part *out)
         out->ranks = 1;
     }
     return true;
-}
-
-bool part_gathered(const struct perf_job *job, int i, struct perf_part *out)
-{
-    return is_root(job) && part_blocks(job, i, out);
 }
 
 /* The own block of the root's vector. In place at the root that vector stays. */
@@ -207,16 +194,15 @@ bool part_none(const struct perf_job *job, int i, struct perf_part *out)
 
 bool part_previous(const struct perf_job *job, int i, struct perf_part *out)
 {
-    *out = (struct perf_part){0, job->count, 0, (job->rank + job->ranks - 1) % job->ranks, 1};
+    *out = (struct perf_part){0, job->count, 0, job_neighbour(job, -1), 1};
     return i == 0;
 }
 
 /* From the left what it sent to the right, its second message; from the right its first. */
 bool part_pair(const struct perf_job *job, int i, struct perf_part *out)
 {
-    int left = (job->rank + job->ranks - 1) % job->ranks, right = (job->rank + 1) % job->ranks;
-    *out = i == 0 ? (struct perf_part){0, job->count, job->count, left, 1}
-                  : (struct perf_part){job->count, job->count, 0, right, 1};
+    *out = i == 0 ? (struct perf_part){0, job->count, job->count, job_neighbour(job, -1), 1}
+                  : (struct perf_part){job->count, job->count, 0, job_neighbour(job, 1), 1};
     return i < 2;
 }
 

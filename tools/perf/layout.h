@@ -21,11 +21,14 @@ void blocks_set(struct perf_blocks *blocks, const struct perf_operation *operati
 struct perf_job job_make(const struct perf_operation *operation, size_t count, bool in_place,
                          int root, int rank, int ranks, const struct perf_blocks *blocks);
 
+/* The i-th part of this rank's result; false after the last. */
+bool job_part(const struct perf_job *job, int i, struct perf_part *out);
+
 /* Elements of recv that the parts of the result cover. */
 size_t job_result_count(const struct perf_job *job);
 
 perf_input_of input_vector, input_rooted, input_block, input_blocks, input_none, input_pair;
-perf_part_of part_all, part_root_all, part_copy, part_blocks, part_reduced, part_gathered,
-    part_scattered, part_alltoall, part_none, part_previous, part_pair, part_partner;
+perf_part_of part_all, part_copy, part_blocks, part_reduced, part_scattered, part_alltoall,
+    part_none, part_previous, part_pair, part_partner;
 
 #endif

@@ -30,7 +30,8 @@ static void bench_sizes(struct bench *bench, struct report *report, alnico_datat
     const struct perf_options *options = &bench->options;
     const struct perf_operation *operation = options->operation;
     size_t element = datatype_bytes(type), last = SIZE_MAX;
-    bench->ops->begin(bench, type, op);
+    if (bench->ops->begin)
+        bench->ops->begin(bench, type, op);
     for (size_t bytes = options->begin; bytes; bytes = next_size(options, bytes)) {
         size_t count = perf_count(operation, bytes / element, bench->ranks);
         if (count == last)
@@ -70,56 +71,36 @@ static void check_ranks(const struct bench *bench)
 }
 
 /* How many hosts the ranks are on, and whether one of them has more ranks than units. */
-static void count_hosts(struct perf_setup *setup)
+static void count_hosts(struct bench *bench)
 {
     struct topology topology;
     program_check(topology_read(&topology), "topology_read");
-    uint64_t *ids = calloc((size_t)setup->ranks, sizeof *ids);
+    uint64_t *ids = calloc((size_t)bench->ranks, sizeof *ids);
     if (!ids)
-        program_fail("no memory for the hosts of %d ranks", setup->ranks);
+        program_fail("no memory for the hosts of %d ranks", bench->ranks);
     MPI_Allgather(&topology.host_id, 1, MPI_UINT64_T, ids, 1, MPI_UINT64_T, MPI_COMM_WORLD);
     int here = 0, crowded;
-    for (int i = 0; i < setup->ranks; i++) {
+    for (int i = 0; i < bench->ranks; i++) {
         bool seen = false;
         for (int j = 0; j < i; j++)
             seen |= ids[j] == ids[i];
-        setup->hosts += !seen;
+        bench->hosts += !seen;
         here += ids[i] == topology.host_id;
     }
     crowded = here > topology.units;
     MPI_Allreduce(MPI_IN_PLACE, &crowded, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    setup->crowded = crowded;
+    bench->crowded = crowded;
     free(ids);
-}
-
-static struct report *open_report(struct bench *bench, int level, const char *command)
-{
-    struct perf_setup setup = {.options = &bench->options,
-                               .ranks = bench->ranks,
-                               .mpi_level = level,
-                               .results = bench->results,
-                               .command = command,
-                               .device = *bench->device ? bench->device : NULL,
-                               .describe = bench->describe};
-    memcpy(setup.algorithms, bench->algorithm, sizeof setup.algorithms);
-    count_hosts(&setup);
-    if (bench->rank != 0)
-        return NULL;
-    struct report *report = report_open(&setup);
-    if (!report)
-        program_fail("no memory for the report");
-    return report;
 }
 
 int main(int argc, char **argv)
 {
-    struct bench bench = {0};
-    char *command = program_command(argc, argv);
+    struct bench bench = {.command = program_command(argc, argv)};
     perf_options_read(argc, argv, &bench.options);
-    int wanted = bench.options.multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, level;
-    MPI_Init_thread(&argc, &argv, wanted, &level);
-    if (level < wanted)
-        program_fail("MPI gives %s, and these options need %s", program_mpi_level(level),
+    int wanted = bench.options.multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+    MPI_Init_thread(&argc, &argv, wanted, &bench.mpi_level);
+    if (bench.mpi_level < wanted)
+        program_fail("MPI gives %s, and these options need %s", program_mpi_level(bench.mpi_level),
                      program_mpi_level(wanted));
     MPI_Comm_rank(MPI_COMM_WORLD, &bench.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &bench.ranks);
@@ -134,14 +115,15 @@ int main(int argc, char **argv)
 #endif
     bench.threads_before = bench.threads = program_threads();
     bench.ops->open(&bench);
-    struct report *report = open_report(&bench, level, command);
+    count_hosts(&bench);
+    struct report *report = bench.rank == 0 ? report_open(&bench) : NULL;
     bench_all(&bench, report);
     int own = bench.threads - bench.threads_before;
     MPI_Allreduce(MPI_IN_PLACE, &own, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     uint64_t wrong = report ? report_close(report, own) : 0;
     MPI_Bcast(&wrong, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     bench.ops->close(&bench);
-    free(command);
+    free(bench.command);
     MPI_Finalize();
     return wrong ? EXIT_FAILURE : EXIT_SUCCESS;
 }

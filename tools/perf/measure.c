@@ -68,7 +68,7 @@ static void plan_effort(const struct contestant *contestants, int count,
     }
 }
 
-static int compare_doubles(const void *a, const void *b)
+int measure_compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -86,7 +86,7 @@ static double quantile(const double *sorted, int count, double share)
 static void summarise(struct contestant *contestant, double *samples, int count, int block)
 {
     MPI_Allreduce(MPI_IN_PLACE, samples, count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    qsort(samples, (size_t)count, sizeof *samples, compare_doubles);
+    qsort(samples, (size_t)count, sizeof *samples, measure_compare);
     double scale = 1e6 / block;
     contestant->time_us = quantile(samples, count, 0.5) * scale;
     contestant->low_us = quantile(samples, count, 0.1) * scale;

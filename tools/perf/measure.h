@@ -33,6 +33,9 @@ struct measure_effort {
 bool measure(struct contestant *contestants, int count, const struct measure_plan *plan,
              struct measure_effort *effort);
 
+/* Doubles in rising order, for qsort. */
+int measure_compare(const void *a, const void *b);
+
 /* Seconds on a clock that only grows. */
 double measure_now(void);
 

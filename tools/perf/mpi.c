@@ -5,32 +5,28 @@
 
 #include <limits.h>
 
-/* The blocking call, or the nonblocking one, which leaves one request. */
-#define CALL(blocking, nonblocking, ...)                                                           \
-    (requests ? (nonblocking(__VA_ARGS__, requests), 1) : (blocking(__VA_ARGS__), 0))
+/* A function whose parameters are JOB and REQUESTS: the blocking call or, with requests, the
+ * nonblocking one, which leaves one open. */
+#define OPERATION(name, job, requests, blocking, nonblocking, ...)                                 \
+    int mpi_##name(const struct perf_job *job, MPI_Request *requests)                              \
+    {                                                                                              \
+        if (requests)                                                                              \
+            nonblocking(__VA_ARGS__, requests);                                                    \
+        else                                                                                       \
+            blocking(__VA_ARGS__);                                                                 \
+        return requests != NULL;                                                                   \
+    }
 
+/* The types that MPI reduces. A handle is no constant everywhere. */
 static MPI_Datatype reduced_type(alnico_datatype_t type)
 {
-    switch (type) {
-    case ALNICO_INT8:
-        return MPI_INT8_T;
-    case ALNICO_UINT8:
-        return MPI_UINT8_T;
-    case ALNICO_INT32:
-        return MPI_INT32_T;
-    case ALNICO_UINT32:
-        return MPI_UINT32_T;
-    case ALNICO_INT64:
-        return MPI_INT64_T;
-    case ALNICO_UINT64:
-        return MPI_UINT64_T;
-    case ALNICO_FLOAT32:
-        return MPI_FLOAT;
-    case ALNICO_FLOAT64:
-        return MPI_DOUBLE;
-    default:
-        return MPI_DATATYPE_NULL;
-    }
+    const MPI_Datatype types[] = {
+        [ALNICO_INT8] = MPI_INT8_T,           [ALNICO_UINT8] = MPI_UINT8_T,
+        [ALNICO_INT32] = MPI_INT32_T,         [ALNICO_UINT32] = MPI_UINT32_T,
+        [ALNICO_INT64] = MPI_INT64_T,         [ALNICO_UINT64] = MPI_UINT64_T,
+        [ALNICO_FLOAT16] = MPI_DATATYPE_NULL, [ALNICO_BFLOAT16] = MPI_DATATYPE_NULL,
+        [ALNICO_FLOAT32] = MPI_FLOAT,         [ALNICO_FLOAT64] = MPI_DOUBLE};
+    return types[type];
 }
 
 /* 16-bit floats can be moved, not reduced. */
@@ -42,30 +38,13 @@ static MPI_Datatype type_of(const struct perf_job *job)
 
 static MPI_Op op_of(const struct perf_job *job)
 {
-    switch (job->op) {
-    case ALNICO_SUM:
-        return MPI_SUM;
-    case ALNICO_PRODUCT:
-        return MPI_PROD;
-    case ALNICO_MINIMUM:
-        return MPI_MIN;
-    case ALNICO_MAXIMUM:
-        return MPI_MAX;
-    case ALNICO_LOGICAL_AND:
-        return MPI_LAND;
-    case ALNICO_LOGICAL_OR:
-        return MPI_LOR;
-    case ALNICO_LOGICAL_XOR:
-        return MPI_LXOR;
-    case ALNICO_BITWISE_AND:
-        return MPI_BAND;
-    case ALNICO_BITWISE_OR:
-        return MPI_BOR;
-    case ALNICO_BITWISE_XOR:
-        return MPI_BXOR;
-    default:
-        return MPI_OP_NULL;
-    }
+    const MPI_Op ops[] = {[ALNICO_SUM] = MPI_SUM,          [ALNICO_PRODUCT] = MPI_PROD,
+                          [ALNICO_MINIMUM] = MPI_MIN,      [ALNICO_MAXIMUM] = MPI_MAX,
+                          [ALNICO_AVERAGE] = MPI_OP_NULL,  [ALNICO_LOGICAL_AND] = MPI_LAND,
+                          [ALNICO_LOGICAL_OR] = MPI_LOR,   [ALNICO_LOGICAL_XOR] = MPI_LXOR,
+                          [ALNICO_BITWISE_AND] = MPI_BAND, [ALNICO_BITWISE_OR] = MPI_BOR,
+                          [ALNICO_BITWISE_XOR] = MPI_BXOR};
+    return ops[job->op];
 }
 
 bool perf_mpi_can(const struct perf_job *job)
@@ -74,118 +53,65 @@ bool perf_mpi_can(const struct perf_job *job)
            perf_extent(job->operation, job->count, job->ranks) <= INT_MAX;
 }
 
-static const void *send_of(const struct perf_job *job)
-{
-    return job->in_place ? MPI_IN_PLACE : job->send;
-}
-
 static int count_of(const struct perf_job *job)
 {
     return (int)job->count;
 }
 
-/* ---- Vectors ---- */
-
-int mpi_allreduce(const struct perf_job *job, MPI_Request *requests)
+static int own_count(const struct perf_job *job)
 {
-    return CALL(MPI_Allreduce, MPI_Iallreduce, send_of(job), job->recv, count_of(job), type_of(job),
-                op_of(job), MPI_COMM_WORLD);
+    return job->blocks->mpi_counts[job->rank];
 }
 
-int mpi_reduce(const struct perf_job *job, MPI_Request *requests)
-{
-    return CALL(MPI_Reduce, MPI_Ireduce, send_of(job), job->recv, count_of(job), type_of(job),
-                op_of(job), job->root, MPI_COMM_WORLD);
-}
-
-int mpi_broadcast(const struct perf_job *job, MPI_Request *requests)
-{
-    return CALL(MPI_Bcast, MPI_Ibcast, job->recv, count_of(job), type_of(job), job->root,
-                MPI_COMM_WORLD);
-}
-
-/* ---- Blocks ---- */
-
-int mpi_allgather(const struct perf_job *job, MPI_Request *requests)
-{
-    return CALL(MPI_Allgather, MPI_Iallgather, send_of(job), count_of(job), type_of(job), job->recv,
-                count_of(job), type_of(job), MPI_COMM_WORLD);
-}
-
-int mpi_allgatherv(const struct perf_job *job, MPI_Request *requests)
-{
-    const struct perf_blocks *b = job->blocks;
-    return CALL(MPI_Allgatherv, MPI_Iallgatherv, send_of(job), b->mpi_counts[job->rank],
-                type_of(job), job->recv, b->mpi_counts, b->mpi_at, type_of(job), MPI_COMM_WORLD);
-}
-
+OPERATION(allreduce, job, requests, MPI_Allreduce, MPI_Iallreduce, job_send(job, MPI_IN_PLACE),
+          job->recv, count_of(job), type_of(job), op_of(job), MPI_COMM_WORLD)
+OPERATION(reduce, job, requests, MPI_Reduce, MPI_Ireduce, job_send(job, MPI_IN_PLACE), job->recv,
+          count_of(job), type_of(job), op_of(job), job->root, MPI_COMM_WORLD)
+OPERATION(broadcast, job, requests, MPI_Bcast, MPI_Ibcast, job->recv, count_of(job), type_of(job),
+          job->root, MPI_COMM_WORLD)
+OPERATION(allgather, job, requests, MPI_Allgather, MPI_Iallgather, job_send(job, MPI_IN_PLACE),
+          count_of(job), type_of(job), job->recv, count_of(job), type_of(job), MPI_COMM_WORLD)
+OPERATION(allgatherv, job, requests, MPI_Allgatherv, MPI_Iallgatherv, job_send(job, MPI_IN_PLACE),
+          own_count(job), type_of(job), job->recv, job->blocks->mpi_counts, job->blocks->mpi_at,
+          type_of(job), MPI_COMM_WORLD)
 /* In place MPI puts the result in front. */
-int mpi_reduce_scatter(const struct perf_job *job, MPI_Request *requests)
-{
-    return CALL(MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block, send_of(job), job->recv,
-                count_of(job), type_of(job), op_of(job), MPI_COMM_WORLD);
-}
-
-int mpi_reduce_scatterv(const struct perf_job *job, MPI_Request *requests)
-{
-    return CALL(MPI_Reduce_scatter, MPI_Ireduce_scatter, send_of(job), job->recv,
-                job->blocks->mpi_counts, type_of(job), op_of(job), MPI_COMM_WORLD);
-}
-
-int mpi_gather(const struct perf_job *job, MPI_Request *requests)
-{
-    return CALL(MPI_Gather, MPI_Igather, send_of(job), count_of(job), type_of(job), job->recv,
-                count_of(job), type_of(job), job->root, MPI_COMM_WORLD);
-}
-
-int mpi_gatherv(const struct perf_job *job, MPI_Request *requests)
-{
-    const struct perf_blocks *b = job->blocks;
-    return CALL(MPI_Gatherv, MPI_Igatherv, send_of(job), b->mpi_counts[job->rank], type_of(job),
-                job->recv, b->mpi_counts, b->mpi_at, type_of(job), job->root, MPI_COMM_WORLD);
-}
-
-int mpi_scatter(const struct perf_job *job, MPI_Request *requests)
-{
-    const void *send = job->in_place ? job->recv : job->send;
-    void *recv = job->in_place ? MPI_IN_PLACE : job->recv;
-    return CALL(MPI_Scatter, MPI_Iscatter, send, count_of(job), type_of(job), recv, count_of(job),
-                type_of(job), job->root, MPI_COMM_WORLD);
-}
-
-int mpi_scatterv(const struct perf_job *job, MPI_Request *requests)
-{
-    const struct perf_blocks *b = job->blocks;
-    const void *send = job->in_place ? job->recv : job->send;
-    void *recv = job->in_place ? MPI_IN_PLACE : job->recv;
-    return CALL(MPI_Scatterv, MPI_Iscatterv, send, b->mpi_counts, b->mpi_at, type_of(job), recv,
-                b->mpi_counts[job->rank], type_of(job), job->root, MPI_COMM_WORLD);
-}
-
-int mpi_alltoall(const struct perf_job *job, MPI_Request *requests)
-{
-    return CALL(MPI_Alltoall, MPI_Ialltoall, send_of(job), count_of(job), type_of(job), job->recv,
-                count_of(job), type_of(job), MPI_COMM_WORLD);
-}
-
-int mpi_alltoallv(const struct perf_job *job, MPI_Request *requests)
-{
-    const struct perf_blocks *b = job->blocks;
-    return CALL(MPI_Alltoallv, MPI_Ialltoallv, send_of(job), b->mpi_counts, b->mpi_at, type_of(job),
-                job->recv, b->mpi_counts, b->mpi_at, type_of(job), MPI_COMM_WORLD);
-}
-
-/* ---- No data, and messages ---- */
+OPERATION(reduce_scatter, job, requests, MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block,
+          job_send(job, MPI_IN_PLACE), job->recv, count_of(job), type_of(job), op_of(job),
+          MPI_COMM_WORLD)
+OPERATION(reduce_scatterv, job, requests, MPI_Reduce_scatter, MPI_Ireduce_scatter,
+          job_send(job, MPI_IN_PLACE), job->recv, job->blocks->mpi_counts, type_of(job), op_of(job),
+          MPI_COMM_WORLD)
+OPERATION(gather, job, requests, MPI_Gather, MPI_Igather, job_send(job, MPI_IN_PLACE),
+          count_of(job), type_of(job), job->recv, count_of(job), type_of(job), job->root,
+          MPI_COMM_WORLD)
+OPERATION(gatherv, job, requests, MPI_Gatherv, MPI_Igatherv, job_send(job, MPI_IN_PLACE),
+          own_count(job), type_of(job), job->recv, job->blocks->mpi_counts, job->blocks->mpi_at,
+          type_of(job), job->root, MPI_COMM_WORLD)
+OPERATION(scatter, job, requests, MPI_Scatter, MPI_Iscatter, job_scattered(job), count_of(job),
+          type_of(job), job_recv(job, MPI_IN_PLACE), count_of(job), type_of(job), job->root,
+          MPI_COMM_WORLD)
+OPERATION(scatterv, job, requests, MPI_Scatterv, MPI_Iscatterv, job_scattered(job),
+          job->blocks->mpi_counts, job->blocks->mpi_at, type_of(job), job_recv(job, MPI_IN_PLACE),
+          own_count(job), type_of(job), job->root, MPI_COMM_WORLD)
+OPERATION(alltoall, job, requests, MPI_Alltoall, MPI_Ialltoall, job_send(job, MPI_IN_PLACE),
+          count_of(job), type_of(job), job->recv, count_of(job), type_of(job), MPI_COMM_WORLD)
+OPERATION(alltoallv, job, requests, MPI_Alltoallv, MPI_Ialltoallv, job_send(job, MPI_IN_PLACE),
+          job->blocks->mpi_counts, job->blocks->mpi_at, type_of(job), job->recv,
+          job->blocks->mpi_counts, job->blocks->mpi_at, type_of(job), MPI_COMM_WORLD)
 
 int mpi_barrier(const struct perf_job *job, MPI_Request *requests)
 {
     (void)job;
-    return CALL(MPI_Barrier, MPI_Ibarrier, MPI_COMM_WORLD);
+    if (requests)
+        MPI_Ibarrier(MPI_COMM_WORLD, requests);
+    else
+        MPI_Barrier(MPI_COMM_WORLD);
+    return requests != NULL;
 }
 
 int mpi_sendrecv(const struct perf_job *job, MPI_Request *requests)
 {
-    int next = (job->rank + 1) % job->ranks, previous = (job->rank + job->ranks - 1) % job->ranks;
+    int next = job_neighbour(job, 1), previous = job_neighbour(job, -1);
     if (!requests) {
         MPI_Sendrecv(job->send, count_of(job), type_of(job), next, 0, job->recv, count_of(job),
                      type_of(job), previous, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -198,7 +124,7 @@ int mpi_sendrecv(const struct perf_job *job, MPI_Request *requests)
 
 int mpi_exchange(const struct perf_job *job, MPI_Request *requests)
 {
-    int left = (job->rank + job->ranks - 1) % job->ranks, right = (job->rank + 1) % job->ranks;
+    int left = job_neighbour(job, -1), right = job_neighbour(job, 1);
     size_t bytes = job->count * datatype_bytes(job->type);
     const char *send = job->send;
     char *recv = job->recv;

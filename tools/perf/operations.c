@@ -6,93 +6,55 @@
 
 #include <string.h>
 
-/* ---- What the busiest link carries, over the size ---- */
-
-static double factor_none(int ranks)
-{
-    (void)ranks;
-    return 0;
-}
-
-static double factor_one(int ranks)
-{
-    (void)ranks;
-    return 1;
-}
-
-static double factor_two(int ranks)
-{
-    (void)ranks;
-    return 2;
-}
-
-static double factor_blocks(int ranks)
-{
-    return (ranks - 1.0) / ranks;
-}
-
-static double factor_allreduce(int ranks)
-{
-    return 2.0 * (ranks - 1) / ranks;
-}
-
-/* ---- The table ---- */
+#define CALLS(name) .call = call_##name, .mpi = mpi_##name
 
 static const struct perf_operation operations[PERF_OPERATIONS] = {
-    {"allreduce", "every rank gets the combination of all ranks' elements", PERF_ALLREDUCE,
-     ALNICO_ALLREDUCE, SHAPE_VECTOR, factor_allreduce, .reduces = true, .same = true,
-     .has_place = true, .input = input_vector, .part = part_all, .call = call_allreduce,
-     .mpi = mpi_allreduce},
-    {"reduce", "the root gets it", PERF_REDUCE, ALNICO_REDUCE, SHAPE_VECTOR, factor_one,
-     .reduces = true, .rooted = true, .has_place = true, .input = input_vector,
-     .part = part_root_all, .call = call_reduce, .mpi = mpi_reduce},
-    {"broadcast", "every rank gets the root's elements; in place by its nature", PERF_BROADCAST,
-     ALNICO_BROADCAST, SHAPE_VECTOR, factor_one, .rooted = true, .same = true,
-     .input = input_rooted, .part = part_copy, .call = call_broadcast, .mpi = mpi_broadcast},
-    {"allgather", "every rank gets a block of each", PERF_ALLGATHER, ALNICO_ALLGATHER, SHAPE_BLOCKS,
-     factor_blocks, .same = true, .has_place = true, .input = input_block, .part = part_blocks,
-     .call = call_allgather, .mpi = mpi_allgather},
-    {"allgatherv", "the same with blocks of different length", PERF_ALLGATHERV, ALNICO_ALLGATHERV,
-     SHAPE_BLOCKS, factor_blocks, .same = true, .has_place = true, .input = input_block,
-     .part = part_blocks, .call = call_allgatherv, .mpi = mpi_allgatherv},
-    {"reduce_scatter", "every rank gets its block of the combination", PERF_REDUCE_SCATTER,
-     ALNICO_REDUCE_SCATTER, SHAPE_BLOCKS, factor_blocks, .reduces = true, .has_place = true,
-     .input = input_blocks, .part = part_reduced, .call = call_reduce_scatter,
-     .mpi = mpi_reduce_scatter},
-    {"reduce_scatterv", "the same with blocks of different length", PERF_REDUCE_SCATTERV,
-     ALNICO_REDUCE_SCATTERV, SHAPE_BLOCKS, factor_blocks, .reduces = true, .has_place = true,
-     .input = input_blocks, .part = part_reduced, .call = call_reduce_scatterv,
-     .mpi = mpi_reduce_scatterv},
-    {"gather", "the root gets a block of each rank", PERF_GATHER, ALNICO_GATHER, SHAPE_BLOCKS,
-     factor_blocks, .rooted = true, .has_place = true, .input = input_block, .part = part_gathered,
-     .call = call_gather, .mpi = mpi_gather},
-    {"gatherv", "the same with blocks of different length", PERF_GATHERV, ALNICO_GATHERV,
-     SHAPE_BLOCKS, factor_blocks, .rooted = true, .has_place = true, .input = input_block,
-     .part = part_gathered, .call = call_gatherv, .mpi = mpi_gatherv},
-    {"scatter", "every rank gets its block of the root's", PERF_SCATTER, ALNICO_SCATTER,
-     SHAPE_BLOCKS, factor_blocks, .rooted = true, .has_place = true, .input = input_rooted,
-     .part = part_scattered, .call = call_scatter, .mpi = mpi_scatter},
-    {"scatterv", "the same with blocks of different length", PERF_SCATTERV, ALNICO_SCATTERV,
-     SHAPE_BLOCKS, factor_blocks, .rooted = true, .has_place = true, .input = input_rooted,
-     .part = part_scattered, .call = call_scatterv, .mpi = mpi_scatterv},
-    {"alltoall", "every rank gets a block of each that is for it", PERF_ALLTOALL, ALNICO_ALLTOALL,
-     SHAPE_BLOCKS, factor_blocks, .has_place = true, .input = input_blocks, .part = part_alltoall,
-     .call = call_alltoall, .mpi = mpi_alltoall},
-    {"alltoallv", "the same with blocks of different length", PERF_ALLTOALLV, ALNICO_ALLTOALLV,
-     SHAPE_BLOCKS, factor_blocks, .has_place = true, .input = input_blocks, .part = part_alltoall,
-     .call = call_alltoallv, .mpi = mpi_alltoallv},
-    {"barrier", "ends on no rank before it has begun on all; one row", PERF_BARRIER, ALNICO_BARRIER,
-     SHAPE_NONE, factor_none, .input = input_none, .part = part_none, .call = call_barrier,
-     .mpi = mpi_barrier},
-    {"sendrecv", "every rank sends to the next and receives from the previous one", PERF_SENDRECV,
-     ALNICO_SENDRECV, SHAPE_VECTOR, factor_one, .input = input_vector, .part = part_previous,
-     .call = call_sendrecv, .mpi = mpi_sendrecv},
-    {"exchange", "a group: a message to and from both neighbours in a ring", PERF_EXCHANGE,
-     ALNICO_SENDRECV, SHAPE_PAIR, factor_two, .input = input_pair, .part = part_pair,
-     .call = call_exchange, .mpi = mpi_exchange},
-    {"pingpong", "rank 0 sends, rank 1 sends back: time of one message", PERF_PINGPONG,
-     ALNICO_SENDRECV, SHAPE_VECTOR, factor_one, .blocking = true, .messages = 2, .ranks_least = 2,
-     .input = input_vector, .part = part_partner, .call = call_pingpong, .mpi = mpi_pingpong}};
+    {"allreduce", "every rank gets the combination of all ranks' elements", ALNICO_ALLREDUCE,
+     SHAPE_VECTOR, 2, .reduces = true, .same = true, .has_place = true, .input = input_vector,
+     .part = part_all, CALLS(allreduce)},
+    {"reduce", "the root gets it", ALNICO_REDUCE, SHAPE_VECTOR, 1, .reduces = true, .rooted = true,
+     .has_place = true, .input = input_vector, .part = part_all, CALLS(reduce)},
+    {"broadcast", "every rank gets the root's elements; in place by its nature", ALNICO_BROADCAST,
+     SHAPE_VECTOR, 1, .rooted = true, .same = true, .input = input_rooted, .part = part_copy,
+     CALLS(broadcast)},
+    {"allgather", "every rank gets a block of each", ALNICO_ALLGATHER, SHAPE_BLOCKS, 1,
+     .same = true, .has_place = true, .input = input_block, .part = part_blocks, CALLS(allgather)},
+    {"allgatherv", "the same with blocks of different length", ALNICO_ALLGATHERV, SHAPE_BLOCKS, 1,
+     .same = true, .has_place = true, .input = input_block, .part = part_blocks, CALLS(allgatherv)},
+    {"reduce_scatter", "every rank gets its block of the combination", ALNICO_REDUCE_SCATTER,
+     SHAPE_BLOCKS, 1, .reduces = true, .has_place = true, .input = input_blocks,
+     .part = part_reduced, CALLS(reduce_scatter)},
+    {"reduce_scatterv", "the same with blocks of different length", ALNICO_REDUCE_SCATTERV,
+     SHAPE_BLOCKS, 1, .reduces = true, .has_place = true, .input = input_blocks,
+     .part = part_reduced, CALLS(reduce_scatterv)},
+    {"gather", "the root gets a block of each rank", ALNICO_GATHER, SHAPE_BLOCKS, 1, .rooted = true,
+     .has_place = true, .input = input_block, .part = part_blocks, CALLS(gather)},
+    {"gatherv", "the same with blocks of different length", ALNICO_GATHERV, SHAPE_BLOCKS, 1,
+     .rooted = true, .has_place = true, .input = input_block, .part = part_blocks, CALLS(gatherv)},
+    {"scatter", "every rank gets its block of the root's", ALNICO_SCATTER, SHAPE_BLOCKS, 1,
+     .rooted = true, .has_place = true, .input = input_rooted, .part = part_scattered,
+     CALLS(scatter)},
+    {"scatterv", "the same with blocks of different length", ALNICO_SCATTERV, SHAPE_BLOCKS, 1,
+     .rooted = true, .has_place = true, .input = input_rooted, .part = part_scattered,
+     CALLS(scatterv)},
+    {"alltoall", "every rank gets a block of each that is for it", ALNICO_ALLTOALL, SHAPE_BLOCKS, 1,
+     .has_place = true, .input = input_blocks, .part = part_alltoall, CALLS(alltoall)},
+    {"alltoallv", "the same with blocks of different length", ALNICO_ALLTOALLV, SHAPE_BLOCKS, 1,
+     .has_place = true, .input = input_blocks, .part = part_alltoall, CALLS(alltoallv)},
+    {"barrier", "ends on no rank before it has begun on all; one row", ALNICO_BARRIER, SHAPE_NONE,
+     0, .input = input_none, .part = part_none, CALLS(barrier)},
+    {"sendrecv", "every rank sends to the next and receives from the previous one", ALNICO_SENDRECV,
+     SHAPE_VECTOR, 1, .input = input_vector, .part = part_previous, CALLS(sendrecv)},
+    {"exchange", "a group: a message to and from both neighbours in a ring", ALNICO_SENDRECV,
+     SHAPE_PAIR, 2, .input = input_pair, .part = part_pair, CALLS(exchange)},
+    {"pingpong", "rank 0 sends, rank 1 sends back: time of one message", ALNICO_SENDRECV,
+     SHAPE_VECTOR, 1, .blocking = true, .messages = 2, .ranks_least = 2, .input = input_vector,
+     .part = part_partner, CALLS(pingpong)}};
+
+int perf_operation_id(const struct perf_operation *operation)
+{
+    return (int)(operation - operations);
+}
 
 const struct perf_operation *perf_operation_at(int i)
 {
@@ -114,7 +76,11 @@ const char *perf_algorithm(const struct perf_operation *operation, alnico_device
     return algorithm ? algorithm->name : NULL;
 }
 
-/* ---- Sizes ---- */
+double perf_bus_factor(const struct perf_operation *operation, int ranks)
+{
+    bool spread = operation->shape == SHAPE_BLOCKS || operation->collective == ALNICO_ALLREDUCE;
+    return operation->bus * (spread ? (ranks - 1.0) / ranks : 1);
+}
 
 size_t perf_count(const struct perf_operation *operation, size_t elements, int ranks)
 {

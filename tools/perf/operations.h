@@ -9,26 +9,8 @@
 #include <mpi.h>
 #include <stdbool.h>
 
-enum {
-    PERF_ALLREDUCE,
-    PERF_REDUCE,
-    PERF_BROADCAST,
-    PERF_ALLGATHER,
-    PERF_ALLGATHERV,
-    PERF_REDUCE_SCATTER,
-    PERF_REDUCE_SCATTERV,
-    PERF_GATHER,
-    PERF_GATHERV,
-    PERF_SCATTER,
-    PERF_SCATTERV,
-    PERF_ALLTOALL,
-    PERF_ALLTOALLV,
-    PERF_BARRIER,
-    PERF_SENDRECV,
-    PERF_EXCHANGE,
-    PERF_PINGPONG,
-    PERF_OPERATIONS
-};
+/* Rows of the table: each collective has the number of its own, and two more follow. */
+enum { PERF_EXCHANGE = ALNICO_SENDRECV + 1, PERF_PINGPONG, PERF_OPERATIONS };
 
 enum {
     PERF_REQUESTS = 4 /* that one call of MPI may leave open */
@@ -63,6 +45,29 @@ struct perf_job {
     alnico_comm_t comm;
 };
 
+/* The rank `distance` (1 or -1) places on in the ring. */
+static inline int job_neighbour(const struct perf_job *job, int distance)
+{
+    return (job->rank + distance + job->ranks) % job->ranks;
+}
+
+/* The buffers of a call, or `in_place`, with which the library marks the other one. Of a scatter the
+ * root sends from the only buffer. */
+static inline const void *job_send(const struct perf_job *job, const void *in_place)
+{
+    return job->in_place ? in_place : job->send;
+}
+
+static inline const void *job_scattered(const struct perf_job *job)
+{
+    return job->in_place ? job->recv : job->send;
+}
+
+static inline void *job_recv(const struct perf_job *job, void *in_place)
+{
+    return job->in_place ? in_place : job->recv;
+}
+
 /* This rank's input: so many elements of a buffer, which are the first of its sequence of
  * values. */
 struct perf_input {
@@ -85,11 +90,11 @@ typedef int perf_mpi_call(const struct perf_job *job, MPI_Request *requests);
 
 struct perf_operation {
     const char *name, *about;
-    int id; /* PERF_ */
     alnico_collective_t collective;
     enum perf_shape shape;
-    double (*bus_factor)(int ranks); /* bus bandwidth / algorithm bandwidth, as in nccl-tests */
-    bool reduces;                    /* it has a reduction; others move bits */
+    double bus;   /* what crosses the busiest link, over the size; (ranks - 1) / ranks of it where
+                   * a rank keeps its own share */
+    bool reduces; /* it has a reduction; others move bits */
     bool rooted;
     bool same;       /* every rank gets the same bits */
     bool has_place;  /* --in-place has a meaning, on the root only if `rooted` */
@@ -104,12 +109,16 @@ struct perf_operation {
     perf_mpi_call *mpi;
 };
 
-/* The row of that name, or NULL; and the i-th, NULL after the last. */
+/* The row of that name, or NULL; the i-th, NULL after the last; and which one a row is. */
 const struct perf_operation *perf_operation_find(const char *name);
 const struct perf_operation *perf_operation_at(int i);
+int perf_operation_id(const struct perf_operation *operation);
 
 /* The name of the i-th algorithm that a device has for it; NULL after the last. */
 const char *perf_algorithm(const struct perf_operation *operation, alnico_device_t device, int i);
+
+/* Bus bandwidth / algorithm bandwidth, as in nccl-tests. */
+double perf_bus_factor(const struct perf_operation *operation, int ranks);
 
 /* `count` of a call whose size is so many elements, at least 1; the size of such a call, and the
  * elements of the larger of its buffers, which is the same on all ranks. */

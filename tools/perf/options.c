@@ -9,32 +9,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names that nccl-tests uses. */
-static const struct {
+struct alias {
     const char *name;
     int value;
-} type_aliases[] = {{"half", ALNICO_FLOAT16},
-                    {"float", ALNICO_FLOAT32},
-                    {"double", ALNICO_FLOAT64}},
-  op_aliases[] = {{"prod", ALNICO_PRODUCT},
-                  {"min", ALNICO_MINIMUM},
-                  {"max", ALNICO_MAXIMUM},
-                  {"avg", ALNICO_AVERAGE}};
+};
 
-/* ---- Values ---- */
+/* Names that nccl-tests uses, and all. */
+static const struct alias type_aliases[] = {{"half", ALNICO_FLOAT16},
+                                            {"float", ALNICO_FLOAT32},
+                                            {"double", ALNICO_FLOAT64},
+                                            {"all", PERF_ALL},
+                                            {0}};
+static const struct alias op_aliases[] = {{"prod", ALNICO_PRODUCT}, {"min", ALNICO_MINIMUM},
+                                          {"max", ALNICO_MAXIMUM},  {"avg", ALNICO_AVERAGE},
+                                          {"all", PERF_ALL},        {0}};
+
+static bool find_alias(const struct alias *alias, const char *text, int *out)
+{
+    while (alias->name && strcmp(text, alias->name) != 0)
+        alias++;
+    if (alias->name)
+        *out = alias->value;
+    return alias->name;
+}
 
 static void read_type(struct argp_state *state, char *text, void *out)
 {
     struct perf_options *options = out;
-    alnico_datatype_t type = ALNICO_FLOAT32;
-    options->type = PERF_ALL;
-    if (strcmp(text, "all") == 0)
+    alnico_datatype_t type;
+    if (find_alias(type_aliases, text, &options->type))
         return;
-    for (size_t i = 0; i < sizeof type_aliases / sizeof *type_aliases; i++)
-        if (strcmp(text, type_aliases[i].name) == 0) {
-            options->type = type_aliases[i].value;
-            return;
-        }
     if (!datatype_find(text, &type))
         argp_error(state, "-d %s: expected a type that --help lists, or all", text);
     options->type = (int)type;
@@ -43,15 +47,9 @@ static void read_type(struct argp_state *state, char *text, void *out)
 static void read_op(struct argp_state *state, char *text, void *out)
 {
     struct perf_options *options = out;
-    alnico_op_t op = ALNICO_SUM;
-    options->op = PERF_ALL;
-    if (strcmp(text, "all") == 0)
+    alnico_op_t op;
+    if (find_alias(op_aliases, text, &options->op))
         return;
-    for (size_t i = 0; i < sizeof op_aliases / sizeof *op_aliases; i++)
-        if (strcmp(text, op_aliases[i].name) == 0) {
-            options->op = op_aliases[i].value;
-            return;
-        }
     if (!op_find(text, &op))
         argp_error(state, "-o %s: expected an operation that --help lists, or all", text);
     options->op = (int)op;
@@ -101,8 +99,6 @@ static void read_operation(struct argp_state *state, char *text, void *out)
     if (!options->operation)
         argp_error(state, "%s: no such operation; expected one of those that --help lists", text);
 }
-
-/* ---- The table ---- */
 
 #define FIELD(member) OPTION_FIELD(struct perf_options, member)
 #define GIVEN(member) .given = offsetof(struct perf_options, member)
@@ -188,8 +184,6 @@ void perf_options_json(const struct perf_options *options, cJSON *object)
 {
     options_json(table, options, object);
 }
-
-/* ---- Options together ---- */
 
 static void check_algorithm(struct argp_state *state, const struct perf_options *options)
 {

@@ -19,7 +19,7 @@ struct ratios {
 };
 
 struct report {
-    struct perf_setup setup;
+    const struct bench *bench;
     FILE *file; /* of --json; NULL without */
     cJSON *json, *rows;
     size_t wrong;
@@ -32,81 +32,61 @@ static void add_options(cJSON *json, const struct perf_options *options)
 {
     cJSON *object = cJSON_AddObjectToObject(json, "options");
     perf_options_json(options, object);
-    cJSON_AddStringToObject(object, "algorithm", setup_algorithm(options));
-    cJSON_AddStringToObject(object, "memory",
-                            options->nccl_memory ? "nccl" : setup_device(options));
-    cJSON_AddNumberToObject(object, "graph_calls", options->graph ? (double)options->calls : 0);
     char seed[24]; /* a JSON number would lose bits */
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)options->seed);
-    cJSON_AddStringToObject(object, "seed", seed);
+    json_add(object, "algorithm %s memory %s graph_calls %g seed %s", setup_algorithm(options),
+             options->nccl_memory ? "nccl" : setup_device(options),
+             options->graph ? (double)options->calls : 0, seed);
 }
 
-static cJSON *begin_json(const struct perf_setup *setup)
+static cJSON *begin_json(const struct bench *bench)
 {
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "program", "alnico-perf");
-    cJSON_AddStringToObject(json, "version", alnico_version());
-    cJSON_AddStringToObject(json, "operation", setup->options->operation->name);
-    cJSON_AddStringToObject(json, "date", program_date());
-    cJSON_AddStringToObject(json, "command", setup->command);
-    cJSON_AddNumberToObject(json, "ranks", setup->ranks);
-    cJSON_AddNumberToObject(json, "hosts", setup->hosts);
+    json_add(json, "program %s version %s operation %s date %s command %s ranks %d hosts %d",
+             "alnico-perf", alnico_version(), bench->options.operation->name, program_date(),
+             bench->command, bench->ranks, bench->hosts);
     cJSON_AddItemToObject(json, "machine", program_machine());
-    cJSON *mpi = cJSON_AddObjectToObject(json, "mpi");
-    cJSON_AddStringToObject(mpi, "library", program_mpi_library());
-    cJSON_AddStringToObject(mpi, "thread_level", program_mpi_level(setup->mpi_level));
-    add_options(json, setup->options);
-    if (setup->describe)
-        cJSON_AddItemToObject(json, "gpu", cJSON_Duplicate(setup->describe, true));
+    json_add(cJSON_AddObjectToObject(json, "mpi"), "library %s thread_level %s",
+             program_mpi_library(), program_mpi_level(bench->mpi_level));
+    add_options(json, &bench->options);
+    if (bench->describe)
+        cJSON_AddItemToObject(json, "gpu", cJSON_Duplicate(bench->describe, true));
     return json;
 }
 
-struct report *report_open(const struct perf_setup *setup)
+struct report *report_open(const struct bench *bench)
 {
     struct report *report = calloc(1, sizeof *report);
     if (!report)
-        return NULL;
-    report->setup = *setup;
-    if (setup->options->json)
-        report->file = program_json_open(setup->options->json);
-    report->json = begin_json(setup);
+        program_fail("no memory for the report");
+    report->bench = bench;
+    if (bench->options.json)
+        report->file = program_json_open(bench->options.json);
+    report->json = begin_json(bench);
     report->rows = cJSON_AddArrayToObject(report->json, "rows");
-    table_head(setup);
+    table_head(bench);
     return report;
 }
 
-static cJSON *result_json(const struct report *report, const struct perf_row *row,
-                          const struct perf_result *result)
+static void add_result(cJSON *json, const struct report *report, const struct perf_row *row,
+                       const struct perf_result *result)
 {
-    const struct perf_options *options = report->setup.options;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "bytes", (double)row->bytes);
-    cJSON_AddNumberToObject(json, "count", (double)row->count);
-    cJSON_AddStringToObject(json, "type", datatype_name(row->type));
-    cJSON_AddStringToObject(json, "op", setup_op(options, row->op));
-    cJSON_AddNumberToObject(json, "root", setup_root(options));
+    const struct perf_options *options = &report->bench->options;
+    json_add(json, "bytes %zu count %zu type %s op %s root %d", row->bytes, row->count,
+             datatype_name(row->type), setup_op(options, row->op), setup_root(options));
     if (result->algorithm)
-        cJSON_AddStringToObject(json, "algorithm", result->algorithm);
-    cJSON_AddNumberToObject(json, "time_us", result->time_us);
-    cJSON_AddNumberToObject(json, "p10_us", result->low_us);
-    cJSON_AddNumberToObject(json, "p90_us", result->high_us);
+        json_add(json, "algorithm %s", result->algorithm);
     double algbw = table_gbps(row->bytes, result->time_us);
-    cJSON_AddNumberToObject(json, "algbw_gbps", algbw);
-    cJSON_AddNumberToObject(json, "busbw_gbps", algbw * table_bus_factor(&report->setup));
+    json_add(json, "time_us %g p10_us %g p90_us %g algbw_gbps %g busbw_gbps %g", result->time_us,
+             result->low_us, result->high_us, algbw, algbw * table_bus_factor(report->bench));
     if (options->check)
-        cJSON_AddNumberToObject(json, "wrong", (double)result->wrong);
-    cJSON_AddNumberToObject(json, "calls_per_block", row->effort.block);
-    cJSON_AddNumberToObject(json, "blocks", row->effort.repetitions);
-    if (options->overlap) {
-        cJSON_AddNumberToObject(json, "overall_us", result->overall_us);
-        cJSON_AddNumberToObject(json, "compute_us", result->compute_us);
-        cJSON_AddNumberToObject(json, "overlap_percent", report_overlap(result));
-    }
-    if (options->host_time) {
-        cJSON_AddNumberToObject(json, "host_us", result->host_us);
-        cJSON_AddNumberToObject(json, "launch_us", result->launch_us);
-    }
-    return json;
+        json_add(json, "wrong %zu", result->wrong);
+    json_add(json, "calls_per_block %d blocks %d", row->effort.block, row->effort.repetitions);
+    if (options->overlap)
+        json_add(json, "overall_us %g compute_us %g overlap_percent %g", result->overall_us,
+                 result->compute_us, report_overlap(result));
+    if (options->host_time)
+        json_add(json, "host_us %g launch_us %g", result->host_us, result->launch_us);
 }
 
 /* A number named KEY_WHAT. */
@@ -138,9 +118,9 @@ static void add_peers(cJSON *json, const struct report *report, const struct per
 {
     for (int i = 0; i < PEERS; i++)
         if (row->peers & 1u << i)
-            add_peer(json, report->setup.options, peer_table[i].key, result, &row->peer[i]);
+            add_peer(json, &report->bench->options, peer_table[i].key, result, &row->peer[i]);
     if (row->peers)
-        cJSON_AddNumberToObject(json, "ratio", result->time_us / row_best_peer_us(row));
+        json_add(json, "ratio %g", result->time_us / row_best_peer_us(row));
 }
 
 static void add_ratio(struct ratios *ratios, double ratio, size_t bytes)
@@ -159,7 +139,7 @@ static void add_up(struct report *report, const struct perf_row *row)
     if (isnan(best->time_us))
         return;
     report->bus_rows++;
-    report->bus_total += table_gbps(row->bytes, best->time_us) * table_bus_factor(&report->setup);
+    report->bus_total += table_gbps(row->bytes, best->time_us) * table_bus_factor(report->bench);
     for (int i = 0; i < PEERS; i++)
         if (row->peers & 1u << i)
             add_ratio(&report->of[i], best->time_us / row->peer[i].time_us, row->bytes);
@@ -169,14 +149,14 @@ static void add_up(struct report *report, const struct perf_row *row)
 
 void report_row(struct report *report, const struct perf_row *row)
 {
-    table_row(&report->setup, row);
+    table_row(report->bench, row);
     add_up(report, row);
     for (int i = 0; i < row->results; i++) {
         if (isnan(row->result[i].time_us))
             continue;
-        cJSON *json = result_json(report, row, &row->result[i]);
+        cJSON *json = json_row(report->rows);
+        add_result(json, report, row, &row->result[i]);
         add_peers(json, report, row, &row->result[i]);
-        cJSON_AddItemToArray(report->rows, json);
     }
 }
 
@@ -197,24 +177,23 @@ static void print_summary(const struct report *report, int threads)
 
 static void add_ratios(cJSON *json, const struct ratios *ratios)
 {
-    cJSON_AddNumberToObject(json, "ratio_mean", exp(ratios->log_total / ratios->count));
-    cJSON_AddNumberToObject(json, "ratio_worst", ratios->worst);
-    cJSON_AddNumberToObject(json, "ratio_worst_bytes", (double)ratios->worst_bytes);
+    json_add(json, "ratio_mean %g ratio_worst %g ratio_worst_bytes %zu",
+             exp(ratios->log_total / ratios->count), ratios->worst, ratios->worst_bytes);
 }
 
 /* The ratios at the summary's own level are those to the fastest peer of each row. */
 static void add_summary(struct report *report, int threads)
 {
     cJSON *summary = cJSON_AddObjectToObject(report->json, "summary");
-    cJSON_AddNumberToObject(summary, "wrong", (double)report->wrong);
+    json_add(summary, "wrong %zu", report->wrong);
     if (report->bus_rows)
-        cJSON_AddNumberToObject(summary, "busbw_gbps", report->bus_total / report->bus_rows);
+        json_add(summary, "busbw_gbps %g", report->bus_total / report->bus_rows);
     if (report->best.count)
         add_ratios(summary, &report->best);
     for (int i = 0; i < PEERS; i++)
         if (report->of[i].count)
             add_ratios(cJSON_AddObjectToObject(summary, peer_table[i].key), &report->of[i]);
-    cJSON_AddNumberToObject(summary, "library_threads", threads);
+    json_add(summary, "library_threads %d", threads);
 }
 
 size_t report_close(struct report *report, int threads)

@@ -30,22 +30,11 @@ struct perf_row {
     struct measure_effort effort;
 };
 
-/* What is known before the first row. */
-struct perf_setup {
-    const struct perf_options *options;
-    int ranks, hosts, mpi_level;
-    bool crowded; /* a host has more ranks than processing units */
-    const char *algorithms[PERF_RESULTS];
-    int results;
-    const char *command;
-    const char *device;    /* a line about it for the head of the table; NULL: none */
-    const cJSON *describe; /* the same for the JSON report; NULL: nothing */
-};
-
+struct bench;
 struct report;
 
-/* Prints the head of the table. NULL if memory is lacking. */
-struct report *report_open(const struct perf_setup *setup);
+/* Prints the head of the table. The bench outlives it. */
+struct report *report_open(const struct bench *bench);
 
 /* Prints a row. */
 void report_row(struct report *report, const struct perf_row *row);
@@ -54,7 +43,7 @@ void report_row(struct report *report, const struct perf_row *row);
  * while it was timed. Frees the report. Returns the number of wrong values. */
 size_t report_close(struct report *report, int threads);
 
-/* OSU's overlap: the percentage of `pure` that `overall` does not add to `compute`. */
+/* OSU's overlap: the percentage of the operation's time that `overall` does not add to `compute`. */
 double report_overlap(const struct perf_result *result);
 
 #endif

@@ -20,9 +20,9 @@ double table_gbps(size_t bytes, double time_us)
     return (double)bytes / time_us * 1e-3;
 }
 
-double table_bus_factor(const struct perf_setup *setup)
+double table_bus_factor(const struct bench *bench)
 {
-    return setup->options->operation->bus_factor(setup->ranks);
+    return perf_bus_factor(bench->options.operation, bench->ranks);
 }
 
 /* "the library's choice", or the name forced by option or environment, or "all". */
@@ -80,25 +80,25 @@ size_t row_wrong(const struct perf_row *row)
     return wrong;
 }
 
-static void print_setup(const struct perf_setup *setup)
+static void print_setup(const struct bench *bench)
 {
-    const struct perf_options *options = setup->options;
+    const struct perf_options *options = &bench->options;
     bool own = options->stream || options->device == ALNICO_DEVICE_CUDA;
     printf("# alnico-perf %s %s: %d rank%s on %d host%s, device %s, %s stream%s%s%s\n",
-           alnico_version(), options->operation->name, setup->ranks, setup->ranks == 1 ? "" : "s",
-           setup->hosts, setup->hosts == 1 ? "" : "s", setup_device(options),
+           alnico_version(), options->operation->name, bench->ranks, bench->ranks == 1 ? "" : "s",
+           bench->hosts, bench->hosts == 1 ? "" : "s", setup_device(options),
            own ? "own" : "inline", options->in_place ? ", in place" : "",
            options->nonblocking ? ", nonblocking" : "", options->registered ? ", registered" : "");
     if (options->graph)
         printf("# time: of one call in a CUDA graph of %ld\n", options->calls);
     printf("# %s; %s, %s\n", program_cpu_name(), program_mpi_library(),
-           program_mpi_level(setup->mpi_level));
+           program_mpi_level(bench->mpi_level));
     printf(
         "# algorithm: %s; inputs of seed %llu; time: slowest rank, median over blocks of calls\n",
         setup_algorithm(options), (unsigned long long)options->seed);
-    if (setup->device)
-        printf("# %s\n", setup->device);
-    if (setup->crowded)
+    if (*bench->device)
+        printf("# %s\n", bench->device);
+    if (bench->crowded)
         printf("# More ranks than processing units: these figures measure the scheduler.\n");
 }
 
@@ -109,72 +109,71 @@ static int name_width(const char *name)
     return length < 9 ? 10 : length + 1;
 }
 
-/* A column wide enough for a peer's name. */
-static int peer_width(const char *name)
+/* A column wide enough for a peer's name and what follows it. */
+static int peer_width(const char *name, const char *what)
 {
-    int length = (int)strlen(name);
+    int length = (int)(strlen(name) + strlen(what));
     return length < 11 ? 11 : length;
 }
 
-static void print_peer_head(const struct perf_options *options, const char *name)
+/* The columns' names, or the line of their units below. */
+static void print_cell(int width, const char *name, const char *unit, bool units)
 {
-    char overall[32], pure[32];
-    snprintf(overall, sizeof overall, "%s overall", name);
-    snprintf(pure, sizeof pure, "%s pure", name);
-    if (options->overlap)
-        printf(" %*s %*s %8s", peer_width(overall), overall, peer_width(pure), pure, "overlap");
-    else
-        printf(" %*s %7s", peer_width(name), name, options->all_algorithms ? "best" : "ratio");
-    if (options->host_time)
-        printf(" %8s", "host");
+    printf(" %*s", width, units ? unit : name);
 }
 
-static void print_peer_units(const struct perf_options *options, const char *name)
+static void print_peer_head(const struct perf_options *options, const char *name, bool units)
 {
-    char overall[32], pure[32];
-    snprintf(overall, sizeof overall, "%s overall", name);
-    snprintf(pure, sizeof pure, "%s pure", name);
-    if (options->overlap)
-        printf(" %*s %*s %8s", peer_width(overall), "(us)", peer_width(pure), "(us)", "(%)");
-    else
-        printf(" %*s %7s", peer_width(name), "(us)", "");
+    if (options->overlap) {
+        char overall[32], pure[32];
+        snprintf(overall, sizeof overall, "%s overall", name);
+        snprintf(pure, sizeof pure, "%s pure", name);
+        print_cell(peer_width(overall, ""), overall, "(us)", units);
+        print_cell(peer_width(pure, ""), pure, "(us)", units);
+        print_cell(8, "overlap", "(%)", units);
+    } else {
+        print_cell(peer_width(name, ""), name, "(us)", units);
+        print_cell(7, options->all_algorithms ? "best" : "ratio", "", units);
+    }
     if (options->host_time)
-        printf(" %8s", "(us)");
+        print_cell(8, "host", "(us)", units);
 }
 
-static void print_head(const struct perf_setup *setup)
+static void print_our_head(const struct bench *bench, bool units)
 {
-    const struct perf_options *options = setup->options;
-    printf("#\n#%11s %12s %9s %12s %5s", "size", "count", "type", "redop", "root");
-    if (options->overlap)
-        printf(" %11s %11s %11s %8s", "overall", "compute", "pure", "overlap");
-    else if (options->all_algorithms)
-        for (int i = 0; i < setup->results; i++)
-            printf(" %*s", name_width(setup->algorithms[i]), setup->algorithms[i]);
-    else
-        printf(" %11s %8s %8s", "time", "algbw", "busbw");
-    printf(" %7s", "#wrong");
-    if (options->host_time)
-        printf(" %8s %8s", "host", "launch");
+    const struct perf_options *options = &bench->options;
+    if (options->overlap) {
+        print_cell(11, "overall", "(us)", units);
+        print_cell(11, "compute", "(us)", units);
+        print_cell(11, "pure", "(us)", units);
+        print_cell(8, "overlap", "(%)", units);
+    } else if (options->all_algorithms) {
+        for (int i = 0; i < bench->results; i++)
+            print_cell(name_width(bench->algorithm[i]), bench->algorithm[i], "(us)", units);
+    } else {
+        print_cell(11, "time", "(us)", units);
+        print_cell(8, "algbw", "(GB/s)", units);
+        print_cell(8, "busbw", "(GB/s)", units);
+    }
+    print_cell(7, "#wrong", "", units);
+    if (options->host_time) {
+        print_cell(8, "host", "(us)", units);
+        print_cell(8, "launch", "(us)", units);
+    }
+}
+
+static void print_head(const struct bench *bench, bool units)
+{
+    printf("#%11s", units ? "(B)" : "size");
+    print_cell(12, "count", "(elements)", units);
+    print_cell(9, "type", "", units);
+    print_cell(12, "redop", "", units);
+    print_cell(5, "root", "", units);
+    print_our_head(bench, units);
     for (int i = 0; i < PEERS; i++)
-        if (options->versus & 1u << i)
-            print_peer_head(options, peer_table[i].name);
-    printf("\n#%11s %12s %9s %12s %5s", "(B)", "(elements)", "", "", "");
-    if (options->overlap)
-        printf(" %11s %11s %11s %8s", "(us)", "(us)", "(us)", "(%)");
-    else if (options->all_algorithms)
-        for (int i = 0; i < setup->results; i++)
-            printf(" %*s", name_width(setup->algorithms[i]), "(us)");
-    else
-        printf(" %11s %8s %8s", "(us)", "(GB/s)", "(GB/s)");
-    printf(" %7s", "");
-    if (options->host_time)
-        printf(" %8s %8s", "(us)", "(us)");
-    for (int i = 0; i < PEERS; i++)
-        if (options->versus & 1u << i)
-            print_peer_units(options, peer_table[i].name);
+        if (bench->options.versus & 1u << i)
+            print_peer_head(&bench->options, peer_table[i].name, units);
     printf("\n");
-    fflush(stdout);
 }
 
 /* Microseconds with about four digits. */
@@ -194,16 +193,14 @@ static void print_overlap(const struct perf_result *ours)
     printf(" %8.1f", report_overlap(ours));
 }
 
-static void print_peer(const struct perf_setup *setup, const struct perf_row *row, int peer)
+static void print_peer(const struct bench *bench, const struct perf_row *row, int peer)
 {
-    bool overlap = setup->options->overlap, timed = row->peers & 1u << peer;
-    char overall[32], pure[32];
-    snprintf(overall, sizeof overall, "%s overall", peer_table[peer].name);
-    snprintf(pure, sizeof pure, "%s pure", peer_table[peer].name);
+    bool overlap = bench->options.overlap, timed = row->peers & 1u << peer;
     const struct perf_result *theirs = &row->peer[peer];
+    const char *name = peer_table[peer].name;
     if (overlap)
-        print_time(peer_width(overall), timed ? theirs->overall_us : NAN);
-    print_time(peer_width(overlap ? pure : peer_table[peer].name), timed ? theirs->time_us : NAN);
+        print_time(peer_width(name, " overall"), timed ? theirs->overall_us : NAN);
+    print_time(peer_width(name, overlap ? " pure" : ""), timed ? theirs->time_us : NAN);
     double ratio = timed ? row_best(row)->time_us / theirs->time_us : NAN;
     if (!timed || (!overlap && isnan(ratio)))
         printf(" %*s", overlap ? 8 : 7, "n/a");
@@ -211,13 +208,13 @@ static void print_peer(const struct perf_setup *setup, const struct perf_row *ro
         printf(" %8.1f", report_overlap(theirs));
     else
         printf(" %7.2f", ratio);
-    if (setup->options->host_time)
+    if (bench->options.host_time)
         print_time(8, timed ? theirs->host_us : NAN);
 }
 
-void table_row(const struct perf_setup *setup, const struct perf_row *row)
+void table_row(const struct bench *bench, const struct perf_row *row)
 {
-    const struct perf_options *options = setup->options;
+    const struct perf_options *options = &bench->options;
     const struct perf_result *ours = &row->result[0];
     printf(" %11zu %12zu %9s %12s %5d", row->bytes, row->count, datatype_name(row->type),
            setup_op(options, row->op), setup_root(options));
@@ -229,7 +226,7 @@ void table_row(const struct perf_setup *setup, const struct perf_row *row)
             print_time(name_width(row->result[i].algorithm), row->result[i].time_us);
     else {
         print_time(11, ours->time_us);
-        printf(" %8.2f %8.2f", algbw, algbw * table_bus_factor(setup));
+        printf(" %8.2f %8.2f", algbw, algbw * table_bus_factor(bench));
     }
     if (options->check)
         printf(" %7zu", row_wrong(row));
@@ -239,13 +236,16 @@ void table_row(const struct perf_setup *setup, const struct perf_row *row)
         printf(" %8.2f %8.2f", ours->host_us, ours->launch_us);
     for (int i = 0; i < PEERS; i++)
         if (options->versus & 1u << i)
-            print_peer(setup, row, i);
+            print_peer(bench, row, i);
     printf("\n");
     fflush(stdout);
 }
 
-void table_head(const struct perf_setup *setup)
+void table_head(const struct bench *bench)
 {
-    print_setup(setup);
-    print_head(setup);
+    print_setup(bench);
+    printf("#\n");
+    print_head(bench, false);
+    print_head(bench, true);
+    fflush(stdout);
 }

@@ -3,10 +3,10 @@
 #ifndef ALNICO_TOOLS_PERF_TABLE_H
 #define ALNICO_TOOLS_PERF_TABLE_H
 
-#include "tools/perf/report.h"
+#include "tools/perf/bench.h"
 
-void table_head(const struct perf_setup *setup);
-void table_row(const struct perf_setup *setup, const struct perf_row *row);
+void table_head(const struct bench *bench);
+void table_row(const struct bench *bench, const struct perf_row *row);
 
 /* "the library's choice", or the name forced by option or environment, or "all"; "cpu" or
  * "cuda". */
@@ -25,6 +25,6 @@ size_t row_wrong(const struct perf_row *row);
 
 /* Gigabytes per second, and bus bandwidth / algorithm bandwidth. */
 double table_gbps(size_t bytes, double time_us);
-double table_bus_factor(const struct perf_setup *setup);
+double table_bus_factor(const struct bench *bench);
 
 #endif

@@ -48,8 +48,6 @@ const struct simulate_operation *operation_of(const struct simulate_case *what)
     return what->operation ? what->operation : &operations[0];
 }
 
-/* ---- Memory ---- */
-
 void *memory_take(size_t bytes, bool data)
 {
     if (data)
@@ -90,21 +88,17 @@ static int holders(const struct simulate_case *what, bool sends)
     return at_root(what, sends) ? 1 : what->ranks;
 }
 
-static float *side_of(const struct simulate_buffers *b, int rank, bool sends)
+/* Elements that are allocated: those of one rank without data. */
+static size_t allocated(const struct simulate_case *what, bool sends)
+{
+    return (what->data ? (size_t)holders(what, sends) : 1) * elements(what, sends);
+}
+
+float *buffers_side(const struct simulate_buffers *b, int rank, bool sends)
 {
     float *memory = sends ? b->send : b->recv;
     bool alone = !b->what->data || at_root(b->what, sends);
     return memory + (alone ? 0 : (size_t)rank * elements(b->what, sends));
-}
-
-float *buffers_send(const struct simulate_buffers *buffers, int rank)
-{
-    return side_of(buffers, rank, true);
-}
-
-float *buffers_recv(const struct simulate_buffers *buffers, int rank)
-{
-    return side_of(buffers, rank, false);
 }
 
 double buffers_bytes(const struct simulate_case *what)
@@ -114,8 +108,6 @@ double buffers_bytes(const struct simulate_case *what)
         bytes += (double)holders(what, sends) * (double)elements(what, sends) * sizeof(float);
     return bytes;
 }
-
-/* ---- Inputs and what must come of them ---- */
 
 static unsigned scramble(uint64_t x)
 {
@@ -140,7 +132,7 @@ static void fill(const struct simulate_buffers *b)
     bool sends = o->recv != SIDE_INPUT;
     bool root_only = at_root(b->what, sends) || (!sends && o->flags & ROOTED);
     for (int r = 0; r < (root_only ? 1 : b->what->ranks); r++) {
-        float *input = side_of(b, r, sends);
+        float *input = buffers_side(b, r, sends);
         for (size_t i = 0; i < elements(b->what, sends); i++)
             input[i] = (float)(of_rank(r) ^ of_element(i));
     }
@@ -169,7 +161,7 @@ static int sender_of(const struct simulate_case *what, int rank, int b)
 static size_t block_wrong(const struct simulate_buffers *b, int rank, int block, const float *sums)
 {
     const struct simulate_case *what = b->what;
-    const float *got = side_of(b, rank, false) + (size_t)block * what->count;
+    const float *got = buffers_side(b, rank, false) + (size_t)block * what->count;
     size_t first = operation_of(what)->send == SIDE_BLOCKS ? (size_t)rank * what->count : 0;
     unsigned sender = of_rank(sender_of(what, rank, block));
     bool reduces = operation_of(what)->flags & REDUCES;
@@ -193,14 +185,11 @@ size_t buffers_wrong(const struct simulate_buffers *buffers)
     return wrong;
 }
 
-/* ---- The whole ---- */
-
 alnico_status_t buffers_create(const struct simulate_case *what, struct simulate_buffers *out)
 {
-    size_t ranks = what->data ? (size_t)what->ranks : 1;
     *out = (struct simulate_buffers){.what = what};
-    out->send_bytes = (at_root(what, true) ? 1 : ranks) * elements(what, true) * sizeof(float);
-    out->recv_bytes = (at_root(what, false) ? 1 : ranks) * elements(what, false) * sizeof(float);
+    out->send_bytes = allocated(what, true) * sizeof(float);
+    out->recv_bytes = allocated(what, false) * sizeof(float);
     out->send = memory_take(out->send_bytes, what->data);
     out->recv = memory_take(out->recv_bytes, what->data);
     if (!out->send || !out->recv)

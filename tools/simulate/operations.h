@@ -43,8 +43,8 @@ struct simulate_buffers {
 alnico_status_t buffers_create(const struct simulate_case *what, struct simulate_buffers *out);
 void buffers_destroy(struct simulate_buffers *buffers);
 
-float *buffers_send(const struct simulate_buffers *buffers, int rank);
-float *buffers_recv(const struct simulate_buffers *buffers, int rank);
+/* A rank's SEND or RECV. */
+float *buffers_side(const struct simulate_buffers *buffers, int rank, bool sends);
 
 /* How many received elements are not as they must be. */
 size_t buffers_wrong(const struct simulate_buffers *buffers);

@@ -42,8 +42,6 @@ int crossovers_find(const struct simulate_options *options, const struct simulat
     return found;
 }
 
-/* ---- The table ---- */
-
 static int column_width(const char *name)
 {
     int length = (int)strlen(name);
@@ -116,79 +114,59 @@ void report_crossovers(const struct crossover *crossovers, int count)
     fflush(stdout);
 }
 
-/* ---- JSON ---- */
-
 static cJSON *machine_json(const struct simulate_machine *machine)
 {
     static const char *const names[] = {"same_host", "same_leaf", "other_leaf"};
     const struct sim_machine *sim = &machine->sim;
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "name", machine->name);
-    cJSON_AddStringToObject(json, "file", machine->path);
-    cJSON_AddNumberToObject(json, "ranks_per_host", sim->ranks_per_host);
-    cJSON_AddNumberToObject(json, "hosts_per_leaf", sim->hosts_per_leaf);
-    for (int c = 0; c < SIM_CLASSES; c++) {
-        cJSON *link = cJSON_AddObjectToObject(json, names[c]);
-        cJSON_AddNumberToObject(link, "latency_us", sim->link[c].latency_us);
-        cJSON_AddNumberToObject(link, "bandwidth_gbps", sim->link[c].bandwidth_gbps);
-    }
-    cJSON_AddNumberToObject(json, "injection_gbps", sim->injection_gbps);
-    cJSON_AddNumberToObject(json, "taper", sim->taper);
-    cJSON_AddNumberToObject(json, "reduce_gbps", sim->reduce_gbps);
-    return json;
+    json_add(json, "name %s file %s ranks_per_host %d hosts_per_leaf %d", machine->name,
+             machine->path, sim->ranks_per_host, sim->hosts_per_leaf);
+    for (int c = 0; c < SIM_CLASSES; c++)
+        json_add(cJSON_AddObjectToObject(json, names[c]), "latency_us %g bandwidth_gbps %g",
+                 sim->link[c].latency_us, sim->link[c].bandwidth_gbps);
+    return json_add(json, "injection_gbps %g taper %g reduce_gbps %g", sim->injection_gbps,
+                    sim->taper, sim->reduce_gbps);
 }
 
 cJSON *report_json(const struct simulate_options *options, const char *command)
 {
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "program", "alnico-simulate");
-    cJSON_AddStringToObject(json, "version", alnico_version());
-    cJSON_AddStringToObject(json, "kind", "simulated");
-    cJSON_AddStringToObject(json, "operation", options->operation->name);
-    cJSON_AddStringToObject(json, "date", program_date());
-    cJSON_AddStringToObject(json, "command", command);
+    json_add(json, "program %s version %s kind %s operation %s date %s command %s",
+             "alnico-simulate", alnico_version(), "simulated", options->operation->name,
+             program_date(), command);
     cJSON_AddItemToObject(json, "simulated_machine", machine_json(&options->machine));
-    cJSON_AddNumberToObject(json, "chunk_bytes", (double)options->chunk);
+    json_add(json, "chunk_bytes %zu", options->chunk);
     cJSON_AddItemToObject(json, "runs", cJSON_CreateArray());
     return json;
 }
 
-static void add_cell(cJSON *rows, const struct simulate_options *options, int size, int algorithm,
+static void add_cell(cJSON *row, const struct simulate_options *options, int size, int algorithm,
                      const struct simulate_cell *cell)
 {
-    cJSON *row = cJSON_CreateObject();
-    cJSON_AddNumberToObject(row, "bytes", (double)options->sizes[size]);
-    cJSON_AddStringToObject(row, "algorithm", options->algorithms[algorithm]->name);
+    json_add(row, "bytes %zu algorithm %s", options->sizes[size],
+             options->algorithms[algorithm]->name);
     if (cell->result.time_us < 0) {
         cJSON_AddNullToObject(row, "time_us");
     } else {
-        cJSON_AddNumberToObject(row, "time_us", cell->result.time_us);
-        cJSON_AddNumberToObject(row, "messages", (double)cell->result.messages);
-        cJSON_AddBoolToObject(row, "data", cell->data);
+        json_add(row, "time_us %g messages %zu data %hhd", cell->result.time_us,
+                 cell->result.messages, cell->data);
         if (cell->data)
-            cJSON_AddNumberToObject(row, "wrong", (double)cell->result.wrong);
+            json_add(row, "wrong %zu", cell->result.wrong);
     }
-    cJSON_AddItemToArray(rows, row);
 }
 
 void report_json_ranks(cJSON *json, const struct simulate_options *options, int ranks,
                        int ranks_per_host, const struct simulate_cell *cells,
                        const struct crossover *crossovers, int count)
 {
-    cJSON *run = cJSON_CreateObject();
-    cJSON_AddNumberToObject(run, "ranks", ranks);
-    cJSON_AddNumberToObject(run, "ranks_per_host", ranks_per_host);
+    cJSON *run = json_row(cJSON_GetObjectItem(json, "runs"));
+    json_add(run, "ranks %d ranks_per_host %d", ranks, ranks_per_host);
     cJSON *rows = cJSON_AddArrayToObject(run, "rows");
     for (int s = 0; s < options->sizes_count; s++)
         for (int a = 0; a < options->algorithms_count; a++)
-            add_cell(rows, options, s, a, &cells[s * options->algorithms_count + a]);
+            add_cell(json_row(rows), options, s, a, &cells[s * options->algorithms_count + a]);
     cJSON *list = cJSON_AddArrayToObject(run, "crossovers");
-    for (int i = 0; i < count; i++) {
-        cJSON *item = cJSON_CreateObject();
-        cJSON_AddNumberToObject(item, "bytes", crossovers[i].bytes);
-        cJSON_AddStringToObject(item, "below", crossovers[i].below->name);
-        cJSON_AddStringToObject(item, "above", crossovers[i].above->name);
-        cJSON_AddItemToArray(list, item);
-    }
-    cJSON_AddItemToArray(cJSON_GetObjectItem(json, "runs"), run);
+    for (int i = 0; i < count; i++)
+        json_add(json_row(list), "bytes %g below %s above %s", crossovers[i].bytes,
+                 crossovers[i].below->name, crossovers[i].above->name);
 }

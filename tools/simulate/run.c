@@ -33,8 +33,6 @@ struct run {
     double time_us;
 };
 
-/* ---- What a rank does ---- */
-
 /* Of a chunk of so many elements, without lengths of blocks: they are equal. */
 static struct shape plain_shape(const struct simulate_case *what, int rank, size_t count)
 {
@@ -73,8 +71,6 @@ static size_t lane_room(const struct simulate_case *what, int rank, size_t chunk
     return arrivals_of(what->algorithm, &shape) + work;
 }
 
-/* ---- One rank ---- */
-
 static float *room_of(const struct run *run, int rank, int number)
 {
     if (!run->what->data)
@@ -88,8 +84,8 @@ static void begin_chunk(struct run *run, int rank, int number)
     const struct simulate_case *what = run->what;
     struct rounds *r = &run->lane[rank * run->lanes + number].rounds;
     size_t chunk = run->begun[rank]++, at = chunk * run->chunk_count, left = what->count - at;
-    float *send = buffers_send(&run->buffers, rank) + at,
-          *recv = buffers_recv(&run->buffers, rank) + at, *room = room_of(run, rank, number);
+    float *send = buffers_side(&run->buffers, rank, true) + at,
+          *recv = buffers_side(&run->buffers, rank, false) + at, *room = room_of(run, rank, number);
     struct shape shape = shape_of(run, rank, left < run->chunk_count ? left : run->chunk_count);
     float *scratch = room + arrivals_of(what->algorithm, &shape);
     *r = (struct rounds){.algorithm = what->algorithm,
@@ -151,8 +147,6 @@ static alnico_status_t drive(struct run *run)
                          run->what->algorithm->name, run->unfinished, run->what->ranks);
     return status;
 }
-
-/* ---- The whole ---- */
 
 static void run_free(struct run *run)
 {

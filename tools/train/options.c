@@ -3,6 +3,7 @@
 #include "tools/train/options.h"
 
 #include "tools/common/options.h"
+#include "tools/common/program.h"
 #include "train/input/images.h"
 #include "train/models/models.h"
 #include "train/strategies/strategy.h"
@@ -10,8 +11,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- Values ---- */
 
 static const char *model_at(int i)
 {
@@ -88,8 +87,6 @@ static void refuse_argument(struct argp_state *state, char *text, void *options)
     (void)options;
     argp_error(state, "unexpected argument '%s'", text);
 }
-
-/* ---- The table ---- */
 
 #define FIELD(member) OPTION_FIELD(struct train_options, member)
 #define TRAINER(member) FIELD(trainer.member)
@@ -213,8 +210,6 @@ static const char about[] =
     "Exit status: 0 if all went well and all ranks ended with the same parameters, 1 if something "
     "failed, 2 for a command line that makes no sense.";
 
-/* ---- Options together ---- */
-
 /* Sets what was not given: it follows from the device and the precision. */
 static void complete_kernels(struct argp_state *state, struct train_options *options)
 {
@@ -323,14 +318,12 @@ cJSON *train_options_json(const struct train_options *options)
     const bool cuda = options->device == ALNICO_DEVICE_CUDA;
     cJSON *object = cJSON_CreateObject();
     options_json(table, options, object);
-    cJSON_AddBoolToObject(object, "tf32",
-                          cuda && compute->precision == PRECISION_FP32 && !compute->full_float);
+    json_add(object, "tf32 %hhd",
+             cuda && compute->precision == PRECISION_FP32 && !compute->full_float);
     if (compute->precision == PRECISION_FP16)
-        cJSON_AddNumberToObject(object, "loss_scale", (double)compute->loss_scale);
-    cJSON_AddBoolToObject(object, "graph", cuda && !trainer->no_graph);
-    cJSON_AddStringToObject(object, "bucket_rule", rules[trainer->rule]);
-    cJSON_AddNumberToObject(object, "buckets", (double)trainer->buckets);
-    cJSON_AddBoolToObject(object, "overlap", !trainer->late);
+        json_add(object, "loss_scale %g", compute->loss_scale);
+    json_add(object, "graph %hhd bucket_rule %s buckets %zu overlap %hhd",
+             cuda && !trainer->no_graph, rules[trainer->rule], trainer->buckets, !trainer->late);
     if (trainer->optimizer.schedule == SCHEDULE_DROPS)
         cJSON_AddItemToObject(object, "drops",
                               cJSON_CreateDoubleArray(trainer->optimizer.drops, OPTIMIZER_DROPS));

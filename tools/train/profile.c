@@ -1,6 +1,8 @@
 /* See train_profile.h. */
 #include "tools/train/profile.h"
 
+#include "tools/common/program.h"
+
 #include <stdio.h>
 
 enum { KINDS = OPERATION_CROSS_ENTROPY + 1 };
@@ -100,47 +102,36 @@ void train_profile_print(const struct profile *profile)
     sum_print("all, as one step", all.cost, profile->step_us);
 }
 
-/* ---- JSON ---- */
-
 static cJSON *cost_json(struct step_cost cost, double us)
 {
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddNumberToObject(object, "us", us);
-    cJSON_AddNumberToObject(object, "gbytes_per_second", cost.bytes / us * 1e-3);
-    cJSON_AddNumberToObject(object, "tflops", cost.flops / us * 1e-6);
-    cJSON_AddNumberToObject(object, "share_of_least", cost.least_us / us);
-    return object;
+    return json_add(cJSON_CreateObject(), "us %g gbytes_per_second %g tflops %g share_of_least %g",
+                    us, cost.bytes / us * 1e-3, cost.flops / us * 1e-6, cost.least_us / us);
 }
 
-static cJSON *step_json(const struct profile *profile, size_t step)
+static void add_step(cJSON *object, const struct profile *profile, size_t step)
 {
     const struct plan *plan = profile->replica->plan;
     const struct tensor *out = &plan->network->tensors[plan->steps[step].out];
     const int sides[3] = {(int)out->height, (int)out->width, (int)out->channels};
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "step", operation_of(profile, step)->name);
-    cJSON_AddStringToObject(object, "operation",
-                            operation_kind_name(operation_of(profile, step)->kind));
-    cJSON_AddNumberToObject(object, "operations", (double)plan->steps[step].count);
+    json_add(object, "step %s operation %s operations %zu", operation_of(profile, step)->name,
+             operation_kind_name(operation_of(profile, step)->kind), plan->steps[step].count);
     cJSON_AddItemToObject(object, "output", cJSON_CreateIntArray(sides, 3));
     for (int way = 0; way < 2; way++)
         cJSON_AddItemToObject(object, way ? "backward" : "forward",
                               cost_json(step_cost(profile->replica, &profile->rates, step, way),
                                         profile->us[step][way]));
-    return object;
 }
 
 cJSON *train_profile_json(const struct profile *profile)
 {
     const struct replica *replica = profile->replica;
-    cJSON *object = cJSON_CreateObject(), *steps = cJSON_CreateArray();
-    cJSON_AddNumberToObject(object, "copy_gbytes_per_second", profile->rates.bytes_us * 1e-3);
-    cJSON_AddNumberToObject(object, "product_tflops", profile->rates.flops_us * 1e-6);
-    cJSON_AddNumberToObject(object, "step_us", profile->step_us);
+    cJSON *object = cJSON_CreateObject();
+    json_add(object, "copy_gbytes_per_second %g product_tflops %g step_us %g",
+             profile->rates.bytes_us * 1e-3, profile->rates.flops_us * 1e-6, profile->step_us);
     cJSON_AddItemToObject(object, "update",
                           cost_json(update_cost(replica, &profile->rates), profile->update_us));
+    cJSON *steps = cJSON_AddArrayToObject(object, "steps");
     for (size_t s = 0; s < replica->plan->count; s++)
-        cJSON_AddItemToArray(steps, step_json(profile, s));
-    cJSON_AddItemToObject(object, "steps", steps);
+        add_step(json_row(steps), profile, s);
     return object;
 }

@@ -35,11 +35,8 @@ void train_display_end(struct train_display *display)
 
 static cJSON *score_json(const struct score *score)
 {
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddNumberToObject(object, "loss", score->loss);
-    cJSON_AddNumberToObject(object, "accuracy", score->accuracy);
-    cJSON_AddNumberToObject(object, "images", (double)score->images);
-    return object;
+    return json_add(cJSON_CreateObject(), "loss %g accuracy %g images %zu", score->loss,
+                    score->accuracy, score->images);
 }
 
 /* Removes the bar from its line. */
@@ -84,14 +81,11 @@ static void epoch_print(struct train_display *display, const struct trainer_prog
         printf("  test loss %.4f  test accuracy %.2f %%", progress->test.loss,
                100 * progress->test.accuracy);
     puts("");
-    cJSON *row = cJSON_CreateObject();
-    cJSON_AddNumberToObject(row, "epoch", (double)progress->epoch);
-    cJSON_AddNumberToObject(row, "step", (double)progress->step);
-    cJSON_AddNumberToObject(row, "seconds", progress->seconds);
-    cJSON_AddNumberToObject(row, "learning_rate", progress->rate);
+    cJSON *row = json_row(display->epochs);
+    json_add(row, "epoch %zu step %zu seconds %g learning_rate %g", progress->epoch, progress->step,
+             progress->seconds, progress->rate);
     cJSON_AddItemToObject(row, "train", score_json(&progress->score));
     cJSON_AddItemToObject(row, "test", score_json(&progress->test));
-    cJSON_AddItemToArray(display->epochs, row);
 }
 
 /* A row for LOSS_STEPS steps or, at the end of an epoch, for what is left. */
@@ -102,10 +96,8 @@ static void loss_append(struct train_display *display, const struct trainer_prog
     outcome->count += progress->latest.count;
     if (!outcome->count || (progress->step < display->step + LOSS_STEPS && !progress->tested))
         return;
-    cJSON *row = cJSON_CreateObject();
-    cJSON_AddNumberToObject(row, "step", (double)progress->step);
-    cJSON_AddNumberToObject(row, "loss", outcome->loss / (double)outcome->count);
-    cJSON_AddItemToArray(display->losses, row);
+    json_add(json_row(display->losses), "step %zu loss %g", progress->step,
+             outcome->loss / (double)outcome->count);
     display->step = progress->step;
     *outcome = (struct outcome){0};
 }
@@ -160,17 +152,12 @@ void train_report_print(const struct trainer_options *options, const struct trai
 
 static cJSON *memory_json(const struct trainer_report *report)
 {
-    cJSON *object = cJSON_CreateObject();
     const struct replica_memory *memory = &report->memory;
-    cJSON_AddNumberToObject(object, "parameters", (double)memory->parameters);
-    cJSON_AddNumberToObject(object, "gradients", (double)memory->gradients);
-    cJSON_AddNumberToObject(object, "optimizer", (double)memory->optimizer);
-    cJSON_AddNumberToObject(object, "statistics", (double)memory->statistics);
-    cJSON_AddNumberToObject(object, "images", (double)memory->images);
-    cJSON_AddNumberToObject(object, "activations", (double)memory->activations);
-    cJSON_AddNumberToObject(object, "kernels", (double)memory->kernels);
-    cJSON_AddNumberToObject(object, "total", (double)memory->total);
-    return object;
+    return json_add(cJSON_CreateObject(),
+                    "parameters %zu gradients %zu optimizer %zu statistics %zu images %zu "
+                    "activations %zu kernels %zu total %zu",
+                    memory->parameters, memory->gradients, memory->optimizer, memory->statistics,
+                    memory->images, memory->activations, memory->kernels, memory->total);
 }
 
 static cJSON *times_json(const struct trainer_report *report)
@@ -180,11 +167,8 @@ static cJSON *times_json(const struct trainer_report *report)
     cJSON *object = cJSON_CreateObject();
     for (int i = 0; i < PHASES; i++)
         cJSON_AddNumberToObject(object, keys[i], report->phases[i]);
-    cJSON_AddNumberToObject(object, "total", report->seconds);
-    cJSON_AddNumberToObject(object, "inside_library", report->library_seconds);
-    cJSON_AddNumberToObject(object, "test", report->test_seconds);
-    cJSON_AddNumberToObject(object, "median_step", report->step_seconds);
-    return object;
+    return json_add(object, "total %g inside_library %g test %g median_step %g", report->seconds,
+                    report->library_seconds, report->test_seconds, report->step_seconds);
 }
 
 cJSON *train_report_json(const struct train_options *options, const struct trainer_report *report,
@@ -193,33 +177,27 @@ cJSON *train_report_json(const struct train_options *options, const struct train
     char hash[17];
     cJSON *object = cJSON_CreateObject();
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)report->hash);
-    cJSON_AddStringToObject(object, "program", "alnico-train");
-    cJSON_AddStringToObject(object, "version", alnico_version());
-    cJSON_AddStringToObject(object, "date", program_date());
+    json_add(object, "program %s version %s date %s", "alnico-train", alnico_version(),
+             program_date());
     cJSON_AddItemToObject(object, "machine", program_machine());
-    cJSON_AddStringToObject(object, "mpi", program_mpi_library());
+    json_add(object, "mpi %s", program_mpi_library());
     cJSON_AddItemToObject(object, "options", train_options_json(options));
-    cJSON_AddNumberToObject(object, "ranks", report->ranks);
-    cJSON_AddNumberToObject(object, "parameters", (double)report->parameters);
-    cJSON_AddNumberToObject(object, "steps", (double)report->steps);
-    cJSON_AddNumberToObject(object, "epochs_done", report->epochs);
-    cJSON_AddNumberToObject(object, "images_per_second", report->images_per_second);
-    cJSON_AddNumberToObject(object, "images_per_second_per_rank",
-                            report->images_per_second / report->ranks);
+    json_add(object,
+             "ranks %d parameters %zu steps %zu epochs_done %g images_per_second %g "
+             "images_per_second_per_rank %g",
+             report->ranks, report->parameters, report->steps, report->epochs,
+             report->images_per_second, report->images_per_second / report->ranks);
     cJSON_AddItemToObject(object, "seconds", times_json(report));
     cJSON_AddItemToObject(object, "memory_bytes", memory_json(report));
-    cJSON_AddNumberToObject(object, "bucket_count", (double)report->buckets);
-    cJSON_AddNumberToObject(object, "median_images_per_second",
-                            (double)options->trainer.batch * report->ranks / report->step_seconds);
-    cJSON_AddNumberToObject(object, "share_outside_library", outside_share(report));
-    cJSON_AddNumberToObject(object, "share_exposed_communication",
-                            report->phases[PHASE_COMMUNICATION] / report->seconds);
+    json_add(object,
+             "bucket_count %zu median_images_per_second %g share_outside_library %g "
+             "share_exposed_communication %g",
+             report->buckets, options->trainer.batch * report->ranks / report->step_seconds,
+             outside_share(report), report->phases[PHASE_COMMUNICATION] / report->seconds);
     cJSON_AddItemToObject(object, "train", score_json(&report->train));
     cJSON_AddItemToObject(object, "test", score_json(&report->test));
     cJSON_AddItemToObject(object, "history", display->epochs);
     cJSON_AddItemToObject(object, "losses", display->losses);
-    cJSON_AddBoolToObject(object, "graph", report->graph);
-    cJSON_AddStringToObject(object, "parameter_hash", hash);
     display->epochs = display->losses = NULL;
-    return object;
+    return json_add(object, "graph %hhd parameter_hash %s", report->graph, hash);
 }

@@ -1,9 +1,9 @@
 /* Timing ways on the CPU: one communicator on the inline stream. Main thread of every rank. */
 #include "tools/common/program.h"
-#include "tools/perf/layout.h"
+#include "tools/perf/bench.h"
 #include "tools/tune/measure.h"
 
-#include <alnico/mpi.h>
+#include <mpi.h>
 #include <stdlib.h>
 
 /* One way at one size, as perf_measure times it. */
@@ -40,13 +40,10 @@ static bool is_possible(struct contest *c)
 
 static struct perf_job make_job(struct tuner *t, const struct tune_size *size)
 {
-    blocks_set(&t->blocks, t->operation, size->elements, t->rank, t->ranks);
-    struct perf_job job =
-        job_make(t->operation, size->elements, false, 0, t->rank, t->ranks, &t->blocks);
-    job.send = t->send;
-    job.recv = t->recv;
-    job.type = ALNICO_FLOAT32;
-    job.op = ALNICO_SUM;
+    t->bench->options.operation = t->operation;
+    struct perf_job job = bench_job(t->bench, size->elements, ALNICO_FLOAT32, ALNICO_SUM);
+    job.send = t->bench->send;
+    job.recv = t->bench->recv;
     job.comm = t->comm;
     return job;
 }
@@ -68,33 +65,25 @@ static void measure_size(struct tuner *t, unsigned modes, struct tune_size *size
             (struct contestant){.prepare = choose_way, .run = run_way, .context = &contests[count]};
         places[count++] = i;
     }
-    struct measure_plan plan = {.seconds = t->options.seconds, .warmup = 2};
-    struct measure_effort effort;
-    if (count && !measure(contestants, count, &plan, &effort))
-        program_fail("no memory for the samples of %d ways", count);
+    tune_race(contestants, count, t->options.seconds);
     for (int i = 0; i < count; i++)
         size->time_us[places[i]] = contestants[i].time_us;
 }
 
 static void open_cpu(struct tuner *t)
 {
-    program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, NULL, &t->comm),
-                  "alnico_comm_create_mpi");
-    size_t count = tune_capacity(t) / sizeof(float);
-    t->send = calloc(count, sizeof(float));
-    t->recv = calloc(count, sizeof(float));
-    if (!t->send || !t->recv || !blocks_init(&t->blocks, t->ranks))
-        program_fail("-e %zu: no memory for two buffers of this size", t->options.end);
-    for (size_t i = 0; i < count; i++)
-        t->send[i] = t->recv[i] = (float)(i % 7);
+    t->bench = calloc(1, sizeof *t->bench);
+    if (!t->bench)
+        program_fail("no memory for a benchmark");
+    tune_open_bench(t, t->bench, &bench_cpu, false);
+    bench_cpu.begin(t->bench, ALNICO_FLOAT32, ALNICO_SUM);
+    t->comm = t->bench->comm[0];
 }
 
 static void close_cpu(struct tuner *t)
 {
-    alnico_comm_destroy(t->comm);
-    blocks_finish(&t->blocks);
-    free(t->send);
-    free(t->recv);
+    bench_cpu.close(t->bench);
+    free(t->bench);
 }
 
 const struct tune_device tune_cpu = {

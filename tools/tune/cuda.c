@@ -13,10 +13,6 @@ enum { FINALISTS = 6 };
 /* Ways that are slower than this at first sight are not compared any further. */
 static const double far_behind = 1.25, look_seconds = 1e-3;
 
-struct tune_gpu {
-    struct bench bench[2]; /* buffers not registered, and registered */
-};
-
 /* One way at one size. */
 struct contest {
     const struct tuner *tuner;
@@ -25,8 +21,6 @@ struct contest {
     int place; /* in the size's list */
     double time_us;
 };
-
-/* ---- Contestants ---- */
 
 static void prepare(void *context)
 {
@@ -51,13 +45,10 @@ static double seconds(void *context)
 static void race(struct contest *contests, int count, double budget)
 {
     struct contestant contestants[TUNE_WAYS];
-    struct measure_plan plan = {.seconds = budget, .warmup = 2};
-    struct measure_effort effort;
     for (int i = 0; i < count; i++)
         contestants[i] = (struct contestant){
             .prepare = prepare, .run = run, .seconds = seconds, .context = &contests[i]};
-    if (count && !measure(contestants, count, &plan, &effort))
-        program_fail("no memory for the samples of %d ways", count);
+    tune_race(contestants, count, budget);
     for (int i = 0; i < count; i++) {
         const struct perf_options *options = &contests[i].side.gpu->bench->options;
         contests[i].time_us =
@@ -65,11 +56,9 @@ static void race(struct contest *contests, int count, double budget)
     }
 }
 
-/* ---- One size ---- */
-
 static struct bench *bench_of(struct tuner *t, unsigned modes, size_t bytes)
 {
-    struct bench *bench = &t->gpu->bench[modes & MODE_REGISTERED ? 1 : 0];
+    struct bench *bench = &t->bench[modes & MODE_REGISTERED ? 1 : 0];
     bench->options.operation = t->operation;
     bench->options.graph = modes & MODE_CAPTURED;
     bench->options.calls = bytes <= 1 << 20 ? GRAPH_CALLS : bytes <= 16 << 20 ? 8 : 3;
@@ -135,40 +124,22 @@ static void measure_size(struct tuner *t, unsigned modes, struct tune_size *size
     }
 }
 
-/* ---- Opening and closing ---- */
-
-static void open_bench(struct tuner *t, struct bench *bench, bool registered)
-{
-    *bench = (struct bench){.ops = &bench_cuda, .rank = t->rank, .ranks = t->ranks};
-    bench->options = (struct perf_options){.operation = t->options.operations[0],
-                                           .device = ALNICO_DEVICE_CUDA,
-                                           .begin = t->options.begin,
-                                           .end = tune_capacity(t),
-                                           .type = ALNICO_FLOAT32,
-                                           .op = ALNICO_SUM,
-                                           .all_algorithms = true,
-                                           .registered = registered,
-                                           .nccl_memory = t->options.nccl_memory,
-                                           .seed = 1};
-    bench_cuda.open(bench);
-}
-
 static void open_cuda(struct tuner *t)
 {
-    t->gpu = calloc(1, sizeof *t->gpu);
-    if (!t->gpu)
+    t->bench = calloc(2, sizeof *t->bench); /* buffers not registered, and registered */
+    if (!t->bench)
         program_fail("no memory for a benchmark");
-    open_bench(t, &t->gpu->bench[0], false);
-    open_bench(t, &t->gpu->bench[1], true);
-    t->comm = t->gpu->bench[0].gpu->comm;
-    t->describe = t->gpu->bench[0].describe;
+    for (int i = 0; i < 2; i++)
+        tune_open_bench(t, &t->bench[i], &bench_cuda, i == 1);
+    t->comm = t->bench[0].gpu->comm;
+    t->describe = t->bench[0].describe;
 }
 
 static void close_cuda(struct tuner *t)
 {
     for (int i = 0; i < 2; i++)
-        bench_cuda.close(&t->gpu->bench[i]);
-    free(t->gpu);
+        bench_cuda.close(&t->bench[i]);
+    free(t->bench);
 }
 
 const struct tune_device tune_cuda = {

@@ -2,7 +2,9 @@
  * mpirun and puts the rows that follow into a tuning file, or says whether the table in force takes
  * the fastest. Which ways and rows there are stands in tune/rows.c, how a device is measured in
  * tune/cpu.c and tune/cuda.c, the command line in tune_options.c. */
+#include "comm/call.h"
 #include "tools/common/program.h"
+#include "tools/perf/bench.h"
 #include "tools/tune/measure.h"
 #include "tools/tune/print.h"
 
@@ -16,14 +18,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- Sizes ---- */
-
 /* Whether the table knows the size of its calls. */
 static bool is_sized(const struct perf_operation *operation)
 {
-    return operation->id != PERF_GATHERV && operation->id != PERF_SCATTERV &&
-           operation->id != PERF_ALLTOALLV && operation->id != PERF_SENDRECV &&
-           operation->id != PERF_BARRIER;
+    return !call_kinds[operation->collective].uneven && operation->shape != SHAPE_NONE;
 }
 
 /* What the table is asked for. */
@@ -54,7 +52,30 @@ static size_t next_size(const struct tuner *t, size_t bytes)
     return bytes <= room / t->options.factor ? bytes * t->options.factor : 0;
 }
 
-/* ---- Measuring ---- */
+void tune_open_bench(const struct tuner *t, struct bench *bench, const struct bench_ops *ops,
+                     bool registered)
+{
+    *bench = (struct bench){.ops = ops, .rank = t->rank, .ranks = t->ranks};
+    bench->options = (struct perf_options){.operation = t->options.operations[0],
+                                           .device = t->options.device,
+                                           .begin = t->options.begin,
+                                           .end = tune_capacity(t),
+                                           .type = ALNICO_FLOAT32,
+                                           .op = ALNICO_SUM,
+                                           .all_algorithms = t->options.device != ALNICO_DEVICE_CPU,
+                                           .registered = registered,
+                                           .nccl_memory = t->options.nccl_memory,
+                                           .seed = 1};
+    ops->open(bench);
+}
+
+void tune_race(struct contestant *contestants, int count, double seconds)
+{
+    struct measure_plan plan = {.seconds = seconds, .warmup = 2};
+    struct measure_effort effort;
+    if (count && !measure(contestants, count, &plan, &effort))
+        program_fail("no memory for the samples of %d ways", count);
+}
 
 void tune_force(const struct tuner *t, alnico_comm_t comm, const struct tune_way *way)
 {
@@ -122,7 +143,8 @@ static size_t first_size(const struct tuner *t)
         return sizeof(float);
     if (is_sized(t->operation))
         return t->options.begin;
-    bool shared = t->options.device == ALNICO_DEVICE_CPU && t->operation->id != PERF_SENDRECV;
+    bool shared =
+        t->options.device == ALNICO_DEVICE_CPU && t->operation->collective != ALNICO_SENDRECV;
     return shared ? UNSIZED_SHORT_BYTES : UNSIZED_BYTES;
 }
 
@@ -139,17 +161,12 @@ static void measure_operation(struct tuner *t)
     }
 }
 
-/* ---- The file ---- */
-
 static cJSON *describe(const struct tuner *t, const char *command)
 {
     cJSON *machine = program_machine();
-    cJSON_AddStringToObject(machine, "mpi", program_mpi_library());
-    cJSON_AddStringToObject(machine, "alnico", alnico_version());
-    cJSON_AddStringToObject(machine, "date", program_date());
-    cJSON_AddStringToObject(machine, "command", command);
-    cJSON_AddNumberToObject(machine, "ranks", t->ranks);
-    cJSON_AddNumberToObject(machine, "hosts", t->comm->hosts);
+    json_add(machine, "mpi %s alnico %s date %s command %s ranks %d hosts %d",
+             program_mpi_library(), alnico_version(), program_date(), command, t->ranks,
+             t->comm->hosts);
     if (t->describe)
         cJSON_AddItemToObject(machine, "gpu", cJSON_Duplicate(t->describe, true));
     return machine;
@@ -245,8 +262,6 @@ static int tune_all(struct tuner *t, struct tuning *tuning)
     }
     return slow;
 }
-
-/* ---- The program ---- */
 
 static void tuner_open(struct tuner *t)
 {

@@ -44,17 +44,23 @@ struct tuner {
     int rank, ranks;
     alnico_comm_t comm;
     const struct perf_operation *operation; /* that is measured */
-    struct perf_blocks blocks;              /* of the size, on the CPU */
     struct tuning_steps in_force;           /* what the table said before */
     struct tune_size *sizes[MODES];         /* options' sizes, for every mode of the device */
     int count;
     const cJSON *describe; /* the GPU, for the file's description of the machine; NULL: none */
-    float *send, *recv;    /* on the CPU */
-    struct tune_gpu *gpu;  /* on GPUs */
+    struct bench *bench;   /* the device's own: buffers and communicators */
 };
 
 /* Bytes of the larger buffer of any size and operation. */
 size_t tune_capacity(const struct tuner *tuner);
+
+/* Opens a benchmark for operations that sum float32, on GPUs for calls that may be refused. */
+struct bench_ops;
+void tune_open_bench(const struct tuner *tuner, struct bench *bench, const struct bench_ops *ops,
+                     bool registered);
+
+/* Times ways in turns for about so many seconds. */
+void tune_race(struct contestant *contestants, int count, double seconds);
 
 /* The way becomes the communicator's only one for the operation that is measured. */
 void tune_force(const struct tuner *tuner, alnico_comm_t comm, const struct tune_way *way);

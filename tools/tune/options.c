@@ -9,7 +9,7 @@
 static void add_operation(struct argp_state *state, struct tune_options *options, const char *name)
 {
     const struct perf_operation *operation = perf_operation_find(name);
-    if (!operation || operation->id >= TUNE_OPERATIONS)
+    if (!operation || perf_operation_id(operation) >= TUNE_OPERATIONS)
         argp_error(state, "--operations %s: expected names of collectives, as allgather, or all",
                    name);
     for (int i = 0; i < options->operation_count; i++)
@@ -50,7 +50,7 @@ static void read_file(struct argp_state *state, char *text, void *out)
 static void fill_in(struct tune_options *options)
 {
     if (!options->operation_count)
-        options->operations[options->operation_count++] = perf_operation_at(PERF_ALLREDUCE);
+        options->operations[options->operation_count++] = perf_operation_at(ALNICO_ALLREDUCE);
     static const struct tune_options defaults[2][2] = {
         {{.begin = 8, .end = 64 << 20, .factor = 2, .seconds = 2},
          {.begin = 8, .end = 2 << 20, .factor = 8, .seconds = 0.2}},

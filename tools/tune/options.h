@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { TUNE_OPERATIONS = PERF_SENDRECV + 1 }; /* one for each collective that a table knows */
+enum { TUNE_OPERATIONS = ALNICO_SENDRECV + 1 }; /* one for each collective that a table knows */
 
 struct tune_options {
     const struct perf_operation *operations[TUNE_OPERATIONS];

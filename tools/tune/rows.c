@@ -20,8 +20,6 @@ enum {
     CHUNK_GPU_LAST = 2 << 20
 };
 
-/* ---- Ways ---- */
-
 bool tune_cuts(const struct tune_way *way, size_t bytes)
 {
     return way->algorithm->round && way->chunk_bytes < bytes;
@@ -97,8 +95,6 @@ const struct tune_way *tune_best(const struct tune_size *size)
     return best;
 }
 
-/* ---- Rows ---- */
-
 /* The way that goes on at this size: the one so far or, if that was never cut yet, the same without
  * cutting here either. */
 static struct tune_way go_on(const struct tune_size *size, struct tune_way way, size_t before)
@@ -167,8 +163,6 @@ int tune_choose_rows(const struct tune_size *sizes, int count, double margin,
     }
     return made;
 }
-
-/* ---- Joining ---- */
 
 static int compare_rows(const void *left, const void *right)
 {

@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- The GPU ---- */
-
 static void choose_gpu(struct gpu_bench *gpu)
 {
     const struct perf_options *options = &gpu->bench->options;
@@ -30,7 +28,7 @@ static void choose_gpu(struct gpu_bench *gpu)
         program_fail("rank %d of its host has GPU %d, and there are %d: start fewer ranks or use "
                      "--gpu",
                      local, gpu->gpu, count);
-    gpu_must(cudaSetDevice(gpu->gpu), "cudaSetDevice");
+    GPU_MUST(cudaSetDevice(gpu->gpu));
 }
 
 static void describe(struct gpu_bench *gpu)
@@ -39,9 +37,9 @@ static void describe(struct gpu_bench *gpu)
     struct cudaDeviceProp properties;
     int driver = 0, runtime = 0;
     const char *nccl = "none";
-    gpu_must(cudaGetDeviceProperties(&properties, gpu->gpu), "cudaGetDeviceProperties");
-    gpu_must(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
-    gpu_must(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+    GPU_MUST(cudaGetDeviceProperties(&properties, gpu->gpu));
+    GPU_MUST(cudaDriverGetVersion(&driver));
+    GPU_MUST(cudaRuntimeGetVersion(&runtime));
 #ifdef ALNICO_HAVE_NCCL
     nccl = nccl_peer_version();
 #endif
@@ -50,55 +48,72 @@ static void describe(struct gpu_bench *gpu)
     snprintf(bench->device, sizeof bench->device, "%.60s; CUDA %d.%d, driver for %d.%d; NCCL %.20s",
              properties.name, runtime / 1000, runtime / 10 % 100, driver / 1000, driver / 10 % 100,
              nccl);
-    bench->describe = cJSON_CreateObject();
-    cJSON_AddStringToObject(bench->describe, "name", properties.name);
-    cJSON_AddNumberToObject(bench->describe, "multiprocessors", gpu->multiprocessors);
-    cJSON_AddNumberToObject(bench->describe, "l2_bytes", (double)gpu->cache);
-    cJSON_AddNumberToObject(bench->describe, "cuda_runtime", runtime);
-    cJSON_AddNumberToObject(bench->describe, "cuda_driver", driver);
-    cJSON_AddStringToObject(bench->describe, "nccl", nccl);
+    bench->describe =
+        json_add(cJSON_CreateObject(),
+                 "name %s multiprocessors %d l2_bytes %zu cuda_runtime %d cuda_driver %d nccl %s",
+                 properties.name, gpu->multiprocessors, gpu->cache, runtime, driver, nccl);
 }
 
 static void open_streams(struct gpu_bench *gpu)
 {
-    gpu_must(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking), "cudaStreamCreate");
-    gpu_must(cudaStreamCreateWithFlags(&gpu->side, cudaStreamNonBlocking), "cudaStreamCreate");
-    gpu_must(cudaEventCreate(&gpu->begin), "cudaEventCreate");
-    gpu_must(cudaEventCreate(&gpu->end), "cudaEventCreate");
-    gpu_must(cudaEventCreateWithFlags(&gpu->forked, cudaEventDisableTiming), "cudaEventCreate");
-    gpu_must(cudaEventCreateWithFlags(&gpu->joined, cudaEventDisableTiming), "cudaEventCreate");
+    GPU_MUST(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));
+    GPU_MUST(cudaStreamCreateWithFlags(&gpu->side, cudaStreamNonBlocking));
+    GPU_MUST(cudaEventCreate(&gpu->begin));
+    GPU_MUST(cudaEventCreate(&gpu->end));
+    GPU_MUST(cudaEventCreateWithFlags(&gpu->forked, cudaEventDisableTiming));
+    GPU_MUST(cudaEventCreateWithFlags(&gpu->joined, cudaEventDisableTiming));
 }
 
 static void close_streams(struct gpu_bench *gpu)
 {
-    gpu_must(cudaEventDestroy(gpu->begin), "cudaEventDestroy");
-    gpu_must(cudaEventDestroy(gpu->end), "cudaEventDestroy");
-    gpu_must(cudaEventDestroy(gpu->forked), "cudaEventDestroy");
-    gpu_must(cudaEventDestroy(gpu->joined), "cudaEventDestroy");
-    gpu_must(cudaStreamDestroy(gpu->stream), "cudaStreamDestroy");
-    gpu_must(cudaStreamDestroy(gpu->side), "cudaStreamDestroy");
+    GPU_MUST(cudaEventDestroy(gpu->begin));
+    GPU_MUST(cudaEventDestroy(gpu->end));
+    GPU_MUST(cudaEventDestroy(gpu->forked));
+    GPU_MUST(cudaEventDestroy(gpu->joined));
+    GPU_MUST(cudaStreamDestroy(gpu->stream));
+    GPU_MUST(cudaStreamDestroy(gpu->side));
 }
 
-/* ---- Buffers ---- */
+static size_t round_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+/* Two caches' worth of slots, but not more than a graph's few hundred calls reach. */
+struct pool_layout pool_layout(size_t bytes, size_t cache)
+{
+    size_t wanted = (2 * cache + bytes - 1) / bytes;
+    return (struct pool_layout){.bytes = bytes,
+                                .stride = round_up(bytes, POOL_GUARD) + POOL_GUARD,
+                                .slots = wanted < 1            ? 1
+                                         : wanted > POOL_SLOTS ? POOL_SLOTS
+                                                               : (int)wanted};
+}
+
+/* slots * stride is at most 2 cache + bytes + slots * 2 guards. */
+static size_t pool_bytes(size_t most, size_t cache)
+{
+    return round_up(most + 2 * cache + (2 * POOL_SLOTS + 2) * (size_t)POOL_GUARD, (size_t)2 << 20);
+}
 
 static void poison_pool(const struct gpu_bench *gpu, const struct gpu_pool *pool)
 {
-    gpu_must(cudaMemset(pool->send, GPU_POISON, gpu->pool_bytes), "cudaMemset");
-    gpu_must(cudaMemset(pool->recv, GPU_POISON, gpu->pool_bytes), "cudaMemset");
+    GPU_MUST(cudaMemset(pool->send, GPU_POISON, gpu->pool_bytes));
+    GPU_MUST(cudaMemset(pool->recv, GPU_POISON, gpu->pool_bytes));
     gpu_must(cudaDeviceSynchronize(), "cudaMemset"); /* the streams do not wait for it */
 }
 
 static void open_plain(struct gpu_bench *gpu, struct gpu_pool *pool)
 {
-    gpu_must(cudaMalloc((void **)&pool->send, gpu->pool_bytes), "cudaMalloc");
-    gpu_must(cudaMalloc((void **)&pool->recv, gpu->pool_bytes), "cudaMalloc");
+    GPU_MUST(cudaMalloc((void **)&pool->send, gpu->pool_bytes));
+    GPU_MUST(cudaMalloc((void **)&pool->recv, gpu->pool_bytes));
     poison_pool(gpu, pool);
 }
 
 static void close_plain(struct gpu_pool *pool)
 {
-    gpu_must(cudaFree(pool->send), "cudaFree");
-    gpu_must(cudaFree(pool->recv), "cudaFree");
+    GPU_MUST(cudaFree(pool->send));
+    GPU_MUST(cudaFree(pool->recv));
 }
 
 #ifdef ALNICO_HAVE_NCCL
@@ -154,22 +169,20 @@ static void open_buffers(struct gpu_bench *gpu)
     open_nccl(gpu);
     if (!options->nccl_memory)
         gpu->ours = gpu->plain;
-    gpu_must(cudaMalloc((void **)&gpu->verdict, sizeof *gpu->verdict), "cudaMalloc");
+    GPU_MUST(cudaMalloc((void **)&gpu->verdict, sizeof *gpu->verdict));
     for (int i = 0; i < 2 && options->versus & 1u << PEER_STAGED; i++)
-        gpu_must(cudaMallocHost(&gpu->pinned[i], most), "cudaMallocHost");
+        GPU_MUST(cudaMallocHost(&gpu->pinned[i], most));
 }
 
 static void close_buffers(struct gpu_bench *gpu)
 {
     close_nccl(gpu);
     close_plain(&gpu->plain);
-    gpu_must(cudaFree(gpu->verdict), "cudaFree");
+    GPU_MUST(cudaFree(gpu->verdict));
     for (int i = 0; i < 2; i++)
-        gpu_must(cudaFreeHost(gpu->pinned[i]), "cudaFreeHost");
+        GPU_MUST(cudaFreeHost(gpu->pinned[i]));
     blocks_finish(&gpu->bench->blocks);
 }
-
-/* ---- Ours ---- */
 
 static void open_ours(struct gpu_bench *gpu)
 {
@@ -181,14 +194,7 @@ static void open_ours(struct gpu_bench *gpu)
         program_check(
             alnico_comm_register(gpu->comm, memory[i], gpu->pool_bytes, &gpu->registered[i]),
             "alnico_comm_register");
-    for (int i = 0; options->all_algorithms && bench->results < PERF_RESULTS; i++) {
-        const char *name = perf_algorithm(options->operation, options->device, i);
-        if (!name)
-            break;
-        bench->algorithm[bench->results++] = name;
-    }
-    if (!options->all_algorithms)
-        bench->algorithm[bench->results++] = options->algorithm;
+    bench->results = bench_algorithms(options, bench->algorithm);
 }
 
 static void close_ours(struct gpu_bench *gpu)
@@ -200,28 +206,17 @@ static void close_ours(struct gpu_bench *gpu)
     alnico_comm_destroy(gpu->comm);
 }
 
-/* ---- The benchmark ---- */
-
 static void gpu_open(struct bench *bench)
 {
     struct gpu_bench *gpu = bench->gpu = calloc(1, sizeof *gpu);
     if (!gpu)
         program_fail("no memory for a benchmark");
     gpu->bench = bench;
-    bench->results = 0;
     choose_gpu(gpu);
     describe(gpu);
     open_streams(gpu);
     open_buffers(gpu);
     open_ours(gpu);
-}
-
-/* Each row writes its own inputs. */
-static void gpu_begin(struct bench *bench, alnico_datatype_t type, alnico_op_t op)
-{
-    (void)bench;
-    (void)type;
-    (void)op;
 }
 
 static void gpu_close(struct bench *bench)
@@ -234,5 +229,4 @@ static void gpu_close(struct bench *bench)
     free(gpu);
 }
 
-const struct bench_ops bench_cuda = {
-    .open = gpu_open, .begin = gpu_begin, .row = gpu_row, .close = gpu_close};
+const struct bench_ops bench_cuda = {.open = gpu_open, .row = gpu_row, .close = gpu_close};

@@ -6,11 +6,33 @@
 
 #include "tools/perf/bench.h"
 #include "tools/perf/gpu/gpu.h"
-#include "tools/perf/gpu/pool.h"
 
 enum { OURS = -1, GRAPHS = 4 };
 
 struct nccl_peer;
+
+/* Buffers: a pool of slots for a message each, which calls go through in turn, so that more than the
+ * second-level cache lies between two uses of one. Guards of GPU_POISON lie before, between and
+ * behind the slots. */
+enum { POOL_GUARD = 4096, POOL_SLOTS = 256 };
+
+/* Where the slots of messages of one size lie: the i-th at POOL_GUARD + i * stride. */
+struct pool_layout {
+    size_t bytes, stride;
+    int slots;
+};
+
+struct pool_layout pool_layout(size_t bytes, size_t cache);
+
+static inline size_t pool_offset(const struct pool_layout *layout, int slot)
+{
+    return POOL_GUARD + (size_t)slot * layout->stride;
+}
+
+/* Two equal pieces of memory for sending and receiving. */
+struct gpu_pool {
+    char *send, *recv;
+};
 
 struct gpu_bench {
     struct bench *bench;
@@ -42,8 +64,9 @@ struct gpu_side {
     int graph_count, next_graph;
 };
 
-/* Fails the program unless `error` is cudaSuccess; `what` is the call. */
+/* Fails the program unless `error` is cudaSuccess; `what` is the call, named up to a bracket. */
 void gpu_must(cudaError_t error, const char *what);
+#define GPU_MUST(call) gpu_must((call), #call)
 
 /* ---- gpu/side.c ---- */
 

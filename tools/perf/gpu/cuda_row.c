@@ -18,8 +18,6 @@
 
 enum { SIDES = PERF_RESULTS + PEERS + 1, HOST_CALLS = 1000, HOST_DEPTH = 16 };
 
-/* ---- Who takes part ---- */
-
 static bool peer_can(int peer, const struct perf_job *job, const struct perf_options *options)
 {
     if (!(options->versus & 1u << peer) || (options->graph && !peer_table[peer].capturable))
@@ -65,7 +63,7 @@ static bool try_call(struct gpu_side *side)
     if (!refused)
         program_check(status, options->operation->name);
     MPI_Allreduce(MPI_IN_PLACE, &refused, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    gpu_must(cudaStreamSynchronize(side->gpu->stream), "cudaStreamSynchronize");
+    GPU_MUST(cudaStreamSynchronize(side->gpu->stream));
     return !refused;
 }
 
@@ -88,36 +86,10 @@ bool side_open(struct gpu_side *side)
     return try_call(side) && make_graphs(side);
 }
 
-/* ---- Times ---- */
-
-static void measure_sides(struct bench *bench, struct contestant *contestants, int count,
-                          struct measure_effort *effort)
-{
-    const struct perf_options *options = &bench->options;
-    struct measure_plan plan = {.seconds = options->seconds,
-                                .calls = options->graph ? options->replays : options->calls,
-                                .warmup = options->warmup};
-    if (count && !measure(contestants, count, &plan, effort))
-        program_fail("no memory for the samples of %d contestants", count);
-    int threads = program_threads();
-    bench->threads = threads > bench->threads ? threads : bench->threads;
-}
-
 static struct contestant contest(struct gpu_side *side)
 {
     return (struct contestant){
         .prepare = side_prepare, .run = side_run, .seconds = side_seconds, .context = side};
-}
-
-/* Of one message of one call. */
-static void set_times(const struct perf_options *options, struct perf_result *result,
-                      const struct contestant *contestant)
-{
-    int messages = options->operation->messages ? options->operation->messages : 1;
-    double calls = options->graph ? (double)options->calls : 1;
-    result->time_us = contestant->time_us / calls / messages;
-    result->low_us = contestant->low_us / calls / messages;
-    result->high_us = contestant->high_us / calls / messages;
 }
 
 /* The sides that can do it, in turns. */
@@ -136,9 +108,9 @@ static void measure_row(struct bench *bench, struct gpu_side *sides, int count, 
         contestants[used] = contest(&sides[i]);
         results[used++] = result;
     }
-    measure_sides(bench, contestants, used, &row->effort);
+    bench_measure(bench, contestants, used, 0, &row->effort);
     for (int i = 0; i < used; i++)
-        set_times(&bench->options, results[i], &contestants[i]);
+        bench_set_times(&bench->options, results[i], &contestants[i]);
 }
 
 /* Steps of computation that take about so many microseconds. */
@@ -163,18 +135,10 @@ static void measure_overlap(struct bench *bench, struct gpu_side *side, struct p
     struct contestant both[] = {{.run = side_compute, .seconds = side_seconds, .context = side},
                                 contest(side)};
     struct measure_effort effort;
-    measure_sides(bench, both, 2, &effort);
+    bench_measure(bench, both, 2, 0, &effort);
     result->compute_us = both[0].time_us;
     result->overall_us = both[1].time_us;
     side->compute = 0;
-}
-
-/* ---- The host's time ---- */
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static double time_launch(const struct gpu_side *side)
@@ -192,11 +156,11 @@ static double time_host(struct gpu_side *side, bool empty)
     side_prepare(side);
     for (int i = 0; i < HOST_CALLS; i++) {
         if (i % HOST_DEPTH == 0)
-            gpu_must(cudaStreamSynchronize(side->gpu->stream), "cudaStreamSynchronize");
+            GPU_MUST(cudaStreamSynchronize(side->gpu->stream));
         samples[i] = empty ? time_launch(side) : side_host_seconds(side);
     }
-    gpu_must(cudaStreamSynchronize(side->gpu->stream), "cudaStreamSynchronize");
-    qsort(samples, HOST_CALLS, sizeof *samples, compare_doubles);
+    GPU_MUST(cudaStreamSynchronize(side->gpu->stream));
+    qsort(samples, HOST_CALLS, sizeof *samples, measure_compare);
     double median = samples[HOST_CALLS / 2] * 1e6;
     MPI_Allreduce(MPI_IN_PLACE, &median, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return median;
@@ -210,14 +174,12 @@ static void measure_host(struct gpu_side *side, bool able, struct perf_result *o
     out->host_us = timed ? time_host(side, false) : NAN;
 }
 
-/* ---- The check ---- */
-
 /* Poisons the first slot's result and the guards on both sides of it. */
 static void poison(const struct gpu_side *side)
 {
     const struct gpu_pool *pool = side->pool;
     size_t bytes = POOL_GUARD + side->layout.stride;
-    gpu_must(cudaMemsetAsync(pool->recv, GPU_POISON, bytes, side->gpu->stream), "cudaMemsetAsync");
+    GPU_MUST(cudaMemsetAsync(pool->recv, GPU_POISON, bytes, side->gpu->stream));
 }
 
 /* One call, eager or as the side's graph has it, into the first slot. */
@@ -233,24 +195,14 @@ static void run_checked(struct gpu_side *side)
     side_run(side, 1);
 }
 
-static struct check check_of(const struct gpu_side *side, const struct perf_part *part)
-{
-    return (struct check){.seed = side->gpu->bench->options.seed,
-                          .ranks = part->ranks,
-                          .type = side->job.type,
-                          .op = side->job.op,
-                          .first = part->first,
-                          .shift = part->index};
-}
-
 /* Looks at all parts of the first slot, and at what is around them. */
 static void inspect(const struct gpu_side *side)
 {
     const struct gpu_bench *gpu = side->gpu;
     const char *recv = side->pool->recv, *slot = recv + pool_offset(&side->layout, 0);
     struct perf_part part;
-    for (int i = 0; side->job.operation->part(&side->job, i, &part); i++) {
-        struct check check = check_of(side, &part);
+    for (int i = 0; job_part(&side->job, i, &part); i++) {
+        struct check check = bench_check(gpu->bench, &side->job, &part);
         if (part.count)
             gpu_must(gpu_compare(&check, slot, part.at, part.count, gpu->verdict, gpu->stream),
                      "the kernel that checks");
@@ -269,14 +221,12 @@ static struct gpu_verdict judge(const struct gpu_side *side)
 {
     const struct gpu_bench *gpu = side->gpu;
     struct gpu_verdict verdict = {.first = ~0ull};
-    gpu_must(cudaMemcpyAsync(gpu->verdict, &verdict, sizeof verdict, cudaMemcpyHostToDevice,
-                             gpu->stream),
-             "cudaMemcpyAsync");
+    GPU_MUST(cudaMemcpyAsync(gpu->verdict, &verdict, sizeof verdict, cudaMemcpyHostToDevice,
+                             gpu->stream));
     inspect(side);
-    gpu_must(cudaMemcpyAsync(&verdict, gpu->verdict, sizeof verdict, cudaMemcpyDeviceToHost,
-                             gpu->stream),
-             "cudaMemcpyAsync");
-    gpu_must(cudaStreamSynchronize(gpu->stream), "cudaStreamSynchronize");
+    GPU_MUST(cudaMemcpyAsync(&verdict, gpu->verdict, sizeof verdict, cudaMemcpyDeviceToHost,
+                             gpu->stream));
+    GPU_MUST(cudaStreamSynchronize(gpu->stream));
     return verdict;
 }
 
@@ -284,7 +234,7 @@ static struct gpu_verdict judge(const struct gpu_side *side)
 static struct perf_part part_at(const struct perf_job *job, size_t index)
 {
     struct perf_part part = {0};
-    for (int i = 0; job->operation->part(job, i, &part); i++)
+    for (int i = 0; job_part(job, i, &part); i++)
         if (index >= part.at && index < part.at + part.count)
             break;
     return part;
@@ -295,36 +245,15 @@ static void explain(const struct gpu_side *side, size_t index)
 {
     const struct perf_job *job = &side->job;
     struct perf_part part = part_at(job, index);
-    struct check check = check_of(side, &part);
+    struct check check = bench_check(side->gpu->bench, job, &part);
     size_t bytes = datatype_bytes(check.type);
     uint64_t element = 0;
     struct check_fault fault;
     struct check_bounds bounds = check_bounds(&check);
     const char *slot = side->pool->recv + pool_offset(&side->layout, 0);
-    gpu_must(cudaMemcpy(&element, slot + index * bytes, bytes, cudaMemcpyDeviceToHost),
-             "cudaMemcpy");
+    GPU_MUST(cudaMemcpy(&element, slot + index * bytes, bytes, cudaMemcpyDeviceToHost));
     value_check(&check, &bounds, &element, index - part.at, &fault);
-    fprintf(stderr,
-            "alnico-perf: rank %d%s%s: element %zu of %zu %s%s%s is %.17g, expected %.17g within "
-            "%.3g\n",
-            side->gpu->bench->rank, side->algorithm ? ", " : "",
-            side->algorithm ? side->algorithm : "", index, side->result / bytes,
-            datatype_name(check.type), job->operation->reduces ? " " : "",
-            job->operation->reduces ? op_name(check.op) : "", fault.found, fault.expected,
-            fault.tolerance);
-}
-
-/* Whether this rank's result is another than rank 0's, where all must have the same. */
-static bool is_different(const struct gpu_side *side, unsigned long long hash)
-{
-    unsigned long long first = hash;
-    if (!side->job.operation->same)
-        return false;
-    MPI_Bcast(&first, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
-    if (first != hash)
-        fprintf(stderr, "alnico-perf: rank %d: the result's bits differ from rank 0's\n",
-                side->gpu->bench->rank);
-    return first != hash;
+    bench_print_fault(side->gpu->bench, side->algorithm, job, index, &fault);
 }
 
 /* Checks every value of one more call into poisoned memory, the guards around it, and that all
@@ -338,12 +267,12 @@ static size_t check_side(struct gpu_side *side)
     if (verdict.trespass)
         fprintf(stderr, "alnico-perf: rank %d: %llu bytes around the result were written\n",
                 side->gpu->bench->rank, verdict.trespass);
-    uint64_t wrong = verdict.wrong + verdict.trespass + is_different(side, verdict.hash);
+    uint64_t wrong = verdict.wrong + verdict.trespass;
+    if (side->job.operation->same)
+        wrong += bench_differs(side->gpu->bench, verdict.hash);
     MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
     return wrong;
 }
-
-/* ---- The row ---- */
 
 static int make_sides(struct bench *bench, struct perf_row *row, struct gpu_side *sides, bool *able)
 {

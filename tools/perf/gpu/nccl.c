@@ -5,21 +5,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-enum { WINDOWS = 8 };
-
-struct nccl_peer {
-    ncclComm_t comm;
-#if NCCL_HAS_WINDOWS
-    ncclWindow_t window[WINDOWS];
-    void *of[WINDOWS]; /* the memory of each window; NULL: none */
-#endif
-};
+#include <string.h>
 
 void nccl_must(ncclResult_t result, const char *what)
 {
     if (result != ncclSuccess)
-        program_fail("%s: %s: %s", what, ncclGetErrorString(result), ncclGetLastError(NULL));
+        program_fail("%.*s: %s: %s", (int)strcspn(what, "("), what, ncclGetErrorString(result),
+                     ncclGetLastError(NULL));
 }
 
 struct nccl_peer *nccl_peer_open(int rank, int ranks)
@@ -29,9 +21,9 @@ struct nccl_peer *nccl_peer_open(int rank, int ranks)
     if (!peer)
         program_fail("no memory for an NCCL communicator");
     if (rank == 0)
-        nccl_must(ncclGetUniqueId(&id), "ncclGetUniqueId");
+        NCCL_MUST(ncclGetUniqueId(&id));
     MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
-    nccl_must(ncclCommInitRank(&peer->comm, ranks, id, rank), "ncclCommInitRank");
+    NCCL_MUST(ncclCommInitRank(&peer->comm, ranks, id, rank));
     return peer;
 }
 
@@ -39,13 +31,8 @@ void nccl_peer_close(struct nccl_peer *peer)
 {
     if (!peer)
         return;
-    nccl_must(ncclCommDestroy(peer->comm), "ncclCommDestroy");
+    NCCL_MUST(ncclCommDestroy(peer->comm));
     free(peer);
-}
-
-ncclComm_t nccl_peer_comm(const struct nccl_peer *peer)
-{
-    return peer->comm;
 }
 
 #if NCCL_HAS_WINDOWS
@@ -56,9 +43,8 @@ static void open_window(struct nccl_peer *peer, void *memory, size_t bytes)
         i++;
     if (i == WINDOWS)
         program_fail("more than %d NCCL windows", WINDOWS);
-    nccl_must(ncclCommWindowRegister(peer->comm, memory, bytes, &peer->window[i],
-                                     NCCL_WIN_COLL_SYMMETRIC),
-              "ncclCommWindowRegister");
+    NCCL_MUST(ncclCommWindowRegister(peer->comm, memory, bytes, &peer->window[i],
+                                     NCCL_WIN_COLL_SYMMETRIC));
     peer->of[i] = memory;
     if (!peer->window[i])
         fprintf(stderr, "alnico-perf: NCCL gives no symmetric window here; nccl-symmetric measures "
@@ -71,8 +57,7 @@ static void close_window(struct nccl_peer *peer, const void *memory)
         if (peer->of[i] != memory)
             continue;
         if (peer->window[i])
-            nccl_must(ncclCommWindowDeregister(peer->comm, peer->window[i]),
-                      "ncclCommWindowDeregister");
+            NCCL_MUST(ncclCommWindowDeregister(peer->comm, peer->window[i]));
         peer->of[i] = NULL;
     }
 }
@@ -81,7 +66,7 @@ static void close_window(struct nccl_peer *peer, const void *memory)
 void *nccl_peer_alloc(struct nccl_peer *peer, size_t bytes, bool window)
 {
     void *memory = NULL;
-    nccl_must(ncclMemAlloc(&memory, bytes), "ncclMemAlloc");
+    NCCL_MUST(ncclMemAlloc(&memory, bytes));
 #if NCCL_HAS_WINDOWS
     if (window)
         open_window(peer, memory, bytes);
@@ -102,14 +87,14 @@ void nccl_peer_free(struct nccl_peer *peer, void *memory)
 #else
     (void)peer;
 #endif
-    nccl_must(ncclMemFree(memory), "ncclMemFree");
+    NCCL_MUST(ncclMemFree(memory));
 }
 
 const char *nccl_peer_version(void)
 {
     static char text[32];
     int code = 0;
-    nccl_must(ncclGetVersion(&code), "ncclGetVersion");
+    NCCL_MUST(ncclGetVersion(&code));
     snprintf(text, sizeof text, "%d.%d.%d", code / 10000, code / 100 % 100, code % 100);
     return text;
 }

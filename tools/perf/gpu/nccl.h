@@ -16,16 +16,23 @@
 #define NCCL_HAS_WINDOWS 0
 #endif
 
-struct nccl_peer;
+enum { WINDOWS = 8 };
+
+struct nccl_peer {
+    ncclComm_t comm;
+#if NCCL_HAS_WINDOWS
+    ncclWindow_t window[WINDOWS];
+    void *of[WINDOWS]; /* the memory of each window; NULL: none */
+#endif
+};
 
 /* On the current device. Fails the program where NCCL does. */
 struct nccl_peer *nccl_peer_open(int rank, int ranks);
 void nccl_peer_close(struct nccl_peer *peer);
 
-/* Fails the program unless `result` is ncclSuccess; `what` is the call. */
+/* Fails the program unless `result` is ncclSuccess; `what` is the call, named up to a bracket. */
 void nccl_must(ncclResult_t result, const char *what);
-
-ncclComm_t nccl_peer_comm(const struct nccl_peer *peer);
+#define NCCL_MUST(call) nccl_must((call), #call)
 
 /* ---- gpu/nccl_calls.c ---- */
 

@@ -7,6 +7,8 @@
 #include "tools/common/program.h"
 #include "tools/perf/measure.h"
 
+#include <string.h>
+
 #ifdef ALNICO_HAVE_NCCL
 #include "tools/perf/gpu/nccl.h"
 #endif
@@ -14,10 +16,9 @@
 void gpu_must(cudaError_t error, const char *what)
 {
     if (error != cudaSuccess)
-        program_fail("%s: %s: %s", what, cudaGetErrorName(error), cudaGetErrorString(error));
+        program_fail("%.*s: %s: %s", (int)strcspn(what, "("), what, cudaGetErrorName(error),
+                     cudaGetErrorString(error));
 }
-
-/* ---- Peers ---- */
 
 /* The input to the host, MPI, and the result back. */
 static void call_staged(const struct gpu_side *side)
@@ -29,17 +30,15 @@ static void call_staged(const struct gpu_side *side)
     const char *from = input.in_recv ? job.recv : job.send;
     char *to = gpu->pinned[input.in_recv];
     if (input.count)
-        gpu_must(cudaMemcpyAsync(to + at, from + at, input.count * element, cudaMemcpyDeviceToHost,
-                                 gpu->stream),
-                 "cudaMemcpyAsync");
-    gpu_must(cudaStreamSynchronize(gpu->stream), "cudaStreamSynchronize");
+        GPU_MUST(cudaMemcpyAsync(to + at, from + at, input.count * element, cudaMemcpyDeviceToHost,
+                                 gpu->stream));
+    GPU_MUST(cudaStreamSynchronize(gpu->stream));
     job.send = gpu->pinned[0];
     job.recv = gpu->pinned[1];
     job.operation->mpi(&job, NULL);
     if (side->result)
-        gpu_must(cudaMemcpyAsync(side->job.recv, gpu->pinned[1], side->result,
-                                 cudaMemcpyHostToDevice, gpu->stream),
-                 "cudaMemcpyAsync");
+        GPU_MUST(cudaMemcpyAsync(side->job.recv, gpu->pinned[1], side->result,
+                                 cudaMemcpyHostToDevice, gpu->stream));
 }
 
 #ifdef ALNICO_HAVE_NCCL
@@ -50,10 +49,10 @@ static void call_nccl(const struct gpu_side *side)
         nccl_peer_call(gpu->nccl, &side->job, gpu->stream);
         return;
     }
-    gpu_must(cudaEventRecord(gpu->forked, gpu->stream), "cudaEventRecord");
-    gpu_must(cudaStreamWaitEvent(gpu->side, gpu->forked, 0), "cudaStreamWaitEvent");
+    GPU_MUST(cudaEventRecord(gpu->forked, gpu->stream));
+    GPU_MUST(cudaStreamWaitEvent(gpu->side, gpu->forked, 0));
     nccl_peer_call(gpu->nccl, &side->job, gpu->side);
-    gpu_must(cudaEventRecord(gpu->joined, gpu->side), "cudaEventRecord");
+    GPU_MUST(cudaEventRecord(gpu->joined, gpu->side));
 }
 #else
 static void call_nccl(const struct gpu_side *side)
@@ -62,16 +61,14 @@ static void call_nccl(const struct gpu_side *side)
 }
 #endif
 
-/* ---- Ours ---- */
-
-static void compute(const struct gpu_side *side)
+static void compute(struct gpu_side *side)
 {
     const struct gpu_bench *gpu = side->gpu;
     gpu_must(gpu_launch_compute(gpu->multiprocessors, side->compute, gpu->stream),
              "a kernel that computes");
 }
 
-static alnico_status_t call_ours(const struct gpu_side *side)
+static alnico_status_t call_ours(struct gpu_side *side)
 {
     const struct perf_options *options = &side->gpu->bench->options;
     bool nonblocking = options->nonblocking || side->compute;
@@ -102,8 +99,7 @@ static alnico_status_t call_slot(struct gpu_side *side)
         call_nccl(side);
     if (side->compute) {
         compute(side);
-        gpu_must(cudaStreamWaitEvent(side->gpu->stream, side->gpu->joined, 0),
-                 "cudaStreamWaitEvent");
+        GPU_MUST(cudaStreamWaitEvent(side->gpu->stream, side->gpu->joined, 0));
     }
     return ALNICO_SUCCESS;
 }
@@ -128,8 +124,6 @@ double side_host_seconds(struct gpu_side *side)
     program_check(status, options->operation->name);
     return seconds;
 }
-
-/* ---- Blocks ---- */
 
 void side_fill(const struct gpu_side *side, bool in_recv)
 {
@@ -156,14 +150,13 @@ void side_prepare(void *context)
                           side->job.comm, bench->options.operation->collective, side->algorithm),
                       "alnico_comm_set_algorithm");
     side_fill(side, true);
-    gpu_must(cudaStreamSynchronize(side->gpu->stream), "cudaStreamSynchronize");
+    GPU_MUST(cudaStreamSynchronize(side->gpu->stream));
 }
 
 static void enqueue(struct gpu_side *side)
 {
     if (side->graph_count) {
-        gpu_must(cudaGraphLaunch(side->graphs[side->next_graph], side->gpu->stream),
-                 "cudaGraphLaunch");
+        GPU_MUST(cudaGraphLaunch(side->graphs[side->next_graph], side->gpu->stream));
         side->next_graph = (side->next_graph + 1) % side->graph_count;
         return;
     }
@@ -175,39 +168,35 @@ static void wait_for(const struct gpu_side *side)
 {
     if (side->peer == OURS)
         program_check(alnico_synchronize(side->job.comm), "alnico_synchronize");
-    gpu_must(cudaStreamSynchronize(side->gpu->stream), "cudaStreamSynchronize");
+    GPU_MUST(cudaStreamSynchronize(side->gpu->stream));
+}
+
+static void run(struct gpu_side *side, int calls, void (*call)(struct gpu_side *side))
+{
+    GPU_MUST(cudaEventRecord(side->gpu->begin, side->gpu->stream));
+    for (int i = 0; i < calls; i++)
+        call(side);
+    GPU_MUST(cudaEventRecord(side->gpu->end, side->gpu->stream));
+    wait_for(side);
 }
 
 void side_run(void *context, int calls)
 {
-    struct gpu_side *side = context;
-    gpu_must(cudaEventRecord(side->gpu->begin, side->gpu->stream), "cudaEventRecord");
-    for (int i = 0; i < calls; i++)
-        enqueue(side);
-    gpu_must(cudaEventRecord(side->gpu->end, side->gpu->stream), "cudaEventRecord");
-    wait_for(side);
+    run(context, calls, enqueue);
+}
+
+void side_compute(void *context, int calls)
+{
+    run(context, calls, compute);
 }
 
 double side_seconds(void *context)
 {
     const struct gpu_side *side = context;
     float milliseconds;
-    gpu_must(cudaEventElapsedTime(&milliseconds, side->gpu->begin, side->gpu->end),
-             "cudaEventElapsedTime");
+    GPU_MUST(cudaEventElapsedTime(&milliseconds, side->gpu->begin, side->gpu->end));
     return milliseconds * 1e-3;
 }
-
-void side_compute(void *context, int calls)
-{
-    struct gpu_side *side = context;
-    gpu_must(cudaEventRecord(side->gpu->begin, side->gpu->stream), "cudaEventRecord");
-    for (int i = 0; i < calls; i++)
-        compute(side);
-    gpu_must(cudaEventRecord(side->gpu->end, side->gpu->stream), "cudaEventRecord");
-    gpu_must(cudaStreamSynchronize(side->gpu->stream), "cudaStreamSynchronize");
-}
-
-/* ---- Graphs ---- */
 
 /* One graph; NULL if ours cannot be captured. */
 static cudaGraphExec_t capture(struct gpu_side *side, long calls)
@@ -216,21 +205,20 @@ static cudaGraphExec_t capture(struct gpu_side *side, long calls)
     cudaGraph_t graph = NULL;
     cudaGraphExec_t out = NULL;
     alnico_status_t status = ALNICO_SUCCESS;
-    gpu_must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
-             "cudaStreamBeginCapture");
+    GPU_MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     for (long i = 0; i < calls && status == ALNICO_SUCCESS; i++)
         status = side_call(side);
     cudaError_t error = cudaStreamEndCapture(stream, &graph);
     if (status == ALNICO_SUCCESS) {
         gpu_must(error, "cudaStreamEndCapture");
-        gpu_must(cudaGraphInstantiateWithFlags(&out, graph, 0), "cudaGraphInstantiate");
-        gpu_must(cudaGraphUpload(out, stream), "cudaGraphUpload");
+        GPU_MUST(cudaGraphInstantiateWithFlags(&out, graph, 0));
+        GPU_MUST(cudaGraphUpload(out, stream));
     } else if (status != ALNICO_ERROR_UNSUPPORTED) {
         program_check(status, "a captured call");
     }
     cudaGetLastError(); /* of a capture that was given up */
     if (graph)
-        gpu_must(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        GPU_MUST(cudaGraphDestroy(graph));
     return out;
 }
 
@@ -254,6 +242,6 @@ bool side_capture(struct gpu_side *side, int count, long calls)
 void side_drop_graphs(struct gpu_side *side)
 {
     for (int i = 0; i < side->graph_count; i++)
-        gpu_must(cudaGraphExecDestroy(side->graphs[i]), "cudaGraphExecDestroy");
+        GPU_MUST(cudaGraphExecDestroy(side->graphs[i]));
     side->graph_count = side->next_graph = 0;
 }
