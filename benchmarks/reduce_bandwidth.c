@@ -62,7 +62,9 @@ static void encode(alnico_datatype_t type, int value, void *element)
     uint64_t u64 = (uint64_t)value;
     float f32 = (float)value;
     double f64 = value;
-    uint16_t half = math_to_half(f32), bfloat = math_to_bfloat(f32);
+    uint16_t half, bfloat;
+    math_narrow(&half, &f32, 1, ALNICO_FLOAT16);
+    math_narrow(&bfloat, &f32, 1, ALNICO_BFLOAT16);
     const void *const from[DATATYPES] = {
         [ALNICO_INT8] = &u8,      [ALNICO_UINT8] = &u8,        [ALNICO_INT32] = &u32,
         [ALNICO_UINT32] = &u32,   [ALNICO_INT64] = &u64,       [ALNICO_UINT64] = &u64,

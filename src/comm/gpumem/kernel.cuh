@@ -323,6 +323,55 @@ static __device__ __forceinline__ u32 parity_of(const epoch &e)
     return (u32)e.now & 1;
 }
 
+/* ---- Everybody's part ---- */
+
+/* Waits for the slot at(r) of every other rank r; nothing is wanted where `want` is false. False:
+ * give up. */
+template <int RANKS, class At>
+static __device__ __forceinline__ bool receive_slots(const peer_arguments &a, const epoch &e,
+                                                     bool want, At at, u64 (&got)[RANKS])
+{
+    spin s = {};
+    u32 flag = (u32)e.now;
+    for (;;) {
+        uint4 slots[RANKS];
+        int missing = -1;
+#pragma unroll
+        for (int r = 0; r < RANKS; r++)
+            if (r < a.world.size && r != a.world.rank && want)
+                slots[r] = load_slot(at(r));
+#pragma unroll
+        for (int r = 0; r < RANKS; r++)
+            if (r < a.world.size && r != a.world.rank && want) {
+                if (slots[r].y != flag || slots[r].w != flag)
+                    missing = r;
+                got[r] = (u64)slots[r].z << 32 | slots[r].x;
+            }
+        if (__all_sync(~0u, missing < 0))
+            return true;
+        if (spin_failed(s, a, e, missing))
+            return false;
+    }
+}
+
+/* Combines everybody's 16 bytes, `mine` in this rank's place. A flag's place is filled with
+ * nonsense. */
+template <int KIND, int RANKS>
+static __device__ __forceinline__ pair combine_pairs(const peer_arguments &a,
+                                                     const pair (&got)[RANKS], pair mine)
+{
+    u64 x[RANKS], y[RANKS];
+#pragma unroll
+    for (int r = 0; r < RANKS; r++) {
+        x[r] = r == a.world.rank ? mine.x : got[r].x;
+        y[r] = r == a.world.rank ? mine.y : got[r].y;
+    }
+    pair v;
+    v.x = combine<KIND, RANKS>(x, a);
+    v.y = combine<KIND, RANKS>(y, a);
+    return v;
+}
+
 /* ---- Functions by kind and ranks ---- */
 
 /* SET<KIND>::of(size) for a kind that is known at run time only. */

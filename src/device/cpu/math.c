@@ -312,21 +312,17 @@ F16C static size_t divide_f16c(uint16_t *dst, const uint16_t *src, size_t count,
 #define divide_f16c(dst, src, count, ranks) 0
 #endif
 
-static void sum_float16(void *dst, const void *a, const void *b, size_t count)
-{
-    uint16_t *out = dst;
-    const uint16_t *x = a, *y = b;
-    size_t done = have_f16c() ? sum_f16c(out, x, y, count) : 0;
-    sum_halves(out + done, x + done, y + done, count - done);
-}
+#define REDUCE_FLOAT16(name, wide, rest)                                                           \
+    static void name(void *dst, const void *a, const void *b, size_t count)                        \
+    {                                                                                              \
+        uint16_t *out = dst;                                                                       \
+        const uint16_t *x = a, *y = b;                                                             \
+        size_t done = have_f16c() ? wide(out, x, y, count) : 0;                                    \
+        rest(out + done, x + done, y + done, count - done);                                        \
+    }
 
-static void product_float16(void *dst, const void *a, const void *b, size_t count)
-{
-    uint16_t *out = dst;
-    const uint16_t *x = a, *y = b;
-    size_t done = have_f16c() ? product_f16c(out, x, y, count) : 0;
-    product_halves(out + done, x + done, y + done, count - done);
-}
+REDUCE_FLOAT16(sum_float16, sum_f16c, sum_halves)
+REDUCE_FLOAT16(product_float16, product_f16c, product_halves)
 
 static void divide_float16(void *dst, const void *src, size_t count, int ranks)
 {
@@ -379,26 +375,6 @@ void math_divide(void *dst, const void *src, size_t count, alnico_datatype_t typ
 {
     assert(datatype_valid(type) && ranks > 0);
     divide_kernels[type](dst, src, count, ranks);
-}
-
-float math_from_half(uint16_t bits)
-{
-    return from_half(bits);
-}
-
-uint16_t math_to_half(float value)
-{
-    return to_half(value);
-}
-
-float math_from_bfloat(uint16_t bits)
-{
-    return from_bfloat(bits);
-}
-
-uint16_t math_to_bfloat(float value)
-{
-    return to_bfloat(value);
 }
 
 /* ---- 16-bit floats as float32 ---- */

@@ -24,15 +24,9 @@ void math_divide(void *dst, const void *src, size_t count, alnico_datatype_t typ
 void math_combine(void *dst, const void *const *sources, int number, size_t count,
                   alnico_datatype_t type, alnico_op_t op);
 
-/* 16-bit floats from and to float32, as below; `type` is one of the two. */
+/* 16-bit floats from and to float32, to nearest even; `type` is one of the two. NaN stays NaN, the
+ * quiet one in 16 bits. */
 void math_widen(float *dst, const void *src, size_t count, alnico_datatype_t type);
 void math_narrow(void *dst, const float *src, size_t count, alnico_datatype_t type);
-
-/* One element: 16-bit floats from and to float32, nearest even; NaN stays NaN, the quiet one in 16
- * bits. */
-float math_from_half(uint16_t bits);
-uint16_t math_to_half(float value);
-float math_from_bfloat(uint16_t bits);
-uint16_t math_to_bfloat(float value);
 
 #endif

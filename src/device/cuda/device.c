@@ -11,7 +11,6 @@
 
 #include "base/status.h"
 #include "device/cuda/driver.h"
-#include "device/cuda/graph.h"
 #include "device/cuda/math.h"
 #include "device/cuda/parts.h"
 
@@ -150,27 +149,21 @@ static alnico_status_t cuda_prepare(void)
 
 static alnico_status_t cuda_check_memory(const void *memory, const char *name, const char *who)
 {
-    const struct cuda_driver *driver = cuda_driver();
-    CUmemorytype type = (CUmemorytype)0;
-    int owner = -1, managed = 0, here = cuda_current();
-    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                        CU_POINTER_ATTRIBUTE_IS_MANAGED};
-    void *values[] = {&type, &owner, &managed};
-    if (!driver)
+    struct cuda_pointer pointer;
+    int here = cuda_current();
+    if (!cuda_driver())
         return ALNICO_ERROR_UNSUPPORTED;
-    CUresult result =
-        driver->cuPointerGetAttributes(3, attributes, values, (CUdeviceptr)(uintptr_t)memory);
+    CUresult result = cuda_pointer_find(memory, &pointer);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE)
         return cuda_driver_status(result, "cuPointerGetAttributes");
-    if (result != CUDA_SUCCESS || (type != CU_MEMORYTYPE_DEVICE && !managed))
+    if (result != CUDA_SUCCESS || (pointer.type != CU_MEMORYTYPE_DEVICE && !pointer.managed))
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "%s: %s %p is host memory, and the communicator is on CUDA", who, name,
                          memory);
-    if (!managed && owner != here)
+    if (!pointer.managed && pointer.owner != here)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "%s: %s %p is memory of GPU %d, and the communicator is on GPU %d", who,
-                         name, memory, owner, here);
+                         name, memory, pointer.owner, here);
     return ALNICO_SUCCESS;
 }
 
@@ -253,6 +246,50 @@ static alnico_status_t cuda_divide(void *dst, const void *src, size_t count, aln
 {
     int error = math_cuda_divide(dst, src, count, (int)type, ranks, stream);
     return cuda_status((cudaError_t)error, "launching a division");
+}
+
+/* ---- Graphs: nodes keep the priorities of the streams on which they were captured ---- */
+
+static alnico_status_t cuda_graph_begin(void *stream)
+{
+    return cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+                       "cudaStreamBeginCapture");
+}
+
+static alnico_status_t cuda_graph_end(void *stream, struct device_graph **out)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t ready = NULL;
+    cudaError_t error = cudaStreamEndCapture(stream, &graph);
+    if (!out) { /* what was captured is not wanted, not even why it failed */
+        cudaGetLastError();
+        if (graph)
+            cudaGraphDestroy(graph);
+        return ALNICO_SUCCESS;
+    }
+    *out = NULL;
+    if (error != cudaSuccess)
+        return cuda_status(error, "cudaStreamEndCapture");
+    error = cudaGraphInstantiate(&ready, graph, cudaGraphInstantiateFlagUseNodePriority);
+    cudaGraphDestroy(graph);
+    if (error == cudaSuccess)
+        error = cudaGraphUpload(ready, stream);
+    if (error != cudaSuccess && ready)
+        cudaGraphExecDestroy(ready);
+    if (error == cudaSuccess)
+        *out = (struct device_graph *)ready;
+    return cuda_status(error, "instantiating a graph");
+}
+
+static alnico_status_t cuda_graph_launch(struct device_graph *graph, void *stream)
+{
+    return cuda_status(cudaGraphLaunch((cudaGraphExec_t)graph, stream), "cudaGraphLaunch");
+}
+
+static void cuda_graph_destroy(struct device_graph *graph)
+{
+    if (graph)
+        cudaGraphExecDestroy((cudaGraphExec_t)graph);
 }
 
 /* ---- Streams ---- */
@@ -370,10 +407,10 @@ const struct device_ops device_cuda = {
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,
     .work_stream_create = cuda_work_stream_create,
-    .graph_begin = graph_cuda_begin,
-    .graph_end = graph_cuda_end,
-    .graph_launch = graph_cuda_launch,
-    .graph_destroy = graph_cuda_destroy,
+    .graph_begin = cuda_graph_begin,
+    .graph_end = cuda_graph_end,
+    .graph_launch = cuda_graph_launch,
+    .graph_destroy = cuda_graph_destroy,
     .stream_synchronize = cuda_stream_synchronize,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,

@@ -121,20 +121,25 @@ const struct cuda_driver *cuda_driver(void)
     return NULL;
 }
 
-/* What is managed, or unknown to the driver, the host can read. */
-alnico_status_t cuda_refuse_memory(const void *memory, const char *name, const char *who)
+CUresult cuda_pointer_find(const void *memory, struct cuda_pointer *out)
 {
-    CUmemorytype type = (CUmemorytype)0;
-    int owner = -1, managed = 0;
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
                                         CU_POINTER_ATTRIBUTE_IS_MANAGED};
-    void *values[] = {&type, &owner, &managed};
-    CUresult result = found.functions.cuPointerGetAttributes(3, attributes, values,
-                                                             (CUdeviceptr)(uintptr_t)memory);
-    if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE || managed)
+    void *values[] = {&out->type, &out->owner, &out->managed};
+    *out = (struct cuda_pointer){.owner = -1};
+    return found.functions.cuPointerGetAttributes(3, attributes, values,
+                                                  (CUdeviceptr)(uintptr_t)memory);
+}
+
+/* The host can read managed memory, and memory that is unknown to the driver. */
+alnico_status_t cuda_refuse_memory(const void *memory, const char *name, const char *who)
+{
+    struct cuda_pointer pointer;
+    CUresult result = cuda_pointer_find(memory, &pointer);
+    if (result != CUDA_SUCCESS || pointer.type != CU_MEMORYTYPE_DEVICE || pointer.managed)
         return ALNICO_SUCCESS;
     return error_set(ALNICO_ERROR_ARGUMENT,
                      "%s: %s %p is memory of GPU %d, and the communicator is on the CPU", who, name,
-                     memory, owner);
+                     memory, pointer.owner);
 }

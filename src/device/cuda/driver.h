@@ -61,6 +61,14 @@ static inline bool cuda_in_use(void)
     return atomic_load_explicit(&cuda_driver_found, memory_order_acquire);
 }
 
+/* What the driver knows of memory; once cuda_driver() is there. */
+struct cuda_pointer {
+    CUmemorytype type;
+    int owner; /* the GPU; -1: unknown */
+    int managed;
+};
+CUresult cuda_pointer_find(const void *memory, struct cuda_pointer *out);
+
 /* Refuses memory of a GPU, for a public call `who` on the CPU to which it is `name`; only where
  * cuda_in_use. */
 alnico_status_t cuda_refuse_memory(const void *memory, const char *name, const char *who);

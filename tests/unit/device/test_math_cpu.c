@@ -362,16 +362,30 @@ static void bits_do_not_depend_on_position_or_order(void **state)
         }
 }
 
+static float widened(alnico_datatype_t type, uint16_t bits)
+{
+    float value;
+    math_widen(&value, &bits, 1, type);
+    return value;
+}
+
+static uint16_t narrowed(alnico_datatype_t type, float value)
+{
+    uint16_t bits;
+    math_narrow(&bits, &value, 1, type);
+    return bits;
+}
+
 static void every_16_bit_float_converts_both_ways(void **state)
 {
     (void)state;
     for (unsigned bits = 0; bits < 65536; bits++) {
-        double a = (double)math_from_half((uint16_t)bits), b = value16(half, bits);
+        double a = (double)widened(ALNICO_FLOAT16, (uint16_t)bits), b = value16(half, bits);
         assert_true(isnan(b) ? isnan(a) : a == b && !signbit(a) == !signbit(b));
-        assert_int_equal(math_to_half((float)a), isnan(b) ? 0x7e00 : bits);
-        a = (double)math_from_bfloat((uint16_t)bits), b = value16(bfloat, bits);
+        assert_int_equal(narrowed(ALNICO_FLOAT16, (float)a), isnan(b) ? 0x7e00 : bits);
+        a = (double)widened(ALNICO_BFLOAT16, (uint16_t)bits), b = value16(bfloat, bits);
         assert_true(isnan(b) ? isnan(a) : a == b && !signbit(a) == !signbit(b));
-        assert_int_equal(math_to_bfloat((float)a), isnan(b) ? 0x7fc0 : bits);
+        assert_int_equal(narrowed(ALNICO_BFLOAT16, (float)a), isnan(b) ? 0x7fc0 : bits);
     }
 }
 
@@ -381,18 +395,19 @@ static void neighbourhoods_round_to_nearest_even(void **state)
 {
     (void)state;
     for (unsigned bits = 0; bits < 65535; bits++) {
-        float low = math_from_half((uint16_t)bits), high = math_from_half((uint16_t)(bits + 1));
+        float low = widened(ALNICO_FLOAT16, (uint16_t)bits),
+              high = widened(ALNICO_FLOAT16, (uint16_t)(bits + 1));
         float middle = bits % 0x8000 == 0x7bff ? copysignf(65520, low) : (low + high) / 2;
         if (bits % 0x8000 < 0x7c00) {
-            assert_int_equal(math_to_half(middle), bits + bits % 2);
-            assert_int_equal(math_to_half(nextafterf(middle, 0)), bits);
-            assert_int_equal(math_to_half(nextafterf(middle, 2 * middle)), bits + 1);
+            assert_int_equal(narrowed(ALNICO_FLOAT16, middle), bits + bits % 2);
+            assert_int_equal(narrowed(ALNICO_FLOAT16, nextafterf(middle, 0)), bits);
+            assert_int_equal(narrowed(ALNICO_FLOAT16, nextafterf(middle, 2 * middle)), bits + 1);
         }
         if (bits % 0x8000 < 0x7f80) {
             uint32_t tie = bits << 16 | 0x8000;
-            assert_int_equal(math_to_bfloat(float_of(tie)), bits + bits % 2);
-            assert_int_equal(math_to_bfloat(float_of(tie - 1)), bits);
-            assert_int_equal(math_to_bfloat(float_of(tie + 1)), bits + 1);
+            assert_int_equal(narrowed(ALNICO_BFLOAT16, float_of(tie)), bits + bits % 2);
+            assert_int_equal(narrowed(ALNICO_BFLOAT16, float_of(tie - 1)), bits);
+            assert_int_equal(narrowed(ALNICO_BFLOAT16, float_of(tie + 1)), bits + 1);
         }
     }
 }
@@ -402,8 +417,8 @@ static void random_floats_round_like_the_reference(void **state)
     (void)state;
     for (int i = 0; i < 300000; i++) {
         float value = float_of(random_next(&generator));
-        assert_int_equal(math_to_half(value), round16(half, (double)value));
-        assert_int_equal(math_to_bfloat(value), round16(bfloat, (double)value));
+        assert_int_equal(narrowed(ALNICO_FLOAT16, value), round16(half, (double)value));
+        assert_int_equal(narrowed(ALNICO_BFLOAT16, value), round16(bfloat, (double)value));
     }
 }
 

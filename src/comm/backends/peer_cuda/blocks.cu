@@ -156,7 +156,7 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
         if (!receive_lines<RANKS>(a, e, from, flag, i < lines ? all_others(a) : 0, 0, got))
             break;
         if (i < lines)
-            store_line(a.recv, i, a.bytes, a.aligned & 2, combine_lines<KIND, RANKS>(a, got, mine));
+            store_line(a.recv, i, a.bytes, a.aligned & 2, combine_pairs<KIND, RANKS>(a, got, mine));
     }
     epoch_end(a, e);
 }

@@ -11,34 +11,6 @@
 
 /* ---- Slots: {data, flag, data, flag}, one a thread ---- */
 
-template <int RANKS>
-static __device__ __forceinline__ bool receive_slots(const peer_arguments &a, const epoch &e,
-                                                     const char *buffer, u64 words, u64 i,
-                                                     u64 (&got)[RANKS])
-{
-    spin s = {};
-    u32 flag = (u32)e.now;
-    for (;;) {
-        uint4 slots[RANKS];
-        int missing = -1;
-#pragma unroll
-        for (int r = 0; r < RANKS; r++)
-            if (r < a.world.size && r != a.world.rank && i < words)
-                slots[r] = load_slot(buffer + ((u64)r * words + i) * 16);
-#pragma unroll
-        for (int r = 0; r < RANKS; r++)
-            if (r < a.world.size && r != a.world.rank && i < words) {
-                if (slots[r].y != flag || slots[r].w != flag)
-                    missing = r;
-                got[r] = (u64)slots[r].z << 32 | slots[r].x;
-            }
-        if (__all_sync(~0u, missing < 0))
-            return true;
-        if (spin_failed(s, a, e, missing))
-            return false;
-    }
-}
-
 template <int KIND, int RANKS>
 static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     one_shot(const __grid_constant__ peer_arguments a)
@@ -68,7 +40,8 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     for (u64 i = first; i - threadIdx.x % 32 < words; i += step) {
         u64 got[RANKS], parts[RANKS];
         word = i == first ? mine : load_word(a.send, i * 8, a.bytes, load_aligned);
-        if (!receive_slots<RANKS>(a, e, buffer, words, i, got))
+        auto at = [=](int r) { return buffer + ((u64)r * words + i) * 16; };
+        if (!receive_slots<RANKS>(a, e, i < words, at, got))
             break;
 #pragma unroll
         for (int r = 0; r < RANKS; r++)
@@ -112,7 +85,7 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
         if (!receive_lines<RANKS>(a, e, from, flag, i < lines ? all_others(a) : 0, 0, got))
             break;
         if (i < lines)
-            store_user_line(a, i, combine_lines<KIND, RANKS>(a, got, mine));
+            store_user_line(a, i, combine_pairs<KIND, RANKS>(a, got, mine));
     }
     epoch_end(a, e);
 }

@@ -84,7 +84,16 @@ static __device__ __forceinline__ void store_line(char *vector, u64 line, u64 by
         store_word(vector, at + 8, bytes, aligned, v.y);
 }
 
-/* The user's vector as lines; zeros behind its end. */
+/* The last lane's second word is the flag. */
+static __device__ __forceinline__ pair with_flag(pair v, u64 flag)
+{
+    if (line_lane() == 7)
+        v.y = flag;
+    return v;
+}
+
+/* A line of the call's own vector, not by load_line: in the hottest kernels the flag takes its place
+ * at the load. */
 static __device__ __forceinline__ pair load_user_line(const peer_arguments &a, u64 line, u64 flag)
 {
     u64 at = line * PEER_LINE_PAYLOAD + line_lane() * 16;
@@ -100,14 +109,6 @@ static __device__ __forceinline__ void store_user_line(const peer_arguments &a, 
     store_word(a.recv, at, a.bytes, a.aligned & 2, v.x);
     if (line_lane() < 7)
         store_word(a.recv, at + 8, a.bytes, a.aligned & 2, v.y);
-}
-
-/* The last lane's second word is the flag. */
-static __device__ __forceinline__ pair with_flag(pair v, u64 flag)
-{
-    if (line_lane() == 7)
-        v.y = flag;
-    return v;
 }
 
 /* Waits for the line `from[r]` (line_at) of every rank r whose bit is in `want`, with so much
@@ -139,24 +140,6 @@ static __device__ __forceinline__ bool receive_lines(const peer_arguments &a, co
 static __device__ __forceinline__ u32 all_others(const peer_arguments &a)
 {
     return ((1u << a.world.size) - 1) & ~(1u << a.world.rank);
-}
-
-/* Combines everybody's part of a line, `mine` in this rank's place. The flags' place is filled with
- * nonsense. */
-template <int KIND, int RANKS>
-static __device__ __forceinline__ pair combine_lines(const peer_arguments &a,
-                                                     const pair (&got)[RANKS], pair mine)
-{
-    u64 x[RANKS], y[RANKS];
-#pragma unroll
-    for (int r = 0; r < RANKS; r++) {
-        x[r] = r == a.world.rank ? mine.x : got[r].x;
-        y[r] = r == a.world.rank ? mine.y : got[r].y;
-    }
-    pair v;
-    v.x = combine<KIND, RANKS>(x, a);
-    v.y = combine<KIND, RANKS>(y, a);
-    return v;
 }
 
 #endif

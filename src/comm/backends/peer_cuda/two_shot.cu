@@ -63,7 +63,7 @@ static __device__ __forceinline__ bool reduce(const peer_arguments &a, const epo
         return false;
     if (!have)
         return true;
-    pair result = with_flag(combine_lines<KIND, RANKS>(a, got, mine), flag);
+    pair result = with_flag(combine_pairs<KIND, RANKS>(a, got, mine), flag);
     u64 to = place(a, w, 1, a.world.rank, i);
 #pragma unroll
     for (int k = 1; k < RANKS; k++) {

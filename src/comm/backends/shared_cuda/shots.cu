@@ -55,34 +55,6 @@ static __device__ __forceinline__ void shared_end(const peer_arguments &a, const
 
 /* ---- One-shot ---- */
 
-/* Slot i of every other rank; `want` is false behind the end. False: give up. */
-template <int RANKS>
-static __device__ __forceinline__ bool receive_slots(const peer_arguments &a, const epoch &e,
-                                                     u64 slot, bool want, u64 (&got)[RANKS])
-{
-    spin s = {};
-    u32 flag = (u32)e.now;
-    for (;;) {
-        uint4 slots[RANKS];
-        int missing = -1;
-#pragma unroll
-        for (int r = 0; r < RANKS; r++)
-            if (want && r < a.world.size && r != a.world.rank)
-                slots[r] = load_slot(part_of(a, r) + slot);
-#pragma unroll
-        for (int r = 0; r < RANKS; r++)
-            if (want && r < a.world.size && r != a.world.rank) {
-                if (slots[r].y != flag || slots[r].w != flag)
-                    missing = r;
-                got[r] = (u64)slots[r].z << 32 | slots[r].x;
-            }
-        if (__all_sync(~0u, missing < 0))
-            return true;
-        if (spin_failed(s, a, e, missing))
-            return false;
-    }
-}
-
 template <int KIND, int RANKS>
 static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     one_shot(const __grid_constant__ peer_arguments a)
@@ -103,7 +75,8 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     for (u64 i = first; i - threadIdx.x % 32 < words; i += step) {
         u64 got[RANKS], parts[RANKS];
         u64 word = i == first ? mine : load_word(a.send, i * 8, a.bytes, a.aligned & 1);
-        if (!receive_slots<RANKS>(a, e, slots + i * 16, i < words, got))
+        auto at = [&](int r) { return part_of(a, r) + slots + i * 16; };
+        if (!receive_slots<RANKS>(a, e, i < words, at, got))
             break;
 #pragma unroll
         for (int r = 0; r < RANKS; r++)
@@ -233,25 +206,18 @@ static __device__ __forceinline__ bool combine_item(const peer_arguments &a, con
 {
     u64 at;
     bool have = find(a, w, a.world.rank, i, at);
-    pair mine = {}, result;
+    pair mine = {};
     if (have)
         mine = load_user(a, at);
     if (!await(a, e, POSTED, i, 0))
         return false;
     if (have) {
-        u64 x[RANKS], y[RANKS];
         pair got[RANKS];
 #pragma unroll
         for (int r = 0; r < RANKS; r++)
             if (r < a.world.size && r != a.world.rank)
                 got[r] = load_pair(part_of(a, r) + input_at(a.world.rank, i));
-#pragma unroll
-        for (int r = 0; r < RANKS; r++) {
-            x[r] = r == a.world.rank ? mine.x : got[r].x;
-            y[r] = r == a.world.rank ? mine.y : got[r].y;
-        }
-        result.x = combine<KIND, RANKS>(x, a);
-        result.y = combine<KIND, RANKS>(y, a);
+        pair result = combine_pairs<KIND, RANKS>(a, got, mine);
         store_pair(part_of(a, a.world.rank) + result_at(i), result);
         store_user(a, at, result);
     }
