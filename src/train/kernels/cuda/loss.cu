@@ -11,21 +11,6 @@ namespace
 
 constexpr unsigned THREADS = 128, SCORE_THREADS = 256;
 
-/* All threads get the result; `shared` holds THREADS floats. */
-template <class F> __device__ float block_reduce(float mine, float *shared, F combine)
-{
-    shared[threadIdx.x] = mine;
-    __syncthreads();
-    for (unsigned half = THREADS / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half)
-            shared[threadIdx.x] = combine(shared[threadIdx.x], shared[threadIdx.x + half]);
-        __syncthreads();
-    }
-    const float result = shared[0];
-    __syncthreads();
-    return result;
-}
-
 /* What an image leaves for the score. */
 struct result {
     float loss;
@@ -39,8 +24,8 @@ __device__ unsigned first_of(const float *row, unsigned classes, float most, flo
     for (unsigned k = threadIdx.x; k < classes; k += THREADS)
         if (row[k] == most && k < first)
             first = k;
-    return (unsigned)block_reduce((float)first, shared,
-                                  [](float a, float b) { return a < b ? a : b; });
+    return (unsigned)block_reduce<THREADS>((float)first, shared,
+                                           [](float a, float b) { return a < b ? a : b; });
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -52,16 +37,15 @@ __global__ void __launch_bounds__(THREADS)
     float most = -INFINITY, sum = 0, total = 0;
     for (unsigned k = threadIdx.x; k < loss.classes; k += THREADS)
         most = fmaxf(most, load_any(logits, type, at + k));
-    most = block_reduce(most, shared, [](float a, float b) { return a > b ? a : b; });
+    most = block_reduce<THREADS>(most, shared, [](float a, float b) { return a > b ? a : b; });
     for (unsigned k = threadIdx.x; k < loss.classes; k += THREADS)
         sum += expf(load_any(logits, type, at + k) - most);
-    const float shift =
-        most + logf(block_reduce(sum, shared, [](float a, float b) { return a + b; }));
+    const float shift = most + logf(block_sum<THREADS>(sum, shared));
     for (unsigned k = threadIdx.x; k < loss.classes; k += THREADS) {
         row[k] = load_any(logits, type, at + k) - shift;
         total += row[k];
     }
-    total = block_reduce(total, shared, [](float a, float b) { return a + b; });
+    total = block_sum<THREADS>(total, shared);
     const unsigned first = first_of(row, loss.classes, most - shift, shared);
     if (threadIdx.x > 0)
         return;
@@ -128,28 +112,21 @@ int train_cross_entropy(const struct train_gpu *gpu, const struct train_loss *lo
         return cudaErrorInvalidValue;
     results = (struct result *)((char *)gpu->scratch +
                                 (64 << 10)); /* behind what the batch norms count in */
-    loss_kernel<<<(unsigned)loss->batch, THREADS, 0, stream_of(gpu)>>>(*loss, logits, type,
-                                                                       results);
-    const int error = cudaGetLastError();
+    const int error =
+        launch(gpu, loss_kernel, (unsigned)loss->batch, THREADS, *loss, logits, type, results);
     if (error != cudaSuccess)
         return error;
-    score_kernel<<<1, SCORE_THREADS, 0, stream_of(gpu)>>>(loss->score, results, loss->batch);
-    return cudaGetLastError();
+    return launch(gpu, score_kernel, 1, SCORE_THREADS, loss->score, results, loss->batch);
 }
 
 int train_cross_entropy_gradient(const struct train_gpu *gpu, const struct train_loss *loss,
                                  void *diff, int type, bool add)
 {
-    gradient_kernel<<<blocks_for(gpu, loss->batch * loss->padded, THREADS, 16), THREADS, 0,
-                      stream_of(gpu)>>>(*loss, diff, type, add, gpu->control);
-    return cudaGetLastError();
+    return launch(gpu, gradient_kernel, blocks_for(gpu, loss->batch * loss->padded, THREADS, 16),
+                  THREADS, *loss, diff, type, add, gpu->control);
 }
 
 int train_loss_load(void)
 {
-    cudaFuncAttributes attributes;
-    int error = cudaFuncGetAttributes(&attributes, loss_kernel);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, score_kernel);
-    return error == cudaSuccess ? cudaFuncGetAttributes(&attributes, gradient_kernel) : error;
+    return load_kernels(loss_kernel, score_kernel, gradient_kernel);
 }

@@ -127,9 +127,9 @@ __device__ void normalise_loads(const struct normalise &pass, const place &p, un
     for (int u = 0; u < UNROLL; u++)
         if (i + u < p.count) {
             const size_t chunk = chunk_from_last(p, i + u);
-            loaded[u] = load_packed_last((const T *)pass.x + chunk * EIGHT);
+            loaded[u] = load_packed<T, true>((const T *)pass.x + chunk * EIGHT);
             if (OTHER != OTHER_NONE)
-                added[u] = load_packed_last((const T *)pass.other + chunk * EIGHT);
+                added[u] = load_packed<T, true>((const T *)pass.other + chunk * EIGHT);
         }
 }
 
@@ -186,8 +186,7 @@ template <class T> int statistics(const struct train_gpu *gpu, const struct trai
 {
     const layout at = layout_of(norm);
     const dim3 grid = grid_of(gpu, at, STATISTICS_THREADS, STATISTICS_BLOCKS);
-    statistics_kernel<T><<<grid, STATISTICS_THREADS, 0, stream_of(gpu)>>>(*norm, at, gpu->scratch);
-    return cudaGetLastError();
+    return launch(gpu, statistics_kernel<T>, grid, STATISTICS_THREADS, *norm, at, gpu->scratch);
 }
 
 template <class T, int OTHER>
@@ -209,19 +208,6 @@ int normalise_run(const struct train_gpu *gpu, const struct train_normalise *pas
                        : normalise_one<T, OTHER_NONE>(gpu, pass->norm, n);
 }
 
-template <class T> int load()
-{
-    cudaFuncAttributes attributes;
-    int error = cudaFuncGetAttributes(&attributes, statistics_kernel<T>);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, normalise_kernel<T, OTHER_NONE>);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, normalise_kernel<T, OTHER_PLAIN>);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, normalise_kernel<T, OTHER_NORM>);
-    return error;
-}
-
 } // namespace
 
 int train_norm_statistics(const struct train_gpu *gpu, const struct train_norm *norm)
@@ -232,14 +218,12 @@ int train_norm_statistics(const struct train_gpu *gpu, const struct train_norm *
 int train_norm_measure(const struct train_gpu *gpu, const struct train_norm *norm,
                        const float *sums, const float *squares)
 {
-    measure_kernel<<<(norm->padded + 127) / 128, 128, 0, stream_of(gpu)>>>(*norm, sums, squares);
-    return cudaGetLastError();
+    return launch(gpu, measure_kernel, (norm->padded + 127) / 128, 128, *norm, sums, squares);
 }
 
 int train_norm_running(const struct train_gpu *gpu, const struct train_norm *norm)
 {
-    running_kernel<<<(norm->padded + 127) / 128, 128, 0, stream_of(gpu)>>>(*norm);
-    return cudaGetLastError();
+    return launch(gpu, running_kernel, (norm->padded + 127) / 128, 128, *norm);
 }
 
 int train_normalise(const struct train_gpu *gpu, const struct train_normalise *pass)
@@ -263,12 +247,8 @@ bool train_norm_programmatic(void)
 
 int train_norm_load(void)
 {
-    cudaFuncAttributes attributes;
-    int error = cudaFuncGetAttributes(&attributes, running_kernel);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, measure_kernel);
-    for (int type : {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16})
-        if (error == cudaSuccess)
-            error = TYPED(type, load);
-    return error;
+    return load_kernels(running_kernel, measure_kernel, EACH_TYPE(statistics_kernel),
+                        EACH_TYPE_AND(normalise_kernel, OTHER_NONE),
+                        EACH_TYPE_AND(normalise_kernel, OTHER_PLAIN),
+                        EACH_TYPE_AND(normalise_kernel, OTHER_NORM));
 }

@@ -59,27 +59,15 @@ template <class T> struct loads {
     unsigned bits;
 };
 
-template <class T, int GATE, bool TWO>
-__device__ loads<T> load_first(const struct backward &pass, size_t chunk)
+template <class T, int GATE, bool TWO, bool LAST>
+__device__ loads<T> load_chunk(const struct backward &pass, size_t chunk)
 {
     loads<T> l;
-    l.dy = load_packed((const T *)pass.dy + chunk * EIGHT);
-    l.x = load_packed((const T *)pass.norm.x + chunk * EIGHT);
+    l.dy = load_packed<T, LAST>((const T *)pass.dy + chunk * EIGHT);
+    l.x = load_packed<T, LAST>((const T *)pass.norm.x + chunk * EIGHT);
     if (TWO)
-        l.other = load_packed((const T *)pass.other.x + chunk * EIGHT);
-    l.bits = GATE == NORM_GATE_MASK ? pass.mask[chunk] : 0;
-    return l;
-}
-
-template <class T, int GATE, bool TWO>
-__device__ loads<T> load_last(const struct backward &pass, size_t chunk)
-{
-    loads<T> l;
-    l.dy = load_packed_last((const T *)pass.dy + chunk * EIGHT);
-    l.x = load_packed_last((const T *)pass.norm.x + chunk * EIGHT);
-    if (TWO)
-        l.other = load_packed_last((const T *)pass.other.x + chunk * EIGHT);
-    l.bits = GATE == NORM_GATE_MASK ? __ldcs(pass.mask + chunk) : 0;
+        l.other = load_packed<T, LAST>((const T *)pass.other.x + chunk * EIGHT);
+    l.bits = GATE != NORM_GATE_MASK ? 0 : LAST ? __ldcs(pass.mask + chunk) : pass.mask[chunk];
     return l;
 }
 
@@ -105,7 +93,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
 #pragma unroll
             for (int u = 0; u < UNROLL; u++)
                 if (i + u < p.count)
-                    loaded[u] = load_first<T, GATE, TWO>(pass, p.chunk + (i + u) * p.step);
+                    loaded[u] = load_chunk<T, GATE, TWO, false>(pass, p.chunk + (i + u) * p.step);
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
                 float g[EIGHT], x[EIGHT], other[EIGHT];
@@ -155,7 +143,7 @@ __device__ void gradient_loads(const struct backward &pass, const place &p, unsi
 #pragma unroll
     for (int u = 0; u < UNROLL; u++)
         if (i + u < p.count)
-            loaded[u] = load_last<T, GATE, TWO>(pass, chunk_from_last(p, i + u));
+            loaded[u] = load_chunk<T, GATE, TWO, true>(pass, chunk_from_last(p, i + u));
 }
 
 template <class T, int GATE, bool TWO>
@@ -208,22 +196,14 @@ __global__ void __launch_bounds__(GRADIENT_THREADS, GRADIENT_BLOCKS)
     }
 }
 
-struct backward backward_of(const struct train_norm_backward *pass)
+struct backward backward_of(const struct train_norm_backward *p)
 {
-    struct backward b = {};
-    b.norm = *pass->norm;
-    if (pass->other)
-        b.other = *pass->other;
-    b.dy = pass->dy;
-    b.mask = pass->mask;
-    b.dx = pass->dx;
-    b.dx_other = pass->dx_other;
-    b.dplain = pass->dplain;
-    b.add = pass->add;
-    b.add_other = pass->add_other;
-    b.add_plain = pass->add_plain;
-    b.frozen = pass->frozen;
-    return b;
+    return {*p->norm,     p->other ? *p->other : train_norm{},
+            p->dy,        p->mask,
+            p->dx,        p->dx_other,
+            p->dplain,    p->add,
+            p->add_other, p->add_plain,
+            p->frozen};
 }
 
 template <class T, int GATE, bool TWO>
@@ -231,9 +211,8 @@ int reduce_one(const struct train_gpu *gpu, const struct train_norm_backward *pa
 {
     const layout at = layout_of(pass->norm);
     const dim3 grid = grid_of(gpu, at, REDUCE_THREADS, REDUCE_BLOCKS);
-    reduce_kernel<T, GATE, TWO>
-        <<<grid, REDUCE_THREADS, 0, stream_of(gpu)>>>(backward_of(pass), at, gpu->scratch);
-    return cudaGetLastError();
+    return launch(gpu, reduce_kernel<T, GATE, TWO>, grid, REDUCE_THREADS, backward_of(pass), at,
+                  gpu->scratch);
 }
 
 template <class T, int GATE, bool TWO>
@@ -267,26 +246,6 @@ template <class T> int gradient(const struct train_gpu *gpu, const struct train_
                                         : gradient_one<T, NORM_GATE_NONE, false>(gpu, pass);
 }
 
-template <class T, int GATE, bool TWO> int load_one_of()
-{
-    cudaFuncAttributes attributes;
-    const int error = cudaFuncGetAttributes(&attributes, reduce_kernel<T, GATE, TWO>);
-    return error == cudaSuccess ? cudaFuncGetAttributes(&attributes, gradient_kernel<T, GATE, TWO>)
-                                : error;
-}
-
-template <class T> int load()
-{
-    int error = load_one_of<T, NORM_GATE_NONE, false>();
-    if (error == cudaSuccess)
-        error = load_one_of<T, NORM_GATE_MASK, false>();
-    if (error == cudaSuccess)
-        error = load_one_of<T, NORM_GATE_VALUE, false>();
-    if (error == cudaSuccess)
-        error = load_one_of<T, NORM_GATE_NONE, true>();
-    return error == cudaSuccess ? load_one_of<T, NORM_GATE_MASK, true>() : error;
-}
-
 } // namespace
 
 int train_norm_reduce(const struct train_gpu *gpu, const struct train_norm_backward *pass)
@@ -299,11 +258,13 @@ int train_norm_gradient(const struct train_gpu *gpu, const struct train_norm_bac
     return TYPED(pass->norm->type, gradient, gpu, pass);
 }
 
+/* The kernels of a gate, for one batch norm or two. */
+#define KERNELS(...)                                                                               \
+    EACH_TYPE_AND(reduce_kernel, __VA_ARGS__), EACH_TYPE_AND(gradient_kernel, __VA_ARGS__)
+
 int train_norm_backward_load(void)
 {
-    int error = cudaSuccess;
-    for (int type : {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16})
-        if (error == cudaSuccess)
-            error = TYPED(type, load);
-    return error;
+    return load_kernels(KERNELS(NORM_GATE_NONE, false), KERNELS(NORM_GATE_MASK, false),
+                        KERNELS(NORM_GATE_VALUE, false), KERNELS(NORM_GATE_NONE, true),
+                        KERNELS(NORM_GATE_MASK, true));
 }

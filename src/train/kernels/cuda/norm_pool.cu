@@ -39,17 +39,6 @@ struct square {
     unsigned i, j;
 };
 
-__device__ size_t divide(size_t at, unsigned n, unsigned *rest)
-{
-    if (at >> 32) {
-        *rest = (unsigned)(at % n);
-        return at / n;
-    }
-    const unsigned quotient = (unsigned)at / n;
-    *rest = (unsigned)at - quotient * n;
-    return quotient;
-}
-
 __device__ square square_of(const struct windows &w, const layout &at, size_t chunk)
 {
     square s;
@@ -110,18 +99,6 @@ __device__ void winner_find(const struct windows &w, const square &s, unsigned g
             winner_take(best, x, factor, offset, r * SIDE + c);
         }
     }
-}
-
-/* One byte for each of eight channels. */
-__device__ uint2 bytes_of(const unsigned *values)
-{
-    uint2 bytes = make_uint2(0, 0);
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        bytes.x |= values[k] << 8 * k;
-        bytes.y |= values[k + 4] << 8 * k;
-    }
-    return bytes;
 }
 
 template <class T>
@@ -187,8 +164,8 @@ __device__ void around_load(const struct windows &w, const layout &at, const squ
                 l->places[a][b] = *(const uint2 *)(w.index + window * EIGHT);
             }
             if (2 * s.i + a < w.height && 2 * s.j + b < w.width)
-                l->x[a][b] = load_packed_last((const T *)w.x +
-                                              pixel(w, s.n, 2 * s.i + a, 2 * s.j + b, group));
+                l->x[a][b] = load_packed<T, true>((const T *)w.x +
+                                                  pixel(w, s.n, 2 * s.i + a, 2 * s.j + b, group));
         }
 }
 
@@ -250,22 +227,21 @@ __global__ void __launch_bounds__(POOL_THREADS, BACKWARD_BLOCKS)
 
 struct windows windows_of(const struct train_norm_pool *pass)
 {
-    struct windows w = {};
-    w.height = (unsigned)pass->height;
-    w.width = (unsigned)pass->width;
-    w.out_height = (w.height + 1) / 2;
-    w.out_width = (w.width + 1) / 2;
-    w.channels = pass->norm->padded;
-    w.x = pass->norm->x;
-    w.numbers = pass->norm->numbers;
-    w.y = pass->y;
-    w.winners = pass->winners;
-    w.index = pass->index;
-    w.mask = pass->mask;
-    w.dy = pass->dy;
-    w.dx = pass->dx;
-    w.add = pass->add;
-    return w;
+    const unsigned height = (unsigned)pass->height, width = (unsigned)pass->width;
+    return {height,
+            width,
+            (height + 1) / 2,
+            (width + 1) / 2,
+            pass->norm->padded,
+            pass->norm->x,
+            pass->norm->numbers,
+            pass->y,
+            pass->winners,
+            pass->index,
+            pass->mask,
+            pass->dy,
+            pass->dx,
+            pass->add};
 }
 
 /* On windows, whose rows are fewer than those of x. */
@@ -281,8 +257,7 @@ template <class T> int forward(const struct train_gpu *gpu, const struct train_n
     const struct windows w = windows_of(pass);
     const layout at = layout_of(pass, w);
     const dim3 grid = grid_of(gpu, at, POOL_THREADS, forward_blocks<T>());
-    norm_pool_kernel<T><<<grid, POOL_THREADS, 0, stream_of(gpu)>>>(w, at);
-    return cudaGetLastError();
+    return launch(gpu, norm_pool_kernel<T>, grid, POOL_THREADS, w, at);
 }
 
 template <class T> int gradient(const struct train_gpu *gpu, const struct train_norm_pool *pass)
@@ -290,16 +265,7 @@ template <class T> int gradient(const struct train_gpu *gpu, const struct train_
     const struct windows w = windows_of(pass);
     const layout at = layout_of(pass, w);
     const dim3 grid = grid_of(gpu, at, POOL_THREADS, BACKWARD_BLOCKS);
-    norm_pool_gradient_kernel<T><<<grid, POOL_THREADS, 0, stream_of(gpu)>>>(w, at);
-    return cudaGetLastError();
-}
-
-template <class T> int load()
-{
-    cudaFuncAttributes attributes;
-    const int error = cudaFuncGetAttributes(&attributes, norm_pool_kernel<T>);
-    return error == cudaSuccess ? cudaFuncGetAttributes(&attributes, norm_pool_gradient_kernel<T>)
-                                : error;
+    return launch(gpu, norm_pool_gradient_kernel<T>, grid, POOL_THREADS, w, at);
 }
 
 } // namespace
@@ -316,9 +282,5 @@ int train_norm_pool_gradient(const struct train_gpu *gpu, const struct train_nor
 
 int train_norm_pool_load(void)
 {
-    int error = cudaSuccess;
-    for (int type : {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16})
-        if (error == cudaSuccess)
-            error = TYPED(type, load);
-    return error;
+    return load_kernels(EACH_TYPE(norm_pool_kernel), EACH_TYPE(norm_pool_gradient_kernel));
 }

@@ -66,15 +66,9 @@ __global__ void bias_gradient_kernel(void *out, int gradient_type, const void *d
     double sum = 0;
     for (size_t row = threadIdx.x; row < rows; row += THREADS)
         sum += load_any(dy, type, row * padded + blockIdx.x);
-    sums[threadIdx.x] = sum;
-    __syncthreads();
-    for (unsigned half = THREADS / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half)
-            sums[threadIdx.x] += sums[threadIdx.x + half];
-        __syncthreads();
-    }
+    sum = block_sum<THREADS>(sum, sums);
     if (threadIdx.x == 0)
-        store_any(out, gradient_type, blockIdx.x, (float)sums[0]);
+        store_any(out, gradient_type, blockIdx.x, (float)sum);
 }
 
 /* Which element of the plain tensor stands at place k of pixel (y, x) of image n; false:
@@ -214,9 +208,8 @@ int add_run(const struct train_gpu *gpu, void *y, const void *a, const void *b, 
             size_t count)
 {
     const size_t chunks = count / EIGHT;
-    add_kernel<T><<<blocks_for(gpu, chunks, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(
-        (T *)y, (const T *)a, (const T *)b, relu, chunks);
-    return cudaGetLastError();
+    return launch(gpu, add_kernel<T>, blocks_for(gpu, chunks, THREADS, 8), THREADS, (T *)y,
+                  (const T *)a, (const T *)b, relu, chunks);
 }
 
 template <class T>
@@ -224,9 +217,8 @@ int gate_run(const struct train_gpu *gpu, void *dx, const void *dy, const void *
              size_t count)
 {
     const size_t chunks = count / EIGHT;
-    gate_kernel<T><<<blocks_for(gpu, chunks, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(
-        (T *)dx, (const T *)dy, (const T *)y, add, chunks);
-    return cudaGetLastError();
+    return launch(gpu, gate_kernel<T>, blocks_for(gpu, chunks, THREADS, 8), THREADS, (T *)dx,
+                  (const T *)dy, (const T *)y, add, chunks);
 }
 
 template <class T>
@@ -235,15 +227,12 @@ int fold_run(const struct train_gpu *gpu, const struct train_fold *f, void *dst,
     const unsigned each = f->padded % EIGHT == 0 ? EIGHT : 4;
     const size_t pixels = f->out_outer * f->out_height * f->out_width;
     if (f->fold == 2 && f->channels == 3 && f->padded == 2 * EIGHT && pixels < 1u << 31) {
-        fold_colours_kernel<T>
-            <<<blocks_for(gpu, pixels, THREADS, 16), THREADS, 0, stream_of(gpu)>>>(
-                *f, (T *)dst, src, (unsigned)pixels);
-        return cudaGetLastError();
+        return launch(gpu, fold_colours_kernel<T>, blocks_for(gpu, pixels, THREADS, 16), THREADS,
+                      *f, (T *)dst, src, (unsigned)pixels);
     }
     const size_t chunks = f->out_outer * f->out_height * f->out_width * (f->padded / each);
-    fold_kernel<T><<<blocks_for(gpu, chunks, THREADS, 16), THREADS, 0, stream_of(gpu)>>>(
-        *f, (T *)dst, src, chunks);
-    return cudaGetLastError();
+    return launch(gpu, fold_kernel<T>, blocks_for(gpu, chunks, THREADS, 16), THREADS, *f, (T *)dst,
+                  src, chunks);
 }
 
 template <class T>
@@ -251,23 +240,8 @@ int strided_run(const struct train_gpu *gpu, const struct train_strided *s, void
                 const void *src, bool add)
 {
     const unsigned rows = (unsigned)(s->batch * (add ? s->out_height : s->height));
-    strided_kernel<T><<<blocks_for(gpu, rows, 1, 16), THREADS, 0, stream_of(gpu)>>>(
-        *s, (T *)dst, (const T *)src, add, rows, s->padded / EIGHT);
-    return cudaGetLastError();
-}
-
-template <class T> int load()
-{
-    cudaFuncAttributes attributes;
-    int error = cudaFuncGetAttributes(&attributes, add_kernel<T>);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, gate_kernel<T>);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, fold_kernel<T>);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, strided_kernel<T>);
-    return error == cudaSuccess ? cudaFuncGetAttributes(&attributes, fold_colours_kernel<T>)
-                                : error;
+    return launch(gpu, strided_kernel<T>, blocks_for(gpu, rows, 1, 16), THREADS, *s, (T *)dst,
+                  (const T *)src, add, rows, s->padded / EIGHT);
 }
 
 } // namespace
@@ -287,17 +261,15 @@ int train_gate(const struct train_gpu *gpu, void *dx, const void *dy, const void
 int train_bias(const struct train_gpu *gpu, void *y, const float *bias, size_t rows,
                unsigned channels, unsigned padded, int type)
 {
-    bias_kernel<<<blocks_for(gpu, rows * padded, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(
-        y, type, bias, rows, channels, padded);
-    return cudaGetLastError();
+    return launch(gpu, bias_kernel, blocks_for(gpu, rows * padded, THREADS, 8), THREADS, y, type,
+                  bias, rows, channels, padded);
 }
 
 int train_bias_gradient(const struct train_gpu *gpu, void *out, int gradient_type, const void *dy,
                         size_t rows, unsigned channels, unsigned padded, int type)
 {
-    bias_gradient_kernel<<<channels, THREADS, 0, stream_of(gpu)>>>(out, gradient_type, dy, type,
-                                                                   rows, padded);
-    return cudaGetLastError();
+    return launch(gpu, bias_gradient_kernel, channels, THREADS, out, gradient_type, dy, type, rows,
+                  padded);
 }
 
 int train_fold(const struct train_gpu *gpu, const struct train_fold *fold, void *dst,
@@ -310,9 +282,8 @@ int train_unfold(const struct train_gpu *gpu, const struct train_fold *fold, voi
                  int gradient_type, const void *src)
 {
     const size_t count = fold->outer * fold->height * fold->width * fold->channels;
-    unfold_kernel<<<blocks_for(gpu, count, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(
-        *fold, dst, gradient_type, src);
-    return cudaGetLastError();
+    return launch(gpu, unfold_kernel, blocks_for(gpu, count, THREADS, 8), THREADS, *fold, dst,
+                  gradient_type, src);
 }
 
 int train_im2col(const struct train_gpu *gpu, const struct train_im2col *r, void *dst,
@@ -321,10 +292,9 @@ int train_im2col(const struct train_gpu *gpu, const struct train_im2col *r, void
     constexpr unsigned BLOCK = 128;
     const unsigned vectors = r->padded * (r->type == ALNICO_FLOAT32 ? 4 : 2) / sizeof(uint4);
     const unsigned each = r->columns * vectors, across = each < BLOCK ? each : BLOCK;
-    im2col_kernel<<<blocks_for(gpu, r->rows, 1, 16), dim3(across, BLOCK / across), 0,
-                    stream_of(gpu)>>>((uint4 *)dst, (const uint4 *)src, r->rows, (unsigned)r->width,
-                                      (unsigned)r->out_width, vectors, each);
-    return cudaGetLastError();
+    return launch(gpu, im2col_kernel, blocks_for(gpu, r->rows, 1, 16), dim3(across, BLOCK / across),
+                  (uint4 *)dst, (const uint4 *)src, r->rows, (unsigned)r->width,
+                  (unsigned)r->out_width, vectors, each);
 }
 
 int train_strided(const struct train_gpu *gpu, const struct train_strided *spread, void *dst,
@@ -335,23 +305,12 @@ int train_strided(const struct train_gpu *gpu, const struct train_strided *sprea
 
 int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type)
 {
-    noise_kernel<<<blocks_for(gpu, count, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(dst, type,
-                                                                                     count);
-    return cudaGetLastError();
+    return launch(gpu, noise_kernel, blocks_for(gpu, count, THREADS, 8), THREADS, dst, type, count);
 }
 
 int train_pointwise_load(void)
 {
-    cudaFuncAttributes attributes;
-    int error = cudaFuncGetAttributes(&attributes, bias_kernel);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, bias_gradient_kernel);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, unfold_kernel);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, im2col_kernel);
-    for (int type : {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16})
-        if (error == cudaSuccess)
-            error = TYPED(type, load);
-    return error;
+    return load_kernels(bias_kernel, bias_gradient_kernel, unfold_kernel, im2col_kernel,
+                        EACH_TYPE(add_kernel), EACH_TYPE(gate_kernel), EACH_TYPE(fold_kernel),
+                        EACH_TYPE(strided_kernel), EACH_TYPE(fold_colours_kernel));
 }

@@ -15,19 +15,6 @@ struct spot {
     unsigned i, j, group;
 };
 
-/* at / n, and the rest in *rest: of 32 bits wherever that is enough, which is most of the time of
- * these kernels. */
-__device__ size_t divide(size_t at, unsigned n, unsigned *rest)
-{
-    if (at >> 32) {
-        *rest = (unsigned)(at % n);
-        return at / n;
-    }
-    const unsigned quotient = (unsigned)at / n;
-    *rest = (unsigned)at - quotient * n;
-    return quotient;
-}
-
 __device__ spot spot_of(size_t at, size_t height, size_t width, unsigned groups)
 {
     spot s;
@@ -105,13 +92,7 @@ __global__ void __launch_bounds__(THREADS, MAX_BLOCKS)
         for (unsigned r = 0; r < p.rows; r++)
             maxima_row(&m, p, x, s, r);
         store_eight(y + at * EIGHT, m.best);
-        uint2 bytes = make_uint2(0, 0);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            bytes.x |= m.place[k] << 8 * k;
-            bytes.y |= m.place[k + 4] << 8 * k;
-        }
-        *(uint2 *)(index + at * EIGHT) = bytes;
+        *(uint2 *)(index + at * EIGHT) = bytes_of(m.place);
     }
 }
 
@@ -255,9 +236,8 @@ int max_run(const struct train_gpu *gpu, const struct train_pool *p, void *y, ui
             const void *x)
 {
     const size_t chunks = y_chunks(p);
-    max_kernel<T><<<blocks_for(gpu, chunks, THREADS, MAX_BLOCKS), THREADS, 0, stream_of(gpu)>>>(
-        *p, (T *)y, index, (const T *)x, chunks);
-    return cudaGetLastError();
+    return launch(gpu, max_kernel<T>, blocks_for(gpu, chunks, THREADS, MAX_BLOCKS), THREADS, *p,
+                  (T *)y, index, (const T *)x, chunks);
 }
 
 template <class T>
@@ -265,19 +245,16 @@ int max_gradient_run(const struct train_gpu *gpu, const struct train_pool *p, vo
                      const void *dy, const uint8_t *index, bool add)
 {
     const size_t chunks = x_chunks(p);
-    max_gradient_kernel<T>
-        <<<blocks_for(gpu, chunks, THREADS, MAX_BLOCKS), THREADS, 0, stream_of(gpu)>>>(
-            *p, (T *)dx, (const T *)dy, index, add, chunks);
-    return cudaGetLastError();
+    return launch(gpu, max_gradient_kernel<T>, blocks_for(gpu, chunks, THREADS, MAX_BLOCKS),
+                  THREADS, *p, (T *)dx, (const T *)dy, index, add, chunks);
 }
 
 template <class T>
 int average_run(const struct train_gpu *gpu, const struct train_pool *p, void *y, const void *x)
 {
     const size_t chunks = y_chunks(p);
-    average_kernel<T><<<blocks_for(gpu, chunks, THREADS, 16), THREADS, 0, stream_of(gpu)>>>(
-        *p, (T *)y, (const T *)x, chunks);
-    return cudaGetLastError();
+    return launch(gpu, average_kernel<T>, blocks_for(gpu, chunks, THREADS, 16), THREADS, *p, (T *)y,
+                  (const T *)x, chunks);
 }
 
 template <class T>
@@ -285,22 +262,8 @@ int average_gradient_run(const struct train_gpu *gpu, const struct train_pool *p
                          const void *dy, bool add)
 {
     const size_t chunks = x_chunks(p);
-    average_gradient_kernel<T>
-        <<<blocks_for(gpu, chunks, THREADS, 16), THREADS, 0, stream_of(gpu)>>>(
-            *p, (T *)dx, (const T *)dy, add, chunks);
-    return cudaGetLastError();
-}
-
-template <class T> int load()
-{
-    cudaFuncAttributes attributes;
-    int error = cudaFuncGetAttributes(&attributes, max_kernel<T>);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, max_gradient_kernel<T>);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, average_kernel<T>);
-    return error == cudaSuccess ? cudaFuncGetAttributes(&attributes, average_gradient_kernel<T>)
-                                : error;
+    return launch(gpu, average_gradient_kernel<T>, blocks_for(gpu, chunks, THREADS, 16), THREADS,
+                  *p, (T *)dx, (const T *)dy, add, chunks);
 }
 
 } // namespace
@@ -331,9 +294,6 @@ int train_average_pool_gradient(const struct train_gpu *gpu, const struct train_
 
 int train_pool_load(void)
 {
-    int error = cudaSuccess;
-    for (int type : {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16})
-        if (error == cudaSuccess)
-            error = TYPED(type, load);
-    return error;
+    return load_kernels(EACH_TYPE(max_kernel), EACH_TYPE(max_gradient_kernel),
+                        EACH_TYPE(average_kernel), EACH_TYPE(average_gradient_kernel));
 }

@@ -16,20 +16,6 @@ constexpr unsigned THREADS = 256;
 /* The loss scale is doubled after so many updates without infinite gradients. */
 constexpr float GROW_AFTER = 2000, SCALE_MOST = 16777216, SCALE_LEAST = 1;
 
-__device__ double block_sum(double mine, double *shared)
-{
-    shared[threadIdx.x] = mine;
-    __syncthreads();
-    for (unsigned half = THREADS / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half)
-            shared[threadIdx.x] += shared[threadIdx.x + half];
-        __syncthreads();
-    }
-    const double sum = shared[0];
-    __syncthreads();
-    return sum;
-}
-
 template <class T> __global__ void finite_kernel(const T *gradients, size_t count, unsigned *bad)
 {
     const size_t eights = count / EIGHT, step = (size_t)gridDim.x * THREADS,
@@ -62,8 +48,8 @@ template <class T> __global__ void squares_kernel(const struct train_update u, c
         weights += w * w;
         gradients += g * g;
     }
-    weights = block_sum(weights, shared);
-    gradients = block_sum(gradients, shared);
+    weights = block_sum<THREADS>(weights, shared);
+    gradients = block_sum<THREADS>(gradients, shared);
     if (threadIdx.x == 0) {
         u.sums[2 * blockIdx.x] = (float)weights;
         u.sums[2 * blockIdx.x + 1] = (float)gradients;
@@ -80,8 +66,8 @@ __global__ void trust_kernel(const struct train_update u)
         weights += u.sums[2 * (segment.first + i)];
         gradients += u.sums[2 * (segment.first + i) + 1];
     }
-    weights = sqrt(block_sum(weights, shared));
-    gradients = sqrt(block_sum(gradients, shared));
+    weights = sqrt(block_sum<THREADS>(weights, shared));
+    gradients = sqrt(block_sum<THREADS>(gradients, shared));
     const bool changed = segment.decays && weights > 0 && gradients > 0;
     if (threadIdx.x == 0)
         u.sums[2 * u.chunk_count + blockIdx.x] =
@@ -174,53 +160,32 @@ __global__ void scale_kernel(float *control, unsigned *bad)
 
 template <class T> int finite(const struct train_gpu *gpu, const struct train_update *u)
 {
-    finite_kernel<T><<<blocks_for(gpu, u->count, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(
-        (const T *)u->gradients, u->count, u->bad);
-    return cudaGetLastError();
+    return launch(gpu, finite_kernel<T>, blocks_for(gpu, u->count, THREADS, 8), THREADS,
+                  (const T *)u->gradients, u->count, u->bad);
 }
 
 template <class T> int lars(const struct train_gpu *gpu, const struct train_update *u)
 {
-    squares_kernel<T><<<u->chunk_count, THREADS, 0, stream_of(gpu)>>>(*u, gpu->control);
-    const int error = cudaGetLastError();
+    const int error = launch(gpu, squares_kernel<T>, u->chunk_count, THREADS, *u, gpu->control);
     if (error != cudaSuccess)
         return error;
-    trust_kernel<<<u->segment_count, THREADS, 0, stream_of(gpu)>>>(*u);
-    return cudaGetLastError();
+    return launch(gpu, trust_kernel, u->segment_count, THREADS, *u);
 }
 
 template <class T> int update(const struct train_gpu *gpu, const struct train_update *u)
 {
     if (u->working_type == ALNICO_BFLOAT16)
-        update_kernel<T, __nv_bfloat16>
-            <<<u->chunk_count, THREADS, 0, stream_of(gpu)>>>(*u, gpu->control);
-    else if (u->working_type == ALNICO_FLOAT16)
-        update_kernel<T, __half><<<u->chunk_count, THREADS, 0, stream_of(gpu)>>>(*u, gpu->control);
-    else
-        update_kernel<T, float><<<u->chunk_count, THREADS, 0, stream_of(gpu)>>>(*u, gpu->control);
-    return cudaGetLastError();
+        return launch(gpu, update_kernel<T, __nv_bfloat16>, u->chunk_count, THREADS, *u,
+                      gpu->control);
+    if (u->working_type == ALNICO_FLOAT16)
+        return launch(gpu, update_kernel<T, __half>, u->chunk_count, THREADS, *u, gpu->control);
+    return launch(gpu, update_kernel<T, float>, u->chunk_count, THREADS, *u, gpu->control);
 }
 
 template <class W> int refresh(const struct train_gpu *gpu, const struct train_update *u)
 {
-    refresh_kernel<W><<<blocks_for(gpu, u->count, THREADS, 8), THREADS, 0, stream_of(gpu)>>>(
-        (W *)u->working, u->parameters, u->count);
-    return cudaGetLastError();
-}
-
-template <class T> int load()
-{
-    cudaFuncAttributes attributes;
-    int error = cudaFuncGetAttributes(&attributes, finite_kernel<T>);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, squares_kernel<T>);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, update_kernel<T, float>);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, update_kernel<T, __nv_bfloat16>);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, update_kernel<T, __half>);
-    return error == cudaSuccess ? cudaFuncGetAttributes(&attributes, refresh_kernel<T>) : error;
+    return launch(gpu, refresh_kernel<W>, blocks_for(gpu, u->count, THREADS, 8), THREADS,
+                  (W *)u->working, u->parameters, u->count);
 }
 
 } // namespace
@@ -238,8 +203,7 @@ int train_update(const struct train_gpu *gpu, const struct train_update *u)
         error = TYPED(u->gradient_type, update, gpu, u);
     if (error != cudaSuccess || !u->find_scale)
         return error;
-    scale_kernel<<<1, 1, 0, stream_of(gpu)>>>(gpu->control, u->bad);
-    return cudaGetLastError();
+    return launch(gpu, scale_kernel, 1, 1, gpu->control, u->bad);
 }
 
 int train_refresh(const struct train_gpu *gpu, const struct train_update *u)
@@ -249,12 +213,8 @@ int train_refresh(const struct train_gpu *gpu, const struct train_update *u)
 
 int train_update_load(void)
 {
-    cudaFuncAttributes attributes;
-    int error = cudaFuncGetAttributes(&attributes, trust_kernel);
-    if (error == cudaSuccess)
-        error = cudaFuncGetAttributes(&attributes, scale_kernel);
-    for (int type : {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16})
-        if (error == cudaSuccess)
-            error = TYPED(type, load);
-    return error;
+    return load_kernels(trust_kernel, scale_kernel, EACH_TYPE(finite_kernel),
+                        EACH_TYPE(squares_kernel), EACH_TYPE_AND(update_kernel, float),
+                        EACH_TYPE_AND(update_kernel, __nv_bfloat16),
+                        EACH_TYPE_AND(update_kernel, __half), EACH_TYPE(refresh_kernel));
 }

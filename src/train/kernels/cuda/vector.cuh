@@ -60,6 +60,52 @@ __device__ inline float larger(float a, float b)
 #endif
 }
 
+/* `mine` of all threads of a block of THREADS combined, in all of them. */
+template <unsigned THREADS, class T, class F>
+__device__ inline T block_reduce(T mine, T *shared, F combine)
+{
+    shared[threadIdx.x] = mine;
+    __syncthreads();
+    for (unsigned half = THREADS / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half)
+            shared[threadIdx.x] = combine(shared[threadIdx.x], shared[threadIdx.x + half]);
+        __syncthreads();
+    }
+    const T result = shared[0];
+    __syncthreads();
+    return result;
+}
+
+template <unsigned THREADS, class T> __device__ inline T block_sum(T mine, T *shared)
+{
+    return block_reduce<THREADS>(mine, shared, [](T a, T b) { return a + b; });
+}
+
+/* at / n, and the rest in *rest: of 32 bits wherever that is enough, which is most of the time of
+ * the kernels that pool. */
+__device__ inline size_t divide(size_t at, unsigned n, unsigned *rest)
+{
+    if (at >> 32) {
+        *rest = (unsigned)(at % n);
+        return at / n;
+    }
+    const unsigned quotient = (unsigned)at / n;
+    *rest = (unsigned)at - quotient * n;
+    return quotient;
+}
+
+/* One byte for each of eight channels. */
+__device__ inline uint2 bytes_of(const unsigned *values)
+{
+    uint2 bytes = make_uint2(0, 0);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        bytes.x |= values[k] << 8 * k;
+        bytes.y |= values[k + 4] << 8 * k;
+    }
+    return bytes;
+}
+
 /* With the type as a switch: for what is not hot. */
 __device__ inline float load_any(const void *p, int type, size_t i)
 {
@@ -90,34 +136,16 @@ template <> struct packed<float> {
     float4 low, high;
 };
 
-template <class T> __device__ inline packed<T> load_packed(const T *p)
+/* LAST: it is not read again soon, and need not stay in the cache. */
+template <class T, bool LAST = false> __device__ inline packed<T> load_packed(const T *p)
 {
     packed<T> x;
-    x.bits = *(const uint4 *)p;
-    return x;
-}
-
-template <> __device__ inline packed<float> load_packed<float>(const float *p)
-{
-    packed<float> x;
-    x.low = ((const float4 *)p)[0];
-    x.high = ((const float4 *)p)[1];
-    return x;
-}
-
-/* The same of what is not read again soon: it need not stay in the cache. */
-template <class T> __device__ inline packed<T> load_packed_last(const T *p)
-{
-    packed<T> x;
-    x.bits = __ldcs((const uint4 *)p);
-    return x;
-}
-
-template <> __device__ inline packed<float> load_packed_last<float>(const float *p)
-{
-    packed<float> x;
-    x.low = __ldcs((const float4 *)p);
-    x.high = __ldcs((const float4 *)p + 1);
+    if constexpr (sizeof(T) == 4) {
+        x.low = LAST ? __ldcs((const float4 *)p) : ((const float4 *)p)[0];
+        x.high = LAST ? __ldcs((const float4 *)p + 1) : ((const float4 *)p)[1];
+    } else {
+        x.bits = LAST ? __ldcs((const uint4 *)p) : *(const uint4 *)p;
+    }
     return x;
 }
 
@@ -221,6 +249,29 @@ inline cudaStream_t stream_of(const struct train_gpu *gpu)
 {
     return (cudaStream_t)gpu->stream;
 }
+
+/* Enqueues a kernel. */
+template <class... Parameters, class... Arguments>
+inline int launch(const struct train_gpu *gpu, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                  const Arguments &...arguments)
+{
+    kernel<<<grid, block, 0, stream_of(gpu)>>>(arguments...);
+    return cudaGetLastError();
+}
+
+/* Loads kernels onto the current device. */
+template <class... Kernels> inline int load_kernels(Kernels... kernels)
+{
+    cudaFuncAttributes attributes;
+    int error = cudaSuccess;
+    ((error = error ? error : cudaFuncGetAttributes(&attributes, kernels)), ...);
+    return error;
+}
+
+/* A template of kernels for each type T: its arguments are T, and others behind it. */
+#define EACH_TYPE(KERNEL) KERNEL<float>, KERNEL<__nv_bfloat16>, KERNEL<__half>
+#define EACH_TYPE_AND(KERNEL, ...)                                                                 \
+    KERNEL<float, __VA_ARGS__>, KERNEL<__nv_bfloat16, __VA_ARGS__>, KERNEL<__half, __VA_ARGS__>
 
 /*
  * A kernel that may begin while the one before it, an own one too, ends (programmatic dependent
