@@ -150,12 +150,19 @@ void elementwise_mask_add(float *dx, const float *dy, const float *y, size_t cou
     }
 }
 
-void elementwise_accumulate(float *y, const float *x, size_t count)
+void elementwise_copy(float *y, const float *a, const float *b, size_t count)
 {
+    (void)b;
+    memcpy(y, a, count * sizeof *y);
+}
+
+void elementwise_accumulate(float *y, const float *a, const float *b, size_t count)
+{
+    (void)b;
 #pragma omp parallel if (count > SHARE)
     {
         size_t at, length = part(count, &at);
-        accumulate(y + at, x + at, length);
+        accumulate(y + at, a + at, length);
     }
 }
 

@@ -14,8 +14,9 @@ void elementwise_add_relu(float *y, const float *a, const float *b, size_t count
 void elementwise_mask(float *dx, const float *dy, const float *y, size_t count);
 void elementwise_mask_add(float *dx, const float *dy, const float *y, size_t count);
 
-/* y += x */
-void elementwise_accumulate(float *y, const float *x, size_t count);
+/* y = a; y += a. b is not read. */
+void elementwise_copy(float *y, const float *a, const float *b, size_t count);
+void elementwise_accumulate(float *y, const float *a, const float *b, size_t count);
 
 /* 16-bit floats and back: bfloat16, or IEEE's binary16 if `half`; rounded to the nearest, ties to
  * even. */

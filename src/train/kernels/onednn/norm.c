@@ -7,13 +7,10 @@
 #include "base/status.h"
 
 /* y: running means and variances of `count` channels; a: the batch's; b: n / (n - 1). */
-static void pass_running(const struct compiled *self, const struct action *action)
+static void pass_running(float *y, const float *a, const float *b, size_t count)
 {
-    (void)self;
-    for (size_t i = 0; i < 2 * action->count; i++) {
-        const float batch = i < action->count ? action->a[i] : action->a[i] * action->b[0];
-        action->y[i] += NETWORK_NORM_MOMENTUM * (batch - action->y[i]);
-    }
+    for (size_t i = 0; i < 2 * count; i++)
+        y[i] += NETWORK_NORM_MOMENTUM * ((i < count ? a[i] : a[i] * b[0]) - y[i]);
 }
 
 struct norm {
@@ -71,7 +68,7 @@ static alnico_status_t norm_add(struct compiled *self, const struct step *step,
     if (step->count != 3)
         return ALNICO_SUCCESS;
     float *y = setup_value(&self->setup, step->out);
-    return sequence_append(sequence, &(struct action){.pass = pass_add_relu,
+    return sequence_append(sequence, &(struct action){.pass = elementwise_add_relu,
                                                       .y = y,
                                                       .a = y,
                                                       .b = setup_value(&self->setup, step->in[1]),
@@ -152,7 +149,7 @@ static alnico_status_t norm_split(struct compiled *self, const struct step *step
     dnnl_memory_desc_t layout;
     TRY(activation_layout(self, step->out, &layout));
     TRY(onednn_memory(&self->library, &layout, target, masked));
-    TRY(sequence_append(sequence, &(struct action){.pass = pass_mask,
+    TRY(sequence_append(sequence, &(struct action){.pass = elementwise_mask,
                                                    .y = target,
                                                    .a = setup_diff(&self->setup, step->out),
                                                    .b = setup_value(&self->setup, step->out),
@@ -161,7 +158,7 @@ static alnico_status_t norm_split(struct compiled *self, const struct step *step
         return ALNICO_SUCCESS;
     return sequence_append(
         sequence,
-        &(struct action){.pass = pass_accumulate, .y = diff, .a = target, .count = count});
+        &(struct action){.pass = elementwise_accumulate, .y = diff, .a = target, .count = count});
 }
 
 static alnico_status_t norm_backward(struct compiled *self, const struct step *step, struct norm *n,

@@ -48,9 +48,9 @@ static alnico_status_t add_backward(struct compiled *self, const struct step *st
                                 .b = setup_value(&self->setup, step->out),
                                 .count = batch_elements(self, step->out)};
         if (relu)
-            action.pass = step->accumulate[i] ? pass_mask_add : pass_mask;
+            action.pass = step->accumulate[i] ? elementwise_mask_add : elementwise_mask;
         else
-            action.pass = step->accumulate[i] ? pass_accumulate : pass_copy;
+            action.pass = step->accumulate[i] ? elementwise_accumulate : elementwise_copy;
         if (action.y)
             TRY(sequence_append(sequence, &action));
     }
@@ -80,7 +80,7 @@ static alnico_status_t add_plain(struct compiled *self, const struct step *step,
 static alnico_status_t add_relu(struct compiled *self, const struct step *step,
                                 struct sequence *sequence)
 {
-    return sequence_append(sequence, &(struct action){.pass = pass_add_relu,
+    return sequence_append(sequence, &(struct action){.pass = elementwise_add_relu,
                                                       .y = setup_value(&self->setup, step->out),
                                                       .a = setup_value(&self->setup, step->in[0]),
                                                       .b = setup_value(&self->setup, step->in[1]),
@@ -137,5 +137,5 @@ alnico_status_t build_cross_entropy(struct compiled *self, const struct step *st
     const size_t classes = self->setup.network->tensors[step->out].channels;
     return sequence_append(
         &sequences->backward,
-        &(struct action){.pass = pass_cross_entropy, .y = dx, .a = y, .count = classes});
+        &(struct action){.own = pass_cross_entropy, .y = dx, .a = y, .count = classes});
 }

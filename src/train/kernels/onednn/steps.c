@@ -2,10 +2,8 @@
 #include "train/kernels/onednn/steps.h"
 
 #include "base/status.h"
-#include "train/kernels/elementwise.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 alnico_status_t sequence_append(struct sequence *sequence, const struct action *action)
 {
@@ -31,41 +29,13 @@ alnico_status_t sequence_run(struct compiled *self, const struct sequence *seque
     for (size_t i = 0; i < sequence->count; i++) {
         const struct action *action = &sequence->actions[i];
         if (action->pass)
-            action->pass(self, action);
+            action->pass(action->y, action->a, action->b, action->count);
+        else if (action->own)
+            action->own(self, action);
         else
             TRY(onednn_execute(&self->library, &action->call));
     }
     return ALNICO_SUCCESS;
-}
-
-void pass_add_relu(const struct compiled *self, const struct action *action)
-{
-    (void)self;
-    elementwise_add_relu(action->y, action->a, action->b, action->count);
-}
-
-void pass_mask(const struct compiled *self, const struct action *action)
-{
-    (void)self;
-    elementwise_mask(action->y, action->a, action->b, action->count);
-}
-
-void pass_mask_add(const struct compiled *self, const struct action *action)
-{
-    (void)self;
-    elementwise_mask_add(action->y, action->a, action->b, action->count);
-}
-
-void pass_copy(const struct compiled *self, const struct action *action)
-{
-    (void)self;
-    memcpy(action->y, action->a, action->count * sizeof *action->y);
-}
-
-void pass_accumulate(const struct compiled *self, const struct action *action)
-{
-    (void)self;
-    elementwise_accumulate(action->y, action->a, action->count);
 }
 
 static dnnl_format_tag_t activation_tag(const struct compiled *self, size_t t)
@@ -142,7 +112,7 @@ alnico_status_t diff_finish(struct compiled *self, const struct step *step, size
     float *diff = setup_diff(&self->setup, step->in[i]);
     if (!diff || !step->accumulate[i])
         return ALNICO_SUCCESS;
-    return sequence_append(sequence, &(struct action){.pass = pass_accumulate,
+    return sequence_append(sequence, &(struct action){.pass = elementwise_accumulate,
                                                       .y = diff,
                                                       .a = setup_scratch(&self->setup, step, 1),
                                                       .count = batch_elements(self, step->in[i])});

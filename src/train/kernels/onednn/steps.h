@@ -6,6 +6,7 @@
 #ifndef ALNICO_TRAIN_KERNELS_ONEDNN_STEPS_H
 #define ALNICO_TRAIN_KERNELS_ONEDNN_STEPS_H
 
+#include "train/kernels/elementwise.h"
 #include "train/kernels/kernels.h"
 #include "train/kernels/onednn/onednn.h"
 
@@ -13,8 +14,9 @@ struct compiled;
 
 /* A library call, or an own pass over arrays. */
 struct action {
-    struct call call;
-    void (*pass)(const struct compiled *, const struct action *); /* NULL: the call */
+    struct call call; /* if there is no pass */
+    void (*pass)(float *y, const float *a, const float *b, size_t count);
+    void (*own)(const struct compiled *, const struct action *); /* that reads more than arrays */
     float *y;
     const float *a, *b;
     size_t count;
@@ -59,14 +61,6 @@ alnico_status_t build_cross_entropy(struct compiled *self, const struct step *st
 alnico_status_t sequence_append(struct sequence *sequence, const struct action *action);
 alnico_status_t sequence_call(struct sequence *sequence, const struct call *call);
 alnico_status_t sequence_run(struct compiled *self, const struct sequence *sequence);
-
-/* Own passes over `count` elements. y = max(a + b, 0); y = b > 0 ? a : 0; y += that; y = a; y +=
- * a. */
-void pass_add_relu(const struct compiled *self, const struct action *action);
-void pass_mask(const struct compiled *self, const struct action *action);
-void pass_mask_add(const struct compiled *self, const struct action *action);
-void pass_copy(const struct compiled *self, const struct action *action);
-void pass_accumulate(const struct compiled *self, const struct action *action);
 
 /* The layout of a tensor's batch; of one with 1 x 1 pixels as a matrix; of `count` numbers. */
 alnico_status_t activation_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out);
