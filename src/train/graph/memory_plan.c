@@ -91,11 +91,6 @@ static void plan_accumulation(struct plan *plan, bool *written)
 
 /* ---- How long things live ---- */
 
-static size_t line(size_t bytes)
-{
-    return (bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
-}
-
 static size_t backward_time(const struct plan *plan, size_t s)
 {
     return 2 * plan->count - 1 - s;
@@ -172,7 +167,7 @@ static bool share(struct plan *plan, size_t s, size_t t, size_t lower, struct pi
     if (!place->place || place->to != backward_time(plan, s) || place->bytes != upper->bytes)
         return false;
     extend(place, upper->to);
-    plan->apart += line(upper->bytes);
+    plan->apart += plan_line(upper->bytes);
     upper->bytes = 0;
     under[t] = lower;
     return true;
@@ -243,7 +238,7 @@ static void plan_place(struct plan *plan, const struct plan_rules *rules, struct
 {
     const size_t count = plan_pieces(plan, rules, pieces, under);
     for (size_t i = 0; i < count; i++) {
-        pieces[i].bytes = line(pieces[i].bytes);
+        pieces[i].bytes = plan_line(pieces[i].bytes);
         plan->apart += pieces[i].bytes;
     }
     plan->least = pieces_least(pieces, count, 2 * plan->count);

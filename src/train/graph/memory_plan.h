@@ -18,8 +18,13 @@
 
 #define PLAN_NONE ((size_t)-1)
 
-/* Every piece of memory begins on a multiple of so many bytes. */
+/* Every piece of memory begins on a multiple of so many bytes; and bytes rounded up to it. */
 enum { PLAN_LINE = 256 };
+
+static inline size_t plan_line(size_t bytes)
+{
+    return (bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
+}
 
 /* What activations and their gradients are computed in. Parameters, statistics and the optimizer's
  * state are float32 always. */

@@ -8,7 +8,6 @@
 
 #include "base/status.h"
 #include "base/thread.h"
-#include "train/base/clock.h"
 #include "train/base/random.h"
 #include "train/input/images.h"
 
@@ -44,7 +43,6 @@ struct data {
     /* the caller's */
     pthread_t worker;
     bool lent; /* the last batch is with the caller */
-    double waited;
 };
 
 /* The epoch's order: for training a permutation, by Fisher and Yates from the epoch's own
@@ -292,21 +290,12 @@ alnico_status_t data_next(struct data *data, struct batch *out)
         pthread_cond_signal(&data->returned_one);
     }
     data->lent = true;
-    if (data->prepared == data->returned) {
-        double start = clock_seconds();
-        while (data->prepared == data->returned)
-            pthread_cond_wait(&data->prepared_one, &data->lock);
-        data->waited += clock_seconds() - start;
-    }
+    while (data->prepared == data->returned)
+        pthread_cond_wait(&data->prepared_one, &data->lock);
     const struct slot *slot = &data->slots[data->returned % DATA_SLOTS];
     pthread_mutex_unlock(&data->lock);
     *out = (struct batch){slot->images, slot->labels, slot->count};
     return ALNICO_SUCCESS;
-}
-
-double data_waited(const struct data *data)
-{
-    return data->waited;
 }
 
 void data_close(struct data *data)

@@ -53,9 +53,6 @@ size_t data_batches(const struct data *data);
  * large. */
 alnico_status_t data_next(struct data *data, struct batch *out);
 
-/* Seconds that data_next has waited for the preparing thread so far. */
-double data_waited(const struct data *data);
-
 /* Stops the thread and frees everything. NULL is fine. */
 void data_close(struct data *data);
 

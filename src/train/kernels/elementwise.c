@@ -38,11 +38,12 @@ VECTORISED static void mask_add(float *dx, const float *dy, const float *y, size
     }
 }
 
-VECTORISED static void accumulate(float *y, const float *x, size_t count)
+VECTORISED static void accumulate(float *y, const float *a, const float *b, size_t count)
 {
+    (void)b;
 #pragma omp simd
     for (size_t i = 0; i < count; i++)
-        y[i] += x[i];
+        y[i] += a[i];
 }
 
 static inline uint32_t bits_of(float value)
@@ -123,31 +124,30 @@ static size_t part(size_t count, size_t *begin)
     return end - *begin;
 }
 
+/* Runs a loop on all threads. */
+static void run(void (*loop)(float *, const float *, const float *, size_t), float *y,
+                const float *a, const float *b, size_t count)
+{
+#pragma omp parallel if (count > SHARE)
+    {
+        size_t at, length = part(count, &at);
+        loop(y + at, a + at, b ? b + at : NULL, length);
+    }
+}
+
 void elementwise_add_relu(float *y, const float *a, const float *b, size_t count)
 {
-#pragma omp parallel if (count > SHARE)
-    {
-        size_t at, length = part(count, &at);
-        add_relu(y + at, a + at, b + at, length);
-    }
+    run(add_relu, y, a, b, count);
 }
 
-void elementwise_mask(float *dx, const float *dy, const float *y, size_t count)
+void elementwise_mask(float *y, const float *a, const float *b, size_t count)
 {
-#pragma omp parallel if (count > SHARE)
-    {
-        size_t at, length = part(count, &at);
-        mask(dx + at, dy + at, y + at, length);
-    }
+    run(mask, y, a, b, count);
 }
 
-void elementwise_mask_add(float *dx, const float *dy, const float *y, size_t count)
+void elementwise_mask_add(float *y, const float *a, const float *b, size_t count)
 {
-#pragma omp parallel if (count > SHARE)
-    {
-        size_t at, length = part(count, &at);
-        mask_add(dx + at, dy + at, y + at, length);
-    }
+    run(mask_add, y, a, b, count);
 }
 
 void elementwise_copy(float *y, const float *a, const float *b, size_t count)
@@ -158,12 +158,7 @@ void elementwise_copy(float *y, const float *a, const float *b, size_t count)
 
 void elementwise_accumulate(float *y, const float *a, const float *b, size_t count)
 {
-    (void)b;
-#pragma omp parallel if (count > SHARE)
-    {
-        size_t at, length = part(count, &at);
-        accumulate(y + at, a + at, length);
-    }
+    run(accumulate, y, a, b, count);
 }
 
 void elementwise_narrow(uint16_t *y, const float *x, size_t count, bool half)

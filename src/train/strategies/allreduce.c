@@ -6,6 +6,7 @@
  */
 #include "train/strategies/strategy.h"
 
+#include "base/datatype.h"
 #include "base/status.h"
 #include "train/base/nvtx.h"
 #include "train/kernels/elementwise.h"
@@ -32,11 +33,6 @@ struct allreduce {
 static bool is_inline(const struct allreduce *self)
 {
     return self->setup.device->kind == ALNICO_DEVICE_CPU && !self->setup.stream;
-}
-
-static size_t wire_bytes(const struct allreduce *self)
-{
-    return self->setup.wire == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
 }
 
 /* ---- Beginning and end ---- */
@@ -88,7 +84,7 @@ static alnico_status_t allreduce_prepare(struct allreduce *self)
     if (!setup->comm || !setup->count)
         return ALNICO_SUCCESS;
     const alnico_status_t status = alnico_comm_register(
-        setup->comm, arena, setup->count * wire_bytes(self), &self->registration);
+        setup->comm, arena, setup->count * datatype_bytes(self->setup.wire), &self->registration);
     return status == ALNICO_ERROR_UNSUPPORTED ? ALNICO_SUCCESS : status;
 }
 
@@ -147,9 +143,9 @@ static alnico_status_t bucket_send(struct allreduce *self, struct bucket *bucket
     char *arena = self->wire ? (char *)self->wire : self->setup.gradients;
     if (self->wire)
         TRY(alnico_stream_enqueue(self->setup.stream, bucket_narrow, bucket));
-    return alnico_iallreduce(ALNICO_IN_PLACE, arena + bucket->begin * wire_bytes(self),
-                             bucket->count, self->setup.wire, ALNICO_AVERAGE, self->setup.comm,
-                             &bucket->request);
+    return alnico_iallreduce(
+        ALNICO_IN_PLACE, arena + bucket->begin * datatype_bytes(self->setup.wire), bucket->count,
+        self->setup.wire, ALNICO_AVERAGE, self->setup.comm, &bucket->request);
 }
 
 /* On the inline stream the host waits, otherwise the stream does. */

@@ -6,6 +6,7 @@
  */
 #include "train/trainer/state.h"
 
+#include "base/datatype.h"
 #include "base/status.h"
 
 #include <stdlib.h>
@@ -52,31 +53,33 @@ static alnico_status_t pass_measure(struct timing *timing, double *seconds)
     return ALNICO_SUCCESS;
 }
 
-/* What each step of the plan takes backward. The running statistics and the score are as before. */
-static alnico_status_t steps_measure(struct replica *replica, double *seconds)
+/* Some passes, after which the running statistics and the score are as before. */
+static alnico_status_t passes_measure(struct timing *timing, float *statistics, double *seconds)
 {
+    struct replica *replica = timing->replica;
     const size_t bytes = replica->network->statistics * sizeof(float);
     double score[SCORES];
+    TRY(replica_read(replica, replica->arenas.statistics, statistics, bytes));
+    TRY(replica_read(replica, replica->arenas.score, score, sizeof score));
+    for (int i = 0; i < TRIALS; i++)
+        TRY(pass_measure(timing, seconds));
+    TRY(replica_write(replica, replica->arenas.statistics, statistics, bytes));
+    return replica_write(replica, replica->arenas.score, score, sizeof score);
+}
+
+/* What each step of the plan takes backward. */
+static alnico_status_t steps_measure(struct replica *replica, double *seconds)
+{
     struct timing timing = {.replica = replica};
-    float *statistics = malloc(bytes + 1);
-    void *stamps = NULL;
-    alnico_status_t status =
-        replica->device->pinned_alloc((replica->plan->count + 1) * sizeof *timing.stamps, &stamps);
-    timing.stamps = stamps;
+    float *statistics = malloc(replica->network->statistics * sizeof *statistics + 1);
     if (!statistics)
-        status = error_set(ALNICO_ERROR_MEMORY, "trainer: no memory to measure steps");
+        return error_set(ALNICO_ERROR_MEMORY, "trainer: no memory to measure steps");
+    alnico_status_t status = replica->device->pinned_alloc(
+        (replica->plan->count + 1) * sizeof *timing.stamps, (void **)&timing.stamps);
     if (status == ALNICO_SUCCESS)
-        status = replica_read(replica, replica->arenas.statistics, statistics, bytes);
-    if (status == ALNICO_SUCCESS)
-        status = replica_read(replica, replica->arenas.score, score, sizeof score);
-    for (int i = 0; i < TRIALS && status == ALNICO_SUCCESS; i++)
-        status = pass_measure(&timing, seconds);
-    if (status == ALNICO_SUCCESS)
-        status = replica_write(replica, replica->arenas.statistics, statistics, bytes);
-    if (status == ALNICO_SUCCESS)
-        status = replica_write(replica, replica->arenas.score, score, sizeof score);
+        status = passes_measure(&timing, statistics, seconds);
     if (status == ALNICO_SUCCESS) /* otherwise the stream may still write to them */
-        replica->device->pinned_free(stamps);
+        replica->device->pinned_free(timing.stamps);
     free(statistics);
     return status;
 }
@@ -98,7 +101,7 @@ static alnico_status_t message_measure(struct trainer *trainer, size_t bytes, do
 {
     const struct replica *replica = trainer->replica;
     const struct device_ops *device = replica->device;
-    const size_t count = bytes / trainer_wire_bytes(trainer->options);
+    const size_t count = bytes / datatype_bytes(trainer->options->wire);
     uint64_t *stamps;
     TRY(device->pinned_alloc(2 * sizeof *stamps, (void **)&stamps));
     alnico_status_t status = ALNICO_SUCCESS;
@@ -118,7 +121,7 @@ static alnico_status_t message_measure(struct trainer *trainer, size_t bytes, do
  * rather too much. */
 static alnico_status_t costs_measure(struct trainer *trainer, struct bucket_costs *out)
 {
-    const size_t all = trainer->network->parameters * trainer_wire_bytes(trainer->options);
+    const size_t all = trainer->network->parameters * datatype_bytes(trainer->options->wire);
     const size_t small = all < SHORT_BYTES ? all : SHORT_BYTES;
     const size_t large = all < LONG_BYTES ? all : LONG_BYTES;
     double soon, late;
@@ -145,22 +148,17 @@ static alnico_status_t trainer_plan(struct trainer *trainer)
         status = trainer_share(trainer, numbers, plan->count + 2, ALNICO_AVERAGE);
     costs = (struct bucket_costs){numbers[plan->count], numbers[plan->count + 1]};
     if (status == ALNICO_SUCCESS)
-        status = buckets_planned(plan, numbers, trainer_wire_bytes(trainer->options), costs,
+        status = buckets_planned(plan, numbers, datatype_bytes(trainer->options->wire), costs,
                                  &trainer->buckets);
     free(numbers);
     return status;
-}
-
-size_t trainer_wire_bytes(const struct trainer_options *options)
-{
-    return options->wire == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
 }
 
 alnico_status_t trainer_buckets(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     const size_t elements = trainer->network->parameters;
-    const size_t each = options->buckets / trainer_wire_bytes(options);
+    const size_t each = options->buckets / datatype_bytes(options->wire);
     if (options->rule == BUCKETS_PLANNED && !trainer->place.device)
         return buckets_of_count(elements, 1, &trainer->buckets);
     if (options->rule == BUCKETS_PLANNED)
@@ -171,5 +169,5 @@ alnico_status_t trainer_buckets(struct trainer *trainer)
         return buckets_of_size(elements, each, &trainer->buckets);
     return error_set(ALNICO_ERROR_ARGUMENT, "trainer: buckets of %zu %s, expected at least %zu",
                      options->buckets, options->rule == BUCKETS_OF_COUNT ? "in number" : "bytes",
-                     options->rule == BUCKETS_OF_COUNT ? 1 : trainer_wire_bytes(options));
+                     options->rule == BUCKETS_OF_COUNT ? 1 : datatype_bytes(options->wire));
 }

@@ -1,6 +1,7 @@
 /* See replica.h. Work of CPU kernels on a stream is a job, which the stream's thread runs. */
 #include "train/trainer/replica.h"
 
+#include "base/datatype.h"
 #include "base/status.h"
 
 #include <stdatomic.h>
@@ -47,9 +48,8 @@ static alnico_status_t arenas_create(struct replica *replica, const struct repli
 {
     struct arenas *out = &replica->arenas;
     const size_t batch = replica->plan->batch, parameters = replica->network->parameters;
-    const size_t narrow = setup->gradient_type == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
     TRY(arena_create(replica, parameters * sizeof(float), (void **)&out->parameters));
-    TRY(arena_create(replica, parameters * narrow, &out->gradients));
+    TRY(arena_create(replica, parameters * datatype_bytes(setup->gradient_type), &out->gradients));
     for (size_t i = 0; i < optimizers_all[setup->optimizer]->states; i++)
         TRY(arena_create(replica, parameters * sizeof(float), (void **)&out->states[i]));
     TRY(arena_create(replica, replica->network->statistics * sizeof(float),

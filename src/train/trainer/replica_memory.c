@@ -1,12 +1,8 @@
 /* What a replica takes of its device, and the largest that fits. See replica.h. */
 #include "train/trainer/replica.h"
 
+#include "base/datatype.h"
 #include "base/status.h"
-
-static size_t type_bytes(alnico_datatype_t type)
-{
-    return type == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
-}
 
 size_t replica_activations(const struct plan *plan, const struct kernels_ops *kernels)
 {
@@ -29,7 +25,7 @@ static struct replica_memory plan_count(const struct plan *plan, const struct re
     const size_t batches = batches_extra(setup), copy = setup->extras.narrow ? sizeof(uint16_t) : 0;
     struct replica_memory memory = {
         .parameters = network->parameters * sizeof(float),
-        .gradients = network->parameters * (type_bytes(setup->gradient_type) + copy),
+        .gradients = network->parameters * (datatype_bytes(setup->gradient_type) + copy),
         .optimizer = optimizers_all[setup->optimizer]->states * network->parameters * sizeof(float),
         .statistics = network->statistics * sizeof(float),
         .images = (batches + !setup->kernels->load) * images + (batches + 1) * labels,

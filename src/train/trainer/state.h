@@ -94,7 +94,4 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
 /* So far, inside the kernels' foreign library. Once the stream is idle. */
 double trainer_library(const struct trainer *trainer);
 
-/* Bytes of a gradient on the wire. */
-size_t trainer_wire_bytes(const struct trainer_options *options);
-
 #endif

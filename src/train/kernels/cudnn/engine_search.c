@@ -84,51 +84,45 @@ static alnico_status_t choice_time(struct trial *trial, struct engine_choice *ch
 
 /* ---- One configuration ---- */
 
-static bool noted(const struct cudnn_library *library, cudnnBackendDescriptor_t engine,
-                  cudnnBackendNumericalNote_t note)
+/* An engine's notes of a type, whose enumerators are below `most`: 1 << each. */
+static unsigned notes_of(const struct trial *trial, cudnnBackendDescriptor_t engine,
+                         cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                         int64_t most)
 {
-    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    int notes[32];
     int64_t count = 0;
-    if (library->cudnnBackendGetAttribute(
-            engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-            CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes) != CUDNN_STATUS_SUCCESS)
-        return false;
-    for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++)
-        if (notes[i] == note)
-            return true;
-    return false;
-}
-
-static bool compiled(const struct cudnn_library *library, cudnnBackendDescriptor_t engine)
-{
-    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
-    int64_t count = 0;
-    if (library->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
-                                          CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
-                                          &count, notes) != CUDNN_STATUS_SUCCESS)
-        return false;
-    for (int64_t i = 0; i < count && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
-        if (notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)
-            return true;
-    return false;
+    unsigned all = 0;
+    _Static_assert(sizeof(cudnnBackendNumericalNote_t) == sizeof *notes &&
+                       sizeof(cudnnBackendBehaviorNote_t) == sizeof *notes,
+                   "notes are ints");
+    if (trial->search->handle.library->cudnnBackendGetAttribute(engine, name, type, most, &count,
+                                                                notes) != CUDNN_STATUS_SUCCESS)
+        return 0;
+    for (int64_t i = 0; i < count && i < most; i++)
+        all |= 1u << notes[i];
+    return all;
 }
 
 /* Why an engine is not wanted; NULL: it is. */
 static const char *unwanted(const struct trial *trial, cudnnBackendDescriptor_t engine)
 {
     const struct engine_options *options = &trial->search->options;
-    const struct cudnn_library *library = trial->search->handle.library;
-    const bool exact = trial->convolution->type == ALNICO_FLOAT32 && !options->tf32;
-    if (options->deterministic && noted(library, engine, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC))
+    const bool single = trial->convolution->type == ALNICO_FLOAT32;
+    const unsigned numerical = notes_of(trial, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                        CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+    const unsigned behavior = notes_of(trial, engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
+                                       CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT);
+    if (options->deterministic && numerical & 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
         return "not deterministic";
-    if (exact && noted(library, engine, CUDNN_NUMERICAL_NOTE_TENSOR_CORE))
+    if (single && !options->tf32 && numerical & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE)
         return "TF32";
-    if (trial->convolution->type == ALNICO_FLOAT32 &&
-        noted(library, engine, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS))
+    if (single && numerical & 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)
         return "inputs in less than float32";
-    if (noted(library, engine, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
+    if (numerical & 1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
         return "sums in less than float32";
-    return !options->thorough && compiled(library, engine) ? "compiled at run time" : NULL;
+    return !options->thorough && behavior & 1u << CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION
+               ? "compiled at run time"
+               : NULL;
 }
 
 static alnico_status_t plan_make(const struct engine_search *search,

@@ -136,29 +136,21 @@ struct direction {
     cudnnBackendAttributeName_t window, x, w, y, alpha, beta;
 };
 
+#define DIRECTION(NAME, TYPE, PREFIX, X, W, Y)                                                     \
+    {                                                                                              \
+        NAME, CUDNN_BACKEND_OPERATION_CONVOLUTION_##TYPE##_DESCRIPTOR,                             \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##PREFIX##_CONV_DESC,                                 \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##PREFIX##_##X,                                       \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##PREFIX##_##W,                                       \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##PREFIX##_##Y,                                       \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##PREFIX##_ALPHA,                                     \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##PREFIX##_BETA                                       \
+    }
+
 static const struct direction directions[] = {
-    [CONVOLUTION_FORWARD] = {"forward", CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
-    [CONVOLUTION_DATA] = {"data", CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
-    [CONVOLUTION_WEIGHTS] = {"weights",
-                             CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
+    [CONVOLUTION_FORWARD] = DIRECTION("forward", FORWARD, FORWARD, X, W, Y),
+    [CONVOLUTION_DATA] = DIRECTION("data", BACKWARD_DATA, BWD_DATA, DX, W, DY),
+    [CONVOLUTION_WEIGHTS] = DIRECTION("weights", BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
 };
 
 /* The operation that makes the sums of y and of its squares. */

@@ -31,7 +31,7 @@ struct train_im2col im2col_of(const struct plan *plan, const struct step *step)
 size_t im2col_bytes(const struct train_im2col *rows)
 {
     return rows->rows * rows->out_width * rows->columns * rows->padded *
-           type_bytes((alnico_datatype_t)rows->type);
+           datatype_bytes((alnico_datatype_t)rows->type);
 }
 
 bool im2col_pass(const struct cudnn_net *self, const struct cudnn_step *step,
@@ -52,7 +52,7 @@ bool im2col_pass(const struct cudnn_net *self, const struct cudnn_step *step,
 
 double im2col_us(const struct train_im2col *rows)
 {
-    const size_t each = rows->padded * type_bytes((alnico_datatype_t)rows->type);
+    const size_t each = rows->padded * datatype_bytes((alnico_datatype_t)rows->type);
     return pass_us(rows->rows * rows->width * each + im2col_bytes(rows));
 }
 

@@ -20,24 +20,19 @@ static const float first_scale = 65536;
 
 /* ---- Memory of its own ---- */
 
-static size_t line(size_t bytes)
-{
-    return (bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
-}
-
 static size_t counted_bytes(const struct plan *plan)
 {
     const struct network *network = plan->network;
-    size_t bytes = weights_own_bytes(plan) + update_own_bytes(network) + line(TRAIN_SCRATCH_BYTES) +
-                   line(BLAS_WORKSPACE);
+    size_t bytes = weights_own_bytes(plan) + update_own_bytes(network) +
+                   plan_line(TRAIN_SCRATCH_BYTES) + plan_line(BLAS_WORKSPACE);
     for (size_t i = 0; i < network->count; i++)
         if (network->nodes[i].operation.kind == OPERATION_BATCH_NORM)
-            bytes += line(NORM_NUMBERS * padded_channels(network, i + 1) * sizeof(float));
+            bytes += plan_line(NORM_NUMBERS * padded_channels(network, i + 1) * sizeof(float));
     for (size_t s = 0; s < plan->count; s++) {
         const struct step *step = &plan->steps[s];
         const struct train_fold fold = input_fold(plan, step);
         bytes += statistics_wanted(plan, step) ? statistics_bytes(plan, step) : 0;
-        bytes += reads_images(step) ? line(fold_bytes(&fold)) : 0;
+        bytes += reads_images(step) ? plan_line(fold_bytes(&fold)) : 0;
     }
     return bytes;
 }
@@ -59,7 +54,7 @@ static size_t cudnn_held_bytes(const void *pointer)
 void *own_take(struct cudnn_net *self, size_t bytes)
 {
     char *at = self->own + self->own_taken;
-    self->own_taken += line(bytes);
+    self->own_taken += plan_line(bytes);
     assert(self->own_taken <= self->own_bytes);
     return at;
 }
@@ -81,9 +76,10 @@ static alnico_status_t own_allocate(struct cudnn_net *self)
                    "cudaMemsetAsync"));
     self->gpu.scratch = own_take(self, TRAIN_SCRATCH_BYTES);
     self->blas_workspace = own_take(self, BLAS_WORKSPACE);
-    self->working = self->type == ALNICO_FLOAT32
-                        ? (void *)self->setup.arenas->parameters
-                        : own_take(self, self->setup.network->parameters * type_bytes(self->type));
+    self->working =
+        self->type == ALNICO_FLOAT32
+            ? (void *)self->setup.arenas->parameters
+            : own_take(self, self->setup.network->parameters * datatype_bytes(self->type));
     return ALNICO_SUCCESS;
 }
 
@@ -194,7 +190,7 @@ static bool is_convolution(const struct cudnn_step *step)
 /* Noise where values will be: multiplying zeros would look faster than it is. */
 static alnico_status_t steps_noise(struct cudnn_net *self)
 {
-    const size_t each = type_bytes(self->type);
+    const size_t each = datatype_bytes(self->type);
     TRY(gpu_status(train_noise(&self->gpu, self->setup.arenas->activations,
                                self->setup.plan->bytes / each, (int)self->type),
                    "noise"));

@@ -7,76 +7,79 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    bool taken; /* unless the variable says otherwise */
-} methods[METHODS] = {
-    [METHOD_NORM_POOL] = {"stem", true},
-    [METHOD_STATISTICS] = {"sums", true},
-    [METHOD_IM2COL] = {"rows", true},
-    [METHOD_GEMM] = {"products", true},
-    [METHOD_STRIDED_GRADIENT] = {"spread", true},
-    [METHOD_PROGRAMMATIC_LAUNCH] = {"early", true},
+static const char *const names[METHODS] = {
+    [METHOD_NORM_POOL] = "stem",
+    [METHOD_STATISTICS] = "sums",
+    [METHOD_IM2COL] = "rows",
+    [METHOD_GEMM] = "products",
+    [METHOD_STRIDED_GRADIENT] = "spread",
+    [METHOD_PROGRAMMATIC_LAUNCH] = "early",
 };
 
-/* The last entry for the method, behind its "no-" if it has one; NULL: there is none. */
-static const char *entry_find(enum cudnn_method method, bool *no)
+/* An entry of the variable. */
+struct entry {
+    const char *text;
+    size_t length;
+    int method; /* METHODS: none of that name */
+    bool no;
+    unsigned number;
+};
+
+/* Reads the entry at *at, and moves *at behind it; false at the end. */
+static bool entry_next(const char **at, struct entry *out)
 {
-    const size_t length = strlen(methods[method].name);
-    const char *found = NULL;
-    for (const char *at = variable_text(VARIABLE_TRAIN_WAYS); *at; at += *at == ',') {
-        const bool negated = strncmp(at, "no-", 3) == 0;
-        const char *name = negated ? at + 3 : at;
-        at += strcspn(at, ",");
-        if (strncmp(name, methods[method].name, length) != 0 || !strchr(",=", name[length]))
-            continue;
-        found = name;
-        *no = negated;
-    }
-    return found;
+    *out = (struct entry){.text = *at, .length = strcspn(*at, ",")};
+    out->no = strncmp(*at, "no-", 3) == 0;
+    const char *name = *at + (out->no ? 3 : 0);
+    const size_t length = strcspn(name, ",=");
+    if (!**at)
+        return false;
+    while (out->method < METHODS &&
+           (strlen(names[out->method]) != length || strncmp(names[out->method], name, length) != 0))
+        out->method++;
+    if (name[length] == '=')
+        out->number = (unsigned)strtoul(name + length + 1, NULL, 10);
+    *at += out->length + ((*at)[out->length] == ',');
+    return true;
 }
 
-static bool entry_known(const char *entry, size_t length)
+/* The last entry for the method; zeros if there is none. */
+static struct entry entry_of(enum cudnn_method method)
 {
-    const size_t no = strncmp(entry, "no-", 3) == 0 ? 3 : 0, name = strcspn(entry + no, ",=");
-    for (int method = 0; method < METHODS; method++)
-        if (strlen(methods[method].name) == name &&
-            strncmp(methods[method].name, entry + no, name) == 0)
-            return true;
-    return length == 0;
+    const char *at = variable_text(VARIABLE_TRAIN_WAYS);
+    struct entry entry, found = {0};
+    while (entry_next(&at, &entry))
+        if (entry.method == (int)method)
+            found = entry;
+    return found;
 }
 
 size_t methods_unknown(void)
 {
+    const char *at = variable_text(VARIABLE_TRAIN_WAYS);
     size_t unknown = 0;
-    for (const char *at = variable_text(VARIABLE_TRAIN_WAYS); *at; at += *at == ',') {
-        const size_t length = strcspn(at, ",");
-        if (!entry_known(at, length)) {
-            log_write(LOG_WARNING, "ALNICO_TRAIN_WAYS: there is no way '%.*s'", (int)length, at);
+    for (struct entry entry; entry_next(&at, &entry);)
+        if (entry.length && entry.method == METHODS) {
+            log_write(LOG_WARNING, "ALNICO_TRAIN_WAYS: there is no way '%.*s'", (int)entry.length,
+                      entry.text);
             unknown++;
         }
-        at += length;
-    }
     return unknown;
 }
 
 const char *method_name(enum cudnn_method method)
 {
-    return methods[method].name;
+    return names[method];
 }
 
 bool method_taken(enum cudnn_method method)
 {
-    bool no;
-    return entry_find(method, &no) ? !no : methods[method].taken;
+    return !entry_of(method).no;
 }
 
 unsigned method_number(enum cudnn_method method)
 {
-    bool no;
-    const char *entry = entry_find(method, &no);
-    entry = entry ? entry + strlen(methods[method].name) : "";
-    return *entry == '=' ? (unsigned)strtoul(entry + 1, NULL, 10) : 0;
+    return entry_of(method).number;
 }
 
 void methods_list(char *out, size_t bytes)
@@ -85,6 +88,5 @@ void methods_list(char *out, size_t bytes)
     *out = '\0';
     for (int method = 0; method < METHODS; method++)
         if (method_taken((enum cudnn_method)method) && at < bytes)
-            at +=
-                (size_t)snprintf(out + at, bytes - at, "%s%s", at ? "," : "", methods[method].name);
+            at += (size_t)snprintf(out + at, bytes - at, "%s%s", at ? "," : "", names[method]);
 }

@@ -1,7 +1,7 @@
 /*
- * Ways of the cuDNN kernels that can be taken or left, by ALNICO_TRAIN_WAYS: names between commas,
- * with "no-" before those to leave, and a number behind some: "no-stem,sums=2". The same for the
- * whole process; any thread.
+ * Methods of the cuDNN kernels that can be taken or left, all taken by default. ALNICO_TRAIN_WAYS
+ * holds names between commas, with "no-" before those to leave and a number behind some:
+ * "no-stem,sums=2". The same for the whole process; any thread.
  */
 #ifndef ALNICO_TRAIN_KERNELS_CUDNN_METHODS_H
 #define ALNICO_TRAIN_KERNELS_CUDNN_METHODS_H
@@ -10,25 +10,26 @@
 #include <stddef.h>
 
 enum cudnn_method {
-    METHOD_NORM_POOL, /* a batch norm, a ReLU and a maximum pooling by 3 x 3 in one pass */
+    /* stem: a batch norm, a ReLU and a maximum pooling by 3 x 3 in one pass. */
+    METHOD_NORM_POOL,
 
-    /* fp16: convolutions that make the sums for the batch norm behind them; with the number 2 in
-     * bf16 too, where engines are compiled for it, minutes in all. */
+    /* sums: in fp16, convolutions that make the statistics for the batch norm behind them. 2: in
+     * bf16 too, whose engines are compiled, minutes in all. */
     METHOD_STATISTICS,
 
-    /* The rows of windows of folded images become channels, where that is faster; with the number 2
-     * wherever there is an engine. */
+    /* rows: im2col by rows of folded images, where that is faster. 2: wherever there is an
+     * engine. */
     METHOD_IM2COL,
 
-    /* Convolutions of single pixels as products of cuBLASLt, where those are faster; with the
-     * number 2 wherever there is one. */
+    /* products: 1x1 convolutions as a GEMM of cuBLASLt, where that is faster. 2: wherever there is
+     * one. */
     METHOD_GEMM,
 
-    /* The gradient of what a convolution of single pixels with a stride reads made without the
-     * stride, then spread, where that is faster; with the number 2 everywhere. */
+    /* spread: the gradient of the input of a strided 1x1 convolution made without the stride, then
+     * spread, where that is faster. 2: everywhere. */
     METHOD_STRIDED_GRADIENT,
 
-    /* The second kernel of a batch norm begins while the first one ends. */
+    /* early: programmatic launch, the second kernel of a batch norm begins while the first ends. */
     METHOD_PROGRAMMATIC_LAUNCH,
     METHODS
 };

@@ -10,6 +10,7 @@
 #ifndef ALNICO_TRAIN_KERNELS_CUDNN_STEPS_H
 #define ALNICO_TRAIN_KERNELS_CUDNN_STEPS_H
 
+#include "base/datatype.h"
 #include "train/kernels/cuda/launch.h"
 #include "train/kernels/cudnn/engine_cache.h"
 #include "train/kernels/cudnn/methods.h"
@@ -94,7 +95,6 @@ size_t cudnn_bytes_rule(const struct plan *plan, size_t tensor);
 void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct step_needs *out);
 
 alnico_datatype_t precision_type(enum precision precision);
-size_t type_bytes(alnico_datatype_t type);
 
 /* Channels with padding. */
 size_t padded_channels(const struct network *network, size_t tensor);

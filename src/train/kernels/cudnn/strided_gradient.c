@@ -27,7 +27,7 @@ struct train_strided strided_of(const struct plan *plan, const struct step *step
 
 static size_t bytes_of(const struct train_strided *spread, size_t pixels)
 {
-    return pixels * spread->padded * type_bytes((alnico_datatype_t)spread->type);
+    return pixels * spread->padded * datatype_bytes((alnico_datatype_t)spread->type);
 }
 
 size_t strided_bytes(const struct train_strided *spread)

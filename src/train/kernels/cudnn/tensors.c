@@ -15,11 +15,6 @@ alnico_datatype_t precision_type(enum precision precision)
                                          : ALNICO_FLOAT32;
 }
 
-size_t type_bytes(alnico_datatype_t type)
-{
-    return type == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
-}
-
 size_t padded_to_eight(size_t channels)
 {
     return (channels + 7) / 8 * 8;
@@ -43,11 +38,6 @@ size_t tensor_rows(const struct plan *plan, size_t tensor)
     return plan->batch * t->height * t->width;
 }
 
-static size_t line(size_t bytes)
-{
-    return (bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
-}
-
 /* Of a tensor's batch, and of its gradient. */
 size_t cudnn_bytes_rule(const struct plan *plan, size_t tensor)
 {
@@ -56,7 +46,7 @@ size_t cudnn_bytes_rule(const struct plan *plan, size_t tensor)
         is_logits(network, tensor) ? ALNICO_FLOAT32 : precision_type(plan->precision);
     if (tensor == 0 || tensor == network->count)
         return plan_float_bytes(plan, tensor);
-    return tensor_rows(plan, tensor) * padded_channels(network, tensor) * type_bytes(type);
+    return tensor_rows(plan, tensor) * padded_channels(network, tensor) * datatype_bytes(type);
 }
 
 /* ---- Folds ---- */
@@ -64,7 +54,7 @@ size_t cudnn_bytes_rule(const struct plan *plan, size_t tensor)
 size_t fold_bytes(const struct train_fold *fold)
 {
     return fold->out_outer * fold->out_height * fold->out_width * fold->padded *
-           type_bytes((alnico_datatype_t)fold->type);
+           datatype_bytes((alnico_datatype_t)fold->type);
 }
 
 /* A convolution of stride f > 1 on few channels is made one of stride 1 on f x f times as many. 1:
@@ -125,7 +115,7 @@ struct train_fold input_fold(const struct plan *plan, const struct step *step)
 static bool weights_direct(const struct plan *plan, const struct node *node,
                            const struct train_fold *fold)
 {
-    const size_t at = node->weight.offset * type_bytes(precision_type(plan->precision));
+    const size_t at = node->weight.offset * datatype_bytes(precision_type(plan->precision));
     return fold->fold == 1 && fold->channels == fold->padded && fold->outer == fold->out_outer &&
            at % 16 == 0;
 }
@@ -239,7 +229,7 @@ bool statistics_wanted(const struct plan *plan, const struct step *step)
 
 size_t statistics_bytes(const struct plan *plan, const struct step *step)
 {
-    return line(2 * padded_channels(plan->network, step->out) * sizeof(float));
+    return plan_line(2 * padded_channels(plan->network, step->out) * sizeof(float));
 }
 
 /* ---- What a step needs ---- */
@@ -248,9 +238,9 @@ struct pool_saves pool_saves(const struct plan *plan, const struct step *step)
 {
     const size_t elements =
         tensor_rows(plan, step->out) * padded_channels(plan->network, step->out);
-    struct pool_saves at = {.index = line(cudnn_bytes_rule(plan, step->out))};
-    at.mask = at.index + line(elements);
-    at.bytes = at.mask + line(elements / 8);
+    struct pool_saves at = {.index = plan_line(cudnn_bytes_rule(plan, step->out))};
+    at.mask = at.index + plan_line(elements);
+    at.bytes = at.mask + plan_line(elements / 8);
     return at;
 }
 
@@ -279,8 +269,8 @@ static size_t diff_scratch_bytes(const struct plan *plan, const struct step *ste
     const enum operation_kind kind = plan->network->nodes[step->first].operation.kind;
     const struct train_strided spread = strided_of(plan, step);
     return kind == OPERATION_CONVOLUTION && step->accumulate[0]
-               ? line(cudnn_bytes_rule(plan, step->in[0]))
-               : line(strided_bytes(&spread));
+               ? plan_line(cudnn_bytes_rule(plan, step->in[0]))
+               : plan_line(strided_bytes(&spread));
 }
 
 /* Batch norms read each row before they write it; what is gated for the other input of an addition,
@@ -332,7 +322,7 @@ void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct s
     out->out = rules[node->operation.kind].out;
     if (rules[node->operation.kind].needs)
         rules[node->operation.kind].needs(plan, step, out);
-    out->saved = line(saved_bytes(plan, step));
+    out->saved = plan_line(saved_bytes(plan, step));
     out->scratch[1] = diff_scratch_bytes(plan, step);
     if (node->operation.kind == OPERATION_CONVOLUTION || node->operation.kind == OPERATION_DENSE) {
         bool direct;
@@ -341,7 +331,7 @@ void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct s
     }
     out->scratch[0] = im2col_bytes(&rows);
     if (out->scratch[0])
-        out->scratch[1] = line(out->scratch[1]) + out->scratch[0];
+        out->scratch[1] = plan_line(out->scratch[1]) + out->scratch[0];
 }
 
 /* ---- Where things stand ---- */
@@ -376,5 +366,5 @@ void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step
 
 void *step_scratch_im2col(const struct cudnn_net *self, const struct cudnn_step *step)
 {
-    return (char *)step_scratch_weights(self, step) + line(step->weights.bytes);
+    return (char *)step_scratch_weights(self, step) + plan_line(step->weights.bytes);
 }

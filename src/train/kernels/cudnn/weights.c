@@ -7,12 +7,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Pieces of the own allocation begin on so many bytes. */
-static size_t line(size_t bytes)
-{
-    return (bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
-}
-
 static bool has_weights(const struct node *node)
 {
     return node->operation.kind == OPERATION_CONVOLUTION || node->operation.kind == OPERATION_DENSE;
@@ -23,15 +17,16 @@ static bool has_weights(const struct node *node)
 size_t weights_own_bytes(const struct plan *plan)
 {
     const struct network *network = plan->network;
-    size_t bytes = plan->precision == PRECISION_FP32
-                       ? 0
-                       : line(network->parameters * type_bytes(precision_type(plan->precision)));
+    size_t bytes =
+        plan->precision == PRECISION_FP32
+            ? 0
+            : plan_line(network->parameters * datatype_bytes(precision_type(plan->precision)));
     for (size_t i = 0; i < network->count; i++) {
         bool direct = true;
         if (!has_weights(&network->nodes[i]))
             continue;
         const struct train_fold fold = weights_fold(plan, &network->nodes[i], &direct);
-        bytes += direct ? 0 : line(fold_bytes(&fold));
+        bytes += direct ? 0 : plan_line(fold_bytes(&fold));
     }
     return bytes;
 }
@@ -53,16 +48,17 @@ static size_t chunk_count(const struct network *network)
 size_t update_own_bytes(const struct network *network)
 {
     const size_t chunks = chunk_count(network), segments = 2 * network->count;
-    return line(chunks * sizeof(struct train_chunk)) +
-           line(segments * sizeof(struct train_segment)) +
-           line((2 * chunks + segments) * sizeof(float)) + line(sizeof(unsigned));
+    return plan_line(chunks * sizeof(struct train_chunk)) +
+           plan_line(segments * sizeof(struct train_segment)) +
+           plan_line((2 * chunks + segments) * sizeof(float)) + plan_line(sizeof(unsigned));
 }
 
 /* ---- Weights of a step ---- */
 
 void *gradient_at(const struct cudnn_net *self, size_t offset)
 {
-    return (char *)self->setup.arenas->gradients + offset * type_bytes(self->setup.gradient_type);
+    return (char *)self->setup.arenas->gradients +
+           offset * datatype_bytes(self->setup.gradient_type);
 }
 
 /* The gradient is made where it belongs if type and place allow. */
@@ -72,8 +68,9 @@ alnico_status_t weights_make(struct cudnn_net *self, struct cudnn_step *step)
     w->node = step->node;
     w->fold = weights_fold(self->setup.plan, step->node, &w->direct);
     w->bytes = fold_bytes(&w->fold);
-    w->working = w->direct ? (char *)self->working + w->node->weight.offset * type_bytes(self->type)
-                           : own_take(self, w->bytes);
+    w->working = w->direct
+                     ? (char *)self->working + w->node->weight.offset * datatype_bytes(self->type)
+                     : own_take(self, w->bytes);
     w->gradient_direct = w->direct && self->setup.gradient_type == self->type;
     w->gradient = w->gradient_direct ? gradient_at(self, w->node->weight.offset)
                                      : step_scratch_weights(self, step);

@@ -27,7 +27,7 @@ static size_t run_fused(const struct network *network, size_t at)
 
 static size_t step_bytes(const struct plan *plan, const struct step *step)
 {
-    return (plan_float_bytes(plan, step->in[0]) + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
+    return plan_line(plan_float_bytes(plan, step->in[0]));
 }
 
 /* What backward reads again; and scratch where a gradient is made elsewhere first, because it is to

@@ -49,6 +49,7 @@ static alnico_status_t norm_describe(struct compiled *self, const struct step *s
     return vector_memory(self, parameters + n->node->bias.offset, n->channels, &n->shift);
 }
 
+/* Of forward, and but for the output of backward. */
 static void norm_arguments(const struct compiled *self, const struct step *step,
                            const struct norm *n, dnnl_memory_t mean, dnnl_memory_t variance,
                            struct call *call)
@@ -58,7 +59,6 @@ static void norm_arguments(const struct compiled *self, const struct step *step,
     call_argument(call, DNNL_ARG_VARIANCE, variance);
     call_argument(call, DNNL_ARG_SCALE, n->scale);
     call_argument(call, DNNL_ARG_SHIFT, n->shift);
-    call_argument(call, DNNL_ARG_DST, self->values[step->out]);
 }
 
 /* Appends max(out + other, 0), if the step has an addition. */
@@ -106,6 +106,7 @@ static alnico_status_t norm_training(struct compiled *self, const struct step *s
                       "a batch norm"));
     TRY(onednn_primitive(&self->library, &description, NULL, &n->forward, &call));
     norm_arguments(self, step, n, n->mean, n->variance, &call);
+    call_argument(&call, DNNL_ARG_DST, self->values[step->out]);
     if (n->flags & dnnl_fuse_norm_relu) {
         TRY(onednn_memory(&self->library, onednn_layout(n->forward, dnnl_query_workspace_md), NULL,
                           &n->workspace));
@@ -133,6 +134,7 @@ static alnico_status_t norm_inference(struct compiled *self, const struct step *
                       "a batch norm in inference"));
     TRY(onednn_primitive(&self->library, &description, NULL, &made, &call));
     norm_arguments(self, step, n, mean, variance, &call);
+    call_argument(&call, DNNL_ARG_DST, self->values[step->out]);
     TRY(sequence_call(sequence, &call));
     return norm_add(self, step, sequence);
 }
@@ -179,11 +181,7 @@ static alnico_status_t norm_backward(struct compiled *self, const struct step *s
                                                                   NETWORK_NORM_EPSILON, n->flags),
                       "a batch norm's gradient"));
     TRY(onednn_primitive(&self->library, &description, n->forward, &made, &call));
-    call_argument(&call, DNNL_ARG_SRC, self->values[step->in[0]]);
-    call_argument(&call, DNNL_ARG_MEAN, n->mean);
-    call_argument(&call, DNNL_ARG_VARIANCE, n->variance);
-    call_argument(&call, DNNL_ARG_SCALE, n->scale);
-    call_argument(&call, DNNL_ARG_SHIFT, n->shift);
+    norm_arguments(self, step, n, n->mean, n->variance, &call);
     call_argument(&call, DNNL_ARG_DIFF_DST, arriving);
     call_argument(&call, DNNL_ARG_DIFF_SRC, target);
     call_argument(&call, DNNL_ARG_DIFF_SCALE, scale);

@@ -101,9 +101,8 @@ alnico_status_t diff_target(struct compiled *self, const struct step *step, size
 
 float *step_scratch(const struct compiled *self, const struct step *step)
 {
-    const size_t bytes = batch_elements(self, step->in[0]) * sizeof(float);
     char *scratch = setup_scratch(&self->setup, step, 1);
-    return (float *)(void *)(scratch + (bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE);
+    return (float *)(void *)(scratch + plan_line(plan_float_bytes(self->setup.plan, step->in[0])));
 }
 
 alnico_status_t diff_finish(struct compiled *self, const struct step *step, size_t i,
