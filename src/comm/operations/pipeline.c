@@ -374,26 +374,7 @@ static alnico_status_t begin_copy_in(struct pipeline *p, struct chunk *c)
                                         c->rounds.buffer[BUFFER_RECV], enqueue_in));
 }
 
-/* ---- Its steps: each returns PENDING, or SUCCESS when it has gone to the next ---- */
-
-static alnico_status_t step_free(struct pipeline *p, struct chunk *c)
-{
-    if (p->begun == p->chunks)
-        return ALNICO_PENDING;
-    TRY(begin_chunk(p, c));
-    return p->staging ? begin_copy_out(p, c) : ALNICO_SUCCESS;
-}
-
-static alnico_status_t step_copying_out(struct pipeline *p, struct chunk *c)
-{
-    if (!gate_is_open(&stage_of(p, c)->copied) || !may_run(p, c))
-        return ALNICO_PENDING;
-    c->phase = CHUNK_RUNNING;
-    if (!p->parts)
-        return copy_input(p, c);
-    begin_parts(p, c);
-    return ALNICO_SUCCESS;
-}
+/* ---- The steps of a chunk ---- */
 
 static void end_chunk(struct pipeline *p, struct chunk *c)
 {
@@ -401,41 +382,48 @@ static void end_chunk(struct pipeline *p, struct chunk *c)
     p->finished++;
 }
 
-static alnico_status_t step_running(struct pipeline *p, struct chunk *c, bool *moved)
+static alnico_status_t begin_run(struct pipeline *p, struct chunk *c)
 {
-    if (p->parts) {
-        TRY(pipeline_poll(parts_of(p, c), moved));
-    } else {
-        TRY(rounds_poll(&c->rounds, moved));
-        TRY(finish_output(p, c));
-    }
-    if (p->staging)
-        return begin_copy_in(p, c);
-    end_chunk(p, c);
+    c->phase = CHUNK_RUNNING;
+    if (!p->parts)
+        return copy_input(p, c);
+    begin_parts(p, c);
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t step_copying_in(struct pipeline *p, struct chunk *c)
+static alnico_status_t run(struct pipeline *p, struct chunk *c, bool *moved)
 {
-    if (!gate_is_open(&stage_of(p, c)->copied))
-        return ALNICO_PENDING;
-    end_chunk(p, c);
-    return ALNICO_SUCCESS;
+    if (p->parts)
+        return pipeline_poll(parts_of(p, c), moved);
+    TRY(rounds_poll(&c->rounds, moved));
+    return finish_output(p, c);
 }
 
+/* PENDING, or SUCCESS when it has gone to the next phase. */
 static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
 {
     switch (c->phase) {
     case CHUNK_FREE:
-        return step_free(p, c);
+        if (p->begun == p->chunks)
+            return ALNICO_PENDING;
+        TRY(begin_chunk(p, c));
+        return p->staging ? begin_copy_out(p, c) : ALNICO_SUCCESS;
     case CHUNK_COPYING_OUT:
-        return step_copying_out(p, c);
+        if (!gate_is_open(&stage_of(p, c)->copied) || !may_run(p, c))
+            return ALNICO_PENDING;
+        return begin_run(p, c);
     case CHUNK_RUNNING:
-        return step_running(p, c, moved);
+        TRY(run(p, c, moved));
+        if (p->staging)
+            return begin_copy_in(p, c);
+        break;
     case CHUNK_COPYING_IN:
-        return step_copying_in(p, c);
+        if (!gate_is_open(&stage_of(p, c)->copied))
+            return ALNICO_PENDING;
+        break;
     }
-    return ALNICO_ERROR_SYSTEM;
+    end_chunk(p, c);
+    return ALNICO_SUCCESS;
 }
 
 /* As many steps as it can, but no new chunk. */

@@ -10,6 +10,7 @@
 #ifndef ALNICO_COMM_TRANSPORTS_TRANSPORT_H
 #define ALNICO_COMM_TRANSPORTS_TRANSPORT_H
 
+#include "comm/agree.h"
 #include "device/backoff.h"
 
 #include <alnico/alnico.h>
@@ -83,9 +84,8 @@ struct local_hub *local_hub_create(int size);
 void local_hub_destroy(struct local_hub *hub); /* only while no rank has joined */
 alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct transport **out);
 
-/* Ranks of one host, in any mix of processes and threads, over shared memory (collective).
- * `exchange` is an allgather as segment.h describes it. All ranks get the same status, unless
- * `exchange` fails. */
+/* Ranks of one host, in any mix of processes and threads, over shared memory (collective). All ranks
+ * get the same status, unless `exchange` fails. */
 enum {
     SHM_READ_FROM = 4097 /* measured: above the eager limit one copy by the kernel, which pins the
                             sender's pages, is mostly faster than two */
@@ -96,10 +96,9 @@ struct shm_options {
     bool learns;        /* measures whether that or the rings are faster (shm/calibrate.c) */
     bool through_rings; /* large messages too: never reads another rank's memory */
 };
-alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, const void *mine,
-                                                                 void *all, size_t bytes),
-                                     void *context, int rank, int size,
-                                     const struct shm_options *options, struct transport **out);
+alnico_status_t transport_shm_create(out_of_band_allgather *exchange, void *context, int rank,
+                                     int size, const struct shm_options *options,
+                                     struct transport **out);
 
 /* Over MPI. `mpi_comm` points to an MPI_Comm (this header knows no MPI), which is duplicated; waits
  * for the other ranks for at most `timeout` seconds. */

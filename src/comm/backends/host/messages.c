@@ -72,21 +72,15 @@ static alnico_status_t enqueue_landing(struct message_op *op)
 }
 
 /* Copies the receives to the device. */
-static alnico_status_t begin_landing(struct message_op *op)
-{
-    struct staging *staging = op->operation.comm->staging;
-    op->lands = true;
-    return stage_mark_after(staging, &op->landing, staging->in, enqueue_landing(op));
-}
-
 static alnico_status_t land(struct message_op *op, bool *moved)
 {
-    if (!op->operation.comm->staging || !op->receives)
+    struct staging *staging = op->operation.comm->staging;
+    if (!staging || !op->receives)
         return ALNICO_SUCCESS;
     if (op->lands)
         return gate_is_open(&op->landing.copied) ? ALNICO_SUCCESS : ALNICO_PENDING;
-    TRY(begin_landing(op));
-    *moved = true;
+    op->lands = *moved = true;
+    TRY(stage_mark_after(staging, &op->landing, staging->in, enqueue_landing(op)));
     return ALNICO_PENDING;
 }
 

@@ -121,15 +121,9 @@ static inline alnico_status_t check_seen(uint64_t seen, uint64_t wanted, int ran
 }
 
 /* Acquires what the rank wrote before it. */
-static inline alnico_status_t check_line(const _Atomic uint64_t *mark, uint64_t wanted, int rank)
+static inline alnico_status_t check_mark(const _Atomic uint64_t *mark, uint64_t wanted, int rank)
 {
     return check_seen(atomic_load_explicit(mark, memory_order_acquire), wanted, rank);
-}
-
-static inline alnico_status_t check_mark(const struct peer_run *run, const _Atomic uint64_t *mark,
-                                         uint64_t epoch, int rank)
-{
-    return check_line(mark, mark_of(run, epoch), rank);
 }
 
 /* The i-th rank that we look at: everybody begins with another one, so that not all want the same

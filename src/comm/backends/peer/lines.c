@@ -56,7 +56,7 @@ static alnico_status_t gather_part(struct peer_run *run, int rank, int level, ch
     do {
         const struct line *line = &lines[run->line];
         size_t at = run->line * LINE_PAYLOAD, from = at ? 0 : skip;
-        TRY(check_mark(run, &line->mark, run->epoch, rank));
+        TRY(check_mark(&line->mark, mark_of(run, run->epoch), rank));
         if (bytes)
             memcpy(to + (at + from - skip), line->payload + from,
                    least(skip + bytes - (at + from), LINE_PAYLOAD - from));

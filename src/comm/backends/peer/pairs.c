@@ -225,7 +225,7 @@ static void combine(const struct peer_run *run)
 static alnico_status_t check_pair(struct peer_run *run, int rank, size_t bytes)
 {
     const struct line *line = line_for(run, rank, run->peer->rank);
-    alnico_status_t status = check_line(&line->mark, pair_mark(run, bytes), rank);
+    alnico_status_t status = check_mark(&line->mark, pair_mark(run, bytes), rank);
     run->waited |= status == ALNICO_PENDING;
     return status;
 }

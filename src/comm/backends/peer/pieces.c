@@ -106,7 +106,7 @@ static alnico_status_t await_part(const struct peer_run *run, int rank)
     const _Atomic uint64_t *mark = mark_in(run, rank);
     uint64_t *slots_seen = &run->peer->slots_seen[rank];
     if (numbers(run) != SLOT_PIECES)
-        return check_mark(run, mark, run->epoch, rank);
+        return check_mark(mark, mark_of(run, run->epoch), rank);
     if (*slots_seen >> SIGNATURE_BITS < run->epoch)
         *slots_seen = atomic_load_explicit(mark, memory_order_acquire);
     return check_seen(*slots_seen, mark_of(run, run->epoch), rank);

@@ -115,7 +115,7 @@ static alnico_status_t await_ready(struct peer_run *run, struct block own)
     const struct peer *peer = run->peer;
     for (; run->index < peer->size - 1; run->index++) {
         int rank = rank_at(peer, run->index);
-        TRY(check_mark(run, &part_of(peer, rank)->ready.value, run->epoch, rank));
+        TRY(check_mark(&part_of(peer, rank)->ready.value, mark_of(run, run->epoch), rank));
         if (peer->size > FETCH_RANKS)
             peer_prefetch(peer_stage(run, rank, run->epoch) + own.begin, own.end - own.begin);
     }
@@ -170,7 +170,7 @@ static alnico_status_t collect(struct peer_run *run)
         struct block block = block_of(run, rank, run->count * run->width);
         if (block.begin == block.end)
             continue;
-        TRY(check_mark(run, &part_of(peer, rank)->reduced.value, run->epoch, rank));
+        TRY(check_mark(&part_of(peer, rank)->reduced.value, mark_of(run, run->epoch), rank));
         memcpy(recv + block.begin, result_of(run, rank), block.end - block.begin);
     }
     run->index = 0;

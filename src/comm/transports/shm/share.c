@@ -14,32 +14,26 @@ enum {
     SETTLE_NS = 200000000 /* by far longer than a piece takes */
 };
 
-bool read_process(int pid, char *to, uint64_t from, size_t bytes)
+typedef ssize_t transfer_call(pid_t, const struct iovec *, unsigned long, const struct iovec *,
+                              unsigned long, unsigned long);
+
+static bool transfer_all(transfer_call *call, int pid, char *here, uint64_t there, size_t bytes)
 {
     while (bytes) {
-        struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)from, bytes};
-        ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
+        struct iovec local = {here, bytes}, remote = {(void *)(uintptr_t)there, bytes};
+        ssize_t got = call(pid, &local, 1, &remote, 1, 0);
         if (got <= 0)
             return false;
-        to += got;
-        from += (uint64_t)got;
+        here += got;
+        there += (uint64_t)got;
         bytes -= (size_t)got;
     }
     return true;
 }
 
-static bool write_process(int pid, uint64_t to, char *from, size_t bytes)
+bool read_process(int pid, char *to, uint64_t from, size_t bytes)
 {
-    while (bytes) {
-        struct iovec here = {from, bytes}, there = {(void *)(uintptr_t)to, bytes};
-        ssize_t got = process_vm_writev(pid, &here, 1, &there, 1, 0);
-        if (got <= 0)
-            return false;
-        to += (uint64_t)got;
-        from += got;
-        bytes -= (size_t)got;
-    }
-    return true;
+    return transfer_all(process_vm_readv, pid, to, from, bytes);
 }
 
 /* The next piece that nobody has taken; false if there is none. */
@@ -192,8 +186,8 @@ void share_write(struct shm_peer *p, const struct message *m)
     uint32_t piece;
     while (p->writes && take_piece(share, &piece)) {
         size_t at = piece_at(share, piece);
-        p->writes = write_process(p->pid, share->address + at, m->buffer + at,
-                                  piece_bytes(share, m, piece));
+        p->writes = transfer_all(process_vm_writev, p->pid, m->buffer + at, share->address + at,
+                                 piece_bytes(share, m, piece));
         if (p->writes)
             atomic_fetch_add_explicit(&share->written, 1, memory_order_release);
         else

@@ -340,10 +340,9 @@ static void open_peer(struct transport_shm *t, const struct channel_shape *shape
         p->direct_from = SIZE_MAX;
 }
 
-alnico_status_t transport_shm_create(alnico_status_t (*exchange)(void *context, const void *mine,
-                                                                 void *all, size_t bytes),
-                                     void *context, int rank, int size,
-                                     const struct shm_options *options, struct transport **out)
+alnico_status_t transport_shm_create(out_of_band_allgather *exchange, void *context, int rank,
+                                     int size, const struct shm_options *options,
+                                     struct transport **out)
 {
     if (size > RANKS_LIMIT)
         return error_set(ALNICO_ERROR_UNSUPPORTED, "shared memory carries at most %d ranks, not %d",
