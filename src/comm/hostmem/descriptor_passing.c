@@ -77,22 +77,31 @@ alnico_status_t descriptor_listen(int backlog, int *listener, struct descriptor_
     return status;
 }
 
+struct attempt {
+    const struct descriptor_address *target;
+    int connection, error;
+};
+
 /* EAGAIN: the backlog is full. */
+static enum wait try_connect(void *context)
+{
+    struct attempt *a = context;
+    const struct sockaddr *address = (const struct sockaddr *)&a->target->address;
+    a->error = connect(a->connection, address, a->target->address_bytes) == 0 ? 0 : errno;
+    return a->error == EAGAIN || a->error == EINTR ? WAIT_IDLE : WAIT_DONE;
+}
+
 static alnico_status_t reach(const struct descriptor_address *target, int rank, int64_t end_ns,
                              int connection)
 {
-    struct backoff backoff = {.crowded = true};
+    struct attempt a = {target, connection, 0};
     char call[32];
+    if (!wait_until(try_connect, &a, end_ns, true))
+        return error_set(ALNICO_ERROR_TIMEOUT, "rank %d takes no connection", rank);
     snprintf(call, sizeof call, "connect to rank %d", rank);
-    backoff_reset(&backoff);
-    while (connect(connection, (const struct sockaddr *)&target->address, target->address_bytes) !=
-           0) {
-        if (errno != EAGAIN && errno != EINTR)
-            return descriptor_error(call);
-        if (descriptor_left_ms(end_ns) == 0)
-            return error_set(ALNICO_ERROR_TIMEOUT, "rank %d takes no connection", rank);
-        backoff_pause(&backoff);
-    }
+    errno = a.error;
+    if (a.error)
+        return descriptor_error(call);
     if (!is_same_user(connection))
         return error_set(ALNICO_ERROR_SYSTEM, "rank %d runs as another user", rank);
     return ALNICO_SUCCESS;

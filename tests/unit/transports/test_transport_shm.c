@@ -878,9 +878,9 @@ static uint32_t swap_once(struct transport *t, char *buffer, size_t bytes, int r
     return in->byte - before;
 }
 
-static bool is_tried(const struct copy_times *pace)
+static bool is_tried(const struct copy_times *times)
 {
-    return pace->tries[COPY_DIRECTLY] == 8 && pace->tries[COPY_IN_FRAGMENTS] == 8;
+    return times->tries[COPY_DIRECTLY] == 8 && times->tries[COPY_IN_FRAGMENTS] == 8;
 }
 
 /* Both ways are tried with messages of each size, and then the one that took less, whichever. On a
@@ -895,23 +895,23 @@ static void learning_body(struct rank *rank)
     REQUIRE_STATUS(transport_shm_create(exchange, rank, rank->rank, rank->size, &options, &t),
                    ALNICO_SUCCESS);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct copy_times *pace = ((struct transport_shm *)t)->times;
+        struct copy_times *times = ((struct transport_shm *)t)->times;
         for (size_t left = sizes[i]; left > 1; left /= 2)
-            pace++;
+            times++;
         char more = 1, all[2] = {1, 1};
         for (int round = 0; all[0] || all[1]; round++) {
             REQUIRE(round < 5000);
             swap_once(t, buffer, sizes[i], round);
-            more = !is_tried(pace);
+            more = !is_tried(times);
             REQUIRE_STATUS(exchange(rank, &more, all, 1), ALNICO_SUCCESS);
         }
-        REQUIRE(pace->picoseconds[COPY_DIRECTLY] > 0 && pace->picoseconds[COPY_IN_FRAGMENTS] > 0);
-        *pace = (struct copy_times){{SLOW - 1, SLOW}, {8, 8}, 0};
+        REQUIRE(times->picoseconds[COPY_DIRECTLY] > 0 && times->picoseconds[COPY_IN_FRAGMENTS] > 0);
+        *times = (struct copy_times){{SLOW - 1, SLOW}, {8, 8}, 0};
         swap_once(t, buffer, sizes[i], 1); /* takes what was left of one that was cut short */
         REQUIRE(swap_once(t, buffer, sizes[i], 1) == 0);
-        *pace = (struct copy_times){{SLOW, 1}, {8, 8}, 8}; /* eight too late */
+        *times = (struct copy_times){{SLOW, 1}, {8, 8}, 8}; /* eight too late */
         REQUIRE(swap_once(t, buffer, sizes[i], 1) == 0);
-        *pace = (struct copy_times){{SLOW, 1}, {8, 8}, 0};
+        *times = (struct copy_times){{SLOW, 1}, {8, 8}, 0};
         more = 1;
         for (int round = 0; round == 0 || all[0] || all[1]; round++) {
             REQUIRE(round < 5000);

@@ -25,9 +25,10 @@ enum {
     SLOT_BYTES = 16 << 10, /* all of them together fit the second-level cache */
     BUFFERS_MOST = 32,     /* the most of these; see peer/reuse.c */
     LINE_PAYLOAD = 56,
-    LINES = 32,  /* that a rank publishes at once: 1.75 KB */
-    LEVELS = 2,  /* of recursive multiplying */
-    ALONE = 128, /* bytes: processors fetch lines in pairs */
+    LINES = 32,      /* that a rank publishes at once: 1.75 KB */
+    LEVELS = 2,      /* of recursive multiplying */
+    ALONE = 128,     /* bytes: processors fetch lines in pairs */
+    FETCH_RANKS = 8, /* above: blocks are too short for the processor's own prefetching */
     SIGNATURE_BITS = 16
 };
 
@@ -181,6 +182,12 @@ static inline size_t bytes_of(const struct peer_run *run, int block)
     return count * run->width;
 }
 
+/* Pieces go through stages where all ranks wait for all, and through slots where they do not. */
+static inline enum peer_sequence piece_sequence(const struct peer_run *run)
+{
+    return run->pattern.readers == PEER_ALL ? STAGE_PIECES : SLOT_PIECES;
+}
+
 /* NULL is fine where there are no bytes. */
 static inline void copy_part(char *to, const char *from, size_t bytes)
 {
@@ -212,9 +219,10 @@ size_t peer_piece_count(const struct peer_run *run, size_t left, size_t most);
 /* Prefetches memory that is read soon. */
 void peer_prefetch(const char *from, size_t bytes);
 
-/* A rank's stage, or slot, of a piece. */
+/* A rank's stage, or slot, of a piece; and its part there for `reader`, if parts have such a room. */
 char *peer_stage(const struct peer_run *run, int rank, uint64_t piece);
 char *peer_slot(const struct peer_run *run, int rank, uint64_t piece);
+char *peer_part(const struct peer_run *run, int rank, int reader, uint64_t piece, size_t room);
 
 /* The most bytes that one rank has for another there, of what goes in pairs. */
 size_t peer_pair_room(const struct peer_run *run);

@@ -29,16 +29,11 @@ static enum peer_sequence lines_count(const struct peer_run *run)
     return is_to_root(run) ? SLOT_PIECES : LINE_EPOCHS;
 }
 
-static enum peer_sequence places_count(const struct peer_run *run)
-{
-    return run->pattern.readers == PEER_ALL ? STAGE_PIECES : SLOT_PIECES;
-}
-
 size_t peer_pair_room(const struct peer_run *run)
 {
     const struct peer *peer = run->peer;
     size_t parts = run->pattern.sends_blocks ? (size_t)peer->size - 1 : 1;
-    size_t all = places_count(run) == STAGE_PIECES ? peer->stage_bytes : SLOT_BYTES;
+    size_t all = piece_sequence(run) == STAGE_PIECES ? peer->stage_bytes : SLOT_BYTES;
     size_t room = all / parts / 64 * 64;
     return room < PAIR_MOST ? room : PAIR_MOST;
 }
@@ -102,10 +97,7 @@ static struct line *line_for(const struct peer_run *run, int rank, int reader)
 
 static char *place_for(const struct peer_run *run, int rank, int reader)
 {
-    int part = run->pattern.sends_blocks ? reader - (reader > rank) : 0;
-    char *places = places_count(run) == SLOT_PIECES ? peer_slot(run, rank, run->place)
-                                                    : peer_stage(run, rank, run->place);
-    return places + (size_t)part * peer_pair_room(run);
+    return peer_part(run, rank, reader, run->place, peer_pair_room(run));
 }
 
 /* Line by line: memcpy takes 65 to 128 bytes as the first and the last 64, each of which spans two
@@ -146,7 +138,7 @@ static bool needs_place(const struct peer_run *run)
 
 static alnico_status_t begin_pairs(struct peer_run *run)
 {
-    enum peer_sequence lines = lines_count(run), places = places_count(run);
+    enum peer_sequence lines = lines_count(run), places = piece_sequence(run);
     bool written = writes(run, run->peer->rank), placed = written && needs_place(run);
     int reader = is_to_root(run) ? run->call.root : EVERYBODY;
     if (written)
@@ -247,7 +239,7 @@ static alnico_status_t read_pairs(struct peer_run *run)
         combine(run);
     if (got_from_all(run)) {
         peer_all_began(run, lines_count(run), run->epoch);
-        peer_all_began(run, places_count(run), run->place);
+        peer_all_began(run, piece_sequence(run), run->place);
     }
     return ALNICO_SUCCESS;
 }
@@ -257,8 +249,8 @@ static alnico_status_t poll_pairs(struct peer_run *run)
     if (reads(run))
         TRY(read_pairs(run));
     peer_finish(run, lines_count(run), run->epoch);
-    if (places_count(run) != lines_count(run))
-        peer_finish(run, places_count(run), run->place);
+    if (piece_sequence(run) != lines_count(run))
+        peer_finish(run, piece_sequence(run), run->place);
     run->ended = true;
     return ALNICO_SUCCESS;
 }

@@ -16,19 +16,13 @@
 enum {
     FLOW_LEAST = 8 << 10, /* of the bytes in a slot: a reader waits for the first piece */
     FLOW_PIECES = 4,      /* and there are to be some */
-    FETCH_RANKS = 8,      /* above: blocks are too short for the processor's own prefetching */
     FETCH_BYTES = 1 << 10 /* of a vector: it does that itself behind them */
 };
-
-static enum peer_sequence numbers(const struct peer_run *run)
-{
-    return run->pattern.readers == PEER_ALL ? STAGE_PIECES : SLOT_PIECES;
-}
 
 static _Atomic uint64_t *mark_in(const struct peer_run *run, int rank)
 {
     struct part *part = part_of(run->peer, rank);
-    return numbers(run) == SLOT_PIECES ? &part->slots_ready.value : &part->ready.value;
+    return piece_sequence(run) == SLOT_PIECES ? &part->slots_ready.value : &part->ready.value;
 }
 
 /* ---- Publishing ---- */
@@ -39,7 +33,7 @@ static size_t piece_most(const struct peer_run *run)
     const struct peer *peer = run->peer;
     size_t blocks = run->pattern.sends_blocks ? (size_t)peer->size - 1 : 1;
     size_t bytes = run->longest * run->width * blocks / FLOW_PIECES;
-    if (numbers(run) == STAGE_PIECES)
+    if (piece_sequence(run) == STAGE_PIECES)
         return peer->stage_bytes / blocks;
     return (bytes < FLOW_LEAST ? FLOW_LEAST : bytes > SLOT_BYTES ? SLOT_BYTES : bytes) / blocks;
 }
@@ -50,13 +44,10 @@ static size_t part_bytes(const struct peer_run *run, int rank, int reader)
     return bytes_of(run, run->pattern.sends_blocks ? reader : rank);
 }
 
-/* A rank's part for `reader` in its stage or slot; shorter blocks leave gaps. */
+/* A rank's part for `reader`; shorter blocks leave gaps. */
 static char *part_for(const struct peer_run *run, int rank, int reader)
 {
-    int place = run->pattern.sends_blocks ? reader - (reader > rank) : 0;
-    char *parts = numbers(run) == SLOT_PIECES ? peer_slot(run, rank, run->epoch)
-                                              : peer_stage(run, rank, run->epoch);
-    return parts + (size_t)place * run->count * run->width;
+    return peer_part(run, rank, reader, run->epoch, run->count * run->width);
 }
 
 static void publish(const struct peer_run *run)
@@ -76,8 +67,8 @@ static alnico_status_t begin_piece(struct peer_run *run)
     bool written = writes(run, run->peer->rank);
     int reader = run->pattern.readers == PEER_ROOT ? run->call.root : EVERYBODY;
     if (written)
-        TRY(peer_reuse(run, numbers(run)));
-    run->epoch = peer_begin_next(run, numbers(run), written, reader);
+        TRY(peer_reuse(run, piece_sequence(run)));
+    run->epoch = peer_begin_next(run, piece_sequence(run), written, reader);
     run->count = peer_piece_count(run, run->longest - run->done, piece_most(run));
     if (written)
         publish(run);
@@ -105,7 +96,7 @@ static alnico_status_t await_part(const struct peer_run *run, int rank)
 {
     const _Atomic uint64_t *mark = mark_in(run, rank);
     uint64_t *slots_seen = &run->peer->slots_seen[rank];
-    if (numbers(run) != SLOT_PIECES)
+    if (piece_sequence(run) != SLOT_PIECES)
         return check_mark(mark, mark_of(run, run->epoch), rank);
     if (*slots_seen >> SIGNATURE_BITS < run->epoch)
         *slots_seen = atomic_load_explicit(mark, memory_order_acquire);
@@ -119,7 +110,7 @@ static void fetch(const struct peer_run *run, int rank, const char *part, size_t
     size_t most = run->pattern.sends_blocks || bytes < FETCH_BYTES ? bytes : FETCH_BYTES;
     if (peer->size > FETCH_RANKS)
         peer_prefetch(part, most);
-    if (numbers(run) == SLOT_PIECES && peer->slots_seen[rank] >> SIGNATURE_BITS > run->epoch)
+    if (piece_sequence(run) == SLOT_PIECES && peer->slots_seen[rank] >> SIGNATURE_BITS > run->epoch)
         peer_prefetch(peer_slot(run, rank, run->epoch + 1), most);
 }
 
@@ -148,7 +139,7 @@ static alnico_status_t read_piece(struct peer_run *run)
     }
     run->index = 0;
     if (run->pattern.writers != PEER_ROOT)
-        peer_all_began(run, numbers(run), run->epoch);
+        peer_all_began(run, piece_sequence(run), run->epoch);
     if (reduces)
         combine(run);
     return ALNICO_SUCCESS;
@@ -158,7 +149,7 @@ static alnico_status_t poll_pieces(struct peer_run *run)
 {
     if (reads(run))
         TRY(read_piece(run));
-    peer_finish(run, numbers(run), run->epoch);
+    peer_finish(run, piece_sequence(run), run->epoch);
     run->done += run->count;
     run->ended = run->done == run->longest;
     run->begun = false;

@@ -21,49 +21,49 @@ static unsigned class_of(const struct message *m)
     return power;
 }
 
-static bool is_tried(const struct copy_times *pace)
+static bool is_tried(const struct copy_times *times)
 {
-    return pace->tries[COPY_DIRECTLY] >= TRIES && pace->tries[COPY_IN_FRAGMENTS] >= TRIES;
+    return times->tries[COPY_DIRECTLY] >= TRIES && times->tries[COPY_IN_FRAGMENTS] >= TRIES;
 }
 
-static enum copy_method faster(const struct copy_times *pace)
+static enum copy_method faster(const struct copy_times *times)
 {
-    bool fragments = pace->late < LATE_MOST &&
-                     pace->picoseconds[COPY_IN_FRAGMENTS] < pace->picoseconds[COPY_DIRECTLY];
+    bool fragments = times->late < LATE_MOST &&
+                     times->picoseconds[COPY_IN_FRAGMENTS] < times->picoseconds[COPY_DIRECTLY];
     return fragments ? COPY_IN_FRAGMENTS : COPY_DIRECTLY;
 }
 
 enum copy_method calibrate_begin(const struct transport_shm *t, struct message *m)
 {
-    const struct copy_times *pace = &t->times[class_of(m)];
-    m->measured = t->options.learns && !is_tried(pace);
+    const struct copy_times *times = &t->times[class_of(m)];
+    m->measured = t->options.learns && !is_tried(times);
     if (!t->options.learns)
         return COPY_DIRECTLY;
     m->began = backoff_now_ns();
     if (!m->measured)
-        return faster(pace);
-    return pace->tries[COPY_DIRECTLY] < TRIES ? COPY_DIRECTLY : COPY_IN_FRAGMENTS;
+        return faster(times);
+    return times->tries[COPY_DIRECTLY] < TRIES ? COPY_DIRECTLY : COPY_IN_FRAGMENTS;
 }
 
 /* The direct method was tried first. */
 bool calibrate_is_over(const struct transport_shm *t, const struct message *m)
 {
-    const struct copy_times *pace = &t->times[class_of(m)];
+    const struct copy_times *times = &t->times[class_of(m)];
     if (!t->options.learns)
         return false;
-    int64_t copy_ns = m->moved ? pace->picoseconds[COPY_DIRECTLY] * (int64_t)m->bytes / 1000 : 0;
+    int64_t copy_ns = m->moved ? times->picoseconds[COPY_DIRECTLY] * (int64_t)m->bytes / 1000 : 0;
     return backoff_now_ns() - m->began > PATIENCE_NS + copy_ns;
 }
 
 /* For a message in fragments, also if its rest was copied directly in the end. */
-static void count_late(struct copy_times *pace, const struct message *m)
+static void count_late(struct copy_times *times, const struct message *m)
 {
-    if (pace->late == LATE_MOST || m->moved == 0)
+    if (times->late == LATE_MOST || m->moved == 0)
         return;
     if (m->moved < m->bytes)
-        pace->late++;
-    else if (pace->late > 0)
-        pace->late--;
+        times->late++;
+    else if (times->late > 0)
+        times->late--;
 }
 
 /* Asks senders to write messages that are hardly longer than eager ones into the ring at once. */
@@ -76,16 +76,16 @@ static void ask_for_whole(struct transport_shm *t)
 void calibrate_end(struct transport_shm *t, const struct shm_peer *p, const struct message *m,
                    enum copy_method method)
 {
-    struct copy_times *pace = &t->times[class_of(m)];
+    struct copy_times *times = &t->times[class_of(m)];
     bool untouched = method == COPY_IN_FRAGMENTS && p->in.byte < p->in.shape.bytes;
     if (method == COPY_IN_FRAGMENTS && t->options.learns)
-        count_late(pace, m);
+        count_late(times, m);
     if (!m->measured || untouched)
         return;
     int64_t picoseconds = (backoff_now_ns() - m->began) * 1000 / (int64_t)m->bytes;
-    if (pace->tries[method] == 0 || picoseconds < pace->picoseconds[method])
-        pace->picoseconds[method] = picoseconds;
-    pace->tries[method]++;
-    if (is_tried(pace) && faster(pace) == COPY_IN_FRAGMENTS && m->bytes < 2 * t->eager)
+    if (times->tries[method] == 0 || picoseconds < times->picoseconds[method])
+        times->picoseconds[method] = picoseconds;
+    times->tries[method]++;
+    if (is_tried(times) && faster(times) == COPY_IN_FRAGMENTS && m->bytes < 2 * t->eager)
         ask_for_whole(t);
 }

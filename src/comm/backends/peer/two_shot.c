@@ -22,8 +22,6 @@
 
 #include <string.h>
 
-enum { FETCH_RANKS = 8 /* above: blocks are too short for the processor's own prefetching */ };
-
 char *peer_stage(const struct peer_run *run, int rank, uint64_t piece)
 {
     const struct peer *peer = run->peer;
@@ -41,6 +39,14 @@ char *peer_slot(const struct peer_run *run, int rank, uint64_t piece)
 {
     const struct peer *peer = run->peer;
     return (char *)part_of(peer, rank) + peer->slots_at + piece % SLOTS * SLOT_BYTES;
+}
+
+char *peer_part(const struct peer_run *run, int rank, int reader, uint64_t piece, size_t room)
+{
+    int place = run->pattern.sends_blocks ? reader - (reader > rank) : 0;
+    char *parts = piece_sequence(run) == SLOT_PIECES ? peer_slot(run, rank, piece)
+                                                     : peer_stage(run, rank, piece);
+    return parts + (size_t)place * room;
 }
 
 /* ---- Blocks ---- */
