@@ -2,32 +2,10 @@
 #include "comm/call.h"
 
 #include "base/datatype.h"
-#include "comm/tuning/tuning.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-const struct call_kind call_kinds[] = {
-    [ALNICO_ALLREDUCE] = {.reads = BLOCKS_ONE, .writes = BLOCKS_ONE, .reduces = true},
-    [ALNICO_REDUCE] = {BLOCKS_ONE, BLOCKS_ONE, .writes_at_root = true, .reduces = true,
-                       .rooted = true},
-    [ALNICO_BROADCAST] = {BLOCKS_ONE, BLOCKS_ONE, .reads_at_root = true, .rooted = true},
-    [ALNICO_ALLGATHER] = {.reads = BLOCKS_ONE, .writes = BLOCKS_ALL},
-    [ALNICO_ALLGATHERV] = {BLOCKS_ONE, BLOCKS_ALL, .vector = true},
-    [ALNICO_REDUCE_SCATTER] = {BLOCKS_ALL, BLOCKS_ONE, .reduces = true},
-    [ALNICO_REDUCE_SCATTERV] = {BLOCKS_ALL, BLOCKS_ONE, .reduces = true, .vector = true},
-    [ALNICO_GATHER] = {BLOCKS_ONE, BLOCKS_ALL, .writes_at_root = true, .rooted = true},
-    [ALNICO_GATHERV] = {BLOCKS_ONE, BLOCKS_ALL, .writes_at_root = true, .rooted = true,
-                        .vector = true, .uneven = true},
-    [ALNICO_SCATTER] = {BLOCKS_ALL, BLOCKS_ONE, .reads_at_root = true, .rooted = true},
-    [ALNICO_SCATTERV] = {BLOCKS_ALL, BLOCKS_ONE, .reads_at_root = true, .rooted = true,
-                         .vector = true, .uneven = true},
-    [ALNICO_ALLTOALL] = {.reads = BLOCKS_ALL, .writes = BLOCKS_ALL},
-    [ALNICO_ALLTOALLV] = {BLOCKS_ALL, BLOCKS_ALL, .vector = true, .uneven = true},
-    [ALNICO_BARRIER] = {.reads = BLOCKS_NONE, .writes = BLOCKS_NONE},
-    [ALNICO_SENDRECV] = {BLOCKS_NONE, BLOCKS_NONE, .uneven = true},
-};
 
 bool side_block(const struct side *side, int b, struct walk *walk)
 {
@@ -134,9 +112,9 @@ const char *call_describe(const struct call *call, char *text, size_t bytes)
     if (call_has_root(call))
         snprintf(root, sizeof root, ", root %d", call->root);
     if (call->collective == ALNICO_BARRIER || call->collective == ALNICO_SENDRECV)
-        snprintf(text, bytes, "%s", tuning_collectives[call->collective]);
+        snprintf(text, bytes, "%s", collectives[call->collective].name);
     else
-        snprintf(text, bytes, "%s%s of %s%s%s", tuning_collectives[call->collective], count,
+        snprintf(text, bytes, "%s%s of %s%s%s", collectives[call->collective].name, count,
                  datatype_name(call->type), op, root);
     return text;
 }

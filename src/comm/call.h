@@ -3,8 +3,8 @@
 #define ALNICO_COMM_CALL_H
 
 #include "comm/algorithms/algorithm.h"
+#include "comm/collectives.h"
 
-#include <alnico/alnico.h>
 #include <stdint.h>
 
 /* Checked: the arguments are valid, and where it is in place, send and recv say so by their
@@ -36,42 +36,34 @@ struct side {
     const size_t *counts, *at;
 };
 
-/* What each collective is. Small calls ask it a dozen times. */
-enum blocks { BLOCKS_NONE, BLOCKS_ONE, BLOCKS_ALL };
-extern const struct call_kind {
-    enum blocks reads, writes;
-    bool reads_at_root, writes_at_root; /* there only */
-    bool reduces, rooted, vector, uneven;
-} call_kinds[];
-
 static inline bool call_reduces(const struct call *call)
 {
-    return call_kinds[call->collective].reduces;
+    return collectives[call->collective].reduces;
 }
 
 static inline bool call_has_root(const struct call *call)
 {
-    return call_kinds[call->collective].rooted;
+    return collectives[call->collective].rooted;
 }
 
 static inline bool call_is_vector(const struct call *call)
 {
-    return call_kinds[call->collective].vector;
+    return collectives[call->collective].vector;
 }
 
 /* Whether every rank knows how long all blocks are. Where not, ranks cut the call into different
  * numbers of chunks. */
 static inline bool call_is_even(const struct call *call)
 {
-    return !call_kinds[call->collective].uneven;
+    return !collectives[call->collective].uneven;
 }
 
-static inline struct side side_of(const struct call *call, enum blocks blocks, int size,
+static inline struct side side_of(const struct call *call, enum blocks_held blocks, int size,
                                   const size_t *counts, const size_t *at)
 {
-    if (blocks == BLOCKS_NONE)
+    if (blocks == NO_BLOCK)
         return (struct side){0};
-    if (blocks == BLOCKS_ONE)
+    if (blocks == OWN_BLOCK)
         return (struct side){.blocks = 1, .count = call->count, .stride = call->count};
     return (struct side){size, call->count, call->count, counts, at};
 }
@@ -80,18 +72,18 @@ static inline struct side side_of(const struct call *call, enum blocks blocks, i
  * they write. */
 static inline struct side call_reads(const struct call *call, int rank, int size)
 {
-    const struct call_kind *kind = &call_kinds[call->collective];
+    const struct collective *kind = &collectives[call->collective];
     bool has = !kind->reads_at_root || rank == call->root;
-    return side_of(call, has ? kind->reads : BLOCKS_NONE, size, call->send_counts, call->send_at);
+    return side_of(call, has ? kind->reads : NO_BLOCK, size, call->send_counts, call->send_at);
 }
 
 static inline struct side call_writes(const struct call *call, int rank, int size)
 {
-    const struct call_kind *kind = &call_kinds[call->collective];
+    const struct collective *kind = &collectives[call->collective];
     bool has = !kind->writes_at_root || rank == call->root;
     if (call->collective == ALNICO_BROADCAST)
         has = rank != call->root;
-    return side_of(call, has ? kind->writes : BLOCKS_NONE, size, call->recv_counts, call->recv_at);
+    return side_of(call, has ? kind->writes : NO_BLOCK, size, call->recv_counts, call->recv_at);
 }
 
 /* Elements from the side's begin to the end of its last block; SIZE_MAX if there are more. */

@@ -16,9 +16,9 @@ enum { TABLE_TRIALS = 4, STICKY = 64 /* batches with the same algorithms */ };
 const struct algorithm *way_at(const struct options *options, int operation, int way)
 {
     const struct site_ops *site = options->site;
-    const struct tuning_backend *backend;
+    const struct backend *backend;
     const struct algorithm *algorithm;
-    for (int i = 0; (algorithm = tuning_algorithm_at(
+    for (int i = 0; (algorithm = backend_algorithm_at(
                          (int)site->device, (int)operations[operation].collective, i, &backend));
          i++)
         if ((!site->host_only || strcmp(backend->name, "host") == 0) && way-- == 0)

@@ -133,11 +133,12 @@ alnico_status_t lane_force(struct crew *crew, const struct trial *trial)
 
 bool lane_may_refuse(const struct crew *crew, const struct trial *trial)
 {
-    const struct tuning_backend *backend = NULL;
+    const struct backend *backend = NULL;
     int collective = (int)operations[trial->operation].collective;
     if (crew->ops->host_only)
         return true;
     return *trial->algorithm &&
-           tuning_algorithm_named((int)crew->ops->device, collective, trial->algorithm, &backend) &&
+           backend_algorithm_named((int)crew->ops->device, collective, trial->algorithm,
+                                   &backend) &&
            (crew->ops->staged || strcmp(backend->name, "host") != 0);
 }

@@ -12,9 +12,9 @@
 static void check_row(const struct tuning *t, int index)
 {
     const struct tuning_row *row = &t->rows[index];
-    const struct tuning_backend *backend = tuning_backend_find(row->backend, row->device);
+    const struct backend *backend = backend_find(row->backend, row->device);
     FUZZ_REQUIRE(row->collective >= 0 && row->collective < COLLECTIVES);
-    FUZZ_REQUIRE(backend && tuning_algorithm_find(backend, row->collective, row->algorithm));
+    FUZZ_REQUIRE(backend && backend_algorithm(backend, row->collective, row->algorithm));
     FUZZ_REQUIRE(row->ranks > 0 && row->hosts > 0 && row->bytes > 0);
     FUZZ_REQUIRE(row->chunk_bytes >= CHUNK_BYTES_LEAST && row->chunk_bytes <= INT_MAX);
     FUZZ_REQUIRE(tuning_shadow(t->rows, index) < 0);

@@ -143,7 +143,7 @@ static void switch_points(struct gpu_rank *rank)
     gpu_way_at(0, &table);
     for (int mode = 0; mode <= MODE_REGISTERED; mode++) {
         const struct tuning_step *step = site.comm->tuning.of[ALNICO_ALLREDUCE][mode];
-        for (; step->backend; step++)
+        for (; step->choice.backend; step++)
             for (int off = -1; off <= 1 && step->bytes <= 8 * MEGABYTE; off++) {
                 struct allreduce_case c = {.count = step->bytes / 4 + (size_t)off,
                                            .type = ALNICO_FLOAT32,

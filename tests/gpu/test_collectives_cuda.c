@@ -75,8 +75,8 @@ static int blocks_of_result(const struct job *job)
 static void fail(const struct job *job, const char *how, int turn, size_t at, int is, int want)
 {
     fprintf(stderr, "%s of %zu by %s, %s%s, turn %d, rank %d of %d: element %ld is %d, not %d\n",
-            tuning_collectives[job->collective], job->count, *job->way ? job->way : "the table",
-            how, job->in_place ? " in place" : "", turn, job->rank, job->size,
+            collectives[job->collective].name, job->count, *job->way ? job->way : "the table", how,
+            job->in_place ? " in place" : "", turn, job->rank, job->size,
             (long)at - (long)(AROUND + job->misplaced), is, want);
     abort();
 }
@@ -180,7 +180,7 @@ static void run_captured(const struct job *job)
 
 /* ---- Ways ---- */
 
-static bool is_capturable(const struct job *job, const struct tuning_backend *backend)
+static bool is_capturable(const struct job *job, const struct backend *backend)
 {
     return backend && strcmp(backend->name, "host") != 0 && job->size > 1;
 }
@@ -197,8 +197,7 @@ static int direct_counts(void)
     return number;
 }
 
-static int run_counts(struct job *job, const struct tuning_backend *backend,
-                      struct gpu_arena *memory)
+static int run_counts(struct job *job, const struct backend *backend, struct gpu_arena *memory)
 {
     int run = 0;
     for (int i = 0; i < LENGTH(counts); i++) {
@@ -218,8 +217,7 @@ static int run_counts(struct job *job, const struct tuning_backend *backend,
     return run;
 }
 
-static void run_way(struct job *job, const struct algorithm *way,
-                    const struct tuning_backend *backend)
+static void run_way(struct job *job, const struct algorithm *way, const struct backend *backend)
 {
     job->way = way ? way->name : "";
     alnico_status_t status =
@@ -243,7 +241,7 @@ static void run_way(struct job *job, const struct algorithm *way,
 
 static void run_collective(struct gpu_rank *rank, alnico_collective_t collective)
 {
-    const struct tuning_backend *backend;
+    const struct backend *backend;
     const struct algorithm *way;
     struct gpu_site site;
     gpu_site_open(&site, rank, ROOM);
@@ -253,7 +251,7 @@ static void run_collective(struct gpu_rank *rank, alnico_collective_t collective
     job.host = malloc(ROOM);
     REQUIRE(job.host != NULL);
     run_way(&job, NULL, NULL);
-    for (int i = 0; (way = tuning_algorithm_at(ALNICO_DEVICE_CUDA, collective, i, &backend)); i++)
+    for (int i = 0; (way = backend_algorithm_at(ALNICO_DEVICE_CUDA, collective, i, &backend)); i++)
         run_way(&job, way, backend);
     free(job.host);
     gpu_site_close(&site);

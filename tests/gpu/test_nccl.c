@@ -417,7 +417,7 @@ static void lazy_body(struct rank *rank)
 {
     struct seat s;
     seat_open(&s, rank, LAZY_ROOM, NULL);
-    const struct nccl_state *nccl = s.comm->nccl;
+    const struct nccl_state *nccl = nccl_state_of(s.comm);
     REQUIRE(nccl && !nccl->tried);
     struct one c = {.count = LAZY_COUNT, .type = ALNICO_FLOAT32, .nonblocking = true, .salt = 800};
     seat_run(&s, &c, s.send, s.recv);

@@ -35,11 +35,11 @@ static void test_repeated_runs(void)
     float *input = malloc(COUNT * sizeof *input), *output = malloc(COUNT * sizeof *output);
     REQUIRE(input && output);
     reference_fill(input, COUNT, ALNICO_FLOAT32, ALNICO_SUM, seed, world_rank());
-    for (int i = 0; algorithm_at(i); i++) {
+    for (int i = 0; cases_algorithm(i); i++) {
         uint64_t first = 0;
         for (int again = 0; again < 3; again++) {
             alnico_comm_t comm = world_comm(NULL);
-            cases_force(comm, algorithm_at(i));
+            cases_force(comm, cases_algorithm(i));
             REQUIRE_STATUS(alnico_allreduce(input, output, COUNT, ALNICO_FLOAT32, ALNICO_SUM, comm),
                            ALNICO_SUCCESS);
             uint64_t hash = reference_hash(output, COUNT * sizeof *output);

@@ -252,7 +252,7 @@ static void test_without_shared_memory_mpi_carries_messages(void)
 {
     refuses = true;
     alnico_comm_t comm = world_comm(NULL), copy;
-    REQUIRE(strcmp(comm->transport->ops->name, "mpi") == 0 && !comm->peer);
+    REQUIRE(strcmp(comm->transport->ops->name, "mpi") == 0 && !comm->state[BACKEND_PEER]);
     REQUIRE_STATUS(alnico_comm_duplicate(comm, NULL, &copy), ALNICO_SUCCESS);
     REQUIRE_STATUS(sum(comm, LARGE), ALNICO_SUCCESS);
     REQUIRE_STATUS(sum(copy, LARGE), ALNICO_SUCCESS);

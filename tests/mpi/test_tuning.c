@@ -65,8 +65,8 @@ static uint64_t reduce(alnico_comm_t comm, float *recv)
 static void require_step(alnico_comm_t comm, size_t bytes, const char *name, size_t chunk_bytes)
 {
     const struct tuning_step *step = tuning_choose(&comm->tuning, ALNICO_ALLREDUCE, 0, bytes);
-    REQUIRE(strcmp(step->algorithm->name, name) == 0);
-    REQUIRE(step->chunk_bytes == chunk_bytes);
+    REQUIRE(strcmp(step->choice.algorithm->name, name) == 0);
+    REQUIRE(step->choice.chunk_bytes == chunk_bytes);
 }
 
 static void check_table(alnico_comm_t comm)
@@ -78,7 +78,7 @@ static void check_table(alnico_comm_t comm)
     REQUIRE_STATUS(tuning_steps_init(&builtin, NULL, ALNICO_DEVICE_CPU, world_size(), 1),
                    ALNICO_SUCCESS);
     const struct tuning_step *step = tuning_choose(&builtin, ALNICO_ALLREDUCE, 0, 4001);
-    require_step(comm, 4001, step->algorithm->name, step->chunk_bytes);
+    require_step(comm, 4001, step->choice.algorithm->name, step->choice.chunk_bytes);
     tuning_steps_finish(&builtin);
 }
 

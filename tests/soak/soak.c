@@ -197,10 +197,10 @@ static void begin(struct run *run, struct slot *s)
 static const struct algorithm *draw_algorithm(const struct run *run)
 {
     int count = 0;
-    while (tuning_algorithm_at(ALNICO_DEVICE_CPU, ALNICO_ALLREDUCE, count, NULL))
+    while (backend_algorithm_at(ALNICO_DEVICE_CPU, ALNICO_ALLREDUCE, count, NULL))
         count++;
-    return tuning_algorithm_at(ALNICO_DEVICE_CPU, ALNICO_ALLREDUCE,
-                               (int)draw(run, 13, (uint64_t)count + 1), NULL);
+    return backend_algorithm_at(ALNICO_DEVICE_CPU, ALNICO_ALLREDUCE,
+                                (int)draw(run, 13, (uint64_t)count + 1), NULL);
 }
 
 static void change_algorithm(struct run *run)

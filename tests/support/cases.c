@@ -3,7 +3,7 @@
 #include "tests/support/cases.h"
 
 #include "base/datatype.h"
-#include "comm/algorithms/algorithm.h"
+#include "comm/backends/backend.h"
 #include "tests/support/ranks.h"
 #include "tests/support/reference.h"
 
@@ -265,10 +265,15 @@ bool cases_force(alnico_comm_t comm, const struct algorithm *algorithm)
     return true;
 }
 
+const struct algorithm *cases_algorithm(int i)
+{
+    return backend_algorithm_at(ALNICO_DEVICE_CPU, ALNICO_ALLREDUCE, i, NULL);
+}
+
 void cases_run_algorithms(alnico_comm_t comm, const size_t *counts, int number, uint64_t seed)
 {
-    for (int i = 0; algorithm_at(i); i++)
-        if (cases_force(comm, algorithm_at(i)))
+    for (int i = 0; cases_algorithm(i); i++)
+        if (cases_force(comm, cases_algorithm(i)))
             cases_run_all(comm, counts, number, seed);
     REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, NULL), ALNICO_SUCCESS);
 }

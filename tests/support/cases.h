@@ -2,6 +2,8 @@
 #ifndef ALNICO_TESTS_SUPPORT_CASES_H
 #define ALNICO_TESTS_SUPPORT_CASES_H
 
+#include "comm/algorithms/algorithm.h"
+
 #include <alnico/alnico.h>
 
 #include <stdint.h>
@@ -73,6 +75,9 @@ void cases_run_table(struct cases *cases);
 /* Every type x operation x in place x blocking for the counts on the CPU, with the algorithm in
  * force. */
 void cases_run_all(alnico_comm_t comm, const size_t *counts, int number, uint64_t seed);
+
+/* The i-th algorithm of allreduce on the CPU, over all backends; NULL after the last. */
+const struct algorithm *cases_algorithm(int i);
 
 /* Forces an algorithm (collective). False if it is the peer backend's and there is one rank; the
  * test fails if it cannot be used otherwise. */

@@ -1,6 +1,8 @@
 /* A device made of the CPU's streams whose memory the host does not reach. */
 #include "tests/support/far.h"
 
+#include "comm/api/create.h"
+
 #include "base/status.h"
 #include "comm/communicator/comm.h"
 #include "tests/support/ranks.h"

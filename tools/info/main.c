@@ -3,7 +3,7 @@
  * text and written by --json. Under mpirun, rank 0 prints. */
 #include "base/log.h"
 #include "comm/backends/backend.h"
-#include "comm/tuning/tuning.h"
+#include "comm/tuning/settings.h"
 #include "device/device.h"
 #include "tools/common/options.h"
 #include "tools/common/program.h"
@@ -78,10 +78,11 @@ static const char *devices_text(unsigned devices)
 
 static void add_backends(cJSON *info)
 {
-    cJSON *backends = cJSON_AddArrayToObject(info, "backends");
-    for (const struct backend_ops *const *backend = backend_all; *backend; backend++)
-        json_add(json_row(backends), "name %s devices %s about %s", (*backend)->name,
-                 devices_text((*backend)->devices), (*backend)->about);
+    cJSON *list = cJSON_AddArrayToObject(info, "backends");
+    for (int i = 0; i < BACKENDS; i++)
+        if (backends[i]->ops)
+            json_add(json_row(list), "name %s devices %s about %s", backends[i]->name,
+                     devices_text(backends[i]->devices), backends[i]->ops->about);
     cJSON *transports = cJSON_AddArrayToObject(info, "transports");
     static const char *const table[][2] = {{"mpi", "messages between processes"},
                                            {"local", "ranks that are threads of one process"},
@@ -95,16 +96,16 @@ static void add_backends(cJSON *info)
 static cJSON *add_section(cJSON *info, int collective, const char *what)
 {
     char key[64];
-    snprintf(key, sizeof key, "%s_%s", tuning_collectives[collective], what);
+    snprintf(key, sizeof key, "%s_%s", collectives[collective].name, what);
     return cJSON_AddArrayToObject(info, key);
 }
 
 static void add_algorithms_of(cJSON *algorithms, int collective, int device)
 {
-    const struct tuning_backend *backend;
+    const struct backend *backend;
     const struct algorithm *a;
-    for (int i = 0; (a = tuning_algorithm_at(device, collective, i, &backend)); i++) {
-        if (backend_find(backend->name, &(struct device_ops){.kind = (alnico_device_t)device}))
+    for (int i = 0; (a = backend_algorithm_at(device, collective, i, &backend)); i++) {
+        if (backend->ops)
             json_add(json_row(algorithms), "name %s device %s backend %s about %s", a->name,
                      tuning_devices[device], backend->name, a->about);
     }
@@ -265,7 +266,7 @@ struct options {
 static void add_operation(struct argp_state *state, struct options *options, const char *name)
 {
     for (int i = 0; i < COLLECTIVES; i++)
-        if (strcmp(name, tuning_collectives[i]) == 0) {
+        if (strcmp(name, collectives[i].name) == 0) {
             options->operations[i] = true;
             return;
         }

@@ -34,7 +34,7 @@ static size_t uneven(size_t count, int b, int ranks)
 static size_t block_count(const struct perf_operation *operation, size_t count, int rank, int b,
                           int ranks)
 {
-    if (!call_kinds[operation->collective].vector)
+    if (!collectives[operation->collective].vector)
         return count;
     return uneven(count, operation->collective == ALNICO_ALLTOALLV ? (rank + b) % ranks : b, ranks);
 }
@@ -71,7 +71,7 @@ static bool is_root(const struct perf_job *job)
 
 bool job_part(const struct perf_job *job, int i, struct perf_part *out)
 {
-    bool none = call_kinds[job->operation->collective].writes_at_root && !is_root(job);
+    bool none = collectives[job->operation->collective].writes_at_root && !is_root(job);
     return !none && job->operation->part(job, i, out);
 }
 

@@ -72,7 +72,7 @@ const struct perf_operation *perf_operation_find(const char *name)
 const char *perf_algorithm(const struct perf_operation *operation, alnico_device_t device, int i)
 {
     const struct algorithm *algorithm =
-        tuning_algorithm_at((int)device, (int)operation->collective, i, NULL);
+        backend_algorithm_at((int)device, (int)operation->collective, i, NULL);
     return algorithm ? algorithm->name : NULL;
 }
 

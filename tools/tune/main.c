@@ -21,7 +21,7 @@
 /* Whether the table knows the size of its calls. */
 static bool is_sized(const struct perf_operation *operation)
 {
-    return !call_kinds[operation->collective].uneven && operation->shape != SHAPE_NONE;
+    return !collectives[operation->collective].uneven && operation->shape != SHAPE_NONE;
 }
 
 /* What the table is asked for. */
@@ -79,16 +79,17 @@ void tune_race(struct contestant *contestants, int count, double seconds)
 
 void tune_force(const struct tuner *t, alnico_comm_t comm, const struct tune_way *way)
 {
-    const struct tuning_step only = {.backend = way->backend,
-                                     .algorithm = way->algorithm,
-                                     .chunk_bytes = way->chunk_bytes,
-                                     .blocks = way->blocks};
+    const struct choice only = {.backend = backend_find(way->backend, (int)t->options.device),
+                                .algorithm = way->algorithm,
+                                .chunk_bytes = way->chunk_bytes,
+                                .blocks = way->blocks};
     tuning_steps_force(&comm->tuning, (int)t->operation->collective, &only);
 }
 
 static struct tune_way way_of(const struct tuning_step *step)
 {
-    return (struct tune_way){step->backend, step->algorithm, step->chunk_bytes, step->blocks};
+    const struct choice *c = &step->choice;
+    return (struct tune_way){c->backend->name, c->algorithm, c->chunk_bytes, c->blocks};
 }
 
 /* Adds what the table in force may take. */

@@ -69,9 +69,9 @@ static void add_blocks(struct tune_size *size, struct tune_way way)
 
 void tune_add_all(struct tune_size *size, int device, int collective, bool quick)
 {
-    const struct tuning_backend *b;
+    const struct backend *b;
     const struct algorithm *a;
-    for (int i = 0; (a = tuning_algorithm_at(device, collective, i, &b)); i++) {
+    for (int i = 0; (a = backend_algorithm_at(device, collective, i, &b)); i++) {
         struct tune_way way = {.backend = b->name, .algorithm = a};
         add_chunks(size, way, device, quick);
         bool grids = strcmp(b->name, "peer") == 0 || strcmp(b->name, "shared") == 0;

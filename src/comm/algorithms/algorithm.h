@@ -1,6 +1,6 @@
 /*
  * [SEAM algorithm] A collective as a pure function: given a shape and a round, what this rank
- * exchanges. It knows no transport, device, thread or time. The executor (rounds.c), the tests and
+ * exchanges. It knows no transport, device, thread or time. The executor (operations/rounds.c), the tests and
  * a simulator run the same functions.
  *
  * Costs are in the usual model: alpha is the latency of a message, beta the time per byte, gamma
@@ -89,16 +89,13 @@ struct algorithm {
     bool whole;
 };
 
-/* The allreduce algorithms, ended by NULL. To add one, add its line here and to algorithm.c. */
+/* The algorithms, and those of each collective in a list that ends with NULL. To add one, add its
+ * line here and to table.c. An algorithm for blocks of any length is in two lists. */
 extern const struct algorithm algorithm_recursive_doubling;
 extern const struct algorithm algorithm_rabenseifner;
 extern const struct algorithm algorithm_ring;
 extern const struct algorithm algorithm_binomial;
 
-extern const struct algorithm *const algorithms_allreduce[];
-
-/* Those of the other collectives, each list ended by NULL. To add one, add its line here and to
- * algorithms.c. What takes blocks of any length is in two lists. */
 extern const struct algorithm algorithm_reduce_binomial;
 extern const struct algorithm algorithm_reduce_scatter_gather;
 extern const struct algorithm algorithm_broadcast_binomial;
@@ -118,6 +115,7 @@ extern const struct algorithm algorithm_alltoall_pairwise;
 extern const struct algorithm algorithm_barrier_dissemination;
 extern const struct algorithm algorithm_sendrecv_direct;
 
+extern const struct algorithm *const algorithms_allreduce[];
 extern const struct algorithm *const algorithms_reduce[];
 extern const struct algorithm *const algorithms_broadcast[];
 extern const struct algorithm *const algorithms_allgather[];
@@ -132,42 +130,6 @@ extern const struct algorithm *const algorithms_alltoall[];
 extern const struct algorithm *const algorithms_alltoallv[];
 extern const struct algorithm *const algorithms_barrier[];
 extern const struct algorithm *const algorithms_sendrecv[];
-
-/* Those of the backends that do not work in rounds: names and costs only, for choosing and listing
- * them. The peer backend's on the CPU, on CUDA, the shared backend's and NCCL's. */
-extern const struct algorithm algorithm_one_shot;
-extern const struct algorithm algorithm_two_shot;
-extern const struct algorithm algorithm_recursive_multiplying;
-extern const struct algorithm algorithm_one_shot_line;
-extern const struct algorithm algorithm_one_shot_direct;
-extern const struct algorithm algorithm_two_shot_line;
-extern const struct algorithm algorithm_two_shot_direct;
-extern const struct algorithm algorithm_two_shot_staged;
-extern const struct algorithm algorithm_peer_recursive_doubling;
-extern const struct algorithm algorithm_exchange;
-extern const struct algorithm algorithm_shared_one_shot;
-extern const struct algorithm algorithm_shared_two_shot;
-extern const struct algorithm algorithm_nccl;
-extern const struct algorithm algorithm_nccl_symmetric;
-extern const struct algorithm algorithm_nccl_messages;
-
-extern const struct algorithm *const algorithms_peer[];
-extern const struct algorithm *const algorithms_peer_copies[];
-extern const struct algorithm *const algorithms_peer_groups[];
-extern const struct algorithm *const algorithms_peer_cuda[];
-extern const struct algorithm *const algorithms_peer_line[];
-extern const struct algorithm *const algorithms_peer_blocks[];
-extern const struct algorithm *const algorithms_peer_messages[];
-extern const struct algorithm *const algorithms_shared[];
-extern const struct algorithm *const algorithms_nccl[];
-extern const struct algorithm *const algorithms_nccl_plain[];
-extern const struct algorithm *const algorithms_nccl_messages[];
-
-/* The allreduce algorithms of the CPU in one order; NULL after the last. */
-const struct algorithm *algorithm_at(int i);
-
-/* That of that name, or NULL. */
-const struct algorithm *algorithm_find(const char *name);
 
 /* ---- Arithmetic that several algorithms share ---- */
 

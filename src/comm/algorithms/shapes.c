@@ -1,32 +1,5 @@
-/* The table of algorithms, and the arithmetic that several of them share. Pure functions. */
+/* The arithmetic that several algorithms share. Pure functions. */
 #include "comm/algorithms/algorithm.h"
-
-#include <string.h>
-
-const struct algorithm *const algorithms_allreduce[] = {
-    &algorithm_recursive_doubling,
-    &algorithm_rabenseifner,
-    &algorithm_ring,
-    &algorithm_binomial,
-    NULL,
-};
-
-const struct algorithm *algorithm_at(int i)
-{
-    const struct algorithm *const *list = algorithms_allreduce;
-    for (; *list && i > 0; list++)
-        i--;
-    return *list ? *list : algorithms_peer[i];
-}
-
-const struct algorithm *algorithm_find(const char *name)
-{
-    const struct algorithm *algorithm;
-    for (int i = 0; (algorithm = algorithm_at(i)); i++)
-        if (strcmp(algorithm->name, name) == 0)
-            break;
-    return algorithm;
-}
 
 int log_below(int p)
 {

@@ -1,6 +1,13 @@
-/* The algorithms of each collective but allreduce, in lists that end with NULL. */
+/* The algorithms of each collective, in lists that end with NULL. */
 #include "comm/algorithms/algorithm.h"
 
+const struct algorithm *const algorithms_allreduce[] = {
+    &algorithm_recursive_doubling,
+    &algorithm_rabenseifner,
+    &algorithm_ring,
+    &algorithm_binomial,
+    NULL,
+};
 const struct algorithm *const algorithms_reduce[] = {
     &algorithm_reduce_binomial,
     &algorithm_reduce_scatter_gather,

@@ -3,15 +3,9 @@
 #ifndef ALNICO_COMM_API_API_H
 #define ALNICO_COMM_API_API_H
 
-#include "comm/backends/backend.h"
+#include "comm/communicator/comm.h"
 
-/* A communicator that may be used: live, and without a latched error. */
-alnico_status_t api_usable(alnico_comm_t comm, const char *who);
-
-/* The same, and no group is open. */
-alnico_status_t api_ready(alnico_comm_t comm, const char *who);
-
-/* The same, in a collective, where the others may hear of it. */
+/* comm_ready in a collective, where the others may hear of it. */
 alnico_status_t api_collective(alnico_comm_t comm, const char *who);
 
 /* What this rank has against its own arguments of a collective, `mine`: with ALNICO_CHECK it tells
@@ -53,12 +47,12 @@ alnico_status_t api_buffer(alnico_comm_t comm, const void *buffer, const char *n
 alnico_status_t api_type(size_t count, alnico_datatype_t type, const char *who);
 
 /* What a forced algorithm's backend makes when it is needed first, it makes now (collective). */
-alnico_status_t api_prepare(alnico_comm_t comm, const struct forced *forced, const char *who);
+alnico_status_t api_prepare(alnico_comm_t comm, const struct choice *forced, const char *who);
 
 /* Whether a forced algorithm can do the call; with `call` NULL, whether it works for the
  * communicator. */
 alnico_status_t api_fits(alnico_comm_t comm, const struct call *call, unsigned modes,
-                         const struct forced *forced, const char *who);
+                         const struct choice *forced, const char *who);
 
 /* Checks all else that it says, and starts it; blocking with `request` NULL. */
 alnico_status_t api_start(alnico_comm_t comm, const struct call *call, alnico_request_t *request,

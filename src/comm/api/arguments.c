@@ -1,32 +1,12 @@
 /* What the public calls check before they describe a call: the communicator, and arguments that
  * most of them have. */
 #include "comm/api/api.h"
+#include "comm/api/consistency.h"
 
 #include "base/datatype.h"
 #include "base/status.h"
 
 #include <stdint.h>
-
-alnico_status_t api_usable(alnico_comm_t comm, const char *who)
-{
-    TRY(comm_check(comm, who));
-    return comm_health(comm);
-}
-
-static alnico_status_t check_group(alnico_comm_t comm, const char *who)
-{
-    return comm->group.open ? error_set(ALNICO_ERROR_ARGUMENT,
-                                        "%s: a group is open on communicator %d; alnico_group_end "
-                                        "comes first",
-                                        who, comm->id)
-                            : ALNICO_SUCCESS;
-}
-
-alnico_status_t api_ready(alnico_comm_t comm, const char *who)
-{
-    TRY(api_usable(comm, who));
-    return check_group(comm, who);
-}
 
 alnico_status_t api_refused(alnico_comm_t comm, alnico_status_t mine, const char *who)
 {
@@ -35,8 +15,8 @@ alnico_status_t api_refused(alnico_comm_t comm, alnico_status_t mine, const char
 
 alnico_status_t api_collective(alnico_comm_t comm, const char *who)
 {
-    TRY(api_usable(comm, who));
-    TRY_TOLD(comm, who, check_group(comm, who));
+    TRY(comm_usable(comm, who));
+    TRY_TOLD(comm, who, comm_group_closed(comm, who));
     return ALNICO_SUCCESS;
 }
 
@@ -51,7 +31,7 @@ alnico_status_t api_request(alnico_request_t *request, const char *who)
 alnico_status_t api_request_told(alnico_comm_t comm, alnico_request_t *request, const char *who)
 {
     if (!request)
-        TRY(api_usable(comm, who));
+        TRY(comm_usable(comm, who));
     alnico_status_t status = api_request(request, who);
     return status == ALNICO_SUCCESS ? status : api_refused(comm, status, who);
 }

@@ -1,5 +1,7 @@
 /* The public calls that ask a communicator, set it and divide it. */
 #include "comm/api/api.h"
+#include "comm/api/create.h"
+#include "comm/communicator/out_of_band.h"
 #include "comm/operations/stream_operation.h"
 
 #include "base/status.h"
@@ -11,7 +13,7 @@
 
 alnico_status_t alnico_comm_status(alnico_comm_t comm)
 {
-    TRY(api_usable(comm, "alnico_comm_status"));
+    TRY(comm_usable(comm, "alnico_comm_status"));
     return comm->transport->concurrent ? comm_confirm(comm) : ALNICO_SUCCESS;
 }
 
@@ -49,8 +51,8 @@ static alnico_status_t agree(const struct wish *wishes, int size, const char *wh
     for (int i = 1; i < size; i++)
         if (wishes[i].collective != collective)
             return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 sets %s, and rank %d %s", who,
-                             tuning_collectives[collective], i,
-                             tuning_collectives[wishes[i].collective]);
+                             collectives[collective].name, i,
+                             collectives[wishes[i].collective].name);
         else if (wishes[i].named != wishes[0].named)
             return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 passes %s, and rank %d %s", who,
                              wishes[0].named ? wishes[0].name : "NULL", i,
@@ -58,7 +60,7 @@ static alnico_status_t agree(const struct wish *wishes, int size, const char *wh
     if (wishes[0].named && !wishes[0].known)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "%s: '%s' is not an algorithm of %s; alnico-info lists them", who,
-                         wishes[0].name, tuning_collectives[collective]);
+                         wishes[0].name, collectives[collective].name);
     return ALNICO_SUCCESS;
 }
 
@@ -68,14 +70,14 @@ static alnico_status_t agree_on(alnico_comm_t comm, int collective, const char *
     int device = (int)comm->device->kind;
     struct wish mine = {.collective = collective,
                         .named = name != NULL,
-                        .known = name && tuning_algorithm_named(device, collective, name, NULL)};
+                        .known = name && backend_algorithm_named(device, collective, name, NULL)};
     strncpy(mine.name, name ? name : "", sizeof mine.name - 1);
     TRY(comm_agree_first(comm, who, who, &mine, wishes, sizeof mine));
     TRY(agree(wishes, comm->size, who));
-    struct forced forced = {NULL, NULL};
+    struct choice forced = {0};
     if (wishes[0].named) {
         forced.algorithm =
-            tuning_algorithm_named(device, collective, wishes[0].name, &forced.backend);
+            backend_algorithm_named(device, collective, wishes[0].name, &forced.backend);
         TRY(api_prepare(comm, &forced, who));
         TRY(api_fits(comm, NULL, 0, &forced, who));
     }
@@ -87,7 +89,7 @@ alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm, alnico_collective_
                                           const char *name)
 {
     const char *who = "alnico_comm_set_algorithm";
-    TRY(api_ready(comm, who));
+    TRY(comm_ready(comm, who));
     if ((int)collective < 0 || (int)collective >= COLLECTIVES)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown collective %d", who, (int)collective);
     struct wish *wishes = calloc((size_t)comm->size, sizeof *wishes);
@@ -174,7 +176,7 @@ static alnico_status_t check_split(alnico_comm_t comm, void *stream, alnico_comm
     if (!out)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
     *out = NULL;
-    TRY(api_ready(comm, who));
+    TRY(comm_ready(comm, who));
     if (comm->device->check_stream)
         TRY(comm->device->check_stream(stream, who));
     if (stream && comm->device->host_accessible && !comm->transport->concurrent)

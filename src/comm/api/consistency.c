@@ -1,6 +1,9 @@
 /* ALNICO_CHECK: before a collective begins, all ranks tell each other what they call, and all
  * refuse it alike if that differs. On the caller's thread. */
-#include "comm/backends/backend.h"
+#include "comm/api/consistency.h"
+#include "comm/communicator/comm.h"
+#include "comm/communicator/out_of_band.h"
+#include "comm/communicator/registration.h"
 
 #include "base/datatype.h"
 #include "base/status.h"
@@ -87,7 +90,7 @@ static alnico_status_t differ(const struct voice *voices, int i, int field, cons
     int64_t first = voices[0].of[field], other = voices[i].of[field];
     if (field == FIELD_COLLECTIVE)
         return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 calls %s, and rank %d %s", who,
-                         tuning_collectives[first], i, tuning_collectives[other]);
+                         collectives[first].name, i, collectives[other].name);
     return error_set(ALNICO_ERROR_MISMATCH, "%s: %s is %lld on rank 0 and %lld on rank %d", who,
                      names[field], (long long)first, (long long)other, i);
 }

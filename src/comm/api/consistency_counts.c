@@ -1,6 +1,8 @@
 /* ALNICO_CHECK of vector forms: blocks that overlap where they are received, and counts that do not
  * fit each other. On the caller's thread. */
-#include "comm/backends/backend.h"
+#include "comm/api/consistency.h"
+#include "comm/communicator/comm.h"
+#include "comm/communicator/out_of_band.h"
 
 #include "base/status.h"
 

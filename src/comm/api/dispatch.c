@@ -1,5 +1,7 @@
 /* From a described call to its start: checks, choice, start. */
 #include "comm/api/api.h"
+#include "comm/api/consistency.h"
+#include "comm/communicator/registration.h"
 
 #include "base/datatype.h"
 #include "base/status.h"
@@ -133,9 +135,9 @@ static bool is_prepared(alnico_comm_t comm, const struct backend_ops *backend,
     return !backend || !backend->prepared || backend->prepared(comm, algorithm);
 }
 
-alnico_status_t api_prepare(alnico_comm_t comm, const struct forced *forced, const char *who)
+alnico_status_t api_prepare(alnico_comm_t comm, const struct choice *forced, const char *who)
 {
-    const struct backend_ops *backend = backend_find(forced->backend->name, comm->device);
+    const struct backend_ops *backend = forced->backend->ops;
     if (is_prepared(comm, backend, forced->algorithm))
         return ALNICO_SUCCESS;
     int before = comm_enter(comm);
@@ -146,9 +148,9 @@ alnico_status_t api_prepare(alnico_comm_t comm, const struct forced *forced, con
 
 /* Only a forced algorithm can be one that does not fit the communicator or the call. */
 alnico_status_t api_fits(alnico_comm_t comm, const struct call *call, unsigned modes,
-                         const struct forced *forced, const char *who)
+                         const struct choice *forced, const char *who)
 {
-    const struct backend_ops *backend = backend_find(forced->backend->name, comm->device);
+    const struct backend_ops *backend = forced->backend->ops;
     if (can_do(comm, call, modes, backend, forced->algorithm))
         return ALNICO_SUCCESS;
     if (!backend)
@@ -170,8 +172,8 @@ static const struct tuning_step *next_able(alnico_comm_t comm, const struct call
                                            const struct backend_ops **backend)
 {
     for (; step; step = tuning_next(step, call_bytes(call, comm->size))) {
-        *backend = backend_find(step->backend, comm->device);
-        if (can_do(comm, call, modes, *backend, step->algorithm))
+        *backend = step->choice.backend->ops;
+        if (can_do(comm, call, modes, *backend, step->choice.algorithm))
             break;
     }
     return step;
@@ -191,9 +193,9 @@ static alnico_status_t make_ready(alnico_comm_t comm, const struct call *call, u
                                   bool may_wait, const char *who, const struct tuning_step **step,
                                   const struct backend_ops **backend)
 {
-    while (*step && !is_prepared(comm, *backend, (*step)->algorithm)) {
+    while (*step && !is_prepared(comm, *backend, (*step)->choice.algorithm)) {
         if (may_wait)
-            TRY((*backend)->prepare(comm, (*step)->algorithm, who));
+            TRY((*backend)->prepare(comm, (*step)->choice.algorithm, who));
         else
             *step = tuning_next(*step, call_bytes(call, comm->size));
         *step = next_able(comm, call, modes, *step, backend);
@@ -215,9 +217,10 @@ static bool is_for_both(const struct alnico_comm *comm, const struct call *call,
         return true;
     const struct tuning_step *captured = tuning_choose(
         &comm->tuning, call->collective, modes | MODE_CAPTURED, call_bytes(call, comm->size));
-    return step && captured && backend->capturable && step->backend == captured->backend &&
-           step->algorithm == captured->algorithm && step->blocks == captured->blocks &&
-           step->chunk_bytes == captured->chunk_bytes;
+    const struct choice *a = &step->choice, *b = &captured->choice;
+    return step && captured && backend->capturable && a->backend == b->backend &&
+           a->algorithm == b->algorithm && a->blocks == b->blocks &&
+           a->chunk_bytes == b->chunk_bytes;
 }
 
 static alnico_status_t nothing_can(alnico_comm_t comm, const struct call *call, unsigned modes,
@@ -226,7 +229,7 @@ static alnico_status_t nothing_can(alnico_comm_t comm, const struct call *call, 
     return error_set(
         ALNICO_ERROR_UNSUPPORTED, "%s: no backend of communicator %d on %s can do %s of %s%s", who,
         comm->id, comm->device->name,
-        call_reduces(call) ? op_name(call->op) : tuning_collectives[call->collective],
+        call_reduces(call) ? op_name(call->op) : collectives[call->collective].name,
         datatype_name(call->type), modes & MODE_CAPTURED ? " while a graph is captured" : "");
 }
 
@@ -234,20 +237,18 @@ static alnico_status_t choose_from_table(alnico_comm_t comm, const struct call *
                                          unsigned modes, bool may_wait, const char *who,
                                          struct choice *out)
 {
-    out->backend = NULL;
-    const struct tuning_step *step = first_able(comm, call, modes, &out->backend);
-    bool ready = !step || is_prepared(comm, out->backend, step->algorithm);
-    if ((!ready || !is_for_both(comm, call, modes, step, out->backend)) && is_capturing(comm)) {
+    const struct backend_ops *backend = NULL;
+    const struct tuning_step *step = first_able(comm, call, modes, &backend);
+    bool ready = !step || is_prepared(comm, backend, step->choice.algorithm);
+    if ((!ready || !is_for_both(comm, call, modes, step, backend)) && is_capturing(comm)) {
         modes |= MODE_CAPTURED;
         may_wait = false;
-        step = first_able(comm, call, modes, &out->backend);
+        step = first_able(comm, call, modes, &backend);
     }
-    TRY(make_ready(comm, call, modes, may_wait, who, &step, &out->backend));
+    TRY(make_ready(comm, call, modes, may_wait, who, &step, &backend));
     if (!step)
         return nothing_can(comm, call, modes, who);
-    out->algorithm = step->algorithm;
-    out->blocks = step->blocks;
-    out->chunk_bytes = step->chunk_bytes;
+    *out = step->choice;
     return ALNICO_SUCCESS;
 }
 
@@ -255,15 +256,14 @@ static alnico_status_t choose_from_table(alnico_comm_t comm, const struct call *
 static alnico_status_t choose_forced(alnico_comm_t comm, const struct call *call, unsigned modes,
                                      const char *who, struct choice *out)
 {
-    const struct forced *forced = &comm->forced[call->collective];
-    out->backend = backend_find(forced->backend->name, comm->device);
-    out->algorithm = forced->algorithm;
-    out->blocks = 0;
-    if (out->backend && !out->backend->capturable && is_capturing(comm))
+    const struct choice *forced = &comm->forced[call->collective];
+    const struct backend_ops *ops = forced->backend->ops;
+    *out = *forced;
+    if (ops && !ops->capturable && is_capturing(comm))
         modes |= MODE_CAPTURED;
     const struct tuning_step *step =
         tuning_choose(&comm->tuning, call->collective, modes, call_bytes(call, comm->size));
-    out->chunk_bytes = step ? step->chunk_bytes : CHUNK_BYTES_LEAST;
+    out->chunk_bytes = step ? step->choice.chunk_bytes : CHUNK_BYTES_LEAST;
     return api_fits(comm, call, modes, forced, who);
 }
 
@@ -298,7 +298,7 @@ static alnico_status_t start(alnico_comm_t comm, const struct call *call, alnico
     TRY(comm->family->settings.check && all ? compare(comm, call, request != NULL, who)
                                             : check_call(comm, call, who));
     TRY(choose(comm, call, all && !request, who, &choice));
-    return choice.backend->start(comm, call, &choice, request);
+    return choice.backend->ops->start(comm, call, &choice, request);
 }
 
 alnico_status_t api_start(alnico_comm_t comm, const struct call *call, alnico_request_t *request,

@@ -111,12 +111,12 @@ static alnico_status_t start_or_record(alnico_comm_t comm, struct exchange *mess
 /* Nonblocking messages have no place in a group. */
 static alnico_status_t enter(alnico_comm_t comm, const alnico_request_t *request, const char *who)
 {
-    return request ? api_ready(comm, who) : api_usable(comm, who);
+    return request ? comm_ready(comm, who) : comm_usable(comm, who);
 }
 
 alnico_status_t alnico_group_begin(alnico_comm_t comm)
 {
-    TRY(api_ready(comm, "alnico_group_begin"));
+    TRY(comm_ready(comm, "alnico_group_begin"));
     comm->group.open = true;
     comm->group.count = 0;
     return ALNICO_SUCCESS;

@@ -1,6 +1,6 @@
 /* The request calls: each ends the user's hold on a nonblocking operation, in its own way of
  * waiting. */
-#include "comm/backends/backend.h"
+#include "comm/communicator/comm.h"
 
 #include "base/status.h"
 

@@ -7,34 +7,26 @@
 #ifndef ALNICO_COMM_BACKENDS_BACKEND_H
 #define ALNICO_COMM_BACKENDS_BACKEND_H
 
+#include "comm/algorithms/algorithm.h"
 #include "comm/call.h"
-#include "comm/communicator/comm.h"
 
-/* What the table, or a forced name, says about it. */
+struct backend;
+
+/* Who carries out a call, and how: a row of the tuning table, or a forced name. */
 struct choice {
-    const struct backend_ops *backend;
+    const struct backend *backend;
     const struct algorithm *algorithm;
     size_t chunk_bytes;
-    int blocks; /* 0: the backend's own default */
-};
-
-/* Memory that a user registered with a communicator. */
-struct alnico_registration {
-    alnico_comm_t comm;
-    struct alnico_registration *next;
-    char *base;
-    size_t bytes;
-    void *peer, *nccl; /* what the backends keep for it */
+    int blocks; /* of a kernel's grid; 0: the backend's own default */
 };
 
 struct backend_ops {
-    const char *name, *about; /* "host"; one line */
-    const char *needs;        /* what a call must be like, for who forces one that is not */
-    unsigned devices;         /* 1u << device of each that it serves */
-    bool capturable;          /* start may be called while a graph is captured */
+    const char *about; /* one line */
+    const char *needs; /* what a call must be like, for who forces one that is not */
+    bool capturable;   /* start may be called while a graph is captured */
 
     /* When a communicator is made (collective): prepares what the backend keeps for it, where it
-     * can work there at all. Optional. Errors name `who`; all ranks get the same outcome. */
+     * can work there at all. Optional. Errors name `who`; all ranks get the same status. */
     alnico_status_t (*attach)(alnico_comm_t comm, const char *who);
 
     /* When it is destroyed, with nothing in flight, or could not be made. Optional. */
@@ -58,7 +50,7 @@ struct backend_ops {
      * first in every public call. Optional. */
     alnico_status_t (*health)(alnico_comm_t comm);
 
-    /* Looks, with nothing in flight, whether another rank gave up in a way that this one's
+    /* Looks, with nothing in flight, whether another rank aborted in a way that this one's
      * operations need not have noticed; health then knows. Optional. */
     void (*listen)(alnico_comm_t comm);
 
@@ -67,13 +59,13 @@ struct backend_ops {
     void (*abort)(alnico_comm_t comm);
 
     /* Whether operations of other ranks may end as though they had gone well when this rank aborts
-     * the same: then it tells them before, and success is believed only after listening
-     * (communicator/abort.c). Any thread. Optional: never. */
+     * the same: then it reports its failure to them first, and success is believed only after
+     * listening (communicator/abort.c). Any thread. Optional: never. */
     bool (*misleads)(alnico_comm_t comm);
 
-    /* Makes registered memory known to the ranks (collective; all get the same outcome), and
-     * forgets it, with nothing in flight. What it cannot use it leaves alone; an error is for
-     * memory that no call could use. Optional. */
+    /* Makes registered memory known to the ranks (collective; all get the same status), and
+     * forgets it, with nothing in flight. Memory that it cannot use it leaves alone; an error is
+     * for memory that no call could use. Optional. */
     alnico_status_t (*enroll)(alnico_comm_t comm, struct alnico_registration *registration,
                               const char *who);
     void (*withdraw)(alnico_comm_t comm, struct alnico_registration *registration);
@@ -97,38 +89,50 @@ struct backend_ops {
     void (*release)(alnico_request_t request);
 };
 
-/* The residents, ended by NULL. */
-extern const struct backend_ops backend_host, backend_peer, backend_peer_cuda, backend_shared,
-    backend_nccl;
-extern const struct backend_ops *const backend_all[];
+/* ---- The registry ---- */
 
-/* The resident of that name for the device, or NULL if this build has none. */
-const struct backend_ops *backend_find(const char *name, const struct device_ops *device);
+/* A row of the registry. It is there in every build, so that all read the same tuning files. Where
+ * a backend does not work in rounds, its algorithms have a name and an `about` only. */
+struct backend {
+    const char *name;            /* "host"; one may be there twice, for different devices */
+    unsigned devices;            /* 1u << device of each that it serves */
+    int ranks_least, ranks_most; /* of a communicator; its tuning rows count there only */
+    int hosts_most;
+    const struct algorithm *const *algorithms[COLLECTIVES]; /* each list ends with NULL */
+    const struct backend_ops *ops;                          /* NULL: this build lacks it */
+};
 
-/* Calls a slot of every resident that serves the communicator's device. */
-#define BACKEND_EACH(OPS, COMM, SLOT)                                                              \
-    for (const struct backend_ops *const *each_ = backend_all, *OPS; (OPS = *each_); each_++)      \
-        if (OPS->SLOT && OPS->devices & 1u << (COMM)->device->kind)
+/* Every backend, in the order in which they attach. To add one, add its line, and to its folder a
+ * struct backend, backend_NAME. */
+#define BACKENDS_EACH(ROW)                                                                         \
+    ROW(HOST, host)                                                                                \
+    ROW(PEER, peer)                                                                                \
+    ROW(PEER_CUDA, peer_cuda)                                                                      \
+    ROW(SHARED, shared)                                                                            \
+    ROW(NCCL, nccl)
 
-/* Under ALNICO_CHECK: the blocks that this rank is to write do not overlap. */
-alnico_status_t call_check_blocks(alnico_comm_t comm, const struct call *call, const char *who);
+/* BACKEND_HOST, ...: where a backend keeps its state in a communicator or registration. */
+#define BACKEND_INDEX(INDEX, NAME) BACKEND_##INDEX,
+enum backend_index { BACKENDS_EACH(BACKEND_INDEX) BACKENDS };
+#define BACKEND_EXTERN(INDEX, NAME) extern const struct backend backend_##NAME;
+BACKENDS_EACH(BACKEND_EXTERN)
 
-/* Of a vector form that all ranks call: whether their counts fit each other (collective). */
-alnico_status_t call_compare_counts(alnico_comm_t comm, const struct call *call, const char *who);
+extern const struct backend *const backends[BACKENDS];
 
-/* Under ALNICO_CHECK: compares a call, and `mine`, how its arguments were found, with those of all
- * ranks (collective; it waits for them). `mine` if that is an error, and `call` may then be NULL;
- * the first error of another rank, with its reason; MISMATCH, with what differs. */
-alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool nonblocking,
-                             alnico_status_t mine, const char *who);
+/* That of the name for the device, or NULL. */
+const struct backend *backend_find(const char *name, int device);
 
-/* ---- Registered memory ---- */
+/* Its algorithm of that name, or NULL. */
+const struct algorithm *backend_algorithm(const struct backend *backend, int collective,
+                                          const char *name);
 
-/* What holds all of the bytes, or NULL. */
-struct alnico_registration *registration_find(const struct alnico_comm *comm, const void *memory,
-                                              size_t bytes);
+/* The i-th algorithm that a device has for a collective, over all its backends in their order; NULL
+ * after the last. *backend (may be NULL) is whose. */
+const struct algorithm *backend_algorithm_at(int device, int collective, int i,
+                                             const struct backend **backend);
 
-/* Withdraws what is left, where a communicator ends. */
-void registration_finish(alnico_comm_t comm);
+/* The first of that name, or NULL. */
+const struct algorithm *backend_algorithm_named(int device, int collective, const char *name,
+                                                const struct backend **backend);
 
 #endif

@@ -1,31 +1,54 @@
-/* The table of backends. */
+/* The table of backends, and searching it. */
 #include "comm/backends/backend.h"
 
-const struct backend_ops *const backend_all[] = {&backend_host,
-                                                 &backend_peer,
-#ifdef ALNICO_HAVE_CUDA
-                                                 &backend_peer_cuda,
-                                                 &backend_shared,
-#endif
-#ifdef ALNICO_HAVE_NCCL
-                                                 &backend_nccl,
-#endif
-                                                 NULL};
+#include <string.h>
 
-/* Each call looks its backend up: two short names that are mostly not equal are compared faster so
- * than by strcmp. */
-static bool is_named(const struct backend_ops *backend, const char *name)
+#define POINTER(INDEX, NAME) &backend_##NAME,
+const struct backend *const backends[] = {BACKENDS_EACH(POINTER)};
+
+static bool serves(const struct backend *backend, int device)
 {
-    const char *own = backend->name;
-    for (; *own && *own == *name; own++)
-        name++;
-    return *own == *name;
+    return backend->devices & 1u << device;
 }
 
-const struct backend_ops *backend_find(const char *name, const struct device_ops *device)
+const struct backend *backend_find(const char *name, int device)
 {
-    for (const struct backend_ops *const *backend = backend_all; *backend; backend++)
-        if ((*backend)->devices & 1u << device->kind && is_named(*backend, name))
-            return *backend;
+    for (int b = 0; b < BACKENDS; b++)
+        if (serves(backends[b], device) && strcmp(backends[b]->name, name) == 0)
+            return backends[b];
+    return NULL;
+}
+
+const struct algorithm *backend_algorithm(const struct backend *backend, int collective,
+                                          const char *name)
+{
+    for (const struct algorithm *const *a = backend->algorithms[collective]; a && *a; a++)
+        if (strcmp((*a)->name, name) == 0)
+            return *a;
+    return NULL;
+}
+
+const struct algorithm *backend_algorithm_at(int device, int collective, int i,
+                                             const struct backend **backend)
+{
+    for (int b = 0; b < BACKENDS; b++) {
+        const struct algorithm *const *list = backends[b]->algorithms[collective];
+        for (; serves(backends[b], device) && list && *list; list++)
+            if (i-- == 0) {
+                if (backend)
+                    *backend = backends[b];
+                return *list;
+            }
+    }
+    return NULL;
+}
+
+const struct algorithm *backend_algorithm_named(int device, int collective, const char *name,
+                                                const struct backend **backend)
+{
+    const struct algorithm *algorithm;
+    for (int i = 0; (algorithm = backend_algorithm_at(device, collective, i, backend)); i++)
+        if (strcmp(algorithm->name, name) == 0)
+            return algorithm;
     return NULL;
 }

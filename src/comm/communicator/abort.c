@@ -1,9 +1,9 @@
 /*
- * How a communicator gives up. Its backends abort what waits for other ranks. Some let kernels of
- * the other ranks end then as though all had come (backend.h, `misleads`): there the others are
- * told before, and who would say that something went well listens first, after it has ended.
+ * Abort of a communicator: its backends end what waits for other ranks. Some let kernels of the other
+ * ranks end then as though all had come (backend.h, `misleads`): there this rank reports its failure
+ * before, and success is confirmed by listening for reports after the end.
  */
-#include "comm/backends/backend.h"
+#include "comm/communicator/comm.h"
 
 #include "base/status.h"
 #include "device/backoff.h"
@@ -14,9 +14,9 @@ static const double delivery = 0.05; /* seconds that a report is given to leave 
 
 static bool misleads(alnico_comm_t comm)
 {
-    BACKEND_EACH(backend, comm, misleads)
-    if (backend->misleads(comm))
-        return true;
+    for (const struct backend_ops *const *b = comm->backends; *b; b++)
+        if ((*b)->misleads && (*b)->misleads(comm))
+            return true;
     return false;
 }
 
@@ -54,8 +54,9 @@ static void decide(alnico_comm_t comm, const char *name)
 
 void comm_listen(alnico_comm_t comm)
 {
-    BACKEND_EACH(backend, comm, listen)
-    backend->listen(comm);
+    for (const struct backend_ops *const *b = comm->backends; *b; b++)
+        if ((*b)->listen)
+            (*b)->listen(comm);
     if (comm->messages.taken == 0 || atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
         !detector_finds_failure(&comm->detector, comm->transport))
         return;
@@ -79,13 +80,20 @@ alnico_status_t comm_confirm(alnico_comm_t comm)
         return ALNICO_SUCCESS;
     for (int i = 0; i < LISTENS; i++)
         if (detector_reported(&comm->detector, comm->transport)) {
-            comm_give_up(comm, 0);
+            comm_abort(comm, 0);
             break;
         }
     return comm_latched(comm);
 }
 
-/* ---- Giving up ---- */
+/* ---- Aborting ---- */
+
+static void abort_backends(alnico_comm_t comm)
+{
+    for (const struct backend_ops *const *b = comm->backends; *b; b++)
+        if ((*b)->abort)
+            (*b)->abort(comm);
+}
 
 static void latch_timeout(alnico_comm_t comm, double waited)
 {
@@ -102,19 +110,18 @@ static void latch_timeout(alnico_comm_t comm, double waited)
     comm_latch(comm, ALNICO_ERROR_TIMEOUT, text);
 }
 
-void comm_give_up(alnico_comm_t comm, double waited)
+void comm_abort(alnico_comm_t comm, double waited)
 {
     alnico_status_t status = (alnico_status_t)atomic_load(&comm->latch.status);
     if (status == ALNICO_SUCCESS)
         latch_timeout(comm, waited);
     else if (misleads(comm))
         report(comm, status, waited);
-    BACKEND_EACH(backend, comm, abort)
-    backend->abort(comm);
+    abort_backends(comm);
 }
 
-/* Where another thread must not send, the one that calls on the communicator tells, in an operation
- * or in its destroy; for that a backend that misleads gives it time. */
+/* Where another thread must not send, the thread that calls on the communicator sends the report, in
+ * an operation or in its destroy; a backend that misleads gives it time for that. */
 alnico_status_t alnico_comm_abort(alnico_comm_t comm)
 {
     TRY(comm_check(comm, "alnico_comm_abort"));
@@ -125,7 +132,6 @@ alnico_status_t alnico_comm_abort(alnico_comm_t comm)
     atomic_store(&comm->aborted, true);
     if (comm->transport->concurrent)
         report(comm, ALNICO_ERROR_ABORTED, 0);
-    BACKEND_EACH(backend, comm, abort)
-    backend->abort(comm);
+    abort_backends(comm);
     return ALNICO_SUCCESS;
 }

@@ -1,14 +1,9 @@
-/*
- * The communicator's life: built over a transport, latched on the first error, drained and
- * destroyed. The public entry points are in api_*.c. Creation and destruction run on the caller's
- * thread; latch and abort on any.
- */
+/* The communicator itself: its handle, its family, and its latched error. Creation runs on the
+ * caller's thread; the latch on any. */
 #include "comm/communicator/comm.h"
 
 #include "base/log.h"
 #include "base/status.h"
-#include "comm/operations/engine_operation.h"
-#include "comm/operations/stream_operation.h"
 #include "device/backoff.h"
 
 #include <stdio.h>
@@ -59,6 +54,27 @@ alnico_status_t comm_check(alnico_comm_t comm, const char *who)
     return ALNICO_SUCCESS;
 }
 
+alnico_status_t comm_usable(alnico_comm_t comm, const char *who)
+{
+    TRY(comm_check(comm, who));
+    return comm_health(comm);
+}
+
+alnico_status_t comm_group_closed(alnico_comm_t comm, const char *who)
+{
+    return comm->group.open ? error_set(ALNICO_ERROR_ARGUMENT,
+                                        "%s: a group is open on communicator %d; alnico_group_end "
+                                        "comes first",
+                                        who, comm->id)
+                            : ALNICO_SUCCESS;
+}
+
+alnico_status_t comm_ready(alnico_comm_t comm, const char *who)
+{
+    TRY(comm_usable(comm, who));
+    return comm_group_closed(comm, who);
+}
+
 int comm_enter(alnico_comm_t comm)
 {
     int before = comm->device->current ? comm->device->current() : comm->device_index;
@@ -101,9 +117,8 @@ alnico_status_t comm_latched(alnico_comm_t comm)
 
 alnico_status_t comm_health(alnico_comm_t comm)
 {
-    BACKEND_EACH(backend, comm, health)
-    {
-        alnico_status_t status = backend->health(comm);
+    for (const struct backend_ops *const *b = comm->backends; *b; b++) {
+        alnico_status_t status = (*b)->health ? (*b)->health(comm) : ALNICO_SUCCESS;
         if (status != ALNICO_SUCCESS)
             comm_latch(comm, status, alnico_error_detail());
     }
@@ -156,45 +171,20 @@ static void family_leave(struct family *family)
     free(family);
 }
 
-/* ---- Building ---- */
+/* ---- Creating and freeing ---- */
 
-static alnico_status_t attach(alnico_comm_t comm, const char *who)
+/* The backends of this build that serve the device. */
+static void find_backends(alnico_comm_t comm)
 {
-    stream_operation_attach(comm);
-    BACKEND_EACH(backend, comm, attach)
-    TRY(backend->attach(comm, who));
-    for (const struct tuning_step *step = comm->tuning.of[ALNICO_ALLREDUCE][0]; step->backend;
-         step++) {
-        const struct backend_ops *backend = backend_find(step->backend, comm->device);
-        if (backend && (!backend->supports || backend->supports(comm, NULL, step->algorithm)))
-            return ALNICO_SUCCESS;
-    }
-    return error_set(ALNICO_ERROR_UNSUPPORTED,
-                     "%s: no backend works between these ranks on %s; messages through the host "
-                     "need MPI_THREAD_MULTIPLE",
-                     who, comm->device->name);
+    int count = 0;
+    for (int b = 0; b < BACKENDS; b++)
+        if (backends[b]->ops && backends[b]->devices & 1u << comm->device->kind)
+            comm->backends[count++] = backends[b]->ops;
 }
 
-/* Frees everything but the handle's memory. */
-static void dismantle(alnico_comm_t comm)
-{
-    atomic_store(&comm->magic, 0);
-    registration_finish(comm);
-    BACKEND_EACH(backend, comm, detach)
-    backend->detach(comm);
-    stream_operation_finish(comm);
-    detector_finish(&comm->detector, comm->transport);
-    comm->transport->ops->destroy(comm->transport);
-    tuning_steps_finish(&comm->tuning);
-    family_leave(comm->family);
-    pthread_mutex_destroy(&comm->latch.lock);
-    free(comm->group.messages);
-    handle_give(comm);
-}
-
-alnico_status_t comm_build(struct transport *transport, struct family *family,
-                           const struct device_ops *device, void *stream, const char *who,
-                           alnico_comm_t *out)
+alnico_status_t comm_create(struct transport *transport, struct family *family,
+                            const struct device_ops *device, void *stream, const char *who,
+                            alnico_comm_t *out)
 {
     alnico_comm_t comm = handle_take();
     if (!comm) {
@@ -209,6 +199,7 @@ alnico_status_t comm_build(struct transport *transport, struct family *family,
     comm->inline_stream = !stream && device->kind == ALNICO_DEVICE_CPU;
     comm->transport = transport;
     comm->messages_lane.wide = true;
+    find_backends(comm);
     pthread_mutex_init(&comm->latch.lock, NULL);
     detector_init(&comm->detector);
     alnico_status_t status = ALNICO_SUCCESS;
@@ -219,20 +210,23 @@ alnico_status_t comm_build(struct transport *transport, struct family *family,
     comm->family = family;
     if (status == ALNICO_SUCCESS)
         status = comm_setup(comm, who);
-    if (status == ALNICO_SUCCESS)
-        status = comm_leave_mpi(comm, who);
-    if (status == ALNICO_SUCCESS)
-        status = attach(comm, who);
     if (status != ALNICO_SUCCESS) {
-        dismantle(comm);
+        comm_free(comm);
         return status;
     }
-    atomic_store(&comm->magic, MAGIC);
     *out = comm;
     return ALNICO_SUCCESS;
 }
 
-/* ---- The end ---- */
+void comm_open(alnico_comm_t comm)
+{
+    atomic_store(&comm->magic, MAGIC);
+}
+
+void comm_close(alnico_comm_t comm)
+{
+    atomic_store(&comm->magic, 0);
+}
 
 static enum wait look_for_drained(void *context)
 {
@@ -248,42 +242,13 @@ void comm_drain(alnico_comm_t comm)
     wait_until(look_for_drained, comm, WAIT_FOREVER, comm->crowded);
 }
 
-/* An error here, an abort that is to be told, or a report of another rank that this one has not
- * seen yet. */
-static bool is_broken(alnico_comm_t comm)
+void comm_free(alnico_comm_t comm)
 {
-    if (atomic_load(&comm->aborted)) {
-        struct report report = {.rank = comm->rank, .status = ALNICO_ERROR_ABORTED};
-        detector_report_failure(&comm->detector, comm->transport, &report);
-    }
-    return atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
-           detector_finds_failure(&comm->detector, comm->transport);
-}
-
-/* The stream may still be at a gate of the last operation; it passes, and then no one holds the
- * gates. */
-void alnico_comm_destroy(alnico_comm_t comm)
-{
-    if (!comm)
-        return;
-    if (comm_check(comm, "alnico_comm_destroy") != ALNICO_SUCCESS) {
-        log_write(LOG_WARNING, "%s", alnico_error_detail());
-        return;
-    }
-    int before = comm_enter(comm);
-    const struct device_ops *device = comm->device;
-    if (comm->group.open)
-        log_write(LOG_ERROR,
-                  "alnico_comm_destroy: a group is open on communicator %d, rank %d: its %d "
-                  "messages are forgotten",
-                  comm->id, comm->rank, comm->group.count);
-    if (comm_health(comm) != ALNICO_SUCCESS)
-        comm_give_up(comm, 0);
-    stream_operation_drain(comm);
-    comm_drain(comm);
-    comm->transport->broken = is_broken(comm);
-    engine_operation_finish(comm);
-    dismantle(comm);
-    if (device->enter)
-        device->enter(before);
+    detector_finish(&comm->detector, comm->transport);
+    comm->transport->ops->destroy(comm->transport);
+    tuning_steps_finish(&comm->tuning);
+    family_leave(comm->family);
+    pthread_mutex_destroy(&comm->latch.lock);
+    free(comm->group.messages);
+    handle_give(comm);
 }

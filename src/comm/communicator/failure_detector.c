@@ -5,7 +5,7 @@
 #include "base/datatype.h"
 #include "base/status.h"
 #include "comm/call.h"
-#include "comm/tuning/tuning.h"
+#include "comm/rendezvous/out_of_band.h"
 #include "device/backoff.h"
 
 #include <stdio.h>
@@ -19,15 +19,10 @@ static bool prepare(struct failure_detector *detector, const struct transport *t
     return detector->reports != NULL;
 }
 
-double detector_patience(double timeout)
-{
-    return timeout / 8 < 1 ? timeout / 8 : 1;
-}
-
 /* Twice the patience, so that a rank that has just begun to wait is heard too. */
 static double grace(double timeout)
 {
-    return 2.5 * detector_patience(timeout);
+    return 2.5 * out_of_band_patience(timeout);
 }
 
 static void take_report(struct failure_detector *detector, const struct transport *transport)

@@ -61,9 +61,6 @@ bool detector_has_reported(struct failure_detector *detector);
 alnico_status_t detector_decide(struct failure_detector *detector, struct transport *transport,
                                 double timeout, const char *operation, int awaited);
 
-/* Seconds of stalling after which an operation listens: short against the deadline. */
-double detector_patience(double timeout);
-
 /* Ends what is on its way and frees. */
 void detector_finish(struct failure_detector *detector, struct transport *transport);
 

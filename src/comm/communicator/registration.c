@@ -1,8 +1,10 @@
 /* Memory that users register with a communicator, so that backends may reach it on other ranks
  * directly. On the caller's thread; registering and deregistering are collective. */
-#include "comm/api/api.h"
+#include "comm/communicator/registration.h"
 
 #include "base/status.h"
+#include "comm/communicator/comm.h"
+#include "comm/communicator/out_of_band.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -73,15 +75,15 @@ static alnico_status_t agree(alnico_comm_t comm, const struct offer *mine, const
 
 static void withdraw(struct alnico_registration *r)
 {
-    BACKEND_EACH(backend, r->comm, withdraw)
-    backend->withdraw(r->comm, r);
+    for (const struct backend_ops *const *b = r->comm->backends; *b; b++)
+        if ((*b)->withdraw)
+            (*b)->withdraw(r->comm, r);
 }
 
 static alnico_status_t enroll(struct alnico_registration *r, const char *who)
 {
-    BACKEND_EACH(backend, r->comm, enroll)
-    {
-        alnico_status_t status = backend->enroll(r->comm, r, who);
+    for (const struct backend_ops *const *b = r->comm->backends; *b; b++) {
+        alnico_status_t status = (*b)->enroll ? (*b)->enroll(r->comm, r, who) : ALNICO_SUCCESS;
         if (status != ALNICO_SUCCESS) {
             withdraw(r);
             return status;
@@ -97,7 +99,7 @@ alnico_status_t alnico_comm_register(alnico_comm_t comm, void *memory, size_t by
     if (!out)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
     *out = NULL;
-    TRY(api_ready(comm, who));
+    TRY(comm_ready(comm, who));
     struct alnico_registration *r = calloc(1, sizeof *r);
     struct offer mine = {bytes, r ? check(comm, memory, bytes, who)
                                   : error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who)};

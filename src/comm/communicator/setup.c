@@ -4,6 +4,9 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "comm/communicator/out_of_band.h"
+#include "comm/hostmem/segment.h"
+#include "comm/rendezvous/out_of_band.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,11 +80,11 @@ static alnico_status_t start_engine(alnico_comm_t comm, const struct core_set *s
  * for this one. */
 static void force_algorithm(alnico_comm_t comm, int collective, const char *name)
 {
-    struct forced *forced = &comm->forced[collective];
+    struct choice *forced = &comm->forced[collective];
     if (!*name)
         return;
     forced->algorithm =
-        tuning_algorithm_named((int)comm->device->kind, collective, name, &forced->backend);
+        backend_algorithm_named((int)comm->device->kind, collective, name, &forced->backend);
     if (!forced->algorithm)
         log_write(LOG_INFO, "%s is '%s' on rank 0, which %s does not have: the table chooses",
                   variable_info((enum variable)(VARIABLE_ALLREDUCE + collective))->name, name,
@@ -114,13 +117,14 @@ static alnico_status_t share_tuning(alnico_comm_t comm, const char *who)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for a tuning table of %zu rows", who,
                          count);
     tuning->count = (int)count;
-    return comm_broadcast(comm->transport, NULL, family->settings.timeout, who, tuning->rows,
-                          count * sizeof *tuning->rows);
+    const struct out_of_band wait = {
+        .transport = comm->transport, .timeout = family->settings.timeout, .who = who};
+    return out_of_band_broadcast(&wait, tuning->rows, count * sizeof *tuning->rows);
 }
 
 /* The first message between the ranks: all learn each other's hosts and rank 0's settings. Until
  * they do, each waits as long as its own environment says. */
-alnico_status_t comm_setup(alnico_comm_t comm, const char *who)
+static alnico_status_t meet(alnico_comm_t comm, const char *who)
 {
     static atomic_int next_id = 1;
     struct family *family = comm->family;
@@ -141,7 +145,8 @@ alnico_status_t comm_setup(alnico_comm_t comm, const char *who)
         error_set(status, "%s: no memory for %d ranks", who, comm->size);
         goto free_members;
     }
-    status = comm_exchange(comm->transport, NULL, timeout, who, &mine, members, sizeof mine);
+    const struct out_of_band wait = {.transport = comm->transport, .timeout = timeout, .who = who};
+    status = out_of_band_gather(&wait, &mine, members, sizeof mine);
     if (status != ALNICO_SUCCESS)
         goto free_members;
     for (int i = 0; i < comm->size; i++)
@@ -164,4 +169,40 @@ free_members:
     free(members);
     free(sets);
     return status;
+}
+
+/* Ranks of one host that MPI carries messages for leave it for shared memory, where they can: MPI
+ * asks the processor more for each message. Threads keep the rules that MPI was initialised with, so
+ * that they do not depend on where ranks are. */
+static alnico_status_t leave_mpi(alnico_comm_t comm, const char *who)
+{
+    const struct settings *settings = &comm->family->settings;
+    struct transport *mpi = comm->transport, *shm;
+    if (strcmp(mpi->ops->name, "mpi") != 0 || settings->over_mpi || comm->hosts > 1 ||
+        comm->size < 2 || !comm->device->host_accessible)
+        return ALNICO_SUCCESS;
+    struct comm_caller caller = {.comm = comm, .who = who};
+    struct shm_options options = {
+        .timeout = settings->timeout, .read_from = SHM_READ_FROM, .learns = true};
+    alnico_status_t status = transport_shm_create(comm_allgather_called, &caller, comm->rank,
+                                                  comm->size, &options, &shm);
+    bool refused = segment_is_refused(status);
+    if (caller.failed || (status != ALNICO_SUCCESS && !refused))
+        return status;
+    if (refused) {
+        log_write(LOG_INFO,
+                  "%s: no shared memory between the ranks, so MPI carries their messages: %s", who,
+                  alnico_error_detail());
+        return ALNICO_SUCCESS;
+    }
+    shm->concurrent = mpi->concurrent;
+    mpi->ops->destroy(mpi);
+    comm->transport = shm;
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t comm_setup(alnico_comm_t comm, const char *who)
+{
+    TRY(meet(comm, who));
+    return leave_mpi(comm, who);
 }

@@ -3,6 +3,7 @@
 #include "comm/gpumem/map.h"
 
 #include "base/status.h"
+#include "comm/communicator/out_of_band.h"
 #include "comm/hostmem/descriptor_passing.h"
 #include "device/backoff.h"
 #include "device/cuda/driver.h"

@@ -1,5 +1,6 @@
 /* Where the ranks are, whether their GPUs reach each other, and how all of them come to one
  * outcome. */
+#include "comm/communicator/out_of_band.h"
 #include "comm/gpumem/map.h"
 
 #include "base/log.h"

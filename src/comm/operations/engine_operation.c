@@ -8,6 +8,7 @@
 #include "comm/operations/engine_operation.h"
 
 #include "base/status.h"
+#include "comm/rendezvous/out_of_band.h"
 #include "device/backoff.h"
 
 #include <stdio.h>
@@ -21,7 +22,7 @@ enum { POLLS_PER_LOOK = 32 }; /* idle polls between looks at the clock */
 static const char *operation_name(const struct engine_operation *o, char *text, size_t bytes)
 {
     snprintf(text, bytes, "alnico_%s, %s %llu of communicator %d",
-             tuning_collectives[o->call.collective],
+             collectives[o->call.collective].name,
              o->work->awaits ? "after operation" : "operation", (unsigned long long)o->sequence,
              o->comm->id);
     return text;
@@ -81,7 +82,7 @@ static alnico_status_t look_at_clock(struct engine_operation *o)
         o->overdue = false;
     }
     double waited = now - o->stalled_at;
-    if (waited < detector_patience(timeout))
+    if (waited < out_of_band_patience(timeout))
         return ALNICO_PENDING;
     if (!is_over(o, waited, timeout) && !detector_finds_failure(&o->comm->detector, transport))
         return ALNICO_PENDING;

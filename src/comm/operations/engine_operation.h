@@ -4,7 +4,7 @@
 #ifndef ALNICO_COMM_OPERATIONS_ENGINE_OPERATION_H
 #define ALNICO_COMM_OPERATIONS_ENGINE_OPERATION_H
 
-#include "comm/backends/backend.h"
+#include "comm/communicator/comm.h"
 #include "progress/gate.h"
 
 /* Waiting: for the stream to open `ready`. Leaving: it gives up, and learns from other ranks

@@ -10,6 +10,7 @@
 #include "comm/operations/stream_operation.h"
 
 #include "base/status.h"
+#include "comm/rendezvous/out_of_band.h"
 #include "device/backoff.h"
 
 #include <stddef.h>
@@ -191,7 +192,7 @@ static bool is_hopeless(alnico_comm_t comm, double waited)
 {
     double timeout = comm->family->settings.timeout;
     return comm_health(comm) != ALNICO_SUCCESS || waited > 1.5 * timeout ||
-           (waited > detector_patience(timeout) && comm_warned(comm));
+           (waited > out_of_band_patience(timeout) && comm_warned(comm));
 }
 
 struct event_wait {
@@ -212,7 +213,7 @@ static enum wait look_for_event(void *context)
     double waited = 1e-9 * (double)(backoff_now_ns() - w->start_ns);
     w->aborted = is_hopeless(w->comm, waited);
     if (w->aborted)
-        comm_give_up(w->comm, waited);
+        comm_abort(w->comm, waited);
     return WAIT_IDLE;
 }
 

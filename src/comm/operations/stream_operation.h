@@ -4,7 +4,7 @@
 #ifndef ALNICO_COMM_OPERATIONS_STREAM_OPERATION_H
 #define ALNICO_COMM_OPERATIONS_STREAM_OPERATION_H
 
-#include "comm/backends/backend.h"
+#include "comm/communicator/comm.h"
 
 /* A nonblocking one. */
 struct stream_operation;

@@ -1,10 +1,11 @@
 /* The built-in table. docs/performance.md says how the rows were measured. */
 #include "comm/tuning/tuning.h"
 
-#include "comm/backends/peer/peer.h"
-
 #include <limits.h>
 #include <stdint.h>
+
+/* Ranks and GPUs of one host: as many as the backends take that share its memory. */
+enum { PEER_RANKS = 64, PEER_GPUS = 8 };
 
 #define ROW(COLLECTIVE, DEVICE, RANKS, HOSTS, BYTES, BACKEND, ALGORITHM, CHUNK)                    \
     {                                                                                              \

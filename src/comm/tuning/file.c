@@ -145,19 +145,29 @@ static const char *const row_keys[] = {
     [CAPTURED] = "captured",     [BLOCKS] = "blocks",     [ROW_KEYS] = NULL};
 
 enum { NAMES_MOST = 32 };
+_Static_assert((int)BACKENDS < (int)NAMES_MOST, "the names of all backends fit");
+
+static alnico_status_t read_collective(const struct reading *r, const cJSON *item,
+                                       struct tuning_row *row)
+{
+    const char *names[COLLECTIVES + 1] = {NULL};
+    for (int c = 0; c < COLLECTIVES; c++)
+        names[c] = collectives[c].name;
+    return read_name(r, item, names, &row->collective);
+}
 
 static alnico_status_t read_backend(const struct reading *r, const cJSON *const *values,
                                     struct tuning_row *row)
 {
     const char *names[NAMES_MOST] = {NULL};
     int place, count = 0;
-    for (const struct tuning_backend *b = tuning_backends; b->name && count < NAMES_MOST - 1; b++)
-        if (b->devices & 1u << row->device)
-            names[count++] = b->name;
+    for (int b = 0; b < BACKENDS; b++)
+        if (backends[b]->devices & 1u << row->device)
+            names[count++] = backends[b]->name;
     TRY(read_name(r, values[BACKEND], names, &place));
     snprintf(row->backend, sizeof row->backend, "%s", names[place]);
     const struct algorithm *const *algorithms =
-        tuning_backend_find(row->backend, row->device)->algorithms[row->collective];
+        backend_find(row->backend, row->device)->algorithms[row->collective];
     for (count = 0; algorithms && algorithms[count] && count < NAMES_MOST - 1; count++)
         names[count] = algorithms[count]->name;
     names[count] = NULL;
@@ -197,7 +207,7 @@ static alnico_status_t read_row(const struct reading *r, const cJSON *object,
     if (!cJSON_IsObject(object))
         return unexpected(r, object, "an object, a row of the table");
     TRY(sort_keys(r, object, row_keys, NEEDED_KEYS, values));
-    TRY(read_name(r, values[COLLECTIVE], tuning_collectives, &row->collective));
+    TRY(read_collective(r, values[COLLECTIVE], row));
     TRY(read_name(r, values[DEVICE], tuning_devices, &row->device));
     TRY(read_members(r, values[RANKS], &row->ranks));
     TRY(read_members(r, values[HOSTS], &row->hosts));
@@ -347,7 +357,7 @@ static void write_bound(FILE *file, const char *key, size_t value, bool any)
 static void write_row(FILE *file, const struct tuning_row *row)
 {
     fprintf(file, "        {\"collective\": \"%s\", \"device\": \"%s\", ",
-            tuning_collectives[row->collective], tuning_devices[row->device]);
+            collectives[row->collective].name, tuning_devices[row->device]);
     write_bound(file, row_keys[RANKS], (size_t)row->ranks, row->ranks == INT_MAX);
     write_bound(file, row_keys[HOSTS], (size_t)row->hosts, row->hosts == INT_MAX);
     write_bound(file, row_keys[BYTES], row->bytes, row->bytes == SIZE_MAX);

@@ -1,16 +1,12 @@
-/* Which way a message goes: a table of rows, built in or from a file, the steps that follow from it
- * for one communicator, and the settings that rank 0's environment decides for all ranks.
- * docs/tuning.md is the manual. Communicators read it when they are made, on the caller's thread;
- * tuning_choose runs in every call. */
+/* The choice of an algorithm: a table of rows, built in or from a file, and the steps that follow
+ * from it for one communicator. docs/tuning.md is the manual. Communicators read it when they are
+ * made, on the caller's thread; tuning_choose runs in every call. */
 #ifndef ALNICO_COMM_TUNING_TUNING_H
 #define ALNICO_COMM_TUNING_TUNING_H
 
-#include "comm/algorithms/algorithm.h"
-
-#include <alnico/alnico.h>
+#include "comm/backends/backend.h"
 
 enum {
-    COLLECTIVES = ALNICO_SENDRECV + 1,
     DEVICES = ALNICO_DEVICE_CUDA + 1,
     ALGORITHM_NAME_BYTES = 32,
     BACKEND_NAME_BYTES = 16,
@@ -26,39 +22,8 @@ enum {
     MODES = 4
 };
 
-/* ---- Names ---- */
-
-/* Names of collectives and devices by their number; NULL after the last. */
-extern const char *const tuning_collectives[];
+/* Names of devices by their number; NULL after the last. */
 extern const char *const tuning_devices[];
-
-/* A backend that rows may name, and its algorithms of each collective, ended by NULL. Where a
- * backend does not work in rounds, its algorithms have a name and an `about` only. A name may be
- * there twice, for different devices; every line is there in every build. To add a backend, add its
- * line to tuning.c. */
-struct tuning_backend {
-    const char *name;
-    unsigned devices; /* 1u << device of each that it serves */
-    const struct algorithm *const *algorithms[COLLECTIVES];
-    int ranks_least, ranks_most,
-        hosts_most; /* where it can work; elsewhere its rows do not count */
-};
-
-extern const struct tuning_backend tuning_backends[]; /* ended by a NULL name */
-
-/* NULL if there is none of that name for the device. */
-const struct tuning_backend *tuning_backend_find(const char *name, int device);
-const struct algorithm *tuning_algorithm_find(const struct tuning_backend *backend, int collective,
-                                              const char *name);
-
-/* The i-th algorithm that a device has for a collective, over all its backends in their order; NULL
- * after the last. *backend (may be NULL) is whose. */
-const struct algorithm *tuning_algorithm_at(int device, int collective, int i,
-                                            const struct tuning_backend **backend);
-
-/* The first of that name, or NULL. */
-const struct algorithm *tuning_algorithm_named(int device, int collective, const char *name,
-                                               const struct tuning_backend **backend);
 
 /* ---- The table ---- */
 
@@ -111,13 +76,10 @@ alnico_status_t tuning_file_write(const char *path, const struct tuning *tuning)
 
 /* ---- The choice of one communicator ---- */
 
-/* For messages of up to `bytes` bytes. */
+/* For messages of up to `bytes` bytes; without a backend: behind the last step. */
 struct tuning_step {
     size_t bytes;
-    const char *backend; /* the name in tuning_backends itself; NULL: behind the last step */
-    const struct algorithm *algorithm;
-    size_t chunk_bytes;
-    int blocks;
+    struct choice choice;
 };
 
 /* In the order of the rows, for every mode of a call; one fits every size. */
@@ -131,7 +93,7 @@ alnico_status_t tuning_steps_init(struct tuning_steps *out, const struct tuning 
                                   int ranks, int hosts);
 
 /* One step for every size and mode of one collective: for measuring it. */
-void tuning_steps_force(struct tuning_steps *steps, int collective, const struct tuning_step *only);
+void tuning_steps_force(struct tuning_steps *steps, int collective, const struct choice *only);
 
 void tuning_steps_finish(struct tuning_steps *steps);
 
@@ -140,27 +102,5 @@ const struct tuning_step *tuning_choose(const struct tuning_steps *steps,
                                         alnico_collective_t collective, unsigned modes,
                                         size_t bytes);
 const struct tuning_step *tuning_next(const struct tuning_step *step, size_t bytes);
-
-/* ---- Settings ---- */
-
-/* What rank 0's environment says, sent to all ranks when a communicator is created. */
-struct settings {
-    double timeout;     /* ALNICO_TIMEOUT, seconds */
-    size_t chunk_bytes; /* ALNICO_CHUNK; 0: by the table */
-    bool check;         /* ALNICO_CHECK */
-    bool over_mpi;      /* ALNICO_TRANSPORT=mpi */
-    char algorithm[COLLECTIVES]
-                  [ALGORITHM_NAME_BYTES]; /* ALNICO_ALLREDUCE and the others; "": by the table */
-    int tuning_rows;                      /* rows of ALNICO_TUNING's file; 0: none */
-    alnico_status_t status;               /* how reading went, with a detail */
-    char detail[320];
-};
-
-/* All but the tuning file. */
-void settings_read(struct settings *out);
-
-/* Reads ALNICO_TUNING's file, if it names one, and counts its rows in `s`. An error becomes the
- * settings', unless they have one. */
-void settings_read_tuning(struct settings *s, struct tuning *out);
 
 #endif

@@ -28,7 +28,8 @@ static void require_nccl(ncclResult_t result, const char *call, int line)
 
 int bare_nccl_count(alnico_comm_t comm)
 {
-    return comm->nccl ? (comm->nccl->plain != NULL) + (comm->nccl->symmetric != NULL) : 0;
+    const struct nccl_state *nccl = nccl_state_of(comm);
+    return nccl ? (nccl->plain != NULL) + (nccl->symmetric != NULL) : 0;
 }
 
 static void *join(void *argument)

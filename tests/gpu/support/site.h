@@ -82,7 +82,7 @@ void gpu_require_alive(struct gpu_rank *rank);
 /* An algorithm of CUDA and whose it is; by the table if `algorithm` is NULL. */
 struct gpu_way {
     const struct algorithm *algorithm;
-    const struct tuning_backend *backend;
+    const struct backend *backend;
 };
 
 /* Way i: the table's choice is 0, then come all algorithms that `alnico-info` lists. False after

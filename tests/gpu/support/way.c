@@ -11,7 +11,7 @@ bool gpu_way_at(int i, struct gpu_way *out)
     *out = (struct gpu_way){NULL, NULL};
     if (i > 0)
         out->algorithm =
-            tuning_algorithm_at(ALNICO_DEVICE_CUDA, ALNICO_ALLREDUCE, i - 1, &out->backend);
+            backend_algorithm_at(ALNICO_DEVICE_CUDA, ALNICO_ALLREDUCE, i - 1, &out->backend);
     return i == 0 || out->algorithm;
 }
 
@@ -19,7 +19,7 @@ struct gpu_way gpu_way_named(const char *name)
 {
     struct gpu_way way = {NULL, NULL};
     way.algorithm =
-        tuning_algorithm_named(ALNICO_DEVICE_CUDA, ALNICO_ALLREDUCE, name, &way.backend);
+        backend_algorithm_named(ALNICO_DEVICE_CUDA, ALNICO_ALLREDUCE, name, &way.backend);
     if (!way.algorithm)
         fprintf(stderr, "CUDA has no algorithm %s\n", name);
     REQUIRE(way.algorithm != NULL);
@@ -36,20 +36,12 @@ bool gpu_way_is(const struct gpu_way *way, const char *backend)
     return way->algorithm && strcmp(way->backend->name, backend) == 0;
 }
 
-static bool is_in_build(const struct gpu_way *way)
-{
-    for (const struct backend_ops *const *b = backend_all; *b; b++)
-        if ((*b)->devices & 1u << ALNICO_DEVICE_CUDA && gpu_way_is(way, (*b)->name))
-            return true;
-    return false;
-}
-
 bool gpu_force(struct gpu_site *site, const struct gpu_way *way)
 {
     const char *name = way->algorithm ? way->algorithm->name : NULL;
     alnico_status_t status = alnico_comm_set_algorithm(site->comm, ALNICO_ALLREDUCE, name);
     bool lacks = way->algorithm &&
-                 (!is_in_build(way) || alnico_comm_size(site->comm) < way->backend->ranks_least);
+                 (!way->backend->ops || alnico_comm_size(site->comm) < way->backend->ranks_least);
     if (strcmp(gpu_way_name(way), "nccl_symmetric") == 0) /* not with every NCCL, GPU and link */
         lacks |= status == ALNICO_ERROR_UNSUPPORTED;
     if (lacks)

@@ -1,4 +1,4 @@
-/* The arithmetic that algorithms share, and their names. */
+/* The arithmetic that algorithms share. */
 #include "comm/algorithms/algorithm.h"
 
 #include <setjmp.h>
@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
@@ -81,17 +80,6 @@ static void test_logarithms(void **state)
     }
 }
 
-static void test_names(void **state)
-{
-    (void)state;
-    for (int i = 0; algorithm_at(i); i++)
-        assert_ptr_equal(algorithm_find(algorithm_at(i)->name), algorithm_at(i));
-    assert_string_equal(algorithm_at(0)->name, "recursive_doubling");
-    assert_ptr_equal(algorithm_find("two_shot"), &algorithm_two_shot);
-    assert_null(algorithm_find("bogus"));
-    assert_null(algorithm_find(""));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -100,7 +88,6 @@ int main(void)
         cmocka_unit_test(test_blocks_cover_everything),
         cmocka_unit_test(test_blocks_of_huge_counts),
         cmocka_unit_test(test_fold_places),
-        cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

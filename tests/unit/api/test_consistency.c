@@ -1,6 +1,7 @@
 /* ALNICO_CHECK: whatever ranks call differently, all of them refuse it with what differs, and can
  * go on. */
 #include "comm/communicator/comm.h"
+#include "comm/communicator/out_of_band.h"
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>

@@ -2,8 +2,9 @@
  * backend or none has, nothing is left over, and nobody waits. The communicators are the CPU's,
  * whose backends do not matter here; linked with --wrap for the functions below. What the real NCCL
  * does is for tests/gpu. */
-#include "comm/backends/backend.h"
+#include "comm/backends/nccl/algorithms.h"
 #include "comm/backends/nccl/nccl.h"
+#include "comm/communicator/registration.h"
 
 #include "base/status.h"
 #include "device/cuda/driver.h"
@@ -291,16 +292,16 @@ static alnico_comm_t attach(struct rank *rank)
 {
     me = rank->rank;
     alnico_comm_t comm = ranks_comm(rank, NULL);
-    REQUIRE_STATUS(backend_nccl.attach(comm, "test"), ALNICO_SUCCESS);
-    REQUIRE_STATUS(backend_nccl.prepare(comm, &algorithm_nccl, "test"), ALNICO_SUCCESS);
-    REQUIRE(backend_nccl.prepared(comm, &algorithm_nccl));
+    REQUIRE_STATUS(nccl_ops.attach(comm, "test"), ALNICO_SUCCESS);
+    REQUIRE_STATUS(nccl_ops.prepare(comm, &algorithm_nccl, "test"), ALNICO_SUCCESS);
+    REQUIRE(nccl_ops.prepared(comm, &algorithm_nccl));
     return comm;
 }
 
 static void detach(struct rank *rank, alnico_comm_t comm)
 {
-    backend_nccl.detach(comm);
-    REQUIRE(!comm->nccl);
+    nccl_ops.detach(comm);
+    REQUIRE(!comm->state[BACKEND_NCCL]);
     ranks_barrier(rank);
     alnico_comm_destroy(comm);
 }
@@ -329,7 +330,7 @@ static alnico_status_t start(alnico_comm_t comm, size_t count)
                         .type = ALNICO_FLOAT32,
                         .op = ALNICO_SUM};
     struct choice choice = {.backend = &backend_nccl, .algorithm = &algorithm_nccl};
-    return backend_nccl.start(comm, &call, &choice, NULL);
+    return nccl_ops.start(comm, &call, &choice, NULL);
 }
 
 /* ---- Making it ---- */
@@ -352,8 +353,7 @@ static void many_body(struct rank *rank)
         if (i == WARM)
             before = heap_in_use(rank);
         alnico_comm_t comm = attach(rank);
-        REQUIRE_STATUS(backend_nccl.prepare(comm, &algorithm_nccl_messages, "test"),
-                       ALNICO_SUCCESS);
+        REQUIRE_STATUS(nccl_ops.prepare(comm, &algorithm_nccl_messages, "test"), ALNICO_SUCCESS);
         REQUIRE_STATUS(start(comm, 1), ALNICO_SUCCESS);
         detach(rank, comm);
     }
@@ -375,7 +375,7 @@ static void test_many_leave_nothing(void **state)
 static void good_body(struct rank *rank)
 {
     alnico_comm_t comm = attach(rank);
-    REQUIRE(comm->nccl != NULL);
+    REQUIRE(comm->state[BACKEND_NCCL] != NULL);
     ranks_barrier(rank);
     int before = atomic_load(&calls);
     REQUIRE(rank->size == 1 ? before == 0 : before > 0); /* connected */
@@ -400,9 +400,9 @@ static void test_every_rank_has_it(void **state)
 static void absent_body(struct rank *rank)
 {
     alnico_comm_t comm = attach(rank);
-    REQUIRE(!backend_nccl.supports(comm, NULL, &algorithm_nccl));
-    REQUIRE_STATUS(backend_nccl.health(comm), ALNICO_SUCCESS);
-    backend_nccl.abort(comm);
+    REQUIRE(!nccl_ops.supports(comm, NULL, &algorithm_nccl));
+    REQUIRE_STATUS(nccl_ops.health(comm), ALNICO_SUCCESS);
+    nccl_ops.abort(comm);
     detach(rank, comm);
 }
 
@@ -428,6 +428,17 @@ static bool fake_capturing(void *stream)
     return capturing;
 }
 
+/* The device and its backends, as when a communicator is made. */
+static void use_device(alnico_comm_t comm, const struct device_ops *device)
+{
+    int count = 0;
+    comm->device = device;
+    for (int b = 0; b < BACKENDS; b++)
+        if (backends[b]->ops && backends[b]->devices & 1u << device->kind)
+            comm->backends[count++] = backends[b]->ops;
+    comm->backends[count] = NULL;
+}
+
 static void become_cuda(alnico_comm_t comm, struct device_ops *device)
 {
     struct tuning_row rows[] = {{.device = ALNICO_DEVICE_CUDA,
@@ -448,7 +459,7 @@ static void become_cuda(alnico_comm_t comm, struct device_ops *device)
     *device = device_cpu;
     device->kind = ALNICO_DEVICE_CUDA;
     device->capturing = fake_capturing;
-    comm->device = device;
+    use_device(comm, device);
     tuning_steps_finish(&comm->tuning);
     REQUIRE_STATUS(tuning_steps_init(&comm->tuning, &tuning, ALNICO_DEVICE_CUDA, comm->size, 1),
                    ALNICO_SUCCESS);
@@ -476,10 +487,10 @@ static void require_counts(struct rank *rank, int made_here, int calls_here)
 static void pairs_body(struct rank *rank)
 {
     alnico_comm_t comm = attach(rank);
-    REQUIRE(!backend_nccl.prepared(comm, &algorithm_nccl_messages));
+    REQUIRE(!nccl_ops.prepared(comm, &algorithm_nccl_messages));
     alnico_status_t expected = bad_send == NOBODY ? ALNICO_SUCCESS : ALNICO_ERROR_SYSTEM;
-    REQUIRE_STATUS(backend_nccl.prepare(comm, &algorithm_nccl_messages, "test"), expected);
-    REQUIRE(backend_nccl.prepared(comm, &algorithm_nccl_messages));
+    REQUIRE_STATUS(nccl_ops.prepare(comm, &algorithm_nccl_messages, "test"), expected);
+    REQUIRE(nccl_ops.prepared(comm, &algorithm_nccl_messages));
     REQUIRE_STATUS(alnico_comm_status(comm), expected);
     if (expected == ALNICO_SUCCESS)
         REQUIRE_STATUS(start(comm, 1), ALNICO_SUCCESS);
@@ -506,8 +517,8 @@ static void lazy_body(struct rank *rank)
     alnico_request_t request;
     me = rank->rank;
     alnico_comm_t comm = ranks_comm(rank, NULL);
-    REQUIRE_STATUS(backend_nccl.attach(comm, "test"), ALNICO_SUCCESS);
-    REQUIRE(backend_nccl.supports(comm, NULL, &algorithm_nccl));
+    REQUIRE_STATUS(nccl_ops.attach(comm, "test"), ALNICO_SUCCESS);
+    REQUIRE(nccl_ops.supports(comm, NULL, &algorithm_nccl));
     become_cuda(comm, &devices[me]);
     REQUIRE_STATUS(sum(comm, &request), ALNICO_SUCCESS);
     REQUIRE_STATUS(alnico_wait(&request), ALNICO_SUCCESS);
@@ -527,7 +538,7 @@ static void lazy_body(struct rank *rank)
     REQUIRE_STATUS(sum(comm, NULL), ALNICO_SUCCESS);
     require_counts(rank, RANKS, before + 2 * RANKS);
     capturing = false;
-    comm->device = &device_cpu;
+    use_device(comm, &device_cpu);
     detach(rank, comm);
 }
 
@@ -543,7 +554,7 @@ static void forced_body(struct rank *rank)
     static struct device_ops devices[RANKS];
     me = rank->rank;
     alnico_comm_t comm = ranks_comm(rank, NULL);
-    REQUIRE_STATUS(backend_nccl.attach(comm, "test"), ALNICO_SUCCESS);
+    REQUIRE_STATUS(nccl_ops.attach(comm, "test"), ALNICO_SUCCESS);
     become_cuda(comm, &devices[me]);
     REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, "ring"), ALNICO_SUCCESS);
     ranks_barrier(rank);
@@ -551,7 +562,7 @@ static void forced_body(struct rank *rank)
     ranks_barrier(rank);
     alnico_status_t expected = bad_init == NOBODY ? ALNICO_SUCCESS : ALNICO_ERROR_UNSUPPORTED;
     REQUIRE_STATUS(alnico_comm_set_algorithm(comm, ALNICO_ALLREDUCE, "nccl"), expected);
-    comm->device = &device_cpu;
+    use_device(comm, &device_cpu);
     detach(rank, comm);
 }
 
@@ -574,19 +585,19 @@ static void ahead_body(struct rank *rank)
     struct alnico_registration r;
     me = rank->rank;
     alnico_comm_t comm = ranks_comm(rank, NULL);
-    struct peer_state *peer = comm->peer;
+    void *peer = comm->state[BACKEND_PEER];
     if (rank->argument)
-        comm->peer = NULL;
-    REQUIRE_STATUS(backend_nccl.attach(comm, "test"), ALNICO_SUCCESS);
-    comm->peer = peer;
+        comm->state[BACKEND_PEER] = NULL;
+    REQUIRE_STATUS(nccl_ops.attach(comm, "test"), ALNICO_SUCCESS);
+    comm->state[BACKEND_PEER] = peer;
     require_counts(rank, rank->argument ? RANKS : 0, atomic_load(&calls));
     become_cuda(comm, &devices[me]);
     r = (struct alnico_registration){.comm = comm, .base = area[me], .bytes = 64};
-    REQUIRE_STATUS(backend_nccl.enroll(comm, &r, "register"), ALNICO_SUCCESS);
+    REQUIRE_STATUS(nccl_ops.enroll(comm, &r, "register"), ALNICO_SUCCESS);
     ranks_barrier(rank);
-    REQUIRE(backend_nccl.prepared(comm, &algorithm_nccl));
-    backend_nccl.withdraw(comm, &r);
-    comm->device = &device_cpu;
+    REQUIRE(nccl_ops.prepared(comm, &algorithm_nccl));
+    nccl_ops.withdraw(comm, &r);
+    use_device(comm, &device_cpu);
     detach(rank, comm);
 }
 
@@ -609,15 +620,15 @@ static void stuck_body(struct rank *rank)
     me = rank->rank;
     alnico_comm_t comm = ranks_comm(rank, NULL);
     comm->family->settings.timeout = deadline;
-    REQUIRE_STATUS(backend_nccl.attach(comm, "test"), ALNICO_SUCCESS);
+    REQUIRE_STATUS(nccl_ops.attach(comm, "test"), ALNICO_SUCCESS);
     ranks_barrier(rank);
     double start_s = ranks_seconds();
-    REQUIRE_STATUS(backend_nccl.prepare(comm, &algorithm_nccl, "call"), ALNICO_ERROR_TIMEOUT);
+    REQUIRE_STATUS(nccl_ops.prepare(comm, &algorithm_nccl, "call"), ALNICO_ERROR_TIMEOUT);
     double waited = ranks_seconds() - start_s;
     ranks_require_detail("did not come");
     REQUIRE(waited < 2 * deadline + 2);
     REQUIRE_STATUS(alnico_comm_status(comm), ALNICO_ERROR_TIMEOUT);
-    backend_nccl.abort(comm);
+    nccl_ops.abort(comm);
     detach(rank, comm);
     atomic_store(&let_go, true);
 }
@@ -640,9 +651,9 @@ static void missing_body(struct rank *rank)
     me = rank->rank;
     alnico_comm_t comm = ranks_comm(rank, NULL);
     comm->family->settings.timeout = 2; /* long, or a rank that is held up is missing too */
-    REQUIRE_STATUS(backend_nccl.attach(comm, "test"), ALNICO_SUCCESS);
+    REQUIRE_STATUS(nccl_ops.attach(comm, "test"), ALNICO_SUCCESS);
     if (me != 1) {
-        REQUIRE_STATUS(backend_nccl.prepare(comm, &algorithm_nccl, "call"), ALNICO_ERROR_TIMEOUT);
+        REQUIRE_STATUS(nccl_ops.prepare(comm, &algorithm_nccl, "call"), ALNICO_ERROR_TIMEOUT);
         ranks_require_detail("call: rank 1 did not come");
     }
     ranks_barrier(rank);
@@ -670,9 +681,9 @@ static void freed_body(struct rank *rank)
     pthread_t thread;
     me = rank->rank;
     alnico_comm_t comm = ranks_comm(rank, NULL);
-    REQUIRE_STATUS(backend_nccl.attach(comm, "test"), ALNICO_SUCCESS);
+    REQUIRE_STATUS(nccl_ops.attach(comm, "test"), ALNICO_SUCCESS);
     REQUIRE(pthread_create(&thread, NULL, abort_comm, comm) == 0);
-    REQUIRE_STATUS(backend_nccl.prepare(comm, &algorithm_nccl, "call"), ALNICO_ERROR_ABORTED);
+    REQUIRE_STATUS(nccl_ops.prepare(comm, &algorithm_nccl, "call"), ALNICO_ERROR_ABORTED);
     pthread_join(thread, NULL);
     detach(rank, comm);
     atomic_store(&let_go, true);
@@ -693,8 +704,8 @@ static void stuck_window_body(struct rank *rank)
     alnico_comm_t comm = attach(rank);
     comm->family->settings.timeout = deadline;
     r = (struct alnico_registration){.comm = comm, .base = area[me], .bytes = PAGE};
-    REQUIRE_STATUS(backend_nccl.enroll(comm, &r, "register"), ALNICO_ERROR_TIMEOUT);
-    backend_nccl.withdraw(comm, &r);
+    REQUIRE_STATUS(nccl_ops.enroll(comm, &r, "register"), ALNICO_ERROR_TIMEOUT);
+    nccl_ops.withdraw(comm, &r);
     detach(rank, comm);
     atomic_store(&let_go, true);
 }
@@ -717,10 +728,10 @@ static void kinds_body(struct rank *rank)
     for (int op = 0; op <= ALNICO_BITWISE_XOR; op++) {
         call.op = (alnico_op_t)op;
         bool extreme = op == ALNICO_MINIMUM || op == ALNICO_MAXIMUM;
-        REQUIRE(backend_nccl.supports(comm, &call, &algorithm_nccl) ==
+        REQUIRE(nccl_ops.supports(comm, &call, &algorithm_nccl) ==
                 (op <= ALNICO_AVERAGE && !extreme));
         call.type = ALNICO_INT8;
-        REQUIRE(backend_nccl.supports(comm, &call, &algorithm_nccl) == (op <= ALNICO_AVERAGE));
+        REQUIRE(nccl_ops.supports(comm, &call, &algorithm_nccl) == (op <= ALNICO_AVERAGE));
         call.type = ALNICO_FLOAT16;
     }
     detach(rank, comm);
@@ -743,14 +754,14 @@ static bool symmetric(alnico_comm_t comm, void *memory, size_t bytes)
                         .count = bytes / 4,
                         .type = ALNICO_FLOAT32,
                         .op = ALNICO_SUM};
-    return backend_nccl.supports(comm, &call, &algorithm_nccl_symmetric);
+    return nccl_ops.supports(comm, &call, &algorithm_nccl_symmetric);
 }
 
 static void enroll(alnico_comm_t comm, struct alnico_registration *r, char *base, size_t bytes)
 {
     *r = (struct alnico_registration){.comm = comm, .base = base, .bytes = bytes};
     r->next = comm->registrations;
-    REQUIRE_STATUS(backend_nccl.enroll(comm, r, "register"), ALNICO_SUCCESS);
+    REQUIRE_STATUS(nccl_ops.enroll(comm, r, "register"), ALNICO_SUCCESS);
     comm->registrations = r;
 }
 
@@ -762,17 +773,18 @@ static void windows_body(struct rank *rank)
     alnico_comm_t comm = attach(rank);
     enroll(comm, &foreign, elsewhere[me], 64);
     enroll(comm, &odd, area[me] + (me == 1 ? 256 : PAGE), PAGE); /* good on some ranks only */
-    REQUIRE(!odd.nccl);
+    REQUIRE(!odd.state[BACKEND_NCCL]);
     enroll(comm, &whole, area[me], 2 * PAGE);
     enroll(comm, &part, area[me] + PAGE, PAGE); /* in a window already */
-    REQUIRE(!foreign.nccl && !part.nccl && (whole.nccl != NULL) == works);
+    REQUIRE(!foreign.state[BACKEND_NCCL] && !part.state[BACKEND_NCCL] &&
+            (whole.state[BACKEND_NCCL] != NULL) == works);
     REQUIRE(symmetric(comm, area[me] + 64, 2 * PAGE - 64) == works);
     REQUIRE(!symmetric(comm, area[me] + 64, 2 * PAGE));
     REQUIRE(!symmetric(comm, elsewhere[me], 64));
     comm->registrations = NULL;
-    backend_nccl.withdraw(comm, &part);
-    backend_nccl.withdraw(comm, &whole);
-    backend_nccl.withdraw(comm, &foreign);
+    nccl_ops.withdraw(comm, &part);
+    nccl_ops.withdraw(comm, &whole);
+    nccl_ops.withdraw(comm, &foreign);
     REQUIRE(!symmetric(comm, area[me], PAGE));
     detach(rank, comm);
 }
@@ -799,14 +811,14 @@ static void own_blocks_body(struct rank *rank)
         .send = area[me] + PAGE + 4 * me, .recv = area[me], .count = 4, .type = ALNICO_FLOAT32};
     enroll(comm, &whole, area[me], 2 * PAGE);
     call.collective = ALNICO_ALLGATHER;
-    bool gathers = backend_nccl.supports(comm, &call, &algorithm_nccl_symmetric);
+    bool gathers = nccl_ops.supports(comm, &call, &algorithm_nccl_symmetric);
     call.collective = ALNICO_REDUCE_SCATTER;
     call.recv = area[me] + PAGE + 4 * me;
     call.send = area[me];
-    bool scatters = backend_nccl.supports(comm, &call, &algorithm_nccl_symmetric);
+    bool scatters = nccl_ops.supports(comm, &call, &algorithm_nccl_symmetric);
     REQUIRE(gathers == (version >= 22807) && scatters == gathers);
     comm->registrations = NULL;
-    backend_nccl.withdraw(comm, &whole);
+    nccl_ops.withdraw(comm, &whole);
     detach(rank, comm);
 }
 
@@ -827,7 +839,7 @@ static bool halves(alnico_comm_t comm, alnico_collective_t collective, size_t of
                         .count = count,
                         .type = me % 2 ? ALNICO_FLOAT16 : ALNICO_BFLOAT16,
                         .op = ALNICO_SUM};
-    return backend_nccl.supports(comm, &call, &algorithm_nccl_symmetric);
+    return nccl_ops.supports(comm, &call, &algorithm_nccl_symmetric);
 }
 
 /* Elements of two bytes are read from multiples of four only; an own block may lie anywhere. */
@@ -844,7 +856,7 @@ static void halves_body(struct rank *rank)
             REQUIRE(!halves(comm, ALNICO_ALLGATHER, offset, count));
         }
     comm->registrations = NULL;
-    backend_nccl.withdraw(comm, &whole);
+    nccl_ops.withdraw(comm, &whole);
     detach(rank, comm);
 }
 
@@ -865,9 +877,9 @@ static void health_body(struct rank *rank)
     if (rank->rank == 0)
         asynchronous_error = true;
     ranks_barrier(rank);
-    REQUIRE_STATUS(backend_nccl.health(comm), ALNICO_SUCCESS);
+    REQUIRE_STATUS(nccl_ops.health(comm), ALNICO_SUCCESS);
     REQUIRE_STATUS(start(comm, 1), ALNICO_SUCCESS);
-    REQUIRE_STATUS(backend_nccl.health(comm), me == 1 ? ALNICO_ERROR_SYSTEM : ALNICO_SUCCESS);
+    REQUIRE_STATUS(nccl_ops.health(comm), me == 1 ? ALNICO_ERROR_SYSTEM : ALNICO_SUCCESS);
     if (me == 1)
         ranks_require_detail("NCCL failed in communicator");
     detach(rank, comm);
@@ -886,8 +898,8 @@ static void *abort_it(void *argument)
     struct report report = {.rank = comm->rank, .status = ALNICO_ERROR_ABORTED};
     nanosleep(&(struct timespec){0, 1000000}, NULL);
     detector_report_failure(&comm->detector, comm->transport, &report);
-    backend_nccl.abort(comm);
-    backend_nccl.abort(comm);
+    nccl_ops.abort(comm);
+    nccl_ops.abort(comm);
     return NULL;
 }
 
@@ -900,7 +912,7 @@ static void abort_body(struct rank *rank)
     alnico_status_t status = ALNICO_SUCCESS;
     while (status == ALNICO_SUCCESS) {
         status = start(comm, 1);
-        REQUIRE_STATUS(backend_nccl.health(comm), ALNICO_SUCCESS);
+        REQUIRE_STATUS(nccl_ops.health(comm), ALNICO_SUCCESS);
     }
     REQUIRE(status == ALNICO_ERROR_ABORTED);
     pthread_join(thread, NULL);
@@ -983,7 +995,7 @@ static void misled_body(struct rank *rank)
         pthread_join(thread, NULL);
     ranks_barrier(rank);
     REQUIRE_STATUS(alnico_comm_status(comm), me < 2 ? expected : ALNICO_SUCCESS);
-    comm->device = &device_cpu;
+    use_device(comm, &device_cpu);
     detach(rank, comm);
 }
 
@@ -1005,7 +1017,7 @@ static void patient_body(struct rank *rank)
     alnico_comm_t comm = attach(rank);
     REQUIRE_STATUS(start(comm, 1), ALNICO_SUCCESS);
     ranks_barrier(rank);
-    backend_nccl.abort(comm); /* would wait for ever */
+    nccl_ops.abort(comm); /* would wait for ever */
     REQUIRE_STATUS(start(comm, 1), ALNICO_ERROR_ABORTED);
     ranks_barrier(rank);
     REQUIRE(rank->rank != stuck_rank || atomic_load(&aborted) < rank->size);

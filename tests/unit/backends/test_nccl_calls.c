@@ -1,6 +1,7 @@
 /* What is carried out by groups of NCCL's calls: over a made-up NCCL, which takes only groups whose
  * sends and receives meet, in number and length, every rank ends up with its blocks and nothing
  * else is written. Linked with --wrap. */
+#include "comm/backends/nccl/algorithms.h"
 #include "comm/backends/nccl/calls.h"
 #include "comm/backends/nccl/nccl.h"
 
@@ -270,14 +271,14 @@ static void run_plan(const struct rank *rank, alnico_comm_t comm, const struct p
 
 static void blocks_body(struct rank *rank)
 {
-    static const alnico_collective_t collectives[] = {
+    static const alnico_collective_t tried[] = {
         ALNICO_ALLGATHERV, ALNICO_REDUCE_SCATTERV, ALNICO_GATHER,   ALNICO_GATHERV,
         ALNICO_SCATTER,    ALNICO_SCATTERV,        ALNICO_ALLTOALL, ALNICO_ALLTOALLV};
     me = rank;
     alnico_comm_t comm = ranks_comm(rank, NULL);
     for (int turn = 0; turn < 200; turn++)
-        for (int c = 0; c < (int)(sizeof collectives / sizeof *collectives); c++) {
-            struct plan plan = {collectives[c], turn % rank->size, turn, false};
+        for (int c = 0; c < (int)(sizeof tried / sizeof *tried); c++) {
+            struct plan plan = {tried[c], turn % rank->size, turn, false};
             plan.gaps = has_vectors(&plan) && plan.collective != ALNICO_REDUCE_SCATTERV && turn % 2;
             run_plan(rank, comm, &plan);
         }

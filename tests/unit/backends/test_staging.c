@@ -5,7 +5,8 @@
 
 #include "base/status.h"
 #include "comm/algorithms/algorithm.h"
-#include "comm/communicator/comm.h"
+#include "comm/api/create.h"
+#include "comm/backends/host/host.h"
 #include "tests/support/cases.h"
 #include "tests/support/far.h"
 #include "tests/support/ranks.h"
@@ -312,8 +313,9 @@ static void run_failing_copy(struct rank *rank)
     REQUIRE(memory != NULL);
     seat_open(&s, rank, "ring");
     if (rank->rank == 0) {
-        far_fail_second(s.comm->staging->in);
-        REQUIRE_STATUS(alnico_stream_enqueue(s.comm->staging->in, hold, &barrier), ALNICO_SUCCESS);
+        far_fail_second(host_staging(s.comm)->in);
+        REQUIRE_STATUS(alnico_stream_enqueue(host_staging(s.comm)->in, hold, &barrier),
+                       ALNICO_SUCCESS);
         REQUIRE(pthread_create(&thread, NULL, release_late, &barrier) == 0);
     }
     REQUIRE_STATUS(receive_two(&s, rank->rank, memory, COUNT, messages), ALNICO_SUCCESS);

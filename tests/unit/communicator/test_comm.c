@@ -95,8 +95,8 @@ static void every_algorithm_body(struct rank *rank)
 {
     static const size_t counts[] = {0, 1, 2, 3, 1000, 20011};
     alnico_comm_t comm = ranks_comm(rank, NULL);
-    for (int a = 0; algorithm_at(a); a++) {
-        if (!cases_force(comm, algorithm_at(a)))
+    for (int a = 0; cases_algorithm(a); a++) {
+        if (!cases_force(comm, cases_algorithm(a)))
             continue;
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
             blocking(rank, comm, counts[i], ALNICO_FLOAT32, ALNICO_SUM);
@@ -578,7 +578,7 @@ static void messages_body(struct rank *rank)
 {
     static const size_t counts[] = {3, 5000};
     alnico_comm_t comm = ranks_comm(rank, NULL), copy;
-    REQUIRE(!comm->peer);
+    REQUIRE(!comm->state[BACKEND_PEER]);
     REQUIRE_STATUS(alnico_comm_duplicate(comm, NULL, &copy), ALNICO_SUCCESS);
     cases_run_all(copy, counts, 2, seed);
     alnico_comm_destroy(copy);

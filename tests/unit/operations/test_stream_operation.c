@@ -27,7 +27,6 @@ static void write_down(void *argument)
 }
 
 static const struct backend_ops backend_fake = {
-    .name = "fake",
     .join = stream_operation_join,
     .test = stream_operation_test,
     .synchronize = stream_operation_synchronize,

@@ -1,6 +1,6 @@
 /* Messages over shared memory, between threads, processes and both, copied at once or through the
  * rings: matching, sizes, cancelling, floods, and communicators over it. */
-#include "comm/communicator/comm.h"
+#include "comm/api/create.h"
 #include "comm/transports/shm/shm.h"
 
 #include "tests/support/cases.h"

@@ -1,7 +1,7 @@
 /* Steps follow from rows as the table says, the built-in table covers everything, and the settings
  * refuse what they cannot use, naming it. The environment is read once in a process: each case has
  * its own. */
-#include "comm/tuning/tuning.h"
+#include "comm/tuning/settings.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -42,9 +42,9 @@ static const struct tuning_row *first_fit(const struct tuning_row *rows, int cou
 
 static void require_step(const struct tuning_step *step, const struct tuning_row *row)
 {
-    assert_string_equal(step->backend, row->backend);
-    assert_string_equal(step->algorithm->name, row->algorithm);
-    assert_int_equal(step->chunk_bytes, row->chunk_bytes);
+    assert_string_equal(step->choice.backend->name, row->backend);
+    assert_string_equal(step->choice.algorithm->name, row->algorithm);
+    assert_int_equal(step->choice.chunk_bytes, row->chunk_bytes);
 }
 
 static void test_every_call_has_a_built_in_row(void **state)
@@ -69,9 +69,9 @@ static void test_the_built_in_rows_are_sound(void **state)
     (void)state;
     for (int i = 0; i < tuning_builtin_count; i++) {
         const struct tuning_row *row = &tuning_builtin[i];
-        const struct tuning_backend *backend = tuning_backend_find(row->backend, row->device);
+        const struct backend *backend = backend_find(row->backend, row->device);
         assert_non_null(backend);
-        assert_non_null(tuning_algorithm_find(backend, row->collective, row->algorithm));
+        assert_non_null(backend_algorithm(backend, row->collective, row->algorithm));
         assert_int_equal(tuning_shadow(tuning_builtin, i), -1);
         assert_in_range(row->chunk_bytes, CHUNK_BYTES_LEAST, INT_MAX);
         assert_true(row->chunk_bytes % 8 == 0); /* whole elements of every type */
@@ -191,14 +191,14 @@ static void test_modes_and_the_next_row(void **state)
     assert_int_equal(tuning_steps_init(&steps, &tuning, ALNICO_DEVICE_CUDA, 4, 1), ALNICO_SUCCESS);
     for (unsigned modes = 0; modes < MODES; modes++) {
         const struct tuning_step *step = tuning_choose(&steps, ALNICO_ALLREDUCE, modes, 100);
-        assert_string_equal(step->algorithm->name, first[modes]);
-        assert_int_equal(step->blocks, 3);
-        while (strcmp(step->backend, "nccl") != 0)
+        assert_string_equal(step->choice.algorithm->name, first[modes]);
+        assert_int_equal(step->choice.blocks, 3);
+        while (strcmp(step->choice.backend->name, "nccl") != 0)
             step = tuning_next(step, 100);
         assert_ptr_equal(step, tuning_choose(&steps, ALNICO_ALLREDUCE, modes, 101));
         while (tuning_next(step, 101))
             step = tuning_next(step, 101);
-        assert_string_equal(step->backend, "host");
+        assert_string_equal(step->choice.backend->name, "host");
     }
     tuning_steps_finish(&steps);
     rows[3] = gpu_row(50, MODE_REGISTERED, "peer", "one_shot_line");
@@ -208,16 +208,17 @@ static void test_modes_and_the_next_row(void **state)
 static void test_algorithms_of_a_device(void **state)
 {
     (void)state;
-    const struct tuning_backend *backend;
+    const struct backend *backend;
     for (int device = 0; device < DEVICES; device++)
-        for (int i = 0; tuning_algorithm_at(device, ALNICO_ALLREDUCE, i, &backend); i++) {
-            const struct algorithm *a = tuning_algorithm_at(device, ALNICO_ALLREDUCE, i, NULL);
+        for (int i = 0; backend_algorithm_at(device, ALNICO_ALLREDUCE, i, &backend); i++) {
+            const struct algorithm *a = backend_algorithm_at(device, ALNICO_ALLREDUCE, i, NULL);
             assert_true(backend->devices & 1u << device);
-            assert_ptr_equal(tuning_algorithm_find(backend, ALNICO_ALLREDUCE, a->name), a);
-            assert_ptr_equal(tuning_algorithm_named(device, ALNICO_ALLREDUCE, a->name, NULL), a);
+            assert_ptr_equal(backend_algorithm(backend, ALNICO_ALLREDUCE, a->name), a);
+            assert_ptr_equal(backend_algorithm_named(device, ALNICO_ALLREDUCE, a->name, NULL), a);
         }
-    assert_null(tuning_algorithm_named(ALNICO_DEVICE_CPU, ALNICO_ALLREDUCE, "nccl", NULL));
-    assert_non_null(tuning_algorithm_named(ALNICO_DEVICE_CUDA, ALNICO_ALLREDUCE, "nccl", NULL));
+    assert_null(backend_algorithm_named(ALNICO_DEVICE_CPU, ALNICO_ALLREDUCE, "nccl", NULL));
+    assert_null(backend_algorithm_named(ALNICO_DEVICE_CPU, ALNICO_ALLREDUCE, "", NULL));
+    assert_non_null(backend_algorithm_named(ALNICO_DEVICE_CUDA, ALNICO_ALLREDUCE, "nccl", NULL));
 }
 
 static void test_one_step_by_force(void **state)
@@ -225,15 +226,15 @@ static void test_one_step_by_force(void **state)
     (void)state;
     struct tuning_steps steps;
     assert_int_equal(tuning_steps_init(&steps, NULL, ALNICO_DEVICE_CPU, 3, 1), ALNICO_SUCCESS);
-    const struct tuning_step only = {
-        .backend = "host", .algorithm = &algorithm_ring, .chunk_bytes = 4444};
+    const struct choice only = {
+        .backend = &backend_host, .algorithm = &algorithm_ring, .chunk_bytes = 4444};
     tuning_steps_force(&steps, ALNICO_ALLREDUCE, &only);
     for (size_t bytes = 0; bytes < SIZE_MAX / 2; bytes = 2 * bytes + 1) {
         const struct tuning_step *step =
             tuning_choose(&steps, ALNICO_ALLREDUCE, bytes % MODES, bytes);
         assert_null(tuning_next(step, bytes));
-        assert_ptr_equal(step->algorithm, &algorithm_ring);
-        assert_int_equal(step->chunk_bytes, 4444);
+        assert_ptr_equal(step->choice.algorithm, &algorithm_ring);
+        assert_int_equal(step->choice.chunk_bytes, 4444);
     }
     tuning_steps_finish(&steps);
 }

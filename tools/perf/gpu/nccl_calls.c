@@ -90,8 +90,8 @@ static void recv_from(const struct nccl_arguments *c, char *to, size_t count, in
 static void nccl_blocks(const struct nccl_arguments *c)
 {
     const struct perf_job *job = c->job;
-    const struct call_kind *kind = &call_kinds[job->operation->collective];
-    bool reads_all = kind->reads == BLOCKS_ALL, writes_all = kind->writes == BLOCKS_ALL;
+    const struct collective *kind = &collectives[job->operation->collective];
+    bool reads_all = kind->reads == ALL_BLOCKS, writes_all = kind->writes == ALL_BLOCKS;
     bool root = job->rank == job->root;
     NCCL_MUST(ncclGroupStart());
     for (int b = 0; b < job->ranks; b++) {
@@ -191,9 +191,9 @@ static void resolve_place(struct nccl_arguments *c)
 {
     const struct perf_job *job = c->job;
     struct perf_input input = job->operation->input(job);
-    const struct call_kind *kind = &call_kinds[job->operation->collective];
+    const struct collective *kind = &collectives[job->operation->collective];
     c->send = (const char *)job->recv + input.at * c->element;
-    if (kind->reads == BLOCKS_ALL && kind->writes == BLOCKS_ONE)
+    if (kind->reads == ALL_BLOCKS && kind->writes == OWN_BLOCK)
         c->recv += place_of(c, job->rank);
 }
 

@@ -9,7 +9,9 @@
  * library's. After an error a short message has left its result's buffer as it was; a long one may
  * have written some chunks of it.
  */
+#include "comm/backends/host/host.h"
 #include "comm/backends/host/messages.h"
+#include "comm/communicator/out_of_band.h"
 #include "comm/operations/engine_operation.h"
 #include "comm/operations/pipeline.h"
 #include "progress/staging.h"
@@ -66,7 +68,7 @@ static alnico_status_t land(struct host_op *op, bool *moved)
     struct engine_operation *h = &op->operation;
     if (op->lands)
         return gate_is_open(&op->landing.copied) ? ALNICO_SUCCESS : ALNICO_PENDING;
-    struct staging *staging = h->comm->staging;
+    struct staging *staging = host_staging(h->comm);
     size_t bytes = bytes_written(op);
     if (bytes == 0)
         return ALNICO_SUCCESS;
@@ -79,7 +81,7 @@ static alnico_status_t land(struct host_op *op, bool *moved)
 
 static void leave_staging(struct host_op *op)
 {
-    struct staging *staging = op->operation.comm->staging;
+    struct staging *staging = host_staging(op->operation.comm);
     if (op->way == WAY_SHORT || op->way == WAY_SHORT_LATER)
         staging_give(staging, op->region);
     if (op->way == WAY_LONG && tickets_is_served(&staging->tickets, op->ticket))
@@ -91,7 +93,7 @@ static void leave_staging(struct host_op *op)
 static bool host_may_run(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
-    return op->way != WAY_LONG || tickets_is_served(&h->comm->staging->tickets, op->ticket);
+    return op->way != WAY_LONG || tickets_is_served(&host_staging(h->comm)->tickets, op->ticket);
 }
 
 static alnico_status_t host_poll(struct engine_operation *h, bool *moved)
@@ -146,7 +148,7 @@ static void host_finish(struct engine_operation *h)
 }
 
 static const struct work_ops host_work = {
-    .backend = &backend_host,
+    .backend = &host_ops,
     .bytes = sizeof(struct host_op),
     .poll = host_poll,
     .cancel = host_cancel,
@@ -167,7 +169,7 @@ static size_t room_for(size_t bytes)
  * if there is none now. */
 static bool take_region(struct host_op *op, const struct call *call)
 {
-    struct staging *staging = op->operation.comm->staging;
+    struct staging *staging = host_staging(op->operation.comm);
     size_t in = bytes_read(op), out = bytes_written(op);
     size_t from = (uintptr_t)call->send % 16, to = (uintptr_t)call->recv % 16;
     bool one = from == to &&
@@ -210,7 +212,7 @@ static alnico_status_t choose_way(struct host_op *op, const struct call *call, b
         return ALNICO_SUCCESS;
     }
     op->way = WAY_LONG;
-    p->staging = op->operation.comm->staging;
+    p->staging = host_staging(op->operation.comm);
     op->ticket = tickets_take(&p->staging->tickets);
     return ALNICO_SUCCESS;
 }
@@ -219,7 +221,7 @@ static alnico_status_t choose_way(struct host_op *op, const struct call *call, b
 static void forget_staging(struct host_op *op)
 {
     if (op->way == WAY_LONG)
-        tickets_give_back(&op->operation.comm->staging->tickets);
+        tickets_give_back(&host_staging(op->operation.comm)->tickets);
     else
         leave_staging(op);
 }
@@ -264,8 +266,8 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
 
 static void host_detach(alnico_comm_t comm)
 {
-    staging_destroy(comm->staging);
-    comm->staging = NULL;
+    staging_destroy(host_staging(comm));
+    comm->state[BACKEND_HOST] = NULL;
 }
 
 /* All ranks have staging, or none: it is then not fit for them. */
@@ -273,7 +275,9 @@ static alnico_status_t host_attach(alnico_comm_t comm, const char *who)
 {
     if (comm->device->host_accessible || !comm->transport->concurrent)
         return ALNICO_SUCCESS;
-    alnico_status_t status = staging_create(comm->device, &comm->staging);
+    struct staging *staging = NULL;
+    alnico_status_t status = staging_create(comm->device, &staging);
+    comm->state[BACKEND_HOST] = staging;
     if (status != ALNICO_SUCCESS)
         log_write(LOG_WARNING, "%s: no messages through the host: %s", who, alnico_error_detail());
     TRY(comm_agree_status(comm, who, &status));
@@ -286,7 +290,7 @@ static alnico_status_t host_attach(alnico_comm_t comm, const char *who)
 static bool has_room(alnico_comm_t comm, const struct call *call, const struct algorithm *algorithm)
 {
     size_t element = datatype_bytes(call->type), longest = call_longest(call, comm->size);
-    bool staged = comm->staging != NULL;
+    bool staged = host_staging(comm) != NULL;
     size_t stage = staged ? pipeline_stage_count(call, comm->size) : SIZE_MAX;
     if (!algorithm->whole)
         return stage > 0;
@@ -298,17 +302,15 @@ static bool host_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
     bool works = comm->device->host_accessible ? comm->inline_stream || comm->transport->concurrent
-                                               : comm->staging != NULL;
+                                               : host_staging(comm) != NULL;
     return works && (!call || has_room(comm, call, algorithm));
 }
 
-const struct backend_ops backend_host = {
-    .name = "host",
+const struct backend_ops host_ops = {
     .about = "the progress engine runs an algorithm's rounds over a transport",
     .needs =
         "MPI_THREAD_MULTIPLE or the inline stream, and blocks of at most 2 GB in all if it sends "
         "several at once, 512 KB for GPUs",
-    .devices = 1u << ALNICO_DEVICE_CPU | 1u << ALNICO_DEVICE_CUDA,
     .attach = host_attach,
     .detach = host_detach,
     .supports = host_supports,

@@ -8,6 +8,7 @@
  * receives at the end.
  */
 #include "comm/backends/host/messages.h"
+#include "comm/backends/host/host.h"
 
 #include "base/status.h"
 #include "comm/operations/engine_operation.h"
@@ -63,7 +64,7 @@ static alnico_status_t tell_sizes(const struct message_op *op)
 
 static alnico_status_t enqueue_landing(struct message_op *op)
 {
-    struct staging *staging = op->operation.comm->staging;
+    struct staging *staging = host_staging(op->operation.comm);
     for (int i = 0; i < op->pieces; i++)
         if (receives(&op->list[i]) && op->list[i].recv.len)
             TRY(stage_enqueue(staging, op->user[i], op->pinned + op->list[i].recv.at,
@@ -74,7 +75,7 @@ static alnico_status_t enqueue_landing(struct message_op *op)
 /* Copies the receives to the device. */
 static alnico_status_t land(struct message_op *op, bool *moved)
 {
-    struct staging *staging = op->operation.comm->staging;
+    struct staging *staging = host_staging(op->operation.comm);
     if (!staging || !op->receives)
         return ALNICO_SUCCESS;
     if (op->lands)
@@ -120,7 +121,7 @@ static alnico_status_t messages_open(struct engine_operation *h)
 {
     struct message_op *op = (struct message_op *)h;
     alnico_comm_t comm = h->comm;
-    for (int i = 0; comm->staging && i < op->pieces; i++)
+    for (int i = 0; host_staging(comm) && i < op->pieces; i++)
         if (!receives(&op->list[i]) && op->list[i].send.len)
             TRY(comm->device->copy(op->pinned + op->list[i].send.at, op->user[i],
                                    op->list[i].send.len, comm->stream));
@@ -138,7 +139,7 @@ static void messages_finish(struct engine_operation *h)
 }
 
 static const struct work_ops messages_work = {
-    .backend = &backend_host,
+    .backend = &host_ops,
     .bytes = sizeof(struct message_op),
     .poll = messages_poll,
     .cancel = messages_cancel,
@@ -245,7 +246,7 @@ static void set_rounds(struct message_op *op, const struct call *call,
                        const struct algorithm *algorithm)
 {
     alnico_comm_t comm = op->operation.comm;
-    bool staged = comm->staging != NULL;
+    bool staged = host_staging(comm) != NULL;
     struct rounds *r = &op->rounds;
     r->algorithm = algorithm;
     r->shape = (struct shape){
@@ -266,7 +267,7 @@ static alnico_status_t describe(struct message_op *op, const struct call *call,
 {
     op->lands = op->posted = false;
     TRY(list_pieces(op, call));
-    if (op->operation.comm->staging)
+    if (host_staging(op->operation.comm))
         TRY(stage_pieces(op));
     set_rounds(op, call, choice->algorithm);
     return ALNICO_SUCCESS;

@@ -14,10 +14,11 @@
  * data, so that theirs may end well with what nobody sent: reports of giving up travel before the
  * abort (communicator/abort.c).
  */
-#include "comm/backends/backend.h"
+#include "comm/backends/nccl/algorithms.h"
 #include "comm/backends/nccl/calls.h"
 #include "comm/backends/nccl/nccl.h"
 #include "comm/backends/nccl/worker.h"
+#include "comm/communicator/registration.h"
 #include "comm/operations/stream_operation.h"
 
 #include "base/datatype.h"
@@ -31,7 +32,7 @@
 static bool nccl_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
-    if (!comm->nccl || comm->nccl->absent)
+    if (!nccl_state_of(comm) || nccl_state_of(comm)->absent)
         return false;
     if (call)
         return nccl_can(comm, call, algorithm);
@@ -62,7 +63,7 @@ static double notice(alnico_comm_t comm)
  * end. */
 static void end_taken(alnico_comm_t comm, ncclComm_t nccl)
 {
-    struct nccl_state *state = comm->nccl;
+    struct nccl_state *state = nccl_state_of(comm);
     if (!nccl)
         return;
     struct nccl_worker *ending = nccl_abort_begin(comm, nccl, notice(comm));
@@ -84,7 +85,7 @@ ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle)
 
 void nccl_leave(alnico_comm_t comm)
 {
-    struct nccl_state *state = comm->nccl;
+    struct nccl_state *state = nccl_state_of(comm);
     pthread_mutex_lock(&state->lock);
     state->busy = false;
     ncclComm_t nccl = state->abort_wanted ? take_plain(state) : NULL;
@@ -110,7 +111,7 @@ static ncclComm_t nccl_take(struct nccl_state *state, ncclComm_t *handle)
 
 static void nccl_abort(alnico_comm_t comm)
 {
-    struct nccl_state *state = comm->nccl;
+    struct nccl_state *state = nccl_state_of(comm);
     if (!state)
         return;
     pthread_mutex_lock(&state->lock);
@@ -122,7 +123,8 @@ static void nccl_abort(alnico_comm_t comm)
 
 static bool nccl_misleads(alnico_comm_t comm)
 {
-    return comm->nccl && atomic_load_explicit(&comm->nccl->carried, memory_order_relaxed);
+    return nccl_state_of(comm) &&
+           atomic_load_explicit(&nccl_state_of(comm)->carried, memory_order_relaxed);
 }
 
 static alnico_status_t look(ncclComm_t nccl, const struct alnico_comm *comm)
@@ -139,7 +141,7 @@ static alnico_status_t look(ncclComm_t nccl, const struct alnico_comm *comm)
 
 static alnico_status_t nccl_health(alnico_comm_t comm)
 {
-    struct nccl_state *state = comm->nccl;
+    struct nccl_state *state = nccl_state_of(comm);
     if (!state || !atomic_load_explicit(&state->carried, memory_order_relaxed))
         return ALNICO_SUCCESS;
     pthread_mutex_lock(&state->lock);
@@ -161,12 +163,12 @@ static bool is_made(const struct nccl_state *state, const struct algorithm *algo
 
 static bool nccl_prepared(alnico_comm_t comm, const struct algorithm *algorithm)
 {
-    return !comm->nccl || comm->size == 1 || is_made(comm->nccl, algorithm);
+    return !nccl_state_of(comm) || comm->size == 1 || is_made(nccl_state_of(comm), algorithm);
 }
 
 static alnico_status_t make_plain(alnico_comm_t comm, const struct nccl_step *step)
 {
-    struct nccl_state *state = comm->nccl;
+    struct nccl_state *state = nccl_state_of(comm);
     ncclComm_t nccl;
     TRY(nccl_make(comm, step, &nccl));
     if (nccl)
@@ -191,7 +193,7 @@ static void say_made(const struct alnico_comm *comm, int64_t start_ns)
  * there is no way back. */
 static alnico_status_t pair(alnico_comm_t comm, const struct nccl_step *step)
 {
-    struct nccl_state *state = comm->nccl;
+    struct nccl_state *state = nccl_state_of(comm);
     bool all;
     TRY(nccl_agree(comm, step, ALNICO_SUCCESS, &all));
     ncclComm_t nccl = nccl_take(state, &state->plain);
@@ -213,7 +215,7 @@ static alnico_status_t nccl_prepare(alnico_comm_t comm, const struct algorithm *
                                     const char *who)
 {
     const struct nccl_step step = {who, "this communicator is without NCCL", LOG_WARNING};
-    struct nccl_state *state = comm->nccl;
+    struct nccl_state *state = nccl_state_of(comm);
     int64_t start_ns = backoff_now_ns();
     if (nccl_prepared(comm, algorithm))
         return ALNICO_SUCCESS;
@@ -241,8 +243,10 @@ static bool is_forced(const struct alnico_comm *comm, const struct algorithm *al
 /* Whether there is somebody else for calls that must not wait until it is made. */
 static bool can_come_later(alnico_comm_t comm)
 {
-    const struct backend_ops *peer = backend_find("peer", comm->device);
-    return peer && peer->supports(comm, NULL, &algorithm_two_shot_staged) &&
+    const struct backend *peer = backend_find("peer", (int)comm->device->kind);
+    return peer->ops &&
+           peer->ops->supports(comm, NULL,
+                               backend_algorithm(peer, ALNICO_ALLREDUCE, "two_shot_staged")) &&
            !is_forced(comm, &algorithm_nccl) && !is_forced(comm, &algorithm_nccl_symmetric);
 }
 
@@ -261,7 +265,7 @@ static alnico_status_t nccl_attach(alnico_comm_t comm, const char *who)
         return status;
     }
     pthread_mutex_init(&state->lock, NULL);
-    comm->nccl = state;
+    comm->state[BACKEND_NCCL] = state;
     if (!can_come_later(comm))
         TRY(nccl_prepare(comm, &algorithm_nccl, who));
     return is_forced(comm, &algorithm_nccl_messages)
@@ -274,7 +278,7 @@ static bool is_for_nccl(const struct alnico_comm *comm, size_t bytes)
 {
     const struct tuning_step *step =
         tuning_choose(&comm->tuning, ALNICO_ALLREDUCE, MODE_REGISTERED | MODE_CAPTURED, bytes);
-    return step && step->algorithm == &algorithm_nccl;
+    return step && step->choice.algorithm == &algorithm_nccl;
 }
 
 static alnico_status_t enroll(alnico_comm_t comm, struct alnico_registration *registration,
@@ -296,7 +300,7 @@ static void end(ncclComm_t nccl, bool broken)
 
 static void nccl_detach(alnico_comm_t comm)
 {
-    struct nccl_state *state = comm->nccl;
+    struct nccl_state *state = nccl_state_of(comm);
     if (!state)
         return;
     bool broken = atomic_load(&comm->latch.status) != ALNICO_SUCCESS;
@@ -307,7 +311,7 @@ static void nccl_detach(alnico_comm_t comm)
         comm->device->free(state->scratch);
     pthread_mutex_destroy(&state->lock);
     free(state);
-    comm->nccl = NULL;
+    comm->state[BACKEND_NCCL] = NULL;
 }
 
 /* ---- Starting ---- */
@@ -315,7 +319,7 @@ static void nccl_detach(alnico_comm_t comm)
 static alnico_status_t launch(alnico_comm_t comm, const struct call *call, bool symmetric,
                               void *stream)
 {
-    struct nccl_state *state = comm->nccl;
+    struct nccl_state *state = nccl_state_of(comm);
     ncclComm_t nccl = nccl_enter(state, symmetric ? &state->symmetric : &state->plain);
     if (!nccl)
         return error_set(ALNICO_ERROR_ABORTED, "communicator %d was aborted", comm->id);
@@ -336,7 +340,7 @@ static alnico_status_t nccl_start(alnico_comm_t comm, const struct call *call,
     alnico_status_t status = comm->size == 1 ? nccl_copy_alone(comm, call, stream)
                                              : launch(comm, call, symmetric, stream);
     if (status == ALNICO_SUCCESS)
-        return stream_operation_end(comm, op, &backend_nccl, request);
+        return stream_operation_end(comm, op, &nccl_ops, request);
     stream_operation_cancel(op);
     return status;
 }
@@ -344,8 +348,7 @@ static alnico_status_t nccl_start(alnico_comm_t comm, const struct call *call,
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
-const struct backend_ops backend_nccl = {
-    .name = "nccl",
+const struct backend_ops nccl_ops = {
     .about = "NCCL " TEXT(NCCL_MAJOR) "." TEXT(NCCL_MINOR) "." TEXT(
         NCCL_PATCH) " on the communicator's stream",
     .needs = "NCCL; no logical or bitwise operation, and minima and maxima of integers only; no "
@@ -353,7 +356,6 @@ const struct backend_ops backend_nccl = {
              "place; messages to the rank itself in the same call as their receive; and for "
              "nccl_symmetric "
              "allgathers, or 16- or 32-bit floating sums, in registered windows of one host",
-    .devices = 1u << ALNICO_DEVICE_CUDA,
     .capturable = true,
     .attach = nccl_attach,
     .detach = nccl_detach,

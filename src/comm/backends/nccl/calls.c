@@ -6,6 +6,7 @@
  */
 #include "comm/backends/nccl/calls.h"
 
+#include "comm/backends/nccl/algorithms.h"
 #include "comm/backends/nccl/nccl.h"
 
 #include "base/datatype.h"

@@ -4,8 +4,10 @@
  * for a rank that gave up. What does wait in NCCL has a thread of its own, and with it a deadline.
  * On the caller's thread, in calls that may wait for all ranks.
  */
+#include "comm/backends/nccl/algorithms.h"
 #include "comm/backends/nccl/nccl.h"
 #include "comm/backends/nccl/worker.h"
+#include "comm/communicator/out_of_band.h"
 
 #include "base/log.h"
 #include "base/status.h"

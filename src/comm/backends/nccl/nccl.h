@@ -25,6 +25,11 @@ struct nccl_state {
     struct nccl_worker *ending; /* aborts what was `plain` */
 };
 
+static inline struct nccl_state *nccl_state_of(const struct alnico_comm *comm)
+{
+    return comm->state[BACKEND_NCCL];
+}
+
 /* NCCL's result as a status; the detail names the function, what NCCL says, and its last message
  * (`nccl` may be NULL). */
 alnico_status_t nccl_status(ncclResult_t result, ncclComm_t nccl, const char *function);

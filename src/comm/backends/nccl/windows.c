@@ -4,9 +4,9 @@
  * an NCCL communicator of their own, made when the first memory is enrolled: "nccl" stays without.
  * On the thread that calls on the communicator.
  */
-#include "comm/backends/backend.h"
 #include "comm/backends/nccl/nccl.h"
 #include "comm/backends/nccl/worker.h"
+#include "comm/communicator/registration.h"
 
 #include "base/status.h"
 #include "device/cuda/driver.h"
@@ -15,7 +15,7 @@
 
 bool nccl_has_windows(const struct alnico_comm *comm)
 {
-    return comm->nccl && comm->size > 1 && comm->hosts == 1;
+    return nccl_state_of(comm) && comm->size > 1 && comm->hosts == 1;
 }
 
 static bool overlaps(const struct alnico_registration *a, const struct alnico_registration *b)
@@ -27,7 +27,7 @@ bool nccl_in_window(const struct alnico_comm *comm, const void *memory, size_t b
 {
     for (const struct alnico_registration *r = comm->registrations; r; r = r->next) {
         const char *at = memory;
-        if (r->nccl && at >= r->base && at <= r->base + r->bytes &&
+        if (r->state[BACKEND_NCCL] && at >= r->base && at <= r->base + r->bytes &&
             bytes <= (size_t)(r->base + r->bytes - at))
             return true;
     }
@@ -76,7 +76,7 @@ static alnico_status_t check_window(alnico_comm_t comm,
                                     const struct alnico_registration *registration)
 {
     for (const struct alnico_registration *r = comm->registrations; r; r = r->next)
-        if (r != registration && r->nccl && overlaps(r, registration))
+        if (r != registration && r->state[BACKEND_NCCL] && overlaps(r, registration))
             return error_set(ALNICO_ERROR_UNSUPPORTED, "%p is in a window already",
                              (void *)registration->base);
     return check_memory(registration);
@@ -93,7 +93,7 @@ static void set_symmetric(struct nccl_state *state, ncclComm_t nccl)
 
 static alnico_status_t make_symmetric(alnico_comm_t comm, const struct nccl_step *step)
 {
-    struct nccl_state *state = comm->nccl;
+    struct nccl_state *state = nccl_state_of(comm);
     if (state->symmetric)
         return ALNICO_SUCCESS;
     ncclComm_t nccl;
@@ -120,7 +120,7 @@ static alnico_status_t run_window(struct nccl_worker *worker)
 static alnico_status_t make_window(alnico_comm_t comm, const char *who,
                                    struct alnico_registration *registration, bool *given_up)
 {
-    struct nccl_state *state = comm->nccl;
+    struct nccl_state *state = nccl_state_of(comm);
     struct nccl_worker *worker = nccl_worker_create(comm, run_window);
     *given_up = false;
     if (!worker)
@@ -132,7 +132,7 @@ static alnico_status_t make_window(alnico_comm_t comm, const char *who,
     alnico_status_t status = nccl_worker_do(comm, who, &worker);
     *given_up = !worker;
     if (worker) {
-        registration->nccl = worker->window;
+        registration->state[BACKEND_NCCL] = worker->window;
         set_symmetric(state, worker->nccl);
     }
     nccl_worker_free(worker);
@@ -150,7 +150,7 @@ alnico_status_t nccl_enroll(alnico_comm_t comm, struct alnico_registration *regi
     if (!all)
         return ALNICO_SUCCESS;
     TRY(make_symmetric(comm, &step));
-    if (!comm->nccl->symmetric)
+    if (!nccl_state_of(comm)->symmetric)
         return ALNICO_SUCCESS;
     bool given_up;
     alnico_status_t mine = make_window(comm, who, registration, &given_up);
@@ -167,9 +167,9 @@ alnico_status_t nccl_enroll(alnico_comm_t comm, struct alnico_registration *regi
 /* A communicator that failed is aborted as a whole: NCCL would wait for its kernels here. */
 void nccl_withdraw(alnico_comm_t comm, struct alnico_registration *registration)
 {
-    struct nccl_state *state = comm->nccl;
-    ncclWindow_t window = registration->nccl;
-    registration->nccl = NULL;
+    struct nccl_state *state = nccl_state_of(comm);
+    ncclWindow_t window = registration->state[BACKEND_NCCL];
+    registration->state[BACKEND_NCCL] = NULL;
     if (!window || atomic_load(&comm->latch.status) != ALNICO_SUCCESS)
         return;
     ncclComm_t nccl = nccl_enter(state, &state->symmetric);

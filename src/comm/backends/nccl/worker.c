@@ -1,5 +1,6 @@
 /* Threads for NCCL's calls that may wait: see nccl/worker.h. */
 #include "comm/backends/nccl/worker.h"
+#include "comm/rendezvous/out_of_band.h"
 
 #include "base/status.h"
 #include "device/backoff.h"
@@ -180,7 +181,7 @@ static alnico_status_t look(alnico_comm_t comm, const char *who, struct patience
     if (now < p->look_ns)
         return ALNICO_SUCCESS;
     int lost = find_lost(comm->transport);
-    p->look_ns = deadline_ns(detector_patience(timeout));
+    p->look_ns = deadline_ns(out_of_band_patience(timeout));
     p->lost_looks = lost < 0 ? 0 : p->lost_looks + 1;
     return p->lost_looks < LOST_LOOKS
                ? ALNICO_SUCCESS
@@ -193,7 +194,7 @@ alnico_status_t nccl_worker_do(alnico_comm_t comm, const char *who, struct nccl_
     struct engine *engine = comm->family->engine;
     double timeout = comm->family->settings.timeout;
     struct patience patience = {.end_ns = deadline_ns(timeout),
-                                .look_ns = deadline_ns(detector_patience(timeout))};
+                                .look_ns = deadline_ns(out_of_band_patience(timeout))};
     TRY(nccl_worker_start(*worker));
     while (!await((*worker)->state, LOOK_SECONDS)) {
         if (!engine_is_threaded(engine))

@@ -5,7 +5,9 @@
  */
 #include "base/log.h"
 #include "base/status.h"
+#include "comm/backends/peer/algorithms.h"
 #include "comm/backends/peer/peer.h"
+#include "comm/communicator/out_of_band.h"
 #include "comm/hostmem/segment.h"
 #include "comm/operations/engine_operation.h"
 #include "comm/operations/pipeline.h"
@@ -32,9 +34,14 @@ struct peer_op {
     struct pipeline rest;
 };
 
+static struct peer_state *state_of(const struct alnico_comm *comm)
+{
+    return comm->state[BACKEND_PEER];
+}
+
 static alnico_status_t poll_run(struct peer_op *op, bool *moved)
 {
-    struct tickets *tickets = &op->operation.comm->peer->tickets;
+    struct tickets *tickets = &state_of(op->operation.comm)->tickets;
     if (tickets_is_queued(tickets, op->ticket))
         return ALNICO_PENDING;
     if (!tickets_is_served(tickets, op->ticket))
@@ -57,7 +64,7 @@ static alnico_status_t peer_op_poll(struct engine_operation *h, bool *moved)
 static bool peer_op_is_queued(struct engine_operation *h)
 {
     const struct peer_op *op = (struct peer_op *)h;
-    return tickets_is_queued(&h->comm->peer->tickets, op->ticket);
+    return tickets_is_queued(&state_of(h->comm)->tickets, op->ticket);
 }
 
 static void peer_op_cancel(struct engine_operation *h)
@@ -73,7 +80,7 @@ static void peer_op_finish(struct engine_operation *h)
 }
 
 static const struct work_ops peer_work = {
-    .backend = &backend_peer,
+    .backend = &peer_ops,
     .bytes = sizeof(struct peer_op),
     .poll = peer_op_poll,
     .cancel = peer_op_cancel,
@@ -129,7 +136,7 @@ static alnico_status_t plan_rest(struct peer_op *op)
 static alnico_status_t prepare(struct peer_op *op, struct call *call, const struct choice *choice)
 {
     TRY(engine_operation_keep_lists(&op->operation, call));
-    peer_begin(&op->run, op->operation.comm->peer->peer, call, algorithm_of(choice->algorithm));
+    peer_begin(&op->run, state_of(op->operation.comm)->peer, call, algorithm_of(choice->algorithm));
     return plan_rest(op);
 }
 
@@ -145,7 +152,7 @@ static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
         engine_operation_put_back(&op->operation);
         return status;
     }
-    op->ticket = tickets_take(&comm->peer->tickets);
+    op->ticket = tickets_take(&state_of(comm)->tickets);
     return engine_operation_start(&op->operation, &kept, request);
 }
 
@@ -178,7 +185,7 @@ static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
     status = peer_create(state->segment.base, comm->rank, comm->size, &state->peer);
     if (status != ALNICO_SUCCESS)
         goto destroy_segment;
-    comm->peer = state;
+    comm->state[BACKEND_PEER] = state;
     return ALNICO_SUCCESS;
 destroy_segment:
     segment_destroy(&state->segment);
@@ -189,28 +196,26 @@ free_state:
 
 static void peer_detach(alnico_comm_t comm)
 {
-    struct peer_state *state = comm->peer;
+    struct peer_state *state = state_of(comm);
     if (!state)
         return;
     peer_destroy(state->peer);
     segment_destroy(&state->segment);
     free(state);
-    comm->peer = NULL;
+    comm->state[BACKEND_PEER] = NULL;
 }
 
 static bool peer_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
     bool sends = comm->inline_stream || comm->transport->concurrent;
-    return comm->peer && (!call || (peer_does(call->collective, algorithm_of(algorithm)) &&
-                                    (sends || call_is_even(call))));
+    return state_of(comm) && (!call || (peer_does(call->collective, algorithm_of(algorithm)) &&
+                                        (sends || call_is_even(call))));
 }
 
-const struct backend_ops backend_peer = {
-    .name = "peer",
+const struct backend_ops peer_ops = {
     .about = "ranks of one host read what the others have in shared memory",
     .needs = "2 to 64 ranks on one host",
-    .devices = 1u << ALNICO_DEVICE_CPU,
     .supports = peer_supports,
     .attach = peer_attach,
     .detach = peer_detach,

@@ -93,15 +93,15 @@ void peer_destroy(struct peer *peer)
 
 static struct peer_pattern pattern_of(const struct call *call)
 {
-    const struct call_kind *kind = &call_kinds[call->collective];
+    const struct collective *kind = &collectives[call->collective];
     return (struct peer_pattern){.writers = kind->reads_at_root    ? PEER_ROOT
                                             : kind->writes_at_root ? PEER_OTHERS
                                                                    : PEER_ALL,
                                  .readers = kind->writes_at_root  ? PEER_ROOT
                                             : kind->reads_at_root ? PEER_OTHERS
                                                                   : PEER_ALL,
-                                 .sends_blocks = kind->reads == BLOCKS_ALL,
-                                 .takes_blocks = kind->writes == BLOCKS_ALL};
+                                 .sends_blocks = kind->reads == ALL_BLOCKS,
+                                 .takes_blocks = kind->writes == ALL_BLOCKS};
 }
 
 bool peer_does(alnico_collective_t collective, enum peer_algorithm algorithm)

@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-enum { PEER_RANKS = 64, PEER_GPUS = 8 }; /* at most */
+enum { PEER_RANKS = 64 }; /* at most */
 
 /* One rank's view of an area, and where it stands in the sequence of operations that all ranks
  * share. */

@@ -4,8 +4,9 @@
  * library's (operations/stream_operation.c). Nothing waits here. Kernels wait for each other, and
  * one that gives up leaves a word that every later call looks at.
  */
-#include "comm/backends/backend.h"
+#include "comm/backends/peer_cuda/algorithms.h"
 #include "comm/backends/peer_cuda/messages.h"
+#include "comm/communicator/registration.h"
 #include "comm/gpumem/faults.h"
 #include "comm/gpumem/map.h"
 #include "comm/operations/stream_operation.h"
@@ -33,6 +34,11 @@ struct peer_cuda_state {
     atomic_bool aborted;
 };
 
+static struct peer_cuda_state *state_of(const struct alnico_comm *comm)
+{
+    return comm->state[BACKEND_PEER_CUDA];
+}
+
 /* ---- What it can do ---- */
 
 #define KERNEL(NAME) &peer_cuda_kernels[PEER_CUDA_##NAME]
@@ -43,23 +49,23 @@ static const struct route {
     const struct algorithm *algorithm;
     const struct peer_kernel *kernels[COLLECTIVES];
 } routes[] = {
-    {&algorithm_one_shot_line,
+    {&peer_cuda_one_shot_line,
      {[ALNICO_ALLREDUCE] = KERNEL(ONE_SHOT_LINE),
       [ALNICO_BARRIER] = KERNEL(ALLGATHER_LINE),
       [ALNICO_ALLGATHER] = KERNEL(ALLGATHER_LINE),
       [ALNICO_ALLTOALL] = KERNEL(ALLTOALL_LINE),
       [ALNICO_BROADCAST] = KERNEL(BROADCAST_LINE),
       [ALNICO_REDUCE_SCATTER] = KERNEL(REDUCE_SCATTER_LINE)}},
-    {&algorithm_one_shot, {[ALNICO_ALLREDUCE] = KERNEL(ONE_SHOT)}},
-    {&algorithm_two_shot_line, {[ALNICO_ALLREDUCE] = KERNEL(TWO_SHOT_LINE)}},
-    {&algorithm_two_shot_direct, {[ALNICO_ALLREDUCE] = KERNEL(TWO_SHOT_DIRECT)}},
-    {&algorithm_two_shot_staged, {[ALNICO_ALLREDUCE] = KERNEL(TWO_SHOT_STAGED)}},
-    {&algorithm_peer_recursive_doubling, {[ALNICO_ALLREDUCE] = KERNEL(RECURSIVE_DOUBLING)}},
-    {&algorithm_one_shot_direct,
+    {&peer_cuda_one_shot, {[ALNICO_ALLREDUCE] = KERNEL(ONE_SHOT)}},
+    {&peer_cuda_two_shot_line, {[ALNICO_ALLREDUCE] = KERNEL(TWO_SHOT_LINE)}},
+    {&peer_cuda_two_shot_direct, {[ALNICO_ALLREDUCE] = KERNEL(TWO_SHOT_DIRECT)}},
+    {&peer_cuda_two_shot_staged, {[ALNICO_ALLREDUCE] = KERNEL(TWO_SHOT_STAGED)}},
+    {&peer_cuda_recursive_doubling, {[ALNICO_ALLREDUCE] = KERNEL(RECURSIVE_DOUBLING)}},
+    {&peer_cuda_one_shot_direct,
      {[ALNICO_ALLGATHER] = KERNEL(ALLGATHER_DIRECT),
       [ALNICO_ALLTOALL] = KERNEL(ALLTOALL_DIRECT),
       [ALNICO_REDUCE_SCATTER] = KERNEL(REDUCE_SCATTER_DIRECT)}},
-    {&algorithm_exchange, {[ALNICO_SENDRECV] = KERNEL(MESSAGES_FEW)}},
+    {&peer_cuda_exchange, {[ALNICO_SENDRECV] = KERNEL(MESSAGES_FEW)}},
 };
 
 static const struct route *route_of(const struct algorithm *algorithm)
@@ -97,7 +103,7 @@ static const struct peer_share *share_of(alnico_comm_t comm, const struct side *
     if (!r)
         return NULL;
     *offset = (size_t)((const char *)memory - r->base);
-    return r->peer;
+    return r->state[BACKEND_PEER_CUDA];
 }
 
 /* An alltoall in place would write over blocks that are still to be sent. */
@@ -115,7 +121,7 @@ static bool peer_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
     const struct peer_kernel *kernel = kernel_for(call, algorithm);
-    if (!comm->peer_cuda || !kernel || (uses_lines(kernel) && !comm->peer_cuda->map.ordered))
+    if (!state_of(comm) || !kernel || (uses_lines(kernel) && !state_of(comm)->map.ordered))
         return false;
     if (!call)
         return true;
@@ -163,7 +169,7 @@ static void find_buffers(alnico_comm_t comm, const struct call *call, struct pee
 /* Every rank's word of a barrier, in place, in its own scratch. */
 static struct call barrier_call(const struct alnico_comm *comm)
 {
-    char *words = comm->peer_cuda->world.own + PEER_AT_BARRIER;
+    char *words = state_of(comm)->world.own + PEER_AT_BARRIER;
     return (struct call){.collective = ALNICO_ALLGATHER,
                          .send = words + comm->rank * (int)sizeof(uint64_t),
                          .recv = words,
@@ -174,7 +180,7 @@ static struct call barrier_call(const struct alnico_comm *comm)
 static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
                               const struct choice *choice, void *stream)
 {
-    const struct peer_cuda_state *state = comm->peer_cuda;
+    const struct peer_cuda_state *state = state_of(comm);
     const struct peer_kernel *kernel = kernel_for(call, choice->algorithm);
     struct peer_arguments a;
     if (call->count == 0)
@@ -195,7 +201,7 @@ static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
 static alnico_status_t launch_messages(alnico_comm_t comm, const struct call *call,
                                        const struct choice *choice, void *stream)
 {
-    struct peer_cuda_state *state = comm->peer_cuda;
+    struct peer_cuda_state *state = state_of(comm);
     struct peer_messages *messages = &state->messages;
     struct peer_grid grid;
     if (call->messages_count == 0)
@@ -231,14 +237,14 @@ static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
         stream_operation_cancel(op);
         return status;
     }
-    return stream_operation_end(comm, op, &backend_peer_cuda, request);
+    return stream_operation_end(comm, op, &peer_cuda_ops, request);
 }
 
 /* ---- Failures ---- */
 
 static alnico_status_t peer_health(alnico_comm_t comm)
 {
-    const struct peer_cuda_state *state = comm->peer_cuda;
+    const struct peer_cuda_state *state = state_of(comm);
     return state ? peer_faults_look(comm, state->words, peer_cuda_kernels, PEER_CUDA_KERNELS)
                  : ALNICO_SUCCESS;
 }
@@ -247,7 +253,7 @@ static alnico_status_t peer_health(alnico_comm_t comm)
  * since. */
 static void peer_listen(alnico_comm_t comm)
 {
-    struct peer_cuda_state *state = comm->peer_cuda;
+    struct peer_cuda_state *state = state_of(comm);
     uint32_t told = 0;
     if (!state || !state->has_sent_messages || state->words->fault != PEER_FAULT_NONE)
         return;
@@ -295,7 +301,7 @@ static cudaError_t tell_others(struct peer_cuda_state *state, size_t at)
  * see what is copied into their scratch. */
 static void peer_abort(alnico_comm_t comm)
 {
-    struct peer_cuda_state *state = comm->peer_cuda;
+    struct peer_cuda_state *state = state_of(comm);
     if (!state || atomic_exchange(&state->aborted, true))
         return;
     state->words->told = words_to_tell(state);
@@ -311,7 +317,7 @@ static void peer_abort(alnico_comm_t comm)
 static alnico_status_t peer_enroll(alnico_comm_t comm, struct alnico_registration *registration,
                                    const char *who)
 {
-    if (!comm->peer_cuda)
+    if (!state_of(comm))
         return ALNICO_SUCCESS;
     struct peer_share *share = calloc(1, sizeof *share);
     alnico_status_t status = ALNICO_SUCCESS;
@@ -319,21 +325,21 @@ static alnico_status_t peer_enroll(alnico_comm_t comm, struct alnico_registratio
         status = error_set(ALNICO_ERROR_MEMORY, "no memory for a registration");
     status = peer_map_agree(comm, who, status);
     if (status == ALNICO_SUCCESS)
-        status = peer_map_share(&comm->peer_cuda->map, who, registration->base, registration->bytes,
+        status = peer_map_share(&state_of(comm)->map, who, registration->base, registration->bytes,
                                 share);
     if (status != ALNICO_SUCCESS)
         free(share);
     else
-        registration->peer = share;
+        registration->state[BACKEND_PEER_CUDA] = share;
     return status;
 }
 
 static void peer_withdraw(alnico_comm_t comm, struct alnico_registration *registration)
 {
-    if (registration->peer)
-        peer_map_unshare(&comm->peer_cuda->map, registration->peer);
-    free(registration->peer);
-    registration->peer = NULL;
+    if (registration->state[BACKEND_PEER_CUDA])
+        peer_map_unshare(&state_of(comm)->map, registration->state[BACKEND_PEER_CUDA]);
+    free(registration->state[BACKEND_PEER_CUDA]);
+    registration->state[BACKEND_PEER_CUDA] = NULL;
 }
 
 /* ---- Attaching ---- */
@@ -421,7 +427,7 @@ static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
     if (status == ALNICO_SUCCESS && works)
         status = make_all(comm, state, who);
     if (status == ALNICO_SUCCESS && works) {
-        comm->peer_cuda = state;
+        comm->state[BACKEND_PEER_CUDA] = state;
         return ALNICO_SUCCESS;
     }
     state_destroy(comm, state);
@@ -434,13 +440,12 @@ static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
 
 static void peer_detach(alnico_comm_t comm)
 {
-    if (comm->peer_cuda)
-        state_destroy(comm, comm->peer_cuda);
-    comm->peer_cuda = NULL;
+    if (state_of(comm))
+        state_destroy(comm, state_of(comm));
+    comm->state[BACKEND_PEER_CUDA] = NULL;
 }
 
-const struct backend_ops backend_peer_cuda = {
-    .name = "peer",
+const struct backend_ops peer_cuda_ops = {
     .about = "GPUs of one host load from and store to each other's memory",
     .needs =
         "2 to 8 ranks of one host on GPUs that reach each other; those by the name direct: "
@@ -448,7 +453,6 @@ const struct backend_ops backend_peer_cuda = {
         "alltoall in place; the others: a message that their scratch holds, but for "
         "exchange, which needs messages to the rank itself in the same call as their receive; and, "
         "but for one_shot, NVLink",
-    .devices = 1u << ALNICO_DEVICE_CUDA,
     .capturable = true,
     .attach = peer_attach,
     .detach = peer_detach,

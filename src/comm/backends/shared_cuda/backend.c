@@ -7,8 +7,9 @@
  * The memory is a segment of one part for each rank, pinned once in each process. A GPU keeps its
  * epochs itself.
  */
-#include "comm/backends/backend.h"
+#include "comm/backends/shared_cuda/algorithms.h"
 #include "comm/backends/shared_cuda/shared_cuda.h"
+#include "comm/communicator/out_of_band.h"
 #include "comm/gpumem/faults.h"
 #include "comm/gpumem/map.h"
 #include "comm/hostmem/segment.h"
@@ -123,6 +124,11 @@ static void unpin_segment(void *base)
         deferred_free(&pin->later);
 }
 
+static struct shared_state *state_of(const struct alnico_comm *comm)
+{
+    return comm->state[BACKEND_SHARED];
+}
+
 /* ---- Attaching ---- */
 
 /* Touches this rank's part first, so that its pages are near the rank. */
@@ -189,7 +195,7 @@ static alnico_status_t shared_attach(alnico_comm_t comm, const char *who)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
     alnico_status_t status = make_all(comm, state, who);
     if (status == ALNICO_SUCCESS) {
-        comm->shared = state;
+        comm->state[BACKEND_SHARED] = state;
         return ALNICO_SUCCESS;
     }
     state_destroy(comm, state);
@@ -202,24 +208,23 @@ static alnico_status_t shared_attach(alnico_comm_t comm, const char *who)
 
 static void shared_detach(alnico_comm_t comm)
 {
-    if (comm->shared)
-        state_destroy(comm, comm->shared);
-    comm->shared = NULL;
+    if (state_of(comm))
+        state_destroy(comm, state_of(comm));
+    comm->state[BACKEND_SHARED] = NULL;
 }
 
 /* ---- Calls ---- */
 
 static const struct peer_kernel *kernel_of(const struct algorithm *algorithm)
 {
-    return &shared_kernels[algorithm == &algorithm_shared_one_shot ? SHARED_ONE_SHOT
-                                                                   : SHARED_TWO_SHOT];
+    return &shared_kernels[algorithm == &shared_one_shot ? SHARED_ONE_SHOT : SHARED_TWO_SHOT];
 }
 
 static bool shared_supports(alnico_comm_t comm, const struct call *call,
                             const struct algorithm *algorithm)
 {
-    if (!comm->shared || !call)
-        return comm->shared != NULL;
+    if (!state_of(comm) || !call)
+        return state_of(comm) != NULL;
     return call->collective == ALNICO_ALLREDUCE &&
            peer_kernel_fits(kernel_of(algorithm), comm->size,
                             call->count * datatype_bytes(call->type));
@@ -228,7 +233,7 @@ static bool shared_supports(alnico_comm_t comm, const struct call *call,
 static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
                               const struct choice *choice, void *stream)
 {
-    const struct shared_state *state = comm->shared;
+    const struct shared_state *state = state_of(comm);
     const struct peer_kernel *kernel = kernel_of(choice->algorithm);
     struct peer_arguments a;
     if (call->count == 0)
@@ -255,15 +260,15 @@ static alnico_status_t shared_start(alnico_comm_t comm, const struct call *call,
         stream_operation_cancel(op);
         return status;
     }
-    return stream_operation_end(comm, op, &backend_shared, request);
+    return stream_operation_end(comm, op, &shared_ops, request);
 }
 
 /* ---- Failures ---- */
 
 static alnico_status_t shared_health(alnico_comm_t comm)
 {
-    return comm->shared
-               ? peer_faults_look(comm, words_of(comm->shared), shared_kernels, SHARED_KERNELS)
+    return state_of(comm)
+               ? peer_faults_look(comm, words_of(state_of(comm)), shared_kernels, SHARED_KERNELS)
                : ALNICO_SUCCESS;
 }
 
@@ -279,7 +284,7 @@ static void tell(char *part, uint32_t what)
  * one in their parts. */
 static void shared_abort(alnico_comm_t comm)
 {
-    struct shared_state *state = comm->shared;
+    struct shared_state *state = state_of(comm);
     if (!state)
         return;
     *(volatile uint32_t *)&words_of(state)->abort = 1;
@@ -288,11 +293,9 @@ static void shared_abort(alnico_comm_t comm)
             tell(part_of(state, i), PEER_TELL(comm->rank, PEER_FAULT_NONE, 0));
 }
 
-const struct backend_ops backend_shared = {
-    .name = "shared",
+const struct backend_ops shared_ops = {
     .about = "GPUs of one host load from and store to host memory that all of them map",
     .needs = "2 to 8 ranks of one host; shared_one_shot: a message of 128 KB at most",
-    .devices = 1u << ALNICO_DEVICE_CUDA,
     .capturable = true,
     .attach = shared_attach,
     .detach = shared_detach,

@@ -1,0 +1,197 @@
+/* The life of a communicator from outside: creating it over what the user has, attaching its
+ * backends, and destroying it. On the caller's thread. */
+#include "comm/api/create.h"
+
+#include "base/log.h"
+#include "base/status.h"
+#include "comm/communicator/registration.h"
+#include "comm/operations/engine_operation.h"
+#include "comm/operations/stream_operation.h"
+#include "comm/rendezvous/callback.h"
+
+#include <alnico/mpi.h>
+
+/* ---- Attaching ---- */
+
+/* Whether a row of the table for allreduce can work between these ranks. */
+static bool has_backend(alnico_comm_t comm)
+{
+    const struct tuning_step *step = comm->tuning.of[ALNICO_ALLREDUCE][0];
+    for (; step->choice.backend; step++) {
+        const struct backend_ops *ops = step->choice.backend->ops;
+        if (ops && (!ops->supports || ops->supports(comm, NULL, step->choice.algorithm)))
+            return true;
+    }
+    return false;
+}
+
+static alnico_status_t attach(alnico_comm_t comm, const char *who)
+{
+    stream_operation_attach(comm);
+    for (const struct backend_ops *const *b = comm->backends; *b; b++)
+        if ((*b)->attach)
+            TRY((*b)->attach(comm, who));
+    return has_backend(comm)
+               ? ALNICO_SUCCESS
+               : error_set(ALNICO_ERROR_UNSUPPORTED,
+                           "%s: no backend works between these ranks on %s; messages through the "
+                           "host need MPI_THREAD_MULTIPLE",
+                           who, comm->device->name);
+}
+
+/* Frees everything but the handle's memory; nothing is in flight. */
+static void dismantle(alnico_comm_t comm)
+{
+    engine_operation_finish(comm);
+    comm_close(comm);
+    registration_finish(comm);
+    for (const struct backend_ops *const *b = comm->backends; *b; b++)
+        if ((*b)->detach)
+            (*b)->detach(comm);
+    stream_operation_finish(comm);
+    comm_free(comm);
+}
+
+alnico_status_t comm_build(struct transport *transport, struct family *family,
+                           const struct device_ops *device, void *stream, const char *who,
+                           alnico_comm_t *out)
+{
+    alnico_comm_t comm;
+    TRY(comm_create(transport, family, device, stream, who, &comm));
+    alnico_status_t status = attach(comm, who);
+    if (status != ALNICO_SUCCESS) {
+        dismantle(comm);
+        return status;
+    }
+    comm_open(comm);
+    *out = comm;
+    return ALNICO_SUCCESS;
+}
+
+/* ---- Creating ---- */
+
+/* Until the ranks know rank 0's settings. */
+static double own_timeout(void)
+{
+    struct settings settings;
+    settings_read(&settings);
+    return settings.status == ALNICO_SUCCESS ? settings.timeout : 600;
+}
+
+static alnico_status_t check_create(alnico_device_t device, void *stream, alnico_comm_t *out,
+                                    const char *who, const struct device_ops **ops)
+{
+    if (!out)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
+    *out = NULL;
+    if (device != ALNICO_DEVICE_CPU && device != ALNICO_DEVICE_CUDA)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown device %d", who, (int)device);
+    *ops = device_find(device);
+    if (!*ops)
+        return error_set(ALNICO_ERROR_UNSUPPORTED, "%s: %s", who, alnico_error_detail());
+    return device_ready(*ops, stream, who);
+}
+
+static alnico_status_t build(struct transport *transport, const struct device_ops *device,
+                             void *stream, const char *who, alnico_comm_t *out)
+{
+    if (stream && device->host_accessible && !transport->concurrent) {
+        transport->ops->destroy(transport);
+        return error_set(
+            ALNICO_ERROR_UNSUPPORTED,
+            "%s: a stream needs MPI_THREAD_MULTIPLE, and MPI was initialised below it; "
+            "only the inline stream (NULL) works",
+            who);
+    }
+    return comm_build(transport, NULL, device, stream, who, out);
+}
+
+alnico_status_t alnico_comm_create(const alnico_bootstrap_t *bootstrap, alnico_device_t device,
+                                   void *stream, alnico_comm_t *out)
+{
+    const char *who = "alnico_comm_create";
+    const struct device_ops *ops = NULL;
+    TRY(check_create(device, stream, out, who, &ops));
+    if (!bootstrap)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: bootstrap is NULL", who);
+    if (bootstrap->size < 1)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: size %d is not positive", who,
+                         bootstrap->size);
+    if (bootstrap->rank < 0 || bootstrap->rank >= bootstrap->size)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: rank %d is not in 0 to %d", who,
+                         bootstrap->rank, bootstrap->size - 1);
+    if (!bootstrap->allgather)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: the bootstrap's allgather is NULL", who);
+    struct transport *transport;
+    TRY(transport_from_callback(bootstrap, own_timeout(), who, &transport));
+    return build(transport, ops, stream, who, out);
+}
+
+static alnico_status_t check_mpi(MPI_Comm comm, const char *who)
+{
+    int initialized = 0, finalized = 0, inter = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (!initialized || finalized)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: MPI is %s", who,
+                         finalized ? "already finalised" : "not initialised");
+    if (comm == MPI_COMM_NULL)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: mpi_comm is MPI_COMM_NULL", who);
+    MPI_Comm_test_inter(comm, &inter);
+    if (inter)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: mpi_comm is an intercommunicator", who);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device, void *stream,
+                                       alnico_comm_t *out)
+{
+    const char *who = "alnico_comm_create_mpi";
+    const struct device_ops *ops = NULL;
+    TRY(check_create(device, stream, out, who, &ops));
+    TRY(check_mpi(mpi_comm, who));
+    struct transport *transport;
+    TRY(transport_mpi_create(&mpi_comm, own_timeout(), &transport));
+    return build(transport, ops, stream, who, out);
+}
+
+/* ---- Destroying ---- */
+
+/* An error here, an abort that is to be told, or a report of another rank that this one has not
+ * seen yet. */
+static bool is_broken(alnico_comm_t comm)
+{
+    if (atomic_load(&comm->aborted)) {
+        struct report report = {.rank = comm->rank, .status = ALNICO_ERROR_ABORTED};
+        detector_report_failure(&comm->detector, comm->transport, &report);
+    }
+    return atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
+           detector_finds_failure(&comm->detector, comm->transport);
+}
+
+/* The stream may still be at a gate of the last operation; it passes, and then no one holds the
+ * gates. */
+void alnico_comm_destroy(alnico_comm_t comm)
+{
+    if (!comm)
+        return;
+    if (comm_check(comm, "alnico_comm_destroy") != ALNICO_SUCCESS) {
+        log_write(LOG_WARNING, "%s", alnico_error_detail());
+        return;
+    }
+    int before = comm_enter(comm);
+    const struct device_ops *device = comm->device;
+    if (comm->group.open)
+        log_write(LOG_ERROR,
+                  "alnico_comm_destroy: a group is open on communicator %d, rank %d: its %d "
+                  "messages are forgotten",
+                  comm->id, comm->rank, comm->group.count);
+    if (comm_health(comm) != ALNICO_SUCCESS)
+        comm_abort(comm, 0);
+    stream_operation_drain(comm);
+    comm_drain(comm);
+    comm->transport->broken = is_broken(comm);
+    dismantle(comm);
+    if (device->enter)
+        device->enter(before);
+}

@@ -1,0 +1,32 @@
+/* Exchanges over a transport before, and beside, its collectives: an allgather and a broadcast, each
+ * with a deadline that names who did not come, sooner where a process has ended. On the caller's
+ * thread. */
+#ifndef ALNICO_COMM_RENDEZVOUS_OUT_OF_BAND_H
+#define ALNICO_COMM_RENDEZVOUS_OUT_OF_BAND_H
+
+#include "comm/transports/transport.h"
+
+#include <stdatomic.h>
+
+struct engine;
+
+/* Who waits, and for how long. */
+struct out_of_band {
+    struct transport *transport;
+    struct engine *engine;    /* NULL; or pumped meanwhile, if it has no thread */
+    const atomic_int *broken; /* NULL; or not 0 ends the wait */
+    double timeout;           /* seconds */
+    const char *who;
+};
+
+/* `bytes` from `mine` of every rank into `all`. TIMEOUT, which names a rank, also if `broken`. */
+alnico_status_t out_of_band_gather(const struct out_of_band *wait, const void *mine, void *all,
+                                   size_t bytes);
+
+/* Rank 0's `bytes` bytes of `data` become every rank's; at most INT_MAX bytes. */
+alnico_status_t out_of_band_broadcast(const struct out_of_band *wait, void *data, size_t bytes);
+
+/* Seconds of stalling after which a rank asks whether others are gone: short against the deadline. */
+double out_of_band_patience(double timeout);
+
+#endif

@@ -1,0 +1,92 @@
+/* Rank 0's settings, from its environment. */
+#include "comm/tuning/settings.h"
+
+#include "base/log.h"
+#include "comm/backends/backend.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void refuse(struct settings *s, enum variable variable, const char *expected)
+{
+    s->status = ALNICO_ERROR_ARGUMENT;
+    snprintf(s->detail, sizeof s->detail, "%s is '%.40s' on rank 0, expected %s",
+             variable_info(variable)->name, variable_text(variable), expected);
+}
+
+static void read_timeout(struct settings *s)
+{
+    const char *text = variable_text(VARIABLE_TIMEOUT);
+    char *end;
+    s->timeout = strtod(text, &end);
+    if (end == text || *end || !isfinite(s->timeout) || s->timeout <= 0)
+        refuse(s, VARIABLE_TIMEOUT, "a positive number of seconds");
+}
+
+static void read_chunk(struct settings *s)
+{
+    const char *text = variable_text(VARIABLE_CHUNK);
+    char *end;
+    errno = 0;
+    unsigned long long bytes = strtoull(text, &end, 10);
+    s->chunk_bytes = (size_t)bytes;
+    bool number = *text >= '0' && *text <= '9' && !*end && errno == 0;
+    if (*text && (!number || bytes < CHUNK_BYTES_LEAST || bytes > INT_MAX))
+        refuse(s, VARIABLE_CHUNK, "bytes from 1024 to 2147483647");
+}
+
+static void read_check(struct settings *s)
+{
+    const char *text = variable_text(VARIABLE_CHECK);
+    s->check = strcmp(text, "1") == 0;
+    if (!s->check && *text && strcmp(text, "0") != 0)
+        refuse(s, VARIABLE_CHECK, "0 or 1");
+}
+
+static void read_transport(struct settings *s)
+{
+    const char *text = variable_text(VARIABLE_TRANSPORT);
+    s->over_mpi = strcmp(text, "mpi") == 0;
+    if (!s->over_mpi && *text && strcmp(text, "auto") != 0)
+        refuse(s, VARIABLE_TRANSPORT, "auto or mpi");
+}
+
+static void read_algorithm(struct settings *s, int collective)
+{
+    enum variable variable = (enum variable)(VARIABLE_ALLREDUCE + collective);
+    const char *text = variable_text(variable);
+    bool known = !*text;
+    for (int device = 0; device < DEVICES; device++)
+        known |= backend_algorithm_named(device, collective, text, NULL) != NULL;
+    if (!known)
+        refuse(s, variable, "the name of an algorithm, as alnico-info lists them");
+    snprintf(s->algorithm[collective], sizeof s->algorithm[collective], "%s", text);
+}
+
+void settings_read(struct settings *s)
+{
+    memset(s, 0, sizeof *s);
+    read_timeout(s);
+    read_chunk(s);
+    read_check(s);
+    read_transport(s);
+    for (int c = 0; c < COLLECTIVES; c++)
+        read_algorithm(s, c);
+}
+
+void settings_read_tuning(struct settings *s, struct tuning *out)
+{
+    const char *path = variable_text(VARIABLE_TUNING);
+    memset(out, 0, sizeof *out);
+    if (!*path || s->status != ALNICO_SUCCESS)
+        return;
+    s->status = tuning_file_read(path, out);
+    s->tuning_rows = out->count;
+    if (s->status != ALNICO_SUCCESS)
+        snprintf(s->detail, sizeof s->detail, "%s on rank 0: %s",
+                 variable_info(VARIABLE_TUNING)->name, alnico_error_detail());
+}

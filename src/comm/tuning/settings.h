@@ -1,0 +1,28 @@
+/* What rank 0's environment decides for all ranks of a communicator. Read on the caller's thread,
+ * when one is made. */
+#ifndef ALNICO_COMM_TUNING_SETTINGS_H
+#define ALNICO_COMM_TUNING_SETTINGS_H
+
+#include "comm/tuning/tuning.h"
+
+/* Plain bytes, sent to all ranks when a communicator is created. */
+struct settings {
+    double timeout;     /* ALNICO_TIMEOUT, seconds */
+    size_t chunk_bytes; /* ALNICO_CHUNK; 0: by the table */
+    bool check;         /* ALNICO_CHECK */
+    bool over_mpi;      /* ALNICO_TRANSPORT=mpi */
+    char algorithm[COLLECTIVES]
+                  [ALGORITHM_NAME_BYTES]; /* ALNICO_ALLREDUCE and the others; "": by the table */
+    int tuning_rows;                      /* rows of ALNICO_TUNING's file; 0: none */
+    alnico_status_t status;               /* how reading went, with a detail */
+    char detail[320];
+};
+
+/* All but the tuning file. */
+void settings_read(struct settings *out);
+
+/* Reads ALNICO_TUNING's file, if it names one, and counts its rows in `s`. An error becomes the
+ * settings', unless they have one. */
+void settings_read_tuning(struct settings *s, struct tuning *out);
+
+#endif
