@@ -76,7 +76,7 @@ static void plan_steps(struct plan *plan, plan_run_function *run)
     }
 }
 
-/* Of the steps that read a tensor, the first that runs backward writes its gradient and the others
+/* The first step to run backward of those that read a tensor writes its gradient, the others
  * add. */
 static void plan_accumulation(struct plan *plan, bool *written)
 {
@@ -106,64 +106,64 @@ static struct step_needs step_ask(const struct plan *plan, const struct plan_rul
     return needs;
 }
 
-static void extend(struct piece *piece, size_t time)
+static void extend(struct buffer *buffer, size_t time)
 {
-    if (piece->to < time)
-        piece->to = time;
+    if (buffer->to < time)
+        buffer->to = time;
 }
 
-/* Step s makes its tensor's value: pieces[t] is that of tensor t. What the host reads, the last,
+/* Step s makes its tensor's value: buffers[t] is that of tensor t. What the host reads, the last,
  * stays. */
 static void value_made(struct plan *plan, const struct plan_rules *rules, size_t s,
-                       const struct step_needs *needs, struct piece *pieces)
+                       const struct step_needs *needs, struct buffer *buffers)
 {
     const struct step *step = &plan->steps[s];
     const bool last = s + 1 == plan->count;
-    pieces[step->out] = (struct piece){.bytes = rules->bytes(plan, step->out),
-                                       .from = s,
-                                       .to = s,
-                                       .place = &plan->values[step->out]};
+    buffers[step->out] = (struct buffer){.bytes = rules->bytes(plan, step->out),
+                                         .from = s,
+                                         .to = s,
+                                         .place = &plan->values[step->out]};
     if (last || needs->out)
-        extend(&pieces[step->out], last ? 2 * plan->count - 1 : backward_time(plan, s));
+        extend(&buffers[step->out], last ? 2 * plan->count - 1 : backward_time(plan, s));
     for (size_t i = 0; i < step->inputs; i++)
-        extend(&pieces[step->in[i]], needs->in[i] ? backward_time(plan, s) : s);
+        extend(&buffers[step->in[i]], needs->in[i] ? backward_time(plan, s) : s);
 }
 
 /* Step s reads tensors, whose gradients it makes or adds to. */
 static void gradients_made(struct plan *plan, const struct plan_rules *rules, size_t s,
-                           struct piece *pieces)
+                           struct buffer *buffers)
 {
     const struct step *step = &plan->steps[s];
     for (size_t i = 0; i < step->inputs; i++) {
-        struct piece *piece = &pieces[step->in[i]];
+        struct buffer *buffer = &buffers[step->in[i]];
         if (step->in[i] == 0)
             continue;
         if (!step->accumulate[i])
-            *piece = (struct piece){.bytes = rules->bytes(plan, step->in[i]),
-                                    .from = backward_time(plan, s),
-                                    .place = &plan->diffs[step->in[i]]};
-        extend(piece, backward_time(plan, s));
+            *buffer = (struct buffer){.bytes = rules->bytes(plan, step->in[i]),
+                                      .from = backward_time(plan, s),
+                                      .place = &plan->diffs[step->in[i]]};
+        extend(buffer, backward_time(plan, s));
     }
-    extend(&pieces[step->out], backward_time(plan, s));
+    extend(&buffers[step->out], backward_time(plan, s));
 }
 
-/* What the step asked for besides. */
+/* The memory that a step saves, and its scratch. */
 static void extras_made(struct plan *plan, size_t s, const struct step_needs *needs,
-                        struct piece *pieces)
+                        struct buffer *buffers)
 {
     struct step *step = &plan->steps[s];
     const size_t backward = backward_time(plan, s);
-    pieces[0] = (struct piece){needs->saved, s, backward, &step->saved};
-    pieces[1] = (struct piece){needs->scratch[0], s, s, &step->scratch[0]};
-    pieces[2] = (struct piece){needs->scratch[1], backward, backward, &step->scratch[1]};
+    buffers[0] = (struct buffer){needs->saved, s, backward, &step->saved};
+    buffers[1] = (struct buffer){needs->scratch[0], s, s, &step->scratch[0]};
+    buffers[2] = (struct buffer){needs->scratch[1], backward, backward, &step->scratch[1]};
 }
 
-/* The gradient of tensor t begins in the place of the piece `lower` if that ends then, at step s.
- * under[t] notes the piece; 0: the gradient has a place of its own. */
-static bool share(struct plan *plan, size_t s, size_t t, size_t lower, struct piece *pieces,
+/* The gradient of tensor t begins in the place of the buffer `lower` if that ends then, at step s.
+ * under[t] notes the buffer; 0: the gradient has a place of its own. */
+static bool share(struct plan *plan, size_t s, size_t t, size_t lower, struct buffer *buffers,
                   size_t *under)
 {
-    struct piece *upper = &pieces[plan->network->count + 1 + t], *place = &pieces[lower];
+    struct buffer *upper = &buffers[plan->network->count + 1 + t], *place = &buffers[lower];
     if (!place->place || place->to != backward_time(plan, s) || place->bytes != upper->bytes)
         return false;
     extend(place, upper->to);
@@ -182,9 +182,9 @@ static size_t step_reads(const struct step *step, size_t tensor)
     return count;
 }
 
-/* What step s writes over what it has read. */
+/* Places the gradients that step s may write over a value or gradient that it has read. */
 static void gradients_share(struct plan *plan, size_t s, const struct step_needs *needs,
-                            struct piece *pieces, size_t *under)
+                            struct buffer *buffers, size_t *under)
 {
     const struct step *step = &plan->steps[s];
     const size_t gradients = plan->network->count + 1;
@@ -192,31 +192,31 @@ static void gradients_share(struct plan *plan, size_t s, const struct step_needs
         const size_t t = step->in[i];
         if (t == 0 || step->accumulate[i] || step_reads(step, t) > 1)
             continue;
-        if (needs->over_value[i] && share(plan, s, t, t, pieces, under))
+        if (needs->over_value[i] && share(plan, s, t, t, buffers, under))
             continue;
         if (needs->over_gradient[i])
-            share(plan, s, t, gradients + step->out, pieces, under);
+            share(plan, s, t, gradients + step->out, buffers, under);
     }
 }
 
-/* All pieces: values, gradients, and three for each step. Those of no bytes are left out. */
-static size_t plan_pieces(struct plan *plan, const struct plan_rules *rules, struct piece *pieces,
-                          size_t *under)
+/* All buffers: values, gradients, and three for each step. Those of no bytes are left out. */
+static size_t plan_buffers(struct plan *plan, const struct plan_rules *rules,
+                           struct buffer *buffers, size_t *under)
 {
     const size_t tensors = plan->network->count + 1;
     size_t count = 2 * tensors, used = 0;
     for (size_t s = plan->count; s-- > 0;)
-        gradients_made(plan, rules, s, pieces + tensors);
+        gradients_made(plan, rules, s, buffers + tensors);
     for (size_t s = 0; s < plan->count; s++) {
         const struct step_needs needs = step_ask(plan, rules, s);
-        value_made(plan, rules, s, &needs, pieces);
-        extras_made(plan, s, &needs, pieces + count);
-        gradients_share(plan, s, &needs, pieces, under);
+        value_made(plan, rules, s, &needs, buffers);
+        extras_made(plan, s, &needs, buffers + count);
+        gradients_share(plan, s, &needs, buffers, under);
         count += 3;
     }
     for (size_t i = 0; i < count; i++)
-        if (pieces[i].bytes && pieces[i].place)
-            pieces[used++] = pieces[i];
+        if (buffers[i].bytes && buffers[i].place)
+            buffers[used++] = buffers[i];
     return used;
 }
 
@@ -233,16 +233,16 @@ static void gradients_place(struct plan *plan, const size_t *under)
     }
 }
 
-static void plan_place(struct plan *plan, const struct plan_rules *rules, struct piece *pieces,
+static void plan_place(struct plan *plan, const struct plan_rules *rules, struct buffer *buffers,
                        size_t *under)
 {
-    const size_t count = plan_pieces(plan, rules, pieces, under);
+    const size_t count = plan_buffers(plan, rules, buffers, under);
     for (size_t i = 0; i < count; i++) {
-        pieces[i].bytes = plan_line(pieces[i].bytes);
-        plan->apart += pieces[i].bytes;
+        buffers[i].bytes = plan_line(buffers[i].bytes);
+        plan->apart += buffers[i].bytes;
     }
-    plan->least = pieces_least(pieces, count, 2 * plan->count);
-    plan->bytes = pieces_place(pieces, count);
+    plan->least = buffers_least(buffers, count, 2 * plan->count);
+    plan->bytes = buffers_place(buffers, count);
     gradients_place(plan, under);
 }
 
@@ -250,14 +250,14 @@ static alnico_status_t plan_memory(struct plan *plan, const struct plan_rules *r
 {
     const size_t tensors = plan->network->count + 1;
     struct plan_rules filled = *rules;
-    struct piece *pieces = calloc(2 * tensors + 3 * plan->count, sizeof *pieces);
+    struct buffer *buffers = calloc(2 * tensors + 3 * plan->count, sizeof *buffers);
     size_t *under = calloc(tensors, sizeof *under);
     if (!rules->bytes)
         filled.bytes = plan_float_bytes;
-    if (pieces && under)
-        plan_place(plan, &filled, pieces, under);
-    const alnico_status_t status = pieces && under ? ALNICO_SUCCESS : ALNICO_ERROR_MEMORY;
-    free(pieces);
+    if (buffers && under)
+        plan_place(plan, &filled, buffers, under);
+    const alnico_status_t status = buffers && under ? ALNICO_SUCCESS : ALNICO_ERROR_MEMORY;
+    free(buffers);
     free(under);
     return status;
 }

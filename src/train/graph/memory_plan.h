@@ -6,7 +6,7 @@
  * Time counts steps: step s of n runs forward at s and backward at 2n - 1 - s. A value lives from
  * the step that makes it to the last one that reads it, backward too where the kernels say so; the
  * gradient of an activation from its first contribution until its producer has run backward; what a
- * step saves from forward to backward; scratch while its step runs. Pieces that live at no common
+ * step saves from forward to backward; scratch while its step runs. Buffers that live at no common
  * time share memory: the largest, or those that live the longest, are placed first, each at the
  * lowest place that is free for its time. Where a step allows it, the gradient that it makes begins
  * in the place of something that ends there.
@@ -18,7 +18,7 @@
 
 #define PLAN_NONE ((size_t)-1)
 
-/* Every piece of memory begins on a multiple of so many bytes; and bytes rounded up to it. */
+/* Every buffer of memory begins on a multiple of so many bytes; and bytes rounded up to it. */
 enum { PLAN_LINE = 256 };
 
 static inline size_t plan_line(size_t bytes)
@@ -26,7 +26,7 @@ static inline size_t plan_line(size_t bytes)
     return (bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
 }
 
-/* What activations and their gradients are computed in. Parameters, statistics and the optimizer's
+/* The type of activations and their gradients. Parameters, statistics and the optimizer's
  * state are float32 always. */
 enum precision { PRECISION_FP32, PRECISION_BF16, PRECISION_FP16, PRECISIONS };
 
@@ -56,7 +56,7 @@ struct plan {
     size_t apart;  /* if nothing shared memory */
 };
 
-/* What a step needs besides room for the values and gradients that it makes, in bytes. */
+/* The needs of a step besides room for the values and gradients that it makes, in bytes. */
 struct step_needs {
     bool in[NETWORK_INPUTS], out; /* backward reads the values of in[i], of out */
 
@@ -71,7 +71,7 @@ struct step_needs {
  * have no other readers, and at most NETWORK_INPUTS come from outside. */
 typedef size_t plan_run_function(const struct network *network, size_t at);
 
-/* What a kernels resident asks of a plan. */
+/* The rules of a kernels resident for its plans. */
 struct plan_rules {
     plan_run_function *run;
 

@@ -6,7 +6,7 @@
 
 static int larger_first(const void *a, const void *b)
 {
-    const struct piece *p = a, *q = b;
+    const struct buffer *p = a, *q = b;
     if (p->bytes != q->bytes)
         return p->bytes < q->bytes ? 1 : -1;
     if (p->from != q->from)
@@ -16,23 +16,23 @@ static int larger_first(const void *a, const void *b)
 
 static int longest_first(const void *a, const void *b)
 {
-    const struct piece *p = a, *q = b;
+    const struct buffer *p = a, *q = b;
     const size_t lasts = p->to - p->from, other = q->to - q->from;
     return lasts != other ? (lasts < other ? 1 : -1) : larger_first(a, b);
 }
 
-static bool meet(const struct piece *a, const struct piece *b)
+static bool meet(const struct buffer *a, const struct buffer *b)
 {
     return a->from <= b->to && b->from <= a->to;
 }
 
-/* Whether `piece` at offset `at` runs into one of those placed before; *next is where that ends. */
-static bool blocked(const struct piece *piece, const struct piece *placed, size_t count, size_t at,
-                    size_t *next)
+/* Whether `buffer` at offset `at` runs into one of those placed before; *next is where that ends. */
+static bool blocked(const struct buffer *buffer, const struct buffer *placed, size_t count,
+                    size_t at, size_t *next)
 {
     for (size_t i = 0; i < count; i++) {
         const size_t begin = *placed[i].place, end = begin + placed[i].bytes;
-        if (meet(piece, &placed[i]) && begin < at + piece->bytes && at < end) {
+        if (meet(buffer, &placed[i]) && begin < at + buffer->bytes && at < end) {
             *next = end;
             return true;
         }
@@ -42,36 +42,36 @@ static bool blocked(const struct piece *piece, const struct piece *placed, size_
 
 typedef int order_function(const void *a, const void *b);
 
-static size_t place_all(struct piece *pieces, size_t count, order_function *order)
+static size_t place_all(struct buffer *buffers, size_t count, order_function *order)
 {
     size_t bytes = 0;
-    qsort(pieces, count, sizeof *pieces, order);
+    qsort(buffers, count, sizeof *buffers, order);
     for (size_t i = 0; i < count; i++) {
         size_t at = 0, next;
-        while (blocked(&pieces[i], pieces, i, at, &next))
+        while (blocked(&buffers[i], buffers, i, at, &next))
             at = next;
-        *pieces[i].place = at;
-        if (bytes < at + pieces[i].bytes)
-            bytes = at + pieces[i].bytes;
+        *buffers[i].place = at;
+        if (bytes < at + buffers[i].bytes)
+            bytes = at + buffers[i].bytes;
     }
     return bytes;
 }
 
-size_t pieces_place(struct piece *pieces, size_t count)
+size_t buffers_place(struct buffer *buffers, size_t count)
 {
-    const size_t longest = place_all(pieces, count, longest_first);
-    const size_t largest = place_all(pieces, count, larger_first);
-    return largest <= longest ? largest : place_all(pieces, count, longest_first);
+    const size_t longest = place_all(buffers, count, longest_first);
+    const size_t largest = place_all(buffers, count, larger_first);
+    return largest <= longest ? largest : place_all(buffers, count, longest_first);
 }
 
-size_t pieces_least(const struct piece *pieces, size_t count, size_t times)
+size_t buffers_least(const struct buffer *buffers, size_t count, size_t times)
 {
     size_t most = 0;
     for (size_t time = 0; time < times; time++) {
         size_t live = 0;
         for (size_t i = 0; i < count; i++)
-            if (pieces[i].from <= time && time <= pieces[i].to)
-                live += pieces[i].bytes;
+            if (buffers[i].from <= time && time <= buffers[i].to)
+                live += buffers[i].bytes;
         if (most < live)
             most = live;
     }

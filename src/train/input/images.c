@@ -1,5 +1,5 @@
 /*
- * Where images come from. IDX files are kept as bytes and normalised by a table; synthetic images
+ * Sources of images. IDX files are kept as bytes and normalised by a table; synthetic images
  * are a pattern of their class plus noise, made when asked for. Called by data.c: opened on the
  * caller's thread, read on the preparing one.
  */

@@ -25,7 +25,7 @@
  * label, of images. */
 enum score_sum { SCORE_LOSS, SCORE_CORRECT, SCORE_IMAGES, SCORES };
 
-/* What changes from step to step, and must be read from memory since graphs are replayed. The loss
+/* Control words: they change from step to step and are read from memory, since graphs are replayed. The loss
  * scale and the updates since it last changed are the resident's, and part of a checkpoint. */
 enum control_word { CONTROL_RATE, CONTROL_LOSS_SCALE, CONTROL_GOOD_STEPS, CONTROLS };
 
@@ -47,7 +47,7 @@ struct arenas {
 struct kernels_options {
     enum precision precision;
     int threads; /* of the CPU; 0: the resident's own default */
-    /* Of labels, 0 to below 1: so much of each image's weight is spread over all classes. */
+    /* Label smoothing, 0 to below 1: so much of each image's weight is spread over all classes. */
     float smoothing;
     bool frozen;        /* batch norms use the running statistics in training too, and leave them */
     bool deterministic; /* the same bits in every run that has the same `cache` */
@@ -77,7 +77,7 @@ struct kernels_ops {
      * few. */
     size_t (*own_bytes)(const struct plan *plan);
 
-    /* The same, once they are made: what it has allocated. Optional: own_bytes. */
+    /* Bytes that it has allocated, once the kernels are made. Optional: own_bytes. */
     size_t (*held_bytes)(const void *self);
 
     /* Prepares every step. Errors: MEMORY, UNSUPPORTED with what the foreign library or the device
@@ -133,7 +133,7 @@ const struct kernels_ops *kernels_default(alnico_device_t device);
  * it needs. */
 alnico_status_t kernels_capability(enum precision precision, int major, int minor);
 
-/* Where a tensor's batch stands: its values (for tensor 0 the images) and its gradient (NULL if
+/* A tensor's batch: its values (for tensor 0 the images) and its gradient (NULL if
  * nobody needs it); and what a step saves, and its scratch forward (0) or backward (1) (NULL if it
  * has none). */
 void *setup_value(const struct kernels_setup *setup, size_t tensor);

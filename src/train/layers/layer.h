@@ -67,7 +67,7 @@ struct node {
     struct parameter statistics;       /* running: `channels` means, then `channels` variances */
 };
 
-/* What the plain loops of one operation read and write. */
+/* Arguments of the plain loops of one operation. */
 struct layer_pass {
     const struct node *node;
     const struct tensor *in, *out; /* of input 0 */
@@ -84,13 +84,13 @@ struct layer_pass {
     bool training, frozen; /* see kernels.h */
 };
 
-/* What a device can do in a microsecond. */
+/* Rates of a device. */
 struct profile_rates {
     double bytes_us; /* moved by a copy: read and written */
     double flops_us; /* 2 for each product of two matrices, in the precision */
 };
 
-/* Of one pass of one step. Kernels run one after the other, so that their least times add up. */
+/* The cost of one pass of one step. Kernels run one after the other, so that their least times add up. */
 struct step_cost {
     const struct profile_rates *rates;
     double bytes; /* read and written, nothing being in a cache */

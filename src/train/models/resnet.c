@@ -9,7 +9,7 @@
  *
  * ResNet-20 for small images, section 4.2: a 3x3 convolution and three stages.
  *
- * Where a stage begins with another shape, the shortcut is a 1x1 convolution with batch norm
+ * If a stage begins with another shape, the shortcut is a 1x1 convolution with batch norm
  * (option B of the paper). The convolution is the block's first operation: backward it comes last,
  * and adds its few pixels' gradient to one that stands already. The batch norm stands just before
  * the block's last one, so that kernels can take both, the addition and the ReLU as one.

@@ -1,4 +1,4 @@
-/* Where the gradient arena is cut into buckets that travel one by one. Used by the trainer. */
+/* Buckets: parts of the gradient arena that travel one by one. Used by the trainer. */
 #ifndef ALNICO_TRAIN_STRATEGIES_BUCKETS_H
 #define ALNICO_TRAIN_STRATEGIES_BUCKETS_H
 
@@ -15,7 +15,7 @@ alnico_status_t buckets_of_size(size_t elements, size_t each, struct buckets *ou
 /* `count` (> 0) of about the same size, fewer if there are fewer elements. Errors: MEMORY. */
 alnico_status_t buckets_of_count(size_t elements, size_t count, struct buckets *out);
 
-/* What a message costs: alpha + beta * bytes, in seconds. */
+/* The cost of a message: alpha + beta * bytes, in seconds. */
 struct bucket_costs {
     double alpha, beta;
 };

@@ -16,7 +16,7 @@ struct strategy_setup {
     void *gradients;        /* the arena, in backward order; outlives the strategy */
     size_t count;           /* elements */
     alnico_datatype_t type; /* of the arena */
-    /* What travels: the type, or on the CPU FLOAT16 or BFLOAT16 for FLOAT32. */
+    /* The type on the wire: that of the arena, or on the CPU FLOAT16 or BFLOAT16 for FLOAT32. */
     alnico_datatype_t wire;
     const size_t *ends; /* where buckets end, in elements, rising, the last is `count` */
     size_t buckets;

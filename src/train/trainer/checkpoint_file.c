@@ -85,7 +85,7 @@ static alnico_status_t file_fill(const char *path, int file, const struct header
     return fsync(file) == 0 ? ALNICO_SUCCESS : system_error(path, "cannot be flushed");
 }
 
-/* Where a file will stand, and where it is written. */
+/* The path of a file, and that of the temporary file beside it. */
 struct place {
     char path[PATH_MAX], beside[PATH_MAX];
 };
@@ -183,7 +183,7 @@ alnico_status_t checkpoint_write(const char *path, const struct checkpoint *chec
 
 /* ---- Reading ---- */
 
-/* What the header promises, against what there is. */
+/* Compares the header's sizes with the file's. */
 static alnico_status_t size_check(const char *path, const struct header *header, uint64_t bytes)
 {
     const uint64_t most = (uint64_t)1 << 40, ranks = header->run.ranks;

@@ -13,7 +13,7 @@
 
 enum { CHECKPOINT_NAME_BYTES = 64, CHECKPOINT_WORDS = 4 };
 
-/* What the state belongs to; all of it must be the same to go on. */
+/* The run that a state belongs to; all of it must be the same to go on. */
 struct checkpoint_run {
     char model[CHECKPOINT_NAME_BYTES], data[4 * CHECKPOINT_NAME_BYTES];
     uint64_t height, width, channels, classes; /* of the images */

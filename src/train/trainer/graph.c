@@ -36,9 +36,9 @@ alnico_status_t trainer_launch(struct trainer *trainer)
         const alnico_status_t status = graph_capture(trainer);
         if (status == ALNICO_ERROR_UNSUPPORTED) {
             trainer->ungraphed = true;
-            trainer->strategy->destroy(trainer->meeting);
-            trainer->meeting = NULL;
-            TRY(trainer_meet(trainer));
+            trainer->strategy->destroy(trainer->strategy_self);
+            trainer->strategy_self = NULL;
+            TRY(trainer_strategy(trainer));
         } else {
             TRY(status);
         }

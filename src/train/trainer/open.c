@@ -20,7 +20,7 @@ static alnico_status_t name_check(const char *what, const char *name, const void
     return error_set(ALNICO_ERROR_ARGUMENT, "trainer: %s '%s' is not known", what, name);
 }
 
-alnico_status_t trainer_check(const struct trainer_options *options)
+static alnico_status_t trainer_check(const struct trainer_options *options)
 {
     const int limits = (options->steps > 0) + (options->epochs > 0) + (options->seconds > 0);
     if (options->save_every && !options->save)
@@ -162,7 +162,7 @@ alnico_status_t trainer_data(struct trainer *trainer)
                      trainer->size, options->data, data_info(trainer->train)->images);
 }
 
-alnico_status_t trainer_meet(struct trainer *trainer)
+alnico_status_t trainer_strategy(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     const struct replica *replica = trainer->replica;
@@ -176,7 +176,7 @@ alnico_status_t trainer_meet(struct trainer *trainer)
                                          .ends = trainer->buckets.ends,
                                          .buckets = trainer->buckets.count,
                                          .late = options->late};
-    return trainer->strategy->create(&setup, &trainer->meeting);
+    return trainer->strategy->create(&setup, &trainer->strategy_self);
 }
 
 /* On the CPU: the batches of both parts of the data, and what the strategy narrows into. */
@@ -209,8 +209,8 @@ static alnico_status_t trainer_replica(struct trainer *trainer)
 {
     const struct replica_setup setup = trainer_setup(trainer->options, trainer->place.stream);
     TRY(replica_create(trainer->network, &setup, &trainer->replica));
-    trainer->replica->waiting.watched = trainer->place.device;
-    trainer->replica->waiting.status = alnico_comm_status;
+    trainer->replica->wait.watched = trainer->place.device;
+    trainer->replica->wait.status = alnico_comm_status;
     return phase_timer_create(trainer->replica, INTERVAL, &trainer->timer);
 }
 
@@ -230,7 +230,7 @@ static size_t steps_to_do(const struct trainer *trainer)
     return countable ? options->epochs * trainer->per_epoch : SIZE_MAX;
 }
 
-/* What each rank does by itself. */
+/* The part of opening that each rank does by itself. */
 static alnico_status_t trainer_prepare(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
@@ -249,7 +249,7 @@ static alnico_status_t ranks_go_on(struct trainer *trainer, alnico_status_t stat
     char detail[512];
     double failed = status == ALNICO_SUCCESS ? 0 : trainer->size - trainer->rank;
     snprintf(detail, sizeof detail, "%s", alnico_error_detail());
-    const alnico_status_t shared = trainer_share(trainer, &failed, 1, ALNICO_MAXIMUM);
+    const alnico_status_t shared = trainer_allreduce(trainer, &failed, 1, ALNICO_MAXIMUM);
     if (status != ALNICO_SUCCESS)
         return error_set(status, "%s", detail);
     TRY(shared);
@@ -266,7 +266,7 @@ alnico_status_t trainer_open(struct trainer *trainer)
     TRY(ranks_go_on(trainer, trainer_prepare(trainer)));
     trainer->strategy = strategy_find(options->strategy);
     TRY(trainer_buckets(trainer));
-    TRY(trainer_meet(trainer));
+    TRY(trainer_strategy(trainer));
     trainer->other_library = trainer_library(trainer);
     trainer->steps = steps_to_do(trainer);
     if (!options->load)
@@ -285,14 +285,14 @@ void trainer_close(struct trainer *trainer)
         trainer->replica->device->stream_synchronize(trainer->replica->stream);
     trainer_graph_close(trainer);
     if (trainer->strategy)
-        trainer->strategy->destroy(trainer->meeting);
+        trainer->strategy->destroy(trainer->strategy_self);
     phase_timer_destroy(trainer->timer);
     replica_destroy(trainer->replica);
     network_destroy(trainer->network);
     data_close(trainer->train);
     data_close(trainer->test);
     buckets_free(&trainer->buckets);
-    free(trainer->lasted);
+    free(trainer->step_seconds);
 }
 
 /* ---- Measuring without making ---- */

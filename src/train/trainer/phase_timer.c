@@ -143,7 +143,7 @@ static alnico_status_t interval_read(struct phase_timer *timer, struct phase_tim
 {
     const size_t stop = timer->stops[timer->told % 2];
     const struct row *last = row_of(timer, stop - 1);
-    TRY(stream_wait_for(&timer->replica->waiting, timer->ends[timer->told % 2]));
+    TRY(stream_wait_for(&timer->replica->wait, timer->ends[timer->told % 2]));
     timer->told++;
     *out = (struct phase_times){.seconds = timer->seconds};
     for (; timer->read < stop; timer->read++)
@@ -162,7 +162,7 @@ alnico_status_t phase_timer_end(struct phase_timer *timer, struct phase_times *o
     *out = (struct phase_times){0};
     TRY(timer->replica->device->copy(row->ends, timer->now, sizeof row->ends,
                                      timer->replica->stream));
-    TRY(timer->replica->device->stream_raise(timer->replica->stream, timer->replica->waiting.ended,
+    TRY(timer->replica->device->stream_raise(timer->replica->stream, timer->replica->wait.ended,
                                              (uint32_t)timer->opened));
     const size_t stop = timer->closed ? timer->stops[(timer->closed - 1) % 2] : 0;
     if (timer->opened - stop < timer->interval)

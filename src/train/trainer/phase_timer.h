@@ -1,5 +1,5 @@
 /*
- * What flows between the host and a replica's stream around each step: the learning rate in; the
+ * Phase timer: around each step the learning rate goes to a replica's stream, and from it come the
  * times at which the stream passed each phase, and the running sums of losses, out. The host
  * enqueues steps and reads them an interval late, so that it never waits for the step at hand; on
  * the CPU's inline stream everything is there at once. The trainer drives it, on one thread.
@@ -9,7 +9,7 @@
 
 #include "train/trainer/replica.h"
 
-/* What the stream's time goes to. Communication is what remains visible of it: the time in which
+/* Phases of a step. Communication is the exposed part of it: the time in which
  * the stream waits; on the inline stream also what starting and pumping it takes of the training
  * thread. */
 enum phase {

@@ -16,7 +16,7 @@ enum {
     TRIALS = 5,
     SHORT_BYTES = 1 << 10,
     LONG_BYTES = 4 << 20,
-    BESIDE = 2 /* times that a message takes beside computation: a guess */
+    OVERLAP_FACTOR = 2 /* times that a message takes beside computation: a guess */
 };
 
 /* Stamps of a backward pass, in pinned memory: one where it begins, one after each step. */
@@ -67,7 +67,7 @@ static alnico_status_t passes_measure(struct timing *timing, float *statistics, 
     return replica_write(replica, replica->arenas.score, score, sizeof score);
 }
 
-/* What each step of the plan takes backward. */
+/* Times of each step of the plan backward. */
 static alnico_status_t steps_measure(struct replica *replica, double *seconds)
 {
     struct timing timing = {.replica = replica};
@@ -128,7 +128,8 @@ static alnico_status_t costs_measure(struct trainer *trainer, struct bucket_cost
     TRY(message_measure(trainer, small, &soon));
     TRY(message_measure(trainer, large, &late));
     out->alpha = soon;
-    out->beta = large > small && late > soon ? BESIDE * (late - soon) / (double)(large - small) : 0;
+    out->beta =
+        large > small && late > soon ? OVERLAP_FACTOR * (late - soon) / (double)(large - small) : 0;
     return ALNICO_SUCCESS;
 }
 
@@ -145,7 +146,7 @@ static alnico_status_t trainer_plan(struct trainer *trainer)
     numbers[plan->count] = costs.alpha;
     numbers[plan->count + 1] = costs.beta;
     if (status == ALNICO_SUCCESS)
-        status = trainer_share(trainer, numbers, plan->count + 2, ALNICO_AVERAGE);
+        status = trainer_allreduce(trainer, numbers, plan->count + 2, ALNICO_AVERAGE);
     costs = (struct bucket_costs){numbers[plan->count], numbers[plan->count + 1]};
     if (status == ALNICO_SUCCESS)
         status = buckets_planned(plan, numbers, datatype_bytes(trainer->options->wire), costs,

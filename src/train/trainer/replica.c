@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Pinned memory for one batch, and when the copy from it is over. */
-struct replica_stage {
+struct replica_staging {
     float *images;
     int32_t *labels;
     struct device_event *copied;
@@ -193,7 +193,7 @@ static alnico_status_t stages_create(struct replica *replica)
     if (!replica->stages)
         return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
     for (size_t i = 0; i < REPLICA_STAGES; i++) {
-        struct replica_stage *stage = &replica->stages[i];
+        struct replica_staging *stage = &replica->stages[i];
         const size_t batch = replica->plan->batch;
         TRY(device->pinned_alloc(batch * image_elements(replica) * sizeof(float),
                                  (void **)&stage->images));
@@ -246,7 +246,7 @@ static alnico_status_t replica_build(struct replica *replica, const struct repli
     TRY(plan_create(replica->network, &setup->kernels->rules, setup->batch,
                     setup->options.precision, &replica->plan));
     TRY(replica_fits(replica->network, setup));
-    TRY(stream_wait_init(&replica->waiting, replica->device));
+    TRY(stream_wait_init(&replica->wait, replica->device));
     TRY(replica->device->event_create(&replica->reached));
     TRY(jobs_create(replica));
     TRY(arenas_create(replica, setup));
@@ -297,7 +297,7 @@ void replica_destroy(struct replica *replica)
     plan_destroy(replica->plan);
     free(replica->jobs);
     replica->device->event_destroy(replica->reached);
-    stream_wait_finish(&replica->waiting);
+    stream_wait_finish(&replica->wait);
     free(replica->failure);
     free(replica);
 }
@@ -344,8 +344,8 @@ alnico_status_t replica_load(struct replica *replica, const float *images, const
         batch_fill(replica, images, labels, count, arenas->images, arenas->labels);
         return replica->ops->load ? replica->ops->load(replica->kernels) : ALNICO_SUCCESS;
     }
-    struct replica_stage *stage = &replica->stages[replica->loads++ % REPLICA_STAGES];
-    TRY(stream_wait_for(&replica->waiting, stage->copied));
+    struct replica_staging *stage = &replica->stages[replica->loads++ % REPLICA_STAGES];
+    TRY(stream_wait_for(&replica->wait, stage->copied));
     batch_fill(replica, images, labels, count, stage->images, stage->labels);
     TRY(device->copy(arenas->images, stage->images,
                      batch * image_elements(replica) * sizeof *images, replica->stream));
@@ -415,7 +415,7 @@ struct outcome replica_outcome(const struct replica *replica)
 alnico_status_t replica_synchronize(struct replica *replica)
 {
     TRY(replica->device->event_record(replica->reached, replica->stream));
-    TRY(stream_wait_for(&replica->waiting, replica->reached));
+    TRY(stream_wait_for(&replica->wait, replica->reached));
     return failure_check(replica);
 }
 

@@ -13,7 +13,7 @@
 /* Buffers in which batches travel on a stream. */
 enum { REPLICA_STAGES = 2 };
 
-/* What the caller keeps in the device's memory for the replica. */
+/* Memory of the device that the caller takes for the replica. */
 struct replica_extras {
     size_t batches; /* of images and labels */
     bool narrow;    /* a copy of the gradients in 16 bits */
@@ -32,7 +32,7 @@ struct replica_setup {
     struct replica_extras extras;
 };
 
-struct replica_stage;
+struct replica_staging;
 struct replica_job;
 struct replica_failure;
 
@@ -47,16 +47,16 @@ struct replica {
     struct arenas arenas;
     void *kernels;
     void *stream;
-    struct stream_wait waiting;   /* of the host for the stream */
+    struct stream_wait wait;      /* of the host for the stream */
     struct device_event *reached; /* what it waits for */
     /* Pinned copies of batches on their way to the device; NULL: none. */
-    struct replica_stage *stages;
+    struct replica_staging *stages;
     size_t loads;
     struct replica_job *jobs;        /* of a CPU stream: three for each step, and the update */
     struct replica_failure *failure; /* the first of those that failed */
 };
 
-/* What some batches gave. */
+/* Sums over some batches. */
 struct outcome {
     double loss;    /* sum over images */
     size_t correct; /* images whose most probable class is the label */
@@ -77,7 +77,7 @@ struct replica_memory {
  * nothing else. */
 size_t replica_activations(const struct plan *plan, const struct kernels_ops *kernels);
 
-/* Of a replica that is there. */
+/* The memory of a replica that is made. */
 struct replica_memory replica_memory(const struct replica *replica);
 
 /* For a network and setup, without allocating. Errors: as plan_create. */
@@ -120,7 +120,7 @@ alnico_status_t replica_backward(struct replica *replica,
  * what is enqueued. */
 alnico_status_t replica_update(struct replica *replica, const struct optimizer_options *options);
 
-/* What a forward pass gave for what is loaded, on the CPU's inline stream. */
+/* The outcome of a forward pass for the loaded batch, on the CPU's inline stream. */
 struct outcome replica_outcome(const struct replica *replica);
 
 /* Waits for the stream, as stream_wait_for does. Returns what failed on it, if anything did. */

@@ -1,4 +1,4 @@
-/* What a replica takes of its device, and the largest that fits. See replica.h. */
+/* Memory of a replica, and the largest batch that fits. See replica.h. */
 #include "train/trainer/replica.h"
 
 #include "base/datatype.h"

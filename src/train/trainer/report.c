@@ -1,4 +1,4 @@
-/* What a run of the trainer gave, over all ranks. See trainer.h. */
+/* The report of a run over all ranks. See trainer.h. */
 #include "train/trainer/state.h"
 
 #include "base/status.h"
@@ -15,7 +15,8 @@ const char *phase_name(enum phase phase)
 
 /* ---- What all ranks share ---- */
 
-alnico_status_t trainer_share(struct trainer *trainer, double *values, size_t count, alnico_op_t op)
+alnico_status_t trainer_allreduce(struct trainer *trainer, double *values, size_t count,
+                                  alnico_op_t op)
 {
     if (!trainer->place.host)
         return ALNICO_SUCCESS;
@@ -27,7 +28,7 @@ alnico_status_t trainer_score(struct trainer *trainer, const struct outcome *out
                               struct score *out)
 {
     double sums[3] = {outcome->loss, (double)outcome->correct, (double)outcome->count};
-    TRY(trainer_share(trainer, sums, 3, ALNICO_SUM));
+    TRY(trainer_allreduce(trainer, sums, 3, ALNICO_SUM));
     *out = (struct score){.images = (size_t)sums[2]};
     if (out->images) {
         out->loss = sums[0] / sums[2];
@@ -75,14 +76,14 @@ static int by_size(const void *a, const void *b)
 }
 
 /* The median of the steps after the first tenth, at most 20. Sorts them. */
-static double lasted_median(struct trainer *trainer)
+static double step_seconds_median(struct trainer *trainer)
 {
     const size_t steps = trainer->progress.step - trainer->first,
                  skipped = steps / 10 < 20 ? steps / 10 : 20;
     const size_t count = steps - skipped;
-    double *lasted = trainer->lasted + skipped;
-    qsort(lasted, count, sizeof *lasted, by_size);
-    return (lasted[(count - 1) / 2] + lasted[count / 2]) / 2;
+    double *step_seconds = trainer->step_seconds + skipped;
+    qsort(step_seconds, count, sizeof *step_seconds, by_size);
+    return (step_seconds[(count - 1) / 2] + step_seconds[count / 2]) / 2;
 }
 
 static alnico_status_t parameters_hash(struct trainer *trainer, uint64_t *out)
@@ -102,13 +103,13 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
 {
     const struct trainer_progress *progress = &trainer->progress;
     const struct plan *plan = trainer->replica->plan;
-    double means[PHASES + 1], slowest[2] = {trainer->seconds, lasted_median(trainer)};
+    double means[PHASES + 1], slowest[2] = {trainer->seconds, step_seconds_median(trainer)};
     double images = (double)progress->images;
     memcpy(means, trainer->phases, sizeof trainer->phases);
     means[PHASES] = trainer_library(trainer) - trainer->other_library;
-    TRY(trainer_share(trainer, means, PHASES + 1, ALNICO_AVERAGE));
-    TRY(trainer_share(trainer, slowest, 2, ALNICO_MAXIMUM));
-    TRY(trainer_share(trainer, &images, 1, ALNICO_SUM));
+    TRY(trainer_allreduce(trainer, means, PHASES + 1, ALNICO_AVERAGE));
+    TRY(trainer_allreduce(trainer, slowest, 2, ALNICO_MAXIMUM));
+    TRY(trainer_allreduce(trainer, &images, 1, ALNICO_SUM));
     *out = (struct trainer_report){
         .ranks = trainer->size,
         .parameters = trainer->network->parameters,

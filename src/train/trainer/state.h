@@ -1,4 +1,5 @@
-/* What the files of the trainer share. All on the thread that trains. */
+/* The inside of a run of the trainer: its state, and the functions that the files of this room offer
+ * each other, file by file. All on the thread that trains. */
 #ifndef ALNICO_TRAIN_TRAINER_STATE_H
 #define ALNICO_TRAIN_TRAINER_STATE_H
 
@@ -16,7 +17,7 @@ struct trainer {
     struct phase_timer *timer;
     const struct strategy_ops *strategy;
     struct buckets buckets;
-    void *meeting;              /* the strategy's */
+    void *strategy_self;        /* the strategy's */
     struct data *train, *test;  /* test NULL: none */
     bool uploaded;              /* the batch on the device is that of the next step, too */
     struct device_graph *graph; /* a whole step; NULL: none yet, or never */
@@ -27,9 +28,9 @@ struct trainer {
     size_t first, step;      /* at the beginning; enqueued so far */
     size_t tests;            /* tests so far */
     double phases[PHASES];
-    double seconds; /* of training */
-    double *lasted; /* seconds of each step that was read */
-    size_t lasted_room;
+    double seconds;       /* of training */
+    double *step_seconds; /* seconds of each step that was read */
+    size_t step_room;
     double agreed;        /* of training, as all ranks last agreed on it */
     size_t agreed_steps;  /* after so many of this run's steps */
     double other_library; /* seconds inside the kernels' library that are not training's */
@@ -38,14 +39,14 @@ struct trainer {
     struct trainer_progress progress;
 };
 
+/* ---- trainer/open.c ---- */
+
 /* Checks the options and makes everything; what was made before an error is for trainer_close. */
 alnico_status_t trainer_open(struct trainer *trainer);
 void trainer_close(struct trainer *trainer);
 
-/* Errors: ARGUMENT, for options that mean nothing. */
-alnico_status_t trainer_check(const struct trainer_options *options);
-
-/* Checks the options and opens their data for one rank, without a run. */
+/* Checks the options and opens their data for one rank, without a run. Errors: ARGUMENT, for options
+ * that mean nothing. */
 alnico_status_t trainer_data_alone(const struct trainer_options *options, size_t batch,
                                    struct data **out);
 
@@ -61,28 +62,33 @@ bool trainer_uploads_once(const struct trainer_options *options);
 /* Opens the data, from where step and tests are on. */
 alnico_status_t trainer_data(struct trainer *trainer);
 
-/* The state to the file options->save, and from options->load (collective). The stream is idle. */
-alnico_status_t trainer_save(struct trainer *trainer);
-alnico_status_t trainer_load(struct trainer *trainer);
-
 /* Makes the strategy's part (collective). */
-alnico_status_t trainer_meet(struct trainer *trainer);
+alnico_status_t trainer_strategy(struct trainer *trainer);
+
+/* ---- trainer/trainer.c, trainer/graph.c ---- */
 
 /* Enqueues all of a step but its input: the same calls with the same memory every time. */
 alnico_status_t trainer_compute(struct trainer *trainer);
 
-/* The same, by replaying a graph of it where that can be. */
+/* trainer_compute, by replaying a graph of it where that can be; and the end of the graph, once the
+ * stream is idle. */
 alnico_status_t trainer_launch(struct trainer *trainer);
-
-/* The stream is idle. */
 void trainer_graph_close(struct trainer *trainer);
+
+/* ---- trainer/checkpoint.c, trainer/planned_buckets.c ---- */
+
+/* The state to the file options->save, and from options->load (collective). The stream is idle. */
+alnico_status_t trainer_save(struct trainer *trainer);
+alnico_status_t trainer_load(struct trainer *trainer);
 
 /* Cuts the gradient arena as the options say, by measuring if they say so (collective). */
 alnico_status_t trainer_buckets(struct trainer *trainer);
 
+/* ---- trainer/report.c ---- */
+
 /* Combines `count` numbers of all ranks (collective). */
-alnico_status_t trainer_share(struct trainer *trainer, double *values, size_t count,
-                              alnico_op_t op);
+alnico_status_t trainer_allreduce(struct trainer *trainer, double *values, size_t count,
+                                  alnico_op_t op);
 
 /* The score of an outcome summed over the ranks (collective). */
 alnico_status_t trainer_score(struct trainer *trainer, const struct outcome *outcome,
@@ -91,7 +97,7 @@ alnico_status_t trainer_score(struct trainer *trainer, const struct outcome *out
 /* Once the stream is idle; collective. */
 alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *out);
 
-/* So far, inside the kernels' foreign library. Once the stream is idle. */
+/* Seconds so far inside the kernels' foreign library. Once the stream is idle. */
 double trainer_library(const struct trainer *trainer);
 
 #endif

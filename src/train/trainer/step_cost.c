@@ -1,4 +1,4 @@
-/* What the steps of a plan must move and compute. See step_profile.h. */
+/* Cost of the steps of a plan: bytes moved, products made. See step_profile.h. */
 #include "train/trainer/step_profile.h"
 
 static size_t value_bytes(const struct replica *replica, size_t tensor)

@@ -1,4 +1,4 @@
-/* What the steps of a plan take, and what the device can do. See step_profile.h. */
+/* Times of the steps of a plan, and the rates of the device. See step_profile.h. */
 #include "train/trainer/step_profile.h"
 
 #include "base/status.h"

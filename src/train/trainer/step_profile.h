@@ -1,5 +1,5 @@
 /*
- * What each step of a plan takes by itself, beside what it must: the bytes that its kernels have to
+ * Profile: the time of each step of a plan by itself, beside the least: the bytes that its kernels have to
  * move and the products that they have to make, at the rates of the device. On one rank, on the
  * thread that trains; what it runs spoils parameters and gradients.
  */
@@ -11,7 +11,7 @@
 /* An H200, in bf16 and fp16. */
 extern const struct profile_rates profile_h200;
 
-/* What a step, and the update, must move and compute: see layers/layer.h. */
+/* The cost of a step, and of the update: see layers/layer.h. */
 struct step_cost step_cost(const struct replica *replica, const struct profile_rates *rates,
                            size_t step, bool backward);
 struct step_cost update_cost(const struct replica *replica, const struct profile_rates *rates);
@@ -31,7 +31,7 @@ alnico_status_t profile_create(struct replica *replica, const struct optimizer_o
                                const struct profile_rates *rates, struct profile *out);
 void profile_free(struct profile *profile);
 
-/* What the device of a setup reaches, by a copy and by a dense layer of the setup's kernels.
+/* Measures the device of a setup by a copy and by a dense layer of the setup's kernels.
  * Errors: as replica_create. */
 alnico_status_t profile_measure(const struct replica_setup *setup, struct profile_rates *out);
 

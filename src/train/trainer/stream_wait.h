@@ -22,15 +22,15 @@ struct stream_wait {
  * that theirs, which say more, end first. */
 double stream_wait_deadline(void);
 
-alnico_status_t stream_wait_init(struct stream_wait *waiting, const struct device_ops *device);
-void stream_wait_finish(struct stream_wait *waiting);
+alnico_status_t stream_wait_init(struct stream_wait *wait, const struct device_ops *device);
+void stream_wait_finish(struct stream_wait *wait);
 
 /* Errors: the watched communicator's; TIMEOUT, after which the call may be repeated; what failed on
  * the stream. */
-alnico_status_t stream_wait_for(const struct stream_wait *waiting, struct device_event *event);
+alnico_status_t stream_wait_for(const struct stream_wait *wait, struct device_event *event);
 
-/* The same for all that was enqueued on a stream, at most so many seconds; false: it has not come
+/* Waits for all that was enqueued on a stream, at most so many seconds; false: it has not come
  * to rest. */
-bool stream_wait_rest(const struct stream_wait *waiting, void *stream, double seconds);
+bool stream_wait_rest(const struct stream_wait *wait, void *stream, double seconds);
 
 #endif

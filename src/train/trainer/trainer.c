@@ -21,7 +21,7 @@ static alnico_status_t gradients_filled(void *context, size_t elements)
 {
     struct trainer *trainer = context;
     const double begin = clock_seconds();
-    TRY(trainer->strategy->advance(trainer->meeting, elements));
+    TRY(trainer->strategy->advance(trainer->strategy_self, elements));
     if (!trainer->place.stream)
         phase_timer_waited(trainer->timer, clock_seconds() - begin);
     return ALNICO_SUCCESS;
@@ -60,7 +60,7 @@ alnico_status_t trainer_compute(struct trainer *trainer)
     TRY(phase_timer_mark(trainer->timer, PHASE_FORWARD));
     TRY_NVTX("backward", replica_backward(replica, gradients_filled, trainer));
     TRY(phase_timer_mark(trainer->timer, PHASE_BACKWARD));
-    TRY_NVTX("join", trainer->strategy->join(trainer->meeting));
+    TRY_NVTX("join", trainer->strategy->join(trainer->strategy_self));
     TRY(phase_timer_mark(trainer->timer, PHASE_COMMUNICATION));
     TRY_NVTX("update", replica_update(replica, &trainer->options->optimizer));
     return phase_timer_mark(trainer->timer, PHASE_UPDATE);
@@ -79,7 +79,7 @@ static alnico_status_t trainer_step(struct trainer *trainer)
 
 /* ---- What the stream has done ---- */
 
-static void trainer_tell(struct trainer *trainer)
+static void trainer_announce(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     struct trainer_progress *progress = &trainer->progress;
@@ -94,24 +94,24 @@ static void trainer_tell(struct trainer *trainer)
     progress->latest = (struct outcome){0};
 }
 
-static alnico_status_t lasted_append(struct trainer *trainer, double seconds)
+static alnico_status_t step_seconds_append(struct trainer *trainer, double seconds)
 {
     const size_t at = trainer->progress.step - trainer->first;
-    if (at == trainer->lasted_room) {
+    if (at == trainer->step_room) {
         const size_t room = at ? 2 * at : 256;
-        double *lasted = realloc(trainer->lasted, room * sizeof *lasted);
-        if (!lasted)
+        double *step_seconds = realloc(trainer->step_seconds, room * sizeof *step_seconds);
+        if (!step_seconds)
             return error_set(ALNICO_ERROR_MEMORY, "trainer: no memory for the times of steps");
-        trainer->lasted = lasted;
-        trainer->lasted_room = room;
+        trainer->step_seconds = step_seconds;
+        trainer->step_room = room;
     }
-    trainer->lasted[at] = seconds;
+    trainer->step_seconds[at] = seconds;
     trainer->seconds += seconds;
     trainer->progress.step++;
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t trainer_take(struct trainer *trainer, const struct phase_times *reading)
+static alnico_status_t trainer_read(struct trainer *trainer, const struct phase_times *reading)
 {
     struct trainer_progress *progress = &trainer->progress;
     if (!reading->steps)
@@ -119,7 +119,7 @@ static alnico_status_t trainer_take(struct trainer *trainer, const struct phase_
     if (trainer->place.device) /* replays of a graph make no calls that would say so */
         TRY(alnico_comm_status(trainer->place.device));
     for (size_t i = 0; i < reading->steps; i++)
-        TRY(lasted_append(trainer, reading->seconds[i]));
+        TRY(step_seconds_append(trainer, reading->seconds[i]));
     for (int i = 0; i < PHASES; i++)
         trainer->phases[i] += reading->phases[i];
     progress->latest = reading->outcome;
@@ -135,7 +135,7 @@ static alnico_status_t trainer_take(struct trainer *trainer, const struct phase_
     progress->done = trainer->options->seconds > 0
                          ? fmin(trainer->seconds / trainer->options->seconds, 1)
                          : (double)progress->step / (double)trainer->steps;
-    trainer_tell(trainer);
+    trainer_announce(trainer);
     return ALNICO_SUCCESS;
 }
 
@@ -145,7 +145,7 @@ static alnico_status_t trainer_drain(struct trainer *trainer)
     struct phase_times reading;
     do {
         TRY(phase_timer_pause(trainer->timer, &reading));
-        TRY(trainer_take(trainer, &reading));
+        TRY(trainer_read(trainer, &reading));
     } while (reading.steps);
     return replica_synchronize(trainer->replica);
 }
@@ -199,7 +199,7 @@ static alnico_status_t trainer_epoch(struct trainer *trainer)
     if (trainer->test)
         TRY(trainer_test(trainer, &progress->test));
     progress->tested = true;
-    trainer_tell(trainer);
+    trainer_announce(trainer);
     progress->tested = false;
     trainer->epoch = (struct outcome){0};
     return ALNICO_SUCCESS;
@@ -214,13 +214,13 @@ static alnico_status_t trainer_agree(struct trainer *trainer, bool *over)
     TRY(trainer_drain(trainer));
     trainer->agreed = trainer->seconds;
     trainer->agreed_steps = done;
-    TRY(trainer_share(trainer, &trainer->agreed, 1, ALNICO_MAXIMUM));
+    TRY(trainer_allreduce(trainer, &trainer->agreed, 1, ALNICO_MAXIMUM));
     *over = trainer->agreed >= trainer->options->seconds;
     return ALNICO_SUCCESS;
 }
 
 /* Saves the state if it is time to. */
-static alnico_status_t trainer_keep(struct trainer *trainer, bool over)
+static alnico_status_t trainer_checkpoint(struct trainer *trainer, bool over)
 {
     const struct trainer_options *options = trainer->options;
     const bool due = options->save_every && trainer->step % options->save_every == 0;
@@ -237,12 +237,12 @@ static alnico_status_t trainer_loop(struct trainer *trainer)
         struct phase_times reading;
         TRY_NVTX("step", trainer_step(trainer));
         TRY(phase_timer_end(trainer->timer, &reading));
-        TRY(trainer_take(trainer, &reading));
+        TRY(trainer_read(trainer, &reading));
         over = trainer->step >= trainer->steps;
         TRY(trainer_agree(trainer, &over));
         if (over || trainer->step % trainer->per_epoch == 0)
             TRY(trainer_epoch(trainer));
-        TRY(trainer_keep(trainer, over));
+        TRY(trainer_checkpoint(trainer, over));
     }
     return ALNICO_SUCCESS;
 }
@@ -259,13 +259,13 @@ static void trainer_abort(struct trainer *trainer)
 }
 
 /* Whether the stream comes to rest, soon after the communicators were aborted. */
-static bool trainer_rests(const struct trainer *trainer)
+static bool stream_rests(const struct trainer *trainer)
 {
     enum { REST_SECONDS = 10 };
     const double most =
         stream_wait_deadline() < REST_SECONDS ? stream_wait_deadline() : REST_SECONDS;
     return !trainer->replica ||
-           stream_wait_rest(&trainer->replica->waiting, trainer->place.stream, most);
+           stream_wait_rest(&trainer->replica->wait, trainer->place.stream, most);
 }
 
 /* Ends after an error. The detail stays that of the error. Where the device hangs, what it may
@@ -275,7 +275,7 @@ static alnico_status_t trainer_fail(struct trainer *trainer, alnico_status_t sta
     char detail[512];
     snprintf(detail, sizeof detail, "%s", alnico_error_detail());
     trainer_abort(trainer);
-    if (trainer_rests(trainer))
+    if (stream_rests(trainer))
         trainer_close(trainer);
     return error_set(status, "%s", detail);
 }

@@ -33,7 +33,7 @@ struct trainer_progress {
     bool tested;
 };
 
-/* How the gradients are cut into buckets. */
+/* The rule by which gradients are cut into buckets. */
 enum bucket_rule { BUCKETS_OF_SIZE, BUCKETS_OF_COUNT, BUCKETS_PLANNED };
 
 struct trainer_options {
@@ -64,7 +64,7 @@ struct trainer_options {
     void *context;
 };
 
-/* Where to train. The kernels decide on the device. */
+/* The communicators and the stream of a run. The kernels decide on the device. */
 struct trainer_place {
     alnico_comm_t host;   /* on the CPU's inline stream, one rank each; NULL trains alone */
     alnico_comm_t device; /* of the same ranks, on the kernels' device and `stream`; NULL: host */
@@ -102,7 +102,7 @@ struct trainer_report {
 alnico_status_t trainer_run(const struct trainer_options *options,
                             const struct trainer_place *place, struct trainer_report *report);
 
-/* What a run would take of each rank's device, without making it. */
+/* The memory that a run would take of each rank's device, without making it. */
 struct trainer_needs {
     struct network *network;
     struct plan *plan; /* of the activations */
@@ -116,7 +116,7 @@ struct trainer_needs {
 alnico_status_t trainer_measure(const struct trainer_options *options, struct trainer_needs *out);
 void trainer_needs_free(struct trainer_needs *needs);
 
-/* What each step of a run's network takes of this rank alone, on the device that the calling thread
+/* Times of each step of a run's network on this rank alone, on the device that the calling thread
  * uses. */
 struct trainer_times {
     struct network *network;

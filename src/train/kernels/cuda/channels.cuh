@@ -53,7 +53,7 @@ inline dim3 grid_of(const struct train_gpu *gpu, const layout &at, unsigned thre
     return dim3((unsigned)(blocks == 0 ? 1 : blocks), slabs);
 }
 
-/* Where one thread stands: on `count` rows, of which it has one chunk of eight channels each. */
+/* The place of one thread: on `count` rows, of which it has one chunk of eight channels each. */
 struct place {
     unsigned group; /* of eight channels */
     bool inside;

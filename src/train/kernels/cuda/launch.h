@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-/* Where kernels run, and what they reduce in. Zero the memory once; launches on one stream share
+/* The stream that kernels run on, and the memory that they reduce in. Zero the memory once; launches on one stream share
  * it. */
 struct train_gpu {
     int multiprocessors;
@@ -34,7 +34,7 @@ enum { TRAIN_SCRATCH_BYTES = 8 << 20 };
 
 /* ---- Batch norm: cuda/norm.cu, cuda/norm_backward.cu ---- */
 
-/* What a batch norm computes once a batch; each `padded` floats. y = factor * x + offset; dx = a *
+/* Numbers that a batch norm computes once a batch; each `padded` floats. y = factor * x + offset; dx = a *
  * dy + b * x + c. */
 enum norm_number {
     NORM_MEAN,
@@ -62,11 +62,11 @@ struct train_norm {
 /* Mean, variance, factor and offset of the batch; moves the running statistics. */
 int train_norm_statistics(const struct train_gpu *gpu, const struct train_norm *norm);
 
-/* The same from the sums of x and of its squares, `padded` of each. */
+/* train_norm_statistics from the sums of x and of its squares, `padded` of each. */
 int train_norm_measure(const struct train_gpu *gpu, const struct train_norm *norm,
                        const float *sums, const float *squares);
 
-/* The same from the running statistics, which stay. */
+/* train_norm_statistics from the running statistics, which stay. */
 int train_norm_running(const struct train_gpu *gpu, const struct train_norm *norm);
 
 /* y = relu?(norm(x) + other?), other being nothing, a tensor (`plain`), or another batch norm of
@@ -196,7 +196,7 @@ struct train_pool {
     int type;
 };
 
-/* Of equals the first wins. `index`: the winner's place in its window, for each element of y; rows
+/* The first of equals wins. `index`: the winner's place in its window, for each element of y; rows
  * * columns <= 256. */
 int train_max_pool(const struct train_gpu *gpu, const struct train_pool *pool, void *y,
                    uint8_t *index, const void *x);

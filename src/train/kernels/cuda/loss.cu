@@ -11,7 +11,7 @@ namespace
 
 constexpr unsigned THREADS = 128, SCORE_THREADS = 256;
 
-/* What an image leaves for the score. */
+/* The part of an image in the score. */
 struct result {
     float loss;
     int32_t correct; /* -1: no image */

@@ -101,7 +101,7 @@ __global__ void running_kernel(const struct train_norm norm)
                 (float)(1 / sqrt((double)variance + NETWORK_NORM_EPSILON)));
 }
 
-/* What is added before the ReLU. */
+/* The tensor that is added before the ReLU. */
 enum { OTHER_NONE, OTHER_PLAIN, OTHER_NORM };
 
 struct normalise {

@@ -13,7 +13,7 @@ namespace
 
 constexpr int REDUCE_THREADS = 512, REDUCE_BLOCKS = 1, GRADIENT_THREADS = 256, GRADIENT_BLOCKS = 2;
 
-/* What the kernels need of a pass. */
+/* A pass, as the kernels get it. */
 struct backward {
     struct train_norm norm, other;
     const void *dy;
@@ -53,7 +53,7 @@ __device__ void finish(const struct train_norm &norm, unsigned c, double sum, do
     }
 }
 
-/* What a thread loads of one chunk. */
+/* A thread's loads of one chunk. */
 template <class T> struct loads {
     packed<T> dy, x, other;
     unsigned bits;

@@ -21,7 +21,7 @@ template <class T> constexpr unsigned forward_blocks()
     return sizeof(T) == 2 ? 3 : 2;
 }
 
-/* What the kernels need of a pass. */
+/* A pass, as the kernels get it. */
 struct windows {
     unsigned height, width, out_height, out_width, channels; /* padded */
     const void *x;
@@ -143,7 +143,7 @@ __device__ constexpr unsigned place_in(int a, int b, int r, int c)
     return (unsigned)((r + 1 - 2 * a) * SIDE + c + 1 - 2 * b);
 }
 
-/* What a thread loads of a square: the windows that reach it, and its pixels. */
+/* A thread's loads of a square: the windows that reach it, and its pixels. */
 template <class T> struct around {
     packed<T> dy[2][2], x[2][2];
     uint2 places[2][2];

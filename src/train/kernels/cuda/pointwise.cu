@@ -110,7 +110,7 @@ __global__ void fold_kernel(const struct train_fold f, T *dst, const float *src,
     }
 }
 
-/* The same for images of three colours in squares of 2 x 2, padded to 16: a thread makes a pixel of
+/* fold_kernel for images of three colours in squares of 2 x 2, padded to 16: a thread makes a pixel of
  * dst, which is six neighbouring numbers of two rows. */
 template <class T>
 __global__ void fold_colours_kernel(const struct train_fold f, T *dst, const float *src,

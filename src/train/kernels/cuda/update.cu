@@ -74,7 +74,7 @@ __global__ void trust_kernel(const struct train_update u)
             changed ? (float)(u.trust * weights / (gradients + u.decay * weights)) : 1;
 }
 
-/* What an update makes of one parameter and its velocity. */
+/* The update of one parameter and its velocity. */
 struct rule {
     float rate, inverse, trust, decay, momentum;
 };

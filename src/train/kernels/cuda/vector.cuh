@@ -1,4 +1,4 @@
-/* What the trainer's kernels share: elements of three types, eight at a time, and how threads stand
+/* Tools of the trainer's kernels: elements of three types, eight at a time, and how threads stand
  * on channels. */
 #ifndef ALNICO_TRAIN_KERNELS_CUDA_VECTOR_CUH
 #define ALNICO_TRAIN_KERNELS_CUDA_VECTOR_CUH

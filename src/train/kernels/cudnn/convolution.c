@@ -22,7 +22,7 @@ static alnico_status_t convolution_forward(struct cudnn_net *self, struct cudnn_
     return bias_forward(self, step, self->type);
 }
 
-/* Where nothing can add, the gradient is made in scratch and added by itself. */
+/* The data gradient. Without an engine that adds, it is made in scratch and added by itself. */
 static alnico_status_t convolution_data(struct cudnn_net *self, struct cudnn_step *step)
 {
     const size_t t = step->step->in[0];

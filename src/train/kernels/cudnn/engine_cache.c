@@ -277,7 +277,7 @@ static bool file_find(struct engine_cache *cache, const struct convolution *conv
     return false;
 }
 
-/* What cuDNN does not put into words is searched again the next time. */
+/* A plan without a text form is searched again the next time. */
 static void file_add(struct engine_cache *cache, const struct remembered *item)
 {
     char gemm[GEMM_TEXT_BYTES];

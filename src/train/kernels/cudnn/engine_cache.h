@@ -21,7 +21,7 @@ struct engine_options {
     FILE *log;             /* a line for each engine that was tried; NULL: none */
 };
 
-/* What was chosen, a plan of cuDNN or a product. It lives as long as the plans. */
+/* The engine that was chosen: a plan of cuDNN or a GEMM. It lives as long as the cache. */
 struct engine_choice {
     cudnnBackendDescriptor_t plan;
     struct gemm *gemm;

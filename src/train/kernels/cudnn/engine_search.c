@@ -10,7 +10,7 @@
  * timed. */
 enum { CONFIGURATIONS = 24, PRODUCTS = 16, RUNS_MOST = 10, TIMED_US = 2000 };
 
-/* What one search works with. */
+/* One search. */
 struct trial {
     struct engine_search *search;
     const struct convolution *convolution;
@@ -252,7 +252,7 @@ static alnico_status_t trial_mode(struct trial *trial, cudnnBackendHeurMode_t mo
     return ALNICO_SUCCESS;
 }
 
-/* What the heuristics prefer; else what nearly always works; else even what takes seconds to
+/* Tries the preferred engines; if none does it, the fallbacks; then those that take seconds to
  * compile. What cuDNN refuses to describe none of its engines does. */
 static alnico_status_t trial_all(struct trial *trial, struct cudnn_bag *bag)
 {

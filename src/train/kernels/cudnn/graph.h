@@ -12,7 +12,7 @@
 
 enum convolution_direction { CONVOLUTION_FORWARD, CONVOLUTION_DATA, CONVOLUTION_WEIGHTS };
 
-/* What a convolution computes. x: batch x height x width x channels; w: filters x rows x columns x
+/* One direction of a convolution. x: batch x height x width x channels; w: filters x rows x columns x
  * channels; y: batch x out_height x out_width x filters. */
 struct convolution {
     enum convolution_direction direction;
@@ -26,7 +26,7 @@ struct convolution {
     unsigned sums;
 };
 
-/* Where x, w and y (or their gradients) stand. */
+/* Addresses of x, w and y, or of their gradients. */
 struct convolution_memory {
     void *x, *w, *y;
     void *sums, *squares; /* NULL: none */
@@ -80,7 +80,7 @@ alnico_status_t convolution_graph(const struct cudnn_handle *handle, struct cudn
                                   const struct convolution *convolution,
                                   cudnnBackendDescriptor_t *out);
 
-/* What a plan for the convolution runs on, which the bag owns. */
+/* The variant pack that a plan for the convolution runs on, which the bag owns. */
 alnico_status_t convolution_pack(const struct cudnn_handle *handle, struct cudnn_bag *bag,
                                  const struct convolution_memory *memory, void *workspace,
                                  cudnnBackendDescriptor_t *out);

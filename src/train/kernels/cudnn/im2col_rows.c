@@ -1,5 +1,5 @@
 /*
- * The way `rows`: the neighbouring squares that a window of folded images covers in one row become
+ * im2col by rows: the neighbouring squares that a window of folded images covers in one row become
  * channels, so that the window is one column wide and cuDNN's engines find more channels to
  * multiply. What that makes of the images is several times as large, so that it stands in the
  * step's scratch only, and is made anew forward and for the weights' gradient. Weights lie in

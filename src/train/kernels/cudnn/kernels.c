@@ -12,7 +12,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* What a plan of cuDNN may want, and what cuBLAS gets. */
+/* Workspaces: the most of a plan of cuDNN, and that of cuBLAS. */
 enum { WORKSPACE_MOST = 1 << 30, BLAS_WORKSPACE = 32 << 20 };
 
 /* The loss scale that a search begins with. */

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-/* Of the sums that the convolution before it made, if it did. */
+/* Statistics from the sums that the convolution before it made, if it did. */
 static alnico_status_t measure(struct cudnn_net *self, const struct train_norm *norm,
                                const struct cudnn_step *maker, bool training)
 {

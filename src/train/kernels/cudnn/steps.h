@@ -1,7 +1,8 @@
 /*
- * Inside the cuDNN kernels (cudnn/kernels.c): a network made into steps, each with what it launches
- * forward and backward. Everything is made on the thread that trains; steps enqueue on the
- * replica's stream and never wait.
+ * The inside of the room of cuDNN kernels: a network made into steps, each with what it launches
+ * forward and backward, and the functions that the files of the room offer each other, file by file.
+ * Everything is made on the thread that trains; steps enqueue on the replica's stream and never
+ * wait.
  *
  * Values and gradients between steps are [image][row][column][channel] in the working type, their
  * channels padded to a multiple of 8 by zeros. The logits that a cross-entropy alone reads are
@@ -47,7 +48,7 @@ struct cudnn_step {
     alnico_status_t (*backward)(struct cudnn_net *self, struct cudnn_step *step);
     struct train_fold input;      /* of images that it reads: how they are packed */
     void *images;                 /* as they are packed; NULL: it reads none */
-    struct train_im2col im2col;   /* of them, how the way `rows` would expand them */
+    struct train_im2col im2col;   /* of them, how im2col by rows would expand them */
     struct train_strided strided; /* how a gradient that is made without the stride is spread */
     struct cudnn_weights weights;
     struct cudnn_pass passes[3]; /* of a convolution, by direction */
@@ -58,7 +59,7 @@ struct cudnn_step {
     const struct cudnn_step *makers[2];
     struct train_normalise normalise;
     struct train_norm_backward back;
-    /* Of a batch norm with a pooling behind it: on the windows' winners. */
+    /* A batch norm with a pooling behind it: on the windows' winners. */
     struct train_norm winners;
     struct train_norm_pool norm_pool;
     struct train_pool pool;
@@ -74,9 +75,9 @@ struct cudnn_net {
     alnico_datatype_t type; /* the working type */
     struct cudnn_step *steps;
     size_t with_statistics; /* convolutions that make sums */
-    size_t im2cols;         /* passes by the way `rows` */
-    size_t gemms;           /* passes that are products */
-    size_t strided;         /* gradients by the way `spread` */
+    size_t im2cols;         /* passes by im2col */
+    size_t gemms;           /* passes that are GEMMs */
+    size_t strided;         /* gradients by the strided method */
     struct cudnn_bag packs;
     char *own; /* one allocation for all that is not in the arenas */
     size_t own_bytes, own_taken;
@@ -114,12 +115,12 @@ size_t fold_bytes(const struct train_fold *fold);
 /* How an operation's weights are laid out for computing; whether just as in the arena. */
 struct train_fold weights_fold(const struct plan *plan, const struct node *node, bool *direct);
 
-/* Where input i of a step stands: its value, packed if it is the images, and its gradient (NULL:
+/* The value of input i of a step, packed if it is the images, and its gradient (NULL:
  * not wanted). */
 void *step_value(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
 void *step_diff(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
 
-/* What a step saves, and its backward scratch for a gradient of input 0, and for weights. */
+/* The saved values of a step, and its backward scratch for a gradient of input 0, and for weights. */
 void *step_saved(const struct cudnn_net *self, const struct cudnn_step *step);
 void *step_scratch_diff(const struct cudnn_net *self, const struct cudnn_step *step);
 void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step);
@@ -166,7 +167,7 @@ bool strided_pass(const struct cudnn_net *self, const struct cudnn_step *step,
                   struct cudnn_pass *pass);
 double strided_us(const struct train_strided *spread, bool add);
 
-/* ---- Memory of its own: cudnn/kernels.c ---- */
+/* ---- cudnn/kernels.c: memory of its own ---- */
 
 /* A piece of the own allocation; NULL never: it was counted before. */
 void *own_take(struct cudnn_net *self, size_t bytes);
@@ -175,7 +176,7 @@ void *own_take(struct cudnn_net *self, size_t bytes);
  * default stream does. */
 alnico_status_t copy_in(struct cudnn_net *self, void *to, const void *from, size_t bytes);
 
-/* ---- The steps ---- */
+/* ---- cudnn/convolution.c, norm.c, dense.c, layers.c: the steps ---- */
 
 /* Fill a step in. Errors: UNSUPPORTED, MEMORY. */
 alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step *step);
@@ -188,7 +189,7 @@ alnico_status_t cudnn_loss_make(struct cudnn_net *self, struct cudnn_step *step)
 /* About how long a kernel takes that only reads and writes so many bytes. */
 double pass_us(size_t bytes);
 
-/* Finds the plans of a convolution, running it; then makes its packs, once there is a workspace. */
+/* Finds the engines of a convolution, running it; then makes its packs, once there is a workspace. */
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step);
 alnico_status_t cudnn_convolution_finish(struct cudnn_net *self, struct cudnn_step *step);
 
@@ -207,7 +208,7 @@ alnico_status_t bias_forward(struct cudnn_net *self, const struct cudnn_step *st
                              alnico_datatype_t type);
 alnico_status_t bias_backward(struct cudnn_net *self, const struct cudnn_step *step);
 
-/* Where a parameter's gradient stands in the arena. */
+/* A parameter's gradient in the arena. */
 void *gradient_at(const struct cudnn_net *self, size_t offset);
 
 /* The tables of the update, copied to the GPU. */

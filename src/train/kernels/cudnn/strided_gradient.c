@@ -1,5 +1,5 @@
 /*
- * The way `spread`: a convolution of single pixels with a stride reads every so many pixels of
+ * Strided gradient: a convolution of single pixels with a stride reads every so many pixels of
  * every so many rows only, and the gradient of the others is 0. That of those which it reads is
  * made as if there were no stride, in the step's scratch, and spread from there. Where another
  * gradient stands already, the rest of it is not touched. See cudnn/steps.h.

@@ -38,7 +38,7 @@ size_t tensor_rows(const struct plan *plan, size_t tensor)
     return plan->batch * t->height * t->width;
 }
 
-/* Of a tensor's batch, and of its gradient. */
+/* Bytes of a tensor's batch, and of its gradient. */
 size_t cudnn_bytes_rule(const struct plan *plan, size_t tensor)
 {
     const struct network *network = plan->network;

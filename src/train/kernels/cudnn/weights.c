@@ -1,4 +1,4 @@
-/* Weights in the working type and layout, the way home of their gradients, and the update. See
+/* Weights in the working type and layout, the copy of their gradients to the arena, and the update. See
  * cudnn/steps.h. */
 #include "train/kernels/cudnn/steps.h"
 

@@ -30,7 +30,7 @@ static size_t step_bytes(const struct plan *plan, const struct step *step)
     return plan_line(plan_float_bytes(plan, step->in[0]));
 }
 
-/* What backward reads again; and scratch where a gradient is made elsewhere first, because it is to
+/* Values that backward reads; and scratch for a gradient that is made elsewhere first, because it is to
  * be added or nobody needs it, and for the gradient that a batch norm with an addition splits.
  * Pooling and batch norm with ReLU keep what they need in the library. */
 static void onednn_needs(const struct plan *plan, const struct step *step, struct step_needs *out)

@@ -49,7 +49,7 @@ static alnico_status_t norm_describe(struct compiled *self, const struct step *s
     return vector_memory(self, parameters + n->node->bias.offset, n->channels, &n->shift);
 }
 
-/* Of forward, and but for the output of backward. */
+/* Arguments that forward and backward share. */
 static void norm_arguments(const struct compiled *self, const struct step *step,
                            const struct norm *n, dnnl_memory_t mean, dnnl_memory_t variance,
                            struct call *call)

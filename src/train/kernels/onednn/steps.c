@@ -1,4 +1,4 @@
-/* What the steps of the oneDNN kernels are made with. See onednn/steps.h. */
+/* Helpers that the steps of the oneDNN kernels are made with. See onednn/steps.h. */
 #include "train/kernels/onednn/steps.h"
 
 #include "base/status.h"

@@ -1,5 +1,5 @@
 /*
- * What the files of the oneDNN kernels share. Every step of the plan becomes three short sequences
+ * The inside of the room of oneDNN kernels. Every step of the plan becomes three short sequences
  * (forward in training, forward in inference, backward) of library calls and own passes; a build_
  * function per kind of step makes them, once. All on the thread that trains.
  */
@@ -74,7 +74,7 @@ alnico_status_t vector_memory(struct compiled *self, float *at, size_t count, dn
 /* Elements of a tensor's batch. */
 size_t batch_elements(const struct compiled *self, size_t t);
 
-/* Where backward writes the gradient of the step's i-th input: its place, or scratch if nobody
+/* The memory that backward writes the gradient of the step's i-th input to: its place, or scratch if nobody
  * needs it or it is to be added there by diff_finish, which goes after the write. */
 alnico_status_t diff_target(struct compiled *self, const struct step *step, size_t i,
                             dnnl_memory_t *memory);
