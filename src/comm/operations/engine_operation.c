@@ -246,7 +246,7 @@ alnico_status_t engine_operation_keep_lists(struct engine_operation *o, struct c
     if (!call_is_vector(call))
         return ALNICO_SUCCESS;
     if (!o->lists)
-        o->lists = malloc(CALL_LISTS * (size_t)size * sizeof *o->lists);
+        o->lists = malloc((CALL_LISTS + BACKEND_LISTS) * (size_t)size * sizeof *o->lists);
     if (!o->lists)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for the counts of %d ranks", size);
     call_keep_lists(call, o->lists, size);

@@ -11,6 +11,8 @@
  * why. */
 enum engine_operation_phase { OPERATION_WAITING, OPERATION_RUNNING, OPERATION_LEAVING };
 
+enum { BACKEND_LISTS = 2 };
+
 struct engine_operation {
     struct op op;                  /* first: the engine's view */
     struct alnico_request request; /* the user's view */
@@ -18,7 +20,7 @@ struct engine_operation {
     alnico_comm_t comm;
     const struct work_ops *work;
     struct call call;
-    size_t *lists; /* of a vector form; see call_keep_lists */
+    size_t *lists; /* of a vector form; see call_keep_lists; then BACKEND_LISTS more, of `size` */
     struct gate ready, done;
     enum engine_operation_phase phase;
     bool claimed;          /* the user holds the request */

@@ -276,7 +276,8 @@ static alnico_status_t take_parts(struct pipeline *p)
 
 static void give_parts(struct pipeline *p)
 {
-    pool_give(p->pool, p->parts, sizeof(struct pipeline[STAGING_CHUNKS]));
+    if (p->parts)
+        pool_give(p->pool, p->parts, sizeof(struct pipeline[STAGING_CHUNKS]));
     p->parts = NULL;
 }
 

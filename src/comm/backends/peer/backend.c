@@ -30,7 +30,6 @@ struct peer_op {
 
     /* Of gatherv, scatterv and alltoallv: long blocks, which go as messages. */
     bool has_rest;
-    size_t *rest_lists;
     struct pipeline rest;
 };
 
@@ -74,18 +73,12 @@ static void peer_op_cancel(struct engine_operation *h)
         pipeline_cancel(&op->rest);
 }
 
-static void peer_op_finish(struct engine_operation *h)
-{
-    free(((struct peer_op *)h)->rest_lists);
-}
-
 static const struct work_ops peer_work = {
     .backend = &peer_ops,
     .bytes = sizeof(struct peer_op),
     .poll = peer_op_poll,
     .cancel = peer_op_cancel,
     .is_queued = peer_op_is_queued,
-    .finish = peer_op_finish,
 };
 
 static enum peer_algorithm algorithm_of(const struct algorithm *algorithm)
@@ -116,28 +109,20 @@ static void begin_rest(struct peer_op *op)
 }
 
 /* All ranks count one chunk of messages, whether they have any or not. */
-static alnico_status_t plan_rest(struct peer_op *op)
+static alnico_status_t prepare(struct peer_op *op, struct call *call, const struct choice *choice)
 {
     alnico_comm_t comm = op->operation.comm;
+    TRY(engine_operation_keep_lists(&op->operation, call));
+    peer_begin(&op->run, state_of(comm)->peer, call, algorithm_of(choice->algorithm));
     op->has_rest = false;
-    if (call_is_even(&op->run.call))
+    if (call_is_even(call))
         return ALNICO_SUCCESS;
-    if (!op->rest_lists)
-        op->rest_lists = malloc(2 * (size_t)comm->size * sizeof *op->rest_lists);
-    if (!op->rest_lists)
-        return error_set(ALNICO_ERROR_MEMORY, "no memory for the counts of %d ranks", comm->size);
-    op->has_rest = peer_rest(&op->run, &op->rest.call, op->rest_lists);
+    size_t *lists = op->operation.lists + CALL_LISTS * comm->size;
+    op->has_rest = peer_rest(&op->run, &op->rest.call, lists);
     if (op->has_rest)
         begin_rest(op);
     comm->next_chunk++;
     return ALNICO_SUCCESS;
-}
-
-static alnico_status_t prepare(struct peer_op *op, struct call *call, const struct choice *choice)
-{
-    TRY(engine_operation_keep_lists(&op->operation, call));
-    peer_begin(&op->run, state_of(op->operation.comm)->peer, call, algorithm_of(choice->algorithm));
-    return plan_rest(op);
 }
 
 static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,

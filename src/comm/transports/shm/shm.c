@@ -196,6 +196,10 @@ struct part {
     const int *ranks;
     int size, rank;
     double timeout;
+
+    struct transfer *transfer; /* that is waited for */
+    alnico_status_t status;
+    int64_t look_ns; /* for processes that have ended */
 };
 
 static bool any_gone(const struct part *part)
@@ -206,41 +210,33 @@ static bool any_gone(const struct part *part)
     return false;
 }
 
-struct part_wait {
-    const struct part *part;
-    struct transfer *transfer;
-    int64_t look_ns;
-    alnico_status_t status;
-    bool gone;
-};
-
 static enum wait look_for_transfer(void *context)
 {
-    struct part_wait *w = context;
-    w->status = shm_test(w->part->transport, w->transfer);
-    if (w->status == ALNICO_PENDING && backoff_now_ns() > w->look_ns) {
-        w->gone = any_gone(w->part);
-        w->look_ns = backoff_now_ns() + LOOK_NS;
+    struct part *part = context;
+    part->status = shm_test(part->transport, part->transfer);
+    if (part->status == ALNICO_PENDING && backoff_now_ns() > part->look_ns) {
+        part->look_ns = backoff_now_ns() + LOOK_NS;
+        if (any_gone(part))
+            part->status = error_set(ALNICO_ERROR_TIMEOUT, "the process of a rank has ended");
     }
-    return w->status != ALNICO_PENDING || w->gone ? WAIT_DONE : WAIT_IDLE;
+    return part->status == ALNICO_PENDING ? WAIT_IDLE : WAIT_DONE;
 }
 
-static alnico_status_t finish(const struct part *part, struct transfer *transfer)
+static alnico_status_t finish(struct part *part, struct transfer *transfer)
 {
-    struct part_wait w = {part, transfer, .look_ns = backoff_now_ns() + LOOK_NS};
-    wait_until(look_for_transfer, &w, deadline_ns(part->timeout), false);
-    if (w.status != ALNICO_PENDING)
-        return w.status;
+    part->transfer = transfer;
+    part->look_ns = backoff_now_ns() + LOOK_NS;
+    if (!wait_until(look_for_transfer, part, deadline_ns(part->timeout), false))
+        part->status =
+            error_set(ALNICO_ERROR_TIMEOUT, "a rank did not come within %g s", part->timeout);
     shm_cancel(part->transport, transfer);
-    return w.gone
-               ? error_set(ALNICO_ERROR_TIMEOUT, "the process of a rank has ended")
-               : error_set(ALNICO_ERROR_TIMEOUT, "a rank did not come within %g s", part->timeout);
+    return part->status;
 }
 
 /* Ring allgather: in each step a rank passes on the block that it got in the step before. */
 static alnico_status_t part_exchange(void *context, const void *mine, void *all, size_t bytes)
 {
-    const struct part *part = context;
+    struct part *part = context;
     struct transport *t = part->transport;
     int p = part->size, next = part->ranks[(part->rank + 1) % p],
         previous = part->ranks[(part->rank - 1 + p) % p];
@@ -270,7 +266,7 @@ static alnico_status_t shm_subset(struct transport *transport, const int *ranks,
 {
     struct shm_options options = shm_of(transport)->options;
     options.timeout = timeout;
-    struct part part = {transport, ranks, size, rank, timeout};
+    struct part part = {transport, ranks, size, rank, .timeout = timeout};
     alnico_status_t status = transport_shm_create(part_exchange, &part, rank, size, &options, out);
     if (status == ALNICO_SUCCESS)
         (*out)->concurrent = transport->concurrent;
