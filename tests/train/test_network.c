@@ -400,6 +400,20 @@ static void check_memory(const struct plan *plan, const struct kernels_ops *ops)
     free(replay.owner);
 }
 
+static void every_kind_is_a_layer(void **unused)
+{
+    (void)unused;
+    for (int kind = 0; kind < OPERATION_KINDS; kind++) {
+        const struct layer_ops *layer = layers_all[kind];
+        assert_non_null(layer);
+        assert_string_equal(layer->name, operation_kind_name((enum operation_kind)kind));
+        assert_in_range(layer->inputs, 1, NETWORK_INPUTS);
+        assert_true(layer->cost && layer->forward && layer->backward);
+        for (int other = 0; other < kind; other++)
+            assert_string_not_equal(layer->name, layers_all[other]->name);
+    }
+}
+
 static void plans_are_sound(void **unused)
 {
     (void)unused;
@@ -501,6 +515,7 @@ int main(void)
         cmocka_unit_test(large_resnets_have_their_sizes),
         cmocka_unit_test(blocks_begin_as_identities),
         cmocka_unit_test(first_values_are_he_normal),
+        cmocka_unit_test(every_kind_is_a_layer),
         cmocka_unit_test(plans_are_sound),
         cmocka_unit_test(plans_with_any_needs_are_sound),
     };
