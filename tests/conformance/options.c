@@ -207,7 +207,7 @@ void options_read(int argc, char **argv, struct options *out)
                                      NULL};
     *out = (struct options){
         .seed = (uint64_t)time(NULL), .site = &site_cpu, .only = -1, .every = 1, .patience = 120};
-    struct program_streams hushed = program_hush(program_launch_rank());
+    struct program_streams streams = program_silence(program_launch_rank());
     argp_parse(&argp, argc, argv, ARGP_NO_ARGS, NULL, out);
-    program_unhush(hushed);
+    program_restore(streams);
 }

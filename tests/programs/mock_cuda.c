@@ -519,30 +519,30 @@ cudaError_t gpu_fill(const struct check *check, int rank, void *out, size_t coun
     return cudaSuccess;
 }
 
-cudaError_t gpu_hash(const void *memory, size_t bytes, struct gpu_verdict *verdict,
+cudaError_t gpu_hash(const void *memory, size_t bytes, struct gpu_findings *findings,
                      cudaStream_t stream)
 {
-    verdict->hash += check_hash(memory, bytes);
+    findings->hash += check_hash(memory, bytes);
     return cudaSuccess;
 }
 
 cudaError_t gpu_compare(const struct check *check, const void *result, size_t at, size_t count,
-                        struct gpu_verdict *verdict, cudaStream_t stream)
+                        struct gpu_findings *findings, cudaStream_t stream)
 {
     struct check_fault fault;
     size_t wrong = check_compare(check, (const char *)result + at * value_bytes(check->type), 0,
                                  count, &fault);
-    verdict->wrong += wrong;
-    if (wrong && at + fault.index < verdict->first)
-        verdict->first = at + fault.index;
+    findings->wrong += wrong;
+    if (wrong && at + fault.index < findings->first)
+        findings->first = at + fault.index;
     return cudaSuccess;
 }
 
-cudaError_t gpu_count_trespass(const void *guard, size_t bytes, struct gpu_verdict *verdict,
+cudaError_t gpu_count_overruns(const void *guard, size_t bytes, struct gpu_findings *findings,
                                cudaStream_t stream)
 {
     for (size_t i = 0; i < bytes; i++)
-        verdict->trespass += ((const unsigned char *)guard)[i] != GPU_POISON;
+        findings->overruns += ((const unsigned char *)guard)[i] != GPU_POISON;
     return cudaSuccess;
 }
 

@@ -1,4 +1,4 @@
-/* The timing of alnico-perf is fair: contestants take turns in blocks of the same length, the order
+/* The timing of alnico-perf is fair: candidates take turns in blocks of the same length, the order
  * is reversed every time, and the slowest rank's time counts. Under mpirun, or alone. */
 #include "tools/perf/measure.h"
 
@@ -44,8 +44,9 @@ static void run(void *context, int calls)
         continue;
 }
 
-/* Two contestants, the second twice as slow, and on rank 0 twice as slow again. */
-static struct measure_effort race(const struct measure_plan *plan, struct contestant *contestants)
+/* Two candidates, the second twice as slow, and on rank 0 twice as slow again. */
+static struct measure_effort time_trials(const struct measure_plan *plan,
+                                         struct candidate *candidates)
 {
     static struct racer racers[2];
     struct measure_effort effort;
@@ -54,18 +55,18 @@ static struct measure_effort race(const struct measure_plan *plan, struct contes
     blocks = 0;
     for (int i = 0; i < 2; i++) {
         racers[i] = (struct racer){.number = i, .seconds = 20e-6 * (i + 1) * (rank ? 1 : 2)};
-        contestants[i] = (struct contestant){.prepare = prepare, .run = run, .context = &racers[i]};
+        candidates[i] = (struct candidate){.prepare = prepare, .run = run, .context = &racers[i]};
     }
-    assert_true(measure(contestants, 2, plan, &effort));
+    assert_true(measure(candidates, 2, plan, &effort));
     return effort;
 }
 
 static void test_turns(void **state)
 {
     (void)state;
-    struct contestant contestants[2];
+    struct candidate candidates[2];
     struct measure_plan plan = {.seconds = 0.05, .warmup = 3};
-    struct measure_effort effort = race(&plan, contestants);
+    struct measure_effort effort = time_trials(&plan, candidates);
     int timed = 2 * effort.repetitions, first = blocks - timed;
     assert_true(effort.repetitions >= 7);
     assert_true(first >= 2);
@@ -80,17 +81,17 @@ static void test_turns(void **state)
 static void test_slowest_rank_counts(void **state)
 {
     (void)state;
-    struct contestant contestants[2];
+    struct candidate candidates[2];
     struct measure_plan plan = {.seconds = 0.1};
     bool of_one_call = false; /* in a race at least: a busy machine takes its time too */
     for (int races = 0; races < 20 && !of_one_call; races++) {
-        race(&plan, contestants);
+        time_trials(&plan, candidates);
         of_one_call = true;
         for (int i = 0; i < 2; i++) {
-            assert_true(contestants[i].time_us >= 39.9 * (i + 1));
-            assert_true(contestants[i].low_us <= contestants[i].time_us);
-            assert_true(contestants[i].time_us <= contestants[i].high_us);
-            double mine = contestants[i].time_us, first = mine;
+            assert_true(candidates[i].time_us >= 39.9 * (i + 1));
+            assert_true(candidates[i].low_us <= candidates[i].time_us);
+            assert_true(candidates[i].time_us <= candidates[i].high_us);
+            double mine = candidates[i].time_us, first = mine;
             MPI_Bcast(&first, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
             assert_true(mine == first);
             of_one_call &= mine < 400.0 * (i + 1);
@@ -104,9 +105,9 @@ static void test_number_of_calls(void **state)
     (void)state;
     static const long wanted[] = {1, 10, 100};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        struct contestant contestants[2];
+        struct candidate candidates[2];
         struct measure_plan plan = {.seconds = 1, .calls = wanted[i]};
-        struct measure_effort effort = race(&plan, contestants);
+        struct measure_effort effort = time_trials(&plan, candidates);
         long calls = (long)effort.block * effort.repetitions;
         assert_true(calls >= wanted[i] && calls < wanted[i] + effort.block);
     }
@@ -115,9 +116,9 @@ static void test_number_of_calls(void **state)
 static void test_least_calls_of_a_block(void **state)
 {
     (void)state;
-    struct contestant contestants[2];
+    struct candidate candidates[2];
     struct measure_plan plan = {.seconds = 0.05, .block_least = 200};
-    struct measure_effort effort = race(&plan, contestants);
+    struct measure_effort effort = time_trials(&plan, candidates);
     assert_int_equal(effort.block, 200); /* half a millisecond would be thirteen calls */
 }
 

@@ -42,12 +42,18 @@ unsigned long long option_number(struct argp_state *state, const char *option, c
     return value;
 }
 
+static bool is_real(const char *text, double *out)
+{
+    char *end;
+    *out = strtod(text, &end);
+    return end != text && !*end;
+}
+
 double option_real(struct argp_state *state, const char *option, const char *text, double low,
                    double high)
 {
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end || !(value >= low && value <= high))
+    double value;
+    if (!is_real(text, &value) || !(value >= low && value <= high))
         argp_error(state, "%s %s: expected a number from %g to %g", option, text, low, high);
     return value;
 }
@@ -55,9 +61,8 @@ double option_real(struct argp_state *state, const char *option, const char *tex
 static double read_positive(struct argp_state *state, const char *option, const char *text,
                             double high)
 {
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end || !(value > 0 && value <= high))
+    double value;
+    if (!is_real(text, &value) || !(value > 0 && value <= high))
         argp_error(state, "%s %s: expected a number above 0, at most %g", option, text, high);
     return value;
 }
@@ -245,9 +250,9 @@ void options_read(const struct option_table *table, int argc, char **argv, void 
                         .help_filter = help_of};
     argp_err_exit_status = EXIT_USAGE;
     argp_program_version = alnico_version();
-    struct program_streams streams = program_hush(table->every_rank ? 0 : program_launch_rank());
+    struct program_streams streams = program_silence(table->every_rank ? 0 : program_launch_rank());
     argp_parse(&argp, argc, argv, 0, NULL, &reader);
-    program_unhush(streams);
+    program_restore(streams);
 }
 
 const char *options_differ(const struct option_row *options, const void *values)

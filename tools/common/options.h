@@ -22,14 +22,14 @@ enum option_kind {
 };
 
 struct option_row {
-    const char *name;    /* --NAME; NULL: `help` heads the options that follow */
-    char letter;         /* -L; 0: none */
-    const char *value;   /* what --help calls the value */
-    const char *help;    /* one sentence, to which --help adds (`initial`) */
-    const char *initial; /* the default as a user would write it; NULL: the field as it is */
+    const char *name;  /* --NAME; NULL: `help` heads the options that follow */
+    char letter;       /* -L; 0: none */
+    const char *value; /* what --help calls the value */
+    const char *help;  /* one sentence, to which --help adds (`initial`) */
     enum option_kind kind;
-    size_t at, bytes; /* OPTION_FIELD: the field */
-    size_t given;     /* offset of a bool that becomes true if the option is given; 0: none */
+    const char *initial; /* the default as a user would write it; NULL: the field as it is */
+    size_t at, bytes;    /* OPTION_FIELD: the field */
+    size_t given;        /* offset of a bool that becomes true if the option is given; 0: none */
     unsigned long long least, most;
     double low, high;
     const char *const *choices;   /* ends with NULL; or: */

@@ -1,5 +1,4 @@
-/* What the programs share: how they fail, what they say about the machine, JSON files. Main
- * thread. */
+/* Failures, the launcher, the machine and JSON files, for all programs. Main thread. */
 #include "tools/common/program.h"
 
 #include "device/topology.h"
@@ -93,7 +92,7 @@ int program_local_rank(void)
     return rank;
 }
 
-struct program_streams program_hush(int rank)
+struct program_streams program_silence(int rank)
 {
     struct program_streams streams = {-1, -1};
     int null = rank > 0 ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
@@ -108,7 +107,7 @@ struct program_streams program_hush(int rank)
     return streams;
 }
 
-void program_unhush(struct program_streams streams)
+void program_restore(struct program_streams streams)
 {
     if (streams.out < 0)
         return;

@@ -1,4 +1,4 @@
-/* What the programs share: how they fail, and what they say about the machine. Main thread only. */
+/* Failures, the launcher, the machine and JSON files, for all programs. Main thread only. */
 #ifndef ALNICO_TOOLS_COMMON_PROGRAM_H
 #define ALNICO_TOOLS_COMMON_PROGRAM_H
 
@@ -35,8 +35,8 @@ int program_local_rank(void);
 struct program_streams {
     int out, err;
 };
-struct program_streams program_hush(int rank);
-void program_unhush(struct program_streams streams);
+struct program_streams program_silence(int rank);
+void program_restore(struct program_streams streams);
 
 /* MPI's library version in one line, and the name of a thread level. */
 const char *program_mpi_library(void);

@@ -1,4 +1,4 @@
-/* What alnico-info says about GPUs, in builds with CUDA. Main thread. */
+/* GPUs in alnico-info, in builds with CUDA. Main thread. */
 #ifndef ALNICO_TOOLS_INFO_GPU_H
 #define ALNICO_TOOLS_INFO_GPU_H
 

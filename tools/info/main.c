@@ -36,11 +36,10 @@ static const bool has_device[] = {true, false};
 
 static void add_devices(cJSON *info)
 {
-    static const char *const names[] = {"cpu", "cuda"};
     cJSON *devices = cJSON_AddArrayToObject(info, "devices");
     for (int i = 0; i <= ALNICO_DEVICE_CUDA; i++) {
         bool here = device_find((alnico_device_t)i) != NULL;
-        json_add(json_row(devices), "name %s state %s", names[i],
+        json_add(json_row(devices), "name %s state %s", option_devices[i],
                  here            ? "available"
                  : has_device[i] ? alnico_error_detail()
                                  : "not in this build");
@@ -187,8 +186,7 @@ static void add_environment(cJSON *info)
 
 static cJSON *gather(const bool *operations)
 {
-    cJSON *info = cJSON_CreateObject();
-    json_add(info, "alnico %s", alnico_version());
+    cJSON *info = json_add(cJSON_CreateObject(), "alnico %s", alnico_version());
     cJSON_AddItemToObject(info, "machine", program_machine());
     add_mpi(info);
     add_devices(info);
@@ -285,11 +283,11 @@ static void read_operations(struct argp_state *state, char *text, void *out)
 static struct options read_options(int argc, char **argv)
 {
     static const struct option_row table[] = {
-        {"json", 'j', "FILE", "also write everything to FILE", NULL, OPTION_TEXT,
+        {"json", 'j', "FILE", "also write everything to FILE", OPTION_TEXT,
          OPTION_FIELD(struct options, json)},
         {"operations", 'o', "LIST",
          "whose algorithms and rows of the tuning table: a comma list, as allreduce,sendrecv (all)",
-         NULL, OPTION_OTHER, .read = read_operations},
+         OPTION_OTHER, .read = read_operations},
         {0}};
     static const struct option_table program = {
         .options = table,

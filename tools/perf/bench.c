@@ -1,6 +1,6 @@
-/* How a row of alnico-perf is measured on the CPU: ours and the peer's calls as contestants,
- * overlap with computation, and the check afterwards. Only public calls are timed. Main thread of
- * every rank. */
+/* The CPU's measurement of a row: our calls and the peer's as candidates, overlap with computation,
+ * and the check afterwards; and what the GPU's shares with it. Only public calls are timed. Main
+ * thread of every rank. */
 #include "tools/perf/bench.h"
 
 #include "base/datatype.h"
@@ -22,8 +22,8 @@ enum {
     OVERLAP_CALLS = 10, /* at least in a block */
 };
 
-/* One side of the comparison at one size: our operation or the peer's. */
-struct side {
+/* What makes the calls of one candidate at one size: our operation or the peer's. */
+struct caller {
     const struct bench *bench;
     struct perf_job job;
     long compute; /* steps of computation between start and wait; 0: none */
@@ -44,103 +44,99 @@ static void compute(long steps)
 
 static void run_compute(void *context, int calls)
 {
-    const struct side *side = context;
+    const struct caller *caller = context;
     for (int i = 0; i < calls; i++)
-        compute(side->compute);
+        compute(caller->compute);
 }
 
 /* In place, the input was overwritten by the block before. */
 static void prepare(void *context)
 {
-    const struct side *side = context;
-    const struct bench *bench = side->bench;
-    struct perf_input input = side->job.operation->input(&side->job);
-    size_t element = datatype_bytes(side->job.type);
+    const struct caller *caller = context;
+    const struct bench *bench = caller->bench;
+    struct perf_input input = caller->job.operation->input(&caller->job);
+    size_t element = datatype_bytes(caller->job.type);
     if (input.in_recv)
         memcpy((char *)bench->recv + input.at * element, bench->send, input.count * element);
 }
 
 static void run_ours(void *context, int calls)
 {
-    const struct side *side = context;
-    const struct perf_options *options = &side->bench->options;
+    const struct caller *caller = context;
+    const struct perf_options *options = &caller->bench->options;
     bool nonblocking = options->nonblocking || options->overlap;
     for (int i = 0; i < calls; i++) {
         alnico_request_t request = NULL;
-        program_check(perf_call_ours(&side->job, nonblocking ? &request : NULL),
+        program_check(perf_call_ours(&caller->job, nonblocking ? &request : NULL),
                       options->operation->name);
-        if (side->compute)
-            compute(side->compute);
+        if (caller->compute)
+            compute(caller->compute);
         if (options->overlap)
             program_check(alnico_request_synchronize(&request), "alnico_request_synchronize");
         else if (nonblocking)
             program_check(alnico_wait(&request), "alnico_wait");
     }
     if (options->stream)
-        program_check(alnico_synchronize(side->job.comm), "alnico_synchronize");
+        program_check(alnico_synchronize(caller->job.comm), "alnico_synchronize");
 }
 
 static void run_mpi(void *context, int calls)
 {
-    const struct side *side = context;
-    const struct perf_options *options = &side->bench->options;
+    const struct caller *caller = context;
+    const struct perf_options *options = &caller->bench->options;
     bool nonblocking = options->nonblocking || options->overlap;
     for (int i = 0; i < calls; i++) {
         MPI_Request requests[PERF_REQUESTS];
         MPI_Status statuses[PERF_REQUESTS];
-        int open = options->operation->mpi(&side->job, nonblocking ? requests : NULL);
-        if (side->compute)
-            compute(side->compute);
+        int open = options->operation->mpi(&caller->job, nonblocking ? requests : NULL);
+        if (caller->compute)
+            compute(caller->compute);
         if (open)
             MPI_Waitall(open, requests, statuses);
     }
 }
 
-void bench_measure(struct bench *bench, struct contestant *contestants, int count, int block_least,
+void bench_measure(struct bench *bench, struct candidate *candidates, int count,
                    struct measure_effort *effort)
 {
     const struct perf_options *options = &bench->options;
+    bool overlaps = options->overlap && options->device == ALNICO_DEVICE_CPU;
     struct measure_plan plan = {.seconds = options->seconds,
                                 .calls = options->graph ? options->replays : options->calls,
                                 .warmup = options->warmup,
-                                .block_least = block_least};
-    if (count && !measure(contestants, count, &plan, effort))
-        program_fail("no memory for the samples of %d contestants", count);
+                                .block_least = overlaps ? OVERLAP_CALLS : 1};
+    if (count && !measure(candidates, count, &plan, effort))
+        program_fail("no memory for the samples of %d candidates", count);
     int threads = program_threads();
     bench->threads = threads > bench->threads ? threads : bench->threads;
 }
 
 void bench_set_times(const struct perf_options *options, struct perf_result *result,
-                     const struct contestant *contestant)
+                     const struct candidate *candidate)
 {
     int messages = options->operation->messages ? options->operation->messages : 1;
     double calls = options->graph ? (double)options->calls : 1;
-    result->time_us = contestant->time_us / calls / messages;
-    result->low_us = contestant->low_us / calls / messages;
-    result->high_us = contestant->high_us / calls / messages;
+    result->time_us = candidate->time_us / calls / messages;
+    result->low_us = candidate->low_us / calls / messages;
+    result->high_us = candidate->high_us / calls / messages;
 }
 
-static int block_least(const struct bench *bench)
+/* Every algorithm's caller and, last, MPI's, in turns. */
+static void measure_row(struct bench *bench, const struct caller *callers, struct perf_row *row)
 {
-    return bench->options.overlap ? OVERLAP_CALLS : 1;
-}
-
-/* Every algorithm's side and, last, MPI's, in turns. */
-static void measure_row(struct bench *bench, const struct side *sides, struct perf_row *row)
-{
-    struct contestant contestants[PERF_RESULTS + 1];
+    struct candidate candidates[PERF_RESULTS + 1];
     int count = 0;
     for (int i = 0; i < row->results; i++)
-        contestants[count++] =
-            (struct contestant){.prepare = prepare, .run = run_ours, .context = (void *)&sides[i]};
+        candidates[count++] =
+            (struct candidate){.prepare = prepare, .run = run_ours, .context = (void *)&callers[i]};
     if (row->peers)
-        contestants[count++] =
-            (struct contestant){.prepare = prepare, .run = run_mpi, .context = (void *)&sides[0]};
-    bench_measure(bench, contestants, count, block_least(bench), &row->effort);
+        candidates[count++] =
+            (struct candidate){.prepare = prepare, .run = run_mpi, .context = (void *)&callers[0]};
+    bench_measure(bench, candidates, count, &row->effort);
     for (int i = 0; i < row->results; i++)
-        bench_set_times(&bench->options, &row->result[i], &contestants[i]);
+        bench_set_times(&bench->options, &row->result[i], &candidates[i]);
     if (row->peers)
-        bench_set_times(&bench->options, &row->peer[PEER_MPI], &contestants[row->results]);
+        bench_set_times(&bench->options, &row->peer[PEER_MPI], &candidates[row->results]);
 }
 
 /* Steps of computation that take about so many microseconds on the slowest rank: a core's own
@@ -159,48 +155,48 @@ static long calibrate_compute(double time_us)
 }
 
 static void set_overlap(const struct bench *bench, struct perf_result *result,
-                        const struct contestant *contestants)
+                        const struct candidate *candidates)
 {
-    bench_set_times(&bench->options, result, &contestants[0]);
-    result->compute_us = contestants[1].time_us;
-    result->overall_us = contestants[2].time_us;
+    bench_set_times(&bench->options, result, &candidates[0]);
+    result->compute_us = candidates[1].time_us;
+    result->overall_us = candidates[2].time_us;
 }
 
 /* Whether the computation was shorter than the operation in the same turns: the rest of the
  * operation would count as not overlapped, whatever it did. Makes it longer for the next try. The
  * same on all ranks, as the times are. */
-static bool lengthen_compute(const struct contestant *contestants, struct side *side)
+static bool lengthen_compute(const struct candidate *candidates, struct caller *caller)
 {
-    double bare = contestants[0].time_us, computing = contestants[1].time_us;
+    double bare = candidates[0].time_us, computing = candidates[1].time_us;
     if (computing >= bare || computing <= 0)
         return false;
-    side->compute = (long)((double)side->compute * 1.02 * bare / computing) + 1;
+    caller->compute = (long)((double)caller->compute * 1.02 * bare / computing) + 1;
     return true;
 }
 
 /* As osu_iallreduce: the bare operation, computation of the same length, and this between start and
  * wait; all in turns. */
-static void measure_overlap(struct bench *bench, struct side *side, struct perf_row *row)
+static void measure_overlap(struct bench *bench, struct caller *caller, struct perf_row *row)
 {
-    struct side ours = *side, theirs = *side, bare = *side;
+    struct caller ours = *caller, theirs = *caller, bare = *caller;
     ours.compute = calibrate_compute(row->result[0].time_us);
     theirs.compute = row->peers ? calibrate_compute(row->peer[PEER_MPI].time_us) : 0;
-    struct contestant contestants[] = {{.prepare = prepare, .run = run_ours, .context = &bare},
-                                       {.run = run_compute, .context = &ours},
-                                       {.prepare = prepare, .run = run_ours, .context = &ours},
-                                       {.prepare = prepare, .run = run_mpi, .context = &bare},
-                                       {.run = run_compute, .context = &theirs},
-                                       {.prepare = prepare, .run = run_mpi, .context = &theirs}};
+    struct candidate candidates[] = {{.prepare = prepare, .run = run_ours, .context = &bare},
+                                     {.run = run_compute, .context = &ours},
+                                     {.prepare = prepare, .run = run_ours, .context = &ours},
+                                     {.prepare = prepare, .run = run_mpi, .context = &bare},
+                                     {.run = run_compute, .context = &theirs},
+                                     {.prepare = prepare, .run = run_mpi, .context = &theirs}};
     bool again = true;
     for (int i = 0; i < OVERLAP_TRIES && again; i++) {
-        bench_measure(bench, contestants, row->peers ? 6 : 3, block_least(bench), &row->effort);
-        again = lengthen_compute(&contestants[0], &ours);
+        bench_measure(bench, candidates, row->peers ? 6 : 3, &row->effort);
+        again = lengthen_compute(&candidates[0], &ours);
         if (row->peers)
-            again |= lengthen_compute(&contestants[3], &theirs);
+            again |= lengthen_compute(&candidates[3], &theirs);
     }
-    set_overlap(bench, &row->result[0], &contestants[0]);
+    set_overlap(bench, &row->result[0], &candidates[0]);
     if (row->peers)
-        set_overlap(bench, &row->peer[PEER_MPI], &contestants[3]);
+        set_overlap(bench, &row->peer[PEER_MPI], &candidates[3]);
 }
 
 bool bench_differs(const struct bench *bench, uint64_t hash)
@@ -255,7 +251,7 @@ static size_t check_part(const struct bench *bench, const struct perf_job *job,
 }
 
 /* Bytes behind the result that are no longer poison. */
-static size_t count_trespass(const struct bench *bench, size_t from, size_t to)
+static size_t count_overruns(const struct bench *bench, size_t from, size_t to)
 {
     const unsigned char *recv = bench->recv;
     size_t wrong = 0;
@@ -269,17 +265,17 @@ static size_t count_trespass(const struct bench *bench, size_t from, size_t to)
 
 /* One more call into poisoned memory: all values, what lies behind them and, where all ranks get
  * the same, that they hold the same bits. Returns the wrong ones over all ranks. */
-static size_t check_row(const struct bench *bench, struct side *side)
+static size_t check_row(const struct bench *bench, struct caller *caller)
 {
-    const struct perf_job *job = &side->job;
+    const struct perf_job *job = &caller->job;
     const struct perf_operation *operation = job->operation;
     size_t element = datatype_bytes(job->type), bytes = job_result_count(job) * element;
     size_t most = perf_extent(operation, job->count, job->ranks) * element + GUARD;
     struct perf_part part;
     memset(bench->recv, 0xFF, most);
-    prepare(side);
-    run_ours(side, 1);
-    uint64_t wrong = count_trespass(bench, bytes, most);
+    prepare(caller);
+    run_ours(caller, 1);
+    uint64_t wrong = count_overruns(bench, bytes, most);
     for (int i = 0; job_part(job, i, &part); i++)
         wrong += check_part(bench, job, &part);
     if (operation->same)
@@ -307,18 +303,18 @@ static void bench_row(struct bench *bench, struct perf_row *row)
     job.recv = bench->recv;
     if (options->versus & 1u << PEER_MPI && perf_mpi_can(&job))
         row->peers = 1u << PEER_MPI;
-    struct side sides[PERF_RESULTS];
+    struct caller callers[PERF_RESULTS];
     row->results = bench->results;
     for (int i = 0; i < bench->results; i++) {
-        sides[i] = (struct side){bench, job, 0};
-        sides[i].job.comm = bench->comm[i];
+        callers[i] = (struct caller){bench, job, 0};
+        callers[i].job.comm = bench->comm[i];
         row->result[i].algorithm = bench->algorithm[i];
     }
-    measure_row(bench, sides, row);
+    measure_row(bench, callers, row);
     if (options->overlap)
-        measure_overlap(bench, &sides[0], row);
+        measure_overlap(bench, &callers[0], row);
     for (int i = 0; i < bench->results && options->check; i++)
-        row->result[i].wrong = check_row(bench, &sides[i]);
+        row->result[i].wrong = check_row(bench, &callers[i]);
 }
 
 size_t bench_capacity(const struct bench *bench)

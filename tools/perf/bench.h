@@ -1,4 +1,4 @@
-/* One row of alnico-perf: the same operation by every contestant, timed in turns and checked. Main
+/* One row of alnico-perf: the same operation by every candidate, timed in turns and checked. Main
  * thread, collective over the world. */
 #ifndef ALNICO_TOOLS_PERF_BENCH_H
 #define ALNICO_TOOLS_PERF_BENCH_H
@@ -31,14 +31,13 @@ void bench_comm(const struct bench *bench, void *stream, alnico_comm_t *out);
 struct perf_job bench_job(struct bench *bench, size_t count, alnico_datatype_t type,
                           alnico_op_t op);
 
-/* Times the contestants as the options say, with at least `block_least` calls in a block, and sees
- * how many threads there are. */
-void bench_measure(struct bench *bench, struct contestant *contestants, int count, int block_least,
+/* Times the candidates as the options say, and sees how many threads there are. */
+void bench_measure(struct bench *bench, struct candidate *candidates, int count,
                    struct measure_effort *effort);
 
-/* A contestant's times for one message of one call. */
+/* A candidate's times for one message of one call. */
 void bench_set_times(const struct perf_options *options, struct perf_result *result,
-                     const struct contestant *contestant);
+                     const struct candidate *candidate);
 
 /* The values that a part of a result must have. */
 struct check bench_check(const struct bench *bench, const struct perf_job *job,
@@ -65,7 +64,7 @@ struct bench {
     const struct bench_ops *ops;
     struct perf_options options;
     int rank, ranks, hosts, mpi_level;
-    bool crowded; /* a host has more ranks than processing units */
+    bool oversubscribed; /* a host has more ranks than processing units */
     char *command;
     const char *algorithm[PERF_RESULTS]; /* of each result; NULL: by the table */
     int results;

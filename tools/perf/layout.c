@@ -72,7 +72,7 @@ static bool is_root(const struct perf_job *job)
 bool job_part(const struct perf_job *job, int i, struct perf_part *out)
 {
     bool none = collectives[job->operation->collective].writes_at_root && !is_root(job);
-    return !none && job->operation->part(job, i, out);
+    return !none && job->operation->part && job->operation->part(job, i, out);
 }
 
 size_t job_result_count(const struct perf_job *job)
@@ -182,14 +182,6 @@ bool part_alltoall(const struct perf_job *job, int i, struct perf_part *out)
     for (int b = 0; b < job->rank; b++)
         out->index += block_count(job->operation, job->count, i, b, job->ranks);
     return true;
-}
-
-bool part_none(const struct perf_job *job, int i, struct perf_part *out)
-{
-    (void)job;
-    (void)i;
-    (void)out;
-    return false;
 }
 
 bool part_previous(const struct perf_job *job, int i, struct perf_part *out)

@@ -1,5 +1,5 @@
-/* Where the data of a call lie: the blocks of the vector forms, what is in the buffers before and
- * what must be in them afterwards. Pure, but for the memory of struct perf_blocks. */
+/* The data of a call: the blocks of the vector forms, the contents of the buffers before it and
+ * after it. Pure, but for the memory of struct perf_blocks. */
 #ifndef ALNICO_TOOLS_PERF_LAYOUT_H
 #define ALNICO_TOOLS_PERF_LAYOUT_H
 
@@ -29,6 +29,6 @@ size_t job_result_count(const struct perf_job *job);
 
 perf_input_of input_vector, input_rooted, input_block, input_blocks, input_none, input_pair;
 perf_part_of part_all, part_copy, part_blocks, part_reduced, part_scattered, part_alltoall,
-    part_none, part_previous, part_pair, part_partner;
+    part_previous, part_pair, part_partner;
 
 #endif

@@ -1,7 +1,6 @@
 /* alnico-perf: measures and checks an operation on the ranks of mpirun, and compares it with MPI's
- * in the same process. What is measured stands in perf/operations.c, how in perf/bench.c or, on
- * GPUs, gpu/cuda.c, and in perf/measure.c, what must come out in perf/values.h, what is printed in
- * perf/table.c and perf_report.c. */
+ * in the same process. operations.c has the operations, bench.c and gpu/cuda.c measure on a device,
+ * measure.c times, values.h has the right results, table.c and report.c print. */
 #include "base/datatype.h"
 #include "device/topology.h"
 #include "tools/common/program.h"
@@ -9,9 +8,7 @@
 #include "tools/perf/measure.h"
 
 #include <alnico/mpi.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* The size after `bytes`; 0 after the last. */
 static size_t next_size(const struct perf_options *options, size_t bytes)
@@ -79,7 +76,7 @@ static void count_hosts(struct bench *bench)
     if (!ids)
         program_fail("no memory for the hosts of %d ranks", bench->ranks);
     MPI_Allgather(&topology.host_id, 1, MPI_UINT64_T, ids, 1, MPI_UINT64_T, MPI_COMM_WORLD);
-    int here = 0, crowded;
+    int here = 0, oversubscribed;
     for (int i = 0; i < bench->ranks; i++) {
         bool seen = false;
         for (int j = 0; j < i; j++)
@@ -87,9 +84,9 @@ static void count_hosts(struct bench *bench)
         bench->hosts += !seen;
         here += ids[i] == topology.host_id;
     }
-    crowded = here > topology.units;
-    MPI_Allreduce(MPI_IN_PLACE, &crowded, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    bench->crowded = crowded;
+    oversubscribed = here > topology.units;
+    MPI_Allreduce(MPI_IN_PLACE, &oversubscribed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    bench->oversubscribed = oversubscribed;
     free(ids);
 }
 

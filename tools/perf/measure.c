@@ -1,6 +1,6 @@
-/* Fair timing of several contestants, called by alnico-perf on the main thread of every rank. The
+/* Fair timing of several candidates, called by alnico-perf on the main thread of every rank. The
  * length of a block and the number of repetitions come from a first, untimed look at every
- * contestant, and all ranks agree on them. */
+ * candidate, and all ranks agree on them. */
 #include "tools/perf/measure.h"
 
 #include <math.h>
@@ -21,22 +21,22 @@ double measure_now(void)
 }
 
 /* Seconds that this rank needs for one block. */
-static double time_block(const struct contestant *contestant, int calls)
+static double time_block(const struct candidate *candidate, int calls)
 {
-    if (contestant->prepare)
-        contestant->prepare(contestant->context);
+    if (candidate->prepare)
+        candidate->prepare(candidate->context);
     MPI_Barrier(MPI_COMM_WORLD);
     double start = measure_now();
-    contestant->run(contestant->context, calls);
-    return contestant->seconds ? contestant->seconds(contestant->context) : measure_now() - start;
+    candidate->run(candidate->context, calls);
+    return candidate->seconds ? candidate->seconds(candidate->context) : measure_now() - start;
 }
 
 /* Roughly the seconds of one call, the slowest rank's: blocks are doubled until one is long enough,
  * or has `most` calls. */
-static double estimate(const struct contestant *contestant, long most)
+static double estimate(const struct candidate *candidate, long most)
 {
     for (int calls = 1;; calls *= 2) {
-        double seconds = time_block(contestant, calls);
+        double seconds = time_block(candidate, calls);
         MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
         if (seconds >= block_seconds || calls >= most)
             return seconds / calls;
@@ -48,13 +48,13 @@ static int clamp(double value, int least, int most)
     return value < least ? least : value > most ? most : (int)value;
 }
 
-static void plan_effort(const struct contestant *contestants, int count,
+static void plan_effort(const struct candidate *candidates, int count,
                         const struct measure_plan *plan, struct measure_effort *effort)
 {
     long most = plan->calls > 0 && plan->calls < BLOCK_MOST ? plan->calls : BLOCK_MOST;
     double fastest = INFINITY, together = 0;
     for (int i = 0; i < count; i++) {
-        double seconds = estimate(&contestants[i], most);
+        double seconds = estimate(&candidates[i], most);
         fastest = fmin(fastest, seconds);
         together += seconds;
     }
@@ -83,22 +83,22 @@ static double quantile(const double *sorted, int count, double share)
     return sorted[below] + (position - below) * (sorted[above] - sorted[below]);
 }
 
-static void summarise(struct contestant *contestant, double *samples, int count, int block)
+static void summarise(struct candidate *candidate, double *samples, int count, int block)
 {
     MPI_Allreduce(MPI_IN_PLACE, samples, count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     qsort(samples, (size_t)count, sizeof *samples, measure_compare);
     double scale = 1e6 / block;
-    contestant->time_us = quantile(samples, count, 0.5) * scale;
-    contestant->low_us = quantile(samples, count, 0.1) * scale;
-    contestant->high_us = quantile(samples, count, 0.9) * scale;
+    candidate->time_us = quantile(samples, count, 0.5) * scale;
+    candidate->low_us = quantile(samples, count, 0.1) * scale;
+    candidate->high_us = quantile(samples, count, 0.9) * scale;
 }
 
-bool measure(struct contestant *contestants, int count, const struct measure_plan *plan,
+bool measure(struct candidate *candidates, int count, const struct measure_plan *plan,
              struct measure_effort *effort)
 {
     for (int i = 0; i < count && plan->warmup > 0; i++)
-        time_block(&contestants[i], plan->warmup);
-    plan_effort(contestants, count, plan, effort);
+        time_block(&candidates[i], plan->warmup);
+    plan_effort(candidates, count, plan, effort);
     int repetitions = effort->repetitions;
     double *samples = malloc((size_t)count * (size_t)repetitions * sizeof *samples);
     if (!samples)
@@ -107,10 +107,10 @@ bool measure(struct contestant *contestants, int count, const struct measure_pla
         for (int turn = 0; turn < count; turn++) {
             int i = repetition % 2 ? count - 1 - turn : turn;
             samples[(size_t)i * (size_t)repetitions + (size_t)repetition] =
-                time_block(&contestants[i], effort->block);
+                time_block(&candidates[i], effort->block);
         }
     for (int i = 0; i < count; i++)
-        summarise(&contestants[i], samples + (size_t)i * (size_t)repetitions, repetitions,
+        summarise(&candidates[i], samples + (size_t)i * (size_t)repetitions, repetitions,
                   effort->block);
     free(samples);
     return true;

@@ -1,4 +1,4 @@
-/* Fair timing of several contestants in one process: short blocks of calls, taken in turns, the
+/* Fair timing of several candidates in one process: short blocks of calls, taken in turns, the
  * order reversed every repetition, ranks aligned before each block. Main thread, collective over
  * the world. */
 #ifndef ALNICO_TOOLS_PERF_MEASURE_H
@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-struct contestant {
+struct candidate {
     void (*prepare)(void *context);        /* before each block, not timed; may be NULL */
     void (*run)(void *context, int calls); /* `calls` calls, complete when it returns */
     double (*seconds)(
@@ -18,19 +18,19 @@ struct contestant {
 };
 
 struct measure_plan {
-    double seconds;  /* to spend on all contestants together, about */
-    long calls;      /* timed calls of each contestant; 0: as many as fit into `seconds` */
+    double seconds;  /* to spend on all candidates together, about */
+    long calls;      /* timed calls of each candidate; 0: as many as fit into `seconds` */
     int warmup;      /* calls before anything is timed */
     int block_least; /* calls in a block, whatever they take; unless `calls` asks for less */
 };
 
 struct measure_effort {
     int block;       /* calls in a block */
-    int repetitions; /* blocks of each contestant */
+    int repetitions; /* blocks of each candidate */
 };
 
-/* Times the contestants; the same on every rank. False if memory is lacking. */
-bool measure(struct contestant *contestants, int count, const struct measure_plan *plan,
+/* Times the candidates; the same on every rank. False if memory is lacking. */
+bool measure(struct candidate *candidates, int count, const struct measure_plan *plan,
              struct measure_effort *effort);
 
 /* Doubles in rising order, for qsort. */

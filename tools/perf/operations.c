@@ -42,7 +42,7 @@ static const struct perf_operation operations[PERF_OPERATIONS] = {
     {"alltoallv", "the same with blocks of different length", ALNICO_ALLTOALLV, SHAPE_BLOCKS, 1,
      .has_place = true, .input = input_blocks, .part = part_alltoall, CALLS(alltoallv)},
     {"barrier", "ends on no rank before it has begun on all; one row", ALNICO_BARRIER, SHAPE_NONE,
-     0, .input = input_none, .part = part_none, CALLS(barrier)},
+     0, .input = input_none, CALLS(barrier)},
     {"sendrecv", "every rank sends to the next and receives from the previous one", ALNICO_SENDRECV,
      SHAPE_VECTOR, 1, .input = input_vector, .part = part_previous, CALLS(sendrecv)},
     {"exchange", "a group: a message to and from both neighbours in a ring", ALNICO_SENDRECV,

@@ -1,7 +1,6 @@
-/* What alnico-perf can measure, one row an operation: how its size follows from bytes, what its
- * buffers hold before and after, and the calls, ours and MPI's. To add an operation, add its row in
- * perf/operations.c, its layout in perf/layout.c, its calls in perf/calls.c and perf/mpi.c and,
- * where NCCL has it, perf_nccl_calls.c. */
+/* The operations of alnico-perf, one row each: how its size follows from bytes, what its buffers hold
+ * before and after, and the calls, ours and MPI's. A new operation needs a row in operations.c, its
+ * layout in layout.c, its calls in calls.c and mpi.c and, where NCCL has it, gpu/nccl_calls.c. */
 #ifndef ALNICO_TOOLS_PERF_OPERATIONS_H
 #define ALNICO_TOOLS_PERF_OPERATIONS_H
 
@@ -102,7 +101,7 @@ struct perf_operation {
     int messages;    /* one after the other in a call, whose time is divided by so many; 0: 1 */
     int ranks_least; /* 0: 1 */
     perf_input_of *input;
-    perf_part_of *part;
+    perf_part_of *part; /* NULL: no result */
     /* Ours; a request makes it nonblocking, NULL blocking. */
     perf_call *call;
     /* MPI's; PERF_REQUESTS requests make it nonblocking, and it returns how many it used. */
@@ -126,9 +125,7 @@ size_t perf_count(const struct perf_operation *operation, size_t elements, int r
 size_t perf_size(const struct perf_operation *operation, size_t count, int ranks);
 size_t perf_extent(const struct perf_operation *operation, size_t count, int ranks);
 
-/* ---- perf/calls.c ---- */
-
-/* One call of ours. */
+/* One call of ours (calls.c). */
 alnico_status_t perf_call_ours(const struct perf_job *job, alnico_request_t *request);
 
 perf_call call_allreduce, call_reduce, call_broadcast, call_allgather, call_allgatherv,
@@ -136,9 +133,7 @@ perf_call call_allreduce, call_reduce, call_broadcast, call_allgather, call_allg
     call_scatterv, call_alltoall, call_alltoallv, call_barrier, call_sendrecv, call_exchange,
     call_pingpong;
 
-/* ---- perf/mpi.c ---- */
-
-/* Whether MPI has the type, the operation, and counts that fit its int. */
+/* Whether MPI has the type, the operation, and counts that fit its int (mpi.c). */
 bool perf_mpi_can(const struct perf_job *job);
 
 perf_mpi_call mpi_allreduce, mpi_reduce, mpi_broadcast, mpi_allgather, mpi_allgatherv,

@@ -105,79 +105,79 @@ static void read_operation(struct argp_state *state, char *text, void *out)
 
 static const struct option_row table[] = {
     {.help = "What to measure:"},
-    {"minbytes", 'b', "SIZE", "first size in bytes; 64K and 64M are understood", "8", OPTION_SIZE,
-     FIELD(begin), .least = 1},
-    {"maxbytes", 'e', "SIZE", "last size", "64M", OPTION_SIZE, FIELD(end), .least = 1},
-    {"stepfactor", 'f', "N", "from one size to the next, multiply by N (2)", NULL, OPTION_NUMBER,
+    {"minbytes", 'b', "SIZE", "first size in bytes; 64K and 64M are understood", OPTION_SIZE,
+     .initial = "8", FIELD(begin), .least = 1},
+    {"maxbytes", 'e', "SIZE", "last size", OPTION_SIZE, .initial = "64M", FIELD(end), .least = 1},
+    {"stepfactor", 'f', "N", "from one size to the next, multiply by N (2)", OPTION_NUMBER,
      FIELD(factor), .least = 2, .most = 1 << 30},
-    {"stepbytes", 'i', "SIZE", "from one size to the next, add SIZE", NULL, OPTION_SIZE,
-     FIELD(step), .least = 1},
+    {"stepbytes", 'i', "SIZE", "from one size to the next, add SIZE", OPTION_SIZE, FIELD(step),
+     .least = 1},
     {"datatype", 'd', "TYPE",
      "int8 uint8 int32 uint32 int64 uint64 float16 bfloat16 float32 float64, or as nccl-tests has "
      "it half float double; or all",
-     "float32", OPTION_OTHER, .read = read_type},
+     OPTION_OTHER, .initial = "float32", .read = read_type},
     {"op", 'o', "OP",
      "sum product minimum maximum average; for integers also logical_and logical_or logical_xor "
      "bitwise_and bitwise_or bitwise_xor; or as nccl-tests has it prod min max avg; or all that "
      "the type has",
-     "sum", OPTION_OTHER, .read = read_op, GIVEN(op_given)},
-    {"root", 'r', "RANK", "the root of an operation that has one", "0", OPTION_NUMBER, FIELD(root),
-     .most = 1 << 30, GIVEN(root_given)},
+     OPTION_OTHER, .initial = "sum", .read = read_op, GIVEN(op_given)},
+    {"root", 'r', "RANK", "the root of an operation that has one", OPTION_NUMBER, .initial = "0",
+     FIELD(root), .most = 1 << 30, GIVEN(root_given)},
     {"in-place", 0, NULL, "send from the receive buffer; where there is a root, on the root only",
-     NULL, OPTION_FLAG, FIELD(in_place), .key = "in_place"},
+     OPTION_FLAG, FIELD(in_place), .key = "in_place"},
     {.help = "How to run it:"},
-    {"device", 0, "DEVICE", "where the buffers are: cpu or cuda", "cpu", OPTION_CHOICE,
+    {"device", 0, "DEVICE", "where the buffers are: cpu or cuda", OPTION_CHOICE, .initial = "cpu",
      FIELD(device), .choices = option_devices, .read = check_build, .key = "device"},
-    {"algorithm", 0, "NAME", "force an algorithm of `alnico-info', or compare all of them", NULL,
+    {"algorithm", 0, "NAME", "force an algorithm of `alnico-info', or compare all of them",
      OPTION_OTHER, .read = read_algorithm},
-    {"nonblocking", 0, NULL, "start and wait instead of one blocking call", NULL, OPTION_FLAG,
+    {"nonblocking", 0, NULL, "start and wait instead of one blocking call", OPTION_FLAG,
      FIELD(nonblocking), .key = "nonblocking"},
     {"overlap", 0, NULL,
-     "how much of a nonblocking operation hides behind computation of the same length", NULL,
-     OPTION_FLAG, FIELD(overlap), .key = "overlap"},
-    {"stream", 0, NULL, "use a stream with its own worker, not the inline stream", NULL,
-     OPTION_FLAG, FIELD(stream), .key = "stream"},
+     "how much of a nonblocking operation hides behind computation of the same length", OPTION_FLAG,
+     FIELD(overlap), .key = "overlap"},
+    {"stream", 0, NULL, "use a stream with its own worker, not the inline stream", OPTION_FLAG,
+     FIELD(stream), .key = "stream"},
     {"bootstrap", 0, NULL,
      "make our communicator by a callback, not from MPI_COMM_WORLD: ranks of one host then send "
      "through shared memory, not by MPI",
-     NULL, OPTION_FLAG, FIELD(bootstrap), .key = "bootstrap"},
+     OPTION_FLAG, FIELD(bootstrap), .key = "bootstrap"},
     {"threads", 0, "LEVEL",
      "thread level asked of MPI: single or multiple (single; multiple with --nonblocking, "
      "--overlap, --stream and --device cuda)",
-     NULL, OPTION_CHOICE, FIELD(multiple), GIVEN(threads_given),
+     OPTION_CHOICE, FIELD(multiple), GIVEN(threads_given),
      .choices = (const char *const[]){"single", "multiple", NULL}},
     {.help = "On GPUs, one process each:"},
-    {"gpu", 0, "LIST", "GPU of each rank of a host, as 0,1,2 (the rank's number on its host)", NULL,
+    {"gpu", 0, "LIST", "GPU of each rank of a host, as 0,1,2 (the rank's number on its host)",
      OPTION_OTHER, .read = read_gpus},
     {"graph", 'G', "REPLAYS",
      "put -n calls (20) into a CUDA graph and time so many replays of it; 0: as many as fit into "
      "--seconds",
-     NULL, OPTION_NUMBER, FIELD(replays), .most = 1 << 30, GIVEN(graph)},
-    {"register", 0, NULL, "register our buffers with the communicator", NULL, OPTION_FLAG,
+     OPTION_NUMBER, FIELD(replays), .most = 1 << 30, GIVEN(graph)},
+    {"register", 0, NULL, "register our buffers with the communicator", OPTION_FLAG,
      FIELD(registered), .key = "registered"},
     {"memory", 0, "KIND", "where our buffers come from: cuda (cudaMalloc) or nccl (ncclMemAlloc)",
-     "cuda", OPTION_CHOICE, FIELD(nccl_memory), .choices = option_memories},
+     OPTION_CHOICE, .initial = "cuda", FIELD(nccl_memory), .choices = option_memories},
     {"host-time", 0, NULL,
      "also how long the host needs for one call, with --nonblocking for its start, for launching "
      "an empty kernel, and for the same call of NCCL's, if that is a peer",
-     NULL, OPTION_FLAG, FIELD(host_time)},
+     OPTION_FLAG, FIELD(host_time)},
     {.help = "How to measure it:"},
     {"versus", 0, "PEER,...",
      "time these in turns with ours, in the same process (none). With --device cpu: mpi. With "
      "--device cuda: staged (cudaMemcpyAsync, MPI, cudaMemcpyAsync), nccl (by grouped sends and "
      "receives where it has no call), nccl-symmetric (buffers in registered windows). Or all",
-     NULL, OPTION_TEXT, FIELD(peers)},
-    {"iters", 'n', "N", "timed calls of each size (as many as fit into --seconds)", NULL,
-     OPTION_NUMBER, FIELD(calls), .least = 1, .most = 1 << 30},
-    {"seconds", 0, "S", "time to spend on each size, about", "2", OPTION_POSITIVE, FIELD(seconds),
-     .high = 86400, .key = "seconds"},
-    {"warmup_iters", 'w', "N", "calls before anything is timed", "5", OPTION_NUMBER, FIELD(warmup),
-     .most = 1 << 30},
-    {"check", 'c', "0|1", "check every value of one more call", "1", OPTION_CHOICE, FIELD(check),
-     .choices = (const char *const[]){"0", "1", NULL}, .key = "check"},
-    {"seed", 0, "N", "of the random inputs (by the clock)", NULL, OPTION_NUMBER, FIELD(seed),
+     OPTION_TEXT, FIELD(peers)},
+    {"iters", 'n', "N", "timed calls of each size (as many as fit into --seconds)", OPTION_NUMBER,
+     FIELD(calls), .least = 1, .most = 1 << 30},
+    {"seconds", 0, "S", "time to spend on each size, about", OPTION_POSITIVE, .initial = "2",
+     FIELD(seconds), .high = 86400, .key = "seconds"},
+    {"warmup_iters", 'w', "N", "calls before anything is timed", OPTION_NUMBER, .initial = "5",
+     FIELD(warmup), .most = 1 << 30},
+    {"check", 'c', "0|1", "check every value of one more call", OPTION_CHOICE, .initial = "1",
+     FIELD(check), .choices = (const char *const[]){"0", "1", NULL}, .key = "check"},
+    {"seed", 0, "N", "of the random inputs (by the clock)", OPTION_NUMBER, FIELD(seed),
      .most = UINT64_MAX, GIVEN(seed_given)},
-    {"json", 0, "FILE", "also write everything to FILE", NULL, OPTION_TEXT, FIELD(json)},
+    {"json", 0, "FILE", "also write everything to FILE", OPTION_TEXT, FIELD(json)},
     {0}};
 
 void perf_options_json(const struct perf_options *options, cJSON *object)
@@ -199,10 +199,29 @@ static void check_algorithm(struct argp_state *state, const struct perf_options 
     argp_error(state, "--algorithm %s: expected one of %sor all", options->algorithm, names);
 }
 
+/* A comma list of the device's peers, all or none. */
+static void read_peers(struct argp_state *state, struct perf_options *options)
+{
+    const char *text = options->peers;
+    bool cpu = options->device == ALNICO_DEVICE_CPU;
+    options->versus = strcmp(text, "all") == 0 ? peer_all(options->device) : 0;
+    if (options->versus || strcmp(text, "none") == 0)
+        return;
+    for (const char *name = text, *end; name; name = *end ? end + 1 : NULL) {
+        end = name + strcspn(name, ",");
+        int peer = peer_find(name, (size_t)(end - name), options->device);
+        if (peer < 0)
+            argp_error(state, "--versus %s: expected %s", text,
+                       cpu ? "mpi, all or none" : "staged, nccl, nccl-symmetric, all or none");
+        if (!peer_table[peer].built)
+            argp_error(state, "--versus %s: this build has no %s", text, peer_table[peer].name);
+        options->versus |= 1u << peer;
+    }
+}
+
 /* Options that one device has. */
 static void check_device(struct argp_state *state, struct perf_options *options)
 {
-    char error[160];
     const char *needs = options->graph         ? "-G"
                         : options->registered  ? "--register"
                         : options->nccl_memory ? "--memory nccl"
@@ -213,9 +232,8 @@ static void check_device(struct argp_state *state, struct perf_options *options)
         argp_error(state, "%s: needs --device cuda", needs);
     if (options->nccl_memory && !peer_table[PEER_NCCL].built)
         argp_error(state, "--memory nccl: this build has no nccl");
-    if (options->peers &&
-        !peer_read(options->peers, options->device, &options->versus, error, sizeof error))
-        argp_error(state, "%s", error);
+    if (options->peers)
+        read_peers(state, options);
     if (options->graph && options->overlap)
         argp_error(state, "--overlap: not together with -G");
     if (options->graph && !options->calls)

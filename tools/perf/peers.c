@@ -1,7 +1,6 @@
-/* The table of peers, and how --versus names them. Main thread. */
+/* The table of peers. Main thread. */
 #include "tools/perf/peers.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #ifdef ALNICO_HAVE_CUDA
@@ -33,40 +32,11 @@ unsigned peer_all(alnico_device_t device)
     return mask;
 }
 
-/* The names that a device has, built or not. */
-static const char *list_names(alnico_device_t device)
-{
-    return device == ALNICO_DEVICE_CPU ? "mpi, all or none"
-                                       : "staged, nccl, nccl-symmetric, all or none";
-}
-
-/* The peer of the first `length` characters, or -1. */
-static int find(const char *name, size_t length, alnico_device_t device)
+int peer_find(const char *name, size_t length, alnico_device_t device)
 {
     for (int i = 0; i < PEERS; i++)
         if (peer_table[i].device == device && strlen(peer_table[i].name) == length &&
             strncmp(peer_table[i].name, name, length) == 0)
             return i;
     return -1;
-}
-
-bool peer_read(const char *text, alnico_device_t device, unsigned *out, char *error, size_t room)
-{
-    *out = strcmp(text, "all") == 0 ? peer_all(device) : 0;
-    if (*out || strcmp(text, "none") == 0)
-        return true;
-    for (const char *name = text;; name++) {
-        size_t length = strcspn(name, ",");
-        int peer = find(name, length, device);
-        if (peer < 0)
-            snprintf(error, room, "--versus %s: expected %s", text, list_names(device));
-        else if (!peer_table[peer].built)
-            snprintf(error, room, "--versus %s: this build has no %s", text, peer_table[peer].name);
-        if (peer < 0 || !peer_table[peer].built)
-            return false;
-        *out |= 1u << peer;
-        name += length;
-        if (!*name)
-            return true;
-    }
 }

@@ -1,4 +1,4 @@
-/* Whom alnico-perf can measure ours against: what --versus understands. */
+/* The peers that alnico-perf can measure against. */
 #ifndef ALNICO_TOOLS_PERF_PEERS_H
 #define ALNICO_TOOLS_PERF_PEERS_H
 
@@ -21,8 +21,7 @@ extern const struct peer_info peer_table[PEERS];
 /* The peers of a device that this build has, as a mask of 1u << PEER_. */
 unsigned peer_all(alnico_device_t device);
 
-/* Reads a comma list of names, "all" or "none" for a device into a mask. On error says why in
- * `error`. */
-bool peer_read(const char *text, alnico_device_t device, unsigned *out, char *error, size_t room);
+/* The peer of a device that is named by `length` characters; -1 if there is none. */
+int peer_find(const char *name, size_t length, alnico_device_t device);
 
 #endif

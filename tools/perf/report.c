@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Ratios of times over the rows. */
 struct ratios {
@@ -34,17 +33,18 @@ static void add_options(cJSON *json, const struct perf_options *options)
     perf_options_json(options, object);
     char seed[24]; /* a JSON number would lose bits */
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)options->seed);
-    json_add(object, "algorithm %s memory %s graph_calls %g seed %s", setup_algorithm(options),
-             options->nccl_memory ? "nccl" : setup_device(options),
+    json_add(object, "algorithm %s memory %s graph_calls %g seed %s", table_algorithm(options),
+             options->nccl_memory ? "nccl" : option_devices[options->device],
              options->graph ? (double)options->calls : 0, seed);
 }
 
 static cJSON *begin_json(const struct bench *bench)
 {
-    cJSON *json = cJSON_CreateObject();
-    json_add(json, "program %s version %s operation %s date %s command %s ranks %d hosts %d",
-             "alnico-perf", alnico_version(), bench->options.operation->name, program_date(),
-             bench->command, bench->ranks, bench->hosts);
+    cJSON *json =
+        json_add(cJSON_CreateObject(),
+                 "program %s version %s operation %s date %s command %s ranks %d hosts %d",
+                 "alnico-perf", alnico_version(), bench->options.operation->name, program_date(),
+                 bench->command, bench->ranks, bench->hosts);
     cJSON_AddItemToObject(json, "machine", program_machine());
     json_add(cJSON_AddObjectToObject(json, "mpi"), "library %s thread_level %s",
              program_mpi_library(), program_mpi_level(bench->mpi_level));
@@ -73,18 +73,19 @@ static void add_result(cJSON *json, const struct report *report, const struct pe
 {
     const struct perf_options *options = &report->bench->options;
     json_add(json, "bytes %zu count %zu type %s op %s root %d", row->bytes, row->count,
-             datatype_name(row->type), setup_op(options, row->op), setup_root(options));
+             datatype_name(row->type), table_op(options, row->op), table_root(options));
     if (result->algorithm)
         json_add(json, "algorithm %s", result->algorithm);
     double algbw = table_gbps(row->bytes, result->time_us);
     json_add(json, "time_us %g p10_us %g p90_us %g algbw_gbps %g busbw_gbps %g", result->time_us,
-             result->low_us, result->high_us, algbw, algbw * table_bus_factor(report->bench));
+             result->low_us, result->high_us, algbw,
+             algbw * perf_bus_factor(report->bench->options.operation, report->bench->ranks));
     if (options->check)
         json_add(json, "wrong %zu", result->wrong);
     json_add(json, "calls_per_block %d blocks %d", row->effort.block, row->effort.repetitions);
     if (options->overlap)
         json_add(json, "overall_us %g compute_us %g overlap_percent %g", result->overall_us,
-                 result->compute_us, report_overlap(result));
+                 result->compute_us, table_overlap(result));
     if (options->host_time)
         json_add(json, "host_us %g launch_us %g", result->host_us, result->launch_us);
 }
@@ -110,7 +111,7 @@ static void add_peer(cJSON *json, const struct perf_options *options, const char
         return;
     add_number(json, key, "overall_us", theirs->overall_us);
     add_number(json, key, "compute_us", theirs->compute_us);
-    add_number(json, key, "overlap_percent", report_overlap(theirs));
+    add_number(json, key, "overlap_percent", table_overlap(theirs));
 }
 
 static void add_peers(cJSON *json, const struct report *report, const struct perf_row *row,
@@ -139,7 +140,8 @@ static void add_up(struct report *report, const struct perf_row *row)
     if (isnan(best->time_us))
         return;
     report->bus_rows++;
-    report->bus_total += table_gbps(row->bytes, best->time_us) * table_bus_factor(report->bench);
+    report->bus_total += table_gbps(row->bytes, best->time_us) *
+                         perf_bus_factor(report->bench->options.operation, report->bench->ranks);
     for (int i = 0; i < PEERS; i++)
         if (row->peers & 1u << i)
             add_ratio(&report->of[i], best->time_us / row->peer[i].time_us, row->bytes);

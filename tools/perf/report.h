@@ -1,5 +1,4 @@
-/* What alnico-perf prints and writes: a table as nccl-tests prints it, and the same as JSON. Rank
- * 0's main thread only. */
+/* The report of alnico-perf: a table as nccl-tests prints it, and JSON. Rank 0's main thread only. */
 #ifndef ALNICO_TOOLS_PERF_REPORT_H
 #define ALNICO_TOOLS_PERF_REPORT_H
 
@@ -10,7 +9,7 @@
 
 enum { PERF_RESULTS = 16 }; /* algorithms that fit into a row */
 
-/* One contestant's figures for one call. */
+/* One candidate's figures for one call. */
 struct perf_result {
     const char *algorithm;           /* NULL: the library's own choice */
     double time_us, low_us, high_us; /* NAN: it cannot do this */
@@ -42,8 +41,5 @@ void report_row(struct report *report, const struct perf_row *row);
 /* Prints the closing lines and writes the JSON file. `threads` is how many threads the library had
  * while it was timed. Frees the report. Returns the number of wrong values. */
 size_t report_close(struct report *report, int threads);
-
-/* OSU's overlap: the percentage of the operation's time that `overall` does not add to `compute`. */
-double report_overlap(const struct perf_result *result);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-double report_overlap(const struct perf_result *result)
+double table_overlap(const struct perf_result *result)
 {
     double share = 100 - (result->overall_us - result->compute_us) / result->time_us * 100;
     return fmin(fmax(share, 0), 100);
@@ -20,13 +20,8 @@ double table_gbps(size_t bytes, double time_us)
     return (double)bytes / time_us * 1e-3;
 }
 
-double table_bus_factor(const struct bench *bench)
-{
-    return perf_bus_factor(bench->options.operation, bench->ranks);
-}
-
 /* "the library's choice", or the name forced by option or environment, or "all". */
-const char *setup_algorithm(const struct perf_options *options)
+const char *table_algorithm(const struct perf_options *options)
 {
     if (options->all_algorithms)
         return "all";
@@ -37,17 +32,12 @@ const char *setup_algorithm(const struct perf_options *options)
     return *forced ? forced : "the library's choice";
 }
 
-const char *setup_device(const struct perf_options *options)
-{
-    return options->device == ALNICO_DEVICE_CUDA ? "cuda" : "cpu";
-}
-
-const char *setup_op(const struct perf_options *options, alnico_op_t op)
+const char *table_op(const struct perf_options *options, alnico_op_t op)
 {
     return options->operation->reduces ? op_name(op) : "none";
 }
 
-int setup_root(const struct perf_options *options)
+int table_root(const struct perf_options *options)
 {
     return options->operation->rooted ? options->root : -1;
 }
@@ -86,7 +76,7 @@ static void print_setup(const struct bench *bench)
     bool own = options->stream || options->device == ALNICO_DEVICE_CUDA;
     printf("# alnico-perf %s %s: %d rank%s on %d host%s, device %s, %s stream%s%s%s\n",
            alnico_version(), options->operation->name, bench->ranks, bench->ranks == 1 ? "" : "s",
-           bench->hosts, bench->hosts == 1 ? "" : "s", setup_device(options),
+           bench->hosts, bench->hosts == 1 ? "" : "s", option_devices[options->device],
            own ? "own" : "inline", options->in_place ? ", in place" : "",
            options->nonblocking ? ", nonblocking" : "", options->registered ? ", registered" : "");
     if (options->graph)
@@ -95,10 +85,10 @@ static void print_setup(const struct bench *bench)
            program_mpi_level(bench->mpi_level));
     printf(
         "# algorithm: %s; inputs of seed %llu; time: slowest rank, median over blocks of calls\n",
-        setup_algorithm(options), (unsigned long long)options->seed);
+        table_algorithm(options), (unsigned long long)options->seed);
     if (*bench->device)
         printf("# %s\n", bench->device);
-    if (bench->crowded)
+    if (bench->oversubscribed)
         printf("# More ranks than processing units: these figures measure the scheduler.\n");
 }
 
@@ -190,7 +180,7 @@ static void print_overlap(const struct perf_result *ours)
     print_time(11, ours->overall_us);
     print_time(11, ours->compute_us);
     print_time(11, ours->time_us);
-    printf(" %8.1f", report_overlap(ours));
+    printf(" %8.1f", table_overlap(ours));
 }
 
 static void print_peer(const struct bench *bench, const struct perf_row *row, int peer)
@@ -205,7 +195,7 @@ static void print_peer(const struct bench *bench, const struct perf_row *row, in
     if (!timed || (!overlap && isnan(ratio)))
         printf(" %*s", overlap ? 8 : 7, "n/a");
     else if (overlap)
-        printf(" %8.1f", report_overlap(theirs));
+        printf(" %8.1f", table_overlap(theirs));
     else
         printf(" %7.2f", ratio);
     if (bench->options.host_time)
@@ -217,7 +207,7 @@ void table_row(const struct bench *bench, const struct perf_row *row)
     const struct perf_options *options = &bench->options;
     const struct perf_result *ours = &row->result[0];
     printf(" %11zu %12zu %9s %12s %5d", row->bytes, row->count, datatype_name(row->type),
-           setup_op(options, row->op), setup_root(options));
+           table_op(options, row->op), table_root(options));
     double algbw = table_gbps(row->bytes, ours->time_us);
     if (options->overlap)
         print_overlap(ours);
@@ -226,7 +216,7 @@ void table_row(const struct bench *bench, const struct perf_row *row)
             print_time(name_width(row->result[i].algorithm), row->result[i].time_us);
     else {
         print_time(11, ours->time_us);
-        printf(" %8.2f %8.2f", algbw, algbw * table_bus_factor(bench));
+        printf(" %8.2f %8.2f", algbw, algbw * perf_bus_factor(options->operation, bench->ranks));
     }
     if (options->check)
         printf(" %7zu", row_wrong(row));

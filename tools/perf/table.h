@@ -8,14 +8,12 @@
 void table_head(const struct bench *bench);
 void table_row(const struct bench *bench, const struct perf_row *row);
 
-/* "the library's choice", or the name forced by option or environment, or "all"; "cpu" or
- * "cuda". */
-const char *setup_algorithm(const struct perf_options *options);
-const char *setup_device(const struct perf_options *options);
+/* "the library's choice", or the name forced by option or environment, or "all". */
+const char *table_algorithm(const struct perf_options *options);
 
 /* The reduction's name, "none" for an operation without; the root, -1 for one without. */
-const char *setup_op(const struct perf_options *options, alnico_op_t op);
-int setup_root(const struct perf_options *options);
+const char *table_op(const struct perf_options *options, alnico_op_t op);
+int table_root(const struct perf_options *options);
 
 /* The fastest of the row's results, the first if none can do it; the time of the fastest peer, NAN
  * without; and the wrong values of all results. */
@@ -23,8 +21,10 @@ const struct perf_result *row_best(const struct perf_row *row);
 double row_best_peer_us(const struct perf_row *row);
 size_t row_wrong(const struct perf_row *row);
 
-/* Gigabytes per second, and bus bandwidth / algorithm bandwidth. */
+/* OSU's overlap: the percentage of the operation's time that `overall` does not add to `compute`. */
+double table_overlap(const struct perf_result *result);
+
+/* Gigabytes per second. */
 double table_gbps(size_t bytes, double time_us);
-double table_bus_factor(const struct bench *bench);
 
 #endif

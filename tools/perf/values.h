@@ -27,23 +27,13 @@ VALUE_CODE uint64_t value_draw(const struct check *check, int rank, size_t index
     return x ^ (x >> 31);
 }
 
-/* Bytes of a type, and whether it is an integer. */
 VALUE_CODE size_t value_bytes(alnico_datatype_t type)
 {
-    switch (type) {
-    case ALNICO_INT8:
-    case ALNICO_UINT8:
-        return 1;
-    case ALNICO_FLOAT16:
-    case ALNICO_BFLOAT16:
-        return 2;
-    case ALNICO_INT32:
-    case ALNICO_UINT32:
-    case ALNICO_FLOAT32:
-        return 4;
-    default:
-        return 8;
-    }
+    return type == ALNICO_INT8 || type == ALNICO_UINT8         ? 1
+           : type == ALNICO_FLOAT16 || type == ALNICO_BFLOAT16 ? 2
+           : type == ALNICO_INT32 || type == ALNICO_UINT32     ? 4
+           : type == ALNICO_FLOAT32                            ? 4
+                                                               : 8;
 }
 
 VALUE_CODE bool value_is_integer(alnico_datatype_t type)
@@ -64,33 +54,18 @@ VALUE_CODE bool value_is_logical(alnico_op_t op)
 /* Bits of a float type's precision, with the hidden one. */
 VALUE_CODE int value_precision(alnico_datatype_t type)
 {
-    switch (type) {
-    case ALNICO_FLOAT16:
-        return 11;
-    case ALNICO_BFLOAT16:
-        return 8;
-    case ALNICO_FLOAT32:
-        return 24;
-    default:
-        return 53;
-    }
+    return type == ALNICO_FLOAT16    ? 11
+           : type == ALNICO_BFLOAT16 ? 8
+           : type == ALNICO_FLOAT32  ? 24
+                                     : 53;
 }
 
 /* Cuts a 64-bit pattern to the integer type and extends it again by its sign. */
 VALUE_CODE uint64_t value_narrow(alnico_datatype_t type, uint64_t value)
 {
-    switch (type) {
-    case ALNICO_INT8:
-        return (uint64_t)(int64_t)(int8_t)value;
-    case ALNICO_UINT8:
-        return (uint8_t)value;
-    case ALNICO_INT32:
-        return (uint64_t)(int64_t)(int32_t)value;
-    case ALNICO_UINT32:
-        return (uint32_t)value;
-    default:
-        return value;
-    }
+    int shift = 64 - 8 * (int)value_bytes(type);
+    return value_is_signed(type) ? (uint64_t)((int64_t)(value << shift) >> shift)
+                                 : value << shift >> shift;
 }
 
 /* A rank's input. Products of odd numbers never vanish; logical operations meet a zero in every

@@ -1,4 +1,4 @@
-/* Reading and checking of machine files. Every key is known, present and of the right kind, or the
+/* Reads and checks machine files. Every key is known, present and of the right kind, or the
  * detail says which is not. Main thread. */
 #include "tools/simulate/machine.h"
 
@@ -15,45 +15,23 @@
 
 enum { FILE_BYTES_MAX = 1 << 20 };
 
-enum kind { KIND_TEXT, KIND_TEXTS, KIND_NUMBER, KIND_INTEGER, KIND_RATE, KIND_LINK };
-
-/* A key, what it holds, its bounds (a rate may also be 0), and where in struct simulate_machine it
- * goes. */
-struct key {
-    const char *name;
-    enum kind kind;
-    double least, most;
-    size_t at;
-};
-
-#define AT(member) offsetof(struct simulate_machine, member)
-static const double gbps_least = 1e-6, gbps_most = 1e6, us_most = 1e6;
-
-static const struct key link_keys[] = {
-    {"latency_us", KIND_NUMBER, 0, us_most, offsetof(struct sim_link, latency_us)},
-    {"bandwidth_gbps", KIND_NUMBER, gbps_least, gbps_most,
-     offsetof(struct sim_link, bandwidth_gbps)},
-};
-
-static const struct key machine_keys[] = {
-    {"name", KIND_TEXT, 0, 0, AT(name)},
-    {"about", KIND_TEXT, 0, 0, 0},
-    {"sources", KIND_TEXTS, 0, 0, 0},
-    {"ranks_per_host", KIND_INTEGER, 1, 1 << 20, AT(sim.ranks_per_host)},
-    {"hosts_per_leaf", KIND_INTEGER, 0, 1 << 20, AT(sim.hosts_per_leaf)},
-    {"same_host", KIND_LINK, 0, 0, AT(sim.link[SIM_SAME_HOST])},
-    {"same_leaf", KIND_LINK, 0, 0, AT(sim.link[SIM_SAME_LEAF])},
-    {"other_leaf", KIND_LINK, 0, 0, AT(sim.link[SIM_OTHER_LEAF])},
-    {"injection_gbps", KIND_RATE, gbps_least, gbps_most, AT(sim.injection_gbps)},
-    {"taper", KIND_NUMBER, 1, 1000, AT(sim.taper)},
-    {"reduce_gbps", KIND_RATE, gbps_least, gbps_most, AT(sim.reduce_gbps)},
-};
-
 /* Where in a file something is read. */
 struct place {
     const char *file, *outer; /* outer: "" or "same_host." */
     char *target;             /* struct simulate_machine or struct sim_link */
 };
+
+/* A key, what reads its value, the bounds of a number (which may also be 0 if `optional`), and where
+ * in the target it goes. */
+struct key {
+    const char *name;
+    alnico_status_t (*read)(const struct place *place, const struct key *key, const cJSON *value);
+    double least, most;
+    size_t at;
+    bool whole, optional;
+};
+
+static const double gbps_least = 1e-6, gbps_most = 1e6, us_most = 1e6;
 
 static alnico_status_t refuse(const struct place *place, const char *key, const cJSON *value,
                               const char *expected)
@@ -68,11 +46,15 @@ static alnico_status_t refuse(const struct place *place, const char *key, const 
 static alnico_status_t read_text(const struct place *place, const struct key *key,
                                  const cJSON *value)
 {
+    bool good = cJSON_IsString(value) && *value->valuestring;
+    return good ? ALNICO_SUCCESS : refuse(place, key->name, value, "a text");
+}
+
+static alnico_status_t read_name(const struct place *place, const struct key *key,
+                                 const cJSON *value)
+{
     struct simulate_machine *machine = (struct simulate_machine *)(void *)place->target;
-    if (!cJSON_IsString(value) || !*value->valuestring)
-        return refuse(place, key->name, value, "a text");
-    if (key->at != AT(name) || strcmp(key->name, "name") != 0)
-        return ALNICO_SUCCESS;
+    TRY(read_text(place, key, value));
     if (strlen(value->valuestring) >= sizeof machine->name)
         return refuse(place, key->name, value, "at most 63 characters");
     strcpy(machine->name, value->valuestring);
@@ -92,46 +74,17 @@ static alnico_status_t read_number(const struct place *place, const struct key *
                                    const cJSON *value)
 {
     char expected[96];
-    bool whole = key->kind == KIND_INTEGER;
     double number = cJSON_IsNumber(value) ? value->valuedouble : NAN;
-    bool none = key->kind == KIND_RATE && number == 0;
-    bool within = none || (number >= key->least && number <= key->most);
-    if (!within || (whole && number != floor(number))) {
+    bool within = (key->optional && number == 0) || (number >= key->least && number <= key->most);
+    if (!within || (key->whole && number != floor(number))) {
         snprintf(expected, sizeof expected, "%sa %snumber from %.7g to %.7g",
-                 key->kind == KIND_RATE ? "0 or " : "", whole ? "whole " : "", key->least,
-                 key->most);
+                 key->optional ? "0 or " : "", key->whole ? "whole " : "", key->least, key->most);
         return refuse(place, key->name, value, expected);
     }
-    if (whole)
+    if (key->whole)
         memcpy(place->target + key->at, &(int){(int)number}, sizeof(int));
     else
         memcpy(place->target + key->at, &number, sizeof number);
-    return ALNICO_SUCCESS;
-}
-
-static alnico_status_t read_object(const struct place *place, const cJSON *object,
-                                   const struct key *keys, size_t count);
-
-static alnico_status_t read_value(const struct place *place, const struct key *key,
-                                  const cJSON *value)
-{
-    char outer[32];
-    struct place inner = {place->file, outer, place->target + key->at};
-    switch (key->kind) {
-    case KIND_TEXT:
-        return read_text(place, key, value);
-    case KIND_TEXTS:
-        return read_texts(place, key, value);
-    case KIND_NUMBER:
-    case KIND_INTEGER:
-    case KIND_RATE:
-        return read_number(place, key, value);
-    case KIND_LINK:
-        snprintf(outer, sizeof outer, "%s.", key->name);
-        if (!cJSON_IsObject(value))
-            return refuse(place, key->name, value, "an object");
-        return read_object(&inner, value, link_keys, sizeof link_keys / sizeof *link_keys);
-    }
     return ALNICO_SUCCESS;
 }
 
@@ -159,10 +112,43 @@ static alnico_status_t read_object(const struct place *place, const cJSON *objec
     TRY(check_names(place, object, keys, count));
     for (size_t k = 0; k < count; k++) {
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, keys[k].name);
-        TRY(read_value(place, &keys[k], value));
+        TRY(keys[k].read(place, &keys[k], value));
     }
     return ALNICO_SUCCESS;
 }
+
+static alnico_status_t read_link(const struct place *place, const struct key *key,
+                                 const cJSON *value)
+{
+    static const struct key keys[] = {
+        {"latency_us", read_number, .most = us_most, .at = offsetof(struct sim_link, latency_us)},
+        {"bandwidth_gbps", read_number, gbps_least, gbps_most,
+         .at = offsetof(struct sim_link, bandwidth_gbps)},
+    };
+    char outer[32];
+    struct place inner = {place->file, outer, place->target + key->at};
+    snprintf(outer, sizeof outer, "%s.", key->name);
+    if (!cJSON_IsObject(value))
+        return refuse(place, key->name, value, "an object");
+    return read_object(&inner, value, keys, sizeof keys / sizeof *keys);
+}
+
+#define AT(member) offsetof(struct simulate_machine, member)
+
+static const struct key machine_keys[] = {
+    {"name", .read = read_name},
+    {"about", .read = read_text},
+    {"sources", .read = read_texts},
+    {"ranks_per_host", read_number, 1, 1 << 20, AT(sim.ranks_per_host), .whole = true},
+    {"hosts_per_leaf", read_number, 0, 1 << 20, AT(sim.hosts_per_leaf), .whole = true},
+    {"same_host", read_link, .at = AT(sim.link[SIM_SAME_HOST])},
+    {"same_leaf", read_link, .at = AT(sim.link[SIM_SAME_LEAF])},
+    {"other_leaf", read_link, .at = AT(sim.link[SIM_OTHER_LEAF])},
+    {"injection_gbps", read_number, gbps_least, gbps_most, AT(sim.injection_gbps),
+     .optional = true},
+    {"taper", read_number, 1, 1000, .at = AT(sim.taper)},
+    {"reduce_gbps", read_number, gbps_least, gbps_most, AT(sim.reduce_gbps), .optional = true},
+};
 
 static alnico_status_t refuse_syntax(const char *text, const char *end, const char *file)
 {

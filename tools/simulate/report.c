@@ -1,4 +1,4 @@
-/* What alnico-simulate prints and writes. Main thread. */
+/* Tables and JSON of alnico-simulate, and where the fastest algorithm changes. Main thread. */
 #include "tools/simulate/report.h"
 
 #include <stdio.h>
@@ -118,9 +118,9 @@ static cJSON *machine_json(const struct simulate_machine *machine)
 {
     static const char *const names[] = {"same_host", "same_leaf", "other_leaf"};
     const struct sim_machine *sim = &machine->sim;
-    cJSON *json = cJSON_CreateObject();
-    json_add(json, "name %s file %s ranks_per_host %d hosts_per_leaf %d", machine->name,
-             machine->path, sim->ranks_per_host, sim->hosts_per_leaf);
+    cJSON *json =
+        json_add(cJSON_CreateObject(), "name %s file %s ranks_per_host %d hosts_per_leaf %d",
+                 machine->name, machine->path, sim->ranks_per_host, sim->hosts_per_leaf);
     for (int c = 0; c < SIM_CLASSES; c++)
         json_add(cJSON_AddObjectToObject(json, names[c]), "latency_us %g bandwidth_gbps %g",
                  sim->link[c].latency_us, sim->link[c].bandwidth_gbps);
@@ -130,10 +130,10 @@ static cJSON *machine_json(const struct simulate_machine *machine)
 
 cJSON *report_json(const struct simulate_options *options, const char *command)
 {
-    cJSON *json = cJSON_CreateObject();
-    json_add(json, "program %s version %s kind %s operation %s date %s command %s",
-             "alnico-simulate", alnico_version(), "simulated", options->operation->name,
-             program_date(), command);
+    cJSON *json =
+        json_add(cJSON_CreateObject(),
+                 "program %s version %s kind %s operation %s date %s command %s", "alnico-simulate",
+                 alnico_version(), "simulated", options->operation->name, program_date(), command);
     cJSON_AddItemToObject(json, "simulated_machine", machine_json(&options->machine));
     json_add(json, "chunk_bytes %zu", options->chunk);
     cJSON_AddItemToObject(json, "runs", cJSON_CreateArray());
@@ -159,8 +159,8 @@ void report_json_ranks(cJSON *json, const struct simulate_options *options, int 
                        int ranks_per_host, const struct simulate_cell *cells,
                        const struct crossover *crossovers, int count)
 {
-    cJSON *run = json_row(cJSON_GetObjectItem(json, "runs"));
-    json_add(run, "ranks %d ranks_per_host %d", ranks, ranks_per_host);
+    cJSON *run = json_add(json_row(cJSON_GetObjectItem(json, "runs")), "ranks %d ranks_per_host %d",
+                          ranks, ranks_per_host);
     cJSON *rows = cJSON_AddArrayToObject(run, "rows");
     for (int s = 0; s < options->sizes_count; s++)
         for (int a = 0; a < options->algorithms_count; a++)

@@ -1,4 +1,4 @@
-/* Driving executors over virtual time. A rank is polled when one of its transfers ends; it starts
+/* Drives executors over virtual time. A rank is polled when one of its transfers ends; it starts
  * its next chunk when one has finished. */
 #include "tools/simulate/run.h"
 
@@ -15,21 +15,24 @@ struct lane {
     bool busy;
 };
 
+struct rank {
+    size_t begun, finished;  /* chunks */
+    size_t room_at;          /* elements, where that of its first lane begins */
+    struct exchange message; /* of a group */
+};
+
 struct run {
     const struct simulate_case *what;
     struct sim *sim;
     size_t chunk_count, chunks;
     int lanes;         /* of a rank */
     struct lane *lane; /* by rank */
-    size_t *begun;     /* chunks, by rank */
     int unfinished;    /* ranks */
-    size_t *finished;  /* chunks, by rank */
+    struct rank *rank; /* and one more, where the room of all ends */
     struct simulate_buffers buffers;
     float *room; /* what arrives and WORK, of all lanes; shared by all without data */
     size_t room_bytes;
-    size_t *room_at; /* elements, where that of a rank's first lane begins; by rank, and the end */
-    size_t *counts, *at;       /* of the blocks of a vector form */
-    struct exchange *messages; /* of a group, by rank */
+    size_t *counts, *at; /* of the blocks of a vector form */
     double time_us;
 };
 
@@ -52,7 +55,7 @@ static struct shape shape_of(const struct run *run, int rank, size_t count)
         shape.recv_at = run->at;
     }
     if (operation->flags & RING) {
-        shape.messages = &run->messages[rank];
+        shape.messages = &run->rank[rank].message;
         shape.messages_count = 1;
     }
     return shape;
@@ -75,7 +78,8 @@ static float *room_of(const struct run *run, int rank, int number)
 {
     if (!run->what->data)
         return run->room;
-    size_t at = run->room_at[rank], each = (run->room_at[rank + 1] - at) / (size_t)run->lanes;
+    size_t at = run->rank[rank].room_at,
+           each = (run->rank[rank + 1].room_at - at) / (size_t)run->lanes;
     return run->room + at + (size_t)number * each;
 }
 
@@ -83,7 +87,7 @@ static void begin_chunk(struct run *run, int rank, int number)
 {
     const struct simulate_case *what = run->what;
     struct rounds *r = &run->lane[rank * run->lanes + number].rounds;
-    size_t chunk = run->begun[rank]++, at = chunk * run->chunk_count, left = what->count - at;
+    size_t chunk = run->rank[rank].begun++, at = chunk * run->chunk_count, left = what->count - at;
     float *send = buffers_side(&run->buffers, rank, true) + at,
           *recv = buffers_side(&run->buffers, rank, false) + at, *room = room_of(run, rank, number);
     struct shape shape = shape_of(run, rank, left < run->chunk_count ? left : run->chunk_count);
@@ -104,7 +108,7 @@ static void begin_chunk(struct run *run, int rank, int number)
 static alnico_status_t poll_lane(struct run *run, int rank, int number)
 {
     struct lane *lane = &run->lane[rank * run->lanes + number];
-    while (lane->busy || run->begun[rank] < run->chunks) {
+    while (lane->busy || run->rank[rank].begun < run->chunks) {
         bool moved = false;
         if (!lane->busy)
             begin_chunk(run, rank, number);
@@ -114,20 +118,20 @@ static alnico_status_t poll_lane(struct run *run, int rank, int number)
             return ALNICO_SUCCESS;
         TRY(status);
         lane->busy = false;
-        run->finished[rank]++;
+        run->rank[rank].finished++;
     }
     return ALNICO_SUCCESS;
 }
 
 static alnico_status_t poll_rank(struct run *run, int rank)
 {
-    if (run->finished[rank] == run->chunks)
+    if (run->rank[rank].finished == run->chunks)
         return ALNICO_SUCCESS;
     for (int l = 0; l < run->lanes; l++)
         TRY(poll_lane(run, rank, l));
     bool pair = run->lanes == 1 && run->lane[rank].rounds.open == 1;
     TRY(sim_hint_pair(run->sim, rank, pair));
-    if (run->finished[rank] < run->chunks)
+    if (run->rank[rank].finished < run->chunks)
         return ALNICO_SUCCESS;
     double clock = sim_clock_us(run->sim, rank);
     run->time_us = clock > run->time_us ? clock : run->time_us;
@@ -154,12 +158,9 @@ static void run_free(struct run *run)
     buffers_destroy(&run->buffers);
     memory_give(run->room, run->room_bytes, run->what->data);
     free(run->lane);
-    free(run->begun);
-    free(run->finished);
-    free(run->room_at);
+    free(run->rank);
     free(run->counts);
     free(run->at);
-    free(run->messages);
 }
 
 static void cut(struct run *run)
@@ -178,10 +179,10 @@ static void set_rooms(struct run *run)
     size_t most = 0;
     for (int r = 0; r < what->ranks; r++) {
         size_t room = (size_t)run->lanes * lane_room(what, r, run->chunk_count);
-        run->room_at[r + 1] = run->room_at[r] + room;
+        run->rank[r + 1].room_at = run->rank[r].room_at + room;
         most = room > most ? room : most;
     }
-    run->room_bytes = (what->data ? run->room_at[what->ranks] : most) * sizeof *run->room;
+    run->room_bytes = (what->data ? run->rank[what->ranks].room_at : most) * sizeof *run->room;
 }
 
 /* Equal blocks for all; each rank sends to the next. */
@@ -192,7 +193,7 @@ static void set_lists(struct run *run)
     for (int r = 0; r < p; r++) {
         run->counts[r] = send.len;
         run->at[r] = (size_t)r * send.len;
-        exchange_both(&run->messages[r], (r + 1) % p, send, (r + p - 1) % p, recv, false);
+        exchange_both(&run->rank[r].message, (r + 1) % p, send, (r + p - 1) % p, recv, false);
     }
 }
 
@@ -201,17 +202,13 @@ static alnico_status_t allocate(struct run *run)
     const struct simulate_case *what = run->what;
     size_t ranks = (size_t)what->ranks;
     run->lane = calloc(ranks * (size_t)run->lanes, sizeof *run->lane);
-    run->begun = calloc(ranks, sizeof *run->begun);
-    run->finished = calloc(ranks, sizeof *run->finished);
-    run->room_at = calloc(ranks + 1, sizeof *run->room_at);
+    run->rank = calloc(ranks + 1, sizeof *run->rank);
     run->counts = calloc(ranks, sizeof *run->counts);
     run->at = calloc(ranks, sizeof *run->at);
-    run->messages = calloc(ranks, sizeof *run->messages);
-    if (run->room_at)
+    if (run->rank)
         set_rooms(run);
     run->room = memory_take(run->room_bytes, what->data);
-    if (!run->lane || !run->begun || !run->finished || !run->room_at || !run->room ||
-        !run->counts || !run->at || !run->messages)
+    if (!run->lane || !run->rank || !run->room || !run->counts || !run->at)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", what->ranks);
     set_lists(run);
     TRY(buffers_create(what, &run->buffers));

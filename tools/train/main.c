@@ -83,9 +83,8 @@ static alnico_status_t place_open(const struct train_options *options, struct tr
 
 static cJSON *profile_json(const struct train_options *options, const struct profile *profile)
 {
-    cJSON *object = cJSON_CreateObject();
-    json_add(object, "program %s version %s date %s", "alnico-train --profile", alnico_version(),
-             program_date());
+    cJSON *object = json_add(cJSON_CreateObject(), "program %s version %s date %s",
+                             "alnico-train --profile", alnico_version(), program_date());
     cJSON_AddItemToObject(object, "machine", program_machine());
     cJSON_AddItemToObject(object, "options", train_options_json(options));
     cJSON_AddItemToObject(object, "profile", train_profile_json(profile));

@@ -1,4 +1,4 @@
-/* See train_memory.h. */
+/* The memory plan as a table, for alnico-train --memory. Main thread. */
 #include "tools/train/memory.h"
 
 #include "tools/common/program.h"

@@ -1,4 +1,4 @@
-/* What alnico-train --memory prints. */
+/* The output of alnico-train --memory. */
 #ifndef ALNICO_TOOLS_TRAIN_MEMORY_H
 #define ALNICO_TOOLS_TRAIN_MEMORY_H
 

@@ -1,4 +1,4 @@
-/* See train_profile.h. */
+/* The profile of a step as a table and as JSON. Main thread. */
 #include "tools/train/profile.h"
 
 #include "tools/common/program.h"
@@ -125,9 +125,9 @@ static void add_step(cJSON *object, const struct profile *profile, size_t step)
 cJSON *train_profile_json(const struct profile *profile)
 {
     const struct replica *replica = profile->replica;
-    cJSON *object = cJSON_CreateObject();
-    json_add(object, "copy_gbytes_per_second %g product_tflops %g step_us %g",
-             profile->rates.bytes_us * 1e-3, profile->rates.flops_us * 1e-6, profile->step_us);
+    cJSON *object =
+        json_add(cJSON_CreateObject(), "copy_gbytes_per_second %g product_tflops %g step_us %g",
+                 profile->rates.bytes_us * 1e-3, profile->rates.flops_us * 1e-6, profile->step_us);
     cJSON_AddItemToObject(object, "update",
                           cost_json(update_cost(replica, &profile->rates), profile->update_us));
     cJSON *steps = cJSON_AddArrayToObject(object, "steps");

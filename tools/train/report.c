@@ -1,4 +1,4 @@
-/* Printing for alnico-train. See train_report.h. */
+/* The progress bar, the summary and the JSON report of alnico-train. Rank 0, main thread. */
 #include "tools/train/report.h"
 
 #include "tools/common/program.h"
@@ -81,9 +81,9 @@ static void epoch_print(struct train_display *display, const struct trainer_prog
         printf("  test loss %.4f  test accuracy %.2f %%", progress->test.loss,
                100 * progress->test.accuracy);
     puts("");
-    cJSON *row = json_row(display->epochs);
-    json_add(row, "epoch %zu step %zu seconds %g learning_rate %g", progress->epoch, progress->step,
-             progress->seconds, progress->rate);
+    cJSON *row =
+        json_add(json_row(display->epochs), "epoch %zu step %zu seconds %g learning_rate %g",
+                 progress->epoch, progress->step, progress->seconds, progress->rate);
     cJSON_AddItemToObject(row, "train", score_json(&progress->score));
     cJSON_AddItemToObject(row, "test", score_json(&progress->test));
 }

@@ -1,4 +1,4 @@
-/* What alnico-train prints and writes: progress, the closing summary, the JSON report. Rank 0. */
+/* The output of alnico-train: progress, the closing summary, the JSON report. Rank 0. */
 #ifndef ALNICO_TOOLS_TRAIN_REPORT_H
 #define ALNICO_TOOLS_TRAIN_REPORT_H
 

@@ -1,4 +1,4 @@
-/* See train_start.h. */
+/* A trial parse before MPI begins, and the agreement of the ranks on it. Main thread. */
 #include "tools/train/start.h"
 
 #include "tools/common/program.h"

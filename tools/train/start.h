@@ -1,4 +1,4 @@
-/* How the ranks of alnico-train begin: together, or all of them end. A rank that ended alone would
+/* The start of alnico-train: the ranks begin together, or all of them end. A rank that ended alone would
  * leave the others waiting in MPI. Main thread. */
 #ifndef ALNICO_TOOLS_TRAIN_START_H
 #define ALNICO_TOOLS_TRAIN_START_H

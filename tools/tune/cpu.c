@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* One way at one size, as perf_measure times it. */
-struct contest {
+struct trial {
     const struct tuner *tuner;
     const struct tune_way *way;
     struct perf_job job;
@@ -15,19 +15,19 @@ struct contest {
 
 static void choose_way(void *context)
 {
-    const struct contest *c = context;
+    const struct trial *c = context;
     tune_force(c->tuner, c->tuner->comm, c->way);
 }
 
 static void run_way(void *context, int calls)
 {
-    const struct contest *c = context;
+    const struct trial *c = context;
     for (int i = 0; i < calls; i++)
         program_check(perf_call_ours(&c->job, NULL), c->job.operation->name);
 }
 
 /* Whether no rank says that this way does not exist here. */
-static bool is_possible(struct contest *c)
+static bool is_possible(struct trial *c)
 {
     choose_way(c);
     alnico_status_t status = perf_call_ours(&c->job, NULL);
@@ -51,23 +51,22 @@ static struct perf_job make_job(struct tuner *t, const struct tune_size *size)
 static void measure_size(struct tuner *t, unsigned modes, struct tune_size *size,
                          const struct tune_size *before)
 {
-    static struct contest contests[TUNE_WAYS];
-    static struct contestant contestants[TUNE_WAYS];
+    static struct trial trials[TUNE_WAYS];
+    static struct candidate candidates[TUNE_WAYS];
     struct perf_job job = make_job(t, size);
     int places[TUNE_WAYS], count = 0;
     for (int i = 0; i < size->count; i++) {
         size->time_us[i] = -1;
-        contests[count] = (struct contest){t, &size->ways[i], job};
-        if (tune_is_hopeless(t, modes, size, before, &size->ways[i]) ||
-            !is_possible(&contests[count]))
+        trials[count] = (struct trial){t, &size->ways[i], job};
+        if (tune_is_pruned(t, modes, size, before, &size->ways[i]) || !is_possible(&trials[count]))
             continue;
-        contestants[count] =
-            (struct contestant){.prepare = choose_way, .run = run_way, .context = &contests[count]};
+        candidates[count] =
+            (struct candidate){.prepare = choose_way, .run = run_way, .context = &trials[count]};
         places[count++] = i;
     }
-    tune_race(contestants, count, t->options.seconds);
+    tune_measure(candidates, count, t->options.seconds);
     for (int i = 0; i < count; i++)
-        size->time_us[places[i]] = contestants[i].time_us;
+        size->time_us[places[i]] = candidates[i].time_us;
 }
 
 static void open_cpu(struct tuner *t)

@@ -5,54 +5,42 @@
 #include "tools/common/program.h"
 #include "tools/tune/measure.h"
 
-#include <math.h>
 #include <stdlib.h>
 
-enum { FINALISTS = 6 };
+enum { KEPT_MOST = 6 };
 
 /* Ways that are slower than this at first sight are not compared any further. */
 static const double far_behind = 1.25, look_seconds = 1e-3;
 
 /* One way at one size. */
-struct contest {
+struct trial {
+    struct gpu_caller caller; /* first: its functions get the trial as their context */
     const struct tuner *tuner;
     const struct tune_way *way;
-    struct gpu_side side;
     int place; /* in the size's list */
     double time_us;
 };
 
 static void prepare(void *context)
 {
-    struct contest *c = context;
-    tune_force(c->tuner, c->side.gpu->comm, c->way);
-    side_prepare(&c->side);
-}
-
-static void run(void *context, int calls)
-{
-    struct contest *c = context;
-    side_run(&c->side, calls);
-}
-
-static double seconds(void *context)
-{
-    struct contest *c = context;
-    return side_seconds(&c->side);
+    struct trial *c = context;
+    tune_force(c->tuner, c->caller.gpu->comm, c->way);
+    caller_prepare(&c->caller);
 }
 
 /* Microseconds of a call of each, in turns. */
-static void race(struct contest *contests, int count, double budget)
+static void time_trials(struct trial *trials, int count, double budget)
 {
-    struct contestant contestants[TUNE_WAYS];
+    struct candidate candidates[TUNE_WAYS];
     for (int i = 0; i < count; i++)
-        contestants[i] = (struct contestant){
-            .prepare = prepare, .run = run, .seconds = seconds, .context = &contests[i]};
-    tune_race(contestants, count, budget);
+        candidates[i] = (struct candidate){.prepare = prepare,
+                                           .run = caller_run,
+                                           .seconds = caller_seconds,
+                                           .context = &trials[i]};
+    tune_measure(candidates, count, budget);
     for (int i = 0; i < count; i++) {
-        const struct perf_options *options = &contests[i].side.gpu->bench->options;
-        contests[i].time_us =
-            contestants[i].time_us / (double)(options->graph ? options->calls : 1);
+        const struct perf_options *options = &trials[i].caller.gpu->bench->options;
+        trials[i].time_us = candidates[i].time_us / (double)(options->graph ? options->calls : 1);
     }
 }
 
@@ -65,26 +53,26 @@ static struct bench *bench_of(struct tuner *t, unsigned modes, size_t bytes)
     return bench;
 }
 
-static bool open_contest(struct bench *bench, struct contest *c, const struct tune_size *size)
+static bool open_trial(struct bench *bench, struct trial *c, const struct tune_size *size)
 {
-    c->side = side_make(bench->gpu, OURS, size->elements, ALNICO_FLOAT32, ALNICO_SUM);
+    c->caller = caller_make(bench->gpu, OURS, size->elements, ALNICO_FLOAT32, ALNICO_SUM);
     tune_force(c->tuner, bench->gpu->comm, c->way);
-    return side_open(&c->side);
+    return caller_open(&c->caller);
 }
 
 /* Every way that can do it, one after the other; returns how many. */
 static int look_at_all(struct tuner *t, struct bench *bench, unsigned modes, struct tune_size *size,
-                       const struct tune_size *before, struct contest *contests)
+                       const struct tune_size *before, struct trial *trials)
 {
     int count = 0;
     for (int i = 0; i < size->count; i++) {
-        struct contest *c = &contests[count];
-        *c = (struct contest){.tuner = t, .way = &size->ways[i], .place = i};
+        struct trial *c = &trials[count];
+        *c = (struct trial){.tuner = t, .way = &size->ways[i], .place = i};
         size->time_us[i] = -1;
-        if (tune_is_hopeless(t, modes, size, before, c->way) || !open_contest(bench, c, size))
+        if (tune_is_pruned(t, modes, size, before, c->way) || !open_trial(bench, c, size))
             continue;
-        race(c, 1, look_seconds);
-        side_drop_graphs(&c->side);
+        time_trials(c, 1, look_seconds);
+        caller_drop_graphs(&c->caller);
         size->time_us[i] = c->time_us;
         count++;
     }
@@ -93,34 +81,34 @@ static int look_at_all(struct tuner *t, struct bench *bench, unsigned modes, str
 
 static int compare_times(const void *a, const void *b)
 {
-    double x = ((const struct contest *)a)->time_us, y = ((const struct contest *)b)->time_us;
+    double x = ((const struct trial *)a)->time_us, y = ((const struct trial *)b)->time_us;
     return (x > y) - (x < y);
 }
 
 static void measure_size(struct tuner *t, unsigned modes, struct tune_size *size,
                          const struct tune_size *before)
 {
-    static struct contest contests[TUNE_WAYS];
+    static struct trial trials[TUNE_WAYS];
     struct bench *bench = bench_of(t, modes, size->bytes);
-    int count = look_at_all(t, bench, modes, size, before, contests), finalists = 0;
+    int count = look_at_all(t, bench, modes, size, before, trials), kept = 0;
     if (count == 0)
         return;
     struct tune_way old = tune_way_in_force(t, modes, size);
-    qsort(contests, (size_t)count, sizeof *contests, compare_times);
-    double limit = contests[0].time_us * far_behind;
+    qsort(trials, (size_t)count, sizeof *trials, compare_times);
+    double limit = trials[0].time_us * far_behind;
     for (int i = 0; i < count; i++) {
-        bool in_force = tune_same_way(contests[i].way, &old, size->bytes);
-        if (!in_force && (i >= FINALISTS || contests[i].time_us > limit))
+        bool in_force = tune_same_way(trials[i].way, &old, size->bytes);
+        if (!in_force && (i >= KEPT_MOST || trials[i].time_us > limit))
             continue;
-        contests[finalists++] = contests[i];
+        trials[kept++] = trials[i];
     }
-    for (int i = 0; i < finalists; i++)
-        if (!open_contest(bench, &contests[i], size))
-            program_fail("%s can no longer do what it did", contests[i].way->algorithm->name);
-    race(contests, finalists, t->options.seconds);
-    for (int i = 0; i < finalists; i++) {
-        side_drop_graphs(&contests[i].side);
-        size->time_us[contests[i].place] = contests[i].time_us;
+    for (int i = 0; i < kept; i++)
+        if (!open_trial(bench, &trials[i], size))
+            program_fail("%s can no longer do what it did", trials[i].way->algorithm->name);
+    time_trials(trials, kept, t->options.seconds);
+    for (int i = 0; i < kept; i++) {
+        caller_drop_graphs(&trials[i].caller);
+        size->time_us[trials[i].place] = trials[i].time_us;
     }
 }
 

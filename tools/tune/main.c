@@ -1,7 +1,6 @@
 /* alnico-tune: measures every way to carry out an allreduce, or other operations, on the ranks of
  * mpirun and puts the rows that follow into a tuning file, or says whether the table in force takes
- * the fastest. Which ways and rows there are stands in tune/rows.c, how a device is measured in
- * tune/cpu.c and tune/cuda.c, the command line in tune_options.c. */
+ * the fastest. rows.c has the ways and the rows, cpu.c and cuda.c measure a device. */
 #include "comm/call.h"
 #include "tools/common/program.h"
 #include "tools/perf/bench.h"
@@ -10,10 +9,8 @@
 
 #include <errno.h>
 #include <libgen.h>
-#include <limits.h>
 #include <math.h>
 #include <mpi.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,11 +66,11 @@ void tune_open_bench(const struct tuner *t, struct bench *bench, const struct be
     ops->open(bench);
 }
 
-void tune_race(struct contestant *contestants, int count, double seconds)
+void tune_measure(struct candidate *candidates, int count, double seconds)
 {
     struct measure_plan plan = {.seconds = seconds, .warmup = 2};
     struct measure_effort effort;
-    if (count && !measure(contestants, count, &plan, &effort))
+    if (count && !measure(candidates, count, &plan, &effort))
         program_fail("no memory for the samples of %d ways", count);
 }
 
@@ -110,8 +107,8 @@ struct tune_way tune_way_in_force(const struct tuner *t, unsigned modes,
     return way;
 }
 
-bool tune_is_hopeless(const struct tuner *t, unsigned modes, const struct tune_size *size,
-                      const struct tune_size *before, const struct tune_way *way)
+bool tune_is_pruned(const struct tuner *t, unsigned modes, const struct tune_size *size,
+                    const struct tune_size *before, const struct tune_way *way)
 {
     if (!before || before->bytes < PRUNE_BYTES || !tune_best(before))
         return false;
@@ -257,7 +254,7 @@ static int tune_all(struct tuner *t, struct tuning *tuning)
         t->operation = t->options.operations[i];
         measure_operation(t);
         if (t->rank == 0 && t->options.verify)
-            slow += tune_print_verdict(t);
+            slow += tune_print_comparison(t);
         else if (t->rank == 0)
             add_rows(t, tuning);
     }

@@ -1,5 +1,4 @@
-/* How alnico-tune measures ways on a device: tune/cpu.c and tune_cuda.c. Main thread of every rank,
- * collective. */
+/* Measuring ways on a device: cpu.c and cuda.c. Main thread of every rank, collective. */
 #ifndef ALNICO_TOOLS_TUNE_MEASURE_H
 #define ALNICO_TOOLS_TUNE_MEASURE_H
 
@@ -60,15 +59,15 @@ void tune_open_bench(const struct tuner *tuner, struct bench *bench, const struc
                      bool registered);
 
 /* Times ways in turns for about so many seconds. */
-void tune_race(struct contestant *contestants, int count, double seconds);
+void tune_measure(struct candidate *candidates, int count, double seconds);
 
 /* The way becomes the communicator's only one for the operation that is measured. */
 void tune_force(const struct tuner *tuner, alnico_comm_t comm, const struct tune_way *way);
 
 /* Whether it is so slow at the size before that it is not worth measuring, and not one that the
  * table may take. */
-bool tune_is_hopeless(const struct tuner *tuner, unsigned modes, const struct tune_size *size,
-                      const struct tune_size *before, const struct tune_way *way);
+bool tune_is_pruned(const struct tuner *tuner, unsigned modes, const struct tune_size *size,
+                    const struct tune_size *before, const struct tune_way *way);
 
 /* What the table in force takes, once the size is measured: the first of its ways that can do
  * it. */

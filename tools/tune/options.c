@@ -92,38 +92,38 @@ static void finish(struct argp_state *state, void *out)
 #define FIELD(member) OPTION_FIELD(struct tune_options, member)
 
 static const struct option_row table[] = {
-    {"minbytes", 'b', "SIZE", "first size in bytes; 64K and 64M are understood (8)", NULL,
-     OPTION_SIZE, FIELD(begin), .least = 1},
+    {"minbytes", 'b', "SIZE", "first size in bytes; 64K and 64M are understood (8)", OPTION_SIZE,
+     FIELD(begin), .least = 1},
     {"maxbytes", 'e', "SIZE",
      "last size (64M, with --device cuda 256M); its row holds for all above. Sizes are those of "
      "the vector or of one rank's block; blocks of all ranks together do not go beyond -e",
-     NULL, OPTION_SIZE, FIELD(end), .least = 1},
-    {"stepfactor", 'f', "N", "from one size to the next, multiply by N (2)", NULL, OPTION_POSITIVE,
+     OPTION_SIZE, FIELD(end), .least = 1},
+    {"stepfactor", 'f', "N", "from one size to the next, multiply by N (2)", OPTION_POSITIVE,
      FIELD(step), .high = 1 << 20, .read = check_factor},
     {"seconds", 0, "S",
-     "time to spend on each size, about (2; with --device cuda 0.2 on each kind of call)", NULL,
+     "time to spend on each size, about (2; with --device cuda 0.2 on each kind of call)",
      OPTION_POSITIVE, FIELD(seconds), .high = 3600},
     {"margin", 0, "PERCENT",
-     "keep an algorithm as long as it is no slower than the fastest by so much", "3",
-     OPTION_POSITIVE, FIELD(margin), .high = 1000},
+     "keep an algorithm as long as it is no slower than the fastest by so much", OPTION_POSITIVE,
+     .initial = "3", FIELD(margin), .high = 1000},
     {"device", 0, "DEVICE",
      "what to measure: cpu, or cuda, one process a GPU. On cuda sizes end at 256M, and calls in "
      "CUDA graphs and of registered buffers get rows of their own",
-     "cpu", OPTION_CHOICE, FIELD(device), .choices = option_devices},
+     OPTION_CHOICE, .initial = "cpu", FIELD(device), .choices = option_devices},
     {"memory", 0, "KIND",
-     "where buffers on GPUs come from: cuda (cudaMalloc) or nccl (ncclMemAlloc)", "cuda",
-     OPTION_CHOICE, FIELD(nccl_memory), .choices = option_memories},
+     "where buffers on GPUs come from: cuda (cudaMalloc) or nccl (ncclMemAlloc)", OPTION_CHOICE,
+     .initial = "cuda", FIELD(nccl_memory), .choices = option_memories},
     {"operations", 0, "LIST",
      "what to measure: a comma list as allreduce,allgather, or all, which takes as long for each "
      "(allreduce)",
-     NULL, OPTION_OTHER, .read = read_operations},
+     OPTION_OTHER, .read = read_operations},
     {"verify", 0, NULL,
      "make no rows: say where the table in force is slower than the fastest by more than 3 % and "
      "0.2 us; exit status 0 or 1",
-     NULL, OPTION_FLAG, FIELD(verify)},
+     OPTION_FLAG, FIELD(verify)},
     {"quick", 0, NULL, "few sizes and chunk sizes, a few seconds altogether: a first impression",
-     NULL, OPTION_FLAG, FIELD(quick)},
-    {"check", 0, "FILE", "only say whether FILE is a good tuning file; exit status 0 or 1", NULL,
+     OPTION_FLAG, FIELD(quick)},
+    {"check", 0, "FILE", "only say whether FILE is a good tuning file; exit status 0 or 1",
      OPTION_TEXT, FIELD(check)},
     {0}};
 

@@ -1,4 +1,4 @@
-/* The output of alnico-tune. Rank 0's main thread only. */
+/* Tables of times and rows on stdout. Rank 0's main thread only. */
 #include "tools/tune/print.h"
 
 #include <limits.h>
@@ -83,7 +83,7 @@ void tune_print_rows(const struct tuner *t, const struct tuning_row *rows, int c
     }
 }
 
-int tune_print_verdict(const struct tuner *t)
+int tune_print_comparison(const struct tuner *t)
 {
     int slow = 0, all = 0;
     for (unsigned modes = 0; modes < t->device->modes; modes++)

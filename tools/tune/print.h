@@ -1,4 +1,4 @@
-/* What alnico-tune prints. Rank 0's main thread only. */
+/* The output of alnico-tune. Rank 0's main thread only. */
 #ifndef ALNICO_TOOLS_TUNE_PRINT_H
 #define ALNICO_TOOLS_TUNE_PRINT_H
 
@@ -12,6 +12,6 @@ void tune_print_rows(const struct tuner *tuner, const struct tuning_row *rows, i
 
 /* Whether the table in force takes, everywhere, a way within 3 % or 0.2 us of the fastest; returns
  * how often not. */
-int tune_print_verdict(const struct tuner *tuner);
+int tune_print_comparison(const struct tuner *tuner);
 
 #endif

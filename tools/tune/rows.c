@@ -1,5 +1,5 @@
-/* Which ways there are at a size, which of them a table should name, and how new rows join old
- * ones. Called by alnico-tune; the unit test gives it times of its own. */
+/* The ways at a size, the rows that name the best of them, and the merge of new rows with old ones.
+ * Called by alnico-tune; the unit test gives it times of its own. */
 #include "tools/tune/rows.h"
 
 #include "base/status.h"

@@ -1,4 +1,4 @@
-// The kernels of perf_gpu.h. One thread handles every element of a grid-wide stride, by the functions that the host's
+// The kernels of gpu/gpu.h. One thread handles every element of a grid-wide stride, by the functions that the host's
 // check uses as well (perf/values.h).
 #include "tools/perf/gpu/gpu.h"
 #include "tools/perf/values.h"
@@ -33,15 +33,15 @@ __global__ void fill(struct check check, int rank, char *out, size_t count, size
 }
 
 __global__ void compare(struct check check, struct check_bounds bounds, const char *result,
-                        size_t at, size_t count, struct gpu_verdict *verdict)
+                        size_t at, size_t count, struct gpu_findings *findings)
 {
     size_t bytes = value_bytes(check.type);
     for (size_t i = first_of_thread(); i < count; i += all_threads()) {
         struct check_fault fault;
         if (value_check(&check, &bounds, result + (at + i) * bytes, i, &fault))
             continue;
-        atomicAdd(&verdict->wrong, 1ull);
-        atomicMin(&verdict->first, static_cast<unsigned long long>(at + i));
+        atomicAdd(&findings->wrong, 1ull);
+        atomicMin(&findings->first, static_cast<unsigned long long>(at + i));
     }
 }
 
@@ -53,7 +53,7 @@ __device__ unsigned long long mix(unsigned long long x)
 }
 
 // The sum over bytes' words of a mix of word and place, so that threads may add in any order.
-__global__ void hash(const char *memory, size_t bytes, struct gpu_verdict *verdict)
+__global__ void hash(const char *memory, size_t bytes, struct gpu_findings *findings)
 {
     unsigned long long sum = 0;
     for (size_t i = first_of_thread(); i < (bytes + 7) / 8; i += all_threads()) {
@@ -65,15 +65,15 @@ __global__ void hash(const char *memory, size_t bytes, struct gpu_verdict *verdi
             memcpy(&word, memory + i * 8, left);
         sum += mix(word + mix(i + 1));
     }
-    atomicAdd(&verdict->hash, sum);
+    atomicAdd(&findings->hash, sum);
 }
 
-__global__ void count_trespass(const unsigned char *guard, size_t bytes,
-                               struct gpu_verdict *verdict)
+__global__ void count_overruns(const unsigned char *guard, size_t bytes,
+                               struct gpu_findings *findings)
 {
     for (size_t i = first_of_thread(); i < bytes; i += all_threads())
         if (guard[i] != GPU_POISON)
-            atomicAdd(&verdict->trespass, 1ull);
+            atomicAdd(&findings->overruns, 1ull);
 }
 
 __global__ void empty()
@@ -103,26 +103,26 @@ cudaError_t gpu_fill(const struct check *check, int rank, void *out, size_t coun
 }
 
 cudaError_t gpu_compare(const struct check *check, const void *result, size_t at, size_t count,
-                        struct gpu_verdict *verdict, cudaStream_t stream)
+                        struct gpu_findings *findings, cudaStream_t stream)
 {
     compare<<<grid(count), threads, 0, stream>>>(
-        *check, check_bounds(check), static_cast<const char *>(result), at, count, verdict);
+        *check, check_bounds(check), static_cast<const char *>(result), at, count, findings);
     return cudaGetLastError();
 }
 
-cudaError_t gpu_hash(const void *memory, size_t bytes, struct gpu_verdict *verdict,
+cudaError_t gpu_hash(const void *memory, size_t bytes, struct gpu_findings *findings,
                      cudaStream_t stream)
 {
     hash<<<grid(bytes / 8 + 1), threads, 0, stream>>>(static_cast<const char *>(memory), bytes,
-                                                      verdict);
+                                                      findings);
     return cudaGetLastError();
 }
 
-cudaError_t gpu_count_trespass(const void *guard, size_t bytes, struct gpu_verdict *verdict,
+cudaError_t gpu_count_overruns(const void *guard, size_t bytes, struct gpu_findings *findings,
                                cudaStream_t stream)
 {
-    count_trespass<<<grid(bytes), threads, 0, stream>>>(static_cast<const unsigned char *>(guard),
-                                                        bytes, verdict);
+    count_overruns<<<grid(bytes), threads, 0, stream>>>(static_cast<const unsigned char *>(guard),
+                                                        bytes, findings);
     return cudaGetLastError();
 }
 

@@ -1,5 +1,5 @@
-/* Opening and closing what alnico-perf measures with on GPUs: the rank's GPU, streams, buffers, our
- * communicator and NCCL's. Main thread of every rank, collective. */
+/* Opens and closes the benchmark on a GPU: the rank's GPU, streams, buffers, our communicator and
+ * NCCL's. Main thread of every rank, collective. */
 #include "tools/perf/gpu/cuda.h"
 
 #include "tools/common/program.h"
@@ -11,7 +11,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void choose_gpu(struct gpu_bench *gpu)
 {
@@ -57,7 +56,7 @@ static void describe(struct gpu_bench *gpu)
 static void open_streams(struct gpu_bench *gpu)
 {
     GPU_MUST(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));
-    GPU_MUST(cudaStreamCreateWithFlags(&gpu->side, cudaStreamNonBlocking));
+    GPU_MUST(cudaStreamCreateWithFlags(&gpu->second, cudaStreamNonBlocking));
     GPU_MUST(cudaEventCreate(&gpu->begin));
     GPU_MUST(cudaEventCreate(&gpu->end));
     GPU_MUST(cudaEventCreateWithFlags(&gpu->forked, cudaEventDisableTiming));
@@ -71,7 +70,7 @@ static void close_streams(struct gpu_bench *gpu)
     GPU_MUST(cudaEventDestroy(gpu->forked));
     GPU_MUST(cudaEventDestroy(gpu->joined));
     GPU_MUST(cudaStreamDestroy(gpu->stream));
-    GPU_MUST(cudaStreamDestroy(gpu->side));
+    GPU_MUST(cudaStreamDestroy(gpu->second));
 }
 
 static size_t round_up(size_t bytes, size_t to)
@@ -169,7 +168,7 @@ static void open_buffers(struct gpu_bench *gpu)
     open_nccl(gpu);
     if (!options->nccl_memory)
         gpu->ours = gpu->plain;
-    GPU_MUST(cudaMalloc((void **)&gpu->verdict, sizeof *gpu->verdict));
+    GPU_MUST(cudaMalloc((void **)&gpu->findings, sizeof *gpu->findings));
     for (int i = 0; i < 2 && options->versus & 1u << PEER_STAGED; i++)
         GPU_MUST(cudaMallocHost(&gpu->pinned[i], most));
 }
@@ -178,7 +177,7 @@ static void close_buffers(struct gpu_bench *gpu)
 {
     close_nccl(gpu);
     close_plain(&gpu->plain);
-    GPU_MUST(cudaFree(gpu->verdict));
+    GPU_MUST(cudaFree(gpu->findings));
     for (int i = 0; i < 2; i++)
         GPU_MUST(cudaFreeHost(gpu->pinned[i]));
     blocks_finish(&gpu->bench->blocks);

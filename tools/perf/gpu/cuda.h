@@ -1,5 +1,5 @@
-/* What measures on GPUs: the state of a rank, and the contestants of a row. gpu/cuda.c opens and
- * closes it, gpu/side.c makes the calls, gpu/cuda_row.c measures and checks. Main thread of every
+/* Measuring on GPUs: the state of a rank, and the candidates of a row. gpu/cuda.c opens and
+ * closes it, gpu/caller.c makes the calls, gpu/cuda_row.c measures and checks. Main thread of every
  * rank. */
 #ifndef ALNICO_TOOLS_PERF_GPU_CUDA_H
 #define ALNICO_TOOLS_PERF_GPU_CUDA_H
@@ -37,8 +37,8 @@ struct gpu_pool {
 struct gpu_bench {
     struct bench *bench;
     int gpu, multiprocessors;
-    size_t cache;              /* bytes of the second-level cache */
-    cudaStream_t stream, side; /* all contestants' stream, and one for NCCL's overlapped calls */
+    size_t cache;                /* bytes of the second-level cache */
+    cudaStream_t stream, second; /* all candidates' stream, and one for NCCL's overlapped calls */
     cudaEvent_t begin, end, forked, joined;
     alnico_comm_t comm;
     alnico_registration_t registered[2];
@@ -46,11 +46,11 @@ struct gpu_bench {
     struct gpu_pool ours, plain, windows; /* `plain` may be `ours`; NULLs: not used */
     size_t pool_bytes;
     void *pinned[2]; /* of the staged peer: for sending and receiving */
-    struct gpu_verdict *verdict;
+    struct gpu_findings *findings;
 };
 
-/* One side of the comparison at one size. */
-struct gpu_side {
+/* What makes the calls of one candidate at one size. */
+struct gpu_caller {
     struct gpu_bench *gpu;
     int peer;              /* OURS, or who */
     const char *algorithm; /* of ours; NULL: by the table */
@@ -68,44 +68,40 @@ struct gpu_side {
 void gpu_must(cudaError_t error, const char *what);
 #define GPU_MUST(call) gpu_must((call), #call)
 
-/* ---- gpu/side.c ---- */
-
-/* Writes this rank's inputs into all slots, if they stand in recv as `in_recv` says. */
-void side_fill(const struct gpu_side *side, bool in_recv);
+/* In caller.c. Writes this rank's inputs into all slots, if they stand in recv as `in_recv` says. */
+void caller_fill(const struct gpu_caller *caller, bool in_recv);
 
 /* Makes the inputs anew that a block of calls overwrites, and forces the algorithm. */
-void side_prepare(void *context);
+void caller_prepare(void *context);
 
-/* Enqueues calls, eager or as replays of the side's graphs, and waits for them; how long they took
+/* Enqueues calls, eager or as replays of the caller's graphs, and waits for them; how long they took
  * on the GPU. */
-void side_run(void *context, int calls);
-double side_seconds(void *context);
+void caller_run(void *context, int calls);
+double caller_seconds(void *context);
 
 /* One call on the next slot. UNSUPPORTED, on every rank or none, if ours cannot do it. */
-alnico_status_t side_call(struct gpu_side *side);
+alnico_status_t caller_call(struct gpu_caller *caller);
 
 /* The same; how long the host was in the call: of ours with options.nonblocking in its start,
  * without the wait. */
-double side_host_seconds(struct gpu_side *side);
+double caller_host_seconds(struct gpu_caller *caller);
 
-/* Puts `calls` calls into each of `count` graphs, which side_run then replays. False, on every
+/* Puts `calls` calls into each of `count` graphs, which caller_run then replays. False, on every
  * rank, if it cannot. */
-bool side_capture(struct gpu_side *side, int count, long calls);
-void side_drop_graphs(struct gpu_side *side);
+bool caller_capture(struct gpu_caller *caller, int count, long calls);
+void caller_drop_graphs(struct gpu_caller *caller);
 
 /* Computation only. */
-void side_compute(void *context, int calls);
+void caller_compute(void *context, int calls);
 
-/* ---- gpu/cuda_row.c ---- */
-
-/* A side for calls of `count`, as struct perf_job has it; `peer` is OURS, or who. The bench's
+/* In cuda_row.c. A caller for calls of `count`, as struct perf_job has it; `peer` is OURS, or who. The bench's
  * blocks become theirs. */
-struct gpu_side side_make(struct gpu_bench *gpu, int peer, size_t count, alnico_datatype_t type,
-                          alnico_op_t op);
+struct gpu_caller caller_make(struct gpu_bench *gpu, int peer, size_t count, alnico_datatype_t type,
+                              alnico_op_t op);
 
 /* Makes its inputs, one call, and with options.graph its graphs. False, on every rank, if ours
- * cannot do it and options.all_algorithms. Afterwards side_drop_graphs. */
-bool side_open(struct gpu_side *side);
+ * cannot do it and options.all_algorithms. Afterwards caller_drop_graphs. */
+bool caller_open(struct gpu_caller *caller);
 
 void gpu_row(struct bench *bench, struct perf_row *row);
 

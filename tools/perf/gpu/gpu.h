@@ -1,4 +1,4 @@
-/* The kernels of alnico-perf: inputs, checks and load, written in perf_check.cu. All enqueue on the
+/* The kernels of alnico-perf: inputs, checks and load, written in gpu/check.cu. All enqueue on the
  * stream and return; the caller checks what they return, a cudaError_t. Memory is the current
  * device's. */
 #ifndef ALNICO_TOOLS_PERF_GPU_GPU_H
@@ -15,10 +15,10 @@ extern "C" {
 enum { GPU_POISON = 0xA5 }; /* every byte of a guard */
 
 /* What a check found, in device memory: zero it, but `first` to all ones, before. */
-struct gpu_verdict {
+struct gpu_findings {
     unsigned long long wrong, first; /* wrong elements, and the index of the first */
     unsigned long long hash;         /* of the result's bits */
-    unsigned long long trespass;     /* bytes of guards that are not GPU_POISON any more */
+    unsigned long long overruns;     /* bytes of guards that are not GPU_POISON any more */
 };
 
 /* A rank's first `count` inputs, into each of `slots` places `stride` bytes apart. */
@@ -28,14 +28,14 @@ cudaError_t gpu_fill(const struct check *check, int rank, void *out, size_t coun
 /* Adds the wrong ones of `count` elements from result[at] on, which the check is about; `first`
  * counts from `result`. */
 cudaError_t gpu_compare(const struct check *check, const void *result, size_t at, size_t count,
-                        struct gpu_verdict *verdict, cudaStream_t stream);
+                        struct gpu_findings *findings, cudaStream_t stream);
 
 /* Adds a hash of `bytes` bytes; `memory` is aligned to 8. */
-cudaError_t gpu_hash(const void *memory, size_t bytes, struct gpu_verdict *verdict,
+cudaError_t gpu_hash(const void *memory, size_t bytes, struct gpu_findings *findings,
                      cudaStream_t stream);
 
 /* Adds the bytes that are not GPU_POISON. */
-cudaError_t gpu_count_trespass(const void *guard, size_t bytes, struct gpu_verdict *verdict,
+cudaError_t gpu_count_overruns(const void *guard, size_t bytes, struct gpu_findings *findings,
                                cudaStream_t stream);
 
 /* A kernel without work; and one that keeps `blocks` blocks of 256 threads busy in registers for so
