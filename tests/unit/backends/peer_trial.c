@@ -10,6 +10,15 @@
 
 uint64_t trial_seed;
 
+bool peer_does(alnico_collective_t collective, enum peer_algorithm algorithm)
+{
+    bool vector = collective == ALNICO_ALLREDUCE || collective == ALNICO_REDUCE;
+    bool groups = collective == ALNICO_BARRIER || collective == ALNICO_GATHER;
+    if (vector || (groups && algorithm != PEER_CPU_TWO_SHOT))
+        return true;
+    return algorithm == PEER_CPU_ONE_SHOT && collective != ALNICO_SENDRECV;
+}
+
 alnico_status_t trial_run(struct peer *peer, const struct call *call, enum peer_algorithm way)
 {
     struct peer_run run;

@@ -18,6 +18,9 @@ struct trial {
     int size;
 };
 
+/* Whether the backend has the algorithm for the collective. */
+bool peer_does(alnico_collective_t collective, enum peer_algorithm algorithm);
+
 /* To its end. */
 alnico_status_t trial_run(struct peer *peer, const struct call *call, enum peer_algorithm way);
 

@@ -104,15 +104,6 @@ static struct peer_pattern pattern_of(const struct call *call)
                                  .takes_blocks = kind->writes == ALL_BLOCKS};
 }
 
-bool peer_does(alnico_collective_t collective, enum peer_algorithm algorithm)
-{
-    bool vector = collective == ALNICO_ALLREDUCE || collective == ALNICO_REDUCE;
-    bool groups = collective == ALNICO_BARRIER || collective == ALNICO_GATHER;
-    if (vector || (groups && algorithm != PEER_CPU_TWO_SHOT))
-        return true;
-    return algorithm == PEER_CPU_ONE_SHOT && collective != ALNICO_SENDRECV;
-}
-
 /* A rank that takes blocks, or scatters, has one of its own among them. */
 static bool keeps_own(const struct peer_run *run)
 {

@@ -33,9 +33,6 @@ void peer_destroy(struct peer *peer);
 
 enum peer_algorithm { PEER_CPU_ONE_SHOT, PEER_CPU_TWO_SHOT, PEER_CPU_MULTIPLYING };
 
-/* Whether it does the collective by this algorithm. */
-bool peer_does(alnico_collective_t collective, enum peer_algorithm algorithm);
-
 /* Who publishes and who reads, and what: a vector, or a block for each rank. */
 enum peer_who { PEER_ALL, PEER_ROOT, PEER_OTHERS };
 struct peer_pattern {
