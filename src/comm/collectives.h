@@ -8,6 +8,9 @@ enum { COLLECTIVES = ALNICO_SENDRECV + 1 };
 
 enum blocks_held { NO_BLOCK, OWN_BLOCK, ALL_BLOCKS };
 
+/* The argument that may be ALNICO_IN_PLACE; of rooted ones at the root only. */
+enum in_place { IN_PLACE_NEVER, IN_PLACE_SEND, IN_PLACE_RECV };
+
 extern const struct collective {
     const char *name; /* "reduce_scatter" */
     enum blocks_held reads, writes;
@@ -15,6 +18,7 @@ extern const struct collective {
     bool reduces, rooted;
     bool vector; /* blocks have a count each */
     bool uneven; /* ranks do not know how long all blocks are */
+    enum in_place in_place;
 } collectives[COLLECTIVES];
 
 #endif

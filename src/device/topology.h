@@ -1,4 +1,5 @@
-/* The machine, by hwloc: host, cores, caches, NUMA nodes; and the place of the engine thread. */
+/* What machine this is, by hwloc: host, cores, caches, NUMA nodes; and where the engine thread
+ * goes. */
 #ifndef ALNICO_DEVICE_TOPOLOGY_H
 #define ALNICO_DEVICE_TOPOLOGY_H
 

@@ -1,24 +1,11 @@
-/* What the public calls check before they describe a call: the communicator, and arguments that
- * most of them have. */
+/* Checks of arguments, and what follows from them: root, counts and ALNICO_IN_PLACE of a collective
+ * by the table of collectives, and the arguments of a buffer. */
 #include "comm/api/api.h"
-#include "comm/api/consistency.h"
 
 #include "base/datatype.h"
 #include "base/status.h"
 
 #include <stdint.h>
-
-alnico_status_t api_refused(alnico_comm_t comm, alnico_status_t mine, const char *who)
-{
-    return comm->family->settings.check ? call_compare(comm, NULL, false, mine, who) : mine;
-}
-
-alnico_status_t api_collective(alnico_comm_t comm, const char *who)
-{
-    TRY(comm_usable(comm, who));
-    TRY_TOLD(comm, who, comm_group_closed(comm, who));
-    return ALNICO_SUCCESS;
-}
 
 alnico_status_t api_request(alnico_request_t *request, const char *who)
 {
@@ -28,15 +15,58 @@ alnico_status_t api_request(alnico_request_t *request, const char *who)
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t api_request_told(alnico_comm_t comm, alnico_request_t *request, const char *who)
+/* ---- Counts ---- */
+
+static alnico_status_t check_counts(const size_t *counts, const char *name, const char *who)
 {
-    if (!request)
-        TRY(comm_usable(comm, who));
-    alnico_status_t status = api_request(request, who);
-    return status == ALNICO_SUCCESS ? status : api_refused(comm, status, who);
+    if (counts)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s is NULL; it needs a count for each rank", who,
+                     name);
 }
 
-alnico_status_t api_root(alnico_comm_t comm, int root, const char *who)
+/* A rank's blocks to and from itself are one. In place both sides are the receiving one. */
+static alnico_status_t resolve_both_counts(alnico_comm_t comm, struct call *call, const char *who)
+{
+    int rank = comm->rank;
+    TRY(check_counts(call->recv_counts, "recv_counts", who));
+    if (call->send == ALNICO_IN_PLACE || (call->send && call->send == call->recv)) {
+        call->send_counts = call->recv_counts;
+        call->send_at = call->recv_at;
+        return ALNICO_SUCCESS;
+    }
+    TRY(check_counts(call->send_counts, "send_counts", who));
+    size_t sent = call->send_counts[rank], received = call->recv_counts[rank];
+    return sent == received
+               ? ALNICO_SUCCESS
+               : error_set(
+                     ALNICO_ERROR_ARGUMENT,
+                     "%s: send_counts[%d] is %zu and recv_counts[%d] %zu; the rank's own must "
+                     "be equal",
+                     who, rank, sent, rank, received);
+}
+
+/* The count of a rank's own block is an argument of its own, but where vectors are reduced. */
+static alnico_status_t resolve_counts(alnico_comm_t comm, struct call *call, const char *who)
+{
+    const struct collective *kind = &collectives[call->collective];
+    if (kind->reads == kind->writes)
+        return resolve_both_counts(comm, call, who);
+    bool reads_all = kind->reads == ALL_BLOCKS;
+    const size_t *counts = reads_all ? call->send_counts : call->recv_counts;
+    TRY(check_counts(counts, "counts", who));
+    if (kind->reduces)
+        call->count = counts[comm->rank];
+    if (call->count == counts[comm->rank])
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s is %zu and counts[%d] %zu; they must be equal",
+                     who, reads_all ? "recv_count" : "send_count", call->count, comm->rank,
+                     counts[comm->rank]);
+}
+
+/* ---- Root ---- */
+
+static alnico_status_t check_root(alnico_comm_t comm, int root, const char *who)
 {
     if (root >= 0 && root < comm->size)
         return ALNICO_SUCCESS;
@@ -45,41 +75,73 @@ alnico_status_t api_root(alnico_comm_t comm, int root, const char *who)
                      comm->size - 1, comm->id);
 }
 
-alnico_status_t api_nowhere(alnico_comm_t comm, const char *name, int root, const char *who)
+/* Buffers and counts that only the root has are NULL elsewhere. */
+static void drop_root_side(struct call *call)
 {
-    return error_set(ALNICO_ERROR_ARGUMENT,
-                     "%s: %s is ALNICO_IN_PLACE on rank %d; it has a meaning at the root %d only",
-                     who, name, comm->rank, root);
+    const struct collective *kind = &collectives[call->collective];
+    if (kind->writes_at_root) {
+        call->recv = NULL;
+        call->recv_counts = call->recv_at = NULL;
+    } else if (kind->writes != kind->reads) {
+        call->send = NULL;
+        call->send_counts = call->send_at = NULL;
+    }
 }
 
-alnico_status_t api_counts(const size_t *counts, const char *name, const char *who)
-{
-    if (counts)
-        return ALNICO_SUCCESS;
-    return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s is NULL; it needs a count for each rank", who,
-                     name);
-}
+/* ---- In place ---- */
 
-alnico_status_t api_own_count(alnico_comm_t comm, const char *name, size_t count,
-                              const size_t *counts, const char *who)
-{
-    if (count == counts[comm->rank])
-        return ALNICO_SUCCESS;
-    return error_set(ALNICO_ERROR_ARGUMENT, "%s: %s is %zu and counts[%d] %zu; they must be equal",
-                     who, name, count, comm->rank, counts[comm->rank]);
-}
-
-/* An address beyond all is refused with the rest of the blocks. */
-alnico_status_t api_own_place(alnico_comm_t comm, const struct side *blocks, const void *buffer,
-                              alnico_datatype_t type, const char *who, void **out)
+/* The rank's own block in `buffer`, which has the blocks of all. An address beyond all is refused
+ * with the rest of the blocks. */
+static alnico_status_t own_block(alnico_comm_t comm, const struct call *call,
+                                 const struct side *blocks, const void *buffer, const char *who,
+                                 void **out)
 {
     struct walk block = {0};
-    TRY(api_type(0, type, who));
+    TRY(api_type(0, call->type, who));
     for (int b = blocks->counts ? 0 : comm->rank; b <= comm->rank; b++)
         side_block(blocks, b, &block);
-    *out = buffer ? (void *)((uintptr_t)buffer + block.at * datatype_bytes(type)) : NULL;
+    *out = buffer ? (void *)((uintptr_t)buffer + block.at * datatype_bytes(call->type)) : NULL;
     return ALNICO_SUCCESS;
 }
+
+/* The buffer in place becomes the rank's own block of the other one, or the same one. */
+static alnico_status_t resolve_in_place(alnico_comm_t comm, struct call *call, const char *who)
+{
+    const struct collective *kind = &collectives[call->collective];
+    bool recv = kind->in_place == IN_PLACE_RECV;
+    if ((recv ? call->recv : call->send) != ALNICO_IN_PLACE)
+        return ALNICO_SUCCESS;
+    if (kind->rooted && comm->rank != call->root)
+        return error_set(
+            ALNICO_ERROR_ARGUMENT,
+            "%s: %s is ALNICO_IN_PLACE on rank %d; it has a meaning at the root %d only", who,
+            recv ? "recv" : "send", comm->rank, call->root);
+    struct side reads = call_reads(call, comm->rank, comm->size),
+                writes = call_writes(call, comm->rank, comm->size);
+    void *own = call->recv;
+    if (kind->writes == ALL_BLOCKS && kind->reads == OWN_BLOCK)
+        TRY(own_block(comm, call, &writes, call->recv, who, &own));
+    if (!recv)
+        call->send = own;
+    return kind->reads == ALL_BLOCKS && kind->writes == OWN_BLOCK
+               ? own_block(comm, call, &reads, call->send, who, &call->recv)
+               : ALNICO_SUCCESS;
+}
+
+alnico_status_t api_resolve(alnico_comm_t comm, struct call *call, const char *who)
+{
+    const struct collective *kind = &collectives[call->collective];
+    bool elsewhere = kind->rooted && comm->rank != call->root;
+    if (kind->rooted)
+        TRY(check_root(comm, call->root, who));
+    if (elsewhere)
+        drop_root_side(call);
+    else if (kind->vector)
+        TRY(resolve_counts(comm, call, who));
+    return kind->in_place == IN_PLACE_NEVER ? ALNICO_SUCCESS : resolve_in_place(comm, call, who);
+}
+
+/* ---- Buffers ---- */
 
 alnico_status_t api_type(size_t count, alnico_datatype_t type, const char *who)
 {

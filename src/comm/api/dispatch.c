@@ -1,4 +1,4 @@
-/* From a described call to its start: checks, choice, start. */
+/* From a call to its start: resolve, check, choose, start. */
 #include "comm/api/api.h"
 #include "comm/api/consistency.h"
 #include "comm/communicator/registration.h"
@@ -20,11 +20,11 @@ static alnico_status_t check_op(const struct call *call, const char *who)
     return ALNICO_SUCCESS;
 }
 
-/* One side of a call, with its extent in elements. */
+/* One side of a call. */
 struct area {
     struct side side;
     const char *base, *name;
-    size_t extent;
+    size_t extent; /* elements */
 };
 
 static alnico_status_t check_area(alnico_comm_t comm, const struct call *call, struct area *area,
@@ -33,7 +33,8 @@ static alnico_status_t check_area(alnico_comm_t comm, const struct call *call, s
     area->extent = side_extent(&area->side);
     if (area->extent == 0)
         return ALNICO_SUCCESS;
-    TRY(api_type(area->extent, call->type, who));
+    if (area->extent > call->count) /* otherwise the type's check did this one too */
+        TRY(api_type(area->extent, call->type, who));
     return api_buffer(comm, area->base, area->name, area->extent, call->type, who);
 }
 
@@ -105,6 +106,16 @@ static alnico_status_t check_call(alnico_comm_t comm, const struct call *call, c
 
 /* ---- Choice ---- */
 
+/* What a choice depends on. All but `may_wait` is equal on all ranks. */
+struct question {
+    alnico_comm_t comm;
+    const struct call *call;
+    size_t bytes;
+    unsigned modes;
+    bool may_wait; /* for what the backend makes first */
+    const char *who;
+};
+
 static bool holds_side(alnico_comm_t comm, const struct side *side, const void *base,
                        alnico_datatype_t type)
 {
@@ -122,26 +133,25 @@ static bool is_registered(alnico_comm_t comm, const struct call *call)
            holds_side(comm, &writes, call->recv, call->type);
 }
 
-static bool can_do(alnico_comm_t comm, const struct call *call, unsigned modes,
-                   const struct backend_ops *backend, const struct algorithm *algorithm)
+static bool can_do(const struct question *q, const struct choice *choice)
 {
-    return backend && (backend->capturable || !(modes & MODE_CAPTURED)) &&
-           (!backend->supports || backend->supports(comm, call, algorithm));
+    const struct backend_ops *ops = choice->backend->ops;
+    return ops && (ops->capturable || !(q->modes & MODE_CAPTURED)) &&
+           (!ops->supports || ops->supports(q->comm, q->call, choice->algorithm));
 }
 
-static bool is_prepared(alnico_comm_t comm, const struct backend_ops *backend,
-                        const struct algorithm *algorithm)
+static bool is_prepared(alnico_comm_t comm, const struct choice *choice)
 {
-    return !backend || !backend->prepared || backend->prepared(comm, algorithm);
+    const struct backend_ops *ops = choice->backend->ops;
+    return !ops || !ops->prepared || ops->prepared(comm, choice->algorithm);
 }
 
 alnico_status_t api_prepare(alnico_comm_t comm, const struct choice *forced, const char *who)
 {
-    const struct backend_ops *backend = forced->backend->ops;
-    if (is_prepared(comm, backend, forced->algorithm))
+    if (is_prepared(comm, forced))
         return ALNICO_SUCCESS;
     int before = comm_enter(comm);
-    alnico_status_t status = backend->prepare(comm, forced->algorithm, who);
+    alnico_status_t status = forced->backend->ops->prepare(comm, forced->algorithm, who);
     comm_leave(comm, before);
     return status;
 }
@@ -150,55 +160,47 @@ alnico_status_t api_prepare(alnico_comm_t comm, const struct choice *forced, con
 alnico_status_t api_fits(alnico_comm_t comm, const struct call *call, unsigned modes,
                          const struct choice *forced, const char *who)
 {
-    const struct backend_ops *backend = forced->backend->ops;
-    if (can_do(comm, call, modes, backend, forced->algorithm))
+    const struct question q = {.comm = comm, .call = call, .modes = modes};
+    const struct backend_ops *ops = forced->backend->ops;
+    const char *name = forced->algorithm->name;
+    if (can_do(&q, forced))
         return ALNICO_SUCCESS;
-    if (!backend)
+    if (!ops)
         return error_set(ALNICO_ERROR_UNSUPPORTED, "%s: %s: this build has no backend %s", who,
-                         forced->algorithm->name, forced->backend->name);
-    if (modes & MODE_CAPTURED && !backend->capturable)
+                         name, forced->backend->name);
+    if (modes & MODE_CAPTURED && !ops->capturable)
         return error_set(ALNICO_ERROR_UNSUPPORTED,
                          "%s: %s is not capturable, and a graph is being captured on the stream",
-                         who, forced->algorithm->name);
+                         who, name);
     return error_set(ALNICO_ERROR_UNSUPPORTED,
-                     "%s: %s needs %s; communicator %d has %d ranks on %d host%s", who,
-                     forced->algorithm->name, backend->needs, comm->id, comm->size, comm->hosts,
-                     comm->hosts == 1 ? "" : "s");
+                     "%s: %s needs %s; communicator %d has %d ranks on %d host%s", who, name,
+                     ops->needs, comm->id, comm->size, comm->hosts, comm->hosts == 1 ? "" : "s");
 }
 
-/* From `step` on, the first that can do it: a function of what is equal on all ranks only. */
-static const struct tuning_step *next_able(alnico_comm_t comm, const struct call *call,
-                                           unsigned modes, const struct tuning_step *step,
-                                           const struct backend_ops **backend)
+/* From `step` on, the first that can do it. */
+static const struct tuning_step *next_able(const struct question *q, const struct tuning_step *step)
 {
-    for (; step; step = tuning_next(step, call_bytes(call, comm->size))) {
-        *backend = step->choice.backend->ops;
-        if (can_do(comm, call, modes, *backend, step->choice.algorithm))
-            break;
-    }
+    while (step && !can_do(q, &step->choice))
+        step = tuning_next(step, q->bytes);
     return step;
 }
 
-static const struct tuning_step *first_able(alnico_comm_t comm, const struct call *call,
-                                            unsigned modes, const struct backend_ops **backend)
+static const struct tuning_step *first_able(const struct question *q)
 {
-    size_t bytes = call_bytes(call, comm->size);
-    return next_able(comm, call, modes,
-                     tuning_choose(&comm->tuning, call->collective, modes, bytes), backend);
+    return next_able(q, tuning_choose(&q->comm->tuning, q->call->collective, q->modes, q->bytes));
 }
 
 /* Makes what the step's backend has not made yet, which may show that it is not able, or goes on to
  * one that needs nothing. */
-static alnico_status_t make_ready(alnico_comm_t comm, const struct call *call, unsigned modes,
-                                  bool may_wait, const char *who, const struct tuning_step **step,
-                                  const struct backend_ops **backend)
+static alnico_status_t make_ready(const struct question *q, const struct tuning_step **step)
 {
-    while (*step && !is_prepared(comm, *backend, (*step)->choice.algorithm)) {
-        if (may_wait)
-            TRY((*backend)->prepare(comm, (*step)->choice.algorithm, who));
+    while (*step && !is_prepared(q->comm, &(*step)->choice)) {
+        const struct choice *choice = &(*step)->choice;
+        if (q->may_wait)
+            TRY(choice->backend->ops->prepare(q->comm, choice->algorithm, q->who));
         else
-            *step = tuning_next(*step, call_bytes(call, comm->size));
-        *step = next_able(comm, call, modes, *step, backend);
+            *step = tuning_next(*step, q->bytes);
+        *step = next_able(q, *step);
     }
     return ALNICO_SUCCESS;
 }
@@ -208,104 +210,118 @@ static bool is_capturing(const struct alnico_comm *comm)
     return comm->device->capturing && comm->device->capturing(comm->stream);
 }
 
-/* Whether `step` of an eager call is also what comes first while a graph is captured. For most
- * calls it is, and nobody needs to ask the device. */
-static bool is_for_both(const struct alnico_comm *comm, const struct call *call, unsigned modes,
-                        const struct tuning_step *step, const struct backend_ops *backend)
+/* Whether `step` of an eager call is also the first one while a graph is captured. For most calls it
+ * is, and nobody needs to ask the device. */
+static bool is_for_both(const struct question *q, const struct tuning_step *step)
 {
+    const struct alnico_comm *comm = q->comm;
     if (!comm->device->capturing)
         return true;
-    const struct tuning_step *captured = tuning_choose(
-        &comm->tuning, call->collective, modes | MODE_CAPTURED, call_bytes(call, comm->size));
-    const struct choice *a = &step->choice, *b = &captured->choice;
-    return step && captured && backend->capturable && a->backend == b->backend &&
-           a->algorithm == b->algorithm && a->blocks == b->blocks &&
-           a->chunk_bytes == b->chunk_bytes;
+    if (!step || !step->choice.backend->ops->capturable)
+        return false;
+    return tuning_same_captured(&comm->tuning, q->call->collective, q->modes, q->bytes, step);
 }
 
-static alnico_status_t nothing_can(alnico_comm_t comm, const struct call *call, unsigned modes,
-                                   const char *who)
+static alnico_status_t nothing_can(const struct question *q)
 {
+    const struct call *call = q->call;
     return error_set(
-        ALNICO_ERROR_UNSUPPORTED, "%s: no backend of communicator %d on %s can do %s of %s%s", who,
-        comm->id, comm->device->name,
+        ALNICO_ERROR_UNSUPPORTED, "%s: no backend of communicator %d on %s can do %s of %s%s",
+        q->who, q->comm->id, q->comm->device->name,
         call_reduces(call) ? op_name(call->op) : collectives[call->collective].name,
-        datatype_name(call->type), modes & MODE_CAPTURED ? " while a graph is captured" : "");
+        datatype_name(call->type), q->modes & MODE_CAPTURED ? " while a graph is captured" : "");
 }
 
-static alnico_status_t choose_from_table(alnico_comm_t comm, const struct call *call,
-                                         unsigned modes, bool may_wait, const char *who,
-                                         struct choice *out)
+static alnico_status_t choose_from_table(struct question *q, struct choice *out)
 {
-    const struct backend_ops *backend = NULL;
-    const struct tuning_step *step = first_able(comm, call, modes, &backend);
-    bool ready = !step || is_prepared(comm, backend, step->choice.algorithm);
-    if ((!ready || !is_for_both(comm, call, modes, step, backend)) && is_capturing(comm)) {
-        modes |= MODE_CAPTURED;
-        may_wait = false;
-        step = first_able(comm, call, modes, &backend);
+    const struct tuning_step *step = first_able(q);
+    bool ready = !step || is_prepared(q->comm, &step->choice);
+    if ((!ready || !is_for_both(q, step)) && is_capturing(q->comm)) {
+        q->modes |= MODE_CAPTURED;
+        q->may_wait = false;
+        step = first_able(q);
     }
-    TRY(make_ready(comm, call, modes, may_wait, who, &step, &backend));
+    TRY(make_ready(q, &step));
     if (!step)
-        return nothing_can(comm, call, modes, who);
+        return nothing_can(q);
     *out = step->choice;
     return ALNICO_SUCCESS;
 }
 
-/* It is prepared since it is forced. */
-static alnico_status_t choose_forced(alnico_comm_t comm, const struct call *call, unsigned modes,
-                                     const char *who, struct choice *out)
+/* It is prepared since it is forced. Chunks are the table's. */
+static alnico_status_t choose_forced(struct question *q, struct choice *out)
 {
-    const struct choice *forced = &comm->forced[call->collective];
-    const struct backend_ops *ops = forced->backend->ops;
-    *out = *forced;
-    if (ops && !ops->capturable && is_capturing(comm))
-        modes |= MODE_CAPTURED;
+    const struct backend_ops *ops = out->backend->ops;
+    if (ops && !ops->capturable && is_capturing(q->comm))
+        q->modes |= MODE_CAPTURED;
     const struct tuning_step *step =
-        tuning_choose(&comm->tuning, call->collective, modes, call_bytes(call, comm->size));
+        tuning_choose(&q->comm->tuning, q->call->collective, q->modes, q->bytes);
     out->chunk_bytes = step ? step->choice.chunk_bytes : CHUNK_BYTES_LEAST;
-    return api_fits(comm, call, modes, forced, who);
+    return api_fits(q->comm, q->call, q->modes, out, q->who);
 }
 
-static alnico_status_t choose(alnico_comm_t comm, const struct call *call, bool may_wait,
-                              const char *who, struct choice *out)
+static alnico_status_t choose(struct question *q, struct choice *out)
 {
-    unsigned modes = is_registered(comm, call) ? MODE_REGISTERED : 0;
-    TRY(comm->forced[call->collective].algorithm
-            ? choose_forced(comm, call, modes, who, out)
-            : choose_from_table(comm, call, modes, may_wait, who, out));
-    if (comm->family->settings.chunk_bytes)
-        out->chunk_bytes = comm->family->settings.chunk_bytes;
+    size_t chunk_bytes = q->comm->family->settings.chunk_bytes;
+    *out = q->comm->forced[q->call->collective];
+    TRY(out->algorithm ? choose_forced(q, out) : choose_from_table(q, out));
+    if (chunk_bytes)
+        out->chunk_bytes = chunk_bytes;
     return ALNICO_SUCCESS;
 }
 
 /* ---- Start ---- */
 
-static alnico_status_t compare(alnico_comm_t comm, const struct call *call, bool nonblocking,
-                               const char *who)
-{
-    alnico_status_t mine = check_call(comm, call, who);
-    if (mine == ALNICO_SUCCESS)
-        mine = call_check_blocks(comm, call, who);
-    return call_compare(comm, call, nonblocking, mine, who);
-}
-
-static alnico_status_t start(alnico_comm_t comm, const struct call *call, alnico_request_t *request,
+/* The arguments by themselves, and with ALNICO_CHECK against those of all ranks. */
+static alnico_status_t check(alnico_comm_t comm, struct call *call, bool nonblocking,
                              const char *who)
 {
-    struct choice choice;
-    bool all = call->collective != ALNICO_SENDRECV; /* ranks call, and may wait for each other */
-    TRY(comm->family->settings.check && all ? compare(comm, call, request != NULL, who)
-                                            : check_call(comm, call, who));
-    TRY(choose(comm, call, all && !request, who, &choice));
-    return choice.backend->ops->start(comm, call, &choice, request);
+    bool all = call->collective != ALNICO_SENDRECV, compares = comm->family->settings.check && all;
+    alnico_status_t mine = all ? comm_group_closed(comm, who) : ALNICO_SUCCESS;
+    if (mine == ALNICO_SUCCESS)
+        mine = api_resolve(comm, call, who);
+    if (mine == ALNICO_SUCCESS)
+        mine = check_call(comm, call, who);
+    if (mine == ALNICO_SUCCESS && compares)
+        mine = call_check_blocks(comm, call, who);
+    return compares ? call_compare(comm, call, nonblocking, mine, who) : mine;
 }
 
-alnico_status_t api_start(alnico_comm_t comm, const struct call *call, alnico_request_t *request,
+static alnico_status_t prepare(alnico_comm_t comm, struct call *call, bool nonblocking,
+                               const char *who, struct choice *choice)
+{
+    TRY(check(comm, call, nonblocking, who));
+    struct question q = {.comm = comm,
+                         .call = call,
+                         .bytes = call_bytes(call, comm->size),
+                         .modes = is_registered(comm, call) ? MODE_REGISTERED : 0,
+                         .may_wait = call->collective != ALNICO_SENDRECV && !nonblocking,
+                         .who = who};
+    return choose(&q, choice);
+}
+
+alnico_status_t api_start(alnico_comm_t comm, struct call *call, alnico_request_t *request,
                           const char *who)
 {
+    if (call->collective != ALNICO_SENDRECV)
+        TRY(comm_usable(comm, who));
     int before = comm_enter(comm);
-    alnico_status_t status = start(comm, call, request, who);
+    struct choice choice;
+    alnico_status_t status = prepare(comm, call, request != NULL, who, &choice);
+    if (status == ALNICO_SUCCESS)
+        status = choice.backend->ops->start(comm, call, &choice, request);
     comm_leave(comm, before);
     return status;
+}
+
+alnico_status_t api_start_request(alnico_comm_t comm, struct call *call, alnico_request_t *request,
+                                  const char *who)
+{
+    if (request) {
+        *request = NULL;
+        return api_start(comm, call, request, who);
+    }
+    TRY(comm_usable(comm, who));
+    alnico_status_t mine = api_request(request, who);
+    return comm->family->settings.check ? call_compare(comm, NULL, false, mine, who) : mine;
 }

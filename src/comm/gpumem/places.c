@@ -1,4 +1,5 @@
-/* The ranks' processes and GPUs, whether the GPUs reach each other, and one outcome for all. */
+/* Where the ranks are, whether their GPUs reach each other, and how all of them come to one
+ * outcome. */
 #include "comm/communicator/out_of_band.h"
 #include "comm/gpumem/map.h"
 

@@ -22,7 +22,7 @@ enum { POLLS_PER_LOOK = 32 }; /* idle polls between looks at the clock */
 static const char *operation_name(const struct engine_operation *o, char *text, size_t bytes)
 {
     snprintf(text, bytes, "alnico_%s, %s %llu of communicator %d",
-             collectives[o->call.collective].name,
+             collectives[o->call->collective].name,
              o->work->awaits ? "after operation" : "operation", (unsigned long long)o->sequence,
              o->comm->id);
     return text;
@@ -34,11 +34,11 @@ static void leave(struct engine_operation *o, alnico_status_t why, double waited
     struct report report = {.rank = o->comm->rank,
                             .status = why,
                             .sequence = o->sequence,
-                            .count = o->call.count,
-                            .type = o->call.type,
-                            .op = o->call.op,
-                            .collective = o->call.collective,
-                            .root = o->call.root,
+                            .count = o->call->count,
+                            .type = o->call->type,
+                            .op = o->call->op,
+                            .collective = o->call->collective,
+                            .root = o->call->root,
                             .waited = waited};
     o->awaited = o->work->awaits ? o->work->awaits(o) : -1;
     o->work->cancel(o);
@@ -93,19 +93,13 @@ static alnico_status_t look_at_clock(struct engine_operation *o)
 
 /* ---- The operation ---- */
 
-static alnico_status_t poll_running(struct engine_operation *o, bool *moved)
+/* Another operation, or an abort, has latched an error. */
+static alnico_status_t poll_broken(struct engine_operation *o)
 {
-    bool advanced = false;
-    alnico_status_t status = o->work->poll(o, &advanced);
-    if (status != ALNICO_PENDING && status != ALNICO_SUCCESS)
-        return fail(o, status);
-    if (advanced) {
-        *moved = true;
-        o->idle_polls = 0;
-        o->stalled_at = 0;
-        return status;
-    }
-    return status == ALNICO_PENDING ? look_at_clock(o) : status;
+    alnico_status_t status = comm_latched(o->comm);
+    if (o->phase != OPERATION_LEAVING)
+        leave(o, status, 0);
+    return status;
 }
 
 static alnico_status_t poll_leaving(struct engine_operation *o)
@@ -123,24 +117,25 @@ static alnico_status_t poll_leaving(struct engine_operation *o)
 static alnico_status_t engine_operation_poll(struct op *op, bool *moved)
 {
     struct engine_operation *o = (struct engine_operation *)op;
-    if (atomic_load_explicit(&o->comm->latch.status, memory_order_relaxed) != ALNICO_SUCCESS) {
-        alnico_status_t status = comm_latched(o->comm);
-        if (o->phase != OPERATION_LEAVING)
-            leave(o, status, 0);
+    bool advanced = false;
+    if (atomic_load_explicit(&o->comm->latch.status, memory_order_relaxed) != ALNICO_SUCCESS)
+        return poll_broken(o);
+    if (o->phase == OPERATION_LEAVING)
+        return poll_leaving(o);
+    if (o->phase == OPERATION_WAITING &&
+        (!gate_is_open(&o->ready) || (o->work->may_run && !o->work->may_run(o))))
+        return ALNICO_PENDING;
+    o->phase = OPERATION_RUNNING;
+    alnico_status_t status = o->work->poll(o, &advanced);
+    if (status != ALNICO_PENDING && status != ALNICO_SUCCESS)
+        return fail(o, status);
+    if (advanced) {
+        *moved = true;
+        o->idle_polls = 0;
+        o->stalled_at = 0;
         return status;
     }
-    switch (o->phase) {
-    case OPERATION_WAITING:
-        if (!gate_is_open(&o->ready) || (o->work->may_run && !o->work->may_run(o)))
-            return ALNICO_PENDING;
-        o->phase = OPERATION_RUNNING;
-        return poll_running(o, moved);
-    case OPERATION_RUNNING:
-        return poll_running(o, moved);
-    case OPERATION_LEAVING:
-        return poll_leaving(o);
-    }
-    return ALNICO_ERROR_SYSTEM;
+    return status == ALNICO_PENDING ? look_at_clock(o) : status;
 }
 
 /* The last touch is the communicator's count: afterwards it may be destroyed. */
@@ -223,7 +218,27 @@ static void reap(alnico_comm_t comm)
     }
 }
 
-struct engine_operation *engine_operation_take(alnico_comm_t comm, const struct work_ops *work)
+/* The call for as long as the operation runs. The user's lists are his again when a call returns. */
+static alnico_status_t keep_call(struct engine_operation *o, const struct call *call)
+{
+    int size = o->comm->size;
+    o->call = call;
+    if (o->direct && !call_is_vector(call))
+        return ALNICO_SUCCESS;
+    o->kept = *call;
+    o->call = &o->kept;
+    if (!call_is_vector(call))
+        return ALNICO_SUCCESS;
+    if (!o->lists)
+        o->lists = malloc((CALL_LISTS + BACKEND_LISTS) * (size_t)size * sizeof *o->lists);
+    if (!o->lists)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory for the counts of %d ranks", size);
+    call_keep_lists(&o->kept, o->lists, size);
+    return ALNICO_SUCCESS;
+}
+
+struct engine_operation *engine_operation_take(alnico_comm_t comm, const struct work_ops *work,
+                                               const struct call *call, alnico_request_t *request)
 {
     if (comm->issued)
         reap(comm);
@@ -235,22 +250,16 @@ struct engine_operation *engine_operation_take(alnico_comm_t comm, const struct 
         *link = o->next;
     else
         o = op_create(comm, work);
-    if (!o)
+    if (!o) {
         error_set(ALNICO_ERROR_MEMORY, "no memory for an operation");
-    return o;
-}
-
-alnico_status_t engine_operation_keep_lists(struct engine_operation *o, struct call *call)
-{
-    int size = o->comm->size;
-    if (!call_is_vector(call))
-        return ALNICO_SUCCESS;
-    if (!o->lists)
-        o->lists = malloc((CALL_LISTS + BACKEND_LISTS) * (size_t)size * sizeof *o->lists);
-    if (!o->lists)
-        return error_set(ALNICO_ERROR_MEMORY, "no memory for the counts of %d ranks", size);
-    call_keep_lists(call, o->lists, size);
-    return ALNICO_SUCCESS;
+        return NULL;
+    }
+    o->direct = !request && comm->inline_stream &&
+                atomic_load_explicit(&comm->in_flight, memory_order_acquire) == 0;
+    if (keep_call(o, call) == ALNICO_SUCCESS)
+        return o;
+    engine_operation_put_back(o);
+    return NULL;
 }
 
 void engine_operation_put_back(struct engine_operation *o)
@@ -259,9 +268,8 @@ void engine_operation_put_back(struct engine_operation *o)
     o->comm->spare = o;
 }
 
-static void op_prepare(struct engine_operation *o, const struct call *call)
+static void op_prepare(struct engine_operation *o)
 {
-    o->call = *call;
     o->phase = OPERATION_RUNNING;
     o->claimed = false;
     atomic_store_explicit(&o->retired, false, memory_order_relaxed);
@@ -287,13 +295,6 @@ static enum wait look_for_end(void *context)
     if (!moved && !engine_is_threaded(engine))
         moved = engine_pump(engine);
     return moved ? WAIT_MOVED : WAIT_IDLE;
-}
-
-static alnico_status_t run_directly(struct engine_operation *o)
-{
-    wait_until(look_for_end, o, WAIT_FOREVER, o->comm->crowded);
-    engine_operation_put_back(o);
-    return o->ended;
 }
 
 /* Gives the operation to the engine, between its gates. On failure it is spare again. */
@@ -369,31 +370,32 @@ static alnico_status_t await(struct engine_operation *o)
 }
 
 /* How an operation ended that failed on another thread: its detail becomes the caller's. */
-static alnico_status_t outcome(struct engine_operation *o)
+static alnico_status_t result_of(struct engine_operation *o)
 {
     alnico_status_t ended = o->ended;
     return ended == ALNICO_SUCCESS ? ended : comm_latched(o->comm);
 }
 
-static alnico_status_t start_blocking(struct engine_operation *o)
+static alnico_status_t submit_blocking(struct engine_operation *o)
 {
-    alnico_comm_t comm = o->comm;
-    if (comm->inline_stream && atomic_load_explicit(&comm->in_flight, memory_order_acquire) == 0)
-        return run_directly(o);
     TRY(submit(o));
-    if (!comm->inline_stream)
+    if (!o->comm->inline_stream)
         return hold(o);
     await(o);
-    return outcome(o);
+    return result_of(o);
 }
 
-alnico_status_t engine_operation_start(struct engine_operation *o, const struct call *call,
-                                       alnico_request_t *request)
+alnico_status_t engine_operation_start(struct engine_operation *o, alnico_request_t *request)
 {
     struct engine *engine = o->comm->family->engine;
-    op_prepare(o, call);
+    op_prepare(o);
+    if (o->direct) {
+        wait_until(look_for_end, o, WAIT_FOREVER, o->comm->crowded);
+        engine_operation_put_back(o);
+        return o->ended;
+    }
     if (!request)
-        return start_blocking(o);
+        return submit_blocking(o);
     TRY(submit(o));
     o->claimed = true;
     *request = &o->request;
@@ -413,7 +415,7 @@ static struct engine_operation *op_of(alnico_request_t request)
 alnico_status_t engine_operation_synchronize(alnico_request_t request)
 {
     await(op_of(request));
-    return outcome(op_of(request));
+    return result_of(op_of(request));
 }
 
 alnico_status_t engine_operation_join(alnico_request_t request)
@@ -430,7 +432,7 @@ alnico_status_t engine_operation_test(alnico_request_t request)
     struct engine *engine = o->comm->family->engine;
     if (!is_retired(o) && !engine_is_threaded(engine))
         engine_pump(engine);
-    return is_retired(o) ? outcome(o) : ALNICO_PENDING;
+    return is_retired(o) ? result_of(o) : ALNICO_PENDING;
 }
 
 void engine_operation_release(alnico_request_t request)

@@ -19,7 +19,9 @@ struct engine_operation {
     struct engine_operation *next; /* in the communicator's lists */
     alnico_comm_t comm;
     const struct work_ops *work;
-    struct call call;
+    bool direct;             /* the caller runs it to its end, and the call outlives it */
+    const struct call *call; /* the caller's where it is direct, otherwise `kept` */
+    struct call kept;
     size_t *lists; /* of a vector form; see call_keep_lists; then BACKEND_LISTS more, of `size` */
     struct gate ready, done;
     enum engine_operation_phase phase;
@@ -69,19 +71,16 @@ struct work_ops {
     void (*finish)(struct engine_operation *);
 };
 
-/* An operation to fill and start; NULL, with the detail, if there is no memory. */
-struct engine_operation *engine_operation_take(alnico_comm_t comm, const struct work_ops *work);
+/* An operation for the call, to fill and start; NULL, with the detail, if there is no memory. The
+ * call and its lists are copied where it may outlive them. */
+struct engine_operation *engine_operation_take(alnico_comm_t comm, const struct work_ops *work,
+                                               const struct call *call, alnico_request_t *request);
 
-/* Keeps the lists of a vector form for as long as it runs, and points `call` to them. Errors:
- * MEMORY. */
-alnico_status_t engine_operation_keep_lists(struct engine_operation *o, struct call *call);
-
-/* It is not started. */
+/* Takes back an operation that is not started. */
 void engine_operation_put_back(struct engine_operation *o);
 
 /* Starts it, as backend_ops->start says. */
-alnico_status_t engine_operation_start(struct engine_operation *o, const struct call *call,
-                                       alnico_request_t *request);
+alnico_status_t engine_operation_start(struct engine_operation *o, alnico_request_t *request);
 
 /* The backend's slots of the same names. */
 alnico_status_t engine_operation_join(alnico_request_t request);

@@ -19,8 +19,8 @@ static uint32_t signatures(const struct transport *transport)
 
 static uint32_t signature_of(const struct pipeline *p)
 {
-    size_t count = call_is_vector(&p->call) ? 0 : p->call.count;
-    return (uint32_t)(call_signature(&p->call, count) % signatures(p->transport));
+    size_t count = call_is_vector(p->call) ? 0 : p->call->count;
+    return (uint32_t)(call_signature(p->call, count) % signatures(p->transport));
 }
 
 /* Where ranks do not know into how many chunks others cut the call, it takes one number, and the
@@ -30,7 +30,7 @@ static uint32_t chunk_tag(const struct pipeline *p, size_t index)
     uint32_t kinds = signatures(p->transport),
              numbers = (p->transport->tags - TAG_OPERATIONS) / kinds, kind = p->signature;
     size_t number = p->number;
-    if (call_is_even(&p->call))
+    if (call_is_even(p->call))
         number += index;
     else
         kind = (uint32_t)((kind + index) % kinds);
@@ -94,7 +94,7 @@ static alnico_status_t cut_sides(struct pipeline *p, struct chunk *c)
         c->writes = p->writes;
         return ALNICO_SUCCESS;
     }
-    bool vector = call_is_vector(&p->call);
+    bool vector = call_is_vector(p->call);
     size_t size = (size_t)p->transport->size, bytes = 4 * size * sizeof(size_t);
     void *lists = NULL;
     if (vector || mixes(p))
@@ -110,9 +110,9 @@ static struct shape shape_of(const struct pipeline *p, const struct chunk *c)
     bool packed = packs_reads(p) && !mixes(p);
     return (struct shape){.rank = p->transport->rank,
                           .size = p->transport->size,
-                          .root = p->call.root,
+                          .root = p->call->root,
                           .count = c->count,
-                          .stride = packed ? c->count : p->call.count,
+                          .stride = packed ? c->count : p->call->count,
                           .send_counts = c->reads.counts,
                           .send_at = c->reads.at,
                           .recv_counts = c->writes.counts,
@@ -123,7 +123,7 @@ static struct shape shape_of(const struct pipeline *p, const struct chunk *c)
 
 static bool scales(const struct pipeline *p)
 {
-    const struct call *call = &p->call;
+    const struct call *call = p->call;
     return call_reduces(call) && call->op == ALNICO_AVERAGE && !datatype_is_integer(call->type) &&
            p->transport->size > 1;
 }
@@ -134,7 +134,7 @@ typedef alnico_status_t copy_block(struct pipeline *p, char *user, char *packed,
 static alnico_status_t copy_blocks(struct pipeline *p, const struct side *users, char *user,
                                    const struct side *parts, char *packed, copy_block *copy)
 {
-    size_t bytes = datatype_bytes(p->call.type);
+    size_t bytes = datatype_bytes(p->call->type);
     struct walk from = {0}, to = {0};
     for (int b = 0; side_block(users, b, &from) && side_block(parts, b, &to); b++)
         if (to.count)
@@ -144,14 +144,14 @@ static alnico_status_t copy_blocks(struct pipeline *p, const struct side *users,
 
 static char *user_at(const struct pipeline *p, const void *buffer, const struct chunk *c)
 {
-    return buffer ? (char *)buffer + c->at * datatype_bytes(p->call.type) : NULL;
+    return buffer ? (char *)buffer + c->at * datatype_bytes(p->call->type) : NULL;
 }
 
 static alnico_status_t copy_to_shadow(struct pipeline *p, char *user, char *packed, size_t count)
 {
     if (scales(p))
-        return device_cpu.divide(packed, user, count, p->call.type, p->transport->size, NULL);
-    return device_cpu.copy(packed, user, count * datatype_bytes(p->call.type), NULL);
+        return device_cpu.divide(packed, user, count, p->call->type, p->transport->size, NULL);
+    return device_cpu.copy(packed, user, count * datatype_bytes(p->call->type), NULL);
 }
 
 /* RECV becomes a copy of the input. A single rank's is not divided, which would change the bits of a
@@ -162,10 +162,10 @@ static alnico_status_t copy_vector(struct pipeline *p, const struct chunk *c)
     const char *send = r->buffer[BUFFER_SEND];
     char *recv = r->buffer[BUFFER_RECV];
     if (scales(p))
-        return r->device->divide(recv, send, c->count, p->call.type, p->transport->size, NULL);
+        return r->device->divide(recv, send, c->count, p->call->type, p->transport->size, NULL);
     if (send == recv)
         return ALNICO_SUCCESS;
-    return r->device->copy(recv, send, c->count * datatype_bytes(p->call.type), NULL);
+    return r->device->copy(recv, send, c->count * datatype_bytes(p->call->type), NULL);
 }
 
 /* Before the first round. */
@@ -173,20 +173,20 @@ static alnico_status_t copy_input(struct pipeline *p, const struct chunk *c)
 {
     const struct rounds *r = &c->rounds;
     char *send = r->buffer[BUFFER_SEND];
-    if (p->call.collective == ALNICO_ALLREDUCE)
+    if (p->call->collective == ALNICO_ALLREDUCE)
         return copy_vector(p, c);
     if (p->shadows)
-        return copy_blocks(p, &p->reads, user_at(p, p->call.send, c), &c->reads, send,
+        return copy_blocks(p, &p->reads, user_at(p, p->call->send, c), &c->reads, send,
                            copy_to_shadow);
     if (!p->staging || !scales(p))
         return ALNICO_SUCCESS;
-    return r->device->divide(send, send, side_extent(&c->reads), p->call.type, p->transport->size,
+    return r->device->divide(send, send, side_extent(&c->reads), p->call->type, p->transport->size,
                              NULL);
 }
 
 static alnico_status_t finish_output(struct pipeline *p, const struct chunk *c)
 {
-    const struct call *call = &p->call;
+    const struct call *call = p->call;
     const struct rounds *r = &c->rounds;
     if (!call_reduces(call) || call->op != ALNICO_AVERAGE || !datatype_is_integer(call->type))
         return ALNICO_SUCCESS;
@@ -207,9 +207,9 @@ static alnico_status_t take_scratch(struct pipeline *p, struct chunk *c)
 {
     struct rounds *r = &c->rounds;
     const struct algorithm *a = r->algorithm;
-    size_t bytes = datatype_bytes(p->call.type);
+    size_t bytes = datatype_bytes(p->call->type);
     size_t work = a->work ? a->work(&r->shape) : 0;
-    size_t arrivals = !call_reduces(&p->call) ? 0 : a->arrivals ? a->arrivals(&r->shape) : c->count;
+    size_t arrivals = !call_reduces(p->call) ? 0 : a->arrivals ? a->arrivals(&r->shape) : c->count;
     size_t before = in_lines((arrivals + work) * bytes);
     c->scratch_bytes = p->shadows ? before + side_extent(&c->reads) * bytes : before;
     void *scratch = p->small;
@@ -252,7 +252,7 @@ static bool is_one_buffer(const struct call *call)
 /* The rounds run on the host's memory: the buffers themselves, or the chunk's stage. */
 static void place_buffers(struct pipeline *p, struct chunk *c)
 {
-    const struct call *call = &p->call;
+    const struct call *call = p->call;
     char **buffer = c->rounds.buffer;
     if (!p->staging) {
         buffer[BUFFER_SEND] = user_at(p, call->send, c);
@@ -283,7 +283,7 @@ static void give_parts(struct pipeline *p)
 
 static alnico_status_t begin_chunk(struct pipeline *p, struct chunk *c)
 {
-    const struct call *call = &p->call;
+    const struct call *call = p->call;
     struct rounds *r = &c->rounds;
     c->at = p->begun * p->chunk_count;
     c->count = part_of(c, call->count, p->chunk_count);
@@ -333,14 +333,15 @@ static bool may_run(const struct pipeline *p, const struct chunk *c)
 static void begin_parts(struct pipeline *p, const struct chunk *c)
 {
     struct pipeline *parts = parts_of(p, c);
-    *parts = (struct pipeline){.call = p->call,
+    *parts = (struct pipeline){.call = &parts->own,
+                               .own = *p->call,
                                .algorithm = p->algorithm,
-                               .chunk_bytes = p->part_count * datatype_bytes(p->call.type),
+                               .chunk_bytes = p->part_count * datatype_bytes(p->call->type),
                                .transport = p->transport,
                                .pool = p->pool,
                                .number = p->number + (uint32_t)(c->at / p->part_count)};
-    parts->call.send = parts->call.recv = c->rounds.buffer[BUFFER_RECV];
-    parts->call.count = c->count;
+    parts->own.send = parts->own.recv = c->rounds.buffer[BUFFER_RECV];
+    parts->own.count = c->count;
     pipeline_begin(parts);
     parts->signature = p->signature;
 }
@@ -349,13 +350,13 @@ static void begin_parts(struct pipeline *p, const struct chunk *c)
 
 static alnico_status_t enqueue_out(struct pipeline *p, char *user, char *packed, size_t count)
 {
-    return stage_enqueue(p->staging, packed, user, count * datatype_bytes(p->call.type),
+    return stage_enqueue(p->staging, packed, user, count * datatype_bytes(p->call->type),
                          p->staging->out);
 }
 
 static alnico_status_t enqueue_in(struct pipeline *p, char *user, char *packed, size_t count)
 {
-    return stage_enqueue(p->staging, user, packed, count * datatype_bytes(p->call.type),
+    return stage_enqueue(p->staging, user, packed, count * datatype_bytes(p->call->type),
                          p->staging->in);
 }
 
@@ -363,7 +364,7 @@ static alnico_status_t begin_copy_out(struct pipeline *p, struct chunk *c)
 {
     c->phase = CHUNK_COPYING_OUT;
     return stage_mark_after(p->staging, stage_of(p, c), p->staging->out,
-                            copy_blocks(p, &p->reads, user_at(p, p->call.send, c), &c->reads,
+                            copy_blocks(p, &p->reads, user_at(p, p->call->send, c), &c->reads,
                                         c->rounds.buffer[BUFFER_SEND], enqueue_out));
 }
 
@@ -371,7 +372,7 @@ static alnico_status_t begin_copy_in(struct pipeline *p, struct chunk *c)
 {
     c->phase = CHUNK_COPYING_IN;
     return stage_mark_after(p->staging, stage_of(p, c), p->staging->in,
-                            copy_blocks(p, &p->writes, user_at(p, p->call.recv, c), &c->writes,
+                            copy_blocks(p, &p->writes, user_at(p, p->call->recv, c), &c->writes,
                                         c->rounds.buffer[BUFFER_RECV], enqueue_in));
 }
 
@@ -427,18 +428,6 @@ static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
     return ALNICO_SUCCESS;
 }
 
-/* As many steps as it can, but no new chunk. */
-static alnico_status_t poll_chunk(struct pipeline *p, struct chunk *c, bool *moved)
-{
-    alnico_status_t status;
-    do {
-        status = step(p, c, moved);
-        if (status == ALNICO_SUCCESS)
-            *moved = true;
-    } while (status == ALNICO_SUCCESS && c->phase != CHUNK_FREE);
-    return status == ALNICO_PENDING ? ALNICO_SUCCESS : status;
-}
-
 /* ---- All of them ---- */
 
 size_t pipeline_stage_count(const struct call *call, int size)
@@ -455,7 +444,7 @@ size_t pipeline_stage_count(const struct call *call, int size)
  * for averages, which do not scale the user's input. */
 static bool needs_shadow(const struct pipeline *p)
 {
-    const struct call *call = &p->call;
+    const struct call *call = p->call;
     if (p->staging || p->reads.blocks == 0)
         return false;
     if (call->collective == ALNICO_ALLTOALL || call->collective == ALNICO_ALLTOALLV)
@@ -466,10 +455,10 @@ static bool needs_shadow(const struct pipeline *p)
 /* Elements of each block in one chunk. Algorithms that move several blocks at once are not cut. */
 static size_t cut_of(const struct pipeline *p, size_t longest)
 {
-    size_t element = datatype_bytes(p->call.type), count = p->chunk_bytes / element;
+    size_t element = datatype_bytes(p->call->type), count = p->chunk_bytes / element;
     if (p->algorithm->whole)
         return longest ? longest : 1;
-    size_t most = p->staging ? pipeline_stage_count(&p->call, p->transport->size) : count;
+    size_t most = p->staging ? pipeline_stage_count(p->call, p->transport->size) : count;
     return count < most ? count : most;
 }
 
@@ -477,26 +466,26 @@ static size_t cut_of(const struct pipeline *p, size_t longest)
  * reduced in parts of the asked size. */
 static void divide_chunks(struct pipeline *p)
 {
-    size_t room = STAGING_CHUNK_BYTES / datatype_bytes(p->call.type);
+    size_t room = STAGING_CHUNK_BYTES / datatype_bytes(p->call->type);
     p->part_count = 0;
-    if (!p->staging || p->call.collective != ALNICO_ALLREDUCE || p->chunks < 2 ||
+    if (!p->staging || p->call->collective != ALNICO_ALLREDUCE || p->chunks < 2 ||
         p->chunk_count > room / 2)
         return;
     p->part_count = p->chunk_count;
     p->chunk_count = room / p->part_count * p->part_count;
-    p->chunks = (p->call.count + p->chunk_count - 1) / p->chunk_count;
+    p->chunks = (p->call->count + p->chunk_count - 1) / p->chunk_count;
 }
 
 void pipeline_begin(struct pipeline *p)
 {
     const struct transport *t = p->transport;
-    size_t longest = call_longest(&p->call, t->size);
-    p->reads = call_reads(&p->call, t->rank, t->size);
-    p->writes = call_writes(&p->call, t->rank, t->size);
+    size_t longest = call_longest(p->call, t->size);
+    p->reads = call_reads(p->call, t->rank, t->size);
+    p->writes = call_writes(p->call, t->rank, t->size);
     p->shadows = needs_shadow(p);
     p->chunk_count = cut_of(p, longest);
     p->chunks = longest / p->chunk_count + (longest % p->chunk_count != 0);
-    p->numbers = call_is_even(&p->call) ? p->chunks : 1;
+    p->numbers = call_is_even(p->call) ? p->chunks : 1;
     divide_chunks(p);
     p->begun = p->finished = 0;
     p->window = p->staging ? STAGING_CHUNKS : CHUNKS_IN_FLIGHT;
@@ -505,8 +494,17 @@ void pipeline_begin(struct pipeline *p)
 
 alnico_status_t pipeline_poll(struct pipeline *p, bool *moved)
 {
-    for (int i = 0; i < p->window && p->finished < p->chunks; i++)
-        TRY(poll_chunk(p, &p->chunk[i], moved));
+    for (int i = 0; i < p->window && p->finished < p->chunks; i++) {
+        struct chunk *c = &p->chunk[i];
+        alnico_status_t status;
+        do { /* goes as far as it can, but begins no other chunk */
+            status = step(p, c, moved);
+            if (status == ALNICO_SUCCESS)
+                *moved = true;
+        } while (status == ALNICO_SUCCESS && c->phase != CHUNK_FREE);
+        if (status != ALNICO_SUCCESS && status != ALNICO_PENDING)
+            return status;
+    }
     if (p->finished < p->chunks)
         return ALNICO_PENDING;
     give_parts(p);

@@ -30,7 +30,8 @@ struct chunk {
 
 /* The owner fills the first part, then calls pipeline_begin. */
 struct pipeline {
-    struct call call;
+    const struct call *call;
+    struct call own; /* where the call is not as the user gave it */
     const struct algorithm *algorithm;
     size_t chunk_bytes;
     struct transport *transport;

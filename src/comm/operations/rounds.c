@@ -46,42 +46,27 @@ static alnico_status_t do_local(struct rounds *r, const struct exchange *x)
                             : r->device->copy(target, source, x->recv.len * r->element, r->stream);
 }
 
-static alnico_status_t post_receive(struct rounds *r, struct pending *p)
+/* Posts one direction of an exchange. */
+static alnico_status_t post(struct rounds *r, struct pending *p, bool sends)
 {
     const struct exchange *x = &p->exchange;
+    const struct span *span = sends ? &x->send : &x->recv;
     struct transport *t = r->transport;
-    if (x->from < 0 || (x->recv.len == 0 && !r->empty))
+    int other = sends ? x->to : x->from;
+    size_t bytes = span->len * r->element;
+    if (other < 0 || (bytes == 0 && !r->empty))
         return ALNICO_SUCCESS;
-    char *target = x->reduce ? p->arrival : span_start(r, &x->recv);
-    TRY(t->ops->irecv(t, x->from, r->tag, target, x->recv.len * r->element, &p->recv));
-    p->receiving = true;
+    char *memory = x->reduce && !sends ? p->arrival : span_start(r, span);
+    TRY(sends ? t->ops->isend(t, other, r->tag, memory, bytes, &p->send)
+              : t->ops->irecv(t, other, r->tag, memory, bytes, &p->recv));
+    *(sends ? &p->sending : &p->receiving) = true;
     return ALNICO_SUCCESS;
-}
-
-static alnico_status_t post_send(struct rounds *r, struct pending *p)
-{
-    const struct exchange *x = &p->exchange;
-    struct transport *t = r->transport;
-    if (x->to < 0 || (x->send.len == 0 && !r->empty))
-        return ALNICO_SUCCESS;
-    TRY(t->ops->isend(t, x->to, r->tag, span_start(r, &x->send), x->send.len * r->element,
-                      &p->send));
-    p->sending = true;
-    return ALNICO_SUCCESS;
-}
-
-static alnico_status_t post(struct rounds *r, struct pending *p, char *arrival)
-{
-    bool sends_first = r->transport->sends_first;
-    p->sending = p->receiving = false;
-    p->arrival = arrival;
-    TRY(sends_first ? post_send(r, p) : post_receive(r, p));
-    return sends_first ? post_receive(r, p) : post_send(r, p);
 }
 
 static alnico_status_t post_round(struct rounds *r)
 {
     char *arrival = r->arrivals;
+    bool sends_first = r->transport->sends_first;
     struct exchange x;
     for (int k = 0; r->algorithm->round(&r->shape, r->round, k, &x); k++) {
         assert(k < EXCHANGES || r->many);
@@ -91,7 +76,10 @@ static alnico_status_t post_round(struct rounds *r)
         }
         struct pending *p = &r->pending[r->open++];
         p->exchange = x;
-        TRY(post(r, p, arrival));
+        p->arrival = arrival;
+        p->sending = p->receiving = false;
+        TRY(post(r, p, sends_first));
+        TRY(post(r, p, !sends_first));
         if (x.reduce && x.from >= 0)
             arrival += x.recv.len * r->element;
         assert((size_t)(arrival - r->arrivals) <=

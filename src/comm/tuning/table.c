@@ -104,6 +104,20 @@ static alnico_status_t select_steps(struct selection *s, const struct tuning *tu
                                       collectives[s->collective].name, tuning_devices[s->device]);
 }
 
+static bool is_same(const struct choice *a, const struct choice *b)
+{
+    return a->backend == b->backend && a->algorithm == b->algorithm && a->blocks == b->blocks &&
+           a->chunk_bytes == b->chunk_bytes;
+}
+
+static bool are_same(const struct tuning_step *a, const struct tuning_step *b)
+{
+    for (; a->choice.backend && b->choice.backend; a++, b++)
+        if (a->bytes != b->bytes || !is_same(&a->choice, &b->choice))
+            return false;
+    return !a->choice.backend && !b->choice.backend;
+}
+
 alnico_status_t tuning_steps_init(struct tuning_steps *out, const struct tuning *tuning, int device,
                                   int ranks, int hosts)
 {
@@ -118,6 +132,11 @@ alnico_status_t tuning_steps_init(struct tuning_steps *out, const struct tuning 
             tuning_steps_finish(out);
             return status;
         }
+    }
+    for (int i = 0; i < COLLECTIVES * MODES; i++) {
+        struct tuning_step *const *of = out->of[i / MODES];
+        out->captured_same[i / MODES][i % MODES] =
+            are_same(of[i % MODES], of[i % MODES | MODE_CAPTURED]);
     }
     return ALNICO_SUCCESS;
 }
@@ -156,4 +175,14 @@ const struct tuning_step *tuning_choose(const struct tuning_steps *steps,
 const struct tuning_step *tuning_next(const struct tuning_step *step, size_t bytes)
 {
     return first_fit(step + 1, bytes);
+}
+
+bool tuning_same_captured(const struct tuning_steps *steps, alnico_collective_t collective,
+                          unsigned modes, size_t bytes, const struct tuning_step *step)
+{
+    if (steps->captured_same[collective][modes])
+        return true;
+    const struct tuning_step *captured =
+        tuning_choose(steps, collective, modes | MODE_CAPTURED, bytes);
+    return captured && is_same(&step->choice, &captured->choice);
 }

@@ -85,6 +85,7 @@ struct tuning_step {
 /* In the order of the rows, for every mode of a call; one fits every size. */
 struct tuning_steps {
     struct tuning_step *of[COLLECTIVES][MODES];
+    bool captured_same[COLLECTIVES][MODES]; /* the rows of a captured call are the same ones */
 };
 
 /* What the rows of a file (NULL: none), and behind them the built-in ones, say for this device and
@@ -102,5 +103,9 @@ const struct tuning_step *tuning_choose(const struct tuning_steps *steps,
                                         alnico_collective_t collective, unsigned modes,
                                         size_t bytes);
 const struct tuning_step *tuning_next(const struct tuning_step *step, size_t bytes);
+
+/* Whether a call of the modes and bytes gets the choice of `step` also while a graph is captured. */
+bool tuning_same_captured(const struct tuning_steps *steps, alnico_collective_t collective,
+                          unsigned modes, size_t bytes, const struct tuning_step *step);
 
 #endif

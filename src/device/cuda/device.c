@@ -22,8 +22,9 @@
 
 enum { DEVICES_MOST = 64 };
 
-/* The device of each of the runtime's contexts: asking the driver for the context that is current,
- * and looking it up here, takes a fraction of what cudaGetDevice does. Entries are only added. */
+/* Which device the runtime's context of a device is of: asking the driver for the context that is
+ * current, and looking it up here, takes a fraction of what cudaGetDevice does. Entries are only
+ * ever added. */
 static struct {
     pthread_mutex_t lock;
     atomic_int count;
@@ -199,7 +200,8 @@ static alnico_status_t cuda_check_stream(void *stream, const char *who)
     return ALNICO_SUCCESS;
 }
 
-/* If a capture elsewhere forbids to use the stream at all (the legacy one), the use itself says so. */
+/* Where a capture elsewhere forbids to use the stream at all (the legacy one), the use itself will
+ * say so. */
 static bool cuda_capturing(void *stream)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

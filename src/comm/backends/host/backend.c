@@ -49,14 +49,14 @@ struct host_op {
 /* What a rank reads and writes of a short message, which has no gaps. */
 static size_t bytes_read(const struct host_op *op)
 {
-    const struct call *call = &op->operation.call;
+    const struct call *call = op->operation.call;
     struct side side = call_reads(call, op->operation.comm->rank, op->operation.comm->size);
     return side_extent(&side) * datatype_bytes(call->type);
 }
 
 static size_t bytes_written(const struct host_op *op)
 {
-    const struct call *call = &op->operation.call;
+    const struct call *call = op->operation.call;
     struct side side = call_writes(call, op->operation.comm->rank, op->operation.comm->size);
     return side_extent(&side) * datatype_bytes(call->type);
 }
@@ -73,7 +73,7 @@ static alnico_status_t land(struct host_op *op, bool *moved)
     if (bytes == 0)
         return ALNICO_SUCCESS;
     TRY(stage_mark_after(staging, &op->landing, staging->in,
-                         stage_enqueue(staging, h->call.recv, op->result, bytes, staging->in)));
+                         stage_enqueue(staging, h->call->recv, op->result, bytes, staging->in)));
     op->lands = true;
     *moved = true;
     return ALNICO_PENDING;
@@ -125,7 +125,7 @@ static alnico_status_t host_open(struct engine_operation *h)
     size_t bytes = op->way == WAY_LONG || op->way == WAY_DIRECT ? 0 : bytes_read(op);
     if (bytes == 0)
         return gate_open_on(&h->ready, h->comm->stream);
-    return gate_open_copied(&h->ready, op->input, h->call.send, bytes, h->comm->stream);
+    return gate_open_copied(&h->ready, op->input, h->call->send, bytes, h->comm->stream);
 }
 
 static alnico_status_t host_hold(struct engine_operation *h)
@@ -134,7 +134,7 @@ static alnico_status_t host_hold(struct engine_operation *h)
     size_t bytes = op->way == WAY_SHORT ? bytes_written(op) : 0;
     if (bytes == 0)
         return gate_hold(&h->done, h->comm->stream);
-    return gate_hold_and_copy(&h->done, h->call.recv, op->result, bytes, op->failed,
+    return gate_hold_and_copy(&h->done, h->call->recv, op->result, bytes, op->failed,
                               h->comm->stream);
 }
 
@@ -194,21 +194,23 @@ static alnico_status_t prepare_short(struct host_op *op)
     return op->landing.copied.device ? ALNICO_SUCCESS : gate_init(&op->landing.copied, device);
 }
 
-static alnico_status_t choose_way(struct host_op *op, const struct call *call, bool nonblocking)
+static alnico_status_t choose_way(struct host_op *op, bool nonblocking)
 {
     struct pipeline *p = &op->pipeline;
-    op->operation.call = *call;
+    const struct call *call = op->operation.call;
     op->way = WAY_DIRECT;
     op->lands = false;
-    p->call = *call;
+    p->call = call;
     p->staging = NULL;
     if (op->operation.comm->device->host_accessible)
         return ALNICO_SUCCESS;
     TRY(prepare_short(op));
     if (take_region(op, call)) {
         op->way = nonblocking ? WAY_SHORT_LATER : WAY_SHORT;
-        p->call.send = op->input;
-        p->call.recv = op->result;
+        p->own = *call;
+        p->own.send = op->input;
+        p->own.recv = op->result;
+        p->call = &p->own;
         return ALNICO_SUCCESS;
     }
     op->way = WAY_LONG;
@@ -244,19 +246,16 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
 {
     if (call->collective == ALNICO_SENDRECV)
         return messages_start(comm, call, choice, request);
-    struct call kept = *call;
-    struct host_op *op = (struct host_op *)engine_operation_take(comm, &host_work);
+    struct host_op *op = (struct host_op *)engine_operation_take(comm, &host_work, call, request);
     if (!op)
         return ALNICO_ERROR_MEMORY;
-    alnico_status_t status = engine_operation_keep_lists(&op->operation, &kept);
-    if (status == ALNICO_SUCCESS)
-        status = choose_way(op, &kept, request != NULL);
+    alnico_status_t status = choose_way(op, request != NULL);
     if (status != ALNICO_SUCCESS) {
         engine_operation_put_back(&op->operation);
         return status;
     }
     begin(op, choice);
-    status = engine_operation_start(&op->operation, &kept, request);
+    status = engine_operation_start(&op->operation, request);
     if (status != ALNICO_SUCCESS && comm->spare == &op->operation)
         forget_staging(op);
     return status;

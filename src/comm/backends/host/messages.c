@@ -276,7 +276,8 @@ static alnico_status_t describe(struct message_op *op, const struct call *call,
 alnico_status_t messages_start(alnico_comm_t comm, const struct call *call,
                                const struct choice *choice, alnico_request_t *request)
 {
-    struct message_op *op = (struct message_op *)engine_operation_take(comm, &messages_work);
+    struct message_op *op =
+        (struct message_op *)engine_operation_take(comm, &messages_work, call, request);
     if (!op)
         return ALNICO_ERROR_MEMORY;
     alnico_status_t status = describe(op, call, choice);
@@ -285,5 +286,5 @@ alnico_status_t messages_start(alnico_comm_t comm, const struct call *call,
         return status;
     }
     op->ticket = tickets_take(&comm->messages);
-    return engine_operation_start(&op->operation, call, request);
+    return engine_operation_start(&op->operation, request);
 }

@@ -99,7 +99,8 @@ static void begin_rest(struct peer_op *op)
 {
     alnico_comm_t comm = op->operation.comm;
     struct pipeline *p = &op->rest;
-    p->algorithm = rest_algorithm(&p->call);
+    p->call = &p->own;
+    p->algorithm = rest_algorithm(p->call);
     size_t chunk = comm->family->settings.chunk_bytes;
     p->chunk_bytes = chunk ? chunk : REST_CHUNK_BYTES;
     p->transport = comm->transport;
@@ -109,36 +110,29 @@ static void begin_rest(struct peer_op *op)
 }
 
 /* All ranks count one chunk of messages, whether they have any or not. */
-static alnico_status_t prepare(struct peer_op *op, struct call *call, const struct choice *choice)
+static void plan_rest(struct peer_op *op)
 {
     alnico_comm_t comm = op->operation.comm;
-    TRY(engine_operation_keep_lists(&op->operation, call));
-    peer_begin(&op->run, state_of(comm)->peer, call, algorithm_of(choice->algorithm));
     op->has_rest = false;
-    if (call_is_even(call))
-        return ALNICO_SUCCESS;
+    if (call_is_even(op->operation.call))
+        return;
     size_t *lists = op->operation.lists + CALL_LISTS * comm->size;
-    op->has_rest = peer_rest(&op->run, &op->rest.call, lists);
+    op->has_rest = peer_rest(&op->run, &op->rest.own, lists);
     if (op->has_rest)
         begin_rest(op);
     comm->next_chunk++;
-    return ALNICO_SUCCESS;
 }
 
 static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
                                   const struct choice *choice, alnico_request_t *request)
 {
-    struct call kept = *call;
-    struct peer_op *op = (struct peer_op *)engine_operation_take(comm, &peer_work);
+    struct peer_op *op = (struct peer_op *)engine_operation_take(comm, &peer_work, call, request);
     if (!op)
         return ALNICO_ERROR_MEMORY;
-    alnico_status_t status = prepare(op, &kept, choice);
-    if (status != ALNICO_SUCCESS) {
-        engine_operation_put_back(&op->operation);
-        return status;
-    }
+    peer_begin(&op->run, state_of(comm)->peer, op->operation.call, algorithm_of(choice->algorithm));
+    plan_rest(op);
     op->ticket = tickets_take(&state_of(comm)->tickets);
-    return engine_operation_start(&op->operation, &kept, request);
+    return engine_operation_start(&op->operation, request);
 }
 
 /* ---- Attaching ---- */
