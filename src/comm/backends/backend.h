@@ -76,6 +76,10 @@ struct backend_ops {
     alnico_status_t (*start)(alnico_comm_t comm, const struct call *call,
                              const struct choice *choice, alnico_request_t *request);
 
+    /* Enqueues it on a stream: for stream_operation_start, which is then `start`. Otherwise NULL. */
+    alnico_status_t (*launch)(alnico_comm_t comm, const struct call *call,
+                              const struct choice *choice, void *stream);
+
     /* The communicator's stream waits for the request; on the inline stream the caller does. */
     alnico_status_t (*join)(alnico_request_t request);
 

@@ -102,8 +102,9 @@ static alnico_status_t fork_stream(alnico_comm_t comm)
     return comm->device->stream_wait(state->stream, state->front);
 }
 
-alnico_status_t stream_operation_begin(alnico_comm_t comm, bool nonblocking,
-                                       struct stream_operation **op, void **stream)
+/* The stream of the next operation; *op is NULL where that is blocking. */
+static alnico_status_t begin(alnico_comm_t comm, bool nonblocking, struct stream_operation **op,
+                             void **stream)
 {
     *op = NULL;
     *stream = comm->stream;
@@ -118,26 +119,26 @@ alnico_status_t stream_operation_begin(alnico_comm_t comm, bool nonblocking,
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t stream_operation_end(alnico_comm_t comm, struct stream_operation *op,
-                                     const struct backend_ops *backend, alnico_request_t *request)
+alnico_status_t stream_operation_start(alnico_comm_t comm, const struct call *call,
+                                       const struct choice *choice, alnico_request_t *request)
 {
+    const struct backend_ops *backend = choice->backend->ops;
+    struct stream_operation *op;
+    void *stream;
+    TRY(begin(comm, request != NULL, &op, &stream));
+    alnico_status_t status = backend->launch(comm, call, choice, stream);
     if (!op)
-        return ALNICO_SUCCESS;
-    alnico_status_t status = comm->device->event_record(op->done, comm->stream_operations.stream);
+        return status;
+    if (status == ALNICO_SUCCESS)
+        status = comm->device->event_record(op->done, comm->stream_operations.stream);
     if (status != ALNICO_SUCCESS) {
-        stream_operation_cancel(op);
+        op->used = false;
         return status;
     }
     comm->stream_operations.last[op->captured] = op;
     op->request.backend = backend;
     *request = &op->request;
     return ALNICO_SUCCESS;
-}
-
-void stream_operation_cancel(struct stream_operation *op)
-{
-    if (op)
-        op->used = false;
 }
 
 /* ---- Requests ---- */

@@ -4,6 +4,7 @@
 #ifndef ALNICO_COMM_OPERATIONS_STREAM_OPERATION_H
 #define ALNICO_COMM_OPERATIONS_STREAM_OPERATION_H
 
+#include "comm/backends/backend.h"
 #include "comm/communicator/comm.h"
 
 /* A nonblocking one. */
@@ -15,21 +16,12 @@ struct stream_operation;
  * cannot be made is missed by that one. */
 void stream_operation_attach(alnico_comm_t comm);
 
-/* Says where to enqueue the next operation. Blocking: the communicator's stream, which first waits
- * for nonblocking ones that it did not wait for yet, and *op is NULL. Nonblocking: a stream of the
- * library's, behind all that the communicator's was given before. Errors: MEMORY, and the
- * device's. */
-alnico_status_t stream_operation_begin(alnico_comm_t comm, bool nonblocking,
-                                       struct stream_operation **op, void **stream);
-
-/* It is enqueued. With `op` NULL there is nothing to do; otherwise *request is set. */
-alnico_status_t stream_operation_end(alnico_comm_t comm, struct stream_operation *op,
-                                     const struct backend_ops *backend, alnico_request_t *request);
-
-/* It could not be enqueued. */
-void stream_operation_cancel(struct stream_operation *op);
-
-/* The backend's slots of the same names. */
+/* The backend's slots of the same names. A blocking operation is launched on the communicator's
+ * stream, which first waits for nonblocking ones that it did not wait for yet; a nonblocking one on
+ * a stream of the library's, behind all that the communicator's was given before. Errors of start:
+ * the launch's, MEMORY, and the device's. */
+alnico_status_t stream_operation_start(alnico_comm_t comm, const struct call *call,
+                                       const struct choice *choice, alnico_request_t *request);
 alnico_status_t stream_operation_join(alnico_request_t request);
 alnico_status_t stream_operation_test(alnico_request_t request);
 alnico_status_t stream_operation_synchronize(alnico_request_t request);

@@ -26,7 +26,20 @@ static void write_down(void *argument)
     book.entry[atomic_fetch_add(&book.count, 1)] = (int)(intptr_t)argument;
 }
 
-static const struct backend_ops backend_fake = {
+/* The stream of the newest launch. */
+static void *launched;
+
+static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
+                              const struct choice *choice, void *stream)
+{
+    (void)comm, (void)choice;
+    launched = stream;
+    return alnico_stream_enqueue(stream, write_down, (void *)(intptr_t)call->root);
+}
+
+static const struct backend_ops fake_ops = {
+    .start = stream_operation_start,
+    .launch = launch,
     .join = stream_operation_join,
     .test = stream_operation_test,
     .synchronize = stream_operation_synchronize,
@@ -35,13 +48,11 @@ static const struct backend_ops backend_fake = {
 
 static void *call(alnico_comm_t comm, int number, alnico_request_t *request)
 {
-    struct stream_operation *op;
-    void *stream;
-    REQUIRE_STATUS(stream_operation_begin(comm, request != NULL, &op, &stream), ALNICO_SUCCESS);
-    REQUIRE_STATUS(alnico_stream_enqueue(stream, write_down, (void *)(intptr_t)number),
-                   ALNICO_SUCCESS);
-    REQUIRE_STATUS(stream_operation_end(comm, op, &backend_fake, request), ALNICO_SUCCESS);
-    return stream;
+    const struct backend fake = {.name = "fake", .ops = &fake_ops};
+    const struct choice choice = {.backend = &fake};
+    const struct call numbered = {.root = number};
+    REQUIRE_STATUS(fake_ops.start(comm, &numbered, &choice, request), ALNICO_SUCCESS);
+    return launched;
 }
 
 static void mix(struct rank *rank)

@@ -316,9 +316,12 @@ static void nccl_detach(alnico_comm_t comm)
 
 /* ---- Starting ---- */
 
-static alnico_status_t launch(alnico_comm_t comm, const struct call *call, bool symmetric,
-                              void *stream)
+static alnico_status_t nccl_launch(alnico_comm_t comm, const struct call *call,
+                                   const struct choice *choice, void *stream)
 {
+    bool symmetric = choice->algorithm == &algorithm_nccl_symmetric;
+    if (comm->size == 1)
+        return nccl_copy_alone(comm, call, stream);
     struct nccl_state *state = nccl_state_of(comm);
     ncclComm_t nccl = nccl_enter(state, symmetric ? &state->symmetric : &state->plain);
     if (!nccl)
@@ -327,21 +330,6 @@ static alnico_status_t launch(alnico_comm_t comm, const struct call *call, bool 
     nccl_leave(comm);
     if (status == ALNICO_ERROR_SYSTEM) /* others may have begun: it cannot be undone */
         comm_latch(comm, status, alnico_error_detail());
-    return status;
-}
-
-static alnico_status_t nccl_start(alnico_comm_t comm, const struct call *call,
-                                  const struct choice *choice, alnico_request_t *request)
-{
-    struct stream_operation *op;
-    void *stream;
-    TRY(stream_operation_begin(comm, request != NULL, &op, &stream));
-    bool symmetric = choice->algorithm == &algorithm_nccl_symmetric;
-    alnico_status_t status = comm->size == 1 ? nccl_copy_alone(comm, call, stream)
-                                             : launch(comm, call, symmetric, stream);
-    if (status == ALNICO_SUCCESS)
-        return stream_operation_end(comm, op, &nccl_ops, request);
-    stream_operation_cancel(op);
     return status;
 }
 
@@ -367,7 +355,8 @@ const struct backend_ops nccl_ops = {
     .misleads = nccl_misleads,
     .enroll = enroll,
     .withdraw = nccl_withdraw,
-    .start = nccl_start,
+    .start = stream_operation_start,
+    .launch = nccl_launch,
     .join = stream_operation_join,
     .test = stream_operation_test,
     .synchronize = stream_operation_synchronize,

@@ -217,27 +217,15 @@ static alnico_status_t launch_messages(alnico_comm_t comm, const struct call *ca
     return cuda_driver_status((CUresult)result, "cuLaunchKernelEx");
 }
 
-static alnico_status_t carry_out(alnico_comm_t comm, const struct call *call,
-                                 const struct choice *choice, void *stream)
+static alnico_status_t peer_launch(alnico_comm_t comm, const struct call *call,
+                                   const struct choice *choice, void *stream)
 {
-    struct call barrier = barrier_call(comm);
     if (call->collective == ALNICO_SENDRECV)
         return launch_messages(comm, call, choice, stream);
-    return launch(comm, call->collective == ALNICO_BARRIER ? &barrier : call, choice, stream);
-}
-
-static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
-                                  const struct choice *choice, alnico_request_t *request)
-{
-    struct stream_operation *op;
-    void *stream;
-    TRY(stream_operation_begin(comm, request != NULL, &op, &stream));
-    alnico_status_t status = carry_out(comm, call, choice, stream);
-    if (status != ALNICO_SUCCESS) {
-        stream_operation_cancel(op);
-        return status;
-    }
-    return stream_operation_end(comm, op, &peer_cuda_ops, request);
+    if (call->collective != ALNICO_BARRIER)
+        return launch(comm, call, choice, stream);
+    struct call barrier = barrier_call(comm);
+    return launch(comm, &barrier, choice, stream);
 }
 
 /* ---- Failures ---- */
@@ -462,7 +450,8 @@ const struct backend_ops peer_cuda_ops = {
     .abort = peer_abort,
     .enroll = peer_enroll,
     .withdraw = peer_withdraw,
-    .start = peer_start,
+    .start = stream_operation_start,
+    .launch = peer_launch,
     .join = stream_operation_join,
     .test = stream_operation_test,
     .synchronize = stream_operation_synchronize,

@@ -230,8 +230,8 @@ static bool shared_supports(alnico_comm_t comm, const struct call *call,
                             call->count * datatype_bytes(call->type));
 }
 
-static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
-                              const struct choice *choice, void *stream)
+static alnico_status_t shared_launch(alnico_comm_t comm, const struct call *call,
+                                     const struct choice *choice, void *stream)
 {
     const struct shared_state *state = state_of(comm);
     const struct peer_kernel *kernel = kernel_of(choice->algorithm);
@@ -247,20 +247,6 @@ static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
     a.kernel = (int32_t)(kernel - shared_kernels);
     a.root = 0;
     return peer_call_launch(&state->functions, kernel, &a, choice->blocks, stream);
-}
-
-static alnico_status_t shared_start(alnico_comm_t comm, const struct call *call,
-                                    const struct choice *choice, alnico_request_t *request)
-{
-    struct stream_operation *op;
-    void *stream;
-    TRY(stream_operation_begin(comm, request != NULL, &op, &stream));
-    alnico_status_t status = launch(comm, call, choice, stream);
-    if (status != ALNICO_SUCCESS) {
-        stream_operation_cancel(op);
-        return status;
-    }
-    return stream_operation_end(comm, op, &shared_ops, request);
 }
 
 /* ---- Failures ---- */
@@ -302,7 +288,8 @@ const struct backend_ops shared_ops = {
     .supports = shared_supports,
     .health = shared_health,
     .abort = shared_abort,
-    .start = shared_start,
+    .start = stream_operation_start,
+    .launch = shared_launch,
     .join = stream_operation_join,
     .test = stream_operation_test,
     .synchronize = stream_operation_synchronize,
