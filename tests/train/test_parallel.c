@@ -37,7 +37,7 @@ struct training {
 
 static const struct optimizer_options optimizer = {.momentum = 0.9, .decay = 1e-3};
 
-static void one_step(struct replica *replica, void *meeting, size_t step, struct rank *rank)
+static void one_step(struct replica *replica, void *strategy, size_t step, struct rank *rank)
 {
     const struct training *training = rank->argument;
     const size_t batch = JOINED / (size_t)rank->size;
@@ -46,8 +46,8 @@ static void one_step(struct replica *replica, void *meeting, size_t step, struct
         replica_load(replica, training->images + at * SIDE * SIDE, training->labels + at, batch),
         ALNICO_SUCCESS);
     REQUIRE_STATUS(replica_forward(replica, true), ALNICO_SUCCESS);
-    REQUIRE_STATUS(replica_backward(replica, strategy_allreduce.advance, meeting), ALNICO_SUCCESS);
-    REQUIRE_STATUS(strategy_allreduce.join(meeting), ALNICO_SUCCESS);
+    REQUIRE_STATUS(replica_backward(replica, strategy_allreduce.advance, strategy), ALNICO_SUCCESS);
+    REQUIRE_STATUS(strategy_allreduce.join(strategy), ALNICO_SUCCESS);
     REQUIRE_STATUS(replica_write(replica, &replica->arenas.control[CONTROL_RATE], &training->rate,
                                  sizeof training->rate),
                    ALNICO_SUCCESS);
@@ -76,7 +76,7 @@ static void rank_train(struct rank *rank)
     const struct network *network = training->network;
     struct replica *replica;
     struct buckets buckets;
-    void *meeting;
+    void *strategy;
     alnico_stream_t stream = NULL;
     if (training->streamed)
         REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
@@ -100,16 +100,16 @@ static void rank_train(struct rank *rank)
                                          .late = training->late,
                                          .ends = buckets.ends,
                                          .buckets = buckets.count};
-    REQUIRE_STATUS(strategy_allreduce.create(&setup, &meeting), ALNICO_SUCCESS);
+    REQUIRE_STATUS(strategy_allreduce.create(&setup, &strategy), ALNICO_SUCCESS);
     for (size_t step = 0; step < training->steps; step++)
-        one_step(replica, meeting, step, rank);
+        one_step(replica, strategy, step, rank);
     REQUIRE_STATUS(replica_synchronize(replica), ALNICO_SUCCESS);
     if (rank->rank == 0)
         memcpy(training->parameters, replica->arenas.parameters,
                network->parameters * sizeof(float));
     if (!stream)
         compare_hashes(replica, comm, rank);
-    strategy_allreduce.destroy(meeting);
+    strategy_allreduce.destroy(strategy);
     buckets_free(&buckets);
     replica_destroy(replica);
     alnico_comm_destroy(comm);
@@ -331,7 +331,7 @@ static void different_parameters_are_noticed(void **unused)
 static void rank_join(struct rank *rank)
 {
     float gradients[10];
-    void *meeting;
+    void *strategy;
     alnico_comm_t comm = ranks_comm(rank, NULL);
     const size_t ends[] = {3, 6, 9, 10};
     const struct strategy_setup setup = {.comm = comm,
@@ -342,17 +342,17 @@ static void rank_join(struct rank *rank)
                                          .wire = ALNICO_FLOAT32,
                                          .ends = ends,
                                          .buckets = 4};
-    REQUIRE_STATUS(strategy_allreduce.create(&setup, &meeting), ALNICO_SUCCESS);
+    REQUIRE_STATUS(strategy_allreduce.create(&setup, &strategy), ALNICO_SUCCESS);
     for (int pass = 0; pass < 3; pass++) {
         for (int i = 0; i < 10; i++)
             gradients[i] = (float)((rank->rank + 1) * (i + pass));
         if (pass == 1)
-            REQUIRE_STATUS(strategy_allreduce.advance(meeting, 5), ALNICO_SUCCESS);
-        REQUIRE_STATUS(strategy_allreduce.join(meeting), ALNICO_SUCCESS);
+            REQUIRE_STATUS(strategy_allreduce.advance(strategy, 5), ALNICO_SUCCESS);
+        REQUIRE_STATUS(strategy_allreduce.join(strategy), ALNICO_SUCCESS);
         for (int i = 0; i < 10; i++)
             REQUIRE(gradients[i] == 1.5f * (float)(i + pass));
     }
-    strategy_allreduce.destroy(meeting);
+    strategy_allreduce.destroy(strategy);
     alnico_comm_destroy(comm);
 }
 
@@ -374,18 +374,18 @@ static void bad_buckets_are_refused(void **unused)
                                    .type = ALNICO_FLOAT32,
                                    .wire = ALNICO_FLOAT32,
                                    .buckets = 2};
-    void *meeting;
+    void *strategy;
     for (size_t i = 0; i < 4; i++) {
         setup.ends = rows[i];
-        assert_int_equal(strategy_allreduce.create(&setup, &meeting), ALNICO_ERROR_ARGUMENT);
-        assert_null(meeting);
+        assert_int_equal(strategy_allreduce.create(&setup, &strategy), ALNICO_ERROR_ARGUMENT);
+        assert_null(strategy);
         if (!strstr(alnico_error_detail(), details[i]))
             fail_msg("'%s' does not say '%s'", alnico_error_detail(), details[i]);
     }
     const size_t good[] = {4, 10};
     setup.ends = good;
     setup.wire = ALNICO_INT32;
-    assert_int_equal(strategy_allreduce.create(&setup, &meeting), ALNICO_ERROR_ARGUMENT);
+    assert_int_equal(strategy_allreduce.create(&setup, &strategy), ALNICO_ERROR_ARGUMENT);
     strategy_allreduce.destroy(NULL);
 }
 

@@ -89,7 +89,7 @@ static void plan_accumulation(struct plan *plan, bool *written)
     }
 }
 
-/* ---- How long things live ---- */
+/* ---- Lifetimes ---- */
 
 static size_t backward_time(const struct plan *plan, size_t s)
 {

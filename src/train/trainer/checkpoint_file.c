@@ -87,7 +87,7 @@ static alnico_status_t file_fill(const char *path, int file, const struct header
 
 /* The path of a file, and that of the temporary file beside it. */
 struct place {
-    char path[PATH_MAX], beside[PATH_MAX];
+    char path[PATH_MAX], temporary[PATH_MAX];
 };
 
 static alnico_status_t length_check(int length, const char *path)
@@ -127,25 +127,26 @@ static alnico_status_t place_find(const char *path, struct place *out)
     if (lstat(out->path, &about) == 0 && !S_ISREG(about.st_mode))
         return error_set(ALNICO_ERROR_SYSTEM,
                          "checkpoint %s: cannot be replaced: it is not a regular file", path);
-    return length_check(snprintf(out->beside, PATH_MAX, "%s.%d", out->path, (int)getpid()), path);
+    return length_check(snprintf(out->temporary, PATH_MAX, "%s.%d", out->path, (int)getpid()),
+                        path);
 }
 
-static alnico_status_t beside_open(const struct place *place, int *out)
+static alnico_status_t temporary_open(const struct place *place, int *out)
 {
-    *out = open(place->beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    return *out < 0 ? system_error(place->beside, "cannot be opened") : ALNICO_SUCCESS;
+    *out = open(place->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    return *out < 0 ? system_error(place->temporary, "cannot be opened") : ALNICO_SUCCESS;
 }
 
 static alnico_status_t file_place(const struct place *place, const struct header *header,
                                   const float *values, size_t count)
 {
     int file;
-    TRY(beside_open(place, &file));
-    const alnico_status_t status = file_fill(place->beside, file, header, values, count);
+    TRY(temporary_open(place, &file));
+    const alnico_status_t status = file_fill(place->temporary, file, header, values, count);
     if (close(file) != 0 && status == ALNICO_SUCCESS)
-        return system_error(place->beside, "cannot be closed");
+        return system_error(place->temporary, "cannot be closed");
     TRY(status);
-    if (rename(place->beside, place->path) != 0)
+    if (rename(place->temporary, place->path) != 0)
         return system_error(place->path, "cannot be replaced");
     return folder_flush(place->path) ? ALNICO_SUCCESS
                                      : system_error(place->path, "its folder cannot be flushed");
@@ -156,9 +157,9 @@ alnico_status_t checkpoint_try(const char *path)
     struct place place;
     int file;
     TRY(place_find(path, &place));
-    TRY(beside_open(&place, &file));
+    TRY(temporary_open(&place, &file));
     close(file);
-    unlink(place.beside);
+    unlink(place.temporary);
     return ALNICO_SUCCESS;
 }
 
@@ -177,7 +178,7 @@ alnico_status_t checkpoint_write(const char *path, const struct checkpoint *chec
     header.checksum = checksum_of(&header, checkpoint->values, count);
     const alnico_status_t status = file_place(&place, &header, checkpoint->values, count);
     if (status != ALNICO_SUCCESS)
-        unlink(place.beside);
+        unlink(place.temporary);
     return status;
 }
 

@@ -4,6 +4,8 @@
 #include "base/datatype.h"
 #include "base/status.h"
 
+#include <stdio.h>
+
 size_t replica_activations(const struct plan *plan, const struct kernels_ops *kernels)
 {
     const size_t images = kernels->load ? plan_float_bytes(plan, 0) : 0;
@@ -107,14 +109,9 @@ alnico_status_t replica_fits(const struct network *network, const struct replica
     if (memory.total <= limit)
         return ALNICO_SUCCESS;
     TRY(replica_largest(network, setup, limit, &largest));
-    if (!largest)
-        return error_set(
-            ALNICO_ERROR_MEMORY,
-            "batch %zu needs %.1f MiB, and there are %.1f MiB: not even a batch of 1 fits",
-            setup->batch, (double)memory.total / 1048576, (double)limit / 1048576);
-    return error_set(
-        ALNICO_ERROR_MEMORY,
-        "batch %zu needs %.1f MiB, and there are %.1f MiB: the largest batch that fits "
-        "is %zu",
-        setup->batch, (double)memory.total / 1048576, (double)limit / 1048576, largest);
+    char fits[64] = "not even a batch of 1 fits";
+    if (largest)
+        snprintf(fits, sizeof fits, "the largest batch that fits is %zu", largest);
+    return error_set(ALNICO_ERROR_MEMORY, "batch %zu needs %.1f MiB, and there are %.1f MiB: %s",
+                     setup->batch, (double)memory.total / 1048576, (double)limit / 1048576, fits);
 }

@@ -13,7 +13,7 @@ const char *phase_name(enum phase phase)
     return names[phase];
 }
 
-/* ---- What all ranks share ---- */
+/* ---- Sums over all ranks ---- */
 
 alnico_status_t trainer_allreduce(struct trainer *trainer, double *values, size_t count,
                                   alnico_op_t op)

@@ -142,7 +142,7 @@ void profile_free(struct profile *profile)
     profile->us = NULL;
 }
 
-/* ---- What the device can do ---- */
+/* ---- Rates of the device ---- */
 
 /* The best of some copies within the device's memory: read and written. */
 static alnico_status_t copies_measure(const struct device_ops *device, void *stream, char *memory,

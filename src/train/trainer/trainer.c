@@ -77,7 +77,7 @@ static alnico_status_t trainer_step(struct trainer *trainer)
     return ALNICO_SUCCESS;
 }
 
-/* ---- What the stream has done ---- */
+/* ---- Progress of the stream ---- */
 
 static void trainer_announce(struct trainer *trainer)
 {

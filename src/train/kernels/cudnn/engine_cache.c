@@ -173,19 +173,19 @@ static alnico_status_t file_take(struct engine_cache *cache)
 static alnico_status_t file_write(const struct engine_cache *cache, const char *text)
 {
     const char *path = cache->options.file;
-    char beside[4096];
+    char temporary[4096];
     struct stat held;
-    if ((size_t)snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= sizeof beside)
+    if ((size_t)snprintf(temporary, sizeof temporary, "%s.XXXXXX", path) >= sizeof temporary)
         return error_set(ALNICO_ERROR_ARGUMENT, "plan file '%.64s...': the name is too long", path);
-    const int file = mkstemp(beside);
+    const int file = mkstemp(temporary);
     bool done = file >= 0 && fstat(cache->lock, &held) == 0 &&
                 fchmod(file, held.st_mode & 0777) == 0 && dprintf(file, "%s\n", text) > 0;
     done = file >= 0 && close(file) == 0 && done;
-    if (done && rename(beside, path) == 0)
+    if (done && rename(temporary, path) == 0)
         return ALNICO_SUCCESS;
     error_set(ALNICO_ERROR_SYSTEM, "plan file '%s': %s", path, strerror(errno));
     if (file >= 0)
-        unlink(beside);
+        unlink(temporary);
     return ALNICO_ERROR_SYSTEM;
 }
 

@@ -125,21 +125,22 @@ static const char *unwanted(const struct trial *trial, cudnnBackendDescriptor_t 
                : NULL;
 }
 
-static alnico_status_t plan_make(const struct engine_search *search,
-                                 cudnnBackendDescriptor_t configuration, struct cudnn_bag *bag,
+/* Makes a plan, which the bag owns, of a handle and one attribute more. */
+static alnico_status_t plan_make(const struct engine_search *search, struct cudnn_bag *bag,
+                                 const struct cudnn_attribute *attribute, const char *what,
                                  struct engine_choice *choice)
 {
     const struct cudnn_library *library = search->handle.library;
     const struct cudnn_attribute attributes[] = {
         {CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &search->handle.cudnn},
-        {CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &configuration},
+        *attribute,
     };
-    int64_t workspace = 0;
-    TRY(cudnn_make(library, bag, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes, 2,
-                   "a plan of cuDNN", &choice->plan));
+    int64_t workspace = 0, count = 0;
+    TRY(cudnn_make(library, bag, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes, 2, what,
+                   &choice->plan));
     TRY(cudnn_status(library->cudnnBackendGetAttribute(choice->plan,
                                                        CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                                       CUDNN_TYPE_INT64, 1, NULL, &workspace),
+                                                       CUDNN_TYPE_INT64, 1, &count, &workspace),
                      "the workspace of a plan"));
     choice->workspace = workspace > 0 ? (size_t)workspace : 0;
     return ALNICO_SUCCESS;
@@ -172,7 +173,10 @@ static alnico_status_t configuration_try(struct trial *trial,
     const char *why = unwanted(trial, engine);
     if (why)
         return error_set(ALNICO_ERROR_UNSUPPORTED, "%s", why);
-    TRY(plan_make(search, configuration, bag, choice));
+    TRY(plan_make(search, bag,
+                  &(struct cudnn_attribute){CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &configuration},
+                  "a plan of cuDNN", choice));
     if (choice->workspace > search->workspace_bytes)
         return error_set(ALNICO_ERROR_UNSUPPORTED, "wants a workspace of %zu bytes",
                          choice->workspace);
@@ -380,20 +384,9 @@ char *search_text(const struct engine_search *search, const struct engine_choice
 alnico_status_t search_restore(const struct engine_search *search, const char *text,
                                struct cudnn_bag *bag, struct engine_choice *out)
 {
-    const struct cudnn_library *library = search->handle.library;
-    const struct cudnn_attribute attributes[] = {
-        {CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &search->handle.cudnn},
-        {CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(text),
-         text},
-    };
-    int64_t workspace = 0, count = 0;
-    TRY(cudnn_make(library, bag, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes, 2,
-                   "a plan from the plan file", &out->plan));
-    TRY(cudnn_status(library->cudnnBackendGetAttribute(out->plan,
-                                                       CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                                       CUDNN_TYPE_INT64, 1, &count, &workspace),
-                     "the workspace of a plan"));
-    out->workspace = workspace > 0 ? (size_t)workspace : 0;
+    const struct cudnn_attribute json = {CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                         CUDNN_TYPE_CHAR, (int64_t)strlen(text), text};
+    TRY(plan_make(search, bag, &json, "a plan from the plan file", out));
     return out->workspace <= search->options.workspace_most
                ? ALNICO_SUCCESS
                : error_set(ALNICO_ERROR_UNSUPPORTED, "workspace");

@@ -141,7 +141,7 @@ struct train_fold weights_fold(const struct plan *plan, const struct node *node,
     return fold;
 }
 
-/* ---- Which operations run as one ---- */
+/* ---- Operations that run as one step ---- */
 
 static bool kind_at(const struct network *network, size_t at, enum operation_kind kind)
 {
@@ -232,7 +232,7 @@ size_t statistics_bytes(const struct plan *plan, const struct step *step)
     return plan_line(2 * padded_channels(plan->network, step->out) * sizeof(float));
 }
 
-/* ---- What a step needs ---- */
+/* ---- Needs of a step ---- */
 
 struct pool_saves pool_saves(const struct plan *plan, const struct step *step)
 {
@@ -334,7 +334,7 @@ void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct s
         out->scratch[1] = plan_line(out->scratch[1]) + out->scratch[0];
 }
 
-/* ---- Where things stand ---- */
+/* ---- Places of values, gradients and scratch ---- */
 
 void *step_value(const struct cudnn_net *self, const struct cudnn_step *step, size_t i)
 {
