@@ -169,8 +169,8 @@ static void bad_options_are_refused(void **unused)
     }
 }
 
-/* A rate far too high: the run ends with an error instead of training on. With the second network the
- * loss stays a number while parameters do not: ReLUs drop them. */
+/* A rate far too high: the run ends with an error instead of training on. With the second network
+ * the loss stays a number while parameters do not: ReLUs drop them. */
 static void divergence_is_an_error(void **unused)
 {
     (void)unused;

@@ -26,7 +26,8 @@ static bool meet(const struct buffer *a, const struct buffer *b)
     return a->from <= b->to && b->from <= a->to;
 }
 
-/* Whether `buffer` at offset `at` runs into one of those placed before; *next is where that ends. */
+/* Whether `buffer` at offset `at` runs into one of those placed before; *next is where that
+ * ends. */
 static bool blocked(const struct buffer *buffer, const struct buffer *placed, size_t count,
                     size_t at, size_t *next)
 {

@@ -1,4 +1,5 @@
-/* Placing buffers of memory that live for a while in one allocation. Used by graph/memory_plan.c. */
+/* Placing buffers of memory that live for a while in one allocation. Used by
+ * graph/memory_plan.c. */
 #ifndef ALNICO_TRAIN_GRAPH_PLACEMENT_H
 #define ALNICO_TRAIN_GRAPH_PLACEMENT_H
 

@@ -25,8 +25,9 @@
  * label, of images. */
 enum score_sum { SCORE_LOSS, SCORE_CORRECT, SCORE_IMAGES, SCORES };
 
-/* Control words: they change from step to step and are read from memory, since graphs are replayed. The loss
- * scale and the updates since it last changed are the resident's, and part of a checkpoint. */
+/* Control words: they change from step to step and are read from memory, since graphs are replayed.
+ * The loss scale and the updates since it last changed are the resident's, and part of a
+ * checkpoint. */
 enum control_word { CONTROL_RATE, CONTROL_LOSS_SCALE, CONTROL_GOOD_STEPS, CONTROLS };
 
 /* The memory of one replica, on the resident's device. It stays where it is. */

@@ -1,8 +1,8 @@
 /*
  * [SEAM layer] Kinds of operations: the shape that each makes, its parameters, their first values,
  * its cost, and plain loops forward and backward, the oracle of all kernels. A kind is a struct
- * layer_ops; to add one: its enumerator, its file, its line in layers/table.c. Networks, kernels and
- * the profile read the table; any thread.
+ * layer_ops; to add one: its enumerator, its file, its line in layers/table.c. Networks, kernels
+ * and the profile read the table; any thread.
  *
  * Layouts. Activations: [image][height][width][channel]. Convolution weights: [filter][row][column]
  * [channel]. Dense weights: [output][input], the input in the order of its activation. Everything
@@ -90,7 +90,8 @@ struct profile_rates {
     double flops_us; /* 2 for each product of two matrices, in the precision */
 };
 
-/* The cost of one pass of one step. Kernels run one after the other, so that their least times add up. */
+/* The cost of one pass of one step. Kernels run one after the other, so that their least times add
+ * up. */
 struct step_cost {
     const struct profile_rates *rates;
     double bytes; /* read and written, nothing being in a cache */

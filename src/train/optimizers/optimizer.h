@@ -1,6 +1,6 @@
 /* [SEAM optimizer] How gradients change the parameters, and the learning rate over the run. An
- * optimizer is a struct optimizer_ops; to add one: its enumerator, its file, its line in optimizer.c.
- * The replica and the kernels call it; nothing is kept here. */
+ * optimizer is a struct optimizer_ops; to add one: its enumerator, its file, its line in
+ * optimizer.c. The replica and the kernels call it; nothing is kept here. */
 #ifndef ALNICO_TRAIN_OPTIMIZERS_OPTIMIZER_H
 #define ALNICO_TRAIN_OPTIMIZERS_OPTIMIZER_H
 
@@ -50,8 +50,8 @@ struct optimizer_ops {
     const char *name; /* "sgd" */
     size_t states; /* arenas as large as the parameters, zeros at first; at most OPTIMIZER_STATES */
 
-    /* On the CPU: changes parameters and states by the gradients, all in host memory. Returns whether
-     * all parameters are finite. Kernels of a GPU have a table by kind for it. */
+    /* On the CPU: changes parameters and states by the gradients, all in host memory. Returns
+     * whether all parameters are finite. Kernels of a GPU have a table by kind for it. */
     bool (*step)(const struct network *network, const struct optimizer_options *options, float rate,
                  float *parameters, float *const states[], const float *gradients);
 };

@@ -1,6 +1,6 @@
-/* Stochastic gradient descent with momentum; with layer-wise rates (LARS: You, Gitman, Ginsburg 2017)
- * if options->trust > 0. slope = gradient + decay * parameter; velocity = momentum * velocity + slope;
- * parameter -= rate * velocity. */
+/* Stochastic gradient descent with momentum; with layer-wise rates (LARS: You, Gitman, Ginsburg
+ * 2017) if options->trust > 0. slope = gradient + decay * parameter; velocity = momentum * velocity
+ * + slope; parameter -= rate * velocity. */
 #include "train/optimizers/optimizer.h"
 
 #include "train/base/vectorised.h"

@@ -1,4 +1,5 @@
-/* See phase_timer.h. Rows stand in a ring of two intervals: while one is filled the other is read. */
+/* See phase_timer.h. Rows stand in a ring of two intervals: while one is filled the other is
+ * read. */
 #include "train/trainer/phase_timer.h"
 
 #include "base/status.h"

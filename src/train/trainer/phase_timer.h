@@ -50,7 +50,8 @@ alnico_status_t phase_timer_mark(struct phase_timer *timer, enum phase ended);
 void phase_timer_waited(struct phase_timer *timer, double seconds);
 
 /* Closes the step. *out is what became known: often nothing, with steps 0. Waiting, here and in
- * phase_timer_pause, ends as the replica's waiting does (trainer/stream_wait.h); then the call may be repeated. */
+ * phase_timer_pause, ends as the replica's waiting does (trainer/stream_wait.h); then the call may
+ * be repeated. */
 alnico_status_t phase_timer_end(struct phase_timer *timer, struct phase_times *out);
 
 /* Reads the next steps that are still outstanding, waiting for them; steps 0: there are none any

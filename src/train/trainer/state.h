@@ -1,5 +1,5 @@
-/* The inside of a run of the trainer: its state, and the functions that the files of this room offer
- * each other, file by file. All on the thread that trains. */
+/* The inside of a run of the trainer: its state, and the functions that the files of this room
+ * offer each other, file by file. All on the thread that trains. */
 #ifndef ALNICO_TRAIN_TRAINER_STATE_H
 #define ALNICO_TRAIN_TRAINER_STATE_H
 
@@ -45,8 +45,8 @@ struct trainer {
 alnico_status_t trainer_open(struct trainer *trainer);
 void trainer_close(struct trainer *trainer);
 
-/* Checks the options and opens their data for one rank, without a run. Errors: ARGUMENT, for options
- * that mean nothing. */
+/* Checks the options and opens their data for one rank, without a run. Errors: ARGUMENT, for
+ * options that mean nothing. */
 alnico_status_t trainer_data_alone(const struct trainer_options *options, size_t batch,
                                    struct data **out);
 

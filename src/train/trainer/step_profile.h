@@ -1,7 +1,7 @@
 /*
- * Profile: the time of each step of a plan by itself, beside the least: the bytes that its kernels have to
- * move and the products that they have to make, at the rates of the device. On one rank, on the
- * thread that trains; what it runs spoils parameters and gradients.
+ * Profile: the time of each step of a plan by itself, beside the least: the bytes that its kernels
+ * have to move and the products that they have to make, at the rates of the device. On one rank, on
+ * the thread that trains; what it runs spoils parameters and gradients.
  */
 #ifndef ALNICO_TRAIN_TRAINER_STEP_PROFILE_H
 #define ALNICO_TRAIN_TRAINER_STEP_PROFILE_H

@@ -93,12 +93,12 @@ struct trainer_report {
 };
 
 /* Trains from the seed or the checkpoint on. From a checkpoint the parameters become what they
- * would have become without stopping; to the bit if deterministic, on a GPU with the same plan file.
- * Errors: ARGUMENT (an option, named with its value; bad data; a checkpoint that is damaged or of
- * another run); MISMATCH if at the end the ranks' parameters differ; MEMORY, naming the largest
- * batch that fits; SYSTEM if the loss or a parameter is not a number any more, or a checkpoint
- * cannot be read or written; whatever communication and kernels report. On an error the place's
- * communicators are aborted, so that no other rank waits for this one. */
+ * would have become without stopping; to the bit if deterministic, on a GPU with the same plan
+ * file. Errors: ARGUMENT (an option, named with its value; bad data; a checkpoint that is damaged
+ * or of another run); MISMATCH if at the end the ranks' parameters differ; MEMORY, naming the
+ * largest batch that fits; SYSTEM if the loss or a parameter is not a number any more, or a
+ * checkpoint cannot be read or written; whatever communication and kernels report. On an error the
+ * place's communicators are aborted, so that no other rank waits for this one. */
 alnico_status_t trainer_run(const struct trainer_options *options,
                             const struct trainer_place *place, struct trainer_report *report);
 

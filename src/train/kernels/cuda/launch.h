@@ -19,23 +19,22 @@
 extern "C" {
 #endif
 
-/* The stream that kernels run on, and the memory that they reduce in. Zero the memory once; launches on one stream share
- * it. */
+/* The stream that kernels run on, and the memory that they reduce in. Zero the memory once;
+ * launches on one stream share it. */
 struct train_gpu {
     int multiprocessors;
-    bool
-        programmatic; /* kernels may begin while what comes before ends: see train_norm_programmatic */
-    void *stream;     /* cudaStream_t */
-    void *scratch;    /* TRAIN_SCRATCH_BYTES of the GPU's memory */
-    float *control; /* the words of kernels.h: rate, loss scale, good steps */
+    bool programmatic; /* programmatic launch: see train_norm_programmatic */
+    void *stream;      /* cudaStream_t */
+    void *scratch;     /* TRAIN_SCRATCH_BYTES of the GPU's memory */
+    float *control;    /* the words of kernels.h: rate, loss scale, good steps */
 };
 
 enum { TRAIN_SCRATCH_BYTES = 8 << 20 };
 
 /* ---- Batch norm: cuda/norm.cu, cuda/norm_backward.cu ---- */
 
-/* Numbers that a batch norm computes once a batch; each `padded` floats. y = factor * x + offset; dx = a *
- * dy + b * x + c. */
+/* Numbers that a batch norm computes once a batch; each `padded` floats. y = factor * x + offset;
+ * dx = a * dy + b * x + c. */
 enum norm_number {
     NORM_MEAN,
     NORM_INVERSE, /* 1 / sqrt(variance + epsilon) */

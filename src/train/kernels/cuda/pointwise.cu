@@ -110,8 +110,8 @@ __global__ void fold_kernel(const struct train_fold f, T *dst, const float *src,
     }
 }
 
-/* fold_kernel for images of three colours in squares of 2 x 2, padded to 16: a thread makes a pixel of
- * dst, which is six neighbouring numbers of two rows. */
+/* fold_kernel for images of three colours in squares of 2 x 2, padded to 16: a thread makes a pixel
+ * of dst, which is six neighbouring numbers of two rows. */
 template <class T>
 __global__ void fold_colours_kernel(const struct train_fold f, T *dst, const float *src,
                                     unsigned pixels)
@@ -137,8 +137,8 @@ __global__ void fold_colours_kernel(const struct train_fold f, T *dst, const flo
     }
 }
 
-/* A block makes a row of dst in pieces of 16 bytes, `vectors` of a pixel of src and `each` of one of
- * dst, so that neighbouring threads write neighbouring pieces. */
+/* A block makes a row of dst in pieces of 16 bytes, `vectors` of a pixel of src and `each` of one
+ * of dst, so that neighbouring threads write neighbouring pieces. */
 __global__ void im2col_kernel(uint4 *__restrict__ dst, const uint4 *__restrict__ src, size_t rows,
                               unsigned width, unsigned out_width, unsigned vectors, unsigned each)
 {

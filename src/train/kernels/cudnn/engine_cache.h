@@ -40,11 +40,11 @@ alnico_status_t engine_cache_open(const struct cudnn_handle *handle,
 /* NULL is fine. */
 void engine_cache_close(struct engine_cache *cache);
 
-/* The plan for a convolution; its memory is written to if it must be searched. From the first search
- * until engine_cache_save the file is locked: other processes that must search wait, and look into it
- * again, so that ranks with one file choose alike. Errors: UNSUPPORTED if no engine does it, with
- * the reason of the last, which is remembered as well; MEMORY; ARGUMENT (the file has become none);
- * what CUDA says. */
+/* The plan for a convolution; its memory is written to if it must be searched. From the first
+ * search until engine_cache_save the file is locked: other processes that must search wait, and
+ * look into it again, so that ranks with one file choose alike. Errors: UNSUPPORTED if no engine
+ * does it, with the reason of the last, which is remembered as well; MEMORY; ARGUMENT (the file has
+ * become none); what CUDA says. */
 alnico_status_t engine_find(struct engine_cache *cache, const struct convolution *convolution,
                             const struct convolution_memory *memory, struct engine_choice *out);
 

@@ -1,7 +1,8 @@
 /*
  * Convolutions by windows of one pixel, without stride and padding, as matrix products of cuBLASLt,
- * whose kernels for such shapes may be faster than cuDNN's engines. Called by cudnn/engine_search.c, and
- * by cudnn/engine_cache.c for what it remembers, on the thread that trains; running one enqueues.
+ * whose kernels for such shapes may be faster than cuDNN's engines. Called by
+ * cudnn/engine_search.c, and by cudnn/engine_cache.c for what it remembers, on the thread that
+ * trains; running one enqueues.
  */
 #ifndef ALNICO_TRAIN_KERNELS_CUDNN_GEMM_H
 #define ALNICO_TRAIN_KERNELS_CUDNN_GEMM_H

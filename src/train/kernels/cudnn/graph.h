@@ -12,8 +12,8 @@
 
 enum convolution_direction { CONVOLUTION_FORWARD, CONVOLUTION_DATA, CONVOLUTION_WEIGHTS };
 
-/* One direction of a convolution. x: batch x height x width x channels; w: filters x rows x columns x
- * channels; y: batch x out_height x out_width x filters. */
+/* One direction of a convolution. x: batch x height x width x channels; w: filters x rows x columns
+ * x channels; y: batch x out_height x out_width x filters. */
 struct convolution {
     enum convolution_direction direction;
     alnico_datatype_t type; /* of x, w and y: FLOAT32, BFLOAT16, FLOAT16 */

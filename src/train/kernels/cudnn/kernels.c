@@ -1,8 +1,8 @@
 /*
- * The network on an NVIDIA GPU: convolutions by cuDNN or cuBLASLt, whichever was faster on that GPU,
- * dense layers by cuBLAS, all else by our own kernels (kernels/cuda), batch norms together with the
- * additions and ReLUs that follow. Called through kernels_cudnn (kernels.h); the steps are made in
- * cudnn/. A pass allocates nothing and waits for nothing.
+ * The network on an NVIDIA GPU: convolutions by cuDNN or cuBLASLt, whichever was faster on that
+ * GPU, dense layers by cuBLAS, all else by our own kernels (kernels/cuda), batch norms together
+ * with the additions and ReLUs that follow. Called through kernels_cudnn (kernels.h); the steps are
+ * made in cudnn/. A pass allocates nothing and waits for nothing.
  */
 #include "train/kernels/cudnn/steps.h"
 

@@ -1,8 +1,8 @@
 /*
  * The inside of the room of cuDNN kernels: a network made into steps, each with what it launches
- * forward and backward, and the functions that the files of the room offer each other, file by file.
- * Everything is made on the thread that trains; steps enqueue on the replica's stream and never
- * wait.
+ * forward and backward, and the functions that the files of the room offer each other, file by
+ * file. Everything is made on the thread that trains; steps enqueue on the replica's stream and
+ * never wait.
  *
  * Values and gradients between steps are [image][row][column][channel] in the working type, their
  * channels padded to a multiple of 8 by zeros. The logits that a cross-entropy alone reads are
@@ -120,7 +120,8 @@ struct train_fold weights_fold(const struct plan *plan, const struct node *node,
 void *step_value(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
 void *step_diff(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
 
-/* The saved values of a step, and its backward scratch for a gradient of input 0, and for weights. */
+/* The saved values of a step, and its backward scratch for a gradient of input 0, and for
+ * weights. */
 void *step_saved(const struct cudnn_net *self, const struct cudnn_step *step);
 void *step_scratch_diff(const struct cudnn_net *self, const struct cudnn_step *step);
 void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step);
@@ -189,7 +190,8 @@ alnico_status_t cudnn_loss_make(struct cudnn_net *self, struct cudnn_step *step)
 /* About how long a kernel takes that only reads and writes so many bytes. */
 double pass_us(size_t bytes);
 
-/* Finds the engines of a convolution, running it; then makes its packs, once there is a workspace. */
+/* Finds the engines of a convolution, running it; then makes its packs, once there is a
+ * workspace. */
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step);
 alnico_status_t cudnn_convolution_finish(struct cudnn_net *self, struct cudnn_step *step);
 

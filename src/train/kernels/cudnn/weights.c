@@ -1,5 +1,5 @@
-/* Weights in the working type and layout, the copy of their gradients to the arena, and the update. See
- * cudnn/steps.h. */
+/* Weights in the working type and layout, the copy of their gradients to the arena, and the update.
+ * See cudnn/steps.h. */
 #include "train/kernels/cudnn/steps.h"
 
 #include "base/status.h"

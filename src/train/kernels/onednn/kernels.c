@@ -30,9 +30,9 @@ static size_t step_bytes(const struct plan *plan, const struct step *step)
     return plan_line(plan_float_bytes(plan, step->in[0]));
 }
 
-/* Values that backward reads; and scratch for a gradient that is made elsewhere first, because it is to
- * be added or nobody needs it, and for the gradient that a batch norm with an addition splits.
- * Pooling and batch norm with ReLU keep what they need in the library. */
+/* Values that backward reads; and scratch for a gradient that is made elsewhere first, because it
+ * is to be added or nobody needs it, and for the gradient that a batch norm with an addition
+ * splits. Pooling and batch norm with ReLU keep what they need in the library. */
 static void onednn_needs(const struct plan *plan, const struct step *step, struct step_needs *out)
 {
     const enum operation_kind kind = plan->network->nodes[step->first].operation.kind;

@@ -74,8 +74,8 @@ alnico_status_t vector_memory(struct compiled *self, float *at, size_t count, dn
 /* Elements of a tensor's batch. */
 size_t batch_elements(const struct compiled *self, size_t t);
 
-/* The memory that backward writes the gradient of the step's i-th input to: its place, or scratch if nobody
- * needs it or it is to be added there by diff_finish, which goes after the write. */
+/* The memory that backward writes the gradient of the step's i-th input to: its place, or scratch
+ * if nobody needs it or it is to be added there by diff_finish, which goes after the write. */
 alnico_status_t diff_target(struct compiled *self, const struct step *step, size_t i,
                             dnnl_memory_t *memory);
 alnico_status_t diff_finish(struct compiled *self, const struct step *step, size_t i,
