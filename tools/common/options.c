@@ -15,7 +15,7 @@ enum { ROWS_MOST = 64, KEY_FIRST = 256 };
 const char *const option_devices[] = {"cpu", "cuda", NULL};
 const char *const option_memories[] = {"cuda", "nccl", NULL};
 
-/* What argp hands to its callbacks. */
+/* The callbacks' context. */
 struct reader {
     const struct option_table *table;
     void *options;

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* How an option's value is written, and the field that holds it. */
+/* The kind of an option: its value as a user writes it, and the field that holds it. */
 enum option_kind {
     OPTION_FLAG,     /* no value: bool */
     OPTION_TEXT,     /* any: const char * */

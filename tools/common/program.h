@@ -12,8 +12,8 @@ enum { EXIT_USAGE = 2 };
 /* Prints "PROGRAM: text" to stderr and ends every rank with exit status 1. */
 _Noreturn void program_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* For a command line that all ranks know to be wrong, while MPI runs: rank 0 prints "PROGRAM: text",
- * and every rank ends with EXIT_USAGE. */
+/* For a command line that all ranks know to be wrong, while MPI runs: rank 0 prints "PROGRAM:
+ * text", and every rank ends with EXIT_USAGE. */
 _Noreturn void program_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Fails with the status and the library's detail unless `status` is ALNICO_SUCCESS; `what` is the
@@ -57,8 +57,8 @@ const char *program_date(void);
 /* The command line as one text, which the caller frees. */
 char *program_command(int argc, char **argv);
 
-/* Adds values to an object and returns it: "KEY %CONVERSION" for each, with spaces between them. %s:
- * a text; %d, %zu and %g: a number, int, size_t or double; %hhd: true or false. */
+/* Adds values to an object and returns it: "KEY %CONVERSION" for each, with spaces between them.
+ * %s: a text; %d, %zu and %g: a number, int, size_t or double; %hhd: true or false. */
 cJSON *json_add(cJSON *object, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* An empty object at the end of an array. */

@@ -22,7 +22,7 @@ enum {
     OVERLAP_CALLS = 10, /* at least in a block */
 };
 
-/* What makes the calls of one candidate at one size: our operation or the peer's. */
+/* A caller makes the calls of one candidate at one size: ours or the peer's. */
 struct caller {
     const struct bench *bench;
     struct perf_job job;

@@ -4,7 +4,7 @@
 #include "base/status.h"
 #include "tools/perf/operations.h"
 
-/* A function whose parameters are JOB and REQUEST: alnico_NAME, or alnico_iNAME with the request. */
+/* A function of JOB and REQUEST: alnico_NAME, or alnico_iNAME with the request. */
 #define OPERATION(name, job, request, ...)                                                         \
     alnico_status_t call_##name(const struct perf_job *job, alnico_request_t *request)             \
     {                                                                                              \

@@ -28,8 +28,8 @@ struct check_fault {
     double found, expected, tolerance;
 };
 
-/* How far a float may be from its reference: relative * (what the inputs' sizes reduce to) +
- * absolute. The relative one is (1 + u)^roundings - 1, where u is the unit roundoff. */
+/* The distance that a float may have from its reference: relative * (what the inputs' sizes reduce
+ * to) + absolute. The relative one is (1 + u)^roundings - 1, where u is the unit roundoff. */
 struct check_bounds {
     double relative, absolute;
 };
@@ -38,9 +38,9 @@ struct check_bounds check_bounds(const struct check *check);
 /* Writes a rank's first `count` inputs. */
 void check_fill(const struct check *check, int rank, void *out, size_t count);
 
-/* How many of result[begin..end) are not the reduction of all ranks' inputs: integers, minimum and
- * maximum exactly, other floats within the bound of their number of roundings. `first` is set if
- * any. */
+/* Counts those of result[begin..end) that are not the reduction of all ranks' inputs: integers,
+ * minimum and maximum exactly, other floats within the bound of their number of roundings. `first`
+ * is set if any. */
 size_t check_compare(const struct check *check, const void *result, size_t begin, size_t end,
                      struct check_fault *first);
 

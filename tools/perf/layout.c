@@ -173,7 +173,7 @@ bool part_scattered(const struct perf_job *job, int i, struct perf_part *out)
     return i == 0;
 }
 
-/* Of rank i the block for this one, which stands there behind those for the ranks below. */
+/* Rank i's block for this one, which stands there behind those for the ranks below. */
 bool part_alltoall(const struct perf_job *job, int i, struct perf_part *out)
 {
     if (i >= job->ranks)

@@ -55,7 +55,7 @@ static void bench_all(struct bench *bench, struct report *report)
                 bench_sizes(bench, report, (alnico_datatype_t)type, (alnico_op_t)op);
 }
 
-/* What only the number of ranks tells. */
+/* Options that the number of ranks decides on. */
 static void check_ranks(const struct bench *bench)
 {
     const struct perf_options *options = &bench->options;
@@ -67,7 +67,7 @@ static void check_ranks(const struct bench *bench)
                        options->operation->ranks_least);
 }
 
-/* How many hosts the ranks are on, and whether one of them has more ranks than units. */
+/* Counts the hosts, and sees whether one of them has more ranks than processing units. */
 static void count_hosts(struct bench *bench)
 {
     struct topology topology;

@@ -1,6 +1,7 @@
-/* The operations of alnico-perf, one row each: how its size follows from bytes, what its buffers hold
- * before and after, and the calls, ours and MPI's. A new operation needs a row in operations.c, its
- * layout in layout.c, its calls in calls.c and mpi.c and, where NCCL has it, gpu/nccl_calls.c. */
+/* The operations of alnico-perf, one row each: how its size follows from bytes, what its buffers
+ * hold before and after, and the calls, ours and MPI's. A new operation needs a row in
+ * operations.c, its layout in layout.c, its calls in calls.c and mpi.c and, where NCCL has it,
+ * gpu/nccl_calls.c. */
 #ifndef ALNICO_TOOLS_PERF_OPERATIONS_H
 #define ALNICO_TOOLS_PERF_OPERATIONS_H
 
@@ -15,15 +16,15 @@ enum {
     PERF_REQUESTS = 4 /* that one call of MPI may leave open */
 };
 
-/* What the size of a row is made of. */
+/* The parts that the size of a row is made of. */
 enum perf_shape {
     SHAPE_NONE,   /* no elements */
     SHAPE_VECTOR, /* `count` elements */
     SHAPE_BLOCKS, /* a block of `count` elements for each rank; in the vector forms on average */
-    SHAPE_PAIR /* a message of `count` elements to each of two neighbours; the size is that of one */
+    SHAPE_PAIR    /* `count` elements to each of two neighbours; the size is that of one message */
 };
 
-/* Where the blocks of all ranks lie in a whole vector, packed; of an alltoallv, this rank's to or
+/* The blocks of all ranks in a whole vector, packed; of an alltoallv, this rank's to or
  * from each. Counts and places as ours and as MPI take them. */
 struct perf_blocks {
     size_t *counts, *at;
@@ -50,8 +51,8 @@ static inline int job_neighbour(const struct perf_job *job, int distance)
     return (job->rank + distance + job->ranks) % job->ranks;
 }
 
-/* The buffers of a call, or `in_place`, with which the library marks the other one. Of a scatter the
- * root sends from the only buffer. */
+/* The buffers of a call, or `in_place`, with which the library marks the other one. Of a scatter
+ * the root sends from the only buffer. */
 static inline const void *job_send(const struct perf_job *job, const void *in_place)
 {
     return job->in_place ? in_place : job->send;

@@ -1,4 +1,4 @@
-/* The report of alnico-perf: a table as nccl-tests prints it, and JSON. Rank 0's main thread only. */
+/* The report of alnico-perf: a table as nccl-tests prints it, and JSON. Rank 0's main thread. */
 #ifndef ALNICO_TOOLS_PERF_REPORT_H
 #define ALNICO_TOOLS_PERF_REPORT_H
 

@@ -21,7 +21,7 @@ const struct perf_result *row_best(const struct perf_row *row);
 double row_best_peer_us(const struct perf_row *row);
 size_t row_wrong(const struct perf_row *row);
 
-/* OSU's overlap: the percentage of the operation's time that `overall` does not add to `compute`. */
+/* OSU's overlap: percent of the operation's time that `overall` does not add to `compute`. */
 double table_overlap(const struct perf_result *result);
 
 /* Gigabytes per second. */

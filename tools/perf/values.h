@@ -80,7 +80,8 @@ VALUE_CODE uint64_t value_integer(const struct check *check, int rank, size_t in
     return value_narrow(check->type, bits);
 }
 
-/* The same for floats, exact in the type: within [-1, 1), for products 0.75 to 1.25 with a sign. */
+/* A rank's input of a float type, exact in it: within [-1, 1), for products 0.75 to 1.25 with a
+ * sign. */
 VALUE_CODE double value_float(const struct check *check, int rank, size_t index)
 {
     int bits = value_precision(check->type);
@@ -218,7 +219,7 @@ VALUE_CODE double value_combine_floats(alnico_op_t op, double a, double b)
     }
 }
 
-/* What is left to do once all ranks' inputs are combined. One rank combines nothing. */
+/* The last step, once all ranks' inputs are combined. One rank combines nothing. */
 VALUE_CODE uint64_t value_finish_integer(const struct check *check, uint64_t value)
 {
     value = value_narrow(check->type, value);

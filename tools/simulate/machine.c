@@ -15,14 +15,14 @@
 
 enum { FILE_BYTES_MAX = 1 << 20 };
 
-/* Where in a file something is read. */
+/* A place in a file, and the struct that it is read into. */
 struct place {
     const char *file, *outer; /* outer: "" or "same_host." */
     char *target;             /* struct simulate_machine or struct sim_link */
 };
 
-/* A key, what reads its value, the bounds of a number (which may also be 0 if `optional`), and where
- * in the target it goes. */
+/* A key, what reads its value, the bounds of a number (which may also be 0 if `optional`), and
+ * where in the target it goes. */
 struct key {
     const char *name;
     alnico_status_t (*read)(const struct place *place, const struct key *key, const cJSON *value);

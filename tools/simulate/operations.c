@@ -149,7 +149,7 @@ static void add_up(int ranks, float *sums)
     }
 }
 
-/* Who sends block b to a rank, and the first of its elements that do. */
+/* The sender of block b to a rank. */
 static int sender_of(const struct simulate_case *what, int rank, int b)
 {
     const struct simulate_operation *o = operation_of(what);

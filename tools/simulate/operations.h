@@ -5,8 +5,8 @@
 
 #include "tools/simulate/run.h"
 
-/* What a rank has in SEND or RECV (comm/algorithm.h): nothing, one block or vector, or a block for
- * each rank. INPUT: a vector that begins as the input, which is also what is sent. */
+/* The contents of SEND or RECV (algorithms/algorithm.h) on a rank: nothing, one block or vector, or
+ * a block for each rank. INPUT: a vector that begins as the input, which is also what is sent. */
 enum simulate_side { SIDE_NONE, SIDE_BLOCK, SIDE_BLOCKS, SIDE_INPUT };
 
 enum simulate_flags {
@@ -46,7 +46,7 @@ void buffers_destroy(struct simulate_buffers *buffers);
 /* A rank's SEND or RECV. */
 float *buffers_side(const struct simulate_buffers *buffers, int rank, bool sends);
 
-/* How many received elements are not as they must be. */
+/* Counts the received elements that are wrong. */
 size_t buffers_wrong(const struct simulate_buffers *buffers);
 
 /* Bytes of all ranks' SEND and RECV with data. */

@@ -16,7 +16,7 @@ static int fastest(const struct simulate_options *options, const struct simulate
     return best;
 }
 
-/* Where the lines through both algorithms' times at two sizes cross. */
+/* The size at which the lines through both algorithms' times at two sizes cross. */
 static double cross(double low, double high, const struct simulate_cell *before, int a,
                     const struct simulate_cell *after, int b)
 {
@@ -63,7 +63,7 @@ void report_head(const struct simulate_options *options, int ranks, int ranks_pe
     fflush(stdout);
 }
 
-/* What was checked of a row: "checked", "sizes" (no elements), "part" (of the algorithms), a count
+/* The data column of a row: "checked", "sizes" (no elements), "part" (of the algorithms), a count
  * of wrong elements, or "-" where no algorithm ran. */
 static const char *data_text(const struct simulate_options *options,
                              const struct simulate_cell *row)

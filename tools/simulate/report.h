@@ -13,7 +13,7 @@ struct simulate_cell {
     bool data; /* real elements were moved and checked */
 };
 
-/* Where the fastest algorithm changes, between two sizes that were simulated. */
+/* A change of the fastest algorithm, between two sizes that were simulated. */
 struct crossover {
     const struct algorithm *below, *above;
     double bytes;

@@ -36,7 +36,7 @@ struct run {
     double time_us;
 };
 
-/* Of a chunk of so many elements, without lengths of blocks: they are equal. */
+/* The shape of a chunk of so many elements, without lengths of blocks: they are equal. */
 static struct shape plain_shape(const struct simulate_case *what, int rank, size_t count)
 {
     return (struct shape){.rank = rank, .size = what->ranks, .count = count, .stride = what->count};

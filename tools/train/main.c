@@ -25,8 +25,8 @@ static int threads_default(int cores, bool bound, int ranks)
     return cores > ranks ? cores / ranks : 1;
 }
 
-/* What the command line leaves open of this rank's share of its host: compute threads, and on the
- * CPU memory. All look at the memory before one of them takes any. Collective. */
+/* Sets what the command line leaves open of this rank's share of its host: compute threads, and on
+ * the CPU memory. All look at the memory before one of them takes any. Collective. */
 static void host_share(struct train_options *options)
 {
     const struct device_ops *device = device_find(options->device);

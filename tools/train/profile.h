@@ -9,7 +9,7 @@
 /* A line for each step of the plan, then sums by operation, the update, and the whole step. */
 void train_profile_print(const struct profile *profile);
 
-/* The same as JSON. The caller deletes it. */
+/* The profile as JSON. The caller deletes it. */
 cJSON *train_profile_json(const struct profile *profile);
 
 #endif

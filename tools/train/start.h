@@ -1,11 +1,11 @@
-/* The start of alnico-train: the ranks begin together, or all of them end. A rank that ended alone would
- * leave the others waiting in MPI. Main thread. */
+/* The start of alnico-train: the ranks begin together, or all of them end. A rank that ended alone
+ * would leave the others waiting in MPI. Main thread. */
 #ifndef ALNICO_TOOLS_TRAIN_START_H
 #define ALNICO_TOOLS_TRAIN_START_H
 
 #include "tools/train/options.h"
 
-/* What came of parsing a rank's options, and what it printed. */
+/* The result of parsing a rank's options, and what that printed. */
 struct train_trial {
     int status;
     char text[1 << 15];
@@ -19,8 +19,8 @@ void train_trial_run(int argc, char **argv, struct train_trial *out);
  * that cannot prints why, and all exit. */
 void train_trial_end(const struct train_trial *trial);
 
-/* Collective: all ranks must do the same kind of work on the same kind of device. Otherwise one line
- * names the option, and all exit. */
+/* Collective: all ranks must do the same kind of work on the same kind of device. Otherwise one
+ * line names the option, and all exit. */
 void train_modes_agree(const struct train_options *options);
 
 #endif

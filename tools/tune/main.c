@@ -21,7 +21,7 @@ static bool is_sized(const struct perf_operation *operation)
     return !collectives[operation->collective].uneven && operation->shape != SHAPE_NONE;
 }
 
-/* What the table is asked for. */
+/* The bytes that the table is asked for. */
 static size_t row_bytes(const struct tuner *t, const struct tune_size *size)
 {
     return is_sized(t->operation) ? size->bytes : 0;
@@ -193,7 +193,7 @@ static void describe_into(const struct tuner *t, const char *command, struct tun
     cJSON_Delete(machines);
 }
 
-/* What is there already; before measuring, so that a file that cannot be used fails at once. */
+/* Reads the file that is there; before measuring, so that one that cannot be used fails at once. */
 static void open_file(const char *path, struct tuning *tuning)
 {
     memset(tuning, 0, sizeof *tuning);

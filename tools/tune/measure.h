@@ -69,8 +69,7 @@ void tune_force(const struct tuner *tuner, alnico_comm_t comm, const struct tune
 bool tune_is_pruned(const struct tuner *tuner, unsigned modes, const struct tune_size *size,
                     const struct tune_size *before, const struct tune_way *way);
 
-/* What the table in force takes, once the size is measured: the first of its ways that can do
- * it. */
+/* The way that the table in force takes, once the size is measured: its first that can do it. */
 struct tune_way tune_way_in_force(const struct tuner *tuner, unsigned modes,
                                   const struct tune_size *size);
 

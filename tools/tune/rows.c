@@ -112,7 +112,7 @@ static bool is_near(const struct tune_size *size, const struct tune_way *way, do
     return tune_time(size, way) <= tune_time(size, tune_best(size)) * (1 + margin);
 }
 
-/* How far a way goes from size `from` on: the first size that it is not near the best of. *way
+/* The reach of a way from size `from` on: the first size that it is not near the best of. *way
  * becomes what it is in the end. */
 static int reach(const struct tune_size *sizes, int count, int from, double margin,
                  struct tune_way *way)

@@ -14,7 +14,7 @@ struct tune_way {
     int blocks; /* of a kernel's grid; 0: the backend's own */
 };
 
-/* What was measured for messages of `bytes` bytes. */
+/* The times of messages of `bytes` bytes. */
 struct tune_size {
     size_t bytes;
     size_t elements; /* of the vector or of one rank's block */

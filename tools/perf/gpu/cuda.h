@@ -11,12 +11,12 @@ enum { OURS = -1, GRAPHS = 4 };
 
 struct nccl_peer;
 
-/* Buffers: a pool of slots for a message each, which calls go through in turn, so that more than the
- * second-level cache lies between two uses of one. Guards of GPU_POISON lie before, between and
+/* Buffers: a pool of slots for a message each, which calls go through in turn, so that more than
+ * the second-level cache lies between two uses of one. Guards of GPU_POISON lie before, between and
  * behind the slots. */
 enum { POOL_GUARD = 4096, POOL_SLOTS = 256 };
 
-/* Where the slots of messages of one size lie: the i-th at POOL_GUARD + i * stride. */
+/* The slots of messages of one size: the i-th lies at POOL_GUARD + i * stride. */
 struct pool_layout {
     size_t bytes, stride;
     int slots;
@@ -49,7 +49,7 @@ struct gpu_bench {
     struct gpu_findings *findings;
 };
 
-/* What makes the calls of one candidate at one size. */
+/* A caller makes the calls of one candidate at one size. */
 struct gpu_caller {
     struct gpu_bench *gpu;
     int peer;              /* OURS, or who */
@@ -68,22 +68,22 @@ struct gpu_caller {
 void gpu_must(cudaError_t error, const char *what);
 #define GPU_MUST(call) gpu_must((call), #call)
 
-/* In caller.c. Writes this rank's inputs into all slots, if they stand in recv as `in_recv` says. */
+/* In caller.c. Writes this rank's inputs into all slots, if they stand where `in_recv` says. */
 void caller_fill(const struct gpu_caller *caller, bool in_recv);
 
 /* Makes the inputs anew that a block of calls overwrites, and forces the algorithm. */
 void caller_prepare(void *context);
 
-/* Enqueues calls, eager or as replays of the caller's graphs, and waits for them; how long they took
- * on the GPU. */
+/* Enqueues calls, eager or as replays of the caller's graphs, and waits for them; how long they
+ * took on the GPU. */
 void caller_run(void *context, int calls);
 double caller_seconds(void *context);
 
 /* One call on the next slot. UNSUPPORTED, on every rank or none, if ours cannot do it. */
 alnico_status_t caller_call(struct gpu_caller *caller);
 
-/* The same; how long the host was in the call: of ours with options.nonblocking in its start,
- * without the wait. */
+/* One call on the next slot; returns how long the host was in it: of ours with options.nonblocking
+ * in its start, without the wait. */
 double caller_host_seconds(struct gpu_caller *caller);
 
 /* Puts `calls` calls into each of `count` graphs, which caller_run then replays. False, on every
@@ -94,8 +94,8 @@ void caller_drop_graphs(struct gpu_caller *caller);
 /* Computation only. */
 void caller_compute(void *context, int calls);
 
-/* In cuda_row.c. A caller for calls of `count`, as struct perf_job has it; `peer` is OURS, or who. The bench's
- * blocks become theirs. */
+/* In cuda_row.c. A caller for calls of `count`, as struct perf_job has it; `peer` is OURS, or who.
+ * The bench's blocks become theirs. */
 struct gpu_caller caller_make(struct gpu_bench *gpu, int peer, size_t count, alnico_datatype_t type,
                               alnico_op_t op);
 

@@ -47,7 +47,7 @@ struct gpu_caller caller_make(struct gpu_bench *gpu, int peer, size_t count, aln
                                .result = job_result_count(&job) * datatype_bytes(type)};
 }
 
-/* One call, which says whether the caller can do it, and brings about whatever a first call does. */
+/* One call, which says whether the caller can do it, and does what a first call does. */
 static bool try_call(struct gpu_caller *caller)
 {
     const struct perf_options *options = &caller->gpu->bench->options;
@@ -219,7 +219,7 @@ static void inspect(const struct gpu_caller *caller)
              "the kernel that checks guards");
 }
 
-/* What the kernels say about the first slot. */
+/* The kernels' findings about the first slot. */
 static struct gpu_findings read_findings(const struct gpu_caller *caller)
 {
     const struct gpu_bench *gpu = caller->gpu;

@@ -14,7 +14,7 @@ extern "C" {
 
 enum { GPU_POISON = 0xA5 }; /* every byte of a guard */
 
-/* What a check found, in device memory: zero it, but `first` to all ones, before. */
+/* The findings of a check, in device memory: zero it, but `first` to all ones, before. */
 struct gpu_findings {
     unsigned long long wrong, first; /* wrong elements, and the index of the first */
     unsigned long long hash;         /* of the result's bits */

@@ -34,9 +34,9 @@ void nccl_peer_close(struct nccl_peer *peer);
 void nccl_must(ncclResult_t result, const char *what);
 #define NCCL_MUST(call) nccl_must((call), #call)
 
-/* In nccl_calls.c. Whether NCCL has the operation, natively or by grouped sends and receives, and the reduction;
- * `in_place` is the option. With `windows` only if it is native, since the rest does not use them.
- * The same on all ranks. */
+/* In nccl_calls.c. Whether NCCL has the operation, natively or by grouped sends and receives, and
+ * the reduction; `in_place` is the option. With `windows` only if it is native, since the rest does
+ * not use them. The same on all ranks. */
 bool nccl_peer_can(const struct perf_job *job, bool in_place, bool windows);
 
 /* One call, enqueued on the stream. */

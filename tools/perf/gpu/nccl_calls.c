@@ -11,8 +11,7 @@
 #define HAS_BLOCKS 0
 #endif
 
-/* What every call needs besides the job. Where a buffer begins, in place resolved to the addresses
- * that NCCL wants. */
+/* The arguments of a call of NCCL. In place, send and recv are the addresses that NCCL wants. */
 struct nccl_arguments {
     const struct perf_job *job;
     const char *send;
@@ -45,7 +44,7 @@ static ncclRedOp_t op_of(alnico_op_t op)
     return ops[op];
 }
 
-/* Where a rank's block begins, in bytes. */
+/* The offset of a rank's block in bytes. */
 static size_t place_of(const struct nccl_arguments *c, int rank)
 {
     return c->job->blocks->at[rank] * c->element;
