@@ -1,6 +1,6 @@
-/* A vector that is divided among the ranks, as optimisers divide their state: gradients are reduced
- * to the rank that owns a block of them, it updates its weights, and all gather the weights again.
- * And a matrix is transposed by an all-to-all. Under mpirun. */
+/* Sharded optimizer state: a reduce-scatter gives each rank the sum of its block of gradients, the
+ * rank updates its weights, and an allgather in place distributes them. Then an alltoall
+ * transposes a matrix. Run it under mpirun. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static void check(alnico_status_t status)
     MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
 }
 
-/* The own block of `weights` is up to date, and gathered in place. */
+/* In place: the own block of `weights` is up to date already. */
 static void step(float *weights, const float *gradients, alnico_comm_t comm)
 {
     static float average[COUNT];

@@ -1,6 +1,6 @@
-/* A layer of experts, one on each rank: every rank routes its tokens to them, as many to each as it
- * happens, and gets them back; the ranks swap neighbours' loads, tell rank 0 theirs, and gather and
- * reduce shares of unequal size. Under mpirun. */
+/* Mixture of experts, one expert on each rank: alltoallv routes a different number of tokens to
+ * each expert and back. Further vector forms: sendrecv of loads with neighbours, gatherv and
+ * scatterv at rank 0, reduce-scatter and allgather of unequal shares. Run it under mpirun. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static size_t layer(alnico_comm_t comm, bool *right)
     return load;
 }
 
-/* Rank 0 hears of all loads, and tells each rank what it should have had. */
+/* Rank 0 gathers all loads, and sends each rank the load that it should have had. */
 static void report(alnico_comm_t comm, size_t load, bool *right)
 {
     size_t loads[RANKS_MOST], fair[RANKS_MOST], mine, before;

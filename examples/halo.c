@@ -1,6 +1,6 @@
-/* Ranks in a ring smooth a line of values that is divided among them. Before each step they
- * exchange the values at their borders with both neighbours, as one group: whatever the order of
- * its sends and receives, it cannot deadlock. */
+/* Halo exchange: ranks in a ring smooth a line of values that is divided among them. Before each
+ * step they exchange border values with both neighbours in one group, which cannot deadlock
+ * whatever the order of its sends and receives. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Every collective and message as a nonblocking call, all of them under way at once, and the ways to
- * wait for them. What a call reads and writes is its own until it has ended. Under mpirun. */
+/* Every collective and message as a nonblocking call, all in flight at once, and the three ways to
+ * wait. The buffers of a call belong to it until it has ended. Run it under mpirun. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@ enum { RANKS_MOST = 16, CALLS = 18, ROOT = 0 };
 
 static const alnico_datatype_t I32 = ALNICO_INT32;
 
-/* The buffers of one call: a block for each rank is enough for all of them. */
+/* The buffers of one call: one element for each rank. */
 struct buffers {
     int send[RANKS_MOST], recv[RANKS_MOST];
 };
@@ -21,7 +21,7 @@ static void check(alnico_status_t status)
     MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
 }
 
-/* Reductions and what one rank has or wants. */
+/* Reductions, rooted operations, and those of equal blocks. */
 static alnico_request_t *start_some(struct buffers *b, alnico_comm_t c, alnico_request_t *q)
 {
     check(alnico_iallreduce(b[0].send, b[0].recv, 1, I32, ALNICO_SUM, c, q++));
@@ -36,7 +36,7 @@ static alnico_request_t *start_some(struct buffers *b, alnico_comm_t c, alnico_r
     return q;
 }
 
-/* The vector forms, with one element for each rank: the ends of the blocks follow from that. */
+/* The vector forms, with one element for each rank, contiguous (`at` is NULL). */
 static alnico_request_t *start_vectors(struct buffers *b, const size_t *ones, alnico_comm_t c,
                                        alnico_request_t *q)
 {
@@ -48,7 +48,7 @@ static alnico_request_t *start_vectors(struct buffers *b, const size_t *ones, al
     return q;
 }
 
-/* To the next rank and from the one before, singly, both at once, and as a group. */
+/* Messages to the next rank and from the previous one: send and recv, sendrecv, and a group. */
 static alnico_request_t *start_messages(struct buffers *b, int next, int before, alnico_comm_t c,
                                         alnico_request_t *q)
 {
@@ -62,7 +62,7 @@ static alnico_request_t *start_messages(struct buffers *b, int next, int before,
     return q;
 }
 
-/* Whatever is left of the first request by asking, the second as the host, all others in order. */
+/* Tests request 0 until it is done, blocks the host for request 1, waits for the others. */
 static void finish(alnico_request_t *requests)
 {
     for (bool done = false; !done;)
@@ -72,7 +72,7 @@ static void finish(alnico_request_t *requests)
         check(alnico_wait(&requests[i]));
 }
 
-/* Each rank has sent its number, to all. */
+/* Every rank has sent its rank number. */
 static bool is_right(const struct buffers *b, int rank, int size, int before)
 {
     const int sum = size * (size - 1) / 2;

@@ -1,5 +1,6 @@
-/* Starts an allreduce, computes, and waits for it: with MPI_THREAD_MULTIPLE the library works on a
- * thread of its own meanwhile. Under mpirun; with an argument, that many elements. */
+/* Overlap: starts an allreduce, computes, and waits. With MPI_THREAD_MULTIPLE a thread of the
+ * library progresses the allreduce meanwhile. Run it under mpirun; an argument sets the number of
+ * elements. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

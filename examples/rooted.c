@@ -1,5 +1,5 @@
-/* One rank has the input and wants the results: it broadcasts the settings, scatters the work,
- * which is not the same for all, and gathers and reduces what comes of it. Under mpirun. */
+/* Rooted operations: one rank broadcasts the settings, scatters unequal work, and gathers and
+ * reduces the results. Run it under mpirun. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static void check(alnico_status_t status)
     MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
 }
 
-/* Rank r gets r + 1 items; the counts are for the root only. */
+/* Rank r gets r + 1 items; only the root passes counts. */
 static void work(alnico_comm_t comm, double factor, bool *right)
 {
     size_t counts[RANKS_MOST], rank = (size_t)alnico_comm_rank(comm), own = rank + 1, all = 0;

@@ -1,6 +1,6 @@
-/* Communicators on CPU streams: calls return at once, and what follows on the stream comes after them.
- * One communicator for all ranks, a duplicate on a stream of its own, and one for every second rank;
- * memory that is registered, an algorithm by name, and how a run ends that went wrong. Under mpirun. */
+/* Communicators on CPU streams: calls return at once, and later work of the stream runs after
+ * them. Also: a duplicate on a stream of its own, a split, registered memory, an algorithm forced
+ * by name, and ending a run after an error. Run it under mpirun. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static void halve(void *argument)
         values[i] /= 2;
 }
 
-/* Computes, reduces and computes again, in this order, and only the last line waits. */
+/* Enqueues compute, reduce, compute, in this order; only the last line waits. */
 static void work(alnico_comm_t comm, alnico_stream_t stream, float *values)
 {
     check(alnico_stream_enqueue(stream, fill, values));
@@ -38,7 +38,7 @@ static void work(alnico_comm_t comm, alnico_stream_t stream, float *values)
     check(alnico_stream_synchronize(stream));
 }
 
-/* Even and odd ranks by themselves, on the inline stream, where a call has ended when it returns. */
+/* Even and odd ranks apart, on the inline stream: a call has ended when it returns. */
 static bool every_second(alnico_comm_t comm)
 {
     alnico_comm_t part;
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     check(alnico_synchronize(comm));
     check(alnico_comm_status(comm));
     check(alnico_comm_deregister(comm, registration));
-    /* A rank that cannot go on frees those that wait for it. */
+    /* A rank that cannot go on aborts, so that others stop waiting for it. */
     check(alnico_comm_abort(copy));
     right &= alnico_comm_status(copy) == ALNICO_ERROR_ABORTED;
     printf("rank %d of Alnico %s: %g\n", rank, alnico_version(), values[0]);

@@ -1,5 +1,5 @@
-/* Ranks as threads of one process, without MPI: they find each other by a callback of ours, an
- * allgather through shared memory between two barriers. */
+/* Ranks as threads of one process, without MPI: the bootstrap callback is an allgather through
+ * shared memory between two barriers. */
 #define _POSIX_C_SOURCE 200809L /* pthread_barrier_t */
 #include <alnico/alnico.h>
 #include <pthread.h>
