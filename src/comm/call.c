@@ -79,7 +79,7 @@ static const size_t *keep_list(size_t **next, const size_t *list, size_t size)
     return kept;
 }
 
-/* Where blocks of these counts begin. */
+/* The beginnings of blocks that stand one behind the other. */
 static const size_t *keep_places(size_t **next, const size_t *counts, const size_t *at, size_t size)
 {
     if (at || !counts)

@@ -28,7 +28,7 @@ struct call {
     int messages_count;
 };
 
-/* What a rank has on one side of a call: blocks of `count` elements, `stride` apart; or where there
+/* A rank's blocks on one side of a call, which it reads or writes: blocks of `count` elements, `stride` apart; or where there
  * are counts, of so many elements each, at `at` or one behind the other. */
 struct side {
     int blocks;
@@ -68,8 +68,8 @@ static inline struct side side_of(const struct call *call, enum blocks_held bloc
     return (struct side){size, call->count, call->count, counts, at};
 }
 
-/* What it reads, and what it writes. Of a broadcast the root has what it reads, the others what
- * they write. */
+/* The blocks that a rank reads, and those that it writes. In a broadcast the root reads and the
+ * others write. */
 static inline struct side call_reads(const struct call *call, int rank, int size)
 {
     const struct collective *kind = &collectives[call->collective];
@@ -112,7 +112,7 @@ bool call_own_messages_meet(const struct call *call, int rank);
 /* The elements of its longest block that this rank knows of. */
 size_t call_longest(const struct call *call, int size);
 
-/* What the tuning table goes by, equal on all ranks: the bytes of the vector or of a block, of an
+/* The size by which the tuning table chooses, equal on all ranks: the bytes of the vector or of a block, of an
  * allgatherv and reduce_scatterv those of a block on average; 0 where ranks do not know each
  * other's counts. */
 size_t call_bytes(const struct call *call, int size);
@@ -122,7 +122,7 @@ size_t call_bytes(const struct call *call, int size);
 enum { CALL_LISTS = 4 };
 void call_keep_lists(struct call *call, size_t *lists, int size);
 
-/* What the call is, in one number, equal on all ranks: ranks tell by it, modulo the prime
+/* Signature of a call, equal on all ranks: ranks tell by it, modulo the prime
  * CALL_SIGNATURES or fewer, that others call something else. `count` is what all know of its
  * counts. */
 enum { CALL_SIGNATURES = 65521 };

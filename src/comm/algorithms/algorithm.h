@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What each collective reads and writes, where "block" is one rank's part, in rank order:
+/* Buffers of each collective, where "block" is one rank's part, in rank order:
  *
  *                            SEND             RECV
  *     allreduce              as RECV          the vector; begins as a copy of the input
@@ -57,7 +57,7 @@ struct span {
     size_t at, len; /* in elements */
 };
 
-/* What one rank does with up to two others at once. to or from < 0: none; both = rank: a local copy
+/* A step of one rank with up to two others at once. to or from < 0: none; both = rank: a local copy
  * or reduction, which is done at once, in the order of the exchanges; a copy onto itself does
  * nothing. With `reduce` what arrives is combined into `recv`, the lower rank's operand first;
  * without it, it replaces `recv`. Exchanges of one round do not depend on each other. No elements:
@@ -143,7 +143,7 @@ int log_above(int p);
 /* The rank so many above this one, around the ring of all; -size <= distance. */
 int rank_beyond(const struct shape *shape, int distance);
 
-/* Where block b of `blocks` nearly equal blocks of `count` elements begins; block `blocks` is the
+/* The beginning of block b of `blocks` nearly equal blocks of `count` elements; block `blocks` is the
  * end. */
 size_t block_at(size_t count, int blocks, int b);
 

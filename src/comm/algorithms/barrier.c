@@ -1,6 +1,6 @@
 /*
- * Dissemination barrier: in round i each rank tells the one 2^i above it that it, and all that it
- * has heard of, are there. A message is one element of WORK, which says nothing.
+ * Dissemination barrier: in round i each rank sends to the one 2^i above it: it, and all whose
+ * messages have reached it, are there. A message is one element of WORK without meaning.
  *
  * Cost: ceil(lg p) alpha. Source: Hensgen, Finkel, Manber, "Two algorithms for barrier
  * synchronization", International Journal of Parallel Programming 17(1), 1988.

@@ -12,11 +12,11 @@
 alnico_status_t api_start(alnico_comm_t comm, struct call *call, alnico_request_t *request,
                           const char *who);
 
-/* The same for a nonblocking collective: `request` must not be NULL. */
+/* api_start of a nonblocking collective: `request` must not be NULL. */
 alnico_status_t api_start_request(alnico_comm_t comm, struct call *call, alnico_request_t *request,
                                   const char *who);
 
-/* Of a nonblocking call: there is somewhere to put the request, which is NULL until then. */
+/* Checks that a nonblocking call has room for its request, which is NULL until then. */
 alnico_status_t api_request(alnico_request_t *request, const char *who);
 
 /* Root, counts and ALNICO_IN_PLACE of a collective: checked, and resolved to what this rank reads

@@ -38,46 +38,47 @@ alnico_status_t alnico_synchronize(alnico_comm_t comm)
     return status == ALNICO_SUCCESS ? comm_health(comm) : status;
 }
 
-/* What a rank passes to set_algorithm, and what all make of rank 0's. */
-struct wish {
+/* A rank's arguments of set_algorithm. */
+struct proposal {
     int collective;
     bool named, known;
     char name[ALGORITHM_NAME_BYTES];
 };
 
-static alnico_status_t agree(const struct wish *wishes, int size, const char *who)
+static alnico_status_t agree(const struct proposal *proposals, int size, const char *who)
 {
-    int collective = wishes[0].collective;
+    int collective = proposals[0].collective;
     for (int i = 1; i < size; i++)
-        if (wishes[i].collective != collective)
+        if (proposals[i].collective != collective)
             return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 sets %s, and rank %d %s", who,
                              collectives[collective].name, i,
-                             collectives[wishes[i].collective].name);
-        else if (wishes[i].named != wishes[0].named)
+                             collectives[proposals[i].collective].name);
+        else if (proposals[i].named != proposals[0].named)
             return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 passes %s, and rank %d %s", who,
-                             wishes[0].named ? wishes[0].name : "NULL", i,
-                             wishes[i].named ? wishes[i].name : "NULL");
-    if (wishes[0].named && !wishes[0].known)
+                             proposals[0].named ? proposals[0].name : "NULL", i,
+                             proposals[i].named ? proposals[i].name : "NULL");
+    if (proposals[0].named && !proposals[0].known)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "%s: '%s' is not an algorithm of %s; alnico-info lists them", who,
-                         wishes[0].name, collectives[collective].name);
+                         proposals[0].name, collectives[collective].name);
     return ALNICO_SUCCESS;
 }
 
 static alnico_status_t agree_on(alnico_comm_t comm, int collective, const char *name,
-                                struct wish *wishes, const char *who)
+                                struct proposal *proposals, const char *who)
 {
     int device = (int)comm->device->kind;
-    struct wish mine = {.collective = collective,
-                        .named = name != NULL,
-                        .known = name && backend_algorithm_named(device, collective, name, NULL)};
+    struct proposal mine = {.collective = collective,
+                            .named = name != NULL,
+                            .known =
+                                name && backend_algorithm_named(device, collective, name, NULL)};
     strncpy(mine.name, name ? name : "", sizeof mine.name - 1);
-    TRY(comm_agree_first(comm, who, who, &mine, wishes, sizeof mine));
-    TRY(agree(wishes, comm->size, who));
+    TRY(comm_agree_first(comm, who, who, &mine, proposals, sizeof mine));
+    TRY(agree(proposals, comm->size, who));
     struct choice forced = {0};
-    if (wishes[0].named) {
+    if (proposals[0].named) {
         forced.algorithm =
-            backend_algorithm_named(device, collective, wishes[0].name, &forced.backend);
+            backend_algorithm_named(device, collective, proposals[0].name, &forced.backend);
         TRY(api_prepare(comm, &forced, who));
         TRY(api_fits(comm, NULL, 0, &forced, who));
     }
@@ -92,69 +93,69 @@ alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm, alnico_collective_
     TRY(comm_ready(comm, who));
     if ((int)collective < 0 || (int)collective >= COLLECTIVES)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown collective %d", who, (int)collective);
-    struct wish *wishes = calloc((size_t)comm->size, sizeof *wishes);
-    if (!wishes)
+    struct proposal *proposals = calloc((size_t)comm->size, sizeof *proposals);
+    if (!proposals)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
-    alnico_status_t status = agree_on(comm, (int)collective, name, wishes, who);
-    free(wishes);
+    alnico_status_t status = agree_on(comm, (int)collective, name, proposals, who);
+    free(proposals);
     return status;
 }
 
 /* ---- Parts ---- */
 
-struct seat {
+struct entry {
     int color, key, rank;
 };
 
-static int compare_seats(const void *left, const void *right)
+static int compare_entries(const void *left, const void *right)
 {
-    const struct seat *a = left, *b = right;
+    const struct entry *a = left, *b = right;
     if (a->key != b->key)
         return a->key < b->key ? -1 : 1;
     return a->rank - b->rank;
 }
 
-/* What others sent who have given up since lets a late rank through once, and not a second time:
- * what comes then may wait for all. */
-static alnico_status_t gather_seats(alnico_comm_t comm, const char *who, const struct seat *mine,
-                                    struct seat *seats)
+/* Messages of ranks that have aborted since let a late rank through once, and not a second time: the
+ * next step may wait for all. */
+static alnico_status_t gather_entries(alnico_comm_t comm, const char *who, const struct entry *mine,
+                                      struct entry *entries)
 {
-    TRY(comm_agree_first(comm, who, who, mine, seats, sizeof *mine));
-    return comm_agree(comm, who, mine, seats, sizeof *mine);
+    TRY(comm_agree_first(comm, who, who, mine, entries, sizeof *mine));
+    return comm_agree(comm, who, mine, entries, sizeof *mine);
 }
 
 /* The ranks of `mine`'s color, ordered by key and then by rank; *place is mine among them. */
-static int choose_members(struct seat *seats, int size, const struct seat *mine, int *members,
+static int choose_members(struct entry *entries, int size, const struct entry *mine, int *members,
                           int *place)
 {
     int count = 0;
     for (int i = 0; i < size; i++)
-        if (seats[i].color == mine->color)
-            seats[count++] = seats[i];
-    qsort(seats, (size_t)count, sizeof *seats, compare_seats);
+        if (entries[i].color == mine->color)
+            entries[count++] = entries[i];
+    qsort(entries, (size_t)count, sizeof *entries, compare_entries);
     for (int i = 0; i < count; i++) {
-        members[i] = seats[i].rank;
+        members[i] = entries[i].rank;
         if (members[i] == mine->rank)
             *place = i;
     }
     return count;
 }
 
-static alnico_status_t split(alnico_comm_t comm, struct seat mine, void *stream, const char *who,
+static alnico_status_t split(alnico_comm_t comm, struct entry mine, void *stream, const char *who,
                              alnico_comm_t *out)
 {
     size_t size = (size_t)comm->size;
-    struct seat *seats = calloc(size, sizeof *seats);
+    struct entry *entries = calloc(size, sizeof *entries);
     int *members = calloc(size, sizeof *members);
     alnico_status_t status = ALNICO_ERROR_MEMORY;
-    if (!seats || !members) {
+    if (!entries || !members) {
         error_set(status, "%s: no memory for %d ranks", who, comm->size);
-        goto free_seats;
+        goto free_entries;
     }
-    status = gather_seats(comm, who, &mine, seats);
+    status = gather_entries(comm, who, &mine, entries);
     if (status != ALNICO_SUCCESS || mine.color < 0)
-        goto free_seats;
-    int place = 0, count = choose_members(seats, comm->size, &mine, members, &place);
+        goto free_entries;
+    int place = 0, count = choose_members(entries, comm->size, &mine, members, &place);
     struct transport *part;
     status = comm->transport->ops->subset(comm->transport, members, count, place,
                                           comm->family->settings.timeout, &part);
@@ -164,8 +165,8 @@ static alnico_status_t split(alnico_comm_t comm, struct seat mine, void *stream,
         comm_settle(comm);
         status = comm_build(part, comm->family, comm->device, stream, who, out);
     }
-free_seats:
-    free(seats);
+free_entries:
+    free(entries);
     free(members);
     return status;
 }
@@ -189,11 +190,11 @@ alnico_status_t alnico_comm_split(alnico_comm_t comm, int color, int key, void *
                                   alnico_comm_t *out)
 {
     TRY(check_split(comm, stream, out, "alnico_comm_split"));
-    return split(comm, (struct seat){color, key, comm->rank}, stream, "alnico_comm_split", out);
+    return split(comm, (struct entry){color, key, comm->rank}, stream, "alnico_comm_split", out);
 }
 
 alnico_status_t alnico_comm_duplicate(alnico_comm_t comm, void *stream, alnico_comm_t *out)
 {
     TRY(check_split(comm, stream, out, "alnico_comm_duplicate"));
-    return split(comm, (struct seat){0, 0, comm->rank}, stream, "alnico_comm_duplicate", out);
+    return split(comm, (struct entry){0, 0, comm->rank}, stream, "alnico_comm_duplicate", out);
 }

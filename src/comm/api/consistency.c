@@ -1,4 +1,4 @@
-/* ALNICO_CHECK: before a collective begins, all ranks tell each other what they call, and all
+/* ALNICO_CHECK: before a collective begins, all ranks exchange what they call, and all
  * refuse it alike if that differs. On the caller's thread. */
 #include "comm/api/consistency.h"
 #include "comm/communicator/comm.h"
@@ -19,7 +19,7 @@ enum field {
     FIELD_OP,
     FIELD_COUNT, /* not of vector forms */
     FIELD_ROOT,
-    /* Of calls that every rank has the same buffers for: */
+    /* These count where every rank has the same buffers: */
     FIELD_SEND_REGISTRATION, /* its number, from the oldest; -1: none */
     FIELD_SEND_OFFSET,
     FIELD_RECV_REGISTRATION,
@@ -40,15 +40,15 @@ static const char *const names[FIELDS] = {
     [FIELD_RECV_OFFSET] = "recv's offset in its registration",
 };
 
-/* What one rank calls: plain bytes for the others. */
-struct voice {
+/* One rank's call, in plain bytes for the others. */
+struct rank_call {
     int64_t of[FIELDS];
-    char refusal[192]; /* its own arguments', with that status */
+    char refused[192]; /* its own arguments', with that status */
 };
 
-_Static_assert(sizeof(struct voice) <= AGREE_BYTES, "a voice is heard in one exchange");
+_Static_assert(sizeof(struct rank_call) <= AGREE_BYTES, "one exchange carries a rank's call");
 
-/* What has this rank's block alone, beside blocks of all, may lie anywhere in its registration: in
+/* A buffer of this rank's block alone, beside one of all blocks, may lie anywhere in its registration: in
  * place it does. */
 static void find_place(const struct alnico_comm *comm, const struct side *side, bool alone,
                        const void *memory, alnico_datatype_t type, int64_t *number, int64_t *offset)
@@ -62,7 +62,7 @@ static void find_place(const struct alnico_comm *comm, const struct side *side, 
 }
 
 static void describe_places(const struct alnico_comm *comm, const struct call *call,
-                            struct voice *out)
+                            struct rank_call *out)
 {
     struct side reads = call_reads(call, comm->rank, comm->size),
                 writes = call_writes(call, comm->rank, comm->size);
@@ -73,7 +73,7 @@ static void describe_places(const struct alnico_comm *comm, const struct call *c
 }
 
 static void describe(const struct alnico_comm *comm, const struct call *call, bool nonblocking,
-                     struct voice *out)
+                     struct rank_call *out)
 {
     out->of[FIELD_COLLECTIVE] = (int64_t)call->collective;
     out->of[FIELD_NONBLOCKING] = nonblocking;
@@ -85,9 +85,9 @@ static void describe(const struct alnico_comm *comm, const struct call *call, bo
         describe_places(comm, call, out);
 }
 
-static alnico_status_t differ(const struct voice *voices, int i, int field, const char *who)
+static alnico_status_t differ(const struct rank_call *calls, int i, int field, const char *who)
 {
-    int64_t first = voices[0].of[field], other = voices[i].of[field];
+    int64_t first = calls[0].of[field], other = calls[i].of[field];
     if (field == FIELD_COLLECTIVE)
         return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 calls %s, and rank %d %s", who,
                          collectives[first].name, i, collectives[other].name);
@@ -95,36 +95,36 @@ static alnico_status_t differ(const struct voice *voices, int i, int field, cons
                      names[field], (long long)first, (long long)other, i);
 }
 
-/* The same on every rank but those that refuse their own arguments. */
-static alnico_status_t compare(const struct voice *voices, int size, const char *who)
+/* All ranks get one result, but those that refuse their own arguments. */
+static alnico_status_t compare(const struct rank_call *calls, int size, const char *who)
 {
     for (int i = 0; i < size; i++)
-        if (voices[i].of[FIELD_STATUS] != ALNICO_SUCCESS)
-            return error_set((alnico_status_t)voices[i].of[FIELD_STATUS],
+        if (calls[i].of[FIELD_STATUS] != ALNICO_SUCCESS)
+            return error_set((alnico_status_t)calls[i].of[FIELD_STATUS],
                              "%s: rank %d refuses its own arguments: %.*s", who, i,
-                             (int)sizeof voices[i].refusal - 1, voices[i].refusal);
+                             (int)sizeof calls[i].refused - 1, calls[i].refused);
     for (int i = 1; i < size; i++)
         for (int f = FIELD_STATUS + 1; f < FIELDS; f++)
-            if (voices[i].of[f] != voices[0].of[f])
-                return differ(voices, i, f, who);
+            if (calls[i].of[f] != calls[0].of[f])
+                return differ(calls, i, f, who);
     return ALNICO_SUCCESS;
 }
 
 alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool nonblocking,
                              alnico_status_t mine, const char *who)
 {
-    struct voice own = {.of = {[FIELD_STATUS] = mine}};
-    struct voice *voices = calloc((size_t)comm->size, sizeof *voices);
-    if (!voices)
+    struct rank_call own = {.of = {[FIELD_STATUS] = mine}};
+    struct rank_call *calls = calloc((size_t)comm->size, sizeof *calls);
+    if (!calls)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
     if (mine == ALNICO_SUCCESS)
         describe(comm, call, nonblocking, &own);
     else
-        snprintf(own.refusal, sizeof own.refusal, "%s", alnico_error_detail());
-    alnico_status_t status = comm_agree_first(comm, "a collective", who, &own, voices, sizeof own);
+        snprintf(own.refused, sizeof own.refused, "%s", alnico_error_detail());
+    alnico_status_t status = comm_agree_first(comm, "a collective", who, &own, calls, sizeof own);
     if (status == ALNICO_SUCCESS)
-        status = mine == ALNICO_SUCCESS ? compare(voices, comm->size, who) : mine;
-    free(voices);
+        status = mine == ALNICO_SUCCESS ? compare(calls, comm->size, who) : mine;
+    free(calls);
     return status == ALNICO_SUCCESS && call_is_vector(call) ? call_compare_counts(comm, call, who)
                                                             : status;
 }

@@ -8,7 +8,7 @@
 /* The blocks that this rank is to write do not overlap. */
 alnico_status_t call_check_blocks(alnico_comm_t comm, const struct call *call, const char *who);
 
-/* Of a vector form that all ranks call: whether their counts fit each other (collective). */
+/* Whether the counts of a vector form that all ranks call fit each other (collective). */
 alnico_status_t call_compare_counts(alnico_comm_t comm, const struct call *call, const char *who);
 
 /* Compares a call, and `mine`, how its arguments were found, with those of all ranks (collective; it

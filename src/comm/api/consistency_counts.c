@@ -57,7 +57,7 @@ alnico_status_t call_check_blocks(alnico_comm_t comm, const struct call *call, c
 
 /* ---- Counts ---- */
 
-/* What rank `from` sends to rank `to`, as its sender says, or its receiver; all[rank * size +
+/* Elements from rank `from` to rank `to`, as its sender says, or its receiver; all[rank * size +
  * b]. */
 struct counts {
     const struct call *call;
@@ -78,7 +78,7 @@ static alnico_status_t differ(const char *who, int from, uint64_t sent, int to, 
 }
 
 /* Those of an allgatherv and a reduce_scatterv are the same on all ranks. */
-static alnico_status_t judge_equal(const struct counts *c, const uint64_t *all, const char *who)
+static alnico_status_t check_equal(const struct counts *c, const uint64_t *all, const char *who)
 {
     for (int rank = 1; rank < c->size; rank++)
         for (int b = 0; b < c->size; b++)
@@ -90,7 +90,7 @@ static alnico_status_t judge_equal(const struct counts *c, const uint64_t *all, 
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t judge_rooted(const struct counts *c, const char *who)
+static alnico_status_t check_rooted(const struct counts *c, const char *who)
 {
     int root = c->call->root;
     bool gathers = c->call->collective == ALNICO_GATHERV;
@@ -104,7 +104,7 @@ static alnico_status_t judge_rooted(const struct counts *c, const char *who)
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t judge_pairs(const struct counts *c, const char *who)
+static alnico_status_t check_pairs(const struct counts *c, const char *who)
 {
     for (int from = 0; from < c->size; from++)
         for (int to = 0; to < c->size; to++)
@@ -114,37 +114,37 @@ static alnico_status_t judge_pairs(const struct counts *c, const char *who)
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t judge_counts(const struct counts *c, const char *who)
+static alnico_status_t check_counts(const struct counts *c, const char *who)
 {
     if (c->call->collective == ALNICO_ALLTOALLV)
-        return judge_pairs(c, who);
+        return check_pairs(c, who);
     if (call_has_root(c->call))
-        return judge_rooted(c, who);
-    return judge_equal(c, c->call->send_counts ? c->sent : c->received, who);
+        return check_rooted(c, who);
+    return check_equal(c, c->call->send_counts ? c->sent : c->received, who);
 }
 
 /* ---- Telling ---- */
 
 /* A rank that has no counts says zeros. */
-static alnico_status_t tell_counts(alnico_comm_t comm, const size_t *counts, uint64_t *mine,
-                                   uint64_t *all, const char *who)
+static alnico_status_t gather_counts(alnico_comm_t comm, const size_t *counts, uint64_t *mine,
+                                     uint64_t *all, const char *who)
 {
     for (int b = 0; b < comm->size; b++)
         mine[b] = counts ? counts[b] : 0;
     return comm_agree(comm, who, mine, all, (size_t)comm->size * sizeof *mine);
 }
 
-static alnico_status_t tell_all(alnico_comm_t comm, const struct call *call, uint64_t *memory,
-                                const char *who)
+static alnico_status_t gather_all(alnico_comm_t comm, const struct call *call, uint64_t *memory,
+                                  const char *who)
 {
     size_t size = (size_t)comm->size;
     uint64_t *mine = memory, *own = mine + size, *sent = own + size, *received = sent + size * size;
     struct counts counts = {call, sent, received, own, comm->size};
     mine[0] = call->count;
     TRY(comm_agree(comm, who, mine, own, sizeof *mine));
-    TRY(tell_counts(comm, call->send_counts, mine, sent, who));
-    TRY(tell_counts(comm, call->recv_counts, mine, received, who));
-    return judge_counts(&counts, who);
+    TRY(gather_counts(comm, call->send_counts, mine, sent, who));
+    TRY(gather_counts(comm, call->recv_counts, mine, received, who));
+    return check_counts(&counts, who);
 }
 
 alnico_status_t call_compare_counts(alnico_comm_t comm, const struct call *call, const char *who)
@@ -153,7 +153,7 @@ alnico_status_t call_compare_counts(alnico_comm_t comm, const struct call *call,
     uint64_t *memory = calloc(2 * (size + 1) * size, sizeof *memory);
     if (!memory)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory to compare counts", who);
-    alnico_status_t status = tell_all(comm, call, memory, who);
+    alnico_status_t status = gather_all(comm, call, memory, who);
     free(memory);
     return status;
 }

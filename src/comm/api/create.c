@@ -157,8 +157,8 @@ alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device
 
 /* ---- Destroying ---- */
 
-/* An error here, an abort that is to be told, or a report of another rank that this one has not
- * seen yet. */
+/* Whether there is an error here, an abort that has to be reported, or a report of another rank that
+ * this one has not seen yet. */
 static bool is_broken(alnico_comm_t comm)
 {
     if (atomic_load(&comm->aborted)) {

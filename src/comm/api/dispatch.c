@@ -20,32 +20,32 @@ static alnico_status_t check_op(const struct call *call, const char *who)
     return ALNICO_SUCCESS;
 }
 
-/* One side of a call. */
-struct area {
+/* A buffer of a call that is checked. */
+struct checked {
     struct side side;
     const char *base, *name;
     size_t extent; /* elements */
 };
 
-static alnico_status_t check_area(alnico_comm_t comm, const struct call *call, struct area *area,
-                                  const char *who)
+static alnico_status_t check_side(alnico_comm_t comm, const struct call *call,
+                                  struct checked *checked, const char *who)
 {
-    area->extent = side_extent(&area->side);
-    if (area->extent == 0)
+    checked->extent = side_extent(&checked->side);
+    if (checked->extent == 0)
         return ALNICO_SUCCESS;
-    if (area->extent > call->count) /* otherwise the type's check did this one too */
-        TRY(api_type(area->extent, call->type, who));
-    return api_buffer(comm, area->base, area->name, area->extent, call->type, who);
+    if (checked->extent > call->count) /* otherwise the type's check did this one too */
+        TRY(api_type(checked->extent, call->type, who));
+    return api_buffer(comm, checked->base, checked->name, checked->extent, call->type, who);
 }
 
 /* The block by which a call is in place: the rank's own. */
-static const char *own_block(const struct area *area, int rank, size_t bytes)
+static const char *own_block(const struct checked *checked, int rank, size_t bytes)
 {
-    int own = area->side.blocks > 1 ? rank : 0;
+    int own = checked->side.blocks > 1 ? rank : 0;
     struct walk block = {0};
     for (int b = 0; b <= own; b++)
-        side_block(&area->side, b, &block);
-    return area->base + block.at * bytes;
+        side_block(&checked->side, b, &block);
+    return checked->base + block.at * bytes;
 }
 
 static bool overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
@@ -54,7 +54,7 @@ static bool overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes
     return x < y ? y - x < a_bytes : x - y < b_bytes;
 }
 
-static bool blocks_overlap(const struct area *reads, const struct area *writes, size_t bytes)
+static bool blocks_overlap(const struct checked *reads, const struct checked *writes, size_t bytes)
 {
     SIDE_EACH(read, &reads->side)
     {
@@ -69,7 +69,8 @@ static bool blocks_overlap(const struct area *reads, const struct area *writes, 
 }
 
 /* An alltoallv's own blocks may meet by chance. */
-static bool is_in_place(const struct area *reads, const struct area *writes, int rank, size_t bytes)
+static bool is_in_place(const struct checked *reads, const struct checked *writes, int rank,
+                        size_t bytes)
 {
     return reads->side.counts && writes->side.counts
                ? reads->base == writes->base
@@ -79,13 +80,13 @@ static bool is_in_place(const struct area *reads, const struct area *writes, int
 static alnico_status_t check_buffers(alnico_comm_t comm, const struct call *call, const char *who)
 {
     bool one = call->collective == ALNICO_BROADCAST;
-    struct area reads = {call_reads(call, comm->rank, comm->size), call->send,
-                         one ? "buffer" : "send", 0};
-    struct area writes = {call_writes(call, comm->rank, comm->size), call->recv,
-                          one ? "buffer" : "recv", 0};
+    struct checked reads = {call_reads(call, comm->rank, comm->size), call->send,
+                            one ? "buffer" : "send", 0};
+    struct checked writes = {call_writes(call, comm->rank, comm->size), call->recv,
+                             one ? "buffer" : "recv", 0};
     size_t bytes = datatype_bytes(call->type);
-    TRY(check_area(comm, call, &reads, who));
-    TRY(check_area(comm, call, &writes, who));
+    TRY(check_side(comm, call, &reads, who));
+    TRY(check_side(comm, call, &writes, who));
     if (reads.extent == 0 || writes.extent == 0 ||
         !overlap(reads.base, reads.extent * bytes, writes.base, writes.extent * bytes) ||
         is_in_place(&reads, &writes, comm->rank, bytes) || !blocks_overlap(&reads, &writes, bytes))
@@ -106,7 +107,7 @@ static alnico_status_t check_call(alnico_comm_t comm, const struct call *call, c
 
 /* ---- Choice ---- */
 
-/* What a choice depends on. All but `may_wait` is equal on all ranks. */
+/* All that a choice depends on; but for `may_wait` equal on all ranks. */
 struct question {
     alnico_comm_t comm;
     const struct call *call;

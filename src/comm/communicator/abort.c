@@ -120,7 +120,7 @@ void comm_abort(alnico_comm_t comm, double waited)
     abort_backends(comm);
 }
 
-/* Where another thread must not send, the thread that calls on the communicator sends the report, in
+/* If another thread must not send, the thread that calls on the communicator sends the report, in
  * an operation or in its destroy; a backend that misleads gives it time for that. */
 alnico_status_t alnico_comm_abort(alnico_comm_t comm)
 {

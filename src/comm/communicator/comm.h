@@ -18,7 +18,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What a created communicator shares with its duplicates and splits. */
+/* Parts that a created communicator shares with its duplicates and splits. */
 struct family {
     atomic_int members;
     struct engine *engine;

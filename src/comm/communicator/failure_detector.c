@@ -1,4 +1,4 @@
-/* Reports between ranks of a failing communicator, and the verdict drawn from them. Called where an
+/* Reports between ranks of a failing communicator, and the decision drawn from them. Called where an
  * operation is polled, and by destroy. Every allocation may fail: then fewer ranks hear. */
 #include "comm/communicator/failure_detector.h"
 
@@ -19,7 +19,7 @@ static bool prepare(struct failure_detector *detector, const struct transport *t
     return detector->reports != NULL;
 }
 
-/* Twice the patience, so that a rank that has just begun to wait is heard too. */
+/* More than twice the patience, so that a rank that has just begun to wait can report too. */
 static double grace(double timeout)
 {
     return 2.5 * out_of_band_patience(timeout);
@@ -55,8 +55,8 @@ static void listen(struct failure_detector *detector, struct transport *transpor
     }
 }
 
-/* Whether a rank told nothing and never will: what it told before its process ended has come when
- * that is seen. */
+/* Whether a rank sent no report and never will: one that it sent before its process ended has come
+ * when that end is seen. */
 static bool is_lost(struct failure_detector *detector, struct transport *transport, int rank)
 {
     if (rank == transport->rank || detector->reports[rank].status || !transport->ops->gone ||
@@ -100,11 +100,11 @@ bool detector_reported(struct failure_detector *detector, struct transport *tran
 
 bool detector_finds_failure(struct failure_detector *detector, struct transport *transport)
 {
-    bool hears = detector_reported(detector, transport);
+    bool found = detector_reported(detector, transport);
     pthread_mutex_lock(&detector->lock);
-    hears = hears || (detector->reports && find_lost(detector, transport) >= 0);
+    found = found || (detector->reports && find_lost(detector, transport) >= 0);
     pthread_mutex_unlock(&detector->lock);
-    return hears;
+    return found;
 }
 
 bool detector_has_reported(struct failure_detector *detector)
@@ -178,7 +178,7 @@ void detector_deliver(struct failure_detector *detector, struct transport *trans
         backoff_pause(&backoff);
 }
 
-/* ---- The verdict ---- */
+/* ---- The decision ---- */
 
 /* "rank 3", or "ranks 1, 3 and 5": those without a report. */
 static int name_missing(const struct failure_detector *detector, int size, char *text, size_t bytes)
@@ -199,7 +199,7 @@ static int name_missing(const struct failure_detector *detector, int size, char 
     return missing;
 }
 
-/* A rank that gave up for another reason than waiting, or -1. */
+/* A rank that aborted for another reason than waiting, or -1. */
 static int find_cause(const struct failure_detector *detector, int size)
 {
     for (int i = 0; i < size; i++)
@@ -225,7 +225,7 @@ static bool differ(const struct report *a, const struct report *b)
            a->type != b->type || a->op != b->op || a->root != b->root;
 }
 
-/* Messages come after the operation whose number they tell. */
+/* Messages come after the operation whose number their report has. */
 static bool sends_messages(const struct report *r)
 {
     return r->collective == ALNICO_SENDRECV;
@@ -247,7 +247,7 @@ static int find_other(const struct failure_detector *detector, int size, const s
     return -1;
 }
 
-/* A rank that gave up in an earlier or later operation than this one, or -1. A later one is no
+/* A rank that aborted in an earlier or later operation than this one, or -1. A later one is no
  * mismatch: where this rank was held up in the middle, some may have gone on without it. */
 static int find_elsewhere(const struct failure_detector *detector, int size,
                           const struct report *mine)

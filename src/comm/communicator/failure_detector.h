@@ -1,8 +1,8 @@
 /*
- * How ranks find out who is missing. An operation that gives up tells all ranks so in a report; one
- * that has stalled listens for such reports, and on hearing one gives up too and tells. Those who
- * tell nothing within a grace period did not come; of a rank whose process has ended, which some
- * transports can tell, nobody waits for anything. A healthy communicator sends nothing, and posts
+ * Failure detector: finds which ranks are missing. An operation that aborts sends a report to all
+ * ranks. One that has stalled listens for reports, and if there is one aborts and reports too. A rank
+ * without a report after a grace period did not come; nobody waits for a rank whose process has
+ * ended, which some transports can see. A healthy communicator sends nothing, and posts
  * something only where an abort by another rank could pass for success (backend.h, `misleads`).
  *
  * Any thread, where the transport is concurrent; otherwise the one that calls on the communicator.
@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 struct report {
-    int32_t rank, status; /* who gives up, and why */
+    int32_t rank, status; /* who aborts, and why */
     /* In which operation of the communicator, from 1; of messages, after which; 0: in none. */
     uint64_t sequence;
     uint64_t count; /* of how many elements, in vector forms on this rank; and which */
@@ -26,7 +26,7 @@ struct report {
 
 struct failure_detector {
     pthread_mutex_t lock;
-    struct report *reports; /* by rank; status SUCCESS: nothing heard. NULL before it is needed */
+    struct report *reports; /* by rank; status SUCCESS: no report yet. NULL before it is needed */
     struct transfer *sends; /* the sends of our own report, by rank */
     struct transfer listener;
     struct report arriving;
@@ -37,25 +37,25 @@ struct failure_detector {
 
 void detector_init(struct failure_detector *detector);
 
-/* Listens, and says whether any rank has given up. */
+/* Listens: whether any rank has reported a failure. */
 bool detector_reported(struct failure_detector *detector, struct transport *transport);
 
-/* The same, or is gone. */
+/* detector_reported, or a rank's process has ended. */
 bool detector_finds_failure(struct failure_detector *detector, struct transport *transport);
 
-/* Tells all other ranks. Only the first time counts. */
+/* Sends this rank's report to all others. Only the first time counts. */
 void detector_report_failure(struct failure_detector *detector, struct transport *transport,
                              const struct report *mine);
 
-/* After telling: blocks until the transport has taken the report for all ranks, or for so many
+/* After the own report: blocks until the transport has taken the report for all ranks, or for so many
  * seconds. */
 void detector_deliver(struct failure_detector *detector, struct transport *transport,
                       double seconds);
 
-/* Whether this rank has told. */
+/* Whether this rank has sent its report. */
 bool detector_has_reported(struct failure_detector *detector);
 
-/* After telling: ALNICO_PENDING while reports may still come, then the verdict: ABORTED, MISMATCH,
+/* After the own report: ALNICO_PENDING while reports may still come, then the decision: ABORTED, MISMATCH,
  * TIMEOUT or another rank's error, with the thread's error detail naming `operation` and the rank.
  * `awaited` >= 0: only that rank was to come. */
 alnico_status_t detector_decide(struct failure_detector *detector, struct transport *transport,

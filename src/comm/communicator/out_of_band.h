@@ -10,7 +10,7 @@
 alnico_status_t comm_allgather(alnico_comm_t comm, const char *who, const void *mine, void *all,
                                size_t bytes);
 
-/* The same as a callback; `context` is a struct comm_caller. */
+/* comm_allgather as a callback; `context` is a struct comm_caller. */
 struct comm_caller {
     alnico_comm_t comm;
     const char *who;
@@ -27,7 +27,7 @@ alnico_status_t comm_agree_status(alnico_comm_t comm, const char *who, alnico_st
 alnico_status_t comm_agree(alnico_comm_t comm, const char *who, const void *mine, void *all,
                            size_t bytes);
 
-/* The same as the first exchange of a public call, at most AGREE_BYTES. MISMATCH on every rank,
+/* comm_agree as the first exchange of a public call, at most AGREE_BYTES. MISMATCH on every rank,
  * which changes nothing, if they do not all call `what`; the detail has the `who` of two. */
 enum { AGREE_BYTES = 320 };
 alnico_status_t comm_agree_first(alnico_comm_t comm, const char *what, const char *who,

@@ -1,4 +1,4 @@
-/* What a communicator knows about memory that it was given before. Asking the driver where a buffer
+/* Pointer cache: answers about memory that a communicator was given before. Asking the driver where a buffer
  * lies takes a good part of a short call's time, so the answer holds for the buffer's whole
  * allocation and for some calls. On the thread that calls on the communicator. */
 #ifndef ALNICO_COMM_COMMUNICATOR_POINTER_CACHE_H

@@ -1,5 +1,5 @@
-/* The first messages of a communicator: what its ranks tell each other about themselves, and what
- * follows from that for all of them alike. On the caller's thread. */
+/* Setup of a communicator: its ranks exchange their places and rank 0's settings, and all draw the
+ * same conclusions. On the caller's thread. */
 #include "comm/communicator/comm.h"
 
 #include "base/log.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What every rank tells the others when a communicator is made. */
+/* A rank's entry in the first exchange. */
 struct member {
     uint64_t host_id;
     struct core_set process;

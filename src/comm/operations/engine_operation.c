@@ -17,7 +17,7 @@
 
 enum { POLLS_PER_LOOK = 32 }; /* idle polls between looks at the clock */
 
-/* ---- Giving up ---- */
+/* ---- Aborting ---- */
 
 static const char *operation_name(const struct engine_operation *o, char *text, size_t bytes)
 {
@@ -28,7 +28,7 @@ static const char *operation_name(const struct engine_operation *o, char *text, 
     return text;
 }
 
-/* Tells the other ranks, and stops touching the buffers. */
+/* Aborts the operation: reports to the other ranks, and stops touching the buffers. */
 static void leave(struct engine_operation *o, alnico_status_t why, double waited)
 {
     struct report report = {.rank = o->comm->rank,
@@ -66,7 +66,7 @@ static bool is_over(struct engine_operation *o, double waited, double timeout)
 }
 
 /* Nothing advanced in this poll. Looks at the clock now and then: a stalled operation first listens
- * to others who give up, and at the deadline gives up itself. */
+ * for reports of other ranks, and aborts at the deadline. */
 static alnico_status_t look_at_clock(struct engine_operation *o)
 {
     if (++o->idle_polls % POLLS_PER_LOOK)

@@ -7,8 +7,7 @@
 #include "comm/communicator/comm.h"
 #include "progress/gate.h"
 
-/* Waiting: for the stream to open `ready`. Leaving: it gives up, and learns from other ranks
- * why. */
+/* Waiting: for the stream to open `ready`. Leaving: it aborts, and learns from other ranks why. */
 enum engine_operation_phase { OPERATION_WAITING, OPERATION_RUNNING, OPERATION_LEAVING };
 
 enum { BACKEND_LISTS = 2 };
@@ -30,14 +29,14 @@ struct engine_operation {
     alnico_status_t ended; /* how; valid once retired */
     /* Among the communicator's operations, from 1; of messages, the last before them. */
     uint64_t sequence;
-    int awaited; /* which rank, when it gave up; -1: all */
+    int awaited; /* which rank, when it aborted; -1: all */
     unsigned idle_polls;
     /* When it last advanced, or its turn came; 0 before the first look at the clock. */
     double stalled_at;
     bool overdue; /* at the last look */
 };
 
-/* What a backend's operations do; called by whoever polls. */
+/* The steps of a backend's operations, called by whoever polls. */
 struct work_ops {
     const struct backend_ops *backend;
     /* Of the struct that begins with struct engine_operation; zeroed once, when it is allocated. */
@@ -63,7 +62,7 @@ struct work_ops {
     alnico_status_t (*open)(struct engine_operation *);
     alnico_status_t (*hold)(struct engine_operation *);
 
-    /* Of messages, which only two ranks know of: the rank that is awaited. They have a lane of
+    /* The rank that is awaited, for messages, which only two ranks know of. They have a lane of
      * their own, without a window. Optional: an operation of all ranks. */
     int (*awaits)(const struct engine_operation *);
 

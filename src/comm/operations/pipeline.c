@@ -393,14 +393,6 @@ static alnico_status_t begin_run(struct pipeline *p, struct chunk *c)
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t run(struct pipeline *p, struct chunk *c, bool *moved)
-{
-    if (p->parts)
-        return pipeline_poll(parts_of(p, c), moved);
-    TRY(rounds_poll(&c->rounds, moved));
-    return finish_output(p, c);
-}
-
 /* PENDING, or SUCCESS when it has gone to the next phase. */
 static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
 {
@@ -415,7 +407,8 @@ static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
             return ALNICO_PENDING;
         return begin_run(p, c);
     case CHUNK_RUNNING:
-        TRY(run(p, c, moved));
+        TRY(p->parts ? pipeline_poll(parts_of(p, c), moved) : rounds_poll(&c->rounds, moved));
+        TRY(p->parts ? ALNICO_SUCCESS : finish_output(p, c));
         if (p->staging)
             return begin_copy_in(p, c);
         break;

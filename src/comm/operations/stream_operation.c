@@ -160,7 +160,7 @@ alnico_status_t stream_operation_join(alnico_request_t request)
     return comm_health(comm);
 }
 
-/* What runs whenever a graph is replayed has no end that the host could know. */
+/* A captured operation runs whenever its graph is replayed: it has no end that the host could know. */
 static alnico_status_t check_eager(const struct stream_operation *op, const char *who)
 {
     return op->captured ? error_set(ALNICO_ERROR_UNSUPPORTED,
@@ -170,8 +170,8 @@ static alnico_status_t check_eager(const struct stream_operation *op, const char
                         : ALNICO_SUCCESS;
 }
 
-/* How a completed event's work went. What other ranks aborted since they had told only before. */
-static alnico_status_t outcome(alnico_comm_t comm, struct device_event *event)
+/* The status of a completed event's work. Ranks that aborted it reported so before. */
+static alnico_status_t status_of(alnico_comm_t comm, struct device_event *event)
 {
     TRY(comm->device->event_synchronize(event));
     return comm_confirm(comm);
@@ -182,7 +182,7 @@ alnico_status_t stream_operation_test(alnico_request_t request)
     const struct stream_operation *op = op_of(request);
     TRY(check_eager(op, "alnico_test"));
     bool complete = request->comm->device->event_complete(op->done);
-    return complete ? outcome(request->comm, op->done) : ALNICO_PENDING;
+    return complete ? status_of(request->comm, op->done) : ALNICO_PENDING;
 }
 
 enum { POLLS_PER_LOOK = 64 };
@@ -224,7 +224,7 @@ static alnico_status_t wait_for(alnico_comm_t comm, struct device_event *event)
 {
     struct event_wait wait = {.comm = comm, .event = event, .start_ns = backoff_now_ns()};
     wait_until(look_for_event, &wait, WAIT_FOREVER, comm->crowded);
-    return outcome(comm, event);
+    return status_of(comm, event);
 }
 
 alnico_status_t stream_operation_synchronize(alnico_request_t request)

@@ -1,4 +1,4 @@
-/* From a callback to a transport: the ranks tell each other where they are, and choose one alike. */
+/* From a callback to a transport: the ranks exchange their places, and all choose the same one. */
 #include "comm/rendezvous/callback.h"
 
 #include "base/log.h"

@@ -35,8 +35,8 @@ static bool is_broken(const struct out_of_band *wait)
     return wait->broken && atomic_load(wait->broken) != 0;
 }
 
-/* What was sent before the deadline, or before a process ended, may have come while this rank itself
- * was held up: it looks once more. */
+/* One look. A message that was sent before the deadline, or before a process ended, may have come
+ * while this rank itself was held up: it looks once more. */
 static enum wait look_at_pair(void *context)
 {
     struct pair *p = context;

@@ -186,7 +186,7 @@ static alnico_status_t read_mode(const struct reading *r, const cJSON *item, uns
     return ALNICO_SUCCESS;
 }
 
-/* What a row may leave out. */
+/* Keys that a row may leave out. */
 static alnico_status_t read_extras(const struct reading *r, const cJSON *const *values,
                                    struct tuning_row *row)
 {

@@ -1,4 +1,4 @@
-/* What rank 0's environment decides for all ranks of a communicator. Read on the caller's thread,
+/* Settings: rank 0's environment decides for all ranks of a communicator. Read on the caller's thread,
  * when one is made. */
 #ifndef ALNICO_COMM_TUNING_SETTINGS_H
 #define ALNICO_COMM_TUNING_SETTINGS_H

@@ -15,7 +15,7 @@ enum {
     TUNING_ROWS_MOST = 4096
 };
 
-/* What some rows ask of a call; the modes of a call are a sum of these. */
+/* Modes of a call, which some rows ask for; a sum of these. */
 enum {
     MODE_REGISTERED = 1, /* its buffers are registered */
     MODE_CAPTURED = 2,   /* a graph is being captured on its stream */
@@ -41,7 +41,7 @@ struct tuning_row {
     int blocks;         /* of a kernel's grid; 0: as many as the backend takes by itself */
 };
 
-/* What a file says. No rows: there is none. */
+/* The contents of a file. No rows: there is none. */
 struct tuning {
     struct tuning_row *rows;
     int count;
@@ -66,7 +66,7 @@ void tuning_finish(struct tuning *tuning);
  * line and the key), MEMORY. On error *out is empty. */
 alnico_status_t tuning_file_read(const char *path, struct tuning *out);
 
-/* The same for a text of `length` bytes, with a NUL behind them; `name` is what messages call
+/* Parses a text of `length` bytes, with a NUL behind them; `name` is what messages call
  * it. */
 alnico_status_t tuning_file_parse(const char *name, const char *text, size_t length,
                                   struct tuning *out);
@@ -88,7 +88,7 @@ struct tuning_steps {
     bool captured_same[COLLECTIVES][MODES]; /* the rows of a captured call are the same ones */
 };
 
-/* What the rows of a file (NULL: none), and behind them the built-in ones, say for this device and
+/* The steps of a file's rows (NULL: none), and behind them of the built-in ones, for this device and
  * so many ranks on so many hosts. Errors: UNSUPPORTED (no row fits), MEMORY. */
 alnico_status_t tuning_steps_init(struct tuning_steps *out, const struct tuning *tuning, int device,
                                   int ranks, int hosts);

@@ -46,7 +46,7 @@ struct host_op {
     uint64_t ticket; /* of a long message, for the chunks */
 };
 
-/* What a rank reads and writes of a short message, which has no gaps. */
+/* Bytes that a rank reads and writes of a short message, which has no gaps. */
 static size_t bytes_read(const struct host_op *op)
 {
     const struct call *call = op->operation.call;
@@ -185,7 +185,7 @@ static bool take_region(struct host_op *op, const struct call *call)
     return true;
 }
 
-/* What a short message needs beside its region; kept with the operation. */
+/* Flag and gate that a short message needs beside its region; kept with the operation. */
 static alnico_status_t prepare_short(struct host_op *op)
 {
     const struct device_ops *device = op->operation.comm->device;
@@ -285,7 +285,7 @@ static alnico_status_t host_attach(alnico_comm_t comm, const char *who)
     return ALNICO_SUCCESS;
 }
 
-/* Whether what is never cut is short enough for one message, and for one chunk of staging. */
+/* Whether a call that is never cut is short enough for one message, and for one chunk of staging. */
 static bool has_room(alnico_comm_t comm, const struct call *call, const struct algorithm *algorithm)
 {
     size_t element = datatype_bytes(call->type), longest = call_longest(call, comm->size);
