@@ -20,13 +20,21 @@ static void drop(alnico_request_t *request)
     *request = NULL;
 }
 
+/* Calls a slot of the request's backend, on its device. */
+static alnico_status_t call_slot(alnico_request_t request,
+                                 alnico_status_t (*slot)(alnico_request_t request))
+{
+    alnico_comm_t comm = request->comm;
+    int before = comm_enter(comm);
+    alnico_status_t status = slot(request);
+    comm_leave(comm, before);
+    return status;
+}
+
 alnico_status_t alnico_wait(alnico_request_t *request)
 {
     TRY(check_request(request, "alnico_wait"));
-    alnico_comm_t comm = (*request)->comm;
-    int before = comm_enter(comm);
-    alnico_status_t status = (*request)->backend->join(*request);
-    comm_leave(comm, before);
+    alnico_status_t status = call_slot(*request, (*request)->backend->join);
     drop(request);
     return status;
 }
@@ -34,10 +42,7 @@ alnico_status_t alnico_wait(alnico_request_t *request)
 alnico_status_t alnico_request_synchronize(alnico_request_t *request)
 {
     TRY(check_request(request, "alnico_request_synchronize"));
-    alnico_comm_t comm = (*request)->comm;
-    int before = comm_enter(comm);
-    alnico_status_t status = (*request)->backend->synchronize(*request);
-    comm_leave(comm, before);
+    alnico_status_t status = call_slot(*request, (*request)->backend->synchronize);
     if (status !=
         ALNICO_ERROR_UNSUPPORTED) /* otherwise it can only be waited for, and still has to be */
         drop(request);
@@ -50,10 +55,7 @@ alnico_status_t alnico_test(alnico_request_t *request, bool *done)
         return error_set(ALNICO_ERROR_ARGUMENT, "alnico_test: done is NULL");
     *done = false;
     TRY(check_request(request, "alnico_test"));
-    alnico_comm_t comm = (*request)->comm;
-    int before = comm_enter(comm);
-    alnico_status_t status = (*request)->backend->test(*request);
-    comm_leave(comm, before);
+    alnico_status_t status = call_slot(*request, (*request)->backend->test);
     if (status == ALNICO_PENDING)
         return ALNICO_SUCCESS;
     if (status == ALNICO_ERROR_UNSUPPORTED)

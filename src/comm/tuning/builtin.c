@@ -7,54 +7,38 @@
 /* Ranks and GPUs of one host: as many as the backends take that share its memory. */
 enum { PEER_RANKS = 64, PEER_GPUS = 8 };
 
-#define ROW(COLLECTIVE, DEVICE, RANKS, HOSTS, BYTES, BACKEND, ALGORITHM, CHUNK)                    \
+/* In the order of struct tuning_row. */
+#define FULL_ROW(COLLECTIVE, DEVICE, RANKS, HOSTS, BYTES, MODES_, BACKEND, ALGORITHM, CHUNK,       \
+                 BLOCKS)                                                                           \
     {                                                                                              \
-        .collective = ALNICO_##COLLECTIVE, .device = ALNICO_DEVICE_##DEVICE, .ranks = (RANKS),     \
-        .hosts = (HOSTS), .bytes = (BYTES), .backend = BACKEND, .algorithm = ALGORITHM,            \
-        .chunk_bytes = (CHUNK)                                                                     \
+        ALNICO_##COLLECTIVE, ALNICO_DEVICE_##DEVICE, RANKS, HOSTS, BYTES, MODES_, BACKEND,         \
+            ALGORITHM, CHUNK, BLOCKS                                                               \
     }
-#define CPU_ROW(BACKEND, RANKS, HOSTS, BYTES, ALGORITHM, CHUNK)                                    \
-    ROW(ALLREDUCE, CPU, RANKS, HOSTS, BYTES, BACKEND, ALGORITHM, CHUNK)
-#define PEER_ROW(RANKS, BYTES, ALGORITHM) CPU_ROW("peer", RANKS, 1, BYTES, ALGORITHM, 64 << 10)
+#define ROW(COLLECTIVE, DEVICE, RANKS, HOSTS, BYTES, BACKEND, ALGORITHM, CHUNK)                    \
+    FULL_ROW(COLLECTIVE, DEVICE, RANKS, HOSTS, BYTES, 0, BACKEND, ALGORITHM, CHUNK, 0)
+#define PEER_ROW(RANKS, BYTES, ALGORITHM) SHARED(ALLREDUCE, RANKS, BYTES, ALGORITHM)
 #define SHARED(COLLECTIVE, RANKS, BYTES, ALGORITHM)                                                \
     ROW(COLLECTIVE, CPU, RANKS, 1, BYTES, "peer", ALGORITHM, 64 << 10)
 #define HOST_ROW(RANKS, BYTES, ALGORITHM, CHUNK)                                                   \
-    CPU_ROW("host", RANKS, INT_MAX, BYTES, ALGORITHM, CHUNK)
+    ROW(ALLREDUCE, CPU, RANKS, INT_MAX, BYTES, "host", ALGORITHM, CHUNK)
 #define CUDA_ROW(BACKEND, RANKS, HOSTS, BYTES, ALGORITHM, CHUNK)                                   \
     ROW(ALLREDUCE, CUDA, RANKS, HOSTS, BYTES, BACKEND, ALGORITHM, CHUNK)
 #define GPU_ROW(RANKS, BYTES, ALGORITHM, BLOCKS, MODES_)                                           \
-    {                                                                                              \
-        .collective = ALNICO_ALLREDUCE, .device = ALNICO_DEVICE_CUDA, .ranks = (RANKS),            \
-        .hosts = 1, .bytes = (BYTES), .modes = (MODES_), .backend = "peer",                        \
-        .algorithm = ALGORITHM, .chunk_bytes = 64 << 10, .blocks = (BLOCKS)                        \
-    }
+    FULL_ROW(ALLREDUCE, CUDA, RANKS, 1, BYTES, MODES_, "peer", ALGORITHM, 64 << 10, BLOCKS)
+#define LINE_ROW(COLLECTIVE, BYTES, BLOCKS)                                                        \
+    FULL_ROW(COLLECTIVE, CUDA, PEER_GPUS, 1, BYTES, 0, "peer", "one_shot_line", 64 << 10, BLOCKS)
+#define DIRECT_ROW(COLLECTIVE, BLOCKS)                                                             \
+    FULL_ROW(COLLECTIVE, CUDA, PEER_GPUS, 1, SIZE_MAX, MODE_REGISTERED, "peer", "one_shot_direct", \
+             64 << 10, BLOCKS)
+#define NCCL_ROW(COLLECTIVE, ALGORITHM)                                                            \
+    ROW(COLLECTIVE, CUDA, INT_MAX, INT_MAX, SIZE_MAX, "nccl", ALGORITHM, 64 << 10)
+#define CAPTURED_MESSAGES(RANKS, HOSTS, BACKEND, ALGORITHM)                                        \
+    FULL_ROW(SENDRECV, CUDA, RANKS, HOSTS, SIZE_MAX, MODE_CAPTURED, BACKEND, ALGORITHM, 64 << 10, 0)
 
 /* Messages through the host, whatever the device is. */
 #define MESSAGES(COLLECTIVE, RANKS, BYTES, ALGORITHM, CHUNK)                                       \
     ROW(COLLECTIVE, CPU, RANKS, INT_MAX, BYTES, "host", ALGORITHM, CHUNK),                         \
         ROW(COLLECTIVE, CUDA, RANKS, INT_MAX, BYTES, "host", ALGORITHM, CHUNK)
-
-#define LINE_ROW(COLLECTIVE, BYTES, BLOCKS)                                                        \
-    {                                                                                              \
-        .collective = ALNICO_##COLLECTIVE, .device = ALNICO_DEVICE_CUDA, .ranks = PEER_GPUS,       \
-        .hosts = 1, .bytes = (BYTES), .backend = "peer", .algorithm = "one_shot_line",             \
-        .chunk_bytes = 64 << 10, .blocks = (BLOCKS)                                                \
-    }
-#define DIRECT_ROW(COLLECTIVE, BLOCKS)                                                             \
-    {                                                                                              \
-        .collective = ALNICO_##COLLECTIVE, .device = ALNICO_DEVICE_CUDA, .ranks = PEER_GPUS,       \
-        .hosts = 1, .bytes = SIZE_MAX, .modes = MODE_REGISTERED, .backend = "peer",                \
-        .algorithm = "one_shot_direct", .chunk_bytes = 64 << 10, .blocks = (BLOCKS)                \
-    }
-#define NCCL_ROW(COLLECTIVE, ALGORITHM)                                                            \
-    ROW(COLLECTIVE, CUDA, INT_MAX, INT_MAX, SIZE_MAX, "nccl", ALGORITHM, 64 << 10)
-
-#define CAPTURED_MESSAGES(RANKS, HOSTS, BACKEND, ALGORITHM)                                        \
-    {                                                                                              \
-        .collective = ALNICO_SENDRECV, .device = ALNICO_DEVICE_CUDA, .ranks = (RANKS),             \
-        .hosts = (HOSTS), .bytes = SIZE_MAX, .modes = MODE_CAPTURED, .backend = BACKEND,           \
-        .algorithm = ALGORITHM, .chunk_bytes = 64 << 10                                            \
-    }
 
 /* On one host shared memory is ahead of messages at every size; of its two ways the one-shot is
  * until reading everybody's vector costs more than a second exchange.
