@@ -615,12 +615,12 @@ static void test_lost_rank(struct fixture *f)
         REQUIRE(seconds() - begin > 0.15);
         for (int r = 0; r < lost; r++) {
             const struct peer_words *w = f->nodes[r].words;
-            bool heard = fault_of(f, r) == PEER_FAULT_TOLD &&
-                         PEER_TOLD_FAULT(w->heard) == PEER_FAULT_TIMEOUT;
-            int missed = heard ? (int)PEER_TOLD_MISSED(w->heard) : (int)w->rank;
+            bool heard = fault_of(f, r) == PEER_FAULT_REPORTED &&
+                         PEER_REPORT_FAULT(w->report) == PEER_FAULT_TIMEOUT;
+            int missed = heard ? (int)PEER_REPORT_MISSED(w->report) : (int)w->rank;
             if (missed != lost)
                 fprintf(stderr, "%s: rank %d: fault %u, of rank %u, heard %x\n",
-                        f->table[kernel].name, r, fault_of(f, r), w->rank, w->heard);
+                        f->table[kernel].name, r, fault_of(f, r), w->rank, w->report);
             REQUIRE(heard || fault_of(f, r) == PEER_FAULT_TIMEOUT);
             REQUIRE(missed == lost);
             REQUIRE((int)w->kernel == kernel && w->epoch > 0);
@@ -654,7 +654,7 @@ static void test_abort(struct fixture *f)
     require_left(f, 2);
     REQUIRE(fault_of(f, 0) == PEER_FAULT_ABORTED);
     for (int r = 1; r < f->size - 1; r++) {
-        REQUIRE(fault_of(f, r) == PEER_FAULT_TOLD);
+        REQUIRE(fault_of(f, r) == PEER_FAULT_REPORTED);
         REQUIRE(f->nodes[r].words->rank == 0);
     }
     peer_ranks_clear(f->nodes, f->size, 1);

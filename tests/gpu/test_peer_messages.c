@@ -258,8 +258,8 @@ static void test_lengths(struct fixture *f)
         REQUIRE(w->sent == lengths[i][0] && w->received == lengths[i][1]);
         send_one(f, 1); /* nobody is there: it learns what was wrong */
         synchronize(f);
-        REQUIRE(f->nodes[0].words->fault == PEER_FAULT_TOLD);
-        REQUIRE(PEER_TOLD_FAULT(f->nodes[0].words->heard) == PEER_FAULT_MISMATCH);
+        REQUIRE(f->nodes[0].words->fault == PEER_FAULT_REPORTED);
+        REQUIRE(PEER_REPORT_FAULT(f->nodes[0].words->report) == PEER_FAULT_MISMATCH);
         peer_ranks_clear(f->nodes, f->size, 1);
     }
 }

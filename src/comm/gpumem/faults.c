@@ -24,17 +24,18 @@ static alnico_status_t explain(const struct alnico_comm *comm,
             "for which rank %d has room for %llu",
             kernel, epoch, comm->id, words->rank, (unsigned long long)words->sent, comm->rank,
             (unsigned long long)words->received);
-    case PEER_FAULT_TOLD:
-        if (PEER_TOLD_FAULT(words->heard) == PEER_FAULT_MISMATCH)
+    case PEER_FAULT_REPORTED:
+        if (PEER_REPORT_FAULT(words->report) == PEER_FAULT_MISMATCH)
             return error_set(ALNICO_ERROR_MISMATCH,
                              "%s, kernel %llu of communicator %d: rank %u received a message from "
                              "rank %u that is not as long as it expects",
-                             kernel, epoch, comm->id, words->rank, PEER_TOLD_MISSED(words->heard));
-        if (PEER_TOLD_FAULT(words->heard) == PEER_FAULT_TIMEOUT)
+                             kernel, epoch, comm->id, words->rank,
+                             PEER_REPORT_MISSED(words->report));
+        if (PEER_REPORT_FAULT(words->report) == PEER_FAULT_TIMEOUT)
             return error_set(ALNICO_ERROR_TIMEOUT,
                              "%s, kernel %llu of communicator %d: rank %u did not come within "
                              "%g s, as rank %u found",
-                             kernel, epoch, comm->id, PEER_TOLD_MISSED(words->heard),
+                             kernel, epoch, comm->id, PEER_REPORT_MISSED(words->report),
                              comm->family->settings.timeout, words->rank);
         return error_set(ALNICO_ERROR_ABORTED,
                          "%s, kernel %llu of communicator %d: rank %u gave up", kernel, epoch,

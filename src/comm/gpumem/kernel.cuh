@@ -224,9 +224,9 @@ static __device__ __forceinline__ epoch epoch_begin(const peer_arguments &a)
 }
 
 /* Where the others say that they gave up: in the part of this rank's scratch that they reach. */
-static __device__ __forceinline__ volatile u32 *told_word(const peer_arguments &a, int rank)
+static __device__ __forceinline__ volatile u32 *report_word(const peer_arguments &a, int rank)
 {
-    return (volatile u32 *)(a.world.scratch[rank] + PEER_AT_TOLD);
+    return (volatile u32 *)(a.world.scratch[rank] + PEER_AT_REPORT);
 }
 
 /* The first to give up: writes why, so that the host and the peers know, and stops all later
@@ -240,11 +240,11 @@ static __device__ __noinline__ void give_up(const peer_arguments &a, u64 epoch, 
     for (int i = 0; i < PEER_BLOCKS; i++)
         *(volatile u32 *)(scratch + PEER_AT_BLOCKS + i * sizeof(peer_block) + 8) = 1;
     for (int r = 0; r < a.world.size; r++)
-        if (r != a.world.rank && fault != PEER_FAULT_TOLD)
-            *told_word(a, r) = PEER_TELL(a.world.rank, fault, rank);
+        if (r != a.world.rank && fault != PEER_FAULT_REPORTED)
+            *report_word(a, r) = PEER_REPORT(a.world.rank, fault, rank);
     volatile peer_words *words = a.world.words;
     words->rank = (u32)rank;
-    words->heard = *told_word(a, a.world.rank);
+    words->report = *report_word(a, a.world.rank);
     words->kernel = (u32)a.kernel;
     words->epoch = epoch;
     words->sent = sent;
@@ -269,12 +269,12 @@ static __device__ __noinline__ bool is_hopeless(const peer_arguments &a, u64 epo
                                                 int rank, u64 waited_ns, u32 patience)
 {
     char *scratch = own_scratch(a);
-    u32 told = *told_word(a, a.world.rank);
+    u32 report = *report_word(a, a.world.rank);
     u64 timeout_ns = a.world.timeout_ns;
     if (*(volatile u32 *)(scratch + PEER_AT_CLAIMED))
         return true;
-    if (told)
-        give_up(a, epoch, PEER_FAULT_TOLD, PEER_TOLD_BY(told));
+    if (report)
+        give_up(a, epoch, PEER_FAULT_REPORTED, PEER_REPORT_BY(report));
     else if (*(volatile u32 *)&a.world.words->abort)
         give_up(a, epoch, PEER_FAULT_ABORTED, a.world.rank);
     else if (busy)

@@ -28,7 +28,7 @@ enum {
 enum {
     PEER_AT_BLOCKS = 0,     /* struct peer_block, one a block */
     PEER_AT_RUNNING = 4096, /* uint32_t: a kernel is under way */
-    PEER_AT_TOLD = 4224,    /* uint32_t: PEER_TELL of a rank that gave up, written by it */
+    PEER_AT_REPORT = 4224,  /* uint32_t: PEER_REPORT of a rank that gave up, written by it */
     PEER_AT_NOTHING = 4288, /* uint32_t: nobody looks */
     PEER_AT_CLAIMED = 4352  /* uint32_t: a kernel gave up, and reports why */
 };
@@ -42,30 +42,30 @@ struct peer_block {
 /* Why a kernel gave up. */
 enum peer_fault {
     PEER_FAULT_NONE,
-    PEER_FAULT_TIMEOUT, /* `rank` did not come before the deadline */
-    PEER_FAULT_ABORTED, /* this rank's host raised `abort` */
-    PEER_FAULT_TOLD,    /* `rank` gave up */
-    PEER_FAULT_BUSY,    /* two kernels used this rank's scratch at once */
-    PEER_FAULT_MISMATCH /* a message from `rank` has another length than its receive */
+    PEER_FAULT_TIMEOUT,  /* `rank` did not come before the deadline */
+    PEER_FAULT_ABORTED,  /* this rank's host raised `abort` */
+    PEER_FAULT_REPORTED, /* `rank` gave up */
+    PEER_FAULT_BUSY,     /* two kernels used this rank's scratch at once */
+    PEER_FAULT_MISMATCH  /* a message from `rank` has another length than its receive */
 };
 
 /* Words that host and kernels share: mapped host memory, one a rank, zero at first. */
 struct peer_words {
-    uint32_t told;  /* PEER_TELL of this rank: what an abort copies to the others */
-    uint32_t heard; /* what `rank` told, if it is PEER_FAULT_TOLD */
-    uint32_t abort; /* raised by the host */
+    uint32_t own_report; /* PEER_REPORT of this rank, which an abort copies to the others */
+    uint32_t report;     /* PEER_REPORT of `rank`, if it is PEER_FAULT_REPORTED */
+    uint32_t abort;      /* raised by the host */
     uint32_t fault; /* enum peer_fault, the first one; the fields below are written before it */
     uint32_t rank, kernel;
     uint64_t epoch;
     uint64_t sent, received; /* bytes, of a mismatch */
 };
 
-/* What a rank tells the others when it gives up: who it is, why, and whom it missed. */
-#define PEER_TELL(RANK, FAULT, MISSED)                                                             \
+/* The report of a rank that gave up to the others: who it is, why, and whom it missed. */
+#define PEER_REPORT(RANK, FAULT, MISSED)                                                           \
     ((1u + (uint32_t)(RANK)) | (uint32_t)(FAULT) << 8 | (uint32_t)(MISSED) << 16)
-#define PEER_TOLD_BY(TOLD) ((int)((TOLD)&0xffu) - 1)
-#define PEER_TOLD_FAULT(TOLD) ((TOLD) >> 8 & 0xffu)
-#define PEER_TOLD_MISSED(TOLD) ((TOLD) >> 16 & 0xffu)
+#define PEER_REPORT_BY(REPORT) ((int)((REPORT)&0xffu) - 1)
+#define PEER_REPORT_FAULT(REPORT) ((REPORT) >> 8 & 0xffu)
+#define PEER_REPORT_MISSED(REPORT) ((REPORT) >> 16 & 0xffu)
 
 /* One rank's view of all scratches; written once. */
 struct peer_world {

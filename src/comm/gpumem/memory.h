@@ -1,5 +1,5 @@
 /*
- * Device memory as one rank makes and maps it: by the driver's virtual memory functions, by CUDA's
+ * Device memory of one rank, made and mapped by the driver's virtual memory functions, by CUDA's
  * interprocess handles, or as a pointer of its own process. Any thread whose current device is the
  * rank's; knows no communicator.
  */
@@ -24,7 +24,7 @@ struct peer_keeper {
 /* One rank's memory, as this rank maps it. */
 struct peer_memory {
     char *at;
-    char *mapping; /* what is to be unmapped again; NULL: nothing */
+    char *mapping; /* what to unmap; NULL: nothing */
     size_t bytes;
     bool interprocess;          /* opened by cudaIpcOpenMemHandle */
     struct peer_keeper *keeper; /* held; NULL: none */
@@ -47,7 +47,7 @@ alnico_status_t peer_memory_map(CUmemGenericAllocationHandle handle, size_t byte
 alnico_status_t peer_memory_map_descriptor(int descriptor, size_t bytes, int device, char **out);
 void peer_memory_release(CUmemGenericAllocationHandle handle);
 
-/* Unmaps what is mapped and lets go of what is held. A zeroed memory is fine. */
+/* Unmaps, and frees what nobody else holds. A zeroed one is fine. */
 void peer_memory_unmap(struct peer_memory *memory);
 
 #endif

@@ -1,7 +1,8 @@
 /*
  * NCCL: a collective is NCCL's own kernel, enqueued on the communicator's stream, or for a
- * nonblocking call on one of the library's (operations/stream_operation.c). Nothing waits here but what makes NCCL's
- * communicator; a kernel may wait for other ranks. A communicator of one rank copies, without NCCL.
+ * nonblocking call on one of the library's (operations/stream_operation.c). Nothing waits here
+ * except the creation of NCCL's communicator; a kernel may wait for other ranks. A communicator of
+ * one rank copies, without NCCL.
  *
  * NCCL's communicators take part of a second and memory. Where the peer backend takes every call,
  * one is made no sooner than something goes to NCCL that may wait: a blocking call, a forced name,
@@ -11,7 +12,7 @@
  *
  * An abort by another thread ends the handle, or leaves that to the calling thread while it is in
  * NCCL. A kernel that NCCL aborts leaves its loops and signals its neighbours as though it had the
- * data, so that theirs may end well with what nobody sent: reports of giving up travel before the
+ * data, so theirs may end well with data that nobody sent: reports of failures travel before the
  * abort (communicator/abort.c).
  */
 #include "comm/backends/nccl/algorithms.h"
@@ -100,7 +101,7 @@ static void nccl_put(struct nccl_state *state, ncclComm_t *handle, ncclComm_t nc
     pthread_mutex_unlock(&state->lock);
 }
 
-/* As nccl_enter and nccl_leave, but in between the handle is somebody else's to end. */
+/* Takes the handle away until it is put back; it is the taker's to end. */
 static ncclComm_t nccl_take(struct nccl_state *state, ncclComm_t *handle)
 {
     ncclComm_t nccl = nccl_enter(state, handle);
@@ -209,8 +210,8 @@ static alnico_status_t pair(alnico_comm_t comm, const struct nccl_step *step)
     return status;
 }
 
-/* What only NCCL cannot do is no error: the backend is absent from this communicator. What keeps a
- * rank from the others is one, of which they may not know. */
+/* If only NCCL cannot do it, that is no error: the backend is absent from this communicator. An
+ * error that separates this rank from the others is one, of which they may not know. */
 static alnico_status_t nccl_prepare(alnico_comm_t comm, const struct algorithm *algorithm,
                                     const char *who)
 {
@@ -240,7 +241,7 @@ static bool is_forced(const struct alnico_comm *comm, const struct algorithm *al
     return false;
 }
 
-/* Whether there is somebody else for calls that must not wait until it is made. */
+/* Whether another backend takes the calls that must not wait until NCCL's communicator is made. */
 static bool can_come_later(alnico_comm_t comm)
 {
     const struct backend *peer = backend_find("peer", (int)comm->device->kind);
@@ -273,7 +274,7 @@ static alnico_status_t nccl_attach(alnico_comm_t comm, const char *who)
                : ALNICO_SUCCESS;
 }
 
-/* Captured calls on so much memory come without warning. */
+/* Captured calls on so much memory come without notice. */
 static bool is_for_nccl(const struct alnico_comm *comm, size_t bytes)
 {
     const struct tuning_step *step =

@@ -37,7 +37,7 @@ static bool has_operation(const struct call *call)
     return !extreme || datatype_is_integer(call->type);
 }
 
-/* Of others than these NCCL has no symmetric kernel, and would silently take a plain one. */
+/* NCCL has no symmetric kernel for other calls, and would silently take a plain one. */
 static bool has_symmetric_kernel(const struct call *call)
 {
     if (call->collective == ALNICO_ALLGATHER)
@@ -301,7 +301,7 @@ static alnico_status_t copy(const struct alnico_comm *comm, char *to, const char
     return bytes == 0 || to == from ? ALNICO_SUCCESS : comm->device->copy(to, from, bytes, stream);
 }
 
-/* The next message behind `i` that is received. */
+/* The next received message behind `i`. */
 static int next_received(const struct call *call, int i)
 {
     for (i++; i < call->messages_count; i++)
@@ -310,7 +310,7 @@ static int next_received(const struct call *call, int i)
     return i;
 }
 
-/* They meet in their order, each kind's own. */
+/* Sends and receives are paired in their order. */
 static alnico_status_t copy_messages(const struct alnico_comm *comm, const struct call *call,
                                      void *stream)
 {

@@ -1,7 +1,7 @@
 /*
- * How NCCL communicators come to be: every rank has a GPU of its own, rank 0's identifier goes
- * around, and all agree on how each step went before the next begins, so that nobody waits in NCCL
- * for a rank that gave up. What does wait in NCCL has a thread of its own, and with it a deadline.
+ * Creation of NCCL communicators: every rank has a GPU of its own, rank 0's identifier goes around,
+ * and all agree on how each step went before the next begins, so that nobody waits in NCCL for a
+ * rank that gave up. A call that may wait in NCCL has a thread of its own, and with it a deadline.
  * On the caller's thread, in calls that may wait for all ranks.
  */
 #include "comm/backends/nccl/algorithms.h"
@@ -203,7 +203,8 @@ static alnico_status_t settle(struct nccl_worker *worker)
     return device->event_synchronize(worker->event);
 }
 
-/* Every collective of so many bytes, in place: rings for all, and what else NCCL takes for some. */
+/* Every collective of so many bytes, in place: rings for all, and the other algorithms that NCCL
+ * takes for some. */
 static ncclResult_t rehearse_all(const struct nccl_worker *e, size_t bytes)
 {
     size_t count = bytes / sizeof(float), block = (count + (size_t)e->size - 1) / (size_t)e->size;
@@ -251,7 +252,7 @@ static alnico_status_t rehearse_pairs(struct nccl_worker *worker)
     return settle(worker);
 }
 
-/* Where it fails, kernels may still wait, and memory is freed behind them. */
+/* After a failure kernels may still wait, and memory is freed behind them. */
 static alnico_status_t conclude(struct nccl_worker *worker, alnico_status_t status)
 {
     if (status != ALNICO_SUCCESS) {

@@ -34,7 +34,7 @@ static inline struct nccl_state *nccl_state_of(const struct alnico_comm *comm)
  * (`nccl` may be NULL). */
 alnico_status_t nccl_status(ncclResult_t result, ncclComm_t nccl, const char *function);
 
-/* Something that all ranks do together: in which public call, what there is none of without it, and
+/* A step that all ranks take together: in which public call, what there is none of without it, and
  * how loudly rank 0's log says so. */
 struct nccl_step {
     const char *who, *without;
@@ -51,7 +51,7 @@ alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, aln
  * meanwhile. */
 alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *out);
 
-/* What NCCL connects ranks for: its collectives; messages between any two, which take more
+/* Connections for NCCL's collectives; or for messages between any two ranks, which take more
  * memory. */
 enum nccl_connect { NCCL_CONNECT_ALL, NCCL_CONNECT_PAIRS };
 

@@ -48,7 +48,7 @@ static bool is_shareable(const struct cuda_driver *driver, CUdeviceptr start)
     return known && properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 }
 
-/* NCCL wants one physical allocation of the driver's virtual memory functions, which other
+/* A window is one physical allocation of the driver's virtual memory functions, which other
  * processes may map. */
 static alnico_status_t check_memory(const struct alnico_registration *registration)
 {

@@ -1,8 +1,8 @@
 /*
- * A call of NCCL's that may wait for other ranks without end, on a thread of its own: who needs it
- * waits until a deadline, and otherwise abandons it to the thread, which ends the NCCL communicator
- * as soon as NCCL returns. NCCL's own nonblocking communicators would start and join a thread in
- * every collective (2.28), and cannot become blocking ones.
+ * A call of NCCL's that may wait for other ranks without end, on a thread of its own. The caller
+ * waits until a deadline, and otherwise abandons the call to the thread, which ends the NCCL
+ * communicator as soon as NCCL returns. NCCL's own nonblocking communicators would start and join a
+ * thread in every collective (2.28), and cannot become blocking ones.
  */
 #ifndef ALNICO_COMM_BACKENDS_NCCL_WORKER_H
 #define ALNICO_COMM_BACKENDS_NCCL_WORKER_H

@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What a communicator has for this backend. */
+/* The backend's state in a communicator. */
 struct peer_cuda_state {
     struct peer_map map;
     struct peer_memory own; /* this rank's scratch */
@@ -76,7 +76,7 @@ static const struct route *route_of(const struct algorithm *algorithm)
     return NULL;
 }
 
-/* Of one call, or where that is NULL, of any by the algorithm; NULL: none. */
+/* The kernel of a call, or where that is NULL, of any call by the algorithm; NULL: none. */
 static const struct peer_kernel *kernel_for(const struct call *call,
                                             const struct algorithm *algorithm)
 {
@@ -94,7 +94,7 @@ static bool uses_lines(const struct peer_kernel *kernel)
     return kernel != KERNEL(ONE_SHOT) && !kernel->direct;
 }
 
-/* Where all ranks have this side of their call, if it is registered; otherwise NULL. */
+/* All ranks' memory for this side of their call, if it is registered; otherwise NULL. */
 static const struct peer_share *share_of(alnico_comm_t comm, const struct side *side,
                                          const void *memory, alnico_datatype_t type, size_t *offset)
 {
@@ -133,7 +133,7 @@ static bool peer_supports(alnico_comm_t comm, const struct call *call,
 
 /* ---- Calls ---- */
 
-/* Of the rank's own blocks only the place in everybody's buffer counts. */
+/* A rank's own block counts by its place in everybody's buffer. */
 static void find_blocks(const struct alnico_comm *comm, const struct call *call,
                         struct peer_arguments *out)
 {
@@ -237,65 +237,65 @@ static alnico_status_t peer_health(alnico_comm_t comm)
                  : ALNICO_SUCCESS;
 }
 
-/* Who sent a message that was not as long as its receive need not have waited for anything
- * since. */
+/* A rank whose message was not as long as its receive need not have waited for anything since. */
 static void peer_listen(alnico_comm_t comm)
 {
     struct peer_cuda_state *state = state_of(comm);
-    uint32_t told = 0;
+    uint32_t report = 0;
     if (!state || !state->has_sent_messages || state->words->fault != PEER_FAULT_NONE)
         return;
-    if (cudaMemcpyAsync(&told, state->own.at + PEER_AT_TOLD, sizeof told, cudaMemcpyDeviceToHost,
-                        state->signal) != cudaSuccess ||
+    if (cudaMemcpyAsync(&report, state->own.at + PEER_AT_REPORT, sizeof report,
+                        cudaMemcpyDeviceToHost, state->signal) != cudaSuccess ||
         cudaStreamSynchronize(state->signal) != cudaSuccess)
         cudaGetLastError();
-    if (told == 0)
+    if (report == 0)
         return;
-    state->words->rank = (uint32_t)PEER_TOLD_BY(told);
-    state->words->heard = told;
+    state->words->rank = (uint32_t)PEER_REPORT_BY(report);
+    state->words->report = report;
     state->words->kernel = PEER_CUDA_MESSAGES_FEW;
     atomic_thread_fence(memory_order_release);
-    *(volatile uint32_t *)&state->words->fault = PEER_FAULT_TOLD;
+    *(volatile uint32_t *)&state->words->fault = PEER_FAULT_REPORTED;
 }
 
-/* What a kernel found or heard it has told already, or who found it: the same again, not that we
- * gave up. */
-static uint32_t words_to_tell(const struct peer_cuda_state *state)
+/* The report for the others. If a kernel found the fault, or got a report, it is the same again,
+ * not that this rank gave up. */
+static uint32_t own_report(const struct peer_cuda_state *state)
 {
     const struct peer_words *words = state->words;
     uint32_t fault = *(const volatile uint32_t *)&words->fault;
     atomic_thread_fence(memory_order_acquire);
-    if (fault == PEER_FAULT_TOLD)
-        return words->heard;
+    if (fault == PEER_FAULT_REPORTED)
+        return words->report;
     bool found = fault != PEER_FAULT_NONE && fault != PEER_FAULT_ABORTED;
-    return PEER_TELL(state->world.rank, found ? fault : PEER_FAULT_NONE, found ? words->rank : 0);
+    return PEER_REPORT(state->world.rank, found ? fault : PEER_FAULT_NONE, found ? words->rank : 0);
 }
 
-/* Copies a word into every other rank's scratch. */
-static cudaError_t tell_others(struct peer_cuda_state *state, size_t at)
+/* Copies this rank's report into every other rank's scratch. */
+static cudaError_t copy_report(struct peer_cuda_state *state, size_t at)
 {
     for (int i = 0; i < state->world.size; i++) {
         cudaError_t error = cudaSuccess;
         if (i != state->world.rank)
-            error = cudaMemcpyAsync(state->world.scratch[i] + at, &state->words->told,
-                                    sizeof state->words->told, cudaMemcpyDefault, state->signal);
+            error =
+                cudaMemcpyAsync(state->world.scratch[i] + at, &state->words->own_report,
+                                sizeof state->words->own_report, cudaMemcpyDefault, state->signal);
         if (error != cudaSuccess)
             return error;
     }
     return cudaSuccess;
 }
 
-/* Our kernels see our word. Those of the others, which may wait for a kernel that we never launch,
- * see what is copied into their scratch. */
+/* This rank's kernels see its own word. The kernels of the others, which may wait for one that this
+ * rank never launches, see the report that is copied into their scratch. */
 static void peer_abort(alnico_comm_t comm)
 {
     struct peer_cuda_state *state = state_of(comm);
     if (!state || atomic_exchange(&state->aborted, true))
         return;
-    state->words->told = words_to_tell(state);
+    state->words->own_report = own_report(state);
     *(volatile uint32_t *)&state->words->abort = 1;
     int before = comm_enter(comm);
-    if (tell_others(state, PEER_AT_TOLD) != cudaSuccess)
+    if (copy_report(state, PEER_AT_REPORT) != cudaSuccess)
         cudaGetLastError();
     comm_leave(comm, before);
 }
@@ -340,7 +340,7 @@ static alnico_status_t make_words(alnico_comm_t comm, struct peer_cuda_state *st
                        "cudaHostGetDevicePointer");
 }
 
-/* What a rank makes by itself. */
+/* The part that a rank makes by itself. */
 static alnico_status_t make_own(alnico_comm_t comm, struct peer_cuda_state *state)
 {
     double timeout = comm->family->settings.timeout;
@@ -385,11 +385,11 @@ static void state_destroy(alnico_comm_t comm, struct peer_cuda_state *state)
     free(state);
 }
 
-/* What the driver needs for an abort's copies it gets now: later kernels may spin, which it would
- * wait for. */
+/* Makes the driver get now what an abort's copies need: kernels may spin later, and it would wait
+ * for them. */
 static alnico_status_t rehearse(struct peer_cuda_state *state)
 {
-    TRY(cuda_status(tell_others(state, PEER_AT_NOTHING), "copying into other ranks' scratch"));
+    TRY(cuda_status(copy_report(state, PEER_AT_NOTHING), "copying into other ranks' scratch"));
     return cuda_status(cudaStreamSynchronize(state->signal), "copying into other ranks' scratch");
 }
 
@@ -403,8 +403,7 @@ static alnico_status_t make_all(alnico_comm_t comm, struct peer_cuda_state *stat
     return peer_map_agree(comm, who, rehearse(state));
 }
 
-/* What the machine refuses leaves the ranks without this backend; what else fails, fails
- * creation. */
+/* If the machine refuses, the ranks go on without this backend; other errors fail the creation. */
 static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
 {
     bool works = false;

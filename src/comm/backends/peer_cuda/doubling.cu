@@ -10,7 +10,7 @@
  */
 #include "comm/backends/peer_cuda/scratch.cuh"
 
-/* Both words; y of the last lane is nonsense. */
+/* Combines both words; y of the last lane is nonsense. */
 template <int KIND>
 static __device__ __forceinline__ pair combine_two(const peer_arguments &a, pair left, pair right)
 {

@@ -149,8 +149,8 @@ static __device__ __forceinline__ void send_all(const warp &w, const peer_messag
 
 /* ---- Receiving ---- */
 
-/* Whether no line of the next n units is of another message. Of the lanes that see one the first
- * says so. */
+/* Whether all lines of the next n units are of this message. The first lane that sees another's
+ * reports it. */
 static __device__ __noinline__ bool is_right(const peer_arguments &a, u64 epoch, int peer,
                                              char *ring, u32 number, u32 line, u64 bytes)
 {
@@ -205,7 +205,7 @@ static __device__ __forceinline__ bool receive_units(const warp &w, const part &
 
 /* `number`: units received. Who sends may use their places again once all lanes have them. */
 static __device__ __forceinline__ bool receive_message(const warp &w, const peer_message &m,
-                                                       char *ring, char *told, u32 &number)
+                                                       char *ring, char *room, u32 &number)
 {
     part p = part_of(w, m);
     while (p.unit < p.units) {
@@ -216,7 +216,7 @@ static __device__ __forceinline__ bool receive_message(const warp &w, const peer
         number += n;
         __syncwarp();
         if (lane_of() == 0)
-            store_count(told, number);
+            store_count(room, number);
 #pragma unroll
         for (int k = 0; k < BATCH; k++)
             if (k < n)
@@ -231,12 +231,12 @@ static __device__ __forceinline__ void receive_all(const warp &w, const peer_mes
     const peer_arguments &a = w.group.base;
     char *count = own_scratch(a) + peer_received_at(w.job.peer, w.strand);
     char *ring = own_scratch(a) + peer_ring_at(w.job.peer, a.world.rank, a.world.size, w.strand);
-    char *told = a.world.scratch[w.job.peer] + peer_sent_at(a.world.rank, w.strand) +
+    char *room = a.world.scratch[w.job.peer] + peer_sent_at(a.world.rank, w.strand) +
                  offsetof(peer_strand, received);
     u32 number = load_count(count);
 #pragma unroll 1
     for (int i = 0; i < w.job.count; i++)
-        if (!receive_message(w, messages[w.job.first + i], ring, told, number))
+        if (!receive_message(w, messages[w.job.first + i], ring, room, number))
             return;
     if (lane_of() == 0)
         store_count(count, number);
@@ -290,16 +290,16 @@ static __device__ __forceinline__ void fetch_first(const warp &w, const peer_mes
         prefetch(own_scratch(w.group.base) + peer_received_at(w.job.peer, w.strand));
 }
 
-/* The epoch stays what it is. Who gave up before this kernel may have been missed by those that did
- * not wait. */
-static __device__ __forceinline__ void finish(const peer_arguments &a, const epoch &e, u32 told)
+/* The epoch stays the same. A rank that gave up before this kernel may have been missed by ranks
+ * that did not wait. */
+static __device__ __forceinline__ void finish(const peer_arguments &a, const epoch &e, u32 report)
 {
     if (blockIdx.x != 0 || threadIdx.x != 0)
         return;
     if (e.was_running)
         give_up(a, e.now, PEER_FAULT_BUSY, a.world.rank);
-    else if (told)
-        give_up(a, e.now, PEER_FAULT_TOLD, PEER_TOLD_BY(told));
+    else if (report)
+        give_up(a, e.now, PEER_FAULT_REPORTED, PEER_REPORT_BY(report));
     *(volatile u32 *)(own_scratch(a) + PEER_AT_RUNNING) = 0;
 }
 
@@ -309,25 +309,25 @@ static __global__ void __launch_bounds__(PEER_BLOCK_WARPS * 32)
 {
     const peer_arguments &a = x.group.base;
     const peer_job &job = find_job(x.group);
-    u32 strand = (blockIdx.x - job.block) * (blockDim.x / 32) + threadIdx.x / 32, told = 0;
+    u32 strand = (blockIdx.x - job.block) * (blockDim.x / 32) + threadIdx.x / 32, report = 0;
     epoch e;
     warp w = {x.group, job, e, strand};
     if (strand < job.warps)
         fetch_first(w, x.messages);
     e = epoch_begin(a);
     if (blockIdx.x == 0 && threadIdx.x == 0)
-        told = *told_word(a, a.world.rank);
+        report = *report_word(a, a.world.rank);
     if (e.broken)
         return;
     if (job.kind == PEER_JOB_OWN)
         copy_all(w, x.messages);
     else if (strand >= job.warps)
-        return finish(a, e, told);
+        return finish(a, e, report);
     else if (job.kind == PEER_JOB_SEND)
         send_all(w, x.messages);
     else
         receive_all(w, x.messages);
-    finish(a, e, told);
+    finish(a, e, report);
 }
 
 const void *peer_messages_few_function(int, int)

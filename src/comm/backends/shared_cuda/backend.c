@@ -1,8 +1,8 @@
 /*
  * The shared backend on CUDA: GPUs of one host go through host memory that all of them map, where
  * they do not reach each other's and NCCL is not there. A collective is one kernel
- * (shared_cuda/shots.cu), as of the peer backend: nothing waits here, no thread and no copy stands on
- * its way, and one that gives up leaves a word that every later call looks at.
+ * (shared_cuda/shots.cu), as of the peer backend: nothing waits here, no thread and no copy engine
+ * takes part, and a kernel that gives up leaves a word that every later call looks at.
  *
  * The memory is a segment of one part for each rank, pinned once in each process. A GPU keeps its
  * epochs itself.
@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a communicator has for this backend. */
+/* The backend's state in a communicator. */
 struct shared_state {
     struct segment segment;
     bool pinned;
@@ -47,8 +47,8 @@ static struct peer_words *words_of(const struct shared_state *state)
 
 /* ---- Pinned segments ---- */
 
-/* Ranks that are threads of one process share a mapping, which can be pinned once. It is unpinned
- * later. */
+/* Ranks that are threads of one process share a mapping, which the driver pins once for the
+ * process. It is unpinned later (device/deferred_free.h). */
 struct pin {
     struct deferred later; /* first */
     struct pin *next;
@@ -184,8 +184,7 @@ static alnico_status_t make_all(alnico_comm_t comm, struct shared_state *state, 
     return peer_map_agree(comm, who, map_parts(state));
 }
 
-/* What the machine refuses leaves the ranks without this backend; what else fails, fails
- * creation. */
+/* If the machine refuses, the ranks go on without this backend; other errors fail the creation. */
 static alnico_status_t shared_attach(alnico_comm_t comm, const char *who)
 {
     if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_GPUS)
@@ -258,16 +257,16 @@ static alnico_status_t shared_health(alnico_comm_t comm)
                : ALNICO_SUCCESS;
 }
 
-/* Unless it has heard of somebody already. */
-static void tell(char *part, uint32_t what)
+/* Unless there is a report already. */
+static void post_report(char *part, uint32_t what)
 {
     uint32_t nothing = 0;
-    atomic_compare_exchange_strong((_Atomic uint32_t *)(void *)(part + PEER_AT_TOLD), &nothing,
+    atomic_compare_exchange_strong((_Atomic uint32_t *)(void *)(part + PEER_AT_REPORT), &nothing,
                                    what);
 }
 
-/* Our kernels see our word, those of the others, which may wait for a kernel that we never launch,
- * one in their parts. */
+/* This rank's kernels see its own word; those of the others, which may wait for a kernel that this
+ * rank never launches, a report in their parts. */
 static void shared_abort(alnico_comm_t comm)
 {
     struct shared_state *state = state_of(comm);
@@ -276,7 +275,7 @@ static void shared_abort(alnico_comm_t comm)
     *(volatile uint32_t *)&words_of(state)->abort = 1;
     for (int i = 0; i < comm->size; i++)
         if (i != comm->rank)
-            tell(part_of(state, i), PEER_TELL(comm->rank, PEER_FAULT_NONE, 0));
+            post_report(part_of(state, i), PEER_REPORT(comm->rank, PEER_FAULT_NONE, 0));
 }
 
 const struct backend_ops shared_ops = {

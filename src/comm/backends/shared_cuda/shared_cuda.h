@@ -2,7 +2,7 @@
  * The shared backend's kernels on CUDA: collectives of GPUs that reach no memory of each other, over
  * host memory that all of them map (gpumem/kernel.h). A rank's scratch is a part of it. Its blocks,
  * running and claimed words lie in SHARED_OWN_BYTES of its own GPU's memory. A rank writes to its own
- * part only, except PEER_AT_TOLD. Shared by C and CUDA C.
+ * part only, except PEER_AT_REPORT. Shared by C and CUDA C.
  */
 #ifndef ALNICO_COMM_BACKENDS_SHARED_CUDA_SHARED_CUDA_H
 #define ALNICO_COMM_BACKENDS_SHARED_CUDA_SHARED_CUDA_H

@@ -148,7 +148,7 @@ static __device__ __forceinline__ u64 flag_of(const epoch &e, u64 i)
 }
 
 /* The block has done item i. */
-static __device__ __forceinline__ void tell(const peer_arguments &a, const epoch &e, int phase,
+static __device__ __forceinline__ void mark(const peer_arguments &a, const epoch &e, int phase,
                                             u64 i)
 {
     __syncthreads();
@@ -197,7 +197,7 @@ static __device__ __forceinline__ void post(const peer_arguments &a, const epoch
     for (int r = 0; r < RANKS; r++)
         if (r < a.world.size && r != a.world.rank && find(a, w, r, i, at))
             store_pair(own + input_at(r, i), v[r]);
-    tell(a, e, POSTED, i);
+    mark(a, e, POSTED, i);
 }
 
 template <int KIND, int RANKS>
@@ -221,7 +221,7 @@ static __device__ __forceinline__ bool combine_item(const peer_arguments &a, con
         store_pair(part_of(a, a.world.rank) + result_at(i), result);
         store_user(a, at, result);
     }
-    tell(a, e, COMBINED, i);
+    mark(a, e, COMBINED, i);
     return true;
 }
 
