@@ -345,8 +345,10 @@ static bool is_over(const struct replay *replay, const struct step *step, size_t
     const struct plan *plan = replay->plan;
     const struct step_needs needs = step_asks(replay, step);
     const size_t t = step->in[i], at = plan->diffs[t];
-    const bool twice = step->inputs > 1 && step->in[0] == step->in[1];
-    return t && !twice &&
+    size_t reads = 0;
+    for (size_t k = 0; k < step->inputs; k++)
+        reads += step->in[k] == t;
+    return t && reads == 1 &&
            ((needs.over_value[i] && at == plan->values[t]) ||
             (needs.over_gradient[i] && at == plan->diffs[step->out]));
 }
@@ -400,6 +402,20 @@ static void check_memory(const struct plan *plan, const struct kernels_ops *ops)
     free(replay.owner);
 }
 
+static void every_kind_is_a_layer(void **unused)
+{
+    (void)unused;
+    for (int kind = 0; kind < OPERATION_KINDS; kind++) {
+        const struct layer_ops *layer = layers_all[kind];
+        assert_non_null(layer);
+        assert_string_equal(layer->name, operation_kind_name((enum operation_kind)kind));
+        assert_in_range(layer->inputs, 1, NETWORK_INPUTS);
+        assert_true(layer->cost && layer->forward && layer->backward);
+        for (int other = 0; other < kind; other++)
+            assert_string_not_equal(layer->name, layers_all[other]->name);
+    }
+}
+
 static void plans_are_sound(void **unused)
 {
     (void)unused;
@@ -432,28 +448,41 @@ static void plans_are_sound(void **unused)
 
 static uint64_t drawn;
 
-static size_t one_each(const struct network *network, size_t at)
+/* A sum of all convolutions, by a step of four inputs. */
+static const struct network_case sum_of_four = {
+    "sum of four",
+    2,
+    4,
+    4,
+    3,
+    {CONVOLUTION("a", "input", 4, 3, 1, 1, true), CONVOLUTION("b", "a", 4, 3, 1, 1, true),
+     CONVOLUTION("c", "input", 4, 1, 1, 0, true), CONVOLUTION("d", "a", 4, 1, 1, 0, true),
+     ADD("s", "d", "c"), ADD("t", "s", "b"), ADD("u", "t", "a"), DENSE("e", "u", 4), LOSS("e")},
+    0};
+
+/* Three additions, where the one follows from the other, are one step. */
+static size_t additions(const struct network *network, size_t at)
 {
-    (void)network;
-    (void)at;
-    return 1;
+    static const enum operation_kind three[] = {OPERATION_ADD, OPERATION_ADD, OPERATION_ADD};
+    return plan_chained(network, at, three, 3) ? 3 : 1;
 }
 
 static void any_needs(const struct plan *plan, const struct step *step, struct step_needs *out)
 {
     uint64_t state = drawn + step->first;
     (void)plan;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < NETWORK_INPUTS; i++) {
         out->in[i] = random_next(&state) % 2;
         out->over_value[i] = random_next(&state) % 4;
         out->over_gradient[i] = random_next(&state) % 4;
-        out->scratch[i] = random_next(&state) % 2 * (random_next(&state) % 5000);
     }
+    for (int i = 0; i < 2; i++)
+        out->scratch[i] = random_next(&state) % 2 * (random_next(&state) % 5000);
     out->out = random_next(&state) % 2;
     out->saved = random_next(&state) % 2 * (random_next(&state) % 5000);
 }
 
-static const struct kernels_ops any_kernels = {.rules = {.run = one_each, .needs = any_needs}};
+static const struct kernels_ops any_kernels = {.rules = {.run = additions, .needs = any_needs}};
 
 static size_t count_over(const struct plan *plan)
 {
@@ -471,15 +500,18 @@ static void plans_with_any_needs_are_sound(void **unused)
     (void)unused;
     size_t over = 0;
     for (int k = 0; k < 20; k++)
-        for (size_t i = 0; i < NETWORK_CASES + 2; i++) {
+        for (size_t i = 0; i < NETWORK_CASES + 3; i++) {
             struct network *network =
-                i < NETWORK_CASES
-                    ? case_network(&network_cases[i])
+                i < NETWORK_CASES ? case_network(&network_cases[i])
+                : i == NETWORK_CASES + 2
+                    ? case_network(&sum_of_four)
                     : model_make(i > NETWORK_CASES ? &model_resnet20 : &model_resnet50, 12, 1);
             struct plan *plan;
             drawn = seed + 1000003 * (uint64_t)k;
             assert_int_equal(plan_create(network, &any_kernels.rules, 3, PRECISION_FP32, &plan),
                              ALNICO_SUCCESS);
+            if (i == NETWORK_CASES + 2)
+                assert_int_equal(plan->steps[4].inputs, 4);
             check_memory(plan, &any_kernels);
             over += count_over(plan);
             plan_destroy(plan);
@@ -501,6 +533,7 @@ int main(void)
         cmocka_unit_test(large_resnets_have_their_sizes),
         cmocka_unit_test(blocks_begin_as_identities),
         cmocka_unit_test(first_values_are_he_normal),
+        cmocka_unit_test(every_kind_is_a_layer),
         cmocka_unit_test(plans_are_sound),
         cmocka_unit_test(plans_with_any_needs_are_sound),
     };

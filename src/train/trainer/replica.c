@@ -157,16 +157,13 @@ static void job_run(void *argument)
         failure_keep(job->replica, job_do(job));
 }
 
-/* On a CPU stream: enqueues a job that stays where it is. */
-static alnico_status_t job_push(struct replica *replica, struct replica_job *job)
+/* Does a job, which stays where it is; on a CPU stream enqueues it. */
+static alnico_status_t job_start(struct replica *replica, struct replica_job *job)
 {
+    if (replica->device->kind != ALNICO_DEVICE_CPU || !replica->stream)
+        return job_do(job);
     TRY(failure_check(replica));
     return alnico_stream_enqueue(replica->stream, job_run, job);
-}
-
-static bool is_queued(const struct replica *replica)
-{
-    return replica->device->kind == ALNICO_DEVICE_CPU && replica->stream;
 }
 
 static alnico_status_t jobs_create(struct replica *replica)
@@ -356,12 +353,9 @@ alnico_status_t replica_load(struct replica *replica, const float *images, const
 
 alnico_status_t replica_forward(struct replica *replica, bool training)
 {
+    const enum job_kind kind = training ? JOB_FORWARD : JOB_INFERENCE;
     for (size_t s = 0; s < replica->plan->count; s++)
-        if (is_queued(replica))
-            TRY(job_push(replica,
-                         &replica->jobs[JOB_KINDS * s + (training ? JOB_FORWARD : JOB_INFERENCE)]));
-        else
-            TRY(step_forward(replica, s, training));
+        TRY(job_start(replica, &replica->jobs[JOB_KINDS * s + kind]));
     return ALNICO_SUCCESS;
 }
 
@@ -370,10 +364,7 @@ alnico_status_t replica_backward(struct replica *replica,
                                  void *context)
 {
     for (size_t s = replica->plan->count; s-- > 0;) {
-        if (is_queued(replica))
-            TRY(job_push(replica, &replica->jobs[JOB_KINDS * s + JOB_BACKWARD]));
-        else
-            TRY(replica->ops->backward(replica->kernels, s));
+        TRY(job_start(replica, &replica->jobs[JOB_KINDS * s + JOB_BACKWARD]));
         if (filled)
             TRY(filled(context, replica->plan->steps[s].filled));
     }
@@ -386,9 +377,7 @@ alnico_status_t replica_update(struct replica *replica, const struct optimizer_o
     if (replica->ops->update)
         return replica->ops->update(replica->kernels, options);
     job->optimizer = options;
-    if (is_queued(replica))
-        return job_push(replica, job);
-    return update_run(replica, options);
+    return job_start(replica, job);
 }
 
 struct outcome replica_outcome(const struct replica *replica)

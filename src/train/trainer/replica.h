@@ -52,7 +52,7 @@ struct replica {
     /* Pinned copies of batches on their way to the device; NULL: none. */
     struct replica_staging *stages;
     size_t loads;
-    struct replica_job *jobs;        /* of a CPU stream: three for each step, and the update */
+    struct replica_job *jobs;        /* three for each step, and the update */
     struct replica_failure *failure; /* the first of those that failed */
 };
 

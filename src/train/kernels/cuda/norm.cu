@@ -182,13 +182,6 @@ __global__ void __launch_bounds__(NORMALISE_THREADS, normalise_blocks<OTHER>())
     }
 }
 
-template <class T> int statistics(const struct train_gpu *gpu, const struct train_norm *norm)
-{
-    const layout at = layout_of(norm);
-    const dim3 grid = grid_of(gpu, at, STATISTICS_THREADS, STATISTICS_BLOCKS);
-    return launch(gpu, statistics_kernel<T>, grid, STATISTICS_THREADS, *norm, at, gpu->scratch);
-}
-
 template <class T, int OTHER>
 int normalise_one(const struct train_gpu *gpu, const struct train_norm *norm,
                   const struct normalise &n)
@@ -198,21 +191,16 @@ int normalise_one(const struct train_gpu *gpu, const struct train_norm *norm,
     return launch_programmatic(gpu, normalise_kernel<T, OTHER>, grid, NORMALISE_THREADS, n, at);
 }
 
-template <class T>
-int normalise_run(const struct train_gpu *gpu, const struct train_normalise *pass,
-                  const struct normalise &n)
-{
-    if (pass->other)
-        return normalise_one<T, OTHER_NORM>(gpu, pass->norm, n);
-    return pass->plain ? normalise_one<T, OTHER_PLAIN>(gpu, pass->norm, n)
-                       : normalise_one<T, OTHER_NONE>(gpu, pass->norm, n);
-}
-
 } // namespace
 
 int train_norm_statistics(const struct train_gpu *gpu, const struct train_norm *norm)
 {
-    return TYPED(norm->type, statistics, gpu, norm);
+    const layout at = layout_of(norm);
+    const dim3 grid = grid_of(gpu, at, STATISTICS_THREADS, STATISTICS_BLOCKS);
+    return typed(norm->type, [&](auto number) {
+        return launch(gpu, statistics_kernel<decltype(number)>, grid, STATISTICS_THREADS, *norm, at,
+                      gpu->scratch);
+    });
 }
 
 int train_norm_measure(const struct train_gpu *gpu, const struct train_norm *norm,
@@ -235,7 +223,12 @@ int train_normalise(const struct train_gpu *gpu, const struct train_normalise *p
                                 pass->y,
                                 pass->mask,
                                 pass->relu};
-    return TYPED(pass->norm->type, normalise_run, gpu, pass, n);
+    return typed(pass->norm->type, [&](auto number) {
+        using T = decltype(number);
+        return pass->other   ? normalise_one<T, OTHER_NORM>(gpu, pass->norm, n)
+               : pass->plain ? normalise_one<T, OTHER_PLAIN>(gpu, pass->norm, n)
+                             : normalise_one<T, OTHER_NONE>(gpu, pass->norm, n);
+    });
 }
 
 bool train_norm_programmatic(void)

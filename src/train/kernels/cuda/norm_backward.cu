@@ -8,6 +8,8 @@
  */
 #include "train/kernels/cuda/channels.cuh"
 
+#include <type_traits>
+
 namespace
 {
 
@@ -206,56 +208,43 @@ struct backward backward_of(const struct train_norm_backward *p)
             p->frozen};
 }
 
-template <class T, int GATE, bool TWO>
-int reduce_one(const struct train_gpu *gpu, const struct train_norm_backward *pass)
+/* Calls f with a number of the type, and as constants the gate and whether there are two norms. */
+template <class F> int dispatch(const struct train_norm_backward *pass, F f)
 {
-    const layout at = layout_of(pass->norm);
-    const dim3 grid = grid_of(gpu, at, REDUCE_THREADS, REDUCE_BLOCKS);
-    return launch(gpu, reduce_kernel<T, GATE, TWO>, grid, REDUCE_THREADS, backward_of(pass), at,
-                  gpu->scratch);
-}
-
-template <class T, int GATE, bool TWO>
-int gradient_one(const struct train_gpu *gpu, const struct train_norm_backward *pass)
-{
-    const layout at = wide_layout_of(pass->norm);
-    const dim3 grid = grid_of(gpu, at, GRADIENT_THREADS, GRADIENT_BLOCKS);
-    return launch_programmatic(gpu, gradient_kernel<T, GATE, TWO>, grid, GRADIENT_THREADS,
-                               backward_of(pass), at);
-}
-
-template <class T> int reduce(const struct train_gpu *gpu, const struct train_norm_backward *pass)
-{
-    if (pass->other)
-        return pass->gate == NORM_GATE_MASK ? reduce_one<T, NORM_GATE_MASK, true>(gpu, pass)
-                                            : reduce_one<T, NORM_GATE_NONE, true>(gpu, pass);
-    if (pass->gate == NORM_GATE_VALUE)
-        return reduce_one<T, NORM_GATE_VALUE, false>(gpu, pass);
-    return pass->gate == NORM_GATE_MASK ? reduce_one<T, NORM_GATE_MASK, false>(gpu, pass)
-                                        : reduce_one<T, NORM_GATE_NONE, false>(gpu, pass);
-}
-
-template <class T> int gradient(const struct train_gpu *gpu, const struct train_norm_backward *pass)
-{
-    if (pass->other)
-        return pass->gate == NORM_GATE_MASK ? gradient_one<T, NORM_GATE_MASK, true>(gpu, pass)
-                                            : gradient_one<T, NORM_GATE_NONE, true>(gpu, pass);
-    if (pass->gate == NORM_GATE_VALUE)
-        return gradient_one<T, NORM_GATE_VALUE, false>(gpu, pass);
-    return pass->gate == NORM_GATE_MASK ? gradient_one<T, NORM_GATE_MASK, false>(gpu, pass)
-                                        : gradient_one<T, NORM_GATE_NONE, false>(gpu, pass);
+    constexpr std::integral_constant<int, NORM_GATE_NONE> none;
+    constexpr std::integral_constant<int, NORM_GATE_MASK> mask;
+    constexpr std::integral_constant<int, NORM_GATE_VALUE> value;
+    constexpr std::bool_constant<true> two;
+    constexpr std::bool_constant<false> one;
+    return typed(pass->norm->type, [&](auto number) {
+        if (pass->other)
+            return pass->gate == NORM_GATE_MASK ? f(number, mask, two) : f(number, none, two);
+        if (pass->gate == NORM_GATE_VALUE)
+            return f(number, value, one);
+        return pass->gate == NORM_GATE_MASK ? f(number, mask, one) : f(number, none, one);
+    });
 }
 
 } // namespace
 
 int train_norm_reduce(const struct train_gpu *gpu, const struct train_norm_backward *pass)
 {
-    return TYPED(pass->norm->type, reduce, gpu, pass);
+    const layout at = layout_of(pass->norm);
+    const dim3 grid = grid_of(gpu, at, REDUCE_THREADS, REDUCE_BLOCKS);
+    return dispatch(pass, [&](auto number, auto gate, auto two) {
+        return launch(gpu, reduce_kernel<decltype(number), gate.value, two.value>, grid,
+                      REDUCE_THREADS, backward_of(pass), at, gpu->scratch);
+    });
 }
 
 int train_norm_gradient(const struct train_gpu *gpu, const struct train_norm_backward *pass)
 {
-    return TYPED(pass->norm->type, gradient, gpu, pass);
+    const layout at = wide_layout_of(pass->norm);
+    const dim3 grid = grid_of(gpu, at, GRADIENT_THREADS, GRADIENT_BLOCKS);
+    return dispatch(pass, [&](auto number, auto gate, auto two) {
+        return launch_programmatic(gpu, gradient_kernel<decltype(number), gate.value, two.value>,
+                                   grid, GRADIENT_THREADS, backward_of(pass), at);
+    });
 }
 
 /* The kernels of a gate, for one batch norm or two. */

@@ -252,32 +252,27 @@ layout layout_of(const struct train_norm_pool *pass, const struct windows &w)
     return at;
 }
 
-template <class T> int forward(const struct train_gpu *gpu, const struct train_norm_pool *pass)
-{
-    const struct windows w = windows_of(pass);
-    const layout at = layout_of(pass, w);
-    const dim3 grid = grid_of(gpu, at, POOL_THREADS, forward_blocks<T>());
-    return launch(gpu, norm_pool_kernel<T>, grid, POOL_THREADS, w, at);
-}
-
-template <class T> int gradient(const struct train_gpu *gpu, const struct train_norm_pool *pass)
-{
-    const struct windows w = windows_of(pass);
-    const layout at = layout_of(pass, w);
-    const dim3 grid = grid_of(gpu, at, POOL_THREADS, BACKWARD_BLOCKS);
-    return launch(gpu, norm_pool_gradient_kernel<T>, grid, POOL_THREADS, w, at);
-}
-
 } // namespace
 
 int train_norm_pool(const struct train_gpu *gpu, const struct train_norm_pool *pass)
 {
-    return TYPED(pass->norm->type, forward, gpu, pass);
+    const struct windows w = windows_of(pass);
+    const layout at = layout_of(pass, w);
+    return typed(pass->norm->type, [&](auto number) {
+        using T = decltype(number);
+        const dim3 grid = grid_of(gpu, at, POOL_THREADS, forward_blocks<T>());
+        return launch(gpu, norm_pool_kernel<T>, grid, POOL_THREADS, w, at);
+    });
 }
 
 int train_norm_pool_gradient(const struct train_gpu *gpu, const struct train_norm_pool *pass)
 {
-    return TYPED(pass->norm->type, gradient, gpu, pass);
+    const struct windows w = windows_of(pass);
+    const layout at = layout_of(pass, w);
+    const dim3 grid = grid_of(gpu, at, POOL_THREADS, BACKWARD_BLOCKS);
+    return typed(pass->norm->type, [&](auto number) {
+        return launch(gpu, norm_pool_gradient_kernel<decltype(number)>, grid, POOL_THREADS, w, at);
+    });
 }
 
 int train_norm_pool_load(void)

@@ -203,59 +203,28 @@ __global__ void noise_kernel(void *dst, int type, size_t count)
     }
 }
 
-template <class T>
-int add_run(const struct train_gpu *gpu, void *y, const void *a, const void *b, bool relu,
-            size_t count)
-{
-    const size_t chunks = count / EIGHT;
-    return launch(gpu, add_kernel<T>, blocks_for(gpu, chunks, THREADS, 8), THREADS, (T *)y,
-                  (const T *)a, (const T *)b, relu, chunks);
-}
-
-template <class T>
-int gate_run(const struct train_gpu *gpu, void *dx, const void *dy, const void *y, bool add,
-             size_t count)
-{
-    const size_t chunks = count / EIGHT;
-    return launch(gpu, gate_kernel<T>, blocks_for(gpu, chunks, THREADS, 8), THREADS, (T *)dx,
-                  (const T *)dy, (const T *)y, add, chunks);
-}
-
-template <class T>
-int fold_run(const struct train_gpu *gpu, const struct train_fold *f, void *dst, const float *src)
-{
-    const unsigned each = f->padded % EIGHT == 0 ? EIGHT : 4;
-    const size_t pixels = f->out_outer * f->out_height * f->out_width;
-    if (f->fold == 2 && f->channels == 3 && f->padded == 2 * EIGHT && pixels < 1u << 31) {
-        return launch(gpu, fold_colours_kernel<T>, blocks_for(gpu, pixels, THREADS, 16), THREADS,
-                      *f, (T *)dst, src, (unsigned)pixels);
-    }
-    const size_t chunks = f->out_outer * f->out_height * f->out_width * (f->padded / each);
-    return launch(gpu, fold_kernel<T>, blocks_for(gpu, chunks, THREADS, 16), THREADS, *f, (T *)dst,
-                  src, chunks);
-}
-
-template <class T>
-int strided_run(const struct train_gpu *gpu, const struct train_strided *s, void *dst,
-                const void *src, bool add)
-{
-    const unsigned rows = (unsigned)(s->batch * (add ? s->out_height : s->height));
-    return launch(gpu, strided_kernel<T>, blocks_for(gpu, rows, 1, 16), THREADS, *s, (T *)dst,
-                  (const T *)src, add, rows, s->padded / EIGHT);
-}
-
 } // namespace
 
 int train_add(const struct train_gpu *gpu, void *y, const void *a, const void *b, bool relu,
               size_t count, int type)
 {
-    return TYPED(type, add_run, gpu, y, a, b, relu, count);
+    const size_t chunks = count / EIGHT;
+    return typed(type, [&](auto number) {
+        using T = decltype(number);
+        return launch(gpu, add_kernel<T>, blocks_for(gpu, chunks, THREADS, 8), THREADS, (T *)y,
+                      (const T *)a, (const T *)b, relu, chunks);
+    });
 }
 
 int train_gate(const struct train_gpu *gpu, void *dx, const void *dy, const void *y, bool add,
                size_t count, int type)
 {
-    return TYPED(type, gate_run, gpu, dx, dy, y, add, count);
+    const size_t chunks = count / EIGHT;
+    return typed(type, [&](auto number) {
+        using T = decltype(number);
+        return launch(gpu, gate_kernel<T>, blocks_for(gpu, chunks, THREADS, 8), THREADS, (T *)dx,
+                      (const T *)dy, (const T *)y, add, chunks);
+    });
 }
 
 int train_bias(const struct train_gpu *gpu, void *y, const float *bias, size_t rows,
@@ -272,10 +241,20 @@ int train_bias_gradient(const struct train_gpu *gpu, void *out, int gradient_typ
                   padded);
 }
 
-int train_fold(const struct train_gpu *gpu, const struct train_fold *fold, void *dst,
-               const float *src)
+int train_fold(const struct train_gpu *gpu, const struct train_fold *f, void *dst, const float *src)
 {
-    return TYPED(fold->type, fold_run, gpu, fold, dst, src);
+    const unsigned each = f->padded % EIGHT == 0 ? EIGHT : 4;
+    const size_t pixels = f->out_outer * f->out_height * f->out_width;
+    const size_t chunks = pixels * (f->padded / each);
+    const bool colours =
+        f->fold == 2 && f->channels == 3 && f->padded == 2 * EIGHT && pixels < 1u << 31;
+    return typed(f->type, [&](auto number) {
+        using T = decltype(number);
+        return colours ? launch(gpu, fold_colours_kernel<T>, blocks_for(gpu, pixels, THREADS, 16),
+                                THREADS, *f, (T *)dst, src, (unsigned)pixels)
+                       : launch(gpu, fold_kernel<T>, blocks_for(gpu, chunks, THREADS, 16), THREADS,
+                                *f, (T *)dst, src, chunks);
+    });
 }
 
 int train_unfold(const struct train_gpu *gpu, const struct train_fold *fold, void *dst,
@@ -297,10 +276,15 @@ int train_im2col(const struct train_gpu *gpu, const struct train_im2col *r, void
                   (unsigned)r->out_width, vectors, each);
 }
 
-int train_strided(const struct train_gpu *gpu, const struct train_strided *spread, void *dst,
+int train_strided(const struct train_gpu *gpu, const struct train_strided *s, void *dst,
                   const void *src, bool add)
 {
-    return TYPED(spread->type, strided_run, gpu, spread, dst, src, add);
+    const unsigned rows = (unsigned)(s->batch * (add ? s->out_height : s->height));
+    return typed(s->type, [&](auto number) {
+        using T = decltype(number);
+        return launch(gpu, strided_kernel<T>, blocks_for(gpu, rows, 1, 16), THREADS, *s, (T *)dst,
+                      (const T *)src, add, rows, s->padded / EIGHT);
+    });
 }
 
 int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type)

@@ -231,65 +231,50 @@ size_t y_chunks(const struct train_pool *p)
     return p->batch * p->out_height * p->out_width * (p->padded / EIGHT);
 }
 
-template <class T>
-int max_run(const struct train_gpu *gpu, const struct train_pool *p, void *y, uint8_t *index,
-            const void *x)
-{
-    const size_t chunks = y_chunks(p);
-    return launch(gpu, max_kernel<T>, blocks_for(gpu, chunks, THREADS, MAX_BLOCKS), THREADS, *p,
-                  (T *)y, index, (const T *)x, chunks);
-}
-
-template <class T>
-int max_gradient_run(const struct train_gpu *gpu, const struct train_pool *p, void *dx,
-                     const void *dy, const uint8_t *index, bool add)
-{
-    const size_t chunks = x_chunks(p);
-    return launch(gpu, max_gradient_kernel<T>, blocks_for(gpu, chunks, THREADS, MAX_BLOCKS),
-                  THREADS, *p, (T *)dx, (const T *)dy, index, add, chunks);
-}
-
-template <class T>
-int average_run(const struct train_gpu *gpu, const struct train_pool *p, void *y, const void *x)
-{
-    const size_t chunks = y_chunks(p);
-    return launch(gpu, average_kernel<T>, blocks_for(gpu, chunks, THREADS, 16), THREADS, *p, (T *)y,
-                  (const T *)x, chunks);
-}
-
-template <class T>
-int average_gradient_run(const struct train_gpu *gpu, const struct train_pool *p, void *dx,
-                         const void *dy, bool add)
-{
-    const size_t chunks = x_chunks(p);
-    return launch(gpu, average_gradient_kernel<T>, blocks_for(gpu, chunks, THREADS, 16), THREADS,
-                  *p, (T *)dx, (const T *)dy, add, chunks);
-}
-
 } // namespace
 
-int train_max_pool(const struct train_gpu *gpu, const struct train_pool *pool, void *y,
-                   uint8_t *index, const void *x)
+int train_max_pool(const struct train_gpu *gpu, const struct train_pool *p, void *y, uint8_t *index,
+                   const void *x)
 {
-    return TYPED(pool->type, max_run, gpu, pool, y, index, x);
+    const size_t chunks = y_chunks(p);
+    return typed(p->type, [&](auto number) {
+        using T = decltype(number);
+        return launch(gpu, max_kernel<T>, blocks_for(gpu, chunks, THREADS, MAX_BLOCKS), THREADS, *p,
+                      (T *)y, index, (const T *)x, chunks);
+    });
 }
 
-int train_max_pool_gradient(const struct train_gpu *gpu, const struct train_pool *pool, void *dx,
+int train_max_pool_gradient(const struct train_gpu *gpu, const struct train_pool *p, void *dx,
                             const void *dy, const uint8_t *index, bool add)
 {
-    return TYPED(pool->type, max_gradient_run, gpu, pool, dx, dy, index, add);
+    const size_t chunks = x_chunks(p);
+    return typed(p->type, [&](auto number) {
+        using T = decltype(number);
+        return launch(gpu, max_gradient_kernel<T>, blocks_for(gpu, chunks, THREADS, MAX_BLOCKS),
+                      THREADS, *p, (T *)dx, (const T *)dy, index, add, chunks);
+    });
 }
 
-int train_average_pool(const struct train_gpu *gpu, const struct train_pool *pool, void *y,
+int train_average_pool(const struct train_gpu *gpu, const struct train_pool *p, void *y,
                        const void *x)
 {
-    return TYPED(pool->type, average_run, gpu, pool, y, x);
+    const size_t chunks = y_chunks(p);
+    return typed(p->type, [&](auto number) {
+        using T = decltype(number);
+        return launch(gpu, average_kernel<T>, blocks_for(gpu, chunks, THREADS, 16), THREADS, *p,
+                      (T *)y, (const T *)x, chunks);
+    });
 }
 
-int train_average_pool_gradient(const struct train_gpu *gpu, const struct train_pool *pool,
-                                void *dx, const void *dy, bool add)
+int train_average_pool_gradient(const struct train_gpu *gpu, const struct train_pool *p, void *dx,
+                                const void *dy, bool add)
 {
-    return TYPED(pool->type, average_gradient_run, gpu, pool, dx, dy, add);
+    const size_t chunks = x_chunks(p);
+    return typed(p->type, [&](auto number) {
+        using T = decltype(number);
+        return launch(gpu, average_gradient_kernel<T>, blocks_for(gpu, chunks, THREADS, 16),
+                      THREADS, *p, (T *)dx, (const T *)dy, add, chunks);
+    });
 }
 
 int train_pool_load(void)

@@ -167,48 +167,42 @@ template <class T> int finite(const struct train_gpu *gpu, const struct train_up
 template <class T> int lars(const struct train_gpu *gpu, const struct train_update *u)
 {
     const int error = launch(gpu, squares_kernel<T>, u->chunk_count, THREADS, *u, gpu->control);
-    if (error != cudaSuccess)
-        return error;
-    return launch(gpu, trust_kernel, u->segment_count, THREADS, *u);
+    return error ? error : launch(gpu, trust_kernel, u->segment_count, THREADS, *u);
 }
 
 template <class T> int update(const struct train_gpu *gpu, const struct train_update *u)
 {
-    if (u->working_type == ALNICO_BFLOAT16)
-        return launch(gpu, update_kernel<T, __nv_bfloat16>, u->chunk_count, THREADS, *u,
+    return typed(u->working_type, [&](auto number) {
+        return launch(gpu, update_kernel<T, decltype(number)>, u->chunk_count, THREADS, *u,
                       gpu->control);
-    if (u->working_type == ALNICO_FLOAT16)
-        return launch(gpu, update_kernel<T, __half>, u->chunk_count, THREADS, *u, gpu->control);
-    return launch(gpu, update_kernel<T, float>, u->chunk_count, THREADS, *u, gpu->control);
-}
-
-template <class W> int refresh(const struct train_gpu *gpu, const struct train_update *u)
-{
-    return launch(gpu, refresh_kernel<W>, blocks_for(gpu, u->count, THREADS, 8), THREADS,
-                  (W *)u->working, u->parameters, u->count);
+    });
 }
 
 } // namespace
 
 int train_update(const struct train_gpu *gpu, const struct train_update *u)
 {
-    int error = cudaSuccess;
     if (!u->chunk_count)
-        return error;
-    if (u->find_scale)
-        error = TYPED(u->gradient_type, finite, gpu, u);
-    if (error == cudaSuccess && u->trust > 0)
-        error = TYPED(u->gradient_type, lars, gpu, u);
-    if (error == cudaSuccess)
-        error = TYPED(u->gradient_type, update, gpu, u);
-    if (error != cudaSuccess || !u->find_scale)
-        return error;
-    return launch(gpu, scale_kernel, 1, 1, gpu->control, u->bad);
+        return cudaSuccess;
+    const int error = typed(u->gradient_type, [&](auto number) {
+        using T = decltype(number);
+        int failed = u->find_scale ? finite<T>(gpu, u) : (int)cudaSuccess;
+        if (!failed && u->trust > 0)
+            failed = lars<T>(gpu, u);
+        return failed ? failed : update<T>(gpu, u);
+    });
+    return error || !u->find_scale ? error : launch(gpu, scale_kernel, 1, 1, gpu->control, u->bad);
 }
 
 int train_refresh(const struct train_gpu *gpu, const struct train_update *u)
 {
-    return u->working && u->count ? TYPED(u->working_type, refresh, gpu, u) : (int)cudaSuccess;
+    if (!u->working || !u->count)
+        return cudaSuccess;
+    return typed(u->working_type, [&](auto number) {
+        using W = decltype(number);
+        return launch(gpu, refresh_kernel<W>, blocks_for(gpu, u->count, THREADS, 8), THREADS,
+                      (W *)u->working, u->parameters, u->count);
+    });
 }
 
 int train_update_load(void)

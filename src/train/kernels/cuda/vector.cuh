@@ -310,11 +310,13 @@ __device__ inline void let_next_begin()
 #endif
 }
 
-/* Calls F<T>(arguments) for the type's T. */
-#define TYPED(TYPE, F, ...)                                                                        \
-    ((TYPE) == ALNICO_BFLOAT16  ? F<__nv_bfloat16>(__VA_ARGS__)                                    \
-     : (TYPE) == ALNICO_FLOAT16 ? F<__half>(__VA_ARGS__)                                           \
-                                : F<float>(__VA_ARGS__))
+/* Calls f with a number of the type. */
+template <class F> inline int typed(int type, F f)
+{
+    return type == ALNICO_BFLOAT16  ? f(__nv_bfloat16())
+           : type == ALNICO_FLOAT16 ? f(__half())
+                                    : f(0.0f);
+}
 
 } // namespace
 
