@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "comm/agree.h"
 #include "comm/hostmem/process.h"
 #include "device/topology.h"
 
@@ -20,10 +21,12 @@ struct identity {
 /* The ranks while they choose a transport. */
 struct gathering {
     const alnico_bootstrap_t *bootstrap;
-    const struct identity *all;
+    struct identity *all;
+    struct step_result *results;
     double timeout;
     const char *who;
-    bool failed; /* the callback */
+    bool failed;   /* the callback */
+    bool uses_hub; /* the ranks join it, and the last one that leaves frees it */
 };
 
 static void identify(struct identity *out)
@@ -93,6 +96,25 @@ static alnico_status_t over_shm(struct gathering *g, struct transport **out)
     return over_mpi(g->all, b->size, g->who, out);
 }
 
+/* All ranks have joined rank 0's hub, or none. */
+static alnico_status_t over_hub(struct gathering *g, struct transport **out)
+{
+    const alnico_bootstrap_t *b = g->bootstrap;
+    struct transport *transport = NULL;
+    g->uses_hub = true;
+    alnico_status_t status = g->all[0].hub
+                                 ? transport_local_create(g->all[0].hub, b->rank, &transport)
+                                 : error_set(ALNICO_ERROR_MEMORY, "no memory for a hub");
+    alnico_status_t agreed = agree_on_status(gather, g, g->results, b->size, NULL, &status);
+    if (agreed == ALNICO_SUCCESS && status != ALNICO_SUCCESS)
+        agreed = error_set(status, "%s: %s", g->who, alnico_error_detail());
+    if (agreed != ALNICO_SUCCESS && transport)
+        transport->ops->destroy(transport);
+    if (agreed == ALNICO_SUCCESS)
+        *out = transport;
+    return agreed;
+}
+
 static alnico_status_t choose_transport(struct gathering *g, struct transport **out)
 {
     const alnico_bootstrap_t *b = g->bootstrap;
@@ -105,27 +127,27 @@ static alnico_status_t choose_transport(struct gathering *g, struct transport **
         return over_mpi(g->all, b->size, g->who, out);
     if (!one_process)
         return over_shm(g, out);
-    if (!g->all[0].hub)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory on rank 0", g->who);
-    return transport_local_create(g->all[0].hub, b->rank, out);
+    return over_hub(g, out);
 }
 
 alnico_status_t transport_from_callback(const alnico_bootstrap_t *b, double timeout,
                                         const char *who, struct transport **out)
 {
+    struct gathering g = {.bootstrap = b, .timeout = timeout, .who = who};
+    size_t size = (size_t)b->size;
     struct identity mine;
     identify(&mine);
-    struct identity *all = calloc((size_t)b->size, sizeof *all);
-    if (!all)
+    g.all = calloc(size, sizeof *g.all + sizeof *g.results);
+    if (!g.all)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, b->size);
+    g.results = (struct step_result *)(g.all + size);
     struct local_hub *hub = b->rank == 0 ? local_hub_create(b->size) : NULL;
     mine.hub = hub;
-    struct gathering g = {.bootstrap = b, .all = all, .timeout = timeout, .who = who};
-    alnico_status_t status = gather(&g, &mine, all, sizeof mine);
+    alnico_status_t status = gather(&g, &mine, g.all, sizeof mine);
     if (status == ALNICO_SUCCESS)
         status = choose_transport(&g, out);
-    if (status != ALNICO_SUCCESS || strcmp((*out)->ops->name, "local") != 0)
-        local_hub_destroy(hub);
-    free(all);
+    if (!g.uses_hub)
+        local_hub_leave(hub, b->size);
+    free(g.all);
     return status;
 }

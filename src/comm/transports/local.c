@@ -58,10 +58,8 @@ struct local_hub *local_hub_create(int size)
     return hub;
 }
 
-void local_hub_destroy(struct local_hub *hub)
+static void hub_destroy(struct local_hub *hub)
 {
-    if (!hub)
-        return;
     for (int i = 0; i < hub->size; i++) {
         while (hub->mailbox[i].sends) { /* eager ones that nobody wanted */
             struct message *message = hub->mailbox[i].sends;
@@ -71,6 +69,12 @@ void local_hub_destroy(struct local_hub *hub)
         pthread_mutex_destroy(&hub->mailbox[i].lock);
     }
     free(hub);
+}
+
+void local_hub_leave(struct local_hub *hub, int members)
+{
+    if (hub && atomic_fetch_sub(&hub->members, members) == members)
+        hub_destroy(hub);
 }
 
 static void append(struct message **list, struct message *message)
@@ -231,6 +235,13 @@ static alnico_status_t receive_hub(struct transport *t, int from, double timeout
     return error_set(ALNICO_ERROR_TIMEOUT, "rank %d did not come within %g s", from, timeout);
 }
 
+static alnico_status_t send_hub(struct transport *t, int to, struct local_hub **hub)
+{
+    struct transfer sent;
+    TRY(local_isend(t, to, TAG_OUT_OF_BAND, hub, sizeof *hub, &sent));
+    return local_test(t, &sent);
+}
+
 /* The first of the new ranks creates the hub and sends its address to the others. */
 static alnico_status_t local_subset(struct transport *t, const int *ranks, int size, int rank,
                                     double timeout, struct transport **out)
@@ -241,9 +252,11 @@ static alnico_status_t local_subset(struct transport *t, const int *ranks, int s
     else
         hub = local_hub_create(size);
     for (int i = 1; rank == 0 && i < size; i++) {
-        struct transfer sent;
-        TRY(local_isend(t, ranks[i], TAG_OUT_OF_BAND, &hub, sizeof hub, &sent));
-        TRY(local_test(t, &sent));
+        alnico_status_t status = send_hub(t, ranks[i], &hub);
+        if (status != ALNICO_SUCCESS) {
+            local_hub_leave(hub, size - i + 1); /* with those who do not hear of it */
+            return status;
+        }
     }
     if (!hub)
         return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a hub");
@@ -252,9 +265,7 @@ static alnico_status_t local_subset(struct transport *t, const int *ranks, int s
 
 static void local_destroy(struct transport *t)
 {
-    struct local_hub *hub = ((struct transport_local *)t)->hub;
-    if (atomic_fetch_sub(&hub->members, 1) == 1)
-        local_hub_destroy(hub);
+    local_hub_leave(((struct transport_local *)t)->hub, 1);
     free(t);
 }
 
@@ -271,8 +282,10 @@ static const struct transport_ops transport_local = {
 alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct transport **out)
 {
     struct transport_local *t = calloc(1, sizeof *t);
-    if (!t)
+    if (!t) {
+        local_hub_leave(hub, 1);
         return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a transport");
+    }
     t->base = (struct transport){.ops = &transport_local,
                                  .rank = rank,
                                  .size = hub->size,

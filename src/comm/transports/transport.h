@@ -81,7 +81,9 @@ static inline double transport_now(struct transport *t)
  * It is freed by the last transport that leaves it. */
 struct local_hub;
 struct local_hub *local_hub_create(int size);
-void local_hub_destroy(struct local_hub *hub); /* only while no rank has joined */
+/* So many of its ranks, who have no transport, never will; NULL is fine. */
+void local_hub_leave(struct local_hub *hub, int members);
+/* Errors: MEMORY; the rank has then left. */
 alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct transport **out);
 
 /* Ranks of one host, in any mix of processes and threads, over shared memory (collective). All ranks
