@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { DETAIL_BYTES = 512 };
 
@@ -17,6 +18,13 @@ alnico_status_t error_set(alnico_status_t status, const char *format, ...)
     va_end(arguments);
     snprintf(detail, sizeof detail, "%s", text);
     return status;
+}
+
+alnico_status_t error_of(const char *who, alnico_status_t status)
+{
+    if (status == ALNICO_SUCCESS || strncmp(detail, "alnico_", 7) == 0)
+        return status;
+    return error_set(status, "%s: %s", who, detail);
 }
 
 const char *alnico_error_detail(void)

@@ -10,6 +10,9 @@
 alnico_status_t error_set(alnico_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The status of a public call `who`, whose name the detail of an error then begins with. */
+alnico_status_t error_of(const char *who, alnico_status_t status);
+
 /* Returns from the calling function when `expr` is not ALNICO_SUCCESS. */
 #define TRY(expr)                                                                                  \
     do {                                                                                           \

@@ -157,8 +157,8 @@ static alnico_status_t split(alnico_comm_t comm, struct entry mine, void *stream
         goto free_entries;
     int place = 0, count = choose_members(entries, comm->size, &mine, members, &place);
     struct transport *part;
-    status = comm->transport->ops->subset(comm->transport, members, count, place,
-                                          comm->family->settings.timeout, &part);
+    status = error_of(who, comm->transport->ops->subset(comm->transport, members, count, place,
+                                                        comm->family->settings.timeout, &part));
     if (status == ALNICO_ERROR_TIMEOUT)
         comm_latch(comm, status, alnico_error_detail()); /* as comm_agree */
     if (status == ALNICO_SUCCESS) {

@@ -57,11 +57,11 @@ alnico_status_t comm_build(struct transport *transport, struct family *family,
                            alnico_comm_t *out)
 {
     alnico_comm_t comm;
-    TRY(comm_create(transport, family, device, stream, who, &comm));
+    TRY(error_of(who, comm_create(transport, family, device, stream, who, &comm)));
     alnico_status_t status = attach(comm, who);
     if (status != ALNICO_SUCCESS) {
         dismantle(comm);
-        return status;
+        return error_of(who, status);
     }
     comm_open(comm);
     *out = comm;
@@ -123,7 +123,7 @@ alnico_status_t alnico_comm_create(const alnico_bootstrap_t *bootstrap, alnico_d
     if (!bootstrap->allgather)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: the bootstrap's allgather is NULL", who);
     struct transport *transport;
-    TRY(transport_from_callback(bootstrap, own_timeout(), who, &transport));
+    TRY(error_of(who, transport_from_callback(bootstrap, own_timeout(), who, &transport)));
     return build(transport, ops, stream, who, out);
 }
 
