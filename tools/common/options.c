@@ -1,9 +1,12 @@
 /* Options by table: each argp key is a row's letter or 256 + its place. Main thread. */
 #include "tools/common/options.h"
 
+#include "base/number.h"
+
 #include "tools/common/program.h"
 
 #include <errno.h>
+#include <float.h>
 #include <mpi.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -33,27 +36,18 @@ void text_append(char *text, size_t room, const char *format, ...)
 unsigned long long option_number(struct argp_state *state, const char *option, const char *text,
                                  unsigned long long least, unsigned long long most)
 {
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
+    uint64_t value = 0;
+    if (!number_whole(text, least, most, &value))
         argp_error(state, "%s %s: expected a whole number from %llu to %llu", option, text, least,
                    most);
     return value;
 }
 
-static bool is_real(const char *text, double *out)
-{
-    char *end;
-    *out = strtod(text, &end);
-    return end != text && !*end;
-}
-
 double option_real(struct argp_state *state, const char *option, const char *text, double low,
                    double high)
 {
-    double value;
-    if (!is_real(text, &value) || !(value >= low && value <= high))
+    double value = 0;
+    if (!number_real(text, low, high, &value))
         argp_error(state, "%s %s: expected a number from %g to %g", option, text, low, high);
     return value;
 }
@@ -61,8 +55,8 @@ double option_real(struct argp_state *state, const char *option, const char *tex
 static double read_positive(struct argp_state *state, const char *option, const char *text,
                             double high)
 {
-    double value;
-    if (!is_real(text, &value) || !(value > 0 && value <= high))
+    double value = 0;
+    if (!number_real(text, DBL_MIN, high, &value))
         argp_error(state, "%s %s: expected a number above 0, at most %g", option, text, high);
     return value;
 }

@@ -3,6 +3,7 @@
 #include "comm/communicator/comm.h"
 
 #include "base/log.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "comm/communicator/out_of_band.h"
 #include "comm/hostmem/segment.h"
@@ -54,9 +55,8 @@ static int engine_core(const alnico_comm_t comm, const struct core_set *sets)
     if (strcmp(text, "auto") == 0)
         return topology_engine_core(&comm->family->topology, sets, comm->local_rank,
                                     comm->local_size);
-    char *end;
-    long unit = strtol(text, &end, 10);
-    if (end != text && !*end && unit >= 0 && unit < CORE_SET_WORDS * 64)
+    uint64_t unit;
+    if (number_whole(text, 0, CORE_SET_WORDS * 64 - 1, &unit))
         return (int)unit;
     if (strcmp(text, "none") != 0)
         log_write(LOG_WARNING, "ALNICO_ENGINE_CORE is '%s', expected auto, none or a number", text);

@@ -2,13 +2,12 @@
 #include "comm/tuning/settings.h"
 
 #include "base/log.h"
+#include "base/number.h"
 #include "comm/backends/backend.h"
 
-#include <errno.h>
+#include <float.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void refuse(struct settings *s, enum variable variable, const char *expected)
@@ -21,22 +20,17 @@ static void refuse(struct settings *s, enum variable variable, const char *expec
 static void read_timeout(struct settings *s)
 {
     const char *text = variable_text(VARIABLE_TIMEOUT);
-    char *end;
-    s->timeout = strtod(text, &end);
-    if (end == text || *end || !isfinite(s->timeout) || s->timeout <= 0)
-        refuse(s, VARIABLE_TIMEOUT, "a positive number of seconds");
+    if (!number_real(text, DBL_MIN, NUMBER_MOST_SECONDS, &s->timeout))
+        refuse(s, VARIABLE_TIMEOUT, "a positive number of seconds, at most 1e9");
 }
 
 static void read_chunk(struct settings *s)
 {
     const char *text = variable_text(VARIABLE_CHUNK);
-    char *end;
-    errno = 0;
-    unsigned long long bytes = strtoull(text, &end, 10);
-    s->chunk_bytes = (size_t)bytes;
-    bool number = *text >= '0' && *text <= '9' && !*end && errno == 0;
-    if (*text && (!number || bytes < CHUNK_BYTES_LEAST || bytes > INT_MAX))
+    uint64_t bytes = 0;
+    if (*text && !number_whole(text, CHUNK_BYTES_LEAST, INT_MAX, &bytes))
         refuse(s, VARIABLE_CHUNK, "bytes from 1024 to 2147483647");
+    s->chunk_bytes = (size_t)bytes;
 }
 
 static void read_check(struct settings *s)

@@ -2,9 +2,11 @@
 #include "train/trainer/stream_wait.h"
 
 #include "base/log.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "train/base/clock.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -18,8 +20,9 @@ static void sleep_briefly(void)
 
 double stream_wait_deadline(void)
 {
-    const double seconds = strtod(variable_text(VARIABLE_TIMEOUT), NULL);
-    return seconds > 0 ? seconds : 600;
+    double seconds = 600; /* where the setting is wrong, creating a communicator says so */
+    number_real(variable_text(VARIABLE_TIMEOUT), DBL_MIN, NUMBER_MOST_SECONDS, &seconds);
+    return seconds;
 }
 
 alnico_status_t stream_wait_init(struct stream_wait *wait, const struct device_ops *device)
