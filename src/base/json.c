@@ -31,7 +31,7 @@ static bool is_key(const char *end)
     return end[strspn(end, " \t\r\n")] == ':';
 }
 
-/* Where the n-th value of a valid JSON text begins, in the order of the text. */
+/* The begin of the n-th value of a valid JSON text, in the order of the text. */
 static const char *value_at(const char *text, int n)
 {
     for (const char *c = text; *c; c++) {

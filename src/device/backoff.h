@@ -1,5 +1,5 @@
-/* How a thread waits for another: spin, then yield, then sleep. Whoever waits owns one, and resets
- * it first and whenever something advanced. */
+/* Backoff of a waiting thread: spin, then yield, then sleep. The waiter owns one, and resets it
+ * first and whenever something advanced. */
 #ifndef ALNICO_DEVICE_BACKOFF_H
 #define ALNICO_DEVICE_BACKOFF_H
 
@@ -9,17 +9,17 @@
 #include <time.h>
 
 enum {
-    BACKOFF_SPINS = 1000,       /* about 10-50 us: longer than a message takes between two cores */
-    BACKOFF_YIELD_NS = 1000000, /* then what is waited for has stalled */
-    BACKOFF_NAP_NS = 20000,     /* the first sleep; each next one is longer by half */
-    BACKOFF_NAP_LIMIT_NS = 1000000
+    BACKOFF_SPINS = 1000,       /* about 10-50 us: a message between two cores takes less */
+    BACKOFF_YIELD_NS = 1000000, /* then the awaited has stalled */
+    BACKOFF_SLEEP_NS = 20000,   /* the first sleep; each next one is longer by half */
+    BACKOFF_SLEEP_LIMIT_NS = 1000000
 };
 
 struct backoff {
     unsigned spins;
     bool yielding;
     int64_t sleep_at_ns; /* while yielding: when that has been long enough */
-    long nap_ns;
+    long sleep_ns;
     bool crowded; /* more threads want to run than there are cores: do not spin */
 };
 
@@ -27,7 +27,7 @@ static inline void backoff_reset(struct backoff *b)
 {
     b->spins = 0;
     b->yielding = false;
-    b->nap_ns = BACKOFF_NAP_NS;
+    b->sleep_ns = BACKOFF_SLEEP_NS;
 }
 
 /* Tells the core that this is a spin loop. */
@@ -47,7 +47,7 @@ static inline int64_t backoff_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* One failed try: spins or yields. True once it is time to sleep instead, with nap_ns the length.
+/* One failed try: spins or yields. True once it is time to sleep instead, with sleep_ns the length.
  * Yields are timed, not counted: where others want the core, one of them takes milliseconds. */
 static inline bool backoff_wants_sleep(struct backoff *b)
 {
@@ -69,9 +69,9 @@ static inline bool backoff_wants_sleep(struct backoff *b)
 /* The next sleep is longer. */
 static inline void backoff_slept(struct backoff *b)
 {
-    b->nap_ns += b->nap_ns / 2;
-    if (b->nap_ns > BACKOFF_NAP_LIMIT_NS)
-        b->nap_ns = BACKOFF_NAP_LIMIT_NS;
+    b->sleep_ns += b->sleep_ns / 2;
+    if (b->sleep_ns > BACKOFF_SLEEP_LIMIT_NS)
+        b->sleep_ns = BACKOFF_SLEEP_LIMIT_NS;
 }
 
 /* One failed try for a waiter that nobody can wake: spins, yields or sleeps. */
@@ -79,12 +79,12 @@ static inline void backoff_pause(struct backoff *b)
 {
     if (!backoff_wants_sleep(b))
         return;
-    struct timespec nap = {0, b->nap_ns};
-    nanosleep(&nap, NULL);
+    struct timespec length = {0, b->sleep_ns};
+    nanosleep(&length, NULL);
     backoff_slept(b);
 }
 
-/* How one look of a waiter found things. */
+/* The outcome of one look of a waiter. */
 enum wait { WAIT_IDLE, WAIT_MOVED, WAIT_DONE };
 
 #define WAIT_FOREVER INT64_MAX

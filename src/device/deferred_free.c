@@ -1,4 +1,4 @@
-/* One list in the process: see later.h. */
+/* One list in the process, as the driver's locks and waits are the process's. */
 #include "device/deferred_free.h"
 
 #include <pthread.h>

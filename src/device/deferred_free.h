@@ -1,20 +1,19 @@
 /*
- * What is let go of later. CUDA waits for all that the current GPU runs before it takes memory
- * back, and that may wait for another rank, which waits for this one. So nothing is taken back
- * where a communicator ends, but where one pins a segment of its own, which waits for all its ranks
- * in any case (no rank may then be held up by another communicator's calls), and where memory has
- * run out. Any thread.
+ * Deferred free: memory that the driver may not free while a stream runs. CUDA waits for all that
+ * the current GPU runs before it frees, and that may wait for another rank, which waits for this
+ * one. So the destruction of a communicator frees nothing. Two calls free all: one that pins a
+ * segment, which waits for all its ranks in any case (no rank may then be held up by another
+ * communicator's calls), and one that finds no memory. Any thread.
  */
 #ifndef ALNICO_DEVICE_DEFERRED_FREE_H
 #define ALNICO_DEVICE_DEFERRED_FREE_H
 
 #include <stddef.h>
 
-/* At most so many bytes wait, or one thing that is larger: then all that waits is let go of at
- * once. */
+/* At most so many bytes wait, or one item that is larger: then all that wait are freed at once. */
 enum { DEFERRED_BYTES = 128 << 20 };
 
-/* In what is let go of, which is the list's until `release`, which may free it. */
+/* Part of an item, which is the list's until `release`, which may free it. */
 struct deferred {
     struct deferred *next;
     size_t bytes;
@@ -23,7 +22,7 @@ struct deferred {
 
 void deferred_free(struct deferred *item);
 
-/* Lets go of all that waits. */
+/* Frees all that wait. */
 void deferred_run(void);
 
 #endif

@@ -18,7 +18,7 @@
 /* A mark in a stream's order. */
 struct device_event;
 
-/* What was captured from a stream, to be run any number of times. */
+/* Work captured from a stream, to be run any number of times. */
 struct device_graph;
 
 /* A word that host and streams both see, and that only grows. It starts at 0. */
@@ -52,8 +52,8 @@ struct device_ops {
     alnico_status_t (*check_memory)(const void *memory, const char *name, const char *who);
     alnico_status_t (*check_stream)(void *stream, const char *who);
 
-    /* The addresses around `memory`, which check_memory did not refuse, for which it says the same
-     * as long as the memory is not freed; false: it has to be asked again, which costs little then.
+    /* The addresses around `memory`, which check_memory did not refuse, for which its answer stays
+     * the same until the memory is freed. False: it has to be asked again, which costs little then.
      * Optional: it has. */
     bool (*extent)(const void *memory, uintptr_t *from, size_t *bytes);
 
@@ -88,7 +88,7 @@ struct device_ops {
     alnico_status_t (*alloc)(size_t bytes, void **out);
     void (*free)(void *memory);
 
-    /* How much memory the calling thread's device has for this process now, and in all. Optional:
+    /* Memory that the calling thread's device has for this process now, and in all. Optional:
      * unknown. */
     alnico_status_t (*memory)(size_t *available, size_t *total);
 
@@ -144,8 +144,8 @@ struct device_ops {
     uint32_t (*flag_read)(const struct device_flag *flag);
     void (*flag_wait)(struct device_flag *flag, uint32_t value);
 
-    /* The same on a stream, in its order. A flag is raised from the host or on streams, not on
-     * both; one that streams raise goes up with every raise. */
+    /* On a stream, in its order. A flag is raised from the host or on streams, not on both; one
+     * that streams raise goes up with every raise. */
     alnico_status_t (*stream_raise)(void *stream, struct device_flag *flag, uint32_t value);
     alnico_status_t (*stream_await)(void *stream, struct device_flag *flag, uint32_t value);
 };

@@ -152,7 +152,7 @@ alnico_status_t topology_read(struct topology *out)
     return status;
 }
 
-/* What somebody uses: units, and cores by their first unit. */
+/* Taken units, and cores by their first unit. */
 struct occupancy {
     const struct topology *topology;
     struct core_set units, cores;

@@ -1,5 +1,4 @@
-/* What machine this is, by hwloc: host, cores, caches, NUMA nodes; and where the engine thread
- * goes. */
+/* The machine, by hwloc: host, cores, caches, NUMA nodes; and the place of the engine thread. */
 #ifndef ALNICO_DEVICE_TOPOLOGY_H
 #define ALNICO_DEVICE_TOPOLOGY_H
 

@@ -177,7 +177,7 @@ static bool idle(struct engine *engine, struct backoff *backoff)
     bool needless = engine->options.crowded && (!is_busy(engine) || has_pollers(engine));
     if (!needless && !backoff_wants_sleep(backoff))
         return true;
-    struct timespec until = after(backoff->nap_ns);
+    struct timespec until = after(backoff->sleep_ns);
     pthread_mutex_lock(&engine->lock);
     bool woken = sleep_locked(engine, &until);
     pthread_mutex_unlock(&engine->lock);

@@ -1,7 +1,7 @@
 /*
- * What the peer kernels add up: 8-byte words of any type and operation, as cpu/math.h says, bit for
- * bit. The hot kinds are sums of their own; everything else looks at type and operation in each
- * step. Included by peer_*.cu only.
+ * Reductions of 8-byte words of any type and operation, as cpu/math.h says, bit for bit. The common
+ * sums have code of their own; everything else looks at type and operation in each step. Included
+ * by .cu files only.
  */
 #ifndef ALNICO_COMM_GPUMEM_ARITHMETIC_CUH
 #define ALNICO_COMM_GPUMEM_ARITHMETIC_CUH
@@ -57,8 +57,7 @@ static __device__ __noinline__ u64 combine_any(u64 a, u64 b, int type, int op)
     }
 }
 
-/* What remains to be done when all are combined: the division of an average, and one NaN for
- * all. */
+/* The last step: the division of an average, and one NaN for all. */
 static __device__ __noinline__ u64 conclude_any(u64 word, const peer_arguments &a, bool divide)
 {
     bool average = divide && a.op == ALNICO_AVERAGE;

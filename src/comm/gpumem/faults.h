@@ -1,4 +1,4 @@
-/* What a kernel that gave up left for the host. On the caller's thread. */
+/* The report of a kernel that gave up, for the host. On the caller's thread. */
 #ifndef ALNICO_COMM_GPUMEM_FAULTS_H
 #define ALNICO_COMM_GPUMEM_FAULTS_H
 

@@ -111,8 +111,8 @@ static __device__ __noinline__ void store_bytes(char *to, u32 left, u64 word)
         *(unsigned char *)(to + i) = (unsigned char)(word >> 8 * i);
 }
 
-/* How the 8 bytes, or what is left of them, at byte `at` of a user's vector are accessed: as one, by
- * fours, or each by itself. `aligned`: the vector is, to 8 bytes. */
+/* Access to the 8 bytes at byte `at` of a user's vector, or to the rest of it: as one, by fours, or
+ * byte by byte. `aligned`: the vector is, to 8 bytes. */
 struct access {
     u32 left; /* if any is */
     bool whole, low, high, odd;
@@ -223,7 +223,8 @@ static __device__ __forceinline__ epoch epoch_begin(const peer_arguments &a)
     return e;
 }
 
-/* Where the others say that they gave up: in the part of this rank's scratch that they reach. */
+/* The word of a rank's scratch in which the others say that they gave up, in the part that they
+ * reach. */
 static __device__ __forceinline__ volatile u32 *report_word(const peer_arguments &a, int rank)
 {
     return (volatile u32 *)(a.world.scratch[rank] + PEER_AT_REPORT);
@@ -254,8 +255,8 @@ static __device__ __noinline__ void give_up(const peer_arguments &a, u64 epoch, 
     __threadfence_system();
 }
 
-/* How long a warp has waited. Who waits for what other ranks make of the missing one's part is
- * patient for longer, so that those who miss its part itself are the first to say so. */
+/* The wait of a warp. A warp that waits for what other ranks make of a missing one's part has more
+ * patience, so that those that miss the part itself report first. */
 struct spin {
     u32 tries;
     u32 patience; /* in sixteenths of the timeout, added to it */
@@ -264,7 +265,7 @@ struct spin {
 
 enum { SPIN_TRIES = 1024 };
 
-/* What a spinning warp looks at now and then; `rank` is whom it misses. */
+/* A spinning warp's occasional look at abort, faults and deadline; `rank` is whom it misses. */
 static __device__ __noinline__ bool is_hopeless(const peer_arguments &a, u64 epoch, bool busy,
                                                 int rank, u64 waited_ns, u32 patience)
 {

@@ -23,7 +23,7 @@ enum {
     PEER_BLOCK_THREADS = 512 /* of a block, at most: what the kernels are compiled for */
 };
 
-/* What every rank has in its scratch. A backend's own buffers lie behind it. Where the scratch is
+/* The common part of every rank's scratch; a backend's own buffers lie behind it. If the scratch is
  * host memory, blocks, running and claimed words lie in memory of the rank's own GPU. */
 enum {
     PEER_AT_BLOCKS = 0,     /* struct peer_block, one a block */
@@ -77,8 +77,8 @@ struct peer_world {
     int modern; /* the kernels are compiled for compute capability 9: peer_kernels_load says so */
 };
 
-/* What a kernel gets; peer_arguments_finish fills in what the caller does not. What small messages
- * need comes first, in few lines of the cache that a kernel's arguments start out of. */
+/* The arguments of a kernel; peer_arguments_finish fills in what the caller does not. The first few
+ * cache lines hold all that small messages need. */
 struct peer_arguments {
     struct peer_world world;
     const char *send;
@@ -104,7 +104,7 @@ struct peer_grid {
     int blocks, threads; /* threads: a multiple of 32 */
 };
 
-/* What type and operation make of it: sums of three types have kernels of their own. */
+/* Variants by type and operation: sums of three types have kernels of their own. */
 enum peer_kind {
     PEER_KIND_FLOAT32,
     PEER_KIND_FLOAT16,
@@ -125,8 +125,8 @@ struct peer_kernel {
     /* The default grid, or one of about `blocks` blocks if that is not 0. NULL: a plan says so. */
     void (*grid)(size_t size, size_t bytes, int blocks, struct peer_grid *out);
 
-    /* How many places in the others' scratch a group of lanes has, each used several times in an
-     * epoch, with tickets that tell the uses apart. NULL: no place is used twice. */
+    /* Places that a group of lanes has in the others' scratch, each used several times in an epoch,
+     * with tickets that tell the uses apart. NULL: no place is used twice. */
     uint32_t (*depth)(const struct peer_arguments *arguments, const struct peer_grid *grid);
 
     int direct;         /* accesses other ranks' registered buffers */

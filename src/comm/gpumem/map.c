@@ -1,5 +1,5 @@
-/* How memory is described, handed over and mapped. Whoever fails at one step still takes part in
- * the exchanges that follow, so that nobody waits for it. */
+/* Sharing memory: description, exchange, descriptors, mapping. A rank that fails at one step still
+ * takes part in the exchanges that follow, so that nobody waits for it. */
 #include "comm/gpumem/map.h"
 
 #include "base/status.h"
@@ -14,23 +14,23 @@
 
 /* ---- Descriptions ---- */
 
-enum manner { MANNER_HANDLE, MANNER_INTERPROCESS };
+enum handle_kind { KIND_DRIVER, KIND_INTERPROCESS };
 
-/* Of one rank's memory: plain bytes for the others. */
-struct card {
+/* One rank's memory, as plain bytes for the others. */
+struct description {
     uint64_t base, bytes; /* the allocation that it lies in */
     uint64_t offset;      /* in there */
     uint64_t handle;      /* the driver's, for ranks of the same process */
     uint64_t keeper;      /* for those, too; 0: none */
     cudaIpcMemHandle_t interprocess;
-    int32_t manner;
+    int32_t kind;
     struct descriptor_address listener;
 };
 
 /* While memory is shared. */
 struct sharing {
     const struct peer_map *map;
-    struct card mine, cards[PEER_GPUS];
+    struct description mine, descriptions[PEER_GPUS];
     CUmemGenericAllocationHandle handle;
     bool have_handle;
     int descriptor, listener;   /* or -1 */
@@ -38,7 +38,7 @@ struct sharing {
     int64_t end_ns;
 };
 
-static alnico_status_t find_allocation(const void *memory, size_t bytes, struct card *out)
+static alnico_status_t find_allocation(const void *memory, size_t bytes, struct description *out)
 {
     const struct cuda_driver *driver = cuda_driver();
     CUdeviceptr base, at = (CUdeviceptr)(uintptr_t)memory;
@@ -77,7 +77,7 @@ static alnico_status_t describe_interprocess(struct sharing *s)
 {
     void *base = (void *)(uintptr_t)s->mine.base;
     cudaError_t error = cudaIpcGetMemHandle(&s->mine.interprocess, base);
-    s->mine.manner = MANNER_INTERPROCESS;
+    s->mine.kind = KIND_INTERPROCESS;
     if (error == cudaSuccess)
         return ALNICO_SUCCESS;
     cudaGetLastError();
@@ -97,7 +97,7 @@ static alnico_status_t describe(struct sharing *s, void *memory, size_t bytes)
     s->have_handle = result == CUDA_SUCCESS;
     if (!s->have_handle)
         return describe_interprocess(s);
-    s->mine.manner = MANNER_HANDLE;
+    s->mine.kind = KIND_DRIVER;
     s->mine.handle = s->handle;
     for (int i = 0; i < s->map->comm->size; i++)
         if (!peer_map_is_near(s->map, i))
@@ -109,7 +109,7 @@ static alnico_status_t describe(struct sharing *s, void *memory, size_t bytes)
 
 static bool sends_descriptor(const struct sharing *s, int rank)
 {
-    return !peer_map_is_near(s->map, rank) && s->cards[rank].manner == MANNER_HANDLE;
+    return !peer_map_is_near(s->map, rank) && s->descriptions[rank].kind == KIND_DRIVER;
 }
 
 /* Before anybody waits for a descriptor, so that nobody waits for those who cannot connect. */
@@ -118,7 +118,8 @@ static alnico_status_t connect_all(struct sharing *s)
     int own = s->map->comm->rank;
     for (int i = 0; s->descriptor >= 0 && i < s->map->comm->size; i++)
         if (!peer_map_is_near(s->map, i))
-            TRY(descriptor_connect(&s->cards[i].listener, i, own, s->end_ns, &s->connections[i]));
+            TRY(descriptor_connect(&s->descriptions[i].listener, i, own, s->end_ns,
+                                   &s->connections[i]));
     return ALNICO_SUCCESS;
 }
 
@@ -154,27 +155,27 @@ static alnico_status_t receive_all(const struct sharing *s, int *descriptors)
 static alnico_status_t map_memory(const struct sharing *s, int rank, int descriptor,
                                   struct peer_memory *out)
 {
-    const struct card *card = &s->cards[rank];
+    const struct description *d = &s->descriptions[rank];
     int device = s->map->comm->device_index;
-    char *base = (char *)(uintptr_t)card->base;
-    out->bytes = card->bytes;
+    char *base = (char *)(uintptr_t)d->base;
+    out->bytes = d->bytes;
     if (rank == s->map->comm->rank ||
-        (card->manner == MANNER_INTERPROCESS && peer_map_is_near(s->map, rank))) {
-        out->at = base + card->offset;
-        out->keeper = rank == s->map->comm->rank ? NULL : peer_memory_hold(card->keeper);
+        (d->kind == KIND_INTERPROCESS && peer_map_is_near(s->map, rank))) {
+        out->at = base + d->offset;
+        out->keeper = rank == s->map->comm->rank ? NULL : peer_memory_hold(d->keeper);
         return ALNICO_SUCCESS;
     }
-    if (card->manner == MANNER_INTERPROCESS) {
+    if (d->kind == KIND_INTERPROCESS) {
         out->interprocess = true;
-        TRY(cuda_status(cudaIpcOpenMemHandle((void **)&out->mapping, card->interprocess,
+        TRY(cuda_status(cudaIpcOpenMemHandle((void **)&out->mapping, d->interprocess,
                                              cudaIpcMemLazyEnablePeerAccess),
                         "cudaIpcOpenMemHandle"));
     } else if (peer_map_is_near(s->map, rank)) {
-        TRY(peer_memory_map(card->handle, card->bytes, device, &out->mapping));
+        TRY(peer_memory_map(d->handle, d->bytes, device, &out->mapping));
     } else {
-        TRY(peer_memory_map_descriptor(descriptor, card->bytes, device, &out->mapping));
+        TRY(peer_memory_map_descriptor(descriptor, d->bytes, device, &out->mapping));
     }
-    out->at = out->mapping + card->offset;
+    out->at = out->mapping + d->offset;
     return ALNICO_SUCCESS;
 }
 
@@ -241,7 +242,7 @@ alnico_status_t peer_map_share(const struct peer_map *map, const char *who, void
     memset(out, 0, sizeof *out);
     alnico_status_t status = peer_map_agree(map->comm, who, prepare(&s, memory, bytes));
     if (status == ALNICO_SUCCESS)
-        status = comm_allgather(map->comm, who, &s.mine, s.cards, sizeof s.mine);
+        status = comm_allgather(map->comm, who, &s.mine, s.descriptions, sizeof s.mine);
     if (status == ALNICO_SUCCESS)
         status = peer_map_agree(map->comm, who, connect_all(&s));
     if (status == ALNICO_SUCCESS)

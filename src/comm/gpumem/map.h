@@ -13,7 +13,7 @@
 #include "comm/gpumem/memory.h"
 #include "comm/hostmem/process.h"
 
-/* Where the ranks are. */
+/* The process and GPU of a rank. */
 struct peer_place {
     struct process_id process;
     uint64_t host_id;

@@ -1,5 +1,4 @@
-/* Where the ranks are, whether their GPUs reach each other, and how all of them come to one
- * outcome. */
+/* The ranks' processes and GPUs, whether the GPUs reach each other, and one outcome for all. */
 #include "comm/communicator/out_of_band.h"
 #include "comm/gpumem/map.h"
 

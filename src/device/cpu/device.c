@@ -36,7 +36,7 @@ static alnico_status_t cpu_alloc(size_t bytes, void **out)
     return ALNICO_SUCCESS;
 }
 
-/* What the kernel thinks that a program can still get. */
+/* The kernel's estimate of what a program can still get. */
 static alnico_status_t cpu_memory(size_t *available, size_t *total)
 {
     unsigned long long all = 0, left = 0;
@@ -83,8 +83,8 @@ static alnico_status_t cpu_flag_create(struct device_flag **out)
     return ALNICO_SUCCESS;
 }
 
-/* Whoever saw the raised value may destroy, while the raiser still looks for sleepers: it is waited
- * for. */
+/* A thread that saw the raised value may destroy the flag while the raiser still looks for
+ * sleepers: the raiser is waited for. */
 static void cpu_flag_destroy(struct device_flag *flag)
 {
     if (!flag)

@@ -106,7 +106,7 @@ static inline uint16_t to_bfloat(float value)
     return (uint16_t)(nan ? 0x7fc0 : (bits + 0x7fff + odd) >> 16);
 }
 
-/* What loads, combines and stores one element. */
+/* Loading, combining and storing one element. */
 #define SAME(x) (x)
 #define ONE_NAN32(x) (isnan(x) ? NAN : (x))
 #define ONE_NAN64(x) (isnan(x) ? (double)NAN : (x))
@@ -122,7 +122,7 @@ static inline uint16_t to_bfloat(float value)
 #define BITS_OR(x, y) ((x) | (y))
 #define BITS_XOR(x, y) ((x) ^ (y))
 
-/* Where neither is smaller the operands are equal, differ in the sign of zero, or one is NaN. The
+/* If neither is smaller, the operands are equal, differ in the sign of zero, or one is NaN. The
  * union of their bits is right for all three: -0 is the smaller zero, and NaN stays NaN. The
  * maximum does it with both signs turned. */
 static inline float smaller32(float x, float y)

@@ -48,7 +48,7 @@ static __device__ __forceinline__ u64 one_nan(double f)
     return f != f ? 0x7ff8000000000000ull : (u64)__double_as_longlong(f);
 }
 
-/* Where neither is smaller they are equal, zeros of two signs, or one is NaN: the union of the bits
+/* If neither is smaller, they are equal, zeros of two signs, or one is NaN: the union of the bits
  * is right. */
 static __device__ __forceinline__ float smaller(float x, float y)
 {

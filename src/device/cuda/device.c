@@ -22,9 +22,8 @@
 
 enum { DEVICES_MOST = 64 };
 
-/* Which device the runtime's context of a device is of: asking the driver for the context that is
- * current, and looking it up here, takes a fraction of what cudaGetDevice does. Entries are only
- * ever added. */
+/* The device of each of the runtime's contexts: asking the driver for the context that is current,
+ * and looking it up here, takes a fraction of what cudaGetDevice does. Entries are only added. */
 static struct {
     pthread_mutex_t lock;
     atomic_int count;
@@ -200,8 +199,7 @@ static alnico_status_t cuda_check_stream(void *stream, const char *who)
     return ALNICO_SUCCESS;
 }
 
-/* Where a capture elsewhere forbids to use the stream at all (the legacy one), the use itself will
- * say so. */
+/* If a capture elsewhere forbids to use the stream at all (the legacy one), the use itself says so. */
 static bool cuda_capturing(void *stream)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

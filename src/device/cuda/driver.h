@@ -61,7 +61,7 @@ static inline bool cuda_in_use(void)
     return atomic_load_explicit(&cuda_driver_found, memory_order_acquire);
 }
 
-/* What the driver knows of memory; once cuda_driver() is there. */
+/* Memory as the driver knows it; once cuda_driver() is there. */
 struct cuda_pointer {
     CUmemorytype type;
     int owner; /* the GPU; -1: unknown */

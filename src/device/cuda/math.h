@@ -25,8 +25,7 @@ int flag_cuda_raise(uint32_t *word, uint32_t value, void *stream);
 int flag_cuda_await(const uint32_t *word, uint32_t value, void *stream);
 
 /* One kernel each for a short copy with a raise behind it, or an await before it. dst and src are
- * aligned alike, modulo
- * 16. After the await nothing is copied if *skip is not 0. */
+ * aligned alike, modulo 16. After the await nothing is copied if *skip is not 0. */
 int flag_cuda_copy_raise(void *dst, const void *src, size_t bytes, uint32_t *word, uint32_t value,
                          void *stream);
 int flag_cuda_await_copy(void *dst, const void *src, size_t bytes, const uint32_t *word,

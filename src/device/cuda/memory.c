@@ -1,5 +1,5 @@
-/* Memory of GPUs. A little of it, as each communicator has, is let go of later (device/deferred_free.h), or when
- * there is no more to be had; what is large goes back at once. */
+/* Memory of GPUs. Small blocks, as each communicator has, are freed later (device/deferred_free.h),
+ * or when there is no more to be had; large ones at once. */
 #include "device/cuda/parts.h"
 
 #include "base/status.h"

@@ -10,32 +10,31 @@
  */
 #include "comm/backends/peer_cuda/scratch.cuh"
 
-enum manner { ALLGATHER, ALLTOALL, BROADCAST };
+enum move { ALLGATHER, ALLTOALL, BROADCAST };
 
-/* What this rank has for rank r, and where what it gets from it goes. */
-template <int MANNER>
+/* This rank's block for rank r, and the place of the block from it. */
+template <int MOVE>
 static __device__ __forceinline__ const char *block_for(const peer_arguments &a, int r)
 {
-    return MANNER == ALLTOALL ? a.send + (u64)r * a.bytes : a.send;
+    return MOVE == ALLTOALL ? a.send + (u64)r * a.bytes : a.send;
 }
 
-template <int MANNER>
+template <int MOVE>
 static __device__ __forceinline__ char *block_from(const peer_arguments &a, int r)
 {
-    return MANNER == BROADCAST ? a.recv : a.recv + (u64)r * a.bytes;
+    return MOVE == BROADCAST ? a.recv : a.recv + (u64)r * a.bytes;
 }
 
 /* Whether rank r pushes line i, and whether it is one of its block. */
-template <int MANNER>
+template <int MOVE>
 static __device__ __forceinline__ bool pushes(const peer_arguments &a, int r, u64 i)
 {
-    return MANNER != BROADCAST || r == a.root || i == 0;
+    return MOVE != BROADCAST || r == a.root || i == 0;
 }
 
-template <int MANNER>
-static __device__ __forceinline__ bool has_block(const peer_arguments &a, int r)
+template <int MOVE> static __device__ __forceinline__ bool has_block(const peer_arguments &a, int r)
 {
-    return MANNER != BROADCAST || r == a.root;
+    return MOVE != BROADCAST || r == a.root;
 }
 
 static __device__ __forceinline__ void push_line(const peer_arguments &a, const epoch &e, int r,
@@ -44,27 +43,27 @@ static __device__ __forceinline__ void push_line(const peer_arguments &a, const 
     store_pair(line_at(line_buffer(a, e, r), (u64)a.world.rank * lines + i), with_flag(v, flag));
 }
 
-template <int MANNER, int RANKS>
+template <int MOVE, int RANKS>
 static __device__ __forceinline__ void push(const peer_arguments &a, const epoch &e, u64 lines,
                                             u64 i, u64 flag)
 {
     pair v[RANKS];
-    if (!pushes<MANNER>(a, a.world.rank, i))
+    if (!pushes<MOVE>(a, a.world.rank, i))
         return;
 #pragma unroll
     for (int k = 0; k < RANKS; k++) {
         v[k].x = v[k].y = 0;
-        if (MANNER != ALLTOALL && k > 0)
+        if (MOVE != ALLTOALL && k > 0)
             v[k] = v[0];
-        else if (k < a.world.size && has_block<MANNER>(a, a.world.rank))
-            v[k] = load_line(block_for<MANNER>(a, beyond(a, k)), i, a.bytes, a.aligned & 1);
+        else if (k < a.world.size && has_block<MOVE>(a, a.world.rank))
+            v[k] = load_line(block_for<MOVE>(a, beyond(a, k)), i, a.bytes, a.aligned & 1);
     }
 #pragma unroll
     for (int k = 1; k < RANKS; k++)
         if (k < a.world.size)
             push_line(a, e, beyond(a, k), lines, i, v[k], flag);
-    char *own = block_from<MANNER>(a, a.world.rank);
-    if (MANNER != BROADCAST && own != block_for<MANNER>(a, a.world.rank))
+    char *own = block_from<MOVE>(a, a.world.rank);
+    if (MOVE != BROADCAST && own != block_for<MOVE>(a, a.world.rank))
         store_line(own, i, a.bytes, a.aligned & 2, v[0]);
 }
 
@@ -78,7 +77,7 @@ static __device__ __forceinline__ void find_lines(const peer_arguments &a, const
         from[r] = line_at(line_buffer(a, e, a.world.rank), (u64)r * lines + i);
 }
 
-template <int MANNER, int RANKS>
+template <int MOVE, int RANKS>
 static __device__ __forceinline__ bool receive(const peer_arguments &a, const epoch &e, u64 lines,
                                                u64 i, u64 flag)
 {
@@ -88,19 +87,19 @@ static __device__ __forceinline__ bool receive(const peer_arguments &a, const ep
     find_lines<RANKS>(a, e, lines, i, from);
 #pragma unroll
     for (int r = 0; r < RANKS; r++)
-        if (i < lines && r < a.world.size && r != a.world.rank && pushes<MANNER>(a, r, i))
+        if (i < lines && r < a.world.size && r != a.world.rank && pushes<MOVE>(a, r, i))
             want |= 1u << r;
     if (!receive_lines<RANKS>(a, e, from, flag, want, 0, got))
         return false;
 #pragma unroll
     for (int r = 0; r < RANKS; r++)
-        if ((want >> r & 1) && has_block<MANNER>(a, r))
-            store_line(block_from<MANNER>(a, r), i, a.bytes, a.aligned & 2, got[r]);
+        if ((want >> r & 1) && has_block<MOVE>(a, r))
+            store_line(block_from<MOVE>(a, r), i, a.bytes, a.aligned & 2, got[r]);
     return true;
 }
 
 /* In place a lane writes where it alone has read before. */
-template <int MANNER, int RANKS>
+template <int MOVE, int RANKS>
 static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     move_blocks(const __grid_constant__ peer_arguments a)
 {
@@ -111,10 +110,10 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     if (e.broken)
         return;
     for (u64 i = first; i < lines; i += step)
-        push<MANNER, RANKS>(a, e, lines, i, flag);
-    /* Whole warps take part, with nothing to do behind the end. */
+        push<MOVE, RANKS>(a, e, lines, i, flag);
+    /* Whole warps take part; lanes behind the end have nothing to do. */
     for (u64 i = first; i - threadIdx.x % 32 / 8 < lines; i += step)
-        if (!receive<MANNER, RANKS>(a, e, lines, i, flag))
+        if (!receive<MOVE, RANKS>(a, e, lines, i, flag))
             break;
     epoch_end(a, e);
 }
@@ -163,9 +162,9 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
 
 /* ---- By kind and ranks ---- */
 
-template <int MANNER> static const void *mover_of(int size)
+template <int MOVE> static const void *mover_of(int size)
 {
-    return size <= 4 ? (const void *)move_blocks<MANNER, 4> : (const void *)move_blocks<MANNER, 8>;
+    return size <= 4 ? (const void *)move_blocks<MOVE, 4> : (const void *)move_blocks<MOVE, 8>;
 }
 
 template <int KIND> struct reducers {

@@ -76,7 +76,7 @@ static __device__ __forceinline__ uint4 combine_vectors(const peer_arguments &a,
     return make_uint4((u32)x, (u32)(x >> 32), (u32)y, (u32)(y >> 32));
 }
 
-/* What only this rank gets, or everybody. */
+/* The result goes to this rank only, or to everybody. */
 enum result { MINE, EVERYBODYS };
 
 /* Bytes [begin, end) by words, where vectors of 16 bytes do not fit. */
@@ -173,7 +173,7 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
 
 enum { MOVE_UNROLL = 4 };
 
-/* What goes to every rank is loaded once. */
+/* A block that goes to every rank is loaded once. */
 static __device__ __forceinline__ void move_tile(const peer_arguments &a, u64 at, u64 step, u64 end)
 {
     uint4 v[MOVE_UNROLL];
@@ -229,8 +229,8 @@ static __global__ void __launch_bounds__(512, 2) move(const __grid_constant__ pe
 
 /* ---- By kind and ranks ---- */
 
-/* How much a thread loads at once, measured on 4 GPUs: more is slower, and bulk copies through
- * shared memory were no faster: the links are full. */
+/* Vectors that a thread loads at once, measured on 4 GPUs: more is slower, and bulk copies through
+ * shared memory were no faster, since the links are full. */
 template <int KIND, int RESULT> static const void *of_size(int size)
 {
     enum { LESS = KIND == PEER_KIND_ANY ? 2 : 1 }; /* what looks at the type needs the registers */

@@ -83,7 +83,7 @@ static void two_shot_grid(size_t size, size_t bytes, int blocks, struct peer_gri
                      at_most(LINE_BLOCKS, limit), at_most(blocks, limit), out);
 }
 
-/* How many items of each group of lanes are under way: all of them, if there is room. */
+/* Items of each group of lanes that are under way: all of them, if there is room. */
 static uint32_t two_shot_depth(const struct peer_arguments *a, const struct peer_grid *grid)
 {
     size_t size = (size_t)a->world.size;

@@ -80,7 +80,7 @@ static __device__ __forceinline__ part part_of(const warp &w, const peer_message
     return p;
 }
 
-/* How many of the next units belong to a batch. */
+/* The number of next units that make a batch. */
 static __device__ __forceinline__ int batch_of(const part &p)
 {
     int n = 0;

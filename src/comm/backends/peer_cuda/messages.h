@@ -70,7 +70,7 @@ struct peer_job {
     uint32_t warps;       /* that have something to do */
 };
 
-/* What a kernel of messages gets. */
+/* The arguments of a kernel of messages. */
 struct peer_group {
     struct peer_arguments base; /* world, kernel, and what all messages lie behind */
     uint32_t strands;           /* of each channel */
@@ -104,7 +104,7 @@ PEER_SHARED uint32_t peer_message_strands(uint64_t bytes, uint32_t strands)
     return units < strands ? units : strands;
 }
 
-/* How many bytes of a message begin with a line, as far as a flag can say. */
+/* Bytes of a message from a line on, as far as a flag can say. */
 PEER_SHARED uint32_t peer_bytes_from(uint64_t bytes, uint32_t line)
 {
     uint64_t at = (uint64_t)line * PEER_LINE_PAYLOAD, left = at < bytes ? bytes - at : 0;
@@ -143,8 +143,8 @@ PEER_SHARED uint32_t peer_strands_most(int size)
     return (uint32_t)(fit < PEER_STRANDS ? fit : PEER_STRANDS);
 }
 
-/* Where the receiver's scratch has a strand of the sender's channel, and either side's scratch its
- * counts for it. */
+/* The place of a strand of the sender's channel in the receiver's scratch, and of either side's
+ * counts for it in its own. */
 PEER_SHARED uint64_t peer_ring_at(int from, int to, int size, uint32_t strand)
 {
     uint64_t place = (uint64_t)(from < to ? from : from - 1);

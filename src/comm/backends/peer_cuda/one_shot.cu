@@ -36,7 +36,7 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
             }
     }
     const char *buffer = own_scratch(a) + at;
-    /* Whole warps take part, with nothing to do behind the end. */
+    /* Whole warps take part; lanes behind the end have nothing to do. */
     for (u64 i = first; i - threadIdx.x % 32 < words; i += step) {
         u64 got[RANKS], parts[RANKS];
         word = i == first ? mine : load_word(a.send, i * 8, a.bytes, load_aligned);

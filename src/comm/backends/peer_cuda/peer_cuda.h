@@ -9,7 +9,7 @@
 
 enum { PEER_LINE_PAYLOAD = 120 /* of 128 bytes: the last 8 are the flag */ };
 
-/* Where the backend's own things lie in a rank's scratch. */
+/* The backend's own buffers in a rank's scratch. */
 enum {
     PEER_AT_BARRIER = 4608, /* uint64_t [rank]: what an allgather moves that is a barrier */
     PEER_AT_STARTS = 8192, /* uint64_t [block][rank]: that block of that rank has begun the epoch */

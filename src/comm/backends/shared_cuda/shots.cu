@@ -71,7 +71,7 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
         u64 word = i == first ? mine : load_word(a.send, i * 8, a.bytes, a.aligned & 1);
         store_slot(own + i * 16, word, (u32)e.now);
     }
-    /* Whole warps take part, with nothing to do behind the end. */
+    /* Whole warps take part; lanes behind the end have nothing to do. */
     for (u64 i = first; i - threadIdx.x % 32 < words; i += step) {
         u64 got[RANKS], parts[RANKS];
         u64 word = i == first ? mine : load_word(a.send, i * 8, a.bytes, a.aligned & 1);
@@ -112,7 +112,7 @@ static __device__ __forceinline__ u64 place_of(u64 i)
     return (i % SHARED_DEPTH * SHARED_BLOCKS + blockIdx.x) * SHARED_PLACE_BYTES + threadIdx.x * 16;
 }
 
-/* Of slice r, in every rank's part. */
+/* The place of slice r's item in every rank's part. */
 static __device__ __forceinline__ u64 input_at(int r, u64 i)
 {
     return SHARED_AT_INPUTS + (u64)r * SHARED_AREA_BYTES + place_of(i);
