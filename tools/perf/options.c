@@ -213,9 +213,10 @@ static void read_peers(struct argp_state *state, struct perf_options *options)
         if (peer < 0)
             argp_error(state, "--versus %s: expected %s", text,
                        cpu ? "mpi, all or none" : "staged, nccl, nccl-symmetric, all or none");
-        if (!peer_table[peer].built)
+        else if (!peer_table[peer].built)
             argp_error(state, "--versus %s: this build has no %s", text, peer_table[peer].name);
-        options->versus |= 1u << peer;
+        else
+            options->versus |= 1u << peer;
     }
 }
 
