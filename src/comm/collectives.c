@@ -25,6 +25,6 @@ const struct collective collectives[] = {
     [ALNICO_ALLTOALL] = {"alltoall", ALL_BLOCKS, ALL_BLOCKS, .in_place = IN_PLACE_SEND},
     [ALNICO_ALLTOALLV] = {"alltoallv", ALL_BLOCKS, ALL_BLOCKS, .vector = true, .uneven = true,
                           .in_place = IN_PLACE_SEND},
-    [ALNICO_BARRIER] = {"barrier", NO_BLOCK, NO_BLOCK},
+    [ALNICO_BARRIER] = {"barrier", NO_BLOCK, NO_BLOCK, .in_place = IN_PLACE_NEVER},
     [ALNICO_SENDRECV] = {"sendrecv", NO_BLOCK, NO_BLOCK, .uneven = true},
 };
