@@ -311,8 +311,10 @@ int main(int argc, char **argv)
     char *command = program_command(argc, argv); /* reading lists cuts them */
     struct tuner t = {.options = tune_options_read(argc, argv)};
     struct tuning tuning = {0};
-    if (t.options.check)
+    if (t.options.check) {
+        free(command);
         return check_file(t.options.check);
+    }
     int level;
     bool cuda = t.options.device == ALNICO_DEVICE_CUDA;
     int wanted = cuda ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
