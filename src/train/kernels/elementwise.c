@@ -125,8 +125,7 @@ static size_t part(size_t count, size_t *begin)
 }
 
 /* Runs a loop on all threads. */
-static void run(void (*loop)(float *, const float *, const float *, size_t), float *y,
-                const float *a, const float *b, size_t count)
+static void run(elementwise_function *loop, float *y, const float *a, const float *b, size_t count)
 {
 #pragma omp parallel if (count > SHARE)
     {

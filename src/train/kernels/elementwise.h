@@ -7,16 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* y = max(a + b, 0) */
-void elementwise_add_relu(float *y, const float *a, const float *b, size_t count);
+/* A pass that makes y of a and b. */
+typedef void elementwise_function(float *y, const float *a, const float *b, size_t count);
 
-/* dx = y > 0 ? dy : 0; adding: dx += that. */
-void elementwise_mask(float *dx, const float *dy, const float *y, size_t count);
-void elementwise_mask_add(float *dx, const float *dy, const float *y, size_t count);
-
-/* y = a; y += a. b is not read. */
-void elementwise_copy(float *y, const float *a, const float *b, size_t count);
-void elementwise_accumulate(float *y, const float *a, const float *b, size_t count);
+/* add_relu: y = max(a + b, 0). mask: y = b > 0 ? a : 0; mask_add: y += that. copy: y = a;
+ * accumulate: y += a; both do not read b. */
+elementwise_function elementwise_add_relu, elementwise_mask, elementwise_mask_add, elementwise_copy,
+    elementwise_accumulate;
 
 /* 16-bit floats and back: bfloat16, or IEEE's binary16 if `half`; rounded to the nearest, ties to
  * even. */

@@ -47,16 +47,11 @@ static void onednn_needs(const struct plan *plan, const struct step *step, struc
 }
 
 /* By the kind of a step's first operation; NULL: oneDNN has none. */
-static alnico_status_t (*const builds[OPERATION_KINDS])(struct compiled *, const struct step *,
-                                                        struct sequences *) = {
-    [OPERATION_CONVOLUTION] = build_convolution,
-    [OPERATION_BATCH_NORM] = build_norm,
-    [OPERATION_RELU] = build_relu,
-    [OPERATION_ADD] = build_add,
-    [OPERATION_MAX_POOL] = build_pool,
-    [OPERATION_AVERAGE_POOL] = build_pool,
-    [OPERATION_DENSE] = build_dense,
-    [OPERATION_CROSS_ENTROPY] = build_cross_entropy,
+static build_function *const builds[OPERATION_KINDS] = {
+    [OPERATION_CONVOLUTION] = build_linear, [OPERATION_BATCH_NORM] = build_norm,
+    [OPERATION_RELU] = build_relu,          [OPERATION_ADD] = build_add,
+    [OPERATION_MAX_POOL] = build_pool,      [OPERATION_AVERAGE_POOL] = build_pool,
+    [OPERATION_DENSE] = build_linear,       [OPERATION_CROSS_ENTROPY] = build_cross_entropy,
 };
 
 static alnico_status_t build_step(struct compiled *self, size_t step)

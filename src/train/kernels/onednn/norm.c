@@ -68,11 +68,8 @@ static alnico_status_t norm_add(struct compiled *self, const struct step *step,
     if (step->count != 3)
         return ALNICO_SUCCESS;
     float *y = setup_value(&self->setup, step->out);
-    return sequence_append(sequence, &(struct action){.pass = elementwise_add_relu,
-                                                      .y = y,
-                                                      .a = y,
-                                                      .b = setup_value(&self->setup, step->in[1]),
-                                                      .count = batch_elements(self, step->out)});
+    return sequence_pass(sequence, elementwise_add_relu, y, y,
+                         setup_value(&self->setup, step->in[1]), batch_elements(self, step->out));
 }
 
 /* Appends the update of the running statistics. */
@@ -88,11 +85,7 @@ static alnico_status_t norm_running(struct compiled *self, const struct step *st
     TRY(onednn_status(dnnl_memory_get_data_handle(owner, &factor), "a memory object"));
     *(float *)factor = (float)((double)count / (double)(count > 1 ? count - 1 : 1));
     float *running = self->setup.arenas->statistics + n->node->statistics.offset;
-    return sequence_append(sequence, &(struct action){.pass = pass_running,
-                                                      .y = running,
-                                                      .a = n->moments,
-                                                      .b = factor,
-                                                      .count = n->channels});
+    return sequence_pass(sequence, pass_running, running, n->moments, factor, n->channels);
 }
 
 static alnico_status_t norm_training(struct compiled *self, const struct step *step, struct norm *n,
@@ -151,16 +144,11 @@ static alnico_status_t norm_split(struct compiled *self, const struct step *step
     dnnl_memory_desc_t layout;
     TRY(activation_layout(self, step->out, &layout));
     TRY(onednn_memory(&self->library, &layout, target, masked));
-    TRY(sequence_append(sequence, &(struct action){.pass = elementwise_mask,
-                                                   .y = target,
-                                                   .a = setup_diff(&self->setup, step->out),
-                                                   .b = setup_value(&self->setup, step->out),
-                                                   .count = count}));
+    TRY(sequence_pass(sequence, elementwise_mask, target, setup_diff(&self->setup, step->out),
+                      setup_value(&self->setup, step->out), count));
     if (direct || !diff)
         return ALNICO_SUCCESS;
-    return sequence_append(
-        sequence,
-        &(struct action){.pass = elementwise_accumulate, .y = diff, .a = target, .count = count});
+    return sequence_pass(sequence, elementwise_accumulate, diff, target, NULL, count);
 }
 
 static alnico_status_t norm_backward(struct compiled *self, const struct step *step, struct norm *n,
@@ -169,13 +157,12 @@ static alnico_status_t norm_backward(struct compiled *self, const struct step *s
     float *gradients = self->setup.arenas->gradients;
     dnnl_batch_normalization_desc_t description;
     dnnl_primitive_desc_t made;
-    dnnl_memory_t scale, shift, target, arriving = self->diffs[step->out];
+    dnnl_memory_t scale, shift, arriving = self->diffs[step->out];
     struct call call;
     if (step->count == 3)
         TRY(norm_split(self, step, sequence, &arriving));
     TRY(vector_memory(self, gradients + n->node->weight.offset, n->channels, &scale));
     TRY(vector_memory(self, gradients + n->node->bias.offset, n->channels, &shift));
-    TRY(diff_target(self, step, 0, &target));
     TRY(onednn_status(dnnl_batch_normalization_backward_desc_init(&description, dnnl_backward,
                                                                   &n->layout, &n->layout,
                                                                   NETWORK_NORM_EPSILON, n->flags),
@@ -183,13 +170,11 @@ static alnico_status_t norm_backward(struct compiled *self, const struct step *s
     TRY(onednn_primitive(&self->library, &description, n->forward, &made, &call));
     norm_arguments(self, step, n, n->mean, n->variance, &call);
     call_argument(&call, DNNL_ARG_DIFF_DST, arriving);
-    call_argument(&call, DNNL_ARG_DIFF_SRC, target);
     call_argument(&call, DNNL_ARG_DIFF_SCALE, scale);
     call_argument(&call, DNNL_ARG_DIFF_SHIFT, shift);
     if (n->workspace)
         call_argument(&call, DNNL_ARG_WORKSPACE, n->workspace);
-    TRY(sequence_call(sequence, &call));
-    return diff_finish(self, step, 0, sequence);
+    return sequence_diff(self, step, &call, sequence);
 }
 
 alnico_status_t build_norm(struct compiled *self, const struct step *step,

@@ -12,7 +12,6 @@ alnico_status_t build_relu(struct compiled *self, const struct step *step,
     dnnl_memory_desc_t layout;
     dnnl_eltwise_desc_t description;
     dnnl_primitive_desc_t forward, made;
-    dnnl_memory_t target;
     struct call call;
     TRY(activation_layout(self, step->out, &layout));
     TRY(onednn_status(dnnl_eltwise_forward_desc_init(&description, dnnl_forward_training,
@@ -25,34 +24,29 @@ alnico_status_t build_relu(struct compiled *self, const struct step *step,
     TRY(sequence_call(&sequences->forward, &call));
     if (!self->diffs[step->in[0]])
         return ALNICO_SUCCESS;
-    TRY(diff_target(self, step, 0, &target));
     TRY(onednn_status(dnnl_eltwise_backward_desc_init(
                           &description, dnnl_eltwise_relu_use_dst_for_bwd, &layout, &layout, 0, 0),
                       "a relu's gradient"));
     TRY(onednn_primitive(&self->library, &description, forward, &made, &call));
     call_argument(&call, DNNL_ARG_DST, self->values[step->out]);
     call_argument(&call, DNNL_ARG_DIFF_DST, self->diffs[step->out]);
-    call_argument(&call, DNNL_ARG_DIFF_SRC, target);
-    TRY(sequence_call(&sequences->backward, &call));
-    return diff_finish(self, step, 0, &sequences->backward);
+    return sequence_diff(self, step, &call, &sequences->backward);
 }
 
 /* Appends what an addition does to its addends' gradients. */
 static alnico_status_t add_backward(struct compiled *self, const struct step *step,
                                     struct sequence *sequence)
 {
-    const bool relu = step->count == 2;
+    const float *dy = setup_diff(&self->setup, step->out),
+                *y = setup_value(&self->setup, step->out);
     for (size_t i = 0; i < 2; i++) {
-        struct action action = {.y = setup_diff(&self->setup, step->in[i]),
-                                .a = setup_diff(&self->setup, step->out),
-                                .b = setup_value(&self->setup, step->out),
-                                .count = batch_elements(self, step->out)};
-        if (relu)
-            action.pass = step->accumulate[i] ? elementwise_mask_add : elementwise_mask;
-        else
-            action.pass = step->accumulate[i] ? elementwise_accumulate : elementwise_copy;
-        if (action.y)
-            TRY(sequence_append(sequence, &action));
+        const bool adds = step->accumulate[i];
+        float *dx = setup_diff(&self->setup, step->in[i]);
+        elementwise_function *pass = adds ? elementwise_accumulate : elementwise_copy;
+        if (step->count == 2)
+            pass = adds ? elementwise_mask_add : elementwise_mask;
+        if (dx)
+            TRY(sequence_pass(sequence, pass, dx, dy, y, batch_elements(self, step->out)));
     }
     return ALNICO_SUCCESS;
 }
@@ -76,22 +70,14 @@ static alnico_status_t add_plain(struct compiled *self, const struct step *step,
     return sequence_call(sequence, &call);
 }
 
-/* Appends out = max(a + b, 0). */
-static alnico_status_t add_relu(struct compiled *self, const struct step *step,
-                                struct sequence *sequence)
-{
-    return sequence_append(sequence, &(struct action){.pass = elementwise_add_relu,
-                                                      .y = setup_value(&self->setup, step->out),
-                                                      .a = setup_value(&self->setup, step->in[0]),
-                                                      .b = setup_value(&self->setup, step->in[1]),
-                                                      .count = batch_elements(self, step->out)});
-}
-
 alnico_status_t build_add(struct compiled *self, const struct step *step,
                           struct sequences *sequences)
 {
     if (step->count == 2)
-        TRY(add_relu(self, step, &sequences->forward));
+        TRY(sequence_pass(&sequences->forward, elementwise_add_relu,
+                          setup_value(&self->setup, step->out),
+                          setup_value(&self->setup, step->in[0]),
+                          setup_value(&self->setup, step->in[1]), batch_elements(self, step->out)));
     else
         TRY(add_plain(self, step, &sequences->forward));
     return add_backward(self, step, &sequences->backward);

@@ -52,19 +52,15 @@ static alnico_status_t pool_backward(struct compiled *self, const struct step *s
 {
     dnnl_pooling_desc_t description;
     dnnl_primitive_desc_t made;
-    dnnl_memory_t target;
     struct call call;
-    TRY(diff_target(self, step, 0, &target));
     TRY(onednn_status(dnnl_pooling_backward_desc_init(&description, p->algorithm, &p->in, &p->out,
                                                       p->stride, p->window, p->pad, p->pad),
                       "a pooling's gradient"));
     TRY(onednn_primitive(&self->library, &description, p->forward, &made, &call));
     call_argument(&call, DNNL_ARG_DIFF_DST, self->diffs[step->out]);
-    call_argument(&call, DNNL_ARG_DIFF_SRC, target);
     if (p->workspace)
         call_argument(&call, DNNL_ARG_WORKSPACE, p->workspace);
-    TRY(sequence_call(sequence, &call));
-    return diff_finish(self, step, 0, sequence);
+    return sequence_diff(self, step, &call, sequence);
 }
 
 alnico_status_t build_pool(struct compiled *self, const struct step *step,

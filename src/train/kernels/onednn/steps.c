@@ -24,6 +24,13 @@ alnico_status_t sequence_call(struct sequence *sequence, const struct call *call
     return sequence_append(sequence, &(struct action){.call = *call});
 }
 
+alnico_status_t sequence_pass(struct sequence *sequence, elementwise_function *pass, float *y,
+                              const float *a, const float *b, size_t count)
+{
+    return sequence_append(sequence,
+                           &(struct action){.pass = pass, .y = y, .a = a, .b = b, .count = count});
+}
+
 alnico_status_t sequence_run(struct compiled *self, const struct sequence *sequence)
 {
     for (size_t i = 0; i < sequence->count; i++) {
@@ -88,33 +95,29 @@ size_t batch_elements(const struct compiled *self, size_t t)
     return self->setup.plan->batch * tensor_elements(&self->setup.network->tensors[t]);
 }
 
-alnico_status_t diff_target(struct compiled *self, const struct step *step, size_t i,
-                            dnnl_memory_t *memory)
-{
-    dnnl_memory_desc_t layout;
-    *memory = self->diffs[step->in[i]];
-    if (*memory && !step->accumulate[i])
-        return ALNICO_SUCCESS;
-    TRY(activation_layout(self, step->in[i], &layout));
-    return onednn_memory(&self->library, &layout, setup_scratch(&self->setup, step, 1), memory);
-}
-
 float *step_scratch(const struct compiled *self, const struct step *step)
 {
     char *scratch = setup_scratch(&self->setup, step, 1);
     return (float *)(void *)(scratch + plan_line(plan_float_bytes(self->setup.plan, step->in[0])));
 }
 
-alnico_status_t diff_finish(struct compiled *self, const struct step *step, size_t i,
-                            struct sequence *sequence)
+alnico_status_t sequence_diff(struct compiled *self, const struct step *step, struct call *call,
+                              struct sequence *sequence)
 {
-    float *diff = setup_diff(&self->setup, step->in[i]);
-    if (!diff || !step->accumulate[i])
-        return ALNICO_SUCCESS;
-    return sequence_append(sequence, &(struct action){.pass = elementwise_accumulate,
-                                                      .y = diff,
-                                                      .a = setup_scratch(&self->setup, step, 1),
-                                                      .count = batch_elements(self, step->in[i])});
+    dnnl_memory_desc_t layout;
+    dnnl_memory_t target = self->diffs[step->in[0]];
+    float *scratch = setup_scratch(&self->setup, step, 1);
+    const bool adds = target && step->accumulate[0];
+    if (!target || adds) {
+        TRY(activation_layout(self, step->in[0], &layout));
+        TRY(onednn_memory(&self->library, &layout, scratch, &target));
+    }
+    call_argument(call, DNNL_ARG_DIFF_SRC, target);
+    TRY(sequence_call(sequence, call));
+    return adds ? sequence_pass(sequence, elementwise_accumulate,
+                                setup_diff(&self->setup, step->in[0]), scratch, NULL,
+                                batch_elements(self, step->in[0]))
+                : ALNICO_SUCCESS;
 }
 
 alnico_status_t weights_describe(struct compiled *self, const struct node *node,

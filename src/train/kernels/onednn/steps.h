@@ -15,7 +15,7 @@ struct compiled;
 /* A library call, or an own pass over arrays. */
 struct action {
     struct call call; /* if there is no pass */
-    void (*pass)(float *y, const float *a, const float *b, size_t count);
+    elementwise_function *pass;
     void (*own)(const struct compiled *, const struct action *); /* that reads more than arrays */
     float *y;
     const float *a, *b;
@@ -42,23 +42,14 @@ struct compiled {
     bool reference; /* some convolution found only the library's slow reference code */
 };
 
-/* The steps. Errors: MEMORY, UNSUPPORTED. */
-alnico_status_t build_convolution(struct compiled *self, const struct step *step,
-                                  struct sequences *sequences);
-alnico_status_t build_dense(struct compiled *self, const struct step *step,
-                            struct sequences *sequences);
-alnico_status_t build_norm(struct compiled *self, const struct step *step,
-                           struct sequences *sequences);
-alnico_status_t build_relu(struct compiled *self, const struct step *step,
-                           struct sequences *sequences);
-alnico_status_t build_add(struct compiled *self, const struct step *step,
-                          struct sequences *sequences);
-alnico_status_t build_pool(struct compiled *self, const struct step *step,
-                           struct sequences *sequences);
-alnico_status_t build_cross_entropy(struct compiled *self, const struct step *step,
-                                    struct sequences *sequences);
+/* Makes a step. Errors: MEMORY, UNSUPPORTED. */
+typedef alnico_status_t build_function(struct compiled *self, const struct step *step,
+                                       struct sequences *sequences);
+build_function build_linear, build_norm, build_relu, build_add, build_pool, build_cross_entropy;
 
 alnico_status_t sequence_append(struct sequence *sequence, const struct action *action);
+alnico_status_t sequence_pass(struct sequence *sequence, elementwise_function *pass, float *y,
+                              const float *a, const float *b, size_t count);
 alnico_status_t sequence_call(struct sequence *sequence, const struct call *call);
 alnico_status_t sequence_run(struct compiled *self, const struct sequence *sequence);
 
@@ -74,14 +65,12 @@ alnico_status_t vector_memory(struct compiled *self, float *at, size_t count, dn
 /* Elements of a tensor's batch. */
 size_t batch_elements(const struct compiled *self, size_t t);
 
-/* The memory that backward writes the gradient of the step's i-th input to: its place, or scratch
- * if nobody needs it or it is to be added there by diff_finish, which goes after the write. */
-alnico_status_t diff_target(struct compiled *self, const struct step *step, size_t i,
-                            dnnl_memory_t *memory);
-alnico_status_t diff_finish(struct compiled *self, const struct step *step, size_t i,
-                            struct sequence *sequence);
+/* Appends a call that makes the gradient of the step's input 0, which becomes its argument: in its
+ * place, or in scratch if nobody needs it or it is to be added there, by a pass behind the call. */
+alnico_status_t sequence_diff(struct compiled *self, const struct step *step, struct call *call,
+                              struct sequence *sequence);
 
-/* Room for one more gradient of the step's input, beyond that of diff_target. */
+/* Room for one more gradient of the step's input, beyond that of sequence_diff. */
 float *step_scratch(const struct compiled *self, const struct step *step);
 
 /* A node's weights and biases: plain in the arenas, in the library's layout in its calls. */

@@ -1,0 +1,170 @@
+/* Convolution and dense layers (inner products) on oneDNN, with their bias: forward, weight gradient,
+ * data gradient. See onednn/steps.h. */
+#include "train/kernels/onednn/steps.h"
+
+#include "base/status.h"
+
+#include <string.h>
+
+struct linear {
+    struct weights weights;
+    dnnl_memory_desc_t in, out;
+    dnnl_memory_t source;      /* the input's values, in the layout `in` */
+    dnnl_memory_t value, diff; /* of the output; of a dense layer as a matrix */
+    dnnl_dims_t stride, pad;
+    dnnl_primitive_desc_t forward; /* the hint for backward */
+    bool dense;
+};
+
+union description {
+    dnnl_convolution_desc_t convolution;
+    dnnl_inner_product_desc_t dense;
+};
+
+/* The images are [row][column][channel]; to make blocks from few channels the library wants them
+ * [channel][row][column]. With one channel that is the same. */
+static alnico_status_t convolution_images(struct compiled *self, struct linear *l,
+                                          struct sequence *sequence)
+{
+    const dnnl_memory_t images = l->source;
+    const bool same = l->in.dims[1] == 1;
+    dnnl_dims_t dims;
+    struct call reorder;
+    memcpy(dims, l->in.dims, sizeof dims);
+    TRY(onednn_status(dnnl_memory_desc_init_by_tag(&l->in, 4, dims, dnnl_f32, dnnl_nchw),
+                      "a layout of images"));
+    TRY(onednn_memory(&self->library, &l->in, same ? self->setup.arenas->images : NULL,
+                      &l->source));
+    if (same)
+        return ALNICO_SUCCESS;
+    TRY(onednn_reorder(&self->library, images, l->source, &reorder));
+    return sequence_call(sequence, &reorder);
+}
+
+static alnico_status_t linear_describe(struct compiled *self, const struct step *step,
+                                       struct linear *l)
+{
+    const struct node *node = &self->setup.network->nodes[step->first];
+    const struct operation *operation = &node->operation;
+    const struct tensor *in = &self->setup.network->tensors[step->in[0]];
+    const bool dense = operation->kind == OPERATION_DENSE;
+    const dnnl_dims_t dims = {(dnnl_dim_t)operation->filters, (dnnl_dim_t)in->channels,
+                              (dnnl_dim_t)(dense ? in->height : operation->window),
+                              (dnnl_dim_t)(dense ? in->width : operation->window)};
+    *l = (struct linear){.source = self->values[step->in[0]],
+                         .value = self->values[step->out],
+                         .diff = self->diffs[step->out],
+                         .dense = dense};
+    for (int i = 0; i < 2; i++) {
+        l->stride[i] = (dnnl_dim_t)operation->stride;
+        l->pad[i] = (dnnl_dim_t)operation->pad;
+    }
+    TRY(activation_layout(self, step->in[0], &l->in));
+    TRY(dense ? matrix_layout(self, step->out, &l->out)
+              : activation_layout(self, step->out, &l->out));
+    if (dense) {
+        TRY(matrix_memory(self, step->out, setup_value(&self->setup, step->out), &l->value));
+        TRY(matrix_memory(self, step->out, setup_diff(&self->setup, step->out), &l->diff));
+    }
+    return weights_describe(self, node, dims, &l->weights);
+}
+
+static alnico_status_t linear_primitive(struct compiled *self, const struct linear *l,
+                                        const union description *description,
+                                        dnnl_primitive_desc_t *made, struct call *call)
+{
+    TRY(onednn_primitive(&self->library, description, l->forward, made, call));
+    self->reference |= !l->dense && onednn_reference(*made);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t linear_forward(struct compiled *self, struct linear *l,
+                                      struct sequence *sequence)
+{
+    const dnnl_memory_desc_t *bias = l->weights.biased ? &l->weights.bias : NULL;
+    union description d;
+    dnnl_memory_t weights;
+    struct call call;
+    if (l->dense)
+        TRY(onednn_status(dnnl_inner_product_forward_desc_init(&d.dense, dnnl_forward_training,
+                                                               &l->in, &l->weights.any, bias,
+                                                               &l->out),
+                          "a dense layer"));
+    else
+        TRY(onednn_status(dnnl_convolution_forward_desc_init(
+                              &d.convolution, dnnl_forward_training, dnnl_convolution_direct,
+                              &l->in, &l->weights.any, bias, &l->out, l->stride, l->pad, l->pad),
+                          "a convolution"));
+    TRY(linear_primitive(self, l, &d, &l->forward, &call));
+    TRY(weights_load(self, &l->weights, onednn_layout(l->forward, dnnl_query_weights_md), sequence,
+                     &weights));
+    call_argument(&call, DNNL_ARG_SRC, l->source);
+    call_argument(&call, DNNL_ARG_WEIGHTS, weights);
+    if (bias)
+        call_argument(&call, DNNL_ARG_BIAS, l->weights.bias_memory);
+    call_argument(&call, DNNL_ARG_DST, l->value);
+    return sequence_call(sequence, &call);
+}
+
+static alnico_status_t linear_weights(struct compiled *self, const struct linear *l,
+                                      struct sequence *sequence)
+{
+    const dnnl_memory_desc_t *bias = l->weights.biased ? &l->weights.bias : NULL;
+    union description d;
+    dnnl_primitive_desc_t made;
+    struct call call;
+    if (l->dense)
+        TRY(onednn_status(dnnl_inner_product_backward_weights_desc_init(
+                              &d.dense, &l->in, &l->weights.any, bias, &l->out),
+                          "a dense layer's weight gradient"));
+    else
+        TRY(onednn_status(dnnl_convolution_backward_weights_desc_init(
+                              &d.convolution, dnnl_convolution_direct, &l->in, &l->weights.any,
+                              bias, &l->out, l->stride, l->pad, l->pad),
+                          "a convolution's weight gradient"));
+    TRY(linear_primitive(self, l, &d, &made, &call));
+    call_argument(&call, DNNL_ARG_SRC, l->source);
+    call_argument(&call, DNNL_ARG_DIFF_DST, l->diff);
+    if (bias)
+        call_argument(&call, DNNL_ARG_DIFF_BIAS, l->weights.bias_gradient);
+    return weights_store(self, &l->weights, onednn_layout(made, dnnl_query_diff_weights_md), &call,
+                         sequence);
+}
+
+static alnico_status_t linear_data(struct compiled *self, const struct step *step,
+                                   const struct linear *l, struct sequence *sequence)
+{
+    union description d;
+    dnnl_primitive_desc_t made;
+    dnnl_memory_t weights;
+    struct call call;
+    if (l->dense)
+        TRY(onednn_status(
+            dnnl_inner_product_backward_data_desc_init(&d.dense, &l->in, &l->weights.any, &l->out),
+            "a dense layer's data gradient"));
+    else
+        TRY(onednn_status(dnnl_convolution_backward_data_desc_init(
+                              &d.convolution, dnnl_convolution_direct, &l->in, &l->weights.any,
+                              &l->out, l->stride, l->pad, l->pad),
+                          "a convolution's data gradient"));
+    TRY(linear_primitive(self, l, &d, &made, &call));
+    TRY(weights_load(self, &l->weights, onednn_layout(made, dnnl_query_weights_md), sequence,
+                     &weights));
+    call_argument(&call, DNNL_ARG_DIFF_DST, l->diff);
+    call_argument(&call, DNNL_ARG_WEIGHTS, weights);
+    return sequence_diff(self, step, &call, sequence);
+}
+
+alnico_status_t build_linear(struct compiled *self, const struct step *step,
+                             struct sequences *sequences)
+{
+    struct linear l;
+    TRY(linear_describe(self, step, &l));
+    if (!l.dense && self->blocked && step->in[0] == 0)
+        TRY(convolution_images(self, &l, &sequences->forward));
+    TRY(linear_forward(self, &l, &sequences->forward));
+    TRY(linear_weights(self, &l, &sequences->backward));
+    if (!self->diffs[step->in[0]])
+        return ALNICO_SUCCESS;
+    return linear_data(self, step, &l, &sequences->backward);
+}
