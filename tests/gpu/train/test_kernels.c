@@ -433,11 +433,8 @@ static void pool_check(struct train_pool p, int type, bool max, bool add)
     for (size_t i = 0; i < ins && add; i++)
         dx_expected[i] = dx.host[i];
     pool_expect(&p, max, &x, &dy, y_expected, dx_expected, places);
-    launched(max ? train_max_pool(&gpu, &p, y.gpu, index, x.gpu)
-                 : train_average_pool(&gpu, &p, y.gpu, x.gpu),
-             "pooling");
-    launched(max ? train_max_pool_gradient(&gpu, &p, dx.gpu, dy.gpu, index, add)
-                 : train_average_pool_gradient(&gpu, &p, dx.gpu, dy.gpu, add),
+    launched(train_pool(&gpu, &p, y.gpu, max ? index : NULL, x.gpu), "pooling");
+    launched(train_pool_gradient(&gpu, &p, dx.gpu, dy.gpu, max ? index : NULL, add),
              "pooling backward");
     vector_get(&y);
     vector_get(&dx);
@@ -645,8 +642,7 @@ static void nan_pool_check(struct train_pool p, int type, bool norm)
         const float before = b.x.host[at];
         b.x.host[at] = NAN;
         vector_put(&b.x);
-        launched(norm ? train_norm_pool(&gpu, &pass)
-                      : train_max_pool(&gpu, &p, y.gpu, index, b.x.gpu),
+        launched(norm ? train_norm_pool(&gpu, &pass) : train_pool(&gpu, &p, y.gpu, index, b.x.gpu),
                  name);
         vector_get(&y);
         for (size_t o = 0; o < outs; o++)

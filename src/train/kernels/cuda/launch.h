@@ -195,18 +195,12 @@ struct train_pool {
     int type;
 };
 
-/* The first of equals wins. `index`: the winner's place in its window, for each element of y; rows
- * * columns <= 256. */
-int train_max_pool(const struct train_gpu *gpu, const struct train_pool *pool, void *y,
-                   uint8_t *index, const void *x);
-int train_max_pool_gradient(const struct train_gpu *gpu, const struct train_pool *pool, void *dx,
-                            const void *dy, const uint8_t *index, bool add);
-
-/* Padding is not counted. */
-int train_average_pool(const struct train_gpu *gpu, const struct train_pool *pool, void *y,
-                       const void *x);
-int train_average_pool_gradient(const struct train_gpu *gpu, const struct train_pool *pool,
-                                void *dx, const void *dy, bool add);
+/* The maximum, where the first of equals wins. `index`: the winner's place in its window, for each
+ * element of y; rows * columns <= 256. NULL: the average, padding not counted. */
+int train_pool(const struct train_gpu *gpu, const struct train_pool *pool, void *y, uint8_t *index,
+               const void *x);
+int train_pool_gradient(const struct train_gpu *gpu, const struct train_pool *pool, void *dx,
+                        const void *dy, const uint8_t *index, bool add);
 
 /* ---- Loss: cuda/loss.cu ---- */
 

@@ -221,59 +221,33 @@ __global__ void average_gradient_kernel(const struct train_pool p, T *dx, const 
     }
 }
 
-size_t x_chunks(const struct train_pool *p)
-{
-    return p->batch * p->height * p->width * (p->padded / EIGHT);
-}
-
-size_t y_chunks(const struct train_pool *p)
-{
-    return p->batch * p->out_height * p->out_width * (p->padded / EIGHT);
-}
-
 } // namespace
 
-int train_max_pool(const struct train_gpu *gpu, const struct train_pool *p, void *y, uint8_t *index,
-                   const void *x)
+int train_pool(const struct train_gpu *gpu, const struct train_pool *p, void *y, uint8_t *index,
+               const void *x)
 {
-    const size_t chunks = y_chunks(p);
+    const size_t chunks = p->batch * p->out_height * p->out_width * (p->padded / EIGHT);
+    const unsigned blocks = blocks_for(gpu, chunks, THREADS, index ? MAX_BLOCKS : 16);
     return typed(p->type, [&](auto number) {
         using T = decltype(number);
-        return launch(gpu, max_kernel<T>, blocks_for(gpu, chunks, THREADS, MAX_BLOCKS), THREADS, *p,
-                      (T *)y, index, (const T *)x, chunks);
+        return index ? launch(gpu, max_kernel<T>, blocks, THREADS, *p, (T *)y, index, (const T *)x,
+                              chunks)
+                     : launch(gpu, average_kernel<T>, blocks, THREADS, *p, (T *)y, (const T *)x,
+                              chunks);
     });
 }
 
-int train_max_pool_gradient(const struct train_gpu *gpu, const struct train_pool *p, void *dx,
-                            const void *dy, const uint8_t *index, bool add)
+int train_pool_gradient(const struct train_gpu *gpu, const struct train_pool *p, void *dx,
+                        const void *dy, const uint8_t *index, bool add)
 {
-    const size_t chunks = x_chunks(p);
+    const size_t chunks = p->batch * p->height * p->width * (p->padded / EIGHT);
+    const unsigned blocks = blocks_for(gpu, chunks, THREADS, index ? MAX_BLOCKS : 16);
     return typed(p->type, [&](auto number) {
         using T = decltype(number);
-        return launch(gpu, max_gradient_kernel<T>, blocks_for(gpu, chunks, THREADS, MAX_BLOCKS),
-                      THREADS, *p, (T *)dx, (const T *)dy, index, add, chunks);
-    });
-}
-
-int train_average_pool(const struct train_gpu *gpu, const struct train_pool *p, void *y,
-                       const void *x)
-{
-    const size_t chunks = y_chunks(p);
-    return typed(p->type, [&](auto number) {
-        using T = decltype(number);
-        return launch(gpu, average_kernel<T>, blocks_for(gpu, chunks, THREADS, 16), THREADS, *p,
-                      (T *)y, (const T *)x, chunks);
-    });
-}
-
-int train_average_pool_gradient(const struct train_gpu *gpu, const struct train_pool *p, void *dx,
-                                const void *dy, bool add)
-{
-    const size_t chunks = x_chunks(p);
-    return typed(p->type, [&](auto number) {
-        using T = decltype(number);
-        return launch(gpu, average_gradient_kernel<T>, blocks_for(gpu, chunks, THREADS, 16),
-                      THREADS, *p, (T *)dx, (const T *)dy, add, chunks);
+        return index ? launch(gpu, max_gradient_kernel<T>, blocks, THREADS, *p, (T *)dx,
+                              (const T *)dy, index, add, chunks)
+                     : launch(gpu, average_gradient_kernel<T>, blocks, THREADS, *p, (T *)dx,
+                              (const T *)dy, add, chunks);
     });
 }
 

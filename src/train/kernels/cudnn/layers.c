@@ -50,45 +50,30 @@ alnico_status_t cudnn_add_make(struct cudnn_net *self, struct cudnn_step *step)
 
 /* ---- Pooling ---- */
 
-static alnico_status_t max_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
+static bool is_max(const struct cudnn_step *step)
 {
-    (void)training;
-    return gpu_status(train_max_pool(&self->gpu, &step->pool,
-                                     setup_value(&self->setup, step->step->out),
-                                     step_saved(self, step), step_value(self, step, 0)),
-                      "max pooling");
+    return step->node->operation.kind == OPERATION_MAX_POOL;
 }
 
-static alnico_status_t max_backward(struct cudnn_net *self, struct cudnn_step *step)
+static alnico_status_t pool_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
+{
+    (void)training;
+    return gpu_status(
+        train_pool(&self->gpu, &step->pool, setup_value(&self->setup, step->step->out),
+                   is_max(step) ? step_saved(self, step) : NULL, step_value(self, step, 0)),
+        is_max(step) ? "max pooling" : "average pooling");
+}
+
+static alnico_status_t pool_backward(struct cudnn_net *self, struct cudnn_step *step)
 {
     void *dx = step_diff(self, step, 0);
     if (!dx)
         return ALNICO_SUCCESS;
-    return gpu_status(train_max_pool_gradient(&self->gpu, &step->pool, dx,
-                                              setup_diff(&self->setup, step->step->out),
-                                              step_saved(self, step), step->step->accumulate[0]),
-                      "the gradient of max pooling");
-}
-
-static alnico_status_t average_forward(struct cudnn_net *self, struct cudnn_step *step,
-                                       bool training)
-{
-    (void)training;
-    return gpu_status(train_average_pool(&self->gpu, &step->pool,
-                                         setup_value(&self->setup, step->step->out),
-                                         step_value(self, step, 0)),
-                      "average pooling");
-}
-
-static alnico_status_t average_backward(struct cudnn_net *self, struct cudnn_step *step)
-{
-    void *dx = step_diff(self, step, 0);
-    if (!dx)
-        return ALNICO_SUCCESS;
-    return gpu_status(train_average_pool_gradient(&self->gpu, &step->pool, dx,
-                                                  setup_diff(&self->setup, step->step->out),
-                                                  step->step->accumulate[0]),
-                      "the gradient of average pooling");
+    return gpu_status(
+        train_pool_gradient(&self->gpu, &step->pool, dx, setup_diff(&self->setup, step->step->out),
+                            is_max(step) ? step_saved(self, step) : NULL,
+                            step->step->accumulate[0]),
+        is_max(step) ? "the gradient of max pooling" : "the gradient of average pooling");
 }
 
 alnico_status_t cudnn_pool_make(struct cudnn_net *self, struct cudnn_step *step)
@@ -98,10 +83,9 @@ alnico_status_t cudnn_pool_make(struct cudnn_net *self, struct cudnn_step *step)
     const struct operation *operation = &step->node->operation;
     const struct tensor *in = &network->tensors[step->node->in[0]];
     const struct tensor *out = network_output(network, step->step->first);
-    const bool max = operation->kind == OPERATION_MAX_POOL;
     size_t rows, columns;
     network_window(network, step->step->first, &rows, &columns);
-    if (max && rows * columns > PLACES)
+    if (is_max(step) && rows * columns > PLACES)
         return error_set(ALNICO_ERROR_UNSUPPORTED,
                          "cuDNN kernels: max pooling '%s' has a window of %zu x %zu, expected at "
                          "most %d pixels",
@@ -117,8 +101,8 @@ alnico_status_t cudnn_pool_make(struct cudnn_net *self, struct cudnn_step *step)
                                      .stride = operation->stride ? (unsigned)operation->stride : 1,
                                      .pad = (unsigned)operation->pad,
                                      .type = (int)self->type};
-    step->forward = max ? max_forward : average_forward;
-    step->backward = max ? max_backward : average_backward;
+    step->forward = pool_forward;
+    step->backward = pool_backward;
     return ALNICO_SUCCESS;
 }
 
