@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +23,11 @@ static const char magic[MAGIC_BYTES + 1] = "ALNCKPT2";
 
 struct header {
     char magic[MAGIC_BYTES];
-    uint64_t checksum; /* CRC-32 of the header with 0 here, and of the values */
-    struct checkpoint_run run;
-    uint64_t parameters, statistics, step, tests;
-    float words[CHECKPOINT_WORDS];
+    uint64_t checksum;       /* CRC-32 of the header with 0 here, and of the values */
+    struct checkpoint state; /* in the file without its pointer */
 };
+
+enum { HEADER_BYTES = offsetof(struct header, state.values) };
 
 size_t checkpoint_count(const struct checkpoint *checkpoint)
 {
@@ -37,7 +38,7 @@ static uint64_t checksum_of(const struct header *header, const float *values, si
 {
     struct header blank = *header;
     blank.checksum = 0;
-    uLong sum = crc32_z(0, (const Bytef *)&blank, sizeof blank);
+    uLong sum = crc32_z(0, (const Bytef *)&blank, HEADER_BYTES);
     return crc32_z(sum, (const Bytef *)values, count * sizeof *values);
 }
 
@@ -79,8 +80,7 @@ static bool folder_flush(const char *path)
 static alnico_status_t file_fill(const char *path, int file, const struct header *header,
                                  const float *values, size_t count)
 {
-    if (!write_all(file, header, sizeof *header) ||
-        !write_all(file, values, count * sizeof *values))
+    if (!write_all(file, header, HEADER_BYTES) || !write_all(file, values, count * sizeof *values))
         return system_error(path, "cannot be written");
     return fsync(file) == 0 ? ALNICO_SUCCESS : system_error(path, "cannot be flushed");
 }
@@ -165,16 +165,11 @@ alnico_status_t checkpoint_try(const char *path)
 
 alnico_status_t checkpoint_write(const char *path, const struct checkpoint *checkpoint)
 {
-    struct header header = {.run = checkpoint->run,
-                            .parameters = checkpoint->parameters,
-                            .statistics = checkpoint->statistics,
-                            .step = checkpoint->step,
-                            .tests = checkpoint->tests};
+    struct header header = {.state = *checkpoint};
     const size_t count = checkpoint_count(checkpoint);
     struct place place;
     TRY(place_find(path, &place));
     memcpy(header.magic, magic, MAGIC_BYTES);
-    memcpy(header.words, checkpoint->words, sizeof header.words);
     header.checksum = checksum_of(&header, checkpoint->values, count);
     const alnico_status_t status = file_place(&place, &header, checkpoint->values, count);
     if (status != ALNICO_SUCCESS)
@@ -187,13 +182,11 @@ alnico_status_t checkpoint_write(const char *path, const struct checkpoint *chec
 /* Compares the header's sizes with the file's. */
 static alnico_status_t size_check(const char *path, const struct header *header, uint64_t bytes)
 {
-    const uint64_t most = (uint64_t)1 << 40, ranks = header->run.ranks;
-    const bool sane = header->parameters < most && header->statistics < most && ranks >= 1 &&
-                      ranks < 1 << 20 && header->statistics < most / ranks;
-    const uint64_t expected =
-        sane
-            ? sizeof *header + sizeof(float) * (2 * header->parameters + ranks * header->statistics)
-            : 0;
+    const struct checkpoint *state = &header->state;
+    const uint64_t most = (uint64_t)1 << 40, ranks = state->run.ranks;
+    const bool sane = state->parameters < most && state->statistics < most && ranks >= 1 &&
+                      ranks < 1 << 20 && state->statistics < most / ranks;
+    const uint64_t expected = sane ? HEADER_BYTES + sizeof(float) * checkpoint_count(state) : 0;
     if (sane && bytes == expected)
         return ALNICO_SUCCESS;
     return error_set(ALNICO_ERROR_ARGUMENT,
@@ -207,7 +200,7 @@ static alnico_status_t header_read(const char *path, FILE *file, struct header *
     struct stat about;
     if (fstat(fileno(file), &about) != 0)
         return system_error(path, "cannot be read");
-    const bool whole = fread(header, sizeof *header, 1, file) == 1;
+    const bool whole = fread(header, HEADER_BYTES, 1, file) == 1;
     if (!whole && ferror(file))
         return system_error(path, "cannot be read");
     if (!whole || memcmp(header->magic, magic, MAGIC_BYTES - 1) != 0)
@@ -240,14 +233,10 @@ static alnico_status_t values_read(const char *path, FILE *file, const struct he
 
 static alnico_status_t file_read(const char *path, FILE *file, struct checkpoint *out)
 {
-    struct header header;
+    struct header header = {.checksum = 0};
     TRY(header_read(path, file, &header));
-    *out = (struct checkpoint){.run = header.run,
-                               .parameters = header.parameters,
-                               .statistics = header.statistics,
-                               .step = header.step,
-                               .tests = header.tests};
-    memcpy(out->words, header.words, sizeof out->words);
+    *out = header.state;
+    out->values = NULL;
     out->run.model[sizeof out->run.model - 1] = out->run.data[sizeof out->run.data - 1] = '\0';
     return values_read(path, file, &header, out);
 }

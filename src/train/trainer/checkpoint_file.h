@@ -21,6 +21,7 @@ struct checkpoint_run {
     uint64_t layout; /* a checksum of where each operation's numbers stand in the arenas */
 };
 
+/* As in the file, behind its first words; without padding, up to `values`. */
 struct checkpoint {
     struct checkpoint_run run;
     uint64_t parameters, statistics; /* numbers of the network's arenas */

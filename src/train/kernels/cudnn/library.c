@@ -21,6 +21,7 @@ struct entry {
 };
 
 #define ENTRY(name) {#name, offsetof(struct cudnn_library, name)},
+#define ENTRIES(table) (sizeof table / sizeof *table)
 static const struct entry cudnn_entries[] = {CUDNN_FUNCTIONS(ENTRY)};
 static const struct entry cublas_entries[] = {CUBLAS_FUNCTIONS(ENTRY)};
 static const struct entry cublaslt_entries[] = {CUBLASLT_FUNCTIONS(ENTRY)};
@@ -57,25 +58,19 @@ static bool find_entries(void *library, const char *name, const struct entry *en
 }
 
 /* cuBLASLt is what the cuBLAS of its version stands on. */
-static bool find_cublaslt(int major)
-{
-    char name[32];
-    snprintf(name, sizeof name, "libcublasLt.so.%d", major);
-    void *library = library_open(name);
-    return library && find_entries(library, name, cublaslt_entries,
-                                   sizeof cublaslt_entries / sizeof *cublaslt_entries);
-}
-
 static bool find_cublas(void)
 {
     char name[32];
     for (int major = CUDART_VERSION / 1000; major >= 12; major--) {
         snprintf(name, sizeof name, "libcublas.so.%d", major);
         void *library = library_open(name);
-        if (library)
-            return find_entries(library, name, cublas_entries,
-                                sizeof cublas_entries / sizeof *cublas_entries) &&
-                   find_cublaslt(major);
+        if (!library)
+            continue;
+        if (!find_entries(library, name, cublas_entries, ENTRIES(cublas_entries)))
+            return false;
+        snprintf(name, sizeof name, "libcublasLt.so.%d", major);
+        library = library_open(name);
+        return library && find_entries(library, name, cublaslt_entries, ENTRIES(cublaslt_entries));
     }
     return false;
 }
@@ -84,8 +79,7 @@ static bool find_cublas(void)
 static void find_all(void)
 {
     void *library = library_open("libcudnn.so.9");
-    if (!library || !find_entries(library, "libcudnn.so.9", cudnn_entries,
-                                  sizeof cudnn_entries / sizeof *cudnn_entries))
+    if (!library || !find_entries(library, "libcudnn.so.9", cudnn_entries, ENTRIES(cudnn_entries)))
         return;
     const size_t version = found.functions.cudnnGetVersion();
     if (version < 90000) {
