@@ -2,8 +2,7 @@
  * which every algorithm comes to an end with the right values, and not before the time of one
  * message. */
 #include "tests/fuzz/fuzz.h"
-#include "tools/simulate/machine.h"
-#include "tools/simulate/operations.h"
+#include "tools/simulate/run.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,8 +24,8 @@ static void check_runs(const struct sim_machine *machine)
     const struct sim_link *link = machine->link;
     double least = fmin(link[0].latency_us, fmin(link[1].latency_us, link[2].latency_us));
     struct simulate_case what = {.machine = machine, .ranks = 5, .count = 7, .data = true};
-    for (int o = 0; (what.operation = operation_at(o)); o++)
-        for (int i = 0; (what.algorithm = what.operation->algorithms[i]); i++) {
+    for (what.operation = collectives; what.operation < collectives + COLLECTIVES; what.operation++)
+        for (int i = 0; (what.algorithm = operation_algorithms(what.operation)[i]); i++) {
             struct simulate_result result;
             FUZZ_REQUIRE(simulate_run(&what, &result) == ALNICO_SUCCESS);
             FUZZ_REQUIRE(result.wrong == 0 && result.time_us >= least && result.time_us < 1e12);

@@ -5,7 +5,7 @@
 #include "tests/programs/mock_cuda.h"
 
 #include "tools/perf/gpu/gpu.h"
-#include "tools/perf/layout.h"
+#include "tools/perf/operations.h"
 #include "tools/perf/values.h"
 
 #include <alnico/mpi.h>

@@ -3,7 +3,7 @@
  * result, which is a whole buffer's where a rank has no result. Linked with its objects, and
  * --wrap=perf_call_ours. */
 #include "base/datatype.h"
-#include "tools/perf/layout.h"
+#include "tools/perf/operations.h"
 
 #include <stdlib.h>
 

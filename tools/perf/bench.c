@@ -5,8 +5,6 @@
 
 #include "base/datatype.h"
 #include "tools/common/program.h"
-#include "tools/perf/check.h"
-#include "tools/perf/layout.h"
 
 #include <alnico/mpi.h>
 #include <math.h>

@@ -1,8 +1,6 @@
-/* The layout of each operation's data, as perf/layout.h says. Each input_ function says where a
+/* The layout of each operation's data, as perf/operations.h says. Each input_ function says where a
  * rank's input stands, each part_ function what the i-th part of its result is. Any thread. */
-#include "tools/perf/layout.h"
-
-#include "comm/call.h"
+#include "tools/perf/operations.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,6 @@
 #include "tools/perf/operations.h"
 
 #include "comm/tuning/tuning.h"
-#include "tools/perf/layout.h"
 
 #include <string.h>
 

@@ -5,7 +5,8 @@
 #ifndef ALNICO_TOOLS_PERF_OPERATIONS_H
 #define ALNICO_TOOLS_PERF_OPERATIONS_H
 
-#include <alnico/alnico.h>
+#include "comm/collectives.h"
+
 #include <mpi.h>
 #include <stdbool.h>
 
@@ -140,5 +141,52 @@ bool perf_mpi_can(const struct perf_job *job);
 perf_mpi_call mpi_allreduce, mpi_reduce, mpi_broadcast, mpi_allgather, mpi_allgatherv,
     mpi_reduce_scatter, mpi_reduce_scatterv, mpi_gather, mpi_gatherv, mpi_scatter, mpi_scatterv,
     mpi_alltoall, mpi_alltoallv, mpi_barrier, mpi_sendrecv, mpi_exchange, mpi_pingpong;
+
+/* ---- Data of a call (layout.c) ---- */
+
+/* Memory for the blocks of so many ranks. False if there is none; afterwards blocks_finish, also
+ * then. */
+bool blocks_init(struct perf_blocks *blocks, int ranks);
+void blocks_finish(struct perf_blocks *blocks);
+
+/* The blocks of a call: all of `count` elements, or in the vector forms every second one with half
+ * as many, rounded down, and the others with as many more; of an odd number of ranks the last has
+ * `count`. In an alltoallv rank r's block for rank b is as long as block (r + b) mod ranks is
+ * elsewhere. Where a whole vector has more than INT_MAX elements, the ints are undefined. */
+void blocks_set(struct perf_blocks *blocks, const struct perf_operation *operation, size_t count,
+                int rank, int ranks);
+
+/* A call without buffers. `in_place` is the option; the blocks are set to its own. */
+struct perf_job job_make(const struct perf_operation *operation, size_t count, bool in_place,
+                         int root, int rank, int ranks, const struct perf_blocks *blocks);
+
+/* The i-th part of this rank's result; false after the last. */
+bool job_part(const struct perf_job *job, int i, struct perf_part *out);
+
+/* Elements of recv that the parts of the result cover. */
+size_t job_result_count(const struct perf_job *job);
+
+perf_input_of input_vector, input_rooted, input_block, input_blocks, input_none, input_pair;
+perf_part_of part_all, part_copy, part_blocks, part_reduced, part_scattered, part_alltoall,
+    part_previous, part_pair, part_partner;
+
+/* ---- Peers to measure against (peers.c) ---- */
+
+enum { PEER_MPI, PEER_STAGED, PEER_NCCL, PEER_NCCL_SYMMETRIC, PEERS };
+
+struct peer_info {
+    const char *name, *key; /* of --versus, and in JSON */
+    alnico_device_t device; /* where its buffers are */
+    bool built;             /* this build has it */
+    bool capturable;        /* its calls may be put into a CUDA graph */
+};
+
+extern const struct peer_info peer_table[PEERS];
+
+/* The peers of a device that this build has, as a mask of 1u << PEER_. */
+unsigned peer_all(alnico_device_t device);
+
+/* The peer of a device that is named by `length` characters; -1 if there is none. */
+int peer_find(const char *name, size_t length, alnico_device_t device);
 
 #endif

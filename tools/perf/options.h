@@ -5,7 +5,6 @@
 
 #include "tools/common/options.h"
 #include "tools/perf/operations.h"
-#include "tools/perf/peers.h"
 
 #include <stdint.h>
 

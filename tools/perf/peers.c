@@ -1,5 +1,5 @@
 /* The table of peers. Main thread. */
-#include "tools/perf/peers.h"
+#include "tools/perf/operations.h"
 
 #include <string.h>
 

@@ -1,10 +1,9 @@
 /* The JSON report of alnico-perf, and its closing lines. A row is printed (perf/table.c) as soon as
  * it is measured. Rank 0's main thread only. */
-#include "tools/perf/report.h"
+#include "tools/perf/bench.h"
 
 #include "base/datatype.h"
 #include "tools/common/program.h"
-#include "tools/perf/table.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The table that alnico-perf prints, and what follows from a row. Rank 0's main thread only. */
-#include "tools/perf/table.h"
+#include "tools/perf/bench.h"
 
 #include "base/datatype.h"
 #include "base/log.h"

@@ -1,6 +1,6 @@
 /* Reads and checks machine files. Every key is known, present and of the right kind, or the
  * detail says which is not. Main thread. */
-#include "tools/simulate/machine.h"
+#include "tools/simulate/run.h"
 
 #include "base/status.h"
 

@@ -1,7 +1,6 @@
 /* alnico-simulate: the library's algorithms in virtual time on a machine of thousands of ranks. The
  * cases are handed out to a few threads in order; the main thread prints each row when it is
  * complete. */
-#include "tools/simulate/options.h"
 #include "tools/simulate/report.h"
 
 #include <pthread.h>

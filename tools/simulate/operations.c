@@ -1,8 +1,9 @@
-/* The table of operations, and their inputs and results. Inputs are whole numbers whose sums
- * float32 holds exactly. */
-#include "tools/simulate/operations.h"
+/* The inputs and results of operations. Inputs are whole numbers whose sums float32 holds
+ * exactly. */
+#include "tools/simulate/run.h"
 
 #include "base/status.h"
+#include "comm/backends/backend.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,41 +12,34 @@
 
 enum { VALUES = 128 /* of an input: 0 to 127 */ };
 
-static const struct simulate_operation operations[] = {
-    {"allreduce", algorithms_allreduce, SIDE_NONE, SIDE_INPUT, REDUCES},
-    {"reduce", algorithms_reduce, SIDE_BLOCK, SIDE_BLOCK, REDUCES | ROOTED | RECV_AT_ROOT},
-    {"broadcast", algorithms_broadcast, SIDE_NONE, SIDE_INPUT, ROOTED},
-    {"allgather", algorithms_allgather, SIDE_BLOCK, SIDE_BLOCKS, 0},
-    {"allgatherv", algorithms_allgatherv, SIDE_BLOCK, SIDE_BLOCKS, LENGTHS},
-    {"reduce_scatter", algorithms_reduce_scatter, SIDE_BLOCKS, SIDE_BLOCK, REDUCES},
-    {"reduce_scatterv", algorithms_reduce_scatterv, SIDE_BLOCKS, SIDE_BLOCK, REDUCES | LENGTHS},
-    {"gather", algorithms_gather, SIDE_BLOCK, SIDE_BLOCKS, ROOTED | RECV_AT_ROOT},
-    {"gatherv", algorithms_gatherv, SIDE_BLOCK, SIDE_BLOCKS, ROOTED | RECV_AT_ROOT | LENGTHS},
-    {"scatter", algorithms_scatter, SIDE_BLOCKS, SIDE_BLOCK, ROOTED | SEND_AT_ROOT},
-    {"scatterv", algorithms_scatterv, SIDE_BLOCKS, SIDE_BLOCK, ROOTED | SEND_AT_ROOT | LENGTHS},
-    {"alltoall", algorithms_alltoall, SIDE_BLOCKS, SIDE_BLOCKS, 0},
-    {"alltoallv", algorithms_alltoallv, SIDE_BLOCKS, SIDE_BLOCKS, LENGTHS},
-    {"barrier", algorithms_barrier, SIDE_NONE, SIDE_NONE, 0},
-    {"sendrecv", algorithms_sendrecv, SIDE_BLOCK, SIDE_BLOCK, RING},
-    {0}};
-
-const struct simulate_operation *operation_at(int i)
+const struct collective *operation_find(const char *name)
 {
-    return operations[i].name ? &operations[i] : NULL;
+    for (int i = 0; i < COLLECTIVES; i++)
+        if (strcmp(collectives[i].name, name) == 0)
+            return &collectives[i];
+    return NULL;
 }
 
-const struct simulate_operation *operation_find(const char *name)
+const struct algorithm *const *operation_algorithms(const struct collective *operation)
 {
-    const struct simulate_operation *operation;
-    for (int i = 0; (operation = operation_at(i)); i++)
-        if (strcmp(operation->name, name) == 0)
-            break;
-    return operation;
+    return backend_host.algorithms[operation - collectives];
 }
 
-const struct simulate_operation *operation_of(const struct simulate_case *what)
+const struct collective *operation_of(const struct simulate_case *what)
 {
-    return what->operation ? what->operation : &operations[0];
+    return what->operation ? what->operation : &collectives[ALNICO_ALLREDUCE];
+}
+
+bool operation_is_ring(const struct collective *operation)
+{
+    return operation == &collectives[ALNICO_SENDRECV];
+}
+
+/* The input stands in RECV, which is also what is sent. */
+static bool is_in_recv(const struct collective *operation)
+{
+    return operation == &collectives[ALNICO_ALLREDUCE] ||
+           operation == &collectives[ALNICO_BROADCAST];
 }
 
 void *memory_take(size_t bytes, bool data)
@@ -67,14 +61,16 @@ void memory_give(void *memory, size_t bytes, bool data)
 
 static int blocks_of(const struct simulate_case *what, bool sends)
 {
-    const struct simulate_operation *o = operation_of(what);
-    enum simulate_side side = sends ? o->send : o->recv;
-    return side == SIDE_NONE ? 0 : side == SIDE_BLOCKS ? what->ranks : 1;
+    const struct collective *o = operation_of(what);
+    enum blocks_held held = sends ? o->reads : o->writes;
+    if (operation_is_ring(o))
+        return 1;
+    return held == NO_BLOCK || (sends && is_in_recv(o)) ? 0 : held == ALL_BLOCKS ? what->ranks : 1;
 }
 
 static bool at_root(const struct simulate_case *what, bool sends)
 {
-    return operation_of(what)->flags & (sends ? SEND_AT_ROOT : RECV_AT_ROOT);
+    return sends ? operation_of(what)->reads_at_root : operation_of(what)->writes_at_root;
 }
 
 /* Elements of one rank. */
@@ -128,9 +124,9 @@ static unsigned of_element(size_t i)
 
 static void fill(const struct simulate_buffers *b)
 {
-    const struct simulate_operation *o = operation_of(b->what);
-    bool sends = o->recv != SIDE_INPUT;
-    bool root_only = at_root(b->what, sends) || (!sends && o->flags & ROOTED);
+    const struct collective *o = operation_of(b->what);
+    bool sends = !is_in_recv(o);
+    bool root_only = at_root(b->what, sends) || (!sends && o->rooted);
     for (int r = 0; r < (root_only ? 1 : b->what->ranks); r++) {
         float *input = buffers_side(b, r, sends);
         for (size_t i = 0; i < elements(b->what, sends); i++)
@@ -152,19 +148,19 @@ static void add_up(int ranks, float *sums)
 /* The sender of block b to a rank. */
 static int sender_of(const struct simulate_case *what, int rank, int b)
 {
-    const struct simulate_operation *o = operation_of(what);
-    if (o->flags & RING)
+    const struct collective *o = operation_of(what);
+    if (operation_is_ring(o))
         return (rank + what->ranks - 1) % what->ranks;
-    return o->recv == SIDE_BLOCKS ? b : 0;
+    return o->writes == ALL_BLOCKS ? b : 0;
 }
 
 static size_t block_wrong(const struct simulate_buffers *b, int rank, int block, const float *sums)
 {
     const struct simulate_case *what = b->what;
     const float *got = buffers_side(b, rank, false) + (size_t)block * what->count;
-    size_t first = operation_of(what)->send == SIDE_BLOCKS ? (size_t)rank * what->count : 0;
+    size_t first = operation_of(what)->reads == ALL_BLOCKS ? (size_t)rank * what->count : 0;
     unsigned sender = of_rank(sender_of(what, rank, block));
-    bool reduces = operation_of(what)->flags & REDUCES;
+    bool reduces = operation_of(what)->reduces;
     size_t wrong = 0;
     for (size_t i = 0; i < what->count; i++) {
         unsigned value = of_element(first + i);

@@ -60,8 +60,7 @@ static void add_size(struct argp_state *state, struct simulate_options *options,
 static void make_sizes(struct argp_state *state, struct simulate_options *options)
 {
     size_t element = sizeof(float);
-    const struct simulate_operation *operation = options->operation;
-    if (operation->send == SIDE_NONE && operation->recv == SIDE_NONE) {
+    if (options->operation == &collectives[ALNICO_BARRIER]) {
         add_size(state, options, element);
         return;
     }
@@ -85,8 +84,8 @@ static void read_operation(struct argp_state *state, char *name, void *out)
     char names[512] = "";
     if (options->operation)
         argp_error(state, "%s: expected one operation only", name);
-    for (int i = 0; operation_at(i); i++)
-        text_append(names, sizeof names, "%s ", operation_at(i)->name);
+    for (int i = 0; i < COLLECTIVES; i++)
+        text_append(names, sizeof names, "%s ", collectives[i].name);
     options->operation = operation_find(name);
     if (!options->operation)
         argp_error(state, "%s: expected one of %s", name, names);
@@ -94,7 +93,7 @@ static void read_operation(struct argp_state *state, char *name, void *out)
 
 static void find_algorithms(struct argp_state *state, struct simulate_options *options)
 {
-    const struct algorithm *const *list = options->operation->algorithms;
+    const struct algorithm *const *list = operation_algorithms(options->operation);
     const char *name = options->algorithm;
     char names[512] = "";
     for (int i = 0; list[i] && i < SIMULATE_ALGORITHMS; i++) {
@@ -120,7 +119,7 @@ static void finish(struct argp_state *state, void *out)
 {
     struct simulate_options *options = out;
     if (!options->operation)
-        options->operation = operation_at(0);
+        options->operation = &collectives[ALNICO_ALLREDUCE];
     make_sizes(state, options);
     find_algorithms(state, options);
     find_machine(state, options);

@@ -2,15 +2,14 @@
 #ifndef ALNICO_TOOLS_SIMULATE_OPTIONS_H
 #define ALNICO_TOOLS_SIMULATE_OPTIONS_H
 
-#include "tools/simulate/machine.h"
-#include "tools/simulate/operations.h"
+#include "tools/simulate/run.h"
 
 #include <stdint.h>
 
 enum { SIMULATE_LIST = 64, SIMULATE_ALGORITHMS = 32 };
 
 struct simulate_options {
-    const struct simulate_operation *operation;
+    const struct collective *operation;
     struct simulate_machine machine;
     int hosts; /* 0: as many as the machine's ranks_per_host needs */
     int ranks[SIMULATE_LIST], ranks_count;

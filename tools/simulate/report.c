@@ -50,10 +50,10 @@ static int column_width(const char *name)
 
 void report_head(const struct simulate_options *options, int ranks, int ranks_per_host)
 {
-    const struct simulate_operation *operation = options->operation;
-    bool blocks = operation->send == SIDE_BLOCKS || operation->recv == SIDE_BLOCKS;
+    const struct collective *operation = options->operation;
+    bool blocks = operation->reads == ALL_BLOCKS || operation->writes == ALL_BLOCKS;
     printf("# alnico-simulate %s %s, float32%s%s: %d ranks, %d a host, on simulated %s\n",
-           alnico_version(), operation->name, operation->flags & REDUCES ? " sum" : "",
+           alnico_version(), operation->name, operation->reduces ? " sum" : "",
            blocks ? ", size of each rank's block" : "", ranks, ranks_per_host,
            options->machine.name);
     printf("#%11s", "size (B)");

@@ -2,10 +2,8 @@
 #ifndef ALNICO_TOOLS_SIMULATE_REPORT_H
 #define ALNICO_TOOLS_SIMULATE_REPORT_H
 
-#include "tools/simulate/options.h"
-#include "tools/simulate/run.h"
-
 #include "tools/common/program.h"
+#include "tools/simulate/options.h"
 
 /* One algorithm at one size; time_us < 0: left out. */
 struct simulate_cell {

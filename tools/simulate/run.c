@@ -4,7 +4,6 @@
 
 #include "base/status.h"
 #include "comm/operations/rounds.h"
-#include "tools/simulate/operations.h"
 
 #include <stdlib.h>
 
@@ -44,17 +43,17 @@ static struct shape plain_shape(const struct simulate_case *what, int rank, size
 
 static struct shape shape_of(const struct run *run, int rank, size_t count)
 {
-    const struct simulate_operation *operation = operation_of(run->what);
+    const struct collective *operation = operation_of(run->what);
     struct shape shape = plain_shape(run->what, rank, count);
-    if (operation->flags & LENGTHS && operation->send == SIDE_BLOCKS) {
+    if (operation->vector && operation->reads == ALL_BLOCKS) {
         shape.send_counts = run->counts;
         shape.send_at = run->at;
     }
-    if (operation->flags & LENGTHS && operation->recv == SIDE_BLOCKS) {
+    if (operation->vector && operation->writes == ALL_BLOCKS) {
         shape.recv_counts = run->counts;
         shape.recv_at = run->at;
     }
-    if (operation->flags & RING) {
+    if (operation_is_ring(operation)) {
         shape.messages = &run->rank[rank].message;
         shape.messages_count = 1;
     }
@@ -166,8 +165,9 @@ static void run_free(struct run *run)
 static void cut(struct run *run)
 {
     const struct simulate_case *what = run->what;
+    const struct collective *operation = operation_of(what);
     bool whole = what->chunk_count == 0 || what->chunk_count >= what->count ||
-                 what->algorithm->whole || operation_of(what)->flags & (LENGTHS | RING);
+                 what->algorithm->whole || operation->vector || operation_is_ring(operation);
     run->chunk_count = whole ? what->count : what->chunk_count;
     run->chunks = what->count ? (what->count - 1) / run->chunk_count + 1 : 1;
     run->lanes = run->chunks < CHUNKS_IN_FLIGHT ? (int)run->chunks : CHUNKS_IN_FLIGHT;

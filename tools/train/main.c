@@ -2,11 +2,8 @@
  * is in src/train. */
 #include "base/status.h"
 #include "tools/common/program.h"
-#include "tools/train/memory.h"
-#include "tools/train/options.h"
 #include "tools/train/profile.h"
 #include "tools/train/report.h"
-#include "tools/train/start.h"
 
 #include <alnico/mpi.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
 /* The memory plan as a table, for alnico-train --memory. Main thread. */
-#include "tools/train/memory.h"
+#include "tools/train/report.h"
 
 #include "tools/common/program.h"
 

@@ -1,4 +1,5 @@
-/* The output of alnico-train: progress, the closing summary, the JSON report. Rank 0. */
+/* The output of alnico-train: progress, the closing summary, the JSON report, and for --memory
+ * the memory plan. Rank 0. */
 #ifndef ALNICO_TOOLS_TRAIN_REPORT_H
 #define ALNICO_TOOLS_TRAIN_REPORT_H
 
@@ -31,5 +32,9 @@ void train_report_print(const struct trainer_options *options, const struct trai
 /* The report as JSON; takes the display's epochs and losses. The caller deletes it. */
 cJSON *train_report_json(const struct train_options *options, const struct trainer_report *report,
                          struct train_display *display);
+
+/* The plan of the activations step by step, then all that a rank needs; fails the program if the
+ * options make no run. */
+void train_memory_print(const struct trainer_options *options);
 
 #endif

@@ -1,5 +1,5 @@
 /* A trial parse before MPI begins, and the agreement of the ranks on it. Main thread. */
-#include "tools/train/start.h"
+#include "tools/train/options.h"
 
 #include "tools/common/program.h"
 

@@ -5,7 +5,6 @@
 #include "tools/common/program.h"
 #include "tools/perf/bench.h"
 #include "tools/tune/measure.h"
-#include "tools/tune/print.h"
 
 #include <errno.h>
 #include <libgen.h>

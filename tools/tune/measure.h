@@ -73,4 +73,16 @@ bool tune_is_pruned(const struct tuner *tuner, unsigned modes, const struct tune
 struct tune_way tune_way_in_force(const struct tuner *tuner, unsigned modes,
                                   const struct tune_size *size);
 
+/* ---- Output on rank 0 (print.c) ---- */
+
+/* A line for every size and mode: the fastest way, and what the table in force takes. */
+void tune_print_head(const struct tuner *tuner);
+void tune_print_size(const struct tuner *tuner, unsigned modes, const struct tune_size *size);
+
+void tune_print_rows(const struct tuner *tuner, const struct tuning_row *rows, int count);
+
+/* Whether the table in force takes, everywhere, a way within 3 % or 0.2 us of the fastest; returns
+ * how often not. */
+int tune_print_comparison(const struct tuner *tuner);
+
 #endif

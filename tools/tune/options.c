@@ -2,7 +2,6 @@
 #include "tools/tune/options.h"
 
 #include "tools/common/options.h"
-#include "tools/perf/peers.h"
 
 #include <string.h>
 

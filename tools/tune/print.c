@@ -1,5 +1,5 @@
 /* Tables of times and rows on stdout. Rank 0's main thread only. */
-#include "tools/tune/print.h"
+#include "tools/tune/measure.h"
 
 #include <limits.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* Every operation in virtual time: its algorithms against their cost formulas, right on crowded
  * machines and in chunks, and the same with and without data. */
 #include "tests/support/reference.h"
-#include "tools/simulate/operations.h"
+#include "tools/simulate/run.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -24,11 +24,12 @@ static double uniform(uint64_t a, uint64_t b, double least, double most)
 /* Calls `each` with every algorithm of every operation. */
 static void for_all(void (*each)(struct simulate_case what))
 {
-    for (int o = 0; operation_at(o); o++)
-        for (int i = 0; operation_at(o)->algorithms[i]; i++)
-            each((struct simulate_case){.operation = operation_at(o),
-                                        .algorithm = operation_at(o)->algorithms[i],
-                                        .data = true});
+    for (int o = 0; o < COLLECTIVES; o++) {
+        const struct algorithm *const *list = operation_algorithms(&collectives[o]);
+        for (int i = 0; list[i]; i++)
+            each((struct simulate_case){
+                .operation = &collectives[o], .algorithm = list[i], .data = true});
+    }
 }
 
 static double run(const struct simulate_case *what)
@@ -119,11 +120,12 @@ static const struct formula formulas[] = {
 };
 enum { FORMULAS = sizeof formulas / sizeof *formulas };
 
-static const struct algorithm *find(const struct simulate_operation *operation, const char *name)
+static const struct algorithm *find(const struct collective *operation, const char *name)
 {
-    for (int i = 0; operation->algorithms[i]; i++)
-        if (strcmp(operation->algorithms[i]->name, name) == 0)
-            return operation->algorithms[i];
+    const struct algorithm *const *list = operation_algorithms(operation);
+    for (int i = 0; list[i]; i++)
+        if (strcmp(list[i]->name, name) == 0)
+            return list[i];
     fail_msg("%s has no %s", operation->name, name);
     return NULL;
 }
@@ -141,11 +143,11 @@ static void compare(const struct formula *f, int p, size_t count, uint64_t id)
                                  .data = true,
                                  .operation = operation_find(f->operation)};
     what.algorithm = find(what.operation, f->algorithm);
-    bool blocks = what.operation->send == SIDE_BLOCKS || what.operation->recv == SIDE_BLOCKS;
+    bool blocks = what.operation->reads == ALL_BLOCKS || what.operation->writes == ALL_BLOCKS;
     double kilobytes = 4e-3 * (double)count * (blocks ? p : 1);
     double expected =
         f->alphas(p) * alpha + f->betas(p) * kilobytes / gbps + f->gammas(p) * kilobytes / reduce;
-    if (what.operation->recv == SIDE_NONE)
+    if (what.operation == &collectives[ALNICO_BARRIER])
         expected += f->alphas(p) * 4e-3 / gbps; /* a barrier's messages have one element */
     double time_us = run(&what);
     if (fabs(time_us / expected - 1) > 1e-3)
@@ -234,7 +236,8 @@ static void check_sizes(struct simulate_case what)
     what.ranks = 128;
     what.count = (size_t)1 << 28;
     what.data = false;
-    assert_true(simulate_data_bytes(&what) > 1e10 || what.operation->recv == SIDE_NONE);
+    assert_true(simulate_data_bytes(&what) > 1e10 ||
+                what.operation == &collectives[ALNICO_BARRIER]);
     assert_true(run(&what) > 0);
 }
 

@@ -4,7 +4,6 @@
 #include "comm/transports/sim/queue.h"
 #include "comm/transports/sim/sim.h"
 #include "tests/support/reference.h"
-#include "tools/simulate/machine.h"
 #include "tools/simulate/report.h"
 #include "tools/simulate/run.h"
 

@@ -3,7 +3,6 @@
 #include "tools/perf/gpu/cuda.h"
 
 #include "tools/common/program.h"
-#include "tools/perf/layout.h"
 
 #ifdef ALNICO_HAVE_NCCL
 #include "tools/perf/gpu/nccl.h"

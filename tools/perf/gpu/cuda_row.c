@@ -4,8 +4,6 @@
 
 #include "base/datatype.h"
 #include "tools/common/program.h"
-#include "tools/perf/layout.h"
-#include "tools/perf/measure.h"
 #include "tools/perf/values.h"
 
 #ifdef ALNICO_HAVE_NCCL
