@@ -19,7 +19,8 @@ alnico_status_t __wrap_perf_call_ours(const struct perf_job *job, alnico_request
     if (getenv("PERF_WRONG")) {
         if (job->rank == job->ranks - 1)
             bytes[count * element] ^= 1;
-    } else if (count >= LONG && (job->rank == job->ranks - 1 || job->operation->rooted)) {
+    } else if (count >= LONG &&
+               (job->rank == job->ranks - 1 || collectives[job->operation->collective].rooted)) {
         bytes[(count - 2) * element] ^= 1;
     }
     return status;

@@ -236,15 +236,20 @@ cJSON *json_row(cJSON *array)
 
 FILE *program_json_open(const char *path)
 {
+    if (!path)
+        return NULL;
     FILE *file = fopen(path, "w");
     if (!file)
         program_fail("--json %s: %s", path, strerror(errno));
     return file;
 }
 
-void program_json_close(FILE *file, const cJSON *object)
+void program_json_close(FILE *file, cJSON *object)
 {
-    char *text = cJSON_Print(object);
+    char *text = file ? cJSON_Print(object) : NULL;
+    cJSON_Delete(object);
+    if (!file)
+        return;
     bool written = text && fprintf(file, "%s\n", text) > 0;
     if (fclose(file) != 0 || !written)
         program_fail("--json: the file could not be written");

@@ -64,9 +64,9 @@ cJSON *json_add(cJSON *object, const char *format, ...) __attribute__((format(pr
 /* An empty object at the end of an array. */
 cJSON *json_row(cJSON *array);
 
-/* Opens a file for --json before the work begins, and writes the object into it at the end; both
- * fail the program if they cannot. */
+/* Opens a file for --json before the work begins, and writes the object into it at the end and
+ * deletes it; both fail the program if they cannot. No path: NULL, and nothing is written. */
 FILE *program_json_open(const char *path);
-void program_json_close(FILE *file, const cJSON *object);
+void program_json_close(FILE *file, cJSON *object);
 
 #endif

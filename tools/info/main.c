@@ -307,12 +307,10 @@ int main(int argc, char **argv)
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0) {
-        FILE *file = options.json ? program_json_open(options.json) : NULL;
+        FILE *file = program_json_open(options.json);
         cJSON *info = gather(options.operations);
         print_info(info);
-        if (file)
-            program_json_close(file, info);
-        cJSON_Delete(info);
+        program_json_close(file, info);
     }
     MPI_Finalize();
     return EXIT_SUCCESS;

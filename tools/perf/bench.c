@@ -221,13 +221,13 @@ struct check bench_check(const struct bench *bench, const struct perf_job *job,
 void bench_print_fault(const struct bench *bench, const char *algorithm, const struct perf_job *job,
                        size_t index, const struct check_fault *fault)
 {
+    bool reduces = collectives[job->operation->collective].reduces;
     fprintf(stderr,
             "alnico-perf: rank %d%s%s: element %zu of %zu %s%s%s is %.17g, expected %.17g within "
             "%.3g\n",
             bench->rank, algorithm ? ", " : "", algorithm ? algorithm : "", index,
-            job_result_count(job), datatype_name(job->type), job->operation->reduces ? " " : "",
-            job->operation->reduces ? op_name(job->op) : "", fault->found, fault->expected,
-            fault->tolerance);
+            job_result_count(job), datatype_name(job->type), reduces ? " " : "",
+            reduces ? op_name(job->op) : "", fault->found, fault->expected, fault->tolerance);
 }
 
 /* The wrong values of a part of the result. Of what is the same on all ranks each checks its

@@ -4,11 +4,13 @@
 #include "base/status.h"
 #include "tools/perf/operations.h"
 
-/* A function of JOB and REQUEST: alnico_NAME, or alnico_iNAME with the request. */
-#define OPERATION(name, job, request, ...)                                                         \
+/* A function of `job` and `request`: alnico_NAME on the communicator, or alnico_iNAME with the
+ * request. */
+#define OPERATION(name, ...)                                                                       \
     alnico_status_t call_##name(const struct perf_job *job, alnico_request_t *request)             \
     {                                                                                              \
-        return request ? alnico_i##name(__VA_ARGS__, request) : alnico_##name(__VA_ARGS__);        \
+        return request ? alnico_i##name(__VA_ARGS__, job->comm, request)                           \
+                       : alnico_##name(__VA_ARGS__, job->comm);                                    \
     }
 
 alnico_status_t perf_call_ours(const struct perf_job *job, alnico_request_t *request)
@@ -21,34 +23,33 @@ static size_t own_count(const struct perf_job *job)
     return job->blocks->counts[job->rank];
 }
 
-OPERATION(allreduce, job, request, job_send(job, ALNICO_IN_PLACE), job->recv, job->count, job->type,
-          job->op, job->comm)
-OPERATION(reduce, job, request, job_send(job, ALNICO_IN_PLACE), job->recv, job->count, job->type,
-          job->op, job->root, job->comm)
-OPERATION(broadcast, job, request, job->recv, job->count, job->type, job->root, job->comm)
-OPERATION(allgather, job, request, job_send(job, ALNICO_IN_PLACE), job->recv, job->count, job->type,
-          job->comm)
-OPERATION(allgatherv, job, request, job_send(job, ALNICO_IN_PLACE), own_count(job), job->recv,
-          job->blocks->counts, job->blocks->at, job->type, job->comm)
-OPERATION(reduce_scatter, job, request, job_send(job, ALNICO_IN_PLACE), job->recv, job->count,
-          job->type, job->op, job->comm)
-OPERATION(reduce_scatterv, job, request, job_send(job, ALNICO_IN_PLACE), job->recv,
-          job->blocks->counts, job->type, job->op, job->comm)
-OPERATION(gather, job, request, job_send(job, ALNICO_IN_PLACE), job->recv, job->count, job->type,
-          job->root, job->comm)
-OPERATION(gatherv, job, request, job_send(job, ALNICO_IN_PLACE), own_count(job), job->recv,
-          job->blocks->counts, job->blocks->at, job->type, job->root, job->comm)
-OPERATION(scatter, job, request, job_scattered(job), job_recv(job, ALNICO_IN_PLACE), job->count,
-          job->type, job->root, job->comm)
-OPERATION(scatterv, job, request, job_scattered(job), job->blocks->counts, job->blocks->at,
-          job_recv(job, ALNICO_IN_PLACE), own_count(job), job->type, job->root, job->comm)
-OPERATION(alltoall, job, request, job_send(job, ALNICO_IN_PLACE), job->recv, job->count, job->type,
-          job->comm)
-OPERATION(alltoallv, job, request, job_send(job, ALNICO_IN_PLACE), job->blocks->counts,
-          job->blocks->at, job->recv, job->blocks->counts, job->blocks->at, job->type, job->comm)
-OPERATION(barrier, job, request, job->comm)
-OPERATION(sendrecv, job, request, job->send, job->count, job_neighbour(job, 1), job->recv,
-          job->count, job_neighbour(job, -1), job->type, job->comm)
+OPERATION(allreduce, job_send(job, ALNICO_IN_PLACE), job->recv, job->count, job->type, job->op)
+OPERATION(reduce, job_send(job, ALNICO_IN_PLACE), job->recv, job->count, job->type, job->op,
+          job->root)
+OPERATION(broadcast, job->recv, job->count, job->type, job->root)
+OPERATION(allgather, job_send(job, ALNICO_IN_PLACE), job->recv, job->count, job->type)
+OPERATION(allgatherv, job_send(job, ALNICO_IN_PLACE), own_count(job), job->recv,
+          job->blocks->counts, job->blocks->at, job->type)
+OPERATION(reduce_scatter, job_send(job, ALNICO_IN_PLACE), job->recv, job->count, job->type, job->op)
+OPERATION(reduce_scatterv, job_send(job, ALNICO_IN_PLACE), job->recv, job->blocks->counts,
+          job->type, job->op)
+OPERATION(gather, job_send(job, ALNICO_IN_PLACE), job->recv, job->count, job->type, job->root)
+OPERATION(gatherv, job_send(job, ALNICO_IN_PLACE), own_count(job), job->recv, job->blocks->counts,
+          job->blocks->at, job->type, job->root)
+OPERATION(scatter, job_scattered(job), job_recv(job, ALNICO_IN_PLACE), job->count, job->type,
+          job->root)
+OPERATION(scatterv, job_scattered(job), job->blocks->counts, job->blocks->at,
+          job_recv(job, ALNICO_IN_PLACE), own_count(job), job->type, job->root)
+OPERATION(alltoall, job_send(job, ALNICO_IN_PLACE), job->recv, job->count, job->type)
+OPERATION(alltoallv, job_send(job, ALNICO_IN_PLACE), job->blocks->counts, job->blocks->at,
+          job->recv, job->blocks->counts, job->blocks->at, job->type)
+OPERATION(sendrecv, job->send, job->count, job_neighbour(job, 1), job->recv, job->count,
+          job_neighbour(job, -1), job->type)
+
+alnico_status_t call_barrier(const struct perf_job *job, alnico_request_t *request)
+{
+    return request ? alnico_ibarrier(job->comm, request) : alnico_barrier(job->comm);
+}
 
 /* Receives stand so that, with two ranks, the first message of a neighbour is the one that it sends
  * to its left. An error shows in the end again, since members are then missing on one side only. */

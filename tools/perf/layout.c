@@ -53,8 +53,9 @@ void blocks_set(struct perf_blocks *blocks, const struct perf_operation *operati
 struct perf_job job_make(const struct perf_operation *operation, size_t count, bool in_place,
                          int root, int rank, int ranks, const struct perf_blocks *blocks)
 {
+    bool rooted = collectives[operation->collective].rooted;
     return (struct perf_job){.operation = operation,
-                             .in_place = in_place && (!operation->rooted || rank == root),
+                             .in_place = in_place && (!rooted || rank == root),
                              .count = count,
                              .blocks = blocks,
                              .root = root,

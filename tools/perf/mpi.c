@@ -5,15 +5,15 @@
 
 #include <limits.h>
 
-/* A function whose parameters are JOB and REQUESTS: the blocking call or, with requests, the
- * nonblocking one, which leaves one open. */
-#define OPERATION(name, job, requests, blocking, nonblocking, ...)                                 \
+/* A function of `job` and `requests`: the blocking call or, with requests, the nonblocking one,
+ * which leaves one open. */
+#define OPERATION(name, blocking, nonblocking, ...)                                                \
     int mpi_##name(const struct perf_job *job, MPI_Request *requests)                              \
     {                                                                                              \
         if (requests)                                                                              \
-            nonblocking(__VA_ARGS__, requests);                                                    \
+            nonblocking(__VA_ARGS__, MPI_COMM_WORLD, requests);                                    \
         else                                                                                       \
-            blocking(__VA_ARGS__);                                                                 \
+            blocking(__VA_ARGS__, MPI_COMM_WORLD);                                                 \
         return requests != NULL;                                                                   \
     }
 
@@ -33,7 +33,8 @@ static MPI_Datatype reduced_type(alnico_datatype_t type)
 static MPI_Datatype type_of(const struct perf_job *job)
 {
     bool half = job->type == ALNICO_FLOAT16 || job->type == ALNICO_BFLOAT16;
-    return half && !job->operation->reduces ? MPI_UINT16_T : reduced_type(job->type);
+    return half && !collectives[job->operation->collective].reduces ? MPI_UINT16_T
+                                                                    : reduced_type(job->type);
 }
 
 static MPI_Op op_of(const struct perf_job *job)
@@ -63,41 +64,35 @@ static int own_count(const struct perf_job *job)
     return job->blocks->mpi_counts[job->rank];
 }
 
-OPERATION(allreduce, job, requests, MPI_Allreduce, MPI_Iallreduce, job_send(job, MPI_IN_PLACE),
-          job->recv, count_of(job), type_of(job), op_of(job), MPI_COMM_WORLD)
-OPERATION(reduce, job, requests, MPI_Reduce, MPI_Ireduce, job_send(job, MPI_IN_PLACE), job->recv,
-          count_of(job), type_of(job), op_of(job), job->root, MPI_COMM_WORLD)
-OPERATION(broadcast, job, requests, MPI_Bcast, MPI_Ibcast, job->recv, count_of(job), type_of(job),
-          job->root, MPI_COMM_WORLD)
-OPERATION(allgather, job, requests, MPI_Allgather, MPI_Iallgather, job_send(job, MPI_IN_PLACE),
-          count_of(job), type_of(job), job->recv, count_of(job), type_of(job), MPI_COMM_WORLD)
-OPERATION(allgatherv, job, requests, MPI_Allgatherv, MPI_Iallgatherv, job_send(job, MPI_IN_PLACE),
-          own_count(job), type_of(job), job->recv, job->blocks->mpi_counts, job->blocks->mpi_at,
-          type_of(job), MPI_COMM_WORLD)
+OPERATION(allreduce, MPI_Allreduce, MPI_Iallreduce, job_send(job, MPI_IN_PLACE), job->recv,
+          count_of(job), type_of(job), op_of(job))
+OPERATION(reduce, MPI_Reduce, MPI_Ireduce, job_send(job, MPI_IN_PLACE), job->recv, count_of(job),
+          type_of(job), op_of(job), job->root)
+OPERATION(broadcast, MPI_Bcast, MPI_Ibcast, job->recv, count_of(job), type_of(job), job->root)
+OPERATION(allgather, MPI_Allgather, MPI_Iallgather, job_send(job, MPI_IN_PLACE), count_of(job),
+          type_of(job), job->recv, count_of(job), type_of(job))
+OPERATION(allgatherv, MPI_Allgatherv, MPI_Iallgatherv, job_send(job, MPI_IN_PLACE), own_count(job),
+          type_of(job), job->recv, job->blocks->mpi_counts, job->blocks->mpi_at, type_of(job))
 /* In place MPI puts the result in front. */
-OPERATION(reduce_scatter, job, requests, MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block,
-          job_send(job, MPI_IN_PLACE), job->recv, count_of(job), type_of(job), op_of(job),
-          MPI_COMM_WORLD)
-OPERATION(reduce_scatterv, job, requests, MPI_Reduce_scatter, MPI_Ireduce_scatter,
-          job_send(job, MPI_IN_PLACE), job->recv, job->blocks->mpi_counts, type_of(job), op_of(job),
-          MPI_COMM_WORLD)
-OPERATION(gather, job, requests, MPI_Gather, MPI_Igather, job_send(job, MPI_IN_PLACE),
-          count_of(job), type_of(job), job->recv, count_of(job), type_of(job), job->root,
-          MPI_COMM_WORLD)
-OPERATION(gatherv, job, requests, MPI_Gatherv, MPI_Igatherv, job_send(job, MPI_IN_PLACE),
-          own_count(job), type_of(job), job->recv, job->blocks->mpi_counts, job->blocks->mpi_at,
-          type_of(job), job->root, MPI_COMM_WORLD)
-OPERATION(scatter, job, requests, MPI_Scatter, MPI_Iscatter, job_scattered(job), count_of(job),
-          type_of(job), job_recv(job, MPI_IN_PLACE), count_of(job), type_of(job), job->root,
-          MPI_COMM_WORLD)
-OPERATION(scatterv, job, requests, MPI_Scatterv, MPI_Iscatterv, job_scattered(job),
-          job->blocks->mpi_counts, job->blocks->mpi_at, type_of(job), job_recv(job, MPI_IN_PLACE),
-          own_count(job), type_of(job), job->root, MPI_COMM_WORLD)
-OPERATION(alltoall, job, requests, MPI_Alltoall, MPI_Ialltoall, job_send(job, MPI_IN_PLACE),
-          count_of(job), type_of(job), job->recv, count_of(job), type_of(job), MPI_COMM_WORLD)
-OPERATION(alltoallv, job, requests, MPI_Alltoallv, MPI_Ialltoallv, job_send(job, MPI_IN_PLACE),
+OPERATION(reduce_scatter, MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block,
+          job_send(job, MPI_IN_PLACE), job->recv, count_of(job), type_of(job), op_of(job))
+OPERATION(reduce_scatterv, MPI_Reduce_scatter, MPI_Ireduce_scatter, job_send(job, MPI_IN_PLACE),
+          job->recv, job->blocks->mpi_counts, type_of(job), op_of(job))
+OPERATION(gather, MPI_Gather, MPI_Igather, job_send(job, MPI_IN_PLACE), count_of(job), type_of(job),
+          job->recv, count_of(job), type_of(job), job->root)
+OPERATION(gatherv, MPI_Gatherv, MPI_Igatherv, job_send(job, MPI_IN_PLACE), own_count(job),
+          type_of(job), job->recv, job->blocks->mpi_counts, job->blocks->mpi_at, type_of(job),
+          job->root)
+OPERATION(scatter, MPI_Scatter, MPI_Iscatter, job_scattered(job), count_of(job), type_of(job),
+          job_recv(job, MPI_IN_PLACE), count_of(job), type_of(job), job->root)
+OPERATION(scatterv, MPI_Scatterv, MPI_Iscatterv, job_scattered(job), job->blocks->mpi_counts,
+          job->blocks->mpi_at, type_of(job), job_recv(job, MPI_IN_PLACE), own_count(job),
+          type_of(job), job->root)
+OPERATION(alltoall, MPI_Alltoall, MPI_Ialltoall, job_send(job, MPI_IN_PLACE), count_of(job),
+          type_of(job), job->recv, count_of(job), type_of(job))
+OPERATION(alltoallv, MPI_Alltoallv, MPI_Ialltoallv, job_send(job, MPI_IN_PLACE),
           job->blocks->mpi_counts, job->blocks->mpi_at, type_of(job), job->recv,
-          job->blocks->mpi_counts, job->blocks->mpi_at, type_of(job), MPI_COMM_WORLD)
+          job->blocks->mpi_counts, job->blocks->mpi_at, type_of(job))
 
 int mpi_barrier(const struct perf_job *job, MPI_Request *requests)
 {

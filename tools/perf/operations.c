@@ -5,50 +5,44 @@
 
 #include <string.h>
 
-#define CALLS(name) .call = call_##name, .mpi = mpi_##name
+/* About comes last, then what is not 0 of the fields behind it. */
+#define ROW(NAME, ENUM, SHAPE, BUS, INPUT, PART, ...)                                              \
+    {                                                                                              \
+        .name = #NAME, .collective = ALNICO_##ENUM, .shape = SHAPE_##SHAPE, .bus = BUS,            \
+        .input = INPUT, .part = PART, .call = call_##NAME, .mpi = mpi_##NAME, .about = __VA_ARGS__ \
+    }
+
+static const char unequal[] = "the same with blocks of different length";
 
 static const struct perf_operation operations[PERF_OPERATIONS] = {
-    {"allreduce", "every rank gets the combination of all ranks' elements", ALNICO_ALLREDUCE,
-     SHAPE_VECTOR, 2, .reduces = true, .same = true, .has_place = true, .input = input_vector,
-     .part = part_all, CALLS(allreduce)},
-    {"reduce", "the root gets it", ALNICO_REDUCE, SHAPE_VECTOR, 1, .reduces = true, .rooted = true,
-     .has_place = true, .input = input_vector, .part = part_all, CALLS(reduce)},
-    {"broadcast", "every rank gets the root's elements; in place by its nature", ALNICO_BROADCAST,
-     SHAPE_VECTOR, 1, .rooted = true, .same = true, .input = input_rooted, .part = part_copy,
-     CALLS(broadcast)},
-    {"allgather", "every rank gets a block of each", ALNICO_ALLGATHER, SHAPE_BLOCKS, 1,
-     .same = true, .has_place = true, .input = input_block, .part = part_blocks, CALLS(allgather)},
-    {"allgatherv", "the same with blocks of different length", ALNICO_ALLGATHERV, SHAPE_BLOCKS, 1,
-     .same = true, .has_place = true, .input = input_block, .part = part_blocks, CALLS(allgatherv)},
-    {"reduce_scatter", "every rank gets its block of the combination", ALNICO_REDUCE_SCATTER,
-     SHAPE_BLOCKS, 1, .reduces = true, .has_place = true, .input = input_blocks,
-     .part = part_reduced, CALLS(reduce_scatter)},
-    {"reduce_scatterv", "the same with blocks of different length", ALNICO_REDUCE_SCATTERV,
-     SHAPE_BLOCKS, 1, .reduces = true, .has_place = true, .input = input_blocks,
-     .part = part_reduced, CALLS(reduce_scatterv)},
-    {"gather", "the root gets a block of each rank", ALNICO_GATHER, SHAPE_BLOCKS, 1, .rooted = true,
-     .has_place = true, .input = input_block, .part = part_blocks, CALLS(gather)},
-    {"gatherv", "the same with blocks of different length", ALNICO_GATHERV, SHAPE_BLOCKS, 1,
-     .rooted = true, .has_place = true, .input = input_block, .part = part_blocks, CALLS(gatherv)},
-    {"scatter", "every rank gets its block of the root's", ALNICO_SCATTER, SHAPE_BLOCKS, 1,
-     .rooted = true, .has_place = true, .input = input_rooted, .part = part_scattered,
-     CALLS(scatter)},
-    {"scatterv", "the same with blocks of different length", ALNICO_SCATTERV, SHAPE_BLOCKS, 1,
-     .rooted = true, .has_place = true, .input = input_rooted, .part = part_scattered,
-     CALLS(scatterv)},
-    {"alltoall", "every rank gets a block of each that is for it", ALNICO_ALLTOALL, SHAPE_BLOCKS, 1,
-     .has_place = true, .input = input_blocks, .part = part_alltoall, CALLS(alltoall)},
-    {"alltoallv", "the same with blocks of different length", ALNICO_ALLTOALLV, SHAPE_BLOCKS, 1,
-     .has_place = true, .input = input_blocks, .part = part_alltoall, CALLS(alltoallv)},
-    {"barrier", "ends on no rank before it has begun on all; one row", ALNICO_BARRIER, SHAPE_NONE,
-     0, .input = input_none, CALLS(barrier)},
-    {"sendrecv", "every rank sends to the next and receives from the previous one", ALNICO_SENDRECV,
-     SHAPE_VECTOR, 1, .input = input_vector, .part = part_previous, CALLS(sendrecv)},
-    {"exchange", "a group: a message to and from both neighbours in a ring", ALNICO_SENDRECV,
-     SHAPE_PAIR, 2, .input = input_pair, .part = part_pair, CALLS(exchange)},
-    {"pingpong", "rank 0 sends, rank 1 sends back: time of one message", ALNICO_SENDRECV,
-     SHAPE_VECTOR, 1, .blocking = true, .messages = 2, .ranks_least = 2, .input = input_vector,
-     .part = part_partner, CALLS(pingpong)}};
+    ROW(allreduce, ALLREDUCE, VECTOR, 2, input_vector, part_all,
+        "every rank gets the combination of all ranks' elements", .same = true),
+    ROW(reduce, REDUCE, VECTOR, 1, input_vector, part_all, "the root gets it"),
+    ROW(broadcast, BROADCAST, VECTOR, 1, input_rooted, part_copy,
+        "every rank gets the root's elements; in place by its nature", .same = true),
+    ROW(allgather, ALLGATHER, BLOCKS, 1, input_block, part_blocks,
+        "every rank gets a block of each", .same = true),
+    ROW(allgatherv, ALLGATHERV, BLOCKS, 1, input_block, part_blocks, unequal, .same = true),
+    ROW(reduce_scatter, REDUCE_SCATTER, BLOCKS, 1, input_blocks, part_reduced,
+        "every rank gets its block of the combination"),
+    ROW(reduce_scatterv, REDUCE_SCATTERV, BLOCKS, 1, input_blocks, part_reduced, unequal),
+    ROW(gather, GATHER, BLOCKS, 1, input_block, part_blocks, "the root gets a block of each rank"),
+    ROW(gatherv, GATHERV, BLOCKS, 1, input_block, part_blocks, unequal),
+    ROW(scatter, SCATTER, BLOCKS, 1, input_rooted, part_scattered,
+        "every rank gets its block of the root's"),
+    ROW(scatterv, SCATTERV, BLOCKS, 1, input_rooted, part_scattered, unequal),
+    ROW(alltoall, ALLTOALL, BLOCKS, 1, input_blocks, part_alltoall,
+        "every rank gets a block of each that is for it"),
+    ROW(alltoallv, ALLTOALLV, BLOCKS, 1, input_blocks, part_alltoall, unequal),
+    ROW(barrier, BARRIER, NONE, 0, input_none, NULL,
+        "ends on no rank before it has begun on all; one row"),
+    ROW(sendrecv, SENDRECV, VECTOR, 1, input_vector, part_previous,
+        "every rank sends to the next and receives from the previous one"),
+    ROW(exchange, SENDRECV, PAIR, 2, input_pair, part_pair,
+        "a group: a message to and from both neighbours in a ring"),
+    ROW(pingpong, SENDRECV, VECTOR, 1, input_vector, part_partner,
+        "rank 0 sends, rank 1 sends back: time of one message", .blocking = true, .messages = 2,
+        .ranks_least = 2)};
 
 int perf_operation_id(const struct perf_operation *operation)
 {

@@ -89,25 +89,24 @@ typedef bool perf_part_of(const struct perf_job *job, int i, struct perf_part *o
 typedef alnico_status_t perf_call(const struct perf_job *job, alnico_request_t *request);
 typedef int perf_mpi_call(const struct perf_job *job, MPI_Request *requests);
 
+/* What collectives[] does not say of an operation. */
 struct perf_operation {
-    const char *name, *about;
+    const char *name;
     alnico_collective_t collective;
     enum perf_shape shape;
-    double bus;   /* what crosses the busiest link, over the size; (ranks - 1) / ranks of it where
-                   * a rank keeps its own share */
-    bool reduces; /* it has a reduction; others move bits */
-    bool rooted;
-    bool same;       /* every rank gets the same bits */
-    bool has_place;  /* --in-place has a meaning, on the root only if `rooted` */
-    bool blocking;   /* it has no nonblocking form */
-    int messages;    /* one after the other in a call, whose time is divided by so many; 0: 1 */
-    int ranks_least; /* 0: 1 */
+    double bus; /* what crosses the busiest link, over the size; (ranks - 1) / ranks of it where
+                 * a rank keeps its own share */
     perf_input_of *input;
     perf_part_of *part; /* NULL: no result */
     /* Ours; a request makes it nonblocking, NULL blocking. */
     perf_call *call;
     /* MPI's; PERF_REQUESTS requests make it nonblocking, and it returns how many it used. */
     perf_mpi_call *mpi;
+    const char *about;
+    bool same;       /* every rank gets the same bits */
+    bool blocking;   /* it has no nonblocking form */
+    int messages;    /* one after the other in a call, whose time is divided by so many; 0: 1 */
+    int ranks_least; /* 0: 1 */
 };
 
 /* The row of that name, or NULL; the i-th, NULL after the last; and which one a row is. */

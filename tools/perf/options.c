@@ -250,11 +250,11 @@ static void check_operation(struct argp_state *state, struct perf_options *optio
     const struct perf_operation *operation = options->operation;
     if (!operation)
         argp_error(state, "which OPERATION? For example: alnico-perf allreduce");
-    if (options->root_given && !operation->rooted)
+    if (options->root_given && !collectives[operation->collective].rooted)
         argp_error(state, "-r %d: %s has no root", options->root, operation->name);
-    if (options->op_given && !operation->reduces)
+    if (options->op_given && !collectives[operation->collective].reduces)
         argp_error(state, "-o: %s combines nothing", operation->name);
-    if (options->in_place && !operation->has_place)
+    if (options->in_place && collectives[operation->collective].in_place == IN_PLACE_NEVER)
         argp_error(state, "--in-place: %s has no such form", operation->name);
     if (operation->blocking && (options->nonblocking || options->overlap))
         argp_error(state, "--%s: %s is timed by blocking calls",

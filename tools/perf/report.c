@@ -59,8 +59,7 @@ struct report *report_open(const struct bench *bench)
     if (!report)
         program_fail("no memory for the report");
     report->bench = bench;
-    if (bench->options.json)
-        report->file = program_json_open(bench->options.json);
+    report->file = program_json_open(bench->options.json);
     report->json = begin_json(bench);
     report->rows = cJSON_AddArrayToObject(report->json, "rows");
     table_head(bench);
@@ -202,9 +201,7 @@ size_t report_close(struct report *report, int threads)
     size_t wrong = report->wrong;
     print_summary(report, threads);
     add_summary(report, threads);
-    if (report->file)
-        program_json_close(report->file, report->json);
-    cJSON_Delete(report->json);
+    program_json_close(report->file, report->json);
     free(report);
     return wrong;
 }

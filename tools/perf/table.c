@@ -34,12 +34,12 @@ const char *table_algorithm(const struct perf_options *options)
 
 const char *table_op(const struct perf_options *options, alnico_op_t op)
 {
-    return options->operation->reduces ? op_name(op) : "none";
+    return collectives[options->operation->collective].reduces ? op_name(op) : "none";
 }
 
 int table_root(const struct perf_options *options)
 {
-    return options->operation->rooted ? options->root : -1;
+    return collectives[options->operation->collective].rooted ? options->root : -1;
 }
 
 /* The fastest of the row's results; the first if none can do it. */

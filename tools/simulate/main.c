@@ -127,14 +127,12 @@ int main(int argc, char **argv)
     static struct simulate_options options;
     char *command = program_command(argc, argv);
     simulate_options_read(argc, argv, &options);
-    FILE *file = options.json ? program_json_open(options.json) : NULL;
+    FILE *file = program_json_open(options.json);
     cJSON *json = report_json(&options, command);
     size_t wrong = 0;
     for (int i = 0; i < options.ranks_count; i++)
         wrong += run_sweep(&options, options.ranks[i], json);
-    if (file)
-        program_json_close(file, json);
-    cJSON_Delete(json);
+    program_json_close(file, json);
     free(command);
     return wrong ? EXIT_FAILURE : EXIT_SUCCESS;
 }

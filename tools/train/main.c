@@ -94,18 +94,14 @@ static void profile(struct train_options *options)
     const struct device_ops *device = device_find(options->device);
     struct trainer_times times;
     void *stream = NULL;
-    FILE *json = options->json ? program_json_open(options->json) : NULL;
+    FILE *json = program_json_open(options->json);
     train_options_complete(options, 1);
     program_check(device ? ALNICO_SUCCESS : ALNICO_ERROR_UNSUPPORTED, "taking the device");
     if (device->work_stream_create)
         program_check(device->work_stream_create(&stream), "taking the device");
     program_check(trainer_profile(&options->trainer, stream, &times), "profiling");
     train_profile_print(&times.profile);
-    if (json) {
-        cJSON *object = profile_json(options, &times.profile);
-        program_json_close(json, object);
-        cJSON_Delete(object);
-    }
+    program_json_close(json, json ? profile_json(options, &times.profile) : NULL);
     trainer_times_free(&times);
     if (stream)
         device->stream_destroy(stream);
@@ -128,7 +124,7 @@ static void train(struct train_options *options)
     rank_check(place_open(options, &place), "taking the device");
     const int ranks = alnico_comm_size(place.host);
     const bool first = alnico_comm_rank(place.host) == 0;
-    FILE *json = first && options->json ? program_json_open(options->json) : NULL;
+    FILE *json = first ? program_json_open(options->json) : NULL;
     train_options_complete(options, ranks);
     if (first) {
         train_display_begin(&display, &options->trainer, ranks);
@@ -138,11 +134,7 @@ static void train(struct train_options *options)
     rank_check(trainer_run(&options->trainer, &place, &report), "training");
     if (first)
         train_report_print(&options->trainer, &report);
-    if (json) {
-        cJSON *object = train_report_json(options, &report, &display);
-        program_json_close(json, object);
-        cJSON_Delete(object);
-    }
+    program_json_close(json, json ? train_report_json(options, &report, &display) : NULL);
     train_display_end(&display);
     place_close(options, &place);
 }

@@ -11,30 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *model_at(int i)
-{
-    return models_all[i] ? models_all[i]->name : NULL;
-}
+/* A function of `i`: the name of the i-th choice, NULL after the last. */
+#define NAMES(function, is_there, name)                                                            \
+    static const char *function(int i)                                                             \
+    {                                                                                              \
+        return (is_there) ? (name) : NULL;                                                         \
+    }
 
-static const char *kernels_at(int i)
-{
-    return kernels_all[i] ? kernels_all[i]->name : NULL;
-}
-
-static const char *strategy_at(int i)
-{
-    return strategies_all[i] ? strategies_all[i]->name : NULL;
-}
-
-static const char *precision_at(int i)
-{
-    return i < PRECISIONS ? precision_name((enum precision)i) : NULL;
-}
-
-static const char *schedule_at(int i)
-{
-    return i < SCHEDULES ? schedule_name((enum schedule)i) : NULL;
-}
+NAMES(model_at, models_all[i], models_all[i]->name)
+NAMES(kernels_at, kernels_all[i], kernels_all[i]->name)
+NAMES(strategy_at, strategies_all[i], strategies_all[i]->name)
+NAMES(precision_at, i < PRECISIONS, precision_name((enum precision)i))
+NAMES(schedule_at, i < SCHEDULES, schedule_name((enum schedule)i))
 
 static void check_data(struct argp_state *state, char *text, void *options)
 {

@@ -144,16 +144,6 @@ static void close_nccl(struct gpu_bench *gpu)
     }
     nccl_peer_close(gpu->nccl);
 }
-#else
-static void open_nccl(struct gpu_bench *gpu)
-{
-    (void)gpu;
-}
-
-static void close_nccl(struct gpu_bench *gpu)
-{
-    (void)gpu;
-}
 #endif
 
 static void open_buffers(struct gpu_bench *gpu)
@@ -164,7 +154,9 @@ static void open_buffers(struct gpu_bench *gpu)
         program_fail("no memory for the blocks of %d ranks", gpu->bench->ranks);
     gpu->pool_bytes = pool_bytes(most, gpu->cache);
     open_plain(gpu, &gpu->plain);
+#ifdef ALNICO_HAVE_NCCL
     open_nccl(gpu);
+#endif
     if (!options->nccl_memory)
         gpu->ours = gpu->plain;
     GPU_MUST(cudaMalloc((void **)&gpu->findings, sizeof *gpu->findings));
@@ -174,7 +166,9 @@ static void open_buffers(struct gpu_bench *gpu)
 
 static void close_buffers(struct gpu_bench *gpu)
 {
+#ifdef ALNICO_HAVE_NCCL
     close_nccl(gpu);
+#endif
     close_plain(&gpu->plain);
     GPU_MUST(cudaFree(gpu->findings));
     for (int i = 0; i < 2; i++)

@@ -90,6 +90,12 @@ static struct candidate candidate_of(struct gpu_caller *caller)
         .prepare = caller_prepare, .run = caller_run, .seconds = caller_seconds, .context = caller};
 }
 
+/* The result of the i-th caller. */
+static struct perf_result *result_of(const struct gpu_caller *callers, int i, struct perf_row *row)
+{
+    return callers[i].peer == OURS ? &row->result[i] : &row->peer[callers[i].peer];
+}
+
 /* The callers that can do it, in turns. */
 static void measure_row(struct bench *bench, struct gpu_caller *callers, int count,
                         const bool *able, struct perf_row *row)
@@ -98,8 +104,7 @@ static void measure_row(struct bench *bench, struct gpu_caller *callers, int cou
     struct perf_result *results[CALLERS];
     int used = 0;
     for (int i = 0; i < count; i++) {
-        struct perf_result *result =
-            callers[i].peer == OURS ? &row->result[i] : &row->peer[callers[i].peer];
+        struct perf_result *result = result_of(callers, i, row);
         result->time_us = result->low_us = result->high_us = NAN;
         if (!able[i])
             continue;
@@ -304,13 +309,11 @@ void gpu_row(struct bench *bench, struct perf_row *row)
     int count = make_callers(bench, row, callers, able);
     measure_row(bench, callers, count, able, row);
     for (int i = 0; i < count && options->overlap; i++)
-        measure_overlap(bench, &callers[i],
-                        callers[i].peer == OURS ? &row->result[i] : &row->peer[callers[i].peer]);
+        measure_overlap(bench, &callers[i], result_of(callers, i, row));
     for (int i = 0; i < bench->results && options->check; i++)
         row->result[i].wrong = able[i] ? check_caller(&callers[i]) : 0;
     for (int i = 0; i < count; i++)
         caller_drop_graphs(&callers[i]);
     for (int i = 0; i < count && options->host_time; i++)
-        measure_host(&callers[i], able[i],
-                     callers[i].peer == OURS ? &row->result[i] : &row->peer[callers[i].peer]);
+        measure_host(&callers[i], able[i], result_of(callers, i, row));
 }

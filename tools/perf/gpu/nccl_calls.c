@@ -1,7 +1,6 @@
 /* NCCL's calls, one function an operation: its own, or sends and receives in a group, without those
  * of no elements. All enqueue on the stream. Main thread. */
 #include "base/datatype.h"
-#include "comm/call.h"
 #include "tools/perf/gpu/nccl.h"
 
 /* ncclAlltoAll, ncclGather and ncclScatter came with NCCL 2.28. */
@@ -50,23 +49,22 @@ static size_t place_of(const struct nccl_arguments *c, int rank)
     return c->job->blocks->at[rank] * c->element;
 }
 
-/* A function whose parameter is C: the call of NCCL that is named. */
-#define OPERATION(name, c, function, ...)                                                          \
+/* A function of `c`: the call of NCCL that is named. */
+#define OPERATION(name, function, ...)                                                             \
     static void name(const struct nccl_arguments *c)                                               \
     {                                                                                              \
-        nccl_must(function(__VA_ARGS__, (c)->comm, (c)->stream), #function);                       \
+        nccl_must(function(__VA_ARGS__, c->comm, c->stream), #function);                           \
     }
 
-OPERATION(nccl_allreduce, c, ncclAllReduce, c->send, c->recv, c->job->count, c->type, c->op)
-OPERATION(nccl_reduce, c, ncclReduce, c->send, c->recv, c->job->count, c->type, c->op, c->job->root)
-OPERATION(nccl_broadcast, c, ncclBroadcast, c->recv, c->recv, c->job->count, c->type, c->job->root)
-OPERATION(nccl_allgather, c, ncclAllGather, c->send, c->recv, c->job->count, c->type)
-OPERATION(nccl_reduce_scatter, c, ncclReduceScatter, c->send, c->recv, c->job->count, c->type,
-          c->op)
+OPERATION(nccl_allreduce, ncclAllReduce, c->send, c->recv, c->job->count, c->type, c->op)
+OPERATION(nccl_reduce, ncclReduce, c->send, c->recv, c->job->count, c->type, c->op, c->job->root)
+OPERATION(nccl_broadcast, ncclBroadcast, c->recv, c->recv, c->job->count, c->type, c->job->root)
+OPERATION(nccl_allgather, ncclAllGather, c->send, c->recv, c->job->count, c->type)
+OPERATION(nccl_reduce_scatter, ncclReduceScatter, c->send, c->recv, c->job->count, c->type, c->op)
 #if HAS_BLOCKS
-OPERATION(nccl_gather, c, ncclGather, c->send, c->recv, c->job->count, c->type, c->job->root)
-OPERATION(nccl_scatter, c, ncclScatter, c->send, c->recv, c->job->count, c->type, c->job->root)
-OPERATION(nccl_alltoall, c, ncclAlltoAll, c->send, c->recv, c->job->count, c->type)
+OPERATION(nccl_gather, ncclGather, c->send, c->recv, c->job->count, c->type, c->job->root)
+OPERATION(nccl_scatter, ncclScatter, c->send, c->recv, c->job->count, c->type, c->job->root)
+OPERATION(nccl_alltoall, ncclAlltoAll, c->send, c->recv, c->job->count, c->type)
 #else
 #define nccl_gather nccl_blocks
 #define nccl_scatter nccl_blocks
@@ -181,7 +179,7 @@ bool nccl_peer_can(const struct perf_job *job, bool in_place, bool windows)
     int id = perf_operation_id(job->operation);
     bool alltoall = id == ALNICO_ALLTOALL || id == ALNICO_ALLTOALLV; /* never in place */
     return calls[id].call && (calls[id].native || !windows) && !(alltoall && in_place) &&
-           (!job->operation->reduces || job->op <= ALNICO_AVERAGE);
+           (!collectives[job->operation->collective].reduces || job->op <= ALNICO_AVERAGE);
 }
 
 /* In place NCCL wants a block where it stands: what is sent of a gather, what is received of a
