@@ -154,6 +154,10 @@ struct span block_span(size_t count, int blocks, int first, int last);
 struct span send_block(const struct shape *shape, int b);
 struct span recv_block(const struct shape *shape, int b);
 
+/* Blocks as neighbours, where none is cut: `count` of them, or [first, last). */
+struct span blocks_from(const struct shape *shape, enum buffer in, int first, int count);
+struct span blocks_between(const struct shape *shape, enum buffer in, int first, int last);
+
 /* The `arrivals` of what does not reduce: none. */
 size_t nothing_arrives(const struct shape *shape);
 
@@ -185,7 +189,10 @@ int tree_extent(const struct shape *shape, int place);
  * the end, when it is handed the result. fold_place is a rank's place among those who are in, or -1
  * while it is out; fold_rank the reverse.
  */
+int fold_pairs(const struct shape *shape); /* r */
 bool fold_needed(const struct shape *shape);
+bool fold_has_pair(const struct shape *shape);        /* among the first 2r ranks */
+int fold_first(const struct shape *shape, int place); /* the first rank of a place's pair */
 int fold_place(const struct shape *shape);
 int fold_rank(const struct shape *shape, int place);
 

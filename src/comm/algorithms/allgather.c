@@ -18,13 +18,6 @@ static struct span own(const struct shape *shape)
     return (struct span){BUFFER_SEND, 0, shape->count};
 }
 
-static struct span blocks(const struct shape *shape, enum buffer in, int first, int last)
-{
-    return (struct span){in, (size_t)first * shape->count, (size_t)(last - first) * shape->count};
-}
-
-/* ---- Recursive doubling ---- */
-
 static int doubling_rounds(const struct shape *shape)
 {
     return shape->size == 1 ? 1 : log_below(shape->size) + 2 * fold_needed(shape);
@@ -33,15 +26,14 @@ static int doubling_rounds(const struct shape *shape)
 /* The blocks that came to places [first, first + places), whose ranks are neighbours. */
 static struct span blocks_of(const struct shape *shape, int first, int places)
 {
-    int r = shape->size - power_below(shape->size), last = first + places;
-    return blocks(shape, BUFFER_RECV, first < r ? 2 * first : first + r,
-                  last < r ? 2 * last : last + r);
+    return blocks_between(shape, BUFFER_RECV, fold_first(shape, first),
+                          fold_first(shape, first + places));
 }
 
 /* The even rank of a pair hands its block to the odd one above it. */
 static bool pair_up(const struct shape *shape, struct exchange *out)
 {
-    if (shape->rank >= 2 * (shape->size - power_below(shape->size)))
+    if (!fold_has_pair(shape))
         return false;
     int other = shape->rank ^ 1;
     return shape->rank % 2 ? exchange_receive(out, other, recv_block(shape, other), false)
@@ -50,10 +42,10 @@ static bool pair_up(const struct shape *shape, struct exchange *out)
 
 static bool hand_out(const struct shape *shape, struct exchange *out)
 {
-    if (shape->rank >= 2 * (shape->size - power_below(shape->size)))
+    if (!fold_has_pair(shape))
         return false;
     int other = shape->rank ^ 1;
-    struct span all = blocks(shape, BUFFER_RECV, 0, shape->size);
+    struct span all = blocks_between(shape, BUFFER_RECV, 0, shape->size);
     return shape->rank % 2 ? exchange_send(out, other, all)
                            : exchange_receive(out, other, all, false);
 }
@@ -80,8 +72,6 @@ static bool doubling_round(const struct shape *shape, int i, int k, struct excha
     return k == (i == 0) && doubling_exchange(shape, i, out);
 }
 
-/* ---- Bruck ---- */
-
 static size_t bruck_work(const struct shape *shape)
 {
     return shape->size == 1 ? 0 : (size_t)shape->size * shape->count;
@@ -99,11 +89,11 @@ static bool put_in_place(const struct shape *shape, int k, struct exchange *out)
     if (p == 1)
         return k == 0 && exchange_copy(shape, out, own(shape), recv_block(shape, 0));
     if (k == 0)
-        return exchange_copy(shape, out, blocks(shape, BUFFER_WORK, 0, p - r),
-                             blocks(shape, BUFFER_RECV, r, p));
+        return exchange_copy(shape, out, blocks_between(shape, BUFFER_WORK, 0, p - r),
+                             blocks_between(shape, BUFFER_RECV, r, p));
     return k == 1 && r > 0 &&
-           exchange_copy(shape, out, blocks(shape, BUFFER_WORK, p - r, p),
-                         blocks(shape, BUFFER_RECV, 0, r));
+           exchange_copy(shape, out, blocks_between(shape, BUFFER_WORK, p - r, p),
+                         blocks_between(shape, BUFFER_RECV, 0, r));
 }
 
 static bool bruck_round(const struct shape *shape, int i, int k, struct exchange *out)
@@ -111,13 +101,13 @@ static bool bruck_round(const struct shape *shape, int i, int k, struct exchange
     if (i == log_above(shape->size))
         return put_in_place(shape, k, out);
     if (i == 0 && k == 1)
-        return exchange_copy(shape, out, own(shape), blocks(shape, BUFFER_WORK, 0, 1));
+        return exchange_copy(shape, out, own(shape), blocks_between(shape, BUFFER_WORK, 0, 1));
     if (k > 0)
         return false;
     int has = 1 << i, missing = shape->size - has, more = has < missing ? has : missing;
     return exchange_both(
-        out, rank_beyond(shape, -has), i ? blocks(shape, BUFFER_WORK, 0, more) : own(shape),
-        rank_beyond(shape, has), blocks(shape, BUFFER_WORK, has, has + more), false);
+        out, rank_beyond(shape, -has), i ? blocks_between(shape, BUFFER_WORK, 0, more) : own(shape),
+        rank_beyond(shape, has), blocks_between(shape, BUFFER_WORK, has, has + more), false);
 }
 
 const struct algorithm algorithm_allgather_recursive_doubling = {

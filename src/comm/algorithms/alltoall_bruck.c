@@ -16,11 +16,6 @@ static size_t work(const struct shape *shape)
     return (size_t)(shape->size + 2 * (shape->size / 2)) * shape->count;
 }
 
-static struct span blocks(const struct shape *shape, enum buffer in, int first, int count)
-{
-    return (struct span){in, (size_t)first * shape->count, (size_t)count * shape->count};
-}
-
 /* Where the q-th packed block is: of those that are sent, or that come. */
 static int packed(const struct shape *shape, int q, bool come)
 {
@@ -61,11 +56,11 @@ static bool rotate(const struct shape *shape, int k, struct exchange *out)
 {
     int r = shape->rank, above = shape->size - r;
     if (k == 0)
-        return exchange_copy(shape, out, blocks(shape, BUFFER_SEND, r, above),
-                             blocks(shape, BUFFER_WORK, 0, above));
+        return exchange_copy(shape, out, blocks_from(shape, BUFFER_SEND, r, above),
+                             blocks_from(shape, BUFFER_WORK, 0, above));
     return k == 1 && r > 0 &&
-           exchange_copy(shape, out, blocks(shape, BUFFER_SEND, 0, r),
-                         blocks(shape, BUFFER_WORK, above, r));
+           exchange_copy(shape, out, blocks_from(shape, BUFFER_SEND, 0, r),
+                         blocks_from(shape, BUFFER_WORK, above, r));
 }
 
 /* Packs a run before the exchange, or unpacks it afterwards. */
@@ -75,8 +70,8 @@ static bool copy_run(const struct shape *shape, int step, int run, bool unpack,
     if (run >= runs(shape->size, step))
         return false;
     int width = 1 << step, count = run_blocks(shape->size, step, run);
-    struct span loose = blocks(shape, BUFFER_WORK, (2 * run + 1) * width, count);
-    struct span tight = blocks(shape, BUFFER_WORK, packed(shape, run * width, unpack), count);
+    struct span loose = blocks_from(shape, BUFFER_WORK, (2 * run + 1) * width, count);
+    struct span tight = blocks_from(shape, BUFFER_WORK, packed(shape, run * width, unpack), count);
     return exchange_copy(shape, out, unpack ? tight : loose, unpack ? loose : tight);
 }
 
@@ -85,9 +80,9 @@ static bool send_packed(const struct shape *shape, int step, struct exchange *ou
     int last = runs(shape->size, step) - 1, width = 1 << step;
     int count = last * width + run_blocks(shape->size, step, last);
     return exchange_both(out, rank_beyond(shape, width),
-                         blocks(shape, BUFFER_WORK, packed(shape, 0, false), count),
+                         blocks_from(shape, BUFFER_WORK, packed(shape, 0, false), count),
                          rank_beyond(shape, -width),
-                         blocks(shape, BUFFER_WORK, packed(shape, 0, true), count), false);
+                         blocks_from(shape, BUFFER_WORK, packed(shape, 0, true), count), false);
 }
 
 /* Round i of a step. */
@@ -103,7 +98,7 @@ static bool step_round(const struct shape *shape, int step, int i, int k, struct
 
 static bool place_block(const struct shape *shape, int j, struct exchange *out)
 {
-    return j < shape->size && exchange_copy(shape, out, blocks(shape, BUFFER_WORK, j, 1),
+    return j < shape->size && exchange_copy(shape, out, blocks_from(shape, BUFFER_WORK, j, 1),
                                             recv_block(shape, rank_beyond(shape, -j)));
 }
 

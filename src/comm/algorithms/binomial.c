@@ -9,36 +9,25 @@
  */
 #include "comm/algorithms/algorithm.h"
 
-/* The depth of the tree: the logarithm of p, rounded up. */
-static int depth(const struct shape *shape)
-{
-    return shape->size == 1 ? 0 : log_below(shape->size - 1) + 1;
-}
-
 static int rounds(const struct shape *shape)
 {
-    return 2 * depth(shape);
+    return 2 * log_above(shape->size);
 }
 
 static bool binomial_round(const struct shape *shape, int i, int k, struct exchange *out)
 {
     if (k > 0)
         return false;
-    bool reducing = i < depth(shape);
-    int bit = 1 << (reducing ? i : 2 * depth(shape) - 1 - i);
+    bool reducing = i < log_above(shape->size);
+    int bit = 1 << (reducing ? i : rounds(shape) - 1 - i);
     bool child = shape->rank % (2 * bit) == bit;
     bool parent = shape->rank % (2 * bit) == 0 && shape->rank + bit < shape->size;
     if (!child && !parent)
         return false;
     int other = shape->rank ^ bit;
-    bool sends = child == reducing;
     struct span all = {BUFFER_RECV, 0, shape->count};
-    *out = (struct exchange){.to = sends ? other : -1,
-                             .from = sends ? -1 : other,
-                             .send = all,
-                             .recv = all,
-                             .reduce = reducing};
-    return true;
+    return child == reducing ? exchange_send(out, other, all)
+                             : exchange_receive(out, other, all, reducing);
 }
 
 const struct algorithm algorithm_binomial = {

@@ -20,11 +20,6 @@ static size_t work(const struct shape *shape)
     return place && extent > 1 ? (size_t)extent * shape->count : 0;
 }
 
-static struct span blocks(const struct shape *shape, enum buffer in, int first, int count)
-{
-    return (struct span){in, (size_t)first * shape->count, (size_t)count * shape->count};
-}
-
 /* An edge of the tree that this rank is at, and the k-th run of blocks that goes over it: from so
  * many places beyond the child on. */
 struct edge {
@@ -50,14 +45,14 @@ static bool edge_at(const struct shape *shape, int distance, int k, struct edge 
 static struct span parents(const struct shape *shape, const struct edge *e, enum buffer all)
 {
     int first = e->child + e->at;
-    return e->parent ? blocks(shape, BUFFER_WORK, first - e->parent, e->count)
-                     : blocks(shape, all, tree_rank(shape, first), e->count);
+    return e->parent ? blocks_from(shape, BUFFER_WORK, first - e->parent, e->count)
+                     : blocks_from(shape, all, tree_rank(shape, first), e->count);
 }
 
 static struct span childs(const struct shape *shape, const struct edge *e, enum buffer own)
 {
     bool leaf = tree_extent(shape, e->child) == 1;
-    return blocks(shape, leaf ? own : BUFFER_WORK, e->at, e->count);
+    return blocks_from(shape, leaf ? own : BUFFER_WORK, e->at, e->count);
 }
 
 /* ---- Gather, from the leaves up ---- */
@@ -67,11 +62,11 @@ static bool gather_round(const struct shape *shape, int i, int k, struct exchang
     struct edge e;
     int place = tree_place(shape);
     bool inner = place && tree_extent(shape, place) > 1;
-    struct span own = blocks(shape, BUFFER_SEND, 0, 1);
+    struct span own = blocks_from(shape, BUFFER_SEND, 0, 1);
     if (i == 0 && place == 0 && k-- == 0)
         return exchange_copy(shape, out, own, recv_block(shape, shape->rank));
     if (i == 0 && inner && k-- == 0)
-        return exchange_copy(shape, out, own, blocks(shape, BUFFER_WORK, 0, 1));
+        return exchange_copy(shape, out, own, blocks_from(shape, BUFFER_WORK, 0, 1));
     if (!edge_at(shape, 1 << i, k, &e))
         return false;
     return place == e.child
@@ -87,11 +82,11 @@ static bool scatter_round(const struct shape *shape, int i, int k, struct exchan
     struct edge e;
     int place = tree_place(shape), distance = 1 << rounds(shape) >> (i + 1);
     bool inner = place && tree_extent(shape, place) > 1;
-    struct span own = blocks(shape, BUFFER_RECV, 0, 1);
+    struct span own = blocks_from(shape, BUFFER_RECV, 0, 1);
     if (i == 0 && place == 0 && k-- == 0)
         return exchange_copy(shape, out, send_block(shape, shape->rank), own);
     if (inner && (place & -place) == 2 * distance && k-- == 0) /* it came in the round before */
-        return exchange_copy(shape, out, blocks(shape, BUFFER_WORK, 0, 1), own);
+        return exchange_copy(shape, out, blocks_from(shape, BUFFER_WORK, 0, 1), own);
     if (!edge_at(shape, distance, k, &e))
         return false;
     return place == e.child

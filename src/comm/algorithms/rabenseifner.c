@@ -39,12 +39,8 @@ static bool rabenseifner_round(const struct shape *shape, int i, int k, struct e
     int width = halving ? 1 << (log - i) : 2 << (i - log);
     int partner = place ^ width / 2, other = fold_rank(shape, partner);
     struct span mine = kept(shape, place, width), theirs = kept(shape, partner, width);
-    *out = (struct exchange){.to = other,
-                             .from = other,
-                             .send = halving ? theirs : mine,
-                             .recv = halving ? mine : theirs,
-                             .reduce = halving};
-    return true;
+    return exchange_both(out, other, halving ? theirs : mine, other, halving ? mine : theirs,
+                         halving);
 }
 
 const struct algorithm algorithm_rabenseifner = {

@@ -27,8 +27,7 @@ static bool doubling_round(const struct shape *shape, int i, int k, struct excha
         return false;
     int other = fold_rank(shape, place ^ 1 << i);
     struct span all = {BUFFER_RECV, 0, shape->count};
-    *out = (struct exchange){.to = other, .from = other, .send = all, .recv = all, .reduce = true};
-    return true;
+    return exchange_both(out, other, all, other, all, true);
 }
 
 const struct algorithm algorithm_recursive_doubling = {

@@ -42,8 +42,6 @@ static bool pairwise_round(const struct shape *shape, int i, int k, struct excha
     return exchange_both(out, to, send_block(shape, to), rank_beyond(shape, -i), own(shape), true);
 }
 
-/* ---- Ring ---- */
-
 static size_t longer(size_t a, size_t b)
 {
     return a > b ? a : b;

@@ -9,16 +9,11 @@
  */
 #include "comm/algorithms/algorithm.h"
 
-static int pairs(const struct shape *shape)
-{
-    return shape->size - power_below(shape->size);
-}
-
 /* A rank's place among those who are in, -1 for the others; the root's is 0. Here the even ones of
  * the pairs stay. */
 static int place_of(const struct shape *shape)
 {
-    int v = tree_place(shape), r = pairs(shape);
+    int v = tree_place(shape), r = fold_pairs(shape);
     if (v >= 2 * r)
         return v - r;
     return v % 2 ? -1 : v / 2;
@@ -26,13 +21,12 @@ static int place_of(const struct shape *shape)
 
 static int rank_of(const struct shape *shape, int place)
 {
-    int r = pairs(shape);
-    return tree_rank(shape, place < r ? 2 * place : place + r);
+    return tree_rank(shape, fold_first(shape, place));
 }
 
 static bool in_pair(const struct shape *shape)
 {
-    return tree_place(shape) < 2 * pairs(shape);
+    return tree_place(shape) < 2 * fold_pairs(shape);
 }
 
 static int rounds(const struct shape *shape)

@@ -9,16 +9,6 @@
  */
 #include "comm/algorithms/algorithm.h"
 
-static int pairs(const struct shape *shape)
-{
-    return shape->size - power_below(shape->size);
-}
-
-static bool in_pair(const struct shape *shape)
-{
-    return shape->rank < 2 * pairs(shape);
-}
-
 static size_t work(const struct shape *shape)
 {
     bool out = fold_place(shape) < 0;
@@ -27,7 +17,7 @@ static size_t work(const struct shape *shape)
 
 static size_t arrivals(const struct shape *shape)
 {
-    int blocks = in_pair(shape) ? shape->size : (shape->size + pairs(shape) + 1) / 2;
+    int blocks = fold_has_pair(shape) ? shape->size : (shape->size + fold_pairs(shape) + 1) / 2;
     return (size_t)blocks * shape->count;
 }
 
@@ -37,23 +27,11 @@ static int rounds(const struct shape *shape)
     return shape->size == 1 ? 1 : 2 + fold_needed(shape) + log_below(shape->size);
 }
 
-static struct span blocks(const struct shape *shape, enum buffer in, int first, int last)
-{
-    return (struct span){in, (size_t)first * shape->count, (size_t)(last - first) * shape->count};
-}
-
-/* The first rank of a place. */
-static int first_of(const struct shape *shape, int place)
-{
-    int r = pairs(shape);
-    return place < r ? 2 * place : place + r;
-}
-
 /* The half that `place` keeps of what the `width` places around it stand for. */
 static struct span kept(const struct shape *shape, enum buffer in, int place, int width)
 {
     int half = width / 2, first = place & -half;
-    return blocks(shape, in, first_of(shape, first), first_of(shape, first + half));
+    return blocks_between(shape, in, fold_first(shape, first), fold_first(shape, first + half));
 }
 
 /* Who is handed nothing sends half of his input as it is, and needs a copy of the other half
@@ -62,12 +40,13 @@ static bool copy_input(const struct shape *shape, int place, struct exchange *ou
 {
     int p = shape->size, power = power_below(p);
     if (p == 1)
-        return exchange_copy(shape, out, send_block(shape, 0), blocks(shape, BUFFER_RECV, 0, 1));
+        return exchange_copy(shape, out, send_block(shape, 0),
+                             blocks_between(shape, BUFFER_RECV, 0, 1));
     if (place < 0)
         return false;
-    if (in_pair(shape))
-        return exchange_copy(shape, out, blocks(shape, BUFFER_SEND, 0, p),
-                             blocks(shape, BUFFER_WORK, 0, p));
+    if (fold_has_pair(shape))
+        return exchange_copy(shape, out, blocks_between(shape, BUFFER_SEND, 0, p),
+                             blocks_between(shape, BUFFER_WORK, 0, p));
     return exchange_copy(shape, out, kept(shape, BUFFER_SEND, place, power),
                          kept(shape, BUFFER_WORK, place, power));
 }
@@ -75,10 +54,10 @@ static bool copy_input(const struct shape *shape, int place, struct exchange *ou
 static bool fold(const struct shape *shape, int place, struct exchange *out)
 {
     int other = shape->rank ^ 1, p = shape->size;
-    if (!in_pair(shape))
+    if (!fold_has_pair(shape))
         return false;
-    return place < 0 ? exchange_send(out, other, blocks(shape, BUFFER_SEND, 0, p))
-                     : exchange_receive(out, other, blocks(shape, BUFFER_WORK, 0, p), true);
+    return place < 0 ? exchange_send(out, other, blocks_between(shape, BUFFER_SEND, 0, p))
+                     : exchange_receive(out, other, blocks_between(shape, BUFFER_WORK, 0, p), true);
 }
 
 static bool halve(const struct shape *shape, int place, int i, struct exchange *out)
@@ -86,7 +65,7 @@ static bool halve(const struct shape *shape, int place, int i, struct exchange *
     if (place < 0)
         return false;
     int width = power_below(shape->size) >> i, partner = place ^ width / 2;
-    enum buffer from = i || in_pair(shape) ? BUFFER_WORK : BUFFER_SEND;
+    enum buffer from = i || fold_has_pair(shape) ? BUFFER_WORK : BUFFER_SEND;
     int other = fold_rank(shape, partner);
     return exchange_both(out, other, kept(shape, from, partner, width), other,
                          kept(shape, BUFFER_WORK, place, width), true);
@@ -96,12 +75,12 @@ static bool halve(const struct shape *shape, int place, int i, struct exchange *
 static bool finish(const struct shape *shape, int place, int k, struct exchange *out)
 {
     int r = shape->rank;
-    struct span own = blocks(shape, BUFFER_RECV, 0, 1);
+    struct span own = blocks_between(shape, BUFFER_RECV, 0, 1);
     if (place < 0)
         return k == 0 && exchange_receive(out, r + 1, own, false);
-    if (in_pair(shape) && k-- == 0)
-        return exchange_send(out, r - 1, blocks(shape, BUFFER_WORK, r - 1, r));
-    return k == 0 && exchange_copy(shape, out, blocks(shape, BUFFER_WORK, r, r + 1), own);
+    if (fold_has_pair(shape) && k-- == 0)
+        return exchange_send(out, r - 1, blocks_between(shape, BUFFER_WORK, r - 1, r));
+    return k == 0 && exchange_copy(shape, out, blocks_between(shape, BUFFER_WORK, r, r + 1), own);
 }
 
 static bool halving_round(const struct shape *shape, int i, int k, struct exchange *out)

@@ -28,12 +28,8 @@ static bool ring_round(const struct shape *shape, int i, int k, struct exchange 
     int p = shape->size, r = shape->rank;
     bool reducing = i < p - 1;
     int sent = reducing ? r - i : r + 1 - (i - (p - 1));
-    *out = (struct exchange){.to = (r + 1) % p,
-                             .from = (r + p - 1) % p,
-                             .send = block(shape, sent),
-                             .recv = block(shape, sent - 1),
-                             .reduce = reducing};
-    return true;
+    return exchange_both(out, rank_beyond(shape, 1), block(shape, sent), rank_beyond(shape, -1),
+                         block(shape, sent - 1), reducing);
 }
 
 const struct algorithm algorithm_ring = {

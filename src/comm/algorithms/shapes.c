@@ -54,6 +54,16 @@ struct span recv_block(const struct shape *shape, int b)
     return rank_block(shape, BUFFER_RECV, shape->recv_counts, shape->recv_at, b);
 }
 
+struct span blocks_from(const struct shape *shape, enum buffer in, int first, int count)
+{
+    return (struct span){in, (size_t)first * shape->count, (size_t)count * shape->count};
+}
+
+struct span blocks_between(const struct shape *shape, enum buffer in, int first, int last)
+{
+    return blocks_from(shape, in, first, last - first);
+}
+
 size_t nothing_arrives(const struct shape *shape)
 {
     (void)shape;
@@ -105,43 +115,47 @@ int tree_extent(const struct shape *shape, int place)
     return place && below < left ? below : left;
 }
 
-static int folded(const struct shape *shape)
+int fold_pairs(const struct shape *shape)
 {
     return shape->size - power_below(shape->size);
 }
 
 bool fold_needed(const struct shape *shape)
 {
-    return folded(shape) > 0;
+    return fold_pairs(shape) > 0;
+}
+
+bool fold_has_pair(const struct shape *shape)
+{
+    return shape->rank < 2 * fold_pairs(shape);
+}
+
+int fold_first(const struct shape *shape, int place)
+{
+    int r = fold_pairs(shape);
+    return place < r ? 2 * place : place + r;
 }
 
 int fold_place(const struct shape *shape)
 {
-    int r = folded(shape);
-    if (shape->rank >= 2 * r)
-        return shape->rank - r;
+    if (!fold_has_pair(shape))
+        return shape->rank - fold_pairs(shape);
     return shape->rank % 2 ? shape->rank / 2 : -1;
 }
 
 int fold_rank(const struct shape *shape, int place)
 {
-    int r = folded(shape);
-    return place < r ? 2 * place + 1 : place + r;
+    return fold_first(shape, place) + (place < fold_pairs(shape));
 }
 
 /* A rank of a folded pair sends to the other, or receives from it. */
 static bool fold_exchange(const struct shape *shape, bool sends, bool reduce, struct exchange *out)
 {
-    if (shape->rank >= 2 * folded(shape))
-        return false;
-    int other = shape->rank ^ 1;
     struct span all = {BUFFER_RECV, 0, shape->count};
-    *out = (struct exchange){.to = sends ? other : -1,
-                             .from = sends ? -1 : other,
-                             .send = all,
-                             .recv = all,
-                             .reduce = reduce};
-    return true;
+    if (!fold_has_pair(shape))
+        return false;
+    return sends ? exchange_send(out, shape->rank ^ 1, all)
+                 : exchange_receive(out, shape->rank ^ 1, all, reduce);
 }
 
 bool fold_in(const struct shape *shape, struct exchange *out)
