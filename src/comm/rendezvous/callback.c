@@ -29,14 +29,6 @@ struct gathering {
     bool uses_hub; /* the ranks join it, and the last one that leaves frees it */
 };
 
-static void identify(struct identity *out)
-{
-    memset(out, 0, sizeof *out);
-    out->host_id = topology_host_id();
-    process_identify(&out->process);
-    out->world_rank = transport_mpi_world_rank();
-}
-
 static alnico_status_t gather(void *context, const void *mine, void *all, size_t bytes)
 {
     struct gathering *g = context;
@@ -136,7 +128,10 @@ alnico_status_t transport_from_callback(const alnico_bootstrap_t *b, double time
     struct gathering g = {.bootstrap = b, .timeout = timeout, .who = who};
     size_t size = (size_t)b->size;
     struct identity mine;
-    identify(&mine);
+    memset(&mine, 0, sizeof mine);
+    mine.host_id = topology_host_id();
+    process_identify(&mine.process);
+    mine.world_rank = transport_mpi_world_rank();
     g.all = calloc(size, sizeof *g.all + sizeof *g.results);
     if (!g.all)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, b->size);

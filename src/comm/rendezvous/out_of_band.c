@@ -22,7 +22,7 @@ struct pair {
     bool last;        /* this look is the last one */
 };
 
-static int find_lost(struct transport *t)
+int out_of_band_find_lost(struct transport *t)
 {
     for (int i = 0; t->ops->gone && i < t->size; i++)
         if (i != t->rank && t->ops->gone(t, i))
@@ -52,7 +52,7 @@ static enum wait look_at_pair(void *context)
         engine_pump(engine);
     double now = transport_now(t);
     if (now > p->look) {
-        p->lost = find_lost(t);
+        p->lost = out_of_band_find_lost(t);
         p->look = now + out_of_band_patience(p->wait->timeout);
     }
     p->last = p->lost >= 0 || now > p->end || is_broken(p->wait);
@@ -96,7 +96,7 @@ static alnico_status_t wait_both(const struct out_of_band *wait, struct transfer
     if (p.sent != ALNICO_PENDING && p.received != ALNICO_PENDING && status != ALNICO_ERROR_TIMEOUT)
         return name_caller(wait, status);
     if (p.lost < 0 && p.last) /* whoever was held up past the deadline has not looked */
-        p.lost = find_lost(t);
+        p.lost = out_of_band_find_lost(t);
     if (p.received == ALNICO_PENDING)
         t->ops->cancel(t, recv);
     if (p.sent == ALNICO_PENDING)

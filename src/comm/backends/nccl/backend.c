@@ -28,8 +28,6 @@
 
 #include <stdlib.h>
 
-/* ---- What it can do ---- */
-
 static bool nccl_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
@@ -94,7 +92,7 @@ void nccl_leave(alnico_comm_t comm)
     end_taken(comm, nccl);
 }
 
-static void nccl_put(struct nccl_state *state, ncclComm_t *handle, ncclComm_t nccl)
+void nccl_put(struct nccl_state *state, ncclComm_t *handle, ncclComm_t nccl)
 {
     pthread_mutex_lock(&state->lock);
     *handle = nccl;
@@ -174,9 +172,7 @@ static alnico_status_t make_plain(alnico_comm_t comm, const struct nccl_step *st
     TRY(nccl_make(comm, step, &nccl));
     if (nccl)
         TRY(nccl_connect(comm, step, NCCL_CONNECT_ALL, &nccl));
-    pthread_mutex_lock(&state->lock);
-    state->plain = nccl;
-    pthread_mutex_unlock(&state->lock);
+    nccl_put(state, &state->plain, nccl);
     state->absent = !nccl;
     state->tried = true;
     return ALNICO_SUCCESS;

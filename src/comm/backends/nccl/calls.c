@@ -93,8 +93,6 @@ bool nccl_can(const struct alnico_comm *comm, const struct call *call,
     return !is_in_place(call) && call_own_messages_meet(call, comm->rank);
 }
 
-/* ---- One call ---- */
-
 struct job {
     const struct call *call;
     int rank, size;
@@ -156,34 +154,21 @@ static bool stays(const struct job *job, const struct side *reads, const struct 
     return read_at(job, read.at) == written_at(job, write.at);
 }
 
-/* One block goes to all ranks, or to the root where there is one; of all blocks each goes to its
- * rank. */
-static ncclResult_t send_blocks(struct job *job, const struct side *reads, bool stay)
+/* One block goes to all ranks, or to or from the root where there is one; of all blocks each goes to
+ * its rank, or comes from it. */
+static ncclResult_t move_blocks(struct job *job, const struct side *side, bool sends, bool stay)
 {
     const struct call *call = job->call;
     ncclResult_t result = ncclSuccess;
     struct walk block = {0};
-    for (int r = 0; r < job->size && result == ncclSuccess && reads->blocks; r++) {
-        if (r == 0 || reads->blocks > 1)
-            side_block(reads, r, &block);
-        bool wanted = reads->blocks > 1 || !call_has_root(call) || r == call->root;
-        if (wanted && !(stay && r == job->rank))
-            result = send_to(job, r, block.at, block.count);
-    }
-    return result;
-}
-
-static ncclResult_t receive_blocks(struct job *job, const struct side *writes, bool stay)
-{
-    const struct call *call = job->call;
-    ncclResult_t result = ncclSuccess;
-    struct walk block = {0};
-    for (int r = 0; r < job->size && result == ncclSuccess && writes->blocks; r++) {
-        if (r == 0 || writes->blocks > 1)
-            side_block(writes, r, &block);
-        bool wanted = writes->blocks > 1 || r == call->root;
-        if (wanted && !(stay && r == job->rank))
-            result = receive_from(job, r, block.at, block.count);
+    for (int r = 0; r < job->size && result == ncclSuccess && side->blocks; r++) {
+        if (r == 0 || side->blocks > 1)
+            side_block(side, r, &block);
+        bool to_all = sends && !call_has_root(call);
+        if ((side->blocks == 1 && !to_all && r != call->root) || (stay && r == job->rank))
+            continue;
+        result = sends ? send_to(job, r, block.at, block.count)
+                       : receive_from(job, r, block.at, block.count);
     }
     return result;
 }
@@ -193,8 +178,8 @@ static ncclResult_t exchange_blocks(struct job *job)
     struct side reads = call_reads(job->call, job->rank, job->size),
                 writes = call_writes(job->call, job->rank, job->size);
     bool stay = stays(job, &reads, &writes);
-    ncclResult_t result = send_blocks(job, &reads, stay);
-    return result == ncclSuccess ? receive_blocks(job, &writes, stay) : result;
+    ncclResult_t result = move_blocks(job, &reads, true, stay);
+    return result == ncclSuccess ? move_blocks(job, &writes, false, stay) : result;
 }
 
 static ncclResult_t exchange_messages(struct job *job)
@@ -241,17 +226,14 @@ static ncclResult_t run_group(struct job *job)
 
 /* ---- Every operation ---- */
 
-static ncclResult_t run_barrier(struct job *job, void *scratch)
-{
-    job->function = "ncclAllReduce";
-    return ncclAllReduce(scratch, scratch, 1, ncclFloat32, ncclSum, job->nccl, job->stream);
-}
-
-static ncclResult_t run_native(struct job *job)
+static ncclResult_t run_native(struct job *job, void *scratch)
 {
     const struct call *c = job->call;
     const void *input = c->send ? c->send : c->recv; /* a broadcast's, which only the root reads */
     switch (c->collective) {
+    case ALNICO_BARRIER:
+        job->function = "ncclAllReduce";
+        return ncclAllReduce(scratch, scratch, 1, ncclFloat32, ncclSum, job->nccl, job->stream);
     case ALNICO_ALLREDUCE:
         job->function = "ncclAllReduce";
         return ncclAllReduce(c->send, c->recv, c->count, job->type, ops[c->op], job->nccl,
@@ -276,20 +258,14 @@ static ncclResult_t run_native(struct job *job)
     }
 }
 
-/* In a vector form `count` is only this rank's. */
-static bool is_empty(const struct call *call)
-{
-    return call->count == 0 && call_is_even(call) && !call_is_vector(call);
-}
-
 alnico_status_t nccl_enqueue(const struct alnico_comm *comm, const struct call *call,
                              ncclComm_t nccl, void *scratch, void *stream)
 {
     struct job job = describe(comm, call, nccl, stream);
-    if (is_empty(call))
+    /* In a vector form `count` is only this rank's. */
+    if (call->count == 0 && call_is_even(call) && !call_is_vector(call))
         return ALNICO_SUCCESS;
-    ncclResult_t result =
-        call->collective == ALNICO_BARRIER ? run_barrier(&job, scratch) : run_native(&job);
+    ncclResult_t result = run_native(&job, scratch);
     return nccl_status(result, nccl, job.function);
 }
 

@@ -29,8 +29,6 @@ alnico_status_t nccl_status(ncclResult_t result, ncclComm_t nccl, const char *fu
                      ncclGetErrorString(result), last && *last ? ": " : "", last ? last : "");
 }
 
-/* ---- Agreement ---- */
-
 alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, alnico_status_t mine,
                            bool *all)
 {
@@ -253,8 +251,9 @@ static alnico_status_t rehearse_pairs(struct nccl_worker *worker)
 }
 
 /* After a failure kernels may still wait, and memory is freed behind them. */
-static alnico_status_t conclude(struct nccl_worker *worker, alnico_status_t status)
+static alnico_status_t run_rehearsal(struct nccl_worker *worker)
 {
+    alnico_status_t status = worker->pairs ? rehearse_pairs(worker) : rehearse(worker);
     if (status != ALNICO_SUCCESS) {
         ncclCommAbort(worker->nccl);
         worker->nccl = NULL;
@@ -262,25 +261,15 @@ static alnico_status_t conclude(struct nccl_worker *worker, alnico_status_t stat
     return status;
 }
 
-static alnico_status_t run_rehearsal(struct nccl_worker *worker)
-{
-    return conclude(worker, rehearse(worker));
-}
-
-static alnico_status_t run_pairs(struct nccl_worker *worker)
-{
-    return conclude(worker, rehearse_pairs(worker));
-}
-
 alnico_status_t nccl_connect(alnico_comm_t comm, const struct nccl_step *step,
                              enum nccl_connect what, ncclComm_t *nccl)
 {
-    struct nccl_worker *worker =
-        nccl_worker_create(comm, what == NCCL_CONNECT_PAIRS ? run_pairs : run_rehearsal);
+    struct nccl_worker *worker = nccl_worker_create(comm, run_rehearsal);
     alnico_status_t mine = ALNICO_ERROR_MEMORY;
     bool all;
     if (worker) {
         worker->finish = rehearsal_finish;
+        worker->pairs = what == NCCL_CONNECT_PAIRS;
         mine = rehearsal_init(worker);
     }
     alnico_status_t status = nccl_agree(comm, step, mine, &all);

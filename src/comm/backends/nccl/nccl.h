@@ -67,6 +67,7 @@ struct nccl_worker *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl, double
 /* The handle, to be left again before the calling thread returns; NULL if it was aborted. */
 ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle);
 void nccl_leave(alnico_comm_t comm);
+void nccl_put(struct nccl_state *state, ncclComm_t *handle, ncclComm_t nccl);
 
 /* ---- Windows of registered memory ---- */
 

@@ -18,11 +18,6 @@ bool nccl_has_windows(const struct alnico_comm *comm)
     return nccl_state_of(comm) && comm->size > 1 && comm->hosts == 1;
 }
 
-static bool overlaps(const struct alnico_registration *a, const struct alnico_registration *b)
-{
-    return a->base < b->base + b->bytes && b->base < a->base + a->bytes;
-}
-
 bool nccl_in_window(const struct alnico_comm *comm, const void *memory, size_t bytes)
 {
     for (const struct alnico_registration *r = comm->registrations; r; r = r->next) {
@@ -76,20 +71,15 @@ static alnico_status_t check_window(alnico_comm_t comm,
                                     const struct alnico_registration *registration)
 {
     for (const struct alnico_registration *r = comm->registrations; r; r = r->next)
-        if (r != registration && r->state[BACKEND_NCCL] && overlaps(r, registration))
+        if (r != registration && r->state[BACKEND_NCCL] &&
+            r->base < registration->base + registration->bytes &&
+            registration->base < r->base + r->bytes)
             return error_set(ALNICO_ERROR_UNSUPPORTED, "%p is in a window already",
                              (void *)registration->base);
     return check_memory(registration);
 }
 
 /* ---- Enrolling ---- */
-
-static void set_symmetric(struct nccl_state *state, ncclComm_t nccl)
-{
-    pthread_mutex_lock(&state->lock);
-    state->symmetric = nccl;
-    pthread_mutex_unlock(&state->lock);
-}
 
 static alnico_status_t make_symmetric(alnico_comm_t comm, const struct nccl_step *step)
 {
@@ -98,7 +88,7 @@ static alnico_status_t make_symmetric(alnico_comm_t comm, const struct nccl_step
         return ALNICO_SUCCESS;
     ncclComm_t nccl;
     alnico_status_t status = nccl_make(comm, step, &nccl);
-    set_symmetric(state, nccl);
+    nccl_put(state, &state->symmetric, nccl);
     return status;
 }
 
@@ -128,12 +118,12 @@ static alnico_status_t make_window(alnico_comm_t comm, const char *who,
     worker->memory = registration->base;
     worker->bytes = registration->bytes;
     worker->nccl = state->symmetric;
-    set_symmetric(state, NULL);
+    nccl_put(state, &state->symmetric, NULL);
     alnico_status_t status = nccl_worker_do(comm, who, &worker);
     *given_up = !worker;
     if (worker) {
         registration->state[BACKEND_NCCL] = worker->window;
-        set_symmetric(state, worker->nccl);
+        nccl_put(state, &state->symmetric, worker->nccl);
     }
     nccl_worker_free(worker);
     return status;
@@ -154,10 +144,10 @@ alnico_status_t nccl_enroll(alnico_comm_t comm, struct alnico_registration *regi
         return ALNICO_SUCCESS;
     bool given_up;
     alnico_status_t mine = make_window(comm, who, registration, &given_up);
-    if (given_up)
+    if (given_up) {
         comm_latch(comm, mine, alnico_error_detail());
-    if (given_up)
         return mine;
+    }
     alnico_status_t status = nccl_agree(comm, &step, mine, &all);
     if (!all)
         nccl_withdraw(comm, registration);

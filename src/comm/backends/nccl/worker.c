@@ -161,14 +161,6 @@ struct patience {
     int lost_looks;
 };
 
-static int find_lost(struct transport *t)
-{
-    for (int i = 0; t->ops->gone && i < t->size; i++)
-        if (i != t->rank && t->ops->gone(t, i))
-            return i;
-    return -1;
-}
-
 static alnico_status_t look(alnico_comm_t comm, const char *who, struct patience *p)
 {
     double timeout = comm->family->settings.timeout;
@@ -180,7 +172,7 @@ static alnico_status_t look(alnico_comm_t comm, const char *who, struct patience
                          timeout);
     if (now < p->look_ns)
         return ALNICO_SUCCESS;
-    int lost = find_lost(comm->transport);
+    int lost = out_of_band_find_lost(comm->transport);
     p->look_ns = deadline_ns(out_of_band_patience(timeout));
     p->lost_looks = lost < 0 ? 0 : p->lost_looks + 1;
     return p->lost_looks < LOST_LOOKS

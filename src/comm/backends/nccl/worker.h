@@ -22,6 +22,7 @@ struct nccl_worker {
     void *memory, *window, *stream; /* what run uses, and a window that it made */
     size_t bytes;
     double delay_s; /* for run: how long to wait first */
+    bool pairs;     /* for run: connects all pairs of ranks */
     struct device_event *event;
     struct nccl_worker_state *state; /* for nccl/worker.c */
 };
