@@ -24,11 +24,6 @@ static void set_add(struct core_set *set, int unit)
     set->bits[unit / 64] |= UINT64_C(1) << (unit % 64);
 }
 
-static bool set_equal(const struct core_set *a, const struct core_set *b)
-{
-    return memcmp(a, b, sizeof *a) == 0;
-}
-
 static struct core_set set_from_hwloc(hwloc_const_bitmap_t bitmap)
 {
     struct core_set set = {{0}};
@@ -158,11 +153,6 @@ struct occupancy {
     struct core_set units, cores;
 };
 
-static bool unit_free(const struct occupancy *occupancy, int unit)
-{
-    return set_has(&occupancy->topology->usable, unit) && !set_has(&occupancy->units, unit);
-}
-
 static bool core_free(const struct occupancy *occupancy, int unit)
 {
     return !set_has(&occupancy->cores, occupancy->topology->places[unit].core);
@@ -183,7 +173,7 @@ static void occupy_set(struct occupancy *occupancy, const struct core_set *set)
 
 static bool is_bound(const struct topology *topology, const struct core_set *process)
 {
-    return !set_equal(process, &topology->usable);
+    return memcmp(process, &topology->usable, sizeof *process) != 0;
 }
 
 /* The NUMA node of a bound rank's first unit. */
@@ -208,7 +198,8 @@ static int place_engine(struct occupancy *occupancy, int node)
     for (int unit = 0; unit < CORE_SET_UNITS; unit++) {
         bool home = occupancy->topology->places[unit].node == node;
         int score = 4 * core_free(occupancy, unit) + 2 * home + neighbour_free(occupancy, unit);
-        if (!unit_free(occupancy, unit) || score < best_score)
+        if (!set_has(&occupancy->topology->usable, unit) || set_has(&occupancy->units, unit) ||
+            score < best_score)
             continue;
         best = unit;
         best_score = score;

@@ -96,13 +96,6 @@ static void cpu_flag_destroy(struct device_flag *flag)
     free(flag);
 }
 
-static void wake_sleepers(struct device_flag *flag)
-{
-    pthread_mutex_lock(&flag->lock);
-    pthread_cond_broadcast(&flag->raised);
-    pthread_mutex_unlock(&flag->lock);
-}
-
 /* Value and sleepers are sequentially consistent on both sides: either the raiser sees the sleeper
  * or the sleeper the value. The exchange publishes `raisers` with the value; leaving it is the last
  * touch. */
@@ -112,8 +105,11 @@ static void cpu_flag_raise(struct device_flag *flag, uint32_t value)
     uint32_t seen = atomic_load(&flag->value);
     while (!reached(seen, value) && !atomic_compare_exchange_weak(&flag->value, &seen, value))
         ;
-    if (atomic_load(&flag->sleepers) > 0)
-        wake_sleepers(flag);
+    if (atomic_load(&flag->sleepers) > 0) {
+        pthread_mutex_lock(&flag->lock);
+        pthread_cond_broadcast(&flag->raised);
+        pthread_mutex_unlock(&flag->lock);
+    }
     atomic_fetch_sub_explicit(&flag->raisers, 1, memory_order_release);
 }
 
@@ -234,27 +230,23 @@ void alnico_stream_destroy(alnico_stream_t stream)
 }
 
 /* Runs the task now on the inline stream, or appends a copy of it. */
-static alnico_status_t stream_push(struct alnico_stream *stream, const struct task *task)
+static alnico_status_t stream_run(void *opaque, struct task task)
 {
+    struct alnico_stream *stream = opaque;
+    if (!stream) {
+        task.run(&task);
+        return ALNICO_SUCCESS;
+    }
     struct task *copy = malloc(sizeof *copy);
     if (!copy)
         return error_set(ALNICO_ERROR_MEMORY, "cannot enqueue on a stream: no memory");
-    *copy = *task;
-    copy->next = NULL;
+    *copy = task;
     pthread_mutex_lock(&stream->lock);
     *stream->tail = copy;
     stream->tail = &copy->next;
     stream->enqueued++;
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
-    return ALNICO_SUCCESS;
-}
-
-static alnico_status_t stream_run(void *stream, struct task *task)
-{
-    if (stream)
-        return stream_push(stream, task);
-    task->run(task);
     return ALNICO_SUCCESS;
 }
 
@@ -268,8 +260,7 @@ alnico_status_t alnico_stream_enqueue(alnico_stream_t stream, void (*function)(v
 {
     if (!function)
         return error_set(ALNICO_ERROR_ARGUMENT, "alnico_stream_enqueue: function is NULL");
-    struct task task = {.run = run_call, .call = {function, argument}};
-    return stream_run(stream, &task);
+    return stream_run(stream, (struct task){.run = run_call, .call = {function, argument}});
 }
 
 static alnico_status_t cpu_stream_synchronize(void *opaque)
@@ -302,8 +293,9 @@ static void run_copy(struct task *task)
 
 static alnico_status_t cpu_copy(void *dst, const void *src, size_t bytes, void *stream)
 {
-    struct task task = {.run = run_copy, .math = {.dst = dst, .a = src, .count = bytes}};
-    return bytes ? stream_run(stream, &task) : ALNICO_SUCCESS;
+    return bytes ? stream_run(stream, (struct task){.run = run_copy,
+                                                    .math = {.dst = dst, .a = src, .count = bytes}})
+                 : ALNICO_SUCCESS;
 }
 
 static void run_clear(struct task *task)
@@ -313,8 +305,9 @@ static void run_clear(struct task *task)
 
 static alnico_status_t cpu_clear(void *memory, size_t bytes, void *stream)
 {
-    struct task task = {.run = run_clear, .math = {.dst = memory, .count = bytes}};
-    return bytes ? stream_run(stream, &task) : ALNICO_SUCCESS;
+    return bytes ? stream_run(stream, (struct task){.run = run_clear,
+                                                    .math = {.dst = memory, .count = bytes}})
+                 : ALNICO_SUCCESS;
 }
 
 static void run_stamp(struct task *task)
@@ -327,8 +320,7 @@ static void run_stamp(struct task *task)
 
 static alnico_status_t cpu_stamp(uint64_t *out, void *stream)
 {
-    struct task task = {.run = run_stamp, .math = {.dst = out}};
-    return stream_run(stream, &task);
+    return stream_run(stream, (struct task){.run = run_stamp, .math = {.dst = out}});
 }
 
 static void run_reduce(struct task *task)
@@ -340,10 +332,10 @@ static void run_reduce(struct task *task)
 static alnico_status_t cpu_reduce(void *dst, const void *a, const void *b, size_t count,
                                   alnico_datatype_t type, alnico_op_t op, void *stream)
 {
-    struct task task = {
-        .run = run_reduce,
-        .math = {.dst = dst, .a = a, .b = b, .count = count, .type = type, .op = op}};
-    return stream_run(stream, &task);
+    return stream_run(
+        stream, (struct task){
+                    .run = run_reduce,
+                    .math = {.dst = dst, .a = a, .b = b, .count = count, .type = type, .op = op}});
 }
 
 static void run_divide(struct task *task)
@@ -354,10 +346,10 @@ static void run_divide(struct task *task)
 static alnico_status_t cpu_divide(void *dst, const void *src, size_t count, alnico_datatype_t type,
                                   int ranks, void *stream)
 {
-    struct task task = {
-        .run = run_divide,
-        .math = {.dst = dst, .a = src, .count = count, .type = type, .ranks = ranks}};
-    return stream_run(stream, &task);
+    return stream_run(
+        stream, (struct task){
+                    .run = run_divide,
+                    .math = {.dst = dst, .a = src, .count = count, .type = type, .ranks = ranks}});
 }
 
 static void run_raise(struct task *task)
@@ -367,8 +359,7 @@ static void run_raise(struct task *task)
 
 static alnico_status_t cpu_stream_raise(void *stream, struct device_flag *flag, uint32_t value)
 {
-    struct task task = {.run = run_raise, .flag = {flag, value}};
-    return stream_run(stream, &task);
+    return stream_run(stream, (struct task){.run = run_raise, .flag = {flag, value}});
 }
 
 static void run_await(struct task *task)
@@ -378,8 +369,7 @@ static void run_await(struct task *task)
 
 static alnico_status_t cpu_stream_await(void *stream, struct device_flag *flag, uint32_t value)
 {
-    struct task task = {.run = run_await, .flag = {flag, value}};
-    return stream_run(stream, &task);
+    return stream_run(stream, (struct task){.run = run_await, .flag = {flag, value}});
 }
 
 /* ---- Events: a flag, and the value that the last record raises it to ---- */

@@ -228,22 +228,21 @@ static alnico_status_t cuda_clear(void *memory, size_t bytes, void *stream)
 
 static alnico_status_t cuda_stamp(uint64_t *out, void *stream)
 {
-    int error = flag_cuda_stamp(out, stream);
-    return cuda_status((cudaError_t)error, "launching a stamp");
+    return cuda_status((cudaError_t)flag_cuda_stamp(out, stream), "launching a stamp");
 }
 
 static alnico_status_t cuda_reduce(void *dst, const void *a, const void *b, size_t count,
                                    alnico_datatype_t type, alnico_op_t op, void *stream)
 {
-    int error = math_cuda_reduce(dst, a, b, count, (int)type, (int)op, stream);
-    return cuda_status((cudaError_t)error, "launching a reduction");
+    return cuda_status((cudaError_t)math_cuda_reduce(dst, a, b, count, (int)type, (int)op, stream),
+                       "launching a reduction");
 }
 
 static alnico_status_t cuda_divide(void *dst, const void *src, size_t count, alnico_datatype_t type,
                                    int ranks, void *stream)
 {
-    int error = math_cuda_divide(dst, src, count, (int)type, ranks, stream);
-    return cuda_status((cudaError_t)error, "launching a division");
+    return cuda_status((cudaError_t)math_cuda_divide(dst, src, count, (int)type, ranks, stream),
+                       "launching a division");
 }
 
 /* ---- Graphs: nodes keep the priorities of the streams on which they were captured ---- */

@@ -117,8 +117,8 @@ alnico_status_t cuda_stream_raise(void *stream, struct device_flag *flag, uint32
                                                    value, CU_STREAM_WRITE_VALUE_DEFAULT);
     if (!lacks(result))
         return cuda_driver_status(result, "cuStreamWriteValue32");
-    int error = flag_cuda_raise(word_of(flag), value, stream);
-    return cuda_status((cudaError_t)error, "launching a raise");
+    return cuda_status((cudaError_t)flag_cuda_raise(word_of(flag), value, stream),
+                       "launching a raise");
 }
 
 alnico_status_t cuda_stream_await(void *stream, struct device_flag *flag, uint32_t value)
@@ -130,20 +130,22 @@ alnico_status_t cuda_stream_await(void *stream, struct device_flag *flag, uint32
                                                   value, CU_STREAM_WAIT_VALUE_GEQ);
     if (!lacks(result))
         return cuda_driver_status(result, "cuStreamWaitValue32");
-    int error = flag_cuda_await(word_of(flag), value, stream);
-    return cuda_status((cudaError_t)error, "launching an await");
+    return cuda_status((cudaError_t)flag_cuda_await(word_of(flag), value, stream),
+                       "launching an await");
 }
 
 alnico_status_t cuda_copy_raise(void *dst, const void *src, size_t bytes, struct device_flag *flag,
                                 uint32_t value, void *stream)
 {
-    int error = flag_cuda_copy_raise(dst, src, bytes, word_of(flag), value, stream);
-    return cuda_status((cudaError_t)error, "launching a copy to the host");
+    return cuda_status(
+        (cudaError_t)flag_cuda_copy_raise(dst, src, bytes, word_of(flag), value, stream),
+        "launching a copy to the host");
 }
 
 alnico_status_t cuda_await_copy(void *dst, const void *src, size_t bytes, struct device_flag *flag,
                                 uint32_t value, struct device_flag *skip, void *stream)
 {
-    int error = flag_cuda_await_copy(dst, src, bytes, word_of(flag), value, word_of(skip), stream);
-    return cuda_status((cudaError_t)error, "launching a copy from the host");
+    return cuda_status((cudaError_t)flag_cuda_await_copy(dst, src, bytes, word_of(flag), value,
+                                                         word_of(skip), stream),
+                       "launching a copy from the host");
 }
