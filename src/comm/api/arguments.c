@@ -15,8 +15,6 @@ alnico_status_t api_request(alnico_request_t *request, const char *who)
     return ALNICO_SUCCESS;
 }
 
-/* ---- Counts ---- */
-
 static alnico_status_t check_counts(const size_t *counts, const char *name, const char *who)
 {
     if (counts)
@@ -64,8 +62,6 @@ static alnico_status_t resolve_counts(alnico_comm_t comm, struct call *call, con
                      counts[comm->rank]);
 }
 
-/* ---- Root ---- */
-
 static alnico_status_t check_root(alnico_comm_t comm, int root, const char *who)
 {
     if (root >= 0 && root < comm->size)
@@ -87,8 +83,6 @@ static void drop_root_side(struct call *call)
         call->send_counts = call->send_at = NULL;
     }
 }
-
-/* ---- In place ---- */
 
 /* The rank's own block in `buffer`, which has the blocks of all. An address beyond all is refused
  * with the rest of the blocks. */
@@ -140,8 +134,6 @@ alnico_status_t api_resolve(alnico_comm_t comm, struct call *call, const char *w
         TRY(resolve_counts(comm, call, who));
     return kind->in_place == IN_PLACE_NEVER ? ALNICO_SUCCESS : resolve_in_place(comm, call, who);
 }
-
-/* ---- Buffers ---- */
 
 alnico_status_t api_type(size_t count, alnico_datatype_t type, const char *who)
 {

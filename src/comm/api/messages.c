@@ -8,8 +8,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* ---- One message ---- */
-
 static alnico_status_t check_peer(alnico_comm_t comm, int peer, const char *name, const char *who)
 {
     if (peer >= 0 && peer < comm->size)
@@ -42,8 +40,6 @@ static struct exchange receiving(int from, void *buffer, size_t count, alnico_da
     struct span span = {BUFFER_RECV, (uintptr_t)buffer, count * datatype_bytes(type)};
     return (struct exchange){.to = -1, .from = from, .recv = span};
 }
-
-/* ---- Starting ---- */
 
 static struct span *span_of(struct exchange *x)
 {
@@ -80,8 +76,6 @@ static alnico_status_t start(alnico_comm_t comm, struct exchange *messages, int 
                         .messages_count = count};
     return api_start(comm, &call, request, who);
 }
-
-/* ---- Groups ---- */
 
 static alnico_status_t record(alnico_comm_t comm, const struct exchange *messages, int count,
                               const char *who)
@@ -137,8 +131,6 @@ alnico_status_t alnico_group_end(alnico_comm_t comm, alnico_request_t *request)
     return start(comm, comm->group.messages, comm->group.count, request, who);
 }
 
-/* ---- Send ---- */
-
 static alnico_status_t send(const void *buffer, size_t count, alnico_datatype_t type, int to,
                             alnico_comm_t comm, alnico_request_t *request, const char *who)
 {
@@ -162,8 +154,6 @@ alnico_status_t alnico_isend(const void *buffer, size_t count, alnico_datatype_t
     return send(buffer, count, type, to, comm, request, "alnico_isend");
 }
 
-/* ---- Receive ---- */
-
 static alnico_status_t receive(void *buffer, size_t count, alnico_datatype_t type, int from,
                                alnico_comm_t comm, alnico_request_t *request, const char *who)
 {
@@ -186,8 +176,6 @@ alnico_status_t alnico_irecv(void *buffer, size_t count, alnico_datatype_t type,
     TRY(api_request(request, "alnico_irecv"));
     return receive(buffer, count, type, from, comm, request, "alnico_irecv");
 }
-
-/* ---- Both ---- */
 
 static alnico_status_t check_apart(const struct exchange *sent, const struct exchange *received,
                                    const char *who)

@@ -50,8 +50,6 @@ static void decide(alnico_comm_t comm, const char *name)
     comm_latch(comm, decision.status, alnico_error_detail());
 }
 
-/* ---- Listening ---- */
-
 void comm_listen(alnico_comm_t comm)
 {
     for (const struct backend_ops *const *b = comm->backends; *b; b++)
@@ -85,8 +83,6 @@ alnico_status_t comm_confirm(alnico_comm_t comm)
         }
     return comm_latched(comm);
 }
-
-/* ---- Aborting ---- */
 
 static void abort_backends(alnico_comm_t comm)
 {

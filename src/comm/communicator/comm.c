@@ -143,8 +143,6 @@ void comm_settle(alnico_comm_t comm)
         wait_until(look_for_idle, comm->family->engine, end_ns, comm->crowded);
 }
 
-/* ---- Families ---- */
-
 static alnico_status_t family_create(const struct transport *transport, struct family **out)
 {
     struct family *family = calloc(1, sizeof *family);

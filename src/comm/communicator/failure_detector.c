@@ -127,11 +127,12 @@ static void forget_send(struct transfer *send)
     memset(send, 0xff, sizeof *send);
 }
 
-static void report_failure(struct failure_detector *detector, struct transport *transport,
-                           const struct report *mine)
+void detector_report_failure(struct failure_detector *detector, struct transport *transport,
+                             const struct report *mine)
 {
+    pthread_mutex_lock(&detector->lock);
     if (detector->reported || !prepare(detector, transport))
-        return;
+        goto unlock;
     detector->reported = true;
     detector->reported_at = transport_now(transport);
     detector->reports[transport->rank] = *mine;
@@ -141,13 +142,7 @@ static void report_failure(struct failure_detector *detector, struct transport *
             transport->ops->isend(transport, i, TAG_REPORT, &detector->reports[transport->rank],
                                   sizeof *mine, &detector->sends[i]) != ALNICO_SUCCESS)
             forget_send(&detector->sends[i]);
-}
-
-void detector_report_failure(struct failure_detector *detector, struct transport *transport,
-                             const struct report *mine)
-{
-    pthread_mutex_lock(&detector->lock);
-    report_failure(detector, transport, mine);
+unlock:
     pthread_mutex_unlock(&detector->lock);
 }
 
@@ -236,25 +231,16 @@ static bool is_elsewhere(const struct report *r, const struct report *mine)
     return r->sequence != mine->sequence || sends_messages(r) != sends_messages(mine);
 }
 
-/* A rank that calls something else in this rank's operation, or -1; of the rest nothing is known. */
-static int find_other(const struct failure_detector *detector, int size, const struct report *mine)
+/* A rank that calls something else in this rank's operation, or with `elsewhere` one that aborted in
+ * an earlier or later operation; -1: none. A later one is no mismatch: where this rank was held up in
+ * the middle, some may have gone on without it. */
+static int find_other(const struct failure_detector *detector, int size, const struct report *mine,
+                      bool elsewhere)
 {
     for (int i = 0; i < size; i++) {
         const struct report *r = &detector->reports[i];
-        if (r->status && r->sequence && !is_elsewhere(r, mine) && differ(r, mine))
-            return i;
-    }
-    return -1;
-}
-
-/* A rank that aborted in an earlier or later operation than this one, or -1. A later one is no
- * mismatch: where this rank was held up in the middle, some may have gone on without it. */
-static int find_elsewhere(const struct failure_detector *detector, int size,
-                          const struct report *mine)
-{
-    for (int i = 0; i < size; i++) {
-        const struct report *r = &detector->reports[i];
-        if (r->status && r->sequence && is_elsewhere(r, mine))
+        if (r->status && r->sequence && is_elsewhere(r, mine) == elsewhere &&
+            (elsewhere || differ(r, mine)))
             return i;
     }
     return -1;
@@ -298,14 +284,14 @@ static alnico_status_t decide(struct failure_detector *detector, struct transpor
     if (name_missing(detector, size, missing, sizeof missing))
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: %s did not come within %g s", operation,
                          missing, timeout);
-    int other = find_other(detector, size, mine);
+    int other = find_other(detector, size, mine, false);
     if (other >= 0) {
         char here[128], there[128];
         return error_set(ALNICO_ERROR_MISMATCH, "%s: rank %d calls %s, and rank %d %s", operation,
                          mine->rank, describe(mine, here, sizeof here), other,
                          describe(&detector->reports[other], there, sizeof there));
     }
-    int elsewhere = find_elsewhere(detector, size, mine);
+    int elsewhere = find_other(detector, size, mine, true);
     if (elsewhere >= 0)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d gave up %s operation %llu", operation,
                          elsewhere, sends_messages(&detector->reports[elsewhere]) ? "after" : "in",

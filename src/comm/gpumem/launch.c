@@ -28,8 +28,6 @@ void peer_grid_spread(size_t threads, size_t few, int most, int blocks, struct p
         each >= PEER_BLOCK_THREADS ? PEER_BLOCK_THREADS : (int)peer_divide_up(each, 32) * 32;
 }
 
-/* ---- Calls ---- */
-
 static bool is_aligned(const void *pointer, unsigned bytes)
 {
     return (uintptr_t)pointer % bytes == 0;
@@ -57,8 +55,6 @@ void peer_arguments_finish(struct peer_arguments *a, const struct peer_kernel *k
     a->factor = scaled ? 1.0f / (float)a->world.size : 1;
     a->depth = kernel->depth ? kernel->depth(a, grid) : 1;
 }
-
-/* ---- Launches ---- */
 
 static int kind_of(int type, int op)
 {

@@ -8,15 +8,11 @@
 
 #include <string.h>
 
-/* ---- Agreement ---- */
-
 alnico_status_t peer_map_agree(alnico_comm_t comm, const char *who, alnico_status_t mine)
 {
     TRY(comm_agree_status(comm, who, &mine));
     return mine == ALNICO_SUCCESS ? mine : error_set(mine, "%s: %s", who, alnico_error_detail());
 }
-
-/* ---- Places ---- */
 
 bool peer_map_is_near(const struct peer_map *map, int rank)
 {

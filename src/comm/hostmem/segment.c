@@ -365,19 +365,11 @@ static int descriptor_of(const struct segment *s, int rank)
     return pidfd;
 }
 
-static bool has_ended(const struct segment *s, int rank)
-{
-    return !segment_same_process(s, rank) &&
-           process_ended(&s->members[rank].process, descriptor_of(s, rank));
-}
-
-static bool has_left(const struct segment *s, int rank)
-{
-    return atomic_load_explicit(&s->members[rank].left, memory_order_acquire);
-}
-
 /* `left` is read after the end of the process, when it is final. */
 bool segment_gone(const struct segment *s, int rank)
 {
-    return has_ended(s, rank) && !has_left(s, rank);
+    const struct segment_member *member = &s->members[rank];
+    return !segment_same_process(s, rank) &&
+           process_ended(&member->process, descriptor_of(s, rank)) &&
+           !atomic_load_explicit(&member->left, memory_order_acquire);
 }

@@ -322,11 +322,6 @@ static alnico_status_t submit(struct engine_operation *o)
     return status;
 }
 
-static alnico_status_t hold(struct engine_operation *o)
-{
-    return o->work->hold ? o->work->hold(o) : gate_hold(&o->done, o->comm->stream);
-}
-
 /* The caller has nothing else to do until the operation has retired or stalls. Where the engine's
  * thread rests, it polls itself; a thread that is at it has the vectors in its core's cache, and
  * goes on. */
@@ -376,15 +371,6 @@ static alnico_status_t result_of(struct engine_operation *o)
     return ended == ALNICO_SUCCESS ? ended : comm_latched(o->comm);
 }
 
-static alnico_status_t submit_blocking(struct engine_operation *o)
-{
-    TRY(submit(o));
-    if (!o->comm->inline_stream)
-        return hold(o);
-    await(o);
-    return result_of(o);
-}
-
 alnico_status_t engine_operation_start(struct engine_operation *o, alnico_request_t *request)
 {
     struct engine *engine = o->comm->family->engine;
@@ -394,9 +380,13 @@ alnico_status_t engine_operation_start(struct engine_operation *o, alnico_reques
         engine_operation_put_back(o);
         return o->ended;
     }
-    if (!request)
-        return submit_blocking(o);
     TRY(submit(o));
+    if (!request && o->comm->inline_stream) {
+        await(o);
+        return result_of(o);
+    }
+    if (!request)
+        return o->work->hold ? o->work->hold(o) : gate_hold(&o->done, o->comm->stream);
     o->claimed = true;
     *request = &o->request;
     if (!engine_is_threaded(engine))

@@ -80,15 +80,10 @@ static bool mixes(const struct pipeline *p)
     return p->shadows && p->writes.blocks > 1;
 }
 
-/* One chunk that reads and writes the user's blocks where they are: its lists are the call's. */
-static bool is_whole(const struct pipeline *p)
-{
-    return p->chunks == 1 && !packs_reads(p);
-}
-
 static alnico_status_t cut_sides(struct pipeline *p, struct chunk *c)
 {
-    if (is_whole(p)) {
+    /* One chunk that reads and writes the user's blocks where they are: its lists are the call's. */
+    if (p->chunks == 1 && !packs_reads(p)) {
         c->lists = NULL;
         c->reads = p->reads;
         c->writes = p->writes;
@@ -378,21 +373,6 @@ static alnico_status_t begin_copy_in(struct pipeline *p, struct chunk *c)
 
 /* ---- The steps of a chunk ---- */
 
-static void end_chunk(struct pipeline *p, struct chunk *c)
-{
-    give_scratch(p, c);
-    p->finished++;
-}
-
-static alnico_status_t begin_run(struct pipeline *p, struct chunk *c)
-{
-    c->phase = CHUNK_RUNNING;
-    if (!p->parts)
-        return copy_input(p, c);
-    begin_parts(p, c);
-    return ALNICO_SUCCESS;
-}
-
 /* PENDING, or SUCCESS when it has gone to the next phase. */
 static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
 {
@@ -405,7 +385,11 @@ static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
     case CHUNK_COPYING_OUT:
         if (!gate_is_open(&stage_of(p, c)->copied) || !may_run(p, c))
             return ALNICO_PENDING;
-        return begin_run(p, c);
+        c->phase = CHUNK_RUNNING;
+        if (!p->parts)
+            return copy_input(p, c);
+        begin_parts(p, c);
+        return ALNICO_SUCCESS;
     case CHUNK_RUNNING:
         TRY(p->parts ? pipeline_poll(parts_of(p, c), moved) : rounds_poll(&c->rounds, moved));
         TRY(p->parts ? ALNICO_SUCCESS : finish_output(p, c));
@@ -417,7 +401,8 @@ static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
             return ALNICO_PENDING;
         break;
     }
-    end_chunk(p, c);
+    give_scratch(p, c);
+    p->finished++;
     return ALNICO_SUCCESS;
 }
 

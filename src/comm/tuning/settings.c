@@ -33,20 +33,15 @@ static void read_chunk(struct settings *s)
     s->chunk_bytes = (size_t)bytes;
 }
 
-static void read_check(struct settings *s)
+/* Whether it is `yes`; `no` or nothing says it is not. */
+static bool read_choice(struct settings *s, enum variable variable, const char *yes, const char *no,
+                        const char *expected)
 {
-    const char *text = variable_text(VARIABLE_CHECK);
-    s->check = strcmp(text, "1") == 0;
-    if (!s->check && *text && strcmp(text, "0") != 0)
-        refuse(s, VARIABLE_CHECK, "0 or 1");
-}
-
-static void read_transport(struct settings *s)
-{
-    const char *text = variable_text(VARIABLE_TRANSPORT);
-    s->over_mpi = strcmp(text, "mpi") == 0;
-    if (!s->over_mpi && *text && strcmp(text, "auto") != 0)
-        refuse(s, VARIABLE_TRANSPORT, "auto or mpi");
+    const char *text = variable_text(variable);
+    bool chosen = strcmp(text, yes) == 0;
+    if (!chosen && *text && strcmp(text, no) != 0)
+        refuse(s, variable, expected);
+    return chosen;
 }
 
 static void read_algorithm(struct settings *s, int collective)
@@ -66,8 +61,8 @@ void settings_read(struct settings *s)
     memset(s, 0, sizeof *s);
     read_timeout(s);
     read_chunk(s);
-    read_check(s);
-    read_transport(s);
+    s->check = read_choice(s, VARIABLE_CHECK, "1", "0", "0 or 1");
+    s->over_mpi = read_choice(s, VARIABLE_TRANSPORT, "mpi", "auto", "auto or mpi");
     for (int c = 0; c < COLLECTIVES; c++)
         read_algorithm(s, c);
 }

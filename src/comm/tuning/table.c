@@ -10,8 +10,6 @@
 const char *const tuning_devices[] = {
     [ALNICO_DEVICE_CPU] = "cpu", [ALNICO_DEVICE_CUDA] = "cuda", NULL};
 
-/* ---- The table ---- */
-
 /* All rows reach down to one rank, one host and no bytes: a row is hidden if an earlier one that
  * asks for no more has its upper corner. There are never more hosts than ranks. */
 static bool hides(const struct tuning_row *a, const struct tuning_row *row)

@@ -47,17 +47,11 @@ struct host_op {
 };
 
 /* Bytes that a rank reads and writes of a short message, which has no gaps. */
-static size_t bytes_read(const struct host_op *op)
+static size_t bytes_of(const struct host_op *op, bool written)
 {
     const struct call *call = op->operation.call;
-    struct side side = call_reads(call, op->operation.comm->rank, op->operation.comm->size);
-    return side_extent(&side) * datatype_bytes(call->type);
-}
-
-static size_t bytes_written(const struct host_op *op)
-{
-    const struct call *call = op->operation.call;
-    struct side side = call_writes(call, op->operation.comm->rank, op->operation.comm->size);
+    int rank = op->operation.comm->rank, size = op->operation.comm->size;
+    struct side side = written ? call_writes(call, rank, size) : call_reads(call, rank, size);
     return side_extent(&side) * datatype_bytes(call->type);
 }
 
@@ -69,7 +63,7 @@ static alnico_status_t land(struct host_op *op, bool *moved)
     if (op->lands)
         return gate_is_open(&op->landing.copied) ? ALNICO_SUCCESS : ALNICO_PENDING;
     struct staging *staging = host_staging(h->comm);
-    size_t bytes = bytes_written(op);
+    size_t bytes = bytes_of(op, true);
     if (bytes == 0)
         return ALNICO_SUCCESS;
     TRY(stage_mark_after(staging, &op->landing, staging->in,
@@ -122,7 +116,7 @@ static void host_cancel(struct engine_operation *h)
 static alnico_status_t host_open(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
-    size_t bytes = op->way == WAY_LONG || op->way == WAY_DIRECT ? 0 : bytes_read(op);
+    size_t bytes = op->way == WAY_LONG || op->way == WAY_DIRECT ? 0 : bytes_of(op, false);
     if (bytes == 0)
         return gate_open_on(&h->ready, h->comm->stream);
     return gate_open_copied(&h->ready, op->input, h->call->send, bytes, h->comm->stream);
@@ -131,7 +125,7 @@ static alnico_status_t host_open(struct engine_operation *h)
 static alnico_status_t host_hold(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
-    size_t bytes = op->way == WAY_SHORT ? bytes_written(op) : 0;
+    size_t bytes = op->way == WAY_SHORT ? bytes_of(op, true) : 0;
     if (bytes == 0)
         return gate_hold(&h->done, h->comm->stream);
     return gate_hold_and_copy(&h->done, h->call->recv, op->result, bytes, op->failed,
@@ -170,7 +164,7 @@ static size_t room_for(size_t bytes)
 static bool take_region(struct host_op *op, const struct call *call)
 {
     struct staging *staging = host_staging(op->operation.comm);
-    size_t in = bytes_read(op), out = bytes_written(op);
+    size_t in = bytes_of(op, false), out = bytes_of(op, true);
     size_t from = (uintptr_t)call->send % 16, to = (uintptr_t)call->recv % 16;
     bool one = from == to &&
                (call->collective == ALNICO_ALLREDUCE || call->collective == ALNICO_BROADCAST);

@@ -89,8 +89,6 @@ void peer_destroy(struct peer *peer)
     free(peer);
 }
 
-/* ---- Patterns ---- */
-
 static struct peer_pattern pattern_of(const struct call *call)
 {
     const struct collective *kind = &collectives[call->collective];
@@ -119,8 +117,6 @@ void peer_keep_own(const struct peer_run *run)
     if (keeps_own(run) && own_send(run, rank) != own_recv(run, rank))
         copy_part(own_recv(run, rank), own_send(run, rank), bytes_of(run, rank));
 }
-
-/* ---- Runs ---- */
 
 /* One number for the counts that all ranks know. */
 static uint64_t digest(const struct peer_run *run)

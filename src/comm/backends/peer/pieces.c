@@ -25,8 +25,6 @@ static _Atomic uint64_t *mark_in(const struct peer_run *run, int rank)
     return piece_sequence(run) == SLOT_PIECES ? &part->slots_ready.value : &part->ready.value;
 }
 
-/* ---- Publishing ---- */
-
 /* Bytes of a block, or vector, in one piece. */
 static size_t piece_most(const struct peer_run *run)
 {
@@ -75,8 +73,6 @@ static alnico_status_t begin_piece(struct peer_run *run)
     peer_keep_own(run);
     return ALNICO_SUCCESS;
 }
-
-/* ---- Reading ---- */
 
 static void combine(const struct peer_run *run)
 {

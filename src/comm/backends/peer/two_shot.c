@@ -49,8 +49,6 @@ char *peer_part(const struct peer_run *run, int rank, int reader, uint64_t piece
     return parts + (size_t)place * room;
 }
 
-/* ---- Blocks ---- */
-
 /* Bytes [begin, end) of a piece of `bytes`. */
 struct block {
     size_t begin, end;
@@ -67,14 +65,6 @@ static struct block block_of(const struct peer_run *run, int rank, size_t bytes)
         block.end = bytes;
     return block;
 }
-
-/* The block that this rank combines. */
-static struct block own_block(const struct peer_run *run)
-{
-    return block_of(run, run->peer->rank, run->count * run->width);
-}
-
-/* ---- Publishing ---- */
 
 size_t peer_piece_count(const struct peer_run *run, size_t left, size_t most)
 {
@@ -107,8 +97,6 @@ static void enter_piece(struct peer_run *run)
     run->epoch = run->peer->sequences[STAGE_PIECES].now;
     run->count = run->next;
 }
-
-/* ---- Combining ---- */
 
 void peer_prefetch(const char *from, size_t bytes)
 {
@@ -155,7 +143,7 @@ static alnico_status_t begin_call(struct peer_run *run)
 /* Combines our block, and publishes the next piece. */
 static alnico_status_t poll_reduce(struct peer_run *run)
 {
-    struct block own = own_block(run);
+    struct block own = block_of(run, run->peer->rank, run->count * run->width);
     if (own.begin < own.end) {
         TRY(await_ready(run, own));
         combine(run, own);
@@ -164,8 +152,6 @@ static alnico_status_t poll_reduce(struct peer_run *run)
     run->second = true;
     return ALNICO_SUCCESS;
 }
-
-/* ---- Collecting ---- */
 
 static alnico_status_t collect(struct peer_run *run)
 {

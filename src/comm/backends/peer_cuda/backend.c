@@ -68,23 +68,17 @@ static const struct route {
     {&peer_cuda_exchange, {[ALNICO_SENDRECV] = KERNEL(MESSAGES_FEW)}},
 };
 
-static const struct route *route_of(const struct algorithm *algorithm)
-{
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
-        if (routes[i].algorithm == algorithm)
-            return &routes[i];
-    return NULL;
-}
-
 /* The kernel of a call, or where that is NULL, of any call by the algorithm; NULL: none. */
 static const struct peer_kernel *kernel_for(const struct call *call,
                                             const struct algorithm *algorithm)
 {
-    const struct route *route = route_of(algorithm);
+    const struct route *route = routes, *end = routes + sizeof routes / sizeof *routes;
     const struct peer_kernel *found = NULL;
-    if (route && call)
+    while (route < end && route->algorithm != algorithm)
+        route++;
+    if (route < end && call)
         return route->kernels[call->collective];
-    for (int c = 0; route && !found && c < COLLECTIVES; c++)
+    for (int c = 0; route < end && !found && c < COLLECTIVES; c++)
         found = route->kernels[c];
     return found;
 }

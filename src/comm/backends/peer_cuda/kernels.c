@@ -117,8 +117,6 @@ static void slice_grid(size_t size, size_t bytes, int blocks, struct peer_grid *
     direct_grid(size, bytes / size + 1, blocks, out);
 }
 
-/* ---- The table ---- */
-
 const struct peer_kernel peer_cuda_kernels[PEER_CUDA_KERNELS] = {
     [PEER_CUDA_ONE_SHOT] = {"one_shot", peer_one_shot_function, slots_fit, slots_grid},
     [PEER_CUDA_ONE_SHOT_LINE] = {"one_shot_line", peer_one_shot_line_function, lines_fit,

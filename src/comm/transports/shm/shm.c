@@ -75,13 +75,6 @@ static void advance_peer(struct transport_shm *t, int peer)
     receive_all(t, peer, NULL);
 }
 
-/* Nothing has come: looks at one more rank, so that no channel stays full. */
-static void look_around(struct transport_shm *t)
-{
-    advance_peer(t, t->look);
-    t->look = t->look + 1 < t->base.size ? t->look + 1 : 0;
-}
-
 static void advance_receive(struct transport_shm *t, struct message *m)
 {
     if (m->peer != TRANSPORT_ANY)
@@ -97,18 +90,13 @@ static void advance(struct transport_shm *t, struct message *m)
         advance_receive(t, m);
     else if (m->state != ENDED)
         send_advance(t, m);
-    if (m->state != ENDED)
-        look_around(t);
+    if (m->state == ENDED)
+        return;
+    advance_peer(t, t->look); /* nothing has come: one more rank, so that no channel stays full */
+    t->look = t->look + 1 < t->base.size ? t->look + 1 : 0;
 }
 
 /* ---- The seam ---- */
-
-static alnico_status_t result(alnico_status_t status)
-{
-    if (status == ALNICO_ERROR_MISMATCH)
-        return error_set(status, "a message and its receiver differ in size");
-    return status;
-}
 
 static alnico_status_t shm_isend(struct transport *transport, int to, uint32_t tag,
                                  const void *buffer, size_t bytes, struct transfer *out)
@@ -164,7 +152,9 @@ static alnico_status_t shm_test(struct transport *transport, struct transfer *tr
         message_give(t, m);
     }
     unlock(t);
-    return result(status);
+    if (status == ALNICO_ERROR_MISMATCH)
+        error_set(status, "a message and its receiver differ in size");
+    return status;
 }
 
 static bool shm_cancel(struct transport *transport, struct transfer *transfer)
