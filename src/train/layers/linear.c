@@ -75,7 +75,7 @@ static void linear_cost(const struct layer_work *work, bool backward, struct ste
         cost_add(cost, others + work->in[0] + work->added[0], work->flops);
 }
 
-/* ---- Convolution ---- */
+/* ---- Sums of products: the window of a dense layer is the whole image ---- */
 
 enum { CHANNELS = 64 }; /* whose weight gradients are summed at once */
 
@@ -85,7 +85,7 @@ static size_t weight_at(const struct layer_pass *p, size_t filter, size_t r, siz
     return ((filter * p->rows + r) * p->columns + c) * p->in->channels;
 }
 
-static void convolution_visit(const struct layer_pass *p, size_t n, size_t i, size_t j, size_t out)
+static void linear_visit(const struct layer_pass *p, size_t n, size_t i, size_t j, size_t out)
 {
     for (size_t f = 0; f < p->out->channels; f++) {
         double sum = p->node->bias.count ? p->bias[f] : 0;
@@ -99,12 +99,12 @@ static void convolution_visit(const struct layer_pass *p, size_t n, size_t i, si
     }
 }
 
-static void convolution_forward(const struct layer_pass *p)
+static void linear_forward(const struct layer_pass *p)
 {
-    window_each(p, convolution_visit);
+    window_each(p, linear_visit);
 }
 
-static void convolution_data(const struct layer_pass *p, size_t n, size_t i, size_t j, size_t out)
+static void linear_data(const struct layer_pass *p, size_t n, size_t i, size_t j, size_t out)
 {
     for (size_t f = 0; f < p->out->channels; f++)
         for (size_t r = 0; r < p->rows; r++)
@@ -118,8 +118,7 @@ static void convolution_data(const struct layer_pass *p, size_t n, size_t i, siz
 
 /* The gradient of the weights under one place of the window, for some channels from `first` on, and
  * that of the bias. */
-static void convolution_weights(const struct layer_pass *p, size_t f, size_t r, size_t c,
-                                size_t first)
+static void linear_weights(const struct layer_pass *p, size_t f, size_t r, size_t c, size_t first)
 {
     const size_t left = p->in->channels - first, count = left < CHANNELS ? left : CHANNELS;
     double sums[CHANNELS] = {0}, bias = 0;
@@ -140,50 +139,15 @@ static void convolution_weights(const struct layer_pass *p, size_t f, size_t r, 
         p->dbias[f] = (float)bias;
 }
 
-static void convolution_backward(const struct layer_pass *p)
+static void linear_backward(const struct layer_pass *p)
 {
     for (size_t f = 0; f < p->out->channels; f++)
         for (size_t r = 0; r < p->rows; r++)
             for (size_t c = 0; c < p->columns; c++)
                 for (size_t first = 0; first < p->in->channels; first += CHANNELS)
-                    convolution_weights(p, f, r, c, first);
+                    linear_weights(p, f, r, c, first);
     if (p->dx[0])
-        window_each(p, convolution_data);
-}
-
-/* ---- Dense ---- */
-
-static void dense_forward(const struct layer_pass *p)
-{
-    const size_t inputs = tensor_elements(p->in), outputs = p->out->channels;
-    for (size_t n = 0; n < p->batch; n++)
-        for (size_t f = 0; f < outputs; f++) {
-            double sum = p->bias[f];
-            for (size_t k = 0; k < inputs; k++)
-                sum += (double)p->x[0][n * inputs + k] * p->weight[f * inputs + k];
-            p->y[n * outputs + f] = (float)sum;
-        }
-}
-
-static void dense_backward(const struct layer_pass *p)
-{
-    const size_t inputs = tensor_elements(p->in), outputs = p->out->channels;
-    for (size_t f = 0; f < outputs; f++) {
-        double bias = 0;
-        for (size_t n = 0; n < p->batch; n++)
-            bias += p->dy[n * outputs + f];
-        p->dbias[f] = (float)bias;
-        for (size_t k = 0; k < inputs; k++) {
-            double sum = 0;
-            for (size_t n = 0; n < p->batch; n++)
-                sum += (double)p->dy[n * outputs + f] * p->x[0][n * inputs + k];
-            p->dweight[f * inputs + k] = (float)sum;
-        }
-    }
-    for (size_t n = 0; p->dx[0] && n < p->batch; n++)
-        for (size_t k = 0; k < inputs; k++)
-            for (size_t f = 0; f < outputs; f++)
-                p->dx[0][n * inputs + k] += p->dy[n * outputs + f] * p->weight[f * inputs + k];
+        window_each(p, linear_data);
 }
 
 const struct layer_ops layer_convolution = {
@@ -193,8 +157,8 @@ const struct layer_ops layer_convolution = {
     .shape = convolution_shape,
     .initialize = linear_initialize,
     .cost = linear_cost,
-    .forward = convolution_forward,
-    .backward = convolution_backward,
+    .forward = linear_forward,
+    .backward = linear_backward,
     .reads_inputs = true,
 };
 
@@ -205,7 +169,7 @@ const struct layer_ops layer_dense = {
     .shape = dense_shape,
     .initialize = linear_initialize,
     .cost = linear_cost,
-    .forward = dense_forward,
-    .backward = dense_backward,
+    .forward = linear_forward,
+    .backward = linear_backward,
     .reads_inputs = true,
 };

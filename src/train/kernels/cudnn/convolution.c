@@ -88,22 +88,17 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
     step->has_data = step_diff(self, step, 0) != NULL;
     step->im2col = im2col_of(self->setup.plan, step->step);
     step->strided = strided_of(self->setup.plan, step->step);
-    for (int direction = 0; direction < 3; direction++) {
-        step->passes[direction].convolution = shape;
-        step->passes[direction].convolution.direction = (enum convolution_direction)direction;
+    for (int i = 0; i < 3; i++) {
+        const enum convolution_direction direction = (enum convolution_direction)i;
+        const bool data = direction == CONVOLUTION_DATA;
+        step->passes[i].convolution = shape;
+        step->passes[i].convolution.direction = direction;
+        step->passes[i].memory = (struct convolution_memory){
+            .x = data ? step_diff(self, step, 0) : step_value(self, step, 0),
+            .w = direction == CONVOLUTION_WEIGHTS ? step->weights.gradient : step->weights.working,
+            .y = direction == CONVOLUTION_FORWARD ? setup_value(&self->setup, out)
+                                                  : setup_diff(&self->setup, out)};
     }
-    step->passes[CONVOLUTION_FORWARD].memory =
-        (struct convolution_memory){.x = step_value(self, step, 0),
-                                    .w = step->weights.working,
-                                    .y = setup_value(&self->setup, out)};
-    step->passes[CONVOLUTION_DATA].memory =
-        (struct convolution_memory){.x = step_diff(self, step, 0),
-                                    .w = step->weights.working,
-                                    .y = setup_diff(&self->setup, out)};
-    step->passes[CONVOLUTION_WEIGHTS].memory =
-        (struct convolution_memory){.x = step_value(self, step, 0),
-                                    .w = step->weights.gradient,
-                                    .y = setup_diff(&self->setup, out)};
     if (statistics_wanted(self->setup.plan, step->step))
         step->sums = own_take(self, statistics_bytes(self->setup.plan, step->step));
     step->forward = convolution_forward;

@@ -281,28 +281,27 @@ static bool file_find(struct engine_cache *cache, const struct convolution *conv
 static void file_add(struct engine_cache *cache, const struct remembered *item)
 {
     char gemm[GEMM_TEXT_BYTES];
-    char *plan = item->choice.gemm ? NULL : search_text(&cache->search, &item->choice);
-    if (!plan && !item->choice.gemm)
+    const struct engine_choice *choice = &item->choice;
+    const bool none = choice->engine == NO_ENGINE;
+    char *plan = none || choice->gemm ? NULL : search_text(&cache->search, choice);
+    if (!plan && !none && !choice->gemm)
         return;
     cJSON *entry = cJSON_AddObjectToObject(cache->found, item->text);
-    cJSON_AddNumberToObject(entry, "engine", (double)item->choice.engine);
-    cJSON_AddNumberToObject(entry, "us", item->choice.us);
-    cJSON_AddNumberToObject(entry, "workspace", (double)item->choice.workspace);
+    cJSON_AddNumberToObject(entry, "engine", (double)choice->engine);
+    if (none) {
+        cJSON_AddStringToObject(entry, "why", item->why);
+        return;
+    }
+    cJSON_AddNumberToObject(entry, "us", choice->us);
+    cJSON_AddNumberToObject(entry, "workspace", (double)choice->workspace);
     if (plan) {
         cJSON_AddStringToObject(entry, "plan", plan);
         cJSON_AddNumberToObject(entry, "sum", engine_sum(cache, item, plan));
     } else {
-        gemm_text(item->choice.gemm, gemm);
+        gemm_text(choice->gemm, gemm);
         cJSON_AddStringToObject(entry, "product", gemm);
     }
     free(plan);
-}
-
-static void file_add_none(struct engine_cache *cache, const struct remembered *item)
-{
-    cJSON *entry = cJSON_AddObjectToObject(cache->found, item->text);
-    cJSON_AddNumberToObject(entry, "engine", NO_ENGINE);
-    cJSON_AddStringToObject(entry, "why", item->why);
 }
 
 /* ---- Finding ---- */
@@ -328,17 +327,15 @@ static alnico_status_t item_search(struct engine_cache *cache,
 {
     const alnico_status_t status =
         search_run(&cache->search, convolution, memory, &item->bag, &item->choice);
-    if (status == ALNICO_SUCCESS) {
-        file_add(cache, item);
-        return status;
+    if (status != ALNICO_SUCCESS) {
+        cudnn_bag_clear(cache->handle.library, &item->bag);
+        if (status != ALNICO_ERROR_UNSUPPORTED)
+            return status;
+        item->choice = (struct engine_choice){.engine = NO_ENGINE};
+        snprintf(item->why, sizeof item->why, "%s", alnico_error_detail());
     }
-    cudnn_bag_clear(cache->handle.library, &item->bag);
-    if (status != ALNICO_ERROR_UNSUPPORTED)
-        return status;
-    item->choice = (struct engine_choice){.engine = NO_ENGINE};
-    snprintf(item->why, sizeof item->why, "%s", alnico_error_detail());
-    if (!cache->search.starved)
-        file_add_none(cache, item);
+    if (status == ALNICO_SUCCESS || !cache->search.starved)
+        file_add(cache, item);
     return ALNICO_SUCCESS;
 }
 

@@ -144,7 +144,7 @@ static alnico_status_t engines_open(struct cudnn_net *self)
 /* ---- Steps ---- */
 
 /* By the kind of a step's first operation; NULL: these kernels have none. */
-static alnico_status_t (*const makes[OPERATION_KINDS])(struct cudnn_net *, struct cudnn_step *) = {
+static make_function *const makes[OPERATION_KINDS] = {
     [OPERATION_CONVOLUTION] = cudnn_convolution_make,
     [OPERATION_BATCH_NORM] = cudnn_norm_make,
     [OPERATION_RELU] = cudnn_add_make,
@@ -187,23 +187,23 @@ static bool is_convolution(const struct cudnn_step *step)
     return step->node->operation.kind == OPERATION_CONVOLUTION;
 }
 
+static alnico_status_t noise(struct cudnn_net *self, void *at, size_t bytes)
+{
+    const size_t count = bytes / datatype_bytes(self->type);
+    return gpu_status(train_noise(&self->gpu, at, count, (int)self->type), "noise");
+}
+
 /* Noise where values will be: multiplying zeros would look faster than it is. */
 static alnico_status_t steps_noise(struct cudnn_net *self)
 {
-    const size_t each = datatype_bytes(self->type);
-    TRY(gpu_status(train_noise(&self->gpu, self->setup.arenas->activations,
-                               self->setup.plan->bytes / each, (int)self->type),
-                   "noise"));
+    TRY(noise(self, self->setup.arenas->activations, self->setup.plan->bytes));
     for (size_t s = 0; s < self->setup.plan->count; s++) {
         const struct cudnn_step *step = &self->steps[s];
         const struct cudnn_weights *w = &step->weights;
         if (step->images)
-            TRY(gpu_status(train_noise(&self->gpu, step->images, fold_bytes(&step->input) / each,
-                                       (int)self->type),
-                           "noise"));
+            TRY(noise(self, step->images, fold_bytes(&step->input)));
         if (w->node && w->working && self->type != ALNICO_FLOAT32)
-            TRY(gpu_status(train_noise(&self->gpu, w->working, w->bytes / each, (int)self->type),
-                           "noise"));
+            TRY(noise(self, w->working, w->bytes));
     }
     return ALNICO_SUCCESS;
 }

@@ -179,13 +179,10 @@ alnico_status_t copy_in(struct cudnn_net *self, void *to, const void *from, size
 
 /* ---- cudnn/convolution.c, norm.c, dense.c, layers.c: the steps ---- */
 
-/* Fill a step in. Errors: UNSUPPORTED, MEMORY. */
-alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step *step);
-alnico_status_t cudnn_norm_make(struct cudnn_net *self, struct cudnn_step *step);
-alnico_status_t cudnn_dense_make(struct cudnn_net *self, struct cudnn_step *step);
-alnico_status_t cudnn_add_make(struct cudnn_net *self, struct cudnn_step *step);
-alnico_status_t cudnn_pool_make(struct cudnn_net *self, struct cudnn_step *step);
-alnico_status_t cudnn_loss_make(struct cudnn_net *self, struct cudnn_step *step);
+/* Fills a step in. Errors: UNSUPPORTED, MEMORY. */
+typedef alnico_status_t make_function(struct cudnn_net *self, struct cudnn_step *step);
+make_function cudnn_convolution_make, cudnn_norm_make, cudnn_dense_make, cudnn_add_make,
+    cudnn_pool_make, cudnn_loss_make;
 
 /* About how long a kernel takes that only reads and writes so many bytes. */
 double pass_us(size_t bytes);

@@ -183,13 +183,11 @@ alnico_status_t update_make(struct cudnn_net *self)
     const struct network *network = self->setup.network;
     struct train_chunk *chunks = calloc(chunk_count(network) + 1, sizeof *chunks);
     struct train_segment *segments = calloc(2 * network->count + 1, sizeof *segments);
-    alnico_status_t status = ALNICO_ERROR_MEMORY;
-    if (chunks && segments) {
+    if (chunks && segments)
         tables_fill(self, chunks, segments);
-        status = tables_copy(self, chunks, segments);
-    } else {
-        error_set(status, "cuDNN kernels: no memory");
-    }
+    const alnico_status_t status = chunks && segments
+                                       ? tables_copy(self, chunks, segments)
+                                       : error_set(ALNICO_ERROR_MEMORY, "cuDNN kernels: no memory");
     free(chunks);
     free(segments);
     return status;
