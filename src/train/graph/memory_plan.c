@@ -60,7 +60,7 @@ static void plan_steps(struct plan *plan, plan_run_function *run)
     for (size_t at = 0; at < network->count;) {
         struct step *step = &plan->steps[plan->count++];
         *step = (struct step){.first = at,
-                              .count = run(network, at),
+                              .count = run ? run(network, at) : 1,
                               .saved = PLAN_NONE,
                               .scratch = {PLAN_NONE, PLAN_NONE}};
         step_connect(network, step);
@@ -261,8 +261,6 @@ static alnico_status_t plan_memory(struct plan *plan, const struct plan_rules *r
     free(under);
     return status;
 }
-
-/* ---- Beginning and end ---- */
 
 static alnico_status_t plan_check(const struct network *network, size_t batch)
 {

@@ -73,7 +73,7 @@ typedef size_t plan_run_function(const struct network *network, size_t at);
 
 /* The rules of a kernels resident for its plans. */
 struct plan_rules {
-    plan_run_function *run;
+    plan_run_function *run; /* Optional: each operation by itself. */
 
     /* Bytes of a tensor's batch, and of its gradient. Optional: float32. */
     size_t (*bytes)(const struct plan *plan, size_t tensor);

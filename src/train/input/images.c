@@ -147,8 +147,12 @@ static void centre(const struct data_info *info, float *patterns)
 }
 
 /* Patterns and noise of variance 1/2 each; the noise is even over +-sqrt(3/2). */
-static alnico_status_t make_synthetic(bool train, struct images *out)
+static alnico_status_t open_synthetic(const char *sides, bool train, struct images *out)
 {
+    if (!parse_sides(sides, &out->info))
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "source synthetic:%s, expected HxWxC with each from 1 to %d", sides,
+                         IDX_MOST_SIDE);
     size_t pixels = images_pixels(&out->info), classes = out->info.classes;
     size_t each = PATTERN_CELLS * out->info.channels;
     out->info.images = train ? SYNTHETIC_TRAIN : SYNTHETIC_TEST;
@@ -167,15 +171,6 @@ static alnico_status_t make_synthetic(bool train, struct images *out)
     centre(&out->info, out->patterns);
     out->seed = random_stream(out->seed, train ? STREAM_TRAIN : STREAM_TEST);
     return ALNICO_SUCCESS;
-}
-
-static alnico_status_t open_synthetic(const char *sides, bool train, struct images *out)
-{
-    if (!parse_sides(sides, &out->info))
-        return error_set(ALNICO_ERROR_ARGUMENT,
-                         "source synthetic:%s, expected HxWxC with each from 1 to %d", sides,
-                         IDX_MOST_SIDE);
-    return make_synthetic(train, out);
 }
 
 static alnico_status_t open_fashion_mnist(bool train, struct images *out)

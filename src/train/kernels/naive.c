@@ -27,13 +27,6 @@ static void naive_needs(const struct plan *plan, const struct step *step, struct
     out->out = layer->reads_output;
 }
 
-static size_t run_one(const struct network *network, size_t at)
-{
-    (void)network;
-    (void)at;
-    return 1;
-}
-
 static struct layer_pass pass_of(const struct naive *self, size_t step, bool training)
 {
     const struct kernels_setup *setup = &self->setup;
@@ -118,7 +111,7 @@ const struct kernels_ops kernels_naive = {
     .about = "plain loops, one operation at a time: slow, for checking",
     .device = ALNICO_DEVICE_CPU,
     .precisions = 1 << PRECISION_FP32,
-    .rules = {.run = run_one, .needs = naive_needs},
+    .rules = {.needs = naive_needs},
     .create = naive_create,
     .destroy = naive_destroy,
     .forward = naive_forward,

@@ -6,8 +6,6 @@
 
 #include <math.h>
 
-/* ---- Shape, first values, cost ---- */
-
 static alnico_status_t weights_count(struct node *node, size_t inputs, bool bias)
 {
     const struct operation *operation = &node->operation;
@@ -75,8 +73,6 @@ static void linear_cost(const struct layer_work *work, bool backward, struct ste
         cost_add(cost, others + work->in[0] + work->added[0], work->flops);
 }
 
-/* ---- Sums of products: the window of a dense layer is the whole image ---- */
-
 enum { CHANNELS = 64 }; /* whose weight gradients are summed at once */
 
 /* The first channel of weight (filter, row, column). */
@@ -85,6 +81,7 @@ static size_t weight_at(const struct layer_pass *p, size_t filter, size_t r, siz
     return ((filter * p->rows + r) * p->columns + c) * p->in->channels;
 }
 
+/* The window of a dense layer is the whole image. */
 static void linear_visit(const struct layer_pass *p, size_t n, size_t i, size_t j, size_t out)
 {
     for (size_t f = 0; f < p->out->channels; f++) {

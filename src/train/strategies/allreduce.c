@@ -35,8 +35,6 @@ static bool is_inline(const struct allreduce *self)
     return self->setup.device->kind == ALNICO_DEVICE_CPU && !self->setup.stream;
 }
 
-/* ---- Beginning and end ---- */
-
 static alnico_status_t ends_check(const struct strategy_setup *setup)
 {
     size_t before = 0;
@@ -118,8 +116,6 @@ static alnico_status_t allreduce_create(const struct strategy_setup *setup, void
     return status;
 }
 
-/* ---- One bucket ---- */
-
 static void bucket_narrow(void *argument)
 {
     const struct bucket *bucket = argument;
@@ -157,8 +153,6 @@ static alnico_status_t bucket_join(struct allreduce *self, struct bucket *bucket
     return self->wire ? alnico_stream_enqueue(self->setup.stream, bucket_widen, bucket)
                       : ALNICO_SUCCESS;
 }
-
-/* ---- A pass ---- */
 
 /* Lets what is on its way proceed, where nobody else does. */
 static alnico_status_t allreduce_pump(struct allreduce *self)

@@ -32,8 +32,6 @@ alnico_status_t buckets_of_count(size_t elements, size_t count, struct buckets *
     return ALNICO_SUCCESS;
 }
 
-/* ---- Planned ---- */
-
 /* Gradients up to an end that are final at a time. */
 struct point {
     double time;

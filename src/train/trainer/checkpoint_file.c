@@ -260,8 +260,6 @@ void checkpoint_free(struct checkpoint *checkpoint)
     checkpoint->values = NULL;
 }
 
-/* ---- Comparing ---- */
-
 static alnico_status_t name_compare(const char *path, const char *what, const char *saved,
                                     const char *here)
 {

@@ -35,8 +35,6 @@ static size_t image_elements(const struct replica *replica)
     return tensor_elements(&replica->network->tensors[0]);
 }
 
-/* ---- Arenas ---- */
-
 /* Allocates and zeroes one arena. */
 static alnico_status_t arena_create(const struct replica *replica, size_t bytes, void **out)
 {
@@ -210,16 +208,6 @@ static void stages_destroy(struct replica *replica)
     free(replica->stages);
 }
 
-/* ---- Beginning and end ---- */
-
-static alnico_status_t precision_check(const struct replica_setup *setup)
-{
-    if (setup->kernels->precisions & 1u << setup->options.precision)
-        return ALNICO_SUCCESS;
-    return error_set(ALNICO_ERROR_UNSUPPORTED, "the %s kernels do not compute in %s",
-                     setup->kernels->name, precision_name(setup->options.precision));
-}
-
 /* The first values, made on the host. */
 static alnico_status_t replica_initialize(struct replica *replica, uint64_t seed)
 {
@@ -264,7 +252,9 @@ alnico_status_t replica_create(const struct network *network, const struct repli
                                struct replica **out)
 {
     *out = NULL;
-    TRY(precision_check(setup));
+    if (!(setup->kernels->precisions & 1u << setup->options.precision))
+        return error_set(ALNICO_ERROR_UNSUPPORTED, "the %s kernels do not compute in %s",
+                         setup->kernels->name, precision_name(setup->options.precision));
     const struct device_ops *device = device_find(setup->kernels->device);
     if (!device)
         return ALNICO_ERROR_UNSUPPORTED;
@@ -298,8 +288,6 @@ void replica_destroy(struct replica *replica)
     free(replica->failure);
     free(replica);
 }
-
-/* ---- Work ---- */
 
 static alnico_status_t load_check(const struct replica *replica, const int32_t *labels,
                                   size_t count)

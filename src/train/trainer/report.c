@@ -13,8 +13,6 @@ const char *phase_name(enum phase phase)
     return names[phase];
 }
 
-/* ---- Sums over all ranks ---- */
-
 alnico_status_t trainer_allreduce(struct trainer *trainer, double *values, size_t count,
                                   alnico_op_t op)
 {
@@ -66,8 +64,6 @@ double trainer_library(const struct trainer *trainer)
     const struct kernels_ops *ops = trainer->replica->ops;
     return ops->library_seconds ? ops->library_seconds(trainer->replica->kernels) : 0;
 }
-
-/* ---- The report ---- */
 
 static int by_size(const void *a, const void *b)
 {

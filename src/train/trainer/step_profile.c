@@ -14,8 +14,6 @@ enum {
 
 const struct profile_rates profile_h200 = {.bytes_us = 4.3e6, .flops_us = 790e6};
 
-/* ---- Times ---- */
-
 /* One thing to measure: a step of the plan in one direction, the update, or all of a training
  * step. */
 enum subject_kind { FORWARD, BACKWARD, UPDATE, WHOLE };
@@ -141,8 +139,6 @@ void profile_free(struct profile *profile)
     free(profile->us);
     profile->us = NULL;
 }
-
-/* ---- Rates of the device ---- */
 
 /* The best of some copies within the device's memory: read and written. */
 static alnico_status_t copies_measure(const struct device_ops *device, void *stream, char *memory,

@@ -247,8 +247,6 @@ static alnico_status_t trainer_loop(struct trainer *trainer)
     return ALNICO_SUCCESS;
 }
 
-/* ---- Beginning and end ---- */
-
 /* Lets no other rank wait for this one. */
 static void trainer_abort(struct trainer *trainer)
 {

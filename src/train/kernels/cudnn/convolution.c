@@ -31,12 +31,14 @@ static alnico_status_t convolution_data(struct cudnn_net *self, struct cudnn_ste
     TRY(pass_run(self, step, CONVOLUTION_DATA));
     if (step->strided.stride)
         return gpu_status(train_strided(&self->gpu, &step->strided, step_diff(self, step, 0),
-                                        step_scratch_diff(self, step), step->step->accumulate[0]),
+                                        setup_scratch(&self->setup, step->step, 1),
+                                        step->step->accumulate[0]),
                           "spreading the gradient of a convolution");
     if (!step->adds)
         return ALNICO_SUCCESS;
     return gpu_status(
-        train_gate(&self->gpu, step_diff(self, step, 0), step_scratch_diff(self, step), NULL, true,
+        train_gate(&self->gpu, step_diff(self, step, 0), setup_scratch(&self->setup, step->step, 1),
+                   NULL, true,
                    tensor_rows(self->setup.plan, t) * padded_channels(self->setup.network, t),
                    (int)self->type),
         "adding the gradient of a convolution");
@@ -140,7 +142,7 @@ static alnico_status_t plain_data_search(struct cudnn_net *self, struct cudnn_st
     alnico_status_t status = pass_search(self, pass);
     if (status == ALNICO_ERROR_UNSUPPORTED && accumulate) {
         pass->convolution.accumulate = false;
-        pass->memory.x = step_scratch_diff(self, step);
+        pass->memory.x = setup_scratch(&self->setup, step->step, 1);
         step->adds = true;
         status = pass_search(self, pass);
     }

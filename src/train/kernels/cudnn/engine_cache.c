@@ -304,8 +304,6 @@ static void file_add(struct engine_cache *cache, const struct remembered *item)
     free(plan);
 }
 
-/* ---- Finding ---- */
-
 static alnico_status_t items_reserve(struct engine_cache *cache)
 {
     if (cache->count < cache->capacity)
@@ -376,8 +374,6 @@ alnico_status_t engine_find(struct engine_cache *cache, const struct convolution
     cache->items[cache->count++] = item;
     return remembered_take(&item, out);
 }
-
-/* ---- Beginning and end ---- */
 
 void engine_cache_close(struct engine_cache *cache)
 {

@@ -21,8 +21,6 @@ struct trial {
     char text[128];
 };
 
-/* ---- The workspace ---- */
-
 void search_release(struct engine_search *search)
 {
     cudaFree(search->workspace);
@@ -45,8 +43,6 @@ static alnico_status_t workspace_take(struct engine_search *search)
     search->workspace = NULL;
     return gpu_status((int)error, "a workspace to search cuDNN's engines with");
 }
-
-/* ---- Timing ---- */
 
 static bool is_found(const struct engine_choice *choice)
 {
@@ -334,8 +330,6 @@ static alnico_status_t gemms_try(struct trial *trial)
     return ALNICO_SUCCESS;
 }
 
-/* ---- The fastest of all ---- */
-
 alnico_status_t search_run(struct engine_search *search, const struct convolution *convolution,
                            const struct convolution_memory *memory, struct cudnn_bag *bag,
                            struct engine_choice *out)
@@ -361,8 +355,6 @@ alnico_status_t search_run(struct engine_search *search, const struct convolutio
     *out = trial.best;
     return cudnn_bag_append(search->handle.library, bag, &best);
 }
-
-/* ---- Plans as text ---- */
 
 char *search_text(const struct engine_search *search, const struct engine_choice *choice)
 {
@@ -391,8 +383,6 @@ alnico_status_t search_restore(const struct engine_search *search, const char *t
                ? ALNICO_SUCCESS
                : error_set(ALNICO_ERROR_UNSUPPORTED, "workspace");
 }
-
-/* ---- Beginning and end ---- */
 
 void search_close(struct engine_search *search)
 {

@@ -20,8 +20,6 @@ bool gemm_possible(const struct convolution *c)
     return c->rows == 1 && c->columns == 1 && c->stride == 1 && c->pad == 0 && !c->sums;
 }
 
-/* ---- Making ---- */
-
 static alnico_status_t layout(const struct cudnn_handle *handle, const struct convolution *c,
                               size_t rows, size_t columns, cublasLtMatrixLayout_t *out)
 {
@@ -91,8 +89,6 @@ void gemm_destroy(const struct cudnn_handle *handle, struct gemm *gemm)
     free(gemm);
 }
 
-/* ---- Kernels ---- */
-
 static alnico_status_t prefer(const struct cudnn_handle *handle,
                               cublasLtMatmulPreference_t preference, size_t workspace)
 {
@@ -151,8 +147,6 @@ alnico_status_t gemm_run(const struct cudnn_handle *handle, const struct gemm *g
                              workspace, workspace_bytes, handle->stream),
                          "cublasLtMatmul");
 }
-
-/* ---- As text ---- */
 
 void gemm_text(const struct gemm *gemm, char out[GEMM_TEXT_BYTES])
 {

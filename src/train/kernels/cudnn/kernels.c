@@ -83,8 +83,6 @@ static alnico_status_t own_allocate(struct cudnn_net *self)
     return ALNICO_SUCCESS;
 }
 
-/* ---- Handles ---- */
-
 static alnico_status_t device_check(struct cudnn_net *self)
 {
     int device, major, minor;
@@ -223,8 +221,6 @@ static alnico_status_t steps_search(struct cudnn_net *self)
             TRY(cudnn_convolution_finish(self, &self->steps[s]));
     return ALNICO_SUCCESS;
 }
-
-/* ---- Beginning and end ---- */
 
 static void cudnn_destroy(void *pointer)
 {

@@ -3,8 +3,6 @@
 
 #include "base/status.h"
 
-/* ---- Additions, ReLUs ---- */
-
 static size_t out_elements(const struct cudnn_net *self, const struct cudnn_step *step)
 {
     const size_t t = step->step->out;
@@ -48,8 +46,6 @@ alnico_status_t cudnn_add_make(struct cudnn_net *self, struct cudnn_step *step)
     return ALNICO_SUCCESS;
 }
 
-/* ---- Pooling ---- */
-
 static bool is_max(const struct cudnn_step *step)
 {
     return step->node->operation.kind == OPERATION_MAX_POOL;
@@ -58,10 +54,11 @@ static bool is_max(const struct cudnn_step *step)
 static alnico_status_t pool_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
 {
     (void)training;
-    return gpu_status(
-        train_pool(&self->gpu, &step->pool, setup_value(&self->setup, step->step->out),
-                   is_max(step) ? step_saved(self, step) : NULL, step_value(self, step, 0)),
-        is_max(step) ? "max pooling" : "average pooling");
+    return gpu_status(train_pool(&self->gpu, &step->pool,
+                                 setup_value(&self->setup, step->step->out),
+                                 is_max(step) ? setup_saved(&self->setup, step->step) : NULL,
+                                 step_value(self, step, 0)),
+                      is_max(step) ? "max pooling" : "average pooling");
 }
 
 static alnico_status_t pool_backward(struct cudnn_net *self, struct cudnn_step *step)
@@ -71,7 +68,7 @@ static alnico_status_t pool_backward(struct cudnn_net *self, struct cudnn_step *
         return ALNICO_SUCCESS;
     return gpu_status(
         train_pool_gradient(&self->gpu, &step->pool, dx, setup_diff(&self->setup, step->step->out),
-                            is_max(step) ? step_saved(self, step) : NULL,
+                            is_max(step) ? setup_saved(&self->setup, step->step) : NULL,
                             step->step->accumulate[0]),
         is_max(step) ? "the gradient of max pooling" : "the gradient of average pooling");
 }
@@ -105,8 +102,6 @@ alnico_status_t cudnn_pool_make(struct cudnn_net *self, struct cudnn_step *step)
     step->backward = pool_backward;
     return ALNICO_SUCCESS;
 }
-
-/* ---- Loss ---- */
 
 static int logits_type(const struct cudnn_net *self, const struct cudnn_step *step)
 {

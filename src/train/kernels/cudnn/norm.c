@@ -96,8 +96,6 @@ static void back_describe(struct cudnn_net *self, struct cudnn_step *step, bool 
     };
 }
 
-/* ---- With a pooling behind it ---- */
-
 static alnico_status_t norm_pool_forward(struct cudnn_net *self, struct cudnn_step *step,
                                          bool training)
 {
@@ -119,7 +117,7 @@ static void norm_pool_make(struct cudnn_net *self, struct cudnn_step *step)
     const struct step *s = step->step;
     const struct tensor *in = &self->setup.network->tensors[s->in[0]];
     const struct pool_saves saves = pool_saves(self->setup.plan, s);
-    uint8_t *saved = step_saved(self, step);
+    uint8_t *saved = setup_saved(&self->setup, step->step);
     step->winners = step->norm;
     step->winners.x = saved;
     step->winners.rows = tensor_rows(self->setup.plan, s->out);
@@ -155,13 +153,13 @@ alnico_status_t cudnn_norm_make(struct cudnn_net *self, struct cudnn_step *step)
     }
     if (two)
         norm_describe(self, step, 1, &step->other);
-    step->normalise =
-        (struct train_normalise){.norm = &step->norm,
-                                 .other = two ? &step->other : NULL,
-                                 .plain = plain ? step_value(self, step, 1) : NULL,
-                                 .relu = relu,
-                                 .y = setup_value(&self->setup, step->step->out),
-                                 .mask = relu && (two || plain) ? step_saved(self, step) : NULL};
+    step->normalise = (struct train_normalise){
+        .norm = &step->norm,
+        .other = two ? &step->other : NULL,
+        .plain = plain ? step_value(self, step, 1) : NULL,
+        .relu = relu,
+        .y = setup_value(&self->setup, step->step->out),
+        .mask = relu && (two || plain) ? setup_saved(&self->setup, step->step) : NULL};
     back_describe(self, step, two, plain);
     step->forward = norm_forward;
     step->backward = norm_backward;

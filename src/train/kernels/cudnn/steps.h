@@ -120,10 +120,7 @@ struct train_fold weights_fold(const struct plan *plan, const struct node *node,
 void *step_value(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
 void *step_diff(const struct cudnn_net *self, const struct cudnn_step *step, size_t i);
 
-/* The saved values of a step, and its backward scratch for a gradient of input 0, and for
- * weights. */
-void *step_saved(const struct cudnn_net *self, const struct cudnn_step *step);
-void *step_scratch_diff(const struct cudnn_net *self, const struct cudnn_step *step);
+/* Backward scratch of a step for weights, behind that for a gradient of input 0. */
 void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step);
 
 /* For the images by `rows`, where that may be taken. */

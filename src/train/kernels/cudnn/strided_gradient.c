@@ -45,7 +45,7 @@ bool strided_pass(const struct cudnn_net *self, const struct cudnn_step *step,
     c->width = c->out_width;
     c->stride = 1;
     c->accumulate = false;
-    pass->memory.x = step_scratch_diff(self, step);
+    pass->memory.x = setup_scratch(&self->setup, step->step, 1);
     return true;
 }
 

@@ -348,16 +348,6 @@ void *step_diff(const struct cudnn_net *self, const struct cudnn_step *step, siz
     return tensor == 0 ? NULL : setup_diff(&self->setup, tensor);
 }
 
-void *step_saved(const struct cudnn_net *self, const struct cudnn_step *step)
-{
-    return setup_saved(&self->setup, step->step);
-}
-
-void *step_scratch_diff(const struct cudnn_net *self, const struct cudnn_step *step)
-{
-    return setup_scratch(&self->setup, step->step, 1);
-}
-
 void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step)
 {
     return (char *)setup_scratch(&self->setup, step->step, 1) +

@@ -12,8 +12,6 @@ static bool has_weights(const struct node *node)
     return node->operation.kind == OPERATION_CONVOLUTION || node->operation.kind == OPERATION_DENSE;
 }
 
-/* ---- Sizes ---- */
-
 size_t weights_own_bytes(const struct plan *plan)
 {
     const struct network *network = plan->network;
@@ -52,8 +50,6 @@ size_t update_own_bytes(const struct network *network)
            plan_line(segments * sizeof(struct train_segment)) +
            plan_line((2 * chunks + segments) * sizeof(float)) + plan_line(sizeof(unsigned));
 }
-
-/* ---- Weights of a step ---- */
 
 void *gradient_at(const struct cudnn_net *self, size_t offset)
 {
@@ -116,8 +112,6 @@ alnico_status_t bias_backward(struct cudnn_net *self, const struct cudnn_step *s
                           (int)self->type),
                       "the gradient of a bias");
 }
-
-/* ---- Update ---- */
 
 /* Cuts a parameter tensor into chunks. */
 static void segment_add(const struct parameter *parameter, bool decays, struct train_chunk *chunks,
