@@ -28,6 +28,13 @@ bool plan_chained(const struct network *network, size_t at, const enum operation
     return true;
 }
 
+bool step_is(const struct network *network, const struct step *step, int i,
+             enum operation_kind kind)
+{
+    const size_t at = i < 0 ? step->count - (size_t)-i : (size_t)i;
+    return at < step->count && network->nodes[step->first + at].operation.kind == kind;
+}
+
 size_t plan_float_bytes(const struct plan *plan, size_t tensor)
 {
     return plan->batch * tensor_elements(&plan->network->tensors[tensor]) * sizeof(float);

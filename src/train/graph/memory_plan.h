@@ -96,6 +96,10 @@ void plan_destroy(struct plan *plan);
 bool plan_chained(const struct network *network, size_t at, const enum operation_kind *kinds,
                   size_t count);
 
+/* Whether operation i of a step, counted from its end if below 0, is of a kind. */
+bool step_is(const struct network *network, const struct step *step, int i,
+             enum operation_kind kind);
+
 /* Bytes of a tensor's batch in float32. */
 size_t plan_float_bytes(const struct plan *plan, size_t tensor);
 

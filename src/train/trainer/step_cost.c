@@ -8,17 +8,11 @@ static size_t value_bytes(const struct replica *replica, size_t tensor)
                         : plan_float_bytes(replica->plan, tensor);
 }
 
-static bool is_kind(const struct plan *plan, size_t node, enum operation_kind kind)
-{
-    return plan->network->nodes[node].operation.kind == kind;
-}
-
 static struct layer_work work_of(const struct replica *replica, const struct step *step)
 {
     const struct plan *plan = replica->plan;
     const struct node *node = &plan->network->nodes[step->first];
     const struct tensor *made = network_output(plan->network, step->first);
-    const size_t last = step->first + step->count - 1;
     struct layer_work work = {
         .operation = &node->operation,
         .inputs = step->inputs,
@@ -28,9 +22,9 @@ static struct layer_work work_of(const struct replica *replica, const struct ste
         .flops = 2.0 * (double)node->weight.count * (double)(made->height * made->width) *
                  (double)plan->batch,
         .images = step->in[0] == 0,
-        .two = step->count > 1 && is_kind(plan, step->first + 1, OPERATION_BATCH_NORM),
-        .relu = is_kind(plan, last, OPERATION_RELU),
-        .pool = is_kind(plan, last, OPERATION_MAX_POOL)};
+        .two = step_is(plan->network, step, 1, OPERATION_BATCH_NORM),
+        .relu = step_is(plan->network, step, -1, OPERATION_RELU),
+        .pool = step_is(plan->network, step, -1, OPERATION_MAX_POOL)};
     for (size_t i = 0; i < step->inputs; i++) {
         work.in[i] = (double)value_bytes(replica, step->in[i]);
         work.added[i] = step->accumulate[i] ? work.in[i] : 0;

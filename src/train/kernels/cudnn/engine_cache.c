@@ -91,8 +91,8 @@ static alnico_status_t file_section(struct engine_cache *cache)
     struct cudaDeviceProp properties;
     int device;
     char key[400];
-    TRY(gpu_status(cudaGetDevice(&device), "cudaGetDevice"));
-    TRY(gpu_status(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
+    TRY(CUDA(cudaGetDevice, &device));
+    TRY(CUDA(cudaGetDeviceProperties, &properties, device));
     const struct engine_options *options = &cache->options;
     char version[64] = "";
     if (options->gemms)

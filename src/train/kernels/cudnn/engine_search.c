@@ -55,13 +55,12 @@ static alnico_status_t run_many(struct trial *trial, struct engine_choice *choic
     const struct engine_search *search = trial->search;
     const struct cudnn_handle *handle = &search->handle;
     float milliseconds = 0;
-    TRY(gpu_status(cudaEventRecord(search->begin, handle->stream), "cudaEventRecord"));
+    TRY(CUDA(cudaEventRecord, search->begin, handle->stream));
     for (int i = 0; i < runs; i++)
         TRY(engine_run(handle, choice, trial->memory, pack, search->workspace));
-    TRY(gpu_status(cudaEventRecord(search->end, handle->stream), "cudaEventRecord"));
+    TRY(CUDA(cudaEventRecord, search->end, handle->stream));
     TRY(gpu_status(cudaEventSynchronize(search->end), "a convolution"));
-    TRY(gpu_status(cudaEventElapsedTime(&milliseconds, search->begin, search->end),
-                   "cudaEventElapsedTime"));
+    TRY(CUDA(cudaEventElapsedTime, &milliseconds, search->begin, search->end));
     choice->us = milliseconds * 1000.0 / runs;
     return ALNICO_SUCCESS;
 }
@@ -397,6 +396,6 @@ alnico_status_t search_open(const struct cudnn_handle *handle, const struct engi
                             struct engine_search *out)
 {
     *out = (struct engine_search){.handle = *handle, .options = *options};
-    TRY(gpu_status(cudaEventCreate(&out->begin), "cudaEventCreate"));
-    return gpu_status(cudaEventCreate(&out->end), "cudaEventCreate");
+    TRY(CUDA(cudaEventCreate, &out->begin));
+    return CUDA(cudaEventCreate, &out->end);
 }

@@ -23,18 +23,16 @@ bool gemm_possible(const struct convolution *c)
 static alnico_status_t layout(const struct cudnn_handle *handle, const struct convolution *c,
                               size_t rows, size_t columns, cublasLtMatrixLayout_t *out)
 {
-    return cublas_status(handle->library->cublasLtMatrixLayoutCreate(out, cublas_type(c->type),
-                                                                     rows, columns, (int64_t)rows),
-                         "cublasLtMatrixLayoutCreate");
+    return CUBLAS(handle->library, cublasLtMatrixLayoutCreate, out, cublas_type(c->type), rows,
+                  columns, (int64_t)rows);
 }
 
 static alnico_status_t transpose(const struct cudnn_handle *handle, struct gemm *gemm,
                                  cublasLtMatmulDescAttributes_t which)
 {
     const cublasOperation_t operation = CUBLAS_OP_T;
-    return cublas_status(handle->library->cublasLtMatmulDescSetAttribute(
-                             gemm->description, which, &operation, sizeof operation),
-                         "cublasLtMatmulDescSetAttribute");
+    return CUBLAS(handle->library, cublasLtMatmulDescSetAttribute, gemm->description, which,
+                  &operation, sizeof operation);
 }
 
 static alnico_status_t describe(const struct cudnn_handle *handle, const struct convolution *c,
@@ -46,9 +44,8 @@ static alnico_status_t describe(const struct cudnn_handle *handle, const struct 
                                                                           : &gemm->a;
     cublasLtMatrixLayout_t *const w = c->direction == CONVOLUTION_WEIGHTS ? &gemm->c : &gemm->a;
     cublasLtMatrixLayout_t *const y = c->direction == CONVOLUTION_FORWARD ? &gemm->c : &gemm->b;
-    TRY(cublas_status(handle->library->cublasLtMatmulDescCreate(
-                          &gemm->description, cublas_compute(c->type, exact), CUDA_R_32F),
-                      "cublasLtMatmulDescCreate"));
+    TRY(CUBLAS(handle->library, cublasLtMatmulDescCreate, &gemm->description,
+               cublas_compute(c->type, exact), CUDA_R_32F));
     TRY(layout(handle, c, c->channels, pixels, x));
     TRY(layout(handle, c, c->channels, c->filters, w));
     TRY(layout(handle, c, c->filters, pixels, y));
@@ -106,10 +103,8 @@ static alnico_status_t prefer(const struct cudnn_handle *handle,
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment},
     };
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
-        TRY(cublas_status(
-            handle->library->cublasLtMatmulPreferenceSetAttribute(
-                preference, attributes[i].name, attributes[i].value, attributes[i].bytes),
-            "cublasLtMatmulPreferenceSetAttribute"));
+        TRY(CUBLAS(handle->library, cublasLtMatmulPreferenceSetAttribute, preference,
+                   attributes[i].name, attributes[i].value, attributes[i].bytes));
     return ALNICO_SUCCESS;
 }
 
@@ -120,8 +115,7 @@ alnico_status_t gemm_kernels(const struct cudnn_handle *handle, const struct gem
     const struct cudnn_library *library = handle->library;
     cublasLtMatmulPreference_t preference;
     *count = 0;
-    TRY(cublas_status(library->cublasLtMatmulPreferenceCreate(&preference),
-                      "cublasLtMatmulPreferenceCreate"));
+    TRY(CUBLAS(library, cublasLtMatmulPreferenceCreate, &preference));
     const alnico_status_t status = prefer(handle, preference, workspace);
     if (status == ALNICO_SUCCESS &&
         library->cublasLtMatmulAlgoGetHeuristic((cublasLtHandle_t)handle->cublas, gemm->description,
@@ -141,11 +135,9 @@ alnico_status_t gemm_run(const struct cudnn_handle *handle, const struct gemm *g
                weights = gemm->direction == CONVOLUTION_WEIGHTS;
     const void *a = weights ? memory->x : memory->w, *b = forward ? memory->x : memory->y;
     void *c = forward ? memory->y : weights ? memory->w : memory->x;
-    return cublas_status(handle->library->cublasLtMatmul(
-                             (cublasLtHandle_t)handle->cublas, gemm->description, &alpha, a,
-                             gemm->a, b, gemm->b, &beta, c, gemm->c, c, gemm->c, &gemm->algorithm,
-                             workspace, workspace_bytes, handle->stream),
-                         "cublasLtMatmul");
+    return CUBLAS(handle->library, cublasLtMatmul, (cublasLtHandle_t)handle->cublas,
+                  gemm->description, &alpha, a, gemm->a, b, gemm->b, &beta, c, gemm->c, c, gemm->c,
+                  &gemm->algorithm, workspace, workspace_bytes, handle->stream);
 }
 
 void gemm_text(const struct gemm *gemm, char out[GEMM_TEXT_BYTES])

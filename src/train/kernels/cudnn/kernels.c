@@ -61,8 +61,7 @@ void *own_take(struct cudnn_net *self, size_t bytes)
 
 alnico_status_t copy_in(struct cudnn_net *self, void *to, const void *from, size_t bytes)
 {
-    return gpu_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, self->setup.stream),
-                      "cudaMemcpyAsync");
+    return CUDA(cudaMemcpyAsync, to, from, bytes, cudaMemcpyHostToDevice, self->setup.stream);
 }
 
 static alnico_status_t own_allocate(struct cudnn_net *self)
@@ -72,8 +71,7 @@ static alnico_status_t own_allocate(struct cudnn_net *self)
     self->own_bytes = counted_bytes(plan);
     TRY(gpu_status(cudaMalloc(&memory, self->own_bytes), "memory of the cuDNN kernels"));
     self->own = memory;
-    TRY(gpu_status(cudaMemsetAsync(memory, 0, self->own_bytes, self->setup.stream),
-                   "cudaMemsetAsync"));
+    TRY(CUDA(cudaMemsetAsync, memory, 0, self->own_bytes, self->setup.stream));
     self->gpu.scratch = own_take(self, TRAIN_SCRATCH_BYTES);
     self->blas_workspace = own_take(self, BLAS_WORKSPACE);
     self->working =
@@ -86,14 +84,11 @@ static alnico_status_t own_allocate(struct cudnn_net *self)
 static alnico_status_t device_check(struct cudnn_net *self)
 {
     int device, major, minor;
-    TRY(gpu_status(cudaGetDevice(&device), "cudaGetDevice"));
-    TRY(gpu_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-                   "cudaDeviceGetAttribute"));
-    TRY(gpu_status(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
-                   "cudaDeviceGetAttribute"));
-    TRY(gpu_status(
-        cudaDeviceGetAttribute(&self->gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device),
-        "cudaDeviceGetAttribute"));
+    TRY(CUDA(cudaGetDevice, &device));
+    TRY(CUDA(cudaDeviceGetAttribute, &major, cudaDevAttrComputeCapabilityMajor, device));
+    TRY(CUDA(cudaDeviceGetAttribute, &minor, cudaDevAttrComputeCapabilityMinor, device));
+    TRY(CUDA(cudaDeviceGetAttribute, &self->gpu.multiprocessors, cudaDevAttrMultiProcessorCount,
+             device));
     self->gpu.programmatic = method_taken(METHOD_PROGRAMMATIC_LAUNCH) && train_norm_programmatic();
     return kernels_capability(self->setup.options.precision, major, minor);
 }
@@ -256,7 +251,7 @@ static alnico_status_t cudnn_build(struct cudnn_net *self)
 {
     methods_unknown();
     TRY(device_check(self));
-    TRY(gpu_status(cudaStreamSynchronize(self->setup.stream), "cudaStreamSynchronize"));
+    TRY(CUDA(cudaStreamSynchronize, self->setup.stream));
     TRY(kernels_load());
     TRY(own_allocate(self));
     TRY(handles_open(self));

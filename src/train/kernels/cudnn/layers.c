@@ -9,26 +9,22 @@ static size_t out_elements(const struct cudnn_net *self, const struct cudnn_step
     return tensor_rows(self->setup.plan, t) * padded_channels(self->setup.network, t);
 }
 
-static bool ends_in_relu(const struct cudnn_net *self, const struct cudnn_step *step)
-{
-    const size_t last = step->step->first + step->step->count - 1;
-    return self->setup.network->nodes[last].operation.kind == OPERATION_RELU;
-}
-
 static alnico_status_t add_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
 {
     (void)training;
-    return gpu_status(
-        train_add(&self->gpu, setup_value(&self->setup, step->step->out), step_value(self, step, 0),
-                  step->step->inputs > 1 ? step_value(self, step, 1) : NULL,
-                  ends_in_relu(self, step), out_elements(self, step), (int)self->type),
-        "an addition");
+    return gpu_status(train_add(&self->gpu, setup_value(&self->setup, step->step->out),
+                                step_value(self, step, 0),
+                                step->step->inputs > 1 ? step_value(self, step, 1) : NULL,
+                                step_is(self->setup.network, step->step, -1, OPERATION_RELU),
+                                out_elements(self, step), (int)self->type),
+                      "an addition");
 }
 
 static alnico_status_t add_backward(struct cudnn_net *self, struct cudnn_step *step)
 {
     const void *dy = setup_diff(&self->setup, step->step->out);
-    const void *y = ends_in_relu(self, step) ? setup_value(&self->setup, step->step->out) : NULL;
+    const bool relu = step_is(self->setup.network, step->step, -1, OPERATION_RELU);
+    const void *y = relu ? setup_value(&self->setup, step->step->out) : NULL;
     for (size_t i = 0; i < step->step->inputs; i++)
         if (step_diff(self, step, i))
             TRY(gpu_status(train_gate(&self->gpu, step_diff(self, step, i), dy, y,

@@ -74,4 +74,8 @@ alnico_status_t gpu_status(int cuda_error, const char *what);
 alnico_status_t cudnn_status(cudnnStatus_t error, const char *what);
 alnico_status_t cublas_status(cublasStatus_t error, const char *what);
 
+/* The status of a call, named by its function; CUBLAS: of a library's member. */
+#define CUDA(function, ...) gpu_status(function(__VA_ARGS__), #function)
+#define CUBLAS(library, function, ...) cublas_status((library)->function(__VA_ARGS__), #function)
+
 #endif

@@ -66,13 +66,6 @@ static void norm_describe(struct cudnn_net *self, struct cudnn_step *step, size_
                                .gradient_type = (int)self->setup.gradient_type};
 }
 
-static bool is_kind(const struct cudnn_net *self, const struct cudnn_step *step, size_t i,
-                    enum operation_kind kind)
-{
-    return i < step->step->count &&
-           self->setup.network->nodes[step->step->first + i].operation.kind == kind;
-}
-
 /* The gate is the mask where something was added, otherwise it is computed again. */
 static void back_describe(struct cudnn_net *self, struct cudnn_step *step, bool two, bool plain)
 {
@@ -143,11 +136,12 @@ static void norm_pool_make(struct cudnn_net *self, struct cudnn_step *step)
 
 alnico_status_t cudnn_norm_make(struct cudnn_net *self, struct cudnn_step *step)
 {
-    const bool two = is_kind(self, step, 1, OPERATION_BATCH_NORM);
-    const bool plain = is_kind(self, step, 1, OPERATION_ADD);
-    const bool relu = is_kind(self, step, step->step->count - 1, OPERATION_RELU);
+    const struct network *network = self->setup.network;
+    const bool two = step_is(network, step->step, 1, OPERATION_BATCH_NORM);
+    const bool plain = step_is(network, step->step, 1, OPERATION_ADD);
+    const bool relu = step_is(network, step->step, -1, OPERATION_RELU);
     norm_describe(self, step, 0, &step->norm);
-    if (ends_in_pool(self->setup.network, step->step)) {
+    if (step_is(network, step->step, -1, OPERATION_MAX_POOL)) {
         norm_pool_make(self, step);
         return ALNICO_SUCCESS;
     }

@@ -126,9 +126,8 @@ void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step
 /* For the images by `rows`, where that may be taken. */
 void *step_scratch_im2col(const struct cudnn_net *self, const struct cudnn_step *step);
 
-/* Whether a step is a batch norm, a ReLU and a maximum pooling, or that alone; and where the former
- * saves its winners' places and a mask, behind their x. */
-bool ends_in_pool(const struct network *network, const struct step *step);
+/* Where a step of a batch norm, a ReLU and a maximum pooling saves its winners' places and a mask,
+ * behind their x. */
 struct pool_saves {
     size_t index, mask, bytes; /* offsets; bytes of all */
 };

@@ -244,24 +244,18 @@ struct pool_saves pool_saves(const struct plan *plan, const struct step *step)
     return at;
 }
 
-bool ends_in_pool(const struct network *network, const struct step *step)
-{
-    return network->nodes[step->first + step->count - 1].operation.kind == OPERATION_MAX_POOL;
-}
-
 /* Bytes of what the step saves besides packed images. */
 static size_t saved_bytes(const struct plan *plan, const struct step *step)
 {
     const struct network *network = plan->network;
     const size_t elements = tensor_rows(plan, step->out) * padded_channels(network, step->out);
-    const enum operation_kind first = network->nodes[step->first].operation.kind;
-    const enum operation_kind last = network->nodes[step->first + step->count - 1].operation.kind;
-    if (first == OPERATION_MAX_POOL)
+    if (step_is(network, step, 0, OPERATION_MAX_POOL))
         return elements;
-    if (last == OPERATION_MAX_POOL)
+    if (step_is(network, step, -1, OPERATION_MAX_POOL))
         return pool_saves(plan, step).bytes;
-    return first == OPERATION_BATCH_NORM && step->count > 2 && last == OPERATION_RELU ? elements / 8
-                                                                                      : 0;
+    const bool mask = step_is(network, step, 0, OPERATION_BATCH_NORM) && step->count > 2 &&
+                      step_is(network, step, -1, OPERATION_RELU);
+    return mask ? elements / 8 : 0;
 }
 
 static size_t diff_scratch_bytes(const struct plan *plan, const struct step *step)
@@ -277,10 +271,9 @@ static size_t diff_scratch_bytes(const struct plan *plan, const struct step *ste
  * dy, too. */
 static void needs_norm(const struct plan *plan, const struct step *step, struct step_needs *out)
 {
-    const bool two = step->inputs > 1 &&
-                     plan->network->nodes[step->first + 1].operation.kind == OPERATION_BATCH_NORM;
+    const bool two = step_is(plan->network, step, 1, OPERATION_BATCH_NORM);
     out->in[1] = two;
-    if (ends_in_pool(plan->network, step))
+    if (step_is(plan->network, step, -1, OPERATION_MAX_POOL))
         return;
     out->over_value[0] = true;
     out->over_value[1] = two;

@@ -143,8 +143,7 @@ static alnico_status_t tables_copy(struct cudnn_net *self, const struct train_ch
     u->bad = own_take(self, sizeof *u->bad);
     u->chunks = chunk_memory;
     u->segments = segment_memory;
-    TRY(gpu_status(cudaMemsetAsync(u->bad, 0, sizeof *u->bad, self->setup.stream),
-                   "cudaMemsetAsync"));
+    TRY(CUDA(cudaMemsetAsync, u->bad, 0, sizeof *u->bad, self->setup.stream));
     TRY(copy_in(self, chunk_memory, chunks, chunk_bytes));
     return copy_in(self, segment_memory, segments, segment_bytes);
 }
