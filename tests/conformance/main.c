@@ -186,6 +186,7 @@ int main(int argc, char **argv)
     struct options options;
     options_read(argc, argv, &options);
     options.mpi = is_under_mpirun();
+    watchdog_prepare(&options);
     if (!options.text && program_launch_rank() == 0)
         printf("alnico-conformance: seed %llu\n", (unsigned long long)options.seed);
     fflush(stdout);

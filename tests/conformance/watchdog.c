@@ -53,10 +53,16 @@ static void *watch(void *argument)
     return NULL;
 }
 
+void watchdog_prepare(const struct options *options)
+{
+    char deadline[16];
+    snprintf(deadline, sizeof deadline, "%d", options->patience / 2);
+    setenv("ALNICO_TIMEOUT", deadline, 0);
+}
+
 void watchdog_start(const struct options *options)
 {
     pthread_t thread;
-    char deadline[16];
     pthread_mutex_lock(&now.mutex);
     bool runs = now.runs;
     now.options = *options;
@@ -64,8 +70,6 @@ void watchdog_start(const struct options *options)
     pthread_mutex_unlock(&now.mutex);
     if (runs)
         return;
-    snprintf(deadline, sizeof deadline, "%d", options->patience / 2);
-    setenv("ALNICO_TIMEOUT", deadline, 0);
     if (!ranks_sanitized()) {
         signal(SIGABRT, on_crash);
         signal(SIGSEGV, on_crash);

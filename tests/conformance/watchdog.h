@@ -5,6 +5,9 @@
 
 #include "tests/conformance/options.h"
 
+/* Sets the library's deadline in the environment, before there is any thread or other process. */
+void watchdog_prepare(const struct options *options);
+
 /* Once in each process; again it does nothing. */
 void watchdog_start(const struct options *options);
 
