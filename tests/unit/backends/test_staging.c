@@ -230,6 +230,37 @@ static void long_ones_use_their_memory_again(void **state)
     ranks_run(3, run_long, NULL);
 }
 
+/* Two parts a chunk: those of one chunk run beside the next one's, and their messages do not mix. Of
+ * rank 0, which comes late, all rounds of a part may arrive before the next chunk's. */
+static void run_late(struct rank *rank)
+{
+    enum { COUNT = 800001, PART_BYTES = 200000 };
+    struct seat s;
+    seat_open(&s, rank, "ring");
+    s.comm->family->settings.chunk_bytes = PART_BYTES;
+    int32_t *x = malloc(COUNT * sizeof *x);
+    REQUIRE(x != NULL);
+    for (int i = 0; i < COUNT; i++)
+        x[i] = i * (rank->rank + 1);
+    ranks_barrier(rank);
+    if (rank->rank == 0)
+        nap_us(50000);
+    REQUIRE_STATUS(
+        alnico_allreduce(ALNICO_IN_PLACE, far_of(x), COUNT, ALNICO_INT32, ALNICO_SUM, s.comm),
+        ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_synchronize(s.comm), ALNICO_SUCCESS);
+    for (int i = 0; i < COUNT; i++)
+        REQUIRE(x[i] == 6 * i);
+    seat_close(&s);
+    free(x);
+}
+
+static void parts_of_two_chunks_do_not_mix(void **state)
+{
+    (void)state;
+    ranks_run(3, run_late, NULL);
+}
+
 /* ---- Failure ---- */
 
 /* Rank 1 does not come: rank 0's stream goes on, and its short result is as it was. */
@@ -337,6 +368,46 @@ static void copies_before_one_that_fails_end_too(void **state)
     (void)state;
     for (int messages = 0; messages < 2; messages++)
         ranks_run(2, run_failing_copy, &messages);
+}
+
+/* Rank 0 gives up while its short result is on the way to the device. */
+static void run_abandoned(struct rank *rank)
+{
+    struct seat s;
+    struct barrier barrier = {false};
+    pthread_t thread;
+    alnico_request_t request;
+    int32_t *x = calloc(100, sizeof *x);
+    REQUIRE(x != NULL);
+    seat_open(&s, rank, "ring");
+    const int before = atomic_load(&far_copies);
+    if (rank->rank == 0)
+        REQUIRE_STATUS(alnico_stream_enqueue(host_staging(s.comm)->in, hold, &barrier),
+                       ALNICO_SUCCESS);
+    ranks_barrier(rank);
+    REQUIRE_STATUS(alnico_iallreduce(ALNICO_IN_PLACE, far_of(x), 100, ALNICO_INT32, ALNICO_SUM,
+                                     s.comm, &request),
+                   ALNICO_SUCCESS);
+    if (rank->rank == 0) {
+        while (atomic_load(&far_copies) < before + 2) /* both ranks' */
+            nap_us(50);
+        REQUIRE(pthread_create(&thread, NULL, release_late, &barrier) == 0);
+        REQUIRE_STATUS(alnico_comm_abort(s.comm), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_request_synchronize(&request), ALNICO_ERROR_ABORTED);
+        REQUIRE(atomic_load(&barrier.go));
+        pthread_join(thread, NULL);
+    } else {
+        alnico_request_synchronize(&request);
+    }
+    ranks_barrier(rank);
+    seat_close(&s);
+    free(x);
+}
+
+static void a_result_on_its_way_ends_before_the_call(void **state)
+{
+    (void)state;
+    ranks_run(2, run_abandoned, NULL);
 }
 
 /* ---- The ring ---- */
@@ -465,8 +536,10 @@ int main(void)
         cmocka_unit_test(calls_queue_up_beyond_the_ring),
         cmocka_unit_test(requests_of_all_lengths_overlap),
         cmocka_unit_test(long_ones_use_their_memory_again),
+        cmocka_unit_test(parts_of_two_chunks_do_not_mix),
         cmocka_unit_test(missing_rank_leaves_the_result_alone),
         cmocka_unit_test(copies_before_one_that_fails_end_too),
+        cmocka_unit_test(a_result_on_its_way_ends_before_the_call),
         cmocka_unit_test(ranks_on_one_device_are_named),
     };
     alarm(2 * WATCHDOG_S);
