@@ -426,6 +426,35 @@ static void test_another_size_is_a_mismatch(void **state)
     PLAY(scenes, sizes_body);
 }
 
+struct failing {
+    alnico_bootstrap_t real;
+    int calls; /* that still work */
+};
+
+static int failing_allgather(void *context, const void *mine, void *all, size_t bytes)
+{
+    struct failing *f = context;
+    return f->calls-- > 0 ? f->real.allgather(f->real.context, mine, all, bytes) : 42;
+}
+
+static void failing_body(struct rank *rank)
+{
+    struct failing f = {rank->bootstrap, *(int *)rank->argument};
+    const alnico_bootstrap_t b = {rank->rank, rank->size, failing_allgather, &f};
+    alnico_comm_t comm;
+    REQUIRE_STATUS(alnico_comm_create(&b, ALNICO_DEVICE_CPU, NULL, &comm), ALNICO_ERROR_SYSTEM);
+    REQUIRE(strcmp(alnico_error_detail(),
+                   "alnico_comm_create: the bootstrap's allgather returned 42") == 0);
+}
+
+/* And not taken for ranks that share no memory. */
+static void test_a_bootstrap_that_fails_later_is_named(void **state)
+{
+    (void)state;
+    for (int calls = 0; calls < 3; calls++)
+        forks_run(2, 1, failing_body, &calls);
+}
+
 /* Usage: unit_shm_faults [ROUNDS [SEED]] */
 int main(int argc, char **argv)
 {
@@ -443,6 +472,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_dead_rank_is_named_at_the_deadline_too),
         cmocka_unit_test(test_a_rank_killed_while_communicators_are_made),
         cmocka_unit_test(test_another_size_is_a_mismatch),
+        cmocka_unit_test(test_a_bootstrap_that_fails_later_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

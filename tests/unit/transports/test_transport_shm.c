@@ -10,15 +10,19 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "tests/support/patience.h"
 
 enum { SIZE = 3, SMALL = 16, MIDDLE = 5000, LARGE = 300000 };
 
@@ -1089,6 +1093,49 @@ static void test_threads_over_shared_memory(void **state)
         ranks_run(3, threads_body, &modes[i]);
 }
 
+/* A send is given up at any time of the other thread's copy, and its memory is gone at once. */
+static void gone_body(struct rank *rank)
+{
+    enum { BYTES = 4 << 20, ROUNDS = 30 };
+    atomic_int *over = rank->argument;
+    struct transport *t = make(rank, false);
+    char *in = malloc(BYTES);
+    REQUIRE(in != NULL);
+    memset(in, 2, BYTES);
+    for (int i = 0; i < ROUNDS; i++) {
+        if (rank->rank == 0) {
+            char *out =
+                mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            REQUIRE(out != MAP_FAILED);
+            memset(out, 1, BYTES);
+            wait_all(rank);
+            struct transfer a = send(t, 1, 1, out, BYTES);
+            nap_us(i * 50);
+            t->ops->cancel(t, &a);
+            munmap(out, BYTES);
+            atomic_store(over, i + 1);
+        } else {
+            wait_all(rank);
+            struct transfer b = receive(t, 0, 1, in, BYTES);
+            alnico_status_t status = ALNICO_PENDING;
+            while (status == ALNICO_PENDING && atomic_load(over) == i)
+                status = t->ops->test(t, &b);
+            if (status == ALNICO_PENDING)
+                t->ops->cancel(t, &b);
+        }
+        wait_all(rank);
+    }
+    free(in);
+    t->ops->destroy(t);
+}
+
+static void test_what_is_given_up_is_not_read(void **state)
+{
+    (void)state;
+    atomic_int over = 0;
+    ranks_run(2, gone_body, &over);
+}
+
 int main(void)
 {
     static int rings = 1;
@@ -1132,6 +1179,7 @@ int main(void)
         cmocka_unit_test(test_late_messages_are_counted),
         cmocka_unit_test(test_a_busy_sender_is_not_waited_for),
         cmocka_unit_test(test_threads_over_shared_memory),
+        cmocka_unit_test(test_what_is_given_up_is_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
