@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "tests/support/patience.h"
 
 enum { BIG = 300000 };
 
@@ -182,6 +185,44 @@ static void test_any_number_may_be_under_way(void **state)
     (void)state;
     for (int w = 0; w < WHERES; w++)
         ranks_run(2, many_at_once, (void *)everywhere[w]);
+}
+
+static void wait_for_go(void *go)
+{
+    while (!atomic_load((atomic_bool *)go))
+        nap_us(50);
+}
+
+/* All are called before the stream comes to the first: their gates open while the engine looks at
+ * one after the other, and none overtakes one that it looked at too early. */
+static void all_behind_one(struct rank *rank)
+{
+    enum { MANY = 2000 };
+    const enum where where = STREAM;
+    rank->argument = (void *)&where;
+    alnico_stream_t stream;
+    alnico_comm_t comm = make(rank, &stream);
+    atomic_bool go = false;
+    int32_t *memory = numbers(MANY);
+    for (int i = 0; i < MANY; i++)
+        memory[i] = rank->rank ? -1 : i;
+    REQUIRE_STATUS(alnico_stream_enqueue(stream, wait_for_go, &go), ALNICO_SUCCESS);
+    for (int i = 0; i < MANY; i++)
+        REQUIRE_STATUS(rank->rank ? alnico_recv(&memory[i], 1, ALNICO_INT32, 0, comm)
+                                  : alnico_send(&memory[i], 1, ALNICO_INT32, 1, comm),
+                       ALNICO_SUCCESS);
+    atomic_store(&go, true);
+    REQUIRE_STATUS(alnico_synchronize(comm), ALNICO_SUCCESS);
+    for (int i = 0; i < MANY; i++)
+        REQUIRE(memory[i] == i);
+    free(memory);
+    unmake(comm, stream);
+}
+
+static void test_none_overtakes_on_a_stream(void **state)
+{
+    (void)state;
+    ranks_run(2, all_behind_one, NULL);
 }
 
 /* ---- Groups ---- */
@@ -423,6 +464,7 @@ int main(void)
         cmocka_unit_test(test_back_and_forth),
         cmocka_unit_test(test_sendrecv_around_a_ring),
         cmocka_unit_test(test_any_number_may_be_under_way),
+        cmocka_unit_test(test_none_overtakes_on_a_stream),
         cmocka_unit_test(test_groups_of_any_order),
         cmocka_unit_test(test_groups_match_single_calls),
         cmocka_unit_test(test_both_learn_of_another_count),

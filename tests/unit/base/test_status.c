@@ -54,6 +54,19 @@ static void a_detail_may_be_built_from_the_last(void **state)
     assert_string_equal(alnico_error_detail(), "outer: inner");
 }
 
+/* A function's name comes first in a detail, and once. */
+static void a_detail_names_one_function(void **state)
+{
+    (void)state;
+    error_set(ALNICO_ERROR_MPI, "inner");
+    assert_int_equal(error_of("alnico_outer", ALNICO_SUCCESS), ALNICO_SUCCESS);
+    assert_string_equal(alnico_error_detail(), "inner");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(error_of("alnico_outer", ALNICO_ERROR_MPI), ALNICO_ERROR_MPI);
+        assert_string_equal(alnico_error_detail(), "alnico_outer: inner");
+    }
+}
+
 static void a_long_detail_is_cut(void **state)
 {
     (void)state;
@@ -118,6 +131,7 @@ int main(void)
         cmocka_unit_test(the_version_is_the_headers),
         cmocka_unit_test(the_detail_is_the_last_errors),
         cmocka_unit_test(a_detail_may_be_built_from_the_last),
+        cmocka_unit_test(a_detail_names_one_function),
         cmocka_unit_test(a_long_detail_is_cut),
         cmocka_unit_test(each_thread_has_its_own_detail),
         cmocka_unit_test(try_returns_at_the_first_error),

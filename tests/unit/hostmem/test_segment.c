@@ -145,9 +145,9 @@ static void disagree_body(struct rank *rank)
 {
     struct segment s;
     REQUIRE_STATUS(segment_create(exchange, rank, rank->rank, rank->size,
-                                  rank->rank == 2 ? 4096 : 8192, 10, &s),
+                                  rank->rank == rank->size - 1 ? 4096 : 8192, 10, &s),
                    ALNICO_ERROR_MISMATCH);
-    ranks_require_detail("rank 2 for 4096");
+    ranks_require_detail("rank 3 for 4096");
     REQUIRE(s.base == NULL && s.mapping == NULL);
 }
 
