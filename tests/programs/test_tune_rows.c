@@ -182,6 +182,20 @@ static void test_rows_join_a_table(void **state)
     tuning_finish(&t);
 }
 
+/* Behind one for all calls it would be none. */
+static void test_a_row_for_a_mode_comes_first(void **state)
+{
+    (void)state;
+    struct tuning t = {0};
+    struct tuning_row rows[] = {row_of(2, 1, SIZE_MAX, "ring"), row_of(2, 1, 100, "binomial")};
+    rows[1].modes = MODE_REGISTERED;
+    assert_int_equal(tune_merge(&t, rows, 2), ALNICO_SUCCESS);
+    assert_int_equal(t.count, 2);
+    assert_memory_equal(&t.rows[0], &rows[1], sizeof *rows);
+    assert_memory_equal(&t.rows[1], &rows[0], sizeof *rows);
+    tuning_finish(&t);
+}
+
 static void test_a_table_may_be_too_long(void **state)
 {
     (void)state;
@@ -206,6 +220,7 @@ int main(void)
         cmocka_unit_test(test_few_rows),
         cmocka_unit_test(test_looks_ahead),
         cmocka_unit_test(test_rows_join_a_table),
+        cmocka_unit_test(test_a_row_for_a_mode_comes_first),
         cmocka_unit_test(test_a_table_may_be_too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
