@@ -6,6 +6,7 @@
 #include "train/trainer/checkpoint_file.h"
 #include "train/trainer/trainer.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -429,6 +430,35 @@ static void writes_are_whole_or_nothing(void **unused)
 }
 
 /* A link to a link, to a file that is not there yet and then is. */
+static bool disk_fails;
+
+int __real_fsync(int file);
+int __wrap_fsync(int file);
+
+int __wrap_fsync(int file)
+{
+    errno = EIO;
+    return disk_fails ? -1 : __real_fsync(file);
+}
+
+/* What may not be on the disk does not take the place of what is. */
+static void a_write_that_is_not_flushed_fails(void **unused)
+{
+    (void)unused;
+    struct checkpoint state, still;
+    assert_int_equal(checkpoint_read(saved, &state), ALNICO_SUCCESS);
+    assert_int_equal(checkpoint_write(broken, &state), ALNICO_SUCCESS);
+    state.step++;
+    disk_fails = true;
+    assert_int_equal(checkpoint_write(broken, &state), ALNICO_ERROR_SYSTEM);
+    disk_fails = false;
+    assert_non_null(strstr(alnico_error_detail(), "cannot be flushed"));
+    assert_int_equal(checkpoint_read(broken, &still), ALNICO_SUCCESS);
+    assert_int_equal(still.step + 1, state.step);
+    checkpoint_free(&state);
+    checkpoint_free(&still);
+}
+
 static void links_are_followed(void **unused)
 {
     (void)unused;
@@ -471,6 +501,7 @@ int main(void)
                                        cmocka_unit_test(other_runs_are_refused),
                                        cmocka_unit_test(damaged_files_are_refused),
                                        cmocka_unit_test(writes_are_whole_or_nothing),
+                                       cmocka_unit_test(a_write_that_is_not_flushed_fails),
                                        cmocka_unit_test(links_are_followed)};
     snprintf(folder, sizeof folder, "/tmp/alnico-checkpoint-%d", (int)getpid());
     snprintf(saved, sizeof saved, "%s/saved", folder);

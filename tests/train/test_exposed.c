@@ -3,7 +3,7 @@
  * own. */
 #include "tests/support/ranks.h"
 
-#include "train/trainer/trainer.h"
+#include "train/trainer/state.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,8 +89,60 @@ static void waiting_is_exposed(void **unused)
     }
 }
 
+/* Every batch norm's statistics are means of 0 and variances of 1. */
+static void require_untouched(const struct network *network, const float *statistics)
+{
+    for (size_t i = 0; i < network->count; i++) {
+        const struct node *node = &network->nodes[i];
+        for (size_t k = 0; k < node->statistics.count; k++)
+            REQUIRE(statistics[node->statistics.offset + k] ==
+                    (k < node->statistics.count / 2 ? 0 : 1));
+    }
+}
+
+static void rank_plan(struct rank *rank)
+{
+    const struct trainer_options *options = rank->argument;
+    alnico_stream_t stream;
+    alnico_comm_t device, host = ranks_comm(rank, NULL);
+    REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_comm_duplicate(host, stream, &device), ALNICO_SUCCESS);
+    struct trainer trainer = {.options = options,
+                              .place = {host, device, stream},
+                              .rank = rank->rank,
+                              .size = rank->size};
+    REQUIRE_STATUS(trainer_open(&trainer), ALNICO_SUCCESS);
+    REQUIRE(trainer.buckets.count > 0 && trainer.network->statistics > 0);
+    require_untouched(trainer.network, trainer.replica->arenas.statistics);
+    for (int i = 0; i < SCORES; i++)
+        REQUIRE(trainer.replica->arenas.score[i] == 0);
+    trainer_close(&trainer);
+    alnico_comm_destroy(device);
+    alnico_comm_destroy(host);
+    alnico_stream_destroy(stream);
+}
+
+/* The batch by which buckets are planned is none that is trained with. */
+static void planning_leaves_no_trace(void **unused)
+{
+    (void)unused;
+    struct trainer_options options = {.model = "resnet20",
+                                      .data = "synthetic:8x8x1",
+                                      .kernels = "naive",
+                                      .strategy = "allreduce",
+                                      .batch = 2,
+                                      .steps = STEPS,
+                                      .seed = 1,
+                                      .rule = BUCKETS_PLANNED,
+                                      .compute = {.threads = 1},
+                                      .wire = ALNICO_FLOAT32,
+                                      .optimizer = optimizer_defaults(4)};
+    ranks_run(2, rank_plan, &options);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(waiting_is_exposed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(waiting_is_exposed),
+                                       cmocka_unit_test(planning_leaves_no_trace)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
