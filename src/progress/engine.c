@@ -37,8 +37,6 @@ struct engine {
     atomic_ulong sleeps;
 };
 
-/* ---- A pass ---- */
-
 static void lane_append(struct engine *engine, struct op *op)
 {
     struct lane *lane = op->lane;
@@ -136,8 +134,6 @@ static bool is_busy(const struct engine *engine)
     return atomic_load_explicit(&engine->busy, memory_order_relaxed);
 }
 
-/* ---- The thread ---- */
-
 /* The caller holds the lock. It announces the sleep before it looks at pollers and the inbox once more;
  * submit pushes, and a poller ends, before they look at the announcement: one of the two sees the
  * other. With operations in flight that nobody else polls it sleeps until `until` at most. True if
@@ -218,8 +214,6 @@ static alnico_status_t start_thread(struct engine *engine)
                          strerror(error));
     return ALNICO_SUCCESS;
 }
-
-/* ---- Calls ---- */
 
 alnico_status_t engine_create(const struct engine_options *options, struct engine **out)
 {

@@ -6,8 +6,6 @@
 
 #include <stdlib.h>
 
-/* ---- Creation ---- */
-
 static alnico_status_t fill(struct staging *s)
 {
     const struct device_ops *device = s->device;
@@ -57,8 +55,6 @@ void staging_destroy(struct staging *s)
     free(s);
 }
 
-/* ---- The ring ---- */
-
 static struct region *region_at(struct staging *s, unsigned number)
 {
     return &s->regions[number % STAGING_REGIONS];
@@ -107,8 +103,6 @@ void staging_give(struct staging *s, unsigned number)
 {
     atomic_store_explicit(&region_at(s, number)->over, true, memory_order_release);
 }
-
-/* ---- Chunks ---- */
 
 static int enter(const struct staging *s)
 {

@@ -55,8 +55,6 @@ static struct span childs(const struct shape *shape, const struct edge *e, enum 
     return blocks_from(shape, leaf ? own : BUFFER_WORK, e->at, e->count);
 }
 
-/* ---- Gather, from the leaves up ---- */
-
 static bool gather_round(const struct shape *shape, int i, int k, struct exchange *out)
 {
     struct edge e;
@@ -74,8 +72,6 @@ static bool gather_round(const struct shape *shape, int i, int k, struct exchang
                : exchange_receive(out, tree_rank(shape, e.child), parents(shape, &e, BUFFER_RECV),
                                   false);
 }
-
-/* ---- Scatter, from the root down ---- */
 
 static bool scatter_round(const struct shape *shape, int i, int k, struct exchange *out)
 {

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- The communicator ---- */
-
 alnico_status_t alnico_comm_status(alnico_comm_t comm)
 {
     TRY(comm_usable(comm, "alnico_comm_status"));
@@ -100,8 +98,6 @@ alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm, alnico_collective_
     free(proposals);
     return status;
 }
-
-/* ---- Parts ---- */
 
 struct entry {
     int color, key, rank;

@@ -9,8 +9,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* ---- Overlap ---- */
-
 struct range {
     size_t begin, end;
     int block;
@@ -54,8 +52,6 @@ alnico_status_t call_check_blocks(alnico_comm_t comm, const struct call *call, c
     free(ranges);
     return status;
 }
-
-/* ---- Counts ---- */
 
 /* Elements from rank `from` to rank `to`, as its sender says, or its receiver; all[rank * size +
  * b]. */
@@ -122,8 +118,6 @@ static alnico_status_t check_counts(const struct counts *c, const char *who)
         return check_rooted(c, who);
     return check_equal(c, c->call->send_counts ? c->sent : c->received, who);
 }
-
-/* ---- Telling ---- */
 
 /* A rank that has no counts says zeros. */
 static alnico_status_t gather_counts(alnico_comm_t comm, const size_t *counts, uint64_t *mine,

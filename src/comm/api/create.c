@@ -11,8 +11,6 @@
 
 #include <alnico/mpi.h>
 
-/* ---- Attaching ---- */
-
 /* Whether a row of the table for allreduce can work between these ranks. */
 static bool has_backend(alnico_comm_t comm)
 {
@@ -67,8 +65,6 @@ alnico_status_t comm_build(struct transport *transport, struct family *family,
     *out = comm;
     return ALNICO_SUCCESS;
 }
-
-/* ---- Creating ---- */
 
 /* Until the ranks know rank 0's settings. */
 static double own_timeout(void)
@@ -154,8 +150,6 @@ alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device
     TRY(transport_mpi_create(&mpi_comm, own_timeout(), &transport));
     return build(transport, ops, stream, who, out);
 }
-
-/* ---- Destroying ---- */
 
 /* Whether there is an error here, an abort that has to be reported, or a report of another rank that
  * this one has not seen yet. */

@@ -8,8 +8,6 @@
 
 #include <stdint.h>
 
-/* ---- Checks ---- */
-
 static alnico_status_t check_op(const struct call *call, const char *who)
 {
     if (!op_valid(call->op))
@@ -104,8 +102,6 @@ static alnico_status_t check_call(alnico_comm_t comm, const struct call *call, c
         TRY(check_op(call, who));
     return call->collective == ALNICO_SENDRECV ? ALNICO_SUCCESS : check_buffers(comm, call, who);
 }
-
-/* ---- Choice ---- */
 
 /* All that a choice depends on; but for `may_wait` equal on all ranks. */
 struct question {
@@ -270,8 +266,6 @@ static alnico_status_t choose(struct question *q, struct choice *out)
         out->chunk_bytes = chunk_bytes;
     return ALNICO_SUCCESS;
 }
-
-/* ---- Start ---- */
 
 /* The arguments by themselves, and with ALNICO_CHECK against those of all ranks. */
 static alnico_status_t check(alnico_comm_t comm, struct call *call, bool nonblocking,

@@ -89,8 +89,6 @@ void comm_leave(alnico_comm_t comm, int before)
         comm->device->enter(before);
 }
 
-/* ---- Errors ---- */
-
 void comm_latch(alnico_comm_t comm, alnico_status_t status, const char *detail)
 {
     struct latch *latch = &comm->latch;
@@ -168,8 +166,6 @@ static void family_leave(struct family *family)
     tuning_finish(&family->tuning);
     free(family);
 }
-
-/* ---- Creating and freeing ---- */
 
 /* The backends of this build that serve the device. */
 static void find_backends(alnico_comm_t comm)

@@ -115,8 +115,6 @@ bool detector_has_reported(struct failure_detector *detector)
     return reported;
 }
 
-/* ---- Telling ---- */
-
 static bool is_open(const struct transfer *send)
 {
     return send->word[3] != UINTPTR_MAX;
@@ -172,8 +170,6 @@ void detector_deliver(struct failure_detector *detector, struct transport *trans
     while (is_sending(detector, transport) && transport_now(transport) < end)
         backoff_pause(&backoff);
 }
-
-/* ---- The decision ---- */
 
 /* "rank 3", or "ranks 1, 3 and 5": those without a report. */
 static int name_missing(const struct failure_detector *detector, int size, char *text, size_t bytes)

@@ -53,8 +53,6 @@ alnico_status_t comm_agree(alnico_comm_t comm, const char *who, const void *mine
     return status;
 }
 
-/* ---- The first exchange of a public call ---- */
-
 enum { NAME_BYTES = 32 };
 
 /* A rank's call: so many bytes whatever it calls, so that those who call different things understand

@@ -20,8 +20,6 @@ struct alnico_registration *registration_find(const struct alnico_comm *comm, co
     return NULL;
 }
 
-/* ---- What all ranks must agree on ---- */
-
 struct offer {
     uint64_t bytes;
     int status; /* of this rank's arguments */
@@ -70,8 +68,6 @@ static alnico_status_t agree(alnico_comm_t comm, const struct offer *mine, const
     free(offers);
     return status;
 }
-
-/* ---- Registering ---- */
 
 static void withdraw(struct alnico_registration *r)
 {

@@ -18,8 +18,6 @@ struct pair {
     u64 x, y;
 };
 
-/* ---- Memory ---- */
-
 static __device__ __forceinline__ uint4 load_slot(const void *at)
 {
     uint4 v;
@@ -155,16 +153,12 @@ static __device__ __forceinline__ void store_word(char *vector, u64 at, u64 byte
         store_bytes(vector + at, a.left, word);
 }
 
-/* ---- Ranks ---- */
-
 /* The k-th behind this one: who begins with different ones spreads over the links. */
 static __device__ __forceinline__ int beyond(const peer_arguments &a, int k)
 {
     int r = a.world.rank + k;
     return r >= a.world.size ? r - a.world.size : r;
 }
-
-/* ---- Epochs ---- */
 
 struct epoch {
     u64 now;
@@ -324,8 +318,6 @@ static __device__ __forceinline__ u32 parity_of(const epoch &e)
     return (u32)e.now & 1;
 }
 
-/* ---- Everybody's part ---- */
-
 /* Waits for the slot at(r) of every other rank r; nothing is wanted where `want` is false. False:
  * give up. */
 template <int RANKS, class At>
@@ -372,8 +364,6 @@ static __device__ __forceinline__ pair combine_pairs(const peer_arguments &a,
     v.y = combine<KIND, RANKS>(y, a);
     return v;
 }
-
-/* ---- Functions by kind and ranks ---- */
 
 /* SET<KIND>::of(size) for a kind that is known at run time only. */
 template <template <int> class SET> static const void *function_by_kind(int kind, int size)

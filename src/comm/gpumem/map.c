@@ -12,8 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- Descriptions ---- */
-
 enum handle_kind { KIND_DRIVER, KIND_INTERPROCESS };
 
 /* One rank's memory, as plain bytes for the others. */
@@ -105,8 +103,6 @@ static alnico_status_t describe(struct sharing *s, void *memory, size_t bytes)
     return ALNICO_SUCCESS;
 }
 
-/* ---- Descriptors between processes ---- */
-
 static bool sends_descriptor(const struct sharing *s, int rank)
 {
     return !peer_map_is_near(s->map, rank) && s->descriptions[rank].kind == KIND_DRIVER;
@@ -150,8 +146,6 @@ static alnico_status_t receive_all(const struct sharing *s, int *descriptors)
     return ALNICO_SUCCESS;
 }
 
-/* ---- Mapping ---- */
-
 static alnico_status_t map_memory(const struct sharing *s, int rank, int descriptor,
                                   struct peer_memory *out)
 {
@@ -192,8 +186,6 @@ static alnico_status_t map_all(const struct sharing *s, const int *descriptors,
     }
     return ALNICO_SUCCESS;
 }
-
-/* ---- Together ---- */
 
 static alnico_status_t prepare(struct sharing *s, void *memory, size_t bytes)
 {
@@ -258,8 +250,6 @@ void peer_map_unshare(const struct peer_map *map, struct peer_share *share)
     for (int i = 0; i < map->comm->size; i++)
         peer_memory_unmap(&share->memory[i]);
 }
-
-/* ---- Memory of our own ---- */
 
 static bool all_have_handles(const struct peer_map *map)
 {

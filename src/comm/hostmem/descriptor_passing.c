@@ -45,8 +45,6 @@ static bool is_same_user(int connection)
            peer.uid == geteuid();
 }
 
-/* ---- Connections ---- */
-
 /* An address without a name makes the kernel choose a free one. */
 static alnico_status_t listen_anywhere(int listener, int backlog, struct descriptor_address *target)
 {
@@ -173,8 +171,6 @@ alnico_status_t descriptor_accept(int listener, const struct descriptor_address 
     *connection = -1;
     return error_set(ALNICO_ERROR_TIMEOUT, "a rank did not connect in time");
 }
-
-/* ---- Descriptors ---- */
 
 bool descriptor_send(int connection, int descriptor)
 {

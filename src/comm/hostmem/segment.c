@@ -71,8 +71,6 @@ static size_t whole_bytes(const struct segment *s)
     return members_bytes(s->size) + page_round(s->bytes);
 }
 
-/* ---- Mappings ---- */
-
 static alnico_status_t mapping_create(int memory, size_t bytes, int users, struct mapping **out)
 {
     struct mapping *mapping = malloc(sizeof *mapping);
@@ -96,8 +94,6 @@ static void mapping_leave(struct mapping *mapping, int users)
     munmap(mapping->start, mapping->bytes);
     free(mapping);
 }
-
-/* ---- Rank 0: makes the memory and listens ---- */
 
 static alnico_status_t make_memory(struct making *m, size_t bytes)
 {
@@ -142,8 +138,6 @@ static void stop_listening(struct making *m)
     m->listener = -1;
 }
 
-/* ---- The others fetch it ---- */
-
 /* A process that dies closes its sockets a little before its end can be seen. */
 static alnico_status_t explain_loss(const struct making *m, alnico_status_t status)
 {
@@ -166,8 +160,6 @@ static alnico_status_t fetch(const struct making *m)
     close(memory);
     return status;
 }
-
-/* ---- Together ---- */
 
 static int leader_of(const struct making *m, int rank)
 {
@@ -336,8 +328,6 @@ void segment_release(struct mapping *mapping)
 {
     mapping_leave(mapping, 1);
 }
-
-/* ---- Liveness ---- */
 
 bool segment_same_process(const struct segment *s, int rank)
 {

@@ -17,8 +17,6 @@
 
 enum { POLLS_PER_LOOK = 32 }; /* idle polls between looks at the clock */
 
-/* ---- Aborting ---- */
-
 static const char *operation_name(const struct engine_operation *o, char *text, size_t bytes)
 {
     snprintf(text, bytes, "alnico_%s, %s %llu of communicator %d",
@@ -91,8 +89,6 @@ static alnico_status_t look_at_clock(struct engine_operation *o)
     return ALNICO_PENDING;
 }
 
-/* ---- The operation ---- */
-
 /* Another operation, or an abort, has latched an error. */
 static alnico_status_t poll_broken(struct engine_operation *o)
 {
@@ -148,8 +144,6 @@ static void engine_operation_retire(struct op *op, alnico_status_t status)
     atomic_store_explicit(&o->retired, true, memory_order_release);
     atomic_fetch_sub_explicit(&comm->in_flight, 1, memory_order_release);
 }
-
-/* ---- Making and recycling ---- */
 
 static bool is_retired(const struct engine_operation *o)
 {
@@ -280,8 +274,6 @@ static void op_prepare(struct engine_operation *o)
     o->sequence = o->comm->sequence;
 }
 
-/* ---- Starting and waiting ---- */
-
 /* One step of an operation that its caller runs. Other communicators' operations of an engine
  * without a thread go on meanwhile: another rank may have to finish them before it comes here. */
 static enum wait look_for_end(void *context)
@@ -393,8 +385,6 @@ alnico_status_t engine_operation_start(struct engine_operation *o, alnico_reques
         engine_pump(engine);
     return ALNICO_SUCCESS;
 }
-
-/* ---- Requests ---- */
 
 static struct engine_operation *op_of(alnico_request_t request)
 {

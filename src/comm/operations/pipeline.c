@@ -8,8 +8,6 @@
 
 enum { FEW_SIGNATURES = 31 /* where the transport has few tags */ };
 
-/* ---- Tags ---- */
-
 /* A tag carries the chunk's number among the communicator's chunks, and the call's signature: ranks
  * that call different things do not match each other's messages, and find out at the deadline. */
 static uint32_t signatures(const struct transport *transport)
@@ -36,8 +34,6 @@ static uint32_t chunk_tag(const struct pipeline *p, size_t index)
         kind = (uint32_t)((kind + index) % kinds);
     return TAG_OPERATIONS + (uint32_t)(number % numbers) * kinds + kind;
 }
-
-/* ---- The blocks of one chunk ---- */
 
 static size_t part_of(const struct chunk *c, size_t count, size_t chunk_count)
 {
@@ -113,8 +109,6 @@ static struct shape shape_of(const struct pipeline *p, const struct chunk *c)
                           .recv_counts = c->writes.counts,
                           .recv_at = c->writes.at};
 }
-
-/* ---- One chunk ---- */
 
 static bool scales(const struct pipeline *p)
 {
@@ -302,8 +296,6 @@ static alnico_status_t begin_chunk(struct pipeline *p, struct chunk *c)
     return p->staging ? ALNICO_SUCCESS : copy_input(p, c);
 }
 
-/* ---- A chunk in parts ---- */
-
 static struct pipeline *parts_of(const struct pipeline *p, const struct chunk *c)
 {
     return &p->parts[c - p->chunk];
@@ -341,8 +333,6 @@ static void begin_parts(struct pipeline *p, const struct chunk *c)
     parts->signature = p->signature;
 }
 
-/* ---- The copies of a chunk ---- */
-
 static alnico_status_t enqueue_out(struct pipeline *p, char *user, char *packed, size_t count)
 {
     return stage_enqueue(p->staging, packed, user, count * datatype_bytes(p->call->type),
@@ -370,8 +360,6 @@ static alnico_status_t begin_copy_in(struct pipeline *p, struct chunk *c)
                             copy_blocks(p, &p->writes, user_at(p, p->call->recv, c), &c->writes,
                                         c->rounds.buffer[BUFFER_RECV], enqueue_in));
 }
-
-/* ---- The steps of a chunk ---- */
 
 /* PENDING, or SUCCESS when it has gone to the next phase. */
 static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
@@ -405,8 +393,6 @@ static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
     p->finished++;
     return ALNICO_SUCCESS;
 }
-
-/* ---- All of them ---- */
 
 size_t pipeline_stage_count(const struct call *call, int size)
 {

@@ -29,8 +29,6 @@ static bool is_captured(alnico_comm_t comm)
     return comm->device->capturing && comm->device->capturing(comm->stream);
 }
 
-/* ---- Making and recycling ---- */
-
 static alnico_status_t make_event(alnico_comm_t comm, struct device_event **event)
 {
     return *event ? ALNICO_SUCCESS : comm->device->event_create(event);
@@ -78,8 +76,6 @@ static alnico_status_t take(alnico_comm_t comm, struct stream_operation **out)
     *out = op;
     return ALNICO_SUCCESS;
 }
-
-/* ---- Order ---- */
 
 /* The communicator's stream follows the newest nonblocking operation, and so all of them. */
 static alnico_status_t follow(alnico_comm_t comm)
@@ -140,8 +136,6 @@ alnico_status_t stream_operation_start(alnico_comm_t comm, const struct call *ca
     *request = &op->request;
     return ALNICO_SUCCESS;
 }
-
-/* ---- Requests ---- */
 
 static struct stream_operation *op_of(alnico_request_t request)
 {
@@ -242,8 +236,6 @@ void stream_operation_release(alnico_request_t request)
         last[0] = NULL;
     op->used = false;
 }
-
-/* ---- The end ---- */
 
 static alnico_status_t wait_for_stream(alnico_comm_t comm, void *stream)
 {

@@ -47,8 +47,6 @@ static alnico_status_t mpi_status(int code, const char *call)
     return error_set(ALNICO_ERROR_MPI, "%s: %s", call, text);
 }
 
-/* ---- Error handlers ---- */
-
 /* MPICH and its descendants raise an error at completion on MPI_COMM_WORLD, whatever communicator it
  * belongs to, and the default handler there ends the process, as for a message longer than its
  * receive. So while there are transports MPI_COMM_WORLD has a handler of ours, which lets our calls
@@ -138,8 +136,6 @@ static void cancel_request(MPI_Request *request)
     returning = false;
 }
 
-/* ---- Transfers ---- */
-
 static void request_store(struct transfer *transfer, MPI_Request request)
 {
     memcpy(&transfer->word[0], &request, sizeof request);
@@ -188,8 +184,6 @@ static alnico_status_t check_bytes(const MPI_Status *status, size_t expected)
     return error_set(ALNICO_ERROR_MISMATCH, "a message has %d bytes where its receiver expects %zu",
                      got, expected);
 }
-
-/* ---- Notes ---- */
 
 /* Behind all other tags. */
 static int note_tag(const struct transport_mpi *t)

@@ -52,8 +52,6 @@ static alnico_status_t unexpected(const struct reading *r, const cJSON *item, co
     return status;
 }
 
-/* ---- Objects ---- */
-
 /* An object's values by the place of their keys in `keys`, which ends with NULL. Refuses what has
  * another key, or one twice, or lacks one of the first `needed`. */
 static alnico_status_t sort_keys(const struct reading *r, const cJSON *object,
@@ -119,8 +117,6 @@ static alnico_status_t read_name(const struct reading *r, const cJSON *item,
     }
     return unexpected(r, item, expected);
 }
-
-/* ---- Rows ---- */
 
 enum key {
     COLLECTIVE,
@@ -252,8 +248,6 @@ static alnico_status_t read_rows(const struct reading *r, const cJSON *rows, str
     return ALNICO_SUCCESS;
 }
 
-/* ---- The file ---- */
-
 static alnico_status_t read_machines(const struct reading *r, const cJSON *machines,
                                      struct tuning *out)
 {
@@ -343,8 +337,6 @@ alnico_status_t tuning_file_read(const char *path, struct tuning *out)
         close(file);
     return status;
 }
-
-/* ---- Writing ---- */
 
 static void write_bound(FILE *file, const char *key, size_t value, bool any)
 {

@@ -36,8 +36,6 @@ void tuning_finish(struct tuning *tuning)
     memset(tuning, 0, sizeof *tuning);
 }
 
-/* ---- The choice of one communicator ---- */
-
 struct selection {
     int collective, device, ranks, hosts;
     unsigned modes;

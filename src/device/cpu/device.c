@@ -20,8 +20,6 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- Memory ---- */
-
 enum { ALIGNMENT = 64 };
 
 static alnico_status_t cpu_alloc(size_t bytes, void **out)
@@ -55,8 +53,6 @@ static alnico_status_t cpu_memory(size_t *available, size_t *total)
     *total = (size_t)all * 1024;
     return ALNICO_SUCCESS;
 }
-
-/* ---- Flags ---- */
 
 struct device_flag {
     _Atomic uint32_t value;
@@ -133,8 +129,6 @@ static void cpu_flag_wait(struct device_flag *flag, uint32_t value)
     atomic_fetch_sub(&flag->sleepers, 1);
     pthread_mutex_unlock(&flag->lock);
 }
-
-/* ---- Streams ---- */
 
 struct task {
     struct task *next;
@@ -284,8 +278,6 @@ alnico_status_t alnico_stream_synchronize(alnico_stream_t stream)
     return cpu_stream_synchronize(stream);
 }
 
-/* ---- Work on a stream ---- */
-
 static void run_copy(struct task *task)
 {
     memcpy(task->math.dst, task->math.a, task->math.count);
@@ -371,8 +363,6 @@ static alnico_status_t cpu_stream_await(void *stream, struct device_flag *flag, 
 {
     return stream_run(stream, (struct task){.run = run_await, .flag = {flag, value}});
 }
-
-/* ---- Events: a flag, and the value that the last record raises it to ---- */
 
 struct device_event {
     struct device_flag *flag;

@@ -377,8 +377,6 @@ void math_divide(void *dst, const void *src, size_t count, alnico_datatype_t typ
     divide_kernels[type](dst, src, count, ranks);
 }
 
-/* ---- 16-bit floats as float32 ---- */
-
 #define CONVERT(name, to, from, convert)                                                           \
     CLONES static void name(to *restrict dst, const from *restrict src, size_t count)              \
     {                                                                                              \

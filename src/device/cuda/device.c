@@ -18,8 +18,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* ---- Which device ---- */
-
 enum { DEVICES_MOST = 64 };
 
 /* The device of each of the runtime's contexts: asking the driver for the context that is current,
@@ -144,8 +142,6 @@ static alnico_status_t cuda_prepare(void)
     return ALNICO_SUCCESS;
 }
 
-/* ---- What callers pass ---- */
-
 static alnico_status_t cuda_check_memory(const void *memory, const char *name, const char *who)
 {
     struct cuda_pointer pointer;
@@ -209,8 +205,6 @@ static bool cuda_capturing(void *stream)
     return false;
 }
 
-/* ---- Work on a stream ---- */
-
 static alnico_status_t cuda_copy(void *dst, const void *src, size_t bytes, void *stream)
 {
     if (bytes == 0)
@@ -244,8 +238,6 @@ static alnico_status_t cuda_divide(void *dst, const void *src, size_t count, aln
     return cuda_status((cudaError_t)math_cuda_divide(dst, src, count, (int)type, ranks, stream),
                        "launching a division");
 }
-
-/* ---- Graphs: nodes keep the priorities of the streams on which they were captured ---- */
 
 static alnico_status_t cuda_graph_begin(void *stream)
 {
@@ -289,8 +281,6 @@ static void cuda_graph_destroy(struct device_graph *graph)
         cudaGraphExecDestroy((cudaGraphExec_t)graph);
 }
 
-/* ---- Streams ---- */
-
 static alnico_status_t create_stream(bool urgent, void **out)
 {
     int least = 0, greatest = 0;
@@ -326,8 +316,6 @@ static alnico_status_t cuda_stream_synchronize(void *stream)
 {
     return cuda_status(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
-
-/* ---- Events: the handle itself ---- */
 
 static cudaEvent_t event_of(struct device_event *event)
 {

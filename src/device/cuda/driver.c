@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- Errors ---- */
-
 alnico_status_t cuda_status(cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
@@ -37,8 +35,6 @@ alnico_status_t cuda_driver_status(CUresult result, const char *what)
                      text ? text : "unknown");
 }
 
-/* ---- Is it there? ---- */
-
 alnico_status_t cuda_probe(void)
 {
     int version = 0, runtime = 0, count = 0;
@@ -61,8 +57,6 @@ alnico_status_t cuda_probe(void)
                          cudaGetErrorName(error), cudaGetErrorString(error));
     return ALNICO_SUCCESS;
 }
-
-/* ---- The driver's functions ---- */
 
 atomic_bool cuda_driver_found;
 

@@ -15,8 +15,6 @@ namespace
 constexpr int THREADS = 256;
 constexpr size_t BLOCKS_MOST = 1056; /* 8 for each multiprocessor of an H200: more only queue */
 
-/* ---- Elements: how each type is loaded, combined and stored ---- */
-
 template <class T> struct integer {
     typedef T stored;
     typedef T wide;
@@ -109,8 +107,6 @@ struct bfloat : single {
     }
 };
 
-/* ---- Loops ---- */
-
 template <class T> struct alignas(16) vector {
     T at[16 / sizeof(T)];
 };
@@ -177,8 +173,6 @@ __global__ void divide_kernel(typename E::stored *dst, const typename E::stored 
         },
         [=](size_t i) { dst[i] = one(src[i]); });
 }
-
-/* ---- The table ---- */
 
 struct kernels {
     const void *reduce, *divide;

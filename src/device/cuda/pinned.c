@@ -79,8 +79,6 @@ static alnico_status_t allocate(size_t bytes, void **out)
     return cuda_status(error, text);
 }
 
-/* ---- What is there from the begin ---- */
-
 static const struct {
     int bin, count;
 } reserve[] = {{12, 64}, {16, 16}, {18, 8}, {20, 4}, {22, 1}};
@@ -110,8 +108,6 @@ alnico_status_t cuda_pinned_reserve(void)
     pthread_mutex_unlock(&cache.lock);
     return first ? cut_reserve() : ALNICO_SUCCESS;
 }
-
-/* ---- Taking and giving ---- */
 
 alnico_status_t cuda_pinned_alloc(size_t bytes, void **out)
 {

@@ -40,8 +40,6 @@ size_t plan_float_bytes(const struct plan *plan, size_t tensor)
     return plan->batch * tensor_elements(&plan->network->tensors[tensor]) * sizeof(float);
 }
 
-/* ---- Steps ---- */
-
 static bool step_inside(const struct step *step, size_t tensor)
 {
     return tensor > step->first && tensor < step->first + step->count;
@@ -95,8 +93,6 @@ static void plan_accumulation(struct plan *plan, bool *written)
         }
     }
 }
-
-/* ---- Lifetimes ---- */
 
 static size_t backward_time(const struct plan *plan, size_t s)
 {

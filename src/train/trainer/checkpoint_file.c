@@ -42,8 +42,6 @@ static uint64_t checksum_of(const struct header *header, const float *values, si
     return crc32_z(sum, (const Bytef *)values, count * sizeof *values);
 }
 
-/* ---- Writing ---- */
-
 static alnico_status_t system_error(const char *path, const char *what)
 {
     return error_set(ALNICO_ERROR_SYSTEM, "checkpoint %s: %s: %s", path, what, strerror(errno));
@@ -176,8 +174,6 @@ alnico_status_t checkpoint_write(const char *path, const struct checkpoint *chec
         unlink(place.temporary);
     return status;
 }
-
-/* ---- Reading ---- */
 
 /* Compares the header's sizes with the file's. */
 static alnico_status_t size_check(const char *path, const struct header *header, uint64_t bytes)

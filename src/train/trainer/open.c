@@ -295,8 +295,6 @@ void trainer_close(struct trainer *trainer)
     free(trainer->step_seconds);
 }
 
-/* ---- Measuring without making ---- */
-
 static alnico_status_t needs_fill(const struct trainer_options *options, const struct data *data,
                                   struct trainer_needs *out)
 {

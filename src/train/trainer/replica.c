@@ -80,8 +80,6 @@ static void arenas_destroy(const struct replica *replica)
         replica->device->free(all[i]);
 }
 
-/* ---- Jobs ---- */
-
 static alnico_status_t failure_check(const struct replica *replica)
 {
     const int status = atomic_load(&replica->failure->status);
@@ -176,8 +174,6 @@ static alnico_status_t jobs_create(struct replica *replica)
             .replica = replica, .kind = (enum job_kind)(i % JOB_KINDS), .step = i / JOB_KINDS};
     return ALNICO_SUCCESS;
 }
-
-/* ---- Batches on their way ---- */
 
 static alnico_status_t stages_create(struct replica *replica)
 {

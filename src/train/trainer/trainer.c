@@ -14,8 +14,6 @@
  * are done. */
 enum { AGREE_STEPS = 8 };
 
-/* ---- One step ---- */
-
 /* After each step of backward. */
 static alnico_status_t gradients_filled(void *context, size_t elements)
 {
@@ -76,8 +74,6 @@ static alnico_status_t trainer_step(struct trainer *trainer)
     trainer->step++;
     return ALNICO_SUCCESS;
 }
-
-/* ---- Progress of the stream ---- */
 
 static void trainer_announce(struct trainer *trainer)
 {
@@ -150,8 +146,6 @@ static alnico_status_t trainer_drain(struct trainer *trainer)
     return replica_synchronize(trainer->replica);
 }
 
-/* ---- The test ---- */
-
 /* Makes the running statistics the mean over the ranks. */
 static alnico_status_t statistics_average(struct trainer *trainer)
 {
@@ -187,8 +181,6 @@ static alnico_status_t trainer_test(struct trainer *trainer, struct score *out)
     trainer->test_seconds += clock_seconds() - begin;
     return ALNICO_SUCCESS;
 }
-
-/* ---- The loop ---- */
 
 /* Ends an epoch, or the run: scores over all ranks. */
 static alnico_status_t trainer_epoch(struct trainer *trainer)

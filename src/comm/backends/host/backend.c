@@ -55,8 +55,6 @@ static size_t bytes_of(const struct host_op *op, bool written)
     return side_extent(&side) * datatype_bytes(call->type);
 }
 
-/* ---- What the engine does ---- */
-
 static alnico_status_t land(struct host_op *op, bool *moved)
 {
     struct engine_operation *h = &op->operation;
@@ -111,8 +109,6 @@ static void host_cancel(struct engine_operation *h)
     leave_staging(op);
 }
 
-/* ---- What the stream does ---- */
-
 static alnico_status_t host_open(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
@@ -151,8 +147,6 @@ static const struct work_ops host_work = {
     .hold = host_hold,
     .finish = host_finish,
 };
-
-/* ---- Starting ---- */
 
 static size_t room_for(size_t bytes)
 {
@@ -254,8 +248,6 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
         forget_staging(op);
     return status;
 }
-
-/* ---- The communicator ---- */
 
 static void host_detach(alnico_comm_t comm)
 {

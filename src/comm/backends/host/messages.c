@@ -50,8 +50,6 @@ static const struct span *span_of(const struct exchange *x)
     return receives(x) ? &x->recv : &x->send;
 }
 
-/* ---- What the engine does ---- */
-
 static alnico_status_t tell_sizes(const struct message_op *op)
 {
     const struct exchange *x = &op->rounds.pending[op->rounds.failed].exchange;
@@ -115,8 +113,6 @@ static int messages_await(const struct engine_operation *h)
     return rounds_waits_for(&((const struct message_op *)h)->rounds);
 }
 
-/* ---- What the stream does ---- */
-
 static alnico_status_t messages_open(struct engine_operation *h)
 {
     struct message_op *op = (struct message_op *)h;
@@ -147,8 +143,6 @@ static const struct work_ops messages_work = {
     .awaits = messages_await,
     .finish = messages_finish,
 };
-
-/* ---- Starting ---- */
 
 static size_t pieces_of(const struct exchange *x)
 {

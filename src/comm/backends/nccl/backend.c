@@ -38,8 +38,6 @@ static bool nccl_supports(alnico_comm_t comm, const struct call *call,
     return algorithm != &algorithm_nccl_symmetric || nccl_has_windows(comm);
 }
 
-/* ---- The handles ---- */
-
 /* The handle that an abort has to end now, with the lock held: NCCL's abort waits for what the GPU
  * still runs, of other backends too, so a handle that carried nothing is left to the end of the
  * communicator. So is the symmetric one: its kernels do not look whether they shall end. */
@@ -151,8 +149,6 @@ static alnico_status_t nccl_health(alnico_comm_t comm)
     return status;
 }
 
-/* ---- Making it ---- */
-
 static bool is_made(const struct nccl_state *state, const struct algorithm *algorithm)
 {
     if (algorithm == &algorithm_nccl_messages)
@@ -226,8 +222,6 @@ static alnico_status_t nccl_prepare(alnico_comm_t comm, const struct algorithm *
         say_made(comm, start_ns);
     return status;
 }
-
-/* ---- Attaching ---- */
 
 static bool is_forced(const struct alnico_comm *comm, const struct algorithm *algorithm)
 {
@@ -310,8 +304,6 @@ static void nccl_detach(alnico_comm_t comm)
     free(state);
     comm->state[BACKEND_NCCL] = NULL;
 }
-
-/* ---- Starting ---- */
 
 static alnico_status_t nccl_launch(alnico_comm_t comm, const struct call *call,
                                    const struct choice *choice, void *stream)

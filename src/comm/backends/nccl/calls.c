@@ -12,8 +12,6 @@
 #include "base/datatype.h"
 #include "base/status.h"
 
-/* ---- What NCCL has ---- */
-
 static const ncclDataType_t types[DATATYPES] = {
     [ALNICO_INT8] = ncclInt8,       [ALNICO_UINT8] = ncclUint8,
     [ALNICO_INT32] = ncclInt32,     [ALNICO_UINT32] = ncclUint32,
@@ -125,8 +123,6 @@ static char *written_at(const struct job *job, size_t at)
     return (char *)job->call->recv + at * job->element;
 }
 
-/* ---- Sends and receives ---- */
-
 static ncclResult_t send_to(struct job *job, int to, size_t at, size_t count)
 {
     job->function = "ncclSend";
@@ -224,8 +220,6 @@ static ncclResult_t run_group(struct job *job)
     return end;
 }
 
-/* ---- Every operation ---- */
-
 static ncclResult_t run_native(struct job *job, void *scratch)
 {
     const struct call *c = job->call;
@@ -268,8 +262,6 @@ alnico_status_t nccl_enqueue(const struct alnico_comm *comm, const struct call *
     ncclResult_t result = run_native(&job, scratch);
     return nccl_status(result, nccl, job.function);
 }
-
-/* ---- Alone ---- */
 
 static alnico_status_t copy(const struct alnico_comm *comm, char *to, const char *from,
                             size_t bytes, void *stream)

@@ -41,8 +41,6 @@ alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, aln
     return ALNICO_SUCCESS;
 }
 
-/* ---- Communicators ---- */
-
 /* What rank 0 got from NCCL for all. */
 struct identifier {
     int32_t status;
@@ -145,8 +143,6 @@ alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, nccl
         end(comm, nccl);
     return status;
 }
-
-/* ---- Connections ---- */
 
 /* NCCL connects the ranks for each of its own algorithms when that is first used, and then the call
  * waits for the other ranks. These sizes meet them. */

@@ -29,8 +29,6 @@ bool nccl_in_window(const struct alnico_comm *comm, const void *memory, size_t b
     return false;
 }
 
-/* ---- Memory that can be a window ---- */
-
 static bool is_shareable(const struct cuda_driver *driver, CUdeviceptr start)
 {
     CUmemGenericAllocationHandle handle;
@@ -78,8 +76,6 @@ static alnico_status_t check_window(alnico_comm_t comm,
                              (void *)registration->base);
     return check_memory(registration);
 }
-
-/* ---- Enrolling ---- */
 
 static alnico_status_t make_symmetric(alnico_comm_t comm, const struct nccl_step *step)
 {

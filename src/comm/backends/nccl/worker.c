@@ -21,8 +21,6 @@ struct nccl_worker_state {
     char detail[256];
 };
 
-/* ---- Making ---- */
-
 static struct nccl_worker_state *state_create(void)
 {
     struct nccl_worker_state *state = calloc(1, sizeof *state);
@@ -67,8 +65,6 @@ void nccl_worker_free(struct nccl_worker *worker)
     free(worker->state);
     free(worker);
 }
-
-/* ---- The thread ---- */
 
 /* A graph that is captured elsewhere in the process, in CUDA's global mode, must not keep this
  * thread from allocating. */
@@ -117,8 +113,6 @@ bool nccl_worker_abandoned(struct nccl_worker *worker)
     pthread_mutex_unlock(&worker->state->lock);
     return abandoned;
 }
-
-/* ---- Whoever waits ---- */
 
 /* Up to so many seconds; whether it is over. */
 static bool await(struct nccl_worker_state *state, double seconds)

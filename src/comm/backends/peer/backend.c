@@ -135,8 +135,6 @@ static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
     return engine_operation_start(&op->operation, request);
 }
 
-/* ---- Attaching ---- */
-
 /* *out is zeroed where the ranks cannot share memory, as in containers that keep them apart. */
 static alnico_status_t share(alnico_comm_t comm, const char *who, struct segment *out)
 {

@@ -16,8 +16,6 @@
 
 #include <string.h>
 
-/* ---- Publishing and gathering ---- */
-
 static size_t least(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -76,8 +74,6 @@ static alnico_status_t gather(struct peer_run *run, int rank, int level, char *t
                       (bytes + LINE_PAYLOAD - 1) / LINE_PAYLOAD * sizeof(struct line));
     return status;
 }
-
-/* ---- One-shot ---- */
 
 /* The offset of block `end` among blocks one behind the other. */
 static size_t bytes_before(const struct peer_run *run, int end)
@@ -149,8 +145,6 @@ static alnico_status_t poll_lines(struct peer_run *run)
 }
 
 const struct peer_steps peer_lines = {begin_lines, poll_lines};
-
-/* ---- Recursive multiplying ---- */
 
 /* Partial sums travel in float32 where the type is a half, so that they are rounded once. */
 static bool is_widened(const struct call *call)

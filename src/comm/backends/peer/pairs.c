@@ -48,8 +48,6 @@ static bool fits_place(const struct peer_run *run, size_t bytes)
     return !fits_line(bytes) && bytes <= peer_pair_room(run);
 }
 
-/* ---- Who has what, and where ---- */
-
 static int readers(const struct peer_run *run)
 {
     return is_to_root(run) ? 1 : run->peer->size - 1;
@@ -252,8 +250,6 @@ static alnico_status_t poll_pairs(struct peer_run *run)
 }
 
 const struct peer_steps peer_pairs = {begin_pairs, poll_pairs};
-
-/* ---- Blocks that are too long ---- */
 
 static size_t left_of(const struct peer_run *run, size_t count)
 {

@@ -39,8 +39,6 @@ static struct peer_cuda_state *state_of(const struct alnico_comm *comm)
     return comm->state[BACKEND_PEER_CUDA];
 }
 
-/* ---- What it can do ---- */
-
 #define KERNEL(NAME) &peer_cuda_kernels[PEER_CUDA_##NAME]
 
 /* Which kernel carries out a collective by an algorithm. A barrier gathers what nobody looks at. Of
@@ -124,8 +122,6 @@ static bool peer_supports(alnico_comm_t comm, const struct call *call,
     return (!kernel->direct || fits_direct(comm, call)) &&
            peer_kernel_fits(kernel, comm->size, call->count * datatype_bytes(call->type));
 }
-
-/* ---- Calls ---- */
 
 /* A rank's own block counts by its place in everybody's buffer. */
 static void find_blocks(const struct alnico_comm *comm, const struct call *call,
@@ -222,8 +218,6 @@ static alnico_status_t peer_launch(alnico_comm_t comm, const struct call *call,
     return launch(comm, &barrier, choice, stream);
 }
 
-/* ---- Failures ---- */
-
 static alnico_status_t peer_health(alnico_comm_t comm)
 {
     const struct peer_cuda_state *state = state_of(comm);
@@ -294,8 +288,6 @@ static void peer_abort(alnico_comm_t comm)
     comm_leave(comm, before);
 }
 
-/* ---- Registered memory ---- */
-
 static alnico_status_t peer_enroll(alnico_comm_t comm, struct alnico_registration *registration,
                                    const char *who)
 {
@@ -323,8 +315,6 @@ static void peer_withdraw(alnico_comm_t comm, struct alnico_registration *regist
     free(registration->state[BACKEND_PEER_CUDA]);
     registration->state[BACKEND_PEER_CUDA] = NULL;
 }
-
-/* ---- Attaching ---- */
 
 static alnico_status_t make_words(alnico_comm_t comm, struct peer_cuda_state *state)
 {

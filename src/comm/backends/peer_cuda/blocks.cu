@@ -118,8 +118,6 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     epoch_end(a, e);
 }
 
-/* ---- Reduce-scatter ---- */
-
 template <int RANKS>
 static __device__ __forceinline__ void push_all(const peer_arguments &a, const epoch &e, u64 lines,
                                                 u64 i, u64 flag)
@@ -159,8 +157,6 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     }
     epoch_end(a, e);
 }
-
-/* ---- By kind and ranks ---- */
 
 template <int MOVE> static const void *mover_of(int size)
 {

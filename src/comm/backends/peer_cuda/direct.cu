@@ -169,8 +169,6 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     epoch_end(a, e);
 }
 
-/* ---- Moving blocks ---- */
-
 enum { MOVE_UNROLL = 4 };
 
 /* A block that goes to every rank is loaded once. */
@@ -226,8 +224,6 @@ static __global__ void __launch_bounds__(512, 2) move(const __grid_constant__ pe
     }
     epoch_end(a, e);
 }
-
-/* ---- By kind and ranks ---- */
 
 /* Vectors that a thread loads at once, measured on 4 GPUs: more is slower, and bulk copies through
  * shared memory were no faster, since the links are full. */

@@ -24,8 +24,6 @@ static size_t slice_lines(size_t bytes, size_t size)
     return peer_divide_up(lines_of(bytes), size);
 }
 
-/* ---- One-shot in slots: every rank's vector, 8 bytes a slot ---- */
-
 static int slots_fit(size_t size, size_t bytes)
 {
     return size * peer_divide_up(bytes, 8) * 16 <= PEER_LL_BYTES;
@@ -36,8 +34,6 @@ static void slots_grid(size_t size, size_t bytes, int blocks, struct peer_grid *
     (void)size;
     peer_grid_spread(peer_divide_up(bytes, 8), FEW_THREADS, SHOT_BLOCKS, blocks, out);
 }
-
-/* ---- Lines: every rank's vector, or block ---- */
 
 static int lines_fit(size_t size, size_t bytes)
 {
@@ -55,8 +51,6 @@ static void lines_grid(size_t size, size_t bytes, int blocks, struct peer_grid *
     (void)size;
     peer_grid_spread(lines_of(bytes) * LINE_LANES, FEW_THREADS, SHOT_BLOCKS, blocks, out);
 }
-
-/* ---- Two-shot in lines: slices ---- */
 
 static int two_shot_fits(size_t size, size_t bytes)
 {
@@ -92,8 +86,6 @@ static uint32_t two_shot_depth(const struct peer_arguments *a, const struct peer
     size_t room = LINES / (2 * size * groups);
     return (uint32_t)(items < room ? items : room);
 }
-
-/* ---- Registered buffers ---- */
 
 /* The next block begins where this one ends. */
 static int vectors_fit(size_t size, size_t bytes)

@@ -90,8 +90,6 @@ static __device__ __forceinline__ int batch_of(const part &p)
     return n;
 }
 
-/* ---- Sending ---- */
-
 /* Until n units fit into the ring. False: give up. */
 static __device__ __forceinline__ bool wait_for_room(const warp &w, const char *counts, u32 sent,
                                                      u32 &received, u32 n)
@@ -146,8 +144,6 @@ static __device__ __forceinline__ void send_all(const warp &w, const peer_messag
     if (lane_of() == 0)
         store_count(counts, sent);
 }
-
-/* ---- Receiving ---- */
 
 /* Whether all lines of the next n units are of this message. The first lane that sees another's
  * reports it. */
@@ -242,8 +238,6 @@ static __device__ __forceinline__ void receive_all(const warp &w, const peer_mes
         store_count(count, number);
 }
 
-/* ---- To this rank itself ---- */
-
 static __device__ __forceinline__ void copy_message(const warp &w, const peer_message &from,
                                                     const peer_message &to)
 {
@@ -266,8 +260,6 @@ static __device__ __forceinline__ void copy_all(const warp &w, const peer_messag
             give_up(a, w.e.now, PEER_FAULT_MISMATCH, a.world.rank, from.bytes, to.bytes);
     }
 }
-
-/* ---- The kernel ---- */
 
 static __device__ __forceinline__ const peer_job &find_job(const peer_group &group)
 {

@@ -9,8 +9,6 @@
  */
 #include "comm/backends/peer_cuda/scratch.cuh"
 
-/* ---- Slots: {data, flag, data, flag}, one a thread ---- */
-
 template <int KIND, int RANKS>
 static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     one_shot(const __grid_constant__ peer_arguments a)
@@ -52,8 +50,6 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     epoch_end(a, e);
 }
 
-/* ---- Lines: 120 bytes and a flag, 8 lanes each ---- */
-
 template <int KIND, int RANKS>
 static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     one_shot_line(const __grid_constant__ peer_arguments a)
@@ -89,8 +85,6 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     }
     epoch_end(a, e);
 }
-
-/* ---- By kind and ranks ---- */
 
 template <int KIND> struct slots {
     static const void *of(int size)

@@ -7,8 +7,6 @@
 #include "comm/backends/peer_cuda/peer_cuda.h"
 #include "comm/gpumem/kernel.cuh"
 
-/* ---- The end of an epoch ---- */
-
 /* Twice in 2^32 epochs the slots' flags of old epochs are cleared, lest they come true again. A
  * peer may have begun the next epoch already, but no later one. Compare-and-swap, because peers
  * write meanwhile. */
@@ -32,8 +30,6 @@ static __device__ __forceinline__ void epoch_end(const peer_arguments &a, const 
         scrub(a, e.now);
     epoch_close(a, e);
 }
-
-/* ---- Lines ---- */
 
 static __device__ __forceinline__ u32 line_lane()
 {

@@ -45,8 +45,6 @@ static struct peer_words *words_of(const struct shared_state *state)
     return (struct peer_words *)(void *)(part_of(state, state->segment.rank) + SHARED_AT_WORDS);
 }
 
-/* ---- Pinned segments ---- */
-
 /* Ranks that are threads of one process share a mapping, which the driver pins once for the
  * process. It is unpinned later (device/deferred_free.h). */
 struct pin {
@@ -129,8 +127,6 @@ static struct shared_state *state_of(const struct alnico_comm *comm)
     return comm->state[BACKEND_SHARED];
 }
 
-/* ---- Attaching ---- */
-
 /* Touches this rank's part first, so that its pages are near the rank. */
 static alnico_status_t make_own(alnico_comm_t comm, struct shared_state *state)
 {
@@ -212,8 +208,6 @@ static void shared_detach(alnico_comm_t comm)
     comm->state[BACKEND_SHARED] = NULL;
 }
 
-/* ---- Calls ---- */
-
 static const struct peer_kernel *kernel_of(const struct algorithm *algorithm)
 {
     return &shared_kernels[algorithm == &shared_one_shot ? SHARED_ONE_SHOT : SHARED_TWO_SHOT];
@@ -247,8 +241,6 @@ static alnico_status_t shared_launch(alnico_comm_t comm, const struct call *call
     a.root = 0;
     return peer_call_launch(&state->functions, kernel, &a, choice->blocks, stream);
 }
-
-/* ---- Failures ---- */
 
 static alnico_status_t shared_health(alnico_comm_t comm)
 {

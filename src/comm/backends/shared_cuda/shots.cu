@@ -29,8 +29,6 @@ static __device__ __forceinline__ char *part_of(const peer_arguments &a, int ran
     return a.world.scratch[rank];
 }
 
-/* ---- The end ---- */
-
 /* Twice in 2^32 epochs the flags of old ones are cleared, lest they come true again: in two epochs
  * running, in each those of the buffer that is not in use. Late ranks may still read the slots of
  * the epoch before; nobody else writes here. */
@@ -52,8 +50,6 @@ static __device__ __forceinline__ void shared_end(const peer_arguments &a, const
         scrub_other_slots(a, e);
     epoch_close(a, e);
 }
-
-/* ---- One-shot ---- */
 
 template <int KIND, int RANKS>
 static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
@@ -86,8 +82,6 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     }
     shared_end(a, e);
 }
-
-/* ---- Two-shot ---- */
 
 enum phase { POSTED, COMBINED };
 
@@ -277,8 +271,6 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     run<KIND, RANKS>(a, e, w);
     shared_end(a, e);
 }
-
-/* ---- By kind and ranks ---- */
 
 template <int KIND> struct one_shots {
     static const void *of(int size)

@@ -56,8 +56,6 @@ static size_t piece_bytes(const struct share *share, const struct message *m, ui
     return left < share->piece_bytes ? left : share->piece_bytes;
 }
 
-/* ---- The receiver ---- */
-
 /* This rank sends too: in an exchange the other one has a copy of its own to make. */
 static bool is_exchange(const struct transport_shm *t)
 {
@@ -177,8 +175,6 @@ void share_cancel(struct transport_shm *t, struct message *m)
     wait_until(look_for_settled, &s, backoff_now_ns() + SETTLE_NS, false);
     offer_move(channel, m->offer, m->word, OFFER_SHARED, OFFER_REFUSED);
 }
-
-/* ---- The sender ---- */
 
 void share_write(struct shm_peer *p, const struct message *m)
 {

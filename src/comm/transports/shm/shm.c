@@ -23,8 +23,6 @@ static struct transport_shm *shm_of(struct transport *t)
     return (struct transport_shm *)t;
 }
 
-/* ---- The rank's lock: hardly ever contended ---- */
-
 static enum wait try_lock(void *locked)
 {
     return atomic_exchange_explicit((atomic_bool *)locked, true, memory_order_acquire) ? WAIT_IDLE
@@ -67,8 +65,6 @@ static void message_give(struct transport_shm *t, struct message *m)
     t->spare = m;
 }
 
-/* ---- Progress ---- */
-
 static void advance_peer(struct transport_shm *t, int peer)
 {
     send_advance_all(t, &t->peer[peer]);
@@ -95,8 +91,6 @@ static void advance(struct transport_shm *t, struct message *m)
     advance_peer(t, t->look); /* nothing has come: one more rank, so that no channel stays full */
     t->look = t->look + 1 < t->base.size ? t->look + 1 : 0;
 }
-
-/* ---- The seam ---- */
 
 static alnico_status_t shm_isend(struct transport *transport, int to, uint32_t tag,
                                  const void *buffer, size_t bytes, struct transfer *out)
@@ -176,8 +170,6 @@ static bool shm_gone(struct transport *transport, int rank)
 {
     return segment_gone(&shm_of(transport)->segment, rank);
 }
-
-/* ---- A part of the ranks ---- */
 
 enum { LOOK_NS = 50000000 }; /* between looks for processes that have ended */
 
@@ -262,8 +254,6 @@ static alnico_status_t shm_subset(struct transport *transport, const int *ranks,
         (*out)->concurrent = transport->concurrent;
     return status;
 }
-
-/* ---- Making ---- */
 
 static void shm_destroy(struct transport *transport)
 {

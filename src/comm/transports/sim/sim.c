@@ -64,8 +64,6 @@ struct sim {
     struct sim_rank rank[];
 };
 
-/* ---- Time ---- */
-
 static uint64_t carry_time(size_t bytes, double per_byte)
 {
     return (uint64_t)((double)bytes * per_byte + 0.5);
@@ -106,8 +104,6 @@ static uint64_t pass_shared(struct sim *sim, const struct message *m, enum sim_c
     uint64_t down = carry(&sim->leaves[to->leaf].in, start, time);
     return later(later(out, in), later(up, down));
 }
-
-/* ---- Events: a rank to be polled, or a message to be injected ---- */
 
 static alnico_status_t push(struct sim *sim, uint64_t time, uintptr_t what)
 {
@@ -171,8 +167,6 @@ static alnico_status_t start(struct sim *sim, struct message *m)
     m->queued = true;
     return push(sim, rank->clock, (uintptr_t)m);
 }
-
-/* ---- Messages ---- */
 
 static alnico_status_t message_take(struct sim *sim, struct message **out)
 {
@@ -286,8 +280,6 @@ static alnico_status_t sim_irecv(struct transport *t, int from, uint32_t tag, vo
     return push_wake(rank->sim, later(m->arrived, rank->sim->queue.now), t->rank);
 }
 
-/* ---- Ends ---- */
-
 /* The sender gets its buffer back before there is a receive. */
 static alnico_status_t keep_bytes(struct sim *sim, struct message *m)
 {
@@ -384,8 +376,6 @@ static const struct transport_ops transport_sim = {
     .destroy = sim_leave,
 };
 
-/* ---- The device ---- */
-
 static alnico_status_t sim_reduce(void *dst, const void *a, const void *b, size_t count,
                                   alnico_datatype_t type, alnico_op_t op, void *stream)
 {
@@ -409,8 +399,6 @@ void *sim_stream(struct sim *sim, int rank)
 {
     return &sim->rank[rank];
 }
-
-/* ---- The simulation ---- */
 
 static double per_byte(double gbps)
 {

@@ -88,8 +88,6 @@ __device__ inline void numbers_of(const float *numbers, int which, unsigned grou
     load_eight(numbers + ((size_t)which * groups + group) * EIGHT, out);
 }
 
-/* ---- Sums over all rows ---- */
-
 /* Partial sums of all blocks, and how many blocks of each slab are done. */
 constexpr size_t COUNTERS_BYTES = 64 << 10;
 

@@ -16,8 +16,6 @@ namespace
 
 constexpr int EIGHT = 8;
 
-/* ---- One element ---- */
-
 __device__ inline float load_one(const float *p)
 {
     return *p;
@@ -126,8 +124,6 @@ __device__ inline void store_any(void *p, int type, size_t i, float x)
         store_one((float *)p + i, x);
 }
 
-/* ---- Eight elements, of one row, loaded and stored as 16 or 32 aligned bytes ---- */
-
 template <class T> struct packed {
     uint4 bits;
 };
@@ -235,8 +231,6 @@ template <class T> __device__ inline void write_eight(T *p, const float *x, bool
         sum[k] += x[k];
     store_eight(p, sum);
 }
-
-/* ---- Launching ---- */
 
 inline unsigned blocks_for(const struct train_gpu *gpu, size_t threads, unsigned block,
                            unsigned each)

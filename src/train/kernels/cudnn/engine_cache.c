@@ -42,8 +42,6 @@ struct engine_cache {
     bool tried; /* whether locking it was tried, and it was not unlocked since */
 };
 
-/* ---- The file ---- */
-
 static alnico_status_t file_read(const char *path, char **out, size_t *length)
 {
     FILE *file = fopen(path, "rb");
@@ -115,8 +113,6 @@ static alnico_status_t file_load(struct engine_cache *cache)
     TRY(file_parse(cache));
     return file_section(cache);
 }
-
-/* ---- Writing it ---- */
 
 /* Others may replace the file while its lock is waited for. */
 static bool is_there(int file, const char *path)
@@ -215,8 +211,6 @@ void engine_cache_save(struct engine_cache *cache)
         log_write(LOG_WARNING, "%s: what was searched is not kept", alnico_error_detail());
     file_unlock(cache);
 }
-
-/* ---- One plan in the file ---- */
 
 static void remembered_clear(struct engine_cache *cache, struct remembered *item)
 {

@@ -77,8 +77,6 @@ static alnico_status_t choice_time(struct trial *trial, struct engine_choice *ch
     return run_many(trial, choice, pack, runs > RUNS_MOST ? RUNS_MOST : 1 + (int)runs);
 }
 
-/* ---- One configuration ---- */
-
 /* An engine's notes of a type, whose enumerators are below `most`: 1 << each. */
 static unsigned notes_of(const struct trial *trial, cudnnBackendDescriptor_t engine,
                          cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
@@ -213,8 +211,6 @@ static alnico_status_t trial_one(struct trial *trial, cudnnBackendDescriptor_t c
     return error == cudaSuccess ? ALNICO_SUCCESS : gpu_status((int)error, trial->text);
 }
 
-/* ---- All configurations ---- */
-
 static alnico_status_t heuristics(struct trial *trial, cudnnBackendHeurMode_t mode,
                                   struct cudnn_bag *bag, cudnnBackendDescriptor_t *out,
                                   int64_t *count)
@@ -271,8 +267,6 @@ static alnico_status_t trial_all(struct trial *trial, struct cudnn_bag *bag)
     options->thorough = thorough;
     return status;
 }
-
-/* ---- Kernels of a product ---- */
 
 alnico_status_t search_gemm(const struct engine_search *search,
                             const struct convolution *convolution, struct gemm **out)

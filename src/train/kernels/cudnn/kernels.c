@@ -18,8 +18,6 @@ enum { WORKSPACE_MOST = 1 << 30, BLAS_WORKSPACE = 32 << 20 };
 /* The loss scale that a search begins with. */
 static const float first_scale = 65536;
 
-/* ---- Memory of its own ---- */
-
 static size_t counted_bytes(const struct plan *plan)
 {
     const struct network *network = plan->network;
@@ -133,8 +131,6 @@ static alnico_status_t engines_open(struct cudnn_net *self)
                                                                                     : 1};
     return engine_cache_open(&self->handle, &plans, &self->engines);
 }
-
-/* ---- Steps ---- */
 
 /* By the kind of a step's first operation; NULL: these kernels have none. */
 static make_function *const makes[OPERATION_KINDS] = {
@@ -283,8 +279,6 @@ static alnico_status_t cudnn_create(const struct kernels_setup *setup, void **ou
         *out = self;
     return status;
 }
-
-/* ---- Running ---- */
 
 /* Packs the images for each step that reads them. */
 static alnico_status_t cudnn_load(void *pointer)

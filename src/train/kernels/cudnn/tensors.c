@@ -6,8 +6,6 @@
 
 #include <assert.h>
 
-/* ---- Types and shapes ---- */
-
 alnico_datatype_t precision_type(enum precision precision)
 {
     return precision == PRECISION_BF16   ? ALNICO_BFLOAT16
@@ -48,8 +46,6 @@ size_t cudnn_bytes_rule(const struct plan *plan, size_t tensor)
         return plan_float_bytes(plan, tensor);
     return tensor_rows(plan, tensor) * padded_channels(network, tensor) * datatype_bytes(type);
 }
-
-/* ---- Folds ---- */
 
 size_t fold_bytes(const struct train_fold *fold)
 {
@@ -141,8 +137,6 @@ struct train_fold weights_fold(const struct plan *plan, const struct node *node,
     return fold;
 }
 
-/* ---- Operations that run as one step ---- */
-
 static bool kind_at(const struct network *network, size_t at, enum operation_kind kind)
 {
     return at < network->count && network->nodes[at].operation.kind == kind;
@@ -231,8 +225,6 @@ size_t statistics_bytes(const struct plan *plan, const struct step *step)
 {
     return plan_line(2 * padded_channels(plan->network, step->out) * sizeof(float));
 }
-
-/* ---- Needs of a step ---- */
 
 struct pool_saves pool_saves(const struct plan *plan, const struct step *step)
 {
@@ -326,8 +318,6 @@ void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct s
     if (out->scratch[0])
         out->scratch[1] = plan_line(out->scratch[1]) + out->scratch[0];
 }
-
-/* ---- Places of values, gradients and scratch ---- */
 
 void *step_value(const struct cudnn_net *self, const struct cudnn_step *step, size_t i)
 {
