@@ -20,11 +20,9 @@ _Noreturn void program_refuse(const char *format, ...) __attribute__((format(pri
  * call. */
 void program_check(alnico_status_t status, const char *what);
 
-/* Whether an MPI launcher started this process, by its environment. */
+/* Whether an MPI launcher started this process, by its environment, and the rank that it gave; 0
+ * without. Before MPI_Init, too. */
 bool program_launched(void);
-
-/* The rank that the MPI launcher gave this process, from its environment, before MPI_Init; 0
- * without. */
 int program_launch_rank(void);
 
 /* This rank's number among those of its host (collective over MPI_COMM_WORLD). */
@@ -45,17 +43,10 @@ const char *program_mpi_level(int level);
 /* {"host", "cpu", "cores", ...}: the machine that this rank runs on. The caller deletes it. */
 cJSON *program_machine(void);
 
-/* Model name of the processor. */
 const char *program_cpu_name(void);
-
-/* Threads that this process has now. */
-int program_threads(void);
-
-/* The current time as 2026-01-31T12:00:00Z. */
-const char *program_date(void);
-
-/* The command line as one text, which the caller frees. */
-char *program_command(int argc, char **argv);
+int program_threads(void);                    /* that this process has now */
+const char *program_date(void);               /* now, as 2026-01-31T12:00:00Z */
+char *program_command(int argc, char **argv); /* as one text, which the caller frees */
 
 /* Adds values to an object and returns it: "KEY %CONVERSION" for each, with spaces between them.
  * %s: a text; %d, %zu and %g: a number, int, size_t or double; %hhd: true or false. */

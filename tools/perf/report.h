@@ -34,8 +34,6 @@ struct report;
 
 /* Prints the head of the table. The bench outlives it. */
 struct report *report_open(const struct bench *bench);
-
-/* Prints a row. */
 void report_row(struct report *report, const struct perf_row *row);
 
 /* Prints the closing lines and writes the JSON file. `threads` is how many threads the library had

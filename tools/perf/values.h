@@ -145,28 +145,21 @@ VALUE_CODE double value_load_float(alnico_datatype_t type, const void *from)
 
 VALUE_CODE void value_store_integer(alnico_datatype_t type, void *out, uint64_t value)
 {
-    switch (value_bytes(type)) {
-    case 1:
+    size_t bytes = value_bytes(type);
+    if (bytes == 1)
         *(uint8_t *)out = (uint8_t)value;
-        return;
-    case 4:
+    else if (bytes == 4)
         *(uint32_t *)out = (uint32_t)value;
-        return;
-    default:
+    else
         *(uint64_t *)out = value;
-    }
 }
 
 VALUE_CODE uint64_t value_load_integer(alnico_datatype_t type, const void *from)
 {
-    switch (value_bytes(type)) {
-    case 1:
-        return value_narrow(type, *(const uint8_t *)from);
-    case 4:
-        return value_narrow(type, *(const uint32_t *)from);
-    default:
-        return *(const uint64_t *)from;
-    }
+    size_t bytes = value_bytes(type);
+    return bytes == 1   ? value_narrow(type, *(const uint8_t *)from)
+           : bytes == 4 ? value_narrow(type, *(const uint32_t *)from)
+                        : *(const uint64_t *)from;
 }
 
 /* Writes a rank's input to its place. */

@@ -20,7 +20,6 @@ struct train_display {
 /* Begins; train_display_end deletes what was not given to the JSON report. */
 void train_display_begin(struct train_display *display, const struct trainer_options *options,
                          int ranks);
-
 void train_display_end(struct train_display *display);
 
 /* A struct trainer_options' progress, with the display as its context. */

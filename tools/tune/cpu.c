@@ -4,7 +4,6 @@
 #include "tools/tune/measure.h"
 
 #include <mpi.h>
-#include <stdlib.h>
 
 /* One way at one size, as perf_measure times it. */
 struct trial {
@@ -71,9 +70,6 @@ static void measure_size(struct tuner *t, unsigned modes, struct tune_size *size
 
 static void open_cpu(struct tuner *t)
 {
-    t->bench = calloc(1, sizeof *t->bench);
-    if (!t->bench)
-        program_fail("no memory for a benchmark");
     tune_open_bench(t, t->bench, &bench_cpu, false);
     bench_cpu.begin(t->bench, ALNICO_FLOAT32, ALNICO_SUM);
     t->comm = t->bench->comm[0];
@@ -82,7 +78,6 @@ static void open_cpu(struct tuner *t)
 static void close_cpu(struct tuner *t)
 {
     bench_cpu.close(t->bench);
-    free(t->bench);
 }
 
 const struct tune_device tune_cpu = {

@@ -114,9 +114,6 @@ static void measure_size(struct tuner *t, unsigned modes, struct tune_size *size
 
 static void open_cuda(struct tuner *t)
 {
-    t->bench = calloc(2, sizeof *t->bench); /* buffers not registered, and registered */
-    if (!t->bench)
-        program_fail("no memory for a benchmark");
     for (int i = 0; i < 2; i++)
         tune_open_bench(t, &t->bench[i], &bench_cuda, i == 1);
     t->comm = t->bench[0].gpu->comm;
@@ -127,7 +124,6 @@ static void close_cuda(struct tuner *t)
 {
     for (int i = 0; i < 2; i++)
         bench_cuda.close(&t->bench[i]);
-    free(t->bench);
 }
 
 const struct tune_device tune_cuda = {

@@ -267,6 +267,9 @@ static void tuner_open(struct tuner *t)
 #else
     t->device = &tune_cpu;
 #endif
+    t->bench = calloc(2, sizeof *t->bench);
+    if (!t->bench)
+        program_fail("no memory for a benchmark");
     t->device->open(t);
     bool forced = t->comm->family->settings.chunk_bytes > 0;
     for (int i = 0; i < t->options.operation_count; i++)
@@ -291,6 +294,7 @@ static void tuner_close(struct tuner *t)
     for (unsigned modes = 0; modes < t->device->modes; modes++)
         free(t->sizes[modes]);
     t->device->close(t);
+    free(t->bench);
 }
 
 static int check_file(const char *path)

@@ -47,7 +47,7 @@ struct tuner {
     struct tune_size *sizes[MODES];         /* options' sizes, for every mode of the device */
     int count;
     const cJSON *describe; /* the GPU, for the file's description of the machine; NULL: none */
-    struct bench *bench;   /* the device's own: buffers and communicators */
+    struct bench *bench;   /* buffers and communicators; on GPUs a second one, of registered ones */
 };
 
 /* Bytes of the larger buffer of any size and operation. */

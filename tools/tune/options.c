@@ -63,8 +63,10 @@ static void fill_in(struct tune_options *options)
     options->seconds = options->seconds > 0 ? options->seconds : from->seconds;
 }
 
-static void check_together(struct argp_state *state, const struct tune_options *options)
+static void finish(struct argp_state *state, void *out)
 {
+    struct tune_options *options = out;
+    fill_in(options);
     bool cuda = options->device == ALNICO_DEVICE_CUDA;
     if (cuda && !peer_all(ALNICO_DEVICE_CUDA))
         argp_error(state, "--device cuda: this build has no CUDA device; use --device cpu");
@@ -80,12 +82,6 @@ static void check_together(struct argp_state *state, const struct tune_options *
                    options->end, sizeof(float));
     if (options->begin > options->end)
         argp_error(state, "-b %zu: above -e %zu", options->begin, options->end);
-}
-
-static void finish(struct argp_state *state, void *out)
-{
-    fill_in(out);
-    check_together(state, out);
 }
 
 #define FIELD(member) OPTION_FIELD(struct tune_options, member)

@@ -101,19 +101,6 @@ static void poison_pool(const struct gpu_bench *gpu, const struct gpu_pool *pool
     gpu_must(cudaDeviceSynchronize(), "cudaMemset"); /* the streams do not wait for it */
 }
 
-static void open_plain(struct gpu_bench *gpu, struct gpu_pool *pool)
-{
-    GPU_MUST(cudaMalloc((void **)&pool->send, gpu->pool_bytes));
-    GPU_MUST(cudaMalloc((void **)&pool->recv, gpu->pool_bytes));
-    poison_pool(gpu, pool);
-}
-
-static void close_plain(struct gpu_pool *pool)
-{
-    GPU_MUST(cudaFree(pool->send));
-    GPU_MUST(cudaFree(pool->recv));
-}
-
 #ifdef ALNICO_HAVE_NCCL
 static void open_nccl_pool(struct gpu_bench *gpu, struct gpu_pool *pool, bool window)
 {
@@ -153,7 +140,9 @@ static void open_buffers(struct gpu_bench *gpu)
     if (!blocks_init(&gpu->bench->blocks, gpu->bench->ranks))
         program_fail("no memory for the blocks of %d ranks", gpu->bench->ranks);
     gpu->pool_bytes = pool_bytes(most, gpu->cache);
-    open_plain(gpu, &gpu->plain);
+    GPU_MUST(cudaMalloc((void **)&gpu->plain.send, gpu->pool_bytes));
+    GPU_MUST(cudaMalloc((void **)&gpu->plain.recv, gpu->pool_bytes));
+    poison_pool(gpu, &gpu->plain);
 #ifdef ALNICO_HAVE_NCCL
     open_nccl(gpu);
 #endif
@@ -169,7 +158,8 @@ static void close_buffers(struct gpu_bench *gpu)
 #ifdef ALNICO_HAVE_NCCL
     close_nccl(gpu);
 #endif
-    close_plain(&gpu->plain);
+    GPU_MUST(cudaFree(gpu->plain.send));
+    GPU_MUST(cudaFree(gpu->plain.recv));
     GPU_MUST(cudaFree(gpu->findings));
     for (int i = 0; i < 2; i++)
         GPU_MUST(cudaFreeHost(gpu->pinned[i]));

@@ -179,22 +179,16 @@ static void measure_host(struct gpu_caller *caller, bool able, struct perf_resul
     out->host_us = timed ? time_host(caller, false) : NAN;
 }
 
-/* Poisons the first slot's result and the guards on both sides of it. */
-static void poison(const struct gpu_caller *caller)
-{
-    const struct gpu_pool *pool = caller->pool;
-    size_t bytes = POOL_GUARD + caller->layout.stride;
-    GPU_MUST(cudaMemsetAsync(pool->recv, GPU_POISON, bytes, caller->gpu->stream));
-}
-
-/* One call, eager or as the caller's graph has it, into the first slot. */
+/* One call, eager or as the caller's graph has it, into the first slot, whose result and guards on
+ * both sides are poison before. */
 static void run_checked(struct gpu_caller *caller)
 {
     if (caller->graph_count && caller->gpu->bench->options.in_place) {
         caller_drop_graphs(caller); /* a long one may go over its slots more than once */
         caller_capture(caller, 1, 1);
     }
-    poison(caller);
+    GPU_MUST(cudaMemsetAsync(caller->pool->recv, GPU_POISON, POOL_GUARD + caller->layout.stride,
+                             caller->gpu->stream));
     caller_prepare(caller);
     caller->next = caller->next_graph = 0;
     caller_run(caller, 1);
