@@ -131,8 +131,6 @@ extern const struct algorithm *const algorithms_alltoallv[];
 extern const struct algorithm *const algorithms_barrier[];
 extern const struct algorithm *const algorithms_sendrecv[];
 
-/* ---- Arithmetic that several algorithms share ---- */
-
 /* The largest power of two that is not above p, and its exponent; p >= 1. */
 int power_below(int p);
 int log_below(int p);

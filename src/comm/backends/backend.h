@@ -93,8 +93,6 @@ struct backend_ops {
     void (*release)(alnico_request_t request);
 };
 
-/* ---- The registry ---- */
-
 /* A row of the registry. It is there in every build, so that all read the same tuning files. Where
  * a backend does not work in rounds, its algorithms have a name and an `about` only. */
 struct backend {

@@ -103,8 +103,6 @@ struct alnico_request {
     const struct backend_ops *backend;
 };
 
-/* ---- Its life ---- */
-
 /* A communicator over a transport, which it takes over even on failure; its backends are not
  * attached yet. `family` is NULL for a new one. Collective. Errors: the setup's, MEMORY. */
 alnico_status_t comm_create(struct transport *transport, struct family *family,
@@ -128,8 +126,6 @@ alnico_status_t comm_setup(alnico_comm_t comm, const char *who);
  * thread. */
 void comm_drain(alnico_comm_t comm);
 
-/* ---- For every call ---- */
-
 /* Whether the handle is a live communicator; otherwise an error that names `who`. */
 alnico_status_t comm_check(alnico_comm_t comm, const char *who);
 
@@ -151,8 +147,6 @@ void comm_leave(alnico_comm_t comm, int before);
  * most, and a quarter of the deadline, which others wait for this rank with: an operation may wait
  * for a rank that waits here. Memory of the host needs none of this. */
 void comm_settle(alnico_comm_t comm);
-
-/* ---- Errors ---- */
 
 /* Keeps the first error of the communicator; `detail` as printf gives it. Any thread. */
 void comm_latch(alnico_comm_t comm, alnico_status_t status, const char *detail);

@@ -139,8 +139,6 @@ void peer_kernel_grid(const struct peer_kernel *kernel, int size, size_t bytes, 
 void peer_arguments_finish(struct peer_arguments *out, const struct peer_kernel *kernel,
                            const struct peer_grid *grid);
 
-/* ---- For the slots ---- */
-
 static inline size_t peer_divide_up(size_t a, size_t b)
 {
     return (a + b - 1) / b;
@@ -150,8 +148,6 @@ static inline size_t peer_divide_up(size_t a, size_t b)
  * Small messages are fastest where a block has few warps, and large ones where no lane has more
  * than one item. */
 void peer_grid_spread(size_t threads, size_t few, int most, int blocks, struct peer_grid *out);
-
-/* ---- Launches ---- */
 
 /* The functions of a backend's kernels for so many ranks, as the driver has them in one context:
  * launching by these, instead of by what the runtime has to look up, takes the host less time. */

@@ -25,8 +25,6 @@ enum {
 /* Names of devices by their number; NULL after the last. */
 extern const char *const tuning_devices[];
 
-/* ---- The table ---- */
-
 /* Holds for one collective and device and up to so many ranks, hosts and bytes; the first row that
  * fits counts. Bytes are those of the vector, or of one rank's block; 0 where ranks do not know
  * each other's counts (call_bytes). INT_MAX and SIZE_MAX mean any. It has no pointers, so that
@@ -60,8 +58,6 @@ int tuning_shadow(const struct tuning_row *rows, int index);
 
 void tuning_finish(struct tuning *tuning);
 
-/* ---- Files ---- */
-
 /* Reads and checks a file. Errors: ARGUMENT (it cannot be read, or is damaged: with its name, the
  * line and the key), MEMORY. On error *out is empty. */
 alnico_status_t tuning_file_read(const char *path, struct tuning *out);
@@ -73,8 +69,6 @@ alnico_status_t tuning_file_parse(const char *name, const char *text, size_t len
 
 /* Replaces the file at once, or leaves it as it is. Errors: SYSTEM, MEMORY. */
 alnico_status_t tuning_file_write(const char *path, const struct tuning *tuning);
-
-/* ---- The choice of one communicator ---- */
 
 /* For messages of up to `bytes` bytes; without a backend: behind the last step. */
 struct tuning_step {

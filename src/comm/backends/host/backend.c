@@ -10,7 +10,6 @@
  * have written some chunks of it.
  */
 #include "comm/backends/host/host.h"
-#include "comm/backends/host/messages.h"
 #include "comm/communicator/out_of_band.h"
 #include "comm/operations/engine_operation.h"
 #include "comm/operations/pipeline.h"

@@ -6,6 +6,12 @@
 
 extern const struct backend_ops host_ops;
 
+/* backend_ops->start of a sendrecv: messages between two ranks. A group of any number is one engine
+ * operation and one round of the executor. Calls post them in their order, in which they match, and
+ * never wait for each other. */
+alnico_status_t messages_start(alnico_comm_t comm, const struct call *call,
+                               const struct choice *choice, alnico_request_t *request);
+
 /* The state: pinned memory, where the host does not reach the buffers; otherwise NULL. */
 static inline struct staging *host_staging(const struct alnico_comm *comm)
 {

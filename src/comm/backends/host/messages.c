@@ -7,7 +7,6 @@
  * communicator's stream copies the sends before it opens `ready`, a stream of the library's the
  * receives at the end.
  */
-#include "comm/backends/host/messages.h"
 #include "comm/backends/host/host.h"
 
 #include "base/status.h"

@@ -69,8 +69,6 @@ ncclComm_t nccl_enter(struct nccl_state *state, const ncclComm_t *handle);
 void nccl_leave(alnico_comm_t comm);
 void nccl_put(struct nccl_state *state, ncclComm_t *handle, ncclComm_t nccl);
 
-/* ---- Windows of registered memory ---- */
-
 /* The backend's slots of the same names. */
 alnico_status_t nccl_enroll(alnico_comm_t comm, struct alnico_registration *registration,
                             const char *who);

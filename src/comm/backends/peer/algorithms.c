@@ -1,7 +1,6 @@
 /* The peer backend's row in the registry: every rank reads what the others published in memory that
  * all of them map. Here alpha is the time for a cache line to get from one core to another. */
-#include "comm/backends/peer/algorithms.h"
-
+#include "comm/backends/backend.h"
 #include "comm/backends/peer/peer.h"
 
 const struct algorithm algorithm_one_shot = {

@@ -5,7 +5,6 @@
  */
 #include "base/log.h"
 #include "base/status.h"
-#include "comm/backends/peer/algorithms.h"
 #include "comm/backends/peer/peer.h"
 #include "comm/communicator/out_of_band.h"
 #include "comm/hostmem/segment.h"

@@ -16,6 +16,11 @@
 
 #include <stdint.h>
 
+/* The algorithms, which are names and costs only, and the backend's slots. */
+extern const struct algorithm algorithm_one_shot, algorithm_two_shot,
+    algorithm_recursive_multiplying;
+extern const struct backend_ops peer_ops;
+
 enum { PEER_RANKS = 64 }; /* at most */
 
 /* One rank's view of an area, and where it stands in the sequence of operations that all ranks

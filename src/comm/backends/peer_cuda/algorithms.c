@@ -1,7 +1,6 @@
 /* The row of the peer backend on GPUs in the registry, in every build: kernels store into each
  * other's memory. Here alpha is the time for a cache line to get from one GPU to another. */
-#include "comm/backends/peer_cuda/algorithms.h"
-
+#include "comm/backends/backend.h"
 #include "comm/backends/peer_cuda/peer_cuda.h"
 
 const struct algorithm peer_cuda_one_shot = {

@@ -4,8 +4,8 @@
  * library's (operations/stream_operation.c). Nothing waits here. Kernels wait for each other, and
  * one that gives up leaves a word that every later call looks at.
  */
-#include "comm/backends/peer_cuda/algorithms.h"
 #include "comm/backends/peer_cuda/messages.h"
+#include "comm/backends/peer_cuda/peer_cuda.h"
 #include "comm/communicator/registration.h"
 #include "comm/gpumem/faults.h"
 #include "comm/gpumem/map.h"

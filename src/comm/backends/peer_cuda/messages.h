@@ -84,8 +84,6 @@ struct peer_messages {
     struct peer_message messages[PEER_MESSAGES_MOST];
 };
 
-/* ---- Where a message lies ---- */
-
 /* A message without bytes is a line, too. GPUs' memory has fewer than 2^32 lines. */
 PEER_SHARED uint32_t peer_message_lines(uint64_t bytes)
 {
@@ -160,8 +158,6 @@ PEER_SHARED uint64_t peer_received_at(int from, uint32_t strand)
 {
     return PEER_AT_RECEIVED + ((uint64_t)from * PEER_STRANDS + strand) * sizeof(uint32_t);
 }
-
-/* ---- The plan of a kernel ---- */
 
 /* Plans the messages of a call of this rank, at least one, for out->group.base, of which world, send
  * and recv are set: they lie so many bytes behind these two. Messages to the rank itself have as

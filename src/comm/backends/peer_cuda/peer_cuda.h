@@ -7,6 +7,12 @@
 
 #include "comm/gpumem/kernel.h"
 
+/* The algorithms, which are names and costs only, and the backend's slots. */
+extern const struct algorithm peer_cuda_one_shot, peer_cuda_one_shot_line, peer_cuda_two_shot_line,
+    peer_cuda_two_shot_direct, peer_cuda_two_shot_staged, peer_cuda_recursive_doubling,
+    peer_cuda_one_shot_direct, peer_cuda_exchange;
+extern const struct backend_ops peer_cuda_ops;
+
 enum { PEER_LINE_PAYLOAD = 120 /* of 128 bytes: the last 8 are the flag */ };
 
 /* The backend's own buffers in a rank's scratch. */

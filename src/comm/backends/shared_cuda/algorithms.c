@@ -1,5 +1,6 @@
 /* The shared backend's row in the registry, in every build: GPUs through the host's memory. */
-#include "comm/backends/shared_cuda/algorithms.h"
+#include "comm/backends/backend.h"
+#include "comm/backends/shared_cuda/shared_cuda.h"
 
 #include "comm/gpumem/kernel.h"
 

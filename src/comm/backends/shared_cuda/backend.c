@@ -7,7 +7,6 @@
  * The memory is a segment of one part for each rank, pinned once in each process. A GPU keeps its
  * epochs itself.
  */
-#include "comm/backends/shared_cuda/algorithms.h"
 #include "comm/backends/shared_cuda/shared_cuda.h"
 #include "comm/communicator/out_of_band.h"
 #include "comm/gpumem/faults.h"

@@ -9,6 +9,10 @@
 
 #include "comm/gpumem/kernel.h"
 
+/* The algorithms, which are names and costs only, and the backend's slots. */
+extern const struct algorithm shared_one_shot, shared_two_shot;
+extern const struct backend_ops shared_ops;
+
 enum {
     SHARED_OWN_BYTES = 8192,
     SHARED_AT_WORDS = 4416,  /* struct peer_words of the rank */

@@ -139,8 +139,6 @@ static inline bool offer_move(struct channel *channel, uint32_t offer, uint32_t 
                                                    memory_order_acq_rel, memory_order_acquire);
 }
 
-/* ---- shm/send.c ---- */
-
 /* Bytes up to which a message is eager: it goes into the channel. Less for messages between two ranks,
  * which wait for each other anyway, so that one copy is worth more than running ahead. */
 size_t send_eager(const struct transport_shm *t, const struct message *m);
@@ -160,8 +158,6 @@ void send_advance_all(struct transport_shm *t, struct shm_peer *p);
 void send_advance(struct transport_shm *t, struct message *m);
 void send_cancel(struct transport_shm *t, struct message *m);
 
-/* ---- shm/calibrate.c ---- */
-
 /* The method for a message that may be copied directly; notes when it begins. */
 enum copy_method calibrate_begin(const struct transport_shm *t, struct message *m);
 
@@ -172,8 +168,6 @@ bool calibrate_is_over(const struct transport_shm *t, const struct message *m);
 /* A message of that rank, copied by that method, has ended well. */
 void calibrate_end(struct transport_shm *t, const struct shm_peer *p, const struct message *m,
                    enum copy_method method);
-
-/* ---- shm/share.c ---- */
 
 /* Reads another process's memory. False if that is forbidden, or it is not there. */
 bool read_process(int pid, char *to, uint64_t from, size_t bytes);
@@ -192,8 +186,6 @@ void share_cancel(struct transport_shm *t, struct message *m);
 
 /* The sender: copies pieces that nobody has taken. */
 void share_write(struct shm_peer *p, const struct message *m);
-
-/* ---- shm/receive.c ---- */
 
 /* Takes its message if that has come, or posts the receive. */
 void receive_post(struct transport_shm *t, struct message *m);
