@@ -28,8 +28,6 @@ enum field {
 };
 
 static const char *const names[FIELDS] = {
-    [FIELD_COLLECTIVE] = "collective",
-    [FIELD_NONBLOCKING] = "nonblocking",
     [FIELD_TYPE] = "type",
     [FIELD_OP] = "op",
     [FIELD_COUNT] = "count",
@@ -85,14 +83,34 @@ static void describe(const struct alnico_comm *comm, const struct call *call, bo
         describe_places(comm, call, out);
 }
 
+/* A field as a message says it: "float32", "sum", or its number. */
+static const char *value_of(const struct rank_call *call, int field, char *text, size_t bytes)
+{
+    int64_t value = call->of[field];
+    if (field == FIELD_TYPE && datatype_valid((alnico_datatype_t)value))
+        return datatype_name((alnico_datatype_t)value);
+    if (field == FIELD_OP && op_valid((alnico_op_t)value))
+        return op_name((alnico_op_t)value);
+    snprintf(text, bytes, "%lld", (long long)value);
+    return text;
+}
+
+static const char *prefix_of(const struct rank_call *call)
+{
+    return call->of[FIELD_NONBLOCKING] ? "alnico_i" : "alnico_";
+}
+
 static alnico_status_t differ(const struct rank_call *calls, int i, int field, const char *who)
 {
-    int64_t first = calls[0].of[field], other = calls[i].of[field];
-    if (field == FIELD_COLLECTIVE)
-        return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 calls %s, and rank %d %s", who,
-                         collectives[first].name, i, collectives[other].name);
-    return error_set(ALNICO_ERROR_MISMATCH, "%s: %s is %lld on rank 0 and %lld on rank %d", who,
-                     names[field], (long long)first, (long long)other, i);
+    const struct rank_call *first = &calls[0], *other = &calls[i];
+    char here[32], there[32];
+    if (field == FIELD_COLLECTIVE || field == FIELD_NONBLOCKING)
+        return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 calls %s%s, and rank %d %s%s", who,
+                         prefix_of(first), collectives[first->of[FIELD_COLLECTIVE]].name, i,
+                         prefix_of(other), collectives[other->of[FIELD_COLLECTIVE]].name);
+    return error_set(ALNICO_ERROR_MISMATCH, "%s: %s is %s on rank 0 and %s on rank %d", who,
+                     names[field], value_of(first, field, here, sizeof here),
+                     value_of(other, field, there, sizeof there), i);
 }
 
 /* All ranks get one result, but those that refuse their own arguments. */

@@ -144,7 +144,7 @@ static void test_buffers_may_interleave(void **state)
 static void compare_calls(alnico_comm_t comm, int odd, int32_t *a, int32_t *b)
 {
     DIFFERS(odd ? alnico_barrier(comm) : alnico_broadcast(a, 1, ALNICO_INT32, 0, comm),
-            "rank 0 calls broadcast, and rank 1 barrier");
+            "rank 0 calls alnico_broadcast, and rank 1 alnico_barrier");
     DIFFERS(alnico_broadcast(a, 1, ALNICO_INT32, odd, comm), "root is 0 on rank 0 and 1 on rank 1");
     DIFFERS(alnico_allgather(a, b, odd ? 2 : 1, ALNICO_INT32, comm),
             "count is 1 on rank 0 and 2 on rank 1");
