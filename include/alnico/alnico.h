@@ -27,7 +27,7 @@
  *   message into another process's buffer makes this copy when it is continued.
  * - Deadline. Every wait ends after 600 seconds, or ALNICO_TIMEOUT seconds. A rank that has not
  *   come by then causes ALNICO_ERROR_TIMEOUT on the others; the detail names the rank and the
- *   operation.
+ *   operation. A bootstrap's callback has no deadline but its own (alnico_bootstrap_t).
  * - Checks. With ALNICO_CHECK=1 in rank 0's environment all ranks wait for each other and compare
  *   each collective before it begins. If the calls differ, every rank returns ALNICO_ERROR_MISMATCH
  *   and the detail says what differs. If one rank refuses its own arguments, every rank returns
@@ -182,8 +182,12 @@ typedef struct alnico_comm *alnico_comm_t;
 
 /* The bootstrap of ranks that meet without MPI. `allgather` is collective over `size` ranks: it
  * copies `bytes` bytes at `mine` of every rank into `all`, in rank order (size * bytes in total),
- * and returns 0, or nonzero on failure. alnico_comm_create calls it, on the caller's thread;
- * nothing else does. */
+ * and returns 0, or nonzero on failure. alnico_comm_create calls it several times, on the caller's
+ * thread; nothing else does.
+ *
+ * The library cannot interrupt the callback, so it must have a deadline of its own: when ranks do
+ * not come, it returns nonzero, and alnico_comm_create returns ALNICO_ERROR_SYSTEM. A rank whose
+ * callback failed calls it no more, so that it must fail on the other ranks too, soon after. */
 typedef struct alnico_bootstrap {
     int rank, size;
     int (*allgather)(void *context, const void *mine, void *all, size_t bytes);
@@ -198,6 +202,12 @@ typedef struct alnico_bootstrap {
  *
  * Ranks may be threads of a process, processes of a host, or both: these need no MPI. Ranks of
  * several hosts need MPI to be initialised, which then carries their messages.
+ *
+ * Deadline: what the library waits for by itself ends after ALNICO_TIMEOUT seconds; calls of the
+ * callback end when it returns. alnico_comm_create_mpi, alnico_comm_duplicate and alnico_comm_split
+ * have the deadline in every wait, but one: MPI alone makes the group of ranks where it carries the
+ * messages of a bootstrap's ranks, or of a split's that are not all ranks. It waits for ranks that
+ * have just called without a deadline.
  *
  * Errors: ARGUMENT; UNSUPPORTED (this build lacks the device, the ranks have no way to each other,
  * or a stream other than the inline one was given with MPI below MPI_THREAD_MULTIPLE); MEMORY;
