@@ -1,5 +1,5 @@
 /* Log levels, and every ALNICO_ variable in one table. The environment is read once per process, at
- * the first question; an unknown ALNICO_ name is warned about then. */
+ * the first question. */
 #include "base/log.h"
 
 #include <pthread.h>
@@ -65,14 +65,6 @@ static void write_line(enum log_level level, const char *format, va_list argumen
     fprintf(stderr, "alnico %s: %s\n", level_names[level], text);
 }
 
-static void write_now(enum log_level level, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    write_line(level, format, arguments);
-    va_end(arguments);
-}
-
 static int find_variable(const char *entry, size_t length)
 {
     for (int i = 0; i < VARIABLES; i++)
@@ -81,16 +73,13 @@ static int find_variable(const char *entry, size_t length)
     return -1;
 }
 
-static void set_level(void)
+/* The level of that name; -1 if there is none. */
+static int find_level(const char *name)
 {
-    const char *text = values[VARIABLE_LOG];
-    for (int i = 0; text && i <= LOG_DEBUG; i++)
-        if (strcmp(text, level_names[i]) == 0) {
-            level_in_force = (enum log_level)i;
-            return;
-        }
-    if (text)
-        write_now(LOG_WARNING, "ALNICO_LOG is '%s', expected error, warning, info or debug", text);
+    int level = LOG_DEBUG;
+    while (level >= 0 && strcmp(name, level_names[level]) != 0)
+        level--;
+    return level;
 }
 
 /* The entry's row in the table; -1 if it is unknown, VARIABLES if it is not one of ours. */
@@ -102,7 +91,6 @@ static int row_of(const char *entry)
     return find_variable(entry, (size_t)(equals - entry));
 }
 
-/* The level first, so that it holds for what there is to say about the rest. */
 static void read_environment(void)
 {
     for (char **entry = environ; entry && *entry; entry++) {
@@ -110,12 +98,27 @@ static void read_environment(void)
         if (row >= 0 && row < VARIABLES)
             values[row] = strdup(strchr(*entry, '=') + 1);
     }
-    set_level();
-    for (char **entry = environ; entry && *entry && level_in_force >= LOG_WARNING; entry++)
+    int level = values[VARIABLE_LOG] ? find_level(values[VARIABLE_LOG]) : -1;
+    if (level >= 0)
+        level_in_force = (enum log_level)level;
+}
+
+static void check_environment(void)
+{
+    const char *level = variable_text(VARIABLE_LOG);
+    if (find_level(level) < 0)
+        log_write(LOG_WARNING, "ALNICO_LOG is '%s', expected error, warning, info or debug", level);
+    for (char **entry = environ; entry && *entry; entry++)
         if (row_of(*entry) < 0)
-            write_now(LOG_WARNING,
+            log_write(LOG_WARNING,
                       "unknown variable %.*s in the environment (alnico-info lists them)",
                       (int)(strchr(*entry, '=') - *entry), *entry);
+}
+
+void log_check_environment(void)
+{
+    static pthread_once_t checked = PTHREAD_ONCE_INIT;
+    pthread_once(&checked, check_environment);
 }
 
 void log_write(enum log_level level, const char *format, ...)

@@ -10,6 +10,10 @@ enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
  * it. */
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Warns of ALNICO_ names in the environment that are unknown, and of a level that is none; only the
+ * first time in a process. For one process of a job: the others have the same environment. */
+void log_check_environment(void);
+
 /* Every variable that the library reads. To add one, add it here and to the table in log.c. */
 enum variable {
     VARIABLE_LOG,

@@ -307,6 +307,7 @@ int main(int argc, char **argv)
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0) {
+        log_check_environment();
         FILE *file = program_json_open(options.json);
         cJSON *info = gather(options.operations);
         print_info(info);

@@ -150,6 +150,8 @@ static alnico_status_t family_create(const struct transport *transport, struct f
     atomic_init(&family->members, 1);
     pool_init(&family->pool, &device_cpu);
     alnico_status_t status = topology_read(&family->topology);
+    if (transport->rank == 0 && transport_mpi_world_rank() <= 0)
+        log_check_environment();
     if (status == ALNICO_SUCCESS && transport->rank == 0) {
         settings_read(&family->settings);
         settings_read_tuning(&family->settings, &family->tuning);

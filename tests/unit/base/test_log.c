@@ -2,6 +2,8 @@
  * in a child with an environment of its own and hands back what it wrote to stderr. */
 #include "base/log.h"
 
+#include "tests/support/forks.h"
+
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,6 +57,12 @@ static int log_all_levels(void)
     return 0;
 }
 
+static int check_and_log(void)
+{
+    log_check_environment();
+    return log_all_levels();
+}
+
 static void levels_let_pass_what_is_as_grave(void **state)
 {
     (void)state;
@@ -87,7 +95,7 @@ static void a_foreign_level_is_warned_about_and_ignored(void **state)
         char expected[200];
         snprintf(expected, sizeof expected, "alnico warning: ALNICO_LOG is '%s', expected error, ",
                  strchr(settings[i], '=') + 1);
-        RUN(log_all_levels, settings[i]);
+        RUN(check_and_log, settings[i]);
         assert_memory_equal(written, expected, strlen(expected));
         assert_non_null(strstr(written, "\nalnico error: first 1\nalnico warning: second 2\n"));
         assert_null(strstr(written, "third"));
@@ -99,6 +107,7 @@ static int ask_often(void)
     for (int i = 0; i < 3; i++) {
         variable_text(VARIABLE_TIMEOUT);
         variable_is_set(VARIABLE_CHUNK);
+        log_check_environment();
         log_write(LOG_DEBUG, "not shown");
     }
     return 0;
@@ -134,6 +143,34 @@ static void known_variables_raise_no_warning(void **state)
         RUN(ask_often, setting);
         assert_string_equal(written, "");
     }
+}
+
+static void communicate(struct rank *rank)
+{
+    for (int i = 0; i < 2; i++) {
+        alnico_comm_t comm = ranks_comm(rank, NULL);
+        REQUIRE_STATUS(alnico_barrier(comm), ALNICO_SUCCESS);
+        alnico_comm_destroy(comm);
+    }
+}
+
+static int communicate_in_processes(void)
+{
+    forks_run(2, 1, communicate, NULL);
+    return 0;
+}
+
+/* Not each process that a job, or a framework's, loads the library in. */
+static void one_rank_warns_for_all(void **state)
+{
+    (void)state;
+    RUN(communicate_in_processes, "ALNICO_LIB=/opt", "ALNICO_LOG=loud");
+    const char *first = strstr(written, "unknown variable ALNICO_LIB ");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "unknown variable"));
+    first = strstr(written, "ALNICO_LOG is 'loud'");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "ALNICO_LOG is"));
 }
 
 static int read_values(void)
@@ -199,6 +236,7 @@ static pthread_barrier_t all_started;
 static void *log_lines(void *argument)
 {
     pthread_barrier_wait(&all_started);
+    log_check_environment();
     for (int i = 0; i < LINES; i++)
         log_write(LOG_ERROR, "thread %d line %d", *(int *)argument, i);
     return NULL;
@@ -245,6 +283,7 @@ int main(void)
         cmocka_unit_test(the_default_level_is_warning),
         cmocka_unit_test(a_foreign_level_is_warned_about_and_ignored),
         cmocka_unit_test(an_unknown_variable_is_warned_about_once),
+        cmocka_unit_test(one_rank_warns_for_all),
         cmocka_unit_test(names_that_only_begin_alike_are_unknown),
         cmocka_unit_test(known_variables_raise_no_warning),
         cmocka_unit_test(values_are_the_environments_as_first_read),
