@@ -228,8 +228,9 @@ ALNICO_API alnico_status_t alnico_comm_split(alnico_comm_t comm, int color, int 
                                              alnico_comm_t *out);
 
 /* Waits for everything started on the communicator and frees it. Collective, but after an error or
- * abort it waits for no other rank. Requests that were not waited for become invalid. CUDA graphs
- * that contain its calls must be destroyed before: NCCL waits until they are. NULL does nothing. */
+ * abort it waits for no other rank. Requests that were not waited for become invalid; a warning in
+ * the log names those that failed. CUDA graphs that contain its calls must be destroyed before: NCCL
+ * waits until they are. NULL does nothing. */
 ALNICO_API void alnico_comm_destroy(alnico_comm_t comm);
 
 /* Aborts the communicator: everything in flight ends with ALNICO_ERROR_ABORTED, soon, and without

@@ -11,6 +11,8 @@
 
 #include <alnico/mpi.h>
 
+#include <stdio.h>
+
 /* Whether a row of the table for allreduce can work between these ranks. */
 static bool has_backend(alnico_comm_t comm)
 {
@@ -163,6 +165,22 @@ static bool is_broken(alnico_comm_t comm)
            detector_finds_failure(&comm->detector, comm->transport);
 }
 
+/* Nobody else would hear of requests that were not waited for and failed, or of what failed while
+ * destroy waited. This rank's own abort is no news. */
+static void warn_of_failed(alnico_comm_t comm, bool sound)
+{
+    char names[512], what[544] = "operations";
+    int failed = engine_operation_name_failed(comm, names, sizeof names);
+    if (atomic_load(&comm->aborted) || (failed == 0 && !sound) ||
+        comm_health(comm) == ALNICO_SUCCESS)
+        return;
+    if (failed)
+        snprintf(what, sizeof what, "%d operation%s (%s)", failed, failed == 1 ? "" : "s", names);
+    log_write(LOG_WARNING,
+              "alnico_comm_destroy: %s of communicator %d, rank %d, did not complete: %s", what,
+              comm->id, comm->rank, alnico_error_detail());
+}
+
 /* The stream may still be at a gate of the last operation; it passes, and then no one holds the
  * gates. */
 void alnico_comm_destroy(alnico_comm_t comm)
@@ -180,10 +198,12 @@ void alnico_comm_destroy(alnico_comm_t comm)
                   "alnico_comm_destroy: a group is open on communicator %d, rank %d: its %d "
                   "messages are forgotten",
                   comm->id, comm->rank, comm->group.count);
-    if (comm_health(comm) != ALNICO_SUCCESS)
+    bool sound = comm_health(comm) == ALNICO_SUCCESS;
+    if (!sound)
         comm_abort(comm, 0);
     stream_operation_drain(comm);
     comm_drain(comm);
+    warn_of_failed(comm, sound);
     comm->transport->broken = is_broken(comm);
     dismantle(comm);
     if (device->enter)

@@ -420,6 +420,22 @@ void engine_operation_release(alnico_request_t request)
     op_of(request)->claimed = false;
 }
 
+int engine_operation_name_failed(alnico_comm_t comm, char *text, size_t bytes)
+{
+    enum { NAMED = 3 };
+    char name[128];
+    size_t length = 0;
+    int failed = 0;
+    for (const struct engine_operation *o = comm->issued; o; o = o->next)
+        if (o->claimed && o->ended != ALNICO_SUCCESS && ++failed <= NAMED)
+            length +=
+                (size_t)snprintf(text + length, bytes - length, "%salnico_i%s", length ? "; " : "",
+                                 call_describe(o->call, name, sizeof name));
+    if (failed > NAMED)
+        snprintf(text + length, bytes - length, "; and %d more", failed - NAMED);
+    return failed;
+}
+
 static void free_list(struct engine_operation *o)
 {
     while (o) {

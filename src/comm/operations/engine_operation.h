@@ -87,6 +87,10 @@ alnico_status_t engine_operation_test(alnico_request_t request);
 alnico_status_t engine_operation_synchronize(alnico_request_t request);
 void engine_operation_release(alnico_request_t request);
 
+/* With nothing in flight: how many requests failed that the user still holds, and in `text`, of 512
+ * bytes or more, the calls of some. */
+int engine_operation_name_failed(alnico_comm_t comm, char *text, size_t bytes);
+
 /* Frees all operations of a communicator; nothing is in flight. */
 void engine_operation_finish(alnico_comm_t comm);
 

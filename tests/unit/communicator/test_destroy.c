@@ -1,0 +1,170 @@
+/* What destroy says of operations that failed and that nobody waited for: one warning, with their
+ * number and names. */
+#include "comm/communicator/comm.h"
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char written[1 << 14];
+
+/* Runs two ranks; what they write to stderr is then in `written`. */
+static void run(void (*body)(struct rank *))
+{
+    FILE *file = tmpfile();
+    int terminal = dup(STDERR_FILENO);
+    assert_true(file && terminal >= 0);
+    dup2(fileno(file), STDERR_FILENO);
+    ranks_run(2, body, NULL);
+    dup2(terminal, STDERR_FILENO);
+    close(terminal);
+    rewind(file);
+    written[fread(written, 1, sizeof written - 1, file)] = '\0';
+    fclose(file);
+}
+
+static void require_one_warning(const char *text)
+{
+    const char *warning = strstr(written, "alnico warning: ");
+    assert_non_null(warning);
+    assert_null(strstr(warning + 1, "alnico warning: "));
+    if (!strstr(warning, text))
+        fail_msg("no '%s' in: %s", text, warning);
+}
+
+static alnico_comm_t impatient_comm(struct rank *rank, void *stream)
+{
+    alnico_comm_t comm = ranks_comm(rank, stream);
+    comm->family->settings.timeout = 0.2;
+    return comm;
+}
+
+static void start(alnico_comm_t comm, alnico_request_t *requests, int count)
+{
+    static float values[5000], sums[5000];
+    for (int i = 0; i < count - 1; i++)
+        REQUIRE_STATUS(alnico_iallreduce(values, sums, 5000 - (size_t)i, ALNICO_FLOAT32, ALNICO_SUM,
+                                         comm, &requests[i]),
+                       ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_irecv(values, 1, ALNICO_FLOAT32, 1, comm, &requests[count - 1]),
+                   ALNICO_SUCCESS);
+}
+
+/* Rank 1 comes to none of five. */
+static void forget_body(struct rank *rank)
+{
+    alnico_comm_t comm = impatient_comm(rank, NULL);
+    alnico_request_t requests[5];
+    if (rank->rank == 0) {
+        start(comm, requests, 5);
+        alnico_comm_destroy(comm);
+    }
+    ranks_barrier(rank);
+    if (rank->rank == 1)
+        alnico_comm_destroy(comm);
+}
+
+static void test_requests_that_failed_are_named(void **state)
+{
+    (void)state;
+    run(forget_body);
+    require_one_warning("alnico_comm_destroy: 5 operations (alnico_iallreduce of ");
+    require_one_warning(" elements of float32, sum; ");
+    require_one_warning("; and 2 more) of communicator ");
+    require_one_warning(", rank 0, did not complete: ");
+    require_one_warning("rank 1 did not come within 0.2 s");
+}
+
+/* What was waited for is not named again. */
+static void wait_body(struct rank *rank)
+{
+    alnico_comm_t comm = impatient_comm(rank, NULL);
+    alnico_request_t requests[2];
+    if (rank->rank == 0) {
+        start(comm, requests, 2);
+        REQUIRE_STATUS(alnico_wait(&requests[0]), ALNICO_ERROR_TIMEOUT);
+        if (rank->argument)
+            REQUIRE_STATUS(alnico_wait(&requests[1]), ALNICO_ERROR_TIMEOUT);
+        alnico_comm_destroy(comm);
+    }
+    ranks_barrier(rank);
+    if (rank->rank == 1)
+        alnico_comm_destroy(comm);
+}
+
+static void wait_for_all_body(struct rank *rank)
+{
+    rank->argument = rank;
+    wait_body(rank);
+}
+
+static void test_only_what_nobody_waited_for_is(void **state)
+{
+    (void)state;
+    run(wait_body);
+    require_one_warning("alnico_comm_destroy: 1 operation (alnico_isendrecv) of communicator ");
+    run(wait_for_all_body);
+    assert_null(strstr(written, "warning"));
+}
+
+/* A call on a stream has no request. */
+static void stream_body(struct rank *rank)
+{
+    alnico_stream_t stream;
+    REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
+    alnico_comm_t comm = impatient_comm(rank, stream);
+    if (rank->rank == 0) {
+        REQUIRE_STATUS(alnico_barrier(comm), ALNICO_SUCCESS);
+        alnico_comm_destroy(comm);
+    }
+    ranks_barrier(rank);
+    if (rank->rank == 1)
+        alnico_comm_destroy(comm);
+    alnico_stream_destroy(stream);
+}
+
+static void test_what_fails_meanwhile_is_told(void **state)
+{
+    (void)state;
+    run(stream_body);
+    require_one_warning("alnico_comm_destroy: operations of communicator ");
+    require_one_warning("alnico_barrier, operation 1 of communicator ");
+}
+
+static void abort_body(struct rank *rank)
+{
+    alnico_comm_t comm = impatient_comm(rank, NULL);
+    alnico_request_t requests[3];
+    if (rank->rank == 0) {
+        start(comm, requests, 3);
+        REQUIRE_STATUS(alnico_comm_abort(comm), ALNICO_SUCCESS);
+        alnico_comm_destroy(comm);
+    }
+    ranks_barrier(rank);
+    if (rank->rank == 1)
+        alnico_comm_destroy(comm);
+}
+
+static void test_who_aborts_knows(void **state)
+{
+    (void)state;
+    run(abort_body);
+    assert_null(strstr(written, "warning"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_requests_that_failed_are_named),
+        cmocka_unit_test(test_only_what_nobody_waited_for_is),
+        cmocka_unit_test(test_what_fails_meanwhile_is_told),
+        cmocka_unit_test(test_who_aborts_knows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
