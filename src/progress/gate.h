@@ -59,9 +59,9 @@ static inline alnico_status_t gate_hold(struct gate *gate, void *stream)
     return gate->device->stream_await(stream, gate->flag, gate->epoch);
 }
 
-/* The same with a short copy before the opening, or behind the hold unless `skip` was raised:
- * through pinned memory, dst and src aligned alike, modulo 16. Only where the device's memory is
- * out of the host's reach. */
+/* gate_open_on behind a short copy, and gate_hold with a copy behind it unless `skip` was raised.
+ * One side is pinned memory; dst and src are aligned alike, modulo 16. Only for a device whose
+ * memory the host does not reach. */
 static inline alnico_status_t gate_open_copied(struct gate *gate, void *dst, const void *src,
                                                size_t bytes, void *stream)
 {

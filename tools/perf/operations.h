@@ -89,7 +89,7 @@ typedef bool perf_part_of(const struct perf_job *job, int i, struct perf_part *o
 typedef alnico_status_t perf_call(const struct perf_job *job, alnico_request_t *request);
 typedef int perf_mpi_call(const struct perf_job *job, MPI_Request *requests);
 
-/* What collectives[] does not say of an operation. */
+/* An operation, as far as collectives[] does not say it. */
 struct perf_operation {
     const char *name;
     alnico_collective_t collective;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Compute threads of this rank: what OpenMP's environment says, or its share of the host's cores.
- * Where ranks are bound to cores, each uses its own. */
+ * A rank that is bound to cores uses all of those. */
 static int threads_default(int cores, bool bound, int ranks)
 {
     const char *environment = getenv("OMP_NUM_THREADS");

@@ -16,7 +16,7 @@ static size_t work(const struct shape *shape)
     return (size_t)(shape->size + 2 * (shape->size / 2)) * shape->count;
 }
 
-/* Where the q-th packed block is: of those that are sent, or that come. */
+/* The place of the q-th packed block, among those that are sent or those that come. */
 static int packed(const struct shape *shape, int q, bool come)
 {
     return shape->size + (come ? shape->size / 2 : 0) + q;

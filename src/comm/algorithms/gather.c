@@ -40,8 +40,8 @@ static bool edge_at(const struct shape *shape, int distance, int k, struct edge 
     return k <= wraps;
 }
 
-/* Where the parent has the blocks, the root in `all`, and where the child has them, a leaf in
- * `own`. */
+/* The blocks of an edge at the parent, where the root has them in `all`, and at the child, where a
+ * leaf has its one in `own`. */
 static struct span parents(const struct shape *shape, const struct edge *e, enum buffer all)
 {
     int first = e->child + e->at;

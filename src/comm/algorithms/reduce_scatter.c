@@ -55,7 +55,7 @@ static size_t longest(const struct shape *shape)
     return most;
 }
 
-/* What one step brings and the next passes on. */
+/* Room for the block that one step brings and the next passes on, and for the one after it. */
 static size_t ring_work(const struct shape *shape)
 {
     return shape->size > 2 ? 2 * longest(shape) : 0;
@@ -72,7 +72,7 @@ static struct span arriving(const struct shape *shape, int step)
     return send_block(shape, rank_beyond(shape, -2 - step));
 }
 
-/* Where it waits: behind those of the step before and after, or before them. */
+/* The place of that block in WORK: behind those of the step before and after, or before them. */
 static struct span slot(const struct shape *shape, int step)
 {
     size_t at =

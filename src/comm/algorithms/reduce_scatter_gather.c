@@ -60,8 +60,7 @@ static struct span input(struct span where)
     return where;
 }
 
-/* Who is handed nothing sends half of his input as it is, and needs a copy of the other half
- * only. */
+/* A rank that is handed nothing sends half of its input as it is, and copies the other half only. */
 static bool copy_input(const struct shape *shape, int place, struct exchange *out)
 {
     int power = power_below(shape->size);

@@ -34,8 +34,7 @@ static struct span kept(const struct shape *shape, enum buffer in, int place, in
     return blocks_between(shape, in, fold_first(shape, first), fold_first(shape, first + half));
 }
 
-/* Who is handed nothing sends half of his input as it is, and needs a copy of the other half
- * only. */
+/* A rank that is handed nothing sends half of its input as it is, and copies the other half only. */
 static bool copy_input(const struct shape *shape, int place, struct exchange *out)
 {
     int p = shape->size, power = power_below(p);

@@ -12,7 +12,7 @@
 
 struct backend;
 
-/* Who carries out a call, and how: a row of the tuning table, or a forced name. */
+/* The backend that carries out a call, and how: by a row of the tuning table, or a forced name. */
 struct choice {
     const struct backend *backend;
     const struct algorithm *algorithm;

@@ -39,7 +39,7 @@ struct engine_operation {
 /* The steps of a backend's operations, called by whoever polls. */
 struct work_ops {
     const struct backend_ops *backend;
-    /* Of the struct that begins with struct engine_operation; zeroed once, when it is allocated. */
+    /* The size of the struct that begins with struct engine_operation; zeroed when allocated. */
     size_t bytes;
 
     /* One step without blocking: ALNICO_PENDING, SUCCESS, or an error. Sets *moved if anything

@@ -21,8 +21,9 @@ static uint32_t signature_of(const struct pipeline *p)
     return (uint32_t)(call_signature(p->call, count) % signatures(p->transport));
 }
 
-/* Where ranks do not know into how many chunks others cut the call, it takes one number, and the
- * signature counts the chunks; those in flight are fewer than the signatures. */
+/* The tag of a chunk. A call takes one number if ranks do not know into how many chunks the others
+ * cut it; the signature then counts the chunks, of which fewer are in flight than there are
+ * signatures. */
 static uint32_t chunk_tag(const struct pipeline *p, size_t index)
 {
     uint32_t kinds = signatures(p->transport),

@@ -1,7 +1,7 @@
 /* The pipeline: a call cut into independent chunks, each with an executor of its own, a few in flight,
- * so that one is reduced while others are on their way. Of several blocks a chunk has a part of each.
- * Where the host does not reach the buffers, streams of the library's copy a chunk to pinned memory
- * first and back in the end. Backends poll it as part of an operation. */
+ * so that one is reduced while others are on their way. A chunk has a part of every block. If the
+ * host does not reach the buffers, streams of the library's copy a chunk to pinned memory first and
+ * back in the end. Backends poll it as part of an operation. */
 #ifndef ALNICO_COMM_OPERATIONS_PIPELINE_H
 #define ALNICO_COMM_OPERATIONS_PIPELINE_H
 

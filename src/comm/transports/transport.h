@@ -106,7 +106,7 @@ alnico_status_t transport_shm_create(out_of_band_allgather *exchange, void *cont
  * for the other ranks for at most `timeout` seconds. */
 alnico_status_t transport_mpi_create(const void *mpi_comm, double timeout, struct transport **out);
 
-/* The same over processes that found each other otherwise: world[0..size) are their ranks in
+/* Over MPI for processes that found each other otherwise: world[0..size) are their ranks in
  * MPI_COMM_WORLD. */
 alnico_status_t transport_mpi_create_group(const int *world, int size, struct transport **out);
 

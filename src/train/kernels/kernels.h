@@ -3,9 +3,8 @@
  * over the arenas of one replica.
  *
  * A resident fills one struct kernels_ops. Its functions are called by the replica, one at a time.
- * Those of the CPU compute before they return, on whatever thread runs the replica's stream; those
- * of a GPU enqueue on the replica's stream and never wait, so that a pass can be captured into a
- * graph. Steps run forward in the plan's order and backward in the reverse order; every slot is
+ * CPU kernels compute before they return, on whatever thread runs the replica's stream; GPU kernels
+ * enqueue on the replica's stream and never wait, so that a pass can be captured into a graph. Steps run forward in the plan's order and backward in the reverse order; every slot is
  * mandatory unless it says otherwise.
  *
  * Values and gradients of activations between steps are in a type and layout of the resident's

@@ -34,7 +34,7 @@ static void norm_cost(const struct layer_work *work, bool backward, struct step_
     const double norms = work->in[0] + (work->two ? work->in[1] : 0);
     const double mask = work->relu && work->inputs > 1 ? work->mask : 0;
     if (work->pool) {
-        /* Of each window's winner its x and place, and a mask; sums are over windows. */
+        /* Windows save their winner's x and place, and a mask; sums are over windows. */
         cost_add(cost, backward ? 2 * work->out + work->mask : work->in[0], 0);
         cost_add(cost,
                  work->in[0] +

@@ -2,9 +2,9 @@
  * The host backend: a collective is an operation of the progress engine, which runs an algorithm
  * over the transport, chunk by chunk. The operation's order, deadline and requests are operations/engine_operation.c's.
  *
- * Where the host does not reach the buffers, a short message is copied by two kernels of the
- * communicator's stream: one writes the input to pinned memory and opens `ready`, one waits for
- * `done` and reads the result. So no copy call stands on its way. A nonblocking one's result, which
+ * If the host does not reach the buffers, two kernels on the communicator's stream copy a short
+ * message: one writes the input to pinned memory and opens `ready`, one waits for `done` and reads
+ * the result. So no copy call stands on its way. A nonblocking one's result, which
  * the stream does not wait for, and all chunks of a long message are copied by streams of the
  * library's. After an error a short message has left its result's buffer as it was; a long one may
  * have written some chunks of it.
@@ -35,7 +35,7 @@ struct host_op {
     struct pipeline pipeline;
     enum host_way way;
 
-    /* Of a short message: where its input and its result stand in pinned memory. */
+    /* The input and the result of a short message, in pinned memory. */
     char *input, *result;
     unsigned region;
     struct device_flag *failed; /* raised: there is no result */

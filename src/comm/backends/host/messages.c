@@ -3,7 +3,7 @@
  * sends or receives first, as the transport wants. A message too long for a transport goes in pieces,
  * the last shorter than the others, so that two sides with different counts always differ in a piece.
  *
- * Where the host does not reach the buffers, the operation has copies in pinned memory: the
+ * If the host does not reach the buffers, the operation has copies in pinned memory: the
  * communicator's stream copies the sends before it opens `ready`, a stream of the library's the
  * receives at the end.
  */

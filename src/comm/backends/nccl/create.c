@@ -41,7 +41,7 @@ alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, aln
     return ALNICO_SUCCESS;
 }
 
-/* What rank 0 got from NCCL for all. */
+/* NCCL's identifier, which rank 0 gets for all ranks, and whether it got one. */
 struct identifier {
     int32_t status;
     ncclUniqueId id;

@@ -1,5 +1,5 @@
-/* What a communicator has of NCCL, for the files of that backend: its handles, made and agreed upon
- * by all ranks, and guarded against an abort by another thread. */
+/* NCCL's handles of a communicator, for the files of that backend: made and agreed upon by all ranks,
+ * and guarded against an abort by another thread. */
 #ifndef ALNICO_COMM_BACKENDS_NCCL_NCCL_H
 #define ALNICO_COMM_BACKENDS_NCCL_NCCL_H
 

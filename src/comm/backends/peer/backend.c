@@ -27,7 +27,7 @@ struct peer_op {
     struct peer_run run;
     uint64_t ticket;
 
-    /* Of gatherv, scatterv and alltoallv: long blocks, which go as messages. */
+    /* Long blocks of a gatherv, scatterv or alltoallv, which go as messages. */
     bool has_rest;
     struct pipeline rest;
 };

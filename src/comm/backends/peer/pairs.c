@@ -197,7 +197,7 @@ static bool got_from_all(const struct peer_run *run)
     return run->pattern.writers != PEER_ROOT;
 }
 
-/* Of a reduce, whose vectors are in the lines. */
+/* Combines the vectors of a reduce, which are in the lines. */
 static void combine(const struct peer_run *run)
 {
     const struct call *call = &run->call;

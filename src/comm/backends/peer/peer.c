@@ -38,8 +38,9 @@ size_t peer_bytes(int size)
     return (size_t)size * lay_out(size).part_bytes;
 }
 
-/* First touch decides the NUMA node of a page: of lines and words that others poll from the start.
- * What they read only after it was written comes to its writer's node by itself. */
+/* First touch decides the NUMA node of a page, so each rank touches the lines and words of its own
+ * that others poll from the start. Pages that are read only after they were written come to their
+ * writer's node by themselves. */
 static void touch(struct part *part)
 {
     for (int i = 0; i < SLOTS; i++)
@@ -135,7 +136,7 @@ static uint32_t signature_of(const struct peer_run *run, enum peer_algorithm alg
     return (uint32_t)(kind % CALL_SIGNATURES);
 }
 
-/* Of all blocks together. */
+/* Elements of all blocks together. */
 static size_t all_elements(const struct peer_run *run)
 {
     size_t sum = 0;

@@ -38,7 +38,8 @@ void peer_destroy(struct peer *peer);
 
 enum peer_algorithm { PEER_CPU_ONE_SHOT, PEER_CPU_TWO_SHOT, PEER_CPU_MULTIPLYING };
 
-/* Who publishes and who reads, and what: a vector, or a block for each rank. */
+/* A communication pattern: which ranks publish and which read, and whether they publish or take a
+ * vector or a block for each rank. */
 enum peer_who { PEER_ALL, PEER_ROOT, PEER_OTHERS };
 struct peer_pattern {
     enum peer_who writers, readers;

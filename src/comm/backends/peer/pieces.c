@@ -5,7 +5,7 @@
  * they have slots, more of them and smaller, and `slots_ready`. They go on until they come to a slot
  * that is still being read (peer/reuse.c), so that copies in and out overlap.
  *
- * Of blocks for each rank a piece has the same part of every block but our own, one behind the other.
+ * A piece of blocks for each rank has the same part of every block but our own, one behind the other.
  */
 #include "comm/backends/peer/area.h"
 

@@ -79,7 +79,7 @@ struct channel {
     _Alignas(64) _Atomic uint32_t whole; /* the reader asks for short offers as whole messages */
 };
 
-/* Of all channels of a segment; powers of two, the bytes at least 1024. */
+/* The size of each channel of a segment: powers of two, the bytes at least 1024. */
 struct channel_shape {
     uint32_t cells, bytes;
 };

@@ -126,8 +126,8 @@ void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step
 /* For the images by `rows`, where that may be taken. */
 void *step_scratch_im2col(const struct cudnn_net *self, const struct cudnn_step *step);
 
-/* Where a step of a batch norm, a ReLU and a maximum pooling saves its winners' places and a mask,
- * behind their x. */
+/* The layout of what a step of a batch norm, a ReLU and a maximum pooling saves: the x of the
+ * windows' winners, then their places, then a mask. */
 struct pool_saves {
     size_t index, mask, bytes; /* offsets; bytes of all */
 };
@@ -209,8 +209,8 @@ void *gradient_at(const struct cudnn_net *self, size_t offset);
 /* The tables of the update, copied to the GPU. */
 alnico_status_t update_make(struct cudnn_net *self);
 
-/* What is computed with = the parameters; and after an update, which keeps what is direct
- * itself. */
+/* Copies the parameters into the working weights: all, or after an update, which writes the direct
+ * ones itself, the others. */
 alnico_status_t weights_refresh(struct cudnn_net *self);
 alnico_status_t weights_fold_all(struct cudnn_net *self);
 
