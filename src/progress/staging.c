@@ -14,8 +14,8 @@ static alnico_status_t fill(struct staging *s)
     TRY(device->pinned_alloc(bytes, &memory));
     s->memory = memory;
     for (int i = 0; i < STAGING_CHUNKS; i++) {
-        s->stages[i].memory = s->memory + STAGING_RING_BYTES + (size_t)i * STAGING_CHUNK_BYTES;
-        TRY(gate_init(&s->stages[i].copied, device));
+        s->chunks[i] = s->memory + STAGING_RING_BYTES + (size_t)i * STAGING_CHUNK_BYTES;
+        TRY(gate_init(&s->copied[i], device));
     }
     TRY(device->stream_create(&s->out));
     return device->stream_create(&s->in);
@@ -49,8 +49,8 @@ void staging_destroy(struct staging *s)
             s->device->stream_destroy(streams[i]);
         }
     for (int i = 0; i < STAGING_CHUNKS; i++)
-        if (s->stages[i].copied.device)
-            gate_finish(&s->stages[i].copied);
+        if (s->copied[i].device)
+            gate_finish(&s->copied[i]);
     s->device->pinned_free(s->memory);
     free(s);
 }
@@ -119,8 +119,8 @@ static void leave(const struct staging *s, int before)
 }
 
 /* The polling thread may be on another device, and goes back there. */
-alnico_status_t stage_enqueue(struct staging *s, void *dst, const void *src, size_t bytes,
-                              void *stream)
+alnico_status_t staging_enqueue(struct staging *s, void *dst, const void *src, size_t bytes,
+                                void *stream)
 {
     int before = enter(s);
     alnico_status_t status = s->device->copy(dst, src, bytes, stream);
@@ -128,22 +128,22 @@ alnico_status_t stage_enqueue(struct staging *s, void *dst, const void *src, siz
     return status;
 }
 
-alnico_status_t stage_mark_after(struct staging *s, struct stage *stage, void *stream,
-                                 alnico_status_t enqueued)
+alnico_status_t staging_mark_after(struct staging *s, struct gate *copied, void *stream,
+                                   alnico_status_t enqueued)
 {
     int before = enter(s);
-    gate_close(&stage->copied);
-    alnico_status_t status = gate_open_on(&stage->copied, stream);
+    gate_close(copied);
+    alnico_status_t status = gate_open_on(copied, stream);
     leave(s, before);
     return enqueued != ALNICO_SUCCESS ? enqueued : status;
 }
 
-static enum wait look_for_copied(void *stage)
+static enum wait look_for_copied(void *copied)
 {
-    return gate_is_open(&((struct stage *)stage)->copied) ? WAIT_DONE : WAIT_IDLE;
+    return gate_is_open(copied) ? WAIT_DONE : WAIT_IDLE;
 }
 
-void stage_settle(struct stage *stage)
+void staging_settle(struct gate *copied)
 {
-    wait_until(look_for_copied, stage, deadline_ns(2), false);
+    wait_until(look_for_copied, copied, deadline_ns(2), false);
 }

@@ -24,12 +24,6 @@ enum {
     STAGING_CHUNK_BYTES = 512 << 10
 };
 
-/* Memory for one chunk, and the gate of the copy to or from it. */
-struct stage {
-    char *memory;
-    struct gate copied;
-};
-
 struct region {
     size_t begin; /* in the ring */
     atomic_bool over;
@@ -48,8 +42,9 @@ struct staging {
 
     /* Chunks: only who polls the communicator's operations, for the one whose ticket is served. */
     struct tickets tickets;
-    struct stage stages[STAGING_CHUNKS];
-    void *out, *in; /* streams of the copies to the host and from it */
+    char *chunks[STAGING_CHUNKS];
+    struct gate copied[STAGING_CHUNKS]; /* open when the copy to or from the chunk has ended */
+    void *out, *in;                     /* streams of the copies to the host and from it */
 };
 
 /* On the current device. Errors: MEMORY, and the device's. */
@@ -64,15 +59,15 @@ char *staging_take(struct staging *staging, size_t bytes, unsigned *region);
 /* The operation writes and reads it no more. Any thread. */
 void staging_give(struct staging *staging, unsigned region);
 
-/* A copy on one of the two streams; and after one or several the opening of the stage's gate, also if
- * one failed, since those before it run. `enqueued` is their status, returned if it is an error. Any
+/* A copy on one of the two streams; and after one or several the opening of the gate, also if one
+ * failed, since those before it run. `enqueued` is their status, returned if it is an error. Any
  * thread. */
-alnico_status_t stage_enqueue(struct staging *staging, void *dst, const void *src, size_t bytes,
-                              void *stream);
-alnico_status_t stage_mark_after(struct staging *staging, struct stage *stage, void *stream,
-                                 alnico_status_t enqueued);
+alnico_status_t staging_enqueue(struct staging *staging, void *dst, const void *src, size_t bytes,
+                                void *stream);
+alnico_status_t staging_mark_after(struct staging *staging, struct gate *copied, void *stream,
+                                   alnico_status_t enqueued);
 
 /* Blocks until the copy has ended, for a second or two at most. */
-void stage_settle(struct stage *stage);
+void staging_settle(struct gate *copied);
 
 #endif

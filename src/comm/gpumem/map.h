@@ -37,13 +37,13 @@ struct peer_share {
 
 /* Learns where the ranks are. *works: there are 2 to PEER_GPUS of them on one host, on GPUs
  * of their own that reach each other; otherwise a line of the log says why not. Errors: the
- * exchange's. */
+ * out-of-band allgather's. */
 alnico_status_t peer_map_init(struct peer_map *out, alnico_comm_t comm, const char *who,
                               bool *works);
 
 /* Every rank's `bytes` bytes at `memory` (of its own GPU) become reachable for all. Errors, with
  * the lowest rank that has one and its reason: UNSUPPORTED (memory that cannot be shared), MEMORY,
- * SYSTEM, TIMEOUT; the exchange's. */
+ * SYSTEM, TIMEOUT; the allgather's. */
 alnico_status_t peer_map_share(const struct peer_map *map, const char *who, void *memory,
                                size_t bytes, struct peer_share *out);
 

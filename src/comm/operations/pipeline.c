@@ -228,9 +228,9 @@ static void give_scratch(struct pipeline *p, struct chunk *c)
     give_lists(p, c);
 }
 
-static struct stage *stage_of(struct pipeline *p, const struct chunk *c)
+static struct gate *gate_of(struct pipeline *p, const struct chunk *c)
 {
-    return &p->staging->stages[c - p->chunk];
+    return &p->staging->copied[c - p->chunk];
 }
 
 /* SEND and RECV are the same memory. */
@@ -239,7 +239,7 @@ static bool is_one_buffer(const struct call *call)
     return call->collective == ALNICO_ALLREDUCE || call->collective == ALNICO_BROADCAST;
 }
 
-/* The rounds run on the host's memory: the buffers themselves, or the chunk's stage. */
+/* The rounds run on the host's memory: the buffers themselves, or the chunk's staging. */
 static void place_buffers(struct pipeline *p, struct chunk *c)
 {
     const struct call *call = p->call;
@@ -249,7 +249,7 @@ static void place_buffers(struct pipeline *p, struct chunk *c)
         buffer[BUFFER_RECV] = user_at(p, call->recv, c);
         return;
     }
-    buffer[BUFFER_SEND] = buffer[BUFFER_RECV] = stage_of(p, c)->memory;
+    buffer[BUFFER_SEND] = buffer[BUFFER_RECV] = p->staging->chunks[c - p->chunk];
     if (!is_one_buffer(call))
         buffer[BUFFER_RECV] += in_lines(side_extent(&c->reads) * datatype_bytes(call->type));
 }
@@ -336,30 +336,30 @@ static void begin_parts(struct pipeline *p, const struct chunk *c)
 
 static alnico_status_t enqueue_out(struct pipeline *p, char *user, char *packed, size_t count)
 {
-    return stage_enqueue(p->staging, packed, user, count * datatype_bytes(p->call->type),
-                         p->staging->out);
+    return staging_enqueue(p->staging, packed, user, count * datatype_bytes(p->call->type),
+                           p->staging->out);
 }
 
 static alnico_status_t enqueue_in(struct pipeline *p, char *user, char *packed, size_t count)
 {
-    return stage_enqueue(p->staging, user, packed, count * datatype_bytes(p->call->type),
-                         p->staging->in);
+    return staging_enqueue(p->staging, user, packed, count * datatype_bytes(p->call->type),
+                           p->staging->in);
 }
 
 static alnico_status_t begin_copy_out(struct pipeline *p, struct chunk *c)
 {
     c->phase = CHUNK_COPYING_OUT;
-    return stage_mark_after(p->staging, stage_of(p, c), p->staging->out,
-                            copy_blocks(p, &p->reads, user_at(p, p->call->send, c), &c->reads,
-                                        c->rounds.buffer[BUFFER_SEND], enqueue_out));
+    return staging_mark_after(p->staging, gate_of(p, c), p->staging->out,
+                              copy_blocks(p, &p->reads, user_at(p, p->call->send, c), &c->reads,
+                                          c->rounds.buffer[BUFFER_SEND], enqueue_out));
 }
 
 static alnico_status_t begin_copy_in(struct pipeline *p, struct chunk *c)
 {
     c->phase = CHUNK_COPYING_IN;
-    return stage_mark_after(p->staging, stage_of(p, c), p->staging->in,
-                            copy_blocks(p, &p->writes, user_at(p, p->call->recv, c), &c->writes,
-                                        c->rounds.buffer[BUFFER_RECV], enqueue_in));
+    return staging_mark_after(p->staging, gate_of(p, c), p->staging->in,
+                              copy_blocks(p, &p->writes, user_at(p, p->call->recv, c), &c->writes,
+                                          c->rounds.buffer[BUFFER_RECV], enqueue_in));
 }
 
 /* PENDING, or SUCCESS when it has gone to the next phase. */
@@ -372,7 +372,7 @@ static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
         TRY(begin_chunk(p, c));
         return p->staging ? begin_copy_out(p, c) : ALNICO_SUCCESS;
     case CHUNK_COPYING_OUT:
-        if (!gate_is_open(&stage_of(p, c)->copied) || !may_run(p, c))
+        if (!gate_is_open(gate_of(p, c)) || !may_run(p, c))
             return ALNICO_PENDING;
         c->phase = CHUNK_RUNNING;
         if (!p->parts)
@@ -386,7 +386,7 @@ static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
             return begin_copy_in(p, c);
         break;
     case CHUNK_COPYING_IN:
-        if (!gate_is_open(&stage_of(p, c)->copied))
+        if (!gate_is_open(gate_of(p, c)))
             return ALNICO_PENDING;
         break;
     }
@@ -395,7 +395,7 @@ static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
     return ALNICO_SUCCESS;
 }
 
-size_t pipeline_stage_count(const struct call *call, int size)
+size_t pipeline_staged_count(const struct call *call, int size)
 {
     struct side reads = call_reads(call, call->root, size),
                 writes = call_writes(call, call->root, size);
@@ -423,11 +423,11 @@ static size_t cut_of(const struct pipeline *p, size_t longest)
     size_t element = datatype_bytes(p->call->type), count = p->chunk_bytes / element;
     if (p->algorithm->whole)
         return longest ? longest : 1;
-    size_t most = p->staging ? pipeline_stage_count(p->call, p->transport->size) : count;
+    size_t most = p->staging ? pipeline_staged_count(p->call, p->transport->size) : count;
     return count < most ? count : most;
 }
 
-/* A copy is worth more bytes than a message has: then chunks are as large as their stage, and each is
+/* A copy is worth more bytes than a message has: then chunks are as large as their staging, and each is
  * reduced in parts of the asked size. */
 static void divide_chunks(struct pipeline *p)
 {
@@ -487,7 +487,7 @@ void pipeline_cancel(struct pipeline *p)
         else if (c->phase == CHUNK_RUNNING)
             pipeline_cancel(parts_of(p, c));
         if (p->staging)
-            stage_settle(stage_of(p, c));
+            staging_settle(gate_of(p, c));
         give_scratch(p, c);
     }
     give_parts(p);

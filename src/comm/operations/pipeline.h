@@ -56,7 +56,7 @@ struct pipeline {
 _Static_assert((int)CHUNKS_IN_FLIGHT <= (int)STAGING_CHUNKS, "chunks without staging fit as well");
 
 /* The most elements of each block that a chunk with staging may have; 0: not even one has room. */
-size_t pipeline_stage_count(const struct call *call, int size);
+size_t pipeline_staged_count(const struct call *call, int size);
 
 /* Cuts the call; sends nothing yet. */
 void pipeline_begin(struct pipeline *p);

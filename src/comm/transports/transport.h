@@ -87,7 +87,7 @@ void local_hub_leave(struct local_hub *hub, int members);
 alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct transport **out);
 
 /* Ranks of one host, in any mix of processes and threads, over shared memory (collective). All ranks
- * get the same status, unless `exchange` fails. */
+ * get the same status, unless `allgather` fails. */
 enum {
     SHM_READ_FROM = 4097 /* measured: above the eager limit one copy by the kernel, which pins the
                             sender's pages, is mostly faster than two */
@@ -98,7 +98,7 @@ struct shm_options {
     bool learns;        /* measures whether that or the rings are faster (shm/calibrate.c) */
     bool through_rings; /* large messages too: never reads another rank's memory */
 };
-alnico_status_t transport_shm_create(out_of_band_allgather *exchange, void *context, int rank,
+alnico_status_t transport_shm_create(out_of_band_allgather *allgather, void *context, int rank,
                                      int size, const struct shm_options *options,
                                      struct transport **out);
 

@@ -1,4 +1,4 @@
-/* Memory of GPUs. Small blocks, as each communicator has, are freed later (device/deferred_free.h),
+/* Memory of GPUs. Small allocations, as each communicator has, are freed later (device/deferred_free.h),
  * or when there is no more to be had; large ones at once. */
 #include "device/cuda/parts.h"
 
@@ -13,46 +13,47 @@
 enum { LITTLE_BYTES = 64 << 10 };
 
 /* Made with the memory, so that giving it back cannot fail. */
-struct block {
+struct allocation {
     struct deferred later; /* first */
-    struct block *next;
+    struct allocation *next;
     void *memory;
 };
 
 static struct {
     pthread_mutex_t lock;
-    struct block *first;
-} blocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct allocation *first;
+} allocations = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void release(struct deferred *item)
 {
     cudaError_t error;
-    RELAXED(error, cudaFree(((struct block *)item)->memory));
+    RELAXED(error, cudaFree(((struct allocation *)item)->memory));
     (void)error;
     free(item);
 }
 
-static void remember(struct block *block, void *memory, size_t bytes)
+static void remember(struct allocation *allocation, void *memory, size_t bytes)
 {
-    *block = (struct block){.later = {.bytes = bytes, .release = release}, .memory = memory};
-    pthread_mutex_lock(&blocks.lock);
-    block->next = blocks.first;
-    blocks.first = block;
-    pthread_mutex_unlock(&blocks.lock);
+    *allocation =
+        (struct allocation){.later = {.bytes = bytes, .release = release}, .memory = memory};
+    pthread_mutex_lock(&allocations.lock);
+    allocation->next = allocations.first;
+    allocations.first = allocation;
+    pthread_mutex_unlock(&allocations.lock);
 }
 
 /* NULL: it is large. */
-static struct block *forget(const void *memory)
+static struct allocation *forget(const void *memory)
 {
-    pthread_mutex_lock(&blocks.lock);
-    struct block **link = &blocks.first;
+    pthread_mutex_lock(&allocations.lock);
+    struct allocation **link = &allocations.first;
     while (*link && (*link)->memory != memory)
         link = &(*link)->next;
-    struct block *block = *link;
-    if (block)
-        *link = block->next;
-    pthread_mutex_unlock(&blocks.lock);
-    return block;
+    struct allocation *allocation = *link;
+    if (allocation)
+        *link = allocation->next;
+    pthread_mutex_unlock(&allocations.lock);
+    return allocation;
 }
 
 /* Even for no bytes there is an address. */
@@ -61,9 +62,9 @@ alnico_status_t cuda_alloc(size_t bytes, void **out)
     cudaError_t error;
     char text[96];
     bool little = bytes <= LITTLE_BYTES;
-    struct block *block = little ? malloc(sizeof *block) : NULL;
+    struct allocation *allocation = little ? malloc(sizeof *allocation) : NULL;
     *out = NULL;
-    if (little && !block)
+    if (little && !allocation)
         return error_set(ALNICO_ERROR_MEMORY, "no memory");
     RELAXED(error, cudaMalloc(out, bytes ? bytes : 1));
     if (error == cudaErrorMemoryAllocation) {
@@ -73,10 +74,10 @@ alnico_status_t cuda_alloc(size_t bytes, void **out)
     }
     if (error == cudaSuccess) {
         if (little)
-            remember(block, *out, bytes);
+            remember(allocation, *out, bytes);
         return ALNICO_SUCCESS;
     }
-    free(block);
+    free(allocation);
     *out = NULL;
     snprintf(text, sizeof text, "cannot allocate %zu bytes of GPU memory", bytes);
     return cuda_status(error, text);
@@ -84,10 +85,10 @@ alnico_status_t cuda_alloc(size_t bytes, void **out)
 
 void cuda_free(void *memory)
 {
-    struct block *block = memory ? forget(memory) : NULL;
+    struct allocation *allocation = memory ? forget(memory) : NULL;
     cudaError_t error;
-    if (block) {
-        deferred_free(&block->later);
+    if (allocation) {
+        deferred_free(&allocation->later);
         return;
     }
     RELAXED(error, cudaFree(memory));

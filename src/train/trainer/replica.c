@@ -175,33 +175,33 @@ static alnico_status_t jobs_create(struct replica *replica)
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t stages_create(struct replica *replica)
+static alnico_status_t input_staging_create(struct replica *replica)
 {
     const struct device_ops *device = replica->device;
     if (device->kind == ALNICO_DEVICE_CPU && !replica->stream)
         return ALNICO_SUCCESS;
-    replica->stages = calloc(REPLICA_STAGES, sizeof *replica->stages);
-    if (!replica->stages)
+    replica->staging = calloc(REPLICA_STAGINGS, sizeof *replica->staging);
+    if (!replica->staging)
         return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
-    for (size_t i = 0; i < REPLICA_STAGES; i++) {
-        struct replica_staging *stage = &replica->stages[i];
+    for (size_t i = 0; i < REPLICA_STAGINGS; i++) {
+        struct replica_staging *staging = &replica->staging[i];
         const size_t batch = replica->plan->batch;
         TRY(device->pinned_alloc(batch * image_elements(replica) * sizeof(float),
-                                 (void **)&stage->images));
-        TRY(device->pinned_alloc(batch * sizeof(int32_t), (void **)&stage->labels));
-        TRY(device->event_create(&stage->copied));
+                                 (void **)&staging->images));
+        TRY(device->pinned_alloc(batch * sizeof(int32_t), (void **)&staging->labels));
+        TRY(device->event_create(&staging->copied));
     }
     return ALNICO_SUCCESS;
 }
 
-static void stages_destroy(struct replica *replica)
+static void input_staging_destroy(struct replica *replica)
 {
-    for (size_t i = 0; replica->stages && i < REPLICA_STAGES; i++) {
-        replica->device->pinned_free(replica->stages[i].images);
-        replica->device->pinned_free(replica->stages[i].labels);
-        replica->device->event_destroy(replica->stages[i].copied);
+    for (size_t i = 0; replica->staging && i < REPLICA_STAGINGS; i++) {
+        replica->device->pinned_free(replica->staging[i].images);
+        replica->device->pinned_free(replica->staging[i].labels);
+        replica->device->event_destroy(replica->staging[i].copied);
     }
-    free(replica->stages);
+    free(replica->staging);
 }
 
 /* The first values, made on the host. */
@@ -231,7 +231,7 @@ static alnico_status_t replica_build(struct replica *replica, const struct repli
     TRY(replica->device->event_create(&replica->reached));
     TRY(jobs_create(replica));
     TRY(arenas_create(replica, setup));
-    TRY(stages_create(replica));
+    TRY(input_staging_create(replica));
     TRY(replica->device->stream_synchronize(replica->stream)); /* the zeros stand */
     replica->asked = *setup;
     replica->setup = (struct kernels_setup){.network = replica->network,
@@ -275,7 +275,7 @@ void replica_destroy(struct replica *replica)
     replica->device->stream_synchronize(replica->stream);
     if (replica->kernels)
         replica->ops->destroy(replica->kernels);
-    stages_destroy(replica);
+    input_staging_destroy(replica);
     arenas_destroy(replica);
     plan_destroy(replica->plan);
     free(replica->jobs);
@@ -321,17 +321,17 @@ alnico_status_t replica_load(struct replica *replica, const float *images, const
     const struct arenas *arenas = &replica->arenas;
     const size_t batch = replica->plan->batch;
     TRY(load_check(replica, labels, count));
-    if (!replica->stages) {
+    if (!replica->staging) {
         batch_fill(replica, images, labels, count, arenas->images, arenas->labels);
         return replica->ops->load ? replica->ops->load(replica->kernels) : ALNICO_SUCCESS;
     }
-    struct replica_staging *stage = &replica->stages[replica->loads++ % REPLICA_STAGES];
-    TRY(stream_wait_for(&replica->wait, stage->copied));
-    batch_fill(replica, images, labels, count, stage->images, stage->labels);
-    TRY(device->copy(arenas->images, stage->images,
+    struct replica_staging *staging = &replica->staging[replica->loads++ % REPLICA_STAGINGS];
+    TRY(stream_wait_for(&replica->wait, staging->copied));
+    batch_fill(replica, images, labels, count, staging->images, staging->labels);
+    TRY(device->copy(arenas->images, staging->images,
                      batch * image_elements(replica) * sizeof *images, replica->stream));
-    TRY(device->copy(arenas->labels, stage->labels, batch * sizeof *labels, replica->stream));
-    TRY(device->event_record(stage->copied, replica->stream));
+    TRY(device->copy(arenas->labels, staging->labels, batch * sizeof *labels, replica->stream));
+    TRY(device->event_record(staging->copied, replica->stream));
     return replica->ops->load ? replica->ops->load(replica->kernels) : ALNICO_SUCCESS;
 }
 

@@ -11,7 +11,7 @@
 #include "train/trainer/stream_wait.h"
 
 /* Buffers in which batches travel on a stream. */
-enum { REPLICA_STAGES = 2 };
+enum { REPLICA_STAGINGS = 2 };
 
 /* Memory of the device that the caller takes for the replica. */
 struct replica_extras {
@@ -50,7 +50,7 @@ struct replica {
     struct stream_wait wait;      /* of the host for the stream */
     struct device_event *reached; /* what it waits for */
     /* Pinned copies of batches on their way to the device; NULL: none. */
-    struct replica_staging *stages;
+    struct replica_staging *staging;
     size_t loads;
     struct replica_job *jobs;        /* three for each step, and the update */
     struct replica_failure *failure; /* the first of those that failed */

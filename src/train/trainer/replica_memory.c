@@ -16,7 +16,7 @@ size_t replica_activations(const struct plan *plan, const struct kernels_ops *ke
 static size_t batches_extra(const struct replica_setup *setup)
 {
     const bool staged = setup->kernels->device == ALNICO_DEVICE_CPU && setup->stream;
-    return setup->extras.batches + (staged ? REPLICA_STAGES : 0);
+    return setup->extras.batches + (staged ? REPLICA_STAGINGS : 0);
 }
 
 static struct replica_memory plan_count(const struct plan *plan, const struct replica_setup *setup,

@@ -39,7 +39,7 @@ struct host_op {
     char *input, *result;
     unsigned region;
     struct device_flag *failed; /* raised: there is no result */
-    struct stage landing;       /* of the result's copy */
+    struct gate landing;        /* open when the result's copy has ended */
     bool lands;
 
     uint64_t ticket; /* of a long message, for the chunks */
@@ -58,13 +58,14 @@ static alnico_status_t land(struct host_op *op, bool *moved)
 {
     struct engine_operation *h = &op->operation;
     if (op->lands)
-        return gate_is_open(&op->landing.copied) ? ALNICO_SUCCESS : ALNICO_PENDING;
+        return gate_is_open(&op->landing) ? ALNICO_SUCCESS : ALNICO_PENDING;
     struct staging *staging = host_staging(h->comm);
     size_t bytes = bytes_of(op, true);
     if (bytes == 0)
         return ALNICO_SUCCESS;
-    TRY(stage_mark_after(staging, &op->landing, staging->in,
-                         stage_enqueue(staging, h->call->recv, op->result, bytes, staging->in)));
+    TRY(staging_mark_after(
+        staging, &op->landing, staging->in,
+        staging_enqueue(staging, h->call->recv, op->result, bytes, staging->in)));
     op->lands = true;
     *moved = true;
     return ALNICO_PENDING;
@@ -104,7 +105,7 @@ static void host_cancel(struct engine_operation *h)
     if (op->failed)
         h->comm->device->flag_raise(op->failed, 1);
     if (op->lands)
-        stage_settle(&op->landing);
+        staging_settle(&op->landing);
     leave_staging(op);
 }
 
@@ -132,8 +133,8 @@ static void host_finish(struct engine_operation *h)
     struct host_op *op = (struct host_op *)h;
     if (op->failed)
         h->comm->device->flag_destroy(op->failed);
-    if (op->landing.copied.device)
-        gate_finish(&op->landing.copied);
+    if (op->landing.device)
+        gate_finish(&op->landing);
 }
 
 static const struct work_ops host_work = {
@@ -178,7 +179,7 @@ static alnico_status_t prepare_short(struct host_op *op)
     const struct device_ops *device = op->operation.comm->device;
     if (!op->failed)
         TRY(device->flag_create(&op->failed));
-    return op->landing.copied.device ? ALNICO_SUCCESS : gate_init(&op->landing.copied, device);
+    return op->landing.device ? ALNICO_SUCCESS : gate_init(&op->landing, device);
 }
 
 static alnico_status_t choose_way(struct host_op *op, bool nonblocking)
@@ -275,10 +276,10 @@ static bool has_room(alnico_comm_t comm, const struct call *call, const struct a
 {
     size_t element = datatype_bytes(call->type), longest = call_longest(call, comm->size);
     bool staged = host_staging(comm) != NULL;
-    size_t stage = staged ? pipeline_stage_count(call, comm->size) : SIZE_MAX;
+    size_t most = staged ? pipeline_staged_count(call, comm->size) : SIZE_MAX;
     if (!algorithm->whole)
-        return stage > 0;
-    return longest <= stage && longest <= (size_t)INT_MAX / element / (size_t)comm->size;
+        return most > 0;
+    return longest <= most && longest <= (size_t)INT_MAX / element / (size_t)comm->size;
 }
 
 /* Messages that a stream waits for need somebody else to carry them. */

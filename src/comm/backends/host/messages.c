@@ -35,7 +35,7 @@ struct message_op {
 
     char *pinned; /* with staging: all pieces, each in lines of its own */
     size_t pinned_bytes;
-    struct stage landing;
+    struct gate landing;
     bool receives, lands;
 };
 
@@ -64,8 +64,8 @@ static alnico_status_t enqueue_landing(struct message_op *op)
     struct staging *staging = host_staging(op->operation.comm);
     for (int i = 0; i < op->pieces; i++)
         if (receives(&op->list[i]) && op->list[i].recv.len)
-            TRY(stage_enqueue(staging, op->user[i], op->pinned + op->list[i].recv.at,
-                              op->list[i].recv.len, staging->in));
+            TRY(staging_enqueue(staging, op->user[i], op->pinned + op->list[i].recv.at,
+                                op->list[i].recv.len, staging->in));
     return ALNICO_SUCCESS;
 }
 
@@ -76,9 +76,9 @@ static alnico_status_t land(struct message_op *op, bool *moved)
     if (!staging || !op->receives)
         return ALNICO_SUCCESS;
     if (op->lands)
-        return gate_is_open(&op->landing.copied) ? ALNICO_SUCCESS : ALNICO_PENDING;
+        return gate_is_open(&op->landing) ? ALNICO_SUCCESS : ALNICO_PENDING;
     op->lands = *moved = true;
-    TRY(stage_mark_after(staging, &op->landing, staging->in, enqueue_landing(op)));
+    TRY(staging_mark_after(staging, &op->landing, staging->in, enqueue_landing(op)));
     return ALNICO_PENDING;
 }
 
@@ -104,7 +104,7 @@ static void messages_cancel(struct engine_operation *h)
     struct message_op *op = (struct message_op *)h;
     rounds_cancel(&op->rounds);
     if (op->lands)
-        stage_settle(&op->landing);
+        staging_settle(&op->landing);
 }
 
 static int messages_await(const struct engine_operation *h)
@@ -126,8 +126,8 @@ static alnico_status_t messages_open(struct engine_operation *h)
 static void messages_finish(struct engine_operation *h)
 {
     struct message_op *op = (struct message_op *)h;
-    if (op->landing.copied.device)
-        gate_finish(&op->landing.copied);
+    if (op->landing.device)
+        gate_finish(&op->landing);
     if (op->pinned)
         h->comm->device->pinned_free(op->pinned);
     free(op->list);
@@ -208,8 +208,8 @@ static alnico_status_t make_pinned(struct message_op *op, size_t bytes)
     bool fits = bytes <= op->pinned_bytes &&
                 (op->pinned_bytes <= KEPT_BYTES || bytes > op->pinned_bytes / 2);
     void *memory = NULL;
-    if (!op->landing.copied.device)
-        TRY(gate_init(&op->landing.copied, device));
+    if (!op->landing.device)
+        TRY(gate_init(&op->landing, device));
     if (fits || bytes == 0)
         return ALNICO_SUCCESS;
     if (op->pinned)
@@ -223,7 +223,7 @@ static alnico_status_t make_pinned(struct message_op *op, size_t bytes)
 }
 
 /* The pieces move to pinned memory, one behind the other. */
-static alnico_status_t stage_pieces(struct message_op *op)
+static alnico_status_t pin_pieces(struct message_op *op)
 {
     size_t next = 0;
     for (int i = 0; i < op->pieces; i++) {
@@ -261,7 +261,7 @@ static alnico_status_t describe(struct message_op *op, const struct call *call,
     op->lands = op->posted = false;
     TRY(list_pieces(op, call));
     if (host_staging(op->operation.comm))
-        TRY(stage_pieces(op));
+        TRY(pin_pieces(op));
     set_rounds(op, call, choice->algorithm);
     return ALNICO_SUCCESS;
 }

@@ -74,11 +74,11 @@ static bool in_windows(const struct alnico_comm *comm, const struct call *call)
            nccl_in_window(comm, call->recv, side_extent(&writes) * element);
 }
 
-/* NCCL exchanges in place only what no other rank writes to. */
+/* NCCL moves in place only what no other rank writes to. */
 static bool is_in_place(const struct call *call)
 {
-    bool exchanges = call->collective == ALNICO_ALLTOALL || call->collective == ALNICO_ALLTOALLV;
-    return exchanges && call->send && call->send == call->recv;
+    bool alltoall = call->collective == ALNICO_ALLTOALL || call->collective == ALNICO_ALLTOALLV;
+    return alltoall && call->send && call->send == call->recv;
 }
 
 bool nccl_can(const struct alnico_comm *comm, const struct call *call,
@@ -169,7 +169,7 @@ static ncclResult_t move_blocks(struct job *job, const struct side *side, bool s
     return result;
 }
 
-static ncclResult_t exchange_blocks(struct job *job)
+static ncclResult_t move_both_sides(struct job *job)
 {
     struct side reads = call_reads(job->call, job->rank, job->size),
                 writes = call_writes(job->call, job->rank, job->size);
@@ -178,7 +178,7 @@ static ncclResult_t exchange_blocks(struct job *job)
     return result == ncclSuccess ? move_blocks(job, &writes, false, stay) : result;
 }
 
-static ncclResult_t exchange_messages(struct job *job)
+static ncclResult_t move_messages(struct job *job)
 {
     ncclResult_t result = ncclSuccess;
     for (int i = 0; i < job->call->messages_count && result == ncclSuccess; i++) {
@@ -210,9 +210,9 @@ static ncclResult_t run_group(struct job *job)
     ncclResult_t result = ncclGroupStart();
     if (result != ncclSuccess)
         return result;
-    result = job->call->collective == ALNICO_SENDRECV          ? exchange_messages(job)
+    result = job->call->collective == ALNICO_SENDRECV          ? move_messages(job)
              : job->call->collective == ALNICO_REDUCE_SCATTERV ? reduce_blocks(job)
-                                                               : exchange_blocks(job);
+                                                               : move_both_sides(job);
     ncclResult_t end = ncclGroupEnd();
     if (result != ncclSuccess)
         return result;

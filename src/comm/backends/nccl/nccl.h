@@ -42,7 +42,7 @@ struct nccl_step {
 };
 
 /* Whether `mine` is success on every rank (collective). Where it is not, the log says why. Errors:
- * the exchange's. */
+ * the out-of-band allgather's. */
 alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, alnico_status_t mine,
                            bool *all);
 

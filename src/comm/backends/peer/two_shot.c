@@ -49,21 +49,21 @@ char *peer_part(const struct peer_run *run, int rank, int reader, uint64_t piece
     return parts + (size_t)place * room;
 }
 
-/* Bytes [begin, end) of a piece of `bytes`. */
-struct block {
+/* Bytes [begin, end) of a piece: a rank's block. */
+struct range {
     size_t begin, end;
 };
 
-static struct block block_of(const struct peer_run *run, int rank, size_t bytes)
+static struct range range_of(const struct peer_run *run, int rank, size_t bytes)
 {
     size_t lines = (bytes + 63) / 64;
-    struct block block = {block_at(lines, run->peer->size, rank) * 64,
+    struct range range = {block_at(lines, run->peer->size, rank) * 64,
                           block_at(lines, run->peer->size, rank + 1) * 64};
-    if (block.begin > bytes)
-        block.begin = bytes;
-    if (block.end > bytes)
-        block.end = bytes;
-    return block;
+    if (range.begin > bytes)
+        range.begin = bytes;
+    if (range.end > bytes)
+        range.end = bytes;
+    return range;
 }
 
 size_t peer_piece_count(const struct peer_run *run, size_t left, size_t most)
@@ -84,7 +84,7 @@ static void stage_next(struct peer_run *run)
     size_t bytes = run->next * run->width;
     const char *send = (const char *)run->call.send + run->staged * run->width;
     char *stage = peer_stage(run, run->peer->rank, piece);
-    struct block own = block_of(run, run->peer->rank, bytes);
+    struct range own = range_of(run, run->peer->rank, bytes);
     memcpy(stage, send, own.begin);
     memcpy(stage + own.end, send + own.end, bytes - own.end);
     run->staged += run->next;
@@ -104,7 +104,7 @@ void peer_prefetch(const char *from, size_t bytes)
         __builtin_prefetch(from + at, 0, 2);
 }
 
-static alnico_status_t await_ready(struct peer_run *run, struct block own)
+static alnico_status_t await_ready(struct peer_run *run, struct range own)
 {
     const struct peer *peer = run->peer;
     for (; run->index < peer->size - 1; run->index++) {
@@ -118,7 +118,7 @@ static alnico_status_t await_ready(struct peer_run *run, struct block own)
     return ALNICO_SUCCESS;
 }
 
-static void combine(struct peer_run *run, struct block own)
+static void combine(struct peer_run *run, struct range own)
 {
     const struct call *call = &run->call;
     const struct peer *peer = run->peer;
@@ -143,7 +143,7 @@ static alnico_status_t begin_call(struct peer_run *run)
 /* Combines our block, and publishes the next piece. */
 static alnico_status_t poll_reduce(struct peer_run *run)
 {
-    struct block own = block_of(run, run->peer->rank, run->count * run->width);
+    struct range own = range_of(run, run->peer->rank, run->count * run->width);
     if (own.begin < own.end) {
         TRY(await_ready(run, own));
         combine(run, own);
@@ -159,11 +159,11 @@ static alnico_status_t collect(struct peer_run *run)
     char *recv = (char *)run->call.recv + run->done * run->width;
     for (; run->index < peer->size; run->index++) {
         int rank = rank_at(peer, run->index);
-        struct block block = block_of(run, rank, run->count * run->width);
-        if (block.begin == block.end)
+        struct range range = range_of(run, rank, run->count * run->width);
+        if (range.begin == range.end)
             continue;
         TRY(check_mark(&part_of(peer, rank)->reduced.value, mark_of(run, run->epoch), rank));
-        memcpy(recv + block.begin, result_of(run, rank), block.end - block.begin);
+        memcpy(recv + range.begin, result_of(run, rank), range.end - range.begin);
     }
     run->index = 0;
     peer_all_began(run, STAGE_PIECES, run->epoch);

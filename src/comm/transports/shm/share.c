@@ -56,8 +56,8 @@ static size_t piece_bytes(const struct share *share, const struct message *m, ui
     return left < share->piece_bytes ? left : share->piece_bytes;
 }
 
-/* This rank sends too: in an exchange the other one has a copy of its own to make. */
-static bool is_exchange(const struct transport_shm *t)
+/* Then the other rank has a copy of its own to make. */
+static bool sends_too(const struct transport_shm *t)
 {
     for (int i = 0; i < t->base.size; i++)
         if (t->peer[i].offers)
@@ -67,7 +67,7 @@ static bool is_exchange(const struct transport_shm *t)
 
 bool share_suits(const struct transport_shm *t, const struct shm_peer *p, const struct message *m)
 {
-    return p->shares && m->bytes >= SHARE_FROM && m->bytes >= p->direct_from && !is_exchange(t);
+    return p->shares && m->bytes >= SHARE_FROM && m->bytes >= p->direct_from && !sends_too(t);
 }
 
 static void set_up(struct share *share, const struct message *m)

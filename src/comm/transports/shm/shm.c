@@ -216,7 +216,7 @@ static alnico_status_t finish(struct part *part, struct transfer *transfer)
 }
 
 /* Ring allgather: in each step a rank passes on the block that it got in the step before. */
-static alnico_status_t part_exchange(void *context, const void *mine, void *all, size_t bytes)
+static alnico_status_t part_allgather(void *context, const void *mine, void *all, size_t bytes)
 {
     struct part *part = context;
     struct transport *t = part->transport;
@@ -249,7 +249,7 @@ static alnico_status_t shm_subset(struct transport *transport, const int *ranks,
     struct shm_options options = shm_of(transport)->options;
     options.timeout = timeout;
     struct part part = {transport, ranks, size, rank, .timeout = timeout};
-    alnico_status_t status = transport_shm_create(part_exchange, &part, rank, size, &options, out);
+    alnico_status_t status = transport_shm_create(part_allgather, &part, rank, size, &options, out);
     if (status == ALNICO_SUCCESS)
         (*out)->concurrent = transport->concurrent;
     return status;
@@ -316,7 +316,7 @@ static void open_peer(struct transport_shm *t, const struct channel_shape *shape
         p->direct_from = SIZE_MAX;
 }
 
-alnico_status_t transport_shm_create(out_of_band_allgather *exchange, void *context, int rank,
+alnico_status_t transport_shm_create(out_of_band_allgather *allgather, void *context, int rank,
                                      int size, const struct shm_options *options,
                                      struct transport **out)
 {
@@ -329,7 +329,7 @@ alnico_status_t transport_shm_create(out_of_band_allgather *exchange, void *cont
         return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a transport");
     size_t bytes = (size_t)size * (size_t)size * channel_bytes(&shape);
     alnico_status_t status =
-        segment_create(exchange, context, rank, size, bytes, options->timeout, &t->segment);
+        segment_create(allgather, context, rank, size, bytes, options->timeout, &t->segment);
     if (status != ALNICO_SUCCESS) {
         free(t);
         return status;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_MESSAGES = 1024 };
+enum { SLAB_MESSAGES = 1024 };
 
 #define NEVER UINT64_MAX
 
@@ -30,9 +30,9 @@ struct message {
     uint64_t departed, arrived; /* the last byte; NEVER while it is not known */
 };
 
-struct block {
-    struct block *next;
-    struct message message[BLOCK_MESSAGES];
+struct slab {
+    struct slab *next;
+    struct message message[SLAB_MESSAGES];
 };
 
 struct sim_rank {
@@ -59,7 +59,7 @@ struct sim {
     uint64_t messages;
     struct sim_queue queue;
     struct message *spare;
-    struct block *blocks;
+    struct slab *slabs;
     struct shared *hosts, *leaves;
     struct sim_rank rank[];
 };
@@ -171,15 +171,15 @@ static alnico_status_t start(struct sim *sim, struct message *m)
 static alnico_status_t message_take(struct sim *sim, struct message **out)
 {
     if (!sim->spare) {
-        struct block *block = malloc(sizeof *block);
-        if (!block)
+        struct slab *slab = malloc(sizeof *slab);
+        if (!slab)
             return error_set(ALNICO_ERROR_MEMORY, "cannot allocate messages");
-        block->next = sim->blocks;
-        sim->blocks = block;
-        for (int i = 0; i < BLOCK_MESSAGES; i++) {
-            block->message[i].kept = NULL;
-            block->message[i].next = sim->spare;
-            sim->spare = &block->message[i];
+        slab->next = sim->slabs;
+        sim->slabs = slab;
+        for (int i = 0; i < SLAB_MESSAGES; i++) {
+            slab->message[i].kept = NULL;
+            slab->message[i].next = sim->spare;
+            sim->spare = &slab->message[i];
         }
     }
     *out = sim->spare;
@@ -455,12 +455,12 @@ void sim_destroy(struct sim *sim)
 {
     if (!sim)
         return;
-    while (sim->blocks) {
-        struct block *block = sim->blocks;
-        sim->blocks = block->next;
-        for (int i = 0; i < BLOCK_MESSAGES; i++)
-            free(block->message[i].kept);
-        free(block);
+    while (sim->slabs) {
+        struct slab *slab = sim->slabs;
+        sim->slabs = slab->next;
+        for (int i = 0; i < SLAB_MESSAGES; i++)
+            free(slab->message[i].kept);
+        free(slab);
     }
     sim_queue_finish(&sim->queue);
     free(sim->hosts);
