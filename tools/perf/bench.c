@@ -52,7 +52,7 @@ static void prepare(void *context)
 {
     const struct caller *caller = context;
     const struct bench *bench = caller->bench;
-    struct perf_input input = caller->job.operation->input(&caller->job);
+    struct perf_input input = job_input(&caller->job);
     size_t element = datatype_bytes(caller->job.type);
     if (input.in_recv)
         memcpy((char *)bench->recv + input.at * element, bench->send, input.count * element);

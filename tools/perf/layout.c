@@ -1,5 +1,5 @@
-/* The layout of each operation's data, as perf/operations.h says. Each input_ function says where a
- * rank's input stands, each part_ function what the i-th part of its result is. Any thread. */
+/* The layout of each operation's data, as perf/operations.h says. Each part_ function says what the
+ * i-th part of a rank's result is. Any thread. */
 #include "tools/perf/operations.h"
 
 #include <stdlib.h>
@@ -83,47 +83,16 @@ size_t job_result_count(const struct perf_job *job)
     return end;
 }
 
-static size_t whole(const struct perf_job *job)
+struct perf_input job_input(const struct perf_job *job)
 {
-    return job->count * (size_t)job->ranks;
-}
-
-struct perf_input input_vector(const struct perf_job *job)
-{
-    return (struct perf_input){job->in_place, 0, job->count};
-}
-
-/* Broadcast: the root's, which is in place always. Scatter: blocks at the root. */
-struct perf_input input_rooted(const struct perf_job *job)
-{
-    if (!is_root(job))
+    const struct collective *kind = &collectives[job->operation->collective];
+    if (kind->reads_at_root && !is_root(job))
         return (struct perf_input){0};
-    return job->operation->collective == ALNICO_BROADCAST
-               ? (struct perf_input){true, 0, job->count}
-               : (struct perf_input){job->in_place, 0, whole(job)};
-}
-
-struct perf_input input_block(const struct perf_job *job)
-{
-    const struct perf_blocks *blocks = job->blocks;
-    return (struct perf_input){job->in_place, job->in_place ? blocks->at[job->rank] : 0,
-                               blocks->counts[job->rank]};
-}
-
-struct perf_input input_blocks(const struct perf_job *job)
-{
-    return (struct perf_input){job->in_place, 0, whole(job)};
-}
-
-struct perf_input input_none(const struct perf_job *job)
-{
-    (void)job;
-    return (struct perf_input){0};
-}
-
-struct perf_input input_pair(const struct perf_job *job)
-{
-    return (struct perf_input){false, 0, 2 * job->count};
+    if (kind->reads == OWN_BLOCK && kind->writes == ALL_BLOCKS)
+        return (struct perf_input){job->in_place, job->in_place ? job->blocks->at[job->rank] : 0,
+                                   job->blocks->counts[job->rank]};
+    bool in_place = job->in_place || job->operation->collective == ALNICO_BROADCAST;
+    return (struct perf_input){in_place, 0, perf_extent(job->operation, job->count, job->ranks)};
 }
 
 bool part_all(const struct perf_job *job, int i, struct perf_part *out)
@@ -138,11 +107,15 @@ bool part_copy(const struct perf_job *job, int i, struct perf_part *out)
     return i == 0;
 }
 
+/* Rank i's block. In an alltoall it stands there behind those for the ranks below this one. */
 bool part_blocks(const struct perf_job *job, int i, struct perf_part *out)
 {
     if (i >= job->ranks)
         return false;
     *out = (struct perf_part){job->blocks->at[i], job->blocks->counts[i], 0, i, 1};
+    int before = collectives[job->operation->collective].reads == ALL_BLOCKS ? job->rank : 0;
+    for (int b = 0; b < before; b++)
+        out->index += block_count(job->operation, job->count, i, b, job->ranks);
     return true;
 }
 
@@ -166,21 +139,10 @@ bool part_reduced(const struct perf_job *job, int i, struct perf_part *out)
 bool part_scattered(const struct perf_job *job, int i, struct perf_part *out)
 {
     const struct perf_blocks *blocks = job->blocks;
-    *out = job->in_place ? (struct perf_part){0, whole(job), 0, job->root, 1}
+    *out = job->in_place ? (struct perf_part){0, job->count * (size_t)job->ranks, 0, job->root, 1}
                          : (struct perf_part){0, blocks->counts[job->rank], blocks->at[job->rank],
                                               job->root, 1};
     return i == 0;
-}
-
-/* Rank i's block for this one, which stands there behind those for the ranks below. */
-bool part_alltoall(const struct perf_job *job, int i, struct perf_part *out)
-{
-    if (i >= job->ranks)
-        return false;
-    *out = (struct perf_part){job->blocks->at[i], job->blocks->counts[i], 0, i, 1};
-    for (int b = 0; b < job->rank; b++)
-        out->index += block_count(job->operation, job->count, i, b, job->ranks);
-    return true;
 }
 
 bool part_previous(const struct perf_job *job, int i, struct perf_part *out)

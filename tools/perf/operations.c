@@ -6,41 +6,39 @@
 #include <string.h>
 
 /* About comes last, then what is not 0 of the fields behind it. */
-#define ROW(NAME, ENUM, SHAPE, BUS, INPUT, PART, ...)                                              \
+#define ROW(NAME, ENUM, SHAPE, BUS, PART, ...)                                                     \
     {                                                                                              \
         .name = #NAME, .collective = ALNICO_##ENUM, .shape = SHAPE_##SHAPE, .bus = BUS,            \
-        .input = INPUT, .part = PART, .call = call_##NAME, .mpi = mpi_##NAME, .about = __VA_ARGS__ \
+        .part = PART, .call = call_##NAME, .mpi = mpi_##NAME, .about = __VA_ARGS__                 \
     }
 
 static const char unequal[] = "the same with blocks of different length";
 
 static const struct perf_operation operations[PERF_OPERATIONS] = {
-    ROW(allreduce, ALLREDUCE, VECTOR, 2, input_vector, part_all,
+    ROW(allreduce, ALLREDUCE, VECTOR, 2, part_all,
         "every rank gets the combination of all ranks' elements", .same = true),
-    ROW(reduce, REDUCE, VECTOR, 1, input_vector, part_all, "the root gets it"),
-    ROW(broadcast, BROADCAST, VECTOR, 1, input_rooted, part_copy,
+    ROW(reduce, REDUCE, VECTOR, 1, part_all, "the root gets it"),
+    ROW(broadcast, BROADCAST, VECTOR, 1, part_copy,
         "every rank gets the root's elements; in place by its nature", .same = true),
-    ROW(allgather, ALLGATHER, BLOCKS, 1, input_block, part_blocks,
-        "every rank gets a block of each", .same = true),
-    ROW(allgatherv, ALLGATHERV, BLOCKS, 1, input_block, part_blocks, unequal, .same = true),
-    ROW(reduce_scatter, REDUCE_SCATTER, BLOCKS, 1, input_blocks, part_reduced,
+    ROW(allgather, ALLGATHER, BLOCKS, 1, part_blocks, "every rank gets a block of each",
+        .same = true),
+    ROW(allgatherv, ALLGATHERV, BLOCKS, 1, part_blocks, unequal, .same = true),
+    ROW(reduce_scatter, REDUCE_SCATTER, BLOCKS, 1, part_reduced,
         "every rank gets its block of the combination"),
-    ROW(reduce_scatterv, REDUCE_SCATTERV, BLOCKS, 1, input_blocks, part_reduced, unequal),
-    ROW(gather, GATHER, BLOCKS, 1, input_block, part_blocks, "the root gets a block of each rank"),
-    ROW(gatherv, GATHERV, BLOCKS, 1, input_block, part_blocks, unequal),
-    ROW(scatter, SCATTER, BLOCKS, 1, input_rooted, part_scattered,
-        "every rank gets its block of the root's"),
-    ROW(scatterv, SCATTERV, BLOCKS, 1, input_rooted, part_scattered, unequal),
-    ROW(alltoall, ALLTOALL, BLOCKS, 1, input_blocks, part_alltoall,
+    ROW(reduce_scatterv, REDUCE_SCATTERV, BLOCKS, 1, part_reduced, unequal),
+    ROW(gather, GATHER, BLOCKS, 1, part_blocks, "the root gets a block of each rank"),
+    ROW(gatherv, GATHERV, BLOCKS, 1, part_blocks, unequal),
+    ROW(scatter, SCATTER, BLOCKS, 1, part_scattered, "every rank gets its block of the root's"),
+    ROW(scatterv, SCATTERV, BLOCKS, 1, part_scattered, unequal),
+    ROW(alltoall, ALLTOALL, BLOCKS, 1, part_blocks,
         "every rank gets a block of each that is for it"),
-    ROW(alltoallv, ALLTOALLV, BLOCKS, 1, input_blocks, part_alltoall, unequal),
-    ROW(barrier, BARRIER, NONE, 0, input_none, NULL,
-        "ends on no rank before it has begun on all; one row"),
-    ROW(sendrecv, SENDRECV, VECTOR, 1, input_vector, part_previous,
+    ROW(alltoallv, ALLTOALLV, BLOCKS, 1, part_blocks, unequal),
+    ROW(barrier, BARRIER, NONE, 0, NULL, "ends on no rank before it has begun on all; one row"),
+    ROW(sendrecv, SENDRECV, VECTOR, 1, part_previous,
         "every rank sends to the next and receives from the previous one"),
-    ROW(exchange, SENDRECV, PAIR, 2, input_pair, part_pair,
+    ROW(exchange, SENDRECV, PAIR, 2, part_pair,
         "a group: a message to and from both neighbours in a ring"),
-    ROW(pingpong, SENDRECV, VECTOR, 1, input_vector, part_partner,
+    ROW(pingpong, SENDRECV, VECTOR, 1, part_partner,
         "rank 0 sends, rank 1 sends back: time of one message", .blocking = true, .messages = 2,
         .ranks_least = 2)};
 

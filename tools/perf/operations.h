@@ -69,8 +69,7 @@ static inline void *job_recv(const struct perf_job *job, void *in_place)
     return job->in_place ? in_place : job->recv;
 }
 
-/* This rank's input: so many elements of a buffer, which are the first of its sequence of
- * values. */
+/* A rank's input: so many elements of a buffer, which are the first of its sequence of values. */
 struct perf_input {
     bool in_recv;
     size_t at, count;
@@ -84,7 +83,6 @@ struct perf_part {
     int first, ranks;
 };
 
-typedef struct perf_input perf_input_of(const struct perf_job *job);
 typedef bool perf_part_of(const struct perf_job *job, int i, struct perf_part *out);
 typedef alnico_status_t perf_call(const struct perf_job *job, alnico_request_t *request);
 typedef int perf_mpi_call(const struct perf_job *job, MPI_Request *requests);
@@ -96,7 +94,6 @@ struct perf_operation {
     enum perf_shape shape;
     double bus; /* what crosses the busiest link, over the size; (ranks - 1) / ranks of it where
                  * a rank keeps its own share */
-    perf_input_of *input;
     perf_part_of *part; /* NULL: no result */
     /* Ours; a request makes it nonblocking, NULL blocking. */
     perf_call *call;
@@ -141,9 +138,7 @@ perf_mpi_call mpi_allreduce, mpi_reduce, mpi_broadcast, mpi_allgather, mpi_allga
     mpi_reduce_scatter, mpi_reduce_scatterv, mpi_gather, mpi_gatherv, mpi_scatter, mpi_scatterv,
     mpi_alltoall, mpi_alltoallv, mpi_barrier, mpi_sendrecv, mpi_exchange, mpi_pingpong;
 
-/* ---- Data of a call (layout.c) ---- */
-
-/* Memory for the blocks of so many ranks. False if there is none; afterwards blocks_finish, also
+/* In layout.c. Memory for the blocks of so many ranks. False if there is none; afterwards blocks_finish, also
  * then. */
 bool blocks_init(struct perf_blocks *blocks, int ranks);
 void blocks_finish(struct perf_blocks *blocks);
@@ -159,18 +154,18 @@ void blocks_set(struct perf_blocks *blocks, const struct perf_operation *operati
 struct perf_job job_make(const struct perf_operation *operation, size_t count, bool in_place,
                          int root, int rank, int ranks, const struct perf_blocks *blocks);
 
+struct perf_input job_input(const struct perf_job *job);
+
 /* The i-th part of this rank's result; false after the last. */
 bool job_part(const struct perf_job *job, int i, struct perf_part *out);
 
 /* Elements of recv that the parts of the result cover. */
 size_t job_result_count(const struct perf_job *job);
 
-perf_input_of input_vector, input_rooted, input_block, input_blocks, input_none, input_pair;
-perf_part_of part_all, part_copy, part_blocks, part_reduced, part_scattered, part_alltoall,
-    part_previous, part_pair, part_partner;
+perf_part_of part_all, part_copy, part_blocks, part_reduced, part_scattered, part_previous,
+    part_pair, part_partner;
 
-/* ---- Peers to measure against (peers.c) ---- */
-
+/* Peers to measure against (peers.c). */
 enum { PEER_MPI, PEER_STAGED, PEER_NCCL, PEER_NCCL_SYMMETRIC, PEERS };
 
 struct peer_info {

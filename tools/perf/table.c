@@ -20,7 +20,6 @@ double table_gbps(size_t bytes, double time_us)
     return (double)bytes / time_us * 1e-3;
 }
 
-/* "the library's choice", or the name forced by option or environment, or "all". */
 const char *table_algorithm(const struct perf_options *options)
 {
     if (options->all_algorithms)
@@ -42,7 +41,6 @@ int table_root(const struct perf_options *options)
     return collectives[options->operation->collective].rooted ? options->root : -1;
 }
 
-/* The fastest of the row's results; the first if none can do it. */
 const struct perf_result *row_best(const struct perf_row *row)
 {
     const struct perf_result *best = &row->result[0];
@@ -52,7 +50,6 @@ const struct perf_result *row_best(const struct perf_row *row)
     return best;
 }
 
-/* The time of the fastest peer; NAN without. */
 double row_best_peer_us(const struct perf_row *row)
 {
     double best = NAN;
@@ -99,143 +96,143 @@ static int name_width(const char *name)
     return length < 9 ? 10 : length + 1;
 }
 
-/* A column wide enough for a peer's name and what follows it. */
-static int peer_width(const char *name, const char *what)
+/* A column wide enough for a peer's name. */
+static int peer_width(const char *name)
 {
-    int length = (int)(strlen(name) + strlen(what));
+    int length = (int)strlen(name);
     return length < 11 ? 11 : length;
 }
 
-/* The columns' names, or the line of their units below. */
-static void print_cell(int width, const char *name, const char *unit, bool units)
+/* A line of the table: the columns' names, their units, or a row, which is zero in the other two. */
+struct line {
+    const struct bench *bench;
+    enum { NAMES, UNITS, ROW } kind;
+    const struct perf_row *row;
+};
+
+static void print_text(const struct line *line, int width, const char *name, const char *unit,
+                       const char *value)
 {
-    printf(" %*s", width, units ? unit : name);
+    const char *texts[] = {[NAMES] = name, [UNITS] = unit, [ROW] = value};
+    printf(" %*s", width, texts[line->kind]);
 }
 
-static void print_peer_head(const struct perf_options *options, const char *name, bool units)
+static void print_number(const struct line *line, int width, const char *name, const char *unit,
+                         int digits, double value)
 {
+    char text[32] = "n/a";
+    if (!isnan(value))
+        snprintf(text, sizeof text, "%.*f", digits, value);
+    print_text(line, width, name, unit, text);
+}
+
+/* Microseconds with about four digits. */
+static void print_time(const struct line *line, int width, const char *name, double time_us)
+{
+    print_number(line, width, name, "(us)", time_us < 10 ? 3 : time_us < 1000 ? 2 : 1, time_us);
+}
+
+static void print_call(const struct line *line)
+{
+    const struct perf_options *options = &line->bench->options;
+    const struct perf_row *row = line->row;
+    char bytes[24], count[24], root[16];
+    snprintf(bytes, sizeof bytes, "%zu", row->bytes);
+    snprintf(count, sizeof count, "%zu", row->count);
+    snprintf(root, sizeof root, "%d", table_root(options));
+    printf("%c%11s", line->kind == ROW ? ' ' : '#',
+           line->kind == ROW     ? bytes
+           : line->kind == UNITS ? "(B)"
+                                 : "size");
+    print_text(line, 12, "count", "(elements)", count);
+    print_text(line, 9, "type", "", datatype_name(row->type));
+    print_text(line, 12, "redop", "", table_op(options, row->op));
+    print_text(line, 5, "root", "", root);
+}
+
+static void print_times(const struct line *line)
+{
+    const struct bench *bench = line->bench;
+    const struct perf_row *row = line->row;
+    const struct perf_result *ours = &row->result[0];
+    double algbw = table_gbps(row->bytes, ours->time_us);
+    if (bench->options.overlap) {
+        print_time(line, 11, "overall", ours->overall_us);
+        print_time(line, 11, "compute", ours->compute_us);
+        print_time(line, 11, "pure", ours->time_us);
+        print_number(line, 8, "overlap", "(%)", 1, table_overlap(ours));
+    } else if (bench->options.all_algorithms) {
+        for (int i = 0; i < bench->results; i++)
+            print_time(line, name_width(bench->algorithm[i]), bench->algorithm[i],
+                       row->result[i].time_us);
+    } else {
+        print_time(line, 11, "time", ours->time_us);
+        print_number(line, 8, "algbw", "(GB/s)", 2, algbw);
+        print_number(line, 8, "busbw", "(GB/s)", 2,
+                     algbw * perf_bus_factor(bench->options.operation, bench->ranks));
+    }
+}
+
+static void print_ours(const struct line *line)
+{
+    const struct perf_options *options = &line->bench->options;
+    const struct perf_result *ours = &line->row->result[0];
+    char wrong[24] = "N/A";
+    if (options->check)
+        snprintf(wrong, sizeof wrong, "%zu", row_wrong(line->row));
+    print_times(line);
+    print_text(line, 7, "#wrong", "", wrong);
+    if (options->host_time) {
+        print_number(line, 8, "host", "(us)", 2, ours->host_us);
+        print_number(line, 8, "launch", "(us)", 2, ours->launch_us);
+    }
+}
+
+static void print_peer(const struct line *line, int peer)
+{
+    const struct perf_options *options = &line->bench->options;
+    const struct perf_result *theirs = &line->row->peer[peer];
+    const char *name = peer_table[peer].name;
+    bool timed = line->row->peers & 1u << peer;
+    double time_us = timed ? theirs->time_us : NAN;
     if (options->overlap) {
         char overall[32], pure[32];
         snprintf(overall, sizeof overall, "%s overall", name);
         snprintf(pure, sizeof pure, "%s pure", name);
-        print_cell(peer_width(overall, ""), overall, "(us)", units);
-        print_cell(peer_width(pure, ""), pure, "(us)", units);
-        print_cell(8, "overlap", "(%)", units);
+        print_time(line, peer_width(overall), overall, timed ? theirs->overall_us : NAN);
+        print_time(line, peer_width(pure), pure, time_us);
+        print_number(line, 8, "overlap", "(%)", 1, timed ? table_overlap(theirs) : NAN);
     } else {
-        print_cell(peer_width(name, ""), name, "(us)", units);
-        print_cell(7, options->all_algorithms ? "best" : "ratio", "", units);
+        print_time(line, peer_width(name), name, time_us);
+        print_number(line, 7, options->all_algorithms ? "best" : "ratio", "", 2,
+                     row_best(line->row)->time_us / time_us);
     }
     if (options->host_time)
-        print_cell(8, "host", "(us)", units);
+        print_time(line, 8, "host", timed ? theirs->host_us : NAN);
 }
 
-static void print_our_head(const struct bench *bench, bool units)
+static void print_line(const struct line *line)
 {
-    const struct perf_options *options = &bench->options;
-    if (options->overlap) {
-        print_cell(11, "overall", "(us)", units);
-        print_cell(11, "compute", "(us)", units);
-        print_cell(11, "pure", "(us)", units);
-        print_cell(8, "overlap", "(%)", units);
-    } else if (options->all_algorithms) {
-        for (int i = 0; i < bench->results; i++)
-            print_cell(name_width(bench->algorithm[i]), bench->algorithm[i], "(us)", units);
-    } else {
-        print_cell(11, "time", "(us)", units);
-        print_cell(8, "algbw", "(GB/s)", units);
-        print_cell(8, "busbw", "(GB/s)", units);
-    }
-    print_cell(7, "#wrong", "", units);
-    if (options->host_time) {
-        print_cell(8, "host", "(us)", units);
-        print_cell(8, "launch", "(us)", units);
-    }
-}
-
-static void print_head(const struct bench *bench, bool units)
-{
-    printf("#%11s", units ? "(B)" : "size");
-    print_cell(12, "count", "(elements)", units);
-    print_cell(9, "type", "", units);
-    print_cell(12, "redop", "", units);
-    print_cell(5, "root", "", units);
-    print_our_head(bench, units);
+    print_call(line);
+    print_ours(line);
     for (int i = 0; i < PEERS; i++)
-        if (bench->options.versus & 1u << i)
-            print_peer_head(&bench->options, peer_table[i].name, units);
+        if (line->bench->options.versus & 1u << i)
+            print_peer(line, i);
     printf("\n");
-}
-
-/* Microseconds with about four digits. */
-static void print_time(int width, double time_us)
-{
-    if (isnan(time_us))
-        printf(" %*s", width, "n/a");
-    else
-        printf(" %*.*f", width, time_us < 10 ? 3 : time_us < 1000 ? 2 : 1, time_us);
-}
-
-static void print_overlap(const struct perf_result *ours)
-{
-    print_time(11, ours->overall_us);
-    print_time(11, ours->compute_us);
-    print_time(11, ours->time_us);
-    printf(" %8.1f", table_overlap(ours));
-}
-
-static void print_peer(const struct bench *bench, const struct perf_row *row, int peer)
-{
-    bool overlap = bench->options.overlap, timed = row->peers & 1u << peer;
-    const struct perf_result *theirs = &row->peer[peer];
-    const char *name = peer_table[peer].name;
-    if (overlap)
-        print_time(peer_width(name, " overall"), timed ? theirs->overall_us : NAN);
-    print_time(peer_width(name, overlap ? " pure" : ""), timed ? theirs->time_us : NAN);
-    double ratio = timed ? row_best(row)->time_us / theirs->time_us : NAN;
-    if (!timed || (!overlap && isnan(ratio)))
-        printf(" %*s", overlap ? 8 : 7, "n/a");
-    else if (overlap)
-        printf(" %8.1f", table_overlap(theirs));
-    else
-        printf(" %7.2f", ratio);
-    if (bench->options.host_time)
-        print_time(8, timed ? theirs->host_us : NAN);
 }
 
 void table_row(const struct bench *bench, const struct perf_row *row)
 {
-    const struct perf_options *options = &bench->options;
-    const struct perf_result *ours = &row->result[0];
-    printf(" %11zu %12zu %9s %12s %5d", row->bytes, row->count, datatype_name(row->type),
-           table_op(options, row->op), table_root(options));
-    double algbw = table_gbps(row->bytes, ours->time_us);
-    if (options->overlap)
-        print_overlap(ours);
-    else if (options->all_algorithms)
-        for (int i = 0; i < row->results; i++)
-            print_time(name_width(row->result[i].algorithm), row->result[i].time_us);
-    else {
-        print_time(11, ours->time_us);
-        printf(" %8.2f %8.2f", algbw, algbw * perf_bus_factor(options->operation, bench->ranks));
-    }
-    if (options->check)
-        printf(" %7zu", row_wrong(row));
-    else
-        printf(" %7s", "N/A");
-    if (options->host_time)
-        printf(" %8.2f %8.2f", ours->host_us, ours->launch_us);
-    for (int i = 0; i < PEERS; i++)
-        if (options->versus & 1u << i)
-            print_peer(bench, row, i);
-    printf("\n");
+    print_line(&(struct line){bench, ROW, row});
     fflush(stdout);
 }
 
 void table_head(const struct bench *bench)
 {
+    static const struct perf_row none;
     print_setup(bench);
     printf("#\n");
-    print_head(bench, false);
-    print_head(bench, true);
+    print_line(&(struct line){bench, NAMES, &none});
+    print_line(&(struct line){bench, UNITS, &none});
     fflush(stdout);
 }

@@ -25,7 +25,7 @@ static void call_staged(const struct gpu_caller *caller)
 {
     const struct gpu_bench *gpu = caller->gpu;
     struct perf_job job = caller->job;
-    struct perf_input input = job.operation->input(&job);
+    struct perf_input input = job_input(&job);
     size_t element = datatype_bytes(job.type), at = input.at * element;
     const char *from = input.in_recv ? job.recv : job.send;
     char *to = gpu->pinned[input.in_recv];
@@ -127,7 +127,7 @@ void caller_fill(const struct gpu_caller *caller, bool in_recv)
 {
     const struct bench *bench = caller->gpu->bench;
     const struct perf_job *job = &caller->job;
-    struct perf_input input = job->operation->input(job);
+    struct perf_input input = job_input(job);
     struct check check = {
         .seed = bench->options.seed, .ranks = bench->ranks, .type = job->type, .op = job->op};
     char *pool = in_recv ? caller->pool->recv : caller->pool->send;

@@ -187,9 +187,8 @@ bool nccl_peer_can(const struct perf_job *job, bool in_place, bool windows)
 static void resolve_place(struct nccl_arguments *c)
 {
     const struct perf_job *job = c->job;
-    struct perf_input input = job->operation->input(job);
     const struct collective *kind = &collectives[job->operation->collective];
-    c->send = (const char *)job->recv + input.at * c->element;
+    c->send = (const char *)job->recv + job_input(job).at * c->element;
     if (kind->reads == ALL_BLOCKS && kind->writes == OWN_BLOCK)
         c->recv += place_of(c, job->rank);
 }
