@@ -5,17 +5,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool number_leading(const char **text, uint64_t most, uint64_t *out)
+{
+    const char *digit = *text;
+    uint64_t value = 0;
+    for (; *digit >= '0' && *digit <= '9'; digit++)
+        if (__builtin_mul_overflow(value, 10u, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*digit - '0'), &value))
+            return false;
+    if (digit == *text || value > most)
+        return false;
+    *text = digit;
+    *out = value;
+    return true;
+}
+
 bool number_whole(const char *text, uint64_t least, uint64_t most, uint64_t *out)
 {
-    uint64_t value = 0;
-    if (!*text)
-        return false;
-    for (; *text; text++) {
-        if (*text < '0' || *text > '9' || __builtin_mul_overflow(value, 10u, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value))
-            return false;
-    }
-    if (value < least || value > most)
+    uint64_t value;
+    if (!number_leading(&text, most, &value) || *text || value < least)
         return false;
     *out = value;
     return true;

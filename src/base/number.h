@@ -9,6 +9,10 @@
 /* The longest time that a setting or an option gives: 30 years. */
 #define NUMBER_MOST_SECONDS 1e9
 
+/* The digits that *text begins with, a number up to `most`; moves *text behind them. False, with both
+ * as they were, otherwise. */
+bool number_leading(const char **text, uint64_t most, uint64_t *out);
+
 /* A whole number from `least` to `most`: digits only. False, with *out as it was, otherwise. */
 bool number_whole(const char *text, uint64_t least, uint64_t most, uint64_t *out);
 

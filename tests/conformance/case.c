@@ -2,6 +2,7 @@
 #include "tests/conformance/case.h"
 
 #include "base/datatype.h"
+#include "base/number.h"
 #include "tests/conformance/operations.h"
 
 #include <stdio.h>
@@ -96,13 +97,6 @@ const char *batch_print(const struct batch *batch, char *text, size_t bytes)
 
 /* ---- Parsing ---- */
 
-static bool parse_number(const char *text, uint64_t *out)
-{
-    char *end;
-    *out = strtoull(text, &end, 10);
-    return *text >= '0' && *text <= '9' && !*end;
-}
-
 static bool parse_value(const struct field *f, const char *value, struct trial *trial)
 {
     char *at = (char *)trial + f->offset;
@@ -110,7 +104,7 @@ static bool parse_value(const struct field *f, const char *value, struct trial *
     if (f->text)
         return strlen(value) < ALGORITHM_BYTES && strcpy(at, value);
     if (!f->name)
-        return parse_number(value, &number) && memcpy(at, &number, sizeof number);
+        return number_whole(value, 0, UINT64_MAX, &number) && memcpy(at, &number, sizeof number);
     for (int i = 0; f->name(i); i++)
         if (strcmp(f->name(i), value) == 0)
             return memcpy(at, &i, sizeof i);
@@ -120,7 +114,7 @@ static bool parse_value(const struct field *f, const char *value, struct trial *
 static bool parse_head(const char *key, const char *value, struct batch *out)
 {
     uint64_t number;
-    bool good = parse_number(value, &number) && number >= 1 && number <= RANKS_MOST;
+    bool good = number_whole(value, 1, RANKS_MOST, &number);
     if (strcmp(key, "ranks") == 0)
         out->ranks = good ? (int)number : 0;
     else if (strcmp(key, "threads") == 0)

@@ -1,11 +1,13 @@
 /* The command line, by argp. */
 #include "tests/conformance/options.h"
 
+#include "base/number.h"
 #include "tests/conformance/operations.h"
 #include "tests/conformance/site.h"
 #include "tools/common/program.h"
 
 #include <argp.h>
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -76,9 +78,8 @@ const char *options_sabotage(const struct options *options)
 static uint64_t read_number(struct argp_state *state, const char *option, const char *text,
                             uint64_t least, uint64_t most)
 {
-    char *end;
-    uint64_t value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || value < least || value > most)
+    uint64_t value = 0;
+    if (!number_whole(text, least, most, &value))
         argp_error(state, "%s %s: expected a number from %llu to %llu", option, text,
                    (unsigned long long)least, (unsigned long long)most);
     return value;
@@ -86,10 +87,9 @@ static uint64_t read_number(struct argp_state *state, const char *option, const 
 
 static double read_seconds(struct argp_state *state, const char *text)
 {
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end || !(value > 0))
-        argp_error(state, "--seconds %s: expected a positive number", text);
+    double value = 0;
+    if (!number_real(text, DBL_MIN, NUMBER_MOST_SECONDS, &value))
+        argp_error(state, "--seconds %s: expected a positive number, at most 1e9", text);
     return value;
 }
 

@@ -5,7 +5,6 @@
 
 #include "tools/common/program.h"
 
-#include <errno.h>
 #include <float.h>
 #include <mpi.h>
 #include <stdarg.h>
@@ -64,12 +63,12 @@ static double read_positive(struct argp_state *state, const char *option, const 
 size_t option_size(struct argp_state *state, const char *option, const char *text, size_t least)
 {
     static const char units[] = "KMG";
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
+    const char *end = text;
+    uint64_t value = 0;
+    bool good = number_leading(&end, UINT64_MAX, &value);
     const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 32 : *end) : NULL;
     int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    bool good = *text >= '0' && *text <= '9' && !errno && (!*end || (unit && !end[1]));
+    good = good && (!*end || (unit && !end[1]));
     if (!good || value > SIZE_MAX >> shift || (size_t)value << shift < least)
         argp_error(state, "%s %s: expected a size of at least %zu such as 8, 64K or 64M", option,
                    text, least);

@@ -3,6 +3,7 @@
 #include "tools/perf/options.h"
 
 #include "base/datatype.h"
+#include "base/number.h"
 #include "tools/common/program.h"
 
 #include <stdio.h>
@@ -68,14 +69,12 @@ static void read_gpus(struct argp_state *state, char *text, void *out)
     struct perf_options *options = out;
     options->gpu_count = 0;
     for (const char *at = text;; at++) {
-        char *end;
-        long gpu = strtol(at, &end, 10);
-        if (*at < '0' || *at > '9' || gpu > 255 || options->gpu_count == PERF_GPUS ||
-            (*end && *end != ','))
+        uint64_t gpu;
+        if (!number_leading(&at, 255, &gpu) || options->gpu_count == PERF_GPUS ||
+            (*at && *at != ','))
             argp_error(state, "--gpu %s: expected up to %d GPU numbers such as 0,1", text,
                        PERF_GPUS);
         options->gpus[options->gpu_count++] = (int)gpu;
-        at = end;
         if (!*at)
             return;
     }

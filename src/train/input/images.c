@@ -5,6 +5,7 @@
  */
 #include "train/input/images.h"
 
+#include "base/number.h"
 #include "base/status.h"
 #include "train/base/random.h"
 
@@ -94,14 +95,11 @@ static bool parse_sides(const char *text, struct data_info *info)
 {
     size_t *const sides[] = {&info->height, &info->width, &info->channels};
     for (int i = 0; i < 3; i++) {
-        char *end;
-        if (*text < '0' || *text > '9')
-            return false;
-        unsigned long long side = strtoull(text, &end, 10);
-        if (side < 1 || side > IDX_MOST_SIDE || *end != (i < 2 ? 'x' : '\0'))
+        uint64_t side;
+        if (!number_leading(&text, IDX_MOST_SIDE, &side) || side < 1 ||
+            *text++ != (i < 2 ? 'x' : '\0'))
             return false;
         *sides[i] = (size_t)side;
-        text = end + 1;
     }
     return true;
 }

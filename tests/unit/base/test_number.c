@@ -27,6 +27,23 @@ static void test_whole(void **state)
     assert_true(number_whole("18446744073709551615", 0, UINT64_MAX, &value) && value == UINT64_MAX);
 }
 
+static void test_leading(void **state)
+{
+    (void)state;
+    const char *text = "32x007x1e3", *const wrong[] = {"",   "x1", " 1",
+                                                       "-1", "33", "99999999999999999999"};
+    uint64_t value = 7;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const char *at = wrong[i];
+        assert_false(number_leading(&at, 32, &value));
+        assert_ptr_equal(at, wrong[i]);
+    }
+    assert_int_equal(value, 7);
+    assert_true(number_leading(&text, 32, &value) && value == 32 && *text++ == 'x');
+    assert_true(number_leading(&text, 32, &value) && value == 7 && *text++ == 'x');
+    assert_true(number_leading(&text, 32, &value) && value == 1 && *text == 'e');
+}
+
 static void test_real(void **state)
 {
     (void)state;
@@ -63,6 +80,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_leading),
         cmocka_unit_test(test_real),
         cmocka_unit_test(test_no_locale_matters),
     };

@@ -2,9 +2,10 @@
 #include "train/kernels/cudnn/methods.h"
 
 #include "base/log.h"
+#include "base/number.h"
 
+#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const names[METHODS] = {
@@ -37,8 +38,10 @@ static bool entry_next(const char **at, struct entry *out)
     while (out->method < METHODS &&
            (strlen(names[out->method]) != length || strncmp(names[out->method], name, length) != 0))
         out->method++;
-    if (name[length] == '=')
-        out->number = (unsigned)strtoul(name + length + 1, NULL, 10);
+    const char *digits = name + length + 1;
+    uint64_t number;
+    if (name[length] == '=' && number_leading(&digits, UINT_MAX, &number))
+        out->number = (unsigned)number;
     *at += out->length + ((*at)[out->length] == ',');
     return true;
 }
