@@ -27,6 +27,13 @@ alnico_status_t error_of(const char *who, alnico_status_t status)
     return error_set(status, "%s: %s", who, detail);
 }
 
+const char *error_text(const char *who)
+{
+    size_t length = strlen(who);
+    return strncmp(detail, who, length) == 0 && detail[length] == ':' ? detail + length + 2
+                                                                      : detail;
+}
+
 const char *alnico_error_detail(void)
 {
     return detail;

@@ -13,6 +13,9 @@ alnico_status_t error_set(alnico_status_t status, const char *format, ...)
 /* The status of a public call `who`, whose name the detail of an error then begins with. */
 alnico_status_t error_of(const char *who, alnico_status_t status);
 
+/* The thread's detail without the name of the public call that it may begin with. */
+const char *error_text(const char *who);
+
 /* Returns from the calling function when `expr` is not ALNICO_SUCCESS. */
 #define TRY(expr)                                                                                  \
     do {                                                                                           \

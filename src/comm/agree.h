@@ -1,5 +1,5 @@
-/* One status for all ranks: after a step that may fail on some of them, all go on, or all give it
- * up. Used where communicators, segments and mappings are made; on the caller's thread. */
+/* Ranks that meet, and one status for all of them: after a step that may fail on some, all go on, or
+ * all give it up. Used where communicators, segments and mappings are made; on the caller's thread. */
 #ifndef ALNICO_COMM_AGREE_H
 #define ALNICO_COMM_AGREE_H
 
@@ -7,10 +7,35 @@
 
 #include <stdint.h>
 
-/* An allgather of a few hundred bytes between ranks that may share nothing else yet: `bytes` from
- * `mine` of every rank into `all`, in rank order. */
-typedef alnico_status_t out_of_band_allgather(void *context, const void *mine, void *all,
-                                              size_t bytes);
+/* An allgather of at most RENDEZVOUS_BYTES a rank: `bytes` from `mine` of every rank into `all`, in
+ * rank order. A rank without memory passes NULL: it takes part, and learns nothing. */
+enum { RENDEZVOUS_BYTES = 512 };
+typedef alnico_status_t rendezvous_allgather(void *context, const void *mine, void *all,
+                                             size_t bytes);
+
+/* The ranks of a public call that may share nothing yet but an allgather. */
+struct rendezvous {
+    rendezvous_allgather *allgather;
+    void *context;
+    int rank, size;
+    const int *called; /* their ranks in the communicator that was called; NULL: the same */
+    const char *who;   /* the public call */
+    double timeout;    /* of one step, seconds */
+    bool failed;       /* the allgather itself: then ranks may differ in what they know */
+};
+
+/* The allgather, which sets `failed`. */
+alnico_status_t rendezvous_gather(struct rendezvous *r, const void *mine, void *all, size_t bytes);
+
+/* The number that messages give to a rank. */
+static inline int rendezvous_name(const struct rendezvous *r, int rank)
+{
+    return r->called ? r->called[rank] : rank;
+}
+
+/* The thread's detail for other ranks: without `who`, and with "rank N: ", unless it begins with a
+ * rank already, as that of an earlier step that failed on all. */
+void agree_detail(const char *who, int name, char *out, size_t bytes);
 
 /* How a step went on one rank, and an address that the other ranks of its process can use. */
 struct step_result {
@@ -19,11 +44,10 @@ struct step_result {
     char detail[244];
 };
 
-/* Gathers the ranks' results of a step in all[size]. *status is this rank's own, with the thread's
- * detail, and becomes that of the lowest rank that failed, with "rank N: " before its detail.
- * Errors: the allgather's, which other ranks need not have; *status is then as it was. */
-alnico_status_t agree_on_status(out_of_band_allgather *allgather, void *context,
-                                struct step_result *all, int size, void *address,
-                                alnico_status_t *status);
+/* Gathers the ranks' results of a step in all[size]. `status` is this rank's own, with the thread's
+ * detail. Returns that of the lowest rank that failed, whose detail says "rank N: "; or the
+ * allgather's error, which other ranks need not have. A rank whose `all` is NULL has failed. */
+alnico_status_t agree_on_status(struct rendezvous *r, struct step_result *all, void *address,
+                                alnico_status_t status);
 
 #endif

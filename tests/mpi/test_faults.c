@@ -203,14 +203,13 @@ static void test_a_late_rank_makes_no_part(void)
     alnico_comm_destroy(comm);
 }
 
-static alnico_status_t (*subset)(struct transport *, const int *, int, int, double,
-                                 struct transport **);
+static alnico_status_t (*subset)(struct transport *, struct rendezvous *, struct transport **);
 
-static alnico_status_t late_subset(struct transport *transport, const int *ranks, int size,
-                                   int rank, double timeout, struct transport **out)
+static alnico_status_t late_subset(struct transport *transport, struct rendezvous *r,
+                                   struct transport **out)
 {
     MPI_Barrier(MPI_COMM_WORLD);
-    return subset(transport, ranks, size, rank, timeout, out);
+    return subset(transport, r, out);
 }
 
 /* A rank that is held up when all have agreed to make it. */

@@ -101,13 +101,10 @@ const struct device_ops *far_device(void)
 
 alnico_comm_t far_comm(struct rank *rank, alnico_stream_t stream)
 {
-    struct local_hub *mine = rank->rank == 0 ? local_hub_create(rank->size) : NULL, *all[64];
-    struct transport *transport;
+    struct rendezvous r = ranks_rendezvous(rank, 60);
+    struct creation made = {.device = far_device(), .stream = stream, .who = "test"};
     alnico_comm_t comm = NULL;
-    REQUIRE(rank->size <= 64);
-    REQUIRE(rank->bootstrap.allgather(rank->bootstrap.context, &mine, all, sizeof mine) == 0);
-    REQUIRE_STATUS(transport_local_create(all[0], rank->rank, &transport), ALNICO_SUCCESS);
-    REQUIRE_STATUS(comm_build(transport, NULL, far_device(), stream, "test", &comm),
-                   ALNICO_SUCCESS);
+    REQUIRE_STATUS(transport_local_meet(&r, &made.transport), ALNICO_SUCCESS);
+    REQUIRE_STATUS(comm_build(&made, &comm), ALNICO_SUCCESS);
     return comm;
 }

@@ -67,6 +67,24 @@ void ranks_barrier(struct rank *rank)
     pthread_barrier_wait(&((struct member *)rank)->group->barrier);
 }
 
+static alnico_status_t allgather(void *context, const void *mine, void *all, size_t bytes)
+{
+    const struct rank *rank = context;
+    return rank->bootstrap.allgather(rank->bootstrap.context, mine, all, bytes)
+               ? ALNICO_ERROR_SYSTEM
+               : ALNICO_SUCCESS;
+}
+
+struct rendezvous ranks_rendezvous(struct rank *rank, double timeout)
+{
+    return (struct rendezvous){.allgather = allgather,
+                               .context = rank,
+                               .rank = rank->rank,
+                               .size = rank->size,
+                               .who = "alnico_test",
+                               .timeout = timeout};
+}
+
 alnico_comm_t ranks_comm(struct rank *rank, void *stream)
 {
     alnico_comm_t comm = NULL;

@@ -2,6 +2,8 @@
 #ifndef ALNICO_TESTS_SUPPORT_RANKS_H
 #define ALNICO_TESTS_SUPPORT_RANKS_H
 
+#include "comm/agree.h"
+
 #include <alnico/alnico.h>
 
 #include <stdint.h>
@@ -17,6 +19,9 @@ void ranks_run(int size, void (*body)(struct rank *), void *argument);
 
 /* All ranks wait for each other, outside the library. */
 void ranks_barrier(struct rank *rank);
+
+/* All ranks, who meet outside the library. */
+struct rendezvous ranks_rendezvous(struct rank *rank, double timeout);
 
 /* A communicator over all ranks on the CPU; the test fails if it cannot be made. */
 alnico_comm_t ranks_comm(struct rank *rank, void *stream);

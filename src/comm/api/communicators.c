@@ -62,6 +62,7 @@ static alnico_status_t agree(const struct proposal *proposals, int size, const c
     return ALNICO_SUCCESS;
 }
 
+/* Without memory for `proposals` this rank fails, and so do all. */
 static alnico_status_t agree_on(alnico_comm_t comm, int collective, const char *name,
                                 struct proposal *proposals, const char *who)
 {
@@ -71,7 +72,9 @@ static alnico_status_t agree_on(alnico_comm_t comm, int collective, const char *
                             .known =
                                 name && backend_algorithm_named(device, collective, name, NULL)};
     strncpy(mine.name, name ? name : "", sizeof mine.name - 1);
-    TRY(comm_agree_first(comm, who, who, &mine, proposals, sizeof mine));
+    const struct comm_opening opening = {
+        .what = who, .who = who, .mine = &mine, .bytes = sizeof mine};
+    TRY(comm_agree_first(comm, &opening, proposals));
     TRY(agree(proposals, comm->size, who));
     struct choice forced = {0};
     if (proposals[0].named) {
@@ -92,8 +95,6 @@ alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm, alnico_collective_
     if ((int)collective < 0 || (int)collective >= COLLECTIVES)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown collective %d", who, (int)collective);
     struct proposal *proposals = calloc((size_t)comm->size, sizeof *proposals);
-    if (!proposals)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
     alnico_status_t status = agree_on(comm, (int)collective, name, proposals, who);
     free(proposals);
     return status;
@@ -112,11 +113,13 @@ static int compare_entries(const void *left, const void *right)
 }
 
 /* Messages of ranks that have aborted since let a late rank through once, and not a second time: the
- * next step may wait for all. */
+ * next step may wait for all. Without memory for `entries` this rank fails, and so do all. */
 static alnico_status_t gather_entries(alnico_comm_t comm, const char *who, const struct entry *mine,
                                       struct entry *entries)
 {
-    TRY(comm_agree_first(comm, who, who, mine, entries, sizeof *mine));
+    const struct comm_opening opening = {
+        .what = who, .who = who, .mine = mine, .bytes = sizeof *mine};
+    TRY(comm_agree_first(comm, &opening, entries));
     return comm_agree(comm, who, mine, entries, sizeof *mine);
 }
 
@@ -137,29 +140,37 @@ static int choose_members(struct entry *entries, int size, const struct entry *m
     return count;
 }
 
+static alnico_status_t make_transport(alnico_comm_t comm, const char *who, const int *members,
+                                      int count, int place, struct transport **out)
+{
+    struct comm_rendezvous r;
+    comm_rendezvous_part(&r, comm, who, members, count, place);
+    alnico_status_t status = comm->transport->ops->subset(comm->transport, &r.base, out);
+    status = error_of(who, status);
+    if (status == ALNICO_ERROR_TIMEOUT)
+        comm_latch(comm, status, alnico_error_detail()); /* as comm_agree */
+    return status;
+}
+
 static alnico_status_t split(alnico_comm_t comm, struct entry mine, void *stream, const char *who,
                              alnico_comm_t *out)
 {
     size_t size = (size_t)comm->size;
-    struct entry *entries = calloc(size, sizeof *entries);
     int *members = calloc(size, sizeof *members);
-    alnico_status_t status = ALNICO_ERROR_MEMORY;
-    if (!entries || !members) {
-        error_set(status, "%s: no memory for %d ranks", who, comm->size);
-        goto free_entries;
-    }
-    status = gather_entries(comm, who, &mine, entries);
+    struct entry *entries = members ? calloc(size, sizeof *entries) : NULL;
+    struct creation made = {.family = comm->family,
+                            .device = comm->device,
+                            .stream = stream,
+                            .who = who,
+                            .called = members};
+    alnico_status_t status = gather_entries(comm, who, &mine, entries);
     if (status != ALNICO_SUCCESS || mine.color < 0)
         goto free_entries;
     int place = 0, count = choose_members(entries, comm->size, &mine, members, &place);
-    struct transport *part;
-    status = error_of(who, comm->transport->ops->subset(comm->transport, members, count, place,
-                                                        comm->family->settings.timeout, &part));
-    if (status == ALNICO_ERROR_TIMEOUT)
-        comm_latch(comm, status, alnico_error_detail()); /* as comm_agree */
+    status = make_transport(comm, who, members, count, place, &made.transport);
     if (status == ALNICO_SUCCESS) {
         comm_settle(comm);
-        status = comm_build(part, comm->family, comm->device, stream, who, out);
+        status = comm_build(&made, out);
     }
 free_entries:
     free(entries);

@@ -133,13 +133,13 @@ alnico_status_t call_compare(alnico_comm_t comm, const struct call *call, bool n
 {
     struct rank_call own = {.of = {[FIELD_STATUS] = mine}};
     struct rank_call *calls = calloc((size_t)comm->size, sizeof *calls);
-    if (!calls)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
+    const struct comm_opening opening = {
+        .what = "a collective", .who = who, .mine = &own, .bytes = sizeof own};
     if (mine == ALNICO_SUCCESS)
         describe(comm, call, nonblocking, &own);
     else
         snprintf(own.refused, sizeof own.refused, "%s", alnico_error_detail());
-    alnico_status_t status = comm_agree_first(comm, "a collective", who, &own, calls, sizeof own);
+    alnico_status_t status = comm_agree_first(comm, &opening, calls);
     if (status == ALNICO_SUCCESS)
         status = mine == ALNICO_SUCCESS ? compare(calls, comm->size, who) : mine;
     free(calls);

@@ -145,9 +145,11 @@ alnico_status_t call_compare_counts(alnico_comm_t comm, const struct call *call,
 {
     size_t size = (size_t)comm->size;
     uint64_t *memory = calloc(2 * (size + 1) * size, sizeof *memory);
-    if (!memory)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory to compare counts", who);
-    alnico_status_t status = gather_all(comm, call, memory, who);
+    alnico_status_t status =
+        memory ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "no memory to compare counts");
+    status = comm_agree_status(comm, who, status);
+    if (status == ALNICO_SUCCESS)
+        status = gather_all(comm, call, memory, who);
     free(memory);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "comm/communicator/out_of_band.h"
 #include "comm/communicator/registration.h"
 #include "comm/operations/engine_operation.h"
 #include "comm/operations/stream_operation.h"
@@ -25,12 +26,14 @@ static bool has_backend(alnico_comm_t comm)
     return false;
 }
 
+/* After each backend the ranks agree, so that one that failed in its attach keeps nobody waiting in
+ * the next one. */
 static alnico_status_t attach(alnico_comm_t comm, const char *who)
 {
     stream_operation_attach(comm);
     for (const struct backend_ops *const *b = comm->backends; *b; b++)
         if ((*b)->attach)
-            TRY((*b)->attach(comm, who));
+            TRY(comm_agree_status(comm, who, (*b)->attach(comm, who)));
     return has_backend(comm)
                ? ALNICO_SUCCESS
                : error_set(ALNICO_ERROR_UNSUPPORTED,
@@ -52,16 +55,15 @@ static void dismantle(alnico_comm_t comm)
     comm_free(comm);
 }
 
-alnico_status_t comm_build(struct transport *transport, struct family *family,
-                           const struct device_ops *device, void *stream, const char *who,
-                           alnico_comm_t *out)
+alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out)
 {
     alnico_comm_t comm;
-    TRY(error_of(who, comm_create(transport, family, device, stream, who, &comm)));
-    alnico_status_t status = attach(comm, who);
+    TRY(error_of(made->who, comm_create(made, &comm)));
+    alnico_status_t status = attach(comm, made->who);
+    comm->called = NULL;
     if (status != ALNICO_SUCCESS) {
         dismantle(comm);
-        return error_of(who, status);
+        return error_of(made->who, status);
     }
     comm_open(comm);
     *out = comm;
@@ -101,7 +103,9 @@ static alnico_status_t build(struct transport *transport, const struct device_op
             "only the inline stream (NULL) works",
             who);
     }
-    return comm_build(transport, NULL, device, stream, who, out);
+    const struct creation made = {
+        .transport = transport, .device = device, .stream = stream, .who = who};
+    return comm_build(&made, out);
 }
 
 alnico_status_t alnico_comm_create(const alnico_bootstrap_t *bootstrap, alnico_device_t device,
@@ -149,7 +153,7 @@ alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device
     TRY(check_create(device, stream, out, who, &ops));
     TRY(check_mpi(mpi_comm, who));
     struct transport *transport;
-    TRY(transport_mpi_create(&mpi_comm, own_timeout(), &transport));
+    TRY(error_of(who, transport_mpi_create(&mpi_comm, own_timeout(), &transport)));
     return build(transport, ops, stream, who, out);
 }
 

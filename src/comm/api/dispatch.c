@@ -295,6 +295,14 @@ static alnico_status_t prepare(alnico_comm_t comm, struct call *call, bool nonbl
     return choose(&q, choice);
 }
 
+/* The detail names the call, and the rank that has no memory. */
+static alnico_status_t name_error(alnico_comm_t comm, alnico_status_t status, const char *who)
+{
+    return status == ALNICO_ERROR_MEMORY
+               ? error_set(status, "%s: rank %d: %s", who, comm->rank, error_text(who))
+               : error_of(who, status);
+}
+
 alnico_status_t api_start(alnico_comm_t comm, struct call *call, alnico_request_t *request,
                           const char *who)
 {
@@ -306,7 +314,7 @@ alnico_status_t api_start(alnico_comm_t comm, struct call *call, alnico_request_
     if (status == ALNICO_SUCCESS)
         status = choice.backend->ops->start(comm, call, &choice, request);
     comm_leave(comm, before);
-    return status;
+    return status == ALNICO_SUCCESS ? status : name_error(comm, status, who);
 }
 
 alnico_status_t api_start_request(alnico_comm_t comm, struct call *call, alnico_request_t *request,

@@ -178,40 +178,47 @@ static void find_backends(alnico_comm_t comm)
             comm->backends[count++] = backends[b]->ops;
 }
 
-alnico_status_t comm_create(struct transport *transport, struct family *family,
-                            const struct device_ops *device, void *stream, const char *who,
-                            alnico_comm_t *out)
+static void init(alnico_comm_t comm, const struct creation *made)
 {
-    alnico_comm_t comm = handle_take();
-    if (!comm) {
-        transport->ops->destroy(transport);
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
-    }
-    comm->rank = transport->rank;
-    comm->size = transport->size;
-    comm->device = device;
-    comm->device_index = device->current ? device->current() : 0;
-    comm->stream = stream;
-    comm->inline_stream = !stream && device->kind == ALNICO_DEVICE_CPU;
-    comm->transport = transport;
+    comm->rank = made->transport->rank;
+    comm->size = made->transport->size;
+    comm->device = made->device;
+    comm->device_index = made->device->current ? made->device->current() : 0;
+    comm->stream = made->stream;
+    comm->inline_stream = !made->stream && made->device->kind == ALNICO_DEVICE_CPU;
+    comm->called = made->called;
+    comm->transport = made->transport;
     comm->messages_lane.wide = true;
     find_backends(comm);
     pthread_mutex_init(&comm->latch.lock, NULL);
     detector_init(&comm->detector);
+}
+
+alnico_status_t comm_create(const struct creation *made, alnico_comm_t *out)
+{
+    struct family *family = made->family;
     alnico_status_t status = ALNICO_SUCCESS;
     if (family)
         atomic_fetch_add(&family->members, 1);
     else
-        status = family_create(transport, &family);
-    comm->family = family;
-    if (status == ALNICO_SUCCESS)
-        status = comm_setup(comm, who);
-    if (status != ALNICO_SUCCESS) {
-        comm_free(comm);
-        return status;
+        status = family_create(made->transport, &family);
+    alnico_comm_t comm = handle_take();
+    if (comm) {
+        init(comm, made);
+        comm->family = family;
+    } else if (status == ALNICO_SUCCESS) {
+        status = error_set(ALNICO_ERROR_MEMORY, "cannot allocate a communicator");
     }
-    *out = comm;
-    return ALNICO_SUCCESS;
+    status = comm_setup(comm, made, status);
+    if (status == ALNICO_SUCCESS) {
+        *out = comm;
+    } else if (comm) {
+        comm_free(comm);
+    } else {
+        made->transport->ops->destroy(made->transport);
+        family_leave(family);
+    }
+    return status;
 }
 
 void comm_open(alnico_comm_t comm)

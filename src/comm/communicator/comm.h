@@ -67,6 +67,7 @@ struct alnico_comm {
     int device_index; /* which of the devices of its kind */
     void *stream;
     bool inline_stream; /* the stream is the caller */
+    const int *called;  /* while it is made: as struct creation says */
     struct family *family;
     struct transport *transport;
 
@@ -103,11 +104,19 @@ struct alnico_request {
     const struct backend_ops *backend;
 };
 
-/* A communicator over a transport, which it takes over even on failure; its backends are not
- * attached yet. `family` is NULL for a new one. Collective. Errors: the setup's, MEMORY. */
-alnico_status_t comm_create(struct transport *transport, struct family *family,
-                            const struct device_ops *device, void *stream, const char *who,
-                            alnico_comm_t *out);
+/* What a communicator is made of. */
+struct creation {
+    struct transport *transport; /* taken over, even on failure */
+    struct family *family;       /* NULL for a new one */
+    const struct device_ops *device;
+    void *stream;
+    const char *who; /* the public call */
+    const int
+        *called; /* its ranks in the communicator that was called, for errors; NULL: the same */
+};
+
+/* A communicator whose backends are not attached yet. Collective. Errors: the setup's, MEMORY. */
+alnico_status_t comm_create(const struct creation *made, alnico_comm_t *out);
 
 /* From open to close comm_check accepts it. */
 void comm_open(alnico_comm_t comm);
@@ -118,9 +127,10 @@ void comm_free(alnico_comm_t comm);
 
 /* How the ranks of a new communicator meet (collective): they learn each other's places and rank
  * 0's settings and table, and its family gets an engine; ranks of one host leave MPI for shared
- * memory. Errors: the exchange's, ARGUMENT (rank 0's settings; two ranks on one GPU), MEMORY,
- * SYSTEM. */
-alnico_status_t comm_setup(alnico_comm_t comm, const char *who);
+ * memory. `comm` is NULL on a rank that has no memory for it, and fails. `mine` is how this rank has
+ * fared. Errors, on all ranks if on one: `mine`, the exchange's, ARGUMENT (rank 0's settings; two
+ * ranks on one GPU), MEMORY, SYSTEM. */
+alnico_status_t comm_setup(alnico_comm_t comm, const struct creation *made, alnico_status_t mine);
 
 /* Blocks until nothing of the communicator is in flight, pumping its engine if that has no
  * thread. */

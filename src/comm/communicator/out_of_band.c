@@ -2,46 +2,71 @@
 #include "comm/communicator/out_of_band.h"
 
 #include "base/status.h"
-#include "comm/agree.h"
 #include "comm/communicator/comm.h"
-#include "comm/rendezvous/out_of_band.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static alnico_status_t gather(void *context, const void *mine, void *all, size_t bytes)
+{
+    struct comm_rendezvous *r = context;
+    alnico_status_t status = out_of_band_gather(&r->wait, mine, all, bytes);
+    return status == ALNICO_ERROR_TIMEOUT && atomic_load(&r->comm->latch.status)
+               ? comm_latched(r->comm)
+               : status;
+}
+
+void comm_rendezvous_init(struct comm_rendezvous *out, alnico_comm_t comm, const char *who)
+{
+    double timeout = comm->family->settings.timeout;
+    *out = (struct comm_rendezvous){.comm = comm,
+                                    .wait = {.transport = comm->transport,
+                                             .engine = comm->family->engine,
+                                             .broken = &comm->latch.status,
+                                             .timeout = timeout,
+                                             .who = who,
+                                             .called = comm->called},
+                                    .base = {.allgather = gather,
+                                             .context = out,
+                                             .rank = comm->rank,
+                                             .size = comm->size,
+                                             .called = comm->called,
+                                             .who = who,
+                                             .timeout = timeout}};
+}
+
+void comm_rendezvous_part(struct comm_rendezvous *out, alnico_comm_t comm, const char *who,
+                          const int *members, int count, int place)
+{
+    comm_rendezvous_init(out, comm, who);
+    out->wait.members = out->wait.called = out->base.called = members;
+    out->wait.count = out->base.size = count;
+    out->wait.place = out->base.rank = place;
+}
+
 alnico_status_t comm_allgather(alnico_comm_t comm, const char *who, const void *mine, void *all,
                                size_t bytes)
 {
-    const struct out_of_band wait = {.transport = comm->transport,
-                                     .engine = comm->family->engine,
-                                     .broken = &comm->latch.status,
-                                     .timeout = comm->family->settings.timeout,
-                                     .who = who};
-    alnico_status_t status = out_of_band_gather(&wait, mine, all, bytes);
-    return status == ALNICO_ERROR_TIMEOUT && atomic_load(&comm->latch.status) ? comm_latched(comm)
-                                                                              : status;
+    struct comm_rendezvous r;
+    comm_rendezvous_init(&r, comm, who);
+    return gather(&r, mine, all, bytes);
 }
 
-alnico_status_t comm_allgather_called(void *context, const void *mine, void *all, size_t bytes)
+alnico_status_t comm_rendezvous_agree(struct comm_rendezvous *r, alnico_status_t mine)
 {
-    struct comm_caller *caller = context;
-    alnico_status_t status = comm_allgather(caller->comm, caller->who, mine, all, bytes);
-    caller->failed = status != ALNICO_SUCCESS;
-    return status;
-}
-
-alnico_status_t comm_agree_status(alnico_comm_t comm, const char *who, alnico_status_t *status)
-{
-    struct comm_caller caller = {.comm = comm, .who = who};
-    struct step_result *all = malloc((size_t)comm->size * sizeof *all);
-    if (!all)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
-    alnico_status_t agreed =
-        agree_on_status(comm_allgather_called, &caller, all, comm->size, NULL, status);
+    struct step_result *all = malloc((size_t)r->base.size * sizeof *all);
+    alnico_status_t status = agree_on_status(&r->base, all, NULL, mine);
     free(all);
-    return agreed;
+    return error_of(r->base.who, status);
+}
+
+alnico_status_t comm_agree_status(alnico_comm_t comm, const char *who, alnico_status_t mine)
+{
+    struct comm_rendezvous r;
+    comm_rendezvous_init(&r, comm, who);
+    return comm_rendezvous_agree(&r, mine);
 }
 
 alnico_status_t comm_agree(alnico_comm_t comm, const char *who, const void *mine, void *all,
@@ -55,37 +80,57 @@ alnico_status_t comm_agree(alnico_comm_t comm, const char *who, const void *mine
 
 enum { NAME_BYTES = 32 };
 
-/* A rank's call: so many bytes whatever it calls, so that those who call different things understand
- * each other. */
-struct opening {
+/* A rank's opening on its way: so many bytes whatever it calls, so that those who call different
+ * things understand each other. */
+struct packed {
     char what[NAME_BYTES], who[NAME_BYTES];
-    char mine[AGREE_BYTES];
+    int32_t status;
+    char detail[188], mine[AGREE_BYTES];
 };
 
-static alnico_status_t compare_calls(const struct opening *openings, int size, const char *who)
+static void pack(const struct comm_opening *opening, int rank, struct packed *out)
 {
-    for (int i = 1; i < size; i++)
-        if (strcmp(openings[i].what, openings[0].what) != 0)
-            return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 calls %s, and rank %d %s", who,
-                             openings[0].who, i, openings[i].who);
-    return ALNICO_SUCCESS;
+    *out = (struct packed){.status = opening->status};
+    snprintf(out->what, sizeof out->what, "%s", opening->what);
+    snprintf(out->who, sizeof out->who, "%s", opening->who);
+    if (opening->status != ALNICO_SUCCESS)
+        agree_detail(opening->who, rank, out->detail, sizeof out->detail);
+    else
+        memcpy(out->mine, opening->mine, opening->bytes);
 }
 
-alnico_status_t comm_agree_first(alnico_comm_t comm, const char *what, const char *who,
-                                 const void *mine, void *all, size_t bytes)
+/* `own` is this rank's status, with its detail. */
+static alnico_status_t compare(const struct packed *all, int size, alnico_status_t own,
+                               const char *who)
 {
-    struct opening own = {0}, *openings = calloc((size_t)comm->size, sizeof *openings);
-    assert(bytes <= AGREE_BYTES);
-    if (!openings)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
-    snprintf(own.what, sizeof own.what, "%s", what);
-    snprintf(own.who, sizeof own.who, "%s", who);
-    memcpy(own.mine, mine, bytes);
-    alnico_status_t status = comm_agree(comm, who, &own, openings, sizeof own);
+    for (int i = 1; i < size; i++)
+        if (strcmp(all[i].what, all[0].what) != 0)
+            return error_set(ALNICO_ERROR_MISMATCH, "%s: rank 0 calls %s, and rank %d %s", who,
+                             all[0].who, i, all[i].who);
+    for (int i = 0; i < size && own == ALNICO_SUCCESS; i++)
+        if (all[i].status != ALNICO_SUCCESS)
+            return error_set((alnico_status_t)all[i].status, "%s: %s", who, all[i].detail);
+    return own;
+}
+
+alnico_status_t comm_agree_first(alnico_comm_t comm, const struct comm_opening *opening, void *all)
+{
+    struct comm_opening own = *opening;
+    struct packed mine, *packed = calloc((size_t)comm->size, sizeof *packed);
+    char detail[512];
+    assert(own.bytes <= AGREE_BYTES);
+    if (own.status == ALNICO_SUCCESS && (!packed || !all))
+        own.status = error_set(ALNICO_ERROR_MEMORY, "%s: rank %d: no memory for %d ranks", own.who,
+                               comm->rank, comm->size);
+    snprintf(detail, sizeof detail, "%s", alnico_error_detail());
+    pack(&own, comm->rank, &mine);
+    alnico_status_t status = comm_agree(comm, own.who, &mine, packed, sizeof mine);
+    if (status == ALNICO_SUCCESS && own.status != ALNICO_SUCCESS)
+        error_set(own.status, "%s", detail);
     if (status == ALNICO_SUCCESS)
-        status = compare_calls(openings, comm->size, who);
+        status = packed ? compare(packed, comm->size, own.status, own.who) : own.status;
     for (int i = 0; status == ALNICO_SUCCESS && i < comm->size; i++)
-        memcpy((char *)all + (size_t)i * bytes, openings[i].mine, bytes);
-    free(openings);
+        memcpy((char *)all + (size_t)i * own.bytes, packed[i].mine, own.bytes);
+    free(packed);
     return status;
 }

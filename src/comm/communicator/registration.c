@@ -20,11 +20,6 @@ struct alnico_registration *registration_find(const struct alnico_comm *comm, co
     return NULL;
 }
 
-struct offer {
-    uint64_t bytes;
-    int status; /* of this rank's arguments */
-};
-
 static alnico_status_t check(alnico_comm_t comm, const void *memory, size_t bytes, const char *who)
 {
     if (!memory)
@@ -40,32 +35,21 @@ static alnico_status_t check(alnico_comm_t comm, const void *memory, size_t byte
     return status;
 }
 
-/* A bad argument of one rank is everybody's error, so that nobody waits for it. */
-static alnico_status_t compare(const struct offer *offers, int size, int rank, const char *who)
+/* `mine` is how this rank has fared, with its detail: an error of one rank is everybody's, so that
+ * nobody waits for it. */
+static alnico_status_t agree(alnico_comm_t comm, uint64_t bytes, alnico_status_t mine,
+                             const char *who)
 {
-    if (offers[rank].status != ALNICO_SUCCESS)
-        return (alnico_status_t)offers[rank].status;
-    for (int i = 0; i < size; i++) {
-        if (offers[i].status != ALNICO_SUCCESS)
-            return error_set((alnico_status_t)offers[i].status,
-                             "%s: rank %d refuses its own arguments", who, i);
-        if (offers[i].bytes != offers[0].bytes)
-            return error_set(
-                ALNICO_ERROR_MISMATCH, "%s: bytes is %llu on rank 0 and %llu on rank %d", who,
-                (unsigned long long)offers[0].bytes, (unsigned long long)offers[i].bytes, i);
-    }
-    return ALNICO_SUCCESS;
-}
-
-static alnico_status_t agree(alnico_comm_t comm, const struct offer *mine, const char *who)
-{
-    struct offer *offers = calloc((size_t)comm->size, sizeof *offers);
-    if (!offers)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", who, comm->size);
-    alnico_status_t status = comm_agree_first(comm, who, who, mine, offers, sizeof *mine);
-    if (status == ALNICO_SUCCESS)
-        status = compare(offers, comm->size, comm->rank, who);
-    free(offers);
+    uint64_t *all = calloc((size_t)comm->size, sizeof *all);
+    const struct comm_opening opening = {
+        .what = who, .who = who, .status = mine, .mine = &bytes, .bytes = sizeof bytes};
+    alnico_status_t status = comm_agree_first(comm, &opening, all);
+    for (int i = 1; status == ALNICO_SUCCESS && i < comm->size; i++)
+        if (all[i] != all[0])
+            status =
+                error_set(ALNICO_ERROR_MISMATCH, "%s: bytes is %llu on rank 0 and %llu on rank %d",
+                          who, (unsigned long long)all[0], (unsigned long long)all[i], i);
+    free(all);
     return status;
 }
 
@@ -97,9 +81,9 @@ alnico_status_t alnico_comm_register(alnico_comm_t comm, void *memory, size_t by
     *out = NULL;
     TRY(comm_ready(comm, who));
     struct alnico_registration *r = calloc(1, sizeof *r);
-    struct offer mine = {bytes, r ? check(comm, memory, bytes, who)
-                                  : error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who)};
-    alnico_status_t status = agree(comm, &mine, who);
+    alnico_status_t status =
+        r ? check(comm, memory, bytes, who) : error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
+    status = agree(comm, bytes, status, who);
     if (status == ALNICO_SUCCESS) {
         *r = (struct alnico_registration){.comm = comm, .base = memory, .bytes = bytes};
         int before = comm_enter(comm);
@@ -144,8 +128,7 @@ alnico_status_t alnico_comm_deregister(alnico_comm_t comm, alnico_registration_t
                          "%s: registration %p is not one of communicator %d, or was deregistered",
                          who, (void *)registration, comm->id);
     TRY(alnico_synchronize(comm));
-    struct offer mine = {registration->bytes, ALNICO_SUCCESS};
-    TRY(agree(comm, &mine, who));
+    TRY(agree(comm, registration->bytes, ALNICO_SUCCESS, who));
     int before = comm_enter(comm);
     comm_settle(comm);
     drop(registration);

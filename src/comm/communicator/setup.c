@@ -14,6 +14,8 @@
 
 /* A rank's entry in the first exchange. */
 struct member {
+    int32_t status; /* how the rank has fared */
+    char detail[188];
     uint64_t host_id;
     struct core_set process;
     struct settings settings; /* rank 0's count */
@@ -113,59 +115,111 @@ static alnico_status_t share_tuning(alnico_comm_t comm, const char *who)
         return ALNICO_SUCCESS;
     if (comm->rank > 0)
         tuning->rows = calloc(count, sizeof *tuning->rows);
-    if (!tuning->rows)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for a tuning table of %zu rows", who,
-                         count);
+    alnico_status_t status =
+        tuning->rows
+            ? ALNICO_SUCCESS
+            : error_set(ALNICO_ERROR_MEMORY, "no memory for a tuning table of %zu rows", count);
+    TRY(comm_agree_status(comm, who, status));
     tuning->count = (int)count;
-    const struct out_of_band wait = {
-        .transport = comm->transport, .timeout = family->settings.timeout, .who = who};
+    const struct out_of_band wait = {.transport = comm->transport,
+                                     .timeout = family->settings.timeout,
+                                     .who = who,
+                                     .called = comm->called};
     return out_of_band_broadcast(&wait, tuning->rows, count * sizeof *tuning->rows);
 }
 
-/* The first message between the ranks: all learn each other's hosts and rank 0's settings. Until
- * they do, each waits as long as its own environment says. */
-static alnico_status_t meet(alnico_comm_t comm, const char *who)
+/* Until the ranks know rank 0's settings, each waits as long as its own environment says. */
+static struct out_of_band first_wait(const struct creation *made)
 {
-    static atomic_int next_id = 1;
-    struct family *family = comm->family;
     struct settings own;
     settings_read(&own);
-    double timeout = own.status == ALNICO_SUCCESS ? own.timeout : 600;
-    struct member mine = {.host_id = family->topology.host_id,
-                          .process = family->topology.process,
-                          .settings = family->settings,
-                          .id = atomic_load(&next_id)};
+    return (struct out_of_band){.transport = made->transport,
+                                .timeout = own.status == ALNICO_SUCCESS ? own.timeout : 600,
+                                .who = made->who,
+                                .called = made->called};
+}
+
+static atomic_int next_id = 1;
+
+static void describe(alnico_comm_t comm, struct member *out)
+{
+    const struct family *family = comm->family;
+    out->host_id = family->topology.host_id;
+    out->process = family->topology.process;
+    out->settings = family->settings;
+    out->id = atomic_load(&next_id);
     if (comm->device->identify)
-        comm->device->identify(mine.device, sizeof mine.device);
-    size_t size = (size_t)comm->size;
-    struct member *members = calloc(size, sizeof *members);
-    struct core_set *sets = calloc(size, sizeof *sets);
-    alnico_status_t status = ALNICO_ERROR_MEMORY;
-    if (!members || !sets) {
-        error_set(status, "%s: no memory for %d ranks", who, comm->size);
-        goto free_members;
-    }
-    const struct out_of_band wait = {.transport = comm->transport, .timeout = timeout, .who = who};
-    status = out_of_band_gather(&wait, &mine, members, sizeof mine);
-    if (status != ALNICO_SUCCESS)
-        goto free_members;
+        comm->device->identify(out->device, sizeof out->device);
+}
+
+static alnico_status_t first_error(const struct member *members, int size, const char *who)
+{
+    for (int i = 0; i < size; i++)
+        if (members[i].status != ALNICO_SUCCESS)
+            return error_set((alnico_status_t)members[i].status, "%s: %s", who, members[i].detail);
+    return ALNICO_SUCCESS;
+}
+
+/* The first message between the ranks. A rank that has failed, or has no memory for `members`, takes
+ * part and says so. */
+static alnico_status_t introduce(alnico_comm_t comm, const struct creation *made,
+                                 alnico_status_t status, struct member *members)
+{
+    const struct out_of_band wait = first_wait(made);
+    const struct transport *t = made->transport;
+    struct member mine;
+    memset(&mine, 0, sizeof mine);
+    if (status == ALNICO_SUCCESS && !members)
+        status = error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", t->size);
+    mine.status = status;
+    if (status == ALNICO_SUCCESS)
+        describe(comm, &mine);
+    else
+        agree_detail(made->who, made->called ? made->called[t->rank] : t->rank, mine.detail,
+                     sizeof mine.detail);
+    TRY(out_of_band_gather(&wait, &mine, members, sizeof mine));
+    return members ? first_error(members, t->size, made->who)
+                   : error_set(status, "%s: %s", made->who, mine.detail);
+}
+
+static void choose_id(alnico_comm_t comm, const struct member *members)
+{
     for (int i = 0; i < comm->size; i++)
         comm->id = members[i].id > comm->id ? members[i].id : comm->id;
     int seen = atomic_load(&next_id);
     while (seen <= comm->id && !atomic_compare_exchange_weak(&next_id, &seen, comm->id + 1))
         ;
+}
+
+/* What all ranks find alike. */
+static alnico_status_t learn(alnico_comm_t comm, const struct member *members,
+                             struct core_set *sets, const char *who)
+{
+    choose_id(comm, members);
     learn_places(comm, members, sets);
-    status = check_devices(members, comm->size, who);
+    TRY(check_devices(members, comm->size, who));
+    TRY(apply_settings(comm, &members[0].settings, who));
+    return share_tuning(comm, who);
+}
+
+/* What each rank makes for itself. */
+static alnico_status_t equip(alnico_comm_t comm, const struct core_set *sets)
+{
+    TRY(tuning_steps_init(&comm->tuning, &comm->family->tuning, (int)comm->device->kind, comm->size,
+                          comm->hosts));
+    return start_engine(comm, sets);
+}
+
+static alnico_status_t meet(alnico_comm_t comm, const struct creation *made, alnico_status_t status)
+{
+    size_t size = (size_t)made->transport->size;
+    struct core_set *sets = calloc(size, sizeof *sets);
+    struct member *members = sets ? calloc(size, sizeof *members) : NULL;
+    status = introduce(comm, made, status, members);
     if (status == ALNICO_SUCCESS)
-        status = apply_settings(comm, &members[0].settings, who);
+        status = learn(comm, members, sets, made->who);
     if (status == ALNICO_SUCCESS)
-        status = share_tuning(comm, who);
-    if (status == ALNICO_SUCCESS)
-        status = tuning_steps_init(&comm->tuning, &comm->family->tuning, (int)comm->device->kind,
-                                   comm->size, comm->hosts);
-    if (status == ALNICO_SUCCESS)
-        status = start_engine(comm, sets);
-free_members:
+        status = comm_agree_status(comm, made->who, equip(comm, sets));
     free(members);
     free(sets);
     return status;
@@ -181,18 +235,17 @@ static alnico_status_t leave_mpi(alnico_comm_t comm, const char *who)
     if (strcmp(mpi->ops->name, "mpi") != 0 || settings->over_mpi || comm->hosts > 1 ||
         comm->size < 2 || !comm->device->host_accessible)
         return ALNICO_SUCCESS;
-    struct comm_caller caller = {.comm = comm, .who = who};
-    struct shm_options options = {
-        .timeout = settings->timeout, .read_from = SHM_READ_FROM, .learns = true};
-    alnico_status_t status = transport_shm_create(comm_allgather_called, &caller, comm->rank,
-                                                  comm->size, &options, &shm);
+    const struct shm_options options = {.read_from = SHM_READ_FROM, .learns = true};
+    struct comm_rendezvous r;
+    comm_rendezvous_init(&r, comm, who);
+    alnico_status_t status = transport_shm_create(&r.base, &options, &shm);
     bool refused = segment_is_refused(status);
-    if (caller.failed || (status != ALNICO_SUCCESS && !refused))
+    if (r.base.failed || (status != ALNICO_SUCCESS && !refused))
         return status;
     if (refused) {
-        log_write(LOG_INFO,
+        log_write(comm->rank == 0 ? LOG_WARNING : LOG_DEBUG,
                   "%s: no shared memory between the ranks, so MPI carries their messages: %s", who,
-                  alnico_error_detail());
+                  error_text(who));
         return ALNICO_SUCCESS;
     }
     shm->concurrent = mpi->concurrent;
@@ -201,8 +254,8 @@ static alnico_status_t leave_mpi(alnico_comm_t comm, const char *who)
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t comm_setup(alnico_comm_t comm, const char *who)
+alnico_status_t comm_setup(alnico_comm_t comm, const struct creation *made, alnico_status_t mine)
 {
-    TRY(meet(comm, who));
-    return leave_mpi(comm, who);
+    TRY(meet(comm, made, mine));
+    return leave_mpi(comm, made->who);
 }

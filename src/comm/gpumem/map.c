@@ -22,7 +22,8 @@ struct description {
     uint64_t keeper;      /* for those, too; 0: none */
     cudaIpcMemHandle_t interprocess;
     int32_t kind;
-    struct descriptor_address listener;
+    struct descriptor_address sender;              /* its socket to send from */
+    struct descriptor_address receiver[PEER_GPUS]; /* and those to receive from each rank at */
 };
 
 /* While memory is shared. */
@@ -31,8 +32,8 @@ struct sharing {
     struct description mine, descriptions[PEER_GPUS];
     CUmemGenericAllocationHandle handle;
     bool have_handle;
-    int descriptor, listener;   /* or -1 */
-    int connections[PEER_GPUS]; /* to who gets the descriptor, or -1 */
+    int descriptor, sender;   /* or -1 */
+    int receivers[PEER_GPUS]; /* or -1 */
     int64_t end_ns;
 };
 
@@ -108,40 +109,49 @@ static bool sends_descriptor(const struct sharing *s, int rank)
     return !peer_map_is_near(s->map, rank) && s->descriptions[rank].kind == KIND_DRIVER;
 }
 
-/* Before anybody waits for a descriptor, so that nobody waits for those who cannot connect. */
-static alnico_status_t connect_all(struct sharing *s)
+static struct descriptor_peer peer_of(const struct sharing *s, int rank,
+                                      const struct descriptor_address *address)
 {
-    int own = s->map->comm->rank;
-    for (int i = 0; s->descriptor >= 0 && i < s->map->comm->size; i++)
+    return (struct descriptor_peer){address, &s->map->places[rank].process, rank};
+}
+
+static alnico_status_t open_all(struct sharing *s)
+{
+    TRY(descriptor_open(&s->sender, &s->mine.sender));
+    for (int i = 0; i < s->map->comm->size; i++)
         if (!peer_map_is_near(s->map, i))
-            TRY(descriptor_connect(&s->descriptions[i].listener, i, own, s->end_ns,
-                                   &s->connections[i]));
+            TRY(descriptor_open(&s->receivers[i], &s->mine.receiver[i]));
+    return ALNICO_SUCCESS;
+}
+
+/* Before anybody sends a descriptor. */
+static alnico_status_t expect_all(const struct sharing *s)
+{
+    for (int i = 0; i < s->map->comm->size; i++) {
+        struct descriptor_peer from = peer_of(s, i, &s->descriptions[i].sender);
+        if (sends_descriptor(s, i))
+            TRY(descriptor_expect(s->receivers[i], &from));
+    }
     return ALNICO_SUCCESS;
 }
 
 static alnico_status_t send_all(const struct sharing *s)
 {
-    for (int i = 0; i < s->map->comm->size; i++)
-        if (s->connections[i] >= 0 && !descriptor_send(s->connections[i], s->descriptor))
-            return error_set(ALNICO_ERROR_SYSTEM, "rank %d does not take a descriptor", i);
+    int own = s->map->comm->rank;
+    for (int i = 0; s->descriptor >= 0 && i < s->map->comm->size; i++) {
+        struct descriptor_peer to = peer_of(s, i, &s->descriptions[i].receiver[own]);
+        if (!peer_map_is_near(s->map, i))
+            TRY(descriptor_send(s->sender, &s->mine.sender, &to, s->descriptor));
+    }
     return ALNICO_SUCCESS;
 }
 
 static alnico_status_t receive_all(const struct sharing *s, int *descriptors)
 {
-    int missing = 0, size = s->map->comm->size;
-    for (int i = 0; i < size; i++)
-        missing += sends_descriptor(s, i);
-    while (missing > 0) {
-        int rank, connection;
-        alnico_status_t status =
-            descriptor_accept(s->listener, &s->mine.listener, s->end_ns, &connection, &rank);
-        if (status == ALNICO_ERROR_TIMEOUT)
-            return error_set(status, "%d ranks sent no descriptor", missing);
-        TRY(status);
-        bool known = rank >= 0 && rank < size && sends_descriptor(s, rank) && descriptors[rank] < 0;
-        missing -= known && descriptor_receive(connection, s->end_ns, &descriptors[rank]);
-        close(connection);
+    for (int i = 0; i < s->map->comm->size; i++) {
+        struct descriptor_peer from = peer_of(s, i, &s->descriptions[i].sender);
+        if (sends_descriptor(s, i))
+            TRY(descriptor_receive(s->receivers[i], &from, s->end_ns, &descriptors[i]));
     }
     return ALNICO_SUCCESS;
 }
@@ -190,7 +200,7 @@ static alnico_status_t map_all(const struct sharing *s, const int *descriptors,
 static alnico_status_t prepare(struct sharing *s, void *memory, size_t bytes)
 {
     TRY(describe(s, memory, bytes));
-    return descriptor_listen(s->map->comm->size, &s->listener, &s->mine.listener);
+    return open_all(s);
 }
 
 static alnico_status_t hand_over(const struct sharing *s, struct peer_share *out)
@@ -212,14 +222,14 @@ static alnico_status_t hand_over(const struct sharing *s, struct peer_share *out
 static void sharing_finish(struct sharing *s)
 {
     for (int i = 0; i < PEER_GPUS; i++)
-        if (s->connections[i] >= 0)
-            close(s->connections[i]);
+        if (s->receivers[i] >= 0)
+            close(s->receivers[i]);
     if (s->have_handle)
         peer_memory_release(s->handle);
     if (s->descriptor >= 0)
         close(s->descriptor);
-    if (s->listener >= 0)
-        close(s->listener);
+    if (s->sender >= 0)
+        close(s->sender);
 }
 
 alnico_status_t peer_map_share(const struct peer_map *map, const char *who, void *memory,
@@ -227,18 +237,18 @@ alnico_status_t peer_map_share(const struct peer_map *map, const char *who, void
 {
     struct sharing s = {.map = map,
                         .descriptor = -1,
-                        .listener = -1,
+                        .sender = -1,
                         .end_ns = deadline_ns(map->comm->family->settings.timeout)};
     for (int i = 0; i < PEER_GPUS; i++)
-        s.connections[i] = -1;
+        s.receivers[i] = -1;
     memset(out, 0, sizeof *out);
-    alnico_status_t status = peer_map_agree(map->comm, who, prepare(&s, memory, bytes));
+    alnico_status_t status = comm_agree_status(map->comm, who, prepare(&s, memory, bytes));
     if (status == ALNICO_SUCCESS)
         status = comm_allgather(map->comm, who, &s.mine, s.descriptions, sizeof s.mine);
     if (status == ALNICO_SUCCESS)
-        status = peer_map_agree(map->comm, who, connect_all(&s));
+        status = comm_agree_status(map->comm, who, expect_all(&s));
     if (status == ALNICO_SUCCESS)
-        status = peer_map_agree(map->comm, who, hand_over(&s, out));
+        status = comm_agree_status(map->comm, who, hand_over(&s, out));
     if (status != ALNICO_SUCCESS)
         peer_map_unshare(map, out);
     sharing_finish(&s);

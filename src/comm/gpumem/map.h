@@ -58,8 +58,4 @@ void peer_map_free(struct peer_memory *memory);
 /* Whether a rank is of this process. */
 bool peer_map_is_near(const struct peer_map *map, int rank);
 
-/* Whether `mine` is a success on every rank; if not, all get the lowest failed rank's status and
- * detail. */
-alnico_status_t peer_map_agree(alnico_comm_t comm, const char *who, alnico_status_t mine);
-
 #endif

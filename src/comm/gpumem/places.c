@@ -1,4 +1,4 @@
-/* The ranks' processes and GPUs, whether the GPUs reach each other, and one outcome for all. */
+/* The ranks' processes and GPUs, whether the GPUs reach each other. */
 #include "comm/communicator/out_of_band.h"
 #include "comm/gpumem/map.h"
 
@@ -7,12 +7,6 @@
 #include "device/cuda/driver.h"
 
 #include <string.h>
-
-alnico_status_t peer_map_agree(alnico_comm_t comm, const char *who, alnico_status_t mine)
-{
-    TRY(comm_agree_status(comm, who, &mine));
-    return mine == ALNICO_SUCCESS ? mine : error_set(mine, "%s: %s", who, alnico_error_detail());
-}
 
 bool peer_map_is_near(const struct peer_map *map, int rank)
 {
@@ -129,7 +123,7 @@ alnico_status_t peer_map_init(struct peer_map *out, alnico_comm_t comm, const ch
         log_write(LOG_INFO, "%s: no peer backend: %s", who, obstacle);
         return ALNICO_SUCCESS;
     }
-    alnico_status_t status = peer_map_agree(comm, who, reach_all(out));
+    alnico_status_t status = comm_agree_status(comm, who, reach_all(out));
     *works = status == ALNICO_SUCCESS;
     if (*works)
         return agree_on_order(out, who);

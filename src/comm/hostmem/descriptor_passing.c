@@ -1,4 +1,4 @@
-/* A connection carries a greeting, then one byte with the descriptor. Only poll blocks. */
+/* One datagram a descriptor: the sender's token, and the descriptor beside it. Only poll blocks. */
 #include "comm/hostmem/descriptor_passing.h"
 
 #include "base/status.h"
@@ -6,17 +6,17 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-enum { GREETING_MS = 1000 }; /* to wait for the greeting of a new connection */
-
-struct greeting {
-    uint64_t token[2];
-    int32_t rank, padding;
+enum {
+    PREFIX = offsetof(struct sockaddr_un, sun_path),
+    LOOK_MS = 50 /* between looks at a process whose end wakes nobody */
 };
 
 alnico_status_t descriptor_error(const char *call)
@@ -25,184 +25,154 @@ alnico_status_t descriptor_error(const char *call)
     return error_set(status, "%s: %s", call, strerror(errno));
 }
 
-int descriptor_left_ms(int64_t end_ns)
+static alnico_status_t peer_error(const char *call, const struct descriptor_peer *peer)
 {
-    int64_t left = end_ns - backoff_now_ns();
-    return left <= 0 ? 0 : left > 60000000000 ? 60000 : (int)(left / 1000000) + 1;
+    char text[48];
+    snprintf(text, sizeof text, "%s rank %d", call, peer->name);
+    return descriptor_error(text);
 }
 
-static bool await(int descriptor, short events, int ms)
+static alnico_status_t peer_ended(const struct descriptor_peer *peer)
 {
-    struct pollfd poll_for = {.fd = descriptor, .events = events};
-    return poll(&poll_for, 1, ms) == 1;
-}
-
-static bool is_same_user(int connection)
-{
-    struct ucred peer;
-    socklen_t length = sizeof peer;
-    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-           peer.uid == geteuid();
+    return error_set(ALNICO_ERROR_TIMEOUT, "rank %d did not come: its process has ended",
+                     peer->name);
 }
 
 /* An address without a name makes the kernel choose a free one. */
-static alnico_status_t listen_anywhere(int listener, int backlog, struct descriptor_address *target)
+static alnico_status_t bind_anywhere(int opened, struct descriptor_address *own)
 {
-    struct sockaddr_un any = {.sun_family = AF_UNIX};
-    socklen_t length = sizeof target->address;
-    if (bind(listener, (const struct sockaddr *)&any, sizeof any.sun_family) != 0)
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t length = sizeof address;
+    if (bind(opened, (const struct sockaddr *)&address, sizeof address.sun_family) != 0)
         return descriptor_error("bind");
-    if (listen(listener, backlog) != 0)
-        return descriptor_error("listen");
-    if (getsockname(listener, (struct sockaddr *)&target->address, &length) != 0)
+    if (getsockname(opened, (struct sockaddr *)&address, &length) != 0)
         return descriptor_error("getsockname");
-    if (getrandom(target->token, sizeof target->token, 0) != sizeof target->token)
+    if (getrandom(own->token, sizeof own->token, 0) != sizeof own->token)
         return descriptor_error("getrandom");
-    target->address_bytes = length;
+    if (length <= PREFIX || length - PREFIX > sizeof own->name)
+        return error_set(ALNICO_ERROR_SYSTEM, "bind: a name of %u bytes", (unsigned)length);
+    own->bytes = (uint8_t)(length - PREFIX);
+    memcpy(own->name, address.sun_path, own->bytes);
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t descriptor_listen(int backlog, int *listener, struct descriptor_address *target)
+alnico_status_t descriptor_open(int *opened, struct descriptor_address *own)
 {
-    *listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (*listener < 0)
+    memset(own, 0, sizeof *own);
+    *opened = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*opened < 0)
         return descriptor_error("socket");
-    alnico_status_t status = listen_anywhere(*listener, backlog, target);
+    alnico_status_t status = bind_anywhere(*opened, own);
     if (status != ALNICO_SUCCESS) {
-        close(*listener);
-        *listener = -1;
+        close(*opened);
+        *opened = -1;
     }
     return status;
 }
 
-struct attempt {
-    const struct descriptor_address *target;
-    int connection, error;
-};
-
-/* EAGAIN: the backlog is full. */
-static enum wait try_connect(void *context)
+static socklen_t address_of(const struct descriptor_peer *peer, struct sockaddr_un *out)
 {
-    struct attempt *a = context;
-    const struct sockaddr *address = (const struct sockaddr *)&a->target->address;
-    a->error = connect(a->connection, address, a->target->address_bytes) == 0 ? 0 : errno;
-    return a->error == EAGAIN || a->error == EINTR ? WAIT_IDLE : WAIT_DONE;
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(out->sun_path, peer->address->name, peer->address->bytes);
+    return (socklen_t)(PREFIX + peer->address->bytes);
 }
 
-static alnico_status_t reach(const struct descriptor_address *target, int rank, int64_t end_ns,
-                             int connection)
+/* Received without room for them, the strangers' descriptors are closed by the kernel. */
+static void discard_all(int socket)
 {
-    struct attempt a = {target, connection, 0};
-    char call[32];
-    if (!wait_until(try_connect, &a, end_ns, true))
-        return error_set(ALNICO_ERROR_TIMEOUT, "rank %d takes no connection", rank);
-    snprintf(call, sizeof call, "connect to rank %d", rank);
-    errno = a.error;
-    if (a.error)
-        return descriptor_error(call);
-    if (!is_same_user(connection))
-        return error_set(ALNICO_ERROR_SYSTEM, "rank %d runs as another user", rank);
+    char byte;
+    while (recv(socket, &byte, sizeof byte, MSG_DONTWAIT | MSG_TRUNC) >= 0 || errno == EINTR)
+        ;
+}
+
+alnico_status_t descriptor_expect(int socket, const struct descriptor_peer *from)
+{
+    struct sockaddr_un address;
+    socklen_t length = address_of(from, &address);
+    if (connect(socket, (const struct sockaddr *)&address, length) != 0)
+        return errno == ECONNREFUSED && process_ends(from->process, PROCESS_DYING_MS)
+                   ? peer_ended(from)
+                   : peer_error("connect to", from);
+    discard_all(socket);
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t greet(const struct descriptor_address *target, int rank, int own_rank,
-                             int64_t end_ns, int connection)
-{
-    struct greeting greeting = {.rank = own_rank};
-    char call[32];
-    memcpy(greeting.token, target->token, sizeof greeting.token);
-    TRY(reach(target, rank, end_ns, connection));
-    if (send(connection, &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting)
-        return ALNICO_SUCCESS;
-    snprintf(call, sizeof call, "send to rank %d", rank);
-    return descriptor_error(call);
-}
-
-alnico_status_t descriptor_connect(const struct descriptor_address *target, int rank, int own_rank,
-                                   int64_t end_ns, int *connection)
-{
-    *connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (*connection < 0)
-        return descriptor_error("socket");
-    alnico_status_t status = greet(target, rank, own_rank, end_ns, *connection);
-    if (status != ALNICO_SUCCESS) {
-        close(*connection);
-        *connection = -1;
-    }
-    return status;
-}
-
-/* Whether the other side is the same user and shows the token. */
-static bool is_welcome(int connection, const struct descriptor_address *target, int64_t end_ns,
-                       int *rank)
-{
-    struct greeting greeting;
-    int left = descriptor_left_ms(end_ns), patience = left < GREETING_MS ? left : GREETING_MS;
-    if (!is_same_user(connection) || !await(connection, POLLIN, patience) ||
-        recv(connection, &greeting, sizeof greeting, MSG_DONTWAIT) != sizeof greeting ||
-        memcmp(greeting.token, target->token, sizeof greeting.token) != 0)
-        return false;
-    *rank = greeting.rank;
-    return true;
-}
-
-/* The connection is gone again. Other errors, as too many open files, would come again. */
-static bool is_passing(int error)
-{
-    return error == EAGAIN || error == EINTR || error == ECONNABORTED;
-}
-
-alnico_status_t descriptor_accept(int listener, const struct descriptor_address *target,
-                                  int64_t end_ns, int *connection, int *rank)
-{
-    for (int left = 1; left > 0;) {
-        left = descriptor_left_ms(end_ns);
-        if (!await(listener, POLLIN, left))
-            continue;
-        *connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (*connection < 0 && !is_passing(errno))
-            return descriptor_error("accept4");
-        if (*connection < 0)
-            continue;
-        if (is_welcome(*connection, target, end_ns, rank))
-            return ALNICO_SUCCESS;
-        close(*connection);
-    }
-    *connection = -1;
-    return error_set(ALNICO_ERROR_TIMEOUT, "a rank did not connect in time");
-}
-
-bool descriptor_send(int connection, int descriptor)
+alnico_status_t descriptor_send(int socket, const struct descriptor_address *own,
+                                const struct descriptor_peer *to, int descriptor)
 {
     _Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {0};
-    char byte = 1;
-    struct iovec part = {&byte, 1};
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    struct sockaddr_un address;
+    struct iovec part = {(void *)own->token, sizeof own->token};
+    struct msghdr message = {.msg_name = &address,
+                             .msg_namelen = address_of(to, &address),
+                             .msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = room,
+                             .msg_controllen = sizeof room};
     struct cmsghdr *control = CMSG_FIRSTHDR(&message);
     control->cmsg_level = SOL_SOCKET;
     control->cmsg_type = SCM_RIGHTS;
     control->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(control), &descriptor, sizeof descriptor);
-    return sendmsg(connection, &message, MSG_NOSIGNAL) == 1;
+    if (sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof own->token)
+        return ALNICO_SUCCESS;
+    return errno == ECONNREFUSED && process_ends(to->process, PROCESS_DYING_MS)
+               ? peer_ended(to)
+               : peer_error("sendmsg to", to);
 }
 
-bool descriptor_receive(int connection, int64_t end_ns, int *descriptor)
+static int left_ms(int64_t end_ns)
+{
+    int64_t left = end_ns - backoff_now_ns();
+    return left <= 0 ? 0 : left > 60000000000 ? 60000 : (int)(left / 1000000) + 1;
+}
+
+/* Until a message is there. What a process sent before its end is there when that end is seen. */
+static alnico_status_t await(int socket, int pidfd, const struct descriptor_peer *from,
+                             int64_t end_ns)
+{
+    struct pollfd polls[] = {{.fd = socket, .events = POLLIN}, {.fd = pidfd, .events = POLLIN}};
+    for (int left = 1; left > 0;) {
+        left = left_ms(end_ns);
+        poll(polls, 2, pidfd < 0 && left > LOOK_MS ? LOOK_MS : left);
+        if (polls[0].revents)
+            return ALNICO_SUCCESS;
+        if (process_ended(from->process, pidfd))
+            return poll(polls, 1, 0) == 1 ? ALNICO_SUCCESS : peer_ended(from);
+    }
+    return error_set(ALNICO_ERROR_TIMEOUT, "rank %d sent no descriptor in time", from->name);
+}
+
+static alnico_status_t take(int socket, const struct descriptor_peer *from, int *descriptor)
 {
     _Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {0};
-    char byte;
-    struct iovec part = {&byte, 1};
+    uint64_t token[2];
+    struct iovec part = {token, sizeof token};
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
-    while (!await(connection, POLLIN, descriptor_left_ms(end_ns)))
-        if (descriptor_left_ms(end_ns) == 0)
-            return false;
-    if (recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != 1)
-        return false;
+    ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (got < 0)
+        return peer_error("recvmsg from", from);
     const struct cmsghdr *control = CMSG_FIRSTHDR(&message);
     if (!control || control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS ||
         control->cmsg_len != CMSG_LEN(sizeof(int)))
-        return false;
+        return error_set(ALNICO_ERROR_SYSTEM,
+                         "too many open files for the descriptor that rank %d sends", from->name);
     memcpy(descriptor, CMSG_DATA(control), sizeof *descriptor);
-    return true;
+    if (got == sizeof token && memcmp(token, from->address->token, sizeof token) == 0)
+        return ALNICO_SUCCESS;
+    close(*descriptor);
+    *descriptor = -1;
+    return error_set(ALNICO_ERROR_SYSTEM, "a stranger answers in the place of rank %d", from->name);
+}
+
+alnico_status_t descriptor_receive(int socket, const struct descriptor_peer *from, int64_t end_ns,
+                                   int *descriptor)
+{
+    *descriptor = -1;
+    int pidfd = process_open(from->process);
+    alnico_status_t status = await(socket, pidfd, from, end_ns);
+    if (pidfd >= 0)
+        close(pidfd);
+    return status == ALNICO_SUCCESS ? take(socket, from, descriptor) : status;
 }

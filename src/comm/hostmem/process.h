@@ -29,7 +29,9 @@ int process_open(const struct process_id *process);
  * nobody can tell from here. Never blocks. */
 bool process_ended(const struct process_id *process, int pidfd);
 
-/* Whether another process has ended, or does so within `ms` milliseconds. */
+/* Whether another process has ended, or does so within `ms` milliseconds. One that dies closes its
+ * sockets a little before its end can be seen. */
+enum { PROCESS_DYING_MS = 200 };
 bool process_ends(const struct process_id *process, int ms);
 
 #endif

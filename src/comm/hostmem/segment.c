@@ -1,8 +1,8 @@
 /*
  * The shared segment is a sealed memfd of rank 0: the ranks' members, in whole pages, then the owner's
- * bytes. The other ranks learn from the first exchange where rank 0 listens, and connect. In the second
- * one they say whether they could, so that nobody waits for those that cannot. Then they get the
- * descriptor (hostmem/descriptor_passing.h).
+ * bytes. In the first exchange the ranks learn each other's sockets, and the lowest rank of each other
+ * process expects rank 0's. In the second one they say how that went, so that nobody waits for those
+ * that cannot. Then they get the descriptor (hostmem/descriptor_passing.h).
  */
 #include "comm/hostmem/segment.h"
 
@@ -36,23 +36,19 @@ struct mapping {
 struct introduction {
     struct process_id process;
     uint64_t bytes;
-    struct descriptor_address first; /* rank 0's; no address: it failed */
+    struct descriptor_address socket;
+    int32_t failed;
 };
 
 /* While a segment is made. */
 struct making {
     struct segment *out;
-    out_of_band_allgather *exchange;
-    void *context;
+    struct rendezvous *r;
     struct introduction *introductions;
     struct introduction mine;
     struct step_result *results; /* of connecting and then of mapping; the address: the mapping */
     int leader, own_ranks;       /* the lowest rank of this process, and how many ranks it has */
-    int other_processes;         /* other processes than rank 0's */
-    int memory, listener;        /* rank 0's descriptors, or -1 */
-    int connection;              /* to rank 0, or -1 */
-    double timeout;
-    int64_t end_ns;
+    int memory, socket;          /* descriptors, or -1; rank 0's memory */
 };
 
 static size_t page_round(size_t bytes)
@@ -107,60 +103,6 @@ static alnico_status_t make_memory(struct making *m, size_t bytes)
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t begin_first(struct making *m)
-{
-    TRY(make_memory(m, whole_bytes(m->out)));
-    return descriptor_listen(m->out->size, &m->listener, &m->mine.first);
-}
-
-/* Hands the descriptor to the other processes, which have connected. */
-static alnico_status_t serve(const struct making *m)
-{
-    for (int served = 0; served < m->other_processes;) {
-        int rank, connection;
-        alnico_status_t status =
-            descriptor_accept(m->listener, &m->mine.first, m->end_ns, &connection, &rank);
-        if (status == ALNICO_ERROR_TIMEOUT)
-            return error_set(status, "%d of %d processes did not fetch the shared segment",
-                             m->other_processes - served, m->other_processes);
-        TRY(status);
-        served += descriptor_send(connection, m->memory);
-        close(connection);
-    }
-    return ALNICO_SUCCESS;
-}
-
-/* Before the ranks agree: a late connection is refused at once. */
-static void stop_listening(struct making *m)
-{
-    if (m->listener >= 0)
-        close(m->listener);
-    m->listener = -1;
-}
-
-/* A process that dies closes its sockets a little before its end can be seen. */
-static alnico_status_t explain_loss(const struct making *m, alnico_status_t status)
-{
-    enum { DYING_MS = 200 };
-    if (status != ALNICO_ERROR_SYSTEM || !process_ends(&m->introductions[0].process, DYING_MS))
-        return status;
-    return error_set(ALNICO_ERROR_TIMEOUT, "rank 0 did not come: its process has ended");
-}
-
-static alnico_status_t fetch(const struct making *m)
-{
-    int memory;
-    struct segment *s = m->out;
-    if (!descriptor_receive(m->connection, m->end_ns, &memory))
-        return descriptor_left_ms(m->end_ns) == 0
-                   ? error_set(ALNICO_ERROR_TIMEOUT, "rank 0 sent no shared segment")
-                   : explain_loss(m,
-                                  error_set(ALNICO_ERROR_SYSTEM, "rank 0 closed the connection"));
-    alnico_status_t status = mapping_create(memory, whole_bytes(s), m->own_ranks, &s->mapping);
-    close(memory);
-    return status;
-}
-
 static int leader_of(const struct making *m, int rank)
 {
     int leader = 0;
@@ -173,34 +115,61 @@ static alnico_status_t check_bytes(const struct making *m)
 {
     for (int i = 1; i < m->out->size; i++)
         if (m->introductions[i].bytes != m->introductions[0].bytes)
-            return error_set(ALNICO_ERROR_MISMATCH,
-                             "rank 0 asks for a segment of %llu bytes, and rank %d for %llu",
-                             (unsigned long long)m->introductions[0].bytes, i,
-                             (unsigned long long)m->introductions[i].bytes);
+            return error_set(
+                ALNICO_ERROR_MISMATCH,
+                "rank %d asks for a segment of %llu bytes, and rank %d for %llu",
+                rendezvous_name(m->r, 0), (unsigned long long)m->introductions[0].bytes,
+                rendezvous_name(m->r, i), (unsigned long long)m->introductions[i].bytes);
     return ALNICO_SUCCESS;
 }
 
-/* Each of the two waits ends well before the waits of the exchange after it. */
-static void begin_wait(struct making *m)
+static struct descriptor_peer peer_of(const struct making *m, int rank)
 {
-    m->end_ns = deadline_ns(m->timeout / 2);
+    const struct introduction *other = &m->introductions[rank];
+    return (struct descriptor_peer){&other->socket, &other->process, rendezvous_name(m->r, rank)};
 }
 
-/* The leader of another process than rank 0's connects to it, which may accept later. */
-static alnico_status_t connect_to_first(struct making *m)
+static alnico_status_t begin(struct making *m)
+{
+    if (m->out->rank == 0)
+        TRY(make_memory(m, whole_bytes(m->out)));
+    return descriptor_open(&m->socket, &m->mine.socket);
+}
+
+/* The leader of another process than rank 0's gets the descriptor. */
+static alnico_status_t expect_first(struct making *m)
 {
     struct segment *s = m->out;
     m->leader = leader_of(m, s->rank);
     for (int i = 0; i < s->size; i++) {
-        m->other_processes += i > 0 && leader_of(m, i) == i;
         m->own_ranks += leader_of(m, i) == m->leader;
+        if (m->introductions[i].failed)
+            return ALNICO_SUCCESS; /* its own error becomes everybody's */
     }
     TRY(check_bytes(m));
     if (s->rank != m->leader || s->rank == 0)
         return ALNICO_SUCCESS;
-    begin_wait(m);
-    return explain_loss(
-        m, descriptor_connect(&m->introductions[0].first, 0, s->rank, m->end_ns, &m->connection));
+    struct descriptor_peer first = peer_of(m, 0);
+    return descriptor_expect(m->socket, &first);
+}
+
+/* Waits for less than the exchange after it does. */
+static alnico_status_t fetch(struct making *m)
+{
+    struct segment *s = m->out;
+    struct descriptor_peer first = peer_of(m, 0);
+    TRY(descriptor_receive(m->socket, &first, deadline_ns(m->r->timeout / 2), &m->memory));
+    return mapping_create(m->memory, whole_bytes(s), m->own_ranks, &s->mapping);
+}
+
+static alnico_status_t serve(const struct making *m)
+{
+    for (int i = 1; i < m->out->size; i++) {
+        struct descriptor_peer to = peer_of(m, i);
+        if (leader_of(m, i) == i)
+            TRY(descriptor_send(m->socket, &m->mine.socket, &to, m->memory));
+    }
+    return ALNICO_SUCCESS;
 }
 
 /* The leader of a process maps the segment for all its ranks, and enters them. */
@@ -209,7 +178,6 @@ static alnico_status_t map_memory(struct making *m)
     struct segment *s = m->out;
     if (s->rank != m->leader)
         return ALNICO_SUCCESS;
-    begin_wait(m);
     if (s->rank > 0) {
         TRY(fetch(m));
     } else {
@@ -221,12 +189,6 @@ static alnico_status_t map_memory(struct making *m)
         if (leader_of(m, i) == m->leader)
             members[i].process = m->mine.process;
     return ALNICO_SUCCESS;
-}
-
-static alnico_status_t agree(struct making *m, alnico_status_t *status)
-{
-    return agree_on_status(m->exchange, m->context, m->results, m->out->size, m->out->mapping,
-                           status);
 }
 
 /* The leader's mapping is that of all its ranks, or nobody's. */
@@ -245,54 +207,46 @@ static void adopt_mapping(struct making *m, alnico_status_t status)
 
 /* If the last exchange itself fails, a mapping for several ranks stays: one of them may have got
  * it. */
-static alnico_status_t create(struct making *m)
+static alnico_status_t create(struct making *m, alnico_status_t status)
 {
-    alnico_status_t status = m->out->rank == 0 ? begin_first(m) : ALNICO_SUCCESS;
-    if (status != ALNICO_SUCCESS)
-        m->mine.first.address_bytes = 0;
-    TRY(m->exchange(m->context, &m->mine, m->introductions, sizeof m->mine));
-    if (m->introductions[0].first.address_bytes)
-        status = connect_to_first(m);
-    TRY(agree(m, &status));
-    TRY(status);
+    if (status == ALNICO_SUCCESS)
+        status = begin(m);
+    m->mine.failed = status != ALNICO_SUCCESS;
+    TRY(rendezvous_gather(m->r, &m->mine, m->introductions, sizeof m->mine));
+    if (status == ALNICO_SUCCESS)
+        status = expect_first(m);
+    TRY(agree_on_status(m->r, m->results, NULL, status));
     status = map_memory(m);
-    stop_listening(m);
-    TRY(agree(m, &status));
-    adopt_mapping(m, status);
+    status = agree_on_status(m->r, m->results, m->out->mapping, status);
+    if (!m->r->failed)
+        adopt_mapping(m, status);
     return status;
 }
 
-alnico_status_t segment_create(out_of_band_allgather *exchange, void *context, int rank, int size,
-                               size_t bytes, double timeout, struct segment *out)
+static void close_if_open(int descriptor)
 {
-    memset(out, 0, sizeof *out);
-    *out = (struct segment){.rank = rank, .size = size, .bytes = bytes};
-    struct making m = {.out = out,
-                       .exchange = exchange,
-                       .context = context,
-                       .mine.bytes = bytes,
-                       .memory = -1,
-                       .listener = -1,
-                       .connection = -1,
-                       .timeout = timeout};
+    if (descriptor >= 0)
+        close(descriptor);
+}
+
+alnico_status_t segment_create(struct rendezvous *r, alnico_status_t status, size_t bytes,
+                               struct segment *out)
+{
+    size_t size = (size_t)r->size;
+    *out = (struct segment){.rank = r->rank, .size = r->size, .bytes = bytes};
+    struct making m = {.out = out, .r = r, .memory = -1, .socket = -1};
+    m.mine.bytes = bytes;
     process_identify(&m.mine.process);
-    m.introductions = calloc((size_t)size, sizeof *m.introductions);
-    m.results = calloc((size_t)size, sizeof *m.results);
-    out->pidfds = malloc((size_t)size * sizeof *out->pidfds);
-    alnico_status_t status = ALNICO_ERROR_MEMORY;
-    if (!m.introductions || !m.results || !out->pidfds) {
-        error_set(status, "no memory for %d ranks", size);
-        goto close_descriptors;
-    }
-    for (int i = 0; i < size; i++)
+    m.introductions = calloc(size, sizeof *m.introductions);
+    m.results = calloc(size, sizeof *m.results);
+    out->pidfds = malloc(size * sizeof *out->pidfds);
+    for (size_t i = 0; out->pidfds && i < size; i++)
         atomic_init(&out->pidfds[i], -1);
-    status = create(&m);
-close_descriptors:
-    stop_listening(&m);
-    if (m.memory >= 0)
-        close(m.memory);
-    if (m.connection >= 0)
-        close(m.connection);
+    if (status == ALNICO_SUCCESS && (!m.introductions || !m.results || !out->pidfds))
+        status = error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", r->size);
+    status = create(&m, status);
+    close_if_open(m.memory);
+    close_if_open(m.socket);
     free(m.introductions);
     free(m.results);
     if (status != ALNICO_SUCCESS)

@@ -1,6 +1,6 @@
 /*
  * Memory that all ranks of one host map. It has no name in any file system: rank 0 makes it and
- * hands a descriptor to the other processes over unix sockets, so that nothing is left when they
+ * hands a descriptor to the other processes (descriptor_passing.h), so that nothing is left when they
  * end, however they end, and the size of /dev/shm does not matter. Made and destroyed on the
  * caller's thread.
  */
@@ -22,13 +22,15 @@ struct segment {
     _Atomic int *pidfds; /* of the other ranks' processes, opened when first asked for */
 };
 
-/* Makes a segment of `bytes` bytes for `size` ranks (collective). Ranks that are threads of one
- * process share one mapping. Waits for `timeout` seconds at most, besides what `exchange` waits, and
- * hardly at all where ranks cannot reach each other. Every rank gets the same status, with the
- * detail of the lowest rank that failed, unless `exchange` itself fails. On failure *out is zeroed.
- * Errors: SYSTEM, MEMORY, TIMEOUT, MISMATCH (`bytes` differ), and those of `exchange`. */
-alnico_status_t segment_create(out_of_band_allgather *exchange, void *context, int rank, int size,
-                               size_t bytes, double timeout, struct segment *out);
+/* Makes a segment of `bytes` bytes for the ranks of `r` (collective). `mine` is how this rank's steps
+ * before went: if not SUCCESS, it takes part so that nobody waits for it, and all fail. Ranks that are
+ * threads of one process share one mapping. Waits for `r`'s timeout at most, besides what its
+ * allgather waits, and hardly at all where ranks cannot reach each other. Every rank gets the same
+ * status, with the detail of the lowest rank that failed, unless the allgather itself fails. On
+ * failure *out is zeroed. Errors: SYSTEM, MEMORY, TIMEOUT, MISMATCH (`bytes` differ), and those of
+ * the allgather and of `mine`. */
+alnico_status_t segment_create(struct rendezvous *r, alnico_status_t mine, size_t bytes,
+                               struct segment *out);
 
 /* Whether a status that all ranks got says that they cannot share memory, and may do without. */
 bool segment_is_refused(alnico_status_t status);

@@ -17,9 +17,16 @@ struct out_of_band {
     const atomic_int *broken; /* NULL; or not 0 ends the wait */
     double timeout;           /* seconds */
     const char *who;
+    const int
+        *called; /* the ranks in the communicator that was called, for errors; NULL: the same */
+    /* The ranks of the transport that take part, how many, and this rank among them; NULL: all. */
+    const int *members;
+    int count, place;
 };
 
-/* `bytes` from `mine` of every rank into `all`. TIMEOUT, which names a rank, also if `broken`. */
+/* `bytes` from `mine` of every rank into `all`. TIMEOUT, which names a rank, also if `broken`. A
+ * rank without memory for `all` passes NULL, and learns nothing; then at most OUT_OF_BAND_BYTES. */
+enum { OUT_OF_BAND_BYTES = 4096 };
 alnico_status_t out_of_band_gather(const struct out_of_band *wait, const void *mine, void *all,
                                    size_t bytes);
 

@@ -221,46 +221,37 @@ static bool local_cancel(struct transport *t, struct transfer *transfer)
     return true;
 }
 
-/* The address of a hub is a small message: its sender waits for nobody. */
-static alnico_status_t receive_hub(struct transport *t, int from, double timeout,
-                                   struct local_hub **hub)
+/* The first of the ranks creates the hub, whose address the others learn. All of them join it, or
+ * none does. */
+alnico_status_t transport_local_meet(struct rendezvous *r, struct transport **out)
 {
-    struct transfer transfer;
-    TRY(local_irecv(t, from, TAG_OUT_OF_BAND, hub, sizeof(struct local_hub *), &transfer));
-    wait_until(look_for_end, (void *)transfer.word[0], deadline_ns(timeout), false);
-    alnico_status_t status = local_test(t, &transfer);
-    if (status != ALNICO_PENDING)
-        return status;
-    local_cancel(t, &transfer);
-    return error_set(ALNICO_ERROR_TIMEOUT, "rank %d did not come within %g s", from, timeout);
-}
-
-static alnico_status_t send_hub(struct transport *t, int to, struct local_hub **hub)
-{
-    struct transfer sent;
-    TRY(local_isend(t, to, TAG_OUT_OF_BAND, hub, sizeof *hub, &sent));
-    return local_test(t, &sent);
-}
-
-/* The first of the new ranks creates the hub and sends its address to the others. */
-static alnico_status_t local_subset(struct transport *t, const int *ranks, int size, int rank,
-                                    double timeout, struct transport **out)
-{
-    struct local_hub *hub = NULL;
-    if (rank > 0)
-        TRY(receive_hub(t, ranks[0], timeout, &hub));
-    else
-        hub = local_hub_create(size);
-    for (int i = 1; rank == 0 && i < size; i++) {
-        alnico_status_t status = send_hub(t, ranks[i], &hub);
-        if (status != ALNICO_SUCCESS) {
-            local_hub_leave(hub, size - i + 1); /* with those who do not hear of it */
-            return status;
-        }
+    struct step_result *results = calloc((size_t)r->size, sizeof *results);
+    struct local_hub *hub = r->rank == 0 ? local_hub_create(r->size) : NULL;
+    struct transport *transport = NULL;
+    alnico_status_t status = r->rank == 0 && !hub
+                                 ? error_set(ALNICO_ERROR_MEMORY, "cannot allocate a hub")
+                                 : ALNICO_SUCCESS;
+    status = agree_on_status(r, results, hub, status);
+    if (status != ALNICO_SUCCESS) {
+        local_hub_leave(hub, r->failed ? 1 : r->size); /* some may have joined it */
+        goto free_results;
     }
-    if (!hub)
-        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a hub");
-    return transport_local_create(hub, rank, out);
+    status = transport_local_create(results[0].address, r->rank, &transport);
+    status = agree_on_status(r, results, NULL, status);
+    if (status == ALNICO_SUCCESS)
+        *out = transport;
+    else if (transport)
+        transport->ops->destroy(transport);
+free_results:
+    free(results);
+    return status;
+}
+
+static alnico_status_t local_subset(struct transport *t, struct rendezvous *r,
+                                    struct transport **out)
+{
+    (void)t;
+    return transport_local_meet(r, out);
 }
 
 static void local_destroy(struct transport *t)

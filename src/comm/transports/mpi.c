@@ -270,8 +270,8 @@ static void mpi_destroy(struct transport *transport)
     free(t);
 }
 
-static alnico_status_t mpi_subset(struct transport *transport, const int *ranks, int size, int rank,
-                                  double timeout, struct transport **out);
+static alnico_status_t mpi_subset(struct transport *transport, struct rendezvous *r,
+                                  struct transport **out);
 
 static const struct transport_ops transport_mpi = {
     .name = "mpi",
@@ -283,14 +283,8 @@ static const struct transport_ops transport_mpi = {
     .destroy = mpi_destroy,
 };
 
-/* Takes `comm` over: frees it on failure. */
-static alnico_status_t wrap(MPI_Comm comm, struct transport **out)
+static struct transport *wrap(MPI_Comm comm, struct transport_mpi *t)
 {
-    struct transport_mpi *t = calloc(1, sizeof *t);
-    if (!t) {
-        MPI_Comm_free(&comm);
-        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a transport");
-    }
     int level = MPI_THREAD_SINGLE, found = 0, *bound = NULL;
     MPI_Query_thread(&level);
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
@@ -302,59 +296,81 @@ static alnico_status_t wrap(MPI_Comm comm, struct transport **out)
     t->base.concurrent = level == MPI_THREAD_MULTIPLE;
     t->comm = comm;
     handler_put();
-    *out = &t->base;
-    return ALNICO_SUCCESS;
+    return &t->base;
 }
 
-struct duplication {
+struct operation {
     MPI_Request request;
     alnico_status_t status;
 };
 
-static enum wait look_for_duplicate(void *context)
+static enum wait look_for_end(void *context)
 {
-    struct duplication *d = context;
+    struct operation *o = context;
     int done = 0;
-    d->status = mpi_status(MPI_Test(&d->request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    return done || d->status != ALNICO_SUCCESS ? WAIT_DONE : WAIT_IDLE;
+    o->status = mpi_status(MPI_Test(&o->request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    return done || o->status != ALNICO_SUCCESS ? WAIT_DONE : WAIT_IDLE;
 }
 
-/* MPI_Comm_dup with a deadline. */
-static alnico_status_t duplicate(MPI_Comm comm, double timeout, const char *who, MPI_Comm *out)
+/* Waits for a collective call of MPI, with a deadline. */
+static alnico_status_t finish(int code, const char *call, struct operation *o, double timeout)
 {
-    struct duplication d;
-    TRY(mpi_status(MPI_Comm_idup(comm, out, &d.request), "MPI_Comm_idup"));
-    if (!wait_until(look_for_duplicate, &d, deadline_ns(timeout), false))
-        return error_set(ALNICO_ERROR_TIMEOUT, "%s: not every rank called it within %g s", who,
-                         timeout);
-    return d.status;
+    TRY(mpi_status(code, call));
+    if (!wait_until(look_for_end, o, deadline_ns(timeout), false))
+        return error_set(ALNICO_ERROR_TIMEOUT, "not every rank called it within %g s", timeout);
+    return o->status;
 }
 
+static alnico_status_t duplicate(MPI_Comm comm, double timeout, MPI_Comm *out)
+{
+    struct operation o;
+    int code = MPI_Comm_idup(comm, out, &o.request);
+    return finish(code, "MPI_Comm_idup", &o, timeout);
+}
+
+/* All ranks have memory, or all fail. */
+static alnico_status_t agree_on_memory(MPI_Comm comm, const void *memory, double timeout)
+{
+    static const int everybody = INT_MAX;
+    int mine, lowest;
+    MPI_Comm_rank(comm, &mine);
+    mine = memory ? everybody : mine;
+    struct operation o;
+    int code = MPI_Iallreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, comm, &o.request);
+    TRY(finish(code, "MPI_Iallreduce", &o, timeout));
+    if (lowest == everybody)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_MEMORY, "rank %d: cannot allocate a transport", lowest);
+}
+
+/* After a deadline ranks may still use what they share, so nothing is freed. */
 alnico_status_t transport_mpi_create(const void *mpi_comm, double timeout, struct transport **out)
 {
     MPI_Comm comm;
-    TRY(duplicate(*(const MPI_Comm *)mpi_comm, timeout, "alnico_comm_create_mpi", &comm));
-    return wrap(comm, out);
+    struct transport_mpi *t = calloc(1, sizeof *t);
+    alnico_status_t status = duplicate(*(const MPI_Comm *)mpi_comm, timeout, &comm);
+    if (status == ALNICO_SUCCESS) {
+        status = agree_on_memory(comm, t, timeout);
+        if (status == ALNICO_ERROR_MEMORY)
+            MPI_Comm_free(&comm);
+    }
+    if (status == ALNICO_SUCCESS)
+        *out = wrap(comm, t);
+    else
+        free(t);
+    return status;
 }
 
-static alnico_status_t create_group(MPI_Comm parent, const int *ranks, int size,
-                                    struct transport **out)
+static alnico_status_t create_group(MPI_Comm parent, const int *ranks, int size, MPI_Comm *out)
 {
     MPI_Group all, part;
-    MPI_Comm comm;
     TRY(mpi_status(MPI_Comm_group(parent, &all), "MPI_Comm_group"));
     int code = MPI_Group_incl(all, size, ranks, &part);
     MPI_Group_free(&all);
     TRY(mpi_status(code, "MPI_Group_incl"));
-    code = MPI_Comm_create_group(parent, part, TAG_OUT_OF_BAND, &comm);
+    code = MPI_Comm_create_group(parent, part, TAG_OUT_OF_BAND, out);
     MPI_Group_free(&part);
-    TRY(mpi_status(code, "MPI_Comm_create_group"));
-    return wrap(comm, out);
-}
-
-alnico_status_t transport_mpi_create_group(const int *world, int size, struct transport **out)
-{
-    return create_group(MPI_COMM_WORLD, world, size, out);
+    return mpi_status(code, "MPI_Comm_create_group");
 }
 
 static bool is_whole(const struct transport *transport, const int *ranks, int size)
@@ -365,16 +381,37 @@ static bool is_whole(const struct transport *transport, const int *ranks, int si
     return size == transport->size;
 }
 
-/* For a part of the ranks MPI has blocking calls only, so the ranks must have agreed before. */
-static alnico_status_t mpi_subset(struct transport *transport, const int *ranks, int size, int rank,
-                                  double timeout, struct transport **out)
+/* For a part of the ranks MPI has blocking calls only, so the ranks agree before. */
+static alnico_status_t meet(struct rendezvous *r, MPI_Comm parent, const int *ranks, bool whole,
+                            struct transport **out)
 {
-    (void)rank;
-    MPI_Comm comm, whole = ((struct transport_mpi *)transport)->comm;
-    if (!is_whole(transport, ranks, size))
-        return create_group(whole, ranks, size, out);
-    TRY(duplicate(whole, timeout, "making a communicator of all ranks", &comm));
-    return wrap(comm, out);
+    MPI_Comm comm = MPI_COMM_NULL;
+    struct step_result *results = calloc((size_t)r->size, sizeof *results);
+    struct transport_mpi *t = calloc(1, sizeof *t);
+    alnico_status_t status =
+        t && ranks ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "cannot allocate a transport");
+    status = agree_on_status(r, results, NULL, status);
+    if (status == ALNICO_SUCCESS)
+        status = whole ? duplicate(parent, r->timeout, &comm)
+                       : create_group(parent, ranks, r->size, &comm);
+    if (status == ALNICO_SUCCESS)
+        *out = wrap(comm, t);
+    else
+        free(t);
+    free(results);
+    return status;
+}
+
+alnico_status_t transport_mpi_meet(struct rendezvous *r, const int *world, struct transport **out)
+{
+    return meet(r, MPI_COMM_WORLD, world, false, out);
+}
+
+static alnico_status_t mpi_subset(struct transport *transport, struct rendezvous *r,
+                                  struct transport **out)
+{
+    MPI_Comm whole = ((struct transport_mpi *)transport)->comm;
+    return meet(r, whole, r->called, is_whole(transport, r->called, r->size), out);
 }
 
 int transport_mpi_world_rank(void)

@@ -61,11 +61,10 @@ struct transport_ops {
      * more comes from it. Asked while an operation stalls; never blocks. */
     bool (*gone)(struct transport *, int rank);
 
-    /* A transport for a part of the ranks: ranks[0..size) of this transport, in their new order, of
-     * which the caller is ranks[rank]. Collective over those ranks, which have just agreed to call;
-     * TIMEOUT if one does not come within `timeout` seconds after all. */
-    alnico_status_t (*subset)(struct transport *, const int *ranks, int size, int rank,
-                              double timeout, struct transport **out);
+    /* A transport for the ranks of `r`, a part of this transport's: called[i] of `r` is the rank i in
+     * this transport. Collective over them, which have just agreed to call. All ranks get the same
+     * status, unless the allgather fails. */
+    alnico_status_t (*subset)(struct transport *, struct rendezvous *r, struct transport **out);
 
     /* Frees this rank's end. Every transfer has ended or was cancelled. */
     void (*destroy)(struct transport *);
@@ -85,30 +84,32 @@ struct local_hub *local_hub_create(int size);
 void local_hub_leave(struct local_hub *hub, int members);
 /* Errors: MEMORY; the rank has then left. */
 alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct transport **out);
+/* The same for ranks that meet (collective). All ranks get the same status, unless the allgather
+ * fails. */
+alnico_status_t transport_local_meet(struct rendezvous *r, struct transport **out);
 
 /* Ranks of one host, in any mix of processes and threads, over shared memory (collective). All ranks
- * get the same status, unless `allgather` fails. */
+ * get the same status, unless the allgather fails. */
 enum {
     SHM_READ_FROM = 4097 /* measured: above the eager limit one copy by the kernel, which pins the
                             sender's pages, is mostly faster than two */
 };
 struct shm_options {
-    double timeout;     /* of making it, seconds */
     size_t read_from;   /* bytes from which a message is read out of another process's memory */
     bool learns;        /* measures whether that or the rings are faster (shm/calibrate.c) */
     bool through_rings; /* large messages too: never reads another rank's memory */
 };
-alnico_status_t transport_shm_create(out_of_band_allgather *allgather, void *context, int rank,
-                                     int size, const struct shm_options *options,
+alnico_status_t transport_shm_create(struct rendezvous *r, const struct shm_options *options,
                                      struct transport **out);
 
 /* Over MPI. `mpi_comm` points to an MPI_Comm (this header knows no MPI), which is duplicated; waits
  * for the other ranks for at most `timeout` seconds. */
 alnico_status_t transport_mpi_create(const void *mpi_comm, double timeout, struct transport **out);
 
-/* Over MPI for processes that found each other otherwise: world[0..size) are their ranks in
- * MPI_COMM_WORLD. */
-alnico_status_t transport_mpi_create_group(const int *world, int size, struct transport **out);
+/* The same over processes that found each other otherwise: world[i] is rank i's in MPI_COMM_WORLD.
+ * NULL: this rank has failed, and takes part. All ranks get the same status, unless the allgather
+ * fails. */
+alnico_status_t transport_mpi_meet(struct rendezvous *r, const int *world, struct transport **out);
 
 /* This process's rank in MPI_COMM_WORLD, or -1 if MPI is not initialised or already finalised. */
 int transport_mpi_world_rank(void);

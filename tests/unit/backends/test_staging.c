@@ -500,14 +500,13 @@ static void meet_on_devices(struct rank *rank)
 {
     static const char *const names[] = {"07:00", "09:00", "07:00"};
     struct device_ops named = *far_device();
-    struct local_hub *mine = rank->rank == 0 ? local_hub_create(rank->size) : NULL, *all[8];
-    struct transport *transport;
+    struct rendezvous r = ranks_rendezvous(rank, 60);
+    struct creation made = {.device = &named, .who = "test"};
     alnico_comm_t comm = NULL;
     named.identify = tell_name;
     device_name = names[rank->rank];
-    REQUIRE(rank->bootstrap.allgather(rank->bootstrap.context, &mine, all, sizeof mine) == 0);
-    REQUIRE_STATUS(transport_local_create(all[0], rank->rank, &transport), ALNICO_SUCCESS);
-    alnico_status_t status = comm_build(transport, NULL, &named, NULL, "test", &comm);
+    REQUIRE_STATUS(transport_local_meet(&r, &made.transport), ALNICO_SUCCESS);
+    alnico_status_t status = comm_build(&made, &comm);
     if (rank->size == 3) {
         REQUIRE_STATUS(status, ALNICO_ERROR_ARGUMENT);
         ranks_require_detail("test: ranks 0 and 2 are both on GPU 07:00 of one host");

@@ -548,7 +548,7 @@ static void register_and_forget(struct rank *rank)
     ranks_require_detail("bytes is 8 on rank 0 and 16 on rank 1");
     REQUIRE_STATUS(alnico_comm_register(comm, rank->rank ? memory : NULL, 8, &none),
                    ALNICO_ERROR_ARGUMENT);
-    ranks_require_detail(rank->rank ? "rank 0 refuses" : "memory is NULL");
+    ranks_require_detail(rank->rank ? "rank 0: memory is NULL" : "memory is NULL");
     REQUIRE_STATUS(alnico_comm_register(comm, memory, 8, NULL), ALNICO_ERROR_ARGUMENT);
     REQUIRE(none == NULL);
     REQUIRE_STATUS(alnico_comm_status(comm), ALNICO_SUCCESS);

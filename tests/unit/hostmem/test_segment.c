@@ -16,7 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -29,11 +33,24 @@ static alnico_status_t exchange(void *context, const void *mine, void *all, size
                : ALNICO_SUCCESS;
 }
 
+/* With another allgather than the bootstrap's. */
+static alnico_status_t create_over(rendezvous_allgather *allgather, struct rank *rank, size_t bytes,
+                                   double timeout, struct segment *out)
+{
+    struct rendezvous r = ranks_rendezvous(rank, timeout);
+    r.allgather = allgather;
+    return segment_create(&r, ALNICO_SUCCESS, bytes, out);
+}
+
+static alnico_status_t create(struct rank *rank, size_t bytes, struct segment *out)
+{
+    return create_over(exchange, rank, bytes, 10, out);
+}
+
 static struct segment make(struct rank *rank, size_t bytes)
 {
     struct segment s;
-    REQUIRE_STATUS(segment_create(exchange, rank, rank->rank, rank->size, bytes, 10, &s),
-                   ALNICO_SUCCESS);
+    REQUIRE_STATUS(create(rank, bytes, &s), ALNICO_SUCCESS);
     return s;
 }
 
@@ -144,8 +161,7 @@ static void test_who_is_near(void **state)
 static void disagree_body(struct rank *rank)
 {
     struct segment s;
-    REQUIRE_STATUS(segment_create(exchange, rank, rank->rank, rank->size,
-                                  rank->rank == rank->size - 1 ? 4096 : 8192, 10, &s),
+    REQUIRE_STATUS(create(rank, rank->rank == rank->size - 1 ? 4096 : 8192, &s),
                    ALNICO_ERROR_MISMATCH);
     ranks_require_detail("rank 3 for 4096");
     REQUIRE(s.base == NULL && s.mapping == NULL);
@@ -154,8 +170,7 @@ static void disagree_body(struct rank *rank)
 static void impossible_body(struct rank *rank)
 {
     struct segment s;
-    REQUIRE_STATUS(segment_create(exchange, rank, rank->rank, rank->size, (size_t)1 << 62, 10, &s),
-                   ALNICO_ERROR_MEMORY);
+    REQUIRE_STATUS(create(rank, (size_t)1 << 62, &s), ALNICO_ERROR_MEMORY);
     ranks_require_detail("rank 0: mmap of a segment");
 }
 
@@ -197,8 +212,7 @@ static void alone_body(struct rank *rank)
     if (rank->rank == 1)
         limit_descriptors(0);
     double start = ranks_seconds();
-    REQUIRE_STATUS(segment_create(exchange, rank, rank->rank, rank->size, 4096, 10, &s),
-                   ALNICO_ERROR_SYSTEM);
+    REQUIRE_STATUS(create(rank, 4096, &s), ALNICO_ERROR_SYSTEM);
     ranks_require_detail("rank 1: socket: Too many open files");
     REQUIRE(ranks_seconds() - start < 3);
     if (rank->rank == 1)
@@ -211,18 +225,17 @@ static void test_who_cannot_connect_keeps_nobody_waiting(void **state)
     forks_run(3, 1, alone_body, NULL);
 }
 
-/* Rank 0 has room for the memory and the listener, and not for a connection. */
+/* Rank 1 has room for its socket, and not for the descriptor. */
 static void crowded_body(struct rank *rank)
 {
     struct segment s;
-    if (rank->rank == 0)
-        limit_descriptors(2);
+    if (rank->rank == 1)
+        limit_descriptors(1);
     double start = ranks_seconds();
-    REQUIRE_STATUS(segment_create(exchange, rank, rank->rank, rank->size, 4096, 10, &s),
-                   ALNICO_ERROR_SYSTEM);
-    ranks_require_detail("rank 0: accept4: Too many open files");
+    REQUIRE_STATUS(create(rank, 4096, &s), ALNICO_ERROR_SYSTEM);
+    ranks_require_detail("rank 1: too many open files for the descriptor that rank 0 sends");
     REQUIRE(ranks_seconds() - start < 3);
-    if (rank->rank == 0)
+    if (rank->rank == 1)
         free_descriptors();
 }
 
@@ -251,9 +264,7 @@ static alnico_status_t exchange_late(void *context, const void *mine, void *all,
 static void late_body(struct rank *rank)
 {
     struct segment s;
-    REQUIRE_STATUS(
-        segment_create(exchange_late, rank, rank->rank, rank->size, 4096, 0.5e-6 * LATE_US, &s),
-        ALNICO_SUCCESS);
+    REQUIRE_STATUS(create_over(exchange_late, rank, 4096, 0.5e-6 * LATE_US, &s), ALNICO_SUCCESS);
     segment_destroy(&s);
 }
 
@@ -263,7 +274,7 @@ static void test_a_late_rank_finds_the_memory(void **state)
     forks_run(3, 1, late_body, NULL);
 }
 
-/* Rank 1 shows another token than rank 0 wants to see. */
+/* Rank 1 expects another token than rank 0 has. */
 static alnico_status_t exchange_wrong(void *context, const void *mine, void *all, size_t bytes)
 {
     const struct rank *rank = context;
@@ -273,22 +284,153 @@ static alnico_status_t exchange_wrong(void *context, const void *mine, void *all
     return status;
 }
 
-/* Whoever has failed waits in the exchange meanwhile, as long as rank 0 may wait at all. */
 static void refused_body(struct rank *rank)
 {
-    const double timeout = 4;
     struct segment s;
     double start = ranks_seconds();
-    REQUIRE_STATUS(segment_create(exchange_wrong, rank, rank->rank, rank->size, 4096, timeout, &s),
-                   ALNICO_ERROR_TIMEOUT);
-    ranks_require_detail("rank 0: 1 of 2 processes did not fetch");
-    REQUIRE(ranks_seconds() - start < 0.9 * timeout);
+    REQUIRE_STATUS(create_over(exchange_wrong, rank, 4096, 10, &s), ALNICO_ERROR_SYSTEM);
+    ranks_require_detail("rank 1: a stranger answers in the place of rank 0");
+    REQUIRE(ranks_seconds() - start < 3);
 }
 
-static void test_rank_zero_waits_less_than_the_others(void **state)
+static void test_a_wrong_token_is_refused(void **state)
 {
     (void)state;
     forks_run(3, 1, refused_body, NULL);
+}
+
+/* Rank 0 takes rank 1 for a thread of its own process, and sends it nothing. */
+static alnico_status_t exchange_alike(void *context, const void *mine, void *all, size_t bytes)
+{
+    const struct rank *rank = context;
+    alnico_status_t status = exchange(context, mine, all, bytes);
+    if (++exchanges == 1 && rank->rank == 0)
+        memcpy((char *)all + bytes, all, sizeof(struct process_id));
+    return status;
+}
+
+/* The other ranks wait in the exchange meanwhile, for the timeout. */
+static void unserved_body(struct rank *rank)
+{
+    const double timeout = 2;
+    struct segment s;
+    double start = ranks_seconds();
+    REQUIRE_STATUS(create_over(exchange_alike, rank, 4096, timeout, &s), ALNICO_ERROR_TIMEOUT);
+    ranks_require_detail("rank 0 sent no descriptor in time");
+    REQUIRE(ranks_seconds() - start < 0.9 * timeout);
+}
+
+static void test_a_rank_waits_less_for_memory_than_the_others_for_it(void **state)
+{
+    (void)state;
+    forks_run(3, 1, unserved_body, NULL);
+}
+
+/* ---- Strangers ---- */
+
+enum { STRANGER = 65534, HELD = 200, TIMES = 30 };
+
+/* Sends rubbish to every abstract name there is, and holds connections to those that listen. */
+static void molest(int *held, int *next)
+{
+    char line[512];
+    FILE *names = fopen("/proc/net/unix", "r");
+    while (names && fgets(line, sizeof line, names)) {
+        const char *name = strchr(line, '@');
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        if (!name)
+            continue;
+        size_t length = strcspn(name + 1, "\n");
+        memcpy(address.sun_path + 1, name + 1, length);
+        socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+        for (int kind = 0; kind < 2; kind++) {
+            int *place = &held[(*next)++ % HELD];
+            close(*place);
+            *place = socket(AF_UNIX, (kind ? SOCK_DGRAM : SOCK_SEQPACKET) | SOCK_NONBLOCK, 0);
+            sendto(*place, line, 100, MSG_NOSIGNAL, (struct sockaddr *)&address, bytes);
+            if (connect(*place, (struct sockaddr *)&address, bytes) == 0)
+                send(*place, line, 24, MSG_NOSIGNAL);
+        }
+    }
+    if (names)
+        fclose(names);
+}
+
+static pid_t start_stranger(void)
+{
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child > 0)
+        return child;
+    int held[HELD], next = 0;
+    for (int i = 0; i < HELD; i++)
+        held[i] = -1;
+    if (setgid(STRANGER) != 0 || setuid(STRANGER) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+        _Exit(1);
+    for (;; usleep(200))
+        molest(held, &next);
+}
+
+static int compare_seconds(const void *a, const void *b)
+{
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
+
+static double median_seconds(struct rank *rank)
+{
+    double seconds[TIMES];
+    for (int i = 0; i < TIMES; i++) {
+        double start = ranks_seconds();
+        struct segment s = make(rank, 4096);
+        seconds[i] = ranks_seconds() - start;
+        wait_all(rank);
+        segment_destroy(&s);
+    }
+    qsort(seconds, TIMES, sizeof *seconds, compare_seconds);
+    return seconds[TIMES / 2];
+}
+
+/* The stranger works while a segment is made: it needs a moment between the exchanges. */
+static alnico_status_t exchange_slowly(void *context, const void *mine, void *all, size_t bytes)
+{
+    alnico_status_t status = exchange(context, mine, all, bytes);
+    usleep(2000);
+    return status;
+}
+
+static void molested_body(struct rank *rank)
+{
+    pid_t stranger = 0;
+    wait_all(rank);
+    double alone = median_seconds(rank), end = ranks_seconds() + 0.5;
+    if (rank->rank == 0)
+        stranger = start_stranger();
+    wait_all(rank);
+    double molested = median_seconds(rank);
+    for (bool more = true; more;) {
+        struct segment s;
+        REQUIRE_STATUS(create_over(exchange_slowly, rank, 4096, 10, &s), ALNICO_SUCCESS);
+        segment_destroy(&s);
+        more = ranks_seconds() < end;
+        bool all[3];
+        REQUIRE_STATUS(exchange(rank, &more, all, sizeof more), ALNICO_SUCCESS);
+        more = all[0];
+    }
+    if (rank->rank == 0) {
+        REQUIRE(waitpid(stranger, NULL, WNOHANG) == 0); /* it still lives */
+        kill(stranger, SIGKILL);
+        waitpid(stranger, NULL, 0);
+        printf("%.0f us alone, %.0f us with a stranger\n", 1e6 * alone, 1e6 * molested);
+    }
+    REQUIRE(molested < 2 * alone + 0.002); /* it takes processor time, too */
+}
+
+static void test_another_user_cannot_get_in_the_way(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip(); /* no one else to be */
+    forks_run(3, 1, molested_body, NULL);
 }
 
 /* ---- Who lives ---- */
@@ -352,9 +494,8 @@ static void first_dies_body(struct rank *rank)
     REQUIRE_STATUS(exchange(rank, &mine, all, sizeof mine), ALNICO_SUCCESS);
     first_process = all[0];
     REQUIRE(!process_ends(&first_process, 0));
-    REQUIRE_STATUS(segment_create(deadly_exchange, rank, rank->rank, rank->size, 4096, 10, &s),
-                   ALNICO_ERROR_TIMEOUT);
-    ranks_require_detail("rank 1: rank 0 did not come: its process has ended");
+    REQUIRE_STATUS(create_over(deadly_exchange, rank, 4096, 10, &s), ALNICO_ERROR_TIMEOUT);
+    ranks_require_detail("rank 0 did not come: its process has ended");
 }
 
 static void test_who_makes_it_may_die(void **state)
@@ -425,7 +566,9 @@ int main(void)
         cmocka_unit_test(test_who_cannot_connect_keeps_nobody_waiting),
         cmocka_unit_test(test_too_many_open_files_are_an_error),
         cmocka_unit_test(test_a_late_rank_finds_the_memory),
-        cmocka_unit_test(test_rank_zero_waits_less_than_the_others),
+        cmocka_unit_test(test_a_wrong_token_is_refused),
+        cmocka_unit_test(test_a_rank_waits_less_for_memory_than_the_others_for_it),
+        cmocka_unit_test(test_another_user_cannot_get_in_the_way),
         cmocka_unit_test(test_an_ended_process_is_known),
         cmocka_unit_test(test_who_makes_it_may_die),
         cmocka_unit_test(test_one_that_left_is_not_gone),

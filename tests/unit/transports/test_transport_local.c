@@ -1,10 +1,12 @@
 /* Messages between ranks of one process: matching by sender and tag in order, either side first,
  * sizes, cancelling, small messages that outlive their sender, and many threads at once. */
+#include "comm/rendezvous/out_of_band.h"
 #include "comm/transports/transport.h"
 #include "tests/support/ranks.h"
 #include "tests/support/reference.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -166,26 +168,64 @@ static void test_a_message_to_oneself(void **state)
     assert_string_equal(in, "self");
 }
 
+static alnico_status_t gather_part(void *wait, const void *mine, void *all, size_t bytes)
+{
+    return out_of_band_gather(wait, mine, all, bytes);
+}
+
+static const int part_ranks[] = {2, 1};
+
+static alnico_status_t make_part(struct transport *t, int place, double timeout,
+                                 struct transport **out)
+{
+    struct out_of_band wait = {.transport = t,
+                               .timeout = timeout,
+                               .who = "part",
+                               .called = part_ranks,
+                               .members = part_ranks,
+                               .count = 2,
+                               .place = place};
+    struct rendezvous r = {.allgather = gather_part,
+                           .context = &wait,
+                           .rank = place,
+                           .size = 2,
+                           .called = part_ranks,
+                           .who = "part",
+                           .timeout = timeout};
+    return t->ops->subset(t, &r, out);
+}
+
+static void part_body(struct rank *rank)
+{
+    struct world *w = rank->argument;
+    struct transport *part;
+    char out[SMALL] = "part", in[SMALL] = "";
+    REQUIRE_STATUS(make_part(w->rank[part_ranks[rank->rank]], rank->rank, 20, &part),
+                   ALNICO_SUCCESS);
+    if (rank->rank == 0) {
+        struct transfer a = send(part, 1, 1, out, SMALL);
+        while (part->ops->test(part, &a) == ALNICO_PENDING)
+            sched_yield();
+    } else {
+        struct transfer b = receive(part, 0, 1, in, SMALL);
+        while (part->ops->test(part, &b) == ALNICO_PENDING)
+            sched_yield();
+        REQUIRE(strcmp(in, "part") == 0);
+    }
+    ranks_barrier(rank);
+    part->ops->destroy(part);
+}
+
 /* Ranks 2 and 1, of which 2 is the first, comes later than 1 waits for, and then again. */
 static void test_a_part_waits_until_its_deadline(void **state)
 {
     struct world *w = *state;
-    const int ranks[] = {2, 1};
-    struct transport *part[2], *rank1 = w->rank[1], *rank2 = w->rank[2];
+    struct transport *part;
     double start = ranks_seconds();
-    assert_int_equal(rank1->ops->subset(rank1, ranks, 2, 1, 0.1, &part[1]), ALNICO_ERROR_TIMEOUT);
+    assert_int_equal(make_part(w->rank[1], 1, 0.1, &part), ALNICO_ERROR_TIMEOUT);
     assert_non_null(strstr(alnico_error_detail(), "rank 2 did not come within 0.1 s"));
     assert_true(ranks_seconds() - start >= 0.1);
-    assert_int_equal(rank2->ops->subset(rank2, ranks, 2, 0, 0, &part[0]), ALNICO_SUCCESS);
-    assert_int_equal(rank1->ops->subset(rank1, ranks, 2, 1, 0, &part[1]), ALNICO_SUCCESS);
-    char out[SMALL] = "part", in[SMALL] = "";
-    struct transfer a = send(part[0], 1, 1, out, SMALL);
-    struct transfer b = receive(part[1], 0, 1, in, SMALL);
-    assert_int_equal(test(part[1], &b), ALNICO_SUCCESS);
-    assert_int_equal(test(part[0], &a), ALNICO_SUCCESS);
-    assert_string_equal(in, "part");
-    part[0]->ops->destroy(part[0]);
-    part[1]->ops->destroy(part[1]);
+    ranks_run(2, part_body, w);
 }
 
 /* Each rank sends to each with two tags, from two threads, and cancels some receives that never

@@ -1,6 +1,7 @@
 /* Messages over shared memory, between threads, processes and both, copied at once or through the
  * rings: matching, sizes, cancelling, floods, and communicators over it. */
 #include "comm/api/create.h"
+#include "comm/rendezvous/out_of_band.h"
 #include "comm/transports/shm/shm.h"
 
 #include "tests/support/cases.h"
@@ -42,12 +43,18 @@ static void wait_all(struct rank *rank)
     REQUIRE_STATUS(exchange(rank, &one, all, 1), ALNICO_SUCCESS);
 }
 
+static alnico_status_t create(struct rank *rank, const struct shm_options *options,
+                              struct transport **out)
+{
+    struct rendezvous r = ranks_rendezvous(rank, 20);
+    return transport_shm_create(&r, options, out);
+}
+
 static struct transport *make(struct rank *rank, bool through_rings)
 {
-    struct shm_options options = {.timeout = 20, .read_from = 1, .through_rings = through_rings};
+    struct shm_options options = {.read_from = 1, .through_rings = through_rings};
     struct transport *t;
-    REQUIRE_STATUS(transport_shm_create(exchange, rank, rank->rank, rank->size, &options, &t),
-                   ALNICO_SUCCESS);
+    REQUIRE_STATUS(create(rank, &options, &t), ALNICO_SUCCESS);
     REQUIRE(t->rank == rank->rank && t->size == rank->size && t->concurrent);
     return t;
 }
@@ -755,11 +762,10 @@ static void test_a_flood_that_nobody_expects(void **state)
 static void eager_body(struct rank *rank)
 {
     static char out[3000], in[sizeof out];
-    struct shm_options options = {.timeout = 20, .read_from = SHM_READ_FROM};
+    struct shm_options options = {.read_from = SHM_READ_FROM};
     struct transport *t;
     memset(out, 7, sizeof out);
-    REQUIRE_STATUS(transport_shm_create(exchange, rank, rank->rank, rank->size, &options, &t),
-                   ALNICO_SUCCESS);
+    REQUIRE_STATUS(create(rank, &options, &t), ALNICO_SUCCESS);
     if (rank->rank == 0) {
         struct transfer a = send(t, 1, TAG_MESSAGE, out, sizeof out);
         REQUIRE_STATUS(t->ops->test(t, &a), ALNICO_SUCCESS);
@@ -781,14 +787,31 @@ static void test_short_messages_go_whole(void **state)
     forks_run(17, 1, eager_body, NULL);
 }
 
+static alnico_status_t gather_part(void *wait, const void *mine, void *all, size_t bytes)
+{
+    return out_of_band_gather(wait, mine, all, bytes);
+}
+
 static void subset_body(struct rank *rank)
 {
     struct transport *t = make(rank, false), *part;
     int odd[] = {3, 1}, even[] = {4, 2, 0};
     bool is_odd = rank->rank % 2;
     int mine = is_odd ? rank->rank == 1 : 2 - rank->rank / 2;
-    REQUIRE_STATUS(t->ops->subset(t, is_odd ? odd : even, is_odd ? 2 : 3, mine, 20, &part),
-                   ALNICO_SUCCESS);
+    struct out_of_band wait = {.transport = t,
+                               .timeout = 20,
+                               .who = "part",
+                               .members = is_odd ? odd : even,
+                               .count = is_odd ? 2 : 3,
+                               .place = mine};
+    struct rendezvous r = {.allgather = gather_part,
+                           .context = &wait,
+                           .rank = mine,
+                           .size = wait.count,
+                           .called = wait.members,
+                           .who = "part",
+                           .timeout = 20};
+    REQUIRE_STATUS(t->ops->subset(t, &r, &part), ALNICO_SUCCESS);
     REQUIRE(part->rank == mine && part->size == (is_odd ? 2 : 3));
     struct traffic traffic = {part, 50, 20, 50000};
     t->ops->destroy(t);
@@ -894,10 +917,9 @@ static void learning_body(struct rank *rank)
     enum { SLOW = 1000000 }; /* 0.3 s for the longest, which is in no hurry then */
     static const size_t sizes[] = {9000, 70000, LARGE};
     static char buffer[LARGE];
-    struct shm_options options = {.timeout = 20, .read_from = 1, .learns = true};
+    struct shm_options options = {.read_from = 1, .learns = true};
     struct transport *t;
-    REQUIRE_STATUS(transport_shm_create(exchange, rank, rank->rank, rank->size, &options, &t),
-                   ALNICO_SUCCESS);
+    REQUIRE_STATUS(create(rank, &options, &t), ALNICO_SUCCESS);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct copy_times *times = ((struct transport_shm *)t)->times;
         for (size_t left = sizes[i]; left > 1; left /= 2)
@@ -979,11 +1001,10 @@ static void busy_sender_body(struct rank *rank)
 {
     enum { BYTES = 4 << 20 };
     static char buffer[BYTES];
-    struct shm_options options = {.timeout = 20, .read_from = 1, .learns = true};
+    struct shm_options options = {.read_from = 1, .learns = true};
     struct transport *t;
     struct transfer transfer;
-    REQUIRE_STATUS(transport_shm_create(exchange, rank, rank->rank, rank->size, &options, &t),
-                   ALNICO_SUCCESS);
+    REQUIRE_STATUS(create(rank, &options, &t), ALNICO_SUCCESS);
     for (int round = 0; round < 20; round++) {
         alnico_status_t status = ALNICO_SUCCESS;
         for (int i = 0; i < SIZE_CLASSES; i++)
@@ -1074,8 +1095,9 @@ static void threads_body(struct rank *rank)
 {
     alnico_comm_t comm;
     bool *through_rings = rank->argument;
-    REQUIRE_STATUS(comm_build(make(rank, *through_rings), NULL, &device_cpu, NULL, "test", &comm),
-                   ALNICO_SUCCESS);
+    const struct creation made = {
+        .transport = make(rank, *through_rings), .device = &device_cpu, .who = "test"};
+    REQUIRE_STATUS(comm_build(&made, &comm), ALNICO_SUCCESS);
     use_messages(comm);
     struct allreduce_case c = {.count = 30000, .type = ALNICO_FLOAT32, .op = ALNICO_SUM};
     for (uint64_t i = 0; i < 10; i++)

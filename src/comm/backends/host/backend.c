@@ -265,10 +265,12 @@ static alnico_status_t host_attach(alnico_comm_t comm, const char *who)
     comm->state[BACKEND_HOST] = staging;
     if (status != ALNICO_SUCCESS)
         log_write(LOG_WARNING, "%s: no messages through the host: %s", who, alnico_error_detail());
-    TRY(comm_agree_status(comm, who, &status));
+    struct comm_rendezvous r;
+    comm_rendezvous_init(&r, comm, who);
+    status = comm_rendezvous_agree(&r, status);
     if (status != ALNICO_SUCCESS)
         host_detach(comm);
-    return ALNICO_SUCCESS;
+    return r.base.failed ? status : ALNICO_SUCCESS;
 }
 
 /* Whether a call that is never cut is short enough for one message, and for one chunk of staging. */

@@ -32,16 +32,19 @@ alnico_status_t nccl_status(ncclResult_t result, ncclComm_t nccl, const char *fu
 alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, alnico_status_t mine,
                            bool *all)
 {
-    *all = false;
-    TRY(comm_agree_status(comm, step->who, &mine));
+    struct comm_rendezvous r;
+    comm_rendezvous_init(&r, comm, step->who);
+    mine = comm_rendezvous_agree(&r, mine);
     *all = mine == ALNICO_SUCCESS;
+    if (r.base.failed)
+        return mine;
     if (!*all)
         log_write(comm->rank == 0 ? step->level : LOG_DEBUG, "%s: %s: %s", step->who, step->without,
-                  alnico_error_detail());
+                  error_text(step->who));
     return ALNICO_SUCCESS;
 }
 
-/* NCCL's identifier, which rank 0 gets for all ranks, and whether it got one. */
+/* NCCL's identifier, which rank 0 gets for all ranks, and how a rank is prepared. */
 struct identifier {
     int32_t status;
     ncclUniqueId id;
@@ -56,18 +59,6 @@ static alnico_status_t run_init(struct nccl_worker *worker)
                     NULL, "ncclCommInitRankConfig"));
     worker->nccl = nccl;
     return ALNICO_SUCCESS;
-}
-
-/* With *worker NULL it was given up, and other ranks are not to be asked about it. */
-static alnico_status_t init_rank(alnico_comm_t comm, const struct nccl_step *step,
-                                 const struct identifier *identifier, struct nccl_worker **worker)
-{
-    if (identifier->status != ALNICO_SUCCESS)
-        return comm->rank == 0 ? (alnico_status_t)identifier->status
-                               : error_set((alnico_status_t)identifier->status,
-                                           "rank 0 got no identifier from NCCL");
-    (*worker)->id = identifier->id;
-    return nccl_worker_do(comm, step->who, worker);
 }
 
 static void rest(double seconds)
@@ -105,38 +96,47 @@ static void end(alnico_comm_t comm, ncclComm_t nccl)
         nccl_worker_finish(nccl_abort_begin(comm, nccl, 0), comm->family->settings.timeout);
 }
 
-/* Rank 0's identifier becomes everybody's. All ranks are here then: one that does not come is named,
- * and waited for by nobody in NCCL. */
+/* Rank 0's identifier becomes everybody's, if all ranks are prepared: *mine says how this one is, and
+ * then whether they are. One that does not come is named, and waited for by nobody in NCCL. */
 static alnico_status_t share_identifier(alnico_comm_t comm, const struct nccl_step *step,
-                                        struct identifier *identifier)
+                                        alnico_status_t *mine, ncclUniqueId *id)
 {
-    struct identifier *all = calloc((size_t)comm->size, sizeof *all);
+    struct identifier *all = calloc((size_t)comm->size, sizeof *all), own;
+    memset(&own, 0, sizeof own);
     if (!all)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", step->who, comm->size);
-    if (comm->rank == 0)
-        identifier->status = nccl_status(ncclGetUniqueId(&identifier->id), NULL, "ncclGetUniqueId");
-    alnico_status_t status = comm_allgather(comm, step->who, identifier, all, sizeof *identifier);
-    *identifier = all[0];
+        *mine = error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", comm->size);
+    if (comm->rank == 0 && *mine == ALNICO_SUCCESS)
+        *mine = nccl_status(ncclGetUniqueId(&own.id), NULL, "ncclGetUniqueId");
+    own.status = *mine;
+    alnico_status_t status = comm_allgather(comm, step->who, &own, all, sizeof own);
+    for (int i = 0; all && status == ALNICO_SUCCESS && i < comm->size; i++)
+        if (*mine == ALNICO_SUCCESS && all[i].status != ALNICO_SUCCESS)
+            *mine = error_set((alnico_status_t)all[i].status, "rank %d is not prepared: %s", i,
+                              alnico_status_string((alnico_status_t)all[i].status));
+    if (all)
+        *id = all[0].id;
     free(all);
     return status;
 }
 
 alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, ncclComm_t *out)
 {
-    struct identifier identifier = {.status = ALNICO_SUCCESS};
-    *out = NULL;
-    TRY(share_identifier(comm, step, &identifier));
     struct nccl_worker *worker = nccl_worker_create(comm, run_init);
-    alnico_status_t mine = ALNICO_ERROR_MEMORY;
-    if (worker) {
-        mine = init_rank(comm, step, &identifier, &worker);
-        if (!worker)
+    ncclUniqueId id;
+    *out = NULL;
+    alnico_status_t mine = worker ? ALNICO_SUCCESS : ALNICO_ERROR_MEMORY;
+    alnico_status_t status = share_identifier(comm, step, &mine, &id);
+    if (status == ALNICO_SUCCESS && mine == ALNICO_SUCCESS) {
+        worker->id = id;
+        mine = nccl_worker_do(comm, step->who, &worker);
+        if (!worker) /* it was given up: the other ranks are not to be asked about it */
             return mine;
     }
     ncclComm_t nccl = worker ? worker->nccl : NULL;
     nccl_worker_free(worker);
+    TRY(status);
     bool all;
-    alnico_status_t status = nccl_agree(comm, step, mine, &all);
+    status = nccl_agree(comm, step, mine, &all);
     if (all)
         *out = nccl;
     else

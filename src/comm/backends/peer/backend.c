@@ -135,16 +135,17 @@ static alnico_status_t peer_start(alnico_comm_t comm, const struct call *call,
 }
 
 /* *out is zeroed where the ranks cannot share memory, as in containers that keep them apart. */
-static alnico_status_t share(alnico_comm_t comm, const char *who, struct segment *out)
+static alnico_status_t share(alnico_comm_t comm, const char *who, alnico_status_t mine,
+                             struct segment *out)
 {
-    struct comm_caller caller = {.comm = comm, .who = who};
-    alnico_status_t status =
-        segment_create(comm_allgather_called, &caller, comm->rank, comm->size,
-                       peer_bytes(comm->size), comm->family->settings.timeout, out);
-    if (status == ALNICO_SUCCESS || caller.failed || !segment_is_refused(status))
+    struct comm_rendezvous r;
+    comm_rendezvous_init(&r, comm, who);
+    alnico_status_t status = segment_create(&r.base, mine, peer_bytes(comm->size), out);
+    if (status == ALNICO_SUCCESS || r.base.failed || !segment_is_refused(status))
         return status;
-    log_write(LOG_INFO, "%s: no shared memory between the ranks, so they send messages: %s", who,
-              alnico_error_detail());
+    log_write(comm->rank == 0 ? LOG_WARNING : LOG_DEBUG,
+              "%s: no shared memory between the ranks, so they send messages: %s", who,
+              error_text(who));
     return ALNICO_SUCCESS;
 }
 
@@ -152,19 +153,20 @@ static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
 {
     if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_RANKS)
         return ALNICO_SUCCESS;
+    struct segment segment;
     struct peer_state *state = calloc(1, sizeof *state);
-    if (!state)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
-    alnico_status_t status = share(comm, who, &state->segment);
-    if (status != ALNICO_SUCCESS || !state->segment.base)
+    alnico_status_t status = state ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "no memory");
+    status = share(comm, who, status, &segment);
+    if (status != ALNICO_SUCCESS || !segment.base)
         goto free_state;
-    status = peer_create(state->segment.base, comm->rank, comm->size, &state->peer);
+    state->segment = segment;
+    status = peer_create(segment.base, comm->rank, comm->size, &state->peer);
     if (status != ALNICO_SUCCESS)
         goto destroy_segment;
     comm->state[BACKEND_PEER] = state;
     return ALNICO_SUCCESS;
 destroy_segment:
-    segment_destroy(&state->segment);
+    segment_destroy(&segment);
 free_state:
     free(state);
     return status;

@@ -6,6 +6,7 @@
  */
 #include "comm/backends/peer_cuda/messages.h"
 #include "comm/backends/peer_cuda/peer_cuda.h"
+#include "comm/communicator/out_of_band.h"
 #include "comm/communicator/registration.h"
 #include "comm/gpumem/faults.h"
 #include "comm/gpumem/map.h"
@@ -297,7 +298,7 @@ static alnico_status_t peer_enroll(alnico_comm_t comm, struct alnico_registratio
     alnico_status_t status = ALNICO_SUCCESS;
     if (!share)
         status = error_set(ALNICO_ERROR_MEMORY, "no memory for a registration");
-    status = peer_map_agree(comm, who, status);
+    status = comm_agree_status(comm, who, status);
     if (status == ALNICO_SUCCESS)
         status = peer_map_share(&state_of(comm)->map, who, registration->base, registration->bytes,
                                 share);
@@ -379,12 +380,12 @@ static alnico_status_t rehearse(struct peer_cuda_state *state)
 
 static alnico_status_t make_all(alnico_comm_t comm, struct peer_cuda_state *state, const char *who)
 {
-    TRY(peer_map_agree(comm, who, make_own(comm, state)));
+    TRY(comm_agree_status(comm, who, make_own(comm, state)));
     TRY(peer_map_share(&state->map, who, state->own.at, PEER_SCRATCH_BYTES, &state->scratch));
     for (int i = 0; i < comm->size; i++)
         state->world.scratch[i] = state->scratch.memory[i].at;
     state->world.own = state->own.at;
-    return peer_map_agree(comm, who, rehearse(state));
+    return comm_agree_status(comm, who, rehearse(state));
 }
 
 /* If the machine refuses, the ranks go on without this backend; other errors fail the creation. */
@@ -392,9 +393,13 @@ static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
 {
     bool works = false;
     struct peer_cuda_state *state = calloc(1, sizeof *state);
-    if (!state)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
-    alnico_status_t status = peer_map_init(&state->map, comm, who, &works);
+    alnico_status_t status = state ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "no memory");
+    status = comm_agree_status(comm, who, status);
+    if (status != ALNICO_SUCCESS) {
+        free(state);
+        return status;
+    }
+    status = peer_map_init(&state->map, comm, who, &works);
     if (status == ALNICO_SUCCESS && works)
         status = make_all(comm, state, who);
     if (status == ALNICO_SUCCESS && works) {

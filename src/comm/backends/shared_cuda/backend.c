@@ -171,12 +171,15 @@ static void state_destroy(alnico_comm_t comm, struct shared_state *state)
 
 static alnico_status_t make_all(alnico_comm_t comm, struct shared_state *state, const char *who)
 {
-    struct comm_caller caller = {.comm = comm, .who = who};
-    TRY(segment_create(comm_allgather_called, &caller, comm->rank, comm->size,
-                       (size_t)comm->size * shared_part_bytes(comm->size),
-                       comm->family->settings.timeout, &state->segment));
-    TRY(peer_map_agree(comm, who, make_own(comm, state)));
-    return peer_map_agree(comm, who, map_parts(state));
+    struct comm_rendezvous r;
+    comm_rendezvous_init(&r, comm, who);
+    alnico_status_t status = state ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "no memory");
+    struct segment segment;
+    TRY(segment_create(&r.base, status, (size_t)comm->size * shared_part_bytes(comm->size),
+                       &segment));
+    state->segment = segment;
+    TRY(comm_agree_status(comm, who, make_own(comm, state)));
+    return comm_agree_status(comm, who, map_parts(state));
 }
 
 /* If the machine refuses, the ranks go on without this backend; other errors fail the creation. */
@@ -185,14 +188,13 @@ static alnico_status_t shared_attach(alnico_comm_t comm, const char *who)
     if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_GPUS)
         return ALNICO_SUCCESS;
     struct shared_state *state = calloc(1, sizeof *state);
-    if (!state)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory", who);
     alnico_status_t status = make_all(comm, state, who);
     if (status == ALNICO_SUCCESS) {
         comm->state[BACKEND_SHARED] = state;
         return ALNICO_SUCCESS;
     }
-    state_destroy(comm, state);
+    if (state)
+        state_destroy(comm, state);
     if (status != ALNICO_ERROR_UNSUPPORTED && status != ALNICO_ERROR_SYSTEM)
         return status;
     log_write(comm->rank == 0 ? LOG_WARNING : LOG_DEBUG, "no shared backend: %s",

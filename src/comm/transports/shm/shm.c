@@ -171,88 +171,12 @@ static bool shm_gone(struct transport *transport, int rank)
     return segment_gone(&shm_of(transport)->segment, rank);
 }
 
-enum { LOOK_NS = 50000000 }; /* between looks for processes that have ended */
-
-struct part {
-    struct transport *transport;
-    const int *ranks;
-    int size, rank;
-    double timeout;
-
-    struct transfer *transfer; /* that is waited for */
-    alnico_status_t status;
-    int64_t look_ns; /* for processes that have ended */
-};
-
-static bool any_gone(const struct part *part)
+static alnico_status_t shm_subset(struct transport *transport, struct rendezvous *r,
+                                  struct transport **out)
 {
-    for (int i = 0; i < part->size; i++)
-        if (i != part->rank && shm_gone(part->transport, part->ranks[i]))
-            return true;
-    return false;
-}
-
-static enum wait look_for_transfer(void *context)
-{
-    struct part *part = context;
-    part->status = shm_test(part->transport, part->transfer);
-    if (part->status == ALNICO_PENDING && backoff_now_ns() > part->look_ns) {
-        part->look_ns = backoff_now_ns() + LOOK_NS;
-        if (any_gone(part))
-            part->status = error_set(ALNICO_ERROR_TIMEOUT, "the process of a rank has ended");
-    }
-    return part->status == ALNICO_PENDING ? WAIT_IDLE : WAIT_DONE;
-}
-
-static alnico_status_t finish(struct part *part, struct transfer *transfer)
-{
-    part->transfer = transfer;
-    part->look_ns = backoff_now_ns() + LOOK_NS;
-    if (!wait_until(look_for_transfer, part, deadline_ns(part->timeout), false))
-        part->status =
-            error_set(ALNICO_ERROR_TIMEOUT, "a rank did not come within %g s", part->timeout);
-    shm_cancel(part->transport, transfer);
-    return part->status;
-}
-
-/* Ring allgather: in each step a rank passes on the block that it got in the step before. */
-static alnico_status_t part_allgather(void *context, const void *mine, void *all, size_t bytes)
-{
-    struct part *part = context;
-    struct transport *t = part->transport;
-    int p = part->size, next = part->ranks[(part->rank + 1) % p],
-        previous = part->ranks[(part->rank - 1 + p) % p];
-    char *blocks = all;
-    memcpy(blocks + (size_t)part->rank * bytes, mine, bytes);
-    for (int i = 0; i < p - 1; i++) {
-        size_t sent = (size_t)((part->rank - i + p) % p),
-               received = (size_t)((part->rank - i - 1 + p) % p);
-        struct transfer send, recv;
-        TRY(shm_irecv(t, previous, TAG_OUT_OF_BAND, blocks + received * bytes, bytes, &recv));
-        alnico_status_t status =
-            shm_isend(t, next, TAG_OUT_OF_BAND, blocks + sent * bytes, bytes, &send);
-        if (status != ALNICO_SUCCESS) {
-            shm_cancel(t, &recv);
-            return status;
-        }
-        status = finish(part, &recv);
-        alnico_status_t other = finish(part, &send);
-        TRY(status);
-        TRY(other);
-    }
+    TRY(transport_shm_create(r, &shm_of(transport)->options, out));
+    (*out)->concurrent = transport->concurrent;
     return ALNICO_SUCCESS;
-}
-
-static alnico_status_t shm_subset(struct transport *transport, const int *ranks, int size, int rank,
-                                  double timeout, struct transport **out)
-{
-    struct shm_options options = shm_of(transport)->options;
-    options.timeout = timeout;
-    struct part part = {transport, ranks, size, rank, .timeout = timeout};
-    alnico_status_t status = transport_shm_create(part_allgather, &part, rank, size, &options, out);
-    if (status == ALNICO_SUCCESS)
-        (*out)->concurrent = transport->concurrent;
-    return status;
 }
 
 static void shm_destroy(struct transport *transport)
@@ -316,27 +240,28 @@ static void open_peer(struct transport_shm *t, const struct channel_shape *shape
         p->direct_from = SIZE_MAX;
 }
 
-alnico_status_t transport_shm_create(out_of_band_allgather *allgather, void *context, int rank,
-                                     int size, const struct shm_options *options,
+alnico_status_t transport_shm_create(struct rendezvous *r, const struct shm_options *options,
                                      struct transport **out)
 {
+    int size = r->size;
     if (size > RANKS_LIMIT)
         return error_set(ALNICO_ERROR_UNSUPPORTED, "shared memory carries at most %d ranks, not %d",
                          RANKS_LIMIT, size);
     struct channel_shape shape = choose_shape(size);
+    struct segment segment;
     struct transport_shm *t = calloc(1, sizeof *t + (size_t)size * sizeof(struct shm_peer));
-    if (!t)
-        return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a transport");
-    size_t bytes = (size_t)size * (size_t)size * channel_bytes(&shape);
     alnico_status_t status =
-        segment_create(allgather, context, rank, size, bytes, options->timeout, &t->segment);
+        t ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "cannot allocate a transport");
+    status =
+        segment_create(r, status, (size_t)size * (size_t)size * channel_bytes(&shape), &segment);
     if (status != ALNICO_SUCCESS) {
         free(t);
         return status;
     }
+    t->segment = segment;
     /* Sends first: a receive polls lines that the other rank is just writing, and slows it down. */
     t->base = (struct transport){.ops = &transport_shm,
-                                 .rank = rank,
+                                 .rank = r->rank,
                                  .size = size,
                                  .tags = 1u << 30,
                                  .concurrent = true,

@@ -352,10 +352,9 @@ static double sim_now(struct transport *t)
     return (double)((struct sim_rank *)t)->clock * 1e-12;
 }
 
-static alnico_status_t sim_subset(struct transport *t, const int *ranks, int size, int rank,
-                                  double timeout, struct transport **out)
+static alnico_status_t sim_subset(struct transport *t, struct rendezvous *r, struct transport **out)
 {
-    (void)t, (void)ranks, (void)size, (void)rank, (void)timeout;
+    (void)t, (void)r;
     *out = NULL;
     return error_set(ALNICO_ERROR_UNSUPPORTED, "a simulated machine has no subsets");
 }
