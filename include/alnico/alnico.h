@@ -25,9 +25,10 @@
  *   Results that had not arrived are undefined, and the library no longer writes them. One
  *   exception: a process stopped by SIGSTOP at the moment it starts to copy a part of a long
  *   message into another process's buffer makes this copy when it is continued.
- * - Deadline. Every wait ends after 600 seconds, or ALNICO_TIMEOUT seconds. A rank that has not
- *   come by then causes ALNICO_ERROR_TIMEOUT on the others; the detail names the rank and the
- *   operation. A bootstrap's callback has no deadline but its own (alnico_bootstrap_t).
+ * - Deadline. Every wait ends after 600 seconds, or ALNICO_TIMEOUT seconds: at most a tenth of that
+ *   and 0.1 s later, or on GPUs half as long again. A rank that has not come by then causes
+ *   ALNICO_ERROR_TIMEOUT on the others; the detail names the rank and the operation. A bootstrap's
+ *   callback has no deadline but its own (alnico_bootstrap_t).
  * - Checks. With ALNICO_CHECK=1 in rank 0's environment all ranks wait for each other and compare
  *   each collective before it begins. If the calls differ, every rank returns ALNICO_ERROR_MISMATCH
  *   and the detail says what differs. If one rank refuses its own arguments, every rank returns

@@ -5,7 +5,6 @@
 #include "base/datatype.h"
 #include "base/status.h"
 #include "comm/call.h"
-#include "comm/rendezvous/out_of_band.h"
 #include "device/backoff.h"
 
 #include <stdio.h>
@@ -19,10 +18,16 @@ static bool prepare(struct failure_detector *detector, const struct transport *t
     return detector->reports != NULL;
 }
 
-/* More than twice the patience, so that a rank that has just begun to wait can report too. */
+double detector_patience(double timeout)
+{
+    return timeout / 40 < 1 ? timeout / 40 : 1;
+}
+
+/* More than twice the patience, so that a rank that has just begun to wait can report too, and what
+ * a busy machine holds it up. */
 static double grace(double timeout)
 {
-    return 2.5 * out_of_band_patience(timeout);
+    return 2.5 * detector_patience(timeout) + 0.05;
 }
 
 static void take_report(struct failure_detector *detector, const struct transport *transport)

@@ -37,6 +37,11 @@ struct failure_detector {
 
 void detector_init(struct failure_detector *detector);
 
+/* Seconds of stalling after which an operation listens. Calls have to end within a tenth of the
+ * deadline and a tenth of a second after it: by then reports are on their way for 2.5 times as long,
+ * and 0.05 s. */
+double detector_patience(double timeout);
+
 /* Listens: whether any rank has reported a failure. */
 bool detector_reported(struct failure_detector *detector, struct transport *transport);
 

@@ -128,13 +128,15 @@ static alnico_status_t share_tuning(alnico_comm_t comm, const char *who)
     return out_of_band_broadcast(&wait, tuning->rows, count * sizeof *tuning->rows);
 }
 
-/* Until the ranks know rank 0's settings, each waits as long as its own environment says. */
+/* Until the ranks know rank 0's settings, each waits as long as its own environment says; where they
+ * are of a family, they know. */
 static struct out_of_band first_wait(const struct creation *made)
 {
     struct settings own;
     settings_read(&own);
+    double timeout = own.status == ALNICO_SUCCESS ? own.timeout : 600;
     return (struct out_of_band){.transport = made->transport,
-                                .timeout = own.status == ALNICO_SUCCESS ? own.timeout : 600,
+                                .timeout = made->family ? made->family->settings.timeout : timeout,
                                 .who = made->who,
                                 .called = made->called};
 }

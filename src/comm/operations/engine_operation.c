@@ -8,14 +8,14 @@
 #include "comm/operations/engine_operation.h"
 
 #include "base/status.h"
-#include "comm/rendezvous/out_of_band.h"
 #include "device/backoff.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { POLLS_PER_LOOK = 32 }; /* idle polls between looks at the clock */
+/* Idle polls between looks at the clock: few, as behind each there may be a sleep of 1 ms. */
+enum { POLLS_PER_LOOK = 8 };
 
 static const char *operation_name(const struct engine_operation *o, char *text, size_t bytes)
 {
@@ -80,7 +80,7 @@ static alnico_status_t look_at_clock(struct engine_operation *o)
         o->overdue = false;
     }
     double waited = now - o->stalled_at;
-    if (waited < out_of_band_patience(timeout))
+    if (waited < detector_patience(timeout))
         return ALNICO_PENDING;
     if (!is_over(o, waited, timeout) && !detector_finds_failure(&o->comm->detector, transport))
         return ALNICO_PENDING;

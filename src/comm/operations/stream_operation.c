@@ -10,7 +10,6 @@
 #include "comm/operations/stream_operation.h"
 
 #include "base/status.h"
-#include "comm/rendezvous/out_of_band.h"
 #include "device/backoff.h"
 
 #include <stddef.h>
@@ -187,7 +186,7 @@ static bool is_hopeless(alnico_comm_t comm, double waited)
 {
     double timeout = comm->family->settings.timeout;
     return comm_health(comm) != ALNICO_SUCCESS || waited > 1.5 * timeout ||
-           (waited > out_of_band_patience(timeout) && comm_warned(comm));
+           (waited > detector_patience(timeout) && comm_warned(comm));
 }
 
 struct event_wait {
