@@ -11,7 +11,7 @@ all=(broadcast "${placed[@]}" barrier sendrecv exchange)
 run() {
     local ranks=$1
     shift
-    expect 0 "$mpiexec" "$flag" "$ranks" "$perf" "$@" -n 3 -w 0
+    expect 0 "$mpiexec" "$flag" "$ranks" "$perf" "$@" -n 1 -w 0
     expect_out '^# Out of bounds values : 0 OK$'
 }
 
