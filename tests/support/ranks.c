@@ -139,6 +139,15 @@ bool ranks_sanitized(void)
 #endif
 }
 
+int ranks_repetitions(int count)
+{
+#if defined(__SANITIZE_THREAD__)
+    return (count + 3) / 4;
+#else
+    return count;
+#endif
+}
+
 double ranks_cpu_seconds(void)
 {
     struct rusage use;

@@ -46,6 +46,10 @@ int ranks_threads(void);
 /* Whether this build has a sanitizer, whose memory grows by itself and whose time is another. */
 bool ranks_sanitized(void);
 
+/* How many of so many repetitions are enough: under the thread sanitizer, which finds a race whether
+ * or not it is lost, a quarter. */
+int ranks_repetitions(int count);
+
 /* CPU seconds of this process, and seconds on a steady clock. */
 double ranks_cpu_seconds(void);
 double ranks_seconds(void);

@@ -134,7 +134,7 @@ static void test_sequences(void **state)
     (void)state;
     for (int size = 2; size <= 6; size++)
         in_world(size, sequence_body,
-                 (struct world){.rounds = 80, .most = 60000, .late = size - 1});
+                 (struct world){.rounds = ranks_repetitions(80), .most = 60000, .late = size - 1});
 }
 
 static void test_many_ranks(void **state)
@@ -160,8 +160,9 @@ static void pieces_body(struct rank *rank)
 static void test_pieces_between_many_ranks(void **state)
 {
     (void)state;
-    in_world(16, pieces_body, (struct world){0});
-    in_world(9, pieces_body, (struct world){0});
+    static const int sizes[] = {9, 16};
+    for (int i = 0; i < ranks_repetitions(2); i++)
+        in_world(sizes[i], pieces_body, (struct world){0});
 }
 
 /* The edges: nothing, one element, a line and its neighbours, the last small one, a piece and its

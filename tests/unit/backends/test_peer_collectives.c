@@ -118,8 +118,8 @@ static void edges_body(struct rank *rank)
 static void test_edges(void **state)
 {
     (void)state;
-    static const int sizes[] = {2, 3, 5};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    static const int sizes[] = {3, 2, 5};
+    for (int i = 0; i < ranks_repetitions(sizeof sizes / sizeof *sizes); i++)
         in_world(sizes[i], edges_body, (struct world){0});
 }
 
@@ -198,7 +198,7 @@ static void test_sequences(void **state)
     (void)state;
     for (int size = 2; size <= 6; size++)
         in_world(size, sequence_body,
-                 (struct world){.rounds = 300, .most = 20000, .late = size - 1});
+                 (struct world){.rounds = ranks_repetitions(300), .most = 20000, .late = size - 1});
 }
 
 static void test_many_ranks(void **state)
@@ -206,7 +206,8 @@ static void test_many_ranks(void **state)
     (void)state;
     static const int sizes[] = {9, 16, 31, 64};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        in_world(sizes[i], sequence_body, (struct world){.rounds = 40, .most = 2000, .late = 3});
+        in_world(sizes[i], sequence_body,
+                 (struct world){.rounds = ranks_repetitions(40), .most = 2000, .late = 3});
 }
 
 /* ---- Ranks that run ahead ---- */
@@ -240,7 +241,7 @@ static void test_ranks_that_run_ahead(void **state)
     (void)state;
     static const size_t counts[] = {1, 100, 5000, 40000};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        for (int late = 0; late < 3; late++)
+        for (int late = 0; late < ranks_repetitions(3); late++)
             in_world(4, ahead_body,
                      (struct world){
                          .rounds = counts[i] > 1000 ? 150 : 600, .most = counts[i], .late = late});
@@ -270,8 +271,10 @@ static void test_broadcasts_from_changing_roots(void **state)
 {
     (void)state;
     for (int size = 2; size <= 5; size++) {
-        in_world(size, changing_body, (struct world){.rounds = 1000, .most = 3, .late = 0});
-        in_world(size, changing_body, (struct world){.rounds = 60, .most = 30000, .late = 1});
+        in_world(size, changing_body,
+                 (struct world){.rounds = ranks_repetitions(1000), .most = 3, .late = 0});
+        in_world(size, changing_body,
+                 (struct world){.rounds = ranks_repetitions(60), .most = 30000, .late = 1});
     }
 }
 

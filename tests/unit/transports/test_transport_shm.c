@@ -658,7 +658,7 @@ static void test_mixed_sizes_between_processes(void **state)
 {
     (void)state;
     for (int rings = 0; rings < 2; rings++) {
-        struct mode mode = {rings != 0, 50, 300000};
+        struct mode mode = {rings != 0, ranks_repetitions(50), 300000};
         for (int size = 2; size <= 4; size++)
             forks_run(size, 1, traffic_body, &mode);
         forks_run(2, 2, traffic_body, &mode);
