@@ -6,12 +6,15 @@
 #include "train/trainer/checkpoint_file.h"
 #include "train/trainer/trainer.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -408,28 +411,34 @@ static void damaged_files_are_refused(void **unused)
     }
 }
 
-/* A write that fails leaves what was there, and nothing beside it. */
-static void writes_are_whole_or_nothing(void **unused)
+static int folder_entries(void)
+{
+    int count = 0;
+    DIR *entries = opendir(folder);
+    assert_non_null(entries);
+    while (readdir(entries))
+        count++;
+    closedir(entries);
+    return count;
+}
+
+static void writes_that_cannot_begin_fail(void **unused)
 {
     (void)unused;
     struct checkpoint state;
-    char path[128], beside[160];
     if (checkpoint_read(saved, &state))
         fail_msg("%s", alnico_error_detail());
+    const int before = folder_entries();
     assert_int_equal(checkpoint_write("/nonexistent/file", &state), ALNICO_ERROR_SYSTEM);
-    assert_non_null(strstr(alnico_error_detail(), "/nonexistent/file"));
-    snprintf(path, sizeof path, "%s/taken", folder);
-    snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid());
-    assert_int_equal(mkdir(path, 0700), 0); /* a file cannot replace a folder */
-    assert_int_equal(checkpoint_write(path, &state), ALNICO_ERROR_SYSTEM);
+    assert_string_equal(alnico_error_detail(), "checkpoint /nonexistent/file: cannot be opened: "
+                                               "No such file or directory");
+    assert_int_equal(checkpoint_write(folder, &state), ALNICO_ERROR_SYSTEM);
     assert_non_null(strstr(alnico_error_detail(), "cannot be replaced"));
-    assert_int_not_equal(access(beside, F_OK), 0);
-    rmdir(path);
+    assert_int_equal(folder_entries(), before);
     checkpoint_free(&state);
     checkpoint_free(&state);
 }
 
-/* A link to a link, to a file that is not there yet and then is. */
 static bool disk_fails;
 
 int __real_fsync(int file);
@@ -441,24 +450,47 @@ int __wrap_fsync(int file)
     return disk_fails ? -1 : __real_fsync(file);
 }
 
+/* A write that fails, as `detail` has it, leaves what was there, and nothing beside it. */
+static void write_fail(const struct checkpoint *state, const char *detail)
+{
+    struct checkpoint still;
+    const int before = folder_entries();
+    assert_int_equal(checkpoint_write(broken, state), ALNICO_ERROR_SYSTEM);
+    if (!strstr(alnico_error_detail(), detail))
+        fail_msg("'%s' does not say '%s'", alnico_error_detail(), detail);
+    assert_int_equal(folder_entries(), before);
+    assert_int_equal(checkpoint_read(broken, &still), ALNICO_SUCCESS);
+    assert_int_equal(still.step + 1, state->step);
+    checkpoint_free(&still);
+}
+
 /* What may not be on the disk does not take the place of what is. */
-static void a_write_that_is_not_flushed_fails(void **unused)
+static void failed_writes_leave_the_old_file(void **unused)
 {
     (void)unused;
-    struct checkpoint state, still;
+    struct checkpoint state;
+    struct stat about;
+    struct rlimit unlimited, limit;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+    assert_int_equal(stat(saved, &about), 0);
     assert_int_equal(checkpoint_read(saved, &state), ALNICO_SUCCESS);
     assert_int_equal(checkpoint_write(broken, &state), ALNICO_SUCCESS);
     state.step++;
     disk_fails = true;
-    assert_int_equal(checkpoint_write(broken, &state), ALNICO_ERROR_SYSTEM);
+    write_fail(&state, "cannot be flushed: Input/output error");
     disk_fails = false;
-    assert_non_null(strstr(alnico_error_detail(), "cannot be flushed"));
-    assert_int_equal(checkpoint_read(broken, &still), ALNICO_SUCCESS);
-    assert_int_equal(still.step + 1, state.step);
+    const rlim_t limits[] = {0, 100, 4096, (rlim_t)about.st_size / 2, (rlim_t)about.st_size - 1};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        limit = (struct rlimit){limits[i], unlimited.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        write_fail(&state, "cannot be written: File too large");
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &unlimited), 0);
+    }
     checkpoint_free(&state);
-    checkpoint_free(&still);
 }
 
+/* A link to a link, to a file that is not there yet and then is. */
 static void links_are_followed(void **unused)
 {
     (void)unused;
@@ -500,8 +532,8 @@ int main(void)
                                        cmocka_unit_test(saves_are_tried_first),
                                        cmocka_unit_test(other_runs_are_refused),
                                        cmocka_unit_test(damaged_files_are_refused),
-                                       cmocka_unit_test(writes_are_whole_or_nothing),
-                                       cmocka_unit_test(a_write_that_is_not_flushed_fails),
+                                       cmocka_unit_test(writes_that_cannot_begin_fail),
+                                       cmocka_unit_test(failed_writes_leave_the_old_file),
                                        cmocka_unit_test(links_are_followed)};
     snprintf(folder, sizeof folder, "/tmp/alnico-checkpoint-%d", (int)getpid());
     snprintf(saved, sizeof saved, "%s/saved", folder);

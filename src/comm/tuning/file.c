@@ -5,6 +5,7 @@
 #include "comm/tuning/tuning.h"
 
 #include "base/json.h"
+#include "base/replace.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -364,7 +365,7 @@ static void write_row(FILE *file, const struct tuning_row *row)
     fprintf(file, "}");
 }
 
-static bool write_table(FILE *file, const struct tuning *tuning)
+static void write_table(FILE *file, const struct tuning *tuning)
 {
     fprintf(file, "{\n    \"alnico_tuning\": %d,\n", FORMAT);
     if (tuning->machines)
@@ -375,24 +376,12 @@ static bool write_table(FILE *file, const struct tuning *tuning)
         fprintf(file, "%s\n", i < tuning->count - 1 ? "," : "");
     }
     fprintf(file, "    ]\n}\n");
-    return fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
 }
 
-/* A new file beside the old one takes its place when it is whole. */
 alnico_status_t tuning_file_write(const char *path, const struct tuning *tuning)
 {
-    char beside[PATH_MAX];
-    if (snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid()) >= (int)sizeof beside)
-        return error_set(ALNICO_ERROR_SYSTEM, "%.120s...: the path is too long", path);
-    FILE *file = fopen(beside, "wx");
-    if (!file)
-        return error_set(ALNICO_ERROR_SYSTEM, "%.120s: %s", path, strerror(errno));
-    bool written = write_table(file, tuning);
-    written = fclose(file) == 0 && written;
-    if (written && rename(beside, path) == 0)
-        return ALNICO_SUCCESS;
-    alnico_status_t status =
-        error_set(ALNICO_ERROR_SYSTEM, "%.120s: %s", path, strerror(errno ? errno : EIO));
-    unlink(beside);
-    return status;
+    struct replacement replacement;
+    TRY(replacement_begin(path, REPLACEMENT_REGULAR, &replacement));
+    write_table(replacement.file, tuning);
+    return replacement_finish(&replacement);
 }

@@ -1,20 +1,17 @@
 /* See checkpoint_file.h. A file is a header and the values. */
 #include "train/trainer/checkpoint_file.h"
 
+#include "base/replace.h"
 #include "base/status.h"
 #include "train/graph/memory_plan.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <libgen.h>
-#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 enum { MAGIC_BYTES = 8 };
@@ -47,132 +44,29 @@ static alnico_status_t system_error(const char *path, const char *what)
     return error_set(ALNICO_ERROR_SYSTEM, "checkpoint %s: %s: %s", path, what, strerror(errno));
 }
 
-static bool write_all(int file, const void *data, size_t bytes)
+/* What a replacement says, of a checkpoint. */
+static alnico_status_t replacement_error(alnico_status_t status)
 {
-    const char *at = data;
-    while (bytes) {
-        const ssize_t written = write(file, at, bytes);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return false;
-        at += written;
-        bytes -= (size_t)written;
-    }
-    return true;
-}
-
-/* Makes a rename durable. */
-static bool folder_flush(const char *path)
-{
-    char copy[PATH_MAX];
-    snprintf(copy, sizeof copy, "%s", path);
-    const int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0)
-        return false;
-    const bool flushed = fsync(folder) == 0 || errno == EINVAL;
-    close(folder);
-    return flushed;
-}
-
-static alnico_status_t file_fill(const char *path, int file, const struct header *header,
-                                 const float *values, size_t count)
-{
-    if (!write_all(file, header, HEADER_BYTES) || !write_all(file, values, count * sizeof *values))
-        return system_error(path, "cannot be written");
-    return fsync(file) == 0 ? ALNICO_SUCCESS : system_error(path, "cannot be flushed");
-}
-
-/* The path of a file, and that of the temporary file beside it. */
-struct place {
-    char path[PATH_MAX], temporary[PATH_MAX];
-};
-
-static alnico_status_t length_check(int length, const char *path)
-{
-    if (length >= 0 && length < PATH_MAX)
-        return ALNICO_SUCCESS;
-    return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %.64s...: the name is too long", path);
-}
-
-/* Follows symbolic links, also to what is not there yet. */
-static alnico_status_t links_follow(const char *path, char *out)
-{
-    enum { LINKS_MOST = 40 }; /* as the kernel */
-    char link[PATH_MAX], folder[PATH_MAX];
-    TRY(length_check(snprintf(out, PATH_MAX, "%s", path), path));
-    for (int i = 0; i < LINKS_MOST; i++) {
-        const ssize_t length = readlink(out, link, sizeof link - 1);
-        if (length < 0)
-            return ALNICO_SUCCESS;
-        link[length] = '\0';
-        memcpy(folder, out, sizeof folder);
-        TRY(length_check(*link == '/' ? snprintf(out, PATH_MAX, "%s", link)
-                                      : snprintf(out, PATH_MAX, "%s/%s", dirname(folder), link),
-                         path));
-    }
-    errno = ELOOP;
-    return system_error(path, "cannot be replaced");
-}
-
-static alnico_status_t place_find(const char *path, struct place *out)
-{
-    struct stat about;
-    errno = ENOENT;
-    if (!*path)
-        return system_error(path, "cannot be opened");
-    TRY(links_follow(path, out->path));
-    if (lstat(out->path, &about) == 0 && !S_ISREG(about.st_mode))
-        return error_set(ALNICO_ERROR_SYSTEM,
-                         "checkpoint %s: cannot be replaced: it is not a regular file", path);
-    return length_check(snprintf(out->temporary, PATH_MAX, "%s.%d", out->path, (int)getpid()),
-                        path);
-}
-
-static alnico_status_t temporary_open(const struct place *place, int *out)
-{
-    *out = open(place->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    return *out < 0 ? system_error(place->temporary, "cannot be opened") : ALNICO_SUCCESS;
-}
-
-static alnico_status_t file_place(const struct place *place, const struct header *header,
-                                  const float *values, size_t count)
-{
-    int file;
-    TRY(temporary_open(place, &file));
-    const alnico_status_t status = file_fill(place->temporary, file, header, values, count);
-    if (close(file) != 0 && status == ALNICO_SUCCESS)
-        return system_error(place->temporary, "cannot be closed");
-    TRY(status);
-    if (rename(place->temporary, place->path) != 0)
-        return system_error(place->path, "cannot be replaced");
-    return folder_flush(place->path) ? ALNICO_SUCCESS
-                                     : system_error(place->path, "its folder cannot be flushed");
+    return status == ALNICO_SUCCESS ? status
+                                    : error_set(status, "checkpoint %s", alnico_error_detail());
 }
 
 alnico_status_t checkpoint_try(const char *path)
 {
-    struct place place;
-    int file;
-    TRY(place_find(path, &place));
-    TRY(temporary_open(&place, &file));
-    close(file);
-    unlink(place.temporary);
-    return ALNICO_SUCCESS;
+    return replacement_error(replacement_try(path, REPLACEMENT_REGULAR));
 }
 
 alnico_status_t checkpoint_write(const char *path, const struct checkpoint *checkpoint)
 {
     struct header header = {.state = *checkpoint};
+    struct replacement replacement;
     const size_t count = checkpoint_count(checkpoint);
-    struct place place;
-    TRY(place_find(path, &place));
     memcpy(header.magic, magic, MAGIC_BYTES);
     header.checksum = checksum_of(&header, checkpoint->values, count);
-    const alnico_status_t status = file_place(&place, &header, checkpoint->values, count);
-    if (status != ALNICO_SUCCESS)
-        unlink(place.temporary);
-    return status;
+    TRY(replacement_error(replacement_begin(path, REPLACEMENT_REGULAR, &replacement)));
+    fwrite(&header, HEADER_BYTES, 1, replacement.file);
+    fwrite(checkpoint->values, sizeof *checkpoint->values, count, replacement.file);
+    return replacement_error(replacement_finish(&replacement));
 }
 
 /* Compares the header's sizes with the file's. */

@@ -1,8 +1,7 @@
 /*
  * The state of a training run in a file: parameters, the optimizer's velocities, every rank's
- * running statistics, and what the run was. A file is there as a whole or not at all: it is written
- * beside its place, flushed and renamed; and a checksum covers all of it. Symbolic links are
- * followed, and only a regular file is replaced. Any thread; numbers as the host has them.
+ * running statistics, and what the run was. A file is there as a whole or not at all, and a
+ * checksum covers all of it. Any thread; numbers as the host has them.
  */
 #ifndef ALNICO_TRAIN_TRAINER_CHECKPOINT_FILE_H
 #define ALNICO_TRAIN_TRAINER_CHECKPOINT_FILE_H
@@ -33,7 +32,7 @@ struct checkpoint {
 /* How many numbers stand in `values`. */
 size_t checkpoint_count(const struct checkpoint *checkpoint);
 
-/* Errors: SYSTEM, naming the file and what failed; what stood there before is still there. */
+/* Errors: SYSTEM or MEMORY, naming the file and what failed; what stood there before still does. */
 alnico_status_t checkpoint_write(const char *path, const struct checkpoint *checkpoint);
 
 /* Whether a file can be written there, without writing it. Errors: as checkpoint_write's. */

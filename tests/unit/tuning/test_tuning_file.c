@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <limits.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -355,13 +357,43 @@ static void test_writing_fails(void **state)
     (void)state;
     struct tuning t = random_table();
     assert_int_equal(tuning_file_write("/no/such/folder/table", &t), ALNICO_ERROR_SYSTEM);
-    assert_non_null(strstr(alnico_error_detail(), "/no/such/folder/table: No such file"));
+    assert_non_null(
+        strstr(alnico_error_detail(), "/no/such/folder/table: cannot be opened: No such"));
     char folder[] = "/tmp/alnico-tuning-XXXXXX";
     assert_non_null(mkdtemp(folder));
     assert_int_equal(tuning_file_write(folder, &t), ALNICO_ERROR_SYSTEM);
-    assert_non_null(strstr(alnico_error_detail(), "directory"));
+    assert_non_null(strstr(alnico_error_detail(), "it is not a regular file"));
     assert_int_equal(rmdir(folder), 0);
     tuning_finish(&t);
+}
+
+/* The old table is still there, and nothing beside it, as its folder can be removed. */
+static void test_a_full_disk_leaves_the_old_table(void **state)
+{
+    (void)state;
+    struct tuning old = random_table(), t = random_table(), again;
+    struct rlimit before, low;
+    char folder[] = "/tmp/alnico-tuning-XXXXXX", path[64];
+    signal(SIGXFSZ, SIG_IGN);
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/table", folder);
+    assert_int_equal(tuning_file_write(path, &old), ALNICO_SUCCESS);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    for (rlim_t bytes = 0; bytes < 500; bytes += 100) {
+        low = (struct rlimit){bytes, before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+        assert_int_equal(tuning_file_write(path, &t), ALNICO_ERROR_SYSTEM);
+        assert_non_null(strstr(alnico_error_detail(), "cannot be written: File too large"));
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    }
+    assert_int_equal(tuning_file_read(path, &again), ALNICO_SUCCESS);
+    assert_int_equal(again.count, old.count);
+    assert_memory_equal(again.rows, old.rows, (size_t)old.count * sizeof *old.rows);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    tuning_finish(&old);
+    tuning_finish(&t);
+    tuning_finish(&again);
 }
 
 int main(void)
@@ -377,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_what_is_no_file),
         cmocka_unit_test(test_what_is_written_is_read),
         cmocka_unit_test(test_writing_fails),
+        cmocka_unit_test(test_a_full_disk_leaves_the_old_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

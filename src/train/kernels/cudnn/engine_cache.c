@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/replace.h"
 #include "base/status.h"
 #include "train/kernels/cudnn/engine_search.h"
 
@@ -127,7 +128,7 @@ static int file_lock(const char *path)
 {
     const struct timespec pause = {.tv_nsec = LOCK_TRY_MS * 1000000L};
     for (int i = 0; i < LOCK_TRIES; i++) {
-        const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         if (file < 0)
             return -1;
         const bool locked = flock(file, LOCK_EX | LOCK_NB) == 0;
@@ -165,26 +166,6 @@ static alnico_status_t file_take(struct engine_cache *cache)
     return ALNICO_SUCCESS;
 }
 
-/* Under a name of its own, then in place of the file: no other process sees half of it. */
-static alnico_status_t file_write(const struct engine_cache *cache, const char *text)
-{
-    const char *path = cache->options.file;
-    char temporary[4096];
-    struct stat held;
-    if ((size_t)snprintf(temporary, sizeof temporary, "%s.XXXXXX", path) >= sizeof temporary)
-        return error_set(ALNICO_ERROR_ARGUMENT, "plan file '%.64s...': the name is too long", path);
-    const int file = mkstemp(temporary);
-    bool done = file >= 0 && fstat(cache->lock, &held) == 0 &&
-                fchmod(file, held.st_mode & 0777) == 0 && dprintf(file, "%s\n", text) > 0;
-    done = file >= 0 && close(file) == 0 && done;
-    if (done && rename(temporary, path) == 0)
-        return ALNICO_SUCCESS;
-    error_set(ALNICO_ERROR_SYSTEM, "plan file '%s': %s", path, strerror(errno));
-    if (file >= 0)
-        unlink(temporary);
-    return ALNICO_ERROR_SYSTEM;
-}
-
 /* Adds what was found to what the file holds by now. */
 static alnico_status_t file_merge(struct engine_cache *cache)
 {
@@ -198,9 +179,10 @@ static alnico_status_t file_merge(struct engine_cache *cache)
     char *text = cJSON_Print(cache->file);
     if (!text)
         return error_set(ALNICO_ERROR_MEMORY, "plan file: no memory");
-    const alnico_status_t status = file_write(cache, text);
+    const alnico_status_t status = replacement_text(cache->options.file, REPLACEMENT_REGULAR, text);
     cJSON_free(text);
-    return status;
+    return status == ALNICO_SUCCESS ? status
+                                    : error_set(status, "plan file %s", alnico_error_detail());
 }
 
 void engine_cache_save(struct engine_cache *cache)
