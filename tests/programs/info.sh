@@ -91,7 +91,9 @@ expect_err 'unknown variable ALNICO_NONSENSE'
 expect 2 "$info" now
 expect_err 'now: expected options only'
 expect 2 "$info" --bogus
+"$info" --json /dev/fd/3 3>&1 >/dev/null | cat >"$work/pipe.json"
+expect_json "$work/pipe.json" 'mpi;ranks' 1
 expect 1 "$info" --json "$work/no/such/folder.json"
-expect_err 'folder.json: No such file or directory'
+expect_err '--json .*/folder.json: cannot be opened: No such file or directory'
 expect 0 "$info" --help
 expect_out '--json=FILE'

@@ -146,7 +146,7 @@ fi
 
 # Failures, help and version.
 expect 1 "$mpiexec" "$flag" 2 "$perf" allreduce -e 8 --json "$work/no/such/folder.json"
-expect_err 'folder.json: No such file or directory'
+expect_err '--json .*/folder.json: cannot be opened: No such file or directory'
 expect 0 "$mpiexec" "$flag" 2 "$perf" --help
 expect_out '^  allreduce '
 for names in 'half float double' 'prod min max avg'; do

@@ -103,7 +103,7 @@ usage 'barrier: expected one operation only' reduce barrier
 usage '--algorithm ring: expected one of binomial reduce_scatter_gather or all' reduce --algorithm ring
 usage 'unrecognized option' --bogus
 expect 1 "$simulate" --ranks 4 --sizes 8 --json "$work/no/such/folder.json"
-expect_err 'folder.json: No such file or directory'
+expect_err '--json .*/folder.json: cannot be opened: No such file or directory'
 expect 0 "$simulate" --help
 expect_out '--machine=NAME'
 expect 0 "$simulate" --version

@@ -1,12 +1,14 @@
 /* Failures, the launcher, the machine and JSON files, for all programs. Main thread. */
 #include "tools/common/program.h"
 
+#include "base/replace.h"
 #include "device/topology.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <mpi.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +23,11 @@ static bool mpi_is_running(void)
     MPI_Initialized(&started);
     MPI_Finalized(&ended);
     return started && !ended;
+}
+
+void program_start(void)
+{
+    signal(SIGXFSZ, SIG_IGN); /* a file that is too large is an error of the write */
 }
 
 void program_fail(const char *format, ...)
@@ -234,24 +241,25 @@ cJSON *json_row(cJSON *array)
     return row;
 }
 
-FILE *program_json_open(const char *path)
+static void json_check(alnico_status_t status)
 {
-    if (!path)
-        return NULL;
-    FILE *file = fopen(path, "w");
-    if (!file)
-        program_fail("--json %s: %s", path, strerror(errno));
-    return file;
+    if (status != ALNICO_SUCCESS)
+        program_fail("--json %s", alnico_error_detail());
 }
 
-void program_json_close(FILE *file, cJSON *object)
+void program_json_try(const char *path)
 {
-    char *text = file ? cJSON_Print(object) : NULL;
+    if (path)
+        json_check(replacement_try(path, REPLACEMENT_ANY));
+}
+
+void program_json_write(const char *path, cJSON *object)
+{
+    char *text = path ? cJSON_Print(object) : NULL;
     cJSON_Delete(object);
-    if (!file)
-        return;
-    bool written = text && fprintf(file, "%s\n", text) > 0;
-    if (fclose(file) != 0 || !written)
-        program_fail("--json: the file could not be written");
+    if (path && !text)
+        program_fail("--json %s: no memory", path);
+    if (path)
+        json_check(replacement_text(path, REPLACEMENT_ANY, text));
     cJSON_free(text);
 }

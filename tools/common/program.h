@@ -9,6 +9,9 @@
 
 enum { EXIT_USAGE = 2 };
 
+/* Begins every program: failing writes are errors, not signals. */
+void program_start(void);
+
 /* Prints "PROGRAM: text" to stderr and ends every rank with exit status 1. */
 _Noreturn void program_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -55,9 +58,10 @@ cJSON *json_add(cJSON *object, const char *format, ...) __attribute__((format(pr
 /* An empty object at the end of an array. */
 cJSON *json_row(cJSON *array);
 
-/* Opens a file for --json before the work begins, and writes the object into it at the end and
- * deletes it; both fail the program if they cannot. No path: NULL, and nothing is written. */
-FILE *program_json_open(const char *path);
-void program_json_close(FILE *file, cJSON *object);
+/* --json: looks before the work begins whether the file can be written, and at the end writes the
+ * object into it and deletes it; both fail the program if they cannot. What is there stays until
+ * then; a pipe or device is written to directly. No path: nothing is written. */
+void program_json_try(const char *path);
+void program_json_write(const char *path, cJSON *object);
 
 #endif

@@ -302,16 +302,17 @@ static struct options read_options(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    program_start();
     struct options options = read_options(argc, argv);
     int rank, level;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0) {
         log_check_environment();
-        FILE *file = program_json_open(options.json);
+        program_json_try(options.json);
         cJSON *info = gather(options.operations);
         print_info(info);
-        program_json_close(file, info);
+        program_json_write(options.json, info);
     }
     MPI_Finalize();
     return EXIT_SUCCESS;

@@ -93,6 +93,7 @@ static void count_hosts(struct bench *bench)
 int main(int argc, char **argv)
 {
     struct bench bench = {.command = program_command(argc, argv)};
+    program_start();
     perf_options_read(argc, argv, &bench.options);
     int wanted = bench.options.multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, wanted, &bench.mpi_level);

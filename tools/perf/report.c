@@ -18,7 +18,6 @@ struct ratios {
 
 struct report {
     const struct bench *bench;
-    FILE *file; /* of --json; NULL without */
     cJSON *json, *rows;
     size_t wrong;
     double bus_total; /* gigabytes per second, summed over `bus_rows` rows */
@@ -59,7 +58,7 @@ struct report *report_open(const struct bench *bench)
     if (!report)
         program_fail("no memory for the report");
     report->bench = bench;
-    report->file = program_json_open(bench->options.json);
+    program_json_try(bench->options.json);
     report->json = begin_json(bench);
     report->rows = cJSON_AddArrayToObject(report->json, "rows");
     table_head(bench);
@@ -201,7 +200,7 @@ size_t report_close(struct report *report, int threads)
     size_t wrong = report->wrong;
     print_summary(report, threads);
     add_summary(report, threads);
-    program_json_close(report->file, report->json);
+    program_json_write(report->bench->options.json, report->json);
     free(report);
     return wrong;
 }

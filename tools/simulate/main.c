@@ -126,13 +126,14 @@ int main(int argc, char **argv)
 {
     static struct simulate_options options;
     char *command = program_command(argc, argv);
+    program_start();
     simulate_options_read(argc, argv, &options);
-    FILE *file = program_json_open(options.json);
+    program_json_try(options.json);
     cJSON *json = report_json(&options, command);
     size_t wrong = 0;
     for (int i = 0; i < options.ranks_count; i++)
         wrong += run_sweep(&options, options.ranks[i], json);
-    program_json_close(file, json);
+    program_json_write(options.json, json);
     free(command);
     return wrong ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -94,14 +94,15 @@ static void profile(struct train_options *options)
     const struct device_ops *device = device_find(options->device);
     struct trainer_times times;
     void *stream = NULL;
-    FILE *json = program_json_open(options->json);
+    program_json_try(options->json);
     train_options_complete(options, 1);
     program_check(device ? ALNICO_SUCCESS : ALNICO_ERROR_UNSUPPORTED, "taking the device");
     if (device->work_stream_create)
         program_check(device->work_stream_create(&stream), "taking the device");
     program_check(trainer_profile(&options->trainer, stream, &times), "profiling");
     train_profile_print(&times.profile);
-    program_json_close(json, json ? profile_json(options, &times.profile) : NULL);
+    if (options->json)
+        program_json_write(options->json, profile_json(options, &times.profile));
     trainer_times_free(&times);
     if (stream)
         device->stream_destroy(stream);
@@ -124,9 +125,9 @@ static void train(struct train_options *options)
     rank_check(place_open(options, &place), "taking the device");
     const int ranks = alnico_comm_size(place.host);
     const bool first = alnico_comm_rank(place.host) == 0;
-    FILE *json = first ? program_json_open(options->json) : NULL;
     train_options_complete(options, ranks);
     if (first) {
+        program_json_try(options->json);
         train_display_begin(&display, &options->trainer, ranks);
         options->trainer.progress = train_display_progress;
         options->trainer.context = &display;
@@ -134,7 +135,8 @@ static void train(struct train_options *options)
     rank_check(trainer_run(&options->trainer, &place, &report), "training");
     if (first)
         train_report_print(&options->trainer, &report);
-    program_json_close(json, json ? train_report_json(options, &report, &display) : NULL);
+    if (first && options->json)
+        program_json_write(options->json, train_report_json(options, &report, &display));
     train_display_end(&display);
     place_close(options, &place);
 }
@@ -143,6 +145,7 @@ int main(int argc, char **argv)
 {
     int level;
     struct train_trial trial;
+    program_start();
     train_trial_run(argc, argv, &trial);
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     train_trial_end(&trial);

@@ -311,6 +311,7 @@ static int check_file(const char *path)
 
 int main(int argc, char **argv)
 {
+    program_start();
     char *command = program_command(argc, argv); /* reading lists cuts them */
     struct tuner t = {.options = tune_options_read(argc, argv)};
     struct tuning tuning = {0};
