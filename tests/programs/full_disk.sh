@@ -10,6 +10,34 @@ mpiexec=$1 flag=$2 info=$3 perf=$4 simulate=$5 tune=$6 train=${7:-}
 simulation=("$simulate" --ranks 4 --sizes 8,64,512,4K)
 training=("$train" --model cnn --data synthetic:8x8x1 --steps 1 --test-images 0)
 
+# Standard output: of one process, and of rank 0 of two, while the other has nothing to print.
+output() {
+    # shellcheck disable=SC2016
+    expect 1 "${launch[@]}" bash -c 'exec "$@" >/dev/full' - "$@"
+    [ "$(grep -c '^alnico-[a-z]*: cannot write to standard output: No space left on device$' "$work/err")" -eq 1 ] ||
+        fail "expected one line on stderr that says what could not be written"
+}
+launch=()
+for program in "$info" "$perf" "$simulate" "$tune" $train; do
+    output "$program" --help
+done
+cat >"$work/table.json" <<'TABLE'
+{"alnico_tuning": 1, "rows": [{"collective": "allreduce", "device": "cpu", "ranks_up_to": 3, "hosts_up_to": 1,
+    "bytes_up_to": null, "backend": "host", "algorithm": "ring", "chunk_bytes": 12345}]}
+TABLE
+output "$info"
+output "${simulation[@]}"
+output "$perf" allreduce -e 8 -n 1
+output "$tune" --check "$work/table.json"
+[ -z "$train" ] || output "${training[@]}"
+[ -z "$train" ] || output "${training[@]}" --memory
+[ -z "$train" ] || output "${training[@]}" --profile
+launch=("$mpiexec" "$flag" 2)
+output "$info"
+output "$perf" allreduce -e 8 -n 1
+output "$tune" --quick --seconds 0.05 -b 8 -e 8
+[ -z "$train" ] || output "${training[@]}"
+
 # The report.
 report() {
     expect 1 "$@" --json /dev/full

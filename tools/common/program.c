@@ -25,8 +25,23 @@ static bool mpi_is_running(void)
     return started && !ended;
 }
 
+/* At the end of the program, whichever that is. */
+static void output_close(void)
+{
+    const bool lost = ferror(stdout) != 0;
+    errno = EIO;
+    if (lost)
+        putchar('\n'); /* fails for the reason that an earlier flush failed for */
+    if (fclose(stdout) == 0 && !lost)
+        return;
+    fprintf(stderr, "%s: cannot write to standard output: %s\n", program_invocation_short_name,
+            strerror(errno));
+    _exit(EXIT_FAILURE);
+}
+
 void program_start(void)
 {
+    atexit(output_close);
     signal(SIGXFSZ, SIG_IGN); /* a file that is too large is an error of the write */
 }
 

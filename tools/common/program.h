@@ -9,7 +9,8 @@
 
 enum { EXIT_USAGE = 2 };
 
-/* Begins every program: failing writes are errors, not signals. */
+/* Begins every program: failing writes are errors, not signals, and a program that cannot write all
+ * of its standard output says so at its end and exits with 1. */
 void program_start(void);
 
 /* Prints "PROGRAM: text" to stderr and ends every rank with exit status 1. */
