@@ -13,6 +13,9 @@
  */
 #include "benchmarks/launch_cost.h"
 
+#include "base/replace.h"
+#include "tools/common/program.h"
+
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
@@ -505,26 +508,23 @@ static void print_table(void)
                    slowest(shared->rows[i].period));
 }
 
-static bool write_json(const char *path)
+static void write_json(const char *path)
 {
-    FILE *file = fopen(path, "w");
-    if (!file) {
-        perror(path);
-        return false;
-    }
-    fprintf(file, "{\"gpu\": \"%s\", \"cuda_driver\": \"%s\", \"processes\": %d, \"rows\": [",
+    struct replacement json;
+    program_check(replacement_begin(path, REPLACEMENT_ANY, &json), "--json");
+    fprintf(json.file, "{\"gpu\": \"%s\", \"cuda_driver\": \"%s\", \"processes\": %d, \"rows\": [",
             shared->gpu, shared->driver, processes);
     for (int i = 0; i < shared->count; i++) {
         const struct row *row = &shared->rows[i];
-        fprintf(file, "%s\n{\"what\": \"%s\", \"%s\": %.4f, \"slowest\": %.4f", i ? "," : "",
+        fprintf(json.file, "%s\n{\"what\": \"%s\", \"%s\": %.4f, \"slowest\": %.4f", i ? "," : "",
                 row->what, row->step ? "host_ns" : "host_us", row->host[0], slowest(row->host));
         if (!row->step)
-            fprintf(file, ", \"period_us\": %.4f, \"slowest_period\": %.4f", row->period[0],
+            fprintf(json.file, ", \"period_us\": %.4f, \"slowest_period\": %.4f", row->period[0],
                     slowest(row->period));
-        fprintf(file, "}");
+        fprintf(json.file, "}");
     }
-    fprintf(file, "\n]}\n");
-    return fclose(file) == 0;
+    fprintf(json.file, "\n]}\n");
+    program_check(replacement_finish(&json), "--json");
 }
 
 static bool make_shared(void)
@@ -541,6 +541,7 @@ static bool make_shared(void)
 int main(int argc, char **argv)
 {
     const char *json = NULL;
+    program_start();
     bool good = argc % 2 == 1;
     for (int i = 1; good && i < argc; i += 2) {
         if (strcmp(argv[i], "--processes") == 0)
@@ -565,5 +566,7 @@ int main(int argc, char **argv)
     if (status != 0)
         return status;
     print_table();
-    return json && !write_json(json);
+    if (json)
+        write_json(json);
+    return 0;
 }

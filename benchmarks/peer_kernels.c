@@ -8,8 +8,10 @@
  * peer_kernels [--gpus N] [--json FILE] [--seconds LIMIT] [--from BYTES] [--to BYTES] [--type
  * float32|bfloat16]
  */
+#include "base/replace.h"
 #include "comm/backends/peer_cuda/peer_cuda.h"
 #include "tests/gpu/support/peer_ranks.h"
+#include "tools/common/program.h"
 
 #include <alnico/alnico.h>
 
@@ -511,24 +513,20 @@ static void print_tables(void)
 
 static void write_json(void)
 {
-    FILE *file = bench.json ? fopen(bench.json, "w") : NULL;
-    if (!file) {
-        if (bench.json)
-            perror(bench.json);
-        return;
-    }
-    fprintf(file, "{\"gpus\": %d, \"type\": \"%s\", \"results\": [", bench.gpus,
+    struct replacement json;
+    program_check(replacement_begin(bench.json, REPLACEMENT_ANY, &json), "--json");
+    fprintf(json.file, "{\"gpus\": %d, \"type\": \"%s\", \"results\": [", bench.gpus,
             bench.type == ALNICO_FLOAT32 ? "float32" : "bfloat16");
     for (int i = 0; i < bench.count; i++) {
         const struct config *c = &bench.configs[i];
-        fprintf(file,
+        fprintf(json.file,
                 "%s\n{\"bytes\": %zu, \"name\": \"%s\", \"blocks\": %d, \"threads\": %d, "
                 "\"separate\": %d, \"graph_us\": %.3f, \"eager_us\": %.3f}",
                 i ? "," : "", c->bytes, name_of(c), c->grid.blocks, c->grid.threads, c->separate,
                 c->graph_us, c->eager_us);
     }
-    fprintf(file, "\n]}\n");
-    fclose(file);
+    fprintf(json.file, "\n]}\n");
+    program_check(replacement_finish(&json), "--json");
 }
 
 static bool read_arguments(int argc, char **argv)
@@ -559,6 +557,7 @@ int main(int argc, char **argv)
 {
     pthread_t threads[PEER_GPUS];
     struct rank ranks[PEER_GPUS] = {0};
+    program_start();
     if (!read_arguments(argc, argv)) {
         fprintf(stderr,
                 "usage: %s [--gpus N] [--json FILE] [--seconds LIMIT] [--from BYTES] "
@@ -590,7 +589,8 @@ int main(int argc, char **argv)
     for (int r = 0; r < bench.gpus; r++)
         pthread_join(threads[r], NULL);
     print_tables();
-    write_json();
+    if (bench.json)
+        write_json();
     printf("%s%s\n", bench.failed ? "FAILED" : "all right",
            bench.late ? ", cut short by --seconds" : "");
     return bench.failed;

@@ -4,7 +4,9 @@
  * each moves three words an element: two reads, one write. Checks every element once.
  */
 #include "base/datatype.h"
+#include "base/replace.h"
 #include "device/cpu/math.h"
+#include "tools/common/program.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -150,24 +152,21 @@ static bool measure(const struct options *options, const struct arrays *arrays,
     return true;
 }
 
-static bool write_json(const struct options *options, const struct result *results, int count)
+static void write_json(const struct options *options, const struct result *results, int count)
 {
-    FILE *file = fopen(options->json, "w");
-    if (!file) {
-        perror(options->json);
-        return false;
-    }
-    fprintf(file, "{\"bytes\": %zu, \"repetitions\": %d, \"results\": [", options->bytes,
+    struct replacement json;
+    program_check(replacement_begin(options->json, REPLACEMENT_ANY, &json), "--json");
+    fprintf(json.file, "{\"bytes\": %zu, \"repetitions\": %d, \"results\": [", options->bytes,
             options->repetitions);
     for (int i = 0; i < count; i++)
-        fprintf(file,
+        fprintf(json.file,
                 "%s\n  {\"type\": \"%s\", \"in_place\": %s, \"plain_gbps\": %.3f, "
                 "\"sum_gbps\": %.3f, \"ratio\": %.3f}",
                 i ? "," : "", results[i].type, results[i].in_place ? "true" : "false",
                 results[i].plain_gbps, results[i].sum_gbps,
                 results[i].sum_gbps / results[i].plain_gbps);
-    fprintf(file, "\n]}\n");
-    return fclose(file) == 0;
+    fprintf(json.file, "\n]}\n");
+    program_check(replacement_finish(&json), "--json");
 }
 
 /* Six arrays in one block, touched once; the caller frees plain_out. */
@@ -225,6 +224,7 @@ int main(int argc, char **argv)
     struct options options = {.bytes = 16 << 20, .repetitions = 31};
     struct result results[2 * DATATYPES];
     struct arrays arrays;
+    program_start();
     int status = parse(argc, argv, &options), count = 0;
     if (status >= 0)
         return status;
@@ -245,7 +245,7 @@ int main(int argc, char **argv)
         count += right;
     }
     if (options.json)
-        right = write_json(&options, results, count) && right;
+        write_json(&options, results, count);
     free(arrays.plain_out);
     return right ? 0 : 1;
 }

@@ -8,7 +8,9 @@
 #include "tools/train/profile.h"
 
 #include "base/log.h"
+#include "base/replace.h"
 #include "device/device.h"
+#include "tools/common/program.h"
 #include "train/base/random.h"
 #include "train/kernels/cudnn/methods.h"
 #include "train/models/models.h"
@@ -188,10 +190,11 @@ static void bench_print(struct bench *bench)
            median, bench->us[0], (double)o->batch / median * 1e6,
            score[SCORE_LOSS] / score[SCORE_IMAGES], (double)memory.total / 1048576,
            (double)(total - left) / 1048576);
-    FILE *json = o->json ? fopen(o->json, "w") : NULL;
-    if (!json)
+    struct replacement json;
+    if (!o->json)
         return;
-    fprintf(json,
+    require(replacement_begin(o->json, REPLACEMENT_ANY, &json), "--json");
+    fprintf(json.file,
             "{\"program\": \"train_step\", \"model\": \"%s\", \"image\": %zu, \"batch\": %zu, "
             "\"precision\": \"%s\", \"ways\": \"%s\", \"graph\": %s, \"steps\": %zu, "
             "\"median_us\": %.1f, "
@@ -199,7 +202,7 @@ static void bench_print(struct bench *bench)
             o->model, o->image, o->batch, precision_name(o->kernels.precision), ways,
             o->graph ? "true" : "false", o->steps, median, bench->us[0],
             (double)o->batch / median * 1e6, memory.total);
-    fclose(json);
+    require(replacement_finish(&json), "--json");
 }
 
 /* ---- Arguments ---- */
@@ -313,6 +316,7 @@ static struct options options_read(int count, char **arguments)
 
 int main(int count, char **arguments)
 {
+    program_start();
     const struct options options = options_read(count, arguments);
     struct bench bench = {.options = &options};
     if (!device_find(ALNICO_DEVICE_CUDA)) {

@@ -2,9 +2,9 @@
 # A full disk, which /dev/full and a limit on the size of files stand for: each program says what it could not write and
 # ends with 1, and what was there stays.
 #
-# Usage: full_disk.sh MPIEXEC NUMPROC_FLAG ALNICO-INFO ALNICO-PERF ALNICO-SIMULATE ALNICO-TUNE [ALNICO-TRAIN]
+# Usage: full_disk.sh MPIEXEC NUMPROC_FLAG REDUCE-BANDWIDTH ALNICO-INFO ALNICO-PERF ALNICO-SIMULATE ALNICO-TUNE [ALNICO-TRAIN]
 . "$(dirname "$0")/common.sh"
-mpiexec=$1 flag=$2 info=$3 perf=$4 simulate=$5 tune=$6 train=${7:-}
+mpiexec=$1 flag=$2 bandwidth=$3 info=$4 perf=$5 simulate=$6 tune=$7 train=${8:-}
 [ -c /dev/full ] || exit 77
 
 simulation=("$simulate" --ranks 4 --sizes 8,64,512,4K)
@@ -14,7 +14,7 @@ training=("$train" --model cnn --data synthetic:8x8x1 --steps 1 --test-images 0)
 output() {
     # shellcheck disable=SC2016
     expect 1 "${launch[@]}" bash -c 'exec "$@" >/dev/full' - "$@"
-    [ "$(grep -c '^alnico-[a-z]*: cannot write to standard output: No space left on device$' "$work/err")" -eq 1 ] ||
+    [ "$(grep -c '^[a-z_-]*: cannot write to standard output: No space left on device$' "$work/err")" -eq 1 ] ||
         fail "expected one line on stderr that says what could not be written"
 }
 launch=()
@@ -28,6 +28,7 @@ TABLE
 output "$info"
 output "${simulation[@]}"
 output "$perf" allreduce -e 8 -n 1
+output "$bandwidth" --bytes 4096 --repetitions 1
 output "$tune" --check "$work/table.json"
 [ -z "$train" ] || output "${training[@]}"
 [ -z "$train" ] || output "${training[@]}" --memory
@@ -41,9 +42,10 @@ output "$tune" --quick --seconds 0.05 -b 8 -e 8
 # The report.
 report() {
     expect 1 "$@" --json /dev/full
-    expect_err "^alnico-[a-z]*: --json /dev/full: cannot be written: No space left on device$"
+    expect_err "^[a-z_-]*: --json.* /dev/full: cannot be written: No space left on device$"
 }
 report "$info"
+report "$bandwidth" --bytes 4096 --repetitions 1
 report "${simulation[@]}"
 report "$mpiexec" "$flag" 2 "$perf" allreduce -e 8 -n 1
 [ -z "$train" ] || report "$mpiexec" "$flag" 2 "${training[@]}"
