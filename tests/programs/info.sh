@@ -49,8 +49,13 @@ expect 0 "$mpiexec" "$flag" 3 "$info" --json "$work/b.json"
 [ "$(grep -c '^alnico ' "$work/out")" -eq 1 ] || fail "more than one rank prints"
 expect_json "$work/b.json" 'mpi;ranks' 3
 
-expect 0 env ALNICO_CHUNK=5 "$info"
+# What a communicator would be refused for; the rest is printed all the same.
+expect 1 env ALNICO_CHUNK=5 "$info" --json "$work/bad.json"
 expect_out "^environment_error ALNICO_CHUNK is '5'"
+expect_err "^alnico-info: ALNICO_CHUNK is '5' on rank 0, expected bytes from 1024"
+expect_json "$work/bad.json" environment_error 'ALNICO_CHUNK is .*'
+expect 1 env ALNICO_TUNING=/no/such/table "$mpiexec" "$flag" 2 "$info"
+expect_err '^alnico-info: ALNICO_TUNING on rank 0: /no/such/table: No such file'
 
 # The table in force, and where it comes from.
 cat >"$work/table.json" <<'TABLE'
@@ -72,8 +77,9 @@ expect_json "$work/c.json" 'alltoall_tuning;1;origin' 'built in'
 expect_json "$work/c.json" 'broadcast_tuning;0;origin' 'built in'
 expect_json "$work/a.json" tuning_file ''
 sed -i 's/12345/0/' "$work/table.json"
-expect 0 env ALNICO_TUNING="$work/table.json" "$info"
+expect 1 env ALNICO_TUNING="$work/table.json" "$info"
 expect_out "^tuning_error ALNICO_TUNING on rank 0: .*table.json, line 3: chunk_bytes is 0, expected"
+expect_err "^alnico-info: ALNICO_TUNING on rank 0: .*table.json, line 3: chunk_bytes is 0, expected"
 
 # Some operations only.
 expect 0 "$info" --operations broadcast,sendrecv --json "$work/d.json"

@@ -12,6 +12,7 @@
 #include "tools/info/gpu.h"
 #endif
 
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <mpi.h>
@@ -293,18 +294,34 @@ static struct options read_options(int argc, char **argv)
         .options = table,
         .about = "Prints what this build of Alnico has and would do here: machine, MPI, devices, "
                  "libraries, backends, each operation's algorithms and the tuning table in force "
-                 "for it, and every ALNICO_ variable. Runs with and without mpirun."};
+                 "for it, and every ALNICO_ variable. Ends with 1 if a communicator would be "
+                 "refused for one of them. Runs with and without mpirun."};
     struct options options = {.json = NULL};
     memset(options.operations, true, sizeof options.operations);
     options_read(&program, argc, argv, &options);
     return options;
 }
 
+/* The settings that every communicator here would be refused for; returns how many. */
+static int print_errors(const cJSON *info)
+{
+    static const char *const keys[] = {"tuning_error", "environment_error"};
+    int errors = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(info, keys[i]));
+        if (!text)
+            continue;
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
+        errors++;
+    }
+    return errors;
+}
+
 int main(int argc, char **argv)
 {
     program_start();
     struct options options = read_options(argc, argv);
-    int rank, level;
+    int rank, level, errors = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0) {
@@ -312,8 +329,9 @@ int main(int argc, char **argv)
         program_json_try(options.json);
         cJSON *info = gather(options.operations);
         print_info(info);
+        errors = print_errors(info);
         program_json_write(options.json, info);
     }
     MPI_Finalize();
-    return EXIT_SUCCESS;
+    return errors ? EXIT_FAILURE : EXIT_SUCCESS;
 }
