@@ -5,8 +5,13 @@
 #include "base/status.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static int line_at(const char *text, const char *place)
 {
@@ -96,4 +101,53 @@ alnico_status_t json_parse(const char *name, const char *text, size_t length, cJ
     return error_set(ALNICO_ERROR_ARGUMENT, "%.120s, line %d: not JSON%s%.*s", name,
                      line_at(text, end), *end ? " at " : ", it ends too early",
                      (int)strcspn(end, "\r\n") < 20 ? (int)strcspn(end, "\r\n") : 20, end);
+}
+
+static alnico_status_t file_refuse(const char *path)
+{
+    return error_set(ALNICO_ERROR_ARGUMENT, "%.120s: %s", path, strerror(errno));
+}
+
+static alnico_status_t file_check(const char *path, int file, size_t most, size_t *bytes)
+{
+    struct stat about;
+    if (file < 0 || fstat(file, &about) != 0)
+        return file_refuse(path);
+    if (!S_ISREG(about.st_mode))
+        return error_set(ALNICO_ERROR_ARGUMENT, "%.120s: %s, expected a file", path,
+                         S_ISDIR(about.st_mode) ? "is a directory" : "is not a regular file");
+    *bytes = (size_t)about.st_size;
+    if (*bytes > most)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%.120s: has %zu bytes, expected at most %zu", path,
+                         *bytes, most);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t file_read(const char *path, int file, size_t bytes, char **out,
+                                 size_t *length)
+{
+    ssize_t got = 1;
+    *out = calloc(bytes + 1, 1);
+    if (!*out)
+        return error_set(ALNICO_ERROR_MEMORY, "%.120s: no memory for %zu bytes", path, bytes);
+    for (*length = 0; *length < bytes && got > 0; *length += got > 0 ? (size_t)got : 0)
+        got = read(file, *out + *length, bytes - *length);
+    if (got >= 0)
+        return ALNICO_SUCCESS;
+    free(*out);
+    *out = NULL;
+    return file_refuse(path);
+}
+
+alnico_status_t json_file_text(const char *path, size_t most, char **out, size_t *length)
+{
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    size_t bytes = 0;
+    *out = NULL;
+    alnico_status_t status = file_check(path, file, most, &bytes);
+    if (status == ALNICO_SUCCESS)
+        status = file_read(path, file, bytes, out, length);
+    if (file >= 0)
+        close(file);
+    return status;
 }

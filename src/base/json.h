@@ -12,6 +12,11 @@
  * the line). */
 alnico_status_t json_parse(const char *name, const char *text, size_t length, cJSON **out);
 
+/* The text of a regular file of at most `most` bytes, with a NUL behind it, which the caller frees.
+ * Waits for nobody. Errors, with *out NULL: ARGUMENT (cannot be read, or is no such file), MEMORY.
+ */
+alnico_status_t json_file_text(const char *path, size_t most, char **out, size_t *length);
+
 /* The line, from 1 on, on which a value of that text begins. */
 int json_line(const char *text, const cJSON *root, const cJSON *item);
 

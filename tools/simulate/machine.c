@@ -2,9 +2,9 @@
  * detail says which is not. Main thread. */
 #include "tools/simulate/run.h"
 
+#include "base/json.h"
 #include "base/status.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <libgen.h>
 #include <math.h>
@@ -150,36 +150,18 @@ static const struct key machine_keys[] = {
     {"reduce_gbps", read_number, gbps_least, gbps_most, AT(sim.reduce_gbps), .optional = true},
 };
 
-static alnico_status_t refuse_syntax(const char *text, const char *end, const char *file)
-{
-    int line = 1;
-    for (const char *c = text; c < end; c++)
-        line += *c == '\n';
-    return error_set(ALNICO_ERROR_ARGUMENT, "%s: line %d is no JSON", file, line);
-}
-
 alnico_status_t machine_parse(const char *text, size_t bytes, const char *file,
                               struct simulate_machine *out)
 {
-    char *copy = malloc(bytes + 1); /* the parser looks one character further */
-    if (!copy)
-        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory to read it", file);
-    memcpy(copy, text, bytes);
-    copy[bytes] = '\0';
-    memset(out, 0, sizeof *out);
     struct place place = {file, "", (char *)out};
-    const char *end = copy;
-    cJSON *json = cJSON_ParseWithLengthOpts(copy, bytes + 1, &end, true);
-    alnico_status_t status = ALNICO_SUCCESS;
-    if (!json)
-        status = refuse_syntax(copy, end, file);
-    else if (!cJSON_IsObject(json))
-        status = error_set(ALNICO_ERROR_ARGUMENT, "%s: expected an object", file);
-    else
-        status =
-            read_object(&place, json, machine_keys, sizeof machine_keys / sizeof *machine_keys);
+    cJSON *json;
+    memset(out, 0, sizeof *out);
+    TRY(json_parse(file, text, bytes, &json));
+    alnico_status_t status =
+        cJSON_IsObject(json)
+            ? read_object(&place, json, machine_keys, sizeof machine_keys / sizeof *machine_keys)
+            : error_set(ALNICO_ERROR_ARGUMENT, "%s: expected an object", file);
     cJSON_Delete(json);
-    free(copy);
     return status;
 }
 
@@ -198,7 +180,7 @@ static void find_path(const char *name, char *path, size_t bytes)
 
 static alnico_status_t read_file(FILE *file, struct simulate_machine *out)
 {
-    char path[sizeof out->path], *text = malloc(FILE_BYTES_MAX);
+    char path[sizeof out->path], *text = calloc(FILE_BYTES_MAX + 1, 1);
     alnico_status_t status = ALNICO_SUCCESS;
     memcpy(path, out->path, sizeof path);
     size_t bytes = text ? fread(text, 1, FILE_BYTES_MAX, file) : 0;

@@ -13,7 +13,7 @@ struct simulate_machine {
     struct sim_machine sim;
 };
 
-/* Reads a machine from text that need not end in 0. Errors: ARGUMENT, with a detail that names
+/* Reads a machine from text, with a NUL behind it. Errors: ARGUMENT, with a detail that names
  * `file`, the key and its value; `file` is for that only. */
 alnico_status_t machine_parse(const char *text, size_t bytes, const char *file,
                               struct simulate_machine *out);

@@ -8,16 +8,12 @@
 #include "base/replace.h"
 #include "base/status.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { FORMAT = 1, FILE_BYTES_MOST = 4 << 20 };
 
@@ -291,51 +287,14 @@ alnico_status_t tuning_file_parse(const char *name, const char *text, size_t len
     return status;
 }
 
-/* A file that may be opened without waiting for anybody. */
-static alnico_status_t open_file(const char *path, int *file, size_t *bytes)
-{
-    struct stat about;
-    *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*file < 0 || fstat(*file, &about) != 0)
-        return error_set(ALNICO_ERROR_ARGUMENT, "%.120s: %s", path, strerror(errno));
-    if (!S_ISREG(about.st_mode))
-        return error_set(ALNICO_ERROR_ARGUMENT, "%.120s: %s, expected a file", path,
-                         S_ISDIR(about.st_mode) ? "is a directory" : "is not a regular file");
-    if (about.st_size > FILE_BYTES_MOST)
-        return error_set(ALNICO_ERROR_ARGUMENT, "%.120s: has %lld bytes, expected at most %d", path,
-                         (long long)about.st_size, FILE_BYTES_MOST);
-    *bytes = (size_t)about.st_size;
-    return ALNICO_SUCCESS;
-}
-
-static alnico_status_t read_open(const char *path, int file, size_t bytes, struct tuning *out)
-{
-    char *text = calloc(bytes + 1, 1);
-    if (!text)
-        return error_set(ALNICO_ERROR_MEMORY, "%.120s: no memory for %zu bytes", path, bytes);
-    size_t done = 0;
-    ssize_t got = 1;
-    while (done < bytes && got > 0) {
-        got = read(file, text + done, bytes - done);
-        done += got > 0 ? (size_t)got : 0;
-    }
-    alnico_status_t status =
-        got < 0 ? error_set(ALNICO_ERROR_ARGUMENT, "%.120s: %s", path, strerror(errno))
-                : tuning_file_parse(path, text, done, out);
-    free(text);
-    return status;
-}
-
 alnico_status_t tuning_file_read(const char *path, struct tuning *out)
 {
-    int file;
-    size_t bytes = 0;
+    char *text;
+    size_t length;
     memset(out, 0, sizeof *out);
-    alnico_status_t status = open_file(path, &file, &bytes);
-    if (status == ALNICO_SUCCESS)
-        status = read_open(path, file, bytes, out);
-    if (file >= 0)
-        close(file);
+    TRY(json_file_text(path, FILE_BYTES_MOST, &text, &length));
+    alnico_status_t status = tuning_file_parse(path, text, length, out);
+    free(text);
     return status;
 }
 

@@ -544,10 +544,10 @@ static void test_every_damage_is_named(void **state)
         {"\"injection_gbps\": 16", "\"injection_gbps\": 1e-300",
          "injection_gbps is 1e-300, expected 0 or a number from 1e-06 to 1000000"},
         {"\"reduce_gbps\": 20", "\"reduce_gbps\": 1e-7", "reduce_gbps is 1e-07, expected 0 or"},
-        {"\"taper\": 4", "\"taper\": 4;", "x.json: line 6 is no JSON"},
-        {"20}\n", "20", "is no JSON"},
-        {"20}\n", "20} more", "line 6 is no JSON"},
-        {good, "", "is no JSON"},
+        {"\"taper\": 4", "\"taper\": 4;", "x.json, line 6: not JSON at ;"},
+        {"20}\n", "20", "x.json, line 6: not JSON, it ends too early"},
+        {"20}\n", "20} more", "x.json, line 6: not JSON at more"},
+        {good, "", "x.json, line 1: the file is empty"},
         {good, "[1, 2]", "x.json: expected an object"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -566,6 +566,7 @@ static void test_random_damage(void **state)
         memcpy(text, good, sizeof good);
         text[random % bytes] = (char)(random >> 32);
         bytes = random >> 40 & 1 ? bytes : (random >> 16) % bytes;
+        text[bytes] = '\0';
         alnico_status_t status = machine_parse(text, bytes, "x.json", &machine);
         assert_true(status == ALNICO_SUCCESS || status == ALNICO_ERROR_ARGUMENT);
         if (status == ALNICO_SUCCESS)

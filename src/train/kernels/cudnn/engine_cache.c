@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { TEXT_BYTES = 128, NO_ENGINE = -1 };
+enum { TEXT_BYTES = 128, NO_ENGINE = -1, FILE_BYTES_MOST = 1 << 30 };
 
 /* Five minutes: a search of another process takes less. */
 enum { LOCK_TRIES = 6000, LOCK_TRY_MS = 50 };
@@ -43,27 +43,6 @@ struct engine_cache {
     bool tried; /* whether locking it was tried, and it was not unlocked since */
 };
 
-static alnico_status_t file_read(const char *path, char **out, size_t *length)
-{
-    FILE *file = fopen(path, "rb");
-    *out = NULL;
-    if (!file)
-        return errno == ENOENT
-                   ? ALNICO_SUCCESS
-                   : error_set(ALNICO_ERROR_ARGUMENT, "plan file '%s': %s", path, strerror(errno));
-    size_t capacity = 1 << 16;
-    *length = 0;
-    for (char *text = malloc(capacity); text; text = realloc(text, capacity *= 2)) {
-        *out = text;
-        *length += fread(text + *length, 1, capacity - 1 - *length, file);
-        text[*length] = '\0';
-        if (*length < capacity - 1)
-            break;
-    }
-    fclose(file);
-    return *out ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "plan file: no memory");
-}
-
 static alnico_status_t file_parse(struct engine_cache *cache)
 {
     const char *path = cache->options.file;
@@ -71,10 +50,10 @@ static alnico_status_t file_parse(struct engine_cache *cache)
     size_t length = 0;
     cJSON_Delete(cache->file);
     cache->file = cache->section = NULL;
-    if (path)
-        TRY(file_read(path, &text, &length));
+    if (path && access(path, F_OK) == 0)
+        TRY(json_file_text(path, FILE_BYTES_MOST, &text, &length));
     const alnico_status_t status =
-        text && length ? json_parse(path, text, length, &cache->file) : ALNICO_SUCCESS;
+        length ? json_parse(path, text, length, &cache->file) : ALNICO_SUCCESS;
     free(text);
     TRY(status);
     if (!cache->file)
