@@ -10,6 +10,8 @@
 #include "device/cpu/math.h"
 
 #include "base/datatype.h"
+#include "base/float16.h"
+#include "base/vectorised.h"
 
 #include <assert.h>
 #include <math.h>
@@ -20,14 +22,6 @@
 #include <immintrin.h>
 #else
 #define HAVE_F16C 0
-#endif
-
-/* Resolvers of clones run before a sanitizer's runtime is ready, so those builds have one level. */
-#if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__) &&          \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define CLONES __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
-#else
-#define CLONES
 #endif
 
 /* dst is a source itself or does not overlap it, so no iteration depends on another. */
@@ -42,20 +36,6 @@
 typedef void reduce_kernel(void *dst, const void *a, const void *b, size_t count);
 typedef void divide_kernel(void *dst, const void *src, size_t count, int ranks);
 
-static inline uint32_t bits32(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static inline float float32(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 static inline uint64_t bits64(double value)
 {
     uint64_t bits;
@@ -68,42 +48,6 @@ static inline double float64(uint64_t bits)
     double value;
     memcpy(&value, &bits, sizeof value);
     return value;
-}
-
-/* 16-bit floats, without branches, which would keep the loops from being vectorised. */
-
-static inline float from_half(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16;
-    uint32_t exponent = half & 0x7c00, fraction = half & 0x03ff;
-    uint32_t rebias = exponent == 0x7c00 ? 224u << 23 : 112u << 23;
-    uint32_t normal = ((exponent | fraction) << 13) + rebias;
-    uint32_t subnormal = bits32((float)(int32_t)fraction * 0x1p-24f);
-    return float32(sign | (exponent ? normal : subnormal));
-}
-
-static inline uint16_t to_half(float value)
-{
-    uint32_t sign = bits32(value) >> 16 & 0x8000, magnitude = bits32(value) & 0x7fffffff;
-    uint32_t odd = magnitude >> 13 & 1;
-    uint32_t normal = ((magnitude + 0x0fff + odd) >> 13) - (112u << 10);
-    /* The last place of [0.5, 1) is 2^-24, as that of subnormal halves: the addition rounds. */
-    uint32_t subnormal = bits32(float32(magnitude) + 0.5f) - bits32(0.5f);
-    uint32_t finite = magnitude < 113u << 23 ? subnormal : normal;
-    uint32_t number = sign | (magnitude < 143u << 23 ? finite : 0x7c00);
-    return (uint16_t)(magnitude > 255u << 23 ? 0x7e00 : number);
-}
-
-static inline float from_bfloat(uint16_t bfloat)
-{
-    return float32((uint32_t)bfloat << 16);
-}
-
-static inline uint16_t to_bfloat(float value)
-{
-    uint32_t bits = bits32(value), odd = bits >> 16 & 1;
-    bool nan = (bits & 0x7fffffff) > 255u << 23;
-    return (uint16_t)(nan ? 0x7fc0 : (bits + 0x7fff + odd) >> 16);
 }
 
 /* Loading, combining and storing one element. */
@@ -189,10 +133,10 @@ static inline uint16_t larger16(uint16_t x, uint16_t y, int infinity, int nan)
         }                                                                                          \
     }
 
-#define REDUCE(...) CLONES REDUCE_PORTABLE(__VA_ARGS__)
+#define REDUCE(...) VECTORISED REDUCE_PORTABLE(__VA_ARGS__)
 
 #define DIVIDE_INTEGER(name, type, wide)                                                           \
-    CLONES static void name(void *dst, const void *src, size_t count, int ranks)                   \
+    VECTORISED static void name(void *dst, const void *src, size_t count, int ranks)               \
     {                                                                                              \
         type *out = dst;                                                                           \
         const type *in = src;                                                                      \
@@ -214,7 +158,7 @@ static inline uint16_t larger16(uint16_t x, uint16_t y, int infinity, int nan)
         }                                                                                          \
     }
 
-#define DIVIDE_FLOAT(...) CLONES DIVIDE_PORTABLE(__VA_ARGS__)
+#define DIVIDE_FLOAT(...) VECTORISED DIVIDE_PORTABLE(__VA_ARGS__)
 
 /* Operations whose bits are the same for signed and unsigned integers run unsigned, where overflow
  * is defined and wraps. */
@@ -378,7 +322,7 @@ void math_divide(void *dst, const void *src, size_t count, alnico_datatype_t typ
 }
 
 #define CONVERT(name, to, from, convert)                                                           \
-    CLONES static void name(to *restrict dst, const from *restrict src, size_t count)              \
+    VECTORISED static void name(to *restrict dst, const from *restrict src, size_t count)          \
     {                                                                                              \
         for (size_t i = 0; i < count; i++)                                                         \
             dst[i] = convert(src[i]);                                                              \

@@ -1,7 +1,8 @@
 /* The loops of elementwise.h, vectorised for what the machine at hand has. */
 #include "train/kernels/elementwise.h"
 
-#include "train/base/vectorised.h"
+#include "base/float16.h"
+#include "base/vectorised.h"
 
 #include <omp.h>
 #include <string.h>
@@ -46,48 +47,6 @@ VECTORISED static void accumulate(float *y, const float *a, const float *b, size
         y[i] += a[i];
 }
 
-static inline uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static inline float float_of(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static inline uint16_t to_bfloat(float value)
-{
-    const uint32_t bits = bits_of(value);
-    const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
-}
-
-/* Adding 0.5, whose last place is that of subnormal halves, rounds those. */
-static inline uint16_t to_half(float value)
-{
-    const uint32_t sign = bits_of(value) >> 16 & 0x8000, magnitude = bits_of(value) & 0x7fffffff;
-    const uint32_t normal = ((magnitude + 0x0fff + (magnitude >> 13 & 1)) >> 13) - (112u << 10);
-    const uint32_t subnormal = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);
-    const uint32_t finite = magnitude < 113u << 23 ? subnormal : normal;
-    const uint32_t number = magnitude < 143u << 23 ? finite : 0x7c00;
-    return (uint16_t)(magnitude > 255u << 23 ? 0x7e00 : sign | number);
-}
-
-static inline float from_half(uint16_t half)
-{
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, fraction = half & 0x3ff;
-    const uint32_t exponent = half & 0x7c00;
-    const uint32_t normal =
-        ((exponent | fraction) << 13) + (exponent == 0x7c00 ? 224u << 23 : 112u << 23);
-    const uint32_t subnormal = bits_of((float)(int32_t)fraction * 0x1p-24f);
-    return float_of(sign | (exponent ? normal : subnormal));
-}
-
 VECTORISED static void narrow(uint16_t *y, const float *x, size_t count, bool half)
 {
     if (half) {
@@ -110,7 +69,7 @@ VECTORISED static void widen(float *y, const uint16_t *x, size_t count, bool hal
     } else {
 #pragma omp simd
         for (size_t i = 0; i < count; i++)
-            y[i] = float_of((uint32_t)x[i] << 16);
+            y[i] = from_bfloat(x[i]);
     }
 }
 

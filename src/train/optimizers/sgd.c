@@ -3,7 +3,7 @@
  * + slope; parameter -= rate * velocity. */
 #include "train/optimizers/optimizer.h"
 
-#include "train/base/vectorised.h"
+#include "base/vectorised.h"
 
 #include <math.h>
 
