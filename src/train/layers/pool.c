@@ -3,17 +3,11 @@
 
 #include "base/status.h"
 
-static alnico_status_t max_shape(struct node *node, const struct tensor *const in[],
-                                 struct tensor *out)
-{
-    return window_shape(&node->operation, in[0], out);
-}
-
-static alnico_status_t average_shape(struct node *node, const struct tensor *const in[],
-                                     struct tensor *out)
+static alnico_status_t pool_shape(struct node *node, const struct tensor *const in[],
+                                  struct tensor *out)
 {
     const struct operation *operation = &node->operation;
-    if (operation->window)
+    if (operation->window || operation->kind == OPERATION_MAX_POOL)
         return window_shape(operation, in[0], out);
     out->height = out->width = 1;
     if (!operation->pad && !operation->stride)
@@ -92,41 +86,33 @@ static void average_gradient(const struct layer_pass *p, size_t n, size_t i, siz
                     p->dx[0][in + k] += p->dy[out + k] * share;
 }
 
-static void max_forward(const struct layer_pass *p)
+static void pool_forward(const struct layer_pass *p)
 {
-    window_each(p, max_visit);
+    const bool max = p->node->operation.kind == OPERATION_MAX_POOL;
+    window_each(p, max ? max_visit : average_visit);
 }
 
-static void max_backward(const struct layer_pass *p)
+static void pool_backward(const struct layer_pass *p)
 {
-    window_each(p, max_gradient);
-}
-
-static void average_forward(const struct layer_pass *p)
-{
-    window_each(p, average_visit);
-}
-
-static void average_backward(const struct layer_pass *p)
-{
-    window_each(p, average_gradient);
+    const bool max = p->node->operation.kind == OPERATION_MAX_POOL;
+    window_each(p, max ? max_gradient : average_gradient);
 }
 
 const struct layer_ops layer_max_pool = {
     .name = "max pooling",
     .inputs = 1,
-    .shape = max_shape,
+    .shape = pool_shape,
     .cost = pool_cost,
-    .forward = max_forward,
-    .backward = max_backward,
+    .forward = pool_forward,
+    .backward = pool_backward,
     .reads_inputs = true,
 };
 
 const struct layer_ops layer_average_pool = {
     .name = "average pooling",
     .inputs = 1,
-    .shape = average_shape,
+    .shape = pool_shape,
     .cost = pool_cost,
-    .forward = average_forward,
-    .backward = average_backward,
+    .forward = pool_forward,
+    .backward = pool_backward,
 };
