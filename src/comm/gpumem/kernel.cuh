@@ -374,4 +374,17 @@ template <template <int> class SET> static const void *function_by_kind(int kind
                                         : SET<PEER_KIND_ANY>::of(size);
 }
 
+/* Defines function(kind, size), which returns kernel<KIND, RANKS>. */
+#define KERNEL_FUNCTION(function, kernel)                                                          \
+    template <int KIND> struct function##_set {                                                    \
+        static const void *of(int size)                                                            \
+        {                                                                                          \
+            return size <= 4 ? (const void *)kernel<KIND, 4> : (const void *)kernel<KIND, 8>;      \
+        }                                                                                          \
+    };                                                                                             \
+    const void *function(int kind, int size)                                                       \
+    {                                                                                              \
+        return function_by_kind<function##_set>(kind, size);                                       \
+    }
+
 #endif

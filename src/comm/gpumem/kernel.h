@@ -113,11 +113,15 @@ enum peer_kind {
     PEER_KINDS
 };
 
+/* A host function, from a .cu file, that returns the kernel for an enum peer_kind and so many
+ * ranks. */
+typedef const void *peer_function(int kind, int size);
+
 /* A kernel of a backend, which has them in one table. All slots are functions of their arguments
  * only, equal on all ranks; `bytes` are those of the vector, or of a block. */
 struct peer_kernel {
     const char *name;
-    const void *(*function)(int kind, int size); /* the host function, from a .cu file */
+    peer_function *function;
 
     /* Whether it can carry out a call of so many bytes. NULL: any. */
     int (*fits)(size_t size, size_t bytes);

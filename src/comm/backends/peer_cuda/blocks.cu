@@ -163,13 +163,7 @@ template <int MOVE> static const void *mover_of(int size)
     return size <= 4 ? (const void *)move_blocks<MOVE, 4> : (const void *)move_blocks<MOVE, 8>;
 }
 
-template <int KIND> struct reducers {
-    static const void *of(int size)
-    {
-        return size <= 4 ? (const void *)reduce_scatter<KIND, 4>
-                         : (const void *)reduce_scatter<KIND, 8>;
-    }
-};
+KERNEL_FUNCTION(peer_reduce_scatter_line_function, reduce_scatter)
 
 const void *peer_allgather_line_function(int, int size)
 {
@@ -184,9 +178,4 @@ const void *peer_alltoall_line_function(int, int size)
 const void *peer_broadcast_line_function(int, int size)
 {
     return mover_of<BROADCAST>(size);
-}
-
-const void *peer_reduce_scatter_line_function(int kind, int size)
-{
-    return function_by_kind<reducers>(kind, size);
 }

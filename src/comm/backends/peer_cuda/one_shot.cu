@@ -86,27 +86,5 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     epoch_end(a, e);
 }
 
-template <int KIND> struct slots {
-    static const void *of(int size)
-    {
-        return size <= 4 ? (const void *)one_shot<KIND, 4> : (const void *)one_shot<KIND, 8>;
-    }
-};
-
-template <int KIND> struct lines {
-    static const void *of(int size)
-    {
-        return size <= 4 ? (const void *)one_shot_line<KIND, 4>
-                         : (const void *)one_shot_line<KIND, 8>;
-    }
-};
-
-const void *peer_one_shot_function(int kind, int size)
-{
-    return function_by_kind<slots>(kind, size);
-}
-
-const void *peer_one_shot_line_function(int kind, int size)
-{
-    return function_by_kind<lines>(kind, size);
-}
+KERNEL_FUNCTION(peer_one_shot_function, one_shot)
+KERNEL_FUNCTION(peer_one_shot_line_function, one_shot_line)

@@ -52,23 +52,14 @@ enum {
 
 extern const struct peer_kernel peer_cuda_kernels[PEER_CUDA_KERNELS];
 
-/* Host functions, from the .cu files: kind is an enum peer_kind, size the ranks. */
 #ifdef __cplusplus
 extern "C" {
 #endif
-const void *peer_one_shot_function(int kind, int size);
-const void *peer_one_shot_line_function(int kind, int size);
-const void *peer_two_shot_function(int kind, int size);
-const void *peer_doubling_function(int kind, int size);
-const void *peer_allgather_line_function(int kind, int size);
-const void *peer_alltoall_line_function(int kind, int size);
-const void *peer_broadcast_line_function(int kind, int size);
-const void *peer_reduce_scatter_line_function(int kind, int size);
-const void *peer_two_shot_direct_function(int kind, int size);
-const void *peer_reduce_scatter_direct_function(int kind, int size);
-const void *peer_move_direct_function(int kind, int size);
-const void *peer_messages_few_function(int kind, int size);
-const void *peer_messages_many_function(int kind, int size);
+peer_function peer_one_shot_function, peer_one_shot_line_function, peer_two_shot_function,
+    peer_doubling_function, peer_allgather_line_function, peer_alltoall_line_function,
+    peer_broadcast_line_function, peer_reduce_scatter_line_function, peer_two_shot_direct_function,
+    peer_reduce_scatter_direct_function, peer_move_direct_function, peer_messages_few_function,
+    peer_messages_many_function;
 #ifdef __cplusplus
 }
 #endif

@@ -137,14 +137,4 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     epoch_end(a, e);
 }
 
-template <int KIND> struct kernels {
-    static const void *of(int size)
-    {
-        return size <= 4 ? (const void *)two_shot<KIND, 4> : (const void *)two_shot<KIND, 8>;
-    }
-};
-
-const void *peer_two_shot_function(int kind, int size)
-{
-    return function_by_kind<kernels>(kind, size);
-}
+KERNEL_FUNCTION(peer_two_shot_function, two_shot)

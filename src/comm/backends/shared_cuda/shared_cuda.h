@@ -41,8 +41,7 @@ extern const struct peer_kernel shared_kernels[SHARED_KERNELS];
 #ifdef __cplusplus
 extern "C" {
 #endif
-const void *shared_one_shot_function(int kind, int size);
-const void *shared_two_shot_function(int kind, int size);
+peer_function shared_one_shot_function, shared_two_shot_function;
 #ifdef __cplusplus
 }
 #endif

@@ -272,26 +272,5 @@ static __global__ void __launch_bounds__(512, RANKS <= 4 ? 2 : 1)
     shared_end(a, e);
 }
 
-template <int KIND> struct one_shots {
-    static const void *of(int size)
-    {
-        return size <= 4 ? (const void *)one_shot<KIND, 4> : (const void *)one_shot<KIND, 8>;
-    }
-};
-
-template <int KIND> struct two_shots {
-    static const void *of(int size)
-    {
-        return size <= 4 ? (const void *)two_shot<KIND, 4> : (const void *)two_shot<KIND, 8>;
-    }
-};
-
-const void *shared_one_shot_function(int kind, int size)
-{
-    return function_by_kind<one_shots>(kind, size);
-}
-
-const void *shared_two_shot_function(int kind, int size)
-{
-    return function_by_kind<two_shots>(kind, size);
-}
+KERNEL_FUNCTION(shared_one_shot_function, one_shot)
+KERNEL_FUNCTION(shared_two_shot_function, two_shot)
