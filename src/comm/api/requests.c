@@ -16,11 +16,11 @@ static alnico_status_t check_request(alnico_request_t *request, const char *who)
 
 static void drop(alnico_request_t *request)
 {
-    (*request)->backend->release(*request);
+    (*request)->ops->release(*request);
     *request = NULL;
 }
 
-/* Calls a slot of the request's backend, on its device. */
+/* Calls a slot of the request, on its communicator's device. */
 static alnico_status_t call_slot(alnico_request_t request,
                                  alnico_status_t (*slot)(alnico_request_t request))
 {
@@ -34,7 +34,7 @@ static alnico_status_t call_slot(alnico_request_t request,
 alnico_status_t alnico_wait(alnico_request_t *request)
 {
     TRY(check_request(request, "alnico_wait"));
-    alnico_status_t status = call_slot(*request, (*request)->backend->join);
+    alnico_status_t status = call_slot(*request, (*request)->ops->join);
     drop(request);
     return status;
 }
@@ -42,7 +42,7 @@ alnico_status_t alnico_wait(alnico_request_t *request)
 alnico_status_t alnico_request_synchronize(alnico_request_t *request)
 {
     TRY(check_request(request, "alnico_request_synchronize"));
-    alnico_status_t status = call_slot(*request, (*request)->backend->synchronize);
+    alnico_status_t status = call_slot(*request, (*request)->ops->synchronize);
     if (status !=
         ALNICO_ERROR_UNSUPPORTED) /* otherwise it can only be waited for, and still has to be */
         drop(request);
@@ -55,7 +55,7 @@ alnico_status_t alnico_test(alnico_request_t *request, bool *done)
         return error_set(ALNICO_ERROR_ARGUMENT, "alnico_test: done is NULL");
     *done = false;
     TRY(check_request(request, "alnico_test"));
-    alnico_status_t status = call_slot(*request, (*request)->backend->test);
+    alnico_status_t status = call_slot(*request, (*request)->ops->test);
     if (status == ALNICO_PENDING)
         return ALNICO_SUCCESS;
     if (status == ALNICO_ERROR_UNSUPPORTED)

@@ -1,7 +1,6 @@
 /*
  * [SEAM backend] A way to carry out a whole collective: "host" by an operation of the progress
- * engine, others by the device itself. The public calls check and choose, then call start; the
- * request functions lead back to the backend that made the request. Slots are mandatory unless they
+ * engine, others by the device itself. The public calls check and choose, then call start. Slots are mandatory unless they
  * say otherwise, and called on the thread that calls on the communicator.
  */
 #ifndef ALNICO_COMM_BACKENDS_BACKEND_H
@@ -79,18 +78,6 @@ struct backend_ops {
     /* Enqueues it on a stream: for stream_operation_start, which is then `start`. Otherwise NULL. */
     alnico_status_t (*launch)(alnico_comm_t comm, const struct call *call,
                               const struct choice *choice, void *stream);
-
-    /* The communicator's stream waits for the request; on the inline stream the caller does. */
-    alnico_status_t (*join)(alnico_request_t request);
-
-    /* ALNICO_PENDING, or how it ended. May make progress. */
-    alnico_status_t (*test)(alnico_request_t request);
-
-    /* Blocks the caller until it has ended; how it did. */
-    alnico_status_t (*synchronize)(alnico_request_t request);
-
-    /* The user has no more use for the request. */
-    void (*release)(alnico_request_t request);
 };
 
 /* A row of the registry. It is there in every build, so that all read the same tuning files. Where

@@ -98,10 +98,25 @@ struct alnico_comm {
     struct failure_detector detector;
 };
 
-/* The head of every request: who made it. */
+/* The calls on a request: of the engine's operations, or of a stream's. All slots are mandatory. */
+struct request_ops {
+    /* The communicator's stream waits for the request; on the inline stream the caller does. */
+    alnico_status_t (*join)(alnico_request_t request);
+
+    /* ALNICO_PENDING, or how it ended. May make progress. */
+    alnico_status_t (*test)(alnico_request_t request);
+
+    /* Blocks the caller until it has ended; how it did. */
+    alnico_status_t (*synchronize)(alnico_request_t request);
+
+    /* The user has no more use for the request. */
+    void (*release)(alnico_request_t request);
+};
+
+/* The head of every request. */
 struct alnico_request {
     alnico_comm_t comm;
-    const struct backend_ops *backend;
+    const struct request_ops *ops;
 };
 
 /* What a communicator is made of. */

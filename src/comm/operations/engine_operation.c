@@ -171,7 +171,7 @@ static struct engine_operation *op_create(alnico_comm_t comm, const struct work_
     o->op.lane = work->awaits ? &comm->messages_lane : &comm->lane;
     o->op.poll = engine_operation_poll;
     o->op.retire = engine_operation_retire;
-    o->request = (struct alnico_request){comm, work->backend};
+    o->request.comm = comm;
     o->work = work;
     if (gate_init(&o->ready, comm->device) == ALNICO_SUCCESS &&
         gate_init(&o->done, comm->device) == ALNICO_SUCCESS)
@@ -363,6 +363,42 @@ static alnico_status_t result_of(struct engine_operation *o)
     return ended == ALNICO_SUCCESS ? ended : comm_latched(o->comm);
 }
 
+static struct engine_operation *op_of(alnico_request_t request)
+{
+    return (struct engine_operation *)((char *)request -
+                                       offsetof(struct engine_operation, request));
+}
+
+static alnico_status_t op_synchronize(alnico_request_t request)
+{
+    await(op_of(request));
+    return result_of(op_of(request));
+}
+
+static alnico_status_t op_join(alnico_request_t request)
+{
+    struct engine_operation *o = op_of(request);
+    if (!o->comm->inline_stream)
+        return gate_hold(&o->done, o->comm->stream);
+    return op_synchronize(request);
+}
+
+static alnico_status_t op_test(alnico_request_t request)
+{
+    struct engine_operation *o = op_of(request);
+    struct engine *engine = o->comm->family->engine;
+    if (!is_retired(o) && !engine_is_threaded(engine))
+        engine_pump(engine);
+    return is_retired(o) ? result_of(o) : ALNICO_PENDING;
+}
+
+static void op_release(alnico_request_t request)
+{
+    op_of(request)->claimed = false;
+}
+
+static const struct request_ops requests = {op_join, op_test, op_synchronize, op_release};
+
 alnico_status_t engine_operation_start(struct engine_operation *o, alnico_request_t *request)
 {
     struct engine *engine = o->comm->family->engine;
@@ -380,44 +416,11 @@ alnico_status_t engine_operation_start(struct engine_operation *o, alnico_reques
     if (!request)
         return o->work->hold ? o->work->hold(o) : gate_hold(&o->done, o->comm->stream);
     o->claimed = true;
+    o->request.ops = &requests;
     *request = &o->request;
     if (!engine_is_threaded(engine))
         engine_pump(engine);
     return ALNICO_SUCCESS;
-}
-
-static struct engine_operation *op_of(alnico_request_t request)
-{
-    return (struct engine_operation *)((char *)request -
-                                       offsetof(struct engine_operation, request));
-}
-
-alnico_status_t engine_operation_synchronize(alnico_request_t request)
-{
-    await(op_of(request));
-    return result_of(op_of(request));
-}
-
-alnico_status_t engine_operation_join(alnico_request_t request)
-{
-    struct engine_operation *o = op_of(request);
-    if (!o->comm->inline_stream)
-        return gate_hold(&o->done, o->comm->stream);
-    return engine_operation_synchronize(request);
-}
-
-alnico_status_t engine_operation_test(alnico_request_t request)
-{
-    struct engine_operation *o = op_of(request);
-    struct engine *engine = o->comm->family->engine;
-    if (!is_retired(o) && !engine_is_threaded(engine))
-        engine_pump(engine);
-    return is_retired(o) ? result_of(o) : ALNICO_PENDING;
-}
-
-void engine_operation_release(alnico_request_t request)
-{
-    op_of(request)->claimed = false;
 }
 
 int engine_operation_name_failed(alnico_comm_t comm, char *text, size_t bytes)

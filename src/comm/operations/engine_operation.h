@@ -38,7 +38,6 @@ struct engine_operation {
 
 /* The steps of a backend's operations, called by whoever polls. */
 struct work_ops {
-    const struct backend_ops *backend;
     /* The size of the struct that begins with struct engine_operation; zeroed when allocated. */
     size_t bytes;
 
@@ -80,12 +79,6 @@ void engine_operation_put_back(struct engine_operation *o);
 
 /* Starts it, as backend_ops->start says. */
 alnico_status_t engine_operation_start(struct engine_operation *o, alnico_request_t *request);
-
-/* The backend's slots of the same names. */
-alnico_status_t engine_operation_join(alnico_request_t request);
-alnico_status_t engine_operation_test(alnico_request_t request);
-alnico_status_t engine_operation_synchronize(alnico_request_t request);
-void engine_operation_release(alnico_request_t request);
 
 /* With nothing in flight: how many requests failed that the user still holds, and in `text`, of 512
  * bytes or more, the calls of some. */

@@ -114,35 +114,13 @@ static alnico_status_t begin(alnico_comm_t comm, bool nonblocking, struct stream
     return ALNICO_SUCCESS;
 }
 
-alnico_status_t stream_operation_start(alnico_comm_t comm, const struct call *call,
-                                       const struct choice *choice, alnico_request_t *request)
-{
-    const struct backend_ops *backend = choice->backend->ops;
-    struct stream_operation *op;
-    void *stream;
-    TRY(begin(comm, request != NULL, &op, &stream));
-    alnico_status_t status = backend->launch(comm, call, choice, stream);
-    if (!op)
-        return status;
-    if (status == ALNICO_SUCCESS)
-        status = comm->device->event_record(op->done, comm->stream_operations.stream);
-    if (status != ALNICO_SUCCESS) {
-        op->used = false;
-        return status;
-    }
-    comm->stream_operations.last[op->captured] = op;
-    op->request.backend = backend;
-    *request = &op->request;
-    return ALNICO_SUCCESS;
-}
-
 static struct stream_operation *op_of(alnico_request_t request)
 {
     return (struct stream_operation *)((char *)request -
                                        offsetof(struct stream_operation, request));
 }
 
-alnico_status_t stream_operation_join(alnico_request_t request)
+static alnico_status_t op_join(alnico_request_t request)
 {
     struct stream_operation *op = op_of(request),
                             **last = &request->comm->stream_operations.last[op->captured];
@@ -170,7 +148,7 @@ static alnico_status_t status_of(alnico_comm_t comm, struct device_event *event)
     return comm_confirm(comm);
 }
 
-alnico_status_t stream_operation_test(alnico_request_t request)
+static alnico_status_t op_test(alnico_request_t request)
 {
     const struct stream_operation *op = op_of(request);
     TRY(check_eager(op, "alnico_test"));
@@ -220,7 +198,7 @@ static alnico_status_t wait_for(alnico_comm_t comm, struct device_event *event)
     return status_of(comm, event);
 }
 
-alnico_status_t stream_operation_synchronize(alnico_request_t request)
+static alnico_status_t op_synchronize(alnico_request_t request)
 {
     struct stream_operation *op = op_of(request);
     TRY(check_eager(op, "alnico_request_synchronize"));
@@ -228,12 +206,35 @@ alnico_status_t stream_operation_synchronize(alnico_request_t request)
 }
 
 /* An eager operation has ended by now, or the communicator's stream waits for it. */
-void stream_operation_release(alnico_request_t request)
+static void op_release(alnico_request_t request)
 {
     struct stream_operation *op = op_of(request), **last = request->comm->stream_operations.last;
     if (last[0] == op)
         last[0] = NULL;
     op->used = false;
+}
+
+static const struct request_ops requests = {op_join, op_test, op_synchronize, op_release};
+
+alnico_status_t stream_operation_start(alnico_comm_t comm, const struct call *call,
+                                       const struct choice *choice, alnico_request_t *request)
+{
+    struct stream_operation *op;
+    void *stream;
+    TRY(begin(comm, request != NULL, &op, &stream));
+    alnico_status_t status = choice->backend->ops->launch(comm, call, choice, stream);
+    if (!op)
+        return status;
+    if (status == ALNICO_SUCCESS)
+        status = comm->device->event_record(op->done, comm->stream_operations.stream);
+    if (status != ALNICO_SUCCESS) {
+        op->used = false;
+        return status;
+    }
+    comm->stream_operations.last[op->captured] = op;
+    op->request.ops = &requests;
+    *request = &op->request;
+    return ALNICO_SUCCESS;
 }
 
 static alnico_status_t wait_for_stream(alnico_comm_t comm, void *stream)

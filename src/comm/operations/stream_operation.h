@@ -16,16 +16,12 @@ struct stream_operation;
  * cannot be made is missed by that one. */
 void stream_operation_attach(alnico_comm_t comm);
 
-/* The backend's slots of the same names. A blocking operation is launched on the communicator's
+/* The backend's slot of the same name. A blocking operation is launched on the communicator's
  * stream, which first waits for nonblocking ones that it did not wait for yet; a nonblocking one on
  * a stream of the library's, behind all that the communicator's was given before. Errors of start:
  * the launch's, MEMORY, and the device's. */
 alnico_status_t stream_operation_start(alnico_comm_t comm, const struct call *call,
                                        const struct choice *choice, alnico_request_t *request);
-alnico_status_t stream_operation_join(alnico_request_t request);
-alnico_status_t stream_operation_test(alnico_request_t request);
-alnico_status_t stream_operation_synchronize(alnico_request_t request);
-void stream_operation_release(alnico_request_t request);
 
 /* Blocks the caller until the communicator's stream and the device have carried out everything; at
  * the deadline what waits for other ranks is aborted. */

@@ -40,10 +40,6 @@ static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
 static const struct backend_ops fake_ops = {
     .start = stream_operation_start,
     .launch = launch,
-    .join = stream_operation_join,
-    .test = stream_operation_test,
-    .synchronize = stream_operation_synchronize,
-    .release = stream_operation_release,
 };
 
 static void *call(alnico_comm_t comm, int number, alnico_request_t *request)

@@ -138,7 +138,6 @@ static void host_finish(struct engine_operation *h)
 }
 
 static const struct work_ops host_work = {
-    .backend = &host_ops,
     .bytes = sizeof(struct host_op),
     .poll = host_poll,
     .cancel = host_cancel,
@@ -302,8 +301,4 @@ const struct backend_ops host_ops = {
     .detach = host_detach,
     .supports = host_supports,
     .start = host_start,
-    .join = engine_operation_join,
-    .test = engine_operation_test,
-    .synchronize = engine_operation_synchronize,
-    .release = engine_operation_release,
 };

@@ -134,7 +134,6 @@ static void messages_finish(struct engine_operation *h)
 }
 
 static const struct work_ops messages_work = {
-    .backend = &host_ops,
     .bytes = sizeof(struct message_op),
     .poll = messages_poll,
     .cancel = messages_cancel,

@@ -346,8 +346,4 @@ const struct backend_ops nccl_ops = {
     .withdraw = nccl_withdraw,
     .start = stream_operation_start,
     .launch = nccl_launch,
-    .join = stream_operation_join,
-    .test = stream_operation_test,
-    .synchronize = stream_operation_synchronize,
-    .release = stream_operation_release,
 };

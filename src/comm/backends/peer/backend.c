@@ -73,7 +73,6 @@ static void peer_op_cancel(struct engine_operation *h)
 }
 
 static const struct work_ops peer_work = {
-    .backend = &peer_ops,
     .bytes = sizeof(struct peer_op),
     .poll = peer_op_poll,
     .cancel = peer_op_cancel,
@@ -198,8 +197,4 @@ const struct backend_ops peer_ops = {
     .attach = peer_attach,
     .detach = peer_detach,
     .start = peer_start,
-    .join = engine_operation_join,
-    .test = engine_operation_test,
-    .synchronize = engine_operation_synchronize,
-    .release = engine_operation_release,
 };

@@ -440,8 +440,4 @@ const struct backend_ops peer_cuda_ops = {
     .withdraw = peer_withdraw,
     .start = stream_operation_start,
     .launch = peer_launch,
-    .join = stream_operation_join,
-    .test = stream_operation_test,
-    .synchronize = stream_operation_synchronize,
-    .release = stream_operation_release,
 };

@@ -282,8 +282,4 @@ const struct backend_ops shared_ops = {
     .abort = shared_abort,
     .start = stream_operation_start,
     .launch = shared_launch,
-    .join = stream_operation_join,
-    .test = stream_operation_test,
-    .synchronize = stream_operation_synchronize,
-    .release = stream_operation_release,
 };
