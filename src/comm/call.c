@@ -30,16 +30,11 @@ size_t side_extent_uneven(const struct side *side)
     return extent;
 }
 
-static bool is_own(const struct exchange *x, int rank)
-{
-    return x->to == rank || x->from == rank;
-}
-
 bool call_own_messages_meet(const struct call *call, int rank)
 {
     int balance = 0;
     for (int i = 0; i < call->messages_count; i++)
-        if (is_own(&call->messages[i], rank))
+        if (call->messages[i].to == rank || call->messages[i].from == rank)
             balance += call->messages[i].to >= 0 ? 1 : -1;
     return balance == 0;
 }

@@ -120,11 +120,6 @@ static void store_real(const struct option_row *option, void *field, double valu
         *(double *)field = value;
 }
 
-static double load_real(const struct option_row *option, const void *field)
-{
-    return option->bytes == sizeof(float) ? (double)*(const float *)field : *(const double *)field;
-}
-
 static void read_value(struct argp_state *state, const struct option_row *option, char *text,
                        void *options)
 {
@@ -270,7 +265,8 @@ static cJSON *value_json(const struct option_row *option, const void *field)
         return cJSON_CreateString(*(const char *const *)field);
     case OPTION_REAL:
     case OPTION_POSITIVE:
-        return cJSON_CreateNumber(load_real(option, field));
+        return cJSON_CreateNumber(option->bytes == sizeof(float) ? (double)*(const float *)field
+                                                                 : *(const double *)field);
     case OPTION_CHOICE:
         if (option->bytes != sizeof(bool))
             return cJSON_CreateString(choice_at(option, *(const int *)field));

@@ -6,7 +6,6 @@
 
 #include <alnico/alnico.h>
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus

@@ -5,8 +5,6 @@
 #include "tools/perf/measure.h"
 #include "tools/perf/options.h"
 
-#include <cjson/cJSON.h>
-
 enum { PERF_RESULTS = 16 }; /* algorithms that fit into a row */
 
 /* One candidate's figures for one call. */

@@ -4,7 +4,6 @@
 
 #include "base/status.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

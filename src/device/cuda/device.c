@@ -172,15 +172,10 @@ static bool cuda_extent(const void *memory, uintptr_t *from, size_t *bytes)
     return true;
 }
 
-static bool is_default(cudaStream_t stream)
-{
-    return !stream || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
-}
-
 static alnico_status_t cuda_check_stream(void *stream, const char *who)
 {
     int owner = -1, here = cuda_current();
-    if (is_default(stream))
+    if (!stream || stream == cudaStreamLegacy || stream == cudaStreamPerThread)
         return ALNICO_SUCCESS;
     cudaError_t error = cudaStreamGetDevice(stream, &owner);
     if (error != cudaSuccess) {

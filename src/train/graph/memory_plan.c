@@ -40,18 +40,13 @@ size_t plan_float_bytes(const struct plan *plan, size_t tensor)
     return plan->batch * tensor_elements(&plan->network->tensors[tensor]) * sizeof(float);
 }
 
-static bool step_inside(const struct step *step, size_t tensor)
-{
-    return tensor > step->first && tensor < step->first + step->count;
-}
-
 /* Collects what the step reads from outside, in the order of its operations. */
 static void step_connect(const struct network *network, struct step *step)
 {
     for (size_t i = step->first; i < step->first + step->count; i++)
         for (size_t k = 0; k < network->nodes[i].inputs; k++) {
             const size_t tensor = network->nodes[i].in[k];
-            if (step_inside(step, tensor))
+            if (tensor > step->first && tensor < step->first + step->count)
                 continue;
             assert(step->inputs < NETWORK_INPUTS);
             step->in[step->inputs++] = tensor;

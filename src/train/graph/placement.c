@@ -21,11 +21,6 @@ static int longest_first(const void *a, const void *b)
     return lasts != other ? (lasts < other ? 1 : -1) : larger_first(a, b);
 }
 
-static bool meet(const struct buffer *a, const struct buffer *b)
-{
-    return a->from <= b->to && b->from <= a->to;
-}
-
 /* Whether `buffer` at offset `at` runs into one of those placed before; *next is where that
  * ends. */
 static bool blocked(const struct buffer *buffer, const struct buffer *placed, size_t count,
@@ -33,7 +28,8 @@ static bool blocked(const struct buffer *buffer, const struct buffer *placed, si
 {
     for (size_t i = 0; i < count; i++) {
         const size_t begin = *placed[i].place, end = begin + placed[i].bytes;
-        if (meet(buffer, &placed[i]) && begin < at + buffer->bytes && at < end) {
+        if (buffer->from <= placed[i].to && placed[i].from <= buffer->to &&
+            begin < at + buffer->bytes && at < end) {
             *next = end;
             return true;
         }

@@ -10,7 +10,6 @@
 #include "base/status.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     TRIALS = 5,

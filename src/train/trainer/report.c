@@ -98,7 +98,6 @@ static alnico_status_t parameters_hash(struct trainer *trainer, uint64_t *out)
 alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *out)
 {
     const struct trainer_progress *progress = &trainer->progress;
-    const struct plan *plan = trainer->replica->plan;
     double means[PHASES + 1], slowest[2] = {trainer->seconds, step_seconds_median(trainer)};
     double images = (double)progress->images;
     memcpy(means, trainer->phases, sizeof trainer->phases);
@@ -119,8 +118,6 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
         .train = progress->score,
         .test = progress->test,
         .memory = replica_memory(trainer->replica),
-        .activations_least = plan->least,
-        .activations_apart = plan->apart,
         .buckets = trainer->buckets.count,
     };
     memcpy(out->phases, means, sizeof out->phases);

@@ -7,7 +7,6 @@
 #include "train/base/clock.h"
 
 #include <float.h>
-#include <stdlib.h>
 #include <time.h>
 
 /* Between two looks. */

@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* With a time limit, the ranks agree on the time after the run's first step and whenever so many
  * are done. */

@@ -88,8 +88,7 @@ struct trainer_report {
     uint64_t hash; /* of the parameters */
     bool graph;    /* steps were replays of one graph */
     struct replica_memory memory;
-    size_t activations_least, activations_apart; /* as the plan's */
-    size_t buckets;                              /* in which the gradients travelled */
+    size_t buckets; /* in which the gradients travelled */
 };
 
 /* Trains from the seed or the checkpoint on. From a checkpoint the parameters become what they

@@ -20,8 +20,6 @@
 #include "base/status.h"
 
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum host_way {
     WAY_DIRECT, /* the host reaches the buffers */

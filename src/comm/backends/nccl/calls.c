@@ -123,18 +123,18 @@ static char *written_at(const struct job *job, size_t at)
     return (char *)job->call->recv + at * job->element;
 }
 
+/* A call of NCCL, whose name an error then has. */
+#define CALL(job, name, ...)                                                                       \
+    ((job)->function = #name, name(__VA_ARGS__, (job)->nccl, (job)->stream))
+
 static ncclResult_t send_to(struct job *job, int to, size_t at, size_t count)
 {
-    job->function = "ncclSend";
-    return count ? ncclSend(read_at(job, at), count, job->type, to, job->nccl, job->stream)
-                 : ncclSuccess;
+    return count ? CALL(job, ncclSend, read_at(job, at), count, job->type, to) : ncclSuccess;
 }
 
 static ncclResult_t receive_from(struct job *job, int from, size_t at, size_t count)
 {
-    job->function = "ncclRecv";
-    return count ? ncclRecv(written_at(job, at), count, job->type, from, job->nccl, job->stream)
-                 : ncclSuccess;
+    return count ? CALL(job, ncclRecv, written_at(job, at), count, job->type, from) : ncclSuccess;
 }
 
 /* Own blocks that are in place stay where they are. */
@@ -196,11 +196,10 @@ static ncclResult_t reduce_blocks(struct job *job)
     struct side reads = call_reads(call, job->rank, job->size);
     struct walk block = {0};
     ncclResult_t result = ncclSuccess;
-    job->function = "ncclReduce";
     for (int root = 0; result == ncclSuccess && side_block(&reads, root, &block); root++)
         if (block.count)
-            result = ncclReduce(read_at(job, block.at), call->recv, block.count, job->type,
-                                ops[call->op], root, job->nccl, job->stream);
+            result = CALL(job, ncclReduce, read_at(job, block.at), call->recv, block.count,
+                          job->type, ops[call->op], root);
     return result;
 }
 
@@ -226,27 +225,18 @@ static ncclResult_t run_native(struct job *job, void *scratch)
     const void *input = c->send ? c->send : c->recv; /* a broadcast's, which only the root reads */
     switch (c->collective) {
     case ALNICO_BARRIER:
-        job->function = "ncclAllReduce";
-        return ncclAllReduce(scratch, scratch, 1, ncclFloat32, ncclSum, job->nccl, job->stream);
+        return CALL(job, ncclAllReduce, scratch, scratch, 1, ncclFloat32, ncclSum);
     case ALNICO_ALLREDUCE:
-        job->function = "ncclAllReduce";
-        return ncclAllReduce(c->send, c->recv, c->count, job->type, ops[c->op], job->nccl,
-                             job->stream);
+        return CALL(job, ncclAllReduce, c->send, c->recv, c->count, job->type, ops[c->op]);
     case ALNICO_REDUCE:
-        job->function = "ncclReduce";
-        return ncclReduce(c->send, c->recv, c->count, job->type, ops[c->op], c->root, job->nccl,
-                          job->stream);
+        return CALL(job, ncclReduce, c->send, c->recv, c->count, job->type, ops[c->op], c->root);
     case ALNICO_BROADCAST:
-        job->function = "ncclBroadcast";
-        return ncclBroadcast(input, c->recv ? c->recv : (void *)input, c->count, job->type, c->root,
-                             job->nccl, job->stream);
+        return CALL(job, ncclBroadcast, input, c->recv ? c->recv : (void *)input, c->count,
+                    job->type, c->root);
     case ALNICO_ALLGATHER:
-        job->function = "ncclAllGather";
-        return ncclAllGather(c->send, c->recv, c->count, job->type, job->nccl, job->stream);
+        return CALL(job, ncclAllGather, c->send, c->recv, c->count, job->type);
     case ALNICO_REDUCE_SCATTER:
-        job->function = "ncclReduceScatter";
-        return ncclReduceScatter(c->send, c->recv, c->count, job->type, ops[c->op], job->nccl,
-                                 job->stream);
+        return CALL(job, ncclReduceScatter, c->send, c->recv, c->count, job->type, ops[c->op]);
     default:
         return run_group(job);
     }

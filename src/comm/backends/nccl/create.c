@@ -14,7 +14,6 @@
 #include "device/backoff.h"
 
 #include <cuda_runtime_api.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

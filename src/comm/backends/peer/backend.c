@@ -86,19 +86,14 @@ static enum peer_algorithm algorithm_of(const struct algorithm *algorithm)
                                                            : PEER_CPU_ONE_SHOT;
 }
 
-static const struct algorithm *rest_algorithm(const struct call *call)
-{
-    return call->collective == ALNICO_GATHERV    ? &algorithm_gather_linear
-           : call->collective == ALNICO_SCATTERV ? &algorithm_scatter_linear
-                                                 : &algorithm_alltoall_pairwise;
-}
-
 static void begin_rest(struct peer_op *op)
 {
     alnico_comm_t comm = op->operation.comm;
     struct pipeline *p = &op->rest;
     p->call = &p->own;
-    p->algorithm = rest_algorithm(p->call);
+    p->algorithm = p->call->collective == ALNICO_GATHERV    ? &algorithm_gather_linear
+                   : p->call->collective == ALNICO_SCATTERV ? &algorithm_scatter_linear
+                                                            : &algorithm_alltoall_pairwise;
     size_t chunk = comm->family->settings.chunk_bytes;
     p->chunk_bytes = chunk ? chunk : REST_CHUNK_BYTES;
     p->transport = comm->transport;

@@ -2,7 +2,6 @@
 #include "comm/backends/peer/area.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* A load waits for an earlier store to an address that is equal in the last twelve bits (4K
  * aliasing). User's buffers mostly begin at a page, so what a rank copies to begins a little before

@@ -11,8 +11,6 @@
 
 #include "device/cpu/math.h"
 
-#include <string.h>
-
 enum {
     FLOW_LEAST = 8 << 10, /* of the bytes in a slot: a reader waits for the first piece */
     FLOW_PIECES = 4,      /* and there are to be some */

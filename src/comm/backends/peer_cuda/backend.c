@@ -18,7 +18,6 @@
 #include "device/backoff.h"
 #include "device/cuda/driver.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 /* The backend's state in a communicator. */

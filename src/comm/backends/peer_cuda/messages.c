@@ -18,11 +18,6 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-static bool belongs(const struct exchange *x, enum peer_job_kind kind, int peer)
-{
-    return kind == PEER_JOB_SEND ? x->to == peer : x->from == peer;
-}
-
 /* Appends those of one kind and rank; returns how many they are. */
 static int add_messages(struct peer_messages *out, const struct exchange *messages, int count,
                         enum peer_job_kind kind, int peer, char *base)
@@ -31,7 +26,7 @@ static int add_messages(struct peer_messages *out, const struct exchange *messag
     for (int i = 0; i < count; i++) {
         const struct exchange *x = &messages[i];
         const struct span *span = kind == PEER_JOB_SEND ? &x->send : &x->recv;
-        if (belongs(x, kind, peer))
+        if (kind == PEER_JOB_SEND ? x->to == peer : x->from == peer)
             out->messages[out->messages_count++] =
                 (struct peer_message){.at = base + span->at, .bytes = span->len};
     }

@@ -30,10 +30,8 @@
 #define CUBLAS_FUNCTIONS(F)                                                                        \
     F(cublasCreate_v2)                                                                             \
     F(cublasDestroy_v2)                                                                            \
-    F(cublasGetVersion_v2)                                                                         \
     F(cublasSetStream_v2)                                                                          \
     F(cublasSetWorkspace_v2)                                                                       \
-    F(cublasSetMathMode)                                                                           \
     F(cublasGetStatusString)                                                                       \
     F(cublasGemmEx)
 

@@ -4,8 +4,6 @@
 
 #include "base/status.h"
 
-#include <assert.h>
-
 alnico_datatype_t precision_type(enum precision precision)
 {
     return precision == PRECISION_BF16   ? ALNICO_BFLOAT16

@@ -4,7 +4,6 @@
 
 #include "base/status.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 static bool has_weights(const struct node *node)
