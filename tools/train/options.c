@@ -163,8 +163,8 @@ static const struct option_row table[] = {
      "TFLOP/s and as a share of the least time that a copy and a product of matrices reach there, "
      "and end",
      OPTION_FLAG, FIELD(profile), .agreed = true},
-    {"no-graph", 0, NULL, "launch by launch, where a step could be one CUDA graph", OPTION_FLAG,
-     TRAINER(no_graph)},
+    {"no-graph", 0, NULL, "launch kernels one by one where a step could be a CUDA graph",
+     OPTION_FLAG, TRAINER(no_graph)},
     {"memory-limit", 0, "SIZE",
      "bytes of the device to use; K, M and G are understood (what is there; on the CPU each rank's "
      "share of it)",
@@ -183,7 +183,7 @@ static const struct option_row table[] = {
      TRAINER(late)},
     {.help = "Checkpoints:"},
     {"save", 0, "FILE", "write the state to FILE at the end", OPTION_TEXT, TRAINER(save)},
-    {"save-every", 0, "N", "and whenever N steps are done", OPTION_NUMBER, TRAINER(save_every),
+    {"save-every", 0, "N", "write it after every N steps, too", OPTION_NUMBER, TRAINER(save_every),
      .least = 1, .most = INT64_MAX},
     {"load", 0, "FILE", "go on from FILE; --steps and --epochs include what it has done",
      OPTION_TEXT, TRAINER(load)},
