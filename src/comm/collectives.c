@@ -1,6 +1,8 @@
 /* The table of collectives. */
 #include "comm/collectives.h"
 
+#include <string.h>
+
 const struct collective collectives[] = {
     [ALNICO_ALLREDUCE] = {"allreduce", OWN_BLOCK, OWN_BLOCK, .reduces = true,
                           .in_place = IN_PLACE_SEND},
@@ -28,3 +30,11 @@ const struct collective collectives[] = {
     [ALNICO_BARRIER] = {"barrier", NO_BLOCK, NO_BLOCK, .in_place = IN_PLACE_NEVER},
     [ALNICO_SENDRECV] = {"sendrecv", NO_BLOCK, NO_BLOCK, .uneven = true},
 };
+
+const struct collective *collective_find(const char *name)
+{
+    for (int i = 0; i < COLLECTIVES; i++)
+        if (strcmp(collectives[i].name, name) == 0)
+            return &collectives[i];
+    return NULL;
+}

@@ -21,4 +21,7 @@ extern const struct collective {
     enum in_place in_place;
 } collectives[COLLECTIVES];
 
+/* The one of that name, or NULL. */
+const struct collective *collective_find(const char *name);
+
 #endif

@@ -262,23 +262,19 @@ struct options {
     bool operations[COLLECTIVES];
 };
 
-static void add_operation(struct argp_state *state, struct options *options, const char *name)
-{
-    for (int i = 0; i < COLLECTIVES; i++)
-        if (strcmp(name, collectives[i].name) == 0) {
-            options->operations[i] = true;
-            return;
-        }
-    argp_error(state, "--operations %s: expected a comma list of names, as allreduce,sendrecv",
-               name);
-}
-
 static void read_operations(struct argp_state *state, char *text, void *out)
 {
     struct options *options = out;
     memset(options->operations, false, sizeof options->operations);
-    for (char *rest = text, *name; (name = strsep(&rest, ","));)
-        add_operation(state, options, name);
+    for (char *rest = text, *name; (name = strsep(&rest, ","));) {
+        const struct collective *operation = collective_find(name);
+        if (!operation)
+            argp_error(state,
+                       "--operations %s: expected a comma list of names, as allreduce,sendrecv",
+                       name);
+        else
+            options->operations[operation - collectives] = true;
+    }
 }
 
 static struct options read_options(int argc, char **argv)

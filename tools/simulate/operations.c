@@ -7,18 +7,9 @@
 
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 enum { VALUES = 128 /* of an input: 0 to 127 */ };
-
-const struct collective *operation_find(const char *name)
-{
-    for (int i = 0; i < COLLECTIVES; i++)
-        if (strcmp(collectives[i].name, name) == 0)
-            return &collectives[i];
-    return NULL;
-}
 
 const struct algorithm *const *operation_algorithms(const struct collective *operation)
 {

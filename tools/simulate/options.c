@@ -86,7 +86,7 @@ static void read_operation(struct argp_state *state, char *name, void *out)
         argp_error(state, "%s: expected one operation only", name);
     for (int i = 0; i < COLLECTIVES; i++)
         text_append(names, sizeof names, "%s ", collectives[i].name);
-    options->operation = operation_find(name);
+    options->operation = collective_find(name);
     if (!options->operation)
         argp_error(state, "%s: expected one of %s", name, names);
 }

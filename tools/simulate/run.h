@@ -47,9 +47,7 @@ double simulate_data_bytes(const struct simulate_case *what);
 /* Rounds of all ranks and chunks: what the time of simulating goes with. */
 double simulate_rounds(const struct simulate_case *what);
 
-/* The collective of a name, or NULL; and its algorithms, up to NULL. Blocks of vector forms have
- * equal lengths here. */
-const struct collective *operation_find(const char *name);
+/* Its algorithms, up to NULL. Blocks of vector forms have equal lengths here. */
 const struct algorithm *const *operation_algorithms(const struct collective *operation);
 
 /* A case's operation: allreduce unless it names one. */

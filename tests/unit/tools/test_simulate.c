@@ -141,7 +141,7 @@ static void compare(const struct formula *f, int p, size_t count, uint64_t id)
                                  .ranks = p,
                                  .count = count,
                                  .data = true,
-                                 .operation = operation_find(f->operation)};
+                                 .operation = collective_find(f->operation)};
     what.algorithm = find(what.operation, f->algorithm);
     bool blocks = what.operation->reads == ALL_BLOCKS || what.operation->writes == ALL_BLOCKS;
     double kilobytes = 4e-3 * (double)count * (blocks ? p : 1);
@@ -176,7 +176,7 @@ static void test_scatter_and_ring_are_within_their_formula(void **state)
                                      .ranks = p,
                                      .count = 1 << 18,
                                      .data = true,
-                                     .operation = operation_find("broadcast")};
+                                     .operation = collective_find("broadcast")};
         double formula = (log2(p) + p - 1) * 1 + 2 * (p - 1.) / p * 4e-3 * (1 << 18) / 10;
         double time_us = run(&what);
         assert_true(time_us < 1.001 * formula && time_us > 0.6 * formula);
@@ -270,7 +270,7 @@ static void test_what_is_wrong_is_seen(void **state)
                                  .ranks = 8,
                                  .count = 100,
                                  .data = true,
-                                 .operation = operation_find("alltoall")};
+                                 .operation = collective_find("alltoall")};
     struct simulate_result result;
     faulty = algorithm_alltoall_pairwise;
     faulty.round = reversed_round;
