@@ -33,15 +33,6 @@ static struct core_set set_from_hwloc(hwloc_const_bitmap_t bitmap)
     return set;
 }
 
-/* FNV-1a. */
-static uint64_t hash(const char *text)
-{
-    uint64_t value = UINT64_C(0xcbf29ce484222325);
-    for (; *text; text++)
-        value = (value ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return value;
-}
-
 static void read_host_name(char *name, size_t bytes)
 {
     if (gethostname(name, bytes) != 0)
@@ -58,7 +49,10 @@ uint64_t topology_host_id(void)
         fclose(file);
     if (!found)
         read_host_name(text, sizeof text);
-    return hash(text);
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (const char *c = text; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+    return hash;
 }
 
 static size_t cache_bytes(hwloc_topology_t machine, hwloc_obj_type_t type)

@@ -371,8 +371,7 @@ static void step_enqueue(struct trainer *trainer)
 
 static void first_step(struct trainer *trainer)
 {
-    struct batch batch;
-    require_success(data_next(trainer->train, &batch), "a batch");
+    const struct batch batch = data_next(trainer->train);
     require_success(replica_load(trainer->replica, batch.images, batch.labels, batch.count),
                     "loading it");
     step_enqueue(trainer);

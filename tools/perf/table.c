@@ -89,18 +89,11 @@ static void print_setup(const struct bench *bench)
         printf("# More ranks than processing units: these figures measure the scheduler.\n");
 }
 
-/* A column wide enough for an algorithm's name. */
-static int name_width(const char *name)
+/* A column wide enough for a name. */
+static int width_for(const char *name, int least)
 {
     int length = (int)strlen(name);
-    return length < 9 ? 10 : length + 1;
-}
-
-/* A column wide enough for a peer's name. */
-static int peer_width(const char *name)
-{
-    int length = (int)strlen(name);
-    return length < 11 ? 11 : length;
+    return length < least ? least : length;
 }
 
 /* A line of the table: the columns' names, their units, or a row, which is zero in the other two. */
@@ -163,7 +156,7 @@ static void print_times(const struct line *line)
         print_number(line, 8, "overlap", "(%)", 1, table_overlap(ours));
     } else if (bench->options.all_algorithms) {
         for (int i = 0; i < bench->results; i++)
-            print_time(line, name_width(bench->algorithm[i]), bench->algorithm[i],
+            print_time(line, width_for(bench->algorithm[i], 10), bench->algorithm[i],
                        row->result[i].time_us);
     } else {
         print_time(line, 11, "time", ours->time_us);
@@ -199,11 +192,11 @@ static void print_peer(const struct line *line, int peer)
         char overall[32], pure[32];
         snprintf(overall, sizeof overall, "%s overall", name);
         snprintf(pure, sizeof pure, "%s pure", name);
-        print_time(line, peer_width(overall), overall, timed ? theirs->overall_us : NAN);
-        print_time(line, peer_width(pure), pure, time_us);
+        print_time(line, width_for(overall, 11), overall, timed ? theirs->overall_us : NAN);
+        print_time(line, width_for(pure, 11), pure, time_us);
         print_number(line, 8, "overlap", "(%)", 1, timed ? table_overlap(theirs) : NAN);
     } else {
-        print_time(line, peer_width(name), name, time_us);
+        print_time(line, width_for(name, 11), name, time_us);
         print_number(line, 7, options->all_algorithms ? "best" : "ratio", "", 2,
                      row_best(line->row)->time_us / time_us);
     }

@@ -10,15 +10,6 @@
 
 enum { RANKS_MAX = 65536 };
 
-static void add_ranks(struct argp_state *state, struct simulate_options *options, const char *text,
-                      const char *item)
-{
-    if (options->ranks_count == SIMULATE_LIST)
-        argp_error(state, "--ranks %s: expected at most %d numbers", text, SIMULATE_LIST);
-    options->ranks[options->ranks_count++] =
-        (int)option_number(state, "--ranks", item, 4, RANKS_MAX);
-}
-
 static void add_range(struct argp_state *state, struct simulate_options *options, char *text,
                       char *dots)
 {
@@ -39,9 +30,12 @@ static void read_ranks(struct argp_state *state, char *text, void *out)
     options->ranks_count = 0;
     if (dots)
         add_range(state, options, copy, dots);
-    else
-        while (rest)
-            add_ranks(state, options, text, strsep(&rest, ","));
+    while (rest && !dots) {
+        if (options->ranks_count == SIMULATE_LIST)
+            argp_error(state, "--ranks %s: expected at most %d numbers", text, SIMULATE_LIST);
+        options->ranks[options->ranks_count++] =
+            (int)option_number(state, "--ranks", strsep(&rest, ","), 4, RANKS_MAX);
+    }
     free(copy);
 }
 

@@ -88,14 +88,6 @@ static struct tune_way way_of(const struct tuning_step *step)
     return (struct tune_way){c->backend->name, c->algorithm, c->chunk_bytes, c->blocks};
 }
 
-/* Adds what the table in force may take. */
-static void add_in_force(const struct tuner *t, unsigned modes, struct tune_size *size)
-{
-    const struct tuning_step *step;
-    for (step = step_of(t, modes, size); step; step = tuning_next(step, row_bytes(t, size)))
-        tune_add_way(size, way_of(step));
-}
-
 struct tune_way tune_way_in_force(const struct tuner *t, unsigned modes,
                                   const struct tune_size *size)
 {
@@ -126,7 +118,9 @@ static void measure_size(struct tuner *t, unsigned modes, int at, size_t bytes)
     *size = (struct tune_size){.bytes = bytes / sizeof(float) * sizeof(float)};
     size->elements = t->operation->shape == SHAPE_NONE ? 0 : size->bytes / sizeof(float);
     tune_add_all(size, t->options.device, (int)t->operation->collective, t->options.quick);
-    add_in_force(t, modes, size);
+    const struct tuning_step *step; /* what the table in force may take */
+    for (step = step_of(t, modes, size); step; step = tuning_next(step, row_bytes(t, size)))
+        tune_add_way(size, way_of(step));
     t->device->measure(t, modes, size, at ? size - 1 : NULL);
     if (!tune_best(size))
         program_fail("no way can carry out %s of %zu bytes", t->operation->name, size->bytes);

@@ -46,18 +46,12 @@ void stream_operation_attach(alnico_comm_t comm)
         (void)prepare(comm);
 }
 
-static struct stream_operation *find_free(struct stream_operations *state)
-{
-    struct stream_operation *op = state->all;
-    while (op && op->used)
-        op = op->next;
-    return op;
-}
-
 static alnico_status_t take(alnico_comm_t comm, struct stream_operation **out)
 {
     struct stream_operations *state = &comm->stream_operations;
-    struct stream_operation *op = find_free(state);
+    struct stream_operation *op = state->all;
+    while (op && op->used)
+        op = op->next;
     *out = op;
     if (op)
         return ALNICO_SUCCESS;

@@ -282,7 +282,7 @@ size_t data_batches(const struct data *data)
     return data->batches;
 }
 
-alnico_status_t data_next(struct data *data, struct batch *out)
+struct batch data_next(struct data *data)
 {
     pthread_mutex_lock(&data->lock);
     if (data->lent) {
@@ -294,8 +294,7 @@ alnico_status_t data_next(struct data *data, struct batch *out)
         pthread_cond_wait(&data->prepared_one, &data->lock);
     const struct slot *slot = &data->slots[data->returned % DATA_SLOTS];
     pthread_mutex_unlock(&data->lock);
-    *out = (struct batch){slot->images, slot->labels, slot->count};
-    return ALNICO_SUCCESS;
+    return (struct batch){slot->images, slot->labels, slot->count};
 }
 
 void data_close(struct data *data)

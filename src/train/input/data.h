@@ -48,10 +48,10 @@ const struct data_info *data_info(const struct data *data);
  * once. */
 size_t data_batches(const struct data *data);
 
-/* The next batch, epoch after epoch; what `out` points to is valid until the next call. The ranks'
+/* The next batch, epoch after epoch; what it points to is valid until the next call. The ranks'
  * batches, one after the other, are what a single rank would get with a batch `size` times as
  * large. */
-alnico_status_t data_next(struct data *data, struct batch *out);
+struct batch data_next(struct data *data);
 
 /* Stops the thread and frees everything. NULL is fine. */
 void data_close(struct data *data);

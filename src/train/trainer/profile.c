@@ -8,11 +8,10 @@ static alnico_status_t times_fill(const struct trainer_options *options, struct 
 {
     const struct replica_setup setup = trainer_setup(options, stream);
     struct profile_rates rates;
-    struct batch batch;
     TRY(trainer_network(options, data_info(data), &out->network));
     TRY(profile_measure(&setup, &rates));
     TRY(replica_create(out->network, &setup, &out->replica));
-    TRY(data_next(data, &batch));
+    const struct batch batch = data_next(data);
     TRY(replica_load(out->replica, batch.images, batch.labels, batch.count));
     return profile_create(out->replica, &options->optimizer, &rates, &out->profile);
 }

@@ -115,14 +115,6 @@ static void score_add(struct replica *replica, bool training)
     replica->arenas.score[SCORE_IMAGES] += (double)outcome.count;
 }
 
-static alnico_status_t step_forward(struct replica *replica, size_t step, bool training)
-{
-    TRY(replica->ops->forward(replica->kernels, step, training));
-    if (replica->device->kind == ALNICO_DEVICE_CPU && step + 1 == replica->plan->count)
-        score_add(replica, training);
-    return ALNICO_SUCCESS;
-}
-
 /* The loss alone would not tell: maxima, and ReLUs are one, may drop what is not a number. */
 static alnico_status_t update_run(struct replica *replica, const struct optimizer_options *options)
 {
@@ -139,11 +131,16 @@ static alnico_status_t update_run(struct replica *replica, const struct optimize
 
 static alnico_status_t job_do(const struct replica_job *job)
 {
+    struct replica *replica = job->replica;
+    const bool training = job->kind == JOB_FORWARD;
     if (job->optimizer)
-        return update_run(job->replica, job->optimizer);
+        return update_run(replica, job->optimizer);
     if (job->kind == JOB_BACKWARD)
-        return job->replica->ops->backward(job->replica->kernels, job->step);
-    return step_forward(job->replica, job->step, job->kind == JOB_FORWARD);
+        return replica->ops->backward(replica->kernels, job->step);
+    TRY(replica->ops->forward(replica->kernels, job->step, training));
+    if (replica->device->kind == ALNICO_DEVICE_CPU && job->step + 1 == replica->plan->count)
+        score_add(replica, training);
+    return ALNICO_SUCCESS;
 }
 
 static void job_run(void *argument)

@@ -66,19 +66,13 @@ static alnico_status_t work_capture(const struct work *work, struct device_graph
     return status == ALNICO_ERROR_UNSUPPORTED ? ALNICO_SUCCESS : status;
 }
 
-static alnico_status_t work_launch(const struct work *work, struct device_graph *graph)
-{
-    const struct replica *replica = work->replica;
-    return graph ? replica->device->graph_launch(graph, replica->stream) : work_repeat(work);
-}
-
 /* Lowers *us to what a run takes now. */
 static alnico_status_t work_stamp(const struct work *work, struct device_graph *graph,
                                   uint64_t *stamps, double *us)
 {
     struct replica *replica = work->replica;
     TRY(replica->device->stamp(&stamps[0], replica->stream));
-    TRY(work_launch(work, graph));
+    TRY(graph ? replica->device->graph_launch(graph, replica->stream) : work_repeat(work));
     TRY(replica->device->stamp(&stamps[1], replica->stream));
     TRY(replica_synchronize(replica));
     *us = fmin(*us, 1e-3 * (double)(stamps[1] - stamps[0]) / RUNS);

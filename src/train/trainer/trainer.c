@@ -40,11 +40,10 @@ static double trainer_done(const struct trainer *trainer)
 
 static alnico_status_t trainer_input(struct trainer *trainer)
 {
-    struct batch batch;
     trainer->progress.images += trainer->options->batch;
     if (trainer->uploaded)
         return phase_timer_mark(trainer->timer, PHASE_INPUT);
-    TRY(data_next(trainer->train, &batch));
+    const struct batch batch = data_next(trainer->train);
     TRY(replica_load(trainer->replica, batch.images, batch.labels, batch.count));
     trainer->uploaded = trainer_uploads_once(trainer->options);
     return phase_timer_mark(trainer->timer, PHASE_INPUT);
@@ -164,8 +163,7 @@ static alnico_status_t trainer_test(struct trainer *trainer, struct score *out)
     TRY(statistics_average(trainer));
     TRY(replica_read(replica, replica->arenas.score, before, sizeof before));
     for (size_t i = 0; i < trainer->test_batches; i++) {
-        struct batch batch;
-        TRY(data_next(trainer->test, &batch));
+        const struct batch batch = data_next(trainer->test);
         TRY(replica_load(replica, batch.images, batch.labels, batch.count));
         TRY(replica_forward(replica, false));
     }

@@ -204,15 +204,6 @@ static alnico_status_t choose_way(struct host_op *op, bool nonblocking)
     return ALNICO_SUCCESS;
 }
 
-/* It was not submitted. */
-static void forget_staging(struct host_op *op)
-{
-    if (op->way == WAY_LONG)
-        tickets_give_back(&host_staging(op->operation.comm)->tickets);
-    else
-        leave_staging(op);
-}
-
 static void begin(struct host_op *op, const struct choice *choice)
 {
     struct pipeline *p = &op->pipeline;
@@ -241,8 +232,12 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
     }
     begin(op, choice);
     status = engine_operation_start(&op->operation, request);
-    if (status != ALNICO_SUCCESS && comm->spare == &op->operation)
-        forget_staging(op);
+    if (status == ALNICO_SUCCESS || comm->spare != &op->operation)
+        return status;
+    if (op->way == WAY_LONG) /* it was not submitted */
+        tickets_give_back(&host_staging(comm)->tickets);
+    else
+        leave_staging(op);
     return status;
 }
 

@@ -259,15 +259,6 @@ static alnico_status_t copy(const struct alnico_comm *comm, char *to, const char
     return bytes == 0 || to == from ? ALNICO_SUCCESS : comm->device->copy(to, from, bytes, stream);
 }
 
-/* The next received message behind `i`. */
-static int next_received(const struct call *call, int i)
-{
-    for (i++; i < call->messages_count; i++)
-        if (call->messages[i].from >= 0)
-            break;
-    return i;
-}
-
 /* Sends and receives are paired in their order. */
 static alnico_status_t copy_messages(const struct alnico_comm *comm, const struct call *call,
                                      void *stream)
@@ -277,7 +268,9 @@ static alnico_status_t copy_messages(const struct alnico_comm *comm, const struc
         const struct span *sent = &call->messages[i].send;
         if (call->messages[i].to < 0)
             continue;
-        received = next_received(call, received);
+        do
+            received++;
+        while (received < call->messages_count && call->messages[received].from < 0);
         const struct span *to = &call->messages[received].recv;
         if (to->len != sent->len)
             return error_set(ALNICO_ERROR_MISMATCH,

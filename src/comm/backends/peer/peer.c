@@ -52,14 +52,6 @@ static void touch(struct part *part)
     atomic_store_explicit(&part->ready.value, 0, memory_order_relaxed);
 }
 
-static int group_size(int size)
-{
-    int group = 1;
-    while (group * group < size)
-        group++;
-    return group;
-}
-
 alnico_status_t peer_create(void *area, int rank, int size, struct peer **out)
 {
     struct peer *peer = calloc(1, sizeof *peer);
@@ -73,7 +65,9 @@ alnico_status_t peer_create(void *area, int rank, int size, struct peer **out)
     *peer = lay_out(size);
     peer->area = area;
     peer->rank = rank;
-    peer->group = group_size(size);
+    peer->group = 1;
+    while (peer->group * peer->group < size)
+        peer->group++;
     peer->gathered = gathered;
     peer->partial = gathered + (size_t)size * LINES * 64;
     touch(part_of(peer, rank));

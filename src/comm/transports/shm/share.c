@@ -83,13 +83,6 @@ static void set_up(struct share *share, const struct message *m)
     atomic_store_explicit(&share->refused, 0, memory_order_relaxed);
 }
 
-static bool read_piece(struct shm_peer *p, struct message *m, const struct share *share,
-                       uint32_t piece)
-{
-    size_t at = piece_at(share, piece);
-    return read_process(p->pid, m->buffer + at, m->address + at, piece_bytes(share, m, piece));
-}
-
 /* The next piece for the receiver: one that the sender may not copy, or that nobody has taken. */
 static bool next_piece(struct message *m, struct share *share)
 {
@@ -108,7 +101,9 @@ static bool next_piece(struct message *m, struct share *share)
 static void read_pieces(struct shm_peer *p, struct message *m, struct share *share)
 {
     while (m->unread || next_piece(m, share)) {
-        if (!read_piece(p, m, share, m->unread - 1))
+        uint32_t piece = m->unread - 1;
+        size_t at = piece_at(share, piece);
+        if (!read_process(p->pid, m->buffer + at, m->address + at, piece_bytes(share, m, piece)))
             return;
         m->unread = 0;
         m->read++;

@@ -214,14 +214,6 @@ static struct message *find(struct message **list, int from, uint32_t tag, bool 
     return NULL;
 }
 
-static void append(struct message **list, struct message *m)
-{
-    while (*list)
-        list = &(*list)->next;
-    m->next = NULL;
-    *list = m;
-}
-
 /* The message of one more side: one that waits for it, or a new one that will wait. */
 static alnico_status_t join(struct sim *sim, int from, int to, uint32_t tag, bool receives,
                             struct message **out)
@@ -233,7 +225,11 @@ static alnico_status_t join(struct sim *sim, int from, int to, uint32_t tag, boo
     (*out)->from = from;
     (*out)->to = to;
     (*out)->tag = tag;
-    append(&sim->rank[to].waiting, *out);
+    struct message **end = &sim->rank[to].waiting;
+    while (*end)
+        end = &(*end)->next;
+    (*out)->next = NULL;
+    *end = *out;
     return ALNICO_SUCCESS;
 }
 
