@@ -32,8 +32,9 @@ static const struct tuning_step *step_of(const struct tuner *t, unsigned modes,
     return tuning_choose(&t->in_force, t->operation->collective, modes, row_bytes(t, size));
 }
 
-/* At least one size goes beyond -e where that is small. */
-size_t tune_capacity(const struct tuner *t)
+/* Bytes of the larger buffer of any size and operation: at least one size goes beyond -e where that
+ * is small. */
+static size_t capacity(const struct tuner *t)
 {
     size_t least = t->options.begin > UNSIZED_BYTES ? t->options.begin : UNSIZED_BYTES;
     size_t blocks = least * (size_t)t->ranks;
@@ -55,7 +56,7 @@ void tune_open_bench(const struct tuner *t, struct bench *bench, const struct be
     bench->options = (struct perf_options){.operation = t->options.operations[0],
                                            .device = t->options.device,
                                            .begin = t->options.begin,
-                                           .end = tune_capacity(t),
+                                           .end = capacity(t),
                                            .type = ALNICO_FLOAT32,
                                            .op = ALNICO_SUM,
                                            .all_algorithms = t->options.device != ALNICO_DEVICE_CPU,

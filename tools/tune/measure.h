@@ -23,7 +23,7 @@ struct tuner;
 struct tune_device {
     unsigned modes; /* kinds of calls that have a table of their own: 1, or MODES */
 
-    /* Makes buffers of tune_capacity bytes, and tuner->comm. */
+    /* Makes buffers for any size and operation, and tuner->comm. */
     void (*open)(struct tuner *tuner);
 
     /* Times every way of the size that can do it, for calls of so many modes; the others get a
@@ -49,9 +49,6 @@ struct tuner {
     const cJSON *describe; /* the GPU, for the file's description of the machine; NULL: none */
     struct bench *bench;   /* buffers and communicators; on GPUs a second one, of registered ones */
 };
-
-/* Bytes of the larger buffer of any size and operation. */
-size_t tune_capacity(const struct tuner *tuner);
 
 /* Opens a benchmark for operations that sum float32, on GPUs for calls that may be refused. */
 struct bench_ops;

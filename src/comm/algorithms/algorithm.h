@@ -160,8 +160,7 @@ struct span blocks_between(const struct shape *shape, enum buffer in, int first,
 size_t nothing_arrives(const struct shape *shape);
 
 /*
- * Each fills *out and returns true, as round() does. copy and combine are what the rank does by
- * itself.
+ * Each fills *out and returns true, as round() does. A copy is what the rank does by itself.
  */
 bool exchange_send(struct exchange *out, int to, struct span send);
 bool exchange_receive(struct exchange *out, int from, struct span recv, bool reduce);
@@ -169,8 +168,6 @@ bool exchange_both(struct exchange *out, int to, struct span send, int from, str
                    bool reduce);
 bool exchange_copy(const struct shape *shape, struct exchange *out, struct span from,
                    struct span to);
-bool exchange_combine(const struct shape *shape, struct exchange *out, struct span from,
-                      struct span into);
 
 /*
  * Binomial trees hang from the root, whose place is 0; a rank's place is its distance above it

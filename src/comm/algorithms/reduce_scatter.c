@@ -89,7 +89,8 @@ static bool ring_round(const struct shape *shape, int i, int k, struct exchange 
     int step = i / 2;
     bool last = step == shape->size - 2;
     if (i % 2)
-        return exchange_combine(shape, out, arriving(shape, step), slot(shape, step));
+        return exchange_both(out, shape->rank, arriving(shape, step), shape->rank,
+                             slot(shape, step), true);
     return exchange_both(out, rank_beyond(shape, 1),
                          step ? slot(shape, step - 1) : send_block(shape, rank_beyond(shape, -1)),
                          rank_beyond(shape, -1), last ? own(shape) : slot(shape, step), last);

@@ -93,12 +93,6 @@ bool exchange_copy(const struct shape *shape, struct exchange *out, struct span 
     return exchange_both(out, shape->rank, from, shape->rank, to, false);
 }
 
-bool exchange_combine(const struct shape *shape, struct exchange *out, struct span from,
-                      struct span into)
-{
-    return exchange_both(out, shape->rank, from, shape->rank, into, true);
-}
-
 int tree_place(const struct shape *shape)
 {
     return rank_beyond(shape, -shape->root);

@@ -49,9 +49,3 @@ alnico_status_t trainer_launch(struct trainer *trainer)
         trainer->eager++;
     return trainer_compute(trainer);
 }
-
-void trainer_graph_close(struct trainer *trainer)
-{
-    if (trainer->graph)
-        trainer->replica->device->graph_destroy(trainer->graph);
-}

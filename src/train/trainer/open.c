@@ -283,7 +283,8 @@ void trainer_close(struct trainer *trainer)
 {
     if (trainer->replica)
         trainer->replica->device->stream_synchronize(trainer->replica->stream);
-    trainer_graph_close(trainer);
+    if (trainer->graph) /* the stream is idle */
+        trainer->replica->device->graph_destroy(trainer->graph);
     if (trainer->strategy)
         trainer->strategy->destroy(trainer->strategy_self);
     phase_timer_destroy(trainer->timer);

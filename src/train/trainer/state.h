@@ -70,10 +70,8 @@ alnico_status_t trainer_strategy(struct trainer *trainer);
 /* Enqueues all of a step but its input: the same calls with the same memory every time. */
 alnico_status_t trainer_compute(struct trainer *trainer);
 
-/* trainer_compute, by replaying a graph of it where that can be; and the end of the graph, once the
- * stream is idle. */
+/* trainer_compute, by replaying a graph of it where that can be. */
 alnico_status_t trainer_launch(struct trainer *trainer);
-void trainer_graph_close(struct trainer *trainer);
 
 /* ---- trainer/checkpoint.c, trainer/planned_buckets.c ---- */
 
