@@ -373,6 +373,15 @@ static alnico_status_t make_and_drop(alnico_comm_t comm, const char **call, bool
     return status;
 }
 
+/* At a random moment of several rounds. */
+static void *strike_later(void *argument)
+{
+    const struct scene *s = argument;
+    usleep((useconds_t)(reference_random(seed, 7, s->count) % 20000));
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
 /* It dies at any moment of making them. */
 static void making_body(struct rank *rank)
 {
@@ -381,7 +390,7 @@ static void making_body(struct rank *rank)
     pthread_t thread;
     forks_barrier(rank);
     if (rank->rank == s->victim)
-        REQUIRE(pthread_create(&thread, NULL, strike, rank->argument) == 0);
+        REQUIRE(pthread_create(&thread, NULL, strike_later, rank->argument) == 0);
     double start = 0;
     const char *call = NULL;
     bool reverse = false;
@@ -402,9 +411,10 @@ static void making_body(struct rank *rank)
 static void test_a_rank_killed_while_communicators_are_made(void **state)
 {
     (void)state;
-    struct scene scenes[12];
-    for (int i = 0; i < 12; i++)
-        scenes[i] = (struct scene){FAULT_KILLED, NULL, 3, i % 3, 1 + (size_t)(i % 2), false};
+    enum { SCENES = 18 };
+    struct scene scenes[SCENES];
+    for (int i = 0; i < SCENES; i++)
+        scenes[i] = (struct scene){FAULT_KILLED, NULL, 3, i % 3, (size_t)i, false};
     char text[16];
     snprintf(text, sizeof text, "%g", deadline);
     setenv("ALNICO_TIMEOUT", text, 1); /* where ranks meet nothing else is known */
