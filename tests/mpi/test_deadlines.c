@@ -50,7 +50,7 @@ static alnico_status_t receive(alnico_comm_t comm)
 
 /* Rank 1 comes when rank 0 has given up, and then waits in vain itself, learns of it, or finds what
  * rank 0 sent. */
-static void require_deadline(alnico_status_t (*call)(alnico_comm_t))
+static bool is_in_time(alnico_status_t (*call)(alnico_comm_t))
 {
     alnico_comm_t comm = world_comm(NULL);
     MPI_Barrier(MPI_COMM_WORLD);
@@ -59,14 +59,25 @@ static void require_deadline(alnico_status_t (*call)(alnico_comm_t))
     double start = ranks_seconds();
     alnico_status_t status = call(comm);
     double waited = ranks_seconds() - start;
-    REQUIRE(waited < 1.1 * DEADLINE + 0.1);
+    int late = waited >= 1.1 * DEADLINE + 0.1, any_late;
     if (world_rank() == 0) {
         REQUIRE_STATUS(status, ALNICO_ERROR_TIMEOUT);
         REQUIRE(waited >= DEADLINE);
         MPI_Barrier(MPI_COMM_WORLD);
     }
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Allreduce(&late, &any_late, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     alnico_comm_destroy(comm);
+    return !any_late;
+}
+
+enum { CHANCES = 3 }; /* a busy machine may hold a rank up */
+
+static void require_in_time(alnico_status_t (*call)(alnico_comm_t))
+{
+    bool in_time = false;
+    for (int i = 0; i < CHANCES && !in_time; i++)
+        in_time = is_in_time(call);
+    REQUIRE(in_time);
 }
 
 static void test_calls_end_at_the_deadline(void)
@@ -74,7 +85,7 @@ static void test_calls_end_at_the_deadline(void)
     alnico_status_t (*const calls[])(alnico_comm_t) = {create, duplicate,    split,
                                                        sum,    sum_and_wait, receive};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
-        require_deadline(calls[i]);
+        require_in_time(calls[i]);
 }
 
 int main(void)
