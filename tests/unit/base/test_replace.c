@@ -22,7 +22,7 @@
 enum { LONG_BYTES = 1 << 20 };
 
 static char folder[] = "/tmp/alnico-replace-XXXXXX", target[64], other[64];
-static bool disk_fails;
+static bool disk_fails, close_fails;
 
 int __real_fsync(int file);
 int __wrap_fsync(int file);
@@ -31,6 +31,17 @@ int __wrap_fsync(int file)
 {
     errno = EIO;
     return disk_fails ? -1 : __real_fsync(file);
+}
+
+int __real_fclose(FILE *file);
+int __wrap_fclose(FILE *file);
+
+/* As over a network, where a write may fail as late as that. */
+int __wrap_fclose(FILE *file)
+{
+    const int status = __real_fclose(file);
+    errno = EDQUOT;
+    return close_fails ? EOF : status;
 }
 
 static void file_write(const char *path, const char *text)
@@ -208,6 +219,10 @@ static void what_is_not_flushed_replaces_nothing(void **unused)
     require_error(replacement_text(target, REPLACEMENT_REGULAR, "new"), target,
                   "cannot be flushed: Input/output error");
     disk_fails = false;
+    close_fails = true;
+    require_error(replacement_text(target, REPLACEMENT_REGULAR, "new"), target,
+                  "cannot be closed: Disk quota exceeded");
+    close_fails = false;
     require_text(target, "old");
     assert_int_equal(folder_clear(), 1);
 }
