@@ -7,28 +7,21 @@
 
 #include "base/status.h"
 
+/* By 3 x 3, of the size of its input. */
+#define CONVOLUTION(NAME, IN, FILTERS)                                                             \
+    {                                                                                              \
+        OPERATION_CONVOLUTION, NAME, {IN}, .filters = FILTERS, .window = 3, .stride = 1, .pad = 1, \
+                                           .bias = true                                            \
+    }
+
 static alnico_status_t cnn_build(struct network *network, const void *design, size_t classes)
 {
     (void)design;
     const struct operation operations[] = {
-        {OPERATION_CONVOLUTION,
-         "conv1",
-         {"input"},
-         .filters = 16,
-         .window = 3,
-         .stride = 1,
-         .pad = 1,
-         .bias = true},
+        CONVOLUTION("conv1", "input", 16),
         {.kind = OPERATION_RELU, .name = "relu1", .in = {"conv1"}},
         {.kind = OPERATION_MAX_POOL, .name = "pool1", .in = {"relu1"}, .window = 2, .stride = 2},
-        {OPERATION_CONVOLUTION,
-         "conv2",
-         {"pool1"},
-         .filters = 32,
-         .window = 3,
-         .stride = 1,
-         .pad = 1,
-         .bias = true},
+        CONVOLUTION("conv2", "pool1", 32),
         {.kind = OPERATION_RELU, .name = "relu2", .in = {"conv2"}},
         {.kind = OPERATION_MAX_POOL, .name = "pool2", .in = {"relu2"}, .window = 2, .stride = 2},
         {.kind = OPERATION_DENSE, .name = "dense1", .in = {"pool2"}, .filters = 64},
