@@ -8,8 +8,8 @@
 #include <limits.h>
 #include <stdio.h>
 
-/* What may stand at a path: a regular file only, or also a pipe or device, which is written to
- * directly. */
+/* Kinds of files that may stand at a path: regular ones only, or also a pipe or device, which is
+ * written to directly. */
 enum replacement_kind { REPLACEMENT_REGULAR, REPLACEMENT_ANY };
 
 struct replacement {

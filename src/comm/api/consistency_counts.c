@@ -73,7 +73,7 @@ static alnico_status_t differ(const char *who, int from, uint64_t sent, int to, 
                      (unsigned long long)sent, to, (unsigned long long)received);
 }
 
-/* Those of an allgatherv and a reduce_scatterv are the same on all ranks. */
+/* Counts of an allgatherv and a reduce_scatterv are the same on all ranks. */
 static alnico_status_t check_equal(const struct counts *c, const uint64_t *all, const char *who)
 {
     for (int rank = 1; rank < c->size; rank++)

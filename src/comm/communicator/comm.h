@@ -119,7 +119,7 @@ struct alnico_request {
     const struct request_ops *ops;
 };
 
-/* What a communicator is made of. */
+/* Arguments of comm_create. */
 struct creation {
     struct transport *transport; /* taken over, even on failure */
     struct family *family;       /* NULL for a new one */
@@ -154,7 +154,7 @@ void comm_drain(alnico_comm_t comm);
 /* Whether the handle is a live communicator; otherwise an error that names `who`. */
 alnico_status_t comm_check(alnico_comm_t comm, const char *who);
 
-/* The same, and it has no latched error. */
+/* comm_check, and it has no latched error. */
 alnico_status_t comm_usable(alnico_comm_t comm, const char *who);
 
 /* No group is open. */

@@ -193,7 +193,7 @@ static void choose_id(alnico_comm_t comm, const struct member *members)
         ;
 }
 
-/* What all ranks find alike. */
+/* Finds what is alike on all ranks. */
 static alnico_status_t learn(alnico_comm_t comm, const struct member *members,
                              struct core_set *sets, const char *who)
 {
@@ -204,7 +204,7 @@ static alnico_status_t learn(alnico_comm_t comm, const struct member *members,
     return share_tuning(comm, who);
 }
 
-/* What each rank makes for itself. */
+/* Makes what each rank has for itself. */
 static alnico_status_t equip(alnico_comm_t comm, const struct core_set *sets)
 {
     TRY(tuning_steps_init(&comm->tuning, &comm->family->tuning, (int)comm->device->kind, comm->size,

@@ -10,7 +10,7 @@
 
 struct engine;
 
-/* Who waits, and for how long. */
+/* A wait of a rank for others: on which transport, and for how long. */
 struct out_of_band {
     struct transport *transport;
     struct engine *engine;    /* NULL; or pumped meanwhile, if it has no thread */

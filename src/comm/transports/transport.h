@@ -84,8 +84,8 @@ struct local_hub *local_hub_create(int size);
 void local_hub_leave(struct local_hub *hub, int members);
 /* Errors: MEMORY; the rank has then left. */
 alnico_status_t transport_local_create(struct local_hub *hub, int rank, struct transport **out);
-/* The same for ranks that meet (collective). All ranks get the same status, unless the allgather
- * fails. */
+/* A hub and its transports for ranks that meet (collective). All ranks get the same status, unless
+ * the allgather fails. */
 alnico_status_t transport_local_meet(struct rendezvous *r, struct transport **out);
 
 /* Ranks of one host, in any mix of processes and threads, over shared memory (collective). All ranks
@@ -106,7 +106,7 @@ alnico_status_t transport_shm_create(struct rendezvous *r, const struct shm_opti
  * for the other ranks for at most `timeout` seconds. */
 alnico_status_t transport_mpi_create(const void *mpi_comm, double timeout, struct transport **out);
 
-/* The same over processes that found each other otherwise: world[i] is rank i's in MPI_COMM_WORLD.
+/* Over MPI for processes that found each other otherwise: world[i] is rank i's in MPI_COMM_WORLD.
  * NULL: this rank has failed, and takes part. All ranks get the same status, unless the allgather
  * fails. */
 alnico_status_t transport_mpi_meet(struct rendezvous *r, const int *world, struct transport **out);

@@ -44,7 +44,7 @@ static alnico_status_t system_error(const char *path, const char *what)
     return error_set(ALNICO_ERROR_SYSTEM, "checkpoint %s: %s: %s", path, what, strerror(errno));
 }
 
-/* What a replacement says, of a checkpoint. */
+/* The replacement's error, for a checkpoint. */
 static alnico_status_t replacement_error(alnico_status_t status)
 {
     return status == ALNICO_SUCCESS ? status
