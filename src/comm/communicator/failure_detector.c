@@ -20,14 +20,14 @@ static bool prepare(struct failure_detector *detector, const struct transport *t
 
 double detector_patience(double timeout)
 {
-    return timeout / 40 < 1 ? timeout / 40 : 1;
+    return timeout < 100 ? timeout / 100 : 1;
 }
 
-/* More than twice the patience, so that a rank that has just begun to wait can report too, and what
+/* More than twice the patience, so that a rank that has just begun to wait can report too, even where
  * a busy machine holds it up. */
 static double grace(double timeout)
 {
-    return 2.5 * detector_patience(timeout) + 0.05;
+    return (timeout < 50 ? timeout / 20 : 2.5) + 0.04;
 }
 
 static void take_report(struct failure_detector *detector, const struct transport *transport)

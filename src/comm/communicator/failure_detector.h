@@ -37,9 +37,8 @@ struct failure_detector {
 
 void detector_init(struct failure_detector *detector);
 
-/* Seconds of stalling after which an operation listens. Calls have to end within a tenth of the
- * deadline and a tenth of a second after it: by then reports are on their way for 2.5 times as long,
- * and 0.05 s. */
+/* Seconds of stalling after which an operation listens: short, since from the first report at the
+ * deadline to the decision there is only half of what the public header allows. */
 double detector_patience(double timeout);
 
 /* Listens: whether any rank has reported a failure. */

@@ -67,7 +67,7 @@ static bool is_over(struct engine_operation *o, double waited, double timeout)
  * for reports of other ranks, and aborts at the deadline. */
 static alnico_status_t look_at_clock(struct engine_operation *o)
 {
-    if (++o->idle_polls % POLLS_PER_LOOK)
+    if (++o->idle_polls % POLLS_PER_LOOK && !o->overdue)
         return ALNICO_PENDING;
     if (o->work->is_queued && o->work->is_queued(o)) {
         o->stalled_at = 0;
