@@ -21,6 +21,7 @@ struct rendezvous {
     const int *called; /* their ranks in the communicator that was called; NULL: the same */
     const char *who;   /* the public call */
     double timeout;    /* of one step, seconds */
+    double spent;      /* how many of them passed before the next allgather */
     bool failed;       /* the allgather itself: then ranks may differ in what they know */
 };
 

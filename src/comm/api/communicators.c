@@ -120,7 +120,7 @@ static alnico_status_t gather_entries(alnico_comm_t comm, const char *who, const
     const struct comm_opening opening = {
         .what = who, .who = who, .mine = mine, .bytes = sizeof *mine};
     TRY(comm_agree_first(comm, &opening, entries));
-    return comm_agree(comm, who, mine, entries, sizeof *mine);
+    return comm_allgather(comm, who, mine, entries, sizeof *mine);
 }
 
 /* The ranks of `mine`'s color, ordered by key and then by rank; *place is mine among them. */
@@ -148,7 +148,7 @@ static alnico_status_t make_transport(alnico_comm_t comm, const char *who, const
     alnico_status_t status = comm->transport->ops->subset(comm->transport, &r.base, out);
     status = error_of(who, status);
     if (status == ALNICO_ERROR_TIMEOUT)
-        comm_latch(comm, status, alnico_error_detail()); /* as comm_agree */
+        comm_latch(comm, status, alnico_error_detail()); /* as comm_allgather */
     return status;
 }
 

@@ -125,7 +125,7 @@ static alnico_status_t gather_counts(alnico_comm_t comm, const size_t *counts, u
 {
     for (int b = 0; b < comm->size; b++)
         mine[b] = counts ? counts[b] : 0;
-    return comm_agree(comm, who, mine, all, (size_t)comm->size * sizeof *mine);
+    return comm_allgather(comm, who, mine, all, (size_t)comm->size * sizeof *mine);
 }
 
 static alnico_status_t gather_all(alnico_comm_t comm, const struct call *call, uint64_t *memory,
@@ -135,7 +135,7 @@ static alnico_status_t gather_all(alnico_comm_t comm, const struct call *call, u
     uint64_t *mine = memory, *own = mine + size, *sent = own + size, *received = sent + size * size;
     struct counts counts = {call, sent, received, own, comm->size};
     mine[0] = call->count;
-    TRY(comm_agree(comm, who, mine, own, sizeof *mine));
+    TRY(comm_allgather(comm, who, mine, own, sizeof *mine));
     TRY(gather_counts(comm, call->send_counts, mine, sent, who));
     TRY(gather_counts(comm, call->recv_counts, mine, received, who));
     return check_counts(&counts, who);

@@ -12,10 +12,11 @@
 static alnico_status_t gather(void *context, const void *mine, void *all, size_t bytes)
 {
     struct comm_rendezvous *r = context;
+    r->wait.spent = r->base.spent;
     alnico_status_t status = out_of_band_gather(&r->wait, mine, all, bytes);
-    return status == ALNICO_ERROR_TIMEOUT && atomic_load(&r->comm->latch.status)
-               ? comm_latched(r->comm)
-               : status;
+    if (status != ALNICO_SUCCESS)
+        comm_latch(r->comm, status, alnico_error_detail());
+    return status == ALNICO_ERROR_TIMEOUT ? comm_latched(r->comm) : status;
 }
 
 void comm_rendezvous_init(struct comm_rendezvous *out, alnico_comm_t comm, const char *who)
@@ -69,15 +70,6 @@ alnico_status_t comm_agree_status(alnico_comm_t comm, const char *who, alnico_st
     return comm_rendezvous_agree(&r, mine);
 }
 
-alnico_status_t comm_agree(alnico_comm_t comm, const char *who, const void *mine, void *all,
-                           size_t bytes)
-{
-    alnico_status_t status = comm_allgather(comm, who, mine, all, bytes);
-    if (status != ALNICO_SUCCESS)
-        comm_latch(comm, status, alnico_error_detail());
-    return status;
-}
-
 enum { NAME_BYTES = 32 };
 
 /* A rank's opening on its way: so many bytes whatever it calls, so that those who call different
@@ -124,7 +116,7 @@ alnico_status_t comm_agree_first(alnico_comm_t comm, const struct comm_opening *
                                comm->rank, comm->size);
     snprintf(detail, sizeof detail, "%s", alnico_error_detail());
     pack(&own, comm->rank, &mine);
-    alnico_status_t status = comm_agree(comm, own.who, &mine, packed, sizeof mine);
+    alnico_status_t status = comm_allgather(comm, own.who, &mine, packed, sizeof mine);
     if (status == ALNICO_SUCCESS && own.status != ALNICO_SUCCESS)
         error_set(own.status, "%s", detail);
     if (status == ALNICO_SUCCESS)

@@ -8,7 +8,9 @@
 #include "comm/agree.h"
 #include "comm/rendezvous/out_of_band.h"
 
-/* `bytes` from `mine` of every rank into `all`. TIMEOUT names a rank that did not come. */
+/* `bytes` from `mine` of every rank into `all`. TIMEOUT names a rank that did not come. What fails is
+ * latched: some ranks may have got what others did not, a rank that comes later would find, and
+ * leave, messages of a call that has ended, and the next exchange would wait once more. */
 alnico_status_t comm_allgather(alnico_comm_t comm, const char *who, const void *mine, void *all,
                                size_t bytes);
 
@@ -28,11 +30,6 @@ void comm_rendezvous_part(struct comm_rendezvous *out, alnico_comm_t comm, const
 alnico_status_t comm_rendezvous_agree(struct comm_rendezvous *r, alnico_status_t mine);
 alnico_status_t comm_agree_status(alnico_comm_t comm, const char *who, alnico_status_t mine);
 
-/* comm_allgather in a public call. What fails is latched: some ranks may have got what others did
- * not, and a rank that comes later would find, and leave, messages of a call that has ended. */
-alnico_status_t comm_agree(alnico_comm_t comm, const char *who, const void *mine, void *all,
-                           size_t bytes);
-
 /* A rank's public call, for its first exchange. */
 struct comm_opening {
     const char *what;       /* what all ranks must call */
@@ -42,7 +39,7 @@ struct comm_opening {
     size_t bytes;
 };
 
-/* comm_agree as the first exchange of a public call: every rank's `mine` into `all`, which may be NULL
+/* comm_allgather as the first exchange of a public call: every rank's `mine` into `all`, which may be NULL
  * on a rank that has failed. MISMATCH on every rank, which changes nothing, if they do not all call
  * `what`; the detail has the `who` of two. A rank that has failed gets its own error, the others
  * that of the lowest one. */

@@ -153,12 +153,15 @@ static alnico_status_t expect_first(struct making *m)
     return descriptor_expect(m->socket, &first);
 }
 
-/* Waits for less than the exchange after it does. */
+/* Waits for less than the exchange after it does, which then waits for the rest. */
 static alnico_status_t fetch(struct making *m)
 {
     struct segment *s = m->out;
     struct descriptor_peer first = peer_of(m, 0);
-    TRY(descriptor_receive(m->socket, &first, deadline_ns(m->r->timeout / 2), &m->memory));
+    double most = m->r->timeout / 2;
+    alnico_status_t status = descriptor_receive(m->socket, &first, deadline_ns(most), &m->memory);
+    m->r->spent = status == ALNICO_ERROR_TIMEOUT ? most : 0;
+    TRY(status);
     return mapping_create(m->memory, whole_bytes(s), m->own_ranks, &s->mapping);
 }
 

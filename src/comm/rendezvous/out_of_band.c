@@ -163,7 +163,7 @@ static alnico_status_t carry_out(const struct out_of_band *wait, struct message 
                         .messages = messages,
                         .count = count,
                         .bytes = bytes,
-                        .end = now + wait->timeout,
+                        .end = now + wait->timeout - wait->spent,
                         .look = now + out_of_band_patience(wait->timeout),
                         .lost = -1,
                         .last = is_broken(wait)};

@@ -15,7 +15,7 @@ struct out_of_band {
     struct transport *transport;
     struct engine *engine;    /* NULL; or pumped meanwhile, if it has no thread */
     const atomic_int *broken; /* NULL; or not 0 ends the wait */
-    double timeout;           /* seconds */
+    double timeout, spent;    /* seconds, and how many of them have passed before */
     const char *who;
     const int
         *called; /* the ranks in the communicator that was called, for errors; NULL: the same */

@@ -187,7 +187,7 @@ static void sizes_body(struct rank *rank)
 {
     alnico_comm_t comm = ranks_comm(rank, NULL);
     uint64_t mine[2] = {0}, all[4];
-    REQUIRE_STATUS(comm_agree(comm, "this call", mine, all, rank->rank ? 16 : 8),
+    REQUIRE_STATUS(comm_allgather(comm, "this call", mine, all, rank->rank ? 16 : 8),
                    ALNICO_ERROR_MISMATCH);
     ranks_require_detail("this call: ");
     alnico_comm_destroy(comm);
