@@ -12,6 +12,8 @@
 static alnico_status_t gather(void *context, const void *mine, void *all, size_t bytes)
 {
     struct comm_rendezvous *r = context;
+    TRY(comm_latched(
+        r->comm)); /* others may be in an earlier exchange still, and take this for it */
     r->wait.spent = r->base.spent;
     alnico_status_t status = out_of_band_gather(&r->wait, mine, all, bytes);
     if (status != ALNICO_SUCCESS)

@@ -208,8 +208,8 @@ static void adopt_mapping(struct making *m, alnico_status_t status)
     s->base = s->mapping->start + members_bytes(s->size);
 }
 
-/* If the last exchange itself fails, a mapping for several ranks stays: one of them may have got
- * it. */
+/* If the last exchange itself fails, another rank may have got the segment: this one leaves it, and a
+ * mapping for several ranks stays. */
 static alnico_status_t create(struct making *m, alnico_status_t status)
 {
     if (status == ALNICO_SUCCESS)
@@ -223,6 +223,8 @@ static alnico_status_t create(struct making *m, alnico_status_t status)
     status = agree_on_status(m->r, m->results, m->out->mapping, status);
     if (!m->r->failed)
         adopt_mapping(m, status);
+    else if (m->out->mapping)
+        m->out->members = (struct segment_member *)(void *)m->out->mapping->start;
     return status;
 }
 
