@@ -310,6 +310,8 @@ static void bad_batches_are_refused(void **unused)
     assert_non_null(strstr(alnico_error_detail(), "label 7"));
     labels[2] = -1;
     assert_int_equal(replica_load(replica, images, labels, 3), ALNICO_ERROR_ARGUMENT);
+    labels[0] = 7;
+    assert_int_equal(replica_load(replica, images, labels, 1), ALNICO_ERROR_ARGUMENT);
     assert_int_equal(replica_load(replica, images, labels, 6), ALNICO_ERROR_ARGUMENT);
     assert_int_equal(replica_load(replica, NULL, NULL, 0), ALNICO_SUCCESS);
     assert_int_equal(replica_forward(replica, false), ALNICO_SUCCESS);

@@ -80,11 +80,39 @@ static void test_logarithms(void **state)
     }
 }
 
+static size_t elements_received(const struct algorithm *algorithm, const struct shape *shape)
+{
+    size_t received = 0;
+    struct exchange exchange;
+    for (int i = 0; i < algorithm->rounds(shape); i++)
+        for (int k = 0; algorithm->round(shape, i, k, &exchange); k++)
+            if (exchange.from >= 0 && exchange.from != shape->rank)
+                received += exchange.recv.len;
+    return received;
+}
+
+/* Nothing comes twice in a broadcast, and who adds nothing in a reduction needs no scratch. */
+static void test_costs_of_rooted_trees(void **state)
+{
+    (void)state;
+    for (int size = 1; size < 20; size++)
+        for (int rank = 0; rank < size; rank++) {
+            struct shape shape = {.rank = rank, .size = size, .root = size / 3, .count = 100};
+            bool root = rank == shape.root, leaf = tree_extent(&shape, tree_place(&shape)) == 1;
+            for (int a = 0; algorithms_broadcast[a]; a++)
+                assert_int_equal(elements_received(algorithms_broadcast[a], &shape),
+                                 root ? 0 : shape.count);
+            assert_int_equal(algorithm_reduce_binomial.work(&shape),
+                             root || leaf ? 0 : shape.count);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logarithms),
         cmocka_unit_test(test_tree_places),
+        cmocka_unit_test(test_costs_of_rooted_trees),
         cmocka_unit_test(test_blocks_cover_everything),
         cmocka_unit_test(test_blocks_of_huge_counts),
         cmocka_unit_test(test_fold_places),

@@ -189,6 +189,8 @@ static void test_modes_and_the_next_row(void **state)
     for (int i = 0; i < tuning.count; i++)
         assert_int_equal(tuning_shadow(rows, i), -1);
     assert_int_equal(tuning_steps_init(&steps, &tuning, ALNICO_DEVICE_CUDA, 4, 1), ALNICO_SUCCESS);
+    assert_true(steps.captured_same[ALNICO_ALLREDUCE][0]);
+    assert_false(steps.captured_same[ALNICO_ALLREDUCE][MODE_REGISTERED]);
     for (unsigned modes = 0; modes < MODES; modes++) {
         const struct tuning_step *step = tuning_choose(&steps, ALNICO_ALLREDUCE, modes, 100);
         assert_string_equal(step->choice.algorithm->name, first[modes]);
