@@ -54,6 +54,53 @@ static void synthetic_images_follow_the_seed(void **state)
     data_close(test);
 }
 
+enum { HIGH = 6, WIDE = 5, COLOURS = 3, IMAGE = HIGH * WIDE * COLOURS, SHIFTS = 5 };
+
+/* Whether `out` is `in` shifted and mirrored in this way, black outside, its colours in order. */
+static bool is_moved(const float *out, const float *in, float black, int down, int right, bool flip)
+{
+    for (int i = 0; i < IMAGE; i++) {
+        const int colour = i % COLOURS, x = i / COLOURS % WIDE, y = i / COLOURS / WIDE;
+        const int row = y + down, column = (flip ? WIDE - 1 - x : x) + right;
+        const bool inside = row >= 0 && row < HIGH && column >= 0 && column < WIDE;
+        if (out[i] != (inside ? in[(row * WIDE + column) * COLOURS + colour] : black))
+            return false;
+    }
+    return true;
+}
+
+static bool comes_from(const float *out, const float *in, float black)
+{
+    for (int way = 0; way < 2 * SHIFTS * SHIFTS; way++)
+        if (is_moved(out, in, black, way / 2 / SHIFTS - 2, way / 2 % SHIFTS - 2, way % 2))
+            return true;
+    return false;
+}
+
+static void moved_images_keep_their_colours(void **state)
+{
+    (void)state;
+    enum { BATCH = 16 };
+    const struct data_options options = {
+        .source = "synthetic:6x5x3", .batch = BATCH, .size = 1, .seed = seed, .train = true};
+    struct images images;
+    float image[IMAGE];
+    bool found[BATCH] = {false};
+    assert_int_equal(images_open(&options, &images), ALNICO_SUCCESS);
+    struct data *data = open_data(options.source, BATCH, 0, 1, true);
+    struct batch batch = next(data);
+    for (size_t n = 0; n < images.info.images; n++) {
+        const int32_t label = images_get(&images, n, image);
+        for (int i = 0; i < BATCH; i++)
+            if (!found[i] && batch.labels[i] == label)
+                found[i] = comes_from(batch.images + (size_t)i * IMAGE, image, images.black);
+    }
+    for (int i = 0; i < BATCH; i++)
+        assert_true(found[i]);
+    data_close(data);
+    images_finish(&images);
+}
+
 /* The class means of some training images classify test images of another rank's share. */
 static void synthetic_images_can_be_learnt(void **state)
 {
@@ -125,6 +172,7 @@ int main(void)
     printf("TEST_SEED=%llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(synthetic_images_follow_the_seed),
+        cmocka_unit_test(moved_images_keep_their_colours),
         cmocka_unit_test(synthetic_images_can_be_learnt),
         cmocka_unit_test(the_parts_have_no_image_in_common),
     };
