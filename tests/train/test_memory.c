@@ -2,6 +2,7 @@
  * the batch that does, and that activations share. */
 #include "tests/train/cases.h"
 
+#include "train/graph/placement.h"
 #include "train/models/models.h"
 #include "train/trainer/replica.h"
 
@@ -262,6 +263,18 @@ static void images_come_in_among_activations(void **unused)
     network_destroy(network);
 }
 
+/* Wherever the most is live: at the first time, in between, or at the last. */
+static void the_least_is_the_most_that_lives_at_once(void **unused)
+{
+    (void)unused;
+    for (size_t peak = 0; peak < 3; peak++) {
+        const struct buffer buffers[] = {{.bytes = 10, .to = 2},
+                                         {.bytes = 7, .from = peak, .to = peak},
+                                         {.bytes = 6, .from = 1, .to = 1}};
+        assert_int_equal(buffers_least(buffers, 3, 3), peak == 1 ? 23 : 17);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_largest_batch_is_the_largest),
@@ -269,6 +282,7 @@ int main(void)
                                        cmocka_unit_test(what_stands_beside_counts),
                                        cmocka_unit_test(the_device_says_how_much_there_is),
                                        cmocka_unit_test(activations_share_memory),
+                                       cmocka_unit_test(the_least_is_the_most_that_lives_at_once),
                                        cmocka_unit_test(images_come_in_among_activations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
