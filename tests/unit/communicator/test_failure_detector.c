@@ -65,6 +65,42 @@ static void test_other_arguments_are_a_mismatch(void **state)
     all_conclude(reports, ALNICO_ERROR_MISMATCH, "allreduce of 11 elements");
 }
 
+/* Whether rank 0 takes this report of rank 1's. */
+static bool is_taken(struct report report)
+{
+    struct local_hub *hub = local_hub_create(2);
+    struct transport *transports[2];
+    struct failure_detector watches[2];
+    assert_non_null(hub);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(transport_local_create(hub, r, &transports[r]), ALNICO_SUCCESS);
+        detector_init(&watches[r]);
+    }
+    report.rank = 1;
+    detector_report_failure(&watches[1], transports[1], &report);
+    const bool taken = detector_reported(&watches[0], transports[0]);
+    for (int r = 0; r < 2; r++) {
+        detector_finish(&watches[r], transports[r]);
+        transports[r]->ops->destroy(transports[r]);
+    }
+    return taken;
+}
+
+static void test_reports_that_make_no_sense_are_ignored(void **state)
+{
+    (void)state;
+    struct report good = GIVES_UP(3, 10), rows[] = {good, good, good, good, good, good};
+    rows[0].type = -1;
+    rows[1].type = ALNICO_FLOAT64 + 1;
+    rows[2].op = 1000;
+    rows[3].collective = -1;
+    rows[4].collective = ALNICO_SENDRECV + 1;
+    rows[5].status = ALNICO_PENDING;
+    assert_true(is_taken(good));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_false(is_taken(rows[i]));
+}
+
 static void test_other_operations_are_not(void **state)
 {
     (void)state;
@@ -181,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_other_arguments_are_a_mismatch),
+        cmocka_unit_test(test_reports_that_make_no_sense_are_ignored),
         cmocka_unit_test(test_other_operations_are_not),
         cmocka_unit_test(test_other_counts_of_vector_forms_are_not),
         cmocka_unit_test(test_messages_after_an_operation_are_not),
