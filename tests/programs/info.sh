@@ -22,6 +22,7 @@ expect_json "$work/a.json" 'machine;cores' '[1-9][0-9]*'
 expect_json "$work/a.json" 'mpi;ranks' 1
 if grep -qE '^  cuda +not in this build$' "$work/out"; then
     ! grep -q '^gpu_scratch' "$work/out" || fail "GPU scratch in a build without GPUs"
+    ! grep -qE '^  [a-z]+ +(cpu )?cuda +[a-z]+ [a-z]' "$work/out" || fail "a backend on GPUs in a build without them"
 else
     expect_out '^  two_shot_line +cuda +peer '
     expect_out '^  CUDA runtime +[0-9]+\.[0-9]+$'
