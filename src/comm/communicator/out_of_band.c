@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* After an error nothing is sent: others may still be in the exchange before, and take it for that. */
 static alnico_status_t gather(void *context, const void *mine, void *all, size_t bytes)
 {
     struct comm_rendezvous *r = context;
-    TRY(comm_latched(
-        r->comm)); /* others may be in an earlier exchange still, and take this for it */
+    TRY(comm_latched(r->comm));
     r->wait.spent = r->base.spent;
     alnico_status_t status = out_of_band_gather(&r->wait, mine, all, bytes);
     if (status != ALNICO_SUCCESS)
