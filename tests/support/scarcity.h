@@ -23,7 +23,7 @@ enum { SCARCE_ALL = -1 };
 /* Tries all allocations of the call on the rank `victim`, or on SCARCE_ALL. Collective. */
 void scarce_try(struct rank *rank, const struct scarce_call *call, int victim);
 
-/* The same of the calls on a communicator, which `base` makes. */
+/* Tries duplicate, split, register, iallreduce and stream_create; `base` makes their communicator. */
 void scarce_try_calls(struct rank *rank, alnico_comm_t (*base)(struct rank *), int victim);
 
 /* For `undo`. */

@@ -70,14 +70,6 @@ alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out)
     return ALNICO_SUCCESS;
 }
 
-/* Until the ranks know rank 0's settings. */
-static double own_timeout(void)
-{
-    struct settings settings;
-    settings_read(&settings);
-    return settings.status == ALNICO_SUCCESS ? settings.timeout : 600;
-}
-
 static alnico_status_t check_create(alnico_device_t device, void *stream, alnico_comm_t *out,
                                     const char *who, const struct device_ops **ops)
 {
@@ -125,7 +117,7 @@ alnico_status_t alnico_comm_create(const alnico_bootstrap_t *bootstrap, alnico_d
     if (!bootstrap->allgather)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: the bootstrap's allgather is NULL", who);
     struct transport *transport;
-    TRY(error_of(who, transport_from_callback(bootstrap, own_timeout(), who, &transport)));
+    TRY(error_of(who, transport_from_callback(bootstrap, settings_own_timeout(), who, &transport)));
     return build(transport, ops, stream, who, out);
 }
 
@@ -153,7 +145,7 @@ alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device
     TRY(check_create(device, stream, out, who, &ops));
     TRY(check_mpi(mpi_comm, who));
     struct transport *transport;
-    TRY(error_of(who, transport_mpi_create(&mpi_comm, own_timeout(), &transport)));
+    TRY(error_of(who, transport_mpi_create(&mpi_comm, settings_own_timeout(), &transport)));
     return build(transport, ops, stream, who, out);
 }
 

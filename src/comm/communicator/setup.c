@@ -128,15 +128,12 @@ static alnico_status_t share_tuning(alnico_comm_t comm, const char *who)
     return out_of_band_broadcast(&wait, tuning->rows, count * sizeof *tuning->rows);
 }
 
-/* Until the ranks know rank 0's settings, each waits as long as its own environment says; where they
- * are of a family, they know. */
+/* Ranks of a family know rank 0's settings already. */
 static struct out_of_band first_wait(const struct creation *made)
 {
-    struct settings own;
-    settings_read(&own);
-    double timeout = own.status == ALNICO_SUCCESS ? own.timeout : 600;
     return (struct out_of_band){.transport = made->transport,
-                                .timeout = made->family ? made->family->settings.timeout : timeout,
+                                .timeout = made->family ? made->family->settings.timeout
+                                                        : settings_own_timeout(),
                                 .who = made->who,
                                 .called = made->called};
 }

@@ -33,14 +33,6 @@ struct waiting {
     bool last;        /* this look is the last one */
 };
 
-int out_of_band_find_lost(struct transport *t)
-{
-    for (int i = 0; t->ops->gone && i < t->size; i++)
-        if (i != t->rank && t->ops->gone(t, i))
-            return i;
-    return -1;
-}
-
 static int count_of(const struct out_of_band *wait)
 {
     return wait->members ? wait->count : wait->transport->size;
@@ -64,6 +56,18 @@ static int find_lost(const struct out_of_band *wait)
         if (i != place_of(wait) && t->ops->gone(t, rank_at(wait, i)))
             return i;
     return -1;
+}
+
+int out_of_band_find_lost(struct transport *t)
+{
+    const struct out_of_band all = {.transport = t};
+    return find_lost(&all);
+}
+
+/* The number that errors give to the rank at a place. */
+static int name_at(const struct out_of_band *wait, int place)
+{
+    return wait->called ? wait->called[place] : place;
 }
 
 static bool is_broken(const struct out_of_band *wait)
@@ -120,8 +124,7 @@ static enum wait look_for_end(void *context)
 static alnico_status_t name_absent(const struct waiting *w, int awaited)
 {
     const struct out_of_band *wait = w->wait;
-    int absent = w->lost >= 0 ? w->lost : awaited;
-    int name = wait->called ? wait->called[absent] : absent;
+    int name = name_at(wait, w->lost >= 0 ? w->lost : awaited);
     if (w->lost >= 0)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come: its process has ended",
                          wait->who, name);
@@ -147,7 +150,7 @@ static alnico_status_t conclude(struct waiting *w, int awaited)
         return error_set(failed->status, "%s: %s", w->wait->who, alnico_error_detail());
     if (!failed->posted)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for a message to or from rank %d",
-                         w->wait->who, rank_at(w->wait, failed->place));
+                         w->wait->who, name_at(w->wait, failed->place));
     if (w->lost < 0) /* whoever was held up past the deadline has not looked */
         w->lost = find_lost(w->wait);
     return name_absent(w, failed->sends ? failed->place : awaited);

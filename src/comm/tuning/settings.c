@@ -67,6 +67,13 @@ void settings_read(struct settings *s)
         read_algorithm(s, c);
 }
 
+double settings_own_timeout(void)
+{
+    struct settings own;
+    settings_read(&own);
+    return own.status == ALNICO_SUCCESS ? own.timeout : 600;
+}
+
 void settings_read_tuning(struct settings *s, struct tuning *out)
 {
     const char *path = variable_text(VARIABLE_TUNING);

@@ -21,6 +21,9 @@ struct settings {
 /* All but the tuning file. */
 void settings_read(struct settings *out);
 
+/* The deadline of this rank's own environment, in seconds, until the ranks know rank 0's settings. */
+double settings_own_timeout(void);
+
 /* Reads ALNICO_TUNING's file, if it names one, and counts its rows in `s`. An error becomes the
  * settings', unless they have one. */
 void settings_read_tuning(struct settings *s, struct tuning *out);

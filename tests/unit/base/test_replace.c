@@ -36,7 +36,7 @@ int __wrap_fsync(int file)
 int __real_fclose(FILE *file);
 int __wrap_fclose(FILE *file);
 
-/* As over a network, where a write may fail as late as that. */
+/* A close that fails: over a network a write may fail as late as that. */
 int __wrap_fclose(FILE *file)
 {
     const int status = __real_fclose(file);

@@ -134,7 +134,7 @@ static struct {
     enum harm harm;
     double deadline;
     uint64_t seed;
-    /* Of both processes. */
+    /* Shared by both processes. */
     struct outcome {
         double late;       /* seconds that rank 0's call took beyond the deadline */
         atomic_bool ended; /* rank 1's calls */

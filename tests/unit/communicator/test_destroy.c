@@ -1,4 +1,4 @@
-/* What destroy says of operations that failed and that nobody waited for: one warning, with their
+/* The warning of destroy about operations that failed and that nobody waited for: one, with their
  * number and names. */
 #include "comm/communicator/comm.h"
 #include "tests/support/ranks.h"
@@ -81,7 +81,7 @@ static void test_requests_that_failed_are_named(void **state)
     require_one_warning("rank 1 did not come within 0.2 s");
 }
 
-/* What was waited for is not named again. */
+/* An operation that was waited for is not named again. */
 static void wait_body(struct rank *rank)
 {
     alnico_comm_t comm = impatient_comm(rank, NULL);
