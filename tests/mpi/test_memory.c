@@ -30,6 +30,7 @@ static void test_memory_runs_out(void)
     const struct scarce_call creation = {.name = "alnico_comm_create_mpi",
                                          .named = "alnico_comm_create_mpi",
                                          .collective = true,
+                                         .alike = true,
                                          .call = create,
                                          .undo = scarce_destroy};
     scarce_try(&rank, &creation, 1);

@@ -131,13 +131,14 @@ static bool is_named(const struct trial *t)
 /* Whether any allocation failed: otherwise k is past the last. */
 static bool judge(const struct trial *t)
 {
-    bool any_failed = false, any_error = false, all_error = true;
+    bool any_failed = false, any_error = false, all_error = true, alike = true;
     int rank = t->rank->rank, parts = t->call->parts ? t->call->parts : 1;
     for (int i = 0; i < t->rank->size; i++) {
         bool together = i % parts == rank % parts, error = t->all[i].status != ALNICO_SUCCESS;
         any_failed |= t->all[i].has_failed;
         any_error |= together && error;
         all_error &= !together || error;
+        alike &= !together || t->all[i].status == t->all[rank].status;
     }
     if (!any_failed && any_error)
         complain(t, "an error with memory enough");
@@ -145,6 +146,8 @@ static bool judge(const struct trial *t)
         complain(t, "the detail does not name the call");
     if (t->call->collective && any_error != all_error)
         complain(t, "some ranks fail and others do not");
+    if (t->call->alike && !alike)
+        complain(t, "ranks get different errors");
     return any_failed;
 }
 
@@ -241,11 +244,11 @@ void scarce_destroy(void *comm)
 void scarce_try_calls(struct rank *rank, alnico_comm_t (*base)(struct rank *), int victim)
 {
     const struct scarce_call calls[] = {
-        {"alnico_comm_duplicate", "duplicate", true, 1, duplicate, base, scarce_destroy},
-        {"alnico_comm_split", "split", true, 2, split, base, scarce_destroy},
-        {"alnico_comm_register", "register", true, 1, registers, base, NULL},
-        {"alnico_iallreduce", "alnico_allreduce", false, 1, reduce, base, NULL},
-        {"alnico_stream_create", "stream", false, 1, make_stream, NULL, destroy_stream},
+        {"alnico_comm_duplicate", "duplicate", true, true, 1, duplicate, base, scarce_destroy},
+        {"alnico_comm_split", "split", true, true, 2, split, base, scarce_destroy},
+        {"alnico_comm_register", "register", true, true, 1, registers, base, NULL},
+        {"alnico_iallreduce", "alnico_allreduce", false, false, 1, reduce, base, NULL},
+        {"alnico_stream_create", "stream", false, false, 1, make_stream, NULL, destroy_stream},
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         scarce_try(rank, &calls[i], victim);

@@ -12,6 +12,7 @@ struct scarce_call {
     const char
         *named;      /* the detail of each of its errors contains this, or `name`; NULL: any text */
     bool collective; /* it fails on all ranks or on none */
+    bool alike;      /* all get the same status: nobody waits for the deadline */
     int parts;       /* rank i is in part i % parts: of those `collective` speaks; 0: one */
     alnico_status_t (*call)(struct rank *rank, alnico_comm_t base, void **out);
     alnico_comm_t (*base)(struct rank *rank); /* what it is called on; NULL: nothing */
