@@ -44,16 +44,27 @@ static void one_step(struct replica *replica, void *strategy, size_t step, struc
     const struct training *training = rank->argument;
     const size_t batch = JOINED / (size_t)rank->size;
     const size_t at = step % STEPS * JOINED + (size_t)rank->rank * batch;
+    REQUIRE_STATUS(replica_write(replica, &replica->arenas.control[CONTROL_RATE], &training->rate,
+                                 sizeof training->rate),
+                   ALNICO_SUCCESS);
     REQUIRE_STATUS(
         replica_load(replica, training->images + at * SIDE * SIDE, training->labels + at, batch),
         ALNICO_SUCCESS);
     REQUIRE_STATUS(replica_forward(replica, true), ALNICO_SUCCESS);
     REQUIRE_STATUS(replica_backward(replica, strategy_allreduce.advance, strategy), ALNICO_SUCCESS);
-    REQUIRE_STATUS(strategy_allreduce.join(strategy), ALNICO_SUCCESS);
-    REQUIRE_STATUS(replica_write(replica, &replica->arenas.control[CONTROL_RATE], &training->rate,
-                                 sizeof training->rate),
-                   ALNICO_SUCCESS);
-    REQUIRE_STATUS(replica_update(replica, &optimizer), ALNICO_SUCCESS);
+    REQUIRE_STATUS(strategy_allreduce.finish(strategy), ALNICO_SUCCESS);
+}
+
+static alnico_status_t call_update(void *replica)
+{
+    return replica_update(replica, &optimizer);
+}
+
+static alnico_status_t call_mark(void *context, enum phase ended)
+{
+    (void)context;
+    (void)ended;
+    return ALNICO_SUCCESS;
 }
 
 /* Every rank's parameters must have the same hash; with one moved, all ranks must notice. */
@@ -95,13 +106,14 @@ static void rank_train(struct rank *rank)
     const struct strategy_setup setup = {.comm = comm,
                                          .device = &device_cpu,
                                          .stream = stream,
-                                         .gradients = replica->arenas.gradients,
+                                         .arenas = &replica->arenas,
                                          .count = network->parameters,
                                          .type = ALNICO_FLOAT32,
                                          .wire = training->wire,
                                          .late = training->late,
                                          .ends = buckets.ends,
-                                         .buckets = buckets.count};
+                                         .buckets = buckets.count,
+                                         .calls = {replica, call_update, NULL, call_mark}};
     REQUIRE_STATUS(strategy_allreduce.create(&setup, &strategy), ALNICO_SUCCESS);
     for (size_t step = 0; step < training->steps; step++)
         one_step(replica, strategy, step, rank);
@@ -329,21 +341,29 @@ static void different_parameters_are_noticed(void **unused)
     training_free(&training);
 }
 
-/* What is announced may be sent, and nothing else before joining, which leaves the mean. */
+static alnico_status_t call_nothing(void *context)
+{
+    (void)context;
+    return ALNICO_SUCCESS;
+}
+
+/* What is announced may be sent, and nothing else before the end, which leaves the mean. */
 static void rank_join(struct rank *rank)
 {
     float gradients[10];
     void *strategy;
     alnico_comm_t comm = ranks_comm(rank, NULL);
     const size_t ends[] = {3, 6, 9, 10};
+    const struct arenas arenas = {.gradients = gradients};
     const struct strategy_setup setup = {.comm = comm,
                                          .device = &device_cpu,
-                                         .gradients = gradients,
+                                         .arenas = &arenas,
                                          .count = 10,
                                          .type = ALNICO_FLOAT32,
                                          .wire = ALNICO_FLOAT32,
                                          .ends = ends,
-                                         .buckets = 4};
+                                         .buckets = 4,
+                                         .calls = {NULL, call_nothing, NULL, call_mark}};
     REQUIRE_STATUS(strategy_allreduce.create(&setup, &strategy), ALNICO_SUCCESS);
     for (int pass = 0; pass < 3; pass++) {
         const int filled = pass == 1 ? 5 : 10;
@@ -354,7 +374,7 @@ static void rank_join(struct rank *rank)
         nap_us(10000); /* what is sent has left */
         for (int i = filled; i < 10; i++)
             gradients[i] = (float)((rank->rank + 1) * (i + pass));
-        REQUIRE_STATUS(strategy_allreduce.join(strategy), ALNICO_SUCCESS);
+        REQUIRE_STATUS(strategy_allreduce.finish(strategy), ALNICO_SUCCESS);
         for (int i = 0; i < 10; i++)
             REQUIRE(gradients[i] == 1.5f * (float)(i + pass));
     }

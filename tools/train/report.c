@@ -135,8 +135,9 @@ void train_report_print(const struct trainer_options *options, const struct trai
            report->images_per_second, report->images_per_second / report->ranks);
     printf("time:");
     for (int i = 0; i < PHASES; i++)
-        printf("%s %s %.1f %%", i ? "," : "", phase_name(i),
-               100 * report->phases[i] / report->seconds);
+        if (report->phases[i] > 0)
+            printf("%s %s %.1f %%", i ? "," : "", phase_name(i),
+                   100 * report->phases[i] / report->seconds);
     if (report->library_seconds > 0)
         printf("; outside %s %.1f %%", options->kernels, 100 * outside_share(report));
     printf("\nstep: median %.2f ms, %.0f images/s\n", 1e3 * report->step_seconds,
@@ -162,8 +163,8 @@ static cJSON *memory_json(const struct trainer_report *report)
 
 static cJSON *times_json(const struct trainer_report *report)
 {
-    static const char *const keys[PHASES] = {"input", "forward", "backward",
-                                             "exposed_communication", "update"};
+    static const char *const keys[PHASES] = {
+        "input", "forward", "backward", "exposed_communication", "average", "update", "weights"};
     cJSON *object = cJSON_CreateObject();
     for (int i = 0; i < PHASES; i++)
         cJSON_AddNumberToObject(object, keys[i], report->phases[i]);
@@ -193,7 +194,9 @@ cJSON *train_report_json(const struct train_options *options, const struct train
              "bucket_count %zu median_images_per_second %g share_outside_library %g "
              "share_exposed_communication %g",
              report->buckets, options->trainer.batch * report->ranks / report->step_seconds,
-             outside_share(report), report->phases[PHASE_COMMUNICATION] / report->seconds);
+             outside_share(report),
+             (report->phases[PHASE_COMMUNICATION] + report->phases[PHASE_WEIGHTS]) /
+                 report->seconds);
     cJSON_AddItemToObject(object, "train", score_json(&report->train));
     cJSON_AddItemToObject(object, "test", score_json(&report->test));
     cJSON_AddItemToObject(object, "history", display->epochs);

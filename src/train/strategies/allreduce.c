@@ -29,26 +29,6 @@ struct allreduce {
     alnico_registration_t registration;
 };
 
-static bool is_inline(const struct allreduce *self)
-{
-    return self->setup.device->kind == ALNICO_DEVICE_CPU && !self->setup.stream;
-}
-
-static alnico_status_t ends_check(const struct strategy_setup *setup)
-{
-    size_t before = 0;
-    for (size_t i = 0; i < setup->buckets; before = setup->ends[i++])
-        if (setup->ends[i] <= before || setup->ends[i] > setup->count)
-            return error_set(ALNICO_ERROR_ARGUMENT,
-                             "strategy allreduce: bucket %zu ends at %zu, expected %zu to %zu", i,
-                             setup->ends[i], before + 1, setup->count);
-    if (before == setup->count)
-        return ALNICO_SUCCESS;
-    return error_set(ALNICO_ERROR_ARGUMENT,
-                     "strategy allreduce: the last bucket ends at %zu, expected %zu", before,
-                     setup->count);
-}
-
 static alnico_status_t wire_check(const struct strategy_setup *setup)
 {
     const bool narrow = setup->wire == ALNICO_FLOAT16 || setup->wire == ALNICO_BFLOAT16;
@@ -64,7 +44,7 @@ static alnico_status_t wire_check(const struct strategy_setup *setup)
 static alnico_status_t allreduce_prepare(struct allreduce *self)
 {
     const struct strategy_setup *setup = &self->setup;
-    void *arena = setup->gradients;
+    void *arena = setup->arenas->gradients;
     self->buckets = calloc(setup->buckets + 1, sizeof *self->buckets);
     if (!self->buckets)
         return error_set(ALNICO_ERROR_MEMORY, "strategy allreduce: no memory");
@@ -101,7 +81,7 @@ static void allreduce_destroy(void *self)
 static alnico_status_t allreduce_create(const struct strategy_setup *setup, void **out)
 {
     *out = NULL;
-    TRY(ends_check(setup));
+    TRY(strategy_check_ends(setup, "allreduce"));
     TRY(wire_check(setup));
     struct allreduce *self = calloc(1, sizeof *self);
     if (!self)
@@ -119,7 +99,7 @@ static void bucket_narrow(void *argument)
 {
     const struct bucket *bucket = argument;
     const struct allreduce *self = bucket->owner;
-    const float *gradients = self->setup.gradients;
+    const float *gradients = self->setup.arenas->gradients;
     elementwise_narrow(self->wire + bucket->begin, gradients + bucket->begin, bucket->count,
                        self->setup.wire == ALNICO_FLOAT16);
 }
@@ -128,14 +108,14 @@ static void bucket_widen(void *argument)
 {
     const struct bucket *bucket = argument;
     const struct allreduce *self = bucket->owner;
-    float *gradients = self->setup.gradients;
+    float *gradients = self->setup.arenas->gradients;
     elementwise_widen(gradients + bucket->begin, self->wire + bucket->begin, bucket->count,
                       self->setup.wire == ALNICO_FLOAT16);
 }
 
 static alnico_status_t bucket_send(struct allreduce *self, struct bucket *bucket)
 {
-    char *arena = self->wire ? (char *)self->wire : self->setup.gradients;
+    char *arena = self->wire ? (char *)self->wire : self->setup.arenas->gradients;
     if (self->wire)
         TRY(alnico_stream_enqueue(self->setup.stream, bucket_narrow, bucket));
     return alnico_iallreduce(
@@ -143,12 +123,9 @@ static alnico_status_t bucket_send(struct allreduce *self, struct bucket *bucket
         self->setup.wire, ALNICO_AVERAGE, self->setup.comm, &bucket->request);
 }
 
-/* On the inline stream the host waits, otherwise the stream does. */
 static alnico_status_t bucket_join(struct allreduce *self, struct bucket *bucket)
 {
-    if (bucket->request)
-        TRY(is_inline(self) ? alnico_request_synchronize(&bucket->request)
-                            : alnico_wait(&bucket->request));
+    TRY(strategy_wait(&self->setup, &bucket->request));
     return self->wire ? alnico_stream_enqueue(self->setup.stream, bucket_widen, bucket)
                       : ALNICO_SUCCESS;
 }
@@ -157,7 +134,7 @@ static alnico_status_t bucket_join(struct allreduce *self, struct bucket *bucket
 static alnico_status_t allreduce_pump(struct allreduce *self)
 {
     bool done;
-    for (size_t i = 0; is_inline(self) && i < self->sent; i++)
+    for (size_t i = 0; strategy_is_inline(&self->setup) && i < self->sent; i++)
         if (self->buckets[i].request)
             TRY(alnico_test(&self->buckets[i].request, &done));
     return ALNICO_SUCCESS;
@@ -178,23 +155,33 @@ static alnico_status_t allreduce_advance(void *self, size_t filled)
     return allreduce_send(allreduce, filled);
 }
 
-static alnico_status_t allreduce_join(void *self)
+static alnico_status_t allreduce_join(struct allreduce *self)
+{
+    if (!self->setup.comm)
+        return ALNICO_SUCCESS;
+    TRY(allreduce_send(self, self->setup.count));
+    for (size_t i = 0; i < self->sent; i++)
+        TRY(bucket_join(self, &self->buckets[i]));
+    self->sent = 0;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t allreduce_finish(void *self)
 {
     struct allreduce *allreduce = self;
-    if (!allreduce->setup.comm)
-        return ALNICO_SUCCESS;
-    TRY(allreduce_send(allreduce, allreduce->setup.count));
-    for (size_t i = 0; i < allreduce->sent; i++)
-        TRY(bucket_join(allreduce, &allreduce->buckets[i]));
-    allreduce->sent = 0;
-    return ALNICO_SUCCESS;
+    const struct strategy_calls *calls = &allreduce->setup.calls;
+    TRY_NVTX("join", allreduce_join(allreduce));
+    TRY(calls->mark(calls->context, PHASE_COMMUNICATION));
+    TRY_NVTX("update", calls->update(calls->context));
+    return calls->mark(calls->context, PHASE_UPDATE);
 }
 
 const struct strategy_ops strategy_allreduce = {
     .name = "allreduce",
     .about = "average the gradients over all ranks in every step",
+    .capturable = true,
     .create = allreduce_create,
     .destroy = allreduce_destroy,
     .advance = allreduce_advance,
-    .join = allreduce_join,
+    .finish = allreduce_finish,
 };

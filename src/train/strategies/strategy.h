@@ -1,30 +1,44 @@
 /*
- * [SEAM strategy] How the ranks' gradients meet. A resident fills one struct strategy_ops. The
- * trainer calls its functions on the thread that trains, one at a time; every slot is mandatory. On
- * the CPU's inline stream they wait where they say so; on any other stream they enqueue, and can be
- * captured into a graph.
+ * [SEAM strategy] How the ranks train together: what happens from filled gradients to the next
+ * step's parameters. A resident fills one struct strategy_ops. The trainer calls its functions on
+ * the thread that trains, one at a time. On the CPU's inline stream they wait where they say so; on
+ * any other stream they enqueue.
  */
 #ifndef ALNICO_TRAIN_STRATEGIES_STRATEGY_H
 #define ALNICO_TRAIN_STRATEGIES_STRATEGY_H
 
-#include "device/device.h"
+#include "train/base/phase.h"
+#include "train/kernels/kernels.h"
+
+/* What a strategy asks of the trainer, on the stream. Each enqueues. */
+struct strategy_calls {
+    void *context;
+    alnico_status_t (*update)(void *context); /* the optimizer changes parameters by gradients */
+    /* The kernels take over parameters, states or statistics that the strategy has written. */
+    alnico_status_t (*loaded)(void *context);
+    alnico_status_t (*mark)(void *context, enum phase ended); /* a phase of the step ends here */
+};
 
 struct strategy_setup {
     alnico_comm_t comm; /* on the device and stream; NULL: this rank is alone */
     const struct device_ops *device;
     void *stream;
-    void *gradients;        /* the arena, in backward order; outlives the strategy */
-    size_t count;           /* elements */
-    alnico_datatype_t type; /* of the arena */
-    /* The type on the wire: that of the arena, or on the CPU FLOAT16 or BFLOAT16 for FLOAT32. */
+    const struct arenas *arenas; /* outlive the strategy; gradients in backward order */
+    size_t count;                /* elements of parameters, gradients and each state */
+    size_t states, statistics;   /* arenas of the optimizer; running statistics in elements */
+    alnico_datatype_t type;      /* of the gradients */
+    /* The type on the wire: that of the gradients, or on the CPU FLOAT16 or BFLOAT16 for
+     * FLOAT32. */
     alnico_datatype_t wire;
     const size_t *ends; /* where buckets end, in elements, rising, the last is `count` */
     size_t buckets;
     bool late; /* send nothing before the backward pass is over */
+    struct strategy_calls calls;
 };
 
 struct strategy_ops {
     const char *name, *about; /* "allreduce"; one line of help */
+    bool capturable;          /* advance and finish are the same calls in every step */
 
     /* Collective. Errors: ARGUMENT (bad ends, or a wire type that cannot be), MEMORY. */
     alnico_status_t (*create)(const struct strategy_setup *setup, void **out);
@@ -34,10 +48,27 @@ struct strategy_ops {
      * Does not wait for other ranks. */
     alnico_status_t (*advance)(void *self, size_t filled);
 
-    /* After the backward pass: the stream waits until every gradient is the mean over the ranks.
-     * The next pass may then begin. */
-    alnico_status_t (*join)(void *self);
+    /* After the backward pass: makes the parameters of the next step, and marks the phases behind
+     * PHASE_BACKWARD. */
+    alnico_status_t (*finish)(void *self);
+
+    /* After each step, outside of a captured graph: `step` of them are done. Optional. */
+    alnico_status_t (*after)(void *self, size_t step);
+
+    /* Before a test, a checkpoint and the end (collective): makes parameters, states and, unless
+     * they are the ranks' own, statistics equal on all ranks. Optional: they are after each
+     * step. */
+    alnico_status_t (*settle)(void *self);
 };
+
+/* Errors: ARGUMENT, in the strategy's name, for ends that do not rise to the setup's count. */
+alnico_status_t strategy_check_ends(const struct strategy_setup *setup, const char *name);
+
+/* Whether the caller is the stream: the CPU's inline stream. */
+bool strategy_is_inline(const struct strategy_setup *setup);
+
+/* Lets the stream wait for a request; on the inline stream waits. *request NULL: done. */
+alnico_status_t strategy_wait(const struct strategy_setup *setup, alnico_request_t *request);
 
 extern const struct strategy_ops strategy_allreduce;
 

@@ -26,7 +26,8 @@ static alnico_status_t graph_capture(struct trainer *trainer)
 static bool graph_due(const struct trainer *trainer)
 {
     return trainer->replica->device->graph_begin && trainer->place.stream &&
-           !trainer->options->no_graph && !trainer->ungraphed && trainer->eager == EAGER_STEPS;
+           trainer->strategy->capturable && !trainer->options->no_graph && !trainer->ungraphed &&
+           trainer->eager == EAGER_STEPS;
 }
 
 alnico_status_t trainer_launch(struct trainer *trainer)

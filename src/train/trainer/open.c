@@ -162,20 +162,42 @@ alnico_status_t trainer_data(struct trainer *trainer)
                      trainer->size, options->data, data_info(trainer->train)->images);
 }
 
+static alnico_status_t call_update(void *context)
+{
+    struct trainer *trainer = context;
+    return replica_update(trainer->replica, &trainer->options->optimizer);
+}
+
+static alnico_status_t call_loaded(void *context)
+{
+    const struct replica *replica = ((struct trainer *)context)->replica;
+    return replica->ops->loaded ? replica->ops->loaded(replica->kernels) : ALNICO_SUCCESS;
+}
+
+static alnico_status_t call_mark(void *context, enum phase ended)
+{
+    return phase_timer_mark(((struct trainer *)context)->timer, ended);
+}
+
 alnico_status_t trainer_strategy(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     const struct replica *replica = trainer->replica;
-    const struct strategy_setup setup = {.comm = trainer->place.device,
-                                         .device = replica->device,
-                                         .stream = trainer->place.stream,
-                                         .gradients = replica->arenas.gradients,
-                                         .count = trainer->network->parameters,
-                                         .type = replica->setup.gradient_type,
-                                         .wire = options->wire,
-                                         .ends = trainer->buckets.ends,
-                                         .buckets = trainer->buckets.count,
-                                         .late = options->late};
+    const struct strategy_setup setup = {
+        .comm = trainer->place.device,
+        .device = replica->device,
+        .stream = trainer->place.stream,
+        .arenas = &replica->arenas,
+        .count = trainer->network->parameters,
+        .states = optimizers_all[options->optimizer.kind]->states,
+        .statistics = trainer->network->statistics,
+        .type = replica->setup.gradient_type,
+        .wire = options->wire,
+        .ends = trainer->buckets.ends,
+        .buckets = trainer->buckets.count,
+        .late = options->late,
+        .calls = {
+            .context = trainer, .update = call_update, .loaded = call_loaded, .mark = call_mark}};
     return trainer->strategy->create(&setup, &trainer->strategy_self);
 }
 

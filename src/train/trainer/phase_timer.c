@@ -48,6 +48,7 @@ static alnico_status_t phase_timer_allocate(struct phase_timer *timer)
     TRY(device->alloc(PHASES * sizeof *timer->now, (void **)&timer->now));
     memset(timer->rows, 0, bytes);
     TRY(device->event_create(&timer->ends[0]));
+    TRY(device->clear(timer->now, PHASES * sizeof *timer->now, timer->replica->stream));
     return device->event_create(&timer->ends[1]);
 }
 
@@ -126,17 +127,17 @@ static alnico_status_t interval_close(struct phase_timer *timer)
 static void row_read(struct phase_timer *timer, const struct row *row, struct phase_times *out)
 {
     const uint64_t begin = row->resumed ? row->begin : timer->last;
-    double step = 0;
+    uint64_t last = begin;
     for (int i = 0; i < PHASES; i++) {
-        const uint64_t from = i ? row->ends[i - 1] : begin;
-        const double seconds = 1e-9 * (double)(int64_t)(row->ends[i] - from);
-        out->phases[i] += seconds;
-        step += seconds;
+        if (row->ends[i] <= last) /* not marked in this step */
+            continue;
+        out->phases[i] += 1e-9 * (double)(row->ends[i] - last);
+        last = row->ends[i];
     }
     out->phases[PHASE_BACKWARD] -= row->waited;
     out->phases[PHASE_COMMUNICATION] += row->waited;
-    timer->seconds[out->steps++] = step;
-    timer->last = row->ends[PHASES - 1];
+    timer->seconds[out->steps++] = 1e-9 * (double)(last - begin);
+    timer->last = last;
 }
 
 /* Waits for the oldest interval that was not read, and reads it. */

@@ -7,19 +7,8 @@
 #ifndef ALNICO_TRAIN_TRAINER_PHASE_TIMER_H
 #define ALNICO_TRAIN_TRAINER_PHASE_TIMER_H
 
+#include "train/base/phase.h"
 #include "train/trainer/replica.h"
-
-/* Phases of a step. Communication is the exposed part of it: the time in which
- * the stream waits; on the inline stream also what starting and pumping it takes of the training
- * thread. */
-enum phase {
-    PHASE_INPUT,
-    PHASE_FORWARD,
-    PHASE_BACKWARD,
-    PHASE_COMMUNICATION,
-    PHASE_UPDATE,
-    PHASES
-};
 
 /* Some steps that the stream has run. */
 struct phase_times {
@@ -43,10 +32,12 @@ void phase_timer_destroy(struct phase_timer *timer);
  * the step before or, after phase_timer_pause, now. */
 alnico_status_t phase_timer_begin(struct phase_timer *timer, double rate);
 
-/* A phase ends here in the stream's order. What this enqueues may be captured and replayed. */
+/* A phase ends here in the stream's order. Phases of a step end in the order of their enumerators,
+ * and one that is not marked takes no time. What this enqueues may be captured and replayed. */
 alnico_status_t phase_timer_mark(struct phase_timer *timer, enum phase ended);
 
-/* On the inline stream: so many seconds of the backward phase were communication. */
+/* On the inline stream: so many seconds of the backward phase were communication, since the
+ * training thread starts and pumps it. */
 void phase_timer_waited(struct phase_timer *timer, double seconds);
 
 /* Closes the step. *out is what became known: often nothing, with steps 0. Waiting, here and in

@@ -8,8 +8,8 @@
 
 const char *phase_name(enum phase phase)
 {
-    static const char *const names[PHASES] = {"input", "forward", "backward",
-                                              "exposed communication", "update"};
+    static const char *const names[PHASES] = {
+        "input", "forward", "backward", "exposed communication", "average", "update", "weights"};
     return names[phase];
 }
 

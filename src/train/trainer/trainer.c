@@ -56,10 +56,7 @@ alnico_status_t trainer_compute(struct trainer *trainer)
     TRY(phase_timer_mark(trainer->timer, PHASE_FORWARD));
     TRY_NVTX("backward", replica_backward(replica, gradients_filled, trainer));
     TRY(phase_timer_mark(trainer->timer, PHASE_BACKWARD));
-    TRY_NVTX("join", trainer->strategy->join(trainer->strategy_self));
-    TRY(phase_timer_mark(trainer->timer, PHASE_COMMUNICATION));
-    TRY_NVTX("update", replica_update(replica, &trainer->options->optimizer));
-    return phase_timer_mark(trainer->timer, PHASE_UPDATE);
+    return trainer->strategy->finish(trainer->strategy_self);
 }
 
 static alnico_status_t trainer_step(struct trainer *trainer)
@@ -70,7 +67,9 @@ static alnico_status_t trainer_step(struct trainer *trainer)
     TRY(trainer_input(trainer));
     TRY(trainer_launch(trainer));
     trainer->step++;
-    return ALNICO_SUCCESS;
+    return trainer->strategy->after
+               ? trainer->strategy->after(trainer->strategy_self, trainer->step)
+               : ALNICO_SUCCESS;
 }
 
 static void trainer_announce(struct trainer *trainer)
@@ -144,6 +143,16 @@ static alnico_status_t trainer_drain(struct trainer *trainer)
     return replica_synchronize(trainer->replica);
 }
 
+/* Waits for everything that was enqueued, and makes the ranks equal. */
+static alnico_status_t trainer_settle(struct trainer *trainer)
+{
+    TRY(trainer_drain(trainer));
+    if (!trainer->strategy->settle)
+        return ALNICO_SUCCESS;
+    TRY(trainer->strategy->settle(trainer->strategy_self));
+    return replica_synchronize(trainer->replica);
+}
+
 /* Makes the running statistics the mean over the ranks. */
 static alnico_status_t statistics_average(struct trainer *trainer)
 {
@@ -183,7 +192,7 @@ static alnico_status_t trainer_test(struct trainer *trainer, struct score *out)
 static alnico_status_t trainer_epoch(struct trainer *trainer)
 {
     struct trainer_progress *progress = &trainer->progress;
-    TRY(trainer_drain(trainer));
+    TRY(trainer_settle(trainer));
     TRY(trainer_score(trainer, &trainer->epoch, &progress->score));
     if (trainer->test)
         TRY(trainer_test(trainer, &progress->test));
@@ -215,7 +224,7 @@ static alnico_status_t trainer_checkpoint(struct trainer *trainer, bool over)
     const bool due = options->save_every && trainer->step % options->save_every == 0;
     if (!options->save || !(over || due))
         return ALNICO_SUCCESS;
-    TRY(trainer_drain(trainer));
+    TRY(trainer_settle(trainer));
     return trainer_save(trainer);
 }
 
