@@ -1,7 +1,7 @@
 /* End-to-end runs of alnico-train: exit statuses, what it says about bad options and missing files,
  * its JSON report, one rank and two. Arguments: the program, mpiexec, its option for the number of
  * ranks. */
-#include <cjson/cJSON.h>
+#include "tests/train/program.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,46 +15,17 @@
 
 #include <cmocka.h>
 
-static const char *program, *mpiexec, *option;
-static char output[1 << 16], json_path[64];
-
-/* Runs the program on `ranks` ranks (0: without mpiexec) and returns its exit status; what it
- * printed is in `output`. */
-static int run(int ranks, const char *arguments)
-{
-    char command[2048];
-    if (ranks)
-        snprintf(command, sizeof command, "exec %s %s %d %s %s 2>&1", mpiexec, option, ranks,
-                 program, arguments);
-    else
-        snprintf(command, sizeof command, "exec %s %s 2>&1", program, arguments);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    const size_t got = fread(output, 1, sizeof output - 1, pipe);
-    output[got] = '\0';
-    const int status = pclose(pipe);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-static void expect(int ranks, const char *arguments, int status, const char *text)
-{
-    const int got = run(ranks, arguments);
-    if (got != status || !strstr(output, text))
-        fail_msg("alnico-train %s: exit status %d, expected %d and '%s', printed:\n%s", arguments,
-                 got, status, text, output);
-}
-
 static void help_is_complete(void **unused)
 {
     (void)unused;
     const char *options[] = {
-        "model",      "data",      "batch",           "epochs",       "steps",
-        "lr",         "momentum",  "seconds",         "weight-decay", "warmup",
-        "drops",      "precision", "device",          "kernels",      "threads",
-        "seed",       "strategy",  "buckets",         "json",         "wire",
-        "schedule",   "lars",      "label-smoothing", "memory-limit", "loss-scale",
-        "plan-cache", "save",      "save-every",      "load",         "classes",
-        "test-images"};
+        "model",       "data",      "batch",           "epochs",       "steps",
+        "lr",          "momentum",  "seconds",         "weight-decay", "warmup",
+        "drops",       "precision", "device",          "kernels",      "threads",
+        "seed",        "strategy",  "buckets",         "json",         "wire",
+        "schedule",    "lars",      "label-smoothing", "memory-limit", "loss-scale",
+        "plan-cache",  "save",      "save-every",      "load",         "classes",
+        "test-images", "log",       "validate-every"};
     expect(0, "--help", 0, "Usage: ");
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char text[32];
@@ -130,34 +101,6 @@ static void failures_exit_with_1(void **unused)
            "planned buckets");
     expect(0, "--data synthetic:64x64x3 --model resnet18 --batch 512 --memory-limit 300M --steps 1",
            1, "the largest batch that fits is ");
-}
-
-static cJSON *report_read(void)
-{
-    static char text[1 << 16];
-    FILE *file = fopen(json_path, "r");
-    assert_non_null(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    cJSON *report = cJSON_Parse(text);
-    assert_non_null(report);
-    return report;
-}
-
-static double number(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-    if (!cJSON_IsNumber(item))
-        fail_msg("the report has no number '%s'", name);
-    return item->valuedouble;
-}
-
-static const cJSON *object(const cJSON *report, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(report, name);
-    if (!cJSON_IsObject(item))
-        fail_msg("the report has no object '%s'", name);
-    return item;
 }
 
 /* A row for each ten steps and one for the rest, whose mean on one rank is the loss of the only
@@ -455,12 +398,8 @@ static void ranks_that_were_told_different_things_end(void **unused)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4)
+    if (!program_arguments(argc, argv))
         return 2;
-    program = argv[1];
-    mpiexec = argv[2];
-    option = argv[3];
-    snprintf(json_path, sizeof json_path, "/tmp/alnico-train-%d.json", (int)getpid());
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_is_complete),
         cmocka_unit_test(usage_errors_exit_with_2),

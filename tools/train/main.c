@@ -7,6 +7,7 @@
 
 #include <alnico/mpi.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -116,6 +117,22 @@ static void place_close(const struct train_options *options, struct trainer_plac
     alnico_comm_destroy(place->host);
 }
 
+static atomic_bool stop;
+
+static void stop_note(int unused)
+{
+    (void)unused;
+    atomic_store(&stop, true);
+}
+
+/* SIGTERM ends the run, not the program. */
+static void stop_catch(struct trainer_options *options)
+{
+    const struct sigaction action = {.sa_handler = stop_note, .sa_flags = SA_RESTART};
+    sigaction(SIGTERM, &action, NULL);
+    options->stop = &stop;
+}
+
 /* Everything between MPI_Init and MPI_Finalize. Any failure ends all ranks. */
 static void train(struct train_options *options)
 {
@@ -126,9 +143,10 @@ static void train(struct train_options *options)
     const int ranks = alnico_comm_size(place.host);
     const bool first = alnico_comm_rank(place.host) == 0;
     train_options_complete(options, ranks);
+    stop_catch(&options->trainer);
     if (first) {
         program_json_try(options->json);
-        train_display_begin(&display, &options->trainer, ranks);
+        train_display_begin(&display, options, ranks);
         options->trainer.progress = train_display_progress;
         options->trainer.context = &display;
     }
@@ -137,7 +155,8 @@ static void train(struct train_options *options)
         train_report_print(&options->trainer, &report);
     if (first && options->json)
         program_json_write(options->json, train_report_json(options, &report, &display));
-    train_display_end(&display);
+    if (first)
+        train_display_end(&display);
     place_close(options, &place);
 }
 

@@ -4,6 +4,7 @@
 
 #include "tools/common/options.h"
 #include "tools/common/program.h"
+#include "tools/train/log.h"
 #include "train/input/images.h"
 #include "train/models/models.h"
 #include "train/strategies/strategy.h"
@@ -69,6 +70,14 @@ static void read_buckets(struct argp_state *state, char *text, void *out)
     }
 }
 
+static void check_log(struct argp_state *state, char *text, void *options)
+{
+    bool json;
+    (void)options;
+    if (!train_log_form(text, &json))
+        argp_error(state, "--log %s: expected a name that ends in .csv or .jsonl", text);
+}
+
 static void refuse_argument(struct argp_state *state, char *text, void *options)
 {
     (void)options;
@@ -98,6 +107,8 @@ static const struct option_row table[] = {
      "test images after each epoch and at the end, rounded up to whole batches over all ranks; 0: "
      "no test (all)",
      OPTION_NUMBER, TRAINER(tests), .most = 1 << 30, .key = "test_images"},
+    {"validate-every", 0, "N", "test after every N steps, too", OPTION_NUMBER,
+     TRAINER(validate_every), .least = 1, .most = INT64_MAX, .key = "validate_every"},
     {.help = "How long, one of:"},
     {"epochs", 0, "N", "passes over the training images (1)", OPTION_NUMBER, TRAINER(epochs),
      .least = 1, .most = 1000000, .key = "epochs"},
@@ -189,6 +200,10 @@ static const struct option_row table[] = {
      OPTION_TEXT, TRAINER(load)},
     {.help = "Output:"},
     {"json", 0, "FILE", "also write the report to FILE", OPTION_TEXT, FIELD(json)},
+    {"log", 0, "FILE",
+     "write loss, accuracy, speed and times to FILE as training goes on, as CSV (.csv) or lines of "
+     "JSON (.jsonl); with --load behind what it holds",
+     OPTION_TEXT, FIELD(log), .read = check_log},
     {0}};
 
 static const char about[] =
@@ -196,6 +211,7 @@ static const char about[] =
     "\vExamples:\n"
     "  alnico-train --steps 100 --data synthetic\n"
     "  mpiexec -n 2 alnico-train --epochs 10 --json report.json\n\n"
+    "SIGTERM ends a run early, with its checkpoint and report.\n\n"
     "Exit status: 0 if all went well and all ranks ended with the same parameters, 1 if something "
     "failed, 2 for a command line that makes no sense.";
 
@@ -258,10 +274,14 @@ static void finish(struct argp_state *state, void *out)
         argp_error(state, "expected only one of --steps, --epochs and --seconds");
     if (trainer->save_every && !trainer->save)
         argp_error(state, "--save-every: expected --save FILE, too");
+    if (trainer->validate_every && !trainer->tests)
+        argp_error(state, "--validate-every: with --test-images 0 there is no test");
     if (limits == 0)
         trainer->epochs = 1;
     if (options->profile && (options->memory || options->stream))
         argp_error(state, "--profile: neither --memory nor --stream goes with it");
+    if (options->log && (options->profile || options->memory))
+        argp_error(state, "--log: neither --memory nor --profile trains");
     check_meaning(state, options);
     complete_kernels(state, options);
 }

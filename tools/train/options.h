@@ -15,6 +15,7 @@ struct train_options {
     bool memory;         /* print what memory is needed, and end */
     bool profile;        /* measure each step of the network, and end */
     const char *json;    /* file, or NULL */
+    const char *log;     /* file, or NULL */
 };
 
 /* Parses; on a usage error prints what was wrong and exits with status 2. */

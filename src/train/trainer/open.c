@@ -27,6 +27,10 @@ static alnico_status_t trainer_check(const struct trainer_options *options)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "trainer: save every %zu steps, but no file to save to",
                          options->save_every);
+    if (options->validate_every && !options->tests)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: a test every %zu steps, but no test images",
+                         options->validate_every);
     TRY(name_check("model", options->model, model_find(options->model)));
     TRY(name_check("kernels", options->kernels, kernels_find(options->kernels)));
     TRY(name_check("strategy", options->strategy, strategy_find(options->strategy)));
@@ -76,6 +80,8 @@ static alnico_status_t options_agree(struct trainer *trainer)
         {"seconds", bits_of(o->seconds)},
         {"classes", o->classes},
         {"test images", o->tests},
+        {"steps between tests", o->validate_every},
+        {"stopping", o->stop != NULL},
         {"seed", o->seed},
         {"precision", o->compute.precision},
         {"label smoothing", bits_of((double)o->compute.smoothing)},

@@ -11,9 +11,10 @@
 struct row {
     uint64_t begin, ends[PHASES]; /* ns of the device's clock */
     double score[SCORES];         /* running sums, after the last step of an interval */
-    float rate;
-    double waited; /* seconds */
-    bool resumed;  /* the step before does not count */
+    double rate;
+    float rate_word; /* for the control words */
+    double waited;   /* seconds */
+    bool resumed;    /* the step before does not count */
 };
 
 struct phase_timer {
@@ -92,9 +93,9 @@ alnico_status_t phase_timer_begin(struct phase_timer *timer, double rate)
 {
     const struct replica *replica = timer->replica;
     struct row *row = row_of(timer, timer->opened);
-    *row = (struct row){.rate = (float)rate, .resumed = timer->resumed};
-    TRY(replica->device->copy(&replica->arenas.control[CONTROL_RATE], &row->rate, sizeof row->rate,
-                              replica->stream));
+    *row = (struct row){.rate = rate, .rate_word = (float)rate, .resumed = timer->resumed};
+    TRY(replica->device->copy(&replica->arenas.control[CONTROL_RATE], &row->rate_word,
+                              sizeof row->rate_word, replica->stream));
     if (!timer->resumed)
         return ALNICO_SUCCESS;
     timer->resumed = false;
@@ -147,7 +148,7 @@ static alnico_status_t interval_read(struct phase_timer *timer, struct phase_tim
     const struct row *last = row_of(timer, stop - 1);
     TRY(stream_wait_for(&timer->replica->wait, timer->ends[timer->told % 2]));
     timer->told++;
-    *out = (struct phase_times){.seconds = timer->seconds};
+    *out = (struct phase_times){.seconds = timer->seconds, .rate = last->rate};
     for (; timer->read < stop; timer->read++)
         row_read(timer, row_of(timer, timer->read), out);
     out->outcome = (struct outcome){

@@ -16,6 +16,7 @@ struct phase_times {
     double phases[PHASES];  /* seconds, summed over the steps */
     const double *seconds;  /* of each step; valid until the next call */
     struct outcome outcome; /* summed over the steps */
+    double rate;            /* learning rate of the last step */
 };
 
 struct phase_timer;

@@ -122,6 +122,7 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
     };
     memcpy(out->phases, means, sizeof out->phases);
     out->graph = trainer->graph != NULL;
+    out->stopped = trainer->stopped && trainer->step < trainer->steps;
     TRY(parameters_hash(trainer, &out->hash));
     return trainer_compare(out->hash, trainer->place.host);
 }

@@ -33,6 +33,8 @@ struct trainer {
     size_t step_room;
     double agreed;        /* of training, as all ranks last agreed on it */
     size_t agreed_steps;  /* after so many of this run's steps */
+    size_t agree_next;    /* after so many they do so again */
+    bool stopped;         /* a rank was told to stop; all know */
     double other_library; /* seconds inside the kernels' library that are not training's */
     double test_seconds;
     struct outcome epoch; /* of this epoch's images so far */

@@ -8,9 +8,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* With a time limit, the ranks agree on the time after the run's first step and whenever so many
- * are done. */
+/* The ranks agree on whether the run is over after its first step, then after so many more or, if
+ * that would take longer, in a second. */
 enum { AGREE_STEPS = 8 };
 
 /* After each step of backward. */
@@ -62,7 +63,6 @@ alnico_status_t trainer_compute(struct trainer *trainer)
 static alnico_status_t trainer_step(struct trainer *trainer)
 {
     const double rate = optimizer_rate(&trainer->options->optimizer, trainer_done(trainer));
-    trainer->progress.rate = rate;
     TRY(phase_timer_begin(trainer->timer, rate));
     TRY(trainer_input(trainer));
     TRY(trainer_launch(trainer));
@@ -85,6 +85,7 @@ static void trainer_announce(struct trainer *trainer)
     if (options->progress && trainer->rank == 0)
         options->progress(options->context, progress);
     progress->latest = (struct outcome){0};
+    memset(progress->latest_phases, 0, sizeof progress->latest_phases);
 }
 
 static alnico_status_t step_seconds_append(struct trainer *trainer, double seconds)
@@ -115,7 +116,9 @@ static alnico_status_t trainer_read(struct trainer *trainer, const struct phase_
         TRY(step_seconds_append(trainer, reading->seconds[i]));
     for (int i = 0; i < PHASES; i++)
         trainer->phases[i] += reading->phases[i];
+    memcpy(progress->latest_phases, reading->phases, sizeof reading->phases);
     progress->latest = reading->outcome;
+    progress->rate = reading->rate;
     trainer->epoch.loss += reading->outcome.loss;
     trainer->epoch.correct += reading->outcome.correct;
     trainer->epoch.count += reading->outcome.count;
@@ -188,32 +191,62 @@ static alnico_status_t trainer_test(struct trainer *trainer, struct score *out)
     return ALNICO_SUCCESS;
 }
 
-/* Ends an epoch, or the run: scores over all ranks. */
-static alnico_status_t trainer_epoch(struct trainer *trainer)
+/* The score of the epoch so far over all ranks, once all that was enqueued has ended. */
+static alnico_status_t trainer_rest(struct trainer *trainer)
+{
+    TRY(trainer_settle(trainer));
+    return trainer_score(trainer, &trainer->epoch, &trainer->progress.score);
+}
+
+/* Scores over all ranks: of the epoch so far, and of a test. */
+static alnico_status_t trainer_validate(struct trainer *trainer)
 {
     struct trainer_progress *progress = &trainer->progress;
-    TRY(trainer_settle(trainer));
-    TRY(trainer_score(trainer, &trainer->epoch, &progress->score));
+    TRY(trainer_rest(trainer));
     if (trainer->test)
         TRY(trainer_test(trainer, &progress->test));
     progress->tested = true;
     trainer_announce(trainer);
     progress->tested = false;
-    trainer->epoch = (struct outcome){0};
+    if (trainer->step % trainer->per_epoch == 0)
+        trainer->epoch = (struct outcome){0};
     return ALNICO_SUCCESS;
 }
 
-/* With a time limit: whether it is over, by the slowest rank's clock. */
+static bool validation_due(const struct trainer *trainer)
+{
+    const size_t every = trainer->options->validate_every;
+    return trainer->step % trainer->per_epoch == 0 || (every && trainer->step % every == 0);
+}
+
+/* Steps until the ranks agree again, by what a step takes. */
+static size_t agree_steps(double step_seconds)
+{
+    if (step_seconds >= 1)
+        return 1;
+    return step_seconds * AGREE_STEPS > 1 ? (size_t)(1 / step_seconds) : AGREE_STEPS;
+}
+
+/* Whether a rank was told to stop, and whether the time is over, by the slowest rank's clock. */
 static alnico_status_t trainer_agree(struct trainer *trainer, bool *over)
 {
+    const struct trainer_options *options = trainer->options;
     const size_t done = trainer->step - trainer->first;
-    if (trainer->options->seconds <= 0 || (done > 1 && done % AGREE_STEPS))
+    const bool told = options->stop && atomic_load(options->stop), limited = options->seconds > 0;
+    if (!limited && !options->stop)
         return ALNICO_SUCCESS;
-    TRY(trainer_drain(trainer));
-    trainer->agreed = trainer->seconds;
+    if (done < trainer->agree_next && (trainer->place.host || !told))
+        return ALNICO_SUCCESS;
+    if (limited)
+        TRY(trainer_drain(trainer));
+    double latest[2] = {told, trainer->seconds};
+    TRY(trainer_allreduce(trainer, latest, 2, ALNICO_MAXIMUM));
+    const size_t known = trainer->progress.step - trainer->first;
+    trainer->stopped = latest[0] > 0;
+    trainer->agreed = latest[1];
     trainer->agreed_steps = done;
-    TRY(trainer_allreduce(trainer, &trainer->agreed, 1, ALNICO_MAXIMUM));
-    *over = trainer->agreed >= trainer->options->seconds;
+    trainer->agree_next = done + agree_steps(known ? trainer->agreed / (double)known : 0);
+    *over = *over || (limited && trainer->agreed >= options->seconds);
     return ALNICO_SUCCESS;
 }
 
@@ -238,8 +271,11 @@ static alnico_status_t trainer_loop(struct trainer *trainer)
         TRY(trainer_read(trainer, &reading));
         over = trainer->step >= trainer->steps;
         TRY(trainer_agree(trainer, &over));
-        if (over || trainer->step % trainer->per_epoch == 0)
-            TRY(trainer_epoch(trainer));
+        if (over || validation_due(trainer))
+            TRY(trainer_validate(trainer));
+        else if (trainer->stopped)
+            TRY(trainer_rest(trainer));
+        over = over || trainer->stopped;
         TRY(trainer_checkpoint(trainer, over));
     }
     return ALNICO_SUCCESS;

@@ -9,6 +9,8 @@
 #include "train/trainer/phase_timer.h"
 #include "train/trainer/step_profile.h"
 
+#include <stdatomic.h>
+
 /* "input", ... */
 const char *phase_name(enum phase phase);
 
@@ -22,14 +24,15 @@ struct score {
 /* How far training is. Only rank 0 is told, after each step and each test; where the stream runs
  * behind the host, some steps together and late. */
 struct trainer_progress {
-    size_t step, epoch;    /* steps done; the epoch that the last one belongs to, from 1 */
-    double done;           /* share of the run, 0 to 1 */
-    double seconds;        /* of training so far */
-    size_t images;         /* this rank's, so far */
-    double rate;           /* learning rate of the last step */
-    struct score score;    /* this epoch so far on this rank; over all ranks with a test */
-    struct outcome latest; /* the steps since the last call, on this rank */
-    struct score test;     /* over all ranks and test images, if `tested` */
+    size_t step, epoch;           /* steps done; the epoch that the last one belongs to, from 1 */
+    double done;                  /* share of the run, 0 to 1 */
+    double seconds;               /* of training so far */
+    size_t images;                /* this rank's, so far */
+    double rate;                  /* learning rate of the last step */
+    struct score score;           /* this epoch so far on this rank; over all ranks with a test */
+    struct outcome latest;        /* the steps since the last call, on this rank */
+    double latest_phases[PHASES]; /* seconds, of the same */
+    struct score test;            /* over all ranks and test images, if `tested` */
     bool tested;
 };
 
@@ -41,10 +44,11 @@ struct trainer_options {
     size_t batch;                                  /* images per rank and step, > 0 */
     size_t steps; /* length of the run; of steps, epochs, seconds exactly one is not 0 */
     size_t epochs;
-    double seconds; /* about: the ranks agree on the time every few steps */
-    size_t classes; /* of the labels; 0: 10 */
-    size_t tests;   /* test images over all ranks, rounded up to whole batches; 0: no test */
-    uint64_t seed;  /* of parameters, shuffle and augmentation; equal on all ranks */
+    double seconds;        /* about: the ranks agree on the time every few steps */
+    size_t classes;        /* of the labels; 0: 10 */
+    size_t tests;          /* test images over all ranks, rounded up to whole batches; 0: no test */
+    size_t validate_every; /* steps between two tests besides those after each epoch; 0: none */
+    uint64_t seed;         /* of parameters, shuffle and augmentation; equal on all ranks */
     struct kernels_options compute;
     struct optimizer_options optimizer;
 
@@ -62,6 +66,11 @@ struct trainer_options {
 
     void (*progress)(void *context, const struct trainer_progress *progress); /* NULL: none */
     void *context;
+    /* Once this is true on any rank, the run ends on all after the same step, with its checkpoint
+     * but without a test that is not due. The ranks agree on it every eight steps or, where those
+     * take longer, every second; on a stream the steps that it was given already end, too. On all
+     * ranks or on none; NULL: none. */
+    const atomic_bool *stop;
 };
 
 /* The communicators and the stream of a run. The kernels decide on the device. */
@@ -87,6 +96,7 @@ struct trainer_report {
     struct score test;
     uint64_t hash; /* of the parameters */
     bool graph;    /* steps were replays of one graph */
+    bool stopped;  /* before its end, as options->stop said */
     struct replica_memory memory;
     size_t buckets; /* in which the gradients travelled */
 };
