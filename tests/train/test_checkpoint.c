@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -67,7 +68,7 @@ static struct trainer_options options_make(const char *model, size_t batch)
                                       .buckets = 1 << 14,
                                       .compute = {.threads = 1, .deterministic = true},
                                       .wire = ALNICO_FLOAT32,
-                                      .optimizer = optimizer_defaults(128)};
+                                      .optimizer = optimizer_defaults(OPTIMIZER_SGD, 128)};
     if (!kernels_find("onednn"))
         options.kernels = "naive";
     return options;
@@ -114,6 +115,18 @@ static void runs_resume_to_the_bit(void **unused)
     options.optimizer.schedule = SCHEDULE_COSINE;
     options.optimizer.trust = 0.01;
     check_resume(options, NULL);
+}
+
+/* With all states, and the number of updates. */
+static void optimizers_resume_to_the_bit(void **unused)
+{
+    (void)unused;
+    struct trainer_options options = options_make("cnn", 16);
+    for (int kind = 0; kind < OPTIMIZERS; kind++) {
+        options.optimizer = optimizer_defaults((enum optimizer_kind)kind, 128);
+        options.optimizer.clip = 0.5;
+        check_resume(options, NULL);
+    }
 }
 
 static void streams_resume_to_the_bit(void **unused)
@@ -361,12 +374,40 @@ static void other_runs_are_refused(void **unused)
     options.load = broken;
     refused(&options, ALNICO_ERROR_ARGUMENT,
             "its parameters stand in another order than cnn's here");
+    snprintf(checkpoint.run.strategy, sizeof checkpoint.run.strategy, "gossip");
+    assert_int_equal(checkpoint_write(broken, &checkpoint), ALNICO_SUCCESS);
+    refused(&options, ALNICO_ERROR_ARGUMENT, "it is of strategy gossip, not allreduce");
+    snprintf(checkpoint.run.strategy, sizeof checkpoint.run.strategy, "allreduce");
     checkpoint.run.precision = PRECISION_BF16;
     assert_int_equal(checkpoint_write(broken, &checkpoint), ALNICO_SUCCESS);
     checkpoint_free(&checkpoint);
     refused(&options, ALNICO_ERROR_ARGUMENT, "it is of precision bf16, not fp32");
+    options.load = saved;
+    options.optimizer = optimizer_defaults(OPTIMIZER_ADAM, 128);
+    refused(&options, ALNICO_ERROR_ARGUMENT, "it is of optimizer sgd, not adam");
     options.load = "/nonexistent";
     refused(&options, ALNICO_ERROR_SYSTEM, "/nonexistent: cannot be opened: No such file");
+}
+
+/* A checkpoint with more states or with more of each rank than the run has. */
+static void other_sizes_are_refused(void **unused)
+{
+    (void)unused;
+    struct trainer_options options = options_make("cnn", 16);
+    struct checkpoint checkpoint;
+    options.load = broken;
+    for (int way = 0; way < 2; way++) {
+        assert_int_equal(checkpoint_read(saved, &checkpoint), ALNICO_SUCCESS);
+        checkpoint_free(&checkpoint);
+        checkpoint.states += way == 0;
+        checkpoint.extra += way == 1;
+        checkpoint.values = calloc(checkpoint_count(&checkpoint), sizeof *checkpoint.values);
+        assert_non_null(checkpoint.values);
+        assert_int_equal(checkpoint_write(broken, &checkpoint), ALNICO_SUCCESS);
+        checkpoint_free(&checkpoint);
+        refused(&options, ALNICO_ERROR_ARGUMENT,
+                way ? "it has 1 extra numbers of a rank, not 0" : "it has 2 states, not 1");
+    }
 }
 
 static void byte_change(long at, unsigned char by)
@@ -387,7 +428,7 @@ static void damaged_files_are_refused(void **unused)
     struct stat about;
     options.load = broken;
     assert_int_equal(stat(saved, &about), 0);
-    const off_t lengths[] = {0, 5, 100, 440, about.st_size / 2, about.st_size - 1};
+    const off_t lengths[] = {0, 5, 100, 600, about.st_size / 2, about.st_size - 1};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         copy_file(saved, broken);
         assert_int_equal(truncate(broken, lengths[i]), 0);
@@ -400,9 +441,11 @@ static void damaged_files_are_refused(void **unused)
     byte_change(0, 1);
     refused(&options, ALNICO_ERROR_ARGUMENT, "no checkpoint of this program");
     copy_file(saved, broken);
-    byte_change(7, 3);
-    refused(&options, ALNICO_ERROR_ARGUMENT, "it is of version 1, not 2");
-    const long places[] = {9, 17, 390, 420, (long)about.st_size / 2, (long)about.st_size - 1};
+    byte_change(7, 1);
+    refused(&options, ALNICO_ERROR_ARGUMENT, "it is of version 2, not 3");
+    /* names; the high bytes of numbers of parameters, statistics, states and extras; control words */
+    const long places[] = {
+        9, 17, 390, 541, 549, 557, 565, 600, (long)about.st_size / 2, (long)about.st_size - 1};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         copy_file(saved, broken);
         byte_change(places[i], 4);
@@ -524,6 +567,7 @@ static void links_are_followed(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(runs_resume_to_the_bit),
+                                       cmocka_unit_test(optimizers_resume_to_the_bit),
                                        cmocka_unit_test(streams_resume_to_the_bit),
                                        cmocka_unit_test(timed_runs_go_on_learning),
                                        cmocka_unit_test(loss_scales_go_on_unless_given),
@@ -531,6 +575,7 @@ int main(void)
                                        cmocka_unit_test(failed_saves_end_all_ranks),
                                        cmocka_unit_test(saves_are_tried_first),
                                        cmocka_unit_test(other_runs_are_refused),
+                                       cmocka_unit_test(other_sizes_are_refused),
                                        cmocka_unit_test(damaged_files_are_refused),
                                        cmocka_unit_test(writes_that_cannot_begin_fail),
                                        cmocka_unit_test(failed_writes_leave_the_old_file),

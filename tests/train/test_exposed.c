@@ -68,7 +68,7 @@ static void waiting_is_exposed(void **unused)
                                             .buckets = 3,
                                             .compute = {.threads = 1},
                                             .wire = ALNICO_FLOAT32,
-                                            .optimizer = optimizer_defaults(4)}};
+                                            .optimizer = optimizer_defaults(OPTIMIZER_SGD, 4)}};
     uint64_t hash = 0;
     for (int i = 0; i < 4; i++) {
         together.streamed = i / 2;
@@ -136,7 +136,7 @@ static void planning_leaves_no_trace(void **unused)
                                       .rule = BUCKETS_PLANNED,
                                       .compute = {.threads = 1},
                                       .wire = ALNICO_FLOAT32,
-                                      .optimizer = optimizer_defaults(4)};
+                                      .optimizer = optimizer_defaults(OPTIMIZER_SGD, 4)};
     ranks_run(2, rank_plan, &options);
 }
 

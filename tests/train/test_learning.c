@@ -53,7 +53,7 @@ static struct trainer_options options_make(const char *data)
                                     .buckets = 1 << 16,
                                     .compute = {.threads = 1},
                                     .wire = ALNICO_FLOAT32,
-                                    .optimizer = optimizer_defaults(32)};
+                                    .optimizer = optimizer_defaults(OPTIMIZER_SGD, 32)};
 }
 
 static struct trainer_report run(const struct trainer_options *options)

@@ -148,7 +148,7 @@ static void run_and_hang(struct hang hang, size_t tests, const char *save)
                                             .wire = ALNICO_FLOAT32,
                                             .rule = BUCKETS_OF_COUNT,
                                             .buckets = 1,
-                                            .optimizer = optimizer_defaults(2),
+                                            .optimizer = optimizer_defaults(OPTIMIZER_SGD, 2),
                                             .progress = hold,
                                             .context = &hang};
     const struct trainer_place place = {.stream = hang.stream};

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,8 @@ static void help_is_complete(void **unused)
         "seed",        "strategy",  "buckets",         "json",         "wire",
         "schedule",    "lars",      "label-smoothing", "memory-limit", "loss-scale",
         "plan-cache",  "save",      "save-every",      "load",         "classes",
-        "test-images", "log",       "validate-every"};
+        "test-images", "log",       "validate-every",  "optimizer",    "beta1",
+        "beta2",       "epsilon",   "clip-norm"};
     expect(0, "--help", 0, "Usage: ");
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char text[32];
@@ -78,11 +80,41 @@ static void usage_errors_exit_with_2(void **unused)
         {"--schedule cosine --drops 0.5", "--drops: on --schedule cosine there are none"},
         {"--plan-cache plans.json", "--plan-cache: on --device cpu there are no plans"},
         {"--no-graph", "--no-graph: on --device cpu there is none"},
+        {"--optimizer lion", "--optimizer lion: expected sgd, nag, adagrad, adadelta, rmsprop or"},
+        {"--optimizer adam --beta1 1", "--beta1 1: expected"},
+        {"--optimizer adam --beta2 -1", "--beta2 -1: expected"},
+        {"--optimizer adam --beta2 nan", "--beta2 nan: expected"},
+        {"--optimizer adam --epsilon 0", "--epsilon 0: expected"},
+        {"--clip-norm 0", "--clip-norm 0: expected"},
+        {"--clip-norm -1", "--clip-norm -1: expected"},
+        {"--clip-norm inf", "--clip-norm inf: expected"},
         {"--nonsense", "--nonsense"},
         {"now", "'now'"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         expect(0, rows[i][0], 2, rows[i][1]);
+}
+
+/* Each optimizer takes its own options, also where they are 0, and refuses the others by name. */
+static void optimizers_take_their_own_options(void **unused)
+{
+    (void)unused;
+    static const char *const options[] = {"momentum", "beta1", "beta2", "epsilon", "lars"};
+    static const struct {
+        const char *name, *takes; /* of the options above */
+    } rows[] = {{"sgd", "10001"},      {"nag", "10000"},     {"adagrad", "00010"},
+                {"adadelta", "00110"}, {"rmsprop", "00110"}, {"adam", "01110"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t k = 0; k < sizeof options / sizeof *options; k++) {
+            char arguments[160], text[80];
+            const bool takes = rows[i].takes[k] == '1';
+            snprintf(arguments, sizeof arguments,
+                     "--memory --model cnn --data synthetic:8x8x1 --optimizer %s --%s %s",
+                     rows[i].name, options[k], k == 3 ? "1e-3" : "0");
+            snprintf(text, sizeof text, "--%s: on --optimizer %s there is none", options[k],
+                     rows[i].name);
+            expect(0, arguments, takes ? 0 : 2, takes ? "total" : text);
+        }
 }
 
 static void failures_exit_with_1(void **unused)
@@ -177,14 +209,18 @@ static void option_is(const cJSON *options, const char *name, const char *expect
 static void the_report_has_the_options(void **unused)
 {
     (void)unused;
-    const char *rows[][5] = {
-        {"", "\"drops\"", "[0.6,0.85,1]", "0", "false"},
-        {"--schedule cosine --lars 0.01 --freeze-norm", "\"cosine\"", "none", "0.01", "true"},
+    const char *rows[][10] = {
+        {"", "\"drops\"", "[0.6,0.85,1]", "0", "false", "\"sgd\"", "0.0125", "none", "none", "0"},
+        {"--schedule cosine --lars 0.01 --freeze-norm", "\"cosine\"", "none", "0.01", "true",
+         "\"sgd\"", "0.0125", "none", "none", "0"},
+        {"--optimizer adam --beta2 0.98 --clip-norm 2", "\"drops\"", "[0.6,0.85,1]", "0", "false",
+         "\"adam\"", "0.001", "0.98", "1e-08", "2"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char arguments[256];
         snprintf(arguments, sizeof arguments,
-                 "--model cnn --data synthetic:8x8x1 --steps 1 --test-images 32 %s --json %s",
+                 "--model cnn --data synthetic:8x8x1 --steps 1 --batch 16 --test-images 32 %s "
+                 "--json %s",
                  rows[i][0], json_path);
         expect(0, arguments, 0, "images/s");
         cJSON *report = report_read();
@@ -193,6 +229,11 @@ static void the_report_has_the_options(void **unused)
         option_is(options, "drops", rows[i][2]);
         option_is(options, "lars", rows[i][3]);
         option_is(options, "freeze_norm", rows[i][4]);
+        option_is(options, "optimizer", rows[i][5]);
+        option_is(options, "learning_rate", rows[i][6]);
+        option_is(options, "beta2", rows[i][7]);
+        option_is(options, "epsilon", rows[i][8]);
+        option_is(options, "clip_norm", rows[i][9]);
         option_is(options, "test_images", "32");
         option_is(options, "tf32", "false");
         option_is(options, "graph", "false");
@@ -369,20 +410,27 @@ static void ranks_that_were_told_different_things_end(void **unused)
 {
     (void)unused;
     char mixed[1024];
-    const char *const pairs[][3] = {{"--batch 8", "--batch 16", "disagree on: batch"},
-                                    {"--steps 8", "--steps 9", "disagree on: steps"},
-                                    {"--wire bf16", "--wire fp16", "disagree on: wire type"},
-                                    {"--freeze-norm", "", "disagree on: frozen norms"},
-                                    {"--warmup 0.2", "", "disagree on: warm-up"},
-                                    {"--stream", "", "disagree on: --stream"},
-                                    {"", "--stream", "disagree on: --stream"},
-                                    {"--memory", "", "disagree on: --memory"},
-                                    {"", "--profile", "disagree on: --profile"},
-                                    {"--batch 0", "", "--batch 0: expected"},
-                                    {"", "--model vgg", "--model vgg: expected"},
-                                    {"--model vgg", "--model vgg", "--model vgg: expected"},
-                                    {"--help", "--batch 0", "--batch 0: expected"},
-                                    {"", "--help", "--help or --usage on rank 1, but not on all"}};
+    const char *const pairs[][3] = {
+        {"--batch 8", "--batch 16", "disagree on: batch"},
+        {"--steps 8", "--steps 9", "disagree on: steps"},
+        {"--wire bf16", "--wire fp16", "disagree on: wire type"},
+        {"--freeze-norm", "", "disagree on: frozen norms"},
+        {"--warmup 0.2", "", "disagree on: warm-up"},
+        {"--optimizer nag", "", "disagree on: optimizer"},
+        {"--optimizer adam --beta1 0.8", "--optimizer adam", "disagree on: beta1"},
+        {"--optimizer adam --beta2 0.8", "--optimizer adam", "disagree on: beta2"},
+        {"--optimizer adam --epsilon 0.8", "--optimizer adam", "disagree on: epsilon"},
+        {"--clip-norm 3", "", "disagree on: clip norm"},
+        {"--optimizer adam --momentum 0.9", "", "--momentum: on --optimizer adam there is none"},
+        {"--stream", "", "disagree on: --stream"},
+        {"", "--stream", "disagree on: --stream"},
+        {"--memory", "", "disagree on: --memory"},
+        {"", "--profile", "disagree on: --profile"},
+        {"--batch 0", "", "--batch 0: expected"},
+        {"", "--model vgg", "--model vgg: expected"},
+        {"--model vgg", "--model vgg", "--model vgg: expected"},
+        {"--help", "--batch 0", "--batch 0: expected"},
+        {"", "--help", "--help or --usage on rank 1, but not on all"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const char *common = "--model cnn --data synthetic:8x8x1", *first;
         snprintf(mixed, sizeof mixed, "%s %s : %s 1 %s %s %s", common, pairs[i][0], option, program,
@@ -403,6 +451,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_is_complete),
         cmocka_unit_test(usage_errors_exit_with_2),
+        cmocka_unit_test(optimizers_take_their_own_options),
         cmocka_unit_test(failures_exit_with_1),
         cmocka_unit_test(one_rank_writes_its_report),
         cmocka_unit_test(two_ranks_end_equal),

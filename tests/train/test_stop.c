@@ -78,7 +78,7 @@ static struct job job_make(bool streamed)
                                     .buckets = 3,
                                     .compute = {.threads = 1, .deterministic = true},
                                     .wire = ALNICO_FLOAT32,
-                                    .optimizer = optimizer_defaults(4)}};
+                                    .optimizer = optimizer_defaults(OPTIMIZER_SGD, 4)}};
 }
 
 /* Told after step `when` at the earliest: by the next agreement, and what was enqueued. Returns the

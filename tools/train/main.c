@@ -96,7 +96,6 @@ static void profile(struct train_options *options)
     struct trainer_times times;
     void *stream = NULL;
     program_json_try(options->json);
-    train_options_complete(options, 1);
     program_check(device ? ALNICO_SUCCESS : ALNICO_ERROR_UNSUPPORTED, "taking the device");
     if (device->work_stream_create)
         program_check(device->work_stream_create(&stream), "taking the device");
@@ -171,6 +170,8 @@ int main(int argc, char **argv)
     struct train_options options = train_options_parse(argc, argv);
     train_modes_agree(&options);
     host_share(&options);
+    if (options.memory || options.profile)
+        train_options_complete(&options, 1);
     if (!options.memory && !options.profile)
         train(&options);
     else if (program_launch_rank() == 0 && options.memory)

@@ -23,6 +23,7 @@ NAMES(model_at, models_all[i], models_all[i]->name)
 NAMES(kernels_at, kernels_all[i], kernels_all[i]->name)
 NAMES(strategy_at, strategies_all[i], strategies_all[i]->name)
 NAMES(precision_at, i < PRECISIONS, precision_name((enum precision)i))
+NAMES(optimizer_at, i < OPTIMIZERS, optimizers_all[i]->name)
 NAMES(schedule_at, i < SCHEDULES, schedule_name((enum schedule)i))
 
 static void check_data(struct argp_state *state, char *text, void *options)
@@ -117,13 +118,30 @@ static const struct option_row table[] = {
     {"seconds", 0, "S", "training time, about; tests come on top", OPTION_REAL, TRAINER(seconds),
      .low = 1e-3, .high = 1e9, .key = "seconds"},
     {.help = "How it learns:"},
+    {"optimizer", 0, "NAME", "sgd, nag, adagrad, adadelta, rmsprop or adam, as PyTorch's",
+     OPTION_CHOICE, .initial = "sgd", OPTIMIZER(kind), .choice = optimizer_at, .key = "optimizer"},
     {"lr", 0, "RATE",
-     "highest learning rate (0.1 for 128 images a step over all ranks, proportional to them)",
+     "highest learning rate (sgd and nag: 0.1 for 128 images a step over all ranks, proportional "
+     "to them; adagrad: 0.01; adadelta: 1; rmsprop and adam: 0.001)",
      OPTION_REAL, OPTIMIZER(rate), .high = 1e6, .key = "learning_rate"},
-    {"momentum", 0, "M", "at least 0 and below 1 (0.9)", OPTION_REAL, OPTIMIZER(momentum),
-     .high = 0.999999, .key = "momentum"},
-    {"weight-decay", 0, "D", "of weights; not of biases and batch norms (0.0005)", OPTION_REAL,
-     OPTIMIZER(decay), .high = 1e6, .key = "weight_decay"},
+    {"momentum", 0, "M", "of sgd and nag, at least 0 and below 1 (0.9)", OPTION_REAL,
+     OPTIMIZER(momentum), .high = 0.999999, .key = "momentum"},
+    {"beta1", 0, "B", "of adam: how much of the gradients' mean stays in an update (0.9)",
+     OPTION_REAL, OPTIMIZER(beta1), .high = 0.999999},
+    {"beta2", 0, "B",
+     "how much of the mean of their squares stays (adadelta: 0.9, its rho; rmsprop: 0.99; adam: "
+     "0.999)",
+     OPTION_REAL, OPTIMIZER(beta2), .high = 0.999999},
+    {"epsilon", 0, "E",
+     "added to the root that is divided by; of adadelta under the roots (adagrad: 1e-10; adadelta: "
+     "1e-6; rmsprop and adam: 1e-8)",
+     OPTION_POSITIVE, OPTIMIZER(epsilon), .high = 1},
+    {"weight-decay", 0, "D",
+     "of weights, added to their gradients; not of biases and batch norms (sgd and nag: 0.0005; "
+     "others: 0)",
+     OPTION_REAL, OPTIMIZER(decay), .high = 1e6, .key = "weight_decay"},
+    {"clip-norm", 0, "N", "the most that the length of all gradients together may be (any)",
+     OPTION_POSITIVE, OPTIMIZER(clip), .high = 1e30, .key = "clip_norm"},
     {"warmup", 0, "SHARE", "share of the run in which the rate rises from 0 (0.05)", OPTION_REAL,
      OPTIMIZER(warmup), .high = 1, .key = "warmup"},
     {"drops", 0, "SHARE,...",
@@ -135,7 +153,7 @@ static const struct option_row table[] = {
      OPTION_CHOICE, .initial = "drops", OPTIMIZER(schedule), .choice = schedule_at,
      .key = "schedule"},
     {"lars", 0, "TRUST",
-     "layer-wise rates (LARS): each layer's slope times TRUST * |weights| / |slope| (off)",
+     "of sgd: layer-wise rates (LARS): each layer's slope times TRUST * |weights| / |slope| (off)",
      OPTION_REAL, OPTIMIZER(trust), .high = 1e6, .key = "lars"},
     {"label-smoothing", 0, "SHARE", "share of each label that is spread over all classes, below 1",
      OPTION_REAL, .initial = "0", COMPUTE(smoothing), .high = 0.999, .key = "label_smoothing"},
@@ -244,12 +262,41 @@ static void complete_kernels(struct argp_state *state, struct train_options *opt
     }
 }
 
+/* Options that some optimizers have. Below 0: not given. */
+static const struct own_option {
+    enum optimizer_option bit;
+    const char *name, *key;
+    size_t at;
+} own_options[] = {
+    {OPTIMIZER_HAS_MOMENTUM, "--momentum", NULL, offsetof(struct optimizer_options, momentum)},
+    {OPTIMIZER_HAS_BETA1, "--beta1", "beta1", offsetof(struct optimizer_options, beta1)},
+    {OPTIMIZER_HAS_BETA2, "--beta2", "beta2", offsetof(struct optimizer_options, beta2)},
+    {OPTIMIZER_HAS_EPSILON, "--epsilon", "epsilon", offsetof(struct optimizer_options, epsilon)},
+    {OPTIMIZER_HAS_TRUST, "--lars", NULL, offsetof(struct optimizer_options, trust)},
+};
+enum { OWN_OPTIONS = sizeof own_options / sizeof *own_options };
+
+static double own_option(const struct optimizer_options *options, size_t i)
+{
+    return *(const double *)((const char *)options + own_options[i].at);
+}
+
+static void check_optimizer(struct argp_state *state, const struct optimizer_options *options)
+{
+    const struct optimizer_ops *ops = optimizers_all[options->kind];
+    for (size_t i = 0; i < OWN_OPTIONS; i++)
+        if (own_option(options, i) >= 0 && !(ops->has & own_options[i].bit))
+            argp_error(state, "%s: on --optimizer %s there is none", own_options[i].name,
+                       ops->name);
+}
+
 /* An option that would change nothing is an error. */
 static void check_meaning(struct argp_state *state, const struct train_options *options)
 {
     const struct optimizer_options *optimizer = &options->trainer.optimizer;
     const struct kernels_options *compute = &options->trainer.compute;
     const char *precision = precision_name(compute->precision);
+    check_optimizer(state, optimizer);
     if (compute->loss_scale > 0 && compute->precision != PRECISION_FP16)
         argp_error(state, "--loss-scale: on --precision %s there is none", precision);
     if (compute->full_float && compute->precision != PRECISION_FP32)
@@ -293,10 +340,16 @@ struct train_options train_options_parse(int argc, char **argv)
                                                 .argument = refuse_argument,
                                                 .finish = finish,
                                                 .every_rank = true};
-    struct train_options options = {
-        .trainer = {
-            .tests = 1 << 30,
-            .optimizer = {.rate = -1, .momentum = -1, .decay = -1, .warmup = -1, .drops = {-1}}}};
+    struct train_options options = {.trainer = {.tests = 1 << 30,
+                                                .optimizer = {.rate = -1,
+                                                              .momentum = -1,
+                                                              .beta1 = -1,
+                                                              .beta2 = -1,
+                                                              .epsilon = -1,
+                                                              .decay = -1,
+                                                              .warmup = -1,
+                                                              .drops = {-1},
+                                                              .trust = -1}}};
     options_read(&program, argc, argv, &options);
     return options;
 }
@@ -305,9 +358,11 @@ void train_options_complete(struct train_options *options, int ranks)
 {
     struct optimizer_options *o = &options->trainer.optimizer;
     const struct optimizer_options defaults =
-        optimizer_defaults(options->trainer.batch * (size_t)ranks);
+        optimizer_defaults(o->kind, options->trainer.batch * (size_t)ranks);
+    for (size_t i = 0; i < OWN_OPTIONS; i++)
+        if (own_option(o, i) < 0)
+            *(double *)((char *)o + own_options[i].at) = own_option(&defaults, i);
     o->rate = o->rate < 0 ? defaults.rate : o->rate;
-    o->momentum = o->momentum < 0 ? defaults.momentum : o->momentum;
     o->decay = o->decay < 0 ? defaults.decay : o->decay;
     o->warmup = o->warmup < 0 ? defaults.warmup : o->warmup;
     if (o->drops[0] < 0)
@@ -333,6 +388,9 @@ cJSON *train_options_json(const struct train_options *options)
         json_add(object, "loss_scale %g", compute->loss_scale);
     json_add(object, "graph %hhd bucket_rule %s buckets %zu overlap %hhd",
              cuda && !trainer->no_graph, rules[trainer->rule], trainer->buckets, !trainer->late);
+    for (size_t i = 0; i < OWN_OPTIONS; i++)
+        if (own_options[i].key && optimizers_all[trainer->optimizer.kind]->has & own_options[i].bit)
+            cJSON_AddNumberToObject(object, own_options[i].key, own_option(&trainer->optimizer, i));
     if (trainer->optimizer.schedule == SCHEDULE_DROPS)
         cJSON_AddItemToObject(object, "drops",
                               cJSON_CreateDoubleArray(trainer->optimizer.drops, OPTIMIZER_DROPS));

@@ -3,12 +3,9 @@
 
 #include "base/float16.h"
 #include "base/vectorised.h"
+#include "train/base/threads.h"
 
-#include <omp.h>
 #include <string.h>
-
-/* Fewer elements than this are not worth waking threads for. */
-enum { SHARE = 1 << 15, LINE = 16 };
 
 VECTORISED static void add_relu(float *y, const float *a, const float *b, size_t count)
 {
@@ -73,22 +70,12 @@ VECTORISED static void widen(float *y, const uint16_t *x, size_t count, bool hal
     }
 }
 
-/* This thread's part of `count` elements, on cache line boundaries. */
-static size_t part(size_t count, size_t *begin)
-{
-    const size_t threads = (size_t)omp_get_num_threads(), me = (size_t)omp_get_thread_num();
-    const size_t each = ((count + threads - 1) / threads + LINE - 1) / LINE * LINE;
-    const size_t end = (me + 1) * each < count ? (me + 1) * each : count;
-    *begin = me * each < count ? me * each : count;
-    return end - *begin;
-}
-
 /* Runs a loop on all threads. */
 static void run(elementwise_function *loop, float *y, const float *a, const float *b, size_t count)
 {
-#pragma omp parallel if (count > SHARE)
+#pragma omp parallel if (count > THREADS_SHARE)
     {
-        size_t at, length = part(count, &at);
+        size_t at, length = thread_part(count, &at);
         loop(y + at, a + at, b ? b + at : NULL, length);
     }
 }
@@ -121,18 +108,18 @@ void elementwise_accumulate(float *y, const float *a, const float *b, size_t cou
 
 void elementwise_narrow(uint16_t *y, const float *x, size_t count, bool half)
 {
-#pragma omp parallel if (count > SHARE)
+#pragma omp parallel if (count > THREADS_SHARE)
     {
-        size_t at, length = part(count, &at);
+        size_t at, length = thread_part(count, &at);
         narrow(y + at, x + at, length, half);
     }
 }
 
 void elementwise_widen(float *y, const uint16_t *x, size_t count, bool half)
 {
-#pragma omp parallel if (count > SHARE)
+#pragma omp parallel if (count > THREADS_SHARE)
     {
-        size_t at, length = part(count, &at);
+        size_t at, length = thread_part(count, &at);
         widen(y + at, x + at, length, half);
     }
 }

@@ -25,9 +25,16 @@
 enum score_sum { SCORE_LOSS, SCORE_CORRECT, SCORE_IMAGES, SCORES };
 
 /* Control words: they change from step to step and are read from memory, since graphs are replayed.
- * The loss scale and the updates since it last changed are the resident's, and part of a
- * checkpoint. */
-enum control_word { CONTROL_RATE, CONTROL_LOSS_SCALE, CONTROL_GOOD_STEPS, CONTROLS };
+ * The loss scale and the updates since it last changed are the resident's, and all are part of a
+ * checkpoint. An optimizer's updates are counted, if it asks, without those that are left out; at
+ * 2^24, where nothing depends on it any more, the count stays. */
+enum control_word {
+    CONTROL_RATE,
+    CONTROL_LOSS_SCALE,
+    CONTROL_GOOD_STEPS,
+    CONTROL_UPDATES,
+    CONTROLS
+};
 
 /* The memory of one replica, on the resident's device. It stays where it is. */
 struct arenas {
@@ -107,7 +114,7 @@ struct kernels_ops {
     /* Changes arenas->parameters and arenas->states as the optimizer does, by the gradients
      * divided by the loss scale and the rate in arenas->control, and makes what forward reads of
      * them; or, if the gradients are not finite and the loss scale is to be found, lowers that.
-     * Optional on the CPU: the optimizer's step does it. */
+     * Optional on the CPU: optimizer_update does it. */
     alnico_status_t (*update)(void *self, const struct optimizer_options *options);
 
     /* After the parameters, statistics or control words were written from outside, on the stream.

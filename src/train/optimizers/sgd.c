@@ -1,71 +1,51 @@
-/* Stochastic gradient descent with momentum; with layer-wise rates (LARS: You, Gitman, Ginsburg
- * 2017) if options->trust > 0. slope = gradient + decay * parameter; velocity = momentum * velocity
- * + slope; parameter -= rate * velocity. */
+/* Stochastic gradient descent with momentum, plain and Nesterov's, on the CPU. See optimizer.h. In
+ * each pass `sum` is one of zeros, or of numbers that are none. */
 #include "train/optimizers/optimizer.h"
 
 #include "base/vectorised.h"
 
-#include <math.h>
+#include <stddef.h>
 
-struct update {
-    float rate, momentum, decay, trust;
-};
-
-/* Returns whether the new parameters are finite. */
-VECTORISED static bool update_run(struct update update, float *parameters, float *velocity,
-                                  const float *gradients, size_t count)
+VECTORISED static bool sgd_pass(struct rule rule, const struct optimizer_part *part)
 {
-    float sum = 0; /* of zeros, or of numbers that are none */
+    float *p = part->parameters, *velocity = part->states[0];
+    const float *g = part->gradients;
+    float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < count; i++) {
-        const float slope = update.trust * (gradients[i] + update.decay * parameters[i]);
-        velocity[i] = update.momentum * velocity[i] + slope;
-        parameters[i] -= update.rate * velocity[i];
-        sum += 0 * parameters[i];
+    for (size_t i = 0; i < part->count; i++) {
+        rule_sgd(&rule, g[i], &p[i], &velocity[i], NULL);
+        sum += 0 * p[i];
     }
     return sum == 0;
 }
 
-/* The square of a vector's length. */
-static double square(const float *x, size_t count)
+VECTORISED static bool nag_pass(struct rule rule, const struct optimizer_part *part)
 {
-    double sum = 0;
-    for (size_t i = 0; i < count; i++)
-        sum += (double)x[i] * x[i];
-    return sum;
-}
-
-/* The factor of LARS for one operation's weights. */
-static float trust_of(const struct optimizer_options *options, const float *weights,
-                      const float *gradients, size_t count)
-{
-    const double w = sqrt(square(weights, count)), g = sqrt(square(gradients, count));
-    if (options->trust <= 0 || w <= 0 || g <= 0)
-        return 1;
-    return (float)(options->trust * w / (g + options->decay * w));
-}
-
-static bool sgd_step(const struct network *network, const struct optimizer_options *options,
-                     float rate, float *parameters, float *const states[], const float *gradients)
-{
-    float *velocity = states[0];
-    bool finite = true;
-    const struct update plain = {.rate = rate, .momentum = (float)options->momentum, .trust = 1};
-    for (size_t i = 0; i < network->count; i++) {
-        const struct node *node = &network->nodes[i];
-        const size_t weight = node->weight.offset, bias = node->bias.offset;
-        struct update weights = plain;
-        if (layers_all[node->operation.kind]->decays) {
-            weights.decay = (float)options->decay;
-            weights.trust =
-                trust_of(options, parameters + weight, gradients + weight, node->weight.count);
-        }
-        finite &= update_run(weights, parameters + weight, velocity + weight, gradients + weight,
-                             node->weight.count);
-        finite &= update_run(plain, parameters + bias, velocity + bias, gradients + bias,
-                             node->bias.count);
+    float *p = part->parameters, *velocity = part->states[0];
+    const float *g = part->gradients;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < part->count; i++) {
+        rule_nag(&rule, g[i], &p[i], &velocity[i], NULL);
+        sum += 0 * p[i];
     }
-    return finite;
+    return sum == 0;
 }
 
-const struct optimizer_ops optimizer_sgd = {.name = "sgd", .states = 1, .step = sgd_step};
+const struct optimizer_ops optimizer_sgd = {
+    .name = "sgd",
+    .states = 1,
+    .has = OPTIMIZER_HAS_MOMENTUM | OPTIMIZER_HAS_TRUST,
+    .defaults = {.rate = 0.1, .momentum = 0.9, .decay = 5e-4},
+    .images = 128,
+    .pass = sgd_pass,
+};
+
+const struct optimizer_ops optimizer_nag = {
+    .name = "nag",
+    .states = 1,
+    .has = OPTIMIZER_HAS_MOMENTUM,
+    .defaults = {.rate = 0.1, .momentum = 0.9, .decay = 5e-4},
+    .images = 128,
+    .pass = nag_pass,
+};

@@ -23,16 +23,23 @@ static struct checkpoint_run run_describe(const struct trainer *trainer)
                                  .layout = network_layout(trainer->network)};
     snprintf(run.model, sizeof run.model, "%s", options->model);
     snprintf(run.data, sizeof run.data, "%s", options->data);
+    snprintf(run.optimizer, sizeof run.optimizer, "%s",
+             optimizers_all[options->optimizer.kind]->name);
+    snprintf(run.strategy, sizeof run.strategy, "%s", options->strategy);
     return run;
 }
 
-/* Every rank's running statistics, one after the other: each adds its own to zeros. */
-static alnico_status_t statistics_gather(struct trainer *trainer, float *all)
+/* What is each rank's own, one after the other: each adds its own to zeros. */
+static alnico_status_t ranks_gather(struct trainer *trainer, struct checkpoint *checkpoint)
 {
-    const size_t each = trainer->network->statistics, count = each * (size_t)trainer->size;
+    const struct replica *replica = trainer->replica;
+    const size_t begin = checkpoint_rank(checkpoint, 0),
+                 count = checkpoint_count(checkpoint) - begin;
+    float *all = checkpoint->values + begin;
     memset(all, 0, count * sizeof *all);
-    TRY(replica_read(trainer->replica, trainer->replica->arenas.statistics,
-                     all + each * (size_t)trainer->rank, each * sizeof *all));
+    TRY(replica_read(trainer->replica, replica->arenas.statistics,
+                     checkpoint->values + checkpoint_rank(checkpoint, trainer->rank),
+                     trainer->network->statistics * sizeof *all));
     if (!trainer->place.host || !count)
         return ALNICO_SUCCESS;
     return alnico_allreduce(ALNICO_IN_PLACE, all, count, ALNICO_FLOAT32, ALNICO_SUM,
@@ -45,10 +52,12 @@ static alnico_status_t state_read(struct trainer *trainer, struct checkpoint *ch
     const size_t count = trainer->network->parameters, bytes = count * sizeof(float);
     _Static_assert((int)CONTROLS <= (int)CHECKPOINT_WORDS, "all control words have room");
     TRY(replica_read(replica, replica->arenas.parameters, checkpoint->values, bytes));
-    TRY(replica_read(replica, replica->arenas.states[0], checkpoint->values + count, bytes));
+    for (size_t i = 0; i < checkpoint->states; i++)
+        TRY(replica_read(replica, replica->arenas.states[i], checkpoint->values + (1 + i) * count,
+                         bytes));
     TRY(replica_read(replica, replica->arenas.control, checkpoint->words,
                      CONTROLS * sizeof(float)));
-    return statistics_gather(trainer, checkpoint->values + 2 * count);
+    return ranks_gather(trainer, checkpoint);
 }
 
 alnico_status_t trainer_save(struct trainer *trainer)
@@ -56,6 +65,8 @@ alnico_status_t trainer_save(struct trainer *trainer)
     struct checkpoint checkpoint = {.run = run_describe(trainer),
                                     .parameters = trainer->network->parameters,
                                     .statistics = trainer->network->statistics,
+                                    .states =
+                                        optimizers_all[trainer->options->optimizer.kind]->states,
                                     .step = trainer->step,
                                     .tests = trainer->tests};
     checkpoint.values = malloc((checkpoint_count(&checkpoint) + 1) * sizeof(float));
@@ -68,24 +79,33 @@ alnico_status_t trainer_save(struct trainer *trainer)
     return status;
 }
 
-/* Whether the loss scale goes on from the checkpoint's: it does not if it is an option, as nothing
- * would lower it. */
-static bool scale_goes_on(const struct trainer *trainer, const struct checkpoint *checkpoint)
+/* The loss scale does not go on from the checkpoint's if it is an option, as nothing would lower
+ * it. */
+static alnico_status_t words_write(struct trainer *trainer, const struct checkpoint *checkpoint)
 {
-    return trainer->options->compute.loss_scale <= 0 && checkpoint->words[CONTROL_LOSS_SCALE] > 0;
+    struct replica *replica = trainer->replica;
+    const size_t bytes = CONTROLS * sizeof(float);
+    float words[CONTROLS];
+    TRY(replica_read(replica, replica->arenas.control, words, bytes));
+    words[CONTROL_UPDATES] = checkpoint->words[CONTROL_UPDATES];
+    if (trainer->options->compute.loss_scale <= 0 && checkpoint->words[CONTROL_LOSS_SCALE] > 0) {
+        words[CONTROL_LOSS_SCALE] = checkpoint->words[CONTROL_LOSS_SCALE];
+        words[CONTROL_GOOD_STEPS] = checkpoint->words[CONTROL_GOOD_STEPS];
+    }
+    return replica_write(replica, replica->arenas.control, words, bytes);
 }
 
 static alnico_status_t state_write(struct trainer *trainer, const struct checkpoint *checkpoint)
 {
     struct replica *replica = trainer->replica;
     const size_t count = trainer->network->parameters, bytes = count * sizeof(float);
-    const size_t statistics = trainer->network->statistics;
-    const float *own = checkpoint->values + 2 * count + statistics * (size_t)trainer->rank;
-    TRY(replica_write(replica, replica->arenas.states[0], checkpoint->values + count, bytes));
-    TRY(replica_write(replica, replica->arenas.statistics, own, statistics * sizeof(float)));
-    if (scale_goes_on(trainer, checkpoint))
-        TRY(replica_write(replica, replica->arenas.control, checkpoint->words,
-                          CONTROLS * sizeof(float)));
+    for (size_t i = 0; i < checkpoint->states; i++)
+        TRY(replica_write(replica, replica->arenas.states[i], checkpoint->values + (1 + i) * count,
+                          bytes));
+    TRY(replica_write(replica, replica->arenas.statistics,
+                      checkpoint->values + checkpoint_rank(checkpoint, trainer->rank),
+                      trainer->network->statistics * sizeof(float)));
+    TRY(words_write(trainer, checkpoint));
     return replica_write(replica, replica->arenas.parameters, checkpoint->values, bytes);
 }
 
@@ -95,13 +115,19 @@ static alnico_status_t checkpoint_check(const struct trainer *trainer,
     const char *path = trainer->options->load;
     const struct checkpoint_run run = run_describe(trainer);
     TRY(checkpoint_compare(path, &checkpoint->run, &run));
-    if (checkpoint->parameters != trainer->network->parameters ||
-        checkpoint->statistics != trainer->network->statistics)
-        return error_set(
-            ALNICO_ERROR_ARGUMENT,
-            "checkpoint %s: it has %llu parameters and %llu statistics, not %zu and %zu", path,
-            (unsigned long long)checkpoint->parameters, (unsigned long long)checkpoint->statistics,
-            trainer->network->parameters, trainer->network->statistics);
+    const struct {
+        const char *what;
+        uint64_t saved, here;
+    } rows[] = {
+        {"parameters", checkpoint->parameters, trainer->network->parameters},
+        {"statistics", checkpoint->statistics, trainer->network->statistics},
+        {"states", checkpoint->states, optimizers_all[trainer->options->optimizer.kind]->states},
+        {"extra numbers of a rank", checkpoint->extra, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].saved != rows[i].here)
+            return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %s: it has %llu %s, not %llu", path,
+                             (unsigned long long)rows[i].saved, rows[i].what,
+                             (unsigned long long)rows[i].here);
     return ALNICO_SUCCESS;
 }
 

@@ -4,6 +4,7 @@
 #include "base/replace.h"
 #include "base/status.h"
 #include "train/graph/memory_plan.h"
+#include "train/optimizers/optimizer.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,7 +17,7 @@
 
 enum { MAGIC_BYTES = 8 };
 
-static const char magic[MAGIC_BYTES + 1] = "ALNCKPT2";
+static const char magic[MAGIC_BYTES + 1] = "ALNCKPT3";
 
 struct header {
     char magic[MAGIC_BYTES];
@@ -26,9 +27,15 @@ struct header {
 
 enum { HEADER_BYTES = offsetof(struct header, state.values) };
 
+size_t checkpoint_rank(const struct checkpoint *checkpoint, int rank)
+{
+    return (1 + checkpoint->states) * checkpoint->parameters +
+           (size_t)rank * (checkpoint->statistics + checkpoint->extra);
+}
+
 size_t checkpoint_count(const struct checkpoint *checkpoint)
 {
-    return 2 * checkpoint->parameters + checkpoint->run.ranks * checkpoint->statistics;
+    return checkpoint_rank(checkpoint, (int)checkpoint->run.ranks);
 }
 
 static uint64_t checksum_of(const struct header *header, const float *values, size_t count)
@@ -74,8 +81,9 @@ static alnico_status_t size_check(const char *path, const struct header *header,
 {
     const struct checkpoint *state = &header->state;
     const uint64_t most = (uint64_t)1 << 40, ranks = state->run.ranks;
-    const bool sane = state->parameters < most && state->statistics < most && ranks >= 1 &&
-                      ranks < 1 << 20 && state->statistics < most / ranks;
+    const bool sane = state->parameters < most && state->states <= OPTIMIZER_STATES && ranks >= 1 &&
+                      ranks < 1 << 20 && state->statistics < most / ranks &&
+                      state->extra < most / ranks;
     const uint64_t expected = sane ? HEADER_BYTES + sizeof(float) * checkpoint_count(state) : 0;
     if (sane && bytes == expected)
         return ALNICO_SUCCESS;
@@ -128,6 +136,8 @@ static alnico_status_t file_read(const char *path, FILE *file, struct checkpoint
     *out = header.state;
     out->values = NULL;
     out->run.model[sizeof out->run.model - 1] = out->run.data[sizeof out->run.data - 1] = '\0';
+    out->run.optimizer[sizeof out->run.optimizer - 1] = '\0';
+    out->run.strategy[sizeof out->run.strategy - 1] = '\0';
     return values_read(path, file, &header, out);
 }
 
@@ -181,6 +191,8 @@ alnico_status_t checkpoint_compare(const char *path, const struct checkpoint_run
     };
     TRY(name_compare(path, "model", saved->model, run->model));
     TRY(name_compare(path, "data", saved->data, run->data));
+    TRY(name_compare(path, "optimizer", saved->optimizer, run->optimizer));
+    TRY(name_compare(path, "strategy", saved->strategy, run->strategy));
     TRY(name_compare(path, "precision", precision_text(saved->precision),
                      precision_text(run->precision)));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

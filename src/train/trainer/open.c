@@ -34,6 +34,7 @@ static alnico_status_t trainer_check(const struct trainer_options *options)
     TRY(name_check("model", options->model, model_find(options->model)));
     TRY(name_check("kernels", options->kernels, kernels_find(options->kernels)));
     TRY(name_check("strategy", options->strategy, strategy_find(options->strategy)));
+    TRY(optimizer_check(&options->optimizer));
     if (options->compute.deterministic && options->rule == BUCKETS_PLANNED)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "trainer: planned buckets, which go by measured times, in a deterministic "
@@ -90,9 +91,14 @@ static alnico_status_t options_agree(struct trainer *trainer)
         {"TF32", o->compute.full_float},
         {"graphs", o->no_graph},
         {"loss scale", bits_of((double)o->compute.loss_scale)},
+        {"optimizer", optimizer->kind},
         {"learning rate", bits_of(optimizer->rate)},
         {"momentum", bits_of(optimizer->momentum)},
+        {"beta1", bits_of(optimizer->beta1)},
+        {"beta2", bits_of(optimizer->beta2)},
+        {"epsilon", bits_of(optimizer->epsilon)},
         {"weight decay", bits_of(optimizer->decay)},
+        {"clip norm", bits_of(optimizer->clip)},
         {"warm-up", bits_of(optimizer->warmup)},
         {"schedule", optimizer->schedule},
         {"first drop", bits_of(optimizer->drops[0])},
@@ -267,7 +273,6 @@ static alnico_status_t trainer_prepare(struct trainer *trainer)
         TRY(checkpoint_try(options->save));
     TRY(trainer_data(trainer));
     TRY(trainer_network(options, data_info(trainer->train), &trainer->network));
-    TRY(optimizer_check(&options->optimizer));
     return trainer_replica(trainer);
 }
 

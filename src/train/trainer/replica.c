@@ -120,8 +120,17 @@ static alnico_status_t update_run(struct replica *replica, const struct optimize
 {
     const struct arenas *arenas = &replica->arenas;
     const float rate = arenas->control[CONTROL_RATE];
-    if (optimizers_all[options->kind]->step(replica->network, options, rate, arenas->parameters,
-                                            arenas->states, arenas->gradients))
+    if (optimizers_all[options->kind]->counts)
+        arenas->control[CONTROL_UPDATES]++;
+    const struct optimizer_update update = {.network = replica->network,
+                                            .options = options,
+                                            .rate = rate,
+                                            .updates = (double)arenas->control[CONTROL_UPDATES],
+                                            .threads = replica->setup.options.threads,
+                                            .parameters = arenas->parameters,
+                                            .states = arenas->states,
+                                            .gradients = arenas->gradients};
+    if (optimizer_update(&update))
         return ALNICO_SUCCESS;
     return error_set(ALNICO_ERROR_SYSTEM,
                      "trainer: after an update with a learning rate of %g a parameter is not a "

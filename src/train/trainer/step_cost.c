@@ -41,13 +41,13 @@ struct step_cost step_cost(const struct replica *replica, const struct profile_r
     return cost;
 }
 
-/* Float32 parameters and velocities read and written, gradients read, working parameters
- * written. */
+/* Float32 parameters and states read and written, gradients read, working parameters written. */
 struct step_cost update_cost(const struct replica *replica, const struct profile_rates *rates)
 {
     const size_t narrow = replica->setup.options.precision == PRECISION_FP32 ? 0 : 2;
     const size_t wire = replica->setup.gradient_type == ALNICO_FLOAT32 ? 4 : 2;
+    const size_t arenas = 1 + optimizers_all[replica->asked.optimizer]->states;
     struct step_cost cost = {.rates = rates};
-    cost_add(&cost, (double)(replica->network->parameters * (16 + wire + narrow)), 0);
+    cost_add(&cost, (double)(replica->network->parameters * (8 * arenas + wire + narrow)), 0);
     return cost;
 }

@@ -32,7 +32,7 @@ static bool train(const char *model, enum precision precision, bool deterministi
                                             .compute = {.precision = precision,
                                                         .deterministic = deterministic,
                                                         .cache = deterministic ? cache : NULL},
-                                            .optimizer = optimizer_defaults(32),
+                                            .optimizer = optimizer_defaults(OPTIMIZER_SGD, 32),
                                             .wire = wires[precision],
                                             .rule = BUCKETS_OF_COUNT,
                                             .buckets = 3,

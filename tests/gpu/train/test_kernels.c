@@ -941,126 +941,6 @@ static void check_small(void)
     }
 }
 
-/* ---- Update ---- */
-
-enum { PIECES = 3 };
-
-/* Weights, biases, weights: sizes around a chunk's. */
-static void update_check(int gradient_type, int working_type, float trust, bool find, bool infinite)
-{
-    static const size_t sizes[PIECES] = {3 * TRAIN_CHUNK + 5, 17, 1000};
-    struct train_chunk chunks[16] = {0}, *chunks_gpu;
-    struct train_segment segments[PIECES], *segments_gpu;
-    struct train_update u = {.gradient_type = gradient_type,
-                             .working_type = working_type,
-                             .momentum = 0.9f,
-                             .decay = 0.01f,
-                             .trust = trust,
-                             .find_scale = find};
-    size_t total = 0;
-    for (uint32_t s = 0; s < PIECES; s++) {
-        segments[s] = (struct train_segment){.first = u.chunk_count, .decays = s != 1};
-        for (size_t at = 0; at < sizes[s]; at += TRAIN_CHUNK)
-            chunks[u.chunk_count++] = (struct train_chunk){
-                total + at, (uint32_t)(sizes[s] - at < TRAIN_CHUNK ? sizes[s] - at : TRAIN_CHUNK),
-                s};
-        segments[s].chunks = u.chunk_count - segments[s].first;
-        total += sizes[s];
-    }
-    char shape[100];
-    snprintf(shape, sizeof shape, "to %s, trust %g, search %d, infinite %d",
-             type_name(working_type), trust, find, infinite);
-    struct vector p = vector_random(total, ALNICO_FLOAT32, &state, 0, 1),
-                  v = vector_random(total, ALNICO_FLOAT32, &state, 0, 1),
-                  g = vector_random(total, gradient_type, &state, 0, 100),
-                  working = vector_poisoned(total, working_type);
-    if (infinite) {
-        g.host[total - 3] = INFINITY;
-        vector_put(&g);
-    }
-    float *sums,
-        control[CONTROLS] = {
-            [CONTROL_RATE] = 0.1f, [CONTROL_LOSS_SCALE] = 128, [CONTROL_GOOD_STEPS] = 1999};
-    unsigned *bad;
-    GPU(cudaMalloc((void **)&chunks_gpu, sizeof chunks));
-    GPU(cudaMalloc((void **)&segments_gpu, sizeof segments));
-    GPU(cudaMalloc((void **)&sums, (2 * 16 + PIECES) * sizeof *sums));
-    GPU(cudaMalloc((void **)&bad, sizeof *bad));
-    GPU(cudaMemset(bad, 0, sizeof *bad));
-    GPU(cudaMemcpy(chunks_gpu, chunks, sizeof chunks, cudaMemcpyHostToDevice));
-    GPU(cudaMemcpy(segments_gpu, segments, sizeof segments, cudaMemcpyHostToDevice));
-    GPU(cudaMemcpy(gpu.control, control, sizeof control, cudaMemcpyHostToDevice));
-    u.segment_count = PIECES;
-    u.chunks = chunks_gpu;
-    u.segments = segments_gpu;
-    u.parameters = p.gpu;
-    u.velocity = v.gpu;
-    u.gradients = g.gpu;
-    u.working = working.gpu;
-    u.count = total;
-    u.sums = sums;
-    u.bad = bad;
-    double *p_expected = doubles(total), *v_expected = doubles(total);
-    size_t at = 0;
-    for (size_t s = 0; s < PIECES; s++) {
-        double weights = 0, gradients = 0, decay = s != 1 ? 0.01 : 0, factor = 1;
-        for (size_t i = at; i < at + sizes[s]; i++) {
-            weights += pow((double)p.host[i], 2);
-            gradients += pow(g.host[i] / 128.0, 2);
-        }
-        if (trust > 0 && s != 1)
-            factor = (double)trust * sqrt(weights) / (sqrt(gradients) + 0.01 * sqrt(weights));
-        for (size_t i = at; i < at + sizes[s]; i++) {
-            const double slope = factor * (g.host[i] / 128.0 + decay * p.host[i]);
-            v_expected[i] = (double)0.9f * v.host[i] + slope;
-            p_expected[i] = p.host[i] - (double)0.1f * v_expected[i];
-            if (find && infinite) {
-                v_expected[i] = v.host[i];
-                p_expected[i] = p.host[i];
-            }
-        }
-        at += sizes[s];
-    }
-    launched(train_refresh(&gpu, &u), "train_refresh");
-    launched(train_update(&gpu, &u), "train_update");
-    vector_get(&p);
-    vector_get(&v);
-    vector_get(&working);
-    GPU(cudaMemcpy(control, gpu.control, sizeof control, cudaMemcpyDeviceToHost));
-    check_close(say("update", gradient_type, shape, "parameters"), p.host, p_expected, total, 1e-5,
-                1e-5);
-    check_close(say("update", gradient_type, shape, "velocity"), v.host, v_expected, total, 1e-5,
-                1e-5);
-    check_close(say("update", gradient_type, shape, "working"), working.host, p_expected, total,
-                1e-5, type_epsilon(working_type));
-    const double scale = !find ? 128 : infinite ? 64 : 256, good = find ? 0 : 1999;
-    const double wanted[CONTROLS] = {
-        [CONTROL_RATE] = 0.1, [CONTROL_LOSS_SCALE] = scale, [CONTROL_GOOD_STEPS] = good};
-    check_close(say("update", gradient_type, shape, "rate, loss scale, good steps"), control,
-                wanted, CONTROLS, 1e-6, 0);
-    vector_free(&p);
-    vector_free(&v);
-    vector_free(&g);
-    vector_free(&working);
-    free(p_expected);
-    free(v_expected);
-    GPU(cudaFree(chunks_gpu));
-    GPU(cudaFree(segments_gpu));
-    GPU(cudaFree(sums));
-    GPU(cudaFree(bad));
-}
-
-static void check_updates(void)
-{
-    for (size_t g = 0; g < 3; g++)
-        for (size_t w = 0; w < 3; w++)
-            for (int k = 0; k < 2; k++)
-                update_check(types[g], types[w], k ? 0.02f : 0, false, false);
-    for (size_t g = 0; g < 3; g++)
-        for (int infinite = 0; infinite < 2; infinite++)
-            update_check(types[g], ALNICO_FLOAT16, 0, true, infinite);
-}
-
 static void gpu_open(void)
 {
     struct cudaDeviceProp properties;
@@ -1096,7 +976,6 @@ int main(void)
     check_pools();
     check_norm_pools();
     check_nans();
-    check_updates();
     check_norms();
     check_rows();
     check_spread();

@@ -63,7 +63,7 @@ static void check_resume(enum precision precision, bool no_graph)
         .steps = STEPS,
         .seed = 5,
         .compute = {.precision = precision, .deterministic = true, .cache = cache},
-        .optimizer = optimizer_defaults(16),
+        .optimizer = optimizer_defaults(OPTIMIZER_SGD, 16),
         .wire = wires[precision],
         .rule = BUCKETS_OF_COUNT,
         .buckets = 3,

@@ -11,6 +11,8 @@
 #ifndef ALNICO_TRAIN_KERNELS_CUDA_LAUNCH_H
 #define ALNICO_TRAIN_KERNELS_CUDA_LAUNCH_H
 
+#include "train/optimizers/rules.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,7 +28,7 @@ struct train_gpu {
     bool programmatic; /* programmatic launch: see train_norm_programmatic */
     void *stream;      /* cudaStream_t */
     void *scratch;     /* TRAIN_SCRATCH_BYTES of the GPU's memory */
-    float *control;    /* the words of kernels.h: rate, loss scale, good steps */
+    float *control;    /* the words of kernels.h */
 };
 
 enum { TRAIN_SCRATCH_BYTES = 8 << 20 };
@@ -235,19 +237,28 @@ struct train_segment {
     uint32_t unused;
 };
 
+/* What an update finds before the parameters are changed: the factor of clipped gradients, and
+ * those of Adam's corrections. */
+enum update_number { UPDATE_CLIP, UPDATE_RATE, UPDATE_ROOT, UPDATE_NUMBERS };
+
 struct train_update {
     const struct train_chunk *chunks; /* on the GPU, as all pointers here */
     const struct train_segment *segments;
     unsigned chunk_count, segment_count;
-    float *parameters, *velocity; /* the arenas are aligned to 16 bytes */
+    float *parameters, *states[2]; /* the arenas are aligned to 16 bytes */
     const void *gradients;
     void *working; /* the parameters in working_type, written; NULL: none */
     size_t count;  /* elements of the arenas */
     int gradient_type, working_type;
-    float momentum, decay, trust; /* trust 0: no LARS */
-    float *sums;                  /* 2 x chunk_count + segment_count, for LARS */
-    unsigned *bad;                /* one word, 0 between updates */
-    bool find_scale; /* the loss scale is searched: no update with infinite gradients */
+    int optimizer;       /* enum optimizer_kind */
+    struct rule rule;    /* of the options; `decay` as it is for weights */
+    double beta1, beta2; /* for the corrections, if the updates are counted */
+    float trust, clip;   /* 0: no LARS; no clipping */
+    bool counts;         /* the rule depends on the number of updates */
+    float *sums;         /* 2 x chunk_count + segment_count, for LARS and clipping */
+    float *numbers;      /* UPDATE_NUMBERS */
+    unsigned *bad;       /* one word, 0 between updates */
+    bool find_scale;     /* the loss scale is searched: no update with infinite gradients */
 };
 int train_update(const struct train_gpu *gpu, const struct train_update *update);
 

@@ -1,8 +1,8 @@
 /*
  * The optimizer over all parameters at once, a block for every chunk of at most TRAIN_CHUNK of
- * them: stochastic gradient descent with momentum, weight decay and LARS, gradients divided by the
- * loss scale, and the parameters written once more in the type that is computed with. Infinite
- * gradients skip the update where the loss scale is searched.
+ * them: each optimizer's rule with weight decay, LARS and clipping, gradients divided by the loss
+ * scale, and the parameters written once more in the type that is computed with. Infinite gradients
+ * skip the update where the loss scale is searched.
  */
 #include "train/kernels/cuda/vector.cuh"
 
@@ -35,7 +35,7 @@ template <class T> __global__ void finite_kernel(const T *gradients, size_t coun
         *bad = 1; /* whoever writes writes the same */
 }
 
-/* Squares of a chunk's weights and gradients. */
+/* Squares of a chunk's gradients and, for LARS, of its weights. */
 template <class T> __global__ void squares_kernel(const struct train_update u, const float *control)
 {
     __shared__ double shared[THREADS];
@@ -43,7 +43,7 @@ template <class T> __global__ void squares_kernel(const struct train_update u, c
     const float inverse = 1 / control[CONTROL_LOSS_SCALE];
     double weights = 0, gradients = 0;
     for (unsigned i = threadIdx.x; i < chunk.count; i += THREADS) {
-        const double w = u.parameters[chunk.begin + i],
+        const double w = u.trust > 0 ? u.parameters[chunk.begin + i] : 0,
                      g = load_one((const T *)u.gradients + chunk.begin + i) * inverse;
         weights += w * w;
         gradients += g * g;
@@ -54,6 +54,30 @@ template <class T> __global__ void squares_kernel(const struct train_update u, c
         u.sums[2 * blockIdx.x] = (float)weights;
         u.sums[2 * blockIdx.x + 1] = (float)gradients;
     }
+}
+
+/* One block: what the update needs to know of all gradients, and of the updates before it. An
+ * update that is skipped does not count. */
+__global__ void numbers_kernel(const struct train_update u, float *control)
+{
+    __shared__ double shared[THREADS];
+    double gradients = 0;
+    for (unsigned i = threadIdx.x; u.clip > 0 && i < u.chunk_count; i += THREADS)
+        gradients += u.sums[2 * i + 1];
+    gradients = block_sum<THREADS>(gradients, shared);
+    if (threadIdx.x)
+        return;
+    u.numbers[UPDATE_CLIP] = u.clip > 0 ? rule_clip(u.clip, sqrt(gradients)) : 1;
+    if (!u.counts || (u.find_scale && *u.bad))
+        return;
+    const float updates = control[CONTROL_UPDATES] + 1;
+    control[CONTROL_UPDATES] = updates;
+    rule_correct(u.beta1, u.beta2, updates, &u.numbers[UPDATE_RATE], &u.numbers[UPDATE_ROOT]);
+}
+
+__device__ inline float clip_of(const struct train_update &u)
+{
+    return u.clip > 0 ? u.numbers[UPDATE_CLIP] : 1;
 }
 
 /* A block for every parameter tensor: how much its rate is changed. */
@@ -67,75 +91,85 @@ __global__ void trust_kernel(const struct train_update u)
         gradients += u.sums[2 * (segment.first + i) + 1];
     }
     weights = sqrt(block_sum<THREADS>(weights, shared));
-    gradients = sqrt(block_sum<THREADS>(gradients, shared));
+    gradients = clip_of(u) * sqrt(block_sum<THREADS>(gradients, shared));
     const bool changed = segment.decays && weights > 0 && gradients > 0;
     if (threadIdx.x == 0)
         u.sums[2 * u.chunk_count + blockIdx.x] =
-            changed ? (float)(u.trust * weights / (gradients + u.decay * weights)) : 1;
+            changed ? (float)(u.trust * weights / (gradients + u.rule.decay * weights)) : 1;
 }
 
-/* The update of one parameter and its velocity. */
-struct rule {
-    float rate, inverse, trust, decay, momentum;
-};
-
-__device__ inline void rule_apply(const rule &r, float gradient, float *parameter, float *velocity)
+/* The rule of a chunk. */
+__device__ inline struct rule rule_of(const struct train_update &u, const struct train_chunk &chunk,
+                                      const float *control)
 {
-    const float p = *parameter, slope = r.trust * (gradient * r.inverse + r.decay * p);
-    *velocity = r.momentum * *velocity + slope;
-    *parameter = p - r.rate * *velocity;
+    struct rule r = u.rule;
+    r.rate = control[CONTROL_RATE];
+    r.scale = clip_of(u) / control[CONTROL_LOSS_SCALE];
+    r.trust = u.trust > 0 ? u.sums[2 * u.chunk_count + chunk.segment] : 1;
+    r.decay = u.segments[chunk.segment].decays ? u.rule.decay : 0;
+    if (u.counts) {
+        r.rate *= u.numbers[UPDATE_RATE];
+        r.root = u.numbers[UPDATE_ROOT];
+    }
+    return r;
 }
 
-template <class T, class W>
-__device__ void update_one(const struct train_update &u, const rule &r, size_t at)
+template <class T, class W, int STATES, rule_function *RULE>
+__device__ void update_one(const struct train_update &u, const struct rule &r, size_t at)
 {
-    float p = u.parameters[at], v = u.velocity[at];
-    rule_apply(r, load_one((const T *)u.gradients + at), &p, &v);
-    u.velocity[at] = v;
+    float p = u.parameters[at], s[STATES];
+    for (int k = 0; k < STATES; k++)
+        s[k] = u.states[k][at];
+    RULE(&r, load_one((const T *)u.gradients + at), &p, &s[0], &s[STATES - 1]);
+    for (int k = 0; k < STATES; k++)
+        u.states[k][at] = s[k];
     u.parameters[at] = p;
     if (u.working)
         store_one((W *)u.working + at, p);
 }
 
 /* Eight at a time, 80 bytes or more to load before any is stored. */
-template <class T, class W>
-__device__ void update_eights(const struct train_update &u, const rule &r, size_t begin,
+template <class T, class W, int STATES, rule_function *RULE>
+__device__ void update_eights(const struct train_update &u, const struct rule &r, size_t begin,
                               unsigned eights)
 {
     for (unsigned i = threadIdx.x; i < eights; i += THREADS) {
         const size_t at = begin + (size_t)i * EIGHT;
-        const packed<float> parameters = load_packed(u.parameters + at),
-                            velocities = load_packed(u.velocity + at);
+        const packed<float> parameters = load_packed(u.parameters + at);
+        packed<float> states[STATES];
+        for (int k = 0; k < STATES; k++)
+            states[k] = load_packed(u.states[k] + at);
         const packed<T> gradients = load_packed((const T *)u.gradients + at);
-        float p[EIGHT], v[EIGHT], g[EIGHT];
+        float p[EIGHT], s[STATES][EIGHT], g[EIGHT];
         unpack(parameters, p);
-        unpack(velocities, v);
+        for (int k = 0; k < STATES; k++)
+            unpack(states[k], s[k]);
         unpack(gradients, g);
 #pragma unroll
         for (int k = 0; k < EIGHT; k++)
-            rule_apply(r, g[k], &p[k], &v[k]);
-        store_eight(u.velocity + at, v);
+            RULE(&r, g[k], &p[k], &s[0][k], &s[STATES - 1][k]);
+        for (int k = 0; k < STATES; k++)
+            store_eight(u.states[k] + at, s[k]);
         store_eight(u.parameters + at, p);
         if (u.working)
             store_eight((W *)u.working + at, p);
     }
 }
 
-template <class T, class W>
+/* Eights stand on multiples of eight; what is before and behind them goes one by one. */
+template <class T, class W, int STATES, rule_function *RULE>
 __global__ void __launch_bounds__(THREADS)
     update_kernel(const struct train_update u, const float *control)
 {
     if (u.find_scale && *u.bad)
         return;
     const struct train_chunk chunk = u.chunks[blockIdx.x];
-    const struct train_segment segment = u.segments[chunk.segment];
-    const rule r = {control[CONTROL_RATE], 1 / control[CONTROL_LOSS_SCALE],
-                    u.trust > 0 ? u.sums[2 * u.chunk_count + chunk.segment] : 1,
-                    segment.decays ? u.decay : 0, u.momentum};
-    const unsigned eights = chunk.begin % EIGHT == 0 ? chunk.count / EIGHT : 0;
-    update_eights<T, W>(u, r, chunk.begin, eights);
-    for (unsigned i = eights * EIGHT + threadIdx.x; i < chunk.count; i += THREADS)
-        update_one<T, W>(u, r, chunk.begin + i);
+    const struct rule r = rule_of(u, chunk, control);
+    const unsigned before = min((unsigned)(-chunk.begin % EIGHT), chunk.count),
+                   eights = (chunk.count - before) / EIGHT;
+    update_eights<T, W, STATES, RULE>(u, r, chunk.begin + before, eights);
+    for (unsigned i = threadIdx.x; i < chunk.count - eights * EIGHT; i += THREADS)
+        update_one<T, W, STATES, RULE>(u, r, chunk.begin + i + (i < before ? 0 : eights * EIGHT));
 }
 
 template <class W> __global__ void refresh_kernel(W *working, const float *parameters, size_t count)
@@ -164,19 +198,57 @@ template <class T> int finite(const struct train_gpu *gpu, const struct train_up
                   (const T *)u->gradients, u->count, u->bad);
 }
 
-template <class T> int lars(const struct train_gpu *gpu, const struct train_update *u)
+/* What has to be known before the first parameter changes. */
+template <class T> int prepare(const struct train_gpu *gpu, const struct train_update *u)
 {
-    const int error = launch(gpu, squares_kernel<T>, u->chunk_count, THREADS, *u, gpu->control);
-    return error ? error : launch(gpu, trust_kernel, u->segment_count, THREADS, *u);
+    int error = u->find_scale ? finite<T>(gpu, u) : (int)cudaSuccess;
+    if (!error && (u->trust > 0 || u->clip > 0))
+        error = launch(gpu, squares_kernel<T>, u->chunk_count, THREADS, *u, gpu->control);
+    if (!error && (u->counts || u->clip > 0))
+        error = launch(gpu, numbers_kernel, 1, THREADS, *u, gpu->control);
+    if (!error && u->trust > 0)
+        error = launch(gpu, trust_kernel, u->segment_count, THREADS, *u);
+    return error;
 }
 
-template <class T> int update(const struct train_gpu *gpu, const struct train_update *u)
+struct row {
+    int (*update)(const struct train_gpu *gpu, const struct train_update *u);
+    int (*load)();
+};
+
+/* An optimizer: its number of states, and its rule. */
+template <int STATES, rule_function *RULE> struct optimizer {
+    static int update(const struct train_gpu *gpu, const struct train_update *u)
+    {
+        return typed(u->gradient_type, [&](auto gradient) {
+            return typed(u->working_type, [&](auto working) {
+                using T = decltype(gradient);
+                using W = decltype(working);
+                return launch(gpu, update_kernel<T, W, STATES, RULE>, u->chunk_count, THREADS, *u,
+                              gpu->control);
+            });
+        });
+    }
+
+    static int load()
+    {
+        return load_kernels(EACH_TYPE_AND(update_kernel, float, STATES, RULE),
+                            EACH_TYPE_AND(update_kernel, __nv_bfloat16, STATES, RULE),
+                            EACH_TYPE_AND(update_kernel, __half, STATES, RULE));
+    }
+};
+
+template <int STATES, rule_function *RULE> constexpr struct row row_of()
 {
-    return typed(u->working_type, [&](auto number) {
-        return launch(gpu, update_kernel<T, decltype(number)>, u->chunk_count, THREADS, *u,
-                      gpu->control);
-    });
+    return {optimizer<STATES, RULE>::update, optimizer<STATES, RULE>::load};
 }
+
+/* By kind. */
+constexpr struct row optimizers[] = {
+    row_of<1, rule_sgd>(),      row_of<1, rule_nag>(),     row_of<1, rule_adagrad>(),
+    row_of<2, rule_adadelta>(), row_of<1, rule_rmsprop>(), row_of<2, rule_adam>(),
+};
+static_assert(sizeof optimizers / sizeof *optimizers == OPTIMIZERS, "a row for each optimizer");
 
 } // namespace
 
@@ -184,13 +256,10 @@ int train_update(const struct train_gpu *gpu, const struct train_update *u)
 {
     if (!u->chunk_count)
         return cudaSuccess;
-    const int error = typed(u->gradient_type, [&](auto number) {
-        using T = decltype(number);
-        int failed = u->find_scale ? finite<T>(gpu, u) : (int)cudaSuccess;
-        if (!failed && u->trust > 0)
-            failed = lars<T>(gpu, u);
-        return failed ? failed : update<T>(gpu, u);
-    });
+    int error =
+        typed(u->gradient_type, [&](auto gradient) { return prepare<decltype(gradient)>(gpu, u); });
+    if (!error)
+        error = optimizers[u->optimizer].update(gpu, u);
     return error || !u->find_scale ? error : launch(gpu, scale_kernel, 1, 1, gpu->control, u->bad);
 }
 
@@ -207,8 +276,9 @@ int train_refresh(const struct train_gpu *gpu, const struct train_update *u)
 
 int train_update_load(void)
 {
-    return load_kernels(trust_kernel, scale_kernel, EACH_TYPE(finite_kernel),
-                        EACH_TYPE(squares_kernel), EACH_TYPE_AND(update_kernel, float),
-                        EACH_TYPE_AND(update_kernel, __nv_bfloat16),
-                        EACH_TYPE_AND(update_kernel, __half), EACH_TYPE(refresh_kernel));
+    int error = load_kernels(trust_kernel, numbers_kernel, scale_kernel, EACH_TYPE(finite_kernel),
+                             EACH_TYPE(squares_kernel), EACH_TYPE(refresh_kernel));
+    for (const auto &optimizer : optimizers)
+        error = error ? error : optimizer.load();
+    return error;
 }

@@ -306,21 +306,19 @@ static alnico_status_t cudnn_backward(void *pointer, size_t step)
     return self->steps[step].backward(self, &self->steps[step]);
 }
 
-static alnico_status_t sgd_update(struct cudnn_net *self, const struct optimizer_options *options)
-{
-    self->update.momentum = (float)options->momentum;
-    self->update.decay = (float)options->decay;
-    self->update.trust = (float)options->trust;
-    return gpu_status(train_update(&self->gpu, &self->update), "the update");
-}
-
-static alnico_status_t (*const updates[OPTIMIZERS])(struct cudnn_net *,
-                                                    const struct optimizer_options *) = {
-    [OPTIMIZER_SGD] = sgd_update};
-
 static alnico_status_t cudnn_update(void *pointer, const struct optimizer_options *options)
 {
-    TRY(updates[options->kind](pointer, options));
+    struct cudnn_net *self = pointer;
+    struct train_update *update = &self->update;
+    update->optimizer = (int)options->kind;
+    update->rule = optimizer_rule(options);
+    update->rule.decay = (float)options->decay;
+    update->beta1 = options->beta1;
+    update->beta2 = options->beta2;
+    update->trust = (float)options->trust;
+    update->clip = (float)options->clip;
+    update->counts = optimizers_all[options->kind]->counts;
+    TRY(gpu_status(train_update(&self->gpu, update), "the update"));
     return weights_fold_all(pointer);
 }
 

@@ -47,7 +47,8 @@ size_t update_own_bytes(const struct network *network)
     const size_t chunks = chunk_count(network), segments = 2 * network->count;
     return plan_line(chunks * sizeof(struct train_chunk)) +
            plan_line(segments * sizeof(struct train_segment)) +
-           plan_line((2 * chunks + segments) * sizeof(float)) + plan_line(sizeof(unsigned));
+           plan_line((2 * chunks + segments) * sizeof(float)) +
+           plan_line(UPDATE_NUMBERS * sizeof(float)) + plan_line(sizeof(unsigned));
 }
 
 void *gradient_at(const struct cudnn_net *self, size_t offset)
@@ -139,6 +140,7 @@ static alnico_status_t tables_copy(struct cudnn_net *self, const struct train_ch
     void *chunk_memory = own_take(self, chunk_bytes);
     void *segment_memory = own_take(self, segment_bytes);
     u->sums = own_take(self, (2 * u->chunk_count + u->segment_count) * sizeof *u->sums);
+    u->numbers = own_take(self, UPDATE_NUMBERS * sizeof *u->numbers);
     u->bad = own_take(self, sizeof *u->bad);
     u->chunks = chunk_memory;
     u->segments = segment_memory;
@@ -154,7 +156,7 @@ static void tables_fill(struct cudnn_net *self, struct train_chunk *chunks,
     const struct arenas *arenas = self->setup.arenas;
     self->update = (struct train_update){
         .parameters = arenas->parameters,
-        .velocity = arenas->states[0],
+        .states = {arenas->states[0], arenas->states[1]},
         .gradients = arenas->gradients,
         .working = self->type == ALNICO_FLOAT32 ? NULL : self->working,
         .count = network->parameters,

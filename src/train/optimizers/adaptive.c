@@ -1,0 +1,92 @@
+/* Optimizers that divide each slope by what its parameter's slopes were like, on the CPU. See
+ * optimizer.h. In each pass `sum` is one of zeros, or of numbers that are none. */
+#include "train/optimizers/optimizer.h"
+
+#include "base/vectorised.h"
+
+#include <stddef.h>
+
+VECTORISED static bool adagrad_pass(struct rule rule, const struct optimizer_part *part)
+{
+    float *p = part->parameters, *squares = part->states[0];
+    const float *g = part->gradients;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < part->count; i++) {
+        rule_adagrad(&rule, g[i], &p[i], &squares[i], NULL);
+        sum += 0 * p[i];
+    }
+    return sum == 0;
+}
+
+VECTORISED static bool adadelta_pass(struct rule rule, const struct optimizer_part *part)
+{
+    float *p = part->parameters, *squares = part->states[0], *changes = part->states[1];
+    const float *g = part->gradients;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < part->count; i++) {
+        rule_adadelta(&rule, g[i], &p[i], &squares[i], &changes[i]);
+        sum += 0 * p[i];
+    }
+    return sum == 0;
+}
+
+VECTORISED static bool rmsprop_pass(struct rule rule, const struct optimizer_part *part)
+{
+    float *p = part->parameters, *squares = part->states[0];
+    const float *g = part->gradients;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < part->count; i++) {
+        rule_rmsprop(&rule, g[i], &p[i], &squares[i], NULL);
+        sum += 0 * p[i];
+    }
+    return sum == 0;
+}
+
+VECTORISED static bool adam_pass(struct rule rule, const struct optimizer_part *part)
+{
+    float *p = part->parameters, *mean = part->states[0], *squares = part->states[1];
+    const float *g = part->gradients;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < part->count; i++) {
+        rule_adam(&rule, g[i], &p[i], &mean[i], &squares[i]);
+        sum += 0 * p[i];
+    }
+    return sum == 0;
+}
+
+const struct optimizer_ops optimizer_adagrad = {
+    .name = "adagrad",
+    .states = 1,
+    .has = OPTIMIZER_HAS_EPSILON,
+    .defaults = {.rate = 0.01, .epsilon = 1e-10},
+    .pass = adagrad_pass,
+};
+
+const struct optimizer_ops optimizer_adadelta = {
+    .name = "adadelta",
+    .states = 2,
+    .has = OPTIMIZER_HAS_BETA2 | OPTIMIZER_HAS_EPSILON,
+    .defaults = {.rate = 1, .beta2 = 0.9, .epsilon = 1e-6},
+    .pass = adadelta_pass,
+};
+
+const struct optimizer_ops optimizer_rmsprop = {
+    .name = "rmsprop",
+    .states = 1,
+    .has = OPTIMIZER_HAS_BETA2 | OPTIMIZER_HAS_EPSILON,
+    .defaults = {.rate = 1e-3, .beta2 = 0.99, .epsilon = 1e-8},
+    .pass = rmsprop_pass,
+};
+
+const struct optimizer_ops optimizer_adam = {
+    .name = "adam",
+    .states = 2,
+    .has = OPTIMIZER_HAS_BETA1 | OPTIMIZER_HAS_BETA2 | OPTIMIZER_HAS_EPSILON,
+    .counts = true,
+    .defaults = {.rate = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8},
+    .pass = adam_pass,
+};
