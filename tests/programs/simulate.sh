@@ -54,6 +54,22 @@ cp "$work/out" "$work/before"
 run --machine sierra --ranks 6,37 --hosts 3 --sizes 8,10000 --chunk 1K --threads 3
 cmp -s "$work/out" "$work/before" || fail "a repeated run differs"
 
+# A training step: 1 s alone, of which 0.5 s is backward in two halves. On 64 ranks of the flat machine 4 KB take 9.69 us; 64 KB
+# beside the second half of the pass are not seen. Nothing hidden: both are.
+cat >"$work/profile.json" <<'END'
+{"prediction": {"parts": {"images": 10, "input": 0.1, "forward": 0.2, "update": 0.2, "hidden": 1,
+ "buckets": [{"bytes": 65536, "backward": 0.25}, {"bytes": 4096, "backward": 0.25}]}}}
+END
+run --machine flat --ranks 64 --profile "$work/profile.json" --json "$work/p.json"
+[ "$(rows)" -eq 2 ] || fail "expected 2 rows"
+expect_out '^# step: 1000\.000 ms alone'
+expect_out '^# step, overlapped: +1000\.010 ms, 640 images/s, speed-up 64\.00, exposed communication 0\.0 %$'
+expect_json "$work/p.json" 'runs;0;step;overlapped;step' '1\.000009[67].*'
+sed 's/"hidden": 1/"hidden": 0/' "$work/profile.json" >"$work/open.json"
+run --machine flat --ranks 64 --profile "$work/open.json" --json "$work/q.json"
+both=$(sed -n 's/^# step, not overlapped: *\([0-9.]*\) ms.*/\1/p' "$work/out")
+expect_out "^# step, overlapped: +$both ms"
+
 # Too large for real elements, and for time.
 run --ranks 256 --sizes 64K --memory 1M --threads 1
 expect_out ' sizes +rabenseifner$'
@@ -99,6 +115,12 @@ usage '--algorithm foo: expected one of .*ring.* or all' --algorithm foo
 usage '--threads 0: expected' --threads 0
 usage '--rounds 0: expected' --rounds 0
 usage 'now: expected one of allreduce .*sendrecv' now
+usage '--profile: expected the operation allreduce, not reduce' reduce --profile "$work/profile.json"
+usage '--profile: it has sizes' --profile "$work/profile.json" --sizes 8
+usage '--profile .*nowhere.*: ' --profile "$work/nowhere.json"
+usage "--profile .*a.json: there is no 'prediction' with 'parts'" --profile "$work/a.json"
+sed 's/"images": 10/"images": -1/' "$work/profile.json" >"$work/bad.json"
+usage "--profile .*bad.json: 'images' is not a number from 0" --profile "$work/bad.json"
 usage 'barrier: expected one operation only' reduce barrier
 usage '--algorithm ring: expected one of binomial reduce_scatter_gather or all' reduce --algorithm ring
 usage 'unrecognized option' --bogus

@@ -1,7 +1,7 @@
 /* alnico-simulate: the library's algorithms in virtual time on a machine of thousands of ranks. The
  * cases are handed out to a few threads in order; the main thread prints each row when it is
  * complete. */
-#include "tools/simulate/report.h"
+#include "tools/simulate/steps.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -114,7 +114,9 @@ static size_t run_sweep(const struct simulate_options *options, int ranks, cJSON
     struct crossover crossovers[SIMULATE_LIST];
     int count = crossovers_find(options, sweep.cells, crossovers);
     report_crossovers(crossovers, count);
-    report_json_ranks(json, options, ranks, per_host, sweep.cells, crossovers, count);
+    cJSON *run = report_json_ranks(json, options, ranks, per_host, sweep.cells, crossovers, count);
+    if (options->profile)
+        steps_report(options, ranks, sweep.cells, run);
     free(sweep.done);
     free(sweep.cells);
     pthread_cond_destroy(&sweep.finished);
@@ -135,5 +137,6 @@ int main(int argc, char **argv)
         wrong += run_sweep(&options, options.ranks[i], json);
     program_json_write(options.json, json);
     free(command);
+    steps_free(&options.steps);
     return wrong ? EXIT_FAILURE : EXIT_SUCCESS;
 }

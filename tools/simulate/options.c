@@ -3,6 +3,7 @@
 #include "tools/simulate/options.h"
 
 #include "tools/common/options.h"
+#include "tools/simulate/steps.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,22 @@ static void add_size(struct argp_state *state, struct simulate_options *options,
     if (count && bytes <= options->sizes[count - 1])
         argp_error(state, "--sizes: %zu is not above %zu", bytes, options->sizes[count - 1]);
     options->sizes[options->sizes_count++] = bytes;
+}
+
+/* The sizes are those of a step's buckets. */
+static void read_profile(struct argp_state *state, struct simulate_options *options)
+{
+    if (options->operation != &collectives[ALNICO_ALLREDUCE])
+        argp_error(state, "--profile: expected the operation allreduce, not %s",
+                   options->operation->name);
+    if (options->size_list)
+        argp_error(state, "--profile: it has sizes; --sizes does not go with it");
+    if (steps_read(options->profile, &options->steps) != ALNICO_SUCCESS)
+        argp_error(state, "--profile %s", alnico_error_detail());
+    options->sizes_count = steps_sizes(&options->steps, options->sizes, SIMULATE_LIST);
+    if (options->sizes_count > SIMULATE_LIST)
+        argp_error(state, "--profile %s: buckets of %d different sizes, expected at most %d",
+                   options->profile, options->sizes_count, SIMULATE_LIST);
 }
 
 /* Sizes are whole elements: the rest is cut off, as alnico-perf does. What moves no elements has
@@ -114,7 +131,10 @@ static void finish(struct argp_state *state, void *out)
     struct simulate_options *options = out;
     if (!options->operation)
         options->operation = &collectives[ALNICO_ALLREDUCE];
-    make_sizes(state, options);
+    if (options->profile)
+        read_profile(state, options);
+    else
+        make_sizes(state, options);
     find_algorithms(state, options);
     find_machine(state, options);
 }
@@ -140,6 +160,11 @@ static const struct option_row table[] = {
      .initial = "2", FIELD(factor), .least = 2, .most = 1 << 30},
     {"sizes", 0, "LIST", "these sizes, separated by commas, instead of -b, -e and -f", OPTION_TEXT,
      FIELD(size_list)},
+    {"profile", 0, "FILE",
+     "the sizes of a training step's gradients, from alnico-train --predict RANKS --json FILE: "
+     "also "
+     "prints what the step takes on so many ranks, with the fastest algorithm for each bucket",
+     OPTION_TEXT, FIELD(profile)},
     {"algorithm", 0, "NAME", "one of the operation's algorithms, or all", OPTION_TEXT,
      .initial = "all", FIELD(algorithm)},
     {"chunk", 0, "SIZE", "cut messages into chunks of SIZE, three of a rank in flight; 0: never",

@@ -2,6 +2,7 @@
 #ifndef ALNICO_TOOLS_SIMULATE_OPTIONS_H
 #define ALNICO_TOOLS_SIMULATE_OPTIONS_H
 
+#include "tools/common/step_model.h"
 #include "tools/simulate/run.h"
 
 #include <stdint.h>
@@ -23,7 +24,8 @@ struct simulate_options {
     int threads;
     const char *machine_name, *algorithm, *size_list; /* as given; NULL: no list */
     size_t begin, end, factor;                        /* of the sizes, without a list */
-    const char *json;                                 /* file, or NULL */
+    const char *profile, *json;                       /* files, or NULL */
+    struct step_parts steps;                          /* of the profile */
 };
 
 /* Fills `options`, the machine included. On an error prints what is wrong and exits with 2; after

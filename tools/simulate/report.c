@@ -155,9 +155,9 @@ static void add_cell(cJSON *row, const struct simulate_options *options, int siz
     }
 }
 
-void report_json_ranks(cJSON *json, const struct simulate_options *options, int ranks,
-                       int ranks_per_host, const struct simulate_cell *cells,
-                       const struct crossover *crossovers, int count)
+cJSON *report_json_ranks(cJSON *json, const struct simulate_options *options, int ranks,
+                         int ranks_per_host, const struct simulate_cell *cells,
+                         const struct crossover *crossovers, int count)
 {
     cJSON *run = json_add(json_row(cJSON_GetObjectItem(json, "runs")), "ranks %d ranks_per_host %d",
                           ranks, ranks_per_host);
@@ -169,4 +169,5 @@ void report_json_ranks(cJSON *json, const struct simulate_options *options, int 
     for (int i = 0; i < count; i++)
         json_add(json_row(list), "bytes %g below %s above %s", crossovers[i].bytes,
                  crossovers[i].below->name, crossovers[i].above->name);
+    return run;
 }

@@ -30,10 +30,10 @@ void report_row(const struct simulate_options *options, size_t bytes,
 void report_crossovers(const struct crossover *crossovers, int count);
 
 /* The whole as JSON: report_json begins, report_json_ranks adds what was simulated at one number of
- * ranks. */
+ * ranks, and returns that part. */
 cJSON *report_json(const struct simulate_options *options, const char *command);
-void report_json_ranks(cJSON *json, const struct simulate_options *options, int ranks,
-                       int ranks_per_host, const struct simulate_cell *cells,
-                       const struct crossover *crossovers, int count);
+cJSON *report_json_ranks(cJSON *json, const struct simulate_options *options, int ranks,
+                         int ranks_per_host, const struct simulate_cell *cells,
+                         const struct crossover *crossovers, int count);
 
 #endif

@@ -2,6 +2,7 @@
  * is in src/train. */
 #include "base/status.h"
 #include "tools/common/program.h"
+#include "tools/train/predict.h"
 #include "tools/train/profile.h"
 #include "tools/train/report.h"
 
@@ -79,13 +80,13 @@ static alnico_status_t place_open(const struct train_options *options, struct tr
     return alnico_comm_create_mpi(MPI_COMM_WORLD, options->device, place->stream, &place->device);
 }
 
-static cJSON *profile_json(const struct train_options *options, const struct profile *profile)
+/* The report of a program's mode that does not train. */
+static cJSON *mode_json(const struct train_options *options, const char *program)
 {
-    cJSON *object = json_add(cJSON_CreateObject(), "program %s version %s date %s",
-                             "alnico-train --profile", alnico_version(), program_date());
+    cJSON *object = json_add(cJSON_CreateObject(), "program %s version %s date %s", program,
+                             alnico_version(), program_date());
     cJSON_AddItemToObject(object, "machine", program_machine());
     cJSON_AddItemToObject(object, "options", train_options_json(options));
-    cJSON_AddItemToObject(object, "profile", train_profile_json(profile));
     return object;
 }
 
@@ -101,8 +102,11 @@ static void profile(struct train_options *options)
         program_check(device->work_stream_create(&stream), "taking the device");
     program_check(trainer_profile(&options->trainer, stream, &times), "profiling");
     train_profile_print(&times.profile);
-    if (options->json)
-        program_json_write(options->json, profile_json(options, &times.profile));
+    if (options->json) {
+        cJSON *object = mode_json(options, "alnico-train --profile");
+        cJSON_AddItemToObject(object, "profile", train_profile_json(&times.profile));
+        program_json_write(options->json, object);
+    }
     trainer_times_free(&times);
     if (stream)
         device->stream_destroy(stream);
@@ -130,6 +134,25 @@ static void stop_catch(struct trainer_options *options)
     const struct sigaction action = {.sa_handler = stop_note, .sa_flags = SA_RESTART};
     sigaction(SIGTERM, &action, NULL);
     options->stop = &stop;
+}
+
+static void predict(struct train_options *options)
+{
+    struct trainer_place place = {0};
+    cJSON *prediction;
+    rank_check(place_open(options, &place), "taking the device");
+    train_options_complete(options, alnico_comm_size(place.host));
+    if (alnico_comm_rank(place.host) == 0)
+        program_json_try(options->json);
+    rank_check(train_predict(options, &place, &prediction), "predicting");
+    if (prediction && options->json) {
+        cJSON *object = mode_json(options, "alnico-train --predict");
+        cJSON_AddItemToObject(object, "prediction", prediction);
+        program_json_write(options->json, object);
+    } else {
+        cJSON_Delete(prediction);
+    }
+    place_close(options, &place);
 }
 
 /* Everything between MPI_Init and MPI_Finalize. Any failure ends all ranks. */
@@ -172,7 +195,9 @@ int main(int argc, char **argv)
     host_share(&options);
     if (options.memory || options.profile)
         train_options_complete(&options, 1);
-    if (!options.memory && !options.profile)
+    if (options.predict_count)
+        predict(&options);
+    else if (!options.memory && !options.profile)
         train(&options);
     else if (program_launch_rank() == 0 && options.memory)
         train_memory_print(&options.trainer);

@@ -26,6 +26,8 @@ NAMES(precision_at, i < PRECISIONS, precision_name((enum precision)i))
 NAMES(optimizer_at, i < OPTIMIZERS, optimizers_all[i]->name)
 NAMES(schedule_at, i < SCHEDULES, schedule_name((enum schedule)i))
 
+enum { PREDICT_STEPS = 60 };
+
 static void check_data(struct argp_state *state, char *text, void *options)
 {
     (void)options;
@@ -77,6 +79,20 @@ static void check_log(struct argp_state *state, char *text, void *options)
     (void)options;
     if (!train_log_form(text, &json))
         argp_error(state, "--log %s: expected a name that ends in .csv or .jsonl", text);
+}
+
+static void read_predict(struct argp_state *state, char *text, void *out)
+{
+    struct train_options *options = out;
+    char *copy = strdup(text), *rest = copy;
+    options->predict_count = 0;
+    while (rest) {
+        if (options->predict_count == PREDICT_MOST)
+            argp_error(state, "--predict %s: expected at most %d numbers", text, PREDICT_MOST);
+        options->predict[options->predict_count++] =
+            (int)option_number(state, "--predict", strsep(&rest, ","), 1, 1 << 20);
+    }
+    free(copy);
 }
 
 static void refuse_argument(struct argp_state *state, char *text, void *options)
@@ -192,6 +208,11 @@ static const struct option_row table[] = {
      "TFLOP/s and as a share of the least time that a copy and a product of matrices reach there, "
      "and end",
      OPTION_FLAG, FIELD(profile), .agreed = true},
+    {"predict", 0, "RANKS,...",
+     "measure a step on each rank alone, the communicator, and --steps steps (60) on all ranks "
+     "with "
+     "and without overlap; print what a step takes on so many ranks by the model, and end",
+     OPTION_OTHER, FIELD(predict_count), .read = read_predict, .agreed = true},
     {"no-graph", 0, NULL, "launch kernels one by one where a step could be a CUDA graph",
      OPTION_FLAG, TRAINER(no_graph)},
     {"memory-limit", 0, "SIZE",
@@ -312,6 +333,24 @@ static void check_meaning(struct argp_state *state, const struct train_options *
         argp_error(state, "--no-graph: on --device cpu there is none anyway");
 }
 
+static void check_predict(struct argp_state *state, struct train_options *options)
+{
+    struct trainer_options *trainer = &options->trainer;
+    if (!options->predict_count)
+        return;
+    if (options->memory || options->profile)
+        argp_error(state, "--predict: neither --memory nor --profile goes with it");
+    if (trainer->epochs || trainer->seconds > 0)
+        argp_error(state, "--predict: it goes by --steps");
+    if (trainer->save || trainer->load)
+        argp_error(state, "--predict: neither --save nor --load goes with it");
+    if (trainer->late)
+        argp_error(state, "--predict: --no-overlap does not go with it, which measures both");
+    if (strcmp(trainer->strategy, "allreduce") != 0)
+        argp_error(state, "--predict: expected --strategy allreduce");
+    trainer->tests = 0;
+}
+
 static void finish(struct argp_state *state, void *out)
 {
     struct train_options *options = out;
@@ -323,8 +362,11 @@ static void finish(struct argp_state *state, void *out)
         argp_error(state, "--save-every: expected --save FILE, too");
     if (trainer->validate_every && !trainer->tests)
         argp_error(state, "--validate-every: with --test-images 0 there is no test");
-    if (limits == 0)
+    if (limits == 0 && options->predict_count)
+        trainer->steps = PREDICT_STEPS;
+    else if (limits == 0)
         trainer->epochs = 1;
+    check_predict(state, options);
     if (options->profile && (options->memory || options->stream))
         argp_error(state, "--profile: neither --memory nor --stream goes with it");
     if (options->log && (options->profile || options->memory))

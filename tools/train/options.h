@@ -6,16 +6,20 @@
 
 #include <cjson/cJSON.h>
 
+enum { PREDICT_MOST = 32 };
+
 struct train_options {
     struct trainer_options trainer; /* the optimizer's fields below 0 were not given */
     alnico_device_t device;
-    enum precision wire; /* the trainer's, as an option has it */
-    bool wired;          /* it was given */
-    bool stream;         /* on the CPU: compute on a stream of its own */
-    bool memory;         /* print what memory is needed, and end */
-    bool profile;        /* measure each step of the network, and end */
-    const char *json;    /* file, or NULL */
-    const char *log;     /* file, or NULL */
+    enum precision wire;       /* the trainer's, as an option has it */
+    bool wired;                /* it was given */
+    bool stream;               /* on the CPU: compute on a stream of its own */
+    bool memory;               /* print what memory is needed, and end */
+    bool profile;              /* measure each step of the network, and end */
+    int predict[PREDICT_MOST]; /* numbers of ranks whose steps to predict, and end; their count */
+    int predict_count;
+    const char *json; /* file, or NULL */
+    const char *log;  /* file, or NULL */
 };
 
 /* Parses; on a usage error prints what was wrong and exits with status 2. */

@@ -69,6 +69,14 @@ alnico_status_t trainer_strategy(struct trainer *trainer);
 
 /* ---- trainer/trainer.c, trainer/graph.c ---- */
 
+/* A run that is not open yet. Its address stays. */
+struct trainer trainer_make(const struct trainer_options *options,
+                            const struct trainer_place *place);
+
+/* Ends a run after an error, whose status and detail stay. Where the device hangs, what it may
+ * still use stays, too. */
+alnico_status_t trainer_fail(struct trainer *trainer, alnico_status_t status);
+
 /* Enqueues all of a step but its input: the same calls with the same memory every time. */
 alnico_status_t trainer_compute(struct trainer *trainer);
 

@@ -300,9 +300,7 @@ static bool stream_rests(const struct trainer *trainer)
            stream_wait_rest(&trainer->replica->wait, trainer->place.stream, most);
 }
 
-/* Ends after an error. The detail stays that of the error. Where the device hangs, what it may
- * still use stays. */
-static alnico_status_t trainer_fail(struct trainer *trainer, alnico_status_t status)
+alnico_status_t trainer_fail(struct trainer *trainer, alnico_status_t status)
 {
     char detail[512];
     snprintf(detail, sizeof detail, "%s", alnico_error_detail());
@@ -312,8 +310,8 @@ static alnico_status_t trainer_fail(struct trainer *trainer, alnico_status_t sta
     return error_set(status, "%s", detail);
 }
 
-alnico_status_t trainer_run(const struct trainer_options *options,
-                            const struct trainer_place *place, struct trainer_report *report)
+struct trainer trainer_make(const struct trainer_options *options,
+                            const struct trainer_place *place)
 {
     alnico_comm_t host = place->host;
     const bool alone = !host || alnico_comm_size(host) == 1;
@@ -325,6 +323,13 @@ alnico_status_t trainer_run(const struct trainer_options *options,
         trainer.place.host = host;
         trainer.place.device = place->device ? place->device : host;
     }
+    return trainer;
+}
+
+alnico_status_t trainer_run(const struct trainer_options *options,
+                            const struct trainer_place *place, struct trainer_report *report)
+{
+    struct trainer trainer = trainer_make(options, place);
     *report = (struct trainer_report){0};
     alnico_status_t status = trainer_open(&trainer);
     if (status == ALNICO_SUCCESS)

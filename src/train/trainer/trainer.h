@@ -139,6 +139,23 @@ alnico_status_t trainer_profile(const struct trainer_options *options, void *str
                                 struct trainer_times *out);
 void trainer_times_free(struct trainer_times *times);
 
+/* What the communication of a run's gradients costs, bucket by bucket in the order in which
+ * backward fills them: means over the ranks of medians of some passes. */
+struct trainer_communication {
+    size_t buckets;
+    size_t *bytes;    /* of a bucket on the wire */
+    double *seconds;  /* of its allreduce alone; 0 on one rank */
+    double *backward; /* seconds of the backward pass that fill it */
+    double hidden;    /* 0 to 1: the share of communication that goes on beside computing */
+};
+
+/* Collective. The caller ends *out by trainer_communication_free, on errors too. Errors: as
+ * trainer_run's; the place's communicators are aborted then. */
+alnico_status_t trainer_communication(const struct trainer_options *options,
+                                      const struct trainer_place *place,
+                                      struct trainer_communication *out);
+void trainer_communication_free(struct trainer_communication *communication);
+
 /* FNV-1a (Fowler, Noll, Vo) of `bytes` bytes, 64 bits. */
 uint64_t trainer_hash(const void *data, size_t bytes);
 

@@ -1,0 +1,229 @@
+/*
+ * What the communication of a run's gradients costs: each bucket's backward time and the time of
+ * its allreduce alone, and how much of communication goes on beside computing. Medians of some
+ * passes, averaged over the ranks. See trainer.h.
+ */
+#include "train/trainer/state.h"
+
+#include "base/datatype.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRIALS = 9 };
+
+struct measurement {
+    struct trainer *trainer;
+    char *scratch;              /* what messages carry; as large as the gradients on the wire */
+    alnico_request_t *requests; /* of each bucket */
+    uint64_t *stamps;           /* begin, when each bucket was filled, end */
+    size_t next;                /* bucket to be filled */
+    double *trials;             /* TRIALS for each of some numbers */
+};
+
+static size_t bucket_begin(const struct trainer *trainer, size_t bucket)
+{
+    return bucket ? trainer->buckets.ends[bucket - 1] : 0;
+}
+
+static alnico_status_t stamp(const struct measurement *m, size_t at)
+{
+    const struct replica *replica = m->trainer->replica;
+    return replica->device->stamp(&m->stamps[at], replica->stream);
+}
+
+static double between(const struct measurement *m, size_t from, size_t to)
+{
+    return 1e-9 * (double)(m->stamps[to] - m->stamps[from]);
+}
+
+static alnico_status_t message_start(struct measurement *m, size_t bucket)
+{
+    const struct trainer *trainer = m->trainer;
+    const alnico_datatype_t wire = trainer->options->wire;
+    const size_t begin = bucket_begin(trainer, bucket);
+    return alnico_iallreduce(ALNICO_IN_PLACE, m->scratch + begin * datatype_bytes(wire),
+                             trainer->buckets.ends[bucket] - begin, wire, ALNICO_AVERAGE,
+                             trainer->place.device, &m->requests[bucket]);
+}
+
+/* After each step of backward: lets messages proceed where nobody else does. */
+static alnico_status_t bucket_filled(void *context, size_t elements)
+{
+    struct measurement *m = context;
+    const struct buckets *buckets = &m->trainer->buckets;
+    bool done;
+    for (; m->next < buckets->count && buckets->ends[m->next] <= elements; m->next++)
+        TRY(stamp(m, m->next + 1));
+    for (size_t i = 0; !m->trainer->place.stream && i < buckets->count; i++)
+        if (m->requests[i])
+            TRY(alnico_test(&m->requests[i], &done));
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t messages_wait(struct measurement *m)
+{
+    const bool streamed = m->trainer->place.stream;
+    for (size_t i = 0; i < m->trainer->buckets.count; i++)
+        if (m->requests[i])
+            TRY(streamed ? alnico_wait(&m->requests[i])
+                         : alnico_request_synchronize(&m->requests[i]));
+    return ALNICO_SUCCESS;
+}
+
+/* A backward pass, all buckets' messages beside it if `messages`. */
+static alnico_status_t pass_run(struct measurement *m, bool messages)
+{
+    const size_t count = m->trainer->buckets.count;
+    struct replica *replica = m->trainer->replica;
+    m->next = 0;
+    TRY(replica_forward(replica, true));
+    TRY(stamp(m, 0));
+    for (size_t i = 0; messages && i < count; i++)
+        TRY(message_start(m, i));
+    TRY(replica_backward(replica, bucket_filled, m));
+    TRY(messages_wait(m));
+    TRY(stamp(m, count + 1));
+    return replica_synchronize(replica);
+}
+
+static alnico_status_t message_run(struct measurement *m, size_t bucket)
+{
+    TRY(stamp(m, 0));
+    TRY(message_start(m, bucket));
+    TRY(messages_wait(m));
+    TRY(stamp(m, 1));
+    return replica_synchronize(m->trainer->replica);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_of(struct measurement *m, size_t number)
+{
+    double *trials = m->trials + number * TRIALS;
+    qsort(trials, TRIALS, sizeof *trials, by_size);
+    return trials[TRIALS / 2];
+}
+
+/* Fills out->backward; *pass: a pass as a whole. The first one does not count. */
+static alnico_status_t passes_measure(struct measurement *m, struct trainer_communication *out,
+                                      double *pass)
+{
+    const size_t count = out->buckets;
+    for (size_t t = 0; t <= TRIALS; t++) {
+        TRY(pass_run(m, false));
+        for (size_t i = 0; t < TRIALS && i <= count; i++)
+            m->trials[i * TRIALS + t] = i < count ? between(m, i, i + 1) : between(m, 0, count + 1);
+    }
+    for (size_t i = 0; i < count; i++)
+        out->backward[i] = median_of(m, i);
+    *pass = median_of(m, count);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t messages_measure(struct measurement *m, struct trainer_communication *out)
+{
+    for (size_t i = 0; i < out->buckets; i++) {
+        for (size_t t = 0; t <= TRIALS; t++) {
+            TRY(message_run(m, i));
+            m->trials[t % TRIALS] = between(m, 0, 1); /* the last takes the place of the first */
+        }
+        out->seconds[i] = median_of(m, 0);
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* The share of communication, or of the backward pass if that is shorter, that both take less
+ * together than one after the other. */
+static alnico_status_t hidden_measure(struct measurement *m, double pass,
+                                      struct trainer_communication *out)
+{
+    double sent = 0;
+    for (size_t i = 0; i < out->buckets; i++)
+        sent += out->seconds[i];
+    for (size_t t = 0; t <= TRIALS; t++) {
+        TRY(pass_run(m, true));
+        m->trials[t % TRIALS] = between(m, 0, out->buckets + 1);
+    }
+    const double shorter = sent < pass ? sent : pass;
+    const double hidden = shorter > 0 ? (pass + sent - median_of(m, 0)) / shorter : 0;
+    out->hidden = hidden < 0 ? 0 : hidden > 1 ? 1 : hidden;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t batch_load(struct trainer *trainer)
+{
+    const struct batch batch = data_next(trainer->train);
+    return replica_load(trainer->replica, batch.images, batch.labels, batch.count);
+}
+
+static alnico_status_t measurement_run(struct measurement *m, struct trainer_communication *out)
+{
+    const size_t count = out->buckets;
+    double pass;
+    TRY(batch_load(m->trainer));
+    TRY(passes_measure(m, out, &pass));
+    if (m->trainer->place.device) {
+        TRY(messages_measure(m, out));
+        TRY(hidden_measure(m, pass, out));
+    }
+    TRY(trainer_allreduce(m->trainer, out->backward, count, ALNICO_AVERAGE));
+    TRY(trainer_allreduce(m->trainer, out->seconds, count, ALNICO_AVERAGE));
+    return trainer_allreduce(m->trainer, &out->hidden, 1, ALNICO_AVERAGE);
+}
+
+static alnico_status_t measurement_make(struct measurement *m, struct trainer_communication *out)
+{
+    const struct trainer *trainer = m->trainer;
+    const struct device_ops *device = trainer->replica->device;
+    const size_t count = trainer->buckets.count,
+                 bytes = trainer->network->parameters * datatype_bytes(trainer->options->wire);
+    out->buckets = count;
+    out->bytes = calloc(count + 1, sizeof *out->bytes);
+    out->seconds = calloc(2 * (count + 1), sizeof *out->seconds);
+    m->requests = calloc(count + 1, sizeof(alnico_request_t));
+    m->trials = calloc((count + 1) * TRIALS, sizeof *m->trials);
+    if (!out->bytes || !out->seconds || !m->requests || !m->trials)
+        return error_set(ALNICO_ERROR_MEMORY, "trainer: no memory to measure %zu buckets", count);
+    out->backward = out->seconds + count + 1;
+    for (size_t i = 0; i < count; i++)
+        out->bytes[i] = (trainer->buckets.ends[i] - bucket_begin(trainer, i)) *
+                        datatype_bytes(trainer->options->wire);
+    TRY(device->alloc(bytes + 1, (void **)&m->scratch));
+    TRY(device->clear(m->scratch, bytes, trainer->place.stream));
+    return device->pinned_alloc((count + 2) * sizeof *m->stamps, (void **)&m->stamps);
+}
+
+alnico_status_t trainer_communication(const struct trainer_options *options,
+                                      const struct trainer_place *place,
+                                      struct trainer_communication *out)
+{
+    struct trainer trainer = trainer_make(options, place);
+    struct measurement m = {.trainer = &trainer};
+    *out = (struct trainer_communication){0};
+    alnico_status_t status = trainer_open(&trainer);
+    if (status == ALNICO_SUCCESS)
+        status = measurement_make(&m, out);
+    if (status == ALNICO_SUCCESS)
+        status = measurement_run(&m, out);
+    free(m.requests);
+    free(m.trials);
+    if (status != ALNICO_SUCCESS) /* the stream may still write to the stamps */
+        return trainer_fail(&trainer, status);
+    trainer.replica->device->pinned_free(m.stamps);
+    trainer.replica->device->free(m.scratch);
+    trainer_close(&trainer);
+    return ALNICO_SUCCESS;
+}
+
+void trainer_communication_free(struct trainer_communication *communication)
+{
+    free(communication->bytes);
+    free(communication->seconds);
+    *communication = (struct trainer_communication){0};
+}

@@ -1,0 +1,121 @@
+/* See step_model.h. */
+#include "tools/common/step_model.h"
+
+#include "tools/common/program.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+double step_seconds(const struct step_parts *parts, const double *communication, bool overlapped)
+{
+    double now = 0, link = 0;
+    for (size_t i = 0; i < parts->count; i++)
+        if (overlapped) {
+            now += parts->buckets[i].backward;
+            link = fmax(now, link) + communication[i];
+            now += (1 - parts->hidden) * communication[i];
+        } else {
+            now += parts->buckets[i].backward;
+            link += communication[i];
+        }
+    const double both = overlapped ? fmax(now, link) : now + link;
+    return parts->input + parts->forward + both + parts->update;
+}
+
+struct step_costs step_costs_fit(const size_t *bytes, const double *seconds, size_t count,
+                                 int ranks)
+{
+    double w = 0, wx = 0, wxx = 0, wy = 0, wxy = 0;
+    for (size_t i = 0; i < count; i++) {
+        const double x = (double)bytes[i], y = seconds[i], weight = 1 / (y * y);
+        w += weight;
+        wx += weight * x;
+        wxx += weight * x * x;
+        wy += weight * y;
+        wxy += weight * x * y;
+    }
+    const double determinant = w * wxx - wx * wx;
+    struct step_costs costs = {.beta = wxy / wxx, .ranks = ranks};
+    if (determinant <= 1e-9 * w * wxx)
+        return costs;
+    const double beta = (w * wxy - wx * wy) / determinant, alpha = (wy - beta * wx) / w;
+    if (beta < 0)
+        costs = (struct step_costs){.alpha = wy / w, .ranks = ranks};
+    else if (alpha >= 0)
+        costs = (struct step_costs){.alpha = alpha, .beta = beta, .ranks = ranks};
+    return costs;
+}
+
+double step_costs_at(struct step_costs costs, int ranks, size_t bytes)
+{
+    const double alpha = costs.alpha * log2(ranks) / log2(costs.ranks);
+    const double beta = costs.beta * (1 - 1.0 / (double)ranks) / (1 - 1.0 / (double)costs.ranks);
+    return ranks > 1 ? alpha + beta * (double)bytes : 0;
+}
+
+cJSON *step_parts_json(const struct step_parts *parts)
+{
+    cJSON *object =
+        json_add(cJSON_CreateObject(), "images %zu input %g forward %g update %g hidden %g",
+                 parts->images, parts->input, parts->forward, parts->update, parts->hidden);
+    cJSON *buckets = cJSON_AddArrayToObject(object, "buckets");
+    for (size_t i = 0; i < parts->count; i++)
+        json_add(json_row(buckets), "bytes %zu backward %g", parts->buckets[i].bytes,
+                 parts->buckets[i].backward);
+    return object;
+}
+
+/* A number of an object, from 0 to `most`. */
+static bool number_read(const cJSON *object, const char *key, double most, double *out, char *error,
+                        size_t room)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, key);
+    *out = cJSON_IsNumber(value) ? value->valuedouble : -1;
+    if (*out >= 0 && *out <= most)
+        return true;
+    snprintf(error, room, "'%s' is not a number from 0 to %g", key, most);
+    return false;
+}
+
+static bool buckets_read(const cJSON *rows, struct step_parts *out, char *error, size_t room)
+{
+    double bytes;
+    for (const cJSON *row = rows->child; row; row = row->next) {
+        struct step_bucket *bucket = &out->buckets[out->count++];
+        if (!number_read(row, "bytes", 0x1p53, &bytes, error, room) ||
+            !number_read(row, "backward", 1e9, &bucket->backward, error, room))
+            return false;
+        bucket->bytes = (size_t)bytes;
+    }
+    return true;
+}
+
+bool step_parts_read(const cJSON *object, struct step_parts *out, char *error, size_t room)
+{
+    const struct {
+        const char *key;
+        double *out, most;
+    } numbers[] = {{"input", &out->input, 1e9},
+                   {"forward", &out->forward, 1e9},
+                   {"update", &out->update, 1e9},
+                   {"hidden", &out->hidden, 1}};
+    const cJSON *rows = cJSON_GetObjectItemCaseSensitive(object, "buckets");
+    double images;
+    *out = (struct step_parts){0};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!number_read(object, numbers[i].key, numbers[i].most, numbers[i].out, error, room))
+            return false;
+    if (!number_read(object, "images", 0x1p53, &images, error, room))
+        return false;
+    out->images = (size_t)images;
+    const size_t count = cJSON_IsArray(rows) ? (size_t)cJSON_GetArraySize(rows) : 0;
+    out->buckets = calloc(count + 1, sizeof *out->buckets);
+    if (!count || !out->buckets)
+        snprintf(error, room, "'buckets' is not a list of at least one");
+    else if (buckets_read(rows, out, error, room))
+        return true;
+    free(out->buckets);
+    out->buckets = NULL;
+    return false;
+}

@@ -1,0 +1,52 @@
+/* Step model: the time of a data-parallel training step on any number of ranks, from the times of
+ * its parts on one of them (S-SGD's directed acyclic graph: Shi, Wang, Chu 2018, "Performance
+ * modeling and evaluation of distributed deep learning frameworks on GPUs"; Chu's two formulas are
+ * its cases in which communication is hidden from the first bucket on, or from none). Pure. */
+#ifndef ALNICO_TOOLS_COMMON_STEP_MODEL_H
+#define ALNICO_TOOLS_COMMON_STEP_MODEL_H
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Gradients that travel together, in the order in which backward fills them. */
+struct step_bucket {
+    double backward; /* seconds of the backward pass that fill it */
+    size_t bytes;    /* on the wire */
+};
+
+/* Seconds of one rank's step without the others. */
+struct step_parts {
+    double input; /* until the batch is on the device */
+    double forward, update;
+    double hidden; /* 0 to 1: the share of communication beside which computing goes on */
+    size_t images; /* of one rank's batch */
+    size_t count;
+    struct step_bucket *buckets;
+};
+
+/* Seconds of a step whose buckets take so many seconds each to communicate: overlapped with the
+ * backward pass, or behind it. A bucket waits for those before it; what is not hidden of it
+ * prolongs the backward pass. */
+double step_seconds(const struct step_parts *parts, const double *communication, bool overlapped);
+
+/* Seconds of an allreduce: alpha + beta * bytes on some ranks. */
+struct step_costs {
+    double alpha, beta;
+    int ranks;
+};
+
+/* The line through measured times of at least one size, by least squares of the relative error;
+ * neither number is below 0. */
+struct step_costs step_costs_fit(const size_t *bytes, const double *seconds, size_t count,
+                                 int ranks);
+
+/* On other ranks: alpha grows with log2(ranks), as recursive doubling's, beta as (ranks - 1) /
+ * ranks, as a ring's or Rabenseifner's. No ranks but one cost nothing. */
+double step_costs_at(struct step_costs costs, int ranks, size_t bytes);
+
+/* As JSON, and back. What is wrong is named in `error`; on success the caller frees the buckets. */
+cJSON *step_parts_json(const struct step_parts *parts);
+bool step_parts_read(const cJSON *object, struct step_parts *out, char *error, size_t room);
+
+#endif

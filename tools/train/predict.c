@@ -1,0 +1,244 @@
+/* See predict.h. */
+#include "tools/train/predict.h"
+
+#include "base/status.h"
+#include "tools/common/program.h"
+#include "tools/common/step_model.h"
+
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { READINGS_MOST = 4096 };
+
+/* Times of a step's phases, a row for each reading of a run. */
+struct readings {
+    size_t count, step;
+    double seconds[PHASES][READINGS_MOST]; /* of one step */
+};
+
+/* Everything measured. */
+struct measured {
+    int ranks;
+    struct step_parts parts;
+    double *seconds;         /* of each bucket's communication, alone */
+    struct step_costs costs; /* of the communicator; ranks 1: none */
+    double alone;            /* a step of one rank by itself */
+    double step[2];          /* of all ranks: overlapped, then not; 0: not measured */
+};
+
+static void readings_append(void *context, const struct trainer_progress *progress)
+{
+    struct readings *r = context;
+    const size_t steps = progress->step - r->step;
+    r->step = progress->step;
+    if (!steps || r->count == READINGS_MOST)
+        return;
+    for (int i = 0; i < PHASES; i++)
+        r->seconds[i][r->count] = progress->latest_phases[i] / (double)steps;
+    r->count++;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median over the readings behind the first fifth; sorts them. */
+static double readings_median(struct readings *r, enum phase phase)
+{
+    const size_t skipped = r->count / 5, count = r->count - skipped;
+    qsort(r->seconds[phase] + skipped, count, sizeof(double), by_size);
+    return r->seconds[phase][skipped + count / 2];
+}
+
+/* Each rank trains by itself, all at once: they share their hosts as they will. */
+static alnico_status_t alone_measure(struct trainer_options options, void *stream,
+                                     struct measured *out, double *backward)
+{
+    const struct trainer_place place = {.stream = stream};
+    struct trainer_report report;
+    struct readings *readings = calloc(1, sizeof *readings);
+    if (!readings)
+        return error_set(ALNICO_ERROR_MEMORY, "predict: no memory");
+    options.progress = readings_append;
+    options.context = readings;
+    const alnico_status_t status = trainer_run(&options, &place, &report);
+    if (status == ALNICO_SUCCESS) {
+        out->parts.input = readings_median(readings, PHASE_INPUT);
+        out->parts.forward = readings_median(readings, PHASE_FORWARD);
+        out->parts.update = readings_median(readings, PHASE_UPDATE);
+        *backward = readings_median(readings, PHASE_BACKWARD);
+        out->alone = report.step_seconds;
+    }
+    free(readings);
+    return status;
+}
+
+/* Means over the ranks. */
+static void parts_average(struct measured *out, double *backward)
+{
+    double numbers[] = {out->parts.input, out->parts.forward, out->parts.update, out->alone,
+                        *backward};
+    MPI_Allreduce(MPI_IN_PLACE, numbers, 5, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    out->parts.input = numbers[0] / out->ranks;
+    out->parts.forward = numbers[1] / out->ranks;
+    out->parts.update = numbers[2] / out->ranks;
+    out->alone = numbers[3] / out->ranks;
+    *backward = numbers[4] / out->ranks;
+}
+
+/* Takes the buckets over, whose backward times become shares of what the whole took in a run. */
+static alnico_status_t
+parts_fill(struct measured *out, const struct trainer_communication *communication, double backward)
+{
+    const size_t count = communication->buckets;
+    double sum = 0;
+    out->parts.count = count;
+    out->parts.hidden = communication->hidden;
+    out->parts.buckets = calloc(count + 1, sizeof *out->parts.buckets);
+    out->seconds = calloc(count + 1, sizeof *out->seconds);
+    if (!out->parts.buckets || !out->seconds)
+        return error_set(ALNICO_ERROR_MEMORY, "predict: no memory for %zu buckets", count);
+    for (size_t i = 0; i < count; i++)
+        sum += communication->backward[i];
+    for (size_t i = 0; i < count; i++) {
+        out->parts.buckets[i] =
+            (struct step_bucket){.backward = backward * communication->backward[i] / sum,
+                                 .bytes = communication->bytes[i]};
+        out->seconds[i] = communication->seconds[i];
+    }
+    if (out->ranks > 1)
+        out->costs =
+            step_costs_fit(communication->bytes, communication->seconds, count, out->ranks);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t all_measure(struct trainer_options options,
+                                   const struct trainer_place *place, struct measured *out)
+{
+    struct trainer_report report;
+    for (int late = 0; late < 2 && out->ranks > 1; late++) {
+        options.late = late;
+        TRY(trainer_run(&options, place, &report));
+        out->step[late] = report.step_seconds;
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t measure(const struct train_options *options,
+                               const struct trainer_place *place, struct measured *out)
+{
+    struct trainer_communication communication;
+    double backward = 0;
+    TRY(alone_measure(options->trainer, place->stream, out, &backward));
+    parts_average(out, &backward);
+    TRY(trainer_communication(&options->trainer, place, &communication));
+    const alnico_status_t status = parts_fill(out, &communication, backward);
+    trainer_communication_free(&communication);
+    TRY(status);
+    return all_measure(options->trainer, place, out);
+}
+
+/* Seconds of a step on so many ranks: overlapped, then not. */
+static void predict(const struct measured *m, int ranks, double out[2])
+{
+    double *communication = calloc(m->parts.count + 1, sizeof *communication);
+    if (!communication)
+        program_fail("no memory to predict %d ranks", ranks);
+    for (size_t i = 0; i < m->parts.count && ranks > 1; i++)
+        communication[i] = ranks == m->ranks
+                               ? m->seconds[i]
+                               : step_costs_at(m->costs, ranks, m->parts.buckets[i].bytes);
+    for (int late = 0; late < 2; late++)
+        out[late] = step_seconds(&m->parts, communication, !late);
+    free(communication);
+}
+
+static void head_print(const struct measured *m)
+{
+    double backward = 0, sent = 0;
+    for (size_t i = 0; i < m->parts.count; i++) {
+        backward += m->parts.buckets[i].backward;
+        sent += m->seconds[i];
+    }
+    printf("# one rank alone: step %.3f ms: input %.3f, forward %.3f, backward %.3f, update %.3f\n",
+           1e3 * m->alone, 1e3 * m->parts.input, 1e3 * m->parts.forward, 1e3 * backward,
+           1e3 * m->parts.update);
+    if (m->ranks > 1)
+        printf(
+            "# %zu buckets on %d ranks: %.3f ms of communication, %.0f %% of it beside computing; "
+            "%.1f us and %.2f GB/s a message\n",
+            m->parts.count, m->ranks, 1e3 * sent, 100 * m->parts.hidden, 1e6 * m->costs.alpha,
+            1e-9 / m->costs.beta);
+    printf("#%6s  %-30s  %-30s  %s\n", "", "overlapped", "not overlapped",
+           "measured, predicted / measured");
+    printf("#%6s", "ranks");
+    for (int i = 0; i < 2; i++)
+        printf("  %10s %10s %8s", "step ms", "images/s", "speed-up");
+    printf("  %10s %6s %10s %6s\n", "ms", "", "ms", "");
+}
+
+static void row_print(const struct measured *m, int ranks, const double step[2])
+{
+    printf(" %6d", ranks);
+    for (int late = 0; late < 2; late++)
+        printf("  %10.3f %10.0f %8.2f", 1e3 * step[late],
+               (double)m->parts.images * ranks / step[late], ranks * m->alone / step[late]);
+    for (int late = 0; late < 2 && ranks == m->ranks; late++)
+        printf("  %10.3f %5.2f", 1e3 * m->step[late], step[late] / m->step[late]);
+    printf("\n");
+}
+
+static void row_json(cJSON *rows, const struct measured *m, int ranks, const double step[2])
+{
+    static const char *const names[] = {"overlapped", "not_overlapped"};
+    cJSON *row = json_add(json_row(rows), "ranks %d", ranks);
+    for (int late = 0; late < 2; late++) {
+        cJSON *way =
+            json_add(cJSON_AddObjectToObject(row, names[late]),
+                     "step %g images_per_second %g speed_up %g", step[late],
+                     (double)m->parts.images * ranks / step[late], ranks * m->alone / step[late]);
+        if (ranks == m->ranks && m->step[late] > 0)
+            json_add(way, "measured %g", m->step[late]);
+    }
+}
+
+static cJSON *measured_print(const struct train_options *options, const struct measured *m)
+{
+    cJSON *object = json_add(cJSON_CreateObject(), "ranks %d alone %g alpha %g beta %g", m->ranks,
+                             m->alone, m->costs.alpha, m->costs.beta);
+    cJSON_AddItemToObject(object, "parts", step_parts_json(&m->parts));
+    cJSON_AddItemToObject(object, "communication",
+                          cJSON_CreateDoubleArray(m->seconds, (int)m->parts.count));
+    cJSON *rows = cJSON_AddArrayToObject(object, "predicted");
+    head_print(m);
+    for (int i = 0; i < options->predict_count; i++) {
+        double step[2];
+        predict(m, options->predict[i], step);
+        row_print(m, options->predict[i], step);
+        row_json(rows, m, options->predict[i], step);
+    }
+    return object;
+}
+
+alnico_status_t train_predict(const struct train_options *options,
+                              const struct trainer_place *place, cJSON **out)
+{
+    struct measured m = {.ranks = alnico_comm_size(place->host),
+                         .parts = {.images = options->trainer.batch}};
+    *out = NULL;
+    for (int i = 0; m.ranks == 1 && i < options->predict_count; i++)
+        if (options->predict[i] > 1)
+            return error_set(ALNICO_ERROR_ARGUMENT,
+                             "--predict %d: one rank measures no communicator; expected two or "
+                             "more, or --predict 1 --json FILE and alnico-simulate --profile FILE",
+                             options->predict[i]);
+    const alnico_status_t status = measure(options, place, &m);
+    if (status == ALNICO_SUCCESS && alnico_comm_rank(place->host) == 0)
+        *out = measured_print(options, &m);
+    free(m.parts.buckets);
+    free(m.seconds);
+    return status;
+}
