@@ -348,6 +348,56 @@ static void memory_is_printed(void **unused)
 
 /* Each step of the plan has its line and its row; times are those of something, and rates follow
  * from them. */
+/* A prediction for the ranks at hand stands beside what was measured; more ranks have longer steps
+ * and more images. */
+static void predictions_are_complete(void **unused)
+{
+    (void)unused;
+    char arguments[256];
+    snprintf(arguments, sizeof arguments,
+             "--predict 1,2,64 --steps 12 --model cnn --data synthetic:8x8x1 --batch 8 --json %s",
+             json_path);
+    expect(0, strstr(arguments, "--steps"), 0, "parameters");
+    cJSON *report = report_read();
+    const double parameters = number(report, "parameters");
+    cJSON_Delete(report);
+    expect(2, arguments, 0, "predicted / measured");
+    report = report_read();
+    const cJSON *prediction = object(report, "prediction"), *row;
+    const cJSON *buckets = cJSON_GetObjectItemCaseSensitive(object(prediction, "parts"), "buckets");
+    const int count = cJSON_GetArraySize(buckets);
+    double before = 0, bytes = 0;
+    int rows = 0;
+    cJSON_ArrayForEach(row, buckets)
+    {
+        assert_true(number(row, "backward") >= 0);
+        bytes += number(row, "bytes");
+    }
+    assert_true(count > 0 && bytes == 4 * parameters);
+    assert_int_equal(
+        cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(prediction, "communication")), count);
+    cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(prediction, "predicted"))
+    {
+        const double together = number(object(row, "overlapped"), "step"),
+                     apart = number(object(row, "not_overlapped"), "step");
+        assert_true(together > before && together <= apart * (1 + 1e-9));
+        assert_true((cJSON_GetObjectItem(object(row, "overlapped"), "measured") != NULL) ==
+                    (number(row, "ranks") == 2));
+        before = together;
+        rows++;
+    }
+    assert_int_equal(rows, 3);
+    cJSON_Delete(report);
+    expect(1, "--predict 4 --steps 2 --model cnn --data synthetic:8x8x1", 1,
+           "one rank measures no communicator");
+    expect(0, "--predict 4,", 2, "--predict : expected");
+    expect(0, "--predict 0", 2, "--predict 0: expected");
+    expect(0, "--predict 2 --epochs 1", 2, "--predict: it goes by --steps");
+    expect(0, "--predict 2 --save a", 2, "--predict: neither --save");
+    expect(0, "--predict 2 --no-overlap", 2, "--predict: --no-overlap");
+    expect(0, "--predict 2 --memory", 2, "--predict: neither --memory");
+}
+
 static void profiles_are_complete(void **unused)
 {
     (void)unused;
@@ -459,6 +509,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_ranks_fail_together),
         cmocka_unit_test(memory_is_printed),
         cmocka_unit_test(ranks_of_a_host_share_its_memory),
+        cmocka_unit_test(predictions_are_complete),
         cmocka_unit_test(profiles_are_complete),
         cmocka_unit_test(resnet50_trains_on_two_ranks),
         cmocka_unit_test(checkpoints_of_two_ranks),

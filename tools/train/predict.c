@@ -76,17 +76,23 @@ static alnico_status_t alone_measure(struct trainer_options options, void *strea
     return status;
 }
 
-/* Means over the ranks. */
-static void parts_average(struct measured *out, double *backward)
+/* Those of the slowest rank, which the others wait for. */
+static void parts_agree(struct measured *out, double *backward)
 {
     double numbers[] = {out->parts.input, out->parts.forward, out->parts.update, out->alone,
                         *backward};
-    MPI_Allreduce(MPI_IN_PLACE, numbers, 5, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    out->parts.input = numbers[0] / out->ranks;
-    out->parts.forward = numbers[1] / out->ranks;
-    out->parts.update = numbers[2] / out->ranks;
-    out->alone = numbers[3] / out->ranks;
-    *backward = numbers[4] / out->ranks;
+    struct {
+        double alone;
+        int rank;
+    } slowest = {.alone = out->alone};
+    MPI_Comm_rank(MPI_COMM_WORLD, &slowest.rank);
+    MPI_Allreduce(MPI_IN_PLACE, &slowest, 1, MPI_DOUBLE_INT, MPI_MAXLOC, MPI_COMM_WORLD);
+    MPI_Bcast(numbers, 5, MPI_DOUBLE, slowest.rank, MPI_COMM_WORLD);
+    out->parts.input = numbers[0];
+    out->parts.forward = numbers[1];
+    out->parts.update = numbers[2];
+    out->alone = numbers[3];
+    *backward = numbers[4];
 }
 
 /* Takes the buckets over, whose backward times become shares of what the whole took in a run. */
@@ -133,7 +139,7 @@ static alnico_status_t measure(const struct train_options *options,
     struct trainer_communication communication;
     double backward = 0;
     TRY(alone_measure(options->trainer, place->stream, out, &backward));
-    parts_average(out, &backward);
+    parts_agree(out, &backward);
     TRY(trainer_communication(&options->trainer, place, &communication));
     const alnico_status_t status = parts_fill(out, &communication, backward);
     trainer_communication_free(&communication);
