@@ -77,7 +77,7 @@ static void what_does_not_fit_is_refused(void **unused)
     network_destroy(network);
 }
 
-/* Batches and a copy of the gradients that the caller keeps; on a stream of the CPU those that
+/* Batches and bytes for each gradient that the caller keeps; on a stream of the CPU those that
  * travel. */
 static void what_stands_beside_counts(void **unused)
 {
@@ -90,7 +90,7 @@ static void what_stands_beside_counts(void **unused)
     struct replica *replica;
     setup.extras.batches = 8;
     assert_int_equal(bytes_of(network, setup, 7), bytes + 8 * batch);
-    setup.extras.narrow = true;
+    setup.extras.gradients = sizeof(uint16_t);
     assert_int_equal(bytes_of(network, setup, 7),
                      bytes + 8 * batch + network->parameters * sizeof(uint16_t));
     setup.memory_limit = bytes;

@@ -103,17 +103,18 @@ static void rank_train(struct rank *rank)
     REQUIRE_STATUS(replica_create(network, &wanted, &replica), ALNICO_SUCCESS);
     REQUIRE_STATUS(buckets_of_size(network->parameters, training->bucket / sizeof(float), &buckets),
                    ALNICO_SUCCESS);
-    const struct strategy_setup setup = {.comm = comm,
-                                         .device = &device_cpu,
-                                         .stream = stream,
-                                         .arenas = &replica->arenas,
-                                         .count = network->parameters,
-                                         .type = ALNICO_FLOAT32,
-                                         .wire = training->wire,
-                                         .late = training->late,
-                                         .ends = buckets.ends,
-                                         .buckets = buckets.count,
-                                         .calls = {replica, call_update, NULL, call_mark}};
+    const struct strategy_setup setup = {
+        .comm = comm,
+        .device = &device_cpu,
+        .stream = stream,
+        .arenas = &replica->arenas,
+        .count = network->parameters,
+        .type = ALNICO_FLOAT32,
+        .wire = training->wire,
+        .late = training->late,
+        .ends = buckets.ends,
+        .buckets = buckets.count,
+        .calls = {.context = replica, .update = call_update, .mark = call_mark}};
     REQUIRE_STATUS(strategy_allreduce.create(&setup, &strategy), ALNICO_SUCCESS);
     for (size_t step = 0; step < training->steps; step++)
         one_step(replica, strategy, step, rank);
@@ -363,7 +364,7 @@ static void rank_join(struct rank *rank)
                                          .wire = ALNICO_FLOAT32,
                                          .ends = ends,
                                          .buckets = 4,
-                                         .calls = {NULL, call_nothing, NULL, call_mark}};
+                                         .calls = {.update = call_nothing, .mark = call_mark}};
     REQUIRE_STATUS(strategy_allreduce.create(&setup, &strategy), ALNICO_SUCCESS);
     for (int pass = 0; pass < 3; pass++) {
         const int filled = pass == 1 ? 5 : 10;

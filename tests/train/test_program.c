@@ -70,6 +70,7 @@ static void usage_errors_exit_with_2(void **unused)
         {"--label-smoothing 1", "--label-smoothing 1"},
         {"--memory-limit 0", "--memory-limit 0"},
         {"--strategy gossip", "--strategy gossip: expected allreduce"},
+        {"--strategy server --wire bf16", "--wire bf16: strategy server"},
         {"--buckets 0", "--buckets 0"},
         {"--buckets 4Q", "--buckets 4Q"},
         {"--threads 0", "--threads 0"},

@@ -22,6 +22,7 @@ enum { SKIPPED = 77, BATCH = 4, SECONDS_MOST = 100 };
 static const struct device_ops *device;
 static int rank, size;
 static char cache[96];
+static const struct strategy_ops *strategy; /* of all runs */
 
 __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *format, ...)
 {
@@ -87,7 +88,7 @@ static struct trainer_options options_make(const char *model, enum precision pre
         .model = model,
         .data = "synthetic:16x16x3",
         .kernels = kernels_default(device->kind)->name,
-        .strategy = "allreduce",
+        .strategy = strategy->name,
         .batch = BATCH,
         .steps = 24,
         .seed = 11,
@@ -103,7 +104,7 @@ static struct trainer_report run(const struct trainer_options *options, bool alo
     struct trainer_report report;
     struct trainer_place place = place_open(alone, streamed);
     require_success(trainer_run(options, &place, &report), options->model);
-    REQUIRE(!on_gpu() || report.graph == !options->no_graph);
+    REQUIRE(!on_gpu() || report.graph == (strategy->capturable && !options->no_graph));
     place_close(&place);
     return report;
 }
@@ -197,8 +198,8 @@ static void check_joined(const char *model, bool frozen, bool late)
         share = apart_from_one(options);
         MPI_Bcast(&share, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
         if (rank == 0)
-            printf("%d ranks, %s%s, seed %u: apart from one by %.2g of the way\n", size, model,
-                   late ? ", late" : "", seed, share);
+            printf("%d ranks, %s, %s%s, seed %u: apart from one by %.2g of the way\n", size,
+                   strategy->name, model, late ? ", late" : "", seed, share);
     }
     REQUIRE(share < 1e-5);
 }
@@ -207,7 +208,8 @@ static void ranks_train_as_one(void)
 {
     check_joined("cnn", false, false);
     check_joined("resnet20", true, false);
-    check_joined("resnet20", true, true);
+    if (strategy->takes & STRATEGY_TAKES_OVERLAP)
+        check_joined("resnet20", true, true);
 }
 
 /* ---- To the bit ---- */
@@ -229,7 +231,7 @@ static void parameters_stay_equal(void)
         for (int i = 0; i < 3 && has_precision((enum precision)p); i++) {
             struct trainer_options options = options_make("resnet20", (enum precision)p);
             options.steps = 100;
-            options.late = i == 1;
+            options.late = i == 1 && strategy->takes & STRATEGY_TAKES_OVERLAP;
             options.no_graph = i == 2;
             const struct trainer_report report = run(&options, false, i == 2);
             REQUIRE(report.steps == 100 && report.ranks == size);
@@ -320,7 +322,7 @@ static size_t bytes_needed(struct trainer_options options, size_t batch)
 {
     struct trainer_needs needs;
     options.batch = batch;
-    require_success(trainer_measure(&options, &needs), "trainer_measure");
+    require_success(trainer_measure(&options, size, &needs), "trainer_measure");
     const size_t total = needs.memory.total;
     trainer_needs_free(&needs);
     return total;
@@ -401,7 +403,7 @@ static void steps_are_only_enqueued(void)
     for (int i = 0; i < HELD; i++)
         step_enqueue(&trainer);
     REQUIRE(!device->event_complete(passed));
-    REQUIRE(!on_gpu() || trainer.graph);
+    REQUIRE(!on_gpu() || !strategy->capturable || trainer.graph);
     device->flag_raise(flag, 1);
     require_success(phase_timer_pause(trainer.timer, &reading), "phase_timer_pause");
     REQUIRE(reading.steps == HELD + 1 && reading.outcome.count == (HELD + 1) * BATCH);
@@ -450,13 +452,25 @@ static const struct {
     const char *name;
     void (*body)(void);
     int least; /* ranks */
-} tests[] = {{"ranks_train_as_one", ranks_train_as_one, 2},
-             {"parameters_stay_equal", parameters_stay_equal, 2},
-             {"runs_go_on_to_the_bit", runs_go_on_to_the_bit, 1},
-             {"ranks_that_disagree_say_on_what", ranks_that_disagree_say_on_what, 2},
-             {"one_rank_without_memory_ends_all", one_rank_without_memory_ends_all, 1},
-             {"steps_are_only_enqueued", steps_are_only_enqueued, 1},
-             {"steps_can_be_profiled", steps_can_be_profiled, 1}};
+    bool each; /* with each strategy, rather than with the first */
+} tests[] = {{"ranks_train_as_one", ranks_train_as_one, 2, true},
+             {"parameters_stay_equal", parameters_stay_equal, 2, true},
+             {"runs_go_on_to_the_bit", runs_go_on_to_the_bit, 1, true},
+             {"ranks_that_disagree_say_on_what", ranks_that_disagree_say_on_what, 2, false},
+             {"one_rank_without_memory_ends_all", one_rank_without_memory_ends_all, 1, true},
+             {"steps_are_only_enqueued", steps_are_only_enqueued, 1, true},
+             {"steps_can_be_profiled", steps_can_be_profiled, 1, false}};
+
+static void test_run(size_t test)
+{
+    const double begin = MPI_Wtime();
+    alarm(SECONDS_MOST);
+    tests[test].body();
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        printf("%s, %s: fine, %.1f s\n", tests[test].name, strategy->name, MPI_Wtime() - begin);
+    fflush(stdout);
+}
 
 /* Ranks take GPUs in turn; ends the process if there is none. */
 static void device_take(const char *name)
@@ -486,17 +500,12 @@ int main(int argc, char **argv)
     device_take(argv[1]);
     snprintf(cache, sizeof cache, "/tmp/alnico-ranks-%d-plans", (int)getpid());
     signal(SIGALRM, held_too_long);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-        const double begin = MPI_Wtime();
-        if (size < tests[i].least)
-            continue;
-        alarm(SECONDS_MOST);
-        tests[i].body();
-        MPI_Barrier(MPI_COMM_WORLD);
-        if (rank == 0)
-            printf("%s: fine, %.1f s\n", tests[i].name, MPI_Wtime() - begin);
-        fflush(stdout);
-    }
+    for (size_t s = 0; strategies_all[s]; s++)
+        for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+            strategy = strategies_all[s];
+            if (size >= tests[i].least && (s == 0 || tests[i].each))
+                test_run(i);
+        }
     remove(cache);
     MPI_Finalize();
     return EXIT_SUCCESS;

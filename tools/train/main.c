@@ -184,11 +184,12 @@ static void train(struct train_options *options)
 
 int main(int argc, char **argv)
 {
-    int level;
+    int level, ranks;
     struct train_trial trial;
     program_start();
     train_trial_run(argc, argv, &trial);
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     train_trial_end(&trial);
     struct train_options options = train_options_parse(argc, argv);
     train_modes_agree(&options);
@@ -200,7 +201,7 @@ int main(int argc, char **argv)
     else if (!options.memory && !options.profile)
         train(&options);
     else if (program_launch_rank() == 0 && options.memory)
-        train_memory_print(&options.trainer);
+        train_memory_print(&options.trainer, ranks);
     else if (program_launch_rank() == 0)
         profile(&options);
     MPI_Finalize();

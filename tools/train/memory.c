@@ -57,10 +57,10 @@ static void totals_print(const struct trainer_needs *needs)
         printf("largest batch for %.2f MiB: %zu\n", mebibytes(needs->available), needs->largest);
 }
 
-void train_memory_print(const struct trainer_options *options)
+void train_memory_print(const struct trainer_options *options, int ranks)
 {
     struct trainer_needs needs;
-    const alnico_status_t status = trainer_measure(options, &needs);
+    const alnico_status_t status = trainer_measure(options, ranks, &needs);
     if (status != ALNICO_SUCCESS) {
         trainer_needs_free(&needs);
         program_check(status, "planning memory");

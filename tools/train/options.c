@@ -220,8 +220,11 @@ static const struct option_row table[] = {
      "share of it)",
      OPTION_SIZE, TRAINER(memory_limit), .least = 1},
     {.help = "How the ranks communicate:"},
-    {"strategy", 0, "NAME", "allreduce averages the gradients in every step", OPTION_NAME,
-     .initial = "allreduce", TRAINER(strategy), .choice = strategy_at, .key = "strategy"},
+    {"strategy", 0, "NAME",
+     "allreduce: average the gradients over all ranks in every step; server: rank 0 gathers them, "
+     "updates the parameters and broadcasts them",
+     OPTION_NAME, .initial = "allreduce", TRAINER(strategy), .choice = strategy_at,
+     .key = "strategy"},
     {"buckets", 0, "RULE",
      "gradients that travel together: SIZE with a K, M or G, in bytes; or N buckets of one size; "
      "or planned, by measuring layers and messages (256K; on GPUs planned, 4M if deterministic)",
@@ -351,6 +354,20 @@ static void check_predict(struct argp_state *state, struct train_options *option
     trainer->tests = 0;
 }
 
+/* An option that the strategy has no use for. */
+static void check_strategy(struct argp_state *state, const struct train_options *options)
+{
+    const struct trainer_options *trainer = &options->trainer;
+    const struct strategy_ops *strategy = strategy_find(trainer->strategy);
+    const bool narrows = !kernels_find(trainer->kernels)->wire_gradients;
+    const unsigned wire = narrows ? STRATEGY_TAKES_NARROW : STRATEGY_TAKES_WIRE;
+    if (options->wired && !(strategy->takes & wire))
+        argp_error(state, "--wire %s: strategy %s has no use for it here",
+                   precision_name(options->wire), strategy->name);
+    if (trainer->late && !(strategy->takes & STRATEGY_TAKES_OVERLAP))
+        argp_error(state, "--no-overlap: strategy %s has no use for it", strategy->name);
+}
+
 static void finish(struct argp_state *state, void *out)
 {
     struct train_options *options = out;
@@ -373,6 +390,7 @@ static void finish(struct argp_state *state, void *out)
         argp_error(state, "--log: neither --memory nor --profile trains");
     check_meaning(state, options);
     complete_kernels(state, options);
+    check_strategy(state, options);
 }
 
 struct train_options train_options_parse(int argc, char **argv)

@@ -2,6 +2,7 @@
 #include "tools/train/report.h"
 
 #include "tools/common/program.h"
+#include "train/strategies/strategy.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,23 @@
 static double outside_share(const struct trainer_report *report)
 {
     return 1 - report->library_seconds / report->seconds;
+}
+
+/* The strategy's word for a phase; NULL: it has none of its own. */
+static const char *own_word(const struct trainer_options *options, int phase)
+{
+    return strategy_find(options->strategy)->phases[phase];
+}
+
+/* What rank 0 of a parameter server does for all. */
+static void server_print(const struct trainer_options *options, const struct trainer_report *report)
+{
+    printf("rank 0, a step:");
+    for (int i = PHASE_COMMUNICATION; i < PHASES; i++)
+        printf("%s %s %.3f ms", i > PHASE_COMMUNICATION ? "," : "",
+               own_word(options, i) ? own_word(options, i) : phase_name(i),
+               1e3 * report->phases[i] / (double)report->own_steps);
+    puts("");
 }
 
 void train_report_print(const struct trainer_options *options, const struct trainer_report *report)
@@ -21,12 +39,15 @@ void train_report_print(const struct trainer_options *options, const struct trai
     printf("time:");
     for (int i = 0; i < PHASES; i++)
         if (report->phases[i] > 0)
-            printf("%s %s %.1f %%", i ? "," : "", phase_name(i),
+            printf("%s %s %.1f %%", i ? "," : "",
+                   own_word(options, i) ? own_word(options, i) : phase_name(i),
                    100 * report->phases[i] / report->seconds);
     if (report->library_seconds > 0)
         printf("; outside %s %.1f %%", options->kernels, 100 * outside_share(report));
     printf("\nstep: median %.2f ms, %.0f images/s\n", 1e3 * report->step_seconds,
            (double)options->batch * report->ranks / report->step_seconds);
+    if (strategy_find(options->strategy)->rooted)
+        server_print(options, report);
     printf("train: loss %.4f, accuracy %.2f %%\n", report->train.loss,
            100 * report->train.accuracy);
     if (report->test.images)
@@ -46,11 +67,14 @@ static cJSON *memory_json(const struct trainer_report *report)
                     memory->images, memory->activations, memory->kernels, memory->total);
 }
 
-static cJSON *times_json(const struct trainer_report *report)
+static cJSON *times_json(const struct trainer_options *options, const struct trainer_report *report)
 {
     cJSON *object = cJSON_CreateObject();
     for (int i = 0; i < PHASES; i++)
         cJSON_AddNumberToObject(object, train_phase_key(i), report->phases[i]);
+    for (int i = 0; i < PHASES; i++)
+        if (own_word(options, i))
+            cJSON_AddNumberToObject(object, own_word(options, i), report->phases[i]);
     return json_add(object, "total %g inside_library %g test %g median_step %g", report->seconds,
                     report->library_seconds, report->test_seconds, report->step_seconds);
 }
@@ -71,7 +95,7 @@ cJSON *train_report_json(const struct train_options *options, const struct train
              "images_per_second_per_rank %g",
              report->ranks, report->parameters, report->steps, report->epochs,
              report->images_per_second, report->images_per_second / report->ranks);
-    cJSON_AddItemToObject(object, "seconds", times_json(report));
+    cJSON_AddItemToObject(object, "seconds", times_json(&options->trainer, report));
     cJSON_AddItemToObject(object, "memory_bytes", memory_json(report));
     json_add(object,
              "bucket_count %zu median_images_per_second %g share_outside_library %g "

@@ -12,8 +12,8 @@ void train_report_print(const struct trainer_options *options, const struct trai
 cJSON *train_report_json(const struct train_options *options, const struct trainer_report *report,
                          struct train_display *display);
 
-/* The plan of the activations step by step, then all that a rank needs; fails the program if the
- * options make no run. */
-void train_memory_print(const struct trainer_options *options);
+/* The plan of the activations step by step, then all that rank 0 of so many needs; fails the program
+ * if the options make no run. */
+void train_memory_print(const struct trainer_options *options, int ranks);
 
 #endif

@@ -70,6 +70,27 @@ VECTORISED static void widen(float *y, const uint16_t *x, size_t count, bool hal
     }
 }
 
+/* Numbers whose sum stays in the first cache while it grows. */
+enum { AVERAGE_NUMBERS = 2048 };
+
+/* y += x, and y = (y + x) * share. */
+static inline void add_scaled(float *restrict y, const float *restrict x, float share, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        y[i] = (y[i] + x[i]) * share;
+}
+
+VECTORISED static void average(float *y, const float *x, size_t stride, int blocks, size_t count)
+{
+    const float share = 1 / (float)(blocks + 1);
+    for (size_t at = 0; at < count; at += AVERAGE_NUMBERS) {
+        const size_t length = count - at < AVERAGE_NUMBERS ? count - at : AVERAGE_NUMBERS;
+        for (int k = 0; k < blocks; k++)
+            add_scaled(y + at, x + at + (size_t)k * stride, k + 1 < blocks ? 1 : share, length);
+    }
+}
+
 /* Runs a loop on all threads. */
 static void run(elementwise_function *loop, float *y, const float *a, const float *b, size_t count)
 {
@@ -112,6 +133,15 @@ void elementwise_narrow(uint16_t *y, const float *x, size_t count, bool half)
     {
         size_t at, length = thread_part(count, &at);
         narrow(y + at, x + at, length, half);
+    }
+}
+
+void elementwise_average(float *y, const float *x, size_t stride, int blocks, size_t count)
+{
+#pragma omp parallel if (count > THREADS_SHARE)
+    {
+        size_t at, length = thread_part(count, &at);
+        average(y + at, x + at, stride, blocks, length);
     }
 }
 

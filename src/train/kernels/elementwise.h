@@ -20,4 +20,8 @@ elementwise_function elementwise_add_relu, elementwise_mask, elementwise_mask_ad
 void elementwise_narrow(uint16_t *y, const float *x, size_t count, bool half);
 void elementwise_widen(float *y, const uint16_t *x, size_t count, bool half);
 
+/* y = (y + x + what is `stride` numbers further on, `blocks` times in all) / (1 + blocks), summed in
+ * this order, in one pass over memory. */
+void elementwise_average(float *y, const float *x, size_t stride, int blocks, size_t count);
+
 #endif

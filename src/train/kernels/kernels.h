@@ -72,6 +72,13 @@ struct kernels_setup {
     void *stream;                    /* of the device */
 };
 
+/* The gradients of other ranks in a row, each block as the arena has them. */
+struct gradient_blocks {
+    const void *first; /* aligned to 64 bytes */
+    size_t stride;     /* elements from one block to the next, a multiple of 64 bytes */
+    int count;         /* > 0 */
+};
+
 struct kernels_ops {
     const char *name, *about; /* "onednn"; one line of help */
     alnico_device_t device;   /* where its arenas are, and its stream */
@@ -116,6 +123,10 @@ struct kernels_ops {
      * them; or, if the gradients are not finite and the loss scale is to be found, lowers that.
      * Optional on the CPU: optimizer_update does it. */
     alnico_status_t (*update)(void *self, const struct optimizer_options *options);
+
+    /* arenas->gradients = (these + the first block + the second + ...) / (1 + blocks), summed in
+     * float32 in this order. Optional on the CPU: elementwise_average does it. */
+    alnico_status_t (*average)(void *self, const struct gradient_blocks *others);
 
     /* After the parameters, statistics or control words were written from outside, on the stream.
      * Optional: forward reads them where they are. */

@@ -176,10 +176,20 @@ static alnico_status_t allreduce_finish(void *self)
     return calls->mark(calls->context, PHASE_UPDATE);
 }
 
+static size_t allreduce_bytes(alnico_datatype_t type, alnico_datatype_t wire, int rank, int ranks)
+{
+    (void)rank;
+    (void)ranks;
+    return wire == type ? 0 : datatype_bytes(wire);
+}
+
 const struct strategy_ops strategy_allreduce = {
     .name = "allreduce",
     .about = "average the gradients over all ranks in every step",
     .capturable = true,
+    .takes = STRATEGY_TAKES_BUCKETS | STRATEGY_TAKES_OVERLAP | STRATEGY_TAKES_WIRE |
+             STRATEGY_TAKES_NARROW,
+    .bytes = allreduce_bytes,
     .create = allreduce_create,
     .destroy = allreduce_destroy,
     .advance = allreduce_advance,

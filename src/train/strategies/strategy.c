@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-const struct strategy_ops *const strategies_all[] = {&strategy_allreduce, NULL};
+const struct strategy_ops *const strategies_all[] = {&strategy_allreduce, &strategy_server, NULL};
 
 const struct strategy_ops *strategy_find(const char *name)
 {

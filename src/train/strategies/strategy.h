@@ -14,6 +14,8 @@
 struct strategy_calls {
     void *context;
     alnico_status_t (*update)(void *context); /* the optimizer changes parameters by gradients */
+    /* The gradients become the mean of themselves and of blocks that stay where they are. */
+    alnico_status_t (*average)(void *context, const struct gradient_blocks *others);
     /* The kernels take over parameters, states or statistics that the strategy has written. */
     alnico_status_t (*loaded)(void *context);
     alnico_status_t (*mark)(void *context, enum phase ended); /* a phase of the step ends here */
@@ -32,13 +34,29 @@ struct strategy_setup {
     alnico_datatype_t wire;
     const size_t *ends; /* where buckets end, in elements, rising, the last is `count` */
     size_t buckets;
-    bool late; /* send nothing before the backward pass is over */
+    bool late;   /* send nothing before the backward pass is over */
+    bool scaled; /* a loss scale is in the control words, and changes */
     struct strategy_calls calls;
 };
 
+/* Options of a run that not every strategy takes. */
+enum strategy_option {
+    STRATEGY_TAKES_BUCKETS = 1,
+    STRATEGY_TAKES_OVERLAP = 2,
+    STRATEGY_TAKES_WIRE = 4,   /* gradients that the kernels make in 16 bits */
+    STRATEGY_TAKES_NARROW = 8, /* and others, which it narrows itself */
+};
+
 struct strategy_ops {
-    const char *name, *about; /* "allreduce"; one line of help */
-    bool capturable;          /* advance and finish are the same calls in every step */
+    const char *name, *about;   /* "allreduce"; one line of help */
+    bool capturable;            /* advance and finish are the same calls in every step */
+    bool rooted;                /* rank 0 updates for all: a step's times are its times */
+    unsigned takes;             /* bits of enum strategy_option */
+    const char *phases[PHASES]; /* its own words for phases; NULL: phase_name's */
+
+    /* Bytes of the device that it allocates for each gradient, on a rank of so many. Optional:
+     * none. */
+    size_t (*bytes)(alnico_datatype_t type, alnico_datatype_t wire, int rank, int ranks);
 
     /* Collective. Errors: ARGUMENT (bad ends, or a wire type that cannot be), MEMORY. */
     alnico_status_t (*create)(const struct strategy_setup *setup, void **out);
@@ -70,7 +88,7 @@ bool strategy_is_inline(const struct strategy_setup *setup);
 /* Lets the stream wait for a request; on the inline stream waits. *request NULL: done. */
 alnico_status_t strategy_wait(const struct strategy_setup *setup, alnico_request_t *request);
 
-extern const struct strategy_ops strategy_allreduce;
+extern const struct strategy_ops strategy_allreduce, strategy_server;
 
 /* The residents, ended by NULL; and one by name (NULL if there is none). */
 extern const struct strategy_ops *const strategies_all[];

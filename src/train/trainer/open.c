@@ -20,6 +20,28 @@ static alnico_status_t name_check(const char *what, const char *name, const void
     return error_set(ALNICO_ERROR_ARGUMENT, "trainer: %s '%s' is not known", what, name);
 }
 
+/* Refuses what the strategy does not take. */
+static alnico_status_t strategy_check(const struct trainer_options *options)
+{
+    const unsigned takes = strategy_find(options->strategy)->takes;
+    const bool narrows =
+        options->wire != ALNICO_FLOAT32 && !kernels_find(options->kernels)->wire_gradients;
+    const struct {
+        const char *what;
+        bool given;
+        unsigned bit;
+    } rows[] = {
+        {"a wire type other than float32", options->wire != ALNICO_FLOAT32, STRATEGY_TAKES_WIRE},
+        {"a wire type other than the gradients'", narrows, STRATEGY_TAKES_NARROW},
+        {"gradients sent late", options->late, STRATEGY_TAKES_OVERLAP},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].given && !(takes & rows[i].bit))
+            return error_set(ALNICO_ERROR_ARGUMENT, "trainer: %s, which strategy %s does not take",
+                             rows[i].what, options->strategy);
+    return ALNICO_SUCCESS;
+}
+
 static alnico_status_t trainer_check(const struct trainer_options *options)
 {
     const int limits = (options->steps > 0) + (options->epochs > 0) + (options->seconds > 0);
@@ -35,6 +57,7 @@ static alnico_status_t trainer_check(const struct trainer_options *options)
     TRY(name_check("kernels", options->kernels, kernels_find(options->kernels)));
     TRY(name_check("strategy", options->strategy, strategy_find(options->strategy)));
     TRY(optimizer_check(&options->optimizer));
+    TRY(strategy_check(options));
     if (options->compute.deterministic && options->rule == BUCKETS_PLANNED)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "trainer: planned buckets, which go by measured times, in a deterministic "
@@ -180,6 +203,11 @@ static alnico_status_t call_update(void *context)
     return replica_update(trainer->replica, &trainer->options->optimizer);
 }
 
+static alnico_status_t call_average(void *context, const struct gradient_blocks *others)
+{
+    return replica_average(((struct trainer *)context)->replica, others);
+}
+
 static alnico_status_t call_loaded(void *context)
 {
     const struct replica *replica = ((struct trainer *)context)->replica;
@@ -195,53 +223,51 @@ alnico_status_t trainer_strategy(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     const struct replica *replica = trainer->replica;
-    const struct strategy_setup setup = {
-        .comm = trainer->place.device,
-        .device = replica->device,
-        .stream = trainer->place.stream,
-        .arenas = &replica->arenas,
-        .count = trainer->network->parameters,
-        .states = optimizers_all[options->optimizer.kind]->states,
-        .statistics = trainer->network->statistics,
-        .type = replica->setup.gradient_type,
-        .wire = options->wire,
-        .ends = trainer->buckets.ends,
-        .buckets = trainer->buckets.count,
-        .late = options->late,
-        .calls = {
-            .context = trainer, .update = call_update, .loaded = call_loaded, .mark = call_mark}};
+    const struct strategy_setup setup = {.comm = trainer->place.device,
+                                         .device = replica->device,
+                                         .stream = trainer->place.stream,
+                                         .arenas = &replica->arenas,
+                                         .count = trainer->network->parameters,
+                                         .states = optimizers_all[options->optimizer.kind]->states,
+                                         .statistics = trainer->network->statistics,
+                                         .type = replica->setup.gradient_type,
+                                         .wire = options->wire,
+                                         .ends = trainer->buckets.ends,
+                                         .buckets = trainer->buckets.count,
+                                         .late = options->late,
+                                         .scaled = options->compute.precision == PRECISION_FP16 &&
+                                                   options->compute.loss_scale <= 0,
+                                         .calls = {.context = trainer,
+                                                   .update = call_update,
+                                                   .average = call_average,
+                                                   .loaded = call_loaded,
+                                                   .mark = call_mark}};
     return trainer->strategy->create(&setup, &trainer->strategy_self);
 }
 
-/* On the CPU: the batches of both parts of the data, and what the strategy narrows into. */
-static struct replica_extras trainer_extras(const struct trainer_options *options,
-                                            const struct kernels_ops *kernels)
-{
-    if (kernels->device != ALNICO_DEVICE_CPU)
-        return (struct replica_extras){0};
-    return (struct replica_extras){.batches = DATA_SLOTS * (options->tests ? 2 : 1),
-                                   .narrow =
-                                       options->wire != ALNICO_FLOAT32 && !kernels->wire_gradients};
-}
-
-struct replica_setup trainer_setup(const struct trainer_options *options, void *stream)
+struct replica_setup trainer_setup(const struct trainer_options *options, int rank, int ranks)
 {
     const struct kernels_ops *kernels = kernels_find(options->kernels);
-    return (struct replica_setup){.kernels = kernels,
-                                  .extras = trainer_extras(options, kernels),
+    const struct strategy_ops *strategy = strategy_find(options->strategy);
+    struct replica_setup setup = {.kernels = kernels,
                                   .batch = options->batch,
                                   .seed = options->seed,
                                   .options = options->compute,
                                   .gradient_type =
                                       kernels->wire_gradients ? options->wire : ALNICO_FLOAT32,
                                   .optimizer = options->optimizer.kind,
-                                  .stream = stream,
                                   .memory_limit = options->memory_limit};
+    if (kernels->device == ALNICO_DEVICE_CPU) /* the batches of both parts of the data */
+        setup.extras.batches = DATA_SLOTS * (options->tests ? 2 : 1);
+    if (strategy->bytes)
+        setup.extras.gradients = strategy->bytes(setup.gradient_type, options->wire, rank, ranks);
+    return setup;
 }
 
 static alnico_status_t trainer_replica(struct trainer *trainer)
 {
-    const struct replica_setup setup = trainer_setup(trainer->options, trainer->place.stream);
+    struct replica_setup setup = trainer_setup(trainer->options, trainer->rank, trainer->size);
+    setup.stream = trainer->place.stream;
     TRY(replica_create(trainer->network, &setup, &trainer->replica));
     trainer->replica->wait.watched = trainer->place.device;
     trainer->replica->wait.status = alnico_comm_status;
@@ -329,10 +355,10 @@ void trainer_close(struct trainer *trainer)
     free(trainer->step_seconds);
 }
 
-static alnico_status_t needs_fill(const struct trainer_options *options, const struct data *data,
-                                  struct trainer_needs *out)
+static alnico_status_t needs_fill(const struct trainer_options *options, int ranks,
+                                  const struct data *data, struct trainer_needs *out)
 {
-    const struct replica_setup setup = trainer_setup(options, NULL);
+    const struct replica_setup setup = trainer_setup(options, 0, ranks);
     const struct device_ops *device = device_find(setup.kernels->device);
     size_t total;
     TRY(trainer_network(options, data_info(data), &out->network));
@@ -359,12 +385,13 @@ alnico_status_t trainer_data_alone(const struct trainer_options *options, size_t
     return data_open(&wanted, out);
 }
 
-alnico_status_t trainer_measure(const struct trainer_options *options, struct trainer_needs *out)
+alnico_status_t trainer_measure(const struct trainer_options *options, int ranks,
+                                struct trainer_needs *out)
 {
     struct data *data;
     *out = (struct trainer_needs){0};
     TRY(trainer_data_alone(options, 1, &data));
-    const alnico_status_t status = needs_fill(options, data, out);
+    const alnico_status_t status = needs_fill(options, ranks, data, out);
     data_close(data);
     return status;
 }

@@ -6,8 +6,9 @@
 static alnico_status_t times_fill(const struct trainer_options *options, struct data *data,
                                   void *stream, struct trainer_times *out)
 {
-    const struct replica_setup setup = trainer_setup(options, stream);
+    struct replica_setup setup = trainer_setup(options, 0, 1);
     struct profile_rates rates;
+    setup.stream = stream;
     TRY(trainer_network(options, data_info(data), &out->network));
     TRY(profile_measure(&setup, &rates));
     TRY(replica_create(out->network, &setup, &out->replica));

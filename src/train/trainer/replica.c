@@ -3,6 +3,7 @@
 
 #include "base/datatype.h"
 #include "base/status.h"
+#include "train/kernels/elementwise.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@ struct replica_job {
     enum job_kind kind;
     size_t step;
     const struct optimizer_options *optimizer; /* of an update */
+    struct gradient_blocks others;             /* of an average */
 };
 
 struct replica_failure {
@@ -144,6 +146,11 @@ static alnico_status_t job_do(const struct replica_job *job)
     const bool training = job->kind == JOB_FORWARD;
     if (job->optimizer)
         return update_run(replica, job->optimizer);
+    if (job->others.count) {
+        elementwise_average(replica->arenas.gradients, job->others.first, job->others.stride,
+                            job->others.count, replica->network->parameters);
+        return ALNICO_SUCCESS;
+    }
     if (job->kind == JOB_BACKWARD)
         return replica->ops->backward(replica->kernels, job->step);
     TRY(replica->ops->forward(replica->kernels, job->step, training));
@@ -172,10 +179,10 @@ static alnico_status_t jobs_create(struct replica *replica)
 {
     const size_t count = replica->plan->count;
     replica->failure = calloc(1, sizeof *replica->failure);
-    replica->jobs = calloc(JOB_KINDS * count + 1, sizeof *replica->jobs);
+    replica->jobs = calloc(JOB_KINDS * count + 2, sizeof *replica->jobs);
     if (!replica->jobs || !replica->failure)
         return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
-    for (size_t i = 0; i <= JOB_KINDS * count; i++)
+    for (size_t i = 0; i < JOB_KINDS * count + 2; i++)
         replica->jobs[i] = (struct replica_job){
             .replica = replica, .kind = (enum job_kind)(i % JOB_KINDS), .step = i / JOB_KINDS};
     return ALNICO_SUCCESS;
@@ -367,6 +374,15 @@ alnico_status_t replica_update(struct replica *replica, const struct optimizer_o
     if (replica->ops->update)
         return replica->ops->update(replica->kernels, options);
     job->optimizer = options;
+    return job_start(replica, job);
+}
+
+alnico_status_t replica_average(struct replica *replica, const struct gradient_blocks *others)
+{
+    struct replica_job *job = &replica->jobs[JOB_KINDS * replica->plan->count + 1];
+    if (replica->ops->average)
+        return replica->ops->average(replica->kernels, others);
+    job->others = *others;
     return job_start(replica, job);
 }
 

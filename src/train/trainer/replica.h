@@ -15,8 +15,8 @@ enum { REPLICA_STAGINGS = 2 };
 
 /* Memory of the device that the caller takes for the replica. */
 struct replica_extras {
-    size_t batches; /* of images and labels */
-    bool narrow;    /* a copy of the gradients in 16 bits */
+    size_t batches;   /* of images and labels */
+    size_t gradients; /* bytes for each gradient */
 };
 
 struct replica_setup {
@@ -52,7 +52,7 @@ struct replica {
     /* Pinned copies of batches on their way to the device; NULL: none. */
     struct replica_staging *staging;
     size_t loads;
-    struct replica_job *jobs;        /* three for each step, and the update */
+    struct replica_job *jobs;        /* three for each step, the update and the average */
     struct replica_failure *failure; /* the first of those that failed */
 };
 
@@ -66,7 +66,7 @@ struct outcome {
 /* Bytes of the device that a replica takes, with what stands beside it. */
 struct replica_memory {
     size_t parameters, optimizer, statistics;
-    size_t gradients;   /* and their copy */
+    size_t gradients;   /* and what stands beside them */
     size_t images;      /* and labels, of all batches */
     size_t activations; /* the plan's one allocation */
     size_t kernels;     /* the resident's own; about, before it is made */
@@ -119,6 +119,9 @@ alnico_status_t replica_backward(struct replica *replica,
 /* Changes the parameters by the gradients, at the rate in arenas.control. The options must outlive
  * what is enqueued. */
 alnico_status_t replica_update(struct replica *replica, const struct optimizer_options *options);
+
+/* Makes the gradients the mean of themselves and others, which stay where they are. */
+alnico_status_t replica_average(struct replica *replica, const struct gradient_blocks *others);
 
 /* The outcome of a forward pass for the loaded batch, on the CPU's inline stream. */
 struct outcome replica_outcome(const struct replica *replica);

@@ -24,10 +24,11 @@ static struct replica_memory plan_count(const struct plan *plan, const struct re
 {
     const struct network *network = plan->network;
     const size_t images = plan_float_bytes(plan, 0), labels = plan->batch * sizeof(int32_t);
-    const size_t batches = batches_extra(setup), copy = setup->extras.narrow ? sizeof(uint16_t) : 0;
+    const size_t batches = batches_extra(setup);
     struct replica_memory memory = {
         .parameters = network->parameters * sizeof(float),
-        .gradients = network->parameters * (datatype_bytes(setup->gradient_type) + copy),
+        .gradients =
+            network->parameters * (datatype_bytes(setup->gradient_type) + setup->extras.gradients),
         .optimizer = optimizers_all[setup->optimizer]->states * network->parameters * sizeof(float),
         .statistics = network->statistics * sizeof(float),
         .images = (batches + !setup->kernels->load) * images + (batches + 1) * labels,

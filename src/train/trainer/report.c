@@ -100,7 +100,10 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
     const struct trainer_progress *progress = &trainer->progress;
     double means[PHASES + 1], slowest[2] = {trainer->seconds, step_seconds_median(trainer)};
     double images = (double)progress->images;
-    memcpy(means, trainer->phases, sizeof trainer->phases);
+    const double ranks = (double)trainer->size; /* so that rank 0's are the means of all */
+    const double weight = !trainer->strategy->rooted ? 1 : trainer->rank == 0 ? ranks : 0;
+    for (int i = 0; i < PHASES; i++)
+        means[i] = weight * trainer->phases[i];
     means[PHASES] = trainer_library(trainer) - trainer->other_library;
     TRY(trainer_allreduce(trainer, means, PHASES + 1, ALNICO_AVERAGE));
     TRY(trainer_allreduce(trainer, slowest, 2, ALNICO_MAXIMUM));
@@ -109,6 +112,7 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
         .ranks = trainer->size,
         .parameters = trainer->network->parameters,
         .steps = progress->step,
+        .own_steps = progress->step - trainer->first,
         .epochs = (double)progress->step / (double)trainer->per_epoch,
         .seconds = slowest[0],
         .step_seconds = slowest[1],

@@ -84,11 +84,12 @@ struct trainer_place {
 struct trainer_report {
     int ranks;
     size_t parameters, steps;
+    size_t own_steps; /* without those before the checkpoint that it went on from */
     double epochs;
     double seconds;        /* of training, tests excluded; the slowest rank's */
     double step_seconds;   /* the median of the steps after the first tenth, at most 20 of them; the
                              * slowest rank's */
-    double phases[PHASES]; /* seconds, mean over the ranks */
+    double phases[PHASES]; /* seconds, mean over the ranks; with a server rank 0's */
     double library_seconds; /* inside the kernels' foreign library, the same; 0 if it has none */
     double test_seconds;
     double images_per_second; /* over all ranks */
@@ -111,7 +112,8 @@ struct trainer_report {
 alnico_status_t trainer_run(const struct trainer_options *options,
                             const struct trainer_place *place, struct trainer_report *report);
 
-/* The memory that a run would take of each rank's device, without making it. */
+/* The memory that a run would take of rank 0's device, which no other needs more of, without making
+ * it. */
 struct trainer_needs {
     struct network *network;
     struct plan *plan; /* of the activations */
@@ -122,7 +124,8 @@ struct trainer_needs {
 
 /* Opens the data to learn the images' shape. The caller ends *out by trainer_needs_free, on errors
  * too. Errors: as trainer_run's of its options. */
-alnico_status_t trainer_measure(const struct trainer_options *options, struct trainer_needs *out);
+alnico_status_t trainer_measure(const struct trainer_options *options, int ranks,
+                                struct trainer_needs *out);
 void trainer_needs_free(struct trainer_needs *needs);
 
 /* Times of each step of a run's network on this rank alone, on the device that the calling thread

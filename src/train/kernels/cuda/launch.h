@@ -265,6 +265,18 @@ int train_update(const struct train_gpu *gpu, const struct train_update *update)
 /* Only working = parameters. */
 int train_refresh(const struct train_gpu *gpu, const struct train_update *update);
 
+/* ---- A parameter server's arithmetic: cuda/average.cu ---- */
+
+/* mine = (mine + the first block + the second + ...) / (1 + blocks); aligned to 16 bytes, as each
+ * block is. */
+struct train_average {
+    void *mine;
+    const void *others;
+    size_t stride, count; /* elements between two blocks, and of each */
+    int blocks, type;
+};
+int train_average(const struct train_gpu *gpu, const struct train_average *pass);
+
 /* Whether kernels may be launched early (train_gpu): they were compiled for capability 9.0, or
  * later, which runs on no earlier GPU. */
 bool train_norm_programmatic(void);
@@ -277,6 +289,7 @@ int train_pointwise_load(void);
 int train_pool_load(void);
 int train_loss_load(void);
 int train_update_load(void);
+int train_average_load(void);
 
 #ifdef __cplusplus
 }

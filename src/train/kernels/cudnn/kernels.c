@@ -96,7 +96,7 @@ static alnico_status_t kernels_load(void)
 {
     int (*const loads[])(void) = {
         train_norm_load, train_norm_backward_load, train_norm_pool_load, train_pointwise_load,
-        train_pool_load, train_loss_load,          train_update_load};
+        train_pool_load, train_loss_load,          train_update_load,    train_average_load};
     for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
         TRY(gpu_status(loads[i](), "loading the trainer's kernels"));
     return ALNICO_SUCCESS;
@@ -322,6 +322,18 @@ static alnico_status_t cudnn_update(void *pointer, const struct optimizer_option
     return weights_fold_all(pointer);
 }
 
+static alnico_status_t cudnn_average(void *pointer, const struct gradient_blocks *others)
+{
+    const struct cudnn_net *self = pointer;
+    const struct train_average pass = {.mine = self->setup.arenas->gradients,
+                                       .others = others->first,
+                                       .stride = others->stride,
+                                       .count = self->setup.network->parameters,
+                                       .blocks = others->count,
+                                       .type = (int)self->setup.gradient_type};
+    return gpu_status(train_average(&self->gpu, &pass), "averaging gradients");
+}
+
 static alnico_status_t cudnn_loaded(void *pointer)
 {
     return weights_refresh(pointer);
@@ -342,5 +354,6 @@ const struct kernels_ops kernels_cudnn = {
     .forward = cudnn_forward,
     .backward = cudnn_backward,
     .update = cudnn_update,
+    .average = cudnn_average,
     .loaded = cudnn_loaded,
 };
