@@ -1,12 +1,13 @@
-/* An update on the CPU: the factors of clipping and LARS, then the optimizer's pass over every
- * tensor, on all threads. See optimizer.h. */
+/* An update on the CPU: the factors of clipping and LARS, then the optimizer's pass over all
+ * tensors, on all threads. See optimizer.h. */
 #include "train/optimizers/optimizer.h"
 
 #include "base/vectorised.h"
 #include "train/base/threads.h"
 
-/* Into so many parts vectors are cut that are summed, whatever the number of threads. */
-enum { PARTS = 256 };
+/* Into so many parts vectors are cut that are summed, whatever the number of threads; and so many
+ * nodes are updated together. */
+enum { PARTS = 256, GROUP = 64 };
 
 VECTORISED static double squares_part(const float *x, size_t count)
 {
@@ -44,25 +45,19 @@ static float trust_of(const struct optimizer_update *update, const struct parame
     return w > 0 && g > 0 ? (float)(options->trust * w / (g + options->decay * w)) : 1;
 }
 
-/* Returns whether the tensor's new parameters are finite. */
+/* Changes this thread's part of a tensor. Returns whether its new parameters are finite. */
 static bool tensor_update(const struct optimizer_update *update, struct rule rule,
                           const struct parameter *tensor)
 {
     const struct optimizer_ops *ops = optimizers_all[update->options->kind];
-    bool finite = true;
-#pragma omp parallel num_threads(update->threads) if (tensor->count > THREADS_SHARE)               \
-    reduction(&& : finite)
-    {
-        size_t at, count = thread_part(tensor->count, &at);
-        struct optimizer_part part = {.count = count};
-        at += tensor->offset;
-        part.parameters = update->parameters + at;
-        part.gradients = update->gradients + at;
-        for (size_t i = 0; i < ops->states; i++)
-            part.states[i] = update->states[i] + at;
-        finite = ops->pass(rule, &part);
-    }
-    return finite;
+    size_t at, count = thread_part(tensor->count, &at);
+    struct optimizer_part part = {.count = count};
+    at += tensor->offset;
+    part.parameters = update->parameters + at;
+    part.gradients = update->gradients + at;
+    for (size_t i = 0; i < ops->states; i++)
+        part.states[i] = update->states[i] + at;
+    return ops->pass(rule, &part);
 }
 
 /* The rule of biases and batch norms. */
@@ -83,22 +78,47 @@ static struct rule plain_rule(const struct optimizer_update *update)
     return rule;
 }
 
+/* The rule of a node's weights. */
+static struct rule weight_rule(const struct optimizer_update *update, struct rule plain,
+                               const struct node *node)
+{
+    if (!layers_all[node->operation.kind]->decays)
+        return plain;
+    plain.decay = (float)update->options->decay;
+    plain.trust = trust_of(update, &node->weight, plain.scale);
+    return plain;
+}
+
+/* Changes the parameters of some nodes, up to GROUP. The threads meet only at the end. */
+static bool group_update(const struct optimizer_update *update, struct rule plain, size_t first,
+                         size_t end)
+{
+    const struct node *nodes = update->network->nodes;
+    struct rule weights[GROUP];
+    size_t elements = 0;
+    bool finite = true;
+    for (size_t i = first; i < end; i++) {
+        weights[i - first] = weight_rule(update, plain, &nodes[i]);
+        elements += nodes[i].weight.count + nodes[i].bias.count;
+    }
+#pragma omp parallel num_threads(update->threads) if (elements > THREADS_SHARE)                   \
+    reduction(&& : finite)
+    for (size_t i = first; i < end; i++) {
+        finite &= tensor_update(update, weights[i - first], &nodes[i].weight);
+        finite &= tensor_update(update, plain, &nodes[i].bias);
+    }
+    return finite;
+}
+
 bool optimizer_update(const struct optimizer_update *asked)
 {
     struct optimizer_update update = *asked;
+    const size_t count = update.network->count;
     bool finite = true;
     if (!update.threads)
         update.threads = omp_get_max_threads();
     const struct rule plain = plain_rule(&update);
-    for (size_t i = 0; i < update.network->count; i++) {
-        const struct node *node = &update.network->nodes[i];
-        struct rule weights = plain;
-        if (layers_all[node->operation.kind]->decays) {
-            weights.decay = (float)update.options->decay;
-            weights.trust = trust_of(&update, &node->weight, plain.scale);
-        }
-        finite &= tensor_update(&update, weights, &node->weight);
-        finite &= tensor_update(&update, plain, &node->bias);
-    }
+    for (size_t i = 0; i < count; i += GROUP)
+        finite &= group_update(&update, plain, i, i + GROUP < count ? i + GROUP : count);
     return finite;
 }
