@@ -41,7 +41,7 @@ done
 [ "$speed-$RANKS-$batch" != "${HANGS:-}" ] || exec sleep 60
 echo "{\"machine\": {\"cpu\": \"none\"}, \"options\": {\"precision\": \"$precision\"}, \"graph\": true, \"bucket_count\": 3,
     \"median_images_per_second\": $((speed * RANKS)), \"memory_bytes\": {\"total\": 7},
-    \"seconds\": {\"input\": 0, \"forward\": 3, \"backward\": 6, \"exposed_communication\": 0.5, \"update\": 0.5,
+    \"seconds\": {\"io\": 0, \"h2d\": 0, \"forward\": 3, \"backward\": 6, \"exposed_communication\": 0.5, \"update\": 0.5,
     \"total\": 10, \"median_step\": 0.25}}" >"$json"
 SCRIPT
 chmod +x "$work"/bin/* "$work/build/tools/alnico-train"

@@ -46,9 +46,26 @@ static void what_is_left_goes_by_what_was_done(void **unused)
     assert_true(train_eta(&display, 1050, 1) == 0);
 }
 
+static void shares_are_formatted(void **unused)
+{
+    (void)unused;
+    const double phases[PHASES] = {
+        [PHASE_IO] = 0.004,     [PHASE_COPY] = 0.006,         [PHASE_FORWARD] = 0.3,
+        [PHASE_BACKWARD] = 0.6, [PHASE_COMMUNICATION] = 0.06, [PHASE_UPDATE] = 0.03};
+    const double server[PHASES] = {[PHASE_AVERAGE] = 2, [PHASE_WEIGHTS] = 6}, none[PHASES] = {0};
+    char text[80];
+    train_shares_format(phases, text, sizeof text);
+    assert_string_equal(text, "  h2d 1 f 30 b 60 comm 6 u 3 %");
+    train_shares_format(server, text, sizeof text);
+    assert_string_equal(text, "  avg 25 w 75 %");
+    train_shares_format(none, text, sizeof text);
+    assert_string_equal(text, "  %");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(times_are_formatted),
-                                       cmocka_unit_test(what_is_left_goes_by_what_was_done)};
+                                       cmocka_unit_test(what_is_left_goes_by_what_was_done),
+                                       cmocka_unit_test(shares_are_formatted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -79,6 +80,8 @@ static void waiting_is_exposed(void **unused)
         printf("%s, %s: %.1f ms exposed of %.1f\n", together.streamed ? "stream" : "thread",
                together.napping ? "napping" : "awake", 1e3 * exposed,
                1e3 * together.report.seconds);
+        assert_true(together.report.communication > 0);
+        assert_true(together.report.communication < together.report.seconds);
         /* Rank 1 waits for most of the naps, and the report is the mean of both ranks. On a stream
          * the last steps are enqueued before rank 0 naps. */
         if (together.napping)
@@ -100,6 +103,20 @@ static void require_untouched(const struct network *network, const float *statis
     }
 }
 
+/* Parameters are those that follow from the seed, and the optimizer's states are zero. */
+static void require_initial(const struct trainer *trainer)
+{
+    const struct replica_setup setup = trainer_setup(trainer->options, 0, 1);
+    const size_t count = trainer->network->parameters;
+    struct replica *fresh;
+    REQUIRE_STATUS(replica_create(trainer->network, &setup, &fresh), ALNICO_SUCCESS);
+    REQUIRE(memcmp(trainer->replica->arenas.parameters, fresh->arenas.parameters,
+                   count * sizeof(float)) == 0);
+    REQUIRE(memcmp(trainer->replica->arenas.states[0], fresh->arenas.states[0],
+                   count * sizeof(float)) == 0);
+    replica_destroy(fresh);
+}
+
 static void rank_plan(struct rank *rank)
 {
     const struct trainer_options *options = rank->argument;
@@ -113,7 +130,9 @@ static void rank_plan(struct rank *rank)
                               .size = rank->size};
     REQUIRE_STATUS(trainer_open(&trainer), ALNICO_SUCCESS);
     REQUIRE(trainer.buckets.count > 0 && trainer.network->statistics > 0);
+    REQUIRE(trainer.exchange_seconds > 0);
     require_untouched(trainer.network, trainer.replica->arenas.statistics);
+    require_initial(&trainer);
     for (int i = 0; i < SCORES; i++)
         REQUIRE(trainer.replica->arenas.score[i] == 0);
     trainer_close(&trainer);
@@ -122,7 +141,8 @@ static void rank_plan(struct rank *rank)
     alnico_stream_destroy(stream);
 }
 
-/* The batch by which buckets are planned is none that is trained with. */
+/* The batch by which buckets are planned is none that is trained with, and timing the exchange
+ * changes nothing. */
 static void planning_leaves_no_trace(void **unused)
 {
     (void)unused;

@@ -3,6 +3,7 @@
 #include "train/models/models.h"
 #include "train/trainer/trainer.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +37,7 @@ static struct fixture fixture_make(void)
     const struct replica_setup setup = {
         .kernels = &kernels_naive, .batch = 1, .gradient_type = ALNICO_FLOAT32, .stream = f.stream};
     assert_int_equal(replica_create(f.network, &setup, &f.replica), ALNICO_SUCCESS);
-    assert_int_equal(phase_timer_create(f.replica, STEPS, &f.timer), ALNICO_SUCCESS);
+    assert_int_equal(phase_timer_create(f.replica, STEPS, 2, &f.timer), ALNICO_SUCCESS);
     assert_int_equal(replica_load(f.replica, images, labels, 1), ALNICO_SUCCESS);
     assert_int_equal(device_cpu.flag_create(&f.held), ALNICO_SUCCESS);
     return f;
@@ -113,6 +114,63 @@ static void slow_steps_are_waited_for(void **unused)
     fixture_free(&f);
 }
 
+static void phase_end(struct fixture *f, enum phase phase, int naps)
+{
+    for (int i = 0; i < naps; i++)
+        alnico_stream_enqueue(f->stream, nap, NULL);
+    assert_int_equal(phase_timer_mark(f->timer, phase), ALNICO_SUCCESS);
+}
+
+static void step_open(struct fixture *f)
+{
+    assert_int_equal(phase_timer_begin(f->timer, 0.1), ALNICO_SUCCESS);
+}
+
+static void step_close(struct fixture *f)
+{
+    struct phase_times reading;
+    assert_int_equal(phase_timer_end(f->timer, &reading), ALNICO_SUCCESS);
+}
+
+/* A phase lasts from the mark before its own, whichever that is. The timer has room for two of
+ * each in a step; a third moves the second. */
+static void phases_end_in_any_order(void **unused)
+{
+    (void)unused;
+    struct fixture f = fixture_make();
+    struct phase_times reading;
+    int naps[PHASES] = {0};
+    step_open(&f);
+    phase_end(&f, PHASE_WEIGHTS, 1);
+    phase_end(&f, PHASE_FORWARD, 2);
+    phase_end(&f, PHASE_WEIGHTS, 1);
+    phase_end(&f, PHASE_IO, 1);
+    step_close(&f);
+    step_open(&f);
+    phase_end(&f, PHASE_BACKWARD, 1);
+    step_close(&f);
+    step_open(&f);
+    for (int i = 0; i < 3; i++)
+        phase_end(&f, PHASE_UPDATE, 1);
+    step_close(&f);
+    naps[PHASE_WEIGHTS] = naps[PHASE_FORWARD] = 2;
+    naps[PHASE_IO] = naps[PHASE_BACKWARD] = 1;
+    naps[PHASE_UPDATE] = 3;
+    assert_int_equal(phase_timer_pause(f.timer, &reading), ALNICO_SUCCESS);
+    assert_int_equal(reading.steps, 3);
+    assert_true(reading.rate == 0.1);
+    double sum = 0;
+    for (int p = 0; p < PHASES; p++) {
+        assert_true(reading.phases[p] >= 1e-6 * NAP_US * naps[p]);
+        assert_true(naps[p] || reading.phases[p] == 0);
+        sum += reading.phases[p];
+    }
+    for (int i = 0; i < 3; i++)
+        assert_true(reading.seconds[i] >= 1e-6 * NAP_US * (i == 0 ? 5 : i == 1 ? 1 : 3));
+    assert_true(fabs(sum - reading.seconds[0] - reading.seconds[1] - reading.seconds[2]) < 1e-9);
+    fixture_free(&f);
+}
+
 /* ---- A run ---- */
 
 struct hang {
@@ -186,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_held_stream_is_not_waited_for),
         cmocka_unit_test(slow_steps_are_waited_for),
+        cmocka_unit_test(phases_end_in_any_order),
         cmocka_unit_test(a_run_that_hangs_ends),
         cmocka_unit_test(a_test_that_hangs_ends),
         cmocka_unit_test(a_checkpoint_that_hangs_ends),

@@ -158,13 +158,16 @@ static void report_check(const cJSON *report, int ranks, int steps, int batch)
 {
     const cJSON *seconds = object(report, "seconds"), *options = object(report, "options");
     const double total = number(seconds, "total");
-    const double sum = number(seconds, "input") + number(seconds, "forward") +
+    const double sum = number(seconds, "io") + number(seconds, "h2d") + number(seconds, "forward") +
                        number(seconds, "backward") + number(seconds, "exposed_communication") +
                        number(seconds, "update");
     assert_true(number(report, "ranks") == ranks);
     assert_true(number(report, "steps") == steps);
     assert_true(number(options, "batch") == batch);
     assert_true(total > 0 && sum > 0.5 * total && sum <= 1.001 * total);
+    assert_true(ranks > 1 ? number(seconds, "communication_in_all") > 0
+                          : number(seconds, "communication_in_all") == 0);
+    assert_true(number(seconds, "io") > 0 && number(seconds, "h2d") > 0);
     const double speed = number(report, "images_per_second");
     assert_true(fabs(speed * total / (steps * batch * ranks) - 1) < 1e-3);
     assert_true(fabs(number(report, "images_per_second_per_rank") * ranks / speed - 1) < 1e-6);

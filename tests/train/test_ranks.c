@@ -364,7 +364,7 @@ static void step_enqueue(struct trainer *trainer)
 {
     struct phase_times reading;
     require_success(phase_timer_begin(trainer->timer, 0.01), "phase_timer_begin");
-    require_success(phase_timer_mark(trainer->timer, PHASE_INPUT), "phase_timer_mark");
+    require_success(phase_timer_mark(trainer->timer, PHASE_IO), "phase_timer_mark");
     require_success(trainer_launch(trainer), "a step");
     trainer->step++;
     require_success(phase_timer_end(trainer->timer, &reading), "phase_timer_end");

@@ -62,6 +62,19 @@ void train_eta_format(double seconds, char *out, size_t bytes)
         snprintf(out, bytes, "%llu:%02u:%02u", (unsigned long long)(whole / 3600), minutes, rest);
 }
 
+void train_shares_format(const double *phases, char *out, size_t bytes)
+{
+    static const char *const words[PHASES] = {"io", "h2d", "f", "b", "comm", "avg", "u", "w"};
+    double sum = 0;
+    for (int i = 0; i < PHASES; i++)
+        sum += phases[i];
+    snprintf(out, bytes, " ");
+    for (int i = 0; i < PHASES; i++)
+        if (phases[i] >= 0.005 * sum && sum > 0)
+            text_append(out, bytes, " %s %.0f", words[i], 100 * phases[i] / sum);
+    text_append(out, bytes, " %%");
+}
+
 /* Removes the bar from its line. */
 static void bar_clear(struct train_display *display)
 {
@@ -141,6 +154,8 @@ void train_display_progress(void *context, const struct trainer_progress *progre
     const double since = progress->seconds - display->printed;
     train_log_row(&display->log, progress);
     loss_append(display, progress);
+    for (int i = 0; i < PHASES; i++)
+        display->phases[i] += progress->latest_phases[i];
     if (!display->begun) {
         display->begun = clock_seconds();
         display->done = progress->done;
@@ -152,10 +167,12 @@ void train_display_progress(void *context, const struct trainer_progress *progre
     } else if (display->terminal) {
         bar_draw(display, progress);
     } else {
-        char line[160];
+        char line[160], shares[80];
         line_format(display, progress, line, sizeof line);
         eta_append(display, progress, line, sizeof line);
-        puts(line);
+        train_shares_format(display->phases, shares, sizeof shares);
+        printf("%s%s\n", line, shares);
+        memset(display->phases, 0, sizeof display->phases);
     }
     display->printed = progress->seconds;
     fflush(stdout);

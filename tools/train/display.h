@@ -13,6 +13,7 @@ struct train_display {
     double printed;         /* training seconds when it was last drawn */
     size_t width;           /* of the drawn bar's line */
     double begun, done;     /* the first progress: when it was, and the share of the run */
+    double phases[PHASES];  /* seconds since the last line */
     cJSON *epochs;          /* what each test gave */
     cJSON *losses;          /* of some steps each */
     struct outcome outcome; /* since the last of them, on this rank */
@@ -35,6 +36,10 @@ double train_eta(const struct train_display *display, double now, double done);
 
 /* "m:ss", from an hour on "h:mm:ss"; "-" below 0. */
 void train_eta_format(double seconds, char *out, size_t bytes);
+
+/* "  f 31 b 62 comm 5 %": the shares of phases in their sum, from half a per cent on; a bar has no
+ * room for it. */
+void train_shares_format(const double *phases, char *out, size_t bytes);
 
 cJSON *train_score_json(const struct score *score);
 

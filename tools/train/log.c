@@ -29,7 +29,8 @@ static const char *column_name(int column)
 const char *train_phase_key(int phase)
 {
     static const char *const keys[PHASES] = {
-        "input", "forward", "backward", "exposed_communication", "average", "update", "weights"};
+        "io",      "h2d",    "forward", "backward", "exposed_communication",
+        "average", "update", "weights"};
     return keys[phase];
 }
 

@@ -66,7 +66,8 @@ static alnico_status_t alone_measure(struct trainer_options options, void *strea
     options.context = readings;
     const alnico_status_t status = trainer_run(&options, &place, &report);
     if (status == ALNICO_SUCCESS) {
-        out->parts.input = readings_median(readings, PHASE_INPUT);
+        out->parts.input =
+            readings_median(readings, PHASE_IO) + readings_median(readings, PHASE_COPY);
         out->parts.forward = readings_median(readings, PHASE_FORWARD);
         out->parts.update = readings_median(readings, PHASE_UPDATE);
         *backward = readings_median(readings, PHASE_BACKWARD);

@@ -42,6 +42,8 @@ void train_report_print(const struct trainer_options *options, const struct trai
             printf("%s %s %.1f %%", i ? "," : "",
                    own_word(options, i) ? own_word(options, i) : phase_name(i),
                    100 * report->phases[i] / report->seconds);
+    if (report->communication > 0)
+        printf("; communication in all %.1f %%", 100 * report->communication / report->seconds);
     if (report->library_seconds > 0)
         printf("; outside %s %.1f %%", options->kernels, 100 * outside_share(report));
     printf("\nstep: median %.2f ms, %.0f images/s\n", 1e3 * report->step_seconds,
@@ -75,8 +77,10 @@ static cJSON *times_json(const struct trainer_options *options, const struct tra
     for (int i = 0; i < PHASES; i++)
         if (own_word(options, i))
             cJSON_AddNumberToObject(object, own_word(options, i), report->phases[i]);
-    return json_add(object, "total %g inside_library %g test %g median_step %g", report->seconds,
-                    report->library_seconds, report->test_seconds, report->step_seconds);
+    return json_add(object,
+                    "communication_in_all %g total %g inside_library %g test %g median_step %g",
+                    report->communication, report->seconds, report->library_seconds,
+                    report->test_seconds, report->step_seconds);
 }
 
 cJSON *train_report_json(const struct train_options *options, const struct trainer_report *report,

@@ -1,9 +1,10 @@
-/* Phases of a training step, in the order in which they end. A step may be without some. */
+/* Phases of a training step. A step may be without some, and have others several times. */
 #ifndef ALNICO_TRAIN_BASE_PHASE_H
 #define ALNICO_TRAIN_BASE_PHASE_H
 
 enum phase {
-    PHASE_INPUT,
+    PHASE_IO,   /* the stream waits for a batch of the loader's */
+    PHASE_COPY, /* of the batch to the device */
     PHASE_FORWARD,
     PHASE_BACKWARD,
     PHASE_COMMUNICATION, /* of gradients, as far as it is exposed */

@@ -155,14 +155,15 @@ static alnico_status_t allreduce_advance(void *self, size_t filled)
     return allreduce_send(allreduce, filled);
 }
 
-static alnico_status_t allreduce_join(struct allreduce *self)
+static alnico_status_t allreduce_exchange(void *self)
 {
-    if (!self->setup.comm)
+    struct allreduce *allreduce = self;
+    if (!allreduce->setup.comm)
         return ALNICO_SUCCESS;
-    TRY(allreduce_send(self, self->setup.count));
-    for (size_t i = 0; i < self->sent; i++)
-        TRY(bucket_join(self, &self->buckets[i]));
-    self->sent = 0;
+    TRY(allreduce_send(allreduce, allreduce->setup.count));
+    for (size_t i = 0; i < allreduce->sent; i++)
+        TRY(bucket_join(allreduce, &allreduce->buckets[i]));
+    allreduce->sent = 0;
     return ALNICO_SUCCESS;
 }
 
@@ -170,7 +171,7 @@ static alnico_status_t allreduce_finish(void *self)
 {
     struct allreduce *allreduce = self;
     const struct strategy_calls *calls = &allreduce->setup.calls;
-    TRY_NVTX("join", allreduce_join(allreduce));
+    TRY_NVTX("join", allreduce_exchange(allreduce));
     TRY(calls->mark(calls->context, PHASE_COMMUNICATION));
     TRY_NVTX("update", calls->update(calls->context));
     return calls->mark(calls->context, PHASE_UPDATE);
@@ -194,4 +195,5 @@ const struct strategy_ops strategy_allreduce = {
     .destroy = allreduce_destroy,
     .advance = allreduce_advance,
     .finish = allreduce_finish,
+    .exchange = allreduce_exchange,
 };

@@ -145,6 +145,16 @@ static alnico_status_t server_finish(void *pointer)
     return calls->mark(calls->context, PHASE_WEIGHTS);
 }
 
+/* The parameters are equal already. */
+static alnico_status_t server_exchange(void *pointer)
+{
+    struct server *self = pointer;
+    if (!self->setup.comm)
+        return ALNICO_SUCCESS;
+    TRY(server_join(self));
+    return weights_broadcast(self);
+}
+
 /* All begin with rank 0's parameters. Of each operation the first call blocks: whatever it needs is
  * made then, and not in a step. */
 static alnico_status_t server_begin(struct server *self)
@@ -216,4 +226,5 @@ const struct strategy_ops strategy_server = {
     .destroy = server_destroy,
     .advance = server_advance,
     .finish = server_finish,
+    .exchange = server_exchange,
 };

@@ -70,6 +70,10 @@ struct strategy_ops {
      * PHASE_BACKWARD. */
     alnico_status_t (*finish)(void *self);
 
+    /* Once between steps: communicates as a step does, with gradients that are zero and nothing
+     * beside it, and leaves everything as it is (collective). Optional. */
+    alnico_status_t (*exchange)(void *self);
+
     /* After each step, outside of a captured graph: `step` of them are done. Optional. */
     alnico_status_t (*after)(void *self, size_t step);
 

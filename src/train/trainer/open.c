@@ -271,7 +271,7 @@ static alnico_status_t trainer_replica(struct trainer *trainer)
     TRY(replica_create(trainer->network, &setup, &trainer->replica));
     trainer->replica->wait.watched = trainer->place.device;
     trainer->replica->wait.status = alnico_comm_status;
-    return phase_timer_create(trainer->replica, INTERVAL, &trainer->timer);
+    return phase_timer_create(trainer->replica, INTERVAL, 1, &trainer->timer);
 }
 
 alnico_status_t trainer_network(const struct trainer_options *options, const struct data_info *info,
@@ -328,6 +328,7 @@ alnico_status_t trainer_open(struct trainer *trainer)
     TRY(trainer_strategy(trainer));
     trainer->other_library = trainer_library(trainer);
     trainer->steps = steps_to_do(trainer);
+    TRY(trainer_exchange(trainer));
     if (!options->load)
         return ALNICO_SUCCESS;
     TRY(ranks_go_on(trainer, trainer_load(trainer)));

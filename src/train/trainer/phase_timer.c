@@ -9,19 +9,30 @@
 
 /* A step, in pinned memory. */
 struct row {
-    uint64_t begin, ends[PHASES]; /* ns of the device's clock */
-    double score[SCORES];         /* running sums, after the last step of an interval */
+    uint64_t begin;       /* ns of the device's clock */
+    double score[SCORES]; /* running sums, after the last step of an interval */
     double rate;
     float rate_word; /* for the control words */
     double waited;   /* seconds */
     bool resumed;    /* the step before does not count */
 };
 
+/* The end of a phase. */
+struct ended {
+    uint64_t at;
+    enum phase phase;
+};
+
 struct phase_timer {
     struct replica *replica;
     size_t interval;
     struct row *rows; /* 2 * interval */
-    uint64_t *now; /* PHASES marks in the device's memory; copied to the row at the end of a step */
+    /* Stamps, `times` of each phase: in the device's memory those of the step at hand or, of what
+     * it is without, of an earlier one; in pinned memory each row's. */
+    uint64_t *now, *stamps;
+    size_t times;
+    size_t marked[PHASES];        /* in the step at hand */
+    struct ended *order;          /* of a step that is being read */
     struct device_event *ends[2]; /* of intervals */
     double *seconds;              /* interval */
     size_t opened, closed;        /* steps; intervals that have ended */
@@ -33,6 +44,11 @@ struct phase_timer {
     bool resumed;
 };
 
+static size_t stamps_bytes(const struct phase_timer *timer)
+{
+    return PHASES * timer->times * sizeof(uint64_t);
+}
+
 static bool is_inline(const struct phase_timer *timer)
 {
     return timer->replica->device->kind == ALNICO_DEVICE_CPU && !timer->replica->stream;
@@ -43,24 +59,27 @@ static alnico_status_t phase_timer_allocate(struct phase_timer *timer)
     const struct device_ops *device = timer->replica->device;
     const size_t bytes = 2 * timer->interval * sizeof *timer->rows;
     timer->seconds = malloc(timer->interval * sizeof *timer->seconds);
-    if (!timer->seconds)
+    timer->order = malloc(PHASES * timer->times * sizeof *timer->order);
+    if (!timer->seconds || !timer->order)
         return error_set(ALNICO_ERROR_MEMORY, "phase_timer_create: no memory");
     TRY(device->pinned_alloc(bytes, (void **)&timer->rows));
-    TRY(device->alloc(PHASES * sizeof *timer->now, (void **)&timer->now));
+    TRY(device->pinned_alloc(2 * timer->interval * stamps_bytes(timer), (void **)&timer->stamps));
+    TRY(device->alloc(stamps_bytes(timer), (void **)&timer->now));
     memset(timer->rows, 0, bytes);
     TRY(device->event_create(&timer->ends[0]));
-    TRY(device->clear(timer->now, PHASES * sizeof *timer->now, timer->replica->stream));
+    TRY(device->clear(timer->now, stamps_bytes(timer), timer->replica->stream));
     return device->event_create(&timer->ends[1]);
 }
 
-alnico_status_t phase_timer_create(struct replica *replica, size_t interval,
+alnico_status_t phase_timer_create(struct replica *replica, size_t interval, size_t times,
                                    struct phase_timer **out)
 {
     *out = NULL;
     struct phase_timer *timer = calloc(1, sizeof *timer);
     if (!timer)
         return error_set(ALNICO_ERROR_MEMORY, "phase_timer_create: no memory");
-    *timer = (struct phase_timer){.replica = replica, .interval = interval, .resumed = true};
+    *timer = (struct phase_timer){
+        .replica = replica, .interval = interval, .times = times, .resumed = true};
     if (is_inline(timer))
         timer->interval = 1;
     const alnico_status_t status = phase_timer_allocate(timer);
@@ -79,8 +98,10 @@ void phase_timer_destroy(struct phase_timer *timer)
     device->event_destroy(timer->ends[0]);
     device->event_destroy(timer->ends[1]);
     device->pinned_free(timer->rows);
+    device->pinned_free(timer->stamps);
     device->free(timer->now);
     free(timer->seconds);
+    free(timer->order);
     free(timer);
 }
 
@@ -89,10 +110,16 @@ static struct row *row_of(struct phase_timer *timer, size_t step)
     return &timer->rows[step % (2 * timer->interval)];
 }
 
+static uint64_t *stamps_of(struct phase_timer *timer, size_t step)
+{
+    return timer->stamps + step % (2 * timer->interval) * PHASES * timer->times;
+}
+
 alnico_status_t phase_timer_begin(struct phase_timer *timer, double rate)
 {
     const struct replica *replica = timer->replica;
     struct row *row = row_of(timer, timer->opened);
+    memset(timer->marked, 0, sizeof timer->marked);
     *row = (struct row){.rate = rate, .rate_word = (float)rate, .resumed = timer->resumed};
     TRY(replica->device->copy(&replica->arenas.control[CONTROL_RATE], &row->rate_word,
                               sizeof row->rate_word, replica->stream));
@@ -105,7 +132,10 @@ alnico_status_t phase_timer_begin(struct phase_timer *timer, double rate)
 
 alnico_status_t phase_timer_mark(struct phase_timer *timer, enum phase ended)
 {
-    return timer->replica->device->stamp(&timer->now[ended], timer->replica->stream);
+    const size_t before = timer->marked[ended]++;
+    const size_t at = before < timer->times ? before : timer->times - 1;
+    return timer->replica->device->stamp(&timer->now[ended * timer->times + at],
+                                         timer->replica->stream);
 }
 
 void phase_timer_waited(struct phase_timer *timer, double seconds)
@@ -125,15 +155,32 @@ static alnico_status_t interval_close(struct phase_timer *timer)
     return ALNICO_SUCCESS;
 }
 
-static void row_read(struct phase_timer *timer, const struct row *row, struct phase_times *out)
+/* The ends of a step's phases in their order. Those of earlier steps lie before its begin. */
+static size_t ends_sort(struct phase_timer *timer, size_t step, uint64_t begin)
 {
-    const uint64_t begin = row->resumed ? row->begin : timer->last;
-    uint64_t last = begin;
-    for (int i = 0; i < PHASES; i++) {
-        if (row->ends[i] <= last) /* not marked in this step */
+    const uint64_t *stamps = stamps_of(timer, step);
+    size_t count = 0;
+    for (size_t i = 0; i < PHASES * timer->times; i++) {
+        size_t at = count;
+        if (stamps[i] <= begin)
             continue;
-        out->phases[i] += 1e-9 * (double)(row->ends[i] - last);
-        last = row->ends[i];
+        for (; at && timer->order[at - 1].at > stamps[i]; at--)
+            timer->order[at] = timer->order[at - 1];
+        timer->order[at] = (struct ended){stamps[i], (enum phase)(i / timer->times)};
+        count++;
+    }
+    return count;
+}
+
+static void row_read(struct phase_timer *timer, size_t step, struct phase_times *out)
+{
+    const struct row *row = row_of(timer, step);
+    const uint64_t begin = row->resumed ? row->begin : timer->last;
+    const size_t count = ends_sort(timer, step, begin);
+    uint64_t last = begin;
+    for (size_t i = 0; i < count; i++) {
+        out->phases[timer->order[i].phase] += 1e-9 * (double)(timer->order[i].at - last);
+        last = timer->order[i].at;
     }
     out->phases[PHASE_BACKWARD] -= row->waited;
     out->phases[PHASE_COMMUNICATION] += row->waited;
@@ -150,7 +197,7 @@ static alnico_status_t interval_read(struct phase_timer *timer, struct phase_tim
     timer->told++;
     *out = (struct phase_times){.seconds = timer->seconds, .rate = last->rate};
     for (; timer->read < stop; timer->read++)
-        row_read(timer, row_of(timer, timer->read), out);
+        row_read(timer, timer->read, out);
     out->outcome = (struct outcome){
         .loss = last->score[SCORE_LOSS] - timer->before[SCORE_LOSS],
         .correct = (size_t)(last->score[SCORE_CORRECT] - timer->before[SCORE_CORRECT]),
@@ -161,9 +208,9 @@ static alnico_status_t interval_read(struct phase_timer *timer, struct phase_tim
 
 alnico_status_t phase_timer_end(struct phase_timer *timer, struct phase_times *out)
 {
-    struct row *row = row_of(timer, timer->opened++);
+    uint64_t *stamps = stamps_of(timer, timer->opened++);
     *out = (struct phase_times){0};
-    TRY(timer->replica->device->copy(row->ends, timer->now, sizeof row->ends,
+    TRY(timer->replica->device->copy(stamps, timer->now, stamps_bytes(timer),
                                      timer->replica->stream));
     TRY(timer->replica->device->stream_raise(timer->replica->stream, timer->replica->wait.ended,
                                              (uint32_t)timer->opened));

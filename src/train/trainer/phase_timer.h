@@ -1,7 +1,7 @@
 /*
  * Phase timer: around each step the learning rate goes to a replica's stream, and from it come the
- * times at which the stream passed each phase, and the running sums of losses, out. The host
- * enqueues steps and reads them an interval late, so that it never waits for the step at hand; on
+ * times at which the stream passed each phase, in any order, and the running sums of losses, out.
+ * The host enqueues steps and reads them an interval late, so that it never waits for the step at hand; on
  * the CPU's inline stream everything is there at once. The trainer drives it, on one thread.
  */
 #ifndef ALNICO_TRAIN_TRAINER_PHASE_TIMER_H
@@ -22,19 +22,19 @@ struct phase_times {
 struct phase_timer;
 
 /* The replica outlives the timer. interval: steps between two readings; on the inline stream it is
- * 1. */
-alnico_status_t phase_timer_create(struct replica *replica, size_t interval,
+ * 1. times: how often a phase ends in a step, at most. */
+alnico_status_t phase_timer_create(struct replica *replica, size_t interval, size_t times,
                                    struct phase_timer **out);
 
 /* The stream must be idle. NULL is fine. */
 void phase_timer_destroy(struct phase_timer *timer);
 
-/* Opens a step: its rate goes to the control words, and the phase of input begins, at the end of
- * the step before or, after phase_timer_pause, now. */
+/* Opens a step: its rate goes to the control words, and its first phase begins, at the end of the
+ * step before or, after phase_timer_pause, now. */
 alnico_status_t phase_timer_begin(struct phase_timer *timer, double rate);
 
-/* A phase ends here in the stream's order. Phases of a step end in the order of their enumerators,
- * and one that is not marked takes no time. What this enqueues may be captured and replayed. */
+/* A phase ends here in the stream's order, and the next begins. What this enqueues may be captured
+ * and replayed. */
 alnico_status_t phase_timer_mark(struct phase_timer *timer, enum phase ended);
 
 /* On the inline stream: so many seconds of the backward phase were communication, since the

@@ -9,7 +9,8 @@
 const char *phase_name(enum phase phase)
 {
     static const char *const names[PHASES] = {
-        "input", "forward", "backward", "exposed communication", "average", "update", "weights"};
+        "io",      "h2d",    "forward", "backward", "exposed communication",
+        "average", "update", "weights"};
     return names[phase];
 }
 
@@ -98,14 +99,15 @@ static alnico_status_t parameters_hash(struct trainer *trainer, uint64_t *out)
 alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *out)
 {
     const struct trainer_progress *progress = &trainer->progress;
-    double means[PHASES + 1], slowest[2] = {trainer->seconds, step_seconds_median(trainer)};
+    double means[PHASES + 2], slowest[2] = {trainer->seconds, step_seconds_median(trainer)};
     double images = (double)progress->images;
     const double ranks = (double)trainer->size; /* so that rank 0's are the means of all */
     const double weight = !trainer->strategy->rooted ? 1 : trainer->rank == 0 ? ranks : 0;
     for (int i = 0; i < PHASES; i++)
         means[i] = weight * trainer->phases[i];
     means[PHASES] = trainer_library(trainer) - trainer->other_library;
-    TRY(trainer_allreduce(trainer, means, PHASES + 1, ALNICO_AVERAGE));
+    means[PHASES + 1] = trainer->exchange_seconds * (double)(progress->step - trainer->first);
+    TRY(trainer_allreduce(trainer, means, PHASES + 2, ALNICO_AVERAGE));
     TRY(trainer_allreduce(trainer, slowest, 2, ALNICO_MAXIMUM));
     TRY(trainer_allreduce(trainer, &images, 1, ALNICO_SUM));
     *out = (struct trainer_report){
@@ -117,6 +119,7 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
         .seconds = slowest[0],
         .step_seconds = slowest[1],
         .library_seconds = means[PHASES],
+        .communication = means[PHASES + 1],
         .test_seconds = trainer->test_seconds,
         .images_per_second = images / slowest[0],
         .train = progress->score,

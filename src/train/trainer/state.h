@@ -37,7 +37,8 @@ struct trainer {
     bool stopped;         /* a rank was told to stop; all know */
     double other_library; /* seconds inside the kernels' library that are not training's */
     double test_seconds;
-    struct outcome epoch; /* of this epoch's images so far */
+    double exchange_seconds; /* of a step's communication by itself; 0: not known */
+    struct outcome epoch;    /* of this epoch's images so far */
     struct trainer_progress progress;
 };
 
@@ -83,6 +84,11 @@ alnico_status_t trainer_compute(struct trainer *trainer);
 
 /* trainer_compute, by replaying a graph of it where that can be. */
 alnico_status_t trainer_launch(struct trainer *trainer);
+
+/* ---- trainer/exchange.c ---- */
+
+/* Measures exchange_seconds (collective), where the strategy can. */
+alnico_status_t trainer_exchange(struct trainer *trainer);
 
 /* ---- trainer/checkpoint.c, trainer/planned_buckets.c ---- */
 

@@ -43,11 +43,12 @@ static alnico_status_t trainer_input(struct trainer *trainer)
 {
     trainer->progress.images += trainer->options->batch;
     if (trainer->uploaded)
-        return phase_timer_mark(trainer->timer, PHASE_INPUT);
+        return phase_timer_mark(trainer->timer, PHASE_IO);
     const struct batch batch = data_next(trainer->train);
+    TRY(phase_timer_mark(trainer->timer, PHASE_IO));
     TRY(replica_load(trainer->replica, batch.images, batch.labels, batch.count));
     trainer->uploaded = trainer_uploads_once(trainer->options);
-    return phase_timer_mark(trainer->timer, PHASE_INPUT);
+    return phase_timer_mark(trainer->timer, PHASE_COPY);
 }
 
 alnico_status_t trainer_compute(struct trainer *trainer)

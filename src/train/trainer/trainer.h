@@ -90,6 +90,8 @@ struct trainer_report {
     double step_seconds;   /* the median of the steps after the first tenth, at most 20 of them; the
                              * slowest rank's */
     double phases[PHASES]; /* seconds, mean over the ranks; with a server rank 0's */
+    double communication;  /* the same, if nothing of it were hidden: what one step's takes by
+                             * itself, times the steps; 0: not measured */
     double library_seconds; /* inside the kernels' foreign library, the same; 0 if it has none */
     double test_seconds;
     double images_per_second; /* over all ranks */
