@@ -66,6 +66,42 @@ static void steps_are_as_by_hand(void **unused)
     network_destroy(network);
 }
 
+/* The arenas cut anywhere: the same bits as in one piece. */
+static void parts_are_as_the_whole(void **unused)
+{
+    (void)unused;
+    struct network *network = case_network(&one_of_each);
+    const size_t count = network->parameters;
+    uint64_t state = test_seed();
+    for (int kind = 0; kind < OPTIMIZERS; kind++) {
+        const struct optimizer_options options = optimizer_defaults((enum optimizer_kind)kind, 128);
+        float gradients[512], whole[3][512] = {0}, parts[3][512];
+        random_fill(whole[0], count, &state);
+        random_fill(gradients, count, &state);
+        memcpy(parts, whole, sizeof parts);
+        struct optimizer_update update = {network,
+                                          &options,
+                                          0.1f,
+                                          .updates = 3,
+                                          .parameters = whole[0],
+                                          .states = (float *[]){whole[1], whole[2]},
+                                          .gradients = gradients};
+        assert_true(optimizer_update(&update));
+        struct parameter only = {0};
+        for (size_t at = 0; at < count; at += only.count) {
+            only =
+                (struct parameter){.offset = at, .count = random_next(&state) % (count - at) + 1};
+            update.parameters = parts[0] + at;
+            update.states = (float *[]){parts[1] + at, parts[2] + at};
+            update.gradients = gradients + at;
+            update.only = &only;
+            assert_true(optimizer_update(&update));
+        }
+        assert_memory_equal(parts, whole, sizeof parts);
+    }
+    network_destroy(network);
+}
+
 static void rates_rise_and_drop(void **unused)
 {
     (void)unused;
@@ -495,6 +531,7 @@ int main(int argc, char **argv)
     pytorch = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_as_by_hand),
+        cmocka_unit_test(parts_are_as_the_whole),
         cmocka_unit_test(rates_rise_and_drop),
         cmocka_unit_test(rates_fall_smoothly),
         cmocka_unit_test(layers_have_their_own_rates),

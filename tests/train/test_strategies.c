@@ -287,10 +287,16 @@ static void setting_check_all(struct setting setting)
     free(expected);
 }
 
+/* Those whose ranks do the same steps; the others are tests/train/test_async.c's. */
+static bool all_alike(size_t s)
+{
+    return strategies_all[s] && !strategies_all[s]->share;
+}
+
 static void strategies_are_where_the_reference_is(void **unused)
 {
     (void)unused;
-    for (size_t s = 0; strategies_all[s]; s++)
+    for (size_t s = 0; all_alike(s); s++)
         for (int o = 0; o < OPTIMIZERS; o++)
             for (int ranks = 1; ranks <= RANKS_MOST; ranks++) {
                 const struct setting setting = {
@@ -411,7 +417,7 @@ static void check_resume(struct together together, int ranks)
 static void runs_resume_to_the_bit(void **unused)
 {
     (void)unused;
-    for (size_t s = 0; strategies_all[s]; s++)
+    for (size_t s = 0; all_alike(s); s++)
         for (int ranks = 1; ranks <= 3; ranks++)
             check_resume((struct together){.options = run_options(strategies_all[s]),
                                            .streamed = ranks == 2},
@@ -453,7 +459,7 @@ static void options_of_other_strategies_are_refused(void **unused)
 static void lost_ranks_are_named(void **unused)
 {
     (void)unused;
-    for (size_t s = 0; strategies_all[s]; s++)
+    for (size_t s = 0; all_alike(s); s++)
         for (int ranks = 2; ranks <= 3; ranks++) {
             struct setting setting = {.strategy = strategies_all[s],
                                       .optimizer = optimizer_of(OPTIMIZER_SGD),

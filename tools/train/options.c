@@ -62,6 +62,7 @@ static void read_buckets(struct argp_state *state, char *text, void *out)
 {
     struct trainer_options *trainer = &((struct train_options *)out)->trainer;
     const size_t length = strlen(text);
+    ((struct train_options *)out)->bucketed = true;
     if (strcmp(text, "planned") == 0) {
         trainer->rule = BUCKETS_PLANNED;
     } else if (length && strspn(text, "0123456789") == length) {
@@ -222,7 +223,8 @@ static const struct option_row table[] = {
     {.help = "How the ranks communicate:"},
     {"strategy", 0, "NAME",
      "allreduce: average the gradients over all ranks in every step; server: rank 0 gathers them, "
-     "updates the parameters and broadcasts them",
+     "updates the parameters and broadcasts them; async: each pushes its gradients to the rank "
+     "that updates that part of the parameters, and waits for no other",
      OPTION_NAME, .initial = "allreduce", TRAINER(strategy), .choice = strategy_at,
      .key = "strategy"},
     {"buckets", 0, "RULE",
@@ -234,6 +236,15 @@ static const struct option_row table[] = {
      .choice = precision_at, .key = "wire"},
     {"no-overlap", 0, NULL, "send gradients after the backward pass, not during it", OPTION_FLAG,
      TRAINER(late)},
+    {"staleness", 0, "S",
+     "of async: let no rank be more than S steps ahead of another; 0: all do the same steps (no "
+     "bound)",
+     OPTION_NUMBER, TRAINER(staleness), .given = offsetof(struct train_options, trainer.bounded),
+     .most = INT64_MAX},
+    {"record", 0, "FILE", "of async: write to FILE.RANK in which order RANK updated its part",
+     OPTION_TEXT, TRAINER(record)},
+    {"replay", 0, "FILE", "of async: do it in the order that --record wrote: the same bits",
+     OPTION_TEXT, TRAINER(replay)},
     {.help = "Checkpoints:"},
     {"save", 0, "FILE", "write the state to FILE at the end", OPTION_TEXT, TRAINER(save)},
     {"save-every", 0, "N", "write it after every N steps, too", OPTION_NUMBER, TRAINER(save_every),
@@ -275,11 +286,12 @@ static void complete_kernels(struct argp_state *state, struct train_options *opt
     if (options->stream && options->device != ALNICO_DEVICE_CPU)
         argp_error(state, "--stream: on --device %s there is one anyway", device);
     trainer->kernels = kernels->name;
+    const unsigned takes = strategy_find(trainer->strategy)->takes;
     if (!options->wired)
-        options->wire = trainer->compute.precision;
+        options->wire = takes & STRATEGY_TAKES_WIRE ? trainer->compute.precision : PRECISION_FP32;
     trainer->wire = wires[options->wire];
     if (!trainer->buckets && trainer->rule != BUCKETS_PLANNED) {
-        const bool cpu = options->device == ALNICO_DEVICE_CPU;
+        const bool cpu = options->device == ALNICO_DEVICE_CPU || !(takes & STRATEGY_TAKES_BUCKETS);
         const bool fixed = cpu || trainer->compute.deterministic; /* not by what is measured */
         trainer->rule = fixed ? BUCKETS_OF_SIZE : BUCKETS_PLANNED;
         trainer->buckets = cpu ? 256 << 10 : fixed ? 4 << 20 : 0;
@@ -364,8 +376,27 @@ static void check_strategy(struct argp_state *state, const struct train_options 
     if (options->wired && !(strategy->takes & wire))
         argp_error(state, "--wire %s: strategy %s has no use for it here",
                    precision_name(options->wire), strategy->name);
-    if (trainer->late && !(strategy->takes & STRATEGY_TAKES_OVERLAP))
-        argp_error(state, "--no-overlap: strategy %s has no use for it", strategy->name);
+    const struct {
+        const char *option;
+        bool given, taken;
+    } rows[] = {
+        {"--no-overlap", trainer->late, strategy->takes & STRATEGY_TAKES_OVERLAP},
+        {"--buckets", options->bucketed, strategy->takes & STRATEGY_TAKES_BUCKETS},
+        {"--staleness", trainer->bounded, strategy->takes & STRATEGY_TAKES_STALENESS},
+        {"--record", trainer->record, strategy->takes & STRATEGY_TAKES_STALENESS},
+        {"--replay", trainer->replay, strategy->takes & STRATEGY_TAKES_STALENESS},
+        {"--no-graph", trainer->no_graph, strategy->capturable},
+        {"--seconds", trainer->seconds > 0, !strategy->sharded},
+        {"--lars", trainer->optimizer.trust > 0, !strategy->sharded},
+        {"--clip-norm", trainer->optimizer.clip > 0, !strategy->sharded},
+        {"--precision fp16", trainer->compute.precision == PRECISION_FP16, !strategy->sharded},
+        {"--deterministic without --record or --replay",
+         trainer->compute.deterministic && !trainer->record && !trainer->replay,
+         !strategy->sharded},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].given && !rows[i].taken)
+            argp_error(state, "%s: strategy %s has no use for it", rows[i].option, strategy->name);
 }
 
 static void finish(struct argp_state *state, void *out)
@@ -448,6 +479,8 @@ cJSON *train_options_json(const struct train_options *options)
         json_add(object, "loss_scale %g", compute->loss_scale);
     json_add(object, "graph %hhd bucket_rule %s buckets %zu overlap %hhd",
              cuda && !trainer->no_graph, rules[trainer->rule], trainer->buckets, !trainer->late);
+    if (trainer->bounded)
+        json_add(object, "staleness %zu", trainer->staleness);
     for (size_t i = 0; i < OWN_OPTIONS; i++)
         if (own_options[i].key && optimizers_all[trainer->optimizer.kind]->has & own_options[i].bit)
             cJSON_AddNumberToObject(object, own_options[i].key, own_option(&trainer->optimizer, i));

@@ -13,6 +13,7 @@ struct train_options {
     alnico_device_t device;
     enum precision wire;       /* the trainer's, as an option has it */
     bool wired;                /* it was given */
+    bool bucketed;             /* --buckets was */
     bool stream;               /* on the CPU: compute on a stream of its own */
     bool memory;               /* print what memory is needed, and end */
     bool profile;              /* measure each step of the network, and end */

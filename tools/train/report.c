@@ -30,6 +30,21 @@ static void server_print(const struct trainer_options *options, const struct tra
     puts("");
 }
 
+/* Of the pushes to all shards, how many were so many updates late. */
+static void staleness_print(const struct strategy_staleness *staleness)
+{
+    uint64_t pushes = 0;
+    for (int i = 0; i < STALENESS_BINS; i++)
+        pushes += staleness->counts[i];
+    printf("staleness: mean %.2f updates, at most %llu;", (double)staleness->sum / (double)pushes,
+           (unsigned long long)staleness->most);
+    for (int i = 0; i < STALENESS_BINS; i++)
+        if (staleness->counts[i])
+            printf(" %d%s: %.1f %%", i, i + 1 < STALENESS_BINS ? "" : " and more",
+                   100 * (double)staleness->counts[i] / (double)pushes);
+    puts("");
+}
+
 void train_report_print(const struct trainer_options *options, const struct trainer_report *report)
 {
     printf("\n%zu parameters, %s%zu steps (%.2f epochs) in %.1f s: %.0f images/s, %.0f per rank\n",
@@ -50,6 +65,8 @@ void train_report_print(const struct trainer_options *options, const struct trai
            (double)options->batch * report->ranks / report->step_seconds);
     if (strategy_find(options->strategy)->rooted)
         server_print(options, report);
+    if (strategy_find(options->strategy)->staleness)
+        staleness_print(&report->staleness);
     printf("train: loss %.4f, accuracy %.2f %%\n", report->train.loss,
            100 * report->train.accuracy);
     if (report->test.images)
@@ -83,6 +100,17 @@ static cJSON *times_json(const struct trainer_options *options, const struct tra
                     report->test_seconds, report->step_seconds);
 }
 
+/* counts[i]: pushes that were i updates late, up to the last that there is. */
+static cJSON *staleness_json(const struct strategy_staleness *staleness)
+{
+    cJSON *object = json_add(cJSON_CreateObject(), "sum %zu most %zu", (size_t)staleness->sum,
+                             (size_t)staleness->most),
+          *counts = cJSON_AddArrayToObject(object, "counts");
+    for (uint64_t i = 0; i < STALENESS_BINS && i <= staleness->most; i++)
+        cJSON_AddItemToArray(counts, cJSON_CreateNumber((double)staleness->counts[i]));
+    return object;
+}
+
 cJSON *train_report_json(const struct train_options *options, const struct trainer_report *report,
                          struct train_display *display)
 {
@@ -108,6 +136,8 @@ cJSON *train_report_json(const struct train_options *options, const struct train
              outside_share(report),
              (report->phases[PHASE_COMMUNICATION] + report->phases[PHASE_WEIGHTS]) /
                  report->seconds);
+    if (strategy_find(options->trainer.strategy)->staleness)
+        cJSON_AddItemToObject(object, "staleness", staleness_json(&report->staleness));
     cJSON_AddItemToObject(object, "train", train_score_json(&report->train));
     cJSON_AddItemToObject(object, "test", train_score_json(&report->test));
     cJSON_AddItemToObject(object, "history", display->epochs);

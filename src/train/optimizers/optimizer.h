@@ -126,6 +126,9 @@ struct optimizer_update {
     int threads;    /* 0: as many as OpenMP has */
     float *parameters, *const *states;
     const float *gradients;
+    /* The arenas hold only these of the network's parameters, and only they are changed; without
+     * clipping and trust, which need all. NULL: all. */
+    const struct parameter *only;
 };
 
 /* Changes parameters and states by the gradients; the same bits with any number of threads. Returns

@@ -45,14 +45,29 @@ static float trust_of(const struct optimizer_update *update, const struct parame
     return w > 0 && g > 0 ? (float)(options->trust * w / (g + options->decay * w)) : 1;
 }
 
+/* What the arenas hold of a tensor, and where. */
+static struct parameter tensor_held(const struct optimizer_update *update,
+                                    const struct parameter *tensor)
+{
+    const struct parameter *only = update->only;
+    if (!only)
+        return *tensor;
+    const size_t begin = tensor->offset > only->offset ? tensor->offset : only->offset;
+    const size_t ends[] = {tensor->offset + tensor->count, only->offset + only->count};
+    const size_t end = ends[0] < ends[1] ? ends[0] : ends[1];
+    return (struct parameter){.offset = begin - only->offset,
+                              .count = begin < end ? end - begin : 0};
+}
+
 /* Changes this thread's part of a tensor. Returns whether its new parameters are finite. */
 static bool tensor_update(const struct optimizer_update *update, struct rule rule,
                           const struct parameter *tensor)
 {
     const struct optimizer_ops *ops = optimizers_all[update->options->kind];
-    size_t at, count = thread_part(tensor->count, &at);
+    const struct parameter held = tensor_held(update, tensor);
+    size_t at, count = thread_part(held.count, &at);
     struct optimizer_part part = {.count = count};
-    at += tensor->offset;
+    at += held.offset;
     part.parameters = update->parameters + at;
     part.gradients = update->gradients + at;
     for (size_t i = 0; i < ops->states; i++)

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-const struct strategy_ops *const strategies_all[] = {&strategy_allreduce, &strategy_server, NULL};
+const struct strategy_ops *const strategies_all[] = {&strategy_allreduce, &strategy_server,
+                                                     &strategy_async, NULL};
 
 const struct strategy_ops *strategy_find(const char *name)
 {

@@ -10,6 +10,22 @@
 #include "train/base/phase.h"
 #include "train/kernels/kernels.h"
 
+/* `count` of the network's parameters from `begin` on, in host memory. */
+struct strategy_range {
+    size_t begin, count;
+    float rate;
+    uint64_t updates; /* of this part so far, this one counted */
+    float *parameters, *states[OPTIMIZER_STATES];
+    const float *gradients;
+};
+
+/* How far the trainer is. */
+struct strategy_pace {
+    size_t step;  /* steps done */
+    size_t until; /* after which the ranks next settle */
+    bool stop;    /* this rank was told to end */
+};
+
 /* What a strategy asks of the trainer, on the stream. Each enqueues. */
 struct strategy_calls {
     void *context;
@@ -19,10 +35,29 @@ struct strategy_calls {
     /* The kernels take over parameters, states or statistics that the strategy has written. */
     alnico_status_t (*loaded)(void *context);
     alnico_status_t (*mark)(void *context, enum phase ended); /* a phase of the step ends here */
+    /* The optimizer changes a part of parameters by gradients. At once; any thread. */
+    alnico_status_t (*update_range)(void *context, const struct strategy_range *range);
+    /* Not on the stream: during finish. */
+    struct strategy_pace (*pace)(void *context);
+};
+
+/* How many updates of a shard there were between the pull of weights and the push of gradients that
+ * were computed from them. */
+enum { STALENESS_BINS = 64 };
+struct strategy_staleness {
+    uint64_t counts[STALENESS_BINS]; /* of pushes, by updates; the last of all that are more, too */
+    uint64_t sum, most;              /* of updates */
+};
+
+/* Where a strategy whose ranks share the steps of a round stands after a step of this rank. */
+struct strategy_round {
+    size_t step; /* steps that the ranks have done in the mean */
+    bool over;   /* all of the round's, or as many as there will be */
 };
 
 struct strategy_setup {
     alnico_comm_t comm; /* on the device and stream; NULL: this rank is alone */
+    alnico_comm_t host; /* of the same ranks, on the CPU's inline stream */
     const struct device_ops *device;
     void *stream;
     const struct arenas *arenas; /* outlive the strategy; gradients in backward order */
@@ -34,8 +69,10 @@ struct strategy_setup {
     alnico_datatype_t wire;
     const size_t *ends; /* where buckets end, in elements, rising, the last is `count` */
     size_t buckets;
-    bool late;   /* send nothing before the backward pass is over */
-    bool scaled; /* a loss scale is in the control words, and changes */
+    bool late;                   /* send nothing before the backward pass is over */
+    bool scaled;                 /* a loss scale is in the control words, and changes */
+    size_t staleness;            /* async: steps that workers may be apart; SIZE_MAX: any */
+    const char *record, *replay; /* async: interleavings; NULL: none */
     struct strategy_calls calls;
 };
 
@@ -43,19 +80,23 @@ struct strategy_setup {
 enum strategy_option {
     STRATEGY_TAKES_BUCKETS = 1,
     STRATEGY_TAKES_OVERLAP = 2,
-    STRATEGY_TAKES_WIRE = 4,   /* gradients that the kernels make in 16 bits */
-    STRATEGY_TAKES_NARROW = 8, /* and others, which it narrows itself */
+    STRATEGY_TAKES_WIRE = 4,       /* gradients that the kernels make in 16 bits */
+    STRATEGY_TAKES_NARROW = 8,     /* and others, which it narrows itself */
+    STRATEGY_TAKES_STALENESS = 16, /* a bound, and interleavings */
 };
 
 struct strategy_ops {
-    const char *name, *about;   /* "allreduce"; one line of help */
-    bool capturable;            /* advance and finish are the same calls in every step */
-    bool rooted;                /* rank 0 updates for all: a step's times are its times */
+    const char *name, *about; /* "allreduce"; one line of help */
+    bool capturable;          /* advance and finish are the same calls in every step */
+    bool rooted;              /* rank 0 updates for all: a step's times are its times */
+    /* Ranks update parts of the parameters on the host, and take no notice of gradients that are
+     * not finite: without clipping, LARS, fp16. */
+    bool sharded;
     unsigned takes;             /* bits of enum strategy_option */
     const char *phases[PHASES]; /* its own words for phases; NULL: phase_name's */
 
-    /* Bytes of the device that it allocates for each gradient, on a rank of so many. Optional:
-     * none. */
+    /* Bytes of the device that it allocates for each gradient, on a rank of so many; if sharded, of
+     * the host. Optional: none. */
     size_t (*bytes)(alnico_datatype_t type, alnico_datatype_t wire, int rank, int ranks);
 
     /* Collective. Errors: ARGUMENT (bad ends, or a wire type that cannot be), MEMORY. */
@@ -77,6 +118,14 @@ struct strategy_ops {
     /* After each step, outside of a captured graph: `step` of them are done. Optional. */
     alnico_status_t (*after)(void *self, size_t step);
 
+    /* As after, and instead of it, where each rank does as many of a round's steps as it can: until
+     * round->over a rank has another. A round ends where calls.pace says that the ranks settle.
+     * Waits at its end for all ranks. Optional: all ranks do the same steps. */
+    alnico_status_t (*share)(void *self, struct strategy_round *round);
+
+    /* For the report, once settled. Optional: there is none. */
+    const struct strategy_staleness *(*staleness)(const void *self);
+
     /* Before a test, a checkpoint and the end (collective): makes parameters, states and, unless
      * they are the ranks' own, statistics equal on all ranks. Optional: they are after each
      * step. */
@@ -92,9 +141,10 @@ bool strategy_is_inline(const struct strategy_setup *setup);
 /* Lets the stream wait for a request; on the inline stream waits. *request NULL: done. */
 alnico_status_t strategy_wait(const struct strategy_setup *setup, alnico_request_t *request);
 
-extern const struct strategy_ops strategy_allreduce, strategy_server;
+extern const struct strategy_ops strategy_allreduce, strategy_server, strategy_async;
 
-/* The residents, ended by NULL; and one by name (NULL if there is none). */
+/* The residents, ended by NULL, those whose ranks share steps last; and one by name (NULL if there
+ * is none). */
 extern const struct strategy_ops *const strategies_all[];
 const struct strategy_ops *strategy_find(const char *name);
 

@@ -20,6 +20,29 @@ static alnico_status_t name_check(const char *what, const char *name, const void
     return error_set(ALNICO_ERROR_ARGUMENT, "trainer: %s '%s' is not known", what, name);
 }
 
+/* Refuses what cannot be where ranks update parts of the parameters, and share steps. */
+static alnico_status_t sharded_check(const struct trainer_options *options)
+{
+    const struct {
+        const char *what;
+        bool given;
+    } rows[] = {
+        {"a time limit", options->seconds > 0},
+        {"LARS", options->optimizer.trust > 0},
+        {"clipping", options->optimizer.clip > 0},
+        {"fp16", options->compute.precision == PRECISION_FP16},
+        {"the same bits in every run, but by an interleaving,",
+         options->compute.deterministic && !options->record && !options->replay},
+    };
+    if (!strategy_find(options->strategy)->sharded)
+        return ALNICO_SUCCESS;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].given)
+            return error_set(ALNICO_ERROR_ARGUMENT, "trainer: %s which strategy %s does not take",
+                             rows[i].what, options->strategy);
+    return ALNICO_SUCCESS;
+}
+
 /* Refuses what the strategy does not take. */
 static alnico_status_t strategy_check(const struct trainer_options *options)
 {
@@ -34,12 +57,14 @@ static alnico_status_t strategy_check(const struct trainer_options *options)
         {"a wire type other than float32", options->wire != ALNICO_FLOAT32, STRATEGY_TAKES_WIRE},
         {"a wire type other than the gradients'", narrows, STRATEGY_TAKES_NARROW},
         {"gradients sent late", options->late, STRATEGY_TAKES_OVERLAP},
+        {"a bound on the staleness", options->bounded, STRATEGY_TAKES_STALENESS},
+        {"an interleaving", options->record || options->replay, STRATEGY_TAKES_STALENESS},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given && !(takes & rows[i].bit))
             return error_set(ALNICO_ERROR_ARGUMENT, "trainer: %s, which strategy %s does not take",
                              rows[i].what, options->strategy);
-    return ALNICO_SUCCESS;
+    return sharded_check(options);
 }
 
 static alnico_status_t trainer_check(const struct trainer_options *options)
@@ -132,6 +157,10 @@ static alnico_status_t options_agree(struct trainer *trainer)
         {"rule of buckets", o->rule},
         {"buckets", o->buckets},
         {"overlap", o->late},
+        {"a bound on the staleness", o->bounded},
+        {"staleness", o->staleness},
+        {"interleaving to record", name_bits(o->record)},
+        {"interleaving to replay", name_bits(o->replay)},
         {"checkpoint to load", name_bits(o->load)},
         {"checkpoint to save", name_bits(o->save)},
         {"steps between checkpoints", o->save_every},
@@ -214,6 +243,36 @@ static alnico_status_t call_loaded(void *context)
     return replica->ops->loaded ? replica->ops->loaded(replica->kernels) : ALNICO_SUCCESS;
 }
 
+/* Single-threaded: a server's updates run beside a worker that computes. */
+static alnico_status_t call_update_range(void *context, const struct strategy_range *range)
+{
+    const struct trainer *trainer = context;
+    const struct parameter only = {.offset = range->begin, .count = range->count};
+    const struct optimizer_update update = {.network = trainer->network,
+                                            .options = &trainer->options->optimizer,
+                                            .rate = range->rate,
+                                            .updates = (double)range->updates,
+                                            .threads = 1,
+                                            .parameters = range->parameters,
+                                            .states = range->states,
+                                            .gradients = range->gradients,
+                                            .only = &only};
+    if (optimizer_update(&update))
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_SYSTEM,
+                     "trainer: after an update with a learning rate of %g a parameter is not a "
+                     "number; a lower one may help",
+                     (double)range->rate);
+}
+
+static struct strategy_pace call_pace(void *context)
+{
+    const struct trainer *trainer = context;
+    const atomic_bool *stop = trainer->options->stop;
+    return (struct strategy_pace){
+        .step = trainer->step, .until = trainer_until(trainer), .stop = stop && atomic_load(stop)};
+}
+
 static alnico_status_t call_mark(void *context, enum phase ended)
 {
     return phase_timer_mark(((struct trainer *)context)->timer, ended);
@@ -223,25 +282,31 @@ alnico_status_t trainer_strategy(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     const struct replica *replica = trainer->replica;
-    const struct strategy_setup setup = {.comm = trainer->place.device,
-                                         .device = replica->device,
-                                         .stream = trainer->place.stream,
-                                         .arenas = &replica->arenas,
-                                         .count = trainer->network->parameters,
-                                         .states = optimizers_all[options->optimizer.kind]->states,
-                                         .statistics = trainer->network->statistics,
-                                         .type = replica->setup.gradient_type,
-                                         .wire = options->wire,
-                                         .ends = trainer->buckets.ends,
-                                         .buckets = trainer->buckets.count,
-                                         .late = options->late,
-                                         .scaled = options->compute.precision == PRECISION_FP16 &&
-                                                   options->compute.loss_scale <= 0,
-                                         .calls = {.context = trainer,
-                                                   .update = call_update,
-                                                   .average = call_average,
-                                                   .loaded = call_loaded,
-                                                   .mark = call_mark}};
+    const struct strategy_setup setup = {
+        .comm = trainer->place.device,
+        .host = trainer->place.host,
+        .device = replica->device,
+        .stream = trainer->place.stream,
+        .arenas = &replica->arenas,
+        .count = trainer->network->parameters,
+        .states = optimizers_all[options->optimizer.kind]->states,
+        .statistics = trainer->network->statistics,
+        .type = replica->setup.gradient_type,
+        .wire = options->wire,
+        .ends = trainer->buckets.ends,
+        .buckets = trainer->buckets.count,
+        .late = options->late,
+        .staleness = options->bounded ? options->staleness : SIZE_MAX,
+        .record = options->record,
+        .replay = options->replay,
+        .scaled = options->compute.precision == PRECISION_FP16 && options->compute.loss_scale <= 0,
+        .calls = {.context = trainer,
+                  .update = call_update,
+                  .average = call_average,
+                  .loaded = call_loaded,
+                  .mark = call_mark,
+                  .update_range = call_update_range,
+                  .pace = call_pace}};
     return trainer->strategy->create(&setup, &trainer->strategy_self);
 }
 
@@ -259,7 +324,7 @@ struct replica_setup trainer_setup(const struct trainer_options *options, int ra
                                   .memory_limit = options->memory_limit};
     if (kernels->device == ALNICO_DEVICE_CPU) /* the batches of both parts of the data */
         setup.extras.batches = DATA_SLOTS * (options->tests ? 2 : 1);
-    if (strategy->bytes)
+    if (strategy->bytes && (kernels->device == ALNICO_DEVICE_CPU || !strategy->sharded))
         setup.extras.gradients = strategy->bytes(setup.gradient_type, options->wire, rank, ranks);
     return setup;
 }

@@ -75,8 +75,7 @@ static int by_size(const void *a, const void *b)
 /* The median of the steps after the first tenth, at most 20. Sorts them. */
 static double step_seconds_median(struct trainer *trainer)
 {
-    const size_t steps = trainer->progress.step - trainer->first,
-                 skipped = steps / 10 < 20 ? steps / 10 : 20;
+    const size_t steps = trainer->read, skipped = steps / 10 < 20 ? steps / 10 : 20;
     const size_t count = steps - skipped;
     double *step_seconds = trainer->step_seconds + skipped;
     qsort(step_seconds, count, sizeof *step_seconds, by_size);
@@ -94,6 +93,22 @@ static alnico_status_t parameters_hash(struct trainer *trainer, uint64_t *out)
     *out = trainer_hash(parameters, bytes);
     free(parameters);
     return status;
+}
+
+/* Over all ranks. */
+static alnico_status_t staleness_sum(struct trainer *trainer, struct strategy_staleness *out)
+{
+    if (!trainer->strategy->staleness)
+        return ALNICO_SUCCESS;
+    *out = *trainer->strategy->staleness(trainer->strategy_self);
+    if (!trainer->place.host)
+        return ALNICO_SUCCESS;
+    TRY(alnico_allreduce(ALNICO_IN_PLACE, &out->most, 1, ALNICO_UINT64, ALNICO_MAXIMUM,
+                         trainer->place.host));
+    TRY(alnico_allreduce(ALNICO_IN_PLACE, &out->sum, 1, ALNICO_UINT64, ALNICO_SUM,
+                         trainer->place.host));
+    return alnico_allreduce(ALNICO_IN_PLACE, out->counts, STALENESS_BINS, ALNICO_UINT64, ALNICO_SUM,
+                            trainer->place.host);
 }
 
 alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *out)
@@ -130,6 +145,7 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
     memcpy(out->phases, means, sizeof out->phases);
     out->graph = trainer->graph != NULL;
     out->stopped = trainer->stopped && trainer->step < trainer->steps;
+    TRY(staleness_sum(trainer, &out->staleness));
     TRY(parameters_hash(trainer, &out->hash));
     return trainer_compare(out->hash, trainer->place.host);
 }

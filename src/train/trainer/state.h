@@ -29,7 +29,8 @@ struct trainer {
     size_t tests;            /* tests so far */
     double phases[PHASES];
     double seconds;       /* of training */
-    double *step_seconds; /* seconds of each step that was read */
+    size_t read;          /* steps of this rank in this run whose times are known */
+    double *step_seconds; /* seconds of each of them */
     size_t step_room;
     double agreed;        /* of training, as all ranks last agreed on it */
     size_t agreed_steps;  /* after so many of this run's steps */
@@ -78,6 +79,9 @@ struct trainer trainer_make(const struct trainer_options *options,
 /* Ends a run after an error, whose status and detail stay. Where the device hangs, what it may
  * still use stays, too. */
 alnico_status_t trainer_fail(struct trainer *trainer, alnico_status_t status);
+
+/* The step after which the ranks next settle: for a test, a checkpoint, or the end. */
+size_t trainer_until(const struct trainer *trainer);
 
 /* Enqueues all of a step but its input: the same calls with the same memory every time. */
 alnico_status_t trainer_compute(struct trainer *trainer);

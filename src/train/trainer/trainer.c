@@ -61,16 +61,45 @@ alnico_status_t trainer_compute(struct trainer *trainer)
     return trainer->strategy->finish(trainer->strategy_self);
 }
 
+static size_t next_multiple(size_t step, size_t every)
+{
+    return every ? step - step % every + every : SIZE_MAX;
+}
+
+size_t trainer_until(const struct trainer *trainer)
+{
+    const struct trainer_options *options = trainer->options;
+    const size_t stops[] = {next_multiple(trainer->step, trainer->per_epoch),
+                            next_multiple(trainer->step, options->validate_every),
+                            next_multiple(trainer->step, options->save_every)};
+    size_t until = trainer->steps;
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+        until = stops[i] < until ? stops[i] : until;
+    return until;
+}
+
+/* Counts a step that was enqueued: one of each rank's, or of those that the ranks share. */
+static alnico_status_t step_count(struct trainer *trainer)
+{
+    const struct strategy_ops *strategy = trainer->strategy;
+    struct strategy_round round = {.step = trainer->step + 1};
+    const size_t until = trainer_until(trainer);
+    if (strategy->share) {
+        TRY(strategy->share(trainer->strategy_self, &round));
+        trainer->stopped = round.over && round.step < until;
+    }
+    trainer->step = round.step;
+    return strategy->after ? strategy->after(trainer->strategy_self, trainer->step)
+                           : ALNICO_SUCCESS;
+}
+
 static alnico_status_t trainer_step(struct trainer *trainer)
 {
     const double rate = optimizer_rate(&trainer->options->optimizer, trainer_done(trainer));
     TRY(phase_timer_begin(trainer->timer, rate));
     TRY(trainer_input(trainer));
     TRY(trainer_launch(trainer));
-    trainer->step++;
-    return trainer->strategy->after
-               ? trainer->strategy->after(trainer->strategy_self, trainer->step)
-               : ALNICO_SUCCESS;
+    return step_count(trainer);
 }
 
 static void trainer_announce(struct trainer *trainer)
@@ -91,7 +120,7 @@ static void trainer_announce(struct trainer *trainer)
 
 static alnico_status_t step_seconds_append(struct trainer *trainer, double seconds)
 {
-    const size_t at = trainer->progress.step - trainer->first;
+    const size_t at = trainer->read;
     if (at == trainer->step_room) {
         const size_t room = at ? 2 * at : 256;
         double *step_seconds = realloc(trainer->step_seconds, room * sizeof *step_seconds);
@@ -102,7 +131,9 @@ static alnico_status_t step_seconds_append(struct trainer *trainer, double secon
     }
     trainer->step_seconds[at] = seconds;
     trainer->seconds += seconds;
-    trainer->progress.step++;
+    trainer->read++;
+    trainer->progress.step =
+        trainer->strategy->share ? trainer->step : trainer->first + trainer->read;
     return ALNICO_SUCCESS;
 }
 
@@ -234,7 +265,7 @@ static alnico_status_t trainer_agree(struct trainer *trainer, bool *over)
     const struct trainer_options *options = trainer->options;
     const size_t done = trainer->step - trainer->first;
     const bool told = options->stop && atomic_load(options->stop), limited = options->seconds > 0;
-    if (!limited && !options->stop)
+    if (trainer->strategy->share || (!limited && !options->stop))
         return ALNICO_SUCCESS;
     if (done < trainer->agree_next && (trainer->place.host || !told))
         return ALNICO_SUCCESS;

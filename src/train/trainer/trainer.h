@@ -6,6 +6,7 @@
 #ifndef ALNICO_TRAIN_TRAINER_TRAINER_H
 #define ALNICO_TRAIN_TRAINER_TRAINER_H
 
+#include "train/strategies/strategy.h"
 #include "train/trainer/phase_timer.h"
 #include "train/trainer/step_profile.h"
 
@@ -56,7 +57,11 @@ struct trainer_options {
     enum bucket_rule rule;
     size_t buckets; /* OF_SIZE: bytes on the wire, at least an element's; OF_COUNT: how many, > 0 */
     bool late;      /* the gradients meet after the backward pass, not during it */
-    bool no_graph;  /* launch by launch, where a step could be one graph of the device */
+    /* Strategy async: */
+    bool bounded; /* workers are at most `staleness` steps apart */
+    size_t staleness;
+    const char *record, *replay; /* files for, and of, interleavings; NULL: none */
+    bool no_graph;       /* launch by launch, where a step could be one graph of the device */
     size_t memory_limit; /* bytes of the device; 0: what is there */
 
     const char *save;  /* file for a checkpoint at the end; NULL: none */
@@ -97,9 +102,10 @@ struct trainer_report {
     double images_per_second; /* over all ranks */
     struct score train;       /* the last (part of an) epoch */
     struct score test;
-    uint64_t hash; /* of the parameters */
-    bool graph;    /* steps were replays of one graph */
-    bool stopped;  /* before its end, as options->stop said */
+    struct strategy_staleness staleness; /* of all ranks' pushes; strategies without: zeros */
+    uint64_t hash;                       /* of the parameters */
+    bool graph;                          /* steps were replays of one graph */
+    bool stopped;                        /* before its end, as options->stop said */
     struct replica_memory memory;
     size_t buckets; /* in which the gradients travelled */
 };
