@@ -56,6 +56,26 @@ static void the_largest_batch_is_the_largest(void **unused)
     }
 }
 
+/* As many bytes as the parameters have, for each state. */
+static void optimizers_states_are_counted(void **unused)
+{
+    (void)unused;
+    static const size_t states[OPTIMIZERS] = {
+        [OPTIMIZER_SGD] = 1,      [OPTIMIZER_NAG] = 1,     [OPTIMIZER_ADAGRAD] = 1,
+        [OPTIMIZER_ADADELTA] = 2, [OPTIMIZER_RMSPROP] = 1, [OPTIMIZER_ADAM] = 2};
+    struct network *network = network_of(&model_resnet18, 33);
+    for (int kind = 0; kind < OPTIMIZERS; kind++) {
+        struct replica_memory memory;
+        const struct replica_setup setup = {.kernels = &kernels_naive,
+                                            .batch = 1,
+                                            .gradient_type = ALNICO_FLOAT32,
+                                            .optimizer = (enum optimizer_kind)kind};
+        assert_int_equal(replica_measure(network, &setup, &memory), ALNICO_SUCCESS);
+        assert_int_equal(memory.optimizer, states[kind] * memory.parameters);
+    }
+    network_destroy(network);
+}
+
 static void what_does_not_fit_is_refused(void **unused)
 {
     (void)unused;
@@ -278,6 +298,7 @@ static void the_least_is_the_most_that_lives_at_once(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_largest_batch_is_the_largest),
+                                       cmocka_unit_test(optimizers_states_are_counted),
                                        cmocka_unit_test(what_does_not_fit_is_refused),
                                        cmocka_unit_test(what_stands_beside_counts),
                                        cmocka_unit_test(the_device_says_how_much_there_is),

@@ -255,13 +255,26 @@ static void gradients_fill(struct run *run, int t, uint64_t *state)
     }
 }
 
-/* Twenty steps at changing rates, with gradients of changing lengths: the parameters and their
- * changes are within 1e-6 of the largest one's. */
+/* Every number is within 1e-6 of the largest one's. */
+static void near_all(const struct optimizer_options *options, const char *what, const float *got,
+                     const double *expected, size_t count)
+{
+    double most = 0;
+    for (size_t i = 0; i < count; i++)
+        most = fmax(most, fabs(expected[i]));
+    for (size_t i = 0; i < count; i++)
+        if (!(fabs(got[i] - expected[i]) <= 1e-6 * most))
+            fail_msg("%s, decay %g, clip %g: %s %zu is %.9g, expected %.9g",
+                     optimizers_all[options->kind]->name, options->decay, options->clip, what, i,
+                     (double)got[i], expected[i]);
+}
+
+/* Twenty steps at changing rates, with gradients of changing lengths. */
 static void follow(struct optimizer_options options, uint64_t *state)
 {
     struct run *run = run_open(&large, options);
     const size_t count = run->network->parameters;
-    double *expected = calloc(4 * count, sizeof *expected), most = 0;
+    double *expected = calloc(4 * count, sizeof *expected);
     double *first = expected + count, *second = first + count, *weights = second + count;
     weights_mark(run->network, weights);
     random_fill(run->parameters, count, state);
@@ -277,13 +290,9 @@ static void follow(struct optimizer_options options, uint64_t *state)
                               weights[i] * options.decay, &expected[i], &first[i], &second[i]);
         run_step(run, rate);
     }
-    for (size_t i = 0; i < count; i++)
-        most = fmax(most, fabs(expected[i]));
-    for (size_t i = 0; i < count; i++)
-        if (!(fabs(run->parameters[i] - expected[i]) <= 1e-6 * most))
-            fail_msg("%s, decay %g, clip %g: parameter %zu is %.9g, expected %.9g",
-                     optimizers_all[options.kind]->name, options.decay, options.clip, i,
-                     (double)run->parameters[i], expected[i]);
+    near_all(&options, "parameter", run->parameters, expected, count);
+    for (size_t i = 0; i < optimizers_all[options.kind]->states; i++)
+        near_all(&options, "state", run->states[i], i ? second : first, count);
     free(expected);
     run_close(run);
 }
@@ -305,20 +314,25 @@ static void steps_follow_the_formulas(void **unused)
 
 /* ---- Clipping ---- */
 
-/* Two gradients of 3 and 4, the others 0: the length is 5. */
+/* Two gradients of 3 and 4 units, the others 0: the length is 5 units. */
 static void long_gradients_are_clipped(void **unused)
 {
     (void)unused;
-    const double rows[][2] = {{0, 1}, {2.5, 2.5 / 5.000001}, {5, 5 / 5.000001}, {6, 1}};
+    const struct {
+        double clip, unit, left;
+    } rows[] = {{0, 1, 1},      {2.5, 1, 2.5 / 5.000001}, {5, 1, 5 / 5.000001},
+                {6, 1, 1},      {2.5e-6, 1e-6, 2.5 / 6},  {5e-6, 1e-6, 5.0 / 6},
+                {7e-6, 1e-6, 1}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct run *run =
-            run_open(&dense, (struct optimizer_options){.rate = 1, .clip = rows[i][0]});
-        run->gradients[1] = 3;
-        run->gradients[run->network->parameters - 1] = -4;
+            run_open(&dense, (struct optimizer_options){.rate = 1, .clip = rows[i].clip});
+        const size_t last = run->network->parameters - 1;
+        run->gradients[1] = (float)(3 * rows[i].unit);
+        run->gradients[last] = (float)(-4 * rows[i].unit);
         run_step(run, 1);
         assert_true(run->parameters[0] == 0);
-        near(run->parameters[1] / -3, rows[i][1]);
-        near(run->parameters[run->network->parameters - 1] / 4, rows[i][1]);
+        near(run->parameters[1] / -3 / rows[i].unit, rows[i].left);
+        near(run->parameters[last] / 4 / rows[i].unit, rows[i].left);
         run_close(run);
     }
 }

@@ -1,5 +1,5 @@
 /* A run on a GPU that goes on from a checkpoint ends where the run that never stopped ends, to the
- * bit, in every precision, by replays of a graph and launch by launch. Prints every difference and
+ * bit, in every precision, by replays of a graph and launch by launch, with every optimizer. Prints every difference and
  * goes on. */
 #include "tests/gpu/train/check.h"
 
@@ -51,7 +51,7 @@ static bool train(struct trainer_options options, uint64_t *hash)
     return true;
 }
 
-static void check_resume(enum precision precision, bool no_graph)
+static void check_resume(enum precision precision, bool no_graph, enum optimizer_kind kind)
 {
     static const alnico_datatype_t wires[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16};
     struct trainer_options options = {
@@ -63,12 +63,13 @@ static void check_resume(enum precision precision, bool no_graph)
         .steps = STEPS,
         .seed = 5,
         .compute = {.precision = precision, .deterministic = true, .cache = cache},
-        .optimizer = optimizer_defaults(OPTIMIZER_SGD, 16),
+        .optimizer = optimizer_defaults(kind, 16),
         .wire = wires[precision],
         .rule = BUCKETS_OF_COUNT,
         .buckets = 3,
         .no_graph = no_graph};
     uint64_t whole = 0, saving = 0, resumed = 0;
+    options.optimizer.clip = kind == OPTIMIZER_SGD ? 0 : 1;
     remove(kept);
     if (!train(options, &whole))
         return;
@@ -84,8 +85,8 @@ static void check_resume(enum precision precision, bool no_graph)
     if (!train(options, &resumed))
         return;
     check_count += 2;
-    printf("     %s, %s: parameters %016llx\n", precision_name(precision),
-           no_graph ? "launches" : "graph", (unsigned long long)whole);
+    printf("     %s, %s, %s: parameters %016llx\n", precision_name(precision),
+           no_graph ? "launches" : "graph", optimizers_all[kind]->name, (unsigned long long)whole);
     if (saving != whole)
         check_fail("%s: saving changes the parameters: %016llx", precision_name(precision),
                    (unsigned long long)saving);
@@ -103,9 +104,11 @@ int main(void)
     if (device_cuda.stream_create(&stream))
         check_fail("making a stream: %s", alnico_error_detail());
     for (int p = 0; p < PRECISIONS; p++) {
-        check_resume((enum precision)p, false);
-        check_resume((enum precision)p, true);
+        check_resume((enum precision)p, false, OPTIMIZER_SGD);
+        check_resume((enum precision)p, true, OPTIMIZER_SGD);
     }
+    for (int kind = OPTIMIZER_NAG; kind < OPTIMIZERS; kind++)
+        check_resume(PRECISION_FP16, false, (enum optimizer_kind)kind);
     device_cuda.stream_destroy(stream);
     remove(saved);
     remove(kept);

@@ -1,13 +1,14 @@
 /* The update on a GPU against formulas in float64: every optimizer with every type of gradients and
  * of working weights, weight decay, LARS, clipping, a fixed and a searched loss scale with an update
- * that is skipped, launched one by one and as a graph that is replayed. Prints every difference and
- * goes on. */
+ * that is skipped, launched one by one and as a graph that is replayed; and a replica's update
+ * against the CPU's. Prints every difference and goes on. */
 #include "tests/gpu/train/check.h"
+#include "tests/train/cases.h"
 #include "tests/train/formulas.h"
 
 #include "train/base/random.h"
 #include "train/kernels/cuda/launch.h"
-#include "train/kernels/kernels.h"
+#include "train/trainer/replica.h"
 
 #include <math.h>
 #include <string.h>
@@ -282,6 +283,139 @@ static void optimizer_check_types(struct optimizer_options options)
                 way_check(&(struct way){options, types[g], types[w], find, (g + w) % 2 == 0});
 }
 
+/* ---- Through a replica ---- */
+
+static void require(alnico_status_t status, const char *doing)
+{
+    if (status == ALNICO_SUCCESS)
+        return;
+    printf("FAIL %s: %s\n", doing, alnico_error_detail());
+    exit(EXIT_FAILURE);
+}
+
+static struct replica *replica_open(const struct network *network, enum optimizer_kind kind,
+                                    enum precision precision)
+{
+    struct replica *replica;
+    const struct replica_setup setup = {.kernels = &kernels_cudnn,
+                                        .batch = 2,
+                                        .seed = 7,
+                                        .options = {.precision = precision, .loss_scale = 64},
+                                        .gradient_type = types[precision],
+                                        .optimizer = kind,
+                                        .stream = gpu.stream};
+    require(replica_create(network, &setup, &replica), "making a replica");
+    return replica;
+}
+
+/* The same update of the same parameters and gradients by the CPU. */
+struct twin {
+    float *parameters, *states[OPTIMIZER_STATES], *gradients;
+};
+
+static void twin_update(struct twin *twin, const struct replica *replica,
+                        const struct optimizer_options *options, double updates, float scale)
+{
+    const size_t count = replica->network->parameters;
+    for (size_t i = 0; i < count; i++)
+        twin->gradients[i] /= scale;
+    const struct optimizer_update update = {.network = replica->network,
+                                            .options = options,
+                                            .rate = (float)options->rate,
+                                            .updates = updates,
+                                            .parameters = twin->parameters,
+                                            .states = twin->states,
+                                            .gradients = twin->gradients};
+    if (!optimizer_update(&update))
+        check_fail("the CPU's parameters are not finite");
+}
+
+static void twin_compare(struct replica *replica, const char *part, const float *arena,
+                         const float *expected)
+{
+    const size_t count = replica->network->parameters;
+    struct vector got = vector_make(count, ALNICO_FLOAT32);
+    double *wanted = calloc(count, sizeof *wanted);
+    if (!wanted)
+        exit(EXIT_FAILURE);
+    for (size_t i = 0; i < count; i++)
+        wanted[i] = expected[i];
+    require(replica_read(replica, arena, got.host, count * sizeof(float)), "reading");
+    check_close(part, got.host, wanted, count, 1e-6, 1e-5);
+    vector_free(&got);
+    free(wanted);
+}
+
+/* Gradients that the loss scale has multiplied, on both sides. */
+static void gradients_share(struct replica *replica, struct twin *twin)
+{
+    const size_t count = replica->network->parameters;
+    const int type = (int)replica->setup.gradient_type;
+    struct vector g = vector_random(count, type, &state, 0, 50);
+    GPU(cudaMemcpy(replica->arenas.gradients, g.gpu,
+                   count * (type == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t)),
+                   cudaMemcpyDeviceToDevice));
+    memcpy(twin->gradients, g.host, count * sizeof(float));
+    vector_free(&g);
+}
+
+static void replica_check(const struct network *network, struct optimizer_options options,
+                          enum precision precision)
+{
+    const size_t bytes = network->parameters * sizeof(float);
+    struct replica *replica = replica_open(network, options.kind, precision);
+    struct twin twin = {malloc(bytes), {calloc(1, bytes), calloc(1, bytes)}, malloc(bytes)};
+    const float rate = (float)options.rate;
+    char part[100];
+    if (!twin.parameters || !twin.states[0] || !twin.states[1] || !twin.gradients)
+        exit(EXIT_FAILURE);
+    require(replica_read(replica, replica->arenas.parameters, twin.parameters, bytes), "reading");
+    require(replica_write(replica, &replica->arenas.control[CONTROL_RATE], &rate, sizeof rate),
+            "writing the rate");
+    for (int t = 1; t <= STEPS; t++) {
+        gradients_share(replica, &twin);
+        require(replica_update(replica, &options), "updating");
+        require(replica_synchronize(replica), "updating");
+        twin_update(&twin, replica, &options, t, precision == PRECISION_FP16 ? 64 : 1);
+    }
+    for (size_t i = 0; i <= optimizers_all[options.kind]->states; i++) {
+        snprintf(part, sizeof part, "replica, %s, %s: %s", optimizers_all[options.kind]->name,
+                 precision_name(precision), i ? "state" : "parameters");
+        twin_compare(replica, part, i ? replica->arenas.states[i - 1] : replica->arenas.parameters,
+                     i ? twin.states[i - 1] : twin.parameters);
+    }
+    replica_destroy(replica);
+    free(twin.parameters);
+    free(twin.states[0]);
+    free(twin.states[1]);
+    free(twin.gradients);
+}
+
+static void check_replicas(void)
+{
+    static const struct network_case small = {"small",
+                                              2,
+                                              6,
+                                              6,
+                                              3,
+                                              {CONVOLUTION("a", "input", 16, 3, 1, 1, true),
+                                               NORM("n", "a"), RELU("r", "n"), DENSE("d", "r", 10),
+                                               LOSS("d")},
+                                              0};
+    struct network *network = case_network(&small);
+    for (int kind = 0; kind < OPTIMIZERS; kind++)
+        for (int p = 0; p < PRECISIONS; p++) {
+            struct optimizer_options options = optimizer_defaults((enum optimizer_kind)kind, 128);
+            options.decay = 0.01;
+            options.clip = p == PRECISION_BF16 ? 30 : 0;
+            options.trust = kind == OPTIMIZER_SGD ? 0.02 : 0;
+            if (options.epsilon > 0)
+                options.epsilon = 0.01; /* slopes that nearly vanish make no large changes */
+            replica_check(network, options, (enum precision)p);
+        }
+    network_destroy(network);
+}
+
 int main(void)
 {
     struct cudaDeviceProp properties;
@@ -313,5 +447,6 @@ int main(void)
         if (options.trust > 0)
             optimizer_check_types(options);
     }
+    check_replicas();
     return check_result("update");
 }
