@@ -97,7 +97,8 @@ static void tables_make(struct bench *b)
         for (size_t done = 0; done < sizes[s]; done += TRAIN_CHUNK)
             chunks[u->chunk_count++] = (struct train_chunk){
                 at + done,
-                (uint32_t)(sizes[s] - done < TRAIN_CHUNK ? sizes[s] - done : TRAIN_CHUNK), s};
+                (uint32_t)(sizes[s] - done < TRAIN_CHUNK ? sizes[s] - done : TRAIN_CHUNK),
+                is_weight(s), s};
         segments[s].chunks = u->chunk_count - segments[s].first;
     }
     b->chunks = gpu_zeros(sizeof chunks);
@@ -247,6 +248,9 @@ static cudaGraphExec_t update_capture(const struct train_update *update)
 /* After the first update the searched loss scale has been good often enough to be doubled. */
 static void way_check(const struct way *way)
 {
+    const int multiprocessors = gpu.multiprocessors;
+    if (way->graph)
+        gpu.multiprocessors = 1; /* blocks have several chunks each */
     struct bench b = bench_make(way);
     float control[CONTROLS] = {[CONTROL_LOSS_SCALE] = 128, [CONTROL_GOOD_STEPS] = 1999};
     double scale = 128, good = 1999;
@@ -272,7 +276,104 @@ static void way_check(const struct way *way)
     bench_compare(&b);
     if (graph)
         GPU(cudaGraphExecDestroy(graph));
+    gpu.multiprocessors = multiprocessors;
     bench_free(&b);
+}
+
+/* ---- Bandwidth, printed ---- */
+
+enum { LARGE = 6250 * TRAIN_CHUNK, REPLAYS = 20, IN_GRAPH = 10 }; /* about ResNet-50's parameters */
+
+/* Seconds of one of a graph's launches, the least of some replays. */
+static double graph_seconds(cudaGraphExec_t graph)
+{
+    cudaEvent_t begin, end;
+    float least = HUGE_VALF, ms;
+    GPU(cudaEventCreate(&begin));
+    GPU(cudaEventCreate(&end));
+    for (int i = 0; i < REPLAYS; i++) {
+        GPU(cudaEventRecord(begin, gpu.stream));
+        GPU(cudaGraphLaunch(graph, gpu.stream));
+        GPU(cudaEventRecord(end, gpu.stream));
+        GPU(cudaEventSynchronize(end));
+        GPU(cudaEventElapsedTime(&ms, begin, end));
+        least = fminf(least, ms);
+    }
+    GPU(cudaEventDestroy(begin));
+    GPU(cudaEventDestroy(end));
+    return 1e-3 * (double)least / IN_GRAPH;
+}
+
+/* update NULL: a copy between two vectors of LARGE float32. */
+static double seconds_of(const struct train_update *update, float *to, const float *from)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    GPU(cudaStreamBeginCapture(gpu.stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < IN_GRAPH; i++)
+        if (update)
+            train_update(&gpu, update);
+        else
+            GPU(cudaMemcpyAsync(to, from, LARGE * sizeof *to, cudaMemcpyDeviceToDevice,
+                                gpu.stream));
+    GPU(cudaStreamEndCapture(gpu.stream, &graph));
+    GPU(cudaGraphInstantiate(&executable, graph, 0));
+    const double seconds = graph_seconds(executable);
+    GPU(cudaGraphExecDestroy(executable));
+    GPU(cudaGraphDestroy(graph));
+    return seconds;
+}
+
+static void chunks_fill(struct train_update *update)
+{
+    struct train_chunk *chunks = calloc(LARGE / TRAIN_CHUNK, sizeof *chunks);
+    const struct train_segment segment = {.chunks = LARGE / TRAIN_CHUNK, .decays = 1};
+    void *on_gpu = gpu_zeros(LARGE / TRAIN_CHUNK * sizeof *chunks),
+         *segment_on_gpu = gpu_zeros(sizeof segment);
+    for (size_t i = 0; i < LARGE / TRAIN_CHUNK; i++)
+        chunks[i] = (struct train_chunk){i * TRAIN_CHUNK, TRAIN_CHUNK, 1, 0};
+    GPU(cudaMemcpy(on_gpu, chunks, LARGE / TRAIN_CHUNK * sizeof *chunks, cudaMemcpyHostToDevice));
+    GPU(cudaMemcpy(segment_on_gpu, &segment, sizeof segment, cudaMemcpyHostToDevice));
+    update->chunks = on_gpu;
+    update->segments = segment_on_gpu;
+    update->chunk_count = LARGE / TRAIN_CHUNK;
+    update->segment_count = 1;
+    free(chunks);
+}
+
+/* Every optimizer in fp32, and with gradients and working weights in bf16. */
+static void bandwidths_print(void)
+{
+    float *arenas[4]; /* parameters, states, gradients */
+    void *working = gpu_zeros(LARGE * sizeof(uint16_t));
+    const float control[CONTROLS] = {[CONTROL_LOSS_SCALE] = 1};
+    struct train_update update = {.working_type = ALNICO_FLOAT32, .count = LARGE};
+    for (int i = 0; i < 4; i++)
+        arenas[i] = gpu_zeros(LARGE * sizeof(float));
+    GPU(cudaMemcpy(gpu.control, control, sizeof control, cudaMemcpyHostToDevice));
+    chunks_fill(&update);
+    update.parameters = arenas[0];
+    update.states[0] = arenas[1];
+    update.states[1] = arenas[2];
+    update.gradients = arenas[3];
+    update.numbers = gpu_zeros(UPDATE_NUMBERS * sizeof *update.numbers);
+    const double copy = 2e-9 * LARGE * sizeof(float) / seconds_of(NULL, arenas[0], arenas[1]);
+    printf("copy: %.0f GB/s\n", copy);
+    for (int kind = 0; kind < OPTIMIZERS; kind++)
+        for (int narrow = 0; narrow < 2; narrow++) {
+            const struct optimizer_options options =
+                optimizer_defaults((enum optimizer_kind)kind, 128);
+            const double bytes = LARGE * (8.0 + 8.0 * (double)optimizers_all[kind]->states + 4);
+            update.optimizer = kind;
+            update.rule = optimizer_rule(&options);
+            update.counts = optimizers_all[kind]->counts;
+            update.gradient_type = update.working_type = narrow ? ALNICO_BFLOAT16 : ALNICO_FLOAT32;
+            update.working = narrow ? working : NULL;
+            const double seconds = seconds_of(&update, NULL, NULL);
+            printf("%s, %s: %.1f us, %.0f GB/s, %.2f of a copy\n", optimizers_all[kind]->name,
+                   type_name(update.gradient_type), 1e6 * seconds, 1e-9 * bytes / seconds,
+                   1e-9 * bytes / seconds / copy);
+        }
 }
 
 static void optimizer_check_types(struct optimizer_options options)
@@ -448,5 +549,6 @@ int main(void)
             optimizer_check_types(options);
     }
     check_replicas();
+    bandwidths_print();
     return check_result("update");
 }

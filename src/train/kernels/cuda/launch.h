@@ -226,7 +226,8 @@ int train_cross_entropy_gradient(const struct train_gpu *gpu, const struct train
 /* A piece of one parameter tensor: elements begin to begin + count - 1 of the arenas. */
 struct train_chunk {
     uint64_t begin;
-    uint32_t count, segment;
+    uint32_t count : 31, decays : 1; /* decays: as the segment's */
+    uint32_t segment;
 };
 enum { TRAIN_CHUNK = 4096 };
 

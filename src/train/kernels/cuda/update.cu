@@ -11,7 +11,7 @@
 namespace
 {
 
-constexpr unsigned THREADS = 256;
+constexpr unsigned THREADS = 256, BLOCKS = 4; /* of a multiprocessor, in an update */
 
 /* The loss scale is doubled after so many updates without infinite gradients. */
 constexpr float GROW_AFTER = 2000, SCALE_MOST = 16777216, SCALE_LEAST = 1;
@@ -98,15 +98,12 @@ __global__ void trust_kernel(const struct train_update u)
             changed ? (float)(u.trust * weights / (gradients + u.rule.decay * weights)) : 1;
 }
 
-/* The rule of a chunk. */
-__device__ inline struct rule rule_of(const struct train_update &u, const struct train_chunk &chunk,
-                                      const float *control)
+/* What all chunks' rules have in common. */
+__device__ inline struct rule rule_common(const struct train_update &u, const float *control)
 {
     struct rule r = u.rule;
     r.rate = control[CONTROL_RATE];
     r.scale = clip_of(u) / control[CONTROL_LOSS_SCALE];
-    r.trust = u.trust > 0 ? u.sums[2 * u.chunk_count + chunk.segment] : 1;
-    r.decay = u.segments[chunk.segment].decays ? u.rule.decay : 0;
     if (u.counts) {
         r.rate *= u.numbers[UPDATE_RATE];
         r.root = u.numbers[UPDATE_ROOT];
@@ -156,20 +153,29 @@ __device__ void update_eights(const struct train_update &u, const struct rule &r
     }
 }
 
-/* Eights stand on multiples of eight; what is before and behind them goes one by one. */
+/* Eights stand on multiples of eight; what is before and behind them goes one by one. Each block
+ * takes every gridDim.x-th chunk, and reads the next one's description while it updates this one. */
 template <class T, class W, int STATES, rule_function *RULE>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, BLOCKS)
     update_kernel(const struct train_update u, const float *control)
 {
     if (u.find_scale && *u.bad)
         return;
-    const struct train_chunk chunk = u.chunks[blockIdx.x];
-    const struct rule r = rule_of(u, chunk, control);
-    const unsigned before = min((unsigned)(-chunk.begin % EIGHT), chunk.count),
-                   eights = (chunk.count - before) / EIGHT;
-    update_eights<T, W, STATES, RULE>(u, r, chunk.begin + before, eights);
-    for (unsigned i = threadIdx.x; i < chunk.count - eights * EIGHT; i += THREADS)
-        update_one<T, W, STATES, RULE>(u, r, chunk.begin + i + (i < before ? 0 : eights * EIGHT));
+    struct rule r = rule_common(u, control);
+    struct train_chunk next = u.chunks[blockIdx.x];
+    for (unsigned c = blockIdx.x; c < u.chunk_count; c += gridDim.x) {
+        const struct train_chunk chunk = next;
+        if (c + gridDim.x < u.chunk_count)
+            next = u.chunks[c + gridDim.x];
+        r.trust = u.trust > 0 ? u.sums[2 * u.chunk_count + chunk.segment] : 1;
+        r.decay = chunk.decays ? u.rule.decay : 0;
+        const unsigned before = min((unsigned)(-chunk.begin % EIGHT), chunk.count),
+                       eights = (chunk.count - before) / EIGHT;
+        update_eights<T, W, STATES, RULE>(u, r, chunk.begin + before, eights);
+        for (unsigned i = threadIdx.x; i < chunk.count - eights * EIGHT; i += THREADS)
+            update_one<T, W, STATES, RULE>(u, r,
+                                           chunk.begin + i + (i < before ? 0 : eights * EIGHT));
+    }
 }
 
 template <class W> __global__ void refresh_kernel(W *working, const float *parameters, size_t count)
@@ -224,8 +230,9 @@ template <int STATES, rule_function *RULE> struct optimizer {
             return typed(u->working_type, [&](auto working) {
                 using T = decltype(gradient);
                 using W = decltype(working);
-                return launch(gpu, update_kernel<T, W, STATES, RULE>, u->chunk_count, THREADS, *u,
-                              gpu->control);
+                return launch(gpu, update_kernel<T, W, STATES, RULE>,
+                              blocks_for(gpu, (size_t)u->chunk_count * THREADS, THREADS, BLOCKS),
+                              THREADS, *u, gpu->control);
             });
         });
     }

@@ -126,6 +126,7 @@ static void segment_add(const struct parameter *parameter, bool decays, struct t
         chunks[u->chunk_count++] =
             (struct train_chunk){.begin = parameter->offset + at,
                                  .count = left < TRAIN_CHUNK ? (uint32_t)left : TRAIN_CHUNK,
+                                 .decays = decays,
                                  .segment = u->segment_count};
     }
     u->segment_count++;
