@@ -27,7 +27,7 @@ static char folder[64], saved[96], kept[96], broken[96];
 
 static void copy_file(const char *from, const char *to)
 {
-    static char bytes[1 << 22];
+    static char bytes[1 << 23];
     FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
     if (!in || !out)
         fail_msg("cannot copy %s to %s", from, to);
@@ -237,10 +237,10 @@ static void rank_run(struct rank *rank)
     alnico_comm_destroy(comm);
 }
 
-static void ranks_resume_to_the_bit(void **unused)
+static void check_ranks_resume(const struct codec *codec)
 {
-    (void)unused;
     struct together together = {.options = options_make("resnet20", 8)};
+    together.options.codec = *codec;
     ranks_run(2, rank_run, &together);
     const uint64_t expected = together.hash;
     together.options.save = saved;
@@ -257,6 +257,14 @@ static void ranks_resume_to_the_bit(void **unused)
     ranks_run(2, rank_run, &together);
     assert_true(together.hash == expected);
     assert_int_equal(first, EVERY + 1);
+}
+
+static void ranks_resume_to_the_bit(void **unused)
+{
+    (void)unused;
+    check_ranks_resume(&(struct codec){.ops = NULL});
+    check_ranks_resume(&(struct codec){&codec_int8, 1});
+    check_ranks_resume(&(struct codec){&codec_topk, 0.02});
 }
 
 static void rank_refuse(struct rank *rank)
@@ -385,6 +393,17 @@ static void other_runs_are_refused(void **unused)
     options.load = saved;
     options.optimizer = optimizer_defaults(OPTIMIZER_ADAM, 128);
     refused(&options, ALNICO_ERROR_ARGUMENT, "it is of optimizer sgd, not adam");
+    options.optimizer = optimizer_defaults(OPTIMIZER_SGD, 128);
+    options.codec = (struct codec){&codec_topk, 0.1};
+    refused(&options, ALNICO_ERROR_ARGUMENT,
+            "it is of strategy allreduce, not allreduce with residuals of topk");
+    options.codec = (struct codec){&codec_topk, 2};
+    refused(&options, ALNICO_ERROR_ARGUMENT, "codec topk with a share of 2, expected");
+    options.codec = (struct codec){&codec_int8, 1};
+    options.wire = ALNICO_FLOAT16;
+    refused(&options, ALNICO_ERROR_ARGUMENT, "codec int8 with a wire type of 16 bits");
+    options.wire = ALNICO_FLOAT32;
+    options.codec.ops = NULL;
     options.load = "/nonexistent";
     refused(&options, ALNICO_ERROR_SYSTEM, "/nonexistent: cannot be opened: No such file");
 }

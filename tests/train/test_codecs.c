@@ -281,6 +281,20 @@ static void topk_keeps_nothing_broken(void **unused)
     bench_free(&b);
 }
 
+/* A bound from a sample that is not a number does not leave infinite ones behind. */
+static void topk_finds_infinite_numbers_beside_others(void **unused)
+{
+    (void)unused;
+    const size_t count = 100000;
+    struct bench b = bench_make("topk:0.001", FILL_NORMAL, count);
+    for (size_t i = 0; i < count; i++)
+        b.pass.values[i] = i % 290 == 0 ? NAN : i % 1001 == 1 ? INFINITY : b.pass.values[i];
+    bench_encode(&b);
+    for (size_t i = 0; i < count; i++)
+        assert_true(isfinite(b.pass.residual[i]));
+    bench_free(&b);
+}
+
 /* Over many steps nothing is lost: sent and residual add up to all gradients. */
 static void topk_sends_everything_in_time(void **unused)
 {
@@ -457,6 +471,7 @@ int main(void)
         cmocka_unit_test(int8_rounds_to_even),
         cmocka_unit_test(topk_takes_the_largest),
         cmocka_unit_test(topk_keeps_nothing_broken),
+        cmocka_unit_test(topk_finds_infinite_numbers_beside_others),
         cmocka_unit_test(topk_sends_everything_in_time),
         cmocka_unit_test(sums_are_of_all_parts),
         cmocka_unit_test(threads_make_the_same_bits),

@@ -27,7 +27,7 @@ static void help_is_complete(void **unused)
         "schedule",    "lars",      "label-smoothing", "memory-limit", "loss-scale",
         "plan-cache",  "save",      "save-every",      "load",         "classes",
         "test-images", "log",       "validate-every",  "optimizer",    "beta1",
-        "beta2",       "epsilon",   "clip-norm"};
+        "beta2",       "epsilon",   "clip-norm",       "compress"};
     expect(0, "--help", 0, "Usage: ");
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char text[32];
@@ -66,11 +66,17 @@ static void usage_errors_exit_with_2(void **unused)
         {"--device cuda --kernels naive", "--kernels naive: they do not run on --device cuda"},
         {"--kernels abacus", "--kernels abacus: expected onednn"},
         {"--wire fp64", "--wire fp64: expected fp32, bf16 or fp16"},
+        {"--compress int4", "--compress int4: codec 'int4' is not known"},
+        {"--compress topk", "expected a share above 0 and up to 1, as in topk:0.01"},
+        {"--compress topk:0", "'topk:0': expected a share above 0"},
+        {"--compress topk:1.5", "'topk:1.5': expected a share above 0"},
+        {"--compress int8:0.5", "int8 takes no share"},
+        {"--compress int8 --predict 2", "--predict: --compress int8 does not go with it"},
+        {"--compress int8 --wire fp32", "expected only one of --compress and --wire"},
         {"--schedule steps", "--schedule steps: expected drops, cosine or polynomial"},
         {"--label-smoothing 1", "--label-smoothing 1"},
         {"--memory-limit 0", "--memory-limit 0"},
         {"--strategy gossip", "--strategy gossip: expected allreduce"},
-        {"--strategy server --wire bf16", "--wire bf16: strategy server"},
         {"--staleness 2", "--staleness: strategy allreduce"},
         {"--strategy async --staleness -1", "--staleness -1"},
         {"--strategy server --record a", "--record: strategy server"},
@@ -82,6 +88,7 @@ static void usage_errors_exit_with_2(void **unused)
         {"--strategy async --lars 0.1", "--lars: strategy async"},
         {"--strategy async --clip-norm 1", "--clip-norm: strategy async"},
         {"--strategy async --deterministic", "--deterministic without --record or --replay"},
+        {"--strategy async --compress int8", "--compress: strategy async"},
         {"--buckets 0", "--buckets 0"},
         {"--buckets 4Q", "--buckets 4Q"},
         {"--threads 0", "--threads 0"},
@@ -479,6 +486,8 @@ static void ranks_that_were_told_different_things_end(void **unused)
         {"--batch 8", "--batch 16", "disagree on: batch"},
         {"--steps 8", "--steps 9", "disagree on: steps"},
         {"--wire bf16", "--wire fp16", "disagree on: wire type"},
+        {"--compress int8", "", "disagree on: codec"},
+        {"--compress topk:0.1", "--compress topk:0.2", "disagree on: share of the codec"},
         {"--freeze-norm", "", "disagree on: frozen norms"},
         {"--warmup 0.2", "", "disagree on: warm-up"},
         {"--optimizer nag", "", "disagree on: optimizer"},

@@ -442,16 +442,17 @@ static void memory_of_the_server_counts(void **unused)
     trainer_needs_free(&other);
 }
 
-/* What a strategy does not take is refused before anything is made. */
-static void options_of_other_strategies_are_refused(void **unused)
+/* What does not go together is refused before anything is made. */
+static void codecs_of_16_bits_are_refused(void **unused)
 {
     (void)unused;
     const struct trainer_place place = {0};
     struct trainer_report report;
     struct trainer_options options = run_options(&strategy_server);
     options.wire = ALNICO_BFLOAT16;
+    options.codec = (struct codec){&codec_int8, 1};
     assert_int_equal(trainer_run(&options, &place, &report), ALNICO_ERROR_ARGUMENT);
-    assert_non_null(strstr(alnico_error_detail(), "which strategy server does not take"));
+    assert_non_null(strstr(alnico_error_detail(), "codec int8 with a wire type of 16 bits"));
 }
 
 /* ---- A rank that is lost ---- */
@@ -482,7 +483,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(average_of_blocks_is_exact),
         cmocka_unit_test(runs_resume_to_the_bit),
         cmocka_unit_test(memory_of_the_server_counts),
-        cmocka_unit_test(options_of_other_strategies_are_refused),
+        cmocka_unit_test(codecs_of_16_bits_are_refused),
     };
     const struct CMUnitTest lost[] = {cmocka_unit_test(lost_ranks_are_named)};
     const int failed = argc > 1 && strcmp(argv[1], "lost") == 0

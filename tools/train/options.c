@@ -74,6 +74,14 @@ static void read_buckets(struct argp_state *state, char *text, void *out)
     }
 }
 
+static void check_compress(struct argp_state *state, char *text, void *options)
+{
+    struct codec codec;
+    (void)options;
+    if (codec_parse(text, &codec))
+        argp_error(state, "--compress %s: %s", text, alnico_error_detail());
+}
+
 static void check_log(struct argp_state *state, char *text, void *options)
 {
     bool json;
@@ -231,9 +239,13 @@ static const struct option_row table[] = {
      "gradients that travel together: SIZE with a K, M or G, in bytes; or N buckets of one size; "
      "or planned, by measuring layers and messages (256K; on GPUs planned, 4M if deterministic)",
      OPTION_OTHER, .read = read_buckets},
-    {"wire", 0, "TYPE", "what gradients travel as: fp32, bf16 or fp16 (the precision)",
-     OPTION_CHOICE, FIELD(wire), .given = offsetof(struct train_options, wired),
-     .choice = precision_at, .key = "wire"},
+    {"compress", 0, "CODEC",
+     "how gradients travel: none (float32), bf16, fp16, int8 (with a float32 scale for 256 "
+     "numbers) or topk:SHARE (the share of the numbers that are the largest, and what is left in "
+     "later steps) (the precision)",
+     OPTION_TEXT, FIELD(compress), .read = check_compress, .key = "compress"},
+    {"wire", 0, "TYPE", "--compress as the type: fp32, bf16 or fp16", OPTION_CHOICE, FIELD(wire),
+     .given = offsetof(struct train_options, wired), .choice = precision_at, .key = "wire"},
     {"no-overlap", 0, NULL, "send gradients after the backward pass, not during it", OPTION_FLAG,
      TRAINER(late)},
     {"staleness", 0, "S",
@@ -268,10 +280,32 @@ static const char about[] =
     "Exit status: 0 if all went well and all ranks ended with the same parameters, 1 if something "
     "failed, 2 for a command line that makes no sense.";
 
+/* What gradients travel as: by --compress, --wire or the precision. */
+static void complete_wire(struct argp_state *state, struct train_options *options)
+{
+    static const alnico_datatype_t wires[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16};
+    struct trainer_options *trainer = &options->trainer;
+    struct codec codec = {.ops = NULL};
+    const unsigned takes = strategy_find(trainer->strategy)->takes;
+    if (options->compress && options->wired)
+        argp_error(state, "expected only one of --compress and --wire");
+    if (options->compress && codec_parse(options->compress, &codec) == ALNICO_SUCCESS)
+        options->wire = codec.ops == &codec_bf16   ? PRECISION_BF16
+                        : codec.ops == &codec_fp16 ? PRECISION_FP16
+                                                   : PRECISION_FP32;
+    else if (!options->wired)
+        options->wire = takes & STRATEGY_TAKES_WIRE ? trainer->compute.precision : PRECISION_FP32;
+    trainer->wire = wires[options->wire];
+    if (codec.ops && options->wire == PRECISION_FP32 && codec.ops != &codec_none)
+        trainer->codec = codec;
+    if (trainer->codec.ops && options->predict_count)
+        argp_error(state, "--predict: --compress %s does not go with it, which measures allreduces",
+                   options->compress);
+}
+
 /* Sets what was not given: it follows from the device and the precision. */
 static void complete_kernels(struct argp_state *state, struct train_options *options)
 {
-    static const alnico_datatype_t wires[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16};
     struct trainer_options *trainer = &options->trainer;
     const char *device = options->device == ALNICO_DEVICE_CUDA ? "cuda" : "cpu";
     const struct kernels_ops *kernels =
@@ -287,9 +321,7 @@ static void complete_kernels(struct argp_state *state, struct train_options *opt
         argp_error(state, "--stream: on --device %s there is one anyway", device);
     trainer->kernels = kernels->name;
     const unsigned takes = strategy_find(trainer->strategy)->takes;
-    if (!options->wired)
-        options->wire = takes & STRATEGY_TAKES_WIRE ? trainer->compute.precision : PRECISION_FP32;
-    trainer->wire = wires[options->wire];
+    complete_wire(state, options);
     if (!trainer->buckets && trainer->rule != BUCKETS_PLANNED) {
         const bool cpu = options->device == ALNICO_DEVICE_CPU || !(takes & STRATEGY_TAKES_BUCKETS);
         const bool fixed = cpu || trainer->compute.deterministic; /* not by what is measured */
@@ -372,7 +404,9 @@ static void check_strategy(struct argp_state *state, const struct train_options 
     const struct trainer_options *trainer = &options->trainer;
     const struct strategy_ops *strategy = strategy_find(trainer->strategy);
     const bool narrows = !kernels_find(trainer->kernels)->wire_gradients;
-    const unsigned wire = narrows ? STRATEGY_TAKES_NARROW : STRATEGY_TAKES_WIRE;
+    const unsigned wire = trainer->codec.ops ? STRATEGY_TAKES_CODEC
+                          : narrows          ? STRATEGY_TAKES_NARROW
+                                             : STRATEGY_TAKES_WIRE;
     if (options->wired && !(strategy->takes & wire))
         argp_error(state, "--wire %s: strategy %s has no use for it here",
                    precision_name(options->wire), strategy->name);
@@ -382,6 +416,7 @@ static void check_strategy(struct argp_state *state, const struct train_options 
     } rows[] = {
         {"--no-overlap", trainer->late, strategy->takes & STRATEGY_TAKES_OVERLAP},
         {"--buckets", options->bucketed, strategy->takes & STRATEGY_TAKES_BUCKETS},
+        {"--compress", options->compress, strategy->takes & wire},
         {"--staleness", trainer->bounded, strategy->takes & STRATEGY_TAKES_STALENESS},
         {"--record", trainer->record, strategy->takes & STRATEGY_TAKES_STALENESS},
         {"--replay", trainer->replay, strategy->takes & STRATEGY_TAKES_STALENESS},

@@ -14,6 +14,7 @@ struct train_options {
     enum precision wire;       /* the trainer's, as an option has it */
     bool wired;                /* it was given */
     bool bucketed;             /* --buckets was */
+    const char *compress;      /* wire type and codec as one option; or NULL */
     bool stream;               /* on the CPU: compute on a stream of its own */
     bool memory;               /* print what memory is needed, and end */
     bool profile;              /* measure each step of the network, and end */

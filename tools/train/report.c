@@ -72,6 +72,10 @@ void train_report_print(const struct trainer_options *options, const struct trai
     if (report->test.images)
         printf("test:  loss %.4f, accuracy %.2f %% of %zu images\n", report->test.loss,
                100 * report->test.accuracy, report->test.images);
+    if (report->wire_bytes)
+        printf("sent:  %.3f MB per rank and step, %.2f bytes per parameter\n",
+               1e-6 * (double)report->wire_bytes,
+               (double)report->wire_bytes / (double)report->parameters);
     printf("parameters: hash %016llx%s\n", (unsigned long long)report->hash,
            report->ranks > 1 ? ", equal on all ranks" : "");
 }
@@ -130,10 +134,10 @@ cJSON *train_report_json(const struct train_options *options, const struct train
     cJSON_AddItemToObject(object, "seconds", times_json(&options->trainer, report));
     cJSON_AddItemToObject(object, "memory_bytes", memory_json(report));
     json_add(object,
-             "bucket_count %zu median_images_per_second %g share_outside_library %g "
+             "bucket_count %zu wire_bytes %zu median_images_per_second %g share_outside_library %g "
              "share_exposed_communication %g",
-             report->buckets, options->trainer.batch * report->ranks / report->step_seconds,
-             outside_share(report),
+             report->buckets, report->wire_bytes,
+             options->trainer.batch * report->ranks / report->step_seconds, outside_share(report),
              (report->phases[PHASE_COMMUNICATION] + report->phases[PHASE_WEIGHTS]) /
                  report->seconds);
     if (strategy_find(options->trainer.strategy)->staleness)

@@ -1,68 +1,40 @@
 /*
  * Synchronous data parallelism: the gradients are averaged over all ranks, in buckets that leave as
- * soon as backward has filled them, and are joined before the update. Where the wire type is not
- * the gradients', a bucket is narrowed into an arena of its own before it leaves, and widened after
- * it came back. Called through strategy_allreduce (strategy.h).
+ * soon as backward has filled them, and are joined before the update. How a bucket travels is its
+ * exchange's (bucket_exchange.h): where a codec needs a second round, that begins on a stream when the next
+ * bucket has left, and on the CPU's inline stream, which would wait, after the backward pass. Called
+ * through strategy_allreduce (strategy.h).
  */
 #include "train/strategies/strategy.h"
 
 #include "base/datatype.h"
 #include "base/status.h"
 #include "train/base/nvtx.h"
-#include "train/kernels/elementwise.h"
+#include "train/strategies/bucket_exchange.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-struct bucket {
-    struct allreduce *owner;
-    char name[32];            /* of its span */
-    size_t begin, count;      /* elements */
-    alnico_request_t request; /* NULL: not sent, or done */
-};
-
 struct allreduce {
     struct strategy_setup setup;
+    struct bucket_exchange *exchange; /* NULL: this rank is alone */
     struct bucket *buckets;
-    size_t sent;    /* buckets on their way or done, in this pass */
-    uint16_t *wire; /* the narrowed arena; NULL: the gradients travel themselves */
-    alnico_registration_t registration;
+    size_t sent;  /* buckets on their way or done, in this pass */
+    size_t bytes; /* that this rank sent in the last step */
 };
-
-static alnico_status_t wire_check(const struct strategy_setup *setup)
-{
-    const bool narrow = setup->wire == ALNICO_FLOAT16 || setup->wire == ALNICO_BFLOAT16;
-    if (setup->wire == setup->type ||
-        (narrow && setup->type == ALNICO_FLOAT32 && setup->device->kind == ALNICO_DEVICE_CPU))
-        return ALNICO_SUCCESS;
-    return error_set(ALNICO_ERROR_ARGUMENT,
-                     "strategy allreduce: gradients of datatype %d cannot travel as datatype %d on "
-                     "device %s",
-                     (int)setup->type, (int)setup->wire, setup->device->name);
-}
 
 static alnico_status_t allreduce_prepare(struct allreduce *self)
 {
     const struct strategy_setup *setup = &self->setup;
-    void *arena = setup->arenas->gradients;
     self->buckets = calloc(setup->buckets + 1, sizeof *self->buckets);
     if (!self->buckets)
         return error_set(ALNICO_ERROR_MEMORY, "strategy allreduce: no memory");
     for (size_t i = 0; i < setup->buckets; i++) {
         const size_t begin = i ? setup->ends[i - 1] : 0;
-        self->buckets[i] =
-            (struct bucket){.owner = self, .begin = begin, .count = setup->ends[i] - begin};
+        self->buckets[i] = (struct bucket){.begin = begin, .count = setup->ends[i] - begin};
         snprintf(self->buckets[i].name, sizeof self->buckets[i].name, "allreduce %zu", i);
     }
-    if (setup->wire != setup->type) {
-        TRY(setup->device->alloc(setup->count * sizeof *self->wire + 1, &arena));
-        self->wire = arena;
-    }
-    if (!setup->comm || !setup->count)
-        return ALNICO_SUCCESS;
-    const alnico_status_t status = alnico_comm_register(
-        setup->comm, arena, setup->count * datatype_bytes(self->setup.wire), &self->registration);
-    return status == ALNICO_ERROR_UNSUPPORTED ? ALNICO_SUCCESS : status;
+    return bucket_exchange_create(setup, BUCKETS_TO_ALL, self->buckets, &self->exchange);
 }
 
 static void allreduce_destroy(void *self)
@@ -70,10 +42,7 @@ static void allreduce_destroy(void *self)
     struct allreduce *allreduce = self;
     if (!allreduce)
         return;
-    if (allreduce->registration)
-        alnico_comm_deregister(allreduce->setup.comm, allreduce->registration);
-    if (allreduce->wire)
-        allreduce->setup.device->free(allreduce->wire);
+    bucket_exchange_destroy(allreduce->exchange);
     free(allreduce->buckets);
     free(allreduce);
 }
@@ -82,7 +51,6 @@ static alnico_status_t allreduce_create(const struct strategy_setup *setup, void
 {
     *out = NULL;
     TRY(strategy_check_ends(setup, "allreduce"));
-    TRY(wire_check(setup));
     struct allreduce *self = calloc(1, sizeof *self);
     if (!self)
         return error_set(ALNICO_ERROR_MEMORY, "strategy allreduce: no memory");
@@ -95,41 +63,6 @@ static alnico_status_t allreduce_create(const struct strategy_setup *setup, void
     return status;
 }
 
-static void bucket_narrow(void *argument)
-{
-    const struct bucket *bucket = argument;
-    const struct allreduce *self = bucket->owner;
-    const float *gradients = self->setup.arenas->gradients;
-    elementwise_narrow(self->wire + bucket->begin, gradients + bucket->begin, bucket->count,
-                       self->setup.wire == ALNICO_FLOAT16);
-}
-
-static void bucket_widen(void *argument)
-{
-    const struct bucket *bucket = argument;
-    const struct allreduce *self = bucket->owner;
-    float *gradients = self->setup.arenas->gradients;
-    elementwise_widen(gradients + bucket->begin, self->wire + bucket->begin, bucket->count,
-                      self->setup.wire == ALNICO_FLOAT16);
-}
-
-static alnico_status_t bucket_send(struct allreduce *self, struct bucket *bucket)
-{
-    char *arena = self->wire ? (char *)self->wire : self->setup.arenas->gradients;
-    if (self->wire)
-        TRY(alnico_stream_enqueue(self->setup.stream, bucket_narrow, bucket));
-    return alnico_iallreduce(
-        ALNICO_IN_PLACE, arena + bucket->begin * datatype_bytes(self->setup.wire), bucket->count,
-        self->setup.wire, ALNICO_AVERAGE, self->setup.comm, &bucket->request);
-}
-
-static alnico_status_t bucket_join(struct allreduce *self, struct bucket *bucket)
-{
-    TRY(strategy_wait(&self->setup, &bucket->request));
-    return self->wire ? alnico_stream_enqueue(self->setup.stream, bucket_widen, bucket)
-                      : ALNICO_SUCCESS;
-}
-
 /* Lets what is on its way proceed, where nobody else does. */
 static alnico_status_t allreduce_pump(struct allreduce *self)
 {
@@ -138,6 +71,15 @@ static alnico_status_t allreduce_pump(struct allreduce *self)
         if (self->buckets[i].request)
             TRY(alnico_test(&self->buckets[i].request, &done));
     return ALNICO_SUCCESS;
+}
+
+/* Sends a bucket, and on a stream folds the one before it, which has had time to arrive. */
+static alnico_status_t bucket_send(struct allreduce *self, struct bucket *bucket)
+{
+    TRY(bucket_exchange_send(self->exchange, bucket));
+    return bucket > self->buckets && !strategy_is_inline(&self->setup)
+               ? bucket_exchange_fold(self->exchange, bucket - 1)
+               : ALNICO_SUCCESS;
 }
 
 static alnico_status_t allreduce_send(struct allreduce *self, size_t filled)
@@ -150,7 +92,7 @@ static alnico_status_t allreduce_send(struct allreduce *self, size_t filled)
 static alnico_status_t allreduce_advance(void *self, size_t filled)
 {
     struct allreduce *allreduce = self;
-    if (!allreduce->setup.comm || allreduce->setup.late)
+    if (!allreduce->exchange || allreduce->setup.late)
         return ALNICO_SUCCESS;
     return allreduce_send(allreduce, filled);
 }
@@ -158,12 +100,15 @@ static alnico_status_t allreduce_advance(void *self, size_t filled)
 static alnico_status_t allreduce_exchange(void *self)
 {
     struct allreduce *allreduce = self;
-    if (!allreduce->setup.comm)
+    if (!allreduce->exchange)
         return ALNICO_SUCCESS;
     TRY(allreduce_send(allreduce, allreduce->setup.count));
     for (size_t i = 0; i < allreduce->sent; i++)
-        TRY(bucket_join(allreduce, &allreduce->buckets[i]));
+        TRY(bucket_exchange_fold(allreduce->exchange, &allreduce->buckets[i]));
+    for (size_t i = 0; i < allreduce->sent; i++)
+        TRY(bucket_exchange_join(allreduce->exchange, &allreduce->buckets[i]));
     allreduce->sent = 0;
+    allreduce->bytes = bucket_exchange_take_sent(allreduce->exchange);
     return ALNICO_SUCCESS;
 }
 
@@ -175,6 +120,18 @@ static alnico_status_t allreduce_finish(void *self)
     TRY(calls->mark(calls->context, PHASE_COMMUNICATION));
     TRY_NVTX("update", calls->update(calls->context));
     return calls->mark(calls->context, PHASE_UPDATE);
+}
+
+static void allreduce_state(void *self, float **numbers, size_t *count)
+{
+    struct allreduce *allreduce = self;
+    *numbers = allreduce->exchange ? bucket_exchange_residual(allreduce->exchange) : NULL;
+    *count = *numbers ? allreduce->setup.count : 0;
+}
+
+static size_t allreduce_sent(const void *self)
+{
+    return ((const struct allreduce *)self)->bytes;
 }
 
 static size_t allreduce_bytes(alnico_datatype_t type, alnico_datatype_t wire, int rank, int ranks)
@@ -189,11 +146,13 @@ const struct strategy_ops strategy_allreduce = {
     .about = "average the gradients over all ranks in every step",
     .capturable = true,
     .takes = STRATEGY_TAKES_BUCKETS | STRATEGY_TAKES_OVERLAP | STRATEGY_TAKES_WIRE |
-             STRATEGY_TAKES_NARROW,
+             STRATEGY_TAKES_NARROW | STRATEGY_TAKES_CODEC,
     .bytes = allreduce_bytes,
     .create = allreduce_create,
     .destroy = allreduce_destroy,
     .advance = allreduce_advance,
     .finish = allreduce_finish,
     .exchange = allreduce_exchange,
+    .state = allreduce_state,
+    .sent = allreduce_sent,
 };

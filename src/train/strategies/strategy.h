@@ -9,6 +9,7 @@
 
 #include "train/base/phase.h"
 #include "train/kernels/kernels.h"
+#include "train/strategies/codecs/codec.h"
 
 /* `count` of the network's parameters from `begin` on, in host memory. */
 struct strategy_range {
@@ -67,6 +68,8 @@ struct strategy_setup {
     /* The type on the wire: that of the gradients, or on the CPU FLOAT16 or BFLOAT16 for
      * FLOAT32. */
     alnico_datatype_t wire;
+    /* How gradients of FLOAT32 travel; ops NULL or none: as `wire` says. */
+    struct codec codec;
     const size_t *ends; /* where buckets end, in elements, rising, the last is `count` */
     size_t buckets;
     bool late;                   /* send nothing before the backward pass is over */
@@ -83,6 +86,7 @@ enum strategy_option {
     STRATEGY_TAKES_WIRE = 4,       /* gradients that the kernels make in 16 bits */
     STRATEGY_TAKES_NARROW = 8,     /* and others, which it narrows itself */
     STRATEGY_TAKES_STALENESS = 16, /* a bound, and interleavings */
+    STRATEGY_TAKES_CODEC = 32,
 };
 
 struct strategy_ops {
@@ -95,8 +99,8 @@ struct strategy_ops {
     unsigned takes;             /* bits of enum strategy_option */
     const char *phases[PHASES]; /* its own words for phases; NULL: phase_name's */
 
-    /* Bytes of the device that it allocates for each gradient, on a rank of so many; if sharded, of
-     * the host. Optional: none. */
+    /* Bytes of the device that it allocates for each gradient, on a rank of so many, beside what a
+     * codec takes; if sharded, of the host. Optional: none. */
     size_t (*bytes)(alnico_datatype_t type, alnico_datatype_t wire, int rank, int ranks);
 
     /* Collective. Errors: ARGUMENT (bad ends, or a wire type that cannot be), MEMORY. */
@@ -130,6 +134,14 @@ struct strategy_ops {
      * they are the ranks' own, statistics equal on all ranks. Optional: they are after each
      * step. */
     alnico_status_t (*settle)(void *self);
+
+    /* Numbers of this rank's own that a checkpoint keeps, on the device, between steps. Optional:
+     * there are none. */
+    void (*state)(void *self, float **numbers, size_t *count);
+
+    /* Bytes that this rank sent in the last step, or sends in each that is captured: by algorithms
+     * that send the least. Optional: not counted. */
+    size_t (*sent)(const void *self);
 };
 
 /* Errors: ARGUMENT, in the strategy's name, for ends that do not rise to the setup's count. */

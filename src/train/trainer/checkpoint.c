@@ -25,24 +25,41 @@ static struct checkpoint_run run_describe(const struct trainer *trainer)
     snprintf(run.data, sizeof run.data, "%s", options->data);
     snprintf(run.optimizer, sizeof run.optimizer, "%s",
              optimizers_all[options->optimizer.kind]->name);
-    snprintf(run.strategy, sizeof run.strategy, "%s", options->strategy);
+    const bool residual = options->codec.ops && options->codec.ops->residual;
+    snprintf(run.strategy, sizeof run.strategy, "%s%s%s", options->strategy,
+             residual ? " with residuals of " : "", residual ? options->codec.ops->name : "");
     return run;
 }
 
-/* What is each rank's own, one after the other: each adds its own to zeros. */
+/* The strategy's numbers of this rank; none: NULL and 0. */
+static size_t extra_of(const struct trainer *trainer, float **numbers)
+{
+    size_t count = 0;
+    *numbers = NULL;
+    if (trainer->strategy->state)
+        trainer->strategy->state(trainer->strategy_self, numbers, &count);
+    return count;
+}
+
+/* What is each rank's own, one after the other: each adds its own to zeros, as whole numbers, so that
+ * no bit changes. */
 static alnico_status_t ranks_gather(struct trainer *trainer, struct checkpoint *checkpoint)
 {
     const struct replica *replica = trainer->replica;
     const size_t begin = checkpoint_rank(checkpoint, 0),
                  count = checkpoint_count(checkpoint) - begin;
-    float *all = checkpoint->values + begin;
+    float *all = checkpoint->values + begin, *extra,
+          *own = checkpoint->values + checkpoint_rank(checkpoint, trainer->rank);
+    const size_t extras = extra_of(trainer, &extra);
     memset(all, 0, count * sizeof *all);
-    TRY(replica_read(trainer->replica, replica->arenas.statistics,
-                     checkpoint->values + checkpoint_rank(checkpoint, trainer->rank),
-                     trainer->network->statistics * sizeof *all));
+    TRY(replica_read(trainer->replica, replica->arenas.statistics, own,
+                     checkpoint->statistics * sizeof *all));
+    if (extras)
+        TRY(replica_read(trainer->replica, extra, own + checkpoint->statistics,
+                         extras * sizeof *all));
     if (!trainer->place.host || !count)
         return ALNICO_SUCCESS;
-    return alnico_allreduce(ALNICO_IN_PLACE, all, count, ALNICO_FLOAT32, ALNICO_SUM,
+    return alnico_allreduce(ALNICO_IN_PLACE, all, count, ALNICO_UINT32, ALNICO_SUM,
                             trainer->place.host);
 }
 
@@ -62,7 +79,9 @@ static alnico_status_t state_read(struct trainer *trainer, struct checkpoint *ch
 
 alnico_status_t trainer_save(struct trainer *trainer)
 {
+    float *extra;
     struct checkpoint checkpoint = {.run = run_describe(trainer),
+                                    .extra = extra_of(trainer, &extra),
                                     .parameters = trainer->network->parameters,
                                     .statistics = trainer->network->statistics,
                                     .states =
@@ -102,9 +121,13 @@ static alnico_status_t state_write(struct trainer *trainer, const struct checkpo
     for (size_t i = 0; i < checkpoint->states; i++)
         TRY(replica_write(replica, replica->arenas.states[i], checkpoint->values + (1 + i) * count,
                           bytes));
-    TRY(replica_write(replica, replica->arenas.statistics,
-                      checkpoint->values + checkpoint_rank(checkpoint, trainer->rank),
-                      trainer->network->statistics * sizeof(float)));
+    const float *own = checkpoint->values + checkpoint_rank(checkpoint, trainer->rank);
+    TRY(replica_write(replica, replica->arenas.statistics, own,
+                      checkpoint->statistics * sizeof(float)));
+    float *extra;
+    const size_t extras = extra_of(trainer, &extra);
+    if (extras)
+        TRY(replica_write(replica, extra, own + checkpoint->statistics, extras * sizeof(float)));
     TRY(words_write(trainer, checkpoint));
     return replica_write(replica, replica->arenas.parameters, checkpoint->values, bytes);
 }
@@ -115,6 +138,7 @@ static alnico_status_t checkpoint_check(const struct trainer *trainer,
     const char *path = trainer->options->load;
     const struct checkpoint_run run = run_describe(trainer);
     TRY(checkpoint_compare(path, &checkpoint->run, &run));
+    float *extra;
     const struct {
         const char *what;
         uint64_t saved, here;
@@ -122,7 +146,7 @@ static alnico_status_t checkpoint_check(const struct trainer *trainer,
         {"parameters", checkpoint->parameters, trainer->network->parameters},
         {"statistics", checkpoint->statistics, trainer->network->statistics},
         {"states", checkpoint->states, optimizers_all[trainer->options->optimizer.kind]->states},
-        {"extra numbers of a rank", checkpoint->extra, 0}};
+        {"extra numbers of a rank", checkpoint->extra, extra_of(trainer, &extra)}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].saved != rows[i].here)
             return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %s: it has %llu %s, not %llu", path,

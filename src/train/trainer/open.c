@@ -59,12 +59,27 @@ static alnico_status_t strategy_check(const struct trainer_options *options)
         {"gradients sent late", options->late, STRATEGY_TAKES_OVERLAP},
         {"a bound on the staleness", options->bounded, STRATEGY_TAKES_STALENESS},
         {"an interleaving", options->record || options->replay, STRATEGY_TAKES_STALENESS},
+        {"a codec", codec_encodes(&options->codec), STRATEGY_TAKES_CODEC},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given && !(takes & rows[i].bit))
             return error_set(ALNICO_ERROR_ARGUMENT, "trainer: %s, which strategy %s does not take",
                              rows[i].what, options->strategy);
     return sharded_check(options);
+}
+
+static alnico_status_t codec_check(const struct trainer_options *options)
+{
+    const struct codec *codec = &options->codec;
+    if (codec_encodes(codec) && options->wire != ALNICO_FLOAT32)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: codec %s with a wire type of 16 bits, expected float32",
+                         codec->ops->name);
+    if (!codec_encodes(codec) || !codec->ops->shares || (codec->share > 0 && codec->share <= 1))
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "trainer: codec %s with a share of %g, expected above 0 and up to 1",
+                     codec->ops->name, codec->share);
 }
 
 static alnico_status_t trainer_check(const struct trainer_options *options)
@@ -83,6 +98,7 @@ static alnico_status_t trainer_check(const struct trainer_options *options)
     TRY(name_check("strategy", options->strategy, strategy_find(options->strategy)));
     TRY(optimizer_check(&options->optimizer));
     TRY(strategy_check(options));
+    TRY(codec_check(options));
     if (options->compute.deterministic && options->rule == BUCKETS_PLANNED)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "trainer: planned buckets, which go by measured times, in a deterministic "
@@ -154,6 +170,8 @@ static alnico_status_t options_agree(struct trainer *trainer)
         {"third drop", bits_of(optimizer->drops[2])},
         {"LARS trust", bits_of(optimizer->trust)},
         {"wire type", (uint64_t)o->wire},
+        {"codec", name_bits(o->codec.ops ? o->codec.ops->name : NULL)},
+        {"share of the codec", bits_of(o->codec.share)},
         {"rule of buckets", o->rule},
         {"buckets", o->buckets},
         {"overlap", o->late},
@@ -293,6 +311,7 @@ alnico_status_t trainer_strategy(struct trainer *trainer)
         .statistics = trainer->network->statistics,
         .type = replica->setup.gradient_type,
         .wire = options->wire,
+        .codec = options->codec,
         .ends = trainer->buckets.ends,
         .buckets = trainer->buckets.count,
         .late = options->late,
@@ -326,6 +345,7 @@ struct replica_setup trainer_setup(const struct trainer_options *options, int ra
         setup.extras.batches = DATA_SLOTS * (options->tests ? 2 : 1);
     if (strategy->bytes && (kernels->device == ALNICO_DEVICE_CPU || !strategy->sharded))
         setup.extras.gradients = strategy->bytes(setup.gradient_type, options->wire, rank, ranks);
+    setup.extras.gradients += codec_held(&options->codec, ranks);
     return setup;
 }
 

@@ -114,7 +114,8 @@ static alnico_status_t staleness_sum(struct trainer *trainer, struct strategy_st
 alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *out)
 {
     const struct trainer_progress *progress = &trainer->progress;
-    double means[PHASES + 2], slowest[2] = {trainer->seconds, step_seconds_median(trainer)};
+    const struct strategy_ops *strategy = trainer->strategy;
+    double means[PHASES + 3], slowest[2] = {trainer->seconds, step_seconds_median(trainer)};
     double images = (double)progress->images;
     const double ranks = (double)trainer->size; /* so that rank 0's are the means of all */
     const double weight = !trainer->strategy->rooted ? 1 : trainer->rank == 0 ? ranks : 0;
@@ -122,7 +123,8 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
         means[i] = weight * trainer->phases[i];
     means[PHASES] = trainer_library(trainer) - trainer->other_library;
     means[PHASES + 1] = trainer->exchange_seconds * (double)(progress->step - trainer->first);
-    TRY(trainer_allreduce(trainer, means, PHASES + 2, ALNICO_AVERAGE));
+    means[PHASES + 2] = strategy->sent ? (double)strategy->sent(trainer->strategy_self) : 0;
+    TRY(trainer_allreduce(trainer, means, PHASES + 3, ALNICO_AVERAGE));
     TRY(trainer_allreduce(trainer, slowest, 2, ALNICO_MAXIMUM));
     TRY(trainer_allreduce(trainer, &images, 1, ALNICO_SUM));
     *out = (struct trainer_report){
@@ -141,6 +143,7 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
         .test = progress->test,
         .memory = replica_memory(trainer->replica),
         .buckets = trainer->buckets.count,
+        .wire_bytes = (size_t)means[PHASES + 2],
     };
     memcpy(out->phases, means, sizeof out->phases);
     out->graph = trainer->graph != NULL;

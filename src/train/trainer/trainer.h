@@ -54,6 +54,8 @@ struct trainer_options {
     struct optimizer_options optimizer;
 
     alnico_datatype_t wire; /* what gradients travel as: ALNICO_FLOAT32, FLOAT16 or BFLOAT16 */
+    /* Encodes gradients of FLOAT32 for the wire; ops NULL or none: they travel as `wire`. */
+    struct codec codec;
     enum bucket_rule rule;
     size_t buckets; /* OF_SIZE: bytes on the wire, at least an element's; OF_COUNT: how many, > 0 */
     bool late;      /* the gradients meet after the backward pass, not during it */
@@ -107,7 +109,9 @@ struct trainer_report {
     bool graph;                          /* steps were replays of one graph */
     bool stopped;                        /* before its end, as options->stop said */
     struct replica_memory memory;
-    size_t buckets; /* in which the gradients travelled */
+    size_t buckets;    /* in which the gradients travelled */
+    size_t wire_bytes; /* that a rank sends in a step, mean over the ranks, if all algorithms send
+                        * the least; 0: not counted */
 };
 
 /* Trains from the seed or the checkpoint on. From a checkpoint the parameters become what they

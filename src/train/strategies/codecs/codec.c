@@ -61,6 +61,18 @@ size_t codec_bytes(const struct codec *codec, size_t count)
                              : count * sizeof(float);
 }
 
+size_t codec_held(const struct codec *codec, int ranks)
+{
+    static const size_t many = 1 << 20;
+    if (!codec_encodes(codec))
+        return 0;
+    const size_t forms = codec->ops->exchange == CODEC_REDUCED   ? 1
+                         : codec->ops->exchange == CODEC_SHARDED ? 2
+                                                                 : 1 + (size_t)ranks;
+    return (forms * codec_bytes(codec, many) + many - 1) / many +
+           (codec->ops->residual ? sizeof(float) : 0);
+}
+
 size_t codec_scratch(const struct codec *codec, const struct codec_place *place,
                      const struct codec_pass *pass)
 {

@@ -61,10 +61,20 @@ struct codec {
  * codec does not have, or that is not above 0 and up to 1). */
 alnico_status_t codec_parse(const char *text, struct codec *out);
 
+/* Whether it is a codec that changes something: neither NULL nor none. */
+static inline bool codec_encodes(const struct codec *codec)
+{
+    return codec->ops && codec->ops != &codec_none;
+}
+
 /* How many of `count` numbers travel: the share of them, rounded, at least 1 unless there are none;
  * and the bytes that these take. */
 size_t codec_keep(const struct codec *codec, size_t count);
 size_t codec_bytes(const struct codec *codec, size_t count);
+
+/* Bytes of the device that a rank of so many takes for each gradient, about: its encoded form, those
+ * that it adds up, and the residual. */
+size_t codec_held(const struct codec *codec, int ranks);
 
 /* A device and its stream, with what launching needs. */
 struct codec_place {
