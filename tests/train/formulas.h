@@ -1,5 +1,5 @@
-/* What PyTorch's optimizers do, in float64, as its documentation has it: the reference of the tests on
- * the CPU and on GPUs. */
+/* What PyTorch's optimizers do, in float64, as its documentation has it: the reference of the tests
+ * on the CPU and on GPUs. */
 #ifndef ALNICO_TESTS_TRAIN_FORMULAS_H
 #define ALNICO_TESTS_TRAIN_FORMULAS_H
 

@@ -462,7 +462,7 @@ static void damaged_files_are_refused(void **unused)
     copy_file(saved, broken);
     byte_change(7, 1);
     refused(&options, ALNICO_ERROR_ARGUMENT, "it is of version 2, not 3");
-    /* names; the high bytes of numbers of parameters, statistics, states and extras; control words */
+    /* names; high bytes of the numbers of parameters, statistics, states, extras; control words */
     const long places[] = {
         9, 17, 390, 541, 549, 557, 565, 600, (long)about.st_size / 2, (long)about.st_size - 1};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {

@@ -1,7 +1,7 @@
 /*
  * The state of a training run in a file: parameters, the optimizer's states, every rank's running
- * statistics and what else is its own, and what the run was. A file is there as a whole or not at all, and a
- * checksum covers all of it. Any thread; numbers as the host has them.
+ * statistics and what else is its own, and what the run was. A file is there as a whole or not at
+ * all, and a checksum covers all of it. Any thread; numbers as the host has them.
  */
 #ifndef ALNICO_TRAIN_TRAINER_CHECKPOINT_FILE_H
 #define ALNICO_TRAIN_TRAINER_CHECKPOINT_FILE_H

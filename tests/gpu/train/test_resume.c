@@ -1,6 +1,6 @@
 /* A run on a GPU that goes on from a checkpoint ends where the run that never stopped ends, to the
- * bit, in every precision, by replays of a graph and launch by launch, with every optimizer. Prints every difference and
- * goes on. */
+ * bit, in every precision, by replays of a graph and launch by launch, with every optimizer. Prints
+ * every difference and goes on. */
 #include "tests/gpu/train/check.h"
 
 #include "train/trainer/trainer.h"

@@ -1,7 +1,7 @@
 /* The update on a GPU against formulas in float64: every optimizer with every type of gradients and
- * of working weights, weight decay, LARS, clipping, a fixed and a searched loss scale with an update
- * that is skipped, launched one by one and as a graph that is replayed; and a replica's update
- * against the CPU's. Prints every difference and goes on. */
+ * of working weights, weight decay, LARS, clipping, a fixed and a searched loss scale with an
+ * update that is skipped, launched one by one and as a graph that is replayed; and a replica's
+ * update against the CPU's. Prints every difference and goes on. */
 #include "tests/gpu/train/check.h"
 #include "tests/train/cases.h"
 #include "tests/train/formulas.h"
