@@ -22,7 +22,7 @@
 enum { RANKS = 4, COUNT = 23, STEPS = 12, ROUNDS = 3, ALL = RANKS * STEPS * ROUNDS };
 
 /* The deadline of this program's waits. */
-#define DEADLINE_S 3
+#define DEADLINE_S 5
 
 static uint64_t seed;
 static char folder[] = "/tmp/alnico_async_XXXXXX";
@@ -350,9 +350,21 @@ static struct serial *serial_make(const struct play *play)
     return serial;
 }
 
+/* Without staleness each step is computed from the weights after all ranks' step before, of every
+ * shard. */
+static void check_in_step(const struct serial *serial)
+{
+    for (int s = 0; s < serial->size; s++)
+        for (size_t i = 0; i < serial->lines[s]; i++)
+            assert_int_equal(serial->line[s][i].pulled,
+                             serial->line[s][i].step * (size_t)serial->size);
+}
+
 static void check_serially(const struct play *play)
 {
     struct serial *serial = serial_make(play);
+    if (play->staleness == 0)
+        check_in_step(serial);
     for (bool moved = true; moved;) {
         moved = false;
         for (int s = 0; s < play->size; s++)
@@ -384,11 +396,11 @@ static void interleavings_are_what_happened(void **unused)
 {
     (void)unused;
     const size_t bounds[] = {0, 1, 3, SIZE_MAX};
-    for (int i = 0; i < 32; i++) {
+    for (int i = 0; i < 16; i++) {
         struct play play = play_plain;
         play.size = 1 + i % RANKS;
-        play.staleness = bounds[i / 4 % 4];
-        play.streamed = i / 16;
+        play.staleness = bounds[i / RANKS];
+        play.streamed = (i + i / RANKS) % 2;
         play.record = path_of("record");
         play_run(&play);
         check_success(&play);
@@ -446,10 +458,10 @@ static void the_bound_holds(void **unused)
 {
     (void)unused;
     for (size_t bound = 0; bound < 4; bound++)
-        for (int i = 0; i < ranks_repetitions(4); i++) {
+        for (int i = 0; i < 2; i++) {
             struct play play = play_plain;
             play.staleness = bound;
-            play.slow = i;
+            play.slow = i * (RANKS - 1);
             play.pause_us = 100;
             play_run(&play);
             check_success(&play);
@@ -473,17 +485,18 @@ static void without_a_bound_nobody_waits(void **unused)
     (void)unused;
     struct play play = play_plain;
     play.slow = 2;
-    play.pause_us = 5000;
+    play.pause_us = 20000;
     play_run(&play);
     check_success(&play);
-    assert_true(play.ends[2].steps < (size_t)ROUNDS * STEPS / 2);
-    assert_true(play.ends[0].staleness.most > 3 * (RANKS - 1));
+    assert_true(play.ends[2].steps < (size_t)3 * ROUNDS * STEPS / 4);
+    assert_true(play.ends[0].staleness.most > RANKS - 1); /* more than with a bound of 0 */
     struct play bound = play;
     bound.staleness = 0;
+    bound.rounds = 1;
     play_run(&bound);
     check_success(&bound);
     for (int r = 0; r < RANKS; r++)
-        assert_int_equal(bound.ends[r].steps, ROUNDS * STEPS);
+        assert_int_equal(bound.ends[r].steps, STEPS);
 }
 
 static void one_worker_is_plain_descent(void **unused)
