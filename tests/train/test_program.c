@@ -94,6 +94,9 @@ static void usage_errors_exit_with_2(void **unused)
         {"--threads 0", "--threads 0"},
         {"--seed -1", "--seed -1"},
         {"--save-every 3", "--save-every: expected --save FILE, too"},
+        {"--accumulate 0", "--accumulate 0: expected a whole number from 1 to 256"},
+        {"--accumulate 2 --profile", "--accumulate: --profile is of one batch"},
+        {"--accumulate 2 --predict 4", "--predict: --accumulate does not go with it"},
         {"--loss-scale 128", "--loss-scale: on --precision fp32 there is none"},
         {"--no-tf32 --precision bf16", "--no-tf32: on --precision bf16 there is none"},
         {"--schedule cosine --drops 0.5", "--drops: on --schedule cosine there are none"},
@@ -364,6 +367,8 @@ static void memory_is_printed(void **unused)
     const char *small = "--memory --model cnn --data synthetic:32x32x1 --batch 256";
     char arguments[256];
     expect(0, small, 0, "\nimages and labels          9.01 MiB\n");
+    expect(0, "--memory --model resnet18 --data synthetic:32x32x3 --accumulate 2", 0,
+           "\ngradients                 85.31 MiB\n");
     snprintf(arguments, sizeof arguments, "%s --test-images 0 --wire bf16", small);
     expect(0, arguments, 0, "\nimages and labels          5.00 MiB\n");
 }
@@ -490,6 +495,7 @@ static void ranks_that_were_told_different_things_end(void **unused)
         {"--compress topk:0.1", "--compress topk:0.2", "disagree on: share of the codec"},
         {"--freeze-norm", "", "disagree on: frozen norms"},
         {"--warmup 0.2", "", "disagree on: warm-up"},
+        {"--accumulate 2", "", "disagree on: batches a step"},
         {"--optimizer nag", "", "disagree on: optimizer"},
         {"--optimizer adam --beta1 0.8", "--optimizer adam", "disagree on: beta1"},
         {"--optimizer adam --beta2 0.8", "--optimizer adam", "disagree on: beta2"},

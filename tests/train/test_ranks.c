@@ -243,6 +243,22 @@ static void parameters_stay_equal(void)
         }
 }
 
+/* Several batches a step, overlapped or not, by a graph or not. A GPU keeps its synthetic batch: the
+ * mean of it taken twice is itself, to the bit. */
+static void batches_are_added_up(void)
+{
+    for (int p = 0; p < PRECISIONS; p++)
+        for (int i = 0; i < 3 && has_precision((enum precision)p); i++) {
+            struct trainer_options options = options_make("resnet20", (enum precision)p);
+            options.accumulate = 2;
+            const uint64_t hash = run(&options, false, false).hash;
+            options.late = i == 1;
+            options.no_graph = i == 2;
+            options.accumulate = on_gpu() && i == 0 ? 1 : 2;
+            REQUIRE(run(&options, false, i == 2).hash == hash);
+        }
+}
+
 /* Parameters, velocities, every rank's statistics and the control words. */
 static void require_same(const char *one, const char *other)
 {
@@ -448,7 +464,7 @@ static void steps_are_only_enqueued(void)
     for (int i = 0; i < HELD; i++)
         step_enqueue(&trainer);
     REQUIRE(!device->event_complete(passed));
-    REQUIRE(!on_gpu() || !strategy->capturable || trainer.graph);
+    REQUIRE(!on_gpu() || !strategy->capturable || trainer.graphs[0]);
     device->flag_raise(flag, 1);
     require_success(phase_timer_pause(trainer.timer, &reading), "phase_timer_pause");
     REQUIRE(reading.steps == HELD + 1 && reading.outcome.count == (HELD + 1) * BATCH);
@@ -504,6 +520,7 @@ static const struct {
     enum whose whose;
 } tests[] = {{"ranks_train_as_one", ranks_train_as_one, 2, SAME},
              {"parameters_stay_equal", parameters_stay_equal, 2, ALL},
+             {"batches_are_added_up", batches_are_added_up, 1, FIRST},
              {"runs_go_on_to_the_bit", runs_go_on_to_the_bit, 1, SAME},
              {"compressed_runs_go_on_to_the_bit", compressed_runs_go_on_to_the_bit, 1, SAME},
              {"interleavings_are_replayed", interleavings_are_replayed, 1, SHARED},

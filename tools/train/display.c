@@ -19,12 +19,15 @@ void train_display_begin(struct train_display *display, const struct train_optio
                          int ranks)
 {
     const struct trainer_options *trainer = &options->trainer;
+    char times[32] = "";
     *display = (struct train_display){.ranks = ranks,
                                       .terminal = isatty(STDOUT_FILENO),
                                       .epochs = cJSON_CreateArray(),
                                       .losses = cJSON_CreateArray()};
-    printf("%s on %s: %d rank%s, batch %zu each, %s kernels with %d thread%s, learning rate %g\n",
-           trainer->model, trainer->data, ranks, ranks > 1 ? "s" : "", trainer->batch,
+    if (trainer->accumulate > 1)
+        snprintf(times, sizeof times, " x %zu", trainer->accumulate);
+    printf("%s on %s: %d rank%s, batch %zu%s each, %s kernels with %d thread%s, learning rate %g\n",
+           trainer->model, trainer->data, ranks, ranks > 1 ? "s" : "", trainer->batch, times,
            trainer->kernels, trainer->compute.threads, trainer->compute.threads > 1 ? "s" : "",
            trainer->optimizer.rate);
     train_log_begin(&display->log, options->log, trainer->load, ranks);

@@ -127,6 +127,10 @@ static const struct option_row table[] = {
      OPTION_TEXT, .initial = "fashion-mnist", TRAINER(data), .read = check_data, .key = "data"},
     {"batch", 0, "N", "images per rank and step", OPTION_NUMBER, .initial = "64", TRAINER(batch),
      .least = 1, .most = 1 << 20, .key = "batch"},
+    {"accumulate", 0, "N",
+     "batches a step: their gradients are averaged on each rank before the ranks meet",
+     OPTION_NUMBER, .initial = "1", TRAINER(accumulate), .least = 1, .most = 256,
+     .key = "accumulate"},
     {"classes", 0, "N", "of the labels", OPTION_NUMBER, .initial = "10", TRAINER(classes),
      .least = 1, .most = 65536, .key = "classes"},
     {"test-images", 0, "N",
@@ -387,6 +391,8 @@ static void check_predict(struct argp_state *state, struct train_options *option
         return;
     if (options->memory || options->profile)
         argp_error(state, "--predict: neither --memory nor --profile goes with it");
+    if (options->trainer.accumulate > 1)
+        argp_error(state, "--predict: --accumulate does not go with it");
     if (trainer->epochs || trainer->seconds > 0)
         argp_error(state, "--predict: it goes by --steps");
     if (trainer->save || trainer->load)
@@ -452,6 +458,8 @@ static void finish(struct argp_state *state, void *out)
     check_predict(state, options);
     if (options->profile && (options->memory || options->stream))
         argp_error(state, "--profile: neither --memory nor --stream goes with it");
+    if (options->profile && trainer->accumulate > 1)
+        argp_error(state, "--accumulate: --profile is of one batch");
     if (options->log && (options->profile || options->memory))
         argp_error(state, "--log: neither --memory nor --profile trains");
     check_meaning(state, options);
@@ -480,11 +488,16 @@ struct train_options train_options_parse(int argc, char **argv)
     return options;
 }
 
+size_t train_step_images(const struct train_options *options, int ranks)
+{
+    return options->trainer.batch * options->trainer.accumulate * (size_t)ranks;
+}
+
 void train_options_complete(struct train_options *options, int ranks)
 {
     struct optimizer_options *o = &options->trainer.optimizer;
     const struct optimizer_options defaults =
-        optimizer_defaults(o->kind, options->trainer.batch * (size_t)ranks);
+        optimizer_defaults(o->kind, train_step_images(options, ranks));
     for (size_t i = 0; i < OWN_OPTIONS; i++)
         if (own_option(o, i) < 0)
             *(double *)((char *)o + own_options[i].at) = own_option(&defaults, i);

@@ -30,6 +30,9 @@ struct train_options train_options_parse(int argc, char **argv);
 /* Completes the optimizer's options, once the number of ranks is known. */
 void train_options_complete(struct train_options *options, int ranks);
 
+/* Of all ranks, in a step. */
+size_t train_step_images(const struct train_options *options, int ranks);
+
 /* Collective: an option that the ranks must agree on and do not; NULL: none. */
 const char *train_options_differ(const struct train_options *options);
 

@@ -62,7 +62,7 @@ void train_report_print(const struct trainer_options *options, const struct trai
     if (report->library_seconds > 0)
         printf("; outside %s %.1f %%", options->kernels, 100 * outside_share(report));
     printf("\nstep: median %.2f ms, %.0f images/s\n", 1e3 * report->step_seconds,
-           (double)options->batch * report->ranks / report->step_seconds);
+           (double)(options->batch * options->accumulate) * report->ranks / report->step_seconds);
     if (strategy_find(options->strategy)->rooted)
         server_print(options, report);
     if (strategy_find(options->strategy)->staleness)
@@ -137,7 +137,8 @@ cJSON *train_report_json(const struct train_options *options, const struct train
              "bucket_count %zu wire_bytes %zu median_images_per_second %g share_outside_library %g "
              "share_exposed_communication %g",
              report->buckets, report->wire_bytes,
-             options->trainer.batch * report->ranks / report->step_seconds, outside_share(report),
+             (double)train_step_images(options, report->ranks) / report->step_seconds,
+             outside_share(report),
              (report->phases[PHASE_COMMUNICATION] + report->phases[PHASE_WEIGHTS]) /
                  report->seconds);
     if (strategy_find(options->trainer.strategy)->staleness)

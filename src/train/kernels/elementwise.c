@@ -44,6 +44,13 @@ VECTORISED static void accumulate(float *y, const float *a, const float *b, size
         y[i] += a[i];
 }
 
+VECTORISED static void mean(float *y, const float *sum, float share, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        y[i] = (y[i] + sum[i]) * share;
+}
+
 VECTORISED static void narrow(uint16_t *y, const float *x, size_t count, bool half)
 {
     if (half) {
@@ -125,6 +132,15 @@ void elementwise_copy(float *y, const float *a, const float *b, size_t count)
 void elementwise_accumulate(float *y, const float *a, const float *b, size_t count)
 {
     run(accumulate, y, a, b, count);
+}
+
+void elementwise_mean(float *y, const float *sum, float share, size_t count)
+{
+#pragma omp parallel if (count > THREADS_SHARE)
+    {
+        size_t at, length = thread_part(count, &at);
+        mean(y + at, sum + at, share, length);
+    }
 }
 
 void elementwise_narrow(uint16_t *y, const float *x, size_t count, bool half)

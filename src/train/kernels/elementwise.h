@@ -15,6 +15,9 @@ typedef void elementwise_function(float *y, const float *a, const float *b, size
 elementwise_function elementwise_add_relu, elementwise_mask, elementwise_mask_add, elementwise_copy,
     elementwise_accumulate;
 
+/* y = (y + sum) * share. */
+void elementwise_mean(float *y, const float *sum, float share, size_t count);
+
 /* 16-bit floats and back: bfloat16, or IEEE's binary16 if `half`; rounded to the nearest, ties to
  * even. */
 void elementwise_narrow(uint16_t *y, const float *x, size_t count, bool half);

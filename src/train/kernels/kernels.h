@@ -38,8 +38,11 @@ enum control_word {
 
 /* The memory of one replica, on the resident's device. It stays where it is. */
 struct arenas {
-    float *parameters;               /* network->parameters */
-    void *gradients;                 /* network->parameters of the setup's gradient_type */
+    float *parameters; /* network->parameters */
+    void *gradients;   /* network->parameters of the setup's gradient_type */
+    /* With several batches a step: the sums of the passes before the last, network->parameters;
+     * NULL: not used. */
+    float *sums;
     float *states[OPTIMIZER_STATES]; /* the optimizer's: network->parameters each; NULL: not used */
     float *statistics;               /* network->statistics */
     void *activations; /* plan->bytes: values, their gradients, what steps save, scratch */
@@ -77,6 +80,17 @@ struct gradient_blocks {
     const void *first; /* aligned to 64 bytes */
     size_t stride;     /* elements from one block to the next, a multiple of 64 bytes */
     int count;         /* > 0 */
+};
+
+/* The backward passes of a step of several batches. */
+enum gradient_pass { PASS_FIRST, PASS_NEXT, PASS_LAST };
+
+/* After a pass: a range of the gradients goes to sums (first), is added to them (next), or becomes
+ * (sum + gradient) * share (last). */
+struct gradient_part {
+    enum gradient_pass pass;
+    size_t begin, count;
+    float share;
 };
 
 struct kernels_ops {
@@ -127,6 +141,10 @@ struct kernels_ops {
     /* arenas->gradients = (these + the first block + the second + ...) / (1 + blocks), summed in
      * float32 in this order. Optional on the CPU: elementwise_average does it. */
     alnico_status_t (*average)(void *self, const struct gradient_blocks *others);
+
+    /* Does that to arenas->gradients and arenas->sums, in float32. Optional on the CPU: the loops of
+     * elementwise.h do it. */
+    alnico_status_t (*accumulate)(void *self, const struct gradient_part *part);
 
     /* After the parameters, statistics or control words were written from outside, on the stream.
      * Optional: forward reads them where they are. */

@@ -16,7 +16,7 @@ static struct checkpoint_run run_describe(const struct trainer *trainer)
                                  .width = info->width,
                                  .channels = info->channels,
                                  .classes = info->classes,
-                                 .batch = options->batch,
+                                 .batch = options->batch * trainer->passes,
                                  .ranks = (uint64_t)trainer->size,
                                  .seed = options->seed,
                                  .precision = options->compute.precision,

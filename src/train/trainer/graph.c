@@ -1,6 +1,7 @@
 /*
  * Running a step's computing, communication and update: launch by launch at first, then, on a
- * device that has graphs, by replaying one that holds them all. What changes between steps stands
+ * device that has graphs, by replaying one that holds them all; with several batches a step one for
+ * each, since their images come between. What changes between steps stands
  * in memory: the images, the rate, the loss scale. See trainer/state.h.
  */
 #include "train/trainer/state.h"
@@ -10,14 +11,14 @@
 /* So many steps run launch by launch: what is made when it is first used is made then. */
 enum { EAGER_STEPS = 3 };
 
-/* Captures a step, which does not run. UNSUPPORTED: some call cannot be captured. */
+/* Captures a pass, which does not run. UNSUPPORTED: some call cannot be captured. */
 static alnico_status_t graph_capture(struct trainer *trainer)
 {
     const struct device_ops *device = trainer->replica->device;
     TRY(device->graph_begin(trainer->place.stream));
     const alnico_status_t status = trainer_compute(trainer);
     if (status == ALNICO_SUCCESS)
-        return device->graph_end(trainer->place.stream, &trainer->graph);
+        return device->graph_end(trainer->place.stream, &trainer->graphs[trainer->pass]);
     device->graph_end(trainer->place.stream, NULL);
     return status;
 }
@@ -33,7 +34,7 @@ static bool graph_due(const struct trainer *trainer)
 alnico_status_t trainer_launch(struct trainer *trainer)
 {
     const struct device_ops *device = trainer->replica->device;
-    if (!trainer->graph && graph_due(trainer)) {
+    if (!trainer->graphs[trainer->pass] && graph_due(trainer)) {
         const alnico_status_t status = graph_capture(trainer);
         if (status == ALNICO_ERROR_UNSUPPORTED) {
             trainer->ungraphed = true;
@@ -44,9 +45,9 @@ alnico_status_t trainer_launch(struct trainer *trainer)
             TRY(status);
         }
     }
-    if (trainer->graph)
-        return device->graph_launch(trainer->graph, trainer->place.stream);
-    if (trainer->eager < EAGER_STEPS)
+    if (trainer->graphs[trainer->pass])
+        return device->graph_launch(trainer->graphs[trainer->pass], trainer->place.stream);
+    if (trainer->eager < EAGER_STEPS && trainer->pass + 1 == trainer->passes)
         trainer->eager++;
     return trainer_compute(trainer);
 }

@@ -140,6 +140,7 @@ static alnico_status_t options_agree(struct trainer *trainer)
         {"kernels", name_bits(o->kernels)},
         {"strategy", name_bits(o->strategy)},
         {"batch", o->batch},
+        {"batches a step", trainer_passes(o)},
         {"steps", o->steps},
         {"epochs", o->epochs},
         {"seconds", bits_of(o->seconds)},
@@ -218,6 +219,16 @@ bool trainer_uploads_once(const struct trainer_options *options)
            kernels_find(options->kernels)->device != ALNICO_DEVICE_CPU;
 }
 
+/* Of training, over all epochs: where the step to come begins in its epoch. */
+static size_t first_batch(const struct trainer *trainer)
+{
+    const size_t epoch = trainer->per_epoch ? trainer->step / trainer->per_epoch : 0;
+    return trainer_uploads_once(trainer->options)
+               ? trainer->tests
+               : epoch * trainer->epoch_batches +
+                     (trainer->step - epoch * trainer->per_epoch) * trainer->passes;
+}
+
 alnico_status_t trainer_data(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
@@ -228,20 +239,21 @@ alnico_status_t trainer_data(struct trainer *trainer)
                                 .size = trainer->size,
                                 .seed = options->seed,
                                 .train = true,
-                                .first =
-                                    trainer_uploads_once(options) ? trainer->tests : trainer->step};
+                                .first = first_batch(trainer)};
     TRY(data_open(&data, &trainer->train));
     data.train = false;
     data.first = trainer->tests * trainer->test_batches;
     if (options->tests)
         TRY(data_open(&data, &trainer->test));
-    trainer->per_epoch = data_batches(trainer->train);
+    trainer->epoch_batches = data_batches(trainer->train);
+    trainer->per_epoch = trainer->epoch_batches / trainer->passes;
     trainer->test_batches = test_batches(trainer);
     if (trainer->per_epoch)
         return ALNICO_SUCCESS;
     return error_set(ALNICO_ERROR_ARGUMENT,
-                     "trainer: batch %zu on %d ranks, but '%s' has only %zu images", options->batch,
-                     trainer->size, options->data, data_info(trainer->train)->images);
+                     "trainer: batch %zu, %zu a step, on %d ranks, but '%s' has only %zu images",
+                     options->batch, trainer->passes, trainer->size, options->data,
+                     data_info(trainer->train)->images);
 }
 
 static alnico_status_t call_update(void *context)
@@ -336,6 +348,7 @@ struct replica_setup trainer_setup(const struct trainer_options *options, int ra
     struct replica_setup setup = {.kernels = kernels,
                                   .batch = options->batch,
                                   .seed = options->seed,
+                                  .sums = trainer_passes(options) > 1,
                                   .options = options->compute,
                                   .gradient_type =
                                       kernels->wire_gradients ? options->wire : ALNICO_FLOAT32,
@@ -356,7 +369,7 @@ static alnico_status_t trainer_replica(struct trainer *trainer)
     TRY(replica_create(trainer->network, &setup, &trainer->replica));
     trainer->replica->wait.watched = trainer->place.device;
     trainer->replica->wait.status = alnico_comm_status;
-    return phase_timer_create(trainer->replica, INTERVAL, 1, &trainer->timer);
+    return phase_timer_create(trainer->replica, INTERVAL, trainer->passes, &trainer->timer);
 }
 
 alnico_status_t trainer_network(const struct trainer_options *options, const struct data_info *info,
@@ -380,6 +393,10 @@ static alnico_status_t trainer_prepare(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     TRY(trainer_check(options));
+    trainer->passes = trainer_passes(options);
+    trainer->graphs = calloc(trainer->passes, sizeof(struct device_graph *));
+    if (!trainer->graphs)
+        return error_set(ALNICO_ERROR_MEMORY, "trainer: no memory");
     if (options->save && trainer->rank == 0)
         TRY(checkpoint_try(options->save));
     TRY(trainer_data(trainer));
@@ -410,6 +427,7 @@ alnico_status_t trainer_open(struct trainer *trainer)
     TRY(ranks_go_on(trainer, trainer_prepare(trainer)));
     trainer->strategy = strategy_find(options->strategy);
     TRY(trainer_buckets(trainer));
+    TRY(trainer_accumulation(trainer));
     TRY(trainer_strategy(trainer));
     trainer->other_library = trainer_library(trainer);
     trainer->steps = steps_to_do(trainer);
@@ -428,8 +446,11 @@ void trainer_close(struct trainer *trainer)
 {
     if (trainer->replica)
         trainer->replica->device->stream_synchronize(trainer->replica->stream);
-    if (trainer->graph) /* the stream is idle */
-        trainer->replica->device->graph_destroy(trainer->graph);
+    for (size_t i = 0; trainer->graphs && i < trainer->passes; i++) /* the stream is idle */
+        if (trainer->graphs[i])
+            trainer->replica->device->graph_destroy(trainer->graphs[i]);
+    free(trainer->graphs);
+    free(trainer->parts);
     if (trainer->strategy)
         trainer->strategy->destroy(trainer->strategy_self);
     phase_timer_destroy(trainer->timer);

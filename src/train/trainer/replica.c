@@ -50,6 +50,8 @@ static alnico_status_t arenas_create(struct replica *replica, const struct repli
     const size_t batch = replica->plan->batch, parameters = replica->network->parameters;
     TRY(arena_create(replica, parameters * sizeof(float), (void **)&out->parameters));
     TRY(arena_create(replica, parameters * datatype_bytes(setup->gradient_type), &out->gradients));
+    if (setup->sums)
+        TRY(arena_create(replica, parameters * sizeof(float), (void **)&out->sums));
     for (size_t i = 0; i < optimizers_all[setup->optimizer]->states; i++)
         TRY(arena_create(replica, parameters * sizeof(float), (void **)&out->states[i]));
     TRY(arena_create(replica, replica->network->statistics * sizeof(float),
@@ -68,15 +70,11 @@ static alnico_status_t arenas_create(struct replica *replica, const struct repli
 static void arenas_destroy(const struct replica *replica)
 {
     const struct arenas *arenas = &replica->arenas;
-    void *const all[] = {arenas->parameters,
-                         arenas->gradients,
-                         arenas->states[0],
-                         arenas->states[1],
-                         arenas->statistics,
-                         arenas->activations,
-                         replica->ops->load ? NULL : arenas->images,
-                         arenas->labels,
-                         arenas->score,
+    void *const all[] = {arenas->parameters,  arenas->gradients,
+                         arenas->sums,        arenas->states[0],
+                         arenas->states[1],   arenas->statistics,
+                         arenas->activations, replica->ops->load ? NULL : arenas->images,
+                         arenas->labels,      arenas->score,
                          arenas->control};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         replica->device->free(all[i]);

@@ -23,6 +23,7 @@ struct replica_setup {
     const struct kernels_ops *kernels;
     size_t batch; /* images, > 0 */
     uint64_t seed;
+    bool sums; /* of the gradients of several passes */
     struct kernels_options options;
     /* ALNICO_FLOAT32, or what the kernels' wire_gradients allows. */
     alnico_datatype_t gradient_type;

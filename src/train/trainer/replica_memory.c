@@ -28,7 +28,8 @@ static struct replica_memory plan_count(const struct plan *plan, const struct re
     struct replica_memory memory = {
         .parameters = network->parameters * sizeof(float),
         .gradients =
-            network->parameters * (datatype_bytes(setup->gradient_type) + setup->extras.gradients),
+            network->parameters * (datatype_bytes(setup->gradient_type) + setup->extras.gradients +
+                                   (setup->sums ? sizeof(float) : 0)),
         .optimizer = optimizers_all[setup->optimizer]->states * network->parameters * sizeof(float),
         .statistics = network->statistics * sizeof(float),
         .images = (batches + !setup->kernels->load) * images + (batches + 1) * labels,

@@ -146,7 +146,7 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
         .wire_bytes = (size_t)means[PHASES + 2],
     };
     memcpy(out->phases, means, sizeof out->phases);
-    out->graph = trainer->graph != NULL;
+    out->graph = trainer->graphs[trainer->passes - 1] != NULL;
     out->stopped = trainer->stopped && trainer->step < trainer->steps;
     TRY(staleness_sum(trainer, &out->staleness));
     TRY(parameters_hash(trainer, &out->hash));

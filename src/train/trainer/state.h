@@ -17,13 +17,16 @@ struct trainer {
     struct phase_timer *timer;
     const struct strategy_ops *strategy;
     struct buckets buckets;
-    void *strategy_self;        /* the strategy's */
-    struct data *train, *test;  /* test NULL: none */
-    bool uploaded;              /* the batch on the device is that of the next step, too */
-    struct device_graph *graph; /* a whole step; NULL: none yet, or never */
-    size_t eager;               /* steps that ran launch by launch, up to a few */
-    bool ungraphed;             /* a step cannot be captured */
-    size_t test_batches;
+    void *strategy_self;             /* the strategy's */
+    struct data *train, *test;       /* test NULL: none */
+    bool uploaded;                   /* the batch on the device is that of the next step, too */
+    size_t passes, pass;             /* in a step; the one at hand */
+    struct accumulation_part *parts; /* of the gradients; NULL: one pass a step */
+    size_t combined;                 /* buckets that are means, in the last pass */
+    struct device_graph **graphs;    /* of each pass; NULL: none yet, or never */
+    size_t eager;                    /* steps that ran launch by launch, up to a few */
+    bool ungraphed;                  /* a step cannot be captured */
+    size_t test_batches, epoch_batches;
     size_t steps, per_epoch; /* to do (SIZE_MAX with a time limit); in an epoch */
     size_t first, step;      /* at the beginning; enqueued so far */
     size_t tests;            /* tests so far */
@@ -83,7 +86,8 @@ alnico_status_t trainer_fail(struct trainer *trainer, alnico_status_t status);
 /* The step after which the ranks next settle: for a test, a checkpoint, or the end. */
 size_t trainer_until(const struct trainer *trainer);
 
-/* Enqueues all of a step but its input: the same calls with the same memory every time. */
+/* Enqueues all of a pass but its input, and after the last what ends a step: the same calls with
+ * the same memory in every step. */
 alnico_status_t trainer_compute(struct trainer *trainer);
 
 /* trainer_compute, by replaying a graph of it where that can be. */
@@ -93,6 +97,19 @@ alnico_status_t trainer_launch(struct trainer *trainer);
 
 /* Measures exchange_seconds (collective), where the strategy can. */
 alnico_status_t trainer_exchange(struct trainer *trainer);
+
+/* ---- trainer/accumulation.c ---- */
+
+size_t trainer_passes(const struct trainer_options *options);
+
+/* Once there are buckets: prepares for several passes, if there are. */
+alnico_status_t trainer_accumulation(struct trainer *trainer);
+
+/* After a backward pass that is not the last: adds it up. */
+alnico_status_t trainer_accumulate(struct trainer *trainer);
+
+/* In the last: makes means of the gradients up to *filled, which becomes how far they are. */
+alnico_status_t trainer_combine(struct trainer *trainer, size_t *filled);
 
 /* ---- trainer/checkpoint.c, trainer/planned_buckets.c ---- */
 

@@ -18,6 +18,7 @@ enum { AGREE_STEPS = 8 };
 static alnico_status_t gradients_filled(void *context, size_t elements)
 {
     struct trainer *trainer = context;
+    TRY(trainer_combine(trainer, &elements));
     const double begin = clock_seconds();
     TRY(trainer->strategy->advance(trainer->strategy_self, elements));
     if (!trainer->place.stream)
@@ -56,9 +57,24 @@ alnico_status_t trainer_compute(struct trainer *trainer)
     struct replica *replica = trainer->replica;
     TRY_NVTX("forward", replica_forward(replica, true));
     TRY(phase_timer_mark(trainer->timer, PHASE_FORWARD));
-    TRY_NVTX("backward", replica_backward(replica, gradients_filled, trainer));
+    const bool last = trainer->pass + 1 == trainer->passes;
+    TRY_NVTX("backward", replica_backward(replica, last ? gradients_filled : NULL, trainer));
+    if (!last)
+        TRY(trainer_accumulate(trainer));
     TRY(phase_timer_mark(trainer->timer, PHASE_BACKWARD));
-    return trainer->strategy->finish(trainer->strategy_self);
+    return last ? trainer->strategy->finish(trainer->strategy_self) : ALNICO_SUCCESS;
+}
+
+/* At the end of an epoch: leaves out the batches that are too few for a step. Where the ranks share
+ * steps each goes through its images by itself. */
+static void batches_drop(struct trainer *trainer)
+{
+    const size_t used = trainer->per_epoch * trainer->passes;
+    if (trainer->step % trainer->per_epoch || trainer->strategy->share ||
+        trainer_uploads_once(trainer->options))
+        return;
+    for (size_t i = used; i < trainer->epoch_batches; i++)
+        data_next(trainer->train);
 }
 
 static size_t next_multiple(size_t step, size_t every)
@@ -97,9 +113,14 @@ static alnico_status_t trainer_step(struct trainer *trainer)
 {
     const double rate = optimizer_rate(&trainer->options->optimizer, trainer_done(trainer));
     TRY(phase_timer_begin(trainer->timer, rate));
-    TRY(trainer_input(trainer));
-    TRY(trainer_launch(trainer));
-    return step_count(trainer);
+    for (trainer->pass = 0; trainer->pass < trainer->passes; trainer->pass++) {
+        TRY(trainer_input(trainer));
+        TRY(trainer_launch(trainer));
+    }
+    trainer->pass = 0;
+    TRY(step_count(trainer));
+    batches_drop(trainer);
+    return ALNICO_SUCCESS;
 }
 
 static void trainer_announce(struct trainer *trainer)

@@ -42,8 +42,10 @@ enum bucket_rule { BUCKETS_OF_SIZE, BUCKETS_OF_COUNT, BUCKETS_PLANNED };
 
 struct trainer_options {
     const char *model, *data, *kernels, *strategy; /* names; data as in data.h */
-    size_t batch;                                  /* images per rank and step, > 0 */
-    size_t steps; /* length of the run; of steps, epochs, seconds exactly one is not 0 */
+    size_t batch;                                  /* images per rank and pass, > 0 */
+    size_t
+        accumulate; /* batches a step, whose gradients are averaged before the ranks meet; 0: 1 */
+    size_t steps;   /* length of the run; of steps, epochs, seconds exactly one is not 0 */
     size_t epochs;
     double seconds;        /* about: the ranks agree on the time every few steps */
     size_t classes;        /* of the labels; 0: 10 */

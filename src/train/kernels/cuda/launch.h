@@ -278,6 +278,19 @@ struct train_average {
 };
 int train_average(const struct train_gpu *gpu, const struct train_average *pass);
 
+/* ---- Several batches a step: cuda/accumulate.cu ---- */
+
+/* A part of kernels.h's, from the arenas' begin, which is aligned to 32 bytes. */
+struct train_accumulate {
+    void *gradients;
+    float *sums;
+    size_t begin, count;
+    float share;
+    int type; /* of the gradients */
+    int pass; /* enum gradient_pass */
+};
+int train_accumulate(const struct train_gpu *gpu, const struct train_accumulate *pass);
+
 /* Whether kernels may be launched early (train_gpu): they were compiled for capability 9.0, or
  * later, which runs on no earlier GPU. */
 bool train_norm_programmatic(void);
@@ -291,6 +304,7 @@ int train_pool_load(void);
 int train_loss_load(void);
 int train_update_load(void);
 int train_average_load(void);
+int train_accumulate_load(void);
 
 #ifdef __cplusplus
 }

@@ -95,8 +95,9 @@ static alnico_status_t device_check(struct cudnn_net *self)
 static alnico_status_t kernels_load(void)
 {
     int (*const loads[])(void) = {
-        train_norm_load, train_norm_backward_load, train_norm_pool_load, train_pointwise_load,
-        train_pool_load, train_loss_load,          train_update_load,    train_average_load};
+        train_norm_load,      train_norm_backward_load, train_norm_pool_load,
+        train_pointwise_load, train_pool_load,          train_loss_load,
+        train_update_load,    train_average_load,       train_accumulate_load};
     for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
         TRY(gpu_status(loads[i](), "loading the trainer's kernels"));
     return ALNICO_SUCCESS;
@@ -334,6 +335,19 @@ static alnico_status_t cudnn_average(void *pointer, const struct gradient_blocks
     return gpu_status(train_average(&self->gpu, &pass), "averaging gradients");
 }
 
+static alnico_status_t cudnn_accumulate(void *pointer, const struct gradient_part *part)
+{
+    const struct cudnn_net *self = pointer;
+    const struct train_accumulate pass = {.gradients = self->setup.arenas->gradients,
+                                          .sums = self->setup.arenas->sums,
+                                          .begin = part->begin,
+                                          .count = part->count,
+                                          .share = part->share,
+                                          .type = (int)self->setup.gradient_type,
+                                          .pass = (int)part->pass};
+    return gpu_status(train_accumulate(&self->gpu, &pass), "adding up gradients");
+}
+
 static alnico_status_t cudnn_loaded(void *pointer)
 {
     return weights_refresh(pointer);
@@ -355,5 +369,6 @@ const struct kernels_ops kernels_cudnn = {
     .backward = cudnn_backward,
     .update = cudnn_update,
     .average = cudnn_average,
+    .accumulate = cudnn_accumulate,
     .loaded = cudnn_loaded,
 };
