@@ -102,6 +102,9 @@ static void usage_errors_exit_with_2(void **unused)
         {"--schedule cosine --drops 0.5", "--drops: on --schedule cosine there are none"},
         {"--plan-cache plans.json", "--plan-cache: on --device cpu there are no plans"},
         {"--no-graph", "--no-graph: on --device cpu there is none"},
+        {"--pageable", "--pageable: on --device cpu all memory is"},
+        {"--preset torch",
+         "--preset torch: expected cntk, mxnet, caffe-mpi, tf-ps or tf-allreduce"},
         {"--optimizer lion", "--optimizer lion: expected sgd, nag, adagrad, adadelta, rmsprop or"},
         {"--optimizer adam --beta1 1", "--beta1 1: expected"},
         {"--optimizer adam --beta2 -1", "--beta2 -1: expected"},
@@ -265,6 +268,37 @@ static void the_report_has_the_options(void **unused)
         option_is(options, "loss_scale", "none");
         cJSON_Delete(report);
     }
+}
+
+/* A preset sets the switches that are left open. */
+static void presets_are_switches(void **unused)
+{
+    (void)unused;
+    const char *rows[][5] = {{"", "none", "\"allreduce\"", "true"},
+                             {"--preset cntk", "\"cntk\"", "\"allreduce\"", "false"},
+                             {"--preset mxnet", "\"mxnet\"", "\"allreduce\"", "true"},
+                             {"--preset caffe-mpi", "\"caffe-mpi\"", "\"allreduce\"", "true"},
+                             {"--preset tf-ps", "\"tf-ps\"", "\"server\"", "true"},
+                             {"--preset tf-allreduce", "\"tf-allreduce\"", "\"allreduce\"", "true"},
+                             {"--preset cntk --strategy server", "\"cntk\"", "\"server\"", "false"},
+                             {"--strategy allreduce --preset tf-ps --no-overlap", "\"tf-ps\"",
+                              "\"allreduce\"", "false"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char arguments[256];
+        snprintf(arguments, sizeof arguments,
+                 "--model cnn --data synthetic:8x8x1 --steps 1 --test-images 0 %s --json %s",
+                 rows[i][0], json_path);
+        expect(i % 2 ? 2 : 0, arguments, 0, "images/s");
+        cJSON *report = report_read();
+        const cJSON *options = object(report, "options");
+        option_is(options, "preset", rows[i][1]);
+        option_is(options, "strategy", rows[i][2]);
+        option_is(options, "overlap", rows[i][3]);
+        option_is(options, "pageable", "false");
+        cJSON_Delete(report);
+    }
+    expect(0, "--help", 0, "cntk          --strategy allreduce --no-overlap\n");
+    assert_non_null(strstr(output, "tf-ps         --strategy server and on GPUs --pageable\n"));
 }
 
 static void two_ranks_end_equal(void **unused)
@@ -544,6 +578,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(resnet50_trains_on_two_ranks),
         cmocka_unit_test(checkpoints_of_two_ranks),
         cmocka_unit_test(the_report_has_the_options),
+        cmocka_unit_test(presets_are_switches),
         cmocka_unit_test(ranks_that_were_told_different_things_end),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -259,6 +259,18 @@ static void batches_are_added_up(void)
         }
 }
 
+/* Of tests, too, which a GPU takes another batch for each time. */
+static void pageable_batches_are_the_same(void)
+{
+    struct trainer_options options = options_make("resnet20", PRECISION_FP32);
+    options.tests = 64;
+    const struct trainer_report pinned = run(&options, false, true);
+    options.pageable = true;
+    const struct trainer_report pageable = run(&options, false, true);
+    REQUIRE(pageable.hash == pinned.hash);
+    REQUIRE(pageable.test.images >= 64 && pageable.test.loss == pinned.test.loss);
+}
+
 /* Parameters, velocities, every rank's statistics and the control words. */
 static void require_same(const char *one, const char *other)
 {
@@ -521,6 +533,7 @@ static const struct {
 } tests[] = {{"ranks_train_as_one", ranks_train_as_one, 2, SAME},
              {"parameters_stay_equal", parameters_stay_equal, 2, ALL},
              {"batches_are_added_up", batches_are_added_up, 1, FIRST},
+             {"pageable_batches_are_the_same", pageable_batches_are_the_same, 1, FIRST},
              {"runs_go_on_to_the_bit", runs_go_on_to_the_bit, 1, SAME},
              {"compressed_runs_go_on_to_the_bit", compressed_runs_go_on_to_the_bit, 1, SAME},
              {"interleavings_are_replayed", interleavings_are_replayed, 1, SHARED},

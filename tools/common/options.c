@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_MOST = 64, KEY_FIRST = 256 };
+enum { ROWS_MOST = 128, KEY_FIRST = 256 };
 
 const char *const option_devices[] = {"cpu", "cuda", NULL};
 const char *const option_memories[] = {"cuda", "nccl", NULL};

@@ -5,6 +5,7 @@
 #include "tools/common/options.h"
 #include "tools/common/program.h"
 #include "tools/train/log.h"
+#include "tools/train/presets.h"
 #include "train/input/images.h"
 #include "train/models/models.h"
 #include "train/strategies/strategy.h"
@@ -228,6 +229,8 @@ static const struct option_row table[] = {
      OPTION_OTHER, FIELD(predict_count), .read = read_predict, .agreed = true},
     {"no-graph", 0, NULL, "launch kernels one by one where a step could be a CUDA graph",
      OPTION_FLAG, TRAINER(no_graph)},
+    {"pageable", 0, NULL, "copy batches to a GPU from memory that is not pinned, which waits",
+     OPTION_FLAG, TRAINER(pageable), .key = "pageable"},
     {"memory-limit", 0, "SIZE",
      "bytes of the device to use; K, M and G are understood (what is there; on the CPU each rank's "
      "share of it)",
@@ -237,8 +240,11 @@ static const struct option_row table[] = {
      "allreduce: average the gradients over all ranks in every step; server: rank 0 gathers them, "
      "updates the parameters and broadcasts them; async: each pushes its gradients to the rank "
      "that updates that part of the parameters, and waits for no other",
-     OPTION_NAME, .initial = "allreduce", TRAINER(strategy), .choice = strategy_at,
-     .key = "strategy"},
+     OPTION_NAME, .initial = "allreduce", TRAINER(strategy),
+     .given = offsetof(struct train_options, strategic), .choice = strategy_at, .key = "strategy"},
+    {"preset", 0, "NAME",
+     "the switches of another program for training, listed below; options beside it win",
+     OPTION_NAME, FIELD(preset), .choice = train_preset_at, .key = "preset"},
     {"buckets", 0, "RULE",
      "gradients that travel together: SIZE with a K, M or G, in bytes; or N buckets of one size; "
      "or planned, by measuring layers and messages (256K; on GPUs planned, 4M if deterministic)",
@@ -382,6 +388,8 @@ static void check_meaning(struct argp_state *state, const struct train_options *
         argp_error(state, "--plan-cache: on --device cpu there are no plans to keep");
     if (options->trainer.no_graph)
         argp_error(state, "--no-graph: on --device cpu there is none anyway");
+    if (options->trainer.pageable)
+        argp_error(state, "--pageable: on --device cpu all memory is");
 }
 
 static void check_predict(struct argp_state *state, struct train_options *options)
@@ -444,6 +452,7 @@ static void finish(struct argp_state *state, void *out)
 {
     struct train_options *options = out;
     struct trainer_options *trainer = &options->trainer;
+    train_preset_apply(options);
     const int limits = (trainer->steps > 0) + (trainer->epochs > 0) + (trainer->seconds > 0);
     if (limits > 1)
         argp_error(state, "expected only one of --steps, --epochs and --seconds");
@@ -473,6 +482,7 @@ struct train_options train_options_parse(int argc, char **argv)
                                                 .about = about,
                                                 .argument = refuse_argument,
                                                 .finish = finish,
+                                                .help = train_presets_help,
                                                 .every_rank = true};
     struct train_options options = {.trainer = {.tests = 1 << 30,
                                                 .optimizer = {.rate = -1,

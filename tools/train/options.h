@@ -15,6 +15,8 @@ struct train_options {
     bool wired;                /* it was given */
     bool bucketed;             /* --buckets was */
     const char *compress;      /* wire type and codec as one option; or NULL */
+    bool strategic;            /* --strategy was */
+    const char *preset;        /* NULL: none */
     bool stream;               /* on the CPU: compute on a stream of its own */
     bool memory;               /* print what memory is needed, and end */
     bool profile;              /* measure each step of the network, and end */

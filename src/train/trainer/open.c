@@ -155,6 +155,7 @@ static alnico_status_t options_agree(struct trainer *trainer)
         {"deterministic engines", o->compute.deterministic},
         {"TF32", o->compute.full_float},
         {"graphs", o->no_graph},
+        {"pageable input", o->pageable},
         {"loss scale", bits_of((double)o->compute.loss_scale)},
         {"optimizer", optimizer->kind},
         {"learning rate", bits_of(optimizer->rate)},
@@ -349,6 +350,7 @@ struct replica_setup trainer_setup(const struct trainer_options *options, int ra
                                   .batch = options->batch,
                                   .seed = options->seed,
                                   .sums = trainer_passes(options) > 1,
+                                  .pageable = options->pageable,
                                   .options = options->compute,
                                   .gradient_type =
                                       kernels->wire_gradients ? options->wire : ALNICO_FLOAT32,

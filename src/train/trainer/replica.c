@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Pinned memory for one batch, and when the copy from it is over. */
+/* Memory for one batch, pinned unless it was asked for other, and when the copy from it is over. */
 struct replica_staging {
     float *images;
     int32_t *labels;
@@ -186,6 +186,22 @@ static alnico_status_t jobs_create(struct replica *replica)
     return ALNICO_SUCCESS;
 }
 
+static alnico_status_t staging_alloc(const struct replica *replica, size_t bytes, void **out)
+{
+    if (!replica->asked.pageable)
+        return replica->device->pinned_alloc(bytes, out);
+    *out = malloc(bytes);
+    return *out ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
+}
+
+static void staging_free(const struct replica *replica, void *memory)
+{
+    if (replica->asked.pageable)
+        free(memory);
+    else
+        replica->device->pinned_free(memory);
+}
+
 static alnico_status_t input_staging_create(struct replica *replica)
 {
     const struct device_ops *device = replica->device;
@@ -197,9 +213,9 @@ static alnico_status_t input_staging_create(struct replica *replica)
     for (size_t i = 0; i < REPLICA_STAGINGS; i++) {
         struct replica_staging *staging = &replica->staging[i];
         const size_t batch = replica->plan->batch;
-        TRY(device->pinned_alloc(batch * image_elements(replica) * sizeof(float),
-                                 (void **)&staging->images));
-        TRY(device->pinned_alloc(batch * sizeof(int32_t), (void **)&staging->labels));
+        TRY(staging_alloc(replica, batch * image_elements(replica) * sizeof(float),
+                          (void **)&staging->images));
+        TRY(staging_alloc(replica, batch * sizeof(int32_t), (void **)&staging->labels));
         TRY(device->event_create(&staging->copied));
     }
     return ALNICO_SUCCESS;
@@ -208,8 +224,8 @@ static alnico_status_t input_staging_create(struct replica *replica)
 static void input_staging_destroy(struct replica *replica)
 {
     for (size_t i = 0; replica->staging && i < REPLICA_STAGINGS; i++) {
-        replica->device->pinned_free(replica->staging[i].images);
-        replica->device->pinned_free(replica->staging[i].labels);
+        staging_free(replica, replica->staging[i].images);
+        staging_free(replica, replica->staging[i].labels);
         replica->device->event_destroy(replica->staging[i].copied);
     }
     free(replica->staging);
@@ -244,7 +260,6 @@ static alnico_status_t replica_build(struct replica *replica, const struct repli
     TRY(arenas_create(replica, setup));
     TRY(input_staging_create(replica));
     TRY(replica->device->stream_synchronize(replica->stream)); /* the zeros stand */
-    replica->asked = *setup;
     replica->setup = (struct kernels_setup){.network = replica->network,
                                             .plan = replica->plan,
                                             .arenas = &replica->arenas,
@@ -268,8 +283,11 @@ alnico_status_t replica_create(const struct network *network, const struct repli
     struct replica *replica = malloc(sizeof *replica);
     if (!replica)
         return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
-    *replica = (struct replica){
-        .network = network, .ops = setup->kernels, .device = device, .stream = setup->stream};
+    *replica = (struct replica){.network = network,
+                                .ops = setup->kernels,
+                                .device = device,
+                                .stream = setup->stream,
+                                .asked = *setup};
     const alnico_status_t status = replica_build(replica, setup);
     if (status != ALNICO_SUCCESS) {
         replica_destroy(replica);
@@ -339,6 +357,8 @@ alnico_status_t replica_load(struct replica *replica, const float *images, const
     struct replica_staging *staging = &replica->staging[replica->loads++ % REPLICA_STAGINGS];
     TRY(stream_wait_for(&replica->wait, staging->copied));
     batch_fill(replica, images, labels, count, staging->images, staging->labels);
+    if (replica->asked.pageable) /* the copy waits by itself, without a deadline */
+        TRY(replica_synchronize(replica));
     TRY(device->copy(arenas->images, staging->images,
                      batch * image_elements(replica) * sizeof *images, replica->stream));
     TRY(device->copy(arenas->labels, staging->labels, batch * sizeof *labels, replica->stream));

@@ -23,7 +23,8 @@ struct replica_setup {
     const struct kernels_ops *kernels;
     size_t batch; /* images, > 0 */
     uint64_t seed;
-    bool sums; /* of the gradients of several passes */
+    bool sums;     /* of the gradients of several passes */
+    bool pageable; /* batches travel on a stream from memory that is not pinned */
     struct kernels_options options;
     /* ALNICO_FLOAT32, or what the kernels' wire_gradients allows. */
     alnico_datatype_t gradient_type;

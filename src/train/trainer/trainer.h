@@ -65,6 +65,7 @@ struct trainer_options {
     bool bounded; /* workers are at most `staleness` steps apart */
     size_t staleness;
     const char *record, *replay; /* files for, and of, interleavings; NULL: none */
+    bool pageable;               /* batches are copied to a GPU from memory that is not pinned */
     bool no_graph;       /* launch by launch, where a step could be one graph of the device */
     size_t memory_limit; /* bytes of the device; 0: what is there */
 
