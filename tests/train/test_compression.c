@@ -158,9 +158,9 @@ static void rank_step(struct meeting *meeting, void *strategy, alnico_stream_t s
 static void rank_meet(struct rank *rank)
 {
     struct meeting *meeting = rank->argument;
-    float *gradients = malloc(COUNT * sizeof *gradients), *residual,
+    float *gradients = malloc(COUNT * sizeof *gradients),
           *parameters = calloc(COUNT, sizeof *parameters);
-    size_t residuals;
+    struct strategy_memory own[STRATEGY_OWN_MOST];
     void *strategy;
     alnico_stream_t stream = NULL;
     REQUIRE(gradients && parameters);
@@ -186,10 +186,10 @@ static void rank_meet(struct rank *rank)
         struct filling filling = {gradients, rank->rank, step};
         rank_step(meeting, strategy, stream, &filling);
     }
-    meeting->strategy->state(strategy, &residual, &residuals);
-    REQUIRE(residuals == (setup.codec.ops->residual ? COUNT : 0));
-    if (residuals)
-        memcpy(meeting->residual[rank->rank], residual, sizeof meeting->residual[0]);
+    REQUIRE(meeting->strategy->own(strategy, own) == setup.codec.ops->residual);
+    REQUIRE(!setup.codec.ops->residual || own->count == COUNT);
+    if (setup.codec.ops->residual)
+        memcpy(meeting->residual[rank->rank], own->memory, sizeof meeting->residual[0]);
     meeting->sent[rank->rank] = meeting->strategy->sent(strategy);
     meeting->strategy->destroy(strategy);
     alnico_comm_destroy(comm);

@@ -98,8 +98,9 @@ static struct trainer_options options_make(const char *model, enum precision pre
                     .cache = cache},
         .optimizer = {.rate = 0.01, .momentum = 0.9, .decay = 5e-4, .drops = {1, 1, 1}},
         .wire = strategy->takes & STRATEGY_TAKES_WIRE ? wires[precision] : ALNICO_FLOAT32,
+        .every = strategy->takes & STRATEGY_TAKES_EVERY ? 5 : 0,
         .rule = BUCKETS_OF_COUNT,
-        .buckets = 3};
+        .buckets = strategy->takes & STRATEGY_TAKES_BUCKETS ? 3 : 0};
 }
 
 static struct trainer_report run(const struct trainer_options *options, bool alone, bool streamed)
@@ -197,6 +198,7 @@ static void check_joined(const char *model, bool frozen, bool late)
         options.compute.full_float = true;
         options.optimizer.rate = frozen ? 1e-3 : 1e-2; /* what no norm tames grows */
         options.late = late;
+        options.every = options.every > 0;
         options.steps = 4;
         options.seed = seed;
         share = apart_from_one(options);

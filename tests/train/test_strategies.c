@@ -32,10 +32,19 @@ struct setting {
     const struct strategy_ops *strategy;
     struct optimizer_options optimizer;
     int ranks;
-    bool streamed, late;
+    bool streamed, late, average_state, own_seeds;
+    size_t every; /* steps between averages of parameters; 0: the gradients are averaged */
     size_t stops; /* steps after which the last rank is lost; 0: none is */
-    float *parameters[RANKS_MOST];
+    float *values[RANKS_MOST]; /* parameters and, with averages of states, all that is averaged */
 };
+
+static const struct strategy_ops *const strategies[] = {&strategy_allreduce, &strategy_server,
+                                                        &strategy_weights, NULL};
+
+static bool takes(const struct strategy_ops *strategy, enum strategy_option option)
+{
+    return strategy->takes & option;
+}
 
 static struct optimizer_options optimizer_of(int kind)
 {
@@ -51,12 +60,13 @@ static void gradients_make(int rank, size_t step, float *out)
     random_fill(out, network->parameters, &state);
 }
 
-static struct replica *replica_make(const struct setting *setting, void *stream)
+/* A rank's replica, with statistics that no other rank has. */
+static struct replica *replica_make(const struct setting *setting, int rank, void *stream)
 {
     struct replica *replica;
     const struct replica_setup setup = {.kernels = &kernels_naive,
                                         .batch = 1,
-                                        .seed = seed,
+                                        .seed = seed + (setting->own_seeds ? (uint64_t)rank : 0),
                                         .gradient_type = ALNICO_FLOAT32,
                                         .optimizer = setting->optimizer.kind,
                                         .stream = stream};
@@ -65,10 +75,41 @@ static struct replica *replica_make(const struct setting *setting, void *stream)
     REQUIRE_STATUS(
         replica_write(replica, &replica->arenas.control[CONTROL_RATE], &rate, sizeof rate),
         ALNICO_SUCCESS);
+    uint64_t state = seed + 17 * (uint64_t)rank;
+    random_fill(replica->arenas.statistics, network->statistics, &state);
     return replica;
 }
 
-/* ---- The reference: one rank, float64 ---- */
+/* How many numbers are compared, and those of a replica. */
+static size_t values_count(const struct setting *setting)
+{
+    const size_t states = optimizers_all[setting->optimizer.kind]->states;
+    return network->parameters +
+           (setting->average_state ? states * network->parameters + network->statistics : 0);
+}
+
+/* The memory that number `at` of them begins, and how many follow each other there. */
+static float *values_at(const struct setting *setting, const struct replica *replica, size_t at,
+                        size_t *count)
+{
+    const size_t states = optimizers_all[setting->optimizer.kind]->states;
+    const size_t arena = at / network->parameters;
+    *count = arena <= states ? network->parameters : network->statistics;
+    return arena == 0        ? replica->arenas.parameters
+           : arena <= states ? replica->arenas.states[arena - 1]
+                             : replica->arenas.statistics;
+}
+
+static void values_copy(const struct setting *setting, const struct replica *replica, float *out)
+{
+    for (size_t at = 0, count; at < values_count(setting); at += count) {
+        const float *values = values_at(setting, replica, at, &count);
+        memcpy(out + at, values, count * sizeof *out);
+    }
+}
+
+/* ---- The reference: one rank with the mean gradients, or all ranks one after the other; means in
+ * float64 ---- */
 
 static void mean_gradients(const struct setting *setting, size_t step, float *out)
 {
@@ -86,15 +127,46 @@ static void mean_gradients(const struct setting *setting, size_t step, float *ou
     free(sums);
 }
 
+/* All that is averaged becomes the mean over the replicas. */
+static void replicas_average(const struct setting *setting, struct replica *const *replicas)
+{
+    for (size_t at = 0, count; at < values_count(setting); at += count) {
+        values_at(setting, replicas[0], at, &count);
+        for (size_t i = 0; i < count; i++) {
+            double sum = 0;
+            for (int r = 0; r < setting->ranks; r++)
+                sum += values_at(setting, replicas[r], at, &count)[i];
+            for (int r = 0; r < setting->ranks; r++)
+                values_at(setting, replicas[r], at, &count)[i] = (float)(sum / setting->ranks);
+        }
+    }
+}
+
+static void reference_step(const struct setting *setting, struct replica *replica, int rank,
+                           size_t step)
+{
+    if (setting->every)
+        gradients_make(rank, step, replica->arenas.gradients);
+    else
+        mean_gradients(setting, step, replica->arenas.gradients);
+    REQUIRE_STATUS(replica_update(replica, &setting->optimizer), ALNICO_SUCCESS);
+}
+
 static void reference_run(const struct setting *setting, float *out)
 {
-    struct replica *replica = replica_make(setting, NULL);
+    const int number = setting->every ? setting->ranks : 1;
+    struct replica *replicas[RANKS_MOST];
+    for (int r = 0; r < number; r++)
+        replicas[r] = replica_make(setting, r, NULL);
     for (size_t step = 0; step < STEPS; step++) {
-        mean_gradients(setting, step, replica->arenas.gradients);
-        REQUIRE_STATUS(replica_update(replica, &setting->optimizer), ALNICO_SUCCESS);
+        for (int r = 0; r < number; r++)
+            reference_step(setting, replicas[r], r, step);
+        if (setting->every && ((step + 1) % setting->every == 0 || step + 1 == STEPS))
+            replicas_average(setting, replicas);
     }
-    memcpy(out, replica->arenas.parameters, network->parameters * sizeof *out);
-    replica_destroy(replica);
+    values_copy(setting, replicas[0], out);
+    for (int r = 0; r < number; r++)
+        replica_destroy(replicas[r]);
 }
 
 /* ---- Ranks ---- */
@@ -113,6 +185,11 @@ static alnico_status_t call_update(void *context)
 static alnico_status_t call_average(void *context, const struct gradient_blocks *others)
 {
     return replica_average(((const struct calls_context *)context)->replica, others);
+}
+
+static alnico_status_t call_divide(void *context, const struct division *division)
+{
+    return replica_divide(((const struct calls_context *)context)->replica, division);
 }
 
 static alnico_status_t call_loaded(void *context)
@@ -171,7 +248,9 @@ static void *strategy_make(struct calls_context *context, const struct rank *ran
         .ends = buckets->ends,
         .buckets = buckets->count,
         .late = setting->late,
-        .calls = {context, call_update, call_average, call_loaded, call_mark}};
+        .every = setting->every,
+        .average_state = setting->average_state,
+        .calls = {context, call_update, call_average, call_divide, call_loaded, call_mark}};
     REQUIRE_STATUS(setting->strategy->create(&setup, &self), ALNICO_SUCCESS);
     return self;
 }
@@ -206,12 +285,11 @@ static void rank_train(struct rank *rank)
     if (setting->streamed)
         REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
     alnico_comm_t comm = ranks_comm(rank, stream);
-    struct calls_context context = {replica_make(setting, stream), &setting->optimizer};
+    struct calls_context context = {replica_make(setting, rank->rank, stream), &setting->optimizer};
     REQUIRE_STATUS(buckets_of_count(network->parameters, BUCKETS, &buckets), ALNICO_SUCCESS);
     void *self = strategy_make(&context, rank, comm, &buckets);
     steps_run(context.replica, self, rank);
-    memcpy(setting->parameters[rank->rank], context.replica->arenas.parameters,
-           network->parameters * sizeof(float));
+    values_copy(setting, context.replica, setting->values[rank->rank]);
     setting->strategy->destroy(self);
     replica_destroy(context.replica);
     buckets_free(&buckets);
@@ -221,10 +299,10 @@ static void rank_train(struct rank *rank)
 
 static void setting_run(struct setting *setting)
 {
-    const size_t bytes = network->parameters * sizeof(float);
+    const size_t bytes = values_count(setting) * sizeof(float);
     for (int r = 0; r < setting->ranks; r++) {
-        setting->parameters[r] = malloc(bytes);
-        memset(setting->parameters[r], 0xff, bytes);
+        setting->values[r] = malloc(bytes);
+        memset(setting->values[r], 0xff, bytes);
     }
     ranks_run(setting->ranks, rank_train, setting);
 }
@@ -232,22 +310,23 @@ static void setting_run(struct setting *setting)
 static void setting_free(struct setting *setting)
 {
     for (int r = 0; r < setting->ranks; r++)
-        free(setting->parameters[r]);
+        free(setting->values[r]);
 }
 
 static void text_of(const struct setting *setting, char *out, size_t bytes)
 {
-    snprintf(out, bytes, "%s with %s on %d ranks%s%s", setting->strategy->name,
-             optimizers_all[setting->optimizer.kind]->name, setting->ranks,
+    snprintf(out, bytes, "%s with %s on %d ranks, every %zu%s%s%s%s", setting->strategy->name,
+             optimizers_all[setting->optimizer.kind]->name, setting->ranks, setting->every,
+             setting->average_state ? ", states" : "", setting->own_seeds ? ", own seeds" : "",
              setting->streamed ? ", on a stream" : "", setting->late ? ", late" : "");
 }
 
 /* The distance from `expected` as a share of its length. */
-static double apart(const float *parameters, const float *expected)
+static double apart(const float *values, const float *expected, size_t count)
 {
     double distance = 0, length = 0;
-    for (size_t i = 0; i < network->parameters; i++) {
-        distance += pow((double)parameters[i] - (double)expected[i], 2);
+    for (size_t i = 0; i < count; i++) {
+        distance += pow((double)values[i] - (double)expected[i], 2);
         length += pow(expected[i], 2);
     }
     return sqrt(distance / length);
@@ -257,52 +336,83 @@ static double apart(const float *parameters, const float *expected)
  * is. */
 static void setting_check(struct setting *setting, const float *expected, const float *same)
 {
-    const size_t bytes = network->parameters * sizeof(float);
+    const size_t count = values_count(setting), bytes = count * sizeof(float);
     char text[128];
     text_of(setting, text, sizeof text);
     setting_run(setting);
     for (int r = 0; r < setting->ranks; r++) {
-        if (memcmp(setting->parameters[r], same ? same : setting->parameters[0], bytes) != 0)
-            fail_msg("%s: rank %d has other parameters", text, r);
-        const double share = apart(setting->parameters[r], expected);
+        if (memcmp(setting->values[r], same ? same : setting->values[0], bytes) != 0)
+            fail_msg("%s: rank %d has other numbers", text, r);
+        const double share = apart(setting->values[r], expected, count);
         if (!(share <= 1e-6))
             fail_msg("%s: rank %d is apart from the reference by %g", text, r, share);
     }
 }
 
 /* In one run on each kind of stream, late and not: each is a repetition as well. */
-static void setting_check_all(struct setting setting)
+static void setting_check_all(struct setting setting, const float *expected)
 {
-    float *expected = malloc(network->parameters * sizeof *expected);
     struct setting first = setting;
-    reference_run(&setting, expected);
     setting_check(&first, expected, NULL);
     for (int i = 1; i < 4; i++) {
         setting.streamed = i & 1;
-        setting.late = (i & 2) && setting.strategy->takes & STRATEGY_TAKES_OVERLAP;
-        setting_check(&setting, expected, first.parameters[0]);
+        setting.late = (i & 2) && takes(setting.strategy, STRATEGY_TAKES_OVERLAP);
+        setting_check(&setting, expected, first.values[0]);
         setting_free(&setting);
     }
     setting_free(&first);
+}
+
+static void check_with_reference(const struct setting *setting)
+{
+    float *expected = malloc(values_count(setting) * sizeof *expected);
+    reference_run(setting, expected);
+    setting_check_all(*setting, expected);
     free(expected);
 }
 
-/* Those whose ranks do the same steps; the others are tests/train/test_async.c's. */
-static bool all_alike(size_t s)
+static void check_averages_of_parameters(struct setting setting)
 {
-    return strategies_all[s] && !strategies_all[s]->share;
+    const size_t each[] = {1, 4, 7, STEPS + 1};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        setting.every = each[i];
+        setting.average_state = i & 1;
+        setting.own_seeds = i > 1;
+        check_with_reference(&setting);
+    }
 }
 
 static void strategies_are_where_the_reference_is(void **unused)
 {
     (void)unused;
-    for (size_t s = 0; all_alike(s); s++)
+    for (size_t s = 0; strategies[s]; s++)
         for (int o = 0; o < OPTIMIZERS; o++)
             for (int ranks = 1; ranks <= RANKS_MOST; ranks++) {
                 const struct setting setting = {
-                    .strategy = strategies_all[s], .optimizer = optimizer_of(o), .ranks = ranks};
-                setting_check_all(setting);
+                    .strategy = strategies[s], .optimizer = optimizer_of(o), .ranks = ranks};
+                if (takes(strategies[s], STRATEGY_TAKES_EVERY))
+                    check_averages_of_parameters(setting);
+                else
+                    check_with_reference(&setting);
             }
+}
+
+/* From equal parameters SGD is linear: the mean of the ranks' updates is the update by the mean of
+ * their gradients. */
+static void averaging_weights_in_each_step_is_averaging_gradients(void **unused)
+{
+    (void)unused;
+    float *expected = malloc(network->parameters * sizeof *expected);
+    for (int i = 0; i < 2; i++) {
+        struct setting setting = {
+            .strategy = &strategy_allreduce, .optimizer = optimizer_of(OPTIMIZER_SGD), .ranks = 3};
+        setting.optimizer.momentum = i ? 0.9 : 0;
+        reference_run(&setting, expected);
+        setting.strategy = &strategy_weights;
+        setting.every = 1;
+        setting_check_all(setting, expected);
+    }
+    free(expected);
 }
 
 /* ---- The server's average ---- */
@@ -387,7 +497,9 @@ static struct trainer_options run_options(const struct strategy_ops *strategy)
                                     .steps = RUN_STEPS,
                                     .tests = 1,
                                     .seed = seed,
-                                    .buckets = 1 << 14,
+                                    .every = takes(strategy, STRATEGY_TAKES_EVERY) ? 2 : 0,
+                                    .buckets =
+                                        takes(strategy, STRATEGY_TAKES_BUCKETS) ? 1 << 14 : 0,
                                     .compute = {.threads = 1, .deterministic = true},
                                     .wire = ALNICO_FLOAT32,
                                     .optimizer = optimizer_of(OPTIMIZER_SGD)};
@@ -417,11 +529,26 @@ static void check_resume(struct together together, int ranks)
 static void runs_resume_to_the_bit(void **unused)
 {
     (void)unused;
-    for (size_t s = 0; all_alike(s); s++)
+    for (size_t s = 0; strategies[s]; s++)
         for (int ranks = 1; ranks <= 3; ranks++)
-            check_resume((struct together){.options = run_options(strategies_all[s]),
-                                           .streamed = ranks == 2},
-                         ranks);
+            check_resume(
+                (struct together){.options = run_options(strategies[s]), .streamed = ranks == 2},
+                ranks);
+}
+
+/* With averages of states or not, a checkpoint in the middle of a period, and parameters that began
+ * apart. */
+static void averages_resume_to_the_bit(void **unused)
+{
+    (void)unused;
+    for (int i = 0; i < 8; i++) {
+        struct together together = {.options = run_options(&strategy_weights)};
+        together.options.every = i & 1 ? 3 : 20;
+        together.options.average_state = i & 2;
+        together.options.own_seeds = i & 4;
+        together.options.optimizer = optimizer_of(i & 4 ? OPTIMIZER_ADAM : OPTIMIZER_SGD);
+        check_resume(together, 2);
+    }
 }
 
 /* Rank 0 of a server has room for the other ranks' gradients. */
@@ -442,17 +569,35 @@ static void memory_of_the_server_counts(void **unused)
     trainer_needs_free(&other);
 }
 
-/* What does not go together is refused before anything is made. */
-static void codecs_of_16_bits_are_refused(void **unused)
+static void refused(const struct trainer_options *options, const char *detail)
 {
-    (void)unused;
     const struct trainer_place place = {0};
     struct trainer_report report;
+    assert_int_equal(trainer_run(options, &place, &report), ALNICO_ERROR_ARGUMENT);
+    if (!strstr(alnico_error_detail(), detail))
+        fail_msg("'%s' does not say '%s'", alnico_error_detail(), detail);
+}
+
+/* What does not go together is refused before anything is made. */
+static void options_of_other_strategies_are_refused(void **unused)
+{
+    (void)unused;
     struct trainer_options options = run_options(&strategy_server);
     options.wire = ALNICO_BFLOAT16;
     options.codec = (struct codec){&codec_int8, 1};
-    assert_int_equal(trainer_run(&options, &place, &report), ALNICO_ERROR_ARGUMENT);
-    assert_non_null(strstr(alnico_error_detail(), "codec int8 with a wire type of 16 bits"));
+    refused(&options, "codec int8 with a wire type of 16 bits");
+    options = run_options(&strategy_allreduce);
+    options.every = 2;
+    refused(&options, "steps between averages, which strategy allreduce");
+    options.every = 0;
+    options.own_seeds = true;
+    refused(&options, "own seeds, which strategy allreduce");
+    options = run_options(&strategy_weights);
+    options.every = 0;
+    refused(&options, "averages every 0 steps");
+    options = run_options(&strategy_weights);
+    options.late = true;
+    refused(&options, "gradients sent late, which strategy weights");
 }
 
 /* ---- A rank that is lost ---- */
@@ -460,11 +605,12 @@ static void codecs_of_16_bits_are_refused(void **unused)
 static void lost_ranks_are_named(void **unused)
 {
     (void)unused;
-    for (size_t s = 0; all_alike(s); s++)
+    for (size_t s = 0; strategies[s]; s++)
         for (int ranks = 2; ranks <= 3; ranks++) {
-            struct setting setting = {.strategy = strategies_all[s],
+            struct setting setting = {.strategy = strategies[s],
                                       .optimizer = optimizer_of(OPTIMIZER_SGD),
                                       .ranks = ranks,
+                                      .every = takes(strategies[s], STRATEGY_TAKES_EVERY) ? 2 : 0,
                                       .stops = 3};
             setting_run(&setting);
             setting_free(&setting);
@@ -480,10 +626,12 @@ int main(int argc, char **argv)
     network = case_network(&network_cases[11]); /* batch norm, relu in blocks */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strategies_are_where_the_reference_is),
+        cmocka_unit_test(averaging_weights_in_each_step_is_averaging_gradients),
         cmocka_unit_test(average_of_blocks_is_exact),
         cmocka_unit_test(runs_resume_to_the_bit),
+        cmocka_unit_test(averages_resume_to_the_bit),
         cmocka_unit_test(memory_of_the_server_counts),
-        cmocka_unit_test(codecs_of_16_bits_are_refused),
+        cmocka_unit_test(options_of_other_strategies_are_refused),
     };
     const struct CMUnitTest lost[] = {cmocka_unit_test(lost_ranks_are_named)};
     const int failed = argc > 1 && strcmp(argv[1], "lost") == 0

@@ -238,7 +238,8 @@ static const struct option_row table[] = {
     {.help = "How the ranks communicate:"},
     {"strategy", 0, "NAME",
      "allreduce: average the gradients over all ranks in every step; server: rank 0 gathers them, "
-     "updates the parameters and broadcasts them; async: each pushes its gradients to the rank "
+     "updates the parameters and broadcasts them; weights: each rank updates parameters of its "
+     "own, which are averaged; async: each pushes its gradients to the rank "
      "that updates that part of the parameters, and waits for no other",
      OPTION_NAME, .initial = "allreduce", TRAINER(strategy),
      .given = offsetof(struct train_options, strategic), .choice = strategy_at, .key = "strategy"},
@@ -258,6 +259,13 @@ static const struct option_row table[] = {
      .given = offsetof(struct train_options, wired), .choice = precision_at, .key = "wire"},
     {"no-overlap", 0, NULL, "send gradients after the backward pass, not during it", OPTION_FLAG,
      TRAINER(late)},
+    {"every", 0, "H", "of weights: steps between two averages (1)", OPTION_NUMBER, TRAINER(every),
+     .least = 1, .most = INT64_MAX, .key = "every"},
+    {"average-state", 0, NULL,
+     "of weights: average the optimizer's states and the running statistics, too", OPTION_FLAG,
+     TRAINER(average_state), .key = "average_state"},
+    {"own-seeds", 0, NULL, "of weights: a rank begins with parameters of the seed plus its number",
+     OPTION_FLAG, TRAINER(own_seeds), .key = "own_seeds"},
     {"staleness", 0, "S",
      "of async: let no rank be more than S steps ahead of another; 0: all do the same steps (no "
      "bound)",
@@ -332,8 +340,8 @@ static void complete_kernels(struct argp_state *state, struct train_options *opt
     trainer->kernels = kernels->name;
     const unsigned takes = strategy_find(trainer->strategy)->takes;
     complete_wire(state, options);
-    if (!trainer->buckets && trainer->rule != BUCKETS_PLANNED) {
-        const bool cpu = options->device == ALNICO_DEVICE_CPU || !(takes & STRATEGY_TAKES_BUCKETS);
+    if (takes & STRATEGY_TAKES_BUCKETS && !trainer->buckets && trainer->rule != BUCKETS_PLANNED) {
+        const bool cpu = options->device == ALNICO_DEVICE_CPU;
         const bool fixed = cpu || trainer->compute.deterministic; /* not by what is measured */
         trainer->rule = fixed ? BUCKETS_OF_SIZE : BUCKETS_PLANNED;
         trainer->buckets = cpu ? 256 << 10 : fixed ? 4 << 20 : 0;
@@ -431,6 +439,9 @@ static void check_strategy(struct argp_state *state, const struct train_options 
         {"--no-overlap", trainer->late, strategy->takes & STRATEGY_TAKES_OVERLAP},
         {"--buckets", options->bucketed, strategy->takes & STRATEGY_TAKES_BUCKETS},
         {"--compress", options->compress, strategy->takes & wire},
+        {"--every", trainer->every > 0, strategy->takes & STRATEGY_TAKES_EVERY},
+        {"--average-state", trainer->average_state, strategy->takes & STRATEGY_TAKES_EVERY},
+        {"--own-seeds", trainer->own_seeds, strategy->takes & STRATEGY_TAKES_EVERY},
         {"--staleness", trainer->bounded, strategy->takes & STRATEGY_TAKES_STALENESS},
         {"--record", trainer->record, strategy->takes & STRATEGY_TAKES_STALENESS},
         {"--replay", trainer->replay, strategy->takes & STRATEGY_TAKES_STALENESS},
@@ -474,6 +485,8 @@ static void finish(struct argp_state *state, void *out)
     check_meaning(state, options);
     complete_kernels(state, options);
     check_strategy(state, options);
+    if (strategy_find(trainer->strategy)->takes & STRATEGY_TAKES_EVERY && !trainer->every)
+        trainer->every = 1;
 }
 
 struct train_options train_options_parse(int argc, char **argv)

@@ -98,6 +98,13 @@ VECTORISED static void average(float *y, const float *x, size_t stride, int bloc
     }
 }
 
+VECTORISED static void divide(float *y, float by, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        y[i] /= by;
+}
+
 /* Runs a loop on all threads. */
 static void run(elementwise_function *loop, float *y, const float *a, const float *b, size_t count)
 {
@@ -158,6 +165,15 @@ void elementwise_average(float *y, const float *x, size_t stride, int blocks, si
     {
         size_t at, length = thread_part(count, &at);
         average(y + at, x + at, stride, blocks, length);
+    }
+}
+
+void elementwise_divide(float *y, float by, size_t count)
+{
+#pragma omp parallel if (count > THREADS_SHARE)
+    {
+        size_t at, length = thread_part(count, &at);
+        divide(y + at, by, length);
     }
 }
 

@@ -27,4 +27,7 @@ void elementwise_widen(float *y, const uint16_t *x, size_t count, bool half);
  * this order, in one pass over memory. */
 void elementwise_average(float *y, const float *x, size_t stride, int blocks, size_t count);
 
+/* y /= by. */
+void elementwise_divide(float *y, float by, size_t count);
+
 #endif

@@ -93,6 +93,13 @@ struct gradient_part {
     float share;
 };
 
+/* Numbers on the device that become a sum's mean. */
+struct division {
+    float *numbers; /* aligned to 16 bytes */
+    size_t count;
+    int by; /* > 0 */
+};
+
 struct kernels_ops {
     const char *name, *about; /* "onednn"; one line of help */
     alnico_device_t device;   /* where its arenas are, and its stream */
@@ -145,6 +152,10 @@ struct kernels_ops {
     /* Does that to arenas->gradients and arenas->sums, in float32. Optional on the CPU: the loops of
      * elementwise.h do it. */
     alnico_status_t (*accumulate)(void *self, const struct gradient_part *part);
+
+    /* Divides, correctly rounded: a product with 1 / by would drift. Optional on the CPU:
+     * elementwise_divide does it. */
+    alnico_status_t (*divide)(void *self, const struct division *division);
 
     /* After the parameters, statistics or control words were written from outside, on the stream.
      * Optional: forward reads them where they are. */

@@ -122,11 +122,12 @@ static alnico_status_t allreduce_finish(void *self)
     return calls->mark(calls->context, PHASE_UPDATE);
 }
 
-static void allreduce_state(void *self, float **numbers, size_t *count)
+static size_t allreduce_own(const void *self, struct strategy_memory *out)
 {
-    struct allreduce *allreduce = self;
-    *numbers = allreduce->exchange ? bucket_exchange_residual(allreduce->exchange) : NULL;
-    *count = *numbers ? allreduce->setup.count : 0;
+    const struct allreduce *allreduce = self;
+    float *residual = allreduce->exchange ? bucket_exchange_residual(allreduce->exchange) : NULL;
+    *out = (struct strategy_memory){residual, allreduce->setup.count};
+    return residual ? 1 : 0;
 }
 
 static size_t allreduce_sent(const void *self)
@@ -153,6 +154,6 @@ const struct strategy_ops strategy_allreduce = {
     .advance = allreduce_advance,
     .finish = allreduce_finish,
     .exchange = allreduce_exchange,
-    .state = allreduce_state,
+    .own = allreduce_own,
     .sent = allreduce_sent,
 };

@@ -230,11 +230,12 @@ static alnico_status_t server_create(const struct strategy_setup *setup, void **
     return status;
 }
 
-static void server_state(void *pointer, float **numbers, size_t *count)
+static size_t server_own(const void *pointer, struct strategy_memory *out)
 {
-    struct server *self = pointer;
-    *numbers = self->exchange ? bucket_exchange_residual(self->exchange) : NULL;
-    *count = *numbers ? self->setup.count : 0;
+    const struct server *self = pointer;
+    float *residual = self->exchange ? bucket_exchange_residual(self->exchange) : NULL;
+    *out = (struct strategy_memory){residual, self->setup.count};
+    return residual ? 1 : 0;
 }
 
 /* Of the broadcast that is rank 0's parameters once: other ranks may pass them on. */
@@ -266,6 +267,6 @@ const struct strategy_ops strategy_server = {
     .advance = server_advance,
     .finish = server_finish,
     .exchange = server_exchange,
-    .state = server_state,
+    .own = server_own,
     .sent = server_sent,
 };

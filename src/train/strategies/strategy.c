@@ -6,7 +6,7 @@
 #include <string.h>
 
 const struct strategy_ops *const strategies_all[] = {&strategy_allreduce, &strategy_server,
-                                                     &strategy_async, NULL};
+                                                     &strategy_weights, &strategy_async, NULL};
 
 const struct strategy_ops *strategy_find(const char *name)
 {

@@ -33,6 +33,8 @@ struct strategy_calls {
     alnico_status_t (*update)(void *context); /* the optimizer changes parameters by gradients */
     /* The gradients become the mean of themselves and of blocks that stay where they are. */
     alnico_status_t (*average)(void *context, const struct gradient_blocks *others);
+    /* A sum becomes a mean. The division stays where it is until the stream has run it. */
+    alnico_status_t (*divide)(void *context, const struct division *division);
     /* The kernels take over parameters, states or statistics that the strategy has written. */
     alnico_status_t (*loaded)(void *context);
     alnico_status_t (*mark)(void *context, enum phase ended); /* a phase of the step ends here */
@@ -74,10 +76,20 @@ struct strategy_setup {
     size_t buckets;
     bool late;                   /* send nothing before the backward pass is over */
     bool scaled;                 /* a loss scale is in the control words, and changes */
+    size_t every;                /* steps between averages of parameters */
+    bool average_state;          /* and of the optimizer's states and the running statistics */
     size_t staleness;            /* async: steps that workers may be apart; SIZE_MAX: any */
     const char *record, *replay; /* async: interleavings; NULL: none */
     struct strategy_calls calls;
 };
+
+/* Numbers on the device. */
+struct strategy_memory {
+    float *memory;
+    size_t count;
+};
+
+enum { STRATEGY_OWN_MOST = 4 };
 
 /* Options of a run that not every strategy takes. */
 enum strategy_option {
@@ -87,6 +99,7 @@ enum strategy_option {
     STRATEGY_TAKES_NARROW = 8,     /* and others, which it narrows itself */
     STRATEGY_TAKES_STALENESS = 16, /* a bound, and interleavings */
     STRATEGY_TAKES_CODEC = 32,
+    STRATEGY_TAKES_EVERY = 64, /* and needs: steps between averages; average_state, own seeds */
 };
 
 struct strategy_ops {
@@ -135,9 +148,9 @@ struct strategy_ops {
      * step. */
     alnico_status_t (*settle)(void *self);
 
-    /* Numbers of this rank's own that a checkpoint keeps, on the device, between steps. Optional:
-     * there are none. */
-    void (*state)(void *self, float **numbers, size_t *count);
+    /* What a checkpoint keeps of each rank, since it is the rank's own: at most STRATEGY_OWN_MOST
+     * pieces. Returns how many. Optional: none. */
+    size_t (*own)(const void *self, struct strategy_memory *out);
 
     /* Bytes that this rank sent in the last step, or sends in each that is captured: by algorithms
      * that send the least. Optional: not counted. */
@@ -153,7 +166,8 @@ bool strategy_is_inline(const struct strategy_setup *setup);
 /* Lets the stream wait for a request; on the inline stream waits. *request NULL: done. */
 alnico_status_t strategy_wait(const struct strategy_setup *setup, alnico_request_t *request);
 
-extern const struct strategy_ops strategy_allreduce, strategy_server, strategy_async;
+extern const struct strategy_ops strategy_allreduce, strategy_server, strategy_weights,
+    strategy_async;
 
 /* The residents, ended by NULL, those whose ranks share steps last; and one by name (NULL if there
  * is none). */

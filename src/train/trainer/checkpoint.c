@@ -31,32 +31,57 @@ static struct checkpoint_run run_describe(const struct trainer *trainer)
     return run;
 }
 
-/* The strategy's numbers of this rank; none: NULL and 0. */
-static size_t extra_of(const struct trainer *trainer, float **numbers)
+/* The memory of what is this rank's own: running statistics, and what the strategy says. Returns how
+ * many pieces. */
+static size_t own_pieces(const struct trainer *trainer, struct strategy_memory *out)
 {
-    size_t count = 0;
-    *numbers = NULL;
-    if (trainer->strategy->state)
-        trainer->strategy->state(trainer->strategy_self, numbers, &count);
-    return count;
+    const struct strategy_ops *strategy = trainer->strategy;
+    out[0] =
+        (struct strategy_memory){trainer->replica->arenas.statistics, trainer->network->statistics};
+    return 1 + (strategy->own ? strategy->own(trainer->strategy_self, out + 1) : 0);
+}
+
+enum { OWN_PIECES_MOST = 1 + STRATEGY_OWN_MOST };
+
+/* Numbers of it beside the statistics. */
+static size_t own_extra(const struct trainer *trainer)
+{
+    struct strategy_memory pieces[OWN_PIECES_MOST];
+    size_t sum = 0;
+    for (size_t i = own_pieces(trainer, pieces); i-- > 1;)
+        sum += pieces[i].count;
+    return sum;
+}
+
+static alnico_status_t own_read(struct trainer *trainer, struct checkpoint *checkpoint)
+{
+    struct strategy_memory pieces[OWN_PIECES_MOST];
+    const size_t count = own_pieces(trainer, pieces);
+    float *at = checkpoint->values + checkpoint_rank(checkpoint, trainer->rank);
+    for (size_t i = 0; i < count; at += pieces[i++].count)
+        TRY(replica_read(trainer->replica, pieces[i].memory, at, pieces[i].count * sizeof *at));
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t own_write(struct trainer *trainer, const struct checkpoint *checkpoint)
+{
+    struct strategy_memory pieces[OWN_PIECES_MOST];
+    const size_t count = own_pieces(trainer, pieces);
+    const float *at = checkpoint->values + checkpoint_rank(checkpoint, trainer->rank);
+    for (size_t i = 0; i < count; at += pieces[i++].count)
+        TRY(replica_write(trainer->replica, pieces[i].memory, at, pieces[i].count * sizeof *at));
+    return ALNICO_SUCCESS;
 }
 
 /* What is each rank's own, one after the other: each adds its own to zeros, as whole numbers, so that
  * no bit changes. */
 static alnico_status_t ranks_gather(struct trainer *trainer, struct checkpoint *checkpoint)
 {
-    const struct replica *replica = trainer->replica;
     const size_t begin = checkpoint_rank(checkpoint, 0),
                  count = checkpoint_count(checkpoint) - begin;
-    float *all = checkpoint->values + begin, *extra,
-          *own = checkpoint->values + checkpoint_rank(checkpoint, trainer->rank);
-    const size_t extras = extra_of(trainer, &extra);
+    float *all = checkpoint->values + begin;
     memset(all, 0, count * sizeof *all);
-    TRY(replica_read(trainer->replica, replica->arenas.statistics, own,
-                     checkpoint->statistics * sizeof *all));
-    if (extras)
-        TRY(replica_read(trainer->replica, extra, own + checkpoint->statistics,
-                         extras * sizeof *all));
+    TRY(own_read(trainer, checkpoint));
     if (!trainer->place.host || !count)
         return ALNICO_SUCCESS;
     return alnico_allreduce(ALNICO_IN_PLACE, all, count, ALNICO_UINT32, ALNICO_SUM,
@@ -79,13 +104,12 @@ static alnico_status_t state_read(struct trainer *trainer, struct checkpoint *ch
 
 alnico_status_t trainer_save(struct trainer *trainer)
 {
-    float *extra;
     struct checkpoint checkpoint = {.run = run_describe(trainer),
-                                    .extra = extra_of(trainer, &extra),
                                     .parameters = trainer->network->parameters,
                                     .statistics = trainer->network->statistics,
                                     .states =
                                         optimizers_all[trainer->options->optimizer.kind]->states,
+                                    .extra = own_extra(trainer),
                                     .step = trainer->step,
                                     .tests = trainer->tests};
     checkpoint.values = malloc((checkpoint_count(&checkpoint) + 1) * sizeof(float));
@@ -121,13 +145,7 @@ static alnico_status_t state_write(struct trainer *trainer, const struct checkpo
     for (size_t i = 0; i < checkpoint->states; i++)
         TRY(replica_write(replica, replica->arenas.states[i], checkpoint->values + (1 + i) * count,
                           bytes));
-    const float *own = checkpoint->values + checkpoint_rank(checkpoint, trainer->rank);
-    TRY(replica_write(replica, replica->arenas.statistics, own,
-                      checkpoint->statistics * sizeof(float)));
-    float *extra;
-    const size_t extras = extra_of(trainer, &extra);
-    if (extras)
-        TRY(replica_write(replica, extra, own + checkpoint->statistics, extras * sizeof(float)));
+    TRY(own_write(trainer, checkpoint));
     TRY(words_write(trainer, checkpoint));
     return replica_write(replica, replica->arenas.parameters, checkpoint->values, bytes);
 }
@@ -138,7 +156,6 @@ static alnico_status_t checkpoint_check(const struct trainer *trainer,
     const char *path = trainer->options->load;
     const struct checkpoint_run run = run_describe(trainer);
     TRY(checkpoint_compare(path, &checkpoint->run, &run));
-    float *extra;
     const struct {
         const char *what;
         uint64_t saved, here;
@@ -146,7 +163,7 @@ static alnico_status_t checkpoint_check(const struct trainer *trainer,
         {"parameters", checkpoint->parameters, trainer->network->parameters},
         {"statistics", checkpoint->statistics, trainer->network->statistics},
         {"states", checkpoint->states, optimizers_all[trainer->options->optimizer.kind]->states},
-        {"extra numbers of a rank", checkpoint->extra, extra_of(trainer, &extra)}};
+        {"extra numbers of a rank", checkpoint->extra, own_extra(trainer)}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].saved != rows[i].here)
             return error_set(ALNICO_ERROR_ARGUMENT, "checkpoint %s: it has %llu %s, not %llu", path,

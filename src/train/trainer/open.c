@@ -60,11 +60,17 @@ static alnico_status_t strategy_check(const struct trainer_options *options)
         {"a bound on the staleness", options->bounded, STRATEGY_TAKES_STALENESS},
         {"an interleaving", options->record || options->replay, STRATEGY_TAKES_STALENESS},
         {"a codec", codec_encodes(&options->codec), STRATEGY_TAKES_CODEC},
+        {"steps between averages", options->every > 0, STRATEGY_TAKES_EVERY},
+        {"averages of states", options->average_state, STRATEGY_TAKES_EVERY},
+        {"own seeds", options->own_seeds, STRATEGY_TAKES_EVERY},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given && !(takes & rows[i].bit))
             return error_set(ALNICO_ERROR_ARGUMENT, "trainer: %s, which strategy %s does not take",
                              rows[i].what, options->strategy);
+    if (takes & STRATEGY_TAKES_EVERY && !options->every)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: averages every 0 steps, expected 1 or more");
     return sharded_check(options);
 }
 
@@ -181,6 +187,9 @@ static alnico_status_t options_agree(struct trainer *trainer)
         {"staleness", o->staleness},
         {"interleaving to record", name_bits(o->record)},
         {"interleaving to replay", name_bits(o->replay)},
+        {"steps between averages", o->every},
+        {"averages of states", o->average_state},
+        {"own seeds", o->own_seeds},
         {"checkpoint to load", name_bits(o->load)},
         {"checkpoint to save", name_bits(o->save)},
         {"steps between checkpoints", o->save_every},
@@ -268,6 +277,11 @@ static alnico_status_t call_average(void *context, const struct gradient_blocks 
     return replica_average(((struct trainer *)context)->replica, others);
 }
 
+static alnico_status_t call_divide(void *context, const struct division *division)
+{
+    return replica_divide(((struct trainer *)context)->replica, division);
+}
+
 static alnico_status_t call_loaded(void *context)
 {
     const struct replica *replica = ((struct trainer *)context)->replica;
@@ -331,10 +345,13 @@ alnico_status_t trainer_strategy(struct trainer *trainer)
         .staleness = options->bounded ? options->staleness : SIZE_MAX,
         .record = options->record,
         .replay = options->replay,
+        .every = options->every,
+        .average_state = options->average_state,
         .scaled = options->compute.precision == PRECISION_FP16 && options->compute.loss_scale <= 0,
         .calls = {.context = trainer,
                   .update = call_update,
                   .average = call_average,
+                  .divide = call_divide,
                   .loaded = call_loaded,
                   .mark = call_mark,
                   .update_range = call_update_range,
@@ -348,7 +365,7 @@ struct replica_setup trainer_setup(const struct trainer_options *options, int ra
     const struct strategy_ops *strategy = strategy_find(options->strategy);
     struct replica_setup setup = {.kernels = kernels,
                                   .batch = options->batch,
-                                  .seed = options->seed,
+                                  .seed = options->seed + (options->own_seeds ? (uint64_t)rank : 0),
                                   .sums = trainer_passes(options) > 1,
                                   .pageable = options->pageable,
                                   .options = options->compute,

@@ -159,7 +159,8 @@ alnico_status_t trainer_buckets(struct trainer *trainer)
     const struct trainer_options *options = trainer->options;
     const size_t elements = trainer->network->parameters;
     const size_t each = options->buckets / datatype_bytes(options->wire);
-    if (options->rule == BUCKETS_PLANNED && !trainer->place.device)
+    const bool cuts = trainer->strategy->takes & STRATEGY_TAKES_BUCKETS;
+    if (!cuts || (options->rule == BUCKETS_PLANNED && !trainer->place.device))
         return buckets_of_count(elements, 1, &trainer->buckets);
     if (options->rule == BUCKETS_PLANNED)
         return trainer_plan(trainer);

@@ -404,6 +404,19 @@ alnico_status_t replica_average(struct replica *replica, const struct gradient_b
     return job_start(replica, job);
 }
 
+static void division_run(void *argument)
+{
+    const struct division *division = argument;
+    elementwise_divide(division->numbers, (float)division->by, division->count);
+}
+
+alnico_status_t replica_divide(struct replica *replica, const struct division *division)
+{
+    if (replica->ops->divide)
+        return replica->ops->divide(replica->kernels, division);
+    return alnico_stream_enqueue(replica->stream, division_run, (void *)division);
+}
+
 struct outcome replica_outcome(const struct replica *replica)
 {
     const size_t last = replica->network->count;

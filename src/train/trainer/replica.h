@@ -125,6 +125,9 @@ alnico_status_t replica_update(struct replica *replica, const struct optimizer_o
 /* Makes the gradients the mean of themselves and others, which stay where they are. */
 alnico_status_t replica_average(struct replica *replica, const struct gradient_blocks *others);
 
+/* Makes a sum a mean; the division stays where it is until the stream has run it. */
+alnico_status_t replica_divide(struct replica *replica, const struct division *division);
+
 /* The outcome of a forward pass for the loaded batch, on the CPU's inline stream. */
 struct outcome replica_outcome(const struct replica *replica);
 

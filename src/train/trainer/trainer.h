@@ -60,7 +60,12 @@ struct trainer_options {
     struct codec codec;
     enum bucket_rule rule;
     size_t buckets; /* OF_SIZE: bytes on the wire, at least an element's; OF_COUNT: how many, > 0 */
-    bool late;      /* the gradients meet after the backward pass, not during it */
+    /* Of strategies that average parameters: steps between two averages, > 0; whether those are of
+     * the optimizer's states and the running statistics, too; and whether a rank's first parameters
+     * are of the seed plus its rank. */
+    size_t every;
+    bool average_state, own_seeds;
+    bool late; /* the gradients meet after the backward pass, not during it */
     /* Strategy async: */
     bool bounded; /* workers are at most `staleness` steps apart */
     size_t staleness;

@@ -1,6 +1,7 @@
 /*
- * A parameter server's arithmetic: the mean of this rank's gradients and those of others, all read
- * once, eight elements a thread, summed in float32 in the order of the ranks.
+ * Arithmetic of averages, eight elements a thread. Of a parameter server: the mean of this rank's
+ * gradients and those of others, all read once, summed in float32 in the order of the ranks. Of
+ * averages of parameters: the division of their sum.
  */
 #include "train/kernels/cuda/vector.cuh"
 
@@ -38,6 +39,22 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+__global__ void __launch_bounds__(THREADS) divide_kernel(float *x, float by, size_t count)
+{
+    const size_t eights = count / EIGHT, step = (size_t)gridDim.x * THREADS,
+                 first = blockIdx.x * (size_t)THREADS + threadIdx.x;
+    for (size_t i = first; i < eights; i += step) {
+        float y[EIGHT];
+        load_eight(x + i * EIGHT, y);
+#pragma unroll
+        for (int k = 0; k < EIGHT; k++)
+            y[k] = __fdiv_rn(y[k], by);
+        store_eight(x + i * EIGHT, y);
+    }
+    for (size_t i = eights * EIGHT + first; i < count; i += step)
+        x[i] = __fdiv_rn(x[i], by);
+}
+
 } // namespace
 
 int train_average(const struct train_gpu *gpu, const struct train_average *pass)
@@ -50,7 +67,13 @@ int train_average(const struct train_gpu *gpu, const struct train_average *pass)
     });
 }
 
+int train_divide(const struct train_gpu *gpu, float *x, size_t count, int by)
+{
+    return launch(gpu, divide_kernel, blocks_for(gpu, count / EIGHT, THREADS, 8), THREADS, x,
+                  (float)by, count);
+}
+
 int train_average_load(void)
 {
-    return load_kernels(EACH_TYPE(average_kernel));
+    return load_kernels(divide_kernel, EACH_TYPE(average_kernel));
 }

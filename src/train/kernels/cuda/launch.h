@@ -266,7 +266,7 @@ int train_update(const struct train_gpu *gpu, const struct train_update *update)
 /* Only working = parameters. */
 int train_refresh(const struct train_gpu *gpu, const struct train_update *update);
 
-/* ---- A parameter server's arithmetic: cuda/average.cu ---- */
+/* ---- Arithmetic of averages: cuda/average.cu ---- */
 
 /* mine = (mine + the first block + the second + ...) / (1 + blocks); aligned to 16 bytes, as each
  * block is. */
@@ -277,6 +277,9 @@ struct train_average {
     int blocks, type;
 };
 int train_average(const struct train_gpu *gpu, const struct train_average *pass);
+
+/* x /= by, correctly rounded; aligned to 16 bytes. */
+int train_divide(const struct train_gpu *gpu, float *x, size_t count, int by);
 
 /* ---- Several batches a step: cuda/accumulate.cu ---- */
 

@@ -348,6 +348,13 @@ static alnico_status_t cudnn_accumulate(void *pointer, const struct gradient_par
     return gpu_status(train_accumulate(&self->gpu, &pass), "adding up gradients");
 }
 
+static alnico_status_t cudnn_divide(void *pointer, const struct division *division)
+{
+    const struct cudnn_net *self = pointer;
+    return gpu_status(train_divide(&self->gpu, division->numbers, division->count, division->by),
+                      "dividing a sum");
+}
+
 static alnico_status_t cudnn_loaded(void *pointer)
 {
     return weights_refresh(pointer);
@@ -370,5 +377,6 @@ const struct kernels_ops kernels_cudnn = {
     .update = cudnn_update,
     .average = cudnn_average,
     .accumulate = cudnn_accumulate,
+    .divide = cudnn_divide,
     .loaded = cudnn_loaded,
 };
