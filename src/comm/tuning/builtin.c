@@ -137,7 +137,7 @@ const struct tuning_row tuning_builtin[] = {
     ROW(REDUCE, CPU, PEER_RANKS, 1, 8 << 10, "host", "binomial", 64 << 10),
     SHARED(REDUCE, PEER_RANKS, SIZE_MAX, "two_shot"),
     SHARED(BROADCAST, 2, 16 << 10, "one_shot"),
-    ROW(BROADCAST, CPU, 2, 1, 1 << 20, "host", "binomial", 1 << 20),
+    ROW(BROADCAST, CPU, 2, 1, SIZE_MAX, "host", "binomial", 16 << 20),
     SHARED(BROADCAST, PEER_RANKS, SIZE_MAX, "one_shot"),
     SHARED(ALLGATHER, 2, 16 << 10, "one_shot"),
     ROW(ALLGATHER, CPU, 2, 1, SIZE_MAX, "host", "ring", 16 << 20),
