@@ -2,7 +2,7 @@
  * for a network without batch norm; alone and as ranks, on their threads and on streams, over the
  * ends of epochs; and goes on from a checkpoint to the bit. Ranks are threads. */
 #include "tests/support/ranks.h"
-#include "tests/train/folder.h"
+#include "tests/train/input/folder.h"
 
 #include "train/trainer/checkpoint_file.h"
 #include "train/trainer/trainer.h"

@@ -2,7 +2,7 @@
  * alignment, launch by launch and by replays of a graph. Prints what part of a copy's bandwidth each
  * reaches. Prints every difference and goes on. */
 #include "tests/gpu/train/check.h"
-#include "tests/train/codec_cases.h"
+#include "tests/train/strategies/codec_cases.h"
 
 #include "base/float16.h"
 

@@ -1,6 +1,6 @@
 /* What alnico-train leaves while it runs, and how it ends early: the log's rows, whole even if it
  * is killed, and SIGTERM. Arguments: as program.h has them. */
-#include "tests/train/program.h"
+#include "tests/train/program/program.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * it is installed: who gets which, how they are changed, and when they are prepared. */
 #include "train/input/data.h"
 
-#include "tests/train/folder.h"
+#include "tests/train/input/folder.h"
 
 #include <math.h>
 #include <setjmp.h>

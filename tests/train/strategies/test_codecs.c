@@ -1,7 +1,7 @@
 /* Each codec against plain loops, over counts around a block and numbers that are hard: ties, zeros,
  * infinite ones; and by other numbers of threads. */
 #include "tests/train/cases.h"
-#include "tests/train/codec_cases.h"
+#include "tests/train/strategies/codec_cases.h"
 
 #include "base/float16.h"
 

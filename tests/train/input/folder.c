@@ -1,5 +1,5 @@
 /* Writes and removes the data sets of the tests. */
-#include "tests/train/folder.h"
+#include "tests/train/input/folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

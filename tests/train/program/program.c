@@ -1,5 +1,5 @@
 /* See program.h. */
-#include "tests/train/program.h"
+#include "tests/train/program/program.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

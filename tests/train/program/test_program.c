@@ -1,7 +1,7 @@
 /* End-to-end runs of alnico-train: exit statuses, what it says about bad options and missing files,
  * its JSON report, one rank and two. Arguments: the program, mpiexec, its option for the number of
  * ranks. */
-#include "tests/train/program.h"
+#include "tests/train/program/program.h"
 
 #include <math.h>
 #include <setjmp.h>

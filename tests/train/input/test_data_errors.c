@@ -2,7 +2,7 @@
  * names the option or the file, and what is wrong with it. */
 #include "train/input/data.h"
 
-#include "tests/train/folder.h"
+#include "tests/train/input/folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
