@@ -124,6 +124,29 @@ static alnico_status_t sharded_send(struct bucket_exchange *self, struct bucket 
                              self->type, self->setup.comm, &bucket->request);
 }
 
+static alnico_status_t gathered_begin(struct bucket_exchange *self, const struct bucket *bucket)
+{
+    const size_t bytes = codec_bytes(&self->codec, bucket->count);
+    return alnico_allgather(bucket->data, bucket->received, bytes / WORD, self->type,
+                            self->setup.comm);
+}
+
+static alnico_status_t rooted_begin(struct bucket_exchange *self, const struct bucket *bucket)
+{
+    const size_t bytes = codec_bytes(&self->codec, bucket->count);
+    return alnico_gather(bucket->data, bucket->received, bytes / datatype_bytes(self->type),
+                         self->type, 0, self->setup.comm);
+}
+
+static alnico_status_t sharded_begin(struct bucket_exchange *self, const struct bucket *bucket)
+{
+    shards_count(self, bucket);
+    TRY(alnico_alltoallv(bucket->data, self->counts, NULL, bucket->received, self->own, NULL,
+                         self->type, self->setup.comm));
+    return alnico_allgatherv(ALNICO_IN_PLACE, self->own[0], bucket->data, self->counts, NULL,
+                             self->type, self->setup.comm);
+}
+
 static alnico_status_t sharded_fold(struct bucket_exchange *self, struct bucket *bucket)
 {
     TRY(strategy_wait(&self->setup, &bucket->request));
@@ -138,10 +161,24 @@ static alnico_status_t sharded_fold(struct bucket_exchange *self, struct bucket 
 static const struct {
     alnico_status_t (*send)(struct bucket_exchange *, struct bucket *);
     alnico_status_t (*fold)(struct bucket_exchange *, struct bucket *); /* NULL: nothing to do */
-} ways[] = {[WAY_REDUCED] = {reduced_send, NULL},
-            [WAY_SHARDED] = {sharded_send, sharded_fold},
-            [WAY_GATHERED] = {gathered_send, NULL},
-            [WAY_ROOTED] = {rooted_send, NULL}};
+    /* The first calls block: whatever they need is made then, and not in a step. NULL: it needs
+     * nothing. */
+    alnico_status_t (*begin)(struct bucket_exchange *, const struct bucket *);
+} ways[] = {[WAY_REDUCED] = {.send = reduced_send},
+            [WAY_SHARDED] = {sharded_send, sharded_fold, sharded_begin},
+            [WAY_GATHERED] = {.send = gathered_send, .begin = gathered_begin},
+            [WAY_ROOTED] = {.send = rooted_send, .begin = rooted_begin}};
+
+/* With the largest bucket, which needs most. What it carries is of no meaning. */
+static alnico_status_t buckets_begin(struct bucket_exchange *self, const struct bucket *buckets)
+{
+    const struct bucket *largest = buckets;
+    for (size_t i = 1; i < self->setup.buckets; i++)
+        if (buckets[i].count > largest->count)
+            largest = &buckets[i];
+    return self->setup.buckets && ways[self->way].begin ? ways[self->way].begin(self, largest)
+                                                        : ALNICO_SUCCESS;
+}
 
 alnico_status_t bucket_exchange_send(struct bucket_exchange *self, struct bucket *bucket)
 {
@@ -360,7 +397,9 @@ alnico_status_t bucket_exchange_create(const struct strategy_setup *setup,
     if (!self)
         return error_set(ALNICO_ERROR_MEMORY, "strategies: no memory");
     self->setup = *setup;
-    const alnico_status_t status = bucket_exchange_make(self, target, buckets);
+    alnico_status_t status = bucket_exchange_make(self, target, buckets);
+    if (status == ALNICO_SUCCESS)
+        status = buckets_begin(self, buckets);
     if (status != ALNICO_SUCCESS)
         bucket_exchange_destroy(self);
     else

@@ -6,6 +6,7 @@
  */
 #include "train/trainer/state.h"
 
+#include "base/log.h"
 #include "base/status.h"
 
 /* So many steps run launch by launch: what is made when it is first used is made then. */
@@ -37,6 +38,9 @@ alnico_status_t trainer_launch(struct trainer *trainer)
     if (!trainer->graphs[trainer->pass] && graph_due(trainer)) {
         const alnico_status_t status = graph_capture(trainer);
         if (status == ALNICO_ERROR_UNSUPPORTED) {
+            log_write(trainer->rank ? LOG_INFO : LOG_WARNING,
+                      "trainer: steps are launched call by call, not as graphs: %s",
+                      alnico_error_detail());
             trainer->ungraphed = true;
             trainer->strategy->destroy(trainer->strategy_self);
             trainer->strategy_self = NULL;
