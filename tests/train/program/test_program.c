@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -419,6 +420,66 @@ static void memory_is_printed(void **unused)
 
 /* Each step of the plan has its line and its row; times are those of something, and rates follow
  * from them. */
+/* A choice of options, some with values that make no sense, in `out`. */
+static void random_options(unsigned *state, char *out, size_t bytes)
+{
+    static const char *const words[] = {"--strategy server", "--strategy weights",
+                                        "--strategy async",  "--strategy gossip",
+                                        "--every 2",         "--every 0",
+                                        "--average-state",   "--own-seeds",
+                                        "--staleness 1",     "--staleness -1",
+                                        "--compress int8",   "--compress topk:0.1",
+                                        "--compress topk:0", "--compress bf16",
+                                        "--wire fp16",       "--optimizer adam",
+                                        "--optimizer nag",   "--optimizer rmsprop",
+                                        "--momentum 0.5",    "--beta1 0.8",
+                                        "--beta2 1.5",       "--epsilon 1e-5",
+                                        "--clip-norm 1",     "--clip-norm nan",
+                                        "--lars 0.02",       "--accumulate 2",
+                                        "--accumulate 0",    "--no-overlap",
+                                        "--buckets planned", "--buckets 3",
+                                        "--deterministic",   "--stream",
+                                        "--preset tf-ps",    "--preset cntk",
+                                        "--pageable",        "--validate-every 1",
+                                        "--log /tmp/x.txt",  "--schedule cosine",
+                                        "--warmup 2",        "--label-smoothing 0.1",
+                                        "--freeze-norm",     "--seed 7",
+                                        "--no-graph",        "--predict 1",
+                                        "--memory",          "--kernels naive",
+                                        "--precision bf16"};
+    const size_t count = 1 + (size_t)rand_r(state) % 5;
+    snprintf(out, bytes, "--model cnn --data synthetic:8x8x1 --steps 2 --batch 8 --test-images 8");
+    for (size_t i = 0; i < count; i++) {
+        const size_t length = strlen(out);
+        snprintf(out + length, bytes - length, " %s",
+                 words[(size_t)rand_r(state) % (sizeof words / sizeof *words)]);
+    }
+}
+
+/* Whatever is asked for is done, or refused with a reason. */
+static void random_options_are_taken_or_refused(void **unused)
+{
+    (void)unused;
+    enum { RUNS = 100 };
+    const char *given = getenv("ALNICO_TEST_SEED");
+    unsigned state = given ? (unsigned)strtoul(given, NULL, 0) : (unsigned)time(NULL);
+    print_message("ALNICO_TEST_SEED=%u\n", state);
+    int taken = 0, refused = 0;
+    for (int i = 0; i < RUNS; i++) {
+        char arguments[512];
+        random_options(&state, arguments, sizeof arguments);
+        const int status = run(i % 10 == 0 ? 2 : 0, arguments);
+        taken += status == 0;
+        refused += status == 2;
+        if (status < 0 || status > 2 || (status == 2 && !strstr(output, "--")) ||
+            (status == 1 && !strstr(output, "trainer: ") && !strstr(output, "strategy")) ||
+            strlen(output) == 0)
+            fail_msg("alnico-train %s: exit status %d, printed:\n%s", arguments, status, output);
+    }
+    print_message("%d runs, %d refused, of %d\n", taken, refused, RUNS);
+    assert_true(taken > 0 && refused > 0);
+}
+
 /* A prediction for the ranks at hand stands beside what was measured; more ranks have longer steps
  * and more images. */
 static void predictions_are_complete(void **unused)
@@ -583,6 +644,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_ranks_fail_together),
         cmocka_unit_test(memory_is_printed),
         cmocka_unit_test(ranks_of_a_host_share_its_memory),
+        cmocka_unit_test(random_options_are_taken_or_refused),
         cmocka_unit_test(predictions_are_complete),
         cmocka_unit_test(profiles_are_complete),
         cmocka_unit_test(resnet50_trains_on_two_ranks),
