@@ -1,5 +1,5 @@
 #!/bin/bash
-# The spans that a tool for NVTX sees of alnico-train: the trials of the exchange; each step, and in it forward, backward with the buckets' allreduces,
+# The spans that a tool for NVTX sees of alnico-train: the rehearsals; each step, and in it forward, backward with the buckets' allreduces,
 # what is joined, and the update.
 #
 # Usage: nvtx.sh ALNICO-TRAIN TOOL MPIEXEC OPTION
@@ -7,7 +7,7 @@
 train=$1 tool=$2 mpi=("$3" "$4")
 arguments=(--model cnn --kernels naive --data synthetic:8x8x1 --batch 4 --steps 3 --test-images 0 --buckets 2)
 one=$'step\n  forward\n  backward\n  join\n  update'
-trial=$'exchange\n  allreduce 0\n  allreduce 1'
+trial=$'rehearsal\n  allreduce 0\n  allreduce 1'
 two=$'step\n  forward\n  backward\n    allreduce 0\n    allreduce 1\n  join\n  update'
 
 # spans TRIALS TEXT: so many trials, and the text three times.

@@ -1,5 +1,6 @@
 /* Waiting for a stream: it ends where no step does, not where steps are slow, and can be begun
  * again; and a run whose stream hangs ends with an error. The stream is the CPU's. */
+#include "train/base/median.h"
 #include "train/models/models.h"
 #include "train/trainer/trainer.h"
 
@@ -238,10 +239,19 @@ static void a_checkpoint_that_hangs_ends(void **unused)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
+static void medians_are_in_the_middle(void **unused)
+{
+    (void)unused;
+    assert_true(median((double[]){7}, 1) == 7);
+    assert_true(median((double[]){5, 1, 3}, 3) == 3);
+    assert_true(median((double[]){8, 1, 2, 6}, 4) == 4);
+}
+
 int main(void)
 {
     setenv("ALNICO_TIMEOUT", DEADLINE, 1);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(medians_are_in_the_middle),
         cmocka_unit_test(a_held_stream_is_not_waited_for),
         cmocka_unit_test(slow_steps_are_waited_for),
         cmocka_unit_test(phases_end_in_any_order),

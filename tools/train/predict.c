@@ -4,10 +4,10 @@
 #include "base/status.h"
 #include "tools/common/program.h"
 #include "tools/common/step_model.h"
+#include "train/base/median.h"
 
 #include <mpi.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { READINGS_MOST = 4096 };
 
@@ -39,18 +39,11 @@ static void readings_append(void *context, const struct trainer_progress *progre
     r->count++;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median over the readings behind the first fifth; sorts them. */
 static double readings_median(struct readings *r, enum phase phase)
 {
-    const size_t skipped = r->count / 5, count = r->count - skipped;
-    qsort(r->seconds[phase] + skipped, count, sizeof(double), by_size);
-    return r->seconds[phase][skipped + count / 2];
+    const size_t skipped = r->count / 5;
+    return median(r->seconds[phase] + skipped, r->count - skipped);
 }
 
 /* Each rank trains by itself, all at once: they share their hosts as they will. */

@@ -1,5 +1,5 @@
-/* What a codec of gradients works on, on the CPU (strategies/codecs) and on GPUs (kernels/cuda): one
- * range of numbers and its encoded form. Both make the same bits of it. */
+/* A codec's pass over one range of gradients and its encoded form, for the CPU (strategies/codecs)
+ * and GPUs (kernels/cuda), which make the same bits of it. */
 #ifndef ALNICO_TRAIN_KERNELS_CODEC_PASS_H
 #define ALNICO_TRAIN_KERNELS_CODEC_PASS_H
 
@@ -44,7 +44,7 @@ struct codec_pair {
 /* topk looks for a bound that a few more than `keep` of the numbers reach, in a sample of so many. */
 enum { CODEC_SAMPLE = 8192, CODEC_SAMPLE_PER = 8 };
 
-/* Where number i of the sample stands: by steps of the golden ratio, which meet no pattern. */
+/* The index of number i of the sample: steps of the golden ratio meet no pattern. */
 CODEC_ANYWHERE static inline size_t codec_sample_at(uint32_t i, size_t count)
 {
     return (size_t)((uint64_t)(i * 2654435769u) * (count - 1) >> 32);

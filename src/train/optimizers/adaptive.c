@@ -1,61 +1,24 @@
-/* Optimizers that divide each slope by what its parameter's slopes were like, on the CPU. See
- * optimizer.h. In each pass `sum` is one of zeros, or of numbers that are none. */
-#include "train/optimizers/optimizer.h"
-
-#include "base/vectorised.h"
-
-#include <stddef.h>
+/* Optimizers that divide each slope by what its parameter's slopes were like, on the CPU. See optimizer.h. */
+#include "train/optimizers/pass.h"
 
 VECTORISED static bool adagrad_pass(struct rule rule, const struct optimizer_part *part)
 {
-    float *p = part->parameters, *squares = part->states[0];
-    const float *g = part->gradients;
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < part->count; i++) {
-        rule_adagrad(&rule, g[i], &p[i], &squares[i], NULL);
-        sum += 0 * p[i];
-    }
-    return sum == 0;
+    return pass_run(rule_adagrad, rule, part, part->states[0]);
 }
 
 VECTORISED static bool adadelta_pass(struct rule rule, const struct optimizer_part *part)
 {
-    float *p = part->parameters, *squares = part->states[0], *changes = part->states[1];
-    const float *g = part->gradients;
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < part->count; i++) {
-        rule_adadelta(&rule, g[i], &p[i], &squares[i], &changes[i]);
-        sum += 0 * p[i];
-    }
-    return sum == 0;
+    return pass_run(rule_adadelta, rule, part, part->states[1]);
 }
 
 VECTORISED static bool rmsprop_pass(struct rule rule, const struct optimizer_part *part)
 {
-    float *p = part->parameters, *squares = part->states[0];
-    const float *g = part->gradients;
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < part->count; i++) {
-        rule_rmsprop(&rule, g[i], &p[i], &squares[i], NULL);
-        sum += 0 * p[i];
-    }
-    return sum == 0;
+    return pass_run(rule_rmsprop, rule, part, part->states[0]);
 }
 
 VECTORISED static bool adam_pass(struct rule rule, const struct optimizer_part *part)
 {
-    float *p = part->parameters, *mean = part->states[0], *squares = part->states[1];
-    const float *g = part->gradients;
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < part->count; i++) {
-        rule_adam(&rule, g[i], &p[i], &mean[i], &squares[i]);
-        sum += 0 * p[i];
-    }
-    return sum == 0;
+    return pass_run(rule_adam, rule, part, part->states[1]);
 }
 
 const struct optimizer_ops optimizer_adagrad = {

@@ -1,35 +1,14 @@
-/* Stochastic gradient descent with momentum, plain and Nesterov's, on the CPU. See optimizer.h. In
- * each pass `sum` is one of zeros, or of numbers that are none. */
-#include "train/optimizers/optimizer.h"
-
-#include "base/vectorised.h"
-
-#include <stddef.h>
+/* Stochastic gradient descent with momentum, plain and Nesterov's, on the CPU. See optimizer.h. */
+#include "train/optimizers/pass.h"
 
 VECTORISED static bool sgd_pass(struct rule rule, const struct optimizer_part *part)
 {
-    float *p = part->parameters, *velocity = part->states[0];
-    const float *g = part->gradients;
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < part->count; i++) {
-        rule_sgd(&rule, g[i], &p[i], &velocity[i], NULL);
-        sum += 0 * p[i];
-    }
-    return sum == 0;
+    return pass_run(rule_sgd, rule, part, part->states[0]);
 }
 
 VECTORISED static bool nag_pass(struct rule rule, const struct optimizer_part *part)
 {
-    float *p = part->parameters, *velocity = part->states[0];
-    const float *g = part->gradients;
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < part->count; i++) {
-        rule_nag(&rule, g[i], &p[i], &velocity[i], NULL);
-        sum += 0 * p[i];
-    }
-    return sum == 0;
+    return pass_run(rule_nag, rule, part, part->states[0]);
 }
 
 const struct optimizer_ops optimizer_sgd = {

@@ -1,8 +1,8 @@
 /*
  * Synchronous data parallelism: the gradients are averaged over all ranks, in buckets that leave as
- * soon as backward has filled them, and are joined before the update. How a bucket travels is its
- * exchange's (bucket_exchange.h): where a codec needs a second round, that begins on a stream when the next
- * bucket has left, and on the CPU's inline stream, which would wait, after the backward pass. Called
+ * soon as backward has filled them, and are joined before the update. bucket_exchange.h says how a
+ * bucket travels: where a codec needs a second round, that begins on a stream when the next bucket
+ * has left, and on the CPU's inline stream, which would wait, after the backward pass. Called
  * through strategy_allreduce (strategy.h).
  */
 #include "train/strategies/strategy.h"
@@ -63,16 +63,6 @@ static alnico_status_t allreduce_create(const struct strategy_setup *setup, void
     return status;
 }
 
-/* Lets what is on its way proceed, where nobody else does. */
-static alnico_status_t allreduce_pump(struct allreduce *self)
-{
-    bool done;
-    for (size_t i = 0; strategy_is_inline(&self->setup) && i < self->sent; i++)
-        if (self->buckets[i].request)
-            TRY(alnico_test(&self->buckets[i].request, &done));
-    return ALNICO_SUCCESS;
-}
-
 /* Sends a bucket, and on a stream folds the one before it, which has had time to arrive. */
 static alnico_status_t bucket_send(struct allreduce *self, struct bucket *bucket)
 {
@@ -86,7 +76,7 @@ static alnico_status_t allreduce_send(struct allreduce *self, size_t filled)
 {
     for (; self->sent < self->setup.buckets && self->setup.ends[self->sent] <= filled; self->sent++)
         TRY_NVTX(self->buckets[self->sent].name, bucket_send(self, &self->buckets[self->sent]));
-    return allreduce_pump(self);
+    return buckets_pump(&self->setup, self->buckets, self->sent);
 }
 
 static alnico_status_t allreduce_advance(void *self, size_t filled)
@@ -97,7 +87,7 @@ static alnico_status_t allreduce_advance(void *self, size_t filled)
     return allreduce_send(allreduce, filled);
 }
 
-static alnico_status_t allreduce_exchange(void *self)
+static alnico_status_t allreduce_join(void *self)
 {
     struct allreduce *allreduce = self;
     if (!allreduce->exchange)
@@ -116,7 +106,7 @@ static alnico_status_t allreduce_finish(void *self)
 {
     struct allreduce *allreduce = self;
     const struct strategy_calls *calls = &allreduce->setup.calls;
-    TRY_NVTX("join", allreduce_exchange(allreduce));
+    TRY_NVTX("join", allreduce_join(allreduce));
     TRY(calls->mark(calls->context, PHASE_COMMUNICATION));
     TRY_NVTX("update", calls->update(calls->context));
     return calls->mark(calls->context, PHASE_UPDATE);
@@ -153,7 +143,7 @@ const struct strategy_ops strategy_allreduce = {
     .destroy = allreduce_destroy,
     .advance = allreduce_advance,
     .finish = allreduce_finish,
-    .exchange = allreduce_exchange,
+    .rehearse = allreduce_join,
     .own = allreduce_own,
     .sent = allreduce_sent,
 };

@@ -169,15 +169,31 @@ static const struct {
             [WAY_GATHERED] = {.send = gathered_send, .begin = gathered_begin},
             [WAY_ROOTED] = {.send = rooted_send, .begin = rooted_begin}};
 
-/* With the largest bucket, which needs most. What it carries is of no meaning. */
-static alnico_status_t buckets_begin(struct bucket_exchange *self, const struct bucket *buckets)
+/* The bytes that travel mean nothing. */
+static alnico_status_t buckets_begin(struct bucket_exchange *self, struct bucket *buckets)
 {
-    const struct bucket *largest = buckets;
-    for (size_t i = 1; i < self->setup.buckets; i++)
+    if (!self->setup.buckets || !ways[self->way].begin)
+        return ALNICO_SUCCESS;
+    return ways[self->way].begin(self, buckets_largest(&self->setup, buckets));
+}
+
+struct bucket *buckets_largest(const struct strategy_setup *setup, struct bucket *buckets)
+{
+    struct bucket *largest = buckets;
+    for (size_t i = 1; i < setup->buckets; i++)
         if (buckets[i].count > largest->count)
             largest = &buckets[i];
-    return self->setup.buckets && ways[self->way].begin ? ways[self->way].begin(self, largest)
-                                                        : ALNICO_SUCCESS;
+    return largest;
+}
+
+alnico_status_t buckets_pump(const struct strategy_setup *setup, struct bucket *buckets,
+                             size_t count)
+{
+    bool done;
+    for (size_t i = 0; strategy_is_inline(setup) && i < count; i++)
+        if (buckets[i].request)
+            TRY(alnico_test(&buckets[i].request, &done));
+    return ALNICO_SUCCESS;
 }
 
 alnico_status_t bucket_exchange_send(struct bucket_exchange *self, struct bucket *bucket)

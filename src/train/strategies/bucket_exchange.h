@@ -30,6 +30,15 @@ enum bucket_target { BUCKETS_TO_ALL, BUCKETS_TO_ROOT };
 alnico_status_t bucket_exchange_create(const struct strategy_setup *setup,
                                        enum bucket_target target, struct bucket *buckets,
                                        struct bucket_exchange **out);
+
+/* Lets the first `count` buckets' messages proceed where nobody else does: on the inline stream. */
+alnico_status_t buckets_pump(const struct strategy_setup *setup, struct bucket *buckets,
+                             size_t count);
+
+/* Of setup->buckets > 0. The first call of an operation carries it and blocks: whatever the
+ * operation needs is made then, since nonblocking calls make nothing, and it needs most. */
+struct bucket *buckets_largest(const struct strategy_setup *setup, struct bucket *buckets);
+
 void bucket_exchange_destroy(
     struct bucket_exchange *exchange); /* collective; joins nothing; NULL is fine */
 

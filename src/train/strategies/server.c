@@ -85,21 +85,11 @@ static alnico_status_t bucket_send(struct server *self, struct bucket *bucket)
                            self->at, setup->type, 0, setup->comm, &bucket->request);
 }
 
-/* Lets what is on its way proceed, where nobody else does. */
-static alnico_status_t server_pump(struct server *self)
-{
-    bool done;
-    for (size_t i = 0; strategy_is_inline(&self->setup) && i < self->sent; i++)
-        if (self->buckets[i].request)
-            TRY(alnico_test(&self->buckets[i].request, &done));
-    return ALNICO_SUCCESS;
-}
-
 static alnico_status_t server_send(struct server *self, size_t filled)
 {
     for (; self->sent < self->setup.buckets && self->setup.ends[self->sent] <= filled; self->sent++)
         TRY_NVTX(self->buckets[self->sent].name, bucket_send(self, &self->buckets[self->sent]));
-    return server_pump(self);
+    return buckets_pump(&self->setup, self->buckets, self->sent);
 }
 
 static alnico_status_t server_advance(void *pointer, size_t filled)
@@ -168,7 +158,7 @@ static alnico_status_t server_finish(void *pointer)
 }
 
 /* The parameters are equal already. */
-static alnico_status_t server_exchange(void *pointer)
+static alnico_status_t server_rehearse(void *pointer)
 {
     struct server *self = pointer;
     if (!self->setup.comm)
@@ -177,19 +167,18 @@ static alnico_status_t server_exchange(void *pointer)
     return weights_broadcast(self);
 }
 
-/* All begin with rank 0's parameters. Of each operation the first call blocks: whatever it needs is
- * made then, and not in a step. */
+/* All begin with rank 0's parameters. The first call of each operation blocks (buckets_largest). */
 static alnico_status_t server_begin(struct server *self)
 {
     const struct strategy_setup *setup = &self->setup;
-    struct bucket *first = self->buckets;
     if (!setup->comm || !setup->count)
         return ALNICO_SUCCESS;
     TRY(weights_broadcast(self));
     if (encodes(setup))
         return bucket_exchange_create(setup, BUCKETS_TO_ROOT, self->buckets, &self->exchange);
-    return alnico_gatherv(setup->arenas->gradients, self->rank == 0 ? 0 : first->count,
-                          self->gathered, counts_of(self, first), self->at, setup->type, 0,
+    const struct bucket *largest = buckets_largest(setup, self->buckets);
+    return alnico_gatherv(setup->arenas->gradients, self->rank == 0 ? 0 : largest->count,
+                          self->gathered, counts_of(self, largest), self->at, setup->type, 0,
                           setup->comm);
 }
 
@@ -266,7 +255,7 @@ const struct strategy_ops strategy_server = {
     .destroy = server_destroy,
     .advance = server_advance,
     .finish = server_finish,
-    .exchange = server_exchange,
+    .rehearse = server_rehearse,
     .own = server_own,
     .sent = server_sent,
 };

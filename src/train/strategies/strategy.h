@@ -27,7 +27,7 @@ struct strategy_pace {
     bool stop;    /* this rank was told to end */
 };
 
-/* What a strategy asks of the trainer, on the stream. Each enqueues. */
+/* Calls of a strategy to the trainer. Each enqueues on the stream unless it says otherwise. */
 struct strategy_calls {
     void *context;
     alnico_status_t (*update)(void *context); /* the optimizer changes parameters by gradients */
@@ -44,15 +44,15 @@ struct strategy_calls {
     struct strategy_pace (*pace)(void *context);
 };
 
-/* How many updates of a shard there were between the pull of weights and the push of gradients that
- * were computed from them. */
+/* Staleness of a push: updates of the shard since the pull of the weights that its gradients were
+ * computed from. */
 enum { STALENESS_BINS = 64 };
 struct strategy_staleness {
     uint64_t counts[STALENESS_BINS]; /* of pushes, by updates; the last of all that are more, too */
     uint64_t sum, most;              /* of updates */
 };
 
-/* Where a strategy whose ranks share the steps of a round stands after a step of this rank. */
+/* The state of a round, whose steps the ranks share, after a step of this rank. */
 struct strategy_round {
     size_t step; /* steps that the ranks have done in the mean */
     bool over;   /* all of the round's, or as many as there will be */
@@ -130,7 +130,7 @@ struct strategy_ops {
 
     /* Once between steps: communicates as a step does, with gradients that are zero and nothing
      * beside it, and leaves everything as it is (collective). Optional. */
-    alnico_status_t (*exchange)(void *self);
+    alnico_status_t (*rehearse)(void *self);
 
     /* After each step, outside of a captured graph: `step` of them are done. Optional. */
     alnico_status_t (*after)(void *self, size_t step);
@@ -148,8 +148,8 @@ struct strategy_ops {
      * step. */
     alnico_status_t (*settle)(void *self);
 
-    /* What a checkpoint keeps of each rank, since it is the rank's own: at most STRATEGY_OWN_MOST
-     * pieces. Returns how many. Optional: none. */
+    /* State that differs between ranks, for checkpoints: at most STRATEGY_OWN_MOST pieces. Returns
+     * how many. Optional: none. */
     size_t (*own)(const void *self, struct strategy_memory *out);
 
     /* Bytes that this rank sent in the last step, or sends in each that is captured: by algorithms

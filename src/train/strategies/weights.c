@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-/* What is averaged: parameters, statistics and states. */
+/* Arenas that are averaged: parameters, statistics and states. */
 enum { AREAS_MOST = 2 + OPTIMIZER_STATES };
 
 struct area {
@@ -101,8 +101,8 @@ static alnico_status_t weights_finish(void *self)
 }
 
 /* ALNICO_AVERAGE would multiply by the rounded 1 / ranks, and parameters would grow or shrink with
- * every average. The ranks' loss scales are their own between two averages; then they take the least, at which no
- * rank's gradients were infinite. */
+ * every average. The ranks' loss scales are their own between two averages; then they take the
+ * least, at which no rank's gradients were infinite. */
 static alnico_status_t areas_average(struct weights *self)
 {
     const struct strategy_setup *setup = &self->setup;

@@ -1,15 +1,15 @@
 /*
- * What the communication of a run's gradients costs: each bucket's backward time and the time of
- * its allreduce alone, and how much of communication goes on beside computing. Medians of some
- * passes, averaged over the ranks. See trainer.h.
+ * Costs of communicating a run's gradients: each bucket's backward time and the time of its
+ * allreduce alone, and how much of communication goes on beside computing. Medians of some passes,
+ * averaged over the ranks. Called by alnico-train --predict. See trainer.h.
  */
 #include "train/trainer/state.h"
 
 #include "base/datatype.h"
 #include "base/status.h"
+#include "train/base/median.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { TRIALS = 9 };
 
@@ -97,17 +97,9 @@ static alnico_status_t message_run(struct measurement *m, size_t bucket)
     return replica_synchronize(m->trainer->replica);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median_of(struct measurement *m, size_t number)
 {
-    double *trials = m->trials + number * TRIALS;
-    qsort(trials, TRIALS, sizeof *trials, by_size);
-    return trials[TRIALS / 2];
+    return median(m->trials + number * TRIALS, TRIALS);
 }
 
 /* Fills out->backward; *pass: a pass as a whole. The first one does not count. */

@@ -450,7 +450,7 @@ alnico_status_t trainer_open(struct trainer *trainer)
     TRY(trainer_strategy(trainer));
     trainer->other_library = trainer_library(trainer);
     trainer->steps = steps_to_do(trainer);
-    TRY(trainer_exchange(trainer));
+    TRY(trainer_rehearse(trainer));
     if (!options->load)
         return ALNICO_SUCCESS;
     TRY(ranks_go_on(trainer, trainer_load(trainer)));

@@ -2,6 +2,7 @@
 #include "train/trainer/state.h"
 
 #include "base/status.h"
+#include "train/base/median.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,20 +67,11 @@ double trainer_library(const struct trainer *trainer)
     return ops->library_seconds ? ops->library_seconds(trainer->replica->kernels) : 0;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median of the steps after the first tenth, at most 20. Sorts them. */
 static double step_seconds_median(struct trainer *trainer)
 {
     const size_t steps = trainer->read, skipped = steps / 10 < 20 ? steps / 10 : 20;
-    const size_t count = steps - skipped;
-    double *step_seconds = trainer->step_seconds + skipped;
-    qsort(step_seconds, count, sizeof *step_seconds, by_size);
-    return (step_seconds[(count - 1) / 2] + step_seconds[count / 2]) / 2;
+    return median(trainer->step_seconds + skipped, steps - skipped);
 }
 
 static alnico_status_t parameters_hash(struct trainer *trainer, uint64_t *out)
@@ -122,7 +114,7 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
     for (int i = 0; i < PHASES; i++)
         means[i] = weight * trainer->phases[i];
     means[PHASES] = trainer_library(trainer) - trainer->other_library;
-    means[PHASES + 1] = trainer->exchange_seconds * (double)(progress->step - trainer->first);
+    means[PHASES + 1] = trainer->rehearsal_seconds * (double)(progress->step - trainer->first);
     means[PHASES + 2] = strategy->sent ? (double)strategy->sent(trainer->strategy_self) : 0;
     TRY(trainer_allreduce(trainer, means, PHASES + 3, ALNICO_AVERAGE));
     TRY(trainer_allreduce(trainer, slowest, 2, ALNICO_MAXIMUM));

@@ -41,8 +41,8 @@ struct trainer {
     bool stopped;         /* a rank was told to stop; all know */
     double other_library; /* seconds inside the kernels' library that are not training's */
     double test_seconds;
-    double exchange_seconds; /* of a step's communication by itself; 0: not known */
-    struct outcome epoch;    /* of this epoch's images so far */
+    double rehearsal_seconds; /* of a step's communication by itself; 0: not known */
+    struct outcome epoch;     /* of this epoch's images so far */
     struct trainer_progress progress;
 };
 
@@ -93,10 +93,10 @@ alnico_status_t trainer_compute(struct trainer *trainer);
 /* trainer_compute, by replaying a graph of it where that can be. */
 alnico_status_t trainer_launch(struct trainer *trainer);
 
-/* ---- trainer/exchange.c ---- */
+/* ---- trainer/rehearsal.c ---- */
 
-/* Measures exchange_seconds (collective), where the strategy can. */
-alnico_status_t trainer_exchange(struct trainer *trainer);
+/* Measures rehearsal_seconds (collective), where the strategy can. */
+alnico_status_t trainer_rehearse(struct trainer *trainer);
 
 /* ---- trainer/accumulation.c ---- */
 

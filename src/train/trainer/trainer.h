@@ -162,8 +162,8 @@ alnico_status_t trainer_profile(const struct trainer_options *options, void *str
                                 struct trainer_times *out);
 void trainer_times_free(struct trainer_times *times);
 
-/* What the communication of a run's gradients costs, bucket by bucket in the order in which
- * backward fills them: means over the ranks of medians of some passes. */
+/* Costs of communicating a run's gradients, bucket by bucket in the order in which backward fills
+ * them: means over the ranks of medians of some passes. */
 struct trainer_communication {
     size_t buckets;
     size_t *bytes;    /* of a bucket on the wire */

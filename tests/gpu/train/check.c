@@ -208,3 +208,14 @@ int check_result(const char *name)
     printf("%s: %zu checks, %zu failed\n", name, check_count, check_failures);
     return check_failures || !check_count ? EXIT_FAILURE : EXIT_SUCCESS;
 }
+
+void launched(void *stream, int error, const char *kernel)
+{
+    if (error == cudaSuccess)
+        error = (int)cudaStreamSynchronize(stream);
+    if (error == cudaSuccess)
+        return;
+    printf("FAIL %s: %s: %s\n", kernel, cudaGetErrorName((cudaError_t)error),
+           cudaGetErrorString((cudaError_t)error));
+    exit(EXIT_FAILURE);
+}

@@ -11,6 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* After a launch: waits for the stream (a cudaStream_t). An error of either ends the test. */
+void launched(void *stream, int error, const char *kernel);
+
 /* How many comparisons were made, and how many failed. */
 extern size_t check_count, check_failures;
 

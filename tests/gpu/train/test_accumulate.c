@@ -13,16 +13,6 @@ static const int types[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16};
 static struct train_gpu gpu;
 static uint64_t state = 20261123;
 
-static void launched(int error)
-{
-    if (error == cudaSuccess)
-        error = (int)cudaStreamSynchronize(gpu.stream);
-    if (error == cudaSuccess)
-        return;
-    printf("FAIL accumulate: %s\n", cudaGetErrorString((cudaError_t)error));
-    exit(EXIT_FAILURE);
-}
-
 static void outside_check(const char *what, const struct vector *g, const float *before,
                           const struct vector *sums, size_t begin, size_t count)
 {
@@ -62,7 +52,7 @@ static void check_range(int type, size_t begin, size_t count)
                                               .pass = pass == 0            ? PASS_FIRST
                                                       : pass + 1 == PASSES ? PASS_LAST
                                                                            : PASS_NEXT};
-        launched(train_accumulate(&gpu, &part));
+        launched(gpu.stream, train_accumulate(&gpu, &part), "accumulate");
     }
     vector_get(&g);
     vector_get(&sums);
@@ -79,7 +69,7 @@ int main(void)
     static const size_t begins[] = {0, 1, 5, 8, 15}, counts[] = {1, 3, 7, 8, 9, 1000, 1000003};
     gpu_require(1);
     cudaDeviceGetAttribute(&gpu.multiprocessors, cudaDevAttrMultiProcessorCount, 0);
-    launched(train_accumulate_load());
+    launched(gpu.stream, train_accumulate_load(), "accumulate");
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (size_t b = 0; b < sizeof begins / sizeof *begins; b++)
             for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)

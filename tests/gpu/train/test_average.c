@@ -17,17 +17,6 @@ static const int types[] = {ALNICO_FLOAT32, ALNICO_BFLOAT16, ALNICO_FLOAT16};
 static struct train_gpu gpu;
 static uint64_t state = 2026;
 
-static void launched(int error, const char *kernel)
-{
-    if (error == cudaSuccess)
-        error = (int)cudaStreamSynchronize(gpu.stream);
-    if (error == cudaSuccess)
-        return;
-    printf("FAIL %s: %s: %s\n", kernel, cudaGetErrorName((cudaError_t)error),
-           cudaGetErrorString((cudaError_t)error));
-    exit(EXIT_FAILURE);
-}
-
 static struct train_average pass_of(const struct vector *mine, const struct vector *others,
                                     int blocks)
 {
@@ -55,7 +44,7 @@ static void average_check(int type, size_t count, int blocks)
         expected[i] /= blocks + 1;
     }
     const struct train_average pass = pass_of(&mine, &others, blocks);
-    launched(train_average(&gpu, &pass), "average");
+    launched(gpu.stream, train_average(&gpu, &pass), "average");
     vector_get(&mine);
     snprintf(text, sizeof text, "average of %zu %s and %d blocks", count, type_name(type), blocks);
     check_close(text, mine.host, expected, count, 1e-6, type_epsilon(type));
@@ -74,7 +63,7 @@ static void division_check(size_t count, int by)
         exit(EXIT_FAILURE);
     for (size_t i = 0; i < count; i++)
         expected[i] = (double)(x.host[i] / (float)by);
-    launched(train_divide(&gpu, x.gpu, count, by), "division");
+    launched(gpu.stream, train_divide(&gpu, x.gpu, count, by), "division");
     vector_get(&x);
     snprintf(text, sizeof text, "%zu divided by %d", count, by);
     check_close(text, x.host, expected, count, 0, 0);
@@ -146,7 +135,7 @@ int main(void)
     gpu.multiprocessors = properties.multiProcessorCount;
     GPU(cudaStreamCreate(&stream));
     gpu.stream = stream;
-    launched(train_average_load(), "loading kernels");
+    launched(gpu.stream, train_average_load(), "loading kernels");
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
             for (int blocks = 1; blocks <= BLOCKS_MOST; blocks += 2)

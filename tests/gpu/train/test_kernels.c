@@ -21,17 +21,6 @@ static const char *say(const char *kernel, int type, const char *shape, const ch
 }
 
 /* A launch that is refused, or a kernel that fails, ends all. */
-static void launched(int error, const char *kernel)
-{
-    if (error == cudaSuccess)
-        error = (int)cudaStreamSynchronize(gpu.stream);
-    if (error == cudaSuccess)
-        return;
-    printf("FAIL %s: %s: %s\n", kernel, cudaGetErrorName((cudaError_t)error),
-           cudaGetErrorString((cudaError_t)error));
-    exit(EXIT_FAILURE);
-}
-
 static double *doubles(size_t count)
 {
     double *all = calloc(count + 1, sizeof *all);
@@ -125,7 +114,7 @@ static void bench_measure(struct norm_bench *b, const char *shape)
         running[n->channels + c] =
             b->running.host[n->channels + c] + 0.1 * (unbiased - b->running.host[n->channels + c]);
     }
-    launched(train_norm_statistics(&gpu, n), "train_norm_statistics");
+    launched(gpu.stream, train_norm_statistics(&gpu, n), "train_norm_statistics");
     vector_get(&b->numbers);
     vector_get(&b->running);
     check_close(say("statistics", n->type, shape, "mean"), b->numbers.host, b->mean, n->channels,
@@ -153,7 +142,7 @@ static void bench_sums(struct norm_bench *b, const char *shape)
         running[n->channels + c] = before[n->channels] + 0.1 * (unbiased - before[n->channels]);
     }
     vector_put(&sums);
-    launched(train_norm_measure(&gpu, n, sums.gpu, (float *)sums.gpu + n->padded),
+    launched(gpu.stream, train_norm_measure(&gpu, n, sums.gpu, (float *)sums.gpu + n->padded),
              "train_norm_measure");
     vector_get(&b->numbers);
     vector_get(&b->running);
@@ -296,7 +285,7 @@ static void norm_pass_check(const struct norm_case *c, int type, const struct no
                                             .relu = p->relu,
                                             .y = y.gpu,
                                             .mask = masked ? mask : NULL};
-    launched(train_normalise(&gpu, &forward), "train_normalise");
+    launched(gpu.stream, train_normalise(&gpu, &forward), "train_normalise");
     vector_get(&y);
     GPU(cudaMemcpy(mask_host, mask, count / 8, cudaMemcpyDeviceToHost));
     size_t flipped = 0;
@@ -336,8 +325,8 @@ static void norm_pass_check(const struct norm_case *c, int type, const struct no
                                              .add_other = p->add,
                                              .add_plain = p->add,
                                              .frozen = p->frozen};
-    launched(train_norm_reduce(&gpu, &back), "train_norm_reduce");
-    launched(train_norm_gradient(&gpu, &back), "train_norm_gradient");
+    launched(gpu.stream, train_norm_reduce(&gpu, &back), "train_norm_reduce");
+    launched(gpu.stream, train_norm_gradient(&gpu, &back), "train_norm_gradient");
     check_gradients(&a, g, &outs[0], before[0], p, shape);
     if (p->other == 2)
         check_gradients(&b, g, &outs[1], before[1], p, shape);
@@ -433,8 +422,8 @@ static void pool_check(struct train_pool p, int type, bool max, bool add)
     for (size_t i = 0; i < ins && add; i++)
         dx_expected[i] = dx.host[i];
     pool_expect(&p, max, &x, &dy, y_expected, dx_expected, places);
-    launched(train_pool(&gpu, &p, y.gpu, max ? index : NULL, x.gpu), "pooling");
-    launched(train_pool_gradient(&gpu, &p, dx.gpu, dy.gpu, max ? index : NULL, add),
+    launched(gpu.stream, train_pool(&gpu, &p, y.gpu, max ? index : NULL, x.gpu), "pooling");
+    launched(gpu.stream, train_pool_gradient(&gpu, &p, dx.gpu, dy.gpu, max ? index : NULL, add),
              "pooling backward");
     vector_get(&y);
     vector_get(&dx);
@@ -556,7 +545,7 @@ static void norm_pool_check(const struct train_pool *p, unsigned channels, int t
                                          .dy = dy.gpu,
                                          .dx = dx.gpu,
                                          .add = add};
-    launched(train_norm_pool(&gpu, &pass), "train_norm_pool");
+    launched(gpu.stream, train_norm_pool(&gpu, &pass), "train_norm_pool");
     vector_get(&y);
     vector_get(&winners);
     check_close(say("norm and pool", type, shape, "y"), y.host, expected.y, outs, 1e-6,
@@ -571,8 +560,8 @@ static void norm_pool_check(const struct train_pool *p, unsigned channels, int t
     sums.count = c.rows;
     const struct train_norm_backward back = {
         .norm = &sums, .gate = NORM_GATE_MASK, .dy = dy.gpu, .mask = mask, .frozen = frozen};
-    launched(train_norm_reduce(&gpu, &back), "train_norm_reduce");
-    launched(train_norm_pool_gradient(&gpu, &pass), "train_norm_pool_gradient");
+    launched(gpu.stream, train_norm_reduce(&gpu, &back), "train_norm_reduce");
+    launched(gpu.stream, train_norm_pool_gradient(&gpu, &pass), "train_norm_pool_gradient");
     check_gradients(&b, expected.g, &dx, before,
                     &(const struct norm_pass){.relu = true, .add = add, .frozen = frozen}, shape);
     struct vector *const all[] = {&dy, &dx, &y, &winners};
@@ -642,7 +631,8 @@ static void nan_pool_check(struct train_pool p, int type, bool norm)
         const float before = b.x.host[at];
         b.x.host[at] = NAN;
         vector_put(&b.x);
-        launched(norm ? train_norm_pool(&gpu, &pass) : train_pool(&gpu, &p, y.gpu, index, b.x.gpu),
+        launched(gpu.stream,
+                 norm ? train_norm_pool(&gpu, &pass) : train_pool(&gpu, &p, y.gpu, index, b.x.gpu),
                  name);
         vector_get(&y);
         for (size_t o = 0; o < outs; o++)
@@ -692,11 +682,11 @@ static void fold_check(struct train_fold f, int type, int gradient_type)
             expected[pixel * f.padded + square * f.channels + c] = src.host[i];
         same[i] = round_to(src.host[i], type);
     }
-    launched(train_fold(&gpu, &f, dst.gpu, src.gpu), "train_fold");
+    launched(gpu.stream, train_fold(&gpu, &f, dst.gpu, src.gpu), "train_fold");
     vector_get(&dst);
     check_close(say("fold", type, shape, "folded"), dst.host, expected, folded, 0x1p-25,
                 type_epsilon(type));
-    launched(train_unfold(&gpu, &f, back.gpu, gradient_type, dst.gpu), "train_unfold");
+    launched(gpu.stream, train_unfold(&gpu, &f, back.gpu, gradient_type, dst.gpu), "train_unfold");
     vector_get(&back);
     check_close(say("fold", type, shape, "and back"), back.host, same, plain, 0x1p-25,
                 type_epsilon(gradient_type));
@@ -739,7 +729,7 @@ static void rows_check(struct train_im2col r, int type)
         const size_t x = i / each % r.out_width, row = i / each / r.out_width;
         expected[i] = src.host[(row * r.width + x + d) * r.padded + c];
     }
-    launched(train_im2col(&gpu, &r, dst.gpu, src.gpu), "train_im2col");
+    launched(gpu.stream, train_im2col(&gpu, &r, dst.gpu, src.gpu), "train_im2col");
     vector_get(&dst);
     check_close(say("rows", type, shape, "expanded"), dst.host, expected, count, 0, 0);
     vector_free(&src);
@@ -783,7 +773,7 @@ static void spread_check(struct train_strided s, int type, bool add)
         if (x % s.stride == 0 && y % s.stride == 0)
             expected[i] += src.host[from * s.padded + c];
     }
-    launched(train_strided(&gpu, &s, dst.gpu, src.gpu, add), "train_strided");
+    launched(gpu.stream, train_strided(&gpu, &s, dst.gpu, src.gpu, add), "train_strided");
     vector_get(&dst);
     check_close(say("spread", type, shape, "dx"), dst.host, expected, count, 0,
                 add ? type_epsilon(type) : 0);
@@ -821,19 +811,21 @@ static void pointwise_check(int type, size_t rows, unsigned channels)
                   bias = vector_random(channels, ALNICO_FLOAT32, &state, 0, 1),
                   sums = vector_poisoned(channels, type);
     double *expected = doubles(count), *columns = doubles(channels);
-    launched(train_add(&gpu, y.gpu, a.gpu, b.gpu, true, count, type), "train_add");
+    launched(gpu.stream, train_add(&gpu, y.gpu, a.gpu, b.gpu, true, count, type), "train_add");
     for (size_t i = 0; i < count; i++)
         expected[i] = fmax((double)a.host[i] + b.host[i], 0);
     vector_get(&y);
     check_close(say("add", type, shape, "y"), y.host, expected, count, 0, type_epsilon(type));
-    launched(train_gate(&gpu, b.gpu, a.gpu, y.gpu, true, count, type), "train_gate");
+    launched(gpu.stream, train_gate(&gpu, b.gpu, a.gpu, y.gpu, true, count, type), "train_gate");
     for (size_t i = 0; i < count; i++)
         expected[i] = (double)b.host[i] + (y.host[i] > 0 ? (double)a.host[i] : 0);
     vector_get(&b);
     check_close(say("gate", type, shape, "dx"), b.host, expected, count, 1e-6, type_epsilon(type));
-    launched(train_bias_gradient(&gpu, sums.gpu, type, a.gpu, rows, channels, padded, type),
+    launched(gpu.stream,
+             train_bias_gradient(&gpu, sums.gpu, type, a.gpu, rows, channels, padded, type),
              "train_bias_gradient");
-    launched(train_bias(&gpu, a.gpu, bias.gpu, rows, channels, padded, type), "train_bias");
+    launched(gpu.stream, train_bias(&gpu, a.gpu, bias.gpu, rows, channels, padded, type),
+             "train_bias");
     for (size_t i = 0; i < count; i++) {
         const size_t c = i % padded;
         expected[i] = a.host[i] + (c < channels ? (double)bias.host[c] : 0);
@@ -907,8 +899,8 @@ static void loss_check(int type, size_t batch, unsigned classes, float smoothing
                                     .padded = padded,
                                     .smoothing = smoothing,
                                     .score = score_gpu};
-    launched(train_cross_entropy(&gpu, &pass, logits.gpu, type), "train_cross_entropy");
-    launched(train_cross_entropy_gradient(&gpu, &pass, diff.gpu, type, false),
+    launched(gpu.stream, train_cross_entropy(&gpu, &pass, logits.gpu, type), "train_cross_entropy");
+    launched(gpu.stream, train_cross_entropy_gradient(&gpu, &pass, diff.gpu, type, false),
              "train_cross_entropy_gradient");
     vector_get(&logp);
     vector_get(&diff);
@@ -970,7 +962,7 @@ int main(void)
         train_norm_load, train_norm_backward_load, train_norm_pool_load, train_pointwise_load,
         train_pool_load, train_loss_load,          train_update_load};
     for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
-        launched(loads[i](), "loading kernels");
+        launched(gpu.stream, loads[i](), "loading kernels");
     check_small();
     check_folds();
     check_pools();

@@ -45,17 +45,6 @@ static const char *say(const struct way *way, const char *part)
     return text;
 }
 
-static void launched(int error, const char *kernel)
-{
-    if (error == cudaSuccess)
-        error = (int)cudaStreamSynchronize(gpu.stream);
-    if (error == cudaSuccess)
-        return;
-    printf("FAIL %s: %s: %s\n", kernel, cudaGetErrorName((cudaError_t)error),
-           cudaGetErrorString((cudaError_t)error));
-    exit(EXIT_FAILURE);
-}
-
 /* The arenas on the GPU, and what is expected of them. */
 struct bench {
     struct way way;
@@ -239,7 +228,7 @@ static cudaGraphExec_t update_capture(const struct train_update *update)
     GPU(cudaStreamBeginCapture(gpu.stream, cudaStreamCaptureModeThreadLocal));
     const int error = train_update(&gpu, update);
     GPU(cudaStreamEndCapture(gpu.stream, &graph));
-    launched(error, "train_update, captured");
+    launched(gpu.stream, error, "train_update, captured");
     GPU(cudaGraphInstantiate(&executable, graph, 0));
     GPU(cudaGraphDestroy(graph));
     return executable;
@@ -255,7 +244,7 @@ static void way_check(const struct way *way)
     float control[CONTROLS] = {[CONTROL_LOSS_SCALE] = 128, [CONTROL_GOOD_STEPS] = 1999};
     double scale = 128, good = 1999;
     cudaGraphExec_t graph = way->graph ? update_capture(&b.update) : NULL;
-    launched(train_refresh(&gpu, &b.update), "train_refresh");
+    launched(gpu.stream, train_refresh(&gpu, &b.update), "train_refresh");
     for (int step = 0; step < STEPS; step++) {
         const bool skip = way->find && step == SKIPPED;
         control[CONTROL_RATE] = (float)way->options.rate / (float)(step + 1);
@@ -265,7 +254,7 @@ static void way_check(const struct way *way)
             bench_expect(&b, (double)control[CONTROL_RATE], scale);
         if (graph)
             GPU(cudaGraphLaunch(graph, gpu.stream));
-        launched(graph ? cudaSuccess : train_update(&gpu, &b.update), "train_update");
+        launched(gpu.stream, graph ? cudaSuccess : train_update(&gpu, &b.update), "train_update");
         if (way->find) {
             scale *= step == 0 ? 2 : skip ? 0.5 : 1;
             good = step == 0 || skip ? 0 : good + 1;
@@ -538,7 +527,7 @@ int main(void)
     GPU(cudaDeviceSynchronize());
     printf("%s, %d multiprocessors\n", properties.name, gpu.multiprocessors);
     state = 2026;
-    launched(train_update_load(), "loading kernels");
+    launched(gpu.stream, train_update_load(), "loading kernels");
     for (int kind = 0; kind < OPTIMIZERS; kind++) {
         struct optimizer_options options = optimizer_defaults((enum optimizer_kind)kind, 128);
         optimizer_check_types(options);

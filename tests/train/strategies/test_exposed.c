@@ -130,7 +130,7 @@ static void rank_plan(struct rank *rank)
                               .size = rank->size};
     REQUIRE_STATUS(trainer_open(&trainer), ALNICO_SUCCESS);
     REQUIRE(trainer.buckets.count > 0 && trainer.network->statistics > 0);
-    REQUIRE(trainer.exchange_seconds > 0);
+    REQUIRE(trainer.rehearsal_seconds > 0);
     require_untouched(trainer.network, trainer.replica->arenas.statistics);
     require_initial(&trainer);
     for (int i = 0; i < SCORES; i++)

@@ -11,7 +11,7 @@ namespace
 
 constexpr unsigned THREADS = 256;
 
-/* What becomes of an element's sum and gradient. */
+/* An element's new sum or, in the last pass, its mean. */
 template <enum gradient_pass PASS> __device__ inline float combine(float sum, float g, float share)
 {
     return PASS == PASS_FIRST ? g : PASS == PASS_NEXT ? sum + g : (sum + g) * share;

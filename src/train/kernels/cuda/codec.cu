@@ -13,7 +13,7 @@ namespace
 constexpr unsigned THREADS = 256, LANES = 32, WARPS = THREADS / LANES, EACH = CODEC_BLOCK / LANES;
 constexpr unsigned ALL = 0xffffffffu;
 
-/* Of a warp: its lane, and the first block of 256 numbers that it takes, and the next ones. */
+/* A thread's lane in its warp, the warp's first block of 256 numbers, and the way to its next. */
 struct place {
     unsigned lane;
     size_t block, step;

@@ -238,8 +238,8 @@ struct train_segment {
     uint32_t unused;
 };
 
-/* What an update finds before the parameters are changed: the factor of clipped gradients, and
- * those of Adam's corrections. */
+/* Numbers that an update computes before it changes parameters: the factor of clipped gradients,
+ * and those of Adam's corrections. */
 enum update_number { UPDATE_CLIP, UPDATE_RATE, UPDATE_ROOT, UPDATE_NUMBERS };
 
 struct train_update {

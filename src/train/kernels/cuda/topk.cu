@@ -28,7 +28,7 @@ constexpr unsigned MARK_TILE = 8192, SEND_EACH = 8, SEND_TILE = THREADS * SEND_E
                    SUM_TILE = 1024;
 constexpr unsigned DIGITS = 2048, PASSES = 3;
 
-/* What the kernels tell each other. */
+/* Results that one kernel leaves for the next. */
 struct state {
     unsigned guess;         /* bits of |x| that candidates reach */
     unsigned found;         /* candidates */
@@ -98,7 +98,7 @@ template <unsigned SIZE> __device__ unsigned block_before(unsigned mine, unsigne
     return before + sum - mine;
 }
 
-/* Whether this block is the last to come here: it then sees what the others have written. */
+/* True in the last block to call this, which then sees what the others have written. */
 __device__ bool block_last(unsigned *tickets)
 {
     __shared__ unsigned ticket;
@@ -271,7 +271,7 @@ __global__ void collect_kernel(const struct codec_pass pass, const struct layout
     }
 }
 
-/* What is chosen from. */
+/* The numbers that digits, count and send read: candidates, or all. */
 struct source {
     const float *values;
     const unsigned *indices; /* NULL: 0, 1, ... */
@@ -318,7 +318,7 @@ __device__ inline size_t first_of(size_t tile)
     return tile * SEND_TILE + threadIdx.x * SEND_EACH;
 }
 
-/* Those above the bound, and from bit 16 on those equal to it. */
+/* The number of values above the bound; from bit 16 on that of values equal to it. */
 __device__ inline unsigned chosen_count(const source &from, size_t first, unsigned bound)
 {
     unsigned sum = 0;
@@ -390,7 +390,7 @@ __device__ inline const struct codec_pair *part_of(const struct codec_pass &pass
     return (const struct codec_pair *)((const char *)pass.encoded + part * pass.stride);
 }
 
-/* Where in each part the pairs of each tile begin, and behind the last tile where they end. */
+/* The first pair of each tile in each part, and the end of the last. */
 __global__ void starts_kernel(const struct codec_pass pass, unsigned *starts, unsigned tiles)
 {
     const unsigned tile = blockIdx.x * THREADS + threadIdx.x;

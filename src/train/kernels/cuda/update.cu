@@ -98,7 +98,7 @@ __global__ void trust_kernel(const struct train_update u)
             changed ? (float)(u.trust * weights / (gradients + u.rule.decay * weights)) : 1;
 }
 
-/* What all chunks' rules have in common. */
+/* The rule without what differs between chunks: trust and decay. */
 __device__ inline struct rule rule_common(const struct train_update &u, const float *control)
 {
     struct rule r = u.rule;
@@ -204,7 +204,7 @@ template <class T> int finite(const struct train_gpu *gpu, const struct train_up
                   (const T *)u->gradients, u->count, u->bad);
 }
 
-/* What has to be known before the first parameter changes. */
+/* Finds infinite gradients, lengths and corrections, before the first parameter changes. */
 template <class T> int prepare(const struct train_gpu *gpu, const struct train_update *u)
 {
     int error = u->find_scale ? finite<T>(gpu, u) : (int)cudaSuccess;
