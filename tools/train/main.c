@@ -2,6 +2,7 @@
  * is in src/train. */
 #include "base/status.h"
 #include "tools/common/program.h"
+#include "tools/train/describe.h"
 #include "tools/train/predict.h"
 #include "tools/train/profile.h"
 #include "tools/train/report.h"
@@ -88,6 +89,21 @@ static cJSON *mode_json(const struct train_options *options, const char *program
     cJSON_AddItemToObject(object, "machine", program_machine());
     cJSON_AddItemToObject(object, "options", train_options_json(options));
     return object;
+}
+
+/* On the first rank. */
+static void describe(const struct train_options *options)
+{
+    struct trainer_description description;
+    program_json_try(options->json);
+    program_check(trainer_describe(&options->trainer, &description), "describing");
+    train_description_print(&options->trainer, &description);
+    if (options->json) {
+        cJSON *object = mode_json(options, "alnico-train --describe");
+        cJSON_AddItemToObject(object, "network", train_description_json(&description));
+        program_json_write(options->json, object);
+    }
+    trainer_description_free(&description);
 }
 
 /* On the first rank. */
@@ -194,15 +210,19 @@ int main(int argc, char **argv)
     struct train_options options = train_options_parse(argc, argv);
     train_modes_agree(&options);
     host_share(&options);
-    if (options.memory || options.profile)
+    const bool first = program_launch_rank() == 0,
+               alone = options.describe || options.memory || options.profile;
+    if (alone)
         train_options_complete(&options, 1);
     if (options.predict_count)
         predict(&options);
-    else if (!options.memory && !options.profile)
+    else if (!alone)
         train(&options);
-    else if (program_launch_rank() == 0 && options.memory)
+    else if (first && options.describe)
+        describe(&options);
+    else if (first && options.memory)
         train_memory_print(&options.trainer, ranks);
-    else if (program_launch_rank() == 0)
+    else if (first)
         profile(&options);
     MPI_Finalize();
     return EXIT_SUCCESS;

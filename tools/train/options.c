@@ -124,16 +124,16 @@ static const struct option_row table[] = {
      OPTION_NAME, .initial = "resnet20", TRAINER(model), .choice = model_at, .key = "model"},
     {"data", 0, "SOURCE",
      "fashion-mnist (Debian's dataset-fashion-mnist), idx:DIR (a folder with IDX files named as "
-     "there, gzip or not), synthetic or synthetic:HxWxC",
-     OPTION_TEXT, .initial = "fashion-mnist", TRAINER(data), .read = check_data, .key = "data"},
+     "there, gzip or not), synthetic or synthetic:HxWxC (fashion-mnist)",
+     OPTION_TEXT, TRAINER(data), .read = check_data, .key = "data"},
     {"batch", 0, "N", "images per rank and step", OPTION_NUMBER, .initial = "64", TRAINER(batch),
      .least = 1, .most = 1 << 20, .key = "batch"},
     {"accumulate", 0, "N",
      "batches a step: their gradients are averaged on each rank before the ranks meet",
      OPTION_NUMBER, .initial = "1", TRAINER(accumulate), .least = 1, .most = 256,
      .key = "accumulate"},
-    {"classes", 0, "N", "of the labels", OPTION_NUMBER, .initial = "10", TRAINER(classes),
-     .least = 1, .most = 65536, .key = "classes"},
+    {"classes", 0, "N", "of the labels (10)", OPTION_NUMBER, TRAINER(classes), .least = 1,
+     .most = 65536, .key = "classes"},
     {"test-images", 0, "N",
      "test images after each epoch and at the end, rounded up to whole batches over all ranks; 0: "
      "no test (all)",
@@ -213,6 +213,11 @@ static const struct option_row table[] = {
     {"threads", 0, "N",
      "compute threads of each rank (OMP_NUM_THREADS, or the cores divided by the ranks)",
      OPTION_NUMBER, COMPUTE(threads), .least = 1, .most = 1024, .key = "threads"},
+    {"describe", 0, NULL,
+     "print the layers of the network, their shapes and parameters, and of a batch the "
+     "floating-point operations and bytes that each makes and moves by itself, and end; without "
+     "--data for images and classes as the model is usually trained on",
+     OPTION_FLAG, FIELD(describe), .agreed = true},
     {"memory", 0, NULL,
      "print what memory each rank needs, where every activation stands, and which batch is the "
      "largest that fits, and end",
@@ -459,11 +464,39 @@ static void check_strategy(struct argp_state *state, const struct train_options 
             argp_error(state, "%s: strategy %s has no use for it", rows[i].option, strategy->name);
 }
 
+/* What ends without training, and its options. */
+static void check_modes(struct argp_state *state, struct train_options *options)
+{
+    const struct trainer_options *trainer = &options->trainer;
+    check_predict(state, options);
+    if (options->describe && (options->memory || options->profile || options->predict_count))
+        argp_error(state, "--describe: neither --memory, --profile nor --predict goes with it");
+    if (options->profile && (options->memory || options->stream))
+        argp_error(state, "--profile: neither --memory nor --stream goes with it");
+    if (options->profile && trainer->accumulate > 1)
+        argp_error(state, "--accumulate: --profile is of one batch");
+    if (options->log && (options->describe || options->profile || options->memory))
+        argp_error(state, "--log: neither --describe, --memory nor --profile trains");
+}
+
+/* The data, unless it is the model's own that is described. */
+static void complete_data(struct train_options *options)
+{
+    struct trainer_options *trainer = &options->trainer;
+    if (options->describe)
+        return;
+    if (!trainer->data)
+        trainer->data = "fashion-mnist";
+    if (!trainer->classes)
+        trainer->classes = 10;
+}
+
 static void finish(struct argp_state *state, void *out)
 {
     struct train_options *options = out;
     struct trainer_options *trainer = &options->trainer;
     train_preset_apply(options);
+    complete_data(options);
     const int limits = (trainer->steps > 0) + (trainer->epochs > 0) + (trainer->seconds > 0);
     if (limits > 1)
         argp_error(state, "expected only one of --steps, --epochs and --seconds");
@@ -475,13 +508,7 @@ static void finish(struct argp_state *state, void *out)
         trainer->steps = PREDICT_STEPS;
     else if (limits == 0)
         trainer->epochs = 1;
-    check_predict(state, options);
-    if (options->profile && (options->memory || options->stream))
-        argp_error(state, "--profile: neither --memory nor --stream goes with it");
-    if (options->profile && trainer->accumulate > 1)
-        argp_error(state, "--accumulate: --profile is of one batch");
-    if (options->log && (options->profile || options->memory))
-        argp_error(state, "--log: neither --memory nor --profile trains");
+    check_modes(state, options);
     check_meaning(state, options);
     complete_kernels(state, options);
     check_strategy(state, options);

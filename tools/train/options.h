@@ -18,6 +18,7 @@ struct train_options {
     bool strategic;            /* --strategy was */
     const char *preset;        /* NULL: none */
     bool stream;               /* on the CPU: compute on a stream of its own */
+    bool describe;             /* print the network, and end */
     bool memory;               /* print what memory is needed, and end */
     bool profile;              /* measure each step of the network, and end */
     int predict[PREDICT_MOST]; /* numbers of ranks whose steps to predict, and end; their count */

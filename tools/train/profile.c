@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum { KINDS = OPERATION_CROSS_ENTROPY + 1 };
+enum { KINDS = OPERATION_KINDS };
 
 /* Time and cost of several things. */
 struct sums {
@@ -50,6 +50,12 @@ static void header_print(const struct profile_rates *rates)
     printf("\n");
 }
 
+static struct step_cost cost_of(const struct profile *profile, size_t step, bool backward)
+{
+    const struct replica *replica = profile->replica;
+    return step_cost(replica->plan, &replica->ops->rules, &profile->rates, step, backward);
+}
+
 static const struct operation *operation_of(const struct profile *profile, size_t step)
 {
     const struct plan *plan = profile->replica->plan;
@@ -65,7 +71,7 @@ static void line_print(const struct profile *profile, size_t step)
            operation_kind_name(operation->kind), plan->steps[step].count, out->height, out->width,
            out->channels);
     for (int way = 0; way < 2; way++)
-        cost_print(step_cost(profile->replica, &profile->rates, step, way), profile->us[step][way]);
+        cost_print(cost_of(profile, step, way), profile->us[step][way]);
     printf("\n");
 }
 
@@ -90,7 +96,7 @@ void train_profile_print(const struct profile *profile)
         const int kind = operation_of(profile, s)->kind;
         line_print(profile, s);
         for (int way = 0; way < 2; way++) {
-            const struct step_cost cost = step_cost(replica, &profile->rates, s, way);
+            const struct step_cost cost = cost_of(profile, s, way);
             sums_add(&kinds[2 * kind + way], cost, profile->us[s][way]);
             sums_add(&all, cost, profile->us[s][way]);
         }
@@ -118,8 +124,7 @@ static void add_step(cJSON *object, const struct profile *profile, size_t step)
     cJSON_AddItemToObject(object, "output", cJSON_CreateIntArray(sides, 3));
     for (int way = 0; way < 2; way++)
         cJSON_AddItemToObject(object, way ? "backward" : "forward",
-                              cost_json(step_cost(profile->replica, &profile->rates, step, way),
-                                        profile->us[step][way]));
+                              cost_json(cost_of(profile, step, way), profile->us[step][way]));
 }
 
 cJSON *train_profile_json(const struct profile *profile)

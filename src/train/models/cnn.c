@@ -38,4 +38,5 @@ const struct model model_cnn = {
     .name = "cnn",
     .about = "two convolutions and two dense layers, no batch norm",
     .build = cnn_build,
+    .images = {28, 28, 1, 10},
 };

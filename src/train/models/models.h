@@ -4,12 +4,18 @@
 
 #include "train/graph/network.h"
 
-/* Appends a model's operations to an empty network, the cross-entropy of `classes` included.
- * Errors: as network_append. */
+/* Images and their classes. */
+struct model_images {
+    size_t height, width, channels, classes;
+};
+
 struct model {
     const char *name, *about;
+    /* Appends the operations to an empty network, the loss of `classes` included. Errors: as
+     * network_append. */
     alnico_status_t (*build)(struct network *network, const void *design, size_t classes);
-    const void *design; /* what the function builds from */
+    const void *design;         /* what the function builds from */
+    struct model_images images; /* that it is usually trained on; others are fine, too */
 };
 
 extern const struct model model_cnn, model_resnet18, model_resnet20, model_resnet34, model_resnet50,

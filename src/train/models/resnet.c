@@ -149,15 +149,16 @@ static alnico_status_t resnet_build(struct network *network, const void *design,
     return head(network, classes, tensor);
 }
 
-#define RESNET(DEPTH, ...)                                                                         \
+#define RESNET(DEPTH, SIDE, CLASSES, ...)                                                          \
     const struct model model_resnet##DEPTH = {.name = "resnet" #DEPTH,                             \
                                               .about = "ResNet-" #DEPTH " of He et al. 2015",      \
                                               .build = resnet_build,                               \
-                                              .design = &(const struct resnet){__VA_ARGS__}}
+                                              .design = &(const struct resnet){__VA_ARGS__},       \
+                                              .images = {SIDE, SIDE, 3, CLASSES}}
 
-RESNET(18, {2, 2, 2, 2}, 64, false, true);
-RESNET(34, {3, 4, 6, 3}, 64, false, true);
-RESNET(50, {3, 4, 6, 3}, 64, true, true);
-RESNET(101, {3, 4, 23, 3}, 64, true, true);
-RESNET(152, {3, 8, 36, 3}, 64, true, true);
-RESNET(20, {3, 3, 3, 0}, 16, false, false);
+RESNET(18, 224, 1000, {2, 2, 2, 2}, 64, false, true);
+RESNET(34, 224, 1000, {3, 4, 6, 3}, 64, false, true);
+RESNET(50, 224, 1000, {3, 4, 6, 3}, 64, true, true);
+RESNET(101, 224, 1000, {3, 4, 23, 3}, 64, true, true);
+RESNET(152, 224, 1000, {3, 8, 36, 3}, 64, true, true);
+RESNET(20, 32, 10, {3, 3, 3, 0}, 16, false, false);

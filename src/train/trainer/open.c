@@ -88,7 +88,7 @@ static alnico_status_t codec_check(const struct trainer_options *options)
                      codec->ops->name, codec->share);
 }
 
-static alnico_status_t trainer_check(const struct trainer_options *options)
+alnico_status_t trainer_check(const struct trainer_options *options)
 {
     const int limits = (options->steps > 0) + (options->epochs > 0) + (options->seconds > 0);
     if (options->save_every && !options->save)

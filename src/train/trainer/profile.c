@@ -1,7 +1,45 @@
-/* Profiling what a run would do. See trainer.h. */
+/* Measuring and counting what a run would do. See trainer.h. */
 #include "train/trainer/state.h"
 
 #include "base/status.h"
+#include "train/models/models.h"
+
+/* The images of the source, if the options name one, or those of the model. */
+static alnico_status_t images_find(const struct trainer_options *options, struct data_info *out)
+{
+    const struct model_images *usual = &model_find(options->model)->images;
+    struct data *data;
+    *out = (struct data_info){.height = usual->height,
+                              .width = usual->width,
+                              .channels = usual->channels,
+                              .classes = options->classes ? options->classes : usual->classes};
+    if (!options->data)
+        return ALNICO_SUCCESS;
+    TRY(trainer_data_alone(options, 1, &data));
+    *out = *data_info(data);
+    data_close(data);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t trainer_describe(const struct trainer_options *options,
+                                 struct trainer_description *out)
+{
+    struct data_info info;
+    *out = (struct trainer_description){0};
+    TRY(trainer_check(options));
+    out->rules.bytes = kernels_find(options->kernels)->rules.bytes;
+    TRY(images_find(options, &info));
+    TRY(trainer_network(options, &info, &out->network));
+    return plan_create(out->network, &out->rules, options->batch, options->compute.precision,
+                       &out->plan);
+}
+
+void trainer_description_free(struct trainer_description *description)
+{
+    plan_destroy(description->plan);
+    network_destroy(description->network);
+    *description = (struct trainer_description){0};
+}
 
 static alnico_status_t times_fill(const struct trainer_options *options, struct data *data,
                                   void *stream, struct trainer_times *out)

@@ -52,6 +52,9 @@ struct trainer {
 alnico_status_t trainer_open(struct trainer *trainer);
 void trainer_close(struct trainer *trainer);
 
+/* Errors: ARGUMENT, for options that mean nothing. */
+alnico_status_t trainer_check(const struct trainer_options *options);
+
 /* Checks the options and opens their data for one rank, without a run. Errors: ARGUMENT, for
  * options that mean nothing. */
 alnico_status_t trainer_data_alone(const struct trainer_options *options, size_t batch,

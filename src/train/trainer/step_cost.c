@@ -1,22 +1,20 @@
 /* Cost of the steps of a plan: bytes moved, products made. See step_profile.h. */
 #include "train/trainer/step_profile.h"
 
-static size_t value_bytes(const struct replica *replica, size_t tensor)
+static size_t value_bytes(const struct plan *plan, const struct plan_rules *rules, size_t tensor)
 {
-    const struct plan_rules *rules = &replica->ops->rules;
-    return rules->bytes ? rules->bytes(replica->plan, tensor)
-                        : plan_float_bytes(replica->plan, tensor);
+    return rules->bytes ? rules->bytes(plan, tensor) : plan_float_bytes(plan, tensor);
 }
 
-static struct layer_work work_of(const struct replica *replica, const struct step *step)
+static struct layer_work work_of(const struct plan *plan, const struct plan_rules *rules,
+                                 const struct step *step)
 {
-    const struct plan *plan = replica->plan;
     const struct node *node = &plan->network->nodes[step->first];
     const struct tensor *made = network_output(plan->network, step->first);
     struct layer_work work = {
         .operation = &node->operation,
         .inputs = step->inputs,
-        .out = (double)value_bytes(replica, step->out),
+        .out = (double)value_bytes(plan, rules, step->out),
         .mask = (double)(plan->batch * tensor_elements(&plan->network->tensors[step->out])) / 8,
         .weights = (double)node->weight.count * (plan->precision == PRECISION_FP32 ? 4 : 2),
         .flops = 2.0 * (double)node->weight.count * (double)(made->height * made->width) *
@@ -26,16 +24,16 @@ static struct layer_work work_of(const struct replica *replica, const struct ste
         .relu = step_is(plan->network, step, -1, OPERATION_RELU),
         .pool = step_is(plan->network, step, -1, OPERATION_MAX_POOL)};
     for (size_t i = 0; i < step->inputs; i++) {
-        work.in[i] = (double)value_bytes(replica, step->in[i]);
+        work.in[i] = (double)value_bytes(plan, rules, step->in[i]);
         work.added[i] = step->accumulate[i] ? work.in[i] : 0;
     }
     return work;
 }
 
-struct step_cost step_cost(const struct replica *replica, const struct profile_rates *rates,
-                           size_t step, bool backward)
+struct step_cost step_cost(const struct plan *plan, const struct plan_rules *rules,
+                           const struct profile_rates *rates, size_t step, bool backward)
 {
-    const struct layer_work work = work_of(replica, &replica->plan->steps[step]);
+    const struct layer_work work = work_of(plan, rules, &plan->steps[step]);
     struct step_cost cost = {.rates = rates};
     layers_all[work.operation->kind]->cost(&work, backward, &cost);
     return cost;

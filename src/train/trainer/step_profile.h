@@ -11,9 +11,9 @@
 /* An H200, in bf16 and fp16. */
 extern const struct profile_rates profile_h200;
 
-/* The cost of a step, and of the update: see layers/layer.h. */
-struct step_cost step_cost(const struct replica *replica, const struct profile_rates *rates,
-                           size_t step, bool backward);
+/* The cost of a step of a plan, made by these rules, and of the update: see layers/layer.h. */
+struct step_cost step_cost(const struct plan *plan, const struct plan_rules *rules,
+                           const struct profile_rates *rates, size_t step, bool backward);
 struct step_cost update_cost(const struct replica *replica, const struct profile_rates *rates);
 
 /* Times, in microseconds. */

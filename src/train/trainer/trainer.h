@@ -148,6 +148,19 @@ alnico_status_t trainer_measure(const struct trainer_options *options, int ranks
                                 struct trainer_needs *out);
 void trainer_needs_free(struct trainer_needs *needs);
 
+/* A run's network with every operation by itself, to count what they make and move. */
+struct trainer_description {
+    struct network *network;
+    struct plan_rules rules; /* tensors have the bytes that the run's kernels hold them in */
+    struct plan *plan;
+};
+
+/* options->data NULL: for images as the model is usually trained on. The caller ends *out by
+ * trainer_description_free, on errors too. Errors: as trainer_run's of its options. */
+alnico_status_t trainer_describe(const struct trainer_options *options,
+                                 struct trainer_description *out);
+void trainer_description_free(struct trainer_description *description);
+
 /* Times of each step of a run's network on this rank alone, on the device that the calling thread
  * uses. */
 struct trainer_times {

@@ -302,8 +302,9 @@ static void what_makes_no_sense_is_refused(void **unused)
         {"--log csv", "--log csv: expected a name"},
         {"--log a.jsonl.gz", "--log a.jsonl.gz: expected a name"},
         {"--log=", "--log : expected a name"},
-        {"--log a.csv --memory", "--log: neither --memory nor --profile trains"},
-        {"--log a.csv --profile", "--log: neither --memory nor --profile trains"},
+        {"--log a.csv --memory", "--log: neither --describe, --memory nor --profile trains"},
+        {"--log a.csv --describe", "--log: neither --describe, --memory nor --profile trains"},
+        {"--log a.csv --profile", "--log: neither --describe, --memory nor --profile trains"},
         {"--validate-every 0", "--validate-every 0"},
         {"--validate-every 3 --test-images 0", "--validate-every: with --test-images 0 there is"},
     };

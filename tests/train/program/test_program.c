@@ -418,6 +418,39 @@ static void memory_is_printed(void **unused)
     expect(0, arguments, 0, "\nimages and labels          5.00 MiB\n");
 }
 
+/* By hand: products count 2, the first layer's images have no gradient. */
+static void descriptions_are_right(void **unused)
+{
+    (void)unused;
+    char arguments[128];
+    snprintf(arguments, sizeof arguments, "--describe --model cnn --batch 1 --json %s", json_path);
+    expect(0, arguments, 0, "cnn: images of 28x28x1, batch 1, fp32\n");
+    const double dense = 2 * 7 * 7 * 32 * 64 + 2 * 64 * 10, first = 2 * 28 * 28 * 16 * 9,
+                 second = 2 * 14 * 14 * 32 * 144;
+    cJSON *report = report_read();
+    const cJSON *network = object(report, "network"),
+                *layers = cJSON_GetObjectItemCaseSensitive(network, "layers"),
+                *layer = cJSON_GetArrayItem(layers, 0);
+    assert_int_equal(cJSON_GetArraySize(layers), 10);
+    assert_true(number(network, "parameters") == 16 * 10 + 32 * 145 + 64 * 1569 + 10 * 65);
+    assert_true(number(object(network, "forward"), "flop") == first + second + dense);
+    assert_true(number(object(network, "backward"), "flop") == first + 2 * (second + dense));
+    assert_string_equal(cJSON_GetObjectItem(layer, "operation")->valuestring, "convolution");
+    assert_string_equal(cJSON_GetArrayItem(cJSON_GetObjectItem(layer, "reads"), 0)->valuestring,
+                        "input");
+    assert_true(cJSON_GetArrayItem(cJSON_GetObjectItem(layer, "output"), 2)->valuedouble == 16);
+    assert_true(number(layer, "parameters") == 160);
+    assert_true(number(object(layer, "forward"), "bytes") == 4 * (28 * 28 * 17 + 144));
+    cJSON_Delete(report);
+    expect(0, "--describe --model resnet50 --batch 3", 0,
+           "\n25557032 parameters; an image: 8.178 GFLOP forward, 16.12 backward\n");
+    expect(0, "--describe --data synthetic:40x40x2", 0, "resnet20: images of 40x40x2, batch 64");
+    expect(0, "--describe --data idx:/nonexistent", 1, "/nonexistent");
+    expect(0, "--describe --memory", 2, "--describe: neither --memory");
+    expect(2, "--describe --model cnn", 0, "\n105866 parameters;");
+    assert_null(strstr(strstr(output, " parameters;") + 1, " parameters;"));
+}
+
 /* Each step of the plan has its line and its row; times are those of something, and rates follow
  * from them. */
 /* A choice of options, some with values that make no sense, in `out`. */
@@ -646,6 +679,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_of_a_host_share_its_memory),
         cmocka_unit_test(random_options_are_taken_or_refused),
         cmocka_unit_test(predictions_are_complete),
+        cmocka_unit_test(descriptions_are_right),
         cmocka_unit_test(profiles_are_complete),
         cmocka_unit_test(resnet50_trains_on_two_ranks),
         cmocka_unit_test(checkpoints_of_two_ranks),
