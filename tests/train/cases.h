@@ -28,6 +28,24 @@ struct network_case {
     {                                                                                              \
         .kind = KIND, .name = NAME, .in = {IN}, .window = WINDOW, .stride = STRIDE, .pad = PAD     \
     }
+#define CEIL_POOL(KIND, NAME, IN, WINDOW, STRIDE, PAD)                                             \
+    {                                                                                              \
+        .kind = KIND, .name = NAME, .in = {IN}, .window = WINDOW, .stride = STRIDE, .pad = PAD,    \
+        .ceil = true                                                                               \
+    }
+#define LOCAL_NORM(NAME, IN, WINDOW)                                                               \
+    {                                                                                              \
+        .kind = OPERATION_LOCAL_NORM, .name = NAME, .in = {IN}, .window = WINDOW, .alpha = 0.8f,   \
+        .beta = 0.75f, .k = 1                                                                      \
+    }
+#define DROPOUT(NAME, IN, RATE)                                                                    \
+    {                                                                                              \
+        .kind = OPERATION_DROPOUT, .name = NAME, .in = {IN}, .rate = RATE                          \
+    }
+#define CONCAT(NAME, ...)                                                                          \
+    {                                                                                              \
+        .kind = OPERATION_CONCAT, .name = NAME, .in = { __VA_ARGS__ }                              \
+    }
 #define UNARY(KIND, NAME, IN)                                                                      \
     {                                                                                              \
         .kind = KIND, .name = NAME, .in = { IN }                                                   \
@@ -257,6 +275,99 @@ static const struct network_case network_cases[] = {
       POOL(OPERATION_AVERAGE_POOL, "q", "a", 3, 1, 1), RELU("r", "a"), ADD("s", "p", "q"),
       ADD("t", "s", "r"), DENSE("d", "t", 4), LOSS("d")},
      8},
+    {"max pooling that counts up",
+     2,
+     7,
+     6,
+     2,
+     {CONVOLUTION("a", "input", 16, 3, 1, 1, true),
+      CEIL_POOL(OPERATION_MAX_POOL, "p", "a", 3, 2, 0), DENSE("d", "p", 4), LOSS("d")},
+     4},
+    {"poolings that count up, with pad",
+     2,
+     8,
+     6,
+     2,
+     {CONVOLUTION("a", "input", 3, 3, 1, 1, true), CEIL_POOL(OPERATION_MAX_POOL, "p", "a", 3, 3, 1),
+      CEIL_POOL(OPERATION_AVERAGE_POOL, "q", "a", 3, 3, 1), ADD("s", "p", "q"), DENSE("d", "s", 4),
+      LOSS("d")},
+     6},
+    {"average pooling that counts up",
+     2,
+     8,
+     5,
+     2,
+     {CONVOLUTION("a", "input", 16, 3, 1, 1, true),
+      CEIL_POOL(OPERATION_AVERAGE_POOL, "p", "a", 3, 2, 0), DENSE("d", "p", 4), LOSS("d")},
+     4},
+    {"local norms",
+     2,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 13, 3, 1, 1, true), LOCAL_NORM("m", "a", 5),
+      CONVOLUTION("b", "m", 16, 1, 1, 0, true), LOCAL_NORM("n", "b", 3), LOCAL_NORM("o", "n", 9),
+      DENSE("d", "o", 4), LOSS("d")},
+     7},
+    {"local norm read twice",
+     2,
+     4,
+     3,
+     3,
+     {CONVOLUTION("a", "input", 16, 3, 1, 1, true), RELU("r", "a"), LOCAL_NORM("n", "r", 5),
+      ADD("s", "n", "r"), DENSE("d", "s", 4), LOSS("d")},
+     6},
+    {"local norm and dropout of the images",
+     3,
+     4,
+     3,
+     5,
+     {LOCAL_NORM("n", "input", 3), DROPOUT("p", "input", 0.25f), ADD("s", "n", "p"),
+      DENSE("d", "s", 4), LOSS("d")},
+     5},
+    {"dropout",
+     3,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 5, 3, 1, 1, true), DROPOUT("p", "a", 0.5f),
+      CONVOLUTION("b", "p", 16, 3, 1, 1, true), DROPOUT("q", "b", 0.25f), ADD("s", "q", "b"),
+      DENSE("d", "s", 4), LOSS("d")},
+     7},
+    {"relu, dropout",
+     5,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 6, 3, 1, 1, true), RELU("r", "a"), DROPOUT("p", "r", 0.25f),
+      DENSE("b", "p", 19), RELU("t", "b"), DROPOUT("q", "t", 0.5f), DENSE("d", "q", 4), LOSS("d")},
+     8},
+    {"concat",
+     2,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 3, 3, 1, 1, true), CONVOLUTION("b", "a", 16, 1, 1, 0, true),
+      CONVOLUTION("c", "input", 13, 3, 1, 1, true), CONCAT("j", "a", "b", "c"), DENSE("d", "j", 4),
+      LOSS("d")},
+     6},
+    {"concat in blocks, parts read again",
+     2,
+     3,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 32, 3, 1, 1, true), RELU("r", "a"),
+      CONVOLUTION("b", "r", 16, 1, 1, 0, true), CONVOLUTION("c", "r", 16, 3, 1, 1, true),
+      ADD("s", "b", "c"), CONCAT("j", "s", "r", "b"), DENSE("d", "j", 4), LOSS("d")},
+     8},
+    {"concat of a tensor with itself and the images",
+     2,
+     4,
+     3,
+     3,
+     {CONVOLUTION("a", "input", 8, 3, 1, 1, true), CONCAT("j", "a", "input", "a", "a"),
+      CONVOLUTION("b", "j", 5, 3, 1, 1, true), DENSE("d", "b", 4), LOSS("d")},
+     5},
     {"dense read twice",
      3,
      2,

@@ -105,6 +105,16 @@ static bool name_valid(const char *name)
     return name[0] && memchr(name, '\0', NETWORK_NAME_BYTES);
 }
 
+static size_t inputs_of(const struct operation *operation)
+{
+    size_t count = layers_all[operation->kind]->inputs;
+    if (count)
+        return count;
+    for (count = 1; count < NETWORK_INPUTS && operation->in[count][0]; count++)
+        ;
+    return count;
+}
+
 /* Resolves the names of an operation. */
 static alnico_status_t node_connect(const struct network *network, struct node *node)
 {
@@ -118,7 +128,7 @@ static alnico_status_t node_connect(const struct network *network, struct node *
     if (network_find(network, operation->name, &found))
         return error_set(ALNICO_ERROR_ARGUMENT, "network_append: the name '%s' is taken",
                          operation->name);
-    node->inputs = layers_all[operation->kind]->inputs;
+    node->inputs = inputs_of(operation);
     for (size_t i = 0; i < node->inputs; i++) {
         if (!name_valid(operation->in[i]) || !network_find(network, operation->in[i], &found))
             return error_set(
@@ -167,6 +177,7 @@ alnico_status_t network_append(struct network *network, const struct operation *
     TRY(network_reserve(network));
     for (size_t i = 0; i < node.inputs; i++)
         network->tensors[node.in[i]].readers++;
+    network->draws |= layers_all[operation->kind]->draws;
     network->nodes[network->count++] = node;
     network->tensors[network->count] = out;
     return ALNICO_SUCCESS;

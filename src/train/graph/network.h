@@ -19,6 +19,7 @@ struct network {
     size_t count, capacity;
     struct tensor *tensors;        /* count + 1; tensor 0 is "input" */
     size_t parameters, statistics; /* elements of the arenas, once finished */
+    bool draws;                    /* an operation draws random numbers */
     bool finished;
 };
 

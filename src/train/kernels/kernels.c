@@ -67,3 +67,11 @@ void *setup_scratch(const struct kernels_setup *setup, const struct step *step, 
 {
     return place(setup, step->scratch[backward]);
 }
+
+struct dropout setup_dropout(const struct kernels_setup *setup, size_t node)
+{
+    struct dropout dropout =
+        dropout_make(setup->options.seed, node, setup->network->nodes[node].operation.rate);
+    dropout.draw = *setup->arenas->draw;
+    return dropout;
+}

@@ -48,9 +48,10 @@ struct arenas {
     void *activations; /* plan->bytes: values, their gradients, what steps save, scratch */
     /* Batch x height x width x channels; with kernels that load, in the activations. */
     float *images;
-    int32_t *labels; /* batch; -1: no image here, it has no part in loss and gradient */
-    double *score;   /* SCORES */
-    float *control;  /* CONTROLS */
+    int32_t *labels;   /* batch; -1: no image here, it has no part in loss and gradient */
+    double *score;     /* SCORES */
+    float *control;    /* CONTROLS */
+    struct draw *draw; /* one: what dropout draws by in the pass at hand, and its backward one */
 };
 
 /* How to compute. */
@@ -64,6 +65,7 @@ struct kernels_options {
     bool full_float;    /* in fp32, not even TF32 */
     float loss_scale;   /* of fp16; 0: found while training */
     const char *cache;  /* file of measured choices, read and written; NULL: none */
+    uint64_t seed;      /* of dropout, the same on all ranks */
 };
 
 struct kernels_setup {
@@ -187,5 +189,8 @@ void *setup_value(const struct kernels_setup *setup, size_t tensor);
 void *setup_diff(const struct kernels_setup *setup, size_t tensor);
 void *setup_saved(const struct kernels_setup *setup, const struct step *step);
 void *setup_scratch(const struct kernels_setup *setup, const struct step *step, int backward);
+
+/* The masks of a dropout in the pass at hand, on the CPU. */
+struct dropout setup_dropout(const struct kernels_setup *setup, size_t node);
 
 #endif

@@ -46,11 +46,13 @@ static struct layer_pass pass_of(const struct naive *self, size_t step, bool tra
                            .labels = setup->arenas->labels,
                            .smoothing = setup->options.smoothing,
                            .training = training,
-                           .frozen = setup->options.frozen};
+                           .frozen = setup->options.frozen,
+                           .dropout = setup_dropout(setup, step)};
     network_window(setup->network, step, &p.rows, &p.columns);
     for (size_t i = 0; i < node->inputs; i++) {
         p.x[i] = setup_value(setup, node->in[i]);
         p.dx[i] = setup_diff(setup, node->in[i]);
+        p.channels[i] = setup->network->tensors[node->in[i]].channels;
     }
     return p;
 }

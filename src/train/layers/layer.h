@@ -11,8 +11,11 @@
 #ifndef ALNICO_TRAIN_LAYERS_LAYER_H
 #define ALNICO_TRAIN_LAYERS_LAYER_H
 
+#include "train/layers/dropout.h"
+
 #include <alnico/alnico.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { NETWORK_NAME_BYTES = 32, NETWORK_MAX_SIDE = 1 << 16, NETWORK_INPUTS = 8 };
@@ -31,9 +34,12 @@ enum operation_kind {
     OPERATION_BATCH_NORM,    /* over images, rows and columns, for each channel */
     OPERATION_RELU,          /* max(x, 0) */
     OPERATION_ADD,           /* of two tensors of one shape */
-    OPERATION_MAX_POOL,      /* window, stride, pad; padding never wins */
-    OPERATION_AVERAGE_POOL,  /* window (0: the whole image), stride, pad; padding is not counted */
+    OPERATION_MAX_POOL,      /* window, stride, pad, ceil; padding never wins */
+    OPERATION_AVERAGE_POOL,  /* the same (window 0: the whole image); padding is not counted */
     OPERATION_DENSE,         /* filters; always with a bias */
+    OPERATION_LOCAL_NORM,    /* local response norm: window, in channels; alpha, beta, k */
+    OPERATION_DROPOUT,       /* rate; nothing but a copy outside training */
+    OPERATION_CONCAT,        /* the channels of up to NETWORK_INPUTS tensors, in their order */
     OPERATION_CROSS_ENTROPY, /* of the softmax of a 1 x 1 x classes tensor; only as the last */
     OPERATION_KINDS
 };
@@ -47,6 +53,9 @@ struct operation {
     size_t window, stride, pad; /* of a square window, in pixels; pad on all four sides */
     bool bias;                  /* convolution: add one number per filter */
     bool zero;                  /* batch norm: scales begin as 0, not 1 */
+    bool ceil;                  /* pooling: a last window may reach over the end of the image */
+    float alpha, beta, k; /* local norm: y = x / (k + alpha / window * sum of squares) ^ beta */
+    float rate; /* dropout: of elements that become 0, a multiple of 2^-16; others / (1 - rate) */
 };
 
 /* A tensor: one image's part of it. */
@@ -70,8 +79,9 @@ struct node {
 /* Arguments of the plain loops of one operation. */
 struct layer_pass {
     const struct node *node;
-    const struct tensor *in, *out; /* of input 0 */
-    size_t batch, rows, columns;   /* rows, columns: of the window */
+    const struct tensor *in, *out;   /* of input 0 */
+    size_t channels[NETWORK_INPUTS]; /* of the inputs */
+    size_t batch, rows, columns;     /* rows, columns: of the window */
     const float *x[NETWORK_INPUTS];
     float *y;
     float *dx[NETWORK_INPUTS], *dy; /* backward adds to dx; NULL: not wanted */
@@ -82,6 +92,7 @@ struct layer_pass {
     const int32_t *labels;
     double smoothing;
     bool training, frozen; /* see kernels.h */
+    struct dropout dropout;
 };
 
 /* Rates of a device. */
@@ -112,8 +123,9 @@ struct layer_work {
 
 struct layer_ops {
     const char *name; /* "convolution" */
-    size_t inputs;    /* 1 to NETWORK_INPUTS */
+    size_t inputs;    /* 1 to NETWORK_INPUTS; 0: as many as the operation names */
     bool decays;      /* weight decay and LARS are for its weights */
+    bool draws;       /* random numbers, in training */
 
     /* Checks the operation, fills in *out, which is input 0's shape before, and the sizes of the
      * node's parameters and statistics. Errors: ARGUMENT, naming the operation. Optional. */
@@ -136,7 +148,8 @@ struct layer_ops {
 };
 
 extern const struct layer_ops layer_convolution, layer_batch_norm, layer_relu, layer_add,
-    layer_max_pool, layer_average_pool, layer_dense, layer_cross_entropy;
+    layer_max_pool, layer_average_pool, layer_dense, layer_local_norm, layer_dropout, layer_concat,
+    layer_cross_entropy;
 
 /* By kind. */
 extern const struct layer_ops *const layers_all[OPERATION_KINDS];

@@ -11,6 +11,9 @@ const struct layer_ops *const layers_all[OPERATION_KINDS] = {
     [OPERATION_MAX_POOL] = &layer_max_pool,
     [OPERATION_AVERAGE_POOL] = &layer_average_pool,
     [OPERATION_DENSE] = &layer_dense,
+    [OPERATION_LOCAL_NORM] = &layer_local_norm,
+    [OPERATION_DROPOUT] = &layer_dropout,
+    [OPERATION_CONCAT] = &layer_concat,
     [OPERATION_CROSS_ENTROPY] = &layer_cross_entropy,
 };
 

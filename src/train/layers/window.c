@@ -3,6 +3,16 @@
 
 #include "base/status.h"
 
+/* Windows along a side of so many pixels. */
+static size_t windows(const struct operation *operation, size_t side)
+{
+    const size_t room = side + 2 * operation->pad - operation->window;
+    const size_t whole = room / operation->stride + 1;
+    const bool more = operation->ceil && room % operation->stride &&
+                      whole * operation->stride < side + operation->pad;
+    return whole + more;
+}
+
 alnico_status_t window_shape(const struct operation *operation, const struct tensor *in,
                              struct tensor *out)
 {
@@ -21,8 +31,8 @@ alnico_status_t window_shape(const struct operation *operation, const struct ten
                          "network_append: %s '%s' has window %zu, which does not fit into its "
                          "input of %zux%zu with pad %zu",
                          kind, operation->name, window, in->height, in->width, pad);
-    out->height = (in->height + 2 * pad - window) / stride + 1;
-    out->width = (in->width + 2 * pad - window) / stride + 1;
+    out->height = windows(operation, in->height);
+    out->width = windows(operation, in->width);
     return ALNICO_SUCCESS;
 }
 

@@ -4,7 +4,8 @@
 
 #include "train/layers/layer.h"
 
-/* The output's rows and columns. Errors: ARGUMENT (sizes of 0, a window larger than its padded
+/* The output's rows and columns. With `ceil` there is one more row or column of windows where some
+ * pixels are left, if it begins inside the image or its first padding. Errors: ARGUMENT (sizes of 0, a window larger than its padded
  * input). */
 alnico_status_t window_shape(const struct operation *operation, const struct tensor *in,
                              struct tensor *out);

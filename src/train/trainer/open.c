@@ -373,6 +373,7 @@ struct replica_setup trainer_setup(const struct trainer_options *options, int ra
                                       kernels->wire_gradients ? options->wire : ALNICO_FLOAT32,
                                   .optimizer = options->optimizer.kind,
                                   .memory_limit = options->memory_limit};
+    setup.options.seed = options->seed;
     if (kernels->device == ALNICO_DEVICE_CPU) /* the batches of both parts of the data */
         setup.extras.batches = DATA_SLOTS * (options->tests ? 2 : 1);
     if (strategy->bytes && (kernels->device == ALNICO_DEVICE_CPU || !strategy->sharded))

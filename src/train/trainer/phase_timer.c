@@ -30,6 +30,7 @@ struct phase_timer {
     /* Stamps, `times` of each phase: in the device's memory those of the step at hand or, of what
      * it is without, of an earlier one; in pinned memory each row's. */
     uint64_t *now, *stamps;
+    struct draw *draws; /* `times` of each row, in pinned memory */
     size_t times;
     size_t marked[PHASES];        /* in the step at hand */
     struct ended *order;          /* of a step that is being read */
@@ -64,6 +65,8 @@ static alnico_status_t phase_timer_allocate(struct phase_timer *timer)
         return error_set(ALNICO_ERROR_MEMORY, "phase_timer_create: no memory");
     TRY(device->pinned_alloc(bytes, (void **)&timer->rows));
     TRY(device->pinned_alloc(2 * timer->interval * stamps_bytes(timer), (void **)&timer->stamps));
+    TRY(device->pinned_alloc(2 * timer->interval * timer->times * sizeof *timer->draws,
+                             (void **)&timer->draws));
     TRY(device->alloc(stamps_bytes(timer), (void **)&timer->now));
     memset(timer->rows, 0, bytes);
     TRY(device->event_create(&timer->ends[0]));
@@ -99,6 +102,7 @@ void phase_timer_destroy(struct phase_timer *timer)
     device->event_destroy(timer->ends[1]);
     device->pinned_free(timer->rows);
     device->pinned_free(timer->stamps);
+    device->pinned_free(timer->draws);
     device->free(timer->now);
     free(timer->seconds);
     free(timer->order);
@@ -128,6 +132,14 @@ alnico_status_t phase_timer_begin(struct phase_timer *timer, double rate)
     timer->resumed = false;
     TRY(replica_read(timer->replica, replica->arenas.score, timer->before, sizeof timer->before));
     return replica->device->stamp(&row->begin, replica->stream);
+}
+
+alnico_status_t phase_timer_draw(struct phase_timer *timer, size_t pass, struct draw draw)
+{
+    const struct replica *replica = timer->replica;
+    struct draw *row = &timer->draws[timer->opened % (2 * timer->interval) * timer->times + pass];
+    *row = draw;
+    return replica->device->copy(replica->arenas.draw, row, sizeof *row, replica->stream);
 }
 
 alnico_status_t phase_timer_mark(struct phase_timer *timer, enum phase ended)

@@ -1,5 +1,6 @@
 /*
- * Phase timer: around each step the learning rate goes to a replica's stream, and from it come the
+ * Phase timer: around each step the learning rate, and what dropout draws by, go to a replica's
+ * stream, and from it come the
  * times at which the stream passed each phase, in any order, and the running sums of losses, out.
  * The host enqueues steps and reads them an interval late, so that it never waits for the step at hand; on
  * the CPU's inline stream everything is there at once. The trainer drives it, on one thread.
@@ -32,6 +33,9 @@ void phase_timer_destroy(struct phase_timer *timer);
 /* Opens a step: its rate goes to the control words, and its first phase begins, at the end of the
  * step before or, after phase_timer_pause, now. */
 alnico_status_t phase_timer_begin(struct phase_timer *timer, double rate);
+
+/* Before a pass of the step, the first being 0: what dropout draws by goes to the replica. */
+alnico_status_t phase_timer_draw(struct phase_timer *timer, size_t pass, struct draw draw);
 
 /* A phase ends here in the stream's order, and the next begins. What this enqueues may be captured
  * and replayed. */

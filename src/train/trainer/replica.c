@@ -64,6 +64,7 @@ static alnico_status_t arenas_create(struct replica *replica, const struct repli
                          (void **)&out->images));
     TRY(arena_create(replica, batch * sizeof(int32_t), (void **)&out->labels));
     TRY(arena_create(replica, SCORES * sizeof(double), (void **)&out->score));
+    TRY(arena_create(replica, sizeof *out->draw, (void **)&out->draw));
     return arena_create(replica, CONTROLS * sizeof(float), (void **)&out->control);
 }
 
@@ -75,7 +76,7 @@ static void arenas_destroy(const struct replica *replica)
                          arenas->states[1],   arenas->statistics,
                          arenas->activations, replica->ops->load ? NULL : arenas->images,
                          arenas->labels,      arenas->score,
-                         arenas->control};
+                         arenas->control,     arenas->draw};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         replica->device->free(all[i]);
 }

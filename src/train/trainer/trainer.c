@@ -52,6 +52,16 @@ static alnico_status_t trainer_input(struct trainer *trainer)
     return phase_timer_mark(trainer->timer, PHASE_COPY);
 }
 
+/* What dropout draws by: a step's images are numbered over its passes, and in each over the ranks. */
+static alnico_status_t trainer_draw(struct trainer *trainer)
+{
+    const size_t before = trainer->pass * (size_t)trainer->size + (size_t)trainer->rank;
+    const struct draw draw = {.step = (uint32_t)trainer->step,
+                              .image = (uint32_t)(before * trainer->options->batch)};
+    return trainer->network->draws ? phase_timer_draw(trainer->timer, trainer->pass, draw)
+                                   : ALNICO_SUCCESS;
+}
+
 alnico_status_t trainer_compute(struct trainer *trainer)
 {
     struct replica *replica = trainer->replica;
@@ -115,6 +125,7 @@ static alnico_status_t trainer_step(struct trainer *trainer)
     TRY(phase_timer_begin(trainer->timer, rate));
     for (trainer->pass = 0; trainer->pass < trainer->passes; trainer->pass++) {
         TRY(trainer_input(trainer));
+        TRY(trainer_draw(trainer));
         TRY(trainer_launch(trainer));
     }
     trainer->pass = 0;

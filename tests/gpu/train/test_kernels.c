@@ -367,7 +367,11 @@ static const struct train_pool pool_cases[] = {{2, 7, 5, 4, 3, 8, 3, 3, 2, 1, 0}
                                                {3, 6, 4, 3, 2, 16, 2, 2, 2, 0, 0},
                                                {1, 56, 57, 28, 29, 64, 3, 3, 2, 1, 0},
                                                {2, 7, 7, 1, 1, 2048, 7, 7, 1, 0, 0},
-                                               {2, 9, 8, 9, 8, 24, 5, 5, 1, 2, 0}};
+                                               {2, 9, 8, 9, 8, 24, 5, 5, 1, 2, 0},
+                                               /* last windows reach over the end */
+                                               {2, 8, 6, 4, 3, 16, 3, 3, 2, 0, 0},
+                                               {2, 112, 112, 56, 56, 64, 3, 3, 2, 0, 0},
+                                               {3, 9, 7, 3, 3, 8, 4, 4, 4, 1, 0}};
 
 static size_t pool_in(const struct train_pool *p, size_t n, size_t i, size_t j)
 {
@@ -705,6 +709,8 @@ static void check_folds(void)
         {2, 1, 3, 16, 64, 7, 7, 64, 4, 4, 0},       /* and weights */
         {1, 0, 5, 8, 7, 3, 3, 8, 3, 3, 0},          /* weights, filters padded too */
         {3, 2, 1, 16, 5, 8, 11, 5, 4, 5, 0},
+        {4, 0, 3, 48, 3, 227, 227, 3, 57, 57, 0}, /* AlexNet's images */
+        {4, 0, 3, 48, 96, 11, 11, 96, 3, 3, 0},   /* and weights */
     };
     for (size_t t = 0; t < 3; t++)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
@@ -797,7 +803,7 @@ static void check_spread(void)
         }
 }
 
-/* ---- Additions, biases ---- */
+/* ---- Additions ---- */
 
 static void pointwise_check(int type, size_t rows, unsigned channels)
 {
@@ -807,10 +813,8 @@ static void pointwise_check(int type, size_t rows, unsigned channels)
     snprintf(shape, sizeof shape, "%zu x %u", rows, channels);
     struct vector a = padded_random(rows, channels, padded, type, 0),
                   b = padded_random(rows, channels, padded, type, 0),
-                  y = vector_poisoned(count, type),
-                  bias = vector_random(channels, ALNICO_FLOAT32, &state, 0, 1),
-                  sums = vector_poisoned(channels, type);
-    double *expected = doubles(count), *columns = doubles(channels);
+                  y = vector_poisoned(count, type);
+    double *expected = doubles(count);
     launched(gpu.stream, train_add(&gpu, y.gpu, a.gpu, b.gpu, true, count, type), "train_add");
     for (size_t i = 0; i < count; i++)
         expected[i] = fmax((double)a.host[i] + b.host[i], 0);
@@ -821,29 +825,262 @@ static void pointwise_check(int type, size_t rows, unsigned channels)
         expected[i] = (double)b.host[i] + (y.host[i] > 0 ? (double)a.host[i] : 0);
     vector_get(&b);
     check_close(say("gate", type, shape, "dx"), b.host, expected, count, 1e-6, type_epsilon(type));
-    launched(gpu.stream,
-             train_bias_gradient(&gpu, sums.gpu, type, a.gpu, rows, channels, padded, type),
-             "train_bias_gradient");
-    launched(gpu.stream, train_bias(&gpu, a.gpu, bias.gpu, rows, channels, padded, type),
-             "train_bias");
-    for (size_t i = 0; i < count; i++) {
-        const size_t c = i % padded;
-        expected[i] = a.host[i] + (c < channels ? (double)bias.host[c] : 0);
-        if (c < channels)
-            columns[c] += a.host[i];
-    }
-    vector_get(&a);
-    vector_get(&sums);
-    check_close(say("bias", type, shape, "y"), a.host, expected, count, 1e-6, type_epsilon(type));
-    check_close(say("bias", type, shape, "gradient"), sums.host, columns, channels, 1e-5,
-                type_epsilon(type));
     vector_free(&a);
     vector_free(&b);
     vector_free(&y);
-    vector_free(&bias);
-    vector_free(&sums);
+    free(expected);
+}
+
+/* ---- Biases, ReLUs, dropout ---- */
+
+struct epilogue_case {
+    size_t images;
+    unsigned pixels, channels;
+    bool bias, relu, drops, add;
+};
+static const struct epilogue_case epilogue_cases[] = {
+    {1, 1, 8, true, false, false, false},    {3, 7, 5, true, true, false, false},
+    {40, 169, 72, true, true, true, false},  {300, 1, 4096, true, true, true, false},
+    {2, 3025, 96, true, true, false, false}, {7, 5, 19, false, false, true, true},
+    {64, 49, 512, false, true, false, true}, {5, 3, 1001, true, false, true, false},
+    {4001, 1, 64, true, true, false, true}};
+
+/* What an element is multiplied with by the masks of layers/dropout.h. */
+static double factor_of(const struct train_epilogue *pass, const struct draw *draw, size_t row,
+                        unsigned c)
+{
+    struct dropout dropout = pass->dropout;
+    dropout.draw = *draw;
+    const uint64_t hash =
+        dropout_hash(dropout_image(&dropout, row / pass->pixels), row % pass->pixels,
+                     dropout_groups(pass->channels), c / DROPOUT_CHANNELS);
+    return (double)dropout_factor(&dropout, hash, c);
+}
+
+static void epilogue_check(const struct epilogue_case *c, int type)
+{
+    const unsigned padded = (c->channels + 7) / 8 * 8;
+    const size_t rows = c->images * c->pixels, count = rows * padded;
+    const struct draw draw = {.step = 11, .image = 5};
+    char shape[100];
+    snprintf(shape, sizeof shape, "%zu x %u x %u, bias %d, relu %d, drops %d, add %d", c->images,
+             c->pixels, c->channels, c->bias, c->relu, c->drops, c->add);
+    struct vector x = padded_random(rows, c->channels, padded, type, 0.3),
+                  y = padded_random(rows, c->channels, padded, type, 0),
+                  dy = padded_random(rows, c->channels, padded, type, 0.1),
+                  bias = vector_random(c->channels, ALNICO_FLOAT32, &state, 0, 1),
+                  sums = vector_poisoned(c->channels, ALNICO_FLOAT32);
+    double *expected = doubles(count), *columns = doubles(c->channels);
+    struct draw *draw_gpu;
+    GPU(cudaMalloc((void **)&draw_gpu, sizeof draw));
+    GPU(cudaMemcpy(draw_gpu, &draw, sizeof draw, cudaMemcpyHostToDevice));
+    const struct train_epilogue pass = {.x = x.gpu,
+                                        .y = y.gpu,
+                                        .bias = c->bias ? bias.gpu : NULL,
+                                        .relu = c->relu,
+                                        .add = c->add,
+                                        .draw = c->drops ? draw_gpu : NULL,
+                                        .dropout = dropout_make(3, 2, 0.25f),
+                                        .pixels = c->pixels,
+                                        .rows = rows,
+                                        .channels = c->channels,
+                                        .padded = padded,
+                                        .type = type};
+    for (size_t i = 0; i < count; i++) {
+        const unsigned k = (unsigned)(i % padded);
+        double value = (double)x.host[i] + (c->bias && k < c->channels ? (double)bias.host[k] : 0);
+        value = c->relu ? fmax(value, 0) : value;
+        value *= c->drops ? factor_of(&pass, &draw, i / padded, k) : 1;
+        expected[i] = value + (c->add ? (double)y.host[i] : 0);
+    }
+    launched(gpu.stream, train_epilogue(&gpu, &pass), "train_epilogue");
+    vector_get(&y);
+    check_close(say("epilogue", type, shape, "y"), y.host, expected, count, 1e-6,
+                type_epsilon(type));
+    const struct train_epilogue_backward back = {.dy = dy.gpu,
+                                                 .y = c->relu ? y.gpu : NULL,
+                                                 .scale = 1.25f,
+                                                 .bias_diff = c->bias ? sums.gpu : NULL,
+                                                 .rows = rows,
+                                                 .channels = c->channels,
+                                                 .padded = padded,
+                                                 .type = type,
+                                                 .gradient_type = ALNICO_FLOAT32};
+    for (size_t i = 0; i < count; i++) {
+        expected[i] = (double)dy.host[i];
+        if (c->relu)
+            expected[i] = y.host[i] > 0 ? 1.25 * (double)dy.host[i] : 0;
+        if (i % padded < c->channels)
+            columns[i % padded] += expected[i];
+    }
+    launched(gpu.stream, train_epilogue_backward(&gpu, &back), "train_epilogue_backward");
+    vector_get(&dy);
+    check_close(say("epilogue", type, shape, "dx"), dy.host, expected, count, 1e-6,
+                type_epsilon(type));
+    vector_get(&sums);
+    if (c->bias)
+        check_close(say("epilogue", type, shape, "bias gradient"), sums.host, columns, c->channels,
+                    1e-6 * sqrt((double)rows) + 1e-5, 1e-5);
+    struct vector *const all[] = {&x, &y, &dy, &bias, &sums};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        vector_free(all[i]);
     free(expected);
     free(columns);
+    GPU(cudaFree(draw_gpu));
+}
+
+static void check_epilogues(void)
+{
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof epilogue_cases / sizeof *epilogue_cases; c++)
+            epilogue_check(&epilogue_cases[c], types[t]);
+}
+
+/* ---- Local response norm ---- */
+
+/* The sum of `of` around channel c of a pixel. */
+static double around(const struct train_local_norm *n, const double *of, unsigned c)
+{
+    const unsigned half = n->window / 2;
+    double sum = 0;
+    for (unsigned k = c > half ? c - half : 0; k <= c + half && k < n->padded; k++)
+        sum += of[k];
+    return sum;
+}
+
+static void local_norm_expect(const struct train_local_norm *n, const float *x, const float *dy,
+                              double *y, double *dx)
+{
+    const double alpha = (double)n->alpha, beta = (double)n->beta;
+    double *squares = doubles(n->padded), *bases = doubles(n->padded),
+           *products = doubles(n->padded);
+    for (unsigned c = 0; c < n->padded; c++)
+        squares[c] = (double)x[c] * (double)x[c];
+    for (unsigned c = 0; c < n->padded; c++) {
+        bases[c] = (double)n->k + alpha * around(n, squares, c);
+        y[c] = (double)x[c] * pow(bases[c], -beta);
+        products[c] = (double)dy[c] * (double)x[c] * pow(bases[c], -beta - 1);
+    }
+    for (unsigned c = 0; c < n->padded; c++)
+        dx[c] += (double)dy[c] * pow(bases[c], -beta) -
+                 2 * alpha * beta * (double)x[c] * around(n, products, c);
+    free(squares);
+    free(bases);
+    free(products);
+}
+
+static void local_norm_check(struct train_local_norm n, unsigned channels, int type, bool add)
+{
+    const size_t count = n.rows * n.padded;
+    char shape[100];
+    snprintf(shape, sizeof shape, "%zu x %u, window %u, beta %g, add %d", n.rows, channels,
+             n.window, (double)n.beta, add);
+    n.type = type;
+    struct vector x = padded_random(n.rows, channels, n.padded, type, 0),
+                  dy = padded_random(n.rows, channels, n.padded, type, 0),
+                  dx = padded_random(n.rows, channels, n.padded, type, 0),
+                  y = vector_poisoned(count, type);
+    double *y_expected = doubles(count), *dx_expected = doubles(count);
+    for (size_t i = 0; i < count && add; i++)
+        dx_expected[i] = (double)dx.host[i];
+    for (size_t i = 0; i < count; i += n.padded)
+        local_norm_expect(&n, x.host + i, dy.host + i, y_expected + i, dx_expected + i);
+    launched(gpu.stream, train_local_norm(&gpu, &n, y.gpu, x.gpu), "train_local_norm");
+    launched(gpu.stream, train_local_norm_gradient(&gpu, &n, dx.gpu, dy.gpu, x.gpu, add),
+             "train_local_norm_gradient");
+    vector_get(&y);
+    vector_get(&dx);
+    check_close(say("local norm", type, shape, "y"), y.host, y_expected, count, 1e-6,
+                type_epsilon(type) + 2e-6);
+    check_close(say("local norm", type, shape, "dx"), dx.host, dx_expected, count, 5e-6,
+                type_epsilon(type) + 5e-6);
+    struct vector *const all[] = {&x, &y, &dy, &dx};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        vector_free(all[i]);
+    free(y_expected);
+    free(dx_expected);
+}
+
+static void check_local_norms(void)
+{
+    static const struct train_local_norm cases[] = {
+        {1, 8, 1, 0.5f, 0.75f, 1, 0},      {37, 8, 3, 0.3f, 0.75f, 2, 0},
+        {5000, 96, 5, 0.2f, 0.75f, 2, 0},  {777, 64, 5, 2e-5f, 0.75f, 1, 0},
+        {311, 24, 7, 0.1f, 0.5f, 0.1f, 0}, {129, 192, 9, 0.4f, 1.5f, 1, 0}};
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+            local_norm_check(cases[c], cases[c].padded - (c % 2 ? 3 : 0), types[t], c % 3 == 1);
+}
+
+/* ---- Concatenation ---- */
+
+/* Channels of up to TRAIN_PARTS parts; the third is not wanted backward, the second added to. */
+static void concat_check(size_t rows, const unsigned *channels, unsigned parts, int type)
+{
+    struct vector part[TRAIN_PARTS], diff[TRAIN_PARTS];
+    struct train_concat pass = {.parts = parts, .aligned = true, .rows = rows, .type = type};
+    struct train_concat back;
+    char shape[60];
+    for (unsigned p = 0; p < parts; p++) {
+        const unsigned padded = (channels[p] + 7) / 8 * 8;
+        part[p] = padded_random(rows, channels[p], padded, type, 0);
+        diff[p] = padded_random(rows, channels[p], padded, type, 0);
+        pass.part[p] = (struct train_part){
+            .at = part[p].gpu, .first = pass.channels, .channels = channels[p], .padded = padded};
+        pass.channels += channels[p];
+        pass.aligned &= channels[p] % 8 == 0;
+    }
+    pass.padded = (pass.channels + 7) / 8 * 8;
+    back = pass;
+    snprintf(shape, sizeof shape, "%zu rows, %u parts, %u channels", rows, parts, pass.channels);
+    struct vector y = vector_poisoned(rows * pass.padded, type),
+                  dy = padded_random(rows, pass.channels, pass.padded, type, 0);
+    double *expected = doubles(y.count);
+    for (unsigned p = 0; p < parts; p++)
+        for (size_t i = 0; i < rows * channels[p]; i++) {
+            const size_t row = i / channels[p], c = i % channels[p];
+            expected[row * pass.padded + pass.part[p].first + c] =
+                (double)part[p].host[row * pass.part[p].padded + c];
+        }
+    launched(gpu.stream, train_concat(&gpu, &pass, y.gpu), "train_concat");
+    vector_get(&y);
+    check_close(say("concat", type, shape, "y"), y.host, expected, y.count, 0, 0);
+    for (unsigned p = 0; p < parts; p++) {
+        back.part[p].at = p == 2 ? NULL : diff[p].gpu;
+        back.part[p].add = p == 1;
+    }
+    launched(gpu.stream, train_split(&gpu, &back, dy.gpu), "train_split");
+    for (unsigned p = 0; p < parts; p++) {
+        double *slopes = doubles(diff[p].count);
+        for (size_t i = 0; i < diff[p].count; i++) {
+            const size_t row = i / back.part[p].padded, c = i % back.part[p].padded;
+            slopes[i] = p == 1 || p == 2 ? (double)diff[p].host[i] : 0;
+            if (c < channels[p] && p != 2)
+                slopes[i] += (double)dy.host[row * pass.padded + back.part[p].first + c];
+        }
+        vector_get(&diff[p]);
+        check_close(say("concat", type, shape, "dx"), diff[p].host, slopes, diff[p].count, 1e-7,
+                    type_epsilon(type));
+        vector_free(&part[p]);
+        vector_free(&diff[p]);
+        free(slopes);
+    }
+    vector_free(&y);
+    vector_free(&dy);
+    free(expected);
+}
+
+static void check_concats(void)
+{
+    static const unsigned cases[][TRAIN_PARTS] = {
+        {64, 128, 32, 32}, {3, 16, 5}, {8}, {1, 1, 1, 1, 1, 1, 1, 1}, {24, 7}};
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+            unsigned parts = 0;
+            while (parts < TRAIN_PARTS && cases[c][parts])
+                parts++;
+            concat_check(c == 0 ? 3 * 784 : 77, cases[c], parts, types[t]);
+        }
 }
 
 /* ---- Loss ---- */
@@ -959,11 +1196,15 @@ int main(void)
     gpu_open();
     state = 2026;
     int (*const loads[])(void) = {
-        train_norm_load, train_norm_backward_load, train_norm_pool_load, train_pointwise_load,
-        train_pool_load, train_loss_load,          train_update_load};
+        train_norm_load,       train_norm_backward_load, train_norm_pool_load, train_pointwise_load,
+        train_pool_load,       train_loss_load,          train_update_load,    train_epilogue_load,
+        train_local_norm_load, train_concat_load};
     for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
         launched(gpu.stream, loads[i](), "loading kernels");
     check_small();
+    check_epilogues();
+    check_local_norms();
+    check_concats();
     check_folds();
     check_pools();
     check_norm_pools();

@@ -1,5 +1,5 @@
 /*
- * How the batch norms' kernels stand on a tensor of rows x channels: a block takes a slab of
+ * How the kernels of batch norms and epilogues stand on a tensor of rows x channels: a block takes a slab of
  * channels and some of the rows; a thread stays with eight channels, whose coefficients it keeps in
  * registers, and loads several rows before it computes with the first. What a kernel asks of
  * registers and what its grid counts on belong together: all its blocks run at once, with 48 KB or
@@ -25,19 +25,19 @@ struct layout {
     unsigned width;  /* threads beside each other, on a slab: a power of two <= 32 */
 };
 
-inline layout layout_of(const struct train_norm *norm)
+inline layout layout_of(size_t rows, unsigned padded)
 {
-    const unsigned groups = norm->padded / EIGHT;
+    const unsigned groups = padded / EIGHT;
     unsigned width = 1;
     while (width < groups && width < SLAB_GROUPS)
         width *= 2;
-    return {norm->rows, groups, width};
+    return {rows, groups, width};
 }
 
 /* For kernels without sums: slabs of up to 256 channels, where that leaves no thread idle. */
-inline layout wide_layout_of(const struct train_norm *norm)
+inline layout wide_layout_of(size_t rows, unsigned padded)
 {
-    layout at = layout_of(norm);
+    layout at = layout_of(rows, padded);
     while (at.width < 32 && at.groups % (2 * at.width) == 0)
         at.width *= 2;
     return at;

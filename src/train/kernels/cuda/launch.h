@@ -11,6 +11,7 @@
 #ifndef ALNICO_TRAIN_KERNELS_CUDA_LAUNCH_H
 #define ALNICO_TRAIN_KERNELS_CUDA_LAUNCH_H
 
+#include "train/layers/dropout.h"
 #include "train/optimizers/rules.h"
 
 #include <stdbool.h>
@@ -137,14 +138,6 @@ int train_add(const struct train_gpu *gpu, void *y, const void *a, const void *b
 int train_gate(const struct train_gpu *gpu, void *dx, const void *dy, const void *y, bool add,
                size_t count, int type);
 
-/* y[row][channel] += bias[channel]; `channels` biases. */
-int train_bias(const struct train_gpu *gpu, void *y, const float *bias, size_t rows,
-               unsigned channels, unsigned padded, int type);
-
-/* out[channel] = the sum of dy[.][channel]. */
-int train_bias_gradient(const struct train_gpu *gpu, void *out, int gradient_type, const void *dy,
-                        size_t rows, unsigned channels, unsigned padded, int type);
-
 /* How float32 tensors become what is computed with. By `fold` f > 1 squares of f x f pixels become
  * channels, so that a convolution of stride f on few channels becomes one of stride 1 on f * f
  * times as many; f = 1 only pads channels. Images: dst[n][y][x][(b * f + d) * channels + c] =
@@ -187,6 +180,73 @@ int train_strided(const struct train_gpu *gpu, const struct train_strided *sprea
 
 /* Fills with numbers from -1 to 1. */
 int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type);
+
+/* ---- Bias, ReLU, dropout: cuda/epilogue.cu ---- */
+
+/* y = dropped(relu(x + bias)), or added; x may be y. */
+struct train_epilogue {
+    const void *x;
+    void *y;           /* rows x padded, as x */
+    const float *bias; /* channels; NULL: none */
+    bool relu, add;
+    const struct draw *draw; /* on the GPU; NULL: nothing is dropped */
+    struct dropout dropout;
+    unsigned pixels; /* rows of an image */
+    size_t rows;
+    unsigned channels, padded;
+    int type;
+};
+int train_epilogue(const struct train_gpu *gpu, const struct train_epilogue *pass);
+
+/* dy becomes y > 0 ? scale * dy : 0, unless y is NULL; and bias_diff[channel] its sum over the rows,
+ * unless that is. `scale`: of dropout behind the ReLU, in whose y what was dropped is 0, too. */
+struct train_epilogue_backward {
+    void *dy; /* rows x padded, as y */
+    const void *y;
+    float scale;
+    void *bias_diff; /* channels, of gradient_type */
+    size_t rows;
+    unsigned channels, padded;
+    int type, gradient_type;
+};
+int train_epilogue_backward(const struct train_gpu *gpu,
+                            const struct train_epilogue_backward *pass);
+
+/* ---- Local response norm: cuda/local_norm.cu ---- */
+
+enum { TRAIN_LOCAL_NORM_MOST = 9 }; /* channels of a window */
+
+struct train_local_norm {
+    size_t rows;
+    unsigned padded, window;
+    float alpha, beta, k; /* alpha: divided by the window */
+    int type;
+};
+int train_local_norm(const struct train_gpu *gpu, const struct train_local_norm *norm, void *y,
+                     const void *x);
+int train_local_norm_gradient(const struct train_gpu *gpu, const struct train_local_norm *norm,
+                              void *dx, const void *dy, const void *x, bool add);
+
+/* ---- Concatenation: cuda/concat.cu ---- */
+
+enum { TRAIN_PARTS = 8 };
+
+struct train_part {
+    void *at;                         /* rows x padded; backward NULL: not wanted */
+    unsigned first, channels, padded; /* first: of the whole's channels */
+    bool add;                         /* backward adds to what is there */
+};
+
+struct train_concat {
+    struct train_part part[TRAIN_PARTS];
+    unsigned parts;
+    bool aligned; /* all parts have multiples of eight channels */
+    size_t rows;
+    unsigned channels, padded; /* of the whole */
+    int type;
+};
+int train_concat(const struct train_gpu *gpu, const struct train_concat *pass, void *whole);
+int train_split(const struct train_gpu *gpu, const struct train_concat *pass, const void *whole);
 
 /* ---- Pooling: cuda/pool.cu ---- */
 
@@ -303,6 +363,9 @@ int train_norm_load(void);
 int train_norm_backward_load(void);
 int train_norm_pool_load(void);
 int train_pointwise_load(void);
+int train_epilogue_load(void);
+int train_local_norm_load(void);
+int train_concat_load(void);
 int train_pool_load(void);
 int train_loss_load(void);
 int train_update_load(void);

@@ -186,7 +186,7 @@ template <class T, int OTHER>
 int normalise_one(const struct train_gpu *gpu, const struct train_norm *norm,
                   const struct normalise &n)
 {
-    const layout at = wide_layout_of(norm);
+    const layout at = wide_layout_of(norm->rows, norm->padded);
     const dim3 grid = grid_of(gpu, at, NORMALISE_THREADS, normalise_blocks<OTHER>());
     return launch_programmatic(gpu, normalise_kernel<T, OTHER>, grid, NORMALISE_THREADS, n, at);
 }
@@ -195,7 +195,7 @@ int normalise_one(const struct train_gpu *gpu, const struct train_norm *norm,
 
 int train_norm_statistics(const struct train_gpu *gpu, const struct train_norm *norm)
 {
-    const layout at = layout_of(norm);
+    const layout at = layout_of(norm->rows, norm->padded);
     const dim3 grid = grid_of(gpu, at, STATISTICS_THREADS, STATISTICS_BLOCKS);
     return typed(norm->type, [&](auto number) {
         return launch(gpu, statistics_kernel<decltype(number)>, grid, STATISTICS_THREADS, *norm, at,

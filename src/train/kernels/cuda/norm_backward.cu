@@ -229,7 +229,7 @@ template <class F> int dispatch(const struct train_norm_backward *pass, F f)
 
 int train_norm_reduce(const struct train_gpu *gpu, const struct train_norm_backward *pass)
 {
-    const layout at = layout_of(pass->norm);
+    const layout at = layout_of(pass->norm->rows, pass->norm->padded);
     const dim3 grid = grid_of(gpu, at, REDUCE_THREADS, REDUCE_BLOCKS);
     return dispatch(pass, [&](auto number, auto gate, auto two) {
         return launch(gpu, reduce_kernel<decltype(number), gate.value, two.value>, grid,
@@ -239,7 +239,7 @@ int train_norm_reduce(const struct train_gpu *gpu, const struct train_norm_backw
 
 int train_norm_gradient(const struct train_gpu *gpu, const struct train_norm_backward *pass)
 {
-    const layout at = wide_layout_of(pass->norm);
+    const layout at = wide_layout_of(pass->norm->rows, pass->norm->padded);
     const dim3 grid = grid_of(gpu, at, GRADIENT_THREADS, GRADIENT_BLOCKS);
     return dispatch(pass, [&](auto number, auto gate, auto two) {
         return launch_programmatic(gpu, gradient_kernel<decltype(number), gate.value, two.value>,

@@ -247,7 +247,7 @@ struct windows windows_of(const struct train_norm_pool *pass)
 /* On windows, whose rows are fewer than those of x. */
 layout layout_of(const struct train_norm_pool *pass, const struct windows &w)
 {
-    layout at = wide_layout_of(pass->norm);
+    layout at = wide_layout_of(pass->norm->rows, pass->norm->padded);
     at.rows = pass->norm->rows / ((size_t)w.height * w.width) * w.out_height * w.out_width;
     return at;
 }

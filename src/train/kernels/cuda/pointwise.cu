@@ -1,5 +1,5 @@
 /*
- * Additions, ReLUs and biases by themselves, and how float32 tensors become padded or folded ones
+ * Additions and ReLUs by themselves, and how float32 tensors become padded or folded ones
  * and back. Eight elements a thread where the tensors are activations; what is rare takes one, with
  * the type as a switch.
  */
@@ -45,30 +45,6 @@ __global__ void gate_kernel(T *dx, const T *dy, const T *y, bool add, size_t chu
         }
         write_eight(dx + i * EIGHT, g, add);
     }
-}
-
-__global__ void bias_kernel(void *y, int type, const float *bias, size_t rows, unsigned channels,
-                            unsigned padded)
-{
-    for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < rows * padded;
-         i += (size_t)gridDim.x * THREADS) {
-        const unsigned c = (unsigned)(i % padded);
-        if (c < channels)
-            store_any(y, type, i, load_any(y, type, i) + bias[c]);
-    }
-}
-
-/* A block for every channel. */
-__global__ void bias_gradient_kernel(void *out, int gradient_type, const void *dy, int type,
-                                     size_t rows, unsigned padded)
-{
-    __shared__ double sums[THREADS];
-    double sum = 0;
-    for (size_t row = threadIdx.x; row < rows; row += THREADS)
-        sum += load_any(dy, type, row * padded + blockIdx.x);
-    sum = block_sum<THREADS>(sum, sums);
-    if (threadIdx.x == 0)
-        store_any(out, gradient_type, blockIdx.x, (float)sum);
 }
 
 /* Which element of the plain tensor stands at place k of pixel (y, x) of image n; false:
@@ -227,20 +203,6 @@ int train_gate(const struct train_gpu *gpu, void *dx, const void *dy, const void
     });
 }
 
-int train_bias(const struct train_gpu *gpu, void *y, const float *bias, size_t rows,
-               unsigned channels, unsigned padded, int type)
-{
-    return launch(gpu, bias_kernel, blocks_for(gpu, rows * padded, THREADS, 8), THREADS, y, type,
-                  bias, rows, channels, padded);
-}
-
-int train_bias_gradient(const struct train_gpu *gpu, void *out, int gradient_type, const void *dy,
-                        size_t rows, unsigned channels, unsigned padded, int type)
-{
-    return launch(gpu, bias_gradient_kernel, channels, THREADS, out, gradient_type, dy, type, rows,
-                  padded);
-}
-
 int train_fold(const struct train_gpu *gpu, const struct train_fold *f, void *dst, const float *src)
 {
     const unsigned each = f->padded % EIGHT == 0 ? EIGHT : 4;
@@ -294,7 +256,7 @@ int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type)
 
 int train_pointwise_load(void)
 {
-    return load_kernels(bias_kernel, bias_gradient_kernel, unfold_kernel, im2col_kernel,
-                        EACH_TYPE(add_kernel), EACH_TYPE(gate_kernel), EACH_TYPE(fold_kernel),
-                        EACH_TYPE(strided_kernel), EACH_TYPE(fold_colours_kernel));
+    return load_kernels(unfold_kernel, im2col_kernel, EACH_TYPE(add_kernel), EACH_TYPE(gate_kernel),
+                        EACH_TYPE(fold_kernel), EACH_TYPE(strided_kernel),
+                        EACH_TYPE(fold_colours_kernel));
 }

@@ -1,4 +1,4 @@
-/* Convolutions, by cuDNN or as GEMMs; a bias is added by itself. See cudnn/steps.h. */
+/* Convolutions, by cuDNN or as GEMMs, with what follows them (cudnn/epilogue.c). See cudnn/steps.h. */
 #include "train/kernels/cudnn/steps.h"
 
 #include "base/log.h"
@@ -17,9 +17,8 @@ static alnico_status_t pass_run(struct cudnn_net *self, const struct cudnn_step 
 static alnico_status_t convolution_forward(struct cudnn_net *self, struct cudnn_step *step,
                                            bool training)
 {
-    (void)training;
     TRY(pass_run(self, step, CONVOLUTION_FORWARD));
-    return bias_forward(self, step, self->type);
+    return epilogue_forward(self, step, training);
 }
 
 /* The data gradient. Without an engine that adds, it is made in scratch and added by itself. */
@@ -46,9 +45,9 @@ static alnico_status_t convolution_data(struct cudnn_net *self, struct cudnn_ste
 
 static alnico_status_t convolution_backward(struct cudnn_net *self, struct cudnn_step *step)
 {
+    TRY(epilogue_backward(self, step));
     TRY(pass_run(self, step, CONVOLUTION_WEIGHTS));
     TRY(weights_home(self, step));
-    TRY(bias_backward(self, step));
     return convolution_data(self, step);
 }
 
@@ -103,6 +102,7 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
     }
     if (statistics_wanted(self->setup.plan, step->step))
         step->sums = own_take(self, statistics_bytes(self->setup.plan, step->step));
+    epilogue_make(self, step);
     step->forward = convolution_forward;
     step->backward = convolution_backward;
     return ALNICO_SUCCESS;

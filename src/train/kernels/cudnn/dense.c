@@ -43,13 +43,12 @@ static alnico_status_t dense_forward(struct cudnn_net *self, struct cudnn_step *
     const alnico_datatype_t type =
         is_logits(self->setup.network, step->step->out) ? ALNICO_FLOAT32 : self->type;
     size_t inputs, filters;
-    (void)training;
     dense_sizes(step, &inputs, &filters);
     const struct matrix x = {step_value(self, step, 0), self->type, false, inputs};
     const struct matrix w = {step->weights.working, self->type, true, inputs};
     const struct matrix y = {setup_value(&self->setup, step->step->out), type, false, filters};
     TRY(multiply(self, &x, &w, &y, self->setup.plan->batch, filters, inputs, false));
-    return bias_forward(self, step, type);
+    return epilogue_forward(self, step, training);
 }
 
 static alnico_status_t dense_backward(struct cudnn_net *self, struct cudnn_step *step)
@@ -62,9 +61,9 @@ static alnico_status_t dense_backward(struct cudnn_net *self, struct cudnn_step 
     const struct matrix w = {step->weights.working, self->type, false, inputs};
     const struct matrix dw = {step->weights.gradient, self->type, false, inputs};
     struct matrix dy = {setup_diff(&self->setup, step->step->out), self->type, true, filters};
+    TRY(epilogue_backward(self, step));
     TRY(multiply(self, &dy, &x, &dw, filters, inputs, batch, false));
     TRY(weights_home(self, step));
-    TRY(bias_backward(self, step));
     dy.transposed = false;
     return dx.at ? multiply(self, &dy, &w, &dx, batch, inputs, filters, step->step->accumulate[0])
                  : ALNICO_SUCCESS;
@@ -74,5 +73,6 @@ alnico_status_t cudnn_dense_make(struct cudnn_net *self, struct cudnn_step *step
 {
     step->forward = dense_forward;
     step->backward = dense_backward;
+    epilogue_make(self, step);
     return weights_make(self, step);
 }

@@ -97,7 +97,8 @@ static alnico_status_t kernels_load(void)
     int (*const loads[])(void) = {
         train_norm_load,      train_norm_backward_load, train_norm_pool_load,
         train_pointwise_load, train_pool_load,          train_loss_load,
-        train_update_load,    train_average_load,       train_accumulate_load};
+        train_update_load,    train_average_load,       train_accumulate_load,
+        train_epilogue_load,  train_local_norm_load,    train_concat_load};
     for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
         TRY(gpu_status(loads[i](), "loading the trainer's kernels"));
     return ALNICO_SUCCESS;
@@ -142,6 +143,9 @@ static make_function *const makes[OPERATION_KINDS] = {
     [OPERATION_MAX_POOL] = cudnn_pool_make,
     [OPERATION_AVERAGE_POOL] = cudnn_pool_make,
     [OPERATION_DENSE] = cudnn_dense_make,
+    [OPERATION_LOCAL_NORM] = cudnn_local_norm_make,
+    [OPERATION_DROPOUT] = cudnn_dropout_make,
+    [OPERATION_CONCAT] = cudnn_concat_make,
     [OPERATION_CROSS_ENTROPY] = cudnn_loss_make,
 };
 

@@ -62,6 +62,10 @@ struct cudnn_step {
     /* A batch norm with a pooling behind it: on the windows' winners. */
     struct train_norm winners;
     struct train_norm_pool norm_pool;
+    struct train_epilogue epilogue;
+    struct train_epilogue_backward epilogue_back;
+    struct train_local_norm local_norm;
+    struct train_concat concat, split; /* forward, backward */
     struct train_pool pool;
     struct train_loss loss;
 };
@@ -173,12 +177,12 @@ void *own_take(struct cudnn_net *self, size_t bytes);
  * default stream does. */
 alnico_status_t copy_in(struct cudnn_net *self, void *to, const void *from, size_t bytes);
 
-/* ---- cudnn/convolution.c, norm.c, dense.c, layers.c: the steps ---- */
+/* ---- cudnn/convolution.c, norm.c, dense.c, layers.c, pieces.c: the steps ---- */
 
 /* Fills a step in. Errors: UNSUPPORTED, MEMORY. */
 typedef alnico_status_t make_function(struct cudnn_net *self, struct cudnn_step *step);
 make_function cudnn_convolution_make, cudnn_norm_make, cudnn_dense_make, cudnn_add_make,
-    cudnn_pool_make, cudnn_loss_make;
+    cudnn_pool_make, cudnn_local_norm_make, cudnn_dropout_make, cudnn_concat_make, cudnn_loss_make;
 
 /* About how long a kernel takes that only reads and writes so many bytes. */
 double pass_us(size_t bytes);
@@ -198,10 +202,19 @@ alnico_status_t weights_make(struct cudnn_net *self, struct cudnn_step *step);
 /* Brings a gradient that was made in scratch home to the arena. */
 alnico_status_t weights_home(struct cudnn_net *self, const struct cudnn_step *step);
 
-/* Adds a bias; makes its gradient. y and dy: the step's output. */
-alnico_status_t bias_forward(struct cudnn_net *self, const struct cudnn_step *step,
-                             alnico_datatype_t type);
-alnico_status_t bias_backward(struct cudnn_net *self, const struct cudnn_step *step);
+/* ---- cudnn/epilogue.c ---- */
+
+/* What follows a convolution or dense layer in its step: a bias, a ReLU, dropout. Backward dy
+ * becomes the gradient of what the layer itself makes. */
+void epilogue_make(struct cudnn_net *self, struct cudnn_step *step);
+alnico_status_t epilogue_forward(struct cudnn_net *self, const struct cudnn_step *step,
+                                 bool training);
+alnico_status_t epilogue_backward(struct cudnn_net *self, const struct cudnn_step *step);
+
+/* The masks of node `at`, a dropout. */
+struct dropout step_dropout(const struct cudnn_net *self, size_t at);
+
+/* ---- cudnn/weights.c ---- */
 
 /* A parameter's gradient in the arena. */
 void *gradient_at(const struct cudnn_net *self, size_t offset);

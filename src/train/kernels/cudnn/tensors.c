@@ -55,7 +55,7 @@ size_t fold_bytes(const struct train_fold *fold)
  * it is not. */
 static size_t fold_of(const struct network *network, const struct node *node)
 {
-    enum { CHANNELS_MOST = 32 };
+    enum { CHANNELS_MOST = 48 };
     const struct operation *operation = &node->operation;
     const size_t f = operation->stride, channels = network->tensors[node->in[0]].channels;
     const bool fits = f > 1 && f < CHANNELS_MOST && operation->window > 1;
@@ -78,7 +78,10 @@ static size_t fold_window(const struct operation *operation, size_t fold)
 
 bool reads_images(const struct step *step)
 {
-    return step->in[0] == 0 || (step->inputs > 1 && step->in[1] == 0);
+    bool reads = false;
+    for (size_t i = 0; i < step->inputs; i++)
+        reads |= step->in[i] == 0;
+    return reads;
 }
 
 struct train_fold input_fold(const struct plan *plan, const struct step *step)
@@ -187,7 +190,7 @@ static bool norm_pooled(const struct network *network, size_t at)
         return false;
     const struct operation *pool = &network->nodes[at + 2].operation;
     network_window(network, at + 2, &rows, &columns);
-    return rows == 3 && columns == 3 && pool->stride == 2 && pool->pad == 1;
+    return rows == 3 && columns == 3 && pool->stride == 2 && pool->pad == 1 && !pool->ceil;
 }
 
 static size_t norm_run(const struct network *network, size_t at)
@@ -197,6 +200,16 @@ static size_t norm_run(const struct network *network, size_t at)
     if (joined(network, at))
         return with_relu(network, at, 3);
     return with_relu(network, at, norm_added(network, at) ? 2 : 1);
+}
+
+/* With a ReLU behind it that alone reads what it makes, and dropout behind that. */
+static size_t linear_run(const struct network *network, size_t at)
+{
+    const size_t count = with_relu(network, at, 1);
+    return count > 1 && kind_at(network, at + count, OPERATION_DROPOUT) &&
+                   private(network, at + count - 1, at + count)
+               ? count + 1
+               : count;
 }
 
 static size_t add_run(const struct network *network, size_t at)
@@ -211,7 +224,7 @@ bool statistics_wanted(const struct plan *plan, const struct step *step)
     const bool taken = plan->precision == PRECISION_FP16 ||
                        (plan->precision == PRECISION_BF16 && method_number(METHOD_STATISTICS) == 2);
     if (!method_taken(METHOD_STATISTICS) || !taken ||
-        node->operation.kind != OPERATION_CONVOLUTION || node->bias.count)
+        node->operation.kind != OPERATION_CONVOLUTION || node->bias.count || step->count > 1)
         return false;
     for (size_t i = 0; i < network->count; i++)
         if (kind_at(network, i, OPERATION_BATCH_NORM) && network->nodes[i].in[0] == step->out)
@@ -270,7 +283,8 @@ static void needs_norm(const struct plan *plan, const struct step *step, struct 
     out->over_gradient[1] = step->inputs > 1 && !two;
 }
 
-static void needs_add(const struct plan *plan, const struct step *step, struct step_needs *out)
+/* What a ReLU lets through is seen by the output. */
+static void needs_relu(const struct plan *plan, const struct step *step, struct step_needs *out)
 {
     (void)plan;
     out->out = step->count > 1;
@@ -283,11 +297,12 @@ static const struct {
     bool in, out;
     void (*needs)(const struct plan *plan, const struct step *step, struct step_needs *out);
 } rules[OPERATION_KINDS] = {
-    [OPERATION_CONVOLUTION] = {.in = true},
+    [OPERATION_CONVOLUTION] = {linear_run, .in = true, .needs = needs_relu},
     [OPERATION_BATCH_NORM] = {norm_run, .in = true, .needs = needs_norm},
     [OPERATION_RELU] = {.out = true},
-    [OPERATION_ADD] = {add_run, .needs = needs_add},
-    [OPERATION_DENSE] = {.in = true},
+    [OPERATION_ADD] = {add_run, .needs = needs_relu},
+    [OPERATION_DENSE] = {linear_run, .in = true, .needs = needs_relu},
+    [OPERATION_LOCAL_NORM] = {.in = true},
     [OPERATION_CROSS_ENTROPY] = {.out = true},
 };
 

@@ -83,36 +83,6 @@ alnico_status_t weights_home(struct cudnn_net *self, const struct cudnn_step *st
                       "bringing the gradient of weights home");
 }
 
-alnico_status_t bias_forward(struct cudnn_net *self, const struct cudnn_step *step,
-                             alnico_datatype_t type)
-{
-    const struct node *node = step->node;
-    const struct plan *plan = self->setup.plan;
-    if (!node->bias.count)
-        return ALNICO_SUCCESS;
-    return gpu_status(train_bias(&self->gpu, setup_value(&self->setup, step->step->out),
-                                 self->setup.arenas->parameters + node->bias.offset,
-                                 tensor_rows(plan, step->step->out), (unsigned)node->bias.count,
-                                 (unsigned)padded_channels(plan->network, step->step->out),
-                                 (int)type),
-                      "adding a bias");
-}
-
-alnico_status_t bias_backward(struct cudnn_net *self, const struct cudnn_step *step)
-{
-    const struct node *node = step->node;
-    const struct plan *plan = self->setup.plan;
-    if (!node->bias.count)
-        return ALNICO_SUCCESS;
-    return gpu_status(train_bias_gradient(
-                          &self->gpu, gradient_at(self, node->bias.offset),
-                          (int)self->setup.gradient_type, setup_diff(&self->setup, step->step->out),
-                          tensor_rows(plan, step->step->out), (unsigned)node->bias.count,
-                          (unsigned)padded_channels(plan->network, step->step->out),
-                          (int)self->type),
-                      "the gradient of a bias");
-}
-
 /* Cuts a parameter tensor into chunks. */
 static void segment_add(const struct parameter *parameter, bool decays, struct train_chunk *chunks,
                         struct train_segment *segments, struct train_update *u)

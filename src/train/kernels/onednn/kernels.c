@@ -37,10 +37,12 @@ static void onednn_needs(const struct plan *plan, const struct step *step, struc
 {
     const enum operation_kind kind = plan->network->nodes[step->first].operation.kind;
     const bool norm = kind == OPERATION_BATCH_NORM;
-    out->in[0] = kind == OPERATION_CONVOLUTION || kind == OPERATION_DENSE || norm;
+    out->in[0] = kind == OPERATION_CONVOLUTION || kind == OPERATION_DENSE ||
+                 kind == OPERATION_LOCAL_NORM || norm;
     out->out = kind == OPERATION_RELU || kind == OPERATION_CROSS_ENTROPY ||
                (kind == OPERATION_ADD && step->count == 2) || (norm && step->count == 3);
-    if (step->accumulate[0] || step->in[0] == 0)
+    const bool own = kind == OPERATION_DROPOUT || kind == OPERATION_CONCAT;
+    if (!own && (step->accumulate[0] || step->in[0] == 0))
         out->scratch[1] = step_bytes(plan, step);
     if (norm && step->count == 3 && (step->accumulate[1] || step->in[1] == 0))
         out->scratch[1] = 2 * step_bytes(plan, step);
@@ -48,10 +50,17 @@ static void onednn_needs(const struct plan *plan, const struct step *step, struc
 
 /* By the kind of a step's first operation; NULL: oneDNN has none. */
 static build_function *const builds[OPERATION_KINDS] = {
-    [OPERATION_CONVOLUTION] = build_linear, [OPERATION_BATCH_NORM] = build_norm,
-    [OPERATION_RELU] = build_relu,          [OPERATION_ADD] = build_add,
-    [OPERATION_MAX_POOL] = build_pool,      [OPERATION_AVERAGE_POOL] = build_pool,
-    [OPERATION_DENSE] = build_linear,       [OPERATION_CROSS_ENTROPY] = build_cross_entropy,
+    [OPERATION_CONVOLUTION] = build_linear,
+    [OPERATION_BATCH_NORM] = build_norm,
+    [OPERATION_RELU] = build_relu,
+    [OPERATION_ADD] = build_add,
+    [OPERATION_MAX_POOL] = build_pool,
+    [OPERATION_AVERAGE_POOL] = build_pool,
+    [OPERATION_DENSE] = build_linear,
+    [OPERATION_LOCAL_NORM] = build_local_norm,
+    [OPERATION_DROPOUT] = build_dropout,
+    [OPERATION_CONCAT] = build_concat,
+    [OPERATION_CROSS_ENTROPY] = build_cross_entropy,
 };
 
 static alnico_status_t build_step(struct compiled *self, size_t step)

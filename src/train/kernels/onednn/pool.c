@@ -6,7 +6,7 @@
 struct pool {
     dnnl_memory_desc_t in, out;
     dnnl_alg_kind_t algorithm;
-    dnnl_dims_t window, stride, pad;
+    dnnl_dims_t window, stride, pad, end; /* pad before the image and behind it */
     dnnl_primitive_desc_t forward;
     dnnl_memory_t workspace; /* where the maxima were; NULL for averages */
 };
@@ -19,12 +19,16 @@ static alnico_status_t pool_describe(struct compiled *self, const struct step *s
     *p = (struct pool){.window = {(dnnl_dim_t)rows, (dnnl_dim_t)columns}};
     p->algorithm =
         operation->kind == OPERATION_MAX_POOL ? dnnl_pooling_max : dnnl_pooling_avg_exclude_padding;
+    TRY(activation_layout(self, step->in[0], &p->in));
+    TRY(activation_layout(self, step->out, &p->out));
     for (int i = 0; i < 2; i++) {
         p->stride[i] = operation->stride ? (dnnl_dim_t)operation->stride : 1;
         p->pad[i] = (dnnl_dim_t)operation->pad;
+        const dnnl_dim_t covered = (p->out.dims[2 + i] - 1) * p->stride[i] + p->window[i];
+        const dnnl_dim_t behind = covered - p->in.dims[2 + i] - p->pad[i];
+        p->end[i] = behind > 0 ? behind : 0;
     }
-    TRY(activation_layout(self, step->in[0], &p->in));
-    return activation_layout(self, step->out, &p->out);
+    return ALNICO_SUCCESS;
 }
 
 static alnico_status_t pool_forward(struct compiled *self, const struct step *step, struct pool *p,
@@ -34,7 +38,7 @@ static alnico_status_t pool_forward(struct compiled *self, const struct step *st
     struct call call;
     TRY(onednn_status(dnnl_pooling_forward_desc_init(&description, dnnl_forward_training,
                                                      p->algorithm, &p->in, &p->out, p->stride,
-                                                     p->window, p->pad, p->pad),
+                                                     p->window, p->pad, p->end),
                       "a pooling"));
     TRY(onednn_primitive(&self->library, &description, NULL, &p->forward, &call));
     call_argument(&call, DNNL_ARG_SRC, self->values[step->in[0]]);
@@ -54,7 +58,7 @@ static alnico_status_t pool_backward(struct compiled *self, const struct step *s
     dnnl_primitive_desc_t made;
     struct call call;
     TRY(onednn_status(dnnl_pooling_backward_desc_init(&description, p->algorithm, &p->in, &p->out,
-                                                      p->stride, p->window, p->pad, p->pad),
+                                                      p->stride, p->window, p->pad, p->end),
                       "a pooling's gradient"));
     TRY(onednn_primitive(&self->library, &description, p->forward, &made, &call));
     call_argument(&call, DNNL_ARG_DIFF_DST, self->diffs[step->out]);

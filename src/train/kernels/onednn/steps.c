@@ -51,6 +51,16 @@ static dnnl_format_tag_t activation_tag(const struct compiled *self, size_t t)
     return self->blocked && t > 0 && channels % 16 == 0 ? dnnl_nChw16c : dnnl_nhwc;
 }
 
+struct runs activation_runs(const struct compiled *self, size_t t)
+{
+    const struct tensor *tensor = &self->setup.network->tensors[t];
+    const size_t pixels = tensor->height * tensor->width, channels = tensor->channels;
+    const bool blocked = activation_tag(self, t) == dnnl_nChw16c;
+    const size_t run = blocked ? 16 : channels;
+    return (struct runs){
+        .run = run, .pixel = run, .apart = pixels * run, .image = pixels * channels};
+}
+
 alnico_status_t activation_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out)
 {
     const struct tensor *tensor = &self->setup.network->tensors[t];

@@ -20,6 +20,8 @@ struct action {
     float *y;
     const float *a, *b;
     size_t count;
+    const struct step *step; /* of an own pass */
+    bool add;                /* it adds to y */
 };
 
 /* Actions one after the other. */
@@ -45,7 +47,8 @@ struct compiled {
 /* Makes a step. Errors: MEMORY, UNSUPPORTED. */
 typedef alnico_status_t build_function(struct compiled *self, const struct step *step,
                                        struct sequences *sequences);
-build_function build_linear, build_norm, build_relu, build_add, build_pool, build_cross_entropy;
+build_function build_linear, build_norm, build_relu, build_add, build_pool, build_local_norm,
+    build_dropout, build_concat, build_cross_entropy;
 
 alnico_status_t sequence_append(struct sequence *sequence, const struct action *action);
 alnico_status_t sequence_pass(struct sequence *sequence, elementwise_function *pass, float *y,
@@ -64,6 +67,13 @@ alnico_status_t vector_memory(struct compiled *self, float *at, size_t count, dn
 
 /* Elements of a tensor's batch. */
 size_t batch_elements(const struct compiled *self, size_t t);
+
+/* Where the channels of a tensor's pixels stand: `run` of them side by side, those of the next run
+ * `apart` elements further on. */
+struct runs {
+    size_t run, pixel, apart, image; /* from one pixel to the next, from one image to the next */
+};
+struct runs activation_runs(const struct compiled *self, size_t t);
 
 /* Appends a call that makes the gradient of the step's input 0, which becomes its argument: in its
  * place, or in scratch if nobody needs it or it is to be added there, by a pass behind the call. */
