@@ -31,6 +31,7 @@ struct job {
 
 static struct folder folder;
 static char saved[64];
+static const char *model = "cnn", *data = folder.source;
 
 static void stop_when(void *context, const struct trainer_progress *progress)
 {
@@ -64,8 +65,8 @@ static void rank_run(struct rank *rank)
 
 static struct job job_make(size_t batch, size_t accumulate)
 {
-    return (struct job){.options = {.model = "cnn",
-                                    .data = folder.source,
+    return (struct job){.options = {.model = model,
+                                    .data = data,
                                     .kernels = "naive",
                                     .strategy = "allreduce",
                                     .batch = batch,
@@ -165,6 +166,27 @@ static void runs_go_on_to_the_bit(void **unused)
     checkpoint_free(&expected);
 }
 
+/* Dropout numbers the images of a step over its passes and ranks, and goes on with the step: so two
+ * ranks end where one does. */
+static void masks_count_as_one(void **unused)
+{
+    (void)unused;
+    model = "mnist";
+    data = "synthetic:8x8x1";
+    struct job one = job_make(2 * BATCH, 0), ranks = job_make(BATCH, 0), parts = job_make(BATCH, 2);
+    parts.streamed = true;
+    struct checkpoint expected = job_run(&one, 1), got = job_run(&ranks, 2);
+    check_close(&got, &expected, "dropout, 2 ranks");
+    checkpoint_free(&got);
+    got = job_run(&parts, 1);
+    check_close(&got, &expected, "dropout, 2 batches, on a stream");
+    checkpoint_free(&got);
+    checkpoint_free(&expected);
+    runs_go_on_to_the_bit(NULL);
+    model = "cnn";
+    data = folder.source;
+}
+
 static void too_few_images_are_refused(void **unused)
 {
     (void)unused;
@@ -181,9 +203,8 @@ int main(void)
     folder_describe(&folder);
     folder_write(&folder, "wb");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_count_as_one),
-        cmocka_unit_test(one_worker_adds_up_too),
-        cmocka_unit_test(runs_go_on_to_the_bit),
+        cmocka_unit_test(batches_count_as_one),       cmocka_unit_test(one_worker_adds_up_too),
+        cmocka_unit_test(runs_go_on_to_the_bit),      cmocka_unit_test(masks_count_as_one),
         cmocka_unit_test(too_few_images_are_refused),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,11 +15,13 @@
 
 static uint64_t seed;
 
+/* With larger images where it needs them. */
 static struct network *model_make(const struct model *model, size_t side, size_t channels)
 {
     struct network *network;
-    if (model_network(model, side, side, channels, 10, &network))
-        fail_msg("%s", alnico_error_detail());
+    for (; model_network(model, side, side, channels, 10, &network); side *= 2)
+        if (side > 100)
+            fail_msg("%s", alnico_error_detail());
     return network;
 }
 
@@ -39,6 +41,15 @@ static void shapes_are_inferred(void **unused)
         {DENSE("a", "input", 7), 1, 1, 7, 7 * 9 * 6 * 5, 7},
         {NORM("a", "input"), 9, 6, 5, 5, 5},
         {RELU("a", "input"), 9, 6, 5, 0, 0},
+        {CEIL_POOL(OPERATION_MAX_POOL, "a", "input", 3, 2, 0), 4, 3, 5, 0, 0},
+        {CEIL_POOL(OPERATION_AVERAGE_POOL, "a", "input", 2, 2, 0), 5, 3, 5, 0, 0},
+        /* A window that would begin in the padding behind the image is none. */
+        {CEIL_POOL(OPERATION_MAX_POOL, "a", "input", 3, 4, 1), 3, 2, 5, 0, 0},
+        {CEIL_POOL(OPERATION_MAX_POOL, "a", "input", 2, 5, 1), 2, 2, 5, 0, 0},
+        {LOCAL_NORM("a", "input", 3), 9, 6, 5, 0, 0},
+        {DROPOUT("a", "input", 0.5f), 9, 6, 5, 0, 0},
+        {CONCAT("a", "input"), 9, 6, 5, 0, 0},
+        {CONCAT("a", "input", "input", "input"), 9, 6, 15, 0, 0},
         {ADD("a", "input", "input"), 9, 6, 5, 0, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -80,6 +91,12 @@ static void bad_operations_are_refused(void **unused)
         {ADD("a", "input", "other"), "'other'"},
         {ADD("a", "input", "small"), "(9x6x5) and 'small' (5x3x2)"},
         {LOSS("input"), "9x6x5"},
+        {LOCAL_NORM("a", "input", 4), "window 4"},
+        {{.kind = OPERATION_LOCAL_NORM, .name = "a", .in = {"input"}, .window = 5}, "beta 0, k 0"},
+        {DROPOUT("a", "input", 1.0f), "rate 1,"},
+        {DROPOUT("a", "input", -0.5f), "rate -0.5"},
+        {CONCAT("a", "input", "other"), "'other'"},
+        {CONCAT("a", "input", "small"), "'input' (9x6 pixels) and 'small' (5x3)"},
         {{.kind = (enum operation_kind)99, .name = "a", .in = {"input"}}, "kind 99"},
     };
     const struct operation small = CONVOLUTION("small", "input", 2, 3, 2, 1, false);
@@ -218,6 +235,54 @@ static void large_resnets_have_their_sizes(void **unused)
         assert_int_equal(halved, 3);
         network_destroy(network);
     }
+}
+
+/* The numbers that the papers' networks have, counted by hand. */
+static void other_models_have_their_sizes(void **unused)
+{
+    (void)unused;
+    const struct {
+        const struct model *model;
+        size_t side, channels, classes, parameters;
+    } rows[] = {
+        {&model_mnist, 28, 1, 10, 1192042},
+        {&model_alexnet, 227, 3, 1000, 62378344},
+        {&model_alexnet_cifar, 32, 3, 10, 1334474},
+        {&model_googlenet, 224, 3, 1000, 6998552},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct network *network;
+        if (model_network(rows[i].model, rows[i].side, rows[i].side, rows[i].channels,
+                          rows[i].classes, &network))
+            fail_msg("%s", alnico_error_detail());
+        assert_int_equal(network->parameters, rows[i].parameters);
+        assert_true(network->draws);
+        network_destroy(network);
+    }
+}
+
+/* Sides of GoogLeNet's stages as its Caffe model has them. */
+static void googlenet_has_its_sides(void **unused)
+{
+    (void)unused;
+    const struct {
+        const char *name;
+        size_t side, channels;
+    } rows[] = {{"stem.conv1", 112, 64}, {"stem.pool1", 56, 64}, {"stem.pool2", 28, 192},
+                {"3a.join", 28, 256},    {"3b.end", 14, 480},    {"4e.join", 14, 832},
+                {"4e.end", 7, 832},      {"5b.join", 7, 1024}};
+    struct network *network = model_make(&model_googlenet, 224, 3);
+    size_t found = 0;
+    for (size_t t = 1; t <= network->count; t++)
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            if (strcmp(network_tensor_name(network, t), rows[i].name) != 0)
+                continue;
+            assert_int_equal(network->tensors[t].height, rows[i].side);
+            assert_int_equal(network->tensors[t].channels, rows[i].channels);
+            found++;
+        }
+    assert_int_equal(found, sizeof rows / sizeof *rows);
+    network_destroy(network);
 }
 
 /* Blocks begin as identities: the scale of each one's last norm is 0, and of no other. */
@@ -409,7 +474,7 @@ static void every_kind_is_a_layer(void **unused)
         const struct layer_ops *layer = layers_all[kind];
         assert_non_null(layer);
         assert_string_equal(layer->name, operation_kind_name((enum operation_kind)kind));
-        assert_in_range(layer->inputs, 1, NETWORK_INPUTS);
+        assert_in_range(layer->inputs, 0, NETWORK_INPUTS);
         assert_true(layer->cost && layer->forward && layer->backward);
         for (int other = 0; other < kind; other++)
             assert_string_not_equal(layer->name, layers_all[other]->name);
@@ -531,6 +596,8 @@ int main(void)
         cmocka_unit_test(layouts_tell_orders_apart),
         cmocka_unit_test(resnet20_has_its_size),
         cmocka_unit_test(large_resnets_have_their_sizes),
+        cmocka_unit_test(other_models_have_their_sizes),
+        cmocka_unit_test(googlenet_has_its_sides),
         cmocka_unit_test(blocks_begin_as_identities),
         cmocka_unit_test(first_values_are_he_normal),
         cmocka_unit_test(every_kind_is_a_layer),

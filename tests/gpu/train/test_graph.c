@@ -86,6 +86,7 @@ int main(int count, char **arguments)
     for (int p = 0; p < PRECISIONS; p++)
         check_graph("resnet20", (enum precision)p, true);
     check_graph("cnn", PRECISION_FP32, true);
+    check_graph("mnist", PRECISION_FP32, true); /* dropout goes on by the step */
     if (method_taken(METHOD_IM2COL)) /* of these networks only this one folds its images */
         check_graph("resnet18", PRECISION_BF16, true);
     check_graph("resnet20", PRECISION_BF16, false);
