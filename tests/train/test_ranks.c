@@ -448,7 +448,8 @@ static void step_enqueue(struct trainer *trainer)
 
 static void first_step(struct trainer *trainer)
 {
-    const struct batch batch = data_next(trainer->train);
+    struct batch batch;
+    require_success(data_next(trainer->train, &batch), "a batch");
     require_success(replica_load(trainer->replica, batch.images, batch.labels, batch.count),
                     "loading it");
     step_enqueue(trainer);

@@ -6,7 +6,7 @@
 #include "tools/common/program.h"
 #include "tools/train/log.h"
 #include "tools/train/presets.h"
-#include "train/input/images.h"
+#include "train/input/source.h"
 #include "train/models/models.h"
 #include "train/strategies/strategy.h"
 
@@ -31,12 +31,11 @@ enum { PREDICT_STEPS = 60 };
 
 static void check_data(struct argp_state *state, char *text, void *options)
 {
+    char forms[512];
     (void)options;
-    if (!images_source_reads(text))
-        argp_error(state,
-                   "--data %s: expected fashion-mnist, idx:DIR, synthetic or synthetic:HxWxC with "
-                   "each from 1 to %d",
-                   text, IDX_MOST_SIDE);
+    source_forms(forms, sizeof forms);
+    if (!source_find(text))
+        argp_error(state, "--data %s: expected %s", text, forms);
 }
 
 /* At most OPTIMIZER_DROPS numbers; the rest become 1. */
@@ -124,7 +123,7 @@ static const struct option_row table[] = {
      OPTION_NAME, .initial = "resnet20", TRAINER(model), .choice = model_at, .key = "model"},
     {"data", 0, "SOURCE",
      "fashion-mnist (Debian's dataset-fashion-mnist), idx:DIR (a folder with IDX files named as "
-     "there, gzip or not), synthetic or synthetic:HxWxC (fashion-mnist)",
+     "there, gzip or not), synthetic or synthetic:HxWxC with each from 1 to 16384 (fashion-mnist)",
      OPTION_TEXT, TRAINER(data), .read = check_data, .key = "data"},
     {"batch", 0, "N", "images per rank and step", OPTION_NUMBER, .initial = "64", TRAINER(batch),
      .least = 1, .most = 1 << 20, .key = "batch"},

@@ -1,21 +1,21 @@
 /*
  * Batches of images, prepared ahead. The caller's thread opens, takes batches and closes; one
  * worker prepares them in a ring of slots and sleeps while the ring is full. Which images a batch
- * holds, and how they are shifted and flipped, follows from the seed, the epoch and the image
- * alone.
+ * holds, and how they are moved, follows from the seed, the epoch and the image alone.
  */
 #include "train/input/data.h"
 
 #include "base/status.h"
 #include "base/thread.h"
 #include "train/base/random.h"
-#include "train/input/images.h"
+#include "train/input/augment.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SHIFT = 2, ALIGNMENT = 64 };
+enum { ALIGNMENT = 64 };
 
 enum stream { STREAM_ORDER = 101, STREAM_AUGMENTATION };
 
@@ -23,6 +23,8 @@ struct slot {
     float *images;
     int32_t *labels;
     size_t count;
+    alnico_status_t status; /* of reading it */
+    char detail[512];
 };
 
 struct data {
@@ -30,11 +32,12 @@ struct data {
     int rank, size;
     uint64_t seed, first;
     bool train;
-    struct images images;
+    struct source source;
+    float levels[256]; /* the normalised value of a level */
     struct slot slots[DATA_SLOTS];
     /* the worker's */
-    uint32_t *order; /* this epoch's permutation of the part */
-    float *image;    /* the one that is being shifted */
+    uint32_t *order;     /* this epoch's permutation of the part */
+    void *image, *moved; /* the one at hand, as read and as moved */
     /* between the two, under the lock */
     pthread_mutex_t lock;
     pthread_cond_t prepared_one, returned_one;
@@ -50,9 +53,9 @@ struct data {
 static void arrange(struct data *data, uint64_t epoch)
 {
     uint64_t state = random_stream(random_stream(data->seed, STREAM_ORDER), epoch);
-    for (size_t i = 0; i < data->images.info.images; i++)
+    for (size_t i = 0; i < data->source.info.images; i++)
         data->order[i] = (uint32_t)i;
-    for (size_t i = data->images.info.images; data->train && i > 1; i--) {
+    for (size_t i = data->source.info.images; data->train && i > 1; i--) {
         size_t j = random_next(&state) % i;
         uint32_t other = data->order[j];
         data->order[j] = data->order[i - 1];
@@ -60,80 +63,48 @@ static void arrange(struct data *data, uint64_t epoch)
     }
 }
 
-static void blacken(float *out, size_t count, float black)
+/* Normalised. */
+static void write_floats(const struct data *data, const void *image, float *out)
 {
-    for (size_t i = 0; i < count; i++)
-        out[i] = black;
+    const struct data_info *info = &data->source.info;
+    const size_t count = info->height * info->width * info->channels;
+    const uint8_t *levels = image;
+    if (info->type == SOURCE_FLOAT32)
+        memcpy(out, image, count * sizeof *out);
+    for (size_t i = 0; info->type == SOURCE_UINT8 && i < count; i++)
+        out[i] = data->levels[levels[i]];
 }
 
-/* out[x] = in[x + right] over a row's pixels, black where there is none. */
-static void shift_row(const float *in, const struct images *images, int right, float *out)
+static alnico_status_t prepare_image(struct data *data, uint64_t epoch, size_t index, float *images,
+                                     int32_t *labels)
 {
-    size_t channels = images->info.channels, all = images->info.width * channels;
-    size_t moved = (size_t)abs(right) * channels;
-    size_t edge = moved < all ? moved : all, rest = all - edge;
-    if (right >= 0) {
-        memcpy(out, in + edge, rest * sizeof *out);
-        blacken(out + rest, edge, images->black);
-    } else {
-        memcpy(out + edge, in, rest * sizeof *out);
-        blacken(out, edge, images->black);
+    TRY(source_read(&data->source, index, NULL, data->image, labels));
+    if (data->train) {
+        const uint64_t stream = epoch * data->source.info.images + index;
+        const struct augment_move move =
+            augment_draw(random_stream(random_stream(data->seed, STREAM_AUGMENTATION), stream));
+        augment_apply(&data->source.info, &move, data->image, data->moved);
     }
-}
-
-static void mirror_row(float *row, size_t width, size_t channels)
-{
-    for (size_t left = 0, right = width - 1; left < right; left++, right--)
-        for (size_t c = 0; c < channels; c++) {
-            float other = row[left * channels + c];
-            row[left * channels + c] = row[right * channels + c];
-            row[right * channels + c] = other;
-        }
-}
-
-/* out[y][x] = in[y + down][x + right], or black outside; then mirrored if `flip`. */
-static void move(const struct images *images, const float *in, int down, int right, bool flip,
-                 float *out)
-{
-    int height = (int)images->info.height;
-    size_t row = images->info.width * images->info.channels;
-    for (int y = 0; y < height; y++, out += row) {
-        int from = y + down;
-        if (from < 0 || from >= height)
-            blacken(out, row, images->black);
-        else
-            shift_row(in + (size_t)from * row, images, right, out);
-        if (flip)
-            mirror_row(out, images->info.width, images->info.channels);
-    }
-}
-
-static int32_t prepare_image(struct data *data, uint64_t epoch, size_t index, float *out)
-{
-    if (!data->train)
-        return images_get(&data->images, index, out);
-    uint64_t stream = epoch * data->images.info.images + index;
-    uint64_t bits = random_stream(random_stream(data->seed, STREAM_AUGMENTATION), stream);
-    int range = 2 * MOST_SHIFT + 1;
-    int down = (int)(bits % (uint64_t)range) - MOST_SHIFT;
-    int right = (int)((bits >> 16) % (uint64_t)range) - MOST_SHIFT;
-    int32_t label = images_get(&data->images, index, data->image);
-    move(&data->images, data->image, down, right, bits >> 63, out);
-    return label;
+    write_floats(data, data->train ? data->moved : data->image, images);
+    return ALNICO_SUCCESS;
 }
 
 static void prepare(struct data *data, uint64_t number, struct slot *slot)
 {
     uint64_t epoch = number / data->batches;
-    size_t all = data->images.info.images, pixels = images_pixels(&data->images.info);
+    const struct data_info *info = &data->source.info;
+    size_t all = info->images, pixels = info->height * info->width * info->channels;
     size_t share = (size_t)(number % data->batches) * (size_t)data->size + (size_t)data->rank;
     size_t first = share < all / data->batch + 1 ? share * data->batch : all;
     if (number % data->batches == 0 || number == data->first)
         arrange(data, epoch);
     slot->count = first >= all ? 0 : all - first < data->batch ? all - first : data->batch;
-    for (size_t i = 0; i < slot->count; i++)
-        slot->labels[i] =
-            prepare_image(data, epoch, data->order[first + i], slot->images + i * pixels);
+    slot->status = ALNICO_SUCCESS;
+    for (size_t i = 0; i < slot->count && slot->status == ALNICO_SUCCESS; i++)
+        slot->status = prepare_image(data, epoch, data->order[first + i], slot->images + i * pixels,
+                                     slot->labels + i * info->labels);
+    if (slot->status != ALNICO_SUCCESS)
+        snprintf(slot->detail, sizeof slot->detail, "%s", alnico_error_detail());
 }
 
 static void *work(void *argument)
@@ -173,7 +144,7 @@ static alnico_status_t check_options(const struct data_options *options)
 /* Whole batches of all ranks when training, enough for every image when testing. */
 static alnico_status_t count_batches(struct data *data)
 {
-    size_t all = data->images.info.images, joined = data->batch * (size_t)data->size;
+    size_t all = data->source.info.images, joined = data->batch * (size_t)data->size;
     bool overflow = joined / (size_t)data->size != data->batch;
     data->batches = overflow ? 0 : all / joined;
     if (!data->train && (overflow || all % joined))
@@ -194,18 +165,20 @@ static alnico_status_t out_of_memory(const struct data *data, size_t images, siz
 
 static alnico_status_t allocate(struct data *data)
 {
-    size_t pixels = images_pixels(&data->images.info), all = data->images.info.images;
+    const struct data_info *info = &data->source.info;
+    const size_t pixels = info->height * info->width * info->channels, all = info->images;
     size_t most =
         data->batch < all ? data->batch : all; /* a test batch may be larger than the set */
     if (pixels > (SIZE_MAX / 2 - ALIGNMENT) / sizeof(float) / most)
         return out_of_memory(data, most, pixels);
     size_t bytes = (most * pixels * sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     data->order = calloc(all, sizeof *data->order);
-    data->image = calloc(pixels, sizeof *data->image);
-    bool enough = data->order && data->image;
+    data->image = calloc(1, source_image(info));
+    data->moved = calloc(1, source_image(info));
+    bool enough = data->order && data->image && data->moved;
     for (int i = 0; i < DATA_SLOTS; i++) {
         data->slots[i].images = aligned_alloc(ALIGNMENT, bytes);
-        data->slots[i].labels = calloc(most, sizeof *data->slots[i].labels);
+        data->slots[i].labels = calloc(most, info->labels * sizeof *data->slots[i].labels);
         enough = enough && data->slots[i].images && data->slots[i].labels;
     }
     return enough ? ALNICO_SUCCESS : out_of_memory(data, most, pixels);
@@ -219,7 +192,8 @@ static void release(struct data *data)
     }
     free(data->order);
     free(data->image);
-    images_finish(&data->images);
+    free(data->moved);
+    source_close(&data->source);
     free(data);
 }
 
@@ -239,7 +213,12 @@ static alnico_status_t start_worker(struct data *data)
 
 static alnico_status_t fill(const struct data_options *options, struct data *data)
 {
-    TRY(images_open(options, &data->images));
+    const struct source_setup setup = {
+        .classes = options->classes, .seed = options->seed, .train = options->train};
+    TRY(source_open(options->source, &setup, &data->source));
+    for (int level = 0; level < 256; level++)
+        data->levels[level] =
+            (float)((level - data->source.info.mean) / data->source.info.deviation);
     TRY(count_batches(data));
     TRY(allocate(data));
     return start_worker(data);
@@ -274,7 +253,7 @@ failed:
 
 const struct data_info *data_info(const struct data *data)
 {
-    return &data->images.info;
+    return &data->source.info;
 }
 
 size_t data_batches(const struct data *data)
@@ -282,7 +261,7 @@ size_t data_batches(const struct data *data)
     return data->batches;
 }
 
-struct batch data_next(struct data *data)
+alnico_status_t data_next(struct data *data, struct batch *out)
 {
     pthread_mutex_lock(&data->lock);
     if (data->lent) {
@@ -294,7 +273,9 @@ struct batch data_next(struct data *data)
         pthread_cond_wait(&data->prepared_one, &data->lock);
     const struct slot *slot = &data->slots[data->returned % DATA_SLOTS];
     pthread_mutex_unlock(&data->lock);
-    return (struct batch){slot->images, slot->labels, slot->count};
+    *out = (struct batch){slot->images, slot->labels, slot->count};
+    return slot->status == ALNICO_SUCCESS ? ALNICO_SUCCESS
+                                          : error_set(slot->status, "%s", slot->detail);
 }
 
 void data_close(struct data *data)

@@ -6,6 +6,7 @@
 #include "train/input/idx.h"
 
 #include "base/status.h"
+#include "train/input/source.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -75,9 +76,9 @@ static alnico_status_t check_sizes(struct idx *idx, const size_t *sizes, size_t 
     if (bytes_claimed == 0)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: empty, %zu items of %zu x %zu", idx->path,
                          sizes[0], sizes[1], sizes[2]);
-    if (sizes[1] > IDX_MOST_SIDE || sizes[2] > IDX_MOST_SIDE)
+    if (sizes[1] > SOURCE_MOST_SIDE || sizes[2] > SOURCE_MOST_SIDE)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: items of %zu x %zu, expected at most %d x %d",
-                         idx->path, sizes[1], sizes[2], IDX_MOST_SIDE, IDX_MOST_SIDE);
+                         idx->path, sizes[1], sizes[2], SOURCE_MOST_SIDE, SOURCE_MOST_SIDE);
     if (bytes_claimed > GZIP_MOST * (double)file.st_size)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "%s: truncated, a file of %lld bytes cannot hold %zu items of %zu x %zu",

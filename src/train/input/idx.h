@@ -6,8 +6,6 @@
 
 #include <stdint.h>
 
-enum { IDX_MOST_SIDE = 1 << 14 };
-
 /* `count` items of height x width bytes (1 x 1 for labels), row by row; owned by the struct. */
 struct idx {
     char path[512];

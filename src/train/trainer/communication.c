@@ -150,7 +150,8 @@ static alnico_status_t hidden_measure(struct measurement *m, double pass,
 
 static alnico_status_t batch_load(struct trainer *trainer)
 {
-    const struct batch batch = data_next(trainer->train);
+    struct batch batch;
+    TRY(data_next(trainer->train, &batch));
     return replica_load(trainer->replica, batch.images, batch.labels, batch.count);
 }
 

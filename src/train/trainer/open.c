@@ -225,8 +225,8 @@ static size_t test_batches(const struct trainer *trainer)
 
 bool trainer_uploads_once(const struct trainer_options *options)
 {
-    return strncmp(options->data, "synthetic", 9) == 0 &&
-           kernels_find(options->kernels)->device != ALNICO_DEVICE_CPU;
+    const struct source_ops *source = source_find(options->data);
+    return source && source->repeats && kernels_find(options->kernels)->device != ALNICO_DEVICE_CPU;
 }
 
 /* Of training, over all epochs: where the step to come begins in its epoch. */

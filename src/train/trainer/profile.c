@@ -50,7 +50,8 @@ static alnico_status_t times_fill(const struct trainer_options *options, struct 
     TRY(trainer_network(options, data_info(data), &out->network));
     TRY(profile_measure(&setup, &rates));
     TRY(replica_create(out->network, &setup, &out->replica));
-    const struct batch batch = data_next(data);
+    struct batch batch;
+    TRY(data_next(data, &batch));
     TRY(replica_load(out->replica, batch.images, batch.labels, batch.count));
     return profile_create(out->replica, &options->optimizer, &rates, &out->profile);
 }

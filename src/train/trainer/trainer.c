@@ -45,7 +45,8 @@ static alnico_status_t trainer_input(struct trainer *trainer)
     trainer->progress.images += trainer->options->batch;
     if (trainer->uploaded)
         return phase_timer_mark(trainer->timer, PHASE_IO);
-    const struct batch batch = data_next(trainer->train);
+    struct batch batch;
+    TRY(data_next(trainer->train, &batch));
     TRY(phase_timer_mark(trainer->timer, PHASE_IO));
     TRY(replica_load(trainer->replica, batch.images, batch.labels, batch.count));
     trainer->uploaded = trainer_uploads_once(trainer->options);
@@ -77,14 +78,16 @@ alnico_status_t trainer_compute(struct trainer *trainer)
 
 /* At the end of an epoch: leaves out the batches that are too few for a step. Where the ranks share
  * steps each goes through its images by itself. */
-static void batches_drop(struct trainer *trainer)
+static alnico_status_t batches_drop(struct trainer *trainer)
 {
     const size_t used = trainer->per_epoch * trainer->passes;
+    struct batch batch;
     if (trainer->step % trainer->per_epoch || trainer->strategy->share ||
         trainer_uploads_once(trainer->options))
-        return;
+        return ALNICO_SUCCESS;
     for (size_t i = used; i < trainer->epoch_batches; i++)
-        data_next(trainer->train);
+        TRY(data_next(trainer->train, &batch));
+    return ALNICO_SUCCESS;
 }
 
 static size_t next_multiple(size_t step, size_t every)
@@ -130,8 +133,7 @@ static alnico_status_t trainer_step(struct trainer *trainer)
     }
     trainer->pass = 0;
     TRY(step_count(trainer));
-    batches_drop(trainer);
-    return ALNICO_SUCCESS;
+    return batches_drop(trainer);
 }
 
 static void trainer_announce(struct trainer *trainer)
@@ -239,7 +241,8 @@ static alnico_status_t trainer_test(struct trainer *trainer, struct score *out)
     TRY(statistics_average(trainer));
     TRY(replica_read(replica, replica->arenas.score, before, sizeof before));
     for (size_t i = 0; i < trainer->test_batches; i++) {
-        const struct batch batch = data_next(trainer->test);
+        struct batch batch;
+        TRY(data_next(trainer->test, &batch));
         TRY(replica_load(replica, batch.images, batch.labels, batch.count));
         TRY(replica_forward(replica, false));
     }

@@ -1,6 +1,6 @@
 /* Synthetic images: the same for the same seed, different otherwise, and worth training on. */
 #include "train/input/data.h"
-#include "train/input/images.h"
+#include "train/input/source.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -24,9 +24,21 @@ static struct data *open_data(const char *source, size_t batch, int rank, int si
     return data;
 }
 
+static struct source open_part(const char *text, bool train)
+{
+    const struct source_setup setup = {.seed = seed, .train = train};
+    struct source source;
+    if (source_open(text, &setup, &source) != ALNICO_SUCCESS)
+        fail_msg("%s", alnico_error_detail());
+    return source;
+}
+
 static struct batch next(struct data *data)
 {
-    return data_next(data);
+    struct batch batch = {0};
+    if (data_next(data, &batch) != ALNICO_SUCCESS)
+        fail_msg("%s", alnico_error_detail());
+    return batch;
 }
 
 static void synthetic_images_follow_the_seed(void **state)
@@ -57,22 +69,22 @@ static void synthetic_images_follow_the_seed(void **state)
 enum { HIGH = 6, WIDE = 5, COLOURS = 3, IMAGE = HIGH * WIDE * COLOURS, SHIFTS = 5 };
 
 /* Whether `out` is `in` shifted and mirrored in this way, black outside, its colours in order. */
-static bool is_moved(const float *out, const float *in, float black, int down, int right, bool flip)
+static bool is_moved(const float *out, const float *in, int down, int right, bool flip)
 {
     for (int i = 0; i < IMAGE; i++) {
         const int colour = i % COLOURS, x = i / COLOURS % WIDE, y = i / COLOURS / WIDE;
         const int row = y + down, column = (flip ? WIDE - 1 - x : x) + right;
         const bool inside = row >= 0 && row < HIGH && column >= 0 && column < WIDE;
-        if (out[i] != (inside ? in[(row * WIDE + column) * COLOURS + colour] : black))
+        if (out[i] != (inside ? in[(row * WIDE + column) * COLOURS + colour] : 0))
             return false;
     }
     return true;
 }
 
-static bool comes_from(const float *out, const float *in, float black)
+static bool comes_from(const float *out, const float *in)
 {
     for (int way = 0; way < 2 * SHIFTS * SHIFTS; way++)
-        if (is_moved(out, in, black, way / 2 / SHIFTS - 2, way / 2 % SHIFTS - 2, way % 2))
+        if (is_moved(out, in, way / 2 / SHIFTS - 2, way / 2 % SHIFTS - 2, way % 2))
             return true;
     return false;
 }
@@ -83,22 +95,22 @@ static void moved_images_keep_their_colours(void **state)
     enum { BATCH = 16 };
     const struct data_options options = {
         .source = "synthetic:6x5x3", .batch = BATCH, .size = 1, .seed = seed, .train = true};
-    struct images images;
+    struct source source = open_part(options.source, true);
     float image[IMAGE];
     bool found[BATCH] = {false};
-    assert_int_equal(images_open(&options, &images), ALNICO_SUCCESS);
     struct data *data = open_data(options.source, BATCH, 0, 1, true);
     struct batch batch = next(data);
-    for (size_t n = 0; n < images.info.images; n++) {
-        const int32_t label = images_get(&images, n, image);
+    for (size_t n = 0; n < source.info.images; n++) {
+        int32_t label;
+        assert_int_equal(source_read(&source, n, NULL, image, &label), ALNICO_SUCCESS);
         for (int i = 0; i < BATCH; i++)
             if (!found[i] && batch.labels[i] == label)
-                found[i] = comes_from(batch.images + (size_t)i * IMAGE, image, images.black);
+                found[i] = comes_from(batch.images + (size_t)i * IMAGE, image);
     }
     for (int i = 0; i < BATCH; i++)
         assert_true(found[i]);
     data_close(data);
-    images_finish(&images);
+    source_close(&source);
 }
 
 /* The class means of some training images classify test images of another rank's share. */
@@ -147,22 +159,20 @@ static void the_parts_have_no_image_in_common(void **state)
     (void)state;
     enum { IMAGES = 300, SIZE = 4 * 4 };
     static float train_images[IMAGES][SIZE], test_images[IMAGES][SIZE];
-    struct data_options options = {.source = "synthetic:4x4x1", .seed = seed, .train = true};
-    struct images train, test;
-    assert_int_equal(images_open(&options, &train), ALNICO_SUCCESS);
-    options.train = false;
-    assert_int_equal(images_open(&options, &test), ALNICO_SUCCESS);
+    struct source train = open_part("synthetic:4x4x1", true);
+    struct source test = open_part("synthetic:4x4x1", false);
     for (size_t i = 0; i < IMAGES; i++) {
-        images_get(&train, i, train_images[i]);
-        images_get(&test, i, test_images[i]);
+        int32_t label;
+        assert_int_equal(source_read(&train, i, NULL, train_images[i], &label), ALNICO_SUCCESS);
+        assert_int_equal(source_read(&test, i, NULL, test_images[i], &label), ALNICO_SUCCESS);
     }
     int common = 0;
     for (size_t i = 0; i < IMAGES; i++)
         for (size_t j = 0; j < IMAGES; j++)
             common += memcmp(train_images[i], test_images[j], sizeof *train_images) == 0;
     assert_true(common < 10); /* the noise starts at one of 65536 places: 0.14 by chance */
-    images_finish(&train);
-    images_finish(&test);
+    source_close(&train);
+    source_close(&test);
 }
 
 int main(void)

@@ -1,0 +1,96 @@
+/* Sources of labelled images: what reads the images of one part of a data set by number, before
+ * shuffling and augmentation. data.c opens and closes a source on the caller's thread and reads on
+ * its own; nothing changes between the two, so that several threads may read at once. */
+#ifndef ALNICO_TRAIN_INPUT_SOURCE_H
+#define ALNICO_TRAIN_INPUT_SOURCE_H
+
+#include <alnico/alnico.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SOURCE_MOST_SIDE = 1 << 14, SOURCE_DEFAULT_CLASSES = 10 };
+
+enum source_type {
+    SOURCE_UINT8, /* levels from 0 to 255, to be normalised by mean and deviation */
+    SOURCE_FLOAT32
+};
+
+struct data_info {
+    size_t images; /* in the part, over all ranks */
+    size_t height, width, channels, classes;
+    size_t labels; /* of an image: 1, or height x width, one a pixel */
+    enum source_type type;
+    double mean, deviation; /* of the levels of all pixels of the training part; 0 and 1 for
+                             * float32 */
+};
+
+struct source_setup {
+    const char *place; /* what stands behind the name and a colon; NULL: nothing */
+    size_t classes;    /* of the labels; 0: as the source says */
+    uint64_t seed;     /* of images that are made up */
+    bool train;        /* the training part, not the test part */
+};
+
+/* Where to cut an image from what the source has around it: 0 is the top or left, 1 the bottom or
+ * right of that. */
+struct source_crop {
+    double down, right;
+};
+
+struct source_ops {
+    const char *name;
+    const char *about; /* how it is written, for help and errors: "idx:DIR" */
+    bool repeats; /* the images are made up, and not fast enough for a GPU: that keeps a batch */
+
+    /* Whether `place` is written as it should be, be it there or not. */
+    bool (*accepts)(const char *place);
+
+    /* Fills in *info and *self. Errors: ARGUMENT (a place, a file or its contents, named with what
+     * is wrong), MEMORY. On an error nothing is left to close. */
+    alnico_status_t (*open)(const struct source_setup *setup, struct data_info *info, void **self);
+    void (*close)(void *self);
+
+    /* Writes image `index` as height x width x channels elements of info->type, and its labels, all
+     * below info->classes. crop: of use where the source has more than that; NULL: the middle. Any
+     * number of threads at once. Errors: SYSTEM or ARGUMENT, naming the file and the place in it. */
+    alnico_status_t (*read)(const void *self, size_t index, const struct source_crop *crop,
+                            void *pixels, int32_t *labels);
+};
+
+extern const struct source_ops source_synthetic, source_fashion_mnist, source_idx;
+
+/* All of them, ended by NULL. */
+extern const struct source_ops *const sources_all[];
+
+/* An open part of a source. */
+struct source {
+    const struct source_ops *ops;
+    struct data_info info;
+    void *self;
+};
+
+/* The source that `text`, such as "idx:DIR", names by a place that it accepts; NULL: none. */
+const struct source_ops *source_find(const char *text);
+
+/* What source_find knows, for help and errors: "fashion-mnist, idx:DIR or ..." in `bytes`. */
+void source_forms(char *out, size_t bytes);
+
+/* Opens what `text` names; setup->place is not read. Errors: as open's. */
+alnico_status_t source_open(const char *text, const struct source_setup *setup, struct source *out);
+
+/* A source that is not open is fine. */
+void source_close(struct source *source);
+
+alnico_status_t source_read(const struct source *source, size_t index,
+                            const struct source_crop *crop, void *pixels, int32_t *labels);
+
+/* Of an element, of a pixel's channels, and of an image. */
+size_t source_element(const struct data_info *info);
+size_t source_pixel(const struct data_info *info);
+size_t source_image(const struct data_info *info);
+
+/* Sets the mean and deviation from how many pixels have each level. */
+void source_normalise(const size_t histogram[256], struct data_info *info);
+
+#endif
