@@ -188,7 +188,7 @@ static void bench_print(struct bench *bench)
            "planned %.0f MiB, the device has %.0f MiB in use\n",
            o->model, o->batch, precision_name(o->kernels.precision), o->graph ? " graph" : "", ways,
            median, bench->us[0], (double)o->batch / median * 1e6,
-           score[SCORE_LOSS] / score[SCORE_IMAGES], (double)memory.total / 1048576,
+           score[SCORE_LOSS] / score[SCORE_TERMS], (double)memory.total / 1048576,
            (double)(total - left) / 1048576);
     struct replacement json;
     if (!o->json)

@@ -60,7 +60,17 @@ struct network_case {
     }
 #define NORM(NAME, IN) UNARY(OPERATION_BATCH_NORM, NAME, IN)
 #define RELU(NAME, IN) UNARY(OPERATION_RELU, NAME, IN)
+#define SIGMOID(NAME, IN) UNARY(OPERATION_SIGMOID, NAME, IN)
+#define UPSAMPLE(NAME, IN, FACTOR, CUT)                                                            \
+    {                                                                                              \
+        .kind = OPERATION_UPSAMPLE, .name = NAME, .in = {IN}, .stride = FACTOR, .pad = CUT         \
+    }
 #define LOSS(IN) UNARY(OPERATION_CROSS_ENTROPY, "loss", IN)
+#define SQUARED(IN) UNARY(OPERATION_SQUARED_ERROR, "loss", IN)
+#define AUXILIARY(KIND, NAME, IN, WEIGHT)                                                          \
+    {                                                                                              \
+        .kind = KIND, .name = NAME, .in = {IN}, .loss_weight = WEIGHT                              \
+    }
 
 static const struct network_case network_cases[] = {
     {"cross-entropy", 5, 1, 1, 7, {LOSS("input")}, 1},
@@ -376,6 +386,103 @@ static const struct network_case network_cases[] = {
      {DENSE("a", "input", 6), RELU("r", "a"), DENSE("b", "a", 6), ADD("s", "r", "b"),
       DENSE("d", "s", 4), LOSS("d")},
      6},
+    {"cross-entropy of pixels of the images", 3, 3, 2, 5, {LOSS("input")}, 1},
+    {"cross-entropy of pixels",
+     3,
+     5,
+     4,
+     2,
+     {CONVOLUTION("a", "input", 3, 3, 1, 1, true), LOSS("a")},
+     2},
+    {"cross-entropy of pixels in blocks, read twice",
+     2,
+     4,
+     3,
+     2,
+     {CONVOLUTION("a", "input", 32, 3, 1, 1, true),
+      AUXILIARY(OPERATION_SQUARED_ERROR, "x", "a", 0.5), RELU("r", "a"), LOSS("r")},
+     4},
+    {"cross-entropy of upsampled pixels",
+     2,
+     7,
+     7,
+     3,
+     {CONVOLUTION("a", "input", 4, 3, 2, 1, false), NORM("n", "a"), RELU("r", "n"),
+      CONVOLUTION("b", "r", 2, 3, 2, 1, true), UPSAMPLE("u", "b", 4, 1), LOSS("u")},
+     5},
+    {"squared error of a number",
+     4,
+     1,
+     1,
+     3,
+     {DENSE("d", "input", 1), SIGMOID("s", "d"), SQUARED("s")},
+     3},
+    {"squared error of logits", 3, 2, 2, 2, {DENSE("d", "input", 1), SQUARED("d")}, 2},
+    {"squared error of classes", 3, 4, 3, 2, {DENSE("d", "input", 5), SQUARED("d")}, 2},
+    {"squared error of pixels",
+     2,
+     3,
+     5,
+     2,
+     {CONVOLUTION("a", "input", 1, 3, 1, 1, true), SQUARED("a")},
+     2},
+    {"squared error of many classes of pixels in blocks",
+     2,
+     3,
+     2,
+     2,
+     {CONVOLUTION("a", "input", 48, 1, 1, 0, true), SQUARED("a")},
+     2},
+    {"auxiliary heads",
+     3,
+     6,
+     5,
+     2,
+     {CONVOLUTION("a", "input", 6, 3, 1, 1, true), DENSE("e", "a", 5),
+      AUXILIARY(OPERATION_CROSS_ENTROPY, "x", "e", 0.3),
+      POOL(OPERATION_MAX_POOL, "p", "a", 2, 2, 0), DENSE("f", "p", 5),
+      AUXILIARY(OPERATION_SQUARED_ERROR, "y", "f", 2), DENSE("d", "p", 5), LOSS("d")},
+     8},
+    {"sigmoid",
+     3,
+     4,
+     4,
+     3,
+     {DENSE("a", "input", 6), SIGMOID("s", "a"), DENSE("d", "s", 4), LOSS("d")},
+     4},
+    {"sigmoids of the images and in blocks, read twice",
+     2,
+     5,
+     3,
+     2,
+     {SIGMOID("s", "input"), CONVOLUTION("a", "s", 32, 3, 1, 1, true), SIGMOID("t", "a"),
+      ADD("u", "t", "a"), DENSE("d", "u", 4), LOSS("d")},
+     6},
+    {"upsampling",
+     3,
+     3,
+     2,
+     2,
+     {CONVOLUTION("a", "input", 3, 3, 1, 1, true), UPSAMPLE("u", "a", 2, 0),
+      CONVOLUTION("b", "u", 2, 3, 1, 1, true), DENSE("d", "b", 4), LOSS("d")},
+     5},
+    {"upsampling in blocks, cut, read twice",
+     2,
+     3,
+     4,
+     2,
+     {CONVOLUTION("a", "input", 32, 3, 1, 1, true), UPSAMPLE("u", "a", 3, 2), RELU("r", "a"),
+      POOL(OPERATION_AVERAGE_POOL, "p", "r", 0, 0, 0), POOL(OPERATION_MAX_POOL, "q", "u", 2, 2, 0),
+      DENSE("e", "q", 32), ADD("s", "e", "p"), DENSE("d", "s", 4), LOSS("d")},
+     9},
+    {"upsampling of the images into blocks, by a large factor",
+     2,
+     2,
+     1,
+     16,
+     {UPSAMPLE("u", "input", 9, 4), CONVOLUTION("a", "u", 3, 3, 2, 1, true), DENSE("d", "a", 4),
+      LOSS("d")},
+     4},
 };
 enum { NETWORK_CASES = sizeof network_cases / sizeof *network_cases };
 
@@ -402,6 +509,22 @@ static inline uint64_t test_seed(void)
     const uint64_t seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
     printf("seed: ALNICO_TEST_SEED=%llu\n", (unsigned long long)seed);
     return seed;
+}
+
+/* Labels of a batch, some pixels of which have none. The caller frees them. */
+static inline int32_t *random_labels(const struct network *network, size_t batch, uint64_t *state)
+{
+    const size_t count = batch * network->labels,
+                 classes = network->classes < NETWORK_MAX_SIDE ? network->classes : 3;
+    int32_t *labels = calloc(count, sizeof *labels);
+    if (!labels)
+        exit(1);
+    for (size_t i = 0; i < count; i++) {
+        labels[i] = (int32_t)(random_next(state) % classes);
+        if (network->labels > 1 && random_next(state) % 5 == 0)
+            labels[i] = -1;
+    }
+    return labels;
 }
 
 /* Numbers between -1 and 1. */

@@ -29,7 +29,6 @@ static void poison(void *at, size_t bytes)
 static struct replica *replica_draw(const struct network *network, const struct kernels_ops *ops,
                                     size_t batch, size_t absent, uint64_t draw)
 {
-    const size_t classes = network->tensors[network->count].channels;
     const size_t each = tensor_elements(&network->tensors[0]);
     uint64_t state = draw;
     struct replica *replica;
@@ -45,10 +44,8 @@ static struct replica *replica_draw(const struct network *network, const struct 
     for (size_t i = 0; case_options.frozen && i < network->statistics; i++)
         replica->arenas.statistics[i] += (float)(random_unit(&state) - 0.5);
     float *images = malloc(batch * each * sizeof *images);
-    int32_t *labels = malloc(batch * sizeof *labels);
     random_fill(images, batch * each, &state);
-    for (size_t i = 0; i < batch; i++)
-        labels[i] = (int32_t)(random_next(&state) % classes);
+    int32_t *labels = random_labels(network, batch, &state);
     assert_int_equal(replica_load(replica, images, labels, batch - absent), ALNICO_SUCCESS);
     free(images);
     free(labels);
@@ -69,16 +66,43 @@ static void replica_pass(struct replica *replica)
         fail_msg("%s", alnico_error_detail());
 }
 
-/* The mean loss with one parameter moved; *by becomes how far it really moved. */
+/* What the losses from a node on come to, by their values: of each its terms' mean over all labels,
+ * times its weight. Written apart from the layers. */
+static double loss_from(const struct replica *replica, size_t first)
+{
+    const struct network *network = replica->network;
+    const size_t labels = replica->plan->batch * network->labels;
+    const double smoothing = (double)case_options.smoothing;
+    double sum = 0;
+    for (size_t i = first; i < network->count; i++) {
+        const struct operation *operation = &network->nodes[i].operation;
+        const bool squared = operation->kind == OPERATION_SQUARED_ERROR;
+        const size_t channels = network_output(network, i)->channels;
+        const float *y = setup_value(&replica->setup, i + 1);
+        if (!squared && operation->kind != OPERATION_CROSS_ENTROPY)
+            continue;
+        const double weight = operation->loss_weight > 0 ? operation->loss_weight : 1;
+        for (size_t k = 0; k < labels * channels; k++) {
+            const int32_t label = replica->arenas.labels[k / channels];
+            const double hot = (size_t)label == k % channels, all = (double)channels;
+            const double away = y[k] - (channels == 1 ? label : hot);
+            const double term =
+                squared ? away * away / all : -y[k] * ((1 - smoothing) * hot + smoothing / all);
+            sum += label < 0 ? 0 : weight * term;
+        }
+    }
+    return sum / (double)labels;
+}
+
+/* The loss with one parameter moved; *by becomes how far it really moved. */
 static double loss_at(struct replica *replica, size_t parameter, double *by)
 {
     float *p = &replica->arenas.parameters[parameter], before = *p;
     *p = before + (float)*by;
     *by = (double)*p - before;
-    const double sum = replica->arenas.score[SCORE_LOSS];
     assert_int_equal(replica_forward(replica, true), ALNICO_SUCCESS);
     *p = before;
-    return (replica->arenas.score[SCORE_LOSS] - sum) / (double)replica->plan->batch;
+    return loss_from(replica, 0);
 }
 
 /* The slope over half the distance. */
@@ -174,11 +198,23 @@ static const float *output(const struct replica *replica)
     return setup_value(&replica->setup, replica->network->count);
 }
 
+/* Both have run the same passes. */
+static void compare_scores(const char *name, const struct replica *fast,
+                           const struct replica *oracle)
+{
+    const double *got = fast->arenas.score, *expected = oracle->arenas.score;
+    if (!(fabs(got[SCORE_LOSS] - expected[SCORE_LOSS]) <=
+          1e-3 * (1 + fabs(expected[SCORE_LOSS]))) ||
+        got[SCORE_TERMS] != expected[SCORE_TERMS])
+        fail_msg("%s: the score is %g of %g, expected %g of %g", name, got[SCORE_LOSS],
+                 got[SCORE_TERMS], expected[SCORE_LOSS], expected[SCORE_TERMS]);
+}
+
 static void compare_replicas(const char *name, struct replica *fast, struct replica *oracle,
                              double tolerance)
 {
     const struct network *network = fast->network;
-    const size_t outputs = fast->plan->batch * network->tensors[network->count].channels;
+    const size_t outputs = fast->plan->batch * tensor_elements(&network->tensors[network->count]);
     for (int round = 0; round < 2; round++) {
         replica_pass(fast);
         replica_pass(oracle);
@@ -188,6 +224,7 @@ static void compare_replicas(const char *name, struct replica *fast, struct repl
         compare(name, "statistic", fast->arenas.statistics, oracle->arenas.statistics,
                 network->statistics, tolerance);
     }
+    compare_scores(name, fast, oracle);
     poison(fast->arenas.activations, fast->plan->bytes);
     assert_int_equal(replica_forward(fast, false), ALNICO_SUCCESS);
     assert_int_equal(replica_forward(oracle, false), ALNICO_SUCCESS);
@@ -222,6 +259,62 @@ static void onednn_matches_naive(void **unused)
     case_options = ways[0];
 }
 
+/* Labels that the output is right about; *labels becomes how many there are. */
+static size_t correct_of(const struct replica *replica, size_t *labels)
+{
+    const struct network *network = replica->network;
+    const size_t channels = network->tensors[network->count].channels,
+                 count = replica->plan->batch * network->labels;
+    size_t correct = 0;
+    *labels = 0;
+    for (size_t n = 0; n < count; n++) {
+        const float *y = output(replica) + n * channels;
+        const int32_t label = replica->arenas.labels[n];
+        size_t larger = 0;
+        for (size_t k = 0; label >= 0 && channels > 1 && k < channels; k++)
+            larger += y[k] > y[label] || (y[k] == y[label] && k < (size_t)label);
+        *labels += label >= 0;
+        correct += label >= 0 && !larger && (channels > 1 || fabsf(y[0] - (float)label) < 0.5f);
+    }
+    return correct;
+}
+
+/* The score is that of the last loss without its weight, over the labels that are there. */
+static void check_score(const struct network_case *c)
+{
+    struct network *network = case_network(c);
+    struct replica *replica = replica_make(network, &kernels_onednn, c->batch, c->batch > 1);
+    const size_t all = c->batch * network->labels;
+    const double *score = replica->arenas.score;
+    size_t labels;
+    for (int round = 0; round < 2; round++) {
+        const double before[] = {score[0], score[1], score[2]};
+        assert_int_equal(replica_forward(replica, true), ALNICO_SUCCESS);
+        const double loss = loss_from(replica, network->count - 1) * (double)all;
+        const size_t correct = correct_of(replica, &labels);
+        if (!(fabs(score[SCORE_LOSS] - before[SCORE_LOSS] - loss) <= 1e-4 * (1 + fabs(loss))))
+            fail_msg("%s: the loss is %g, expected %g", c->name,
+                     score[SCORE_LOSS] - before[SCORE_LOSS], loss);
+        assert_true(score[SCORE_CORRECT] - before[SCORE_CORRECT] == (double)correct);
+        assert_true(score[SCORE_TERMS] - before[SCORE_TERMS] == (double)labels);
+        assert_int_equal(replica_outcome(replica).count, labels);
+        assert_int_equal(replica_outcome(replica).correct, correct);
+    }
+    replica_destroy(replica);
+    network_destroy(network);
+}
+
+static void scores_are_of_the_last_loss(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < WAYS; i++) {
+        case_options = ways[i];
+        for (size_t k = 0; k < NETWORK_CASES; k++)
+            check_score(&network_cases[k]);
+    }
+    case_options = ways[0];
+}
+
 /* Length of the difference over length of what is expected. */
 static double distance(const float *got, const float *expected, size_t count)
 {
@@ -238,7 +331,7 @@ static double distance(const float *got, const float *expected, size_t count)
 static void compare_model(const char *name, struct replica *fast, struct replica *oracle)
 {
     const struct network *network = fast->network;
-    const size_t outputs = fast->plan->batch * network->tensors[network->count].channels;
+    const size_t outputs = fast->plan->batch * tensor_elements(&network->tensors[network->count]);
     replica_pass(fast);
     replica_pass(oracle);
     compare(name, "output", output(fast), output(oracle), outputs, 1e-3);
@@ -330,6 +423,35 @@ static void bad_batches_are_refused(void **unused)
     network_destroy(network);
 }
 
+/* Of several labels an image some may be missing. */
+static void labels_of_pixels_are_checked(void **unused)
+{
+    (void)unused;
+    const struct network_case *c = network_cases;
+    while (strcmp(c->name, "cross-entropy of pixels of the images") != 0)
+        c++;
+    struct network *network = case_network(c);
+    struct replica *replica = replica_make(network, &kernels_onednn, c->batch, 0);
+    const float images[3 * 3 * 2 * 5] = {0};
+    int32_t labels[3 * 3 * 2] = {0};
+    labels[7] = -1;
+    labels[12] = 4;
+    assert_int_equal(replica_load(replica, images, labels, 3), ALNICO_SUCCESS);
+    assert_int_equal(replica->arenas.labels[12], 4);
+    assert_int_equal(replica_load(replica, images, labels, 2), ALNICO_SUCCESS);
+    assert_int_equal(replica->arenas.labels[12], -1);
+    assert_int_equal(replica_forward(replica, false), ALNICO_SUCCESS);
+    assert_int_equal(replica_outcome(replica).count, 11);
+    labels[13] = 5;
+    assert_int_equal(replica_load(replica, images, labels, 3), ALNICO_ERROR_ARGUMENT);
+    assert_non_null(strstr(alnico_error_detail(), "label 5 of image 2, expected -1 to 4"));
+    labels[13] = -2;
+    assert_int_equal(replica_load(replica, images, labels, 3), ALNICO_ERROR_ARGUMENT);
+    assert_int_equal(replica_load(replica, images, labels, 2), ALNICO_SUCCESS);
+    replica_destroy(replica);
+    network_destroy(network);
+}
+
 static void old_gpus_are_refused(void **unused)
 {
     (void)unused;
@@ -352,6 +474,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_match_finite_differences),
         cmocka_unit_test(onednn_matches_naive),
+        cmocka_unit_test(scores_are_of_the_last_loss),
+        cmocka_unit_test(labels_of_pixels_are_checked),
         cmocka_unit_test(models_match_naive),
         cmocka_unit_test(absent_images_have_no_part),
         cmocka_unit_test(bad_batches_are_refused),

@@ -96,7 +96,7 @@ static void a_held_stream_is_not_waited_for(void **unused)
     assert_int_equal(reading.steps, 0);
     assert_int_equal(replica_read(f.replica, f.replica->arenas.score, score, sizeof score),
                      ALNICO_SUCCESS);
-    assert_true(score[SCORE_IMAGES] == 2);
+    assert_true(score[SCORE_TERMS] == 2);
     fixture_free(&f);
 }
 

@@ -51,6 +51,8 @@ static void shapes_are_inferred(void **unused)
         {CONCAT("a", "input"), 9, 6, 5, 0, 0},
         {CONCAT("a", "input", "input", "input"), 9, 6, 15, 0, 0},
         {ADD("a", "input", "input"), 9, 6, 5, 0, 0},
+        {SIGMOID("a", "input"), 9, 6, 5, 0, 0},
+        {UPSAMPLE("a", "input", 4, 3), 33, 21, 5, 0, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct network *network;
@@ -89,8 +91,12 @@ static void bad_operations_are_refused(void **unused)
         {POOL(OPERATION_AVERAGE_POOL, "a", "input", 10, 1, 1), "window 10"},
         {DENSE("a", "input", 0), "0 filters"},
         {ADD("a", "input", "other"), "'other'"},
+        {UPSAMPLE("a", "input", 0, 0), "'a' of 9x6 pixels by 0"},
+        {UPSAMPLE("a", "input", 2, 2), "without the last 2"},
+        {UPSAMPLE("a", "input", 7282, 0), "by 7282"},
         {ADD("a", "input", "small"), "(9x6x5) and 'small' (5x3x2)"},
-        {LOSS("input"), "9x6x5"},
+        {AUXILIARY(OPERATION_CROSS_ENTROPY, "a", "input", -1), "weight of -1"},
+        {AUXILIARY(OPERATION_SQUARED_ERROR, "a", "input", NAN), "weight of nan"},
         {LOCAL_NORM("a", "input", 4), "window 4"},
         {{.kind = OPERATION_LOCAL_NORM, .name = "a", .in = {"input"}, .window = 5}, "beta 0, k 0"},
         {DROPOUT("a", "input", 1.0f), "rate 1,"},
@@ -122,7 +128,7 @@ static void bad_networks_are_refused(void **unused)
 {
     (void)unused;
     const struct operation pool = POOL(OPERATION_AVERAGE_POOL, "p", "input", 0, 0, 0);
-    const struct operation idle = RELU("idle", "input"), late = RELU("late", "p");
+    const struct operation idle = RELU("idle", "input"), late = RELU("late", "loss");
     const struct operation loss = LOSS("p");
     struct network *network;
     assert_int_equal(network_create(0, 6, 5, &network), ALNICO_ERROR_ARGUMENT);
@@ -132,14 +138,47 @@ static void bad_networks_are_refused(void **unused)
     assert_int_equal(network_finish(network), ALNICO_ERROR_ARGUMENT);
     assert_int_equal(network_append(network, &pool), ALNICO_SUCCESS);
     assert_int_equal(network_finish(network), ALNICO_ERROR_ARGUMENT);
+    assert_non_null(strstr(alnico_error_detail(), "must be a loss"));
     assert_int_equal(network_append(network, &idle), ALNICO_SUCCESS);
     assert_int_equal(network_append(network, &loss), ALNICO_SUCCESS);
     assert_int_equal(network_append(network, &late), ALNICO_ERROR_ARGUMENT);
-    assert_non_null(strstr(alnico_error_detail(), "'late'"));
+    assert_non_null(strstr(alnico_error_detail(), "'late' reads 'loss', which is a loss"));
     assert_int_equal(network_finish(network), ALNICO_ERROR_ARGUMENT);
     assert_non_null(strstr(alnico_error_detail(), "'idle'"));
     network_destroy(network);
     network_destroy(NULL);
+}
+
+/* Several losses are fine, if all take the labels that the last one does. */
+static void losses_take_the_same_labels(void **unused)
+{
+    (void)unused;
+    const struct {
+        struct operation before, loss;
+        const char *detail; /* NULL: it is fine */
+    } rows[] = {
+        {RELU("a", "input"), AUXILIARY(OPERATION_CROSS_ENTROPY, "x", "a", 0.3), NULL},
+        {RELU("a", "input"), AUXILIARY(OPERATION_SQUARED_ERROR, "x", "a", 0), NULL},
+        {CONVOLUTION("a", "input", 4, 3, 1, 1, true), LOSS("a"), "54 labels of 4 classes"},
+        {POOL(OPERATION_AVERAGE_POOL, "a", "input", 0, 0, 0), LOSS("a"), "1 labels of 5 classes"},
+        {CONVOLUTION("a", "input", 1, 3, 1, 1, true), SQUARED("a"),
+         "54 labels of 2147483648 classes"},
+    };
+    const struct operation last = AUXILIARY(OPERATION_CROSS_ENTROPY, "last", "input", 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct network *network;
+        assert_int_equal(network_create(9, 6, 5, &network), ALNICO_SUCCESS);
+        assert_int_equal(network_append(network, &rows[i].before), ALNICO_SUCCESS);
+        assert_int_equal(network_append(network, &rows[i].loss), ALNICO_SUCCESS);
+        assert_int_equal(network_append(network, &last), ALNICO_SUCCESS);
+        assert_int_equal(network_finish(network),
+                         rows[i].detail ? ALNICO_ERROR_ARGUMENT : ALNICO_SUCCESS);
+        if (rows[i].detail)
+            assert_non_null(strstr(alnico_error_detail(), rows[i].detail));
+        else
+            assert_true(network->labels == 54 && network->classes == 5);
+        network_destroy(network);
+    }
 }
 
 /* Going backward, each node's pieces follow at once: no gaps, no overlap, last operation first. */
@@ -445,7 +484,7 @@ static void replay_backward(const struct replay *replay, size_t s)
             replay_read(replay, &plan->values[step->in[i]], tensor_bytes(replay, step->in[i]));
     if (needs.out)
         replay_read(replay, &plan->values[step->out], tensor_bytes(replay, step->out));
-    if (s + 1 < plan->count)
+    if (!is_loss(&plan->network->nodes[step->out - 1].operation))
         replay_read(replay, &plan->diffs[step->out], tensor_bytes(replay, step->out));
     replay_read(replay, &step->saved, needs.saved);
     replay_read(replay, &step->scratch[1], needs.scratch[1]);
@@ -592,6 +631,7 @@ int main(void)
         cmocka_unit_test(shapes_are_inferred),
         cmocka_unit_test(bad_operations_are_refused),
         cmocka_unit_test(bad_networks_are_refused),
+        cmocka_unit_test(losses_take_the_same_labels),
         cmocka_unit_test(arenas_are_in_backward_order),
         cmocka_unit_test(layouts_tell_orders_apart),
         cmocka_unit_test(resnet20_has_its_size),

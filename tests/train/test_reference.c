@@ -224,7 +224,7 @@ static void forward_compare(struct comparison *c, const char *prefix)
     compare(c, "log", output, numbers_of(prefix, "log", "", BATCH * CLASSES), BATCH * CLASSES);
     assert_int_equal(replica_read(replica, replica->arenas.score, score, sizeof score),
                      ALNICO_SUCCESS);
-    assert_true(score[SCORE_IMAGES] == BATCH);
+    assert_true(score[SCORE_TERMS] == BATCH);
     loss = (float)(score[SCORE_LOSS] / BATCH);
     compare(c, "loss", &loss, numbers_of(prefix, "loss", "", 1), 1);
     memset(score, 0, sizeof score);

@@ -119,7 +119,7 @@ void train_log_row(struct train_log *log, const struct trainer_progress *progres
     if (latest->count) {
         values[LOSS] = latest->loss / count;
         values[ACCURACY] = (double)latest->correct / count;
-        values[SPEED] = seconds > 0 ? count * log->ranks / seconds : NAN;
+        values[SPEED] = seconds > 0 ? (double)latest->images * log->ranks / seconds : NAN;
         memcpy(values + FIRST_PHASE, progress->latest_phases, sizeof progress->latest_phases);
     }
     if (progress->tested && progress->test.images) {

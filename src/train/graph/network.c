@@ -135,6 +135,10 @@ static alnico_status_t node_connect(const struct network *network, struct node *
                 ALNICO_ERROR_ARGUMENT,
                 "network_append: %s '%s' reads tensor '%.*s', which is not made before", kind,
                 operation->name, NETWORK_NAME_BYTES - 1, operation->in[i]);
+        if (found > 0 && is_loss(&network->nodes[found - 1].operation))
+            return error_set(ALNICO_ERROR_ARGUMENT,
+                             "network_append: %s '%s' reads '%s', which is a loss", kind,
+                             operation->name, operation->in[i]);
         node->in[i] = found;
     }
     return ALNICO_SUCCESS;
@@ -162,14 +166,9 @@ static alnico_status_t node_shape(const struct network *network, struct node *no
 
 alnico_status_t network_append(struct network *network, const struct operation *operation)
 {
-    const size_t last = network->count - 1;
     if ((unsigned)operation->kind >= OPERATION_KINDS)
         return error_set(ALNICO_ERROR_ARGUMENT, "network_append: unknown kind %d of operation",
                          (int)operation->kind);
-    if (network->count && network->nodes[last].operation.kind == OPERATION_CROSS_ENTROPY)
-        return error_set(ALNICO_ERROR_ARGUMENT,
-                         "network_append: %s '%s' after the cross-entropy, which must be the last",
-                         operation_kind_name(operation->kind), operation->name);
     struct node node = {.operation = *operation};
     struct tensor out;
     TRY(node_connect(network, &node));
@@ -189,16 +188,40 @@ static size_t take(struct parameter *parameter, size_t offset)
     return offset + parameter->count;
 }
 
+/* All losses must take the labels that the last one does. */
+static alnico_status_t labels_find(struct network *network)
+{
+    for (size_t i = network->count; i-- > 0;) {
+        const struct node *node = &network->nodes[i];
+        const struct tensor *in = &network->tensors[node->in[0]];
+        if (!is_loss(&node->operation))
+            continue;
+        const size_t labels = in->height * in->width,
+                     classes = layers_all[node->operation.kind]->classes(in);
+        if (i + 1 == network->count) {
+            network->labels = labels;
+            network->classes = classes;
+        }
+        if (labels != network->labels || classes != network->classes)
+            return error_set(ALNICO_ERROR_ARGUMENT,
+                             "network_finish: loss '%s' takes %zu labels of %zu classes, and the "
+                             "last one %zu of %zu",
+                             node->operation.name, labels, classes, network->labels,
+                             network->classes);
+    }
+    return ALNICO_SUCCESS;
+}
+
 alnico_status_t network_finish(struct network *network)
 {
-    if (!network->count ||
-        network->nodes[network->count - 1].operation.kind != OPERATION_CROSS_ENTROPY)
+    if (!network->count || !is_loss(&network->nodes[network->count - 1].operation))
         return error_set(ALNICO_ERROR_ARGUMENT,
-                         "network_finish: the last operation must be a cross-entropy");
+                         "network_finish: the last operation must be a loss");
     for (size_t i = 0; i < network->count; i++)
-        if (!network->tensors[i].readers)
+        if (!network->tensors[i].readers && !(i && is_loss(&network->nodes[i - 1].operation)))
             return error_set(ALNICO_ERROR_ARGUMENT, "network_finish: tensor '%s' is never read",
                              network_tensor_name(network, i));
+    TRY(labels_find(network));
     network->parameters = network->statistics = 0;
     for (size_t i = network->count; i-- > 0;) {
         network->parameters = take(&network->nodes[i].weight, network->parameters);

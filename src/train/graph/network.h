@@ -20,6 +20,7 @@ struct network {
     struct tensor *tensors;        /* count + 1; tensor 0 is "input" */
     size_t parameters, statistics; /* elements of the arenas, once finished */
     bool draws;                    /* an operation draws random numbers */
+    size_t labels, classes;        /* of an image; labels are below classes; once finished */
     bool finished;
 };
 
@@ -29,11 +30,12 @@ alnico_status_t network_create(size_t height, size_t width, size_t channels, str
 
 /* Appends an operation (copied) and infers its output's shape. Errors: ARGUMENT, naming the
  * operation and what does not fit: an unknown or taken tensor name, a window larger than its padded
- * input, sizes of 0, shapes that differ, anything after the cross-entropy; MEMORY. */
+ * input, sizes of 0, shapes that differ, a loss as an input; MEMORY. */
 alnico_status_t network_append(struct network *network, const struct operation *operation);
 
-/* Ends the list and lays out the arenas. Errors: ARGUMENT if the last operation is not a
- * cross-entropy, or a tensor is never read. */
+/* Ends the list and lays out the arenas. The last loss is the one that is told; what others, such
+ * as those of auxiliary heads, add to gradients has their weights. Errors: ARGUMENT if the last
+ * operation is not a loss, a tensor is never read, or losses take different labels. */
 alnico_status_t network_finish(struct network *network);
 
 /* NULL is fine. */

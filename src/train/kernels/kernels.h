@@ -9,8 +9,7 @@
  *
  * Values and gradients of activations between steps are in a type and layout of the resident's
  * choice, within the bytes that it asked of the plan; images, parameters, parameter gradients,
- * statistics, and the network's output (log probabilities, batch x classes, float32) are in the
- * layouts of network.h.
+ * statistics, and the network's output (of its last loss, float32) are in the layouts of network.h.
  */
 #ifndef ALNICO_TRAIN_KERNELS_KERNELS_H
 #define ALNICO_TRAIN_KERNELS_KERNELS_H
@@ -19,10 +18,6 @@
 #include "train/optimizers/optimizer.h"
 
 #include "device/device.h"
-
-/* Running sums over all batches so far: of losses, of images whose most probable class is the
- * label, of images. */
-enum score_sum { SCORE_LOSS, SCORE_CORRECT, SCORE_IMAGES, SCORES };
 
 /* Control words: they change from step to step and are read from memory, since graphs are replayed.
  * The loss scale and the updates since it last changed are the resident's, and all are part of a
@@ -48,8 +43,10 @@ struct arenas {
     void *activations; /* plan->bytes: values, their gradients, what steps save, scratch */
     /* Batch x height x width x channels; with kernels that load, in the activations. */
     float *images;
-    int32_t *labels;   /* batch; -1: no image here, it has no part in loss and gradient */
-    double *score;     /* SCORES */
+    /* Batch x network->labels; -1: no image, or a pixel without a label. It has no part in loss and
+     * gradient. */
+    int32_t *labels;
+    double *score;     /* SCORES, over all batches so far */
     float *control;    /* CONTROLS */
     struct draw *draw; /* one: what dropout draws by in the pass at hand, and its backward one */
 };
@@ -58,7 +55,8 @@ struct arenas {
 struct kernels_options {
     enum precision precision;
     int threads; /* of the CPU; 0: the resident's own default */
-    /* Label smoothing, 0 to below 1: so much of each image's weight is spread over all classes. */
+    /* Label smoothing of cross-entropies, 0 to below 1: so much of each label's weight is spread over
+     * all classes. */
     float smoothing;
     bool frozen;        /* batch norms use the running statistics in training too, and leave them */
     bool deterministic; /* the same bits in every run that has the same `cache` */
@@ -129,16 +127,15 @@ struct kernels_ops {
 
     /* Makes the value of the step's output from those of its inputs. In training a batch norm that
      * is not frozen uses the batch's mean and (biased) variance, and moves the running ones towards
-     * the batch's mean and unbiased variance; otherwise it uses the running ones. The
-     * cross-entropy's value is the logarithm of the softmax. A GPU's cross-entropy also adds the
-     * batch to arenas->score: the losses as below but summed over the images, in training
-     * smoothed. */
+     * the batch's mean and unbiased variance; otherwise it uses the running ones. A GPU's last
+     * loss also adds the batch to arenas->score: the terms as below but summed over the labels, in
+     * training smoothed. */
     alnico_status_t (*forward)(void *self, size_t step, bool training);
 
     /* After a forward pass in training: writes the gradients of the step's parameters, and writes
-     * or adds (step->accumulate) those of its inputs. The loss is the mean over the batch of -(1 -
-     * smoothing) * (the label's log probability) - smoothing * (the mean of all log probabilities).
-     * With a loss scale, all gradients are multiplied by it. */
+     * or adds (step->accumulate) those of its inputs. A loss is the mean over all labels of its
+     * terms (layers/loss.c), times its weight. With a loss scale, all gradients are multiplied by
+     * it. */
     alnico_status_t (*backward)(void *self, size_t step);
 
     /* Changes arenas->parameters and arenas->states as the optimizer does, by the gradients

@@ -30,19 +30,27 @@ enum { NETWORK_NAME_BYTES = 32, NETWORK_MAX_SIDE = 1 << 16, NETWORK_INPUTS = 8 }
 #define NETWORK_NORM_MOMENTUM 0.1f
 
 enum operation_kind {
-    OPERATION_CONVOLUTION,   /* filters, window, stride, pad, bias */
-    OPERATION_BATCH_NORM,    /* over images, rows and columns, for each channel */
-    OPERATION_RELU,          /* max(x, 0) */
-    OPERATION_ADD,           /* of two tensors of one shape */
-    OPERATION_MAX_POOL,      /* window, stride, pad, ceil; padding never wins */
-    OPERATION_AVERAGE_POOL,  /* the same (window 0: the whole image); padding is not counted */
-    OPERATION_DENSE,         /* filters; always with a bias */
-    OPERATION_LOCAL_NORM,    /* local response norm: window, in channels; alpha, beta, k */
-    OPERATION_DROPOUT,       /* rate; nothing but a copy outside training */
-    OPERATION_CONCAT,        /* the channels of up to NETWORK_INPUTS tensors, in their order */
-    OPERATION_CROSS_ENTROPY, /* of the softmax of a 1 x 1 x classes tensor; only as the last */
+    OPERATION_CONVOLUTION,  /* filters, window, stride, pad, bias */
+    OPERATION_BATCH_NORM,   /* over images, rows and columns, for each channel */
+    OPERATION_RELU,         /* max(x, 0) */
+    OPERATION_SIGMOID,      /* 1 / (1 + exp(-x)) */
+    OPERATION_ADD,          /* of two tensors of one shape */
+    OPERATION_MAX_POOL,     /* window, stride, pad, ceil; padding never wins */
+    OPERATION_AVERAGE_POOL, /* the same (window 0: the whole image); padding is not counted */
+    OPERATION_DENSE,        /* filters; always with a bias */
+    OPERATION_LOCAL_NORM,   /* local response norm: window, in channels; alpha, beta, k */
+    OPERATION_DROPOUT,      /* rate; nothing but a copy outside training */
+    OPERATION_CONCAT,       /* the channels of up to NETWORK_INPUTS tensors, in their order */
+    OPERATION_UPSAMPLE,     /* each pixel becomes stride x stride; pad: left out at far ends */
+    /* Losses of one label a pixel. The last operation is one; nothing reads what one makes. */
+    OPERATION_CROSS_ENTROPY, /* of the softmax over the channels */
+    OPERATION_SQUARED_ERROR, /* mean over the channels; target: 1 in the label's, 0 in the others; of
+                              * one channel the label as a number */
     OPERATION_KINDS
 };
+
+/* Sums over batches: of losses, of labels that the output is right about, of labels. */
+enum score_sum { SCORE_LOSS, SCORE_CORRECT, SCORE_TERMS, SCORES };
 
 /* One operation. It makes one tensor, which has the operation's name. */
 struct operation {
@@ -56,6 +64,7 @@ struct operation {
     bool ceil;                  /* pooling: a last window may reach over the end of the image */
     float alpha, beta, k; /* local norm: y = x / (k + alpha / window * sum of squares) ^ beta */
     float rate; /* dropout: of elements that become 0, a multiple of 2^-16; others / (1 - rate) */
+    double loss_weight; /* of a loss among several, for its gradient; 0: 1 */
 };
 
 /* A tensor: one image's part of it. */
@@ -145,17 +154,29 @@ struct layer_ops {
     void (*forward)(const struct layer_pass *pass);
     void (*backward)(const struct layer_pass *pass);
     bool reads_inputs, reads_output;
+
+    /* Of losses only: labels are below this; and adds a batch, by the output, to the SCORES. */
+    size_t (*classes)(const struct tensor *in);
+    void (*score)(const struct layer_pass *pass, double *score);
 };
 
-extern const struct layer_ops layer_convolution, layer_batch_norm, layer_relu, layer_add,
-    layer_max_pool, layer_average_pool, layer_dense, layer_local_norm, layer_dropout, layer_concat,
-    layer_cross_entropy;
+extern const struct layer_ops layer_convolution, layer_batch_norm, layer_relu, layer_sigmoid,
+    layer_add, layer_max_pool, layer_average_pool, layer_dense, layer_local_norm, layer_dropout,
+    layer_concat, layer_upsample, layer_cross_entropy, layer_squared_error;
 
 /* By kind. */
 extern const struct layer_ops *const layers_all[OPERATION_KINDS];
 
 /* "convolution", "batch norm", ... */
 const char *operation_kind_name(enum operation_kind kind);
+
+/* A loss's weight. */
+double loss_weight(const struct operation *operation);
+
+static inline bool is_loss(const struct operation *operation)
+{
+    return layers_all[operation->kind]->score != NULL;
+}
 
 /* Numbers in one image of a tensor. */
 static inline size_t tensor_elements(const struct tensor *tensor)

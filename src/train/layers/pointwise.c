@@ -1,7 +1,9 @@
-/* ReLU and addition: element by element. */
+/* ReLU, sigmoid and addition: element by element. */
 #include "train/layers/layer.h"
 
 #include "base/status.h"
+
+#include <math.h>
 
 static alnico_status_t add_shape(struct node *node, const struct tensor *const in[],
                                  struct tensor *out)
@@ -20,11 +22,12 @@ static alnico_status_t add_shape(struct node *node, const struct tensor *const i
 
 static void pointwise_cost(const struct layer_work *work, bool backward, struct step_cost *cost)
 {
+    const bool gates = work->relu || work->operation->kind == OPERATION_SIGMOID;
     double forward = work->out;
     for (size_t i = 0; i < work->inputs; i++) {
         forward += work->in[i];
         if (backward)
-            cost_add(cost, work->in[i] + work->added[i] + (work->relu ? 2 : 1) * work->out, 0);
+            cost_add(cost, work->in[i] + work->added[i] + (gates ? 2 : 1) * work->out, 0);
     }
     if (!backward)
         cost_add(cost, forward, 0);
@@ -40,6 +43,18 @@ static void relu_backward(const struct layer_pass *p)
 {
     for (size_t i = 0; p->dx[0] && i < p->batch * tensor_elements(p->in); i++)
         p->dx[0][i] += p->x[0][i] > 0 ? p->dy[i] : 0;
+}
+
+static void sigmoid_forward(const struct layer_pass *p)
+{
+    for (size_t i = 0; i < p->batch * tensor_elements(p->in); i++)
+        p->y[i] = (float)(1 / (1 + exp(-(double)p->x[0][i])));
+}
+
+static void sigmoid_backward(const struct layer_pass *p)
+{
+    for (size_t i = 0; p->dx[0] && i < p->batch * tensor_elements(p->in); i++)
+        p->dx[0][i] += p->dy[i] * p->y[i] * (1 - p->y[i]);
 }
 
 static void add_forward(const struct layer_pass *p)
@@ -62,6 +77,15 @@ const struct layer_ops layer_relu = {
     .forward = relu_forward,
     .backward = relu_backward,
     .reads_inputs = true,
+};
+
+const struct layer_ops layer_sigmoid = {
+    .name = "sigmoid",
+    .inputs = 1,
+    .cost = pointwise_cost,
+    .forward = sigmoid_forward,
+    .backward = sigmoid_backward,
+    .reads_output = true,
 };
 
 const struct layer_ops layer_add = {

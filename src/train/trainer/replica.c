@@ -37,6 +37,11 @@ static size_t image_elements(const struct replica *replica)
     return tensor_elements(&replica->network->tensors[0]);
 }
 
+static size_t batch_labels(const struct replica *replica)
+{
+    return replica->plan->batch * replica->network->labels;
+}
+
 /* Allocates and zeroes one arena. */
 static alnico_status_t arena_create(const struct replica *replica, size_t bytes, void **out)
 {
@@ -62,7 +67,7 @@ static alnico_status_t arenas_create(struct replica *replica, const struct repli
     else
         TRY(arena_create(replica, batch * image_elements(replica) * sizeof(float),
                          (void **)&out->images));
-    TRY(arena_create(replica, batch * sizeof(int32_t), (void **)&out->labels));
+    TRY(arena_create(replica, batch_labels(replica) * sizeof(int32_t), (void **)&out->labels));
     TRY(arena_create(replica, SCORES * sizeof(double), (void **)&out->score));
     TRY(arena_create(replica, sizeof *out->draw, (void **)&out->draw));
     return arena_create(replica, CONTROLS * sizeof(float), (void **)&out->control);
@@ -99,21 +104,18 @@ static void failure_keep(struct replica *replica, alnico_status_t status)
     atomic_store(&replica->failure->status, (int)status);
 }
 
-/* Adds the batch to the running sums. */
-static void score_add(struct replica *replica, bool training)
+/* Adds the loaded batch, by the last loss, to sums. */
+static void score_add(const struct replica *replica, double smoothing, double *score)
 {
-    const struct outcome outcome = replica_outcome(replica);
     const size_t last = replica->network->count;
-    const size_t classes = replica->network->tensors[last].channels;
-    const float *row = setup_value(&replica->setup, last);
-    const double smoothing = training ? (double)replica->setup.options.smoothing : 0;
-    double spread = 0;
-    for (size_t n = 0; smoothing > 0 && n < replica->plan->batch; n++, row += classes)
-        for (size_t k = 0; replica->arenas.labels[n] >= 0 && k < classes; k++)
-            spread -= row[k] / (double)classes;
-    replica->arenas.score[SCORE_LOSS] += (1 - smoothing) * outcome.loss + smoothing * spread;
-    replica->arenas.score[SCORE_CORRECT] += (double)outcome.correct;
-    replica->arenas.score[SCORE_IMAGES] += (double)outcome.count;
+    const struct node *node = &replica->network->nodes[last - 1];
+    const struct layer_pass pass = {.node = node,
+                                    .in = &replica->network->tensors[node->in[0]],
+                                    .batch = replica->plan->batch,
+                                    .y = setup_value(&replica->setup, last),
+                                    .labels = replica->arenas.labels,
+                                    .smoothing = smoothing};
+    layers_all[node->operation.kind]->score(&pass, score);
 }
 
 /* The loss alone would not tell: maxima, and ReLUs are one, may drop what is not a number. */
@@ -154,7 +156,8 @@ static alnico_status_t job_do(const struct replica_job *job)
         return replica->ops->backward(replica->kernels, job->step);
     TRY(replica->ops->forward(replica->kernels, job->step, training));
     if (replica->device->kind == ALNICO_DEVICE_CPU && job->step + 1 == replica->plan->count)
-        score_add(replica, training);
+        score_add(replica, training ? (double)replica->setup.options.smoothing : 0,
+                  replica->arenas.score);
     return ALNICO_SUCCESS;
 }
 
@@ -216,7 +219,8 @@ static alnico_status_t input_staging_create(struct replica *replica)
         const size_t batch = replica->plan->batch;
         TRY(staging_alloc(replica, batch * image_elements(replica) * sizeof(float),
                           (void **)&staging->images));
-        TRY(staging_alloc(replica, batch * sizeof(int32_t), (void **)&staging->labels));
+        TRY(staging_alloc(replica, batch_labels(replica) * sizeof(int32_t),
+                          (void **)&staging->labels));
         TRY(device->event_create(&staging->copied));
     }
     return ALNICO_SUCCESS;
@@ -318,15 +322,16 @@ void replica_destroy(struct replica *replica)
 static alnico_status_t load_check(const struct replica *replica, const int32_t *labels,
                                   size_t count)
 {
-    const size_t classes = replica->network->tensors[replica->network->count].channels;
+    const size_t each = replica->network->labels, classes = replica->network->classes;
+    const int32_t least = each > 1 ? -1 : 0;
     if (count > replica->plan->batch)
         return error_set(ALNICO_ERROR_ARGUMENT, "replica_load: %zu images, expected at most %zu",
                          count, replica->plan->batch);
-    for (size_t i = 0; i < count; i++)
-        if (labels[i] < 0 || (size_t)labels[i] >= classes)
+    for (size_t i = 0; i < count * each; i++)
+        if (labels[i] < least || (labels[i] >= 0 && (size_t)labels[i] >= classes))
             return error_set(ALNICO_ERROR_ARGUMENT,
-                             "replica_load: label %d of image %zu, expected 0 to %zu", labels[i], i,
-                             classes - 1);
+                             "replica_load: label %d of image %zu, expected %d to %zu", labels[i],
+                             i / each, least, classes - 1);
     return ALNICO_SUCCESS;
 }
 
@@ -335,12 +340,13 @@ static void batch_fill(const struct replica *replica, const float *images, const
                        size_t count, float *to_images, int32_t *to_labels)
 {
     const size_t batch = replica->plan->batch, each = image_elements(replica);
+    const size_t filled = count * replica->network->labels;
     if (count) {
         memcpy(to_images, images, count * each * sizeof *images);
-        memcpy(to_labels, labels, count * sizeof *labels);
+        memcpy(to_labels, labels, filled * sizeof *labels);
     }
     memset(to_images + count * each, 0, (batch - count) * each * sizeof *images);
-    for (size_t i = count; i < batch; i++)
+    for (size_t i = filled; i < batch_labels(replica); i++)
         to_labels[i] = -1;
 }
 
@@ -362,7 +368,8 @@ alnico_status_t replica_load(struct replica *replica, const float *images, const
         TRY(replica_synchronize(replica));
     TRY(device->copy(arenas->images, staging->images,
                      batch * image_elements(replica) * sizeof *images, replica->stream));
-    TRY(device->copy(arenas->labels, staging->labels, batch * sizeof *labels, replica->stream));
+    TRY(device->copy(arenas->labels, staging->labels, batch_labels(replica) * sizeof *labels,
+                     replica->stream));
     TRY(device->event_record(staging->copied, replica->stream));
     return replica->ops->load ? replica->ops->load(replica->kernels) : ALNICO_SUCCESS;
 }
@@ -420,23 +427,11 @@ alnico_status_t replica_divide(struct replica *replica, const struct division *d
 
 struct outcome replica_outcome(const struct replica *replica)
 {
-    const size_t last = replica->network->count;
-    const size_t classes = replica->network->tensors[last].channels;
-    const float *row = setup_value(&replica->setup, last);
-    struct outcome outcome = {0};
-    for (size_t n = 0; n < replica->plan->batch; n++, row += classes) {
-        const int32_t label = replica->arenas.labels[n];
-        size_t best = 0;
-        for (size_t k = 1; k < classes; k++)
-            if (row[k] > row[best])
-                best = k;
-        if (label < 0)
-            continue;
-        outcome.loss -= row[label];
-        outcome.correct += best == (size_t)label;
-        outcome.count++;
-    }
-    return outcome;
+    double score[SCORES] = {0};
+    score_add(replica, 0, score);
+    return (struct outcome){.loss = score[SCORE_LOSS],
+                            .correct = (size_t)score[SCORE_CORRECT],
+                            .count = (size_t)score[SCORE_TERMS]};
 }
 
 alnico_status_t replica_synchronize(struct replica *replica)

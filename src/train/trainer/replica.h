@@ -60,9 +60,10 @@ struct replica {
 
 /* Sums over some batches. */
 struct outcome {
-    double loss;    /* sum over images */
-    size_t correct; /* images whose most probable class is the label */
-    size_t count;   /* images */
+    double loss;    /* sum over labels */
+    size_t correct; /* labels that the output is right about */
+    size_t count;   /* labels, of images or of pixels */
+    size_t images;
 };
 
 /* Bytes of the device that a replica takes, with what stands beside it. */
@@ -103,9 +104,10 @@ alnico_status_t replica_create(const struct network *network, const struct repli
 /* Waits for the stream first. NULL is fine. */
 void replica_destroy(struct replica *replica);
 
-/* Copies count <= batch images and labels in; what is left of the batch counts as no image. The
- * caller's memory is free again when this returns. Errors: ARGUMENT (more than the batch, or a
- * label that is no class). */
+/* Copies count <= batch images and their labels in; what is left of the batch counts as no image.
+ * Of several labels an image some may be -1, which have no part in the loss. The caller's memory is
+ * free again when this returns. Errors: ARGUMENT (more than the batch, or a label that is no
+ * class). */
 alnico_status_t replica_load(struct replica *replica, const float *images, const int32_t *labels,
                              size_t count);
 
@@ -128,7 +130,8 @@ alnico_status_t replica_average(struct replica *replica, const struct gradient_b
 /* Makes a sum a mean; the division stays where it is until the stream has run it. */
 alnico_status_t replica_divide(struct replica *replica, const struct division *division);
 
-/* The outcome of a forward pass for the loaded batch, on the CPU's inline stream. */
+/* The outcome of a forward pass for the loaded batch, without its images, on the CPU's inline
+ * stream. */
 struct outcome replica_outcome(const struct replica *replica);
 
 /* Waits for the stream, as stream_wait_for does. Returns what failed on it, if anything did. */

@@ -23,7 +23,8 @@ static struct replica_memory plan_count(const struct plan *plan, const struct re
                                         size_t own)
 {
     const struct network *network = plan->network;
-    const size_t images = plan_float_bytes(plan, 0), labels = plan->batch * sizeof(int32_t);
+    const size_t images = plan_float_bytes(plan, 0);
+    const size_t labels = plan->batch * network->labels * sizeof(int32_t);
     const size_t batches = batches_extra(setup);
     struct replica_memory memory = {
         .parameters = network->parameters * sizeof(float),

@@ -27,10 +27,11 @@ alnico_status_t trainer_allreduce(struct trainer *trainer, double *values, size_
 alnico_status_t trainer_score(struct trainer *trainer, const struct outcome *outcome,
                               struct score *out)
 {
-    double sums[3] = {outcome->loss, (double)outcome->correct, (double)outcome->count};
-    TRY(trainer_allreduce(trainer, sums, 3, ALNICO_SUM));
-    *out = (struct score){.images = (size_t)sums[2]};
-    if (out->images) {
+    double sums[4] = {outcome->loss, (double)outcome->correct, (double)outcome->count,
+                      (double)outcome->images};
+    TRY(trainer_allreduce(trainer, sums, 4, ALNICO_SUM));
+    *out = (struct score){.images = (size_t)sums[3]};
+    if (sums[2] > 0) {
         out->loss = sums[0] / sums[2];
         out->accuracy = sums[1] / sums[2];
     }

@@ -145,7 +145,7 @@ static void trainer_announce(struct trainer *trainer)
         progress->score = (struct score){.loss = trainer->epoch.loss / (double)trainer->epoch.count,
                                          .accuracy = (double)trainer->epoch.correct /
                                                      (double)trainer->epoch.count,
-                                         .images = trainer->epoch.count};
+                                         .images = trainer->epoch.images};
     if (options->progress && trainer->rank == 0)
         options->progress(options->context, progress);
     progress->latest = (struct outcome){0};
@@ -188,6 +188,7 @@ static alnico_status_t trainer_read(struct trainer *trainer, const struct phase_
     trainer->epoch.loss += reading->outcome.loss;
     trainer->epoch.correct += reading->outcome.correct;
     trainer->epoch.count += reading->outcome.count;
+    trainer->epoch.images += reading->outcome.images;
     if (!isfinite(reading->outcome.loss))
         return error_set(ALNICO_ERROR_SYSTEM,
                          "trainer: the loss of step %zu is not a number; a learning rate below %g "
@@ -238,6 +239,7 @@ static alnico_status_t trainer_test(struct trainer *trainer, struct score *out)
     struct replica *replica = trainer->replica;
     const double begin = clock_seconds(), library = trainer_library(trainer);
     double before[SCORES], after[SCORES];
+    size_t images = 0;
     TRY(statistics_average(trainer));
     TRY(replica_read(replica, replica->arenas.score, before, sizeof before));
     for (size_t i = 0; i < trainer->test_batches; i++) {
@@ -245,11 +247,13 @@ static alnico_status_t trainer_test(struct trainer *trainer, struct score *out)
         TRY(data_next(trainer->test, &batch));
         TRY(replica_load(replica, batch.images, batch.labels, batch.count));
         TRY(replica_forward(replica, false));
+        images += batch.count;
     }
     TRY(replica_read(replica, replica->arenas.score, after, sizeof after));
     const struct outcome total = {.loss = after[SCORE_LOSS] - before[SCORE_LOSS],
                                   .correct = (size_t)(after[SCORE_CORRECT] - before[SCORE_CORRECT]),
-                                  .count = (size_t)(after[SCORE_IMAGES] - before[SCORE_IMAGES])};
+                                  .count = (size_t)(after[SCORE_TERMS] - before[SCORE_TERMS]),
+                                  .images = images};
     TRY(trainer_score(trainer, &total, out));
     trainer->uploaded = false;
     trainer->tests++;

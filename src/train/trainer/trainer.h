@@ -15,9 +15,9 @@
 /* "input", ... */
 const char *phase_name(enum phase phase);
 
-/* Loss and accuracy over some images. */
+/* Loss and accuracy over some images, or where each pixel has a label over their pixels. */
 struct score {
-    double loss;     /* mean over images */
+    double loss;     /* mean over labels */
     double accuracy; /* 0 to 1 */
     size_t images;
 };

@@ -2,6 +2,7 @@
 #include "tests/gpu/train/check.h"
 
 #include "train/base/random.h"
+#include "train/kernels/kernels.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -11,6 +12,27 @@ enum { SHOWN = 4 };
 
 size_t check_count, check_failures;
 bool check_tentative;
+
+struct train_gpu check_gpu(void)
+{
+    const float control[CONTROLS] = {[CONTROL_RATE] = 0.1f, [CONTROL_LOSS_SCALE] = 128};
+    struct train_gpu gpu = {.programmatic = train_norm_programmatic()};
+    struct cudaDeviceProp properties;
+    cudaStream_t stream;
+    int device = 0;
+    GPU(cudaGetDevice(&device));
+    GPU(cudaGetDeviceProperties(&properties, device));
+    gpu.multiprocessors = properties.multiProcessorCount;
+    GPU(cudaStreamCreate(&stream));
+    gpu.stream = stream;
+    GPU(cudaMalloc(&gpu.scratch, TRAIN_SCRATCH_BYTES));
+    GPU(cudaMemset(gpu.scratch, 0, TRAIN_SCRATCH_BYTES));
+    GPU(cudaMalloc((void **)&gpu.control, sizeof control));
+    GPU(cudaMemcpy(gpu.control, control, sizeof control, cudaMemcpyHostToDevice));
+    GPU(cudaDeviceSynchronize());
+    printf("%s, %d multiprocessors\n", properties.name, gpu.multiprocessors);
+    return gpu;
+}
 
 /* ---- Types ---- */
 
@@ -133,6 +155,17 @@ struct vector vector_random(size_t count, int type, uint64_t *state, double midd
     struct vector v = vector_make(count, type);
     for (size_t i = 0; i < count; i++)
         v.host[i] = (float)(middle + width * (2 * random_unit(state) - 1));
+    vector_put(&v);
+    return v;
+}
+
+struct vector vector_padded(uint64_t *state, size_t rows, unsigned channels, unsigned padded,
+                            int type, double middle)
+{
+    struct vector v = vector_random(rows * padded, type, state, middle, 1);
+    for (size_t i = 0; i < rows * padded; i++)
+        if (i % padded >= channels)
+            v.host[i] = 0;
     vector_put(&v);
     return v;
 }

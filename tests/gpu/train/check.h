@@ -5,11 +5,17 @@
 
 #include "tests/gpu/support/gpu.h"
 
+#include "train/kernels/cuda/launch.h"
+
 #include <alnico/alnico.h>
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* What kernels are launched with: a stream of the current GPU, scratch, a rate of 0.1 and a loss
+ * scale of 128. */
+struct train_gpu check_gpu(void);
 
 /* After a launch: waits for the stream (a cudaStream_t). An error of either ends the test. */
 void launched(void *stream, int error, const char *kernel);
@@ -33,6 +39,10 @@ void vector_get(struct vector *vector);
 /* Random numbers around `middle`, on host and GPU; all bits set, which is NaN, on the GPU. */
 struct vector vector_random(size_t count, int type, uint64_t *state, double middle, double width);
 struct vector vector_poisoned(size_t count, int type);
+
+/* Rows of random numbers with zeros where channels are padding. */
+struct vector vector_padded(uint64_t *state, size_t rows, unsigned channels, unsigned padded,
+                            int type, double middle);
 
 /* Rounds to a type and back. */
 float round_to(float x, int type);

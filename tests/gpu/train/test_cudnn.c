@@ -72,18 +72,15 @@ static void replicas_load(struct replica *fast, struct replica *oracle, const ch
 {
     const struct network *network = fast->network;
     const size_t each = tensor_elements(&network->tensors[0]), batch = fast->plan->batch;
-    const size_t classes = network->tensors[network->count].channels;
     uint64_t state = seed;
     float *images = malloc(batch * each * sizeof *images);
-    int32_t *labels = malloc(batch * sizeof *labels);
     for (size_t i = 0; i < network->parameters; i++)
         oracle->arenas.parameters[i] += 0.2f * (float)(random_unit(&state) - 0.5);
     require(replica_write(fast, fast->arenas.parameters, oracle->arenas.parameters,
                           network->parameters * sizeof(float)),
             name, "writing parameters");
     random_fill(images, batch * each, &state);
-    for (size_t i = 0; i < batch; i++)
-        labels[i] = (int32_t)(random_next(&state) % classes);
+    int32_t *labels = random_labels(network, batch, &state);
     const size_t count = batch > 2 ? batch - 1 : batch;
     require(replica_load(fast, images, labels, count), name, "loading");
     require(replica_load(oracle, images, labels, count), name, "loading");
@@ -160,7 +157,7 @@ static void compare_output(const char *name, struct replica *fast, struct replic
                            double most)
 {
     const struct network *network = fast->network;
-    const size_t count = fast->plan->batch * network->tensors[network->count].channels;
+    const size_t count = fast->plan->batch * tensor_elements(&network->tensors[network->count]);
     float *got =
         arena_read(fast, setup_value(&fast->setup, network->count), count, ALNICO_FLOAT32, 1, name);
     check_distance(name, got, setup_value(&oracle->setup, network->count), count, most, false);
@@ -207,17 +204,17 @@ static void compare_update(const char *name, struct replica *fast, struct replic
     compare_output(text, fast, oracle, 2 * mode->output + mode->gradient / 10);
 }
 
-/* The sums of losses, right answers and images. */
+/* The sums of losses and labels. */
 static void compare_score(const char *name, struct replica *fast, struct replica *oracle,
                           double most)
 {
     double score[SCORES];
     char text[160];
     require(replica_read(fast, fast->arenas.score, score, sizeof score), name, "reading");
-    const float got[2] = {(float)score[SCORE_LOSS], (float)score[SCORE_IMAGES]};
+    const float got[2] = {(float)score[SCORE_LOSS], (float)score[SCORE_TERMS]};
     const float expected[2] = {(float)oracle->arenas.score[SCORE_LOSS],
-                               (float)oracle->arenas.score[SCORE_IMAGES]};
-    snprintf(text, sizeof text, "%s: loss and images", name);
+                               (float)oracle->arenas.score[SCORE_TERMS]};
+    snprintf(text, sizeof text, "%s: loss and labels", name);
     check_distance(text, got, expected, 2, most, false);
 }
 

@@ -46,22 +46,10 @@ struct norm_bench {
     double *mean, *inverse; /* expected */
 };
 
-/* Random numbers with zeros where channels are padding. */
-static struct vector padded_random(size_t rows, unsigned channels, unsigned padded, int type,
-                                   double middle)
-{
-    struct vector v = vector_random(rows * padded, type, &state, middle, 1);
-    for (size_t i = 0; i < rows * padded; i++)
-        if (i % padded >= channels)
-            v.host[i] = 0;
-    vector_put(&v);
-    return v;
-}
-
 static struct norm_bench bench_make(const struct norm_case *c, int type, double middle)
 {
     const unsigned padded = (c->channels + 7) / 8 * 8;
-    struct norm_bench b = {.x = padded_random(c->rows, c->channels, padded, type, middle),
+    struct norm_bench b = {.x = vector_padded(&state, c->rows, c->channels, padded, type, middle),
                            .scale = vector_random(c->channels, ALNICO_FLOAT32, &state, 1, 0.5),
                            .shift = vector_random(c->channels, ALNICO_FLOAT32, &state, 0, 0.5),
                            .running = vector_random(2 * c->channels, ALNICO_FLOAT32, &state, 2, 1),
@@ -264,8 +252,8 @@ static void norm_pass_check(const struct norm_case *c, int type, const struct no
     bench_measure(&b, shape);
     if (p == norm_passes)
         bench_sums(&a, shape);
-    struct vector plain = padded_random(c->rows, c->channels, a.norm.padded, type, 0);
-    struct vector dy = padded_random(c->rows, c->channels, a.norm.padded, type, 0.2);
+    struct vector plain = vector_padded(&state, c->rows, c->channels, a.norm.padded, type, 0);
+    struct vector dy = vector_padded(&state, c->rows, c->channels, a.norm.padded, type, 0.2);
     struct vector y = vector_poisoned(count, type);
     struct vector outs[3];
     double *before[3], *expected = doubles(count), *g = doubles(count);
@@ -273,7 +261,7 @@ static void norm_pass_check(const struct norm_case *c, int type, const struct no
     GPU(cudaMalloc((void **)&mask, count / 8 + 1));
     GPU(cudaMemset(mask, 0x5a, count / 8 + 1));
     for (int k = 0; k < 3; k++) {
-        outs[k] = padded_random(c->rows, c->channels, a.norm.padded, type, 0);
+        outs[k] = vector_padded(&state, c->rows, c->channels, a.norm.padded, type, 0);
         before[k] = doubles(count);
         for (size_t i = 0; i < count; i++)
             before[k][i] = outs[k].host[i];
@@ -525,9 +513,9 @@ static void norm_pool_check(const struct train_pool *p, unsigned channels, int t
              p->width, channels, add, frozen);
     scales_turn(&b);
     bench_measure(&b, shape);
-    struct vector dy =
-        padded_random(p->batch * p->out_height * p->out_width, channels, p->padded, type, 0.2);
-    struct vector dx = padded_random(c.rows, channels, p->padded, type, 0);
+    struct vector dy = vector_padded(&state, p->batch * p->out_height * p->out_width, channels,
+                                     p->padded, type, 0.2);
+    struct vector dx = vector_padded(&state, c.rows, channels, p->padded, type, 0);
     struct vector y = vector_poisoned(outs, type), winners = vector_poisoned(outs, type);
     uint8_t *index, *mask;
     GPU(cudaMalloc((void **)&index, outs));
@@ -811,8 +799,8 @@ static void pointwise_check(int type, size_t rows, unsigned channels)
     const size_t count = rows * padded;
     char shape[40];
     snprintf(shape, sizeof shape, "%zu x %u", rows, channels);
-    struct vector a = padded_random(rows, channels, padded, type, 0),
-                  b = padded_random(rows, channels, padded, type, 0),
+    struct vector a = vector_padded(&state, rows, channels, padded, type, 0),
+                  b = vector_padded(&state, rows, channels, padded, type, 0),
                   y = vector_poisoned(count, type);
     double *expected = doubles(count);
     launched(gpu.stream, train_add(&gpu, y.gpu, a.gpu, b.gpu, true, count, type), "train_add");
@@ -865,9 +853,9 @@ static void epilogue_check(const struct epilogue_case *c, int type)
     char shape[100];
     snprintf(shape, sizeof shape, "%zu x %u x %u, bias %d, relu %d, drops %d, add %d", c->images,
              c->pixels, c->channels, c->bias, c->relu, c->drops, c->add);
-    struct vector x = padded_random(rows, c->channels, padded, type, 0.3),
-                  y = padded_random(rows, c->channels, padded, type, 0),
-                  dy = padded_random(rows, c->channels, padded, type, 0.1),
+    struct vector x = vector_padded(&state, rows, c->channels, padded, type, 0.3),
+                  y = vector_padded(&state, rows, c->channels, padded, type, 0),
+                  dy = vector_padded(&state, rows, c->channels, padded, type, 0.1),
                   bias = vector_random(c->channels, ALNICO_FLOAT32, &state, 0, 1),
                   sums = vector_poisoned(c->channels, ALNICO_FLOAT32);
     double *expected = doubles(count), *columns = doubles(c->channels);
@@ -976,9 +964,9 @@ static void local_norm_check(struct train_local_norm n, unsigned channels, int t
     snprintf(shape, sizeof shape, "%zu x %u, window %u, beta %g, add %d", n.rows, channels,
              n.window, (double)n.beta, add);
     n.type = type;
-    struct vector x = padded_random(n.rows, channels, n.padded, type, 0),
-                  dy = padded_random(n.rows, channels, n.padded, type, 0),
-                  dx = padded_random(n.rows, channels, n.padded, type, 0),
+    struct vector x = vector_padded(&state, n.rows, channels, n.padded, type, 0),
+                  dy = vector_padded(&state, n.rows, channels, n.padded, type, 0),
+                  dx = vector_padded(&state, n.rows, channels, n.padded, type, 0),
                   y = vector_poisoned(count, type);
     double *y_expected = doubles(count), *dx_expected = doubles(count);
     for (size_t i = 0; i < count && add; i++)
@@ -1023,8 +1011,8 @@ static void concat_check(size_t rows, const unsigned *channels, unsigned parts, 
     char shape[60];
     for (unsigned p = 0; p < parts; p++) {
         const unsigned padded = (channels[p] + 7) / 8 * 8;
-        part[p] = padded_random(rows, channels[p], padded, type, 0);
-        diff[p] = padded_random(rows, channels[p], padded, type, 0);
+        part[p] = vector_padded(&state, rows, channels[p], padded, type, 0);
+        diff[p] = vector_padded(&state, rows, channels[p], padded, type, 0);
         pass.part[p] = (struct train_part){
             .at = part[p].gpu, .first = pass.channels, .channels = channels[p], .padded = padded};
         pass.channels += channels[p];
@@ -1034,7 +1022,7 @@ static void concat_check(size_t rows, const unsigned *channels, unsigned parts, 
     back = pass;
     snprintf(shape, sizeof shape, "%zu rows, %u parts, %u channels", rows, parts, pass.channels);
     struct vector y = vector_poisoned(rows * pass.padded, type),
-                  dy = padded_random(rows, pass.channels, pass.padded, type, 0);
+                  dy = vector_padded(&state, rows, pass.channels, pass.padded, type, 0);
     double *expected = doubles(y.count);
     for (unsigned p = 0; p < parts; p++)
         for (size_t i = 0; i < rows * channels[p]; i++) {
@@ -1083,117 +1071,18 @@ static void check_concats(void)
         }
 }
 
-/* ---- Loss ---- */
-
-static void loss_check(int type, size_t batch, unsigned classes, float smoothing)
-{
-    const unsigned padded = (classes + 7) / 8 * 8;
-    const size_t rows = batch * padded;
-    char shape[60];
-    snprintf(shape, sizeof shape, "%zu images, %u classes, smoothing %g", batch, classes,
-             smoothing);
-    struct vector logits = vector_random(rows, type, &state, 0, 5);
-    struct vector logp = vector_poisoned(batch * classes, ALNICO_FLOAT32);
-    struct vector diff = vector_poisoned(rows, type);
-    double *expected = doubles(batch * classes), *slopes = doubles(rows),
-           score[SCORES] = {10, 20, 30};
-    int32_t *labels = calloc(batch, sizeof *labels), *labels_gpu;
-    double *score_gpu, loss = score[0], correct = score[1], images = score[2];
-    GPU(cudaMalloc((void **)&labels_gpu, batch * sizeof *labels));
-    GPU(cudaMalloc((void **)&score_gpu, sizeof score));
-    GPU(cudaMemcpy(score_gpu, score, sizeof score, cudaMemcpyHostToDevice));
-    for (size_t n = 0; n < batch; n++) {
-        labels[n] = n % 5 == 3 ? -1 : (int32_t)(random_next(&state) % classes);
-        const float *row = logits.host + n * padded;
-        double most = row[0], sum = 0, total = 0;
-        size_t best = 0;
-        for (unsigned k = 0; k < classes; k++) {
-            best = row[k] > row[best] ? k : best;
-            most = fmax(most, row[k]);
-        }
-        for (unsigned k = 0; k < classes; k++)
-            sum += exp(row[k] - most);
-        for (unsigned k = 0; k < classes; k++) {
-            const double p = row[k] - most - log(sum),
-                         target = (1 - (double)smoothing) * ((unsigned)labels[n] == k) +
-                                  (double)smoothing / classes;
-            expected[n * classes + k] = p;
-            total += p;
-            slopes[n * padded + k] = labels[n] < 0 ? 0 : (exp(p) - target) * 128 / (double)batch;
-        }
-        if (labels[n] < 0)
-            continue;
-        loss -= (1 - (double)smoothing) * expected[n * classes + (size_t)labels[n]] +
-                (double)smoothing * total / classes;
-        correct += best == (size_t)labels[n];
-        images++;
-    }
-    GPU(cudaMemcpy(labels_gpu, labels, batch * sizeof *labels, cudaMemcpyHostToDevice));
-    const struct train_loss pass = {.labels = labels_gpu,
-                                    .log_probability = logp.gpu,
-                                    .batch = batch,
-                                    .classes = classes,
-                                    .padded = padded,
-                                    .smoothing = smoothing,
-                                    .score = score_gpu};
-    launched(gpu.stream, train_cross_entropy(&gpu, &pass, logits.gpu, type), "train_cross_entropy");
-    launched(gpu.stream, train_cross_entropy_gradient(&gpu, &pass, diff.gpu, type, false),
-             "train_cross_entropy_gradient");
-    vector_get(&logp);
-    vector_get(&diff);
-    GPU(cudaMemcpy(score, score_gpu, sizeof score, cudaMemcpyDeviceToHost));
-    const float got[SCORES] = {(float)score[0], (float)score[1], (float)score[2]};
-    const double wanted[SCORES] = {loss, correct, images};
-    check_close(say("loss", type, shape, "log probability"), logp.host, expected, batch * classes,
-                1e-4, 1e-5);
-    check_close(say("loss", type, shape, "gradient"), diff.host, slopes, rows, 1e-4,
-                type_epsilon(type) + 1e-4);
-    check_close(say("loss", type, shape, "loss, correct, images"), got, wanted, SCORES, 0, 1e-5);
-    vector_free(&logits);
-    vector_free(&logp);
-    vector_free(&diff);
-    free(expected);
-    free(slopes);
-    free(labels);
-    GPU(cudaFree(labels_gpu));
-    GPU(cudaFree(score_gpu));
-}
-
 static void check_small(void)
 {
     for (size_t t = 0; t < 3; t++) {
         pointwise_check(types[t], 3, 5);
         pointwise_check(types[t], 4001, 72);
-        loss_check(types[t], 5, 7, 0);
-        loss_check(types[t], 64, 1000, 0.1f);
-        loss_check(types[t], 300, 10, 0);
     }
-}
-
-static void gpu_open(void)
-{
-    struct cudaDeviceProp properties;
-    int device = 0;
-    GPU(cudaGetDevice(&device));
-    GPU(cudaGetDeviceProperties(&properties, device));
-    gpu.multiprocessors = properties.multiProcessorCount;
-    gpu.programmatic = train_norm_programmatic();
-    cudaStream_t stream;
-    GPU(cudaStreamCreate(&stream));
-    gpu.stream = stream;
-    GPU(cudaMalloc(&gpu.scratch, TRAIN_SCRATCH_BYTES));
-    GPU(cudaMemset(gpu.scratch, 0, TRAIN_SCRATCH_BYTES));
-    const float control[CONTROLS] = {[CONTROL_RATE] = 0.1f, [CONTROL_LOSS_SCALE] = 128};
-    GPU(cudaMalloc((void **)&gpu.control, sizeof control));
-    GPU(cudaMemcpy(gpu.control, control, sizeof control, cudaMemcpyHostToDevice));
-    GPU(cudaDeviceSynchronize());
-    printf("%s, %d multiprocessors\n", properties.name, gpu.multiprocessors);
 }
 
 int main(void)
 {
     gpu_require(1);
-    gpu_open();
+    gpu = check_gpu();
     state = 2026;
     int (*const loads[])(void) = {
         train_norm_load,       train_norm_backward_load, train_norm_pool_load, train_pointwise_load,

@@ -71,7 +71,7 @@ static void reads(struct replay *r, size_t s)
             replay_read(r, &r->plan->values[step->in[i]], bytes_of(r, step->in[i]), s, "an input");
     if (needs.out)
         replay_read(r, &r->plan->values[step->out], bytes_of(r, step->out), s, "its output");
-    if (s + 1 < r->plan->count)
+    if (!is_loss(&r->plan->network->nodes[step->out - 1].operation))
         replay_read(r, &r->plan->diffs[step->out], bytes_of(r, step->out), s, "its gradient");
     replay_read(r, &step->saved, needs.saved, s, "what was saved");
     replay_read(r, &step->scratch[1], needs.scratch[1], s, "scratch");

@@ -138,6 +138,14 @@ int train_add(const struct train_gpu *gpu, void *y, const void *a, const void *b
 int train_gate(const struct train_gpu *gpu, void *dx, const void *dy, const void *y, bool add,
                size_t count, int type);
 
+/* y = 1 / (1 + exp(-x)) over rows x padded elements, 0 in padding. */
+int train_sigmoid(const struct train_gpu *gpu, void *y, const void *x, size_t rows,
+                  unsigned channels, unsigned padded, int type);
+
+/* dx = dy * y * (1 - y), or added to. */
+int train_sigmoid_gradient(const struct train_gpu *gpu, void *dx, const void *dy, const void *y,
+                           bool add, size_t count, int type);
+
 /* How float32 tensors become what is computed with. By `fold` f > 1 squares of f x f pixels become
  * channels, so that a convolution of stride f on few channels becomes one of stride 1 on f * f
  * times as many; f = 1 only pads channels. Images: dst[n][y][x][(b * f + d) * channels + c] =
@@ -264,22 +272,43 @@ int train_pool(const struct train_gpu *gpu, const struct train_pool *pool, void 
 int train_pool_gradient(const struct train_gpu *gpu, const struct train_pool *pool, void *dx,
                         const void *dy, const uint8_t *index, bool add);
 
+/* ---- Nearest upsampling: cuda/upsample.cu ---- */
+
+/* Output pixel (i, j) is input pixel (i / factor, j / factor). */
+struct train_upsample {
+    size_t batch, height, width, out_height, out_width;
+    unsigned factor, padded;
+    int type;
+};
+int train_upsample(const struct train_gpu *gpu, const struct train_upsample *pass, void *y,
+                   const void *x);
+int train_upsample_gradient(const struct train_gpu *gpu, const struct train_upsample *pass,
+                            void *dx, const void *dy, bool add);
+
 /* ---- Loss: cuda/loss.cu ---- */
 
-struct train_loss {
-    const int32_t *labels;  /* batch; -1: no image */
-    float *log_probability; /* batch x classes */
-    size_t batch;
-    unsigned classes, padded; /* padded: between rows of logits */
-    float smoothing;
-    double *score; /* of kernels.h: loss, correct, images; added to */
-};
-int train_cross_entropy(const struct train_gpu *gpu, const struct train_loss *loss,
-                        const void *logits, int type);
+enum train_loss_kind { LOSS_CROSS_ENTROPY, LOSS_SQUARED_ERROR };
 
-/* diff (batch x padded) = control's loss scale / batch * (probability - target), or added to. */
-int train_cross_entropy_gradient(const struct train_gpu *gpu, const struct train_loss *loss,
-                                 void *diff, int type, bool add);
+/* A loss of `rows` labels, of images or of their pixels; what the terms are: layers/loss.c. */
+struct train_loss {
+    enum train_loss_kind kind;
+    const int32_t *labels; /* rows; -1: none */
+    float *value;          /* rows x channels: log probabilities, or what is read as it is */
+    size_t rows;
+    unsigned channels, padded; /* padded: between rows of what is read */
+    float smoothing;
+    float weight;  /* of the gradient */
+    double *score; /* SCORES, added to; NULL: not wanted */
+};
+
+/* x: rows x padded. */
+int train_loss_forward(const struct train_gpu *gpu, const struct train_loss *loss, const void *x,
+                       int type);
+
+/* dx = the slope of the mean over the rows, times the weight and control's loss scale; or added
+ * to. */
+int train_loss_backward(const struct train_gpu *gpu, const struct train_loss *loss, void *dx,
+                        int type, bool add);
 
 /* ---- Update: cuda/update.cu ---- */
 
@@ -367,6 +396,7 @@ int train_epilogue_load(void);
 int train_local_norm_load(void);
 int train_concat_load(void);
 int train_pool_load(void);
+int train_upsample_load(void);
 int train_loss_load(void);
 int train_update_load(void);
 int train_average_load(void);

@@ -1,5 +1,5 @@
 /*
- * Additions and ReLUs by themselves, and how float32 tensors become padded or folded ones
+ * Additions, ReLUs and sigmoids by themselves, and how float32 tensors become padded or folded ones
  * and back. Eight elements a thread where the tensors are activations; what is rare takes one, with
  * the type as a switch.
  */
@@ -43,6 +43,37 @@ __global__ void gate_kernel(T *dx, const T *dy, const T *y, bool add, size_t chu
             for (int k = 0; k < EIGHT; k++)
                 g[k] = value[k] > 0 ? g[k] : 0;
         }
+        write_eight(dx + i * EIGHT, g, add);
+    }
+}
+
+template <class T>
+__global__ void sigmoid_kernel(T *y, const T *x, unsigned channels, unsigned groups, size_t chunks)
+{
+    for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < chunks;
+         i += (size_t)gridDim.x * THREADS) {
+        float v[EIGHT];
+        unsigned group;
+        divide(i, groups, &group);
+        load_eight(x + i * EIGHT, v);
+#pragma unroll
+        for (int k = 0; k < EIGHT; k++)
+            v[k] = group * EIGHT + k < channels ? 1 / (1 + expf(-v[k])) : 0;
+        store_eight(y + i * EIGHT, v);
+    }
+}
+
+template <class T>
+__global__ void sigmoid_gradient_kernel(T *dx, const T *dy, const T *y, bool add, size_t chunks)
+{
+    for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < chunks;
+         i += (size_t)gridDim.x * THREADS) {
+        float g[EIGHT], value[EIGHT];
+        load_eight(dy + i * EIGHT, g);
+        load_eight(y + i * EIGHT, value);
+#pragma unroll
+        for (int k = 0; k < EIGHT; k++)
+            g[k] *= value[k] * (1 - value[k]);
         write_eight(dx + i * EIGHT, g, add);
     }
 }
@@ -203,6 +234,28 @@ int train_gate(const struct train_gpu *gpu, void *dx, const void *dy, const void
     });
 }
 
+int train_sigmoid(const struct train_gpu *gpu, void *y, const void *x, size_t rows,
+                  unsigned channels, unsigned padded, int type)
+{
+    const size_t chunks = rows * (padded / EIGHT);
+    return typed(type, [&](auto number) {
+        using T = decltype(number);
+        return launch(gpu, sigmoid_kernel<T>, blocks_for(gpu, chunks, THREADS, 8), THREADS, (T *)y,
+                      (const T *)x, channels, padded / EIGHT, chunks);
+    });
+}
+
+int train_sigmoid_gradient(const struct train_gpu *gpu, void *dx, const void *dy, const void *y,
+                           bool add, size_t count, int type)
+{
+    const size_t chunks = count / EIGHT;
+    return typed(type, [&](auto number) {
+        using T = decltype(number);
+        return launch(gpu, sigmoid_gradient_kernel<T>, blocks_for(gpu, chunks, THREADS, 8), THREADS,
+                      (T *)dx, (const T *)dy, (const T *)y, add, chunks);
+    });
+}
+
 int train_fold(const struct train_gpu *gpu, const struct train_fold *f, void *dst, const float *src)
 {
     const unsigned each = f->padded % EIGHT == 0 ? EIGHT : 4;
@@ -257,6 +310,7 @@ int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type)
 int train_pointwise_load(void)
 {
     return load_kernels(unfold_kernel, im2col_kernel, EACH_TYPE(add_kernel), EACH_TYPE(gate_kernel),
+                        EACH_TYPE(sigmoid_kernel), EACH_TYPE(sigmoid_gradient_kernel),
                         EACH_TYPE(fold_kernel), EACH_TYPE(strided_kernel),
                         EACH_TYPE(fold_colours_kernel));
 }

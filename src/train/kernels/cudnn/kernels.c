@@ -95,10 +95,10 @@ static alnico_status_t device_check(struct cudnn_net *self)
 static alnico_status_t kernels_load(void)
 {
     int (*const loads[])(void) = {
-        train_norm_load,      train_norm_backward_load, train_norm_pool_load,
-        train_pointwise_load, train_pool_load,          train_loss_load,
-        train_update_load,    train_average_load,       train_accumulate_load,
-        train_epilogue_load,  train_local_norm_load,    train_concat_load};
+        train_norm_load,    train_norm_backward_load, train_norm_pool_load, train_pointwise_load,
+        train_pool_load,    train_loss_load,          train_upsample_load,  train_update_load,
+        train_average_load, train_accumulate_load,    train_epilogue_load,  train_local_norm_load,
+        train_concat_load};
     for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
         TRY(gpu_status(loads[i](), "loading the trainer's kernels"));
     return ALNICO_SUCCESS;
@@ -139,6 +139,7 @@ static make_function *const makes[OPERATION_KINDS] = {
     [OPERATION_CONVOLUTION] = cudnn_convolution_make,
     [OPERATION_BATCH_NORM] = cudnn_norm_make,
     [OPERATION_RELU] = cudnn_add_make,
+    [OPERATION_SIGMOID] = cudnn_sigmoid_make,
     [OPERATION_ADD] = cudnn_add_make,
     [OPERATION_MAX_POOL] = cudnn_pool_make,
     [OPERATION_AVERAGE_POOL] = cudnn_pool_make,
@@ -146,7 +147,9 @@ static make_function *const makes[OPERATION_KINDS] = {
     [OPERATION_LOCAL_NORM] = cudnn_local_norm_make,
     [OPERATION_DROPOUT] = cudnn_dropout_make,
     [OPERATION_CONCAT] = cudnn_concat_make,
+    [OPERATION_UPSAMPLE] = cudnn_upsample_make,
     [OPERATION_CROSS_ENTROPY] = cudnn_loss_make,
+    [OPERATION_SQUARED_ERROR] = cudnn_loss_make,
 };
 
 static alnico_status_t step_make(struct cudnn_net *self, struct cudnn_step *step)

@@ -1,4 +1,5 @@
-/* Additions and ReLUs by themselves, pooling, and the loss: our own kernels. See cudnn/steps.h. */
+/* Additions, ReLUs and sigmoids by themselves, pooling, upsampling, and losses: our own kernels. See
+ * cudnn/steps.h. */
 #include "train/kernels/cudnn/steps.h"
 
 #include "base/status.h"
@@ -39,6 +40,85 @@ alnico_status_t cudnn_add_make(struct cudnn_net *self, struct cudnn_step *step)
     (void)self;
     step->forward = add_forward;
     step->backward = add_backward;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t sigmoid_forward(struct cudnn_net *self, struct cudnn_step *step,
+                                       bool training)
+{
+    const size_t t = step->step->out;
+    (void)training;
+    return gpu_status(train_sigmoid(&self->gpu, setup_value(&self->setup, t),
+                                    step_value(self, step, 0), tensor_rows(self->setup.plan, t),
+                                    (unsigned)self->setup.network->tensors[t].channels,
+                                    (unsigned)padded_channels(self->setup.network, t),
+                                    (int)self->type),
+                      "a sigmoid");
+}
+
+static alnico_status_t sigmoid_backward(struct cudnn_net *self, struct cudnn_step *step)
+{
+    void *dx = step_diff(self, step, 0);
+    if (!dx)
+        return ALNICO_SUCCESS;
+    return gpu_status(train_sigmoid_gradient(
+                          &self->gpu, dx, setup_diff(&self->setup, step->step->out),
+                          setup_value(&self->setup, step->step->out), step->step->accumulate[0],
+                          out_elements(self, step), (int)self->type),
+                      "the gradient of a sigmoid");
+}
+
+alnico_status_t cudnn_sigmoid_make(struct cudnn_net *self, struct cudnn_step *step)
+{
+    (void)self;
+    step->forward = sigmoid_forward;
+    step->backward = sigmoid_backward;
+    return ALNICO_SUCCESS;
+}
+
+static struct train_upsample upsample_of(const struct cudnn_net *self,
+                                         const struct cudnn_step *step)
+{
+    const struct network *network = self->setup.network;
+    const struct tensor *in = &network->tensors[step->step->in[0]],
+                        *out = &network->tensors[step->step->out];
+    return (struct train_upsample){.batch = self->setup.plan->batch,
+                                   .height = in->height,
+                                   .width = in->width,
+                                   .out_height = out->height,
+                                   .out_width = out->width,
+                                   .factor = (unsigned)step->node->operation.stride,
+                                   .padded = (unsigned)padded_to_eight(in->channels),
+                                   .type = (int)self->type};
+}
+
+static alnico_status_t upsample_forward(struct cudnn_net *self, struct cudnn_step *step,
+                                        bool training)
+{
+    const struct train_upsample pass = upsample_of(self, step);
+    (void)training;
+    return gpu_status(train_upsample(&self->gpu, &pass, setup_value(&self->setup, step->step->out),
+                                     step_value(self, step, 0)),
+                      "upsampling");
+}
+
+static alnico_status_t upsample_backward(struct cudnn_net *self, struct cudnn_step *step)
+{
+    const struct train_upsample pass = upsample_of(self, step);
+    void *dx = step_diff(self, step, 0);
+    if (!dx)
+        return ALNICO_SUCCESS;
+    return gpu_status(train_upsample_gradient(&self->gpu, &pass, dx,
+                                              setup_diff(&self->setup, step->step->out),
+                                              step->step->accumulate[0]),
+                      "the gradient of upsampling");
+}
+
+alnico_status_t cudnn_upsample_make(struct cudnn_net *self, struct cudnn_step *step)
+{
+    (void)self;
+    step->forward = upsample_forward;
+    step->backward = upsample_backward;
     return ALNICO_SUCCESS;
 }
 
@@ -109,8 +189,8 @@ static alnico_status_t loss_forward(struct cudnn_net *self, struct cudnn_step *s
     struct train_loss loss = step->loss;
     loss.smoothing = training ? loss.smoothing : 0;
     return gpu_status(
-        train_cross_entropy(&self->gpu, &loss, step_value(self, step, 0), logits_type(self, step)),
-        "the loss");
+        train_loss_forward(&self->gpu, &loss, step_value(self, step, 0), logits_type(self, step)),
+        "a loss");
 }
 
 static alnico_status_t loss_backward(struct cudnn_net *self, struct cudnn_step *step)
@@ -118,21 +198,28 @@ static alnico_status_t loss_backward(struct cudnn_net *self, struct cudnn_step *
     void *diff = step_diff(self, step, 0);
     if (!diff)
         return ALNICO_SUCCESS;
-    return gpu_status(train_cross_entropy_gradient(&self->gpu, &step->loss, diff, (int)self->type,
-                                                   step->step->accumulate[0]),
-                      "the gradient of the loss");
+    return gpu_status(train_loss_backward(&self->gpu, &step->loss, diff, (int)self->type,
+                                          step->step->accumulate[0]),
+                      "the gradient of a loss");
 }
 
 alnico_status_t cudnn_loss_make(struct cudnn_net *self, struct cudnn_step *step)
 {
-    const size_t classes = self->setup.network->tensors[step->step->out].channels;
-    step->loss = (struct train_loss){.labels = self->setup.arenas->labels,
-                                     .log_probability = setup_value(&self->setup, step->step->out),
-                                     .batch = self->setup.plan->batch,
-                                     .classes = (unsigned)classes,
-                                     .padded = (unsigned)padded_to_eight(classes),
-                                     .smoothing = self->setup.options.smoothing,
-                                     .score = self->setup.arenas->score};
+    const struct network *network = self->setup.network;
+    const struct operation *operation = &step->node->operation;
+    const size_t channels = network->tensors[step->step->out].channels;
+    const bool last = step->step->out == network->count;
+    step->loss =
+        (struct train_loss){.kind = operation->kind == OPERATION_SQUARED_ERROR ? LOSS_SQUARED_ERROR
+                                                                               : LOSS_CROSS_ENTROPY,
+                            .labels = self->setup.arenas->labels,
+                            .value = setup_value(&self->setup, step->step->out),
+                            .rows = tensor_rows(self->setup.plan, step->step->out),
+                            .channels = (unsigned)channels,
+                            .padded = (unsigned)padded_to_eight(channels),
+                            .smoothing = self->setup.options.smoothing,
+                            .weight = (float)loss_weight(operation),
+                            .score = last ? self->setup.arenas->score : NULL};
     step->forward = loss_forward;
     step->backward = loss_backward;
     return ALNICO_SUCCESS;

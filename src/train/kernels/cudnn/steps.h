@@ -5,8 +5,8 @@
  * never wait.
  *
  * Values and gradients between steps are [image][row][column][channel] in the working type, their
- * channels padded to a multiple of 8 by zeros. The logits that a cross-entropy alone reads are
- * float32, and its log probabilities plain.
+ * channels padded to a multiple of 8 by zeros. What a loss alone reads of a dense layer is float32,
+ * and the values of losses are plain.
  */
 #ifndef ALNICO_TRAIN_KERNELS_CUDNN_STEPS_H
 #define ALNICO_TRAIN_KERNELS_CUDNN_STEPS_H
@@ -105,7 +105,7 @@ alnico_datatype_t precision_type(enum precision precision);
 size_t padded_channels(const struct network *network, size_t tensor);
 size_t padded_to_eight(size_t channels);
 
-/* Whether a tensor holds logits: float32, made by a dense operation for the cross-entropy alone. */
+/* Whether a tensor holds logits: float32, made by a dense operation for a loss alone. */
 bool is_logits(const struct network *network, size_t tensor);
 
 /* Images times rows times columns of a tensor. */
@@ -182,7 +182,8 @@ alnico_status_t copy_in(struct cudnn_net *self, void *to, const void *from, size
 /* Fills a step in. Errors: UNSUPPORTED, MEMORY. */
 typedef alnico_status_t make_function(struct cudnn_net *self, struct cudnn_step *step);
 make_function cudnn_convolution_make, cudnn_norm_make, cudnn_dense_make, cudnn_add_make,
-    cudnn_pool_make, cudnn_local_norm_make, cudnn_dropout_make, cudnn_concat_make, cudnn_loss_make;
+    cudnn_sigmoid_make, cudnn_pool_make, cudnn_local_norm_make, cudnn_dropout_make,
+    cudnn_concat_make, cudnn_upsample_make, cudnn_loss_make;
 
 /* About how long a kernel takes that only reads and writes so many bytes. */
 double pass_us(size_t bytes);

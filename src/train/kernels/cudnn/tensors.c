@@ -21,11 +21,21 @@ size_t padded_channels(const struct network *network, size_t tensor)
     return padded_to_eight(network->tensors[tensor].channels);
 }
 
+/* Whether a loss makes a tensor. */
+static bool is_value(const struct network *network, size_t tensor)
+{
+    return tensor > 0 && is_loss(&network->nodes[tensor - 1].operation);
+}
+
 bool is_logits(const struct network *network, size_t tensor)
 {
-    return tensor > 0 && network->nodes[tensor - 1].operation.kind == OPERATION_DENSE &&
-           network->nodes[network->count - 1].in[0] == tensor &&
-           network->tensors[tensor].readers == 1;
+    if (!tensor || network->nodes[tensor - 1].operation.kind != OPERATION_DENSE ||
+        network->tensors[tensor].readers != 1)
+        return false;
+    for (size_t i = tensor; i < network->count; i++)
+        if (network->nodes[i].in[0] == tensor)
+            return is_loss(&network->nodes[i].operation);
+    return false;
 }
 
 size_t tensor_rows(const struct plan *plan, size_t tensor)
@@ -40,7 +50,7 @@ size_t cudnn_bytes_rule(const struct plan *plan, size_t tensor)
     const struct network *network = plan->network;
     const alnico_datatype_t type =
         is_logits(network, tensor) ? ALNICO_FLOAT32 : precision_type(plan->precision);
-    if (tensor == 0 || tensor == network->count)
+    if (tensor == 0 || is_value(network, tensor))
         return plan_float_bytes(plan, tensor);
     return tensor_rows(plan, tensor) * padded_channels(network, tensor) * datatype_bytes(type);
 }
@@ -300,10 +310,12 @@ static const struct {
     [OPERATION_CONVOLUTION] = {linear_run, .in = true, .needs = needs_relu},
     [OPERATION_BATCH_NORM] = {norm_run, .in = true, .needs = needs_norm},
     [OPERATION_RELU] = {.out = true},
+    [OPERATION_SIGMOID] = {.out = true},
     [OPERATION_ADD] = {add_run, .needs = needs_relu},
     [OPERATION_DENSE] = {linear_run, .in = true, .needs = needs_relu},
     [OPERATION_LOCAL_NORM] = {.in = true},
     [OPERATION_CROSS_ENTROPY] = {.out = true},
+    [OPERATION_SQUARED_ERROR] = {.out = true},
 };
 
 size_t cudnn_run_rule(const struct network *network, size_t at)

@@ -35,13 +35,15 @@ static size_t step_bytes(const struct plan *plan, const struct step *step)
  * splits. Pooling and batch norm with ReLU keep what they need in the library. */
 static void onednn_needs(const struct plan *plan, const struct step *step, struct step_needs *out)
 {
-    const enum operation_kind kind = plan->network->nodes[step->first].operation.kind;
+    const struct operation *operation = &plan->network->nodes[step->first].operation;
+    const enum operation_kind kind = operation->kind;
     const bool norm = kind == OPERATION_BATCH_NORM;
     out->in[0] = kind == OPERATION_CONVOLUTION || kind == OPERATION_DENSE ||
                  kind == OPERATION_LOCAL_NORM || norm;
-    out->out = kind == OPERATION_RELU || kind == OPERATION_CROSS_ENTROPY ||
+    out->out = kind == OPERATION_RELU || kind == OPERATION_SIGMOID || is_loss(operation) ||
                (kind == OPERATION_ADD && step->count == 2) || (norm && step->count == 3);
-    const bool own = kind == OPERATION_DROPOUT || kind == OPERATION_CONCAT;
+    const bool own = kind == OPERATION_DROPOUT || kind == OPERATION_CONCAT ||
+                     kind == OPERATION_UPSAMPLE || is_loss(operation);
     if (!own && (step->accumulate[0] || step->in[0] == 0))
         out->scratch[1] = step_bytes(plan, step);
     if (norm && step->count == 3 && (step->accumulate[1] || step->in[1] == 0))
@@ -52,15 +54,18 @@ static void onednn_needs(const struct plan *plan, const struct step *step, struc
 static build_function *const builds[OPERATION_KINDS] = {
     [OPERATION_CONVOLUTION] = build_linear,
     [OPERATION_BATCH_NORM] = build_norm,
-    [OPERATION_RELU] = build_relu,
+    [OPERATION_RELU] = build_activation,
+    [OPERATION_SIGMOID] = build_activation,
     [OPERATION_ADD] = build_add,
+    [OPERATION_UPSAMPLE] = build_upsample,
     [OPERATION_MAX_POOL] = build_pool,
     [OPERATION_AVERAGE_POOL] = build_pool,
     [OPERATION_DENSE] = build_linear,
+    [OPERATION_CROSS_ENTROPY] = build_loss,
+    [OPERATION_SQUARED_ERROR] = build_loss,
     [OPERATION_LOCAL_NORM] = build_local_norm,
     [OPERATION_DROPOUT] = build_dropout,
     [OPERATION_CONCAT] = build_concat,
-    [OPERATION_CROSS_ENTROPY] = build_cross_entropy,
 };
 
 static alnico_status_t build_step(struct compiled *self, size_t step)

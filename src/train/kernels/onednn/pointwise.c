@@ -1,32 +1,37 @@
-/* ReLU, addition (with a ReLU or without) and cross-entropy on oneDNN. See onednn/steps.h. */
+/* ReLU, sigmoid and addition (with a ReLU or without) on oneDNN. See onednn/steps.h. */
 #include "train/kernels/onednn/steps.h"
 
 #include "base/status.h"
 
-#include <assert.h>
-#include <math.h>
-
-alnico_status_t build_relu(struct compiled *self, const struct step *step,
-                           struct sequences *sequences)
+/* By the output, which backward reads instead of the input. */
+static dnnl_alg_kind_t activation_algorithm(const struct compiled *self, const struct step *step)
 {
+    return step_is(self->setup.network, step, 0, OPERATION_SIGMOID)
+               ? dnnl_eltwise_logistic_use_dst_for_bwd
+               : dnnl_eltwise_relu_use_dst_for_bwd;
+}
+
+alnico_status_t build_activation(struct compiled *self, const struct step *step,
+                                 struct sequences *sequences)
+{
+    const dnnl_alg_kind_t algorithm = activation_algorithm(self, step);
     dnnl_memory_desc_t layout;
     dnnl_eltwise_desc_t description;
     dnnl_primitive_desc_t forward, made;
     struct call call;
     TRY(activation_layout(self, step->out, &layout));
-    TRY(onednn_status(dnnl_eltwise_forward_desc_init(&description, dnnl_forward_training,
-                                                     dnnl_eltwise_relu_use_dst_for_bwd, &layout, 0,
-                                                     0),
-                      "a relu"));
+    TRY(onednn_status(dnnl_eltwise_forward_desc_init(&description, dnnl_forward_training, algorithm,
+                                                     &layout, 0, 0),
+                      "an activation function"));
     TRY(onednn_primitive(&self->library, &description, NULL, &forward, &call));
     call_argument(&call, DNNL_ARG_SRC, self->values[step->in[0]]);
     call_argument(&call, DNNL_ARG_DST, self->values[step->out]);
     TRY(sequence_call(&sequences->forward, &call));
     if (!self->diffs[step->in[0]])
         return ALNICO_SUCCESS;
-    TRY(onednn_status(dnnl_eltwise_backward_desc_init(
-                          &description, dnnl_eltwise_relu_use_dst_for_bwd, &layout, &layout, 0, 0),
-                      "a relu's gradient"));
+    TRY(onednn_status(
+        dnnl_eltwise_backward_desc_init(&description, algorithm, &layout, &layout, 0, 0),
+        "an activation function's gradient"));
     TRY(onednn_primitive(&self->library, &description, forward, &made, &call));
     call_argument(&call, DNNL_ARG_DST, self->values[step->out]);
     call_argument(&call, DNNL_ARG_DIFF_DST, self->diffs[step->out]);
@@ -81,47 +86,4 @@ alnico_status_t build_add(struct compiled *self, const struct step *step,
     else
         TRY(add_plain(self, step, &sequences->forward));
     return add_backward(self, step, &sequences->backward);
-}
-
-/* y: gradient of the logits; a: log probabilities; count: classes. */
-static void pass_cross_entropy(const struct compiled *self, const struct action *action)
-{
-    const size_t batch = self->setup.plan->batch, classes = action->count;
-    const float share = 1.0f / (float)batch, smoothing = self->setup.options.smoothing;
-    for (size_t n = 0; n < batch; n++)
-        for (size_t k = 0; k < classes; k++) {
-            const int32_t label = self->setup.arenas->labels[n];
-            const size_t i = n * classes + k;
-            const float target =
-                (1 - smoothing) * ((size_t)label == k) + smoothing / (float)classes;
-            action->y[i] = label < 0 ? 0 : (expf(action->a[i]) - target) * share;
-        }
-}
-
-alnico_status_t build_cross_entropy(struct compiled *self, const struct step *step,
-                                    struct sequences *sequences)
-{
-    float *y = setup_value(&self->setup, step->out), *dx = setup_diff(&self->setup, step->in[0]);
-    dnnl_memory_desc_t layout;
-    dnnl_logsoftmax_desc_t description;
-    dnnl_primitive_desc_t made;
-    dnnl_memory_t in, out;
-    struct call call;
-    TRY(matrix_layout(self, step->in[0], &layout));
-    TRY(matrix_memory(self, step->in[0], setup_value(&self->setup, step->in[0]), &in));
-    TRY(matrix_memory(self, step->out, y, &out));
-    TRY(onednn_status(
-        dnnl_logsoftmax_forward_desc_init(&description, dnnl_forward_inference, &layout, 1),
-        "a softmax"));
-    TRY(onednn_primitive(&self->library, &description, NULL, &made, &call));
-    call_argument(&call, DNNL_ARG_SRC, in);
-    call_argument(&call, DNNL_ARG_DST, out);
-    TRY(sequence_call(&sequences->forward, &call));
-    if (!dx)
-        return ALNICO_SUCCESS;
-    assert(!step->accumulate[0]);
-    const size_t classes = self->setup.network->tensors[step->out].channels;
-    return sequence_append(
-        &sequences->backward,
-        &(struct action){.own = pass_cross_entropy, .y = dx, .a = y, .count = classes});
 }

@@ -73,8 +73,10 @@ alnico_status_t activation_layout(const struct compiled *self, size_t t, dnnl_me
 
 alnico_status_t matrix_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out)
 {
-    const dnnl_dims_t dims = {(dnnl_dim_t)self->setup.plan->batch,
-                              (dnnl_dim_t)self->setup.network->tensors[t].channels};
+    const struct tensor *tensor = &self->setup.network->tensors[t];
+    const dnnl_dims_t dims = {
+        (dnnl_dim_t)(self->setup.plan->batch * tensor->height * tensor->width),
+        (dnnl_dim_t)tensor->channels};
     return onednn_status(dnnl_memory_desc_init_by_tag(out, 2, dims, dnnl_f32, dnnl_nc),
                          "a matrix's layout");
 }

@@ -47,8 +47,8 @@ struct compiled {
 /* Makes a step. Errors: MEMORY, UNSUPPORTED. */
 typedef alnico_status_t build_function(struct compiled *self, const struct step *step,
                                        struct sequences *sequences);
-build_function build_linear, build_norm, build_relu, build_add, build_pool, build_local_norm,
-    build_dropout, build_concat, build_cross_entropy;
+build_function build_linear, build_norm, build_activation, build_add, build_pool, build_local_norm,
+    build_dropout, build_concat, build_upsample, build_loss;
 
 alnico_status_t sequence_append(struct sequence *sequence, const struct action *action);
 alnico_status_t sequence_pass(struct sequence *sequence, elementwise_function *pass, float *y,
@@ -56,7 +56,8 @@ alnico_status_t sequence_pass(struct sequence *sequence, elementwise_function *p
 alnico_status_t sequence_call(struct sequence *sequence, const struct call *call);
 alnico_status_t sequence_run(struct compiled *self, const struct sequence *sequence);
 
-/* The layout of a tensor's batch; of one with 1 x 1 pixels as a matrix; of `count` numbers. */
+/* The layout of a tensor's batch; of a plain one as a matrix, a row for each pixel; of `count`
+ * numbers. */
 alnico_status_t activation_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out);
 alnico_status_t matrix_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out);
 alnico_status_t vector_layout(size_t count, dnnl_memory_desc_t *out);
