@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peer of alnico-train on GPUs: ResNet-50 in PyTorch (benchmarks/torch_step.py), with DDP on several.
+"""The peer of alnico-train on GPUs: the same networks in PyTorch (benchmarks/torch_step.py), with DDP on several.
 
 Each way, precision, batch and number of GPUs is a run by itself with a time limit, so that one that compiles for too long
 costs no more. Prints one JSON object a line for each, as soon as it has ended, and appends it to --out: the median of the steps
@@ -9,6 +9,7 @@ beside benchmarks/weak_scaling. Exit status: 0 if all were measured, 1 if not, 7
     torch_resnet.py --out torch.json
     torch_resnet.py --gpus 1 --batches 256 --ways max-autotune --precisions fp16 --limit 600
     torch_resnet.py --gpus 4 --ways eager,compile,graph,reduce-overhead
+    torch_resnet.py --models alexnet --batches 1024 --precisions bf16,fp16,bf16-pure --out alexnet.json
 
 Ways: eager, compile, max-autotune (without CUDA graphs; on one GPU only), reduce-overhead (compiled, in CUDA graphs), graph
 (eager, a whole step as one CUDA graph).
@@ -28,7 +29,8 @@ from arguments import above
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WAYS = ("eager", "compile", "graph", "reduce-overhead", "max-autotune")
-PRECISIONS = ("fp32", "bf16", "fp16")
+PRECISIONS = ("fp32", "bf16", "fp16", "bf16-pure", "fp16-pure")
+MODELS = ("resnet50", "alexnet", "googlenet", "mnist", "alexnet-cifar")
 SKIPPED = 77
 
 
@@ -38,10 +40,10 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def start(arguments, gpus, batch, precision, way, files):
+def start(arguments, model, gpus, batch, precision, way, files):
     """One process for each GPU, each with processes of its own to kill."""
-    command = [arguments.python, os.path.join(HERE, "torch_step.py"), "--way", way, "--precision", precision, "--batch",
-               str(batch), "--image", str(arguments.image), "--warmup", str(arguments.warmup), "--steps",
+    command = [arguments.python, os.path.join(HERE, "torch_step.py"), "--model", model, "--way", way,
+               "--precision", precision, "--batch", str(batch), "--image", str(arguments.image), "--warmup", str(arguments.warmup), "--steps",
                str(arguments.steps), "--bucket", str(arguments.bucket)]
     meeting = {"WORLD_SIZE": str(gpus), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} if gpus > 1 else {}
     return [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
@@ -93,10 +95,10 @@ def result(outcome, files, limit):
         return {"error": "rank 0 reported nothing"}
 
 
-def run(arguments, gpus, batch, precision, way):
+def run(arguments, model, gpus, batch, precision, way):
     """The report; None if PyTorch or a GPU is missing."""
     files = [(tempfile.TemporaryFile(), tempfile.TemporaryFile()) for _ in range(gpus)]
-    processes = start(arguments, gpus, batch, precision, way, files)
+    processes = start(arguments, model, gpus, batch, precision, way, files)
     try:
         outcome = wait(processes, arguments.limit)
     finally:
@@ -104,7 +106,7 @@ def run(arguments, gpus, batch, precision, way):
     if outcome not in (None, "late") and outcome[1] == SKIPPED:
         print(text_of(files[outcome[0]][1]), file=sys.stderr)
         return None
-    return {"program": "torch_resnet", "gpus": gpus, "way": way, "precision": precision, "batch": batch,
+    return {"program": "torch_resnet", "model": model, "gpus": gpus, "way": way, "precision": precision, "batch": batch,
             "image": arguments.image, "steps": arguments.steps, **result(outcome, files, arguments.limit)}
 
 
@@ -120,6 +122,7 @@ def parts(known=None):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=parts(MODELS), default="resnet50", help=f"of {','.join(MODELS)} (%(default)s)")
     parser.add_argument("--gpus", type=parts(), default="1", help="numbers of GPUs (%(default)s)")
     parser.add_argument("--batches", type=parts(), default="256,32", help="images on each GPU (%(default)s)")
     parser.add_argument("--precisions", type=parts(PRECISIONS), default="bf16,fp16",
@@ -127,7 +130,7 @@ def parse():
     parser.add_argument("--ways", type=parts(WAYS), default=",".join(WAYS), help="(%(default)s)")
     parser.add_argument("--limit", type=above(float), default=120, help="seconds of one run (%(default)s)")
     parser.add_argument("--out", help="a file that the lines are appended to, too")
-    parser.add_argument("--image", type=above(int), default=224, help="their side (%(default)s)")
+    parser.add_argument("--image", type=above(int), default=0, help="their side (the model's own)")
     parser.add_argument("--warmup", type=int, default=15, help="steps (%(default)s)")
     parser.add_argument("--steps", type=above(int), default=30, help="that are measured (%(default)s)")
     parser.add_argument("--bucket", type=above(float), default=25, help="of DDP, in MB (%(default)s)")
@@ -146,10 +149,11 @@ def parse():
 def main():
     arguments = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of stop()
-    runs = [(gpus, batch, precision, way) for gpus in arguments.gpus for batch in arguments.batches
-            for precision in arguments.precisions for way in arguments.ways if gpus == 1 or way != "max-autotune"]
+    runs = [(model, gpus, batch, precision, way) for model in arguments.models for gpus in arguments.gpus
+            for batch in arguments.batches for precision in arguments.precisions for way in arguments.ways
+            if gpus == 1 or way != "max-autotune"]
     failed = 0
-    for one in sorted(runs, key=lambda run: WAYS.index(run[3]) > 2):
+    for one in sorted(runs, key=lambda run: WAYS.index(run[4]) > 2):
         report = run(arguments, *one)
         if report is None:
             return SKIPPED

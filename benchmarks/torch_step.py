@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""One measurement of benchmarks/torch_resnet.py, which starts this once for each GPU: ResNet-50 v1.5 in PyTorch, synthetic
-data that stays on the GPU, channels_last. With several GPUs the variables are those of torch.distributed.
+"""One measurement of benchmarks/torch_resnet.py, which starts this once for each GPU: a network of torch_models.py, synthetic
+data that stays on the GPU, channels_last. Precisions that end in -pure have parameters in 16 bits, too, and no autocast. With several GPUs the variables are those of torch.distributed.
 
 Rank 0 prints one JSON object: the median of the steps after warm-up, and the most memory that was allocated. Exit status: 77
 without PyTorch or a GPU.
@@ -20,62 +20,26 @@ try:
     import torch.distributed as dist
     import torch.nn as nn
     import torch.nn.functional as F
+    from torch_models import MODELS
 except ImportError as missing:
     print(f"torch_step: {missing}", file=sys.stderr)
     sys.exit(77)
 
-TYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-LOSS_SCALE = {"fp16": 1024.0}
-
-
-class Bottleneck(nn.Module):
-    def __init__(self, inputs, filters, stride, project):
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, filters, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(filters)
-        self.conv2 = nn.Conv2d(filters, filters, 3, stride, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(filters)
-        self.conv3 = nn.Conv2d(filters, 4 * filters, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(4 * filters)
-        nn.init.zeros_(self.bn3.weight)
-        self.shortcut = None
-        if project:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(inputs, 4 * filters, 1, stride, bias=False), nn.BatchNorm2d(4 * filters))
-
-    def forward(self, x):
-        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        y = F.relu(self.bn2(self.conv2(y)), inplace=True)
-        y = self.bn3(self.conv3(y))
-        return F.relu(y + (x if self.shortcut is None else self.shortcut(x)), inplace=True)
-
-
-class ResNet50(nn.Module):
-    def __init__(self, classes=1000):
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64),
-                                  nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
-        blocks, inputs = [], 64
-        for stage, count in enumerate((3, 4, 6, 3)):
-            for i in range(count):
-                blocks.append(Bottleneck(inputs, 64 << stage, 2 if stage and not i else 1, not i))
-                inputs = 256 << stage
-        self.blocks = nn.Sequential(*blocks)
-        self.dense = nn.Linear(inputs, classes)
-
-    def forward(self, x):
-        return self.dense(self.blocks(self.stem(x)).mean((2, 3)))
+TYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "bf16-pure": torch.bfloat16, "fp16-pure": torch.float16}
+LOSS_SCALE = {"fp16": 1024.0, "fp16-pure": 1024.0}
 
 
 def make_step(arguments, device, world):
     """The model, and a function that runs one training step, on the current stream."""
     way, precision = arguments.way, arguments.precision
     torch.manual_seed(1)
-    model = ResNet50().to(device, memory_format=torch.channels_last)
-    kind = TYPES[precision]
-    images = torch.randn(arguments.batch, 3, arguments.image, arguments.image, device=device)
+    kind, pure = TYPES[precision], precision.endswith("-pure")
+    make, side, channels, classes = MODELS[arguments.model]
+    side = arguments.image or side
+    model = make().to(device, kind if pure else torch.float32, memory_format=torch.channels_last)
+    images = torch.randn(arguments.batch, channels, side, side, device=device)
     images = images.to(kind or torch.float32, memory_format=torch.channels_last)
-    labels = torch.randint(1000, (arguments.batch,), device=device)
+    labels = torch.randint(classes, (arguments.batch,), device=device)
     scale = LOSS_SCALE.get(precision, 1.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1 / scale, momentum=0.9, weight_decay=5e-5,
                                 fused=True)
@@ -90,9 +54,9 @@ def make_step(arguments, device, world):
         run = torch.compile(model, mode=mode)
 
     def step():
-        context = torch.autocast("cuda", dtype=kind) if kind else contextlib.nullcontext()
+        context = torch.autocast("cuda", dtype=kind) if kind and not pure else contextlib.nullcontext()
         with context:
-            loss = F.cross_entropy(run(images), labels) * scale
+            loss = F.cross_entropy(run(images).float(), labels) * scale
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=way != "graph")
@@ -139,7 +103,7 @@ def run(arguments, device, world):
         slowest = torch.tensor([median], device=device)
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
         median = slowest.item()
-    return {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "gpu": torch.cuda.get_device_name(device),
+    return {"image": arguments.image or MODELS[arguments.model][1], "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "gpu": torch.cuda.get_device_name(device),
             "median_us": round(median, 1), "best_us": round(min(times), 1),
             "images_per_second": round(world * arguments.batch / median * 1e6, 1),
             "parameters": sum(p.numel() for p in model.parameters()), "memory_bytes": torch.cuda.max_memory_allocated(),
@@ -148,10 +112,11 @@ def run(arguments, device, world):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="resnet50", choices=MODELS)
     parser.add_argument("--way", required=True)
     parser.add_argument("--precision", required=True, choices=TYPES)
     parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--image", type=int, default=224)
+    parser.add_argument("--image", type=int, default=0, help="0: the model's own")
     parser.add_argument("--warmup", type=int, default=15)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--bucket", type=float, default=25, help="of DDP, in MB (%(default)s)")

@@ -6,7 +6,7 @@
 . "$(dirname "$0")/common.sh"
 source=$1
 command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
-python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$source/benchmarks/torch_step.py"
+python3 -c 'import ast, sys; [ast.parse(open(name).read()) for name in sys.argv[1:]]' "$source"/benchmarks/torch_{step,models}.py
 
 # Says which run it is, then fails, hangs with a process of its own beside it, or reports 100 images/s of each GPU.
 cat >"$work/python" <<'SCRIPT'
@@ -14,6 +14,7 @@ cat >"$work/python" <<'SCRIPT'
 while [ $# -gt 0 ]; do
     case $1 in
     --way) way=$2 ;;
+    --model) model=$2 ;;
     --precision) precision=$2 ;;
     --batch) batch=$2 ;;
     esac
@@ -21,6 +22,7 @@ while [ $# -gt 0 ]; do
 done
 world=${WORLD_SIZE:-1}
 run=$way-$precision-$batch-$world
+[ "$model" = resnet50 ] || run=$model-$run
 echo "$run $RANK $LOCAL_RANK ${MASTER_ADDR:-alone}" >>"$CALLS"
 [ "${SKIPS:-}" != yes ] || { echo "torch_step: there is none" >&2; exit 77; }
 case $run-$RANK in
@@ -66,6 +68,13 @@ expect 0 "${torch[@]}" --gpus 1,3 --batches 32 --precisions fp16 --ways max-auto
 eager-fp16-32-3 2 2 127.0.0.1;max-autotune-fp16-32-1 0 0 alone;" ] || fail "runs: $(cat "$CALLS")"
 grep -q '"gpus": 3.*"images_per_second": 300' "$work/lines" || fail "no line for 3 GPUs: $(cat "$work/lines")"
 
+# Other models, each with all the rest.
+rm "$CALLS" "$work/lines"
+expect 0 "${torch[@]}" --models alexnet,googlenet --batches 32 --precisions bf16-pure --ways eager
+[ "$(cut -d' ' -f1 "$CALLS" | tr '\n' ';')" = "alexnet-eager-bf16-pure-32-1;googlenet-eager-bf16-pure-32-1;" ] ||
+    fail "runs: $(cat "$CALLS")"
+grep -q '"model": "googlenet".*"images_per_second": 100' "$work/lines" || fail "no line: $(cat "$work/lines")"
+
 # One that does not end, and one of which a rank fails.
 rm "$work/lines"
 HANGS=compile-bf16-32-2-1 FAILS=eager-fp16-32-2-1 expect 1 "${torch[@]}" --gpus 2 --batches 32 --ways eager,compile --limit 5
@@ -88,6 +97,8 @@ expect 2 "${torch[@]}" --ways best
 expect_err 'ways: best: expected one of eager, compile'
 expect 2 "${torch[@]}" --batches 32,0
 expect_err 'batches: 0: expected a number'
+expect 2 "${torch[@]}" --models lenet
+expect_err 'models: lenet: expected one of resnet50, alexnet'
 
 # What cannot be is named before anything runs.
 rm -f "$CALLS"

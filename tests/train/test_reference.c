@@ -1,6 +1,7 @@
 /* All kernels of a device, the second argument, against PyTorch: losses, outputs, every gradient,
- * the parameters after each of some steps and the running statistics, of a residual network with
- * every kind of layer; by the first argument, which reference/make_reference.py made in float64.
+ * the parameters after each of some steps and the running statistics, of a residual network or of one
+ * with branches; by the first argument, NETWORK.bin, which reference/make_reference.py made in
+ * float64.
  * Tolerances are shares of a tensor's largest number. */
 #include "tests/train/cases.h"
 
@@ -37,7 +38,7 @@ static struct record records[MOST_RECORDS];
 static size_t record_count;
 static char *file_bytes;
 
-static const struct operation operations[] = {
+static const struct operation resnet[] = {
     CONVOLUTION("stem_conv", "input", 8, 7, 2, 3, false),
     NORM("stem_norm", "stem_conv"),
     RELU("stem_relu", "stem_norm"),
@@ -65,6 +66,34 @@ static const struct operation operations[] = {
     DENSE("d_dense", "d_pool", CLASSES),
     LOSS("d_dense"),
 };
+
+static const struct operation inception[] = {
+    CONVOLUTION("stem_conv", "input", 8, 5, 2, 2, true),
+    RELU("stem_relu", "stem_conv"),
+    CEIL_POOL(OPERATION_MAX_POOL, "stem_pool", "stem_relu", 3, 2, 0),
+    LOCAL_NORM("stem_norm", "stem_pool", 5),
+    CONVOLUTION("a_conv", "stem_norm", 5, 1, 1, 0, true),
+    RELU("a_relu", "a_conv"),
+    CONVOLUTION("b_reduce", "stem_norm", 6, 1, 1, 0, true),
+    RELU("b_relu1", "b_reduce"),
+    CONVOLUTION("b_conv", "b_relu1", 16, 3, 1, 1, true),
+    RELU("b_relu2", "b_conv"),
+    POOL(OPERATION_MAX_POOL, "c_pool", "stem_norm", 3, 1, 1),
+    CONVOLUTION("c_conv", "c_pool", 3, 1, 1, 0, true),
+    RELU("c_relu", "c_conv"),
+    CONCAT("join", "a_relu", "b_relu2", "c_relu"),
+    CEIL_POOL(OPERATION_AVERAGE_POOL, "join_pool", "join", 3, 2, 0),
+    LOCAL_NORM("join_norm", "join_pool", 3),
+    DROPOUT("join_drop", "join_norm", 0.25f),
+    DENSE("d_dense1", "join_drop", 20),
+    RELU("d_relu", "d_dense1"),
+    DROPOUT("d_drop", "d_relu", 0.5f),
+    DENSE("d_dense2", "d_drop", CLASSES),
+    LOSS("d_dense2"),
+};
+
+static const struct operation *operations;
+static size_t operation_count;
 
 static const struct optimizer_options optimizer = {.momentum = 0.9, .decay = 1e-2};
 
@@ -110,7 +139,7 @@ static struct network *network_make(void)
 {
     struct network *network;
     assert_int_equal(network_create(HEIGHT, WIDTH, 3, &network), ALNICO_SUCCESS);
-    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+    for (size_t i = 0; i < operation_count; i++)
         if (network_append(network, &operations[i]))
             fail_msg("%s", alnico_error_detail());
     assert_int_equal(network_finish(network), ALNICO_SUCCESS);
@@ -236,6 +265,7 @@ static void step_compare(struct comparison *c, int step)
 {
     struct replica *replica = c->replica;
     const float rate = 0.1f;
+    const struct draw draw = {.step = (uint32_t)step};
     char prefix[16], gradients[32];
     int32_t labels[BATCH];
     snprintf(prefix, sizeof prefix, "%d.", step);
@@ -246,6 +276,8 @@ static void step_compare(struct comparison *c, int step)
         labels[i] = (int32_t)classes[i];
     c->prefix = prefix;
     assert_int_equal(replica_write(replica, &replica->arenas.control[CONTROL_RATE], &rate, 4),
+                     ALNICO_SUCCESS);
+    assert_int_equal(replica_write(replica, replica->arenas.draw, &draw, sizeof draw),
                      ALNICO_SUCCESS);
     assert_int_equal(replica_load(replica, images, labels, BATCH), ALNICO_SUCCESS);
     assert_int_equal(replica_forward(replica, true), ALNICO_SUCCESS);
@@ -305,6 +337,10 @@ int main(int argc, char **argv)
         printf("skipped: %s\n", alnico_error_detail());
         return SKIPPED;
     }
+    const bool residual = strstr(argv[1], "resnet") != NULL;
+    operations = residual ? resnet : inception;
+    operation_count =
+        residual ? sizeof resnet / sizeof *resnet : sizeof inception / sizeof *inception;
     records_read(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_agree_with_pytorch)};
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
