@@ -35,7 +35,7 @@ enum { CODEC_BLOCK = 256, CODEC_BLOCK_BYTES = sizeof(float) + CODEC_BLOCK };
 /* The bits of the smallest |x| that is not finite. */
 #define CODEC_INFINITE 0x7f800000u
 
-/* topk: the encoded form is `keep` of these, by rising index; ranges have fewer than 2^32 numbers. */
+/* topk: the encoded form is `keep` of these, by rising index; ranges have fewer than 2^31 numbers. */
 struct codec_pair {
     uint32_t index;
     float value;

@@ -337,10 +337,10 @@ static alnico_status_t encoded_make(struct bucket_exchange *self, struct bucket 
     char *encoded = self->encoded, *received = self->received;
     for (size_t i = 0; i < self->setup.buckets; i++) {
         struct bucket *bucket = &buckets[i];
-        if (bucket->count > UINT32_MAX)
+        if (bucket->count > INT32_MAX)
             return error_set(ALNICO_ERROR_ARGUMENT,
                              "strategies: bucket %zu has %zu gradients, expected fewer than "
-                             "2^32 with codec %s",
+                             "2^31 with codec %s",
                              i, bucket->count, self->codec.ops->name);
         bucket->data = encoded;
         bucket->received = received;

@@ -3,16 +3,14 @@
  * sample, as on the CPU (strategies/codecs/topk.c), in kernels that the host launches without
  * knowing what they find:
  *
- *   guess    one block: the bound, from the sample
- *   mark     residual += gradient; a mask of the candidates, and their number in each tile
- *   collect  the candidates as pairs, by index
+ *   guess    the bound, from the sample
+ *   collect  residual += gradient; the candidates as pairs, by index
  *   digits   three times: counts digits of 11, 10 and 10 bits, and finds that of the bound
- *   count    in each tile of the candidates, those above the bound and those equal to it
  *   send     the pairs; residual = 0 where they are from
  *
- * Where too few or too many numbers reach the guess, the last three work on all numbers. Sums over
- * tiles are made by the block that comes last; the order of blocks changes no bit. mark moves 12
- * bytes a number, all others together about one.
+ * Where too few or too many numbers reach the guess, the last two work on all numbers. A tile
+ * learns what stands before it by decoupled look-back (Merrill, Garland 2016); the order of blocks
+ * changes no bit. collect moves 12 bytes a number, all others together about one.
  */
 #include "train/kernels/cuda/codec.h"
 
@@ -23,29 +21,47 @@ namespace
 
 constexpr unsigned THREADS = 256, WIDE = 1024, LANES = 32, WARPS = THREADS / LANES;
 constexpr unsigned EACH = CODEC_BLOCK / LANES, ALL = 0xffffffffu;
-/* Numbers: of a block of mark and collect; of one of count and send; of a warp that decodes. */
-constexpr unsigned MARK_TILE = 8192, SEND_EACH = 8, SEND_TILE = THREADS * SEND_EACH,
+/* Numbers of a tile: of collect, a word of a mask for each thread; of send; of a warp that decodes. */
+constexpr unsigned COLLECT_TILE = THREADS * 32, SEND_EACH = 8, SEND_TILE = THREADS * SEND_EACH,
                    SUM_TILE = 1024;
 constexpr unsigned DIGITS = 2048, PASSES = 3;
 
 /* Results that one kernel leaves for the next. */
 struct state {
-    unsigned guess;         /* bits of |x| that candidates reach */
-    unsigned found;         /* candidates */
-    unsigned direct;        /* all numbers are candidates */
-    unsigned bits, ties;    /* the bound so far, and how many are wanted of what reaches it */
-    unsigned marked, sized; /* blocks that are through with mark and count */
-    unsigned counted[PASSES];
+    unsigned guess;           /* bits of |x| that candidates reach */
+    unsigned found;           /* candidates */
+    unsigned direct;          /* all numbers are candidates */
+    unsigned bits, ties;      /* the bound so far, and how many are wanted of what reaches it */
+    unsigned collected, sent; /* tiles that blocks have taken */
+    unsigned counted[PASSES]; /* blocks that are through */
     unsigned counts[PASSES][DIGITS];
 };
 
+/* Two sums of less than 2^31 each over a tile or, if `all`, over it and those before it. */
+typedef unsigned long long tile_sums;
+constexpr tile_sums TILE = 1ull << 62, ALL_BEFORE = 2ull << 62, SUMS = TILE - 1;
+
+__host__ __device__ constexpr tile_sums sums_of(unsigned low, unsigned high)
+{
+    return (tile_sums)high << 31 | low;
+}
+
+__device__ inline unsigned low_of(tile_sums sums)
+{
+    return (unsigned)sums & 0x7fffffffu;
+}
+
+__device__ inline unsigned high_of(tile_sums sums)
+{
+    return (unsigned)(sums >> 31) & 0x7fffffffu;
+}
+
 struct layout {
     struct state *state;
-    unsigned *marks;          /* candidates in each tile, then in those before it */
-    uint2 *sizes;             /* above the bound, and equal to it; as marks */
-    unsigned *mask;           /* a bit for each number */
-    struct codec_pair *pairs; /* the candidates */
-    unsigned room;            /* for them */
+    tile_sums *collected, *sent; /* of the tiles of collect and send; 0 before they are known */
+    struct codec_pair *pairs;    /* the candidates */
+    unsigned room;               /* for them */
+    unsigned tiles;              /* of both */
     size_t bytes;
 };
 
@@ -56,17 +72,18 @@ __host__ __device__ constexpr size_t pieces(size_t count, size_t each)
 
 struct layout layout_of(const struct codec_pass *pass)
 {
-    const size_t count = pass->count, room = codec_candidates(count, pass->keep);
-    const size_t bytes[] = {sizeof(struct state), pieces(count, MARK_TILE) * sizeof(unsigned),
-                            pieces(count, SEND_TILE) * sizeof(uint2),
-                            pieces(count, MARK_TILE) * MARK_TILE / 8,
-                            room * sizeof(struct codec_pair)};
-    char *at[6] = {(char *)pass->scratch};
-    for (int i = 0; i < 5; i++)
-        at[i + 1] = at[i] + pieces(bytes[i], 16) * 16;
-    return {(struct state *)at[0],  (unsigned *)at[1],          (uint2 *)at[2],
-            (unsigned *)at[3],      (struct codec_pair *)at[4], (unsigned)room,
-            (size_t)(at[5] - at[0])};
+    const size_t room = codec_candidates(pass->count, pass->keep),
+                 collect = pieces(pass->count, COLLECT_TILE), send = pieces(pass->count, SEND_TILE);
+    char *const at = (char *)pass->scratch,
+                *const tiles = at + pieces(sizeof(struct state), 16) * 16,
+                *const pairs = tiles + (collect + send) * sizeof(tile_sums);
+    return {(struct state *)at,
+            (tile_sums *)tiles,
+            (tile_sums *)tiles + collect,
+            (struct codec_pair *)pairs,
+            (unsigned)room,
+            (unsigned)(collect + send),
+            (size_t)(pairs - at) + room * sizeof(struct codec_pair)};
 }
 
 __device__ inline unsigned magnitude(float x)
@@ -111,22 +128,58 @@ __device__ bool block_last(unsigned *tickets)
     return ticket == gridDim.x - 1;
 }
 
-/* Each of `count` numbers, `stride` words apart, becomes the sum of those before it. By a block that
- * comes last; returns the sum of all. */
-template <unsigned SIZE> __device__ unsigned sum_before(unsigned *x, unsigned stride, size_t count)
+/* The next tile, in the order in which blocks ask. */
+__device__ unsigned tile_take(unsigned *taken)
 {
-    const size_t each = pieces(count, SIZE), begin = threadIdx.x * each,
-                 end = begin + each < count ? begin + each : count;
-    unsigned mine = 0, total;
-    for (size_t i = begin; i < end; i++)
-        mine += __ldcg(x + i * stride);
-    unsigned before = block_before<SIZE>(mine, &total);
-    for (size_t i = begin; i < end; i++) {
-        const unsigned here = __ldcg(x + i * stride);
-        x[i * stride] = before;
-        before += here;
+    __shared__ unsigned tile;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        tile = atomicAdd(taken, 1);
+    __syncthreads();
+    return tile;
+}
+
+__device__ inline tile_sums sums_read(const tile_sums *at)
+{
+    return *(const volatile tile_sums *)at;
+}
+
+/* By the first warp: the sums of the tiles before this one, 32 at a time, back to the first whose
+ * sums are of all. Tiles before have been taken, so that their blocks run. */
+__device__ tile_sums look_back(const tile_sums *tiles, unsigned tile)
+{
+    tile_sums sum = 0;
+    for (unsigned end = tile; end;) {
+        const unsigned back = threadIdx.x + 1;
+        tile_sums here = back > end ? ALL_BEFORE : 0;
+        while (!__all_sync(ALL, here != 0))
+            here = here ? here : sums_read(tiles + end - back);
+        const unsigned whole = __ballot_sync(ALL, here >= ALL_BEFORE);
+        const unsigned last = whole ? __ffs((int)whole) - 1 : LANES - 1;
+        tile_sums mine = threadIdx.x <= last ? here & SUMS : 0;
+        for (unsigned d = LANES / 2; d; d /= 2)
+            mine += __shfl_xor_sync(ALL, mine, d);
+        sum += mine;
+        end = whole ? 0 : end - LANES;
     }
-    return total;
+    return sum;
+}
+
+/* The sums of the tiles before this one, whose own are `total`, in all threads. */
+__device__ tile_sums tiles_before(tile_sums *tiles, unsigned tile, tile_sums total)
+{
+    __shared__ tile_sums before;
+    if (threadIdx.x == 0 && tile)
+        atomicExch(tiles + tile, TILE | total);
+    if (threadIdx.x < LANES) {
+        const tile_sums sum = look_back(tiles, tile);
+        if (threadIdx.x == 0) {
+            atomicExch(tiles + tile, ALL_BEFORE | (sum + total));
+            before = sum;
+        }
+    }
+    __syncthreads();
+    return before;
 }
 
 /* ---- Radix select ---- */
@@ -149,16 +202,13 @@ __device__ void digit_find(const unsigned *counts, unsigned digits, unsigned *bi
     const unsigned top = digits - 1 - threadIdx.x * each;
     unsigned mine = 0, total;
     for (unsigned i = 0; i < each; i++)
-        mine += __ldcg(counts + top - i);
+        mine += counts[top - i];
     unsigned above = block_before<WIDE>(mine, &total);
     if (above >= wanted || above + mine < wanted)
         return;
     unsigned digit = top;
-    for (unsigned here = __ldcg(counts + digit); above + here < wanted;
-         here = __ldcg(counts + digit)) {
-        above += here;
-        digit--;
-    }
+    for (; above + counts[digit] < wanted; digit--)
+        above += counts[digit];
     *bits = prefix * digits + digit;
     *ties = wanted - above;
 }
@@ -173,11 +223,10 @@ __device__ inline float inverse_of(const struct codec_pass &pass)
     return pass.scale ? __fdiv_rn(1, *pass.scale) : 1;
 }
 
-/* One block of WIDE threads. The sample's counts are in the place of the first digits'. */
-__global__ void guess_kernel(const struct codec_pass pass, const struct layout at, unsigned rank)
+/* By one block of WIDE threads: the bound that `rank` numbers of the sample reach. */
+__device__ unsigned sample_bound(const struct codec_pass &pass, unsigned rank)
 {
-    __shared__ unsigned bits, ties;
-    unsigned *const words = (unsigned *)at.state, *const counts = at.state->counts[0];
+    __shared__ unsigned bits, ties, counts[DIGITS];
     const float inverse = inverse_of(pass);
     unsigned sample[CODEC_SAMPLE / WIDE];
     if (threadIdx.x == 0) {
@@ -185,10 +234,10 @@ __global__ void guess_kernel(const struct codec_pass pass, const struct layout a
         ties = rank;
     }
 #pragma unroll
-    for (unsigned i = 0; i < CODEC_SAMPLE / WIDE && rank; i++)
+    for (unsigned i = 0; i < CODEC_SAMPLE / WIDE; i++)
         sample[i] = magnitude(
             corrected(pass, codec_sample_at(i * WIDE + threadIdx.x, pass.count), inverse));
-    for (unsigned p = 0; p < PASSES && rank; p++) {
+    for (unsigned p = 0; p < PASSES; p++) {
         const unsigned digits = digits_of(p);
         for (unsigned i = threadIdx.x; i < digits; i += WIDE)
             counts[i] = 0;
@@ -199,14 +248,27 @@ __global__ void guess_kernel(const struct codec_pass pass, const struct layout a
             if (b / digits == bits)
                 atomicAdd(counts + b % digits, 1);
         }
-        __threadfence();
         __syncthreads();
         digit_find(counts, digits, &bits, &ties);
         __syncthreads();
     }
-    __syncthreads();
+    return bits;
+}
+
+/* The first of the blocks of WIDE threads guesses, the others clear the tiles' sums. */
+__global__ void __launch_bounds__(WIDE)
+    guess_kernel(const struct codec_pass pass, const struct layout at, unsigned rank)
+{
+    if (blockIdx.x) {
+        for (unsigned i = (blockIdx.x - 1) * WIDE + threadIdx.x; i < at.tiles;
+             i += (gridDim.x - 1) * WIDE)
+            at.collected[i] = 0;
+        return;
+    }
+    unsigned *const words = (unsigned *)at.state;
     for (unsigned i = threadIdx.x; i < sizeof *at.state / sizeof *words; i += WIDE)
         words[i] = 0;
+    const unsigned bits = rank ? sample_bound(pass, rank) : 0;
     __syncthreads();
     if (threadIdx.x == 0) {
         at.state->guess = min(bits, CODEC_INFINITE); /* what is not finite is a candidate */
@@ -216,16 +278,14 @@ __global__ void guess_kernel(const struct codec_pass pass, const struct layout a
 
 /* ---- Candidates ---- */
 
-/* One block for each tile; of a warp's 256 numbers lane j keeps word j of the mask. */
-__global__ void __launch_bounds__(THREADS)
-    mark_kernel(const struct codec_pass pass, const struct layout at)
+/* residual += gradient in a tile; which numbers are candidates, a bit for each. Of a warp's 256
+ * numbers lane j keeps word j. */
+__device__ inline void tile_correct(const struct codec_pass &pass, unsigned tile, unsigned guess,
+                                    float inverse, unsigned *mask)
 {
-    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, guess = at.state->guess;
-    const float inverse = inverse_of(pass);
-    unsigned mine = 0, total;
-    for (unsigned i = warp; i < MARK_TILE / CODEC_BLOCK; i += WARPS) {
-        const size_t block = (size_t)blockIdx.x * (MARK_TILE / CODEC_BLOCK) + i,
-                     first = block * CODEC_BLOCK + lane;
+    const unsigned lane = threadIdx.x % LANES;
+    for (unsigned i = threadIdx.x / LANES; i < COLLECT_TILE / CODEC_BLOCK; i += WARPS) {
+        const size_t first = (size_t)tile * COLLECT_TILE + i * CODEC_BLOCK + lane;
         float x[EACH];
         unsigned word = 0;
 #pragma unroll
@@ -240,38 +300,33 @@ __global__ void __launch_bounds__(THREADS)
             word = lane == j ? ballot : word;
         }
         if (lane < EACH)
-            at.mask[block * EACH + lane] = word;
-        mine += __popc(word);
-    }
-    block_before<THREADS>(mine, &total);
-    if (threadIdx.x == 0)
-        at.marks[blockIdx.x] = total;
-    if (!block_last(&at.state->marked))
-        return;
-    const unsigned found = sum_before<THREADS>(at.marks, 1, gridDim.x);
-    if (threadIdx.x == 0) {
-        at.state->found = found;
-        at.state->direct = found < pass.keep || found > at.room;
+            mask[i * EACH + lane] = word;
     }
 }
 
-/* One block for each tile, one thread for each word of its mask. */
-__global__ void collect_kernel(const struct codec_pass pass, const struct layout at)
+/* A block for each tile. Candidates that there is no room for are counted. */
+__global__ void __launch_bounds__(THREADS)
+    collect_kernel(const struct codec_pass pass, const struct layout at)
 {
-    static_assert(MARK_TILE == THREADS * 32, "a word a thread");
-    if (at.state->direct)
-        return;
-    const size_t index = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    unsigned total, word = at.mask[index];
-    struct codec_pair *out =
-        at.pairs + at.marks[blockIdx.x] + block_before<THREADS>(__popc(word), &total);
-    for (; word; word &= word - 1) {
-        const unsigned i = (unsigned)index * 32 + __ffs((int)word) - 1;
-        *out++ = {i, pass.residual[i]};
+    __shared__ unsigned mask[THREADS];
+    const unsigned tile = tile_take(&at.state->collected);
+    unsigned total;
+    tile_correct(pass, tile, at.state->guess, inverse_of(pass), mask);
+    __syncthreads();
+    unsigned word = mask[threadIdx.x];
+    const unsigned mine = block_before<THREADS>(__popc(word), &total);
+    const unsigned before = low_of(tiles_before(at.collected, tile, total));
+    if (tile == gridDim.x - 1 && threadIdx.x == 0) {
+        at.state->found = before + total;
+        at.state->direct = before + total < pass.keep || before + total > at.room;
+    }
+    for (unsigned to = before + mine; word && to < at.room; word &= word - 1, to++) {
+        const unsigned i = tile * COLLECT_TILE + threadIdx.x * 32 + __ffs((int)word) - 1;
+        at.pairs[to] = {i, pass.residual[i]};
     }
 }
 
-/* The numbers that digits, count and send read: candidates, or all. */
+/* The numbers that digits and send read: candidates, or all. */
 struct source {
     const float *values;
     const unsigned *indices; /* NULL: 0, 1, ... */
@@ -306,19 +361,17 @@ __global__ void __launch_bounds__(WIDE)
     for (unsigned i = threadIdx.x; i < digits; i += WIDE)
         if (counts[i])
             atomicAdd(&at.state->counts[PASS][i], counts[i]);
-    if (block_last(&at.state->counted[PASS]))
-        digit_find(at.state->counts[PASS], digits, &at.state->bits, &at.state->ties);
+    if (!block_last(&at.state->counted[PASS]))
+        return;
+    for (unsigned i = threadIdx.x; i < digits; i += WIDE)
+        counts[i] = __ldcg(&at.state->counts[PASS][i]);
+    __syncthreads();
+    digit_find(counts, digits, &at.state->bits, &at.state->ties);
 }
 
 /* ---- Sending ---- */
 
-/* A thread's numbers of a tile: consecutive ones, so that threads are in the order of the indices. */
-__device__ inline size_t first_of(size_t tile)
-{
-    return tile * SEND_TILE + threadIdx.x * SEND_EACH;
-}
-
-/* The number of values above the bound; from bit 16 on that of values equal to it. */
+/* How many of a thread's numbers are above the bound and (high) equal to it. */
 __device__ inline unsigned chosen_count(const source &from, size_t first, unsigned bound)
 {
     unsigned sum = 0;
@@ -327,23 +380,6 @@ __device__ inline unsigned chosen_count(const source &from, size_t first, unsign
         sum += bits > bound ? 1 : bits == bound ? 1u << 16 : 0;
     }
     return sum;
-}
-
-__global__ void count_kernel(const struct codec_pass pass, const struct layout at)
-{
-    const source from = source_of(pass, at);
-    const unsigned bound = at.state->bits;
-    const size_t tiles = pieces(from.count, SEND_TILE);
-    unsigned total;
-    for (size_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        block_before<THREADS>(chosen_count(from, first_of(tile), bound), &total);
-        if (threadIdx.x == 0)
-            at.sizes[tile] = make_uint2(total & 0xffff, total >> 16);
-    }
-    if (!block_last(&at.state->sized))
-        return;
-    sum_before<THREADS>(&at.sizes->x, 2, tiles);
-    sum_before<THREADS>(&at.sizes->y, 2, tiles);
 }
 
 /* Pairs of a thread's numbers; `above` and `equal` of all numbers stand before them. */
@@ -369,17 +405,20 @@ __device__ inline void chosen_send(const struct codec_pass &pass, const source &
     }
 }
 
-__global__ void send_kernel(const struct codec_pass pass, const struct layout at)
+/* Blocks take tiles; a thread has consecutive numbers of one, so that threads are in the order of
+ * the indices. */
+__global__ void __launch_bounds__(THREADS)
+    send_kernel(const struct codec_pass pass, const struct layout at)
 {
     const source from = source_of(pass, at);
-    const unsigned bound = at.state->bits;
-    for (size_t tile = blockIdx.x; tile < pieces(from.count, SEND_TILE); tile += gridDim.x) {
+    const unsigned tiles = (unsigned)pieces(from.count, SEND_TILE), bound = at.state->bits;
+    for (unsigned tile; (tile = tile_take(&at.state->sent)) < tiles;) {
+        const size_t first = (size_t)tile * SEND_TILE + threadIdx.x * SEND_EACH;
         unsigned total;
-        const unsigned before =
-            block_before<THREADS>(chosen_count(from, first_of(tile), bound), &total);
-        const uint2 sizes = at.sizes[tile];
-        chosen_send(pass, from, at.state, first_of(tile), sizes.x + (before & 0xffff),
-                    sizes.y + (before >> 16));
+        const unsigned mine = block_before<THREADS>(chosen_count(from, first, bound), &total);
+        const tile_sums before = tiles_before(at.sent, tile, sums_of(total & 0xffff, total >> 16));
+        chosen_send(pass, from, at.state, first, low_of(before) + (mine & 0xffff),
+                    high_of(before) + (mine >> 16));
     }
 }
 
@@ -446,17 +485,16 @@ size_t train_topk_scratch(const struct codec_pass *pass)
 int train_topk_encode(const struct train_gpu *gpu, const struct codec_pass *pass)
 {
     const struct layout at = layout_of(pass);
-    const unsigned tiles = (unsigned)pieces(pass->count, MARK_TILE),
+    const unsigned tiles = (unsigned)pieces(pass->count, COLLECT_TILE),
+                   clear = blocks_for(gpu, at.tiles, WIDE, 1),
                    wide = blocks_for(gpu, pass->count, WIDE, 2),
                    many = blocks_for(gpu, pass->count, SEND_TILE, 8);
     const unsigned rank = (unsigned)codec_sample_rank(pass->count, pass->keep);
-    int error = launch(gpu, guess_kernel, 1, WIDE, *pass, at, rank);
-    error = error ? error : launch(gpu, mark_kernel, tiles, THREADS, *pass, at);
+    int error = launch(gpu, guess_kernel, 1 + clear, WIDE, *pass, at, rank);
     error = error ? error : launch(gpu, collect_kernel, tiles, THREADS, *pass, at);
     error = error ? error : launch(gpu, digits_kernel<0>, wide, WIDE, *pass, at);
     error = error ? error : launch(gpu, digits_kernel<1>, wide, WIDE, *pass, at);
     error = error ? error : launch(gpu, digits_kernel<2>, wide, WIDE, *pass, at);
-    error = error ? error : launch(gpu, count_kernel, many, THREADS, *pass, at);
     return error ? error : launch(gpu, send_kernel, many, THREADS, *pass, at);
 }
 
@@ -474,7 +512,6 @@ int train_topk_decode(const struct train_gpu *gpu, const struct codec_pass *pass
 
 int train_topk_load(void)
 {
-    return load_kernels(guess_kernel, mark_kernel, collect_kernel, digits_kernel<0>,
-                        digits_kernel<1>, digits_kernel<2>, count_kernel, send_kernel,
-                        starts_kernel, sum_kernel);
+    return load_kernels(guess_kernel, collect_kernel, digits_kernel<0>, digits_kernel<1>,
+                        digits_kernel<2>, send_kernel, starts_kernel, sum_kernel);
 }
