@@ -5,6 +5,11 @@
 
 #include "tests/support/ranks.h"
 
+#include <sys/types.h>
+
+/* As fork, which the test requires to work; but a child that crashes ends. */
+pid_t forks_process(void);
+
 /* Runs `body` once for each of processes * threads ranks, `threads` neighbouring ones in each
  * process, and returns when all have ended. The test fails, and what is left is killed, if a
  * process does not exit with 0 or if they take longer than a minute. */

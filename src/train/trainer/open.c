@@ -63,6 +63,7 @@ static alnico_status_t strategy_check(const struct trainer_options *options)
         {"steps between averages", options->every > 0, STRATEGY_TAKES_EVERY},
         {"averages of states", options->average_state, STRATEGY_TAKES_EVERY},
         {"own seeds", options->own_seeds, STRATEGY_TAKES_EVERY},
+        {"buckets", options->buckets > 0, STRATEGY_TAKES_BUCKETS},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given && !(takes & rows[i].bit))

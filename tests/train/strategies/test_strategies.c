@@ -598,6 +598,9 @@ static void options_of_other_strategies_are_refused(void **unused)
     options = run_options(&strategy_weights);
     options.late = true;
     refused(&options, "gradients sent late, which strategy weights");
+    options = run_options(&strategy_weights);
+    options.buckets = 4096;
+    refused(&options, "buckets, which strategy weights");
 }
 
 /* ---- A rank that is lost ---- */

@@ -170,9 +170,7 @@ static void play_at_once(const struct scene *scenes, size_t count, void (*body)(
     fflush(NULL);
     for (size_t i = 0; i < count; i++) {
         seed++;
-        pid_t pid = fork();
-        REQUIRE(pid >= 0);
-        if (pid > 0)
+        if (forks_process() > 0)
             continue;
         play(scenes[i], body);
         _Exit(0);

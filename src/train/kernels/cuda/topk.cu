@@ -326,18 +326,16 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The numbers that digits and send read: candidates, or all. */
-struct source {
-    const float *values;
-    const unsigned *indices; /* NULL: 0, 1, ... */
-    unsigned stride, count;
-};
-
-__device__ inline source source_of(const struct codec_pass &pass, const struct layout &at)
+/* What digits and send read: candidates, or all numbers. */
+__device__ inline unsigned candidates(const struct codec_pass &pass, const struct layout &at)
 {
-    if (at.state->direct)
-        return {pass.residual, nullptr, 1, (unsigned)pass.count};
-    return {&at.pairs->value, &at.pairs->index, 2, at.state->found};
+    return at.state->direct ? (unsigned)pass.count : at.state->found;
+}
+
+__device__ inline codec_pair candidate(const struct codec_pass &pass, const struct layout &at,
+                                       bool direct, unsigned i)
+{
+    return direct ? codec_pair{i, pass.residual[i]} : at.pairs[i];
 }
 
 template <unsigned PASS>
@@ -346,14 +344,13 @@ __global__ void __launch_bounds__(WIDE)
 {
     constexpr unsigned digits = digits_of(PASS);
     __shared__ unsigned counts[digits];
-    const source from = source_of(pass, at);
-    const unsigned prefix = at.state->bits;
+    const unsigned prefix = at.state->bits, count = candidates(pass, at);
+    const bool direct = at.state->direct;
     for (unsigned i = threadIdx.x; i < digits; i += WIDE)
         counts[i] = 0;
     __syncthreads();
-    for (size_t i = blockIdx.x * (size_t)WIDE + threadIdx.x; i < from.count;
-         i += (size_t)gridDim.x * WIDE) {
-        const unsigned bits = magnitude(from.values[i * from.stride]) >> shift_of(PASS);
+    for (unsigned i = blockIdx.x * WIDE + threadIdx.x; i < count; i += gridDim.x * WIDE) {
+        const unsigned bits = magnitude(candidate(pass, at, direct, i).value) >> shift_of(PASS);
         if (bits / digits == prefix)
             atomicAdd(counts + bits % digits, 1);
     }
@@ -371,54 +368,71 @@ __global__ void __launch_bounds__(WIDE)
 
 /* ---- Sending ---- */
 
-/* How many of a thread's numbers are above the bound and (high) equal to it. */
-__device__ inline unsigned chosen_count(const source &from, size_t first, unsigned bound)
+/* A warp's candidates, 32 at a time: which are above the bound, and which equal to it. */
+struct chosen {
+    codec_pair pair[SEND_EACH];
+    unsigned above[SEND_EACH], equal[SEND_EACH];
+};
+
+/* How many are above the bound and, from bit 16 on, equal to it. */
+__device__ inline unsigned choose(struct chosen &mine, const struct codec_pass &pass,
+                                  const struct layout &at, unsigned first)
 {
+    const unsigned bound = at.state->bits, count = candidates(pass, at);
+    const bool direct = at.state->direct;
     unsigned sum = 0;
-    for (size_t i = first; i < first + SEND_EACH && i < from.count; i++) {
-        const unsigned bits = magnitude(from.values[i * from.stride]);
-        sum += bits > bound ? 1 : bits == bound ? 1u << 16 : 0;
+#pragma unroll
+    for (unsigned k = 0; k < SEND_EACH; k++)
+        mine.pair[k] = first + k * LANES < count ? candidate(pass, at, direct, first + k * LANES)
+                                                 : codec_pair{0, 0};
+#pragma unroll
+    for (unsigned k = 0; k < SEND_EACH; k++) {
+        const bool inside = first + k * LANES < count;
+        const unsigned bits = magnitude(mine.pair[k].value);
+        mine.above[k] = __ballot_sync(ALL, inside && bits > bound);
+        mine.equal[k] = __ballot_sync(ALL, inside && bits == bound);
+        sum += __popc(mine.above[k]) + (__popc(mine.equal[k]) << 16);
     }
     return sum;
 }
 
-/* Pairs of a thread's numbers; `above` and `equal` of all numbers stand before them. */
-__device__ inline void chosen_send(const struct codec_pass &pass, const source &from,
-                                   const struct state *state, size_t first, unsigned above,
-                                   unsigned equal)
+/* Sends the pairs; `above` and `equal` of all candidates stand before the warp's. */
+__device__ inline void chosen_send(const struct chosen &mine, const struct codec_pass &pass,
+                                   unsigned ties, unsigned above, unsigned equal)
 {
-    const unsigned bound = state->bits, ties = state->ties;
+    const unsigned bit = 1u << threadIdx.x % LANES;
     const float scale = pass.scale ? *pass.scale : 1;
-    for (size_t i = first; i < first + SEND_EACH && i < from.count; i++) {
-        const float value = from.values[i * from.stride];
-        const unsigned bits = magnitude(value);
-        const bool sent = bits > bound || (bits == bound && equal < ties);
-        if (sent || bits >= CODEC_INFINITE) {
-            const unsigned index = from.indices ? from.indices[i * from.stride] : (unsigned)i;
-            pass.residual[index] = 0;
-            if (sent)
-                ((struct codec_pair *)pass.encoded)[above + min(equal, ties)] = {
-                    index, __fmul_rn(value, scale)};
-        }
-        above += bits > bound;
-        equal += bits == bound;
+#pragma unroll
+    for (unsigned k = 0; k < SEND_EACH; k++) {
+        const codec_pair pair = mine.pair[k];
+        const unsigned a = above + __popc(mine.above[k] & (bit - 1)),
+                       e = equal + __popc(mine.equal[k] & (bit - 1));
+        const bool sent = mine.above[k] & bit || (mine.equal[k] & bit && e < ties);
+        if (sent)
+            ((struct codec_pair *)pass.encoded)[a + min(e, ties)] = {pair.index,
+                                                                     __fmul_rn(pair.value, scale)};
+        if (sent || magnitude(pair.value) >= CODEC_INFINITE)
+            pass.residual[pair.index] = 0;
+        above += __popc(mine.above[k]);
+        equal += __popc(mine.equal[k]);
     }
 }
 
-/* Blocks take tiles; a thread has consecutive numbers of one, so that threads are in the order of
- * the indices. */
+/* Blocks take tiles; each warp has consecutive candidates of one. */
 __global__ void __launch_bounds__(THREADS)
     send_kernel(const struct codec_pass pass, const struct layout at)
 {
-    const source from = source_of(pass, at);
-    const unsigned tiles = (unsigned)pieces(from.count, SEND_TILE), bound = at.state->bits;
+    const unsigned tiles = (unsigned)pieces(candidates(pass, at), SEND_TILE),
+                   lane = threadIdx.x % LANES;
     for (unsigned tile; (tile = tile_take(&at.state->sent)) < tiles;) {
-        const size_t first = (size_t)tile * SEND_TILE + threadIdx.x * SEND_EACH;
+        struct chosen mine;
         unsigned total;
-        const unsigned mine = block_before<THREADS>(chosen_count(from, first, bound), &total);
+        const unsigned first = tile * SEND_TILE + (threadIdx.x - lane) * SEND_EACH + lane;
+        const unsigned warp = choose(mine, pass, at, first);
+        const unsigned inside = block_before<THREADS>(lane == LANES - 1 ? warp : 0, &total);
         const tile_sums before = tiles_before(at.sent, tile, sums_of(total & 0xffff, total >> 16));
-        chosen_send(pass, from, at.state, first, low_of(before) + (mine & 0xffff),
-                    high_of(before) + (mine >> 16));
+        chosen_send(mine, pass, at.state->ties, low_of(before) + (inside & 0xffff),
+                    high_of(before) + (inside >> 16));
     }
 }
 
