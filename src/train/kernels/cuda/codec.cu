@@ -203,8 +203,9 @@ int train_int8_decode(const struct train_gpu *gpu, const struct codec_pass *pass
     return launch(gpu, dequantise_kernel, blocks_of(gpu, pass->count), THREADS, *pass);
 }
 
-int train_codec_load(int *multiprocessors)
+int train_codec_load(int *multiprocessors, bool *programmatic)
 {
+    *programmatic = train_norm_programmatic();
     int device, error = cudaGetDevice(&device);
     error = error ? error
                   : (int)cudaDeviceGetAttribute(multiprocessors, cudaDevAttrMultiProcessorCount,

@@ -9,6 +9,8 @@
 
 #include "train/kernels/codec_pass.h"
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -26,8 +28,9 @@ train_codec_function train_topk_encode, train_topk_decode;
 size_t train_topk_scratch(const struct codec_pass *pass);
 int train_topk_load(void);
 
-/* Loads all kernels onto the current device, and says how many multiprocessors it has. */
-int train_codec_load(int *multiprocessors);
+/* Loads all kernels onto the current device, and says how many multiprocessors it has and whether
+ * programmatic launches work. */
+int train_codec_load(int *multiprocessors, bool *programmatic);
 
 /* The text of a cudaError_t. */
 const char *train_codec_error(int error);

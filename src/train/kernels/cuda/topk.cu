@@ -259,6 +259,7 @@ __device__ unsigned sample_bound(const struct codec_pass &pass, unsigned rank)
 __global__ void __launch_bounds__(WIDE)
     guess_kernel(const struct codec_pass pass, const struct layout at, unsigned rank)
 {
+    let_next_begin();
     if (blockIdx.x) {
         for (unsigned i = (blockIdx.x - 1) * WIDE + threadIdx.x; i < at.tiles;
              i += (gridDim.x - 1) * WIDE)
@@ -309,6 +310,8 @@ __global__ void __launch_bounds__(THREADS)
     collect_kernel(const struct codec_pass pass, const struct layout at)
 {
     __shared__ unsigned mask[THREADS];
+    after_previous();
+    let_next_begin();
     const unsigned tile = tile_take(&at.state->collected);
     unsigned total;
     tile_correct(pass, tile, at.state->guess, inverse_of(pass), mask);
@@ -344,10 +347,12 @@ __global__ void __launch_bounds__(WIDE)
 {
     constexpr unsigned digits = digits_of(PASS);
     __shared__ unsigned counts[digits];
-    const unsigned prefix = at.state->bits, count = candidates(pass, at);
-    const bool direct = at.state->direct;
     for (unsigned i = threadIdx.x; i < digits; i += WIDE)
         counts[i] = 0;
+    after_previous();
+    let_next_begin();
+    const unsigned prefix = at.state->bits, count = candidates(pass, at);
+    const bool direct = at.state->direct;
     __syncthreads();
     for (unsigned i = blockIdx.x * WIDE + threadIdx.x; i < count; i += gridDim.x * WIDE) {
         const unsigned bits = magnitude(candidate(pass, at, direct, i).value) >> shift_of(PASS);
@@ -422,6 +427,7 @@ __device__ inline void chosen_send(const struct chosen &mine, const struct codec
 __global__ void __launch_bounds__(THREADS)
     send_kernel(const struct codec_pass pass, const struct layout at)
 {
+    after_previous();
     const unsigned tiles = (unsigned)pieces(candidates(pass, at), SEND_TILE),
                    lane = threadIdx.x % LANES;
     for (unsigned tile; (tile = tile_take(&at.state->sent)) < tiles;) {
@@ -505,11 +511,11 @@ int train_topk_encode(const struct train_gpu *gpu, const struct codec_pass *pass
                    many = blocks_for(gpu, pass->count, SEND_TILE, 8);
     const unsigned rank = (unsigned)codec_sample_rank(pass->count, pass->keep);
     int error = launch(gpu, guess_kernel, 1 + clear, WIDE, *pass, at, rank);
-    error = error ? error : launch(gpu, collect_kernel, tiles, THREADS, *pass, at);
-    error = error ? error : launch(gpu, digits_kernel<0>, wide, WIDE, *pass, at);
-    error = error ? error : launch(gpu, digits_kernel<1>, wide, WIDE, *pass, at);
-    error = error ? error : launch(gpu, digits_kernel<2>, wide, WIDE, *pass, at);
-    return error ? error : launch(gpu, send_kernel, many, THREADS, *pass, at);
+    error = error ? error : launch_programmatic(gpu, collect_kernel, tiles, THREADS, *pass, at);
+    error = error ? error : launch_programmatic(gpu, digits_kernel<0>, wide, WIDE, *pass, at);
+    error = error ? error : launch_programmatic(gpu, digits_kernel<1>, wide, WIDE, *pass, at);
+    error = error ? error : launch_programmatic(gpu, digits_kernel<2>, wide, WIDE, *pass, at);
+    return error ? error : launch_programmatic(gpu, send_kernel, many, THREADS, *pass, at);
 }
 
 int train_topk_decode(const struct train_gpu *gpu, const struct codec_pass *pass)

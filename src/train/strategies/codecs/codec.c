@@ -93,13 +93,14 @@ static alnico_status_t gpu_run(const struct codec_ops *ops, const struct codec_p
                                const struct codec_pass *pass)
 {
     const struct train_gpu gpu = {.multiprocessors = place->multiprocessors,
+                                  .programmatic = place->programmatic,
                                   .stream = place->stream};
     return run && pass->count ? cuda_status(run(&gpu, pass), ops->name) : ALNICO_SUCCESS;
 }
 
 static alnico_status_t gpu_make(struct codec_place *place)
 {
-    return cuda_status(train_codec_load(&place->multiprocessors), "codecs");
+    return cuda_status(train_codec_load(&place->multiprocessors, &place->programmatic), "codecs");
 }
 #else
 static alnico_status_t gpu_run(const struct codec_ops *ops, const struct codec_place *place,

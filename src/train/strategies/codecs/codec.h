@@ -81,6 +81,7 @@ struct codec_place {
     const struct device_ops *device;
     void *stream;
     int multiprocessors; /* of a GPU */
+    bool programmatic;   /* it has programmatic launch */
 };
 
 /* Fills a place for the calling thread's device and makes its kernels ready. Errors: UNSUPPORTED (a
