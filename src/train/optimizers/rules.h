@@ -65,8 +65,7 @@ RULE_FUNCTION void rule_adadelta(const struct rule *rule, float gradient, float 
 {
     const float slope = rule_slope(rule, gradient, *parameter);
     *squares = rule->beta2 * *squares + rule->rest2 * slope * slope;
-    /* A quotient of two roots, as one: roots bound the GPU's update. */
-    const float change = sqrtf((*changes + rule->epsilon) / (*squares + rule->epsilon)) * slope;
+    const float change = sqrtf(*changes + rule->epsilon) / sqrtf(*squares + rule->epsilon) * slope;
     *changes = rule->beta2 * *changes + rule->rest2 * change * change;
     *parameter -= rule->rate * change;
 }
