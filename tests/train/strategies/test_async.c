@@ -604,8 +604,6 @@ static struct trainer_options run_options(enum optimizer_kind kind, const char *
                                     .steps = STEPS,
                                     .tests = 1,
                                     .seed = seed,
-                                    .rule = BUCKETS_OF_COUNT,
-                                    .buckets = 1,
                                     .compute = {.threads = 1},
                                     .wire = ALNICO_FLOAT32,
                                     .optimizer = optimizer};
@@ -642,10 +640,13 @@ static void one_rank_trains_as_allreduce(void **unused)
     const char *path = path_of("checkpoint");
     for (int i = 0; i < 2; i++) {
         struct trainer_options options = run_options(kinds[i], "allreduce");
+        options.rule = BUCKETS_OF_COUNT;
+        options.buckets = 1;
         options.save = path;
         options.save_every = STEPS / 2; /* settles there */
         const uint64_t expected = run(&options, 1);
         options.strategy = "async";
+        options.buckets = 0;
         assert_int_equal(run(&options, 1), expected);
         options.steps = STEPS / 2;
         run(&options, 1);
