@@ -87,22 +87,43 @@ class Inception(nn.Module):
         return torch.cat((self.one(x), self.three(x), self.five(x), self.pool(x)), 1)
 
 
-def googlenet(classes=1000):
-    def stride_pool():
-        return nn.MaxPool2d(3, 2, ceil_mode=True)
+class GoogLeNet(nn.Module):
+    """Without heads the logits; with them the logits and those of the two heads."""
 
-    def norm():
-        return nn.LocalResponseNorm(5, 1e-4, 0.75, 1)
-    layers = [convolution(3, 64, 7, 2, 3), stride_pool(), norm(), convolution(64, 64, 1), convolution(64, 192, 3, 1, 1), norm(),
-              stride_pool()]
-    inputs = 192
-    for filters in ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64), None, (192, 96, 208, 16, 48, 64),
-                    (160, 112, 224, 24, 64, 64), (128, 128, 256, 24, 64, 64), (112, 144, 288, 32, 64, 64),
-                    (256, 160, 320, 32, 128, 128), None, (256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128)):
-        layers.append(Inception(inputs, *filters) if filters else stride_pool())
-        inputs = filters[0] + filters[2] + filters[4] + filters[5] if filters else inputs
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.4), nn.Linear(inputs, classes))
+    def __init__(self, heads, classes=1000):
+        super().__init__()
+        layers = [convolution(3, 64, 7, 2, 3), nn.MaxPool2d(3, 2, ceil_mode=True), nn.LocalResponseNorm(5, 1e-4, 0.75, 1),
+                  convolution(64, 64, 1), convolution(64, 192, 3, 1, 1), nn.LocalResponseNorm(5, 1e-4, 0.75, 1),
+                  nn.MaxPool2d(3, 2, ceil_mode=True)]
+        inputs = 192
+        for filters in ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64), None, (192, 96, 208, 16, 48, 64),
+                        (160, 112, 224, 24, 64, 64), (128, 128, 256, 24, 64, 64), (112, 144, 288, 32, 64, 64),
+                        (256, 160, 320, 32, 128, 128), None, (256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128)):
+            layers.append(Inception(inputs, *filters) if filters else nn.MaxPool2d(3, 2, ceil_mode=True))
+            inputs = filters[0] + filters[2] + filters[4] + filters[5] if filters else inputs
+        self.parts = nn.ModuleList((nn.Sequential(*layers[:11]), nn.Sequential(*layers[11:14]), nn.Sequential(*layers[14:])))
+        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.4), nn.Linear(inputs, classes))
+        self.heads = nn.ModuleList(self.auxiliary(width, classes) for width in (512, 528)) if heads else []
+
+    @staticmethod
+    def auxiliary(inputs, classes):
+        return nn.Sequential(nn.AvgPool2d(5, 3), convolution(inputs, 128, 1), nn.Flatten(), nn.Linear(2048, 1024),
+                             nn.ReLU(inplace=True), nn.Dropout(0.7), nn.Linear(1024, classes))
+
+    def forward(self, x):
+        outputs = []
+        for i, part in enumerate(self.parts):
+            x = part(x)
+            if i < len(self.heads):
+                outputs.append(self.heads[i](x))
+        return (self.head(x), *outputs) if outputs else self.head(x)
 
 
-MODELS = {"resnet50": (ResNet50, 224, 3, 1000), "alexnet": (alexnet, 227, 3, 1000), "googlenet": (googlenet, 224, 3, 1000),
-          "mnist": (mnist, 28, 1, 10), "alexnet-cifar": (alexnet_cifar, 32, 3, 10)}
+def loss(outputs, labels):
+    """Of a network's logits; auxiliary heads count 0.3."""
+    logits = (outputs,) if torch.is_tensor(outputs) else outputs
+    return sum(F.cross_entropy(one.float(), labels) * (0.3 if i else 1) for i, one in enumerate(logits))
+
+
+MODELS = {"resnet50": (ResNet50, 224, 3, 1000), "alexnet": (alexnet, 227, 3, 1000), "googlenet": (lambda: GoogLeNet(False), 224, 3, 1000),
+          "googlenet-aux": (lambda: GoogLeNet(True), 224, 3, 1000), "mnist": (mnist, 28, 1, 10), "alexnet-cifar": (alexnet_cifar, 32, 3, 10)}

@@ -30,7 +30,7 @@ from arguments import above
 HERE = os.path.dirname(os.path.abspath(__file__))
 WAYS = ("eager", "compile", "graph", "reduce-overhead", "max-autotune")
 PRECISIONS = ("fp32", "bf16", "fp16", "bf16-pure", "fp16-pure")
-MODELS = ("resnet50", "alexnet", "googlenet", "mnist", "alexnet-cifar")
+MODELS = ("resnet50", "alexnet", "googlenet", "googlenet-aux", "mnist", "alexnet-cifar")
 SKIPPED = 77
 
 

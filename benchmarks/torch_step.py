@@ -19,8 +19,7 @@ try:
     import torch
     import torch.distributed as dist
     import torch.nn as nn
-    import torch.nn.functional as F
-    from torch_models import MODELS
+    from torch_models import MODELS, loss as loss_of
 except ImportError as missing:
     print(f"torch_step: {missing}", file=sys.stderr)
     sys.exit(77)
@@ -56,7 +55,7 @@ def make_step(arguments, device, world):
     def step():
         context = torch.autocast("cuda", dtype=kind) if kind and not pure else contextlib.nullcontext()
         with context:
-            loss = F.cross_entropy(run(images).float(), labels) * scale
+            loss = loss_of(run(images), labels) * scale
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=way != "graph")

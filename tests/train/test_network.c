@@ -288,6 +288,7 @@ static void other_models_have_their_sizes(void **unused)
         {&model_alexnet, 227, 3, 1000, 62378344},
         {&model_alexnet_cifar, 32, 3, 10, 1334474},
         {&model_googlenet, 224, 3, 1000, 6998552},
+        {&model_googlenet_aux, 224, 3, 1000, 13378280},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct network *network;

@@ -5,10 +5,19 @@
 
 #include <string.h>
 
-const struct model *const models_all[] = {&model_resnet20,  &model_cnn,       &model_resnet18,
-                                          &model_resnet34,  &model_resnet50,  &model_resnet101,
-                                          &model_resnet152, &model_mnist,     &model_alexnet_cifar,
-                                          &model_alexnet,   &model_googlenet, NULL};
+const struct model *const models_all[] = {&model_resnet20,
+                                          &model_cnn,
+                                          &model_resnet18,
+                                          &model_resnet34,
+                                          &model_resnet50,
+                                          &model_resnet101,
+                                          &model_resnet152,
+                                          &model_mnist,
+                                          &model_alexnet_cifar,
+                                          &model_alexnet,
+                                          &model_googlenet,
+                                          &model_googlenet_aux,
+                                          NULL};
 
 const struct model *model_find(const char *name)
 {

@@ -20,7 +20,7 @@ struct model {
 
 extern const struct model model_cnn, model_resnet18, model_resnet20, model_resnet34, model_resnet50,
     model_resnet101, model_resnet152, model_mnist, model_alexnet, model_alexnet_cifar,
-    model_googlenet;
+    model_googlenet, model_googlenet_aux;
 
 /* Ended by NULL. */
 extern const struct model *const models_all[];

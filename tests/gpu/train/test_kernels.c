@@ -359,7 +359,7 @@ static const struct train_pool pool_cases[] = {{2, 7, 5, 4, 3, 8, 3, 3, 2, 1, 0}
                                                /* last windows reach over the end */
                                                {2, 8, 6, 4, 3, 16, 3, 3, 2, 0, 0},
                                                {2, 112, 112, 56, 56, 64, 3, 3, 2, 0, 0},
-                                               {3, 9, 7, 3, 3, 8, 4, 4, 4, 1, 0}};
+                                               {3, 9, 7, 3, 2, 8, 4, 4, 4, 1, 0}};
 
 static size_t pool_in(const struct train_pool *p, size_t n, size_t i, size_t j)
 {
