@@ -3,6 +3,7 @@
  * sequences in which a few of them follow each other with roots that stay or change, so that ranks
  * run ahead over every buffer. What is overwritten too early is read wrong, and a wait that never
  * ends is seen at once. */
+#include "base/datatype.h"
 #include "comm/backends/peer/peer.h"
 
 #include "tests/support/reference.h"
@@ -18,7 +19,12 @@
 
 #include <cmocka.h>
 
-enum { WAYS = PEER_CPU_MULTIPLYING + 1, STRETCH = 60 /* calls */, FEW = 3 };
+enum {
+    WAYS = PEER_CPU_MULTIPLYING + 1,
+    STRETCH = 60, /* calls */
+    FEW = 3,
+    STAGE = 64 << 10 /* bytes of a stage of few ranks; some calls fill several to the last line */
+};
 
 /* A reduce has three ways. */
 static const alnico_collective_t all[] = {
@@ -66,6 +72,8 @@ static struct trial trial_at(uint64_t i, int size)
         .in_place = pick(i, 13, 2),
         .salt = i};
     t.call.count = t.call.collective == ALNICO_BARRIER ? 1 : count_of(i, size);
+    if (t.call.collective == ALNICO_ALLREDUCE && pick(i, 16, 4) == 0)
+        t.call.count = (1 + pick(i, 17, 4)) * STAGE / datatype_bytes(t.call.type);
     t.call.root = call_has_root(&t.call) ? root_of(i, size) : 0;
     t.way = (enum peer_algorithm)pick(pick(i / STRETCH, 15, 2) ? i : i / STRETCH, 14, WAYS);
     if (!peer_does(t.call.collective, t.way))
