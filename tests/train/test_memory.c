@@ -97,8 +97,8 @@ static void what_does_not_fit_is_refused(void **unused)
     network_destroy(network);
 }
 
-/* Batches and bytes for each gradient that the caller keeps; on a stream of the CPU those that
- * travel. */
+/* Batches and bytes for each gradient that the caller keeps; on a stream those that are copied
+ * ahead. */
 static void what_stands_beside_counts(void **unused)
 {
     (void)unused;
@@ -117,6 +117,8 @@ static void what_stands_beside_counts(void **unused)
     assert_int_equal(replica_create(network, &setup, &replica), ALNICO_ERROR_MEMORY);
     setup.extras = (struct replica_extras){0};
     assert_int_equal(alnico_stream_create((alnico_stream_t *)&setup.stream), ALNICO_SUCCESS);
+    assert_int_equal(bytes_of(network, setup, 7), bytes);
+    setup.ahead = true;
     setup.memory_limit = bytes_of(network, setup, 7);
     assert_int_equal(setup.memory_limit, bytes + 2 * batch);
     assert_int_equal(replica_create(network, &setup, &replica), ALNICO_SUCCESS);
@@ -157,132 +159,6 @@ static void activations_share_memory(void **unused)
         }
 }
 
-/* ---- Images among the activations ---- */
-
-/* The naive kernels, which keep the images that they are told to load. */
-struct loading {
-    struct kernels_setup setup;
-    struct arenas arenas;
-    void *naive;
-};
-
-static size_t image_bytes(const struct kernels_setup *setup)
-{
-    return plan_float_bytes(setup->plan, 0);
-}
-
-static alnico_status_t loading_create(const struct kernels_setup *setup, void **out)
-{
-    struct loading *self = calloc(1, sizeof *self);
-    struct kernels_setup naive = *setup;
-    self->setup = *setup;
-    self->arenas = *setup->arenas;
-    self->arenas.images = malloc(image_bytes(setup));
-    naive.arenas = &self->arenas;
-    *out = self;
-    return kernels_naive.create(&naive, &self->naive);
-}
-
-static void loading_destroy(void *pointer)
-{
-    struct loading *self = pointer;
-    kernels_naive.destroy(self->naive);
-    free(self->arenas.images);
-    free(self);
-}
-
-static alnico_status_t loading_load(void *pointer)
-{
-    struct loading *self = pointer;
-    memcpy(self->arenas.images, self->setup.arenas->images, image_bytes(&self->setup));
-    return ALNICO_SUCCESS;
-}
-
-static alnico_status_t loading_forward(void *pointer, size_t step, bool training)
-{
-    return kernels_naive.forward(((struct loading *)pointer)->naive, step, training);
-}
-
-static alnico_status_t loading_backward(void *pointer, size_t step)
-{
-    return kernels_naive.backward(((struct loading *)pointer)->naive, step);
-}
-
-static struct kernels_ops loading_kernels(void)
-{
-    struct kernels_ops kernels = kernels_naive;
-    kernels.create = loading_create;
-    kernels.destroy = loading_destroy;
-    kernels.load = loading_load;
-    kernels.forward = loading_forward;
-    kernels.backward = loading_backward;
-    return kernels;
-}
-
-/* Three steps; the last batch is not full. */
-static void train(struct replica *replica, uint64_t state)
-{
-    enum { BATCH = 5 };
-    const size_t each = tensor_elements(&replica->network->tensors[0]);
-    const struct optimizer_options optimizer = {.momentum = 0.9, .decay = 1e-4};
-    float *images = malloc(BATCH * each * sizeof *images);
-    int32_t labels[BATCH];
-    replica->arenas.control[CONTROL_RATE] = 0.05f;
-    for (size_t step = 0; step < 3; step++) {
-        for (size_t i = 0; i < BATCH * each; i++)
-            images[i] = (float)(2 * random_unit(&state) - 1);
-        for (size_t i = 0; i < BATCH; i++)
-            labels[i] = (int32_t)(random_next(&state) % 10);
-        assert_int_equal(replica_load(replica, images, labels, BATCH - step / 2), ALNICO_SUCCESS);
-        assert_int_equal(replica_forward(replica, true), ALNICO_SUCCESS);
-        assert_int_equal(replica_backward(replica, NULL, NULL), ALNICO_SUCCESS);
-        assert_int_equal(replica_update(replica, &optimizer), ALNICO_SUCCESS);
-    }
-    free(images);
-}
-
-static void check_loading(const struct network *network, uint64_t seed)
-{
-    const struct kernels_ops kernels = loading_kernels();
-    struct replica_setup setup = {
-        .kernels = &kernels_naive, .batch = 5, .seed = seed, .gradient_type = ALNICO_FLOAT32};
-    struct replica *plain, *loading;
-    assert_int_equal(replica_create(network, &setup, &plain), ALNICO_SUCCESS);
-    setup.kernels = &kernels;
-    assert_int_equal(replica_create(network, &setup, &loading), ALNICO_SUCCESS);
-    const struct replica_memory with = replica_memory(plain), without = replica_memory(loading);
-    const size_t images = image_bytes(&plain->setup);
-    assert_int_equal(with.images, without.images + images);
-    assert_int_equal(without.activations, images > with.activations ? images : with.activations);
-    bytes_of(network, setup, 5);
-    train(plain, seed);
-    train(loading, seed);
-    assert_memory_equal(plain->arenas.parameters, loading->arenas.parameters,
-                        network->parameters * sizeof(float));
-    replica_destroy(plain);
-    replica_destroy(loading);
-}
-
-/* Kernels that load images need no arena for them; what they learn is the same, also where a batch
- * of images is larger than all activations. */
-static void images_come_in_among_activations(void **unused)
-{
-    (void)unused;
-    const struct operation small[] = {
-        {.kind = OPERATION_DENSE, .name = "dense", .in = {"input"}, .filters = 10},
-        {.kind = OPERATION_CROSS_ENTROPY, .name = "loss", .in = {"dense"}}};
-    const uint64_t seed = test_seed();
-    struct network *network = network_of(&model_resnet20, 8);
-    check_loading(network, seed);
-    network_destroy(network);
-    assert_int_equal(network_create(8, 8, 3, &network), ALNICO_SUCCESS);
-    for (size_t i = 0; i < 2; i++)
-        assert_int_equal(network_append(network, &small[i]), ALNICO_SUCCESS);
-    assert_int_equal(network_finish(network), ALNICO_SUCCESS);
-    check_loading(network, seed);
-    network_destroy(network);
-}
-
 /* Wherever the most is live: at the first time, in between, or at the last. */
 static void the_least_is_the_most_that_lives_at_once(void **unused)
 {
@@ -303,7 +179,6 @@ int main(void)
                                        cmocka_unit_test(what_stands_beside_counts),
                                        cmocka_unit_test(the_device_says_how_much_there_is),
                                        cmocka_unit_test(activations_share_memory),
-                                       cmocka_unit_test(the_least_is_the_most_that_lives_at_once),
-                                       cmocka_unit_test(images_come_in_among_activations)};
+                                       cmocka_unit_test(the_least_is_the_most_that_lives_at_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,8 @@
  * same bits, fail together, and nothing in a step waits for the device. Every rank runs the same
  * tests; what fails on one ends all.
  */
+#include "tests/train/input/folder.h"
+
 #include "train/models/models.h"
 #include "train/trainer/checkpoint_file.h"
 #include "train/trainer/state.h"
@@ -273,6 +275,41 @@ static void pageable_batches_are_the_same(void)
     REQUIRE(pageable.test.images >= 64 && pageable.test.loss == pinned.test.loss);
 }
 
+/* Batches from files, which a GPU gets as bytes: prepared by any number of threads, copied ahead or
+ * not, with and without graphs; some epochs, and tests whose last batch is not full. */
+static void loaders_change_nothing(void)
+{
+    static const struct {
+        size_t loaders, prefetch;
+        bool pageable, no_graph, streamed;
+    } ways[] = {{0, 0, false, false, true}, {1, 1, false, false, true}, {4, 3, false, false, true},
+                {4, 2, false, true, true},  {4, 1, true, false, true},  {0, 0, true, true, true},
+                {2, 2, false, false, false}};
+    struct trainer_options options = options_make("resnet20", PRECISION_FP32);
+    struct trainer_report first = {0};
+    static struct folder folder;
+    folder_describe(&folder);
+    if (rank == 0)
+        folder_write(&folder, "wb");
+    MPI_Bcast(&folder, sizeof folder, MPI_BYTE, 0, MPI_COMM_WORLD);
+    options.data = folder.source;
+    options.tests = 1000;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        options.loaders = ways[i].loaders;
+        options.prefetch = ways[i].prefetch;
+        options.pageable = ways[i].pageable;
+        options.no_graph = ways[i].no_graph;
+        const struct trainer_report report = run(&options, false, ways[i].streamed);
+        first = i ? first : report;
+        REQUIRE(report.hash == first.hash);
+        REQUIRE(report.test.images == TEST && report.test.loss == first.test.loss);
+        REQUIRE(report.train.loss == first.train.loss);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        folder_remove(&folder);
+}
+
 /* Parameters, velocities, every rank's statistics and the control words. */
 static void require_same(const char *one, const char *other)
 {
@@ -537,6 +574,7 @@ static const struct {
              {"parameters_stay_equal", parameters_stay_equal, 2, ALL},
              {"batches_are_added_up", batches_are_added_up, 1, FIRST},
              {"pageable_batches_are_the_same", pageable_batches_are_the_same, 1, FIRST},
+             {"loaders_change_nothing", loaders_change_nothing, 1, FIRST},
              {"runs_go_on_to_the_bit", runs_go_on_to_the_bit, 1, SAME},
              {"compressed_runs_go_on_to_the_bit", compressed_runs_go_on_to_the_bit, 1, SAME},
              {"interleavings_are_replayed", interleavings_are_replayed, 1, SHARED},

@@ -13,20 +13,28 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Compute threads of this rank: what OpenMP's environment says, or its share of the host's cores.
- * A rank that is bound to cores uses all of those. */
-static int threads_default(int cores, bool bound, int ranks)
+/* A rank's share of its host's cores; one that is bound to cores has all of those. */
+static int cores_share(int cores, bool bound, int ranks)
 {
-    const char *environment = getenv("OMP_NUM_THREADS");
-    if (environment && atoi(environment) > 0)
-        return atoi(environment);
-    if (bound)
-        return cores;
-    return cores > ranks ? cores / ranks : 1;
+    return bound ? cores : cores > ranks ? cores / ranks : 1;
 }
 
-/* Sets what the command line leaves open of this rank's share of its host: compute threads, and on
- * the CPU memory. All look at the memory before one of them takes any. Collective. */
+/* Compute threads of this rank: what OpenMP's environment says, or its share of the cores. */
+static int threads_default(int share)
+{
+    const char *environment = getenv("OMP_NUM_THREADS");
+    return environment && atoi(environment) > 0 ? atoi(environment) : share;
+}
+
+/* Threads that prepare batches: on the CPU the others compute. */
+static size_t loaders_default(const struct train_options *options, int share)
+{
+    enum { MOST = 16 };
+    return options->device == ALNICO_DEVICE_CPU ? 1 : (size_t)(share < MOST ? share : MOST);
+}
+
+/* Sets what the command line leaves open of this rank's share of its host: threads, and on the CPU
+ * memory. All look at the memory before one of them takes any. Collective. */
 static void host_share(struct train_options *options)
 {
     const struct device_ops *device = device_find(options->device);
@@ -46,7 +54,9 @@ static void host_share(struct train_options *options)
     MPI_Allreduce(MPI_IN_PLACE, &bound, 1, MPI_INT, MPI_MAX, host);
     MPI_Comm_free(&host);
     if (!trainer->compute.threads)
-        trainer->compute.threads = threads_default(cores, bound, ranks);
+        trainer->compute.threads = threads_default(cores_share(cores, bound, ranks));
+    if (!options->loading)
+        trainer->loaders = loaders_default(options, cores_share(cores, bound, ranks));
     if (!trainer->memory_limit)
         trainer->memory_limit = available / (size_t)ranks;
 }

@@ -6,6 +6,7 @@
 #include "tools/common/program.h"
 #include "tools/train/log.h"
 #include "tools/train/presets.h"
+#include "train/input/loader.h"
 #include "train/input/source.h"
 #include "train/models/models.h"
 #include "train/strategies/strategy.h"
@@ -212,6 +213,14 @@ static const struct option_row table[] = {
     {"threads", 0, "N",
      "compute threads of each rank (OMP_NUM_THREADS, or the cores divided by the ranks)",
      OPTION_NUMBER, COMPUTE(threads), .least = 1, .most = 1024, .key = "threads"},
+    {"loaders", 0, "N",
+     "threads of each rank that prepare batches; 0: the one that trains does (1; on GPUs the cores "
+     "divided by the ranks, at most 16)",
+     OPTION_NUMBER, TRAINER(loaders), .given = offsetof(struct train_options, loading),
+     .most = LOADER_MOST_THREADS, .key = "loaders"},
+    {"prefetch", 0, "N", "batches that they prepare ahead", OPTION_NUMBER, .initial = "2",
+     TRAINER(prefetch), .given = offsetof(struct train_options, prefetching), .least = 1,
+     .most = 64, .key = "prefetch"},
     {"describe", 0, NULL,
      "print the layers of the network, their shapes and parameters, and of a batch the "
      "floating-point operations and bytes that each makes and moves by itself, and end; without "
@@ -387,6 +396,8 @@ static void check_meaning(struct argp_state *state, const struct train_options *
     const struct kernels_options *compute = &options->trainer.compute;
     const char *precision = precision_name(compute->precision);
     check_optimizer(state, optimizer);
+    if (options->prefetching && options->loading && !options->trainer.loaders)
+        argp_error(state, "--prefetch: with --loaders 0 there are none");
     if (compute->loss_scale > 0 && compute->precision != PRECISION_FP16)
         argp_error(state, "--loss-scale: on --precision %s there is none", precision);
     if (compute->full_float && compute->precision != PRECISION_FP32)

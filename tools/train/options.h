@@ -16,6 +16,7 @@ struct train_options {
     bool bucketed;             /* --buckets was */
     const char *compress;      /* wire type and codec as one option; or NULL */
     bool strategic;            /* --strategy was */
+    bool loading, prefetching; /* --loaders and --prefetch were */
     const char *preset;        /* NULL: none */
     bool stream;               /* on the CPU: compute on a stream of its own */
     bool describe;             /* print the network, and end */

@@ -1,61 +1,58 @@
 /*
- * Batches of images, prepared ahead. The caller's thread opens, takes batches and closes; one
- * worker prepares them in a ring of slots and sleeps while the ring is full. Which images a batch
- * holds, and how they are moved, follows from the seed, the epoch and the image alone.
+ * Batches of images, which a loader's threads prepare ahead. The caller's thread opens, takes
+ * batches and closes. Which images a batch holds, and how they are moved, follows from the seed,
+ * the epoch and the image alone.
  */
 #include "train/input/data.h"
 
 #include "base/status.h"
-#include "base/thread.h"
 #include "train/base/random.h"
 #include "train/input/augment.h"
+#include "train/input/loader.h"
 
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, LEVELS = 256, PART_BYTES = 1 << 16 };
 
 enum stream { STREAM_ORDER = 101, STREAM_AUGMENTATION };
 
+/* A batch's memory. */
 struct slot {
-    float *images;
+    void *images;
     int32_t *labels;
+    uint32_t *indices; /* of its images in the part */
+    uint64_t epoch;
     size_t count;
-    alnico_status_t status; /* of reading it */
-    char detail[512];
+};
+
+/* A thread's image at hand, as read and as moved. */
+struct desk {
+    void *image, *moved;
 };
 
 struct data {
-    size_t batch, batches;
-    int rank, size;
-    uint64_t seed, first;
-    bool train;
+    struct data_options options;
+    size_t batches;
     struct source source;
-    float levels[256]; /* the normalised value of a level */
-    struct slot slots[DATA_SLOTS];
-    /* the worker's */
-    uint32_t *order;     /* this epoch's permutation of the part */
-    void *image, *moved; /* the one at hand, as read and as moved */
-    /* between the two, under the lock */
-    pthread_mutex_t lock;
-    pthread_cond_t prepared_one, returned_one;
-    uint64_t prepared, returned; /* batches so far; slot i % DATA_SLOTS holds batch i */
-    bool stop;
-    /* the caller's */
-    pthread_t worker;
-    bool lent; /* the last batch is with the caller */
+    float levels[LEVELS]; /* the normalised value of a level */
+    bool normalises;      /* it makes float32 of levels */
+    bool moves;           /* it augments */
+    struct slot *slots;
+    struct desk *desks;
+    uint32_t *order; /* a permutation of the part, of the epoch whose batches begin */
+    size_t part;     /* images that a thread takes at a time */
+    struct loader *loader;
 };
 
 /* The epoch's order: for training a permutation, by Fisher and Yates from the epoch's own
  * stream. */
 static void arrange(struct data *data, uint64_t epoch)
 {
-    uint64_t state = random_stream(random_stream(data->seed, STREAM_ORDER), epoch);
+    uint64_t state = random_stream(random_stream(data->options.seed, STREAM_ORDER), epoch);
     for (size_t i = 0; i < data->source.info.images; i++)
         data->order[i] = (uint32_t)i;
-    for (size_t i = data->source.info.images; data->train && i > 1; i--) {
+    for (size_t i = data->source.info.images; data->options.train && i > 1; i--) {
         size_t j = random_next(&state) % i;
         uint32_t other = data->order[j];
         data->order[j] = data->order[i - 1];
@@ -63,67 +60,70 @@ static void arrange(struct data *data, uint64_t epoch)
     }
 }
 
-/* Normalised. */
-static void write_floats(const struct data *data, const void *image, float *out)
+/* Bytes of an image in a batch. */
+static size_t batch_image(const struct data *data)
 {
     const struct data_info *info = &data->source.info;
-    const size_t count = info->height * info->width * info->channels;
-    const uint8_t *levels = image;
-    if (info->type == SOURCE_FLOAT32)
-        memcpy(out, image, count * sizeof *out);
-    for (size_t i = 0; info->type == SOURCE_UINT8 && i < count; i++)
+    return data->normalises ? info->height * info->width * info->channels * sizeof(float)
+                            : source_image(info);
+}
+
+static void normalise(const struct data *data, const uint8_t *levels, float *out)
+{
+    const size_t count = source_image(&data->source.info);
+    for (size_t i = 0; i < count; i++)
         out[i] = data->levels[levels[i]];
 }
 
-static alnico_status_t prepare_image(struct data *data, uint64_t epoch, size_t index, float *images,
-                                     int32_t *labels)
+/* Reads, moves and normalises, each of these where it is asked for; the last writes to `out`. */
+static alnico_status_t prepare_image(const struct data *data, const struct desk *desk,
+                                     uint64_t epoch, size_t index, void *out, int32_t *labels)
 {
-    TRY(source_read(&data->source, index, NULL, data->image, labels));
-    if (data->train) {
-        const uint64_t stream = epoch * data->source.info.images + index;
-        const struct augment_move move =
-            augment_draw(random_stream(random_stream(data->seed, STREAM_AUGMENTATION), stream));
-        augment_apply(&data->source.info, &move, data->image, data->moved);
+    const struct data_info *info = &data->source.info;
+    void *moved = data->normalises ? desk->moved : out;
+    void *read = data->moves ? desk->image : moved;
+    TRY(source_read(&data->source, index, NULL, read, labels));
+    if (data->moves) {
+        const uint64_t stream = epoch * info->images + index;
+        const uint64_t streams = random_stream(data->options.seed, STREAM_AUGMENTATION);
+        const struct augment_move move = augment_draw(random_stream(streams, stream));
+        augment_apply(info, &move, read, moved);
     }
-    write_floats(data, data->train ? data->moved : data->image, images);
+    if (data->normalises)
+        normalise(data, moved, out);
     return ALNICO_SUCCESS;
 }
 
-static void prepare(struct data *data, uint64_t number, struct slot *slot)
+/* The loader's: which images a batch has. */
+static size_t batch_begin(void *context, uint64_t number, size_t at)
 {
-    uint64_t epoch = number / data->batches;
-    const struct data_info *info = &data->source.info;
-    size_t all = info->images, pixels = info->height * info->width * info->channels;
-    size_t share = (size_t)(number % data->batches) * (size_t)data->size + (size_t)data->rank;
-    size_t first = share < all / data->batch + 1 ? share * data->batch : all;
-    if (number % data->batches == 0 || number == data->first)
-        arrange(data, epoch);
-    slot->count = first >= all ? 0 : all - first < data->batch ? all - first : data->batch;
-    slot->status = ALNICO_SUCCESS;
-    for (size_t i = 0; i < slot->count && slot->status == ALNICO_SUCCESS; i++)
-        slot->status = prepare_image(data, epoch, data->order[first + i], slot->images + i * pixels,
-                                     slot->labels + i * info->labels);
-    if (slot->status != ALNICO_SUCCESS)
-        snprintf(slot->detail, sizeof slot->detail, "%s", alnico_error_detail());
+    struct data *data = context;
+    struct slot *slot = &data->slots[at];
+    const size_t all = data->source.info.images, batch = data->options.batch;
+    const size_t place = (size_t)(number % data->batches);
+    const size_t share = place * (size_t)data->options.size + (size_t)data->options.rank;
+    const size_t first = share < all / batch + 1 ? share * batch : all;
+    slot->epoch = number / data->batches;
+    if (place == 0 || number == data->options.first)
+        arrange(data, slot->epoch);
+    slot->count = first >= all ? 0 : all - first < batch ? all - first : batch;
+    if (slot->count)
+        memcpy(slot->indices, data->order + first, slot->count * sizeof *slot->indices);
+    return (slot->count + data->part - 1) / data->part;
 }
 
-static void *work(void *argument)
+/* The loader's: prepares some of a batch's images. */
+static alnico_status_t part_prepare(void *context, size_t thread, size_t at, size_t part)
 {
-    struct data *data = argument;
-    for (uint64_t number = data->first;; number++) {
-        pthread_mutex_lock(&data->lock);
-        while (!data->stop && number - data->returned >= DATA_SLOTS)
-            pthread_cond_wait(&data->returned_one, &data->lock);
-        bool stop = data->stop;
-        pthread_mutex_unlock(&data->lock);
-        if (stop)
-            return NULL;
-        prepare(data, number, &data->slots[number % DATA_SLOTS]);
-        pthread_mutex_lock(&data->lock);
-        data->prepared = number + 1;
-        pthread_cond_signal(&data->prepared_one);
-        pthread_mutex_unlock(&data->lock);
-    }
+    const struct data *data = context;
+    const struct slot *slot = &data->slots[at];
+    const size_t begin = part * data->part, rest = slot->count - begin;
+    const size_t end = begin + (rest < data->part ? rest : data->part);
+    for (size_t i = begin; i < end; i++)
+        TRY(prepare_image(data, &data->desks[thread], slot->epoch, slot->indices[i],
+                          (char *)slot->images + i * batch_image(data),
+                          slot->labels + i * data->source.info.labels));
+    return ALNICO_SUCCESS;
 }
 
 static alnico_status_t check_options(const struct data_options *options)
@@ -135,6 +135,11 @@ static alnico_status_t check_options(const struct data_options *options)
     if (options->classes > INT32_MAX)
         return error_set(ALNICO_ERROR_ARGUMENT, "classes %zu, expected at most %d",
                          options->classes, INT32_MAX);
+    if (options->loaders > LOADER_MOST_THREADS || (options->loaders && !options->prefetch))
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "%zu loaders that prepare %zu batches ahead, expected at most %d, and at "
+                         "least 1 batch",
+                         options->loaders, options->prefetch, LOADER_MOST_THREADS);
     if (options->size < 1 || options->rank < 0 || options->rank >= options->size)
         return error_set(ALNICO_ERROR_ARGUMENT, "rank %d of size %d, expected 0 <= rank < size",
                          options->rank, options->size);
@@ -144,84 +149,140 @@ static alnico_status_t check_options(const struct data_options *options)
 /* Whole batches of all ranks when training, enough for every image when testing. */
 static alnico_status_t count_batches(struct data *data)
 {
-    size_t all = data->source.info.images, joined = data->batch * (size_t)data->size;
-    bool overflow = joined / (size_t)data->size != data->batch;
+    const struct data_options *options = &data->options;
+    const size_t all = data->source.info.images, joined = options->batch * (size_t)options->size;
+    const bool overflow = joined / (size_t)options->size != options->batch;
     data->batches = overflow ? 0 : all / joined;
-    if (!data->train && (overflow || all % joined))
+    if (!options->train && (overflow || all % joined))
         data->batches++;
     if (data->batches == 0)
         return error_set(ALNICO_ERROR_ARGUMENT,
-                         "batch %zu on each of %d ranks, but only %zu images", data->batch,
-                         data->size, all);
+                         "batch %zu on each of %d ranks, but only %zu images", options->batch,
+                         options->size, all);
+    if (options->train && options->multiple && data->batches >= options->multiple)
+        data->batches -= data->batches % options->multiple;
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t out_of_memory(const struct data *data, size_t images, size_t pixels)
+/* That prepare: the loaders, or the caller. */
+static size_t data_threads(const struct data *data)
+{
+    return data->options.loaders ? data->options.loaders : 1;
+}
+
+/* Images that a thread takes at a time: not too small for the loader's lock, and such that all
+ * threads work on each batch. */
+static size_t part_images(const struct data *data, size_t most)
+{
+    const size_t threads = data_threads(data), fair = (most + threads - 1) / threads;
+    const size_t large = PART_BYTES / batch_image(data) + 1;
+    return large < fair ? large : fair;
+}
+
+size_t data_slots(const struct data_options *options)
+{
+    return (options->held ? options->held : 1) + (options->loaders ? options->prefetch : 0);
+}
+
+static alnico_status_t out_of_memory(const struct data *data, size_t images)
 {
     return error_set(ALNICO_ERROR_MEMORY,
-                     "batch %zu: no memory for %d of %zu images, %.1f MiB each", data->batch,
-                     DATA_SLOTS, images, (double)images * (double)pixels * sizeof(float) / 1048576);
+                     "batch %zu: no memory for %zu of %zu images, %.1f MiB each",
+                     data->options.batch, data_slots(&data->options), images,
+                     (double)images * (double)batch_image(data) / 1048576);
+}
+
+static void *images_allocate(const struct data *data, size_t bytes)
+{
+    void *images;
+    if (!data->options.device)
+        return aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    return data->options.device->pinned_alloc(bytes, &images) == ALNICO_SUCCESS ? images : NULL;
+}
+
+static bool slot_allocate(const struct data *data, size_t most, struct slot *slot)
+{
+    slot->images = images_allocate(data, most * batch_image(data));
+    slot->labels = calloc(most, data->source.info.labels * sizeof *slot->labels);
+    slot->indices = calloc(most, sizeof *slot->indices);
+    return slot->images && slot->labels && slot->indices;
+}
+
+static bool desk_allocate(const struct data *data, struct desk *desk)
+{
+    const size_t bytes = source_image(&data->source.info);
+    desk->image = data->moves ? malloc(bytes) : NULL;
+    desk->moved = data->normalises ? malloc(bytes) : NULL;
+    return (desk->image || !data->moves) && (desk->moved || !data->normalises);
 }
 
 static alnico_status_t allocate(struct data *data)
 {
-    const struct data_info *info = &data->source.info;
-    const size_t pixels = info->height * info->width * info->channels, all = info->images;
-    size_t most =
-        data->batch < all ? data->batch : all; /* a test batch may be larger than the set */
-    if (pixels > (SIZE_MAX / 2 - ALIGNMENT) / sizeof(float) / most)
-        return out_of_memory(data, most, pixels);
-    size_t bytes = (most * pixels * sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    const size_t all = data->source.info.images, slots = data_slots(&data->options);
+    const size_t most = data->options.batch < all
+                            ? data->options.batch
+                            : all; /* a test batch may be larger than the set */
+    if (batch_image(data) > (SIZE_MAX / 2 - ALIGNMENT) / most)
+        return out_of_memory(data, most);
+    data->part = part_images(data, most);
     data->order = calloc(all, sizeof *data->order);
-    data->image = calloc(1, source_image(info));
-    data->moved = calloc(1, source_image(info));
-    bool enough = data->order && data->image && data->moved;
-    for (int i = 0; i < DATA_SLOTS; i++) {
-        data->slots[i].images = aligned_alloc(ALIGNMENT, bytes);
-        data->slots[i].labels = calloc(most, info->labels * sizeof *data->slots[i].labels);
-        enough = enough && data->slots[i].images && data->slots[i].labels;
-    }
-    return enough ? ALNICO_SUCCESS : out_of_memory(data, most, pixels);
+    data->slots = calloc(slots, sizeof *data->slots);
+    data->desks = calloc(data_threads(data), sizeof *data->desks);
+    bool enough = data->order && data->slots && data->desks;
+    for (size_t i = 0; enough && i < slots; i++)
+        enough = slot_allocate(data, most, &data->slots[i]);
+    for (size_t i = 0; enough && i < data_threads(data); i++)
+        enough = desk_allocate(data, &data->desks[i]);
+    return enough ? ALNICO_SUCCESS : out_of_memory(data, most);
+}
+
+static void slot_free(const struct data *data, const struct slot *slot)
+{
+    if (data->options.device)
+        data->options.device->pinned_free(slot->images);
+    else
+        free(slot->images);
+    free(slot->labels);
+    free(slot->indices);
 }
 
 static void release(struct data *data)
 {
-    for (int i = 0; i < DATA_SLOTS; i++) {
-        free(data->slots[i].images);
-        free(data->slots[i].labels);
+    loader_destroy(data->loader);
+    for (size_t i = 0; data->slots && i < data_slots(&data->options); i++)
+        slot_free(data, &data->slots[i]);
+    for (size_t i = 0; data->desks && i < data_threads(data); i++) {
+        free(data->desks[i].image);
+        free(data->desks[i].moved);
     }
+    free(data->slots);
+    free(data->desks);
     free(data->order);
-    free(data->image);
-    free(data->moved);
     source_close(&data->source);
     free(data);
 }
 
-static alnico_status_t start_worker(struct data *data)
+static alnico_status_t fill(struct data *data)
 {
-    pthread_mutex_init(&data->lock, NULL);
-    pthread_cond_init(&data->prepared_one, NULL);
-    pthread_cond_init(&data->returned_one, NULL);
-    int error = thread_create(&data->worker, work, data);
-    if (error == 0)
-        return ALNICO_SUCCESS;
-    pthread_cond_destroy(&data->returned_one);
-    pthread_cond_destroy(&data->prepared_one);
-    pthread_mutex_destroy(&data->lock);
-    return error_set(ALNICO_ERROR_SYSTEM, "cannot start a thread: %s", strerror(error));
-}
-
-static alnico_status_t fill(const struct data_options *options, struct data *data)
-{
+    const struct data_options *options = &data->options;
     const struct source_setup setup = {
         .classes = options->classes, .seed = options->seed, .train = options->train};
+    const struct data_info *info = &data->source.info;
     TRY(source_open(options->source, &setup, &data->source));
-    for (int level = 0; level < 256; level++)
-        data->levels[level] =
-            (float)((level - data->source.info.mean) / data->source.info.deviation);
+    for (int level = 0; level < LEVELS; level++)
+        data->levels[level] = (float)((level - info->mean) / info->deviation);
+    data->normalises = info->type == SOURCE_UINT8 && !options->levels;
+    data->moves = options->train;
     TRY(count_batches(data));
     TRY(allocate(data));
-    return start_worker(data);
+    const struct loader_options loader = {.threads = options->loaders,
+                                          .slots = data_slots(options),
+                                          .held = options->held ? options->held : 1,
+                                          .first = options->first,
+                                          .context = data,
+                                          .begin = batch_begin,
+                                          .prepare = part_prepare};
+    return loader_create(&loader, &data->loader);
 }
 
 alnico_status_t data_open(const struct data_options *options, struct data **out)
@@ -233,13 +294,8 @@ alnico_status_t data_open(const struct data_options *options, struct data **out)
     struct data *data = calloc(1, sizeof *data);
     if (!data)
         return error_set(ALNICO_ERROR_MEMORY, "data_open: no memory");
-    data->batch = options->batch;
-    data->rank = options->rank;
-    data->size = options->size;
-    data->seed = options->seed;
-    data->train = options->train;
-    data->first = data->prepared = data->returned = options->first;
-    status = fill(options, data);
+    data->options = *options;
+    status = fill(data);
     if (status != ALNICO_SUCCESS)
         goto release_data;
     *out = data;
@@ -261,34 +317,22 @@ size_t data_batches(const struct data *data)
     return data->batches;
 }
 
+const float *data_levels(const struct data *data)
+{
+    return data->options.levels && data->source.info.type == SOURCE_UINT8 ? data->levels : NULL;
+}
+
 alnico_status_t data_next(struct data *data, struct batch *out)
 {
-    pthread_mutex_lock(&data->lock);
-    if (data->lent) {
-        data->returned++;
-        pthread_cond_signal(&data->returned_one);
-    }
-    data->lent = true;
-    while (data->prepared == data->returned)
-        pthread_cond_wait(&data->prepared_one, &data->lock);
-    const struct slot *slot = &data->slots[data->returned % DATA_SLOTS];
-    pthread_mutex_unlock(&data->lock);
-    *out = (struct batch){slot->images, slot->labels, slot->count};
-    return slot->status == ALNICO_SUCCESS ? ALNICO_SUCCESS
-                                          : error_set(slot->status, "%s", slot->detail);
+    size_t at = 0;
+    TRY(loader_next(data->loader, &at));
+    const struct slot *slot = &data->slots[at];
+    *out = (struct batch){.images = slot->images, .labels = slot->labels, .count = slot->count};
+    return ALNICO_SUCCESS;
 }
 
 void data_close(struct data *data)
 {
-    if (!data)
-        return;
-    pthread_mutex_lock(&data->lock);
-    data->stop = true;
-    pthread_cond_signal(&data->returned_one);
-    pthread_mutex_unlock(&data->lock);
-    pthread_join(data->worker, NULL);
-    pthread_cond_destroy(&data->returned_one);
-    pthread_cond_destroy(&data->prepared_one);
-    pthread_mutex_destroy(&data->lock);
-    release(data);
+    if (data)
+        release(data);
 }

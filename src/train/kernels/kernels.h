@@ -41,8 +41,7 @@ struct arenas {
     float *states[OPTIMIZER_STATES]; /* the optimizer's: network->parameters each; NULL: not used */
     float *statistics;               /* network->statistics */
     void *activations; /* plan->bytes: values, their gradients, what steps save, scratch */
-    /* Batch x height x width x channels; with kernels that load, in the activations. */
-    float *images;
+    float *images;     /* batch x height x width x channels; NULL: the kernels load */
     /* Batch x network->labels; -1: no image, or a pixel without a label. It has no part in loss and
      * gradient. */
     int32_t *labels;
@@ -120,10 +119,11 @@ struct kernels_ops {
     alnico_status_t (*create)(const struct kernels_setup *setup, void **out);
     void (*destroy)(void *self); /* NULL is fine */
 
-    /* Takes the images over that replica_load has brought to arenas->images, on the stream: from
-     * then on that memory is the activations'. Of a GPU's kernels, and on the inline stream.
-     * Optional: the images stay in memory of their own, where forward reads them. */
-    alnico_status_t (*load)(void *self);
+    /* Enqueues taking over a batch of images, batch x height x width x channels on the device:
+     * float32 or, with levels (on the device, too), bytes, each of which stands for one of 256
+     * values. What was enqueued before it is done with the batch before, and behind it `images` is
+     * free. Optional: forward reads arenas->images, and there are no levels. */
+    alnico_status_t (*load)(void *self, const void *images, const float *levels);
 
     /* Makes the value of the step's output from those of its inputs. In training a batch norm that
      * is not frozen uses the batch's mean and (biased) variance, and moves the running ones towards

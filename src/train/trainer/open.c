@@ -240,17 +240,32 @@ static size_t first_batch(const struct trainer *trainer)
                      (trainer->step - epoch * trainer->per_epoch) * trainer->passes;
 }
 
+/* Of a rank's training part, from its first batch on. Kernels that load normalise levels. */
+static struct data_options data_options_of(const struct trainer_options *options, int rank,
+                                           int ranks)
+{
+    const struct kernels_ops *kernels = kernels_find(options->kernels);
+    return (struct data_options){
+        .source = options->data,
+        .batch = options->batch,
+        .classes = options->classes,
+        .rank = rank,
+        .size = ranks,
+        .seed = options->seed,
+        .train = true,
+        .multiple = strategy_find(options->strategy)->share ? 1 : trainer_passes(options),
+        .levels = kernels->load != NULL,
+        .loaders = options->loaders,
+        .prefetch = options->prefetch,
+        .held = REPLICA_BUFFERS,
+        .device = options->pageable ? NULL : device_find(kernels->device)};
+}
+
 alnico_status_t trainer_data(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
-    struct data_options data = {.source = options->data,
-                                .batch = options->batch,
-                                .classes = options->classes,
-                                .rank = trainer->rank,
-                                .size = trainer->size,
-                                .seed = options->seed,
-                                .train = true,
-                                .first = first_batch(trainer)};
+    struct data_options data = data_options_of(options, trainer->rank, trainer->size);
+    data.first = first_batch(trainer);
     TRY(data_open(&data, &trainer->train));
     data.train = false;
     data.first = trainer->tests * trainer->test_batches;
@@ -360,15 +375,19 @@ alnico_status_t trainer_strategy(struct trainer *trainer)
     return trainer->strategy->create(&setup, &trainer->strategy_self);
 }
 
-struct replica_setup trainer_setup(const struct trainer_options *options, int rank, int ranks)
+struct replica_setup trainer_setup(const struct trainer_options *options, const struct data *images,
+                                   int rank, int ranks)
 {
     const struct kernels_ops *kernels = kernels_find(options->kernels);
     const struct strategy_ops *strategy = strategy_find(options->strategy);
+    const struct data_options data = data_options_of(options, rank, ranks);
     struct replica_setup setup = {.kernels = kernels,
+                                  .levels = data_levels(images),
                                   .batch = options->batch,
                                   .seed = options->seed + (options->own_seeds ? (uint64_t)rank : 0),
                                   .sums = trainer_passes(options) > 1,
                                   .pageable = options->pageable,
+                                  .ahead = !options->pageable && !trainer_uploads_once(options),
                                   .options = options->compute,
                                   .gradient_type =
                                       kernels->wire_gradients ? options->wire : ALNICO_FLOAT32,
@@ -376,7 +395,7 @@ struct replica_setup trainer_setup(const struct trainer_options *options, int ra
                                   .memory_limit = options->memory_limit};
     setup.options.seed = options->seed;
     if (kernels->device == ALNICO_DEVICE_CPU) /* the batches of both parts of the data */
-        setup.extras.batches = DATA_SLOTS * (options->tests ? 2 : 1);
+        setup.extras.batches = data_slots(&data) * (options->tests ? 2 : 1);
     if (strategy->bytes && (kernels->device == ALNICO_DEVICE_CPU || !strategy->sharded))
         setup.extras.gradients = strategy->bytes(setup.gradient_type, options->wire, rank, ranks);
     setup.extras.gradients += codec_held(&options->codec, ranks);
@@ -385,7 +404,8 @@ struct replica_setup trainer_setup(const struct trainer_options *options, int ra
 
 static alnico_status_t trainer_replica(struct trainer *trainer)
 {
-    struct replica_setup setup = trainer_setup(trainer->options, trainer->rank, trainer->size);
+    struct replica_setup setup =
+        trainer_setup(trainer->options, trainer->train, trainer->rank, trainer->size);
     setup.stream = trainer->place.stream;
     TRY(replica_create(trainer->network, &setup, &trainer->replica));
     trainer->replica->wait.watched = trainer->place.device;
@@ -486,7 +506,7 @@ void trainer_close(struct trainer *trainer)
 static alnico_status_t needs_fill(const struct trainer_options *options, int ranks,
                                   const struct data *data, struct trainer_needs *out)
 {
-    const struct replica_setup setup = trainer_setup(options, 0, ranks);
+    const struct replica_setup setup = trainer_setup(options, data, 0, ranks);
     const struct device_ops *device = device_find(setup.kernels->device);
     size_t total;
     TRY(trainer_network(options, data_info(data), &out->network));
@@ -503,13 +523,11 @@ static alnico_status_t needs_fill(const struct trainer_options *options, int ran
 alnico_status_t trainer_data_alone(const struct trainer_options *options, size_t batch,
                                    struct data **out)
 {
-    const struct data_options wanted = {.source = options->data,
-                                        .batch = batch,
-                                        .classes = options->classes,
-                                        .size = 1,
-                                        .seed = options->seed,
-                                        .train = true};
+    struct data_options wanted;
     TRY(trainer_check(options));
+    wanted = data_options_of(options, 0, 1);
+    wanted.batch = batch;
+    wanted.loaders = 0;
     return data_open(&wanted, out);
 }
 

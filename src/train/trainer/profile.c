@@ -44,7 +44,7 @@ void trainer_description_free(struct trainer_description *description)
 static alnico_status_t times_fill(const struct trainer_options *options, struct data *data,
                                   void *stream, struct trainer_times *out)
 {
-    struct replica_setup setup = trainer_setup(options, 0, 1);
+    struct replica_setup setup = trainer_setup(options, data, 0, 1);
     struct profile_rates rates;
     setup.stream = stream;
     TRY(trainer_network(options, data_info(data), &out->network));

@@ -10,13 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory for one batch, pinned unless it was asked for other, and when the copy from it is over. */
-struct replica_staging {
-    float *images;
-    int32_t *labels;
-    struct device_event *copied;
-};
-
 enum job_kind { JOB_FORWARD, JOB_INFERENCE, JOB_BACKWARD, JOB_KINDS };
 
 struct replica_job {
@@ -32,16 +25,6 @@ struct replica_failure {
     char detail[256];
 };
 
-static size_t image_elements(const struct replica *replica)
-{
-    return tensor_elements(&replica->network->tensors[0]);
-}
-
-static size_t batch_labels(const struct replica *replica)
-{
-    return replica->plan->batch * replica->network->labels;
-}
-
 /* Allocates and zeroes one arena. */
 static alnico_status_t arena_create(const struct replica *replica, size_t bytes, void **out)
 {
@@ -52,7 +35,8 @@ static alnico_status_t arena_create(const struct replica *replica, size_t bytes,
 static alnico_status_t arenas_create(struct replica *replica, const struct replica_setup *setup)
 {
     struct arenas *out = &replica->arenas;
-    const size_t batch = replica->plan->batch, parameters = replica->network->parameters;
+    const size_t parameters = replica->network->parameters;
+    const size_t images = replica->ops->load ? 0 : plan_float_bytes(replica->plan, 0);
     TRY(arena_create(replica, parameters * sizeof(float), (void **)&out->parameters));
     TRY(arena_create(replica, parameters * datatype_bytes(setup->gradient_type), &out->gradients));
     if (setup->sums)
@@ -61,13 +45,10 @@ static alnico_status_t arenas_create(struct replica *replica, const struct repli
         TRY(arena_create(replica, parameters * sizeof(float), (void **)&out->states[i]));
     TRY(arena_create(replica, replica->network->statistics * sizeof(float),
                      (void **)&out->statistics));
-    TRY(arena_create(replica, replica_activations(replica->plan, replica->ops), &out->activations));
-    if (replica->ops->load)
-        out->images = out->activations;
-    else
-        TRY(arena_create(replica, batch * image_elements(replica) * sizeof(float),
-                         (void **)&out->images));
-    TRY(arena_create(replica, batch_labels(replica) * sizeof(int32_t), (void **)&out->labels));
+    TRY(arena_create(replica, replica->plan->bytes, &out->activations));
+    if (images)
+        TRY(arena_create(replica, images, (void **)&out->images));
+    TRY(arena_create(replica, replica_labels(replica) * sizeof(int32_t), (void **)&out->labels));
     TRY(arena_create(replica, SCORES * sizeof(double), (void **)&out->score));
     TRY(arena_create(replica, sizeof *out->draw, (void **)&out->draw));
     return arena_create(replica, CONTROLS * sizeof(float), (void **)&out->control);
@@ -76,12 +57,10 @@ static alnico_status_t arenas_create(struct replica *replica, const struct repli
 static void arenas_destroy(const struct replica *replica)
 {
     const struct arenas *arenas = &replica->arenas;
-    void *const all[] = {arenas->parameters,  arenas->gradients,
-                         arenas->sums,        arenas->states[0],
-                         arenas->states[1],   arenas->statistics,
-                         arenas->activations, replica->ops->load ? NULL : arenas->images,
-                         arenas->labels,      arenas->score,
-                         arenas->control,     arenas->draw};
+    void *const all[] = {arenas->parameters, arenas->gradients,   arenas->sums,
+                         arenas->states[0],  arenas->states[1],   arenas->statistics,
+                         arenas->images,     arenas->activations, arenas->labels,
+                         arenas->score,      arenas->control,     arenas->draw};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         replica->device->free(all[i]);
 }
@@ -190,52 +169,6 @@ static alnico_status_t jobs_create(struct replica *replica)
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t staging_alloc(const struct replica *replica, size_t bytes, void **out)
-{
-    if (!replica->asked.pageable)
-        return replica->device->pinned_alloc(bytes, out);
-    *out = malloc(bytes);
-    return *out ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
-}
-
-static void staging_free(const struct replica *replica, void *memory)
-{
-    if (replica->asked.pageable)
-        free(memory);
-    else
-        replica->device->pinned_free(memory);
-}
-
-static alnico_status_t input_staging_create(struct replica *replica)
-{
-    const struct device_ops *device = replica->device;
-    if (device->kind == ALNICO_DEVICE_CPU && !replica->stream)
-        return ALNICO_SUCCESS;
-    replica->staging = calloc(REPLICA_STAGINGS, sizeof *replica->staging);
-    if (!replica->staging)
-        return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
-    for (size_t i = 0; i < REPLICA_STAGINGS; i++) {
-        struct replica_staging *staging = &replica->staging[i];
-        const size_t batch = replica->plan->batch;
-        TRY(staging_alloc(replica, batch * image_elements(replica) * sizeof(float),
-                          (void **)&staging->images));
-        TRY(staging_alloc(replica, batch_labels(replica) * sizeof(int32_t),
-                          (void **)&staging->labels));
-        TRY(device->event_create(&staging->copied));
-    }
-    return ALNICO_SUCCESS;
-}
-
-static void input_staging_destroy(struct replica *replica)
-{
-    for (size_t i = 0; replica->staging && i < REPLICA_STAGINGS; i++) {
-        staging_free(replica, replica->staging[i].images);
-        staging_free(replica, replica->staging[i].labels);
-        replica->device->event_destroy(replica->staging[i].copied);
-    }
-    free(replica->staging);
-}
-
 /* The first values, made on the host. */
 static alnico_status_t replica_initialize(struct replica *replica, uint64_t seed)
 {
@@ -263,7 +196,7 @@ static alnico_status_t replica_build(struct replica *replica, const struct repli
     TRY(replica->device->event_create(&replica->reached));
     TRY(jobs_create(replica));
     TRY(arenas_create(replica, setup));
-    TRY(input_staging_create(replica));
+    TRY(replica_input_create(replica));
     TRY(replica->device->stream_synchronize(replica->stream)); /* the zeros stand */
     replica->setup = (struct kernels_setup){.network = replica->network,
                                             .plan = replica->plan,
@@ -309,7 +242,7 @@ void replica_destroy(struct replica *replica)
     replica->device->stream_synchronize(replica->stream);
     if (replica->kernels)
         replica->ops->destroy(replica->kernels);
-    input_staging_destroy(replica);
+    replica_input_destroy(replica);
     arenas_destroy(replica);
     plan_destroy(replica->plan);
     free(replica->jobs);
@@ -317,61 +250,6 @@ void replica_destroy(struct replica *replica)
     stream_wait_finish(&replica->wait);
     free(replica->failure);
     free(replica);
-}
-
-static alnico_status_t load_check(const struct replica *replica, const int32_t *labels,
-                                  size_t count)
-{
-    const size_t each = replica->network->labels, classes = replica->network->classes;
-    const int32_t least = each > 1 ? -1 : 0;
-    if (count > replica->plan->batch)
-        return error_set(ALNICO_ERROR_ARGUMENT, "replica_load: %zu images, expected at most %zu",
-                         count, replica->plan->batch);
-    for (size_t i = 0; i < count * each; i++)
-        if (labels[i] < least || (labels[i] >= 0 && (size_t)labels[i] >= classes))
-            return error_set(ALNICO_ERROR_ARGUMENT,
-                             "replica_load: label %d of image %zu, expected %d to %zu", labels[i],
-                             i / each, least, classes - 1);
-    return ALNICO_SUCCESS;
-}
-
-/* Fills a batch, the rest of which is no image. */
-static void batch_fill(const struct replica *replica, const float *images, const int32_t *labels,
-                       size_t count, float *to_images, int32_t *to_labels)
-{
-    const size_t batch = replica->plan->batch, each = image_elements(replica);
-    const size_t filled = count * replica->network->labels;
-    if (count) {
-        memcpy(to_images, images, count * each * sizeof *images);
-        memcpy(to_labels, labels, filled * sizeof *labels);
-    }
-    memset(to_images + count * each, 0, (batch - count) * each * sizeof *images);
-    for (size_t i = filled; i < batch_labels(replica); i++)
-        to_labels[i] = -1;
-}
-
-alnico_status_t replica_load(struct replica *replica, const float *images, const int32_t *labels,
-                             size_t count)
-{
-    const struct device_ops *device = replica->device;
-    const struct arenas *arenas = &replica->arenas;
-    const size_t batch = replica->plan->batch;
-    TRY(load_check(replica, labels, count));
-    if (!replica->staging) {
-        batch_fill(replica, images, labels, count, arenas->images, arenas->labels);
-        return replica->ops->load ? replica->ops->load(replica->kernels) : ALNICO_SUCCESS;
-    }
-    struct replica_staging *staging = &replica->staging[replica->loads++ % REPLICA_STAGINGS];
-    TRY(stream_wait_for(&replica->wait, staging->copied));
-    batch_fill(replica, images, labels, count, staging->images, staging->labels);
-    if (replica->asked.pageable) /* the copy waits by itself, without a deadline */
-        TRY(replica_synchronize(replica));
-    TRY(device->copy(arenas->images, staging->images,
-                     batch * image_elements(replica) * sizeof *images, replica->stream));
-    TRY(device->copy(arenas->labels, staging->labels, batch_labels(replica) * sizeof *labels,
-                     replica->stream));
-    TRY(device->event_record(staging->copied, replica->stream));
-    return replica->ops->load ? replica->ops->load(replica->kernels) : ALNICO_SUCCESS;
 }
 
 alnico_status_t replica_forward(struct replica *replica, bool training)

@@ -10,8 +10,8 @@
 #include "train/kernels/kernels.h"
 #include "train/trainer/stream_wait.h"
 
-/* Buffers in which batches travel on a stream. */
-enum { REPLICA_STAGINGS = 2 };
+/* Buffers for batches that are copied ahead; values of a byte. */
+enum { REPLICA_BUFFERS = 2, REPLICA_LEVELS = 256 };
 
 /* Memory of the device that the caller takes for the replica. */
 struct replica_extras {
@@ -24,7 +24,11 @@ struct replica_setup {
     size_t batch; /* images, > 0 */
     uint64_t seed;
     bool sums;     /* of the gradients of several passes */
-    bool pageable; /* batches travel on a stream from memory that is not pinned */
+    bool pageable; /* batches come from memory that is not pinned, one at a time: not ahead */
+    bool ahead;    /* on a stream that is not inline: batches are copied beside computing */
+    /* Images come as bytes, with the value of each (REPLICA_LEVELS): kernels that load take them.
+     * NULL: as float32. Read while the replica is made. */
+    const float *levels;
     struct kernels_options options;
     /* ALNICO_FLOAT32, or what the kernels' wire_gradients allows. */
     alnico_datatype_t gradient_type;
@@ -34,7 +38,7 @@ struct replica_setup {
     struct replica_extras extras;
 };
 
-struct replica_staging;
+struct replica_input;
 struct replica_job;
 struct replica_failure;
 
@@ -51,9 +55,7 @@ struct replica {
     void *stream;
     struct stream_wait wait;      /* of the host for the stream */
     struct device_event *reached; /* what it waits for */
-    /* Pinned copies of batches on their way to the device; NULL: none. */
-    struct replica_staging *staging;
-    size_t loads;
+    struct replica_input *input;
     struct replica_job *jobs;        /* three for each step, the update and the average */
     struct replica_failure *failure; /* the first of those that failed */
 };
@@ -75,10 +77,6 @@ struct replica_memory {
     size_t kernels;     /* the resident's own; about, before it is made */
     size_t total;
 };
-
-/* Bytes of the arena of activations. Kernels that load images get them there, while it holds
- * nothing else. */
-size_t replica_activations(const struct plan *plan, const struct kernels_ops *kernels);
 
 /* The memory of a replica that is made. */
 struct replica_memory replica_memory(const struct replica *replica);
@@ -104,12 +102,19 @@ alnico_status_t replica_create(const struct network *network, const struct repli
 /* Waits for the stream first. NULL is fine. */
 void replica_destroy(struct replica *replica);
 
-/* Copies count <= batch images and their labels in; what is left of the batch counts as no image.
- * Of several labels an image some may be -1, which have no part in the loss. The caller's memory is
- * free again when this returns. Errors: ARGUMENT (more than the batch, or a label that is no
- * class). */
-alnico_status_t replica_load(struct replica *replica, const float *images, const int32_t *labels,
+/* Brings count <= batch images and their labels in; what is left of the batch is zero bytes and
+ * counts as no image. Of several labels an image some may be -1, which have no part in the loss.
+ * The caller's memory is free again when this returns. Errors: ARGUMENT (more than the batch, or a
+ * label that is no class). */
+alnico_status_t replica_load(struct replica *replica, const void *images, const int32_t *labels,
                              size_t count);
+
+/* replica_load in two steps that wait for no copy of this batch. Send enqueues its copy to the
+ * device, for which the replica's stream waits; the images stay until the next send has returned.
+ * Take makes it what forward reads, on the replica's stream. */
+alnico_status_t replica_send(struct replica *replica, const void *images, const int32_t *labels,
+                             size_t count);
+alnico_status_t replica_take(struct replica *replica);
 
 /* Runs all steps on what was loaded. */
 alnico_status_t replica_forward(struct replica *replica, bool training);
@@ -141,5 +146,16 @@ alnico_status_t replica_synchronize(struct replica *replica);
  * control words the kernels are told. */
 alnico_status_t replica_read(struct replica *replica, const void *arena, void *out, size_t bytes);
 alnico_status_t replica_write(struct replica *replica, void *arena, const void *data, size_t bytes);
+
+/* ---- For replica.c and replica_memory.c: trainer/replica_input.c ---- */
+
+/* What batches come in by. What was made before an error is for destroy. */
+alnico_status_t replica_input_create(struct replica *replica);
+void replica_input_destroy(struct replica *replica);
+
+/* Labels of a batch; buffers for batches besides the arenas'; bytes of an image as it comes. */
+size_t replica_labels(const struct replica *replica);
+size_t replica_buffers(const struct replica_setup *setup);
+size_t replica_image_bytes(const struct replica_setup *setup, const struct network *network);
 
 #endif

@@ -6,26 +6,14 @@
 
 #include <stdio.h>
 
-size_t replica_activations(const struct plan *plan, const struct kernels_ops *kernels)
-{
-    const size_t images = kernels->load ? plan_float_bytes(plan, 0) : 0;
-    return plan->bytes > images ? plan->bytes : images;
-}
-
-/* In the device's memory, of those that the kernels do not read. */
-static size_t batches_extra(const struct replica_setup *setup)
-{
-    const bool staged = setup->kernels->device == ALNICO_DEVICE_CPU && setup->stream;
-    return setup->extras.batches + (staged ? REPLICA_STAGINGS : 0);
-}
-
 static struct replica_memory plan_count(const struct plan *plan, const struct replica_setup *setup,
                                         size_t own)
 {
     const struct network *network = plan->network;
     const size_t images = plan_float_bytes(plan, 0);
     const size_t labels = plan->batch * network->labels * sizeof(int32_t);
-    const size_t batches = batches_extra(setup);
+    const size_t buffer = plan->batch * replica_image_bytes(setup, network) + labels;
+    const size_t extra = setup->extras.batches;
     struct replica_memory memory = {
         .parameters = network->parameters * sizeof(float),
         .gradients =
@@ -33,8 +21,9 @@ static struct replica_memory plan_count(const struct plan *plan, const struct re
                                    (setup->sums ? sizeof(float) : 0)),
         .optimizer = optimizers_all[setup->optimizer]->states * network->parameters * sizeof(float),
         .statistics = network->statistics * sizeof(float),
-        .images = (batches + !setup->kernels->load) * images + (batches + 1) * labels,
-        .activations = replica_activations(plan, setup->kernels),
+        .images = (extra + !setup->kernels->load) * images + (extra + 1) * labels +
+                  replica_buffers(setup) * buffer,
+        .activations = plan->bytes,
         .kernels = own,
     };
     memory.total = memory.parameters + memory.gradients + memory.optimizer + memory.statistics +

@@ -60,11 +60,12 @@ alnico_status_t trainer_check(const struct trainer_options *options);
 alnico_status_t trainer_data_alone(const struct trainer_options *options, size_t batch,
                                    struct data **out);
 
-/* The network for images such as the training part's, and what its replica is on a rank of so many,
- * without its stream. */
+/* The network for images such as the training part's, and what its replica is for them on a rank of
+ * so many, without its stream. */
 alnico_status_t trainer_network(const struct trainer_options *options, const struct data_info *info,
                                 struct network **out);
-struct replica_setup trainer_setup(const struct trainer_options *options, int rank, int ranks);
+struct replica_setup trainer_setup(const struct trainer_options *options, const struct data *images,
+                                   int rank, int ranks);
 
 /* A device with memory of its own keeps its synthetic batch from one test to the next: the host
  * could not make them as fast. */

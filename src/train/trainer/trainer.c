@@ -48,9 +48,10 @@ static alnico_status_t trainer_input(struct trainer *trainer)
     struct batch batch;
     TRY(data_next(trainer->train, &batch));
     TRY(phase_timer_mark(trainer->timer, PHASE_IO));
-    TRY(replica_load(trainer->replica, batch.images, batch.labels, batch.count));
+    TRY(replica_send(trainer->replica, batch.images, batch.labels, batch.count));
+    TRY(phase_timer_mark(trainer->timer, PHASE_COPY));
     trainer->uploaded = trainer_uploads_once(trainer->options);
-    return phase_timer_mark(trainer->timer, PHASE_COPY);
+    return replica_take(trainer->replica);
 }
 
 /* What dropout draws by: a step's images are numbered over its passes, and in each over the ranks. */
@@ -74,20 +75,6 @@ alnico_status_t trainer_compute(struct trainer *trainer)
         TRY(trainer_accumulate(trainer));
     TRY(phase_timer_mark(trainer->timer, PHASE_BACKWARD));
     return last ? trainer->strategy->finish(trainer->strategy_self) : ALNICO_SUCCESS;
-}
-
-/* At the end of an epoch: leaves out the batches that are too few for a step. Where the ranks share
- * steps each goes through its images by itself. */
-static alnico_status_t batches_drop(struct trainer *trainer)
-{
-    const size_t used = trainer->per_epoch * trainer->passes;
-    struct batch batch;
-    if (trainer->step % trainer->per_epoch || trainer->strategy->share ||
-        trainer_uploads_once(trainer->options))
-        return ALNICO_SUCCESS;
-    for (size_t i = used; i < trainer->epoch_batches; i++)
-        TRY(data_next(trainer->train, &batch));
-    return ALNICO_SUCCESS;
 }
 
 static size_t next_multiple(size_t step, size_t every)
@@ -132,8 +119,7 @@ static alnico_status_t trainer_step(struct trainer *trainer)
         TRY(trainer_launch(trainer));
     }
     trainer->pass = 0;
-    TRY(step_count(trainer));
-    return batches_drop(trainer);
+    return step_count(trainer);
 }
 
 static void trainer_announce(struct trainer *trainer)
@@ -245,7 +231,8 @@ static alnico_status_t trainer_test(struct trainer *trainer, struct score *out)
     for (size_t i = 0; i < trainer->test_batches; i++) {
         struct batch batch;
         TRY(data_next(trainer->test, &batch));
-        TRY(replica_load(replica, batch.images, batch.labels, batch.count));
+        TRY(replica_send(replica, batch.images, batch.labels, batch.count));
+        TRY(replica_take(replica));
         TRY(replica_forward(replica, false));
         images += batch.count;
     }

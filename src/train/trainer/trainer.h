@@ -70,8 +70,10 @@ struct trainer_options {
     bool bounded; /* workers are at most `staleness` steps apart */
     size_t staleness;
     const char *record, *replay; /* files for, and of, interleavings; NULL: none */
-    bool pageable;               /* batches are copied to a GPU from memory that is not pinned */
-    bool no_graph;       /* launch by launch, where a step could be one graph of the device */
+    size_t loaders;              /* threads that prepare batches; 0: the one that trains does */
+    size_t prefetch;             /* batches that they prepare ahead, with loaders > 0 */
+    bool pageable; /* batches are copied to a GPU from memory that is not pinned, one at a time */
+    bool no_graph; /* launch by launch, where a step could be one graph of the device */
     size_t memory_limit; /* bytes of the device; 0: what is there */
 
     const char *save;  /* file for a checkpoint at the end; NULL: none */

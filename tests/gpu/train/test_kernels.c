@@ -689,21 +689,59 @@ static void fold_check(struct train_fold f, int type, int gradient_type)
     free(same);
 }
 
+/* Images of bytes, each of which stands for a number. */
+static void fold_bytes_check(struct train_fold f, int type)
+{
+    enum { LEVELS = 256 };
+    const size_t plain = f.outer * f.height * f.width * f.channels;
+    const size_t folded = f.out_outer * f.out_height * f.out_width * f.padded;
+    char shape[100];
+    snprintf(shape, sizeof shape, "bytes, fold %u to %zux%zux%u", f.fold, f.out_height, f.out_width,
+             f.padded);
+    struct vector levels = vector_random(LEVELS, ALNICO_FLOAT32, &state, 0, 2);
+    struct vector src = vector_make(plain, ALNICO_FLOAT32), dst = vector_poisoned(folded, type);
+    struct vector same = vector_poisoned(folded, type), bytes = vector_make(plain, ALNICO_FLOAT32);
+    for (size_t i = 0; i < plain; i++) {
+        const uint8_t byte = (uint8_t)random_next(&state);
+        ((uint8_t *)bytes.host)[i] = byte;
+        src.host[i] = levels.host[byte];
+    }
+    vector_put(&src);
+    GPU(cudaMemcpy(bytes.gpu, bytes.host, plain, cudaMemcpyHostToDevice));
+    f.type = type;
+    launched(gpu.stream, train_fold(&gpu, &f, same.gpu, src.gpu), "train_fold");
+    f.levels = levels.gpu;
+    launched(gpu.stream, train_fold(&gpu, &f, dst.gpu, bytes.gpu), "train_fold of bytes");
+    vector_get(&same);
+    vector_get(&dst);
+    check_count++;
+    if (memcmp(same.host, dst.host, folded * sizeof(float)) != 0)
+        check_fail("%s: not the same bits as of the numbers", say("fold", type, shape, "folded"));
+    vector_free(&levels);
+    vector_free(&src);
+    vector_free(&bytes);
+    vector_free(&same);
+    vector_free(&dst);
+}
+
 static void check_folds(void)
 {
     static const struct train_fold cases[] = {
-        {1, 0, 3, 8, 5, 7, 9, 5, 7, 9, 0},          /* images, padded */
-        {2, 4, 3, 16, 2, 224, 224, 2, 115, 115, 0}, /* ResNet's stem: images */
-        {2, 1, 3, 16, 64, 7, 7, 64, 4, 4, 0},       /* and weights */
-        {1, 0, 5, 8, 7, 3, 3, 8, 3, 3, 0},          /* weights, filters padded too */
-        {3, 2, 1, 16, 5, 8, 11, 5, 4, 5, 0},
-        {4, 0, 3, 48, 3, 227, 227, 3, 57, 57, 0}, /* AlexNet's images */
-        {4, 0, 3, 48, 96, 11, 11, 96, 3, 3, 0},   /* and weights */
+        {1, 0, 3, 8, 5, 7, 9, 5, 7, 9, 0, NULL},          /* images, padded */
+        {2, 4, 3, 16, 2, 224, 224, 2, 115, 115, 0, NULL}, /* ResNet's stem: images */
+        {2, 1, 3, 16, 64, 7, 7, 64, 4, 4, 0, NULL},       /* and weights */
+        {1, 0, 5, 8, 7, 3, 3, 8, 3, 3, 0, NULL},          /* weights, filters padded too */
+        {3, 2, 1, 16, 5, 8, 11, 5, 4, 5, 0, NULL},
+        {4, 0, 3, 48, 3, 227, 227, 3, 57, 57, 0, NULL}, /* AlexNet's images */
+        {4, 0, 3, 48, 96, 11, 11, 96, 3, 3, 0, NULL},   /* and weights */
     };
     for (size_t t = 0; t < 3; t++)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
             for (size_t g = 0; g < 2; g++)
                 fold_check(cases[c], types[t], g ? types[t] : ALNICO_FLOAT32);
+    for (size_t t = 0; t < 3; t++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+            fold_bytes_check(cases[c], types[t]);
 }
 
 /* ---- Rows of windows as channels ---- */

@@ -34,8 +34,14 @@ static int drop_folder(void **state)
 
 static struct data *open_data(const char *source, size_t batch, int rank, int size, bool train)
 {
-    struct data_options options = {
-        .source = source, .batch = batch, .rank = rank, .size = size, .seed = seed, .train = train};
+    struct data_options options = {.source = source,
+                                   .batch = batch,
+                                   .rank = rank,
+                                   .size = size,
+                                   .seed = seed,
+                                   .train = train,
+                                   .loaders = 1,
+                                   .prefetch = 3};
     struct data *data = NULL;
     if (data_open(&options, &data) != ALNICO_SUCCESS)
         fail_msg("%s", alnico_error_detail());

@@ -48,6 +48,10 @@ static void impossible_options_are_refused(void **state)
     expect_error(&options, "size 0", "rank < size");
     options = good, options.classes = (size_t)1 << 40;
     expect_error(&options, "classes 1099511627776", "at most");
+    options = good, options.loaders = 257, options.prefetch = 1;
+    expect_error(&options, "257 loaders", "at most 256");
+    options = good, options.loaders = 3, options.prefetch = 0;
+    expect_error(&options, "3 loaders", "at least 1 batch");
     options = good, options.source = NULL;
     expect_error(&options, "source is NULL", "data_open");
     static const char *const sources[] = {"",
@@ -199,8 +203,13 @@ enum { LIMITED = true };
 static void a_batch_too_large_for_memory_is_named(void **state)
 {
     (void)state;
-    const struct data_options options = {
-        .source = "synthetic:64x64x3", .batch = 40000, .size = 1, .train = true};
+    const struct data_options options = {.source = "synthetic:64x64x3",
+                                         .batch = 40000,
+                                         .size = 1,
+                                         .train = true,
+                                         .loaders = 1,
+                                         .prefetch = 2,
+                                         .held = 2};
     struct data *data;
     struct rlimit before, few;
     if (!LIMITED)

@@ -106,7 +106,7 @@ static void require_untouched(const struct network *network, const float *statis
 /* Parameters are those that follow from the seed, and the optimizer's states are zero. */
 static void require_initial(const struct trainer *trainer)
 {
-    const struct replica_setup setup = trainer_setup(trainer->options, 0, 1);
+    const struct replica_setup setup = trainer_setup(trainer->options, trainer->train, 0, 1);
     const size_t count = trainer->network->parameters;
     struct replica *fresh;
     REQUIRE_STATUS(replica_create(trainer->network, &setup, &fresh), ALNICO_SUCCESS);

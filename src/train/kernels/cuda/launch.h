@@ -146,19 +146,20 @@ int train_sigmoid(const struct train_gpu *gpu, void *y, const void *x, size_t ro
 int train_sigmoid_gradient(const struct train_gpu *gpu, void *dx, const void *dy, const void *y,
                            bool add, size_t count, int type);
 
-/* How float32 tensors become what is computed with. By `fold` f > 1 squares of f x f pixels become
- * channels, so that a convolution of stride f on few channels becomes one of stride 1 on f * f
- * times as many; f = 1 only pads channels. Images: dst[n][y][x][(b * f + d) * channels + c] =
- * src[n][f * y + b - before][f * x + d - before][c], 0 outside. */
+/* How float32 tensors, and images of bytes, become what is computed with. By `fold` f > 1 squares
+ * of f x f pixels become channels, so that a convolution of stride f on few channels becomes one of
+ * stride 1 on f * f times as many; f = 1 only pads channels. Images: dst[n][y][x][(b * f + d) *
+ * channels + c] = src[n][f * y + b - before][f * x + d - before][c], 0 outside. */
 struct train_fold {
     unsigned fold, before;
     unsigned channels, padded;               /* of src; of dst */
     size_t outer, height, width;             /* of src */
     size_t out_outer, out_height, out_width; /* of dst; rows of zeros where out_outer > outer */
     int type;                                /* of dst */
+    const float *levels; /* on the GPU: src are bytes, and 256 values are theirs; NULL: float32 */
 };
 int train_fold(const struct train_gpu *gpu, const struct train_fold *fold, void *dst,
-               const float *src);
+               const void *src);
 
 /* Back, of `type` to `gradient_type`: src has dst's and dst src's shape of above; nothing is
  * added. */

@@ -1,7 +1,7 @@
 /*
- * Additions, ReLUs and sigmoids by themselves, and how float32 tensors become padded or folded ones
- * and back. Eight elements a thread where the tensors are activations; what is rare takes one, with
- * the type as a switch.
+ * Additions, ReLUs and sigmoids by themselves, and how float32 tensors, or images of bytes, become
+ * padded or folded ones and back. Eight elements a thread where the tensors are activations; what
+ * is rare takes one, with the type as a switch.
  */
 #include "train/kernels/cuda/vector.cuh"
 
@@ -93,10 +93,34 @@ __device__ bool plain_at(const struct train_fold &f, size_t n, size_t y, size_t 
     return true;
 }
 
-/* A thread makes up to eight neighbouring numbers of one pixel. */
-template <class T>
-__global__ void fold_kernel(const struct train_fold f, T *dst, const float *src, size_t chunks)
+constexpr unsigned LEVELS = 256;
+
+/* The values of bytes, in a block's shared memory; for float32 nothing. Every thread calls. */
+template <class S> __device__ void levels_read(const struct train_fold &f, float *levels)
 {
+    if constexpr (sizeof(S) == 1) {
+        for (unsigned i = threadIdx.x; i < LEVELS; i += THREADS)
+            levels[i] = f.levels[i];
+        __syncthreads();
+    }
+}
+
+__device__ float number_of(const float *, float number)
+{
+    return number;
+}
+
+__device__ float number_of(const float *levels, uint8_t byte)
+{
+    return levels[byte];
+}
+
+/* A thread makes up to eight neighbouring numbers of one pixel. */
+template <class T, class S>
+__global__ void fold_kernel(const struct train_fold f, T *dst, const S *src, size_t chunks)
+{
+    __shared__ float levels[LEVELS];
+    levels_read<S>(f, levels);
     const unsigned each = f.padded % EIGHT == 0 ? EIGHT : 4, groups = f.padded / each;
     for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < chunks;
          i += (size_t)gridDim.x * THREADS) {
@@ -107,7 +131,9 @@ __global__ void fold_kernel(const struct train_fold f, T *dst, const float *src,
         float v[EIGHT];
 #pragma unroll
         for (unsigned k = 0; k < EIGHT; k++)
-            v[k] = k < each && plain_at(f, n, y, x, first + k, &index) ? src[index] : 0;
+            v[k] = k < each && plain_at(f, n, y, x, first + k, &index)
+                       ? number_of(levels, src[index])
+                       : 0;
         T *to = dst + i * each;
         if (each == EIGHT)
             store_eight(to, v);
@@ -119,10 +145,12 @@ __global__ void fold_kernel(const struct train_fold f, T *dst, const float *src,
 
 /* fold_kernel for images of three colours in squares of 2 x 2, padded to 16: a thread makes a pixel
  * of dst, which is six neighbouring numbers of two rows. */
-template <class T>
-__global__ void fold_colours_kernel(const struct train_fold f, T *dst, const float *src,
+template <class T, class S>
+__global__ void fold_colours_kernel(const struct train_fold f, T *dst, const S *src,
                                     unsigned pixels)
 {
+    __shared__ float levels[LEVELS];
+    levels_read<S>(f, levels);
     const unsigned width = (unsigned)f.out_width, height = (unsigned)f.out_height;
     for (unsigned i = blockIdx.x * THREADS + threadIdx.x; i < pixels; i += gridDim.x * THREADS) {
         const unsigned x = i % width, y = i / width % height, n = i / width / height;
@@ -134,10 +162,10 @@ __global__ void fold_colours_kernel(const struct train_fold f, T *dst, const flo
                 const unsigned row = 2 * y + b - f.before, column = 2 * x + d - f.before;
                 if (n >= f.outer || row >= f.height || column >= f.width) /* below 0 wraps */
                     continue;
-                const float *from = src + (((size_t)n * f.height + row) * f.width + column) * 3;
+                const S *from = src + (((size_t)n * f.height + row) * f.width + column) * 3;
 #pragma unroll
                 for (unsigned c = 0; c < 3; c++)
-                    v[(2 * b + d) * 3 + c] = from[c];
+                    v[(2 * b + d) * 3 + c] = number_of(levels, from[c]);
             }
         store_eight(dst + (size_t)i * 2 * EIGHT, v);
         store_eight(dst + (size_t)i * 2 * EIGHT + EIGHT, v + EIGHT);
@@ -256,19 +284,26 @@ int train_sigmoid_gradient(const struct train_gpu *gpu, void *dx, const void *dy
     });
 }
 
-int train_fold(const struct train_gpu *gpu, const struct train_fold *f, void *dst, const float *src)
+template <class T, class S>
+static int fold_launch(const struct train_gpu *gpu, const struct train_fold &f, T *dst,
+                       const S *src)
 {
-    const unsigned each = f->padded % EIGHT == 0 ? EIGHT : 4;
-    const size_t pixels = f->out_outer * f->out_height * f->out_width;
-    const size_t chunks = pixels * (f->padded / each);
-    const bool colours =
-        f->fold == 2 && f->channels == 3 && f->padded == 2 * EIGHT && pixels < 1u << 31;
+    const unsigned each = f.padded % EIGHT == 0 ? EIGHT : 4;
+    const size_t pixels = f.out_outer * f.out_height * f.out_width;
+    const size_t chunks = pixels * (f.padded / each);
+    if (f.fold == 2 && f.channels == 3 && f.padded == 2 * EIGHT && pixels < 1u << 31)
+        return launch(gpu, fold_colours_kernel<T, S>, blocks_for(gpu, pixels, THREADS, 16), THREADS,
+                      f, dst, src, (unsigned)pixels);
+    return launch(gpu, fold_kernel<T, S>, blocks_for(gpu, chunks, THREADS, 16), THREADS, f, dst,
+                  src, chunks);
+}
+
+int train_fold(const struct train_gpu *gpu, const struct train_fold *f, void *dst, const void *src)
+{
     return typed(f->type, [&](auto number) {
         using T = decltype(number);
-        return colours ? launch(gpu, fold_colours_kernel<T>, blocks_for(gpu, pixels, THREADS, 16),
-                                THREADS, *f, (T *)dst, src, (unsigned)pixels)
-                       : launch(gpu, fold_kernel<T>, blocks_for(gpu, chunks, THREADS, 16), THREADS,
-                                *f, (T *)dst, src, chunks);
+        return f->levels ? fold_launch(gpu, *f, (T *)dst, (const uint8_t *)src)
+                         : fold_launch(gpu, *f, (T *)dst, (const float *)src);
     });
 }
 
@@ -309,8 +344,9 @@ int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type)
 
 int train_pointwise_load(void)
 {
-    return load_kernels(unfold_kernel, im2col_kernel, EACH_TYPE(add_kernel), EACH_TYPE(gate_kernel),
-                        EACH_TYPE(sigmoid_kernel), EACH_TYPE(sigmoid_gradient_kernel),
-                        EACH_TYPE(fold_kernel), EACH_TYPE(strided_kernel),
-                        EACH_TYPE(fold_colours_kernel));
+    return load_kernels(
+        unfold_kernel, im2col_kernel, EACH_TYPE(add_kernel), EACH_TYPE(gate_kernel),
+        EACH_TYPE(sigmoid_kernel), EACH_TYPE(sigmoid_gradient_kernel), EACH_TYPE(strided_kernel),
+        EACH_TYPE_AND(fold_kernel, float), EACH_TYPE_AND(fold_kernel, uint8_t),
+        EACH_TYPE_AND(fold_colours_kernel, float), EACH_TYPE_AND(fold_colours_kernel, uint8_t));
 }

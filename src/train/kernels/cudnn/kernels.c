@@ -289,15 +289,16 @@ static alnico_status_t cudnn_create(const struct kernels_setup *setup, void **ou
 }
 
 /* Packs the images for each step that reads them. */
-static alnico_status_t cudnn_load(void *pointer)
+static alnico_status_t cudnn_load(void *pointer, const void *images, const float *levels)
 {
     struct cudnn_net *self = pointer;
     for (size_t s = 0; s < self->setup.plan->count; s++) {
         const struct cudnn_step *step = &self->steps[s];
+        struct train_fold fold = step->input;
+        fold.levels = levels;
         if (step->images)
-            TRY(gpu_status(
-                train_fold(&self->gpu, &step->input, step->images, self->setup.arenas->images),
-                "packing the images"));
+            TRY(gpu_status(train_fold(&self->gpu, &fold, step->images, images),
+                           "packing the images"));
     }
     return ALNICO_SUCCESS;
 }
