@@ -171,6 +171,55 @@ static bool share(struct plan *plan, size_t s, size_t t, size_t lower, struct bu
     return true;
 }
 
+static struct plan_part part_of(const struct plan *plan, const struct plan_rules *rules,
+                                size_t tensor)
+{
+    return rules->within ? rules->within(plan, tensor) : (struct plan_part){0};
+}
+
+/* Whether a tensor stands within another, or another in it. */
+static bool is_joined(const struct plan *plan, const struct plan_rules *rules, size_t tensor)
+{
+    bool joined = part_of(plan, rules, tensor).whole;
+    for (size_t t = 0; rules->within && t <= plan->network->count; t++)
+        joined |= part_of(plan, rules, t).whole == tensor;
+    return joined;
+}
+
+/* The whole lives while its part does, which needs no memory of its own. */
+static void buffer_join(struct buffer *whole, struct buffer *part)
+{
+    if (part->from < whole->from)
+        whole->from = part->from;
+    extend(whole, part->to);
+    part->bytes = 0;
+}
+
+/* `gradients`: the buffers of gradients; they follow those of values. */
+static void parts_join(const struct plan *plan, const struct plan_rules *rules,
+                       struct buffer *values, struct buffer *gradients)
+{
+    for (size_t t = 1; t <= plan->network->count; t++) {
+        const size_t whole = part_of(plan, rules, t).whole;
+        if (!whole)
+            continue;
+        buffer_join(&values[whole], &values[t]);
+        buffer_join(&gradients[whole], &gradients[t]);
+    }
+}
+
+/* Parts have their places once the wholes have. */
+static void parts_place(struct plan *plan, const struct plan_rules *rules)
+{
+    for (size_t t = 1; t <= plan->network->count; t++) {
+        const struct plan_part part = part_of(plan, rules, t);
+        if (!part.whole)
+            continue;
+        plan->values[t] = plan->values[part.whole] + part.offset;
+        plan->diffs[t] = plan->diffs[part.whole] + part.offset;
+    }
+}
+
 /* How many of a step's inputs a tensor is. */
 static size_t step_reads(const struct step *step, size_t tensor)
 {
@@ -181,18 +230,18 @@ static size_t step_reads(const struct step *step, size_t tensor)
 }
 
 /* Places the gradients that step s may write over a value or gradient that it has read. */
-static void gradients_share(struct plan *plan, size_t s, const struct step_needs *needs,
-                            struct buffer *buffers, size_t *under)
+static void gradients_share(struct plan *plan, const struct plan_rules *rules, size_t s,
+                            const struct step_needs *needs, struct buffer *buffers, size_t *under)
 {
     const struct step *step = &plan->steps[s];
     const size_t gradients = plan->network->count + 1;
     for (size_t i = 0; i < step->inputs; i++) {
         const size_t t = step->in[i];
-        if (t == 0 || step->accumulate[i] || step_reads(step, t) > 1)
+        if (t == 0 || step->accumulate[i] || step_reads(step, t) > 1 || is_joined(plan, rules, t))
             continue;
         if (needs->over_value[i] && share(plan, s, t, t, buffers, under))
             continue;
-        if (needs->over_gradient[i])
+        if (needs->over_gradient[i] && !is_joined(plan, rules, step->out))
             share(plan, s, t, gradients + step->out, buffers, under);
     }
 }
@@ -209,9 +258,10 @@ static size_t plan_buffers(struct plan *plan, const struct plan_rules *rules,
         const struct step_needs needs = step_ask(plan, rules, s);
         value_made(plan, rules, s, &needs, buffers);
         extras_made(plan, s, &needs, buffers + count);
-        gradients_share(plan, s, &needs, buffers, under);
+        gradients_share(plan, rules, s, &needs, buffers, under);
         count += 3;
     }
+    parts_join(plan, rules, buffers, buffers + tensors);
     for (size_t i = 0; i < count; i++)
         if (buffers[i].bytes && buffers[i].place)
             buffers[used++] = buffers[i];
@@ -242,6 +292,7 @@ static void plan_place(struct plan *plan, const struct plan_rules *rules, struct
     plan->least = buffers_least(buffers, count, 2 * plan->count);
     plan->bytes = buffers_place(buffers, count);
     gradients_place(plan, under);
+    parts_place(plan, rules);
 }
 
 static alnico_status_t plan_memory(struct plan *plan, const struct plan_rules *rules)

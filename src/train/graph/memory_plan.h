@@ -71,12 +71,22 @@ struct step_needs {
  * have no other readers, and at most NETWORK_INPUTS come from outside. */
 typedef size_t plan_run_function(const struct network *network, size_t at);
 
+/* Where a tensor stands in another one's memory. */
+struct plan_part {
+    size_t whole;  /* the other; 0: it stands in none */
+    size_t offset; /* bytes from where that begins */
+};
+
 /* The rules of a kernels resident for its plans. */
 struct plan_rules {
     plan_run_function *run; /* Optional: each operation by itself. */
 
     /* Bytes of a tensor's batch, and of its gradient. Optional: float32. */
     size_t (*bytes)(const struct plan *plan, size_t tensor);
+
+    /* A tensor whose value stands within another one's, and its gradient within that one's gradient:
+     * both live while either does. What stands in another holds none itself. Optional: none does. */
+    struct plan_part (*within)(const struct plan *plan, size_t tensor);
 
     /* Asked once, when steps and what they accumulate are known; *out is zeros before. Optional:
      * backward reads all values, and nothing else is needed. */

@@ -863,13 +863,15 @@ struct epilogue_case {
     size_t images;
     unsigned pixels, channels;
     bool bias, relu, drops, add;
+    unsigned before, behind; /* channels of a tensor that the output stands in */
 };
 static const struct epilogue_case epilogue_cases[] = {
-    {1, 1, 8, true, false, false, false},    {3, 7, 5, true, true, false, false},
-    {40, 169, 72, true, true, true, false},  {300, 1, 4096, true, true, true, false},
-    {2, 3025, 96, true, true, false, false}, {7, 5, 19, false, false, true, true},
-    {64, 49, 512, false, true, false, true}, {5, 3, 1001, true, false, true, false},
-    {4001, 1, 64, true, true, false, true}};
+    {1, 1, 8, true, false, false, false, 0, 0},    {3, 7, 5, true, true, false, false, 0, 0},
+    {40, 169, 72, true, true, true, false, 0, 0},  {300, 1, 4096, true, true, true, false, 0, 0},
+    {2, 3025, 96, true, true, false, false, 0, 0}, {7, 5, 19, false, false, true, true, 0, 0},
+    {64, 49, 512, false, true, false, true, 0, 0}, {5, 3, 1001, true, false, true, false, 0, 0},
+    {4001, 1, 64, true, true, false, true, 0, 0},  {13, 49, 96, true, true, false, false, 64, 32},
+    {5, 7, 16, false, true, true, true, 0, 8},     {300, 3, 24, true, true, false, false, 128, 0}};
 
 /* What an element is multiplied with by the masks of layers/dropout.h. */
 static double factor_of(const struct train_epilogue *pass, const struct draw *draw, size_t row,
@@ -883,25 +885,35 @@ static double factor_of(const struct train_epilogue *pass, const struct draw *dr
     return (double)dropout_factor(&dropout, hash, c);
 }
 
+/* The place of element i of a tensor of `padded` channels in one of more. */
+static size_t place_in(const struct epilogue_case *c, unsigned padded, size_t i)
+{
+    return i / padded * (c->before + padded + c->behind) + c->before + i % padded;
+}
+
+/* The output, and backward its gradient, stand in other tensors, whose rest stays as it was. */
 static void epilogue_check(const struct epilogue_case *c, int type)
 {
-    const unsigned padded = (c->channels + 7) / 8 * 8;
+    const unsigned padded = (c->channels + 7) / 8 * 8, pitch = c->before + padded + c->behind;
     const size_t rows = c->images * c->pixels, count = rows * padded;
+    const size_t first = c->before * (type == ALNICO_FLOAT32 ? sizeof(float) : sizeof(uint16_t));
     const struct draw draw = {.step = 11, .image = 5};
-    char shape[100];
-    snprintf(shape, sizeof shape, "%zu x %u x %u, bias %d, relu %d, drops %d, add %d", c->images,
-             c->pixels, c->channels, c->bias, c->relu, c->drops, c->add);
+    char shape[120];
+    snprintf(shape, sizeof shape, "%zu x %u x %u, bias %d, relu %d, drops %d, add %d, pitch %u",
+             c->images, c->pixels, c->channels, c->bias, c->relu, c->drops, c->add, pitch);
     struct vector x = vector_padded(&state, rows, c->channels, padded, type, 0.3),
-                  y = vector_padded(&state, rows, c->channels, padded, type, 0),
-                  dy = vector_padded(&state, rows, c->channels, padded, type, 0.1),
+                  y = vector_random(rows * pitch, type, &state, 0, 1),
+                  dy = vector_random(rows * pitch, type, &state, 0.1, 1),
+                  dx = vector_poisoned(count, type),
                   bias = vector_random(c->channels, ALNICO_FLOAT32, &state, 0, 1),
                   sums = vector_poisoned(c->channels, ALNICO_FLOAT32);
-    double *expected = doubles(count), *columns = doubles(c->channels);
+    double *expected = doubles(y.count), *columns = doubles(c->channels);
     struct draw *draw_gpu;
     GPU(cudaMalloc((void **)&draw_gpu, sizeof draw));
     GPU(cudaMemcpy(draw_gpu, &draw, sizeof draw, cudaMemcpyHostToDevice));
     const struct train_epilogue pass = {.x = x.gpu,
-                                        .y = y.gpu,
+                                        .y = (char *)y.gpu + first,
+                                        .pitch = pitch,
                                         .bias = c->bias ? bias.gpu : NULL,
                                         .relu = c->relu,
                                         .add = c->add,
@@ -912,19 +924,25 @@ static void epilogue_check(const struct epilogue_case *c, int type)
                                         .channels = c->channels,
                                         .padded = padded,
                                         .type = type};
+    for (size_t i = 0; i < y.count; i++)
+        expected[i] = (double)y.host[i];
     for (size_t i = 0; i < count; i++) {
         const unsigned k = (unsigned)(i % padded);
         double value = (double)x.host[i] + (c->bias && k < c->channels ? (double)bias.host[k] : 0);
         value = c->relu ? fmax(value, 0) : value;
         value *= c->drops ? factor_of(&pass, &draw, i / padded, k) : 1;
-        expected[i] = value + (c->add ? (double)y.host[i] : 0);
+        expected[place_in(c, padded, i)] =
+            value + (c->add ? (double)y.host[place_in(c, padded, i)] : 0);
     }
     launched(gpu.stream, train_epilogue(&gpu, &pass), "train_epilogue");
     vector_get(&y);
-    check_close(say("epilogue", type, shape, "y"), y.host, expected, count, 1e-6,
+    check_close(say("epilogue", type, shape, "y"), y.host, expected, y.count, 1e-6,
                 type_epsilon(type));
-    const struct train_epilogue_backward back = {.dy = dy.gpu,
-                                                 .y = c->relu ? y.gpu : NULL,
+    const bool over = pitch == padded;
+    const struct train_epilogue_backward back = {.dx = over ? dy.gpu : dx.gpu,
+                                                 .dy = (char *)dy.gpu + first,
+                                                 .y = c->relu ? pass.y : NULL,
+                                                 .pitch = pitch,
                                                  .scale = 1.25f,
                                                  .bias_diff = c->bias ? sums.gpu : NULL,
                                                  .rows = rows,
@@ -933,21 +951,22 @@ static void epilogue_check(const struct epilogue_case *c, int type)
                                                  .type = type,
                                                  .gradient_type = ALNICO_FLOAT32};
     for (size_t i = 0; i < count; i++) {
-        expected[i] = (double)dy.host[i];
+        const size_t at = place_in(c, padded, i);
+        expected[i] = (double)dy.host[at];
         if (c->relu)
-            expected[i] = y.host[i] > 0 ? 1.25 * (double)dy.host[i] : 0;
+            expected[i] = y.host[at] > 0 ? 1.25 * (double)dy.host[at] : 0;
         if (i % padded < c->channels)
             columns[i % padded] += expected[i];
     }
     launched(gpu.stream, train_epilogue_backward(&gpu, &back), "train_epilogue_backward");
-    vector_get(&dy);
-    check_close(say("epilogue", type, shape, "dx"), dy.host, expected, count, 1e-6,
+    vector_get(over ? &dy : &dx);
+    check_close(say("epilogue", type, shape, "dx"), over ? dy.host : dx.host, expected, count, 1e-6,
                 type_epsilon(type));
     vector_get(&sums);
     if (c->bias)
         check_close(say("epilogue", type, shape, "bias gradient"), sums.host, columns, c->channels,
                     1e-6 * sqrt((double)rows) + 1e-5, 1e-5);
-    struct vector *const all[] = {&x, &y, &dy, &bias, &sums};
+    struct vector *const all[] = {&x, &y, &dy, &dx, &bias, &sums};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         vector_free(all[i]);
     free(expected);

@@ -36,6 +36,14 @@ static void replay_read(struct replay *r, const size_t *place, size_t bytes, siz
         }
 }
 
+/* The tensor in whose memory one stands, perhaps itself. Parts side by side share lines, so that the
+ * whole is what is owned. */
+static size_t home_of(const struct replay *r, size_t tensor)
+{
+    const struct plan_part part = kernels_cudnn.rules.within(r->plan, tensor);
+    return part.whole ? part.whole : tensor;
+}
+
 static struct step_needs needs_of(const struct replay *r, size_t s)
 {
     struct step_needs needs = {0};
@@ -48,15 +56,28 @@ static size_t bytes_of(const struct replay *r, size_t tensor)
     return tensor ? kernels_cudnn.rules.bytes(r->plan, tensor) : 0;
 }
 
+static void value_read(struct replay *r, size_t tensor, size_t s, const char *what)
+{
+    const size_t home = home_of(r, tensor);
+    replay_read(r, &r->plan->values[home], bytes_of(r, home), s, what);
+}
+
+static void diff_read(struct replay *r, size_t tensor, size_t s, const char *what)
+{
+    const size_t home = home_of(r, tensor);
+    replay_read(r, &r->plan->diffs[home], bytes_of(r, home), s, what);
+}
+
 static void forward(struct replay *r, size_t s)
 {
     const struct step *step = &r->plan->steps[s];
     const struct step_needs needs = needs_of(r, s);
     replay_write(r, &step->saved, needs.saved);
     replay_write(r, &step->scratch[0], needs.scratch[0]);
-    replay_write(r, &r->plan->values[step->out], bytes_of(r, step->out));
+    const size_t home = home_of(r, step->out);
+    replay_write(r, &r->plan->values[home], bytes_of(r, home));
     for (size_t i = 0; i < step->inputs; i++)
-        replay_read(r, &r->plan->values[step->in[i]], bytes_of(r, step->in[i]), s, "a value");
+        value_read(r, step->in[i], s, "a value");
     replay_read(r, &step->scratch[0], needs.scratch[0], s, "scratch");
     r->scratch += needs.scratch[0];
 }
@@ -68,11 +89,11 @@ static void reads(struct replay *r, size_t s)
     const struct step_needs needs = needs_of(r, s);
     for (size_t i = 0; i < step->inputs; i++)
         if (needs.in[i])
-            replay_read(r, &r->plan->values[step->in[i]], bytes_of(r, step->in[i]), s, "an input");
+            value_read(r, step->in[i], s, "an input");
     if (needs.out)
-        replay_read(r, &r->plan->values[step->out], bytes_of(r, step->out), s, "its output");
+        value_read(r, step->out, s, "its output");
     if (!is_loss(&r->plan->network->nodes[step->out - 1].operation))
-        replay_read(r, &r->plan->diffs[step->out], bytes_of(r, step->out), s, "its gradient");
+        diff_read(r, step->out, s, "its gradient");
     replay_read(r, &step->saved, needs.saved, s, "what was saved");
     replay_read(r, &step->scratch[1], needs.scratch[1], s, "scratch");
 }
@@ -96,7 +117,8 @@ static void gradients(struct replay *r, size_t s, bool sharing)
         const size_t t = step->in[i];
         if (!t || step->accumulate[i] || shares(r, s, i) != sharing)
             continue;
-        replay_write(r, &r->plan->diffs[t], bytes_of(r, t));
+        if (home_of(r, t) == t) /* otherwise it is there with the whole's */
+            replay_write(r, &r->plan->diffs[t], bytes_of(r, t));
         r->shared += sharing;
     }
 }
@@ -111,8 +133,7 @@ static void backward(struct replay *r, size_t s)
     gradients(r, s, true);
     for (size_t i = 0; i < step->inputs; i++)
         if (step->in[i])
-            replay_read(r, &r->plan->diffs[step->in[i]], bytes_of(r, step->in[i]), s,
-                        "a gradient that it makes or adds to");
+            diff_read(r, step->in[i], s, "a gradient that it makes or adds to");
 }
 
 static size_t parameters_from(const struct plan *plan, size_t first)
@@ -194,8 +215,8 @@ static const struct setting settings[] = {
     {"stems,,no-ste,no-sums,stem=x=,no-rows", ALL & ~(1 << METHOD_STATISTICS | 1 << METHOD_IM2COL),
      0, 2},
     {"no-rows", ALL & ~(1 << METHOD_IM2COL), 0, 0},
-    {"rows=2,no-rows,no-stem,no-sums,no-products,no-spread,no-early", 0, 0, 0},
-    {"no-stem,no-sums,no-products,no-spread,no-early", 1 << METHOD_IM2COL, 0, 0},
+    {"rows=2,no-rows,no-stem,no-sums,no-products,no-spread,no-early,no-join", 0, 0, 0},
+    {"no-stem,no-sums,no-products,no-spread,no-early,no-join", 1 << METHOD_IM2COL, 0, 0},
 };
 
 static size_t check_names(const struct setting *setting)
@@ -234,16 +255,17 @@ static size_t measure(planned bytes)
     return failed;
 }
 
-/* The exit status of a process with this setting. Only `rows` wants scratch forward. */
+/* The exit status of a process with this setting. Only `rows` and `join` want scratch forward. */
 static int check_setting(const struct setting *setting, planned bytes)
 {
+    const unsigned scratched = 1 << METHOD_IM2COL | 1 << METHOD_JOIN;
     struct found found = {0};
     setenv("ALNICO_TRAIN_WAYS", setting->text, 1);
     const size_t wrong = check_names(setting) + check_all(&found) + measure(bytes);
     printf("ways '%s': %zu wrong, %zu gradients written over something, %zu bytes of scratch\n",
            setting->text, wrong, found.shared, found.scratch);
     fflush(stdout);
-    return wrong || !found.shared || (found.scratch > 0) != (setting->taken >> METHOD_IM2COL & 1);
+    return wrong || !found.shared || (found.scratch > 0) != ((setting->taken & scratched) != 0);
 }
 
 /* What `rows` expands finds room: no plan is larger for it. */

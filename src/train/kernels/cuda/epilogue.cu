@@ -38,12 +38,21 @@ __device__ void biases_of(const struct train_epilogue &pass, unsigned group, flo
     }
 }
 
+/* A thread's chunks in a tensor whose rows are `pitch` elements apart. */
+__device__ place pitched(const place &p, const layout &at, unsigned pitch)
+{
+    place q = p;
+    q.chunk = p.chunk / at.groups * (pitch / EIGHT) + p.group;
+    q.step = p.step / at.groups * (pitch / EIGHT);
+    return q;
+}
+
 template <class T, bool DROPS>
 __global__ void __launch_bounds__(FORWARD_THREADS, FORWARD_BLOCKS)
     forward_kernel(const struct train_epilogue pass, const layout at)
 {
     constexpr int UNROLL = sizeof(T) == 2 ? 4 : 2;
-    const place p = place_of<FORWARD_THREADS>(at);
+    const place p = place_of<FORWARD_THREADS>(at), q = pitched(p, at, pass.pitch);
     struct dropout dropout = pass.dropout;
     float bias[EIGHT], x[EIGHT];
     if (!p.inside)
@@ -70,7 +79,7 @@ __global__ void __launch_bounds__(FORWARD_THREADS, FORWARD_BLOCKS)
             }
             if (DROPS)
                 drop(pass, dropout, chunk / at.groups, p.group, x);
-            write_eight((T *)pass.y + chunk * EIGHT, x, pass.add);
+            write_eight((T *)pass.y + (q.chunk + (i + u) * q.step) * EIGHT, x, pass.add);
         }
     }
 }
@@ -80,14 +89,14 @@ __global__ void __launch_bounds__(BACKWARD_THREADS, BACKWARD_BLOCKS)
     backward_kernel(const struct train_epilogue_backward pass, const layout at, void *scratch)
 {
     constexpr int UNROLL = sizeof(T) == 2 ? 4 : 2;
-    const place p = place_of<BACKWARD_THREADS>(at);
+    const place p = place_of<BACKWARD_THREADS>(at), q = pitched(p, at, pass.pitch);
     __shared__ double total[SLAB];
     float sums[1][EIGHT] = {};
     for (unsigned i = 0; p.inside && i < p.count; i += UNROLL) {
         packed<T> dy[UNROLL], y[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            const size_t chunk = p.chunk + (i + u) * p.step;
+            const size_t chunk = q.chunk + (i + u) * q.step;
             if (i + u >= p.count)
                 break;
             dy[u] = load_packed((const T *)pass.dy + chunk * EIGHT);
@@ -109,7 +118,7 @@ __global__ void __launch_bounds__(BACKWARD_THREADS, BACKWARD_BLOCKS)
                 sums[0][k] += g[k];
             }
             if (RELU)
-                store_eight((T *)pass.dy + (p.chunk + (i + u) * p.step) * EIGHT, g);
+                store_eight((T *)pass.dx + (p.chunk + (i + u) * p.step) * EIGHT, g);
         }
     }
     if (!pass.bias_diff || !sum_all<1, BACKWARD_THREADS>(at, sums, scratch, total))

@@ -194,8 +194,9 @@ int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type);
 
 /* y = dropped(relu(x + bias)), or added; x may be y. */
 struct train_epilogue {
-    const void *x;
-    void *y;           /* rows x padded, as x */
+    const void *x; /* rows x padded */
+    void *y;       /* rows of as many, `pitch` elements apart */
+    unsigned pitch;
     const float *bias; /* channels; NULL: none */
     bool relu, add;
     const struct draw *draw; /* on the GPU; NULL: nothing is dropped */
@@ -207,11 +208,12 @@ struct train_epilogue {
 };
 int train_epilogue(const struct train_gpu *gpu, const struct train_epilogue *pass);
 
-/* dy becomes y > 0 ? scale * dy : 0, unless y is NULL; and bias_diff[channel] its sum over the rows,
- * unless that is. `scale`: of dropout behind the ReLU, in whose y what was dropped is 0, too. */
+/* dx = y > 0 ? scale * dy : 0, which may be over dy where that has no other pitch; with y NULL dx is
+ * dy, and not written. bias_diff[channel], unless NULL, becomes dx's sum over the rows. `scale`: of dropout behind the ReLU, in whose y what was dropped is 0, too. */
 struct train_epilogue_backward {
-    void *dy; /* rows x padded, as y */
-    const void *y;
+    void *dx;           /* rows x padded */
+    const void *dy, *y; /* rows of as many, `pitch` elements apart */
+    unsigned pitch;
     float scale;
     void *bias_diff; /* channels, of gradient_type */
     size_t rows;

@@ -85,7 +85,6 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
 {
     TRY(weights_make(self, step));
     const struct convolution shape = convolution_shape(self, step);
-    const size_t out = step->step->out;
     step->has_data = step_diff(self, step, 0) != NULL;
     step->im2col = im2col_of(self->setup.plan, step->step);
     step->strided = strided_of(self->setup.plan, step->step);
@@ -97,8 +96,7 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
         step->passes[i].memory = (struct convolution_memory){
             .x = data ? step_diff(self, step, 0) : step_value(self, step, 0),
             .w = direction == CONVOLUTION_WEIGHTS ? step->weights.gradient : step->weights.working,
-            .y = direction == CONVOLUTION_FORWARD ? setup_value(&self->setup, out)
-                                                  : setup_diff(&self->setup, out)};
+            .y = step_made(self, step, direction != CONVOLUTION_FORWARD)};
     }
     if (statistics_wanted(self->setup.plan, step->step))
         step->sums = own_take(self, statistics_bytes(self->setup.plan, step->step));

@@ -19,8 +19,9 @@ void epilogue_make(struct cudnn_net *self, struct cudnn_step *step)
     const bool drops = step_is(setup->network, step->step, -1, OPERATION_DROPOUT);
     const bool relu = step->step->count > 1;
     step->epilogue = (struct train_epilogue){
-        .x = setup_value(setup, out),
+        .x = step_made(self, step, 0),
         .y = setup_value(setup, out),
+        .pitch = (unsigned)row_pitch(setup->plan, out),
         .bias = node->bias.count ? setup->arenas->parameters + node->bias.offset : NULL,
         .relu = relu,
         .draw = drops ? setup->arenas->draw : NULL,
@@ -31,7 +32,9 @@ void epilogue_make(struct cudnn_net *self, struct cudnn_step *step)
         .padded = (unsigned)padded_channels(setup->network, out),
         .type = (int)(is_logits(setup->network, out) ? ALNICO_FLOAT32 : self->type)};
     step->epilogue_back = (struct train_epilogue_backward){
+        .dx = step_made(self, step, 1),
         .dy = setup_diff(setup, out),
+        .pitch = step->epilogue.pitch,
         .y = relu ? step->epilogue.y : NULL,
         .scale = step->epilogue.dropout.scale,
         .bias_diff = node->bias.count ? gradient_at(self, node->bias.offset) : NULL,

@@ -15,6 +15,7 @@ static const char *const names[METHODS] = {
     [METHOD_GEMM] = "products",
     [METHOD_STRIDED_GRADIENT] = "spread",
     [METHOD_PROGRAMMATIC_LAUNCH] = "early",
+    [METHOD_JOIN] = "join",
 };
 
 /* An entry of the variable. */

@@ -31,6 +31,8 @@ enum cudnn_method {
 
     /* early: programmatic launch, the second kernel of a batch norm begins while the first ends. */
     METHOD_PROGRAMMATIC_LAUNCH,
+    /* join: what a concatenation joins is made in its place. */
+    METHOD_JOIN,
     METHODS
 };
 

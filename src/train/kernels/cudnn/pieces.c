@@ -81,6 +81,7 @@ alnico_status_t cudnn_dropout_make(struct cudnn_net *self, struct cudnn_step *st
                                 .y = setup_value(setup, out),
                                 .draw = setup->arenas->draw,
                                 .dropout = step_dropout(self, step->step->first),
+                                .pitch = (unsigned)padded_channels(setup->network, out),
                                 .pixels = (unsigned)(made->height * made->width),
                                 .rows = tensor_rows(setup->plan, out),
                                 .channels = (unsigned)made->channels,
@@ -130,6 +131,20 @@ static alnico_status_t concat_backward(struct cudnn_net *self, struct cudnn_step
     return parts_split(self, step, together);
 }
 
+/* All parts were made in their place, and find their gradients there. */
+static alnico_status_t joined_forward(struct cudnn_net *self, struct cudnn_step *step,
+                                      bool training)
+{
+    (void)self, (void)step, (void)training;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t joined_backward(struct cudnn_net *self, struct cudnn_step *step)
+{
+    (void)self, (void)step;
+    return ALNICO_SUCCESS;
+}
+
 /* Part i of the whole, of values or of gradients. */
 static struct train_part part_of(const struct cudnn_net *self, const struct cudnn_step *step,
                                  size_t i, unsigned first, bool backward)
@@ -162,7 +177,8 @@ alnico_status_t cudnn_concat_make(struct cudnn_net *self, struct cudnn_step *ste
         concat.aligned &= step->concat.part[i].channels % 8 == 0;
     }
     step->concat.aligned = step->split.aligned = concat.aligned;
-    step->forward = concat_forward;
-    step->backward = concat_backward;
+    const bool joined = cudnn_within_rule(self->setup.plan, step->step->in[0]).whole;
+    step->forward = joined ? joined_forward : concat_forward;
+    step->backward = joined ? joined_backward : concat_backward;
     return ALNICO_SUCCESS;
 }

@@ -98,6 +98,7 @@ struct cudnn_net {
 size_t cudnn_run_rule(const struct network *network, size_t at);
 size_t cudnn_bytes_rule(const struct plan *plan, size_t tensor);
 void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct step_needs *out);
+struct plan_part cudnn_within_rule(const struct plan *plan, size_t tensor);
 
 alnico_datatype_t precision_type(enum precision precision);
 
@@ -126,6 +127,14 @@ void *step_diff(const struct cudnn_net *self, const struct cudnn_step *step, siz
 
 /* Backward scratch of a step for weights, behind that for a gradient of input 0. */
 void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step);
+
+/* Elements from one row of a tensor to the next: its channels with padding, or those of the tensor
+ * that it stands in. */
+size_t row_pitch(const struct plan *plan, size_t tensor);
+
+/* Where a convolution leaves its output, and backward finds its gradient: in the tensor's place, or,
+ * where that stands in another, in scratch. */
+void *step_made(const struct cudnn_net *self, const struct cudnn_step *step, int backward);
 
 /* For the images by `rows`, where that may be taken. */
 void *step_scratch_im2col(const struct cudnn_net *self, const struct cudnn_step *step);

@@ -222,6 +222,55 @@ static size_t linear_run(const struct network *network, size_t at)
                : count;
 }
 
+/* Whether a tensor is what a convolution and its ReLU make, for one reader alone. */
+static bool is_movable(const struct network *network, size_t tensor)
+{
+    return tensor > 1 && network->tensors[tensor].readers == 1 &&
+           network->tensors[tensor].channels % 8 == 0 &&
+           kind_at(network, tensor - 2, OPERATION_CONVOLUTION) &&
+           linear_run(network, tensor - 2) == 2;
+}
+
+static bool all_movable(const struct network *network, const struct node *concat)
+{
+    bool all = concat->operation.kind == OPERATION_CONCAT;
+    for (size_t i = 0; all && i < concat->inputs; i++)
+        all = is_movable(network, concat->in[i]);
+    return all;
+}
+
+/* The parts of a concatenation are made in its place, if all can be. */
+struct plan_part cudnn_within_rule(const struct plan *plan, size_t tensor)
+{
+    const struct network *network = plan->network;
+    const size_t bytes = datatype_bytes(precision_type(plan->precision));
+    if (!method_taken(METHOD_JOIN) || !is_movable(network, tensor))
+        return (struct plan_part){0};
+    for (size_t at = tensor; at < network->count; at++) {
+        const struct node *node = &network->nodes[at];
+        size_t channels = 0;
+        for (size_t i = 0; i < node->inputs; i++) {
+            if (node->in[i] == tensor && all_movable(network, node))
+                return (struct plan_part){at + 1, channels * bytes};
+            channels += network->tensors[node->in[i]].channels;
+        }
+    }
+    return (struct plan_part){0};
+}
+
+size_t row_pitch(const struct plan *plan, size_t tensor)
+{
+    const size_t whole = cudnn_within_rule(plan, tensor).whole;
+    return padded_channels(plan->network, whole ? whole : tensor);
+}
+
+/* Bytes of scratch for what a convolution makes, if its output stands in another tensor. */
+static size_t made_bytes(const struct plan *plan, const struct step *step)
+{
+    return cudnn_within_rule(plan, step->out).whole ? plan_line(cudnn_bytes_rule(plan, step->out))
+                                                    : 0;
+}
+
 static size_t add_run(const struct network *network, size_t at)
 {
     return with_relu(network, at, 1);
@@ -342,6 +391,9 @@ void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct s
     out->scratch[0] = im2col_bytes(&rows);
     if (out->scratch[0])
         out->scratch[1] = plan_line(out->scratch[1]) + out->scratch[0];
+    for (int i = 0; i < 2; i++)
+        if (made_bytes(plan, step))
+            out->scratch[i] = plan_line(out->scratch[i]) + made_bytes(plan, step);
 }
 
 void *step_value(const struct cudnn_net *self, const struct cudnn_step *step, size_t i)
@@ -354,6 +406,17 @@ void *step_diff(const struct cudnn_net *self, const struct cudnn_step *step, siz
 {
     const size_t tensor = step->step->in[i];
     return tensor == 0 ? NULL : setup_diff(&self->setup, tensor);
+}
+
+void *step_made(const struct cudnn_net *self, const struct cudnn_step *step, int backward)
+{
+    const struct kernels_setup *setup = &self->setup;
+    const size_t bytes = made_bytes(setup->plan, step->step), out = step->step->out;
+    struct step_needs needs = {0};
+    if (!bytes)
+        return backward ? setup_diff(setup, out) : setup_value(setup, out);
+    cudnn_needs_rule(setup->plan, step->step, &needs);
+    return (char *)setup_scratch(setup, step->step, backward) + needs.scratch[backward] - bytes;
 }
 
 void *step_scratch_weights(const struct cudnn_net *self, const struct cudnn_step *step)
