@@ -26,7 +26,8 @@ enum { STEPS_MOST = 10000, NUMBER_MOST = 1000000 };
 
 struct options {
     const char *model, *json;
-    size_t image, classes, batch, steps;
+    size_t image, classes; /* 0: as the model is usually trained on */
+    size_t batch, steps;
     struct kernels_options kernels;
     alnico_datatype_t wire;
     bool graph, profile;
@@ -34,6 +35,7 @@ struct options {
 
 struct bench {
     const struct options *options;
+    struct model_images images;
     struct network *network;
     struct replica *replica;
     cudaStream_t stream;
@@ -67,16 +69,17 @@ static void gpu(cudaError_t error, const char *doing)
 static void bench_load(struct bench *bench)
 {
     const struct options *o = bench->options;
-    const size_t each = o->image * o->image * 3;
+    const size_t each = tensor_elements(&bench->network->tensors[0]),
+                 count = o->batch * bench->network->labels;
     float *images = malloc(o->batch * each * sizeof *images);
-    int32_t *labels = malloc(o->batch * sizeof *labels);
+    int32_t *labels = malloc(count * sizeof *labels);
     uint64_t state = 1;
     if (!images || !labels)
         exit(EXIT_FAILURE);
     for (size_t i = 0; i < o->batch * each; i++)
         images[i] = (float)(2 * random_unit(&state) - 1);
-    for (size_t i = 0; i < o->batch; i++)
-        labels[i] = (int32_t)(random_next(&state) % o->classes);
+    for (size_t i = 0; i < count; i++)
+        labels[i] = (int32_t)(random_next(&state) % bench->images.classes);
     require(replica_load(bench->replica, images, labels, o->batch), "loading the batch");
     free(images);
     free(labels);
@@ -86,13 +89,20 @@ static void bench_open(struct bench *bench)
 {
     const struct options *o = bench->options;
     const float rate = 0.1f;
-    const struct model *model = model_find(o->model);
+    struct model model;
     void *stream;
-    if (!model) {
+    if (!model_find(o->model, &model)) {
         fprintf(stderr, "train_step: there is no model '%s'\n", o->model);
         exit(EXIT_FAILURE);
     }
-    require(model_network(model, o->image, o->image, 3, o->classes, &bench->network), "the model");
+    bench->images = model.images;
+    if (o->image)
+        bench->images.height = bench->images.width = o->image;
+    if (o->classes)
+        bench->images.classes = o->classes;
+    require(model_network(&model, bench->images.height, bench->images.width, bench->images.channels,
+                          bench->images.classes, &bench->network),
+            "the model");
     require(device_cuda.work_stream_create(&stream), "a stream");
     bench->stream = stream;
     const struct replica_setup setup = {.kernels = &kernels_cudnn,
@@ -199,7 +209,7 @@ static void bench_print(struct bench *bench)
             "\"precision\": \"%s\", \"ways\": \"%s\", \"graph\": %s, \"steps\": %zu, "
             "\"median_us\": %.1f, "
             "\"best_us\": %.1f, \"images_per_second\": %.1f, \"planned_bytes\": %zu}\n",
-            o->model, o->image, o->batch, precision_name(o->kernels.precision), ways,
+            o->model, bench->images.height, o->batch, precision_name(o->kernels.precision), ways,
             o->graph ? "true" : "false", o->steps, median, bench->us[0],
             (double)o->batch / median * 1e6, memory.total);
     require(replacement_finish(&json), "--json");
@@ -251,8 +261,7 @@ static struct options options_read(int count, char **arguments)
                                           {"fp32-wire", no_argument, NULL, 'w'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
-    struct options o = {
-        .model = "resnet50", .image = 224, .classes = 1000, .batch = 256, .steps = 30};
+    struct options o = {.model = "resnet50", .batch = 256, .steps = 30};
     bool wide = false;
     for (int at, c; (c = getopt_long(count, arguments, "", names, &at)) != -1;)
         switch (c) {

@@ -367,6 +367,27 @@ static void models_match_naive(void **unused)
         }
 }
 
+/* With running statistics: the last blocks have one pixel, whose batch norm would be of two
+ * numbers. */
+static void meshes_match_naive(void **unused)
+{
+    (void)unused;
+    struct network *network;
+    struct model mesh;
+    case_options.frozen = true;
+    assert_true(model_find("mesh:24", &mesh));
+    if (model_network(&mesh, 24, 24, 18, 2, &network))
+        fail_msg("%s", alnico_error_detail());
+    assert_int_equal(network->labels, 24 * 24);
+    struct replica *fast = replica_make(network, &kernels_onednn, 2, 0);
+    struct replica *oracle = replica_make(network, &kernels_naive, 2, 0);
+    compare_model(mesh.name, fast, oracle);
+    case_options.frozen = false;
+    replica_destroy(fast);
+    replica_destroy(oracle);
+    network_destroy(network);
+}
+
 /* Gradients of a partial batch are those of its images, scaled by their share of the batch. */
 static void absent_images_have_no_part(void **unused)
 {
@@ -477,6 +498,7 @@ int main(void)
         cmocka_unit_test(scores_are_of_the_last_loss),
         cmocka_unit_test(labels_of_pixels_are_checked),
         cmocka_unit_test(models_match_naive),
+        cmocka_unit_test(meshes_match_naive),
         cmocka_unit_test(absent_images_have_no_part),
         cmocka_unit_test(bad_batches_are_refused),
         cmocka_unit_test(old_gpus_are_refused),

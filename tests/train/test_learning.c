@@ -1,5 +1,7 @@
 /* The whole trainer on one rank: the loss falls and the test succeeds on real images, runs repeat
  * to the bit, and bad options are refused. Without the data set the program is skipped. */
+#include "train/base/random.h"
+#include "train/models/models.h"
 #include "train/trainer/state.h"
 
 #include <math.h>
@@ -145,11 +147,22 @@ static void bad_options_are_refused(void **unused)
 {
     (void)unused;
     const struct trainer_options good = options_make("synthetic:8x8x1");
-    struct trainer_options rows[10];
+    struct trainer_options rows[13];
     const char *details[] = {
-        "model 'vgg'", "kernels 'abacus'",   "strategy 'none'", "batch 0", "0 steps",
-        "120 steps",   "buckets of 3 bytes", "momentum 2",      "99999",   "8x0"};
-    for (size_t i = 0; i < 10; i++)
+        "model 'vgg'",
+        "kernels 'abacus'",
+        "strategy 'none'",
+        "batch 0",
+        "0 steps",
+        "120 steps",
+        "buckets of 3 bytes",
+        "momentum 2",
+        "99999",
+        "8x0",
+        "model mesh1k takes images of 1024x1024x18, but those of 'synthetic:8x8x18' are 8x8x18",
+        "model mesh:8 takes 64 labels an image, but 'synthetic:8x8x18' has 1",
+        "label smoothing, which the squared error of model neuron does not take"};
+    for (size_t i = 0; i < 13; i++)
         rows[i] = good;
     rows[0].model = "vgg";
     rows[1].kernels = "abacus";
@@ -161,7 +174,13 @@ static void bad_options_are_refused(void **unused)
     rows[7].optimizer.momentum = 2;
     rows[8].batch = 99999;
     rows[9].data = "synthetic:8x0x1";
-    for (size_t i = 0; i < 10; i++) {
+    rows[10].model = "mesh1k";
+    rows[11].model = "mesh:8";
+    rows[10].data = rows[11].data = "synthetic:8x8x18";
+    rows[12].model = "neuron";
+    rows[12].data = "synthetic:1x1x1";
+    rows[12].compute.smoothing = 0.1f;
+    for (size_t i = 0; i < 13; i++) {
         struct trainer_report report;
         assert_int_equal(trainer_run(&rows[i], &alone, &report), ALNICO_ERROR_ARGUMENT);
         if (!strstr(alnico_error_detail(), details[i]))
@@ -188,9 +207,54 @@ static void divergence_is_an_error(void **unused)
     }
 }
 
+/* Whether a number is above 0.5 (Biswas: SGD at a rate of 0.5, 10,000 steps). */
+static void step_load(struct replica *replica, uint64_t *state)
+{
+    float numbers[16];
+    int32_t labels[16];
+    for (int i = 0; i < 16; i++) {
+        numbers[i] = (float)random_unit(state);
+        labels[i] = numbers[i] > 0.5f;
+    }
+    assert_int_equal(replica_load(replica, numbers, labels, 16), ALNICO_SUCCESS);
+}
+
+static void a_neuron_learns_a_step(void **unused)
+{
+    (void)unused;
+    const struct optimizer_options plain = {.rate = 0.5};
+    const struct replica_setup setup = {
+        .kernels = &kernels_onednn, .batch = 16, .gradient_type = ALNICO_FLOAT32};
+    struct model model;
+    struct network *network;
+    struct replica *replica;
+    uint64_t state = 5;
+    assert_true(model_find("neuron", &model));
+    assert_int_equal(model_network(&model, 1, 1, 1, 2, &network), ALNICO_SUCCESS);
+    assert_int_equal(network->parameters, 2);
+    assert_int_equal(replica_create(network, &setup, &replica), ALNICO_SUCCESS);
+    replica->arenas.control[CONTROL_RATE] = 0.5f;
+    for (int step = 0; step < 10000; step++) {
+        step_load(replica, &state);
+        assert_int_equal(replica_forward(replica, true), ALNICO_SUCCESS);
+        assert_int_equal(replica_backward(replica, NULL, NULL), ALNICO_SUCCESS);
+        assert_int_equal(replica_update(replica, &plain), ALNICO_SUCCESS);
+        if (step == 9899)
+            memset(replica->arenas.score, 0, SCORES * sizeof(double));
+    }
+    const float *weights = replica->arenas.parameters, *bias = weights + 1;
+    const double *score = replica->arenas.score;
+    assert_true(score[SCORE_TERMS] == 1600);
+    assert_true(score[SCORE_LOSS] < 0.05 * 1600 && score[SCORE_CORRECT] > 0.95 * 1600);
+    assert_true(fabs(-(double)*bias / (double)*weights - 0.5) < 0.03);
+    replica_destroy(replica);
+    network_destroy(network);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_neuron_learns_a_step),
         cmocka_unit_test(runs_repeat_to_the_bit),
         cmocka_unit_test(runs_end_when_told),
         cmocka_unit_test(one_rank_plans_without_measuring),

@@ -325,6 +325,52 @@ static void googlenet_has_its_sides(void **unused)
     network_destroy(network);
 }
 
+/* Convolutions, norms and a head, by hand. */
+static void meshes_have_their_sizes(void **unused)
+{
+    (void)unused;
+    const size_t filters[] = {18, 128, 160, 192, 224, 256, 256};
+    const char *const names[] = {"mesh1k", "mesh2k", "mesh:1", "mesh:65", "mesh:1025"};
+    const size_t sides[] = {1024, 2048, 1, 65, 1025}, convolutions[] = {3, 5, 3, 3, 5};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct model model;
+        struct network *network;
+        size_t parameters = 256 * 2 + 2, strided = 0;
+        assert_true(model_find(names[i], &model));
+        assert_string_equal(model.name, names[i]);
+        assert_true(model.fixed && model.images.height == sides[i] && model.images.channels == 18);
+        if (model_network(&model, sides[i], sides[i], 18, 2, &network))
+            fail_msg("%s", alnico_error_detail());
+        for (size_t b = 0; b < 6; b++)
+            parameters += filters[b] * filters[b + 1] * (b ? 9 : 25) + 2 * filters[b + 1] +
+                          (convolutions[i] - 1) * (9 * filters[b + 1] + 2) * filters[b + 1];
+        assert_int_equal(network->parameters, parameters);
+        assert_int_equal(network->labels, sides[i] * sides[i]);
+        assert_int_equal(network->classes, 2);
+        for (size_t k = 0; k < network->count; k++)
+            strided += network->nodes[k].operation.kind == OPERATION_CONVOLUTION &&
+                       network->nodes[k].operation.stride == 2;
+        assert_int_equal(strided, 6);
+        if (i == 0)
+            assert_int_equal(parameters, 6700930);
+        network_destroy(network);
+    }
+}
+
+static void unknown_models_are_refused(void **unused)
+{
+    (void)unused;
+    const char *const names[] = {"",           "mesh",    "mesh:",   "mesh:0",
+                                 "mesh:16385", "mesh:8x", "mesh:-8", "synthetic:8"};
+    struct model model;
+    struct network *network;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_false(model_find(names[i], &model));
+    assert_true(model_find("mesh:16384", &model));
+    assert_int_equal(model_network(&model, 8, 9, 18, 2, &network), ALNICO_ERROR_ARGUMENT);
+    assert_non_null(strstr(alnico_error_detail(), "8x9"));
+}
+
 /* Blocks begin as identities: the scale of each one's last norm is 0, and of no other. */
 static void blocks_begin_as_identities(void **unused)
 {
@@ -639,6 +685,8 @@ int main(void)
         cmocka_unit_test(large_resnets_have_their_sizes),
         cmocka_unit_test(other_models_have_their_sizes),
         cmocka_unit_test(googlenet_has_its_sides),
+        cmocka_unit_test(meshes_have_their_sizes),
+        cmocka_unit_test(unknown_models_are_refused),
         cmocka_unit_test(blocks_begin_as_identities),
         cmocka_unit_test(first_values_are_he_normal),
         cmocka_unit_test(every_kind_is_a_layer),

@@ -145,11 +145,13 @@ static double apart(const struct trainer_options *options, const char *one, cons
 {
     struct checkpoint a, b;
     struct network *network;
+    struct model model;
     require_success(checkpoint_read(one, &a), "the checkpoint of one rank");
     require_success(checkpoint_read(other, &b), "the checkpoint of all ranks");
-    require_success(model_network(model_find(options->model), a.run.height, a.run.width,
-                                  a.run.channels, a.run.classes, &network),
-                    "the network");
+    REQUIRE(model_find(options->model, &model));
+    require_success(
+        model_network(&model, a.run.height, a.run.width, a.run.channels, a.run.classes, &network),
+        "the network");
     float *start = malloc(network->parameters * sizeof *start),
           *statistics = malloc((network->statistics + 1) * sizeof *statistics);
     REQUIRE(start && statistics && a.parameters == network->parameters);

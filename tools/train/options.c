@@ -21,7 +21,6 @@
         return (is_there) ? (name) : NULL;                                                         \
     }
 
-NAMES(model_at, models_all[i], models_all[i]->name)
 NAMES(kernels_at, kernels_all[i], kernels_all[i]->name)
 NAMES(strategy_at, strategies_all[i], strategies_all[i]->name)
 NAMES(precision_at, i < PRECISIONS, precision_name((enum precision)i))
@@ -29,6 +28,18 @@ NAMES(optimizer_at, i < OPTIMIZERS, optimizers_all[i]->name)
 NAMES(schedule_at, i < SCHEDULES, schedule_name((enum schedule)i))
 
 enum { PREDICT_STEPS = 60 };
+
+static void check_model(struct argp_state *state, char *text, void *options)
+{
+    struct model model;
+    char names[512] = "";
+    (void)options;
+    if (model_find(text, &model))
+        return;
+    for (size_t i = 0; models_all[i]; i++)
+        text_append(names, sizeof names, "%s, ", models_all[i]->name);
+    argp_error(state, "--model %s: expected %sor mesh:SIDE", text, names);
+}
 
 static void check_data(struct argp_state *state, char *text, void *options)
 {
@@ -119,12 +130,15 @@ static void refuse_argument(struct argp_state *state, char *text, void *options)
 static const struct option_row table[] = {
     {.help = "What to train:"},
     {"model", 0, "NAME",
-     "resnet18, resnet34, resnet50, resnet101 or resnet152; for small images resnet20, or cnn, "
-     "which has no batch norm",
-     OPTION_NAME, .initial = "resnet20", TRAINER(model), .choice = model_at, .key = "model"},
+     "resnet18, resnet34, resnet50, resnet101, resnet152, alexnet, googlenet or googlenet-aux; for "
+     "small images resnet20, alexnet-cifar, mnist, or cnn, which has no batch norm; mesh1k, mesh2k "
+     "or "
+     "mesh:SIDE, which say something of each pixel; neuron, of one number",
+     OPTION_TEXT, .initial = "resnet20", TRAINER(model), .read = check_model, .key = "model"},
     {"data", 0, "SOURCE",
      "fashion-mnist (Debian's dataset-fashion-mnist), idx:DIR (a folder with IDX files named as "
-     "there, gzip or not), synthetic or synthetic:HxWxC with each from 1 to 16384 (fashion-mnist)",
+     "there, gzip or not), synthetic or synthetic:HxWxC with each from 1 to 16384 (fashion-mnist, "
+     "or the model's own)",
      OPTION_TEXT, TRAINER(data), .read = check_data, .key = "data"},
     {"batch", 0, "N", "images per rank and step", OPTION_NUMBER, .initial = "64", TRAINER(batch),
      .least = 1, .most = 1 << 20, .key = "batch"},
@@ -132,8 +146,8 @@ static const struct option_row table[] = {
      "batches a step: their gradients are averaged on each rank before the ranks meet",
      OPTION_NUMBER, .initial = "1", TRAINER(accumulate), .least = 1, .most = 256,
      .key = "accumulate"},
-    {"classes", 0, "N", "of the labels (10)", OPTION_NUMBER, TRAINER(classes), .least = 1,
-     .most = 65536, .key = "classes"},
+    {"classes", 0, "N", "of the labels (10, or the model's own)", OPTION_NUMBER, TRAINER(classes),
+     .least = 1, .most = 65536, .key = "classes"},
     {"test-images", 0, "N",
      "test images after each epoch and at the end, rounded up to whole batches over all ranks; 0: "
      "no test (all)",
@@ -493,12 +507,13 @@ static void check_modes(struct argp_state *state, struct train_options *options)
 static void complete_data(struct train_options *options)
 {
     struct trainer_options *trainer = &options->trainer;
-    if (options->describe)
+    struct model model;
+    if (options->describe || !model_find(trainer->model, &model))
         return;
-    if (!trainer->data)
-        trainer->data = "fashion-mnist";
     if (!trainer->classes)
-        trainer->classes = 10;
+        trainer->classes = model.data ? model.images.classes : 10;
+    if (!trainer->data)
+        trainer->data = model.data ? model.data : "fashion-mnist";
 }
 
 static void finish(struct argp_state *state, void *out)

@@ -68,6 +68,7 @@ const struct model model_alexnet = {
     .name = "alexnet",
     .about = "AlexNet of Krizhevsky et al. 2012, ungrouped",
     .build = alexnet_build,
+    .images = {227, 227, 3, 1000},
     .design =
         &(const struct alexnet){
             {{96, 11, 4, 0}, {256, 5, 1, 2}, {384, 3, 1, 1}, {384, 3, 1, 1}, {256, 3, 1, 1}}, 4096},
@@ -77,6 +78,7 @@ const struct model model_alexnet_cifar = {
     .name = "alexnet-cifar",
     .about = "AlexNet made small for 28x28 or 32x32 pixels",
     .build = alexnet_build,
+    .images = {32, 32, 3, 10},
     .design =
         &(const struct alexnet){
             {{64, 5, 1, 2}, {64, 5, 1, 2}, {128, 3, 1, 1}, {128, 3, 1, 1}, {128, 3, 1, 1}}, 512},

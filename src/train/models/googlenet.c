@@ -132,6 +132,7 @@ const struct model model_googlenet = {
     .about = "GoogLeNet of Szegedy et al. 2014, without auxiliary heads",
     .build = googlenet_build,
     .design = &(const bool){false},
+    .images = {224, 224, 3, 1000},
 };
 
 const struct model model_googlenet_aux = {
@@ -139,4 +140,5 @@ const struct model model_googlenet_aux = {
     .about = "GoogLeNet with both auxiliary heads, whose losses count 0.3",
     .build = googlenet_build,
     .design = &(const bool){true},
+    .images = {224, 224, 3, 1000},
 };

@@ -37,4 +37,5 @@ const struct model model_mnist = {
     .name = "mnist",
     .about = "two convolutions, two dense layers and dropout, for digits",
     .build = mnist_build,
+    .images = {28, 28, 1, 10},
 };

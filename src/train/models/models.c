@@ -5,26 +5,20 @@
 
 #include <string.h>
 
-const struct model *const models_all[] = {&model_resnet20,
-                                          &model_cnn,
-                                          &model_resnet18,
-                                          &model_resnet34,
-                                          &model_resnet50,
-                                          &model_resnet101,
-                                          &model_resnet152,
-                                          &model_mnist,
-                                          &model_alexnet_cifar,
-                                          &model_alexnet,
-                                          &model_googlenet,
-                                          &model_googlenet_aux,
-                                          NULL};
+const struct model *const models_all[] = {
+    &model_resnet20,      &model_cnn,       &model_resnet18,  &model_resnet34,
+    &model_resnet50,      &model_resnet101, &model_resnet152, &model_mnist,
+    &model_alexnet_cifar, &model_alexnet,   &model_googlenet, &model_googlenet_aux,
+    &model_mesh1k,        &model_mesh2k,    &model_neuron,    NULL};
 
-const struct model *model_find(const char *name)
+bool model_find(const char *name, struct model *out)
 {
     for (size_t i = 0; models_all[i]; i++)
-        if (strcmp(models_all[i]->name, name) == 0)
-            return models_all[i];
-    return NULL;
+        if (strcmp(models_all[i]->name, name) == 0) {
+            *out = *models_all[i];
+            return true;
+        }
+    return model_mesh(name, out);
 }
 
 alnico_status_t model_network(const struct model *model, size_t height, size_t width,

@@ -15,18 +15,23 @@ struct model {
      * network_append. */
     alnico_status_t (*build)(struct network *network, const void *design, size_t classes);
     const void *design;         /* what the function builds from */
-    struct model_images images; /* that it is usually trained on; others are fine, too */
+    struct model_images images; /* that it is usually trained on */
+    bool fixed;                 /* it takes no images of another shape */
+    const char *data;           /* its source of images; NULL: fashion-mnist */
 };
 
 extern const struct model model_cnn, model_resnet18, model_resnet20, model_resnet34, model_resnet50,
     model_resnet101, model_resnet152, model_mnist, model_alexnet, model_alexnet_cifar,
-    model_googlenet, model_googlenet_aux;
+    model_googlenet, model_googlenet_aux, model_mesh1k, model_mesh2k, model_neuron;
 
 /* Ended by NULL. */
 extern const struct model *const models_all[];
 
-/* By name; NULL if there is none. */
-const struct model *model_find(const char *name);
+/* By name, which outlives *out: of models_all, or "mesh:SIDE". False: there is none. */
+bool model_find(const char *name, struct model *out);
+
+/* "mesh:SIDE": models/mesh.c. */
+bool model_mesh(const char *name, struct model *out);
 
 /* The finished network of a model for images of this shape. Errors: as network_create and the
  * build. */

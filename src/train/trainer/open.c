@@ -13,7 +13,7 @@
  * steps end with one. */
 enum { INTERVAL = 10 };
 
-static alnico_status_t name_check(const char *what, const char *name, const void *found)
+static alnico_status_t name_check(const char *what, const char *name, bool found)
 {
     if (found)
         return ALNICO_SUCCESS;
@@ -100,9 +100,10 @@ alnico_status_t trainer_check(const struct trainer_options *options)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "trainer: a test every %zu steps, but no test images",
                          options->validate_every);
-    TRY(name_check("model", options->model, model_find(options->model)));
-    TRY(name_check("kernels", options->kernels, kernels_find(options->kernels)));
-    TRY(name_check("strategy", options->strategy, strategy_find(options->strategy)));
+    struct model model;
+    TRY(name_check("model", options->model, model_find(options->model, &model)));
+    TRY(name_check("kernels", options->kernels, kernels_find(options->kernels) != NULL));
+    TRY(name_check("strategy", options->strategy, strategy_find(options->strategy) != NULL));
     TRY(optimizer_check(&options->optimizer));
     TRY(strategy_check(options));
     TRY(codec_check(options));
@@ -413,11 +414,46 @@ static alnico_status_t trainer_replica(struct trainer *trainer)
     return phase_timer_create(trainer->replica, INTERVAL, trainer->passes, &trainer->timer);
 }
 
+/* Whether the data are what the model takes. */
+static alnico_status_t images_check(const struct model *model, const struct data_info *info,
+                                    const char *data)
+{
+    const struct model_images *wanted = &model->images;
+    if (!model->fixed || (info->height == wanted->height && info->width == wanted->width &&
+                          info->channels == wanted->channels))
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "trainer: model %s takes images of %zux%zux%zu, but those of '%s' are "
+                     "%zux%zux%zu",
+                     model->name, wanted->height, wanted->width, wanted->channels, data,
+                     info->height, info->width, info->channels);
+}
+
+/* Whether the network takes the labels, which are unknown if there are 0, and their smoothing. */
+static alnico_status_t labels_check(const struct trainer_options *options,
+                                    const struct data_info *info, const struct network *network)
+{
+    const struct operation *loss = &network->nodes[network->count - 1].operation;
+    if (info->labels && info->labels != network->labels)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: model %s takes %zu labels an image, but '%s' has %zu",
+                         options->model, network->labels, options->data, info->labels);
+    if (options->compute.smoothing <= 0 || loss->kind == OPERATION_CROSS_ENTROPY)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "trainer: label smoothing, which the %s of model %s does not take",
+                     operation_kind_name(loss->kind), options->model);
+}
+
 alnico_status_t trainer_network(const struct trainer_options *options, const struct data_info *info,
                                 struct network **out)
 {
-    return model_network(model_find(options->model), info->height, info->width, info->channels,
-                         info->classes, out);
+    struct model model;
+    *out = NULL;
+    model_find(options->model, &model);
+    TRY(images_check(&model, info, options->data));
+    TRY(model_network(&model, info->height, info->width, info->channels, info->classes, out));
+    return labels_check(options, info, *out);
 }
 
 static size_t steps_to_do(const struct trainer *trainer)

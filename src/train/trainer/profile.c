@@ -7,12 +7,14 @@
 /* The images of the source, if the options name one, or those of the model. */
 static alnico_status_t images_find(const struct trainer_options *options, struct data_info *out)
 {
-    const struct model_images *usual = &model_find(options->model)->images;
+    struct model model;
     struct data *data;
-    *out = (struct data_info){.height = usual->height,
-                              .width = usual->width,
-                              .channels = usual->channels,
-                              .classes = options->classes ? options->classes : usual->classes};
+    model_find(options->model, &model);
+    *out =
+        (struct data_info){.height = model.images.height,
+                           .width = model.images.width,
+                           .channels = model.images.channels,
+                           .classes = options->classes ? options->classes : model.images.classes};
     if (!options->data)
         return ALNICO_SUCCESS;
     TRY(trainer_data_alone(options, 1, &data));

@@ -444,6 +444,9 @@ static void descriptions_are_right(void **unused)
     cJSON_Delete(report);
     expect(0, "--describe --model resnet50 --batch 3", 0,
            "\n25557032 parameters; an image: 8.178 GFLOP forward, 16.12 backward\n");
+    expect(0, "--describe --model mesh1k --batch 1", 0,
+           "\n6700930 parameters; an image: 315.1 GFLOP forward, 600.1 backward\n");
+    expect(0, "--describe --model neuron --batch 1", 0, "\n2 parameters;");
     expect(0, "--describe --data synthetic:40x40x2", 0, "resnet20: images of 40x40x2, batch 64");
     expect(0, "--describe --data idx:/nonexistent", 1, "/nonexistent");
     expect(0, "--describe --memory", 2, "--describe: neither --memory");
