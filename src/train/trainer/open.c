@@ -241,6 +241,12 @@ static size_t first_batch(const struct trainer *trainer)
                      (trainer->step - epoch * trainer->per_epoch) * trainer->passes;
 }
 
+/* Whether batches are copied beside computing. */
+static bool input_ahead(const struct trainer_options *options)
+{
+    return !options->pageable && !trainer_uploads_once(options);
+}
+
 /* Of a rank's training part, from its first batch on. Kernels that load normalise levels. */
 static struct data_options data_options_of(const struct trainer_options *options, int rank,
                                            int ranks)
@@ -259,7 +265,7 @@ static struct data_options data_options_of(const struct trainer_options *options
         .loaders = options->loaders,
         .prefetch = options->prefetch,
         .held = REPLICA_BUFFERS,
-        .device = options->pageable ? NULL : device_find(kernels->device)};
+        .device = input_ahead(options) ? device_find(kernels->device) : NULL};
 }
 
 alnico_status_t trainer_data(struct trainer *trainer)
@@ -387,8 +393,7 @@ struct replica_setup trainer_setup(const struct trainer_options *options, const 
                                   .batch = options->batch,
                                   .seed = options->seed + (options->own_seeds ? (uint64_t)rank : 0),
                                   .sums = trainer_passes(options) > 1,
-                                  .pageable = options->pageable,
-                                  .ahead = !options->pageable && !trainer_uploads_once(options),
+                                  .ahead = input_ahead(options),
                                   .options = options->compute,
                                   .gradient_type =
                                       kernels->wire_gradients ? options->wire : ALNICO_FLOAT32,

@@ -23,9 +23,10 @@ struct replica_setup {
     const struct kernels_ops *kernels;
     size_t batch; /* images, > 0 */
     uint64_t seed;
-    bool sums;     /* of the gradients of several passes */
-    bool pageable; /* batches come from memory that is not pinned, one at a time: not ahead */
-    bool ahead;    /* on a stream that is not inline: batches are copied beside computing */
+    bool sums; /* of the gradients of several passes */
+    /* On a stream that is not inline batches are copied beside computing, from pinned memory.
+     * False: each waits for all that was enqueued; its memory may be any. */
+    bool ahead;
     /* Images come as bytes, with the value of each (REPLICA_LEVELS): kernels that load take them.
      * NULL: as float32. Read while the replica is made. */
     const float *levels;

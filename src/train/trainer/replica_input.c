@@ -2,7 +2,7 @@
  * How batches come into a replica. See replica.h. Each is copied to a buffer of the device, from
  * which the kernels take it. Ahead, the copies run on a stream of their own, into two buffers by
  * turns: a batch travels while the one before it is computed with. Otherwise they run on the
- * replica's stream; kernels that do not load then find the batch in the arenas at once.
+ * replica's stream once that is idle; kernels that do not load then find the batch in the arenas.
  */
 #include "train/trainer/replica.h"
 
@@ -161,17 +161,15 @@ alnico_status_t replica_send(struct replica *replica, const void *images, const 
     struct input_buffer *before = &input->all[(input->sent + 1) % input->buffers];
     struct input_buffer *buffer = &input->all[input->sent % input->buffers];
     TRY(batch_check(replica, labels, count));
-    if (replica->asked.pageable) /* its copy waits by itself, without a deadline */
+    if (input->buffers == 1) /* a copy from memory that is not pinned waits without a deadline */
         TRY(replica_synchronize(replica));
     TRY(stream_wait_for(&replica->wait, before->copied));
     labels_stage(replica, buffer, labels, count);
-    if (input->stream != replica->stream)
-        TRY(device->stream_wait(input->stream, buffer->taken));
+    TRY(device->stream_wait(input->stream, buffer->taken));
     TRY(batch_copy(replica, buffer, images, count));
     TRY(device->event_record(buffer->copied, input->stream));
     input->sent++;
-    return input->stream != replica->stream ? device->stream_wait(replica->stream, buffer->copied)
-                                            : ALNICO_SUCCESS;
+    return device->stream_wait(replica->stream, buffer->copied);
 }
 
 alnico_status_t replica_take(struct replica *replica)

@@ -98,21 +98,21 @@ static struct kernels_ops kernels_loading(void)
 
 struct way {
     const char *name;
-    bool loads, bytes, flows, ahead, pageable;
+    bool loads, bytes, flows, ahead;
     size_t buffers; /* besides the arenas' */
 };
 
 static const struct way ways[] = {
-    {"inline", false, false, false, false, false, 0},
-    {"inline, ahead of nothing", false, false, false, true, false, 0},
-    {"inline, loads", true, false, false, false, false, 1},
-    {"inline, loads bytes", true, true, false, false, false, 1},
-    {"stream", false, false, true, false, false, 0},
-    {"stream, ahead", false, false, true, true, false, 2},
-    {"stream, pageable", true, true, true, false, true, 1},
-    {"stream, loads", true, false, true, false, false, 1},
-    {"stream, loads ahead", true, false, true, true, false, 2},
-    {"stream, loads bytes ahead", true, true, true, true, false, 2},
+    {"inline", false, false, false, false, 0},
+    {"inline, ahead of nothing", false, false, false, true, 0},
+    {"inline, loads", true, false, false, false, 1},
+    {"inline, loads bytes", true, true, false, false, 1},
+    {"stream", false, false, true, false, 0},
+    {"stream, ahead", false, false, true, true, 2},
+    {"stream, loads bytes", true, true, true, false, 1},
+    {"stream, loads", true, false, true, false, 1},
+    {"stream, loads ahead", true, false, true, true, 2},
+    {"stream, loads bytes ahead", true, true, true, true, 2},
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
@@ -142,7 +142,6 @@ static void fixture_open(struct fixture *f, const struct network *network, const
                                         .seed = 3,
                                         .gradient_type = ALNICO_FLOAT32,
                                         .ahead = way->ahead,
-                                        .pageable = way->pageable,
                                         .levels = way->bytes ? levels : NULL,
                                         .stream = f->stream};
     if (replica_create(network, &setup, &f->replica))
