@@ -1,5 +1,5 @@
 """The networks of alnico-train in PyTorch, layer by layer, for benchmarks/torch_step.py. MODELS names for each its class, the
-side and channels of its images, and its classes."""
+side and channels of its images, and its classes; those of LABEL_PIXELS have a label for each pixel."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -119,6 +119,26 @@ class GoogLeNet(nn.Module):
         return (self.head(x), *outputs) if outputs else self.head(x)
 
 
+class Mesh(nn.Module):
+    """Six blocks of so many convolutions; the classes of a grid of one in 64 pixels a side become those of the pixels."""
+
+    def __init__(self, convolutions, classes=2):
+        super().__init__()
+        layers, inputs = [], 18
+        for block, filters in enumerate((128, 160, 192, 224, 256, 256)):
+            for i in range(convolutions):
+                window = 3 if block or i else 5
+                layers += [nn.Conv2d(inputs, filters, window, 1 if i else 2, window // 2, bias=False), nn.BatchNorm2d(filters),
+                           nn.ReLU(inplace=True)]
+                inputs = filters
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Conv2d(inputs, classes, 1)
+
+    def forward(self, x):
+        y = F.interpolate(self.head(self.body(x)), scale_factor=64, mode="nearest")
+        return y[:, :, :x.shape[2], :x.shape[3]]
+
+
 def loss(outputs, labels):
     """Of a network's logits; auxiliary heads count 0.3."""
     logits = (outputs,) if torch.is_tensor(outputs) else outputs
@@ -126,4 +146,6 @@ def loss(outputs, labels):
 
 
 MODELS = {"resnet50": (ResNet50, 224, 3, 1000), "alexnet": (alexnet, 227, 3, 1000), "googlenet": (lambda: GoogLeNet(False), 224, 3, 1000),
-          "googlenet-aux": (lambda: GoogLeNet(True), 224, 3, 1000), "mnist": (mnist, 28, 1, 10), "alexnet-cifar": (alexnet_cifar, 32, 3, 10)}
+          "googlenet-aux": (lambda: GoogLeNet(True), 224, 3, 1000), "mnist": (mnist, 28, 1, 10), "alexnet-cifar": (alexnet_cifar, 32, 3, 10),
+          "mesh1k": (lambda: Mesh(3), 1024, 18, 2), "mesh2k": (lambda: Mesh(5), 2048, 18, 2)}
+LABEL_PIXELS = ("mesh1k", "mesh2k")

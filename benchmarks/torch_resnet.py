@@ -10,6 +10,7 @@ beside benchmarks/weak_scaling. Exit status: 0 if all were measured, 1 if not, 7
     torch_resnet.py --gpus 1 --batches 256 --ways max-autotune --precisions fp16 --limit 600
     torch_resnet.py --gpus 4 --ways eager,compile,graph,reduce-overhead
     torch_resnet.py --models alexnet --batches 1024 --precisions bf16,fp16,bf16-pure --out alexnet.json
+    torch_resnet.py --models mesh1k --batches 1 --precisions bf16,fp16 --out mesh.json
 
 Ways: eager, compile, max-autotune (without CUDA graphs; on one GPU only), reduce-overhead (compiled, in CUDA graphs), graph
 (eager, a whole step as one CUDA graph).
@@ -30,7 +31,7 @@ from arguments import above
 HERE = os.path.dirname(os.path.abspath(__file__))
 WAYS = ("eager", "compile", "graph", "reduce-overhead", "max-autotune")
 PRECISIONS = ("fp32", "bf16", "fp16", "bf16-pure", "fp16-pure")
-MODELS = ("resnet50", "alexnet", "googlenet", "googlenet-aux", "mnist", "alexnet-cifar")
+MODELS = ("resnet50", "alexnet", "googlenet", "googlenet-aux", "mnist", "alexnet-cifar", "mesh1k", "mesh2k")
 SKIPPED = 77
 
 

@@ -19,7 +19,7 @@ try:
     import torch
     import torch.distributed as dist
     import torch.nn as nn
-    from torch_models import MODELS, loss as loss_of
+    from torch_models import LABEL_PIXELS, MODELS, loss as loss_of
 except ImportError as missing:
     print(f"torch_step: {missing}", file=sys.stderr)
     sys.exit(77)
@@ -38,7 +38,8 @@ def make_step(arguments, device, world):
     model = make().to(device, kind if pure else torch.float32, memory_format=torch.channels_last)
     images = torch.randn(arguments.batch, channels, side, side, device=device)
     images = images.to(kind or torch.float32, memory_format=torch.channels_last)
-    labels = torch.randint(classes, (arguments.batch,), device=device)
+    sides = (side, side) if arguments.model in LABEL_PIXELS else ()
+    labels = torch.randint(classes, (arguments.batch, *sides), device=device)
     scale = LOSS_SCALE.get(precision, 1.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1 / scale, momentum=0.9, weight_decay=5e-5,
                                 fused=True)

@@ -1,6 +1,6 @@
 /* All kernels of a device, the second argument, against PyTorch: losses, outputs, every gradient,
- * the parameters after each of some steps and the running statistics, of a residual network or of one
- * with branches; by the first argument, NETWORK.bin, which reference/make_reference.py made in
+ * the parameters after each of some steps and the running statistics, of a residual network, one with
+ * branches, or one that labels pixels; by the first argument, NETWORK.bin, which reference/make_reference.py made in
  * float64.
  * Tolerances are shares of a tensor's largest number. */
 #include "tests/train/cases.h"
@@ -91,6 +91,28 @@ static const struct operation inception[] = {
     DENSE("d_dense2", "d_drop", CLASSES),
     LOSS("d_dense2"),
 };
+
+static const struct operation pixels[] = {
+    CONVOLUTION("stem_conv", "input", 8, 5, 2, 2, false),
+    NORM("stem_norm", "stem_conv"),
+    RELU("stem_relu", "stem_norm"),
+    CONVOLUTION("a_conv", "stem_relu", 6, 3, 2, 1, true),
+    SIGMOID("a_sigmoid", "a_conv"),
+    CONVOLUTION("c_conv", "a_sigmoid", CLASSES, 1, 1, 0, true),
+    UPSAMPLE("c_pixels", "c_conv", 4, 3),
+    AUXILIARY(OPERATION_SQUARED_ERROR, "auxiliary", "c_pixels", 0.5),
+    CONVOLUTION("b_conv", "a_sigmoid", CLASSES, 1, 1, 0, true),
+    UPSAMPLE("b_pixels", "b_conv", 4, 3),
+    LOSS("b_pixels"),
+};
+
+static const struct {
+    const char *name;
+    const struct operation *operations;
+    size_t count;
+} networks[] = {{"resnet", resnet, sizeof resnet / sizeof *resnet},
+                {"inception", inception, sizeof inception / sizeof *inception},
+                {"pixels", pixels, sizeof pixels / sizeof *pixels}};
 
 static const struct operation *operations;
 static size_t operation_count;
@@ -243,22 +265,42 @@ static void parameters_take(struct comparison *c)
     free(values);
 }
 
-static void forward_compare(struct comparison *c, const char *prefix)
+/* labels: how many there are that are not missing. */
+static void forward_compare(struct comparison *c, const char *prefix, size_t labels)
 {
     struct replica *replica = c->replica;
+    const size_t count = BATCH * replica->network->labels * CLASSES;
     double score[SCORES];
-    float output[BATCH * CLASSES], loss;
+    float *output = malloc(count * sizeof *output), loss;
     const void *value = setup_value(&replica->setup, replica->network->count);
-    assert_int_equal(replica_read(replica, value, output, sizeof output), ALNICO_SUCCESS);
-    compare(c, "log", output, numbers_of(prefix, "log", "", BATCH * CLASSES), BATCH * CLASSES);
+    assert_int_equal(replica_read(replica, value, output, count * sizeof *output), ALNICO_SUCCESS);
+    compare(c, "log", output, numbers_of(prefix, "log", "", count), count);
+    free(output);
     assert_int_equal(replica_read(replica, replica->arenas.score, score, sizeof score),
                      ALNICO_SUCCESS);
-    assert_true(score[SCORE_TERMS] == BATCH);
-    loss = (float)(score[SCORE_LOSS] / BATCH);
+    assert_true(score[SCORE_TERMS] == (double)labels);
+    loss = (float)(score[SCORE_LOSS] / (double)labels);
     compare(c, "loss", &loss, numbers_of(prefix, "loss", "", 1), 1);
     memset(score, 0, sizeof score);
     assert_int_equal(replica_write(replica, replica->arenas.score, score, sizeof score),
                      ALNICO_SUCCESS);
+}
+
+/* Loads a step's batch; returns how many labels are not missing. */
+static size_t batch_load(struct replica *replica, const char *prefix)
+{
+    const size_t count = BATCH * replica->network->labels;
+    const float *images = numbers_of(prefix, "images", "", BATCH * HEIGHT * WIDTH * 3);
+    const float *classes = numbers_of(prefix, "labels", "", count);
+    int32_t *labels = malloc(count * sizeof *labels);
+    size_t there = 0;
+    for (size_t i = 0; i < count; i++) {
+        labels[i] = (int32_t)classes[i];
+        there += labels[i] >= 0;
+    }
+    assert_int_equal(replica_load(replica, images, labels, BATCH), ALNICO_SUCCESS);
+    free(labels);
+    return there;
 }
 
 static void step_compare(struct comparison *c, int step)
@@ -267,21 +309,16 @@ static void step_compare(struct comparison *c, int step)
     const float rate = 0.1f;
     const struct draw draw = {.step = (uint32_t)step};
     char prefix[16], gradients[32];
-    int32_t labels[BATCH];
     snprintf(prefix, sizeof prefix, "%d.", step);
     snprintf(gradients, sizeof gradients, "%d.gradient.", step);
-    const float *images = numbers_of(prefix, "images", "", BATCH * HEIGHT * WIDTH * 3);
-    const float *classes = numbers_of(prefix, "labels", "", BATCH);
-    for (int i = 0; i < BATCH; i++)
-        labels[i] = (int32_t)classes[i];
     c->prefix = prefix;
     assert_int_equal(replica_write(replica, &replica->arenas.control[CONTROL_RATE], &rate, 4),
                      ALNICO_SUCCESS);
     assert_int_equal(replica_write(replica, replica->arenas.draw, &draw, sizeof draw),
                      ALNICO_SUCCESS);
-    assert_int_equal(replica_load(replica, images, labels, BATCH), ALNICO_SUCCESS);
+    const size_t labels = batch_load(replica, prefix);
     assert_int_equal(replica_forward(replica, true), ALNICO_SUCCESS);
-    forward_compare(c, prefix);
+    forward_compare(c, prefix, labels);
     assert_int_equal(replica_backward(replica, NULL, NULL), ALNICO_SUCCESS);
     arena_compare(c, gradients, replica->arenas.gradients);
     assert_int_equal(replica_update(replica, &optimizer), ALNICO_SUCCESS);
@@ -337,10 +374,11 @@ int main(int argc, char **argv)
         printf("skipped: %s\n", alnico_error_detail());
         return SKIPPED;
     }
-    const bool residual = strstr(argv[1], "resnet") != NULL;
-    operations = residual ? resnet : inception;
-    operation_count =
-        residual ? sizeof resnet / sizeof *resnet : sizeof inception / sizeof *inception;
+    for (size_t i = 0; i < sizeof networks / sizeof *networks; i++)
+        if (strstr(argv[1], networks[i].name)) {
+            operations = networks[i].operations;
+            operation_count = networks[i].count;
+        }
     records_read(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_agree_with_pytorch)};
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

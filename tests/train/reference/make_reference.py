@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Makes resnet.bin and inception.bin, what PyTorch computes for the networks of tests/train/test_reference.c.
+"""Makes resnet.bin, inception.bin and pixels.bin, what PyTorch computes for the networks of tests/train/test_reference.c.
 
 A residual network of two blocks, and one with branches that are joined, local norms, poolings that count up and dropout, whose
-masks are computed here as src/train/layers/dropout.h has them. Each is trained for a few steps by SGD with momentum, weight
+masks are computed here as src/train/layers/dropout.h has them, and one with a sigmoid that labels pixels, of which some have no
+label, with an auxiliary head of squared errors. Each is trained for a few steps by SGD with momentum, weight
 decay and label smoothing. All in float64, stored as float32, in the layouts of src/train/graph/network.h: images [image][row]
 [column][channel], convolution weights [filter][row][column][channel].
 
 The file: "ALNREF1\n", then records of a name (32 bytes, padded with zeros), a number of elements (uint64) and so many
-float32, all little-endian. Made with PyTorch 1.13 by: make_reference.py resnet resnet.bin; make_reference.py inception inception.bin
+float32, all little-endian. Made with PyTorch 1.13 by: make_reference.py resnet resnet.bin; make_reference.py inception inception.bin;
+make_reference.py pixels pixels.bin
 """
 import struct
 import sys
@@ -98,6 +100,29 @@ class Inception(nn.Module):
         return l["d_dense2"](dropped(x[:, :, None, None], 19, step, 0.5)[:, :, 0, 0])
 
 
+class Pixels(nn.Module):
+    sides = (17, 13)
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleDict({
+            "stem_conv": nn.Conv2d(3, 8, 5, 2, 2, bias=False), "stem_norm": nn.BatchNorm2d(8), "a_conv": nn.Conv2d(8, 6, 3, 2, 1),
+            "b_conv": nn.Conv2d(6, CLASSES, 1), "c_conv": nn.Conv2d(6, CLASSES, 1),
+        })
+
+    def forward(self, x, step):
+        l = self.layers
+        x = torch.sigmoid(l["a_conv"](F.relu(l["stem_norm"](l["stem_conv"](x)))))
+        heads = (F.interpolate(l[name](x), scale_factor=4, mode="nearest")[:, :, :-3, :-3] for name in ("c_conv", "b_conv"))
+        self.auxiliary, logits = heads
+        return logits
+
+    def loss(self, labels):
+        """Of the auxiliary head, with its weight."""
+        targets = F.one_hot(labels.clamp(0), CLASSES).permute(0, 3, 1, 2)
+        return 0.5 * (((self.auxiliary - targets) ** 2).mean(1) * (labels >= 0)).sum() / labels.numel()
+
+
 def plain(tensor):
     """A weight's numbers in our layout."""
     tensor = tensor.detach()
@@ -127,7 +152,7 @@ def initialize(network):
 
 def main():
     torch.manual_seed(20)
-    network = {"resnet": Resnet, "inception": Inception}[sys.argv[1]]().double()
+    network = {"resnet": Resnet, "inception": Inception, "pixels": Pixels}[sys.argv[1]]().double()
     initialize(network)
     parameters = list(network.layers.named_parameters())
     decayed = [p for n, p in parameters if p.dim() > 1]
@@ -139,14 +164,17 @@ def main():
         write_parameters(out, "0.", network, lambda p: p)
         for step in range(1, STEPS + 1):
             images = torch.randn(BATCH, 3, HEIGHT, WIDTH).to(torch.float64)
-            labels = torch.randint(CLASSES, (BATCH,))
+            labels = torch.randint(CLASSES, (BATCH, *getattr(network, "sides", ())))
+            if labels.dim() > 1:
+                labels[torch.rand(labels.shape) < 0.2] = -1
             optimizer.zero_grad()
             logits = network(images, step)
-            loss = F.cross_entropy(logits, labels, label_smoothing=SMOOTHING)
-            loss.backward()
+            total = F.cross_entropy(logits, labels, label_smoothing=SMOOTHING, ignore_index=-1, reduction="sum")
+            loss = total / (labels >= 0).sum()
+            (total / labels.numel() + (network.loss(labels) if labels.dim() > 1 else 0)).backward()
             write(out, "%d.images" % step, images.permute(0, 2, 3, 1))
             write(out, "%d.labels" % step, labels)
-            write(out, "%d.log" % step, F.log_softmax(logits, 1))
+            write(out, "%d.log" % step, plain(F.log_softmax(logits, 1)))
             write(out, "%d.loss" % step, loss)
             write_parameters(out, "%d.gradient." % step, network, lambda p: p.grad)
             optimizer.step()
