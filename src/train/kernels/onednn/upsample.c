@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* The two tensors, in runs of channels that lie together in both. */
+/* The two tensors. What lies together in the output does so in the input, which is plain or in the
+ * same blocks. */
 struct upsample {
     const struct tensor *in, *out;
     struct runs from, to; /* of in, of out */
@@ -29,7 +30,7 @@ static struct upsample upsample_of(const struct compiled *self, const struct ste
                          .to = activation_runs(self, step->out),
                          .factor = self->setup.network->nodes[step->first].operation.stride,
                          .batch = self->setup.plan->batch};
-    u.run = u.from.run < u.to.run ? u.from.run : u.to.run;
+    u.run = u.to.run;
     u.runs = u.in->channels / u.run;
     return u;
 }
