@@ -41,7 +41,7 @@ def make_step(arguments, device, world):
     sides = (side, side) if arguments.model in LABEL_PIXELS else ()
     labels = torch.randint(classes, (arguments.batch, *sides), device=device)
     scale = LOSS_SCALE.get(precision, 1.0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 / scale, momentum=0.9, weight_decay=5e-5,
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3 / scale, momentum=0.9, weight_decay=5e-5,
                                 fused=True)
     if world > 1:
         model = nn.parallel.DistributedDataParallel(

@@ -115,6 +115,33 @@ static void slow_steps_are_waited_for(void **unused)
     fixture_free(&f);
 }
 
+/* Each pass finds its own, however far ahead of the stream the steps are enqueued. */
+static void draws_come_in_the_stream_s_order(void **unused)
+{
+    (void)unused;
+    struct fixture f = fixture_make();
+    struct phase_times reading;
+    struct draw seen[STEPS - 2][2];
+    step(&f);
+    device_cpu.stream_await(f.stream, f.held, 1);
+    for (uint32_t s = 0; s < STEPS - 2; s++) {
+        for (uint32_t pass = 0; pass < 2; pass++) {
+            const struct draw draw = {.step = 100 + s, .image = 7 * pass};
+            assert_int_equal(phase_timer_draw(f.timer, pass, draw), ALNICO_SUCCESS);
+            assert_int_equal(device_cpu.copy(&seen[s][pass], f.replica->arenas.draw,
+                                             sizeof(struct draw), f.stream),
+                             ALNICO_SUCCESS);
+        }
+        step(&f);
+    }
+    device_cpu.flag_raise(f.held, 1);
+    assert_int_equal(phase_timer_pause(f.timer, &reading), ALNICO_SUCCESS);
+    for (uint32_t s = 0; s < STEPS - 2; s++)
+        for (uint32_t pass = 0; pass < 2; pass++)
+            assert_true(seen[s][pass].step == 100 + s && seen[s][pass].image == 7 * pass);
+    fixture_free(&f);
+}
+
 static void phase_end(struct fixture *f, enum phase phase, int naps)
 {
     for (int i = 0; i < naps; i++)
@@ -254,6 +281,7 @@ int main(void)
         cmocka_unit_test(medians_are_in_the_middle),
         cmocka_unit_test(a_held_stream_is_not_waited_for),
         cmocka_unit_test(slow_steps_are_waited_for),
+        cmocka_unit_test(draws_come_in_the_stream_s_order),
         cmocka_unit_test(phases_end_in_any_order),
         cmocka_unit_test(a_run_that_hangs_ends),
         cmocka_unit_test(a_test_that_hangs_ends),
