@@ -255,8 +255,15 @@ static void *strategy_make(struct calls_context *context, const struct rank *ran
     return self;
 }
 
+/* How the calls ended that a stream has made. */
+static alnico_status_t stream_end(struct replica *replica, alnico_comm_t comm)
+{
+    REQUIRE_STATUS(replica_synchronize(replica), ALNICO_SUCCESS);
+    return alnico_comm_status(comm);
+}
+
 /* All steps, and then what settles them; with a rank that is lost the others find out. */
-static void steps_run(struct replica *replica, void *self, struct rank *rank)
+static void steps_run(struct replica *replica, void *self, struct rank *rank, alnico_comm_t comm)
 {
     const struct setting *setting = rank->argument;
     alnico_status_t status = ALNICO_SUCCESS;
@@ -270,6 +277,8 @@ static void steps_run(struct replica *replica, void *self, struct rank *rank)
         REQUIRE_STATUS(replica_synchronize(replica), ALNICO_SUCCESS);
     } else if (!lost) {
         char name[32];
+        if (status == ALNICO_SUCCESS && setting->streamed)
+            status = stream_end(replica, comm);
         snprintf(name, sizeof name, "rank %d", setting->ranks - 1);
         REQUIRE_STATUS(status, ALNICO_ERROR_TIMEOUT);
         ranks_require_detail(name);
@@ -288,7 +297,7 @@ static void rank_train(struct rank *rank)
     struct calls_context context = {replica_make(setting, rank->rank, stream), &setting->optimizer};
     REQUIRE_STATUS(buckets_of_count(network->parameters, BUCKETS, &buckets), ALNICO_SUCCESS);
     void *self = strategy_make(&context, rank, comm, &buckets);
-    steps_run(context.replica, self, rank);
+    steps_run(context.replica, self, rank, comm);
     values_copy(setting, context.replica, setting->values[rank->rank]);
     setting->strategy->destroy(self);
     replica_destroy(context.replica);
@@ -613,6 +622,7 @@ static void lost_ranks_are_named(void **unused)
             struct setting setting = {.strategy = strategies[s],
                                       .optimizer = optimizer_of(OPTIMIZER_SGD),
                                       .ranks = ranks,
+                                      .streamed = ranks == 3,
                                       .every = takes(strategies[s], STRATEGY_TAKES_EVERY) ? 2 : 0,
                                       .stops = 3};
             setting_run(&setting);

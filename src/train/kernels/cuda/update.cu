@@ -11,7 +11,7 @@
 namespace
 {
 
-constexpr unsigned THREADS = 256, BLOCKS = 4; /* of a multiprocessor, in an update */
+constexpr unsigned THREADS = 256, BLOCKS = 3; /* of a multiprocessor, in an update */
 
 /* The loss scale is doubled after so many updates without infinite gradients. */
 constexpr float GROW_AFTER = 2000, SCALE_MOST = 16777216, SCALE_LEAST = 1;
