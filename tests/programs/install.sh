@@ -28,6 +28,9 @@ for file in bin/alnico-perf bin/alnico-tune bin/alnico-info bin/alnico-simulate 
     include/alnico/mpi.h share/alnico/machines/{flat,sierra,h200-ndr}.json; do
     [ -e "$work/prefix/$file" ] || fail "$file is not installed"
 done
+for file in alnico-train alnico-pack; do
+    [ ! -e "$build/tools/$file" ] || [ -e "$work/prefix/bin/$file" ] || fail "$file is not installed"
+done
 "$work/prefix/bin/alnico-simulate" --machine sierra --ranks 8 -e 8 >"$work/log" 2>&1 ||
     { cat "$work/log" >&2; fail "the installed alnico-simulate does not find its machine files"; }
 soname=${version%%.*}

@@ -6,8 +6,8 @@
 #include "tools/common/program.h"
 #include "tools/train/log.h"
 #include "tools/train/presets.h"
+#include "train/input/augment.h"
 #include "train/input/loader.h"
-#include "train/input/source.h"
 #include "train/models/models.h"
 #include "train/strategies/strategy.h"
 
@@ -48,6 +48,14 @@ static void check_data(struct argp_state *state, char *text, void *options)
     source_forms(forms, sizeof forms);
     if (!source_find(text))
         argp_error(state, "--data %s: expected %s", text, forms);
+}
+
+static void read_augment(struct argp_state *state, char *text, void *options)
+{
+    if (!augment_parse(text, &((struct train_options *)options)->trainer.augment))
+        argp_error(state,
+                   "--augment %s: expected none, or of shift, flip and crop some, as shift,flip",
+                   text);
 }
 
 /* At most OPTIMIZER_DROPS numbers; the rest become 1. */
@@ -137,7 +145,9 @@ static const struct option_row table[] = {
      OPTION_TEXT, .initial = "resnet20", TRAINER(model), .read = check_model, .key = "model"},
     {"data", 0, "SOURCE",
      "fashion-mnist (Debian's dataset-fashion-mnist), idx:DIR (a folder with IDX files named as "
-     "there, gzip or not), synthetic or synthetic:HxWxC with each from 1 to 16384 (fashion-mnist, "
+     "there, gzip or not), cifar10:DIR (its binary version), folder:DIR[@SIZE] (JPEG and PNG in "
+     "train/CLASS/ and test/CLASS/), packed:FILE[@SIZE] (by alnico-pack), or made up: synthetic or "
+     "synthetic:HxWxC, mesh:SIDE (18 channels, a label a pixel), step (one number) (fashion-mnist, "
      "or the model's own)",
      OPTION_TEXT, TRAINER(data), .read = check_data, .key = "data"},
     {"batch", 0, "N", "images per rank and step", OPTION_NUMBER, .initial = "64", TRAINER(batch),
@@ -146,8 +156,13 @@ static const struct option_row table[] = {
      "batches a step: their gradients are averaged on each rank before the ranks meet",
      OPTION_NUMBER, .initial = "1", TRAINER(accumulate), .least = 1, .most = 256,
      .key = "accumulate"},
-    {"classes", 0, "N", "of the labels (10, or the model's own)", OPTION_NUMBER, TRAINER(classes),
-     .least = 1, .most = 65536, .key = "classes"},
+    {"augment", 0, "WAYS",
+     "how training images are moved at random: none, or some of shift (2 pixels each way), flip "
+     "(left and right) and crop (of what a source has around its images), joined by commas (idx: "
+     "and folder: shift; fashion-mnist, cifar10, synthetic: shift,flip; folder@SIZE: crop,flip)",
+     OPTION_TEXT, FIELD(augment), .read = read_augment, .key = "augment"},
+    {"classes", 0, "N", "of the labels of fashion-mnist, idx and synthetic; others say it (10)",
+     OPTION_NUMBER, TRAINER(classes), .least = 1, .most = 65536, .key = "classes"},
     {"test-images", 0, "N",
      "test images after each epoch and at the end, rounded up to whole batches over all ranks; 0: "
      "no test (all)",
@@ -504,16 +519,18 @@ static void check_modes(struct argp_state *state, struct train_options *options)
 }
 
 /* The data, unless it is the model's own that is described. */
-static void complete_data(struct train_options *options)
+static void complete_data(struct argp_state *state, struct train_options *options)
 {
     struct trainer_options *trainer = &options->trainer;
     struct model model;
-    if (options->describe || !model_find(trainer->model, &model))
-        return;
-    if (!trainer->classes)
-        trainer->classes = model.data ? model.images.classes : 10;
-    if (!trainer->data)
+    const bool found = model_find(trainer->model, &model), described = options->describe;
+    if (!trainer->data && found && !described)
         trainer->data = model.data ? model.data : "fashion-mnist";
+    const bool own = trainer->data && source_find(trainer->data)->own_classes;
+    if (own && trainer->classes)
+        argp_error(state, "--classes: --data %s has its own", trainer->data);
+    if (!own && !trainer->classes && !described)
+        trainer->classes = SOURCE_DEFAULT_CLASSES;
 }
 
 static void finish(struct argp_state *state, void *out)
@@ -521,7 +538,7 @@ static void finish(struct argp_state *state, void *out)
     struct train_options *options = out;
     struct trainer_options *trainer = &options->trainer;
     train_preset_apply(options);
-    complete_data(options);
+    complete_data(state, options);
     const int limits = (trainer->steps > 0) + (trainer->epochs > 0) + (trainer->seconds > 0);
     if (limits > 1)
         argp_error(state, "expected only one of --steps, --epochs and --seconds");

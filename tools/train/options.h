@@ -18,6 +18,7 @@ struct train_options {
     bool strategic;            /* --strategy was */
     bool loading, prefetching; /* --loaders and --prefetch were */
     const char *preset;        /* NULL: none */
+    const char *augment;       /* --augment as it was given; NULL: it was not */
     bool stream;               /* on the CPU: compute on a stream of its own */
     bool describe;             /* print the network, and end */
     bool memory;               /* print what memory is needed, and end */

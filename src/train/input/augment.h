@@ -6,12 +6,20 @@
 #include "train/input/source.h"
 
 struct augment_move {
-    int down, right; /* pixels that the window on the image is shifted by; black outside */
-    bool flip;       /* then mirrored, left and right */
+    struct source_crop crop; /* to read it by */
+    int down, right;         /* pixels that the window on the image is shifted by; black outside */
+    bool flip;               /* then mirrored, left and right */
 };
 
-/* A move drawn from `bits`: at most 2 pixels each way, and flipped in one of two. */
-struct augment_move augment_draw(uint64_t bits);
+/* "none", or ways joined by commas, as "shift,flip", or "default". False: it is none of them. */
+bool augment_parse(const char *text, unsigned *out);
+
+/* The ways for the images of a source when `wanted` was asked for, as AUGMENT_ bits without NONE.
+ * ARGUMENT, naming those that it cannot have. */
+alnico_status_t augment_choose(const struct data_info *info, unsigned wanted, unsigned *out);
+
+/* A move in some ways, drawn from a generator's state. */
+struct augment_move augment_draw(unsigned ways, uint64_t state);
 
 /* out[y][x] = in[y + down][x + right], or black outside, then mirrored; `in` and `out` are images of
  * the source. */

@@ -37,7 +37,8 @@ struct data {
     struct source source;
     float levels[LEVELS]; /* the normalised value of a level */
     bool normalises;      /* it makes float32 of levels */
-    bool moves;           /* it augments */
+    unsigned ways;        /* in which it augments */
+    bool moves;           /* images that were read */
     struct slot *slots;
     struct desk *desks;
     uint32_t *order; /* a permutation of the part, of the epoch whose batches begin */
@@ -80,15 +81,14 @@ static alnico_status_t prepare_image(const struct data *data, const struct desk 
                                      uint64_t epoch, size_t index, void *out, int32_t *labels)
 {
     const struct data_info *info = &data->source.info;
+    const uint64_t streams = random_stream(data->options.seed, STREAM_AUGMENTATION);
+    const struct augment_move move =
+        augment_draw(data->ways, random_stream(streams, epoch * info->images + index));
     void *moved = data->normalises ? desk->moved : out;
     void *read = data->moves ? desk->image : moved;
-    TRY(source_read(&data->source, index, NULL, read, labels));
-    if (data->moves) {
-        const uint64_t stream = epoch * info->images + index;
-        const uint64_t streams = random_stream(data->options.seed, STREAM_AUGMENTATION);
-        const struct augment_move move = augment_draw(random_stream(streams, stream));
+    TRY(source_read(&data->source, index, &move.crop, read, labels));
+    if (data->moves)
         augment_apply(info, &move, read, moved);
-    }
     if (data->normalises)
         normalise(data, moved, out);
     return ALNICO_SUCCESS;
@@ -269,10 +269,12 @@ static alnico_status_t fill(struct data *data)
         .classes = options->classes, .seed = options->seed, .train = options->train};
     const struct data_info *info = &data->source.info;
     TRY(source_open(options->source, &setup, &data->source));
+    if (options->train)
+        TRY(augment_choose(info, options->augment, &data->ways));
     for (int level = 0; level < LEVELS; level++)
         data->levels[level] = (float)((level - info->mean) / info->deviation);
     data->normalises = info->type == SOURCE_UINT8 && !options->levels;
-    data->moves = options->train;
+    data->moves = data->ways & (AUGMENT_SHIFT | AUGMENT_FLIP);
     TRY(count_batches(data));
     TRY(allocate(data));
     const struct loader_options loader = {.threads = options->loaders,

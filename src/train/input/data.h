@@ -14,14 +14,15 @@ struct data_options {
     size_t batch;       /* images per rank and batch, > 0 */
     size_t classes;     /* of the labels; 0: as the source says */
     int rank, size;     /* which share of every epoch this is */
-    uint64_t seed;   /* of the shuffle, the augmentation and synthetic images; equal on all ranks */
-    bool train;      /* training part: shuffled, shifted and flipped; whole batches only */
-    size_t first;    /* the batch to begin with, over all epochs */
-    size_t multiple; /* of training: batches of an epoch, of which the rest is left out; 0: 1 */
-    bool levels;     /* images of levels stay so, for a device that normalises them */
-    size_t loaders;  /* threads that prepare batches; 0: data_next does, on the caller's */
-    size_t prefetch; /* batches that they prepare ahead, with loaders > 0 */
-    size_t held;     /* batches that the caller keeps at a time; 0: 1 */
+    uint64_t seed; /* of the shuffle, the augmentation and synthetic images; equal on all ranks */
+    bool train;    /* training part: shuffled, augmented; whole batches only */
+    unsigned augment; /* AUGMENT_ bits for it */
+    size_t first;     /* the batch to begin with, over all epochs */
+    size_t multiple;  /* of training: batches of an epoch, of which the rest is left out; 0: 1 */
+    bool levels;      /* images of levels stay so, for a device that normalises them */
+    size_t loaders;   /* threads that prepare batches; 0: data_next does, on the caller's */
+    size_t prefetch;  /* batches that they prepare ahead, with loaders > 0 */
+    size_t held;      /* batches that the caller keeps at a time; 0: 1 */
     const struct device_ops *device; /* whose pinned memory images are in; NULL: any memory */
 };
 

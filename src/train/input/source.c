@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct source_ops *const sources_all[] = {&source_fashion_mnist, &source_idx,
-                                                &source_synthetic, NULL};
+const struct source_ops *const sources_all[] = {
+    &source_fashion_mnist, &source_idx,    &source_cifar10,
+    &source_folder,        &source_packed, &source_synthetic,
+    &source_mesh,          &source_step,   NULL};
 
 static const char *place_of(const char *text)
 {
@@ -44,6 +46,9 @@ alnico_status_t source_open(const char *text, const struct source_setup *setup, 
     source_forms(forms, sizeof forms);
     if (!out->ops)
         return error_set(ALNICO_ERROR_ARGUMENT, "source '%s', expected %s", text, forms);
+    if (setup->classes && out->ops->own_classes)
+        return error_set(ALNICO_ERROR_ARGUMENT, "source %s: %zu classes, but it has its own", text,
+                         setup->classes);
     placed.place = place_of(text);
     return out->ops->open(&placed, &out->info, &out->self);
 }
@@ -59,6 +64,16 @@ alnico_status_t source_read(const struct source *source, size_t index,
                             const struct source_crop *crop, void *pixels, int32_t *labels)
 {
     return source->ops->read(source->self, index, crop, pixels, labels);
+}
+
+bool source_accepts_path(const char *place)
+{
+    return place && *place;
+}
+
+bool source_accepts_nothing(const char *place)
+{
+    return !place;
 }
 
 size_t source_element(const struct data_info *info)

@@ -16,6 +16,15 @@ enum source_type {
     SOURCE_FLOAT32
 };
 
+/* Ways to move a training image, as bits; AUGMENT_DEFAULT: those of the source. */
+enum augment {
+    AUGMENT_DEFAULT = 0,
+    AUGMENT_NONE = 1,
+    AUGMENT_SHIFT = 2, /* up to 2 pixels each way, black moves in */
+    AUGMENT_FLIP = 4,  /* left and right, one in two */
+    AUGMENT_CROP = 8   /* from a random place of what the source has around the image */
+};
+
 struct data_info {
     size_t images; /* in the part, over all ranks */
     size_t height, width, channels, classes;
@@ -23,6 +32,8 @@ struct data_info {
     enum source_type type;
     double mean, deviation; /* of the levels of all pixels of the training part; 0 and 1 for
                              * float32 */
+    unsigned augment;       /* the default, of AUGMENT_ bits; 0: none */
+    unsigned augments;      /* those that can be */
 };
 
 struct source_setup {
@@ -41,6 +52,7 @@ struct source_crop {
 struct source_ops {
     const char *name;
     const char *about; /* how it is written, for help and errors: "idx:DIR" */
+    bool own_classes;  /* setup's are for other sources */
     bool repeats; /* the images are made up, and not fast enough for a GPU: that keeps a batch */
 
     /* Whether `place` is written as it should be, be it there or not. */
@@ -51,6 +63,9 @@ struct source_ops {
     alnico_status_t (*open)(const struct source_setup *setup, struct data_info *info, void **self);
     void (*close)(void *self);
 
+    /* Hears that so many images from `index` on will be read soon; NULL: it makes no difference. */
+    void (*expect)(const void *self, size_t index, size_t count);
+
     /* Writes image `index` as height x width x channels elements of info->type, and its labels, all
      * below info->classes. crop: of use where the source has more than that; NULL: the middle. Any
      * number of threads at once. Errors: SYSTEM or ARGUMENT, naming the file and the place in it. */
@@ -58,7 +73,8 @@ struct source_ops {
                             void *pixels, int32_t *labels);
 };
 
-extern const struct source_ops source_synthetic, source_fashion_mnist, source_idx;
+extern const struct source_ops source_fashion_mnist, source_idx, source_cifar10, source_folder,
+    source_packed, source_synthetic, source_mesh, source_step;
 
 /* All of them, ended by NULL. */
 extern const struct source_ops *const sources_all[];
@@ -89,6 +105,10 @@ alnico_status_t source_read(const struct source *source, size_t index,
 size_t source_element(const struct data_info *info);
 size_t source_pixel(const struct data_info *info);
 size_t source_image(const struct data_info *info);
+
+/* For `accepts`: a text of at least a character, or no text. */
+bool source_accepts_path(const char *place);
+bool source_accepts_nothing(const char *place);
 
 /* Sets the mean and deviation from how many pixels have each level. */
 void source_normalise(const size_t histogram[256], struct data_info *info);

@@ -48,7 +48,8 @@ struct trainer_options {
     size_t steps;   /* length of the run; of steps, epochs, seconds exactly one is not 0 */
     size_t epochs;
     double seconds;        /* about: the ranks agree on the time every few steps */
-    size_t classes;        /* of the labels; 0: 10 */
+    size_t classes;        /* of the labels; 0: as the data say */
+    unsigned augment;      /* of training images, AUGMENT_ bits as in source.h */
     size_t tests;          /* test images over all ranks, rounded up to whole batches; 0: no test */
     size_t validate_every; /* steps between two tests besides those after each epoch; 0: none */
     uint64_t seed;         /* of parameters, shuffle and augmentation; equal on all ranks */

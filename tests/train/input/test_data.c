@@ -40,6 +40,7 @@ static struct data *open_data(const char *source, size_t batch, int rank, int si
                                    .size = size,
                                    .seed = seed,
                                    .train = train,
+                                   .augment = AUGMENT_SHIFT | AUGMENT_FLIP,
                                    .loaders = 1,
                                    .prefetch = 3};
     struct data *data = NULL;

@@ -1,7 +1,8 @@
 /*
  * The sources idx:DIR and fashion-mnist: a folder with train-images-idx3-ubyte,
  * train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each as such or with
- * .gz, read whole into memory when it is opened.
+ * .gz, read whole into memory when it is opened. What is not fashion may be digits or letters, which
+ * are not flipped.
  */
 #include "train/input/idx.h"
 
@@ -50,6 +51,8 @@ static alnico_status_t read_folder(const char *folder, bool train, struct data_i
     info->width = out->pixels.width;
     info->channels = 1;
     info->type = SOURCE_UINT8;
+    info->augments = AUGMENT_SHIFT | AUGMENT_FLIP;
+    info->augment = AUGMENT_SHIFT;
     normalise_by(&out->pixels, info);
     if (!train) {
         idx_finish(&out->pixels);
@@ -98,7 +101,9 @@ static alnico_status_t open_fashion_mnist(const struct source_setup *setup, stru
                          "source fashion-mnist: %s is missing, install the Debian package "
                          "dataset-fashion-mnist",
                          FASHION_MNIST);
-    return open_folder(&placed, info, self);
+    TRY(open_folder(&placed, info, self));
+    info->augment = AUGMENT_SHIFT | AUGMENT_FLIP;
+    return ALNICO_SUCCESS;
 }
 
 static alnico_status_t read_image(const void *self, size_t index, const struct source_crop *unused,
@@ -112,26 +117,16 @@ static alnico_status_t read_image(const void *self, size_t index, const struct s
     return ALNICO_SUCCESS;
 }
 
-static bool accepts_folder(const char *place)
-{
-    return place && *place;
-}
-
-static bool accepts_nothing(const char *place)
-{
-    return !place;
-}
-
 const struct source_ops source_idx = {.name = "idx",
                                       .about = "idx:DIR",
-                                      .accepts = accepts_folder,
+                                      .accepts = source_accepts_path,
                                       .open = open_folder,
                                       .close = close_part,
                                       .read = read_image};
 
 const struct source_ops source_fashion_mnist = {.name = "fashion-mnist",
                                                 .about = "fashion-mnist",
-                                                .accepts = accepts_nothing,
+                                                .accepts = source_accepts_nothing,
                                                 .open = open_fashion_mnist,
                                                 .close = close_part,
                                                 .read = read_image};

@@ -129,6 +129,7 @@ static alnico_status_t open_synthetic(const struct source_setup *setup, struct d
     info->images = setup->train ? SYNTHETIC_TRAIN : SYNTHETIC_TEST;
     info->classes = setup->classes ? setup->classes : SOURCE_DEFAULT_CLASSES;
     info->type = SOURCE_FLOAT32;
+    info->augment = info->augments = AUGMENT_SHIFT | AUGMENT_FLIP;
     info->deviation = 1;
     synthetic->info = *info;
     const alnico_status_t status = make_tables(setup, synthetic);
