@@ -412,18 +412,30 @@ static uint32_t share_message(struct world *w, char *out, char *in, size_t bytes
     return atomic_load(&channel->shares[0].written);
 }
 
+/* Any size, or one about two pieces of whole pages. */
+static size_t shared_size(size_t most, uint64_t i)
+{
+    const size_t any = reference_random(seed, 9, i) % (most - MIDDLE), pages = 2 * 4096;
+    return i % 2 ? most - any : (most - any) / pages * pages + i / 2 % 3 - 1;
+}
+
 static void test_both_sides_copy(void **state)
 {
     enum { MOST = 3000001 };
     struct world *w = *state;
-    char *out = malloc(MOST), *in = malloc(MOST);
+    char *out = malloc(2 * MOST), *in = malloc(2 * MOST);
     uint32_t written = 0;
     double end = ranks_seconds() + 30;
     assert_true(out && in);
     set_apart(w, true);
-    for (int i = 0; i < 50 || (written == 0 && ranks_seconds() < end); i++)
-        written += share_message(
-            w, out, in, MOST - (size_t)reference_random(seed, 9, (uint64_t)i) % (MOST - MIDDLE), i);
+    memset(out, 1, 2 * MOST);
+    for (uint64_t i = 0; i < 50 || (written == 0 && ranks_seconds() < end); i++) {
+        const size_t bytes = shared_size(MOST, i);
+        memset(in, 0, 2 * MOST);
+        written += share_message(w, out, in, bytes, (int)(i & 127));
+        for (size_t k = bytes; k < bytes + MOST / 2; k++)
+            assert_int_equal(in[k], 0);
+    }
     assert_true(written > 0);
     free(out);
     free(in);
