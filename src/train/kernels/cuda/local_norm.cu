@@ -10,7 +10,7 @@
 namespace
 {
 
-constexpr unsigned THREADS = 256, BLOCKS = 4;
+constexpr unsigned THREADS = 256, FORWARD_BLOCKS = 8, BACKWARD_BLOCKS = 4; /* on a multiprocessor */
 
 /* Channels from 8 before `chunk` to 8 behind it; 0 outside the pixel. */
 template <class T, int HALF> struct span {
@@ -58,7 +58,7 @@ __device__ float power(float base, float beta)
 }
 
 template <class T, int HALF>
-__global__ void __launch_bounds__(THREADS, BLOCKS)
+__global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS)
     forward_kernel(const struct train_local_norm n, T *y, const T *x, size_t chunks)
 {
     for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < chunks;
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 
 /* dx = dy base^-beta - 2 alpha beta x (sum around of dy x base^(-beta - 1)). */
 template <class T, int HALF>
-__global__ void __launch_bounds__(THREADS, BLOCKS)
+__global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS)
     backward_kernel(const struct train_local_norm n, T *dx, const T *dy, const T *x, bool add,
                     size_t chunks)
 {
@@ -139,8 +139,9 @@ int train_local_norm(const struct train_gpu *gpu, const struct train_local_norm 
     const size_t chunks = n->rows * (n->padded / EIGHT);
     return dispatch(n, [&](auto number, auto half) {
         using T = decltype(number);
-        return launch(gpu, forward_kernel<T, half.value>, blocks_for(gpu, chunks, THREADS, BLOCKS),
-                      THREADS, *n, (T *)y, (const T *)x, chunks);
+        return launch(gpu, forward_kernel<T, half.value>,
+                      blocks_for(gpu, chunks, THREADS, FORWARD_BLOCKS), THREADS, *n, (T *)y,
+                      (const T *)x, chunks);
     });
 }
 
@@ -150,8 +151,9 @@ int train_local_norm_gradient(const struct train_gpu *gpu, const struct train_lo
     const size_t chunks = n->rows * (n->padded / EIGHT);
     return dispatch(n, [&](auto number, auto half) {
         using T = decltype(number);
-        return launch(gpu, backward_kernel<T, half.value>, blocks_for(gpu, chunks, THREADS, BLOCKS),
-                      THREADS, *n, (T *)dx, (const T *)dy, (const T *)x, add, chunks);
+        return launch(gpu, backward_kernel<T, half.value>,
+                      blocks_for(gpu, chunks, THREADS, BACKWARD_BLOCKS), THREADS, *n, (T *)dx,
+                      (const T *)dy, (const T *)x, add, chunks);
     });
 }
 
