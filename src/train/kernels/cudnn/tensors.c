@@ -244,7 +244,7 @@ struct plan_part cudnn_within_rule(const struct plan *plan, size_t tensor)
 {
     const struct network *network = plan->network;
     const size_t bytes = datatype_bytes(precision_type(plan->precision));
-    if (!method_taken(METHOD_JOIN) || !is_movable(network, tensor))
+    if (!is_movable(network, tensor) || !method_taken(METHOD_JOIN))
         return (struct plan_part){0};
     for (size_t at = tensor; at < network->count; at++) {
         const struct node *node = &network->nodes[at];
