@@ -1,9 +1,16 @@
-/* Cost of the steps of a plan: bytes moved, products made. See step_profile.h. */
+/* Cost of the steps of a plan: bytes moved, products made. What stands in the step's output already is
+ * not moved. See step_profile.h. */
 #include "train/trainer/step_profile.h"
 
 static size_t value_bytes(const struct plan *plan, const struct plan_rules *rules, size_t tensor)
 {
     return rules->bytes ? rules->bytes(plan, tensor) : plan_float_bytes(plan, tensor);
+}
+
+static bool is_in_place(const struct plan *plan, const struct plan_rules *rules,
+                        const struct step *step, size_t i)
+{
+    return rules->within && rules->within(plan, step->in[i]).whole == step->out;
 }
 
 static struct layer_work work_of(const struct plan *plan, const struct plan_rules *rules,
@@ -26,6 +33,10 @@ static struct layer_work work_of(const struct plan *plan, const struct plan_rule
     for (size_t i = 0; i < step->inputs; i++) {
         work.in[i] = (double)value_bytes(plan, rules, step->in[i]);
         work.added[i] = step->accumulate[i] ? work.in[i] : 0;
+        if (!is_in_place(plan, rules, step, i))
+            continue;
+        work.out -= work.in[i];
+        work.in[i] = 0;
     }
     return work;
 }
