@@ -219,6 +219,7 @@ static alnico_status_t flops_measure(const struct replica_setup *setup, double *
     const size_t side = setup->kernels->device == ALNICO_DEVICE_CPU ? 1024 : 8192;
     own.batch = side;
     own.memory_limit = 0;
+    own.levels = NULL;
     alnico_status_t status = square_network(side, &network);
     if (status == ALNICO_SUCCESS)
         status = replica_create(network, &own, &replica);

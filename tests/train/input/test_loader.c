@@ -76,6 +76,7 @@ static void gather(struct shelf *shelf)
     atomic_fetch_add(&shelf->inside, 1);
     for (int i = 0; i < 10000 && atomic_load(&shelf->inside) < shelf->gather; i++)
         usleep(1000);
+    must(atomic_load(&shelf->inside) >= shelf->gather, "all threads work on a batch");
 }
 
 static alnico_status_t prepare(void *context, size_t thread, size_t slot, size_t part)
@@ -88,7 +89,7 @@ static alnico_status_t prepare(void *context, size_t thread, size_t slot, size_t
         usleep(shelf->first_us);
     if (shelf->most_us)
         usleep((useconds_t)(value % shelf->most_us));
-    if (shelf->gather && number == FIRST)
+    if (shelf->gather && (number == FIRST || number == FIRST + 2))
         gather(shelf);
     shelf->parts[slot][part] = value;
     atomic_fetch_add(&shelf->prepared, 1);
@@ -163,15 +164,23 @@ static void slow_parts_change_nothing(void **unused)
     }
 }
 
+/* Those that come, and those that sleep since the ring was full. */
 static void all_threads_work_on_the_batch_that_is_next(void **unused)
 {
     (void)unused;
     struct shelf shelf = shelf_make();
     size_t slot;
     shelf.fixed = shelf.gather = PARTS;
-    struct loader *loader = open_loader(&shelf, PARTS, 3, 1);
+    struct loader *loader = open_loader(&shelf, PARTS, 2, 1);
     assert_int_equal(loader_next(loader, &slot), ALNICO_SUCCESS);
     assert_int_equal(atomic_load(&shelf.inside), PARTS);
+    while (atomic_load(&shelf.prepared) < 2 * PARTS)
+        usleep(1000);
+    usleep(50000);
+    shelf.gather = 2 * PARTS; /* with those of before */
+    for (int batch = 1; batch < 3; batch++)
+        assert_int_equal(loader_next(loader, &slot), ALNICO_SUCCESS);
+    assert_int_equal(atomic_load(&shelf.inside), 2 * PARTS);
     loader_destroy(loader);
 }
 

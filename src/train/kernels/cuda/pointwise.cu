@@ -143,32 +143,40 @@ __global__ void fold_kernel(const struct train_fold f, T *dst, const S *src, siz
     }
 }
 
-/* fold_kernel for images of three colours in squares of 2 x 2, padded to 16: a thread makes a pixel
- * of dst, which is six neighbouring numbers of two rows. */
-template <class T, class S>
+/* Channels of three colours in squares, padded. */
+__host__ __device__ constexpr unsigned colours_padded(unsigned fold)
+{
+    return (3 * fold * fold + EIGHT - 1) / EIGHT * EIGHT;
+}
+
+/* fold_kernel for images of three colours: a thread makes a pixel of dst, which is 3 * FOLD
+ * neighbouring numbers of FOLD rows. */
+template <class T, class S, unsigned FOLD>
 __global__ void fold_colours_kernel(const struct train_fold f, T *dst, const S *src,
                                     unsigned pixels)
 {
+    constexpr unsigned PADDED = colours_padded(FOLD);
     __shared__ float levels[LEVELS];
     levels_read<S>(f, levels);
     const unsigned width = (unsigned)f.out_width, height = (unsigned)f.out_height;
     for (unsigned i = blockIdx.x * THREADS + threadIdx.x; i < pixels; i += gridDim.x * THREADS) {
         const unsigned x = i % width, y = i / width % height, n = i / width / height;
-        float v[2 * EIGHT] = {};
+        float v[PADDED] = {};
 #pragma unroll
-        for (unsigned b = 0; b < 2; b++)
+        for (unsigned b = 0; b < FOLD; b++)
 #pragma unroll
-            for (unsigned d = 0; d < 2; d++) {
-                const unsigned row = 2 * y + b - f.before, column = 2 * x + d - f.before;
+            for (unsigned d = 0; d < FOLD; d++) {
+                const unsigned row = FOLD * y + b - f.before, column = FOLD * x + d - f.before;
                 if (n >= f.outer || row >= f.height || column >= f.width) /* below 0 wraps */
                     continue;
                 const S *from = src + (((size_t)n * f.height + row) * f.width + column) * 3;
 #pragma unroll
                 for (unsigned c = 0; c < 3; c++)
-                    v[(2 * b + d) * 3 + c] = number_of(levels, from[c]);
+                    v[(FOLD * b + d) * 3 + c] = number_of(levels, from[c]);
             }
-        store_eight(dst + (size_t)i * 2 * EIGHT, v);
-        store_eight(dst + (size_t)i * 2 * EIGHT + EIGHT, v + EIGHT);
+#pragma unroll
+        for (unsigned at = 0; at < PADDED; at += EIGHT)
+            store_eight(dst + (size_t)i * PADDED + at, v + at);
     }
 }
 
@@ -291,9 +299,11 @@ static int fold_launch(const struct train_gpu *gpu, const struct train_fold &f, 
     const unsigned each = f.padded % EIGHT == 0 ? EIGHT : 4;
     const size_t pixels = f.out_outer * f.out_height * f.out_width;
     const size_t chunks = pixels * (f.padded / each);
-    if (f.fold == 2 && f.channels == 3 && f.padded == 2 * EIGHT && pixels < 1u << 31)
-        return launch(gpu, fold_colours_kernel<T, S>, blocks_for(gpu, pixels, THREADS, 16), THREADS,
-                      f, dst, src, (unsigned)pixels);
+    if (f.channels == 3 && f.padded == colours_padded(f.fold) && pixels < 1u << 31)
+        if (f.fold == 2 || f.fold == 4)
+            return launch(
+                gpu, f.fold == 2 ? fold_colours_kernel<T, S, 2> : fold_colours_kernel<T, S, 4>,
+                blocks_for(gpu, pixels, THREADS, 16), THREADS, f, dst, src, (unsigned)pixels);
     return launch(gpu, fold_kernel<T, S>, blocks_for(gpu, chunks, THREADS, 16), THREADS, f, dst,
                   src, chunks);
 }
@@ -344,9 +354,12 @@ int train_noise(const struct train_gpu *gpu, void *dst, size_t count, int type)
 
 int train_pointwise_load(void)
 {
-    return load_kernels(
-        unfold_kernel, im2col_kernel, EACH_TYPE(add_kernel), EACH_TYPE(gate_kernel),
-        EACH_TYPE(sigmoid_kernel), EACH_TYPE(sigmoid_gradient_kernel), EACH_TYPE(strided_kernel),
-        EACH_TYPE_AND(fold_kernel, float), EACH_TYPE_AND(fold_kernel, uint8_t),
-        EACH_TYPE_AND(fold_colours_kernel, float), EACH_TYPE_AND(fold_colours_kernel, uint8_t));
+    return load_kernels(unfold_kernel, im2col_kernel, EACH_TYPE(add_kernel), EACH_TYPE(gate_kernel),
+                        EACH_TYPE(sigmoid_kernel), EACH_TYPE(sigmoid_gradient_kernel),
+                        EACH_TYPE(strided_kernel), EACH_TYPE_AND(fold_kernel, float),
+                        EACH_TYPE_AND(fold_kernel, uint8_t),
+                        EACH_TYPE_AND(fold_colours_kernel, float, 2),
+                        EACH_TYPE_AND(fold_colours_kernel, uint8_t, 2),
+                        EACH_TYPE_AND(fold_colours_kernel, float, 4),
+                        EACH_TYPE_AND(fold_colours_kernel, uint8_t, 4));
 }
