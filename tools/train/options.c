@@ -161,6 +161,16 @@ static const struct option_row table[] = {
      "(left and right) and crop (of what a source has around its images), joined by commas (idx: "
      "and folder: shift; fashion-mnist, cifar10, synthetic: shift,flip; folder@SIZE: crop,flip)",
      OPTION_TEXT, FIELD(augment), .read = read_augment, .key = "augment"},
+    {"shuffle-block", 0, "N",
+     "shuffle blocks of N images, and the images of 16 blocks at a time, so that a packed file "
+     "that "
+     "is larger than memory is read in long runs (all images)",
+     OPTION_NUMBER, TRAINER(shuffle_block), .least = 1, .most = 1 << 30, .key = "shuffle_block"},
+    {"skip-bad", 0, "N",
+     "images that each rank may find damaged or gone: another takes the place of each (0: the "
+     "first "
+     "ends the run)",
+     OPTION_NUMBER, TRAINER(skip_bad), .least = 1, .most = INT64_MAX, .key = "skip_bad"},
     {"classes", 0, "N", "of the labels of fashion-mnist, idx and synthetic; others say it (10)",
      OPTION_NUMBER, TRAINER(classes), .least = 1, .most = 65536, .key = "classes"},
     {"test-images", 0, "N",

@@ -72,6 +72,9 @@ void train_report_print(const struct trainer_options *options, const struct trai
     if (report->test.images)
         printf("test:  loss %.4f, accuracy %.2f %% of %zu images\n", report->test.loss,
                100 * report->test.accuracy, report->test.images);
+    if (options->skip_bad)
+        printf("data:  %zu images could not be read and were left out%s\n", report->skipped,
+               report->ranks > 1 ? ", the most of a rank" : "");
     if (report->wire_bytes)
         printf("sent:  %.3f MB per rank and step, %.2f bytes per parameter\n",
                1e-6 * (double)report->wire_bytes,
@@ -148,6 +151,8 @@ cJSON *train_report_json(const struct train_options *options, const struct train
     cJSON_AddItemToObject(object, "history", display->epochs);
     cJSON_AddItemToObject(object, "losses", display->losses);
     display->epochs = display->losses = NULL;
+    if (options->trainer.skip_bad)
+        json_add(object, "skipped_images %zu", report->skipped);
     return json_add(object, "graph %hhd stopped %hhd parameter_hash %s", report->graph,
                     report->stopped, hash);
 }

@@ -8,7 +8,9 @@
 #include "base/status.h"
 #include "train/base/random.h"
 #include "train/input/augment.h"
+#include "train/input/bad_images.h"
 #include "train/input/loader.h"
+#include "train/input/shuffle.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,31 +37,17 @@ struct data {
     struct data_options options;
     size_t batches;
     struct source source;
+    struct bad_images *bad;
     float levels[LEVELS]; /* the normalised value of a level */
     bool normalises;      /* it makes float32 of levels */
     unsigned ways;        /* in which it augments */
     bool moves;           /* images that were read */
     struct slot *slots;
     struct desk *desks;
-    uint32_t *order; /* a permutation of the part, of the epoch whose batches begin */
-    size_t part;     /* images that a thread takes at a time */
+    struct shuffle shuffle; /* of the epoch whose batches begin */
+    size_t part;            /* images that a thread takes at a time */
     struct loader *loader;
 };
-
-/* The epoch's order: for training a permutation, by Fisher and Yates from the epoch's own
- * stream. */
-static void arrange(struct data *data, uint64_t epoch)
-{
-    uint64_t state = random_stream(random_stream(data->options.seed, STREAM_ORDER), epoch);
-    for (size_t i = 0; i < data->source.info.images; i++)
-        data->order[i] = (uint32_t)i;
-    for (size_t i = data->source.info.images; data->options.train && i > 1; i--) {
-        size_t j = random_next(&state) % i;
-        uint32_t other = data->order[j];
-        data->order[j] = data->order[i - 1];
-        data->order[i - 1] = other;
-    }
-}
 
 /* Bytes of an image in a batch. */
 static size_t batch_image(const struct data *data)
@@ -86,12 +74,18 @@ static alnico_status_t prepare_image(const struct data *data, const struct desk 
         augment_draw(data->ways, random_stream(streams, epoch * info->images + index));
     void *moved = data->normalises ? desk->moved : out;
     void *read = data->moves ? desk->image : moved;
-    TRY(source_read(&data->source, index, &move.crop, read, labels));
+    TRY(bad_images_read(data->bad, index, &move.crop, read, labels));
     if (data->moves)
         augment_apply(info, &move, read, moved);
     if (data->normalises)
         normalise(data, moved, out);
     return ALNICO_SUCCESS;
+}
+
+/* Of the epochs' orders. */
+static uint64_t order_streams(const struct data *data)
+{
+    return random_stream(data->options.seed, STREAM_ORDER);
 }
 
 /* The loader's: which images a batch has. */
@@ -104,11 +98,12 @@ static size_t batch_begin(void *context, uint64_t number, size_t at)
     const size_t share = place * (size_t)data->options.size + (size_t)data->options.rank;
     const size_t first = share < all / batch + 1 ? share * batch : all;
     slot->epoch = number / data->batches;
-    if (place == 0 || number == data->options.first)
-        arrange(data, slot->epoch);
+    if (data->options.train && (place == 0 || number == data->options.first))
+        shuffle_draw(&data->shuffle, random_stream(order_streams(data), slot->epoch));
     slot->count = first >= all ? 0 : all - first < batch ? all - first : batch;
+    shuffle_expect(&data->shuffle, first, first + slot->count, &data->source);
     if (slot->count)
-        memcpy(slot->indices, data->order + first, slot->count * sizeof *slot->indices);
+        memcpy(slot->indices, data->shuffle.order + first, slot->count * sizeof *slot->indices);
     return (slot->count + data->part - 1) / data->part;
 }
 
@@ -225,10 +220,9 @@ static alnico_status_t allocate(struct data *data)
     if (batch_image(data) > (SIZE_MAX / 2 - ALIGNMENT) / most)
         return out_of_memory(data, most);
     data->part = part_images(data, most);
-    data->order = calloc(all, sizeof *data->order);
     data->slots = calloc(slots, sizeof *data->slots);
     data->desks = calloc(data_threads(data), sizeof *data->desks);
-    bool enough = data->order && data->slots && data->desks;
+    bool enough = data->slots && data->desks;
     for (size_t i = 0; enough && i < slots; i++)
         enough = slot_allocate(data, most, &data->slots[i]);
     for (size_t i = 0; enough && i < data_threads(data); i++)
@@ -257,7 +251,8 @@ static void release(struct data *data)
     }
     free(data->slots);
     free(data->desks);
-    free(data->order);
+    shuffle_free(&data->shuffle);
+    bad_images_destroy(data->bad);
     source_close(&data->source);
     free(data);
 }
@@ -269,6 +264,8 @@ static alnico_status_t fill(struct data *data)
         .classes = options->classes, .seed = options->seed, .train = options->train};
     const struct data_info *info = &data->source.info;
     TRY(source_open(options->source, &setup, &data->source));
+    TRY(bad_images_create(&data->source, options->skip_bad, &data->bad));
+    TRY(shuffle_create(info->images, options->train ? options->shuffle_block : 0, &data->shuffle));
     if (options->train)
         TRY(augment_choose(info, options->augment, &data->ways));
     for (int level = 0; level < LEVELS; level++)
@@ -322,6 +319,11 @@ size_t data_batches(const struct data *data)
 const float *data_levels(const struct data *data)
 {
     return data->options.levels && data->source.info.type == SOURCE_UINT8 ? data->levels : NULL;
+}
+
+size_t data_skipped(const struct data *data)
+{
+    return data ? bad_images_count(data->bad) : 0;
 }
 
 alnico_status_t data_next(struct data *data, struct batch *out)

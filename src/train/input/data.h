@@ -16,13 +16,15 @@ struct data_options {
     int rank, size;     /* which share of every epoch this is */
     uint64_t seed; /* of the shuffle, the augmentation and synthetic images; equal on all ranks */
     bool train;    /* training part: shuffled, augmented; whole batches only */
-    unsigned augment; /* AUGMENT_ bits for it */
-    size_t first;     /* the batch to begin with, over all epochs */
-    size_t multiple;  /* of training: batches of an epoch, of which the rest is left out; 0: 1 */
-    bool levels;      /* images of levels stay so, for a device that normalises them */
-    size_t loaders;   /* threads that prepare batches; 0: data_next does, on the caller's */
-    size_t prefetch;  /* batches that they prepare ahead, with loaders > 0 */
-    size_t held;      /* batches that the caller keeps at a time; 0: 1 */
+    unsigned augment;     /* AUGMENT_ bits for it */
+    size_t skip_bad;      /* images that may be unreadable: another is in the place of each */
+    size_t shuffle_block; /* images that stay near each other, as shuffle.h says; 0: all */
+    size_t first;         /* the batch to begin with, over all epochs */
+    size_t multiple; /* of training: batches of an epoch, of which the rest is left out; 0: 1 */
+    bool levels;     /* images of levels stay so, for a device that normalises them */
+    size_t loaders;  /* threads that prepare batches; 0: data_next does, on the caller's */
+    size_t prefetch; /* batches that they prepare ahead, with loaders > 0 */
+    size_t held;     /* batches that the caller keeps at a time; 0: 1 */
     const struct device_ops *device; /* whose pinned memory images are in; NULL: any memory */
 };
 
@@ -51,6 +53,9 @@ size_t data_slots(const struct data_options *options);
 /* Batches in an epoch, the same on every rank. Training drops the rest; testing covers every image
  * once. */
 size_t data_batches(const struct data *data);
+
+/* Images that could not be read so far, and were left out. NULL: none. */
+size_t data_skipped(const struct data *data);
 
 /* The next batch, epoch after epoch; what it points to is valid until the held-th call after this
  * one. The ranks' batches, one after the other, are what a single rank would get with a batch

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { UNIT = 256 };
 
@@ -48,57 +49,113 @@ static double offset_of(size_t side, double scale, size_t image, double crop)
     return room > 0 ? floor(room * crop + 0.5) : 0;
 }
 
+/* What a thread resizes with. Rows are of a whole number of channels, in 1 / UNIT of levels, with
+ * COPIED elements of room behind them. */
+struct resizer {
+    size_t channels, width;           /* of the image */
+    struct place *places;             /* of its columns; `at` counts from `first` */
+    size_t first, columns;            /* of the raster that it needs */
+    uint16_t *memory;                 /* all of these: */
+    uint16_t *row;                    /* two rows of the raster as one */
+    uint16_t *left, *right;           /* the pixels at the image's columns, and those behind them */
+    uint16_t *left_part, *right_part; /* their weights */
+};
+
+enum { COPIED = 4 }; /* elements that are copied as one word, for a pixel of fewer */
+
 /* Two rows, in 1 / UNIT. */
 static void blend_rows(const uint8_t *upper, const uint8_t *lower, uint32_t weight, size_t count,
-                       uint16_t *out)
+                       uint16_t *restrict out)
 {
     const uint16_t less = (uint16_t)(UNIT - weight), more = (uint16_t)weight;
     for (size_t i = 0; i < count; i++)
         out[i] = (uint16_t)(upper[i] * less + lower[i] * more);
 }
 
-static void blend_columns(const uint16_t *row, const struct place *places, size_t count,
-                          size_t channels, uint8_t *out)
+/* What is copied too much of a pixel makes room for the next. */
+static void columns_gather(const struct resizer *r)
 {
-    for (size_t x = 0; x < count; x++) {
-        const uint16_t *left = row + places[x].at * channels;
-        const uint16_t *right = left + places[x].next * channels;
-        const uint32_t more = places[x].weight, less = UNIT - more;
-        for (size_t c = 0; c < channels; c++)
-            *out++ = (uint8_t)((left[c] * less + right[c] * more + UNIT * UNIT / 2) >> 16);
+    for (size_t x = 0; x < r->width; x++) {
+        const uint16_t *pixel = r->row + r->places[x].at * r->channels;
+        const size_t next = r->places[x].next * r->channels;
+        memcpy(r->left + x * r->channels, pixel, COPIED * sizeof *pixel);
+        memcpy(r->right + x * r->channels, pixel + next, COPIED * sizeof *pixel);
     }
 }
 
-/* `places` has room for a row of the image, `row` for one of the raster. */
+static void blend_columns(const uint16_t *left, const uint16_t *right, const uint16_t *left_part,
+                          const uint16_t *right_part, size_t count, uint8_t *restrict out)
+{
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t sum = (uint32_t)left[i] * left_part[i] + (uint32_t)right[i] * right_part[i];
+        out[i] = (uint8_t)((sum + UNIT * UNIT / 2) >> 16);
+    }
+}
+
+static void resizer_free(struct resizer *r)
+{
+    free(r->places);
+    free(r->memory);
+}
+
+static alnico_status_t resizer_allocate(const struct raster *raster, struct resizer *r)
+{
+    const size_t row = raster->width * r->channels + COPIED,
+                 image = r->width * r->channels + COPIED;
+    r->places = calloc(r->width, sizeof *r->places);
+    r->memory = calloc(row + 4 * image, sizeof *r->memory);
+    if (!r->places || !r->memory)
+        return error_set(ALNICO_ERROR_MEMORY, "no memory to resize an image");
+    r->row = r->memory;
+    r->left = r->row + row;
+    r->right = r->left + image;
+    r->left_part = r->right + image;
+    r->right_part = r->left_part + image;
+    return ALNICO_SUCCESS;
+}
+
+/* The columns of an image that begins at `left` of the resized raster. */
+static void columns_place(const struct raster *raster, double left, double scale, struct resizer *r)
+{
+    for (size_t x = 0; x < r->width; x++)
+        r->places[x] = place_of(left + (double)x, scale, raster->width);
+    const struct place last = r->places[r->width - 1];
+    r->first = r->places[0].at;
+    r->columns = last.at + last.next + 1 - r->first;
+    for (size_t x = 0; x < r->width; x++) {
+        r->places[x].at -= r->first;
+        for (size_t c = 0; c < r->channels; c++) {
+            r->left_part[x * r->channels + c] = (uint16_t)(UNIT - r->places[x].weight);
+            r->right_part[x * r->channels + c] = (uint16_t)r->places[x].weight;
+        }
+    }
+}
+
 static void resize(const struct raster *raster, const struct image_view *view,
-                   const struct source_crop *crop, struct place *places, uint16_t *row,
-                   uint8_t *out)
+                   const struct source_crop *crop, struct resizer *r, uint8_t *out)
 {
     const size_t side = raster->height < raster->width ? raster->height : raster->width;
-    const size_t bytes = raster->width * raster->channels;
+    const size_t bytes = raster->width * raster->channels, count = r->width * r->channels;
     const double scale = (double)side / (double)view->shorter;
     const double top = offset_of(raster->height, scale, view->height, crop->down);
-    const double left = offset_of(raster->width, scale, view->width, crop->right);
-    for (size_t x = 0; x < view->width; x++)
-        places[x] = place_of(left + (double)x, scale, raster->width);
+    columns_place(raster, offset_of(raster->width, scale, view->width, crop->right), scale, r);
     for (size_t y = 0; y < view->height; y++) {
         const struct place place = place_of(top + (double)y, scale, raster->height);
-        const uint8_t *upper = raster->pixels + place.at * bytes;
-        blend_rows(upper, upper + place.next * bytes, place.weight, bytes, row);
-        blend_columns(row, places, view->width, raster->channels,
-                      out + y * view->width * raster->channels);
+        const uint8_t *upper = raster->pixels + place.at * bytes + r->first * r->channels;
+        blend_rows(upper, upper + place.next * bytes, place.weight, r->columns * r->channels,
+                   r->row);
+        columns_gather(r);
+        blend_columns(r->left, r->right, r->left_part, r->right_part, count, out + y * count);
     }
 }
 
 alnico_status_t raster_resize(const struct raster *raster, const struct image_view *view,
                               const struct source_crop *crop, uint8_t *out)
 {
-    struct place *places = malloc(view->width * sizeof *places);
-    uint16_t *row = malloc(raster->width * raster->channels * sizeof *row);
-    const bool enough = places && row;
-    if (enough)
-        resize(raster, view, crop, places, row, out);
-    free(places);
-    free(row);
-    return enough ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "no memory to resize an image");
+    struct resizer r = {.channels = raster->channels, .width = view->width};
+    const alnico_status_t status = resizer_allocate(raster, &r);
+    if (status == ALNICO_SUCCESS)
+        resize(raster, view, crop, &r, out);
+    resizer_free(&r);
+    return status;
 }

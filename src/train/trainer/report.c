@@ -108,7 +108,9 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
 {
     const struct trainer_progress *progress = &trainer->progress;
     const struct strategy_ops *strategy = trainer->strategy;
-    double means[PHASES + 3], slowest[2] = {trainer->seconds, step_seconds_median(trainer)};
+    const size_t skipped = data_skipped(trainer->train) + data_skipped(trainer->test);
+    double means[PHASES + 3];
+    double most[] = {trainer->seconds, step_seconds_median(trainer), (double)skipped};
     double images = (double)progress->images;
     const double ranks = (double)trainer->size; /* so that rank 0's are the means of all */
     const double weight = !trainer->strategy->rooted ? 1 : trainer->rank == 0 ? ranks : 0;
@@ -118,7 +120,7 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
     means[PHASES + 1] = trainer->rehearsal_seconds * (double)(progress->step - trainer->first);
     means[PHASES + 2] = strategy->sent ? (double)strategy->sent(trainer->strategy_self) : 0;
     TRY(trainer_allreduce(trainer, means, PHASES + 3, ALNICO_AVERAGE));
-    TRY(trainer_allreduce(trainer, slowest, 2, ALNICO_MAXIMUM));
+    TRY(trainer_allreduce(trainer, most, 3, ALNICO_MAXIMUM));
     TRY(trainer_allreduce(trainer, &images, 1, ALNICO_SUM));
     *out = (struct trainer_report){
         .ranks = trainer->size,
@@ -126,12 +128,13 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
         .steps = progress->step,
         .own_steps = progress->step - trainer->first,
         .epochs = (double)progress->step / (double)trainer->per_epoch,
-        .seconds = slowest[0],
-        .step_seconds = slowest[1],
+        .seconds = most[0],
+        .step_seconds = most[1],
+        .skipped = (size_t)most[2],
         .library_seconds = means[PHASES],
         .communication = means[PHASES + 1],
         .test_seconds = trainer->test_seconds,
-        .images_per_second = images / slowest[0],
+        .images_per_second = images / most[0],
         .train = progress->score,
         .test = progress->test,
         .memory = replica_memory(trainer->replica),

@@ -49,6 +49,8 @@ struct trainer_options {
     size_t epochs;
     double seconds;        /* about: the ranks agree on the time every few steps */
     size_t classes;        /* of the labels; 0: as the data say */
+    size_t skip_bad;       /* images that each rank may find unreadable, and leave out */
+    size_t shuffle_block;  /* training images that stay near each other, as in shuffle.h; 0: all */
     unsigned augment;      /* of training images, AUGMENT_ bits as in source.h */
     size_t tests;          /* test images over all ranks, rounded up to whole batches; 0: no test */
     size_t validate_every; /* steps between two tests besides those after each epoch; 0: none */
@@ -120,6 +122,7 @@ struct trainer_report {
     bool graph;                          /* steps were replays of one graph */
     bool stopped;                        /* before its end, as options->stop said */
     struct replica_memory memory;
+    size_t skipped;    /* images that could not be read: the most of a rank */
     size_t buckets;    /* in which the gradients travelled */
     size_t wire_bytes; /* that a rank sends in a step, mean over the ranks, if all algorithms send
                         * the least; 0: not counted */

@@ -3,6 +3,7 @@
  * they are open. */
 #include "tests/train/input/pictures.h"
 
+#include "train/input/bad_images.h"
 #include "train/input/data.h"
 #include "train/input/packed_file.h"
 #include "train/trainer/trainer.h"
@@ -209,6 +210,8 @@ static void floats_and_pixel_labels_are_packed_too(void **state)
 
 enum { STEPS = 19, STOP = 6 };
 
+static size_t shuffle_block; /* of train */
+
 static void stop_after(void *stop, const struct trainer_progress *progress)
 {
     if (progress->step == STOP)
@@ -239,6 +242,7 @@ static struct trainer_report train(const char *data, const char *save, const cha
                                             .compute = {.threads = 1, .deterministic = true},
                                             .wire = ALNICO_FLOAT32,
                                             .augment = AUGMENT_SHIFT | AUGMENT_FLIP,
+                                            .shuffle_block = shuffle_block,
                                             .optimizer = optimizer_defaults(OPTIMIZER_SGD, 4)};
     struct trainer_report report;
     if (trainer_run(&options, &place, &report) != ALNICO_SUCCESS)
@@ -260,17 +264,23 @@ static void all_sources_train_alike(void **state)
     assert_memory_equal(&idx.test, &packed.test, sizeof idx.test);
 }
 
+/* Shuffled fully, and by blocks of 2 images. */
 static void training_goes_on_in_the_middle_of_an_epoch(void **state)
 {
     (void)state;
     const char *const texts[] = {folder_text, packed_text};
+    uint64_t hashes[2][2];
     char saved[96];
     snprintf(saved, sizeof saved, "%s/checkpoint", root);
-    for (size_t i = 0; i < 2; i++) {
-        const struct trainer_report whole = train(texts[i], NULL, NULL);
-        assert_int_equal(train(texts[i], saved, NULL).steps, STOP);
-        assert_true(whole.hash == train(texts[i], NULL, saved).hash);
+    for (size_t i = 0; i < 4; i++) {
+        shuffle_block = i / 2 * 2;
+        hashes[i / 2][i % 2] = train(texts[i % 2], NULL, NULL).hash;
+        assert_int_equal(train(texts[i % 2], saved, NULL).steps, STOP);
+        assert_true(train(texts[i % 2], NULL, saved).hash == hashes[i / 2][i % 2]);
     }
+    assert_true(hashes[0][0] == hashes[0][1] && hashes[1][0] == hashes[1][1]);
+    assert_true(hashes[0][0] != hashes[1][0]);
+    shuffle_block = 0;
 }
 
 /* ---- Packed files that are wrong ---- */
@@ -493,6 +503,72 @@ static void a_damaged_image_ends_training(void **state)
     packed_make(idx_text, 1);
 }
 
+/* Trains with so many images that may be bad; the status. */
+static alnico_status_t train_skipping(const char *data, size_t skip, struct trainer_report *report)
+{
+    const struct trainer_place place = {.host = NULL};
+    const struct trainer_options options = {.model = "cnn",
+                                            .data = data,
+                                            .kernels = "naive",
+                                            .strategy = "allreduce",
+                                            .batch = 4,
+                                            .epochs = 3,
+                                            .tests = 1000,
+                                            .skip_bad = skip,
+                                            .rule = BUCKETS_OF_COUNT,
+                                            .buckets = 1,
+                                            .compute = {.threads = 1, .deterministic = true},
+                                            .wire = ALNICO_FLOAT32,
+                                            .optimizer = optimizer_defaults(OPTIMIZER_SGD, 4)};
+    return trainer_run(&options, &place, report);
+}
+
+static void images_that_are_bad_can_be_left_out(void **state)
+{
+    (void)state;
+    struct trainer_report report, again;
+    packed_make(idx_text, 1);
+    assert_int_equal(train_skipping(packed_text, 2, &report), ALNICO_SUCCESS);
+    assert_int_equal(report.skipped, 0);
+    const int bad[] = {30, 31, CLASSES * EACH + 3}; /* the last is of the test */
+    for (int i = 0; i < 3; i++)
+        packed_damage((size_t)(PACKED_HEADER_BYTES + bad[i] * RECORD + 20), 1);
+    assert_int_equal(train_skipping(packed_text, 1, &report), ALNICO_ERROR_ARGUMENT);
+    assert_non_null(strstr(alnico_error_detail(), packed_path));
+    assert_non_null(strstr(alnico_error_detail(), "record 3"));
+    assert_int_equal(train_skipping(packed_text, 2, &report), ALNICO_SUCCESS);
+    assert_int_equal(report.skipped, 3);
+    assert_int_equal(report.test.images, CLASSES * TEST_EACH);
+    assert_int_equal(train_skipping(packed_text, 5, &again), ALNICO_SUCCESS);
+    assert_true(again.hash == report.hash);
+    packed_make(idx_text, 1);
+}
+
+/* The next image that can be read takes the place of one that cannot. */
+static void another_image_takes_the_place(void **state)
+{
+    (void)state;
+    packed_make(idx_text, 1);
+    packed_damage(PACKED_HEADER_BYTES + 20, 1);
+    packed_damage(PACKED_HEADER_BYTES + (CLASSES * EACH - 1) * RECORD + 20, 1);
+    struct source idx = open_part(idx_text, true), source = open_part(packed_text, true);
+    struct bad_images *bad;
+    uint8_t expected[PIXELS], pixels[PIXELS];
+    int32_t label;
+    assert_int_equal(source_read(&idx, 1, NULL, expected, &label), ALNICO_SUCCESS);
+    assert_int_equal(bad_images_create(&source, 2, &bad), ALNICO_SUCCESS);
+    for (int i = 0; i < 4; i++) {
+        const size_t index = i % 2 ? CLASSES * EACH - 1 : 0;
+        assert_int_equal(bad_images_read(bad, index, NULL, pixels, &label), ALNICO_SUCCESS);
+        assert_memory_equal(pixels, expected, PIXELS);
+        assert_int_equal(bad_images_count(bad), i ? 2 : 1);
+    }
+    bad_images_destroy(bad);
+    source_close(&idx);
+    source_close(&source);
+    packed_make(idx_text, 1);
+}
+
 static void packing_names_what_it_cannot_read_or_write(void **state)
 {
     (void)state;
@@ -548,6 +624,8 @@ int main(void)
         cmocka_unit_test(folders_that_are_wrong_are_named),
         cmocka_unit_test(folders_may_change_while_they_are_open),
         cmocka_unit_test(a_damaged_image_ends_training),
+        cmocka_unit_test(images_that_are_bad_can_be_left_out),
+        cmocka_unit_test(another_image_takes_the_place),
         cmocka_unit_test(packing_names_what_it_cannot_read_or_write),
         cmocka_unit_test(places_are_parsed),
     };
