@@ -94,6 +94,8 @@ static struct trainer_options options_make(const char *model, enum precision pre
         .batch = BATCH,
         .steps = 24,
         .seed = 11,
+        .loaders = 2,
+        .prefetch = 2,
         .compute = {.threads = 1,
                     .precision = precision,
                     .deterministic = !strategy->sharded,

@@ -28,7 +28,8 @@ static void help_is_complete(void **unused)
         "schedule",    "lars",      "label-smoothing", "memory-limit", "loss-scale",
         "plan-cache",  "save",      "save-every",      "load",         "classes",
         "test-images", "log",       "validate-every",  "optimizer",    "beta1",
-        "beta2",       "epsilon",   "clip-norm",       "compress"};
+        "beta2",       "epsilon",   "clip-norm",       "compress",     "loaders",
+        "prefetch"};
     expect(0, "--help", 0, "Usage: ");
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char text[32];
@@ -113,6 +114,9 @@ static void usage_errors_exit_with_2(void **unused)
         {"--schedule cosine --drops 0.5", "--drops: on --schedule cosine there are none"},
         {"--plan-cache plans.json", "--plan-cache: on --device cpu there are no plans"},
         {"--no-graph", "--no-graph: on --device cpu there is none"},
+        {"--loaders 257", "--loaders 257: expected a whole number from 0 to 256"},
+        {"--prefetch 0", "--prefetch 0: expected a whole number from 1 to 64"},
+        {"--loaders 0 --prefetch 1", "--prefetch: with --loaders 0 there are none"},
         {"--pageable", "--pageable: on --device cpu all memory is"},
         {"--preset torch",
          "--preset torch: expected cntk, mxnet, caffe-mpi, tf-ps or tf-allreduce"},
@@ -482,7 +486,8 @@ static void random_options(unsigned *state, char *out, size_t bytes)
                                         "--freeze-norm",     "--seed 7",
                                         "--no-graph",        "--predict 1",
                                         "--memory",          "--kernels naive",
-                                        "--precision bf16"};
+                                        "--precision bf16",  "--loaders 0",
+                                        "--loaders 3",       "--prefetch 4"};
     const size_t count = 1 + (size_t)rand_r(state) % 5;
     snprintf(out, bytes, "--model cnn --data synthetic:8x8x1 --steps 2 --batch 8 --test-images 8");
     for (size_t i = 0; i < count; i++) {
