@@ -319,6 +319,27 @@ static void what_makes_no_sense_is_refused(void **unused)
     assert_non_null(strstr(output, "disagree on: steps between tests"));
 }
 
+/* Where each pixel has a label, images are counted all the same; losses are means over pixels. */
+static void images_of_pixels_are_counted(void **unused)
+{
+    (void)unused;
+    char arguments[300];
+    snprintf(arguments, sizeof arguments,
+             "--model mesh:8 --batch 2 --steps 2 --test-images 3 --json %s --log %s", json_path,
+             csv_path);
+    expect(2, arguments, 0, "% of 4 images\n");
+    assert_non_null(strstr(output, "equal on all ranks"));
+    assert_int_equal(log_read(csv_path, rows), 3);
+    assert_true(fabs(rows[0].speed * rows[0].seconds / 4 - 1) < 1e-5);
+    assert_true(rows[0].loss > 0.1 && rows[0].loss < 10);
+    assert_true(rows[0].accuracy > 0 && rows[0].accuracy < 1);
+    cJSON *report = report_read();
+    assert_true(number(object(report, "train"), "images") == 8);
+    assert_true(number(object(report, "test"), "images") == 4);
+    assert_true(number(object(report, "test"), "accuracy") <= 1);
+    cJSON_Delete(report);
+}
+
 int main(int argc, char **argv)
 {
     if (!program_arguments(argc, argv))
@@ -328,6 +349,7 @@ int main(int argc, char **argv)
     snprintf(saved_path, sizeof saved_path, "%s.checkpoint", json_path);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_log_has_every_step),
+        cmocka_unit_test(images_of_pixels_are_counted),
         cmocka_unit_test(a_killed_run_leaves_whole_rows),
         cmocka_unit_test(sigterm_ends_with_a_checkpoint),
         cmocka_unit_test(a_log_that_cannot_be_written_fails_at_the_end),
