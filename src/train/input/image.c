@@ -30,7 +30,7 @@ alnico_status_t raster_check(const struct image_file *file, const struct raster 
 
 alnico_status_t raster_allocate(const struct image_file *file, struct raster *out)
 {
-    const size_t bytes = out->height * out->width * out->channels;
+    const size_t bytes = out->window.rows * out->window.columns * out->channels;
     out->pixels = malloc(bytes);
     if (!out->pixels)
         return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %zu bytes", file->name, bytes);
@@ -73,9 +73,10 @@ alnico_status_t image_read(const struct image_file *file, const struct image_vie
     struct raster raster = {.channels = view->channels};
     if (!format)
         return ALNICO_ERROR_ARGUMENT;
-    alnico_status_t status = format->decode(file, view->shorter, &raster);
+    crop = crop ? crop : &middle;
+    alnico_status_t status = format->decode(file, view, crop, &raster);
     if (status == ALNICO_SUCCESS)
-        status = write_view(file, view, crop ? crop : &middle, &raster, out);
+        status = write_view(file, view, crop, &raster, out);
     free(raster.pixels);
     return status;
 }

@@ -12,9 +12,14 @@ struct image_file {
     size_t length;
 };
 
-/* height x width pixels of 1 (grey) or 3 (red, green, blue) bytes. */
+/* height x width pixels of 1 (grey) or 3 (red, green, blue) bytes, of which those of a window are
+ * there: rows x columns from (top, left) on. */
+struct window {
+    size_t top, left, rows, columns;
+};
 struct raster {
     size_t height, width, channels;
+    struct window window;
     uint8_t *pixels;
 };
 
@@ -32,7 +37,8 @@ alnico_status_t image_shape(const struct image_file *file, struct raster *out);
 /* Writes the part of the resized file that `crop` says (NULL: the middle), as height x width x
  * channels bytes. Resizing halves the sides while they stay long enough (a JPEG's before they are
  * computed), then interpolates linearly between pixels. Palettes and grey levels of fewer bits
- * become 8 bits, grey becomes 3 equal channels if wanted, and an alpha channel is dropped. Errors:
+ * become 8 bits, grey becomes 3 equal channels if wanted, and an alpha channel is dropped. Of a JPEG
+ * that ends as it should, what the image does not need is not decoded. Errors:
  * ARGUMENT for a file that is neither JPEG nor PNG, truncated or damaged, of more than
  * SOURCE_MOST_SIDE pixels a side, of 16 bits, of CMYK, in colour where 1 channel is wanted, or of
  * another size where it has to be the image's; named with the row in which it is wrong. MEMORY. */
@@ -45,20 +51,26 @@ struct image_format {
     uint8_t mark[4]; /* a file's first bytes */
     size_t mark_bytes;
     alnico_status_t (*shape)(const struct image_file *file, struct raster *out);
-    /* Decodes to out->channels; the shorter side may be halved while it stays at least `shorter`.
-     * out->pixels is allocated, and the caller's on errors, too. */
-    alnico_status_t (*decode)(const struct image_file *file, size_t shorter, struct raster *out);
+    /* Decodes to out->channels; the shorter side may be halved while it stays at least the view's,
+     * and what the view and the crop do not need may be left out then. out->pixels is allocated,
+     * and the caller's on errors, too. */
+    alnico_status_t (*decode)(const struct image_file *file, const struct image_view *view,
+                              const struct source_crop *crop, struct raster *out);
 };
 
 extern const struct image_format image_jpeg, image_png;
 
-/* For decode: refuses sides that are too long or 0, and allocates the pixels. */
+/* For decode: refuses sides that are too long or 0, and allocates the pixels of the window. */
 alnico_status_t raster_check(const struct image_file *file, const struct raster *raster);
 alnico_status_t raster_allocate(const struct image_file *file, struct raster *out);
 
 /* ---- resize.c ---- */
 
-/* Halves the sides of a raster by means of 2 x 2 pixels, in place. */
+/* What the view needs of a raster whose shorter side is not to be halved any more. */
+struct window raster_window(const struct raster *raster, const struct image_view *view,
+                            const struct source_crop *crop);
+
+/* Halves the sides of a whole raster by means of 2 x 2 pixels, in place. */
 void raster_halve(struct raster *raster);
 
 /* Writes a part of the raster as if it had been resized. Errors: MEMORY. */

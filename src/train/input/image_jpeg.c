@@ -12,6 +12,8 @@
 /* after it */
 #include <jerror.h>
 
+enum { MARGIN = 32 };
+
 struct jpeg {
     struct jpeg_decompress_struct state;
     struct jpeg_error_mgr errors;
@@ -75,7 +77,36 @@ static unsigned divisor(const struct raster *whole, size_t shorter)
     return by;
 }
 
-static alnico_status_t decode_rows(const struct image_file *file, size_t shorter, struct jpeg *jpeg,
+/* Whether a whole file is there, as far as its end tells. */
+static bool ends(const struct image_file *file)
+{
+    return file->length > 2 && file->bytes[file->length - 2] == 0xff &&
+           file->bytes[file->length - 1] == JPEG_EOI;
+}
+
+/* Leaves out columns and rows that the view does not need. The library adds columns up to its blocks;
+ * MARGIN keeps those that it interpolates differently at an edge outside. */
+static void window_set(const struct image_file *file, const struct image_view *view,
+                       const struct source_crop *crop, struct jpeg *jpeg, struct raster *out)
+{
+    const size_t side = out->height < out->width ? out->height : out->width;
+    out->window = (struct window){.rows = out->height, .columns = out->width};
+    if (!view->shorter || side / 2 >= view->shorter || !ends(file))
+        return;
+    out->window = raster_window(out, view, crop);
+    const size_t end = out->window.left + out->window.columns + MARGIN;
+    JDIMENSION left = (JDIMENSION)(out->window.left > MARGIN ? out->window.left - MARGIN : 0);
+    JDIMENSION columns = (JDIMENSION)(end < out->width ? end : out->width) - left;
+    if (columns < out->width)
+        jpeg_crop_scanline(&jpeg->state, &left, &columns);
+    out->window.left = left;
+    out->window.columns = columns;
+    if (out->window.top)
+        jpeg_skip_scanlines(&jpeg->state, (JDIMENSION)out->window.top);
+}
+
+static alnico_status_t decode_rows(const struct image_file *file, const struct image_view *view,
+                                   const struct source_crop *crop, struct jpeg *jpeg,
                                    struct raster *out)
 {
     if (setjmp(jpeg->failed))
@@ -85,16 +116,18 @@ static alnico_status_t decode_rows(const struct image_file *file, size_t shorter
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: in colour, among grey images", file->name);
     jpeg->state.out_color_space = out->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg->state.scale_num = 1;
-    jpeg->state.scale_denom = divisor(out, shorter);
+    jpeg->state.scale_denom = divisor(out, view->shorter);
     jpeg_start_decompress(&jpeg->state);
     out->height = jpeg->state.output_height;
     out->width = jpeg->state.output_width;
+    window_set(file, view, crop, jpeg, out);
     TRY(raster_allocate(file, out));
-    while (jpeg->state.output_scanline < jpeg->state.output_height) {
-        JSAMPROW row = out->pixels + jpeg->state.output_scanline * out->width * out->channels;
+    for (size_t y = 0; y < out->window.rows; y++) {
+        JSAMPROW row = out->pixels + y * out->window.columns * out->channels;
         jpeg_read_scanlines(&jpeg->state, &row, 1);
     }
-    jpeg_finish_decompress(&jpeg->state);
+    if (jpeg->state.output_scanline == jpeg->state.output_height)
+        jpeg_finish_decompress(&jpeg->state);
     return ALNICO_SUCCESS;
 }
 
@@ -115,12 +148,12 @@ static alnico_status_t jpeg_shape(const struct image_file *file, struct raster *
     return status;
 }
 
-static alnico_status_t jpeg_decode(const struct image_file *file, size_t shorter,
-                                   struct raster *out)
+static alnico_status_t jpeg_decode(const struct image_file *file, const struct image_view *view,
+                                   const struct source_crop *crop, struct raster *out)
 {
     struct jpeg jpeg = {.text = ""};
     errors_set(&jpeg);
-    const alnico_status_t status = decode_rows(file, shorter, &jpeg, out);
+    const alnico_status_t status = decode_rows(file, view, crop, &jpeg, out);
     jpeg_destroy_decompress(&jpeg.state);
     return status;
 }

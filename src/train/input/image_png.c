@@ -106,6 +106,7 @@ static alnico_status_t decode_rows(struct png *png, struct raster *out)
     const size_t row = out->width * out->channels;
     if (png_get_rowbytes(png->state, png->info) != row)
         png_error(png->state, "rows of an unexpected length");
+    out->window = (struct window){.rows = out->height, .columns = out->width};
     TRY(raster_allocate(png->file, out));
     for (int pass = 0; pass < passes; pass++)
         for (png->row = 0; png->row < out->height; png->row++)
@@ -122,12 +123,14 @@ static alnico_status_t png_shape(const struct image_file *file, struct raster *o
     return status;
 }
 
-/* image_read halves it. */
-static alnico_status_t png_decode(const struct image_file *file, size_t shorter, struct raster *out)
+/* Whole: image_read halves it. */
+static alnico_status_t png_decode(const struct image_file *file, const struct image_view *view,
+                                  const struct source_crop *crop, struct raster *out)
 {
     struct png png = {.file = file};
     const alnico_status_t status = decode_rows(&png, out);
-    (void)shorter;
+    (void)view;
+    (void)crop;
     png_destroy_read_struct(&png.state, &png.info, NULL);
     return status;
 }

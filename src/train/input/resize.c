@@ -22,8 +22,8 @@ void raster_halve(struct raster *raster)
                 const int sum = in[0] + in[channels] + in[row] + in[row + channels];
                 raster->pixels[(y * width + x) * channels + c] = (uint8_t)((sum + 2) / 4);
             }
-    raster->height = height;
-    raster->width = width;
+    raster->height = raster->window.rows = height;
+    raster->width = raster->window.columns = width;
 }
 
 /* A place between two pixels of a side: the first, the step to the second, and that one's weight of
@@ -49,12 +49,37 @@ static double offset_of(size_t side, double scale, size_t image, double crop)
     return room > 0 ? floor(room * crop + 0.5) : 0;
 }
 
+static double scale_of(const struct raster *raster, const struct image_view *view)
+{
+    const size_t side = raster->height < raster->width ? raster->height : raster->width;
+    return (double)side / (double)view->shorter;
+}
+
+/* From the first pixel to the last of those that an image of `count` needs. */
+static void span_of(size_t side, double scale, size_t count, double crop, size_t *first,
+                    size_t *span)
+{
+    const double begin = offset_of(side, scale, count, crop);
+    const struct place last = place_of(begin + (double)(count - 1), scale, side);
+    *first = place_of(begin, scale, side).at;
+    *span = last.at + last.next + 1 - *first;
+}
+
+struct window raster_window(const struct raster *raster, const struct image_view *view,
+                            const struct source_crop *crop)
+{
+    const double scale = scale_of(raster, view);
+    struct window window;
+    span_of(raster->height, scale, view->height, crop->down, &window.top, &window.rows);
+    span_of(raster->width, scale, view->width, crop->right, &window.left, &window.columns);
+    return window;
+}
+
 /* What a thread resizes with. Rows are of a whole number of channels, in 1 / UNIT of levels, with
  * COPIED elements of room behind them. */
 struct resizer {
     size_t channels, width;           /* of the image */
-    struct place *places;             /* of its columns; `at` counts from `first` */
-    size_t first, columns;            /* of the raster that it needs */
+    struct place *places;             /* of its columns; `at` counts from the first needed */
     uint16_t *memory;                 /* all of these: */
     uint16_t *row;                    /* two rows of the raster as one */
     uint16_t *left, *right;           /* the pixels at the image's columns, and those behind them */
@@ -115,15 +140,12 @@ static alnico_status_t resizer_allocate(const struct raster *raster, struct resi
 }
 
 /* The columns of an image that begins at `left` of the resized raster. */
-static void columns_place(const struct raster *raster, double left, double scale, struct resizer *r)
+static void columns_place(const struct raster *raster, double left, double scale, size_t first,
+                          struct resizer *r)
 {
-    for (size_t x = 0; x < r->width; x++)
-        r->places[x] = place_of(left + (double)x, scale, raster->width);
-    const struct place last = r->places[r->width - 1];
-    r->first = r->places[0].at;
-    r->columns = last.at + last.next + 1 - r->first;
     for (size_t x = 0; x < r->width; x++) {
-        r->places[x].at -= r->first;
+        r->places[x] = place_of(left + (double)x, scale, raster->width);
+        r->places[x].at -= first;
         for (size_t c = 0; c < r->channels; c++) {
             r->left_part[x * r->channels + c] = (uint16_t)(UNIT - r->places[x].weight);
             r->right_part[x * r->channels + c] = (uint16_t)r->places[x].weight;
@@ -134,15 +156,17 @@ static void columns_place(const struct raster *raster, double left, double scale
 static void resize(const struct raster *raster, const struct image_view *view,
                    const struct source_crop *crop, struct resizer *r, uint8_t *out)
 {
-    const size_t side = raster->height < raster->width ? raster->height : raster->width;
-    const size_t bytes = raster->width * raster->channels, count = r->width * r->channels;
-    const double scale = (double)side / (double)view->shorter;
+    const struct window needed = raster_window(raster, view, crop), *there = &raster->window;
+    const size_t bytes = there->columns * raster->channels, count = r->width * r->channels;
+    const double scale = scale_of(raster, view);
     const double top = offset_of(raster->height, scale, view->height, crop->down);
-    columns_place(raster, offset_of(raster->width, scale, view->width, crop->right), scale, r);
+    const double left = offset_of(raster->width, scale, view->width, crop->right);
+    columns_place(raster, left, scale, needed.left, r);
     for (size_t y = 0; y < view->height; y++) {
         const struct place place = place_of(top + (double)y, scale, raster->height);
-        const uint8_t *upper = raster->pixels + place.at * bytes + r->first * r->channels;
-        blend_rows(upper, upper + place.next * bytes, place.weight, r->columns * r->channels,
+        const uint8_t *upper = raster->pixels + (place.at - there->top) * bytes +
+                               (needed.left - there->left) * r->channels;
+        blend_rows(upper, upper + place.next * bytes, place.weight, needed.columns * r->channels,
                    r->row);
         columns_gather(r);
         blend_columns(r->left, r->right, r->left_part, r->right_part, count, out + y * count);

@@ -202,6 +202,33 @@ static void halving_takes_means(void **state)
     }
 }
 
+/* A byte behind a JPEG's end makes the reader decode all of it, not what a crop needs: the same. */
+static void parts_are_as_in_the_whole(void **state)
+{
+    (void)state;
+    enum { TALL = 190, BROAD = 310, SIDE = 64 };
+    static uint8_t pixels[TALL * BROAD * 3], part[SIDE * SIDE * 3], whole[SIDE * SIDE * 3];
+    for (int i = 0; i < 60; i++) {
+        const size_t channels = i % 2 ? 3 : 1, shorter = SIDE + draw() % 125; /* halved or not */
+        struct picture picture = {
+            i % 2 ? PICTURE_COLOUR : PICTURE_GREY, TALL, BROAD, 8, 0, pixels, NULL};
+        const struct source_crop crop = {(double)(draw() % 11) / 10, (double)(draw() % 11) / 10};
+        const struct image_view view = {SIDE, SIDE, channels, shorter};
+        if (i % 4 > 1)
+            picture.height = BROAD, picture.width = TALL;
+        fill(pixels, sizeof pixels);
+        picture_jpeg(path, &picture, 75);
+        struct image_file file = load();
+        assert_int_equal(image_read(&file, &view, &crop, part), ALNICO_SUCCESS);
+        file_bytes[file.length++] = 0;
+        assert_int_equal(image_read(&file, &view, &crop, whole), ALNICO_SUCCESS);
+        assert_memory_equal(part, whole, SIDE * SIDE * channels);
+        file.length -= 3;
+        assert_int_equal(image_read(&file, &view, &crop, part), ALNICO_ERROR_ARGUMENT);
+        assert_non_null(strstr(alnico_error_detail(), "damaged JPEG"));
+    }
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     (void)state;
@@ -286,6 +313,7 @@ int main(void)
         cmocka_unit_test(jpeg_is_close_to_its_pixels),
         cmocka_unit_test(resizing_interpolates_and_crops),
         cmocka_unit_test(halving_takes_means),
+        cmocka_unit_test(parts_are_as_in_the_whole),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(damaged_files_are_refused),
     };
