@@ -190,8 +190,8 @@ static const struct option_row table[] = {
     {"optimizer", 0, "NAME", "sgd, nag, adagrad, adadelta, rmsprop or adam, as PyTorch's",
      OPTION_CHOICE, .initial = "sgd", OPTIMIZER(kind), .choice = optimizer_at, .key = "optimizer"},
     {"lr", 0, "RATE",
-     "highest learning rate (sgd and nag: 0.1 for 128 images a step over all ranks, proportional "
-     "to them; adagrad: 0.01; adadelta: 1; rmsprop and adam: 0.001)",
+     "highest learning rate (sgd and nag: 0.1 for 128 images a step over all ranks, of alexnet and "
+     "googlenet 0.01, proportional to them; adagrad: 0.01; adadelta: 1; rmsprop and adam: 0.001)",
      OPTION_REAL, OPTIMIZER(rate), .high = 1e6, .key = "learning_rate"},
     {"momentum", 0, "M", "of sgd and nag, at least 0 and below 1 (0.9)", OPTION_REAL,
      OPTIMIZER(momentum), .high = 0.999999, .key = "momentum"},
@@ -595,6 +595,15 @@ size_t train_step_images(const struct train_options *options, int ranks)
     return options->trainer.batch * options->trainer.accumulate * (size_t)ranks;
 }
 
+/* Of the optimizer's default rate, which the model has. */
+static double rate_share(const struct train_options *options)
+{
+    const struct trainer_options *trainer = &options->trainer;
+    struct model model;
+    const bool scaled = optimizers_all[trainer->optimizer.kind]->images;
+    return scaled && model_find(trainer->model, &model) && model.rate > 0 ? model.rate : 1;
+}
+
 void train_options_complete(struct train_options *options, int ranks)
 {
     struct optimizer_options *o = &options->trainer.optimizer;
@@ -603,7 +612,7 @@ void train_options_complete(struct train_options *options, int ranks)
     for (size_t i = 0; i < OWN_OPTIONS; i++)
         if (own_option(o, i) < 0)
             *(double *)((char *)o + own_options[i].at) = own_option(&defaults, i);
-    o->rate = o->rate < 0 ? defaults.rate : o->rate;
+    o->rate = o->rate < 0 ? defaults.rate * rate_share(options) : o->rate;
     o->decay = o->decay < 0 ? defaults.decay : o->decay;
     o->warmup = o->warmup < 0 ? defaults.warmup : o->warmup;
     if (o->drops[0] < 0)

@@ -133,6 +133,7 @@ const struct model model_googlenet = {
     .build = googlenet_build,
     .design = &(const bool){false},
     .images = {224, 224, 3, 1000},
+    .rate = 0.1,
 };
 
 const struct model model_googlenet_aux = {
@@ -141,4 +142,5 @@ const struct model model_googlenet_aux = {
     .build = googlenet_build,
     .design = &(const bool){true},
     .images = {224, 224, 3, 1000},
+    .rate = 0.1,
 };

@@ -18,6 +18,7 @@ struct model {
     struct model_images images; /* that it is usually trained on */
     bool fixed;                 /* it takes no images of another shape */
     const char *data;           /* its source of images; NULL: fashion-mnist */
+    double rate;                /* of sgd and nag, as a share of others' rate; 0: 1 */
 };
 
 extern const struct model model_cnn, model_resnet18, model_resnet20, model_resnet34, model_resnet50,

@@ -176,9 +176,9 @@ static void compare_statistics(const char *name, struct replica *fast, struct re
 static void compare_update(const char *name, struct replica *fast, struct replica *oracle,
                            const struct mode *mode)
 {
-    const struct optimizer_options options = {.rate = 0.01, .momentum = 0.9, .decay = 1e-3};
+    const struct optimizer_options options = {.rate = 0.001, .momentum = 0.9, .decay = 1e-3};
     const struct network *network = fast->network;
-    const float rate = 0.01f;
+    const float rate = 0.001f;
     char text[160];
     oracle->arenas.control[CONTROL_RATE] = rate;
     GPU(cudaMemcpy(&fast->arenas.control[CONTROL_RATE], &rate, sizeof rate,

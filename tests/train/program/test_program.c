@@ -258,6 +258,8 @@ static void the_report_has_the_options(void **unused)
          "\"sgd\"", "0.0125", "none", "none", "0"},
         {"--optimizer adam --beta2 0.98 --clip-norm 2", "\"drops\"", "[0.6,0.85,1]", "0", "false",
          "\"adam\"", "0.001", "0.98", "1e-08", "2"},
+        {"--model googlenet --data synthetic:47x47x3", "\"drops\"", "[0.6,0.85,1]", "0", "false",
+         "\"sgd\"", "0.00125", "none", "none", "0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char arguments[256];
