@@ -2,9 +2,9 @@
 # alnico-pack from end to end: what it packs trains as its source does, its usage errors end with 2, and a source
 # or file that is not there with 1 and nothing left.
 #
-# Usage: pack.sh ALNICO_PACK ALNICO_TRAIN
+# Usage: pack.sh ALNICO_PACK ALNICO_TRAIN MPIEXEC OPTION
 set -euo pipefail
-pack=$1 train=$2
+pack=$1 train=$2 mpiexec=$3 number=$4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -32,6 +32,20 @@ expect 0 '' step "$work/second" --threads 1
 cmp "$work/packed" "$work/second" || fail "the number of threads makes a difference"
 expect 0 '' "packed:$work/packed" "$work/third"
 [ "$(hash_of step)" = "$(hash_of "packed:$work/third")" ] || fail "a packed file of a packed file trains otherwise"
+
+# Two ranks, each in a folder of its own, with files of one name.
+mkdir "$work/a" "$work/b"
+cp "$work/packed" "$work/a/data"
+cp "$work/packed" "$work/b/data"
+two_ranks() {
+    local run=("$train" --model neuron --data packed:data --steps 10)
+    "$mpiexec" "$number" 1 -wdir "$work/a" "${run[@]}" : "$number" 1 -wdir "$work/b" "${run[@]}" >"$work/out" 2>&1
+}
+two_ranks || { cat "$work/out" >&2; fail "two ranks with the same files"; }
+"$pack" synthetic:1x1x1 "$work/b/data"
+! two_ranks || fail "two ranks train on different files"
+grep -q "the ranks find different images in 'packed:data': here 50000" "$work/out" ||
+    { cat "$work/out" >&2; fail "different files are not named"; }
 
 expect 2 'expected SOURCE and FILE'
 expect 2 'expected SOURCE and FILE' step

@@ -508,11 +508,36 @@ static alnico_status_t ranks_go_on(struct trainer *trainer, alnico_status_t stat
     return ALNICO_SUCCESS;
 }
 
+/* Refuses ranks that read the same names and find other images there. Collective. */
+static alnico_status_t data_agree(struct trainer *trainer)
+{
+    const struct data_info none = {0}, *train = data_info(trainer->train),
+                           *test = trainer->test ? data_info(trainer->test) : &none;
+    const double all[] = {(double)train->images, (double)test->images,    (double)train->height,
+                          (double)train->width,  (double)train->channels, (double)train->classes,
+                          (double)train->labels, (double)train->type,     train->mean,
+                          train->deviation};
+    enum { COUNT = sizeof all / sizeof *all };
+    double least[COUNT], most[COUNT];
+    memcpy(least, all, sizeof all);
+    memcpy(most, all, sizeof all);
+    TRY(trainer_allreduce(trainer, least, COUNT, ALNICO_MINIMUM));
+    TRY(trainer_allreduce(trainer, most, COUNT, ALNICO_MAXIMUM));
+    if (memcmp(least, most, sizeof all) == 0)
+        return ALNICO_SUCCESS;
+    return error_set(
+        ALNICO_ERROR_MISMATCH,
+        "trainer: the ranks find different images in '%s': here %zu and %zu of a test, "
+        "of %zu classes, mean %g",
+        trainer->options->data, train->images, test->images, train->classes, train->mean);
+}
+
 alnico_status_t trainer_open(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     TRY(options_agree(trainer));
     TRY(ranks_go_on(trainer, trainer_prepare(trainer)));
+    TRY(data_agree(trainer));
     trainer->strategy = strategy_find(options->strategy);
     TRY(trainer_buckets(trainer));
     TRY(trainer_accumulation(trainer));
