@@ -137,7 +137,9 @@ static void one_worker_adds_up_too(void **unused)
 {
     (void)unused;
     struct job one = job_make(BATCH, 3), worker = job_make(BATCH, 3);
-    worker.options.strategy = "async";
+    worker.options.strategy = "async"; /* which has no buckets */
+    worker.options.rule = BUCKETS_OF_SIZE;
+    worker.options.buckets = 0;
     worker.options.compute.deterministic = false; /* of the order of updates, and here is one */
     struct checkpoint expected = job_run(&one, 1);
     checkpoint_free(&expected);
