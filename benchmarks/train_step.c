@@ -14,7 +14,7 @@
 #include "train/base/random.h"
 #include "train/kernels/cudnn/methods.h"
 #include "train/models/models.h"
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 #include <cuda_runtime_api.h>
 #include <getopt.h>

@@ -2,7 +2,7 @@
  * in another step, operation or seed, nothing in inference. */
 #include "tests/train/cases.h"
 
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 #include "tests/train/cases.h"
 
 #include "train/models/models.h"
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 #include <float.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 
 #include "train/graph/placement.h"
 #include "train/models/models.h"
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
  * Tolerances are shares of a tensor's largest number. */
 #include "tests/train/cases.h"
 
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 #include <math.h>
 #include <setjmp.h>

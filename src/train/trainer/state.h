@@ -46,14 +46,21 @@ struct trainer {
     struct trainer_progress progress;
 };
 
+/* ---- trainer/check.c ---- */
+
+/* Errors: ARGUMENT, for options that mean nothing. */
+alnico_status_t trainer_check(const struct trainer_options *options);
+
+/* Collective. All ranks must have been given the same, or they would wait for each other or drift
+ * apart; and must find the same images. Errors: MISMATCH, naming an option or the data. */
+alnico_status_t trainer_options_agree(struct trainer *trainer);
+alnico_status_t trainer_data_agree(struct trainer *trainer);
+
 /* ---- trainer/open.c ---- */
 
 /* Checks the options and makes everything; what was made before an error is for trainer_close. */
 alnico_status_t trainer_open(struct trainer *trainer);
 void trainer_close(struct trainer *trainer);
-
-/* Errors: ARGUMENT, for options that mean nothing. */
-alnico_status_t trainer_check(const struct trainer_options *options);
 
 /* Checks the options and opens their data for one rank, without a run. Errors: ARGUMENT, for
  * options that mean nothing. */

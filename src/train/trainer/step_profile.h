@@ -6,7 +6,7 @@
 #ifndef ALNICO_TRAIN_TRAINER_STEP_PROFILE_H
 #define ALNICO_TRAIN_TRAINER_STEP_PROFILE_H
 
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 /* An H200, in bf16 and fp16. */
 extern const struct profile_rates profile_h200;

@@ -6,8 +6,8 @@
 #ifndef ALNICO_TRAIN_TRAINER_TRAINER_H
 #define ALNICO_TRAIN_TRAINER_TRAINER_H
 
+#include "train/replica/phase_timer.h"
 #include "train/strategies/strategy.h"
-#include "train/trainer/phase_timer.h"
 #include "train/trainer/step_profile.h"
 
 #include <stdatomic.h>

@@ -9,7 +9,7 @@
 #include "tests/train/cases.h"
 #include "train/kernels/cudnn/steps.h"
 #include "train/models/models.h"
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 #include <math.h>
 #include <string.h>

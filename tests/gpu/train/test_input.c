@@ -5,7 +5,7 @@
 
 #include "train/base/random.h"
 #include "train/models/models.h"
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 
 #include "train/base/random.h"
 #include "train/kernels/cuda/launch.h"
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 #include <math.h>
 #include <string.h>

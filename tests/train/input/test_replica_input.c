@@ -4,7 +4,7 @@
 #include "tests/train/cases.h"
 
 #include "train/models/models.h"
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,9 +8,9 @@
 #include "tests/train/cases.h"
 
 #include "train/kernels/elementwise.h"
+#include "train/replica/replica.h"
 #include "train/strategies/buckets.h"
 #include "train/strategies/strategy.h"
-#include "train/trainer/replica.h"
 #include "train/trainer/trainer.h"
 
 #include <math.h>

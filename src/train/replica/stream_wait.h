@@ -3,8 +3,8 @@
  * fails, or no step has ended for too long. Commands that hang leave an event as it is, and nothing
  * else would say so. On the thread that trains.
  */
-#ifndef ALNICO_TRAIN_TRAINER_STREAM_WAIT_H
-#define ALNICO_TRAIN_TRAINER_STREAM_WAIT_H
+#ifndef ALNICO_TRAIN_REPLICA_STREAM_WAIT_H
+#define ALNICO_TRAIN_REPLICA_STREAM_WAIT_H
 
 #include "device/device.h"
 

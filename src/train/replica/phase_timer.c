@@ -1,6 +1,6 @@
 /* See phase_timer.h. Rows stand in a ring of two intervals: while one is filled the other is
  * read. */
-#include "train/trainer/phase_timer.h"
+#include "train/replica/phase_timer.h"
 
 #include "base/status.h"
 

@@ -4,11 +4,11 @@
  * on one thread. On the CPU's inline stream (NULL) everything is done when a call returns; on any
  * other stream calls enqueue, and what fails there is reported by a later call.
  */
-#ifndef ALNICO_TRAIN_TRAINER_REPLICA_H
-#define ALNICO_TRAIN_TRAINER_REPLICA_H
+#ifndef ALNICO_TRAIN_REPLICA_REPLICA_H
+#define ALNICO_TRAIN_REPLICA_REPLICA_H
 
 #include "train/kernels/kernels.h"
-#include "train/trainer/stream_wait.h"
+#include "train/replica/stream_wait.h"
 
 /* Buffers for batches that are copied ahead; values of a byte. */
 enum { REPLICA_BUFFERS = 2, REPLICA_LEVELS = 256 };
@@ -148,7 +148,7 @@ alnico_status_t replica_synchronize(struct replica *replica);
 alnico_status_t replica_read(struct replica *replica, const void *arena, void *out, size_t bytes);
 alnico_status_t replica_write(struct replica *replica, void *arena, const void *data, size_t bytes);
 
-/* ---- For replica.c and replica_memory.c: trainer/replica_input.c ---- */
+/* ---- For replica.c and replica_memory.c: replica_input.c ---- */
 
 /* What batches come in by. What was made before an error is for destroy. */
 alnico_status_t replica_input_create(struct replica *replica);

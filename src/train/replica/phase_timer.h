@@ -1,15 +1,15 @@
 /*
  * Phase timer: around each step the learning rate, and what dropout draws by, go to a replica's
- * stream, and from it come the
- * times at which the stream passed each phase, in any order, and the running sums of losses, out.
- * The host enqueues steps and reads them an interval late, so that it never waits for the step at hand; on
- * the CPU's inline stream everything is there at once. The trainer drives it, on one thread.
+ * stream, and from it come the times at which the stream passed each phase, in any order, and the
+ * running sums of losses. The host enqueues steps and reads them an interval late, so that it never
+ * waits for the step at hand; on the CPU's inline stream everything is there at once. The trainer
+ * drives it, on one thread.
  */
-#ifndef ALNICO_TRAIN_TRAINER_PHASE_TIMER_H
-#define ALNICO_TRAIN_TRAINER_PHASE_TIMER_H
+#ifndef ALNICO_TRAIN_REPLICA_PHASE_TIMER_H
+#define ALNICO_TRAIN_REPLICA_PHASE_TIMER_H
 
 #include "train/base/phase.h"
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 /* Some steps that the stream has run. */
 struct phase_times {

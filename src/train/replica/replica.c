@@ -1,5 +1,5 @@
 /* See replica.h. Work of CPU kernels on a stream is a job, which the stream's thread runs. */
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 #include "base/datatype.h"
 #include "base/status.h"

@@ -1,5 +1,5 @@
 /* Memory of a replica, and the largest batch that fits. See replica.h. */
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 #include "base/datatype.h"
 #include "base/status.h"

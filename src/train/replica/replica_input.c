@@ -4,7 +4,7 @@
  * turns: a batch travels while the one before it is computed with. Otherwise they run on the
  * replica's stream once that is idle; kernels that do not load then find the batch in the arenas.
  */
-#include "train/trainer/replica.h"
+#include "train/replica/replica.h"
 
 #include "base/status.h"
 

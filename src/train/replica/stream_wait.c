@@ -1,5 +1,5 @@
 /* See stream_wait.h. */
-#include "train/trainer/stream_wait.h"
+#include "train/replica/stream_wait.h"
 
 #include "base/log.h"
 #include "base/number.h"
