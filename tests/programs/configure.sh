@@ -32,6 +32,8 @@ configure 1 -DALNICO_TRAIN=ON -DCMAKE_DISABLE_FIND_PACKAGE_DNNL=TRUE
 expect_error 'ALNICO_TRAIN=ON: oneDNN: needs oneDNN 2.x (libdnnl-dev)'
 configure 0 -DCMAKE_DISABLE_FIND_PACKAGE_ZLIB=TRUE
 expect_out '  oneDNN   FALSE \(ALNICO_ONEDNN=AUTO; needs zlib \(zlib1g-dev\)\)$'
+configure 0 -DCMAKE_DISABLE_FIND_PACKAGE_JPEG=TRUE -DCMAKE_DISABLE_FIND_PACKAGE_PNG=TRUE
+expect_out '  oneDNN   FALSE \(ALNICO_ONEDNN=AUTO; needs libpng \(libpng-dev\), libjpeg-turbo \(libjpeg-dev\)\)$'
 configure 1 -DALNICO_TRAIN=ON -DALNICO_ONEDNN=OFF
 expect_error 'ALNICO_TRAIN=ON: oneDNN: ALNICO_ONEDNN=OFF; cuDNN: no CUDA'
 
