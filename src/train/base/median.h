@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* Of `count` (> 0) values, which it sorts. */
+/* The median of `count` (> 0) values, which it sorts. */
 double median(double *values, size_t count);
 
 #endif

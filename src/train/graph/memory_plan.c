@@ -177,7 +177,7 @@ static struct plan_part part_of(const struct plan *plan, const struct plan_rules
     return rules->within ? rules->within(plan, tensor) : (struct plan_part){0};
 }
 
-/* Whether a tensor stands within another, or another in it. */
+/* True if a tensor stands within another, or another within it. */
 static bool is_joined(const struct plan *plan, const struct plan_rules *rules, size_t tensor)
 {
     bool joined = part_of(plan, rules, tensor).whole;

@@ -71,7 +71,7 @@ struct step_needs {
  * have no other readers, and at most NETWORK_INPUTS come from outside. */
 typedef size_t plan_run_function(const struct network *network, size_t at);
 
-/* Where a tensor stands in another one's memory. */
+/* The place of a tensor within another one's memory. */
 struct plan_part {
     size_t whole;  /* the other; 0: it stands in none */
     size_t offset; /* bytes from where that begins */

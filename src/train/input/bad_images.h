@@ -7,7 +7,7 @@
 
 struct bad_images;
 
-/* Of a source, whose address stays, at most so many. Errors: MEMORY, with *out NULL. */
+/* Leaves out at most so many images of a source, whose address stays. Errors: MEMORY, with *out NULL. */
 alnico_status_t bad_images_create(const struct source *source, size_t most,
                                   struct bad_images **out);
 void bad_images_destroy(struct bad_images *bad);

@@ -82,7 +82,7 @@ static alnico_status_t prepare_image(const struct data *data, const struct desk 
     return ALNICO_SUCCESS;
 }
 
-/* Of the epochs' orders. */
+/* The random stream from which each epoch's order is drawn. */
 static uint64_t order_streams(const struct data *data)
 {
     return random_stream(data->options.seed, STREAM_ORDER);

@@ -66,7 +66,7 @@ alnico_status_t raster_allocate(const struct image_file *file, struct raster *ou
 
 /* ---- resize.c ---- */
 
-/* What the view needs of a raster whose shorter side is not to be halved any more. */
+/* The part of a raster that the view needs; its shorter side is not to be halved any more. */
 struct window raster_window(const struct raster *raster, const struct image_view *view,
                             const struct source_crop *crop);
 

@@ -28,8 +28,7 @@ static void fail(j_common_ptr state)
     longjmp(jpeg->failed, 1);
 }
 
-/* What the library calls a warning is damage, but for bytes between markers, which change
- * nothing. */
+/* Warnings of the library are damage, except bytes between markers, which change nothing. */
 static void warn(j_common_ptr state, int level)
 {
     if (level < 0 && state->err->msg_code != JWRN_EXTRANEOUS_DATA)
@@ -77,7 +76,7 @@ static unsigned divisor(const struct raster *whole, size_t shorter)
     return by;
 }
 
-/* Whether a whole file is there, as far as its end tells. */
+/* True if the file ends as a whole one does. */
 static bool ends(const struct image_file *file)
 {
     return file->length > 2 && file->bytes[file->length - 2] == 0xff &&

@@ -42,7 +42,7 @@ static struct place place_of(double resized, double scale, size_t side)
     return (struct place){first, first + 1 < side, (uint32_t)(fixed % UNIT)};
 }
 
-/* Where the image begins in the resized side. */
+/* The pixel of the resized side at which the image begins. */
 static double offset_of(size_t side, double scale, size_t image, double crop)
 {
     const double room = floor((double)side / scale + 0.5) - (double)image;
@@ -75,7 +75,7 @@ struct window raster_window(const struct raster *raster, const struct image_view
     return window;
 }
 
-/* What a thread resizes with. Rows are of a whole number of channels, in 1 / UNIT of levels, with
+/* Working memory of one resizing. Rows are of a whole number of channels, in 1 / UNIT of levels, with
  * COPIED elements of room behind them. */
 struct resizer {
     size_t channels, width;           /* of the image */
@@ -97,7 +97,7 @@ static void blend_rows(const uint8_t *upper, const uint8_t *lower, uint32_t weig
         out[i] = (uint16_t)(upper[i] * less + lower[i] * more);
 }
 
-/* What is copied too much of a pixel makes room for the next. */
+/* Copies whole words: the next pixel overwrites what is too much of the one before. */
 static void columns_gather(const struct resizer *r)
 {
     for (size_t x = 0; x < r->width; x++) {

@@ -43,8 +43,8 @@ struct source_setup {
     bool train;        /* the training part, not the test part */
 };
 
-/* Where to cut an image from what the source has around it: 0 is the top or left, 1 the bottom or
- * right of that. */
+/* The place at which an image is cut from what the source has around it: from 0, the top or left, to
+ * 1, the bottom or right. */
 struct source_crop {
     double down, right;
 };

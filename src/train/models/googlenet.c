@@ -38,11 +38,7 @@ static const struct operation stride_pool = {
 static alnico_status_t convolution(struct network *network, const char *prefix, const char *name,
                                    size_t filters, size_t window, size_t stride, char *tensor)
 {
-    const struct operation operation = {.kind = OPERATION_CONVOLUTION,
-                                        .filters = filters,
-                                        .window = window,
-                                        .stride = stride,
-                                        .pad = window / 2};
+    const struct operation operation = part_convolution(filters, window, stride);
     char full[NETWORK_NAME_BYTES - 8];
     snprintf(full, sizeof full, "%s.%s", prefix, name);
     return part_linear_relu(network, operation, full, tensor);

@@ -22,12 +22,8 @@ static const size_t filters[BLOCKS] = {128, 160, 192, 224, 256, 256};
 static alnico_status_t convolution_norm_relu(struct network *network, size_t block, size_t number,
                                              char *tensor)
 {
-    const size_t window = block || number ? 3 : 5;
-    const struct operation convolution = {.kind = OPERATION_CONVOLUTION,
-                                          .filters = filters[block],
-                                          .window = window,
-                                          .stride = number ? 1 : 2,
-                                          .pad = window / 2};
+    const struct operation convolution =
+        part_convolution(filters[block], block || number ? 3 : 5, number ? 1 : 2);
     const struct operation norm = {.kind = OPERATION_BATCH_NORM}, relu = {.kind = OPERATION_RELU};
     char prefix[16];
     snprintf(prefix, sizeof prefix, "%d.%d", (int)block + 1, (int)number + 1);

@@ -25,6 +25,15 @@ alnico_status_t part_linear_relu(struct network *network, struct operation opera
                        tensor);
 }
 
+struct operation part_convolution(size_t filters, size_t window, size_t stride)
+{
+    return (struct operation){.kind = OPERATION_CONVOLUTION,
+                              .filters = filters,
+                              .window = window,
+                              .stride = stride,
+                              .pad = window / 2};
+}
+
 struct operation part_local_norm(float k)
 {
     return (struct operation){

@@ -13,6 +13,10 @@ alnico_status_t part_append(struct network *network, struct operation operation,
 alnico_status_t part_linear_relu(struct network *network, struct operation operation,
                                  const char *prefix, char *tensor);
 
+/* A convolution of an odd window without a bias, which keeps the sides or, with stride 2, halves
+ * them. */
+struct operation part_convolution(size_t filters, size_t window, size_t stride);
+
 /* The local response norm of AlexNet and GoogLeNet over five channels. */
 struct operation part_local_norm(float k);
 

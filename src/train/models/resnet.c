@@ -15,6 +15,7 @@
  * the block's last one, so that kernels can take both, the addition and the ReLU as one.
  */
 #include "train/models/models.h"
+#include "train/models/parts.h"
 
 #include "base/status.h"
 
@@ -44,11 +45,7 @@ static alnico_status_t part(struct network *network, struct operation operation,
 static alnico_status_t convolution(struct network *network, const char *block, int number,
                                    size_t filters, size_t window, size_t stride, char *tensor)
 {
-    const struct operation operation = {.kind = OPERATION_CONVOLUTION,
-                                        .filters = filters,
-                                        .window = window,
-                                        .stride = stride,
-                                        .pad = window / 2};
+    const struct operation operation = part_convolution(filters, window, stride);
     char name[8];
     snprintf(name, sizeof name, "conv%d", number);
     return part(network, operation, block, name, tensor, "", tensor);

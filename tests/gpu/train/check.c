@@ -252,3 +252,11 @@ void launched(void *stream, int error, const char *kernel)
            cudaGetErrorString((cudaError_t)error));
     exit(EXIT_FAILURE);
 }
+
+double *doubles(size_t count)
+{
+    double *all = calloc(count + 1, sizeof *all);
+    if (!all)
+        exit(EXIT_FAILURE);
+    return all;
+}

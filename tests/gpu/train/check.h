@@ -51,6 +51,9 @@ float round_to(float x, int type);
 double type_epsilon(int type);
 const char *type_name(int type);
 
+/* Zeros; the caller frees them. The test ends if there is no memory. */
+double *doubles(size_t count);
+
 /* Compares element by element: |got - expected| <= absolute + relative * |expected|. Prints the
  * first differences with what they are of, and how many there are. */
 bool check_close(const char *what, const float *got, const double *expected, size_t count,

@@ -20,15 +20,6 @@ static const char *say(const char *kernel, int type, const char *shape, const ch
     return what;
 }
 
-/* A launch that is refused, or a kernel that fails, ends all. */
-static double *doubles(size_t count)
-{
-    double *all = calloc(count + 1, sizeof *all);
-    if (!all)
-        exit(EXIT_FAILURE);
-    return all;
-}
-
 /* ---- Batch norm ---- */
 
 struct norm_case {

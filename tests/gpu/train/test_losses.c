@@ -18,14 +18,6 @@ static const char *say(const char *kernel, int type, const char *shape, const ch
     return what;
 }
 
-static double *doubles(size_t count)
-{
-    double *all = calloc(count + 1, sizeof *all);
-    if (!all)
-        exit(EXIT_FAILURE);
-    return all;
-}
-
 static unsigned padded_of(unsigned channels)
 {
     return (channels + 7) / 8 * 8;
