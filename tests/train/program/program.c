@@ -14,6 +14,7 @@
 
 const char *program, *mpiexec, *option;
 char output[1 << 16], json_path[64];
+static char printed_path[64];
 
 bool program_arguments(int argc, char **argv)
 {
@@ -23,6 +24,7 @@ bool program_arguments(int argc, char **argv)
     mpiexec = argv[2];
     option = argv[3];
     snprintf(json_path, sizeof json_path, "/tmp/alnico-train-%d.json", (int)getpid());
+    snprintf(printed_path, sizeof printed_path, "/tmp/alnico-train-%d.txt", (int)getpid());
     return true;
 }
 
@@ -40,14 +42,18 @@ static int status_of(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+static void output_read(FILE *file)
+{
+    assert_non_null(file);
+    output[fread(output, 1, sizeof output - 1, file)] = '\0';
+}
+
 int run(int ranks, const char *arguments)
 {
     char command[2048];
     command_make(ranks, arguments, "2>&1", command, sizeof command);
     FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    const size_t got = fread(output, 1, sizeof output - 1, pipe);
-    output[got] = '\0';
+    output_read(pipe);
     return status_of(pclose(pipe));
 }
 
@@ -61,8 +67,9 @@ void expect(int ranks, const char *arguments, int status, const char *text)
 
 pid_t program_begin(int ranks, const char *arguments)
 {
-    char command[2048];
-    command_make(ranks, arguments, ">/dev/null 2>&1", command, sizeof command);
+    char command[2048], end[80];
+    snprintf(end, sizeof end, ">%s 2>&1", printed_path);
+    command_make(ranks, arguments, end, command, sizeof command);
     const pid_t process = fork();
     assert_true(process >= 0);
     if (process == 0)
@@ -70,11 +77,17 @@ pid_t program_begin(int ranks, const char *arguments)
     return process;
 }
 
-int program_end(pid_t process)
+void program_end(pid_t process, int status)
 {
-    int status;
-    assert_int_equal(waitpid(process, &status, 0), process);
-    return status_of(status);
+    int got;
+    assert_int_equal(waitpid(process, &got, 0), process);
+    FILE *file = fopen(printed_path, "r");
+    output_read(file);
+    fclose(file);
+    remove(printed_path);
+    if (status_of(got) != status)
+        fail_msg("alnico-train: exit status %d, expected %d, printed:\n%s", status_of(got), status,
+                 output);
 }
 
 cJSON *report_read(void)

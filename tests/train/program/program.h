@@ -21,10 +21,10 @@ int run(int ranks, const char *arguments);
 /* Fails the test unless the run ends with the status and prints the text. */
 void expect(int ranks, const char *arguments, int status, const char *text);
 
-/* Begins a run that goes on beside the test, in silence; waits for its end and returns its exit
- * status, or -1 after a signal. */
+/* Begins a run that goes on beside the test; waits for its end, and fails the test with what it
+ * printed unless it ends with the exit status, or by a signal: -1. */
 pid_t program_begin(int ranks, const char *arguments);
-int program_end(pid_t process);
+void program_end(pid_t process, int status);
 
 /* The report at json_path, which the caller deletes; its parts, without which the test fails. */
 cJSON *report_read(void);

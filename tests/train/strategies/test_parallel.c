@@ -196,30 +196,6 @@ static void check_moved(const struct training *training, const float *parameters
     free(statistics);
 }
 
-static void check_as_one(struct training *training, float tolerance)
-{
-    const size_t buckets[] = {1 << 16, 64, 1 << 20};
-    float *alone = train_on(training, 1);
-    check_moved(training, alone);
-    for (int size = 2; size <= 3; size++)
-        for (size_t b = 0; b < 3; b++) {
-            char what[64];
-            training->bucket = buckets[b];
-            snprintf(what, sizeof what, "%d ranks, bucket %zu", size, buckets[b]);
-            free(train_on(training, size));
-            parameters_compare(training, alone, tolerance, what);
-        }
-    free(alone);
-}
-
-static void ranks_train_as_one(void **unused)
-{
-    (void)unused;
-    struct training training = training_make(&model_cnn);
-    check_as_one(&training, 1e-5f);
-    training_free(&training);
-}
-
 /* How far the parameters are from `expected`, as a share of how far these came from the start
  * (Euclidean norms). */
 static double share_apart(const struct training *training, const float *expected)
@@ -239,39 +215,66 @@ static double share_apart(const struct training *training, const float *expected
     return sqrt(apart / moved);
 }
 
-/* The largest share_apart of 2 and 3 ranks from one, with batch norms that keep their
- * statistics. */
+/* The largest share_apart of 2 and 3 ranks, with small and large buckets, from one rank. */
+static double ranks_apart(struct training *training)
+{
+    const size_t buckets[] = {1 << 16, 64, 1 << 20};
+    float *alone = train_on(training, 1);
+    double apart = 0;
+    check_moved(training, alone);
+    for (int size = 2; size <= 3; size++)
+        for (size_t b = 0; b < 3; b++) {
+            training->bucket = buckets[b];
+            free(train_on(training, size));
+            apart = fmax(apart, share_apart(training, alone));
+        }
+    free(alone);
+    print_message("%.2e of the way apart\n", apart);
+    return apart;
+}
+
+static double cnn_apart(void)
+{
+    struct training training = training_make(&model_cnn);
+    const double apart = ranks_apart(&training);
+    training_free(&training);
+    return apart;
+}
+
 static double frozen_apart(void)
 {
     struct training training = training_make(&model_resnet20);
     training.frozen = true;
     training.steps = 6;
     training.rate = 0.01f;
-    float *alone = train_on(&training, 1);
-    double apart = 0;
-    check_moved(&training, alone);
-    for (int size = 2; size <= 3; size++) {
-        free(train_on(&training, size));
-        apart = fmax(apart, share_apart(&training, alone));
-    }
-    free(alone);
+    const double apart = ranks_apart(&training);
     training_free(&training);
-    print_message("%.2e of the way apart\n", apart);
     return apart;
 }
 
-/* A batch norm that keeps its statistics treats every image for itself. Sums of more or fewer
- * images differ in their last bits, which in one training of ten turn a ReLU near zero over: of
- * four trainings one must do without. */
-static void frozen_norms_train_as_one(void **unused)
+/* Sums of more or fewer images differ in their last bits, which in one training of ten turn a ReLU
+ * near zero over: of four trainings one must do without. */
+static void check_as_one(double trained_apart(void))
 {
-    (void)unused;
     const uint64_t before = seed;
     bool as_one = false;
     for (int i = 0; i < 4 && !as_one; i++, seed++)
-        as_one = frozen_apart() < 1e-5;
+        as_one = trained_apart() < 1e-5;
     seed = before;
     assert_true(as_one);
+}
+
+static void ranks_train_as_one(void **unused)
+{
+    (void)unused;
+    check_as_one(cnn_apart);
+}
+
+/* A batch norm that keeps its statistics treats every image for itself. */
+static void frozen_norms_train_as_one(void **unused)
+{
+    (void)unused;
+    check_as_one(frozen_apart);
 }
 
 /* The same bits, whether the ranks' streams are their threads or run by themselves, and whether the
