@@ -1,6 +1,7 @@
 /* alnico-train: data-parallel training on the ranks of an MPI job. Arguments and printing; the work
  * is in src/train. */
 #include "base/status.h"
+#include "base/thread.h"
 #include "tools/common/program.h"
 #include "tools/train/describe.h"
 #include "tools/train/predict.h"
@@ -11,6 +12,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* A rank's share of its host's cores; one that is bound to cores has all of those. */
@@ -154,10 +156,34 @@ static void stop_note(int unused)
     atomic_store(&stop, true);
 }
 
-/* SIGTERM ends the run, not the program. */
+static void sigterm_mask(int how)
+{
+    sigset_t terminate;
+    sigemptyset(&terminate);
+    sigaddset(&terminate, SIGTERM);
+    pthread_sigmask(how, &terminate, NULL);
+}
+
+static void *stop_wait(void *unused)
+{
+    sigterm_mask(SIG_UNBLOCK);
+    for (;;)
+        pause();
+    return unused;
+}
+
+/* SIGTERM ends the run, not the program. A thread that computes must not take it: oneDNN 2.6 keeps
+ * data where a handler's frame goes, further below the stack pointer than the ABI allows. So a
+ * thread of its own does, and this one and those that it makes later do not. */
 static void stop_catch(struct trainer_options *options)
 {
     const struct sigaction action = {.sa_handler = stop_note, .sa_flags = SA_RESTART};
+    pthread_t thread;
+    const int error = thread_create(&thread, stop_wait, NULL);
+    if (error)
+        rank_check(error_set(ALNICO_ERROR_SYSTEM, "cannot start a thread: %s", strerror(error)),
+                   "waiting for SIGTERM");
+    sigterm_mask(SIG_BLOCK);
     sigaction(SIGTERM, &action, NULL);
     options->stop = &stop;
 }
