@@ -298,6 +298,48 @@ static alnico_status_t all_exchange(struct async *self)
     return self->push.last ? ALNICO_SUCCESS : shard_wait(self->shard, &self->pulls[self->rank]);
 }
 
+/* Every shard's part of `all` to its server, whose own part is its `part` of all other ranks', one
+ * after the other; or the other way round. */
+static alnico_status_t parts_exchange(struct async *self, float *all, float *part, bool push)
+{
+    const alnico_comm_t comm = self->setup.host;
+    const size_t own = self->counts[self->rank];
+    TRY(alnico_group_begin(comm));
+    for (int s = 0, other = 0; s < self->size; s++) {
+        if (s == self->rank)
+            continue;
+        float *theirs = all + self->begins[s], *ours = part + (push ? own * (size_t)other++ : 0);
+        TRY(alnico_send(push ? theirs : ours, push ? self->counts[s] : own, ALNICO_FLOAT32, s,
+                        comm));
+        TRY(alnico_recv(push ? ours : theirs, push ? own : self->counts[s], ALNICO_FLOAT32, s,
+                        comm));
+    }
+    return alnico_group_end(comm, NULL);
+}
+
+/* A push and a pull of all workers at once, without servers. The parameters are equal already. */
+static alnico_status_t async_rehearse(void *pointer)
+{
+    struct async *self = pointer;
+    const struct arenas *arenas = self->setup.arenas;
+    const size_t own = self->counts[self->rank], bytes = self->setup.count * sizeof(float);
+    if (!self->setup.comm)
+        return ALNICO_SUCCESS;
+    float *pushed = malloc((own * (size_t)self->size + 1) * sizeof *pushed);
+    if (!pushed)
+        return error_set(ALNICO_ERROR_MEMORY, "strategy async: no memory");
+    alnico_status_t status = gradients_fetch(self);
+    if (status == ALNICO_SUCCESS)
+        status = parts_exchange(self, self->gradients, pushed, true);
+    free(pushed);
+    TRY(status);
+    TRY(parts_exchange(self, self->parameters, self->parameters + self->begins[self->rank], false));
+    if (is_on_host(self))
+        return ALNICO_SUCCESS;
+    TRY(self->setup.device->copy(arenas->gradients, self->gradients, bytes, self->setup.stream));
+    return stream_end(self);
+}
+
 /* What ended this rank's server, if it has or soon does: that names the rank that is missing, not
  * one that waits for it, too. Otherwise the status. */
 static alnico_status_t failure(struct async *self, alnico_status_t status)
@@ -422,6 +464,7 @@ const struct strategy_ops strategy_async = {
     .destroy = async_destroy,
     .advance = async_advance,
     .finish = async_finish,
+    .rehearse = async_rehearse,
     .share = async_share,
     .settle = async_settle,
     .staleness = async_staleness,

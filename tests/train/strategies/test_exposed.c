@@ -158,6 +158,9 @@ static void planning_leaves_no_trace(void **unused)
                                       .wire = ALNICO_FLOAT32,
                                       .optimizer = optimizer_defaults(OPTIMIZER_SGD, 4)};
     ranks_run(2, rank_plan, &options);
+    options.rule = BUCKETS_OF_SIZE;
+    options.strategy = "async";
+    ranks_run(3, rank_plan, &options);
 }
 
 int main(void)
