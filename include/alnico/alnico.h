@@ -217,6 +217,41 @@ ALNICO_API alnico_status_t alnico_comm_create(const alnico_bootstrap_t *bootstra
                                               alnico_device_t device, void *stream,
                                               alnico_comm_t *out);
 
+/* Where ranks meet that share nothing yet but these 128 bytes: an address of this host, and a secret
+ * of the job. Any way may carry them to the others (a file, a pipe, a broadcast of another library);
+ * whoever reads them can join. They hold zeros too: they are no text. */
+typedef struct alnico_id {
+    char bytes[128];
+} alnico_id_t;
+
+/* Makes an id. One process of the job calls it, be it a rank or not, and goes on running until the
+ * communicator is made: a thread of the library listens here until all ranks have come, or until
+ * ALNICO_TIMEOUT seconds have passed since the first came (since this call, if none comes). An id is
+ * for one communicator.
+ *
+ * The address is that of the interface ALNICO_INTERFACE, by default the one that the host's routes
+ * lead through. Connections that do not know the id's secret are refused, with a line in the log.
+ * Any thread. Errors: ARGUMENT (no such interface, NULL); MEMORY; SYSTEM. */
+ALNICO_API alnico_status_t alnico_id_create(alnico_id_t *out);
+
+/* Creates a communicator of `size` ranks that have the same id. Collective. Everything not said here
+ * is as for alnico_comm_create. Ranks may be threads, too; their calls must be able to run at the
+ * same time.
+ *
+ *     if (rank == 0)
+ *         alnico_id_create(&id);
+ *     send_to_all(&id, sizeof id);                 as the program likes
+ *     alnico_comm_create_id(&id, rank, size, ALNICO_DEVICE_CPU, NULL, &comm);
+ *
+ * Deadline: every wait of it; the detail names the ranks that did not come.
+ *
+ * Errors: as alnico_comm_create; ARGUMENT also for bytes that are no id, for a rank that has come
+ * already, and for a size that is not the others'; MISMATCH for an id of another job at the same
+ * address; SYSTEM (nobody listens there: the id was used before, or its maker has ended). */
+ALNICO_API alnico_status_t alnico_comm_create_id(const alnico_id_t *id, int rank, int size,
+                                                 alnico_device_t device, void *stream,
+                                                 alnico_comm_t *out);
+
 /* Creates a communicator of the same ranks on another stream of the same device. Collective. The
  * new communicator is independent of `comm`, which may be destroyed first. */
 ALNICO_API alnico_status_t alnico_comm_duplicate(alnico_comm_t comm, void *stream,

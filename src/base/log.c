@@ -41,6 +41,8 @@ static const struct variable_info table[VARIABLES] = {
                             "(rank 0's counts)"},
     [VARIABLE_TUNING] = {"ALNICO_TUNING", "",
                          "tuning file that goes before the built-in table (rank 0's counts)"},
+    [VARIABLE_INTERFACE] = {"ALNICO_INTERFACE", "",
+                            "interface, or address, that other hosts reach this one by"},
     [VARIABLE_ENGINE_CORE] = {"ALNICO_ENGINE_CORE", "auto",
                               "core of the engine thread: auto, none or a number"},
     [VARIABLE_CHECK] =

@@ -70,8 +70,8 @@ alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out)
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t check_create(alnico_device_t device, void *stream, alnico_comm_t *out,
-                                    const char *who, const struct device_ops **ops)
+alnico_status_t comm_check_create(alnico_device_t device, void *stream, alnico_comm_t *out,
+                                  const char *who, const struct device_ops **ops)
 {
     if (!out)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
@@ -84,8 +84,8 @@ static alnico_status_t check_create(alnico_device_t device, void *stream, alnico
     return device_ready(*ops, stream, who);
 }
 
-static alnico_status_t build(struct transport *transport, const struct device_ops *device,
-                             void *stream, const char *who, alnico_comm_t *out)
+alnico_status_t comm_build_over(struct transport *transport, const struct device_ops *device,
+                                void *stream, const char *who, alnico_comm_t *out)
 {
     if (stream && device->host_accessible && !transport->concurrent) {
         transport->ops->destroy(transport);
@@ -105,7 +105,7 @@ alnico_status_t alnico_comm_create(const alnico_bootstrap_t *bootstrap, alnico_d
 {
     const char *who = "alnico_comm_create";
     const struct device_ops *ops = NULL;
-    TRY(check_create(device, stream, out, who, &ops));
+    TRY(comm_check_create(device, stream, out, who, &ops));
     if (!bootstrap)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: bootstrap is NULL", who);
     if (bootstrap->size < 1)
@@ -118,7 +118,7 @@ alnico_status_t alnico_comm_create(const alnico_bootstrap_t *bootstrap, alnico_d
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: the bootstrap's allgather is NULL", who);
     struct transport *transport;
     TRY(error_of(who, transport_from_callback(bootstrap, settings_own_timeout(), who, &transport)));
-    return build(transport, ops, stream, who, out);
+    return comm_build_over(transport, ops, stream, who, out);
 }
 
 static alnico_status_t check_mpi(MPI_Comm comm, const char *who)
@@ -142,11 +142,11 @@ alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device
 {
     const char *who = "alnico_comm_create_mpi";
     const struct device_ops *ops = NULL;
-    TRY(check_create(device, stream, out, who, &ops));
+    TRY(comm_check_create(device, stream, out, who, &ops));
     TRY(check_mpi(mpi_comm, who));
     struct transport *transport;
     TRY(error_of(who, transport_mpi_create(&mpi_comm, settings_own_timeout(), &transport)));
-    return build(transport, ops, stream, who, out);
+    return comm_build_over(transport, ops, stream, who, out);
 }
 
 /* Whether there is an error here, an abort that has to be reported, or a report of another rank that

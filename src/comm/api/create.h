@@ -8,4 +8,19 @@
  * UNSUPPORTED. */
 alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out);
 
+/* The arguments that every call has that creates a communicator. *out becomes NULL. Errors: ARGUMENT,
+ * UNSUPPORTED. */
+alnico_status_t comm_check_create(alnico_device_t device, void *stream, alnico_comm_t *out,
+                                  const char *who, const struct device_ops **ops);
+
+/* comm_build over a transport that is made, which is the communicator's then (collective). */
+alnico_status_t comm_build_over(struct transport *transport, const struct device_ops *device,
+                                void *stream, const char *who, alnico_comm_t *out);
+
+/* A communicator of ranks that meet over TCP (collective). Errors: as the public calls. */
+struct tree_options;
+alnico_status_t comm_create_by_tree(const struct tree_options *options,
+                                    const struct device_ops *device, void *stream,
+                                    alnico_comm_t *out);
+
 #endif

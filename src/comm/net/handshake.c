@@ -48,7 +48,7 @@ void net_key_from_text(const char *text, size_t bytes, struct net_key *out)
     siphash(zero, text, bytes, out->bytes);
 }
 
-/* magic 8, version 4, purpose 4, rank 4, size 4, number 4, tag 8, zeros 4, random 24. */
+/* magic 8, version 4, purpose 4, rank 4, size 4, number 4, tag 8, address 24, zeros 4, random 24. */
 static alnico_status_t write_opening(const struct net_identity *mine, char out[NET_OPENING])
 {
     char *to = out;
@@ -60,7 +60,10 @@ static alnico_status_t write_opening(const struct net_identity *mine, char out[N
     to = put32(to, (uint32_t)mine->size);
     to = put32(to, mine->number);
     to = put32(to, (uint32_t)(mine->tag >> 32));
-    put32(to, (uint32_t)mine->tag);
+    to = put32(to, (uint32_t)mine->tag);
+    to = put32(to, (uint32_t)mine->listens.version << 16 | mine->listens.port);
+    to = put32(to, mine->listens.scope);
+    memcpy(to, mine->listens.bytes, sizeof mine->listens.bytes);
     return fill_random(out + NET_OPENING - NONCE, NONCE);
 }
 
@@ -72,6 +75,10 @@ static void read_opening(const char *from, struct net_identity *out)
     out->size = (int32_t)get32(from + 8);
     out->number = get32(from + 12);
     out->tag = (uint64_t)get32(from + 16) << 32 | get32(from + 20);
+    out->listens = (struct net_address){.version = (uint8_t)(get32(from + 24) >> 16),
+                                        .port = (uint16_t)get32(from + 24),
+                                        .scope = get32(from + 28)};
+    memcpy(out->listens.bytes, from + 32, sizeof out->listens.bytes);
 }
 
 /* What a side proves: that it has the key and saw both openings. `side` keeps one side's proof from

@@ -16,7 +16,7 @@
 #include "comm/net/siphash.h"
 #include "comm/net/socket.h"
 
-enum { NET_VERSION = 1, NET_OPENING = 64, NET_VERDICT = 128 };
+enum { NET_VERSION = 1, NET_OPENING = 88, NET_VERDICT = 128 };
 
 /* What only the processes of one job know. */
 struct net_key {
@@ -36,6 +36,7 @@ struct net_identity {
     int32_t rank, size;
     uint32_t number; /* as the purpose says: a communicator, a connection of several */
     uint64_t tag;
+    struct net_address listens; /* where this side can be connected to, if the purpose needs that */
 };
 
 struct net_handshake {

@@ -42,10 +42,18 @@ static void refuse(struct net_listener *l, int index, const char *why)
     forget(l, index);
 }
 
+/* Ranks that come all at once wait at the port, those before them are quick. */
+static bool has_room(const struct net_listener *l)
+{
+    const int64_t young = l->pending[0].end_ns - backoff_now_ns();
+    return l->count < NET_PENDING ||
+           young < 1000000000LL * NET_PATIENCE_S - 1000000LL * NET_YOUNG_MS;
+}
+
 static void take_new(struct net_listener *l)
 {
     struct net_address from;
-    for (int fd; (fd = net_accept(l->fd, &from)) >= 0;) {
+    for (int fd; has_room(l) && (fd = net_accept(l->fd, &from)) >= 0;) {
         if (l->count == NET_PENDING)
             refuse(l, 0, "too many others came before it said who it is");
         struct net_pending *p = &l->pending[l->count];
@@ -88,7 +96,7 @@ int net_listener_poll(const struct net_listener *l, struct pollfd *out)
 {
     if (l->fd < 0)
         return 0;
-    out[0] = (struct pollfd){.fd = l->fd, .events = POLLIN};
+    out[0] = (struct pollfd){.fd = l->fd, .events = has_room(l) ? POLLIN : 0};
     for (int i = 0; i < l->count; i++) {
         const struct net_handshake *h = &l->pending[i].handshake;
         out[i + 1] = (struct pollfd){.fd = h->fd, .events = net_handshake_events(h)};

@@ -8,7 +8,8 @@
 #include <poll.h>
 
 enum {
-    NET_PENDING = 64,   /* handshakes at once; the oldest is dropped for a newer one */
+    NET_PENDING = 64,   /* handshakes at once; then the oldest is dropped for a newer one, */
+    NET_YOUNG_MS = 100, /* unless it has just begun */
     NET_PATIENCE_S = 5, /* for one handshake */
     NET_WARNINGS = 8    /* refusals that are warned of; later ones are only for ALNICO_LOG=debug */
 };
@@ -38,7 +39,8 @@ alnico_status_t net_listener_open(struct net_listener *l, const struct net_addre
 int net_listener_next(struct net_listener *l, struct net_identity *theirs,
                       struct net_address *address);
 
-/* What the next call waits for; at most 1 + NET_PENDING entries. Returns how many. */
+/* What the next call waits for; at most 1 + NET_PENDING entries. Returns how many. Time counts too: poll
+ * for at most NET_YOUNG_MS. */
 int net_listener_poll(const struct net_listener *l, struct pollfd *out);
 
 /* The port too; a closed one may be closed again. */

@@ -1,4 +1,4 @@
-/* From a callback to a transport: the ranks exchange their places, and all choose the same one. */
+/* From ranks that meet to a transport: they exchange their places, and all choose the same one. */
 #include "comm/rendezvous/callback.h"
 
 #include "base/log.h"
@@ -20,28 +20,16 @@ struct identity {
 
 /* The ranks while they choose a transport. */
 struct gathering {
-    struct rendezvous base;
-    const alnico_bootstrap_t *bootstrap;
+    struct rendezvous *r;
     struct identity *all;
-    void *spare; /* for the callback, where this rank has no memory */
 };
-
-static alnico_status_t gather(void *context, const void *mine, void *all, size_t bytes)
-{
-    struct gathering *g = context;
-    int result = g->bootstrap->allgather(g->bootstrap->context, mine, all ? all : g->spare, bytes);
-    return result == 0 ? ALNICO_SUCCESS
-                       : error_set(ALNICO_ERROR_SYSTEM,
-                                   "%s: the bootstrap's allgather returned %d on rank %d",
-                                   g->base.who, result, g->base.rank);
-}
 
 static alnico_status_t over_mpi(struct gathering *g, struct transport **out)
 {
-    int size = g->base.size, *world = calloc((size_t)size, sizeof *world);
+    int size = g->r->size, *world = calloc((size_t)size, sizeof *world);
     for (int i = 0; world && i < size; i++)
         world[i] = g->all[i].world_rank;
-    alnico_status_t status = transport_mpi_meet(&g->base, world, out);
+    alnico_status_t status = transport_mpi_meet(g->r, world, out);
     free(world);
     return status;
 }
@@ -49,7 +37,7 @@ static alnico_status_t over_mpi(struct gathering *g, struct transport **out)
 /* A rank that MPI, which would carry messages between processes, does not know; -1: none. */
 static int find_outside(const struct gathering *g)
 {
-    for (int i = 0; i < g->base.size; i++)
+    for (int i = 0; i < g->r->size; i++)
         if (g->all[i].world_rank < 0)
             return i;
     return -1;
@@ -60,15 +48,15 @@ static int find_outside(const struct gathering *g)
 static alnico_status_t over_shm(struct gathering *g, struct transport **out)
 {
     const struct shm_options options = {.read_from = SHM_READ_FROM, .learns = true};
-    const char *who = g->base.who;
-    alnico_status_t status = transport_shm_create(&g->base, &options, out);
-    if (status == ALNICO_SUCCESS || g->base.failed || !segment_is_refused(status))
+    const char *who = g->r->who;
+    alnico_status_t status = transport_shm_create(g->r, &options, out);
+    if (status == ALNICO_SUCCESS || g->r->failed || !segment_is_refused(status))
         return status;
     char detail[256];
     snprintf(detail, sizeof detail, "%s", error_text(who));
     if (find_outside(g) >= 0)
         return error_set(status, "%s: no shared memory between the ranks: %s", who, detail);
-    log_write(g->base.rank == 0 ? LOG_WARNING : LOG_DEBUG,
+    log_write(g->r->rank == 0 ? LOG_WARNING : LOG_DEBUG,
               "%s: no shared memory between the ranks, so MPI carries their messages: %s", who,
               detail);
     return over_mpi(g, out);
@@ -78,44 +66,71 @@ static alnico_status_t choose_transport(struct gathering *g, struct transport **
 {
     bool one_host = true, one_process = true;
     int outside = find_outside(g);
-    for (int i = 1; i < g->base.size; i++) {
+    for (int i = 1; i < g->r->size; i++) {
         one_host &= g->all[i].host_id == g->all[0].host_id;
         one_process &= process_same(&g->all[i].process, &g->all[0].process);
     }
     if (one_host)
-        return one_process ? transport_local_meet(&g->base, out) : over_shm(g, out);
+        return one_process ? transport_local_meet(g->r, out) : over_shm(g, out);
     if (outside < 0)
         return over_mpi(g, out);
     return error_set(ALNICO_ERROR_UNSUPPORTED,
                      "%s: the ranks are on several hosts, and MPI, which would carry their "
                      "messages, is not initialised on rank %d",
-                     g->base.who, outside);
+                     g->r->who, outside);
+}
+
+alnico_status_t transport_meet(struct rendezvous *r, struct transport **out)
+{
+    struct identity mine;
+    memset(&mine, 0, sizeof mine);
+    mine.host_id = topology_host_id();
+    process_identify(&mine.process);
+    mine.world_rank = transport_mpi_world_rank();
+    struct gathering g = {.r = r, .all = calloc((size_t)r->size, sizeof *g.all)};
+    if (!g.all)
+        return error_set(ALNICO_ERROR_MEMORY, "%s: rank %d: no memory for %d ranks", r->who,
+                         r->rank, r->size);
+    alnico_status_t status = rendezvous_gather(r, &mine, g.all, sizeof mine);
+    if (status == ALNICO_SUCCESS)
+        status = choose_transport(&g, out);
+    free(g.all);
+    return status;
+}
+
+/* A callback of the user's. */
+struct callback {
+    const alnico_bootstrap_t *bootstrap;
+    const char *who;
+    void *spare; /* for the callback, where this rank has no memory */
+};
+
+static alnico_status_t gather(void *context, const void *mine, void *all, size_t bytes)
+{
+    const struct callback *c = context;
+    const alnico_bootstrap_t *b = c->bootstrap;
+    int result = b->allgather(b->context, mine, all ? all : c->spare, bytes);
+    return result == 0 ? ALNICO_SUCCESS
+                       : error_set(ALNICO_ERROR_SYSTEM,
+                                   "%s: the bootstrap's allgather returned %d on rank %d", c->who,
+                                   result, b->rank);
 }
 
 /* A rank without any memory cannot take part in the callback, whose deadline then counts. */
 alnico_status_t transport_from_callback(const alnico_bootstrap_t *b, double timeout,
                                         const char *who, struct transport **out)
 {
-    struct gathering g = {.bootstrap = b};
-    g.base = (struct rendezvous){.allgather = gather,
-                                 .context = &g,
-                                 .rank = b->rank,
-                                 .size = b->size,
-                                 .who = who,
-                                 .timeout = timeout};
-    struct identity mine;
-    memset(&mine, 0, sizeof mine);
-    mine.host_id = topology_host_id();
-    process_identify(&mine.process);
-    mine.world_rank = transport_mpi_world_rank();
-    g.all = calloc((size_t)b->size, sizeof *g.all + RENDEZVOUS_BYTES);
-    if (!g.all)
+    struct callback callback = {b, who, calloc((size_t)b->size, RENDEZVOUS_BYTES)};
+    struct rendezvous r = {.allgather = gather,
+                           .context = &callback,
+                           .rank = b->rank,
+                           .size = b->size,
+                           .who = who,
+                           .timeout = timeout};
+    if (!callback.spare)
         return error_set(ALNICO_ERROR_MEMORY, "%s: rank %d: no memory for %d ranks", who, b->rank,
                          b->size);
-    g.spare = g.all + b->size;
-    alnico_status_t status = rendezvous_gather(&g.base, &mine, g.all, sizeof mine);
-    if (status == ALNICO_SUCCESS)
-        status = choose_transport(&g, out);
-    free(g.all);
+    alnico_status_t status = transport_meet(&r, out);
+    free(callback.spare);
     return status;
 }

@@ -1,4 +1,4 @@
-/* How ranks meet by a callback of the user's, an allgather: from it a transport between them. On the
+/* From ranks that meet, by a callback of the user's or otherwise, to a transport between them. On the
  * caller's thread. */
 #ifndef ALNICO_COMM_RENDEZVOUS_CALLBACK_H
 #define ALNICO_COMM_RENDEZVOUS_CALLBACK_H
@@ -6,8 +6,11 @@
 #include "comm/transports/transport.h"
 
 /* Threads of one process share memory, processes of one host map shared memory, others need MPI
- * (collective). `timeout` is of making the transport. Errors: SYSTEM (the callback failed), MEMORY,
- * UNSUPPORTED (no MPI), the transport's. */
+ * (collective). Errors: of `r`'s allgather, MEMORY, UNSUPPORTED (no MPI), the transport's. */
+alnico_status_t transport_meet(struct rendezvous *r, struct transport **out);
+
+/* The same by a callback; `timeout` is of making the transport. Errors: SYSTEM (the callback failed),
+ * as transport_meet. */
 alnico_status_t transport_from_callback(const alnico_bootstrap_t *bootstrap, double timeout,
                                         const char *who, struct transport **out);
 
