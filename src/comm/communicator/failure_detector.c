@@ -20,10 +20,10 @@ static bool prepare(struct failure_detector *detector, const struct transport *t
 
 double detector_patience(double timeout)
 {
-    return timeout < 100 ? timeout / 100 : 1;
+    return timeout < 25 ? timeout / 100 : 0.25;
 }
 
-/* More than twice the patience, so that a rank that has just begun to wait can report too, even where
+/* Several times the patience, so that a rank that has just begun to wait can report too, even where
  * a busy machine holds it up. */
 static double grace(double timeout)
 {
@@ -77,14 +77,6 @@ static int find_lost(struct failure_detector *detector, struct transport *transp
         if (is_lost(detector, transport, i))
             return i;
     return -1;
-}
-
-static int count_lost(struct failure_detector *detector, struct transport *transport)
-{
-    int count = 0;
-    for (int i = 0; i < transport->size; i++)
-        count += is_lost(detector, transport, i);
-    return count;
 }
 
 void detector_init(struct failure_detector *detector)
@@ -308,10 +300,10 @@ static alnico_status_t decide_if_complete(struct failure_detector *detector,
     if (!detector->reports)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: a rank did not come within %g s", operation,
                          timeout);
-    int lost = count_lost(detector, transport); /* first: it may hear some */
-    bool complete = detector->received + lost == transport->size - 1;
-    bool over = transport_now(transport) - detector->reported_at > grace(timeout);
-    if (!complete && !over && find_cause(detector, transport->size) < 0)
+    bool known = find_lost(detector, transport) >= 0; /* first: it may hear some */
+    known |= detector->received == transport->size - 1;
+    known |= find_cause(detector, transport->size) >= 0;
+    if (!known && transport_now(transport) - detector->reported_at <= grace(timeout))
         return ALNICO_PENDING;
     return decide(detector, transport, timeout, operation, awaited);
 }

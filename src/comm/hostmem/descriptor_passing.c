@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 
 enum {
     PREFIX = offsetof(struct sockaddr_un, sun_path),
-    LOOK_MS = 50 /* between looks at a process whose end wakes nobody */
+    LOOK_MS = 50 /* between looks at what wakes nobody */
 };
 
 alnico_status_t descriptor_error(const char *call)
@@ -127,18 +128,38 @@ static int left_ms(int64_t end_ns)
     return left <= 0 ? 0 : left > 60000000000 ? 60000 : (int)(left / 1000000) + 1;
 }
 
-/* Until a message is there. What a process sent before its end is there when that end is seen. */
+/* Whether the other side has closed its socket: it gave up, or its process has ended. */
+static bool is_closed(const struct descriptor_peer *peer)
+{
+    struct sockaddr_un address;
+    socklen_t length = address_of(peer, &address);
+    int probe = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool closed = probe >= 0 && connect(probe, (const struct sockaddr *)&address, length) != 0 &&
+                  errno == ECONNREFUSED;
+    if (probe >= 0)
+        close(probe);
+    return closed;
+}
+
+/* Until a message is there. What a rank sent before it ended or gave up is there when that is
+ * seen. */
 static alnico_status_t await(int socket, int pidfd, const struct descriptor_peer *from,
                              int64_t end_ns)
 {
     struct pollfd polls[] = {{.fd = socket, .events = POLLIN}, {.fd = pidfd, .events = POLLIN}};
     for (int left = 1; left > 0;) {
         left = left_ms(end_ns);
-        poll(polls, 2, pidfd < 0 && left > LOOK_MS ? LOOK_MS : left);
+        poll(polls, 2, left > LOOK_MS ? LOOK_MS : left);
         if (polls[0].revents)
             return ALNICO_SUCCESS;
-        if (process_ended(from->process, pidfd))
-            return poll(polls, 1, 0) == 1 ? ALNICO_SUCCESS : peer_ended(from);
+        bool ended = process_ended(from->process, pidfd);
+        if (!ended && !is_closed(from))
+            continue;
+        if (poll(polls, 1, 0) == 1)
+            return ALNICO_SUCCESS;
+        return ended ? peer_ended(from)
+                     : error_set(ALNICO_ERROR_TIMEOUT,
+                                 "rank %d gave up before it sent a descriptor", from->name);
     }
     return error_set(ALNICO_ERROR_TIMEOUT, "rank %d sent no descriptor in time", from->name);
 }

@@ -42,7 +42,8 @@ alnico_status_t descriptor_send(int socket, const struct descriptor_address *own
                                 const struct descriptor_peer *to, int descriptor);
 
 /* The descriptor that `from` sends, which the caller closes. Errors: TIMEOUT at the deadline, a time
- * on backoff_now_ns's clock, or once the process of `from` has ended; SYSTEM. */
+ * on backoff_now_ns's clock, or soon after `from` has closed the socket that its address names or its
+ * process has ended; SYSTEM. */
 alnico_status_t descriptor_receive(int socket, const struct descriptor_peer *from, int64_t end_ns,
                                    int *descriptor);
 

@@ -165,14 +165,18 @@ static alnico_status_t fetch(struct making *m)
     return mapping_create(m->memory, whole_bytes(s), m->own_ranks, &s->mapping);
 }
 
+/* Nobody waits because another one could not be reached. */
 static alnico_status_t serve(const struct making *m)
 {
+    alnico_status_t status = ALNICO_SUCCESS;
     for (int i = 1; i < m->out->size; i++) {
         struct descriptor_peer to = peer_of(m, i);
-        if (leader_of(m, i) == i)
-            TRY(descriptor_send(m->socket, &m->mine.socket, &to, m->memory));
+        alnico_status_t sent = leader_of(m, i) == i
+                                   ? descriptor_send(m->socket, &m->mine.socket, &to, m->memory)
+                                   : ALNICO_SUCCESS;
+        status = sent == ALNICO_SUCCESS ? status : sent;
     }
-    return ALNICO_SUCCESS;
+    return status;
 }
 
 /* The leader of a process maps the segment for all its ranks, and enters them. */

@@ -10,7 +10,7 @@
 
 double out_of_band_patience(double timeout)
 {
-    return timeout / 8 < 1 ? timeout / 8 : 1;
+    return timeout < 2 ? timeout / 8 : 0.25;
 }
 
 /* A message under way. */
