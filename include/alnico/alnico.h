@@ -202,8 +202,8 @@ typedef struct alnico_bootstrap {
  * outlive the communicator. On the CPU an alnico_stream_t, or NULL for the inline stream; with CUDA
  * a cudaStream_t of the calling thread's GPU. *out: owned by the caller, NULL on error.
  *
- * Ranks may be threads of a process, processes of a host, or both: these need no MPI. Ranks of
- * several hosts need MPI to be initialised, which then carries their messages.
+ * Ranks may be threads of a process, processes of a host or of several hosts, in any mix. None needs
+ * MPI: between hosts TCP carries the messages.
  *
  * Deadline: what the library waits for by itself ends after ALNICO_TIMEOUT seconds; calls of the
  * callback end when it returns. alnico_comm_create_mpi, alnico_comm_duplicate and alnico_comm_split

@@ -37,8 +37,8 @@ static const struct variable_info table[VARIABLES] = {
     FORCES(SENDRECV),
     [VARIABLE_CHUNK] = {"ALNICO_CHUNK", "", "bytes of a large message's chunks (rank 0's counts)"},
     [VARIABLE_TRANSPORT] = {"ALNICO_TRANSPORT", "auto",
-                            "messages of one host's ranks under MPI: auto (shared memory) or mpi "
-                            "(rank 0's counts)"},
+                            "messages: mpi (through MPI also within a host), tcp (between hosts "
+                            "also under MPI) or auto (rank 0's counts)"},
     [VARIABLE_TUNING] = {"ALNICO_TUNING", "",
                          "tuning file that goes before the built-in table (rank 0's counts)"},
     [VARIABLE_INTERFACE] = {"ALNICO_INTERFACE", "",

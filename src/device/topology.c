@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool set_has(const struct core_set *set, int unit)
@@ -49,6 +50,11 @@ uint64_t topology_host_id(void)
         fclose(file);
     if (!found)
         read_host_name(text, sizeof text);
+    struct stat network;
+    bool known = stat("/proc/self/ns/net", &network) == 0;
+    size_t length = strlen(text);
+    snprintf(text + length, sizeof text - length, "%llu",
+             known ? (unsigned long long)network.st_ino : 0);
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
     for (const char *c = text; *c; c++)
         hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);

@@ -142,8 +142,8 @@ void comm_free(alnico_comm_t comm);
 
 /* How the ranks of a new communicator meet (collective): they learn each other's places and rank
  * 0's settings and table, and its family gets an engine; ranks of one host leave MPI for shared
- * memory. `comm` is NULL on a rank that has no memory for it, and fails. `mine` is how this rank has
- * fared. Errors, on all ranks if on one: `mine`, the exchange's, ARGUMENT (rank 0's settings; two
+ * memory, and those of several hosts for TCP where rank 0 asks for it. `comm` is NULL on a rank that
+ * has no memory for it, and fails. `mine` is how this rank has fared. Errors, on all ranks if on one: `mine`, the exchange's, ARGUMENT (rank 0's settings; two
  * ranks on one GPU), MEMORY, SYSTEM. */
 alnico_status_t comm_setup(alnico_comm_t comm, const struct creation *made, alnico_status_t mine);
 

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "comm/communicator/out_of_band.h"
 #include "comm/hostmem/segment.h"
+#include "comm/rendezvous/hosts.h"
 #include "comm/rendezvous/out_of_band.h"
 
 #include <stdlib.h>
@@ -253,8 +254,32 @@ static alnico_status_t leave_mpi(alnico_comm_t comm, const char *who)
     return ALNICO_SUCCESS;
 }
 
+/* Whoever asks for it exchanges messages between hosts over TCP under MPI, too. */
+static alnico_status_t take_tcp(alnico_comm_t comm, const char *who)
+{
+    struct transport *mpi = comm->transport, *hosts = NULL;
+    const struct tcp_options options = settings_tcp();
+    if (strcmp(mpi->ops->name, "mpi") != 0 || !comm->family->settings.over_tcp || comm->hosts < 2)
+        return ALNICO_SUCCESS;
+    struct comm_rendezvous r;
+    comm_rendezvous_init(&r, comm, who);
+    uint64_t *host = calloc((size_t)comm->size, sizeof *host);
+    alnico_status_t status =
+        rendezvous_gather(&r.base, &comm->family->topology.host_id, host, sizeof *host);
+    if (status == ALNICO_SUCCESS)
+        status = error_of(who, transport_hosts_create(&r.base, host, &options, &hosts));
+    free(host);
+    if (status != ALNICO_SUCCESS)
+        return status;
+    hosts->concurrent = mpi->concurrent;
+    mpi->ops->destroy(mpi);
+    comm->transport = hosts;
+    return ALNICO_SUCCESS;
+}
+
 alnico_status_t comm_setup(alnico_comm_t comm, const struct creation *made, alnico_status_t mine)
 {
     TRY(meet(comm, made, mine));
+    TRY(take_tcp(comm, made->who));
     return leave_mpi(comm, made->who);
 }

@@ -6,9 +6,10 @@
 #include "comm/agree.h"
 #include "comm/hostmem/process.h"
 #include "comm/hostmem/segment.h"
+#include "comm/rendezvous/hosts.h"
+#include "comm/tuning/settings.h"
 #include "device/topology.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ struct identity {
     uint64_t host_id;
     struct process_id process;
     int world_rank;
+    int over_mpi; /* this rank's setting; rank 0's counts */
 };
 
 /* The ranks while they choose a transport. */
@@ -43,8 +45,25 @@ static int find_outside(const struct gathering *g)
     return -1;
 }
 
-/* All ranks fail alike, and then all try MPI: ranks of one kernel may be in containers that keep
- * them apart. */
+static alnico_status_t over_tcp(struct gathering *g, struct transport **out)
+{
+    const struct tcp_options options = settings_tcp();
+    return transport_tcp_create(g->r, &options, out);
+}
+
+static alnico_status_t over_hosts(struct gathering *g, struct transport **out)
+{
+    const struct tcp_options options = settings_tcp();
+    uint64_t *host = calloc((size_t)g->r->size, sizeof *host);
+    for (int i = 0; host && i < g->r->size; i++)
+        host[i] = g->all[i].host_id;
+    alnico_status_t status = transport_hosts_create(g->r, host, &options, out);
+    free(host);
+    return status;
+}
+
+/* All ranks fail alike, and then all take MPI or TCP: ranks of one kernel may be in containers that
+ * keep them apart. */
 static alnico_status_t over_shm(struct gathering *g, struct transport **out)
 {
     const struct shm_options options = {.read_from = SHM_READ_FROM, .learns = true};
@@ -52,32 +71,23 @@ static alnico_status_t over_shm(struct gathering *g, struct transport **out)
     alnico_status_t status = transport_shm_create(g->r, &options, out);
     if (status == ALNICO_SUCCESS || g->r->failed || !segment_is_refused(status))
         return status;
-    char detail[256];
-    snprintf(detail, sizeof detail, "%s", error_text(who));
-    if (find_outside(g) >= 0)
-        return error_set(status, "%s: no shared memory between the ranks: %s", who, detail);
+    bool mpi = find_outside(g) < 0;
     log_write(g->r->rank == 0 ? LOG_WARNING : LOG_DEBUG,
-              "%s: no shared memory between the ranks, so MPI carries their messages: %s", who,
-              detail);
-    return over_mpi(g, out);
+              "%s: no shared memory between the ranks, so %s carries their messages: %s", who,
+              mpi ? "MPI" : "TCP", error_text(who));
+    return mpi ? over_mpi(g, out) : over_tcp(g, out);
 }
 
 static alnico_status_t choose_transport(struct gathering *g, struct transport **out)
 {
     bool one_host = true, one_process = true;
-    int outside = find_outside(g);
     for (int i = 1; i < g->r->size; i++) {
         one_host &= g->all[i].host_id == g->all[0].host_id;
         one_process &= process_same(&g->all[i].process, &g->all[0].process);
     }
     if (one_host)
         return one_process ? transport_local_meet(g->r, out) : over_shm(g, out);
-    if (outside < 0)
-        return over_mpi(g, out);
-    return error_set(ALNICO_ERROR_UNSUPPORTED,
-                     "%s: the ranks are on several hosts, and MPI, which would carry their "
-                     "messages, is not initialised on rank %d",
-                     g->r->who, outside);
+    return g->all[0].over_mpi && find_outside(g) < 0 ? over_mpi(g, out) : over_hosts(g, out);
 }
 
 alnico_status_t transport_meet(struct rendezvous *r, struct transport **out)
@@ -87,6 +97,7 @@ alnico_status_t transport_meet(struct rendezvous *r, struct transport **out)
     mine.host_id = topology_host_id();
     process_identify(&mine.process);
     mine.world_rank = transport_mpi_world_rank();
+    mine.over_mpi = strcmp(variable_text(VARIABLE_TRANSPORT), "mpi") == 0;
     struct gathering g = {.r = r, .all = calloc((size_t)r->size, sizeof *g.all)};
     if (!g.all)
         return error_set(ALNICO_ERROR_MEMORY, "%s: rank %d: no memory for %d ranks", r->who,

@@ -5,8 +5,9 @@
 
 #include "comm/transports/transport.h"
 
-/* Threads of one process share memory, processes of one host map shared memory, others need MPI
- * (collective). Errors: of `r`'s allgather, MEMORY, UNSUPPORTED (no MPI), the transport's. */
+/* Threads of one process share memory, processes of one host map shared memory, and between hosts TCP
+ * carries the messages, or MPI where rank 0 asks for it and it knows all ranks (collective). Errors: of
+ * `r`'s allgather, MEMORY, the transport's. */
 alnico_status_t transport_meet(struct rendezvous *r, struct transport **out);
 
 /* The same by a callback; `timeout` is of making the transport. Errors: SYSTEM (the callback failed),

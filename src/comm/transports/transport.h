@@ -39,7 +39,7 @@ struct transport {
 };
 
 struct transport_ops {
-    const char *name; /* "mpi", "local", "shm" */
+    const char *name; /* "mpi", "local", "shm", "tcp" */
 
     /* The buffer belongs to the transfer until it ends. bytes may be 0, and at most INT_MAX. */
     alnico_status_t (*isend)(struct transport *, int to, uint32_t tag, const void *buffer,
@@ -100,6 +100,19 @@ struct shm_options {
     bool through_rings; /* large messages too: never reads another rank's memory */
 };
 alnico_status_t transport_shm_create(struct rendezvous *r, const struct shm_options *options,
+                                     struct transport **out);
+
+/* Ranks of several hosts, over TCP: a connection between every two (collective). All ranks get the
+ * same status, unless the allgather fails. */
+struct net_key;
+struct tcp_options {
+    const char *interface;     /* this host's, by name or address; "" or NULL: by its routes */
+    int connections;           /* of two ranks, for large messages; 0: one */
+    const struct net_key *key; /* what only the job's processes know; NULL: rank 0 makes one */
+    const bool *near;          /* ranks that need no connection, alike on both sides; NULL: none.
+                                  Until the transport is made */
+};
+alnico_status_t transport_tcp_create(struct rendezvous *r, const struct tcp_options *options,
                                      struct transport **out);
 
 /* Over MPI. `mpi_comm` points to an MPI_Comm (this header knows no MPI), which is duplicated; waits

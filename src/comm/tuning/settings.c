@@ -44,6 +44,15 @@ static bool read_choice(struct settings *s, enum variable variable, const char *
     return chosen;
 }
 
+static void read_transport(struct settings *s)
+{
+    const char *text = variable_text(VARIABLE_TRANSPORT);
+    s->over_mpi = strcmp(text, "mpi") == 0;
+    s->over_tcp = strcmp(text, "tcp") == 0;
+    if (*text && !s->over_mpi && !s->over_tcp && strcmp(text, "auto") != 0)
+        refuse(s, VARIABLE_TRANSPORT, "auto, mpi or tcp");
+}
+
 static void read_algorithm(struct settings *s, int collective)
 {
     enum variable variable = (enum variable)(VARIABLE_ALLREDUCE + collective);
@@ -62,9 +71,14 @@ void settings_read(struct settings *s)
     read_timeout(s);
     read_chunk(s);
     s->check = read_choice(s, VARIABLE_CHECK, "1", "0", "0 or 1");
-    s->over_mpi = read_choice(s, VARIABLE_TRANSPORT, "mpi", "auto", "auto or mpi");
+    read_transport(s);
     for (int c = 0; c < COLLECTIVES; c++)
         read_algorithm(s, c);
+}
+
+struct tcp_options settings_tcp(void)
+{
+    return (struct tcp_options){.interface = variable_text(VARIABLE_INTERFACE)};
 }
 
 double settings_own_timeout(void)

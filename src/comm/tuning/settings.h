@@ -3,6 +3,7 @@
 #ifndef ALNICO_COMM_TUNING_SETTINGS_H
 #define ALNICO_COMM_TUNING_SETTINGS_H
 
+#include "comm/transports/transport.h"
 #include "comm/tuning/tuning.h"
 
 /* Plain bytes, sent to all ranks when a communicator is created. */
@@ -11,6 +12,7 @@ struct settings {
     size_t chunk_bytes; /* ALNICO_CHUNK; 0: by the table */
     bool check;         /* ALNICO_CHECK */
     bool over_mpi;      /* ALNICO_TRANSPORT=mpi */
+    bool over_tcp;      /* ALNICO_TRANSPORT=tcp */
     char algorithm[COLLECTIVES]
                   [ALGORITHM_NAME_BYTES]; /* ALNICO_ALLREDUCE and the others; "": by the table */
     int tuning_rows;                      /* rows of ALNICO_TUNING's file; 0: none */
@@ -23,6 +25,9 @@ void settings_read(struct settings *out);
 
 /* The deadline of this rank's own environment, in seconds, until the ranks know rank 0's settings. */
 double settings_own_timeout(void);
+
+/* Of this rank's own environment: which interface TCP takes. */
+struct tcp_options settings_tcp(void);
 
 /* Reads ALNICO_TUNING's file, if it names one, and counts its rows in `s`. An error becomes the
  * settings', unless they have one. */

@@ -7,6 +7,7 @@
 #include "tests/support/cases.h"
 #include "tests/support/forks.h"
 #include "tests/support/reference.h"
+#include "tests/support/traffic.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -57,33 +58,6 @@ static struct transport *make(struct rank *rank, bool through_rings)
     REQUIRE_STATUS(create(rank, &options, &t), ALNICO_SUCCESS);
     REQUIRE(t->rank == rank->rank && t->size == rank->size && t->concurrent);
     return t;
-}
-
-static struct transfer send(struct transport *t, int to, uint32_t tag, const void *data,
-                            size_t bytes)
-{
-    struct transfer transfer;
-    REQUIRE_STATUS(t->ops->isend(t, to, tag, data, bytes, &transfer), ALNICO_SUCCESS);
-    return transfer;
-}
-
-static struct transfer receive(struct transport *t, int from, uint32_t tag, void *data,
-                               size_t bytes)
-{
-    struct transfer transfer;
-    REQUIRE_STATUS(t->ops->irecv(t, from, tag, data, bytes, &transfer), ALNICO_SUCCESS);
-    return transfer;
-}
-
-static alnico_status_t finish(struct transport *t, struct transfer *transfer)
-{
-    alnico_status_t status;
-    double end = ranks_seconds() + 30;
-    while ((status = t->ops->test(t, transfer)) == ALNICO_PENDING) {
-        REQUIRE(ranks_seconds() < end);
-        sched_yield();
-    }
-    return status;
 }
 
 /* ---- Three ranks moved by one thread ---- */
@@ -145,12 +119,12 @@ static void test_either_side_may_be_first(void **state)
         memset(in, 0, sizeof in);
         struct transfer a, b;
         if (i % 2) {
-            a = send(w->rank[0], 1, 7, out, bytes);
-            b = receive(w->rank[1], 0, 7, in, bytes);
+            a = traffic_send(w->rank[0], 1, 7, out, bytes);
+            b = traffic_receive(w->rank[1], 0, 7, in, bytes);
         } else {
-            b = receive(w->rank[1], 0, 7, in, bytes);
+            b = traffic_receive(w->rank[1], 0, 7, in, bytes);
             assert_int_equal(w->rank[1]->ops->test(w->rank[1], &b), ALNICO_PENDING);
-            a = send(w->rank[0], 1, 7, out, bytes);
+            a = traffic_send(w->rank[0], 1, 7, out, bytes);
         }
         finish_both(w->rank[0], &a, w->rank[1], &b, ALNICO_SUCCESS, ALNICO_SUCCESS);
         assert_memory_equal(in, out, bytes);
@@ -163,17 +137,17 @@ static void test_sender_and_tag_select_and_order_holds(void **state)
     struct world *w = *state;
     int values[4] = {10, 11, 12, 13}, got[4] = {0};
     struct transfer sends[4], receives[4];
-    sends[0] = send(w->rank[0], 2, 1, &values[0], sizeof(int));
-    sends[1] = send(w->rank[0], 2, 1, &values[1], sizeof(int));
-    sends[2] = send(w->rank[1], 2, 1, &values[2], sizeof(int));
-    sends[3] = send(w->rank[0], 2, 5, &values[3], sizeof(int));
-    receives[3] = receive(w->rank[2], 0, 5, &got[3], sizeof(int));
-    receives[2] = receive(w->rank[2], 1, 1, &got[2], sizeof(int));
-    receives[0] = receive(w->rank[2], 0, 1, &got[0], sizeof(int));
-    receives[1] = receive(w->rank[2], TRANSPORT_ANY, 1, &got[1], sizeof(int));
+    sends[0] = traffic_send(w->rank[0], 2, 1, &values[0], sizeof(int));
+    sends[1] = traffic_send(w->rank[0], 2, 1, &values[1], sizeof(int));
+    sends[2] = traffic_send(w->rank[1], 2, 1, &values[2], sizeof(int));
+    sends[3] = traffic_send(w->rank[0], 2, 5, &values[3], sizeof(int));
+    receives[3] = traffic_receive(w->rank[2], 0, 5, &got[3], sizeof(int));
+    receives[2] = traffic_receive(w->rank[2], 1, 1, &got[2], sizeof(int));
+    receives[0] = traffic_receive(w->rank[2], 0, 1, &got[0], sizeof(int));
+    receives[1] = traffic_receive(w->rank[2], TRANSPORT_ANY, 1, &got[1], sizeof(int));
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(finish(w->rank[2], &receives[i]), ALNICO_SUCCESS);
-        assert_int_equal(finish(w->rank[i == 2 ? 1 : 0], &sends[i]), ALNICO_SUCCESS);
+        assert_int_equal(traffic_finish(w->rank[2], &receives[i]), ALNICO_SUCCESS);
+        assert_int_equal(traffic_finish(w->rank[i == 2 ? 1 : 0], &sends[i]), ALNICO_SUCCESS);
         assert_int_equal(got[i], values[i]);
     }
 }
@@ -189,13 +163,13 @@ static void test_order_holds_between_sizes(void **state)
     char never;
     for (int i = 0; i < COUNT; i++) {
         memset(out[i], i + 1, LARGE);
-        sends[i] = send(w->rank[0], 1, 3, out[i], sizes[i % 4]);
+        sends[i] = traffic_send(w->rank[0], 1, 3, out[i], sizes[i % 4]);
     }
-    none = receive(w->rank[1], TRANSPORT_ANY, 99, &never, 1);
+    none = traffic_receive(w->rank[1], TRANSPORT_ANY, 99, &never, 1);
     assert_int_equal(w->rank[1]->ops->test(w->rank[1], &none), ALNICO_PENDING); /* all are read */
     assert_true(w->rank[1]->ops->cancel(w->rank[1], &none));
     for (int i = 0; i < COUNT; i++)
-        receives[i] = receive(w->rank[1], 0, 3, in[i], sizes[i % 4]);
+        receives[i] = traffic_receive(w->rank[1], 0, 3, in[i], sizes[i % 4]);
     for (int i = COUNT - 1; i >= 0; i--) {
         finish_both(w->rank[0], &sends[i], w->rank[1], &receives[i], ALNICO_SUCCESS,
                     ALNICO_SUCCESS);
@@ -207,14 +181,15 @@ static void test_sizes_must_agree(void **state)
 {
     struct world *w = *state;
     static char out[LARGE], in[LARGE];
-    struct transfer a = send(w->rank[0], 1, 1, out, LARGE);
-    struct transfer b = receive(w->rank[1], 0, 1, in, LARGE - 1);
+    struct transfer a = traffic_send(w->rank[0], 1, 1, out, LARGE);
+    struct transfer b = traffic_receive(w->rank[1], 0, 1, in, LARGE - 1);
     finish_both(w->rank[0], &a, w->rank[1], &b, ALNICO_ERROR_MISMATCH, ALNICO_ERROR_MISMATCH);
-    a = send(w->rank[0], 1, 1, out, SMALL); /* takes its bytes along: only the receiver can tell */
-    b = receive(w->rank[1], 0, 1, in, SMALL + 1);
+    a = traffic_send(w->rank[0], 1, 1, out,
+                     SMALL); /* takes its bytes along: only the receiver can tell */
+    b = traffic_receive(w->rank[1], 0, 1, in, SMALL + 1);
     finish_both(w->rank[0], &a, w->rank[1], &b, ALNICO_SUCCESS, ALNICO_ERROR_MISMATCH);
-    a = send(w->rank[0], 1, 1, out, LARGE);
-    b = receive(w->rank[1], 0, 1, in, SMALL);
+    a = traffic_send(w->rank[0], 1, 1, out, LARGE);
+    b = traffic_receive(w->rank[1], 0, 1, in, SMALL);
     finish_both(w->rank[0], &a, w->rank[1], &b, ALNICO_ERROR_MISMATCH, ALNICO_ERROR_MISMATCH);
 }
 
@@ -222,15 +197,15 @@ static void test_cancelled_sides_do_not_match(void **state)
 {
     struct world *w = *state;
     static char out[LARGE], in[LARGE], other[LARGE];
-    struct transfer a = send(w->rank[0], 1, 1, out, LARGE);
+    struct transfer a = traffic_send(w->rank[0], 1, 1, out, LARGE);
     assert_int_equal(w->rank[0]->ops->test(w->rank[0], &a), ALNICO_PENDING);
     assert_true(w->rank[0]->ops->cancel(w->rank[0], &a));
-    struct transfer b = receive(w->rank[1], 0, 1, in, LARGE);
+    struct transfer b = traffic_receive(w->rank[1], 0, 1, in, LARGE);
     assert_int_equal(w->rank[1]->ops->test(w->rank[1], &b), ALNICO_PENDING);
     assert_true(w->rank[1]->ops->cancel(w->rank[1], &b));
     memset(out, 3, sizeof out);
-    b = receive(w->rank[1], 0, 1, other, LARGE);
-    a = send(w->rank[0], 1, 1, out, LARGE);
+    b = traffic_receive(w->rank[1], 0, 1, other, LARGE);
+    a = traffic_send(w->rank[0], 1, 1, out, LARGE);
     finish_both(w->rank[0], &a, w->rank[1], &b, ALNICO_SUCCESS, ALNICO_SUCCESS);
     assert_int_equal(in[0], 0);
     assert_memory_equal(other, out, LARGE);
@@ -245,20 +220,20 @@ static void test_what_finds_no_room_waits(void **state)
     static struct transfer sends[COUNT];
     for (uint64_t i = 0; i < COUNT; i++) {
         out[i][0] = i;
-        sends[i] = send(w->rank[0], 1, 4, out[i], sizeof out[i]);
+        sends[i] = traffic_send(w->rank[0], 1, 4, out[i], sizeof out[i]);
     }
     assert_int_equal(w->rank[0]->ops->test(w->rank[0], &sends[COUNT - 1]), ALNICO_PENDING);
     assert_int_equal(w->rank[0]->ops->test(w->rank[0], &sends[0]), ALNICO_SUCCESS);
     for (int i = COUNT - 50; i < COUNT; i++)
         assert_true(w->rank[0]->ops->cancel(w->rank[0], &sends[i]));
     for (uint64_t i = 0; i < COUNT - 50; i++) {
-        struct transfer b = receive(w->rank[1], 0, 4, in, sizeof in);
+        struct transfer b = traffic_receive(w->rank[1], 0, 4, in, sizeof in);
         finish_both(w->rank[0], &sends[i], w->rank[1], &b, ALNICO_SUCCESS, ALNICO_SUCCESS);
         assert_int_equal(in[0], i);
     }
     out[0][0] = 4711;
-    struct transfer a = send(w->rank[0], 1, 4, out[0], sizeof out[0]);
-    struct transfer b = receive(w->rank[1], 0, 4, in, sizeof in);
+    struct transfer a = traffic_send(w->rank[0], 1, 4, out[0], sizeof out[0]);
+    struct transfer b = traffic_receive(w->rank[1], 0, 4, in, sizeof in);
     finish_both(w->rank[0], &a, w->rank[1], &b, ALNICO_SUCCESS, ALNICO_SUCCESS);
     assert_int_equal(in[0], 4711);
 }
@@ -268,8 +243,8 @@ static void passes(struct world *w, uint32_t tag, size_t bytes, const char *held
 {
     static char out[LARGE], in[LARGE];
     memset(out, (int)tag, bytes);
-    struct transfer a = send(w->rank[0], 1, tag, out, bytes);
-    struct transfer b = receive(w->rank[1], 0, tag, in, bytes);
+    struct transfer a = traffic_send(w->rank[0], 1, tag, out, bytes);
+    struct transfer b = traffic_receive(w->rank[1], 0, tag, in, bytes);
     finish_both(w->rank[0], &a, w->rank[1], &b, ALNICO_SUCCESS, ALNICO_SUCCESS);
     if (memcmp(in, out, bytes))
         fail_msg("%zu bytes of tag %u beside %s", bytes, (unsigned)tag, held);
@@ -286,7 +261,7 @@ static void test_what_nobody_receives_holds_up_nothing(void **state)
     for (uint32_t i = 0; i < COUNT; i++) {
         const uint32_t tag = i < MESSAGES ? TAG_MESSAGE : TAG_OPERATIONS + i % OPERATIONS;
         memcpy(out[i], &i, sizeof i);
-        sends[i] = send(w->rank[0], 1, tag, out[i], sizeof out[i]);
+        sends[i] = traffic_send(w->rank[0], 1, tag, out[i], sizeof out[i]);
         if (i == MESSAGES - 1) {
             passes(w, TAG_OUT_OF_BAND, SMALL, "messages");
             passes(w, TAG_OPERATIONS + OPERATIONS, LARGE, "messages");
@@ -300,7 +275,7 @@ static void test_what_nobody_receives_holds_up_nothing(void **state)
                          : MESSAGES + i % OPERATIONS + (COUNT - 1 - i) / OPERATIONS * OPERATIONS;
         const uint32_t tag = place < MESSAGES ? TAG_MESSAGE : TAG_OPERATIONS + place % OPERATIONS;
         uint32_t got;
-        struct transfer b = receive(w->rank[1], 0, tag, in, sizeof in);
+        struct transfer b = traffic_receive(w->rank[1], 0, tag, in, sizeof in);
         finish_both(w->rank[0], &sends[place], w->rank[1], &b, ALNICO_SUCCESS, ALNICO_SUCCESS);
         memcpy(&got, in, sizeof got);
         assert_int_equal(got, place);
@@ -315,7 +290,8 @@ static void test_cancelling_in_the_middle(void **state)
     memset(wanted, 9, LARGE);
     for (int side = 0; side < 2; side++) {
         struct transport *from = w->rank[0], *to = w->rank[1];
-        struct transfer b = receive(to, 0, 1, in, LARGE), a = send(from, 1, 1, out, LARGE);
+        struct transfer b = traffic_receive(to, 0, 1, in, LARGE),
+                        a = traffic_send(from, 1, 1, out, LARGE);
         assert_int_equal(to->ops->test(to, &b), ALNICO_PENDING);
         assert_int_equal(from->ops->test(from, &a), ALNICO_PENDING);
         assert_int_equal(to->ops->test(to, &b), ALNICO_PENDING);
@@ -328,9 +304,9 @@ static void test_cancelling_in_the_middle(void **state)
         } else { /* the sender: the receive takes the next message instead */
             assert_true(from->ops->cancel(from, &a));
         }
-        struct transfer c = send(from, 1, 1, wanted, LARGE);
+        struct transfer c = traffic_send(from, 1, 1, wanted, LARGE);
         if (side == 0)
-            b = receive(to, 0, 1, out, LARGE);
+            b = traffic_receive(to, 0, 1, out, LARGE);
         finish_both(from, &c, to, &b, ALNICO_SUCCESS, ALNICO_SUCCESS);
         assert_memory_equal(side ? in : out, wanted, LARGE);
         assert_true(side || in[0] == 7);
@@ -346,11 +322,12 @@ static void test_a_late_look_leaves_the_next_message_alone(void **state)
     struct transport *from = w->rank[0], *to = w->rank[1];
     memset(wanted, 9, LARGE);
     for (int cancels = 0; cancels < 2; cancels++) {
-        struct transfer b = receive(to, 0, 1, in, LARGE), a = send(from, 1, 1, out, LARGE);
+        struct transfer b = traffic_receive(to, 0, 1, in, LARGE),
+                        a = traffic_send(from, 1, 1, out, LARGE);
         assert_int_equal(to->ops->test(to, &b), ALNICO_PENDING);
         assert_true(from->ops->cancel(from, &a));
-        a = send(from, 1, 2, wanted, LARGE);
-        struct transfer c = receive(to, 0, 2, other, LARGE);
+        a = traffic_send(from, 1, 2, wanted, LARGE);
+        struct transfer c = traffic_receive(to, 0, 2, other, LARGE);
         assert_int_equal(to->ops->test(to, &c), ALNICO_PENDING);
         if (!cancels)
             assert_int_equal(to->ops->test(to, &b), ALNICO_PENDING);
@@ -389,7 +366,7 @@ struct sending {
 static void *run_sending(void *argument)
 {
     struct sending *sending = argument;
-    sending->status = finish(sending->from, &sending->transfer);
+    sending->status = traffic_finish(sending->from, &sending->transfer);
     return NULL;
 }
 
@@ -401,10 +378,10 @@ static uint32_t share_message(struct world *w, char *out, char *in, size_t bytes
     memset(out, fill, bytes);
     memset(in, 0, bytes);
     out[0] = out[bytes - 1] = 'x';
-    struct transfer b = receive(w->rank[1], 0, 7, in, bytes);
-    sending.transfer = send(w->rank[0], 1, 7, out, bytes);
+    struct transfer b = traffic_receive(w->rank[1], 0, 7, in, bytes);
+    sending.transfer = traffic_send(w->rank[0], 1, 7, out, bytes);
     assert_int_equal(pthread_create(&thread, NULL, run_sending, &sending), 0);
-    assert_int_equal(finish(w->rank[1], &b), ALNICO_SUCCESS);
+    assert_int_equal(traffic_finish(w->rank[1], &b), ALNICO_SUCCESS);
     pthread_join(thread, NULL);
     assert_int_equal(sending.status, ALNICO_SUCCESS);
     assert_memory_equal(in, out, bytes);
@@ -465,7 +442,8 @@ static void test_giving_up_a_shared_copy(void **state)
     for (int side = 0; side < 3; side++) {
         set_apart(w, false);
         memset(in, 0, LARGE);
-        struct transfer b = receive(to, 0, 1, in, LARGE), a = send(from, 1, 1, out, LARGE);
+        struct transfer b = traffic_receive(to, 0, 1, in, LARGE),
+                        a = traffic_send(from, 1, 1, out, LARGE);
         struct message *m = (struct message *)b.word[0];
         assert_int_equal(to->ops->test(to, &b), ALNICO_PENDING);
         assert_int_equal(from->ops->test(from, &a), ALNICO_PENDING);
@@ -484,8 +462,8 @@ static void test_giving_up_a_shared_copy(void **state)
         set_apart(w, true);
         memset(out, side + 1, LARGE);
         if (side > 0)
-            b = receive(to, 0, 1, in, LARGE);
-        a = send(from, 1, 1, out, LARGE);
+            b = traffic_receive(to, 0, 1, in, LARGE);
+        a = traffic_send(from, 1, 1, out, LARGE);
         finish_both(from, &a, to, &b, ALNICO_SUCCESS, ALNICO_SUCCESS);
         assert_memory_equal(in, out, LARGE);
     }
@@ -499,14 +477,15 @@ static void test_a_late_look_at_a_withdrawn_offer(void **state)
     struct transport *from = w->rank[0], *to = w->rank[1];
     struct share *share = ((struct transport_shm *)to)->peer[0].in.channel->shares;
     set_apart(w, false);
-    struct transfer a = send(from, 1, 1, out, LARGE), b = receive(to, 0, 2, in, LARGE);
+    struct transfer a = traffic_send(from, 1, 1, out, LARGE),
+                    b = traffic_receive(to, 0, 2, in, LARGE);
     assert_int_equal(to->ops->test(to, &b), ALNICO_PENDING); /* keeps the first */
     assert_true(from->ops->cancel(from, &a));
-    a = send(from, 1, 2, out, LARGE);
+    a = traffic_send(from, 1, 2, out, LARGE);
     assert_int_equal(to->ops->test(to, &b), ALNICO_PENDING);
     assert_int_equal(((struct message *)b.word[0])->state, RECEIVE_SHARED);
     assert_ptr_equal(share->address, in);
-    struct transfer c = receive(to, 0, 1, other, LARGE);
+    struct transfer c = traffic_receive(to, 0, 1, other, LARGE);
     assert_ptr_equal(share->address, in);
     assert_true(to->ops->cancel(to, &b) && to->ops->cancel(to, &c) && from->ops->cancel(from, &a));
 }
@@ -515,14 +494,14 @@ static void test_a_small_message_outlives_its_sender(void **state)
 {
     struct world *w = *state;
     int value = 42, got = 0;
-    struct transfer a = send(w->rank[0], 1, 1, &value, sizeof value);
+    struct transfer a = traffic_send(w->rank[0], 1, 1, &value, sizeof value);
     assert_int_equal(w->rank[0]->ops->test(w->rank[0], &a), ALNICO_SUCCESS);
-    send(w->rank[0], 2, 1, &value, sizeof value); /* nobody takes it */
+    traffic_send(w->rank[0], 2, 1, &value, sizeof value); /* nobody takes it */
     w->rank[0]->ops->destroy(w->rank[0]);
     w->rank[0] = NULL;
     value = 0;
-    struct transfer b = receive(w->rank[1], 0, 1, &got, sizeof got);
-    assert_int_equal(finish(w->rank[1], &b), ALNICO_SUCCESS);
+    struct transfer b = traffic_receive(w->rank[1], 0, 1, &got, sizeof got);
+    assert_int_equal(traffic_finish(w->rank[1], &b), ALNICO_SUCCESS);
     assert_int_equal(got, 42);
 }
 
@@ -532,108 +511,14 @@ static void test_a_message_to_oneself(void **state)
     static char out[LARGE] = "self", in[LARGE];
     for (size_t bytes = SMALL; bytes <= LARGE; bytes += LARGE - SMALL) {
         memset(in, 0, LARGE);
-        struct transfer a = send(w->rank[1], 1, 1, out, bytes);
-        struct transfer b = receive(w->rank[1], 1, 1, in, bytes);
+        struct transfer a = traffic_send(w->rank[1], 1, 1, out, bytes);
+        struct transfer b = traffic_receive(w->rank[1], 1, 1, in, bytes);
         finish_both(w->rank[1], &a, w->rank[1], &b, ALNICO_SUCCESS, ALNICO_SUCCESS);
         assert_string_equal(in, "self");
     }
 }
 
-/* ---- Traffic between ranks: many messages of mixed sizes, received in another order ---- */
-
-struct traffic {
-    struct transport *transport;
-    uint32_t tag;
-    int rounds;
-    size_t largest;
-};
-
-enum { BURST = 6 };
-
-static size_t pick_bytes(const struct traffic *traffic, uint64_t round, uint64_t k, int from,
-                         int to)
-{
-    uint64_t random =
-        reference_random(seed + traffic->tag, round * 64 + k, (uint64_t)(from * 128 + to));
-    size_t scale = (size_t)1 << (random % 20);
-    size_t bytes = (random >> 20) % (2 * scale);
-    return bytes < traffic->largest ? bytes : bytes % traffic->largest;
-}
-
-static char pattern(uint64_t round, uint64_t k, int from, int to, size_t i)
-{
-    return (char)(round * 31 + k * 7 + (uint64_t)(from * 13 + to * 17) + i + i / 251);
-}
-
-static void fill(char *data, size_t bytes, uint64_t round, uint64_t k, int from, int to)
-{
-    for (size_t i = 0; i < bytes; i++)
-        data[i] = pattern(round, k, from, to, i);
-}
-
-static void check(const char *data, size_t bytes, uint64_t round, uint64_t k, int from, int to)
-{
-    for (size_t i = 0; i < bytes; i++)
-        REQUIRE(data[i] == pattern(round, k, from, to, i));
-}
-
-/* Each is used twice, and in one round only: who takes from anybody means this round's sender. */
-static uint32_t tag_of(const struct traffic *traffic, uint64_t round, uint64_t k)
-{
-    return traffic->tag + (uint32_t)(8 * round + k / 2);
-}
-
-/* A burst to the next rank and one from the previous. */
-static void run_round(const struct traffic *traffic, uint64_t round, char *out[], char *in[])
-{
-    struct transport *t = traffic->transport;
-    int size = t->size, hop = 1 + (int)(round % (uint64_t)size);
-    int to = (t->rank + hop) % size, from = (t->rank - hop % size + size) % size;
-    struct transfer sends[BURST], receives[BURST];
-    size_t bytes;
-    for (uint64_t k = 0; k < BURST; k++) {
-        bytes = pick_bytes(traffic, round, k, t->rank, to);
-        fill(out[k], bytes, round, k, t->rank, to);
-        sends[k] = send(t, to, tag_of(traffic, round, k), out[k], bytes);
-    }
-    for (uint64_t j = 0; j < BURST; j++) {
-        uint64_t k = (j + 2 * (round % 3)) % BURST; /* other tags first, same tags in order */
-        receives[k] = receive(t, round % 7 ? from : TRANSPORT_ANY, tag_of(traffic, round, k), in[k],
-                              pick_bytes(traffic, round, k, from, t->rank));
-        if (round % 7 == 0)
-            REQUIRE_STATUS(finish(t, &receives[k]), ALNICO_SUCCESS);
-    }
-    for (bool open = true; open;) {
-        open = false;
-        for (int k = 0; k < BURST; k++) {
-            alnico_status_t a = t->ops->test(t, &receives[k]), b = t->ops->test(t, &sends[k]);
-            REQUIRE(a >= 0 && b >= 0);
-            open |= a == ALNICO_PENDING || b == ALNICO_PENDING;
-        }
-        if (open)
-            sched_yield();
-    }
-    for (uint64_t k = 0; k < BURST; k++)
-        check(in[k], pick_bytes(traffic, round, k, from, t->rank), round, k, from, t->rank);
-}
-
-static void *run_traffic(void *argument)
-{
-    const struct traffic *traffic = argument;
-    char *out[BURST], *in[BURST];
-    for (int k = 0; k < BURST; k++) {
-        out[k] = malloc(traffic->largest);
-        in[k] = malloc(traffic->largest);
-        REQUIRE(out[k] && in[k]);
-    }
-    for (int i = 0; i < traffic->rounds; i++)
-        run_round(traffic, (uint64_t)i, out, in);
-    for (int k = 0; k < BURST; k++) {
-        free(out[k]);
-        free(in[k]);
-    }
-    return NULL;
-}
+/* ---- Traffic between ranks ---- */
 
 struct mode {
     bool through_rings;
@@ -645,8 +530,8 @@ static void traffic_body(struct rank *rank)
 {
     const struct mode *mode = rank->argument;
     struct transport *t = make(rank, mode->through_rings);
-    struct traffic traffic = {t, 50, mode->rounds, mode->largest};
-    run_traffic(&traffic);
+    struct traffic traffic = {t, 50, mode->rounds, mode->largest, seed, false};
+    traffic_run(&traffic);
     wait_all(rank);
     t->ops->destroy(t);
 }
@@ -656,11 +541,11 @@ static void busy_body(struct rank *rank)
 {
     const struct mode *mode = rank->argument;
     struct transport *t = make(rank, mode->through_rings);
-    struct traffic traffic[2] = {{t, 50, mode->rounds, mode->largest},
-                                 {t, 100000, mode->rounds, mode->largest}};
+    struct traffic traffic[2] = {{t, 50, mode->rounds, mode->largest, seed, false},
+                                 {t, 100000, mode->rounds, mode->largest, seed, false}};
     pthread_t thread;
-    REQUIRE(pthread_create(&thread, NULL, run_traffic, &traffic[1]) == 0);
-    run_traffic(&traffic[0]);
+    REQUIRE(pthread_create(&thread, NULL, traffic_run, &traffic[1]) == 0);
+    traffic_run(&traffic[0]);
     pthread_join(thread, NULL);
     wait_all(rank);
     t->ops->destroy(t);
@@ -709,7 +594,8 @@ static void large_body(struct rank *rank)
         in[i] = 0;
     }
     int other = 1 - rank->rank;
-    struct transfer b = receive(t, other, 2, in, bytes), a = send(t, other, 2, out, bytes);
+    struct transfer b = traffic_receive(t, other, 2, in, bytes),
+                    a = traffic_send(t, other, 2, out, bytes);
     alnico_status_t x = ALNICO_PENDING, y = ALNICO_PENDING;
     while (x == ALNICO_PENDING || y == ALNICO_PENDING) {
         x = x == ALNICO_PENDING ? t->ops->test(t, &b) : x;
@@ -743,19 +629,20 @@ static void flood_body(struct rank *rank)
     if (rank->rank == 0) {
         for (uint64_t i = 0; i < COUNT; i++) {
             values[i][WORDS - 1] = i;
-            transfers[i] = send(t, 1, 10 + (uint32_t)(i % 3), values[i], sizeof values[i]);
+            transfers[i] = traffic_send(t, 1, 10 + (uint32_t)(i % 3), values[i], sizeof values[i]);
         }
-        transfers[COUNT] = send(t, 1, 9, &last, sizeof last);
+        transfers[COUNT] = traffic_send(t, 1, 9, &last, sizeof last);
         for (int i = 0; i <= COUNT; i++)
-            REQUIRE_STATUS(finish(t, &transfers[i]), ALNICO_SUCCESS);
+            REQUIRE_STATUS(traffic_finish(t, &transfers[i]), ALNICO_SUCCESS);
     } else {
         last = 0;
-        transfers[0] = receive(t, 0, 9, &last, sizeof last);
-        REQUIRE_STATUS(finish(t, &transfers[0]), ALNICO_SUCCESS);
+        transfers[0] = traffic_receive(t, 0, 9, &last, sizeof last);
+        REQUIRE_STATUS(traffic_finish(t, &transfers[0]), ALNICO_SUCCESS);
         REQUIRE(last == 99);
         for (uint64_t i = 0; i < COUNT; i++) {
-            transfers[i] = receive(t, 0, 10 + (uint32_t)(i % 3), values[i], sizeof values[i]);
-            REQUIRE_STATUS(finish(t, &transfers[i]), ALNICO_SUCCESS);
+            transfers[i] =
+                traffic_receive(t, 0, 10 + (uint32_t)(i % 3), values[i], sizeof values[i]);
+            REQUIRE_STATUS(traffic_finish(t, &transfers[i]), ALNICO_SUCCESS);
             REQUIRE(values[i][WORDS - 1] == i);
         }
     }
@@ -779,13 +666,13 @@ static void eager_body(struct rank *rank)
     memset(out, 7, sizeof out);
     REQUIRE_STATUS(create(rank, &options, &t), ALNICO_SUCCESS);
     if (rank->rank == 0) {
-        struct transfer a = send(t, 1, TAG_MESSAGE, out, sizeof out);
+        struct transfer a = traffic_send(t, 1, TAG_MESSAGE, out, sizeof out);
         REQUIRE_STATUS(t->ops->test(t, &a), ALNICO_SUCCESS);
     }
     wait_all(rank);
     if (rank->rank == 1) {
-        struct transfer b = receive(t, 0, TAG_MESSAGE, in, sizeof in);
-        REQUIRE_STATUS(finish(t, &b), ALNICO_SUCCESS);
+        struct transfer b = traffic_receive(t, 0, TAG_MESSAGE, in, sizeof in);
+        REQUIRE_STATUS(traffic_finish(t, &b), ALNICO_SUCCESS);
         REQUIRE(memcmp(in, out, sizeof in) == 0);
     }
     wait_all(rank);
@@ -825,9 +712,9 @@ static void subset_body(struct rank *rank)
                            .timeout = 20};
     REQUIRE_STATUS(t->ops->subset(t, &r, &part), ALNICO_SUCCESS);
     REQUIRE(part->rank == mine && part->size == (is_odd ? 2 : 3));
-    struct traffic traffic = {part, 50, 20, 50000};
+    struct traffic traffic = {part, 50, 20, 50000, seed, false};
     t->ops->destroy(t);
-    run_traffic(&traffic);
+    traffic_run(&traffic);
     wait_all(rank);
     part->ops->destroy(part);
 }
@@ -906,11 +793,11 @@ static uint32_t swap_once(struct transport *t, char *buffer, size_t bytes, int r
         struct transfer transfer;
         if (turn == t->rank) {
             memset(buffer, round + turn, bytes);
-            transfer = send(t, 1 - t->rank, TAG_OPERATIONS, buffer, bytes);
+            transfer = traffic_send(t, 1 - t->rank, TAG_OPERATIONS, buffer, bytes);
         } else {
-            transfer = receive(t, 1 - t->rank, TAG_OPERATIONS, buffer, bytes);
+            transfer = traffic_receive(t, 1 - t->rank, TAG_OPERATIONS, buffer, bytes);
         }
-        REQUIRE_STATUS(finish(t, &transfer), ALNICO_SUCCESS);
+        REQUIRE_STATUS(traffic_finish(t, &transfer), ALNICO_SUCCESS);
         if (turn != t->rank)
             REQUIRE(buffer[0] == (char)(round + turn) && buffer[bytes - 1] == buffer[0]);
     }
@@ -1024,18 +911,18 @@ static void busy_sender_body(struct rank *rank)
         wait_all(rank);
         if (rank->rank == 0) {
             memset(buffer, round, BYTES);
-            transfer = send(t, 1, TAG_OPERATIONS, buffer, BYTES);
+            transfer = traffic_send(t, 1, TAG_OPERATIONS, buffer, BYTES);
             status = round % 2 ? send_a_part(t, &transfer) : ALNICO_PENDING;
         } else {
             memset(buffer, -1, BYTES);
-            transfer = receive(t, 0, TAG_OPERATIONS, buffer, BYTES);
-            REQUIRE_STATUS(finish(t, &transfer), ALNICO_SUCCESS);
+            transfer = traffic_receive(t, 0, TAG_OPERATIONS, buffer, BYTES);
+            REQUIRE_STATUS(traffic_finish(t, &transfer), ALNICO_SUCCESS);
             for (size_t i = 0; i < BYTES; i++)
                 REQUIRE(buffer[i] == (char)round);
         }
         wait_all(rank); /* not before the message was received */
         if (rank->rank == 0 && status == ALNICO_PENDING)
-            status = finish(t, &transfer);
+            status = traffic_finish(t, &transfer);
         REQUIRE_STATUS(status, ALNICO_SUCCESS);
         if (round % 3 == 0) /* the next one finds what was left of this one, if anything */
             swap_once(t, buffer, LARGE, round);
@@ -1143,14 +1030,14 @@ static void gone_body(struct rank *rank)
             REQUIRE(out != MAP_FAILED);
             memset(out, 1, BYTES);
             wait_all(rank);
-            struct transfer a = send(t, 1, 1, out, BYTES);
+            struct transfer a = traffic_send(t, 1, 1, out, BYTES);
             nap_us(i * 50);
             t->ops->cancel(t, &a);
             munmap(out, BYTES);
             atomic_store(over, i + 1);
         } else {
             wait_all(rank);
-            struct transfer b = receive(t, 0, 1, in, BYTES);
+            struct transfer b = traffic_receive(t, 0, 1, in, BYTES);
             alnico_status_t status = ALNICO_PENDING;
             while (status == ALNICO_PENDING && atomic_load(over) == i)
                 status = t->ops->test(t, &b);

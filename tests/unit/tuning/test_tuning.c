@@ -270,10 +270,11 @@ static const struct setting settings_cases[] = {
     {"ALNICO_CHECK", "0", ALNICO_SUCCESS, NULL},
     {"ALNICO_CHECK", "yes", ALNICO_ERROR_ARGUMENT,
      "ALNICO_CHECK is 'yes' on rank 0, expected 0 or 1"},
+    {"ALNICO_TRANSPORT", "tcp", ALNICO_SUCCESS, NULL},
     {"ALNICO_TRANSPORT", "mpi", ALNICO_SUCCESS, NULL},
     {"ALNICO_TRANSPORT", "auto", ALNICO_SUCCESS, NULL},
     {"ALNICO_TRANSPORT", "shm", ALNICO_ERROR_ARGUMENT,
-     "ALNICO_TRANSPORT is 'shm' on rank 0, expected auto or mpi"},
+     "ALNICO_TRANSPORT is 'shm' on rank 0, expected auto, mpi or tcp"},
     {"ALNICO_ALLREDUCE", "bogus", ALNICO_ERROR_ARGUMENT, "ALNICO_ALLREDUCE is 'bogus' on rank 0"},
 };
 
@@ -288,6 +289,7 @@ static void check_setting(const struct setting *c)
         right = s.check == (strcmp(c->variable, "ALNICO_CHECK") == 0 && *c->value == '1') &&
                 s.timeout == (strstr(c->variable, "TIMEOUT") ? 2.5 : 600) &&
                 s.over_mpi == (strcmp(c->value, "mpi") == 0) &&
+                s.over_tcp == (strcmp(c->value, "tcp") == 0) &&
                 s.chunk_bytes == (strstr(c->variable, "CHUNK") ? 65536 : 0) &&
                 strcmp(s.algorithm[ALNICO_ALLREDUCE],
                        strstr(c->variable, "ALLREDUCE") ? c->value : "") == 0;
