@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "train/graph/placement.h"
+#include "train/graph/split.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -35,9 +36,20 @@ bool step_is(const struct network *network, const struct step *step, int i,
     return at < step->count && network->nodes[step->first + at].operation.kind == kind;
 }
 
+size_t plan_images(const struct plan *plan, size_t tensor)
+{
+    return network_images(plan->network, tensor, plan->batch);
+}
+
+bool step_empty(const struct plan *plan, const struct step *step)
+{
+    return !plan_float_bytes(plan, step->out);
+}
+
 size_t plan_float_bytes(const struct plan *plan, size_t tensor)
 {
-    return plan->batch * tensor_elements(&plan->network->tensors[tensor]) * sizeof(float);
+    return plan_images(plan, tensor) * tensor_elements(&plan->network->tensors[tensor]) *
+           sizeof(float);
 }
 
 /* Collects what the step reads from outside, in the order of its operations. */

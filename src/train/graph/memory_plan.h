@@ -44,7 +44,7 @@ struct step {
 
 struct plan {
     const struct network *network;
-    size_t batch;
+    size_t batch; /* images; of a network that is split over ranks, those of all of them together */
     enum precision precision;
     struct step *steps; /* in forward order */
     size_t count;
@@ -109,6 +109,11 @@ bool plan_chained(const struct network *network, size_t at, const enum operation
 /* Whether operation i of a step, counted from its end if below 0, is of a kind. */
 bool step_is(const struct network *network, const struct step *step, int i,
              enum operation_kind kind);
+
+/* Images that a tensor has; it and a step's output may have none, of a network that is split over more
+ * ranks than it has images or pixels. */
+size_t plan_images(const struct plan *plan, size_t tensor);
+bool step_empty(const struct plan *plan, const struct step *step);
 
 /* Bytes of a tensor's batch in float32. */
 size_t plan_float_bytes(const struct plan *plan, size_t tensor);

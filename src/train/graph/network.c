@@ -1,5 +1,5 @@
 /* Networks: appending operations, inferring shapes, laying out the arenas. See network.h. */
-#include "train/graph/network.h"
+#include "train/graph/split.h"
 
 #include "base/status.h"
 #include "train/base/random.h"
@@ -13,6 +13,8 @@ uint64_t network_layout(const struct network *network)
     uLong sum = 0;
     for (size_t i = 0; i < network->count; i++) {
         const struct node *node = &network->nodes[i];
+        if (node->operation.kind == OPERATION_MOVE)
+            continue;
         const uint64_t places[] = {node->weight.offset, node->weight.count, node->bias.offset,
                                    node->bias.count, node->statistics.offset};
         const char *name = node->operation.name;
@@ -25,6 +27,14 @@ uint64_t network_layout(const struct network *network)
 const char *network_tensor_name(const struct network *network, size_t tensor)
 {
     return tensor == 0 ? "input" : network->nodes[tensor - 1].operation.name;
+}
+
+size_t network_number(const struct network *network, size_t node)
+{
+    size_t number = 0;
+    for (size_t i = 0; i < node; i++)
+        number += network->nodes[i].operation.kind != OPERATION_MOVE;
+    return number;
 }
 
 const struct tensor *network_output(const struct network *network, size_t node)
@@ -67,6 +77,7 @@ void network_destroy(struct network *network)
 {
     if (!network)
         return;
+    network_part_destroy(network->part);
     free(network->nodes);
     free(network->tensors);
     free(network);
@@ -166,10 +177,11 @@ static alnico_status_t node_shape(const struct network *network, struct node *no
 
 alnico_status_t network_append(struct network *network, const struct operation *operation)
 {
-    if ((unsigned)operation->kind >= OPERATION_KINDS)
+    if ((unsigned)operation->kind >= OPERATION_KINDS || operation->kind == OPERATION_MOVE)
         return error_set(ALNICO_ERROR_ARGUMENT, "network_append: unknown kind %d of operation",
                          (int)operation->kind);
-    struct node node = {.operation = *operation};
+    struct node node = {
+        .operation = *operation, .pad_rows = operation->pad, .pad_columns = operation->pad};
     struct tensor out;
     TRY(node_connect(network, &node));
     TRY(node_shape(network, &node, &out));
@@ -243,7 +255,8 @@ void network_initialize(const struct network *network, uint64_t seed, float *par
         for (size_t k = 0; k < node->bias.count; k++)
             parameters[node->bias.offset + k] = 0;
         if (layer->initialize)
-            layer->initialize(node, network_output(network, i)->channels, random_stream(seed, i),
+            layer->initialize(node, network_output(network, i)->channels,
+                              random_stream(seed, network_number(network, i)),
                               parameters + node->weight.offset,
                               statistics + node->statistics.offset);
     }

@@ -14,6 +14,8 @@
 
 #include "train/layers/layer.h"
 
+struct network_part;
+
 struct network {
     struct node *nodes;
     size_t count, capacity;
@@ -22,6 +24,8 @@ struct network {
     bool draws;                    /* an operation draws random numbers */
     size_t labels, classes;        /* of an image; labels are below classes; once finished */
     bool finished;
+    struct network_part
+        *part; /* of which network it is a rank's part (graph/split.h); NULL: none */
 };
 
 /* An empty network for images of this shape. Errors: ARGUMENT (a size of 0 or above
@@ -53,6 +57,9 @@ uint64_t network_layout(const struct network *network);
 
 /* "input", or the name of the operation that makes it. */
 const char *network_tensor_name(const struct network *network, size_t tensor);
+
+/* Which operation of the model a node is: moves are not counted. */
+size_t network_number(const struct network *network, size_t node);
 
 /* The tensor that a node makes. */
 const struct tensor *network_output(const struct network *network, size_t node);

@@ -15,6 +15,7 @@
 #define ALNICO_TRAIN_KERNELS_KERNELS_H
 
 #include "train/graph/memory_plan.h"
+#include "train/graph/split.h"
 #include "train/optimizers/optimizer.h"
 
 #include "device/device.h"
@@ -46,6 +47,7 @@ struct arenas {
      * gradient. */
     int32_t *labels;
     double *score;     /* SCORES, over all batches so far */
+    double *joint;     /* of a batch norm over several ranks: two sums of each channel */
     float *control;    /* CONTROLS */
     struct draw *draw; /* one: what dropout draws by in the pass at hand, and its backward one */
 };
@@ -99,6 +101,22 @@ struct division {
     int by; /* > 0 */
 };
 
+/* Where a box begins: in a tensor's batch, or in a message, which is the box alone, in the order of
+ * images, rows, columns and channels. */
+struct box_end {
+    float *message; /* of the device; NULL: in the tensor */
+    size_t tensor;
+    bool diff; /* in its gradient */
+    size_t from[AXES];
+};
+
+/* A box that is copied, or added there. */
+struct box_copy {
+    struct box_end from, to;
+    size_t count[AXES];
+    bool add;
+};
+
 struct kernels_ops {
     const char *name, *about; /* "onednn"; one line of help */
     alnico_device_t device;   /* where its arenas are, and its stream */
@@ -147,6 +165,15 @@ struct kernels_ops {
     /* arenas->gradients = (these + the first block + the second + ...) / (1 + blocks), summed in
      * float32 in this order. Optional on the CPU: elementwise_average does it. */
     alnico_status_t (*average)(void *self, const struct gradient_blocks *others);
+
+    /* Of a batch norm over several ranks (network_joint), before its pass forward in training or
+     * backward: this rank's sums to arenas->joint. The pass finds there what all ranks' are, and the
+     * gradients of scale and shift are this rank's. Optional, as copy. */
+    alnico_status_t (*sums)(void *self, size_t step, bool backward);
+
+    /* Copies a box for a move between ranks, in float32. Optional: kernels without it take no network
+     * that is split over ranks. */
+    alnico_status_t (*copy)(void *self, const struct box_copy *copy);
 
     /* Does that to arenas->gradients and arenas->sums, in float32. Optional on the CPU: the loops of
      * elementwise.h do it. */

@@ -2,6 +2,7 @@
  * The oracle: every operation by itself, as its layer's plain loops, with sums in double. Slow,
  * single-threaded, and easy to check by eye. Called through kernels_naive (kernels.h).
  */
+#include "train/kernels/boxes.h"
 #include "train/kernels/kernels.h"
 
 #include "base/status.h"
@@ -34,7 +35,7 @@ static struct layer_pass pass_of(const struct naive *self, size_t step, bool tra
     struct layer_pass p = {.node = node,
                            .in = &setup->network->tensors[node->in[0]],
                            .out = network_output(setup->network, step),
-                           .batch = setup->plan->batch,
+                           .batch = plan_images(setup->plan, step + 1),
                            .y = setup_value(setup, step + 1),
                            .dy = setup_diff(setup, step + 1),
                            .weight = setup->arenas->parameters + node->weight.offset,
@@ -43,11 +44,15 @@ static struct layer_pass pass_of(const struct naive *self, size_t step, bool tra
                            .dbias = (float *)setup->arenas->gradients + node->bias.offset,
                            .running = setup->arenas->statistics + node->statistics.offset,
                            .moments = self->moments + node->statistics.offset,
+                           .pixels = network_joint(setup->network, step, setup->plan->batch),
                            .labels = setup->arenas->labels,
                            .smoothing = setup->options.smoothing,
+                           .terms = network_terms(setup->network, step, setup->plan->batch),
                            .training = training,
                            .frozen = setup->options.frozen,
                            .dropout = setup_dropout(setup, step)};
+    if (p.pixels > 0)
+        p.joint = setup->arenas->joint;
     network_window(setup->network, step, &p.rows, &p.columns);
     for (size_t i = 0; i < node->inputs; i++) {
         p.x[i] = setup_value(setup, node->in[i]);
@@ -71,9 +76,8 @@ static void naive_clear(const struct naive *self, size_t s)
     const struct step *step = &self->setup.plan->steps[s];
     for (size_t i = 0; i < step->inputs; i++) {
         float *diff = setup_diff(&self->setup, step->in[i]);
-        const struct tensor *tensor = &self->setup.network->tensors[step->in[i]];
         if (diff && !step->accumulate[i])
-            memset(diff, 0, self->setup.plan->batch * tensor_elements(tensor) * sizeof *diff);
+            memset(diff, 0, plan_float_bytes(self->setup.plan, step->in[i]));
     }
 }
 
@@ -83,6 +87,34 @@ static alnico_status_t naive_backward(void *self, size_t step)
     const struct layer_pass pass = pass_of(naive, step, true);
     naive_clear(naive, step);
     layer_of(naive->setup.network, step)->backward(&pass);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t naive_sums(void *self, size_t step, bool backward)
+{
+    const struct naive *naive = self;
+    const struct layer_pass pass = pass_of(naive, step, true);
+    layer_of(naive->setup.network, step)->sums(&pass, backward);
+    return ALNICO_SUCCESS;
+}
+
+static struct box_view view_of(const struct naive *self, const struct box_end *end)
+{
+    const struct kernels_setup *setup = &self->setup;
+    const struct tensor *tensor = &setup->network->tensors[end->tensor];
+    const size_t pixels = tensor->height * tensor->width;
+    return (struct box_view){.at = end->diff ? setup_diff(setup, end->tensor)
+                                             : setup_value(setup, end->tensor),
+                             .width = tensor->width,
+                             .runs = {.run = tensor->channels,
+                                      .pixel = tensor->channels,
+                                      .image = pixels * tensor->channels},
+                             .from = end->from};
+}
+
+static alnico_status_t naive_copy(void *self, const struct box_copy *copy)
+{
+    boxes_copy(copy, view_of(self, &copy->from), view_of(self, &copy->to));
     return ALNICO_SUCCESS;
 }
 
@@ -118,4 +150,6 @@ const struct kernels_ops kernels_naive = {
     .destroy = naive_destroy,
     .forward = naive_forward,
     .backward = naive_backward,
+    .sums = naive_sums,
+    .copy = naive_copy,
 };

@@ -47,6 +47,25 @@ static void norm_cost(const struct layer_work *work, bool backward, struct step_
     cost_add(cost, (backward ? norms + added : 0) + inputs + work->out + mask, 0);
 }
 
+static void running_move(const struct layer_pass *p, size_t channel, double unbiased)
+{
+    float *running = p->running + channel;
+    const size_t channels = p->in->channels;
+    running[0] += NETWORK_NORM_MOMENTUM * ((float)p->moments[channel] - running[0]);
+    running[channels] += NETWORK_NORM_MOMENTUM * ((float)unbiased - running[channels]);
+}
+
+/* Of all ranks. */
+static void norm_joined(const struct layer_pass *p, size_t channel)
+{
+    const size_t channels = p->in->channels;
+    const double mean = p->joint[channel] / p->pixels,
+                 variance = fmax(p->joint[channels + channel] / p->pixels - mean * mean, 0);
+    p->moments[channel] = mean;
+    p->moments[channels + channel] = variance;
+    running_move(p, channel, variance * p->pixels / fmax(p->pixels - 1, 1));
+}
+
 static void norm_moments(const struct layer_pass *p, size_t channel, size_t count)
 {
     const size_t channels = p->in->channels;
@@ -57,11 +76,9 @@ static void norm_moments(const struct layer_pass *p, size_t channel, size_t coun
     for (size_t i = 0; i < count; i++)
         squares += pow(p->x[0][i * channels + channel] - mean, 2);
     const double unbiased = squares / (double)(count > 1 ? count - 1 : 1);
-    float *running = p->running + channel;
-    running[0] += NETWORK_NORM_MOMENTUM * ((float)mean - running[0]);
-    running[channels] += NETWORK_NORM_MOMENTUM * ((float)unbiased - running[channels]);
     p->moments[channel] = mean;
     p->moments[channels + channel] = squares / (double)count;
+    running_move(p, channel, unbiased);
 }
 
 static void norm_forward(const struct layer_pass *p)
@@ -70,7 +87,9 @@ static void norm_forward(const struct layer_pass *p)
     const size_t count = p->batch * p->in->height * p->in->width;
     for (size_t c = 0; c < channels; c++) {
         const bool running = !p->training || p->frozen;
-        if (!running)
+        if (!running && p->joint)
+            norm_joined(p, c);
+        else if (!running)
             norm_moments(p, c, count);
         const double mean = running ? p->running[c] : p->moments[c];
         const double variance = running ? p->running[channels + c] : p->moments[channels + c];
@@ -80,24 +99,61 @@ static void norm_forward(const struct layer_pass *p)
     }
 }
 
+static double moment(const struct layer_pass *p, size_t at)
+{
+    return p->frozen ? (double)p->running[at] : p->moments[at];
+}
+
+/* The gradients of a channel's shift and scale. */
+static void norm_slopes(const struct layer_pass *p, size_t c, double *shift, double *scale)
+{
+    const size_t channels = p->in->channels, count = p->batch * p->in->height * p->in->width;
+    const double mean = moment(p, c),
+                 inverse = 1 / sqrt(moment(p, channels + c) + NETWORK_NORM_EPSILON);
+    *shift = *scale = 0;
+    for (size_t i = c; i < count * channels; i += channels) {
+        *shift += p->dy[i];
+        *scale += p->dy[i] * (p->x[0][i] - mean) * inverse;
+    }
+    p->dbias[c] = (float)*shift;
+    p->dweight[c] = (float)*scale;
+}
+
+static void norm_sums(const struct layer_pass *p, bool backward)
+{
+    const size_t channels = p->in->channels, count = p->batch * p->in->height * p->in->width;
+    for (size_t c = 0; c < channels; c++) {
+        double *sums[] = {&p->joint[c], &p->joint[channels + c]};
+        if (backward) {
+            norm_slopes(p, c, sums[0], sums[1]);
+            continue;
+        }
+        *sums[0] = *sums[1] = 0;
+        for (size_t i = c; i < count * channels; i += channels) {
+            *sums[0] += p->x[0][i];
+            *sums[1] += (double)p->x[0][i] * p->x[0][i];
+        }
+    }
+}
+
 static void norm_backward(const struct layer_pass *p)
 {
     const size_t channels = p->in->channels;
     const size_t count = p->batch * p->in->height * p->in->width;
     for (size_t c = 0; c < channels; c++) {
-        const double mean = p->frozen ? p->running[c] : p->moments[c];
-        const double variance = p->frozen ? p->running[channels + c] : p->moments[channels + c];
-        const double inverse = 1 / sqrt(variance + NETWORK_NORM_EPSILON);
-        double shift = 0, scale = 0;
-        for (size_t i = c; i < count * channels; i += channels) {
-            shift += p->dy[i];
-            scale += p->dy[i] * (p->x[0][i] - mean) * inverse;
+        const double mean = moment(p, c),
+                     inverse = 1 / sqrt(moment(p, channels + c) + NETWORK_NORM_EPSILON),
+                     pixels = p->joint ? p->pixels : (double)count;
+        double shift, scale;
+        if (p->joint) {
+            shift = p->joint[c];
+            scale = p->joint[channels + c];
+        } else {
+            norm_slopes(p, c, &shift, &scale);
         }
-        p->dbias[c] = (float)shift;
-        p->dweight[c] = (float)scale;
         for (size_t i = c; p->dx[0] && i < count * channels; i += channels) {
             const double normal = (p->x[0][i] - mean) * inverse;
-            const double moved = p->frozen ? 0 : (shift + normal * scale) / (double)count;
+            const double moved = p->frozen ? 0 : (shift + normal * scale) / pixels;
             p->dx[0][i] += (float)(p->weight[c] * inverse * (p->dy[i] - moved));
         }
     }
@@ -112,4 +168,5 @@ const struct layer_ops layer_batch_norm = {
     .forward = norm_forward,
     .backward = norm_backward,
     .reads_inputs = true,
+    .sums = norm_sums,
 };

@@ -26,8 +26,9 @@ static void multiply(const struct layer_pass *p, const float *x, float *y, bool 
     const size_t channels = p->out->channels, pixels = p->out->height * p->out->width;
     for (size_t i = 0; i < p->batch * pixels * channels; i++) {
         const size_t c = i % channels, pixel = i / channels % pixels, n = i / channels / pixels;
-        const uint64_t hash = dropout_hash(dropout_image(&p->dropout, n), pixel,
-                                           dropout_groups(channels), c / DROPOUT_CHANNELS);
+        const uint64_t hash =
+            dropout_hash(dropout_image(&p->dropout, n), dropout_pixel(&p->dropout, pixel),
+                         dropout_groups(channels), c / DROPOUT_CHANNELS);
         y[i] = (add ? y[i] : 0) + x[i] * dropout_factor(&p->dropout, hash, c);
     }
 }

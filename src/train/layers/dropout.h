@@ -25,13 +25,16 @@ struct dropout {
     struct draw draw;
     uint32_t zeros; /* of DROPOUT_ONE: an element is kept if its 16 bits are not below */
     float scale;    /* of elements that are kept */
+    /* Of a box of images: pixels of a row of it and of the whole (0: the box is whole), and the first
+     * pixel's number in the whole. */
+    uint32_t own_width, width, first;
 };
 
 /* `seed`: of the training, the same on all ranks; `node`: of the operation. */
 RANDOM_FUNCTION struct dropout dropout_make(uint64_t seed, size_t node, float rate)
 {
     struct dropout d = {
-        random_stream(seed, node), {0, 0}, (uint32_t)(rate * DROPOUT_ONE + 0.5f), 1};
+        random_stream(seed, node), {0, 0}, (uint32_t)(rate * DROPOUT_ONE + 0.5f), 1, 0, 0, 0};
     d.scale = (float)DROPOUT_ONE / (float)(DROPOUT_ONE - d.zeros);
     return d;
 }
@@ -40,6 +43,12 @@ RANDOM_FUNCTION struct dropout dropout_make(uint64_t seed, size_t node, float ra
 RANDOM_FUNCTION uint64_t dropout_image(const struct dropout *d, size_t n)
 {
     return random_stream(random_stream(d->stream, d->draw.step), d->draw.image + n);
+}
+
+/* The number in the whole image of a pixel of the box. */
+RANDOM_FUNCTION size_t dropout_pixel(const struct dropout *d, size_t pixel)
+{
+    return d->width ? d->first + pixel / d->own_width * d->width + pixel % d->own_width : pixel;
 }
 
 /* The hash of four channels of an image: group k of a pixel, of `groups` that it has. */

@@ -11,6 +11,7 @@
 #ifndef ALNICO_TRAIN_LAYERS_LAYER_H
 #define ALNICO_TRAIN_LAYERS_LAYER_H
 
+#include "train/layers/box.h"
 #include "train/layers/dropout.h"
 
 #include <alnico/alnico.h>
@@ -46,6 +47,9 @@ enum operation_kind {
     OPERATION_CROSS_ENTROPY, /* of the softmax over the channels */
     OPERATION_SQUARED_ERROR, /* mean over the channels; target: 1 in the label's, 0 in the others; of
                               * one channel the label as a number */
+    /* Of a network that is split over ranks (graph/split.h): another box of a tensor than this rank
+     * holds. The replica carries it out. */
+    OPERATION_MOVE,
     OPERATION_KINDS
 };
 
@@ -81,6 +85,7 @@ struct parameter {
 struct node {
     struct operation operation;
     size_t in[NETWORK_INPUTS], inputs; /* tensors read; the node at index i makes tensor i + 1 */
+    size_t pad_rows, pad_columns;      /* of a window: before the first row and column */
     struct parameter weight, bias;     /* a batch norm's scale and shift */
     struct parameter statistics;       /* running: `channels` means, then `channels` variances */
 };
@@ -90,7 +95,7 @@ struct layer_pass {
     const struct node *node;
     const struct tensor *in, *out;   /* of input 0 */
     size_t channels[NETWORK_INPUTS]; /* of the inputs */
-    size_t batch, rows, columns;     /* rows, columns: of the window */
+    size_t batch, rows, columns;     /* images; rows, columns: of the window */
     const float *x[NETWORK_INPUTS];
     float *y;
     float *dx[NETWORK_INPUTS], *dy; /* backward adds to dx; NULL: not wanted */
@@ -98,8 +103,11 @@ struct layer_pass {
     float *dweight, *dbias;
     float *running;
     double *moments; /* as statistics: the batch's own, from forward to backward */
+    double *joint;   /* sums over ranks; NULL: a batch norm is of this rank's batch alone */
+    double pixels;   /* of a channel on those ranks */
     const int32_t *labels;
     double smoothing;
+    double terms;          /* of a loss: its gradients are divided by them */
     bool training, frozen; /* see kernels.h */
     struct dropout dropout;
 };
@@ -141,6 +149,12 @@ struct layer_ops {
     alnico_status_t (*shape)(struct node *node, const struct tensor *const in[],
                              struct tensor *out);
 
+    /* The pixels of an input that a box of the output's are made of; *box is that before. It may
+     * reach over the ends of the image. Optional: the same pixels. */
+    void (*reads)(const struct node *node, const struct tensor *in, struct box *box);
+    bool margins;      /* zeros stand there; otherwise it looks where the image ends */
+    bool reads_images; /* with window 0: all pixels */
+
     /* First values of weights and statistics; biases are 0. `channels`: of the output; `state`: of
      * random numbers. Optional if there are none. */
     void (*initialize)(const struct node *node, size_t channels, uint64_t state, float *weights,
@@ -155,6 +169,10 @@ struct layer_ops {
     void (*backward)(const struct layer_pass *pass);
     bool reads_inputs, reads_output;
 
+    /* Writes this rank's two sums of each channel to pass->joint, before the forward or the backward
+     * pass that reads those of all ranks there. Of batch norms only. */
+    void (*sums)(const struct layer_pass *pass, bool backward);
+
     /* Of losses only: labels are below this; and adds a batch, by the output, to the SCORES. */
     size_t (*classes)(const struct tensor *in);
     void (*score)(const struct layer_pass *pass, double *score);
@@ -162,7 +180,7 @@ struct layer_ops {
 
 extern const struct layer_ops layer_convolution, layer_batch_norm, layer_relu, layer_sigmoid,
     layer_add, layer_max_pool, layer_average_pool, layer_dense, layer_local_norm, layer_dropout,
-    layer_concat, layer_upsample, layer_cross_entropy, layer_squared_error;
+    layer_concat, layer_upsample, layer_cross_entropy, layer_squared_error, layer_move;
 
 /* By kind. */
 extern const struct layer_ops *const layers_all[OPERATION_KINDS];

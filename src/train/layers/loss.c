@@ -40,7 +40,7 @@ static size_t terms(const struct layer_pass *p)
 /* Of a term whose slope is 1. */
 static double share(const struct layer_pass *p)
 {
-    return loss_weight(&p->node->operation) / (double)terms(p);
+    return loss_weight(&p->node->operation) / p->terms;
 }
 
 /* The first of a term's largest outputs. */

@@ -18,6 +18,7 @@ const struct layer_ops *const layers_all[OPERATION_KINDS] = {
     [OPERATION_UPSAMPLE] = &layer_upsample,
     [OPERATION_CROSS_ENTROPY] = &layer_cross_entropy,
     [OPERATION_SQUARED_ERROR] = &layer_squared_error,
+    [OPERATION_MOVE] = &layer_move,
 };
 
 const char *operation_kind_name(enum operation_kind kind)

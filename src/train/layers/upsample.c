@@ -22,6 +22,16 @@ static alnico_status_t upsample_shape(struct node *node, const struct tensor *co
     return ALNICO_SUCCESS;
 }
 
+static void upsample_reads(const struct node *node, const struct tensor *in, struct box *box)
+{
+    const ptrdiff_t factor = (ptrdiff_t)node->operation.stride;
+    (void)in;
+    for (enum axis axis = AXIS_ROWS; axis <= AXIS_COLUMNS; axis++) {
+        box->from[axis] /= factor;
+        box->to[axis] = (box->to[axis] + factor - 1) / factor;
+    }
+}
+
 static void upsample_cost(const struct layer_work *work, bool backward, struct step_cost *cost)
 {
     cost_add(cost, work->in[0] + work->out + (backward ? work->added[0] : 0), 0);
@@ -66,6 +76,7 @@ const struct layer_ops layer_upsample = {
     .name = "upsampling",
     .inputs = 1,
     .shape = upsample_shape,
+    .reads = upsample_reads,
     .cost = upsample_cost,
     .forward = upsample_forward,
     .backward = upsample_backward,

@@ -36,16 +36,28 @@ alnico_status_t window_shape(const struct operation *operation, const struct ten
     return ALNICO_SUCCESS;
 }
 
+void window_reads(const struct node *node, const struct tensor *in, struct box *box)
+{
+    const struct operation *operation = &node->operation;
+    const ptrdiff_t stride = (ptrdiff_t)operation->stride, pad = (ptrdiff_t)operation->pad,
+                    window = (ptrdiff_t)operation->window,
+                    ends[AXES] = {
+                        [AXIS_ROWS] = (ptrdiff_t)in->height, [AXIS_COLUMNS] = (ptrdiff_t)in->width};
+    for (enum axis axis = AXIS_ROWS; axis <= AXIS_COLUMNS; axis++) {
+        box->from[axis] = window ? box->from[axis] * stride - pad : 0;
+        box->to[axis] = window ? (box->to[axis] - 1) * stride - pad + window : ends[axis];
+    }
+}
+
 bool window_pixel(const struct layer_pass *p, size_t n, size_t i, size_t j, size_t r, size_t c,
                   size_t *index)
 {
-    const struct operation *operation = &p->node->operation;
-    const size_t row = i * operation->stride + r, column = j * operation->stride + c;
-    if (row < operation->pad || row - operation->pad >= p->in->height || column < operation->pad ||
-        column - operation->pad >= p->in->width)
+    const size_t stride = p->node->operation.stride;
+    const size_t row = i * stride + r - p->node->pad_rows; /* wraps if outside */
+    const size_t column = j * stride + c - p->node->pad_columns;
+    if (row >= p->in->height || column >= p->in->width)
         return false;
-    *index = ((n * p->in->height + row - operation->pad) * p->in->width + column - operation->pad) *
-             p->in->channels;
+    *index = ((n * p->in->height + row) * p->in->width + column) * p->in->channels;
     return true;
 }
 

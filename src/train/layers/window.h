@@ -10,6 +10,9 @@
 alnico_status_t window_shape(const struct operation *operation, const struct tensor *in,
                              struct tensor *out);
 
+/* As layer.h says: all pixels, if the window is 0. */
+void window_reads(const struct node *node, const struct tensor *in, struct box *box);
+
 /* The input pixel under place (r, c) of the window that makes output pixel (n, i, j): its first
  * channel's index, or false if it is padding. */
 bool window_pixel(const struct layer_pass *p, size_t n, size_t i, size_t j, size_t r, size_t c,

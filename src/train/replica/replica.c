@@ -10,7 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum job_kind { JOB_FORWARD, JOB_INFERENCE, JOB_BACKWARD, JOB_KINDS };
+/* Of a step that communicates, also what comes before that. */
+enum job_kind {
+    JOB_FORWARD,
+    JOB_INFERENCE,
+    JOB_BACKWARD,
+    JOB_BEFORE_FORWARD,
+    JOB_BEFORE_BACKWARD,
+    JOB_KINDS
+};
 
 struct replica_job {
     struct replica *replica;
@@ -51,6 +59,9 @@ static alnico_status_t arenas_create(struct replica *replica, const struct repli
     TRY(arena_create(replica, replica_labels(replica) * sizeof(int32_t), (void **)&out->labels));
     TRY(arena_create(replica, SCORES * sizeof(double), (void **)&out->score));
     TRY(arena_create(replica, sizeof *out->draw, (void **)&out->draw));
+    if (replica->network->part)
+        TRY(arena_create(replica, replica->network->statistics * sizeof *out->joint,
+                         (void **)&out->joint));
     return arena_create(replica, CONTROLS * sizeof(float), (void **)&out->control);
 }
 
@@ -60,7 +71,8 @@ static void arenas_destroy(const struct replica *replica)
     void *const all[] = {arenas->parameters, arenas->gradients,   arenas->sums,
                          arenas->states[0],  arenas->states[1],   arenas->statistics,
                          arenas->images,     arenas->activations, arenas->labels,
-                         arenas->score,      arenas->control,     arenas->draw};
+                         arenas->score,      arenas->control,     arenas->draw,
+                         arenas->joint};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         replica->device->free(all[i]);
 }
@@ -90,7 +102,7 @@ static void score_add(const struct replica *replica, double smoothing, double *s
     const struct node *node = &replica->network->nodes[last - 1];
     const struct layer_pass pass = {.node = node,
                                     .in = &replica->network->tensors[node->in[0]],
-                                    .batch = replica->plan->batch,
+                                    .batch = plan_images(replica->plan, last),
                                     .y = setup_value(&replica->setup, last),
                                     .labels = replica->arenas.labels,
                                     .smoothing = smoothing};
@@ -120,6 +132,37 @@ static alnico_status_t update_run(struct replica *replica, const struct optimize
                      (double)rate);
 }
 
+/* The gradients of parameters of a step of which this rank has nothing. */
+static void gradients_clear(const struct replica *replica, const struct step *step)
+{
+    float *gradients = replica->arenas.gradients;
+    for (size_t i = step->first; i < step->first + step->count; i++) {
+        const struct node *node = &replica->network->nodes[i];
+        const size_t count = node->weight.count + node->bias.count;
+        if (count)
+            memset(gradients + node->weight.offset, 0, count * sizeof *gradients);
+    }
+}
+
+static alnico_status_t step_do(struct replica *replica, size_t s, enum job_kind kind)
+{
+    const struct step *step = &replica->plan->steps[s];
+    const bool backward = kind == JOB_BACKWARD || kind == JOB_BEFORE_BACKWARD;
+    const bool move = replica_moves_step(replica->plan, s);
+    const bool before = kind == JOB_BEFORE_FORWARD || kind == JOB_BEFORE_BACKWARD;
+    if (move)
+        return before ? replica_moves_pack(replica, s, backward)
+                      : replica_moves_unpack(replica, s, backward);
+    if (backward && step_empty(replica->plan, step))
+        gradients_clear(replica, step);
+    if (before)
+        return replica->ops->sums(replica->kernels, s, backward);
+    if (step_empty(replica->plan, step) && !replica_joint(replica, s))
+        return ALNICO_SUCCESS;
+    return backward ? replica->ops->backward(replica->kernels, s)
+                    : replica->ops->forward(replica->kernels, s, kind == JOB_FORWARD);
+}
+
 static alnico_status_t job_do(const struct replica_job *job)
 {
     struct replica *replica = job->replica;
@@ -131,10 +174,9 @@ static alnico_status_t job_do(const struct replica_job *job)
                             job->others.count, replica->network->parameters);
         return ALNICO_SUCCESS;
     }
-    if (job->kind == JOB_BACKWARD)
-        return replica->ops->backward(replica->kernels, job->step);
-    TRY(replica->ops->forward(replica->kernels, job->step, training));
-    if (replica->device->kind == ALNICO_DEVICE_CPU && job->step + 1 == replica->plan->count)
+    TRY(step_do(replica, job->step, job->kind));
+    if ((training || job->kind == JOB_INFERENCE) && replica->device->kind == ALNICO_DEVICE_CPU &&
+        job->step + 1 == replica->plan->count)
         score_add(replica, training ? (double)replica->setup.options.smoothing : 0,
                   replica->arenas.score);
     return ALNICO_SUCCESS;
@@ -196,6 +238,7 @@ static alnico_status_t replica_build(struct replica *replica, const struct repli
     TRY(replica->device->event_create(&replica->reached));
     TRY(jobs_create(replica));
     TRY(arenas_create(replica, setup));
+    TRY(replica_moves_create(replica));
     TRY(replica_input_create(replica));
     TRY(replica->device->stream_synchronize(replica->stream)); /* the zeros stand */
     replica->setup = (struct kernels_setup){.network = replica->network,
@@ -215,6 +258,10 @@ alnico_status_t replica_create(const struct network *network, const struct repli
     if (!(setup->kernels->precisions & 1u << setup->options.precision))
         return error_set(ALNICO_ERROR_UNSUPPORTED, "the %s kernels do not compute in %s",
                          setup->kernels->name, precision_name(setup->options.precision));
+    if (network->part && !setup->kernels->copy)
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "the %s kernels take no network that is split over ranks",
+                         setup->kernels->name);
     const struct device_ops *device = device_find(setup->kernels->device);
     if (!device)
         return ALNICO_ERROR_UNSUPPORTED;
@@ -243,6 +290,7 @@ void replica_destroy(struct replica *replica)
     if (replica->kernels)
         replica->ops->destroy(replica->kernels);
     replica_input_destroy(replica);
+    replica_moves_destroy(replica);
     arenas_destroy(replica);
     plan_destroy(replica->plan);
     free(replica->jobs);
@@ -252,11 +300,27 @@ void replica_destroy(struct replica *replica)
     free(replica);
 }
 
+/* Moves of gradients that nobody needs are left out, on all ranks. */
+static alnico_status_t step_start(struct replica *replica, size_t s, enum job_kind kind)
+{
+    struct replica_job *jobs = &replica->jobs[JOB_KINDS * s];
+    const bool backward = kind == JOB_BACKWARD;
+    if (replica_moves_step(replica->plan, s)) {
+        if (backward && replica->plan->steps[s].in[0] == 0)
+            return ALNICO_SUCCESS;
+        TRY(job_start(replica, &jobs[backward ? JOB_BEFORE_BACKWARD : JOB_BEFORE_FORWARD]));
+        TRY(replica_moves_exchange(replica, s, backward));
+    } else if (kind != JOB_INFERENCE && replica_joint(replica, s)) {
+        TRY(job_start(replica, &jobs[backward ? JOB_BEFORE_BACKWARD : JOB_BEFORE_FORWARD]));
+        TRY(replica_join(replica, s));
+    }
+    return job_start(replica, &jobs[kind]);
+}
+
 alnico_status_t replica_forward(struct replica *replica, bool training)
 {
-    const enum job_kind kind = training ? JOB_FORWARD : JOB_INFERENCE;
     for (size_t s = 0; s < replica->plan->count; s++)
-        TRY(job_start(replica, &replica->jobs[JOB_KINDS * s + kind]));
+        TRY(step_start(replica, s, training ? JOB_FORWARD : JOB_INFERENCE));
     return ALNICO_SUCCESS;
 }
 
@@ -265,7 +329,7 @@ alnico_status_t replica_backward(struct replica *replica,
                                  void *context)
 {
     for (size_t s = replica->plan->count; s-- > 0;) {
-        TRY(job_start(replica, &replica->jobs[JOB_KINDS * s + JOB_BACKWARD]));
+        TRY(step_start(replica, s, JOB_BACKWARD));
         if (filled)
             TRY(filled(context, replica->plan->steps[s].filled));
     }

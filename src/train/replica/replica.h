@@ -7,6 +7,7 @@
 #ifndef ALNICO_TRAIN_REPLICA_REPLICA_H
 #define ALNICO_TRAIN_REPLICA_REPLICA_H
 
+#include "train/graph/moves.h"
 #include "train/kernels/kernels.h"
 #include "train/replica/stream_wait.h"
 
@@ -21,7 +22,10 @@ struct replica_extras {
 
 struct replica_setup {
     const struct kernels_ops *kernels;
-    size_t batch; /* images, > 0 */
+    size_t batch; /* images, > 0; of a network that is split over ranks, those of all of them */
+    /* Of a network that is split: its ranks, on the device and stream of the kernels. */
+    alnico_comm_t comm,
+        norms; /* norms: those of this rank's batch norms, if they are over several */
     uint64_t seed;
     bool sums; /* of the gradients of several passes */
     /* On a stream that is not inline batches are copied beside computing, from pinned memory.
@@ -40,6 +44,7 @@ struct replica_setup {
 };
 
 struct replica_input;
+struct replica_moves;
 struct replica_job;
 struct replica_failure;
 
@@ -57,7 +62,8 @@ struct replica {
     struct stream_wait wait;      /* of the host for the stream */
     struct device_event *reached; /* what it waits for */
     struct replica_input *input;
-    struct replica_job *jobs;        /* three for each step, the update and the average */
+    struct replica_moves *moves;
+    struct replica_job *jobs;        /* some for each step, the update and the average */
     struct replica_failure *failure; /* the first of those that failed */
 };
 
@@ -75,6 +81,7 @@ struct replica_memory {
     size_t gradients;   /* and what stands beside them */
     size_t images;      /* and labels, of all batches */
     size_t activations; /* the plan's one allocation */
+    size_t messages;    /* of moves between the ranks of a split network */
     size_t kernels;     /* the resident's own; about, before it is made */
     size_t total;
 };
@@ -95,7 +102,7 @@ alnico_status_t replica_largest(const struct network *network, const struct repl
 alnico_status_t replica_fits(const struct network *network, const struct replica_setup *setup);
 
 /* Allocates and plans for a finished network, which must outlive the replica; parameters and
- * statistics are initialised from the seed. Errors: as plan_create, replica_fits and the kernels'
+ * statistics are initialised from the seed. Passes of a rank's part of a network are collective. Errors: as plan_create, replica_fits and the kernels'
  * create; UNSUPPORTED (a precision that the kernels lack). */
 alnico_status_t replica_create(const struct network *network, const struct replica_setup *setup,
                                struct replica **out);
@@ -103,7 +110,8 @@ alnico_status_t replica_create(const struct network *network, const struct repli
 /* Waits for the stream first. NULL is fine. */
 void replica_destroy(struct replica *replica);
 
-/* Brings count <= batch images and their labels in; what is left of the batch is zero bytes and
+/* Brings count images and their labels in, at most the batch, of a split network at most those that the
+ * rank has boxes of; they and their labels come whole, and the rank takes its boxes of them; what is left of the batch is zero bytes and
  * counts as no image. Of several labels an image some may be -1, which have no part in the loss.
  * The caller's memory is free again when this returns. Errors: ARGUMENT (more than the batch, or a
  * label that is no class). */
@@ -148,7 +156,26 @@ alnico_status_t replica_synchronize(struct replica *replica);
 alnico_status_t replica_read(struct replica *replica, const void *arena, void *out, size_t bytes);
 alnico_status_t replica_write(struct replica *replica, void *arena, const void *data, size_t bytes);
 
-/* ---- For replica.c and replica_memory.c: replica_input.c ---- */
+/* ---- For replica.c and replica_memory.c: replica_moves.c ---- */
+
+/* Whether a step is a move. Bytes of the messages of all. */
+bool replica_moves_step(const struct plan *plan, size_t step);
+alnico_status_t replica_moves_measure(const struct plan *plan, size_t *bytes);
+
+/* What was made before an error is for destroy. */
+alnico_status_t replica_moves_create(struct replica *replica);
+void replica_moves_destroy(struct replica *replica);
+
+/* A move's three parts. Packing also copies what stays on the rank. */
+alnico_status_t replica_moves_pack(struct replica *replica, size_t step, bool backward);
+alnico_status_t replica_moves_exchange(struct replica *replica, size_t step, bool backward);
+alnico_status_t replica_moves_unpack(struct replica *replica, size_t step, bool backward);
+
+/* Whether a step in training is a batch norm over several ranks; adds up their sums. */
+bool replica_joint(const struct replica *replica, size_t step);
+alnico_status_t replica_join(struct replica *replica, size_t step);
+
+/* ---- replica_input.c ---- */
 
 /* What batches come in by. What was made before an error is for destroy. */
 alnico_status_t replica_input_create(struct replica *replica);

@@ -7,12 +7,12 @@
 #include <stdio.h>
 
 static struct replica_memory plan_count(const struct plan *plan, const struct replica_setup *setup,
-                                        size_t own)
+                                        size_t own, size_t messages)
 {
     const struct network *network = plan->network;
     const size_t images = plan_float_bytes(plan, 0);
-    const size_t labels = plan->batch * network->labels * sizeof(int32_t);
-    const size_t buffer = plan->batch * replica_image_bytes(setup, network) + labels;
+    const size_t labels = plan_images(plan, network->count) * network->labels * sizeof(int32_t);
+    const size_t buffer = plan_images(plan, 0) * replica_image_bytes(setup, network) + labels;
     const size_t extra = setup->extras.batches;
     struct replica_memory memory = {
         .parameters = network->parameters * sizeof(float),
@@ -24,10 +24,11 @@ static struct replica_memory plan_count(const struct plan *plan, const struct re
         .images = (extra + !setup->kernels->load) * images + (extra + 1) * labels +
                   replica_buffers(setup) * buffer,
         .activations = plan->bytes,
+        .messages = messages,
         .kernels = own,
     };
     memory.total = memory.parameters + memory.gradients + memory.optimizer + memory.statistics +
-                   memory.images + memory.activations + memory.kernels;
+                   memory.images + memory.activations + memory.messages + memory.kernels;
     return memory;
 }
 
@@ -42,7 +43,9 @@ struct replica_memory replica_memory(const struct replica *replica)
     const struct kernels_ops *kernels = replica->ops;
     const size_t own = kernels->held_bytes ? kernels->held_bytes(replica->kernels)
                                            : own_bytes(replica->plan, kernels);
-    return plan_count(replica->plan, &replica->asked, own);
+    size_t messages = 0;
+    replica_moves_measure(replica->plan, &messages);
+    return plan_count(replica->plan, &replica->asked, own, messages);
 }
 
 alnico_status_t replica_measure(const struct network *network, const struct replica_setup *setup,
@@ -51,9 +54,12 @@ alnico_status_t replica_measure(const struct network *network, const struct repl
     struct plan *plan;
     TRY(plan_create(network, &setup->kernels->rules, setup->batch, setup->options.precision,
                     &plan));
-    *out = plan_count(plan, setup, own_bytes(plan, setup->kernels));
+    size_t messages;
+    const alnico_status_t status = replica_moves_measure(plan, &messages);
+    if (status == ALNICO_SUCCESS)
+        *out = plan_count(plan, setup, own_bytes(plan, setup->kernels), messages);
     plan_destroy(plan);
-    return ALNICO_SUCCESS;
+    return status;
 }
 
 /* Whether a batch takes at most `bytes`. A batch that cannot be planned does not. */

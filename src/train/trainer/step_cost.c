@@ -22,10 +22,10 @@ static struct layer_work work_of(const struct plan *plan, const struct plan_rule
         .operation = &node->operation,
         .inputs = step->inputs,
         .out = (double)value_bytes(plan, rules, step->out),
-        .mask = (double)(plan->batch * tensor_elements(&plan->network->tensors[step->out])) / 8,
+        .mask = (double)plan_float_bytes(plan, step->out) / sizeof(float) / 8,
         .weights = (double)node->weight.count * (plan->precision == PRECISION_FP32 ? 4 : 2),
         .flops = 2.0 * (double)node->weight.count * (double)(made->height * made->width) *
-                 (double)plan->batch,
+                 (double)plan_images(plan, step->out),
         .images = step->in[0] == 0,
         .two = step_is(plan->network, step, 1, OPERATION_BATCH_NORM),
         .relu = step_is(plan->network, step, -1, OPERATION_RELU),

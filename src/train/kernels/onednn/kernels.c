@@ -42,8 +42,8 @@ static void onednn_needs(const struct plan *plan, const struct step *step, struc
                  kind == OPERATION_LOCAL_NORM || norm;
     out->out = kind == OPERATION_RELU || kind == OPERATION_SIGMOID || is_loss(operation) ||
                (kind == OPERATION_ADD && step->count == 2) || (norm && step->count == 3);
-    const bool own = kind == OPERATION_DROPOUT || kind == OPERATION_CONCAT ||
-                     kind == OPERATION_UPSAMPLE || is_loss(operation);
+    const bool own = kind == OPERATION_MOVE || kind == OPERATION_DROPOUT ||
+                     kind == OPERATION_CONCAT || kind == OPERATION_UPSAMPLE || is_loss(operation);
     if (!own && (step->accumulate[0] || step->in[0] == 0))
         out->scratch[1] = step_bytes(plan, step);
     if (norm && step->count == 3 && (step->accumulate[1] || step->in[1] == 0))
@@ -72,6 +72,10 @@ static alnico_status_t build_step(struct compiled *self, size_t step)
 {
     const struct step *planned = &self->setup.plan->steps[step];
     const struct operation *operation = &self->setup.network->nodes[planned->first].operation;
+    const bool joint =
+        network_joint(self->setup.network, planned->first, self->setup.plan->batch) > 0;
+    if (operation->kind == OPERATION_MOVE || (step_empty(self->setup.plan, planned) && !joint))
+        return ALNICO_SUCCESS;
     if (builds[operation->kind])
         return builds[operation->kind](self, planned, &self->steps[step]);
     return error_set(ALNICO_ERROR_UNSUPPORTED, "oneDNN kernels: no %s, which '%s' is",
@@ -101,6 +105,30 @@ static alnico_status_t compiled_backward(void *self, size_t step)
     return sequence_run(compiled, &compiled->steps[step].backward);
 }
 
+static alnico_status_t compiled_sums(void *self, size_t step, bool backward)
+{
+    struct compiled *compiled = self;
+    compiled_enter(compiled);
+    return sequence_run(compiled, &compiled->steps[step].sums[backward]);
+}
+
+static struct box_view view_of(const struct compiled *self, const struct box_end *end)
+{
+    return (struct box_view){.at = end->diff ? setup_diff(&self->setup, end->tensor)
+                                             : setup_value(&self->setup, end->tensor),
+                             .width = self->setup.network->tensors[end->tensor].width,
+                             .runs = activation_runs(self, end->tensor),
+                             .from = end->from};
+}
+
+static alnico_status_t compiled_copy(void *self, const struct box_copy *copy)
+{
+    const struct compiled *compiled = self;
+    compiled_enter(compiled);
+    boxes_copy(copy, view_of(compiled, &copy->from), view_of(compiled, &copy->to));
+    return ALNICO_SUCCESS;
+}
+
 static double compiled_seconds(const void *self)
 {
     const struct compiled *compiled = self;
@@ -114,6 +142,8 @@ static void compiled_clear(struct compiled *self)
         free(self->steps[i].forward.actions);
         free(self->steps[i].inference.actions);
         free(self->steps[i].backward.actions);
+        free(self->steps[i].sums[0].actions);
+        free(self->steps[i].sums[1].actions);
     }
     onednn_close(&self->library);
     free(self->steps);
@@ -137,6 +167,8 @@ static alnico_status_t compiled_tensors(struct compiled *self)
     dnnl_memory_desc_t layout;
     for (size_t t = 0; t <= self->setup.network->count; t++) {
         float *diff = setup_diff(&self->setup, t);
+        if (!batch_elements(self, t))
+            continue;
         TRY(activation_layout(self, t, &layout));
         if (t == 0 || plan->values[t] != PLAN_NONE)
             TRY(onednn_memory(&self->library, &layout, setup_value(&self->setup, t),
@@ -207,5 +239,7 @@ const struct kernels_ops kernels_onednn = {
     .destroy = compiled_destroy,
     .forward = compiled_forward,
     .backward = compiled_backward,
+    .sums = compiled_sums,
+    .copy = compiled_copy,
     .library_seconds = compiled_seconds,
 };

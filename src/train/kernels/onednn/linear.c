@@ -9,9 +9,9 @@
 struct linear {
     struct weights weights;
     dnnl_memory_desc_t in, out;
-    dnnl_memory_t source;      /* the input's values, in the layout `in` */
-    dnnl_memory_t value, diff; /* of the output; of a dense layer as a matrix */
-    dnnl_dims_t stride, pad;
+    dnnl_memory_t source;          /* the input's values, in the layout `in` */
+    dnnl_memory_t value, diff;     /* of the output; of a dense layer as a matrix */
+    dnnl_dims_t stride, pad, end;  /* pad before the image and behind it */
     dnnl_primitive_desc_t forward; /* the hint for backward */
     bool dense;
 };
@@ -57,11 +57,16 @@ static alnico_status_t linear_describe(struct compiled *self, const struct step 
                          .dense = dense};
     for (int i = 0; i < 2; i++) {
         l->stride[i] = (dnnl_dim_t)operation->stride;
-        l->pad[i] = (dnnl_dim_t)operation->pad;
+        l->pad[i] = (dnnl_dim_t)(i ? node->pad_columns : node->pad_rows);
     }
     TRY(activation_layout(self, step->in[0], &l->in));
     TRY(dense ? matrix_layout(self, step->out, &l->out)
               : activation_layout(self, step->out, &l->out));
+    for (int i = 0; i < 2 && !dense; i++) {
+        const dnnl_dim_t covered = (l->out.dims[2 + i] - 1) * l->stride[i] + dims[2 + i];
+        const dnnl_dim_t behind = covered - l->in.dims[2 + i] - l->pad[i];
+        l->end[i] = behind > 0 ? behind : 0;
+    }
     if (dense) {
         TRY(matrix_memory(self, step->out, setup_value(&self->setup, step->out), &l->value));
         TRY(matrix_memory(self, step->out, setup_diff(&self->setup, step->out), &l->diff));
@@ -93,7 +98,7 @@ static alnico_status_t linear_forward(struct compiled *self, struct linear *l,
     else
         TRY(onednn_status(dnnl_convolution_forward_desc_init(
                               &d.convolution, dnnl_forward_training, dnnl_convolution_direct,
-                              &l->in, &l->weights.any, bias, &l->out, l->stride, l->pad, l->pad),
+                              &l->in, &l->weights.any, bias, &l->out, l->stride, l->pad, l->end),
                           "a convolution"));
     TRY(linear_primitive(self, l, &d, &l->forward, &call));
     TRY(weights_load(self, &l->weights, onednn_layout(l->forward, dnnl_query_weights_md), sequence,
@@ -120,7 +125,7 @@ static alnico_status_t linear_weights(struct compiled *self, const struct linear
     else
         TRY(onednn_status(dnnl_convolution_backward_weights_desc_init(
                               &d.convolution, dnnl_convolution_direct, &l->in, &l->weights.any,
-                              bias, &l->out, l->stride, l->pad, l->pad),
+                              bias, &l->out, l->stride, l->pad, l->end),
                           "a convolution's weight gradient"));
     TRY(linear_primitive(self, l, &d, &made, &call));
     call_argument(&call, DNNL_ARG_SRC, l->source);
@@ -145,14 +150,14 @@ static alnico_status_t linear_data(struct compiled *self, const struct step *ste
     else
         TRY(onednn_status(dnnl_convolution_backward_data_desc_init(
                               &d.convolution, dnnl_convolution_direct, &l->in, &l->weights.any,
-                              &l->out, l->stride, l->pad, l->pad),
+                              &l->out, l->stride, l->pad, l->end),
                           "a convolution's data gradient"));
     TRY(linear_primitive(self, l, &d, &made, &call));
     TRY(weights_load(self, &l->weights, onednn_layout(made, dnnl_query_weights_md), sequence,
                      &weights));
     call_argument(&call, DNNL_ARG_DIFF_DST, l->diff);
     call_argument(&call, DNNL_ARG_WEIGHTS, weights);
-    return sequence_diff(self, step, &call, sequence);
+    return sequence_diff(self, step, &call, false, sequence);
 }
 
 alnico_status_t build_linear(struct compiled *self, const struct step *step,

@@ -53,5 +53,5 @@ alnico_status_t build_local_norm(struct compiled *self, const struct step *step,
     call_argument(&call, DNNL_ARG_DIFF_DST, self->diffs[step->out]);
     if (workspace)
         call_argument(&call, DNNL_ARG_WORKSPACE, workspace);
-    return sequence_diff(self, step, &call, &sequences->backward);
+    return sequence_diff(self, step, &call, false, &sequences->backward);
 }

@@ -16,13 +16,15 @@ struct terms {
 static struct terms terms_of(const struct compiled *self, const struct step *step)
 {
     const struct tensor *in = &self->setup.network->tensors[step->in[0]];
-    const size_t pixels = in->height * in->width, count = self->setup.plan->batch * pixels;
-    const double weight = loss_weight(&self->setup.network->nodes[step->first].operation);
+    const size_t pixels = in->height * in->width,
+                 count = plan_images(self->setup.plan, step->in[0]) * pixels;
+    const double weight = loss_weight(&self->setup.network->nodes[step->first].operation),
+                 terms = network_terms(self->setup.network, step->first, self->setup.plan->batch);
     return (struct terms){.count = count,
                           .channels = in->channels,
                           .pixels = pixels,
                           .in = activation_runs(self, step->in[0]),
-                          .share = (float)(weight / (double)count),
+                          .share = (float)(weight / terms),
                           .smoothing = self->setup.options.smoothing};
 }
 

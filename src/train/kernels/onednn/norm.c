@@ -6,6 +6,9 @@
 
 #include "base/status.h"
 
+#include <math.h>
+#include <string.h>
+
 /* y: running means and variances of `count` channels; a: the batch's; b: n / (n - 1). */
 static void pass_running(float *y, const float *a, const float *b, size_t count)
 {
@@ -13,10 +16,106 @@ static void pass_running(float *y, const float *a, const float *b, size_t count)
         y[i] += NETWORK_NORM_MOMENTUM * ((i < count ? a[i] : a[i] * b[0]) - y[i]);
 }
 
+/* ---- Over several ranks: the library takes means and variances as given, and own passes make them
+ * and what they add to the gradient ---- */
+
+enum { LANES = 16 }; /* channels that are summed at once; they stand side by side */
+
+static double joint_pixels(const struct compiled *self, const struct step *step)
+{
+    return network_joint(self->setup.network, step->first, self->setup.plan->batch);
+}
+
+/* The sums of x and its square. */
+static void pass_sums(const struct compiled *self, const struct action *action)
+{
+    const size_t t = action->step->in[0], images = plan_images(self->setup.plan, t);
+    const struct tensor *tensor = &self->setup.network->tensors[t];
+    const size_t channels = tensor->channels, pixels = tensor->height * tensor->width;
+    const struct runs runs = activation_runs(self, t);
+    double *joint = self->setup.arenas->joint;
+#pragma omp parallel for
+    for (size_t c = 0; c < channels; c += LANES) {
+        const size_t lanes = channels - c < LANES ? channels - c : LANES;
+        double sums[LANES] = {0}, squares[LANES] = {0};
+        for (size_t i = 0; i < images * pixels; i++) {
+            const float *x = action->a + i / pixels * runs.image + i % pixels * runs.pixel +
+                             c / runs.run * runs.apart + c % runs.run;
+            for (size_t k = 0; k < lanes; k++) {
+                sums[k] += (double)x[k];
+                squares[k] += (double)x[k] * (double)x[k];
+            }
+        }
+        memcpy(joint + c, sums, lanes * sizeof *sums);
+        memcpy(joint + channels + c, squares, lanes * sizeof *squares);
+    }
+}
+
+/* y: means and variances, of all ranks' sums; they move the running ones. */
+static void pass_join(const struct compiled *self, const struct action *action)
+{
+    const struct node *node = &self->setup.network->nodes[action->step->first];
+    const double *joint = self->setup.arenas->joint, count = joint_pixels(self, action->step);
+    const size_t channels = node->bias.count;
+    float *running = self->setup.arenas->statistics + node->statistics.offset;
+    const float unbiased = (float)(count / fmax(count - 1, 1));
+    for (size_t c = 0; c < channels; c++) {
+        const double mean = joint[c] / count;
+        action->y[c] = (float)mean;
+        action->y[channels + c] = (float)fmax(joint[channels + c] / count - mean * mean, 0);
+    }
+    pass_running(running, action->y, &unbiased, channels);
+}
+
+/* The gradients of shift and scale become sums. */
+static void pass_slopes(const struct compiled *self, const struct action *action)
+{
+    const struct node *node = &self->setup.network->nodes[action->step->first];
+    const float *gradients = self->setup.arenas->gradients;
+    double *joint = self->setup.arenas->joint;
+    for (size_t c = 0; c < node->bias.count; c++) {
+        joint[c] = (double)gradients[node->bias.offset + c];
+        joint[node->bias.count + c] = (double)gradients[node->weight.offset + c];
+    }
+}
+
+/* y, the gradient of the input, is a less what the means and variances, b, take of it. */
+static void pass_centre(const struct compiled *self, const struct action *action)
+{
+    const size_t t = action->step->in[0], images = plan_images(self->setup.plan, t);
+    const struct tensor *tensor = &self->setup.network->tensors[t];
+    const struct node *node = &self->setup.network->nodes[action->step->first];
+    const size_t channels = tensor->channels, pixels = tensor->height * tensor->width;
+    const struct runs runs = activation_runs(self, t);
+    const double *joint = self->setup.arenas->joint, count = joint_pixels(self, action->step);
+    const float *x = setup_value(&self->setup, t),
+                *scales = self->setup.arenas->parameters + node->weight.offset;
+#pragma omp parallel for
+    for (size_t c = 0; c < channels; c += LANES) {
+        const size_t lanes = channels - c < LANES ? channels - c : LANES;
+        float level[LANES], slope[LANES];
+        for (size_t k = 0; k < lanes; k++) {
+            const double variance = (double)action->b[channels + c + k] + NETWORK_NORM_EPSILON;
+            const double share = (double)scales[c + k] / sqrt(variance) / count;
+            const double steep = share * joint[channels + c + k] / sqrt(variance);
+            slope[k] = (float)steep;
+            level[k] = (float)(share * joint[c + k] - steep * (double)action->b[c + k]);
+        }
+        for (size_t i = 0; i < images * pixels; i++) {
+            const size_t at = i / pixels * runs.image + i % pixels * runs.pixel +
+                              c / runs.run * runs.apart + c % runs.run;
+            for (size_t k = 0; k < lanes; k++)
+                action->y[at + k] = (action->add ? action->y[at + k] : 0) + action->a[at + k] -
+                                    level[k] - slope[k] * x[at + k];
+        }
+    }
+}
+
 struct norm {
     const struct node *node;
     dnnl_memory_desc_t layout;
     size_t channels;
+    bool joint;
     unsigned flags;
     float *moments; /* the batch's means, then variances; frozen: the running ones */
     dnnl_memory_t mean, variance, scale, shift, workspace;
@@ -34,7 +133,8 @@ static alnico_status_t norm_describe(struct compiled *self, const struct step *s
                        .flags = dnnl_use_scale | dnnl_use_shift};
     if (step->count == 2)
         n->flags |= dnnl_fuse_norm_relu;
-    if (self->setup.options.frozen)
+    n->joint = joint_pixels(self, step) > 0 && !self->setup.options.frozen;
+    if (self->setup.options.frozen || n->joint)
         n->flags |= dnnl_use_global_stats;
     TRY(activation_layout(self, step->in[0], &n->layout));
     TRY(vector_layout(2 * n->channels, &both));
@@ -106,7 +206,7 @@ static alnico_status_t norm_training(struct compiled *self, const struct step *s
         call_argument(&call, DNNL_ARG_WORKSPACE, n->workspace);
     }
     TRY(sequence_call(sequence, &call));
-    if (!self->setup.options.frozen)
+    if (!self->setup.options.frozen && !n->joint)
         TRY(norm_running(self, step, n, sequence));
     return norm_add(self, step, sequence);
 }
@@ -130,6 +230,36 @@ static alnico_status_t norm_inference(struct compiled *self, const struct step *
     call_argument(&call, DNNL_ARG_DST, self->values[step->out]);
     TRY(sequence_call(sequence, &call));
     return norm_add(self, step, sequence);
+}
+
+/* Appends what makes the means and variances of all ranks. */
+static alnico_status_t norm_join(const struct compiled *self, const struct step *step,
+                                 const struct norm *n, struct sequences *sequences)
+{
+    const struct action sums = {.own = pass_sums,
+                                .step = step,
+                                .a = setup_value(&self->setup, step->in[0])},
+                        join = {.own = pass_join, .step = step, .y = n->moments};
+    TRY(sequence_append(&sequences->sums[0], &sums));
+    return sequence_append(&sequences->forward, &join);
+}
+
+/* Appends what takes the gradients of all ranks' means and variances off that of the input, which
+ * stands where the library made it. */
+static alnico_status_t norm_centre(const struct compiled *self, const struct step *step,
+                                   const struct norm *n, struct sequences *sequences)
+{
+    float *diff = setup_diff(&self->setup, step->in[0]);
+    const struct action slopes = {.own = pass_slopes, .step = step},
+                        centre = {.own = pass_centre,
+                                  .step = step,
+                                  .y = diff,
+                                  .a = step->accumulate[0] ? setup_scratch(&self->setup, step, 1)
+                                                           : diff,
+                                  .b = n->moments,
+                                  .add = step->accumulate[0]};
+    TRY(sequence_append(&sequences->sums[1], &slopes));
+    return diff ? sequence_append(&sequences->backward, &centre) : ALNICO_SUCCESS;
 }
 
 /* Appends the masking of the output's gradient, which is then that of the norm's output and of the
@@ -174,15 +304,21 @@ static alnico_status_t norm_backward(struct compiled *self, const struct step *s
     call_argument(&call, DNNL_ARG_DIFF_SHIFT, shift);
     if (n->workspace)
         call_argument(&call, DNNL_ARG_WORKSPACE, n->workspace);
-    return sequence_diff(self, step, &call, sequence);
+    return sequence_diff(self, step, &call, n->joint, sequence);
 }
 
+/* Of a joint norm the library's part comes before the ranks' sums. */
 alnico_status_t build_norm(struct compiled *self, const struct step *step,
                            struct sequences *sequences)
 {
     struct norm n;
     TRY(norm_describe(self, step, &n));
+    if (n.joint)
+        TRY(norm_join(self, step, &n, sequences));
+    if (step_empty(self->setup.plan, step))
+        return norm_centre(self, step, &n, sequences);
     TRY(norm_training(self, step, &n, &sequences->forward));
     TRY(norm_inference(self, step, &n, &sequences->inference));
-    return norm_backward(self, step, &n, &sequences->backward);
+    TRY(norm_backward(self, step, &n, n.joint ? &sequences->sums[1] : &sequences->backward));
+    return n.joint ? norm_centre(self, step, &n, sequences) : ALNICO_SUCCESS;
 }

@@ -36,11 +36,12 @@ static void pass_dropout(const struct compiled *self, const struct action *actio
     const size_t channels = self->setup.network->tensors[t].channels;
     const struct runs runs = activation_runs(self, t);
     const struct dropout dropout = setup_dropout(&self->setup, action->step->first);
+    const size_t images = plan_images(self->setup.plan, t);
 #pragma omp parallel for
-    for (size_t i = 0; i < self->setup.plan->batch * pixels; i++) {
+    for (size_t i = 0; i < images * pixels; i++) {
         const size_t n = i / pixels, pixel = i % pixels;
-        pixel_drop(&dropout, dropout_image(&dropout, n), pixel, &runs, channels, action,
-                   n * runs.image + pixel * runs.pixel);
+        pixel_drop(&dropout, dropout_image(&dropout, n), dropout_pixel(&dropout, pixel), &runs,
+                   channels, action, n * runs.image + pixel * runs.pixel);
     }
 }
 
@@ -62,23 +63,6 @@ alnico_status_t build_dropout(struct compiled *self, const struct step *step,
 }
 
 /* ---- Concatenation ---- */
-
-/* The channels of one pixel, from one tensor's layout to the other's, in the longest runs that stand
- * side by side in both. */
-static void pixel_copy(float *y, const struct runs *to, size_t first, const float *x,
-                       const struct runs *from, size_t skip, size_t channels, bool add)
-{
-    for (size_t c = 0, some; c < channels; c += some) {
-        const size_t a = first + c, b = skip + c;
-        float *out = y + a / to->run * to->apart + a % to->run;
-        const float *in = x + b / from->run * from->apart + b % from->run;
-        some = channels - c;
-        some = some < to->run - a % to->run ? some : to->run - a % to->run;
-        some = some < from->run - b % from->run ? some : from->run - b % from->run;
-        for (size_t i = 0; i < some; i++)
-            out[i] = (add ? out[i] : 0) + in[i];
-    }
-}
 
 /* Channels from `first` on of tensor `whole` are those of tensor `part`. */
 struct slice {
@@ -102,8 +86,9 @@ static void pass_slice(const struct compiled *self, const struct action *action,
     const struct runs *to = backward ? &part : &whole, *from = backward ? &whole : &part;
     const size_t pixels = pixels_of(self, slice.whole);
     const size_t channels = self->setup.network->tensors[slice.part].channels;
+    const size_t images = plan_images(self->setup.plan, slice.whole);
 #pragma omp parallel for
-    for (size_t i = 0; i < self->setup.plan->batch * pixels; i++) {
+    for (size_t i = 0; i < images * pixels; i++) {
         const size_t n = i / pixels, pixel = i % pixels;
         pixel_copy(action->y + n * to->image + pixel * to->pixel, to, backward ? 0 : slice.first,
                    action->a + n * from->image + pixel * from->pixel, from,

@@ -35,7 +35,7 @@ alnico_status_t build_activation(struct compiled *self, const struct step *step,
     TRY(onednn_primitive(&self->library, &description, forward, &made, &call));
     call_argument(&call, DNNL_ARG_DST, self->values[step->out]);
     call_argument(&call, DNNL_ARG_DIFF_DST, self->diffs[step->out]);
-    return sequence_diff(self, step, &call, &sequences->backward);
+    return sequence_diff(self, step, &call, false, &sequences->backward);
 }
 
 /* Appends what an addition does to its addends' gradients. */

@@ -13,7 +13,8 @@ struct pool {
 
 static alnico_status_t pool_describe(struct compiled *self, const struct step *step, struct pool *p)
 {
-    const struct operation *operation = &self->setup.network->nodes[step->first].operation;
+    const struct node *node = &self->setup.network->nodes[step->first];
+    const struct operation *operation = &node->operation;
     size_t rows, columns;
     network_window(self->setup.network, step->first, &rows, &columns);
     *p = (struct pool){.window = {(dnnl_dim_t)rows, (dnnl_dim_t)columns}};
@@ -23,7 +24,7 @@ static alnico_status_t pool_describe(struct compiled *self, const struct step *s
     TRY(activation_layout(self, step->out, &p->out));
     for (int i = 0; i < 2; i++) {
         p->stride[i] = operation->stride ? (dnnl_dim_t)operation->stride : 1;
-        p->pad[i] = (dnnl_dim_t)operation->pad;
+        p->pad[i] = (dnnl_dim_t)(i ? node->pad_columns : node->pad_rows);
         const dnnl_dim_t covered = (p->out.dims[2 + i] - 1) * p->stride[i] + p->window[i];
         const dnnl_dim_t behind = covered - p->in.dims[2 + i] - p->pad[i];
         p->end[i] = behind > 0 ? behind : 0;
@@ -64,7 +65,7 @@ static alnico_status_t pool_backward(struct compiled *self, const struct step *s
     call_argument(&call, DNNL_ARG_DIFF_DST, self->diffs[step->out]);
     if (p->workspace)
         call_argument(&call, DNNL_ARG_WORKSPACE, p->workspace);
-    return sequence_diff(self, step, &call, sequence);
+    return sequence_diff(self, step, &call, false, sequence);
 }
 
 alnico_status_t build_pool(struct compiled *self, const struct step *step,

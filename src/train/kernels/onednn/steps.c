@@ -64,8 +64,9 @@ struct runs activation_runs(const struct compiled *self, size_t t)
 alnico_status_t activation_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out)
 {
     const struct tensor *tensor = &self->setup.network->tensors[t];
-    const dnnl_dims_t dims = {(dnnl_dim_t)self->setup.plan->batch, (dnnl_dim_t)tensor->channels,
-                              (dnnl_dim_t)tensor->height, (dnnl_dim_t)tensor->width};
+    const dnnl_dims_t dims = {(dnnl_dim_t)plan_images(self->setup.plan, t),
+                              (dnnl_dim_t)tensor->channels, (dnnl_dim_t)tensor->height,
+                              (dnnl_dim_t)tensor->width};
     return onednn_status(
         dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32, activation_tag(self, t)),
         "an activation's layout");
@@ -75,7 +76,7 @@ alnico_status_t matrix_layout(const struct compiled *self, size_t t, dnnl_memory
 {
     const struct tensor *tensor = &self->setup.network->tensors[t];
     const dnnl_dims_t dims = {
-        (dnnl_dim_t)(self->setup.plan->batch * tensor->height * tensor->width),
+        (dnnl_dim_t)(plan_images(self->setup.plan, t) * tensor->height * tensor->width),
         (dnnl_dim_t)tensor->channels};
     return onednn_status(dnnl_memory_desc_init_by_tag(out, 2, dims, dnnl_f32, dnnl_nc),
                          "a matrix's layout");
@@ -104,7 +105,7 @@ alnico_status_t matrix_memory(struct compiled *self, size_t t, float *at, dnnl_m
 
 size_t batch_elements(const struct compiled *self, size_t t)
 {
-    return self->setup.plan->batch * tensor_elements(&self->setup.network->tensors[t]);
+    return plan_float_bytes(self->setup.plan, t) / sizeof(float);
 }
 
 float *step_scratch(const struct compiled *self, const struct step *step)
@@ -114,7 +115,7 @@ float *step_scratch(const struct compiled *self, const struct step *step)
 }
 
 alnico_status_t sequence_diff(struct compiled *self, const struct step *step, struct call *call,
-                              struct sequence *sequence)
+                              bool own, struct sequence *sequence)
 {
     dnnl_memory_desc_t layout;
     dnnl_memory_t target = self->diffs[step->in[0]];
@@ -126,10 +127,10 @@ alnico_status_t sequence_diff(struct compiled *self, const struct step *step, st
     }
     call_argument(call, DNNL_ARG_DIFF_SRC, target);
     TRY(sequence_call(sequence, call));
-    return adds ? sequence_pass(sequence, elementwise_accumulate,
-                                setup_diff(&self->setup, step->in[0]), scratch, NULL,
-                                batch_elements(self, step->in[0]))
-                : ALNICO_SUCCESS;
+    return adds && !own ? sequence_pass(sequence, elementwise_accumulate,
+                                        setup_diff(&self->setup, step->in[0]), scratch, NULL,
+                                        batch_elements(self, step->in[0]))
+                        : ALNICO_SUCCESS;
 }
 
 alnico_status_t weights_describe(struct compiled *self, const struct node *node,

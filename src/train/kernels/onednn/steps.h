@@ -6,6 +6,7 @@
 #ifndef ALNICO_TRAIN_KERNELS_ONEDNN_STEPS_H
 #define ALNICO_TRAIN_KERNELS_ONEDNN_STEPS_H
 
+#include "train/kernels/boxes.h"
 #include "train/kernels/elementwise.h"
 #include "train/kernels/kernels.h"
 #include "train/kernels/onednn/onednn.h"
@@ -32,6 +33,7 @@ struct sequence {
 
 struct sequences {
     struct sequence forward, inference, backward; /* inference empty: the same as forward */
+    struct sequence sums[2]; /* before forward, backward: of a batch norm over several ranks */
 };
 
 /* A network made into sequences. */
@@ -69,17 +71,14 @@ alnico_status_t vector_memory(struct compiled *self, float *at, size_t count, dn
 /* Elements of a tensor's batch. */
 size_t batch_elements(const struct compiled *self, size_t t);
 
-/* Where the channels of a tensor's pixels stand: `run` of them side by side, those of the next run
- * `apart` elements further on. */
-struct runs {
-    size_t run, pixel, apart, image; /* from one pixel to the next, from one image to the next */
-};
+/* Where the channels of a tensor's pixels stand. */
 struct runs activation_runs(const struct compiled *self, size_t t);
 
 /* Appends a call that makes the gradient of the step's input 0, which becomes its argument: in its
- * place, or in scratch if nobody needs it or it is to be added there, by a pass behind the call. */
+ * place, or in scratch if nobody needs it or it is to be added there, by a pass behind the call, or by
+ * the caller if `own`. */
 alnico_status_t sequence_diff(struct compiled *self, const struct step *step, struct call *call,
-                              struct sequence *sequence);
+                              bool own, struct sequence *sequence);
 
 /* Room for one more gradient of the step's input, beyond that of sequence_diff. */
 float *step_scratch(const struct compiled *self, const struct step *step);

@@ -29,7 +29,7 @@ static struct upsample upsample_of(const struct compiled *self, const struct ste
                          .from = activation_runs(self, step->in[0]),
                          .to = activation_runs(self, step->out),
                          .factor = self->setup.network->nodes[step->first].operation.stride,
-                         .batch = self->setup.plan->batch};
+                         .batch = plan_images(self->setup.plan, step->out)};
     u.run = u.to.run;
     u.runs = u.in->channels / u.run;
     return u;

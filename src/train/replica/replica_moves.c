@@ -1,0 +1,211 @@
+/* Moves between the ranks that a network is split over. See replica.h. A move is a pass that packs
+ * messages, one group of them, and a pass that unpacks; backward what was received goes back. Passes are
+ * the kernels', and run where all their work does; messages are enqueued on the same stream. */
+#include "train/replica/replica.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+
+struct replica_move {
+    struct move move;
+    float *sends, *receives; /* messages of the device, one behind the other */
+};
+
+struct replica_moves {
+    struct replica_move *all; /* by step */
+    float *messages;          /* of any one move */
+};
+
+bool replica_moves_step(const struct plan *plan, size_t step)
+{
+    return step_is(plan->network, &plan->steps[step], 0, OPERATION_MOVE);
+}
+
+/* Bytes of the messages of the largest move; `all`: the moves by step, or NULL. */
+static alnico_status_t moves_fill(const struct plan *plan, struct replica_move *all, size_t *bytes)
+{
+    struct move own;
+    *bytes = 0;
+    for (size_t s = 0; plan->network->part && s < plan->count; s++) {
+        struct move *move = all ? &all[s].move : &own;
+        if (!replica_moves_step(plan, s))
+            continue;
+        TRY(move_create(plan->network, plan->steps[s].first, plan->batch, move));
+        const size_t needs = (move_sends(move) + move_receives(move)) * sizeof(float);
+        *bytes = needs > *bytes ? needs : *bytes;
+        if (!all)
+            move_destroy(move);
+    }
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t replica_moves_measure(const struct plan *plan, size_t *bytes)
+{
+    return moves_fill(plan, NULL, bytes);
+}
+
+alnico_status_t replica_moves_create(struct replica *replica)
+{
+    const size_t count = replica->plan->count;
+    size_t bytes;
+    struct replica_moves *moves = calloc(1, sizeof *moves);
+    replica->moves = moves;
+    if (moves)
+        moves->all = calloc(count, sizeof *moves->all);
+    if (!moves || !moves->all)
+        return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
+    TRY(moves_fill(replica->plan, moves->all, &bytes));
+    TRY(replica->device->alloc(bytes + 1, (void **)&moves->messages));
+    for (size_t s = 0; s < count; s++) {
+        moves->all[s].sends = moves->messages;
+        moves->all[s].receives = moves->messages + move_sends(&moves->all[s].move);
+    }
+    return ALNICO_SUCCESS;
+}
+
+void replica_moves_destroy(struct replica *replica)
+{
+    struct replica_moves *moves = replica->moves;
+    if (!moves)
+        return;
+    for (size_t s = 0; moves->all && s < replica->plan->count; s++)
+        move_destroy(&moves->all[s].move);
+    replica->device->free(moves->messages);
+    free(moves->all);
+    free(moves);
+}
+
+/* One side of a move: a tensor, the box that its batch is, and the messages between it and ranks. */
+struct move_end {
+    size_t tensor;
+    const struct box *box;
+    const struct move_message *boxes;
+    size_t count;
+    float *messages;
+};
+
+static struct move_end move_held(const struct replica *replica, size_t s)
+{
+    const struct replica_move *m = &replica->moves->all[s];
+    return (struct move_end){replica->plan->steps[s].in[0], &m->move.held, m->move.sends,
+                             m->move.send_count, m->sends};
+}
+
+static struct move_end move_made(const struct replica *replica, size_t s)
+{
+    const struct replica_move *m = &replica->moves->all[s];
+    return (struct move_end){replica->plan->steps[s].out, &m->move.made, m->move.receives,
+                             m->move.receive_count, m->receives};
+}
+
+/* Where a box begins in the tensor, in its gradient if `diff`. */
+static struct box_end box_in(const struct move_end *end, const struct box *box, bool diff)
+{
+    struct box_end at = {.tensor = end->tensor, .diff = diff};
+    for (enum axis axis = 0; axis < AXES; axis++)
+        at.from[axis] = (size_t)(box->from[axis] - end->box->from[axis]);
+    return at;
+}
+
+static alnico_status_t box_run(const struct replica *replica, const struct box *box,
+                               struct box_end from, struct box_end to, bool add)
+{
+    struct box_copy copy = {.from = from, .to = to, .add = add};
+    for (enum axis axis = 0; axis < AXES; axis++)
+        copy.count[axis] = box_extent(box, axis);
+    return box_elements(box) ? replica->ops->copy(replica->kernels, &copy) : ALNICO_SUCCESS;
+}
+
+static alnico_status_t end_pack(const struct replica *replica, const struct move_end *end,
+                                bool diff)
+{
+    float *message = end->messages;
+    for (size_t i = 0; i < end->count; i++) {
+        const struct box *box = &end->boxes[i].box;
+        TRY(box_run(replica, box, box_in(end, box, diff), (struct box_end){.message = message},
+                    false));
+        message += box_elements(box);
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t end_unpack(const struct replica *replica, const struct move_end *end,
+                                  bool diff)
+{
+    float *message = end->messages;
+    for (size_t i = 0; i < end->count; i++) {
+        const struct box *box = &end->boxes[i].box;
+        TRY(box_run(replica, box, (struct box_end){.message = message}, box_in(end, box, diff),
+                    diff));
+        message += box_elements(box);
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t end_clear(const struct replica *replica, const struct move_end *end,
+                                 bool diff)
+{
+    const bool cpu = replica->device->kind == ALNICO_DEVICE_CPU;
+    void *at =
+        diff ? setup_diff(&replica->setup, end->tensor) : setup_value(&replica->setup, end->tensor);
+    return replica->device->clear(at, plan_float_bytes(replica->plan, end->tensor),
+                                  cpu ? NULL : replica->stream);
+}
+
+alnico_status_t replica_moves_pack(struct replica *replica, size_t s, bool backward)
+{
+    const struct move *move = &replica->moves->all[s].move;
+    const struct move_end held = move_held(replica, s), made = move_made(replica, s);
+    const struct move_end *from = backward ? &made : &held, *to = backward ? &held : &made;
+    const size_t some = box_elements(&move->kept) + (backward ? 0 : move_receives(move));
+    const bool add = backward && replica->plan->steps[s].accumulate[0];
+    TRY(end_pack(replica, from, backward));
+    if (!add && some < box_elements(to->box))
+        TRY(end_clear(replica, to, backward));
+    return box_run(replica, &move->kept, box_in(from, &move->kept, backward),
+                   box_in(to, &move->kept, backward), add);
+}
+
+alnico_status_t replica_moves_unpack(struct replica *replica, size_t s, bool backward)
+{
+    const struct move_end to = backward ? move_held(replica, s) : move_made(replica, s);
+    return end_unpack(replica, &to, backward);
+}
+
+alnico_status_t replica_moves_exchange(struct replica *replica, size_t s, bool backward)
+{
+    const struct move_end held = move_held(replica, s), made = move_made(replica, s);
+    const struct move_end *from = backward ? &made : &held, *to = backward ? &held : &made;
+    alnico_comm_t comm = replica->asked.comm;
+    float *sends = from->messages, *receives = to->messages;
+    if (!held.count && !made.count)
+        return ALNICO_SUCCESS;
+    TRY(alnico_group_begin(comm));
+    for (size_t i = 0; i < from->count; i++) {
+        const size_t count = box_elements(&from->boxes[i].box);
+        TRY(alnico_send(sends, count, ALNICO_FLOAT32, from->boxes[i].peer, comm));
+        sends += count;
+    }
+    for (size_t i = 0; i < to->count; i++) {
+        const size_t count = box_elements(&to->boxes[i].box);
+        TRY(alnico_recv(receives, count, ALNICO_FLOAT32, to->boxes[i].peer, comm));
+        receives += count;
+    }
+    return alnico_group_end(comm, NULL);
+}
+
+bool replica_joint(const struct replica *replica, size_t s)
+{
+    const struct plan *plan = replica->plan;
+    return !replica->asked.options.frozen &&
+           network_joint(plan->network, plan->steps[s].first, plan->batch) > 0;
+}
+
+alnico_status_t replica_join(struct replica *replica, size_t s)
+{
+    const struct node *node = &replica->network->nodes[replica->plan->steps[s].first];
+    double *joint = replica->arenas.joint;
+    return alnico_allreduce(joint, joint, 2 * node->bias.count, ALNICO_FLOAT64, ALNICO_SUM,
+                            replica->asked.norms);
+}

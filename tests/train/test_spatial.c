@@ -1,0 +1,278 @@
+/* Networks split over ranks, which are threads, against one rank with all images: losses, gradients and
+ * running statistics, for every network of the test table and every way to split it, by the kernels of
+ * the CPU, inline and on streams. */
+#include "tests/support/ranks.h"
+#include "tests/train/cases.h"
+
+#include "base/status.h"
+#include "device/device.h"
+#include "train/replica/replica.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MOST_RANKS = 4 };
+
+static uint64_t seed;
+
+/* A pass over a batch. */
+struct result {
+    struct outcome outcome;
+    float *gradients, *statistics;
+};
+
+/* A network with a batch, and what one rank makes of it. */
+struct whole {
+    const struct network_case *c;
+    struct network *network;
+    float *images;
+    int32_t *labels;
+    struct result one;
+};
+
+/* All networks, split in one way. */
+struct trial {
+    const struct kernels_ops *kernels;
+    const char *way;
+    enum norm_group norm;
+    size_t ranks;
+    bool streamed;
+    struct whole *wholes;
+    size_t count, splits; /* networks, and those that can be split so */
+    struct result results[MOST_RANKS];
+};
+
+static struct replica_setup setup_of(const struct kernels_ops *kernels, const struct whole *whole)
+{
+    return (struct replica_setup){.kernels = kernels,
+                                  .batch = whole->c->batch,
+                                  .seed = seed,
+                                  .options = {.threads = 1, .seed = seed},
+                                  .gradient_type = ALNICO_FLOAT32};
+}
+
+/* Parameters that are not those of the seed, the same on all ranks. */
+static void parameters_shake(struct replica *replica)
+{
+    uint64_t state = seed;
+    for (size_t i = 0; i < replica->network->parameters; i++)
+        replica->arenas.parameters[i] += 0.2f * (float)(random_unit(&state) - 0.5);
+}
+
+/* A pass on images from `first` on. */
+static void pass_run(const struct whole *whole, struct replica *replica, size_t first, size_t count,
+                     struct result *out)
+{
+    const float *images = whole->images + first * tensor_elements(&whole->network->tensors[0]);
+    const int32_t *labels = whole->labels + first * whole->network->labels;
+    const size_t parameters = replica->network->parameters * sizeof(float),
+                 statistics = replica->network->statistics * sizeof(float);
+    parameters_shake(replica);
+    REQUIRE_STATUS(replica_load(replica, images, labels, count), ALNICO_SUCCESS);
+    REQUIRE_STATUS(replica_synchronize(replica), ALNICO_SUCCESS);
+    memset(replica->arenas.activations, 0xff, replica->plan->bytes);
+    memset(replica->arenas.gradients, 0xff, parameters);
+    REQUIRE_STATUS(replica_forward(replica, true), ALNICO_SUCCESS);
+    REQUIRE_STATUS(replica_backward(replica, NULL, NULL), ALNICO_SUCCESS);
+    REQUIRE_STATUS(replica_synchronize(replica), ALNICO_SUCCESS);
+    out->outcome = replica_outcome(replica);
+    out->gradients = malloc(parameters + 1);
+    out->statistics = malloc(statistics + 1);
+    memcpy(out->gradients, replica->arenas.gradients, parameters);
+    memcpy(out->statistics, replica->arenas.statistics, statistics);
+}
+
+static void result_free(struct result *result)
+{
+    free(result->gradients);
+    free(result->statistics);
+    *result = (struct result){0};
+}
+
+/* The largest difference of two arrays, over the largest number of the first. */
+static double difference(const float *a, const float *b, size_t count)
+{
+    double most = 1e-6, apart = 0;
+    for (size_t i = 0; i < count; i++) {
+        most = fmax(most, fabs((double)a[i]));
+        apart = fmax(apart, fabs((double)a[i] - (double)b[i]));
+        if (!isfinite(b[i]))
+            return INFINITY;
+    }
+    return apart / most;
+}
+
+/* The mean of the ranks' gradients, and the sum of their outcomes, become rank 0's. */
+static void results_join(struct trial *trial, const struct whole *whole)
+{
+    struct result *all = trial->results;
+    for (size_t i = 0; i < whole->network->parameters; i++) {
+        double sum = 0;
+        for (size_t r = 0; r < trial->ranks; r++)
+            sum += (double)all[r].gradients[i];
+        all[0].gradients[i] = (float)(sum / (double)trial->ranks);
+    }
+    for (size_t r = 1; r < trial->ranks; r++) {
+        all[0].outcome.loss += all[r].outcome.loss;
+        all[0].outcome.correct += all[r].outcome.correct;
+        all[0].outcome.count += all[r].outcome.count;
+    }
+}
+
+/* Against what one rank made of all images. */
+static void results_check(struct trial *trial, const struct whole *whole)
+{
+    const struct result *one = &whole->one, *joined = &trial->results[0];
+    const struct network *network = whole->network;
+    results_join(trial, whole);
+    const double gradients = difference(one->gradients, joined->gradients, network->parameters),
+                 loss = fabs(one->outcome.loss - joined->outcome.loss) /
+                        fmax(fabs(one->outcome.loss), 1);
+    double statistics = 0;
+    for (size_t r = 0; r < trial->ranks; r++)
+        statistics = fmax(statistics, difference(one->statistics, trial->results[r].statistics,
+                                                 network->statistics));
+    if (gradients < 2e-5 && loss < 2e-5 && statistics < 2e-5 &&
+        one->outcome.count == joined->outcome.count)
+        return;
+    printf("'%s' by %s, %s%s: gradients differ by %g, the loss by %g, statistics by %g; %zu labels "
+           "of %zu\n",
+           whole->c->name, trial->way, trial->kernels->name, trial->streamed ? " on streams" : "",
+           gradients, loss, statistics, joined->outcome.count, one->outcome.count);
+    REQUIRE(false);
+}
+
+/* This rank's part of a network, in a pass over its images. False: it cannot be split so. */
+static bool part_run(struct trial *trial, const struct whole *whole, const struct rank *rank,
+                     struct replica_setup setup)
+{
+    struct result *result = &trial->results[rank->rank];
+    struct network *network;
+    struct replica *replica;
+    struct split split;
+    REQUIRE_STATUS(split_parse(trial->way, &split), ALNICO_SUCCESS);
+    split.norm = trial->norm;
+    if (network_split(whole->network, &split, (size_t)rank->rank, trial->ranks, &network))
+        return false;
+    REQUIRE_STATUS(replica_create(network, &setup, &replica), ALNICO_SUCCESS);
+    const struct box box = part_box(network, 0, (size_t)rank->rank, setup.batch);
+    pass_run(whole, replica, (size_t)box.from[AXIS_IMAGES], box_extent(&box, AXIS_IMAGES), result);
+    replica_destroy(replica);
+    network_destroy(network);
+    return true;
+}
+
+static void rank_run(struct rank *rank)
+{
+    struct trial *trial = rank->argument;
+    const struct device_ops *device = device_find(ALNICO_DEVICE_CPU);
+    void *stream = NULL;
+    if (trial->streamed)
+        REQUIRE_STATUS(device->stream_create(&stream), ALNICO_SUCCESS);
+    alnico_comm_t comm = ranks_comm(rank, stream);
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct whole *whole = &trial->wholes[i];
+        struct replica_setup setup = setup_of(trial->kernels, whole);
+        setup.stream = stream;
+        setup.comm = setup.norms = comm;
+        const bool run = part_run(trial, whole, rank, setup);
+        ranks_barrier(rank);
+        if (run && rank->rank == 0) {
+            results_check(trial, whole);
+            trial->splits++;
+        }
+        ranks_barrier(rank);
+        result_free(&trial->results[rank->rank]);
+    }
+    alnico_comm_destroy(comm);
+    if (stream)
+        device->stream_destroy(stream);
+}
+
+static struct whole whole_make(const struct network_case *c, const struct kernels_ops *kernels)
+{
+    struct whole whole = {.c = c, .network = case_network(c)};
+    const size_t elements = c->batch * tensor_elements(&whole.network->tensors[0]);
+    struct replica *replica;
+    uint64_t state = seed;
+    whole.images = malloc(elements * sizeof *whole.images);
+    random_fill(whole.images, elements, &state);
+    whole.labels = random_labels(whole.network, c->batch, &state);
+    const struct replica_setup setup = setup_of(kernels, &whole);
+    REQUIRE_STATUS(replica_create(whole.network, &setup, &replica), ALNICO_SUCCESS);
+    pass_run(&whole, replica, 0, c->batch, &whole.one);
+    replica_destroy(replica);
+    return whole;
+}
+
+static void whole_free(struct whole *whole)
+{
+    result_free(&whole->one);
+    free(whole->images);
+    free(whole->labels);
+    network_destroy(whole->network);
+}
+
+static const struct way {
+    const char *text;
+    size_t ranks;
+} ways[] = {{"images=2", 2}, {"rows=2", 2},           {"columns=2", 2},      {"rows=3", 3},
+            {"rows=4", 4},   {"rows=2,columns=2", 4}, {"images=2,rows=2", 4}};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+/* Most networks can be split in most ways. */
+static void networks_check(const struct kernels_ops *kernels, bool streamed)
+{
+    struct whole wholes[NETWORK_CASES];
+    size_t splits = 0;
+    for (size_t i = 0; i < NETWORK_CASES; i++)
+        wholes[i] = whole_make(&network_cases[i], kernels);
+    for (size_t w = 0; w < WAYS; w++) {
+        struct trial trial = {.kernels = kernels,
+                              .way = ways[w].text,
+                              .norm = NORM_ALL,
+                              .ranks = ways[w].ranks,
+                              .streamed = streamed,
+                              .wholes = wholes,
+                              .count = NETWORK_CASES};
+        ranks_run((int)trial.ranks, rank_run, &trial);
+        splits += trial.splits;
+    }
+    for (size_t i = 0; i < NETWORK_CASES; i++)
+        whole_free(&wholes[i]);
+    assert_true(splits > NETWORK_CASES * WAYS * 3 / 4);
+}
+
+static void plain_loops(void **unused)
+{
+    (void)unused;
+    networks_check(&kernels_naive, false);
+}
+
+static void library(void **unused)
+{
+    (void)unused;
+    networks_check(kernels_default(ALNICO_DEVICE_CPU), false);
+}
+
+static void library_on_streams(void **unused)
+{
+    (void)unused;
+    networks_check(kernels_default(ALNICO_DEVICE_CPU), true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain_loops),
+        cmocka_unit_test(library),
+        cmocka_unit_test(library_on_streams),
+    };
+    seed = test_seed();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
