@@ -253,6 +253,35 @@ ALNICO_API alnico_status_t alnico_comm_create_id(const alnico_id_t *id, int rank
                                                  alnico_device_t device, void *stream,
                                                  alnico_comm_t *out);
 
+/* Creates a communicator of all processes that a launcher started together, without MPI. Collective
+ * over them. Everything not said here is as for alnico_comm_create_id. The first of these counts that
+ * the environment has:
+ *
+ * 1. ALNICO_RANK, ALNICO_SIZE and ALNICO_ADDRESS (HOST:PORT or [IPV6]:PORT, where rank 0 listens);
+ * 2. torchrun: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. That port is the agent's and stays so:
+ *    rank 0 takes one of the eight behind it;
+ * 3. PMIx (mpirun of Open MPI, srun --mpi=pmix), if libpmix.so.2 can be loaded. The process is its
+ *    client until it exits;
+ * 4. PMI-1 (mpiexec of MPICH, srun --mpi=pmi2);
+ * 5. Slurm: srun without any of these;
+ * 6. Open MPI on one host without libpmix;
+ * 7. none: the communicator has this process only.
+ *
+ *     ALNICO_RANK=0 ALNICO_SIZE=2 ALNICO_ADDRESS=node1:4000 ./program &       on node1
+ *     ALNICO_RANK=1 ALNICO_SIZE=2 ALNICO_ADDRESS=node1:4000 ./program         on node2
+ *
+ * Secret: with 1, 2, 5 and 6 ranks prove that they have the same ALNICO_SECRET, or what the file
+ * ALNICO_SECRET_FILE holds. Without it whoever reaches rank 0's port before a rank does can take its
+ * place. With 3 and 4 the launcher carries a secret.
+ *
+ * It may be called again, for another communicator of the same processes. MPI may be initialised
+ * before or after; it is not used.
+ *
+ * Errors: as alnico_comm_create_id; ARGUMENT also for a variable that is missing or wrong, with its
+ * name. */
+ALNICO_API alnico_status_t alnico_comm_create_env(alnico_device_t device, void *stream,
+                                                  alnico_comm_t *out);
+
 /* Creates a communicator of the same ranks on another stream of the same device. Collective. The
  * new communicator is independent of `comm`, which may be destroyed first. */
 ALNICO_API alnico_status_t alnico_comm_duplicate(alnico_comm_t comm, void *stream,

@@ -43,6 +43,13 @@ static const struct variable_info table[VARIABLES] = {
                          "tuning file that goes before the built-in table (rank 0's counts)"},
     [VARIABLE_INTERFACE] = {"ALNICO_INTERFACE", "",
                             "interface, or address, that other hosts reach this one by"},
+    [VARIABLE_RANK] = {"ALNICO_RANK", "", "this process's rank, where no launcher says it"},
+    [VARIABLE_SIZE] = {"ALNICO_SIZE", "", "how many ranks there are; with ALNICO_RANK"},
+    [VARIABLE_ADDRESS] = {"ALNICO_ADDRESS", "", "HOST:PORT where rank 0 listens; with ALNICO_RANK"},
+    [VARIABLE_SECRET] = {"ALNICO_SECRET", "",
+                         "what ranks that meet at an address have to know, the same on all",
+                         .secret = true},
+    [VARIABLE_SECRET_FILE] = {"ALNICO_SECRET_FILE", "", "the file that holds ALNICO_SECRET"},
     [VARIABLE_ENGINE_CORE] = {"ALNICO_ENGINE_CORE", "auto",
                               "core of the engine thread: auto, none or a number"},
     [VARIABLE_CHECK] =

@@ -37,6 +37,11 @@ enum variable {
     VARIABLE_TRANSPORT,
     VARIABLE_TUNING,
     VARIABLE_INTERFACE,
+    VARIABLE_RANK,
+    VARIABLE_SIZE,
+    VARIABLE_ADDRESS,
+    VARIABLE_SECRET,
+    VARIABLE_SECRET_FILE,
     VARIABLE_ENGINE_CORE,
     VARIABLE_CHECK,
     VARIABLE_TRAIN_WAYS,
@@ -45,6 +50,7 @@ enum variable {
 
 struct variable_info {
     const char *name, *fallback, *about; /* "ALNICO_...", its default as text, one line of help */
+    bool secret;                         /* its value is never shown */
 };
 
 /* The table's row. */

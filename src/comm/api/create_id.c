@@ -1,11 +1,15 @@
-/* Communicators of ranks that meet over TCP: by an id. On the caller's thread. */
+/* Communicators of ranks that meet over TCP: by an id, or by what their launcher
+ * says. On the caller's thread. */
 #include "comm/api/create.h"
 
 #include "base/log.h"
 #include "base/status.h"
 #include "comm/rendezvous/callback.h"
+#include "comm/rendezvous/launch.h"
 #include "comm/rendezvous/root.h"
 #include "comm/rendezvous/tree.h"
+
+#include <string.h>
 
 alnico_status_t alnico_id_create(alnico_id_t *out)
 {
@@ -58,5 +62,45 @@ alnico_status_t alnico_comm_create_id(const alnico_id_t *id, int rank, int size,
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: rank %d is not in 0 to %d", who, rank,
                          size - 1);
     TRY(error_of(who, id_read(id, &options.place)));
+    return comm_create_by_tree(&options, ops, stream, out);
+}
+
+/* The allgather of one rank. */
+static alnico_status_t gather_alone(void *context, const void *mine, void *all, size_t bytes)
+{
+    (void)context;
+    if (all)
+        memcpy(all, mine, bytes);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t create_alone(const char *who, const struct device_ops *device, void *stream,
+                                    alnico_comm_t *out)
+{
+    struct rendezvous r = {
+        .allgather = gather_alone, .size = 1, .who = who, .timeout = settings_own_timeout()};
+    struct transport *transport;
+    TRY(error_of(who, transport_meet(&r, &transport)));
+    return comm_build_over(transport, device, stream, who, out);
+}
+
+alnico_status_t alnico_comm_create_env(alnico_device_t device, void *stream, alnico_comm_t *out)
+{
+    const char *who = "alnico_comm_create_env";
+    const struct device_ops *ops = NULL;
+    struct launch launch;
+    TRY(comm_check_create(device, stream, out, who, &ops));
+    TRY(error_of(who, launch_find(&launch)));
+    log_write(LOG_INFO, "%s: rank %d of %d, started by %s", who, launch.rank, launch.size,
+              launch.by ? launch.by->name : "no launcher");
+    if (launch.size == 1)
+        return create_alone(who, ops, stream, out);
+    struct tree_options options = {.rank = launch.rank,
+                                   .size = launch.size,
+                                   .patient = true,
+                                   .timeout = settings_own_timeout(),
+                                   .interface = variable_text(VARIABLE_INTERFACE),
+                                   .who = who};
+    TRY(error_of(who, launch_meet(&launch, options.timeout, &options.place)));
     return comm_create_by_tree(&options, ops, stream, out);
 }
