@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 mpi_options = $$(command -v mpicc.$(MPI) >/dev/null && command -v mpiexec.$(MPI) >/dev/null && \
 	echo -DMPI_C_COMPILER=mpicc.$(MPI) -DMPIEXEC_EXECUTABLE=$$(command -v mpiexec.$(MPI)))
 
-.PHONY: all run check install clean help
+.PHONY: all run check studies install clean help
 
 all:
 	scripts/install-deps --mpi $(MPI)
@@ -25,6 +25,15 @@ run: all
 check: all
 	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 
+# A study that lacks what it needs ends with 77.
+studies: all
+	mkdir -p $(BUILD)/studies
+	for study in $(BUILD)/benchmarks/studies/study_*; do \
+		[ -x $$study ] && [ ! -d $$study ] || continue; \
+		to=$(BUILD)/studies/$${study##*/study_}; \
+		$$study --json $$to.json --picture $$to.svg || [ $$? = 77 ] || exit 1; \
+	done
+
 install: all
 	cmake --install $(BUILD)
 
@@ -35,6 +44,7 @@ help:
 	@echo 'make        build into $(BUILD)/'
 	@echo 'make run    the main job: allreduce against MPI on 2 ranks, then a short training'
 	@echo 'make check  all tests'
+	@echo 'make studies  experiments of the field, small, into $(BUILD)/studies/'
 	@echo 'make install PREFIX=/usr/local'
 	@echo 'make clean'
 	@echo
