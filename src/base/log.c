@@ -52,6 +52,8 @@ static const struct variable_info table[VARIABLES] = {
     [VARIABLE_SECRET_FILE] = {"ALNICO_SECRET_FILE", "", "the file that holds ALNICO_SECRET"},
     [VARIABLE_ENGINE_CORE] = {"ALNICO_ENGINE_CORE", "auto",
                               "core of the engine thread: auto, none or a number"},
+    [VARIABLE_HOST] = {"ALNICO_HOST", "",
+                       "a name that tells ranks of one kernel apart which share no memory"},
     [VARIABLE_CHECK] =
         {"ALNICO_CHECK", "0",
          "1: ranks compare what they call, and wait for each other (rank 0's counts)"},

@@ -4,6 +4,7 @@
  */
 #include "device/topology.h"
 
+#include "base/log.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -41,6 +42,14 @@ static void read_host_name(char *name, size_t bytes)
     name[bytes - 1] = '\0';
 }
 
+/* FNV-1a, from an earlier hash on. */
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    for (const char *c = text; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
 uint64_t topology_host_id(void)
 {
     char text[256] = "";
@@ -55,10 +64,7 @@ uint64_t topology_host_id(void)
     size_t length = strlen(text);
     snprintf(text + length, sizeof text - length, "%llu",
              known ? (unsigned long long)network.st_ino : 0);
-    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
-    for (const char *c = text; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-    return hash;
+    return hash_text(hash_text(UINT64_C(0xcbf29ce484222325), text), variable_text(VARIABLE_HOST));
 }
 
 static size_t cache_bytes(hwloc_topology_t machine, hwloc_obj_type_t type)

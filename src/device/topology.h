@@ -16,7 +16,8 @@ struct core_set {
 struct topology {
     char host[64];           /* name, for people */
     uint64_t host_id;        /* equal exactly for processes that share a kernel (boot id)
-                                and its network, as processes must that share memory */
+                                and its network, as processes must that share memory, and
+                                whose ALNICO_HOST is the same */
     int cores, units;        /* physical cores, and processing units that may be used at all */
     int numa_nodes;          /* at least 1 */
     size_t l1, l2, l3;       /* data cache bytes seen by one core; 0 if unknown */

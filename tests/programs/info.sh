@@ -11,7 +11,7 @@ expect_out '^  cpu +available$'
 expect_out '^  cuda +(not in this build|available|.*(CUDA|driver|GPU).*)$'
 expect_out '^  rabenseifner +cpu +host '
 expect_out '^  one_shot +cpu +peer '
-expect_out '^  cpu +any +any +4096 +host +recursive_doubling +4096 +0 +any +built in$'
+expect_out '^  cpu +any +1 +4096 +host +recursive_doubling +4096 +0 +any +built in$'
 expect_out '^  cpu +any +any +any '
 for transport in mpi local shm sim; do
     expect_out "^  $transport +[a-z]"
@@ -69,7 +69,7 @@ cat >"$work/table.json" <<'TABLE'
 TABLE
 expect 0 env ALNICO_TUNING="$work/table.json" "$info" --json "$work/c.json"
 expect_out '^  cpu +3 +1 +any +host +ring +12345 +0 +any +file$'
-expect_out '^  cpu +any +any +4096 +host +recursive_doubling +4096 +0 +any +built in$'
+expect_out '^  cpu +any +1 +4096 +host +recursive_doubling +4096 +0 +any +built in$'
 expect_json "$work/c.json" tuning_file "$work/table.json"
 expect_json "$work/c.json" 'allreduce_tuning;0;algorithm' ring
 expect_json "$work/c.json" 'alltoall_tuning;0;algorithm' bruck

@@ -24,8 +24,8 @@ expect_out '^# crossover: recursive_doubling up to 91[0-9]{2} B, then rabenseifn
 expect_json "$work/a.json" 'kind' simulated
 expect_json "$work/a.json" 'simulated_machine;name' flat
 expect_json "$work/a.json" 'runs;0;ranks' 64
-expect_json "$work/a.json" 'runs;0;rows;4;algorithm' recursive_doubling
-expect_json "$work/a.json" 'runs;0;rows;4;time_us' '9\.686[34].*'
+expect_json "$work/a.json" 'runs;0;rows;8;algorithm' recursive_doubling
+expect_json "$work/a.json" 'runs;0;rows;8;time_us' '9\.686[34].*'
 expect_json "$work/a.json" 'runs;0;rows;0;wrong' 0
 expect_json "$work/a.json" 'runs;0;crossovers;0;above' rabenseifner
 
@@ -74,7 +74,7 @@ expect_out "^# step, overlapped: +$both ms"
 run --ranks 256 --sizes 64K --memory 1M --threads 1
 expect_out ' sizes +rabenseifner$'
 run --ranks 65536 --sizes 8 --memory 16M --threads 1 --json "$work/b.json"
-expect_out '^ +8 +16\.0[0-9] +32\.0[0-9] +- +32\.0[0-9]  checked '
+expect_out '^ +8 +16\.0[0-9] +32\.0[0-9] +- +32\.0[0-9] .* -  checked '
 expect_json "$work/b.json" 'runs;0;rows;2;time_us' ''
 run --algorithm ring --ranks 8 --sizes 4
 expect_out '^# crossover: none$'

@@ -10,6 +10,7 @@
 struct sweep {
     const struct simulate_options *options;
     struct sim_machine machine; /* with ranks_per_host as --hosts has it */
+    struct host_map *map;
     int ranks, cases;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t finished;
@@ -28,6 +29,7 @@ static alnico_status_t run_cell(const struct sweep *sweep, int number, struct si
     struct simulate_case what = {.machine = &sweep->machine,
                                  .algorithm = options->algorithms[algorithm],
                                  .ranks = sweep->ranks,
+                                 .map = sweep->map,
                                  .count = options->sizes[size] / sizeof(float),
                                  .chunk_count = options->chunk / sizeof(float),
                                  .operation = options->operation};
@@ -106,9 +108,10 @@ static size_t run_sweep(const struct simulate_options *options, int ranks, cJSON
     pthread_cond_init(&sweep.finished, NULL);
     sweep.done = calloc((size_t)sweep.cases, sizeof *sweep.done);
     sweep.cells = calloc((size_t)sweep.cases, sizeof *sweep.cells);
-    if (!sweep.done || !sweep.cells)
-        program_fail("no memory for %d cases", sweep.cases);
     int per_host = sweep.machine.ranks_per_host;
+    sweep.map = simulate_map(ranks, per_host);
+    if (!sweep.done || !sweep.cells || !sweep.map)
+        program_fail("no memory for %d cases of %d ranks", sweep.cases, ranks);
     report_head(options, ranks, per_host);
     size_t wrong = run_threads(&sweep);
     struct crossover crossovers[SIMULATE_LIST];
@@ -117,6 +120,7 @@ static size_t run_sweep(const struct simulate_options *options, int ranks, cJSON
     cJSON *run = report_json_ranks(json, options, ranks, per_host, sweep.cells, crossovers, count);
     if (options->profile)
         steps_report(options, ranks, sweep.cells, run);
+    free(sweep.map);
     free(sweep.done);
     free(sweep.cells);
     pthread_cond_destroy(&sweep.finished);

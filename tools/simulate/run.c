@@ -38,7 +38,8 @@ struct run {
 /* The shape of a chunk of so many elements, without lengths of blocks: they are equal. */
 static struct shape plain_shape(const struct simulate_case *what, int rank, size_t count)
 {
-    return (struct shape){.rank = rank, .size = what->ranks, .count = count, .stride = what->count};
+    return (struct shape){
+        .rank = rank, .size = what->ranks, .map = what->map, .count = count, .stride = what->count};
 }
 
 static struct shape shape_of(const struct run *run, int rank, size_t count)
@@ -58,6 +59,16 @@ static struct shape shape_of(const struct run *run, int rank, size_t count)
         shape.messages_count = 1;
     }
     return shape;
+}
+
+struct host_map *simulate_map(int ranks, int per_host)
+{
+    uint64_t *identities = calloc((size_t)ranks, sizeof *identities);
+    for (int r = 0; identities && r < ranks; r++)
+        identities[r] = (uint64_t)(r / per_host);
+    struct host_map *map = identities ? host_map_create(identities, ranks) : NULL;
+    free(identities);
+    return map;
 }
 
 static size_t arrivals_of(const struct algorithm *algorithm, const struct shape *shape)

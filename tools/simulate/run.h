@@ -30,7 +30,11 @@ struct simulate_case {
     size_t chunk_count; /* elements of a chunk, three of which are in flight; 0: one chunk */
     bool data;          /* move, add and check real elements */
     const struct collective *operation; /* NULL: allreduce; the root is rank 0 */
+    const struct host_map *map;         /* of all ranks; NULL: algorithms see one host */
 };
+
+/* The map of ranks that fill hosts in order, for free(); NULL: no memory. */
+struct host_map *simulate_map(int ranks, int per_host);
 
 struct simulate_result {
     double time_us;    /* until the last rank has its result */

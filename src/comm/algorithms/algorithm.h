@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Buffers of each collective, where "block" is one rank's part, in rank order:
  *
@@ -31,8 +32,20 @@
  * of SEND may be RECV (a reduce_scatter in place): so RECV's own block is only written once SEND's
  * is not read any more. Of a reduce in place SEND is RECV at the root; of an alltoall it never
  * is. */
+/* Which rank is on which host. Hosts are numbered by their first ranks. */
+struct host_map {
+    int hosts, fewest; /* fewest: ranks of the smallest host */
+    int *host, *place; /* of each rank; its place is its number among the ranks of its host */
+    int *first;        /* of each host, and one more: where its ranks begin in `rank` */
+    int *rank;         /* by host, rising */
+};
+
+/* A map of `size` ranks by the identities of their hosts, in one piece for free(); NULL: no memory. */
+struct host_map *host_map_create(const uint64_t *identities, int size);
+
 struct shape {
     int rank, size, root;
+    const struct host_map *map; /* NULL: all ranks are on one host */
     /* Elements of the vector, or of each block; in vector forms of the rank's own block. */
     size_t count;
     /* From one block to the next in SEND and RECV, >= count: a call may be cut into chunks of its
@@ -95,6 +108,10 @@ extern const struct algorithm algorithm_recursive_doubling;
 extern const struct algorithm algorithm_rabenseifner;
 extern const struct algorithm algorithm_ring;
 extern const struct algorithm algorithm_binomial;
+extern const struct algorithm algorithm_hierarchical_leaders;
+extern const struct algorithm algorithm_hierarchical_doubling;
+extern const struct algorithm algorithm_hierarchical_rabenseifner;
+extern const struct algorithm algorithm_hierarchical_ring;
 
 extern const struct algorithm algorithm_reduce_binomial;
 extern const struct algorithm algorithm_reduce_scatter_gather;
@@ -194,5 +211,32 @@ int fold_rank(const struct shape *shape, int place);
 /* The exchange of the first round (in) or the last (out) for this rank; false if it has none. */
 bool fold_in(const struct shape *shape, struct exchange *out);
 bool fold_out(const struct shape *shape, struct exchange *out);
+
+/*
+ * Hierarchical algorithms work inside each host, then between hosts, then inside each host. A rank's
+ * seat is its place on its host, counted from the root's on the root's host. The vector has so many
+ * parts, at most as many as the smallest host has ranks; the rank of seat s owns part s, if there is
+ * one, and exchanges it with the ranks of seat s of the other hosts only.
+ */
+int seat_hosts(const struct shape *shape);
+int seat_fewest(const struct shape *shape); /* ranks of the smallest host */
+int seat_host(const struct shape *shape, int rank);
+int seat_count(const struct shape *shape, int host);
+int seat_of(const struct shape *shape, int rank);
+int seat_rank(const struct shape *shape, int host, int seat);
+
+/* A seat's part of the vector, a span of RECV; without elements where it owns none. */
+struct span seat_part(const struct shape *shape, int parts, int seat);
+
+/* All ranks of a host exchange with each other, a few in each of so many rounds: k counts them, and
+ * *apart is how many seats the rank that is sent to is above this one, and this one above the rank
+ * that is received from. False: no more in this round. */
+int seat_rounds(const struct shape *shape);
+bool seat_meet(const struct shape *shape, int i, int k, int *apart, int *to, int *from);
+
+/* The shape of the algorithm that the ranks of this seat run between hosts, and its exchange as one
+ * of ours, where `at` is what its buffers begin at. */
+struct shape seat_between(const struct shape *shape, size_t count);
+void seat_translate(const struct shape *shape, const struct span at[BUFFERS], struct exchange *out);
 
 #endif

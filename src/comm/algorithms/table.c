@@ -2,8 +2,14 @@
 #include "comm/algorithms/algorithm.h"
 
 const struct algorithm *const algorithms_allreduce[] = {&algorithm_recursive_doubling,
-                                                        &algorithm_rabenseifner, &algorithm_ring,
-                                                        &algorithm_binomial, NULL};
+                                                        &algorithm_rabenseifner,
+                                                        &algorithm_ring,
+                                                        &algorithm_binomial,
+                                                        &algorithm_hierarchical_leaders,
+                                                        &algorithm_hierarchical_doubling,
+                                                        &algorithm_hierarchical_rabenseifner,
+                                                        &algorithm_hierarchical_ring,
+                                                        NULL};
 const struct algorithm *const algorithms_reduce[] = {&algorithm_reduce_binomial,
                                                      &algorithm_reduce_scatter_gather, NULL};
 const struct algorithm *const algorithms_broadcast[] = {&algorithm_broadcast_binomial,

@@ -252,6 +252,7 @@ void comm_free(alnico_comm_t comm)
     tuning_steps_finish(&comm->tuning);
     family_leave(comm->family);
     pthread_mutex_destroy(&comm->latch.lock);
+    free(comm->map);
     free(comm->group.messages);
     handle_give(comm);
 }

@@ -60,6 +60,7 @@ struct alnico_comm {
     _Atomic uint32_t magic;
     int id; /* equal on all its ranks, for messages */
     int rank, size;
+    struct host_map *map;       /* which rank is on which machine */
     int hosts;                  /* machines that its ranks are spread over */
     int local_rank, local_size; /* among the ranks of this machine */
     bool crowded;               /* more of them than units: a waiting rank must not spin */

@@ -38,18 +38,29 @@ static alnico_status_t check_devices(const struct member *members, int size, con
     return ALNICO_SUCCESS;
 }
 
-static void learn_places(alnico_comm_t comm, const struct member *members, struct core_set *sets)
+static alnico_status_t make_map(alnico_comm_t comm, const struct member *members)
 {
-    for (int i = 0; i < comm->size; i++) {
-        bool first = true;
-        for (int j = 0; j < i && first; j++)
-            first = members[j].host_id != members[i].host_id;
-        comm->hosts += first;
-        if (members[i].host_id != members[comm->rank].host_id)
-            continue;
-        comm->local_rank += i < comm->rank;
-        sets[comm->local_size++] = members[i].process;
-    }
+    uint64_t *identities = calloc((size_t)comm->size, sizeof *identities);
+    for (int i = 0; identities && i < comm->size; i++)
+        identities[i] = members[i].host_id;
+    comm->map = identities ? host_map_create(identities, comm->size) : NULL;
+    free(identities);
+    return comm->map
+               ? ALNICO_SUCCESS
+               : error_set(ALNICO_ERROR_MEMORY, "no memory for the places of %d ranks", comm->size);
+}
+
+static alnico_status_t learn_places(alnico_comm_t comm, const struct member *members,
+                                    struct core_set *sets)
+{
+    TRY(make_map(comm, members));
+    const struct host_map *map = comm->map;
+    int host = map->host[comm->rank];
+    comm->hosts = map->hosts;
+    comm->local_rank = map->place[comm->rank];
+    for (int i = map->first[host]; i < map->first[host + 1]; i++)
+        sets[comm->local_size++] = members[map->rank[i]].process;
+    return ALNICO_SUCCESS;
 }
 
 static int engine_core(const alnico_comm_t comm, const struct core_set *sets)
@@ -192,19 +203,19 @@ static void choose_id(alnico_comm_t comm, const struct member *members)
 }
 
 /* Finds what is alike on all ranks. */
-static alnico_status_t learn(alnico_comm_t comm, const struct member *members,
-                             struct core_set *sets, const char *who)
+static alnico_status_t learn(alnico_comm_t comm, const struct member *members, const char *who)
 {
     choose_id(comm, members);
-    learn_places(comm, members, sets);
     TRY(check_devices(members, comm->size, who));
     TRY(apply_settings(comm, &members[0].settings, who));
     return share_tuning(comm, who);
 }
 
 /* Makes what each rank has for itself. */
-static alnico_status_t equip(alnico_comm_t comm, const struct core_set *sets)
+static alnico_status_t equip(alnico_comm_t comm, const struct member *members,
+                             struct core_set *sets)
 {
+    TRY(learn_places(comm, members, sets));
     TRY(tuning_steps_init(&comm->tuning, &comm->family->tuning, (int)comm->device->kind, comm->size,
                           comm->hosts));
     return start_engine(comm, sets);
@@ -217,9 +228,9 @@ static alnico_status_t meet(alnico_comm_t comm, const struct creation *made, aln
     struct member *members = sets ? calloc(size, sizeof *members) : NULL;
     status = introduce(comm, made, status, members);
     if (status == ALNICO_SUCCESS)
-        status = learn(comm, members, sets, made->who);
+        status = learn(comm, members, made->who);
     if (status == ALNICO_SUCCESS)
-        status = comm_agree_status(comm, made->who, equip(comm, sets));
+        status = comm_agree_status(comm, made->who, equip(comm, members, sets));
     free(members);
     free(sets);
     return status;

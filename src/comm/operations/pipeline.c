@@ -103,6 +103,7 @@ static struct shape shape_of(const struct pipeline *p, const struct chunk *c)
     return (struct shape){.rank = p->transport->rank,
                           .size = p->transport->size,
                           .root = p->call->root,
+                          .map = p->map,
                           .count = c->count,
                           .stride = packed ? c->count : p->call->count,
                           .send_counts = c->reads.counts,
@@ -327,6 +328,7 @@ static void begin_parts(struct pipeline *p, const struct chunk *c)
                                .chunk_bytes = p->part_count * datatype_bytes(p->call->type),
                                .transport = p->transport,
                                .pool = p->pool,
+                               .map = p->map,
                                .number = p->number + (uint32_t)(c->at / p->part_count)};
     parts->own.send = parts->own.recv = c->rounds.buffer[BUFFER_RECV];
     parts->own.count = c->count;

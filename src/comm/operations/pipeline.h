@@ -37,8 +37,9 @@ struct pipeline {
     struct transport *transport;
     /* NULL: the host reaches the buffers; otherwise the pipeline owns its chunks. */
     struct staging *staging;
-    struct pool *pool; /* of the host's memory */
-    uint32_t number;   /* of the first chunk among all chunks of the communicator */
+    struct pool *pool;          /* of the host's memory */
+    const struct host_map *map; /* of the transport's ranks */
+    uint32_t number;            /* of the first chunk among all chunks of the communicator */
 
     size_t chunk_count; /* elements of a whole chunk */
     size_t chunks, begun, finished;

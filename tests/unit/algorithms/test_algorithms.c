@@ -53,6 +53,7 @@ struct plan {
     int lengths;       /* 0: random; 1: only one block has any */
     bool backwards;    /* the blocks of a vector form lie in falling order, with gaps */
     bool in_place;
+    const struct host_map *map;
 };
 
 /* The blocks of one side of one rank. */
@@ -159,6 +160,7 @@ static struct shape shape_of(const struct plan *plan, int rank, const struct pla
     struct shape shape = {.rank = rank,
                           .size = plan->size,
                           .root = plan->root,
+                          .map = plan->map,
                           .count = plan->form->send == NONE && plan->form->recv == NONE
                                        ? 1
                                        : length(plan, rank, rank),
@@ -245,10 +247,13 @@ static void prove(const struct plan *plan)
 {
     const char *complaint = run(plan);
     if (complaint)
-        fail_msg("%s %s, %d ranks, root %d, %zu elements, gap %zu, lengths %d%s%s: %s",
-                 plan->form->name, plan->algorithm->name, plan->size, plan->root, plan->count,
-                 plan->gap, plan->lengths, plan->backwards ? ", backwards" : "",
-                 plan->in_place ? ", in place" : "", complaint);
+        fail_msg("%s %s, %d ranks, %d hosts of at least %d, root %d, %zu elements, gap %zu, "
+                 "lengths %d%s%s: %s",
+                 plan->form->name, plan->algorithm->name, plan->size,
+                 plan->map ? plan->map->hosts : 1, plan->map ? plan->map->fewest : plan->size,
+                 plan->root, plan->count, plan->gap, plan->lengths,
+                 plan->backwards ? ", backwards" : "", plan->in_place ? ", in place" : "",
+                 complaint);
 }
 
 /* ---- All cases ---- */
@@ -310,10 +315,69 @@ static void test_every_algorithm_is_right(void **state)
         }
 }
 
+/* Ranks on hosts of `base` ranks and some of `more` above that: host by host, in turns, or anyhow. */
+enum order { BLOCKS, TURNS, ANYHOW, ORDERS };
+
+static struct host_map *make_map(int hosts, int base, int more, enum order order)
+{
+    int left[8], size = 0, made = 0;
+    uint64_t identities[64];
+    for (int h = 0; h < hosts; h++)
+        size += left[h] = base + (h % 2 ? more : 0);
+    for (int turn = 0; made < size; turn++) {
+        uint64_t draw = order == ANYHOW ? symbolic_token(turn, 0, 5) : (uint64_t)turn;
+        int host = (int)(draw % (uint64_t)hosts);
+        for (int taken = 0; left[host] && (order == BLOCKS || taken == 0); taken++) {
+            identities[made++] = (uint64_t)(100 - host);
+            left[host]--;
+        }
+    }
+    struct host_map *map = host_map_create(identities, size);
+    assert_non_null(map);
+    assert_int_equal(map->hosts, hosts);
+    assert_int_equal(map->fewest, hosts > 1 && more < 0 ? base + more : base);
+    return map;
+}
+
+static void prove_map(struct plan plan)
+{
+    size_t p = (size_t)plan.size, counts[] = {0, 1, p - 1, 2 * p + 1};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        plan.count = counts[i];
+        prove_roots(plan);
+    }
+}
+
+/* Whether an algorithm asks where ranks are. */
+static bool is_hierarchical(const struct algorithm *algorithm)
+{
+    return strncmp(algorithm->name, "hierarchical", 12) == 0;
+}
+
+static void test_hierarchical_algorithms_are_right_on_all_hosts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5 * 5 * 3 * ORDERS; i++) {
+        int hosts = i % 5 + 1, base = i / 5 % 5 + 1, more = i / 25 % 3 - 1;
+        if (base + more == 0)
+            continue;
+        struct host_map *map = make_map(hosts, base, more, (enum order)(i / 75));
+        for (int f = 0; f < FORMS; f++)
+            for (int a = 0; forms[f].list[a]; a++)
+                if (is_hierarchical(forms[f].list[a]))
+                    prove_map((struct plan){.form = &forms[f],
+                                            .algorithm = forms[f].list[a],
+                                            .size = map->first[hosts],
+                                            .map = map});
+        free(map);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_algorithm_is_right),
+        cmocka_unit_test(test_hierarchical_algorithms_are_right_on_all_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

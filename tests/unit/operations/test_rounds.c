@@ -19,6 +19,7 @@ static uint64_t seed;
 
 struct world {
     int size;
+    struct host_map *map; /* three hosts in turns */
     struct transport **transports;
     struct rounds *rounds;
 };
@@ -31,6 +32,13 @@ static void world_create(struct world *w, int size)
     w->transports = calloc((size_t)size, sizeof(struct transport *));
     w->rounds = calloc((size_t)size, sizeof *w->rounds);
     assert_true(w->transports && w->rounds);
+    uint64_t *identities = calloc((size_t)size, sizeof *identities);
+    assert_non_null(identities);
+    for (int r = 0; r < size; r++)
+        identities[r] = (uint64_t)(r % 3);
+    w->map = host_map_create(identities, size);
+    assert_non_null(w->map);
+    free(identities);
     for (int r = 0; r < size; r++) {
         assert_int_equal(transport_local_create(hub, r, &w->transports[r]), ALNICO_SUCCESS);
         w->transports[r]->sends_first = r % 2; /* either order meets either */
@@ -43,6 +51,7 @@ static void world_destroy(struct world *w)
         w->transports[r]->ops->destroy(w->transports[r]);
     free(w->transports);
     free(w->rounds);
+    free(w->map);
 }
 
 static void setup(struct world *w, int r, const struct algorithm *algorithm, size_t count,
@@ -50,15 +59,16 @@ static void setup(struct world *w, int r, const struct algorithm *algorithm, siz
 {
     struct rounds *x = &w->rounds[r];
     *x = (struct rounds){.algorithm = algorithm,
-                         .shape = {.rank = r, .size = w->size, .count = count},
+                         .shape = {.rank = r, .size = w->size, .map = w->map, .count = count},
                          .transport = w->transports[r],
                          .tag = 5,
                          .device = &device_cpu,
                          .type = type,
                          .op = ALNICO_SUM};
     x->buffer[BUFFER_RECV] = calloc(count + 1, 8);
-    x->arrivals = calloc(count + 1, 8);
+    x->arrivals = calloc(count + 1 + (algorithm->work ? algorithm->work(&x->shape) : 0), 8);
     assert_true(x->buffer[BUFFER_RECV] && x->arrivals);
+    x->buffer[BUFFER_WORK] = x->arrivals + 8 * (count + 1);
     reference_fill(x->buffer[BUFFER_RECV], count, type, ALNICO_SUM, seed, r);
     rounds_begin(x);
 }

@@ -37,10 +37,10 @@ static double run(const struct simulate_case *what)
     struct simulate_result result;
     alnico_status_t status = simulate_run(what, &result);
     if (status != ALNICO_SUCCESS)
-        fail_msg("%s %s, %d ranks: %s", what->operation->name, what->algorithm->name, what->ranks,
-                 alnico_error_detail());
+        fail_msg("%s %s, %d ranks: %s", operation_of(what)->name, what->algorithm->name,
+                 what->ranks, alnico_error_detail());
     if (result.wrong)
-        fail_msg("%s %s, %d ranks, %zu elements: %zu wrong", what->operation->name,
+        fail_msg("%s %s, %d ranks, %zu elements: %zu wrong", operation_of(what)->name,
                  what->algorithm->name, what->ranks, what->count, result.wrong);
     return result.time_us;
 }
@@ -78,6 +78,11 @@ static double half_lg(double p)
 static double others(double p)
 {
     return p - 1;
+}
+
+static double twice_others(double p)
+{
+    return 2 * (p - 1);
 }
 
 static double part(double p)
@@ -183,6 +188,51 @@ static void test_scatter_and_ring_are_within_their_formula(void **state)
     }
 }
 
+/* Of hosts of m ranks: twice everybody's parts to everybody on it, and between them what the name
+ * says of a part. */
+struct inside {
+    const char *name;
+    double (*alphas)(double hosts), (*betas)(double hosts), (*gammas)(double hosts);
+};
+static const struct inside insides[] = {
+    {"hierarchical_doubling", lg, lg, lg},
+    {"hierarchical_rabenseifner", twice_lg, twice_part, part},
+    {"hierarchical_ring", twice_others, twice_part, part},
+};
+
+static void compare_hosts(const struct inside *f, int hosts, int m)
+{
+    size_t count = (size_t)(hosts * m) << 6;
+    struct sim_link near = {0.5, 40}, far = {2, 10};
+    struct sim_machine machine = {
+        .link = {near, far, far}, .reduce_gbps = 20, .taper = 1, .ranks_per_host = m};
+    struct host_map *map = simulate_map(hosts * m, m);
+    struct simulate_case what = {.machine = &machine,
+                                 .algorithm = find(&collectives[ALNICO_ALLREDUCE], f->name),
+                                 .ranks = hosts * m,
+                                 .count = count,
+                                 .data = true,
+                                 .map = map};
+    double n = 4e-3 * (double)count, moved = (m - 1.) / m * n;
+    double inside = 2 * ((m > 1) * 0.5 + moved / 40) + moved / 20;
+    double expected =
+        inside + f->alphas(hosts) * 2 + n / m * (f->betas(hosts) / 10 + f->gammas(hosts) / 20);
+    double time_us = run(&what);
+    if (fabs(time_us / expected - 1) > 1e-3)
+        fail_msg("%s, %d hosts of %d: %g us, formula %g us", f->name, hosts, m, time_us, expected);
+    free(map);
+}
+
+static void test_hosts_cost_what_the_formula_says(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < sizeof insides / sizeof *insides; f++)
+        for (int hosts = 1; hosts <= 16; hosts *= 2)
+            for (int m = 1; m <= 5; m++)
+                if (hosts * m > 1)
+                    compare_hosts(&insides[f], hosts, m);
+}
+
 /* ---- Values ---- */
 
 /* 4 ranks a host, 2 hosts a leaf, everything shared. */
@@ -196,13 +246,16 @@ static const struct sim_machine crowded = {.link = {{0.5, 40}, {1, 10}, {2, 8}},
 static void check_values(struct simulate_case what)
 {
     what.machine = &crowded;
+    struct host_map *map = NULL;
     for (what.ranks = 2; what.ranks < 50; what.ranks += what.ranks < 18 ? 1 : 13) {
         size_t p = (size_t)what.ranks, counts[] = {0, 1, p - 1, p, p + 1, 300};
+        what.map = map = simulate_map(what.ranks, crowded.ranks_per_host);
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
             for (what.chunk_count = 0; what.chunk_count <= 50; what.chunk_count += 50) {
                 what.count = counts[c];
                 run(&what);
             }
+        free(map);
     }
 }
 
@@ -288,6 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_time_equals_the_cost_formula),
         cmocka_unit_test(test_scatter_and_ring_are_within_their_formula),
+        cmocka_unit_test(test_hosts_cost_what_the_formula_says),
         cmocka_unit_test(test_results_are_right_on_a_crowded_machine),
         cmocka_unit_test(test_runs_repeat_and_data_changes_no_time),
         cmocka_unit_test(test_sizes_alone_need_no_memory),

@@ -212,6 +212,7 @@ static void begin(struct host_op *op, const struct choice *choice)
     p->chunk_bytes = choice->chunk_bytes;
     p->transport = comm->transport;
     p->pool = &comm->family->pool;
+    p->map = comm->map;
     p->number = (uint32_t)comm->next_chunk;
     pipeline_begin(p);
     comm->next_chunk += p->numbers;
