@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #ifdef WITH_MPI
 #include <mpi.h>
@@ -44,6 +45,9 @@ int main(int argc, char **argv)
             fprintf(stderr, "failed: %s\n", alnico_error_detail());
             return 1;
         }
+    if (rank > 0)
+        nanosleep(&(struct timespec){.tv_nsec = 300000000},
+                  NULL); /* rank 0 ends before the others */
     printf("rank %d of %d\n", rank, size);
     fflush(stdout);
     if (argc > 1 && strcmp(argv[1], "--mpi") == 0)

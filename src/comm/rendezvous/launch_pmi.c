@@ -1,17 +1,21 @@
 /* PMI-1, the launcher's side of MPICH's Hydra and of Slurm: lines of text over the socket PMI_FD. What
- * rank 0 puts, all can get after a barrier. The session is not finalised: an MPI of this process that
- * is initialised later goes on with it. */
+ * rank 0 puts, all can get after a barrier. The session is finalised when the process exits: an MPI that
+ * is initialised later goes on with it, and Hydra kills the job if a process ends without. */
 #include "comm/rendezvous/launch.h"
 
 #include "base/status.h"
 #include "comm/net/socket.h"
 #include "comm/rendezvous/root.h"
+#include "device/backoff.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-enum { LINE = 1024 };
+enum { LINE = 1024, FINALIZE_S = 5 };
 
 struct session {
     int fd;
@@ -78,13 +82,44 @@ static alnico_status_t barrier(struct session *s)
     return error_set(status, "PMI: not every rank came to the launcher's barrier in time");
 }
 
+/* The session that ends with the process: which one has it, and its socket, whose number is another
+ * one's once an MPI has finalised it. */
+static struct {
+    pthread_mutex_t lock;
+    pid_t owner;
+    int fd;
+    struct stat socket;
+} last = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void finalize(void)
+{
+    struct session s = {.fd = last.fd, .end_ns = deadline_ns(FINALIZE_S)};
+    struct stat now;
+    if (getpid() == last.owner && fstat(last.fd, &now) == 0 && now.st_dev == last.socket.st_dev &&
+        now.st_ino == last.socket.st_ino)
+        ask(&s, "cmd=finalize\n", "cmd=finalize_ack");
+}
+
+static alnico_status_t open_session(struct session *s)
+{
+    TRY(launch_number("PMI_FD", 0, 1 << 20, &s->fd));
+    TRY(ask(s, "cmd=init pmi_version=1 pmi_subversion=1\n", "cmd=response_to_init"));
+    pthread_mutex_lock(&last.lock);
+    if (last.owner != getpid() && fstat(s->fd, &last.socket) == 0) {
+        last.owner = getpid();
+        last.fd = s->fd;
+        atexit(finalize);
+    }
+    pthread_mutex_unlock(&last.lock);
+    return ALNICO_SUCCESS;
+}
+
 static alnico_status_t broadcast(const struct launch *l, const char *key, char *text, size_t bytes,
                                  int64_t end_ns)
 {
     char kvs[257], question[LINE];
     struct session s = {.end_ns = end_ns};
-    TRY(launch_number("PMI_FD", 0, 1 << 20, &s.fd));
-    TRY(ask(&s, "cmd=init pmi_version=1 pmi_subversion=1\n", "cmd=response_to_init"));
+    TRY(open_session(&s));
     TRY(ask(&s, "cmd=get_my_kvsname\n", "cmd=my_kvsname"));
     TRY(take_value(&s, "kvsname=", kvs, sizeof kvs));
     snprintf(question, sizeof question, "cmd=put kvsname=%s key=%s value=%s\n", kvs, key, text);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PMIX_GLOBAL = 3, PMIX_STRING = 3, PMIX_UINT32 = 14, PMIX_OPERATION_SUCCEEDED = -157 };
 #define PMIX_ANY_RANK ((uint32_t)-2)
@@ -44,11 +45,13 @@ static struct {
     struct pmix_proc me;
     int size;
     bool ready;
+    pid_t owner;
 } pmix;
 
 static void leave(void)
 {
-    pmix.finalize(NULL, 0);
+    if (getpid() == pmix.owner)
+        pmix.finalize(NULL, 0);
 }
 
 static bool load(void)
@@ -82,6 +85,7 @@ static void begin(void)
     if (pmix.get(&job, "pmix.job.size", NULL, 0, &size) == 0 && size->type == PMIX_UINT32)
         pmix.size = (int)size->data.u32;
     pmix.ready = pmix.size > 0 && pmix.me.rank < (uint32_t)pmix.size;
+    pmix.owner = getpid();
     atexit(leave);
 }
 
