@@ -27,9 +27,10 @@
  *   message into another process's buffer makes this copy when it is continued.
  * - Deadline. Every wait ends after 600 seconds, or ALNICO_TIMEOUT seconds: at most a tenth of that
  *   and 0.1 s later, or on GPUs half as long again. A rank that has not come by then causes
- *   ALNICO_ERROR_TIMEOUT on the others; the detail names the rank and the operation. On the CPU a
- *   rank of the host whose process ends causes it within a second; where MPI carries the messages
- *   mpirun ends all ranks. A bootstrap's callback has no deadline but its own (alnico_bootstrap_t).
+ *   ALNICO_ERROR_TIMEOUT on the others; the detail names the rank and the operation. A rank
+ *   of the host whose process ends before it has destroyed the communicator causes it within a
+ *   second, on GPUs without any call of the others; where MPI carries the messages mpirun ends all
+ *   ranks. A bootstrap's callback has no deadline but its own (alnico_bootstrap_t).
  * - Checks. With ALNICO_CHECK=1 in rank 0's environment all ranks wait for each other and compare
  *   each collective before it begins. If the calls differ, every rank returns ALNICO_ERROR_MISMATCH
  *   and the detail says what differs. If one rank refuses its own arguments, every rank returns

@@ -1,6 +1,6 @@
 /*
  * A process with a GPU ends while the others' kernels wait for it: they get a status that names it
- * within twice the deadline, which is three seconds, and their GPUs can be used on.
+ * within a second, whatever the deadline, which is a minute here, and their GPUs can be used on.
  *
  *     gpu_cuda_exits      on 2 and on 4 GPUs; starts the processes itself
  */
@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const double deadline = 3;
+static const double at_once = 1; /* seconds */
 
 enum { COUNT_MOST = 200000 };
 
@@ -51,15 +51,17 @@ static void survivor_open(struct survivor *s, struct rank *rank, const char *way
     REQUIRE_STATUS(alnico_synchronize(s->comm), ALNICO_SUCCESS);
 }
 
+/* The stream comes to rest by itself, as where a graph is replayed and nobody calls the library. */
 static void survivor_require(struct survivor *s, double start, const char *way)
 {
+    CUDA(cudaStreamSynchronize(s->stream));
     alnico_status_t status = alnico_synchronize(s->comm);
     double waited = ranks_seconds() - start;
     printf("rank %d, %s: status %d after %.2f s: %s\n", s->rank->rank, way ? way : "table",
            (int)status, waited, alnico_error_detail());
     REQUIRE_STATUS(status, ALNICO_ERROR_TIMEOUT);
     ranks_require_detail("rank 1 did not come");
-    REQUIRE(waited < 2 * deadline);
+    REQUIRE(waited < at_once);
 }
 
 /* Rank 1 ends, by a signal (argument: its number) or with exit status 9, when the others' kernels
@@ -82,6 +84,7 @@ static void ending_body(struct rank *rank)
         REQUIRE_STATUS(sum(&s[i], i % 3 ? COUNT_MOST : 1000), ALNICO_SUCCESS);
     forks_barrier(rank);
     usleep(100000);
+    start = ranks_seconds();
     if (rank->rank == 1 && signal_number)
         raise(signal_number);
     if (rank->rank == 1)
@@ -95,7 +98,7 @@ static void ending_body(struct rank *rank)
         CUDA(cudaStreamDestroy(s[i].stream));
     }
     gpu_require_alive(&here);
-    REQUIRE(ranks_seconds() - start < 4 * deadline);
+    REQUIRE(ranks_seconds() - start < 10 * at_once);
     printf("rank %d: the GPU is usable after the end of rank 1\n", rank->rank);
 }
 
@@ -114,7 +117,7 @@ static int count_elsewhere(void)
 int main(void)
 {
     static const int signals[] = {SIGKILL, 0};
-    setenv("ALNICO_TIMEOUT", "3", 1); /* before the library reads its environment */
+    setenv("ALNICO_TIMEOUT", "60", 1); /* before the library reads its environment */
     gpu_world_prepare();
     int gpus = count_elsewhere();
     if (gpus < 2) {

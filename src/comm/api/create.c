@@ -45,6 +45,7 @@ static alnico_status_t attach(alnico_comm_t comm, const char *who)
 /* Frees everything but the handle's memory; nothing is in flight. */
 static void dismantle(alnico_comm_t comm)
 {
+    watchdog_remove(&comm->family->watchdog, comm);
     engine_operation_finish(comm);
     comm_close(comm);
     registration_finish(comm);
@@ -53,6 +54,15 @@ static void dismantle(alnico_comm_t comm)
             (*b)->detach(comm);
     stream_operation_finish(comm);
     comm_free(comm);
+}
+
+/* A GPU goes on by itself: nobody may be waiting on the host for what it does. */
+static void watch(alnico_comm_t comm, const char *who)
+{
+    if (!comm->device->host_accessible && comm->transport->ops->gone && comm->size > 1 &&
+        watchdog_add(&comm->family->watchdog, comm) != ALNICO_SUCCESS)
+        log_write(LOG_WARNING, "%s: %s: a rank that ends is found out at the deadline", who,
+                  alnico_error_detail());
 }
 
 alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out)
@@ -66,6 +76,7 @@ alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out)
         return error_of(made->who, status);
     }
     comm_open(comm);
+    watch(comm, made->who);
     *out = comm;
     return ALNICO_SUCCESS;
 }

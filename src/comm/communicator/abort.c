@@ -116,6 +116,17 @@ void comm_abort(alnico_comm_t comm, double waited)
     abort_backends(comm);
 }
 
+void comm_lose(alnico_comm_t comm, int rank)
+{
+    char text[96];
+    snprintf(text, sizeof text, "communicator %d: rank %d did not come: its process has ended",
+             comm->id, rank);
+    comm_latch(comm, ALNICO_ERROR_TIMEOUT, text);
+    if (comm->transport->concurrent)
+        report(comm, ALNICO_ERROR_TIMEOUT, 0);
+    abort_backends(comm);
+}
+
 /* If another thread must not send, the thread that calls on the communicator sends the report, in
  * an operation or in its destroy; a backend that misleads gives it time for that. */
 alnico_status_t alnico_comm_abort(alnico_comm_t comm)

@@ -149,6 +149,7 @@ static alnico_status_t family_create(const struct transport *transport, struct f
         return error_set(ALNICO_ERROR_MEMORY, "cannot allocate a communicator");
     atomic_init(&family->members, 1);
     pool_init(&family->pool, &device_cpu);
+    watchdog_init(&family->watchdog);
     alnico_status_t status = topology_read(&family->topology);
     if (transport->rank == 0 && transport_mpi_world_rank() <= 0)
         log_check_environment();
@@ -163,6 +164,7 @@ static void family_leave(struct family *family)
 {
     if (!family || atomic_fetch_sub(&family->members, 1) != 1)
         return;
+    watchdog_finish(&family->watchdog);
     engine_destroy(family->engine);
     pool_finish(&family->pool);
     tuning_finish(&family->tuning);

@@ -6,6 +6,7 @@
 #include "comm/backends/backend.h"
 #include "comm/communicator/failure_detector.h"
 #include "comm/communicator/pointer_cache.h"
+#include "comm/communicator/watchdog.h"
 #include "comm/transports/transport.h"
 #include "comm/tuning/settings.h"
 #include "comm/tuning/tuning.h"
@@ -26,6 +27,7 @@ struct family {
     struct topology topology;
     struct settings settings; /* rank 0's */
     struct tuning tuning;     /* from rank 0's file; it may have no rows */
+    struct watchdog watchdog;
 };
 
 /* The first error of a communicator, kept for all later calls. Any thread. */
@@ -97,6 +99,7 @@ struct alnico_comm {
     atomic_bool aborted;
     struct latch latch;
     struct failure_detector detector;
+    struct watch watch; /* the watchdog's */
 };
 
 /* The calls on a request: of the engine's operations, or of a stream's. All slots are mandatory. */
@@ -197,5 +200,9 @@ bool comm_warned(alnico_comm_t comm);
 /* Latches TIMEOUT unless there is an error, and aborts what the backends have in flight; where one
  * misleads, the other ranks get a report first. `waited`: for how many seconds, so far. */
 void comm_abort(alnico_comm_t comm, double waited);
+
+/* The process of that rank has ended, with which operations may be in flight: latches TIMEOUT, reports
+ * and aborts. Any thread. */
+void comm_lose(alnico_comm_t comm, int rank);
 
 #endif
