@@ -21,7 +21,7 @@
  *   thread" marks the functions that may run beside such a call.
  * - Errors. An error found while an operation runs, or while a call waits for other ranks, is
  *   latched in the communicator: every later call on it returns that status, except
- *   alnico_comm_abort and alnico_comm_destroy. Streams that waited for its operations continue.
+ *   alnico_comm_abort, alnico_comm_shrink and alnico_comm_destroy. Streams that waited for its operations continue.
  *   Results that had not arrived are undefined, and the library no longer writes them. One
  *   exception: a process stopped by SIGSTOP at the moment it starts to copy a part of a long
  *   message into another process's buffer makes this copy when it is continued.
@@ -294,6 +294,30 @@ ALNICO_API alnico_status_t alnico_comm_duplicate(alnico_comm_t comm, void *strea
 ALNICO_API alnico_status_t alnico_comm_split(alnico_comm_t comm, int color, int key, void *stream,
                                              alnico_comm_t *out);
 
+/* Makes a communicator of the ranks that live, after an error of `comm`: they keep their order.
+ * Collective over them. `comm` keeps its error, and can only be shrunk again or destroyed.
+ *
+ *     status = alnico_allreduce(ALNICO_IN_PLACE, x, n, ALNICO_FLOAT32, ALNICO_SUM, comm);
+ *     if (status != ALNICO_SUCCESS && alnico_comm_shrink(comm, stream, &smaller) == ALNICO_SUCCESS) {
+ *         alnico_comm_destroy(comm);
+ *         comm = smaller;                    go on from what all survivors have alike
+ *     }
+ *
+ * First it ends what is in flight here, as alnico_comm_abort does, and waits for `stream`'s and the
+ * communicator's own work. Ranks that have not got the error yet get it where they next wait. Then
+ * all ranks that have called agree who they are; it waits for the others until they call, their
+ * processes end, they destroy `comm`, or the deadline is over. Ranks may die at any time meanwhile: the
+ * survivors then agree on fewer. All of them get the same status and the same communicator, which has
+ * the settings of `comm` and none of its registrations and forced algorithms. One that died in the
+ * last moment may still be in it: its operations then fail, and it can be shrunk in turn.
+ *
+ * A rank that comes after the others' deadline gets ABORTED or TIMEOUT. Ranks that cannot reach each
+ * other for that long may end up in communicators of their own.
+ *
+ * Errors: ARGUMENT; UNSUPPORTED (MPI carries the messages); ABORTED; MEMORY; those of
+ * alnico_comm_split, on all survivors. */
+ALNICO_API alnico_status_t alnico_comm_shrink(alnico_comm_t comm, void *stream, alnico_comm_t *out);
+
 /* Waits for everything started on the communicator and frees it. Collective, but after an error or
  * abort it waits for no other rank. Requests that were not waited for become invalid; a warning in
  * the log names those that failed. CUDA graphs that contain its calls must be destroyed before: NCCL
@@ -302,7 +326,7 @@ ALNICO_API void alnico_comm_destroy(alnico_comm_t comm);
 
 /* Aborts the communicator: everything in flight ends with ALNICO_ERROR_ABORTED, soon, and without
  * waiting for other ranks. They learn of it when they next wait for this rank. Only
- * alnico_comm_destroy may follow. Any thread, any number of times.
+ * alnico_comm_shrink and alnico_comm_destroy may follow. Any thread, any number of times.
  *
  *     this rank:    alnico_comm_abort(comm);
  *     other ranks:  alnico_synchronize(comm);      ALNICO_ERROR_ABORTED; the detail names this rank

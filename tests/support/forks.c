@@ -19,7 +19,8 @@ enum { RANKS = 128, WATCHDOG_S = 60, EXIT_STATUS = 9 };
 
 struct party {
     int processes, threads, size;
-    int victim, signal;
+    uint64_t victims; /* a bit each, of the processes that do not end well */
+    int signal;
     unsigned seconds;           /* before what is left is killed */
     int hub[RANKS], end[RANKS]; /* sockets: the test's process's and the ranks' */
     pid_t *pid;                 /* by process, shared with all */
@@ -146,7 +147,7 @@ static bool relay(struct party *party)
 
 static bool ended_well(const struct party *party, int process, int status)
 {
-    if (process != party->victim)
+    if (process > 63 || !(party->victims >> process & 1))
         return WIFEXITED(status) && WEXITSTATUS(status) == 0;
     return party->signal ? WIFSIGNALED(status) && WTERMSIG(status) == party->signal
                          : WIFEXITED(status) && WEXITSTATUS(status) == EXIT_STATUS;
@@ -230,7 +231,6 @@ void forks_run_for(unsigned seconds, int processes, int threads, void (*body)(st
 {
     struct party party = {.processes = processes,
                           .threads = threads,
-                          .victim = -1,
                           .seconds = seconds,
                           .body = body,
                           .argument = argument};
@@ -245,9 +245,15 @@ void forks_run(int processes, int threads, void (*body)(struct rank *), void *ar
 void forks_run_victim(int processes, int victim, int signal, void (*body)(struct rank *),
                       void *argument)
 {
+    forks_run_victims(processes, UINT64_C(1) << victim, signal, body, argument);
+}
+
+void forks_run_victims(int processes, uint64_t victims, int signal, void (*body)(struct rank *),
+                       void *argument)
+{
     struct party party = {.processes = processes,
                           .threads = 1,
-                          .victim = victim,
+                          .victims = victims,
                           .signal = signal,
                           .seconds = WATCHDOG_S,
                           .body = body,

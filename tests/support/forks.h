@@ -24,6 +24,10 @@ void forks_run_for(unsigned seconds, int processes, int threads, void (*body)(st
 void forks_run_victim(int processes, int victim, int signal, void (*body)(struct rank *),
                       void *argument);
 
+/* The same with several victims, a bit each. */
+void forks_run_victims(int processes, uint64_t victims, int signal, void (*body)(struct rank *),
+                       void *argument);
+
 /* All ranks that live wait for each other. */
 void forks_barrier(struct rank *rank);
 

@@ -116,6 +116,16 @@ void comm_abort(alnico_comm_t comm, double waited)
     abort_backends(comm);
 }
 
+void comm_revoke(alnico_comm_t comm)
+{
+    char text[96];
+    snprintf(text, sizeof text, "communicator %d was given up by this rank %d", comm->id,
+             comm->rank);
+    comm_latch(comm, ALNICO_ERROR_ABORTED, text);
+    report(comm, (alnico_status_t)atomic_load(&comm->latch.status), 0);
+    abort_backends(comm);
+}
+
 void comm_lose(alnico_comm_t comm, int rank)
 {
     char text[96];

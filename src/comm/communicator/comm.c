@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "comm/rendezvous/consensus.h"
 #include "device/backoff.h"
 
 #include <stdio.h>
@@ -250,6 +251,7 @@ void comm_drain(alnico_comm_t comm)
 void comm_free(alnico_comm_t comm)
 {
     detector_finish(&comm->detector, comm->transport);
+    consensus_destroy(comm->consensus);
     comm->transport->ops->destroy(comm->transport);
     tuning_steps_finish(&comm->tuning);
     family_leave(comm->family);

@@ -37,6 +37,7 @@ struct latch {
     char detail[512];
 };
 
+struct consensus;
 struct engine_operation;
 struct stream_operation;
 
@@ -99,7 +100,9 @@ struct alnico_comm {
     atomic_bool aborted;
     struct latch latch;
     struct failure_detector detector;
-    struct watch watch; /* the watchdog's */
+    struct consensus *consensus; /* of alnico_comm_shrink; NULL before the first */
+    uint32_t shrinks;            /* communicators that it has tried to make */
+    struct watch watch;          /* the watchdog's */
 };
 
 /* The calls on a request: of the engine's operations, or of a stream's. All slots are mandatory. */
@@ -200,6 +203,10 @@ bool comm_warned(alnico_comm_t comm);
 /* Latches TIMEOUT unless there is an error, and aborts what the backends have in flight; where one
  * misleads, the other ranks get a report first. `waited`: for how many seconds, so far. */
 void comm_abort(alnico_comm_t comm, double waited);
+
+/* Ends what is in flight on this rank, and tells the others, whatever the communicator's state: if it
+ * had no error, it has ABORTED. */
+void comm_revoke(alnico_comm_t comm);
 
 /* The process of that rank has ended, with which operations may be in flight: latches TIMEOUT, reports
  * and aborts. Any thread. */

@@ -326,3 +326,8 @@ bool segment_gone(const struct segment *s, int rank)
            process_ended(&member->process, descriptor_of(s, rank)) &&
            !atomic_load_explicit(&member->left, memory_order_acquire);
 }
+
+bool segment_left(const struct segment *s, int rank)
+{
+    return atomic_load_explicit(&s->members[rank].left, memory_order_acquire);
+}

@@ -81,8 +81,8 @@ static alnico_status_t post(const struct waiting *w, struct message *m)
     struct transport *t = w->wait->transport;
     int rank = rank_at(w->wait, m->place);
     alnico_status_t status =
-        m->sends ? t->ops->isend(t, rank, TAG_OUT_OF_BAND, m->data, w->bytes, &m->transfer)
-                 : t->ops->irecv(t, rank, TAG_OUT_OF_BAND, m->data, w->bytes, &m->transfer);
+        m->sends ? t->ops->isend(t, rank, w->wait->tag, m->data, w->bytes, &m->transfer)
+                 : t->ops->irecv(t, rank, w->wait->tag, m->data, w->bytes, &m->transfer);
     m->posted = status == ALNICO_SUCCESS;
     return m->posted || status == ALNICO_ERROR_MEMORY ? ALNICO_PENDING : status;
 }

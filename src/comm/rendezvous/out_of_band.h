@@ -15,6 +15,7 @@ struct out_of_band {
     struct transport *transport;
     struct engine *engine;    /* NULL; or pumped meanwhile, if it has no thread */
     const atomic_int *broken; /* NULL; or not 0 ends the wait */
+    uint32_t tag;             /* of its messages; 0: TAG_OUT_OF_BAND, which it is */
     double timeout, spent;    /* seconds, and how many of them have passed before */
     const char *who;
     const int

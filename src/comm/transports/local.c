@@ -33,6 +33,7 @@ struct message {
 struct mailbox {
     pthread_mutex_t lock;
     struct message *sends, *receives; /* in the order of their coming */
+    atomic_bool left;                 /* its rank has */
 };
 
 struct local_hub {
@@ -254,8 +255,14 @@ static alnico_status_t local_subset(struct transport *t, struct rendezvous *r,
     return transport_local_meet(r, out);
 }
 
+static bool local_left(struct transport *t, int rank)
+{
+    return atomic_load(&((struct transport_local *)t)->hub->mailbox[rank].left);
+}
+
 static void local_destroy(struct transport *t)
 {
+    atomic_store(&((struct transport_local *)t)->hub->mailbox[t->rank].left, true);
     local_hub_leave(((struct transport_local *)t)->hub, 1);
     free(t);
 }
@@ -266,6 +273,7 @@ static const struct transport_ops transport_local = {
     .irecv = local_irecv,
     .test = local_test,
     .cancel = local_cancel,
+    .left = local_left,
     .subset = local_subset,
     .destroy = local_destroy,
 };

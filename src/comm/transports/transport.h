@@ -27,7 +27,15 @@ enum { TRANSPORT_ANY = -1 }; /* as `from`: any rank that sends with that tag */
 
 /* Tags below TAG_OPERATIONS are the communicator's own, and that of messages between two ranks;
  * collectives use TAG_OPERATIONS to tags - 1. */
-enum { TAG_OUT_OF_BAND, TAG_REPORT, TAG_MESSAGE, TAG_OPERATIONS };
+enum {
+    TAG_OUT_OF_BAND,
+    TAG_REPORT,
+    TAG_MESSAGE,
+    TAG_CONSENSUS,
+    TAG_SHRINK,
+    SHRINK_TAGS = 16,
+    TAG_OPERATIONS = TAG_SHRINK + SHRINK_TAGS
+};
 
 struct transport {
     const struct transport_ops *ops;
@@ -60,6 +68,9 @@ struct transport_ops {
     /* Optional: whether a rank's process has ended although the rank had not left, so that nothing
      * more comes from it. Asked while an operation stalls; never blocks. */
     bool (*gone)(struct transport *, int rank);
+
+    /* Optional: whether a rank has destroyed its end. Asked as `gone`. */
+    bool (*left)(struct transport *, int rank);
 
     /* A transport for the ranks of `r`, a part of this transport's: called[i] of `r` is the rank i in
      * this transport. Collective over them, which have just agreed to call. All ranks get the same

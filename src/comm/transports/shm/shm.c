@@ -171,6 +171,11 @@ static bool shm_gone(struct transport *transport, int rank)
     return segment_gone(&shm_of(transport)->segment, rank);
 }
 
+static bool shm_left(struct transport *transport, int rank)
+{
+    return segment_left(&shm_of(transport)->segment, rank);
+}
+
 static alnico_status_t shm_subset(struct transport *transport, struct rendezvous *r,
                                   struct transport **out)
 {
@@ -200,6 +205,7 @@ static const struct transport_ops transport_shm = {
     .test = shm_test,
     .cancel = shm_cancel,
     .gone = shm_gone,
+    .left = shm_left,
     .subset = shm_subset,
     .destroy = shm_destroy,
 };
