@@ -219,6 +219,14 @@ static bool hosts_gone(struct transport *transport, int rank)
     return side->ops->gone(side, number);
 }
 
+static bool hosts_left(struct transport *transport, int rank)
+{
+    struct transport_hosts *t = hosts_of(transport);
+    int number;
+    struct transport *side = t->side[carrier_of(t, rank, &number)];
+    return side->ops->left(side, number);
+}
+
 static alnico_status_t hosts_subset(struct transport *transport, struct rendezvous *r,
                                     struct transport **out)
 {
@@ -267,6 +275,7 @@ static const struct transport_ops transport_hosts = {
     .test = hosts_test,
     .cancel = hosts_cancel,
     .gone = hosts_gone,
+    .left = hosts_left,
     .subset = hosts_subset,
     .destroy = hosts_destroy,
 };

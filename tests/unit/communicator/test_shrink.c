@@ -1,5 +1,5 @@
 /* Shrinking a communicator after each kind of failure: the survivors get a communicator in the old
- * order on which a thousand allreduces are right. Ranks are processes, which are killed by SIGKILL
+ * order on which allreduces are right. Ranks are processes, which are killed by SIGKILL
  * before, while and after they shrink, or threads. */
 #include "comm/communicator/comm.h"
 
@@ -21,10 +21,10 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 4, CALLS = 1000, COUNT_MOST = 3000, AT_ONCE = 3 };
+enum { RANKS = 4, COUNT_MOST = 3000, AT_ONCE = 3 };
 
 static uint64_t seed;
-static int rounds = 1;
+static int rounds = 1, calls = 200;
 
 /* What goes wrong before the others shrink. */
 enum failure { KILLED, KILLED_IN_A_CALL, ABORTS, MISMATCHES, LEAVES, STOPPED, NOTHING, FAILURES };
@@ -33,7 +33,7 @@ struct scene {
     enum failure failure;
     int victim;
     int second; /* dies while it shrinks, if that is not -1 */
-    bool streams;
+    bool streams, tcp;
     uint64_t random;
 };
 
@@ -56,7 +56,7 @@ static alnico_status_t sum(alnico_comm_t comm, float *values, size_t count)
 static void require_sums(alnico_comm_t comm, int own, float total, uint64_t random)
 {
     static _Thread_local float values[COUNT_MOST];
-    for (int i = 0; i < CALLS; i++) {
+    for (int i = 0; i < calls; i++) {
         size_t count = 1 + reference_random(random, 5, (uint64_t)i) % COUNT_MOST;
         for (size_t k = 0; k < count; k++)
             values[k] = (float)(own * (i % 7 + 1));
@@ -201,6 +201,7 @@ static void play(struct scene s)
     if (forks_process() > 0)
         return;
     setenv("ALNICO_LOG", "error", 1);
+    setenv("ALNICO_TRANSPORT", s.tcp ? "tcp" : "auto", 1);
     forks_run_victims(RANKS, victims, SIGKILL, scene_body, &s);
     _Exit(0);
 }
@@ -219,7 +220,8 @@ static void test_the_survivors_of_each_failure_go_on(void **state)
             play((struct scene){.failure = (enum failure)i,
                                 .victim = (int)(seed + (uint64_t)i) % RANKS,
                                 .second = -1,
-                                .streams = (seed + (uint64_t)i) % 2});
+                                .streams = (seed + (uint64_t)i) % 2,
+                                .tcp = (seed + (uint64_t)i) / 2 % 2});
     end();
 }
 
@@ -231,7 +233,8 @@ static void test_a_second_one_may_die_meanwhile(void **state)
         play((struct scene){.failure = i % 3 == 2 ? ABORTS : KILLED_IN_A_CALL,
                             .victim = victim,
                             .second = (victim + 1 + i % (RANKS - 1)) % RANKS,
-                            .streams = i % 2});
+                            .streams = i % 2,
+                            .tcp = i / 2 % 2});
     }
     end();
 }
@@ -259,11 +262,13 @@ static void test_bad_arguments_are_refused(void **state)
     ranks_require_detail("alnico_comm_shrink: out is NULL");
 }
 
-/* Usage: unit_shrink [ROUNDS [SEED]]; a round has 13 scenes. */
+/* Usage: unit_shrink [ROUNDS [SEED [CALLS]]]; a round has 13 scenes, with so many allreduces after
+ * each. */
 int main(int argc, char **argv)
 {
     rounds = argc > 1 ? atoi(argv[1]) : 1;
     seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL);
+    calls = argc > 3 ? atoi(argv[3]) : calls;
     printf("seed %llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_survivors_of_each_failure_go_on),

@@ -163,6 +163,16 @@ static bool tcp_gone(struct transport *transport, int rank)
     return gone;
 }
 
+static bool tcp_left(struct transport *transport, int rank)
+{
+    struct transport_tcp *t = tcp_of(transport);
+    pthread_mutex_lock(&t->lock);
+    tcp_read_peer(t, rank);
+    bool left = t->peer[rank].left;
+    pthread_mutex_unlock(&t->lock);
+    return left;
+}
+
 static alnico_status_t tcp_subset(struct transport *transport, struct rendezvous *r,
                                   struct transport **out)
 {
@@ -209,6 +219,7 @@ static const struct transport_ops transport_tcp = {
     .test = tcp_test,
     .cancel = tcp_cancel,
     .gone = tcp_gone,
+    .left = tcp_left,
     .subset = tcp_subset,
     .destroy = tcp_destroy,
 };
