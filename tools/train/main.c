@@ -225,13 +225,17 @@ static void train(struct train_options *options)
         options->trainer.context = &display;
     }
     rank_check(trainer_run(&options->trainer, &place, &report), "training");
-    if (first)
+    if (report.first)
         train_report_print(&options->trainer, &report);
-    if (first && options->json)
+    if (report.first && options->json)
         program_json_write(options->json, train_report_json(options, &report, &display));
     if (first)
         train_display_end(&display);
     place_close(options, &place);
+    if (report.lost) { /* MPI would wait for them */
+        fflush(NULL);
+        _Exit(EXIT_SUCCESS);
+    }
 }
 
 int main(int argc, char **argv)

@@ -135,6 +135,8 @@ static void refuse_argument(struct argp_state *state, char *text, void *options)
 #define COMPUTE(member) FIELD(trainer.compute.member)
 #define OPTIMIZER(member) FIELD(trainer.optimizer.member)
 
+static const char *const failures[] = {"stop", "shrink", NULL};
+
 static const struct option_row table[] = {
     {.help = "What to train:"},
     {"model", 0, "NAME",
@@ -327,6 +329,10 @@ static const struct option_row table[] = {
      OPTION_TEXT, TRAINER(record)},
     {"replay", 0, "FILE", "of async: do it in the order that --record wrote: the same bits",
      OPTION_TEXT, TRAINER(replay)},
+    {"on-failure", 0, "WHAT",
+     "when a rank's process ends: stop the others, too; or shrink: they go on with its part of the "
+     "images, on the CPU with strategy allreduce",
+     OPTION_CHOICE, .initial = "stop", TRAINER(shrinks), .choices = failures, .key = "on_failure"},
     {.help = "Checkpoints:"},
     {"save", 0, "FILE", "write the state to FILE at the end", OPTION_TEXT, TRAINER(save)},
     {"save-every", 0, "N", "write it after every N steps, too", OPTION_NUMBER, TRAINER(save_every),
@@ -490,6 +496,7 @@ static void check_strategy(struct argp_state *state, const struct train_options 
         const char *option;
         bool given, taken;
     } rows[] = {
+        {"--on-failure shrink", trainer->shrinks, strcmp(strategy->name, "allreduce") == 0},
         {"--no-overlap", trainer->late, strategy->takes & STRATEGY_TAKES_OVERLAP},
         {"--buckets", options->bucketed, strategy->takes & STRATEGY_TAKES_BUCKETS},
         {"--compress", options->compress, strategy->takes & wire},
@@ -524,6 +531,12 @@ static void check_modes(struct argp_state *state, struct train_options *options)
         argp_error(state, "--profile: neither --memory nor --stream goes with it");
     if (options->profile && trainer->accumulate > 1)
         argp_error(state, "--accumulate: --profile is of one batch");
+    if (trainer->shrinks &&
+        (options->describe || options->profile || options->memory || options->predict_count))
+        argp_error(state, "--on-failure: neither --describe, --memory, --profile nor --predict "
+                          "goes on without a rank");
+    if (trainer->shrinks && (options->device != ALNICO_DEVICE_CPU || options->stream))
+        argp_error(state, "--on-failure shrink: expected --device cpu without --stream");
     if (options->log && (options->describe || options->profile || options->memory))
         argp_error(state, "--log: neither --describe, --memory nor --profile trains");
 }

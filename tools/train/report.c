@@ -51,6 +51,8 @@ void train_report_print(const struct trainer_options *options, const struct trai
            report->parameters, report->stopped ? "stopped after " : "", report->steps,
            report->epochs, report->seconds, report->images_per_second,
            report->images_per_second / report->ranks);
+    if (report->lost)
+        printf("lost:  %d of %d ranks\n", report->lost, report->ranks + report->lost);
     printf("time:");
     for (int i = 0; i < PHASES; i++)
         if (report->phases[i] > 0)
@@ -130,9 +132,9 @@ cJSON *train_report_json(const struct train_options *options, const struct train
     json_add(object, "mpi %s", program_mpi_library());
     cJSON_AddItemToObject(object, "options", train_options_json(options));
     json_add(object,
-             "ranks %d parameters %zu steps %zu epochs_done %g images_per_second %g "
+             "ranks %d ranks_lost %d parameters %zu steps %zu epochs_done %g images_per_second %g "
              "images_per_second_per_rank %g",
-             report->ranks, report->parameters, report->steps, report->epochs,
+             report->ranks, report->lost, report->parameters, report->steps, report->epochs,
              report->images_per_second, report->images_per_second / report->ranks);
     cJSON_AddItemToObject(object, "seconds", times_json(&options->trainer, report));
     cJSON_AddItemToObject(object, "memory_bytes", memory_json(report));

@@ -105,6 +105,13 @@ alnico_status_t trainer_check(const struct trainer_options *options)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "trainer: planned buckets, which go by measured times, in a deterministic "
                          "run, expected a size or a number");
+    if (options->shrinks && (strcmp(options->strategy, "allreduce") != 0 ||
+                             (options->codec.ops && options->codec.ops->residual)))
+        return error_set(
+            ALNICO_ERROR_ARGUMENT,
+            "trainer: going on without lost ranks by strategy %s%s, expected allreduce "
+            "and no codec with residuals: each rank has all of the state there",
+            options->strategy, options->codec.ops ? " and a codec" : "");
     if (!options->batch)
         return error_set(ALNICO_ERROR_ARGUMENT, "trainer: batch 0, expected at least 1");
     if (limits != 1 || !(options->seconds >= 0))
@@ -152,6 +159,7 @@ alnico_status_t trainer_options_agree(struct trainer *trainer)
         {"test images", o->tests},
         {"steps between tests", o->validate_every},
         {"stopping", o->stop != NULL},
+        {"going on without lost ranks", o->shrinks},
         {"seed", o->seed},
         {"precision", o->compute.precision},
         {"label smoothing", bits_of((double)o->compute.smoothing)},

@@ -5,6 +5,7 @@
 #include "train/models/models.h"
 #include "train/trainer/checkpoint_file.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,8 +268,8 @@ alnico_status_t trainer_network(const struct trainer_options *options, const str
 static size_t steps_to_do(const struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
-    if (options->steps)
-        return options->steps;
+    if (options->steps) /* of the first ranks' images */
+        return (size_t)llround((double)options->steps * trainer->begun / trainer->size);
     const bool countable = options->epochs && options->epochs <= SIZE_MAX / trainer->per_epoch;
     return countable ? options->epochs * trainer->per_epoch : SIZE_MAX;
 }
@@ -278,6 +279,10 @@ static alnico_status_t trainer_prepare(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     TRY(trainer_check(options));
+    if (options->shrinks && trainer->place.stream)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: going on without lost ranks on a stream, whose steps end after "
+                         "errors, expected the CPU's inline stream");
     trainer->passes = trainer_passes(options);
     trainer->graphs = calloc(trainer->passes, sizeof(struct device_graph *));
     if (!trainer->graphs)
@@ -318,7 +323,7 @@ alnico_status_t trainer_open(struct trainer *trainer)
     trainer->other_library = trainer_library(trainer);
     trainer->steps = steps_to_do(trainer);
     TRY(trainer_rehearse(trainer));
-    if (!options->load)
+    if (!options->load || trainer->shrunk)
         return ALNICO_SUCCESS;
     TRY(ranks_go_on(trainer, trainer_load(trainer)));
     if (trainer->step < trainer->steps)

@@ -124,6 +124,8 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
     TRY(trainer_allreduce(trainer, &images, 1, ALNICO_SUM));
     *out = (struct trainer_report){
         .ranks = trainer->size,
+        .lost = trainer->begun - trainer->size,
+        .first = trainer->rank == 0,
         .parameters = trainer->network->parameters,
         .steps = progress->step,
         .own_steps = progress->step - trainer->first,

@@ -12,6 +12,8 @@ struct trainer {
     const struct trainer_options *options;
     struct trainer_place place; /* without communicators: alone */
     int rank, size;
+    int begun;            /* ranks at the beginning of the run */
+    alnico_comm_t shrunk; /* of the ranks that go on, this run's own; NULL: none was lost */
     struct network *network;
     struct replica *replica;
     struct phase_timer *timer;
@@ -103,6 +105,15 @@ alnico_status_t trainer_compute(struct trainer *trainer);
 
 /* trainer_compute, by replaying a graph of it where that can be. */
 alnico_status_t trainer_launch(struct trainer *trainer);
+
+/* ---- trainer/shrink.c ---- */
+
+/* Whether the run can go on after this status of its loop: a rank was lost, and options->shrinks. */
+bool trainer_outlives(const struct trainer *trainer, alnico_status_t status);
+
+/* Makes the run anew on the ranks that live, from the last step that one of them has done
+ * (collective over them). trainer->shrunk is to be destroyed at the end. */
+alnico_status_t trainer_shrink(struct trainer *trainer);
 
 /* ---- trainer/rehearsal.c ---- */
 

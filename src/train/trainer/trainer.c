@@ -321,7 +321,7 @@ static alnico_status_t trainer_checkpoint(struct trainer *trainer, bool over)
 
 static alnico_status_t trainer_loop(struct trainer *trainer)
 {
-    bool over = false;
+    bool over = trainer->step >= trainer->steps;
     while (!over) {
         struct phase_times reading;
         TRY_NVTX("step", trainer_step(trainer));
@@ -377,6 +377,7 @@ struct trainer trainer_make(const struct trainer_options *options,
                               .place = {.stream = place->stream},
                               .rank = host ? alnico_comm_rank(host) : 0,
                               .size = host ? alnico_comm_size(host) : 1};
+    trainer.begun = trainer.size;
     if (!alone) {
         trainer.place.host = host;
         trainer.place.device = place->device ? place->device : host;
@@ -390,12 +391,18 @@ alnico_status_t trainer_run(const struct trainer_options *options,
     struct trainer trainer = trainer_make(options, place);
     *report = (struct trainer_report){0};
     alnico_status_t status = trainer_open(&trainer);
-    if (status == ALNICO_SUCCESS)
+    while (status == ALNICO_SUCCESS) {
         status = trainer_loop(&trainer);
+        if (status == ALNICO_SUCCESS)
+            status = trainer_report(&trainer, report);
+        if (!trainer_outlives(&trainer, status))
+            break;
+        status = trainer_shrink(&trainer);
+    }
     if (status == ALNICO_SUCCESS)
-        status = trainer_report(&trainer, report);
-    if (status != ALNICO_SUCCESS)
-        return trainer_fail(&trainer, status);
-    trainer_close(&trainer);
-    return ALNICO_SUCCESS;
+        trainer_close(&trainer);
+    else
+        status = trainer_fail(&trainer, status);
+    alnico_comm_destroy(trainer.shrunk);
+    return status;
 }

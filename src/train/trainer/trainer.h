@@ -84,6 +84,11 @@ struct trainer_options {
     /* Checkpoint to go on from; NULL: none. Steps and epochs include those done. */
     const char *load;
 
+    /* When a rank is lost the others go on by alnico_comm_shrink, from the last step that one of them
+     * has done, with the images of all: steps are fewer images then, and as many more. Of
+     * place->host, on the CPU's inline stream, with strategy allreduce. Otherwise the run ends. */
+    bool shrinks;
+
     void (*progress)(void *context, const struct trainer_progress *progress); /* NULL: none */
     void *context;
     /* Once this is true on any rank, the run ends on all after the same step, with its checkpoint
@@ -100,9 +105,11 @@ struct trainer_place {
     void *stream;         /* where all computing is enqueued; NULL: the CPU's inline stream */
 };
 
-/* The result, equal on all ranks. */
+/* The result, equal on all ranks but where it says otherwise. */
 struct trainer_report {
     int ranks;
+    int lost;   /* ranks that it began with besides */
+    bool first; /* this is the lowest rank that ended it; differs between ranks */
     size_t parameters, steps;
     size_t own_steps; /* without those before the checkpoint that it went on from */
     double epochs;
