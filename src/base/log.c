@@ -50,6 +50,9 @@ static const struct variable_info table[VARIABLES] = {
                          "what ranks that meet at an address have to know, the same on all",
                          .secret = true},
     [VARIABLE_SECRET_FILE] = {"ALNICO_SECRET_FILE", "", "the file that holds ALNICO_SECRET"},
+    [VARIABLE_CONNECTIONS] = {"ALNICO_CONNECTIONS", "1",
+                              "TCP connections between two ranks, 1 to 8, which share large "
+                              "messages (rank 0's counts)"},
     [VARIABLE_ENGINE_CORE] = {"ALNICO_ENGINE_CORE", "auto",
                               "core of the engine thread: auto, none or a number"},
     [VARIABLE_HOST] = {"ALNICO_HOST", "",

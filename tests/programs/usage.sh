@@ -14,7 +14,7 @@ for script in "${scripts[@]}"; do
     expect_out "^[Uu]sage: (scripts/)?$script"
     [ ! -s "$work/err" ] || fail "$script --help writes to stderr"
 done
-for script in collectives-mpi peer-ranks; do
+for script in collectives-mpi hosts peer-ranks; do
     expect 0 "$source/benchmarks/$script" --help
     expect_out "^Usage: benchmarks/$script"
 done

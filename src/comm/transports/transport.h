@@ -116,9 +116,10 @@ alnico_status_t transport_shm_create(struct rendezvous *r, const struct shm_opti
 /* Ranks of several hosts, over TCP: a connection between every two (collective). All ranks get the
  * same status, unless the allgather fails. */
 struct net_key;
+enum { TCP_CONNECTIONS_MOST = 8 };
 struct tcp_options {
     const char *interface;     /* this host's, by name or address; "" or NULL: by its routes */
-    int connections;           /* of two ranks, for large messages; 0: one */
+    int connections;           /* of two ranks, which share large messages; rank 0's count */
     const struct net_key *key; /* what only the job's processes know; NULL: rank 0 makes one */
     const bool *near;          /* ranks that need no connection, alike on both sides; NULL: none.
                                   Until the transport is made */

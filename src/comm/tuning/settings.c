@@ -53,6 +53,21 @@ static void read_transport(struct settings *s)
         refuse(s, VARIABLE_TRANSPORT, "auto, mpi or tcp");
 }
 
+static bool connections_of(int *out)
+{
+    uint64_t count = 1;
+    bool sound = number_whole(variable_text(VARIABLE_CONNECTIONS), 1, TCP_CONNECTIONS_MOST, &count);
+    *out = (int)count;
+    return sound;
+}
+
+static void read_connections(struct settings *s)
+{
+    int count;
+    if (!connections_of(&count))
+        refuse(s, VARIABLE_CONNECTIONS, "a number from 1 to 8");
+}
+
 static void read_algorithm(struct settings *s, int collective)
 {
     enum variable variable = (enum variable)(VARIABLE_ALLREDUCE + collective);
@@ -72,13 +87,16 @@ void settings_read(struct settings *s)
     read_chunk(s);
     s->check = read_choice(s, VARIABLE_CHECK, "1", "0", "0 or 1");
     read_transport(s);
+    read_connections(s);
     for (int c = 0; c < COLLECTIVES; c++)
         read_algorithm(s, c);
 }
 
 struct tcp_options settings_tcp(void)
 {
-    return (struct tcp_options){.interface = variable_text(VARIABLE_INTERFACE)};
+    struct tcp_options options = {.interface = variable_text(VARIABLE_INTERFACE)};
+    connections_of(&options.connections);
+    return options;
 }
 
 double settings_own_timeout(void)

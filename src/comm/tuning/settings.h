@@ -26,7 +26,7 @@ void settings_read(struct settings *out);
 /* The deadline of this rank's own environment, in seconds, until the ranks know rank 0's settings. */
 double settings_own_timeout(void);
 
-/* Of this rank's own environment: which interface TCP takes. */
+/* Of this rank's own environment: which interface TCP takes, and how many connections. */
 struct tcp_options settings_tcp(void);
 
 /* Reads ALNICO_TUNING's file, if it names one, and counts its rows in `s`. An error becomes the

@@ -27,7 +27,9 @@ enum {
 /* What a rank tells the others. */
 struct introduction {
     struct net_address address;
-    struct net_key key; /* rank 0's counts */
+    struct net_key key;  /* rank 0's counts, */
+    int32_t connections; /* and its */
+    int32_t unused;
 };
 
 struct mesh {
@@ -257,6 +259,7 @@ static alnico_status_t open_port(struct mesh *m, struct introduction *mine)
         .purpose = NET_MESSAGES, .rank = t->base.rank, .size = t->base.size};
     if (!m->all || !m->connectors)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", t->base.size);
+    mine->connections = t->options.connections;
     TRY(connect_self(t));
     if (t->options.key)
         mine->key = *t->options.key;
@@ -274,6 +277,7 @@ static alnico_status_t open_port(struct mesh *m, struct introduction *mine)
 static alnico_status_t introduce(struct mesh *m, const struct introduction *mine)
 {
     TRY(rendezvous_gather(m->r, mine, m->all, sizeof *mine));
+    m->t->options.connections = m->all[0].connections;
     m->t->key = m->t->options.key ? *m->t->options.key : m->all[0].key;
     m->listener.key = m->t->key;
     m->end_ns = deadline_ns(m->r->timeout);

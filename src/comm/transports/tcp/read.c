@@ -11,7 +11,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { VISITS = 64, EVENTS = 64 };
+enum {
+    VISITS = 64,
+    EVENTS = 64,
+    BEHIND =
+        64 /* bytes read behind many that go to their place: the next frame, and little to copy */
+};
 
 void tcp_lose(struct transport_tcp *t, struct tcp_peer *p, const char *why)
 {
@@ -90,7 +95,8 @@ static ssize_t read_some(struct lane *lane, size_t *asked)
     make_room(lane);
     if (lane->to && lane->left)
         parts[count++] = (struct iovec){lane->to, lane->left};
-    parts[count++] = (struct iovec){lane->staged + lane->end, STAGED - lane->end};
+    size_t room = count && lane->left > STAGED ? BEHIND : STAGED - lane->end;
+    parts[count++] = (struct iovec){lane->staged + lane->end, room};
     for (size_t i = 0; i < count; i++)
         *asked += parts[i].iov_len;
     struct msghdr header = {.msg_iov = parts, .msg_iovlen = count};

@@ -62,7 +62,7 @@ struct outgoing {
 };
 
 enum {
-    LANES = 8,         /* connections of two ranks, at most */
+    LANES = TCP_CONNECTIONS_MOST,
     OUTGOING = 8,      /* frames written at once */
     STAGED = 16 << 10, /* bytes read at once besides what goes to its place */
     CREDIT_STEP = WINDOW_BYTES / 4

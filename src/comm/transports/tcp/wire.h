@@ -31,10 +31,10 @@ struct frame {
 };
 
 enum {
-    EAGER_MOST = 64 << 10,     /* bytes of a whole message: larger ones are offered */
-    FRAGMENT_MOST = 256 << 10, /* bytes of a fragment */
-    WHOLE_COST = 128,          /* of a whole message, besides its bytes, for who keeps it */
-    WINDOW_BYTES = 1 << 20     /* whole messages on their way between two ranks, or kept */
+    EAGER_MOST = 256 << 10,  /* bytes of a whole message: larger ones are offered */
+    FRAGMENT_MOST = 1 << 20, /* bytes of a fragment */
+    WHOLE_COST = 128,        /* of a whole message, besides its bytes, for who keeps it */
+    WINDOW_BYTES = 1 << 20   /* whole messages on their way between two ranks, or kept */
 };
 
 /* Whether no honest rank sends such a frame, whatever came before. */

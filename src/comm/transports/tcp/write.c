@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-static const char zeros[FRAGMENT_MOST];
+static const char zeros[4096];
 
 void tcp_send_note(struct tcp_peer *p, enum frame_kind kind, uint32_t id, uint32_t at)
 {
@@ -118,16 +118,17 @@ static size_t size_of(const struct outgoing *o)
     return sizeof o->frame + data_of(o);
 }
 
-/* Fills `parts` with what is left of a frame after `skip` bytes; how many. */
+/* Fills `parts` with what is left of a frame after `skip` bytes, of zeros only some; how many. */
 static int gather(struct outgoing *o, size_t skip, struct iovec *parts)
 {
     int count = 0;
-    const char *data = o->data ? o->data : zeros;
     if (skip < sizeof o->frame)
         parts[count++] = (struct iovec){(char *)&o->frame + skip, sizeof o->frame - skip};
-    size_t past = skip < sizeof o->frame ? 0 : skip - sizeof o->frame;
-    if (past < data_of(o))
-        parts[count++] = (struct iovec){(char *)data + past, data_of(o) - past};
+    size_t past = skip < sizeof o->frame ? 0 : skip - sizeof o->frame, left = data_of(o) - past;
+    if (left && o->data)
+        parts[count++] = (struct iovec){(char *)o->data + past, left};
+    else if (left)
+        parts[count++] = (struct iovec){(char *)zeros, left < sizeof zeros ? left : sizeof zeros};
     return count;
 }
 
@@ -178,8 +179,11 @@ static bool flush_lane(struct transport_tcp *t, struct tcp_peer *p, struct lane 
     size_t bytes = 0;
     while (lane->count < OUTGOING && next_frame(p, lane == p->lane, &lane->outgoing[lane->count]))
         lane->count++;
-    for (int i = 0; i < lane->count; i++)
+    for (int i = 0; i < lane->count; i++) {
         count += gather(&lane->outgoing[i], i ? 0 : lane->written, &parts[count]);
+        if (!lane->outgoing[i].data && data_of(&lane->outgoing[i]))
+            break;
+    }
     for (int i = 0; i < count; i++)
         bytes += parts[i].iov_len;
     if (count == 0)
