@@ -38,7 +38,7 @@ for operation in reduce broadcast allgather allgatherv reduce_scatter reduce_sca
     [ "$(grep -c ' checked ' "$work/out")" -eq 6 ] || fail "$operation: expected 6 checked rows"
 done
 run barrier --machine flat --ranks 64
-expect_out '^ +4 +6\.00 +checked +dissemination$'
+expect_out '^ +4 +6\.00 +6\.00 +checked +dissemination$'
 [ "$(rows)" -eq 1 ] || fail "expected 1 row"
 run --machine flat broadcast --ranks 64 --sizes 4K
 expect_out '^ +4096 +8\.46 +63\.81 +checked +binomial$'
@@ -69,6 +69,26 @@ sed 's/"hidden": 1/"hidden": 0/' "$work/profile.json" >"$work/open.json"
 run --machine flat --ranks 64 --profile "$work/open.json" --json "$work/q.json"
 both=$(sed -n 's/^# step, not overlapped: *\([0-9.]*\) ms.*/\1/p' "$work/out")
 expect_out "^# step, overlapped: +$both ms"
+
+# Staged through the hosts: 2 (10 + n / 8 GB/s) us more, and a reduction of the host's 2 GB/s instead of none. A list of algorithms.
+sed 's/"reduce_gbps": 20/"reduce_gbps": 0, "staging": {"latency_us": 10, "bandwidth_gbps": 8, "reduce_gbps": 2}/' \
+    "$machines/flat.json" >"$work/staging.json"
+run --machine "$work/staging.json" --ranks 64 --sizes 8000 --algorithm recursive_doubling,ring --staged recursive_doubling --json "$work/s.json"
+expect_out '^# staged through the hosts: recursive_doubling$'
+expect_json "$work/s.json" 'runs;0;rows;0;time_us' '56\.8.*' # 6 (1 + 0.8 + 4) + 2 (10 + 1)
+expect_json "$work/s.json" 'runs;0;rows;1;time_us' '127\.5.*' # 126 + 2 63/64 0.8
+expect_json "$work/s.json" staged recursive_doubling
+expect_json "$work/s.json" 'simulated_machine;staging;latency_us' 10
+
+# Shipped: rings on GPUs beat trees on the hosts from the sizes on that LBANN has measured, within a factor of 2.
+for row in 64:16 128:32 256:128 512:256; do
+    ranks=${row%:*} kilobytes=${row#*:}
+    run --machine sierra --ranks "$ranks" -b 4K -e 1M --algorithm recursive_doubling,rabenseifner,ring \
+        --staged recursive_doubling,rabenseifner
+    bytes=$(sed -nE 's/^# crossover: .* up to ([0-9]+) B, then ring$/\1/p' "$work/out")
+    [ "${bytes:-0}" -ge $((kilobytes * 512)) ] && [ "$bytes" -le $((kilobytes * 2048)) ] ||
+        fail "$ranks ranks: rings from ${bytes:-no} bytes on, expected about $kilobytes KB"
+done
 
 # Too large for real elements, and for time.
 run --ranks 256 --sizes 64K --memory 1M --threads 1
@@ -112,6 +132,11 @@ usage '-f 1: expected' -f 1
 usage '--sizes: 8 is not above 64' --sizes 64,8
 usage '--sizes 8Q: expected a size' --sizes 8Q
 usage '--algorithm foo: expected one of .*ring.* or all' --algorithm foo
+usage '--algorithm ring,foo: expected one of .*ring.* or all' --algorithm ring,foo
+usage '--algorithm : expected one of' --algorithm ''
+usage '--staged: .*/flat.json has no key staging' --staged ring
+usage '--staged foo: expected one of .*ring.* or all' --machine sierra --staged foo
+usage '--staged: expected the operation allreduce, not reduce' reduce --machine sierra --staged binomial
 usage '--threads 0: expected' --threads 0
 usage '--rounds 0: expected' --rounds 0
 usage 'now: expected one of allreduce .*sendrecv' now

@@ -135,6 +135,23 @@ static alnico_status_t read_link(const struct place *place, const struct key *ke
 
 #define AT(member) offsetof(struct simulate_machine, member)
 
+static const struct key staging_keys[] = {
+    {"latency_us", read_number, .most = us_most, .at = AT(staging.latency_us)},
+    {"bandwidth_gbps", read_number, gbps_least, gbps_most, .at = AT(staging.bandwidth_gbps)},
+    {"reduce_gbps", read_number, gbps_least, gbps_most, .at = AT(staging.reduce_gbps)},
+};
+
+static alnico_status_t read_staging(const struct place *place, const struct key *key,
+                                    const cJSON *value)
+{
+    struct place inner = {place->file, "staging.", place->target};
+    if (!value)
+        return ALNICO_SUCCESS;
+    if (!cJSON_IsObject(value))
+        return refuse(place, key->name, value, "an object");
+    return read_object(&inner, value, staging_keys, sizeof staging_keys / sizeof *staging_keys);
+}
+
 static const struct key machine_keys[] = {
     {"name", .read = read_name},
     {"about", .read = read_text},
@@ -148,6 +165,7 @@ static const struct key machine_keys[] = {
      .optional = true},
     {"taper", read_number, 1, 1000, .at = AT(sim.taper)},
     {"reduce_gbps", read_number, gbps_least, gbps_most, AT(sim.reduce_gbps), .optional = true},
+    {"staging", .read = read_staging},
 };
 
 alnico_status_t machine_parse(const char *text, size_t bytes, const char *file,

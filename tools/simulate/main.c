@@ -26,13 +26,15 @@ static alnico_status_t run_cell(const struct sweep *sweep, int number, struct si
 {
     const struct simulate_options *options = sweep->options;
     int size = number / options->algorithms_count, algorithm = number % options->algorithms_count;
-    struct simulate_case what = {.machine = &sweep->machine,
-                                 .algorithm = options->algorithms[algorithm],
-                                 .ranks = sweep->ranks,
-                                 .map = sweep->map,
-                                 .count = options->sizes[size] / sizeof(float),
-                                 .chunk_count = options->chunk / sizeof(float),
-                                 .operation = options->operation};
+    struct simulate_case what = {
+        .machine = &sweep->machine,
+        .algorithm = options->algorithms[algorithm],
+        .ranks = sweep->ranks,
+        .map = sweep->map,
+        .staging = options->is_staged[algorithm] ? &options->machine.staging : NULL,
+        .count = options->sizes[size] / sizeof(float),
+        .chunk_count = options->chunk / sizeof(float),
+        .operation = options->operation};
     *cell = (struct simulate_cell){.result = {.time_us = -1}};
     if (simulate_rounds(&what) > (double)options->rounds)
         return ALNICO_SUCCESS;

@@ -102,18 +102,56 @@ static void read_operation(struct argp_state *state, char *name, void *out)
         argp_error(state, "%s: expected one of %s", name, names);
 }
 
+/* Whether a comma-separated list has the name, or is "all". */
+static bool has_name(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || !at[length]))
+            return true;
+    return strcmp(list, "all") == 0;
+}
+
+/* Every name of the list is an algorithm of the operation's. */
+static void check_names(struct argp_state *state, const struct simulate_options *options,
+                        const char *option, const char *text)
+{
+    const struct algorithm *const *list = operation_algorithms(options->operation);
+    char names[512] = "", *copy = strdup(text), *rest = copy;
+    for (int i = 0; list[i]; i++)
+        text_append(names, sizeof names, "%s ", list[i]->name);
+    for (char *name; (name = strsep(&rest, ","));) {
+        bool known = strcmp(text, "all") == 0;
+        for (int i = 0; list[i]; i++)
+            known |= strcmp(list[i]->name, name) == 0;
+        if (!known)
+            argp_error(state, "%s %s: expected one of %sor all", option, name, names);
+    }
+    free(copy);
+}
+
 static void find_algorithms(struct argp_state *state, struct simulate_options *options)
 {
     const struct algorithm *const *list = operation_algorithms(options->operation);
-    const char *name = options->algorithm;
-    char names[512] = "";
-    for (int i = 0; list[i] && i < SIMULATE_ALGORITHMS; i++) {
-        if (strcmp(name, "all") == 0 || strcmp(name, list[i]->name) == 0)
+    check_names(state, options, "--algorithm", options->algorithm);
+    for (int i = 0; list[i] && i < SIMULATE_ALGORITHMS; i++)
+        if (has_name(options->algorithm, list[i]->name))
             options->algorithms[options->algorithms_count++] = list[i];
-        text_append(names, sizeof names, "%s ", list[i]->name);
-    }
-    if (!options->algorithms_count)
-        argp_error(state, "--algorithm %s: expected one of %sor all", name, names);
+}
+
+/* After the machine, which has to know what staging costs. */
+static void find_staged(struct argp_state *state, struct simulate_options *options)
+{
+    if (!options->staged)
+        return;
+    if (options->operation != &collectives[ALNICO_ALLREDUCE])
+        argp_error(state, "--staged: expected the operation allreduce, not %s",
+                   options->operation->name);
+    if (options->machine.staging.bandwidth_gbps == 0)
+        argp_error(state, "--staged: %s has no key staging", options->machine.path);
+    check_names(state, options, "--staged", options->staged);
+    for (int i = 0; i < options->algorithms_count; i++)
+        options->is_staged[i] = has_name(options->staged, options->algorithms[i]->name);
 }
 
 static void find_machine(struct argp_state *state, struct simulate_options *options)
@@ -137,6 +175,7 @@ static void finish(struct argp_state *state, void *out)
         make_sizes(state, options);
     find_algorithms(state, options);
     find_machine(state, options);
+    find_staged(state, options);
 }
 
 #define FIELD(member) OPTION_FIELD(struct simulate_options, member)
@@ -165,8 +204,13 @@ static const struct option_row table[] = {
      "also "
      "prints what the step takes on so many ranks, with the fastest algorithm for each bucket",
      OPTION_TEXT, FIELD(profile)},
-    {"algorithm", 0, "NAME", "one of the operation's algorithms, or all", OPTION_TEXT,
-     .initial = "all", FIELD(algorithm)},
+    {"algorithm", 0, "LIST", "algorithms of the operation, separated by commas, or all",
+     OPTION_TEXT, .initial = "all", FIELD(algorithm)},
+    {"staged", 0, "LIST",
+     "of an allreduce: these algorithms run on the hosts of GPUs, with copies there and back and "
+     "the "
+     "host's reductions, as the machine's key staging says",
+     OPTION_TEXT, FIELD(staged)},
     {"chunk", 0, "SIZE", "cut messages into chunks of SIZE, three of a rank in flight; 0: never",
      OPTION_SIZE, .initial = "0", FIELD(chunk)},
     {.help = "How to run it:"},

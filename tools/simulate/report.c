@@ -56,6 +56,8 @@ void report_head(const struct simulate_options *options, int ranks, int ranks_pe
            alnico_version(), operation->name, operation->reduces ? " sum" : "",
            blocks ? ", size of each rank's block" : "", ranks, ranks_per_host,
            options->machine.name);
+    if (options->staged)
+        printf("# staged through the hosts: %s\n", options->staged);
     printf("#%11s", "size (B)");
     for (int a = 0; a < options->algorithms_count; a++)
         printf(" %*s", column_width(options->algorithms[a]->name), options->algorithms[a]->name);
@@ -124,6 +126,11 @@ static cJSON *machine_json(const struct simulate_machine *machine)
     for (int c = 0; c < SIM_CLASSES; c++)
         json_add(cJSON_AddObjectToObject(json, names[c]), "latency_us %g bandwidth_gbps %g",
                  sim->link[c].latency_us, sim->link[c].bandwidth_gbps);
+    const struct simulate_staging *staging = &machine->staging;
+    if (staging->bandwidth_gbps > 0)
+        json_add(cJSON_AddObjectToObject(json, "staging"),
+                 "latency_us %g bandwidth_gbps %g reduce_gbps %g", staging->latency_us,
+                 staging->bandwidth_gbps, staging->reduce_gbps);
     return json_add(json, "injection_gbps %g taper %g reduce_gbps %g", sim->injection_gbps,
                     sim->taper, sim->reduce_gbps);
 }
@@ -136,6 +143,8 @@ cJSON *report_json(const struct simulate_options *options, const char *command)
                  alnico_version(), "simulated", options->operation->name, program_date(), command);
     cJSON_AddItemToObject(json, "simulated_machine", machine_json(&options->machine));
     json_add(json, "chunk_bytes %zu", options->chunk);
+    if (options->staged)
+        json_add(json, "staged %s", options->staged);
     cJSON_AddItemToObject(json, "runs", cJSON_CreateArray());
     return json;
 }

@@ -223,7 +223,20 @@ static alnico_status_t allocate(struct run *run)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", what->ranks);
     set_lists(run);
     TRY(buffers_create(what, &run->buffers));
-    return sim_create(what->machine, what->ranks, what->data, &run->sim);
+    struct sim_machine machine = *what->machine;
+    if (what->staging)
+        machine.reduce_gbps = what->staging->reduce_gbps;
+    return sim_create(&machine, what->ranks, what->data, &run->sim);
+}
+
+/* Copies of the first chunk to the host and of the last one back: those between go on meanwhile. */
+static double staging_us(const struct run *run)
+{
+    const struct simulate_staging *staging = run->what->staging;
+    if (!staging)
+        return 0;
+    double bytes = (double)(run->chunk_count * sizeof(float));
+    return 2 * (staging->latency_us + 1e-3 * bytes / staging->bandwidth_gbps);
 }
 
 alnico_status_t simulate_run(const struct simulate_case *what, struct simulate_result *out)
@@ -234,7 +247,7 @@ alnico_status_t simulate_run(const struct simulate_case *what, struct simulate_r
     if (status == ALNICO_SUCCESS)
         status = drive(&run);
     if (status == ALNICO_SUCCESS)
-        *out = (struct simulate_result){.time_us = run.time_us,
+        *out = (struct simulate_result){.time_us = run.time_us + staging_us(&run),
                                         .messages = sim_messages(run.sim),
                                         .wrong = what->data ? buffers_wrong(&run.buffers) : 0};
     run_free(&run);

@@ -11,6 +11,10 @@
 struct simulate_machine {
     char name[64], path[4096];
     struct sim_machine sim;
+    struct simulate_staging {
+        double latency_us, bandwidth_gbps; /* of a copy between a rank's GPU and its host */
+        double reduce_gbps;                /* the host's */
+    } staging;                             /* bandwidth_gbps 0: the file has none */
 };
 
 /* Reads a machine from text, with a NUL behind it. Errors: ARGUMENT, with a detail that names
@@ -29,6 +33,8 @@ struct simulate_case {
     size_t count;       /* float32 elements of the vector, or of each rank's block */
     size_t chunk_count; /* elements of a chunk, three of which are in flight; 0: one chunk */
     bool data;          /* move, add and check real elements */
+    const struct simulate_staging
+        *staging; /* of an allreduce whose vectors the host carries; or NULL */
     const struct collective *operation; /* NULL: allreduce; the root is rank 0 */
     const struct host_map *map;         /* of all ranks; NULL: algorithms see one host */
 };

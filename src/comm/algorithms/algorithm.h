@@ -114,9 +114,12 @@ extern const struct algorithm algorithm_hierarchical_rabenseifner;
 extern const struct algorithm algorithm_hierarchical_ring;
 
 extern const struct algorithm algorithm_reduce_binomial;
+extern const struct algorithm algorithm_reduce_hierarchical;
 extern const struct algorithm algorithm_reduce_scatter_gather;
 extern const struct algorithm algorithm_broadcast_binomial;
 extern const struct algorithm algorithm_broadcast_scatter_ring;
+extern const struct algorithm algorithm_broadcast_hierarchical_leaders;
+extern const struct algorithm algorithm_broadcast_hierarchical_ring;
 extern const struct algorithm algorithm_allgather_recursive_doubling;
 extern const struct algorithm algorithm_allgather_bruck;
 extern const struct algorithm algorithm_allgather_ring;
@@ -130,6 +133,7 @@ extern const struct algorithm algorithm_scatter_linear;
 extern const struct algorithm algorithm_alltoall_bruck;
 extern const struct algorithm algorithm_alltoall_pairwise;
 extern const struct algorithm algorithm_barrier_dissemination;
+extern const struct algorithm algorithm_barrier_hierarchical;
 extern const struct algorithm algorithm_sendrecv_direct;
 
 extern const struct algorithm *const algorithms_allreduce[];
@@ -224,6 +228,7 @@ int seat_host(const struct shape *shape, int rank);
 int seat_count(const struct shape *shape, int host);
 int seat_of(const struct shape *shape, int rank);
 int seat_rank(const struct shape *shape, int host, int seat);
+int seat_peer(const struct shape *shape, int seat); /* on this rank's host */
 
 /* A seat's part of the vector, a span of RECV; without elements where it owns none. */
 struct span seat_part(const struct shape *shape, int parts, int seat);

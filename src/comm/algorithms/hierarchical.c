@@ -50,10 +50,8 @@ static bool collect(const struct shape *shape, const struct view *v, int i, int 
 {
     int apart, to, from;
     return seat_meet(shape, i, k, &apart, &to, &from) &&
-           exchange_both(out, seat_rank(shape, seat_host(shape, shape->rank), to),
-                         seat_part(shape, v->parts, to),
-                         seat_rank(shape, seat_host(shape, shape->rank), from), arrival(v, apart),
-                         false);
+           exchange_both(out, seat_peer(shape, to), seat_part(shape, v->parts, to),
+                         seat_peer(shape, from), arrival(v, apart), false);
 }
 
 static bool spread(const struct shape *shape, const struct view *v, int i, int k,
@@ -61,8 +59,7 @@ static bool spread(const struct shape *shape, const struct view *v, int i, int k
 {
     int apart, to, from;
     return seat_meet(shape, i, k, &apart, &to, &from) &&
-           exchange_both(out, seat_rank(shape, seat_host(shape, shape->rank), to), v->part,
-                         seat_rank(shape, seat_host(shape, shape->rank), from),
+           exchange_both(out, seat_peer(shape, to), v->part, seat_peer(shape, from),
                          seat_part(shape, v->parts, from), false);
 }
 

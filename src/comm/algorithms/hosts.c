@@ -88,6 +88,11 @@ int seat_rank(const struct shape *shape, int host, int seat)
     return shape->map ? shape->map->rank[shape->map->first[host] + place] : place;
 }
 
+int seat_peer(const struct shape *shape, int seat)
+{
+    return seat_rank(shape, seat_host(shape, shape->rank), seat);
+}
+
 struct span seat_part(const struct shape *shape, int parts, int seat)
 {
     return seat < parts ? block_span(shape->count, parts, seat, seat + 1)

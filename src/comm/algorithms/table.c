@@ -11,9 +11,11 @@ const struct algorithm *const algorithms_allreduce[] = {&algorithm_recursive_dou
                                                         &algorithm_hierarchical_ring,
                                                         NULL};
 const struct algorithm *const algorithms_reduce[] = {&algorithm_reduce_binomial,
-                                                     &algorithm_reduce_scatter_gather, NULL};
-const struct algorithm *const algorithms_broadcast[] = {&algorithm_broadcast_binomial,
-                                                        &algorithm_broadcast_scatter_ring, NULL};
+                                                     &algorithm_reduce_scatter_gather,
+                                                     &algorithm_reduce_hierarchical, NULL};
+const struct algorithm *const algorithms_broadcast[] = {
+    &algorithm_broadcast_binomial, &algorithm_broadcast_scatter_ring,
+    &algorithm_broadcast_hierarchical_leaders, &algorithm_broadcast_hierarchical_ring, NULL};
 const struct algorithm *const algorithms_allgather[] = {&algorithm_allgather_recursive_doubling,
                                                         &algorithm_allgather_bruck,
                                                         &algorithm_allgather_ring, NULL};
@@ -32,5 +34,6 @@ const struct algorithm *const algorithms_scatterv[] = {&algorithm_scatter_linear
 const struct algorithm *const algorithms_alltoall[] = {&algorithm_alltoall_bruck,
                                                        &algorithm_alltoall_pairwise, NULL};
 const struct algorithm *const algorithms_alltoallv[] = {&algorithm_alltoall_pairwise, NULL};
-const struct algorithm *const algorithms_barrier[] = {&algorithm_barrier_dissemination, NULL};
+const struct algorithm *const algorithms_barrier[] = {&algorithm_barrier_dissemination,
+                                                      &algorithm_barrier_hierarchical, NULL};
 const struct algorithm *const algorithms_sendrecv[] = {&algorithm_sendrecv_direct, NULL};

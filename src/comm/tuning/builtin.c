@@ -47,8 +47,9 @@ enum { PEER_RANKS = 64, PEER_GPUS = 8 };
  * the MPIs of one host send at once instead of asking the receiver first, which is worth more than
  * fewer messages are.
  *
- * Between hosts only a part of each host's vector passes the network, in chunks that are worth their
- * messages: measured over TCP (benchmarks/hosts), the bounds in bytes extrapolated from simulated
+ * Over several hosts each rank's share of the vector passes the network only, or where messages cost
+ * more than bytes, a leader's vector, in chunks that are worth their messages: measured over TCP on 4
+ * hosts (benchmarks/hosts, benchmarks/several_hosts), the bounds in bytes extrapolated from simulated
  * machines.
  *
  * GPUs of one host store into each other's memory until NCCL's ring fills the links as well, and
@@ -71,7 +72,8 @@ const struct tuning_row tuning_builtin[] = {
     HOST_ROW(2, INT_MAX, 32 << 10, "recursive_doubling", 32 << 10),
     HOST_ROW(2, INT_MAX, SIZE_MAX, "rabenseifner", 4 << 20),
     HOST_ROW(INT_MAX, 1, SIZE_MAX, "rabenseifner", 32 << 10),
-    HOST_ROW(INT_MAX, INT_MAX, 2 << 10, "hierarchical_leaders", 4 << 10),
+    HOST_ROW(INT_MAX, INT_MAX, 16 << 10, "hierarchical_leaders", 16 << 10),
+    HOST_ROW(INT_MAX, 8, 1 << 20, "hierarchical_doubling", 256 << 10),
     HOST_ROW(INT_MAX, INT_MAX, 32 << 10, "hierarchical_doubling", 32 << 10),
     HOST_ROW(INT_MAX, INT_MAX, SIZE_MAX, "hierarchical_rabenseifner", 1 << 20),
     GPU_ROW(4, 512, "one_shot_line", 1, 0),

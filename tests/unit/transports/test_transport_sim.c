@@ -496,6 +496,7 @@ static void test_a_good_file_is_read(void **state)
     assert_true(got->reduce_gbps == 20 && got->injection_gbps == 16 && got->taper == 4);
     assert_int_equal(got->ranks_per_host, 4);
     assert_int_equal(got->hosts_per_leaf, 2);
+    assert_true(machine.staging.bandwidth_gbps == 0);
 }
 
 /* Replaces `from` in the good file by `to`, and expects the detail to say so. */
@@ -545,6 +546,12 @@ static void test_every_damage_is_named(void **state)
         {"\"injection_gbps\": 16", "\"injection_gbps\": 1e-300",
          "injection_gbps is 1e-300, expected 0 or a number from 1e-06 to 1000000"},
         {"\"reduce_gbps\": 20", "\"reduce_gbps\": 1e-7", "reduce_gbps is 1e-07, expected 0 or"},
+        {"\"taper\": 4", "\"taper\": 4, \"staging\": 4",
+         "x.json: staging is 4, expected an object"},
+        {"\"taper\": 4", "\"taper\": 4, \"staging\": {\"latency_us\": 1, \"bandwidth_gbps\": 0}",
+         "x.json: staging.bandwidth_gbps is 0, expected a number from"},
+        {"\"taper\": 4", "\"taper\": 4, \"staging\": {\"latency_us\": 1, \"bandwidth_gbps\": 1}",
+         "x.json: staging.reduce_gbps is missing"},
         {"\"taper\": 4", "\"taper\": 4;", "x.json, line 6: not JSON at ;"},
         {"20}\n", "20", "x.json, line 6: not JSON, it ends too early"},
         {"20}\n", "20} more", "x.json, line 6: not JSON at more"},
