@@ -26,10 +26,12 @@ void train_display_begin(struct train_display *display, const struct train_optio
                                       .losses = cJSON_CreateArray()};
     if (trainer->accumulate > 1)
         snprintf(times, sizeof times, " x %zu", trainer->accumulate);
-    printf("%s on %s: %d rank%s, batch %zu%s each, %s kernels with %d thread%s, learning rate %g\n",
-           trainer->model, trainer->data, ranks, ranks > 1 ? "s" : "", trainer->batch, times,
-           trainer->kernels, trainer->compute.threads, trainer->compute.threads > 1 ? "s" : "",
-           trainer->optimizer.rate);
+    printf("%s on %s: %d rank%s%s%s, batch %zu%s each, %s kernels with %d thread%s, learning rate "
+           "%g\n",
+           trainer->model, trainer->data, ranks, ranks > 1 ? "s" : "",
+           trainer->split ? " split by " : "", trainer->split ? trainer->split : "", trainer->batch,
+           times, trainer->kernels, trainer->compute.threads,
+           trainer->compute.threads > 1 ? "s" : "", trainer->optimizer.rate);
     train_log_begin(&display->log, options->log, trainer->load, ranks);
     fflush(stdout);
 }

@@ -44,10 +44,15 @@ static void totals_print(const struct trainer_needs *needs)
     const struct {
         const char *what;
         size_t bytes;
-    } rows[] = {{"parameters", memory->parameters},    {"gradients", memory->gradients},
-                {"optimizer", memory->optimizer},      {"statistics", memory->statistics},
-                {"images and labels", memory->images}, {"activations", memory->activations},
-                {"kernels, about", memory->kernels},   {"total", memory->total}};
+    } rows[] = {{"parameters", memory->parameters},
+                {"gradients", memory->gradients},
+                {"optimizer", memory->optimizer},
+                {"statistics", memory->statistics},
+                {"images and labels", memory->images},
+                {"activations", memory->activations},
+                {"messages", memory->messages},
+                {"kernels, about", memory->kernels},
+                {"total", memory->total}};
     puts("");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         printf("%-18s %12.2f MiB\n", rows[i].what, mebibytes(rows[i].bytes));

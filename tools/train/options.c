@@ -6,6 +6,7 @@
 #include "tools/common/program.h"
 #include "tools/train/log.h"
 #include "tools/train/presets.h"
+#include "train/graph/split.h"
 #include "train/input/augment.h"
 #include "train/input/loader.h"
 #include "train/models/models.h"
@@ -26,6 +27,7 @@ NAMES(strategy_at, strategies_all[i], strategies_all[i]->name)
 NAMES(precision_at, i < PRECISIONS, precision_name((enum precision)i))
 NAMES(optimizer_at, i < OPTIMIZERS, optimizers_all[i]->name)
 NAMES(schedule_at, i < SCHEDULES, schedule_name((enum schedule)i))
+NAMES(norm_at, i < NORM_GROUPS, norm_group_name((enum norm_group)i))
 
 enum { PREDICT_STEPS = 60 };
 
@@ -100,6 +102,14 @@ static void check_compress(struct argp_state *state, char *text, void *options)
     (void)options;
     if (codec_parse(text, &codec))
         argp_error(state, "--compress %s: %s", text, alnico_error_detail());
+}
+
+static void check_split(struct argp_state *state, char *text, void *options)
+{
+    struct split split;
+    (void)options;
+    if (split_parse(text, &split))
+        argp_error(state, "--split %s: %s", text, alnico_error_detail());
 }
 
 static void check_log(struct argp_state *state, char *text, void *options)
@@ -290,6 +300,18 @@ static const struct option_row table[] = {
      "share of it)",
      OPTION_SIZE, TRAINER(memory_limit), .least = 1},
     {.help = "How the ranks communicate:"},
+    {"split", 0, "PARTS[@FIRST..LAST];...",
+     "split the network over the ranks: PARTS are rows=N, columns=N, images=N or some of them "
+     "joined "
+     "by commas, whose product is the number of ranks; of all layers up to those that read whole "
+     "images, or of those from FIRST to LAST (names of --describe, or what they begin with up to a "
+     "dot); all others are split by images; --batch is then of each part of the images",
+     OPTION_TEXT, TRAINER(split), .read = check_split, .key = "split"},
+    {"norm", 0, "RANKS",
+     "ranks over which a batch norm takes its means and variances: local, each by itself; sample, "
+     "those that have parts of the same images; all (local; with --split sample)",
+     OPTION_CHOICE, TRAINER(norm), .given = offsetof(struct train_options, normed),
+     .choice = norm_at, .key = "norm"},
     {"strategy", 0, "NAME",
      "allreduce: average the gradients over all ranks in every step; server: rank 0 gathers them, "
      "updates the parameters and broadcasts them; weights: each rank updates parameters of its "
@@ -500,6 +522,8 @@ static void check_strategy(struct argp_state *state, const struct train_options 
         {"--no-overlap", trainer->late, strategy->takes & STRATEGY_TAKES_OVERLAP},
         {"--buckets", options->bucketed, strategy->takes & STRATEGY_TAKES_BUCKETS},
         {"--compress", options->compress, strategy->takes & wire},
+        {"--split", trainer->split, strategy->takes & STRATEGY_TAKES_SPLIT},
+        {"--norm", options->normed, strategy->takes & STRATEGY_TAKES_SPLIT},
         {"--every", trainer->every > 0, strategy->takes & STRATEGY_TAKES_EVERY},
         {"--average-state", trainer->average_state, strategy->takes & STRATEGY_TAKES_EVERY},
         {"--own-seeds", trainer->own_seeds, strategy->takes & STRATEGY_TAKES_EVERY},
@@ -518,6 +542,28 @@ static void check_strategy(struct argp_state *state, const struct train_options 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given && !rows[i].taken)
             argp_error(state, "%s: strategy %s has no use for it", rows[i].option, strategy->name);
+}
+
+/* A network that is split over the ranks. */
+static void check_parts(struct argp_state *state, struct train_options *options)
+{
+    struct trainer_options *trainer = &options->trainer;
+    const char *option = trainer->split ? "--split" : "--norm";
+    if (!options->normed)
+        trainer->norm = trainer->split ? NORM_SAMPLE : NORM_LOCAL;
+    if (!trainer->split && !options->normed)
+        return;
+    if (!trainer->split && trainer->norm != NORM_ALL)
+        argp_error(state, "--norm %s: without --split each rank has its own images anyway",
+                   norm_group_name(trainer->norm));
+    if (options->normed && trainer->compute.frozen)
+        argp_error(state, "--norm: with --freeze-norm there are no means to take");
+    if (options->describe || options->profile || options->predict_count)
+        argp_error(state, "%s: neither --describe, --profile nor --predict goes with it", option);
+    if (!kernels_find(trainer->kernels)->copy)
+        argp_error(state, "%s: the %s kernels do not take it", option, trainer->kernels);
+    if (trainer->shrinks)
+        argp_error(state, "--on-failure shrink: %s needs all ranks", option);
 }
 
 /* What ends without training, and its options. */
@@ -576,6 +622,7 @@ static void finish(struct argp_state *state, void *out)
     check_modes(state, options);
     check_meaning(state, options);
     complete_kernels(state, options);
+    check_parts(state, options);
     check_strategy(state, options);
     if (strategy_find(trainer->strategy)->takes & STRATEGY_TAKES_EVERY && !trainer->every)
         trainer->every = 1;
@@ -605,7 +652,8 @@ struct train_options train_options_parse(int argc, char **argv)
 
 size_t train_step_images(const struct train_options *options, int ranks)
 {
-    return options->trainer.batch * options->trainer.accumulate * (size_t)ranks;
+    return options->trainer.batch * options->trainer.accumulate *
+           trainer_image_parts(&options->trainer, ranks);
 }
 
 /* Of the optimizer's default rate, which the model has. */

@@ -14,6 +14,7 @@ struct train_options {
     enum precision wire;       /* the trainer's, as an option has it */
     bool wired;                /* it was given */
     bool bucketed;             /* --buckets was */
+    bool normed;               /* --norm was */
     const char *compress;      /* wire type and codec as one option; or NULL */
     bool strategic;            /* --strategy was */
     bool loading, prefetching; /* --loaders and --prefetch were */

@@ -64,7 +64,9 @@ void train_report_print(const struct trainer_options *options, const struct trai
     if (report->library_seconds > 0)
         printf("; outside %s %.1f %%", options->kernels, 100 * outside_share(report));
     printf("\nstep: median %.2f ms, %.0f images/s\n", 1e3 * report->step_seconds,
-           (double)(options->batch * options->accumulate) * report->ranks / report->step_seconds);
+           (double)(options->batch * options->accumulate *
+                    trainer_image_parts(options, report->ranks)) /
+               report->step_seconds);
     if (strategy_find(options->strategy)->rooted)
         server_print(options, report);
     if (strategy_find(options->strategy)->staleness)
@@ -90,9 +92,10 @@ static cJSON *memory_json(const struct trainer_report *report)
     const struct replica_memory *memory = &report->memory;
     return json_add(cJSON_CreateObject(),
                     "parameters %zu gradients %zu optimizer %zu statistics %zu images %zu "
-                    "activations %zu kernels %zu total %zu",
+                    "activations %zu messages %zu kernels %zu total %zu",
                     memory->parameters, memory->gradients, memory->optimizer, memory->statistics,
-                    memory->images, memory->activations, memory->kernels, memory->total);
+                    memory->images, memory->activations, memory->messages, memory->kernels,
+                    memory->total);
 }
 
 static cJSON *times_json(const struct trainer_options *options, const struct trainer_report *report)

@@ -2,8 +2,8 @@
 #include "train/graph/memory_plan.h"
 
 #include "base/status.h"
+#include "train/graph/part.h"
 #include "train/graph/placement.h"
-#include "train/graph/split.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -106,6 +106,13 @@ static size_t backward_time(const struct plan *plan, size_t s)
     return 2 * plan->count - 1 - s;
 }
 
+/* While the move before a step runs backward, the step may still make gradients of parameters. */
+static size_t backward_end(const struct plan *plan, size_t s)
+{
+    const bool beside = s > 0 && step_is(plan->network, &plan->steps[s - 1], 0, OPERATION_MOVE);
+    return backward_time(plan, s) + beside;
+}
+
 static struct step_needs step_ask(const struct plan *plan, const struct plan_rules *rules, size_t s)
 {
     struct step_needs needs = {.out = !rules->needs};
@@ -134,9 +141,9 @@ static void value_made(struct plan *plan, const struct plan_rules *rules, size_t
                                          .to = s,
                                          .place = &plan->values[step->out]};
     if (last || needs->out)
-        extend(&buffers[step->out], last ? 2 * plan->count - 1 : backward_time(plan, s));
+        extend(&buffers[step->out], last ? 2 * plan->count - 1 : backward_end(plan, s));
     for (size_t i = 0; i < step->inputs; i++)
-        extend(&buffers[step->in[i]], needs->in[i] ? backward_time(plan, s) : s);
+        extend(&buffers[step->in[i]], needs->in[i] ? backward_end(plan, s) : s);
 }
 
 /* Step s reads tensors, whose gradients it makes or adds to. */
@@ -154,7 +161,7 @@ static void gradients_made(struct plan *plan, const struct plan_rules *rules, si
                                       .place = &plan->diffs[step->in[i]]};
         extend(buffer, backward_time(plan, s));
     }
-    extend(&buffers[step->out], backward_time(plan, s));
+    extend(&buffers[step->out], backward_end(plan, s));
 }
 
 /* The memory that a step saves, and its scratch. */
@@ -162,10 +169,10 @@ static void extras_made(struct plan *plan, size_t s, const struct step_needs *ne
                         struct buffer *buffers)
 {
     struct step *step = &plan->steps[s];
-    const size_t backward = backward_time(plan, s);
-    buffers[0] = (struct buffer){needs->saved, s, backward, &step->saved};
+    const size_t backward = backward_time(plan, s), end = backward_end(plan, s);
+    buffers[0] = (struct buffer){needs->saved, s, end, &step->saved};
     buffers[1] = (struct buffer){needs->scratch[0], s, s, &step->scratch[0]};
-    buffers[2] = (struct buffer){needs->scratch[1], backward, backward, &step->scratch[1]};
+    buffers[2] = (struct buffer){needs->scratch[1], backward, end, &step->scratch[1]};
 }
 
 /* The gradient of tensor t begins in the place of the buffer `lower` if that ends then, at step s.

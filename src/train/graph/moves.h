@@ -4,7 +4,7 @@
 #ifndef ALNICO_TRAIN_GRAPH_MOVES_H
 #define ALNICO_TRAIN_GRAPH_MOVES_H
 
-#include "train/graph/split.h"
+#include "train/graph/part.h"
 
 struct move_message {
     int peer;

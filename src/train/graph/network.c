@@ -1,5 +1,5 @@
 /* Networks: appending operations, inferring shapes, laying out the arenas. See network.h. */
-#include "train/graph/split.h"
+#include "train/graph/part.h"
 
 #include "base/status.h"
 #include "train/base/random.h"

@@ -24,8 +24,7 @@ struct network {
     bool draws;                    /* an operation draws random numbers */
     size_t labels, classes;        /* of an image; labels are below classes; once finished */
     bool finished;
-    struct network_part
-        *part; /* of which network it is a rank's part (graph/split.h); NULL: none */
+    struct network_part *part; /* of which network it is a rank's part (graph/part.h); NULL: none */
 };
 
 /* An empty network for images of this shape. Errors: ARGUMENT (a size of 0 or above

@@ -12,8 +12,7 @@
 #ifndef ALNICO_TRAIN_GRAPH_SPLIT_H
 #define ALNICO_TRAIN_GRAPH_SPLIT_H
 
-#include "train/graph/layout.h"
-#include "train/graph/network.h"
+#include "train/graph/part.h"
 
 enum { SPLIT_RANGES = 8 };
 
@@ -24,30 +23,11 @@ struct split_range {
     char first[NETWORK_NAME_BYTES], last[NETWORK_NAME_BYTES];
 };
 
-/* Ranks over which a batch norm takes its means and variances: each by itself, those that have boxes of
- * the same images, all. */
-enum norm_group { NORM_LOCAL, NORM_SAMPLE, NORM_ALL, NORM_GROUPS };
-
 /* What is in no range is split by images. */
 struct split {
     enum norm_group norm;
     struct split_range ranges[SPLIT_RANGES];
     size_t count;
-};
-
-/* A rank's part of a network. A tensor of its is the box that the rank holds of a tensor of the
- * whole, or that operation `reader` of the whole reads. */
-struct network_part {
-    const struct network *whole;
-    size_t rank, ranks;
-    enum norm_group norm;
-    size_t norm_parts;      /* groups of ranks of batch norms over several; 0: there are none */
-    struct layout *layouts; /* by tensor of the whole */
-    struct part_tensor {
-        size_t tensor;        /* of the whole */
-        bool read;            /* not held */
-        size_t reader, input; /* the node, and which of its inputs */
-    } * tensors;              /* by tensor of the part */
 };
 
 /* From "rows=4", "images=2,rows=2", "rows=4@conv1..res4"; several joined by ';'. Errors: ARGUMENT, naming
@@ -61,21 +41,10 @@ alnico_status_t split_parse(const char *text, struct split *out);
 alnico_status_t network_split(const struct network *whole, const struct split *split, size_t rank,
                               size_t ranks, struct network **out);
 
-/* NULL is fine. */
-void network_part_destroy(struct network_part *part);
+/* ---- For graph/split.c: graph/split_layouts.c ---- */
 
-/* The box of the whole tensor that a rank has of a tensor of a part, when all ranks together have a
- * batch of images. */
-struct box part_box(const struct network *network, size_t tensor, size_t rank, size_t batch);
-
-/* Images that this rank has of a tensor; of a network that is whole, the batch. */
-size_t network_images(const struct network *network, size_t tensor, size_t batch);
-
-/* Pixels of a channel in a batch norm on all ranks of its group; 0: it is of this rank's alone. */
-double network_joint(const struct network *network, size_t node, size_t batch);
-
-/* Terms of a loss on all ranks over their number: the divisor of a rank's gradients, whose mean over
- * the ranks is then that of all terms. */
-double network_terms(const struct network *network, size_t node, size_t batch);
+/* Chooses the layouts of a part's whole network, and the groups of its batch norms. `inside`: false, by
+ * tensor; it becomes what is in a range. Errors: as network_split. */
+alnico_status_t split_layouts(struct network_part *part, const struct split *split, bool *inside);
 
 #endif

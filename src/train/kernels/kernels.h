@@ -15,7 +15,7 @@
 #define ALNICO_TRAIN_KERNELS_KERNELS_H
 
 #include "train/graph/memory_plan.h"
-#include "train/graph/split.h"
+#include "train/graph/part.h"
 #include "train/optimizers/optimizer.h"
 
 #include "device/device.h"
@@ -165,6 +165,11 @@ struct kernels_ops {
     /* arenas->gradients = (these + the first block + the second + ...) / (1 + blocks), summed in
      * float32 in this order. Optional on the CPU: elementwise_average does it. */
     alnico_status_t (*average)(void *self, const struct gradient_blocks *others);
+
+    /* The two halves of backward: first the gradients of the inputs, then those of the parameters, which
+     * are made while the first travel to other ranks. Optional, both. */
+    alnico_status_t (*backward_inputs)(void *self, size_t step);
+    alnico_status_t (*backward_parameters)(void *self, size_t step);
 
     /* Of a batch norm over several ranks (network_joint), before its pass forward in training or
      * backward: this rank's sums to arenas->joint. The pass finds there what all ranks' are, and the

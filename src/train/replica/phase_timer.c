@@ -214,7 +214,7 @@ static alnico_status_t interval_read(struct phase_timer *timer, struct phase_tim
         .loss = last->score[SCORE_LOSS] - timer->before[SCORE_LOSS],
         .correct = (size_t)(last->score[SCORE_CORRECT] - timer->before[SCORE_CORRECT]),
         .count = (size_t)(last->score[SCORE_TERMS] - timer->before[SCORE_TERMS]),
-        .images = out->steps * timer->times * timer->replica->plan->batch};
+        .images = out->steps * timer->times * replica_counted(timer->replica)};
     memcpy(timer->before, last->score, sizeof timer->before);
     return ALNICO_SUCCESS;
 }

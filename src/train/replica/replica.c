@@ -10,11 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a step that communicates, also what comes before that. */
+/* Of a step that communicates, also what comes before that; the halves of backward. */
 enum job_kind {
     JOB_FORWARD,
     JOB_INFERENCE,
     JOB_BACKWARD,
+    JOB_BACKWARD_INPUTS,
+    JOB_BACKWARD_PARAMETERS,
     JOB_BEFORE_FORWARD,
     JOB_BEFORE_BACKWARD,
     JOB_KINDS
@@ -147,7 +149,8 @@ static void gradients_clear(const struct replica *replica, const struct step *st
 static alnico_status_t step_do(struct replica *replica, size_t s, enum job_kind kind)
 {
     const struct step *step = &replica->plan->steps[s];
-    const bool backward = kind == JOB_BACKWARD || kind == JOB_BEFORE_BACKWARD;
+    const bool backward =
+        kind != JOB_FORWARD && kind != JOB_INFERENCE && kind != JOB_BEFORE_FORWARD;
     const bool move = replica_moves_step(replica->plan, s);
     const bool before = kind == JOB_BEFORE_FORWARD || kind == JOB_BEFORE_BACKWARD;
     if (move)
@@ -157,8 +160,12 @@ static alnico_status_t step_do(struct replica *replica, size_t s, enum job_kind 
         gradients_clear(replica, step);
     if (before)
         return replica->ops->sums(replica->kernels, s, backward);
-    if (step_empty(replica->plan, step) && !replica_joint(replica, s))
+    if (step_empty(replica->plan, step) && (kind == JOB_INFERENCE || !replica_joint(replica, s)))
         return ALNICO_SUCCESS;
+    if (kind == JOB_BACKWARD_INPUTS)
+        return replica->ops->backward_inputs(replica->kernels, s);
+    if (kind == JOB_BACKWARD_PARAMETERS)
+        return replica->ops->backward_parameters(replica->kernels, s);
     return backward ? replica->ops->backward(replica->kernels, s)
                     : replica->ops->forward(replica->kernels, s, kind == JOB_FORWARD);
 }
@@ -300,16 +307,33 @@ void replica_destroy(struct replica *replica)
     free(replica);
 }
 
+static alnico_status_t step_job(struct replica *replica, size_t s, enum job_kind kind)
+{
+    return job_start(replica, &replica->jobs[JOB_KINDS * s + kind]);
+}
+
+/* Up to where its messages travel. */
+static alnico_status_t move_start(struct replica *replica, size_t s, bool backward)
+{
+    TRY(step_job(replica, s, backward ? JOB_BEFORE_BACKWARD : JOB_BEFORE_FORWARD));
+    return replica_moves_start(replica, s, backward);
+}
+
 /* Moves of gradients that nobody needs are left out, on all ranks. */
+static bool moves_nothing(const struct replica *replica, size_t s, bool backward)
+{
+    return backward && replica->plan->steps[s].in[0] == 0;
+}
+
 static alnico_status_t step_start(struct replica *replica, size_t s, enum job_kind kind)
 {
     struct replica_job *jobs = &replica->jobs[JOB_KINDS * s];
     const bool backward = kind == JOB_BACKWARD;
     if (replica_moves_step(replica->plan, s)) {
-        if (backward && replica->plan->steps[s].in[0] == 0)
+        if (moves_nothing(replica, s, backward))
             return ALNICO_SUCCESS;
-        TRY(job_start(replica, &jobs[backward ? JOB_BEFORE_BACKWARD : JOB_BEFORE_FORWARD]));
-        TRY(replica_moves_exchange(replica, s, backward));
+        TRY(move_start(replica, s, backward));
+        TRY(replica_moves_wait(replica));
     } else if (kind != JOB_INFERENCE && replica_joint(replica, s)) {
         TRY(job_start(replica, &jobs[backward ? JOB_BEFORE_BACKWARD : JOB_BEFORE_FORWARD]));
         TRY(replica_join(replica, s));
@@ -324,14 +348,35 @@ alnico_status_t replica_forward(struct replica *replica, bool training)
     return ALNICO_SUCCESS;
 }
 
+/* Whether step s runs backward in halves: in the second, the gradient that the first made travels in
+ * the move before it. */
+static bool runs_in_halves(const struct replica *replica, size_t s)
+{
+    return s > 0 && replica->ops->backward_inputs && !replica_joint(replica, s) &&
+           replica_moves_step(replica->plan, s - 1) && !moves_nothing(replica, s - 1, true) &&
+           replica->plan->steps[s].in[0] == replica->plan->steps[s - 1].out;
+}
+
 alnico_status_t replica_backward(struct replica *replica,
                                  alnico_status_t (*filled)(void *context, size_t elements),
                                  void *context)
 {
     for (size_t s = replica->plan->count; s-- > 0;) {
-        TRY(step_start(replica, s, JOB_BACKWARD));
+        const bool halves = runs_in_halves(replica, s);
+        if (halves) {
+            TRY(step_job(replica, s, JOB_BACKWARD_INPUTS));
+            TRY(move_start(replica, s - 1, true));
+            TRY(step_job(replica, s, JOB_BACKWARD_PARAMETERS));
+        } else {
+            TRY(step_start(replica, s, JOB_BACKWARD));
+        }
         if (filled)
             TRY(filled(context, replica->plan->steps[s].filled));
+        if (halves) {
+            s--;
+            TRY(replica_moves_wait(replica));
+            TRY(step_job(replica, s, JOB_BACKWARD));
+        }
     }
     return ALNICO_SUCCESS;
 }

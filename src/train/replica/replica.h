@@ -125,6 +125,9 @@ alnico_status_t replica_send(struct replica *replica, const void *images, const 
                              size_t count);
 alnico_status_t replica_take(struct replica *replica);
 
+/* Images of a batch that this rank counts: of those that several have boxes of, the first does. */
+size_t replica_counted(const struct replica *replica);
+
 /* Runs all steps on what was loaded. */
 alnico_status_t replica_forward(struct replica *replica, bool training);
 
@@ -166,9 +169,11 @@ alnico_status_t replica_moves_measure(const struct plan *plan, size_t *bytes);
 alnico_status_t replica_moves_create(struct replica *replica);
 void replica_moves_destroy(struct replica *replica);
 
-/* A move's three parts. Packing also copies what stays on the rank. */
+/* A move's parts. Packing also copies what stays on the rank; messages travel from start to wait. One
+ * move at a time. */
 alnico_status_t replica_moves_pack(struct replica *replica, size_t step, bool backward);
-alnico_status_t replica_moves_exchange(struct replica *replica, size_t step, bool backward);
+alnico_status_t replica_moves_start(struct replica *replica, size_t step, bool backward);
+alnico_status_t replica_moves_wait(struct replica *replica);
 alnico_status_t replica_moves_unpack(struct replica *replica, size_t step, bool backward);
 
 /* Whether a step in training is a batch norm over several ranks; adds up their sums. */

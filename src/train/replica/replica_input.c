@@ -54,6 +54,15 @@ static size_t images_most(const struct replica *replica)
     return plan_images(replica->plan, 0);
 }
 
+size_t replica_counted(const struct replica *replica)
+{
+    const struct network_part *part = replica->network->part;
+    const size_t images = images_most(replica);
+    if (!part)
+        return images;
+    return part->rank % (part->ranks / part->layouts[0].parts[AXIS_IMAGES]) ? 0 : images;
+}
+
 static alnico_status_t buffer_create(const struct replica *replica, struct input_buffer *buffer)
 {
     const struct device_ops *device = replica->device;

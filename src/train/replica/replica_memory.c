@@ -6,6 +6,19 @@
 
 #include <stdio.h>
 
+/* Batches as they come, with boxes of them in what takes them over, where the network is split. */
+static size_t whole_images(const struct plan *plan, const struct replica_setup *setup)
+{
+    const struct network_part *part = plan->network->part;
+    const size_t images = plan_float_bytes(plan, 0), extra = setup->extras.batches,
+                 buffers = replica_buffers(setup) ? replica_buffers(setup) : 1;
+    if (!part)
+        return extra * images;
+    return extra * plan_images(plan, 0) * tensor_elements(&part->whole->tensors[0]) *
+               sizeof(float) +
+           buffers * images;
+}
+
 static struct replica_memory plan_count(const struct plan *plan, const struct replica_setup *setup,
                                         size_t own, size_t messages)
 {
@@ -21,8 +34,8 @@ static struct replica_memory plan_count(const struct plan *plan, const struct re
                                    (setup->sums ? sizeof(float) : 0)),
         .optimizer = optimizers_all[setup->optimizer]->states * network->parameters * sizeof(float),
         .statistics = network->statistics * sizeof(float),
-        .images = (extra + !setup->kernels->load) * images + (extra + 1) * labels +
-                  replica_buffers(setup) * buffer,
+        .images = whole_images(plan, setup) + !setup->kernels->load * images +
+                  (extra + 1) * labels + replica_buffers(setup) * buffer,
         .activations = plan->bytes,
         .messages = messages,
         .kernels = own,

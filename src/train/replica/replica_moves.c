@@ -15,6 +15,7 @@ struct replica_move {
 struct replica_moves {
     struct replica_move *all; /* by step */
     float *messages;          /* of any one move */
+    alnico_request_t request; /* of the one that travels; NULL: none does */
 };
 
 bool replica_moves_step(const struct plan *plan, size_t step)
@@ -173,7 +174,7 @@ alnico_status_t replica_moves_unpack(struct replica *replica, size_t s, bool bac
     return end_unpack(replica, &to, backward);
 }
 
-alnico_status_t replica_moves_exchange(struct replica *replica, size_t s, bool backward)
+alnico_status_t replica_moves_start(struct replica *replica, size_t s, bool backward)
 {
     const struct move_end held = move_held(replica, s), made = move_made(replica, s);
     const struct move_end *from = backward ? &made : &held, *to = backward ? &held : &made;
@@ -192,7 +193,13 @@ alnico_status_t replica_moves_exchange(struct replica *replica, size_t s, bool b
         TRY(alnico_recv(receives, count, ALNICO_FLOAT32, to->boxes[i].peer, comm));
         receives += count;
     }
-    return alnico_group_end(comm, NULL);
+    return alnico_group_end(comm, &replica->moves->request);
+}
+
+alnico_status_t replica_moves_wait(struct replica *replica)
+{
+    struct replica_moves *moves = replica->moves;
+    return moves->request ? alnico_wait(&moves->request) : ALNICO_SUCCESS;
 }
 
 bool replica_joint(const struct replica *replica, size_t s)
@@ -206,6 +213,6 @@ alnico_status_t replica_join(struct replica *replica, size_t s)
 {
     const struct node *node = &replica->network->nodes[replica->plan->steps[s].first];
     double *joint = replica->arenas.joint;
-    return alnico_allreduce(joint, joint, 2 * node->bias.count, ALNICO_FLOAT64, ALNICO_SUM,
-                            replica->asked.norms);
+    return alnico_allreduce(ALNICO_IN_PLACE, joint, 2 * node->bias.count, ALNICO_FLOAT64,
+                            ALNICO_SUM, replica->asked.norms);
 }

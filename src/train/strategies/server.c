@@ -248,7 +248,7 @@ const struct strategy_ops strategy_server = {
     .capturable = true,
     .rooted = true,
     .takes = STRATEGY_TAKES_BUCKETS | STRATEGY_TAKES_OVERLAP | STRATEGY_TAKES_WIRE |
-             STRATEGY_TAKES_NARROW | STRATEGY_TAKES_CODEC,
+             STRATEGY_TAKES_NARROW | STRATEGY_TAKES_CODEC | STRATEGY_TAKES_SPLIT,
     .phases = {[PHASE_COMMUNICATION] = "gather", [PHASE_WEIGHTS] = "broadcast"},
     .bytes = server_bytes,
     .create = server_create,

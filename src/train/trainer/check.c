@@ -58,6 +58,7 @@ static alnico_status_t strategy_check(const struct trainer_options *options)
         {"averages of states", options->average_state, STRATEGY_TAKES_EVERY},
         {"own seeds", options->own_seeds, STRATEGY_TAKES_EVERY},
         {"buckets", options->buckets > 0, STRATEGY_TAKES_BUCKETS},
+        {"a split network", trainer_splits(options), STRATEGY_TAKES_SPLIT},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given && !(takes & rows[i].bit))
@@ -101,6 +102,13 @@ alnico_status_t trainer_check(const struct trainer_options *options)
     TRY(optimizer_check(&options->optimizer));
     TRY(strategy_check(options));
     TRY(codec_check(options));
+    if (trainer_splits(options) && !kernels_find(options->kernels)->copy)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: a split network, which the %s kernels do not take",
+                         options->kernels);
+    if (trainer_splits(options) && options->shrinks)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: a split network needs all ranks, and none to go on without");
     if (options->compute.deterministic && options->rule == BUCKETS_PLANNED)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "trainer: planned buckets, which go by measured times, in a deterministic "
@@ -147,6 +155,8 @@ alnico_status_t trainer_options_agree(struct trainer *trainer)
         {"data", name_bits(o->data)},
         {"kernels", name_bits(o->kernels)},
         {"strategy", name_bits(o->strategy)},
+        {"split", name_bits(o->split)},
+        {"ranks of batch norms", o->norm},
         {"batch", o->batch},
         {"batches a step", trainer_passes(o)},
         {"steps", o->steps},

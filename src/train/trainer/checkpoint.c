@@ -8,29 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct checkpoint_run run_describe(const struct trainer *trainer)
-{
-    const struct trainer_options *options = trainer->options;
-    const struct data_info *info = data_info(trainer->train);
-    struct checkpoint_run run = {.height = info->height,
-                                 .width = info->width,
-                                 .channels = info->channels,
-                                 .classes = info->classes,
-                                 .batch = options->batch * trainer->passes,
-                                 .ranks = (uint64_t)trainer->size,
-                                 .seed = options->seed,
-                                 .precision = options->compute.precision,
-                                 .layout = network_layout(trainer->network)};
-    snprintf(run.model, sizeof run.model, "%s", options->model);
-    snprintf(run.data, sizeof run.data, "%s", options->data);
-    snprintf(run.optimizer, sizeof run.optimizer, "%s",
-             optimizers_all[options->optimizer.kind]->name);
-    const bool residual = options->codec.ops && options->codec.ops->residual;
-    snprintf(run.strategy, sizeof run.strategy, "%s%s%s", options->strategy,
-             residual ? " with residuals of " : "", residual ? options->codec.ops->name : "");
-    return run;
-}
-
 /* The memory of what is this rank's own: running statistics, and what the strategy says. Returns how
  * many pieces. */
 static size_t own_pieces(const struct trainer *trainer, struct strategy_memory *out)
@@ -53,11 +30,50 @@ static size_t own_extra(const struct trainer *trainer)
     return sum;
 }
 
+/* Whether ranks that have parts of the same images have the same state of their own, which then stands
+ * in a checkpoint once: it goes on with other splits of the images, too. */
+static bool own_shared(const struct trainer *trainer)
+{
+    return trainer->whole && trainer->options->norm != NORM_LOCAL && !own_extra(trainer);
+}
+
+/* Where this rank's own state stands among those of a checkpoint. */
+static int own_number(const struct trainer *trainer)
+{
+    return own_shared(trainer) ? trainer->image_part : trainer->rank;
+}
+
+static struct checkpoint_run run_describe(const struct trainer *trainer)
+{
+    const struct trainer_options *options = trainer->options;
+    const struct data_info *info = data_info(trainer->train);
+    struct checkpoint_run run = {
+        .height = info->height,
+        .width = info->width,
+        .channels = info->channels,
+        .classes = info->classes,
+        .batch = options->batch * trainer->passes,
+        .ranks = (uint64_t)(own_shared(trainer) ? trainer->image_parts : trainer->size),
+        .seed = options->seed,
+        .precision = options->compute.precision,
+        .layout = network_layout(trainer->network)};
+    snprintf(run.model, sizeof run.model, "%s", options->model);
+    snprintf(run.data, sizeof run.data, "%s", options->data);
+    snprintf(run.optimizer, sizeof run.optimizer, "%s",
+             optimizers_all[options->optimizer.kind]->name);
+    const bool residual = options->codec.ops && options->codec.ops->residual;
+    const bool joined = options->norm == NORM_ALL && trainer->image_parts > 1;
+    snprintf(run.strategy, sizeof run.strategy, "%s%s%s%s", options->strategy,
+             residual ? " with residuals of " : "", residual ? options->codec.ops->name : "",
+             joined ? " with joint norms" : "");
+    return run;
+}
+
 static alnico_status_t own_read(struct trainer *trainer, struct checkpoint *checkpoint)
 {
     struct strategy_memory pieces[OWN_PIECES_MOST];
     const size_t count = own_pieces(trainer, pieces);
-    float *at = checkpoint->values + checkpoint_rank(checkpoint, trainer->rank);
+    float *at = checkpoint->values + checkpoint_rank(checkpoint, own_number(trainer));
     for (size_t i = 0; i < count; at += pieces[i++].count)
         TRY(replica_read(trainer->replica, pieces[i].memory, at, pieces[i].count * sizeof *at));
     return ALNICO_SUCCESS;
@@ -67,21 +83,22 @@ static alnico_status_t own_write(struct trainer *trainer, const struct checkpoin
 {
     struct strategy_memory pieces[OWN_PIECES_MOST];
     const size_t count = own_pieces(trainer, pieces);
-    const float *at = checkpoint->values + checkpoint_rank(checkpoint, trainer->rank);
+    const float *at = checkpoint->values + checkpoint_rank(checkpoint, own_number(trainer));
     for (size_t i = 0; i < count; at += pieces[i++].count)
         TRY(replica_write(trainer->replica, pieces[i].memory, at, pieces[i].count * sizeof *at));
     return ALNICO_SUCCESS;
 }
 
 /* What is each rank's own, one after the other: each adds its own to zeros, as whole numbers, so that
- * no bit changes. */
+ * no bit changes. Of ranks that share it one does. */
 static alnico_status_t ranks_gather(struct trainer *trainer, struct checkpoint *checkpoint)
 {
     const size_t begin = checkpoint_rank(checkpoint, 0),
                  count = checkpoint_count(checkpoint) - begin;
     float *all = checkpoint->values + begin;
     memset(all, 0, count * sizeof *all);
-    TRY(own_read(trainer, checkpoint));
+    if (!own_shared(trainer) || trainer->rank % (trainer->size / trainer->image_parts) == 0)
+        TRY(own_read(trainer, checkpoint));
     if (!trainer->place.host || !count)
         return ALNICO_SUCCESS;
     return alnico_allreduce(ALNICO_IN_PLACE, all, count, ALNICO_UINT32, ALNICO_SUM,

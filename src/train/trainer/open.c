@@ -18,7 +18,7 @@ enum { INTERVAL = 10 };
  * test. */
 static size_t test_batches(const struct trainer *trainer)
 {
-    const size_t joined = trainer->options->batch * (size_t)trainer->size;
+    const size_t joined = trainer->options->batch * (size_t)trainer->image_parts;
     if (!trainer->test)
         return 0;
     const size_t all = data_batches(trainer->test),
@@ -75,7 +75,7 @@ static struct data_options data_options_of(const struct trainer_options *options
 alnico_status_t trainer_data(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
-    struct data_options data = data_options_of(options, trainer->rank, trainer->size);
+    struct data_options data = data_options_of(options, trainer->image_part, trainer->image_parts);
     data.first = first_batch(trainer);
     TRY(data_open(&data, &trainer->train));
     data.train = false;
@@ -217,6 +217,8 @@ static alnico_status_t trainer_replica(struct trainer *trainer)
     struct replica_setup setup =
         trainer_setup(trainer->options, trainer->train, trainer->rank, trainer->size);
     setup.stream = trainer->place.stream;
+    if (trainer->whole)
+        setup.batch *= (size_t)trainer->image_parts;
     TRY(replica_create(trainer->network, &setup, &trainer->replica));
     trainer->replica->wait.watched = trainer->place.device;
     trainer->replica->wait.status = alnico_comm_status;
@@ -289,8 +291,11 @@ static alnico_status_t trainer_prepare(struct trainer *trainer)
         return error_set(ALNICO_ERROR_MEMORY, "trainer: no memory");
     if (options->save && trainer->rank == 0)
         TRY(checkpoint_try(options->save));
+    if (trainer_splits(options))
+        TRY(trainer_split(trainer));
     TRY(trainer_data(trainer));
-    TRY(trainer_network(options, data_info(trainer->train), &trainer->network));
+    if (!trainer->whole)
+        TRY(trainer_network(options, data_info(trainer->train), &trainer->network));
     return trainer_replica(trainer);
 }
 
@@ -316,6 +321,7 @@ alnico_status_t trainer_open(struct trainer *trainer)
     TRY(trainer_options_agree(trainer));
     TRY(ranks_go_on(trainer, trainer_prepare(trainer)));
     TRY(trainer_data_agree(trainer));
+    TRY(trainer_meet(trainer));
     trainer->strategy = strategy_find(options->strategy);
     TRY(trainer_buckets(trainer));
     TRY(trainer_accumulation(trainer));
@@ -347,27 +353,56 @@ void trainer_close(struct trainer *trainer)
     phase_timer_destroy(trainer->timer);
     replica_destroy(trainer->replica);
     network_destroy(trainer->network);
+    network_destroy(trainer->whole);
+    alnico_comm_destroy(trainer->norms);
+    alnico_comm_destroy(trainer->moves);
     data_close(trainer->train);
     data_close(trainer->test);
     buckets_free(&trainer->buckets);
     free(trainer->step_seconds);
 }
 
+/* The part of the rank that needs the most memory. */
+static alnico_status_t part_choose(const struct trainer_options *options, int ranks,
+                                   const struct replica_setup *setup, struct trainer_needs *out)
+{
+    struct replica_memory memory;
+    size_t most = 0;
+    for (int rank = 0; rank < ranks; rank++) {
+        struct network *part;
+        TRY(trainer_part(options, out->whole, rank, ranks, &part));
+        const alnico_status_t status = replica_measure(part, setup, &memory);
+        const bool more = status == ALNICO_SUCCESS && memory.total > most;
+        network_destroy(more ? out->network : part);
+        TRY(status);
+        most = more ? memory.total : most;
+        out->network = more ? part : out->network;
+    }
+    return ALNICO_SUCCESS;
+}
+
 static alnico_status_t needs_fill(const struct trainer_options *options, int ranks,
                                   const struct data *data, struct trainer_needs *out)
 {
-    const struct replica_setup setup = trainer_setup(options, data, 0, ranks);
+    struct replica_setup setup = trainer_setup(options, data, 0, ranks);
     const struct device_ops *device = device_find(setup.kernels->device);
+    const bool splits = trainer_splits(options);
+    const size_t parts = splits ? trainer_image_parts(options, ranks) : 1;
     size_t total;
-    TRY(trainer_network(options, data_info(data), &out->network));
+    setup.batch *= parts;
+    TRY(trainer_network(options, data_info(data), splits ? &out->whole : &out->network));
+    if (splits)
+        TRY(part_choose(options, ranks, &setup, out));
     TRY(plan_create(out->network, &setup.kernels->rules, setup.batch, setup.options.precision,
                     &out->plan));
     TRY(replica_measure(out->network, &setup, &out->memory));
     out->available = options->memory_limit;
     if (!out->available && device && device->memory)
         TRY(device->memory(&out->available, &total));
-    return out->available ? replica_largest(out->network, &setup, out->available, &out->largest)
-                          : ALNICO_SUCCESS;
+    if (out->available)
+        TRY(replica_largest(out->network, &setup, out->available, &out->largest));
+    out->largest /= parts;
+    return ALNICO_SUCCESS;
 }
 
 alnico_status_t trainer_data_alone(const struct trainer_options *options, size_t batch,
@@ -396,5 +431,6 @@ void trainer_needs_free(struct trainer_needs *needs)
 {
     plan_destroy(needs->plan);
     network_destroy(needs->network);
+    network_destroy(needs->whole);
     *needs = (struct trainer_needs){0};
 }

@@ -14,6 +14,9 @@ struct trainer {
     int rank, size;
     int begun;            /* ranks at the beginning of the run */
     alnico_comm_t shrunk; /* of the ranks that go on, this run's own; NULL: none was lost */
+    struct network *whole;       /* of which `network` is this rank's part; NULL: it is all */
+    int image_part, image_parts; /* which images it takes; without a split those of its rank */
+    alnico_comm_t moves, norms;  /* of a split network; NULL: none of their own */
     struct network *network;
     struct replica *replica;
     struct phase_timer *timer;
@@ -85,6 +88,18 @@ alnico_status_t trainer_data(struct trainer *trainer);
 
 /* Makes the strategy's part (collective). */
 alnico_status_t trainer_strategy(struct trainer *trainer);
+
+/* ---- trainer/split.c ---- */
+
+/* Whether the network is split over the ranks. A rank's part of it. */
+bool trainer_splits(const struct trainer_options *options);
+alnico_status_t trainer_part(const struct trainer_options *options, const struct network *whole,
+                             int rank, int ranks, struct network **out);
+
+/* Makes the network and this rank's part, without data; and, collective, the communicators of the
+ * replica's moves and batch norms. */
+alnico_status_t trainer_split(struct trainer *trainer);
+alnico_status_t trainer_meet(struct trainer *trainer);
 
 /* ---- trainer/trainer.c, trainer/graph.c ---- */
 

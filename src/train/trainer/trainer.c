@@ -42,7 +42,7 @@ static double trainer_done(const struct trainer *trainer)
 
 static alnico_status_t trainer_input(struct trainer *trainer)
 {
-    trainer->progress.images += trainer->options->batch;
+    trainer->progress.images += replica_counted(trainer->replica);
     if (trainer->uploaded)
         return phase_timer_mark(trainer->timer, PHASE_IO);
     struct batch batch;
@@ -57,7 +57,8 @@ static alnico_status_t trainer_input(struct trainer *trainer)
 /* What dropout draws by: a step's images are numbered over its passes, and in each over the ranks. */
 static alnico_status_t trainer_draw(struct trainer *trainer)
 {
-    const size_t before = trainer->pass * (size_t)trainer->size + (size_t)trainer->rank;
+    const size_t own = trainer->whole ? 0 : (size_t)trainer->rank; /* parts know their images */
+    const size_t before = trainer->pass * (size_t)trainer->image_parts + own;
     const struct draw draw = {.step = (uint32_t)trainer->step,
                               .image = (uint32_t)(before * trainer->options->batch)};
     return trainer->network->draws ? phase_timer_draw(trainer->timer, trainer->pass, draw)
@@ -127,10 +128,10 @@ static void trainer_announce(struct trainer *trainer)
     const struct trainer_options *options = trainer->options;
     struct trainer_progress *progress = &trainer->progress;
     progress->seconds = trainer->seconds;
+    const double count = fmax((double)trainer->epoch.count, 1); /* parts may have no labels */
     if (!progress->tested)
-        progress->score = (struct score){.loss = trainer->epoch.loss / (double)trainer->epoch.count,
-                                         .accuracy = (double)trainer->epoch.correct /
-                                                     (double)trainer->epoch.count,
+        progress->score = (struct score){.loss = trainer->epoch.loss / count,
+                                         .accuracy = (double)trainer->epoch.correct / count,
                                          .images = trainer->epoch.images};
     if (options->progress && trainer->rank == 0)
         options->progress(options->context, progress);
@@ -234,7 +235,7 @@ static alnico_status_t trainer_test(struct trainer *trainer, struct score *out)
         TRY(replica_send(replica, batch.images, batch.labels, batch.count));
         TRY(replica_take(replica));
         TRY(replica_forward(replica, false));
-        images += batch.count;
+        images += replica_counted(replica) ? batch.count : 0;
     }
     TRY(replica_read(replica, replica->arenas.score, after, sizeof after));
     const struct outcome total = {.loss = after[SCORE_LOSS] - before[SCORE_LOSS],
@@ -346,6 +347,10 @@ static void trainer_abort(struct trainer *trainer)
         alnico_comm_abort(trainer->place.host);
     if (trainer->place.device && trainer->place.device != trainer->place.host)
         alnico_comm_abort(trainer->place.device);
+    if (trainer->moves)
+        alnico_comm_abort(trainer->moves);
+    if (trainer->norms)
+        alnico_comm_abort(trainer->norms);
 }
 
 /* Whether the stream comes to rest, soon after the communicators were aborted. */
@@ -378,6 +383,8 @@ struct trainer trainer_make(const struct trainer_options *options,
                               .rank = host ? alnico_comm_rank(host) : 0,
                               .size = host ? alnico_comm_size(host) : 1};
     trainer.begun = trainer.size;
+    trainer.image_part = trainer.rank;
+    trainer.image_parts = trainer.size;
     if (!alone) {
         trainer.place.host = host;
         trainer.place.device = place->device ? place->device : host;

@@ -42,7 +42,11 @@ enum bucket_rule { BUCKETS_OF_SIZE, BUCKETS_OF_COUNT, BUCKETS_PLANNED };
 
 struct trainer_options {
     const char *model, *data, *kernels, *strategy; /* names; data as in data.h */
-    size_t batch;                                  /* images per rank and pass, > 0 */
+    /* How the network is split over the ranks, as split_parse takes it (NULL: by images), and over
+     * which of them batch norms are. */
+    const char *split;
+    enum norm_group norm;
+    size_t batch; /* images per rank and pass, > 0; of a split network, per part of the images */
     size_t
         accumulate; /* batches a step, whose gradients are averaged before the ranks meet; 0: 1 */
     size_t steps;   /* length of the run; of steps, epochs, seconds exactly one is not 0 */
@@ -145,9 +149,12 @@ struct trainer_report {
 alnico_status_t trainer_run(const struct trainer_options *options,
                             const struct trainer_place *place, struct trainer_report *report);
 
-/* The memory that a run would take of rank 0's device, which no other needs more of, without making
- * it. */
+/* Parts of the images in a run on so many ranks: each takes a batch of its own. */
+size_t trainer_image_parts(const struct trainer_options *options, int ranks);
+
+/* The memory that a run would take of the rank's device that needs the most, without making it. */
 struct trainer_needs {
+    struct network *whole; /* of which `network` is a rank's part; NULL: it is all */
     struct network *network;
     struct plan *plan; /* of the activations */
     struct replica_memory memory;

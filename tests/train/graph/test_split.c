@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "train/graph/moves.h"
+#include "train/graph/split.h"
 #include "train/layers/window.h"
 #include "train/models/models.h"
 

@@ -98,11 +98,24 @@ static alnico_status_t compiled_forward(void *self, size_t step, bool training)
     return sequence_run(compiled, inference ? &sequences->inference : &sequences->forward);
 }
 
-static alnico_status_t compiled_backward(void *self, size_t step)
+static alnico_status_t compiled_inputs(void *self, size_t step)
 {
     struct compiled *compiled = self;
     compiled_enter(compiled);
     return sequence_run(compiled, &compiled->steps[step].backward);
+}
+
+static alnico_status_t compiled_parameters(void *self, size_t step)
+{
+    struct compiled *compiled = self;
+    compiled_enter(compiled);
+    return sequence_run(compiled, &compiled->steps[step].parameters);
+}
+
+static alnico_status_t compiled_backward(void *self, size_t step)
+{
+    TRY(compiled_inputs(self, step));
+    return compiled_parameters(self, step);
 }
 
 static alnico_status_t compiled_sums(void *self, size_t step, bool backward)
@@ -142,6 +155,7 @@ static void compiled_clear(struct compiled *self)
         free(self->steps[i].forward.actions);
         free(self->steps[i].inference.actions);
         free(self->steps[i].backward.actions);
+        free(self->steps[i].parameters.actions);
         free(self->steps[i].sums[0].actions);
         free(self->steps[i].sums[1].actions);
     }
@@ -239,6 +253,8 @@ const struct kernels_ops kernels_onednn = {
     .destroy = compiled_destroy,
     .forward = compiled_forward,
     .backward = compiled_backward,
+    .backward_inputs = compiled_inputs,
+    .backward_parameters = compiled_parameters,
     .sums = compiled_sums,
     .copy = compiled_copy,
     .library_seconds = compiled_seconds,

@@ -168,7 +168,7 @@ alnico_status_t build_linear(struct compiled *self, const struct step *step,
     if (!l.dense && self->blocked && step->in[0] == 0)
         TRY(convolution_images(self, &l, &sequences->forward));
     TRY(linear_forward(self, &l, &sequences->forward));
-    TRY(linear_weights(self, &l, &sequences->backward));
+    TRY(linear_weights(self, &l, &sequences->parameters));
     if (!self->diffs[step->in[0]])
         return ALNICO_SUCCESS;
     return linear_data(self, step, &l, &sequences->backward);

@@ -33,7 +33,8 @@ struct sequence {
 
 struct sequences {
     struct sequence forward, inference, backward; /* inference empty: the same as forward */
-    struct sequence sums[2]; /* before forward, backward: of a batch norm over several ranks */
+    struct sequence parameters; /* behind backward: gradients of weights and biases */
+    struct sequence sums[2];    /* before forward, backward: of a batch norm over several ranks */
 };
 
 /* A network made into sequences. */

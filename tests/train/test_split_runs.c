@@ -1,0 +1,228 @@
+/* Runs whose network is split over ranks, which are threads: they learn as one rank with all images
+ * does, count the same images, and refuse what does not go together. */
+#include "tests/support/ranks.h"
+
+#include "base/status.h"
+#include "train/trainer/trainer.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MOST_TESTS = 16 };
+
+struct job {
+    struct trainer_options options;
+    bool streamed;
+    const char *other; /* the last rank's split; NULL: the same */
+    struct trainer_report report;
+    double losses[MOST_TESTS]; /* of the tests so far */
+    size_t tests;
+    alnico_status_t expected;
+    const char *detail; /* that every rank's error has */
+};
+
+static void tested(void *context, const struct trainer_progress *progress)
+{
+    struct job *job = context;
+    if (progress->tested && job->tests < MOST_TESTS)
+        job->losses[job->tests++] = progress->test.loss;
+}
+
+static void rank_run(struct rank *rank)
+{
+    struct job *job = rank->argument;
+    struct trainer_options options = job->options;
+    struct trainer_report report;
+    alnico_stream_t stream = NULL;
+    alnico_comm_t device = NULL, host = ranks_comm(rank, NULL);
+    if (job->streamed) {
+        REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_comm_duplicate(host, stream, &device), ALNICO_SUCCESS);
+    }
+    const struct trainer_place place = {host, device, stream};
+    options.progress = tested;
+    options.context = job;
+    if (job->other && rank->rank + 1 == rank->size)
+        options.split = job->other;
+    REQUIRE_STATUS(trainer_run(&options, &place, &report), job->expected);
+    if (job->detail)
+        ranks_require_detail(job->detail);
+    if (rank->rank == 0)
+        job->report = report;
+    alnico_comm_destroy(device);
+    alnico_comm_destroy(host);
+    alnico_stream_destroy(stream);
+}
+
+/* At a rate at which rounding errors do not grow. */
+static struct job job_make(const char *model, const char *data, size_t batch, size_t steps)
+{
+    struct job job = {.options = {.model = model,
+                                  .data = data,
+                                  .kernels = "onednn",
+                                  .strategy = "allreduce",
+                                  .batch = batch,
+                                  .steps = steps,
+                                  .seed = 3,
+                                  .tests = 8,
+                                  .validate_every = 5,
+                                  .rule = BUCKETS_OF_COUNT,
+                                  .buckets = 3,
+                                  .compute = {.threads = 1},
+                                  .wire = ALNICO_FLOAT32,
+                                  .optimizer = optimizer_defaults(OPTIMIZER_SGD, batch)}};
+    job.options.optimizer.rate = 1e-4;
+    return job;
+}
+
+/* A model's run on some ranks, in batches of the part of the images that each takes. */
+static const struct {
+    const char *model, *data, *split;
+    size_t batch, parts, steps;
+    int ranks;
+    enum norm_group norm;
+    bool streamed;
+} runs[] = {
+    {"resnet20", "synthetic:16x16x3", "rows=2", 8, 1, 50, 2, NORM_SAMPLE, false},
+    {"resnet20", "synthetic:16x16x3", "images=2,rows=2", 8, 2, 15, 4, NORM_ALL, true},
+    {"resnet20", "synthetic:16x16x3", "columns=2@1.1..2.3", 8, 2, 15, 2, NORM_ALL, false},
+    {"resnet20", "synthetic:16x16x3", NULL, 8, 2, 15, 2, NORM_ALL, false},
+    {"mesh:64", "mesh:64", "rows=2", 8, 1, 5, 2, NORM_SAMPLE, false},
+    {"cnn", "synthetic:16x16x3", "rows=3", 4, 1, 15, 3, NORM_SAMPLE, false},
+    {"mnist", "synthetic:28x28x1", "columns=2", 4, 1, 15, 2, NORM_SAMPLE, true},
+};
+
+static void runs_learn_as_one_rank(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        struct job one = job_make(runs[i].model, runs[i].data, runs[i].batch, runs[i].steps),
+                   split = job_make(runs[i].model, runs[i].data, runs[i].batch / runs[i].parts,
+                                    runs[i].steps);
+        split.options.optimizer = one.options.optimizer;
+        split.options.split = runs[i].split;
+        split.options.norm = runs[i].norm;
+        split.streamed = runs[i].streamed;
+        ranks_run(1, rank_run, &one);
+        ranks_run(runs[i].ranks, rank_run, &split);
+        double far = fabs(one.report.train.loss - split.report.train.loss);
+        assert_true(one.tests == split.tests && one.tests >= runs[i].steps / 5);
+        for (size_t t = 0; t < one.tests; t++)
+            far = fmax(far, fabs(one.losses[t] - split.losses[t]) / fmax(1, one.losses[t]));
+        printf("%s by %s: losses at most %.2g apart\n", runs[i].model,
+               runs[i].split ? runs[i].split : "images", far);
+        assert_true(far < 1e-3);
+        assert_int_equal(one.report.train.images, split.report.train.images);
+        assert_int_equal(one.report.test.images, split.report.test.images);
+    }
+}
+
+/* A run on two ranks goes on where one rank's would, on one, two or three. */
+static void checkpoints_go_on_with_other_splits(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *split;
+        int ranks;
+    } cases[] = {{"rows=2", 2}, {"columns=3", 3}, {NULL, 1}};
+    char file[] = "/tmp/alnico-split-XXXXXX";
+    const int descriptor = mkstemp(file);
+    assert_true(descriptor >= 0);
+    close(descriptor);
+    struct job straight = job_make("resnet20", "synthetic:16x16x3", 8, 10),
+               first = job_make("resnet20", "synthetic:16x16x3", 8, 5);
+    straight.options.optimizer.warmup = first.options.optimizer.warmup = 0;
+    for (int i = 0; i < OPTIMIZER_DROPS; i++)
+        straight.options.optimizer.drops[i] = first.options.optimizer.drops[i] = 1;
+    first.options.split = "rows=2";
+    first.options.norm = NORM_SAMPLE;
+    first.options.save = file;
+    ranks_run(1, rank_run, &straight);
+    ranks_run(2, rank_run, &first);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job rest = straight;
+        rest.tests = 0;
+        rest.options.load = file;
+        rest.options.split = cases[i].split;
+        rest.options.norm = cases[i].split ? NORM_SAMPLE : NORM_LOCAL;
+        ranks_run(cases[i].ranks, rank_run, &rest);
+        assert_true(fabs(rest.losses[rest.tests - 1] - straight.losses[straight.tests - 1]) < 1e-4);
+        assert_int_equal(rest.report.own_steps, 5);
+    }
+    unlink(file);
+}
+
+static void bad_runs_are_refused(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *split, *other, *strategy, *detail;
+        alnico_status_t status;
+    } cases[] = {
+        {"rows=2", "columns=2", "allreduce", "the ranks disagree on: split", ALNICO_ERROR_MISMATCH},
+        {"rows=3", NULL, "allreduce", "3 parts, expected one for each of the 2 ranks",
+         ALNICO_ERROR_ARGUMENT},
+        {"rows=2@dense1", NULL, "allreduce", "dense 'dense1' reads whole images",
+         ALNICO_ERROR_ARGUMENT},
+        {"rows=2", NULL, "weights", "a split network, which strategy weights does not take",
+         ALNICO_ERROR_ARGUMENT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job job = job_make("cnn", "synthetic:16x16x3", 2, 2);
+        job.options.split = cases[i].split;
+        job.options.norm = NORM_SAMPLE;
+        job.options.strategy = cases[i].strategy;
+        if (strcmp(cases[i].strategy, "weights") == 0) {
+            job.options.every = 1;
+            job.options.buckets = 0;
+        }
+        job.other = cases[i].other;
+        job.expected = cases[i].status;
+        job.detail = cases[i].detail;
+        ranks_run(2, rank_run, &job);
+    }
+}
+
+/* The rank that needs the most; all of it fits where the whole network does not. */
+static void parts_need_less_memory(void **unused)
+{
+    (void)unused;
+    struct job job = job_make("mesh:256", "mesh:256", 1, 1);
+    struct trainer_needs one, half;
+    job.options.tests = job.options.validate_every = 0;
+    assert_int_equal(trainer_measure(&job.options, 1, &one), ALNICO_SUCCESS);
+    job.options.split = "rows=2";
+    job.options.norm = NORM_SAMPLE;
+    assert_int_equal(trainer_measure(&job.options, 2, &half), ALNICO_SUCCESS);
+    assert_true(half.memory.activations < one.memory.activations * 6 / 10);
+    assert_true(half.memory.messages > 0 && one.memory.messages == 0);
+    job.options.memory_limit = (half.memory.total + one.memory.total) / 2;
+    job.expected = ALNICO_SUCCESS;
+    ranks_run(2, rank_run, &job);
+    job.options.split = NULL;
+    job.options.norm = NORM_LOCAL;
+    job.expected = ALNICO_ERROR_MEMORY;
+    job.detail = "not even a batch of 1 fits";
+    ranks_run(1, rank_run, &job);
+    trainer_needs_free(&one);
+    trainer_needs_free(&half);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_learn_as_one_rank),
+        cmocka_unit_test(checkpoints_go_on_with_other_splits),
+        cmocka_unit_test(bad_runs_are_refused),
+        cmocka_unit_test(parts_need_less_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
