@@ -7,9 +7,9 @@
  *     mpiexec -n 4 asynchronous --parameters 272474 --step-ms 20 --slow 2
  */
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
 #include "train/strategies/strategy.h"
 
-#include <alnico/mpi.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,10 +112,10 @@ static double measure(const struct strategy_ops *strategy, struct worker *worker
     worker->step = 0;
     program_check(strategy->create(&setup, &self), strategy->name);
     program_check(alnico_barrier(comm), strategy->name);
-    const double begin = MPI_Wtime();
+    const double begin = seconds_now();
     const size_t own = run(strategy, self, worker);
-    double seconds = MPI_Wtime() - begin;
-    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    double seconds = seconds_now() - begin;
+    program_slowest(&seconds, 1);
     const double all = (double)worker->steps * alnico_comm_size(comm) / seconds;
     if (alnico_comm_rank(comm) == 0)
         printf("%-10s %10.1f steps/s of all ranks", strategy->name, all);
@@ -202,14 +202,12 @@ int main(int argc, char **argv)
 {
     struct options options;
     alnico_comm_t comm;
-    int level;
     program_start();
     const int status = parse(argc, argv, &options);
     if (status >= 0)
         return status;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-    program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, NULL, &comm),
-                  "taking the ranks");
+    program_ranks_open();
+    program_check(program_comm(ALNICO_DEVICE_CPU, NULL, &comm), "taking the ranks");
     const bool first = alnico_comm_rank(comm) == 0;
     struct worker worker =
         worker_make(&options, alnico_comm_rank(comm) == alnico_comm_size(comm) - 1);
@@ -222,6 +220,6 @@ int main(int argc, char **argv)
         printf("async / allreduce: %.2f\n", asynchronous / synchronous);
     worker_free(&worker);
     alnico_comm_destroy(comm);
-    MPI_Finalize();
+    program_ranks_close();
     return 0;
 }

@@ -10,11 +10,10 @@
  * much faster than the first codec that is.
  */
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
 #include "train/base/random.h"
 #include "train/strategies/buckets.h"
 #include "train/strategies/strategy.h"
-
-#include <alnico/mpi.h>
 
 #include <getopt.h>
 #include <stdlib.h>
@@ -43,9 +42,7 @@ static alnico_status_t call_mark(void *context, enum phase ended)
 static float *numbers_make(size_t count)
 {
     float *numbers = malloc(count * sizeof *numbers);
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    uint64_t state = random_stream(1, (uint64_t)rank);
+    uint64_t state = random_stream(1, (uint64_t)program_rank());
     if (!numbers)
         program_fail("no memory for %zu numbers", count);
     for (size_t i = 0; i < count; i++) /* most are small */
@@ -56,15 +53,15 @@ static float *numbers_make(size_t count)
 /* Seconds until all gradients are averaged on all ranks. */
 static double exchange_once(const struct buckets *buckets, void *strategy, void *stream)
 {
-    MPI_Barrier(MPI_COMM_WORLD);
-    double seconds = -MPI_Wtime(), slowest;
+    program_barrier();
+    double seconds = -seconds_now();
     for (size_t i = 0; i < buckets->count; i++)
         program_check(strategy_allreduce.advance(strategy, buckets->ends[i]), "advance");
     program_check(strategy_allreduce.finish(strategy), "finish");
     program_check(alnico_stream_synchronize(stream), "alnico_stream_synchronize");
-    seconds += MPI_Wtime();
-    MPI_Allreduce(&seconds, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return slowest;
+    seconds += seconds_now();
+    program_slowest(&seconds, 1);
+    return seconds;
 }
 
 static int by_size(const void *a, const void *b)
@@ -99,14 +96,12 @@ static void codecs_measure(const struct settings *settings, struct strategy_setu
     const float *numbers = numbers_make(settings->numbers);
     char *rest = settings->codecs;
     double first = 0;
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     for (const char *text = strsep(&rest, ","); text; text = strsep(&rest, ",")) {
         size_t sent;
         program_check(codec_parse(text, &setup->codec), "codec_parse");
         const double seconds = exchange_median(settings, setup, buckets, numbers, &sent);
         first = first > 0 ? first : seconds;
-        if (rank == 0)
+        if (program_rank() == 0)
             printf("%-12s %8.4f s  %8.3f MB sent  %6.2f times as fast\n", text, seconds,
                    1e-6 * (double)sent, first / seconds);
     }
@@ -123,8 +118,7 @@ static void run(const struct settings *settings)
         program_fail("no memory for %zu gradients", settings->numbers);
     if (settings->stream)
         program_check(alnico_stream_create(&stream), "alnico_stream_create");
-    program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, stream, &comm),
-                  "alnico_comm_create_mpi");
+    program_check(program_comm(ALNICO_DEVICE_CPU, stream, &comm), "alnico_comm_create");
     program_check(buckets_of_size(settings->numbers, settings->bucket, &buckets),
                   "buckets_of_size");
     const struct arenas arenas = {.gradients = gradients};
@@ -153,7 +147,7 @@ int main(int argc, char **argv)
         {"stream", no_argument, NULL, 's'},       {0}};
     static char codecs[] = "none,bf16,int8,topk:0.01";
     struct settings settings = {codecs, 62378344, 1 << 20, 5, false};
-    int option, level;
+    int option;
     program_start();
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
         if (option == 'c')
@@ -168,10 +162,10 @@ int main(int argc, char **argv)
             settings.stream = true;
         else
             return EXIT_USAGE;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    program_ranks_open();
     if (!settings.numbers || !settings.bucket || settings.repeat < 1)
         program_refuse("expected --numbers, --bucket and --repeat above 0");
     run(&settings);
-    MPI_Finalize();
+    program_ranks_close();
     return 0;
 }

@@ -11,6 +11,7 @@
 #include "tests/conformance/generate.h"
 #include "tests/conformance/watchdog.h"
 #include "tests/support/forks.h"
+#include "tests/support/world.h"
 #include "tools/common/program.h"
 
 #include <alnico/mpi.h>
@@ -168,7 +169,7 @@ static int run_mpi(struct options *options)
     MPI_Bcast(&options->seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     rank.bootstrap = (alnico_bootstrap_t){rank.rank, rank.size, mpi_allgather, NULL};
     rank.argument = &job;
-    int possible = level >= wanted && program_local_rank() < options->site->most();
+    int possible = level >= wanted && world_local_rank() < options->site->most();
     MPI_Allreduce(MPI_IN_PLACE, &possible, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (possible)
         run_rank(&rank);

@@ -3,7 +3,7 @@
  * for each other may wait for ever. */
 #include "tests/conformance/site.h"
 #include "tests/gpu/support/site.h"
-#include "tools/common/program.h"
+#include "tests/support/world.h"
 
 #include <stdlib.h>
 
@@ -48,7 +48,7 @@ static void *cuda_open(const struct rank *rank, bool mpi)
     void *host;
     REQUIRE(site != NULL);
     site->rank = *rank;
-    site->device = mpi ? program_local_rank() : rank->rank;
+    site->device = mpi ? world_local_rank() : rank->rank;
     CUDA(cudaSetDevice(site->device));
     gpu_arena_open(&site->plain, (size_t)SLOTS * SLOT_BYTES, GPU_MALLOC, site->device);
     for (int i = 0; i < LANES; i++)

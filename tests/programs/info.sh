@@ -19,7 +19,7 @@ done
 expect_out '^  ALNICO_TIMEOUT +7 +environment '
 expect_out '^  ALNICO_ALLREDUCE +- +default '
 expect_json "$work/a.json" 'machine;cores' '[1-9][0-9]*'
-expect_json "$work/a.json" 'mpi;ranks' 1
+expect_json "$work/a.json" 'launch;ranks' 1
 if grep -qE '^  cuda +not in this build$' "$work/out"; then
     ! grep -q '^gpu_scratch' "$work/out" || fail "GPU scratch in a build without GPUs"
     ! grep -qE '^  [a-z]+ +(cpu )?cuda +[a-z]+ [a-z]' "$work/out" || fail "a backend on GPUs in a build without them"
@@ -48,7 +48,7 @@ expect_json "$work/a.json" 'environment;1;origin' environment
 
 expect 0 "$mpiexec" "$flag" 3 "$info" --json "$work/b.json"
 [ "$(grep -c '^alnico ' "$work/out")" -eq 1 ] || fail "more than one rank prints"
-expect_json "$work/b.json" 'mpi;ranks' 3
+expect_json "$work/b.json" 'launch;ranks' 3
 
 # What a communicator would be refused for; the rest is printed all the same.
 expect 1 env ALNICO_CHUNK=5 "$info" --json "$work/bad.json"
@@ -99,7 +99,7 @@ expect 2 "$info" now
 expect_err 'now: expected options only'
 expect 2 "$info" --bogus
 "$info" --json /dev/fd/3 3>&1 >/dev/null | cat >"$work/pipe.json"
-expect_json "$work/pipe.json" 'mpi;ranks' 1
+expect_json "$work/pipe.json" 'launch;ranks' 1
 expect 1 "$info" --json "$work/no/such/folder.json"
 expect_err '--json .*/folder.json: cannot be opened: No such file or directory'
 expect 0 "$info" --help

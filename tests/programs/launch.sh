@@ -2,9 +2,9 @@
 # Ranks that meet by what their launcher says: by hand, under mpiexec of MPICH and of Open MPI, with the
 # variables of torchrun and of Slurm, alone; and what is refused.
 #
-# Usage: launch.sh LAUNCHED LAUNCHED_MPI INFO
+# Usage: launch.sh LAUNCHED LAUNCHED_MPI INFO PERF TUNE [TRAIN]
 . "$(dirname "$0")/common.sh"
-launched=$1 with_mpi=$2 info=$3
+launched=$1 with_mpi=$2 info=$3 perf=$4 tune=$5 train=${6:-}
 vendor=openmpi
 ! ldd "$with_mpi" | grep -q libmpich || vendor=mpich
 unset ${!ALNICO_*} ${!PMI*} ${!OMPI_COMM*} ${!SLURM*} RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
@@ -106,6 +106,23 @@ mpiexec=$(command -v mpiexec.openmpi) && [ -n "$mpiexec" ] && {
     expect 0 "$mpiexec" -n 2 env LD_LIBRARY_PATH="$work/none" "$launched"
     expect_out '^rank 1 of 2$'
 }
+
+# The programs, by hand: rank 0 prints.
+by_hand() {
+    local port rank
+    port=$(free_port)
+    for rank in 0 1; do
+        ALNICO_RANK=$rank ALNICO_SIZE=2 ALNICO_ADDRESS=127.0.0.1:$port "$@" >"$work/$rank.out" 2>"$work/$rank.err" &
+        pids[$rank]=$!
+    done
+    wait "${pids[1]}" || fail "rank 1 of $1 ended with $?"
+    [ ! -s "$work/1.out" ] || fail "rank 1 of $1 prints, too"
+    finish 0 0 "$pattern"
+}
+pattern='^ +8 +2 +float32' by_hand "$perf" allreduce -e 8
+pattern='barrier' by_hand "$tune" "$work/tuning.json" --quick --operations barrier
+pattern='ranks +2|launch' by_hand "$info"
+[ -z "$train" ] || pattern='test' by_hand "$train" --model mnist --data synthetic:28x28x1 --batch 8 --steps 2 --test-images 16
 
 # Alone, and what is wrong.
 expect 0 "$launched"

@@ -195,6 +195,27 @@ alnico_status_t __wrap_alnico_comm_set_algorithm(alnico_comm_t, alnico_collectiv
 alnico_status_t __real_alnico_comm_create_mpi(MPI_Comm, alnico_device_t, void *, alnico_comm_t *);
 alnico_status_t __wrap_alnico_comm_create_mpi(MPI_Comm, alnico_device_t, void *, alnico_comm_t *);
 
+alnico_status_t __real_alnico_comm_create(const alnico_bootstrap_t *, alnico_device_t, void *,
+                                          alnico_comm_t *);
+alnico_status_t __wrap_alnico_comm_create(const alnico_bootstrap_t *, alnico_device_t, void *,
+                                          alnico_comm_t *);
+
+/* NCCL moves its data by MPI, which alnico-perf initialises only where it compares with it. */
+__attribute__((constructor)) static void begin_mpi(void)
+{
+    int level;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+}
+
+void __real_program_ranks_close(void);
+void __wrap_program_ranks_close(void);
+
+void __wrap_program_ranks_close(void)
+{
+    __real_program_ranks_close();
+    MPI_Finalize();
+}
+
 /* NCCL adds float32 and moves anything, by MPI. */
 static void run_collective(const struct call *c)
 {
@@ -309,6 +330,12 @@ alnico_status_t __wrap_alnico_comm_create_mpi(MPI_Comm mpi, alnico_device_t devi
                                               alnico_comm_t *out)
 {
     return __real_alnico_comm_create_mpi(mpi, ALNICO_DEVICE_CPU, NULL, out);
+}
+
+alnico_status_t __wrap_alnico_comm_create(const alnico_bootstrap_t *ranks, alnico_device_t device,
+                                          void *stream, alnico_comm_t *out)
+{
+    return __real_alnico_comm_create(ranks, ALNICO_DEVICE_CPU, NULL, out);
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)

@@ -1,8 +1,9 @@
 /* The timing of alnico-perf is fair: candidates take turns in blocks of the same length, the order
- * is reversed every time, and the slowest rank's time counts. Under mpirun, or alone. */
+ * is reversed every time, and the slowest rank's time counts. Under a launcher, or alone. */
 #include "tools/perf/measure.h"
 
-#include <mpi.h>
+#include "tools/common/ranks.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,11 +51,10 @@ static struct measure_effort time_trials(const struct measure_plan *plan,
 {
     static struct racer racers[2];
     struct measure_effort effort;
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     blocks = 0;
     for (int i = 0; i < 2; i++) {
-        racers[i] = (struct racer){.number = i, .seconds = 20e-6 * (i + 1) * (rank ? 1 : 2)};
+        racers[i] =
+            (struct racer){.number = i, .seconds = 20e-6 * (i + 1) * (program_rank() ? 1 : 2)};
         candidates[i] = (struct candidate){.prepare = prepare, .run = run, .context = &racers[i]};
     }
     assert_true(measure(candidates, 2, plan, &effort));
@@ -92,7 +92,7 @@ static void test_slowest_rank_counts(void **state)
             assert_true(candidates[i].low_us <= candidates[i].time_us);
             assert_true(candidates[i].time_us <= candidates[i].high_us);
             double mine = candidates[i].time_us, first = mine;
-            MPI_Bcast(&first, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+            program_broadcast(&first, sizeof first, 0);
             assert_true(mine == first);
             of_one_call &= mine < 400.0 * (i + 1);
         }
@@ -122,7 +122,7 @@ static void test_least_calls_of_a_block(void **state)
     assert_int_equal(effort.block, 200); /* half a millisecond would be thirteen calls */
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_turns),
@@ -130,8 +130,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_number_of_calls),
         cmocka_unit_test(test_least_calls_of_a_block),
     };
-    MPI_Init(&argc, &argv);
+    program_ranks_open();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    MPI_Finalize();
+    program_ranks_close();
     return failed;
 }

@@ -18,7 +18,6 @@ expect 0 "$tune" --check "$table"
 expect_out 'table.json: good, [1-7] rows$'
 expect_json "$table" 'machines;0;ranks' 2
 expect_json "$table" 'machines;0;cores' '[1-9][0-9]*'
-expect_json "$table" 'machines;0;mpi' '.*MPI.*'
 expect_json "$table" 'machines;0;date' '20[0-9-]+T[0-9:]+Z'
 expect_json "$table" 'machines;0;command' '.*alnico-tune --quick .*'
 expect_json "$table" 'rows;0;ranks_up_to' 2

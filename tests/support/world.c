@@ -35,6 +35,16 @@ int world_rank(void)
     return rank;
 }
 
+int world_local_rank(void)
+{
+    MPI_Comm host;
+    int rank;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &rank);
+    MPI_Comm_free(&host);
+    return rank;
+}
+
 int world_size(void)
 {
     int size;

@@ -16,6 +16,9 @@ alnico_comm_t world_comm(void *stream);
 int world_rank(void);
 int world_size(void);
 
+/* This rank's number among those of its host (collective). */
+int world_local_rank(void);
+
 /* Runs the function and says its name on rank 0. */
 #define WORLD_RUN(function) world_run(function, #function)
 void world_run(void (*function)(void), const char *name);

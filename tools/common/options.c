@@ -4,9 +4,9 @@
 #include "base/number.h"
 
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
 
 #include <float.h>
-#include <mpi.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -250,7 +250,7 @@ const char *options_differ(const struct option_row *options, const void *values)
             continue;
         int value = (int)load_number(option, (const char *)values + option->at);
         int bounds[2] = {value, -value};
-        MPI_Allreduce(MPI_IN_PLACE, bounds, 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+        program_least(bounds, 2);
         if (bounds[0] != -bounds[1])
             return option->name;
     }

@@ -62,7 +62,7 @@ struct option_table {
  * status 2, --help with 0. */
 void options_read(const struct option_table *table, int argc, char **argv, void *options);
 
-/* Collective over MPI_COMM_WORLD: the first `agreed` option on which the ranks differ, or NULL. */
+/* Collective: the first `agreed` option on which the ranks differ, or NULL. */
 const char *options_differ(const struct option_row *options, const void *values);
 
 /* Adds every option that has a key. A choice in a bool is true or false. */

@@ -3,11 +3,11 @@
 
 #include "base/replace.h"
 #include "device/topology.h"
+#include "tools/common/ranks.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <mpi.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,13 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static bool mpi_is_running(void)
-{
-    int started = 0, ended = 0;
-    MPI_Initialized(&started);
-    MPI_Finalized(&ended);
-    return started && !ended;
-}
+static void (*on_failure)(int status);
 
 /* At the end of the program, whichever that is. */
 static void output_close(void)
@@ -54,26 +48,29 @@ void program_fail(const char *format, ...)
     va_end(arguments);
     fflush(stdout);
     fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
-    if (mpi_is_running()) {
-        usleep(200000); /* launchers drop what is still in their pipes when a rank aborts */
-        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
-    }
+    if (program_launched())
+        usleep(200000); /* launchers drop what is still in their pipes when a rank ends so */
+    if (on_failure)
+        on_failure(EXIT_FAILURE);
     exit(EXIT_FAILURE);
+}
+
+void program_on_failure(void (*function)(int status))
+{
+    on_failure = function;
 }
 
 void program_refuse(const char *format, ...)
 {
-    int rank;
     va_list arguments;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     va_start(arguments, format);
-    if (rank == 0) {
+    if (program_rank() == 0) {
         fprintf(stderr, "%s: ", program_invocation_short_name);
         vfprintf(stderr, format, arguments);
         fputc('\n', stderr);
     }
     va_end(arguments);
-    MPI_Finalize();
+    program_ranks_close();
     exit(EXIT_USAGE);
 }
 
@@ -83,13 +80,13 @@ void program_check(alnico_status_t status, const char *what)
         program_fail("%s: %s: %s", what, alnico_status_string(status), alnico_error_detail());
 }
 
-/* NULL: no launcher started this process. */
+/* NULL: no launcher started this process. In alnico_comm_create_env's order. */
 static const char *launch_text(void)
 {
-    static const char *const names[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
-                                        "SLURM_PROCID"};
+    static const char *const names[] = {
+        "ALNICO_RANK", "RANK", "PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i]))
+        if (getenv(names[i]) && (strcmp(names[i], "RANK") != 0 || getenv("WORLD_SIZE")))
             return getenv(names[i]);
     return NULL;
 }
@@ -102,16 +99,6 @@ bool program_launched(void)
 int program_launch_rank(void)
 {
     return program_launched() ? atoi(launch_text()) : 0;
-}
-
-int program_local_rank(void)
-{
-    MPI_Comm host;
-    int rank;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    MPI_Comm_rank(host, &rank);
-    MPI_Comm_free(&host);
-    return rank;
 }
 
 struct program_streams program_silence(int rank)
@@ -138,27 +125,6 @@ void program_restore(struct program_streams streams)
     dup2(streams.err, STDERR_FILENO);
     close(streams.out);
     close(streams.err);
-}
-
-const char *program_mpi_library(void)
-{
-    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
-    int length = 0;
-    MPI_Get_library_version(text, &length);
-    for (char *c = text; *c; c++)
-        if (*c == '\t')
-            *c = ' ';
-    text[strcspn(text, "\n,")] = '\0';
-    return text;
-}
-
-const char *program_mpi_level(int level)
-{
-    static const char *const names[] = {[MPI_THREAD_SINGLE] = "MPI_THREAD_SINGLE",
-                                        [MPI_THREAD_FUNNELED] = "MPI_THREAD_FUNNELED",
-                                        [MPI_THREAD_SERIALIZED] = "MPI_THREAD_SERIALIZED",
-                                        [MPI_THREAD_MULTIPLE] = "MPI_THREAD_MULTIPLE"};
-    return names[level];
 }
 
 const char *program_cpu_name(void)
@@ -193,6 +159,13 @@ cJSON *program_machine(void)
         json_add(machine, "kernel %s", kernel.release);
     json_add(machine, "compiler %s", __VERSION__);
     return machine;
+}
+
+double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 int program_threads(void)

@@ -13,10 +13,13 @@ enum { EXIT_USAGE = 2 };
  * of its standard output says so at its end and exits with 1. */
 void program_start(void);
 
-/* Prints "PROGRAM: text" to stderr and ends every rank with exit status 1. */
+/* Prints "PROGRAM: text" to stderr and ends this rank with exit status 1: launchers end the others. */
 _Noreturn void program_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* For a command line that all ranks know to be wrong, while MPI runs: rank 0 prints "PROGRAM:
+/* What program_fail calls at its end, with the exit status. */
+void program_on_failure(void (*function)(int status));
+
+/* For a command line that all ranks know to be wrong, after program_ranks_open: rank 0 prints "PROGRAM:
  * text", and every rank ends with EXIT_USAGE. */
 _Noreturn void program_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -24,13 +27,10 @@ _Noreturn void program_refuse(const char *format, ...) __attribute__((format(pri
  * call. */
 void program_check(alnico_status_t status, const char *what);
 
-/* Whether an MPI launcher started this process, by its environment, and the rank that it gave; 0
- * without. Before MPI_Init, too. */
+/* Whether a launcher started this process, by its environment, and the rank that it gave; 0 without.
+ * Before program_ranks_open, too. */
 bool program_launched(void);
 int program_launch_rank(void);
-
-/* This rank's number among those of its host (collective over MPI_COMM_WORLD). */
-int program_local_rank(void);
 
 /* Silences stdout and stderr, so that one rank only prints a usage error or help; the returned
  * token undoes it. A rank below 1 is not silenced. */
@@ -40,14 +40,11 @@ struct program_streams {
 struct program_streams program_silence(int rank);
 void program_restore(struct program_streams streams);
 
-/* MPI's library version in one line, and the name of a thread level. */
-const char *program_mpi_library(void);
-const char *program_mpi_level(int level);
-
 /* {"host", "cpu", "cores", ...}: the machine that this rank runs on. The caller deletes it. */
 cJSON *program_machine(void);
 
 const char *program_cpu_name(void);
+double seconds_now(void);                     /* on a steady clock */
 int program_threads(void);                    /* that this process has now */
 const char *program_date(void);               /* now, as 2026-01-31T12:00:00Z */
 char *program_command(int argc, char **argv); /* as one text, which the caller frees */

@@ -1,8 +1,9 @@
-/* alnico-info: what this build has and what it would do here: machine, MPI, devices, algorithms,
+/* alnico-info: what this build has and what it would do here: machine, launcher, devices, algorithms,
  * the tuning table, the environment. Everything is gathered as one JSON object, which is printed as
- * text and written by --json. Under mpirun, rank 0 prints. */
+ * text and written by --json. Of several ranks, rank 0 prints. */
 #include "base/log.h"
 #include "comm/backends/backend.h"
+#include "comm/rendezvous/launch.h"
 #include "comm/tuning/settings.h"
 #include "device/device.h"
 #include "tools/common/options.h"
@@ -15,17 +16,17 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void add_mpi(cJSON *info)
+static void add_launch(cJSON *info)
 {
-    int level, ranks;
-    MPI_Query_thread(&level);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    json_add(cJSON_AddObjectToObject(info, "mpi"), "library %s thread_level %s ranks %d",
-             program_mpi_library(), program_mpi_level(level), ranks);
+    struct launch launch;
+    if (launch_find(&launch) == ALNICO_SUCCESS)
+        json_add(cJSON_AddObjectToObject(info, "launch"), "by %s rank %d ranks %d",
+                 launch.by ? launch.by->name : "none", launch.rank, launch.size);
+    else
+        json_add(info, "launch_error %s", alnico_error_detail());
 }
 
 /* By device: what the build has, whether or not the machine has it. */
@@ -190,7 +191,7 @@ static cJSON *gather(const bool *operations)
 {
     cJSON *info = json_add(cJSON_CreateObject(), "alnico %s", alnico_version());
     cJSON_AddItemToObject(info, "machine", program_machine());
-    add_mpi(info);
+    add_launch(info);
     add_devices(info);
     add_libraries(info);
     add_backends(info);
@@ -289,10 +290,11 @@ static struct options read_options(int argc, char **argv)
         {0}};
     static const struct option_table program = {
         .options = table,
-        .about = "Prints what this build of Alnico has and would do here: machine, MPI, devices, "
-                 "libraries, backends, each operation's algorithms and the tuning table in force "
-                 "for it, and every ALNICO_ variable. Ends with 1 if a communicator would be "
-                 "refused for one of them. Runs with and without mpirun."};
+        .about =
+            "Prints what this build of Alnico has and would do here: machine, launcher, devices, "
+            "libraries, backends, each operation's algorithms and the tuning table in force "
+            "for it, and every ALNICO_ variable. Ends with 1 if a communicator would be "
+            "refused for one of them. Of several ranks, rank 0 prints."};
     struct options options = {.json = NULL};
     memset(options.operations, true, sizeof options.operations);
     options_read(&program, argc, argv, &options);
@@ -302,7 +304,7 @@ static struct options read_options(int argc, char **argv)
 /* The settings that every communicator here would be refused for; returns how many. */
 static int print_errors(const cJSON *info)
 {
-    static const char *const keys[] = {"tuning_error", "environment_error"};
+    static const char *const keys[] = {"launch_error", "tuning_error", "environment_error"};
     int errors = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(info, keys[i]));
@@ -318,10 +320,8 @@ int main(int argc, char **argv)
 {
     program_start();
     struct options options = read_options(argc, argv);
-    int rank, level, errors = 0;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0) {
+    int errors = 0;
+    if (program_launch_rank() == 0) {
         log_check_environment();
         program_json_try(options.json);
         cJSON *info = gather(options.operations);
@@ -329,6 +329,5 @@ int main(int argc, char **argv)
         errors = print_errors(info);
         program_json_write(options.json, info);
     }
-    MPI_Finalize();
     return errors ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -5,8 +5,10 @@
 
 #include "base/datatype.h"
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
+#include "tools/perf/mpi.h"
 
-#include <alnico/mpi.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,14 +86,17 @@ static void run_mpi(void *context, int calls)
     const struct perf_options *options = &caller->bench->options;
     bool nonblocking = options->nonblocking || options->overlap;
     for (int i = 0; i < calls; i++) {
-        MPI_Request requests[PERF_REQUESTS];
-        MPI_Status statuses[PERF_REQUESTS];
-        int open = options->operation->mpi(&caller->job, nonblocking ? requests : NULL);
+        int open = caller->bench->mpi->start(&caller->job, nonblocking);
         if (caller->compute)
             compute(caller->compute);
-        if (open)
-            MPI_Waitall(open, requests, statuses);
+        caller->bench->mpi->wait(open);
     }
+}
+
+bool bench_mpi_can(const struct bench *bench, const struct perf_job *job)
+{
+    return bench->mpi && bench->mpi->can(job) &&
+           perf_extent(job->operation, job->count, job->ranks) <= INT_MAX;
 }
 
 void bench_measure(struct bench *bench, struct candidate *candidates, int count,
@@ -148,7 +153,7 @@ static long calibrate_compute(double time_us)
         compute(steps);
         fastest = fmin(fastest, measure_now() - start);
     }
-    MPI_Allreduce(MPI_IN_PLACE, &fastest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    program_slowest(&fastest, 1);
     return (long)(time_us * 1e-6 / fastest * (double)steps) + 1;
 }
 
@@ -200,7 +205,7 @@ static void measure_overlap(struct bench *bench, struct caller *caller, struct p
 bool bench_differs(const struct bench *bench, uint64_t hash)
 {
     uint64_t first = hash;
-    MPI_Bcast(&first, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    program_broadcast(&first, sizeof first, 0);
     if (hash != first)
         fprintf(stderr, "alnico-perf: rank %d: the result's bits differ from rank 0's\n",
                 bench->rank);
@@ -278,8 +283,7 @@ static size_t check_row(const struct bench *bench, struct caller *caller)
         wrong += check_part(bench, job, &part);
     if (operation->same)
         wrong += bench_differs(bench, check_hash(bench->recv, bytes));
-    MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    return wrong;
+    return program_sum(wrong);
 }
 
 struct perf_job bench_job(struct bench *bench, size_t count, alnico_datatype_t type, alnico_op_t op)
@@ -299,7 +303,7 @@ static void bench_row(struct bench *bench, struct perf_row *row)
     struct perf_job job = bench_job(bench, row->count, row->type, row->op);
     job.send = bench->send;
     job.recv = bench->recv;
-    if (options->versus & 1u << PEER_MPI && perf_mpi_can(&job))
+    if (options->versus & 1u << PEER_MPI && bench_mpi_can(bench, &job))
         row->peers = 1u << PEER_MPI;
     struct caller callers[PERF_RESULTS];
     row->results = bench->results;
@@ -356,21 +360,13 @@ int bench_algorithms(const struct perf_options *options, const char **names)
     return count;
 }
 
-static int gather(void *context, const void *mine, void *all, size_t bytes)
-{
-    (void)context;
-    return MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD);
-}
-
 void bench_comm(const struct bench *bench, void *stream, alnico_comm_t *out)
 {
-    alnico_bootstrap_t callback = {bench->rank, bench->ranks, gather, NULL};
     alnico_device_t device = bench->options.device;
-    if (bench->options.bootstrap)
-        program_check(alnico_comm_create(&callback, device, stream, out), "alnico_comm_create");
+    if (bench->mpi && !bench->options.bootstrap)
+        program_check(bench->mpi->create(device, stream, out), "alnico_comm_create_mpi");
     else
-        program_check(alnico_comm_create_mpi(MPI_COMM_WORLD, device, stream, out),
-                      "alnico_comm_create_mpi");
+        program_check(program_comm(device, stream, out), "alnico_comm_create");
 }
 
 /* A communicator with an algorithm, or the library's choice if `name` is NULL. One that cannot be

@@ -47,6 +47,9 @@ struct check bench_check(const struct bench *bench, const struct perf_job *job,
 void bench_print_fault(const struct bench *bench, const char *algorithm, const struct perf_job *job,
                        size_t index, const struct check_fault *fault);
 
+/* Whether MPI can do this job: its type, its operation, and counts that fit its int. */
+bool bench_mpi_can(const struct bench *bench, const struct perf_job *job);
+
 /* Whether this rank's result, by its hash, differs from rank 0's. Says so. */
 bool bench_differs(const struct bench *bench, uint64_t hash);
 
@@ -63,8 +66,9 @@ extern const struct bench_ops bench_cuda; /* gpu/cuda.c, in builds with CUDA */
 struct bench {
     const struct bench_ops *ops;
     struct perf_options options;
-    int rank, ranks, hosts, mpi_level;
-    bool oversubscribed; /* a host has more ranks than processing units */
+    int rank, ranks, hosts;
+    const struct perf_mpi *mpi; /* NULL: not asked for */
+    bool oversubscribed;        /* a host has more ranks than processing units */
     char *command;
     const char *algorithm[PERF_RESULTS]; /* of each result; NULL: by the table */
     int results;

@@ -4,10 +4,11 @@
 #include "base/datatype.h"
 #include "device/topology.h"
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
 #include "tools/perf/bench.h"
 #include "tools/perf/measure.h"
+#include "tools/perf/mpi.h"
 
-#include <alnico/mpi.h>
 #include <stdlib.h>
 
 /* The size after `bytes`; 0 after the last. */
@@ -75,7 +76,7 @@ static void count_hosts(struct bench *bench)
     uint64_t *ids = calloc((size_t)bench->ranks, sizeof *ids);
     if (!ids)
         program_fail("no memory for the hosts of %d ranks", bench->ranks);
-    MPI_Allgather(&topology.host_id, 1, MPI_UINT64_T, ids, 1, MPI_UINT64_T, MPI_COMM_WORLD);
+    program_gather(&topology.host_id, ids, sizeof *ids);
     int here = 0, oversubscribed;
     for (int i = 0; i < bench->ranks; i++) {
         bool seen = false;
@@ -85,9 +86,20 @@ static void count_hosts(struct bench *bench)
         here += ids[i] == topology.host_id;
     }
     oversubscribed = here > topology.units;
-    MPI_Allreduce(MPI_IN_PLACE, &oversubscribed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    program_greatest(&oversubscribed, 1);
     bench->oversubscribed = oversubscribed;
     free(ids);
+}
+
+/* Only for what compares with it. */
+static void open_mpi(struct bench *bench)
+{
+    if (!(bench->options.versus & (1u << PEER_MPI | 1u << PEER_STAGED)))
+        return;
+    bench->mpi = perf_mpi_open(bench->options.multiple);
+    if (!bench->mpi)
+        program_fail("%s", alnico_error_detail());
+    program_on_failure(bench->mpi->abort);
 }
 
 int main(int argc, char **argv)
@@ -95,17 +107,14 @@ int main(int argc, char **argv)
     struct bench bench = {.command = program_command(argc, argv)};
     program_start();
     perf_options_read(argc, argv, &bench.options);
-    int wanted = bench.options.multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
-    MPI_Init_thread(&argc, &argv, wanted, &bench.mpi_level);
-    if (bench.mpi_level < wanted)
-        program_fail("MPI gives %s, and these options need %s", program_mpi_level(bench.mpi_level),
-                     program_mpi_level(wanted));
-    MPI_Comm_rank(MPI_COMM_WORLD, &bench.rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &bench.ranks);
+    program_ranks_open();
+    open_mpi(&bench);
+    bench.rank = program_rank();
+    bench.ranks = program_size();
     check_ranks(&bench);
     if (!bench.options.seed_given)
         bench.options.seed = (uint64_t)(measure_now() * 1e6);
-    MPI_Bcast(&bench.options.seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    program_broadcast(&bench.options.seed, sizeof bench.options.seed, 0);
 #ifdef ALNICO_HAVE_CUDA
     bench.ops = bench.options.device == ALNICO_DEVICE_CUDA ? &bench_cuda : &bench_cpu;
 #else
@@ -117,11 +126,13 @@ int main(int argc, char **argv)
     struct report *report = bench.rank == 0 ? report_open(&bench) : NULL;
     bench_all(&bench, report);
     int own = bench.threads - bench.threads_before;
-    MPI_Allreduce(MPI_IN_PLACE, &own, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    program_greatest(&own, 1);
     uint64_t wrong = report ? report_close(report, own) : 0;
-    MPI_Bcast(&wrong, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    program_broadcast(&wrong, sizeof wrong, 0);
     bench.ops->close(&bench);
     free(bench.command);
-    MPI_Finalize();
+    program_ranks_close();
+    if (bench.mpi)
+        bench.mpi->close();
     return wrong ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -3,8 +3,9 @@
  * candidate, and all ranks agree on them. */
 #include "tools/perf/measure.h"
 
+#include "tools/common/ranks.h"
+
 #include <math.h>
-#include <mpi.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -25,7 +26,7 @@ static double time_block(const struct candidate *candidate, int calls)
 {
     if (candidate->prepare)
         candidate->prepare(candidate->context);
-    MPI_Barrier(MPI_COMM_WORLD);
+    program_barrier();
     double start = measure_now();
     candidate->run(candidate->context, calls);
     return candidate->seconds ? candidate->seconds(candidate->context) : measure_now() - start;
@@ -37,7 +38,7 @@ static double estimate(const struct candidate *candidate, long most)
 {
     for (int calls = 1;; calls *= 2) {
         double seconds = time_block(candidate, calls);
-        MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        program_slowest(&seconds, 1);
         if (seconds >= block_seconds || calls >= most)
             return seconds / calls;
     }
@@ -85,7 +86,7 @@ static double quantile(const double *sorted, int count, double share)
 
 static void summarise(struct candidate *candidate, double *samples, int count, int block)
 {
-    MPI_Allreduce(MPI_IN_PLACE, samples, count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    program_slowest(samples, count);
     qsort(samples, (size_t)count, sizeof *samples, measure_compare);
     double scale = 1e6 / block;
     candidate->time_us = quantile(samples, count, 0.5) * scale;

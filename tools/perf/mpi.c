@@ -1,14 +1,17 @@
 /* MPI's calls, one function an operation, and its names for our types and operations. MPI's default
  * error handler ends the program, so that calls need no check. Main thread. */
-#include "base/datatype.h"
-#include "tools/perf/operations.h"
+#include "tools/perf/mpi.h"
 
-#include <limits.h>
+#include "base/datatype.h"
+#include "base/status.h"
+
+#include <alnico/mpi.h>
+#include <string.h>
 
 /* A function of `job` and `requests`: the blocking call or, with requests, the nonblocking one,
  * which leaves one open. */
 #define OPERATION(name, blocking, nonblocking, ...)                                                \
-    int mpi_##name(const struct perf_job *job, MPI_Request *requests)                              \
+    static int mpi_##name(const struct perf_job *job, MPI_Request *requests)                       \
     {                                                                                              \
         if (requests)                                                                              \
             nonblocking(__VA_ARGS__, MPI_COMM_WORLD, requests);                                    \
@@ -48,10 +51,9 @@ static MPI_Op op_of(const struct perf_job *job)
     return ops[job->op];
 }
 
-bool perf_mpi_can(const struct perf_job *job)
+static bool can(const struct perf_job *job)
 {
-    return type_of(job) != MPI_DATATYPE_NULL && op_of(job) != MPI_OP_NULL &&
-           perf_extent(job->operation, job->count, job->ranks) <= INT_MAX;
+    return type_of(job) != MPI_DATATYPE_NULL && op_of(job) != MPI_OP_NULL;
 }
 
 static int count_of(const struct perf_job *job)
@@ -94,7 +96,7 @@ OPERATION(alltoallv, MPI_Alltoallv, MPI_Ialltoallv, job_send(job, MPI_IN_PLACE),
           job->blocks->mpi_counts, job->blocks->mpi_at, type_of(job), job->recv,
           job->blocks->mpi_counts, job->blocks->mpi_at, type_of(job))
 
-int mpi_barrier(const struct perf_job *job, MPI_Request *requests)
+static int mpi_barrier(const struct perf_job *job, MPI_Request *requests)
 {
     (void)job;
     if (requests)
@@ -104,7 +106,7 @@ int mpi_barrier(const struct perf_job *job, MPI_Request *requests)
     return requests != NULL;
 }
 
-int mpi_sendrecv(const struct perf_job *job, MPI_Request *requests)
+static int mpi_sendrecv(const struct perf_job *job, MPI_Request *requests)
 {
     int next = job_neighbour(job, 1), previous = job_neighbour(job, -1);
     if (!requests) {
@@ -117,7 +119,7 @@ int mpi_sendrecv(const struct perf_job *job, MPI_Request *requests)
     return 2;
 }
 
-int mpi_exchange(const struct perf_job *job, MPI_Request *requests)
+static int mpi_exchange(const struct perf_job *job, MPI_Request *requests)
 {
     int left = job_neighbour(job, -1), right = job_neighbour(job, 1);
     size_t bytes = job->count * datatype_bytes(job->type);
@@ -135,7 +137,7 @@ int mpi_exchange(const struct perf_job *job, MPI_Request *requests)
     return 0;
 }
 
-int mpi_pingpong(const struct perf_job *job, MPI_Request *requests)
+static int mpi_pingpong(const struct perf_job *job, MPI_Request *requests)
 {
     (void)requests;
     if (job->rank > 1)
@@ -147,4 +149,111 @@ int mpi_pingpong(const struct perf_job *job, MPI_Request *requests)
     if (job->rank == 1)
         MPI_Send(job->send, count_of(job), type_of(job), 0, 0, MPI_COMM_WORLD);
     return 0;
+}
+
+/* PERF_REQUESTS requests make a call nonblocking, and it returns how many it used. */
+static const struct {
+    const char *name;
+    int (*call)(const struct perf_job *job, MPI_Request *requests);
+} calls[] = {{"allreduce", mpi_allreduce},
+             {"reduce", mpi_reduce},
+             {"broadcast", mpi_broadcast},
+             {"allgather", mpi_allgather},
+             {"allgatherv", mpi_allgatherv},
+             {"reduce_scatter", mpi_reduce_scatter},
+             {"reduce_scatterv", mpi_reduce_scatterv},
+             {"gather", mpi_gather},
+             {"gatherv", mpi_gatherv},
+             {"scatter", mpi_scatter},
+             {"scatterv", mpi_scatterv},
+             {"alltoall", mpi_alltoall},
+             {"alltoallv", mpi_alltoallv},
+             {"barrier", mpi_barrier},
+             {"sendrecv", mpi_sendrecv},
+             {"exchange", mpi_exchange},
+             {"pingpong", mpi_pingpong}};
+
+static MPI_Request requests[PERF_REQUESTS];
+
+/* A program has one operation, which is looked for once. */
+static int start(const struct perf_job *job, bool nonblocking)
+{
+    static const struct perf_operation *operation;
+    static int index;
+    for (int i = 0; operation != job->operation; i++)
+        if (strcmp(calls[i].name, job->operation->name) == 0) {
+            operation = job->operation;
+            index = i;
+        }
+    return calls[index].call(job, nonblocking ? requests : NULL);
+}
+
+static void wait_all(int open)
+{
+    MPI_Status statuses[PERF_REQUESTS];
+    if (open)
+        MPI_Waitall(open, requests, statuses);
+}
+
+static alnico_status_t create(alnico_device_t device, void *stream, alnico_comm_t *out)
+{
+    return alnico_comm_create_mpi(MPI_COMM_WORLD, device, stream, out);
+}
+
+static void abort_all(int status)
+{
+    MPI_Abort(MPI_COMM_WORLD, status);
+}
+
+static void close_mpi(void)
+{
+    int ended;
+    MPI_Finalized(&ended);
+    if (!ended)
+        MPI_Finalize();
+}
+
+static const char *library_version(void)
+{
+    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    for (char *c = text; *c; c++)
+        if (*c == '\t')
+            *c = ' ';
+    text[strcspn(text, "\n,")] = '\0';
+    return text;
+}
+
+static const char *level_name(int level)
+{
+    static const char *const names[] = {[MPI_THREAD_SINGLE] = "MPI_THREAD_SINGLE",
+                                        [MPI_THREAD_FUNNELED] = "MPI_THREAD_FUNNELED",
+                                        [MPI_THREAD_SERIALIZED] = "MPI_THREAD_SERIALIZED",
+                                        [MPI_THREAD_MULTIPLE] = "MPI_THREAD_MULTIPLE"};
+    return names[level];
+}
+
+const struct perf_mpi *perf_mpi_open(bool multiple)
+{
+    static struct perf_mpi mpi = {.can = can,
+                                  .start = start,
+                                  .wait = wait_all,
+                                  .create = create,
+                                  .abort = abort_all,
+                                  .close = close_mpi};
+    int wanted = multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, level;
+    int begun;
+    MPI_Initialized(&begun);
+    if (begun)
+        MPI_Query_thread(&level);
+    else
+        MPI_Init_thread(NULL, NULL, wanted, &level);
+    mpi.library = library_version();
+    mpi.level = level_name(level);
+    if (level >= wanted)
+        return &mpi;
+    error_set(ALNICO_ERROR_UNSUPPORTED, "MPI gives %s, and these options need %s", mpi.level,
+              level_name(wanted));
+    return NULL;
 }

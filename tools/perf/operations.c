@@ -9,7 +9,7 @@
 #define ROW(NAME, ENUM, SHAPE, BUS, PART, ...)                                                     \
     {                                                                                              \
         .name = #NAME, .collective = ALNICO_##ENUM, .shape = SHAPE_##SHAPE, .bus = BUS,            \
-        .part = PART, .call = call_##NAME, .mpi = mpi_##NAME, .about = __VA_ARGS__                 \
+        .part = PART, .call = call_##NAME, .about = __VA_ARGS__                                    \
     }
 
 static const char unequal[] = "the same with blocks of different length";

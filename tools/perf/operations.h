@@ -7,7 +7,6 @@
 
 #include "comm/collectives.h"
 
-#include <mpi.h>
 #include <stdbool.h>
 
 /* Rows of the table: each collective has the number of its own, and two more follow. */
@@ -85,7 +84,6 @@ struct perf_part {
 
 typedef bool perf_part_of(const struct perf_job *job, int i, struct perf_part *out);
 typedef alnico_status_t perf_call(const struct perf_job *job, alnico_request_t *request);
-typedef int perf_mpi_call(const struct perf_job *job, MPI_Request *requests);
 
 /* An operation, as far as collectives[] does not say it. */
 struct perf_operation {
@@ -97,8 +95,6 @@ struct perf_operation {
     perf_part_of *part; /* NULL: no result */
     /* Ours; a request makes it nonblocking, NULL blocking. */
     perf_call *call;
-    /* MPI's; PERF_REQUESTS requests make it nonblocking, and it returns how many it used. */
-    perf_mpi_call *mpi;
     const char *about;
     bool same;       /* every rank gets the same bits */
     bool blocking;   /* it has no nonblocking form */
@@ -130,13 +126,6 @@ perf_call call_allreduce, call_reduce, call_broadcast, call_allgather, call_allg
     call_reduce_scatter, call_reduce_scatterv, call_gather, call_gatherv, call_scatter,
     call_scatterv, call_alltoall, call_alltoallv, call_barrier, call_sendrecv, call_exchange,
     call_pingpong;
-
-/* Whether MPI has the type, the operation, and counts that fit its int (mpi.c). */
-bool perf_mpi_can(const struct perf_job *job);
-
-perf_mpi_call mpi_allreduce, mpi_reduce, mpi_broadcast, mpi_allgather, mpi_allgatherv,
-    mpi_reduce_scatter, mpi_reduce_scatterv, mpi_gather, mpi_gatherv, mpi_scatter, mpi_scatterv,
-    mpi_alltoall, mpi_alltoallv, mpi_barrier, mpi_sendrecv, mpi_exchange, mpi_pingpong;
 
 /* In layout.c. Memory for the blocks of so many ranks. False if there is none; afterwards blocks_finish, also
  * then. */

@@ -137,11 +137,13 @@ static const struct option_row table[] = {
     {"stream", 0, NULL, "use a stream with its own worker, not the inline stream", OPTION_FLAG,
      FIELD(stream), .key = "stream"},
     {"bootstrap", 0, NULL,
-     "make our communicator by a callback, not from MPI_COMM_WORLD: ranks of one host then send "
+     "with --versus mpi: make our communicator as without, not from MPI_COMM_WORLD: ranks of one "
+     "host then send "
      "through shared memory, not by MPI",
      OPTION_FLAG, FIELD(bootstrap), .key = "bootstrap"},
     {"threads", 0, "LEVEL",
-     "thread level asked of MPI: single or multiple (single; multiple with --nonblocking, "
+     "thread level asked of MPI, where it is compared with: single or multiple (single; multiple "
+     "with --nonblocking, "
      "--overlap, --stream and --device cuda)",
      OPTION_CHOICE, FIELD(multiple), GIVEN(threads_given),
      .choices = (const char *const[]){"single", "multiple", NULL}},
@@ -335,7 +337,8 @@ void perf_options_read(int argc, char **argv, struct perf_options *options)
     static const struct option_table program = {
         .options = table,
         .arguments = "OPERATION",
-        .about = "Measures and checks an operation of Alnico on the ranks of mpirun.\v",
+        .about = "Measures and checks an operation of Alnico on the ranks of mpirun, srun or "
+                 "torchrun.\v",
         .argument = read_operation,
         .finish = finish,
         .help = help};

@@ -4,6 +4,7 @@
 
 #include "base/datatype.h"
 #include "tools/common/program.h"
+#include "tools/perf/mpi.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -44,8 +45,9 @@ static cJSON *begin_json(const struct bench *bench)
                  "alnico-perf", alnico_version(), bench->options.operation->name, program_date(),
                  bench->command, bench->ranks, bench->hosts);
     cJSON_AddItemToObject(json, "machine", program_machine());
-    json_add(cJSON_AddObjectToObject(json, "mpi"), "library %s thread_level %s",
-             program_mpi_library(), program_mpi_level(bench->mpi_level));
+    if (bench->mpi)
+        json_add(cJSON_AddObjectToObject(json, "mpi"), "library %s thread_level %s",
+                 bench->mpi->library, bench->mpi->level);
     add_options(json, &bench->options);
     if (bench->describe)
         cJSON_AddItemToObject(json, "gpu", cJSON_Duplicate(bench->describe, true));

@@ -4,6 +4,7 @@
 #include "base/datatype.h"
 #include "base/log.h"
 #include "tools/common/program.h"
+#include "tools/perf/mpi.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -78,8 +79,10 @@ static void print_setup(const struct bench *bench)
            options->nonblocking ? ", nonblocking" : "", options->registered ? ", registered" : "");
     if (options->graph)
         printf("# time: of one call in a CUDA graph of %ld\n", options->calls);
-    printf("# %s; %s, %s\n", program_cpu_name(), program_mpi_library(),
-           program_mpi_level(bench->mpi_level));
+    if (bench->mpi)
+        printf("# %s; %s, %s\n", program_cpu_name(), bench->mpi->library, bench->mpi->level);
+    else
+        printf("# %s\n", program_cpu_name());
     printf(
         "# algorithm: %s; inputs of seed %llu; time: slowest rank, median over blocks of calls\n",
         table_algorithm(options), (unsigned long long)options->seed);

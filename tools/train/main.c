@@ -1,14 +1,14 @@
-/* alnico-train: data-parallel training on the ranks of an MPI job. Arguments and printing; the work
+/* alnico-train: data-parallel training on the ranks of a job. Arguments and printing; the work
  * is in src/train. */
 #include "base/status.h"
 #include "base/thread.h"
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
 #include "tools/train/describe.h"
 #include "tools/train/predict.h"
 #include "tools/train/profile.h"
 #include "tools/train/report.h"
 
-#include <alnico/mpi.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -43,18 +43,15 @@ static void host_share(struct train_options *options)
     struct trainer_options *trainer = &options->trainer;
     size_t available = 0, total;
     cpu_set_t usable;
-    MPI_Comm host;
-    int ranks = 1, cores = 1, bound;
+    int rank, ranks, cores = 1, bound;
     if (sched_getaffinity(0, sizeof usable, &usable) == 0)
         cores = CPU_COUNT(&usable);
     bound = cores < sysconf(_SC_NPROCESSORS_ONLN);
     if (options->device != ALNICO_DEVICE_CPU ||
         device->memory(&available, &total) != ALNICO_SUCCESS)
         available = 0;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    MPI_Comm_size(host, &ranks);
-    MPI_Allreduce(MPI_IN_PLACE, &bound, 1, MPI_INT, MPI_MAX, host);
-    MPI_Comm_free(&host);
+    program_host(&rank, &ranks);
+    program_greatest(&bound, 1);
     if (!trainer->compute.threads)
         trainer->compute.threads = threads_default(cores_share(cores, bound, ranks));
     if (!options->loading)
@@ -68,9 +65,8 @@ static void host_share(struct train_options *options)
 static void rank_check(alnico_status_t status, const char *what)
 {
     char detail[512];
-    int rank;
+    const int rank = program_rank();
     snprintf(detail, sizeof detail, "%s", alnico_error_detail());
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (status == ALNICO_SUCCESS)
         return;
     sleep((status == ALNICO_ERROR_ABORTED ? 2U : 0U) +
@@ -83,14 +79,16 @@ static alnico_status_t place_open(const struct train_options *options, struct tr
     const struct device_ops *device = device_find(options->device);
     if (!device)
         return ALNICO_ERROR_UNSUPPORTED;
-    TRY(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, NULL, &place->host));
+    TRY(program_comm(ALNICO_DEVICE_CPU, NULL, &place->host));
     if (options->device == ALNICO_DEVICE_CPU && !options->stream)
         return ALNICO_SUCCESS;
+    int rank, ranks;
+    program_host(&rank, &ranks);
     if (device->enter)
-        TRY(device->enter(program_local_rank()));
+        TRY(device->enter(rank));
     TRY(device->work_stream_create ? device->work_stream_create(&place->stream)
                                    : device->stream_create(&place->stream));
-    return alnico_comm_create_mpi(MPI_COMM_WORLD, options->device, place->stream, &place->device);
+    return program_comm(options->device, place->stream, &place->device);
 }
 
 /* The report of a program's mode that does not train. */
@@ -207,7 +205,7 @@ static void predict(struct train_options *options)
     place_close(options, &place);
 }
 
-/* Everything between MPI_Init and MPI_Finalize. Any failure ends all ranks. */
+/* Any failure ends all ranks. */
 static void train(struct train_options *options)
 {
     struct train_display display = {0};
@@ -240,17 +238,15 @@ static void train(struct train_options *options)
 
 int main(int argc, char **argv)
 {
-    int level, ranks;
     struct train_trial trial;
     program_start();
     train_trial_run(argc, argv, &trial);
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    program_ranks_open();
     train_trial_end(&trial);
     struct train_options options = train_options_parse(argc, argv);
     train_modes_agree(&options);
     host_share(&options);
-    const bool first = program_launch_rank() == 0,
+    const bool first = program_rank() == 0,
                alone = options.describe || options.memory || options.profile;
     if (alone)
         train_options_complete(&options, 1);
@@ -261,9 +257,9 @@ int main(int argc, char **argv)
     else if (first && options.describe)
         describe(&options);
     else if (first && options.memory)
-        train_memory_print(&options.trainer, ranks);
+        train_memory_print(&options.trainer, program_size());
     else if (first)
         profile(&options);
-    MPI_Finalize();
+    program_ranks_close();
     return EXIT_SUCCESS;
 }

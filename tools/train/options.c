@@ -370,7 +370,8 @@ static const struct option_row table[] = {
     {0}};
 
 static const char about[] =
-    "Train a network on the ranks of an MPI job, each with its own part of the data."
+    "Train a network on the ranks that mpirun, srun or torchrun start, each with its own part of "
+    "the data."
     "\vExamples:\n"
     "  alnico-train --steps 100 --data synthetic\n"
     "  mpiexec -n 2 alnico-train --epochs 10 --json report.json\n\n"

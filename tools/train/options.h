@@ -58,7 +58,7 @@ struct train_trial {
  * others exits here if its options make no sense or ask for help. */
 void train_trial_run(int argc, char **argv, struct train_trial *out);
 
-/* Collective over MPI_COMM_WORLD: returns if all ranks can parse their options. Otherwise the first
+/* Collective: returns if all ranks can parse their options. Otherwise the first
  * that cannot prints why, and all exit. */
 void train_trial_end(const struct train_trial *trial);
 

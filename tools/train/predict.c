@@ -3,10 +3,10 @@
 
 #include "base/status.h"
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
 #include "tools/common/step_model.h"
 #include "train/base/median.h"
 
-#include <mpi.h>
 #include <stdlib.h>
 
 enum { READINGS_MOST = 4096 };
@@ -75,13 +75,11 @@ static void parts_agree(struct measured *out, double *backward)
 {
     double numbers[] = {out->parts.input, out->parts.forward, out->parts.update, out->alone,
                         *backward};
-    struct {
-        double alone;
-        int rank;
-    } slowest = {.alone = out->alone};
-    MPI_Comm_rank(MPI_COMM_WORLD, &slowest.rank);
-    MPI_Allreduce(MPI_IN_PLACE, &slowest, 1, MPI_DOUBLE_INT, MPI_MAXLOC, MPI_COMM_WORLD);
-    MPI_Bcast(numbers, 5, MPI_DOUBLE, slowest.rank, MPI_COMM_WORLD);
+    double longest = out->alone;
+    program_slowest(&longest, 1);
+    int slowest = out->alone == longest ? program_rank() : program_size();
+    program_least(&slowest, 1);
+    program_broadcast(numbers, sizeof numbers, slowest);
     out->parts.input = numbers[0];
     out->parts.forward = numbers[1];
     out->parts.update = numbers[2];

@@ -132,7 +132,6 @@ cJSON *train_report_json(const struct train_options *options, const struct train
     json_add(object, "program %s version %s date %s", "alnico-train", alnico_version(),
              program_date());
     cJSON_AddItemToObject(object, "machine", program_machine());
-    json_add(object, "mpi %s", program_mpi_library());
     cJSON_AddItemToObject(object, "options", train_options_json(options));
     json_add(object,
              "ranks %d ranks_lost %d parameters %zu steps %zu epochs_done %g images_per_second %g "

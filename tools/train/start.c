@@ -1,10 +1,10 @@
-/* A trial parse before MPI begins, and the agreement of the ranks on it. Main thread. */
+/* A trial parse before the ranks meet, and the agreement of the ranks on it. Main thread. */
 #include "tools/train/options.h"
 
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
 
 #include <errno.h>
-#include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -55,22 +55,21 @@ void train_trial_run(int argc, char **argv, struct train_trial *out)
 _Noreturn static void ranks_end(int status)
 {
     fflush(NULL);
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Finalize();
+    program_barrier();
+    program_ranks_close();
     exit(status);
 }
 
 void train_trial_end(const struct train_trial *trial)
 {
-    int rank, size, bounds[2] = {trial->status, -trial->status};
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    MPI_Allreduce(MPI_IN_PLACE, bounds, 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    const int rank = program_rank(), size = program_size();
+    int bounds[2] = {trial->status, -trial->status};
+    program_least(bounds, 2);
     const int least = bounds[0], most = -bounds[1], worst = most > PARSED ? most : least;
     int first = trial->status == worst ? rank : size;
     if (worst == PARSED)
         return;
-    MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    program_least(&first, 1);
     if (rank == first && worst == HELPED && most == PARSED)
         fprintf(stderr, "%s: --help or --usage on rank %d, but not on all ranks\n",
                 program_invocation_short_name, rank);
@@ -82,11 +81,9 @@ void train_trial_end(const struct train_trial *trial)
 void train_modes_agree(const struct train_options *options)
 {
     const char *option = train_options_differ(options);
-    int rank;
     if (!option)
         return;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0)
+    if (program_rank() == 0)
         fprintf(stderr, "%s: the ranks disagree on: --%s\n", program_invocation_short_name, option);
     ranks_end(EXIT_FAILURE);
 }

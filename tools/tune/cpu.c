@@ -1,9 +1,8 @@
 /* Timing ways on the CPU: one communicator on the inline stream. Main thread of every rank. */
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
 #include "tools/perf/bench.h"
 #include "tools/tune/measure.h"
-
-#include <mpi.h>
 
 /* One way at one size, as perf_measure times it. */
 struct trial {
@@ -33,7 +32,7 @@ static bool is_possible(struct trial *c)
     int refused = status == ALNICO_ERROR_UNSUPPORTED;
     if (!refused)
         program_check(status, c->job.operation->name);
-    MPI_Allreduce(MPI_IN_PLACE, &refused, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    program_greatest(&refused, 1);
     return !refused;
 }
 

@@ -3,13 +3,13 @@
  * the fastest. rows.c has the ways and the rows, cpu.c and cuda.c measure a device. */
 #include "comm/call.h"
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
 #include "tools/perf/bench.h"
 #include "tools/tune/measure.h"
 
 #include <errno.h>
 #include <libgen.h>
 #include <math.h>
-#include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -156,9 +156,8 @@ static void measure_operation(struct tuner *t)
 static cJSON *describe(const struct tuner *t, const char *command)
 {
     cJSON *machine = program_machine();
-    json_add(machine, "mpi %s alnico %s date %s command %s ranks %d hosts %d",
-             program_mpi_library(), alnico_version(), program_date(), command, t->ranks,
-             t->comm->hosts);
+    json_add(machine, "alnico %s date %s command %s ranks %d hosts %d", alnico_version(),
+             program_date(), command, t->ranks, t->comm->hosts);
     if (t->describe)
         cJSON_AddItemToObject(machine, "gpu", cJSON_Duplicate(t->describe, true));
     return machine;
@@ -314,15 +313,9 @@ int main(int argc, char **argv)
         free(command);
         return check_file(t.options.check);
     }
-    int level;
-    bool cuda = t.options.device == ALNICO_DEVICE_CUDA;
-    int wanted = cuda ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
-    MPI_Init_thread(&argc, &argv, wanted, &level);
-    if (level < wanted)
-        program_fail("MPI gives %s, and GPUs need %s", program_mpi_level(level),
-                     program_mpi_level(wanted));
-    MPI_Comm_rank(MPI_COMM_WORLD, &t.rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &t.ranks);
+    program_ranks_open();
+    t.rank = program_rank();
+    t.ranks = program_size();
     if (t.ranks < 2)
         program_fail("one rank has nothing to choose: run it by mpirun -n 2 or more");
     if (t.rank == 0)
@@ -331,10 +324,10 @@ int main(int argc, char **argv)
     int slow = tune_all(&t, &tuning);
     if (t.rank == 0 && !t.options.verify)
         write_table(&t, command, &tuning);
-    MPI_Bcast(&slow, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    program_broadcast(&slow, sizeof slow, 0);
     tuning_finish(&tuning);
     tuner_close(&t);
     free(command);
-    MPI_Finalize();
+    program_ranks_close();
     return slow ? EXIT_FAILURE : EXIT_SUCCESS;
 }

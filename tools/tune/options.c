@@ -128,7 +128,8 @@ struct tune_options tune_options_read(int argc, char **argv)
         .options = table,
         .arguments = "[FILE]",
         .about = "Measures every backend, algorithm, chunk size and grid of an allreduce, or of "
-                 "the operations named (float32, sum), on the ranks of mpirun, and prints the "
+                 "the operations named (float32, sum), on the ranks of mpirun, srun or "
+                 "torchrun, and prints the "
                  "fastest and what the table in force takes. FILE gets the rows that follow for "
                  "this number of ranks and hosts; what it says about others stays.",
         .argument = read_file,

@@ -1,7 +1,7 @@
 /* Starts ranks on GPUs, as threads or over MPI, and watches the sub-tests. */
 #include "tests/gpu/support/world.h"
 
-#include "tools/common/program.h"
+#include "tests/support/world.h"
 
 #include <alnico/mpi.h>
 
@@ -143,7 +143,7 @@ static bool is_under_mpirun(void)
 /* False, on every rank, if one finds no GPU of its own. */
 static bool find_device(struct gpu_rank *rank)
 {
-    rank->device = program_local_rank();
+    rank->device = world_local_rank();
     int enough = rank->device < gpu_count(), all;
     MPI_Allreduce(&enough, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (all)

@@ -5,7 +5,9 @@
 
 #include "base/datatype.h"
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
 #include "tools/perf/measure.h"
+#include "tools/perf/mpi.h"
 
 #include <string.h>
 
@@ -35,7 +37,7 @@ static void call_staged(const struct gpu_caller *caller)
     GPU_MUST(cudaStreamSynchronize(gpu->stream));
     job.send = gpu->pinned[0];
     job.recv = gpu->pinned[1];
-    job.operation->mpi(&job, NULL);
+    gpu->bench->mpi->start(&job, false);
     if (caller->result)
         GPU_MUST(cudaMemcpyAsync(caller->job.recv, gpu->pinned[1], caller->result,
                                  cudaMemcpyHostToDevice, gpu->stream));
@@ -228,7 +230,7 @@ bool caller_capture(struct gpu_caller *caller, int count, long calls)
     for (int i = 0; i < count; i++) {
         caller->graphs[i] = capture(caller, calls);
         int refused = !caller->graphs[i];
-        MPI_Allreduce(MPI_IN_PLACE, &refused, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+        program_greatest(&refused, 1);
         caller->graph_count = i + (caller->graphs[i] != NULL);
         if (refused) {
             caller_drop_graphs(caller);

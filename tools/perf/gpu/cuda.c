@@ -3,6 +3,7 @@
 #include "tools/perf/gpu/cuda.h"
 
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
 
 #ifdef ALNICO_HAVE_NCCL
 #include "tools/perf/gpu/nccl.h"
@@ -14,7 +15,8 @@
 static void choose_gpu(struct gpu_bench *gpu)
 {
     const struct perf_options *options = &gpu->bench->options;
-    int local = program_local_rank(), count = 0;
+    int local, locals, count = 0;
+    program_host(&local, &locals);
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0)
         program_fail("--device cuda: no GPU: %s", cudaGetErrorString(error));

@@ -4,6 +4,7 @@
 
 #include "base/datatype.h"
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
 #include "tools/perf/values.h"
 
 #ifdef ALNICO_HAVE_NCCL
@@ -16,12 +17,13 @@
 
 enum { CALLERS = PERF_RESULTS + PEERS + 1, HOST_CALLS = 1000, HOST_DEPTH = 16 };
 
-static bool peer_can(int peer, const struct perf_job *job, const struct perf_options *options)
+static bool peer_can(int peer, const struct perf_job *job, const struct bench *bench)
 {
+    const struct perf_options *options = &bench->options;
     if (!(options->versus & 1u << peer) || (options->graph && !peer_table[peer].capturable))
         return false;
     if (peer == PEER_STAGED)
-        return !options->overlap && perf_mpi_can(job);
+        return !options->overlap && bench_mpi_can(bench, job);
 #ifdef ALNICO_HAVE_NCCL
     return nccl_peer_can(job, options->in_place, peer == PEER_NCCL_SYMMETRIC);
 #else
@@ -60,7 +62,7 @@ static bool try_call(struct gpu_caller *caller)
     int refused = status == ALNICO_ERROR_UNSUPPORTED && options->all_algorithms;
     if (!refused)
         program_check(status, options->operation->name);
-    MPI_Allreduce(MPI_IN_PLACE, &refused, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    program_greatest(&refused, 1);
     GPU_MUST(cudaStreamSynchronize(caller->gpu->stream));
     return !refused;
 }
@@ -124,7 +126,7 @@ static long calibrate_compute(struct gpu_caller *caller, double time_us)
     caller_compute(caller, 1);
     caller_compute(caller, 4);
     double each = caller_seconds(caller) / 4;
-    MPI_Allreduce(MPI_IN_PLACE, &each, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    program_slowest(&each, 1);
     return (long)(time_us * 1e-6 / each * (double)steps) + 1;
 }
 
@@ -167,7 +169,7 @@ static double time_host(struct gpu_caller *caller, bool empty)
     GPU_MUST(cudaStreamSynchronize(caller->gpu->stream));
     qsort(samples, HOST_CALLS, sizeof *samples, measure_compare);
     double median = samples[HOST_CALLS / 2] * 1e6;
-    MPI_Allreduce(MPI_IN_PLACE, &median, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    program_slowest(&median, 1);
     return median;
 }
 
@@ -270,8 +272,7 @@ static size_t check_caller(struct gpu_caller *caller)
     uint64_t wrong = findings.wrong + findings.overruns;
     if (caller->job.operation->same)
         wrong += bench_differs(caller->gpu->bench, findings.hash);
-    MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    return wrong;
+    return program_sum(wrong);
 }
 
 static int make_callers(struct bench *bench, struct perf_row *row, struct gpu_caller *callers,
@@ -284,7 +285,7 @@ static int make_callers(struct bench *bench, struct perf_row *row, struct gpu_ca
     }
     for (int peer = 0; peer < PEERS; peer++) {
         callers[count] = caller_make(bench->gpu, peer, row->count, row->type, row->op);
-        if (!peer_can(peer, &callers[count].job, &bench->options))
+        if (!peer_can(peer, &callers[count].job, bench))
             continue;
         row->peers |= 1u << peer;
         count++;

@@ -2,6 +2,7 @@
 #include "tools/perf/gpu/nccl.h"
 
 #include "tools/common/program.h"
+#include "tools/common/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ struct nccl_peer *nccl_peer_open(int rank, int ranks)
         program_fail("no memory for an NCCL communicator");
     if (rank == 0)
         NCCL_MUST(ncclGetUniqueId(&id));
-    MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
+    program_broadcast(&id, sizeof id, 0);
     NCCL_MUST(ncclCommInitRank(&peer->comm, ranks, id, rank));
     return peer;
 }
