@@ -68,7 +68,6 @@ const struct tuning_row tuning_builtin[] = {
     PEER_ROW(PEER_RANKS, 256, "recursive_multiplying"),
     PEER_ROW(PEER_RANKS, SIZE_MAX, "two_shot"),
     HOST_ROW(INT_MAX, 1, 4 << 10, "recursive_doubling", 4 << 10),
-    HOST_ROW(2, 1, SIZE_MAX, "rabenseifner", 16 << 10),
     HOST_ROW(2, INT_MAX, 32 << 10, "recursive_doubling", 32 << 10),
     HOST_ROW(2, INT_MAX, SIZE_MAX, "rabenseifner", 4 << 20),
     HOST_ROW(INT_MAX, 1, SIZE_MAX, "rabenseifner", 32 << 10),

@@ -12,8 +12,8 @@ struct trainer {
     const struct trainer_options *options;
     struct trainer_place place; /* without communicators: alone */
     int rank, size;
-    int begun;            /* ranks at the beginning of the run */
-    alnico_comm_t shrunk; /* of the ranks that go on, this run's own; NULL: none was lost */
+    int begun;                   /* ranks at the beginning of the run */
+    alnico_comm_t shrunk;        /* of the ranks that go on, this run's own; NULL: none was lost */
     struct network *whole;       /* of which `network` is this rank's part; NULL: it is all */
     int image_part, image_parts; /* which images it takes; without a split those of its rank */
     alnico_comm_t moves, norms;  /* of a split network; NULL: none of their own */

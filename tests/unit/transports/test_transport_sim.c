@@ -344,7 +344,7 @@ static void test_time_equals_the_cost_formula(void **state)
                 struct sim_machine machine = flat(alpha, gbps, reduce);
                 size_t count = (size_t)p * (k ? 64 * k : 1);
                 struct simulate_case what = {
-                    &machine, algorithms_allreduce[i], p, count, 0, true, NULL, NULL};
+                    &machine, algorithms_allreduce[i], p, count, 0, true, NULL, NULL, NULL};
                 double expected = formula(what.algorithm->name, p, 4. * (double)count, alpha,
                                           1 / gbps, 1 / reduce);
                 double time_us = run(&what);
@@ -368,7 +368,8 @@ static void test_results_are_right_on_a_crowded_machine(void **state)
             for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
                 for (size_t chunk = 0; chunk <= 500; chunk += 500) {
                     struct simulate_case what = {
-                        &machine, algorithms_allreduce[i], p, counts[c], chunk, true, NULL, NULL};
+                        &machine, algorithms_allreduce[i], p, counts[c], chunk, true, NULL, NULL,
+                        NULL};
                     run(&what);
                 }
         }
@@ -383,7 +384,7 @@ static void test_a_machine_that_takes_no_time(void **state)
         for (int i = 0; algorithms_allreduce[i]; i++)
             for (int p = 4; p < 40; p++) {
                 struct simulate_case what = {
-                    &machine, algorithms_allreduce[i], p, 50, 0, true, NULL, NULL};
+                    &machine, algorithms_allreduce[i], p, 50, 0, true, NULL, NULL, NULL};
                 machine.injection_gbps = injection * 1e6;
                 assert_true(run(&what) < 0.01);
             }
@@ -394,7 +395,7 @@ static void test_chunks_overlap(void **state)
     (void)state;
     struct sim_machine machine = flat(1, 10, 10);
     struct simulate_case what = {
-        &machine, &algorithm_recursive_doubling, 16, 1 << 18, 0, false, NULL, NULL};
+        &machine, &algorithm_recursive_doubling, 16, 1 << 18, 0, false, NULL, NULL, NULL};
     double whole = run(&what);
     what.chunk_count = 1 << 13;
     double cut = run(&what);
@@ -406,8 +407,8 @@ static void test_runs_repeat_and_data_changes_no_time(void **state)
     (void)state;
     struct sim_machine machine = crowded();
     for (int i = 0; algorithms_allreduce[i]; i++) {
-        struct simulate_case what = {&machine, algorithms_allreduce[i], 100, 2000, 300, true, NULL,
-                                     NULL};
+        struct simulate_case what = {
+            &machine, algorithms_allreduce[i], 100, 2000, 300, true, NULL, NULL, NULL};
         double first = run(&what), again = run(&what);
         what.data = false;
         double without = run(&what);
@@ -431,7 +432,7 @@ static void test_what_is_wrong_is_seen(void **state)
     (void)state;
     struct algorithm faulty = algorithm_recursive_doubling;
     struct sim_machine machine = flat(1, 1, 1);
-    struct simulate_case what = {&machine, &faulty, 8, 100, 0, true, NULL, NULL};
+    struct simulate_case what = {&machine, &faulty, 8, 100, 0, true, NULL, NULL, NULL};
     struct simulate_result result;
     faulty.rounds = fewer_rounds;
     assert_int_equal(simulate_run(&what, &result), ALNICO_SUCCESS);
@@ -458,7 +459,8 @@ static void test_the_crossover_is_where_the_formulas_cross(void **state)
     struct crossover found[SIMULATE_LIST];
     for (int i = 0; i < 8; i++) {
         struct simulate_case what = {
-            &machine, options.algorithms[i % 2], P, options.sizes[i / 2] / 4, 0, false, NULL, NULL};
+            &machine, options.algorithms[i % 2], P, options.sizes[i / 2] / 4, 0, false, NULL, NULL,
+            NULL};
         cells[i].result.time_us = run(&what);
     }
     /* n in KB: lg p (alpha + n (beta + gamma)) = 2 lg p alpha + (p-1)/p n (2 beta + gamma) */
