@@ -132,7 +132,8 @@ static void one_rank_plans_without_measuring(void **unused)
     struct trainer_options options = options_make("synthetic:8x8x1");
     options.rule = BUCKETS_PLANNED;
     options.buckets = 0;
-    struct trainer trainer = {.options = &options, .size = 1};
+    const struct trainer_place place = {0};
+    struct trainer trainer = trainer_make(&options, &place);
     if (trainer_open(&trainer))
         fail_msg("%s", alnico_error_detail());
     assert_int_equal(trainer.buckets.count, 1);

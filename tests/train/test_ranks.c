@@ -503,14 +503,11 @@ static void steps_are_only_enqueued(void)
 {
     enum { HELD = 5 };
     const struct trainer_options options = options_make("cnn", PRECISION_FP32);
-    struct trainer trainer = {
-        .options = &options, .place = place_open(false, true), .rank = rank, .size = size};
-    struct trainer_place place = trainer.place;
+    struct trainer_place place = place_open(false, true);
+    struct trainer trainer = trainer_make(&options, &place);
     struct device_flag *flag;
     struct device_event *passed;
     struct phase_times reading;
-    if (size == 1)
-        trainer.place.host = trainer.place.device = NULL;
     require_success(trainer_open(&trainer), "opening");
     first_step(&trainer);
     require_success(device->flag_create(&flag), "a flag");

@@ -124,10 +124,8 @@ static void rank_plan(struct rank *rank)
     alnico_comm_t device, host = ranks_comm(rank, NULL);
     REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
     REQUIRE_STATUS(alnico_comm_duplicate(host, stream, &device), ALNICO_SUCCESS);
-    struct trainer trainer = {.options = options,
-                              .place = {host, device, stream},
-                              .rank = rank->rank,
-                              .size = rank->size};
+    const struct trainer_place place = {host, device, stream};
+    struct trainer trainer = trainer_make(options, &place);
     REQUIRE_STATUS(trainer_open(&trainer), ALNICO_SUCCESS);
     REQUIRE(trainer.buckets.count > 0 && trainer.network->statistics > 0);
     REQUIRE(trainer.rehearsal_seconds > 0);
