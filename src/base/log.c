@@ -47,8 +47,7 @@ static const struct variable_info table[VARIABLES] = {
     [VARIABLE_SIZE] = {"ALNICO_SIZE", "", "how many ranks there are; with ALNICO_RANK"},
     [VARIABLE_ADDRESS] = {"ALNICO_ADDRESS", "", "HOST:PORT where rank 0 listens; with ALNICO_RANK"},
     [VARIABLE_SECRET] = {"ALNICO_SECRET", "",
-                         "what ranks that meet at an address have to know, the same on all",
-                         .secret = true},
+                         "what ranks that meet at an address have to know, the same on all"},
     [VARIABLE_SECRET_FILE] = {"ALNICO_SECRET_FILE", "", "the file that holds ALNICO_SECRET"},
     [VARIABLE_CONNECTIONS] = {"ALNICO_CONNECTIONS", "1",
                               "TCP connections between two ranks, 1 to 8, which share large "

@@ -40,7 +40,7 @@ enum variable {
     VARIABLE_RANK,
     VARIABLE_SIZE,
     VARIABLE_ADDRESS,
-    VARIABLE_SECRET,
+    VARIABLE_SECRET, /* its value is never shown */
     VARIABLE_SECRET_FILE,
     VARIABLE_CONNECTIONS,
     VARIABLE_ENGINE_CORE,
@@ -52,7 +52,6 @@ enum variable {
 
 struct variable_info {
     const char *name, *fallback, *about; /* "ALNICO_...", its default as text, one line of help */
-    bool secret;                         /* its value is never shown */
 };
 
 /* The table's row. */

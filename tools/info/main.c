@@ -176,7 +176,7 @@ static void add_environment(cJSON *info)
     cJSON *environment = cJSON_AddArrayToObject(info, "environment");
     for (int i = 0; i < VARIABLES; i++) {
         const struct variable_info *variable = variable_info((enum variable)i);
-        const bool hidden = variable->secret && variable_is_set((enum variable)i);
+        const bool hidden = i == VARIABLE_SECRET && variable_is_set((enum variable)i);
         json_add(json_row(environment), "name %s value %s origin %s about %s", variable->name,
                  hidden ? "(not shown)" : variable_text((enum variable)i),
                  variable_is_set((enum variable)i) ? "environment" : "default", variable->about);
