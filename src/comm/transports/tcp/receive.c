@@ -153,8 +153,10 @@ static void withdraw(struct transport_tcp *t, int rank, const struct frame *f)
 
 static bool take_credit(struct tcp_peer *p, const struct frame *f)
 {
+    if (f->bytes > WINDOW_BYTES - p->window)
+        return false;
     p->window += f->bytes;
-    return p->window <= WINDOW_BYTES;
+    return true;
 }
 
 bool tcp_receive_frame(struct transport_tcp *t, int rank, struct lane *lane, const struct frame *f)
