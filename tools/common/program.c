@@ -52,6 +52,8 @@ void program_fail(const char *format, ...)
         usleep(200000); /* launchers drop what is still in their pipes when a rank ends so */
     if (on_failure)
         on_failure(EXIT_FAILURE);
+    if (program_launched()) /* the launcher is not told that this was an end in order */
+        _Exit(EXIT_FAILURE);
     exit(EXIT_FAILURE);
 }
 

@@ -574,7 +574,6 @@ int main(void)
         CASE(test_cancelled_sides_do_not_match, one),
         CASE(test_what_nobody_receives_is_bounded, one),
         CASE(test_cancelling_in_the_middle, one),
-        CASE(test_cancelling_in_the_middle, several),
         CASE(test_a_small_message_outlives_its_sender, one),
         CASE(test_a_message_to_oneself, one),
         CASE(test_a_connection_that_breaks, one),
