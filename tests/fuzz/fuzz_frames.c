@@ -20,7 +20,7 @@ static struct transport_tcp *make(int *other)
     int ends[2];
     FUZZ_REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
     FUZZ_REQUIRE(tcp_prepare(0, 2, &options, &t) == ALNICO_SUCCESS);
-    FUZZ_REQUIRE(tcp_add_lane(t, 1, ends[0]) == ALNICO_SUCCESS);
+    FUZZ_REQUIRE(tcp_add_lane(t, 1, 0, ends[0]) == ALNICO_SUCCESS);
     *other = ends[1];
     return t;
 }

@@ -419,6 +419,25 @@ static void test_more_than_the_window(void **state)
     lie(state, frames, COUNT);
 }
 
+/* In whatever order they come: what is not data goes over the first one, which both sides read. */
+static void test_connections_have_their_numbers_order(void **state)
+{
+    (void)state;
+    static const uint32_t numbers[] = {2, 0, 3, 1};
+    const struct tcp_options options = {.connections = 4};
+    struct transport_tcp *t;
+    int fds[4];
+    assert_int_equal(tcp_prepare(0, 2, &options, &t), ALNICO_SUCCESS);
+    for (int i = 0; i < 4; i++) {
+        fds[numbers[i]] = socket(AF_INET, SOCK_STREAM, 0);
+        assert_true(fds[numbers[i]] >= 0);
+        assert_int_equal(tcp_add_lane(t, 1, numbers[i], fds[numbers[i]]), ALNICO_SUCCESS);
+    }
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(t->peer[1].lane[i].fd, fds[i]);
+    tcp_free(t);
+}
+
 /* ---- Traffic ---- */
 
 static void traffic_body(struct rank *rank)
@@ -574,6 +593,7 @@ int main(void)
         CASE(test_cancelled_sides_do_not_match, one),
         CASE(test_what_nobody_receives_is_bounded, one),
         CASE(test_cancelling_in_the_middle, one),
+        CASE(test_cancelling_in_the_middle, several),
         CASE(test_a_small_message_outlives_its_sender, one),
         CASE(test_a_message_to_oneself, one),
         CASE(test_a_connection_that_breaks, one),
@@ -583,6 +603,7 @@ int main(void)
         CASE(test_credit_for_nothing, one),
         CASE(test_a_fragment_behind_the_end, one),
         CASE(test_more_than_the_window, one),
+        cmocka_unit_test(test_connections_have_their_numbers_order),
         cmocka_unit_test(test_mixed_sizes),
         cmocka_unit_test(test_many_ranks),
         cmocka_unit_test(test_version_6),

@@ -48,7 +48,7 @@ static bool is_near(const struct transport_tcp *t, int rank)
     return rank == t->base.rank || (t->options.near && t->options.near[rank]);
 }
 
-alnico_status_t tcp_add_lane(struct transport_tcp *t, int rank, int fd)
+alnico_status_t tcp_add_lane(struct transport_tcp *t, int rank, uint32_t number, int fd)
 {
     struct tcp_peer *p = &t->peer[rank];
     struct lane *lane = &p->lane[p->lanes];
@@ -57,7 +57,9 @@ alnico_status_t tcp_add_lane(struct transport_tcp *t, int rank, int fd)
         close(fd);
         return error_set(ALNICO_ERROR_ARGUMENT, "more than %d connections of two ranks", LANES);
     }
-    *lane = (struct lane){.fd = fd, .staged = malloc(STAGED)};
+    for (; lane > p->lane && lane[-1].number > number; lane--)
+        *lane = lane[-1];
+    *lane = (struct lane){.fd = fd, .number = number, .staged = malloc(STAGED)};
     p->lanes++;
     if (!lane->staged)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for a connection");
@@ -117,9 +119,9 @@ static alnico_status_t connect_self(struct transport_tcp *t)
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return error_set(ALNICO_ERROR_SYSTEM, "socketpair: %s", strerror(errno));
-    alnico_status_t status = tcp_add_lane(t, t->base.rank, ends[0]);
+    alnico_status_t status = tcp_add_lane(t, t->base.rank, 0, ends[0]);
     if (status == ALNICO_SUCCESS)
-        return tcp_add_lane(t, t->base.rank, ends[1]);
+        return tcp_add_lane(t, t->base.rank, 1, ends[1]);
     close(ends[1]);
     return status;
 }
@@ -183,7 +185,7 @@ static alnico_status_t step_connectors(struct mesh *m)
         if (status != ALNICO_SUCCESS)
             return name_peer(m, rank, status);
         set_options(fd, m->r->timeout);
-        TRY(tcp_add_lane(m->t, rank, fd));
+        TRY(tcp_add_lane(m->t, rank, m->connectors[i].mine.number, fd));
     }
     return ALNICO_SUCCESS;
 }
@@ -208,7 +210,7 @@ static alnico_status_t take_connections(struct mesh *m)
     struct net_address address;
     for (int fd; (fd = net_listener_next(&m->listener, &theirs, &address)) >= 0;) {
         set_options(fd, m->r->timeout);
-        TRY(tcp_add_lane(m->t, theirs.rank, fd));
+        TRY(tcp_add_lane(m->t, theirs.rank, theirs.number, fd));
     }
     return ALNICO_SUCCESS;
 }

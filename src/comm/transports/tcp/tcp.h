@@ -70,7 +70,8 @@ enum {
 
 /* A connection. */
 struct lane {
-    int fd; /* -1: closed */
+    int fd;          /* -1: closed */
+    uint32_t number; /* which of several, the same on both sides */
     struct outgoing outgoing[OUTGOING];
     int count;
     size_t written; /* of the first one, its frame included */
@@ -87,7 +88,7 @@ struct lane {
 };
 
 struct tcp_peer {
-    struct lane lane[LANES];
+    struct lane lane[LANES]; /* by their numbers: of both sides the first is the same one */
     int lanes;
     struct message_list queue;            /* to be sent, in order */
     struct message_list offered, cleared; /* sends */
@@ -183,9 +184,9 @@ static inline uint32_t tcp_new_id(struct transport_tcp *t)
 alnico_status_t tcp_prepare(int rank, int size, const struct tcp_options *options,
                             struct transport_tcp **out);
 
-/* Adds a connection to a rank; `fd` is the transport's then. Errors: MEMORY, SYSTEM, ARGUMENT (too
- * many). */
-alnico_status_t tcp_add_lane(struct transport_tcp *t, int rank, int fd);
+/* Adds a connection to a rank, in the order of the numbers; `fd` is the transport's then. Errors: MEMORY,
+ * SYSTEM, ARGUMENT (too many). */
+alnico_status_t tcp_add_lane(struct transport_tcp *t, int rank, uint32_t number, int fd);
 
 /* Connects to all other ranks but those left out (collective). `status` is how this rank has fared. */
 alnico_status_t tcp_connect(struct transport_tcp *t, struct rendezvous *r, alnico_status_t status);
