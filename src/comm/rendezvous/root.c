@@ -163,10 +163,11 @@ static alnico_status_t gather_once(struct root *r)
     return backoff_now_ns() < r->end_ns ? ALNICO_PENDING : name_late(r);
 }
 
+/* To rank 0 last: the root mostly is a thread of its process, which may end once it knows. */
 static void reply(const struct root *r, alnico_status_t status)
 {
     const int64_t end_ns = deadline_ns(REPLY_S);
-    for (int i = 0; i < r->size; i++) {
+    for (int i = r->size - 1; i >= 0; i--) {
         struct root_reply to = {.status = status, .parent = r->guests[tree_parent(i)].listens};
         if (status != ALNICO_SUCCESS)
             snprintf(to.detail, sizeof to.detail, "%s", alnico_error_detail());
