@@ -6,7 +6,7 @@
 . "$(dirname "$0")/common.sh"
 launched=$1 with_mpi=$2 info=$3 perf=$4 tune=$5 train=${6:-}
 vendor=openmpi
-! ldd "$with_mpi" | grep -q libmpich || vendor=mpich
+[[ $(ldd "$with_mpi") != *libmpich* ]] || vendor=mpich
 unset ${!ALNICO_*} ${!PMI*} ${!OMPI_COMM*} ${!SLURM*} RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 export ALNICO_TIMEOUT=30 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 
