@@ -25,7 +25,7 @@ struct bench {
     float *send, *recv;
 };
 
-/* What the ranks share before they meet. */
+/* Shared memory of the ranks before there is a communicator. */
 struct shared {
     alnico_id_t id;
     volatile int ready;

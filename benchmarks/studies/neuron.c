@@ -231,8 +231,8 @@ static double replay_apart(const struct run *run, int workers)
 
 /* ---- What the runs show ---- */
 
-/* Of the second half: the root of the mean square of steps from a point to the next, by that of
- * two. */
+/* Noise of the second half of the curve: the root mean square of the steps from a point to the next,
+ * divided by the square root of two. */
 static double curve_noise(const struct curve *curve)
 {
     double sum = 0;

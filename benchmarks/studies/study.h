@@ -1,4 +1,4 @@
-/* What all studies have in common: their options, their pictures by gnuplot, and ranks as threads.
+/* Common parts of the studies: options, pictures by gnuplot, and ranks as threads.
  * Main thread. */
 #ifndef ALNICO_BENCHMARKS_STUDIES_STUDY_H
 #define ALNICO_BENCHMARKS_STUDIES_STUDY_H

@@ -219,8 +219,8 @@ ALNICO_API alnico_status_t alnico_comm_create(const alnico_bootstrap_t *bootstra
                                               alnico_device_t device, void *stream,
                                               alnico_comm_t *out);
 
-/* Where ranks meet that share nothing yet but these 128 bytes: an address of this host, and a secret
- * of the job. Any way may carry them to the others (a file, a pipe, a broadcast of another library);
+/* Meeting point of ranks that share nothing yet but these 128 bytes: an address of this host, and a
+ * secret of the job. Any way may carry them to the others (a file, a pipe, a broadcast of another library);
  * whoever reads them can join. They hold zeros too: they are no text. */
 typedef struct alnico_id {
     char bytes[128];

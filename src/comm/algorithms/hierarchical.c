@@ -20,7 +20,7 @@ struct form {
     bool leaders; /* one part */
 };
 
-/* What a rank knows of its call. */
+/* A rank's view of its call. */
 struct view {
     int seat, parts, others; /* others: on its host */
     struct span part;        /* its own */
@@ -38,7 +38,7 @@ static bool is_owner(const struct view *v)
     return v->seat < v->parts;
 }
 
-/* What arrives from the rank so many seats below, in WORK. */
+/* Place in WORK of the data from the rank `apart` seats below. */
 static struct span arrival(const struct view *v, int apart)
 {
     return (struct span){BUFFER_WORK, (size_t)(apart - 1) * v->part.len, v->part.len};

@@ -1,5 +1,5 @@
-/* Where ranks are: the map of a communicator's hosts, and what hierarchical algorithms share. Pure
- * functions, but for the map's memory. */
+/* Map of a communicator's hosts, and common parts of hierarchical algorithms. Pure functions, but for
+ * the map's memory. */
 #include "comm/algorithms/algorithm.h"
 
 #include <stdlib.h>

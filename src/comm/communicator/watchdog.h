@@ -21,7 +21,7 @@ struct watchdog {
     alnico_comm_t watched; /* a list, by watch.next */
 };
 
-/* Of a communicator, in it. */
+/* The watchdog's part of a communicator. */
 struct watch {
     alnico_comm_t next;
     int lost_looks; /* one after the other at which a rank had ended */

@@ -128,7 +128,7 @@ static int left_ms(int64_t end_ns)
     return left <= 0 ? 0 : left > 60000000000 ? 60000 : (int)(left / 1000000) + 1;
 }
 
-/* Whether the other side has closed its socket: it gave up, or its process has ended. */
+/* True once the other side has closed its socket: it gave up, or its process has ended. */
 static bool is_closed(const struct descriptor_peer *peer)
 {
     struct sockaddr_un address;

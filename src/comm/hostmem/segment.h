@@ -47,7 +47,7 @@ void segment_release(struct mapping *mapping);
  * if nobody can tell. Never blocks; any thread, until segment_destroy. */
 bool segment_gone(const struct segment *segment, int rank);
 
-/* Whether `rank` has called segment_destroy. As segment_gone. */
+/* True once `rank` has called segment_destroy. Thread rule as for segment_gone. */
 bool segment_left(const struct segment *segment, int rank);
 
 /* Whether `rank` is a thread of the calling process and shares its addresses. */

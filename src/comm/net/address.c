@@ -177,7 +177,7 @@ static bool find_interface(const char *interface, const struct net_address *towa
     return best > 0;
 }
 
-/* Of documentation (RFC 5737, RFC 3849), which routes as anything far away. */
+/* Addresses reserved for documentation (RFC 5737, RFC 3849): they route as anything far away. */
 static const struct net_address anywhere[] = {
     {.version = 4, .bytes = {192, 0, 2, 1}},
     {.version = 6, .bytes = {0x20, 0x01, 0x0d, 0xb8, [15] = 1}},

@@ -23,7 +23,7 @@ struct net_address {
  * ARGUMENT, with the text. */
 alnico_status_t net_address_parse(const char *text, uint16_t port, struct net_address *out);
 
-/* As net_address_parse reads it. Returns `out`. */
+/* Writes the address as text that net_address_parse reads. Returns `out`. */
 enum { NET_ADDRESS_TEXT = 80 };
 char *net_address_print(const struct net_address *address, char out[NET_ADDRESS_TEXT]);
 
