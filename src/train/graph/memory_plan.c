@@ -14,6 +14,13 @@ const char *precision_name(enum precision precision)
     return names[precision];
 }
 
+alnico_datatype_t precision_type(enum precision precision)
+{
+    return precision == PRECISION_BF16   ? ALNICO_BFLOAT16
+           : precision == PRECISION_FP16 ? ALNICO_FLOAT16
+                                         : ALNICO_FLOAT32;
+}
+
 bool plan_chained(const struct network *network, size_t at, const enum operation_kind *kinds,
                   size_t count)
 {

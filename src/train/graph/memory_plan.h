@@ -118,7 +118,8 @@ bool step_empty(const struct plan *plan, const struct step *step);
 /* Bytes of a tensor's batch in float32. */
 size_t plan_float_bytes(const struct plan *plan, size_t tensor);
 
-/* "fp32", ... */
+/* "fp32", ...; its type of numbers. */
 const char *precision_name(enum precision precision);
+alnico_datatype_t precision_type(enum precision precision);
 
 #endif

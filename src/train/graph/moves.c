@@ -14,6 +14,24 @@ static void message_add(struct move_message *boxes, size_t *count, int peer, con
         boxes[(*count)++] = (struct move_message){peer, common};
 }
 
+/* Rows above and below the image, then columns beside it. */
+static void margins_find(const struct network *network, size_t tensor, struct move *move)
+{
+    const struct network_part *part = network->part;
+    const struct tensor *whole = &part->whole->tensors[part->tensors[tensor].tensor];
+    const ptrdiff_t ends[AXES] = {
+        [AXIS_ROWS] = (ptrdiff_t)whole->height, [AXIS_COLUMNS] = (ptrdiff_t)whole->width};
+    struct box rest = move->made;
+    for (enum axis axis = AXIS_ROWS; axis <= AXIS_COLUMNS; axis++) {
+        struct box *before = &move->margins[2 * (axis - AXIS_ROWS)], *behind = before + 1;
+        *before = *behind = rest;
+        before->to[axis] = rest.to[axis] < 0 ? rest.to[axis] : 0;
+        behind->from[axis] = rest.from[axis] > ends[axis] ? rest.from[axis] : ends[axis];
+        rest.from[axis] = rest.from[axis] > 0 ? rest.from[axis] : 0;
+        rest.to[axis] = rest.to[axis] < ends[axis] ? rest.to[axis] : ends[axis];
+    }
+}
+
 alnico_status_t move_create(const struct network *network, size_t node, size_t batch,
                             struct move *out)
 {
@@ -22,6 +40,7 @@ alnico_status_t move_create(const struct network *network, size_t node, size_t b
     *out = (struct move){.held = part_box(network, from, rank, batch),
                          .made = part_box(network, to, rank, batch)};
     out->kept = box_common(&out->held, &out->made);
+    margins_find(network, to, out);
     out->sends = calloc(ranks, sizeof *out->sends);
     out->receives = calloc(ranks, sizeof *out->receives);
     if (!out->sends || !out->receives) {

@@ -13,6 +13,7 @@ struct move_message {
 
 struct move {
     struct box held, made, kept; /* of the tensor read, of the one made, of both */
+    struct box margins[4];       /* of the one made, beyond the ends of the image; may be empty */
     /* By peer. To and from the same peer there is at most one each. */
     struct move_message *sends, *receives;
     size_t send_count, receive_count;

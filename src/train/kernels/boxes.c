@@ -18,6 +18,13 @@ void pixel_copy(float *y, const struct runs *to, size_t first, const float *x,
     }
 }
 
+/* Zeros in the same order. */
+static void pixel_clear(float *y, const struct runs *to, size_t first, size_t channels)
+{
+    for (size_t c = first; c < first + channels; c++)
+        y[c / to->run * to->apart + c % to->run] = 0;
+}
+
 static const size_t nowhere[AXES];
 
 /* A message is a tensor of its box alone. */
@@ -39,6 +46,16 @@ static float *row_at(const struct box_view *view, size_t n, size_t i)
            (row * view->width + view->from[AXIS_COLUMNS]) * view->runs.pixel;
 }
 
+static void boxes_clear(const struct box_copy *copy, const struct box_view *to)
+{
+    const size_t *count = copy->count;
+    for (size_t n = 0; n < count[AXIS_IMAGES]; n++)
+        for (size_t i = 0; i < count[AXIS_ROWS]; i++)
+            for (size_t j = 0; j < count[AXIS_COLUMNS]; j++)
+                pixel_clear(row_at(to, n, i) + j * to->runs.pixel, &to->runs,
+                            to->from[AXIS_CHANNELS], count[AXIS_CHANNELS]);
+}
+
 void boxes_copy(const struct box_copy *copy, struct box_view from, struct box_view to)
 {
     const size_t *count = copy->count, channels = count[AXIS_CHANNELS];
@@ -46,6 +63,10 @@ void boxes_copy(const struct box_copy *copy, struct box_view from, struct box_vi
         from = message_view(copy->from.message, count);
     if (copy->to.message)
         to = message_view(copy->to.message, count);
+    if (copy->zero) {
+        boxes_clear(copy, &to);
+        return;
+    }
 #pragma omp parallel for collapse(                                                                 \
     2) if (count[AXIS_IMAGES] * count[AXIS_ROWS] * count[AXIS_COLUMNS] * channels > THREADS_SHARE)
     for (size_t n = 0; n < count[AXIS_IMAGES]; n++)

@@ -24,7 +24,8 @@ struct box_view {
     const size_t *from; /* where the box begins */
 };
 
-/* `from`, `to`: the tensors of the copy's ends; of one that is a message they are not looked at. */
+/* `from`, `to`: the tensors of the copy's ends; of one that is a message, or where zeros come from, they
+ * are not looked at. */
 void boxes_copy(const struct box_copy *copy, struct box_view from, struct box_view to);
 
 #endif

@@ -68,20 +68,27 @@ void *setup_scratch(const struct kernels_setup *setup, const struct step *step, 
     return place(setup, step->scratch[backward]);
 }
 
-struct dropout setup_dropout(const struct kernels_setup *setup, size_t node)
+struct dropout setup_masks(const struct kernels_setup *setup, size_t node)
 {
     const struct network *network = setup->network;
     struct dropout dropout = dropout_make(setup->options.seed, network_number(network, node),
                                           network->nodes[node].operation.rate);
-    dropout.draw = *setup->arenas->draw;
     if (!network->part)
         return dropout;
     const struct network_part *part = network->part;
     const struct box box = part_box(network, node + 1, part->rank, setup->plan->batch);
-    dropout.draw.image += (uint32_t)box.from[AXIS_IMAGES];
+    dropout.draw.image = (uint32_t)box.from[AXIS_IMAGES];
     dropout.own_width = (uint32_t)network->tensors[node + 1].width;
     dropout.width = (uint32_t)part->whole->tensors[part->tensors[node + 1].tensor].width;
     dropout.first =
         (uint32_t)(box.from[AXIS_ROWS] * (ptrdiff_t)dropout.width + box.from[AXIS_COLUMNS]);
+    return dropout;
+}
+
+struct dropout setup_dropout(const struct kernels_setup *setup, size_t node)
+{
+    struct dropout dropout = setup_masks(setup, node);
+    dropout.draw.step = setup->arenas->draw->step;
+    dropout.draw.image += setup->arenas->draw->image;
     return dropout;
 }

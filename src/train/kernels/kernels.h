@@ -102,19 +102,19 @@ struct division {
 };
 
 /* Where a box begins: in a tensor's batch, or in a message, which is the box alone, in the order of
- * images, rows, columns and channels. */
+ * images, rows, columns and channels, in the type of the precision. */
 struct box_end {
-    float *message; /* of the device; NULL: in the tensor */
+    void *message; /* of the device; NULL: in the tensor */
     size_t tensor;
     bool diff; /* in its gradient */
     size_t from[AXES];
 };
 
-/* A box that is copied, or added there. */
+/* A box that is copied, or added there; or it becomes zeros. */
 struct box_copy {
     struct box_end from, to;
     size_t count[AXES];
-    bool add;
+    bool add, zero;
 };
 
 struct kernels_ops {
@@ -176,9 +176,9 @@ struct kernels_ops {
      * gradients of scale and shift are this rank's. Optional, as copy. */
     alnico_status_t (*sums)(void *self, size_t step, bool backward);
 
-    /* Copies a box for a move between ranks, in float32. Optional: kernels without it take no network
-     * that is split over ranks. */
-    alnico_status_t (*copy)(void *self, const struct box_copy *copy);
+    /* Copies boxes for a move between ranks. Only those that are added may meet in what they change.
+     * Optional: kernels without it take no network that is split over ranks. */
+    alnico_status_t (*copy)(void *self, const struct box_copy *copies, size_t count);
 
     /* Does that to arenas->gradients and arenas->sums, in float32. Optional on the CPU: the loops of
      * elementwise.h do it. */
@@ -219,7 +219,9 @@ void *setup_diff(const struct kernels_setup *setup, size_t tensor);
 void *setup_saved(const struct kernels_setup *setup, const struct step *step);
 void *setup_scratch(const struct kernels_setup *setup, const struct step *step, int backward);
 
-/* The masks of a dropout in the pass at hand, on the CPU. */
+/* The masks of a dropout, of the rank's box of images, and in the pass at hand, on the CPU: `draw` is
+ * counted from the pass's without that. */
+struct dropout setup_masks(const struct kernels_setup *setup, size_t node);
 struct dropout setup_dropout(const struct kernels_setup *setup, size_t node);
 
 #endif

@@ -112,9 +112,10 @@ static struct box_view view_of(const struct naive *self, const struct box_end *e
                              .from = end->from};
 }
 
-static alnico_status_t naive_copy(void *self, const struct box_copy *copy)
+static alnico_status_t naive_copy(void *self, const struct box_copy *copies, size_t count)
 {
-    boxes_copy(copy, view_of(self, &copy->from), view_of(self, &copy->to));
+    for (size_t i = 0; i < count; i++)
+        boxes_copy(&copies[i], view_of(self, &copies[i].from), view_of(self, &copies[i].to));
     return ALNICO_SUCCESS;
 }
 

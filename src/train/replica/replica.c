@@ -135,15 +135,19 @@ static alnico_status_t update_run(struct replica *replica, const struct optimize
 }
 
 /* The gradients of parameters of a step of which this rank has nothing. */
-static void gradients_clear(const struct replica *replica, const struct step *step)
+static alnico_status_t gradients_clear(const struct replica *replica, const struct step *step)
 {
-    float *gradients = replica->arenas.gradients;
+    const bool cpu = replica->device->kind == ALNICO_DEVICE_CPU;
+    const size_t each = datatype_bytes(replica->asked.gradient_type);
+    char *gradients = replica->arenas.gradients;
     for (size_t i = step->first; i < step->first + step->count; i++) {
         const struct node *node = &replica->network->nodes[i];
         const size_t count = node->weight.count + node->bias.count;
         if (count)
-            memset(gradients + node->weight.offset, 0, count * sizeof *gradients);
+            TRY(replica->device->clear(gradients + node->weight.offset * each, count * each,
+                                       cpu ? NULL : replica->stream));
     }
+    return ALNICO_SUCCESS;
 }
 
 static alnico_status_t step_do(struct replica *replica, size_t s, enum job_kind kind)
@@ -157,7 +161,7 @@ static alnico_status_t step_do(struct replica *replica, size_t s, enum job_kind 
         return before ? replica_moves_pack(replica, s, backward)
                       : replica_moves_unpack(replica, s, backward);
     if (backward && step_empty(replica->plan, step))
-        gradients_clear(replica, step);
+        TRY(gradients_clear(replica, step));
     if (before)
         return replica->ops->sums(replica->kernels, s, backward);
     if (step_empty(replica->plan, step) && (kind == JOB_INFERENCE || !replica_joint(replica, s)))

@@ -3,20 +3,30 @@
  * the kernels', and run where all their work does; messages are enqueued on the same stream. */
 #include "train/replica/replica.h"
 
+#include "base/datatype.h"
 #include "base/status.h"
 
 #include <stdlib.h>
 
+enum { MARGINS = sizeof((struct move *)0)->margins / sizeof(struct box) };
+
 struct replica_move {
     struct move move;
-    float *sends, *receives; /* messages of the device, one behind the other */
+    char *sends, *receives; /* messages of the device, one behind the other */
 };
 
 struct replica_moves {
     struct replica_move *all; /* by step */
-    float *messages;          /* of any one move */
+    char *messages;           /* of any one move */
     alnico_request_t request; /* of the one that travels; NULL: none does */
+    struct box_copy *copies;  /* collected for one call of the kernels */
+    size_t count;
 };
+
+static alnico_datatype_t message_type(const struct plan *plan)
+{
+    return precision_type(plan->precision);
+}
 
 bool replica_moves_step(const struct plan *plan, size_t step)
 {
@@ -26,6 +36,7 @@ bool replica_moves_step(const struct plan *plan, size_t step)
 /* Bytes of the messages of the largest move; `all`: the moves by step, or NULL. */
 static alnico_status_t moves_fill(const struct plan *plan, struct replica_move *all, size_t *bytes)
 {
+    const size_t each = datatype_bytes(message_type(plan));
     struct move own;
     *bytes = 0;
     for (size_t s = 0; plan->network->part && s < plan->count; s++) {
@@ -33,7 +44,7 @@ static alnico_status_t moves_fill(const struct plan *plan, struct replica_move *
         if (!replica_moves_step(plan, s))
             continue;
         TRY(move_create(plan->network, plan->steps[s].first, plan->batch, move));
-        const size_t needs = (move_sends(move) + move_receives(move)) * sizeof(float);
+        const size_t needs = (move_sends(move) + move_receives(move)) * each;
         *bytes = needs > *bytes ? needs : *bytes;
         if (!all)
             move_destroy(move);
@@ -52,15 +63,19 @@ alnico_status_t replica_moves_create(struct replica *replica)
     size_t bytes;
     struct replica_moves *moves = calloc(1, sizeof *moves);
     replica->moves = moves;
-    if (moves)
+    if (moves) {
+        const struct network_part *part = replica->network->part;
         moves->all = calloc(count, sizeof *moves->all);
-    if (!moves || !moves->all)
+        moves->copies = calloc(part ? part->ranks + MARGINS + 1 : 1, sizeof *moves->copies);
+    }
+    if (!moves || !moves->all || !moves->copies)
         return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
     TRY(moves_fill(replica->plan, moves->all, &bytes));
     TRY(replica->device->alloc(bytes + 1, (void **)&moves->messages));
     for (size_t s = 0; s < count; s++) {
         moves->all[s].sends = moves->messages;
-        moves->all[s].receives = moves->messages + move_sends(&moves->all[s].move);
+        moves->all[s].receives = moves->messages + move_sends(&moves->all[s].move) *
+                                                       datatype_bytes(message_type(replica->plan));
     }
     return ALNICO_SUCCESS;
 }
@@ -73,6 +88,7 @@ void replica_moves_destroy(struct replica *replica)
     for (size_t s = 0; moves->all && s < replica->plan->count; s++)
         move_destroy(&moves->all[s].move);
     replica->device->free(moves->messages);
+    free(moves->copies);
     free(moves->all);
     free(moves);
 }
@@ -83,7 +99,7 @@ struct move_end {
     const struct box *box;
     const struct move_message *boxes;
     size_t count;
-    float *messages;
+    char *messages;
 };
 
 static struct move_end move_held(const struct replica *replica, size_t s)
@@ -109,48 +125,49 @@ static struct box_end box_in(const struct move_end *end, const struct box *box, 
     return at;
 }
 
-static alnico_status_t box_run(const struct replica *replica, const struct box *box,
-                               struct box_end from, struct box_end to, bool add)
+/* Collects a copy, unless the box is empty. */
+static void copies_add(const struct replica *replica, const struct box *box, struct box_copy copy)
 {
-    struct box_copy copy = {.from = from, .to = to, .add = add};
+    struct replica_moves *moves = replica->moves;
     for (enum axis axis = 0; axis < AXES; axis++)
         copy.count[axis] = box_extent(box, axis);
-    return box_elements(box) ? replica->ops->copy(replica->kernels, &copy) : ALNICO_SUCCESS;
+    if (box_elements(box))
+        moves->copies[moves->count++] = copy;
 }
 
-static alnico_status_t end_pack(const struct replica *replica, const struct move_end *end,
-                                bool diff)
+static alnico_status_t copies_run(const struct replica *replica)
 {
-    float *message = end->messages;
+    struct replica_moves *moves = replica->moves;
+    const size_t count = moves->count;
+    moves->count = 0;
+    return count ? replica->ops->copy(replica->kernels, moves->copies, count) : ALNICO_SUCCESS;
+}
+
+/* Collects the copies of all messages of an end: into them, or out of them, in its gradient if
+ * `diff`. */
+static void copies_add_end(const struct replica *replica, const struct move_end *end, bool out,
+                           bool diff)
+{
+    const size_t each = datatype_bytes(message_type(replica->plan));
+    char *at = end->messages;
     for (size_t i = 0; i < end->count; i++) {
         const struct box *box = &end->boxes[i].box;
-        TRY(box_run(replica, box, box_in(end, box, diff), (struct box_end){.message = message},
-                    false));
-        message += box_elements(box);
+        const struct box_end message = {.message = at}, tensor = box_in(end, box, diff);
+        copies_add(replica, box,
+                   (struct box_copy){.from = out ? message : tensor,
+                                     .to = out ? tensor : message,
+                                     .add = out && diff});
+        at += box_elements(box) * each;
     }
-    return ALNICO_SUCCESS;
 }
 
-static alnico_status_t end_unpack(const struct replica *replica, const struct move_end *end,
-                                  bool diff)
-{
-    float *message = end->messages;
-    for (size_t i = 0; i < end->count; i++) {
-        const struct box *box = &end->boxes[i].box;
-        TRY(box_run(replica, box, (struct box_end){.message = message}, box_in(end, box, diff),
-                    diff));
-        message += box_elements(box);
-    }
-    return ALNICO_SUCCESS;
-}
-
-static alnico_status_t end_clear(const struct replica *replica, const struct move_end *end,
-                                 bool diff)
+static alnico_status_t gradient_clear(const struct replica *replica, const struct move_end *end)
 {
     const bool cpu = replica->device->kind == ALNICO_DEVICE_CPU;
-    void *at =
-        diff ? setup_diff(&replica->setup, end->tensor) : setup_value(&replica->setup, end->tensor);
-    return replica->device->clear(at, plan_float_bytes(replica->plan, end->tensor),
+    const struct plan_rules *rules = &replica->ops->rules;
+    return replica->device->clear(setup_diff(&replica->setup, end->tensor),
+                                  rules->bytes ? rules->bytes(replica->plan, end->tensor)
+                                               : plan_float_bytes(replica->plan, end->tensor),
                                   cpu ? NULL : replica->stream);
 }
 
@@ -159,39 +176,46 @@ alnico_status_t replica_moves_pack(struct replica *replica, size_t s, bool backw
     const struct move *move = &replica->moves->all[s].move;
     const struct move_end held = move_held(replica, s), made = move_made(replica, s);
     const struct move_end *from = backward ? &made : &held, *to = backward ? &held : &made;
-    const size_t some = box_elements(&move->kept) + (backward ? 0 : move_receives(move));
     const bool add = backward && replica->plan->steps[s].accumulate[0];
-    TRY(end_pack(replica, from, backward));
-    if (!add && some < box_elements(to->box))
-        TRY(end_clear(replica, to, backward));
-    return box_run(replica, &move->kept, box_in(from, &move->kept, backward),
-                   box_in(to, &move->kept, backward), add);
+    if (backward && !add && box_elements(&move->kept) < box_elements(to->box))
+        TRY(gradient_clear(replica, to));
+    copies_add_end(replica, from, false, backward);
+    for (size_t i = 0; !backward && i < MARGINS; i++)
+        copies_add(replica, &move->margins[i],
+                   (struct box_copy){.to = box_in(to, &move->margins[i], false), .zero = true});
+    copies_add(replica, &move->kept,
+               (struct box_copy){.from = box_in(from, &move->kept, backward),
+                                 .to = box_in(to, &move->kept, backward),
+                                 .add = add});
+    return copies_run(replica);
 }
 
 alnico_status_t replica_moves_unpack(struct replica *replica, size_t s, bool backward)
 {
     const struct move_end to = backward ? move_held(replica, s) : move_made(replica, s);
-    return end_unpack(replica, &to, backward);
+    copies_add_end(replica, &to, true, backward);
+    return copies_run(replica);
 }
 
 alnico_status_t replica_moves_start(struct replica *replica, size_t s, bool backward)
 {
     const struct move_end held = move_held(replica, s), made = move_made(replica, s);
     const struct move_end *from = backward ? &made : &held, *to = backward ? &held : &made;
+    const alnico_datatype_t type = message_type(replica->plan);
     alnico_comm_t comm = replica->asked.comm;
-    float *sends = from->messages, *receives = to->messages;
+    char *sends = from->messages, *receives = to->messages;
     if (!held.count && !made.count)
         return ALNICO_SUCCESS;
     TRY(alnico_group_begin(comm));
     for (size_t i = 0; i < from->count; i++) {
         const size_t count = box_elements(&from->boxes[i].box);
-        TRY(alnico_send(sends, count, ALNICO_FLOAT32, from->boxes[i].peer, comm));
-        sends += count;
+        TRY(alnico_send(sends, count, type, from->boxes[i].peer, comm));
+        sends += count * datatype_bytes(type);
     }
     for (size_t i = 0; i < to->count; i++) {
         const size_t count = box_elements(&to->boxes[i].box);
-        TRY(alnico_recv(receives, count, ALNICO_FLOAT32, to->boxes[i].peer, comm));
-        receives += count;
+        TRY(alnico_recv(receives, count, type, to->boxes[i].peer, comm));
+        receives += count * datatype_bytes(type);
     }
     return alnico_group_end(comm, &replica->moves->request);
 }

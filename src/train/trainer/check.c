@@ -102,7 +102,7 @@ alnico_status_t trainer_check(const struct trainer_options *options)
     TRY(optimizer_check(&options->optimizer));
     TRY(strategy_check(options));
     TRY(codec_check(options));
-    if (trainer_splits(options) && !kernels_find(options->kernels)->copy)
+    if (trainer_splits(options) && kernels_find(options->kernels)->device != ALNICO_DEVICE_CPU)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "trainer: a split network, which the %s kernels do not take",
                          options->kernels);

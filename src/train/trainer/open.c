@@ -48,7 +48,8 @@ static bool input_ahead(const struct trainer_options *options)
     return !options->pageable && !trainer_uploads_once(options);
 }
 
-/* Of a rank's training part, from its first batch on. Kernels that load normalise levels. */
+/* Of a rank's training part, from its first batch on. Kernels that load normalise levels, but of whole
+ * images only. */
 static struct data_options data_options_of(const struct trainer_options *options, int rank,
                                            int ranks)
 {
@@ -65,7 +66,7 @@ static struct data_options data_options_of(const struct trainer_options *options
         .skip_bad = options->skip_bad,
         .shuffle_block = options->shuffle_block,
         .multiple = strategy_find(options->strategy)->share ? 1 : trainer_passes(options),
-        .levels = kernels->load != NULL,
+        .levels = kernels->load && !trainer_splits(options),
         .loaders = options->loaders,
         .prefetch = options->prefetch,
         .held = REPLICA_BUFFERS,

@@ -342,15 +342,18 @@ static void check_norms(void)
 
 /* ---- Pooling ---- */
 
-static const struct train_pool pool_cases[] = {{2, 7, 5, 4, 3, 8, 3, 3, 2, 1, 0},
-                                               {3, 6, 4, 3, 2, 16, 2, 2, 2, 0, 0},
-                                               {1, 56, 57, 28, 29, 64, 3, 3, 2, 1, 0},
-                                               {2, 7, 7, 1, 1, 2048, 7, 7, 1, 0, 0},
-                                               {2, 9, 8, 9, 8, 24, 5, 5, 1, 2, 0},
+static const struct train_pool pool_cases[] = {{2, 7, 5, 4, 3, 8, 3, 3, 2, 1, 1, 0},
+                                               {3, 6, 4, 3, 2, 16, 2, 2, 2, 0, 0, 0},
+                                               {1, 56, 57, 28, 29, 64, 3, 3, 2, 1, 1, 0},
+                                               {2, 7, 7, 1, 1, 2048, 7, 7, 1, 0, 0, 0},
+                                               {2, 9, 8, 9, 8, 24, 5, 5, 1, 2, 2, 0},
                                                /* last windows reach over the end */
-                                               {2, 8, 6, 4, 3, 16, 3, 3, 2, 0, 0},
-                                               {2, 112, 112, 56, 56, 64, 3, 3, 2, 0, 0},
-                                               {3, 9, 7, 3, 2, 8, 4, 4, 4, 1, 0}};
+                                               {2, 8, 6, 4, 3, 16, 3, 3, 2, 0, 0, 0},
+                                               {2, 112, 112, 56, 56, 64, 3, 3, 2, 0, 0, 0},
+                                               {3, 9, 7, 3, 2, 8, 4, 4, 4, 1, 1, 0},
+                                               /* rows begin within the image, columns do not */
+                                               {2, 9, 5, 4, 3, 16, 3, 3, 2, 0, 1, 0},
+                                               {2, 6, 7, 5, 5, 8, 3, 3, 1, 1, 0, 0}};
 
 static size_t pool_in(const struct train_pool *p, size_t n, size_t i, size_t j)
 {
@@ -368,7 +371,8 @@ static void pool_expect(const struct train_pool *p, bool max, const struct vecto
         size_t covered[256], count = 0, best = 0;
         for (unsigned r = 0; r < p->rows; r++)
             for (unsigned k = 0; k < p->columns; k++) {
-                const size_t row = i * p->stride + r - p->pad, column = j * p->stride + k - p->pad;
+                const size_t row = i * p->stride + r - p->pad_rows,
+                             column = j * p->stride + k - p->pad_columns;
                 if (row >= p->height || column >= p->width)
                     continue;
                 covered[count] = pool_in(p, n, row, column) + c;
@@ -393,8 +397,9 @@ static void pool_check(struct train_pool p, int type, bool max, bool add)
     const size_t ins = p.batch * p.height * p.width * p.padded;
     const size_t outs = p.batch * p.out_height * p.out_width * p.padded;
     char shape[100];
-    snprintf(shape, sizeof shape, "%s %zux%zux%u window %u stride %u pad %u add %d",
-             max ? "max" : "average", p.height, p.width, p.padded, p.rows, p.stride, p.pad, add);
+    snprintf(shape, sizeof shape, "%s %zux%zux%u window %u stride %u pad %ux%u add %d",
+             max ? "max" : "average", p.height, p.width, p.padded, p.rows, p.stride, p.pad_rows,
+             p.pad_columns, add);
     p.type = type;
     struct vector x = vector_random(ins, type, &state, 0, 1);
     struct vector dy = vector_random(outs, type, &state, 0, 1);
@@ -582,8 +587,8 @@ static bool is_covered(const struct train_pool *p, size_t out, size_t at)
     const size_t j = out / p->padded % p->out_width,
                  i = out / p->padded / p->out_width % p->out_height,
                  n = out / p->padded / p->out_width / p->out_height;
-    const size_t row = at / p->padded / p->width % p->height + p->pad - i * p->stride,
-                 column = at / p->padded % p->width + p->pad - j * p->stride;
+    const size_t row = at / p->padded / p->width % p->height + p->pad_rows - i * p->stride,
+                 column = at / p->padded % p->width + p->pad_columns - j * p->stride;
     return at % p->padded == out % p->padded && at / p->padded / p->width / p->height == n &&
            row < p->rows && column < p->columns;
 }
@@ -635,7 +640,7 @@ static void nan_pool_check(struct train_pool p, int type, bool norm)
 
 static void check_nans(void)
 {
-    static const struct train_pool p = {2, 7, 5, 4, 3, 8, 3, 3, 2, 1, 0};
+    static const struct train_pool p = {2, 7, 5, 4, 3, 8, 3, 3, 2, 1, 1, 0};
     for (size_t t = 0; t < 3; t++)
         for (int norm = 0; norm < 2; norm++)
             nan_pool_check(p, types[t], norm);
@@ -648,16 +653,16 @@ static void fold_check(struct train_fold f, int type, int gradient_type)
     const size_t plain = f.outer * f.height * f.width * f.channels;
     const size_t folded = f.out_outer * f.out_height * f.out_width * f.padded;
     char shape[100];
-    snprintf(shape, sizeof shape, "%zux%zux%zux%u fold %u before %u to %zux%zux%zux%u", f.outer,
-             f.height, f.width, f.channels, f.fold, f.before, f.out_outer, f.out_height,
-             f.out_width, f.padded);
+    snprintf(shape, sizeof shape, "%zux%zux%zux%u fold %u before %ux%u to %zux%zux%zux%u", f.outer,
+             f.height, f.width, f.channels, f.fold, f.before_rows, f.before_columns, f.out_outer,
+             f.out_height, f.out_width, f.padded);
     f.type = type;
     struct vector src = vector_random(plain, ALNICO_FLOAT32, &state, 0, 1);
     struct vector dst = vector_poisoned(folded, type), back = vector_poisoned(plain, gradient_type);
     double *expected = doubles(folded), *same = doubles(plain);
     for (size_t i = 0; i < plain; i++) {
-        const size_t c = i % f.channels, column = i / f.channels % f.width + f.before;
-        const size_t row = i / f.channels / f.width % f.height + f.before;
+        const size_t c = i % f.channels, column = i / f.channels % f.width + f.before_columns;
+        const size_t row = i / f.channels / f.width % f.height + f.before_rows;
         const size_t n = i / f.channels / f.width / f.height;
         const size_t square = row % f.fold * f.fold + column % f.fold;
         const size_t pixel = (n * f.out_height + row / f.fold) * f.out_width + column / f.fold;
@@ -718,13 +723,15 @@ static void fold_bytes_check(struct train_fold f, int type)
 static void check_folds(void)
 {
     static const struct train_fold cases[] = {
-        {1, 0, 3, 8, 5, 7, 9, 5, 7, 9, 0, NULL},          /* images, padded */
-        {2, 4, 3, 16, 2, 224, 224, 2, 115, 115, 0, NULL}, /* ResNet's stem: images */
-        {2, 1, 3, 16, 64, 7, 7, 64, 4, 4, 0, NULL},       /* and weights */
-        {1, 0, 5, 8, 7, 3, 3, 8, 3, 3, 0, NULL},          /* weights, filters padded too */
-        {3, 2, 1, 16, 5, 8, 11, 5, 4, 5, 0, NULL},
-        {4, 0, 3, 48, 3, 227, 227, 3, 57, 57, 0, NULL}, /* AlexNet's images */
-        {4, 0, 3, 48, 96, 11, 11, 96, 3, 3, 0, NULL},   /* and weights */
+        {1, 0, 0, 3, 8, 5, 7, 9, 5, 7, 9, 0, NULL},          /* images, padded */
+        {2, 4, 4, 3, 16, 2, 224, 224, 2, 115, 115, 0, NULL}, /* ResNet's stem: images */
+        {2, 1, 1, 3, 16, 64, 7, 7, 64, 4, 4, 0, NULL},       /* and weights */
+        {1, 0, 0, 5, 8, 7, 3, 3, 8, 3, 3, 0, NULL},          /* weights, filters padded too */
+        {3, 2, 2, 1, 16, 5, 8, 11, 5, 4, 5, 0, NULL},
+        {4, 0, 0, 3, 48, 3, 227, 227, 3, 57, 57, 0, NULL},  /* AlexNet's images */
+        {4, 0, 0, 3, 48, 96, 11, 11, 96, 3, 3, 0, NULL},    /* and weights */
+        {2, 0, 4, 3, 16, 2, 117, 224, 2, 59, 115, 0, NULL}, /* rows of the stem's images */
+        {2, 0, 1, 3, 16, 64, 7, 7, 64, 4, 4, 0, NULL},
     };
     for (size_t t = 0; t < 3; t++)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)

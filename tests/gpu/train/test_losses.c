@@ -141,6 +141,7 @@ static void loss_check(const struct loss_case *c, int type)
                                     .padded = padded,
                                     .smoothing = c->smoothing,
                                     .weight = c->weight,
+                                    .terms = (float)c->rows,
                                     .score = c->scored ? score_gpu : NULL};
     loss_compare(c, type, &pass, &x, &dx, &value, &r);
     vector_free(&x);

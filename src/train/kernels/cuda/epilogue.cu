@@ -17,11 +17,12 @@ __device__ void drop(const struct train_epilogue &pass, const struct dropout &dr
     unsigned pixel;
     const size_t n = divide(row, pass.pixels, &pixel);
     const uint64_t image = dropout_image(&dropout, n);
+    const size_t place = dropout_pixel(&dropout, pixel);
     const size_t groups = dropout_groups(pass.channels);
 #pragma unroll
     for (int half = 0; half < EIGHT / DROPOUT_CHANNELS; half++) {
         const uint64_t hash =
-            dropout_hash(image, pixel, groups, group * (EIGHT / DROPOUT_CHANNELS) + half);
+            dropout_hash(image, place, groups, group * (EIGHT / DROPOUT_CHANNELS) + half);
 #pragma unroll
         for (int k = 0; k < DROPOUT_CHANNELS; k++)
             x[half * DROPOUT_CHANNELS + k] *= dropout_factor(&dropout, hash, k);
@@ -57,8 +58,10 @@ __global__ void __launch_bounds__(FORWARD_THREADS, FORWARD_BLOCKS)
     float bias[EIGHT], x[EIGHT];
     if (!p.inside)
         return;
-    if (DROPS)
-        dropout.draw = *pass.draw;
+    if (DROPS) {
+        dropout.draw.step = pass.draw->step;
+        dropout.draw.image += pass.draw->image;
+    }
     biases_of(pass, p.group, bias);
     for (unsigned i = 0; i < p.count; i += UNROLL) {
         packed<T> loaded[UNROLL];

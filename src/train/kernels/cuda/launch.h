@@ -52,7 +52,8 @@ enum norm_number {
 struct train_norm {
     const void *x; /* rows x padded */
     size_t rows,
-        count; /* count: rows that the statistics were of, if others than these; 0: these */
+        count;     /* count: rows that the statistics were of, if others than these; 0: these */
+    double *joint; /* two sums of each channel, of all ranks that have such rows; NULL: none has */
     unsigned channels, padded;
     const float *scale, *shift;    /* channels */
     float *running;                /* channels means, channels variances */
@@ -63,6 +64,11 @@ struct train_norm {
 
 /* Mean, variance, factor and offset of the batch; moves the running statistics. */
 int train_norm_statistics(const struct train_gpu *gpu, const struct train_norm *norm);
+
+/* The same in two halves, where other ranks have rows, too: this rank's sums to `joint`; and from those
+ * of all ranks there. */
+int train_norm_sums(const struct train_gpu *gpu, const struct train_norm *norm);
+int train_norm_joined(const struct train_gpu *gpu, const struct train_norm *norm);
 
 /* train_norm_statistics from the sums of x and of its squares, `padded` of each. */
 int train_norm_measure(const struct train_gpu *gpu, const struct train_norm *norm,
@@ -99,10 +105,12 @@ struct train_norm_backward {
     bool frozen;                    /* the statistics were constants */
 };
 
-/* Gradients of scale and shift, and a, b, c. Then dx, which may be over x, dx_other over the
+/* Gradients of scale and shift, and a, b, c; where the norm is joint, this rank's sums to it instead of
+ * a, b, c, which train_norm_join makes of those of all ranks. Then dx, which may be over x, dx_other over the
  * other's x, and dplain over dy, unless they are added to: each thread has read its rows there
  * before it writes them. */
 int train_norm_reduce(const struct train_gpu *gpu, const struct train_norm_backward *pass);
+int train_norm_join(const struct train_gpu *gpu, const struct train_norm_backward *pass);
 int train_norm_gradient(const struct train_gpu *gpu, const struct train_norm_backward *pass);
 
 /* ---- Batch norm, ReLU and maximum pooling by 3 x 3, stride 2, pad 1: cuda/norm_pool.cu ---- */
@@ -149,9 +157,9 @@ int train_sigmoid_gradient(const struct train_gpu *gpu, void *dx, const void *dy
 /* How float32 tensors, and images of bytes, become what is computed with. By `fold` f > 1 squares
  * of f x f pixels become channels, so that a convolution of stride f on few channels becomes one of
  * stride 1 on f * f times as many; f = 1 only pads channels. Images: dst[n][y][x][(b * f + d) *
- * channels + c] = src[n][f * y + b - before][f * x + d - before][c], 0 outside. */
+ * channels + c] = src[n][f * y + b - before_rows][f * x + d - before_columns][c], 0 outside. */
 struct train_fold {
-    unsigned fold, before;
+    unsigned fold, before_rows, before_columns;
     unsigned channels, padded;               /* of src; of dst */
     size_t outer, height, width;             /* of src */
     size_t out_outer, out_height, out_width; /* of dst; rows of zeros where out_outer > outer */
@@ -259,12 +267,36 @@ struct train_concat {
 int train_concat(const struct train_gpu *gpu, const struct train_concat *pass, void *whole);
 int train_split(const struct train_gpu *gpu, const struct train_concat *pass, const void *whole);
 
+/* ---- Boxes of tensors and messages: cuda/boxes.cu ---- */
+
+enum { TRAIN_BOXES = 16 };
+
+/* Where a box begins, and elements from one image, row and pixel to the next. */
+struct train_place {
+    void *at;
+    size_t image, row, pixel;
+};
+
+/* to = from, or added to it; or zeros. */
+struct train_box {
+    struct train_place from, to;
+    unsigned images, rows, columns, channels;
+    unsigned first[4]; /* where it begins in what `to` is of: image, row, column, channel */
+    unsigned pads;     /* channels behind the box's in `to` that become 0 */
+    bool add, zero;
+    bool aligned; /* channels, distances and places are multiples of eight elements */
+};
+
+/* At most TRAIN_BOXES, of one type. Those that add may meet, and are added in their order. */
+int train_boxes(const struct train_gpu *gpu, const struct train_box *boxes, unsigned count,
+                int type);
+
 /* ---- Pooling: cuda/pool.cu ---- */
 
 struct train_pool {
     size_t batch, height, width, out_height, out_width;
     unsigned padded; /* channels */
-    unsigned rows, columns, stride, pad;
+    unsigned rows, columns, stride, pad_rows, pad_columns;
     int type;
 };
 
@@ -301,6 +333,7 @@ struct train_loss {
     unsigned channels, padded; /* padded: between rows of what is read */
     float smoothing;
     float weight;  /* of the gradient */
+    float terms;   /* that it is the mean of */
     double *score; /* SCORES, added to; NULL: not wanted */
 };
 
@@ -308,7 +341,7 @@ struct train_loss {
 int train_loss_forward(const struct train_gpu *gpu, const struct train_loss *loss, const void *x,
                        int type);
 
-/* dx = the slope of the mean over the rows, times the weight and control's loss scale; or added
+/* dx = the slope of the mean over the terms, times the weight and control's loss scale; or added
  * to. */
 int train_loss_backward(const struct train_gpu *gpu, const struct train_loss *loss, void *dx,
                         int type, bool add);
@@ -398,6 +431,7 @@ int train_pointwise_load(void);
 int train_epilogue_load(void);
 int train_local_norm_load(void);
 int train_concat_load(void);
+int train_boxes_load(void);
 int train_pool_load(void);
 int train_upsample_load(void);
 int train_loss_load(void);

@@ -168,7 +168,7 @@ __global__ void gradient_kernel(const struct train_loss loss, T *dx, bool add, c
                                 size_t chunks)
 {
     const unsigned groups = loss.padded / EIGHT;
-    const float share = loss.weight * control[CONTROL_LOSS_SCALE] / (float)loss.rows;
+    const float share = loss.weight * control[CONTROL_LOSS_SCALE] / loss.terms;
     const float slope = loss.kind == LOSS_CROSS_ENTROPY ? share : 2 * share / loss.channels;
     for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < chunks;
          i += (size_t)gridDim.x * THREADS) {

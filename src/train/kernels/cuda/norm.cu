@@ -29,7 +29,7 @@ __device__ void norm_finish(const struct train_norm &norm, unsigned c, float mea
 __device__ void norm_measure(const struct train_norm &norm, unsigned c, double pivot, double sum,
                              double squares)
 {
-    const double count = (double)norm.rows, away = sum / count;
+    const double count = (double)(norm.count ? norm.count : norm.rows), away = sum / count;
     double variance = squares / count - away * away;
     if (variance < 0)
         variance = 0;
@@ -43,7 +43,19 @@ __device__ void norm_measure(const struct train_norm &norm, unsigned c, double p
     norm_finish(norm, c, mean, (float)(1 / sqrt(variance + (double)NETWORK_NORM_EPSILON)));
 }
 
-template <class T>
+/* The sums of x and of its squares, from those of what is beyond the pivot. */
+__device__ void norm_leave(const struct train_norm &norm, unsigned c, double pivot, double sum,
+                           double squares)
+{
+    const double count = (double)norm.rows;
+    if (c >= norm.channels)
+        return;
+    norm.joint[c] = sum + count * pivot;
+    norm.joint[norm.channels + c] = squares + pivot * (2 * sum + count * pivot);
+}
+
+/* SUMS: they are left to be joined with other ranks'. */
+template <class T, bool SUMS>
 __global__ void __launch_bounds__(STATISTICS_THREADS, STATISTICS_BLOCKS)
     statistics_kernel(const struct train_norm norm, const layout at, void *scratch)
 {
@@ -77,8 +89,22 @@ __global__ void __launch_bounds__(STATISTICS_THREADS, STATISTICS_BLOCKS)
     if (!sum_all<2, STATISTICS_THREADS>(at, sums, scratch, total))
         return;
     const unsigned c = blockIdx.y * SLAB + threadIdx.x;
-    if (threadIdx.x < SLAB && c < norm.padded)
+    if (threadIdx.x >= SLAB || c >= norm.padded)
+        return;
+    if (SUMS)
+        norm_leave(norm, c, load_one(x + c), total[threadIdx.x], total[SLAB + threadIdx.x]);
+    else
         norm_measure(norm, c, load_one(x + c), total[threadIdx.x], total[SLAB + threadIdx.x]);
+}
+
+__global__ void joined_kernel(const struct train_norm norm)
+{
+    const unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
+    const bool real = c < norm.channels;
+    let_next_begin();
+    if (c < norm.padded)
+        norm_measure(norm, c, 0, real ? norm.joint[c] : 0,
+                     real ? norm.joint[norm.channels + c] : 0);
 }
 
 __global__ void measure_kernel(const struct train_norm norm, const float *sums,
@@ -193,14 +219,33 @@ int normalise_one(const struct train_gpu *gpu, const struct train_norm *norm,
 
 } // namespace
 
-int train_norm_statistics(const struct train_gpu *gpu, const struct train_norm *norm)
+template <bool SUMS>
+static int statistics(const struct train_gpu *gpu, const struct train_norm *norm)
 {
     const layout at = layout_of(norm->rows, norm->padded);
     const dim3 grid = grid_of(gpu, at, STATISTICS_THREADS, STATISTICS_BLOCKS);
     return typed(norm->type, [&](auto number) {
-        return launch(gpu, statistics_kernel<decltype(number)>, grid, STATISTICS_THREADS, *norm, at,
-                      gpu->scratch);
+        return launch(gpu, statistics_kernel<decltype(number), SUMS>, grid, STATISTICS_THREADS,
+                      *norm, at, gpu->scratch);
     });
+}
+
+int train_norm_statistics(const struct train_gpu *gpu, const struct train_norm *norm)
+{
+    return statistics<false>(gpu, norm);
+}
+
+int train_norm_sums(const struct train_gpu *gpu, const struct train_norm *norm)
+{
+    if (norm->rows)
+        return statistics<true>(gpu, norm);
+    return cudaMemsetAsync(norm->joint, 0, 2 * norm->channels * sizeof *norm->joint,
+                           stream_of(gpu));
+}
+
+int train_norm_joined(const struct train_gpu *gpu, const struct train_norm *norm)
+{
+    return launch(gpu, joined_kernel, (norm->padded + 127) / 128, 128, *norm);
 }
 
 int train_norm_measure(const struct train_gpu *gpu, const struct train_norm *norm,
@@ -240,8 +285,8 @@ bool train_norm_programmatic(void)
 
 int train_norm_load(void)
 {
-    return load_kernels(running_kernel, measure_kernel, EACH_TYPE(statistics_kernel),
-                        EACH_TYPE_AND(normalise_kernel, OTHER_NONE),
-                        EACH_TYPE_AND(normalise_kernel, OTHER_PLAIN),
-                        EACH_TYPE_AND(normalise_kernel, OTHER_NORM));
+    return load_kernels(
+        running_kernel, measure_kernel, joined_kernel, EACH_TYPE_AND(statistics_kernel, false),
+        EACH_TYPE_AND(statistics_kernel, true), EACH_TYPE_AND(normalise_kernel, OTHER_NONE),
+        EACH_TYPE_AND(normalise_kernel, OTHER_PLAIN), EACH_TYPE_AND(normalise_kernel, OTHER_NORM));
 }

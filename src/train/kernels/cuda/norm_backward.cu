@@ -37,8 +37,9 @@ __device__ void gate(float *g, const float *x, const float *factor, const float 
     }
 }
 
-__device__ void finish(const struct train_norm &norm, unsigned c, double sum, double product,
-                       bool frozen)
+/* a, b and c; product: of g and x - mean. */
+__device__ void factors_make(const struct train_norm &norm, unsigned c, double sum, double product,
+                             bool frozen)
 {
     const double count = (double)(norm.count ? norm.count : norm.rows),
                  mean = norm.numbers[NORM_MEAN * norm.padded + c],
@@ -49,10 +50,33 @@ __device__ void finish(const struct train_norm &norm, unsigned c, double sum, do
     norm.numbers[NORM_A * norm.padded + c] = (float)factor;
     norm.numbers[NORM_B * norm.padded + c] = (float)b;
     norm.numbers[NORM_C * norm.padded + c] = (float)constant;
+}
+
+/* The gradients of scale and shift, and a, b, c or what is to be joined with other ranks'. */
+__device__ void finish(const struct train_norm &norm, unsigned c, double sum, double product,
+                       bool frozen)
+{
+    const double inverse = norm.numbers[NORM_INVERSE * norm.padded + c];
     if (c < norm.channels) {
         store_any(norm.shift_diff, norm.gradient_type, c, (float)sum);
         store_any(norm.scale_diff, norm.gradient_type, c, (float)(product * inverse));
     }
+    if (!norm.joint) {
+        factors_make(norm, c, sum, product, frozen);
+    } else if (c < norm.channels) {
+        norm.joint[c] = sum;
+        norm.joint[norm.channels + c] = product;
+    }
+}
+
+__global__ void join_kernel(const struct train_norm norm)
+{
+    const unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
+    const bool real = c < norm.channels;
+    let_next_begin();
+    if (c < norm.padded)
+        factors_make(norm, c, real ? norm.joint[c] : 0, real ? norm.joint[norm.channels + c] : 0,
+                     false);
 }
 
 /* A thread's loads of one chunk. */
@@ -237,6 +261,11 @@ int train_norm_reduce(const struct train_gpu *gpu, const struct train_norm_backw
     });
 }
 
+int train_norm_join(const struct train_gpu *gpu, const struct train_norm_backward *pass)
+{
+    return launch(gpu, join_kernel, (pass->norm->padded + 127) / 128, 128, *pass->norm);
+}
+
 int train_norm_gradient(const struct train_gpu *gpu, const struct train_norm_backward *pass)
 {
     const layout at = wide_layout_of(pass->norm->rows, pass->norm->padded);
@@ -253,7 +282,7 @@ int train_norm_gradient(const struct train_gpu *gpu, const struct train_norm_bac
 
 int train_norm_backward_load(void)
 {
-    return load_kernels(KERNELS(NORM_GATE_NONE, false), KERNELS(NORM_GATE_MASK, false),
+    return load_kernels(join_kernel, KERNELS(NORM_GATE_NONE, false), KERNELS(NORM_GATE_MASK, false),
                         KERNELS(NORM_GATE_VALUE, false), KERNELS(NORM_GATE_NONE, true),
                         KERNELS(NORM_GATE_MASK, true));
 }

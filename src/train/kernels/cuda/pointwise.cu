@@ -86,10 +86,12 @@ __device__ bool plain_at(const struct train_fold &f, size_t n, size_t y, size_t 
     const unsigned c = k % f.channels, square = k / f.channels, d = square % f.fold,
                    b = square / f.fold;
     const size_t row = f.fold * y + b, column = f.fold * x + d;
-    if (b >= f.fold || n >= f.outer || row < f.before || column < f.before ||
-        row - f.before >= f.height || column - f.before >= f.width)
+    if (b >= f.fold || n >= f.outer || row < f.before_rows || column < f.before_columns ||
+        row - f.before_rows >= f.height || column - f.before_columns >= f.width)
         return false;
-    *index = ((n * f.height + row - f.before) * f.width + column - f.before) * f.channels + c;
+    *index =
+        ((n * f.height + row - f.before_rows) * f.width + column - f.before_columns) * f.channels +
+        c;
     return true;
 }
 
@@ -166,7 +168,8 @@ __global__ void fold_colours_kernel(const struct train_fold f, T *dst, const S *
         for (unsigned b = 0; b < FOLD; b++)
 #pragma unroll
             for (unsigned d = 0; d < FOLD; d++) {
-                const unsigned row = FOLD * y + b - f.before, column = FOLD * x + d - f.before;
+                const unsigned row = FOLD * y + b - f.before_rows,
+                               column = FOLD * x + d - f.before_columns;
                 if (n >= f.outer || row >= f.height || column >= f.width) /* below 0 wraps */
                     continue;
                 const S *from = src + (((size_t)n * f.height + row) * f.width + column) * 3;
@@ -227,8 +230,9 @@ __global__ void unfold_kernel(const struct train_fold f, void *dst, int gradient
     for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < count;
          i += (size_t)gridDim.x * THREADS) {
         const unsigned c = (unsigned)(i % f.channels);
-        const size_t pixel = i / f.channels, column = pixel % f.width + f.before,
-                     row = pixel / f.width % f.height + f.before, n = pixel / f.width / f.height;
+        const size_t pixel = i / f.channels, column = pixel % f.width + f.before_columns,
+                     row = pixel / f.width % f.height + f.before_rows,
+                     n = pixel / f.width / f.height;
         const size_t place = (n * f.out_height + row / f.fold) * f.out_width + column / f.fold;
         const size_t k = (row % f.fold * f.fold + column % f.fold) * f.channels + c;
         store_any(dst, gradient_type, i, load_any(src, f.type, place * f.padded + k));

@@ -58,7 +58,7 @@ __device__ void maxima_row(maxima *m, const struct train_pool &p, const T *x, co
                            unsigned r)
 {
     constexpr int THREE = 3;
-    const unsigned i = s.i * p.stride + r - p.pad; /* wraps if outside */
+    const unsigned i = s.i * p.stride + r - p.pad_rows; /* wraps if outside */
     if (i >= p.height)
         return;
     for (unsigned c = 0; c < p.columns; c += THREE) {
@@ -66,13 +66,13 @@ __device__ void maxima_row(maxima *m, const struct train_pool &p, const T *x, co
         float v[EIGHT];
 #pragma unroll
         for (int u = 0; u < THREE; u++) {
-            const unsigned j = s.j * p.stride + c + u - p.pad;
+            const unsigned j = s.j * p.stride + c + u - p.pad_columns;
             if (c + u < p.columns && j < p.width)
                 loaded[u] = load_packed(x + inner(p, s, i, j));
         }
 #pragma unroll
         for (int u = 0; u < THREE; u++) {
-            const unsigned j = s.j * p.stride + c + u - p.pad;
+            const unsigned j = s.j * p.stride + c + u - p.pad_columns;
             if (c + u >= p.columns || j >= p.width)
                 continue;
             unpack(loaded[u], v);
@@ -130,7 +130,7 @@ __device__ void gather_four(const struct train_pool &p, const spot &s, unsigned 
         if (a >= i_end || b >= j_end)
             continue;
         const unsigned place =
-            (s.i + p.pad - a * p.stride) * p.columns + s.j + p.pad - b * p.stride;
+            (s.i + p.pad_rows - a * p.stride) * p.columns + s.j + p.pad_columns - b * p.stride;
         unpack(loaded[w], g);
 #pragma unroll
         for (int k = 0; k < EIGHT; k++) {
@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(THREADS, MAX_BLOCKS)
         const spot s = spot_of(at, p.height, p.width, p.padded / EIGHT);
         unsigned i_first, i_end, j_first, j_end;
         float sum[EIGHT] = {};
-        covering(s.i, p.rows, p.stride, p.pad, p.out_height, &i_first, &i_end);
-        covering(s.j, p.columns, p.stride, p.pad, p.out_width, &j_first, &j_end);
+        covering(s.i, p.rows, p.stride, p.pad_rows, p.out_height, &i_first, &i_end);
+        covering(s.j, p.columns, p.stride, p.pad_columns, p.out_width, &j_first, &j_end);
         for (unsigned i = i_first; i < i_end; i += 2)
             for (unsigned j = j_first; j < j_end; j += 2)
                 gather_four(p, s, i, j, i_end, j_end, dy, index, sum);
@@ -177,8 +177,8 @@ __global__ void average_kernel(const struct train_pool p, T *y, const T *x, size
          at += (size_t)gridDim.x * THREADS) {
         const spot s = spot_of(at, p.out_height, p.out_width, p.padded / EIGHT);
         unsigned i_first, j_first;
-        const unsigned rows = inside(s.i, p.rows, p.stride, p.pad, p.height, &i_first);
-        const unsigned columns = inside(s.j, p.columns, p.stride, p.pad, p.width, &j_first);
+        const unsigned rows = inside(s.i, p.rows, p.stride, p.pad_rows, p.height, &i_first);
+        const unsigned columns = inside(s.j, p.columns, p.stride, p.pad_columns, p.width, &j_first);
         const float share = 1.0f / (float)(rows * columns);
         float sum[EIGHT] = {}, v[EIGHT];
         for (unsigned r = 0; r < rows; r++)
@@ -205,13 +205,13 @@ __global__ void average_gradient_kernel(const struct train_pool p, T *dx, const 
         const spot s = spot_of(at, p.height, p.width, p.padded / EIGHT);
         unsigned i, i_end, j_first, j_end, unused;
         float sum[EIGHT] = {}, g[EIGHT];
-        covering(s.i, p.rows, p.stride, p.pad, p.out_height, &i, &i_end);
-        covering(s.j, p.columns, p.stride, p.pad, p.out_width, &j_first, &j_end);
+        covering(s.i, p.rows, p.stride, p.pad_rows, p.out_height, &i, &i_end);
+        covering(s.j, p.columns, p.stride, p.pad_columns, p.out_width, &j_first, &j_end);
         for (; i < i_end; i++)
             for (unsigned j = j_first; j < j_end; j++) {
                 const float share =
-                    1.0f / (float)(inside(i, p.rows, p.stride, p.pad, p.height, &unused) *
-                                   inside(j, p.columns, p.stride, p.pad, p.width, &unused));
+                    1.0f / (float)(inside(i, p.rows, p.stride, p.pad_rows, p.height, &unused) *
+                                   inside(j, p.columns, p.stride, p.pad_columns, p.width, &unused));
                 load_eight(dy + outer(p, s, i, j), g);
 #pragma unroll
                 for (int k = 0; k < EIGHT; k++)

@@ -43,11 +43,22 @@ static alnico_status_t convolution_data(struct cudnn_net *self, struct cudnn_ste
         "adding the gradient of a convolution");
 }
 
+static alnico_status_t convolution_parameters(struct cudnn_net *self, struct cudnn_step *step)
+{
+    TRY(pass_run(self, step, CONVOLUTION_WEIGHTS));
+    return weights_home(self, step);
+}
+
+static alnico_status_t convolution_inputs(struct cudnn_net *self, struct cudnn_step *step)
+{
+    TRY(epilogue_backward(self, step));
+    return convolution_data(self, step);
+}
+
 static alnico_status_t convolution_backward(struct cudnn_net *self, struct cudnn_step *step)
 {
     TRY(epilogue_backward(self, step));
-    TRY(pass_run(self, step, CONVOLUTION_WEIGHTS));
-    TRY(weights_home(self, step));
+    TRY(convolution_parameters(self, step));
     return convolution_data(self, step);
 }
 
@@ -61,7 +72,7 @@ static struct convolution convolution_shape(const struct cudnn_net *self,
     const struct tensor *out = network_output(network, step->step->first);
     const struct train_fold *weights = &step->weights.fold;
     struct convolution c = {.type = self->type,
-                            .batch = self->setup.plan->batch,
+                            .batch = plan_images(self->setup.plan, step->step->out),
                             .height = in->height,
                             .width = in->width,
                             .channels = weights->padded,
@@ -69,14 +80,15 @@ static struct convolution convolution_shape(const struct cudnn_net *self,
                             .rows = weights->out_height,
                             .columns = weights->out_width,
                             .stride = operation->stride,
-                            .pad = operation->pad,
+                            .pad_rows = step->node->pad_rows,
+                            .pad_columns = step->node->pad_columns,
                             .out_height = out->height,
                             .out_width = out->width};
     if (weights->fold > 1) {
         c.height = step->input.out_height;
         c.width = step->input.out_width;
         c.stride = 1;
-        c.pad = 0;
+        c.pad_rows = c.pad_columns = 0;
     }
     return c;
 }
@@ -103,6 +115,8 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
     epilogue_make(self, step);
     step->forward = convolution_forward;
     step->backward = convolution_backward;
+    step->backward_inputs = convolution_inputs;
+    step->backward_parameters = convolution_parameters;
     return ALNICO_SUCCESS;
 }
 

@@ -38,6 +38,11 @@ static void dense_sizes(const struct cudnn_step *step, size_t *inputs, size_t *f
     *filters = w->out_outer;
 }
 
+static size_t dense_batch(const struct cudnn_net *self, const struct cudnn_step *step)
+{
+    return plan_images(self->setup.plan, step->step->out);
+}
+
 static alnico_status_t dense_forward(struct cudnn_net *self, struct cudnn_step *step, bool training)
 {
     const alnico_datatype_t type =
@@ -47,32 +52,53 @@ static alnico_status_t dense_forward(struct cudnn_net *self, struct cudnn_step *
     const struct matrix x = {step_value(self, step, 0), self->type, false, inputs};
     const struct matrix w = {step->weights.working, self->type, true, inputs};
     const struct matrix y = {setup_value(&self->setup, step->step->out), type, false, filters};
-    TRY(multiply(self, &x, &w, &y, self->setup.plan->batch, filters, inputs, false));
+    TRY(multiply(self, &x, &w, &y, dense_batch(self, step), filters, inputs, false));
     return epilogue_forward(self, step, training);
+}
+
+static alnico_status_t dense_data(struct cudnn_net *self, struct cudnn_step *step)
+{
+    size_t inputs, filters;
+    dense_sizes(step, &inputs, &filters);
+    const struct matrix dx = {step_diff(self, step, 0), self->type, false, inputs};
+    const struct matrix w = {step->weights.working, self->type, false, inputs};
+    const struct matrix dy = {setup_diff(&self->setup, step->step->out), self->type, false,
+                              filters};
+    return dx.at ? multiply(self, &dy, &w, &dx, dense_batch(self, step), inputs, filters,
+                            step->step->accumulate[0])
+                 : ALNICO_SUCCESS;
+}
+
+static alnico_status_t dense_parameters(struct cudnn_net *self, struct cudnn_step *step)
+{
+    size_t inputs, filters;
+    dense_sizes(step, &inputs, &filters);
+    const struct matrix x = {step_value(self, step, 0), self->type, false, inputs};
+    const struct matrix dw = {step->weights.gradient, self->type, false, inputs};
+    const struct matrix dy = {setup_diff(&self->setup, step->step->out), self->type, true, filters};
+    TRY(multiply(self, &dy, &x, &dw, filters, inputs, dense_batch(self, step), false));
+    return weights_home(self, step);
+}
+
+static alnico_status_t dense_inputs(struct cudnn_net *self, struct cudnn_step *step)
+{
+    TRY(epilogue_backward(self, step));
+    return dense_data(self, step);
 }
 
 static alnico_status_t dense_backward(struct cudnn_net *self, struct cudnn_step *step)
 {
-    const size_t batch = self->setup.plan->batch;
-    size_t inputs, filters;
-    dense_sizes(step, &inputs, &filters);
-    const struct matrix x = {step_value(self, step, 0), self->type, false, inputs};
-    const struct matrix dx = {step_diff(self, step, 0), self->type, false, inputs};
-    const struct matrix w = {step->weights.working, self->type, false, inputs};
-    const struct matrix dw = {step->weights.gradient, self->type, false, inputs};
-    struct matrix dy = {setup_diff(&self->setup, step->step->out), self->type, true, filters};
     TRY(epilogue_backward(self, step));
-    TRY(multiply(self, &dy, &x, &dw, filters, inputs, batch, false));
-    TRY(weights_home(self, step));
-    dy.transposed = false;
-    return dx.at ? multiply(self, &dy, &w, &dx, batch, inputs, filters, step->step->accumulate[0])
-                 : ALNICO_SUCCESS;
+    TRY(dense_parameters(self, step));
+    return dense_data(self, step);
 }
 
 alnico_status_t cudnn_dense_make(struct cudnn_net *self, struct cudnn_step *step)
 {
     step->forward = dense_forward;
     step->backward = dense_backward;
+    step->backward_inputs = dense_inputs;
+    step->backward_parameters = dense_parameters;
     epilogue_make(self, step);
     return weights_make(self, step);
 }

@@ -4,12 +4,6 @@
 
 #include "base/status.h"
 
-struct dropout step_dropout(const struct cudnn_net *self, size_t at)
-{
-    const struct kernels_setup *setup = &self->setup;
-    return dropout_make(setup->options.seed, at, setup->network->nodes[at].operation.rate);
-}
-
 void epilogue_make(struct cudnn_net *self, struct cudnn_step *step)
 {
     const struct kernels_setup *setup = &self->setup;
@@ -25,7 +19,7 @@ void epilogue_make(struct cudnn_net *self, struct cudnn_step *step)
         .bias = node->bias.count ? setup->arenas->parameters + node->bias.offset : NULL,
         .relu = relu,
         .draw = drops ? setup->arenas->draw : NULL,
-        .dropout = drops ? step_dropout(self, last) : (struct dropout){.scale = 1},
+        .dropout = drops ? setup_masks(setup, last) : (struct dropout){.scale = 1},
         .pixels = (unsigned)(made->height * made->width),
         .rows = tensor_rows(setup->plan, out),
         .channels = (unsigned)made->channels,

@@ -17,7 +17,8 @@ _Static_assert(WORDS * 16 + 1 == GEMM_TEXT_BYTES, "a kernel is so many words");
 
 bool gemm_possible(const struct convolution *c)
 {
-    return c->rows == 1 && c->columns == 1 && c->stride == 1 && c->pad == 0 && !c->sums;
+    return c->rows == 1 && c->columns == 1 && c->stride == 1 && c->pad_rows == 0 &&
+           c->pad_columns == 0 && !c->sums;
 }
 
 static alnico_status_t layout(const struct cudnn_handle *handle, const struct convolution *c,

@@ -115,7 +115,7 @@ static alnico_status_t window_make(const struct cudnn_library *library, struct c
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
     const int64_t sides = 2, ones[2] = {1, 1};
     const int64_t strides[2] = {(int64_t)c->stride, (int64_t)c->stride};
-    const int64_t pads[2] = {(int64_t)c->pad, (int64_t)c->pad};
+    const int64_t pads[2] = {(int64_t)c->pad_rows, (int64_t)c->pad_columns};
     const struct cudnn_attribute attributes[] = {
         {CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute},
         {CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode},
@@ -207,14 +207,17 @@ void convolution_text(const struct convolution *c, char *out, size_t bytes)
     const char *type = c->type == ALNICO_FLOAT32    ? "fp32"
                        : c->type == ALNICO_BFLOAT16 ? "bf16"
                                                     : "fp16";
-    snprintf(out, bytes, "%s%s n%zu x%zux%zux%zu f%zu %zux%zu s%zu p%zu %s",
+    char pads[48];
+    snprintf(pads, sizeof pads, c->pad_rows == c->pad_columns ? "p%zu" : "p%zux%zu", c->pad_rows,
+             c->pad_columns);
+    snprintf(out, bytes, "%s%s n%zu x%zux%zux%zu f%zu %zux%zu s%zu %s %s",
              directions[c->direction].name,
              c->accumulate  ? "+"
              : c->sums == 2 ? " with compiled sums"
              : c->sums      ? " with sums"
                             : "",
              c->batch, c->height, c->width, c->channels, c->filters, c->rows, c->columns, c->stride,
-             c->pad, type);
+             pads, type);
 }
 
 alnico_status_t convolution_graph(const struct cudnn_handle *handle, struct cudnn_bag *bag,

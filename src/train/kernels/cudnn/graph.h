@@ -18,7 +18,7 @@ struct convolution {
     enum convolution_direction direction;
     alnico_datatype_t type; /* of x, w and y: FLOAT32, BFLOAT16, FLOAT16 */
     size_t batch, height, width, channels;
-    size_t filters, rows, columns, stride, pad;
+    size_t filters, rows, columns, stride, pad_rows, pad_columns;
     size_t out_height, out_width;
     bool accumulate; /* DATA: adds to what is there */
     /* FORWARD: also the sums of y and of its squares, float32, for each filter: 1; 2: by engines

@@ -98,7 +98,7 @@ static alnico_status_t kernels_load(void)
         train_norm_load,    train_norm_backward_load, train_norm_pool_load, train_pointwise_load,
         train_pool_load,    train_loss_load,          train_upsample_load,  train_update_load,
         train_average_load, train_accumulate_load,    train_epilogue_load,  train_local_norm_load,
-        train_concat_load};
+        train_concat_load,  train_boxes_load};
     for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
         TRY(gpu_status(loads[i](), "loading the trainer's kernels"));
     return ALNICO_SUCCESS;
@@ -161,6 +161,15 @@ static alnico_status_t step_make(struct cudnn_net *self, struct cudnn_step *step
                      operation_kind_name(operation->kind), operation->name);
 }
 
+/* Moves are the replica's; and of steps of which this rank has nothing only batch norms that others
+ * have parts of. */
+static bool is_made(const struct plan *plan, const struct cudnn_step *step)
+{
+    return step->node->operation.kind != OPERATION_MOVE &&
+           (!step_empty(plan, step->step) ||
+            network_joint(plan->network, step->step->first, plan->batch) > 0);
+}
+
 static alnico_status_t steps_make(struct cudnn_net *self)
 {
     const struct plan *plan = self->setup.plan;
@@ -174,14 +183,15 @@ static alnico_status_t steps_make(struct cudnn_net *self)
         step->input = input_fold(plan, step->step);
         if (reads_images(step->step))
             step->images = own_take(self, fold_bytes(&step->input));
-        TRY(step_make(self, step));
+        if (is_made(plan, step))
+            TRY(step_make(self, step));
     }
     return ALNICO_SUCCESS;
 }
 
 static bool is_convolution(const struct cudnn_step *step)
 {
-    return step->node->operation.kind == OPERATION_CONVOLUTION;
+    return step->node->operation.kind == OPERATION_CONVOLUTION && step->forward;
 }
 
 static alnico_status_t noise(struct cudnn_net *self, void *at, size_t bytes)
@@ -315,6 +325,26 @@ static alnico_status_t cudnn_backward(void *pointer, size_t step)
     return self->steps[step].backward(self, &self->steps[step]);
 }
 
+static alnico_status_t cudnn_inputs(void *pointer, size_t step)
+{
+    struct cudnn_net *self = pointer;
+    struct cudnn_step *s = &self->steps[step];
+    return s->backward_inputs ? s->backward_inputs(self, s) : s->backward(self, s);
+}
+
+static alnico_status_t cudnn_parameters(void *pointer, size_t step)
+{
+    struct cudnn_net *self = pointer;
+    struct cudnn_step *s = &self->steps[step];
+    return s->backward_parameters ? s->backward_parameters(self, s) : ALNICO_SUCCESS;
+}
+
+static alnico_status_t cudnn_sums(void *pointer, size_t step, bool backward)
+{
+    struct cudnn_net *self = pointer;
+    return self->steps[step].sums_join(self, &self->steps[step], backward);
+}
+
 static alnico_status_t cudnn_update(void *pointer, const struct optimizer_options *options)
 {
     struct cudnn_net *self = pointer;
@@ -385,6 +415,10 @@ const struct kernels_ops kernels_cudnn = {
     .load = cudnn_load,
     .forward = cudnn_forward,
     .backward = cudnn_backward,
+    .backward_inputs = cudnn_inputs,
+    .backward_parameters = cudnn_parameters,
+    .sums = cudnn_sums,
+    .copy = cudnn_copy,
     .update = cudnn_update,
     .average = cudnn_average,
     .accumulate = cudnn_accumulate,

@@ -82,7 +82,7 @@ static struct train_upsample upsample_of(const struct cudnn_net *self,
     const struct network *network = self->setup.network;
     const struct tensor *in = &network->tensors[step->step->in[0]],
                         *out = &network->tensors[step->step->out];
-    return (struct train_upsample){.batch = self->setup.plan->batch,
+    return (struct train_upsample){.batch = plan_images(self->setup.plan, step->step->out),
                                    .height = in->height,
                                    .width = in->width,
                                    .out_height = out->height,
@@ -163,7 +163,7 @@ alnico_status_t cudnn_pool_make(struct cudnn_net *self, struct cudnn_step *step)
                          "cuDNN kernels: max pooling '%s' has a window of %zu x %zu, expected at "
                          "most %d pixels",
                          operation->name, rows, columns, PLACES);
-    step->pool = (struct train_pool){.batch = self->setup.plan->batch,
+    step->pool = (struct train_pool){.batch = plan_images(self->setup.plan, step->step->out),
                                      .height = in->height,
                                      .width = in->width,
                                      .out_height = out->height,
@@ -172,7 +172,8 @@ alnico_status_t cudnn_pool_make(struct cudnn_net *self, struct cudnn_step *step)
                                      .rows = (unsigned)rows,
                                      .columns = (unsigned)columns,
                                      .stride = operation->stride ? (unsigned)operation->stride : 1,
-                                     .pad = (unsigned)operation->pad,
+                                     .pad_rows = (unsigned)step->node->pad_rows,
+                                     .pad_columns = (unsigned)step->node->pad_columns,
                                      .type = (int)self->type};
     step->forward = pool_forward;
     step->backward = pool_backward;
@@ -209,17 +210,18 @@ alnico_status_t cudnn_loss_make(struct cudnn_net *self, struct cudnn_step *step)
     const struct operation *operation = &step->node->operation;
     const size_t channels = network->tensors[step->step->out].channels;
     const bool last = step->step->out == network->count;
-    step->loss =
-        (struct train_loss){.kind = operation->kind == OPERATION_SQUARED_ERROR ? LOSS_SQUARED_ERROR
-                                                                               : LOSS_CROSS_ENTROPY,
-                            .labels = self->setup.arenas->labels,
-                            .value = setup_value(&self->setup, step->step->out),
-                            .rows = tensor_rows(self->setup.plan, step->step->out),
-                            .channels = (unsigned)channels,
-                            .padded = (unsigned)padded_to_eight(channels),
-                            .smoothing = self->setup.options.smoothing,
-                            .weight = (float)loss_weight(operation),
-                            .score = last ? self->setup.arenas->score : NULL};
+    step->loss = (struct train_loss){
+        .kind =
+            operation->kind == OPERATION_SQUARED_ERROR ? LOSS_SQUARED_ERROR : LOSS_CROSS_ENTROPY,
+        .labels = self->setup.arenas->labels,
+        .value = setup_value(&self->setup, step->step->out),
+        .rows = tensor_rows(self->setup.plan, step->step->out),
+        .channels = (unsigned)channels,
+        .padded = (unsigned)padded_to_eight(channels),
+        .smoothing = self->setup.options.smoothing,
+        .weight = (float)loss_weight(operation),
+        .terms = (float)network_terms(network, step->step->first, self->setup.plan->batch),
+        .score = last ? self->setup.arenas->score : NULL};
     step->forward = loss_forward;
     step->backward = loss_backward;
     return ALNICO_SUCCESS;

@@ -7,13 +7,16 @@
 
 #include "base/status.h"
 
-/* Statistics from the sums that the convolution before it made, if it did. */
+/* Statistics from the sums of all ranks that have a part of the batch norm, or that the convolution
+ * before it made, if it did. */
 static alnico_status_t measure(struct cudnn_net *self, const struct train_norm *norm,
                                const struct cudnn_step *maker, bool training)
 {
     int error;
     if (!training || self->setup.options.frozen)
         error = train_norm_running(&self->gpu, norm);
+    else if (norm->joint)
+        error = train_norm_joined(&self->gpu, norm);
     else if (maker && maker->sums)
         error = train_norm_measure(&self->gpu, norm, maker->sums, maker->sums + norm->padded);
     else
@@ -38,9 +41,18 @@ static alnico_status_t norm_forward(struct cudnn_net *self, struct cudnn_step *s
     return gpu_status(train_normalise(&self->gpu, &step->normalise), "a batch norm");
 }
 
+static alnico_status_t norm_sums(struct cudnn_net *self, struct cudnn_step *step, bool backward)
+{
+    return gpu_status(backward ? train_norm_reduce(&self->gpu, &step->back)
+                               : train_norm_sums(&self->gpu, &step->norm),
+                      "the sums of a batch norm");
+}
+
 static alnico_status_t norm_backward(struct cudnn_net *self, struct cudnn_step *step)
 {
-    TRY(gpu_status(train_norm_reduce(&self->gpu, &step->back), "gradients of a batch norm"));
+    TRY(gpu_status(step->norm.joint ? train_norm_join(&self->gpu, &step->back)
+                                    : train_norm_reduce(&self->gpu, &step->back),
+                   "gradients of a batch norm"));
     return gpu_status(train_norm_gradient(&self->gpu, &step->back), "the gradient of a batch norm");
 }
 
@@ -51,9 +63,13 @@ static void norm_describe(struct cudnn_net *self, struct cudnn_step *step, size_
     const struct arenas *arenas = self->setup.arenas;
     const struct node *node = &network->nodes[step->step->first + i];
     const size_t tensor = step->step->in[i], padded = padded_channels(network, tensor);
+    const double pixels = network_joint(network, step->step->first + i, self->setup.plan->batch);
+    const bool joint = pixels > 0 && !self->setup.options.frozen;
     step->makers[i] = maker_find(self, step, tensor);
     *out = (struct train_norm){.x = step_value(self, step, i),
                                .rows = tensor_rows(self->setup.plan, tensor),
+                               .count = joint ? (size_t)pixels : 0,
+                               .joint = joint ? arenas->joint : NULL,
                                .channels = (unsigned)network->tensors[tensor].channels,
                                .padded = (unsigned)padded,
                                .scale = arenas->parameters + node->weight.offset,
@@ -157,5 +173,6 @@ alnico_status_t cudnn_norm_make(struct cudnn_net *self, struct cudnn_step *step)
     back_describe(self, step, two, plain);
     step->forward = norm_forward;
     step->backward = norm_backward;
+    step->sums_join = norm_sums;
     return ALNICO_SUCCESS;
 }

@@ -80,7 +80,7 @@ alnico_status_t cudnn_dropout_make(struct cudnn_net *self, struct cudnn_step *st
         (struct train_epilogue){.x = step_value(self, step, 0),
                                 .y = setup_value(setup, out),
                                 .draw = setup->arenas->draw,
-                                .dropout = step_dropout(self, step->step->first),
+                                .dropout = setup_masks(setup, step->step->first),
                                 .pitch = (unsigned)padded_channels(setup->network, out),
                                 .pixels = (unsigned)(made->height * made->width),
                                 .rows = tensor_rows(setup->plan, out),

@@ -46,6 +46,11 @@ struct cudnn_step {
     const struct node *node; /* its first */
     alnico_status_t (*forward)(struct cudnn_net *self, struct cudnn_step *step, bool training);
     alnico_status_t (*backward)(struct cudnn_net *self, struct cudnn_step *step);
+    /* The halves of backward (NULL: backward is the first, and the second nothing), and the sums of a
+     * batch norm over several ranks. */
+    alnico_status_t (*backward_inputs)(struct cudnn_net *self, struct cudnn_step *step);
+    alnico_status_t (*backward_parameters)(struct cudnn_net *self, struct cudnn_step *step);
+    alnico_status_t (*sums_join)(struct cudnn_net *self, struct cudnn_step *step, bool backward);
     struct train_fold input;      /* of images that it reads: how they are packed */
     void *images;                 /* as they are packed; NULL: it reads none */
     struct train_im2col im2col;   /* of them, how im2col by rows would expand them */
@@ -99,8 +104,6 @@ size_t cudnn_run_rule(const struct network *network, size_t at);
 size_t cudnn_bytes_rule(const struct plan *plan, size_t tensor);
 void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct step_needs *out);
 struct plan_part cudnn_within_rule(const struct plan *plan, size_t tensor);
-
-alnico_datatype_t precision_type(enum precision precision);
 
 /* Channels with padding. */
 size_t padded_channels(const struct network *network, size_t tensor);
@@ -186,6 +189,10 @@ void *own_take(struct cudnn_net *self, size_t bytes);
  * default stream does. */
 alnico_status_t copy_in(struct cudnn_net *self, void *to, const void *from, size_t bytes);
 
+/* ---- cudnn/moves.c: see kernels.h ---- */
+
+alnico_status_t cudnn_copy(void *self, const struct box_copy *copies, size_t count);
+
 /* ---- cudnn/convolution.c, norm.c, dense.c, layers.c, pieces.c: the steps ---- */
 
 /* Fills a step in. Errors: UNSUPPORTED, MEMORY. */
@@ -220,9 +227,6 @@ void epilogue_make(struct cudnn_net *self, struct cudnn_step *step);
 alnico_status_t epilogue_forward(struct cudnn_net *self, const struct cudnn_step *step,
                                  bool training);
 alnico_status_t epilogue_backward(struct cudnn_net *self, const struct cudnn_step *step);
-
-/* The masks of node `at`, a dropout. */
-struct dropout step_dropout(const struct cudnn_net *self, size_t at);
 
 /* ---- cudnn/weights.c ---- */
 

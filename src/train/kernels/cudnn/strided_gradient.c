@@ -9,13 +9,15 @@
 struct train_strided strided_of(const struct plan *plan, const struct step *step)
 {
     const struct network *network = plan->network;
-    const struct operation *operation = &network->nodes[step->first].operation;
+    const struct node *node = &network->nodes[step->first];
+    const struct operation *operation = &node->operation;
     if (!method_taken(METHOD_STRIDED_GRADIENT) || operation->kind != OPERATION_CONVOLUTION ||
-        step->in[0] == 0 || operation->window != 1 || operation->stride < 2 || operation->pad)
+        step->in[0] == 0 || operation->window != 1 || operation->stride < 2 || node->pad_rows ||
+        node->pad_columns)
         return (struct train_strided){0};
     const struct tensor *in = &network->tensors[step->in[0]];
     const struct tensor *out = &network->tensors[step->out];
-    return (struct train_strided){.batch = plan->batch,
+    return (struct train_strided){.batch = plan_images(plan, step->out),
                                   .height = in->height,
                                   .width = in->width,
                                   .out_height = out->height,

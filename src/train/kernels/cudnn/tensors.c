@@ -4,13 +4,6 @@
 
 #include "base/status.h"
 
-alnico_datatype_t precision_type(enum precision precision)
-{
-    return precision == PRECISION_BF16   ? ALNICO_BFLOAT16
-           : precision == PRECISION_FP16 ? ALNICO_FLOAT16
-                                         : ALNICO_FLOAT32;
-}
-
 size_t padded_to_eight(size_t channels)
 {
     return (channels + 7) / 8 * 8;
@@ -41,7 +34,7 @@ bool is_logits(const struct network *network, size_t tensor)
 size_t tensor_rows(const struct plan *plan, size_t tensor)
 {
     const struct tensor *t = &plan->network->tensors[tensor];
-    return plan->batch * t->height * t->width;
+    return plan_images(plan, tensor) * t->height * t->width;
 }
 
 /* Bytes of a tensor's batch, and of its gradient. */
@@ -80,10 +73,10 @@ static size_t fold_shift(size_t pad, size_t fold)
     return (fold - pad % fold) % fold;
 }
 
-/* Squares that a window of a folded convolution is high. */
-static size_t fold_window(const struct operation *operation, size_t fold)
+/* Squares that a window of a folded convolution is high, or wide. */
+static size_t fold_window(const struct operation *operation, size_t pad, size_t fold)
 {
-    return (operation->window + fold_shift(operation->pad, fold) + fold - 1) / fold;
+    return (operation->window + fold_shift(pad, fold) + fold - 1) / fold;
 }
 
 bool reads_images(const struct step *step)
@@ -103,18 +96,19 @@ struct train_fold input_fold(const struct plan *plan, const struct step *step)
     struct train_fold fold = {.fold = (unsigned)f,
                               .channels = (unsigned)in->channels,
                               .padded = (unsigned)padded_to_eight(in->channels * f * f),
-                              .outer = plan->batch,
+                              .outer = plan_images(plan, 0),
                               .height = in->height,
                               .width = in->width,
-                              .out_outer = plan->batch,
+                              .out_outer = plan_images(plan, 0),
                               .out_height = in->height,
                               .out_width = in->width,
                               .type = (int)precision_type(plan->precision)};
     if (f == 1)
         return fold;
-    fold.before = (unsigned)(node->operation.pad + fold_shift(node->operation.pad, f));
-    fold.out_height = out->height + fold_window(&node->operation, f) - 1;
-    fold.out_width = out->width + fold_window(&node->operation, f) - 1;
+    fold.before_rows = (unsigned)(node->pad_rows + fold_shift(node->pad_rows, f));
+    fold.before_columns = (unsigned)(node->pad_columns + fold_shift(node->pad_columns, f));
+    fold.out_height = out->height + fold_window(&node->operation, node->pad_rows, f) - 1;
+    fold.out_width = out->width + fold_window(&node->operation, node->pad_columns, f) - 1;
     return fold;
 }
 
@@ -132,9 +126,10 @@ struct train_fold weights_fold(const struct plan *plan, const struct node *node,
     const struct operation *operation = &node->operation;
     const struct tensor *in = &plan->network->tensors[node->in[0]];
     const bool dense = operation->kind == OPERATION_DENSE;
-    const size_t f = fold_of(plan->network, node), shift = fold_shift(operation->pad, f);
+    const size_t f = fold_of(plan->network, node);
     struct train_fold fold = {.fold = (unsigned)f,
-                              .before = f > 1 ? (unsigned)shift : 0,
+                              .before_rows = (unsigned)fold_shift(node->pad_rows, f),
+                              .before_columns = (unsigned)fold_shift(node->pad_columns, f),
                               .channels = (unsigned)in->channels,
                               .padded = (unsigned)padded_to_eight(in->channels * f * f),
                               .outer = operation->filters,
@@ -142,8 +137,8 @@ struct train_fold weights_fold(const struct plan *plan, const struct node *node,
                               .width = dense ? in->width : operation->window,
                               .out_outer = padded_to_eight(operation->filters),
                               .type = (int)precision_type(plan->precision)};
-    fold.out_height = f > 1 ? fold_window(operation, f) : fold.height;
-    fold.out_width = f > 1 ? fold_window(operation, f) : fold.width;
+    fold.out_height = f > 1 ? fold_window(operation, node->pad_rows, f) : fold.height;
+    fold.out_width = f > 1 ? fold_window(operation, node->pad_columns, f) : fold.width;
     *direct = weights_direct(plan, node, &fold);
     return fold;
 }
@@ -198,16 +193,23 @@ static bool norm_pooled(const struct network *network, size_t at)
     size_t rows, columns;
     if (!method_taken(METHOD_NORM_POOL) || !plan_chained(network, at, kinds, 3))
         return false;
-    const struct operation *pool = &network->nodes[at + 2].operation;
+    const struct node *pool = &network->nodes[at + 2];
     network_window(network, at + 2, &rows, &columns);
-    return rows == 3 && columns == 3 && pool->stride == 2 && pool->pad == 1 && !pool->ceil;
+    return rows == 3 && columns == 3 && pool->operation.stride == 2 && pool->pad_rows == 1 &&
+           pool->pad_columns == 1 && !pool->operation.ceil;
+}
+
+/* Whether batch norms are over several ranks: each is a step, whose sums are joined before it. */
+static bool norms_join(const struct network *network)
+{
+    return network->part && network->part->norm_parts;
 }
 
 static size_t norm_run(const struct network *network, size_t at)
 {
-    if (norm_pooled(network, at))
+    if (!norms_join(network) && norm_pooled(network, at))
         return 3;
-    if (joined(network, at))
+    if (!norms_join(network) && joined(network, at))
         return with_relu(network, at, 3);
     return with_relu(network, at, norm_added(network, at) ? 2 : 1);
 }
@@ -282,7 +284,7 @@ bool statistics_wanted(const struct plan *plan, const struct step *step)
     const struct node *node = &network->nodes[step->first];
     const bool taken = plan->precision == PRECISION_FP16 ||
                        (plan->precision == PRECISION_BF16 && method_number(METHOD_STATISTICS) == 2);
-    if (!method_taken(METHOD_STATISTICS) || !taken ||
+    if (!method_taken(METHOD_STATISTICS) || !taken || norms_join(network) ||
         node->operation.kind != OPERATION_CONVOLUTION || node->bias.count || step->count > 1)
         return false;
     for (size_t i = 0; i < network->count; i++)

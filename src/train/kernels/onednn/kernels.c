@@ -134,11 +134,13 @@ static struct box_view view_of(const struct compiled *self, const struct box_end
                              .from = end->from};
 }
 
-static alnico_status_t compiled_copy(void *self, const struct box_copy *copy)
+static alnico_status_t compiled_copy(void *self, const struct box_copy *copies, size_t count)
 {
     const struct compiled *compiled = self;
     compiled_enter(compiled);
-    boxes_copy(copy, view_of(compiled, &copy->from), view_of(compiled, &copy->to));
+    for (size_t i = 0; i < count; i++)
+        boxes_copy(&copies[i], view_of(compiled, &copies[i].from),
+                   view_of(compiled, &copies[i].to));
     return ALNICO_SUCCESS;
 }
 
