@@ -1,11 +1,18 @@
-/* An allgather around a ring and a broadcast down a binomial tree, over any transport. */
+/*
+ * Exchanges over any transport. The allgather is Bruck's (J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D.
+ * Weathersby, 1997): in round k = 0, 1, ... rank i sends all blocks that it has to rank i - 2^k, and gets
+ * as many from rank i + 2^k, the last time what is missing. log2(p) alpha + beta (p - 1) bytes. Each message
+ * begins with a header that says how its sender has fared: a rank that failed goes on, and all who
+ * wait for what it does not have learn why. The broadcast goes down a binomial tree.
+ */
 #include "comm/rendezvous/out_of_band.h"
 
 #include "base/status.h"
 #include "device/backoff.h"
 #include "progress/progress.h"
 
-#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 double out_of_band_patience(double timeout)
@@ -32,6 +39,15 @@ struct waiting {
     int lost;         /* the place of a rank whose process has ended, or -1 */
     bool last;        /* this look is the last one */
 };
+
+static struct waiting begin_wait(const struct out_of_band *wait)
+{
+    double now = transport_now(wait->transport);
+    return (struct waiting){.wait = wait,
+                            .end = now + wait->timeout - wait->spent,
+                            .look = now + out_of_band_patience(wait->timeout),
+                            .lost = -1};
+}
 
 static int count_of(const struct out_of_band *wait)
 {
@@ -133,7 +149,7 @@ static alnico_status_t name_absent(const struct waiting *w, int awaited)
 }
 
 /* Ends what is under way. The first message that did not end well tells why. */
-static alnico_status_t conclude(struct waiting *w, int awaited)
+static alnico_status_t conclude(struct waiting *w)
 {
     struct transport *t = w->wait->transport;
     const struct message *failed = NULL;
@@ -153,59 +169,138 @@ static alnico_status_t conclude(struct waiting *w, int awaited)
                          w->wait->who, name_at(w->wait, failed->place));
     if (w->lost < 0) /* whoever was held up past the deadline has not looked */
         w->lost = find_lost(w->wait);
-    return name_absent(w, failed->sends ? failed->place : awaited);
+    return name_absent(w, failed->place);
 }
 
 /* Carries the messages out. TIMEOUT at the deadline, soon after the process of any rank has ended, or
- * when an error is latched. What is received comes from the place `awaited`, maybe through others. */
-static alnico_status_t carry_out(const struct out_of_band *wait, struct message *messages,
-                                 int count, size_t bytes, int awaited)
+ * when an error is latched. */
+static alnico_status_t carry_out(struct waiting *w, struct message *messages, int count,
+                                 size_t bytes)
 {
-    double now = transport_now(wait->transport);
-    struct waiting w = {.wait = wait,
-                        .messages = messages,
-                        .count = count,
-                        .bytes = bytes,
-                        .end = now + wait->timeout - wait->spent,
-                        .look = now + out_of_band_patience(wait->timeout),
-                        .lost = -1,
-                        .last = is_broken(wait)};
+    w->messages = messages;
+    w->count = count;
+    w->bytes = bytes;
+    w->last = is_broken(w->wait);
     for (int i = 0; i < count; i++)
         messages[i].status = ALNICO_PENDING;
-    wait_until(look_for_end, &w, WAIT_FOREVER, false);
-    return conclude(&w, awaited);
+    wait_until(look_for_end, w, WAIT_FOREVER, false);
+    return conclude(w);
 }
 
-/* A rank that keeps nothing has room for the block that it got and the one that it gets. */
-static char *block_of(char *all, char *spare, int step, int block, size_t bytes)
+/* ---- The allgather ---- */
+
+/* How a rank has fared. */
+struct header {
+    int32_t status;
+    char detail[252];
+};
+
+/* The header and then the blocks of this rank and those behind it, around; and of what comes. */
+struct gathering {
+    struct waiting wait;
+    size_t bytes; /* of a block */
+    struct header *have, *coming;
+};
+
+static char *block_of(struct header *header, int block, size_t bytes)
 {
-    return all ? all + (size_t)block * bytes : spare + (step % 2 ? OUT_OF_BAND_BYTES : 0);
+    return (char *)(header + 1) + (size_t)block * bytes;
+}
+
+static enum wait look_for_memory(void *context)
+{
+    struct gathering *g = context;
+    size_t blocks = (size_t)count_of(g->wait.wait) * g->bytes;
+    g->have = malloc(sizeof *g->have + blocks);
+    g->coming = g->have ? malloc(sizeof *g->coming + blocks / 2 + g->bytes) : NULL;
+    if (g->coming || transport_now(g->wait.wait->transport) > g->wait.end)
+        return WAIT_DONE;
+    free(g->have);
+    return WAIT_IDLE;
+}
+
+/* A failure from now on, which others are told. */
+static void note_failure(struct gathering *g, alnico_status_t status)
+{
+    if (g->have->status != ALNICO_SUCCESS)
+        return;
+    g->have->status = status;
+    snprintf(g->have->detail, sizeof g->have->detail, "%s", error_text(g->wait.wait->who));
+}
+
+/* One round: `have` blocks are here, and `count` more come. Others learn by themselves of a process
+ * that has ended and of a latched error, which end the gathering. */
+static bool go_on(struct gathering *g, int have, int count)
+{
+    const struct out_of_band *wait = g->wait.wait;
+    int p = count_of(wait), place = place_of(wait);
+    size_t bytes = (size_t)count * g->bytes;
+    struct message messages[] = {{.place = (place + have) % p, .data = g->coming},
+                                 {.sends = true, .place = (place - have + p) % p, .data = g->have}};
+    alnico_status_t status = carry_out(&g->wait, messages, 2, sizeof *g->have + bytes);
+    if (status == ALNICO_SUCCESS && g->coming->status != ALNICO_SUCCESS)
+        status = error_set((alnico_status_t)g->coming->status, "%.*s",
+                           (int)sizeof g->coming->detail - 1, g->coming->detail);
+    if (status != ALNICO_SUCCESS)
+        note_failure(g, status);
+    else
+        memcpy(block_of(g->have, have, g->bytes), block_of(g->coming, 0, g->bytes), bytes);
+    return g->wait.lost < 0 && !is_broken(wait);
+}
+
+/* Later rounds wait a little longer, since the others may have waited and know for whom. */
+static void exchange(struct gathering *g)
+{
+    const struct out_of_band *wait = g->wait.wait;
+    int p = count_of(wait), rounds = 0;
+    while (1 << rounds < p)
+        rounds++;
+    for (int have = 1; have < p; have *= 2) {
+        if (!go_on(g, have, have < p - have ? have : p - have))
+            return;
+        g->wait.end += (0.1 * wait->timeout + 0.1) / rounds;
+    }
+}
+
+/* From this rank's first to rank 0's first. */
+static void put_in_order(const struct gathering *g, char *all)
+{
+    int p = count_of(g->wait.wait), place = place_of(g->wait.wait);
+    memcpy(all + (size_t)place * g->bytes, block_of(g->have, 0, 0), (size_t)(p - place) * g->bytes);
+    memcpy(all, block_of(g->have, p - place, g->bytes), (size_t)place * g->bytes);
 }
 
 alnico_status_t out_of_band_gather(const struct out_of_band *wait, const void *mine, void *all,
                                    size_t bytes)
 {
-    char spare[2 * OUT_OF_BAND_BYTES];
-    int p = count_of(wait), place = place_of(wait);
-    assert(all || bytes <= OUT_OF_BAND_BYTES);
-    memcpy(block_of(all, spare, 0, place, bytes), mine, bytes);
-    for (int i = 0; i < p - 1; i++) {
-        int sent = (place - i + p) % p, received = (place - i - 1 + p) % p;
-        struct message messages[] = {
-            {.place = (place - 1 + p) % p, .data = block_of(all, spare, i + 1, received, bytes)},
-            {.sends = true,
-             .place = (place + 1) % p,
-             .data = block_of(all, spare, i, sent, bytes)}};
-        TRY(carry_out(wait, messages, 2, bytes, received));
+    struct gathering g = {.wait = begin_wait(wait), .bytes = bytes};
+    wait_until(look_for_memory, &g, WAIT_FOREVER, false);
+    if (!g.coming) {
+        free(g.have);
+        return error_set(ALNICO_ERROR_MEMORY, "%s: no memory for %d ranks", wait->who,
+                         count_of(wait));
     }
-    return ALNICO_SUCCESS;
+    memset(g.have, 0, sizeof *g.have);
+    memcpy(block_of(g.have, 0, bytes), mine, bytes);
+    exchange(&g);
+    alnico_status_t status = (alnico_status_t)g.have->status;
+    if (status != ALNICO_SUCCESS)
+        error_set(status, "%s: %s", wait->who, g.have->detail);
+    else if (all)
+        put_in_order(&g, all);
+    free(g.have);
+    free(g.coming);
+    return status;
 }
+
+/* ---- The broadcast ---- */
 
 static alnico_status_t pass_on(const struct out_of_band *wait, int peer, bool sends, void *data,
                                size_t bytes)
 {
+    struct waiting w = begin_wait(wait);
     struct message message = {.sends = sends, .place = peer, .data = data};
-    return carry_out(wait, &message, 1, bytes, peer);
+    return carry_out(&w, &message, 1, bytes);
 }
 
 alnico_status_t out_of_band_broadcast(const struct out_of_band *wait, void *data, size_t bytes)

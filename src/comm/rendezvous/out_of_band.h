@@ -25,9 +25,9 @@ struct out_of_band {
     int count, place;
 };
 
-/* `bytes` from `mine` of every rank into `all`. TIMEOUT, which names a rank, also if `broken`. A
- * rank without memory for `all` passes NULL, and learns nothing; then at most OUT_OF_BAND_BYTES. */
-enum { OUT_OF_BAND_BYTES = 4096 };
+/* `bytes` from `mine` of every rank into `all`, in log2(ranks) messages one after the other. TIMEOUT,
+ * which names a rank, also if `broken`; MEMORY. A rank without memory for `all` passes NULL, and
+ * learns nothing. */
 alnico_status_t out_of_band_gather(const struct out_of_band *wait, const void *mine, void *all,
                                    size_t bytes);
 
