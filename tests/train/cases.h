@@ -4,10 +4,11 @@
 #define ALNICO_TESTS_TRAIN_CASES_H
 
 #include "train/base/random.h"
-#include "train/graph/network.h"
+#include "train/graph/split.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { CASE_OPERATIONS = 12 };
@@ -71,6 +72,18 @@ struct network_case {
     {                                                                                              \
         .kind = KIND, .name = NAME, .in = {IN}, .loss_weight = WEIGHT                              \
     }
+
+/* A way to split a network; by channels all that has filters. */
+static inline struct split case_split(const struct network *whole, const char *way)
+{
+    struct split split;
+    char text[128];
+    snprintf(text, sizeof text, "%s..%s:%s", whole->nodes[0].operation.name,
+             whole->nodes[whole->count - 1].operation.name, way);
+    if (split_parse(strncmp(way, "channels", 8) == 0 ? text : way, &split) != ALNICO_SUCCESS)
+        abort();
+    return split;
+}
 
 static const struct network_case network_cases[] = {
     {"cross-entropy", 5, 1, 1, 7, {LOSS("input")}, 1},

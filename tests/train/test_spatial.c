@@ -60,9 +60,34 @@ static struct replica_setup setup_of(const struct kernels_ops *kernels, const st
 /* Parameters that are not those of the seed, the same on all ranks. */
 static void parameters_shake(struct replica *replica)
 {
+    const struct network *whole = network_whole(replica->network);
+    float *all = malloc(2 * whole->parameters * sizeof *all + 1), *own = all + whole->parameters;
     uint64_t state = seed;
+    for (size_t i = 0; i < whole->parameters; i++)
+        own[i] = all[i] = 0.2f * (float)(random_unit(&state) - 0.5);
+    if (replica->network->part)
+        part_take(replica->network, all, own);
     for (size_t i = 0; i < replica->network->parameters; i++)
-        replica->arenas.parameters[i] += 0.2f * (float)(random_unit(&state) - 0.5);
+        replica->arenas.parameters[i] += own[i];
+    free(all);
+}
+
+/* A rank's gradients in the places of the whole's. Of what it has alone they are so many times as large,
+ * as the mean over the ranks is taken of all. */
+static float *gradients_of(const struct replica *replica)
+{
+    const struct network *network = replica->network, *whole = network_whole(network);
+    const float *gradients = replica->arenas.gradients;
+    float *out = calloc(whole->parameters + 1, sizeof *out),
+          *own = malloc(network->parameters * sizeof *own + 1);
+    for (size_t i = 0; i < network->parameters; i++)
+        own[i] = gradients[i] * (i < network->shared ? 1 : (float)network->part->ranks);
+    if (network->part)
+        part_give(network, own, out, true);
+    else
+        memcpy(out, own, network->parameters * sizeof *out);
+    free(own);
+    return out;
 }
 
 /* A pass on images from `first` on. */
@@ -84,9 +109,8 @@ static void pass_run(const struct whole *whole, struct replica *replica, size_t 
     out->outcome = replica_outcome(replica);
     REQUIRE_STATUS(replica_forward(replica, false), ALNICO_SUCCESS); /* leaves the statistics */
     REQUIRE_STATUS(replica_synchronize(replica), ALNICO_SUCCESS);
-    out->gradients = malloc(parameters + 1);
+    out->gradients = gradients_of(replica);
     out->statistics = malloc(statistics + 1);
-    memcpy(out->gradients, replica->arenas.gradients, parameters);
     memcpy(out->statistics, replica->arenas.statistics, statistics);
 }
 
@@ -182,8 +206,7 @@ static bool part_run(struct trial *trial, const struct whole *whole, const struc
     struct result *result = &trial->results[rank->rank];
     struct network *network;
     struct replica *replica;
-    struct split split;
-    REQUIRE_STATUS(split_parse(trial->way, &split), ALNICO_SUCCESS);
+    struct split split = case_split(whole->network, trial->way);
     split.norm = trial->norm;
     if (network_split(whole->network, &split, (size_t)rank->rank, trial->ranks, &network))
         return false;
@@ -276,8 +299,9 @@ static void whole_free(struct whole *whole)
 static const struct way {
     const char *text;
     size_t ranks;
-} ways[] = {{"images=2", 2}, {"rows=2", 2},           {"columns=2", 2},      {"rows=3", 3},
-            {"rows=4", 4},   {"rows=2,columns=2", 4}, {"images=2,rows=2", 4}};
+} ways[] = {{"images=2", 2},        {"rows=2", 2},     {"columns=2", 2},
+            {"rows=3", 3},          {"rows=4", 4},     {"rows=2,columns=2", 4},
+            {"images=2,rows=2", 4}, {"channels=2", 2}, {"channels=3", 3}};
 enum { WAYS = sizeof ways / sizeof *ways };
 
 /* Most networks can be split in most ways. */

@@ -98,6 +98,10 @@ static const struct {
     {"mesh:64", "mesh:64", "rows=2", 8, 1, 5, 2, NORM_SAMPLE, false},
     {"cnn", "synthetic:16x16x3", "rows=3", 4, 1, 15, 3, NORM_SAMPLE, false},
     {"mnist", "synthetic:28x28x1", "columns=2", 4, 1, 15, 2, NORM_SAMPLE, true},
+    {"mnist", "synthetic:28x28x1", "dense1:channels=2", 4, 2, 15, 2, NORM_SAMPLE, true},
+    {"cnn", "synthetic:16x16x3", "dense1..dense2:channels=3", 6, 3, 15, 3, NORM_SAMPLE, false},
+    {"cnn", "synthetic:16x16x3", "rows=2;conv2..dense1:channels=2", 4, 1, 15, 2, NORM_SAMPLE,
+     false},
 };
 
 static void runs_learn_as_one_rank(void **unused)
@@ -125,29 +129,63 @@ static void runs_learn_as_one_rank(void **unused)
     }
 }
 
+/* Clipping, LARS and the sums of several batches take the filters of all ranks as one rank does. */
+static void filters_are_updated_as_one(void **unused)
+{
+    (void)unused;
+    for (int i = 0; i < 4; i++) {
+        struct job one = job_make("cnn", "synthetic:16x16x3", 4, 10),
+                   split = job_make("cnn", "synthetic:16x16x3", 2, 10);
+        one.options.optimizer.rate = 1e-2;
+        one.options.optimizer.clip = i % 2 ? 0.05 : 0;
+        one.options.optimizer.trust = i / 2 ? 0.02 : 0;
+        one.options.accumulate = 2;
+        split.options.accumulate = 2;
+        split.options.optimizer = one.options.optimizer;
+        split.options.split = "dense1:channels=2";
+        split.options.norm = NORM_SAMPLE;
+        split.streamed = i % 2;
+        ranks_run(1, rank_run, &one);
+        ranks_run(2, rank_run, &split);
+        double far = 0;
+        for (size_t t = 0; t < one.tests; t++)
+            far = fmax(far, fabs(one.losses[t] - split.losses[t]) / fmax(1, one.losses[t]));
+        printf("clip %g, trust %g: losses at most %.2g apart\n", one.options.optimizer.clip,
+               one.options.optimizer.trust, far);
+        assert_true(one.tests == split.tests && one.tests == 2 && far < 2e-6);
+        assert_true(split.report.memory.optimizer < one.report.memory.optimizer * 6 / 10);
+        assert_int_equal(split.report.parameters, one.report.parameters);
+    }
+}
+
 /* A run on two ranks goes on where one rank's would, on one, two or three. */
 static void checkpoints_go_on_with_other_splits(void **unused)
 {
     (void)unused;
     static const struct {
-        const char *split;
+        const char *model, *begun, *split;
         int ranks;
-    } cases[] = {{"rows=2", 2}, {"columns=3", 3}, {NULL, 1}};
+    } cases[] = {{"resnet20", "rows=2", "rows=2", 2},
+                 {"resnet20", "rows=2", "columns=3", 3},
+                 {"resnet20", "rows=2", NULL, 1},
+                 {"cnn", "rows=2;dense1:channels=2", "rows=2;dense1:channels=2", 2},
+                 {"cnn", "rows=2;dense1:channels=2", "rows=3;conv2..dense2:channels=3", 3},
+                 {"cnn", "rows=2;dense1:channels=2", NULL, 1}};
     char file[] = "/tmp/alnico-split-XXXXXX";
     const int descriptor = mkstemp(file);
     assert_true(descriptor >= 0);
     close(descriptor);
-    struct job straight = job_make("resnet20", "synthetic:16x16x3", 8, 10),
-               first = job_make("resnet20", "synthetic:16x16x3", 8, 5);
-    straight.options.optimizer.warmup = first.options.optimizer.warmup = 0;
-    for (int i = 0; i < OPTIMIZER_DROPS; i++)
-        straight.options.optimizer.drops[i] = first.options.optimizer.drops[i] = 1;
-    first.options.split = "rows=2";
-    first.options.norm = NORM_SAMPLE;
-    first.options.save = file;
-    ranks_run(1, rank_run, &straight);
-    ranks_run(2, rank_run, &first);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job straight = job_make(cases[i].model, "synthetic:16x16x3", 8, 10),
+                   first = job_make(cases[i].model, "synthetic:16x16x3", 8, 5);
+        straight.options.optimizer.warmup = first.options.optimizer.warmup = 0;
+        for (int k = 0; k < OPTIMIZER_DROPS; k++)
+            straight.options.optimizer.drops[k] = first.options.optimizer.drops[k] = 1;
+        first.options.split = cases[i].begun;
+        first.options.norm = NORM_SAMPLE;
+        first.options.save = file;
+        ranks_run(1, rank_run, &straight);
+        ranks_run(2, rank_run, &first);
         struct job rest = straight;
         rest.tests = 0;
         rest.options.load = file;
@@ -171,6 +209,8 @@ static void bad_runs_are_refused(void **unused)
         {"rows=3", NULL, "allreduce", "3 parts, expected one for each of the 2 ranks",
          ALNICO_ERROR_ARGUMENT},
         {"rows=2@dense1", NULL, "allreduce", "dense 'dense1' reads whole images",
+         ALNICO_ERROR_ARGUMENT},
+        {"dense1:channels=2", NULL, "server", "a split of channels with strategy server",
          ALNICO_ERROR_ARGUMENT},
         {"rows=2", NULL, "weights", "a split network, which strategy weights does not take",
          ALNICO_ERROR_ARGUMENT},
@@ -220,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_learn_as_one_rank),
+        cmocka_unit_test(filters_are_updated_as_one),
         cmocka_unit_test(checkpoints_go_on_with_other_splits),
         cmocka_unit_test(bad_runs_are_refused),
         cmocka_unit_test(parts_need_less_memory),

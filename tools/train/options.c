@@ -300,12 +300,14 @@ static const struct option_row table[] = {
      "share of it)",
      OPTION_SIZE, TRAINER(memory_limit), .least = 1},
     {.help = "How the ranks communicate:"},
-    {"split", 0, "PARTS[@FIRST..LAST];...",
+    {"split", 0, "[FIRST..LAST:]PARTS;...",
      "split the network over the ranks: PARTS are rows=N, columns=N, images=N or some of them "
      "joined "
      "by commas, whose product is the number of ranks; of all layers up to those that read whole "
      "images, or of those from FIRST to LAST (names of --describe, or what they begin with up to a "
-     "dot); all others are split by images; --batch is then of each part of the images",
+     "dot); all others are split by images; --batch is then of each part of the images. "
+     "NAME:channels=N "
+     "gives each of N ranks some filters of a layer. PARTS@FIRST..LAST is another way to write it",
      OPTION_TEXT, TRAINER(split), .read = check_split, .key = "split"},
     {"norm", 0, "RANKS",
      "ranks over which a batch norm takes its means and variances: local, each by itself; sample, "

@@ -89,7 +89,8 @@ static void plan_steps(struct plan *plan, plan_run_function *run)
     for (size_t s = plan->count; s-- > 0;) {
         for (size_t i = 0; i < plan->steps[s].count; i++) {
             const struct node *node = &network->nodes[plan->steps[s].first + i];
-            filled += node->weight.count + node->bias.count;
+            if (!node_own(network, plan->steps[s].first + i))
+                filled += node->weight.count + node->bias.count;
         }
         plan->steps[s].filled = filled;
     }

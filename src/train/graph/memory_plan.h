@@ -37,7 +37,7 @@ struct step {
     size_t out;                        /* the tensor that the last one makes */
     bool accumulate
         [NETWORK_INPUTS]; /* backward adds to the gradient of in[i]; otherwise it overwrites it */
-    size_t filled;        /* gradient elements that are final once this step has run backward */
+    size_t filled;        /* gradients that all ranks have, final once this step has run backward */
     size_t saved;         /* offset of what it asked for (struct step_needs); PLAN_NONE: nothing */
     size_t scratch[2];    /* forward, backward */
 };

@@ -11,10 +11,9 @@
 uint64_t network_layout(const struct network *network)
 {
     uLong sum = 0;
+    network = network_whole(network);
     for (size_t i = 0; i < network->count; i++) {
         const struct node *node = &network->nodes[i];
-        if (node->operation.kind == OPERATION_MOVE)
-            continue;
         const uint64_t places[] = {node->weight.offset, node->weight.count, node->bias.offset,
                                    node->bias.count, node->statistics.offset};
         const char *name = node->operation.name;
@@ -239,6 +238,7 @@ alnico_status_t network_finish(struct network *network)
         network->parameters = take(&network->nodes[i].weight, network->parameters);
         network->parameters = take(&network->nodes[i].bias, network->parameters);
     }
+    network->shared = network->parameters;
     for (size_t i = 0; i < network->count; i++)
         if (network->nodes[i].statistics.count)
             network->statistics = take(&network->nodes[i].statistics, network->statistics);
@@ -255,8 +255,7 @@ void network_initialize(const struct network *network, uint64_t seed, float *par
         for (size_t k = 0; k < node->bias.count; k++)
             parameters[node->bias.offset + k] = 0;
         if (layer->initialize)
-            layer->initialize(node, network_output(network, i)->channels,
-                              random_stream(seed, network_number(network, i)),
+            layer->initialize(node, network_output(network, i)->channels, random_stream(seed, i),
                               parameters + node->weight.offset,
                               statistics + node->statistics.offset);
     }

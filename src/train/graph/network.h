@@ -5,7 +5,8 @@
  * is read-only and may be read on any thread.
  *
  * Arenas. Parameters and gradients have the same offsets, in backward order: the last operation's
- * come first, so that the gradients fill from the front while backward proceeds. Within an
+ * come first, so that the gradients fill from the front while backward proceeds. Parameters that no
+ * other rank has (of channels that are split) stand behind those that all ranks have. Within an
  * operation: weights, bias; scale, shift. Statistics (running mean, running variance of each batch
  * norm) have an arena of their own, in forward order.
  */
@@ -21,8 +22,10 @@ struct network {
     size_t count, capacity;
     struct tensor *tensors;        /* count + 1; tensor 0 is "input" */
     size_t parameters, statistics; /* elements of the arenas, once finished */
-    bool draws;                    /* an operation draws random numbers */
-    size_t labels, classes;        /* of an image; labels are below classes; once finished */
+    size_t
+        shared; /* parameters that all ranks have; of a part those of its own stand behind them */
+    bool draws; /* an operation draws random numbers */
+    size_t labels, classes; /* of an image; labels are below classes; once finished */
     bool finished;
     struct network_part *part; /* of which network it is a rank's part (graph/part.h); NULL: none */
 };
@@ -46,12 +49,13 @@ void network_destroy(struct network *network);
 
 /* Fills the arenas: weights from a normal distribution of variance 2 / (inputs of one output) (He
  * et al. 2015), biases and shifts 0, scales 1 or 0, means 0, variances 1. Depends on the network
- * and the seed only. */
+ * and the seed only. A part takes its own from
+ * the whole's (part_take). */
 void network_initialize(const struct network *network, uint64_t seed, float *parameters,
                         float *statistics);
 
 /* A checksum of where each operation's numbers stand in the arenas: equal for networks of the same
- * names and shapes in the same order. */
+ * names and shapes in the same order. Of a part it is the whole's. */
 uint64_t network_layout(const struct network *network);
 
 /* "input", or the name of the operation that makes it. */

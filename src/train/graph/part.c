@@ -2,6 +2,7 @@
 #include "train/graph/part.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 const char *norm_group_name(enum norm_group group)
 {
@@ -28,8 +29,10 @@ struct box part_reads(const struct network_part *part, size_t node, size_t input
     const bool empty = !box_elements(&box);
     if (layer->reads && !empty)
         layer->reads(n, in, &box);
-    box.from[AXIS_CHANNELS] = 0;
-    box.to[AXIS_CHANNELS] = empty ? 0 : (ptrdiff_t)in->channels;
+    if (empty || layer->channels != CHANNELS_EACH) {
+        box.from[AXIS_CHANNELS] = 0;
+        box.to[AXIS_CHANNELS] = empty ? 0 : (ptrdiff_t)in->channels;
+    }
     *wanted = box;
     for (enum axis axis = AXIS_ROWS; axis <= AXIS_COLUMNS; axis++) {
         if (layer->margins && part->layouts[node + 1].parts[axis] > 1)
@@ -80,6 +83,66 @@ double network_terms(const struct network *network, size_t node, size_t batch)
     const struct tensor *in = part ? &part->whole->tensors[part->tensors[node + 1].tensor]
                                    : &network->tensors[network->nodes[node].in[0]];
     return (double)batch * (double)(in->height * in->width) / (double)(part ? part->ranks : 1);
+}
+
+const struct network *network_whole(const struct network *network)
+{
+    return network->part ? network->part->whole : network;
+}
+
+bool node_own(const struct network *network, size_t node)
+{
+    return network->nodes[node].weight.offset >= network->shared &&
+           network->nodes[node].weight.count;
+}
+
+/* Where in the whole a parameter of a node begins: of filters that are split, the rank's. */
+static size_t place_of(const struct network *network, size_t node, const struct parameter *whole)
+{
+    const struct network_part *part = network->part;
+    const size_t tensor = part->tensors[node + 1].tensor;
+    const struct box held = part_held(part, tensor, part->rank, part->ranks);
+    const size_t from = (size_t)held.from[AXIS_CHANNELS];
+    return whole->offset + from * (whole->count / part->whole->tensors[tensor].channels);
+}
+
+/* The parameters of a node and their places in the whole; a move has none. */
+static void node_places(const struct network *network, size_t node, struct parameter own[2],
+                        size_t places[2])
+{
+    const struct node *n = &network->nodes[node];
+    own[0] = n->weight;
+    own[1] = n->bias;
+    if (n->operation.kind == OPERATION_MOVE)
+        return;
+    const struct node *whole =
+        &network->part->whole->nodes[network->part->tensors[node + 1].tensor - 1];
+    places[0] = place_of(network, node, &whole->weight);
+    places[1] = place_of(network, node, &whole->bias);
+}
+
+void part_take(const struct network *network, const float *whole, float *part)
+{
+    for (size_t i = 0; i < network->count; i++) {
+        struct parameter own[2];
+        size_t places[2];
+        node_places(network, i, own, places);
+        for (int k = 0; k < 2; k++)
+            if (own[k].count)
+                memcpy(part + own[k].offset, whole + places[k], own[k].count * sizeof *part);
+    }
+}
+
+void part_give(const struct network *network, const float *part, float *whole, bool all)
+{
+    for (size_t i = 0; i < network->count; i++) {
+        struct parameter own[2];
+        size_t places[2];
+        node_places(network, i, own, places);
+        for (int k = 0; k < 2; k++)
+            if (own[k].count && (all || node_own(network, i)))
+                memcpy(whole + places[k], part + own[k].offset, own[k].count * sizeof *part);
+    }
 }
 
 void network_part_destroy(struct network_part *part)

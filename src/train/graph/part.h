@@ -29,6 +29,17 @@ struct network_part {
     } * tensors;              /* by tensor of the part */
 };
 
+/* What it is a part of; itself, if it is none. */
+const struct network *network_whole(const struct network *network);
+
+/* Whether a node's parameters are this rank's alone. */
+bool node_own(const struct network *network, size_t node);
+
+/* An arena of the whole network's parameters, or of one of its optimizer's states, to that of a part;
+ * and this rank's own parameters back (`all`: also those that all ranks have). */
+void part_take(const struct network *network, const float *whole, float *part);
+void part_give(const struct network *network, const float *part, float *whole, bool all);
+
 /* NULL is fine. */
 void network_part_destroy(struct network_part *part);
 

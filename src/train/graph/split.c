@@ -70,7 +70,8 @@ static void tensor_fill(struct network *network, size_t tensor, struct part_tens
     network->tensors[tensor] =
         (struct tensor){.height = empty ? 0 : box_extent(&box, AXIS_ROWS),
                         .width = empty ? 0 : box_extent(&box, AXIS_COLUMNS),
-                        .channels = part->whole->tensors[from.tensor].channels};
+                        .channels = empty ? part->whole->tensors[from.tensor].channels
+                                          : box_extent(&box, AXIS_CHANNELS)};
 }
 
 static void node_append(struct network *network, const struct node *node, struct part_tensor from)
@@ -160,6 +161,36 @@ static alnico_status_t labels_find(struct network *network)
     return ALNICO_SUCCESS;
 }
 
+static bool filters_split(const struct network *network, size_t node)
+{
+    const struct network_part *part = network->part;
+    return part->layouts[part->tensors[node + 1].tensor].parts[AXIS_CHANNELS] > 1 &&
+           network->nodes[node].weight.count;
+}
+
+/* In backward order, those that all ranks have first; behind them those of this rank's filters. */
+static void parameters_place(struct network *network)
+{
+    for (int own = 0; own < 2; own++) {
+        for (size_t i = network->count; i-- > 0;) {
+            struct parameter *both[] = {&network->nodes[i].weight, &network->nodes[i].bias};
+            const size_t filters = network->nodes[i].operation.filters;
+            if (filters_split(network, i) != own)
+                continue;
+            for (int k = 0; k < 2; k++) {
+                if (own)
+                    both[k]->count = both[k]->count / filters * network->tensors[i + 1].channels;
+                both[k]->offset = network->parameters;
+                network->parameters += both[k]->count;
+            }
+            if (own)
+                network->nodes[i].operation.filters = network->tensors[i + 1].channels;
+        }
+        if (!own)
+            network->shared = network->parameters;
+    }
+}
+
 /* Room for a move before every input. */
 static alnico_status_t network_allocate(struct network *network, const struct network *whole)
 {
@@ -187,6 +218,7 @@ static alnico_status_t network_make(struct network *network, const struct split 
         return error_set(ALNICO_ERROR_MEMORY, "network_split: no memory");
     TRY(split_layouts(network->part, split, inside));
     nodes_make(network, at);
+    parameters_place(network);
     return labels_find(network);
 }
 
@@ -197,8 +229,7 @@ alnico_status_t network_split(const struct network *whole, const struct split *s
     struct network *network = calloc(1, sizeof *network);
     if (!network)
         return error_set(ALNICO_ERROR_MEMORY, "network_split: no memory");
-    *network = (struct network){.parameters = whole->parameters,
-                                .statistics = whole->statistics,
+    *network = (struct network){.statistics = whole->statistics,
                                 .draws = whole->draws,
                                 .classes = whole->classes,
                                 .finished = true};

@@ -3,8 +3,10 @@
  * strong-scaling of CNN training by exploiting finer-grained parallelism"). From the whole network and a
  * layout for each tensor every rank makes its part: an ordinary network of its boxes. Outputs are a
  * partition, inputs a cover: where an operation reads another box than its rank holds, a node of kind
- * OPERATION_MOVE stands between (as in GSPMD, Xu et al. 2021). Parameters have the places that they
- * have in the whole network, the same on all ranks. Nothing here communicates. Any thread.
+ * OPERATION_MOVE stands between (as in GSPMD, Xu et al. 2021). Parameters are the same on all ranks, and
+ * have the same places; but a rank has those of its filters only, if channels are split (model
+ * parallelism: Krizhevsky 2014, "One weird trick for parallelizing convolutional neural networks").
+ * Nothing here communicates. Any thread.
  *
  * A convolution whose rows or columns are split reads zeros beyond the ends of the image, so it pads
  * nothing there; a pooling pads where its box begins with the image.
@@ -30,13 +32,14 @@ struct split {
     size_t count;
 };
 
-/* From "rows=4", "images=2,rows=2", "rows=4@conv1..res4"; several joined by ';'. Errors: ARGUMENT, naming
- * what does not fit. */
+/* From "rows=4", "images=2,rows=2", "rows=4@conv1..res4", "dense1:channels=2", the names on either side;
+ * several joined by ';'. Errors: ARGUMENT, naming what does not fit. */
 alnico_status_t split_parse(const char *text, struct split *out);
 
 /* This rank's part of a finished network, which must outlive it. Without ranges it is split by images.
  * Errors: ARGUMENT (parts that are not one for each rank; a name of no operation; an operation that
- * reads whole images; a rank without rows or columns of the first in a range; losses of different
+ * reads whole images; a rank without rows or columns of the first in a range; channels that are split
+ * in another way than one part for each rank, or of no operation with filters; losses of different
  * layouts; NORM_SAMPLE with batch norms in groups of different ranks), MEMORY. */
 alnico_status_t network_split(const struct network *whole, const struct split *split, size_t rank,
                               size_t ranks, struct network **out);

@@ -73,6 +73,37 @@ static bool cuts_pixels(const struct split_range *range)
     return range->parts[AXIS_ROWS] > 1 || range->parts[AXIS_COLUMNS] > 1;
 }
 
+/* Filters, and what is made of each by itself; the others of the range stay split by images. */
+static alnico_status_t channels_apply(struct network_part *part, const struct split_range *range,
+                                      bool *inside)
+{
+    const struct network *whole = part->whole;
+    size_t first, last, split = 0;
+    TRY(range_find(whole, range, &first, &last));
+    for (size_t i = first; i <= last; i++) {
+        const struct node *node = &whole->nodes[i];
+        const enum layer_channels channels = layers_all[node->operation.kind]->channels;
+        const bool follows = part->layouts[node->in[0]].parts[AXIS_CHANNELS] > 1;
+        if (channels == CHANNELS_TOGETHER || (channels == CHANNELS_EACH && !follows))
+            continue;
+        if (whole->tensors[i + 1].channels < part->ranks)
+            return error_set(
+                ALNICO_ERROR_ARGUMENT,
+                "split: '%s' makes %zu channels, so that of %zu parts some ranks would "
+                "have none",
+                node->operation.name, whole->tensors[i + 1].channels, part->ranks);
+        inside[i + 1] = true;
+        memcpy(part->layouts[i + 1].parts, range->parts, sizeof range->parts);
+        split++;
+    }
+    const struct operation *operation = &whole->nodes[first].operation;
+    if (!split)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "split: %s '%s' has no filters, so it cannot be split by channels",
+                         operation_kind_name(operation->kind), operation->name);
+    return ALNICO_SUCCESS;
+}
+
 /* Gives the outputs of a range's nodes their layouts. `inside`: by tensor, those that have one. */
 static alnico_status_t range_apply(struct network_part *part, const struct split_range *range,
                                    bool *inside)
@@ -110,12 +141,19 @@ static alnico_status_t ranges_check(const struct split *split, size_t ranks)
         const struct layout layout = {{split->ranges[i].parts[0], split->ranges[i].parts[1],
                                        split->ranges[i].parts[2], split->ranges[i].parts[3]},
                                       1};
+        const size_t channels = layout.parts[AXIS_CHANNELS];
         if (layout_ranks(&layout) != ranks)
             return error_set(ALNICO_ERROR_ARGUMENT,
-                             "split: images=%zu,rows=%zu,columns=%zu makes %zu parts, expected one "
-                             "for each of the %zu ranks",
+                             "split: images=%zu,rows=%zu,columns=%zu,channels=%zu makes %zu parts, "
+                             "expected one for each of the %zu ranks",
                              (size_t)layout.parts[AXIS_IMAGES], (size_t)layout.parts[AXIS_ROWS],
-                             (size_t)layout.parts[AXIS_COLUMNS], layout_ranks(&layout), ranks);
+                             (size_t)layout.parts[AXIS_COLUMNS], channels, layout_ranks(&layout),
+                             ranks);
+        if (channels > 1 && (channels != ranks || !split->ranges[i].first[0]))
+            return error_set(ALNICO_ERROR_ARGUMENT,
+                             "split: channels=%zu, expected nothing beside it but the names of "
+                             "operations, as dense1:channels=%zu",
+                             channels, ranks);
     }
     return ALNICO_SUCCESS;
 }
@@ -138,15 +176,18 @@ static alnico_status_t norms_find(struct network_part *part)
     return ALNICO_SUCCESS;
 }
 
-/* The images are held as the first operation's output is. */
+/* The images are held as the first operation's output is, or by images if that is split by channels. */
 alnico_status_t split_layouts(struct network_part *part, const struct split *split, bool *inside)
 {
     const struct network *whole = part->whole;
     TRY(ranges_check(split, part->ranks));
     for (size_t t = 0; t <= whole->count; t++)
         part->layouts[t] = (struct layout){{(uint16_t)part->ranks, 1, 1, 1}, 1};
-    for (size_t i = 0; i < split->count; i++)
-        TRY(range_apply(part, &split->ranges[i], inside));
-    memcpy(part->layouts[0].parts, part->layouts[1].parts, sizeof part->layouts[0].parts);
+    for (int channels = 0; channels < 2; channels++)
+        for (size_t i = 0; i < split->count; i++)
+            if ((split->ranges[i].parts[AXIS_CHANNELS] > 1) == channels)
+                TRY((channels ? channels_apply : range_apply)(part, &split->ranges[i], inside));
+    if (part->layouts[1].parts[AXIS_CHANNELS] == 1)
+        memcpy(part->layouts[0].parts, part->layouts[1].parts, sizeof part->layouts[0].parts);
     return norms_find(part);
 }

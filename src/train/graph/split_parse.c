@@ -6,8 +6,10 @@
 
 #include <string.h>
 
-static const char *const axes[AXES] = {
-    [AXIS_IMAGES] = "images", [AXIS_ROWS] = "rows", [AXIS_COLUMNS] = "columns"};
+static const char *const axes[AXES] = {[AXIS_IMAGES] = "images",
+                                       [AXIS_ROWS] = "rows",
+                                       [AXIS_COLUMNS] = "columns",
+                                       [AXIS_CHANNELS] = "channels"};
 
 /* Takes a word off the front of a text, up to one of the ends. */
 static bool take(const char **text, const char *ends, char *out, size_t bytes)
@@ -37,17 +39,18 @@ static bool take_part(const char **text, struct split_range *range)
         !number_leading(text, UINT16_MAX, &parts) || parts < 1)
         return false;
     for (enum axis axis = 0; axis < AXES; axis++)
-        if (axes[axis] && strcmp(axes[axis], name) == 0) {
+        if (strcmp(axes[axis], name) == 0) {
             range->parts[axis] = (uint16_t)parts;
             return true;
         }
     return false;
 }
 
-/* "conv1..res4", or the name of one operation. */
-static bool take_names(const char **text, struct split_range *range)
+/* "conv1..res4", or the name of one operation, up to a mark. */
+static bool take_names(const char **text, char mark, struct split_range *range)
 {
-    const char *end = *text + strcspn(*text, ";"), *dots = strstr(*text, "..");
+    const char marks[] = {mark, '\0'};
+    const char *end = *text + strcspn(*text, marks), *dots = strstr(*text, "..");
     const bool two = dots && dots < end;
     const size_t first = (size_t)((two ? dots : end) - *text);
     const char *last = two ? dots + 2 : *text;
@@ -60,14 +63,18 @@ static bool take_names(const char **text, struct split_range *range)
     return true;
 }
 
+/* The names stand before ':' or behind '@'. */
 static bool take_range(const char **text, struct split_range *range)
 {
     *range = (struct split_range){.parts = {1, 1, 1, 1}};
+    const bool named = (*text)[strcspn(*text, ":;")] == ':';
+    if (named && !(take_names(text, ':', range) && taken(text, ':')))
+        return false;
     do {
         if (!take_part(text, range))
             return false;
     } while (taken(text, ','));
-    return taken(text, '@') ? take_names(text, range) : true;
+    return !named && taken(text, '@') ? take_names(text, ';', range) : true;
 }
 
 alnico_status_t split_parse(const char *text, struct split *out)
@@ -80,10 +87,10 @@ alnico_status_t split_parse(const char *text, struct split *out)
     while (valid && taken(&rest, ';'));
     if (valid && !*rest)
         return ALNICO_SUCCESS;
-    return error_set(
-        ALNICO_ERROR_ARGUMENT,
-        "split '%s', expected parts of images, rows and columns, as rows=2 or "
-        "images=2,rows=2, then @FIRST..LAST for some operations only; up to %d of these "
-        "joined by ';'",
-        text, SPLIT_RANGES);
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "split '%s', expected parts of images, rows and columns, as rows=2 or "
+                     "images=2,rows=2, behind FIRST..LAST: or before @FIRST..LAST for some "
+                     "operations only; or of "
+                     "channels, as dense1:channels=2; up to %d of these joined by ';'",
+                     text, SPLIT_RANGES);
 }

@@ -46,9 +46,11 @@ struct arenas {
     /* Batch x network->labels; -1: no image, or a pixel without a label. It has no part in loss and
      * gradient. */
     int32_t *labels;
-    double *score;     /* SCORES, over all batches so far */
-    double *joint;     /* of a batch norm over several ranks: two sums of each channel */
-    float *control;    /* CONTROLS */
+    double *score; /* SCORES, over all batches so far */
+    double *joint; /* of a batch norm over several ranks: two sums of each channel */
+    double
+        *squares;   /* of an update: optimizer_squares; NULL: no parameters are this rank's alone */
+    float *control; /* CONTROLS */
     struct draw *draw; /* one: what dropout draws by in the pass at hand, and its backward one */
 };
 

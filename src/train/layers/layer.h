@@ -138,6 +138,10 @@ struct layer_work {
     bool two, relu, pool;                 /* begins with two batch norms; what it ends with */
 };
 
+/* How the channels of a layer's output can be split over ranks: not at all; each is made of the same
+ * channel of the inputs; each is a filter with weights and a bias of its own. */
+enum layer_channels { CHANNELS_TOGETHER, CHANNELS_EACH, CHANNELS_FILTERS };
+
 struct layer_ops {
     const char *name; /* "convolution" */
     size_t inputs;    /* 1 to NETWORK_INPUTS; 0: as many as the operation names */
@@ -154,6 +158,7 @@ struct layer_ops {
     void (*reads)(const struct node *node, const struct tensor *in, struct box *box);
     bool margins;      /* zeros stand there; otherwise it looks where the image ends */
     bool reads_images; /* with window 0: all pixels */
+    enum layer_channels channels;
 
     /* First values of weights and statistics; biases are 0. `channels`: of the output; `state`: of
      * random numbers. Optional if there are none. */

@@ -73,6 +73,7 @@ static void add_backward(const struct layer_pass *p)
 const struct layer_ops layer_relu = {
     .name = "relu",
     .inputs = 1,
+    .channels = CHANNELS_EACH,
     .cost = pointwise_cost,
     .forward = relu_forward,
     .backward = relu_backward,
@@ -82,6 +83,7 @@ const struct layer_ops layer_relu = {
 const struct layer_ops layer_sigmoid = {
     .name = "sigmoid",
     .inputs = 1,
+    .channels = CHANNELS_EACH,
     .cost = pointwise_cost,
     .forward = sigmoid_forward,
     .backward = sigmoid_backward,

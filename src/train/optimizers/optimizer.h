@@ -129,7 +129,17 @@ struct optimizer_update {
     /* The arenas hold only these of the network's parameters, and only they are changed; without
      * clipping and trust, which need all. NULL: all. */
     const struct parameter *only;
+    /* Of a part with parameters of its own (graph/part.h), what optimizer_squares makes, over all ranks;
+     * NULL: there are none. */
+    const double *squares;
 };
+
+/* Numbers of optimizer_squares. */
+size_t optimizer_squares_count(const struct network *network);
+
+/* Squared lengths of this rank's own parameters, which ranks add up: of each node's weights and of their
+ * gradients, then of all its own gradients. What all ranks have is 0. */
+void optimizer_squares(const struct optimizer_update *update, double *out);
 
 /* Changes parameters and states by the gradients; the same bits with any number of threads. Returns
  * whether all parameters are finite. */

@@ -4,6 +4,7 @@
 
 #include "base/vectorised.h"
 #include "train/base/threads.h"
+#include "train/graph/part.h"
 
 /* Into so many parts vectors are cut that are summed, whatever the number of threads; and so many
  * nodes are updated together. */
@@ -18,8 +19,8 @@ VECTORISED static double squares_part(const float *x, size_t count)
     return sum;
 }
 
-/* A vector's length. */
-static double norm_of(const float *x, size_t count, int threads)
+/* A vector's squared length. */
+static double squares_of(const float *x, size_t count, int threads)
 {
     double parts[PARTS], sum = 0;
 #pragma omp parallel for schedule(static) num_threads(threads) if (count > THREADS_SHARE)
@@ -29,18 +30,48 @@ static double norm_of(const float *x, size_t count, int threads)
     }
     for (size_t i = 0; i < PARTS; i++)
         sum += parts[i];
-    return sqrt(sum);
+    return sum;
+}
+
+static int threads_of(const struct optimizer_update *update)
+{
+    return update->threads ? update->threads : omp_get_max_threads();
+}
+
+static double weights_squares(const struct optimizer_update *update, const float *arena,
+                              size_t node)
+{
+    const struct parameter *weight = &update->network->nodes[node].weight;
+    return squares_of(arena + weight->offset, weight->count, threads_of(update));
+}
+
+size_t optimizer_squares_count(const struct network *network)
+{
+    return 2 * network->count + 1;
+}
+
+void optimizer_squares(const struct optimizer_update *update, double *out)
+{
+    const struct network *network = update->network;
+    for (size_t i = 0; i < network->count; i++) {
+        const bool own = node_own(network, i);
+        out[2 * i] = own ? weights_squares(update, update->parameters, i) : 0;
+        out[2 * i + 1] = own ? weights_squares(update, update->gradients, i) : 0;
+    }
+    out[2 * network->count] = squares_of(update->gradients + network->shared,
+                                         network->parameters - network->shared, threads_of(update));
 }
 
 /* The factor of LARS for one operation's weights. */
-static float trust_of(const struct optimizer_update *update, const struct parameter *weight,
-                      float scale)
+static float trust_of(const struct optimizer_update *update, size_t node, float scale)
 {
     const struct optimizer_options *options = update->options;
+    const double *own =
+        update->squares && node_own(update->network, node) ? update->squares + 2 * node : NULL;
     if (options->trust <= 0)
         return 1;
-    const double w = norm_of(update->parameters + weight->offset, weight->count, update->threads),
-                 g = norm_of(update->gradients + weight->offset, weight->count, update->threads) *
+    const double w = sqrt(own ? own[0] : weights_squares(update, update->parameters, node)),
+                 g = sqrt(own ? own[1] : weights_squares(update, update->gradients, node)) *
                      (double)scale;
     return w > 0 && g > 0 ? (float)(options->trust * w / (g + options->decay * w)) : 1;
 }
@@ -75,6 +106,15 @@ static bool tensor_update(const struct optimizer_update *update, struct rule rul
     return ops->pass(rule, &part);
 }
 
+/* Of all gradients; those of filters that are split are in a sum over the ranks. */
+static double gradients_squares(const struct optimizer_update *update)
+{
+    const struct network *network = update->network;
+    const size_t count = update->squares ? network->shared : network->parameters;
+    return squares_of(update->gradients, count, update->threads) +
+           (update->squares ? update->squares[2 * network->count] : 0);
+}
+
 /* The rule of biases and batch norms. */
 static struct rule plain_rule(const struct optimizer_update *update)
 {
@@ -82,9 +122,7 @@ static struct rule plain_rule(const struct optimizer_update *update)
     struct rule rule = optimizer_rule(options);
     rule.rate = update->rate;
     if (options->clip > 0)
-        rule.scale =
-            rule_clip(options->clip,
-                      norm_of(update->gradients, update->network->parameters, update->threads));
+        rule.scale = rule_clip(options->clip, sqrt(gradients_squares(update)));
     if (optimizers_all[options->kind]->counts) {
         float factor;
         rule_correct(options->beta1, options->beta2, update->updates, &factor, &rule.root);
@@ -95,12 +133,12 @@ static struct rule plain_rule(const struct optimizer_update *update)
 
 /* The rule of a node's weights. */
 static struct rule weight_rule(const struct optimizer_update *update, struct rule plain,
-                               const struct node *node)
+                               size_t node)
 {
-    if (!layers_all[node->operation.kind]->decays)
+    if (!layers_all[update->network->nodes[node].operation.kind]->decays)
         return plain;
     plain.decay = (float)update->options->decay;
-    plain.trust = trust_of(update, &node->weight, plain.scale);
+    plain.trust = trust_of(update, node, plain.scale);
     return plain;
 }
 
@@ -113,7 +151,7 @@ static bool group_update(const struct optimizer_update *update, struct rule plai
     size_t elements = 0;
     bool finite = true;
     for (size_t i = first; i < end; i++) {
-        weights[i - first] = weight_rule(update, plain, &nodes[i]);
+        weights[i - first] = weight_rule(update, plain, i);
         elements += nodes[i].weight.count + nodes[i].bias.count;
     }
 #pragma omp parallel num_threads(update->threads) if (elements > THREADS_SHARE)                   \
@@ -130,8 +168,7 @@ bool optimizer_update(const struct optimizer_update *asked)
     struct optimizer_update update = *asked;
     const size_t count = update.network->count;
     bool finite = true;
-    if (!update.threads)
-        update.threads = omp_get_max_threads();
+    update.threads = threads_of(asked);
     const struct rule plain = plain_rule(&update);
     for (size_t i = 0; i < count; i += GROUP)
         finite &= group_update(&update, plain, i, i + GROUP < count ? i + GROUP : count);

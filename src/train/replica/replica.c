@@ -27,6 +27,7 @@ struct replica_job {
     enum job_kind kind;
     size_t step;
     const struct optimizer_options *optimizer; /* of an update */
+    bool squares;                              /* what comes before it: optimizer_squares */
     struct gradient_blocks others;             /* of an average */
 };
 
@@ -64,6 +65,9 @@ static alnico_status_t arenas_create(struct replica *replica, const struct repli
     if (replica->network->part)
         TRY(arena_create(replica, replica->network->statistics * sizeof *out->joint,
                          (void **)&out->joint));
+    if (replica->network->shared < parameters)
+        TRY(arena_create(replica, optimizer_squares_count(replica->network) * sizeof *out->squares,
+                         (void **)&out->squares));
     return arena_create(replica, CONTROLS * sizeof(float), (void **)&out->control);
 }
 
@@ -74,7 +78,7 @@ static void arenas_destroy(const struct replica *replica)
                          arenas->states[0],  arenas->states[1],   arenas->statistics,
                          arenas->images,     arenas->activations, arenas->labels,
                          arenas->score,      arenas->control,     arenas->draw,
-                         arenas->joint};
+                         arenas->joint,      arenas->squares};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         replica->device->free(all[i]);
 }
@@ -111,29 +115,6 @@ static void score_add(const struct replica *replica, double smoothing, double *s
     layers_all[node->operation.kind]->score(&pass, score);
 }
 
-/* The loss alone would not tell: maxima, and ReLUs are one, may drop what is not a number. */
-static alnico_status_t update_run(struct replica *replica, const struct optimizer_options *options)
-{
-    const struct arenas *arenas = &replica->arenas;
-    const float rate = arenas->control[CONTROL_RATE];
-    if (optimizers_all[options->kind]->counts)
-        arenas->control[CONTROL_UPDATES]++;
-    const struct optimizer_update update = {.network = replica->network,
-                                            .options = options,
-                                            .rate = rate,
-                                            .updates = (double)arenas->control[CONTROL_UPDATES],
-                                            .threads = replica->setup.options.threads,
-                                            .parameters = arenas->parameters,
-                                            .states = arenas->states,
-                                            .gradients = arenas->gradients};
-    if (optimizer_update(&update))
-        return ALNICO_SUCCESS;
-    return error_set(ALNICO_ERROR_SYSTEM,
-                     "trainer: after an update with a learning rate of %g a parameter is not a "
-                     "number; a lower one may help",
-                     (double)rate);
-}
-
 /* The gradients of parameters of a step of which this rank has nothing. */
 static alnico_status_t gradients_clear(const struct replica *replica, const struct step *step)
 {
@@ -168,10 +149,11 @@ static alnico_status_t step_do(struct replica *replica, size_t s, enum job_kind 
         return ALNICO_SUCCESS;
     if (kind == JOB_BACKWARD_INPUTS)
         return replica->ops->backward_inputs(replica->kernels, s);
-    if (kind == JOB_BACKWARD_PARAMETERS)
-        return replica->ops->backward_parameters(replica->kernels, s);
-    return backward ? replica->ops->backward(replica->kernels, s)
-                    : replica->ops->forward(replica->kernels, s, kind == JOB_FORWARD);
+    if (!backward)
+        return replica->ops->forward(replica->kernels, s, kind == JOB_FORWARD);
+    TRY((kind == JOB_BACKWARD ? replica->ops->backward
+                              : replica->ops->backward_parameters)(replica->kernels, s));
+    return replica_own_divide(replica, s);
 }
 
 static alnico_status_t job_do(const struct replica_job *job)
@@ -179,7 +161,7 @@ static alnico_status_t job_do(const struct replica_job *job)
     struct replica *replica = job->replica;
     const bool training = job->kind == JOB_FORWARD;
     if (job->optimizer)
-        return update_run(replica, job->optimizer);
+        return replica_update_run(replica, job->optimizer, job->squares);
     if (job->others.count) {
         elementwise_average(replica->arenas.gradients, job->others.first, job->others.stride,
                             job->others.count, replica->network->parameters);
@@ -213,10 +195,10 @@ static alnico_status_t jobs_create(struct replica *replica)
 {
     const size_t count = replica->plan->count;
     replica->failure = calloc(1, sizeof *replica->failure);
-    replica->jobs = calloc(JOB_KINDS * count + 2, sizeof *replica->jobs);
+    replica->jobs = calloc(JOB_KINDS * count + 3, sizeof *replica->jobs);
     if (!replica->jobs || !replica->failure)
         return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
-    for (size_t i = 0; i < JOB_KINDS * count + 2; i++)
+    for (size_t i = 0; i < JOB_KINDS * count + 3; i++)
         replica->jobs[i] = (struct replica_job){
             .replica = replica, .kind = (enum job_kind)(i % JOB_KINDS), .step = i / JOB_KINDS};
     return ALNICO_SUCCESS;
@@ -225,15 +207,18 @@ static alnico_status_t jobs_create(struct replica *replica)
 /* The first values, made on the host. */
 static alnico_status_t replica_initialize(struct replica *replica, uint64_t seed)
 {
-    const struct network *network = replica->network;
+    const struct network *network = replica->network, *whole = network_whole(network);
     const size_t parameters = network->parameters * sizeof(float);
     const size_t statistics = network->statistics * sizeof(float);
-    float *values = malloc(parameters + statistics + sizeof *values);
+    float *values = malloc(parameters + whole->parameters * sizeof *values + statistics + 1);
     if (!values)
         return error_set(ALNICO_ERROR_MEMORY, "replica_create: no memory");
-    float *running = values + network->parameters;
-    network_initialize(network, seed, values, running);
-    alnico_status_t status = replica_write(replica, replica->arenas.parameters, values, parameters);
+    float *all = values + network->parameters, *running = all + whole->parameters;
+    network_initialize(whole, seed, all, running);
+    if (network->part)
+        part_take(network, all, values);
+    alnico_status_t status = replica_write(replica, replica->arenas.parameters,
+                                           network->part ? values : all, parameters);
     if (status == ALNICO_SUCCESS)
         status = replica_write(replica, replica->arenas.statistics, running, statistics);
     free(values);
@@ -390,6 +375,13 @@ alnico_status_t replica_update(struct replica *replica, const struct optimizer_o
     struct replica_job *job = &replica->jobs[JOB_KINDS * replica->plan->count];
     if (replica->ops->update)
         return replica->ops->update(replica->kernels, options);
+    if (replica_own_squares(replica, options)) {
+        struct replica_job *squares = job + 2;
+        squares->optimizer = options;
+        squares->squares = true;
+        TRY(job_start(replica, squares));
+        TRY(replica_squares_join(replica));
+    }
     job->optimizer = options;
     return job_start(replica, job);
 }

@@ -180,6 +180,18 @@ alnico_status_t replica_moves_unpack(struct replica *replica, size_t step, bool 
 bool replica_joint(const struct replica *replica, size_t step);
 alnico_status_t replica_join(struct replica *replica, size_t step);
 
+/* ---- For replica.c: replica_update.c ---- */
+
+/* On the CPU an update, or what comes before it: squared lengths of what is this rank's alone. Whether
+ * that is needed; and adds them up over the ranks. */
+alnico_status_t replica_update_run(struct replica *replica, const struct optimizer_options *options,
+                                   bool squares);
+bool replica_own_squares(const struct replica *replica, const struct optimizer_options *options);
+alnico_status_t replica_squares_join(struct replica *replica);
+
+/* After a step's backward pass: gradients of this rank's own parameters become means over the ranks. */
+alnico_status_t replica_own_divide(struct replica *replica, size_t step);
+
 /* ---- replica_input.c ---- */
 
 /* What batches come in by. What was made before an error is for destroy. */

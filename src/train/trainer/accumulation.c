@@ -21,28 +21,26 @@ size_t trainer_passes(const struct trainer_options *options)
     return options->accumulate ? options->accumulate : 1;
 }
 
-/* The first pass, those between, and each bucket of the last. */
+/* The first pass, those between, and of the last each bucket and what is in none. */
 alnico_status_t trainer_accumulation(struct trainer *trainer)
 {
     const struct buckets *buckets = &trainer->buckets;
     const size_t passes = trainer_passes(trainer->options), all = trainer->network->parameters;
     if (passes == 1)
         return ALNICO_SUCCESS;
-    trainer->parts = calloc(PASS_LAST + buckets->count, sizeof *trainer->parts);
+    trainer->parts = calloc(PASS_LAST + buckets->count + 1, sizeof *trainer->parts);
     if (!trainer->parts)
         return error_set(ALNICO_ERROR_MEMORY, "trainer: no memory");
     for (int pass = PASS_FIRST; pass < PASS_LAST; pass++)
         trainer->parts[pass].part =
             (struct gradient_part){.pass = (enum gradient_pass)pass, .count = all};
-    for (size_t i = 0; i < buckets->count; i++) {
-        const size_t begin = i ? buckets->ends[i - 1] : 0;
-        trainer->parts[PASS_LAST + i].part =
-            (struct gradient_part){.pass = PASS_LAST,
-                                   .begin = begin,
-                                   .count = buckets->ends[i] - begin,
-                                   .share = 1 / (float)passes};
+    for (size_t i = 0; i <= buckets->count; i++) {
+        const size_t begin = i ? buckets->ends[i - 1] : 0,
+                     end = i < buckets->count ? buckets->ends[i] : all;
+        trainer->parts[PASS_LAST + i].part = (struct gradient_part){
+            .pass = PASS_LAST, .begin = begin, .count = end - begin, .share = 1 / (float)passes};
     }
-    for (size_t i = 0; i < PASS_LAST + buckets->count; i++)
+    for (size_t i = 0; i <= PASS_LAST + buckets->count; i++)
         trainer->parts[i].arenas = &trainer->replica->arenas;
     return ALNICO_SUCCESS;
 }
@@ -87,6 +85,15 @@ alnico_status_t trainer_combine(struct trainer *trainer, size_t *filled)
     for (; next < buckets->count && buckets->ends[next] <= *filled; next++)
         TRY(part_start(trainer, &trainer->parts[PASS_LAST + next]));
     *filled = next ? buckets->ends[next - 1] : 0;
-    trainer->combined = next < buckets->count ? next : 0;
+    trainer->combined = next;
     return ALNICO_SUCCESS;
+}
+
+alnico_status_t trainer_combine_own(struct trainer *trainer)
+{
+    const size_t buckets = trainer->buckets.count;
+    trainer->combined = 0;
+    if (!trainer->parts || trainer->network->shared == trainer->network->parameters)
+        return ALNICO_SUCCESS;
+    return part_start(trainer, &trainer->parts[PASS_LAST + buckets]);
 }

@@ -108,12 +108,12 @@ static alnico_status_t ranks_gather(struct trainer *trainer, struct checkpoint *
 static alnico_status_t state_read(struct trainer *trainer, struct checkpoint *checkpoint)
 {
     struct replica *replica = trainer->replica;
-    const size_t count = trainer->network->parameters, bytes = count * sizeof(float);
+    const size_t count = (size_t)checkpoint->parameters;
     _Static_assert((int)CONTROLS <= (int)CHECKPOINT_WORDS, "all control words have room");
-    TRY(replica_read(replica, replica->arenas.parameters, checkpoint->values, bytes));
+    TRY(trainer_whole_read(trainer, replica->arenas.parameters, checkpoint->values));
     for (size_t i = 0; i < checkpoint->states; i++)
-        TRY(replica_read(replica, replica->arenas.states[i], checkpoint->values + (1 + i) * count,
-                         bytes));
+        TRY(trainer_whole_read(trainer, replica->arenas.states[i],
+                               checkpoint->values + (1 + i) * count));
     TRY(replica_read(replica, replica->arenas.control, checkpoint->words,
                      CONTROLS * sizeof(float)));
     return ranks_gather(trainer, checkpoint);
@@ -122,7 +122,7 @@ static alnico_status_t state_read(struct trainer *trainer, struct checkpoint *ch
 alnico_status_t trainer_save(struct trainer *trainer)
 {
     struct checkpoint checkpoint = {.run = run_describe(trainer),
-                                    .parameters = trainer->network->parameters,
+                                    .parameters = network_whole(trainer->network)->parameters,
                                     .statistics = trainer->network->statistics,
                                     .states =
                                         optimizers_all[trainer->options->optimizer.kind]->states,
@@ -158,13 +158,12 @@ static alnico_status_t words_write(struct trainer *trainer, const struct checkpo
 static alnico_status_t state_write(struct trainer *trainer, const struct checkpoint *checkpoint)
 {
     struct replica *replica = trainer->replica;
-    const size_t count = trainer->network->parameters, bytes = count * sizeof(float);
     for (size_t i = 0; i < checkpoint->states; i++)
-        TRY(replica_write(replica, replica->arenas.states[i], checkpoint->values + (1 + i) * count,
-                          bytes));
+        TRY(trainer_whole_write(trainer, replica->arenas.states[i],
+                                checkpoint->values + (1 + i) * checkpoint->parameters));
     TRY(own_write(trainer, checkpoint));
     TRY(words_write(trainer, checkpoint));
-    return replica_write(replica, replica->arenas.parameters, checkpoint->values, bytes);
+    return trainer_whole_write(trainer, replica->arenas.parameters, checkpoint->values);
 }
 
 static alnico_status_t checkpoint_check(const struct trainer *trainer,
@@ -177,7 +176,7 @@ static alnico_status_t checkpoint_check(const struct trainer *trainer,
         const char *what;
         uint64_t saved, here;
     } rows[] = {
-        {"parameters", checkpoint->parameters, trainer->network->parameters},
+        {"parameters", checkpoint->parameters, network_whole(trainer->network)->parameters},
         {"statistics", checkpoint->statistics, trainer->network->statistics},
         {"states", checkpoint->states, optimizers_all[trainer->options->optimizer.kind]->states},
         {"extra numbers of a rank", checkpoint->extra, own_extra(trainer)}};

@@ -161,7 +161,7 @@ alnico_status_t trainer_strategy(struct trainer *trainer)
         .device = replica->device,
         .stream = trainer->place.stream,
         .arenas = &replica->arenas,
-        .count = trainer->network->parameters,
+        .count = trainer->network->shared,
         .states = optimizers_all[options->optimizer.kind]->states,
         .statistics = trainer->network->statistics,
         .type = replica->setup.gradient_type,

@@ -120,7 +120,7 @@ static alnico_status_t message_measure(struct trainer *trainer, size_t bytes, do
  * rather too much. */
 static alnico_status_t costs_measure(struct trainer *trainer, struct bucket_costs *out)
 {
-    const size_t all = trainer->network->parameters * datatype_bytes(trainer->options->wire);
+    const size_t all = trainer->network->shared * datatype_bytes(trainer->options->wire);
     const size_t small = all < SHORT_BYTES ? all : SHORT_BYTES;
     const size_t large = all < LONG_BYTES ? all : LONG_BYTES;
     double soon, late;
@@ -157,7 +157,7 @@ static alnico_status_t trainer_plan(struct trainer *trainer)
 alnico_status_t trainer_buckets(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
-    const size_t elements = trainer->network->parameters;
+    const size_t elements = trainer->network->shared;
     const size_t each = options->buckets / datatype_bytes(options->wire);
     const bool cuts = trainer->strategy->takes & STRATEGY_TAKES_BUCKETS;
     if (!cuts || (options->rule == BUCKETS_PLANNED && !trainer->place.device))

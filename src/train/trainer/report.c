@@ -75,15 +75,21 @@ static double step_seconds_median(struct trainer *trainer)
     return median(trainer->step_seconds + skipped, steps - skipped);
 }
 
+/* Of all parameters of the network; compares those that all ranks have. */
 static alnico_status_t parameters_hash(struct trainer *trainer, uint64_t *out)
 {
-    const size_t bytes = trainer->network->parameters * sizeof(float);
-    float *parameters = malloc(bytes + sizeof *parameters);
+    struct replica *replica = trainer->replica;
+    const size_t count = network_whole(trainer->network)->parameters,
+                 shared = trainer->network->shared * sizeof(float);
+    float *parameters = malloc((count + 1) * sizeof *parameters);
     if (!parameters)
         return error_set(ALNICO_ERROR_MEMORY, "trainer: no memory for the parameters");
-    const alnico_status_t status =
-        replica_read(trainer->replica, trainer->replica->arenas.parameters, parameters, bytes);
-    *out = trainer_hash(parameters, bytes);
+    alnico_status_t status = replica_read(replica, replica->arenas.parameters, parameters, shared);
+    if (status == ALNICO_SUCCESS)
+        status = trainer_compare(trainer_hash(parameters, shared), trainer->place.host);
+    if (status == ALNICO_SUCCESS)
+        status = trainer_whole_read(trainer, replica->arenas.parameters, parameters);
+    *out = trainer_hash(parameters, count * sizeof *parameters);
     free(parameters);
     return status;
 }
@@ -126,7 +132,7 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
         .ranks = trainer->size,
         .lost = trainer->begun - trainer->size,
         .first = trainer->rank == 0,
-        .parameters = trainer->network->parameters,
+        .parameters = network_whole(trainer->network)->parameters,
         .steps = progress->step,
         .own_steps = progress->step - trainer->first,
         .epochs = (double)progress->step / (double)trainer->per_epoch,
@@ -147,6 +153,5 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
     out->graph = trainer->graphs[trainer->passes - 1] != NULL;
     out->stopped = trainer->stopped && trainer->step < trainer->steps;
     TRY(staleness_sum(trainer, &out->staleness));
-    TRY(parameters_hash(trainer, &out->hash));
-    return trainer_compare(out->hash, trainer->place.host);
+    return parameters_hash(trainer, &out->hash);
 }

@@ -6,6 +6,9 @@
 #include "train/graph/split.h"
 #include "train/models/models.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 bool trainer_splits(const struct trainer_options *options)
 {
     return options->split || options->norm != NORM_LOCAL;
@@ -45,6 +48,38 @@ size_t trainer_image_parts(const struct trainer_options *options, int ranks)
     return parts;
 }
 
+static bool has_own(const struct trainer *trainer)
+{
+    return trainer->network->shared < trainer->network->parameters;
+}
+
+/* What reads all gradients of a step must read those of the others' filters, too. */
+static alnico_status_t own_check(const struct trainer *trainer)
+{
+    const struct trainer_options *options = trainer->options;
+    const bool updates = kernels_find(options->kernels)->update != NULL;
+    if (!has_own(trainer))
+        return ALNICO_SUCCESS;
+    if (strcmp(options->strategy, "allreduce") != 0)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: a split of channels with strategy %s, expected allreduce: each "
+                         "rank updates its own",
+                         options->strategy);
+    if (updates &&
+        (options->optimizer.clip > 0 || options->optimizer.trust > 0 ||
+         options->wire != ALNICO_FLOAT32 || options->compute.precision == PRECISION_FP16))
+        return error_set(
+            ALNICO_ERROR_ARGUMENT,
+            "trainer: a split of channels with clipping, LARS, fp16 or gradients of 16 "
+            "bits, which the %s kernels do not take together",
+            options->kernels);
+    if (trainer->network->shared)
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "trainer: a split of all parameters by channels, expected some that all ranks "
+                     "have");
+}
+
 alnico_status_t trainer_split(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
@@ -54,10 +89,55 @@ alnico_status_t trainer_split(struct trainer *trainer)
     data_close(alone);
     TRY(status);
     TRY(trainer_part(options, trainer->whole, trainer->rank, trainer->size, &trainer->network));
+    TRY(own_check(trainer));
     const size_t parts = image_parts(trainer->network);
     trainer->image_parts = (int)parts;
     trainer->image_part = trainer->rank / (trainer->size / (int)parts);
     return ALNICO_SUCCESS;
+}
+
+/* Each rank's own filters are added to zeros as whole numbers, so that no bit changes; the rest is rank
+ * 0's, equal to all others'. */
+static alnico_status_t own_gather(struct trainer *trainer, const float *part, float *out)
+{
+    const size_t count = trainer->whole->parameters;
+    memset(out, 0, count * sizeof *out);
+    part_give(trainer->network, part, out, trainer->rank == 0);
+    return alnico_allreduce(ALNICO_IN_PLACE, out, count, ALNICO_UINT32, ALNICO_SUM,
+                            trainer->place.host);
+}
+
+static alnico_status_t part_allocate(const struct trainer *trainer, float **out)
+{
+    *out = malloc(trainer->network->parameters * sizeof **out);
+    return *out ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "trainer: no memory");
+}
+
+alnico_status_t trainer_whole_read(struct trainer *trainer, const float *arena, float *out)
+{
+    const size_t bytes = trainer->network->parameters * sizeof *out;
+    float *part;
+    if (!has_own(trainer))
+        return replica_read(trainer->replica, arena, out, bytes);
+    TRY(part_allocate(trainer, &part));
+    alnico_status_t status = replica_read(trainer->replica, arena, part, bytes);
+    if (status == ALNICO_SUCCESS)
+        status = own_gather(trainer, part, out);
+    free(part);
+    return status;
+}
+
+alnico_status_t trainer_whole_write(struct trainer *trainer, float *arena, const float *values)
+{
+    const size_t bytes = trainer->network->parameters * sizeof *values;
+    float *part;
+    if (!has_own(trainer))
+        return replica_write(trainer->replica, arena, values, bytes);
+    TRY(part_allocate(trainer, &part));
+    part_take(trainer->network, values, part);
+    const alnico_status_t status = replica_write(trainer->replica, arena, part, bytes);
+    free(part);
+    return status;
 }
 
 /* Moves have a communicator of their own: they do not wait for gradients that travel beside them. */

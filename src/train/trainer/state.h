@@ -99,6 +99,11 @@ alnico_status_t trainer_part(const struct trainer_options *options, const struct
 /* Makes the network and this rank's part, without data; and, collective, the communicators of the
  * replica's moves and batch norms. */
 alnico_status_t trainer_split(struct trainer *trainer);
+
+/* An arena of the parameters or of a state of the optimizer, as the whole network has it: reading is
+ * collective if filters are split. */
+alnico_status_t trainer_whole_read(struct trainer *trainer, const float *arena, float *out);
+alnico_status_t trainer_whole_write(struct trainer *trainer, float *arena, const float *values);
 alnico_status_t trainer_meet(struct trainer *trainer);
 
 /* ---- trainer/trainer.c, trainer/graph.c ---- */
@@ -147,6 +152,9 @@ alnico_status_t trainer_accumulate(struct trainer *trainer);
 
 /* In the last: makes means of the gradients up to *filled, which becomes how far they are. */
 alnico_status_t trainer_combine(struct trainer *trainer, size_t *filled);
+
+/* After it: makes means of the gradients of what is this rank's alone, if anything is. */
+alnico_status_t trainer_combine_own(struct trainer *trainer);
 
 /* ---- trainer/checkpoint.c, trainer/planned_buckets.c ---- */
 

@@ -72,8 +72,7 @@ alnico_status_t trainer_compute(struct trainer *trainer)
     TRY(phase_timer_mark(trainer->timer, PHASE_FORWARD));
     const bool last = trainer->pass + 1 == trainer->passes;
     TRY_NVTX("backward", replica_backward(replica, last ? gradients_filled : NULL, trainer));
-    if (!last)
-        TRY(trainer_accumulate(trainer));
+    TRY(last ? trainer_combine_own(trainer) : trainer_accumulate(trainer));
     TRY(phase_timer_mark(trainer->timer, PHASE_BACKWARD));
     return last ? trainer->strategy->finish(trainer->strategy_self) : ALNICO_SUCCESS;
 }

@@ -368,15 +368,28 @@ static struct split split_of(const char *text)
 static const struct {
     const char *text;
     size_t ranks;
-} ways[] = {{"images=2", 2},         {"rows=2", 2},          {"columns=2", 2},       {"rows=3", 3},
-            {"rows=2,columns=2", 4}, {"images=2,rows=2", 4}, {"columns=2,rows=3", 6}};
+} ways[] = {{"images=2", 2},         {"rows=2", 2},           {"columns=2", 2},
+            {"rows=3", 3},           {"rows=2,columns=2", 4}, {"images=2,rows=2", 4},
+            {"columns=2,rows=3", 6}, {"channels=3", 3}};
 
-/* Whether a network's images or first operation have fewer pixels than parts, which may be refused. */
+/* Whether a network's images or first operation have fewer pixels than parts, or it has fewer filters,
+ * which may be refused. */
 static bool too_small(const struct network *whole, const struct split *split)
 {
     const struct tensor *in = &whole->tensors[0], *out = &whole->tensors[1];
     const size_t rows = split->ranges[0].parts[AXIS_ROWS],
-                 columns = split->ranges[0].parts[AXIS_COLUMNS];
+                 columns = split->ranges[0].parts[AXIS_COLUMNS],
+                 channels = split->ranges[0].parts[AXIS_CHANNELS];
+    bool filters = false;
+    for (size_t i = 0; i < whole->count && channels > 1; i++) {
+        const struct operation *operation = &whole->nodes[i].operation;
+        const bool has = layers_all[operation->kind]->channels == CHANNELS_FILTERS;
+        if (has && operation->filters < channels)
+            return true;
+        filters |= has;
+    }
+    if (channels > 1)
+        return !filters;
     return in->height < rows || out->height < rows || in->width < columns || out->width < columns;
 }
 
@@ -387,7 +400,7 @@ static void moves_of_all_networks(void **unused)
     for (size_t i = 0; i < NETWORK_CASES; i++) {
         struct network *whole = case_network(&network_cases[i]);
         for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-            const struct split split = split_of(ways[w].text);
+            const struct split split = case_split(whole, ways[w].text);
             if (!too_small(whole, &split))
                 moves += check_split(whole, &split, ways[w].ranks);
         }
@@ -427,7 +440,7 @@ static void moves_of_all_windows(void **unused)
     for (int trial = 0; trial < 150; trial++) {
         const size_t way = between(0, sizeof ways / sizeof *ways - 1);
         struct network *whole = windows_network();
-        const struct split split = split_of(ways[way].text);
+        const struct split split = case_split(whole, ways[way].text);
         if (!too_small(whole, &split))
             check_split(whole, &split, ways[way].ranks);
         network_destroy(whole);
@@ -504,10 +517,41 @@ static void parameters_are_the_same(void **unused)
     float *others = numbers + whole->parameters + whole->statistics;
     success(network_split(whole, &split, 1, 2, &part));
     network_initialize(whole, 7, numbers, numbers + whole->parameters);
-    network_initialize(part, 7, others, others + whole->parameters);
-    assert_memory_equal(numbers, others, (whole->parameters + whole->statistics) * sizeof *numbers);
+    part_take(part, numbers, others);
+    assert_int_equal(part->shared, whole->parameters);
+    assert_memory_equal(numbers, others, whole->parameters * sizeof *numbers);
     free(numbers);
     network_destroy(part);
+    network_destroy(whole);
+}
+
+/* Filters are on one rank each, all other parameters on all of them, before. What ranks give back is the
+ * whole. */
+static void filters_are_on_one_rank(void **unused)
+{
+    (void)unused;
+    enum { RANKS = 3 };
+    struct network *whole = model_of("cnn", 28, 1), *part;
+    const struct split split = split_of("dense1:channels=3");
+    const size_t count = whole->parameters;
+    float *numbers = calloc(3 * count, sizeof *numbers), *taken = numbers + count,
+          *back = taken + count;
+    size_t own = 0, filled = 0;
+    for (size_t i = 0; i < count; i++)
+        numbers[i] = (float)i;
+    for (size_t rank = 0; rank < RANKS; rank++) {
+        success(network_split(whole, &split, rank, RANKS, &part));
+        filled = part->shared;
+        own += part->parameters - part->shared;
+        part_take(part, numbers, taken);
+        for (size_t i = 0; i < part->shared; i++) /* in the whole's order */
+            assert_true(i == 0 || taken[i] > taken[i - 1]);
+        part_give(part, taken, back, rank == 0);
+        network_destroy(part);
+    }
+    assert_true(own > 0 && filled + own == count);
+    assert_memory_equal(numbers, back, count * sizeof *numbers);
+    free(numbers);
     network_destroy(whole);
 }
 
@@ -534,6 +578,14 @@ static void bad_splits_are_refused(void **unused)
         const char *text, *message;
         size_t ranks;
     } cases[] = {
+        {"dense1:channels=3", "channels=3 makes 3 parts", 2},
+        {"channels=2", "expected nothing beside it but the names of operations", 2},
+        {"dense1:images=2,channels=2", "expected nothing beside it", 4},
+        {"pool1:channels=2", "has no filters, so it cannot be split by channels", 2},
+        {"dense2:channels=11", "makes 10 channels, so that of 11 parts", 11},
+        {"dense9:channels=2", "names no operations of the network", 2},
+        {"dense1:channels=2@dense1", "expected parts of images, rows and columns", 2},
+        {":channels=2", "expected parts of images, rows and columns", 2},
         {"", "expected parts of images, rows and columns", 1},
         {"rows", "expected parts of images, rows and columns", 1},
         {"rows=0", "expected parts of images, rows and columns", 1},
@@ -590,6 +642,7 @@ int main(void)
         cmocka_unit_test(one_part_is_the_whole),
         cmocka_unit_test(few_moves),
         cmocka_unit_test(parameters_are_the_same),
+        cmocka_unit_test(filters_are_on_one_rank),
         cmocka_unit_test(ranges_hold_their_operations),
         cmocka_unit_test(bad_splits_are_refused),
         cmocka_unit_test(losses_are_split_alike),
