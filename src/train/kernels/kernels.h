@@ -182,6 +182,10 @@ struct kernels_ops {
      * Optional: kernels without it take no network that is split over ranks. */
     alnico_status_t (*copy)(void *self, const struct box_copy *copies, size_t count);
 
+    /* Where a box of a tensor begins that stands in memory as a message does: it travels from and to
+     * there. NULL: it does not. Optional: none does. */
+    void *(*direct)(void *self, const struct box_end *end, const size_t count[AXES]);
+
     /* Does that to arenas->gradients and arenas->sums, in float32. Optional on the CPU: the loops of
      * elementwise.h do it. */
     alnico_status_t (*accumulate)(void *self, const struct gradient_part *part);

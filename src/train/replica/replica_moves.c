@@ -125,12 +125,31 @@ static struct box_end box_in(const struct move_end *end, const struct box *box, 
     return at;
 }
 
+static void box_count(const struct box *box, size_t count[AXES])
+{
+    for (enum axis axis = 0; axis < AXES; axis++)
+        count[axis] = box_extent(box, axis);
+}
+
+/* Where message i of an end travels from or to: the box itself, if that may be, or `room`. What arrives
+ * to be added waits there. */
+static void *message_at(const struct replica *replica, const struct move_end *end, size_t i,
+                        bool arrives, bool diff, char *room)
+{
+    const struct box_end at = box_in(end, &end->boxes[i].box, diff);
+    size_t count[AXES];
+    box_count(&end->boxes[i].box, count);
+    void *direct = replica->ops->direct && !(arrives && diff)
+                       ? replica->ops->direct(replica->kernels, &at, count)
+                       : NULL;
+    return direct ? direct : room;
+}
+
 /* Collects a copy, unless the box is empty. */
 static void copies_add(const struct replica *replica, const struct box *box, struct box_copy copy)
 {
     struct replica_moves *moves = replica->moves;
-    for (enum axis axis = 0; axis < AXES; axis++)
-        copy.count[axis] = box_extent(box, axis);
+    box_count(box, copy.count);
     if (box_elements(box))
         moves->copies[moves->count++] = copy;
 }
@@ -143,8 +162,8 @@ static alnico_status_t copies_run(const struct replica *replica)
     return count ? replica->ops->copy(replica->kernels, moves->copies, count) : ALNICO_SUCCESS;
 }
 
-/* Collects the copies of all messages of an end: into them, or out of them, in its gradient if
- * `diff`. */
+/* Collects the copies of all messages of an end that need some: into them, or out of them, in its
+ * gradient if `diff`. */
 static void copies_add_end(const struct replica *replica, const struct move_end *end, bool out,
                            bool diff)
 {
@@ -153,10 +172,11 @@ static void copies_add_end(const struct replica *replica, const struct move_end 
     for (size_t i = 0; i < end->count; i++) {
         const struct box *box = &end->boxes[i].box;
         const struct box_end message = {.message = at}, tensor = box_in(end, box, diff);
-        copies_add(replica, box,
-                   (struct box_copy){.from = out ? message : tensor,
-                                     .to = out ? tensor : message,
-                                     .add = out && diff});
+        if (message_at(replica, end, i, out, diff, at) == at)
+            copies_add(replica, box,
+                       (struct box_copy){.from = out ? message : tensor,
+                                         .to = out ? tensor : message,
+                                         .add = out && diff});
         at += box_elements(box) * each;
     }
 }
@@ -209,12 +229,14 @@ alnico_status_t replica_moves_start(struct replica *replica, size_t s, bool back
     TRY(alnico_group_begin(comm));
     for (size_t i = 0; i < from->count; i++) {
         const size_t count = box_elements(&from->boxes[i].box);
-        TRY(alnico_send(sends, count, type, from->boxes[i].peer, comm));
+        TRY(alnico_send(message_at(replica, from, i, false, backward, sends), count, type,
+                        from->boxes[i].peer, comm));
         sends += count * datatype_bytes(type);
     }
     for (size_t i = 0; i < to->count; i++) {
         const size_t count = box_elements(&to->boxes[i].box);
-        TRY(alnico_recv(receives, count, type, to->boxes[i].peer, comm));
+        TRY(alnico_recv(message_at(replica, to, i, true, backward, receives), count, type,
+                        to->boxes[i].peer, comm));
         receives += count * datatype_bytes(type);
     }
     return alnico_group_end(comm, &replica->moves->request);

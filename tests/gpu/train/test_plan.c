@@ -1,6 +1,7 @@
 /* The plans that the cuDNN kernels ask for, replayed: whatever is read is still what was written.
  * Needs no GPU. One process for each set of ways, since the environment is read once. */
 #include "tests/train/cases.h"
+#include "train/graph/split.h"
 #include "train/kernels/cudnn/methods.h"
 #include "train/models/models.h"
 #include "train/replica/replica.h"
@@ -156,15 +157,16 @@ static void filled(struct replay *r, size_t s)
     r->wrong++;
 }
 
-/* What all replays together came upon. */
+/* What all replays together came upon; between: tensors that stand between margins. */
 struct found {
-    size_t shared, scratch;
+    size_t shared, scratch, between;
 };
 
-static size_t check_network(const char *name, const struct network *network, struct found *found)
+static size_t check_network(const char *name, const struct network *network, size_t batch,
+                            struct found *found)
 {
     struct plan *plan;
-    if (plan_create(network, &kernels_cudnn.rules, 3, PRECISION_BF16, &plan)) {
+    if (plan_create(network, &kernels_cudnn.rules, batch, PRECISION_BF16, &plan)) {
         printf("FAIL %s: no plan\n", name);
         return 1;
     }
@@ -175,6 +177,10 @@ static size_t check_network(const char *name, const struct network *network, str
         backward(&r, s);
         filled(&r, s);
     }
+    for (size_t t = 1; network->part && t <= network->count; t++) {
+        const size_t home = home_of(&r, t);
+        found->between += home != t && network->nodes[home - 1].operation.kind == OPERATION_MOVE;
+    }
     found->shared += r.shared;
     found->scratch += r.scratch;
     free(r.owner);
@@ -182,19 +188,42 @@ static size_t check_network(const char *name, const struct network *network, str
     return r.wrong;
 }
 
+/* All ranks' parts of a network, where it can be split so. */
+static size_t check_parts(const struct network_case *c, const struct network *whole,
+                          const char *way, size_t ranks, struct found *found)
+{
+    size_t wrong = 0;
+    struct split split;
+    if (split_parse(way, &split))
+        return 1;
+    split.norm = NORM_ALL;
+    for (size_t rank = 0; rank < ranks; rank++) {
+        struct network *part;
+        char name[128];
+        if (network_split(whole, &split, rank, ranks, &part))
+            return wrong;
+        snprintf(name, sizeof name, "%s, rank %zu of %s", c->name, rank, way);
+        wrong += check_network(name, part, 1, found) + check_network(name, part, 3, found);
+        network_destroy(part);
+    }
+    return wrong;
+}
+
 static size_t check_all(struct found *found)
 {
     size_t wrong = 0;
     for (size_t i = 0; i < NETWORK_CASES; i++) {
         struct network *network = case_network(&network_cases[i]);
-        wrong += check_network(network_cases[i].name, network, found);
+        wrong += check_network(network_cases[i].name, network, 3, found);
+        wrong += check_parts(&network_cases[i], network, "rows=2", 2, found);
+        wrong += check_parts(&network_cases[i], network, "images=2,rows=2", 4, found);
         network_destroy(network);
     }
     for (size_t m = 0; models_all[m]; m++) {
         struct network *network;
         if (model_network(models_all[m], 64, 64, 3, 10, &network))
             continue; /* images too small for it */
-        wrong += check_network(models_all[m]->name, network, found);
+        wrong += check_network(models_all[m]->name, network, 3, found);
         network_destroy(network);
     }
     return wrong;
@@ -262,10 +291,12 @@ static int check_setting(const struct setting *setting, planned bytes)
     struct found found = {0};
     setenv("ALNICO_TRAIN_WAYS", setting->text, 1);
     const size_t wrong = check_names(setting) + check_all(&found) + measure(bytes);
-    printf("ways '%s': %zu wrong, %zu gradients written over something, %zu bytes of scratch\n",
-           setting->text, wrong, found.shared, found.scratch);
+    printf("ways '%s': %zu wrong, %zu gradients written over something, %zu bytes of scratch, %zu "
+           "tensors between margins\n",
+           setting->text, wrong, found.shared, found.scratch, found.between);
     fflush(stdout);
-    return wrong || !found.shared || (found.scratch > 0) != ((setting->taken & scratched) != 0);
+    return wrong || !found.shared || !found.between ||
+           (found.scratch > 0) != ((setting->taken & scratched) != 0);
 }
 
 /* What `rows` expands finds room: no plan is larger for it. */

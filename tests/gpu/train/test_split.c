@@ -37,13 +37,14 @@ static const struct mode modes[] = {
     {"fp16", PRECISION_FP16, false, ALNICO_FLOAT16, 3e-3, 2e-2},
 };
 
-/* In less than float32 the last ones only. */
+/* Batch 0: as the network's case says. In less than float32 the last ones only. */
 static const struct way {
     const char *text;
-    size_t ranks;
-} ways[] = {{"rows=2", 2}, {"columns=2", 2},        {"rows=3", 3},         {"images=2", 2},
-            {"rows=4", 4}, {"rows=2,columns=2", 4}, {"images=2,rows=2", 4}};
-enum { WAYS = sizeof ways / sizeof *ways, WAYS_OF_ALL = 2 };
+    size_t ranks, batch;
+} ways[] = {{"columns=2", 2, 0},        {"rows=3", 3, 0},          {"images=2", 2, 0},
+            {"rows=4", 4, 1},           {"images=2,rows=2", 4, 0}, {"rows=2", 2, 1},
+            {"rows=2,columns=2", 4, 0}, {"rows=2", 2, 0}};
+enum { WAYS = sizeof ways / sizeof *ways, WAYS_OF_ALL = 3 };
 
 static uint64_t seed;
 static char cache[64];
@@ -173,6 +174,7 @@ struct result {
 
 struct whole {
     const struct network_case *c;
+    size_t batch;
     struct network *network;
     float *images, *parameters;
     int32_t *labels;
@@ -191,7 +193,7 @@ static struct replica_setup setup_of(const struct trial *trial, const struct ker
     const struct mode *mode = trial->mode;
     const bool gpu = kernels->device == ALNICO_DEVICE_CUDA;
     return (struct replica_setup){.kernels = kernels,
-                                  .batch = trial->whole.c->batch,
+                                  .batch = trial->whole.batch,
                                   .seed = seed,
                                   .options = {.precision = gpu ? mode->precision : PRECISION_FP32,
                                               .threads = 1,
@@ -350,8 +352,8 @@ static void results_check(struct trial *trial)
     const struct network *network = trial->whole.network;
     const struct result *one = &trial->one, *joined = &trial->results[0];
     char name[96], text[160];
-    snprintf(name, sizeof name, "'%s' by %s, %s", trial->whole.c->name, trial->way->text,
-             mode->name);
+    snprintf(name, sizeof name, "'%s', batch %zu, by %s, %s", trial->whole.c->name,
+             trial->whole.batch, trial->way->text, mode->name);
     results_join(trial);
     snprintf(text, sizeof text, "%s: gradients", name);
     check_distance(text, joined->gradients, one->gradients, network->parameters, mode->gradient,
@@ -382,14 +384,16 @@ static void whole_make(struct trial *trial, const struct network_case *c)
     struct whole *whole = &trial->whole;
     const bool plain = trial->mode->full_float;
     uint64_t state = seed;
-    *whole = (struct whole){.c = c, .network = case_network(c)};
+    *whole = (struct whole){.c = c,
+                            .batch = trial->way->batch ? trial->way->batch : c->batch,
+                            .network = case_network(c)};
     const struct network *network = whole->network;
-    const size_t elements = c->batch * tensor_elements(&network->tensors[0]);
+    const size_t elements = whole->batch * tensor_elements(&network->tensors[0]);
     whole->images = malloc(elements * sizeof *whole->images);
     whole->parameters = malloc((network->parameters + 1) * sizeof *whole->parameters);
     float *statistics = malloc((network->statistics + 1) * sizeof *statistics);
     random_fill(whole->images, elements, &state);
-    whole->labels = random_labels(network, c->batch, &state);
+    whole->labels = random_labels(network, whole->batch, &state);
     network_initialize(network, seed, whole->parameters, statistics);
     free(statistics);
     for (size_t i = 0; i < network->parameters; i++)
@@ -397,7 +401,7 @@ static void whole_make(struct trial *trial, const struct network_case *c)
     const struct replica_setup setup = setup_of(trial, plain ? &kernels_naive : &kernels_cudnn);
     struct replica *replica;
     REQUIRE_STATUS(replica_create(network, &setup, &replica), ALNICO_SUCCESS);
-    pass_run(trial, replica, 0, c->batch, &trial->one);
+    pass_run(trial, replica, 0, whole->batch, &trial->one);
     replica_destroy(replica);
 }
 
@@ -450,8 +454,8 @@ static void way_run(const struct mode *mode, const struct way *way)
         struct trial trial = {.mode = mode, .way = way};
         splits += case_run(&trial, &network_cases[i]);
     }
-    printf("%s by %s: %zu of %d networks, %.1f s\n", mode->name, way->text, splits, NETWORK_CASES,
-           ranks_seconds() - begin);
+    printf("%s by %s%s: %zu of %d networks, %.1f s\n", mode->name, way->text,
+           way->batch ? ", one image" : "", splits, NETWORK_CASES, ranks_seconds() - begin);
     fflush(stdout);
     check_count++;
     if (splits <= NETWORK_CASES * 3 / 4)

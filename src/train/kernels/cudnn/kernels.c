@@ -419,6 +419,7 @@ const struct kernels_ops kernels_cudnn = {
     .backward_parameters = cudnn_parameters,
     .sums = cudnn_sums,
     .copy = cudnn_copy,
+    .direct = cudnn_direct,
     .update = cudnn_update,
     .average = cudnn_average,
     .accumulate = cudnn_accumulate,

@@ -3,6 +3,47 @@
 
 #include "base/status.h"
 
+/* The node that is the only one to read a tensor, if that is a move; otherwise the number of nodes. */
+static size_t move_of(const struct network *network, size_t tensor)
+{
+    size_t at = tensor;
+    if (!network->part || !tensor || network->tensors[tensor].readers != 1)
+        return network->count;
+    while (at < network->count && (network->nodes[at].in[0] != tensor ||
+                                   network->nodes[at].operation.kind != OPERATION_MOVE))
+        at++;
+    return at;
+}
+
+/* Whether rows of `inner` are whole ones of `outer`, of one image. */
+static bool is_band(const struct box *inner, const struct box *outer)
+{
+    bool same = box_elements(inner) && box_extent(inner, AXIS_IMAGES) == 1;
+    for (enum axis axis = 0; axis < AXES; axis++)
+        same &= axis == AXIS_ROWS
+                    ? inner->from[axis] >= outer->from[axis] && inner->to[axis] <= outer->to[axis]
+                    : inner->from[axis] == outer->from[axis] && inner->to[axis] == outer->to[axis];
+    return same;
+}
+
+/* What is joined of parts stands by itself. */
+struct plan_part move_within(const struct plan *plan, size_t tensor)
+{
+    const struct network *network = plan->network;
+    const size_t move = move_of(network, tensor);
+    if (move >= network->count || network->nodes[tensor - 1].operation.kind == OPERATION_CONCAT)
+        return (struct plan_part){0};
+    const size_t rank = network->part->rank;
+    const struct box held = part_box(network, tensor, rank, plan->batch),
+                     made = part_box(network, move + 1, rank, plan->batch);
+    if (!is_band(&held, &made))
+        return (struct plan_part){0};
+    const size_t rows = (size_t)(held.from[AXIS_ROWS] - made.from[AXIS_ROWS]);
+    return (struct plan_part){move + 1, rows * network->tensors[tensor].width *
+                                            padded_channels(network, tensor) *
+                                            datatype_bytes(precision_type(plan->precision))};
+}
+
 static char *tensor_at(const struct cudnn_net *self, const struct box_end *end)
 {
     if (end->diff)
@@ -63,16 +104,29 @@ static struct train_box box_of(const struct cudnn_net *self, const struct box_co
     return box;
 }
 
+void *cudnn_direct(void *pointer, const struct box_end *end, const size_t count[AXES])
+{
+    const struct cudnn_net *self = pointer;
+    const struct tensor *tensor = &self->setup.network->tensors[end->tensor];
+    const bool whole = count[AXIS_CHANNELS] == padded_channels(self->setup.network, end->tensor),
+               band = count[AXIS_IMAGES] == 1 && count[AXIS_COLUMNS] == tensor->width;
+    return whole && band ? place_of(self, end, count).at : NULL;
+}
+
+/* What stands in its place already is left out. */
 alnico_status_t cudnn_copy(void *pointer, const struct box_copy *copies, size_t count)
 {
     const struct cudnn_net *self = pointer;
     struct train_box boxes[TRAIN_BOXES];
     for (size_t done = 0; done < count;) {
         unsigned some = 0;
-        while (done < count && some < TRAIN_BOXES)
-            boxes[some++] = box_of(self, &copies[done++]);
-        TRY(gpu_status(train_boxes(&self->gpu, boxes, some, (int)self->type),
-                       "copying boxes of a move"));
+        while (done < count && some < TRAIN_BOXES) {
+            boxes[some] = box_of(self, &copies[done++]);
+            some += boxes[some].from.at != boxes[some].to.at;
+        }
+        if (some)
+            TRY(gpu_status(train_boxes(&self->gpu, boxes, some, (int)self->type),
+                           "copying boxes of a move"));
     }
     return ALNICO_SUCCESS;
 }

@@ -191,6 +191,11 @@ alnico_status_t copy_in(struct cudnn_net *self, void *to, const void *from, size
 
 /* ---- cudnn/moves.c: see kernels.h ---- */
 
+/* Where a tensor stands in what the one move that reads it makes, if it does so in one piece; zeros: it
+ * does not. */
+struct plan_part move_within(const struct plan *plan, size_t tensor);
+
+void *cudnn_direct(void *self, const struct box_end *end, const size_t count[AXES]);
 alnico_status_t cudnn_copy(void *self, const struct box_copy *copies, size_t count);
 
 /* ---- cudnn/convolution.c, norm.c, dense.c, layers.c, pieces.c: the steps ---- */

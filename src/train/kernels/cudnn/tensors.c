@@ -241,10 +241,14 @@ static bool all_movable(const struct network *network, const struct node *concat
     return all;
 }
 
-/* The parts of a concatenation are made in its place, if all can be. */
+/* The parts of a concatenation are made in its place, if all can be; and what a move puts between
+ * margins, between them. */
 struct plan_part cudnn_within_rule(const struct plan *plan, size_t tensor)
 {
     const struct network *network = plan->network;
+    const struct plan_part between = move_within(plan, tensor);
+    if (between.whole)
+        return between;
     const size_t bytes = datatype_bytes(precision_type(plan->precision));
     if (!is_movable(network, tensor) || !method_taken(METHOD_JOIN))
         return (struct plan_part){0};
@@ -266,11 +270,12 @@ size_t row_pitch(const struct plan *plan, size_t tensor)
     return padded_channels(plan->network, whole ? whole : tensor);
 }
 
-/* Bytes of scratch for what a convolution makes, if its output stands in another tensor. */
+/* Bytes of scratch for what a convolution makes, if its output's rows stand apart in another tensor. */
 static size_t made_bytes(const struct plan *plan, const struct step *step)
 {
-    return cudnn_within_rule(plan, step->out).whole ? plan_line(cudnn_bytes_rule(plan, step->out))
-                                                    : 0;
+    return row_pitch(plan, step->out) == padded_channels(plan->network, step->out)
+               ? 0
+               : plan_line(cudnn_bytes_rule(plan, step->out));
 }
 
 static size_t add_run(const struct network *network, size_t at)
