@@ -27,9 +27,9 @@ struct link {
     struct knowledge *sent, *received;
     struct transfer out, in;
     bool sending, posted, full; /* full: `received` has come, and is not used yet */
-    bool waits;                 /* this rank waits for it */
-    bool heard, heard_before;   /* in this round, and in the one before */
+    bool waits;                 /* it is not given up */
     bool told;                  /* that it is decided */
+    int32_t round;              /* the last one heard of; 0: none, -1: takes no part */
 };
 
 struct consensus {
@@ -136,6 +136,13 @@ static int first_error(const struct knowledge *k, int size)
     return i;
 }
 
+/* A decision on this consensus, or on another one by which the others go on without this rank. */
+static bool decides(const struct consensus *c, const struct knowledge *other)
+{
+    return other->round == DECIDED &&
+           (other->number == c->mine->number || other->statuses[c->transport->rank] == UNKNOWN);
+}
+
 static void merge(struct consensus *c, const struct knowledge *other)
 {
     struct knowledge *mine = c->mine;
@@ -147,25 +154,32 @@ static void merge(struct consensus *c, const struct knowledge *other)
             mine->statuses[i] = other->statuses[i];
 }
 
-/* A message of a later consensus is from a rank that went on without this one. */
 static void use(struct consensus *c, struct link *link)
 {
     const struct knowledge *other = link->received;
+    const uint32_t number = c->mine->number;
     link->full = false;
-    link->heard = other->number == c->mine->number;
-    link->waits &= other->number <= c->mine->number;
-    if (link->heard && other->round == DECIDED)
+    if (other->number == number)
+        link->round = other->round;
+    if (decides(c, other))
         memcpy(c->mine, other, c->bytes);
-    else if (link->heard)
+    else if (other->number == number)
         merge(c, other);
+    c->mine->number = number;
 }
 
-/* Takes what has come from a rank for this round, and passes over what is older. */
-static void hear(struct consensus *c, int rank)
+/* Takes what has come from a rank until it is heard of in a round. What is of a later consensus is from
+ * a rank that went on without this one, or waits for it there. */
+static void hear(struct consensus *c, int rank, int32_t round)
 {
     struct link *link = &c->links[rank];
-    for (receive_from(c, rank); link->full && !link->heard; receive_from(c, rank))
+    for (receive_from(c, rank); link->full && link->round < round; receive_from(c, rank)) {
+        if (link->received->number > c->mine->number && !decides(c, link->received)) {
+            link->waits = false;
+            break;
+        }
         use(c, link);
+    }
 }
 
 /* What a rank sent before it ended is there when that end is seen. */
@@ -174,8 +188,8 @@ static void look_at(struct round *r, int rank, double now)
     struct link *link = &r->c->links[rank];
     if (now < r->end && !has_ended(r->c->transport, rank))
         return;
-    hear(r->c, rank);
-    link->waits &= link->heard;
+    hear(r->c, rank, r->c->mine->round);
+    link->waits &= link->round >= r->c->mine->round;
 }
 
 static void pump(const struct consensus_setup *setup)
@@ -193,11 +207,11 @@ static enum wait look_for_round(void *context)
     pump(r->setup);
     for (int i = 0; i < c->transport->size && c->mine->round != DECIDED; i++) {
         struct link *link = &c->links[i];
-        if (link->waits && !link->heard)
-            hear(c, i);
-        if (link->waits && !link->heard && looks)
+        if (link->waits)
+            hear(c, i, c->mine->round);
+        if (link->waits && link->round < c->mine->round && looks)
             look_at(r, i, now);
-        complete &= link->heard || !link->waits;
+        complete &= link->round >= c->mine->round || !link->waits;
     }
     if (looks)
         r->look = now + look_seconds;
@@ -209,22 +223,29 @@ static bool is_other_member(const struct consensus *c, const struct consensus_se
     return setup->members[i] && i != c->transport->rank;
 }
 
+/* Takes all that has come, of later rounds too: where the others have stopped waiting for this rank,
+ * their decision lies behind their first messages. */
+static void hear_all(struct consensus *c)
+{
+    for (int i = 0; i < c->transport->size && c->mine->round != DECIDED; i++)
+        if (c->links[i].waits)
+            hear(c, i, DECIDED);
+}
+
 /* Whether the same ranks were heard as in the round before. */
 static bool run_round(struct consensus *c, const struct consensus_setup *setup)
 {
     double now = transport_now(c->transport);
     struct round r = {c, setup, now + setup->timeout * c->mine->round, now + look_seconds};
     bool same = true;
-    for (int i = 0; i < c->transport->size; i++) {
-        struct link *link = &c->links[i];
-        link->heard_before = c->mine->round == 1 ? link->waits : link->heard;
-        link->heard = false;
+    for (int i = 0; i < c->transport->size; i++)
         if (is_other_member(c, setup, i))
             send_to(c, i);
-    }
     wait_until(look_for_round, &r, WAIT_FOREVER, true);
     for (int i = 0; i < c->transport->size; i++)
-        same &= c->links[i].heard == c->links[i].heard_before;
+        same &= c->links[i].round != c->mine->round - 1;
+    if (same)
+        hear_all(c);
     return same;
 }
 
@@ -267,7 +288,8 @@ static void begin(struct consensus *c, const struct consensus_setup *setup)
         struct link *link = &c->links[i];
         mine->statuses[i] = i == rank ? (int32_t)setup->status : UNKNOWN;
         link->waits = is_other_member(c, setup, i);
-        link->told = link->heard = false;
+        link->round = link->waits ? 0 : -1;
+        link->told = false;
     }
 }
 

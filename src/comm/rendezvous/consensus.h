@@ -5,7 +5,8 @@
  * every rank sends all that it knows to all, and a rank that hears in two rounds from the same ones
  * has decided, and says so to all. Rounds: 1 if all live, otherwise 2 and one for each further one in
  * which a rank dies; each alpha + beta * size. A rank counts as dead when its transport says so, when
- * it has left, or when it has not come within the deadline. On the caller's thread.
+ * it has left, or when it has not come within the deadline. One that comes later hears the others'
+ * decision, and that it was given up. On the caller's thread.
  */
 #ifndef ALNICO_COMM_RENDEZVOUS_CONSENSUS_H
 #define ALNICO_COMM_RENDEZVOUS_CONSENSUS_H
