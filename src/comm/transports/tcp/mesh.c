@@ -283,7 +283,10 @@ static alnico_status_t introduce(struct mesh *m, const struct introduction *mine
     m->t->key = m->t->options.key ? *m->t->options.key : m->all[0].key;
     m->listener.key = m->t->key;
     m->end_ns = deadline_ns(m->r->timeout);
-    return connect_all(m);
+    const alnico_status_t status = connect_all(m);
+    if (status == ALNICO_ERROR_TIMEOUT) /* all have waited, and need not as long again */
+        m->r->spent = 0.75 * m->r->timeout;
+    return status;
 }
 
 alnico_status_t tcp_connect(struct transport_tcp *t, struct rendezvous *r, alnico_status_t status)
@@ -303,6 +306,7 @@ alnico_status_t tcp_connect(struct transport_tcp *t, struct rendezvous *r, alnic
         status = introduce(&m, &mine);
         if (!r->failed)
             status = agree_on_status(r, results, NULL, status);
+        r->spent = 0;
     }
     for (int i = 0; m.connectors && i < AT_ONCE; i++)
         if (m.peer[i] >= 0)
