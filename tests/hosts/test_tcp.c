@@ -2,11 +2,10 @@
  * others learn when a rank is killed, stopped, cut off or late. As root; skipped elsewhere. */
 #include "comm/communicator/comm.h"
 
+#include "tests/hosts/namespaces.h"
 #include "tests/support/cases.h"
 #include "tests/support/forks.h"
 
-#include <fcntl.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,27 +17,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <sys/wait.h>
-
 #include <cmocka.h>
 
-enum { HOSTS = 8, MOST = 8, SKIPPED = 77 };
+enum { HOSTS = 8, MOST = 8 };
 
 static uint64_t seed;
 static char name[32];
-
-/* What the script is told; its exit status. */
-static int hosts(const char *format, ...)
-{
-    char command[512];
-    va_list arguments;
-    int length = snprintf(command, sizeof command, "%s ", HOSTS_SCRIPT);
-    va_start(arguments, format);
-    vsnprintf(command + length, sizeof command - (size_t)length, format, arguments);
-    va_end(arguments);
-    int status = system(command);
-    return status < 0 || !WIFEXITED(status) ? -1 : WEXITSTATUS(status);
-}
 
 /* Which host each rank is on, and what befalls the victim. */
 enum fate { KILLED, STOPPED, CUT_OFF, LATE };
@@ -50,24 +34,10 @@ struct layout {
     int victim, phase;
 };
 
-/* Moves the process of a rank to its host. */
-static void move_to_host(const struct rank *rank, const struct layout *layout)
-{
-    char path[80], text[64];
-    snprintf(path, sizeof path, "/run/netns/%s-%d", name, layout->host[rank->rank]);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    REQUIRE(fd >= 0 && setns(fd, CLONE_NEWNET) == 0 && unshare(CLONE_NEWUTS) == 0);
-    close(fd);
-    snprintf(text, sizeof text, "%s-%d", name, layout->host[rank->rank]);
-    REQUIRE(sethostname(text, strlen(text)) == 0);
-    snprintf(text, sizeof text, "%g", layout->timeout);
-    REQUIRE(setenv("ALNICO_TIMEOUT", text, 1) == 0);
-}
-
 static alnico_comm_t make(struct rank *rank)
 {
     const struct layout *layout = rank->argument;
-    move_to_host(rank, layout);
+    namespaces_enter(name, layout->host[rank->rank], layout->timeout);
     alnico_comm_t comm = forks_comm(rank, NULL);
     REQUIRE(strcmp(comm->transport->ops->name, "hosts") == 0 && comm->hosts > 1);
     return comm;
@@ -144,7 +114,7 @@ static void meet_fate(struct rank *rank, const struct layout *layout)
         raise(SIGSTOP);
         break;
     case CUT_OFF:
-        REQUIRE(hosts("link %s %d down", name, layout->host[rank->rank]) == 0);
+        REQUIRE(namespaces_script("link %s %d down", name, layout->host[rank->rank]) == 0);
         while (ranks_seconds() < end)
             nanosleep(&(struct timespec){0, 10000000}, NULL);
         break;
@@ -219,7 +189,8 @@ static void befall(enum fate fate, const struct layout *where, int phases)
         else
             forks_run(layout.size, 1, failure_body, &layout);
         if (fate == CUT_OFF)
-            assert_int_equal(hosts("link %s %d up", name, layout.host[layout.victim]), 0);
+            assert_int_equal(namespaces_script("link %s %d up", name, layout.host[layout.victim]),
+                             0);
     }
 }
 
@@ -257,7 +228,7 @@ static void test_a_rank_that_is_late(void **state)
 
 static void remove_hosts(void)
 {
-    hosts("down %s", name);
+    namespaces_script("down %s", name);
 }
 
 int main(void)
@@ -273,9 +244,9 @@ int main(void)
     seed = (uint64_t)time(NULL);
     print_message("seed %llu\n", (unsigned long long)seed);
     snprintf(name, sizeof name, "alnico-%d", (int)getpid());
-    int status = hosts("up %s %d", name, HOSTS);
+    int status = namespaces_script("up %s %d", name, HOSTS);
     if (status != 0)
-        return status == SKIPPED ? SKIPPED : 1;
+        return status == NAMESPACES_SKIPPED ? NAMESPACES_SKIPPED : 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     remove_hosts();
     return failed;

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RANKS = 128, WATCHDOG_S = 60, EXIT_STATUS = 9 };
+enum { RANKS = 128, EXIT_STATUS = 9 };
 
 struct party {
     int processes, threads, size;
@@ -239,23 +239,23 @@ void forks_run_for(unsigned seconds, int processes, int threads, void (*body)(st
 
 void forks_run(int processes, int threads, void (*body)(struct rank *), void *argument)
 {
-    forks_run_for(WATCHDOG_S, processes, threads, body, argument);
+    forks_run_for(FORKS_SECONDS, processes, threads, body, argument);
 }
 
 void forks_run_victim(int processes, int victim, int signal, void (*body)(struct rank *),
                       void *argument)
 {
-    forks_run_victims(processes, UINT64_C(1) << victim, signal, body, argument);
+    forks_run_victims(FORKS_SECONDS, processes, UINT64_C(1) << victim, signal, body, argument);
 }
 
-void forks_run_victims(int processes, uint64_t victims, int signal, void (*body)(struct rank *),
-                       void *argument)
+void forks_run_victims(unsigned seconds, int processes, uint64_t victims, int signal,
+                       void (*body)(struct rank *), void *argument)
 {
     struct party party = {.processes = processes,
                           .threads = 1,
                           .victims = victims,
                           .signal = signal,
-                          .seconds = WATCHDOG_S,
+                          .seconds = seconds,
                           .body = body,
                           .argument = argument};
     party_run(&party);

@@ -7,6 +7,8 @@
 
 #include <sys/types.h>
 
+enum { FORKS_SECONDS = 60 }; /* before what is left is killed, where nothing else is said */
+
 /* As fork, which the test requires to work; but a child that crashes ends. */
 pid_t forks_process(void);
 
@@ -24,9 +26,9 @@ void forks_run_for(unsigned seconds, int processes, int threads, void (*body)(st
 void forks_run_victim(int processes, int victim, int signal, void (*body)(struct rank *),
                       void *argument);
 
-/* The same with several victims, a bit each. */
-void forks_run_victims(int processes, uint64_t victims, int signal, void (*body)(struct rank *),
-                       void *argument);
+/* The same with several victims, a bit each, and another time than a minute. */
+void forks_run_victims(unsigned seconds, int processes, uint64_t victims, int signal,
+                       void (*body)(struct rank *), void *argument);
 
 /* All ranks that live wait for each other. */
 void forks_barrier(struct rank *rank);

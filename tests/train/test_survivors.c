@@ -116,7 +116,8 @@ static void play(struct scene s)
         mmap(NULL, sizeof *training, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(training != MAP_FAILED);
     const uint64_t second = s.second >= 0 ? UINT64_C(1) << s.second : 0;
-    forks_run_victims(RANKS, UINT64_C(1) << s.victim | second, SIGKILL, scene_body, &s);
+    forks_run_victims(FORKS_SECONDS, RANKS, UINT64_C(1) << s.victim | second, SIGKILL, scene_body,
+                      &s);
 }
 
 static void test_the_others_go_on(void **state)

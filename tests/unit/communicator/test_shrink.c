@@ -5,6 +5,7 @@
 
 #include "tests/support/forks.h"
 #include "tests/support/reference.h"
+#include "tests/support/stage.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,7 +27,17 @@ static uint64_t seed;
 static int rounds = 1, calls = 200;
 
 /* What goes wrong before the others shrink. */
-enum failure { KILLED, KILLED_IN_A_CALL, ABORTS, MISMATCHES, LEAVES, STOPPED, NOTHING, FAILURES };
+enum failure {
+    KILLED,
+    KILLED_IN_A_CALL,
+    ABORTS,
+    MISMATCHES,
+    LEAVES,
+    STOPPED,
+    LATE,
+    NOTHING,
+    FAILURES
+};
 
 struct scene {
     enum failure failure;
@@ -37,7 +47,7 @@ struct scene {
     uint64_t random;
 };
 
-static const double deadline = 2;
+static const double deadline = 1.5;
 
 static bool goes_on(const struct scene *s, int rank)
 {
@@ -113,6 +123,8 @@ static void go_wrong(struct rank *rank, alnico_comm_t comm, const struct scene *
         die_within(3000, s->random);
     if (is_victim && s->failure == STOPPED)
         kill(getpid(), SIGSTOP);
+    if (is_victim && s->failure == LATE)
+        usleep((useconds_t)(4e6 * deadline));
     if (is_victim && s->failure == ABORTS)
         REQUIRE_STATUS(alnico_comm_abort(comm), ALNICO_SUCCESS);
     if (s->failure == NOTHING || s->failure == LEAVES)
@@ -134,6 +146,13 @@ static void shrink_again(alnico_comm_t *comm, alnico_stream_t stream, const stru
     *comm = again;
 }
 
+static double most_seconds(const struct scene *s)
+{
+    if (s->failure == STOPPED || s->failure == LATE)
+        return 5 * deadline;
+    return ranks_sanitized() ? 10 : 2;
+}
+
 static void scene_body(struct rank *rank)
 {
     const struct scene *s = rank->argument;
@@ -142,7 +161,7 @@ static void scene_body(struct rank *rank)
     if (s->streams)
         REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
     alnico_comm_t comm = ranks_comm(rank, stream);
-    if (s->failure == MISMATCHES || s->failure == STOPPED)
+    if (s->failure == MISMATCHES || s->failure == STOPPED || s->failure == LATE)
         comm->family->settings.timeout = deadline;
     float value = 1;
     REQUIRE_STATUS(sum(comm, &value, 1), ALNICO_SUCCESS);
@@ -162,10 +181,14 @@ static void scene_body(struct rank *rank)
             pause();
     if (goes_on(s, rank->rank)) {
         REQUIRE_STATUS(status, ALNICO_SUCCESS);
-        REQUIRE(waited < (s->failure == STOPPED ? 5 * deadline : ranks_sanitized() ? 10 : 2));
+        REQUIRE(waited < most_seconds(s));
         shrink_again(&shrunk, stream, s);
         require_shrunk(shrunk, s, rank->rank, rank->size);
         REQUIRE(alnico_barrier(comm) != ALNICO_SUCCESS); /* the old one stays what it was */
+    }
+    if (rank->rank == s->victim && s->failure == LATE) {
+        REQUIRE_STATUS(status, ALNICO_ERROR_ABORTED);
+        ranks_require_detail("went on without this rank");
     }
     if (s->failure == STOPPED)
         kill(forks_pid(rank, s->victim), SIGKILL);
@@ -174,42 +197,24 @@ static void scene_body(struct rank *rank)
     alnico_stream_destroy(stream);
 }
 
-/* A scene in processes of its own, of which several play at once. */
-static struct {
-    int running, failed;
-} stage;
-
-static void stage_wait(int most)
+static void play(void *argument, int slot)
 {
-    int status;
-    for (; stage.running > most; stage.running--) {
-        REQUIRE(wait(&status) > 0);
-        stage.failed += status != 0;
-    }
-}
-
-static void play(struct scene s)
-{
-    bool dies = s.failure == KILLED || s.failure == KILLED_IN_A_CALL || s.failure == STOPPED;
-    uint64_t victims = dies ? UINT64_C(1) << s.victim : 0;
-    if (s.second >= 0)
-        victims |= UINT64_C(1) << s.second;
-    s.random = reference_random(seed++, 1, 2);
-    fflush(NULL);
-    stage_wait(AT_ONCE - 1);
-    stage.running++;
-    if (forks_process() > 0)
-        return;
+    struct scene *s = argument;
+    bool dies = s->failure == KILLED || s->failure == KILLED_IN_A_CALL || s->failure == STOPPED;
+    uint64_t victims = dies ? UINT64_C(1) << s->victim : 0;
+    (void)slot;
+    if (s->second >= 0)
+        victims |= UINT64_C(1) << s->second;
     setenv("ALNICO_LOG", "error", 1);
-    setenv("ALNICO_TRANSPORT", s.tcp ? "tcp" : "auto", 1);
-    forks_run_victims(RANKS, victims, SIGKILL, scene_body, &s);
-    _Exit(0);
+    setenv("ALNICO_TRANSPORT", s->tcp ? "tcp" : "auto", 1);
+    forks_run_victims(FORKS_SECONDS, RANKS, victims, SIGKILL, scene_body, s);
 }
 
-static void end(void)
+static void start(struct scene s)
 {
-    stage_wait(0);
-    assert_int_equal(stage.failed, 0);
+    static const struct stage_act act = {play, AT_ONCE};
+    s.random = reference_random(seed++, 1, 2);
+    stage_play(&act, &s, sizeof s);
 }
 
 static void test_the_survivors_of_each_failure_go_on(void **state)
@@ -217,12 +222,12 @@ static void test_the_survivors_of_each_failure_go_on(void **state)
     (void)state;
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < FAILURES; i++)
-            play((struct scene){.failure = (enum failure)i,
-                                .victim = (int)(seed + (uint64_t)i) % RANKS,
-                                .second = -1,
-                                .streams = (seed + (uint64_t)i) % 2,
-                                .tcp = (seed + (uint64_t)i) / 2 % 2});
-    end();
+            start((struct scene){.failure = (enum failure)i,
+                                 .victim = (int)(seed + (uint64_t)i) % RANKS,
+                                 .second = -1,
+                                 .streams = (seed + (uint64_t)i) % 2,
+                                 .tcp = (seed + (uint64_t)i) / 2 % 2});
+    assert_int_equal(stage_end(), 0);
 }
 
 static void test_a_second_one_may_die_meanwhile(void **state)
@@ -230,13 +235,13 @@ static void test_a_second_one_may_die_meanwhile(void **state)
     (void)state;
     for (int i = 0; i < 6 * rounds; i++) {
         int victim = (int)(seed + (uint64_t)i) % RANKS;
-        play((struct scene){.failure = i % 3 == 2 ? ABORTS : KILLED_IN_A_CALL,
-                            .victim = victim,
-                            .second = (victim + 1 + i % (RANKS - 1)) % RANKS,
-                            .streams = i % 2,
-                            .tcp = i / 2 % 2});
+        start((struct scene){.failure = i % 3 == 2 ? ABORTS : KILLED_IN_A_CALL,
+                             .victim = victim,
+                             .second = (victim + 1 + i % (RANKS - 1)) % RANKS,
+                             .streams = i % 2,
+                             .tcp = i / 2 % 2});
     }
-    end();
+    assert_int_equal(stage_end(), 0);
 }
 
 static void test_threads_shrink_too(void **state)
@@ -262,7 +267,7 @@ static void test_bad_arguments_are_refused(void **state)
     ranks_require_detail("alnico_comm_shrink: out is NULL");
 }
 
-/* Usage: unit_shrink [ROUNDS [SEED [CALLS]]]; a round has 13 scenes, with so many allreduces after
+/* Usage: unit_shrink [ROUNDS [SEED [CALLS]]]; a round has 14 scenes, with so many allreduces after
  * each. */
 int main(int argc, char **argv)
 {
