@@ -21,3 +21,7 @@ find_package(MPI REQUIRED COMPONENTS C)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
+
+# What the studies (docs/studies.md) compare with, where it is found.
+pkg_check_modules(OPENBLAS QUIET IMPORTED_TARGET openblas)
+set(HAVE_OPENBLAS ${OPENBLAS_FOUND})

@@ -7,4 +7,5 @@ message(STATUS "  NCCL     ${HAVE_NCCL} (ALNICO_NCCL=${ALNICO_NCCL}; ${nccl_reas
 message(STATUS "  trainer  ${HAVE_TRAIN} (ALNICO_TRAIN=${ALNICO_TRAIN})")
 message(STATUS "  oneDNN   ${HAVE_ONEDNN} (ALNICO_ONEDNN=${ALNICO_ONEDNN}; ${onednn_reason})")
 message(STATUS "  cuDNN    ${HAVE_CUDNN} (ALNICO_CUDNN=${ALNICO_CUDNN}; ${cudnn_reason})")
+message(STATUS "  OpenBLAS ${HAVE_OPENBLAS} (for studies; ${OPENBLAS_VERSION})")
 message(STATUS "  tests    ${BUILD_TESTING}")

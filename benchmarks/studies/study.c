@@ -1,8 +1,14 @@
 /* See study.h. */
 #include "benchmarks/studies/study.h"
 
+#include "train/base/random.h"
+
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Turns of a race, runs in one, and how long one is at least. */
+enum { TURNS_LEAST = 3, TURNS = 200, RUNS_MOST = 50, TURN_US = 2000 };
 
 enum { NOT_HERE = 77, WIDTH = 900 };
 
@@ -58,6 +64,132 @@ void study_picture_end(FILE *picture)
     fprintf(picture, "unset multiplot\n");
     if (pclose(picture) != 0)
         program_fail("--picture: gnuplot failed");
+}
+
+struct study_device study_device_open(alnico_device_t kind)
+{
+    struct study_device device = {.ops = device_find(kind)};
+    if (!device.ops) {
+        fprintf(stderr, "--device %s: %s\n", option_devices[kind], alnico_error_detail());
+        exit(NOT_HERE);
+    }
+    if (!device.ops->host_accessible)
+        program_check(device.ops->stream_create(&device.stream), "a stream");
+    return device;
+}
+
+void *study_put(const struct study_device *device, const void *host, size_t bytes)
+{
+    void *memory;
+    program_check(device->ops->alloc(bytes, &memory), "taking memory of the device");
+    program_check(host ? device->ops->copy(memory, host, bytes, device->stream)
+                       : device->ops->clear(memory, bytes, device->stream),
+                  "filling memory of the device");
+    program_check(device->ops->stream_synchronize(device->stream), "filling memory");
+    return memory;
+}
+
+void study_get(const struct study_device *device, void *host, const void *memory, size_t bytes)
+{
+    program_check(device->ops->copy(host, memory, bytes, device->stream), "reading memory");
+    program_check(device->ops->stream_synchronize(device->stream), "reading memory");
+}
+
+void *study_memory(size_t bytes)
+{
+    void *memory = calloc(1, bytes);
+    if (!memory)
+        program_fail("no memory for %zu bytes", bytes);
+    return memory;
+}
+
+float *study_random(size_t count, uint64_t seed)
+{
+    float *out = study_memory(count * sizeof *out);
+    for (size_t i = 0; i < count; i++)
+        out[i] = (float)(2 * random_unit(&seed) - 1);
+    return out;
+}
+
+/* One work of a race. */
+struct lane {
+    const struct study_device *device;
+    const struct study_work *work;
+    struct device_graph *graph; /* of all runs of a turn; NULL: none */
+    int runs;
+    double us[TURNS];
+};
+
+static void lane_repeat(const struct lane *lane)
+{
+    for (int i = 0; i < lane->runs; i++)
+        lane->work->run(lane->work->context);
+}
+
+static double lane_turn(const struct lane *lane, uint64_t *stamps)
+{
+    const struct device_ops *ops = lane->device->ops;
+    void *const stream = lane->device->stream;
+    program_check(ops->stamp(&stamps[0], stream), "a time stamp");
+    if (lane->graph)
+        program_check(ops->graph_launch(lane->graph, stream), "a graph");
+    else
+        lane_repeat(lane);
+    program_check(ops->stamp(&stamps[1], stream), "a time stamp");
+    program_check(ops->stream_synchronize(stream), "waiting for the stream");
+    return 1e-3 * (double)(stamps[1] - stamps[0]) / lane->runs;
+}
+
+/* The first run is not measured: it makes what later ones use. */
+static void lane_begin(struct lane *lane, uint64_t *stamps)
+{
+    const struct study_device *device = lane->device;
+    lane->runs = 1;
+    lane_turn(lane, stamps);
+    const double us = fmax(lane_turn(lane, stamps), 1);
+    lane->runs = (int)fmin(fmax(TURN_US / us, 1), RUNS_MOST);
+    if (!device->stream || !device->ops->graph_begin)
+        return;
+    program_check(device->ops->graph_begin(device->stream), "capturing");
+    lane_repeat(lane);
+    program_check(device->ops->graph_end(device->stream, &lane->graph), "capturing");
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_of(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare_times);
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
+
+void study_race(const struct study_device *device, struct study_work *works, int count,
+                double seconds)
+{
+    struct lane *lanes = study_memory((size_t)count * sizeof *lanes);
+    void *stamps;
+    int turns = 0;
+    program_check(device->ops->pinned_alloc(2 * sizeof(uint64_t), &stamps), "time stamps");
+    for (int i = 0; i < count; i++) {
+        lanes[i].device = device;
+        lanes[i].work = &works[i];
+        lane_begin(&lanes[i], stamps);
+    }
+    const double end = seconds_now() + seconds;
+    for (; turns < TURNS && (turns < TURNS_LEAST || seconds_now() < end); turns++)
+        for (int i = 0; i < count; i++)
+            lanes[i].us[turns] = lane_turn(&lanes[i], stamps);
+    for (int i = 0; i < count; i++) {
+        works[i].us = median_of(lanes[i].us, turns);
+        if (lanes[i].graph)
+            device->ops->graph_destroy(lanes[i].graph);
+    }
+    device->ops->pinned_free(stamps);
+    free(lanes);
 }
 
 cJSON *study_report(const char *name)

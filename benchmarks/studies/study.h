@@ -1,8 +1,9 @@
-/* Common parts of the studies: options, pictures by gnuplot, and ranks as threads.
- * Main thread. */
+/* Common parts of the studies: options, a device, works that are timed by turns, and pictures by
+ * gnuplot. Main thread. */
 #ifndef ALNICO_BENCHMARKS_STUDIES_STUDY_H
 #define ALNICO_BENCHMARKS_STUDIES_STUDY_H
 
+#include "device/device.h"
 #include "tools/common/options.h"
 #include "tools/common/program.h"
 
@@ -27,8 +28,44 @@ struct study_options {
         .kind = OPTION_TEXT, OPTION_FIELD(type, member.picture)                                    \
     }
 
+/* A row of an option table: the member becomes an alnico_device_t. */
+#define STUDY_DEVICE(type, member)                                                                 \
+    {                                                                                              \
+        .name = "device", .value = "cpu|cuda", .help = "what computes", .kind = OPTION_CHOICE,     \
+        .initial = "cpu", OPTION_FIELD(type, member), .choices = option_devices                    \
+    }
+
+/* The device and the stream that a study computes on; the CPU's stream is inline. */
+struct study_device {
+    const struct device_ops *ops;
+    void *stream;
+};
+
+/* A work that is timed: the function computes, or enqueues on the device's stream. */
+struct study_work {
+    void (*run)(void *context);
+    void *context;
+    double us; /* median of a run */
+};
+
 /* Begins a study: a picture that cannot be drawn is a usage error, no gnuplot ends it with 77. */
 void study_begin(const struct study_options *options);
+
+/* Ends the study with 77 if there is no such device. */
+struct study_device study_device_open(alnico_device_t kind);
+
+/* Memory of the device with these numbers in it (NULL: zeros); and back to the host. */
+void *study_put(const struct study_device *device, const void *host, size_t bytes);
+void study_get(const struct study_device *device, void *host, const void *memory, size_t bytes);
+
+/* Times the works by turns until so many seconds are over, three turns at least; on a GPU as
+ * graphs. */
+void study_race(const struct study_device *device, struct study_work *works, int count,
+                double seconds);
+
+/* Memory of the host, or the program fails; and numbers from -1 to 1 in it. */
+void *study_memory(size_t bytes);
+float *study_random(size_t count, uint64_t seed);
 
 /* A gnuplot that draws into the picture: commands go into the file, `height` is a panel's share of
  * the width. Lines 1 to 8 can be told apart in black and white. NULL: no picture is wanted. */
