@@ -74,8 +74,10 @@ static void replicas_load(struct replica *fast, struct replica *oracle, const ch
     const size_t each = tensor_elements(&network->tensors[0]), batch = fast->plan->batch;
     uint64_t state = seed;
     float *images = malloc(batch * each * sizeof *images);
-    for (size_t i = 0; i < network->parameters; i++)
-        oracle->arenas.parameters[i] += 0.2f * (float)(random_unit(&state) - 0.5);
+    for (size_t i = 0; i < network->parameters; i++) { /* weights keep their layer's scale */
+        float *p = &oracle->arenas.parameters[i];
+        *p += 0.2f * (float)(random_unit(&state) - 0.5) * (*p != 0 ? fabsf(*p) : 1);
+    }
     require(replica_write(fast, fast->arenas.parameters, oracle->arenas.parameters,
                           network->parameters * sizeof(float)),
             name, "writing parameters");
