@@ -1,8 +1,9 @@
-/* Allreduce between hosts that are network namespaces of this machine (tests/hosts/hosts makes them):
+/* Operations between hosts that are network namespaces of this machine (tests/hosts/hosts makes them):
  * forks all ranks, which meet by an id, and times algorithms in turns.
  *
- * Usage: several_hosts NAME HOSTS RANKS_PER_HOST REPETITIONS FIRST_BYTES LAST_BYTES FACTOR ALGORITHM...
- * An algorithm may be "table", the tuning table's choice. Prints medians of microseconds. Needs root. */
+ * Usage: several_hosts NAME HOSTS RANKS_PER_HOST OPERATION REPETITIONS FIRST LAST FACTOR ALGORITHM...
+ * FIRST and LAST are bytes of the vector, or of all blocks together. An algorithm may be "table", the
+ * tuning table's choice. Prints medians of microseconds. Needs root. */
 #include <alnico/alnico.h>
 
 #include <fcntl.h>
@@ -15,15 +16,76 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ALGORITHMS_MOST = 16, REPETITIONS_MOST = 100, ARGUMENTS = 8 };
+enum { ALGORITHMS_MOST = 16, REPETITIONS_MOST = 100, ARGUMENTS = 9 };
+
+struct bench;
+
+/* An operation on `count` elements in all. */
+struct operation {
+    const char *name;
+    alnico_collective_t collective;
+    alnico_status_t (*call)(const struct bench *b, size_t count, alnico_comm_t comm);
+};
 
 struct bench {
+    const struct operation *operation;
     int hosts, per_host, repetitions, algorithms, rank;
     size_t first, last, factor;
     char **names;
     alnico_comm_t comm[ALGORITHMS_MOST];
     float *send, *recv;
 };
+
+static alnico_status_t allreduce(const struct bench *b, size_t count, alnico_comm_t comm)
+{
+    return alnico_allreduce(b->send, b->recv, count, ALNICO_FLOAT32, ALNICO_SUM, comm);
+}
+
+static alnico_status_t reduce(const struct bench *b, size_t count, alnico_comm_t comm)
+{
+    return alnico_reduce(b->send, b->recv, count, ALNICO_FLOAT32, ALNICO_SUM, 0, comm);
+}
+
+static alnico_status_t broadcast(const struct bench *b, size_t count, alnico_comm_t comm)
+{
+    return alnico_broadcast(b->recv, count, ALNICO_FLOAT32, 0, comm);
+}
+
+static alnico_status_t allgather(const struct bench *b, size_t count, alnico_comm_t comm)
+{
+    size_t each = count / (size_t)(b->hosts * b->per_host);
+    return alnico_allgather(b->send, b->recv, each, ALNICO_FLOAT32, comm);
+}
+
+static alnico_status_t reduce_scatter(const struct bench *b, size_t count, alnico_comm_t comm)
+{
+    size_t each = count / (size_t)(b->hosts * b->per_host);
+    return alnico_reduce_scatter(b->send, b->recv, each, ALNICO_FLOAT32, ALNICO_SUM, comm);
+}
+
+static alnico_status_t barrier(const struct bench *b, size_t count, alnico_comm_t comm)
+{
+    (void)b;
+    (void)count;
+    return alnico_barrier(comm);
+}
+
+static const struct operation operations[] = {
+    {"allreduce", ALNICO_ALLREDUCE, allreduce},
+    {"reduce", ALNICO_REDUCE, reduce},
+    {"broadcast", ALNICO_BROADCAST, broadcast},
+    {"allgather", ALNICO_ALLGATHER, allgather},
+    {"reduce_scatter", ALNICO_REDUCE_SCATTER, reduce_scatter},
+    {"barrier", ALNICO_BARRIER, barrier},
+};
+
+static const struct operation *find_operation(const char *name)
+{
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+        if (strcmp(operations[i].name, name) == 0)
+            return &operations[i];
+    return NULL;
+}
 
 /* Shared memory of the ranks before there is a communicator. */
 struct shared {
@@ -68,7 +130,7 @@ static void meet(struct bench *b, struct shared *shared)
         check(alnico_comm_duplicate(b->comm[0], NULL, &b->comm[a]), b);
     for (int a = 0; a < b->algorithms; a++)
         if (strcmp(b->names[a], "table") != 0)
-            check(alnico_comm_set_algorithm(b->comm[a], ALNICO_ALLREDUCE, b->names[a]), b);
+            check(alnico_comm_set_algorithm(b->comm[a], b->operation->collective, b->names[a]), b);
 }
 
 static double now_us(void)
@@ -84,9 +146,7 @@ static double time_block(const struct bench *b, alnico_comm_t comm, size_t bytes
     check(alnico_barrier(comm), b);
     double start = now_us();
     for (int i = 0; i < calls; i++)
-        check(alnico_allreduce(b->send, b->recv, bytes / sizeof(float), ALNICO_FLOAT32, ALNICO_SUM,
-                               comm),
-              b);
+        check(b->operation->call(b, bytes / sizeof(float), comm), b);
     return (now_us() - start) / calls;
 }
 
@@ -144,20 +204,21 @@ static int wait_for_all(void)
 int main(int argc, char **argv)
 {
     if (argc < ARGUMENTS + 1 || argc > ARGUMENTS + ALGORITHMS_MOST) {
-        fprintf(stderr, "usage: several_hosts NAME HOSTS RANKS_PER_HOST REPETITIONS FIRST_BYTES "
-                        "LAST_BYTES FACTOR ALGORITHM...\n");
+        fprintf(stderr, "usage: several_hosts NAME HOSTS RANKS_PER_HOST OPERATION REPETITIONS "
+                        "FIRST LAST FACTOR ALGORITHM...\n");
         return 2;
     }
-    struct bench b = {.hosts = atoi(argv[2]),
+    struct bench b = {.operation = find_operation(argv[4]),
+                      .hosts = atoi(argv[2]),
                       .per_host = atoi(argv[3]),
-                      .repetitions = atoi(argv[4]),
-                      .first = strtoull(argv[5], NULL, 10),
-                      .last = strtoull(argv[6], NULL, 10),
-                      .factor = strtoull(argv[7], NULL, 10),
+                      .repetitions = atoi(argv[5]),
+                      .first = strtoull(argv[6], NULL, 10),
+                      .last = strtoull(argv[7], NULL, 10),
+                      .factor = strtoull(argv[8], NULL, 10),
                       .algorithms = argc - ARGUMENTS,
                       .names = argv + ARGUMENTS};
-    if (b.hosts < 1 || b.per_host < 1 || b.repetitions < 1 || b.repetitions > REPETITIONS_MOST ||
-        b.first < sizeof(float) || b.factor < 2)
+    if (!b.operation || b.hosts < 1 || b.per_host < 1 || b.repetitions < 1 ||
+        b.repetitions > REPETITIONS_MOST || b.first < sizeof(float) || b.factor < 2)
         return 2;
     struct shared *shared =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -34,10 +34,11 @@
  * is. */
 /* Which rank is on which host. Hosts are numbered by their first ranks. */
 struct host_map {
-    int hosts, fewest; /* fewest: ranks of the smallest host */
-    int *host, *place; /* of each rank; its place is its number among the ranks of its host */
-    int *first;        /* of each host, and one more: where its ranks begin in `rank` */
-    int *rank;         /* by host, rising */
+    int hosts, fewest, most; /* ranks of the smallest and of the largest host */
+    bool ordered;            /* a host's ranks are neighbours */
+    int *host, *place;       /* of each rank; its place is its number among the ranks of its host */
+    int *first;              /* of each host, and one more: where its ranks begin in `rank` */
+    int *rank;               /* by host, rising */
 };
 
 /* A map of `size` ranks by the identities of their hosts, in one piece for free(); NULL: no memory. */
@@ -123,9 +124,13 @@ extern const struct algorithm algorithm_broadcast_hierarchical_ring;
 extern const struct algorithm algorithm_allgather_recursive_doubling;
 extern const struct algorithm algorithm_allgather_bruck;
 extern const struct algorithm algorithm_allgather_ring;
+extern const struct algorithm algorithm_allgather_hierarchical_leaders;
+extern const struct algorithm algorithm_allgather_hierarchical_ring;
 extern const struct algorithm algorithm_reduce_scatter_recursive_halving;
 extern const struct algorithm algorithm_reduce_scatter_pairwise;
 extern const struct algorithm algorithm_reduce_scatter_ring;
+extern const struct algorithm algorithm_reduce_scatter_hierarchical_leaders;
+extern const struct algorithm algorithm_reduce_scatter_hierarchical_ring;
 extern const struct algorithm algorithm_gather_binomial;
 extern const struct algorithm algorithm_gather_linear;
 extern const struct algorithm algorithm_scatter_binomial;
@@ -238,10 +243,31 @@ struct span seat_part(const struct shape *shape, int parts, int seat);
  * that is received from. False: no more in this round. */
 int seat_rounds(const struct shape *shape);
 bool seat_meet(const struct shape *shape, int i, int k, int *apart, int *to, int *from);
+void seat_apart(const struct shape *shape, int apart, int *to, int *from);
 
 /* The shape of the algorithm that the ranks of this seat run between hosts, and its exchange as one
  * of ours, where `at` is what its buffers begin at. */
 struct shape seat_between(const struct shape *shape, size_t count);
 void seat_translate(const struct shape *shape, const struct span at[BUFFERS], struct exchange *out);
+
+/* The host so many beyond this rank's, around the ring of hosts, -hosts <= distance; and how many
+ * ranks so many hosts have, from one on. */
+int seat_host_beyond(const struct shape *shape, int distance);
+int seat_ranks(const struct shape *shape, int host, int hosts);
+
+/* Where each rank has a block, owners bring those of all seats between hosts: the owner of seat s those
+ * of the seats s, s + fewest and so on, of each host. The j-th of these ranks of a host, its owner
+ * being the first; -1: no more. And how many they are at most. */
+int seat_group_rank(const struct shape *shape, int host, int seat, int j);
+int seat_group_most(const struct shape *shape);
+
+/* The ranks by hosts, from this rank's host on, in runs of ranks that are neighbours: `count` of them
+ * from `rank` on have the places from `at` on in this order. False: no more. Of rooted operations
+ * the root must be 0. */
+struct rank_run {
+    int rank, at, count;
+};
+int rank_runs(const struct shape *shape);
+bool rank_run(const struct shape *shape, int index, struct rank_run *out);
 
 #endif

@@ -40,10 +40,14 @@ struct host_map *host_map_create(const uint64_t *identities, int size)
     map->fewest = size;
     for (int h = 0; h < map->hosts; h++) {
         map->fewest = map->first[h + 1] < map->fewest ? map->first[h + 1] : map->fewest;
+        map->most = map->first[h + 1] > map->most ? map->first[h + 1] : map->most;
         map->first[h + 1] += map->first[h];
     }
-    for (int r = 0; r < size; r++)
+    map->ordered = true;
+    for (int r = 0; r < size; r++) {
         map->rank[map->first[map->host[r]] + map->place[r]] = r;
+        map->ordered &= r == 0 || map->host[r] >= map->host[r - 1];
+    }
     return map;
 }
 
@@ -104,15 +108,20 @@ int seat_rounds(const struct shape *shape)
     return (seat_count(shape, seat_host(shape, shape->rank)) + EXCHANGES - 2) / EXCHANGES;
 }
 
+void seat_apart(const struct shape *shape, int apart, int *to, int *from)
+{
+    int count = seat_count(shape, seat_host(shape, shape->rank));
+    int seat = seat_of(shape, shape->rank);
+    *to = (seat + apart) % count;
+    *from = (seat - apart + count) % count;
+}
+
 bool seat_meet(const struct shape *shape, int i, int k, int *apart, int *to, int *from)
 {
-    int host = seat_host(shape, shape->rank), count = seat_count(shape, host);
-    int seat = seat_of(shape, shape->rank);
     *apart = i * EXCHANGES + k + 1;
-    if (k == EXCHANGES || *apart >= count)
+    if (k == EXCHANGES || *apart >= seat_count(shape, seat_host(shape, shape->rank)))
         return false;
-    *to = (seat + *apart) % count;
-    *from = (seat - *apart + count) % count;
+    seat_apart(shape, *apart, to, from);
     return true;
 }
 
@@ -138,4 +147,52 @@ void seat_translate(const struct shape *shape, const struct span at[BUFFERS], st
     out->from = out->from < 0 ? -1 : seat_rank(shape, out->from, seat);
     shift(at, &out->send);
     shift(at, &out->recv);
+}
+
+int seat_host_beyond(const struct shape *shape, int distance)
+{
+    int hosts = seat_hosts(shape);
+    return (seat_host(shape, shape->rank) + hosts + distance) % hosts;
+}
+
+/* Where a host's ranks begin in the order of hosts. */
+static int first_rank(const struct shape *shape, int host)
+{
+    return shape->map ? shape->map->first[host] : host * shape->size;
+}
+
+int seat_ranks(const struct shape *shape, int host, int hosts)
+{
+    int end = host + hosts, all = seat_hosts(shape), wrapped = end > all ? end - all : 0;
+    return first_rank(shape, end - wrapped) - first_rank(shape, host) + first_rank(shape, wrapped);
+}
+
+int seat_group_rank(const struct shape *shape, int host, int seat, int j)
+{
+    int fewest = seat_fewest(shape), member = seat + j * fewest;
+    return seat < fewest && member < seat_count(shape, host) ? seat_rank(shape, host, member) : -1;
+}
+
+int seat_group_most(const struct shape *shape)
+{
+    return shape->map ? (shape->map->most + shape->map->fewest - 1) / shape->map->fewest : 1;
+}
+
+int rank_runs(const struct shape *shape)
+{
+    if (shape->map && !shape->map->ordered)
+        return shape->size;
+    return 1 + (seat_host(shape, shape->rank) > 0);
+}
+
+bool rank_run(const struct shape *shape, int index, struct rank_run *out)
+{
+    int begin = first_rank(shape, seat_host(shape, shape->rank)), behind = shape->size - begin;
+    if (index >= rank_runs(shape))
+        return false;
+    if (shape->map && !shape->map->ordered)
+        *out = (struct rank_run){shape->map->rank[(begin + index) % shape->size], index, 1};
+    else
+        *out = index ? (struct rank_run){0, behind, begin} : (struct rank_run){begin, 0, behind};
+    return true;
 }

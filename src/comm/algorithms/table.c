@@ -18,13 +18,22 @@ const struct algorithm *const algorithms_broadcast[] = {
     &algorithm_broadcast_hierarchical_leaders, &algorithm_broadcast_hierarchical_ring, NULL};
 const struct algorithm *const algorithms_allgather[] = {&algorithm_allgather_recursive_doubling,
                                                         &algorithm_allgather_bruck,
-                                                        &algorithm_allgather_ring, NULL};
-const struct algorithm *const algorithms_allgatherv[] = {&algorithm_allgather_ring, NULL};
+                                                        &algorithm_allgather_ring,
+                                                        &algorithm_allgather_hierarchical_leaders,
+                                                        &algorithm_allgather_hierarchical_ring,
+                                                        NULL};
+const struct algorithm *const algorithms_allgatherv[] = {
+    &algorithm_allgather_ring, &algorithm_allgather_hierarchical_ring, NULL};
 const struct algorithm *const algorithms_reduce_scatter[] = {
-    &algorithm_reduce_scatter_recursive_halving, &algorithm_reduce_scatter_pairwise,
-    &algorithm_reduce_scatter_ring, NULL};
-const struct algorithm *const algorithms_reduce_scatterv[] = {&algorithm_reduce_scatter_pairwise,
-                                                              &algorithm_reduce_scatter_ring, NULL};
+    &algorithm_reduce_scatter_recursive_halving,
+    &algorithm_reduce_scatter_pairwise,
+    &algorithm_reduce_scatter_ring,
+    &algorithm_reduce_scatter_hierarchical_leaders,
+    &algorithm_reduce_scatter_hierarchical_ring,
+    NULL};
+const struct algorithm *const algorithms_reduce_scatterv[] = {
+    &algorithm_reduce_scatter_pairwise, &algorithm_reduce_scatter_ring,
+    &algorithm_reduce_scatter_hierarchical_ring, NULL};
 const struct algorithm *const algorithms_gather[] = {&algorithm_gather_binomial,
                                                      &algorithm_gather_linear, NULL};
 const struct algorithm *const algorithms_gatherv[] = {&algorithm_gather_linear, NULL};

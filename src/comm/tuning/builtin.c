@@ -36,9 +36,13 @@ enum { PEER_RANKS = 64, PEER_GPUS = 8 };
     FULL_ROW(SENDRECV, CUDA, RANKS, HOSTS, SIZE_MAX, MODE_CAPTURED, BACKEND, ALGORITHM, 64 << 10, 0)
 
 /* Messages through the host, whatever the device is. */
+#define HOSTS_MESSAGES(COLLECTIVE, RANKS, HOSTS, BYTES, ALGORITHM, CHUNK)                          \
+    ROW(COLLECTIVE, CPU, RANKS, HOSTS, BYTES, "host", ALGORITHM, CHUNK),                           \
+        ROW(COLLECTIVE, CUDA, RANKS, HOSTS, BYTES, "host", ALGORITHM, CHUNK)
 #define MESSAGES(COLLECTIVE, RANKS, BYTES, ALGORITHM, CHUNK)                                       \
-    ROW(COLLECTIVE, CPU, RANKS, INT_MAX, BYTES, "host", ALGORITHM, CHUNK),                         \
-        ROW(COLLECTIVE, CUDA, RANKS, INT_MAX, BYTES, "host", ALGORITHM, CHUNK)
+    HOSTS_MESSAGES(COLLECTIVE, RANKS, INT_MAX, BYTES, ALGORITHM, CHUNK)
+#define ONE_HOST(COLLECTIVE, BYTES, ALGORITHM, CHUNK)                                              \
+    HOSTS_MESSAGES(COLLECTIVE, INT_MAX, 1, BYTES, ALGORITHM, CHUNK)
 
 /* On one host shared memory is ahead of messages at every size; of its two ways the one-shot is
  * until reading everybody's vector costs more than a second exchange.
@@ -190,20 +194,35 @@ const struct tuning_row tuning_builtin[] = {
     SHARED(ALLTOALLV, PEER_RANKS, SIZE_MAX, "one_shot"),
     SHARED(BARRIER, 8, SIZE_MAX, "one_shot"),
     SHARED(BARRIER, PEER_RANKS, SIZE_MAX, "recursive_multiplying"),
-    /* And by messages: extrapolated. What is never cut is followed by what is, for blocks that do
-     * not fit. */
+    /* And by messages: extrapolated, but for several hosts (benchmarks/several_hosts). What is never
+     * cut is followed by what is, for blocks that do not fit. */
     MESSAGES(REDUCE, 2, SIZE_MAX, "binomial", 64 << 10),
-    MESSAGES(REDUCE, INT_MAX, 8 << 10, "binomial", 64 << 10),
+    ONE_HOST(REDUCE, 8 << 10, "binomial", 64 << 10),
+    ONE_HOST(REDUCE, SIZE_MAX, "reduce_scatter_gather", 128 << 10),
+    HOSTS_MESSAGES(REDUCE, INT_MAX, 8, SIZE_MAX, "hierarchical_leaders", 256 << 10),
+    MESSAGES(REDUCE, INT_MAX, 64 << 10, "hierarchical_leaders", 64 << 10),
     MESSAGES(REDUCE, INT_MAX, SIZE_MAX, "reduce_scatter_gather", 128 << 10),
     MESSAGES(BROADCAST, 2, SIZE_MAX, "binomial", 64 << 10),
-    MESSAGES(BROADCAST, INT_MAX, 64 << 10, "binomial", 64 << 10),
-    MESSAGES(BROADCAST, INT_MAX, SIZE_MAX, "scatter_ring_allgather", 256 << 10),
-    MESSAGES(ALLGATHER, INT_MAX, 2 << 10, "recursive_doubling", 64 << 10),
-    MESSAGES(ALLGATHER, INT_MAX, SIZE_MAX, "ring", 64 << 10),
-    MESSAGES(ALLGATHERV, INT_MAX, SIZE_MAX, "ring", 64 << 10),
-    MESSAGES(REDUCE_SCATTER, INT_MAX, 1 << 10, "recursive_halving", 64 << 10),
-    MESSAGES(REDUCE_SCATTER, INT_MAX, SIZE_MAX, "pairwise", 64 << 10),
-    MESSAGES(REDUCE_SCATTERV, INT_MAX, SIZE_MAX, "pairwise", 64 << 10),
+    ONE_HOST(BROADCAST, 64 << 10, "binomial", 64 << 10),
+    ONE_HOST(BROADCAST, SIZE_MAX, "scatter_ring_allgather", 256 << 10),
+    MESSAGES(BROADCAST, INT_MAX, 64 << 10, "hierarchical_leaders", 64 << 10),
+    MESSAGES(BROADCAST, INT_MAX, SIZE_MAX, "hierarchical_ring", 256 << 10),
+    MESSAGES(ALLGATHER, 2, 2 << 10, "recursive_doubling", 64 << 10),
+    MESSAGES(ALLGATHER, 2, SIZE_MAX, "ring", 64 << 10),
+    ONE_HOST(ALLGATHER, 2 << 10, "recursive_doubling", 64 << 10),
+    ONE_HOST(ALLGATHER, SIZE_MAX, "ring", 64 << 10),
+    MESSAGES(ALLGATHER, INT_MAX, 16 << 10, "hierarchical_leaders", 64 << 10),
+    MESSAGES(ALLGATHER, INT_MAX, SIZE_MAX, "hierarchical_ring", 256 << 10),
+    ONE_HOST(ALLGATHERV, SIZE_MAX, "ring", 64 << 10),
+    MESSAGES(ALLGATHERV, INT_MAX, SIZE_MAX, "hierarchical_ring", 256 << 10),
+    MESSAGES(REDUCE_SCATTER, 2, 1 << 10, "recursive_halving", 64 << 10),
+    MESSAGES(REDUCE_SCATTER, 2, SIZE_MAX, "pairwise", 64 << 10),
+    ONE_HOST(REDUCE_SCATTER, 1 << 10, "recursive_halving", 64 << 10),
+    ONE_HOST(REDUCE_SCATTER, SIZE_MAX, "pairwise", 64 << 10),
+    MESSAGES(REDUCE_SCATTER, INT_MAX, 16 << 10, "hierarchical_leaders", 64 << 10),
+    MESSAGES(REDUCE_SCATTER, INT_MAX, SIZE_MAX, "hierarchical_ring", 256 << 10),
+    ONE_HOST(REDUCE_SCATTERV, SIZE_MAX, "pairwise", 64 << 10),
+    MESSAGES(REDUCE_SCATTERV, INT_MAX, SIZE_MAX, "hierarchical_ring", 256 << 10),
     MESSAGES(GATHER, INT_MAX, 16 << 10, "binomial", 64 << 10),
     MESSAGES(GATHER, INT_MAX, SIZE_MAX, "linear", 256 << 10),
     MESSAGES(GATHERV, INT_MAX, SIZE_MAX, "linear", 256 << 10),
@@ -213,7 +232,8 @@ const struct tuning_row tuning_builtin[] = {
     MESSAGES(ALLTOALL, INT_MAX, 256, "bruck", 64 << 10),
     MESSAGES(ALLTOALL, INT_MAX, SIZE_MAX, "pairwise", 256 << 10),
     MESSAGES(ALLTOALLV, INT_MAX, SIZE_MAX, "pairwise", 256 << 10),
-    MESSAGES(BARRIER, INT_MAX, SIZE_MAX, "dissemination", 1 << 10),
+    ONE_HOST(BARRIER, SIZE_MAX, "dissemination", 1 << 10),
+    MESSAGES(BARRIER, INT_MAX, SIZE_MAX, "hierarchical_dissemination", 1 << 10),
     MESSAGES(SENDRECV, INT_MAX, SIZE_MAX, "direct", 1 << 10),
 };
 

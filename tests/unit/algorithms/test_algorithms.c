@@ -336,6 +336,8 @@ static struct host_map *make_map(int hosts, int base, int more, enum order order
     assert_non_null(map);
     assert_int_equal(map->hosts, hosts);
     assert_int_equal(map->fewest, hosts > 1 && more < 0 ? base + more : base);
+    assert_int_equal(map->most, hosts > 1 && more > 0 ? base + more : base);
+    assert_true(map->ordered || (order != BLOCKS && hosts > 1));
     return map;
 }
 
@@ -357,11 +359,12 @@ static bool is_hierarchical(const struct algorithm *algorithm)
 static void test_hierarchical_algorithms_are_right_on_all_hosts(void **state)
 {
     (void)state;
-    for (int i = 0; i < 5 * 5 * 3 * ORDERS; i++) {
-        int hosts = i % 5 + 1, base = i / 5 % 5 + 1, more = i / 25 % 3 - 1;
-        if (base + more == 0)
+    static const int mores[] = {-1, 0, 1, 7};
+    for (int i = 0; i < 5 * 5 * 4 * ORDERS; i++) {
+        int hosts = i % 5 + 1, base = i / 5 % 5 + 1, more = mores[i / 25 % 4];
+        if (base + more == 0 || (more == 7 && base > 2))
             continue;
-        struct host_map *map = make_map(hosts, base, more, (enum order)(i / 75));
+        struct host_map *map = make_map(hosts, base, more, (enum order)(i / 100));
         for (int f = 0; f < FORMS; f++)
             for (int a = 0; forms[f].list[a]; a++)
                 if (is_hierarchical(forms[f].list[a]))
