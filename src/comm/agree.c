@@ -15,6 +15,24 @@ alnico_status_t rendezvous_gather(struct rendezvous *r, const void *mine, void *
     return status;
 }
 
+alnico_status_t rendezvous_look(struct rendezvous *r)
+{
+    alnico_status_t status = r->look && !r->failed ? r->look(r->context) : ALNICO_SUCCESS;
+    r->failed |= status != ALNICO_SUCCESS;
+    return status;
+}
+
+alnico_status_t rendezvous_fail(struct rendezvous *r, alnico_status_t status)
+{
+    char detail[256];
+    if (!r->fail || r->failed)
+        return status;
+    agree_detail(r->who, rendezvous_name(r, r->rank), detail, sizeof detail);
+    error_set(status, "%s", detail);
+    r->failed = true;
+    return r->fail(r->context, status);
+}
+
 void agree_detail(const char *who, int name, char *out, size_t bytes)
 {
     const char *text = error_text(who);

@@ -14,19 +14,31 @@ typedef alnico_status_t rendezvous_allgather(void *context, const void *mine, vo
                                              size_t bytes);
 
 /* The ranks of a public call that may share nothing yet but an allgather. */
+struct net_key;
 struct rendezvous {
     rendezvous_allgather *allgather;
     void *context;
     int rank, size;
-    const int *called; /* their ranks in the communicator that was called; NULL: the same */
-    const char *who;   /* the public call */
-    double timeout;    /* of one step, seconds */
-    double spent;      /* how many of them passed before the next allgather */
-    bool failed;       /* the allgather itself: then ranks may differ in what they know */
+    const int *called;         /* their ranks in the communicator that was called; NULL: the same */
+    const char *who;           /* the public call */
+    const struct net_key *key; /* what only the job's processes know; NULL: nothing */
+    double timeout;            /* of one step, seconds */
+    double spent;              /* how many of them passed before the next allgather */
+    /* Optional, between two allgathers: whether another rank has failed meanwhile, and telling the
+     * others that this one has. After either no allgather works any more, and all that are told get
+     * the same error. Never block. */
+    alnico_status_t (*look)(void *context);
+    alnico_status_t (*fail)(void *context, alnico_status_t status);
+    bool failed; /* the allgather itself: then ranks may differ in what they know */
 };
 
 /* The allgather, which sets `failed`. */
 alnico_status_t rendezvous_gather(struct rendezvous *r, const void *mine, void *all, size_t bytes);
+
+/* For a rank that waits for others otherwise than by the allgather; they set `failed`. The second one
+ * takes the thread's detail and returns the status. */
+alnico_status_t rendezvous_look(struct rendezvous *r);
+alnico_status_t rendezvous_fail(struct rendezvous *r, alnico_status_t status);
 
 /* The number that messages give to a rank. */
 static inline int rendezvous_name(const struct rendezvous *r, int rank)

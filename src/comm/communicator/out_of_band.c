@@ -21,6 +21,16 @@ static alnico_status_t gather(void *context, const void *mine, void *all, size_t
     return status == ALNICO_ERROR_TIMEOUT ? comm_latched(r->comm) : status;
 }
 
+static alnico_status_t look(void *context)
+{
+    const struct comm_rendezvous *r = context;
+    TRY(comm_latched(r->comm));
+    alnico_status_t status = out_of_band_look(&r->wait);
+    if (status != ALNICO_SUCCESS)
+        comm_latch(r->comm, status, alnico_error_detail());
+    return status;
+}
+
 void comm_rendezvous_init(struct comm_rendezvous *out, alnico_comm_t comm, const char *who)
 {
     double timeout = comm->family->settings.timeout;
@@ -32,6 +42,7 @@ void comm_rendezvous_init(struct comm_rendezvous *out, alnico_comm_t comm, const
                                              .who = who,
                                              .called = comm->called},
                                     .base = {.allgather = gather,
+                                             .look = look,
                                              .context = out,
                                              .rank = comm->rank,
                                              .size = comm->size,

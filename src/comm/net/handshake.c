@@ -48,6 +48,17 @@ void net_key_from_text(const char *text, size_t bytes, struct net_key *out)
     siphash(zero, text, bytes, out->bytes);
 }
 
+void net_key_derive(const struct net_key *key, const struct net_key *salt, struct net_key *out)
+{
+    static const char label[] = "alnico: key from key and salt";
+    char text[sizeof label + sizeof salt->bytes];
+    uint8_t hash[SIPHASH_BYTES];
+    memcpy(text, label, sizeof label);
+    memcpy(text + sizeof label, salt->bytes, sizeof salt->bytes);
+    siphash(key->bytes, text, sizeof text, hash);
+    memcpy(out->bytes, hash, sizeof out->bytes);
+}
+
 /* magic 8, version 4, purpose 4, rank 4, size 4, number 4, tag 8, address 24, zeros 4, random 24. */
 static alnico_status_t write_opening(const struct net_identity *mine, char out[NET_OPENING])
 {

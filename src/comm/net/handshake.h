@@ -27,6 +27,9 @@ struct net_key {
 alnico_status_t net_key_create(struct net_key *out);
 void net_key_from_text(const char *text, size_t bytes, struct net_key *out);
 
+/* The key of one purpose, told apart by its salt, which may be known: whoever lacks `key` lacks it. */
+void net_key_derive(const struct net_key *key, const struct net_key *salt, struct net_key *out);
+
 /* What a connection is for. */
 enum net_purpose { NET_RENDEZVOUS = 1, NET_MESSAGES = 2 };
 

@@ -5,13 +5,15 @@
 #include "device/backoff.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-enum { BACKLOG = 1024 };
+enum { BACKLOG = 1024, SPARE_FILES = 64 };
 
 static alnico_status_t fail(const char *call, const struct net_address *address, int error)
 {
@@ -126,6 +128,33 @@ alnico_status_t net_receive_some(int fd, char **data, size_t *bytes)
     alnico_status_t status = judge(moved, bytes, "recv");
     *data += moved > 0 ? moved : 0;
     return status;
+}
+
+alnico_status_t net_peek(int fd, void *data, size_t bytes)
+{
+    ssize_t there = recv(fd, data, bytes, MSG_DONTWAIT | MSG_PEEK);
+    return bytes ? judge(there, &bytes, "recv") : ALNICO_SUCCESS;
+}
+
+/* About so many files are open: the next one's number. */
+alnico_status_t net_allow_files(size_t count)
+{
+    struct rlimit limit;
+    int next = open("/", O_PATH | O_CLOEXEC);
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return error_set(ALNICO_ERROR_SYSTEM, "getrlimit: %s", strerror(errno));
+    rlim_t needed = (next < 0 ? limit.rlim_cur : (rlim_t)next) + count + SPARE_FILES;
+    if (next >= 0)
+        close(next);
+    if (limit.rlim_cur >= needed)
+        return ALNICO_SUCCESS;
+    limit.rlim_cur = limit.rlim_max;
+    if (limit.rlim_max >= needed && setrlimit(RLIMIT_NOFILE, &limit) == 0)
+        return ALNICO_SUCCESS;
+    return error_set(
+        ALNICO_ERROR_SYSTEM,
+        "%zu connections need %llu open files, and the hard limit is %llu (ulimit -Hn)", count,
+        (unsigned long long)needed, (unsigned long long)limit.rlim_max);
 }
 
 int net_milliseconds(int64_t end_ns, int most)

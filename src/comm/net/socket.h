@@ -25,9 +25,16 @@ alnico_status_t net_connected(int fd, const struct net_address *to);
 alnico_status_t net_send_some(int fd, const char **data, size_t *bytes);
 alnico_status_t net_receive_some(int fd, char **data, size_t *bytes);
 
+/* The same bytes, which stay there: SUCCESS if so many have come. */
+alnico_status_t net_peek(int fd, void *data, size_t bytes);
+
 /* All bytes, until `end_ns` on backoff_now_ns's clock. Errors: TIMEOUT; SYSTEM. */
 alnico_status_t net_send(int fd, const void *data, size_t bytes, int64_t end_ns);
 alnico_status_t net_receive(int fd, void *data, size_t bytes, int64_t end_ns);
+
+/* Makes sure that the process may open so many files more, some spare ones included: raises the soft
+ * limit to the hard one where it does not suffice. Errors: SYSTEM, naming the limit. */
+alnico_status_t net_allow_files(size_t count);
 
 /* Milliseconds for poll until `end_ns`, rounded up, at most `most`; 0 if it has passed. */
 int net_milliseconds(int64_t end_ns, int most);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "comm/hostmem/segment.h"
+#include "comm/net/handshake.h"
 #include "comm/rendezvous/parts.h"
 
 #include <pthread.h>
@@ -35,6 +36,7 @@ struct transport_hosts {
     struct transport base;
     struct transport *side[SIDES]; /* NEAR may be NULL */
     struct tcp_options options;
+    struct net_key key;   /* the job's, if the options have one */
     pthread_mutex_t lock; /* of receives from anybody */
     struct any *spare;    /* those that nobody waits for */
     uint64_t *host;       /* by rank */
@@ -291,7 +293,9 @@ static struct transport_hosts *prepare(const struct rendezvous *r, const uint64_
         return NULL;
     pthread_mutex_init(&t->lock, NULL);
     t->options = *options;
-    t->options.key = NULL;
+    const struct net_key *key = options->key ? options->key : r->key;
+    t->key = key ? *key : t->key;
+    t->options.key = key ? &t->key : NULL;
     t->options.near = NULL;
     t->options.interface = strdup(options->interface ? options->interface : "");
     t->host = calloc(size, sizeof *t->host);

@@ -86,6 +86,15 @@ static int name_at(const struct out_of_band *wait, int place)
     return wait->called ? wait->called[place] : place;
 }
 
+alnico_status_t out_of_band_look(const struct out_of_band *wait)
+{
+    int lost = find_lost(wait);
+    return lost < 0
+               ? ALNICO_SUCCESS
+               : error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come: its process has ended",
+                           wait->who, name_at(wait, lost));
+}
+
 static bool is_broken(const struct out_of_band *wait)
 {
     return wait->broken && atomic_load(wait->broken) != 0;

@@ -37,6 +37,9 @@ alnico_status_t out_of_band_broadcast(const struct out_of_band *wait, void *data
 /* Seconds of stalling after which a rank asks whether others are gone: short against the deadline. */
 double out_of_band_patience(double timeout);
 
+/* Whether all who take part live: TIMEOUT, naming one whose process has ended. Never blocks. */
+alnico_status_t out_of_band_look(const struct out_of_band *wait);
+
 /* Another rank whose process has ended, or -1. */
 int out_of_band_find_lost(struct transport *t);
 

@@ -44,6 +44,8 @@ alnico_status_t rendezvous_part_begin(struct rendezvous_part *part, struct rende
     part->called = calloc((size_t)count, sizeof *part->called);
     part->base.allgather = gather;
     part->base.context = part;
+    part->base.look = NULL;
+    part->base.fail = NULL;
     part->base.rank = place;
     part->base.size = count;
     part->base.called = part->called;

@@ -71,6 +71,8 @@ static alnico_status_t admit(void *context, const struct net_identity *theirs)
 /* The first rank says how many there are. */
 static bool make_room(struct root *r, int size)
 {
+    if (net_allow_files((size_t)size) != ALNICO_SUCCESS)
+        log_write(LOG_WARNING, "the root of the rendezvous: %s", alnico_error_detail());
     r->guests = malloc((size_t)size * sizeof *r->guests);
     r->polls = calloc((size_t)size + NET_PENDING + 1, sizeof *r->polls);
     if (!r->guests || !r->polls)

@@ -389,6 +389,35 @@ static alnico_status_t allgather(void *context, const void *mine, void *all, siz
     return ALNICO_SUCCESS;
 }
 
+/* What lies there between two exchanges may be a child's next blocks, whose header has no error. */
+static alnico_status_t look_at(const struct link *link)
+{
+    struct header header;
+    alnico_status_t status =
+        link->fd < 0 ? ALNICO_PENDING : net_peek(link->fd, &header, sizeof header);
+    if (status == ALNICO_ERROR_SYSTEM)
+        return error_set(ALNICO_ERROR_TIMEOUT, "rank %d did not come: its process has ended",
+                         link->rank);
+    if (status != ALNICO_SUCCESS || header.status == ALNICO_SUCCESS)
+        return ALNICO_SUCCESS;
+    return error_set((alnico_status_t)header.status, "%.*s", (int)sizeof header.detail - 1,
+                     header.detail);
+}
+
+static alnico_status_t look(void *context)
+{
+    struct tree *t = context;
+    alnico_status_t status = look_at(&t->parent);
+    for (int i = 0; i < t->child_count && status == ALNICO_SUCCESS; i++)
+        status = look_at(&t->children[i]);
+    return status == ALNICO_SUCCESS ? status : spread_failure(t, status);
+}
+
+static alnico_status_t fail(void *context, alnico_status_t status)
+{
+    return spread_failure(context, status);
+}
+
 /* ---- Its life ---- */
 
 alnico_status_t tree_create(const struct tree_options *o, struct tree **out)
@@ -401,12 +430,15 @@ alnico_status_t tree_create(const struct tree_options *o, struct tree **out)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", o->size);
     }
     t->base = (struct rendezvous){.allgather = allgather,
+                                  .look = look,
+                                  .fail = fail,
                                   .context = t,
                                   .rank = o->rank,
                                   .size = o->size,
                                   .who = o->who,
                                   .timeout = o->timeout};
     t->place = o->place;
+    t->base.key = &t->place.key;
     t->parent = (struct link){.fd = -1, .rank = tree_parent(o->rank)};
     t->blocks = blocks;
     alnico_status_t status = grow(t, o);

@@ -120,7 +120,8 @@ enum { TCP_CONNECTIONS_MOST = 8 };
 struct tcp_options {
     const char *interface;     /* this host's, by name or address; "" or NULL: by its routes */
     int connections;           /* of two ranks, which share large messages; rank 0's count */
-    const struct net_key *key; /* what only the job's processes know; NULL: rank 0 makes one */
+    const struct net_key *key; /* what only the job's processes know; NULL: the rendezvous', and
+                                  else rank 0 makes one, which its allgather tells the others */
     const bool *near;          /* ranks that need no connection, alike on both sides; NULL: none.
                                   Until the transport is made */
 };

@@ -27,8 +27,8 @@ enum {
 /* What a rank tells the others. */
 struct introduction {
     struct net_address address;
-    struct net_key key;  /* rank 0's counts, */
-    int32_t connections; /* and its */
+    struct net_key salt; /* rank 0's makes the key from the job's, or is it; */
+    int32_t connections; /* and its count */
     int32_t unused;
 };
 
@@ -244,6 +244,7 @@ static alnico_status_t connect_all(struct mesh *m)
         start_connectors(m);
         TRY(step_connectors(m));
         TRY(take_connections(m));
+        TRY(rendezvous_look(m->r));
         if (backoff_now_ns() > m->end_ns)
             return error_set(ALNICO_ERROR_TIMEOUT, "rank %d did not connect within %g s",
                              rendezvous_name(m->r, missing), m->r->timeout);
@@ -251,6 +252,14 @@ static alnico_status_t connect_all(struct mesh *m)
             wait_for_any(m);
     }
     return ALNICO_SUCCESS;
+}
+
+static int count_far(const struct transport_tcp *t)
+{
+    int count = 0;
+    for (int i = 0; i < t->base.size; i++)
+        count += !is_near(t, i);
+    return count;
 }
 
 /* Before the ranks know each other. */
@@ -262,31 +271,33 @@ static alnico_status_t open_port(struct mesh *m, struct introduction *mine)
     if (!m->all || !m->connectors)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", t->base.size);
     mine->connections = t->options.connections;
+    TRY(net_allow_files((size_t)count_far(t) * (size_t)t->options.connections));
     TRY(connect_self(t));
-    if (t->options.key)
-        mine->key = *t->options.key;
-    else
-        TRY(net_key_create(&mine->key));
+    TRY(net_key_create(&mine->salt));
     TRY(net_address_own(t->options.interface, NULL, &mine->address));
-    TRY(net_listener_open(&m->listener, &mine->address, &mine->key, &identity));
+    TRY(net_listener_open(&m->listener, &mine->address, &mine->salt, &identity));
     mine->address = m->listener.address;
     m->listener.admit = admit;
     m->listener.context = m;
     return ALNICO_SUCCESS;
 }
 
-/* Connections that come before this rank knows the key wait in the kernel. */
+/* Connections that come before this rank knows the key wait in the kernel. A rank that fails tells
+ * the others, which may wait for it. */
 static alnico_status_t introduce(struct mesh *m, const struct introduction *mine)
 {
     TRY(rendezvous_gather(m->r, mine, m->all, sizeof *mine));
     m->t->options.connections = m->all[0].connections;
-    m->t->key = m->t->options.key ? *m->t->options.key : m->all[0].key;
+    const struct net_key *key = m->t->options.key ? m->t->options.key : m->r->key;
+    m->t->key = m->all[0].salt;
+    if (key)
+        net_key_derive(key, &m->all[0].salt, &m->t->key);
     m->listener.key = m->t->key;
     m->end_ns = deadline_ns(m->r->timeout);
     const alnico_status_t status = connect_all(m);
     if (status == ALNICO_ERROR_TIMEOUT) /* all have waited, and need not as long again */
         m->r->spent = 0.75 * m->r->timeout;
-    return status;
+    return status == ALNICO_SUCCESS ? status : rendezvous_fail(m->r, status);
 }
 
 alnico_status_t tcp_connect(struct transport_tcp *t, struct rendezvous *r, alnico_status_t status)
