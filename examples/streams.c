@@ -1,6 +1,6 @@
 /* Communicators on CPU streams: calls return at once, and later work of the stream runs after
- * them. Also: a duplicate on a stream of its own, a split, registered memory, an algorithm forced
- * by name, and ending a run after an error. Run it under mpirun. */
+ * them. Also: another stream for later calls, a duplicate on a stream of its own, a split, registered
+ * memory, an algorithm forced by name, and ending a run after an error. Run it under mpirun. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +65,8 @@ int main(int argc, char **argv)
     check(alnico_comm_register(comm, values, sizeof values, &registration));
     check(alnico_comm_set_algorithm(copy, ALNICO_ALLREDUCE, "recursive_doubling"));
     work(comm, stream, values);
-    work(copy, beside, others);
+    check(alnico_comm_set_stream(copy, stream)); /* behind what it has on the other one */
+    work(copy, stream, others);
     const int rank = alnico_comm_rank(comm), size = alnico_comm_size(comm);
     bool right = values[COUNT - 1] == (float)size / 2 && others[0] == values[0];
     right &= every_second(comm);

@@ -9,7 +9,7 @@
  *     alnico_comm_destroy(comm);
  *
  * Rules for every function
- * - Stream. A communicator belongs to one stream, as in NCCL. Its collectives are ordered with all
+ * - Stream. A communicator belongs to one stream at a time. Its collectives are ordered with all
  *   other work of that stream.
  * - Status. A function returns ALNICO_SUCCESS (0) or a negative status. alnico_error_detail() then
  *   gives, to the calling thread, the argument, its value and what was expected. A refused call
@@ -287,6 +287,22 @@ ALNICO_API alnico_status_t alnico_comm_create_env(alnico_device_t device, void *
  * new communicator is independent of `comm`, which may be destroyed first. */
 ALNICO_API alnico_status_t alnico_comm_duplicate(alnico_comm_t comm, void *stream,
                                                  alnico_comm_t *out);
+
+/* Gives the communicator another stream of its device, for later calls. Local: other ranks need not
+ * do the same. Its operations keep their order: the new stream waits until the one before has come
+ * here. The host waits only if that is a CPU stream and the new one the inline stream.
+ *
+ *     alnico_comm_set_stream(comm, cupy_stream);       costs little, and nothing if it has it already
+ *     alnico_allreduce(ALNICO_IN_PLACE, x, n, type, op, comm);
+ *
+ * stream: as for alnico_comm_create. Legal while graphs are captured: what two streams of one capture
+ * get keeps its order. Between a graph and other calls there is no order but that of the streams they
+ * run on. A stream that the communicator got while it was captured is to be set again before its
+ * first calls that are not.
+ *
+ * Errors: ARGUMENT (a stream of another GPU, an open group); UNSUPPORTED (as alnico_comm_create); the
+ * latched error. */
+ALNICO_API alnico_status_t alnico_comm_set_stream(alnico_comm_t comm, void *stream);
 
 /* Splits the ranks by color. Collective. Ranks with the same color >= 0 get a communicator of their
  * own, ordered by key and then by rank in `comm`. A rank with a negative color takes part and gets

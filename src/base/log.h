@@ -42,6 +42,7 @@ enum variable {
     VARIABLE_ADDRESS,
     VARIABLE_SECRET, /* its value is never shown */
     VARIABLE_SECRET_FILE,
+    VARIABLE_LIBRARY,
     VARIABLE_CONNECTIONS,
     VARIABLE_ENGINE_CORE,
     VARIABLE_HOST,

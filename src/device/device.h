@@ -57,9 +57,9 @@ struct device_ops {
      * Optional: it has. */
     bool (*extent)(const void *memory, uintptr_t *from, size_t *bytes);
 
-    /* Whether a graph is being captured on the stream: what is enqueued runs later, any number of
-     * times. Optional: never. */
-    bool (*capturing)(void *stream);
+    /* The number of the graph that is being captured on the stream, 0 if none is: what is enqueued
+     * runs later, any number of times. Optional: never. */
+    uint64_t (*capturing)(void *stream);
 
     /* Graphs. What the calling thread enqueues on the stream between begin and end is captured and
      * does not run; out NULL throws it away, whatever it was. A launch runs all of it, in the order

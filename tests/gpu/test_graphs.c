@@ -303,6 +303,70 @@ static void the_table_leaves_the_host_out(struct gpu_rank *rank)
     gpu_site_close(&site);
 }
 
+/* ---- Streams that change ---- */
+
+static void move(struct gpu_tally *tally, void *stream, bool nonblocking)
+{
+    REQUIRE_STATUS(alnico_comm_set_stream(tally->site->comm, stream), ALNICO_SUCCESS);
+    gpu_tally_call(tally, tally->site->comm, nonblocking);
+}
+
+static void follow(void *next, void *before)
+{
+    cudaEvent_t event;
+    CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    CUDA(cudaEventRecord(event, before));
+    CUDA(cudaStreamWaitEvent(next, event, 0));
+    CUDA(cudaEventDestroy(event));
+}
+
+/* Three sums, on two streams of one capture, to which the communicator comes from the legacy stream. */
+static cudaGraphExec_t capture_on_two_streams(struct gpu_tally *tally, cudaStream_t other)
+{
+    cudaStream_t first = (cudaStream_t)tally->site->stream;
+    gpu_capture_begin(tally->site);
+    move(tally, first, false);
+    follow(other, first);
+    move(tally, other, true);
+    move(tally, first, false);
+    follow(first, other);
+    return gpu_capture_end(tally->site);
+}
+
+static void the_stream_changes(struct gpu_rank *rank)
+{
+    enum { STEPS = 200, REPLAYS = 10 };
+    struct gpu_site site;
+    struct gpu_tally tally;
+    cudaStream_t other;
+    gpu_site_open(&site, rank, MEGABYTE);
+    bool can = gpu_can_capture(&site);
+    CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    void *streams[] = {site.stream, other, NULL};
+    gpu_tally_open(&tally, &site, 3000);
+    for (uint64_t i = 0; i < STEPS; i++)
+        move(&tally, streams[reference_random(rank->seed, i, 1) % LENGTH(streams)], i % 4 == 3);
+    gpu_tally_add(&tally, STEPS);
+    if (can) {
+        move(&tally, NULL, false);
+        cudaGraphExec_t graph = capture_on_two_streams(&tally, other);
+        move(&tally, site.stream, false);
+        gpu_tally_add(&tally, 2);
+        for (int i = 0; i < REPLAYS; i++) {
+            gpu_replay(&site, graph);
+            move(&tally, site.stream, i % 2);
+            gpu_tally_add(&tally, 4);
+        }
+        REQUIRE_STATUS(alnico_synchronize(site.comm), ALNICO_SUCCESS);
+        CUDA(cudaGraphExecDestroy(graph));
+    }
+    REQUIRE_STATUS(alnico_comm_set_stream(site.comm, site.stream), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_synchronize(site.comm), ALNICO_SUCCESS);
+    gpu_tally_close(&tally, "a stream that changes");
+    gpu_site_close(&site);
+    CUDA(cudaStreamDestroy(other));
+}
+
 int main(void)
 {
     static const struct gpu_test tests[] = {
@@ -312,6 +376,7 @@ int main(void)
         GPU_TEST(two_communicators_on_a_stream, 1),
         GPU_TEST(two_streams_in_a_graph, 1),
         GPU_TEST(requests_end_in_the_capture, 1),
+        GPU_TEST(the_stream_changes, 1),
         GPU_TEST(the_host_cannot_be_captured, 1),
         GPU_TEST(the_table_leaves_the_host_out, 1),
     };

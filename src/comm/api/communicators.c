@@ -178,6 +178,30 @@ free_entries:
     return status;
 }
 
+static alnico_status_t check_stream(alnico_comm_t comm, void *stream, const char *who)
+{
+    if (comm->device->check_stream)
+        TRY(comm->device->check_stream(stream, who));
+    if (stream && comm->device->host_accessible && !comm->transport->concurrent)
+        return error_set(ALNICO_ERROR_UNSUPPORTED,
+                         "%s: a stream needs MPI_THREAD_MULTIPLE; only the inline one works", who);
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t alnico_comm_set_stream(alnico_comm_t comm, void *stream)
+{
+    const char *who = "alnico_comm_set_stream";
+    TRY(comm_ready(comm, who));
+    int before = comm_enter(comm);
+    alnico_status_t status = ALNICO_SUCCESS;
+    if (stream != comm->stream)
+        status = check_stream(comm, stream, who);
+    if (status == ALNICO_SUCCESS)
+        status = stream_operation_move(comm, stream);
+    comm_leave(comm, before);
+    return status;
+}
+
 static alnico_status_t check_split(alnico_comm_t comm, void *stream, alnico_comm_t *out,
                                    const char *who)
 {
@@ -185,12 +209,7 @@ static alnico_status_t check_split(alnico_comm_t comm, void *stream, alnico_comm
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
     *out = NULL;
     TRY(comm_ready(comm, who));
-    if (comm->device->check_stream)
-        TRY(comm->device->check_stream(stream, who));
-    if (stream && comm->device->host_accessible && !comm->transport->concurrent)
-        return error_set(ALNICO_ERROR_UNSUPPORTED,
-                         "%s: a stream needs MPI_THREAD_MULTIPLE; only the inline one works", who);
-    return ALNICO_SUCCESS;
+    return check_stream(comm, stream, who);
 }
 
 alnico_status_t alnico_comm_split(alnico_comm_t comm, int color, int key, void *stream,

@@ -181,14 +181,19 @@ static void find_backends(alnico_comm_t comm)
             comm->backends[count++] = backends[b]->ops;
 }
 
+void comm_follow_stream(alnico_comm_t comm, void *stream)
+{
+    comm->stream = stream;
+    comm->inline_stream = !stream && comm->device->kind == ALNICO_DEVICE_CPU;
+}
+
 static void init(alnico_comm_t comm, const struct creation *made)
 {
     comm->rank = made->transport->rank;
     comm->size = made->transport->size;
     comm->device = made->device;
     comm->device_index = made->device->current ? made->device->current() : 0;
-    comm->stream = made->stream;
-    comm->inline_stream = !made->stream && made->device->kind == ALNICO_DEVICE_CPU;
+    comm_follow_stream(comm, made->stream);
     comm->called = made->called;
     comm->transport = made->transport;
     comm->messages_lane.wide = true;

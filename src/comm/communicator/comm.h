@@ -50,6 +50,8 @@ struct stream_operations {
     struct stream_operation *last[2];
     struct device_event *front; /* where the communicator's stream was when the newest began */
     struct device_event *fence; /* where a stream was when the host began to wait for it */
+    bool in_graph;              /* the communicator got its stream while that was captured */
+    void *eager;                /* the last stream before */
 };
 
 /* Messages recorded since group_begin: `at` of a span is an address. */
@@ -169,6 +171,9 @@ alnico_status_t comm_group_closed(alnico_comm_t comm, const char *who);
 
 /* All of these. */
 alnico_status_t comm_ready(alnico_comm_t comm, const char *who);
+
+/* Makes it the communicator's stream. */
+void comm_follow_stream(alnico_comm_t comm, void *stream);
 
 /* Makes the communicator's device the calling thread's; returns which was, for comm_leave. */
 int comm_enter(alnico_comm_t comm);

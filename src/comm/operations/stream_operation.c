@@ -23,9 +23,15 @@ struct stream_operation {
     bool captured; /* while a graph was captured */
 };
 
+/* The graph that is being captured on the stream, 0 if none is. */
+static uint64_t capture_of(alnico_comm_t comm, void *stream)
+{
+    return comm->device->capturing ? comm->device->capturing(stream) : 0;
+}
+
 static bool is_captured(alnico_comm_t comm)
 {
-    return comm->device->capturing && comm->device->capturing(comm->stream);
+    return capture_of(comm, comm->stream) != 0;
 }
 
 static alnico_status_t make_event(alnico_comm_t comm, struct device_event **event)
@@ -84,11 +90,38 @@ static alnico_status_t follow(alnico_comm_t comm)
     return comm->device->stream_wait(comm->stream, done);
 }
 
-static alnico_status_t fork_stream(alnico_comm_t comm)
+/* `next` goes on behind what `before` has so far. */
+static alnico_status_t chain(alnico_comm_t comm, void *before, void *next)
+{
+    struct device_event **event = &comm->stream_operations.front;
+    TRY(make_event(comm, event));
+    TRY(comm->device->event_record(*event, before));
+    return comm->device->stream_wait(next, *event);
+}
+
+/* CUDA keeps no order between a stream that is captured and another, unless both are in one graph.
+ * The first stream after a capture therefore follows the last one before. */
+static alnico_status_t order_streams(alnico_comm_t comm, void *next)
 {
     struct stream_operations *state = &comm->stream_operations;
-    TRY(comm->device->event_record(state->front, comm->stream));
-    return comm->device->stream_wait(state->stream, state->front);
+    uint64_t from = capture_of(comm, comm->stream), to = capture_of(comm, next);
+    void *eager = state->in_graph ? state->eager : comm->stream;
+    if (to == 0 && (from == 0 || state->in_graph))
+        TRY(chain(comm, eager, next));
+    else if (to != 0 && to == from)
+        TRY(chain(comm, comm->stream, next));
+    state->in_graph = to != 0;
+    state->eager = eager;
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t stream_operation_move(alnico_comm_t comm, void *stream)
+{
+    if (stream == comm->stream && !comm->stream_operations.in_graph)
+        return ALNICO_SUCCESS;
+    TRY(order_streams(comm, stream));
+    comm_follow_stream(comm, stream);
+    return ALNICO_SUCCESS;
 }
 
 /* The stream of the next operation; *op is NULL where that is blocking. */
@@ -101,7 +134,7 @@ static alnico_status_t begin(alnico_comm_t comm, bool nonblocking, struct stream
         return follow(comm);
     TRY(prepare(comm));
     TRY(take(comm, op));
-    TRY(fork_stream(comm));
+    TRY(chain(comm, comm->stream, comm->stream_operations.stream));
     (*op)->used = true;
     (*op)->captured = is_captured(comm);
     *stream = comm->stream_operations.stream;

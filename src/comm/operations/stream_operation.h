@@ -23,6 +23,9 @@ void stream_operation_attach(alnico_comm_t comm);
 alnico_status_t stream_operation_start(alnico_comm_t comm, const struct call *call,
                                        const struct choice *choice, alnico_request_t *request);
 
+/* Later operations are ordered on this stream, behind those before. */
+alnico_status_t stream_operation_move(alnico_comm_t comm, void *stream);
+
 /* Blocks the caller until the communicator's stream and the device have carried out everything; at
  * the deadline what waits for other ranks is aborted. */
 alnico_status_t stream_operation_drain(alnico_comm_t comm);

@@ -191,13 +191,20 @@ static alnico_status_t cuda_check_stream(void *stream, const char *who)
 }
 
 /* If a capture elsewhere forbids to use the stream at all (the legacy one), the use itself says so. */
-static bool cuda_capturing(void *stream)
+static uint64_t cuda_capturing(void *stream)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(stream, &status) == cudaSuccess)
-        return status != cudaStreamCaptureStatusNone;
-    cudaGetLastError();
-    return false;
+    unsigned long long number = 0;
+#if CUDART_VERSION >= 13000
+    cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &number, NULL, NULL, NULL, NULL);
+#else
+    cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &number, NULL, NULL, NULL);
+#endif
+    if (error != cudaSuccess)
+        cudaGetLastError();
+    if (status == cudaStreamCaptureStatusNone)
+        return 0;
+    return number ? number : UINT64_MAX;
 }
 
 static alnico_status_t cuda_copy(void *dst, const void *src, size_t bytes, void *stream)

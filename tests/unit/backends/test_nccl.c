@@ -422,7 +422,7 @@ static void test_one_rank_fails_and_none_has_it(void **state)
 /* The rows of a CUDA communicator, whose memory is the host's. */
 static bool capturing;
 
-static bool fake_capturing(void *stream)
+static uint64_t fake_capturing(void *stream)
 {
     (void)stream;
     return capturing;

@@ -275,6 +275,51 @@ static void ordered_body(struct rank *rank)
     alnico_stream_destroy(stream);
 }
 
+/* Three allreduces of one vector on three streams, the last one the inline stream; then requests that
+ * begin without a stream and are waited for on one, and the other way round. */
+static void moving_body(struct rank *rank)
+{
+    alnico_stream_t first, second;
+    alnico_request_t request;
+    REQUIRE_STATUS(alnico_stream_create(&first), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_stream_create(&second), ALNICO_SUCCESS);
+    alnico_comm_t comm = ranks_comm(rank, first);
+    alnico_stream_t streams[] = {first, second, NULL};
+    float value = 1, expected = 1;
+    for (int i = 0; i < 9; i++, expected *= (float)rank->size) {
+        REQUIRE_STATUS(alnico_comm_set_stream(comm, streams[i % 3]), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_allreduce(&value, &value, 1, ALNICO_FLOAT32, ALNICO_SUM, comm),
+                       ALNICO_SUCCESS);
+    }
+    REQUIRE(value == expected);
+    for (int i = 0; i < 2; i++, expected *= (float)rank->size) {
+        struct step after = {&value, 1, 2};
+        REQUIRE_STATUS(alnico_comm_set_stream(comm, i ? first : NULL), ALNICO_SUCCESS);
+        REQUIRE_STATUS(
+            alnico_iallreduce(&value, &value, 1, ALNICO_FLOAT32, ALNICO_SUM, comm, &request),
+            ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_comm_set_stream(comm, i ? NULL : second), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_wait(&request), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_stream_enqueue(i ? NULL : second, scale, &after), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_synchronize(comm), ALNICO_SUCCESS);
+    }
+    REQUIRE(value == 4 * expected);
+    REQUIRE_STATUS(alnico_group_begin(comm), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_comm_set_stream(comm, first), ALNICO_ERROR_ARGUMENT);
+    REQUIRE_STATUS(alnico_group_end(comm, NULL), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_comm_set_stream(NULL, first), ALNICO_ERROR_ARGUMENT);
+    alnico_comm_destroy(comm);
+    alnico_stream_destroy(first);
+    alnico_stream_destroy(second);
+}
+
+static void test_the_stream_may_change(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 3; size++)
+        ranks_run(size, moving_body, NULL);
+}
+
 static void test_a_stream_orders(void **state)
 {
     (void)state;
@@ -607,6 +652,7 @@ int main(void)
         cmocka_unit_test(test_blocking_between_nonblocking),
         cmocka_unit_test(test_destroy_drains_what_was_not_waited_for),
         cmocka_unit_test(test_a_stream_orders),
+        cmocka_unit_test(test_the_stream_may_change),
         cmocka_unit_test(test_the_host_is_never_blocked_on_a_stream),
         cmocka_unit_test(test_wait_joins_the_stream),
         cmocka_unit_test(test_duplicate_and_split),

@@ -101,7 +101,7 @@ static struct {
 
 static struct device_ops device_fake;
 
-static bool fake_capturing(void *stream)
+static uint64_t fake_capturing(void *stream)
 {
     (void)stream;
     return graph.capturing;
@@ -128,6 +128,142 @@ static alnico_status_t fake_wait(void *stream, struct device_event *event)
 {
     REQUIRE(*mark_of(event) == graph.capturing);
     return device_cpu.stream_wait(stream, event);
+}
+
+/* The stream that is captured. */
+static alnico_stream_t captured_stream;
+
+static uint64_t one_capturing(void *stream)
+{
+    return stream == captured_stream ? 7 : 0;
+}
+
+/* Between the streams of the two calls there is an order, or there must be none. */
+static struct {
+    void *recorded[ENTRIES], *waited[ENTRIES];
+    int records, waits;
+} links;
+
+static alnico_status_t note_record(struct device_event *event, void *stream)
+{
+    links.recorded[links.records++] = stream;
+    return device_cpu.event_record(event, stream);
+}
+
+static alnico_status_t note_wait(void *stream, struct device_event *event)
+{
+    links.waited[links.waits++] = stream;
+    return device_cpu.stream_wait(stream, event);
+}
+
+/* Whether the move linked exactly these two streams. */
+static void expect_link(alnico_comm_t comm, void *before, void *next)
+{
+    links.records = links.waits = 0;
+    REQUIRE_STATUS(alnico_comm_set_stream(comm, next), ALNICO_SUCCESS);
+    REQUIRE(comm->stream == next);
+    REQUIRE(links.records == (before != NULL) && links.waits == links.records);
+    REQUIRE(!before || (links.recorded[0] == before && links.waited[0] == next));
+}
+
+/* Eager A, captured S, eager again: what follows A is never linked to the capture. */
+static void move_around_a_capture(struct rank *rank)
+{
+    alnico_stream_t a, b, s;
+    REQUIRE_STATUS(alnico_stream_create(&a), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_stream_create(&b), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_stream_create(&s), ALNICO_SUCCESS);
+    alnico_comm_t comm = ranks_comm(rank, a);
+    device_fake = device_cpu;
+    device_fake.capturing = one_capturing;
+    device_fake.event_record = note_record;
+    device_fake.stream_wait = note_wait;
+    comm->device = &device_fake;
+    captured_stream = s;
+    expect_link(comm, NULL, a); /* the same */
+    expect_link(comm, a, b);
+    expect_link(comm, NULL, s);
+    expect_link(comm, b, a);
+    expect_link(comm, NULL, s);
+    captured_stream = NULL; /* the capture has ended; s is used as it is */
+    expect_link(comm, a, s);
+    expect_link(comm, NULL, s);
+    expect_link(comm, s, b);
+    comm->device = &device_cpu;
+    alnico_comm_destroy(comm);
+    alnico_stream_destroy(a);
+    alnico_stream_destroy(b);
+    alnico_stream_destroy(s);
+}
+
+static void a_capture_keeps_no_order_with_other_streams(void **state)
+{
+    (void)state;
+    ranks_run(1, move_around_a_capture, NULL);
+}
+
+static uint64_t all_capturing(void *stream)
+{
+    (void)stream;
+    return 7;
+}
+
+static void move_in_a_capture(struct rank *rank)
+{
+    alnico_stream_t a, b;
+    REQUIRE_STATUS(alnico_stream_create(&a), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_stream_create(&b), ALNICO_SUCCESS);
+    alnico_comm_t comm = ranks_comm(rank, a);
+    device_fake = device_cpu;
+    device_fake.capturing = all_capturing;
+    device_fake.event_record = note_record;
+    device_fake.stream_wait = note_wait;
+    comm->device = &device_fake;
+    expect_link(comm, a, b);
+    expect_link(comm, b, a);
+    comm->device = &device_cpu;
+    alnico_comm_destroy(comm);
+    alnico_stream_destroy(a);
+    alnico_stream_destroy(b);
+}
+
+static void streams_of_one_capture_keep_their_order(void **state)
+{
+    (void)state;
+    ranks_run(1, move_in_a_capture, NULL);
+}
+
+/* Calls on three streams, each slow, run in their order; the inline one last, so that the host waits. */
+static void move_between_calls(struct rank *rank)
+{
+    alnico_stream_t stream[3] = {NULL};
+    alnico_request_t request;
+    atomic_store(&book.count, 0);
+    for (int i = 0; i < 2; i++)
+        REQUIRE_STATUS(alnico_stream_create(&stream[i]), ALNICO_SUCCESS);
+    alnico_comm_t comm = ranks_comm(rank, stream[0]);
+    for (int i = 0; i < 6; i++) {
+        REQUIRE_STATUS(alnico_comm_set_stream(comm, stream[i % 3]), ALNICO_SUCCESS);
+        REQUIRE(call(comm, i, NULL) == stream[i % 3]);
+        REQUIRE(stream[i % 3] || atomic_load(&book.count) == i + 1);
+    }
+    call(comm, 6, &request);
+    REQUIRE_STATUS(alnico_comm_set_stream(comm, stream[0]), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_wait(&request), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_stream_enqueue(stream[0], write_down, (void *)7), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_stream_synchronize(stream[0]), ALNICO_SUCCESS);
+    REQUIRE(atomic_load(&book.count) == 8);
+    for (int i = 0; i < 8; i++)
+        REQUIRE(book.entry[i] == i);
+    alnico_comm_destroy(comm);
+    for (int i = 0; i < 2; i++)
+        alnico_stream_destroy(stream[i]);
+}
+
+static void operations_keep_their_order_over_streams(void **state)
+{
+    (void)state;
+    ranks_run(1, move_between_calls, NULL);
 }
 
 static void recycle(struct rank *rank)
@@ -171,7 +307,11 @@ static void an_event_goes_from_eager_to_captured(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_run_in_their_order),
-                                       cmocka_unit_test(an_event_goes_from_eager_to_captured)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_run_in_their_order),
+        cmocka_unit_test(an_event_goes_from_eager_to_captured),
+        cmocka_unit_test(a_capture_keeps_no_order_with_other_streams),
+        cmocka_unit_test(streams_of_one_capture_keep_their_order),
+        cmocka_unit_test(operations_keep_their_order_over_streams)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
