@@ -10,6 +10,9 @@ install(DIRECTORY include/alnico DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_M
 # The documents refer to each other, and to the examples, as they do here.
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# By pip from here, or from where it is installed.
+install(DIRECTORY integrations/python DESTINATION ${CMAKE_INSTALL_DOCDIR}/integrations
+    PATTERN __pycache__ EXCLUDE PATTERN build EXCLUDE PATTERN *.egg-info EXCLUDE)
 
 # The MPI of this build, as those who use the package have to find it.
 get_filename_component(mpi_folder "${MPI_C_COMPILER}" DIRECTORY)
