@@ -36,7 +36,9 @@ done
     { cat "$work/log" >&2; fail "the installed alnico-simulate does not find its machine files"; }
 soname=${version%%.*}
 [ "$soname" != 0 ] || soname=${version%.*} # before 1.0 minor versions are incompatible
-readelf -d "$library" | grep -q "SONAME.*libalnico\.so\.$soname\]" || fail "soname"
+readelf -d "$library" >"$work/dynamic"
+! grep -q libnccl "$work/dynamic" || fail "the library is linked with NCCL"
+grep -q "SONAME.*libalnico\.so\.$soname\]" "$work/dynamic" || fail "soname"
 
 for names in "nm -D $library" "nm -g ${library%.so}.a"; do
     foreign=$($names --defined-only | awk 'NF == 3 && $3 !~ /^(alnico_|__asan_|__odr_asan)/ { print $3 }')

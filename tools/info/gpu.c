@@ -2,14 +2,14 @@
  * context is made. */
 #include "tools/info/gpu.h"
 
+#ifdef ALNICO_HAVE_NCCL
+#include "comm/backends/nccl/library.h"
+#endif
 #include "tools/common/program.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <string.h>
-#ifdef ALNICO_HAVE_NCCL
-#include <nccl.h>
-#endif
 
 enum { TEXT = 128 };
 
@@ -70,10 +70,10 @@ void info_add_gpu_libraries(cJSON *libraries)
     add_cuda_version(libraries, "CUDA runtime", runtime);
     add_cuda_version(libraries, "CUDA driver", driver);
 #ifdef ALNICO_HAVE_NCCL
-    char text[32];
-    int nccl = 0;
-    ncclGetVersion(&nccl);
-    snprintf(text, sizeof text, "%d.%d.%d", nccl / 10000, nccl / 100 % 100, nccl % 100);
+    char text[32] = "none";
+    int nccl = nccl_version();
+    if (nccl)
+        snprintf(text, sizeof text, "%d.%d.%d", nccl / 10000, nccl / 100 % 100, nccl % 100);
     json_add(libraries, "NCCL %s", text);
 #endif
 }

@@ -30,7 +30,7 @@ struct ncclComm {
     int rank;
 };
 
-static int bad_id, bad_init, bad_memset, bad_reduce, bad_window,
+static int bad_library, bad_id, bad_init, bad_memset, bad_reduce, bad_window,
     bad_send; /* the rank at which it fails */
 static bool asynchronous_error;
 static atomic_int made, aborted, destroyed, windows, calls;
@@ -53,24 +53,20 @@ static void arrive(enum place place, int rank)
 }
 static char area[RANKS][AREA] __attribute__((aligned(PAGE)));
 
-ncclResult_t __wrap_ncclGetVersion(int *out);
-ncclResult_t __wrap_ncclGetVersion(int *out)
+static ncclResult_t fake_ncclGetVersion(int *out)
 {
     *out = version;
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclGetUniqueId(ncclUniqueId *id);
-ncclResult_t __wrap_ncclGetUniqueId(ncclUniqueId *id)
+static ncclResult_t fake_ncclGetUniqueId(ncclUniqueId *id)
 {
     memset(id, 7, sizeof *id);
     return me == bad_id ? ncclSystemError : ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
-                                           ncclConfig_t *config);
-ncclResult_t __wrap_ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
-                                           ncclConfig_t *config)
+static ncclResult_t fake_ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
+                                                int rank, ncclConfig_t *config)
 {
     arrive(IN_INIT, rank);
     REQUIRE(rank == me && ranks > rank && id.internal[99] == 7 && config->blocking == 1);
@@ -82,8 +78,7 @@ ncclResult_t __wrap_ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqu
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclCommAbort(ncclComm_t nccl);
-ncclResult_t __wrap_ncclCommAbort(ncclComm_t nccl)
+static ncclResult_t fake_ncclCommAbort(ncclComm_t nccl)
 {
     arrive(IN_ABORT, nccl->rank);
     atomic_fetch_add(&aborted, 1);
@@ -93,26 +88,23 @@ ncclResult_t __wrap_ncclCommAbort(ncclComm_t nccl)
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclCommDestroy(ncclComm_t nccl);
-ncclResult_t __wrap_ncclCommDestroy(ncclComm_t nccl)
+static ncclResult_t fake_ncclCommDestroy(ncclComm_t nccl)
 {
     atomic_fetch_add(&destroyed, 1);
     free(nccl);
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclCommGetAsyncError(ncclComm_t nccl, ncclResult_t *found);
-ncclResult_t __wrap_ncclCommGetAsyncError(ncclComm_t nccl, ncclResult_t *found)
+static ncclResult_t fake_ncclCommGetAsyncError(ncclComm_t nccl, ncclResult_t *found)
 {
     *found = asynchronous_error && nccl->rank == 1 ? ncclRemoteError : ncclSuccess;
     return ncclSuccess;
 }
 
 /* Takes its time, so that aborts meet it. */
-ncclResult_t __wrap_ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                                  ncclRedOp_t op, ncclComm_t nccl, cudaStream_t stream);
-ncclResult_t __wrap_ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                                  ncclRedOp_t op, ncclComm_t nccl, cudaStream_t stream)
+static ncclResult_t fake_ncclAllReduce(const void *send, void *recv, size_t count,
+                                       ncclDataType_t type, ncclRedOp_t op, ncclComm_t nccl,
+                                       cudaStream_t stream)
 {
     (void)send, (void)recv, (void)stream;
     arrive(IN_REDUCE, nccl->rank);
@@ -124,30 +116,25 @@ ncclResult_t __wrap_ncclAllReduce(const void *send, void *recv, size_t count, nc
 }
 
 /* What else connects the ranks: tests/unit/backends/test_nccl_calls.c has the rest. */
-ncclResult_t __wrap_ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
-                                  int root, ncclComm_t nccl, cudaStream_t stream);
-ncclResult_t __wrap_ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
-                                  int root, ncclComm_t nccl, cudaStream_t stream)
+static ncclResult_t fake_ncclBroadcast(const void *send, void *recv, size_t count,
+                                       ncclDataType_t type, int root, ncclComm_t nccl,
+                                       cudaStream_t stream)
 {
     (void)send, (void)recv, (void)stream;
     REQUIRE(nccl->rank == me && count > 0 && type == ncclFloat32 && root == 0);
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                               ncclRedOp_t op, int root, ncclComm_t nccl, cudaStream_t stream);
-ncclResult_t __wrap_ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                               ncclRedOp_t op, int root, ncclComm_t nccl, cudaStream_t stream)
+static ncclResult_t fake_ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                                    ncclRedOp_t op, int root, ncclComm_t nccl, cudaStream_t stream)
 {
     (void)send, (void)recv, (void)stream;
     REQUIRE(nccl->rank == me && count > 0 && type == ncclFloat32 && op == ncclSum && root == 0);
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
-                                  ncclComm_t nccl, cudaStream_t stream);
-ncclResult_t __wrap_ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
-                                  ncclComm_t nccl, cudaStream_t stream)
+static ncclResult_t fake_ncclAllGather(const void *send, void *recv, size_t count,
+                                       ncclDataType_t type, ncclComm_t nccl, cudaStream_t stream)
 {
     (void)stream;
     REQUIRE(nccl->rank == me && count > 0 && type == ncclFloat32);
@@ -155,12 +142,9 @@ ncclResult_t __wrap_ncclAllGather(const void *send, void *recv, size_t count, nc
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclReduceScatter(const void *send, void *recv, size_t count,
-                                      ncclDataType_t type, ncclRedOp_t op, ncclComm_t nccl,
-                                      cudaStream_t stream);
-ncclResult_t __wrap_ncclReduceScatter(const void *send, void *recv, size_t count,
-                                      ncclDataType_t type, ncclRedOp_t op, ncclComm_t nccl,
-                                      cudaStream_t stream)
+static ncclResult_t fake_ncclReduceScatter(const void *send, void *recv, size_t count,
+                                           ncclDataType_t type, ncclRedOp_t op, ncclComm_t nccl,
+                                           cudaStream_t stream)
 {
     (void)stream;
     REQUIRE(nccl->rank == me && count > 0 && type == ncclFloat32 && op == ncclSum);
@@ -168,22 +152,18 @@ ncclResult_t __wrap_ncclReduceScatter(const void *send, void *recv, size_t count
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclGroupStart(void);
-ncclResult_t __wrap_ncclGroupStart(void)
+static ncclResult_t fake_ncclGroupStart(void)
 {
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclGroupEnd(void);
-ncclResult_t __wrap_ncclGroupEnd(void)
+static ncclResult_t fake_ncclGroupEnd(void)
 {
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclSend(const void *send, size_t count, ncclDataType_t type, int to,
-                             ncclComm_t nccl, cudaStream_t stream);
-ncclResult_t __wrap_ncclSend(const void *send, size_t count, ncclDataType_t type, int to,
-                             ncclComm_t nccl, cudaStream_t stream)
+static ncclResult_t fake_ncclSend(const void *send, size_t count, ncclDataType_t type, int to,
+                                  ncclComm_t nccl, cudaStream_t stream)
 {
     (void)send, (void)stream, (void)to;
     arrive(IN_REDUCE, nccl->rank);
@@ -191,20 +171,16 @@ ncclResult_t __wrap_ncclSend(const void *send, size_t count, ncclDataType_t type
     return me == bad_send ? ncclSystemError : ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclRecv(void *recv, size_t count, ncclDataType_t type, int from,
-                             ncclComm_t nccl, cudaStream_t stream);
-ncclResult_t __wrap_ncclRecv(void *recv, size_t count, ncclDataType_t type, int from,
-                             ncclComm_t nccl, cudaStream_t stream)
+static ncclResult_t fake_ncclRecv(void *recv, size_t count, ncclDataType_t type, int from,
+                                  ncclComm_t nccl, cudaStream_t stream)
 {
     (void)recv, (void)stream, (void)from;
     REQUIRE(nccl->rank == me && count == 1 && type == ncclFloat32);
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclCommWindowRegister(ncclComm_t nccl, void *memory, size_t bytes,
-                                           ncclWindow_t *out, int flags);
-ncclResult_t __wrap_ncclCommWindowRegister(ncclComm_t nccl, void *memory, size_t bytes,
-                                           ncclWindow_t *out, int flags)
+static ncclResult_t fake_ncclCommWindowRegister(ncclComm_t nccl, void *memory, size_t bytes,
+                                                ncclWindow_t *out, int flags)
 {
     arrive(IN_WINDOW, nccl->rank);
     REQUIRE(nccl->rank == me && bytes > 0 && flags == NCCL_WIN_COLL_SYMMETRIC);
@@ -215,12 +191,52 @@ ncclResult_t __wrap_ncclCommWindowRegister(ncclComm_t nccl, void *memory, size_t
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclCommWindowDeregister(ncclComm_t nccl, ncclWindow_t window);
-ncclResult_t __wrap_ncclCommWindowDeregister(ncclComm_t nccl, ncclWindow_t window)
+static ncclResult_t fake_ncclCommWindowDeregister(ncclComm_t nccl, ncclWindow_t window)
 {
     REQUIRE(nccl->rank == me && window != NULL);
     atomic_fetch_sub(&windows, 1);
     return ncclSuccess;
+}
+
+static const char *fake_ncclGetErrorString(ncclResult_t result)
+{
+    return result == ncclSuccess ? "no error" : "made-up error";
+}
+
+static const char *fake_ncclGetLastError(ncclComm_t nccl)
+{
+    (void)nccl;
+    return "";
+}
+
+const struct nccl_library *__wrap_nccl_library(void);
+const struct nccl_library *__wrap_nccl_library(void)
+{
+    static const struct nccl_library functions = {
+        .ncclGetErrorString = fake_ncclGetErrorString,
+        .ncclGetLastError = fake_ncclGetLastError,
+        .ncclGetVersion = fake_ncclGetVersion,
+        .ncclGetUniqueId = fake_ncclGetUniqueId,
+        .ncclCommInitRankConfig = fake_ncclCommInitRankConfig,
+        .ncclCommAbort = fake_ncclCommAbort,
+        .ncclCommDestroy = fake_ncclCommDestroy,
+        .ncclCommGetAsyncError = fake_ncclCommGetAsyncError,
+        .ncclAllReduce = fake_ncclAllReduce,
+        .ncclBroadcast = fake_ncclBroadcast,
+        .ncclReduce = fake_ncclReduce,
+        .ncclAllGather = fake_ncclAllGather,
+        .ncclReduceScatter = fake_ncclReduceScatter,
+        .ncclGroupStart = fake_ncclGroupStart,
+        .ncclGroupEnd = fake_ncclGroupEnd,
+        .ncclSend = fake_ncclSend,
+        .ncclRecv = fake_ncclRecv,
+        .ncclCommWindowRegister = fake_ncclCommWindowRegister,
+        .ncclCommWindowDeregister = fake_ncclCommWindowDeregister,
+    };
+    if (bad_library == NOBODY || me != bad_library)
+        return &functions;
+    error_set(ALNICO_ERROR_UNSUPPORTED, "NCCL is not there");
+    return NULL;
 }
 
 cudaError_t __wrap_cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
@@ -274,7 +290,7 @@ const struct cuda_driver *__wrap_cuda_driver(void)
 
 static void reset(void)
 {
-    bad_id = bad_init = bad_memset = bad_reduce = bad_window = bad_send = NOBODY;
+    bad_library = bad_id = bad_init = bad_memset = bad_reduce = bad_window = bad_send = NOBODY;
     stuck = IN_NOTHING;
     version = NCCL_VERSION_CODE;
     atomic_store(&let_go, false);
@@ -409,8 +425,8 @@ static void absent_body(struct rank *rank)
 static void test_one_rank_fails_and_none_has_it(void **state)
 {
     (void)state;
-    int *const failures[] = {&bad_id, &bad_init, &bad_memset, &bad_reduce};
-    for (int i = 0; i < 4; i++) {
+    int *const failures[] = {&bad_id, &bad_init, &bad_memset, &bad_reduce, &bad_library};
+    for (int i = 0; i < 5; i++) {
         reset();
         *failures[i] = i % RANKS; /* only rank 0 makes an identifier */
         run(RANKS, absent_body);

@@ -36,8 +36,7 @@ static struct list {
 static _Thread_local struct rank *me;
 static _Thread_local bool open;
 
-ncclResult_t __wrap_ncclGroupStart(void);
-ncclResult_t __wrap_ncclGroupStart(void)
+static ncclResult_t fake_ncclGroupStart(void)
 {
     REQUIRE(!open);
     open = true;
@@ -52,10 +51,8 @@ static void add(struct deed deed)
     list->deeds[list->count++] = deed;
 }
 
-ncclResult_t __wrap_ncclSend(const void *send, size_t count, ncclDataType_t type, int to,
-                             ncclComm_t nccl, cudaStream_t stream);
-ncclResult_t __wrap_ncclSend(const void *send, size_t count, ncclDataType_t type, int to,
-                             ncclComm_t nccl, cudaStream_t stream)
+static ncclResult_t fake_ncclSend(const void *send, size_t count, ncclDataType_t type, int to,
+                                  ncclComm_t nccl, cudaStream_t stream)
 {
     (void)nccl, (void)stream;
     REQUIRE(to >= 0 && to < me->size && (type == ncclInt32 || type == ncclUint8));
@@ -63,10 +60,8 @@ ncclResult_t __wrap_ncclSend(const void *send, size_t count, ncclDataType_t type
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclRecv(void *recv, size_t count, ncclDataType_t type, int from,
-                             ncclComm_t nccl, cudaStream_t stream);
-ncclResult_t __wrap_ncclRecv(void *recv, size_t count, ncclDataType_t type, int from,
-                             ncclComm_t nccl, cudaStream_t stream)
+static ncclResult_t fake_ncclRecv(void *recv, size_t count, ncclDataType_t type, int from,
+                                  ncclComm_t nccl, cudaStream_t stream)
 {
     (void)nccl, (void)stream;
     REQUIRE(from >= 0 && from < me->size);
@@ -74,10 +69,8 @@ ncclResult_t __wrap_ncclRecv(void *recv, size_t count, ncclDataType_t type, int 
     return ncclSuccess;
 }
 
-ncclResult_t __wrap_ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                               ncclRedOp_t op, int root, ncclComm_t nccl, cudaStream_t stream);
-ncclResult_t __wrap_ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                               ncclRedOp_t op, int root, ncclComm_t nccl, cudaStream_t stream)
+static ncclResult_t fake_ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                                    ncclRedOp_t op, int root, ncclComm_t nccl, cudaStream_t stream)
 {
     (void)nccl, (void)stream;
     REQUIRE(type == ncclInt32 && op == ncclSum);
@@ -120,8 +113,7 @@ static void reduce_all(int i)
     }
 }
 
-ncclResult_t __wrap_ncclGroupEnd(void);
-ncclResult_t __wrap_ncclGroupEnd(void)
+static ncclResult_t fake_ncclGroupEnd(void)
 {
     REQUIRE(open);
     open = false;
@@ -133,6 +125,32 @@ ncclResult_t __wrap_ncclGroupEnd(void)
             reduce_all(i);
     ranks_barrier(me);
     return ncclSuccess;
+}
+
+static const char *fake_ncclGetErrorString(ncclResult_t result)
+{
+    return result == ncclSuccess ? "no error" : "made-up error";
+}
+
+static const char *fake_ncclGetLastError(ncclComm_t nccl)
+{
+    (void)nccl;
+    return "";
+}
+
+const struct nccl_library *__wrap_nccl_library(void);
+const struct nccl_library *__wrap_nccl_library(void)
+{
+    static const struct nccl_library functions = {
+        .ncclGetErrorString = fake_ncclGetErrorString,
+        .ncclGetLastError = fake_ncclGetLastError,
+        .ncclGroupStart = fake_ncclGroupStart,
+        .ncclSend = fake_ncclSend,
+        .ncclRecv = fake_ncclRecv,
+        .ncclReduce = fake_ncclReduce,
+        .ncclGroupEnd = fake_ncclGroupEnd,
+    };
+    return &functions;
 }
 
 /* ---- Cases ---- */

@@ -129,11 +129,12 @@ static alnico_status_t look(ncclComm_t nccl, const struct alnico_comm *comm)
     ncclResult_t found = ncclSuccess;
     if (!nccl)
         return ALNICO_SUCCESS;
-    ncclResult_t result = ncclCommGetAsyncError(nccl, &found);
+    ncclResult_t result = nccl_library()->ncclCommGetAsyncError(nccl, &found);
     if (result == ncclSuccess && (found == ncclSuccess || found == ncclInProgress))
         return ALNICO_SUCCESS;
     return error_set(ALNICO_ERROR_SYSTEM, "NCCL failed in communicator %d: %s: %s", comm->id,
-                     ncclGetErrorString(found ? found : result), ncclGetLastError(nccl));
+                     nccl_library()->ncclGetErrorString(found ? found : result),
+                     nccl_library()->ncclGetLastError(nccl));
 }
 
 static alnico_status_t nccl_health(alnico_comm_t comm)
@@ -176,10 +177,8 @@ static alnico_status_t make_plain(alnico_comm_t comm, const struct nccl_step *st
 
 static void say_made(const struct alnico_comm *comm, int64_t start_ns)
 {
-    int version = 0;
-    ncclGetVersion(&version);
     log_write(LOG_INFO, "communicator %d: NCCL %d, built with %d, made in %.2f s", comm->id,
-              version, NCCL_VERSION_CODE, 1e-9 * (double)(backoff_now_ns() - start_ns));
+              nccl_version(), NCCL_VERSION_CODE, 1e-9 * (double)(backoff_now_ns() - start_ns));
 }
 
 /* The handle is the worker's meanwhile. Calls that were enqueued before may be under way on it, so
@@ -284,9 +283,11 @@ static void end(ncclComm_t nccl, bool broken)
 {
     if (!nccl)
         return;
-    ncclResult_t result = broken ? ncclCommAbort(nccl) : ncclCommDestroy(nccl);
+    ncclResult_t result =
+        broken ? nccl_library()->ncclCommAbort(nccl) : nccl_library()->ncclCommDestroy(nccl);
     if (result != ncclSuccess)
-        log_write(LOG_WARNING, "NCCL could not end a communicator: %s", ncclGetErrorString(result));
+        log_write(LOG_WARNING, "NCCL could not end a communicator: %s",
+                  nccl_library()->ncclGetErrorString(result));
 }
 
 static void nccl_detach(alnico_comm_t comm)

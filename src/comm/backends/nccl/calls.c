@@ -59,10 +59,9 @@ static bool is_right(const struct call *call)
     bool vector = element >= WORD || (uintptr_t)call->send % WORD == 0;
     bool blocks = element >= WORD || (vector && call->collective == ALNICO_REDUCE_SCATTER &&
                                       call->count * element % WORD == 0);
-    int version = 0;
     if (call->collective == ALNICO_ALLREDUCE)
         return vector;
-    return blocks && ncclGetVersion(&version) == ncclSuccess && version >= BLOCKS_SINCE;
+    return blocks && nccl_version() >= BLOCKS_SINCE;
 }
 
 static bool in_windows(const struct alnico_comm *comm, const struct call *call)
@@ -125,7 +124,7 @@ static char *written_at(const struct job *job, size_t at)
 
 /* A call of NCCL, whose name an error then has. */
 #define CALL(job, name, ...)                                                                       \
-    ((job)->function = #name, name(__VA_ARGS__, (job)->nccl, (job)->stream))
+    ((job)->function = #name, nccl_library()->name(__VA_ARGS__, (job)->nccl, (job)->stream))
 
 static ncclResult_t send_to(struct job *job, int to, size_t at, size_t count)
 {
@@ -206,13 +205,13 @@ static ncclResult_t reduce_blocks(struct job *job)
 static ncclResult_t run_group(struct job *job)
 {
     job->function = "ncclGroupStart";
-    ncclResult_t result = ncclGroupStart();
+    ncclResult_t result = nccl_library()->ncclGroupStart();
     if (result != ncclSuccess)
         return result;
     result = job->call->collective == ALNICO_SENDRECV          ? move_messages(job)
              : job->call->collective == ALNICO_REDUCE_SCATTERV ? reduce_blocks(job)
                                                                : move_both_sides(job);
-    ncclResult_t end = ncclGroupEnd();
+    ncclResult_t end = nccl_library()->ncclGroupEnd();
     if (result != ncclSuccess)
         return result;
     job->function = "ncclGroupEnd";

@@ -3,10 +3,9 @@
 #ifndef ALNICO_COMM_BACKENDS_NCCL_CALLS_H
 #define ALNICO_COMM_BACKENDS_NCCL_CALLS_H
 
+#include "comm/backends/nccl/library.h"
 #include "comm/call.h"
 #include "comm/communicator/comm.h"
-
-#include <nccl.h>
 
 /* Whether NCCL can carry out the call, by one of the algorithms of its list: a function of what is
  * equal on all ranks, but of messages, where it looks for those to this rank itself that have no

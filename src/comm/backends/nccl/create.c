@@ -23,9 +23,10 @@ alnico_status_t nccl_status(ncclResult_t result, ncclComm_t nccl, const char *fu
     if (result == ncclSuccess)
         return ALNICO_SUCCESS;
     bool refused = result == ncclInvalidArgument || result == ncclInvalidUsage;
-    const char *last = ncclGetLastError(nccl);
+    const char *last = nccl_library()->ncclGetLastError(nccl);
     return error_set(refused ? ALNICO_ERROR_ARGUMENT : ALNICO_ERROR_SYSTEM, "%s: %s%s%s", function,
-                     ncclGetErrorString(result), last && *last ? ": " : "", last ? last : "");
+                     nccl_library()->ncclGetErrorString(result), last && *last ? ": " : "",
+                     last ? last : "");
 }
 
 alnico_status_t nccl_agree(alnico_comm_t comm, const struct nccl_step *step, alnico_status_t mine,
@@ -54,7 +55,8 @@ static alnico_status_t run_init(struct nccl_worker *worker)
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t nccl = NULL;
     config.blocking = 1;
-    TRY(nccl_status(ncclCommInitRankConfig(&nccl, worker->size, worker->id, worker->rank, &config),
+    TRY(nccl_status(nccl_library()->ncclCommInitRankConfig(&nccl, worker->size, worker->id,
+                                                           worker->rank, &config),
                     NULL, "ncclCommInitRankConfig"));
     worker->nccl = nccl;
     return ALNICO_SUCCESS;
@@ -71,7 +73,7 @@ static alnico_status_t run_abort(struct nccl_worker *worker)
     rest(worker->delay_s);
     ncclComm_t nccl = worker->nccl;
     worker->nccl = NULL;
-    return nccl_status(ncclCommAbort(nccl), NULL, "ncclCommAbort");
+    return nccl_status(nccl_library()->ncclCommAbort(nccl), NULL, "ncclCommAbort");
 }
 
 struct nccl_worker *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl, double delay_s)
@@ -85,7 +87,7 @@ struct nccl_worker *nccl_abort_begin(alnico_comm_t comm, ncclComm_t nccl, double
         return worker;
     nccl_worker_free(worker);
     rest(delay_s);
-    ncclCommAbort(nccl);
+    nccl_library()->ncclCommAbort(nccl);
     return NULL;
 }
 
@@ -105,7 +107,7 @@ static alnico_status_t share_identifier(alnico_comm_t comm, const struct nccl_st
     if (!all)
         *mine = error_set(ALNICO_ERROR_MEMORY, "no memory for %d ranks", comm->size);
     if (comm->rank == 0 && *mine == ALNICO_SUCCESS)
-        *mine = nccl_status(ncclGetUniqueId(&own.id), NULL, "ncclGetUniqueId");
+        *mine = nccl_status(nccl_library()->ncclGetUniqueId(&own.id), NULL, "ncclGetUniqueId");
     own.status = *mine;
     alnico_status_t status = comm_allgather(comm, step->who, &own, all, sizeof own);
     for (int i = 0; all && status == ALNICO_SUCCESS && i < comm->size; i++)
@@ -123,7 +125,9 @@ alnico_status_t nccl_make(alnico_comm_t comm, const struct nccl_step *step, nccl
     struct nccl_worker *worker = nccl_worker_create(comm, run_init);
     ncclUniqueId id;
     *out = NULL;
-    alnico_status_t mine = worker ? ALNICO_SUCCESS : ALNICO_ERROR_MEMORY;
+    alnico_status_t mine = !worker          ? ALNICO_ERROR_MEMORY
+                           : nccl_library() ? ALNICO_SUCCESS
+                                            : ALNICO_ERROR_UNSUPPORTED;
     alnico_status_t status = share_identifier(comm, step, &mine, &id);
     if (status == ALNICO_SUCCESS && mine == ALNICO_SUCCESS) {
         worker->id = id;
@@ -202,15 +206,18 @@ static ncclResult_t rehearse_all(const struct nccl_worker *e, size_t bytes)
 {
     size_t count = bytes / sizeof(float), block = (count + (size_t)e->size - 1) / (size_t)e->size;
     float *all = e->memory, *own = all + (size_t)e->rank * block;
-    ncclResult_t result = ncclAllReduce(all, all, count, ncclFloat32, ncclSum, e->nccl, e->stream);
+    ncclResult_t result =
+        nccl_library()->ncclAllReduce(all, all, count, ncclFloat32, ncclSum, e->nccl, e->stream);
     if (result == ncclSuccess)
-        result = ncclBroadcast(all, all, count, ncclFloat32, 0, e->nccl, e->stream);
+        result = nccl_library()->ncclBroadcast(all, all, count, ncclFloat32, 0, e->nccl, e->stream);
     if (result == ncclSuccess)
-        result = ncclReduce(all, all, count, ncclFloat32, ncclSum, 0, e->nccl, e->stream);
+        result = nccl_library()->ncclReduce(all, all, count, ncclFloat32, ncclSum, 0, e->nccl,
+                                            e->stream);
     if (result == ncclSuccess)
-        result = ncclAllGather(own, all, block, ncclFloat32, e->nccl, e->stream);
+        result = nccl_library()->ncclAllGather(own, all, block, ncclFloat32, e->nccl, e->stream);
     if (result == ncclSuccess)
-        result = ncclReduceScatter(all, own, block, ncclFloat32, ncclSum, e->nccl, e->stream);
+        result = nccl_library()->ncclReduceScatter(all, own, block, ncclFloat32, ncclSum, e->nccl,
+                                                   e->stream);
     return result;
 }
 
@@ -227,15 +234,15 @@ static alnico_status_t rehearse(struct nccl_worker *worker)
 static ncclResult_t pair_all(const struct nccl_worker *e)
 {
     float *sent = e->memory, *received = sent + 1;
-    ncclResult_t result = ncclGroupStart();
+    ncclResult_t result = nccl_library()->ncclGroupStart();
     if (result != ncclSuccess)
         return result;
     for (int r = 0; r < e->size && result == ncclSuccess; r++) {
-        result = ncclSend(sent, 1, ncclFloat32, r, e->nccl, e->stream);
+        result = nccl_library()->ncclSend(sent, 1, ncclFloat32, r, e->nccl, e->stream);
         if (result == ncclSuccess)
-            result = ncclRecv(received + r, 1, ncclFloat32, r, e->nccl, e->stream);
+            result = nccl_library()->ncclRecv(received + r, 1, ncclFloat32, r, e->nccl, e->stream);
     }
-    ncclResult_t end = ncclGroupEnd();
+    ncclResult_t end = nccl_library()->ncclGroupEnd();
     return result == ncclSuccess ? end : result;
 }
 
@@ -250,7 +257,7 @@ static alnico_status_t run_rehearsal(struct nccl_worker *worker)
 {
     alnico_status_t status = worker->pairs ? rehearse_pairs(worker) : rehearse(worker);
     if (status != ALNICO_SUCCESS) {
-        ncclCommAbort(worker->nccl);
+        nccl_library()->ncclCommAbort(worker->nccl);
         worker->nccl = NULL;
     }
     return status;

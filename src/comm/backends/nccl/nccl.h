@@ -4,9 +4,9 @@
 #define ALNICO_COMM_BACKENDS_NCCL_NCCL_H
 
 #include "base/log.h"
+#include "comm/backends/nccl/library.h"
 #include "comm/communicator/comm.h"
 
-#include <nccl.h>
 #include <pthread.h>
 
 struct nccl_worker;

@@ -15,7 +15,10 @@
 
 bool nccl_has_windows(const struct alnico_comm *comm)
 {
-    return nccl_state_of(comm) && comm->size > 1 && comm->hosts == 1;
+    if (!nccl_state_of(comm) || comm->size == 1 || comm->hosts > 1)
+        return false;
+    const struct nccl_library *library = nccl_library();
+    return library && library->ncclCommWindowRegister;
 }
 
 bool nccl_in_window(const struct alnico_comm *comm, const void *memory, size_t bytes)
@@ -91,8 +94,9 @@ static alnico_status_t make_symmetric(alnico_comm_t comm, const struct nccl_step
 static alnico_status_t run_window(struct nccl_worker *worker)
 {
     ncclWindow_t window = NULL;
-    TRY(nccl_status(ncclCommWindowRegister(worker->nccl, worker->memory, worker->bytes, &window,
-                                           NCCL_WIN_COLL_SYMMETRIC),
+    TRY(nccl_status(nccl_library()->ncclCommWindowRegister(worker->nccl, worker->memory,
+                                                           worker->bytes, &window,
+                                                           NCCL_WIN_COLL_SYMMETRIC),
                     worker->nccl, "ncclCommWindowRegister"));
     worker->window = window;
     if (!window)
@@ -161,8 +165,8 @@ void nccl_withdraw(alnico_comm_t comm, struct alnico_registration *registration)
     ncclComm_t nccl = nccl_enter(state, &state->symmetric);
     if (!nccl)
         return;
-    if (nccl_status(ncclCommWindowDeregister(nccl, window), nccl, "ncclCommWindowDeregister") !=
-        ALNICO_SUCCESS)
+    if (nccl_status(nccl_library()->ncclCommWindowDeregister(nccl, window), nccl,
+                    "ncclCommWindowDeregister") != ALNICO_SUCCESS)
         log_write(LOG_WARNING, "communicator %d: %s", comm->id, alnico_error_detail());
     nccl_leave(comm);
 }

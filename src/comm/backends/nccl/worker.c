@@ -92,7 +92,7 @@ static void *carry_out(void *argument)
     pthread_mutex_unlock(&state->lock);
     if (abandoned) { /* otherwise it is somebody else's by now */
         if (worker->nccl)
-            ncclCommAbort(worker->nccl);
+            nccl_library()->ncclCommAbort(worker->nccl);
         nccl_worker_free(worker);
     }
     return NULL;

@@ -7,9 +7,8 @@
 #ifndef ALNICO_COMM_BACKENDS_NCCL_WORKER_H
 #define ALNICO_COMM_BACKENDS_NCCL_WORKER_H
 
+#include "comm/backends/nccl/library.h"
 #include "comm/communicator/comm.h"
-
-#include <nccl.h>
 
 struct nccl_worker {
     alnico_status_t (*run)(struct nccl_worker *); /* on the thread, with the device entered */
