@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { RANKS_MOST = 16, CALLS = 18, ROOT = 0 };
+enum { RANKS_MOST = 16, CALLS = 19, ROOT = 0 };
 
 static const alnico_datatype_t I32 = ALNICO_INT32;
 
@@ -28,6 +28,7 @@ static alnico_request_t *start_some(struct buffers *b, alnico_comm_t c, alnico_r
     check(alnico_ireduce(b[1].send, b[1].recv, 1, I32, ALNICO_MAXIMUM, ROOT, c, q++));
     check(alnico_ireduce_scatter(b[2].send, b[2].recv, 1, I32, ALNICO_SUM, c, q++));
     check(alnico_ibroadcast(b[3].send, 1, I32, ROOT, c, q++));
+    check(alnico_ibroadcast_to(b[16].send, b[16].recv, 1, I32, ROOT, c, q++));
     check(alnico_igather(b[4].send, b[4].recv, 1, I32, ROOT, c, q++));
     check(alnico_iscatter(b[5].send, b[5].recv, 1, I32, ROOT, c, q++));
     check(alnico_iallgather(b[6].send, b[6].recv, 1, I32, c, q++));
@@ -77,7 +78,8 @@ static bool is_right(const struct buffers *b, int rank, int size, int before)
 {
     const int sum = size * (size - 1) / 2;
     bool right = b[0].recv[0] == sum && b[2].recv[0] == sum && b[8].recv[0] == sum &&
-                 b[3].send[0] == ROOT && b[5].recv[0] == ROOT && b[10].recv[0] == ROOT;
+                 b[3].send[0] == ROOT && b[5].recv[0] == ROOT && b[10].recv[0] == ROOT &&
+                 b[16].recv[0] == ROOT;
     right &= rank != ROOT || (b[1].recv[0] == size - 1 && b[4].recv[size - 1] == size - 1 &&
                               b[9].recv[size - 1] == size - 1);
     for (int i = 0; i < size; i++)
@@ -89,7 +91,7 @@ static bool is_right(const struct buffers *b, int rank, int size, int before)
 
 int main(int argc, char **argv)
 {
-    static struct buffers buffers[16];
+    static struct buffers buffers[17];
     size_t ones[RANKS_MOST];
     alnico_request_t requests[CALLS];
     alnico_comm_t comm;
@@ -102,7 +104,7 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
     for (int i = 0; i < size; i++) {
         ones[i] = 1;
-        for (int k = 0; k < 16; k++)
+        for (int k = 0; k < 17; k++)
             buffers[k].send[i] = rank;
     }
     alnico_request_t *end = start_some(buffers, comm, requests);

@@ -45,6 +45,9 @@ int main(int argc, char **argv)
     check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, NULL, &comm));
     double factor = alnico_comm_rank(comm) == ROOT ? 2.5 : 0;
     check(alnico_broadcast(&factor, 1, ALNICO_FLOAT64, ROOT, comm));
+    double copy = 0;
+    check(alnico_broadcast_to(&factor, &copy, 1, ALNICO_FLOAT64, ROOT, comm));
+    right &= copy == factor;
     if (alnico_comm_size(comm) <= RANKS_MOST)
         work(comm, factor, &right);
     check(alnico_barrier(comm));

@@ -488,6 +488,19 @@ ALNICO_API alnico_status_t alnico_ibroadcast(void *buffer, size_t count, alnico_
                                              int root, alnico_comm_t comm,
                                              alnico_request_t *request);
 
+/* Broadcast to another buffer: copies `send` of the root to `recv` of every rank, its own included, by a
+ * copy there before the broadcast.
+ *
+ * send: `count` elements at the root; ignored elsewhere, may be NULL. recv: `count` elements. In
+ * place, at the root only: ALNICO_IN_PLACE as `send`, or send == recv. Ranks may mix it with
+ * alnico_broadcast. */
+ALNICO_API alnico_status_t alnico_broadcast_to(const void *send, void *recv, size_t count,
+                                               alnico_datatype_t type, int root,
+                                               alnico_comm_t comm);
+ALNICO_API alnico_status_t alnico_ibroadcast_to(const void *send, void *recv, size_t count,
+                                                alnico_datatype_t type, int root,
+                                                alnico_comm_t comm, alnico_request_t *request);
+
 /* Allgather: every rank gets the blocks of all ranks, recv[b * count + i] = send[i] of rank b.
  *
  * send: `count` elements, this rank's block. recv: size * count elements. In place: ALNICO_IN_PLACE

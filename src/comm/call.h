@@ -19,6 +19,10 @@ struct call {
     alnico_op_t op; /* of reductions */
     int root;       /* of those that have one */
 
+    /* Of a broadcast to another buffer: at the root `input` is copied to it first. */
+    const void *input;
+    bool copies;
+
     /* Vector forms, for the sides that have all blocks: see struct shape. `at` NULL: one behind the
      * other. */
     const size_t *send_counts, *send_at, *recv_counts, *recv_at;

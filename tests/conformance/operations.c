@@ -89,6 +89,7 @@ static const size_t *in_place_list(const struct plan *plan, const size_t *list, 
 CALL(allreduce, send_of(plan), recv_of(plan), TRIAL_COUNT, TRIAL_TYPE, TRIAL_OP)
 CALL(reduce, send_of(plan), recv_of(plan), TRIAL_COUNT, TRIAL_TYPE, TRIAL_OP, plan->root)
 CALL(broadcast, plan->buffer[1], TRIAL_COUNT, TRIAL_TYPE, plan->root)
+CALL(broadcast_to, send_of(plan), recv_of(plan), TRIAL_COUNT, TRIAL_TYPE, plan->root)
 CALL(allgather, send_of(plan), recv_of(plan), TRIAL_COUNT, TRIAL_TYPE)
 CALL(allgatherv, send_of(plan), own_count(&plan->reads), recv_of(plan), plan->recv_counts,
      plan->recv_at, TRIAL_TYPE)
@@ -164,6 +165,7 @@ const struct operation operations[] = {
         .in_place = true),
     ROW(broadcast, BROADCAST, ONE, ONE, .reads_at_root = true, .writes_elsewhere = true,
         .rooted = true),
+    ROW(broadcast_to, BROADCAST, ONE, ONE, .reads_at_root = true, .rooted = true, .in_place = true),
     ROW(allgather, ALLGATHER, ONE, ALL, .in_place = true),
     ROW(allgatherv, ALLGATHERV, ONE, ALL, .counts = true, .at = true, .in_place = true),
     ROW(reduce_scatter, REDUCE_SCATTER, ALL, ONE, .reduces = true, .in_place = true),

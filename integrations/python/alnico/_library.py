@@ -33,6 +33,7 @@ OPERATIONS = {
     "alltoall": "bbni",
     "alltoallv": "bNNbNNi",
     "barrier": "",
+    "broadcast_to": "bbnii",
     "send": "bnii",
     "recv": "bnii",
     "sendrecv": "bnibnii",

@@ -167,6 +167,18 @@ class Operations(Generic[Result]):
         arguments = [side.address, side.count, side.type, _rank(root, "root")]
         return self._issue("broadcast", arguments, [side])
 
+    def broadcast_to(self, send: Array, recv: Array, root: int = 0) -> Result:
+        """Copies the root's `send`, which is ignored elsewhere, to `recv` of every rank."""
+        reads, writes = self._sides(self._at_root(send, root, "send"), recv)
+        if not writes:
+            raise ArgumentError("recv is None")
+        if reads:
+            _expect(reads, "send", writes.count)
+        arguments = [_address(reads), writes.address, writes.count, writes.type]
+        return self._issue(
+            "broadcast_to", arguments + [_rank(root, "root")], [reads or writes, writes]
+        )
+
     def allgather(self, send: Array, recv: Array) -> Result:
         """Every rank gets the blocks of all ranks, in rank order. Without `send`, the own block is
         in `recv`."""

@@ -77,11 +77,12 @@ static bool is_in_place(const struct checked *reads, const struct checked *write
 
 static alnico_status_t check_buffers(alnico_comm_t comm, const struct call *call, const char *who)
 {
-    bool one = call->collective == ALNICO_BROADCAST;
+    bool broadcast = call->collective == ALNICO_BROADCAST;
+    const char *one = call->copies ? "recv" : "buffer";
     struct checked reads = {call_reads(call, comm->rank, comm->size), call->send,
-                            one ? "buffer" : "send", 0};
+                            broadcast ? one : "send", 0};
     struct checked writes = {call_writes(call, comm->rank, comm->size), call->recv,
-                             one ? "buffer" : "recv", 0};
+                             broadcast ? one : "recv", 0};
     size_t bytes = datatype_bytes(call->type);
     TRY(check_side(comm, call, &reads, who));
     TRY(check_side(comm, call, &writes, who));
@@ -95,12 +96,43 @@ static alnico_status_t check_buffers(alnico_comm_t comm, const struct call *call
         reads.side.blocks == writes.side.blocks ? "equal" : "in place, the own block in both,");
 }
 
+/* Bytes that are copied to the call's buffer before it begins. */
+static size_t input_bytes(const struct alnico_comm *comm, const struct call *call)
+{
+    bool copies = call->copies && comm->rank == call->root;
+    return copies ? call->count * datatype_bytes(call->type) : 0;
+}
+
+static alnico_status_t check_input(alnico_comm_t comm, const struct call *call, const char *who)
+{
+    size_t bytes = input_bytes(comm, call);
+    if (bytes == 0)
+        return ALNICO_SUCCESS;
+    TRY(api_buffer(comm, call->input, "send", call->count, call->type, who));
+    if (!overlap(call->input, bytes, call->recv, bytes))
+        return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_ARGUMENT,
+                     "%s: send %p and recv %p overlap; they must be equal or apart", who,
+                     call->input, (const void *)call->recv);
+}
+
+static alnico_status_t copy_input(alnico_comm_t comm, const struct call *call)
+{
+    size_t bytes = input_bytes(comm, call);
+    if (bytes == 0)
+        return ALNICO_SUCCESS;
+    return comm->device->copy(call->recv, call->input, bytes, comm->stream);
+}
+
 static alnico_status_t check_call(alnico_comm_t comm, const struct call *call, const char *who)
 {
     TRY(api_type(call->count, call->type, who));
     if (call_reduces(call))
         TRY(check_op(call, who));
-    return call->collective == ALNICO_SENDRECV ? ALNICO_SUCCESS : check_buffers(comm, call, who);
+    if (call->collective == ALNICO_SENDRECV)
+        return ALNICO_SUCCESS;
+    TRY(check_buffers(comm, call, who));
+    return check_input(comm, call, who);
 }
 
 /* All that a choice depends on; but for `may_wait` equal on all ranks. */
@@ -311,6 +343,8 @@ alnico_status_t api_start(alnico_comm_t comm, struct call *call, alnico_request_
     int before = comm_enter(comm);
     struct choice choice;
     alnico_status_t status = prepare(comm, call, request != NULL, who, &choice);
+    if (status == ALNICO_SUCCESS)
+        status = copy_input(comm, call);
     if (status == ALNICO_SUCCESS)
         status = choice.backend->ops->start(comm, call, &choice, request);
     comm_leave(comm, before);

@@ -15,6 +15,35 @@ alnico_status_t alnico_ibroadcast(void *buffer, size_t count, alnico_datatype_t 
     return api_start_request(comm, &call, request, "alnico_ibroadcast");
 }
 
+/* The root's buffer is the receiving one, too, once its input is there. */
+static struct call broadcast_to(const void *send, void *recv, size_t count, alnico_datatype_t type,
+                                int root)
+{
+    return (struct call){ALNICO_BROADCAST,
+                         recv,
+                         recv,
+                         count,
+                         type,
+                         .root = root,
+                         .input = send,
+                         .copies = send != ALNICO_IN_PLACE && send != recv};
+}
+
+alnico_status_t alnico_broadcast_to(const void *send, void *recv, size_t count,
+                                    alnico_datatype_t type, int root, alnico_comm_t comm)
+{
+    struct call call = broadcast_to(send, recv, count, type, root);
+    return api_start(comm, &call, NULL, "alnico_broadcast_to");
+}
+
+alnico_status_t alnico_ibroadcast_to(const void *send, void *recv, size_t count,
+                                     alnico_datatype_t type, int root, alnico_comm_t comm,
+                                     alnico_request_t *request)
+{
+    struct call call = broadcast_to(send, recv, count, type, root);
+    return api_start_request(comm, &call, request, "alnico_ibroadcast_to");
+}
+
 alnico_status_t alnico_gather(const void *send, void *recv, size_t count, alnico_datatype_t type,
                               int root, alnico_comm_t comm)
 {

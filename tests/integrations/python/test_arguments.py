@@ -122,6 +122,14 @@ class Refused(common.Case):
             ("buffer is read-only", self.comm.recv, b"1234", 0),
             ("recv is None at the root", self.comm.gather, good),
             ("send is None at the root", self.comm.scatter, None, good),
+            ("send is None at the root", self.comm.broadcast_to, None, good),
+            ("recv is None", self.comm.broadcast_to, good, None),
+            (
+                "broadcast_to: send .* overlap; they must be",
+                self.comm.broadcast_to,
+                whole[1:],
+                numpy.frombuffer(whole, "f8", 3),
+            ),
             ("counts is None at the root", self.comm.gatherv, good, whole),
             (
                 "counts has 2 entries; expected one for each of 1 ranks",

@@ -78,6 +78,11 @@ static void bad_buffers(alnico_comm_t comm, int32_t *a, int32_t *b)
     REFUSED(alnico_reduce(a, b, 1, ALNICO_FLOAT32, ALNICO_BITWISE_OR, 0, comm), "does not have");
     REFUSED(alnico_reduce_scatter(a, b, 1, ALNICO_INT32, (alnico_op_t)99, comm),
             "unknown operation 99");
+    REFUSED(alnico_broadcast_to(a, NULL, 1, ALNICO_INT32, 0, comm), "recv is NULL with count 1");
+    REFUSED(alnico_broadcast_to(NULL, a, 1, ALNICO_INT32, me, comm),
+            "alnico_broadcast_to: send is NULL with count 1");
+    REFUSED(alnico_broadcast_to(a, a + 1, 2, ALNICO_INT32, me, comm),
+            "overlap; they must be equal or apart");
     REFUSED(alnico_broadcast(ALNICO_IN_PLACE, 1, ALNICO_INT8, 0, comm),
             "cannot be ALNICO_IN_PLACE");
     /* overlap, but for what is in place */
