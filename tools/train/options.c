@@ -4,6 +4,7 @@
 
 #include "tools/common/options.h"
 #include "tools/common/program.h"
+#include "tools/common/tile_batch.h"
 #include "tools/train/log.h"
 #include "tools/train/presets.h"
 #include "train/graph/split.h"
@@ -29,7 +30,7 @@ NAMES(optimizer_at, i < OPTIMIZERS, optimizers_all[i]->name)
 NAMES(schedule_at, i < SCHEDULES, schedule_name((enum schedule)i))
 NAMES(norm_at, i < NORM_GROUPS, norm_group_name((enum norm_group)i))
 
-enum { PREDICT_STEPS = 60 };
+enum { PREDICT_STEPS = 60, BATCH_MOST = 1 << 20, TILE_MOST = 4096 };
 
 static void check_model(struct argp_state *state, char *text, void *options)
 {
@@ -50,6 +51,19 @@ static void check_data(struct argp_state *state, char *text, void *options)
     source_forms(forms, sizeof forms);
     if (!source_find(text))
         argp_error(state, "--data %s: expected %s", text, forms);
+}
+
+/* "64" or "linpack:160". */
+static void read_batch(struct argp_state *state, char *text, void *out)
+{
+    static const char prefix[] = "linpack:";
+    const size_t length = sizeof prefix - 1;
+    struct train_options *options = out;
+    options->tile = 0;
+    if (strncmp(text, prefix, length) == 0)
+        options->tile = option_number(state, "--batch linpack:NB", text + length, 1, TILE_MOST);
+    else
+        options->trainer.batch = option_number(state, "--batch", text, 1, BATCH_MOST);
 }
 
 static void read_augment(struct argp_state *state, char *text, void *options)
@@ -162,8 +176,10 @@ static const struct option_row table[] = {
      "synthetic:HxWxC, mesh:SIDE (18 channels, a label a pixel), step (one number) (fashion-mnist, "
      "or the model's own)",
      OPTION_TEXT, TRAINER(data), .read = check_data, .key = "data"},
-    {"batch", 0, "N", "images per rank and step", OPTION_NUMBER, .initial = "64", TRAINER(batch),
-     .least = 1, .most = 1 << 20, .key = "batch"},
+    {"batch", 0, "N|linpack:NB",
+     "images per rank and step, or the power of two nearest to those, as the model is usually "
+     "trained on, that are as large as NB x NB numbers of 64 bits",
+     OPTION_OTHER, .initial = "64", TRAINER(batch), .read = read_batch, .key = "batch"},
     {"accumulate", 0, "N",
      "batches a step: their gradients are averaged on each rank before the ranks meet",
      OPTION_NUMBER, .initial = "1", TRAINER(accumulate), .least = 1, .most = 256,
@@ -590,6 +606,19 @@ static void check_modes(struct argp_state *state, struct train_options *options)
         argp_error(state, "--log: neither --describe, --memory nor --profile trains");
 }
 
+static void complete_batch(struct argp_state *state, struct train_options *options)
+{
+    struct trainer_options *trainer = &options->trainer;
+    struct model model;
+    if (!options->tile || !model_find(trainer->model, &model))
+        return;
+    const struct model_images *images = &model.images;
+    trainer->batch = tile_batch(options->tile, images->height * images->width * images->channels);
+    if (trainer->batch > BATCH_MOST)
+        argp_error(state, "--batch linpack:%zu: a batch of %zu, expected at most %d", options->tile,
+                   trainer->batch, BATCH_MOST);
+}
+
 /* The data, unless it is the model's own that is described. */
 static void complete_data(struct argp_state *state, struct train_options *options)
 {
@@ -611,6 +640,7 @@ static void finish(struct argp_state *state, void *out)
     struct trainer_options *trainer = &options->trainer;
     train_preset_apply(options);
     complete_data(state, options);
+    complete_batch(state, options);
     const int limits = (trainer->steps > 0) + (trainer->epochs > 0) + (trainer->seconds > 0);
     if (limits > 1)
         argp_error(state, "expected only one of --steps, --epochs and --seconds");

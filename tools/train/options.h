@@ -19,6 +19,7 @@ struct train_options {
     bool strategic;            /* --strategy was */
     bool loading, prefetching; /* --loaders and --prefetch were */
     const char *preset;        /* NULL: none */
+    size_t tile;               /* --batch linpack:NB: NB; 0: --batch is a number */
     const char *augment;       /* --augment as it was given; NULL: it was not */
     bool stream;               /* on the CPU: compute on a stream of its own */
     bool describe;             /* print the network, and end */

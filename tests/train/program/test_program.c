@@ -51,6 +51,9 @@ static void usage_errors_exit_with_2(void **unused)
         {"--batch 0", "--batch 0"},
         {"--batch many", "--batch many"},
         {"--batch -3", "--batch -3"},
+        {"--batch linpack:0", "--batch linpack:NB 0"},
+        {"--batch linpack", "--batch linpack"},
+        {"--model neuron --batch linpack:4096", "a batch of 33554432, expected at most 1048576"},
         {"--steps 0", "--steps 0"},
         {"--steps 5 --epochs 2", "only one of"},
         {"--seconds 5 --epochs 2", "only one of"},
@@ -460,6 +463,8 @@ static void descriptions_are_right(void **unused)
     assert_true(number(layer, "parameters") == 160);
     assert_true(number(object(layer, "forward"), "bytes") == 4 * (28 * 28 * 17 + 144));
     cJSON_Delete(report);
+    expect(0, "--describe --model mnist --batch linpack:160", 0, "batch 64");
+    expect(0, "--describe --model mnist --batch linpack:1", 0, "batch 1,");
     expect(0, "--describe --model resnet50 --batch 3", 0,
            "\n25557032 parameters; an image: 8.178 GFLOP forward, 16.12 backward\n");
     expect(0, "--describe --model mesh1k --batch 1", 0,
