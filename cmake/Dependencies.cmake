@@ -25,3 +25,5 @@ pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
 # What the studies (docs/studies.md) compare with, where it is found.
 pkg_check_modules(OPENBLAS QUIET IMPORTED_TARGET openblas)
 set(HAVE_OPENBLAS ${OPENBLAS_FOUND})
+pkg_check_modules(FFTW QUIET IMPORTED_TARGET fftw3f)
+set(HAVE_FFTW ${FFTW_FOUND})

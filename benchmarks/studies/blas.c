@@ -33,8 +33,26 @@ struct blas {
 #endif
 };
 
+/* A product with one column by the function for it. */
+static void host_vector(const struct product *p)
+{
+    const struct matrix *a = &p->a;
+    if (p->rows == 1)
+        *p->c.at = cblas_sdot((int)p->depth, a->at, a->transposed ? (int)a->row : 1, p->b.at,
+                              p->b.transposed ? 1 : (int)p->b.row);
+    else
+        cblas_sgemv(CblasRowMajor, a->transposed ? CblasTrans : CblasNoTrans,
+                    (int)(a->transposed ? p->depth : p->rows),
+                    (int)(a->transposed ? p->rows : p->depth), 1, a->at, (int)a->row, p->b.at,
+                    p->b.transposed ? 1 : (int)p->b.row, 0, p->c.at, (int)p->c.row);
+}
+
 static void host_multiply(const struct product *p)
 {
+    if (p->columns == 1) {
+        host_vector(p);
+        return;
+    }
     cblas_sgemm(CblasRowMajor, p->a.transposed ? CblasTrans : CblasNoTrans,
                 p->b.transposed ? CblasTrans : CblasNoTrans, (int)p->rows, (int)p->columns,
                 (int)p->depth, 1, p->a.at, (int)p->a.row, p->b.at, (int)p->b.row, 0, p->c.at,

@@ -380,7 +380,7 @@ static void panel_draw(FILE *picture, const struct row *rows, int count)
                         rows[i].library_us[way],
                     way ? "\n" : " ");
     fprintf(picture,
-            "END\nset title '%zu outputs'\nset logscale x 2\nset key left top\n"
+            "END\nset title '%zu outputs'\nset logscale x 2\n"
             "set xlabel 'batch'\nset ylabel '%% of the best forward rate'\n"
             "plot $rows using 1:2 with linespoints lt 1 title 'forward', '' using 1:3 with "
             "linespoints lt 2 title 'forward, library', '' using 1:5 with linespoints lt 3 title "

@@ -53,7 +53,10 @@ FILE *study_picture_begin(const struct study_options *options, const char *title
     for (size_t i = 0; i < sizeof colours / sizeof *colours; i++)
         fprintf(picture, "set linetype %zu lc rgb '%s' lw %g dt %zu pt %zu ps 0.6\n", i + 1,
                 colours[i], i < 4 ? 1.5 : 3.0, i % 4 + 1, i + 4);
-    fprintf(picture, "set grid\nset multiplot layout %d,1 title '%s' noenhanced\n", panels, title);
+    fprintf(
+        picture,
+        "set grid\nset key outside right top\nset multiplot layout %d,1 title '%s' noenhanced\n",
+        panels, title);
     return picture;
 }
 
@@ -161,7 +164,7 @@ static int compare_times(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median_of(double *values, int count)
+double study_median(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof *values, compare_times);
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
@@ -184,7 +187,7 @@ void study_race(const struct study_device *device, struct study_work *works, int
         for (int i = 0; i < count; i++)
             lanes[i].us[turns] = lane_turn(&lanes[i], stamps);
     for (int i = 0; i < count; i++) {
-        works[i].us = median_of(lanes[i].us, turns);
+        works[i].us = study_median(lanes[i].us, turns);
         if (lanes[i].graph)
             device->ops->graph_destroy(lanes[i].graph);
     }

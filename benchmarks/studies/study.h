@@ -63,6 +63,9 @@ void study_get(const struct study_device *device, void *host, const void *memory
 void study_race(const struct study_device *device, struct study_work *works, int count,
                 double seconds);
 
+/* The median of some values, which it sorts. */
+double study_median(double *values, int count);
+
 /* Memory of the host, or the program fails; and numbers from -1 to 1 in it. */
 void *study_memory(size_t bytes);
 float *study_random(size_t count, uint64_t seed);
