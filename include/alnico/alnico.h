@@ -263,8 +263,8 @@ ALNICO_API alnico_status_t alnico_comm_create_id(const alnico_id_t *id, int rank
  *    rank 0 takes one of the eight behind it;
  * 3. PMIx (mpirun of Open MPI, srun --mpi=pmix), if libpmix.so.2 can be loaded. The process is its
  *    client until it exits;
- * 4. PMI-1 (mpiexec of MPICH, srun --mpi=pmi2);
- * 5. Slurm: srun without any of these;
+ * 4. PMI-1 (mpiexec of MPICH);
+ * 5. Slurm: srun without any of these, and srun --mpi=pmi2;
  * 6. Open MPI on one host without libpmix;
  * 7. none: the communicator has this process only.
  *

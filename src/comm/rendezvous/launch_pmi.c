@@ -1,4 +1,4 @@
-/* PMI-1, the launcher's side of MPICH's Hydra and of Slurm: lines of text over the socket PMI_FD. What
+/* PMI-1, the launcher's side of MPICH's Hydra: lines of text over the socket PMI_FD. What
  * rank 0 puts, all can get after a barrier. The session is finalised when the process exits: an MPI that
  * is initialised later goes on with it, and Hydra kills the job if a process ends without. */
 #include "comm/rendezvous/launch.h"
@@ -23,9 +23,10 @@ struct session {
     char line[LINE]; /* the last answer */
 };
 
+/* A launcher that sets PMI_JOBID speaks PMI-2: Slurm's ends the job at a line of PMI-1. */
 static alnico_status_t find(struct launch *out, bool *found)
 {
-    *found = getenv("PMI_FD") && getenv("PMI_RANK") && getenv("PMI_SIZE");
+    *found = getenv("PMI_FD") && getenv("PMI_RANK") && getenv("PMI_SIZE") && !getenv("PMI_JOBID");
     if (!*found)
         return ALNICO_SUCCESS;
     TRY(launch_number("PMI_SIZE", 1, RENDEZVOUS_RANKS, &out->size));
