@@ -1,4 +1,5 @@
-/* Communicators from an MPI_Comm. The rest of the interface is <alnico/alnico.h>. */
+/* Communicators from an MPI_Comm, in libalnico-mpi, which the library does without. The rest of the
+ * interface is <alnico/alnico.h>. */
 #ifndef ALNICO_MPI_H
 #define ALNICO_MPI_H
 

@@ -5,7 +5,9 @@
 #include "tests/conformance/generate.h"
 #include "tests/conformance/operations.h"
 
+#ifdef ALNICO_HAVE_MPI
 #include <alnico/mpi.h>
+#endif
 
 #include <string.h>
 
@@ -41,12 +43,17 @@ static void make_world(struct crew *crew, struct lane *lane)
         lane->comm = crew->ops->world(crew->rank, lane->stream);
         return;
     }
-    alnico_status_t status =
-        crew->options->mpi
-            ? alnico_comm_create_mpi(MPI_COMM_WORLD, crew->ops->device, lane->stream, &lane->comm)
-            : alnico_comm_create(&crew->rank->bootstrap, crew->ops->device, lane->stream,
-                                 &lane->comm);
-    REQUIRE_STATUS(status, ALNICO_SUCCESS);
+#ifdef ALNICO_HAVE_MPI
+    if (crew->options->mpi) {
+        REQUIRE_STATUS(
+            alnico_comm_create_mpi(MPI_COMM_WORLD, crew->ops->device, lane->stream, &lane->comm),
+            ALNICO_SUCCESS);
+        return;
+    }
+#endif
+    REQUIRE_STATUS(
+        alnico_comm_create(&crew->rank->bootstrap, crew->ops->device, lane->stream, &lane->comm),
+        ALNICO_SUCCESS);
 }
 
 static void make(struct crew *crew, int name)

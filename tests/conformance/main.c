@@ -11,10 +11,11 @@
 #include "tests/conformance/generate.h"
 #include "tests/conformance/watchdog.h"
 #include "tests/support/forks.h"
-#include "tests/support/world.h"
 #include "tools/common/program.h"
 
-#include <alnico/mpi.h>
+#ifdef ALNICO_HAVE_MPI
+#include "tests/support/world.h"
+#endif
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +152,7 @@ static int run_sizes(const struct options *options)
     return EXIT_SUCCESS;
 }
 
+#ifdef ALNICO_HAVE_MPI
 static int mpi_allgather(void *context, const void *mine, void *all, size_t bytes)
 {
     (void)context;
@@ -176,6 +178,13 @@ static int run_mpi(struct options *options)
     MPI_Finalize();
     return possible ? EXIT_SUCCESS : skip("not so many GPUs, or MPI has no such thread level");
 }
+#else
+static int run_mpi(struct options *options)
+{
+    (void)options;
+    return skip("this build has no MPI");
+}
+#endif
 
 static bool is_under_mpirun(void)
 {

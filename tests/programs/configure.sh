@@ -1,5 +1,5 @@
 #!/bin/bash
-# What configuring says of the trainer: the true reason why a part is left out, or cannot be had.
+# What configuring says of MPI and of the trainer: the true reason why a part is left out, or cannot be had.
 #
 # Usage: configure.sh SOURCE MPICC
 . "$(dirname "$0")/common.sh"
@@ -37,9 +37,18 @@ expect_out '  oneDNN   FALSE \(ALNICO_ONEDNN=AUTO; needs libpng \(libpng-dev\), 
 configure 1 -DALNICO_TRAIN=ON -DALNICO_ONEDNN=OFF
 expect_error 'ALNICO_TRAIN=ON: oneDNN: ALNICO_ONEDNN=OFF; cuDNN: no CUDA'
 
+configure 0 -DALNICO_TRAIN=OFF -DALNICO_MPI=OFF
+expect_out '  MPI      FALSE \(ALNICO_MPI=OFF\)$'
+configure 0 -DALNICO_TRAIN=OFF -DALNICO_MPI=AUTO -DCMAKE_DISABLE_FIND_PACKAGE_MPI=TRUE
+expect_out '  MPI      FALSE \(ALNICO_MPI=AUTO\)$'
+configure 1 -DALNICO_TRAIN=OFF -DALNICO_MPI=ON
+expect_error 'CMAKE_DISABLE_FIND_PACKAGE_MPI is enabled'
+configure 0 -DALNICO_TRAIN=OFF -DALNICO_MPI=AUTO -DCMAKE_DISABLE_FIND_PACKAGE_MPI=FALSE
+expect_out '  MPI      .* \(standard '
+
 # The package names the MPI compiler by its path, however often and as what it was given.
 for time in first second; do
     configure 0 -DALNICO_TRAIN=OFF -DMPI_C_COMPILER="${mpicc##*/}"
-    grep -qF "set(alnico_mpi_compiler \"$(command -v "$mpicc")\")" "$work/build/alnicoConfig.cmake" ||
+    grep -qF "set(alnico_mpi_compiler \"$(command -v "$mpicc")\")" "$work/build/alnicoMpi.cmake" ||
         fail "no path of the MPI compiler, configured the $time time"
 done

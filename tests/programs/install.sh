@@ -1,6 +1,7 @@
 #!/bin/bash
-# Installs into an empty prefix, moves it, builds users by find_package (both libraries, C and C++) and by
-# pkg-config, and runs them; both libraries must export alnico_ names only, and another MPI than the build's is refused.
+# Installs into an empty prefix, moves it, builds users by find_package (shared and static, C and C++, with MPI where the
+# build has it) and by pkg-config, and runs them; the libraries must export alnico_ names only, none but the part for MPI
+# may need MPI, and another MPI than the build's is refused.
 #
 # Usage: install.sh BUILD SOURCE VERSION [COMPILER FLAG...]
 set -euo pipefail
@@ -25,7 +26,7 @@ library=$(find "$work/prefix" -name libalnico.so)
 pc=$(find "$work/prefix" -name alnico.pc)
 [ -n "$library" ] && [ -n "$pc" ] || fail "libalnico.so or alnico.pc is not installed"
 for file in bin/alnico-perf bin/alnico-tune bin/alnico-info bin/alnico-simulate include/alnico/alnico.h \
-    include/alnico/mpi.h share/alnico/machines/{flat,sierra,h200-ndr}.json \
+    share/alnico/machines/{flat,sierra,h200-ndr}.json \
     share/doc/alnico/integrations/python/{pyproject.toml,alnico/__init__.py}; do
     [ -e "$work/prefix/$file" ] || fail "$file is not installed"
 done
@@ -40,7 +41,25 @@ readelf -d "$library" >"$work/dynamic"
 ! grep -q libnccl "$work/dynamic" || fail "the library is linked with NCCL"
 grep -q "SONAME.*libalnico\.so\.$soname\]" "$work/dynamic" || fail "soname"
 
-for names in "nm -D $library" "nm -g ${library%.so}.a"; do
+mpi=
+grep -q '^HAVE_MPI:INTERNAL=TRUE' "$build/CMakeCache.txt" &&
+    mpi=$(sed -n 's/^MPI_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+parts=("$library")
+if [ -n "$mpi" ]; then
+    parts+=("${library%.so}-mpi.so")
+    [ -e "$work/prefix/include/alnico/mpi.h" ] || fail "alnico/mpi.h is not installed"
+    find "$work/prefix" -name alnico-perf-mpi.so | grep . >/dev/null || fail "alnico-perf-mpi.so is not installed"
+else
+    foreign=$(find "$work/prefix" -name '*mpi*' ! -path '*/doc/*')
+    [ -z "$foreign" ] || fail "a build without MPI installs" $foreign
+fi
+for file in "$work"/prefix/bin/* "$library"; do
+    needed=$(readelf -d "$file" 2>/dev/null | grep -E 'NEEDED.*lib(mpi|mpich|open-pal|pmix)' || true)
+    [ -z "$needed" ] || fail "$file needs MPI: $needed"
+done
+
+for names in "${parts[@]/#/nm -D }" "${parts[@]/#/nm -g }"; do
+    [[ $names != "nm -g"* ]] || names=${names%.so}.a
     foreign=$($names --defined-only | awk 'NF == 3 && $3 !~ /^(alnico_|__asan_|__odr_asan)/ { print $3 }')
     [ -z "$foreign" ] || fail "exported, by $names:" $foreign
 done
@@ -61,18 +80,23 @@ configure() {
 }
 flags=$*
 for language in C CXX; do
-    configure $language && cmake --build "$work/build" >>"$work/log" 2>&1 ||
-        { cat "$work/log" >&2; fail "the find_package user in $language does not build"; }
-    expect_version "$work/build/consumer_shared"
-    expect_version "$work/build/consumer_static"
+    for with in "" ${mpi:+-DWITH_MPI=ON}; do
+        configure $language $with && cmake --build "$work/build" >>"$work/log" 2>&1 ||
+            { cat "$work/log" >&2; fail "the find_package user in $language $with does not build"; }
+        expect_version "$work/build/consumer_shared"
+        expect_version "$work/build/consumer_static"
+    done
 done
-mpi=$(sed -n 's/^MPI_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
-configure C -DMPI_C_COMPILER="${mpi##*/}" || { cat "$work/log" >&2; fail "a compiler without its folder is not found"; }
+if [ -z "$mpi" ]; then
+    ! configure C -DWITH_MPI=ON || fail "the component mpi is found"
+    grep -q 'it was built without MPI' "$work/log" || { cat "$work/log" >&2; fail "no reason for the component mpi"; }
+fi
+[ -z "$mpi" ] || configure C -DWITH_MPI=ON -DMPI_C_COMPILER="${mpi##*/}" || { cat "$work/log" >&2; fail "a compiler without its folder is not found"; }
 for name in mpich openmpi; do
     other=$(command -v mpicc.$name) || continue
-    [ "$other" != "$mpi" ] || continue
+    [ -n "$mpi" ] && [ "$other" != "$mpi" ] || continue
     for option in FIRST MPI_C_COMPILER; do
-        ! configure C -D$option="$other" || fail "$other is accepted beside $mpi"
+        ! configure C -DWITH_MPI=ON -D$option="$other" || fail "$other is accepted beside $mpi"
         tr -s ' \n' ' ' <"$work/log" | grep -q "it was built with lib.*($mpi), and the MPI found is lib" ||
             { cat "$work/log" >&2; fail "$other is refused without a reason"; }
     done
@@ -84,3 +108,8 @@ export LD_LIBRARY_PATH=${library%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 cc "$@" -o "$work/consumer" "$source/tests/programs/consumer/consumer.c" \
     $(pkg-config --cflags --libs alnico)
 expect_version "$work/consumer"
+if [ -n "$mpi" ]; then
+    "$mpi" "$@" -DWITH_MPI -o "$work/consumer_mpi" "$source/tests/programs/consumer/consumer.c" \
+        $(pkg-config --cflags --libs alnico-mpi)
+    expect_version "$work/consumer_mpi"
+fi

@@ -2,11 +2,12 @@
 # Ranks that meet by what their launcher says: by hand, under mpiexec of MPICH and of Open MPI, with the
 # variables of torchrun and of Slurm, alone; and what is refused.
 #
-# Usage: launch.sh LAUNCHED LAUNCHED_MPI INFO PERF TUNE [TRAIN]
+# Usage: launch.sh LAUNCHED LAUNCHED_MPI|none INFO PERF TUNE [TRAIN]
 . "$(dirname "$0")/common.sh"
 launched=$1 with_mpi=$2 info=$3 perf=$4 tune=$5 train=${6:-}
-vendor=openmpi
-[[ $(ldd "$with_mpi") != *libmpich* ]] || vendor=mpich
+vendor=none # of the build's MPI
+[ "$with_mpi" = none ] || vendor=openmpi
+[ $vendor = none ] || [[ $(ldd "$with_mpi") != *libmpich* ]] || vendor=mpich
 unset ${!ALNICO_*} ${!PMI*} ${!OMPI_COMM*} ${!SLURM*} RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 export ALNICO_TIMEOUT=30 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 

@@ -8,7 +8,9 @@
 
 #include "tests/support/forks.h"
 #include "tests/support/ranks.h"
+#ifdef ALNICO_HAVE_MPI
 #include "tests/support/world.h"
+#endif
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,6 +25,7 @@ static void run_rank(struct rank *rank)
     alnico_comm_destroy(world);
 }
 
+#ifdef ALNICO_HAVE_MPI
 static int run_mpi(struct soak *soak)
 {
     soak->seed = world_begin(MPI_THREAD_MULTIPLE);
@@ -31,6 +34,14 @@ static int run_mpi(struct soak *soak)
     alnico_comm_destroy(world);
     return world_end();
 }
+#else
+static int run_mpi(struct soak *soak)
+{
+    (void)soak;
+    fprintf(stderr, "soak: mpi: this build has no MPI\n");
+    return 77;
+}
+#endif
 
 static int refuse(const char *transport)
 {

@@ -22,8 +22,8 @@ struct perf_mpi {
     void (*close)(void);
 };
 
-/* Initialises MPI, with MPI_THREAD_MULTIPLE or SINGLE. NULL, with the thread's error detail, if this
- * build has none or the level is lower. */
-const struct perf_mpi *perf_mpi_open(bool multiple);
+/* Loads MPI and initialises it, with MPI_THREAD_MULTIPLE or SINGLE. NULL, with the thread's error
+ * detail, if this build has none or the level is lower. */
+ALNICO_API const struct perf_mpi *perf_mpi_open(bool multiple);
 
 #endif

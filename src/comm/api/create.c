@@ -10,8 +10,6 @@
 #include "comm/operations/stream_operation.h"
 #include "comm/rendezvous/callback.h"
 
-#include <alnico/mpi.h>
-
 #include <stdio.h>
 
 /* Whether a row of the table for allreduce can work between these ranks. */
@@ -129,34 +127,6 @@ alnico_status_t alnico_comm_create(const alnico_bootstrap_t *bootstrap, alnico_d
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: the bootstrap's allgather is NULL", who);
     struct transport *transport;
     TRY(error_of(who, transport_from_callback(bootstrap, settings_own_timeout(), who, &transport)));
-    return comm_build_over(transport, ops, stream, who, out);
-}
-
-static alnico_status_t check_mpi(MPI_Comm comm, const char *who)
-{
-    int initialized = 0, finalized = 0, inter = 0;
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
-    if (!initialized || finalized)
-        return error_set(ALNICO_ERROR_ARGUMENT, "%s: MPI is %s", who,
-                         finalized ? "already finalised" : "not initialised");
-    if (comm == MPI_COMM_NULL)
-        return error_set(ALNICO_ERROR_ARGUMENT, "%s: mpi_comm is MPI_COMM_NULL", who);
-    MPI_Comm_test_inter(comm, &inter);
-    if (inter)
-        return error_set(ALNICO_ERROR_ARGUMENT, "%s: mpi_comm is an intercommunicator", who);
-    return ALNICO_SUCCESS;
-}
-
-alnico_status_t alnico_comm_create_mpi(MPI_Comm mpi_comm, alnico_device_t device, void *stream,
-                                       alnico_comm_t *out)
-{
-    const char *who = "alnico_comm_create_mpi";
-    const struct device_ops *ops = NULL;
-    TRY(comm_check_create(device, stream, out, who, &ops));
-    TRY(check_mpi(mpi_comm, who));
-    struct transport *transport;
-    TRY(error_of(who, transport_mpi_create(&mpi_comm, settings_own_timeout(), &transport)));
     return comm_build_over(transport, ops, stream, who, out);
 }
 

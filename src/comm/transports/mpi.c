@@ -402,7 +402,7 @@ static alnico_status_t meet(struct rendezvous *r, MPI_Comm parent, const int *ra
     return status;
 }
 
-alnico_status_t transport_mpi_meet(struct rendezvous *r, const int *world, struct transport **out)
+static alnico_status_t meet_world(struct rendezvous *r, const int *world, struct transport **out)
 {
     return meet(r, MPI_COMM_WORLD, world, false, out);
 }
@@ -414,7 +414,7 @@ static alnico_status_t mpi_subset(struct transport *transport, struct rendezvous
     return meet(r, whole, r->called, is_whole(transport, r->called, r->size), out);
 }
 
-int transport_mpi_world_rank(void)
+static int world_rank(void)
 {
     int initialized = 0, finalized = 0, rank = -1;
     MPI_Initialized(&initialized);
@@ -423,3 +423,5 @@ int transport_mpi_world_rank(void)
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     return rank;
 }
+
+const struct mpi_part transport_mpi_part = {.meet = meet_world, .world_rank = world_rank};

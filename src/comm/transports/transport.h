@@ -128,16 +128,27 @@ struct tcp_options {
 alnico_status_t transport_tcp_create(struct rendezvous *r, const struct tcp_options *options,
                                      struct transport **out);
 
-/* Over MPI. `mpi_comm` points to an MPI_Comm (this header knows no MPI), which is duplicated; waits
+/* ---- MPI, in a library part of its own ---- */
+
+/* What the part offers to the library, from when it is loaded on (comm/api/library.h). */
+struct mpi_part {
+    alnico_status_t (*meet)(struct rendezvous *r, const int *world, struct transport **out);
+    int (*world_rank)(void);
+};
+extern const struct mpi_part transport_mpi_part; /* in the part */
+void transport_mpi_attach(const struct mpi_part *part);
+
+/* In the part: over MPI. `mpi_comm` points to an MPI_Comm (this header knows no MPI), which is duplicated; waits
  * for the other ranks for at most `timeout` seconds. */
 alnico_status_t transport_mpi_create(const void *mpi_comm, double timeout, struct transport **out);
 
-/* Over MPI for processes that found each other otherwise: world[i] is rank i's in MPI_COMM_WORLD.
+/* If the part is attached: over MPI for processes that found each other otherwise: world[i] is rank i's in MPI_COMM_WORLD.
  * NULL: this rank has failed, and takes part. All ranks get the same status, unless the allgather
  * fails. */
 alnico_status_t transport_mpi_meet(struct rendezvous *r, const int *world, struct transport **out);
 
-/* This process's rank in MPI_COMM_WORLD, or -1 if MPI is not initialised or already finalised. */
+/* This process's rank in MPI_COMM_WORLD, or -1 if the part is not attached, or MPI not initialised or
+ * already finalised. */
 int transport_mpi_world_rank(void);
 
 #endif

@@ -1,5 +1,6 @@
 /* What collectives but allreduce refuse, each named; what ALNICO_CHECK finds between ranks; and
  * averages, which scale without touching the input. Ranks are threads. */
+#include "comm/api/library.h"
 #include "comm/communicator/comm.h"
 
 #include "tests/support/ranks.h"
@@ -348,6 +349,17 @@ static void test_averages(void **state)
     ranks_run(RANKS, averages, NULL);
 }
 
+/* libalnico-mpi beside a libalnico that was replaced. */
+static void test_a_part_of_another_version(void **state)
+{
+    const struct library *library = NULL;
+    (void)state;
+    assert_int_equal(alnico_library_attach(LIBRARY_VERSION + 1, NULL, &library),
+                     ALNICO_ERROR_UNSUPPORTED);
+    assert_null(library);
+    assert_non_null(strstr(alnico_error_detail(), "libalnico-mpi is of version "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_the_others_hear_what_one_refuses),
         cmocka_unit_test(test_different_roots_are_named_at_the_deadline),
         cmocka_unit_test(test_averages),
+        cmocka_unit_test(test_a_part_of_another_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

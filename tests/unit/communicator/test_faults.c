@@ -3,7 +3,9 @@
  * then waits for longer than a busy machine holds up the others' threads, so that none is taken for
  * the missing one. */
 #include <alnico/alnico.h>
+#ifdef ALNICO_HAVE_MPI
 #include <alnico/mpi.h>
+#endif
 
 #include "comm/communicator/comm.h"
 #include "device/device.h"
@@ -474,8 +476,10 @@ static void creation_arguments(struct rank *rank, alnico_comm_t comm)
     b = rank->bootstrap;
     b.allgather = NULL;
     REFUSED(alnico_comm_create(&b, ALNICO_DEVICE_CPU, NULL, &out), "allgather is NULL");
+#ifdef ALNICO_HAVE_MPI
     REFUSED(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, NULL, &out),
             "MPI is not initialised");
+#endif
     REFUSED(alnico_comm_duplicate(comm, NULL, NULL), "out is NULL");
     REFUSED(alnico_comm_split(NULL, 0, 0, NULL, &out), "the communicator is NULL");
 }
