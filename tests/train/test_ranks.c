@@ -169,16 +169,20 @@ static double apart(const struct trainer_options *options, const char *one, cons
     return distance / way;
 }
 
-/* How far the ranks end from where one rank with the joined batch does; on rank 0. */
-static double apart_from_one(struct trainer_options options)
+/* How far the ranks end from where one rank with the joined batch does; on rank 0. `parts`: of the
+ * images. */
+static double apart_from_one(struct trainer_options options, int parts)
 {
     char one[96], all[96];
     file_name(one, sizeof one, "one");
     file_name(all, sizeof all, "all");
-    options.save = one;
-    options.batch = (size_t)(BATCH * size);
+    struct trainer_options alone = options;
+    alone.save = one;
+    alone.batch = (size_t)(BATCH * parts);
+    alone.split = NULL;
+    alone.norm = NORM_LOCAL;
     if (rank == 0)
-        run(&options, true, false);
+        run(&alone, true, false);
     MPI_Barrier(MPI_COMM_WORLD);
     options.save = all;
     options.batch = BATCH;
@@ -207,7 +211,7 @@ static void check_joined(const char *model, bool frozen, bool late)
         options.every = options.every > 0;
         options.steps = 4;
         options.seed = seed;
-        share = apart_from_one(options);
+        share = apart_from_one(options, size);
         MPI_Bcast(&share, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
         if (rank == 0)
             printf("%d ranks, %s, %s%s, seed %u: apart from one by %.2g of the way\n", size,
@@ -224,6 +228,37 @@ static void ranks_train_as_one(void)
         check_joined("resnet20", true, true);
 }
 
+/* Each rank has some rows of every image; on a GPU the last steps are replays of a graph. */
+static void check_split(const char *model)
+{
+    enum { SEEDS = 6 };
+    double share = 1;
+    char split[16];
+    snprintf(split, sizeof split, "rows=%d", size);
+    for (unsigned seed = 11; seed < 11 + SEEDS && share >= 1e-5; seed++) {
+        struct trainer_options options = options_make(model, PRECISION_FP32);
+        options.split = split;
+        options.norm = NORM_SAMPLE;
+        options.compute.full_float = true;
+        options.steps = 6;
+        options.seed = seed;
+        share = apart_from_one(options, 1);
+        MPI_Bcast(&share, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+        if (rank == 0)
+            printf("%d ranks, %s, %s by %s, seed %u: apart from one by %.2g of the way\n", size,
+                   strategy->name, model, split, seed, share);
+    }
+    REQUIRE(share < 1e-5);
+}
+
+static void split_networks_train_as_one(void)
+{
+    if (!(strategy->takes & STRATEGY_TAKES_SPLIT) || on_gpu())
+        return;
+    check_split("cnn");
+    check_split("resnet20");
+}
+
 /* ---- To the bit ---- */
 
 /* Compared by MPI, not by what is tested. */
@@ -235,6 +270,22 @@ static void require_equal(uint64_t hash, const char *what)
     if (least != most)
         fail("%s: the parameters' hash is %016llx here, and not on all ranks", what,
              (unsigned long long)hash);
+}
+
+/* Split networks in all precisions, by graphs and without. */
+static void parameters_of_parts_stay_equal(void)
+{
+    char split[16];
+    snprintf(split, sizeof split, "rows=%d", size);
+    for (int p = 0; p < PRECISIONS && !on_gpu(); p++)
+        for (int i = 0; i < 2 && has_precision((enum precision)p); i++) {
+            struct trainer_options options = options_make("resnet20", (enum precision)p);
+            options.split = split;
+            options.norm = NORM_SAMPLE;
+            options.steps = 10;
+            options.no_graph = i == 1;
+            require_equal(run(&options, false, i == 1).hash, precision_name((enum precision)p));
+        }
 }
 
 static void parameters_stay_equal(void)
@@ -572,7 +623,9 @@ static const struct {
     int least; /* ranks */
     enum whose whose;
 } tests[] = {{"ranks_train_as_one", ranks_train_as_one, 2, SAME},
+             {"split_networks_train_as_one", split_networks_train_as_one, 2, SAME},
              {"parameters_stay_equal", parameters_stay_equal, 2, ALL},
+             {"parameters_of_parts_stay_equal", parameters_of_parts_stay_equal, 2, FIRST},
              {"batches_are_added_up", batches_are_added_up, 1, FIRST},
              {"pageable_batches_are_the_same", pageable_batches_are_the_same, 1, FIRST},
              {"loaders_change_nothing", loaders_change_nothing, 1, FIRST},

@@ -98,7 +98,7 @@ struct gradient_part {
 
 /* Numbers on the device that become a sum's mean. */
 struct division {
-    float *numbers; /* aligned to 16 bytes */
+    float *numbers; /* fastest aligned to 16 bytes */
     size_t count;
     int by; /* > 0 */
 };

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a step that communicates, also what comes before that; the halves of backward. */
+/* Of a step that communicates, also what comes before that, and of a move what it does meanwhile; the
+ * halves of backward. */
 enum job_kind {
     JOB_FORWARD,
     JOB_INFERENCE,
@@ -19,6 +20,8 @@ enum job_kind {
     JOB_BACKWARD_PARAMETERS,
     JOB_BEFORE_FORWARD,
     JOB_BEFORE_BACKWARD,
+    JOB_BESIDE_FORWARD,
+    JOB_BESIDE_BACKWARD,
     JOB_KINDS
 };
 
@@ -134,10 +137,12 @@ static alnico_status_t gradients_clear(const struct replica *replica, const stru
 static alnico_status_t step_do(struct replica *replica, size_t s, enum job_kind kind)
 {
     const struct step *step = &replica->plan->steps[s];
-    const bool backward =
-        kind != JOB_FORWARD && kind != JOB_INFERENCE && kind != JOB_BEFORE_FORWARD;
+    const bool backward = kind != JOB_FORWARD && kind != JOB_INFERENCE &&
+                          kind != JOB_BEFORE_FORWARD && kind != JOB_BESIDE_FORWARD;
     const bool move = replica_moves_step(replica->plan, s);
     const bool before = kind == JOB_BEFORE_FORWARD || kind == JOB_BEFORE_BACKWARD;
+    if (kind == JOB_BESIDE_FORWARD || kind == JOB_BESIDE_BACKWARD)
+        return replica_moves_keep(replica, s, backward);
     if (move)
         return before ? replica_moves_pack(replica, s, backward)
                       : replica_moves_unpack(replica, s, backward);
@@ -301,11 +306,12 @@ static alnico_status_t step_job(struct replica *replica, size_t s, enum job_kind
     return job_start(replica, &replica->jobs[JOB_KINDS * s + kind]);
 }
 
-/* Up to where its messages travel. */
+/* Up to where only its messages are missing. */
 static alnico_status_t move_start(struct replica *replica, size_t s, bool backward)
 {
     TRY(step_job(replica, s, backward ? JOB_BEFORE_BACKWARD : JOB_BEFORE_FORWARD));
-    return replica_moves_start(replica, s, backward);
+    TRY(replica_moves_start(replica, s, backward));
+    return step_job(replica, s, backward ? JOB_BESIDE_BACKWARD : JOB_BESIDE_FORWARD);
 }
 
 /* Moves of gradients that nobody needs are left out, on all ranks. */

@@ -169,10 +169,11 @@ alnico_status_t replica_moves_measure(const struct plan *plan, size_t *bytes);
 alnico_status_t replica_moves_create(struct replica *replica);
 void replica_moves_destroy(struct replica *replica);
 
-/* A move's parts. Packing also copies what stays on the rank; messages travel from start to wait. One
+/* A move's parts. Messages travel from start to wait; what stays on the rank is copied meanwhile. One
  * move at a time. */
 alnico_status_t replica_moves_pack(struct replica *replica, size_t step, bool backward);
 alnico_status_t replica_moves_start(struct replica *replica, size_t step, bool backward);
+alnico_status_t replica_moves_keep(struct replica *replica, size_t step, bool backward);
 alnico_status_t replica_moves_wait(struct replica *replica);
 alnico_status_t replica_moves_unpack(struct replica *replica, size_t step, bool backward);
 

@@ -193,13 +193,19 @@ static alnico_status_t gradient_clear(const struct replica *replica, const struc
 
 alnico_status_t replica_moves_pack(struct replica *replica, size_t s, bool backward)
 {
+    const struct move_end from = backward ? move_made(replica, s) : move_held(replica, s);
+    copies_add_end(replica, &from, false, backward);
+    return copies_run(replica);
+}
+
+alnico_status_t replica_moves_keep(struct replica *replica, size_t s, bool backward)
+{
     const struct move *move = &replica->moves->all[s].move;
     const struct move_end held = move_held(replica, s), made = move_made(replica, s);
     const struct move_end *from = backward ? &made : &held, *to = backward ? &held : &made;
     const bool add = backward && replica->plan->steps[s].accumulate[0];
     if (backward && !add && box_elements(&move->kept) < box_elements(to->box))
         TRY(gradient_clear(replica, to));
-    copies_add_end(replica, from, false, backward);
     for (size_t i = 0; !backward && i < MARGINS; i++)
         copies_add(replica, &move->margins[i],
                    (struct box_copy){.to = box_in(to, &move->margins[i], false), .zero = true});

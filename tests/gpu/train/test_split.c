@@ -41,10 +41,11 @@ static const struct mode modes[] = {
 static const struct way {
     const char *text;
     size_t ranks, batch;
-} ways[] = {{"columns=2", 2, 0},        {"rows=3", 3, 0},          {"images=2", 2, 0},
-            {"rows=4", 4, 1},           {"images=2,rows=2", 4, 0}, {"rows=2", 2, 1},
-            {"rows=2,columns=2", 4, 0}, {"rows=2", 2, 0}};
-enum { WAYS = sizeof ways / sizeof *ways, WAYS_OF_ALL = 3 };
+} ways[] = {{"columns=2", 2, 0},  {"rows=3", 3, 0},     {"images=2", 2, 0},
+            {"rows=4", 4, 1},     {"channels=3", 3, 0}, {"images=2,rows=2", 4, 0},
+            {"channels=2", 2, 0}, {"rows=2", 2, 1},     {"rows=2,columns=2", 4, 0},
+            {"rows=2", 2, 0}};
+enum { WAYS = sizeof ways / sizeof *ways, WAYS_OF_ALL = 4 };
 
 static uint64_t seed;
 static char cache[64];
@@ -220,6 +221,37 @@ static float *numbers_read(struct replica *replica, const void *arena, size_t co
     return v.host;
 }
 
+static void parameters_write(struct replica *replica, const float *whole)
+{
+    const struct network *network = replica->network;
+    float *own = malloc((network->parameters + 1) * sizeof *own);
+    REQUIRE(own);
+    if (network->part)
+        part_take(network, whole, own);
+    REQUIRE_STATUS(replica_write(replica, replica->arenas.parameters, network->part ? own : whole,
+                                 network->parameters * sizeof *own),
+                   ALNICO_SUCCESS);
+    free(own);
+}
+
+/* In the places of the whole's. What a rank has alone is so many times as large, as the mean over the
+ * ranks is taken of all. */
+static float *gradients_read(struct replica *replica, float scale)
+{
+    const struct network *network = replica->network;
+    float *own = numbers_read(replica, replica->arenas.gradients, network->parameters,
+                              replica->setup.gradient_type, scale);
+    if (!network->part)
+        return own;
+    float *out = calloc(network->part->whole->parameters + 1, sizeof *out);
+    REQUIRE(out);
+    for (size_t i = network->shared; i < network->parameters; i++)
+        own[i] *= (float)network->part->ranks;
+    part_give(network, own, out, true);
+    free(own);
+    return out;
+}
+
 static void score_take(struct replica *replica, double *score)
 {
     const double nothing[SCORES] = {0};
@@ -252,9 +284,7 @@ static void pass_run(const struct trial *trial, struct replica *replica, size_t 
     const struct whole *whole = &trial->whole;
     const struct network *network = whole->network;
     const float scale = replica->setup.options.precision == PRECISION_FP16 ? 256 : 1;
-    REQUIRE_STATUS(replica_write(replica, replica->arenas.parameters, whole->parameters,
-                                 network->parameters * sizeof(float)),
-                   ALNICO_SUCCESS);
+    parameters_write(replica, whole->parameters);
     REQUIRE_STATUS(replica_load(replica,
                                 whole->images + first * tensor_elements(&network->tensors[0]),
                                 whole->labels + first * network->labels, count),
@@ -265,8 +295,7 @@ static void pass_run(const struct trial *trial, struct replica *replica, size_t 
     score_take(replica, out->scores[0]);
     REQUIRE_STATUS(replica_forward(replica, false), ALNICO_SUCCESS);
     score_take(replica, out->scores[1]);
-    out->gradients = numbers_read(replica, replica->arenas.gradients, network->parameters,
-                                  replica->setup.gradient_type, scale);
+    out->gradients = gradients_read(replica, scale);
     out->statistics =
         numbers_read(replica, replica->arenas.statistics, network->statistics, ALNICO_FLOAT32, 1);
 }
@@ -284,12 +313,11 @@ static void rank_run(struct rank *rank)
     struct replica_setup setup;
     struct network *network;
     struct replica *replica;
-    struct split split;
+    struct split split = case_split(trial->whole.network, trial->way->text);
     self = rank;
     GPU(cudaSetDevice(0));
     REQUIRE_STATUS(device_cuda.stream_create(&stream), ALNICO_SUCCESS);
     setup = setup_of(trial, &kernels_cudnn);
-    REQUIRE_STATUS(split_parse(trial->way->text, &split), ALNICO_SUCCESS);
     split.norm = NORM_ALL;
     const bool possible = network_split(trial->whole.network, &split, (size_t)rank->rank,
                                         trial->way->ranks, &network) == ALNICO_SUCCESS;

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(THREADS)
 
 __global__ void __launch_bounds__(THREADS) divide_kernel(float *x, float by, size_t count)
 {
-    const size_t eights = count / EIGHT, step = (size_t)gridDim.x * THREADS,
+    const size_t eights = (size_t)x % 16 ? 0 : count / EIGHT, step = (size_t)gridDim.x * THREADS,
                  first = blockIdx.x * (size_t)THREADS + threadIdx.x;
     for (size_t i = first; i < eights; i += step) {
         float y[EIGHT];

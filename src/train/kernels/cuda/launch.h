@@ -403,7 +403,7 @@ struct train_average {
 };
 int train_average(const struct train_gpu *gpu, const struct train_average *pass);
 
-/* x /= by, correctly rounded; aligned to 16 bytes. */
+/* x /= by, correctly rounded; fastest where it is aligned to 16 bytes. */
 int train_divide(const struct train_gpu *gpu, float *x, size_t count, int by);
 
 /* ---- Several batches a step: cuda/accumulate.cu ---- */

@@ -231,6 +231,20 @@ static alnico_status_t steps_search(struct cudnn_net *self)
     return ALNICO_SUCCESS;
 }
 
+/* Runs what the libraries load when it first runs, on noise: later a stream may wait for another rank,
+ * and loading for the stream. */
+static alnico_status_t steps_warm(struct cudnn_net *self)
+{
+    for (size_t s = 0; self->setup.network->part && s < self->setup.plan->count; s++) {
+        struct cudnn_step *step = &self->steps[s];
+        if (!step->forward || !step->weights.node)
+            continue;
+        TRY(step->forward(self, step, false));
+        TRY(step->backward(self, step));
+    }
+    return ALNICO_SUCCESS;
+}
+
 static void cudnn_destroy(void *pointer)
 {
     struct cudnn_net *self = pointer;
@@ -274,6 +288,7 @@ static alnico_status_t cudnn_build(struct cudnn_net *self)
     TRY(update_make(self));
     TRY(control_set(self));
     TRY(steps_search(self));
+    TRY(steps_warm(self));
     if (method_taken(METHOD_STATISTICS))
         log_write(LOG_INFO, "cuDNN kernels: %zu convolutions make sums for batch norms",
                   self->with_statistics);
