@@ -356,11 +356,22 @@ static int64_t end_of_wait(const struct tree *t)
     return deadline_ns(t->base.timeout - t->base.spent + slack);
 }
 
+/* With what comes from above: the longer, the more ranks it comes through, which say for whom they
+ * have waited themselves. */
+static int64_t end_of_last_wait(const struct tree *t)
+{
+    int levels = 1, depth = 0;
+    while (1 << levels < t->base.size)
+        levels++;
+    for (int rank = t->base.rank; rank; rank = tree_parent(rank))
+        depth++;
+    double slack = (0.1 * t->base.timeout + 0.1) * (1 + (double)depth / levels);
+    return deadline_ns(t->base.timeout - t->base.spent + slack);
+}
+
 static alnico_status_t exchange(struct tree *t, const void *mine, size_t bytes)
 {
-    const int64_t end_ns = end_of_wait(t);
-    const int64_t last_ns =
-        deadline_ns(1.1 * t->base.timeout + 0.1 - t->base.spent); /* for what comes from above */
+    const int64_t end_ns = end_of_wait(t), last_ns = end_of_last_wait(t);
     for (int i = 0; i < t->child_count; i++)
         expect(&t->children[i]);
     expect(&t->parent);

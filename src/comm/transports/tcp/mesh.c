@@ -100,12 +100,13 @@ void tcp_free(struct transport_tcp *t)
     free(t);
 }
 
-/* A host that answers nothing is given up at the deadline, whether something is on its way to it or
- * not. */
+/* A host that answers nothing, or takes nothing, is given up after two and a half deadlines, whether
+ * something is on its way to it or not: a rank that is late by less than two may still take part in a
+ * shrink, and needs all its connections there. */
 static void set_options(int fd, double timeout)
 {
     const int on = 1, idle = 10, interval = 5;
-    const unsigned most = timeout < 1e6 ? (unsigned)(1000 * timeout) + 1 : 0;
+    const unsigned most = timeout < 1e6 ? (unsigned)(2500 * timeout) + 1 : 0;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
