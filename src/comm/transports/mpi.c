@@ -6,6 +6,9 @@
  * MPI cannot take back a send: a late rank may still receive what its sender gave up, from a buffer
  * that is the user's again. So the sender sends a note after it, and a receiver of a message that may
  * have waited looks for one.
+ *
+ * `gone` and `left` are left out: MPI's standard has no call that tells of a process, and launchers end
+ * the job with the first one that dies.
  */
 #include "comm/transports/transport.h"
 
