@@ -23,12 +23,19 @@ struct shrinking {
     int *ranks;    /* of the members */
 };
 
-/* The communicator's latched error does not end these exchanges, which have a tag of their own. */
+/* The communicator's latched error ends neither these exchanges, which have a tag of their own, nor the
+ * waits between them. */
 static alnico_status_t gather(void *context, const void *mine, void *all, size_t bytes)
 {
     struct comm_rendezvous *r = context;
     r->wait.spent = r->base.spent;
     return out_of_band_gather(&r->wait, mine, all, bytes);
+}
+
+static alnico_status_t look(void *context)
+{
+    const struct comm_rendezvous *r = context;
+    return out_of_band_look(&r->wait);
 }
 
 /* A communicator of the members. */
@@ -45,6 +52,7 @@ static alnico_status_t build(struct shrinking *s, alnico_comm_t *out)
     }
     comm_rendezvous_part(&r, comm, who, s->ranks, count, place);
     r.base.allgather = gather;
+    r.base.look = look;
     r.wait.broken = NULL;
     r.wait.tag = TAG_SHRINK + comm->shrinks++ % SHRINK_TAGS;
     struct creation made = {.family = comm->family,
