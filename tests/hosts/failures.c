@@ -67,7 +67,7 @@ static void sleep_for(double seconds)
 static void be_late(int signal)
 {
     (void)signal;
-    sleep_for(deadline * (1.2 + 3 * (double)(fate.scene->random % 1000) / 1000));
+    sleep_for(deadline * (1.5 + 2.7 * (double)(fate.scene->random % 1000) / 1000));
 }
 
 static void strike(void)
