@@ -123,6 +123,25 @@ static double bandwidth_measure(const struct options *options, const struct stud
 
 /* ---- Products ---- */
 
+/* Fails the study unless the first number of a product of `numbers` with themselves is float64's. */
+static void product_check(const struct study_device *device, struct blas *blas,
+                          const struct product *p, const float *numbers)
+{
+    const double most = device->ops->kind == ALNICO_DEVICE_CPU ? 1e-5 : 5e-3; /* TF32 */
+    double sum = 0, size = 0;
+    float got;
+    for (size_t k = 0; k < p->depth; k++) {
+        const double term = (double)numbers[k] * numbers[k * p->columns];
+        sum += term;
+        size += fabs(term);
+    }
+    blas_multiply(blas, p);
+    study_get(device, &got, p->c.at, sizeof got);
+    if (!(fabs(got - sum) <= most * size))
+        program_fail("a product of %zu x %zu x %zu begins with %g, expected %g", p->rows, p->depth,
+                     p->columns, got, sum);
+}
+
 /* The fastest way of the library. Bytes: each matrix once. */
 static void product_measure(const struct options *options, const struct study_device *device,
                             struct point *point, const size_t sizes[3])
@@ -138,6 +157,7 @@ static void product_measure(const struct options *options, const struct study_de
                         depth};
     struct study_work works[BLAS_WAYS];
     const int count = blas_works(blas, &p, works);
+    product_check(device, blas, &p, host);
     study_race(device, works, count, options->seconds);
     point->us = blas_best_us(works, count);
     point->flops = 2 * (double)rows * (double)columns * (double)depth;
