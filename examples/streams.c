@@ -52,7 +52,8 @@ static bool every_second(alnico_comm_t comm)
 
 int main(int argc, char **argv)
 {
-    static float values[COUNT], others[COUNT];
+    static float others[COUNT];
+    void *memory;
     alnico_stream_t stream, beside;
     alnico_comm_t comm, copy;
     alnico_registration_t registration;
@@ -62,7 +63,9 @@ int main(int argc, char **argv)
     check(alnico_stream_create(&beside));
     check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, stream, &comm));
     check(alnico_comm_duplicate(comm, beside, &copy));
-    check(alnico_comm_register(comm, values, sizeof values, &registration));
+    check(alnico_memory_allocate(ALNICO_DEVICE_CPU, COUNT * sizeof(float), &memory));
+    check(alnico_comm_register(comm, memory, COUNT * sizeof(float), &registration));
+    float *values = memory;
     check(alnico_comm_set_algorithm(copy, ALNICO_ALLREDUCE, "recursive_doubling"));
     work(comm, stream, values);
     check(alnico_comm_set_stream(copy, stream)); /* behind what it has on the other one */
@@ -79,6 +82,7 @@ int main(int argc, char **argv)
     printf("rank %d of Alnico %s: %g\n", rank, alnico_version(), values[0]);
     alnico_comm_destroy(copy);
     alnico_comm_destroy(comm);
+    check(alnico_memory_free(ALNICO_DEVICE_CPU, memory));
     alnico_stream_destroy(beside);
     alnico_stream_destroy(stream);
     MPI_Finalize();

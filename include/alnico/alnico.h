@@ -403,6 +403,23 @@ ALNICO_API alnico_status_t alnico_comm_register(alnico_comm_t comm, void *memory
 ALNICO_API alnico_status_t alnico_comm_deregister(alnico_comm_t comm,
                                                   alnico_registration_t registration);
 
+/* Memory that can be registered wherever the machine lets ranks share any: on GPUs memory of the
+ * driver's cuMemCreate with a file descriptor, which NCCL's windows need, too, or of cudaMalloc where
+ * the GPU has none; on the CPU any. Local.
+ *
+ *     alnico_memory_allocate(ALNICO_DEVICE_CUDA, bytes, &memory);
+ *     alnico_comm_register(comm, memory, bytes, &registration);
+ *
+ * device: CUDA is the calling thread's GPU. *out: `bytes` bytes, aligned to 64 at least, of the caller;
+ * NULL on error. It may block. Any thread. Errors: ARGUMENT; MEMORY; UNSUPPORTED (this build or machine
+ * lacks the device); SYSTEM. */
+ALNICO_API alnico_status_t alnico_memory_allocate(alnico_device_t device, size_t bytes, void **out);
+
+/* Frees memory of alnico_memory_allocate, which nothing uses any more: it is deregistered, and what
+ * streams were given on it is done. NULL does nothing. Any thread. Errors: ARGUMENT (an unknown device,
+ * or on a GPU not the address that was given out); SYSTEM. */
+ALNICO_API alnico_status_t alnico_memory_free(alnico_device_t device, void *memory);
+
 /* ---- Collectives ---- */
 
 /* A nonblocking operation in flight. The library owns it; the call that sets it to NULL frees it.

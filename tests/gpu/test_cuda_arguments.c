@@ -317,14 +317,50 @@ static void registrations_come_and_go(struct gpu_rank *rank)
     gpu_site_close(&site);
 }
 
+/* ---- Memory of the library's ---- */
+
+static void memory_that_is_allocated_for_sharing(struct gpu_rank *rank)
+{
+    enum { BYTES = 3 * MEGABYTE + 100 };
+    struct gpu_site site;
+    void *memory = NULL, *none = &site;
+    alnico_registration_t registration;
+    gpu_site_open(&site, rank, MEGABYTE);
+    for (int again = 0; again < 20; again++) {
+        REQUIRE_STATUS(alnico_memory_allocate(ALNICO_DEVICE_CUDA, BYTES, &memory), ALNICO_SUCCESS);
+        REQUIRE((uintptr_t)memory % 64 == 0);
+        CUDA(cudaMemset(memory, 0, BYTES));
+        CUDA(cudaDeviceSynchronize());
+        REQUIRE_STATUS(alnico_comm_register(site.comm, memory, BYTES, &registration),
+                       ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_allreduce(ALNICO_IN_PLACE, memory, BYTES / 4, ALNICO_FLOAT32,
+                                        ALNICO_SUM, site.comm),
+                       ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_synchronize(site.comm), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_comm_deregister(site.comm, registration), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_memory_free(ALNICO_DEVICE_CUDA, memory), ALNICO_SUCCESS);
+    }
+    REQUIRE_STATUS(alnico_memory_allocate(ALNICO_DEVICE_CUDA, (size_t)1 << 50, &none),
+                   ALNICO_ERROR_MEMORY);
+    REQUIRE(none == NULL);
+    gpu_try(&site, COUNT, "after memory that is shared");
+    gpu_site_close(&site);
+}
+
 int main(void)
 {
     static const struct gpu_test tests[] = {
-        GPU_TEST(host_memory_on_a_gpu, 1),      GPU_TEST(null_misaligned_and_overlapping, 1),
-        GPU_TEST(memory_of_another_gpu, 1),     GPU_TEST(stream_of_another_gpu, 1),
-        GPU_TEST(another_gpu_is_current, 1),    GPU_TEST(ranks_on_one_gpu, 2),
-        GPU_TEST(registrations_come_and_go, 1), GPU_TEST(memory_that_cannot_be_registered, 1),
-        GPU_TEST(memory_of_a_pool_works, 1),    GPU_TEST(device_memory_on_the_cpu, 1),
+        GPU_TEST(memory_that_is_allocated_for_sharing, 1),
+        GPU_TEST(host_memory_on_a_gpu, 1),
+        GPU_TEST(null_misaligned_and_overlapping, 1),
+        GPU_TEST(memory_of_another_gpu, 1),
+        GPU_TEST(stream_of_another_gpu, 1),
+        GPU_TEST(another_gpu_is_current, 1),
+        GPU_TEST(ranks_on_one_gpu, 2),
+        GPU_TEST(registrations_come_and_go, 1),
+        GPU_TEST(memory_that_cannot_be_registered, 1),
+        GPU_TEST(memory_of_a_pool_works, 1),
+        GPU_TEST(device_memory_on_the_cpu, 1),
     };
     return gpu_world_run(tests, LENGTH(tests));
 }

@@ -24,6 +24,7 @@ from .errors import (
     SystemCallError,
     UnsupportedError,
 )
+from .memory import Memory
 from .operations import Op, Operations
 from .stream import Stream
 
@@ -33,6 +34,7 @@ __all__ = [
     "ArgumentError",
     "Communicator",
     "DeadlineError",
+    "Memory",
     "MismatchError",
     "MpiError",
     "Op",

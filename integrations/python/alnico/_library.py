@@ -55,6 +55,8 @@ _CALLS: dict[str, list[object]] = {
     "comm_abort": [c_void_p],
     "comm_status": [c_void_p],
     "comm_set_algorithm": [c_void_p, c_int, c_char_p],
+    "memory_allocate": [c_int, c_size_t, HANDLE],
+    "memory_free": [c_int, c_void_p],
     "comm_register": [c_void_p, c_void_p, c_size_t, HANDLE],
     "comm_deregister": [c_void_p, c_void_p],
     "group_begin": [c_void_p],

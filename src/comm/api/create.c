@@ -79,17 +79,24 @@ alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out)
     return ALNICO_SUCCESS;
 }
 
+alnico_status_t comm_find_device(alnico_device_t device, const char *who,
+                                 const struct device_ops **ops)
+{
+    if (device != ALNICO_DEVICE_CPU && device != ALNICO_DEVICE_CUDA)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown device %d", who, (int)device);
+    *ops = device_find(device);
+    if (!*ops)
+        return error_set(ALNICO_ERROR_UNSUPPORTED, "%s: %s", who, alnico_error_detail());
+    return ALNICO_SUCCESS;
+}
+
 alnico_status_t comm_check_create(alnico_device_t device, void *stream, alnico_comm_t *out,
                                   const char *who, const struct device_ops **ops)
 {
     if (!out)
         return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
     *out = NULL;
-    if (device != ALNICO_DEVICE_CPU && device != ALNICO_DEVICE_CUDA)
-        return error_set(ALNICO_ERROR_ARGUMENT, "%s: unknown device %d", who, (int)device);
-    *ops = device_find(device);
-    if (!*ops)
-        return error_set(ALNICO_ERROR_UNSUPPORTED, "%s: %s", who, alnico_error_detail());
+    TRY(comm_find_device(device, who, ops));
     return device_ready(*ops, stream, who);
 }
 

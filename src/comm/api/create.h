@@ -8,6 +8,10 @@
  * UNSUPPORTED. */
 alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out);
 
+/* The device that a public call names. Errors: ARGUMENT, UNSUPPORTED. */
+alnico_status_t comm_find_device(alnico_device_t device, const char *who,
+                                 const struct device_ops **ops);
+
 /* The arguments that every call has that creates a communicator. *out becomes NULL. Errors: ARGUMENT,
  * UNSUPPORTED. */
 alnico_status_t comm_check_create(alnico_device_t device, void *stream, alnico_comm_t *out,

@@ -125,6 +125,35 @@ alnico_status_t peer_memory_create(int device, size_t bytes, struct peer_memory 
     return ALNICO_SUCCESS;
 }
 
+static bool have_attribute(CUdevice_attribute attribute, int device)
+{
+    const struct cuda_driver *driver = cuda_driver();
+    int value = 0;
+    return driver && driver->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS &&
+           value;
+}
+
+bool peer_memory_can_share(int device)
+{
+    return have_attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device) &&
+           have_attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device);
+}
+
+bool peer_memory_find(void *memory, struct peer_memory *out)
+{
+    const struct cuda_driver *driver = cuda_driver();
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr start;
+    if (!driver || driver->cuMemRetainAllocationHandle(&handle, memory) != CUDA_SUCCESS)
+        return false;
+    peer_memory_release(handle);
+    if (driver->cuMemGetAddressRange(&start, &out->bytes, (CUdeviceptr)(uintptr_t)memory) !=
+        CUDA_SUCCESS)
+        return false;
+    out->at = out->mapping = (char *)(uintptr_t)start;
+    return true;
+}
+
 alnico_status_t peer_memory_keep(size_t bytes, struct peer_memory *out)
 {
     struct peer_keeper *keeper = calloc(1, sizeof *keeper);

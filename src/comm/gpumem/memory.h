@@ -34,6 +34,13 @@ struct peer_memory {
  * SYSTEM. */
 alnico_status_t peer_memory_create(int device, size_t bytes, struct peer_memory *out);
 
+/* Whether the device makes such memory that processes can share. */
+bool peer_memory_can_share(int device);
+
+/* The same by its address: where it begins, which no other memory does, and its bytes in `out`. False: it
+ * is not such memory. */
+bool peer_memory_find(void *memory, struct peer_memory *out);
+
 /* Memory of cudaMalloc, held by a keeper. Errors: MEMORY. */
 alnico_status_t peer_memory_keep(size_t bytes, struct peer_memory *out);
 

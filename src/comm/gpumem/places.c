@@ -13,14 +13,6 @@ bool peer_map_is_near(const struct peer_map *map, int rank)
     return process_same(&map->places[rank].process, &map->places[map->comm->rank].process);
 }
 
-static bool have_attribute(CUdevice_attribute attribute, int device)
-{
-    const struct cuda_driver *driver = cuda_driver();
-    int value = 0;
-    return driver && driver->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS &&
-           value;
-}
-
 static void find_place(const struct alnico_comm *comm, struct peer_place *out)
 {
     memset(out, 0, sizeof *out);
@@ -29,10 +21,7 @@ static void find_place(const struct alnico_comm *comm, struct peer_place *out)
     out->device = comm->device_index;
     out->ok = cuda_driver() != NULL &&
               cudaDeviceGetPCIBusId(out->gpu, sizeof out->gpu, comm->device_index) == cudaSuccess;
-    out->handles =
-        have_attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, out->device) &&
-        have_attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-                       out->device);
+    out->handles = peer_memory_can_share(out->device);
 }
 
 /* Why the backend cannot work, from what all ranks know alike; NULL if it can. */

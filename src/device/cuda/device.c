@@ -200,11 +200,13 @@ static uint64_t cuda_capturing(void *stream)
 #else
     cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &number, NULL, NULL, NULL);
 #endif
-    if (error != cudaSuccess)
+    if (error != cudaSuccess) {
         cudaGetLastError();
+        return 0;
+    }
     if (status == cudaStreamCaptureStatusNone)
         return 0;
-    return number ? number : UINT64_MAX;
+    return number ? number : UINT64_MAX; /* a capture that is broken has none */
 }
 
 static alnico_status_t cuda_copy(void *dst, const void *src, size_t bytes, void *stream)

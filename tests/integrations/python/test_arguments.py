@@ -221,6 +221,23 @@ class Refused(common.Case):
             with self.refused("the stream is closed"):
                 function()
 
+    def test_memory(self):
+        values = numpy.asarray(alnico.Memory(4000)).view("float32")
+        gc.collect()  # the array holds the memory
+        registration = self.comm.register(values)
+        values[:] = 3
+        self.comm.allreduce(values)
+        self.assertTrue((values == 3).all())
+        registration.deregister()
+        self.assertFalse(hasattr(alnico.Memory(1), "__cuda_array_interface__"))
+        for text, error, arguments in (
+            ("device is 'gpu'", alnico.ArgumentError, (1, "gpu")),
+            ("bytes is -1", alnico.ArgumentError, (-1,)),
+            ("alnico_memory_allocate: cannot allocate", alnico.OutOfMemoryError, (1 << 62,)),
+        ):
+            with self.refused(text, error):
+                alnico.Memory(*arguments)
+
     def test_a_request_completes_once(self):
         request = self.comm.nonblocking.barrier()
         request.synchronize()

@@ -81,6 +81,16 @@ class Gpu(unittest.TestCase):
         torch.cuda.synchronize()
         self.assertTrue((values == 8.0 * SIZE**4).all())
 
+    def test_memory(self):
+        values = torch.as_tensor(alnico.Memory(4 * COUNT, "cuda"), device="cuda").view(
+            torch.float32
+        )
+        values.fill_(RANK + 1)
+        registration = self.comm.register(values)
+        self.comm.allreduce(values)
+        self.assertTrue((values == self.sum).all())
+        registration.deregister()
+
     def test_types(self):
         for name in (
             "int8",

@@ -286,10 +286,12 @@ static void moving_body(struct rank *rank)
     alnico_comm_t comm = ranks_comm(rank, first);
     alnico_stream_t streams[] = {first, second, NULL};
     float value = 1, expected = 1;
-    for (int i = 0; i < 9; i++, expected *= (float)rank->size) {
+    struct step late = {&value, 1, 2};
+    for (int i = 0; i < 9; i++, expected *= 2 * (float)rank->size) {
         REQUIRE_STATUS(alnico_comm_set_stream(comm, streams[i % 3]), ALNICO_SUCCESS);
         REQUIRE_STATUS(alnico_allreduce(&value, &value, 1, ALNICO_FLOAT32, ALNICO_SUM, comm),
                        ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_stream_enqueue(streams[i % 3], scale, &late), ALNICO_SUCCESS);
     }
     REQUIRE(value == expected);
     for (int i = 0; i < 2; i++, expected *= (float)rank->size) {
@@ -318,6 +320,26 @@ static void test_the_stream_may_change(void **state)
     (void)state;
     for (int size = 1; size <= 3; size++)
         ranks_run(size, moving_body, NULL);
+}
+
+static void test_memory_of_the_library(void **state)
+{
+    (void)state;
+    void *memory = &memory, *none = &memory;
+    assert_int_equal(alnico_memory_allocate(ALNICO_DEVICE_CPU, 1000, &memory), ALNICO_SUCCESS);
+    assert_int_equal((uintptr_t)memory % 64, 0);
+    memset(memory, 1, 1000);
+    assert_int_equal(alnico_memory_free(ALNICO_DEVICE_CPU, memory), ALNICO_SUCCESS);
+    assert_int_equal(alnico_memory_free(ALNICO_DEVICE_CPU, NULL), ALNICO_SUCCESS);
+    assert_int_equal(alnico_memory_allocate(ALNICO_DEVICE_CPU, SIZE_MAX, &none),
+                     ALNICO_ERROR_ARGUMENT);
+    assert_null(none);
+    assert_int_equal(alnico_memory_allocate(ALNICO_DEVICE_CPU, SIZE_MAX / 4, &none),
+                     ALNICO_ERROR_MEMORY);
+    assert_non_null(strstr(alnico_error_detail(), "alnico_memory_allocate: cannot allocate"));
+    assert_int_equal(alnico_memory_allocate(ALNICO_DEVICE_CPU, 1, NULL), ALNICO_ERROR_ARGUMENT);
+    assert_int_equal(alnico_memory_allocate((alnico_device_t)9, 1, &none), ALNICO_ERROR_ARGUMENT);
+    assert_int_equal(alnico_memory_free((alnico_device_t)9, &none), ALNICO_ERROR_ARGUMENT);
 }
 
 static void test_a_stream_orders(void **state)
@@ -653,6 +675,7 @@ int main(void)
         cmocka_unit_test(test_destroy_drains_what_was_not_waited_for),
         cmocka_unit_test(test_a_stream_orders),
         cmocka_unit_test(test_the_stream_may_change),
+        cmocka_unit_test(test_memory_of_the_library),
         cmocka_unit_test(test_the_host_is_never_blocked_on_a_stream),
         cmocka_unit_test(test_wait_joins_the_stream),
         cmocka_unit_test(test_duplicate_and_split),
