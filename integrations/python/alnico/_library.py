@@ -69,7 +69,7 @@ _CALLS: dict[str, list[object]] = {
 
 
 def _open() -> ctypes.CDLL:
-    """DEEPBIND: the library finds its own MPI, not another one that mpi4py has loaded."""
+    """DEEPBIND: the library finds the libraries that it is linked with, not others' versions."""
     named = os.environ.get("ALNICO_LIBRARY")
     beside = sorted(pathlib.Path(__file__).parent.glob("libalnico.so*"))
     system = "libalnico.so." + __version__.rsplit(".", 1)[0]

@@ -251,6 +251,8 @@ class Communicator(Operations[None]):
         self._lock = threading.RLock()
         self._pending: set[Request] = set()
         self._registrations: set[Registration] = set()
+        if isinstance(stream, Stream):
+            stream._users += 1
 
     # ---- Calls ----
 
@@ -417,6 +419,8 @@ class Communicator(Operations[None]):
                 library().alnico_comm_destroy(handle)
                 self._pending.clear()
                 self._registrations.clear()
+                if isinstance(self.stream, Stream):
+                    self.stream._users -= 1
 
     def __enter__(self) -> "Communicator":
         return self

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import itertools
-import weakref
 from typing import Callable
 
 from ._library import FUNCTION, call, library
@@ -36,6 +35,7 @@ class Stream:
         handle = ctypes.c_void_p()
         call("stream_create", ctypes.byref(handle))
         self._handle = handle.value
+        self._users = 0  # communicators that are open on it
         _streams.add(self)
 
     @property
@@ -63,7 +63,10 @@ class Stream:
     def close(self) -> None:
         """Runs what is still queued and ends the worker. The stream's communicators must be closed
         before. Closing again does nothing."""
+        if self._users:
+            raise ArgumentError(f"the stream has {self._users} open communicators")
         handle, self._handle = self._handle, None
+        _streams.discard(self)
         if handle is not None:
             library().alnico_stream_destroy(handle)
 
@@ -74,12 +77,11 @@ class Stream:
         self.close()
 
 
-_streams: "weakref.WeakSet[Stream]" = weakref.WeakSet()
+_streams: set[Stream] = set()  # that are open
 
 
 @atexit.register
 def _finish() -> None:
     """No worker calls a function of an interpreter that has ended."""
     for stream in list(_streams):
-        if stream._handle is not None:
-            stream.synchronize()
+        stream.synchronize()

@@ -70,7 +70,7 @@ arguments)
     ;;
 operations) expect 0 "${mpi_run[@]}" "$7" $python "$tests/test_operations.py" ;;
 mpi4py)
-    # mpi4py brings an MPI of its own, be it the library's or not.
+    # mpi4py brings an MPI of its own.
     vendor=$($python -c 'from mpi4py import MPI; print(MPI.Get_library_version().split()[0])')
     launcher=mpiexec.openmpi
     [ "$vendor" = Open ] || launcher=mpiexec.mpich

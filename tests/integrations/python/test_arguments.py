@@ -221,6 +221,22 @@ class Refused(common.Case):
             with self.refused("the stream is closed"):
                 function()
 
+    def test_a_stream_outlives_its_communicators(self):
+        stream = alnico.Stream()
+        comms = [self.comm.duplicate(stream), alnico.Communicator(stream=stream)]
+        for comm in comms:
+            with self.refused("the stream has . open communicators"):
+                stream.close()
+            comm.allreduce(numpy.zeros(1000))
+            comm.close()
+        stream.close()
+
+    def test_a_machine_without_gpus(self):
+        try:
+            alnico.Communicator("cuda").close()
+        except alnico.UnsupportedError as error:
+            self.assertRegex(str(error), "^alnico_comm_create_env: .*(CUDA|device)")
+
     def test_memory(self):
         values = numpy.asarray(alnico.Memory(4000)).view("float32")
         gc.collect()  # the array holds the memory
