@@ -97,6 +97,49 @@ static void test_idle_ranks_cost_nothing(void **state)
     forks_run(8, 1, idle_body, &layout);
 }
 
+/* ---- Far apart ---- */
+
+enum { DELAY_US = 5000, EXCHANGES_TIMED = 10 };
+
+static void far_body(struct rank *rank)
+{
+    alnico_comm_t comm = make(rank);
+    float one = 1, sum = 0;
+    REQUIRE_STATUS(alnico_barrier(comm), ALNICO_SUCCESS);
+    double start = ranks_seconds();
+    for (int i = 0; i < EXCHANGES_TIMED; i++)
+        REQUIRE_STATUS(alnico_allreduce(&one, &sum, 1, ALNICO_FLOAT32, ALNICO_SUM, comm),
+                       ALNICO_SUCCESS);
+    double took = ranks_seconds() - start;
+    if (took < 1e-6 * DELAY_US * (EXCHANGES_TIMED - 1) || took > 2)
+        fprintf(stderr, "rank %d: %g s\n", rank->rank, took);
+    REQUIRE(took >= 1e-6 * DELAY_US * (EXCHANGES_TIMED - 1) && took < 2);
+    for (size_t count = 3; count < 1000000; count *= 30) {
+        struct allreduce_case c = {.count = count, .type = ALNICO_FLOAT32, .op = ALNICO_SUM};
+        cases_run(comm, &c, seed);
+    }
+    alnico_comm_destroy(comm);
+}
+
+/* Hosts of another name, by the switch that delays. */
+static void test_hosts_that_are_far_apart(void **state)
+{
+    (void)state;
+    struct layout layout = {3, {0, 1, 1}, 20, 0, 0, 0};
+    char near[sizeof name];
+    strcpy(near, name);
+    snprintf(name, sizeof name, "alnico-far-%d", (int)getpid());
+    int status = namespaces_script("delay %s 2 %d %s", name, DELAY_US, DELAY_SWITCH);
+    if (status == NAMESPACES_SKIPPED)
+        print_message("skipped: no TUN interfaces\n");
+    else {
+        assert_int_equal(status, 0);
+        forks_run(layout.size, 1, far_body, &layout);
+        namespaces_script("down %s", name);
+    }
+    strcpy(name, near);
+}
+
 /* ---- Failures ---- */
 
 /* The victim's own end, after which it does nothing more. */
@@ -236,6 +279,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_collectives),
         cmocka_unit_test(test_idle_ranks_cost_nothing),
+        cmocka_unit_test(test_hosts_that_are_far_apart),
         cmocka_unit_test(test_a_rank_that_is_killed),
         cmocka_unit_test(test_a_rank_that_is_stopped),
         cmocka_unit_test(test_a_host_that_is_cut_off),
