@@ -6,6 +6,7 @@ and DLPack makes its stream wait for the array where __cuda_array_interface__ on
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import sys
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_ssize_t, c_uint8, c_uint16
@@ -70,7 +71,7 @@ def _describe_torch(tensor: Any) -> Buffer:
     if tensor.layout != torch.strided or tensor.device.type not in ("cpu", "cuda"):
         raise ArgumentError(f"is a {tensor.layout} tensor on {tensor.device}")
     _check_contiguous(tensor.is_contiguous())
-    name = str(tensor.dtype).split(".")[-1]
+    name = _name_dtype(tensor.dtype)
     buffer = Buffer(tensor.data_ptr(), tensor.numel(), name, tensor.device.type, tensor)
     if buffer.device == "cuda":
         buffer.stream = torch.cuda.current_stream(tensor.device).cuda_stream
@@ -80,13 +81,19 @@ def _describe_torch(tensor: Any) -> Buffer:
 def _describe_interface(array: Any, interface: dict[str, Any], device: str) -> Buffer:
     """__array_interface__ or __cuda_array_interface__. The type's name tells bfloat16."""
     dtype = getattr(array, "dtype", None)
-    name = str(dtype) if dtype is not None else _name_typestr(interface["typestr"])
+    name = _name_dtype(dtype) if dtype is not None else _name_typestr(interface["typestr"])
     address, read_only = interface["data"]
     buffer = Buffer(address or 0, math.prod(interface["shape"]), name, device, array)
     unit = BYTES[name]
     _check_contiguous(_contiguous(interface["shape"], interface.get("strides"), unit))
     buffer.writable = not read_only
     return buffer
+
+
+@functools.lru_cache(maxsize=64)
+def _name_dtype(dtype: Any) -> str:
+    """The last part of torch.float32; NumPy takes long for it."""
+    return str(dtype).split(".")[-1]
 
 
 def _name_typestr(typestr: str) -> str:
@@ -199,8 +206,9 @@ def _describe(array: Any, stream: Optional[int]) -> Buffer:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _describe_torch(array)
-    if isinstance(getattr(array, "__array_interface__", None), dict):
-        return _describe_interface(array, array.__array_interface__, "cpu")
+    interface = getattr(array, "__array_interface__", None)
+    if isinstance(interface, dict):
+        return _describe_interface(array, interface, "cpu")
     jax = type(array).__module__.startswith("jax")
     if not jax and isinstance(getattr(array, "__cuda_array_interface__", None), dict):
         return _describe_cuda(array)

@@ -78,6 +78,10 @@ class Operations(Generic[Result]):
         if send is None and recv is None:
             raise ArgumentError("send and recv are both None")
         reads = None if send is None else self._side(send, "send")
+        if reads and recv is send:
+            if not reads.writable:
+                raise ArgumentError("recv is read-only")
+            return reads, reads
         writes = None if recv is None else self._side(recv, "recv", True)
         if reads and writes and reads.type != writes.type:
             raise ArgumentError(f"send has type {NAMES[reads.type]}, and recv {NAMES[writes.type]}")
