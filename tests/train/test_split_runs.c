@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { MOST_TESTS = 16 };
+enum { MOST_TESTS = 16, MOST_STEPS = 64 };
 
 struct job {
     struct trainer_options options;
@@ -25,6 +25,8 @@ struct job {
     struct trainer_report report;
     double losses[MOST_TESTS]; /* of the tests so far */
     size_t tests;
+    double terms[MOST_STEPS]; /* training losses that were told, of all ranks' terms */
+    size_t told;
     alnico_status_t expected;
     const char *detail; /* that every rank's error has */
 };
@@ -34,6 +36,8 @@ static void tested(void *context, const struct trainer_progress *progress)
     struct job *job = context;
     if (progress->tested && job->tests < MOST_TESTS)
         job->losses[job->tests++] = progress->test.loss;
+    if (progress->latest.count && job->told < MOST_STEPS)
+        job->terms[job->told++] = progress->latest.loss / (double)progress->latest.count;
 }
 
 static void rank_run(struct rank *rank)
@@ -95,7 +99,7 @@ static const struct {
     {"resnet20", "synthetic:16x16x3", "images=2,rows=2", 8, 2, 15, 4, NORM_ALL, true},
     {"resnet20", "synthetic:16x16x3", "columns=2@1.1..2.3", 8, 2, 15, 2, NORM_ALL, false},
     {"resnet20", "synthetic:16x16x3", NULL, 8, 2, 15, 2, NORM_ALL, false},
-    {"mesh:64", "mesh:64", "rows=2", 8, 1, 5, 2, NORM_SAMPLE, false},
+    {"mesh:64", "mesh:64", "rows=2", 16, 1, 5, 2, NORM_SAMPLE, false},
     {"cnn", "synthetic:16x16x3", "rows=3", 4, 1, 15, 3, NORM_SAMPLE, false},
     {"mnist", "synthetic:28x28x1", "columns=2", 4, 1, 15, 2, NORM_SAMPLE, true},
     {"mnist", "synthetic:28x28x1", "dense1:channels=2", 4, 2, 15, 2, NORM_SAMPLE, true},
@@ -121,9 +125,13 @@ static void runs_learn_as_one_rank(void **unused)
         assert_true(one.tests == split.tests && one.tests >= runs[i].steps / 5);
         for (size_t t = 0; t < one.tests; t++)
             far = fmax(far, fabs(one.losses[t] - split.losses[t]) / fmax(1, one.losses[t]));
+        for (size_t t = 0; t < one.told && !split.streamed; t++)
+            far = fmax(far, fabs(one.terms[t] - split.terms[t]) / fmax(1, one.terms[t]));
+        assert_true(split.streamed || (one.told == split.told && one.told == runs[i].steps));
         printf("%s by %s: losses at most %.2g apart\n", runs[i].model,
                runs[i].split ? runs[i].split : "images", far);
         assert_true(far < 1e-3);
+        assert_true(one.report.phases[PHASE_HALO] == 0 && split.report.phases[PHASE_HALO] > 0);
         assert_int_equal(one.report.train.images, split.report.train.images);
         assert_int_equal(one.report.test.images, split.report.test.images);
     }

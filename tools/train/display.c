@@ -20,7 +20,7 @@ void train_display_begin(struct train_display *display, const struct train_optio
 {
     const struct trainer_options *trainer = &options->trainer;
     char times[32] = "";
-    *display = (struct train_display){.ranks = ranks,
+    *display = (struct train_display){.ranks = (int)trainer_image_parts(trainer, ranks),
                                       .terminal = isatty(STDOUT_FILENO),
                                       .epochs = cJSON_CreateArray(),
                                       .losses = cJSON_CreateArray()};
@@ -32,7 +32,7 @@ void train_display_begin(struct train_display *display, const struct train_optio
            trainer->split ? " split by " : "", trainer->split ? trainer->split : "", trainer->batch,
            times, trainer->kernels, trainer->compute.threads,
            trainer->compute.threads > 1 ? "s" : "", trainer->optimizer.rate);
-    train_log_begin(&display->log, options->log, trainer->load, ranks);
+    train_log_begin(&display->log, options->log, trainer->load, display->ranks);
     fflush(stdout);
 }
 
@@ -69,7 +69,8 @@ void train_eta_format(double seconds, char *out, size_t bytes)
 
 void train_shares_format(const double *phases, char *out, size_t bytes)
 {
-    static const char *const words[PHASES] = {"io", "h2d", "f", "b", "comm", "avg", "u", "w"};
+    static const char *const words[PHASES] = {"io",   "h2d", "f", "b", "halo",
+                                              "comm", "avg", "u", "w"};
     double sum = 0;
     for (int i = 0; i < PHASES; i++)
         sum += phases[i];

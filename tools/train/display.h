@@ -8,7 +8,7 @@
 
 struct train_display {
     const struct trainer_options *options;
-    int ranks;
+    int ranks;              /* that take images of their own */
     bool terminal;          /* a bar that is redrawn, rather than lines */
     double printed;         /* training seconds when it was last drawn */
     size_t width;           /* of the drawn bar's line */

@@ -28,9 +28,9 @@ static const char *column_name(int column)
 
 const char *train_phase_key(int phase)
 {
-    static const char *const keys[PHASES] = {
-        "io",      "h2d",    "forward", "backward", "exposed_communication",
-        "average", "update", "weights"};
+    static const char *const keys[PHASES] = {"io",       "h2d",    "forward",
+                                             "backward", "halo",   "exposed_communication",
+                                             "average",  "update", "weights"};
     return keys[phase];
 }
 

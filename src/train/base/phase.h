@@ -7,6 +7,7 @@ enum phase {
     PHASE_COPY, /* of the batch to the device */
     PHASE_FORWARD,
     PHASE_BACKWARD,
+    PHASE_HALO,          /* of boxes and sums of a split network, as far as it is exposed */
     PHASE_COMMUNICATION, /* of gradients, as far as it is exposed */
     PHASE_AVERAGE,       /* a parameter server's arithmetic */
     PHASE_UPDATE,

@@ -44,6 +44,9 @@ alnico_status_t split_parse(const char *text, struct split *out);
 alnico_status_t network_split(const struct network *whole, const struct split *split, size_t rank,
                               size_t ranks, struct network **out);
 
+/* Parts of the images that the ranks take, whatever their size is. */
+size_t split_image_parts(const struct network *whole, const struct split *split, size_t ranks);
+
 /* ---- For graph/split.c: graph/split_layouts.c ---- */
 
 /* Chooses the layouts of a part's whole network, and the groups of its batch norms. `inside`: false, by

@@ -176,6 +176,19 @@ static alnico_status_t norms_find(struct network_part *part)
     return ALNICO_SUCCESS;
 }
 
+size_t split_image_parts(const struct network *whole, const struct split *split, size_t ranks)
+{
+    const bool images = reads_images(&whole->nodes[0]);
+    size_t parts = ranks, first, last;
+    for (size_t i = 0; i < split->count; i++) {
+        const struct split_range *range = &split->ranges[i];
+        if (range->parts[AXIS_CHANNELS] == 1 && !(images && !range->first[0]) &&
+            range_find(whole, range, &first, &last) == ALNICO_SUCCESS && first == 0)
+            parts = range->parts[AXIS_IMAGES];
+    }
+    return parts;
+}
+
 /* The images are held as the first operation's output is, or by images if that is split by channels. */
 alnico_status_t split_layouts(struct network_part *part, const struct split *split, bool *inside)
 {

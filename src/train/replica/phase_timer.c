@@ -30,8 +30,8 @@ struct phase_timer {
     /* Stamps, `times` of each phase: in the device's memory those of the step at hand or, of what
      * it is without, of an earlier one; in pinned memory each row's. */
     uint64_t *now, *stamps;
-    struct draw *draws; /* `times` of each row, in pinned memory */
-    size_t times;
+    struct draw *draws; /* `passes` of each row, in pinned memory */
+    size_t times, passes;
     size_t marked[PHASES];        /* in the step at hand */
     struct ended *order;          /* of a step that is being read */
     struct device_event *ends[2]; /* of intervals */
@@ -65,7 +65,7 @@ static alnico_status_t phase_timer_allocate(struct phase_timer *timer)
         return error_set(ALNICO_ERROR_MEMORY, "phase_timer_create: no memory");
     TRY(device->pinned_alloc(bytes, (void **)&timer->rows));
     TRY(device->pinned_alloc(2 * timer->interval * stamps_bytes(timer), (void **)&timer->stamps));
-    TRY(device->pinned_alloc(2 * timer->interval * timer->times * sizeof *timer->draws,
+    TRY(device->pinned_alloc(2 * timer->interval * timer->passes * sizeof *timer->draws,
                              (void **)&timer->draws));
     TRY(device->alloc(stamps_bytes(timer), (void **)&timer->now));
     memset(timer->rows, 0, bytes);
@@ -74,18 +74,28 @@ static alnico_status_t phase_timer_allocate(struct phase_timer *timer)
     return device->event_create(&timer->ends[1]);
 }
 
-alnico_status_t phase_timer_create(struct replica *replica, size_t interval, size_t times,
+/* Computing ends before each wait for other ranks, and the wait behind it. */
+static alnico_status_t halo_mark(void *context, enum phase ended)
+{
+    return phase_timer_mark(context, ended);
+}
+
+alnico_status_t phase_timer_create(struct replica *replica, size_t interval, size_t passes,
                                    struct phase_timer **out)
 {
     *out = NULL;
     struct phase_timer *timer = calloc(1, sizeof *timer);
     if (!timer)
         return error_set(ALNICO_ERROR_MEMORY, "phase_timer_create: no memory");
-    *timer = (struct phase_timer){
-        .replica = replica, .interval = interval, .times = times, .resumed = true};
+    *timer = (struct phase_timer){.replica = replica,
+                                  .interval = interval,
+                                  .passes = passes,
+                                  .times = passes * (1 + replica_waits(replica)),
+                                  .resumed = true};
     if (is_inline(timer))
         timer->interval = 1;
     const alnico_status_t status = phase_timer_allocate(timer);
+    replica->waiting = (struct replica_waiting){timer, halo_mark};
     if (status != ALNICO_SUCCESS)
         phase_timer_destroy(timer);
     else
@@ -98,6 +108,7 @@ void phase_timer_destroy(struct phase_timer *timer)
     if (!timer)
         return;
     const struct device_ops *device = timer->replica->device;
+    timer->replica->waiting = (struct replica_waiting){0};
     device->event_destroy(timer->ends[0]);
     device->event_destroy(timer->ends[1]);
     device->pinned_free(timer->rows);
@@ -137,7 +148,7 @@ alnico_status_t phase_timer_begin(struct phase_timer *timer, double rate)
 alnico_status_t phase_timer_draw(struct phase_timer *timer, size_t pass, struct draw draw)
 {
     const struct replica *replica = timer->replica;
-    struct draw *row = &timer->draws[timer->opened % (2 * timer->interval) * timer->times + pass];
+    struct draw *row = &timer->draws[timer->opened % (2 * timer->interval) * timer->passes + pass];
     *row = draw;
     return replica->device->copy(replica->arenas.draw, row, sizeof *row, replica->stream);
 }
@@ -214,7 +225,7 @@ static alnico_status_t interval_read(struct phase_timer *timer, struct phase_tim
         .loss = last->score[SCORE_LOSS] - timer->before[SCORE_LOSS],
         .correct = (size_t)(last->score[SCORE_CORRECT] - timer->before[SCORE_CORRECT]),
         .count = (size_t)(last->score[SCORE_TERMS] - timer->before[SCORE_TERMS]),
-        .images = out->steps * timer->times * replica_counted(timer->replica)};
+        .images = out->steps * timer->passes * replica_counted(timer->replica)};
     memcpy(timer->before, last->score, sizeof timer->before);
     return ALNICO_SUCCESS;
 }

@@ -23,8 +23,8 @@ struct phase_times {
 struct phase_timer;
 
 /* The replica outlives the timer. interval: steps between two readings; on the inline stream it is
- * 1. times: how often a phase ends in a step, at most. */
-alnico_status_t phase_timer_create(struct replica *replica, size_t interval, size_t times,
+ * 1. passes: forward and backward, of a step. It is told of the replica's waits for other ranks, too. */
+alnico_status_t phase_timer_create(struct replica *replica, size_t interval, size_t passes,
                                    struct phase_timer **out);
 
 /* The stream must be idle. NULL is fine. */

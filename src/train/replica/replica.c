@@ -328,10 +328,10 @@ static alnico_status_t step_start(struct replica *replica, size_t s, enum job_ki
         if (moves_nothing(replica, s, backward))
             return ALNICO_SUCCESS;
         TRY(move_start(replica, s, backward));
-        TRY(replica_moves_wait(replica));
+        TRY(replica_moves_wait(replica, backward));
     } else if (kind != JOB_INFERENCE && replica_joint(replica, s)) {
         TRY(job_start(replica, &jobs[backward ? JOB_BEFORE_BACKWARD : JOB_BEFORE_FORWARD]));
-        TRY(replica_join(replica, s));
+        TRY(replica_join(replica, s, backward));
     }
     return job_start(replica, &jobs[kind]);
 }
@@ -369,7 +369,7 @@ alnico_status_t replica_backward(struct replica *replica,
             TRY(filled(context, replica->plan->steps[s].filled));
         if (halves) {
             s--;
-            TRY(replica_moves_wait(replica));
+            TRY(replica_moves_wait(replica, true));
             TRY(step_job(replica, s, JOB_BACKWARD));
         }
     }

@@ -7,6 +7,7 @@
 #ifndef ALNICO_TRAIN_REPLICA_REPLICA_H
 #define ALNICO_TRAIN_REPLICA_REPLICA_H
 
+#include "train/base/phase.h"
 #include "train/graph/moves.h"
 #include "train/kernels/kernels.h"
 #include "train/replica/stream_wait.h"
@@ -48,6 +49,13 @@ struct replica_moves;
 struct replica_job;
 struct replica_failure;
 
+/* Is told before the stream waits for other ranks in a pass, which it was in, and behind the wait. mark
+ * NULL: nobody. */
+struct replica_waiting {
+    void *context;
+    alnico_status_t (*mark)(void *context, enum phase ended);
+};
+
 /* Fields are read by the trainer, the strategies and the tests. */
 struct replica {
     const struct network *network;
@@ -63,6 +71,7 @@ struct replica {
     struct device_event *reached; /* what it waits for */
     struct replica_input *input;
     struct replica_moves *moves;
+    struct replica_waiting waiting;
     struct replica_job *jobs;        /* some for each step, the update and the average */
     struct replica_failure *failure; /* the first of those that failed */
 };
@@ -165,6 +174,9 @@ alnico_status_t replica_write(struct replica *replica, void *arena, const void *
 bool replica_moves_step(const struct plan *plan, size_t step);
 alnico_status_t replica_moves_measure(const struct plan *plan, size_t *bytes);
 
+/* Waits for other ranks in a forward or backward pass, at most. */
+size_t replica_waits(const struct replica *replica);
+
 /* What was made before an error is for destroy. */
 alnico_status_t replica_moves_create(struct replica *replica);
 void replica_moves_destroy(struct replica *replica);
@@ -174,12 +186,12 @@ void replica_moves_destroy(struct replica *replica);
 alnico_status_t replica_moves_pack(struct replica *replica, size_t step, bool backward);
 alnico_status_t replica_moves_start(struct replica *replica, size_t step, bool backward);
 alnico_status_t replica_moves_keep(struct replica *replica, size_t step, bool backward);
-alnico_status_t replica_moves_wait(struct replica *replica);
+alnico_status_t replica_moves_wait(struct replica *replica, bool backward);
 alnico_status_t replica_moves_unpack(struct replica *replica, size_t step, bool backward);
 
 /* Whether a step in training is a batch norm over several ranks; adds up their sums. */
 bool replica_joint(const struct replica *replica, size_t step);
-alnico_status_t replica_join(struct replica *replica, size_t step);
+alnico_status_t replica_join(struct replica *replica, size_t step, bool backward);
 
 /* ---- For replica.c: replica_update.c ---- */
 

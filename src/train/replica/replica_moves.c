@@ -248,10 +248,28 @@ alnico_status_t replica_moves_start(struct replica *replica, size_t s, bool back
     return alnico_group_end(comm, &replica->moves->request);
 }
 
-alnico_status_t replica_moves_wait(struct replica *replica)
+static alnico_status_t phase_end(const struct replica *replica, enum phase phase)
+{
+    const struct replica_waiting *waiting = &replica->waiting;
+    return waiting->mark ? waiting->mark(waiting->context, phase) : ALNICO_SUCCESS;
+}
+
+alnico_status_t replica_moves_wait(struct replica *replica, bool backward)
 {
     struct replica_moves *moves = replica->moves;
-    return moves->request ? alnico_wait(&moves->request) : ALNICO_SUCCESS;
+    if (!moves->request)
+        return ALNICO_SUCCESS;
+    TRY(phase_end(replica, backward ? PHASE_BACKWARD : PHASE_FORWARD));
+    TRY(alnico_wait(&moves->request));
+    return phase_end(replica, PHASE_HALO);
+}
+
+size_t replica_waits(const struct replica *replica)
+{
+    size_t count = 0;
+    for (size_t s = 0; replica->network->part && s < replica->plan->count; s++)
+        count += replica_moves_step(replica->plan, s) || replica_joint(replica, s);
+    return 2 * count;
 }
 
 bool replica_joint(const struct replica *replica, size_t s)
@@ -261,10 +279,12 @@ bool replica_joint(const struct replica *replica, size_t s)
            network_joint(plan->network, plan->steps[s].first, plan->batch) > 0;
 }
 
-alnico_status_t replica_join(struct replica *replica, size_t s)
+alnico_status_t replica_join(struct replica *replica, size_t s, bool backward)
 {
     const struct node *node = &replica->network->nodes[replica->plan->steps[s].first];
     double *joint = replica->arenas.joint;
-    return alnico_allreduce(ALNICO_IN_PLACE, joint, 2 * node->bias.count, ALNICO_FLOAT64,
-                            ALNICO_SUM, replica->asked.norms);
+    TRY(phase_end(replica, backward ? PHASE_BACKWARD : PHASE_FORWARD));
+    TRY(alnico_allreduce(ALNICO_IN_PLACE, joint, 2 * node->bias.count, ALNICO_FLOAT64, ALNICO_SUM,
+                         replica->asked.norms));
+    return phase_end(replica, PHASE_HALO);
 }

@@ -277,6 +277,16 @@ static size_t steps_to_do(const struct trainer *trainer)
     return countable ? options->epochs * trainer->per_epoch : SIZE_MAX;
 }
 
+/* Ranks that have parts of the same images stand side by side. */
+static void images_share(struct trainer *trainer)
+{
+    const int parts = (int)trainer_image_parts(trainer->options, trainer->size);
+    if (trainer->size % parts)
+        return; /* the network will not be split either */
+    trainer->image_parts = parts;
+    trainer->image_part = trainer->rank / (trainer->size / parts);
+}
+
 /* The part of opening that each rank does by itself. */
 static alnico_status_t trainer_prepare(struct trainer *trainer)
 {
@@ -293,10 +303,11 @@ static alnico_status_t trainer_prepare(struct trainer *trainer)
     if (options->save && trainer->rank == 0)
         TRY(checkpoint_try(options->save));
     if (trainer_splits(options))
-        TRY(trainer_split(trainer));
+        images_share(trainer);
     TRY(trainer_data(trainer));
-    if (!trainer->whole)
-        TRY(trainer_network(options, data_info(trainer->train), &trainer->network));
+    TRY(trainer_splits(options)
+            ? trainer_split(trainer)
+            : trainer_network(options, data_info(trainer->train), &trainer->network));
     return trainer_replica(trainer);
 }
 

@@ -9,9 +9,9 @@
 
 const char *phase_name(enum phase phase)
 {
-    static const char *const names[PHASES] = {
-        "io",      "h2d",    "forward", "backward", "exposed communication",
-        "average", "update", "weights"};
+    static const char *const names[PHASES] = {"io",       "h2d",    "forward",
+                                              "backward", "halo",   "exposed communication",
+                                              "average",  "update", "weights"};
     return names[phase];
 }
 

@@ -6,6 +6,7 @@
 #include "train/graph/split.h"
 #include "train/models/models.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,36 +15,38 @@ bool trainer_splits(const struct trainer_options *options)
     return options->split || options->norm != NORM_LOCAL;
 }
 
+static alnico_status_t split_of(const struct trainer_options *options, struct split *out)
+{
+    *out = (struct split){.count = 0};
+    if (options->split)
+        TRY(split_parse(options->split, out));
+    out->norm = options->norm;
+    return ALNICO_SUCCESS;
+}
+
 alnico_status_t trainer_part(const struct trainer_options *options, const struct network *whole,
                              int rank, int ranks, struct network **out)
 {
-    struct split split = {.count = 0};
-    if (options->split)
-        TRY(split_parse(options->split, &split));
-    split.norm = options->norm;
+    struct split split;
+    TRY(split_of(options, &split));
     return network_split(whole, &split, (size_t)rank, (size_t)ranks, out);
 }
 
-static size_t image_parts(const struct network *part)
-{
-    return part->part->layouts[0].parts[AXIS_IMAGES];
-}
-
+/* The order of the operations, which decides, is the same for images of any size. */
 size_t trainer_image_parts(const struct trainer_options *options, int ranks)
 {
     struct model model;
-    struct network *whole, *part;
+    struct network *whole;
+    struct split split;
     size_t parts = (size_t)ranks;
-    if (!trainer_splits(options) || !model_find(options->model, &model))
+    if (!trainer_splits(options) || !model_find(options->model, &model) ||
+        split_of(options, &split) != ALNICO_SUCCESS)
         return parts;
     const struct model_images *images = &model.images;
     if (model_network(&model, images->height, images->width, images->channels, images->classes,
                       &whole) != ALNICO_SUCCESS)
         return parts;
-    if (trainer_part(options, whole, 0, ranks, &part) == ALNICO_SUCCESS) {
-        parts = image_parts(part);
-        network_destroy(part);
-    }
+    parts = split_image_parts(whole, &split, parts);
     network_destroy(whole);
     return parts;
 }
@@ -83,17 +86,10 @@ static alnico_status_t own_check(const struct trainer *trainer)
 alnico_status_t trainer_split(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
-    struct data *alone;
-    TRY(trainer_data_alone(options, 1, &alone));
-    const alnico_status_t status = trainer_network(options, data_info(alone), &trainer->whole);
-    data_close(alone);
-    TRY(status);
+    TRY(trainer_network(options, data_info(trainer->train), &trainer->whole));
     TRY(trainer_part(options, trainer->whole, trainer->rank, trainer->size, &trainer->network));
-    TRY(own_check(trainer));
-    const size_t parts = image_parts(trainer->network);
-    trainer->image_parts = (int)parts;
-    trainer->image_part = trainer->rank / (trainer->size / (int)parts);
-    return ALNICO_SUCCESS;
+    assert(trainer->network->part->layouts[0].parts[AXIS_IMAGES] == trainer->image_parts);
+    return own_check(trainer);
 }
 
 /* Each rank's own filters are added to zeros as whole numbers, so that no bit changes; the rest is rank

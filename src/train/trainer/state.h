@@ -96,7 +96,7 @@ bool trainer_splits(const struct trainer_options *options);
 alnico_status_t trainer_part(const struct trainer_options *options, const struct network *whole,
                              int rank, int ranks, struct network **out);
 
-/* Makes the network and this rank's part, without data; and, collective, the communicators of the
+/* Makes the network and this rank's part, for the data; and, collective, the communicators of the
  * replica's moves and batch norms. */
 alnico_status_t trainer_split(struct trainer *trainer);
 

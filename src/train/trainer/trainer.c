@@ -157,11 +157,37 @@ static alnico_status_t step_seconds_append(struct trainer *trainer, double secon
     return ALNICO_SUCCESS;
 }
 
+/* Of a split network all ranks' terms are told; the images stay this rank's. */
+static alnico_status_t outcome_join(struct trainer *trainer, struct outcome *outcome)
+{
+    double sums[] = {outcome->loss, (double)outcome->correct, (double)outcome->count};
+    if (!trainer->whole)
+        return ALNICO_SUCCESS;
+    TRY(trainer_allreduce(trainer, sums, 3, ALNICO_SUM));
+    outcome->loss = sums[0];
+    outcome->correct = (size_t)sums[1];
+    outcome->count = (size_t)sums[2];
+    return ALNICO_SUCCESS;
+}
+
+/* Sums that the ranks add up: of terms that are all ranks' already rank 0 keeps them. */
+static void epoch_add(struct trainer *trainer, const struct outcome *outcome)
+{
+    trainer->epoch.images += outcome->images;
+    if (trainer->whole && trainer->rank > 0)
+        return;
+    trainer->epoch.loss += outcome->loss;
+    trainer->epoch.correct += outcome->correct;
+    trainer->epoch.count += outcome->count;
+}
+
 static alnico_status_t trainer_read(struct trainer *trainer, const struct phase_times *reading)
 {
     struct trainer_progress *progress = &trainer->progress;
+    struct outcome outcome = reading->outcome;
     if (!reading->steps)
         return ALNICO_SUCCESS;
+    TRY(outcome_join(trainer, &outcome));
     if (trainer->place.device) /* replays of a graph make no calls that would say so */
         TRY(alnico_comm_status(trainer->place.device));
     for (size_t i = 0; i < reading->steps; i++)
@@ -169,13 +195,10 @@ static alnico_status_t trainer_read(struct trainer *trainer, const struct phase_
     for (int i = 0; i < PHASES; i++)
         trainer->phases[i] += reading->phases[i];
     memcpy(progress->latest_phases, reading->phases, sizeof reading->phases);
-    progress->latest = reading->outcome;
+    progress->latest = outcome;
     progress->rate = reading->rate;
-    trainer->epoch.loss += reading->outcome.loss;
-    trainer->epoch.correct += reading->outcome.correct;
-    trainer->epoch.count += reading->outcome.count;
-    trainer->epoch.images += reading->outcome.images;
-    if (!isfinite(reading->outcome.loss))
+    epoch_add(trainer, &outcome);
+    if (!isfinite(outcome.loss))
         return error_set(ALNICO_ERROR_SYSTEM,
                          "trainer: the loss of step %zu is not a number; a learning rate below %g "
                          "may help",

@@ -25,13 +25,14 @@ struct score {
 /* How far training is. Only rank 0 is told, after each step and each test; where the stream runs
  * behind the host, some steps together and late. */
 struct trainer_progress {
-    size_t step, epoch;           /* steps done; the epoch that the last one belongs to, from 1 */
-    double done;                  /* share of the run, 0 to 1 */
-    double seconds;               /* of training so far */
-    size_t images;                /* this rank's, so far */
-    double rate;                  /* learning rate of the last step */
-    struct score score;           /* this epoch so far on this rank; over all ranks with a test */
-    struct outcome latest;        /* the steps since the last call, on this rank */
+    size_t step, epoch; /* steps done; the epoch that the last one belongs to, from 1 */
+    double done;        /* share of the run, 0 to 1 */
+    double seconds;     /* of training so far */
+    size_t images;      /* this rank's, so far */
+    double rate;        /* learning rate of the last step */
+    struct score score; /* this epoch so far on this rank; over all ranks with a test */
+    struct outcome
+        latest; /* the steps since the last call, on this rank; of a split network, on all */
     double latest_phases[PHASES]; /* seconds, of the same */
     struct score test;            /* over all ranks and test images, if `tested` */
     bool tested;

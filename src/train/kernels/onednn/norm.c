@@ -5,6 +5,7 @@
 #include "train/kernels/onednn/steps.h"
 
 #include "base/status.h"
+#include "base/vectorised.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,28 +27,81 @@ static double joint_pixels(const struct compiled *self, const struct step *step)
     return network_joint(self->setup.network, step->first, self->setup.plan->batch);
 }
 
+/* Some channels of the pixels of an image. */
+struct lanes {
+    size_t count, pixels, apart; /* numbers from one pixel to the next */
+};
+
+/* Adds up the numbers and their squares. */
+__attribute__((always_inline)) static inline void sums_run(const float *x, struct lanes lanes,
+                                                           double *sums, double *squares)
+{
+    for (size_t i = 0; i < lanes.pixels; i++, x += lanes.apart)
+#pragma omp simd
+        for (size_t k = 0; k < lanes.count; k++) {
+            sums[k] += (double)x[k];
+            squares[k] += (double)x[k] * (double)x[k];
+        }
+}
+
+/* The loops of all lanes have constants for bounds. */
+VECTORISED static void lanes_sum(const float *x, struct lanes lanes, double *sums, double *squares)
+{
+    const struct lanes full = {LANES, lanes.pixels, lanes.apart};
+    if (lanes.count == LANES)
+        sums_run(x, full, sums, squares);
+    else
+        sums_run(x, lanes, sums, squares);
+}
+
+/* y = (add ? y : 0) + dy - level - slope * x */
+__attribute__((always_inline)) static inline void centre_run(float *y, const float *dy,
+                                                             const float *x, struct lanes lanes,
+                                                             const float *level, const float *slope,
+                                                             bool add)
+{
+    for (size_t i = 0; i < lanes.pixels * lanes.apart; i += lanes.apart)
+#pragma omp simd
+        for (size_t k = 0; k < lanes.count; k++)
+            y[i + k] = (add ? y[i + k] : 0) + dy[i + k] - level[k] - slope[k] * x[i + k];
+}
+
+VECTORISED static void lanes_centre(float *y, const float *dy, const float *x, struct lanes lanes,
+                                    const float *level, const float *slope, bool add)
+{
+    const struct lanes full = {LANES, lanes.pixels, lanes.apart};
+    if (lanes.count == LANES && !add)
+        centre_run(y, dy, x, full, level, slope, false);
+    else
+        centre_run(y, dy, x, lanes, level, slope, add);
+}
+
+/* The channels from c on, up to LANES, which stand side by side; where they do in an image. */
+static struct lanes lanes_of(const struct compiled *self, size_t t, size_t c, size_t *at)
+{
+    const struct tensor *tensor = &self->setup.network->tensors[t];
+    const struct runs runs = activation_runs(self, t);
+    const size_t left = tensor->channels - c;
+    *at = c / runs.run * runs.apart + c % runs.run;
+    return (struct lanes){left < LANES ? left : LANES, tensor->height * tensor->width, runs.pixel};
+}
+
 /* The sums of x and its square. */
 static void pass_sums(const struct compiled *self, const struct action *action)
 {
-    const size_t t = action->step->in[0], images = plan_images(self->setup.plan, t);
-    const struct tensor *tensor = &self->setup.network->tensors[t];
-    const size_t channels = tensor->channels, pixels = tensor->height * tensor->width;
-    const struct runs runs = activation_runs(self, t);
+    const size_t t = action->step->in[0], images = plan_images(self->setup.plan, t),
+                 channels = self->setup.network->tensors[t].channels,
+                 image = activation_runs(self, t).image;
     double *joint = self->setup.arenas->joint;
 #pragma omp parallel for
     for (size_t c = 0; c < channels; c += LANES) {
-        const size_t lanes = channels - c < LANES ? channels - c : LANES;
         double sums[LANES] = {0}, squares[LANES] = {0};
-        for (size_t i = 0; i < images * pixels; i++) {
-            const float *x = action->a + i / pixels * runs.image + i % pixels * runs.pixel +
-                             c / runs.run * runs.apart + c % runs.run;
-            for (size_t k = 0; k < lanes; k++) {
-                sums[k] += (double)x[k];
-                squares[k] += (double)x[k] * (double)x[k];
-            }
-        }
-        memcpy(joint + c, sums, lanes * sizeof *sums);
-        memcpy(joint + channels + c, squares, lanes * sizeof *squares);
+        size_t at;
+        const struct lanes lanes = lanes_of(self, t, c, &at);
+        for (size_t n = 0; n < images; n++)
+            lanes_sum(action->a + n * image + at, lanes, sums, squares);
+        memcpy(joint + c, sums, lanes.count * sizeof *sums);
+        memcpy(joint + channels + c, squares, lanes.count * sizeof *squares);
     }
 }
 
@@ -82,32 +136,27 @@ static void pass_slopes(const struct compiled *self, const struct action *action
 /* y, the gradient of the input, is a less what the means and variances, b, take of it. */
 static void pass_centre(const struct compiled *self, const struct action *action)
 {
-    const size_t t = action->step->in[0], images = plan_images(self->setup.plan, t);
-    const struct tensor *tensor = &self->setup.network->tensors[t];
+    const size_t t = action->step->in[0], images = plan_images(self->setup.plan, t),
+                 channels = self->setup.network->tensors[t].channels,
+                 image = activation_runs(self, t).image;
     const struct node *node = &self->setup.network->nodes[action->step->first];
-    const size_t channels = tensor->channels, pixels = tensor->height * tensor->width;
-    const struct runs runs = activation_runs(self, t);
     const double *joint = self->setup.arenas->joint, count = joint_pixels(self, action->step);
     const float *x = setup_value(&self->setup, t),
                 *scales = self->setup.arenas->parameters + node->weight.offset;
 #pragma omp parallel for
     for (size_t c = 0; c < channels; c += LANES) {
-        const size_t lanes = channels - c < LANES ? channels - c : LANES;
         float level[LANES], slope[LANES];
-        for (size_t k = 0; k < lanes; k++) {
+        size_t at;
+        const struct lanes lanes = lanes_of(self, t, c, &at);
+        for (size_t k = 0; k < lanes.count; k++) {
             const double variance = (double)action->b[channels + c + k] + NETWORK_NORM_EPSILON;
             const double share = (double)scales[c + k] / sqrt(variance) / count;
             const double steep = share * joint[channels + c + k] / sqrt(variance);
             slope[k] = (float)steep;
             level[k] = (float)(share * joint[c + k] - steep * (double)action->b[c + k]);
         }
-        for (size_t i = 0; i < images * pixels; i++) {
-            const size_t at = i / pixels * runs.image + i % pixels * runs.pixel +
-                              c / runs.run * runs.apart + c % runs.run;
-            for (size_t k = 0; k < lanes; k++)
-                action->y[at + k] = (action->add ? action->y[at + k] : 0) + action->a[at + k] -
-                                    level[k] - slope[k] * x[at + k];
-        }
+        for (size_t n = 0; n < images; n++, at += image)
+            lanes_centre(action->y + at, action->a + at, x + at, lanes, level, slope, action->add);
     }
 }
 
