@@ -21,7 +21,8 @@
 enum {
     AT_ONCE = 16, /* connections that a rank makes at the same time */
     TRIES = 30,   /* of one, over about two seconds: who refuses that long has ended */
-    LOOK_MS = 100
+    LOOK_MS = 100,
+    UNSENT_MOST = 128 << 10 /* bytes of a connection */
 };
 
 /* What a rank tells the others. */
@@ -102,12 +103,14 @@ void tcp_free(struct transport_tcp *t)
 
 /* A host that answers nothing, or takes nothing, is given up after two and a half deadlines, whether
  * something is on its way to it or not: a rank that is late by less than two may still take part in a
- * shrink, and needs all its connections there. */
+ * shrink, and needs all its connections there. Little waits in the kernel to be sent: what has been
+ * copied is then still in the cache when it goes. */
 static void set_options(int fd, double timeout)
 {
-    const int on = 1, idle = 10, interval = 5;
+    const int on = 1, idle = 10, interval = 5, unsent = UNSENT_MOST;
     const unsigned most = timeout < 1e6 ? (unsigned)(2500 * timeout) + 1 : 0;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
