@@ -138,6 +138,7 @@ double linpack_gpu_run(struct linpack_gpu *gpu, int block, double *x)
     const int n = gpu->size;
     const size_t area = (size_t)n * (size_t)n;
     const double one = 1;
+    work_take(gpu, block < n ? block : n);
     program_check(
         ops->copy(gpu->matrix, gpu->first, (area + (size_t)n) * sizeof *x, gpu->device->stream),
         "the matrix");
