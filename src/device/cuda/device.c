@@ -172,24 +172,6 @@ static bool cuda_extent(const void *memory, uintptr_t *from, size_t *bytes)
     return true;
 }
 
-static alnico_status_t cuda_check_stream(void *stream, const char *who)
-{
-    int owner = -1, here = cuda_current();
-    if (!stream || stream == cudaStreamLegacy || stream == cudaStreamPerThread)
-        return ALNICO_SUCCESS;
-    cudaError_t error = cudaStreamGetDevice(stream, &owner);
-    if (error != cudaSuccess) {
-        cudaGetLastError();
-        return error_set(ALNICO_ERROR_ARGUMENT, "%s: stream %p is not a CUDA stream: %s", who,
-                         stream, cudaGetErrorString(error));
-    }
-    if (owner != here)
-        return error_set(ALNICO_ERROR_ARGUMENT,
-                         "%s: stream %p is of GPU %d, and GPU %d is the calling thread's", who,
-                         stream, owner, here);
-    return ALNICO_SUCCESS;
-}
-
 /* If a capture elsewhere forbids to use the stream at all (the legacy one), the use itself says so. */
 static uint64_t cuda_capturing(void *stream)
 {
@@ -207,6 +189,26 @@ static uint64_t cuda_capturing(void *stream)
     if (status == cudaStreamCaptureStatusNone)
         return 0;
     return number ? number : UINT64_MAX; /* a capture that is broken has none */
+}
+
+static alnico_status_t cuda_check_stream(void *stream, const char *who)
+{
+    int owner = -1, here = cuda_current();
+    if (!stream || stream == cudaStreamLegacy || stream == cudaStreamPerThread)
+        return ALNICO_SUCCESS;
+    if (cuda_capturing(stream)) /* the driver does not name its GPU meanwhile */
+        return ALNICO_SUCCESS;
+    cudaError_t error = cudaStreamGetDevice(stream, &owner);
+    if (error != cudaSuccess) {
+        cudaGetLastError();
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: stream %p is not a CUDA stream: %s", who,
+                         stream, cudaGetErrorString(error));
+    }
+    if (owner != here)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "%s: stream %p is of GPU %d, and GPU %d is the calling thread's", who,
+                         stream, owner, here);
+    return ALNICO_SUCCESS;
 }
 
 static alnico_status_t cuda_copy(void *dst, const void *src, size_t bytes, void *stream)
