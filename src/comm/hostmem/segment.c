@@ -195,10 +195,12 @@ static alnico_status_t map_memory(struct making *m)
     for (int i = 0; i < s->size; i++)
         if (leader_of(m, i) == m->leader)
             members[i].process = m->mine.process;
+    atomic_store(&s->mapping->users, m->own_ranks);
     return ALNICO_SUCCESS;
 }
 
-/* The leader's mapping is that of all its ranks, or nobody's. */
+/* The leader's mapping is that of all its ranks, or nobody's. The exchange orders what the leader has
+ * written before, perhaps by way of another process, and so does `users` within this one. */
 static void adopt_mapping(struct making *m, alnico_status_t status)
 {
     struct segment *s = m->out;
@@ -208,6 +210,7 @@ static void adopt_mapping(struct making *m, alnico_status_t status)
         return;
     }
     s->mapping = m->results[m->leader].address;
+    (void)atomic_load(&s->mapping->users);
     s->members = (struct segment_member *)(void *)s->mapping->start;
     s->base = s->mapping->start + members_bytes(s->size);
 }
