@@ -144,9 +144,13 @@ def _dlpack_device(array: Any) -> str:
 
 def _describe_dlpack(array: Any, stream: Optional[int]) -> Buffer:
     """The capsule is not consumed: its destructor gives the memory back. On a GPU the array's
-    package makes `stream` wait for the array; 1 is its word for the default stream."""
+    package makes `stream` wait for the array; 1 is its word for the default stream. JAX 0.11 ends
+    the process when it is asked to: the host waits for its arrays."""
     device = _dlpack_device(array)
-    capsule = array.__dlpack__(stream=stream or 1) if device == "cuda" else array.__dlpack__()
+    if type(array).__module__.startswith("jax"):
+        capsule = array.block_until_ready().__dlpack__()
+    else:
+        capsule = array.__dlpack__(stream=stream or 1) if device == "cuda" else array.__dlpack__()
     tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     name = f"{_DL_CODES.get(tensor.code, f'code {tensor.code} of ')}{tensor.bits}"
     if tensor.lanes != 1:
