@@ -136,7 +136,8 @@ static const char *const calls_text[MODES] = {[0] = "any",
 static void add_rows_of(cJSON *rows, int collective, const struct tuning_row *table, int count,
                         const char *origin)
 {
-    for (const struct tuning_row *row = table; row < table + count; row++)
+    const struct tuning_row *row = table;
+    for (int i = 0; i < count; i++, row++)
         if (row->collective == collective)
             json_add(json_row(rows),
                      "device %s ranks_up_to %g hosts_up_to %g bytes_up_to %g backend %s "
