@@ -43,7 +43,7 @@ static alnico_status_t allocate_gpu(const struct device_ops *ops, size_t bytes, 
 
 static alnico_status_t free_gpu(const struct device_ops *ops, void *at)
 {
-    ops->free(at);
+    (ops->free)(at);
     return ALNICO_SUCCESS;
 }
 #endif
@@ -72,6 +72,6 @@ alnico_status_t alnico_memory_free(alnico_device_t device, void *memory)
     TRY(comm_find_device(device, "alnico_memory_free", &ops));
     if (!ops->host_accessible)
         return free_gpu(ops, memory);
-    ops->free(memory);
+    (ops->free)(memory); /* SimGrid makes free( a macro */
     return ALNICO_SUCCESS;
 }
