@@ -238,7 +238,7 @@ static void note_failure(struct gathering *g, alnico_status_t status)
 }
 
 /* One round: `have` blocks are here, and `count` more come. Others learn by themselves of a process
- * that has ended and of a latched error, which end the gathering. */
+ * that has ended and of a latched error: a round that fails for these ends the gathering. */
 static bool go_on(struct gathering *g, int have, int count)
 {
     const struct out_of_band *wait = g->wait.wait;
@@ -254,7 +254,7 @@ static bool go_on(struct gathering *g, int have, int count)
         note_failure(g, status);
     else
         memcpy(block_of(g->have, have, g->bytes), block_of(g->coming, 0, g->bytes), bytes);
-    return g->wait.lost < 0 && !is_broken(wait);
+    return status == ALNICO_SUCCESS || (g->wait.lost < 0 && !is_broken(wait));
 }
 
 /* Later rounds wait a little longer, since the others may have waited and know for whom. */
