@@ -24,6 +24,7 @@ struct counting {
     struct transport *inner;
     int sends;
     bool breaks; /* the next message that has come is lost */
+    bool hides;  /* nothing has come before somebody asks who is gone: rank 2 */
 };
 
 static struct counting *counting_of(struct transport *t)
@@ -49,6 +50,8 @@ static alnico_status_t count_irecv(struct transport *t, int from, uint32_t tag, 
 static alnico_status_t count_test(struct transport *t, struct transfer *transfer)
 {
     struct counting *c = counting_of(t);
+    if (c->hides)
+        return ALNICO_PENDING;
     alnico_status_t status = c->inner->ops->test(c->inner, transfer);
     if (status != ALNICO_SUCCESS || !c->breaks)
         return status;
@@ -60,6 +63,14 @@ static bool count_cancel(struct transport *t, struct transfer *transfer)
 {
     struct counting *c = counting_of(t);
     return c->inner->ops->cancel(c->inner, transfer);
+}
+
+static bool count_gone(struct transport *t, int rank)
+{
+    struct counting *c = counting_of(t);
+    bool gone = c->hides && rank == 2;
+    c->hides &= !gone;
+    return gone;
 }
 
 static void count_destroy(struct transport *t)
@@ -74,6 +85,7 @@ static const struct transport_ops counting_ops = {.name = "counting",
                                                   .irecv = count_irecv,
                                                   .test = count_test,
                                                   .cancel = count_cancel,
+                                                  .gone = count_gone,
                                                   .destroy = count_destroy};
 
 static struct counting *make(struct rank *rank)
@@ -200,6 +212,28 @@ static void failure_reaches_all_who_lack_something(void **state)
     ranks_run(8, broken_body, NULL);
 }
 
+/* Rank 0 finds that rank 2 has ended just before the message of its first round comes. Whoever gets no
+ * error has all blocks. */
+static void ended_body(struct rank *rank)
+{
+    struct counting *c = make(rank);
+    const struct out_of_band wait = {.transport = &c->base, .timeout = 1, .who = "test"};
+    int numbers[4] = {-1, -1, -1, -1};
+    c->hides = rank->rank == 0;
+    alnico_status_t status = out_of_band_gather(&wait, &rank->rank, numbers, sizeof *numbers);
+    REQUIRE(status == ALNICO_SUCCESS || status == ALNICO_ERROR_TIMEOUT);
+    for (int i = 0; i < 4 && status == ALNICO_SUCCESS; i++)
+        REQUIRE(numbers[i] == i);
+    ranks_barrier(rank);
+    c->base.ops->destroy(&c->base);
+}
+
+static void a_gather_that_ends_early_fails(void **state)
+{
+    (void)state;
+    ranks_run(4, ended_body, NULL);
+}
+
 /* With a ring each exchange has 63 messages, one after the other. */
 static void creation_body(struct rank *rank)
 {
@@ -239,6 +273,7 @@ int main(void)
         cmocka_unit_test(a_part_of_the_ranks_gathers),
         cmocka_unit_test(absent_rank_is_named_by_all),
         cmocka_unit_test(failure_reaches_all_who_lack_something),
+        cmocka_unit_test(a_gather_that_ends_early_fails),
         cmocka_unit_test(creation_has_few_messages),
         cmocka_unit_test(tree_is_a_logarithm_deep),
     };
