@@ -47,13 +47,7 @@ static const struct option_row option_rows[] = {
      OPTION_FIELD(struct options, most),
      .least = 7,
      .most = 224},
-    {.name = "seconds",
-     .value = "S",
-     .help = "of measuring a side and window",
-     .kind = OPTION_POSITIVE,
-     .initial = "0.5",
-     OPTION_FIELD(struct options, seconds),
-     .high = 60},
+    STUDY_SECONDS(struct options, seconds, "a side and window", "0.5"),
     STUDY_OPTIONS(struct options, study),
     {0}};
 

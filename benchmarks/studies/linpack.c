@@ -171,7 +171,7 @@ static void picture_draw(FILE *picture, int most)
     fprintf(picture, "\n");
 }
 
-/* As one panel: what cuSOLVER makes of it. */
+/* Runs the blocks on a GPU, and then the matrix as one panel, which is cuSOLVER by itself. */
 static void gpu_run(const struct options *options, FILE *picture, cJSON *report)
 {
     const struct machine machine = {.ranks = 1, .gpu = gpu_open(options)};

@@ -154,7 +154,7 @@ static void matrix_factor(struct matrix *m)
         }
         if (k + 1 < count)
             panel_broadcast(m, k + 1, &request);
-        /* Where b shares its block with columns of A it is not behind the panel. */
+        /* A last block that holds b beside columns of A: b is not behind the panel. */
         if (k % m->ranks == m->rank && block_width(m, k) > panel_width(m, k))
             from--;
         columns_update(m, k, panel, from, m->columns);

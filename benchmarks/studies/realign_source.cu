@@ -8,7 +8,7 @@ namespace
 
 constexpr unsigned THREADS = 1024;
 
-/* Where the helper keeps the first `row` numbers of a row. */
+/* Place in the helper of the first `row` numbers of a row. */
 __device__ size_t helper_place(size_t row)
 {
     return row * (row - 1) / 2;

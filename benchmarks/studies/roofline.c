@@ -44,13 +44,7 @@ static const struct option_row option_rows[] = {
      OPTION_FIELD(struct options, size),
      .least = 16,
      .most = 1 << 15},
-    {.name = "seconds",
-     .value = "S",
-     .help = "of measuring a product",
-     .kind = OPTION_POSITIVE,
-     .initial = "0.5",
-     OPTION_FIELD(struct options, seconds),
-     .high = 60},
+    STUDY_SECONDS(struct options, seconds, "a product", "0.5"),
     STUDY_OPTIONS(struct options, study),
     {0}};
 
@@ -61,7 +55,7 @@ static const struct option_table option_table = {
         "roof of the device.\v--full measures larger matrices.",
 };
 
-/* What ran: floating-point operations, bytes, time. */
+/* One measured step: floating-point operations, bytes, time. */
 struct point {
     char name[64];
     const char *kind;

@@ -38,13 +38,7 @@ static const struct option_row option_rows[] = {
      OPTION_FIELD(struct options, outputs),
      .least = 1,
      .most = NETWORK_MAX_SIDE},
-    {.name = "seconds",
-     .value = "S",
-     .help = "of measuring a batch",
-     .kind = OPTION_POSITIVE,
-     .initial = "2",
-     OPTION_FIELD(struct options, seconds),
-     .high = 60},
+    STUDY_SECONDS(struct options, seconds, "a batch", "2"),
     STUDY_OPTIONS(struct options, study),
     {0}};
 
@@ -64,7 +58,7 @@ struct layer {
     float *x, *output;
 };
 
-/* The same by the BLAS: y = x w^T; dw = y^T x, dx = y w, y being its gradient. */
+/* The layer by the BLAS: y = x w^T; dw = y^T x, dx = y w, y being its gradient. */
 struct peer {
     float *x, *w, *y, *dw, *dx;
     struct product products[PRODUCTS];
@@ -191,7 +185,7 @@ static struct table table_read(const struct layer *layer, const float *memory, s
     return table;
 }
 
-/* Of a column of `a` and one of `b`. */
+/* Dot product of a column of `a` and one of `b`. */
 static double columns_dot(const struct table *a, size_t i, const struct table *b, size_t j)
 {
     double sum = 0;
@@ -221,7 +215,7 @@ static double forward_apart(const double *logits, const struct table *y)
     return apart / most;
 }
 
-/* The same for the network's first output, the softmax. */
+/* Distance of the network's first output, the softmax, as above. */
 static double softmax_apart(const double *logits, const struct table *output)
 {
     double sum = 0, apart = 0, most = 0;
@@ -234,7 +228,7 @@ static double softmax_apart(const double *logits, const struct table *output)
     return apart / most;
 }
 
-/* The same of some elements of a product a^T b. */
+/* Distance of some elements of a product a^T b, as above. */
 static double product_apart(const struct table *a, const struct table *b, const struct table *c)
 {
     double apart = 0, most = 0;

@@ -35,6 +35,13 @@ struct study_options {
         .initial = "cpu", OPTION_FIELD(type, member), .choices = option_devices                    \
     }
 
+/* A row of an option table: the member, a double, is above 0. */
+#define STUDY_SECONDS(type, member, what, seconds)                                                 \
+    {                                                                                              \
+        .name = "seconds", .value = "S", .help = "of measuring " what, .kind = OPTION_POSITIVE,    \
+        .initial = seconds, OPTION_FIELD(type, member), .high = 60                                 \
+    }
+
 /* The device and the stream that a study computes on; the CPU's stream is inline. */
 struct study_device {
     const struct device_ops *ops;

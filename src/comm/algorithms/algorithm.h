@@ -255,9 +255,9 @@ void seat_translate(const struct shape *shape, const struct span at[BUFFERS], st
 int seat_host_beyond(const struct shape *shape, int distance);
 int seat_ranks(const struct shape *shape, int host, int hosts);
 
-/* Where each rank has a block, owners bring those of all seats between hosts: the owner of seat s those
- * of the seats s, s + fewest and so on, of each host. The j-th of these ranks of a host, its owner
- * being the first; -1: no more. And how many they are at most. */
+/* Owners bring the blocks of all seats between hosts where each rank has a block: the owner of seat s
+ * those of the seats s, s + fewest and so on, of each host. Returns the j-th of these ranks of a
+ * host, its owner being the first; -1: no more. seat_group_most: how many they are at most. */
 int seat_group_rank(const struct shape *shape, int host, int seat, int j);
 int seat_group_most(const struct shape *shape);
 

@@ -59,7 +59,7 @@ static bool collect(const struct shape *shape, int i, int k, struct exchange *ou
                          is_leader(shape) ? in_work(shape, from, 1) : none(BUFFER_WORK), false);
 }
 
-/* Of the blocks of so many hosts from this one on, those that the host `has` below lacks. */
+/* Round i of Bruck between leaders: sends the blocks that the host 2^i below lacks. */
 static bool between_hosts(const struct shape *shape, int i, struct exchange *out)
 {
     int host = seat_host(shape, shape->rank), hosts = seat_hosts(shape), has = 1 << i;
@@ -87,7 +87,7 @@ static bool spread(const struct shape *shape, int i, int k, struct exchange *out
                          seat_peer(shape, from), from == 0 ? all : none(BUFFER_RECV), false);
 }
 
-/* What leaders do by themselves. */
+/* Round i of the rounds in which only leaders take part. */
 static bool leader_round(const struct shape *shape, int i, int k, struct exchange *out)
 {
     int between = log_above(seat_hosts(shape));
@@ -161,7 +161,7 @@ static bool pass(const struct shape *shape, int step, int j, struct exchange *ou
         seat_rank(shape, seat_host_beyond(shape, -1), owner), block(shape, lacks, seat, j), false);
 }
 
-/* What a seat of this host hands to another: in step 0 its own block, which its owner has. */
+/* Block that a seat of this host hands to another: in step 0 its own, which its owner has. */
 static struct span handed(const struct shape *shape, int step, int seat, int to, int j)
 {
     int host = seat_host(shape, shape->rank);

@@ -117,7 +117,7 @@ static bool hand_out(const struct shape *shape, int i, int k, struct exchange *o
                          seat_peer(shape, from), from == 0 ? own(shape) : none(BUFFER_RECV), false);
 }
 
-/* What leaders do by themselves. */
+/* Round i of the rounds in which only leaders take part. */
 static bool leader_round(const struct shape *shape, int i, int k, struct exchange *out)
 {
     int adding = here(shape) * adding_rounds(shape), between = log_above(seat_hosts(shape));
