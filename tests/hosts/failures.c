@@ -300,20 +300,17 @@ static void go_on(alnico_comm_t comm, void *stream, const struct scene *s, int r
 
 static alnico_comm_t make(struct rank *rank, const struct scene *s, void *stream)
 {
-    alnico_id_t id = {{0}}, all[RANKS];
     alnico_comm_t comm;
     char hosts[32];
     snprintf(hosts, sizeof hosts, "%s-%d", name, s->slot);
     fate.scene = s;
     fate.switch_socket = namespaces_switch(hosts);
     namespaces_enter(hosts, s->host[rank->rank], deadline);
-    if (rank->rank == 0)
-        REQUIRE_STATUS(alnico_id_create(&id), ALNICO_SUCCESS);
-    REQUIRE(rank->bootstrap.allgather(rank->bootstrap.context, &id, all, sizeof id) == 0);
+    const alnico_id_t id = ranks_share_id(rank);
     if (rank->rank == s->victim && s->in_creation)
         strike_at_a_moment();
     double start = ranks_seconds();
-    if (alnico_comm_create_id(&all[0], rank->rank, RANKS, ALNICO_DEVICE_CPU, stream, &comm) !=
+    if (alnico_comm_create_id(&id, rank->rank, RANKS, ALNICO_DEVICE_CPU, stream, &comm) !=
             ALNICO_SUCCESS &&
         rank->rank != s->victim)
         require_verdict(s, rank->rank, "creation", ranks_seconds() - start);

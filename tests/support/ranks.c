@@ -67,6 +67,19 @@ void ranks_barrier(struct rank *rank)
     pthread_barrier_wait(&((struct member *)rank)->group->barrier);
 }
 
+alnico_id_t ranks_share_id(struct rank *rank)
+{
+    alnico_id_t mine, *all = calloc((size_t)rank->size, sizeof *all);
+    memset(&mine, 0, sizeof mine);
+    if (rank->rank == 0)
+        REQUIRE_STATUS(alnico_id_create(&mine), ALNICO_SUCCESS);
+    REQUIRE(all &&
+            rank->bootstrap.allgather(rank->bootstrap.context, &mine, all, sizeof mine) == 0);
+    mine = all[0];
+    free(all);
+    return mine;
+}
+
 static alnico_status_t allgather(void *context, const void *mine, void *all, size_t bytes)
 {
     const struct rank *rank = context;

@@ -20,6 +20,10 @@ void ranks_run(int size, void (*body)(struct rank *), void *argument);
 /* All ranks wait for each other, outside the library. */
 void ranks_barrier(struct rank *rank);
 
+/* All ranks: an id that rank 0 makes. The thread that listens there runs in rank 0's process: a test
+ * whose ranks are processes makes none before it forks, where a thread may hold a lock. */
+alnico_id_t ranks_share_id(struct rank *rank);
+
 /* All ranks, who meet outside the library. */
 struct rendezvous ranks_rendezvous(struct rank *rank, double timeout);
 

@@ -1,7 +1,7 @@
 /* Ranks that have met and connect over TCP: one that dies or fails meanwhile, the key of their
  * connections, and the limit of open files. Ranks are processes, which meet by a tree. */
 #include "base/status.h"
-#include "comm/rendezvous/root.h"
+#include "comm/rendezvous/id.h"
 #include "comm/rendezvous/tree.h"
 #include "comm/transports/tcp/tcp.h"
 #include "tests/support/forks.h"
@@ -27,6 +27,7 @@ struct watched {
     void (*after)(struct watched *w, char *all, size_t bytes);
     char *copy; /* of the addresses */
     size_t bytes;
+    struct net_key rendezvous_key;
 };
 
 /* The first exchange is an agreement, the second has the addresses. */
@@ -55,32 +56,16 @@ static alnico_status_t tell(void *context, alnico_status_t status)
     return rendezvous_fail(((struct watched *)context)->tree, status);
 }
 
-struct trial {
-    struct place place;
-    double timeout;
-};
-
-static struct trial start_root(double timeout)
-{
-    struct trial trial = {.place = {.address = {.version = 4, .bytes = {127, 0, 0, 1}}, .ports = 1},
-                          .timeout = timeout};
-    assert_int_equal(net_key_create(&trial.place.key), ALNICO_SUCCESS);
-    assert_int_equal(root_start(&trial.place, 20), ALNICO_SUCCESS);
-    return trial;
-}
-
 /* Connects all ranks; the caller destroys the tree. */
 static alnico_status_t connect_ranks(struct rank *rank, struct watched *w, struct tree **tree,
                                      struct transport **out)
 {
-    const struct trial *trial = rank->argument;
-    const struct tree_options options = {.place = trial->place,
-                                         .rank = rank->rank,
-                                         .size = rank->size,
-                                         .timeout = trial->timeout,
-                                         .interface = "",
-                                         .who = "test"};
+    struct tree_options options = {
+        .rank = rank->rank, .size = rank->size, .timeout = 100, .interface = "", .who = "test"};
     const struct tcp_options tcp = {.interface = "127.0.0.1"};
+    const alnico_id_t id = ranks_share_id(rank);
+    REQUIRE_STATUS(id_read(&id, &options.place), ALNICO_SUCCESS);
+    w->rendezvous_key = options.place.key;
     REQUIRE_STATUS(tree_create(&options, tree), ALNICO_SUCCESS);
     w->tree = tree_rendezvous(*tree);
     w->base = *w->tree;
@@ -118,9 +103,8 @@ static void death_body(struct rank *rank)
 
 static void rank_that_dies_is_named_at_once(void **state)
 {
-    struct trial trial = start_root(100);
     (void)state;
-    forks_run_victim(RANKS, VICTIM, SIGKILL, death_body, &trial);
+    forks_run_victim(RANKS, VICTIM, SIGKILL, death_body, NULL);
 }
 
 /* Nobody listens where rank 4 is said to be. */
@@ -144,21 +128,19 @@ static void failure_body(struct rank *rank)
 
 static void rank_that_cannot_connect_is_named_at_once(void **state)
 {
-    struct trial trial = start_root(100);
     (void)state;
-    forks_run(RANKS, 1, failure_body, &trial);
+    forks_run(RANKS, 1, failure_body, NULL);
 }
 
 static void key_body(struct rank *rank)
 {
-    const struct trial *trial = rank->argument;
     struct watched w = {0};
     struct transport *t;
     struct tree *tree;
     REQUIRE_STATUS(connect_ranks(rank, &w, &tree, &t), ALNICO_SUCCESS);
     const struct net_key *key = &((struct transport_tcp *)t)->key;
     REQUIRE(w.copy && !memmem(w.copy, w.bytes, key->bytes, sizeof key->bytes));
-    REQUIRE(!memmem(w.copy, w.bytes, trial->place.key.bytes, sizeof trial->place.key.bytes));
+    REQUIRE(!memmem(w.copy, w.bytes, w.rendezvous_key.bytes, sizeof w.rendezvous_key.bytes));
     forks_barrier(rank);
     t->ops->destroy(t);
     finish(&w, tree);
@@ -166,9 +148,8 @@ static void key_body(struct rank *rank)
 
 static void key_of_the_connections_is_not_sent(void **state)
 {
-    struct trial trial = start_root(20);
     (void)state;
-    forks_run(3, 1, key_body, &trial);
+    forks_run(3, 1, key_body, NULL);
 }
 
 enum { FEW = 40, ENOUGH = 500 };
@@ -208,10 +189,9 @@ static void raised_body(struct rank *rank)
 
 static void files_are_allowed_or_the_limit_named(void **state)
 {
-    struct trial first = start_root(100), second = start_root(20);
     (void)state;
-    forks_run(3, 1, limit_body, &first);
-    forks_run(3, 1, raised_body, &second);
+    forks_run(3, 1, limit_body, NULL);
+    forks_run(3, 1, raised_body, NULL);
 }
 
 int main(void)

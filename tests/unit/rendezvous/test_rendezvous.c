@@ -18,26 +18,12 @@
 
 #include <cmocka.h>
 
-/* Rank 0's id, by the test's own allgather. */
-static alnico_id_t share_id(struct rank *rank)
-{
-    alnico_id_t mine, *all = calloc((size_t)rank->size, sizeof *all);
-    memset(&mine, 0, sizeof mine);
-    if (rank->rank == 0)
-        REQUIRE_STATUS(alnico_id_create(&mine), ALNICO_SUCCESS);
-    REQUIRE(all &&
-            rank->bootstrap.allgather(rank->bootstrap.context, &mine, all, sizeof mine) == 0);
-    mine = all[0];
-    free(all);
-    return mine;
-}
-
 /* The first one makes the communicator, the second uses the same id in vain. */
 static void meet_body(struct rank *rank)
 {
     int64_t sum = rank->rank + 1;
     alnico_comm_t comm;
-    alnico_id_t id = share_id(rank);
+    alnico_id_t id = ranks_share_id(rank);
     double before = ranks_seconds();
     REQUIRE_STATUS(
         alnico_comm_create_id(&id, rank->rank, rank->size, ALNICO_DEVICE_CPU, NULL, &comm),
@@ -178,9 +164,12 @@ static void absent_rank_is_named_by_all(void **state)
 /* The victim's process ends: the others know at once, whatever the deadline. */
 static void victim_body(struct rank *rank)
 {
+    struct trial trial = {.timeout = 100};
     struct tree *tree;
     char mine = 0, all[7];
-    REQUIRE_STATUS(join(rank->argument, rank->rank, rank->size, &tree), ALNICO_SUCCESS);
+    const alnico_id_t id = ranks_share_id(rank);
+    REQUIRE_STATUS(id_read(&id, &trial.place), ALNICO_SUCCESS);
+    REQUIRE_STATUS(join(&trial, rank->rank, rank->size, &tree), ALNICO_SUCCESS);
     REQUIRE_STATUS(rendezvous_gather(tree_rendezvous(tree), &mine, all, 1), ALNICO_SUCCESS);
     if (rank->rank == 6)
         raise(SIGKILL);
@@ -193,9 +182,8 @@ static void victim_body(struct rank *rank)
 
 static void dead_rank_is_named_at_once(void **state)
 {
-    struct trial trial = start_root(100);
     (void)state;
-    forks_run_victim(7, 6, SIGKILL, victim_body, &trial);
+    forks_run_victim(7, 6, SIGKILL, victim_body, NULL);
 }
 
 /* Calls the root and leaves again, as a rank that dies before all have come. */

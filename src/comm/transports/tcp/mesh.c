@@ -164,12 +164,17 @@ static void start_connectors(struct mesh *m)
     }
 }
 
+/* What proves another secret at a rank's port is another job, which got it from the system after the
+ * rank's process ended. */
 static alnico_status_t name_peer(const struct mesh *m, int rank, alnico_status_t status)
 {
     char why[256];
     strncpy(why, alnico_error_detail(), sizeof why - 1);
     why[sizeof why - 1] = '\0';
-    return error_set(status, "no connection to rank %d: %s", rendezvous_name(m->r, rank), why);
+    rank = rendezvous_name(m->r, rank);
+    if (status == ALNICO_ERROR_MISMATCH)
+        return error_set(ALNICO_ERROR_TIMEOUT, "rank %d did not come: at its port: %s", rank, why);
+    return error_set(status, "no connection to rank %d: %s", rank, why);
 }
 
 static alnico_status_t step_connectors(struct mesh *m)
