@@ -1,5 +1,5 @@
 """DistributedDataParallel with ddp_hook against the same training by gloo alone; started as
-torchrun does. Gradients in 16 bits against sums that are rounded as often."""
+torchrun does. Compressed gradients against exact means."""
 
 import os
 import random
@@ -58,7 +58,7 @@ class Ddp(unittest.TestCase):
         gathered = [torch.empty_like(parameters) for _ in range(dist.get_world_size())]
         dist.all_gather(gathered, parameters)
         for other in gathered:
-            self.assertTrue(torch.equal(other, parameters))
+            self.assertTrue(torch.equal(other.view(torch.int32), parameters.view(torch.int32)))
 
     def test_as_gloo(self):
         expected, got = train(), self.trained()
@@ -70,12 +70,57 @@ class Ddp(unittest.TestCase):
 
     def test_compressed(self):
         expected = train()
-        for wire, tolerance in (("bf16", 2e-2), ("fp16", 2e-3)):
+        for wire, tolerance in (("bf16", 2e-2), ("fp16", 2e-3), ("int8", 1e-2)):
             got = self.trained(compress=wire)
             self.assert_equal_everywhere(got)
             difference = (got - expected).abs().max().item()
             self.assertLess(difference, tolerance, wire)
             self.assertGreater(difference, 1e-6, wire)  # it did travel in fewer bits
+
+    def averaged(self, state, steps):
+        """What the hook makes of one rank's vector a step, and the means of the vectors."""
+        for numbers in steps:
+            got, mean = numbers.clone(), numbers.double()
+            bucket = unittest.mock.Mock(buffer=lambda: got, index=lambda: 0)
+            self.assertIs(alnico.torch.ddp_hook(state, bucket).wait(), got)
+            self.assert_equal_everywhere(got)
+            dist.all_reduce(mean)
+            yield got.double(), mean / dist.get_world_size()
+
+    def vectors(self, steps, count):
+        generator = torch.Generator().manual_seed(SEED + dist.get_rank())
+        return [torch.randn(count, generator=generator) for _ in range(steps)]
+
+    def test_int8(self):
+        state = alnico.torch.State(compress="int8")
+        for count in (1, 255, 1000):
+            numbers = self.vectors(1, count)[0]
+            largest = numbers.abs().max().double()
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+            for got, mean in self.averaged(state, [numbers]):  # rounded twice, by half a scale
+                self.assertLessEqual((got - mean).abs().max(), largest / 127 * 1.001)
+        numbers = torch.zeros(1000)
+        numbers[300] = float("inf")
+        for got, _ in self.averaged(state, [numbers]):
+            self.assertTrue(got[256:512].isnan().all() and (got[:256] == 0).all())
+        state.close()
+
+    def test_topk(self):
+        steps, count, size = self.vectors(5, 1000), 1000, dist.get_world_size()
+        state = alnico.torch.State(compress="topk:0.01")
+        all_got, all_mean = 0, 0
+        for step, (got, mean) in enumerate(self.averaged(state, steps)):
+            self.assertLessEqual((got != 0).sum(), 10 * size)
+            if not step:  # the largest of every rank were sent
+                largest = steps[0].abs().topk(10).indices
+                self.assertTrue((got[largest] != 0).all())
+            all_got, all_mean = all_got + got, all_mean + mean
+        left = state.kept[0].double()
+        dist.all_reduce(left)
+        torch.testing.assert_close(all_got + left / size, all_mean, rtol=1e-5, atol=1e-5)
+        state.close()
+        got, expected = self.trained(compress="topk:1"), train()
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
     def test_tensors(self):
         rank, size = dist.get_rank(), dist.get_world_size()
@@ -122,10 +167,11 @@ class Ddp(unittest.TestCase):
         with self.assertRaisesRegex(Exception, "rank 7 did not come"):
             train(alnico.torch.ddp_hook, state, 1)
         state.close()
-        with self.assertRaisesRegex(
-            alnico.ArgumentError, "compress is 'int4'; expected None, 'bf16' or 'fp16'"
-        ):
-            alnico.torch.State(compress="int4")
+        for wrong in ("int4", "topk", "topk:0", "topk:1.5", "topk:much", "topk:nan", 8):
+            with self.assertRaisesRegex(
+                alnico.ArgumentError, f"compress is {wrong!r}; expected None, .* 'topk:SHARE' with"
+            ):
+                alnico.torch.State(compress=wrong)
 
 
 def die():
