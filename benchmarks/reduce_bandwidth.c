@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { VALUES = 32, LEFT = 13, RIGHT = 17, ALIGNMENT = 4096 };
+enum { VALUES = 32, LEFT = 7, RIGHT = 9, ALIGNMENT = 4096 };
 
 struct options {
     size_t bytes; /* of one array */
@@ -65,13 +65,16 @@ static void encode(alnico_datatype_t type, int value, void *element)
     float f32 = (float)value;
     double f64 = value;
     uint16_t half, bfloat;
+    uint8_t e4m3, e5m2;
     math_narrow(&half, &f32, 1, ALNICO_FLOAT16);
     math_narrow(&bfloat, &f32, 1, ALNICO_BFLOAT16);
+    math_narrow(&e4m3, &f32, 1, ALNICO_FLOAT8_E4M3);
+    math_narrow(&e5m2, &f32, 1, ALNICO_FLOAT8_E5M2);
     const void *const from[DATATYPES] = {
-        [ALNICO_INT8] = &u8,      [ALNICO_UINT8] = &u8,        [ALNICO_INT32] = &u32,
-        [ALNICO_UINT32] = &u32,   [ALNICO_INT64] = &u64,       [ALNICO_UINT64] = &u64,
-        [ALNICO_FLOAT16] = &half, [ALNICO_BFLOAT16] = &bfloat, [ALNICO_FLOAT32] = &f32,
-        [ALNICO_FLOAT64] = &f64,
+        [ALNICO_INT8] = &u8,      [ALNICO_UINT8] = &u8,         [ALNICO_INT32] = &u32,
+        [ALNICO_UINT32] = &u32,   [ALNICO_INT64] = &u64,        [ALNICO_UINT64] = &u64,
+        [ALNICO_FLOAT16] = &half, [ALNICO_BFLOAT16] = &bfloat,  [ALNICO_FLOAT32] = &f32,
+        [ALNICO_FLOAT64] = &f64,  [ALNICO_FLOAT8_E4M3] = &e4m3, [ALNICO_FLOAT8_E5M2] = &e5m2,
     };
     memcpy(element, from[type], datatype_bytes(type));
 }
@@ -233,13 +236,13 @@ int main(int argc, char **argv)
         return 1;
     }
     printf("# arrays of %zu bytes, median of %d\n", options.bytes, options.repetitions);
-    printf("%-10s %-8s %12s %12s %7s\n", "type", "in place", "plain GB/s", "sum GB/s", "ratio");
+    printf("%-12s %-8s %12s %12s %7s\n", "type", "in place", "plain GB/s", "sum GB/s", "ratio");
     bool right = true;
     for (int i = 0; i < 2 * DATATYPES && right; i++) {
         struct result *result = &results[i];
         right = measure(&options, &arrays, (alnico_datatype_t)(i / 2), i % 2, result);
         if (right)
-            printf("%-10s %-8s %12.2f %12.2f %7.2f\n", result->type,
+            printf("%-12s %-8s %12.2f %12.2f %7.2f\n", result->type,
                    result->in_place ? "yes" : "no", result->plain_gbps, result->sum_gbps,
                    result->sum_gbps / result->plain_gbps);
         count += right;

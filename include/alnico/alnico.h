@@ -94,13 +94,16 @@ typedef enum alnico_datatype {
     ALNICO_FLOAT16,  /* IEEE 754 binary16 */
     ALNICO_BFLOAT16, /* the upper half of a binary32 */
     ALNICO_FLOAT32,
-    ALNICO_FLOAT64
+    ALNICO_FLOAT64,
+    ALNICO_FLOAT8_E4M3, /* of the Open Compute Project, to 448: no infinity, one NaN for each sign */
+    ALNICO_FLOAT8_E5M2  /* of the Open Compute Project: the upper half of a binary16 */
 } alnico_datatype_t;
 
 /* Reductions. The first five work on every type, the logical and bitwise ones on integers only.
  *
- * Integers are exact and wrap on overflow. 16-bit floats are computed in float32 and rounded (to
- * nearest, ties to even) to 16 bits after each step. AVERAGE of floats scales each contribution by
+ * Integers are exact and wrap on overflow. Floats of 16 and 8 bits are computed in float32 and rounded
+ * (to nearest, ties to even) to their type after each step, or less often; 8-bit ones saturate then, as
+ * CUDA's conversions do: what is beyond the greatest finite number, infinity too, becomes that. AVERAGE of floats scales each contribution by
  * 1/size first; AVERAGE of integers sums, wrapping, and then divides, truncating towards zero.
  * MINIMUM and MAXIMUM of floats are NaN if any contribution is NaN. The logical operations take
  * nonzero as true and give 0 or 1. On one rank every operation copies its input. */

@@ -7,11 +7,18 @@
 #include <string.h>
 
 const struct datatype datatypes[DATATYPES] = {
-    [ALNICO_INT8] = {"int8", 1, true},        [ALNICO_UINT8] = {"uint8", 1, true},
-    [ALNICO_INT32] = {"int32", 4, true},      [ALNICO_UINT32] = {"uint32", 4, true},
-    [ALNICO_INT64] = {"int64", 8, true},      [ALNICO_UINT64] = {"uint64", 8, true},
-    [ALNICO_FLOAT16] = {"float16", 2, false}, [ALNICO_BFLOAT16] = {"bfloat16", 2, false},
-    [ALNICO_FLOAT32] = {"float32", 4, false}, [ALNICO_FLOAT64] = {"float64", 8, false},
+    [ALNICO_INT8] = {"int8", 1, true},
+    [ALNICO_UINT8] = {"uint8", 1, true},
+    [ALNICO_INT32] = {"int32", 4, true},
+    [ALNICO_UINT32] = {"uint32", 4, true},
+    [ALNICO_INT64] = {"int64", 8, true},
+    [ALNICO_UINT64] = {"uint64", 8, true},
+    [ALNICO_FLOAT16] = {"float16", 2, false},
+    [ALNICO_BFLOAT16] = {"bfloat16", 2, false},
+    [ALNICO_FLOAT32] = {"float32", 4, false},
+    [ALNICO_FLOAT64] = {"float64", 8, false},
+    [ALNICO_FLOAT8_E4M3] = {"float8_e4m3", 1, false},
+    [ALNICO_FLOAT8_E5M2] = {"float8_e5m2", 1, false},
 };
 
 static const struct {

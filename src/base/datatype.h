@@ -5,7 +5,7 @@
 
 #include <alnico/alnico.h>
 
-enum { DATATYPES = ALNICO_FLOAT64 + 1, OPS = ALNICO_BITWISE_XOR + 1 };
+enum { DATATYPES = ALNICO_FLOAT8_E5M2 + 1, OPS = ALNICO_BITWISE_XOR + 1 };
 
 extern const struct datatype {
     const char *name;
@@ -29,6 +29,12 @@ static inline size_t datatype_bytes(alnico_datatype_t type)
 static inline bool datatype_is_integer(alnico_datatype_t type)
 {
     return datatypes[type].integer;
+}
+
+/* A float of 16 or 8 bits, which is computed in float32. */
+static inline bool datatype_is_short_float(alnico_datatype_t type)
+{
+    return !datatypes[type].integer && datatypes[type].bytes < 4;
 }
 
 /* Whether the type has the operation: the logical and bitwise ones are for integers only. */

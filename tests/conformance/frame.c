@@ -53,18 +53,21 @@ static bool is_nan_result(const struct plan *plan, const struct piece *piece, si
 /* The bits of infinity, above which are those of NaN, and of a quiet NaN; signs left out. */
 static uint64_t infinity_bits(alnico_datatype_t type)
 {
-    return type == ALNICO_FLOAT16    ? 0x7c00
-           : type == ALNICO_BFLOAT16 ? 0x7f80
-           : type == ALNICO_FLOAT32  ? 0x7f800000
-                                     : 0x7ff0000000000000;
+    return type == ALNICO_FLOAT16       ? 0x7c00
+           : type == ALNICO_BFLOAT16    ? 0x7f80
+           : type == ALNICO_FLOAT8_E4M3 ? 0x7e
+           : type == ALNICO_FLOAT8_E5M2 ? 0x7c
+           : type == ALNICO_FLOAT32     ? 0x7f800000
+                                        : 0x7ff0000000000000;
 }
 
 static uint64_t nan_bits(alnico_datatype_t type)
 {
-    return type == ALNICO_FLOAT16    ? 0x7e00
-           : type == ALNICO_BFLOAT16 ? 0x7fc0
-           : type == ALNICO_FLOAT32  ? 0x7fc00000
-                                     : 0x7ff8000000000000;
+    return type == ALNICO_FLOAT16       ? 0x7e00
+           : type == ALNICO_BFLOAT16    ? 0x7fc0
+           : type >= ALNICO_FLOAT8_E4M3 ? 0x7f
+           : type == ALNICO_FLOAT32     ? 0x7fc00000
+                                        : 0x7ff8000000000000;
 }
 
 static bool is_nan(const char *at, alnico_datatype_t type)

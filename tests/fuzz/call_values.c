@@ -8,8 +8,8 @@
 
 size_t values_bytes(int type)
 {
-    static const size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 2, 4, 8};
-    return type >= 0 && type < 10 ? bytes[type] : 0;
+    static const size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 2, 4, 8, 1, 1};
+    return type >= 0 && type < 12 ? bytes[type] : 0;
 }
 
 bool values_have(int type, int op)

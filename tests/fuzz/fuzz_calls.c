@@ -99,7 +99,7 @@ static bool are_apart(const struct message *a, const struct message *b)
 /* A message and its receive: as long as each other. */
 static void read_messages(struct input *in, struct message *sent, struct message *received)
 {
-    sent->type = next(in) % 12 - 1;
+    sent->type = next(in) % 14 - 1;
     sent->peer = next(in) % 8 == 0 ? next(in) - 128 : 0;
     sent->count = read_count(in, sent->type);
     *received = *sent;

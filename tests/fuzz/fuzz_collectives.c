@@ -74,7 +74,7 @@ static void read_blocks(struct input *in, struct model_call *c, int side)
 static struct model_call read_call(struct input *in)
 {
     struct model_call c = {.collective = next(in) % ALNICO_SENDRECV,
-                           .type = next(in) % 13 - 1,
+                           .type = next(in) % 14 - 1,
                            .op = next(in) % 14 - 1,
                            .root = next(in) % 6 - 1,
                            .extra = next(in) % 16 == 0,

@@ -29,7 +29,7 @@ uint64_t reference_hash(const void *bytes, size_t count)
 
 static size_t element_bytes(alnico_datatype_t type)
 {
-    static const size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 2, 4, 8};
+    static const size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 2, 4, 8, 1, 1};
     return bytes[type];
 }
 
@@ -43,22 +43,43 @@ static bool is_signed(alnico_datatype_t type)
     return type == ALNICO_INT8 || type == ALNICO_INT32 || type == ALNICO_INT64;
 }
 
+static bool is_float8(alnico_datatype_t type)
+{
+    return type == ALNICO_FLOAT8_E4M3 || type == ALNICO_FLOAT8_E5M2;
+}
+
+/* Bits of the fraction that are stored. */
+static int fraction_bits(alnico_datatype_t type)
+{
+    static const int bits[] = {
+        [ALNICO_FLOAT16] = 10, [ALNICO_BFLOAT16] = 7,    [ALNICO_FLOAT32] = 23,
+        [ALNICO_FLOAT64] = 52, [ALNICO_FLOAT8_E4M3] = 3, [ALNICO_FLOAT8_E5M2] = 2};
+    return bits[type];
+}
+
 /* Half the distance from 1 to the next number. */
 static double roundoff(alnico_datatype_t type)
 {
-    return ldexp(1, type == ALNICO_FLOAT16    ? -11
-                    : type == ALNICO_BFLOAT16 ? -8
-                    : type == ALNICO_FLOAT32  ? -24
-                                              : -53);
+    return ldexp(1, -1 - fraction_bits(type));
 }
 
-static double half_value(uint16_t bits)
+/* Half the smallest number, where it is large enough to be seen. */
+static double underflow(alnico_datatype_t type)
 {
-    int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    double value = exponent == 31 ? (fraction ? NAN : INFINITY)
-                   : exponent     ? ldexp(1024 + fraction, exponent - 25)
-                                  : ldexp(fraction, -24);
-    return bits & 0x8000 ? -value : value;
+    return type == ALNICO_FLOAT8_E4M3 ? 0x1p-10 : type == ALNICO_FLOAT8_E5M2 ? 0x1p-17 : 0;
+}
+
+/* A number in the sign, the exponent and so many bits of fraction; of e4m3 only the last is no number. */
+static double value_of_bits(unsigned bits, int exponent_bits, int fraction, bool e4m3)
+{
+    unsigned ones = (1u << exponent_bits) - 1, sign = bits >> (exponent_bits + fraction);
+    unsigned part = bits & ((1u << fraction) - 1);
+    int exponent = (int)(bits >> fraction & ones), bias = (int)(ones >> 1);
+    double value = exponent ? ldexp((1 << fraction) + (int)part, exponent - bias - fraction)
+                            : ldexp(part, 1 - bias - fraction);
+    if (exponent == (int)ones && (!e4m3 || part == 7))
+        value = part ? NAN : INFINITY;
+    return sign ? -value : value;
 }
 
 static double float_value(const void *at, alnico_datatype_t type)
@@ -68,9 +89,13 @@ static double float_value(const void *at, alnico_datatype_t type)
     uint16_t h;
     uint32_t w;
     switch (type) {
+    case ALNICO_FLOAT8_E4M3:
+        return value_of_bits(*(const unsigned char *)at, 4, 3, true);
+    case ALNICO_FLOAT8_E5M2:
+        return value_of_bits(*(const unsigned char *)at, 5, 2, false);
     case ALNICO_FLOAT16:
         memcpy(&h, at, 2);
-        return half_value(h);
+        return value_of_bits(h, 5, 10, false);
     case ALNICO_BFLOAT16:
         memcpy(&h, at, 2);
         w = (uint32_t)h << 16;
@@ -101,11 +126,18 @@ static int64_t sign_extend(uint64_t value, alnico_datatype_t type)
 
 /* ---- Inputs ---- */
 
-/* A number that the type holds exactly: 7 bits of fraction, so that 16-bit floats do too. */
-static double float_input(uint64_t random, alnico_op_t op)
+/* A number that the type holds exactly: 7 bits of fraction, so that 16-bit floats do too. Roundings of
+ * 8-bit ones soon add up to more than the result: every other term is 0, and all factors of a product are
+ * 1 or -1 but one in eight. */
+static double float_input(uint64_t random, alnico_datatype_t type, alnico_op_t op)
 {
-    double value = (double)(random >> 8 & 127) / 128;
-    if (op == ALNICO_PRODUCT)
+    int bits = fraction_bits(type) < 7 ? fraction_bits(type) : 7;
+    double value = (double)(random >> 8 & ((1u << bits) - 1)) / (1 << bits);
+    if (is_float8(type) && op == ALNICO_PRODUCT)
+        value = random >> 32 & 7 ? 0 : value;
+    else if (is_float8(type) && random >> 32 & 1)
+        return 0;
+    else if (op == ALNICO_PRODUCT)
         return 0.5 + value;
     return random & 1 ? -(1 + value) : 1 + value;
 }
@@ -116,12 +148,17 @@ static void store_float(void *at, double value, alnico_datatype_t type)
     uint32_t w;
     memcpy(&w, &f, 4);
     uint16_t h = (uint16_t)(w >> 16);
-    if (type == ALNICO_FLOAT16) {
-        int exponent;
-        double fraction = frexp(fabs(value), &exponent);
-        h = (uint16_t)((value < 0) << 15 | (exponent + 14) << 10 | ((int)(fraction * 2048) & 1023));
-    }
-    if (type == ALNICO_FLOAT64)
+    int exponent, bits = fraction_bits(type), bias = type == ALNICO_FLOAT8_E4M3 ? 7 : 15;
+    double fraction = frexp(fabs(value), &exponent);
+    if (type != ALNICO_BFLOAT16 && value != 0)
+        h = (uint16_t)((exponent - 1 + bias) << bits |
+                       ((int)ldexp(fraction, bits + 1) & ((1 << bits) - 1)));
+    if (type == ALNICO_FLOAT16)
+        h |= (uint16_t)((value < 0) << 15);
+    if (is_float8(type)) {
+        unsigned char b = (unsigned char)(h | (value < 0) << 7);
+        memcpy(at, &b, 1);
+    } else if (type == ALNICO_FLOAT64)
         memcpy(at, &value, 8);
     else if (type == ALNICO_FLOAT32)
         memcpy(at, &f, 4);
@@ -135,7 +172,7 @@ static void make_input(void *at, size_t i, alnico_datatype_t type, alnico_op_t o
     uint64_t random = reference_random(seed, (uint64_t)rank + 1, i + 1);
     bool logical = op >= ALNICO_LOGICAL_AND && op <= ALNICO_LOGICAL_XOR;
     if (is_float(type))
-        store_float(at, float_input(random, op), type);
+        store_float(at, float_input(random, type, op), type);
     else if (logical && random % 3 == 0)
         memset(at, 0, element_bytes(type));
     else
@@ -199,27 +236,31 @@ static bool integer_right(const void *result, const uint64_t *inputs, int size,
     return logical && size > 1 ? got == (value != 0) : got == value;
 }
 
-/* The error of a sum in any order is below (size - 1) roundoff times the sum of the magnitudes;
- * scaling for an average adds one rounding of each input and of 1/size. */
+/* The error of a sum in any order is below (1 + roundoff)^(terms - 1) - 1 times the sum of the magnitudes:
+ * to add a 0, or to multiply by 1, is exact; scaling for an average adds one rounding of each input and of 1/size. */
 static bool float_right(double got, const double *inputs, int size, alnico_datatype_t type,
                         alnico_op_t op)
 {
-    double value = inputs[0], magnitude = fabs(inputs[0]);
+    double value = inputs[0], magnitude = fabs(inputs[0]), neutral = op == ALNICO_PRODUCT ? 1 : 0;
+    int terms = magnitude != neutral;
     for (int i = 1; i < size; i++) {
         magnitude += fabs(inputs[i]);
+        terms += fabs(inputs[i]) != neutral;
         value = op == ALNICO_PRODUCT   ? value * inputs[i]
                 : op == ALNICO_MINIMUM ? fmin(value, inputs[i])
                 : op == ALNICO_MAXIMUM ? fmax(value, inputs[i])
                                        : value + inputs[i];
     }
-    double steps = size - 1, bound = steps * roundoff(type) * magnitude;
+    double steps = terms > 1 ? terms - 1 : 0, each = log1p(roundoff(type)),
+           bound = expm1(steps * each) * magnitude;
     if (op == ALNICO_PRODUCT)
-        bound = steps * roundoff(type) * fabs(value) * 1.01;
+        bound = expm1(steps * each) * fabs(value);
     if (op == ALNICO_MINIMUM || op == ALNICO_MAXIMUM)
         bound = 0;
     if (op == ALNICO_AVERAGE) {
         value /= size;
-        bound = size > 1 ? (steps + 2) * roundoff(type) * magnitude / size * 1.01 : 0;
+        bound = expm1((steps + 2) * each) * magnitude / size + size * underflow(type);
+        bound = size > 1 ? bound : 0;
     }
     return fabs(got - value) <= bound;
 }

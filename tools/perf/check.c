@@ -12,12 +12,14 @@ void check_fill(const struct check *check, int rank, void *out, size_t count)
 }
 
 /* The greatest relative error of the result: ranks - 1 roundings of the wire type, each of a
- * float32 result for the 16-bit ones; three more for an average (1/n, the product with it, the
+ * float32 result for the short ones; three more for an average (1/n, the product with it, the
  * wire). The float64 reference makes as many errors as a float64 result. */
 static double relative_bound(const struct check *check)
 {
     int precision = value_precision(check->type);
-    int roundings = check->ranks - 1 + (check->op == ALNICO_AVERAGE ? 3 : 0);
+    bool few = check->type >= ALNICO_FLOAT8_E4M3 && check->ranks > VALUE_FLOAT8_TERMS;
+    int terms = few ? VALUE_FLOAT8_TERMS : check->ranks;
+    int roundings = terms - 1 + (check->op == ALNICO_AVERAGE ? 3 : 0);
     double each = log1p(ldexp(1, -precision));
     if (precision < 24)
         each += log1p(ldexp(1, -24));
@@ -27,11 +29,11 @@ static double relative_bound(const struct check *check)
 /* The greatest error by subnormal results, one for every rounding. */
 static double absolute_bound(const struct check *check)
 {
-    double smallest = check->type == ALNICO_FLOAT64   ? 0x1p-1074
-                      : check->type == ALNICO_FLOAT32 ? 0x1p-149
-                      : check->type == ALNICO_FLOAT16 ? 0x1p-24
-                                                      : 0x1p-133;
-    return (check->ranks + 2) * smallest;
+    static const double smallest[] = {
+        [ALNICO_FLOAT16] = 0x1p-24,    [ALNICO_BFLOAT16] = 0x1p-133,
+        [ALNICO_FLOAT32] = 0x1p-149,   [ALNICO_FLOAT64] = 0x1p-1074,
+        [ALNICO_FLOAT8_E4M3] = 0x1p-9, [ALNICO_FLOAT8_E5M2] = 0x1p-16};
+    return (check->ranks + 2) * smallest[check->type];
 }
 
 struct check_bounds check_bounds(const struct check *check)

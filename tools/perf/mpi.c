@@ -23,21 +23,29 @@
 /* The types that MPI reduces. A handle is no constant everywhere. */
 static MPI_Datatype reduced_type(alnico_datatype_t type)
 {
-    const MPI_Datatype types[] = {
-        [ALNICO_INT8] = MPI_INT8_T,           [ALNICO_UINT8] = MPI_UINT8_T,
-        [ALNICO_INT32] = MPI_INT32_T,         [ALNICO_UINT32] = MPI_UINT32_T,
-        [ALNICO_INT64] = MPI_INT64_T,         [ALNICO_UINT64] = MPI_UINT64_T,
-        [ALNICO_FLOAT16] = MPI_DATATYPE_NULL, [ALNICO_BFLOAT16] = MPI_DATATYPE_NULL,
-        [ALNICO_FLOAT32] = MPI_FLOAT,         [ALNICO_FLOAT64] = MPI_DOUBLE};
+    const MPI_Datatype types[] = {[ALNICO_INT8] = MPI_INT8_T,
+                                  [ALNICO_UINT8] = MPI_UINT8_T,
+                                  [ALNICO_INT32] = MPI_INT32_T,
+                                  [ALNICO_UINT32] = MPI_UINT32_T,
+                                  [ALNICO_INT64] = MPI_INT64_T,
+                                  [ALNICO_UINT64] = MPI_UINT64_T,
+                                  [ALNICO_FLOAT16] = MPI_DATATYPE_NULL,
+                                  [ALNICO_BFLOAT16] = MPI_DATATYPE_NULL,
+                                  [ALNICO_FLOAT32] = MPI_FLOAT,
+                                  [ALNICO_FLOAT64] = MPI_DOUBLE,
+                                  [ALNICO_FLOAT8_E4M3] = MPI_DATATYPE_NULL,
+                                  [ALNICO_FLOAT8_E5M2] = MPI_DATATYPE_NULL};
     return types[type];
 }
 
-/* 16-bit floats can be moved, not reduced. */
+/* Floats of 16 and 8 bits can be moved, not reduced. */
 static MPI_Datatype type_of(const struct perf_job *job)
 {
-    bool half = job->type == ALNICO_FLOAT16 || job->type == ALNICO_BFLOAT16;
-    return half && !collectives[job->operation->collective].reduces ? MPI_UINT16_T
-                                                                    : reduced_type(job->type);
+    bool moved =
+        datatype_is_short_float(job->type) && !collectives[job->operation->collective].reduces;
+    return !moved                           ? reduced_type(job->type)
+           : datatype_bytes(job->type) == 1 ? MPI_UINT8_T
+                                            : MPI_UINT16_T;
 }
 
 static MPI_Op op_of(const struct perf_job *job)

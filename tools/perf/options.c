@@ -19,6 +19,8 @@ struct alias {
 static const struct alias type_aliases[] = {{"half", ALNICO_FLOAT16},
                                             {"float", ALNICO_FLOAT32},
                                             {"double", ALNICO_FLOAT64},
+                                            {"f8e4m3", ALNICO_FLOAT8_E4M3},
+                                            {"f8e5m2", ALNICO_FLOAT8_E5M2},
                                             {"all", PERF_ALL},
                                             {0}};
 static const struct alias op_aliases[] = {{"prod", ALNICO_PRODUCT}, {"min", ALNICO_MINIMUM},

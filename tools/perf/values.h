@@ -30,6 +30,7 @@ VALUE_CODE uint64_t value_draw(const struct check *check, int rank, size_t index
 VALUE_CODE size_t value_bytes(alnico_datatype_t type)
 {
     return type == ALNICO_INT8 || type == ALNICO_UINT8         ? 1
+           : type >= ALNICO_FLOAT8_E4M3                        ? 1
            : type == ALNICO_FLOAT16 || type == ALNICO_BFLOAT16 ? 2
            : type == ALNICO_INT32 || type == ALNICO_UINT32     ? 4
            : type == ALNICO_FLOAT32                            ? 4
@@ -54,10 +55,12 @@ VALUE_CODE bool value_is_logical(alnico_op_t op)
 /* Bits of a float type's precision, with the hidden one. */
 VALUE_CODE int value_precision(alnico_datatype_t type)
 {
-    return type == ALNICO_FLOAT16    ? 11
-           : type == ALNICO_BFLOAT16 ? 8
-           : type == ALNICO_FLOAT32  ? 24
-                                     : 53;
+    return type == ALNICO_FLOAT16       ? 11
+           : type == ALNICO_BFLOAT16    ? 8
+           : type == ALNICO_FLOAT32     ? 24
+           : type == ALNICO_FLOAT64     ? 53
+           : type == ALNICO_FLOAT8_E4M3 ? 4
+                                        : 3;
 }
 
 /* Cuts a 64-bit pattern to the integer type and extends it again by its sign. */
@@ -80,6 +83,17 @@ VALUE_CODE uint64_t value_integer(const struct check *check, int rank, size_t in
     return value_narrow(check->type, bits);
 }
 
+/* Roundings of 8-bit floats soon add up to more than the result: of all ranks' inputs to an element so
+ * many at most are not 0, or in a product not 1 or -1. */
+enum { VALUE_FLOAT8_TERMS = 4 };
+
+VALUE_CODE bool value_is_neutral(const struct check *check, int rank, size_t index)
+{
+    size_t step = ((size_t)check->ranks + VALUE_FLOAT8_TERMS - 1) / VALUE_FLOAT8_TERMS;
+    size_t place = (size_t)(rank - check->first) + index + check->shift;
+    return check->type >= ALNICO_FLOAT8_E4M3 && place % step != 0;
+}
+
 /* A rank's input of a float type, exact in it: within [-1, 1), for products 0.75 to 1.25 with a
  * sign. */
 VALUE_CODE double value_float(const struct check *check, int rank, size_t index)
@@ -87,30 +101,52 @@ VALUE_CODE double value_float(const struct check *check, int rank, size_t index)
     int bits = value_precision(check->type);
     double unit = 1.0 / (double)((uint64_t)1 << bits);
     uint64_t drawn = value_draw(check, rank, index);
+    if (value_is_neutral(check, rank, index))
+        return check->op != ALNICO_PRODUCT ? 0 : drawn & 1 ? -1 : 1;
     if (check->op != ALNICO_PRODUCT)
         return (double)(drawn >> (63 - bits)) * unit - 1;
     double size = 0.75 + (double)(drawn >> (66 - bits)) * 2 * unit;
     return drawn & 1 ? -size : size;
 }
 
-/* binary16 and back, for finite values that it holds exactly and that are not subnormal. */
-VALUE_CODE uint16_t value_to_half(double value)
+/* binary16 and the 8-bit floats: bits of the fraction, bias of the exponent, and the first magnitudes
+ * that are no finite number and NaN. */
+struct value_format {
+    int bits, fraction, bias;
+    unsigned infinite, nan;
+};
+
+VALUE_CODE struct value_format value_format(alnico_datatype_t type)
 {
+    struct value_format half = {16, 10, 15, 0x7c00, 0x7c01}, e4m3 = {8, 3, 7, 0x7f, 0x7f},
+                        e5m2 = {8, 2, 15, 0x7c, 0x7d};
+    return type == ALNICO_FLOAT16 ? half : type == ALNICO_FLOAT8_E4M3 ? e4m3 : e5m2;
+}
+
+/* The bits of a finite value that the format holds exactly and that is not subnormal. */
+VALUE_CODE unsigned value_to_bits(alnico_datatype_t type, double value)
+{
+    struct value_format f = value_format(type);
     if (value == 0)
         return 0;
     int exponent;
     double fraction = frexp(fabs(value), &exponent);
-    unsigned bits = (unsigned)(exponent + 14) << 10 | (unsigned)(fraction * 2048 - 1024);
-    return (uint16_t)(bits | (value < 0 ? 0x8000u : 0));
+    unsigned bits = (unsigned)(exponent - 1 + f.bias) << f.fraction |
+                    (unsigned)ldexp(2 * fraction - 1, f.fraction);
+    return bits | (value < 0 ? 1u << (f.bits - 1) : 0);
 }
 
-VALUE_CODE double value_from_half(uint16_t bits)
+VALUE_CODE double value_from_bits(alnico_datatype_t type, unsigned bits)
 {
-    int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    double size = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
-                  : exponent     ? ldexp(1024.0 + fraction, exponent - 25)
-                                 : ldexp((double)fraction, -24);
-    return bits & 0x8000 ? -size : size;
+    struct value_format f = value_format(type);
+    unsigned sign = 1u << (f.bits - 1), magnitude = bits & (sign - 1);
+    int exponent = (int)(magnitude >> f.fraction), whole = 1 << f.fraction;
+    double fraction = (double)(magnitude & ((unsigned)whole - 1));
+    double size = magnitude >= f.nan        ? (double)NAN
+                  : magnitude >= f.infinite ? (double)INFINITY
+                  : exponent ? ldexp(whole + fraction, exponent - f.bias - f.fraction)
+                             : ldexp(fraction, 1 - f.bias - f.fraction);
+    return bits & sign ? -size : size;
 }
 
 /* Writes and reads one element; memory as any host or device thread sees it, aligned to the
@@ -124,8 +160,12 @@ VALUE_CODE void value_store_float(alnico_datatype_t type, void *out, double valu
         *(double *)out = value;
     else if (type == ALNICO_FLOAT32)
         *(float *)out = single;
+    else if (type == ALNICO_BFLOAT16)
+        *(uint16_t *)out = (uint16_t)(bits >> 16);
+    else if (type == ALNICO_FLOAT16)
+        *(uint16_t *)out = (uint16_t)value_to_bits(type, value);
     else
-        *(uint16_t *)out = type == ALNICO_FLOAT16 ? value_to_half(value) : (uint16_t)(bits >> 16);
+        *(uint8_t *)out = (uint8_t)value_to_bits(type, value);
 }
 
 VALUE_CODE double value_load_float(alnico_datatype_t type, const void *from)
@@ -134,10 +174,11 @@ VALUE_CODE double value_load_float(alnico_datatype_t type, const void *from)
         return *(const double *)from;
     if (type == ALNICO_FLOAT32)
         return *(const float *)from;
-    uint16_t half = *(const uint16_t *)from;
     if (type == ALNICO_FLOAT16)
-        return value_from_half(half);
-    uint32_t bits = (uint32_t)half << 16;
+        return value_from_bits(type, *(const uint16_t *)from);
+    if (type != ALNICO_BFLOAT16)
+        return value_from_bits(type, *(const uint8_t *)from);
+    uint32_t bits = (uint32_t) * (const uint16_t *)from << 16;
     float single;
     memcpy(&single, &bits, sizeof single);
     return single;

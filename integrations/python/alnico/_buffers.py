@@ -27,8 +27,10 @@ TYPES = {
     "bfloat16": 7,
     "float32": 8,
     "float64": 9,
+    "float8_e4m3fn": 10,
+    "float8_e5m2": 11,
 }
-BYTES = {name: int(name.lstrip("abfilnotu")) // 8 for name in TYPES}
+BYTES = {name: int(name.split("_")[0].lstrip("abfilnotu")) // 8 for name in TYPES}
 NAMES = {number: name for name, number in TYPES.items()}
 
 
@@ -131,6 +133,7 @@ class _DLTensor(ctypes.Structure):
 
 _DL_CPU, _DL_CUDA = (1, 3), (2, 13)
 _DL_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat"}
+_DL_FLOAT8 = {10: "float8_e4m3fn", 12: "float8_e5m2"}
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.argtypes, _capsule_pointer.restype = [py_object, c_char_p], c_void_p
 
@@ -153,6 +156,7 @@ def _describe_dlpack(array: Any, stream: Optional[int]) -> Buffer:
         capsule = array.__dlpack__(stream=stream or 1) if device == "cuda" else array.__dlpack__()
     tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     name = f"{_DL_CODES.get(tensor.code, f'code {tensor.code} of ')}{tensor.bits}"
+    name = _DL_FLOAT8.get(tensor.code, name)
     if tensor.lanes != 1:
         name += f"x{tensor.lanes}"
     shape = tensor.shape[: tensor.ndim]

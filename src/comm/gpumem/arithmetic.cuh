@@ -29,7 +29,7 @@ template <class U, class T> static __device__ __forceinline__ u64 divide_integer
     return out;
 }
 
-/* A word of any type but the 16-bit floats. */
+/* A word of any type but the short floats. */
 static __device__ __noinline__ u64 combine_any(u64 a, u64 b, int type, int op)
 {
     switch (type) {
@@ -108,80 +108,149 @@ template <> struct sum<PEER_KIND_FLOAT32> {
     }
 };
 
+/* What is stored in so many bits, as a float, and back. */
+struct float16 {
+    static constexpr int BITS = 16;
+    static __device__ __forceinline__ float load(u32 bits)
+    {
+        return half_to_float(bits);
+    }
+    static __device__ __forceinline__ u32 store(float f)
+    {
+        return half_from_float(f);
+    }
+};
+
+struct bfloat16 {
+    static constexpr int BITS = 16;
+    static __device__ __forceinline__ float load(u32 bits)
+    {
+        return bfloat_to_float(bits);
+    }
+    static __device__ __forceinline__ u32 store(float f)
+    {
+        return bfloat_from_float(f);
+    }
+};
+
+template <__nv_fp8_interpretation_t FLOAT8> struct float8 {
+    static constexpr int BITS = 8;
+    static __device__ __forceinline__ float load(u32 bits)
+    {
+        return float8_to_float<FLOAT8>(bits);
+    }
+    static __device__ __forceinline__ u32 store(float f)
+    {
+        return float8_from_float<FLOAT8>(f);
+    }
+};
+
+/* Element i of a word, and a word of rounded elements; `divide`: an average's last step. */
+template <class E> static __device__ __forceinline__ float element(u64 word, int i)
+{
+    return E::load((u32)(word >> E::BITS * i) & ((1u << E::BITS) - 1));
+}
+
+template <class E>
+static __device__ __forceinline__ u64 rounded(const float *x, const peer_arguments &a, bool divide)
+{
+    float factor = divide ? a.factor : 1;
+    u64 word = 0;
+#pragma unroll
+    for (int i = 0; i < 64 / E::BITS; i++)
+        word |= (u64)E::store(x[i] * factor) << E::BITS * i;
+    return word;
+}
+
 /* Four 16-bit floats, in float32 until the end. */
-template <int KIND> static __device__ __forceinline__ float widen(u32 bits)
-{
-    return KIND == PEER_KIND_FLOAT16 ? half_to_float(bits) : bfloat_to_float(bits);
-}
-
-template <int KIND> static __device__ __forceinline__ u32 narrow(float f)
-{
-    return KIND == PEER_KIND_FLOAT16 ? half_from_float(f) : bfloat_from_float(f);
-}
-
-template <int KIND> struct sum16 {
+template <class E> struct sum16 {
     float x[4];
 
     __device__ __forceinline__ void set(u64 word, const peer_arguments &)
     {
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            x[i] = widen<KIND>((u32)(word >> 16 * i) & 0xffff);
+            x[i] = element<E>(word, i);
     }
     __device__ __forceinline__ void add(u64 word, const peer_arguments &)
     {
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            x[i] += widen<KIND>((u32)(word >> 16 * i) & 0xffff);
-    }
-    __device__ __forceinline__ void combine(u64 word, int op)
-    {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            x[i] = combine_float(x[i], widen<KIND>((u32)(word >> 16 * i) & 0xffff), op);
+            x[i] += element<E>(word, i);
     }
     __device__ __forceinline__ u64 get(const peer_arguments &a, bool divide = true) const
     {
-        float factor = divide ? a.factor : 1;
-        u32 low = narrow<KIND>(x[0] * factor) | narrow<KIND>(x[1] * factor) << 16;
-        u32 high = narrow<KIND>(x[2] * factor) | narrow<KIND>(x[3] * factor) << 16;
-        return (u64)high << 32 | low;
+        return rounded<E>(x, a, divide);
     }
 };
 
-template <> struct sum<PEER_KIND_FLOAT16> : sum16<PEER_KIND_FLOAT16> {
+template <> struct sum<PEER_KIND_FLOAT16> : sum16<float16> {
 };
-template <> struct sum<PEER_KIND_BFLOAT16> : sum16<PEER_KIND_BFLOAT16> {
+template <> struct sum<PEER_KIND_BFLOAT16> : sum16<bfloat16> {
 };
 
-/* Everything else: type and operation are looked at in each step. */
+/* Everything else: type and operation are looked at in each step. Short floats are in `x` until the
+ * end, all others in `word`. */
 template <> struct sum<PEER_KIND_ANY> {
     u64 word;
-    sum16<PEER_KIND_FLOAT16> halves;
-    sum16<PEER_KIND_BFLOAT16> bfloats;
+    float x[8];
 
+    template <class E> __device__ __forceinline__ void set_floats(u64 w)
+    {
+#pragma unroll
+        for (int i = 0; i < 64 / E::BITS; i++)
+            x[i] = element<E>(w, i);
+    }
+    template <class E> __device__ __forceinline__ void add_floats(u64 w, int op)
+    {
+#pragma unroll
+        for (int i = 0; i < 64 / E::BITS; i++)
+            x[i] = combine_float(x[i], element<E>(w, i), op);
+    }
     __device__ __forceinline__ void set(u64 w, const peer_arguments &a)
     {
-        word = w;
-        halves.set(w, a);
-        bfloats.set(w, a);
+        switch (a.type) {
+        case ALNICO_FLOAT16:
+            return set_floats<float16>(w);
+        case ALNICO_BFLOAT16:
+            return set_floats<bfloat16>(w);
+        case ALNICO_FLOAT8_E4M3:
+            return set_floats<float8<__NV_E4M3>>(w);
+        case ALNICO_FLOAT8_E5M2:
+            return set_floats<float8<__NV_E5M2>>(w);
+        default:
+            word = w;
+        }
     }
     __device__ __forceinline__ void add(u64 w, const peer_arguments &a)
     {
-        if (a.type == ALNICO_FLOAT16)
-            halves.combine(w, a.op);
-        else if (a.type == ALNICO_BFLOAT16)
-            bfloats.combine(w, a.op);
-        else
+        switch (a.type) {
+        case ALNICO_FLOAT16:
+            return add_floats<float16>(w, a.op);
+        case ALNICO_BFLOAT16:
+            return add_floats<bfloat16>(w, a.op);
+        case ALNICO_FLOAT8_E4M3:
+            return add_floats<float8<__NV_E4M3>>(w, a.op);
+        case ALNICO_FLOAT8_E5M2:
+            return add_floats<float8<__NV_E5M2>>(w, a.op);
+        default:
             word = combine_any(word, w, a.type, a.op);
+        }
     }
     __device__ __forceinline__ u64 get(const peer_arguments &a, bool divide = true) const
     {
-        if (a.type == ALNICO_FLOAT16)
-            return halves.get(a, divide);
-        if (a.type == ALNICO_BFLOAT16)
-            return bfloats.get(a, divide);
-        return conclude_any(word, a, divide);
+        switch (a.type) {
+        case ALNICO_FLOAT16:
+            return rounded<float16>(x, a, divide);
+        case ALNICO_BFLOAT16:
+            return rounded<bfloat16>(x, a, divide);
+        case ALNICO_FLOAT8_E4M3:
+            return rounded<float8<__NV_E4M3>>(x, a, divide);
+        case ALNICO_FLOAT8_E5M2:
+            return rounded<float8<__NV_E5M2>>(x, a, divide);
+        default:
+            return conclude_any(word, a, divide);
+        }
     }
 };
 

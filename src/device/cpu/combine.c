@@ -1,6 +1,6 @@
 /*
  * Several vectors combined at once, block by block, so that what is not finished stays in the first
- * cache and 16-bit floats keep float32 sums until the end. Any thread.
+ * cache and short floats keep float32 sums until the end. Any thread.
  */
 #include "device/cpu/math.h"
 
@@ -13,8 +13,7 @@ enum { BLOCK_BYTES = 4096 };
 /* A type that is rounded only at the end, where the operation rounds at all. */
 static bool is_widened(alnico_datatype_t type, alnico_op_t op)
 {
-    bool half = type == ALNICO_FLOAT16 || type == ALNICO_BFLOAT16;
-    return half && op != ALNICO_MINIMUM && op != ALNICO_MAXIMUM;
+    return datatype_is_short_float(type) && op != ALNICO_MINIMUM && op != ALNICO_MAXIMUM;
 }
 
 static const char *source_at(const void *const *sources, int k, size_t byte)
@@ -27,14 +26,15 @@ static void combine_wide(char *dst, const void *const *sources, int number, size
                          alnico_datatype_t type, alnico_op_t op)
 {
     float sum[BLOCK_BYTES / sizeof(float)], next[BLOCK_BYTES / sizeof(float)];
-    math_widen(sum, source_at(sources, 0, 2 * at), count, type);
+    size_t begin = at * datatype_bytes(type);
+    math_widen(sum, source_at(sources, 0, begin), count, type);
     for (int k = 1; k < number; k++) {
-        math_widen(next, source_at(sources, k, 2 * at), count, type);
+        math_widen(next, source_at(sources, k, begin), count, type);
         math_reduce(sum, sum, next, count, ALNICO_FLOAT32, op);
     }
     if (op == ALNICO_AVERAGE)
         math_divide(sum, sum, count, ALNICO_FLOAT32, number);
-    math_narrow(dst + 2 * at, sum, count, type);
+    math_narrow(dst + begin, sum, count, type);
 }
 
 static void combine_plain(char *dst, const void *const *sources, int number, size_t at,

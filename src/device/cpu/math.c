@@ -10,7 +10,7 @@
 #include "device/cpu/math.h"
 
 #include "base/datatype.h"
-#include "base/float16.h"
+#include "base/float8.h"
 #include "base/vectorised.h"
 
 #include <assert.h>
@@ -192,12 +192,18 @@ ORDERED_KERNELS(uint32, uint32_t, uint32_t)
 ORDERED_KERNELS(int64, int64_t, int64_t)
 ORDERED_KERNELS(uint64, uint64_t, uint64_t)
 FLOAT_KERNELS(bfloat16, uint16_t, float, from_bfloat, to_bfloat)
+FLOAT_KERNELS(float8_e4m3, uint8_t, float, from_e4m3, to_e4m3)
+FLOAT_KERNELS(float8_e5m2, uint8_t, float, from_e5m2, to_e5m2)
 FLOAT_KERNELS(float32, float, float, SAME, ONE_NAN32)
 FLOAT_KERNELS(float64, double, double, SAME, ONE_NAN64)
 REDUCE(minimum_float16, uint16_t, uint16_t, SAME, SAME, SMALLER_HALF)
 REDUCE(maximum_float16, uint16_t, uint16_t, SAME, SAME, LARGER_HALF)
 REDUCE(minimum_bfloat16, uint16_t, uint16_t, SAME, SAME, SMALLER_BFLOAT)
 REDUCE(maximum_bfloat16, uint16_t, uint16_t, SAME, SAME, LARGER_BFLOAT)
+REDUCE(minimum_float8_e4m3, uint8_t, float, from_e4m3, to_e4m3, smaller32)
+REDUCE(maximum_float8_e4m3, uint8_t, float, from_e4m3, to_e4m3, larger32)
+REDUCE(minimum_float8_e5m2, uint8_t, float, from_e5m2, to_e5m2, smaller32)
+REDUCE(maximum_float8_e5m2, uint8_t, float, from_e5m2, to_e5m2, larger32)
 REDUCE(minimum_float32, float, float, SAME, ONE_NAN32, smaller32)
 REDUCE(maximum_float32, float, float, SAME, ONE_NAN32, larger32)
 REDUCE(minimum_float64, double, double, SAME, ONE_NAN64, smaller64)
@@ -293,19 +299,27 @@ static void divide_float16(void *dst, const void *src, size_t count, int ranks)
     }
 
 static reduce_kernel *const reduce_kernels[DATATYPES][OPS] = {
-    [ALNICO_INT8] = INTEGER_ROW(int8, 8),    [ALNICO_UINT8] = INTEGER_ROW(uint8, 8),
-    [ALNICO_INT32] = INTEGER_ROW(int32, 32), [ALNICO_UINT32] = INTEGER_ROW(uint32, 32),
-    [ALNICO_INT64] = INTEGER_ROW(int64, 64), [ALNICO_UINT64] = INTEGER_ROW(uint64, 64),
-    [ALNICO_FLOAT16] = FLOAT_ROW(float16),   [ALNICO_BFLOAT16] = FLOAT_ROW(bfloat16),
-    [ALNICO_FLOAT32] = FLOAT_ROW(float32),   [ALNICO_FLOAT64] = FLOAT_ROW(float64),
+    [ALNICO_INT8] = INTEGER_ROW(int8, 8),          [ALNICO_UINT8] = INTEGER_ROW(uint8, 8),
+    [ALNICO_INT32] = INTEGER_ROW(int32, 32),       [ALNICO_UINT32] = INTEGER_ROW(uint32, 32),
+    [ALNICO_INT64] = INTEGER_ROW(int64, 64),       [ALNICO_UINT64] = INTEGER_ROW(uint64, 64),
+    [ALNICO_FLOAT16] = FLOAT_ROW(float16),         [ALNICO_BFLOAT16] = FLOAT_ROW(bfloat16),
+    [ALNICO_FLOAT32] = FLOAT_ROW(float32),         [ALNICO_FLOAT64] = FLOAT_ROW(float64),
+    [ALNICO_FLOAT8_E4M3] = FLOAT_ROW(float8_e4m3), [ALNICO_FLOAT8_E5M2] = FLOAT_ROW(float8_e5m2),
 };
 
 static divide_kernel *const divide_kernels[DATATYPES] = {
-    [ALNICO_INT8] = divide_int8,       [ALNICO_UINT8] = divide_uint8,
-    [ALNICO_INT32] = divide_int32,     [ALNICO_UINT32] = divide_uint32,
-    [ALNICO_INT64] = divide_int64,     [ALNICO_UINT64] = divide_uint64,
-    [ALNICO_FLOAT16] = divide_float16, [ALNICO_BFLOAT16] = divide_bfloat16,
-    [ALNICO_FLOAT32] = divide_float32, [ALNICO_FLOAT64] = divide_float64,
+    [ALNICO_INT8] = divide_int8,
+    [ALNICO_UINT8] = divide_uint8,
+    [ALNICO_INT32] = divide_int32,
+    [ALNICO_UINT32] = divide_uint32,
+    [ALNICO_INT64] = divide_int64,
+    [ALNICO_UINT64] = divide_uint64,
+    [ALNICO_FLOAT16] = divide_float16,
+    [ALNICO_BFLOAT16] = divide_bfloat16,
+    [ALNICO_FLOAT32] = divide_float32,
+    [ALNICO_FLOAT64] = divide_float64,
+    [ALNICO_FLOAT8_E4M3] = divide_float8_e4m3,
+    [ALNICO_FLOAT8_E5M2] = divide_float8_e5m2,
 };
 
 void math_reduce(void *dst, const void *a, const void *b, size_t count, alnico_datatype_t type,
@@ -322,23 +336,42 @@ void math_divide(void *dst, const void *src, size_t count, alnico_datatype_t typ
 }
 
 #define CONVERT(name, to, from, convert)                                                           \
-    VECTORISED static void name(to *restrict dst, const from *restrict src, size_t count)          \
+    VECTORISED static void name(void *restrict dst, const void *restrict src, size_t count)        \
     {                                                                                              \
+        to *restrict out = dst;                                                                    \
+        const from *restrict in = src;                                                             \
         for (size_t i = 0; i < count; i++)                                                         \
-            dst[i] = convert(src[i]);                                                              \
+            out[i] = convert(in[i]);                                                               \
     }
 
 CONVERT(widen_half, float, uint16_t, from_half)
 CONVERT(widen_bfloat, float, uint16_t, from_bfloat)
+CONVERT(widen_e4m3, float, uint8_t, from_e4m3)
+CONVERT(widen_e5m2, float, uint8_t, from_e5m2)
 CONVERT(narrow_half, uint16_t, float, to_half)
 CONVERT(narrow_bfloat, uint16_t, float, to_bfloat)
+CONVERT(narrow_e4m3, uint8_t, float, to_e4m3)
+CONVERT(narrow_e5m2, uint8_t, float, to_e5m2)
+
+typedef void convert_kernel(void *restrict dst, const void *restrict src, size_t count);
+
+static const struct {
+    convert_kernel *widen, *narrow;
+} conversions[DATATYPES] = {
+    [ALNICO_FLOAT16] = {widen_half, narrow_half},
+    [ALNICO_BFLOAT16] = {widen_bfloat, narrow_bfloat},
+    [ALNICO_FLOAT8_E4M3] = {widen_e4m3, narrow_e4m3},
+    [ALNICO_FLOAT8_E5M2] = {widen_e5m2, narrow_e5m2},
+};
 
 void math_widen(float *dst, const void *src, size_t count, alnico_datatype_t type)
 {
-    (type == ALNICO_FLOAT16 ? widen_half : widen_bfloat)(dst, src, count);
+    assert(datatype_is_short_float(type));
+    conversions[type].widen(dst, src, count);
 }
 
 void math_narrow(void *dst, const float *src, size_t count, alnico_datatype_t type)
 {
-    (type == ALNICO_FLOAT16 ? narrow_half : narrow_bfloat)(dst, src, count);
+    assert(datatype_is_short_float(type));
+    conversions[type].narrow(dst, src, count);
 }

@@ -1,6 +1,6 @@
 /*
  * One element of each type on the GPU: what cpu/math.h says, bit for bit. Each operation is one of
- * IEEE, 16-bit floats compute in float32 and round to nearest even, and a NaN result is always the
+ * IEEE, short floats compute in float32 and round to nearest even, and a NaN result is always the
  * same quiet NaN. Included by .cu files only.
  */
 #ifndef ALNICO_DEVICE_CUDA_ARITHMETIC_CUH
@@ -8,6 +8,7 @@
 
 #include <alnico/alnico.h>
 
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 typedef unsigned long long u64;
@@ -36,6 +37,18 @@ static __device__ __forceinline__ u32 bfloat_from_float(float f)
 {
     u32 bits = __float_as_uint(f);
     return f != f ? 0x7fc0u : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+template <__nv_fp8_interpretation_t FLOAT8>
+static __device__ __forceinline__ float float8_to_float(u32 bits)
+{
+    return half_to_float(__nv_cvt_fp8_to_halfraw((__nv_fp8_storage_t)bits, FLOAT8).x);
+}
+
+template <__nv_fp8_interpretation_t FLOAT8>
+static __device__ __forceinline__ u32 float8_from_float(float f)
+{
+    return f != f ? 0x7fu : (u32)__nv_cvt_float_to_fp8(f, __NV_SATFINITE, FLOAT8);
 }
 
 static __device__ __forceinline__ u32 one_nan(float f)

@@ -82,7 +82,7 @@ struct twofold {
     }
 };
 
-/* Every half and bfloat is a float, so that what `single` chooses among them is one of them. */
+/* Every shorter float is a float, so that what `single` chooses among them is one of them. */
 struct half : single {
     typedef uint16_t stored;
     static __device__ wide load(stored x)
@@ -104,6 +104,18 @@ struct bfloat : single {
     static __device__ stored store(wide x)
     {
         return (stored)bfloat_from_float(x);
+    }
+};
+
+template <__nv_fp8_interpretation_t FLOAT8> struct float8 : single {
+    typedef uint8_t stored;
+    static __device__ wide load(stored x)
+    {
+        return float8_to_float<FLOAT8>(x);
+    }
+    static __device__ stored store(wide x)
+    {
+        return (stored)float8_from_float<FLOAT8>(x);
     }
 };
 
@@ -206,6 +218,10 @@ kernels find_kernels(int type)
         return kernels_of<bfloat>();
     case ALNICO_FLOAT32:
         return kernels_of<single>();
+    case ALNICO_FLOAT8_E4M3:
+        return kernels_of<float8<__NV_E4M3>>();
+    case ALNICO_FLOAT8_E5M2:
+        return kernels_of<float8<__NV_E5M2>>();
     default:
         return kernels_of<twofold>();
     }
@@ -244,7 +260,7 @@ int math_cuda_divide(void *dst, const void *src, size_t count, int type, int ran
 int math_cuda_load(void)
 {
     cudaError_t error = cudaSuccess;
-    for (int type = ALNICO_INT8; type <= ALNICO_FLOAT64 && error == cudaSuccess; type++) {
+    for (int type = ALNICO_INT8; type <= ALNICO_FLOAT8_E5M2 && error == cudaSuccess; type++) {
         kernels k = find_kernels(type);
         cudaFuncAttributes attributes;
         error = cudaFuncGetAttributes(&attributes, k.reduce);

@@ -68,7 +68,7 @@ static bool peer_may_refuse(const struct allreduce_case *c, const char *name)
     return c->op > ALNICO_AVERAGE || c->count * datatype_bytes(c->type) > reach(name);
 }
 
-/* NCCL has neither logical nor bitwise operations, nor our average of integers; its symmetric
+/* NCCL has neither logical nor bitwise operations, nor our average of integers, nor 8-bit floats everywhere; its symmetric
  * kernels are for sums of some types in memory that it can map. */
 bool gpu_may_refuse(const struct allreduce_case *c, const void *argument)
 {
@@ -81,5 +81,6 @@ bool gpu_may_refuse(const struct allreduce_case *c, const void *argument)
         return false;
     return strcmp(gpu_way_name(way), "nccl") != 0 || c->op > ALNICO_AVERAGE ||
            (c->op == ALNICO_AVERAGE && datatype_is_integer(c->type)) ||
+           c->type >= ALNICO_FLOAT8_E4M3 ||
            ((c->op == ALNICO_MINIMUM || c->op == ALNICO_MAXIMUM) && !datatype_is_integer(c->type));
 }

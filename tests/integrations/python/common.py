@@ -13,6 +13,14 @@ SEED = int(os.environ.get("TEST_SEED", random.randrange(1 << 30)))
 TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 
 
+class Float8:
+    """Bytes as an array of a type that NumPy itself does not have."""
+
+    def __init__(self, name, values):
+        self.dtype, self.bits = name, numpy.array(values, "uint8")
+        self.__array_interface__ = self.bits.__array_interface__
+
+
 class Case(unittest.TestCase):
     """Each rank runs the same tests in the same order."""
 

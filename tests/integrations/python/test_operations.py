@@ -87,6 +87,15 @@ class Operations(common.Case):
                     with self.subTest(type=type, op=op):
                         self.reductions(way, type, op, reference)
 
+    def test_float8(self):
+        """1 of every rank: the sum is a number of both types up to 8."""
+        for name, bias, fraction in (("float8_e4m3fn", 7, 3), ("float8_e5m2", 15, 2)):
+            values = common.Float8(name, [bias << fraction] * COUNT)
+            self.comm.allreduce(values)
+            exponent = self.size.bit_length() - 1
+            part = (self.size << fraction >> exponent) - (1 << fraction)
+            self.check(values.bits, numpy.full(COUNT, (bias + exponent << fraction) + part, "uint8"))
+
     def reductions(self, way, type, op, reference):
         all, root = self.of_ranks(type, self.size, COUNT), self.size - 1
         mine = all[self.rank]

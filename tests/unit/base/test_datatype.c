@@ -21,13 +21,15 @@ static void sizes_are_those_of_c(void **state)
     assert_int_equal(datatype_bytes(ALNICO_BFLOAT16), 2);
     assert_int_equal(datatype_bytes(ALNICO_FLOAT32), sizeof(float));
     assert_int_equal(datatype_bytes(ALNICO_FLOAT64), sizeof(double));
+    assert_int_equal(datatype_bytes(ALNICO_FLOAT8_E4M3), 1);
+    assert_int_equal(datatype_bytes(ALNICO_FLOAT8_E5M2), 1);
 }
 
 static void valid_are_the_enumerators_only(void **state)
 {
     (void)state;
     for (int i = -3; i < 40; i++) {
-        assert_int_equal(datatype_valid((alnico_datatype_t)i), i >= 0 && i <= ALNICO_FLOAT64);
+        assert_int_equal(datatype_valid((alnico_datatype_t)i), i >= 0 && i <= ALNICO_FLOAT8_E5M2);
         assert_int_equal(op_valid((alnico_op_t)i), i >= 0 && i <= ALNICO_BITWISE_XOR);
     }
 }
@@ -70,6 +72,8 @@ static void integers_have_all_operations_and_floats_the_arithmetic_ones(void **s
     for (int type = 0; type < DATATYPES; type++) {
         bool integer = strstr(datatype_name((alnico_datatype_t)type), "int") != NULL;
         assert_int_equal(datatype_is_integer((alnico_datatype_t)type), integer);
+        assert_int_equal(datatype_is_short_float((alnico_datatype_t)type),
+                         !integer && datatype_bytes((alnico_datatype_t)type) < sizeof(float));
         for (int op = 0; op < OPS; op++)
             assert_int_equal(op_supports((alnico_op_t)op, (alnico_datatype_t)type),
                              integer || op <= ALNICO_AVERAGE);

@@ -91,7 +91,7 @@ static void test_reports_that_make_no_sense_are_ignored(void **state)
     (void)state;
     struct report good = GIVES_UP(3, 10), rows[] = {good, good, good, good, good, good};
     rows[0].type = -1;
-    rows[1].type = ALNICO_FLOAT64 + 1;
+    rows[1].type = ALNICO_FLOAT8_E5M2 + 1;
     rows[2].op = 1000;
     rows[3].collective = -1;
     rows[4].collective = ALNICO_SENDRECV + 1;

@@ -18,21 +18,34 @@ enum { LONGEST = 5000, SHIFTS = 4, POISON = 0xa5 };
 
 static uint64_t seed, generator;
 
-/* 16-bit floats, by their definition. */
+/* Short floats, by their definition. */
 
 struct layout {
-    int fraction_bits, bias, infinity, nan;
+    int bits, fraction_bits, bias, special, nan; /* special: the first that is no finite number */
+    int beyond; /* what is beyond the greatest finite number, or halfway to what would be the next */
 };
 
-static const struct layout half = {10, 15, 0x7c00, 0x7e00};
-static const struct layout bfloat = {7, 127, 0x7f80, 0x7fc0};
+static const struct layout half = {16, 10, 15, 0x7c00, 0x7e00, 0x7c00};
+static const struct layout bfloat = {16, 7, 127, 0x7f80, 0x7fc0, 0x7f80};
+static const struct layout e4m3 = {8, 3, 7, 0x7f, 0x7f, 0x7e};
+static const struct layout e5m2 = {8, 2, 15, 0x7c, 0x7f, 0x7b};
 
-static double value16(struct layout layout, unsigned bits)
+static const struct layout *layout_of(alnico_datatype_t type)
 {
-    int exponent = (int)(bits & 0x7fff) >> layout.fraction_bits;
+    return type == ALNICO_FLOAT16       ? &half
+           : type == ALNICO_BFLOAT16    ? &bfloat
+           : type == ALNICO_FLOAT8_E4M3 ? &e4m3
+           : type == ALNICO_FLOAT8_E5M2 ? &e5m2
+                                        : NULL;
+}
+
+static double short_value(struct layout layout, unsigned bits)
+{
+    unsigned top = 1u << (layout.bits - 1);
+    int exponent = (int)(bits & (top - 1)) >> layout.fraction_bits;
     int fraction = (int)bits & ((1 << layout.fraction_bits) - 1);
-    double sign = bits & 0x8000 ? -1 : 1;
-    if ((int)(bits & 0x7fff) >= layout.infinity)
+    double sign = bits & top ? -1 : 1;
+    if ((int)(bits & (top - 1)) >= layout.special)
         return fraction ? (double)NAN : sign * (double)INFINITY;
     int whole = exponent ? fraction + (1 << layout.fraction_bits) : fraction;
     int power = (exponent ? exponent : 1) - layout.bias - layout.fraction_bits;
@@ -40,23 +53,23 @@ static double value16(struct layout layout, unsigned bits)
 }
 
 /* Nearest, ties to even: scale to units of the last place and let rint round. */
-static uint16_t round16(struct layout layout, double value)
+static uint16_t round_short(struct layout layout, double value)
 {
     if (isnan(value))
         return (uint16_t)layout.nan;
-    unsigned sign = signbit(value) ? 0x8000 : 0;
+    unsigned sign = signbit(value) ? 1u << (layout.bits - 1) : 0;
     double magnitude = fabs(value);
     int exponent = 0;
     frexp(magnitude, &exponent);
     if (exponent < 2 - layout.bias || magnitude == 0)
         exponent = 2 - layout.bias;
     int power = exponent - 1 - layout.fraction_bits;
-    unsigned bits = (unsigned)layout.infinity;
+    unsigned bits = (unsigned)layout.special;
     if (isfinite(value)) {
         unsigned whole = (unsigned)rint(ldexp(magnitude, -power));
         bits = ((unsigned)(exponent - 2 + layout.bias) << layout.fraction_bits) + whole;
     }
-    return (uint16_t)(sign | (bits < (unsigned)layout.infinity ? bits : (unsigned)layout.infinity));
+    return (uint16_t)(sign | (bits < (unsigned)layout.special ? bits : (unsigned)layout.beyond));
 }
 
 /* Elements as their bits in a word. */
@@ -94,35 +107,21 @@ static double decode(alnico_datatype_t type, uint64_t bits)
 {
     double value;
     memcpy(&value, &bits, sizeof value);
-    switch ((int)type) {
-    case ALNICO_FLOAT16:
-        return value16(half, (unsigned)bits);
-    case ALNICO_BFLOAT16:
-        return value16(bfloat, (unsigned)bits);
-    case ALNICO_FLOAT32:
-        return (double)float_of(bits);
-    default:
-        return value;
-    }
+    if (layout_of(type))
+        return short_value(*layout_of(type), (unsigned)bits);
+    return type == ALNICO_FLOAT32 ? (double)float_of(bits) : value;
 }
 
-/* `value` is exact, or rounded once to float64; 16-bit types round to float32 on the way. */
+/* `value` is exact, or rounded once to float64; short types round to float32 on the way. */
 static uint64_t encode(alnico_datatype_t type, double value)
 {
     uint64_t bits;
     if (isnan(value))
         value = (double)NAN;
     memcpy(&bits, &value, sizeof bits);
-    switch ((int)type) {
-    case ALNICO_FLOAT16:
-        return round16(half, (double)(float)value);
-    case ALNICO_BFLOAT16:
-        return round16(bfloat, (double)(float)value);
-    case ALNICO_FLOAT32:
-        return bits_of_float((float)value);
-    default:
-        return bits;
-    }
+    if (layout_of(type))
+        return round_short(*layout_of(type), (double)(float)value);
+    return type == ALNICO_FLOAT32 ? bits_of_float((float)value) : bits;
 }
 
 static double least(double a, double b)
@@ -219,7 +218,8 @@ static uint64_t divide_reference(alnico_datatype_t type, uint64_t x, int ranks)
  * special. */
 static uint64_t random_element(alnico_datatype_t type)
 {
-    static const double special[] = {0.0, -0.0, INFINITY, -INFINITY, 1.0, -1.0, 65504, 3e38, 1e-41};
+    static const double special[] = {0.0, -0.0,  INFINITY, -INFINITY, 1.0,  -1.0,
+                                     448, 57344, 65504,    3e38,      1e-41};
     uint64_t bits = random_next(&generator);
     uint64_t choice = random_next(&generator) % 16;
     int width = 8 * (int)datatype_bytes(type);
@@ -371,7 +371,7 @@ static float widened(alnico_datatype_t type, uint16_t bits)
 
 static uint16_t narrowed(alnico_datatype_t type, float value)
 {
-    uint16_t bits;
+    uint16_t bits = 0;
     math_narrow(&bits, &value, 1, type);
     return bits;
 }
@@ -380,10 +380,10 @@ static void every_16_bit_float_converts_both_ways(void **state)
 {
     (void)state;
     for (unsigned bits = 0; bits < 65536; bits++) {
-        double a = (double)widened(ALNICO_FLOAT16, (uint16_t)bits), b = value16(half, bits);
+        double a = (double)widened(ALNICO_FLOAT16, (uint16_t)bits), b = short_value(half, bits);
         assert_true(isnan(b) ? isnan(a) : a == b && !signbit(a) == !signbit(b));
         assert_int_equal(narrowed(ALNICO_FLOAT16, (float)a), isnan(b) ? 0x7e00 : bits);
-        a = (double)widened(ALNICO_BFLOAT16, (uint16_t)bits), b = value16(bfloat, bits);
+        a = (double)widened(ALNICO_BFLOAT16, (uint16_t)bits), b = short_value(bfloat, bits);
         assert_true(isnan(b) ? isnan(a) : a == b && !signbit(a) == !signbit(b));
         assert_int_equal(narrowed(ALNICO_BFLOAT16, (float)a), isnan(b) ? 0x7fc0 : bits);
     }
@@ -417,8 +417,8 @@ static void random_floats_round_like_the_reference(void **state)
     (void)state;
     for (int i = 0; i < 300000; i++) {
         float value = float_of(random_next(&generator));
-        assert_int_equal(narrowed(ALNICO_FLOAT16, value), round16(half, (double)value));
-        assert_int_equal(narrowed(ALNICO_BFLOAT16, value), round16(bfloat, (double)value));
+        assert_int_equal(narrowed(ALNICO_FLOAT16, value), round_short(half, (double)value));
+        assert_int_equal(narrowed(ALNICO_BFLOAT16, value), round_short(bfloat, (double)value));
     }
 }
 
@@ -441,6 +441,66 @@ static void loops_convert_every_16_bit_float(void **state)
     free(out);
 }
 
+static const alnico_datatype_t float8[] = {ALNICO_FLOAT8_E4M3, ALNICO_FLOAT8_E5M2};
+
+/* Neighbours of every 8-bit float, the greatest and what is beyond it included. */
+static void every_8_bit_float_converts_and_rounds(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++)
+        for (unsigned bits = 0; bits < 256; bits++) {
+            struct layout layout = *layout_of(float8[t]);
+            float value = widened(float8[t], (uint16_t)bits);
+            double expected = short_value(layout, bits);
+            assert_true(isnan(expected)
+                            ? isnan(value)
+                            : (double)value == expected && !signbit(value) == !(bits >> 7));
+            assert_int_equal(narrowed(float8[t], value), round_short(layout, expected));
+            if ((int)(bits & 0x7f) >= layout.special)
+                continue;
+            double next = short_value(layout, (bits & 0x7f) + 1);
+            double step = isfinite(next)              ? next - fabs(expected)
+                          : layout.fraction_bits == 3 ? 32
+                                                      : 8192;
+            float middle = copysignf((float)(fabs(expected) + step / 2), value);
+            const float around[] = {nextafterf(middle, 0), middle, nextafterf(middle, 2 * middle)};
+            for (int i = 0; i < 3; i++)
+                assert_int_equal(narrowed(float8[t], around[i]),
+                                 round_short(layout, (double)around[i]));
+        }
+    assert_int_equal(narrowed(ALNICO_FLOAT8_E4M3, 449), 0x7e);
+    assert_int_equal(narrowed(ALNICO_FLOAT8_E4M3, -INFINITY), 0xfe);
+    assert_int_equal(narrowed(ALNICO_FLOAT8_E5M2, INFINITY), 0x7b);
+    assert_int_equal(narrowed(ALNICO_FLOAT8_E5M2, -1e9f), 0xfb);
+}
+
+static void random_floats_round_to_8_bits_like_the_reference(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 300000; i++)
+        for (int t = 0; t < 2; t++) {
+            float value = float_of(random_next(&generator));
+            value = i % 2 ? value : (float)ldexp(frexp((double)value, &(int){0}), i % 40 - 22);
+            assert_int_equal(narrowed(float8[t], value),
+                             round_short(*layout_of(float8[t]), (double)value));
+        }
+}
+
+/* The greatest finite numbers, infinity and one NaN. */
+static void sums_of_8_bits_saturate(void **state)
+{
+    (void)state;
+    static const uint8_t a[] = {0x7e, 0xfe, 0x7f, 0xff}, b[] = {0x7e, 0x80, 0x7e, 0x38};
+    static const uint8_t sums[] = {0x7e, 0xfe, 0x7f, 0x7f};
+    static const uint8_t c[] = {0x7c, 0xfc, 0x7b, 0x7c}, d[] = {0x38, 0x7c, 0x7b, 0x7c};
+    static const uint8_t others[] = {0x7b, 0x7f, 0x7b, 0x7b};
+    uint8_t out[4];
+    math_reduce(out, a, b, 4, ALNICO_FLOAT8_E4M3, ALNICO_SUM);
+    assert_memory_equal(out, sums, 4);
+    math_reduce(out, c, d, 4, ALNICO_FLOAT8_E5M2, ALNICO_SUM);
+    assert_memory_equal(out, others, 4);
+}
+
 int main(void)
 {
     const char *given = getenv("TEST_SEED");
@@ -456,6 +516,9 @@ int main(void)
         cmocka_unit_test(neighbourhoods_round_to_nearest_even),
         cmocka_unit_test(random_floats_round_like_the_reference),
         cmocka_unit_test(loops_convert_every_16_bit_float),
+        cmocka_unit_test(every_8_bit_float_converts_and_rounds),
+        cmocka_unit_test(random_floats_round_to_8_bits_like_the_reference),
+        cmocka_unit_test(sums_of_8_bits_saturate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,17 @@
 #define HAS_BLOCKS 0
 #endif
 
+/* NCCL reduces 8-bit floats from 2.24 on. */
+#if defined(NCCL_VERSION_CODE) && NCCL_VERSION_CODE >= 22400
+#define HAS_FLOAT8 1
+#define NCCL_E4M3 ncclFloat8e4m3
+#define NCCL_E5M2 ncclFloat8e5m2
+#else
+#define HAS_FLOAT8 0
+#define NCCL_E4M3 ncclUint8
+#define NCCL_E5M2 ncclUint8
+#endif
+
 /* The arguments of a call of NCCL. In place, send and recv are the addresses that NCCL wants. */
 struct nccl_arguments {
     const struct perf_job *job;
@@ -25,11 +36,12 @@ struct nccl_arguments {
 static ncclDataType_t type_of(alnico_datatype_t type)
 {
     static const ncclDataType_t types[] = {
-        [ALNICO_INT8] = ncclInt8,       [ALNICO_UINT8] = ncclUint8,
-        [ALNICO_INT32] = ncclInt32,     [ALNICO_UINT32] = ncclUint32,
-        [ALNICO_INT64] = ncclInt64,     [ALNICO_UINT64] = ncclUint64,
-        [ALNICO_FLOAT16] = ncclFloat16, [ALNICO_BFLOAT16] = ncclBfloat16,
-        [ALNICO_FLOAT32] = ncclFloat32, [ALNICO_FLOAT64] = ncclFloat64};
+        [ALNICO_INT8] = ncclInt8,         [ALNICO_UINT8] = ncclUint8,
+        [ALNICO_INT32] = ncclInt32,       [ALNICO_UINT32] = ncclUint32,
+        [ALNICO_INT64] = ncclInt64,       [ALNICO_UINT64] = ncclUint64,
+        [ALNICO_FLOAT16] = ncclFloat16,   [ALNICO_BFLOAT16] = ncclBfloat16,
+        [ALNICO_FLOAT32] = ncclFloat32,   [ALNICO_FLOAT64] = ncclFloat64,
+        [ALNICO_FLOAT8_E4M3] = NCCL_E4M3, [ALNICO_FLOAT8_E5M2] = NCCL_E5M2};
     return types[type];
 }
 
@@ -178,8 +190,10 @@ bool nccl_peer_can(const struct perf_job *job, bool in_place, bool windows)
 {
     int id = perf_operation_id(job->operation);
     bool alltoall = id == ALNICO_ALLTOALL || id == ALNICO_ALLTOALLV; /* never in place */
+    bool has_type = HAS_FLOAT8 || job->type < ALNICO_FLOAT8_E4M3;
     return calls[id].call && (calls[id].native || !windows) && !(alltoall && in_place) &&
-           (!collectives[job->operation->collective].reduces || job->op <= ALNICO_AVERAGE);
+           (!collectives[job->operation->collective].reduces ||
+            (has_type && job->op <= ALNICO_AVERAGE));
 }
 
 /* In place NCCL wants a block where it stands: what is sent of a gather, what is received of a

@@ -146,11 +146,11 @@ static alnico_status_t poll_lines(struct peer_run *run)
 
 const struct peer_steps peer_lines = {begin_lines, poll_lines};
 
-/* Partial sums travel in float32 where the type is a half, so that they are rounded once. */
+/* Partial sums travel in float32 where the type is a shorter float, so that they are rounded once. */
 static bool is_widened(const struct call *call)
 {
-    bool half = call->type == ALNICO_FLOAT16 || call->type == ALNICO_BFLOAT16;
-    return half && call_reduces(call) && call->op != ALNICO_MINIMUM && call->op != ALNICO_MAXIMUM;
+    return datatype_is_short_float(call->type) && call_reduces(call) &&
+           call->op != ALNICO_MINIMUM && call->op != ALNICO_MAXIMUM;
 }
 
 static alnico_datatype_t travelling(const struct call *call)
