@@ -57,17 +57,19 @@ def number(kind, least, most=float("inf")):
     return read
 
 
-def parser_make(name, about):
+def parser_make(name, about, trains=True):
+    """`trains`: the study's runs are of one source of images, and kept in a folder."""
     parser = argparse.ArgumentParser(prog=f"study_{name}", description=about,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--build", default=os.path.join(HERE, "..", "..", "build"), help="where tools/alnico-train is (build)")
-    add("--data", metavar="SOURCE", default="fashion-mnist", help="images, as alnico-train's (%(default)s)")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="what computes (%(default)s)")
-    add("--folder", metavar="DIR", help="keeps the runs; those that are there are not repeated (none is kept)")
     add("--full", action="store_true", help="as large as the source's experiment")
     add("--json", metavar="FILE", help="writes the results")
     add("--picture", metavar="FILE.svg|FILE.png", help="draws them, by gnuplot")
+    if trains:
+        add("--data", metavar="SOURCE", default="fashion-mnist", help="images, as alnico-train's (%(default)s)")
+        add("--folder", metavar="DIR", help="keeps the runs; those that are there are not repeated (none is kept)")
     return parser
 
 

@@ -183,7 +183,7 @@ static void finish(struct argp_state *state, void *out)
 static const struct option_row table[] = {
     {.help = "What to simulate:"},
     {"machine", 0, "NAME|FILE",
-     "sierra, h200-ndr, flat, or a file of one's own, with a slash or a dot in its name",
+     "sierra, h200-ndr, ethernet, flat, or a file of one's own, with a slash or a dot in its name",
      OPTION_TEXT, .initial = "flat", FIELD(machine_name)},
     {"ranks", 0, "LIST", "4 to 65536: numbers separated by commas, or 4..65536, which doubles",
      OPTION_OTHER, .initial = "64", .read = read_ranks},

@@ -587,7 +587,7 @@ static void test_random_damage(void **state)
 static void test_shipped_machines_are_good(void **state)
 {
     (void)state;
-    static const char *const names[] = {"flat", "sierra", "h200-ndr"};
+    static const char *const names[] = {"flat", "sierra", "h200-ndr", "ethernet"};
     struct simulate_machine machine;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[4096];
