@@ -422,7 +422,7 @@ static void molested_body(struct rank *rank)
         waitpid(stranger, NULL, 0);
         printf("%.0f us alone, %.0f us with a stranger\n", 1e6 * alone, 1e6 * molested);
     }
-    REQUIRE(molested < 2 * alone + 0.002); /* it takes processor time, too */
+    REQUIRE(ranks_sanitized() || molested < 2 * alone + 0.002); /* it takes processor time, too */
 }
 
 static void test_another_user_cannot_get_in_the_way(void **state)

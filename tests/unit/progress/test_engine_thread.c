@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "tests/support/patience.h"
+#include "tests/support/ranks.h"
 #include "tests/unit/progress/steps.h"
 
 static int thread_count(void)
@@ -323,7 +324,7 @@ static void somebody_who_waits_ends_a_nap(void **state)
         best = median < best ? median : best;
     }
     print_message("woken from a nap in %.0f us\n", best);
-    assert_true(best <= 150);
+    assert_true(ranks_sanitized() || best <= 150);
     engine_destroy(engine);
 }
 
