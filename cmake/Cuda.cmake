@@ -67,3 +67,16 @@ if(HAVE_NCCL)
     # It often lies where the loader does not look.
     set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 endif()
+
+# integrations/nccl, which stands in for NCCL, is made for the entry points of one version.
+set(HAVE_DROPIN FALSE)
+set(dropin_reason "ALNICO_DROPIN=OFF")
+if(NOT ALNICO_DROPIN STREQUAL OFF)
+    set(dropin_reason "nccl.h of 2.28 or newer; found: ${NCCL_VERSION}")
+    if(HAVE_NCCL AND NCCL_VERSION VERSION_GREATER_EQUAL 2.28)
+        set(HAVE_DROPIN TRUE)
+    endif()
+endif()
+if(ALNICO_DROPIN STREQUAL ON AND NOT HAVE_DROPIN)
+    message(FATAL_ERROR "ALNICO_DROPIN=ON: ${dropin_reason}")
+endif()

@@ -1,6 +1,6 @@
 # What the build needs and what it may use. AUTO uses a thing where it is found, ON requires it, OFF
 # leaves it out; the HAVE_ variables say what came of it, and Summary.cmake prints them.
-foreach(part IN ITEMS MPI CUDA NCCL TRAIN ONEDNN CUDNN)
+foreach(part IN ITEMS MPI CUDA NCCL DROPIN TRAIN ONEDNN CUDNN)
     set(ALNICO_${part} AUTO CACHE STRING "AUTO, ON or OFF")
     set_property(CACHE ALNICO_${part} PROPERTY STRINGS AUTO ON OFF)
     if(NOT ALNICO_${part} MATCHES "^(AUTO|ON|OFF)$")

@@ -51,6 +51,8 @@ static const struct variable_info table[VARIABLES] = {
     [VARIABLE_SECRET_FILE] = {"ALNICO_SECRET_FILE", "", "the file that holds ALNICO_SECRET"},
     [VARIABLE_NCCL_LIBRARY] = {"ALNICO_NCCL_LIBRARY", "",
                                "which libnccl.so.2 is loaded when NCCL is first wanted"},
+    [VARIABLE_NCCL] = {"ALNICO_NCCL", "on",
+                       "off: Alnico's libnccl.so.2 passes every call on to the real NCCL"},
     [VARIABLE_LIBRARY] = {"ALNICO_LIBRARY", "", "which libalnico.so the Python package loads"},
     [VARIABLE_CONNECTIONS] = {"ALNICO_CONNECTIONS", "1",
                               "TCP connections between two ranks, 1 to 8, which share large "

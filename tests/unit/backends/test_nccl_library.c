@@ -87,6 +87,20 @@ static void a_missing_library_is_named(void **state)
     require_with("/nowhere/libnccl.so.2", is_missing);
 }
 
+#ifdef DROPIN
+static bool is_ours(void)
+{
+    return says("NCCL is not there: it is Alnico's own libnccl.so.2; ");
+}
+
+/* Its calls would come back to the backend. */
+static void the_drop_in_is_not_nccl(void **state)
+{
+    (void)state;
+    require_with(DROPIN, is_ours);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -94,6 +108,9 @@ int main(void)
         cmocka_unit_test(an_older_library_has_no_windows),
         cmocka_unit_test(a_library_without_a_function_is_refused),
         cmocka_unit_test(a_missing_library_is_named),
+#ifdef DROPIN
+        cmocka_unit_test(the_drop_in_is_not_nccl),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,14 +26,19 @@ static const struct entry {
 #define NEWER_ENTRY(name) {"p" #name, offsetof(struct nccl_library, name), true},
     NCCL_FUNCTIONS(ENTRY) NCCL_NEWER_FUNCTIONS(NEWER_ENTRY)};
 
-/* The first reason is kept. DEEPBIND: NCCL's own calls stay in it. */
+/* The first reason is kept. DEEPBIND: NCCL's own calls stay in it. The library of integrations/nccl has
+ * NCCL's name, and its calls would come back here. */
 static void *open_one(const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
-    const char *error = library ? NULL : dlerror();
-    if (!library && !found.reason[0])
+    const char *error = library ? "it is Alnico's own libnccl.so.2" : dlerror();
+    if (library && !dlsym(library, "alnico_nccl_dropin"))
+        return library;
+    if (library)
+        dlclose(library);
+    if (!found.reason[0])
         snprintf(found.reason, sizeof found.reason, "%s", error ? error : path);
-    return library;
+    return NULL;
 }
 
 static void *open_any(void)

@@ -1,0 +1,15 @@
+/* What tests see of the made-up CUDA besides CUDA's own functions. */
+#ifndef ALNICO_TESTS_INTEGRATIONS_NCCL_MADE_UP_CUDA_H
+#define ALNICO_TESTS_INTEGRATIONS_NCCL_MADE_UP_CUDA_H
+
+#include <alnico/alnico.h>
+#include <cuda_runtime_api.h>
+#include <stdatomic.h>
+
+/* Streams that were created and not destroyed; whether a graph is captured on every stream. */
+extern atomic_int made_up_streams, made_up_capturing;
+
+/* Alnico's stream behind one; NULL is the default stream of the GPU. */
+void *made_up_stream(cudaStream_t stream, int device);
+
+#endif
