@@ -1,20 +1,52 @@
 /* See kernels/boxes.h. */
 #include "train/kernels/boxes.h"
 
+#include "base/vectorised.h"
 #include "train/base/threads.h"
 
-void pixel_copy(float *y, const struct runs *to, size_t first, const float *x,
-                const struct runs *from, size_t skip, size_t channels, bool add)
+/* A run of channels of some pixels; numbers from one pixel to the next. */
+struct stretch {
+    float *y;
+    const float *x;
+    size_t to, from, pixels;
+};
+
+__attribute__((always_inline)) static inline void stretch_add(struct stretch s, size_t channels,
+                                                              bool add)
+{
+    for (size_t p = 0; p < s.pixels; p++, s.y += s.to, s.x += s.from)
+#pragma omp simd
+        for (size_t c = 0; c < channels; c++)
+            s.y[c] = add ? s.y[c] + s.x[c] : s.x[c];
+}
+
+/* Pixels that stand side by side are one; the loops of a cache line have constants for bounds. */
+VECTORISED static void stretch_copy(struct stretch s, size_t channels, bool add)
+{
+    if (s.to == channels && s.from == channels) {
+        channels *= s.pixels;
+        s.pixels = 1;
+    }
+    if (channels == THREADS_LINE && add)
+        stretch_add(s, THREADS_LINE, true);
+    else if (channels == THREADS_LINE)
+        stretch_add(s, THREADS_LINE, false);
+    else
+        stretch_add(s, channels, add);
+}
+
+void pixels_copy(float *y, const struct runs *to, size_t first, const float *x,
+                 const struct runs *from, size_t skip, size_t channels, size_t pixels, bool add)
 {
     for (size_t c = 0, some; c < channels; c += some) {
         const size_t a = first + c, b = skip + c;
-        float *out = y + a / to->run * to->apart + a % to->run;
-        const float *in = x + b / from->run * from->apart + b % from->run;
         some = channels - c;
         some = some < to->run - a % to->run ? some : to->run - a % to->run;
         some = some < from->run - b % from->run ? some : from->run - b % from->run;
-        for (size_t i = 0; i < some; i++)
-            out[i] = (add ? out[i] : 0) + in[i];
+        const struct stretch stretch = {y + a / to->run * to->apart + a % to->run,
+                                        x + b / from->run * from->apart + b % from->run, to->pixel,
+                                        from->pixel, pixels};
+        stretch_copy(stretch, some, add);
     }
 }
 
@@ -71,8 +103,7 @@ void boxes_copy(const struct box_copy *copy, struct box_view from, struct box_vi
     2) if (count[AXIS_IMAGES] * count[AXIS_ROWS] * count[AXIS_COLUMNS] * channels > THREADS_SHARE)
     for (size_t n = 0; n < count[AXIS_IMAGES]; n++)
         for (size_t i = 0; i < count[AXIS_ROWS]; i++)
-            for (size_t j = 0; j < count[AXIS_COLUMNS]; j++)
-                pixel_copy(row_at(&to, n, i) + j * to.runs.pixel, &to.runs, to.from[AXIS_CHANNELS],
-                           row_at(&from, n, i) + j * from.runs.pixel, &from.runs,
-                           from.from[AXIS_CHANNELS], channels, copy->add);
+            pixels_copy(row_at(&to, n, i), &to.runs, to.from[AXIS_CHANNELS], row_at(&from, n, i),
+                        &from.runs, from.from[AXIS_CHANNELS], channels, count[AXIS_COLUMNS],
+                        copy->add);
 }

@@ -11,10 +11,10 @@ struct runs {
     size_t run, pixel, apart, image; /* from one pixel to the next, from one image to the next */
 };
 
-/* The channels of one pixel, `first` and `skip` of which stand before them, from one tensor's order to
- * the other's, in the longest runs that stand side by side in both. */
-void pixel_copy(float *y, const struct runs *to, size_t first, const float *x,
-                const struct runs *from, size_t skip, size_t channels, bool add);
+/* The channels of pixels that follow one another, `first` and `skip` of which stand before them, from
+ * one tensor's order to the other's, in the longest runs that stand side by side in both. */
+void pixels_copy(float *y, const struct runs *to, size_t first, const float *x,
+                 const struct runs *from, size_t skip, size_t channels, size_t pixels, bool add);
 
 /* A tensor's batch, `width` pixels a row. */
 struct box_view {

@@ -90,9 +90,9 @@ static void pass_slice(const struct compiled *self, const struct action *action,
 #pragma omp parallel for
     for (size_t i = 0; i < images * pixels; i++) {
         const size_t n = i / pixels, pixel = i % pixels;
-        pixel_copy(action->y + n * to->image + pixel * to->pixel, to, backward ? 0 : slice.first,
-                   action->a + n * from->image + pixel * from->pixel, from,
-                   backward ? slice.first : 0, channels, action->add);
+        pixels_copy(action->y + n * to->image + pixel * to->pixel, to, backward ? 0 : slice.first,
+                    action->a + n * from->image + pixel * from->pixel, from,
+                    backward ? slice.first : 0, channels, 1, action->add);
     }
 }
 
