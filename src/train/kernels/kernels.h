@@ -98,7 +98,8 @@ struct gradient_part {
 
 /* Numbers on the device that become a sum's mean. */
 struct division {
-    float *numbers; /* fastest aligned to 16 bytes */
+    void *numbers;          /* fastest aligned to 16 bytes */
+    alnico_datatype_t type; /* float32; of GPU kernels also what wire_gradients allows */
     size_t count;
     int by; /* > 0 */
 };

@@ -2,6 +2,7 @@
  * See replica.h. What runs is the replica's job on its stream; the sum over the ranks is enqueued there. */
 #include "train/replica/replica.h"
 
+#include "base/datatype.h"
 #include "base/status.h"
 #include "train/kernels/elementwise.h"
 
@@ -57,12 +58,14 @@ alnico_status_t replica_own_divide(struct replica *replica, size_t s)
 {
     const struct network *network = replica->network;
     const struct step *step = &replica->plan->steps[s];
+    const alnico_datatype_t type = replica->asked.gradient_type;
+    char *gradients = replica->arenas.gradients;
     for (size_t i = step->first; i < step->first + step->count; i++) {
         const struct node *node = &network->nodes[i];
         if (!node_own(network, i))
             continue;
-        const struct division division = {(float *)replica->arenas.gradients + node->weight.offset,
-                                          node->weight.count + node->bias.count,
+        const struct division division = {gradients + node->weight.offset * datatype_bytes(type),
+                                          type, node->weight.count + node->bias.count,
                                           (int)network->part->ranks};
         if (replica->ops->divide)
             TRY(replica->ops->divide(replica->kernels, &division));

@@ -31,7 +31,8 @@ static void area_add(struct weights *self, float *memory, size_t count)
 {
     const int ranks = self->setup.comm ? alnico_comm_size(self->setup.comm) : 1;
     if (count)
-        self->areas[self->area_count++] = (struct area){.mean = {memory, count, ranks}};
+        self->areas[self->area_count++] =
+            (struct area){.mean = {memory, ALNICO_FLOAT32, count, ranks}};
 }
 
 static void areas_add(struct weights *self)

@@ -68,14 +68,12 @@ static alnico_status_t own_check(const struct trainer *trainer)
                          "trainer: a split of channels with strategy %s, expected allreduce: each "
                          "rank updates its own",
                          options->strategy);
-    if (updates &&
-        (options->optimizer.clip > 0 || options->optimizer.trust > 0 ||
-         options->wire != ALNICO_FLOAT32 || options->compute.precision == PRECISION_FP16))
-        return error_set(
-            ALNICO_ERROR_ARGUMENT,
-            "trainer: a split of channels with clipping, LARS, fp16 or gradients of 16 "
-            "bits, which the %s kernels do not take together",
-            options->kernels);
+    if (updates && (options->optimizer.clip > 0 || options->optimizer.trust > 0 ||
+                    options->compute.precision == PRECISION_FP16))
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: a split of channels with clipping, LARS or fp16, which the %s "
+                         "kernels do not take together",
+                         options->kernels);
     if (trainer->network->shared)
         return ALNICO_SUCCESS;
     return error_set(ALNICO_ERROR_ARGUMENT,

@@ -53,20 +53,22 @@ static void average_check(int type, size_t count, int blocks)
     vector_free(&others);
 }
 
-/* Of float32 as the host divides, to the bit; numbers before `first` stay. */
-static void division_check(size_t count, int by, size_t first)
+/* Of float32 as the host divides, to the bit; of 16 bits once rounded; numbers before `first` stay. */
+static void division_check(int type, size_t count, int by, size_t first)
 {
-    struct vector x = vector_random(count, ALNICO_FLOAT32, &state, 1, 1);
+    struct vector x = vector_random(count, type, &state, 1, 1);
+    const size_t each = type == ALNICO_FLOAT32 ? 4 : 2;
     double *expected = calloc(count, sizeof *expected);
     char text[64];
     if (!expected)
         exit(EXIT_FAILURE);
     for (size_t i = 0; i < count; i++)
         expected[i] = (double)(i < first ? x.host[i] : x.host[i] / (float)by);
-    launched(gpu.stream, train_divide(&gpu, (float *)x.gpu + first, count - first, by), "division");
+    launched(gpu.stream, train_divide(&gpu, (char *)x.gpu + first * each, type, count - first, by),
+             "division");
     vector_get(&x);
-    snprintf(text, sizeof text, "%zu divided by %d", count, by);
-    check_close(text, x.host, expected, count, 0, 0);
+    snprintf(text, sizeof text, "%zu %s divided by %d", count, type_name(type), by);
+    check_close(text, x.host, expected, count, 0, type == ALNICO_FLOAT32 ? 0 : type_epsilon(type));
     free(expected);
     vector_free(&x);
 }
@@ -143,9 +145,10 @@ int main(void)
         bandwidth_check(types[t], 1);
         bandwidth_check(types[t], 3);
     }
-    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
-        for (int by = 2; by <= 7; by++)
-            for (size_t first = 0; first < 2 && first < counts[c]; first++)
-                division_check(counts[c], by, first);
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+            for (int by = 2; by <= 7; by++)
+                for (size_t first = 0; first < 2 && first < counts[c]; first++)
+                    division_check(types[t], counts[c], by, first);
     return check_result("average");
 }

@@ -502,12 +502,6 @@ static bool wanted(const char *name, bool way, int count, char **arguments)
     return !any;
 }
 
-/* Gradients of split filters are divided as float32: the trainer refuses others. */
-static bool can_divide(const struct mode *mode, const struct way *way)
-{
-    return mode->gradient_type == ALNICO_FLOAT32 || strncmp(way->text, "channels", 8) != 0;
-}
-
 int main(int count, char **arguments)
 {
     gpu_require(1);
@@ -517,7 +511,7 @@ int main(int count, char **arguments)
     for (size_t m = 0; m < sizeof modes / sizeof *modes; m++)
         for (size_t w = modes[m].full_float || count > 1 ? 0 : WAYS - WAYS_OF_ALL; w < WAYS; w++)
             if (wanted(modes[m].name, false, count, arguments) &&
-                wanted(ways[w].text, true, count, arguments) && can_divide(&modes[m], &ways[w]))
+                wanted(ways[w].text, true, count, arguments))
                 way_run(&modes[m], &ways[w]);
     remove(cache);
     return check_result("split networks on cuDNN");

@@ -39,7 +39,8 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-__global__ void __launch_bounds__(THREADS) divide_kernel(float *x, float by, size_t count)
+template <class T>
+__global__ void __launch_bounds__(THREADS) divide_kernel(T *x, float by, size_t count)
 {
     const size_t eights = (size_t)x % 16 ? 0 : count / EIGHT, step = (size_t)gridDim.x * THREADS,
                  first = blockIdx.x * (size_t)THREADS + threadIdx.x;
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(THREADS) divide_kernel(float *x, float by, siz
         store_eight(x + i * EIGHT, y);
     }
     for (size_t i = eights * EIGHT + first; i < count; i += step)
-        x[i] = __fdiv_rn(x[i], by);
+        store_one(x + i, __fdiv_rn(load_one(x + i), by));
 }
 
 } // namespace
@@ -67,13 +68,16 @@ int train_average(const struct train_gpu *gpu, const struct train_average *pass)
     });
 }
 
-int train_divide(const struct train_gpu *gpu, float *x, size_t count, int by)
+int train_divide(const struct train_gpu *gpu, void *x, int type, size_t count, int by)
 {
-    return launch(gpu, divide_kernel, blocks_for(gpu, count / EIGHT, THREADS, 8), THREADS, x,
-                  (float)by, count);
+    return typed(type, [&](auto number) {
+        using T = decltype(number);
+        return launch(gpu, divide_kernel<T>, blocks_for(gpu, count / EIGHT, THREADS, 8), THREADS,
+                      (T *)x, (float)by, count);
+    });
 }
 
 int train_average_load(void)
 {
-    return load_kernels(divide_kernel, EACH_TYPE(average_kernel));
+    return load_kernels(EACH_TYPE(divide_kernel), EACH_TYPE(average_kernel));
 }

@@ -403,8 +403,8 @@ struct train_average {
 };
 int train_average(const struct train_gpu *gpu, const struct train_average *pass);
 
-/* x /= by, correctly rounded; fastest where it is aligned to 16 bytes. */
-int train_divide(const struct train_gpu *gpu, float *x, size_t count, int by);
+/* x /= by, of a type, correctly rounded in float32; fastest where it is aligned to 16 bytes. */
+int train_divide(const struct train_gpu *gpu, void *x, int type, size_t count, int by);
 
 /* ---- Several batches a step: cuda/accumulate.cu ---- */
 

@@ -404,7 +404,8 @@ static alnico_status_t cudnn_accumulate(void *pointer, const struct gradient_par
 static alnico_status_t cudnn_divide(void *pointer, const struct division *division)
 {
     const struct cudnn_net *self = pointer;
-    return gpu_status(train_divide(&self->gpu, division->numbers, division->count, division->by),
+    return gpu_status(train_divide(&self->gpu, division->numbers, (int)division->type,
+                                   division->count, division->by),
                       "dividing a sum");
 }
 
