@@ -132,8 +132,26 @@ static void runs_learn_as_one_rank(void **unused)
                runs[i].split ? runs[i].split : "images", far);
         assert_true(far < 1e-3);
         assert_true(one.report.phases[PHASE_HALO] == 0 && split.report.phases[PHASE_HALO] > 0);
+        assert_true(one.report.move_bytes == 0);
         assert_int_equal(one.report.train.images, split.report.train.images);
         assert_int_equal(one.report.test.images, split.report.test.images);
+    }
+}
+
+/* By rows=2 and in batches of 4 a rank sends one row of 8 x 16 numbers an image to the second convolution,
+ * and two of 4 x 32 of every other image to the first dense layer; as much comes back. */
+static void bytes_of_moves_are_counted(void **unused)
+{
+    (void)unused;
+    for (size_t passes = 1; passes <= 2; passes++) {
+        struct job job = job_make("cnn", "synthetic:16x16x3", 4, 1);
+        job.options.tests = job.options.validate_every = 0;
+        job.options.split = "rows=2";
+        job.options.norm = NORM_SAMPLE;
+        job.options.accumulate = passes;
+        ranks_run(2, rank_run, &job);
+        assert_int_equal(job.report.move_bytes,
+                         passes * 2 * sizeof(float) * (4 * 8 * 16 + 2 * 2 * 4 * 32));
     }
 }
 
@@ -268,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_learn_as_one_rank),
+        cmocka_unit_test(bytes_of_moves_are_counted),
         cmocka_unit_test(filters_are_updated_as_one),
         cmocka_unit_test(checkpoints_go_on_with_other_splits),
         cmocka_unit_test(bad_runs_are_refused),

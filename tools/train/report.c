@@ -83,6 +83,8 @@ void train_report_print(const struct trainer_options *options, const struct trai
         printf("sent:  %.3f MB per rank and step, %.2f bytes per parameter\n",
                1e-6 * (double)report->wire_bytes,
                (double)report->wire_bytes / (double)report->parameters);
+    if (report->move_bytes)
+        printf("moved: %.3f MB per rank and step\n", 1e-6 * (double)report->move_bytes);
     printf("parameters: hash %016llx%s\n", (unsigned long long)report->hash,
            report->ranks > 1 ? ", equal on all ranks" : "");
 }
@@ -141,9 +143,10 @@ cJSON *train_report_json(const struct train_options *options, const struct train
     cJSON_AddItemToObject(object, "seconds", times_json(&options->trainer, report));
     cJSON_AddItemToObject(object, "memory_bytes", memory_json(report));
     json_add(object,
-             "bucket_count %zu wire_bytes %zu median_images_per_second %g share_outside_library %g "
+             "bucket_count %zu wire_bytes %zu move_bytes %zu median_images_per_second %g "
+             "share_outside_library %g "
              "share_exposed_communication %g",
-             report->buckets, report->wire_bytes,
+             report->buckets, report->wire_bytes, report->move_bytes,
              (double)train_step_images(options, report->ranks) / report->step_seconds,
              outside_share(report),
              (report->phases[PHASE_COMMUNICATION] + report->phases[PHASE_WEIGHTS]) /

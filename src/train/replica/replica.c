@@ -314,18 +314,12 @@ static alnico_status_t move_start(struct replica *replica, size_t s, bool backwa
     return step_job(replica, s, backward ? JOB_BESIDE_BACKWARD : JOB_BESIDE_FORWARD);
 }
 
-/* Moves of gradients that nobody needs are left out, on all ranks. */
-static bool moves_nothing(const struct replica *replica, size_t s, bool backward)
-{
-    return backward && replica->plan->steps[s].in[0] == 0;
-}
-
 static alnico_status_t step_start(struct replica *replica, size_t s, enum job_kind kind)
 {
     struct replica_job *jobs = &replica->jobs[JOB_KINDS * s];
     const bool backward = kind == JOB_BACKWARD;
     if (replica_moves_step(replica->plan, s)) {
-        if (moves_nothing(replica, s, backward))
+        if (replica_moves_nothing(replica->plan, s, backward))
             return ALNICO_SUCCESS;
         TRY(move_start(replica, s, backward));
         TRY(replica_moves_wait(replica, backward));
@@ -348,7 +342,8 @@ alnico_status_t replica_forward(struct replica *replica, bool training)
 static bool runs_in_halves(const struct replica *replica, size_t s)
 {
     return s > 0 && replica->ops->backward_inputs && !replica_joint(replica, s) &&
-           replica_moves_step(replica->plan, s - 1) && !moves_nothing(replica, s - 1, true) &&
+           replica_moves_step(replica->plan, s - 1) &&
+           !replica_moves_nothing(replica->plan, s - 1, true) &&
            replica->plan->steps[s].in[0] == replica->plan->steps[s - 1].out;
 }
 

@@ -174,6 +174,12 @@ alnico_status_t replica_write(struct replica *replica, void *arena, const void *
 bool replica_moves_step(const struct plan *plan, size_t step);
 alnico_status_t replica_moves_measure(const struct plan *plan, size_t *bytes);
 
+/* Bytes that this rank sends in the moves of a forward and a backward pass. */
+size_t replica_moves_sent(const struct replica *replica);
+
+/* Whether a move does nothing: of gradients that nobody needs it is left out, on all ranks. */
+bool replica_moves_nothing(const struct plan *plan, size_t step, bool backward);
+
 /* Waits for other ranks in a forward or backward pass, at most. */
 size_t replica_waits(const struct replica *replica);
 

@@ -264,6 +264,26 @@ alnico_status_t replica_moves_wait(struct replica *replica, bool backward)
     return phase_end(replica, PHASE_HALO);
 }
 
+bool replica_moves_nothing(const struct plan *plan, size_t step, bool backward)
+{
+    return backward && plan->steps[step].in[0] == 0;
+}
+
+/* What was received goes back backward. */
+size_t replica_moves_sent(const struct replica *replica)
+{
+    const struct plan *plan = replica->plan;
+    size_t elements = 0;
+    for (size_t s = 0; s < plan->count; s++) {
+        if (!replica_moves_step(plan, s))
+            continue;
+        elements += move_sends(&replica->moves->all[s].move);
+        if (!replica_moves_nothing(plan, s, true))
+            elements += move_receives(&replica->moves->all[s].move);
+    }
+    return elements * datatype_bytes(message_type(plan));
+}
+
 size_t replica_waits(const struct replica *replica)
 {
     size_t count = 0;

@@ -115,7 +115,7 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
     const struct trainer_progress *progress = &trainer->progress;
     const struct strategy_ops *strategy = trainer->strategy;
     const size_t skipped = data_skipped(trainer->train) + data_skipped(trainer->test);
-    double means[PHASES + 3];
+    double means[PHASES + 4];
     double most[] = {trainer->seconds, step_seconds_median(trainer), (double)skipped};
     double images = (double)progress->images;
     const double ranks = (double)trainer->size; /* so that rank 0's are the means of all */
@@ -125,7 +125,8 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
     means[PHASES] = trainer_library(trainer) - trainer->other_library;
     means[PHASES + 1] = trainer->rehearsal_seconds * (double)(progress->step - trainer->first);
     means[PHASES + 2] = strategy->sent ? (double)strategy->sent(trainer->strategy_self) : 0;
-    TRY(trainer_allreduce(trainer, means, PHASES + 3, ALNICO_AVERAGE));
+    means[PHASES + 3] = (double)(trainer->passes * replica_moves_sent(trainer->replica));
+    TRY(trainer_allreduce(trainer, means, PHASES + 4, ALNICO_AVERAGE));
     TRY(trainer_allreduce(trainer, most, 3, ALNICO_MAXIMUM));
     TRY(trainer_allreduce(trainer, &images, 1, ALNICO_SUM));
     *out = (struct trainer_report){
@@ -148,6 +149,7 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
         .memory = replica_memory(trainer->replica),
         .buckets = trainer->buckets.count,
         .wire_bytes = (size_t)means[PHASES + 2],
+        .move_bytes = (size_t)means[PHASES + 3],
     };
     memcpy(out->phases, means, sizeof out->phases);
     out->graph = trainer->graphs[trainer->passes - 1] != NULL;

@@ -138,6 +138,7 @@ struct trainer_report {
     size_t buckets;    /* in which the gradients travelled */
     size_t wire_bytes; /* that a rank sends in a step, mean over the ranks, if all algorithms send
                         * the least; 0: not counted */
+    size_t move_bytes; /* that a rank sends besides in the moves of a step, mean over the ranks */
 };
 
 /* Trains from the seed or the checkpoint on. From a checkpoint the parameters become what they
