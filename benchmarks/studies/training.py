@@ -22,7 +22,7 @@ TERMINALS = {".svg": ("svg size {},{} dynamic background '#ffffff' font 'sans,14
 COLOURS = ("#000000", "#a04000", "#1f4e9c", "#107030")
 
 # A run: a name of its own, processes, options of alnico-train. With `threads` a rank it has all cores or GPUs to itself, so
-# that its times can be compared; otherwise it has one for each rank.
+# that its times can be compared; otherwise it has a unit for each rank: a core, or a share of a GPU.
 Run = collections.namedtuple("Run", "name ranks options threads", defaults=(None,))
 
 
@@ -73,10 +73,17 @@ def parser_make(name, about, trains=True):
     return parser
 
 
+def at_once_add(parser):
+    """For studies of many runs whose times are compared with each other only."""
+    parser.add_argument("--at-once", metavar="N", type=number(int, 1, 16), help="runs that share a GPU (1)")
+
+
 def arguments_check(parser, arguments):
     """What all studies refuse, before anything is run."""
     if not os.access(os.path.join(arguments.build, "tools", "alnico-train"), os.X_OK):
         parser.error(f"--build {arguments.build}: has no tools/alnico-train")
+    if getattr(arguments, "at_once", None) and arguments.device == "cpu":
+        parser.error(f"--at-once {arguments.at_once}: is of --device cuda")
     if arguments.picture and not arguments.picture.endswith(tuple(TERMINALS)):
         parser.error(f"--picture {arguments.picture}: expected a name that ends with .svg or .png")
     if arguments.picture and not shutil.which("gnuplot"):
@@ -144,9 +151,11 @@ class Runs:
     def __init__(self, arguments):
         self.device, self.data = arguments.device, arguments.data
         self.program = os.path.join(arguments.build, "tools", "alnico-train")
-        self.units = gpus_list() if self.device == "cuda" else [str(i) for i in range(len(os.sched_getaffinity(0)))]
-        if not self.units:
+        devices = gpus_list() if self.device == "cuda" else range(len(os.sched_getaffinity(0)))
+        if not devices:
             fail("--device cuda: this machine has no GPU", NOT_HERE)
+        self.count = len(devices)
+        self.units = [(share, device) for share in range(getattr(arguments, "at_once", None) or 1) for device in devices]
         self.free, self.active, self.machine = list(self.units), [], None
         self.temporary = None if arguments.folder else tempfile.TemporaryDirectory()
         self.folder = arguments.folder or self.temporary.name
@@ -173,7 +182,7 @@ class Runs:
 
     def ranks_of(self, workers):
         """The most ranks that divide the workers and have a core or GPU each."""
-        return max(ranks for ranks in range(1, len(self.units) + 1) if workers % ranks == 0)
+        return max(ranks for ranks in range(1, self.count + 1) if workers % ranks == 0)
 
     def each(self, wanted):
         """Yields (run, result) as runs end."""
@@ -209,14 +218,20 @@ class Runs:
 
     def _start(self, waiting):
         """Whether the first one that waits has been started."""
-        run = waiting[0]
-        needed = len(self.units) if run.threads else run.ranks
-        if len(self.free) < needed:
+        units = self._units_for(waiting[0])
+        if not units:
             return False
-        waiting.popleft()
-        units, self.free = self.free[:needed], self.free[needed:]
+        run = waiting.popleft()
+        self.free = [unit for unit in self.free if unit not in units]
         self.active.append(Active(run, units, [] if self._kept(run) else self._launch(run, units)))
         return True
+
+    def _units_for(self, run):
+        """Free ones, each of another core or GPU; none if they are too few."""
+        if run.threads:
+            return self.free if len(self.free) == len(self.units) else []
+        units = list({unit[1]: unit for unit in self.free}.values())
+        return units[:run.ranks] if len(units) >= run.ranks else []
 
     def _command(self, run):
         return ["--data", self.data, "--device", self.device, *run.options]
@@ -247,7 +262,8 @@ class Runs:
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith(("PMI", "PMIX", "OMPI_", "SLURM", "ALNICO_RANK", "ALNICO_SIZE", "ALNICO_ADDRESS"))}
         if self.device == "cuda":
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(units)
+            command += ["--plan-cache", os.path.join(self.folder, "plans.json")]
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(sorted({device for _, device in units}))
         if run.ranks > 1:
             environment.update(ALNICO_SIZE=str(run.ranks), ALNICO_ADDRESS=f"127.0.0.1:{free_port()}")
         with open(self.path(run, "log"), "w") as log:
@@ -272,9 +288,10 @@ class Runs:
         if failed:
             with open(self.path(run, "log")) as log:
                 said = [line.strip() for line in log if line.startswith("alnico-train: ")] or ["it failed"]
-            if "is not a number" not in said[-1]:
-                fail(f"{run.name}: {said[-1]}", NOT_HERE if "out of memory" in said[-1] else 1)
-            result = {"diverged": said[-1]}
+            why = next((line for line in said if "is not a number" in line), None)
+            if not why:
+                fail(f"{run.name}: {said[0]}", NOT_HERE if "out of memory" in "".join(said) else 1)
+            result = {"diverged": why}
         else:
             with open(self.path(run, "part")) as file:
                 result = json.load(file)
