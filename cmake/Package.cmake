@@ -12,7 +12,7 @@ install(FILES include/alnico/alnico.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/al
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # By pip from here, or from where it is installed.
-install(DIRECTORY integrations/python DESTINATION ${CMAKE_INSTALL_DOCDIR}/integrations
+install(DIRECTORY integrations/python integrations/pytorch DESTINATION ${CMAKE_INSTALL_DOCDIR}/integrations
     PATTERN __pycache__ EXCLUDE PATTERN build EXCLUDE PATTERN *.egg-info EXCLUDE)
 
 # The part that knows MPI; the MPI of this build, as those who use the package have to find it.

@@ -27,7 +27,7 @@ pc=$(find "$work/prefix" -name alnico.pc)
 [ -n "$library" ] && [ -n "$pc" ] || fail "libalnico.so or alnico.pc is not installed"
 for file in bin/alnico-perf bin/alnico-tune bin/alnico-info bin/alnico-simulate include/alnico/alnico.h \
     share/alnico/machines/{ethernet,flat,sierra,h200-ndr}.json \
-    share/doc/alnico/integrations/python/{pyproject.toml,alnico/__init__.py}; do
+    share/doc/alnico/integrations/{python/alnico,pytorch/alnico_torch}/__init__.py; do
     [ -e "$work/prefix/$file" ] || fail "$file is not installed"
 done
 for file in alnico-train alnico-pack; do

@@ -4,6 +4,7 @@
 #
 # Usage: run.sh PART SOURCE LIBRARY HEADER MPIEXEC NUMPROC_FLAG [RANKS]
 . "$(dirname "$0")/../../programs/common.sh"
+. "$(dirname "$0")/../torchrun.sh"
 part=$1 source=$2 library=$3 mpi_run=("$5" "$6")
 unset ${!ALNICO_*} ${!PMI*} ${!OMPI_COMM*} ${!SLURM*} RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 export ALNICO_TIMEOUT=60 ALNICO_LIBRARY=$library PYTHONDONTWRITEBYTECODE=1
@@ -36,20 +37,6 @@ install() {
         "$work/package"
     [ -e "$work/site/alnico/py.typed" ] || fail "the installed package says nothing of its types"
     export PYTHONPATH=$work/site
-}
-
-# torchrun COMMAND...: `ranks` of them, with torchrun's variables.
-torchrun() {
-    local rank port=$((21000 + RANDOM % 10000)) status=0
-    for ((rank = 0; rank < ranks; rank++)); do
-        RANK=$rank WORLD_SIZE=$ranks MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$@" >"$work/$rank.out" 2>&1 &
-        pids[rank]=$!
-    done
-    for ((rank = 0; rank < ranks; rank++)); do
-        wait "${pids[rank]}" || status=$?
-    done
-    cat "$work"/[0-9].out
-    return $status
 }
 
 case $part in
