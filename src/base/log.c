@@ -39,6 +39,10 @@ static const struct variable_info table[VARIABLES] = {
     [VARIABLE_TRANSPORT] = {"ALNICO_TRANSPORT", "auto",
                             "messages: mpi (through MPI also within a host), tcp (between hosts "
                             "also under MPI) or auto (rank 0's counts)"},
+    [VARIABLE_CUDA_AWARE] =
+        {"ALNICO_CUDA_AWARE", "auto",
+         "whether MPI gets messages of GPUs from their memory: auto (where it says "
+         "that it takes them), 0 or 1 (rank 0's counts)"},
     [VARIABLE_TUNING] = {"ALNICO_TUNING", "",
                          "tuning file that goes before the built-in table (rank 0's counts)"},
     [VARIABLE_INTERFACE] = {"ALNICO_INTERFACE", "",

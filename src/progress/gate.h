@@ -4,6 +4,7 @@
 #ifndef ALNICO_PROGRESS_GATE_H
 #define ALNICO_PROGRESS_GATE_H
 
+#include "device/backoff.h"
 #include "device/device.h"
 
 struct gate {
@@ -46,6 +47,17 @@ static inline bool gate_is_open(const struct gate *gate)
 static inline void gate_wait(struct gate *gate)
 {
     gate->device->flag_wait(gate->flag, gate->epoch);
+}
+
+static inline enum wait gate_look(void *gate)
+{
+    return gate_is_open(gate) ? WAIT_DONE : WAIT_IDLE;
+}
+
+/* Blocks until a stream has opened it, for a second or two at most. */
+static inline void gate_settle(struct gate *gate)
+{
+    wait_until(gate_look, gate, deadline_ns(2), false);
 }
 
 /* On a stream, in its order: open, and hold the stream until it is open. The caller goes on. */

@@ -2,7 +2,6 @@
 #include "progress/staging.h"
 
 #include "base/status.h"
-#include "device/backoff.h"
 
 #include <stdlib.h>
 
@@ -136,14 +135,4 @@ alnico_status_t staging_mark_after(struct staging *s, struct gate *copied, void 
     alnico_status_t status = gate_open_on(copied, stream);
     leave(s, before);
     return enqueued != ALNICO_SUCCESS ? enqueued : status;
-}
-
-static enum wait look_for_copied(void *copied)
-{
-    return gate_is_open(copied) ? WAIT_DONE : WAIT_IDLE;
-}
-
-void staging_settle(struct gate *copied)
-{
-    wait_until(look_for_copied, copied, deadline_ns(2), false);
 }

@@ -67,7 +67,4 @@ alnico_status_t staging_enqueue(struct staging *staging, void *dst, const void *
 alnico_status_t staging_mark_after(struct staging *staging, struct gate *copied, void *stream,
                                    alnico_status_t enqueued);
 
-/* Blocks until the copy has ended, for a second or two at most. */
-void staging_settle(struct gate *copied);
-
 #endif

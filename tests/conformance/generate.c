@@ -21,7 +21,7 @@ const struct algorithm *way_at(const struct options *options, int operation, int
     for (int i = 0; (algorithm = backend_algorithm_at(
                          (int)site->device, (int)operations[operation].collective, i, &backend));
          i++)
-        if ((!site->host_only || strcmp(backend->name, "host") == 0) && way-- == 0)
+        if ((!site->only || strcmp(backend->name, site->only) == 0) && way-- == 0)
             break;
     return algorithm;
 }

@@ -115,9 +115,13 @@ void lanes_close(struct crew *crew)
 
 /* ---- Algorithms ---- */
 
-static alnico_status_t force(struct lane *lane, alnico_collective_t collective, const char *name)
+static alnico_status_t force(const struct crew *crew, struct lane *lane,
+                             alnico_collective_t collective, const char *name)
 {
-    alnico_status_t status = alnico_comm_set_algorithm(lane->comm, collective, *name ? name : NULL);
+    alnico_status_t status =
+        crew->ops->force && *name
+            ? crew->ops->force(lane->comm, collective, name)
+            : alnico_comm_set_algorithm(lane->comm, collective, *name ? name : NULL);
     if (status == ALNICO_SUCCESS)
         strcpy(lane->forced[collective], name);
     return status;
@@ -128,13 +132,14 @@ alnico_status_t lane_force(struct crew *crew, const struct trial *trial)
     alnico_collective_t collective = operations[trial->operation].collective;
     struct lane *lane = &crew->lanes[trial->lane];
     const char *name = trial->algorithm;
-    if (!*name && crew->ops->host_only)
-        name = way_at(crew->options, trial->operation, 0)->name;
+    const struct algorithm *first = way_at(crew->options, trial->operation, 0);
+    if (!*name && crew->ops->only)
+        name = first ? first->name : "dissemination"; /* a barrier's, which has no buffers */
     if (strcmp(lane->forced[collective], name) == 0)
         return ALNICO_SUCCESS;
-    alnico_status_t status = force(lane, collective, name);
+    alnico_status_t status = force(crew, lane, collective, name);
     if (status == ALNICO_ERROR_UNSUPPORTED && lane_may_refuse(crew, trial))
-        status = *lane->forced[collective] ? force(lane, collective, "") : ALNICO_SUCCESS;
+        status = *lane->forced[collective] ? force(crew, lane, collective, "") : ALNICO_SUCCESS;
     return status;
 }
 
@@ -142,7 +147,7 @@ bool lane_may_refuse(const struct crew *crew, const struct trial *trial)
 {
     const struct backend *backend = NULL;
     int collective = (int)operations[trial->operation].collective;
-    if (crew->ops->host_only)
+    if (crew->ops->only)
         return true;
     return *trial->algorithm &&
            backend_algorithm_named((int)crew->ops->device, collective, trial->algorithm,

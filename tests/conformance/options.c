@@ -48,7 +48,9 @@ static const struct argp_option table[] = {
     {"ranks", KEY_RANKS, "N", 0, "so many ranks (1 to 6 one after the other, or those of mpirun)",
      0},
     {"device", KEY_DEVICE, "DEVICE", 0,
-     "where the buffers are: cpu, cuda, or far, memory that the host does not reach (cpu)", 0},
+     "where the buffers are: cpu, cuda, or memory that the host does not reach, far, and "
+     "that the transport takes, aware (cpu)",
+     0},
     {"forks", KEY_FORKS, "N", OPTION_ARG_OPTIONAL,
      "ranks are processes without MPI, not threads; N (1) of each process where that divides them",
      0},
@@ -98,6 +100,7 @@ static const struct site_ops *read_device(struct argp_state *state, const char *
     static const struct site_ops *const sites[] = {
         &site_cpu,
         &site_far,
+        &site_aware,
 #ifdef ALNICO_HAVE_CUDA
         &site_cuda,
 #endif
@@ -105,7 +108,8 @@ static const struct site_ops *read_device(struct argp_state *state, const char *
     for (size_t i = 0; i < sizeof sites / sizeof *sites; i++)
         if (strcmp(sites[i]->name, text) == 0)
             return sites[i];
-    argp_error(state, "--device %s: expected cpu, far or, where the build has CUDA, cuda", text);
+    argp_error(state, "--device %s: expected cpu, far, aware or, where the build has CUDA, cuda",
+               text);
     return NULL;
 }
 

@@ -17,11 +17,12 @@ struct copy {
 };
 
 struct site_ops {
-    const char *name; /* of --device */
-    alnico_device_t device;
-    bool host_only; /* algorithms of other backends than the host's would crash here */
-    bool staged;    /* a call may be longer than what the host backend has for it */
-    bool self;      /* a send to oneself and its receive may be two calls */
+    const char *name;       /* of --device */
+    alnico_device_t device; /* whose algorithms there are */
+    const char
+        *only; /* algorithms of other backends than this one would crash here; NULL: all are fine */
+    bool staged; /* a call may be longer than what the host backend has for it */
+    bool self;   /* a send to oneself and its receive may be two calls */
     /* Algorithms are forced while nothing is in flight: to make what they need may wait for the
      * device. */
     bool calm;
@@ -55,13 +56,16 @@ struct site_ops {
     void (*put)(void *site, void *stream, struct copy *copy);
     void (*get)(void *site, void *stream, struct copy *copy);
 
+    /* Forces one of `only`'s algorithms (collective). Optional: as the library does. */
+    alnico_status_t (*force)(alnico_comm_t comm, alnico_collective_t collective, const char *name);
+
     /* After a communicator was made, and before it is destroyed (collective over its ranks). NULL:
      * nothing to do. */
     void (*lane_open)(void *site, int lane, alnico_comm_t comm);
     void (*lane_close)(void *site, int lane, alnico_comm_t comm);
 };
 
-extern const struct site_ops site_cpu, site_far;
+extern const struct site_ops site_cpu, site_far, site_aware;
 #ifdef ALNICO_HAVE_CUDA
 extern const struct site_ops site_cuda;
 #endif

@@ -1,6 +1,7 @@
 /* The host's memory, each buffer an allocation of its own so that a sanitizer sees its end too, and
  * the library's CPU streams. The site "far" has the same memory under addresses that the host does
- * not reach, as a GPU's: only the host backend works there, through pinned memory. */
+ * not reach, as a GPU's: only the host backend works there, through pinned memory. In the site
+ * "aware" the transport takes those addresses. */
 #include "tests/conformance/site.h"
 
 #include "tests/support/far.h"
@@ -127,31 +128,34 @@ static char *far_take_registered(void *site, int lane, int slot, size_t bytes)
     return far_of(cpu_take_registered(site, lane, slot, bytes));
 }
 
+#define FAR_ROWS                                                                                   \
+    .staged = true, .self = true, .renew = 4096, .most = cpu_most, .open = cpu_open,               \
+    .close = cpu_close, .world = far_comm, .enter = cpu_enter, .stream_create = cpu_stream_create, \
+    .stream_destroy = cpu_stream_destroy, .drain = cpu_drain,                                      \
+    .streams = {[LANE_WORLD] = 0,  [LANE_TWIN] = 1,   [LANE_HALF] = 2,                             \
+                [LANE_STREAM] = 3, [LANE_SHARED] = 3, [LANE_REVERSED] = 4},                        \
+    .take = far_take, .take_host = cpu_take, .take_registered = far_take_registered,               \
+    .give_all = cpu_give_all, .put = cpu_copy, .get = cpu_copy,
+
 const struct site_ops site_far = {
-    .name = "far",
-    .device = ALNICO_DEVICE_CPU,
-    .host_only = true,
-    .staged = true,
-    .self = true,
-    .renew = 4096,
-    .most = cpu_most,
-    .open = cpu_open,
-    .close = cpu_close,
-    .world = far_comm,
-    .enter = cpu_enter,
-    .stream_create = cpu_stream_create,
-    .stream_destroy = cpu_stream_destroy,
-    .drain = cpu_drain,
-    .streams = {[LANE_WORLD] = 0,
-                [LANE_TWIN] = 1,
-                [LANE_HALF] = 2,
-                [LANE_STREAM] = 3,
-                [LANE_SHARED] = 3,
-                [LANE_REVERSED] = 4},
-    .take = far_take,
-    .take_host = cpu_take,
-    .take_registered = far_take_registered,
-    .give_all = cpu_give_all,
-    .put = cpu_copy,
-    .get = cpu_copy,
-};
+    .name = "far", .device = ALNICO_DEVICE_CPU, .only = "host", FAR_ROWS};
+
+static void aware_open(void *site, int lane, alnico_comm_t comm)
+{
+    (void)site, (void)lane;
+    far_be_aware(comm);
+}
+
+static alnico_status_t aware_force(alnico_comm_t comm, alnico_collective_t collective,
+                                   const char *name)
+{
+    return far_force(comm, collective, name) ? ALNICO_SUCCESS
+                                             : alnico_comm_set_algorithm(comm, collective, name);
+}
+
+const struct site_ops site_aware = {.name = "aware",
+                                    .device = ALNICO_DEVICE_CUDA,
+                                    .only = "aware",
+                                    .force = aware_force,
+                                    .lane_open = aware_open,
+                                    FAR_ROWS};

@@ -182,7 +182,7 @@ static void run_captured(const struct job *job)
 
 static bool is_capturable(const struct job *job, const struct backend *backend)
 {
-    return backend && strcmp(backend->name, "host") != 0 && job->size > 1;
+    return backend && backend->ops->capturable && job->size > 1;
 }
 
 static const size_t counts[] = {1,    2,     3,      29,     30,     31,    1000,

@@ -26,7 +26,7 @@ static void every_way_is_replayed(struct gpu_rank *rank)
     bool can = gpu_can_capture(&site);
     for (int i = 0; can && gpu_way_at(i, &way); i++) {
         struct gpu_recording a, b;
-        if (gpu_way_is(&way, "host") || !gpu_force(&site, &way))
+        if (!gpu_way_captures(&way) || !gpu_force(&site, &way))
             continue;
         gpu_record(&site, &a, &way, 3 * i);
         gpu_record(&site, &b, &way, 3 * i + 1);
@@ -86,7 +86,7 @@ static void replays_among_eager_calls(struct gpu_rank *rank)
     gpu_site_open(&site, rank, 2 * MEGABYTE);
     bool can = gpu_can_capture(&site);
     for (int i = 0; can && gpu_way_at(i, &way); i++) {
-        if (gpu_way_is(&way, "host") || !gpu_force(&site, &way))
+        if (!gpu_way_captures(&way) || !gpu_force(&site, &way))
             continue;
         for (int k = 0; k < LENGTH(counts); k++) {
             struct allreduce_case c = {.count = counts[k], .type = ALNICO_UINT64, .op = ALNICO_SUM};
@@ -270,7 +270,7 @@ static void the_host_cannot_be_captured(struct gpu_rank *rank)
     gpu_site_open(&site, rank, 4 * MEGABYTE);
     gpu_way_at(0, &table);
     for (int i = 0; gpu_way_at(i, &way); i++)
-        if (gpu_way_is(&way, "host"))
+        if (!gpu_way_captures(&way) && gpu_force(&site, &way))
             refuse_in_a_capture(&site, &way);
     REQUIRE(gpu_force(&site, &table));
     gpu_try(&site, 1000, "by the table again");

@@ -2,6 +2,7 @@
 #include "tests/support/far.h"
 
 #include "comm/api/create.h"
+#include "comm/backends/host/host.h"
 
 #include "base/status.h"
 #include "comm/communicator/comm.h"
@@ -78,16 +79,119 @@ static alnico_status_t far_await_copy(void *dst, const void *src, size_t bytes,
     return alnico_stream_enqueue(stream, run_late_copy, copy);
 }
 
+static alnico_status_t far_alloc(size_t bytes, void **out)
+{
+    void *memory = NULL;
+    alnico_status_t status = device_cpu.alloc(bytes, &memory);
+    *out = status == ALNICO_SUCCESS ? far_of(memory) : NULL;
+    return status;
+}
+
+static void far_free(void *memory)
+{
+    device_cpu.free(host_of(memory));
+}
+
+static alnico_status_t far_reduce(void *dst, const void *a, const void *b, size_t count,
+                                  alnico_datatype_t type, alnico_op_t op, void *stream)
+{
+    return device_cpu.reduce(host_of(dst), host_of(a), host_of(b), count, type, op, stream);
+}
+
+static alnico_status_t far_divide(void *dst, const void *src, size_t count, alnico_datatype_t type,
+                                  int ranks, void *stream)
+{
+    return device_cpu.divide(host_of(dst), host_of(src), count, type, ranks, stream);
+}
+
 /* It calls itself a CPU, so that no other backend but the forced host's is asked. */
 static struct device_ops far;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* ---- The transport ---- */
+
+atomic_int far_messages;
+
+static void count_message(const void *buffer)
+{
+    if (buffer != host_of(buffer))
+        atomic_fetch_add(&far_messages, 1);
+}
+
+/* The local transport's, with the slots below in place of its own. */
+static struct transport_ops aware;
+static const struct transport_ops *local;
+
+static alnico_status_t aware_isend(struct transport *t, int to, uint32_t tag, const void *buffer,
+                                   size_t bytes, struct transfer *out)
+{
+    count_message(buffer);
+    return local->isend(t, to, tag, host_of(buffer), bytes, out);
+}
+
+static alnico_status_t aware_irecv(struct transport *t, int from, uint32_t tag, void *buffer,
+                                   size_t bytes, struct transfer *out)
+{
+    count_message(buffer);
+    return local->irecv(t, from, tag, host_of(buffer), bytes, out);
+}
+
+static bool aware_says_so(struct transport *t)
+{
+    (void)t;
+    return true;
+}
+
+static pthread_mutex_t aware_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static const struct transport_ops *aware_over(const struct transport_ops *ops)
+{
+    pthread_mutex_lock(&aware_lock);
+    if (!local) {
+        local = ops;
+        aware = *ops;
+        aware.isend = aware_isend;
+        aware.irecv = aware_irecv;
+        aware.aware = aware_says_so;
+    }
+    pthread_mutex_unlock(&aware_lock);
+    return &aware;
+}
+
+/* What the registry does for a GPU's communicators. */
+void far_be_aware(alnico_comm_t comm)
+{
+    int last = 0;
+    if (!comm->transport->ops->aware)
+        comm->transport->ops = aware_over(comm->transport->ops);
+    REQUIRE_STATUS(aware_ops.attach(comm, "test"), ALNICO_SUCCESS);
+    while (comm->backends[last])
+        last++;
+    REQUIRE(last < BACKENDS);
+    comm->backends[last] = &aware_ops;
+}
+
+bool far_force(alnico_comm_t comm, alnico_collective_t collective, const char *name)
+{
+    const struct algorithm *algorithm = backend_algorithm(&backend_aware, (int)collective, name);
+    if (algorithm)
+        comm->forced[collective] =
+            (struct choice){.backend = &backend_aware, .algorithm = algorithm};
+    return algorithm != NULL;
+}
+
+/* ---- The device ---- */
 
 static void make_far_device(void)
 {
     far = device_cpu;
     far.name = "far";
     far.host_accessible = false;
+    far.alloc = far_alloc;
+    far.free = far_free;
+    far.reduce = far_reduce;
+    far.divide = far_divide;
     far.copy = far_copy;
     far.copy_raise = far_copy_raise;
     far.await_copy = far_await_copy;

@@ -1,12 +1,13 @@
 /* A device whose memory the host does not reach, made of the CPU's streams: its addresses are not
  * the host's, so that whatever loads or stores there by itself crashes. Messages go through pinned
- * memory, as those of a GPU do. */
+ * memory, as those of a GPU do, or over a made-up transport that takes the device's addresses. */
 #ifndef ALNICO_TESTS_SUPPORT_FAR_H
 #define ALNICO_TESTS_SUPPORT_FAR_H
 
 #include <alnico/alnico.h>
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 /* The device's address of memory of this process, and the reverse. */
 void *far_of(const void *host);
@@ -25,5 +26,15 @@ const struct device_ops *far_device(void);
  * CPU's, so that only the host backend is to be forced on it. */
 struct rank;
 alnico_comm_t far_comm(struct rank *rank, alnico_stream_t stream);
+
+/* Messages of the device's memory that the made-up transport took. */
+extern atomic_int far_messages;
+
+/* Gives a communicator on the device the aware backend (collective), and over ranks that are
+ * threads a transport that takes the device's memory. */
+void far_be_aware(alnico_comm_t comm);
+
+/* Forces an algorithm of that backend, on all ranks; false if it has none of that name. */
+bool far_force(alnico_comm_t comm, alnico_collective_t collective, const char *name);
 
 #endif

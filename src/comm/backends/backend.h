@@ -95,6 +95,7 @@ struct backend {
  * struct backend, backend_NAME. */
 #define BACKENDS_EACH(ROW)                                                                         \
     ROW(HOST, host)                                                                                \
+    ROW(AWARE, aware)                                                                              \
     ROW(PEER, peer)                                                                                \
     ROW(PEER_CUDA, peer_cuda)                                                                      \
     ROW(SHARED, shared)                                                                            \

@@ -1,10 +1,13 @@
 /* The pipeline: cuts a call, runs each chunk's rounds, scales averages. Floats are divided before they
- * are sent and integers as they are finished, while the chunk is in the cache. All arithmetic is the
- * CPU's, on memory that the host reaches. Called by whoever polls the operation. */
+ * are sent and integers as they are finished, while the chunk is in the cache. Arithmetic is the CPU's, on
+ * memory that the host reaches, or the device's on a stream of the library's. Called by whoever polls the
+ * operation. */
 #include "comm/operations/pipeline.h"
 
 #include "base/datatype.h"
 #include "base/status.h"
+
+#include <assert.h>
 
 enum { FEW_SIGNATURES = 31 /* where the transport has few tags */ };
 
@@ -119,17 +122,31 @@ static bool scales(const struct pipeline *p)
            p->transport->size > 1;
 }
 
-typedef alnico_status_t copy_block(struct pipeline *p, char *user, char *packed, size_t count);
+/* dst = src, divided where the call asks for it. */
+static alnico_status_t copy_elements(const struct pipeline *p, struct rounds *r, char *dst,
+                                     const char *src, size_t count)
+{
+    if (dst == src && !scales(p))
+        return ALNICO_SUCCESS;
+    r->enqueued = true;
+    if (scales(p))
+        return r->device->divide(dst, src, count, p->call->type, p->transport->size, r->stream);
+    return r->device->copy(dst, src, count * datatype_bytes(p->call->type), r->stream);
+}
+
+typedef alnico_status_t copy_block(struct pipeline *p, struct rounds *r, char *user, char *packed,
+                                   size_t count);
 
 /* Copies each of a chunk's blocks between the user's side, which begins at `user`, and the chunk's. */
-static alnico_status_t copy_blocks(struct pipeline *p, const struct side *users, char *user,
-                                   const struct side *parts, char *packed, copy_block *copy)
+static alnico_status_t copy_blocks(struct pipeline *p, struct rounds *r, const struct side *users,
+                                   char *user, const struct side *parts, char *packed,
+                                   copy_block *copy)
 {
     size_t bytes = datatype_bytes(p->call->type);
     struct walk from = {0}, to = {0};
     for (int b = 0; side_block(users, b, &from) && side_block(parts, b, &to); b++)
         if (to.count)
-            TRY(copy(p, user + from.at * bytes, packed + to.at * bytes, to.count));
+            TRY(copy(p, r, user + from.at * bytes, packed + to.at * bytes, to.count));
     return ALNICO_SUCCESS;
 }
 
@@ -138,54 +155,38 @@ static char *user_at(const struct pipeline *p, const void *buffer, const struct 
     return buffer ? (char *)buffer + c->at * datatype_bytes(p->call->type) : NULL;
 }
 
-static alnico_status_t copy_to_shadow(struct pipeline *p, char *user, char *packed, size_t count)
+static alnico_status_t copy_to_shadow(struct pipeline *p, struct rounds *r, char *user,
+                                      char *packed, size_t count)
 {
-    if (scales(p))
-        return device_cpu.divide(packed, user, count, p->call->type, p->transport->size, NULL);
-    return device_cpu.copy(packed, user, count * datatype_bytes(p->call->type), NULL);
+    return copy_elements(p, r, packed, user, count);
 }
 
-/* RECV becomes a copy of the input. A single rank's is not divided, which would change the bits of a
+/* Before the first round. A single rank's vector is not divided, which would change the bits of a
  * NaN. */
-static alnico_status_t copy_vector(struct pipeline *p, const struct chunk *c)
+static alnico_status_t copy_input(struct pipeline *p, struct chunk *c)
 {
-    const struct rounds *r = &c->rounds;
-    const char *send = r->buffer[BUFFER_SEND];
-    char *recv = r->buffer[BUFFER_RECV];
-    if (scales(p))
-        return r->device->divide(recv, send, c->count, p->call->type, p->transport->size, NULL);
-    if (send == recv)
-        return ALNICO_SUCCESS;
-    return r->device->copy(recv, send, c->count * datatype_bytes(p->call->type), NULL);
-}
-
-/* Before the first round. */
-static alnico_status_t copy_input(struct pipeline *p, const struct chunk *c)
-{
-    const struct rounds *r = &c->rounds;
+    struct rounds *r = &c->rounds;
     char *send = r->buffer[BUFFER_SEND];
     if (p->call->collective == ALNICO_ALLREDUCE)
-        return copy_vector(p, c);
+        return copy_elements(p, r, r->buffer[BUFFER_RECV], send, c->count);
     if (p->shadows)
-        return copy_blocks(p, &p->reads, user_at(p, p->call->send, c), &c->reads, send,
+        return copy_blocks(p, r, &p->reads, user_at(p, p->call->send, c), &c->reads, send,
                            copy_to_shadow);
-    if (!p->staging || !scales(p))
-        return ALNICO_SUCCESS;
-    return r->device->divide(send, send, side_extent(&c->reads), p->call->type, p->transport->size,
-                             NULL);
+    return p->staging ? copy_elements(p, r, send, send, side_extent(&c->reads)) : ALNICO_SUCCESS;
 }
 
-static alnico_status_t finish_output(struct pipeline *p, const struct chunk *c)
+static alnico_status_t finish_output(struct pipeline *p, struct chunk *c)
 {
     const struct call *call = p->call;
-    const struct rounds *r = &c->rounds;
+    struct rounds *r = &c->rounds;
     if (!call_reduces(call) || call->op != ALNICO_AVERAGE || !datatype_is_integer(call->type))
         return ALNICO_SUCCESS;
     size_t count = side_extent(&c->writes);
     if (count == 0)
         return ALNICO_SUCCESS;
     char *recv = r->buffer[BUFFER_RECV];
-    return r->device->divide(recv, recv, count, call->type, p->transport->size, NULL);
+    r->enqueued = true;
+    return r->device->divide(recv, recv, count, call->type, p->transport->size, r->stream);
 }
 
 static size_t in_lines(size_t bytes)
@@ -204,7 +205,10 @@ static alnico_status_t take_scratch(struct pipeline *p, struct chunk *c)
     size_t before = in_lines((arrivals + work) * bytes);
     c->scratch_bytes = p->shadows ? before + side_extent(&c->reads) * bytes : before;
     void *scratch = p->small;
-    if (c->scratch_bytes > PIPELINE_SMALL_BYTES || c != &p->chunk[0])
+    assert(!p->arithmetic || c->scratch_bytes <= ARITHMETIC_CHUNK_BYTES);
+    if (p->arithmetic)
+        scratch = p->arithmetic->scratch[c - p->chunk];
+    else if (c->scratch_bytes > PIPELINE_SMALL_BYTES || c != &p->chunk[0])
         TRY(pool_take(p->pool, c->scratch_bytes, &scratch));
     c->scratch = scratch;
     r->arrivals = scratch;
@@ -223,7 +227,7 @@ static void give_lists(struct pipeline *p, struct chunk *c)
 static void give_scratch(struct pipeline *p, struct chunk *c)
 {
     c->phase = CHUNK_FREE;
-    if (c->scratch != p->small)
+    if (c->scratch != p->small && !p->arithmetic)
         pool_give(p->pool, c->scratch, c->scratch_bytes);
     c->scratch = NULL;
     give_lists(p, c);
@@ -282,7 +286,9 @@ static alnico_status_t begin_chunk(struct pipeline *p, struct chunk *c)
     r->algorithm = p->algorithm;
     r->shape = shape_of(p, c);
     r->transport = p->transport;
-    r->device = &device_cpu;
+    r->device = p->arithmetic ? p->arithmetic->device : &device_cpu;
+    r->stream = p->arithmetic ? p->arithmetic->stream : NULL;
+    r->ended = p->arithmetic ? &p->arithmetic->ended[c - p->chunk] : NULL;
     r->tag = chunk_tag(p, p->begun);
     r->type = call->type;
     r->op = call->op;
@@ -336,14 +342,18 @@ static void begin_parts(struct pipeline *p, const struct chunk *c)
     parts->signature = p->signature;
 }
 
-static alnico_status_t enqueue_out(struct pipeline *p, char *user, char *packed, size_t count)
+static alnico_status_t enqueue_out(struct pipeline *p, struct rounds *r, char *user, char *packed,
+                                   size_t count)
 {
+    (void)r;
     return staging_enqueue(p->staging, packed, user, count * datatype_bytes(p->call->type),
                            p->staging->out);
 }
 
-static alnico_status_t enqueue_in(struct pipeline *p, char *user, char *packed, size_t count)
+static alnico_status_t enqueue_in(struct pipeline *p, struct rounds *r, char *user, char *packed,
+                                  size_t count)
 {
+    (void)r;
     return staging_enqueue(p->staging, user, packed, count * datatype_bytes(p->call->type),
                            p->staging->in);
 }
@@ -352,16 +362,16 @@ static alnico_status_t begin_copy_out(struct pipeline *p, struct chunk *c)
 {
     c->phase = CHUNK_COPYING_OUT;
     return staging_mark_after(p->staging, gate_of(p, c), p->staging->out,
-                              copy_blocks(p, &p->reads, user_at(p, p->call->send, c), &c->reads,
-                                          c->rounds.buffer[BUFFER_SEND], enqueue_out));
+                              copy_blocks(p, &c->rounds, &p->reads, user_at(p, p->call->send, c),
+                                          &c->reads, c->rounds.buffer[BUFFER_SEND], enqueue_out));
 }
 
 static alnico_status_t begin_copy_in(struct pipeline *p, struct chunk *c)
 {
     c->phase = CHUNK_COPYING_IN;
     return staging_mark_after(p->staging, gate_of(p, c), p->staging->in,
-                              copy_blocks(p, &p->writes, user_at(p, p->call->recv, c), &c->writes,
-                                          c->rounds.buffer[BUFFER_RECV], enqueue_in));
+                              copy_blocks(p, &c->rounds, &p->writes, user_at(p, p->call->recv, c),
+                                          &c->writes, c->rounds.buffer[BUFFER_RECV], enqueue_in));
 }
 
 /* PENDING, or SUCCESS when it has gone to the next phase. */
@@ -386,15 +396,41 @@ static alnico_status_t step(struct pipeline *p, struct chunk *c, bool *moved)
         TRY(p->parts ? ALNICO_SUCCESS : finish_output(p, c));
         if (p->staging)
             return begin_copy_in(p, c);
-        break;
+        c->phase = CHUNK_ENDING;
+        return ALNICO_SUCCESS;
     case CHUNK_COPYING_IN:
         if (!gate_is_open(gate_of(p, c)))
             return ALNICO_PENDING;
+        break;
+    case CHUNK_ENDING:
+        TRY(p->parts ? ALNICO_SUCCESS : rounds_poll(&c->rounds, moved));
         break;
     }
     give_scratch(p, c);
     p->finished++;
     return ALNICO_SUCCESS;
+}
+
+static bool is_alltoall(const struct call *call)
+{
+    return call->collective == ALNICO_ALLTOALL || call->collective == ALNICO_ALLTOALLV;
+}
+
+/* In elements of a block: what arrives, WORK and the shadow, which a call may need on some ranks only. */
+size_t pipeline_arithmetic_count(const struct call *call, const struct algorithm *algorithm,
+                                 int size)
+{
+    struct side reads = call_reads(call, call->root, size),
+                writes = call_writes(call, call->root, size);
+    int blocks = reads.blocks > writes.blocks ? reads.blocks : writes.blocks, needed = 0;
+    if (call_reduces(call))
+        needed += algorithm->arrivals ? blocks : 1;
+    if (algorithm->work)
+        needed += 2 * blocks;
+    if (call->collective != ALNICO_ALLREDUCE && (call_reduces(call) || is_alltoall(call)))
+        needed += blocks;
+    size_t room = (ARITHMETIC_CHUNK_BYTES - 64) / datatype_bytes(call->type);
+    return needed ? room / (size_t)needed : SIZE_MAX;
 }
 
 size_t pipeline_staged_count(const struct call *call, int size)
@@ -414,7 +450,7 @@ static bool needs_shadow(const struct pipeline *p)
     const struct call *call = p->call;
     if (p->staging || p->reads.blocks == 0)
         return false;
-    if (call->collective == ALNICO_ALLTOALL || call->collective == ALNICO_ALLTOALLV)
+    if (is_alltoall(call))
         return call->send == call->recv;
     return call->collective != ALNICO_ALLREDUCE && scales(p);
 }
@@ -425,7 +461,11 @@ static size_t cut_of(const struct pipeline *p, size_t longest)
     size_t element = datatype_bytes(p->call->type), count = p->chunk_bytes / element;
     if (p->algorithm->whole)
         return longest ? longest : 1;
-    size_t most = p->staging ? pipeline_staged_count(p->call, p->transport->size) : count;
+    size_t most = count;
+    if (p->staging)
+        most = pipeline_staged_count(p->call, p->transport->size);
+    if (p->arithmetic)
+        most = pipeline_arithmetic_count(p->call, p->algorithm, p->transport->size);
     return count < most ? count : most;
 }
 
@@ -489,7 +529,7 @@ void pipeline_cancel(struct pipeline *p)
         else if (c->phase == CHUNK_RUNNING)
             pipeline_cancel(parts_of(p, c));
         if (p->staging)
-            staging_settle(gate_of(p, c));
+            gate_settle(gate_of(p, c));
         give_scratch(p, c);
     }
     give_parts(p);

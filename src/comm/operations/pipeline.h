@@ -1,12 +1,15 @@
-/* The pipeline: a call cut into independent chunks, each with an executor of its own, a few in flight,
- * so that one is reduced while others are on their way. A chunk has a part of every block. If the
- * host does not reach the buffers, streams of the library's copy a chunk to pinned memory first and
- * back in the end. Backends poll it as part of an operation. */
+/* The pipeline: a call cut into independent chunks, each with an executor of its own, a few in
+ * flight, so that one is reduced while others are on their way. A chunk has a part of every block.
+ * If the host does not reach the buffers, streams of the library's copy a chunk to pinned memory
+ * first and back in the end; or, where the transport is aware of the device, the messages are of
+ * the buffers themselves, and the device combines them. Backends poll it as part of an operation.
+ */
 #ifndef ALNICO_COMM_OPERATIONS_PIPELINE_H
 #define ALNICO_COMM_OPERATIONS_PIPELINE_H
 
 #include "comm/call.h"
 #include "comm/operations/rounds.h"
+#include "progress/arithmetic.h"
 #include "progress/pool.h"
 #include "progress/staging.h"
 
@@ -15,8 +18,8 @@ enum {
     PIPELINE_SMALL_BYTES = 1024 /* scratch that the pipeline carries itself */
 };
 
-/* COPYING_OUT and COPYING_IN: only with staging. */
-enum chunk_phase { CHUNK_FREE, CHUNK_COPYING_OUT, CHUNK_RUNNING, CHUNK_COPYING_IN };
+/* COPYING_OUT and COPYING_IN: only with staging. ENDING: what the device still computes. */
+enum chunk_phase { CHUNK_FREE, CHUNK_COPYING_OUT, CHUNK_RUNNING, CHUNK_COPYING_IN, CHUNK_ENDING };
 
 struct chunk {
     struct rounds rounds;
@@ -35,11 +38,12 @@ struct pipeline {
     const struct algorithm *algorithm;
     size_t chunk_bytes;
     struct transport *transport;
-    /* NULL: the host reaches the buffers; otherwise the pipeline owns its chunks. */
+    /* Both NULL: the host reaches the buffers; otherwise the pipeline owns its chunks. */
     struct staging *staging;
-    struct pool *pool;          /* of the host's memory */
-    const struct host_map *map; /* of the transport's ranks */
-    uint32_t number;            /* of the first chunk among all chunks of the communicator */
+    struct arithmetic *arithmetic; /* the device's, and the messages are of its memory */
+    struct pool *pool;             /* of the host's memory */
+    const struct host_map *map;    /* of the transport's ranks */
+    uint32_t number;               /* of the first chunk among all chunks of the communicator */
 
     size_t chunk_count; /* elements of a whole chunk */
     size_t chunks, begun, finished;
@@ -55,9 +59,15 @@ struct pipeline {
 };
 
 _Static_assert((int)CHUNKS_IN_FLIGHT <= (int)STAGING_CHUNKS, "chunks without staging fit as well");
+_Static_assert((int)CHUNKS_IN_FLIGHT <= (int)ARITHMETIC_CHUNKS, "each has scratch of the device");
 
 /* The most elements of each block that a chunk with staging may have; 0: not even one has room. */
 size_t pipeline_staged_count(const struct call *call, int size);
+
+/* The same with device arithmetic, by the algorithm, which needs no more of WORK than two of the
+ * call's longer side have; SIZE_MAX: any. */
+size_t pipeline_arithmetic_count(const struct call *call, const struct algorithm *algorithm,
+                                 int size);
 
 /* Cuts the call; sends nothing yet. */
 void pipeline_begin(struct pipeline *p);

@@ -3,6 +3,10 @@
  * wants it otherwise; it ends when all its transfers have, and what arrived for a reduction has
  * been combined. The exchange's send must end before its reduction, which may overwrite what is
  * being sent. Called wherever an operation is polled.
+ *
+ * On a device's stream elements are combined behind the call: the next round is posted once the
+ * stream has opened a gate behind them, since it sends what they wrote and receives where they
+ * read.
  */
 #include "comm/operations/rounds.h"
 
@@ -17,6 +21,7 @@ void rounds_begin(struct rounds *r)
     r->round = 0;
     r->rounds = r->algorithm->rounds(&r->shape);
     r->open = 0;
+    r->enqueued = false;
     r->pending = r->many ? r->many : r->few;
 }
 
@@ -30,6 +35,7 @@ static alnico_status_t combine(struct rounds *r, const struct exchange *x, const
 {
     char *mine = span_start(r, &x->recv);
     bool lower = x->from < r->shape.rank;
+    r->enqueued = true;
     return r->device->reduce(mine, lower ? arrival : mine, lower ? mine : arrival, x->recv.len,
                              r->type, r->op, r->stream);
 }
@@ -42,8 +48,10 @@ static alnico_status_t do_local(struct rounds *r, const struct exchange *x)
     if (x->reduce)
         return combine(r, x, source);
     char *target = span_start(r, &x->recv);
-    return source == target ? ALNICO_SUCCESS
-                            : r->device->copy(target, source, x->recv.len * r->element, r->stream);
+    if (source == target)
+        return ALNICO_SUCCESS;
+    r->enqueued = true;
+    return r->device->copy(target, source, x->recv.len * r->element, r->stream);
 }
 
 /* Posts one direction of an exchange. */
@@ -130,16 +138,36 @@ static alnico_status_t poll_round(struct rounds *r, bool *moved)
     return pending ? ALNICO_PENDING : ALNICO_SUCCESS;
 }
 
+/* Has the stream open the gate behind what was enqueued. */
+static alnico_status_t mark(struct rounds *r)
+{
+    if (!r->enqueued)
+        return ALNICO_SUCCESS;
+    r->enqueued = false;
+    gate_close(r->ended);
+    return gate_open_on(r->ended, r->stream);
+}
+
+static alnico_status_t poll_enqueued(struct rounds *r)
+{
+    if (!r->ended)
+        return ALNICO_SUCCESS;
+    TRY(mark(r));
+    return gate_is_open(r->ended) ? ALNICO_SUCCESS : ALNICO_PENDING;
+}
+
 alnico_status_t rounds_poll(struct rounds *r, bool *moved)
 {
     while (r->round < r->rounds) {
-        if (r->open == 0)
+        if (r->open == 0) {
+            TRY(poll_enqueued(r));
             TRY(post_round(r));
+        }
         TRY(poll_round(r, moved));
         r->open = 0;
         r->round++;
     }
-    return ALNICO_SUCCESS;
+    return poll_enqueued(r);
 }
 
 void rounds_cancel(struct rounds *r)
@@ -153,6 +181,8 @@ void rounds_cancel(struct rounds *r)
         p->receiving = p->sending = false;
     }
     r->open = 0;
+    if (r->ended && mark(r) == ALNICO_SUCCESS)
+        gate_settle(r->ended);
 }
 
 int rounds_waits_for(const struct rounds *r)

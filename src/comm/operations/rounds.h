@@ -6,6 +6,7 @@
 #include "comm/algorithms/algorithm.h"
 #include "comm/transports/transport.h"
 #include "device/device.h"
+#include "progress/gate.h"
 
 /* An exchange that was posted. */
 struct pending {
@@ -23,6 +24,9 @@ struct rounds {
     uint32_t tag;                    /* of all its messages; no other executor in flight has it */
     const struct device_ops *device; /* whose reductions combine elements in the buffers */
     void *stream;                    /* what it reduces on: the inline stream, NULL on the CPU */
+    struct gate *ended; /* of a stream that is not inline, and not in use: opened behind what was
+                           enqueued; NULL: all has ended when a call returns */
+    bool enqueued;      /* something was, by the owner or here, since the gate was closed */
     alnico_datatype_t type;
     alnico_op_t op;
     /* RECV begins as a copy of the input; WORK has algorithm->work elements. */
@@ -42,10 +46,11 @@ struct rounds {
 void rounds_begin(struct rounds *r);
 
 /* One step: ALNICO_PENDING, SUCCESS after the last round, or the transport's error. *moved is set
- * if anything advanced. After an error call rounds_cancel. */
+ * if anything advanced. After an error call rounds_cancel. Once it has succeeded another call waits
+ * for what its owner has enqueued since. */
 alnico_status_t rounds_poll(struct rounds *r, bool *moved);
 
-/* Ends every transfer that is open. */
+/* Ends every transfer that is open, and waits for what is enqueued. */
 void rounds_cancel(struct rounds *r);
 
 /* A rank whose message or readiness is awaited now, or -1. */

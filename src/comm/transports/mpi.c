@@ -7,6 +7,9 @@
  * that is the user's again. So the sender sends a note after it, and a receiver of a message that may
  * have waited looks for one.
  *
+ * A CUDA-aware MPI takes the memory of GPUs, and says so by a call that is no part of the standard and
+ * that some MPIs do not have.
+ *
  * `gone` and `left` are left out: MPI's standard has no call that tells of a process, and launchers end
  * the job with the first one that dies.
  */
@@ -273,6 +276,14 @@ static void mpi_destroy(struct transport *transport)
     free(t);
 }
 
+int MPIX_Query_cuda_support(void) __attribute__((weak));
+
+static bool mpi_aware(struct transport *transport)
+{
+    (void)transport;
+    return MPIX_Query_cuda_support && MPIX_Query_cuda_support();
+}
+
 static alnico_status_t mpi_subset(struct transport *transport, struct rendezvous *r,
                                   struct transport **out);
 
@@ -282,6 +293,7 @@ static const struct transport_ops transport_mpi = {
     .irecv = mpi_irecv,
     .test = mpi_test,
     .cancel = mpi_cancel,
+    .aware = mpi_aware,
     .subset = mpi_subset,
     .destroy = mpi_destroy,
 };

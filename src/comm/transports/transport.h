@@ -69,6 +69,10 @@ struct transport_ops {
      * more comes from it. Asked while an operation stalls; never blocks. */
     bool (*gone)(struct transport *, int rank);
 
+    /* Optional: whether it says that it takes buffers in the memory of GPUs; the caller's thread then
+     * is on that GPU. Never asked of one without. */
+    bool (*aware)(struct transport *);
+
     /* Optional: whether a rank has destroyed its end. Asked as `gone`. */
     bool (*left)(struct transport *, int rank);
 

@@ -32,6 +32,8 @@ enum { PEER_RANKS = 64, PEER_GPUS = 8 };
              64 << 10, BLOCKS)
 #define NCCL_ROW(COLLECTIVE, ALGORITHM)                                                            \
     ROW(COLLECTIVE, CUDA, INT_MAX, INT_MAX, SIZE_MAX, "nccl", ALGORITHM, 64 << 10)
+#define AWARE_ROW(COLLECTIVE, ALGORITHM, CHUNK)                                                    \
+    ROW(COLLECTIVE, CUDA, INT_MAX, INT_MAX, SIZE_MAX, "aware", ALGORITHM, CHUNK)
 #define CAPTURED_MESSAGES(RANKS, HOSTS, BACKEND, ALGORITHM)                                        \
     FULL_ROW(SENDRECV, CUDA, RANKS, HOSTS, SIZE_MAX, MODE_CAPTURED, BACKEND, ALGORITHM, 64 << 10, 0)
 
@@ -58,7 +60,9 @@ enum { PEER_RANKS = 64, PEER_GPUS = 8 };
  *
  * GPUs of one host store into each other's memory until NCCL's ring fills the links as well, and
  * beyond that where NCCL has not the operation or is not made yet; where neither works, they store
- * into the host's, and between hosts messages go through it. */
+ * into the host's, and between hosts messages go through it, or from one GPU's memory to the other's where
+ * the transport takes that, which is not measured. Short vectors are combined on the host, which costs no
+ * kernel a round. */
 const struct tuning_row tuning_builtin[] = {
     PEER_ROW(2, SIZE_MAX, "one_shot"),
     PEER_ROW(4, 2 << 10, "one_shot"),
@@ -104,6 +108,7 @@ const struct tuning_row tuning_builtin[] = {
     CUDA_ROW("shared", PEER_GPUS, 1, 64 << 10, "shared_one_shot", 64 << 10),
     CUDA_ROW("shared", PEER_GPUS, 1, SIZE_MAX, "shared_two_shot", 64 << 10),
     CUDA_ROW("host", INT_MAX, INT_MAX, 16 << 10, "recursive_doubling", 16 << 10),
+    AWARE_ROW(ALLREDUCE, "aware_rabenseifner", 4 << 20),
     CUDA_ROW("host", INT_MAX, INT_MAX, SIZE_MAX, "rabenseifner", 512 << 10),
     LINE_ROW(BROADCAST, 64 << 10, 0),
     LINE_ROW(BROADCAST, 512 << 10, 96),
@@ -196,6 +201,19 @@ const struct tuning_row tuning_builtin[] = {
     SHARED(BARRIER, PEER_RANKS, SIZE_MAX, "recursive_multiplying"),
     /* And by messages: extrapolated, but for several hosts (benchmarks/several_hosts). What is never
      * cut is followed by what is, for blocks that do not fit. */
+    AWARE_ROW(REDUCE, "aware_reduce_scatter_gather", 1 << 20),
+    AWARE_ROW(BROADCAST, "aware_scatter_ring_allgather", 1 << 20),
+    AWARE_ROW(ALLGATHER, "aware_ring", 1 << 20),
+    AWARE_ROW(ALLGATHERV, "aware_ring", 1 << 20),
+    AWARE_ROW(REDUCE_SCATTER, "aware_pairwise", 1 << 20),
+    AWARE_ROW(REDUCE_SCATTERV, "aware_pairwise", 1 << 20),
+    AWARE_ROW(GATHER, "aware_linear", 1 << 20),
+    AWARE_ROW(GATHERV, "aware_linear", 1 << 20),
+    AWARE_ROW(SCATTER, "aware_linear", 1 << 20),
+    AWARE_ROW(SCATTERV, "aware_linear", 1 << 20),
+    AWARE_ROW(ALLTOALL, "aware_pairwise", 1 << 20),
+    AWARE_ROW(ALLTOALLV, "aware_pairwise", 1 << 20),
+    AWARE_ROW(SENDRECV, "aware_direct", 1 << 10),
     MESSAGES(REDUCE, 2, SIZE_MAX, "binomial", 64 << 10),
     ONE_HOST(REDUCE, 8 << 10, "binomial", 64 << 10),
     ONE_HOST(REDUCE, SIZE_MAX, "reduce_scatter_gather", 128 << 10),

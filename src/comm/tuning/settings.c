@@ -53,6 +53,16 @@ static void read_transport(struct settings *s)
         refuse(s, VARIABLE_TRANSPORT, "auto, mpi or tcp");
 }
 
+static void read_aware(struct settings *s)
+{
+    const char *text = variable_text(VARIABLE_CUDA_AWARE);
+    s->aware = strcmp(text, "0") == 0 ? AWARE_NEVER : AWARE_AUTO;
+    if (strcmp(text, "1") == 0)
+        s->aware = AWARE_ALWAYS;
+    if (*text && s->aware == AWARE_AUTO && strcmp(text, "auto") != 0)
+        refuse(s, VARIABLE_CUDA_AWARE, "auto, 0 or 1");
+}
+
 static bool connections_of(int *out)
 {
     uint64_t count = 1;
@@ -87,6 +97,7 @@ void settings_read(struct settings *s)
     read_chunk(s);
     s->check = read_choice(s, VARIABLE_CHECK, "1", "0", "0 or 1");
     read_transport(s);
+    read_aware(s);
     read_connections(s);
     for (int c = 0; c < COLLECTIVES; c++)
         read_algorithm(s, c);

@@ -6,6 +6,10 @@
 #include "comm/transports/transport.h"
 #include "comm/tuning/tuning.h"
 
+/* Whether messages may be of a GPU's memory: where the transport says that it takes it, or as the user
+ * says. */
+enum aware { AWARE_AUTO, AWARE_NEVER, AWARE_ALWAYS };
+
 /* Plain bytes, sent to all ranks when a communicator is created. */
 struct settings {
     double timeout;     /* ALNICO_TIMEOUT, seconds */
@@ -13,6 +17,7 @@ struct settings {
     bool check;         /* ALNICO_CHECK */
     bool over_mpi;      /* ALNICO_TRANSPORT=mpi */
     bool over_tcp;      /* ALNICO_TRANSPORT=tcp */
+    enum aware aware;   /* ALNICO_CUDA_AWARE */
     char algorithm[COLLECTIVES]
                   [ALGORITHM_NAME_BYTES]; /* ALNICO_ALLREDUCE and the others; "": by the table */
     int tuning_rows;                      /* rows of ALNICO_TUNING's file; 0: none */

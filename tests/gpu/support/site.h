@@ -94,6 +94,9 @@ struct gpu_way gpu_way_named(const char *name);
 const char *gpu_way_name(const struct gpu_way *way);
 bool gpu_way_is(const struct gpu_way *way, const char *backend);
 
+/* Whether it can be captured into a graph, in this build. */
+bool gpu_way_captures(const struct gpu_way *way);
+
 /* Forces it (collective). False if this build lacks it or it needs more ranks than there are; the
  * test fails if it cannot be forced otherwise. */
 bool gpu_force(struct gpu_site *site, const struct gpu_way *way);

@@ -36,6 +36,11 @@ bool gpu_way_is(const struct gpu_way *way, const char *backend)
     return way->algorithm && strcmp(way->backend->name, backend) == 0;
 }
 
+bool gpu_way_captures(const struct gpu_way *way)
+{
+    return !way->algorithm || !way->backend->ops || way->backend->ops->capturable;
+}
+
 bool gpu_force(struct gpu_site *site, const struct gpu_way *way)
 {
     const char *name = way->algorithm ? way->algorithm->name : NULL;
@@ -43,6 +48,8 @@ bool gpu_force(struct gpu_site *site, const struct gpu_way *way)
     bool lacks = way->algorithm &&
                  (!way->backend->ops || alnico_comm_size(site->comm) < way->backend->ranks_least);
     if (strcmp(gpu_way_name(way), "nccl_symmetric") == 0) /* not with every NCCL, GPU and link */
+        lacks |= status == ALNICO_ERROR_UNSUPPORTED;
+    if (gpu_way_is(way, "aware")) /* with a CUDA-aware MPI only */
         lacks |= status == ALNICO_ERROR_UNSUPPORTED;
     if (lacks)
         REQUIRE_STATUS(status, ALNICO_ERROR_UNSUPPORTED);

@@ -273,6 +273,11 @@ static const struct setting settings_cases[] = {
     {"ALNICO_TRANSPORT", "tcp", ALNICO_SUCCESS, NULL},
     {"ALNICO_TRANSPORT", "mpi", ALNICO_SUCCESS, NULL},
     {"ALNICO_TRANSPORT", "auto", ALNICO_SUCCESS, NULL},
+    {"ALNICO_CUDA_AWARE", "auto", ALNICO_SUCCESS, NULL},
+    {"ALNICO_CUDA_AWARE", "0", ALNICO_SUCCESS, NULL},
+    {"ALNICO_CUDA_AWARE", "1", ALNICO_SUCCESS, NULL},
+    {"ALNICO_CUDA_AWARE", "yes", ALNICO_ERROR_ARGUMENT,
+     "ALNICO_CUDA_AWARE is 'yes' on rank 0, expected auto, 0 or 1"},
     {"ALNICO_CONNECTIONS", "8", ALNICO_SUCCESS, NULL},
     {"ALNICO_CONNECTIONS", "9", ALNICO_ERROR_ARGUMENT,
      "ALNICO_CONNECTIONS is '9' on rank 0, expected a number from 1 to 8"},
@@ -280,6 +285,14 @@ static const struct setting settings_cases[] = {
      "ALNICO_TRANSPORT is 'shm' on rank 0, expected auto, mpi or tcp"},
     {"ALNICO_ALLREDUCE", "bogus", ALNICO_ERROR_ARGUMENT, "ALNICO_ALLREDUCE is 'bogus' on rank 0"},
 };
+
+static enum aware aware_of(const struct setting *c)
+{
+    bool asks = strcmp(c->variable, "ALNICO_CUDA_AWARE") == 0;
+    return asks && *c->value == '0'   ? AWARE_NEVER
+           : asks && *c->value == '1' ? AWARE_ALWAYS
+                                      : AWARE_AUTO;
+}
 
 /* In a process of its own; exits with 0 if all is as expected. */
 static void check_setting(const struct setting *c)
@@ -292,7 +305,7 @@ static void check_setting(const struct setting *c)
         right = s.check == (strcmp(c->variable, "ALNICO_CHECK") == 0 && *c->value == '1') &&
                 s.timeout == (strstr(c->variable, "TIMEOUT") ? 2.5 : 600) &&
                 s.over_mpi == (strcmp(c->value, "mpi") == 0) &&
-                s.over_tcp == (strcmp(c->value, "tcp") == 0) &&
+                s.over_tcp == (strcmp(c->value, "tcp") == 0) && s.aware == aware_of(c) &&
                 s.chunk_bytes == (strstr(c->variable, "CHUNK") ? 65536 : 0) &&
                 strcmp(s.algorithm[ALNICO_ALLREDUCE],
                        strstr(c->variable, "ALLREDUCE") ? c->value : "") == 0;

@@ -103,7 +103,7 @@ static void host_cancel(struct engine_operation *h)
     if (op->failed)
         h->comm->device->flag_raise(op->failed, 1);
     if (op->lands)
-        staging_settle(&op->landing);
+        gate_settle(&op->landing);
     leave_staging(op);
 }
 

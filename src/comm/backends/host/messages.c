@@ -5,13 +5,14 @@
  *
  * If the host does not reach the buffers, the operation has copies in pinned memory: the
  * communicator's stream copies the sends before it opens `ready`, a stream of the library's the
- * receives at the end.
+ * receives at the end. With device arithmetic the messages are of the buffers themselves.
  */
 #include "comm/backends/host/host.h"
 
 #include "base/status.h"
 #include "comm/operations/engine_operation.h"
 #include "comm/operations/rounds.h"
+#include "progress/arithmetic.h"
 #include "progress/staging.h"
 
 #include <stdio.h>
@@ -27,6 +28,9 @@ struct message_op {
     struct rounds rounds;
     uint64_t ticket; /* among the communicator's operations of messages */
     bool posted;
+    /* How the host does without reaching the buffers; both NULL: it reaches them. */
+    struct staging *staging;
+    struct arithmetic *arithmetic;
 
     int pieces, room;
     struct exchange *list; /* of pieces, in the order of their posting; the next two follow it */
@@ -61,7 +65,7 @@ static alnico_status_t tell_sizes(const struct message_op *op)
 
 static alnico_status_t enqueue_landing(struct message_op *op)
 {
-    struct staging *staging = host_staging(op->operation.comm);
+    struct staging *staging = op->staging;
     for (int i = 0; i < op->pieces; i++)
         if (receives(&op->list[i]) && op->list[i].recv.len)
             TRY(staging_enqueue(staging, op->user[i], op->pinned + op->list[i].recv.at,
@@ -72,7 +76,7 @@ static alnico_status_t enqueue_landing(struct message_op *op)
 /* Copies the receives to the device. */
 static alnico_status_t land(struct message_op *op, bool *moved)
 {
-    struct staging *staging = host_staging(op->operation.comm);
+    struct staging *staging = op->staging;
     if (!staging || !op->receives)
         return ALNICO_SUCCESS;
     if (op->lands)
@@ -82,9 +86,9 @@ static alnico_status_t land(struct message_op *op, bool *moved)
     return ALNICO_PENDING;
 }
 
-static alnico_status_t messages_poll(struct engine_operation *h, bool *moved)
+static alnico_status_t poll(struct message_op *op, bool *moved)
 {
-    struct message_op *op = (struct message_op *)h;
+    struct engine_operation *h = &op->operation;
     struct tickets *tickets = &h->comm->messages;
     if (op->lands)
         return land(op, moved);
@@ -99,12 +103,23 @@ static alnico_status_t messages_poll(struct engine_operation *h, bool *moved)
     return status == ALNICO_SUCCESS ? land(op, moved) : status;
 }
 
+/* On the communicator's device, whose memory a transport may have to copy from. */
+static alnico_status_t messages_poll(struct engine_operation *h, bool *moved)
+{
+    int before = comm_enter(h->comm);
+    alnico_status_t status = poll((struct message_op *)h, moved);
+    comm_leave(h->comm, before);
+    return status;
+}
+
 static void messages_cancel(struct engine_operation *h)
 {
     struct message_op *op = (struct message_op *)h;
+    int before = comm_enter(h->comm);
     rounds_cancel(&op->rounds);
     if (op->lands)
-        staging_settle(&op->landing);
+        gate_settle(&op->landing);
+    comm_leave(h->comm, before);
 }
 
 static int messages_await(const struct engine_operation *h)
@@ -116,7 +131,7 @@ static alnico_status_t messages_open(struct engine_operation *h)
 {
     struct message_op *op = (struct message_op *)h;
     alnico_comm_t comm = h->comm;
-    for (int i = 0; host_staging(comm) && i < op->pieces; i++)
+    for (int i = 0; op->staging && i < op->pieces; i++)
         if (!receives(&op->list[i]) && op->list[i].send.len)
             TRY(comm->device->copy(op->pinned + op->list[i].send.at, op->user[i],
                                    op->list[i].send.len, comm->stream));
@@ -201,14 +216,19 @@ static alnico_status_t list_pieces(struct message_op *op, const struct call *cal
     return ALNICO_SUCCESS;
 }
 
+static alnico_status_t make_gate(struct message_op *op)
+{
+    return op->landing.device ? ALNICO_SUCCESS
+                              : gate_init(&op->landing, op->operation.comm->device);
+}
+
 static alnico_status_t make_pinned(struct message_op *op, size_t bytes)
 {
     const struct device_ops *device = op->operation.comm->device;
     bool fits = bytes <= op->pinned_bytes &&
                 (op->pinned_bytes <= KEPT_BYTES || bytes > op->pinned_bytes / 2);
     void *memory = NULL;
-    if (!op->landing.device)
-        TRY(gate_init(&op->landing, device));
+    TRY(make_gate(op));
     if (fits || bytes == 0)
         return ALNICO_SUCCESS;
     if (op->pinned)
@@ -238,17 +258,19 @@ static void set_rounds(struct message_op *op, const struct call *call,
                        const struct algorithm *algorithm)
 {
     alnico_comm_t comm = op->operation.comm;
-    bool staged = host_staging(comm) != NULL;
+    const struct arithmetic *arithmetic = op->arithmetic;
     struct rounds *r = &op->rounds;
     r->algorithm = algorithm;
     r->shape = (struct shape){
         .rank = comm->rank, .size = comm->size, .messages = op->list, .messages_count = op->pieces};
     r->transport = comm->transport;
     r->tag = TAG_MESSAGE;
-    r->device = &device_cpu;
+    r->device = arithmetic ? arithmetic->device : &device_cpu;
+    r->stream = arithmetic ? arithmetic->stream : NULL;
+    r->ended = arithmetic ? &op->landing : NULL;
     r->type = call->type;
-    r->buffer[BUFFER_SEND] = staged ? op->pinned : (char *)call->send;
-    r->buffer[BUFFER_RECV] = staged ? op->pinned : call->recv;
+    r->buffer[BUFFER_SEND] = op->staging ? op->pinned : (char *)call->send;
+    r->buffer[BUFFER_RECV] = op->staging ? op->pinned : call->recv;
     r->many = op->many;
     r->empty = true;
     rounds_begin(r);
@@ -258,10 +280,15 @@ static alnico_status_t describe(struct message_op *op, const struct call *call,
                                 const struct choice *choice)
 {
     op->lands = op->posted = false;
+    op->arithmetic =
+        choice->backend == &backend_aware ? aware_arithmetic(op->operation.comm) : NULL;
+    op->staging = op->arithmetic ? NULL : host_staging(op->operation.comm);
     TRY(list_pieces(op, call));
-    if (host_staging(op->operation.comm))
+    if (op->staging)
         TRY(pin_pieces(op));
-    set_rounds(op, call, choice->algorithm);
+    if (op->arithmetic)
+        TRY(make_gate(op));
+    set_rounds(op, call, op->arithmetic ? aware_rounds(choice->algorithm) : choice->algorithm);
     return ALNICO_SUCCESS;
 }
 
