@@ -5,7 +5,7 @@
 #include "tools/perf/measure.h"
 #include "tools/perf/options.h"
 
-enum { PERF_RESULTS = 16 }; /* algorithms that fit into a row */
+enum { PERF_RESULTS = 32 }; /* algorithms that fit into a row */
 
 /* One candidate's figures for one call. */
 struct perf_result {
