@@ -26,7 +26,8 @@ static uint64_t seed;
 static int rounds = 1;
 
 struct scene {
-    bool shrinks;
+    bool shrinks, streams;
+    size_t every;       /* steps between averages of strategy weights; 0: strategy allreduce */
     int victim, second; /* -1: none */
     uint64_t random;
 };
@@ -57,7 +58,8 @@ static struct trainer_options options_make(const struct scene *s)
     return (struct trainer_options){.model = "cnn",
                                     .data = "synthetic:8x8x1",
                                     .kernels = "naive",
-                                    .strategy = "allreduce",
+                                    .strategy = s->every ? "weights" : "allreduce",
+                                    .every = s->every,
                                     .batch = 2,
                                     .steps = STEPS,
                                     .seed = 3,
@@ -65,8 +67,8 @@ static struct trainer_options options_make(const struct scene *s)
                                     .validate_every = 25,
                                     .shrinks = s->shrinks,
                                     .progress = note,
-                                    .rule = BUCKETS_OF_COUNT,
-                                    .buckets = 3,
+                                    .rule = s->every ? BUCKETS_OF_SIZE : BUCKETS_OF_COUNT,
+                                    .buckets = s->every ? 0 : 3,
                                     .compute = {.threads = 1},
                                     .wire = ALNICO_FLOAT32,
                                     .optimizer = optimizer_defaults(OPTIMIZER_SGD, 4)};
@@ -84,7 +86,13 @@ static void scene_body(struct rank *rank)
 {
     const struct scene *s = rank->argument;
     const struct trainer_options options = options_make(s);
-    const struct trainer_place place = {.host = forks_comm(rank, NULL)};
+    struct trainer_place place = {.host = forks_comm(rank, NULL)};
+    alnico_stream_t stream = NULL;
+    if (s->streams) {
+        REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
+        place.stream = stream;
+        place.device = forks_comm(rank, stream);
+    }
     const int left = RANKS - 1 - (s->second >= 0);
     const uint64_t us = (s->random >> (rank->rank == s->second ? 32 : 0)) %
                         (rank->rank == s->second ? 400000 : 150000);
@@ -99,6 +107,8 @@ static void scene_body(struct rank *rank)
         REQUIRE_STATUS(status, ALNICO_SUCCESS);
         REQUIRE(report.ranks == left && report.lost == RANKS - left);
         REQUIRE(report.steps == (STEPS * RANKS + left / 2) / (size_t)left);
+        /* Without an average all steps up to the loss are done anew. */
+        REQUIRE(s->every < STEPS || report.own_steps > report.steps);
         require_equal(rank, s, report.hash);
     } else {
         char expected[64];
@@ -106,6 +116,9 @@ static void scene_body(struct rank *rank)
         REQUIRE_STATUS(status, ALNICO_ERROR_TIMEOUT);
         ranks_require_detail(expected);
     }
+    alnico_comm_destroy(place.device);
+    if (stream)
+        alnico_stream_destroy(stream);
     alnico_comm_destroy(place.host);
 }
 
@@ -125,6 +138,30 @@ static void test_the_others_go_on(void **state)
     (void)state;
     for (int i = 0; i < 2 * rounds; i++)
         play((struct scene){.shrinks = true, .victim = (int)(seed % RANKS), .second = -1});
+}
+
+/* From the last step that was kept. */
+static void test_on_a_stream(void **state)
+{
+    (void)state;
+    for (int i = 0; i < rounds; i++)
+        play((struct scene){.shrinks = true,
+                            .streams = true,
+                            .victim = (int)(seed % RANKS),
+                            .second = i % 2 ? (int)((seed + 1) % RANKS) : -1});
+}
+
+/* In each step, seldom, so that the ranks' parameters are apart when one is lost, and never before. */
+static void test_averages_of_weights(void **state)
+{
+    (void)state;
+    static const size_t every[] = {1, 7, 2 * STEPS};
+    for (int i = 0; i < 4 * rounds; i++)
+        play((struct scene){.shrinks = true,
+                            .streams = i % 4 == 3,
+                            .every = every[i % 3],
+                            .victim = (int)(seed % RANKS),
+                            .second = -1});
 }
 
 static void test_two_may_be_lost(void **state)
@@ -149,8 +186,8 @@ int main(int argc, char **argv)
     printf("seed %llu\n", (unsigned long long)seed);
     setenv("ALNICO_LOG", "error", 1); /* it warns of what was lost */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_others_go_on),
-        cmocka_unit_test(test_two_may_be_lost),
+        cmocka_unit_test(test_the_others_go_on),       cmocka_unit_test(test_on_a_stream),
+        cmocka_unit_test(test_averages_of_weights),    cmocka_unit_test(test_two_may_be_lost),
         cmocka_unit_test(test_otherwise_the_run_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -371,7 +371,7 @@ static const struct option_row table[] = {
      OPTION_TEXT, TRAINER(replay)},
     {"on-failure", 0, "WHAT",
      "when a rank's process ends: stop the others, too; or shrink: they go on with its part of the "
-     "images, on the CPU with strategy allreduce",
+     "images, on the CPU with strategy allreduce or weights",
      OPTION_CHOICE, .initial = "stop", TRAINER(shrinks), .choices = failures, .key = "on_failure"},
     {.help = "Checkpoints:"},
     {"save", 0, "FILE", "write the state to FILE at the end", OPTION_TEXT, TRAINER(save)},
@@ -537,7 +537,7 @@ static void check_strategy(struct argp_state *state, const struct train_options 
         const char *option;
         bool given, taken;
     } rows[] = {
-        {"--on-failure shrink", trainer->shrinks, strcmp(strategy->name, "allreduce") == 0},
+        {"--on-failure shrink", trainer->shrinks, strategy->takes & STRATEGY_TAKES_SHRINK},
         {"--no-overlap", trainer->late, strategy->takes & STRATEGY_TAKES_OVERLAP},
         {"--buckets", options->bucketed, strategy->takes & STRATEGY_TAKES_BUCKETS},
         {"--compress", options->compress, strategy->takes & wire},
@@ -600,8 +600,8 @@ static void check_modes(struct argp_state *state, struct train_options *options)
         (options->describe || options->profile || options->memory || options->predict_count))
         argp_error(state, "--on-failure: neither --describe, --memory, --profile nor --predict "
                           "goes on without a rank");
-    if (trainer->shrinks && (options->device != ALNICO_DEVICE_CPU || options->stream))
-        argp_error(state, "--on-failure shrink: expected --device cpu without --stream");
+    if (trainer->shrinks && options->device != ALNICO_DEVICE_CPU)
+        argp_error(state, "--on-failure shrink: expected --device cpu");
     if (options->log && (options->describe || options->profile || options->memory))
         argp_error(state, "--log: neither --describe, --memory nor --profile trains");
 }

@@ -137,7 +137,8 @@ const struct strategy_ops strategy_allreduce = {
     .about = "average the gradients over all ranks in every step",
     .capturable = true,
     .takes = STRATEGY_TAKES_BUCKETS | STRATEGY_TAKES_OVERLAP | STRATEGY_TAKES_WIRE |
-             STRATEGY_TAKES_NARROW | STRATEGY_TAKES_CODEC | STRATEGY_TAKES_SPLIT,
+             STRATEGY_TAKES_NARROW | STRATEGY_TAKES_CODEC | STRATEGY_TAKES_SPLIT |
+             STRATEGY_TAKES_SHRINK,
     .bytes = allreduce_bytes,
     .create = allreduce_create,
     .destroy = allreduce_destroy,

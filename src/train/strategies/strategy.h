@@ -100,7 +100,8 @@ enum strategy_option {
     STRATEGY_TAKES_STALENESS = 16, /* a bound, and interleavings */
     STRATEGY_TAKES_CODEC = 32,
     STRATEGY_TAKES_SPLIT = 128, /* networks that are split over the ranks: gradients are averaged */
-    STRATEGY_TAKES_EVERY = 64,  /* and needs: steps between averages; average_state, own seeds */
+    STRATEGY_TAKES_SHRINK = 256, /* lost ranks: each has all of the state, at least at times */
+    STRATEGY_TAKES_EVERY = 64,   /* and needs: steps between averages; average_state, own seeds */
 };
 
 struct strategy_ops {

@@ -113,11 +113,15 @@ alnico_status_t trainer_check(const struct trainer_options *options)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "trainer: planned buckets, which go by measured times, in a deterministic "
                          "run, expected a size or a number");
-    if (options->shrinks && (strcmp(options->strategy, "allreduce") != 0 ||
+    if (options->shrinks && kernels_find(options->kernels)->device != ALNICO_DEVICE_CPU)
+        return error_set(ALNICO_ERROR_ARGUMENT,
+                         "trainer: going on without lost ranks by %s kernels, expected the CPU's",
+                         options->kernels);
+    if (options->shrinks && (!(strategy_find(options->strategy)->takes & STRATEGY_TAKES_SHRINK) ||
                              (options->codec.ops && options->codec.ops->residual)))
         return error_set(
             ALNICO_ERROR_ARGUMENT,
-            "trainer: going on without lost ranks by strategy %s%s, expected allreduce "
+            "trainer: going on without lost ranks by strategy %s%s, expected allreduce or weights "
             "and no codec with residuals: each rank has all of the state there",
             options->strategy, options->codec.ops ? " and a codec" : "");
     if (!options->batch)

@@ -292,10 +292,6 @@ static alnico_status_t trainer_prepare(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     TRY(trainer_check(options));
-    if (options->shrinks && trainer->place.stream)
-        return error_set(ALNICO_ERROR_ARGUMENT,
-                         "trainer: going on without lost ranks on a stream, whose steps end after "
-                         "errors, expected the CPU's inline stream");
     trainer->passes = trainer_passes(options);
     trainer->graphs = calloc(trainer->passes, sizeof(struct device_graph *));
     if (!trainer->graphs)
@@ -372,6 +368,7 @@ void trainer_close(struct trainer *trainer)
     data_close(trainer->test);
     buckets_free(&trainer->buckets);
     free(trainer->step_seconds);
+    trainer_forget(trainer);
 }
 
 /* The part of the rank that needs the most memory. */

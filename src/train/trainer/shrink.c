@@ -1,7 +1,9 @@
 /*
  * Going on after a rank was lost: the others shrink the communicator, take the state of whoever did
  * the most steps, and make the run anew from there with their number. A step counts images: its
- * number becomes that by which as many images are done as before. See trainer/state.h.
+ * number becomes that by which as many images are done as before. On the inline stream a step of strategy
+ * allreduce that fails changes nothing; elsewhere the state is that of the last step of which a copy was
+ * kept, when all before it was known to have gone well. See trainer/state.h.
  */
 #include "train/trainer/state.h"
 
@@ -13,10 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank has of the run when another one is lost. */
+enum { KEEP_STEPS = 8 }; /* at least, from one copy to the next */
+
+/* What a rank has of the run when another one is lost, or had when it kept it. */
 struct state {
     size_t step, tests; /* done; steps of `ranks` */
     int ranks;
+    struct outcome epoch; /* this rank's */
     size_t count;
     float *values; /* of the arenas, one behind the other */
 };
@@ -41,7 +46,10 @@ static alnico_status_t state_read(const struct trainer *trainer, struct state *o
 {
     struct strategy_memory pieces[PIECES];
     const size_t count = pieces_of(trainer, pieces);
-    *out = (struct state){.step = trainer->step, .tests = trainer->tests, .ranks = trainer->size};
+    *out = (struct state){.step = trainer->step,
+                          .tests = trainer->tests,
+                          .ranks = trainer->size,
+                          .epoch = trainer->epoch};
     for (size_t i = 0; i < count; i++)
         out->count += pieces[i].count;
     out->values = malloc(out->count * sizeof *out->values);
@@ -127,10 +135,70 @@ static alnico_status_t say_lost(const struct trainer *before, alnico_comm_t comm
     return ALNICO_SUCCESS;
 }
 
+/* Whether a step that fails may leave parameters that no rank has agreed to. */
+static bool keeps(const struct trainer *trainer)
+{
+    return trainer->options->shrinks && trainer->place.host &&
+           (trainer->place.stream || trainer->options->every);
+}
+
+/* Between two averages the ranks' parameters differ. */
+static bool keep_is_due(const struct trainer *trainer)
+{
+    const size_t every = trainer->options->every;
+    return !trainer->kept ||
+           (trainer->step - trainer->kept->step >= KEEP_STEPS && !(every && trainer->step % every));
+}
+
+static alnico_status_t state_keep(struct trainer *trainer, struct state *out)
+{
+    TRY(trainer_drain(trainer));
+    TRY(state_read(trainer, out));
+    return alnico_comm_status(trainer->place.device);
+}
+
+void trainer_forget(struct trainer *trainer)
+{
+    if (trainer->kept)
+        free(trainer->kept->values);
+    free(trainer->kept);
+    trainer->kept = NULL;
+}
+
+alnico_status_t trainer_keep(struct trainer *trainer)
+{
+    if (!keeps(trainer) || !keep_is_due(trainer))
+        return ALNICO_SUCCESS;
+    struct state state = {0}, *kept = malloc(sizeof *kept);
+    const alnico_status_t status =
+        kept ? state_keep(trainer, &state)
+             : error_set(ALNICO_ERROR_MEMORY, "trainer: no memory to go on without a lost rank");
+    if (status != ALNICO_SUCCESS) {
+        free(state.values);
+        free(kept);
+        return status;
+    }
+    trainer_forget(trainer);
+    *kept = state;
+    trainer->kept = kept;
+    return ALNICO_SUCCESS;
+}
+
+/* The state to go on from. */
+static alnico_status_t state_last(struct trainer *trainer, struct state *out)
+{
+    if (!trainer->kept)
+        return state_read(trainer, out);
+    *out = *trainer->kept;
+    trainer->kept->values = NULL;
+    trainer_forget(trainer);
+    return ALNICO_SUCCESS;
+}
+
 /* The run so far, in one that is not open yet, over `comm`. */
 static struct trainer run_carry(const struct trainer *from, alnico_comm_t comm)
 {
-    const struct trainer_place place = {.host = comm};
+    const struct trainer_place place = {.host = comm, .stream = from->place.stream};
     struct trainer to = trainer_make(from->options, &place);
     to.shrunk = comm;
     to.begun = from->begun;
@@ -140,7 +208,6 @@ static struct trainer run_carry(const struct trainer *from, alnico_comm_t comm)
     to.step_seconds = from->step_seconds;
     to.step_room = from->step_room;
     to.test_seconds = from->test_seconds;
-    to.epoch = from->epoch;
     to.progress = from->progress;
     return to;
 }
@@ -149,6 +216,7 @@ static struct trainer run_carry(const struct trainer *from, alnico_comm_t comm)
 static alnico_status_t run_open(struct trainer *trainer, const struct state *state)
 {
     trainer->tests = state->tests;
+    trainer->epoch = state->epoch;
     trainer->step = (size_t)llround((double)state->step * state->ranks / trainer->size);
     trainer->progress.step = trainer->step;
     trainer->first = trainer->step - trainer->read;
@@ -160,16 +228,38 @@ static alnico_status_t run_open(struct trainer *trainer, const struct state *sta
     return trainer_data(trainer);
 }
 
+/* A communicator on the stream. Where that fails the others are not kept waiting. */
+static alnico_status_t device_open(struct trainer *trainer)
+{
+    struct trainer_place *place = &trainer->place;
+    if (!place->stream || !place->host)
+        return ALNICO_SUCCESS;
+    const alnico_status_t status =
+        alnico_comm_duplicate(place->host, place->stream, &trainer->shrunk_device);
+    if (status != ALNICO_SUCCESS) {
+        char detail[512];
+        snprintf(detail, sizeof detail, "%s", alnico_error_detail());
+        alnico_comm_abort(place->host);
+        return error_set(status, "%s", detail);
+    }
+    place->device = trainer->shrunk_device;
+    return ALNICO_SUCCESS;
+}
+
 /* One try: another rank may be lost meanwhile. The run can be closed after each. */
 static alnico_status_t run_again(struct trainer *trainer, struct state *state)
 {
     alnico_comm_t comm, place = trainer->shrunk ? trainer->shrunk : trainer->place.host;
+    if (trainer->place.device != trainer->place.host)
+        alnico_comm_abort(trainer->place.device); /* what the stream waits for ends */
     TRY(alnico_comm_shrink(place, NULL, &comm));
     const struct trainer before = *trainer;
     trainer->step_seconds = NULL;
     trainer_close(trainer);
     *trainer = run_carry(&before, comm);
+    alnico_comm_destroy(before.shrunk_device);
     alnico_comm_destroy(before.shrunk);
+    TRY(device_open(trainer));
     TRY(state_agree(comm, state));
     TRY(say_lost(&before, comm, state));
     return run_open(trainer, state);
@@ -179,13 +269,14 @@ bool trainer_outlives(const struct trainer *trainer, alnico_status_t status)
 {
     return trainer->options->shrinks && trainer->place.host &&
            (status == ALNICO_ERROR_TIMEOUT || status == ALNICO_ERROR_ABORTED) &&
-           alnico_comm_status(trainer->place.host) != ALNICO_SUCCESS;
+           (alnico_comm_status(trainer->place.host) != ALNICO_SUCCESS ||
+            alnico_comm_status(trainer->place.device) != ALNICO_SUCCESS);
 }
 
 alnico_status_t trainer_shrink(struct trainer *trainer)
 {
     struct state state;
-    alnico_status_t status = state_read(trainer, &state);
+    alnico_status_t status = state_last(trainer, &state);
     if (status == ALNICO_SUCCESS)
         do
             status = run_again(trainer, &state);

@@ -8,12 +8,16 @@
 #include "train/strategies/strategy.h"
 #include "train/trainer/trainer.h"
 
+struct state;
+
 struct trainer {
     const struct trainer_options *options;
     struct trainer_place place; /* without communicators: alone */
     int rank, size;
     int begun;                   /* ranks at the beginning of the run */
     alnico_comm_t shrunk;        /* of the ranks that go on, this run's own; NULL: none was lost */
+    alnico_comm_t shrunk_device; /* the same on the stream, if there is one */
+    struct state *kept;          /* the last state known to be right; NULL: that at hand is */
     struct network *whole;       /* of which `network` is this rank's part; NULL: it is all */
     int image_part, image_parts; /* which images it takes; without a split those of its rank */
     alnico_comm_t moves, norms;  /* of a split network; NULL: none of their own */
@@ -108,6 +112,9 @@ alnico_status_t trainer_meet(struct trainer *trainer);
 
 /* ---- trainer/trainer.c, trainer/graph.c ---- */
 
+/* Waits for everything that was enqueued. */
+alnico_status_t trainer_drain(struct trainer *trainer);
+
 /* A run that is not open yet. Its address stays. */
 struct trainer trainer_make(const struct trainer_options *options,
                             const struct trainer_place *place);
@@ -132,8 +139,12 @@ alnico_status_t trainer_launch(struct trainer *trainer);
 bool trainer_outlives(const struct trainer *trainer, alnico_status_t status);
 
 /* Makes the run anew on the ranks that live, from the last step that one of them has done
- * (collective over them). trainer->shrunk is to be destroyed at the end. */
+ * (collective over them). trainer->shrunk_device and shrunk are to be destroyed at the end. */
 alnico_status_t trainer_shrink(struct trainer *trainer);
+
+/* Between steps: keeps a copy of the state now and then, where a step that fails could spoil it. */
+alnico_status_t trainer_keep(struct trainer *trainer);
+void trainer_forget(struct trainer *trainer);
 
 /* ---- trainer/rehearsal.c ---- */
 

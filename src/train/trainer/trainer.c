@@ -211,8 +211,7 @@ static alnico_status_t trainer_read(struct trainer *trainer, const struct phase_
     return ALNICO_SUCCESS;
 }
 
-/* Waits for everything that was enqueued. */
-static alnico_status_t trainer_drain(struct trainer *trainer)
+alnico_status_t trainer_drain(struct trainer *trainer)
 {
     struct phase_times reading;
     do {
@@ -347,6 +346,7 @@ static alnico_status_t trainer_loop(struct trainer *trainer)
     bool over = trainer->step >= trainer->steps;
     while (!over) {
         struct phase_times reading;
+        TRY(trainer_keep(trainer));
         TRY_NVTX("step", trainer_step(trainer));
         TRY(phase_timer_end(trainer->timer, &reading));
         TRY(trainer_read(trainer, &reading));
@@ -432,6 +432,7 @@ alnico_status_t trainer_run(const struct trainer_options *options,
         trainer_close(&trainer);
     else
         status = trainer_fail(&trainer, status);
+    alnico_comm_destroy(trainer.shrunk_device);
     alnico_comm_destroy(trainer.shrunk);
     return status;
 }

@@ -90,8 +90,9 @@ struct trainer_options {
     const char *load;
 
     /* When a rank is lost the others go on by alnico_comm_shrink, from the last step that one of them
-     * has done, with the images of all: steps are fewer images then, and as many more. Of
-     * place->host, on the CPU's inline stream, with strategy allreduce. Otherwise the run ends. */
+     * has done, or on a stream, or if the ranks' parameters differ between averages, the last that it
+     * kept, with the images of all: steps are fewer images then, and as many more. Of place->host, on the
+     * CPU, with strategy allreduce or weights. Otherwise the run ends. */
     bool shrinks;
 
     void (*progress)(void *context, const struct trainer_progress *progress); /* NULL: none */

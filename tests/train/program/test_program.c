@@ -123,7 +123,7 @@ static void usage_errors_exit_with_2(void **unused)
         {"--schedule cosine --drops 0.5", "--drops: on --schedule cosine there are none"},
         {"--plan-cache plans.json", "--plan-cache: on --device cpu there are no plans"},
         {"--no-graph", "--no-graph: on --device cpu there is none"},
-        {"--on-failure shrink --stream", "--on-failure shrink: expected --device cpu without"},
+        {"--on-failure shrink --strategy async", "--on-failure shrink: strategy async has no use"},
         {"--on-failure shrink --strategy server",
          "--on-failure shrink: strategy server has no use"},
         {"--on-failure shrink --memory", "--on-failure: neither --describe, --memory"},
