@@ -426,7 +426,7 @@ static void collective_arguments(alnico_comm_t comm)
             "recv is NULL with count 8");
     REFUSED(alnico_allreduce(ALNICO_IN_PLACE, NULL, 8, ALNICO_FLOAT32, ALNICO_SUM, comm),
             "is NULL");
-    REFUSED(alnico_allreduce(a, b, 8, (alnico_datatype_t)10, ALNICO_SUM, comm), "unknown type 10");
+    REFUSED(alnico_allreduce(a, b, 8, (alnico_datatype_t)12, ALNICO_SUM, comm), "unknown type 12");
     REFUSED(alnico_allreduce(a, b, 8, (alnico_datatype_t)-1, ALNICO_SUM, comm), "unknown type -1");
     REFUSED(alnico_allreduce(a, b, 8, ALNICO_FLOAT32, (alnico_op_t)11, comm),
             "unknown operation 11");
