@@ -1,6 +1,7 @@
 /* Rooted operations: one rank broadcasts the settings, scatters unequal work, and gathers and
- * reduces the results. Run it under mpirun. */
+ * reduces the results, once weighted by each rank's share. Run it under mpirun. */
 #include <alnico/mpi.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,6 +38,19 @@ static void work(alnico_comm_t comm, double factor, bool *right)
     *right = total == factor * (double)all && results[all - 1] == factor;
 }
 
+/* Rank r weighs r + 1. */
+static double weighted_mean(alnico_comm_t comm, double mine)
+{
+    int size = alnico_comm_size(comm);
+    double mean = 0, share = 2.0 * (alnico_comm_rank(comm) + 1) / (size * (size + 1.0));
+    alnico_op_t weighted;
+    check(alnico_op_create_premultiplied_sum(comm, &share, ALNICO_FLOAT64, ALNICO_DEVICE_CPU,
+                                             &weighted));
+    check(alnico_reduce(&mine, &mean, 1, ALNICO_FLOAT64, weighted, ROOT, comm));
+    check(alnico_op_destroy(comm, weighted));
+    return mean;
+}
+
 int main(int argc, char **argv)
 {
     bool right = true;
@@ -48,6 +62,8 @@ int main(int argc, char **argv)
     double copy = 0;
     check(alnico_broadcast_to(&factor, &copy, 1, ALNICO_FLOAT64, ROOT, comm));
     right &= copy == factor;
+    double mean = weighted_mean(comm, factor);
+    right &= alnico_comm_rank(comm) != ROOT || fabs(mean - factor) < 1e-9;
     if (alnico_comm_size(comm) <= RANKS_MOST)
         work(comm, factor, &right);
     check(alnico_barrier(comm));

@@ -712,6 +712,38 @@ ALNICO_API alnico_status_t alnico_group_begin(alnico_comm_t comm);
  * graph is captured; only this rank gets it, its partners run into their deadline). */
 ALNICO_API alnico_status_t alnico_group_end(alnico_comm_t comm, alnico_request_t *request);
 
+/* ---- Operations of a program ---- */
+
+/* Creates an operation that sums what each rank multiplies by its own factor first: the result is the
+ * sum over all ranks of factor * send[i], each product rounded to the type. Local; the operation belongs
+ * to this communicator.
+ *
+ *     float factor = 0.125f;
+ *     alnico_op_create_premultiplied_sum(comm, &factor, ALNICO_FLOAT32, ALNICO_DEVICE_CPU, &scaled);
+ *     alnico_reduce_scatter(gradient, shard, n, ALNICO_FLOAT32, scaled, comm);
+ *     alnico_op_destroy(comm, scaled);
+ *
+ * factor: one element of `type`. device: where it is. ALNICO_DEVICE_CPU: read now. ALNICO_DEVICE_CUDA, for
+ * a communicator of GPUs: in memory that its GPU reads, at each call, in the order of the stream; it
+ * must stay there until then, in a graph until its last replay.
+ *
+ * The operation is for calls with this type, of allreduce, reduce and the reduce-scatters, in place or
+ * not, blocking or not, captured too. All ranks of such a call pass one that they have created. One rank
+ * alone multiplies, too. Where `recv` cannot hold the products (a reduce at other ranks than the root, a
+ * reduce-scatter) the call takes memory for them, in the order of the stream.
+ *
+ * Errors: ARGUMENT (NULL, an unknown type or device, a factor on a GPU for the CPU, memory that the
+ * communicator's GPU does not read); MEMORY. */
+ALNICO_API alnico_status_t alnico_op_create_premultiplied_sum(alnico_comm_t comm,
+                                                              const void *factor,
+                                                              alnico_datatype_t type,
+                                                              alnico_device_t device,
+                                                              alnico_op_t *out);
+
+/* Destroys an operation of this communicator, which no later call uses; those that have begun keep it.
+ * The end of the communicator destroys all. Errors: ARGUMENT (none that it has). */
+ALNICO_API alnico_status_t alnico_op_destroy(alnico_comm_t comm, alnico_op_t op);
+
 /* ---- Requests ---- */
 
 /* Makes the communicator's stream wait for the request; the host does not wait, except on the

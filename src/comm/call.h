@@ -19,9 +19,11 @@ struct call {
     alnico_op_t op; /* of reductions */
     int root;       /* of those that have one */
 
-    /* Of a broadcast to another buffer: at the root `input` is copied to it first. */
+    /* Of a broadcast to another buffer: at the root `input` is copied to it first. Of a premultiplied
+     * sum: `send` gets the products of `input` and `factor` first; `op` is SUM. */
     const void *input;
     bool copies;
+    const struct device_scalar *factor;
 
     /* Vector forms, for the sides that have all blocks: see struct shape. `at` NULL: one behind the
      * other. */

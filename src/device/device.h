@@ -21,6 +21,12 @@ struct device_event;
 /* Work captured from a stream, to be run any number of times. */
 struct device_graph;
 
+/* An element of some type: its bits, or where the device reads them when a stream gets there. */
+struct device_scalar {
+    uint64_t bits;
+    const void *at; /* NULL: `bits` */
+};
+
 /* A word that host and streams both see, and that only grows. It starts at 0. */
 struct device_flag;
 
@@ -116,6 +122,15 @@ struct device_ops {
      * src[i] * (1 / ranks). Integers: dst[i] = src[i] / ranks, truncating. */
     alnico_status_t (*divide)(void *dst, const void *src, size_t count, alnico_datatype_t type,
                               int ranks, void *stream);
+
+    /* dst[i] = src[i] * factor on the stream; dst may be src. */
+    alnico_status_t (*scale)(void *dst, const void *src, size_t count, alnico_datatype_t type,
+                             const struct device_scalar *factor, void *stream);
+
+    /* Memory in the order of a stream: what the stream is given between the two may use it. Never waits
+     * for the device; may be captured. */
+    alnico_status_t (*stream_alloc)(size_t bytes, void **out, void *stream);
+    void (*stream_free)(void *memory, void *stream);
 
     /* A stream of the library's own, which waits for no other by itself. */
     alnico_status_t (*stream_create)(void **out);

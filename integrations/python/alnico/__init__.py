@@ -25,7 +25,7 @@ from .errors import (
     UnsupportedError,
 )
 from .memory import Memory
-from .operations import Op, Operations
+from .operations import Op, Operations, PremultipliedSum
 from .stream import Stream
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Op",
     "Operations",
     "OutOfMemoryError",
+    "PremultipliedSum",
     "Registration",
     "Request",
     "Stream",

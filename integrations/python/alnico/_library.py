@@ -59,6 +59,8 @@ _CALLS: dict[str, list[object]] = {
     "memory_free": [c_int, c_void_p],
     "comm_register": [c_void_p, c_void_p, c_size_t, HANDLE],
     "comm_deregister": [c_void_p, c_void_p],
+    "op_create_premultiplied_sum": [c_void_p, c_void_p, c_int, c_int, POINTER(c_int)],
+    "op_destroy": [c_void_p, c_int],
     "group_begin": [c_void_p],
     "group_end": [c_void_p, HANDLE],
     "wait": [HANDLE],

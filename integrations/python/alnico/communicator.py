@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional, Union
 from ._buffers import Buffer, describe
 from ._library import OPERATIONS, call, library
 from .errors import AlnicoError, ArgumentError
-from .operations import Array, Operations, _rank
+from .operations import Array, Operations, PremultipliedSum, _rank
 from .stream import Stream
 
 DEVICES = ("cpu", "cuda")
@@ -389,6 +389,28 @@ class Communicator(Operations[None]):
                 "comm_register", self._check_open(), buffer.address, buffer.bytes, ctypes.byref(out)
             )
         return Registration(self, out, buffer.keep)
+
+    def premultiplied_sum(self, factor: Array) -> PremultipliedSum:
+        """An operation that sums what each rank multiplies by its own factor first, an array of one
+        element and of the type of the later calls. One of the CPU is read now, one of the GPU at each
+        call.
+
+        half = comm.premultiplied_sum(numpy.array([0.5], "float32"))
+        comm.allreduce(gradient, op=half)
+        """
+        buffer, out = describe(factor, "factor"), ctypes.c_int()
+        if buffer.count != 1:
+            raise ArgumentError(f"factor has {buffer.count} elements; expected 1")
+        with self._lock:
+            call(
+                "op_create_premultiplied_sum",
+                self._check_open(),
+                buffer.address,
+                buffer.type,
+                DEVICES.index(buffer.device),
+                ctypes.byref(out),
+            )
+        return PremultipliedSum(out.value, buffer.keep)
 
     def synchronize(self) -> None:
         """Blocks until everything started on the communicator is complete."""

@@ -33,7 +33,20 @@ class Op(enum.IntEnum):
     BITWISE_XOR = 10
 
 
-def _op(op: Union[Op, str]) -> int:
+class PremultipliedSum:
+    """A sum of what each rank multiplies by its own factor first, for calls of one communicator with one
+    type: Communicator.premultiplied_sum makes it. It lasts as long as its communicator."""
+
+    def __init__(self, number: int, keep: object) -> None:
+        self._number, self._keep = number, keep
+
+
+AnyOp = Union[Op, PremultipliedSum, str]
+
+
+def _op(op: AnyOp) -> int:
+    if isinstance(op, PremultipliedSum):
+        return op._number
     try:
         return Op[op.upper()] if isinstance(op, str) else Op(op)
     except (KeyError, ValueError):
@@ -110,7 +123,7 @@ class Operations(Generic[Result]):
 
     # ---- Reductions ----
 
-    def allreduce(self, send: Array, recv: Array = None, op: Union[Op, str] = Op.SUM) -> Result:
+    def allreduce(self, send: Array, recv: Array = None, op: AnyOp = Op.SUM) -> Result:
         """Every rank gets the elementwise reduction of `send` in `recv`; without `recv`, in
         `send`."""
         reads, writes = self._sides(send, send if recv is None else recv)
@@ -120,7 +133,7 @@ class Operations(Generic[Result]):
         return self._issue("allreduce", arguments, [reads, writes])
 
     def reduce(
-        self, send: Array, recv: Array = None, root: int = 0, op: Union[Op, str] = Op.SUM
+        self, send: Array, recv: Array = None, root: int = 0, op: AnyOp = Op.SUM
     ) -> Result:
         """The same result, at rank `root` only. Elsewhere `recv` is ignored; at the root without
         `recv`, the result is in `send`."""
@@ -139,7 +152,7 @@ class Operations(Generic[Result]):
         ]
         return self._issue("reduce", arguments, [reads, writes or reads])
 
-    def reduce_scatter(self, send: Array, recv: Array, op: Union[Op, str] = Op.SUM) -> Result:
+    def reduce_scatter(self, send: Array, recv: Array, op: AnyOp = Op.SUM) -> Result:
         """Each rank gets its own block of the reduction of `send`. Without `send`, in place in
         `recv`, which then is the whole vector."""
         reads, writes = self._sides(send, recv)
@@ -151,7 +164,7 @@ class Operations(Generic[Result]):
         return self._issue("reduce_scatter", arguments, [reads or writes, writes])
 
     def reduce_scatterv(
-        self, send: Array, recv: Array, counts: Counts, op: Union[Op, str] = Op.SUM
+        self, send: Array, recv: Array, counts: Counts, op: AnyOp = Op.SUM
     ) -> Result:
         """Reduce-scatter of blocks of different length: rank b gets counts[b] elements."""
         reads, writes = self._sides(send, recv)

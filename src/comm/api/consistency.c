@@ -1,6 +1,7 @@
 /* ALNICO_CHECK: before a collective begins, all ranks exchange what they call, and all
  * refuse it alike if that differs. On the caller's thread. */
 #include "comm/api/consistency.h"
+#include "comm/api/premultiplied.h"
 #include "comm/communicator/comm.h"
 #include "comm/communicator/out_of_band.h"
 #include "comm/communicator/registration.h"
@@ -76,7 +77,7 @@ static void describe(const struct alnico_comm *comm, const struct call *call, bo
     out->of[FIELD_COLLECTIVE] = (int64_t)call->collective;
     out->of[FIELD_NONBLOCKING] = nonblocking;
     out->of[FIELD_TYPE] = (int64_t)call->type;
-    out->of[FIELD_OP] = call_reduces(call) ? (int64_t)call->op : 0;
+    out->of[FIELD_OP] = call->factor ? CREATED_OP : call_reduces(call) ? (int64_t)call->op : 0;
     out->of[FIELD_COUNT] = call_is_vector(call) ? 0 : (int64_t)call->count;
     out->of[FIELD_ROOT] = call_has_root(call) ? call->root : 0;
     if (!call_is_vector(call) && !call_has_root(call))
@@ -91,6 +92,8 @@ static const char *value_of(const struct rank_call *call, int field, char *text,
         return datatype_name((alnico_datatype_t)value);
     if (field == FIELD_OP && op_valid((alnico_op_t)value))
         return op_name((alnico_op_t)value);
+    if (field == FIELD_OP && value == CREATED_OP)
+        return "premultiplied sum";
     snprintf(text, bytes, "%lld", (long long)value);
     return text;
 }

@@ -1,6 +1,7 @@
 /* The life of a communicator from outside: creating it over what the user has, attaching its
  * backends, and destroying it. On the caller's thread. */
 #include "comm/api/create.h"
+#include "comm/api/premultiplied.h"
 
 #include "base/log.h"
 #include "base/status.h"
@@ -47,6 +48,7 @@ static void dismantle(alnico_comm_t comm)
     engine_operation_finish(comm);
     comm_close(comm);
     registration_finish(comm);
+    premultiplied_finish(comm);
     for (const struct backend_ops *const *b = comm->backends; *b; b++)
         if ((*b)->detach)
             (*b)->detach(comm);

@@ -1,6 +1,7 @@
 /* From a call to its start: resolve, check, choose, start. */
 #include "comm/api/api.h"
 #include "comm/api/consistency.h"
+#include "comm/api/premultiplied.h"
 #include "comm/communicator/registration.h"
 
 #include "base/datatype.h"
@@ -308,6 +309,8 @@ static alnico_status_t check(alnico_comm_t comm, struct call *call, bool nonbloc
     if (mine == ALNICO_SUCCESS)
         mine = api_resolve(comm, call, who);
     if (mine == ALNICO_SUCCESS)
+        mine = premultiplied_resolve(comm, call, who);
+    if (mine == ALNICO_SUCCESS)
         mine = check_call(comm, call, who);
     if (mine == ALNICO_SUCCESS && compares)
         mine = call_check_blocks(comm, call, who);
@@ -315,9 +318,10 @@ static alnico_status_t check(alnico_comm_t comm, struct call *call, bool nonbloc
 }
 
 static alnico_status_t prepare(alnico_comm_t comm, struct call *call, bool nonblocking,
-                               const char *who, struct choice *choice)
+                               const char *who, struct choice *choice, void **scratch)
 {
     TRY(check(comm, call, nonblocking, who));
+    TRY(premultiplied_place(comm, call, scratch));
     struct question q = {.comm = comm,
                          .call = call,
                          .bytes = call_bytes(call, comm->size),
@@ -342,11 +346,18 @@ alnico_status_t api_start(alnico_comm_t comm, struct call *call, alnico_request_
         TRY(comm_usable(comm, who));
     int before = comm_enter(comm);
     struct choice choice;
-    alnico_status_t status = prepare(comm, call, request != NULL, who, &choice);
+    void *scratch = NULL;
+    alnico_status_t status = prepare(comm, call, request != NULL, who, &choice, &scratch);
     if (status == ALNICO_SUCCESS)
         status = copy_input(comm, call);
     if (status == ALNICO_SUCCESS)
+        status = premultiplied_multiply(comm, call);
+    if (status == ALNICO_SUCCESS)
         status = choice.backend->ops->start(comm, call, &choice, request);
+    if (status == ALNICO_SUCCESS && request)
+        status = premultiplied_keep(comm, scratch, request);
+    else
+        premultiplied_release(comm, scratch);
     comm_leave(comm, before);
     return status == ALNICO_SUCCESS ? status : name_error(comm, status, who);
 }

@@ -61,6 +61,14 @@ struct group {
     int count, room;
 };
 
+/* An operation that the program has created: see comm/api/premultiplied.h. */
+struct created_op {
+    struct created_op *next;
+    int number; /* its value, counted from CREATED_OP */
+    alnico_datatype_t type;
+    struct device_scalar factor;
+};
+
 struct alnico_comm {
     _Atomic uint32_t magic;
     int id; /* equal on all its ranks, for messages */
@@ -90,6 +98,10 @@ struct alnico_comm {
     struct stream_operations stream_operations;
     struct alnico_registration *registrations;
     struct pointer_cache pointer_cache; /* about the memory of calls */
+
+    struct created_op *created_ops;
+    int last_op;                   /* the number of the last one created */
+    struct premultiplied *scratch; /* of nonblocking calls of theirs */
 
     struct group group;
 

@@ -1,6 +1,6 @@
 /*
  * Several vectors combined at once, block by block, so that what is not finished stays in the first
- * cache and short floats keep float32 sums until the end. Any thread.
+ * cache and short floats keep float32 sums until the end; and a vector times a factor. Any thread.
  */
 #include "device/cpu/math.h"
 
@@ -65,4 +65,17 @@ void math_combine(void *dst, const void *const *sources, int number, size_t coun
         size_t part = count - at < block ? count - at : block;
         (wide ? combine_wide : combine_plain)(dst, sources, number, at, part, type, op);
     }
+}
+
+/* A block of factors is a second vector. */
+void math_scale(void *dst, const void *src, size_t count, alnico_datatype_t type,
+                const void *factor)
+{
+    _Alignas(64) char factors[BLOCK_BYTES];
+    size_t bytes = datatype_bytes(type), block = BLOCK_BYTES / bytes;
+    for (size_t i = 0; i < block && i < count; i++)
+        memcpy(factors + i * bytes, factor, bytes);
+    for (size_t at = 0; at < count; at += block)
+        math_reduce((char *)dst + at * bytes, (const char *)src + at * bytes, factors,
+                    count - at < block ? count - at : block, type, ALNICO_PRODUCT);
 }

@@ -149,6 +149,7 @@ struct task {
             alnico_datatype_t type;
             alnico_op_t op;
             int ranks;
+            struct device_scalar scalar;
         } math;
     };
 };
@@ -344,6 +345,44 @@ static alnico_status_t cpu_divide(void *dst, const void *src, size_t count, alni
                     .math = {.dst = dst, .a = src, .count = count, .type = type, .ranks = ranks}});
 }
 
+static void run_scale(struct task *task)
+{
+    const struct device_scalar *factor = &task->math.scalar;
+    math_scale(task->math.dst, task->math.a, task->math.count, task->math.type,
+               factor->at ? factor->at : &factor->bits);
+}
+
+static alnico_status_t cpu_scale(void *dst, const void *src, size_t count, alnico_datatype_t type,
+                                 const struct device_scalar *factor, void *stream)
+{
+    return stream_run(
+        stream,
+        (struct task){
+            .run = run_scale,
+            .math = {.dst = dst, .a = src, .count = count, .type = type, .scalar = *factor}});
+}
+
+static alnico_status_t cpu_stream_alloc(size_t bytes, void **out, void *stream)
+{
+    (void)stream;
+    return cpu_alloc(bytes, out);
+}
+
+static void run_free(struct task *task)
+{
+    free(task->math.dst);
+}
+
+/* Without memory for the task the stream ends what it has first. */
+static void cpu_stream_free(void *memory, void *stream)
+{
+    if (stream_run(stream, (struct task){.run = run_free, .math = {.dst = memory}}) !=
+        ALNICO_SUCCESS) {
+        cpu_stream_synchronize(stream);
+        free(memory);
+    }
+}
+
 static void run_raise(struct task *task)
 {
     cpu_flag_raise(task->flag.flag, task->flag.value);
@@ -442,6 +481,9 @@ const struct device_ops device_cpu = {
     .stamp = cpu_stamp,
     .reduce = cpu_reduce,
     .divide = cpu_divide,
+    .scale = cpu_scale,
+    .stream_alloc = cpu_stream_alloc,
+    .stream_free = cpu_stream_free,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
     .stream_synchronize = cpu_stream_synchronize,

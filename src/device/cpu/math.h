@@ -18,6 +18,10 @@ void math_reduce(void *dst, const void *a, const void *b, size_t count, alnico_d
  * Integers: dst[i] = src[i] / ranks, truncating towards zero. ranks > 0; dst may be src. */
 void math_divide(void *dst, const void *src, size_t count, alnico_datatype_t type, int ranks);
 
+/* dst[i] = src[i] * *factor, in the type as a product; dst may be src. */
+void math_scale(void *dst, const void *src, size_t count, alnico_datatype_t type,
+                const void *factor);
+
 /* dst[i] = sources[0][i] op sources[1][i] op ... over `number` >= 1 sources, in their order. dst
  * may be one of them. Short floats are added, multiplied and averaged in float32 and rounded once.
  * AVERAGE adds, and then divides by `number` as math_divide does. */

@@ -245,6 +245,25 @@ static alnico_status_t cuda_divide(void *dst, const void *src, size_t count, aln
                        "launching a division");
 }
 
+static alnico_status_t cuda_scale(void *dst, const void *src, size_t count, alnico_datatype_t type,
+                                  const struct device_scalar *factor, void *stream)
+{
+    return cuda_status(
+        (cudaError_t)math_cuda_scale(dst, src, count, (int)type, factor->bits, factor->at, stream),
+        "launching a product");
+}
+
+static alnico_status_t cuda_stream_alloc(size_t bytes, void **out, void *stream)
+{
+    *out = NULL;
+    return cuda_status(cudaMallocAsync(out, bytes, stream), "cudaMallocAsync");
+}
+
+static void cuda_stream_free(void *memory, void *stream)
+{
+    cudaFreeAsync(memory, stream);
+}
+
 static alnico_status_t cuda_graph_begin(void *stream)
 {
     return cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
@@ -395,6 +414,9 @@ const struct device_ops device_cuda = {
     .stamp = cuda_stamp,
     .reduce = cuda_reduce,
     .divide = cuda_divide,
+    .scale = cuda_scale,
+    .stream_alloc = cuda_stream_alloc,
+    .stream_free = cuda_stream_free,
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,
     .work_stream_create = cuda_work_stream_create,

@@ -186,15 +186,38 @@ __global__ void divide_kernel(typename E::stored *dst, const typename E::stored 
         [=](size_t i) { dst[i] = one(src[i]); });
 }
 
+template <class E>
+__global__ void scale_kernel(typename E::stored *dst, const typename E::stored *src, size_t count,
+                             u64 bits, const typename E::stored *at)
+{
+    typedef typename E::stored T;
+    union {
+        u64 word;
+        T element;
+    } given = {bits};
+    auto factor = E::load(at ? *at : given.element);
+    auto one = [factor](T x) { return E::store(E::combine(ALNICO_PRODUCT, E::load(x), factor)); };
+    size_t head = find_head<T>(dst, src, src, count);
+    for_all<T>(
+        head, count,
+        [=](size_t i) {
+            vector<T> x = ((const vector<T> *)(src + head))[i];
+            for (size_t k = 0; k < 16 / sizeof(T); k++)
+                x.at[k] = one(x.at[k]);
+            ((vector<T> *)(dst + head))[i] = x;
+        },
+        [=](size_t i) { dst[i] = one(src[i]); });
+}
+
 struct kernels {
-    const void *reduce, *divide;
+    const void *reduce, *divide, *scale;
     size_t bytes; /* of an element */
 };
 
 template <class E> kernels kernels_of()
 {
     return {(const void *)reduce_kernel<E>, (const void *)divide_kernel<E>,
-            sizeof(typename E::stored)};
+            (const void *)scale_kernel<E>, sizeof(typename E::stored)};
 }
 
 kernels find_kernels(int type)
@@ -257,6 +280,16 @@ int math_cuda_divide(void *dst, const void *src, size_t count, int type, int ran
     return launch(k.divide, count * k.bytes, arguments, stream);
 }
 
+int math_cuda_scale(void *dst, const void *src, size_t count, int type, uint64_t bits,
+                    const void *at, void *stream)
+{
+    if (count == 0)
+        return cudaSuccess;
+    kernels k = find_kernels(type);
+    void *arguments[] = {&dst, &src, &count, &bits, &at};
+    return launch(k.scale, count * k.bytes, arguments, stream);
+}
+
 int math_cuda_load(void)
 {
     cudaError_t error = cudaSuccess;
@@ -266,6 +299,8 @@ int math_cuda_load(void)
         error = cudaFuncGetAttributes(&attributes, k.reduce);
         if (error == cudaSuccess)
             error = cudaFuncGetAttributes(&attributes, k.divide);
+        if (error == cudaSuccess)
+            error = cudaFuncGetAttributes(&attributes, k.scale);
     }
     return error;
 }

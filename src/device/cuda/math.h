@@ -19,6 +19,10 @@ int math_cuda_reduce(void *dst, const void *a, const void *b, size_t count, int 
                      void *stream);
 int math_cuda_divide(void *dst, const void *src, size_t count, int type, int ranks, void *stream);
 
+/* As math_scale; the factor is `bits`, or what is at `at` when the kernel runs. */
+int math_cuda_scale(void *dst, const void *src, size_t count, int type, uint64_t bits,
+                    const void *at, void *stream);
+
 /* Words that host and streams share: raised to `value`, and awaited until at least `value` (modulo
  * 2^32). What was enqueued before a raise is seen by whoever saw the value. */
 int flag_cuda_raise(uint32_t *word, uint32_t value, void *stream);

@@ -42,6 +42,19 @@ class OnGpu:
     }
 
 
+class Premultiplied(unittest.TestCase):
+    def test_refused(self):
+        with alnico.Communicator() as comm:
+            with self.assertRaisesRegex(alnico.ArgumentError, "factor has 2 elements; expected 1"):
+                comm.premultiplied_sum(numpy.ones(2))
+            half = comm.premultiplied_sum(numpy.array([0.5], "float32"))
+            with self.assertRaisesRegex(alnico.ArgumentError, "type is float64, and operation"):
+                comm.allreduce(numpy.ones(2), op=half)
+            values = numpy.ones(2, "float32")
+            comm.allreduce(values, op=half)
+            numpy.testing.assert_array_equal(values, 0.5)
+
+
 class Described(unittest.TestCase):
     def test_float8(self):
         for name in ("float8_e4m3fn", "float8_e5m2"):

@@ -96,6 +96,20 @@ class Operations(common.Case):
             part = (self.size << fraction >> exponent) - (1 << fraction)
             self.check(values.bits, numpy.full(COUNT, (bias + exponent << fraction) + part, "uint8"))
 
+    def test_premultiplied_sum(self):
+        for way in self.each_way():
+            for type in TYPES:
+                all = self.of_ranks(type, self.size, COUNT) % 3
+                sum = way.comm.premultiplied_sum(numpy.array([self.rank + 1], type))
+                factors = numpy.arange(1, self.size + 1).reshape(-1, 1, 1)
+                expected = (all * factors).sum(0).astype(type)
+                got = all[self.rank].copy()
+                way.call("allreduce", got, op=sum)
+                self.check(got, expected)
+                got = self.empty(expected[0])
+                way.call("reduce_scatter", all[self.rank], got, sum)
+                self.check(got, expected[self.rank])
+
     def reductions(self, way, type, op, reference):
         all, root = self.of_ranks(type, self.size, COUNT), self.size - 1
         mine = all[self.rank]
