@@ -434,8 +434,9 @@ typedef struct alnico_request *alnico_request_t;
  *
  * Blocking: alnico_X is ordered on the communicator's stream. It begins after the stream's earlier
  * work, and the stream's later work sees the result. On a stream the call returns at once; on the
- * inline stream it returns when this rank's part is done. One exception on GPUs: the first blocking
- * collective of a communicator that NCCL carries out may wait for the other ranks (docs/tuning.md).
+ * inline stream it returns when this rank's part is done. One exception on GPUs: the first blocking or
+ * captured collective of a communicator that NCCL carries out may wait for the other ranks
+ * (docs/tuning.md).
  *
  * Nonblocking: alnico_iX begins in the same order, but the stream goes on. Its later work may run
  * beside the operation, until alnico_wait. The call never waits for other ranks. *request is NULL

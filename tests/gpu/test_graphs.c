@@ -239,6 +239,44 @@ static void requests_end_in_the_capture(struct gpu_rank *rank)
     gpu_site_close(&site);
 }
 
+/* ---- The first call ---- */
+
+static bool has_nccl(struct gpu_site *site)
+{
+    struct gpu_way way, table;
+    bool has = false;
+    gpu_way_at(0, &table);
+    for (int i = 0; !has && gpu_way_at(i, &way); i++)
+        has = gpu_way_is(&way, "nccl") && gpu_force(site, &way);
+    REQUIRE(gpu_force(site, &table));
+    return has;
+}
+
+/* A rooted reduce of whole numbers, which is NCCL's, as the first call of a communicator. */
+static void the_first_call_is_captured(struct gpu_rank *rank)
+{
+    struct gpu_site site;
+    alnico_comm_t first;
+    gpu_site_open(&site, rank, MEGABYTE);
+    if (rank->size > 1 && has_nccl(&site)) {
+        int64_t *value = gpu_arena_take(&site.plain, sizeof *value), host = 1;
+        REQUIRE_STATUS(alnico_comm_duplicate(site.comm, site.stream, &first), ALNICO_SUCCESS);
+        CUDA(cudaMemcpy(value, &host, sizeof host, cudaMemcpyHostToDevice));
+        gpu_capture_begin(&site);
+        REQUIRE_STATUS(alnico_reduce(rank->rank ? value : ALNICO_IN_PLACE, value, 1, ALNICO_INT64,
+                                     ALNICO_SUM, 0, first),
+                       ALNICO_SUCCESS);
+        cudaGraphExec_t graph = gpu_capture_end(&site);
+        gpu_replay(&site, graph);
+        REQUIRE_STATUS(alnico_synchronize(first), ALNICO_SUCCESS);
+        CUDA(cudaMemcpy(&host, value, sizeof host, cudaMemcpyDeviceToHost));
+        REQUIRE(host == (rank->rank ? 1 : rank->size));
+        CUDA(cudaGraphExecDestroy(graph));
+        alnico_comm_destroy(first);
+    }
+    gpu_site_close(&site);
+}
+
 /* ---- What cannot be captured ---- */
 
 static void refuse_in_a_capture(struct gpu_site *site, const struct gpu_way *way)
@@ -377,6 +415,7 @@ int main(void)
         GPU_TEST(two_streams_in_a_graph, 1),
         GPU_TEST(requests_end_in_the_capture, 1),
         GPU_TEST(the_stream_changes, 1),
+        GPU_TEST(the_first_call_is_captured, 1),
         GPU_TEST(the_host_cannot_be_captured, 1),
         GPU_TEST(the_table_leaves_the_host_out, 1),
     };

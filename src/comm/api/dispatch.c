@@ -262,16 +262,27 @@ static alnico_status_t nothing_can(const struct question *q)
         datatype_name(call->type), q->modes & MODE_CAPTURED ? " while a graph is captured" : "");
 }
 
+/* While a graph is captured what is ready goes before what would have to be made; all ranks capture the
+ * call, so that they can make it together where nothing else is. */
+static alnico_status_t choose_captured(struct question *q, const struct tuning_step **step)
+{
+    q->modes |= MODE_CAPTURED;
+    q->may_wait = false;
+    *step = first_able(q);
+    TRY(make_ready(q, step));
+    if (*step || q->call->collective == ALNICO_SENDRECV)
+        return ALNICO_SUCCESS;
+    q->may_wait = true;
+    *step = first_able(q);
+    return make_ready(q, step);
+}
+
 static alnico_status_t choose_from_table(struct question *q, struct choice *out)
 {
     const struct tuning_step *step = first_able(q);
     bool ready = !step || is_prepared(q->comm, &step->choice);
-    if ((!ready || !is_for_both(q, step)) && is_capturing(q->comm)) {
-        q->modes |= MODE_CAPTURED;
-        q->may_wait = false;
-        step = first_able(q);
-    }
-    TRY(make_ready(q, &step));
+    bool captured = (!ready || !is_for_both(q, step)) && is_capturing(q->comm);
+    TRY(captured ? choose_captured(q, &step) : make_ready(q, &step));
     if (!step)
         return nothing_can(q);
     *out = step->choice;

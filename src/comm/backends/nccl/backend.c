@@ -203,14 +203,11 @@ static alnico_status_t pair(alnico_comm_t comm, const struct nccl_step *step)
 
 /* If only NCCL cannot do it, that is no error: the backend is absent from this communicator. An
  * error that separates this rank from the others is one, of which they may not know. */
-static alnico_status_t nccl_prepare(alnico_comm_t comm, const struct algorithm *algorithm,
-                                    const char *who)
+static alnico_status_t make(alnico_comm_t comm, const struct algorithm *algorithm, const char *who)
 {
     const struct nccl_step step = {who, "this communicator is without NCCL", LOG_WARNING};
     struct nccl_state *state = nccl_state_of(comm);
     int64_t start_ns = backoff_now_ns();
-    if (nccl_prepared(comm, algorithm))
-        return ALNICO_SUCCESS;
     comm_settle(comm);
     alnico_status_t status = state->tried ? ALNICO_SUCCESS : make_plain(comm, &step);
     if (status == ALNICO_SUCCESS && !is_made(state, algorithm))
@@ -219,6 +216,21 @@ static alnico_status_t nccl_prepare(alnico_comm_t comm, const struct algorithm *
         comm_latch(comm, status, alnico_error_detail());
     else if (!state->absent)
         say_made(comm, start_ns);
+    return status;
+}
+
+/* The calling thread may be capturing a graph, in which nothing of this is. */
+static alnico_status_t nccl_prepare(alnico_comm_t comm, const struct algorithm *algorithm,
+                                    const char *who)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    if (nccl_prepared(comm, algorithm))
+        return ALNICO_SUCCESS;
+    bool relaxed =
+        !comm->device->host_accessible && cudaThreadExchangeStreamCaptureMode(&mode) == 0;
+    alnico_status_t status = make(comm, algorithm, who);
+    if (relaxed)
+        cudaThreadExchangeStreamCaptureMode(&mode);
     return status;
 }
 
